@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+# The short way in; everything here is a line or two of cmake, which CONTRIBUTING.md explains.
+.DEFAULT_GOAL := help
+.PHONY: help demo test build check format asan tsan minimal debug clang bench nightly clean
+
+help:  ## this list
+	@sed -n 's/^\([a-z ]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 24
+
+demo:  ## install what is missing, build the tool, and show what it does
+	scripts/setup demo
+	cmake --preset release -DWEFT_CLI=ON
+	cmake --build build/release --target weft_cli
+	build/release/bin/weft demo
+
+test:  ## install what is missing, build everything, and run all tests
+	scripts/setup test
+	cmake --preset release -DWEFT_CLI=ON -DWEFT_EXAMPLES=ON -DWEFT_TESTS=ON
+	cmake --build build/release
+	ctest --preset release
+
+build:  ## the release build
+	scripts/setup build
+	cmake --preset release
+	cmake --build build/release
+
+check:  ## format, layers, each header alone, clang-tidy
+	scripts/setup check
+	scripts/check-format
+	scripts/check-layers
+	cmake --preset release > /dev/null
+	scripts/check-headers
+	scripts/check-tidy
+
+format:  ## rewrite the sources as clang-format has them
+	scripts/check-format --fix
+
+debug asan clang:  ## one of these builds with its tests
+	scripts/setup $(if $(filter clang,$@),check,test)
+	cmake --preset $@ -DWEFT_TESTS=ON
+	cmake --build build/$@
+	ctest --preset $@
+
+# ThreadSanitizer cannot start where the kernel randomises addresses widely; setarch -R turns that off for one program.
+tsan:  ## the ThreadSanitizer build with its tests
+	scripts/setup test
+	cmake --preset tsan -DWEFT_TESTS=ON
+	cmake --build build/tsan
+	$(shell setarch -R true 2> /dev/null && echo setarch -R) ctest --preset tsan
+
+minimal:  ## library and conformance runner with nothing but a compiler
+	cmake --preset minimal
+	cmake --build build/minimal --parallel $(shell nproc)
+	ctest --preset minimal
+
+bench:  ## build and run all benchmarks
+	scripts/setup build
+	cmake --preset release
+	cmake --build build/release --target benches
+	@set -e; for program in build/release/bin/bench_*; do echo "== $$program"; $$program; done
+
+nightly:  ## the long campaigns: repeated tests, fuzzing, benchmarks
+	scripts/nightly
+
+clean:  ## forget all builds
+	rm -rf build
