@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <stdexcept>
+
+#include "weft/core/error.hpp"
+#include "weft/core/result.hpp"
+
+namespace weft {
+
+/// The one exception of the C++ façade; carries the whole error.
+class error_exception : public std::runtime_error {
+ public:
+  explicit error_exception(error cause);
+  [[nodiscard]] const error& cause() const noexcept { return cause_; }
+  [[nodiscard]] errc code() const noexcept { return cause_.code; }
+
+ private:
+  error cause_;
+};
+
+/// Throws error_exception: the library's only throw.
+[[noreturn]] void raise(error cause);
+[[noreturn]] void raise(errc code, std::string what, std::source_location where = std::source_location::current());
+
+/// The value of a result, or its error thrown: the step from the backend border into the façade.
+template <class T>
+T value_or_raise(result<T> r, std::source_location where = std::source_location::current()) {
+  if (!r) {
+    r.error().where = where;
+    raise(std::move(r).error());
+  }
+  if constexpr (!std::is_void_v<T>) return std::move(r).value();
+}
+
+}  // namespace weft
