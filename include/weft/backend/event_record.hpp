@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// The state behind an event, shared by the host that waits and the backend that completes. Backends whose driver has
+// events of its own keep them in `native` and complete the record when they notice; the host backend derives its
+// operations from it.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <stop_token>
+#include <utility>
+#include <vector>
+
+#include "weft/core/error.hpp"
+#include "weft/core/ids.hpp"
+
+namespace weft {
+
+class backend;
+
+/// How a wait ended. `failed` means the work itself failed: the record's cause says why.
+enum class wait_outcome : std::uint8_t { ok, timed_out, cancelled, failed };
+
+/// When to stop waiting, in the time of the backend's clock (virtual time when that is virtual).
+using wait_deadline = std::chrono::nanoseconds;
+inline constexpr wait_deadline no_deadline = wait_deadline::max();
+
+/// How a host thread waits: spin and then park (adaptive), spin only, or park at once.
+enum class waiting : std::uint8_t { adaptive, spin, park };
+
+/// Counted state of one event.
+/// Thread: any.
+class event_record {
+ public:
+  event_record() = default;
+  event_record(const event_record&) = delete;
+  event_record& operator=(const event_record&) = delete;
+  virtual ~event_record() = default;  // counted ownership of derived operations; not an interface
+
+  void retain() noexcept { references_.fetch_add(1, std::memory_order_relaxed); }
+  void drop() noexcept {
+    // pairs with the release decrement of the other owners: the last one sees all their writes
+    if (references_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+  }
+
+  /// True once the work has ended, well or not.
+  [[nodiscard]] bool finished() const noexcept {
+    return (word_.load(std::memory_order_acquire) & finished_bit) != 0;  // pairs with release in complete
+  }
+  /// The root cause, or null. Only valid once finished.
+  [[nodiscard]] const std::shared_ptr<const error>& cause() const noexcept { return cause_; }
+
+  /// Ends the record: stores the cause, wakes every waiter, runs the callbacks on this thread. Once only.
+  void complete(std::shared_ptr<const error> cause) noexcept;
+
+  /// Blocks the calling thread until finished, `until` on the steady clock (max: no limit), or stop.
+  /// Thread: any. Cost: no system call when it ends while spinning.
+  wait_outcome wait(std::chrono::steady_clock::time_point until, const std::stop_token& stop, waiting policy) noexcept;
+
+  /// Calls `f` once finished, on the completing thread; at once when finished already. `f` must be short.
+  void on_complete(std::function<void()> f);
+
+  backend* owner = nullptr;
+  device_id device;
+  std::uint64_t stream = 0;
+  std::chrono::nanoseconds started{0};  // on the backend's clock; valid once finished
+  std::chrono::nanoseconds ended{0};
+  bool timed = true;
+  std::uint64_t native = 0;
+
+ private:
+  static constexpr std::uint32_t finished_bit = 1;
+  static constexpr std::uint32_t parked_bit = 2;
+  static constexpr std::uint32_t callbacks_bit = 4;
+  static constexpr std::uint32_t nudge = 8;
+
+  std::atomic<std::uint32_t> references_{1};
+  std::atomic<std::uint32_t> word_{0};
+  std::shared_ptr<const error> cause_;
+  std::mutex callbacks_mutex_;
+  std::vector<std::function<void()>> callbacks_;
+};
+
+/// Owning pointer to an event_record. Null stands for work that had ended when the call returned.
+class event_ref {
+ public:
+  event_ref() = default;
+  /// Takes over one reference.
+  explicit event_ref(event_record* record) noexcept : record_(record) {}
+  event_ref(const event_ref& other) noexcept : record_(other.record_) {
+    if (record_ != nullptr) record_->retain();
+  }
+  event_ref(event_ref&& other) noexcept : record_(std::exchange(other.record_, nullptr)) {}
+  event_ref& operator=(event_ref other) noexcept {
+    std::swap(record_, other.record_);
+    return *this;
+  }
+  ~event_ref() {
+    if (record_ != nullptr) record_->drop();
+  }
+
+  [[nodiscard]] event_record* get() const noexcept { return record_; }
+  event_record* operator->() const noexcept { return record_; }
+  event_record& operator*() const noexcept { return *record_; }
+  explicit operator bool() const noexcept { return record_ != nullptr; }
+
+ private:
+  event_record* record_ = nullptr;
+};
+
+}  // namespace weft

@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "weft/backend/backend.hpp"
+
+namespace weft {
+
+std::string_view to_string(backend_kind kind) {
+  switch (kind) {
+    case backend_kind::host: return "host";
+    case backend_kind::cuda: return "cuda";
+    case backend_kind::hip: return "hip";
+    case backend_kind::opencl: return "opencl";
+    case backend_kind::null: return "null";
+  }
+  return "null";
+}
+
+std::string_view to_string(memory_kind kind) {
+  switch (kind) {
+    case memory_kind::device: return "device";
+    case memory_kind::pinned: return "pinned";
+    case memory_kind::unified: return "unified";
+    case memory_kind::adopted: return "adopted";
+    case memory_kind::mapped: return "mapped";
+  }
+  return "device";
+}
+
+error backend::not_offered(std::string_view what) const {
+  error cause;
+  cause.code = errc::unsupported;
+  cause.what = "the " + std::string{to_string(kind())} + " backend does not offer " + std::string{what};
+  cause.where = {};
+  return cause;
+}
+
+result<memory_use> backend::memory(device_id) noexcept { return not_offered("memory figures"); }
+result<peer_description> backend::peer(device_id, device_id) noexcept {
+  peer_description none;
+  none.why = not_offered("peer access").what;
+  return none;
+}
+result<void*> backend::allocate(device_id, bytes, memory_kind) noexcept { return not_offered("memory"); }
+result<void> backend::release(void*) noexcept { return not_offered("memory"); }
+result<memory_description> backend::find(const void*) noexcept {
+  error cause = not_offered("memory");
+  cause.code = errc::not_found;
+  return cause;
+}
+result<void> backend::adopt(device_id, void*, bytes) noexcept { return not_offered("adopted memory"); }
+result<event_ref> backend::prefetch(stream_handle, void*, bytes) noexcept { return not_offered("prefetch"); }
+result<void> backend::advise(void*, bytes, memory_advice, device_id) noexcept { return not_offered("advice"); }
+result<void> backend::enable_peer(device_id, device_id) noexcept { return not_offered("peer access"); }
+result<void> backend::disable_peer(device_id, device_id) noexcept { return not_offered("peer access"); }
+bool backend::peer_enabled(device_id, device_id) noexcept { return false; }
+std::uint64_t backend::peer_epoch() noexcept { return 0; }
+result<void*> backend::map_peer(device_id, void*, bytes) noexcept { return not_offered("peer mappings"); }
+result<void> backend::unmap_peer(device_id, void*) noexcept { return not_offered("peer mappings"); }
+result<stream_handle> backend::create_stream(device_id, int) noexcept { return not_offered("streams"); }
+void backend::destroy_stream(stream_handle) noexcept {}
+result<stream_handle> backend::default_stream(device_id) noexcept { return not_offered("streams"); }
+result<event_ref> backend::record(stream_handle) noexcept { return not_offered("events"); }
+result<void> backend::wait_event(stream_handle, const event_ref&) noexcept { return not_offered("events"); }
+result<event_ref> backend::create_gate() noexcept { return not_offered("gates"); }
+void backend::open_gate(const event_ref&, std::shared_ptr<const error>) noexcept {}
+wait_outcome backend::wait(event_record& event, wait_deadline, const std::stop_token& stop) noexcept {
+  return event.wait(std::chrono::steady_clock::time_point::max(), stop, waiting::adaptive);
+}
+bool backend::ready(event_record& event) noexcept { return event.finished(); }
+bool backend::idle(stream_handle) noexcept { return true; }
+result<wait_outcome> backend::synchronize(stream_handle, wait_deadline, const std::stop_token&) noexcept {
+  return not_offered("streams");
+}
+bool backend::drain(device_id, wait_deadline) noexcept { return true; }
+std::vector<stream_handle> backend::streams_of(device_id) noexcept { return {}; }
+std::chrono::nanoseconds backend::now() noexcept { return std::chrono::steady_clock::now().time_since_epoch(); }
+result<event_ref> backend::copy(stream_handle, const copy_request&) noexcept { return not_offered("copies"); }
+result<event_ref> backend::copy_batch(stream_handle stream, std::span<const copy_request> requests) noexcept {
+  result<event_ref> last = event_ref{};
+  for (const copy_request& request : requests) {
+    last = copy(stream, request);
+    if (!last) break;
+  }
+  return last;
+}
+result<event_ref> backend::fill(stream_handle, const fill_request&) noexcept { return not_offered("fills"); }
+result<event_ref> backend::launch(stream_handle, const launch_request&) noexcept { return not_offered("kernels"); }
+result<event_ref> backend::call(stream_handle, std::function<result<void>()>) noexcept {
+  return not_offered("host functions");
+}
+link_traffic backend::traffic() noexcept { return {}; }
+std::shared_ptr<const error> backend::lost(device_id) noexcept { return nullptr; }
+result<void> backend::reset(device_id) noexcept { return not_offered("a reset"); }
+
+}  // namespace weft

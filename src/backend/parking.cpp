@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/parking.hpp"
+
+#include <sched.h>
+
+namespace weft::parking {
+namespace {
+
+// trivially destructible: no owner, no order of destruction
+std::atomic<int> spinning{0};
+
+}  // namespace
+
+int cores() noexcept {
+  static const int count = [] {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+  }();
+  return count;
+}
+
+spinner::spinner(waiting policy) noexcept : forever_(policy == waiting::spin) {
+  const int before = spinning.fetch_add(1, std::memory_order_relaxed);
+  if (!forever_ && before >= cores()) allowed_ = false;
+}
+
+spinner::~spinner() { spinning.fetch_sub(1, std::memory_order_relaxed); }
+
+}  // namespace weft::parking

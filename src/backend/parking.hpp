@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// Waiting for a word to change: spin for a while, then sleep in the kernel. std::atomic::wait has no deadline.
+#pragma once
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <climits>
+#include <cstdint>
+#include <ctime>
+
+#include "weft/backend/event_record.hpp"
+
+namespace weft::parking {
+
+inline void pause() noexcept {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+/// Cores this process may use: a container or taskset may leave fewer than the machine has.
+[[nodiscard]] int cores() noexcept;
+
+inline void wake_all(std::atomic<std::uint32_t>& word) noexcept {
+  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+}
+
+/// Sleeps while the word is `seen`, until woken or `until`; may return early.
+inline void park(std::atomic<std::uint32_t>& word, std::uint32_t seen,
+                 std::chrono::steady_clock::time_point until) noexcept {
+  timespec limit{};
+  const timespec* bound = nullptr;
+  if (until != std::chrono::steady_clock::time_point::max()) {
+    // FUTEX_WAIT_BITSET takes an absolute time on CLOCK_MONOTONIC, which is libstdc++'s steady clock
+    const auto ns = until.time_since_epoch().count();
+    limit.tv_sec = static_cast<std::time_t>(ns / 1'000'000'000);
+    limit.tv_nsec = static_cast<long>(ns % 1'000'000'000);
+    bound = &limit;
+  }
+  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAIT_BITSET_PRIVATE, seen, bound, nullptr,
+          FUTEX_BITSET_MATCH_ANY);
+}
+
+/// A bounded spin. On a machine with fewer cores than spinners, spinning only takes the core from whoever works: the
+/// number of threads that spin at a time is therefore kept below the number of cores, and the others park at once.
+class spinner {
+ public:
+  explicit spinner(waiting policy) noexcept;
+  ~spinner();
+  spinner(const spinner&) = delete;
+  spinner& operator=(const spinner&) = delete;
+
+  /// Pauses once; false when it is time to park.
+  bool spin() noexcept {
+    if (!allowed_) return false;
+    pause();
+    ++turns_;
+    return forever_ || turns_ < limit;
+  }
+  [[nodiscard]] bool time_to_look() const noexcept { return turns_ % 64 == 0; }
+
+ private:
+  // About 20 microseconds of pauses on the machines this was tuned on (bench/runtime/handover_bench): four times what
+  // a hand-over between two running threads takes, and about what a futex sleep and wake costs.
+  static constexpr std::uint32_t limit = 600;
+
+  std::uint32_t turns_ = 0;
+  bool forever_ = false;
+  bool allowed_ = true;
+};
+
+}  // namespace weft::parking
