@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "weft/backend/backend.hpp"
+
+namespace weft {
+
+namespace detail {
+class machine_state;
+}
+class stream;
+
+/// One device of a machine: a small value that names it. Thread: any.
+class device {
+ public:
+  device(std::shared_ptr<detail::machine_state> state, device_id id);
+
+  [[nodiscard]] device_id id() const { return id_; }
+  [[nodiscard]] const std::string& name() const;
+  [[nodiscard]] backend_kind kind() const;
+  /// Stays the same over runs, and differs between equal models.
+  [[nodiscard]] const std::string& uuid() const;
+  /// Empty when the device has none.
+  [[nodiscard]] const std::string& pci_address() const;
+  [[nodiscard]] std::optional<int> numa_node() const;
+  [[nodiscard]] bytes total_memory() const;
+  [[nodiscard]] bytes free_memory() const;
+  [[nodiscard]] int compute_units() const;
+  [[nodiscard]] capability capabilities() const;
+  [[nodiscard]] bool has(capability wanted) const { return has_all(capabilities(), wanted); }
+  [[nodiscard]] bool simulated() const;
+
+  /// The stream of work that names none; shared by all who use this device.
+  [[nodiscard]] stream default_stream() const;
+  /// Waits for all streams of the device. Errors: the first failure that no wait has reported yet.
+  void synchronize() const;
+  [[nodiscard]] wait_outcome synchronize_for(std::chrono::nanoseconds limit) const;
+
+  [[nodiscard]] bool is_lost() const;
+  /// Why the device is lost; empty when it is not.
+  [[nodiscard]] std::optional<error> lost_cause() const;
+  /// Brings a lost device back. Its allocations and peer relations are gone; buffers on it fail with not_found.
+  void reset() const;
+
+  friend bool operator==(const device& a, const device& b) { return a.id_ == b.id_ && a.state_ == b.state_; }
+
+  [[nodiscard]] const std::shared_ptr<detail::machine_state>& state() const { return state_; }
+
+ private:
+  std::shared_ptr<detail::machine_state> state_;
+  device_id id_;
+};
+
+}  // namespace weft

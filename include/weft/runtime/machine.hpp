@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "weft/backend/registry.hpp"
+#include "weft/core/raise.hpp"
+#include "weft/core/topology.hpp"
+#include "weft/runtime/device.hpp"
+
+namespace weft {
+
+namespace detail {
+class machine_state;
+}
+
+/// How a machine is put together. Everything has a default; the environment fills what is left open: WEFT_BACKEND,
+/// WEFT_TOPOLOGY (name or file) and WEFT_DEVICES (number of host devices).
+struct machine_options {
+  std::optional<std::string> backend{};     // "host", "opencl", …; empty is the best one present
+  bool backend_required = true;             // false: when it is absent, fall back and say so in notes()
+  std::optional<std::string> sim{};         // topology, by name or file, played by the host backend
+  std::optional<topology> machine{};        // the same, as a value
+  std::optional<int> devices{};             // number of host devices without a topology; 4 unless set
+  std::optional<bytes> memory_per_device{};
+  clock_kind clock = clock_kind::wall;
+  std::uint64_t seed = 0;
+  std::optional<bool> strict{};             // device pointers fault when the host follows them; see docs/memory.md
+  bool check_access = false;                // kernels on the host backend check every access to their views
+  std::optional<std::byte> fill_new_memory{};
+  int max_in_flight = 0;
+  waiting wait_policy = waiting::adaptive;
+};
+
+/// One backend of this build on this machine.
+struct backend_status {
+  std::string name;
+  bool available = false;
+  std::string why;  // why it is absent; empty when it is there
+};
+
+/// Which devices are wanted. Every condition must hold; what is left is ordered by `score`, highest first, when given.
+struct device_query {
+  std::vector<device_id> ids{};             // exactly these, in this order; empty is all
+  capability needs = capability::none;
+  int min_compute_units = 0;
+  bytes min_memory{};                       // free now
+  std::vector<device_id> exclude{};
+  std::optional<std::string> backend{};
+  bool backend_required = true;             // false: when it has no device, use the others and say so
+  std::function<double(const device&)> score{};
+  std::size_t at_most = static_cast<std::size_t>(-1);
+};
+
+struct rejected_device {
+  device_id id;
+  std::string why;
+};
+
+/// The devices that a query found, the others with the reason, and remarks about fallbacks.
+class device_list {
+ public:
+  device_list() = default;
+  device_list(std::vector<device> chosen, std::vector<rejected_device> rejected, std::vector<std::string> notes)
+      : chosen_(std::move(chosen)), rejected_(std::move(rejected)), notes_(std::move(notes)) {}
+
+  [[nodiscard]] auto begin() const { return chosen_.begin(); }
+  [[nodiscard]] auto end() const { return chosen_.end(); }
+  [[nodiscard]] std::size_t size() const { return chosen_.size(); }
+  [[nodiscard]] bool empty() const { return chosen_.empty(); }
+  [[nodiscard]] const device& operator[](std::size_t i) const { return chosen_[i]; }
+  [[nodiscard]] const std::vector<rejected_device>& rejected() const { return rejected_; }
+  [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
+
+ private:
+  std::vector<device> chosen_;
+  std::vector<rejected_device> rejected_;
+  std::vector<std::string> notes_;
+};
+
+/// Several devices as one machine: the GPUs of one backend, or N virtual devices of the host with any topology.
+///
+/// Copies share the machine. When the last copy goes, or at close(), pending work ends as cancelled and memory is
+/// returned; buffers and streams that outlive it fail with machine_closed.
+/// Thread: any.
+class machine {
+ public:
+  /// The machine that the environment and this computer give. Errors: not_found, unsupported, invalid_topology.
+  machine();
+  explicit machine(const machine_options& options);
+
+  /// A topology by name ("dgx_h100") or file, played by the host backend.
+  [[nodiscard]] static machine load(std::string_view name_or_file);
+
+  /// All devices in their stable order: that of the topology, or of PCI addresses.
+  [[nodiscard]] std::vector<device> devices() const;
+  /// Errors: invalid_device for an unknown id; not_found, with every reason, when none is left.
+  [[nodiscard]] device_list devices(const device_query& where) const;
+  /// Like devices(where), but an empty list is a value.
+  [[nodiscard]] device_list find_devices(const device_query& where) const;
+  [[nodiscard]] device operator[](device_id id) const;
+  [[nodiscard]] device operator[](int id) const { return (*this)[device_id{id}]; }
+  [[nodiscard]] int device_count() const;
+  /// Devices of one backend; 0 when it is absent.
+  [[nodiscard]] int device_count(std::string_view backend) const;
+
+  /// Every backend of this build, with the reason if it is absent.
+  [[nodiscard]] const std::vector<backend_status>& backends() const;
+  /// Remarks about how the machine was put together: a fallback, an unknown WEFT_ variable.
+  [[nodiscard]] const std::vector<std::string>& notes() const;
+
+  [[nodiscard]] const topology& layout() const;
+  [[nodiscard]] bool simulated() const;
+  [[nodiscard]] clock_kind clock() const;
+  /// The machine's clock. Virtual time is simulated: never publish it as a measurement.
+  [[nodiscard]] std::chrono::nanoseconds now() const;
+
+  /// Waits for everything on every device. Errors: the first failure that no wait has reported yet.
+  void synchronize() const;
+  /// Like synchronize(), but gives up: timed_out. Errors as synchronize().
+  [[nodiscard]] wait_outcome synchronize_for(std::chrono::nanoseconds limit) const;
+
+  /// Bytes that have crossed each link of layout(), by link index.
+  [[nodiscard]] link_traffic traffic() const;
+
+  void close();
+  [[nodiscard]] bool closed() const;
+
+  friend bool operator==(const machine& a, const machine& b) { return a.state_ == b.state_; }
+
+  /// The state that owners share with the machine; for the library's own layers.
+  [[nodiscard]] const std::shared_ptr<detail::machine_state>& state() const { return state_; }
+
+ private:
+  std::shared_ptr<detail::machine_state> state_;
+  std::shared_ptr<void> lease_;  // the last copy of this closes the state
+};
+
+}  // namespace weft

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+
+#include "weft/core/unique_handle.hpp"
+#include "weft/runtime/device.hpp"
+#include "weft/runtime/event.hpp"
+
+namespace weft {
+
+namespace detail {
+struct stream_identity {
+  std::shared_ptr<machine_state> state;
+  stream_handle handle = stream_handle::none;
+  device_id device;
+  bool owned = false;
+  bool operator==(const stream_identity& other) const { return handle == other.handle && state == other.state; }
+};
+struct stream_traits {
+  using type = stream_identity;
+  static type none() { return {}; }
+  static void release(type& identity) noexcept;
+};
+}  // namespace detail
+
+struct stream_options {
+  int priority = 0;  // higher goes first where the device has priorities
+};
+
+/// Work of one device in the order of submission. Going out of scope waits for the work.
+///
+/// After a failure, what was submitted to the stream until then is skipped with the same cause; once a wait has
+/// reported the cause, new work runs again.
+/// Thread: any; the order of calls from several threads is the order in which they arrive.
+class stream {
+ public:
+  explicit stream(const device& on, stream_options options = {});
+  /// A stream that somebody else owns, by its native handle on that device's backend.
+  [[nodiscard]] static stream adopt(const device& on, stream_handle native);
+
+  [[nodiscard]] device on() const;
+  [[nodiscard]] stream_handle native() const { return identity_.get().handle; }
+
+  /// An event that ends when all work submitted so far has.
+  [[nodiscard]] event record() const;
+  /// Work submitted from here on starts after `event` has ended; the host does not wait. Events of any device and
+  /// backend of this machine. Errors: wrong_device for an event of another machine.
+  void wait(const event& event) const;
+  /// Runs a host function in order. It must not call the library. An exception it throws fails the event.
+  event call(std::function<void()> function) const;
+
+  /// True when no work is pending.
+  [[nodiscard]] bool idle() const;
+  /// Waits for all work. Errors: the first failure that no wait has reported yet.
+  void synchronize() const;
+  [[nodiscard]] wait_outcome synchronize_for(std::chrono::nanoseconds limit) const;
+
+  [[nodiscard]] const std::shared_ptr<detail::machine_state>& state() const { return identity_.get().state; }
+
+ private:
+  explicit stream(detail::stream_identity identity) : identity_(std::move(identity)) {}
+  friend class device;
+
+  unique_handle<detail::stream_traits> identity_;
+};
+
+}  // namespace weft

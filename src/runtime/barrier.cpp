@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "weft/runtime/barrier.hpp"
+
+#include <algorithm>
+#include <mutex>
+#include <string>
+
+#include "runtime/machine_state.hpp"
+
+namespace weft {
+
+struct device_barrier::body {
+  std::shared_ptr<detail::machine_state> state;
+  std::vector<device_id> participants;
+  std::mutex mutex;
+  std::uint64_t generation = 0;
+  std::vector<device_id> arrived;
+
+  // One filling. It opens when the work of every arrival has ended; each event keeps it alive until then.
+  struct filling {
+    backend* owner = nullptr;
+    event_ref gate;
+    std::mutex mutex;
+    std::size_t outstanding = 0;
+    bool complete = false;  // everybody has arrived
+    std::shared_ptr<const error> cause;
+
+    void settle(std::unique_lock<std::mutex>& lock) {
+      if (!complete || outstanding != 0) return;
+      auto with = cause;
+      lock.unlock();
+      owner->open_gate(gate, std::move(with));
+    }
+  };
+  std::shared_ptr<filling> current;
+
+  ~body() {
+    if (current && !state->closed()) cancel("destroyed");
+  }
+
+  /// Ends the filling: whoever has arrived fails with cancelled.
+  void cancel(const char* why) {
+    error cause;
+    cause.code = errc::cancelled;
+    cause.scope = error_scope::endpoint;
+    cause.what = std::string{"the barrier was "} + why + " with " + std::to_string(arrived.size()) + " of " +
+                 std::to_string(participants.size()) + " devices arrived";
+    cause.where = {};
+    current->owner->open_gate(current->gate, std::make_shared<const error>(std::move(cause)));
+  }
+
+  void begin() {
+    current = std::make_shared<filling>();
+    current->owner = &state->backend_of(participants.front());
+    current->gate = value_or_raise(current->owner->create_gate());
+    current->gate->device = participants.front();
+    arrived.clear();
+  }
+
+  // what the gate waits for, and the event of the opening
+  event arrive(const stream& by) {
+    if (by.state() != state) raise(errc::wrong_device, "a stream of another machine arrived at a barrier");
+    const device_id who = by.on().id();
+    const std::lock_guard lock{mutex};
+    if (std::find(participants.begin(), participants.end(), who) == participants.end()) {
+      raise(errc::invalid_argument, to_string(who) + " does not take part in this barrier");
+    }
+    if (std::find(arrived.begin(), arrived.end(), who) != arrived.end()) {
+      raise(errc::invalid_argument, to_string(who) + " has arrived already in generation " + std::to_string(generation));
+    }
+    const event work = by.record();
+    auto mine = current;
+    {
+      const std::lock_guard inner{mine->mutex};
+      ++mine->outstanding;
+    }
+    arrived.push_back(who);
+    const event opening{state, mine->gate};
+    if (arrived.size() == participants.size()) {
+      const std::lock_guard inner{mine->mutex};
+      mine->complete = true;
+    }
+    // Completion is noticed by the machine's callback thread, never by a device's: opening a gate runs other work.
+    state->callbacks().after(work.record(), [mine, done = work.record()] {
+      std::unique_lock inner{mine->mutex};
+      --mine->outstanding;
+      if (done->cause() && !mine->cause) mine->cause = done->cause();
+      mine->settle(inner);
+    });
+    if (arrived.size() == participants.size()) {
+      ++generation;
+      begin();
+    }
+    return opening;
+  }
+};
+
+device_barrier::device_barrier(const machine& m, std::vector<device_id> participants) : body_(std::make_unique<body>()) {
+  if (participants.empty()) raise(errc::invalid_argument, "a barrier needs at least one device");
+  for (const device_id id : participants) static_cast<void>(m[id]);
+  auto sorted = participants;
+  std::sort(sorted.begin(), sorted.end());
+  if (const auto twice = std::adjacent_find(sorted.begin(), sorted.end()); twice != sorted.end()) {
+    raise(errc::invalid_argument, to_string(*twice) + " is named twice in a barrier");
+  }
+  m.state()->require_open();
+  body_->state = m.state();
+  body_->participants = std::move(participants);
+  body_->begin();
+}
+
+device_barrier::~device_barrier() = default;
+device_barrier::device_barrier(device_barrier&&) noexcept = default;
+device_barrier& device_barrier::operator=(device_barrier&&) noexcept = default;
+
+device_barrier::progress device_barrier::status() const {
+  const std::lock_guard lock{body_->mutex};
+  return {body_->generation, body_->arrived.size(), body_->participants.size()};
+}
+
+event device_barrier::arrive(const stream& by) { return body_->arrive(by); }
+
+event device_barrier::arrive_and_order(const stream& by) {
+  event opening = body_->arrive(by);
+  by.wait(opening);
+  return opening;
+}
+
+wait_outcome device_barrier::arrive_and_wait(const stream& by, std::chrono::nanoseconds limit) {
+  return body_->arrive(by).wait_for(limit);
+}
+
+void device_barrier::reset() {
+  const std::lock_guard lock{body_->mutex};
+  body_->cancel("reset");
+  body_->begin();
+}
+
+}  // namespace weft

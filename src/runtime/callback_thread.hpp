@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "weft/backend/event_record.hpp"
+
+namespace weft::detail {
+
+/// The one thread on which a machine runs callbacks and resumes coroutines: never a driver's thread, never a device's.
+/// It also notices completion where a backend only moves when somebody waits (the virtual clock, polled drivers).
+class callback_thread {
+ public:
+  callback_thread();
+  ~callback_thread();
+
+  /// Runs `f` after the event has ended. Thread: any.
+  void after(event_ref event, std::function<void()> f);
+  /// Runs what is left, and ends. Events must have ended by then. Never call it from a callback.
+  void end() noexcept;
+
+ private:
+  // Shared with the thread, which may outlive this object when the last handle of a machine goes inside a callback.
+  struct desk;
+
+  std::shared_ptr<desk> desk_;
+  std::thread thread_;
+};
+
+}  // namespace weft::detail

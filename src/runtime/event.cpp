@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "weft/runtime/event.hpp"
+
+#include <exception>
+
+#include "runtime/machine_state.hpp"
+
+namespace weft {
+
+namespace {
+
+wait_outcome wait_until(const event& e, wait_deadline deadline, const std::stop_token& stop) {
+  if (!e.record()) return wait_outcome::ok;
+  event_record& record = *e.record();
+  const wait_outcome outcome = record.owner->wait(record, deadline, stop);
+  if (outcome == wait_outcome::failed) detail::raise_failure(record);
+  return outcome;
+}
+
+}  // namespace
+
+bool event::ready() const { return !record_ || record_->owner->ready(*record_); }
+
+void event::wait() const { wait_until(*this, no_deadline, {}); }
+
+wait_outcome event::wait(const std::stop_token& stop) const { return wait_until(*this, no_deadline, stop); }
+
+wait_outcome event::wait_for(std::chrono::nanoseconds limit) const {
+  if (!record_) return wait_outcome::ok;
+  return wait_until(*this, record_->owner->now() + limit, {});
+}
+
+std::optional<error> event::failure() const {
+  if (!record_ || !record_->finished() || !record_->cause()) return std::nullopt;
+  return *record_->cause();
+}
+
+void event::on_done(std::function<void()> f) const {
+  if (!record_) {
+    // ended before anybody could ask; a default-made event has no machine to run callbacks on
+    f();
+    return;
+  }
+  state_->callbacks().after(record_, std::move(f));
+}
+
+std::chrono::nanoseconds elapsed(const event& from, const event& to) {
+  for (const event* e : {&from, &to}) {
+    if (!e->is_recorded() || !e->record()) raise(errc::invalid_argument, "elapsed() of an event that was never recorded");
+    if (!e->record()->timed) raise(errc::invalid_argument, "elapsed() of an event that carries no time");
+  }
+  if (from.state() != to.state() || from.record()->device != to.record()->device) {
+    raise(errc::wrong_device, "elapsed() between " + to_string(from.record()->device) + " and " + to_string(to.record()->device) +
+                                  ": the clocks of two devices do not compare");
+  }
+  for (const event* e : {&from, &to}) {
+    if (!e->record()->finished()) raise(errc::not_ready, "elapsed() of an event whose work has not ended; wait for it first");
+  }
+  return to.record()->ended - from.record()->ended;
+}
+
+void wait_all(std::span<const event> events) {
+  std::exception_ptr first;
+  for (const event& e : events) {
+    try {
+      e.wait();
+    } catch (...) {
+      if (!first) first = std::current_exception();
+    }
+  }
+  if (first) std::rethrow_exception(first);
+}
+
+}  // namespace weft

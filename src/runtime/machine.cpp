@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "weft/runtime/machine.hpp"
+
+#include <algorithm>
+
+#include "runtime/machine_state.hpp"
+#include "weft/runtime/stream.hpp"
+
+namespace weft {
+
+machine::machine() : machine(machine_options{}) {}
+
+machine::machine(const machine_options& options) : state_(std::make_shared<detail::machine_state>(options)) {
+  lease_ = std::shared_ptr<void>(nullptr, [state = state_](void*) { state->close(); });
+}
+
+machine machine::load(std::string_view name_or_file) {
+  machine_options options;
+  options.sim = std::string{name_or_file};
+  return machine{options};
+}
+
+std::vector<device> machine::devices() const {
+  std::vector<device> all;
+  for (int i = 0; i < state_->device_count(); ++i) all.emplace_back(state_, device_id{i});
+  return all;
+}
+
+device machine::operator[](device_id id) const {
+  static_cast<void>(state_->description_of(id));
+  return {state_, id};
+}
+
+int machine::device_count() const { return state_->device_count(); }
+
+int machine::device_count(std::string_view backend) const {
+  int count = 0;
+  for (const auto& b : state_->backends()) {
+    if (to_string(b->kind()) == backend) count += static_cast<int>(b->devices().size());
+  }
+  return count;
+}
+
+device_list machine::find_devices(const device_query& where) const {
+  std::vector<device> candidates;
+  std::vector<rejected_device> rejected;
+  std::vector<std::string> notes;
+  if (where.ids.empty()) {
+    candidates = devices();
+  } else {
+    for (const device_id id : where.ids) {
+      const device d = (*this)[id];
+      if (std::find(candidates.begin(), candidates.end(), d) == candidates.end()) candidates.push_back(d);
+    }
+    for (const device& d : devices()) {
+      if (std::find(candidates.begin(), candidates.end(), d) == candidates.end()) rejected.push_back({d.id(), "not in the list of ids"});
+    }
+  }
+  for (const device_id id : where.exclude) static_cast<void>((*this)[id]);
+
+  bool by_backend = where.backend.has_value();
+  if (by_backend && !where.backend_required && device_count(*where.backend) == 0) {
+    notes.push_back("no device of backend '" + *where.backend + "'; using the others");
+    by_backend = false;
+  }
+  const auto why_not = [&](const device& d) -> std::string {
+    if (std::find(where.exclude.begin(), where.exclude.end(), d.id()) != where.exclude.end()) return "excluded";
+    if (by_backend && to_string(d.kind()) != *where.backend) {
+      return "is of backend " + std::string{to_string(d.kind())} + ", not " + *where.backend;
+    }
+    if (!d.has(where.needs)) {
+      std::string missing;
+      for (const std::string_view name : names_of(where.needs)) {
+        const auto have = names_of(d.capabilities());
+        if (std::find(have.begin(), have.end(), name) == have.end()) missing += (missing.empty() ? "" : ", ") + std::string{name};
+      }
+      return "does not offer " + missing;
+    }
+    if (d.compute_units() < where.min_compute_units) {
+      return "has " + std::to_string(d.compute_units()) + " compute units, fewer than " + std::to_string(where.min_compute_units);
+    }
+    if (where.min_memory.value() != 0 && d.free_memory() < where.min_memory) {
+      return "has " + to_string(d.free_memory()) + " free, less than " + to_string(where.min_memory);
+    }
+    if (d.is_lost()) return d.lost_cause()->what;
+    return "";
+  };
+  std::vector<device> chosen;
+  for (const device& d : candidates) {
+    if (std::string why = why_not(d); !why.empty()) {
+      rejected.push_back({d.id(), std::move(why)});
+    } else {
+      chosen.push_back(d);
+    }
+  }
+  if (where.score) {
+    std::vector<std::pair<double, device>> scored;
+    for (const device& d : chosen) scored.emplace_back(where.score(d), d);
+    std::stable_sort(scored.begin(), scored.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+    chosen.clear();
+    for (auto& [score, d] : scored) chosen.push_back(d);
+  }
+  while (chosen.size() > where.at_most) {
+    rejected.push_back({chosen.back().id(), "more than " + std::to_string(where.at_most) + " were not wanted"});
+    chosen.pop_back();
+  }
+  std::sort(rejected.begin(), rejected.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
+  return {std::move(chosen), std::move(rejected), std::move(notes)};
+}
+
+device_list machine::devices(const device_query& where) const {
+  device_list found = find_devices(where);
+  if (found.empty()) {
+    std::string text = "no device is left";
+    const char* separator = ": ";
+    for (const rejected_device& r : found.rejected()) {
+      text += separator + to_string(r.id) + " " + r.why;
+      separator = "; ";
+    }
+    raise(errc::not_found, std::move(text));
+  }
+  return found;
+}
+
+const std::vector<backend_status>& machine::backends() const { return state_->statuses(); }
+const std::vector<std::string>& machine::notes() const { return state_->notes(); }
+const topology& machine::layout() const { return state_->layout(); }
+bool machine::simulated() const { return state_->layout().simulated || clock() == clock_kind::virtual_time; }
+clock_kind machine::clock() const { return state_->options().clock; }
+std::chrono::nanoseconds machine::now() const { return state_->now(); }
+
+namespace {
+
+wait_outcome synchronize_devices(detail::machine_state& state, device_id first, int count, wait_deadline deadline) {
+  state.require_open();
+  std::optional<error> failure;
+  for (int i = 0; i < count; ++i) {
+    const device_id id{first.value() + i};
+    backend& b = state.backend_of(id);
+    for (const stream_handle stream : b.streams_of(id)) {
+      auto done = b.synchronize(stream, deadline, {});
+      if (!done) {
+        // a stream that was destroyed meanwhile has nothing left to wait for
+        if (done.error().code == errc::not_found) continue;
+        if (!failure) failure = std::move(done).error();
+      } else if (*done == wait_outcome::timed_out) {
+        return wait_outcome::timed_out;
+      }
+    }
+  }
+  if (failure) raise(std::move(*failure));
+  return wait_outcome::ok;
+}
+
+}  // namespace
+
+void machine::synchronize() const { synchronize_devices(*state_, device_id{0}, state_->device_count(), no_deadline); }
+
+wait_outcome machine::synchronize_for(std::chrono::nanoseconds limit) const {
+  return synchronize_devices(*state_, device_id{0}, state_->device_count(), now() + limit);
+}
+
+link_traffic machine::traffic() const { return state_->backends().front()->traffic(); }
+void machine::close() { state_->close(); }
+bool machine::closed() const { return state_->closed(); }
+
+// ---- device ---------------------------------------------------------------------------------------------------------
+
+device::device(std::shared_ptr<detail::machine_state> state, device_id id) : state_(std::move(state)), id_(id) {}
+
+const std::string& device::name() const { return state_->description_of(id_).name; }
+backend_kind device::kind() const { return state_->description_of(id_).kind; }
+const std::string& device::uuid() const { return state_->description_of(id_).uuid; }
+const std::string& device::pci_address() const { return state_->description_of(id_).pci_address; }
+std::optional<int> device::numa_node() const { return state_->description_of(id_).numa_node; }
+bytes device::total_memory() const { return state_->description_of(id_).memory; }
+bytes device::free_memory() const { return value_or_raise(state_->backend_of(id_).memory(id_)).free; }
+int device::compute_units() const { return state_->description_of(id_).compute_units; }
+capability device::capabilities() const { return state_->description_of(id_).capabilities; }
+bool device::simulated() const { return state_->description_of(id_).simulated; }
+
+stream device::default_stream() const {
+  state_->require_open();
+  return stream{detail::stream_identity{state_, value_or_raise(state_->backend_of(id_).default_stream(id_)), id_, false}};
+}
+
+void device::synchronize() const { synchronize_devices(*state_, id_, 1, no_deadline); }
+wait_outcome device::synchronize_for(std::chrono::nanoseconds limit) const {
+  return synchronize_devices(*state_, id_, 1, state_->now() + limit);
+}
+
+bool device::is_lost() const { return state_->backend_of(id_).lost(id_) != nullptr; }
+std::optional<error> device::lost_cause() const {
+  const auto cause = state_->backend_of(id_).lost(id_);
+  if (!cause) return std::nullopt;
+  return *cause;
+}
+void device::reset() const {
+  state_->require_open();
+  value_or_raise(state_->backend_of(id_).reset(id_));
+}
+
+}  // namespace weft

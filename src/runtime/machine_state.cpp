@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/machine_state.hpp"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+
+#include "weft/core/nearest.hpp"
+
+extern char** environ;  // NOLINT(readability-redundant-declaration): POSIX declares it only with _GNU_SOURCE
+
+namespace weft::detail {
+namespace {
+
+/// Every variable the library and its tool read.
+constexpr std::array<std::string_view, 6> variables{"WEFT_BACKEND", "WEFT_TOPOLOGY", "WEFT_DEVICES",
+                                                    "WEFT_STRICT",  "WEFT_COLOR",    "WEFT_CACHE_DIR"};
+
+std::optional<std::string> variable(const char* name) {
+  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): read once, when a machine is made
+  if (value == nullptr || *value == '\0') return std::nullopt;
+  return std::string{value};
+}
+
+int whole_number(const std::string& text, const char* name) {
+  int value = 0;
+  const auto [end, bad] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (bad != std::errc{} || end != text.data() + text.size() || value < 1 || value > max_devices) {
+    raise(errc::invalid_argument, std::string{name} + " is '" + text + "': expected a number of devices from 1 to " +
+                                      std::to_string(max_devices));
+  }
+  return value;
+}
+
+}  // namespace
+
+machine_state::machine_state(const machine_options& options) : options_(options) {
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text{*entry};
+    if (!text.starts_with("WEFT_")) continue;
+    const std::string_view name = text.substr(0, text.find('='));
+    if (std::find(variables.begin(), variables.end(), name) != variables.end()) continue;
+    std::string note = "the environment variable " + std::string{name} + " is not known";
+    if (const auto close = nearest_name(name, variables)) note += "; did you mean " + std::string{*close} + "?";
+    notes_.push_back(std::move(note));
+  }
+  if (!options_.backend) options_.backend = variable("WEFT_BACKEND");
+  if (!options_.sim && !options_.machine) options_.sim = variable("WEFT_TOPOLOGY");
+  if (!options_.devices) {
+    if (const auto text = variable("WEFT_DEVICES")) options_.devices = whole_number(*text, "WEFT_DEVICES");
+  }
+  if (!options_.strict) {
+    if (const auto text = variable("WEFT_STRICT")) options_.strict = *text != "0";
+  }
+  open_backends();
+}
+
+machine_state::~machine_state() { close(); }
+
+void machine_state::open_backends() {
+  backend_options plan;
+  plan.device_count = options_.devices.value_or(4);
+  plan.memory_per_device = options_.memory_per_device;
+  plan.clock = options_.clock;
+  plan.seed = options_.seed;
+  plan.strict = options_.strict;
+  plan.check_access = options_.check_access;
+  plan.fill_new_memory = options_.fill_new_memory;
+  plan.max_in_flight = options_.max_in_flight;
+  plan.wait_policy = options_.wait_policy;
+  if (options_.machine) {
+    plan.machine = value_or_raise(complete_topology(*options_.machine));
+  } else if (options_.sim) {
+    plan.machine = value_or_raise(load_topology(*options_.sim));
+  }
+  std::string wanted = options_.backend.value_or("");
+  if (plan.machine && wanted.empty()) wanted = "host";  // only the host backend plays topologies
+  if (plan.machine && wanted != "host") {
+    raise(errc::invalid_argument, "a topology is played by the host backend; it cannot go with backend '" + wanted + "'");
+  }
+  if (!wanted.empty() && find_backend(wanted) == nullptr) {
+    std::vector<std::string_view> names;
+    for (const backend_entry& e : built_backends()) names.push_back(e.name);
+    std::string text = "this build has no backend '" + wanted + "'";
+    if (const auto close = nearest_name(wanted, names)) text += "; did you mean '" + std::string{*close} + "'?";
+    text += " It has:";
+    for (const std::string_view n : names) text += " " + std::string{n};
+    if (options_.backend_required) raise(errc::not_found, std::move(text));
+    notes_.push_back(text + "; fell back to the best one present");
+    wanted.clear();
+  }
+  // The default machine is one kind: the GPUs of the first backend that has any, else the host's devices.
+  std::optional<error> why_not;
+  for (const backend_entry& entry : built_backends()) {
+    backend_status status{std::string{entry.name}, false, ""};
+    const bool candidate = wanted.empty() ? entry.kind != backend_kind::null : entry.name == wanted;
+    if (candidate && backends_.empty()) {
+      auto opened = entry.open(plan);
+      if (opened && !(*opened)->devices().empty()) {
+        status.available = true;
+        backends_.push_back(std::move(*opened));
+      } else {
+        status.why = opened ? "no devices" : to_string(opened.error());
+        if (!opened) why_not = opened.error();
+      }
+    } else {
+      status.available = true;
+      status.why = candidate ? "present, not used: another backend was preferred" : "present, not asked for";
+    }
+    statuses_.push_back(std::move(status));
+  }
+  if (backends_.empty() && !wanted.empty() && !options_.backend_required) {
+    notes_.push_back("the backend '" + wanted + "' is not available (" + (why_not ? why_not->what : "no devices") + "); fell back to the host");
+    auto opened = find_backend("host")->open(plan);
+    if (!opened) raise(std::move(opened).error());
+    backends_.push_back(std::move(*opened));
+  }
+  if (backends_.empty()) {
+    if (why_not) raise(*why_not);
+    raise(errc::not_found, "no backend has a device");
+  }
+  for (const auto& b : backends_) device_count_ += static_cast<int>(b->devices().size());
+}
+
+void machine_state::raise_unknown(device_id id) const {
+  raise(errc::invalid_device, "there is no " + to_string(id) + ": this machine has " + std::to_string(device_count_) + " devices, from gpu0");
+}
+
+backend& machine_state::backend_of(const void* address) const {
+  if (backends_.size() > 1) {
+    for (const auto& b : backends_) {
+      if (b->find(address)) return *b;
+    }
+  }
+  return *backends_.front();
+}
+
+callback_thread& machine_state::callbacks() {
+  std::call_once(callbacks_once_, [this] { callbacks_ = std::make_unique<callback_thread>(); });
+  return *callbacks_;
+}
+
+void machine_state::close() noexcept {
+  const std::lock_guard lock{close_mutex_};
+  if (closed_.exchange(true, std::memory_order_acq_rel)) return;
+  for (const auto& b : backends_) b->close();
+  if (callbacks_) callbacks_->end();  // every event has ended; coroutines that waited see that
+}
+
+void raise_failure(const event_record& record) { raise(*record.cause()); }
+
+}  // namespace weft::detail

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a machine is behind its handles: the opened backends, and a place for what the layers above keep per machine.
+// Owners that outlive the machine keep this object; after close() every backend call in it answers machine_closed.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "runtime/callback_thread.hpp"
+#include "weft/backend/backend.hpp"
+#include "weft/core/raise.hpp"
+#include "weft/runtime/machine.hpp"
+
+namespace weft::detail {
+
+/// Layers above that keep state per machine, one place each.
+enum class part : std::size_t { memory, exec, count };
+
+class machine_state : public std::enable_shared_from_this<machine_state> {
+ public:
+  explicit machine_state(const machine_options& options);
+  ~machine_state();
+
+  [[nodiscard]] backend& backend_of(device_id id) const {
+    for (const auto& b : backends_) {
+      const int first = b->first_device().value();
+      if (id.value() >= first && id.value() < first + static_cast<int>(b->devices().size())) return *b;
+    }
+    raise_unknown(id);
+  }
+  [[nodiscard]] const device_description& description_of(device_id id) const {
+    const backend& b = backend_of(id);
+    return b.devices()[static_cast<std::size_t>(id.value() - b.first_device().value())];
+  }
+  /// The backend that knows an address; the first one when none does, whose error then says so.
+  [[nodiscard]] backend& backend_of(const void* address) const;
+
+  [[nodiscard]] const std::vector<std::unique_ptr<backend>>& backends() const { return backends_; }
+  [[nodiscard]] int device_count() const { return device_count_; }
+  [[nodiscard]] const std::vector<backend_status>& statuses() const { return statuses_; }
+  [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
+  [[nodiscard]] const machine_options& options() const { return options_; }
+  [[nodiscard]] const topology& layout() const { return backends_.front()->layout(); }
+  [[nodiscard]] std::chrono::nanoseconds now() const { return backends_.front()->now(); }
+
+  [[nodiscard]] bool closed() const { return closed_.load(std::memory_order_acquire); }
+  void require_open() const {
+    if (closed()) raise(errc::machine_closed, "the machine was closed; buffers and streams of it cannot be used any more");
+  }
+  void close() noexcept;
+
+  /// Where continuations run. Started when first needed.
+  [[nodiscard]] callback_thread& callbacks();
+
+  /// What a layer above keeps here, made when first asked for.
+  template <class T>
+  [[nodiscard]] T& part_of(part which) {
+    auto& place = parts_[static_cast<std::size_t>(which)];
+    // acquire: pairs with the release below
+    if (void* made = place.seen.load(std::memory_order_acquire)) return *static_cast<T*>(made);
+    const std::lock_guard lock{parts_mutex_};
+    if (!place.owner) {
+      auto made = std::make_shared<T>(*this);
+      place.seen.store(made.get(), std::memory_order_release);
+      place.owner = std::move(made);
+    }
+    return *static_cast<T*>(place.owner.get());
+  }
+
+ private:
+  [[noreturn]] void raise_unknown(device_id id) const;
+  void open_backends();
+
+  struct slot {
+    std::shared_ptr<void> owner;
+    std::atomic<void*> seen{nullptr};
+  };
+
+  machine_options options_;
+  std::vector<std::unique_ptr<backend>> backends_;
+  std::vector<backend_status> statuses_;
+  std::vector<std::string> notes_;
+  int device_count_ = 0;
+  std::atomic<bool> closed_{false};
+  std::mutex close_mutex_;
+  std::mutex parts_mutex_;
+  std::array<slot, static_cast<std::size_t>(part::count)> parts_;
+  std::once_flag callbacks_once_;
+  std::unique_ptr<callback_thread> callbacks_;
+};
+
+/// Ends a wait: an event's failure becomes an exception.
+void raise_failure(const event_record& record);
+
+}  // namespace weft::detail

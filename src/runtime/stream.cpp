@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "weft/runtime/stream.hpp"
+
+#include "runtime/machine_state.hpp"
+
+#include <algorithm>
+
+namespace weft {
+
+namespace {
+
+backend& backend_of(const detail::stream_identity& identity) {
+  if (!identity.state) raise(errc::invalid_argument, "an empty stream: it was moved from");
+  identity.state->require_open();
+  return identity.state->backend_of(identity.device);
+}
+
+}  // namespace
+
+namespace detail {
+
+void stream_traits::release(type& identity) noexcept {
+  if (identity.owned && !identity.state->closed()) identity.state->backend_of(identity.device).destroy_stream(identity.handle);
+  identity = {};
+}
+
+}  // namespace detail
+
+stream::stream(const device& on, stream_options options) {
+  on.state()->require_open();
+  const stream_handle made = value_or_raise(on.state()->backend_of(on.id()).create_stream(on.id(), options.priority));
+  identity_ = unique_handle<detail::stream_traits>{detail::stream_identity{on.state(), made, on.id(), true}};
+}
+
+stream stream::adopt(const device& on, stream_handle native) {
+  on.state()->require_open();
+  const auto known = on.state()->backend_of(on.id()).streams_of(on.id());
+  if (std::find(known.begin(), known.end(), native) == known.end()) {
+    raise(errc::wrong_device, "the native stream " + std::to_string(static_cast<std::uint64_t>(native)) + " is not one of " + to_string(on.id()));
+  }
+  return stream{detail::stream_identity{on.state(), native, on.id(), false}};
+}
+
+device stream::on() const { return {identity_.get().state, identity_.get().device}; }
+
+event stream::record() const {
+  return {identity_.get().state, value_or_raise(backend_of(identity_.get()).record(native()))};
+}
+
+void stream::wait(const event& e) const {
+  backend& own = backend_of(identity_.get());
+  if (!e.is_recorded() || !e.record()) return;
+  if (e.state() != state()) raise(errc::wrong_device, "the event belongs to another machine than the stream");
+  value_or_raise(own.wait_event(native(), e.record()));
+}
+
+event stream::call(std::function<void()> function) const {
+  if (!function) raise(errc::invalid_argument, "a stream was asked to call an empty function");
+  return {identity_.get().state, value_or_raise(backend_of(identity_.get()).call(native(), [f = std::move(function)] {
+            f();
+            return result<void>{};
+          }))};
+}
+
+bool stream::idle() const { return backend_of(identity_.get()).idle(native()); }
+
+void stream::synchronize() const { value_or_raise(backend_of(identity_.get()).synchronize(native(), no_deadline, {})); }
+
+wait_outcome stream::synchronize_for(std::chrono::nanoseconds limit) const {
+  backend& own = backend_of(identity_.get());
+  return value_or_raise(own.synchronize(native(), own.now() + limit, {}));
+}
+
+}  // namespace weft
