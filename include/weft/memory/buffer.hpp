@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <limits>
+#include <memory>
+#include <span>
+#include <type_traits>
+
+#include "weft/backend/backend.hpp"
+#include "weft/core/unique_handle.hpp"
+#include "weft/memory/span.hpp"
+#include "weft/runtime/device.hpp"
+
+namespace weft {
+
+class memory_pool;
+
+/// Asks for pinned host memory where a device has no unified memory.
+struct fall_back_to_pinned_t {};
+inline constexpr fall_back_to_pinned_t fall_back_to_pinned;
+
+namespace detail {
+
+class pool_body;
+
+struct owned_memory {
+  std::shared_ptr<machine_state> state;
+  std::shared_ptr<pool_body> pool;  // where it goes back to; empty when it goes back to the device
+  void* address = nullptr;
+  bool operator==(const owned_memory& other) const { return address == other.address; }
+};
+struct memory_traits {
+  using type = owned_memory;
+  static type none() { return {}; }
+  static void release(type& memory) noexcept;
+};
+
+/// Errors: out_of_memory naming device, asked, free and the largest holders; invalid_argument on overflow.
+[[nodiscard]] owned_memory allocate(const device& on, std::size_t count, std::size_t element, memory_kind kind);
+[[nodiscard]] owned_memory allocate(const memory_pool& pool, std::size_t count, std::size_t element);
+[[nodiscard]] device_id device_of(const memory_pool& pool);
+
+}  // namespace detail
+
+/// Owns `count` elements of one kind of memory. Going out of scope returns the memory once the work that was
+/// submitted with it has ended; nothing waits. Contents are unspecified (a pattern in debug builds).
+///
+/// A count of zero is legal and owns nothing. T must be trivially copyable.
+/// Thread: any for const functions.
+template <class T, memory_kind Kind>
+class basic_buffer {
+  static_assert(std::is_trivially_copyable_v<T> && !std::is_const_v<T>, "device memory holds trivially copyable types");
+
+ public:
+  using value_type = T;
+  static constexpr memory_kind kind = Kind;
+
+  basic_buffer() = default;
+  basic_buffer(const device& on, std::size_t count)
+      : memory_(detail::allocate(on, count, sizeof(T), Kind)), count_(count), device_(on.id()) {}
+  /// Unified memory, or pinned memory on a device without it; fell_back() tells.
+  basic_buffer(const device& on, std::size_t count, fall_back_to_pinned_t)
+    requires(Kind == memory_kind::unified)
+      : basic_buffer(on, count, on.has(capability::unified_memory) ? memory_kind::unified : memory_kind::pinned) {}
+  /// Takes the memory from a pool and returns it there.
+  basic_buffer(const memory_pool& pool, std::size_t count)
+    requires(Kind == memory_kind::device)
+      : memory_(detail::allocate(pool, count, sizeof(T))), count_(count), device_(detail::device_of(pool)) {}
+
+  [[nodiscard]] std::size_t size() const { return count_; }
+  [[nodiscard]] bool empty() const { return count_ == 0; }
+  [[nodiscard]] bytes size_bytes() const { return bytes{count_ * sizeof(T)}; }
+  [[nodiscard]] T* data() const { return static_cast<T*>(memory_.get().address); }
+  [[nodiscard]] device on() const { return {memory_.get().state, device_}; }
+
+  [[nodiscard]] device_span<T> span() const { return {memory_.get().state.get(), device_, data(), count_}; }
+  operator device_span<T>() const { return span(); }              // NOLINT(google-explicit-constructor)
+  operator device_span<const T>() const { return span(); }        // NOLINT(google-explicit-constructor)
+  [[nodiscard]] device_span<T> subspan(std::size_t offset, std::size_t count) const { return span().subspan(offset, count); }
+
+  /// True when unified memory was not to be had and this is pinned memory.
+  [[nodiscard]] bool fell_back() const
+    requires(Kind == memory_kind::unified)
+  {
+    return fell_back_;
+  }
+
+  /// The same elements as the host sees them.
+  [[nodiscard]] std::span<T> host() const
+    requires(Kind == memory_kind::pinned || Kind == memory_kind::unified)
+  {
+    return {data(), count_};
+  }
+
+ private:
+  basic_buffer(const device& on, std::size_t count, memory_kind taken)
+      : memory_(detail::allocate(on, count, sizeof(T), taken)), count_(count), device_(on.id()), fell_back_(taken != Kind) {}
+
+  unique_handle<detail::memory_traits> memory_;
+  std::size_t count_ = 0;
+  device_id device_;
+  bool fell_back_ = false;
+};
+
+/// Memory of one device.
+template <class T>
+using buffer = basic_buffer<T, memory_kind::device>;
+/// Page-locked host memory near a device: the host reads and writes it, copies take it without a detour.
+template <class T>
+using pinned_buffer = basic_buffer<T, memory_kind::pinned>;
+/// One memory that the host and every device see. Errors: unsupported on a device without it.
+template <class T>
+using unified_buffer = basic_buffer<T, memory_kind::unified>;
+
+/// The allocation that an address lies in: base, size, kind and device. Errors: not_found for null, freed or unknown
+/// addresses and one past the end.
+[[nodiscard]] memory_description address_range(const device& any_of_machine, const void* address);
+
+/// Moves unified memory towards a device ahead of use; ordered in the device's default stream.
+/// Errors: unsupported on a device without unified memory; invalid_argument for other memory.
+void prefetch(const device& to, device_span<const std::byte> range);
+void advise(const device& on, device_span<const std::byte> range, memory_advice advice);
+
+/// Registers host memory of the caller's so that the device may use it; ends with the object, which frees nothing.
+template <class T>
+class adopted_memory {
+ public:
+  adopted_memory(const device& on, std::span<T> memory);
+
+  [[nodiscard]] device_span<T> span() const { return {memory_.get().state.get(), device_, static_cast<T*>(memory_.get().address), count_}; }
+  operator device_span<T>() const { return span(); }  // NOLINT(google-explicit-constructor)
+
+ private:
+  unique_handle<detail::memory_traits> memory_;
+  std::size_t count_ = 0;
+  device_id device_;
+};
+
+namespace detail {
+[[nodiscard]] owned_memory adopt(const device& on, void* base, std::size_t size);
+}
+
+template <class T>
+adopted_memory<T>::adopted_memory(const device& on, std::span<T> memory)
+    : memory_(detail::adopt(on, memory.data(), memory.size_bytes())), count_(memory.size()), device_(on.id()) {}
+
+}  // namespace weft

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who may read and write whose memory. Everything here is directional: `from` is the device that accesses, `to` the
+// device that owns the memory.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "weft/core/topology.hpp"
+#include "weft/core/unique_handle.hpp"
+#include "weft/memory/span.hpp"
+#include "weft/runtime/machine.hpp"
+
+namespace weft {
+
+/// Whether `from` can map the memory of `to`. A device is not a peer of itself. Asking changes nothing.
+/// Errors: invalid_device for an unknown id in either place.
+[[nodiscard]] bool can_access_peer(const machine& m, device_id from, device_id to);
+
+enum class enable_outcome : std::uint8_t { enabled, already_enabled };
+enum class disable_outcome : std::uint8_t { disabled, not_enabled };
+
+/// Sets the driver's own, uncounted state; prefer peer_access. Covers memory that exists and memory that will.
+/// Errors, first that applies: invalid_argument (flags not 0, even for the device itself), invalid_device (unknown id,
+///   or the device itself), peer_unsupported (no path), too_many_peers.
+enable_outcome enable_peer(const machine& m, device_id from, device_id to, unsigned flags = 0);
+/// One call ends the access, however often it was enabled. Later access by a kernel loses the device.
+/// Errors: invalid_device, peer_unsupported.
+disable_outcome disable_peer(const machine& m, device_id from, device_id to);
+[[nodiscard]] bool peer_enabled(const machine& m, device_id from, device_id to);
+
+namespace detail {
+struct access_lease {
+  std::shared_ptr<machine_state> state;
+  device_id from, to;
+  bool operator==(const access_lease& other) const { return state == other.state && from == other.from && to == other.to; }
+};
+struct access_traits {
+  using type = access_lease;
+  static type none() { return {}; }
+  static void release(type& lease) noexcept;
+};
+}  // namespace detail
+
+/// A counted lease over peer access: the first enables, the last waits for both devices and disables. Access that
+/// somebody else enabled is used, and never disabled.
+/// Thread: any; the object itself one at a time.
+class peer_access {
+ public:
+  peer_access() = default;
+  /// Errors: as enable_peer.
+  peer_access(const machine& m, device_id from, device_id to);
+
+  [[nodiscard]] device_id from() const { return lease_.get().from; }
+  [[nodiscard]] device_id to() const { return lease_.get().to; }
+  explicit operator bool() const { return static_cast<bool>(lease_); }
+  void end() { lease_.reset(); }
+
+ private:
+  unique_handle<detail::access_traits> lease_;
+};
+
+/// Leases for every ordered pair that offers access: the usual start of a program that uses all devices as one.
+[[nodiscard]] std::vector<peer_access> enable_all_peers(const machine& m);
+
+/// What moves data between two devices.
+enum class peer_link : std::uint8_t { none, pcie, nvlink, infinity_fabric, xe_link, unified_memory, unknown };
+[[nodiscard]] std::string_view to_string(peer_link link);
+
+/// All that is known of one directed pair. What is not known is empty, with the reason in `why`.
+struct peer_capability {
+  device_id from;
+  device_id to;
+  bool supported = false;
+  bool enabled = false;                                      // now, whoever enabled it
+  peer_link link = peer_link::none;
+  std::optional<double> bytes_per_second;
+  std::optional<std::chrono::nanoseconds> latency;
+  bool atomics = false;
+  bool native_atomics = false;
+  std::optional<int> performance_rank;                       // 0 is best
+  std::optional<int> native_rank;                            // as the vendor counts it
+  int hops = 0;
+  bool measured = false;                                     // bandwidth and latency: by measure_peers(), else published
+  bool trusted = true;                                       // false once a self-check found that data does not arrive
+  std::string why;
+};
+
+/// Empty for a device and itself. Errors: invalid_device.
+[[nodiscard]] std::optional<peer_capability> capability_between(const machine& m, device_id from, device_id to);
+
+struct peer_check {
+  device_id from;
+  device_id to;
+  bool offered = false;
+  bool arrived = false;
+  std::string why;  // first bad offset, expected, got; or why it was not tried
+};
+
+/// Writes a position-dependent pattern over every offered directed pair and reads it back; a pair that lies is used
+/// through the host from then on. Cached: `again` repeats it.
+[[nodiscard]] std::vector<peer_check> verify_peers(const machine& m, bool again = false);
+
+/// Measures bandwidth and latency of every offered directed pair, and of the paths through the host, on the machine's
+/// clock; fills capability_between() and the routes.
+void measure_peers(const machine& m, bytes size = bytes{std::uint64_t{16} << 20});
+
+namespace detail {
+struct peer_view {
+  std::shared_ptr<machine_state> state;
+  device_id by;
+  void* mapped = nullptr;
+  bool operator==(const peer_view& other) const { return mapped == other.mapped && by == other.by; }
+};
+struct peer_view_traits {
+  using type = peer_view;
+  static type none() { return {}; }
+  static void release(type& view) noexcept;
+};
+}  // namespace detail
+
+/// Raw form: an address through which `by` reads and writes exactly these bytes. Needs enabled access and does not
+/// enable it. Errors: invalid_argument (null, zero), invalid_device, not_enabled, peer_unsupported, out_of_range,
+///   not_found; wrong_device when the memory is not of `owner`.
+[[nodiscard]] void* map_peer_memory(const machine& m, void* address, device_id owner, device_id by, bytes size);
+/// Errors: not_found for an address that is not mapped or already unmapped; wrong_device for another device's.
+void unmap_peer_memory(const machine& m, void* mapped, device_id by);
+
+/// A range of one device's memory made visible to another, for kernels of that device; unmapped when it ends.
+template <class T>
+class peer_mapping {
+ public:
+  peer_mapping() = default;
+  peer_mapping(const machine& m, device_span<T> range, device_id by)
+      : view_(detail::peer_view{m.state(), by,
+                                map_peer_memory(m, const_cast<std::remove_cv_t<T>*>(range.data()), range.on(), by,
+                                                range.size_bytes())}),
+        count_(range.size()) {}
+
+  /// The range as `by` sees it.
+  [[nodiscard]] device_span<T> span() const {
+    return {view_.get().state.get(), view_.get().by, static_cast<T*>(view_.get().mapped), count_};
+  }
+
+ private:
+  unique_handle<detail::peer_view_traits> view_;
+  std::size_t count_ = 0;
+};
+
+struct peer_pair {
+  device_id from;
+  device_id to;
+  bool supported = false;
+};
+/// Every ordered pair of different devices: N (N − 1) entries, by from and then to.
+[[nodiscard]] std::vector<peer_pair> peer_topology(const machine& m);
+
+}  // namespace weft

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <type_traits>
+
+#include "weft/core/bytes.hpp"
+#include "weft/core/ids.hpp"
+#include "weft/core/raise.hpp"
+
+namespace weft {
+
+namespace detail {
+class machine_state;
+
+/// Where bytes are, without their type: what the templates hand to src/.
+struct memory_ref {
+  machine_state* state = nullptr;  // null for host memory
+  void* address = nullptr;
+  std::uint64_t size = 0;          // bytes
+};
+
+[[noreturn]] void raise_subspan(std::size_t offset, std::size_t count, std::size_t size);
+}  // namespace detail
+
+/// Borrows elements in device memory. The address belongs to the device: the host must not follow it.
+/// Shape: contiguous, aligned for T. Thread: any.
+template <class T>
+class device_span {
+ public:
+  using element_type = T;
+  using value_type = std::remove_cv_t<T>;
+
+  constexpr device_span() = default;
+  constexpr device_span(detail::machine_state* state, device_id on, T* data, std::size_t count)
+      : state_(state), data_(data), count_(count), device_(on) {}
+  template <class U>
+    requires std::is_convertible_v<U (*)[], T (*)[]>
+  constexpr device_span(const device_span<U>& other)  // NOLINT(google-explicit-constructor): as std::span
+      : state_(other.state()), data_(other.data()), count_(other.size()), device_(other.on()) {}
+
+  [[nodiscard]] constexpr T* data() const { return data_; }
+  [[nodiscard]] constexpr std::size_t size() const { return count_; }
+  [[nodiscard]] constexpr bool empty() const { return count_ == 0; }
+  [[nodiscard]] constexpr bytes size_bytes() const { return bytes{count_ * sizeof(T)}; }
+  /// The device that owns the memory; for a peer mapping, the device that may use it.
+  [[nodiscard]] constexpr device_id on() const { return device_; }
+  [[nodiscard]] constexpr detail::machine_state* state() const { return state_; }
+
+  /// Errors: out_of_range when offset + count passes the end.
+  [[nodiscard]] device_span subspan(std::size_t offset, std::size_t count) const {
+    if (offset > count_ || count > count_ - offset) detail::raise_subspan(offset, count, count_);
+    return {state_, device_, data_ + offset, count};
+  }
+  [[nodiscard]] device_span first(std::size_t count) const { return subspan(0, count); }
+  [[nodiscard]] device_span last(std::size_t count) const {
+    if (count > count_) detail::raise_subspan(0, count, count_);
+    return subspan(count_ - count, count);
+  }
+
+ private:
+  detail::machine_state* state_ = nullptr;
+  T* data_ = nullptr;
+  std::size_t count_ = 0;
+  device_id device_;
+};
+
+namespace detail {
+
+template <class T>
+struct is_device_span : std::false_type {};
+template <class T>
+struct is_device_span<device_span<T>> : std::true_type {};
+
+/// Turns what a user hands in (buffer, device_span, vector, array, std::span) into a device_span or a std::span.
+template <class R>
+constexpr auto borrow(R&& range) {
+  using plain = std::remove_cvref_t<R>;
+  if constexpr (is_device_span<plain>::value) {
+    return range;
+  } else if constexpr (requires { range.span(); }) {
+    return range.span();
+  } else {
+    return std::span{range};
+  }
+}
+
+template <class R>
+using borrowed = decltype(borrow(std::declval<R>()));
+
+template <class S>
+memory_ref untyped(const S& span) {
+  using element = std::remove_cv_t<typename S::element_type>;
+  auto* address = const_cast<element*>(span.data());  // the direction of the copy decides what is written
+  if constexpr (is_device_span<S>::value) {
+    return {span.state(), address, span.size_bytes().value()};
+  } else {
+    return {nullptr, address, span.size_bytes()};
+  }
+}
+
+}  // namespace detail
+}  // namespace weft

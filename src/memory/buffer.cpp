@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "weft/memory/buffer.hpp"
+
+#include "memory/pool_body.hpp"
+#include "runtime/machine_state.hpp"
+#include "weft/core/log.hpp"
+#include "weft/memory/pool.hpp"
+#include "weft/runtime/stream.hpp"
+
+namespace weft {
+namespace detail {
+
+void raise_subspan(std::size_t offset, std::size_t count, std::size_t size) {
+  raise(errc::out_of_range, "elements " + std::to_string(offset) + " + " + std::to_string(count) + " of a span of " + std::to_string(size));
+}
+
+void memory_traits::release(type& memory) noexcept {
+  if (memory.pool) {
+    memory.pool->give(memory.address);
+  } else if (!memory.state->closed()) {
+    // not_found is no surprise here: a reset of the device took the memory before
+    const auto done = memory.state->backend_of(memory.address).release(memory.address);
+    if (!done && done.error().code != errc::not_found) log(log_level::warning, to_string(done.error()));
+  }
+  memory = {};
+}
+
+namespace {
+
+std::size_t checked_size(std::size_t count, std::size_t element, device_id on) {
+  if (count > std::numeric_limits<std::size_t>::max() / element) {
+    raise(errc::invalid_argument, std::to_string(count) + " elements of " + std::to_string(element) + " bytes on " + to_string(on) +
+                                      ": the size in bytes overflows");
+  }
+  return count * element;
+}
+
+}  // namespace
+
+owned_memory allocate(const device& on, std::size_t count, std::size_t element, memory_kind kind) {
+  on.state()->require_open();
+  const std::size_t size = checked_size(count, element, on.id());
+  if (size == 0) return {on.state(), nullptr, nullptr};
+  return {on.state(), nullptr, value_or_raise(on.state()->backend_of(on.id()).allocate(on.id(), bytes{size}, kind))};
+}
+
+owned_memory allocate(const memory_pool& pool, std::size_t count, std::size_t element) {
+  const auto& body = pool.body();
+  body->state()->require_open();
+  const std::size_t size = checked_size(count, element, body->on());
+  if (size == 0) return {body->state(), body, nullptr};
+  return {body->state(), body, body->take(size)};
+}
+
+device_id device_of(const memory_pool& pool) { return pool.body()->on(); }
+
+owned_memory adopt(const device& on, void* base, std::size_t size) {
+  on.state()->require_open();
+  value_or_raise(on.state()->backend_of(on.id()).adopt(on.id(), base, bytes{size}));
+  return {on.state(), nullptr, base};
+}
+
+}  // namespace detail
+
+memory_description address_range(const device& any_of_machine, const void* address) {
+  any_of_machine.state()->require_open();
+  return value_or_raise(any_of_machine.state()->backend_of(address).find(address));
+}
+
+void prefetch(const device& to, device_span<const std::byte> range) {
+  if (!to.has(capability::unified_memory)) raise(errc::unsupported, to_string(to.id()) + " has no unified memory to prefetch");
+  const stream order = to.default_stream();
+  const event done{to.state(), value_or_raise(to.state()->backend_of(to.id()).prefetch(
+                                   order.native(), const_cast<std::byte*>(range.data()), range.size_bytes()))};
+  done.wait();
+}
+
+void advise(const device& on, device_span<const std::byte> range, memory_advice advice) {
+  if (!on.has(capability::unified_memory)) raise(errc::unsupported, to_string(on.id()) + " has no unified memory to advise on");
+  on.state()->require_open();
+  value_or_raise(on.state()->backend_of(on.id()).advise(const_cast<std::byte*>(range.data()), range.size_bytes(), advice, on.id()));
+}
+
+}  // namespace weft

@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: Apache-2.0
+// The middle file of a copy: types are bytes already, route() says which way, and the backend moves them. A direct copy
+// is one backend call; a staged or relayed one is a pipeline of chunks over a lane.
+#include "weft/memory/copy.hpp"
+
+#include <algorithm>
+
+#include "memory/memory_state.hpp"
+
+namespace weft {
+namespace detail {
+namespace {
+
+/// One side of a copy, as far as the route needs it.
+struct side {
+  device_id device;          // none for host memory
+  bool mapped = false;       // a peer mapping: the device reaches the bytes directly
+};
+
+struct plan {
+  machine_state* state = nullptr;
+  backend* owner = nullptr;
+  side dst, src;
+  copy_path path = copy_path::host;
+  route_choice choice;
+  copy_request request;
+};
+
+side side_of(machine_state& state, const memory_ref& ref, const char* name, std::source_location where) {
+  if (ref.state == nullptr) return {};
+  auto known = state.backend_of(ref.address).find(ref.address);
+  if (!known) {
+    error cause = std::move(known).error();
+    cause.what = std::string{"the "} + name + " of a copy: " + cause.what;
+    cause.where = where;
+    raise(std::move(cause));
+  }
+  // pinned and unified memory is the host's: every device copies it in one step
+  if (known->kind == memory_kind::pinned || known->kind == memory_kind::unified) return {};
+  return {known->device, known->kind == memory_kind::mapped};
+}
+
+plan make_plan(const memory_ref& dst, const memory_ref& src, const copy_shape& shape, const copy_options& options, std::source_location where) {
+  machine_state* state = dst.state != nullptr ? dst.state : src.state;
+  if (state == nullptr) raise(errc::invalid_argument, "a copy without a machine: an empty buffer or span", where);
+  if (dst.state != nullptr && src.state != nullptr && dst.state != src.state) {
+    raise(errc::wrong_device, "a copy between the memories of two machines: go through host memory", where);
+  }
+  state->require_open();
+  plan p;
+  p.state = state;
+  p.dst = side_of(*state, dst, "destination", where);
+  p.src = side_of(*state, src, "source", where);
+  p.owner = &state->backend_of(dst.state != nullptr ? dst.address : src.address);
+  p.request.dst = dst.address;
+  p.request.src = src.address;
+  p.request.dst_is_host = dst.state == nullptr;
+  p.request.src_is_host = src.state == nullptr;
+  p.request.shape = shape;
+  p.request.stop = options.stop;
+  const bool to_device = p.dst.device.value() >= 0;
+  const bool from_device = p.src.device.value() >= 0;
+  if (to_device && from_device) {
+    if (p.dst.device == p.src.device && (p.dst.mapped || p.src.mapped)) {
+      p.path = copy_path::direct;
+      p.choice.path = copy_path::direct;
+    } else {
+      auto chosen = memory_of(*state).choose(p.src.device, p.dst.device, bytes{shape.total()}, options.route);
+      if (!chosen) {
+        chosen.error().where = where;
+        raise(std::move(chosen).error());
+      }
+      p.choice = *chosen;
+      p.path = chosen->path;
+    }
+  } else {
+    p.path = to_device ? copy_path::host_to_device : from_device ? copy_path::device_to_host : copy_path::host;
+    if (options.route.path != copy_path::automatic && options.route.path != p.path) {
+      raise(errc::peer_unsupported, "a copy with host memory at one end cannot be " + std::string{to_string(options.route.path)}, where);
+    }
+  }
+  return p;
+}
+
+bool in_one_step(const plan& p) { return p.path != copy_path::staged && p.path != copy_path::relayed; }
+
+/// Cuts a copy into pieces of at most `limit` bytes, along rows where it has rows.
+class pieces {
+ public:
+  pieces(const copy_request& whole, std::uint64_t limit) : whole_(whole) {
+    const copy_shape& s = whole.shape;
+    flat_ = s.height == 1 && s.depth == 1;
+    rows_ = flat_ ? 1 : std::clamp<std::uint64_t>(limit / std::max<std::uint64_t>(s.width, 1), 1, s.height);
+    step_ = flat_ ? limit : rows_ * s.width;
+  }
+
+  /// The most bytes of one piece.
+  [[nodiscard]] std::uint64_t step() const { return step_; }
+
+  struct piece {
+    std::byte* dst;
+    const std::byte* src;
+    copy_shape shape;
+  };
+  [[nodiscard]] bool next(piece& out) {
+    const copy_shape& s = whole_.shape;
+    auto* dst = static_cast<std::byte*>(whole_.dst);
+    const auto* src = static_cast<const std::byte*>(whole_.src);
+    if (flat_) {
+      if (done_ >= s.width) return false;
+      out = {dst + done_, src + done_, {}};
+      out.shape.width = std::min(step_, s.width - done_);
+      done_ += out.shape.width;
+      return true;
+    }
+    if (slice_ >= s.depth) return false;
+    const std::uint64_t rows = std::min(rows_, s.height - row_);
+    out = {dst + slice_ * s.dst_slice + row_ * s.dst_pitch, src + slice_ * s.src_slice + row_ * s.src_pitch, s};
+    out.shape.height = rows;
+    out.shape.depth = 1;
+    row_ += rows;
+    if (row_ == s.height) {
+      row_ = 0;
+      ++slice_;
+    }
+    return true;
+  }
+
+ private:
+  copy_request whole_;
+  bool flat_ = false;
+  std::uint64_t rows_ = 0, step_ = 0, done_ = 0, row_ = 0, slice_ = 0;
+};
+
+/// A pipeline of chunks: into a slot on one stream, out of it on another, each waiting only for its slot.
+result<event_ref> pipelined(const plan& p, stream_handle order, backend& order_backend) {
+  pieces cut{p.request, p.choice.chunk};
+  const int depth = std::max(p.choice.depth, 1);
+  auto taken = memory_of(*p.state).take_lane(p.src.device, p.dst.device, p.choice.via, cut.step(), depth);
+  if (!taken) return std::move(taken).error();
+  copy_lane& lane = **taken;
+  backend& in = *lane.first_backend;
+  backend& out = *lane.second_backend;
+  std::vector<event_ref> slot_free(lane.slots.size());
+  const auto submit = [&]() -> result<void> {
+    auto start = order_backend.record(order);
+    if (!start) return std::move(start).error();
+    if (auto ok = in.wait_event(lane.first, *start); !ok) return ok;
+    if (auto ok = out.wait_event(lane.second, *start); !ok) return ok;
+    pieces::piece piece{};
+    for (std::size_t i = 0; cut.next(piece); ++i) {
+      const std::size_t slot = i % static_cast<std::size_t>(depth);
+      copy_request first;
+      first.dst = lane.slots[slot];
+      first.src = piece.src;
+      first.shape = piece.shape;
+      first.shape.dst_pitch = piece.shape.width;
+      first.shape.dst_slice = piece.shape.width * piece.shape.height;
+      first.stop = p.request.stop;
+      copy_request second = first;
+      second.dst = piece.dst;
+      second.src = lane.slots[slot];
+      second.shape = piece.shape;
+      second.shape.src_pitch = piece.shape.width;
+      second.shape.src_slice = piece.shape.width * piece.shape.height;
+      if (slot_free[slot]) {
+        if (auto ok = in.wait_event(lane.first, slot_free[slot]); !ok) return ok;
+      }
+      auto filled = in.copy(lane.first, first);
+      if (!filled) return std::move(filled).error();
+      lane.last_in = *filled;
+      if (auto ok = out.wait_event(lane.second, *filled); !ok) return ok;
+      auto emptied = out.copy(lane.second, second);
+      if (!emptied) return std::move(emptied).error();
+      lane.last_out = slot_free[slot] = std::move(*emptied);
+    }
+    return order_backend.wait_event(order, lane.last_out);
+  };
+  auto done = submit();
+  memory_of(*p.state).give_lane(&lane);
+  if (!done) return std::move(done).error();
+  return order_backend.record(order);
+}
+
+/// The device whose default stream a copy without a stream runs in, and the other one whose stream it follows.
+std::pair<device_id, device_id> actors(const plan& p) {
+  const device_id none;
+  if (p.dst.device == none && p.src.device == none) return {p.owner->first_device(), none};
+  if (p.dst.device == none) return {p.src.device, none};
+  if (p.src.device == none || p.src.device == p.dst.device) return {p.dst.device, none};
+  return {p.dst.device, p.src.device};
+}
+
+/// What follows a failure of a stream is told by its event; the counters want to know as well.
+void count_later(const plan& p, const event_ref& done) {
+  memory_state& memory = memory_of(*p.state);
+  memory.count(p.path, p.request.shape.total());
+  if (done) {
+    done->on_complete([&memory, path = p.path, record = done.get()] {
+      if (record->cause()) memory.count_failure(path);
+    });
+  }
+}
+
+[[noreturn]] void raise_at(error cause, std::source_location where) {
+  cause.where = where;
+  raise(std::move(cause));
+}
+
+}  // namespace
+
+copy_report copy_now(memory_ref dst, memory_ref src, const copy_shape& shape, const copy_options& options, std::source_location where) {
+  copy_report report;
+  if (shape.total() == 0) {
+    if (auto* state = dst.state != nullptr ? dst.state : src.state) state->require_open();
+    return report;
+  }
+  plan p = make_plan(dst, src, shape, options, where);
+  report.path = p.path;
+  report.via = p.choice.via;
+  report.size = bytes{shape.total()};
+  report.simulated = p.state->layout().simulated || p.state->options().clock == clock_kind::virtual_time;
+  const auto start = p.owner->now();
+  const auto [actor, other] = actors(p);
+  backend& by = p.state->backend_of(actor);
+  const stream_handle order = value_or_raise(by.default_stream(actor), where);
+  if (other.value() >= 0) {
+    backend& beside = p.state->backend_of(other);
+    const stream_handle before = value_or_raise(beside.default_stream(other), where);
+    if (!beside.idle(before)) value_or_raise(by.wait_event(order, value_or_raise(beside.record(before), where)), where);
+  }
+  p.request.wait = true;
+  auto done = in_one_step(p) ? by.copy(order, p.request) : pipelined(p, order, by);
+  memory_state& memory = memory_of(*p.state);
+  memory.count(p.path, p.request.shape.total());
+  if (!done) {
+    memory.count_failure(p.path);
+    raise_at(std::move(done).error(), where);
+  }
+  if (*done && by.wait(**done, no_deadline, {}) == wait_outcome::failed) {
+    memory.count_failure(p.path);
+    raise_at(*(*done)->cause(), where);
+  }
+  report.duration = p.owner->now() - start;
+  return report;
+}
+
+event copy_in(const stream& order, memory_ref dst, memory_ref src, const copy_shape& shape, const copy_options& options, std::source_location where) {
+  const auto& state = order.state();
+  if (!state) raise(errc::invalid_argument, "an empty stream: it was moved from", where);
+  state->require_open();
+  for (const memory_ref* ref : {&dst, &src}) {
+    if (ref->state != nullptr && ref->state != state.get()) raise(errc::wrong_device, "the stream belongs to another machine than the memory", where);
+  }
+  if (shape.total() == 0) return order.record();
+  plan p = make_plan(dst, src, shape, options, where);
+  backend& by = state->backend_of(order.on().id());
+  auto done = in_one_step(p) ? by.copy(order.native(), p.request) : pipelined(p, order.native(), by);
+  if (!done) raise_at(std::move(done).error(), where);
+  count_later(p, *done);
+  return {state, std::move(*done)};
+}
+
+memory_ref box_ref(memory_ref whole, std::size_t offset_bytes, std::uint64_t extent_bytes, std::source_location where) {
+  if (offset_bytes > whole.size || extent_bytes > whole.size - offset_bytes) {
+    raise(errc::out_of_range, "a box of " + to_string(bytes{extent_bytes}) + " at offset " + std::to_string(offset_bytes) + " in memory of " + to_string(bytes{whole.size}), where);
+  }
+  whole.address = static_cast<std::byte*>(whole.address) + offset_bytes;
+  whole.size = extent_bytes;
+  return whole;
+}
+
+copy_shape box_shape(std::size_t element, const box_extent& extent, std::size_t dst_pitch, std::size_t dst_slice, std::size_t src_pitch, std::size_t src_slice, std::source_location where) {
+  copy_shape shape;
+  shape.width = extent.width * element;
+  shape.height = extent.height;
+  shape.depth = extent.depth;
+  const auto pitches = [&](const char* side, std::size_t pitch, std::size_t slice) {
+    if (extent.height > 1 && pitch < extent.width) {
+      raise(errc::invalid_argument, std::string{"the pitch of the "} + side + " (" + std::to_string(pitch) + " elements) is smaller than a row (" + std::to_string(extent.width) + ")", where);
+    }
+    if (extent.depth > 1 && slice < (extent.height - 1) * pitch + extent.width) {
+      raise(errc::invalid_argument, std::string{"the slice of the "} + side + " (" + std::to_string(slice) + " elements) is smaller than its rows", where);
+    }
+  };
+  pitches("destination", dst_pitch, dst_slice);
+  pitches("source", src_pitch, src_slice);
+  shape.dst_pitch = dst_pitch * element;
+  shape.dst_slice = dst_slice * element;
+  shape.src_pitch = src_pitch * element;
+  shape.src_slice = src_slice * element;
+  return shape;
+}
+
+namespace {
+
+/// The pointer and the device that the caller says it is on; the pointer decides, and a contradiction is an error.
+memory_ref raw_side(machine_state& state, const void* address, device_id on, std::uint64_t size, std::source_location where) {
+  auto known = value_or_raise(state.backend_of(address).find(address), where);
+  if (known.device != on && known.kind != memory_kind::pinned && known.kind != memory_kind::unified) {
+    raise(errc::wrong_device, "the memory is on " + to_string(known.device) + ", not on " + to_string(on), where);
+  }
+  return {&state, const_cast<void*>(address), size};
+}
+
+bool raw_checks(machine_state& state, const void* dst, device_id to, const void* src, device_id from, bytes size, std::source_location where) {
+  state.require_open();
+  static_cast<void>(state.description_of(from));
+  static_cast<void>(state.description_of(to));
+  if (size.value() == 0) return false;
+  if (dst == nullptr || src == nullptr) raise(errc::invalid_argument, "a peer copy from or to null", where);
+  return true;
+}
+
+copy_shape flat(bytes size) {
+  copy_shape shape;
+  shape.width = size.value();
+  return shape;
+}
+
+}  // namespace
+}  // namespace detail
+
+copy_counters counters(const machine& m) { return detail::memory_of(*m.state()).counters(); }
+
+copy_report copy_peer(const machine& m, void* dst, device_id to, const void* src, device_id from, bytes size, const copy_options& options, std::source_location where) {
+  detail::machine_state& state = *m.state();
+  if (!detail::raw_checks(state, dst, to, src, from, size, where)) return {};
+  return detail::copy_now(detail::raw_side(state, dst, to, size.value(), where), detail::raw_side(state, src, from, size.value(), where), detail::flat(size), options, where);
+}
+
+event copy_peer(const stream& order, void* dst, device_id to, const void* src, device_id from, bytes size, const copy_options& options, std::source_location where) {
+  detail::machine_state& state = *order.state();
+  if (!detail::raw_checks(state, dst, to, src, from, size, where)) return order.record();
+  return detail::copy_in(order, detail::raw_side(state, dst, to, size.value(), where), detail::raw_side(state, src, from, size.value(), where), detail::flat(size), options, where);
+}
+
+event copy_batch(const stream& order, std::span<const copy_part> parts, const copy_options& options, std::source_location where) {
+  using namespace detail;
+  const auto& state = order.state();
+  if (!state) raise(errc::invalid_argument, "an empty stream: it was moved from", where);
+  state->require_open();
+  backend& by = state->backend_of(order.on().id());
+  std::vector<plan> plans;
+  std::vector<copy_request> together;
+  const auto base_of = [&](const memory_ref& ref) -> const void* {
+    if (ref.state == nullptr) return nullptr;
+    auto known = by.find(ref.address);
+    return known ? known->base : nullptr;
+  };
+  memory_ref last_dst, last_src;  // what the last plan covers
+  for (const copy_part& one : parts) {
+    if (one.src.size == 0) continue;
+    const auto follows = [&](const memory_ref& before, const memory_ref& after) {
+      return before.state == after.state && static_cast<std::byte*>(before.address) + before.size == after.address &&
+             base_of(before) == base_of(after);
+    };
+    if (!plans.empty() && follows(last_dst, one.dst) && follows(last_src, one.src)) {
+      plans.back().request.shape.width += one.src.size;
+      last_dst.size += one.dst.size;
+      last_src.size += one.src.size;
+      continue;
+    }
+    plans.push_back(make_plan(one.dst, one.src, flat(bytes{one.src.size}), options, where));
+    last_dst = one.dst;
+    last_src = one.src;
+  }
+  for (const plan& p : plans) {
+    if (in_one_step(p)) {
+      together.push_back(p.request);
+      continue;
+    }
+    auto done = pipelined(p, order.native(), by);
+    if (!done) raise_at(std::move(done).error(), where);
+    count_later(p, *done);
+  }
+  if (together.empty()) return order.record();
+  auto done = by.copy_batch(order.native(), together);
+  if (!done) raise_at(std::move(done).error(), where);
+  for (const plan& p : plans) {
+    if (in_one_step(p)) count_later(p, *done);
+  }
+  return {state, std::move(*done)};
+}
+
+}  // namespace weft

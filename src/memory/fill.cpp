@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "weft/memory/fill.hpp"
+
+#include "runtime/machine_state.hpp"
+
+namespace weft::detail {
+
+event fill_in(const stream& order, memory_ref dst, const fill_request& request, std::source_location where) {
+  const auto& state = order.state();
+  if (!state) raise(errc::invalid_argument, "an empty stream: it was moved from", where);
+  state->require_open();
+  if (request.count == 0) return order.record();
+  if (dst.state != state.get()) raise(errc::wrong_device, "the stream belongs to another machine than the memory", where);
+  fill_request made = request;
+  made.dst = dst.address;
+  return {state, value_or_raise(state->backend_of(order.on().id()).fill(order.native(), made), where)};
+}
+
+void fill_now(memory_ref dst, fill_request request, std::source_location where) {
+  if (dst.state == nullptr) raise(errc::invalid_argument, "a fill without a machine: an empty buffer or span", where);
+  dst.state->require_open();
+  if (request.count == 0) return;
+  backend& owner = dst.state->backend_of(dst.address);
+  const auto known = value_or_raise(owner.find(dst.address), where);
+  request.dst = dst.address;
+  const event_ref done = value_or_raise(owner.fill(value_or_raise(owner.default_stream(known.device), where), request), where);
+  if (done && owner.wait(*done, no_deadline, {}) == wait_outcome::failed) {
+    error cause = *done->cause();
+    cause.where = where;
+    raise(std::move(cause));
+  }
+}
+
+}  // namespace weft::detail

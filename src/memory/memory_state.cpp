@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "memory/memory_state.hpp"
+
+#include <algorithm>
+
+namespace weft::detail {
+
+memory_state::memory_state(machine_state& machine) : machine_(machine), facts_(route_facts_of(machine.layout())) {
+  // Several backends in one machine reach each other through the host only.
+  distrusted_.resize(facts_.pairs.size());
+  refresh();
+}
+
+memory_state::~memory_state() = default;
+
+void memory_state::refresh() {
+  backend& b = *machine_.backends().front();
+  const std::uint64_t now = b.peer_epoch();
+  for (std::size_t i = 0; i < facts_.devices; ++i) {
+    for (std::size_t k = 0; k < facts_.devices; ++k) {
+      const device_id from{static_cast<int>(i)};
+      const device_id to{static_cast<int>(k)};
+      const std::size_t at = i * facts_.devices + k;
+      // A copy runs on whichever device has the access: data may flow when either end may reach the other.
+      facts_.pairs[at].usable = i != k && distrusted_[at].empty() && (b.peer_enabled(from, to) || b.peer_enabled(to, from));
+    }
+  }
+  epoch_ = now;
+}
+
+result<route_choice> memory_state::choose(device_id from, device_id to, bytes size, const route_wish& wish) {
+  const std::uint64_t now = machine_.backends().front()->peer_epoch();
+  {
+    const std::shared_lock lock{facts_mutex_};
+    if (epoch_ == now) return route(facts_, from, to, size, wish);
+  }
+  const std::unique_lock lock{facts_mutex_};
+  refresh();
+  return route(facts_, from, to, size, wish);
+}
+
+route_facts memory_state::facts() {
+  const std::unique_lock lock{facts_mutex_};
+  refresh();
+  return facts_;
+}
+
+void memory_state::count(copy_path path, std::uint64_t size) noexcept {
+  tally& t = tallies_[static_cast<std::size_t>(path)];
+  t.copies.fetch_add(1, std::memory_order_relaxed);
+  t.bytes.fetch_add(size, std::memory_order_relaxed);
+}
+
+void memory_state::count_failure(copy_path path) noexcept {
+  tallies_[static_cast<std::size_t>(path)].failed.fetch_add(1, std::memory_order_relaxed);
+}
+
+copy_counters memory_state::counters() const noexcept {
+  const auto read = [this](copy_path path) {
+    const tally& t = tallies_[static_cast<std::size_t>(path)];
+    return copy_counters::one{t.copies.load(std::memory_order_relaxed), t.bytes.load(std::memory_order_relaxed),
+                              t.failed.load(std::memory_order_relaxed)};
+  };
+  return {read(copy_path::host_to_device), read(copy_path::device_to_host), read(copy_path::same_device),
+          read(copy_path::direct),         read(copy_path::staged),         read(copy_path::relayed)};
+}
+
+result<copy_lane*> memory_state::take_lane(device_id from, device_id to, device_id via, std::uint64_t size, int depth) {
+  std::unique_ptr<copy_lane> lane;
+  {
+    const std::lock_guard lock{lanes_mutex_};
+    const auto it = std::find_if(idle_lanes_.begin(), idle_lanes_.end(), [&](const auto& l) {
+      return l->from == from && l->to == to && l->via == via && l->free();
+    });
+    if (it != idle_lanes_.end()) {
+      lane = std::move(*it);
+      idle_lanes_.erase(it);
+    }
+  }
+  const auto lost = [&](error cause) -> result<copy_lane*> {
+    give_lane(lane.release());
+    return cause;
+  };
+  if (!lane) {
+    lane = std::make_unique<copy_lane>();
+    lane->from = from;
+    lane->to = to;
+    lane->via = via;
+    lane->first_backend = &machine_.backend_of(from);
+    lane->second_backend = &machine_.backend_of(to);
+    auto first = lane->first_backend->create_stream(from, 0);
+    if (!first) return std::move(first).error();
+    auto second = lane->second_backend->create_stream(to, 0);
+    if (!second) {
+      lane->first_backend->destroy_stream(*first);
+      return std::move(second).error();
+    }
+    lane->first = *first;
+    lane->second = *second;
+  } else {
+    // a failure of the copy before is that copy's business; the lane starts clean
+    static_cast<void>(lane->first_backend->synchronize(lane->first, no_deadline, {}));
+    static_cast<void>(lane->second_backend->synchronize(lane->second, no_deadline, {}));
+  }
+  const device_id owner = via.value() >= 0 ? via : from;
+  const memory_kind kind = via.value() >= 0 ? memory_kind::device : memory_kind::pinned;
+  backend& memory = machine_.backend_of(owner);
+  if (lane->slot_size < size) {
+    for (void* slot : lane->slots) static_cast<void>(memory.release(slot));
+    lane->slots.clear();
+    lane->slot_size = size;
+  }
+  while (lane->slots.size() < static_cast<std::size_t>(depth)) {
+    auto slot = memory.allocate(owner, bytes{lane->slot_size}, kind);
+    if (!slot) return lost(std::move(slot).error());
+    lane->slots.push_back(*slot);
+  }
+  return lane.release();
+}
+
+void memory_state::give_lane(copy_lane* lane) {
+  const std::lock_guard lock{lanes_mutex_};
+  idle_lanes_.emplace_back(lane);
+}
+
+void memory_state::distrust(device_id from, device_id to, std::string why) {
+  const std::unique_lock lock{facts_mutex_};
+  distrusted_[from.index() * facts_.devices + to.index()] = std::move(why);
+  refresh();
+}
+
+std::string memory_state::distrust_of(device_id from, device_id to) {
+  const std::shared_lock lock{facts_mutex_};
+  return distrusted_[from.index() * facts_.devices + to.index()];
+}
+
+void memory_state::set_measured(device_id from, device_id to, const lane_facts& lane) {
+  const std::unique_lock lock{facts_mutex_};
+  pair_facts& pair = facts_.pairs[from.index() * facts_.devices + to.index()];
+  pair.lane = lane;
+  pair.measured = true;
+}
+
+void memory_state::set_host_lanes(device_id id, const lane_facts& to_host, const lane_facts& from_host) {
+  const std::unique_lock lock{facts_mutex_};
+  facts_.to_host[id.index()] = to_host;
+  for (std::size_t s = 0; s < facts_.devices; ++s) facts_.from_host[s * facts_.devices + id.index()] = from_host;
+}
+
+pair_facts memory_state::pair(device_id from, device_id to) {
+  const std::unique_lock lock{facts_mutex_};
+  refresh();
+  return facts_.pair(from, to);
+}
+
+}  // namespace weft::detail

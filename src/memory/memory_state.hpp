@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the memory layer keeps per machine: facts for routes, counters, leases, and the lanes of staged copies.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+#include <vector>
+
+#include "runtime/machine_state.hpp"
+#include "weft/memory/copy.hpp"
+#include "weft/memory/peer_access.hpp"
+#include "weft/memory/route.hpp"
+
+namespace weft::detail {
+
+/// Two streams and the memory between them: a staged or relayed copy moves chunks through it. Used by one copy at a
+/// time; the next one may take it once the last chunk has ended.
+struct copy_lane {
+  device_id from, to, via;              // via: whose memory the slots are; none for pinned host memory
+  backend* first_backend = nullptr;
+  backend* second_backend = nullptr;
+  stream_handle first{}, second{};      // into the slots, out of the slots
+  std::vector<void*> slots;
+  std::uint64_t slot_size = 0;
+  event_ref last_in, last_out;
+
+  [[nodiscard]] bool free() const { return (!last_in || last_in->finished()) && (!last_out || last_out->finished()); }
+};
+
+class memory_state {
+ public:
+  explicit memory_state(machine_state& machine);
+  ~memory_state();
+
+  /// Facts as of now, for pure decisions.
+  [[nodiscard]] result<route_choice> choose(device_id from, device_id to, bytes size, const route_wish& wish);
+  [[nodiscard]] route_facts facts();
+
+  void count(copy_path path, std::uint64_t size) noexcept;
+  void count_failure(copy_path path) noexcept;
+  [[nodiscard]] copy_counters counters() const noexcept;
+
+  /// A lane that nobody uses, with at least `depth` slots of `size`.
+  [[nodiscard]] result<copy_lane*> take_lane(device_id from, device_id to, device_id via, std::uint64_t size, int depth);
+  void give_lane(copy_lane* lane);
+
+  // peers
+  void distrust(device_id from, device_id to, std::string why);
+  [[nodiscard]] std::string distrust_of(device_id from, device_id to);
+  void set_measured(device_id from, device_id to, const lane_facts& lane);
+  void set_host_lanes(device_id id, const lane_facts& to_host, const lane_facts& from_host);
+  [[nodiscard]] pair_facts pair(device_id from, device_id to);
+
+  struct lease_entry {
+    int count = 0;
+    bool ours = false;
+  };
+  std::mutex leases_mutex;
+  std::map<std::pair<device_id, device_id>, lease_entry> leases;
+
+  std::mutex checks_mutex;
+  std::vector<peer_check> checks;
+
+ private:
+  void refresh();
+
+  machine_state& machine_;
+  std::shared_mutex facts_mutex_;
+  route_facts facts_;
+  std::uint64_t epoch_ = 0;
+  std::vector<std::string> distrusted_;
+
+  struct tally {
+    std::atomic<std::uint64_t> copies{0}, bytes{0}, failed{0};
+  };
+  std::array<tally, 8> tallies_;
+
+  std::mutex lanes_mutex_;
+  std::vector<std::unique_ptr<copy_lane>> idle_lanes_;
+};
+
+[[nodiscard]] inline memory_state& memory_of(machine_state& machine) { return machine.part_of<memory_state>(part::memory); }
+
+}  // namespace weft::detail

@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "weft/memory/peer_access.hpp"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "memory/memory_state.hpp"
+#include "weft/core/log.hpp"
+#include "weft/memory/buffer.hpp"
+#include "weft/memory/copy.hpp"
+
+namespace weft {
+namespace {
+
+detail::machine_state& checked(const machine& m, device_id from, device_id to) {
+  detail::machine_state& state = *m.state();
+  state.require_open();
+  static_cast<void>(state.description_of(from));
+  static_cast<void>(state.description_of(to));
+  return state;
+}
+
+bool same_backend(detail::machine_state& state, device_id from, device_id to) {
+  return &state.backend_of(from) == &state.backend_of(to);
+}
+
+peer_description describe_pair(detail::machine_state& state, device_id from, device_id to) {
+  if (!same_backend(state, from, to)) {
+    peer_description none;
+    none.why = to_string(from) + " and " + to_string(to) + " are of different backends";
+    return none;
+  }
+  return value_or_raise(state.backend_of(from).peer(from, to));
+}
+
+peer_link link_of(const peer_description& known) {
+  if (!known.can_access) return peer_link::none;
+  switch (known.kind) {
+    case link_kind::pcie:
+    case link_kind::socket: return peer_link::pcie;
+    case link_kind::nvlink: return peer_link::nvlink;
+    case link_kind::infinity_fabric: return peer_link::infinity_fabric;
+    case link_kind::xe_link: return peer_link::xe_link;
+    case link_kind::host_memory: return peer_link::unified_memory;
+    case link_kind::unknown: return peer_link::unknown;
+  }
+  return peer_link::unknown;
+}
+
+/// Waits until neither device works any more; a lease must not end under running work.
+constexpr std::chrono::seconds drain_limit{10};
+
+}  // namespace
+
+std::string_view to_string(peer_link link) {
+  switch (link) {
+    case peer_link::none: return "none";
+    case peer_link::pcie: return "pcie";
+    case peer_link::nvlink: return "nvlink";
+    case peer_link::infinity_fabric: return "infinity_fabric";
+    case peer_link::xe_link: return "xe_link";
+    case peer_link::unified_memory: return "unified_memory";
+    case peer_link::unknown: return "unknown";
+  }
+  return "unknown";
+}
+
+bool can_access_peer(const machine& m, device_id from, device_id to) {
+  detail::machine_state& state = checked(m, from, to);
+  return from != to && describe_pair(state, from, to).can_access;
+}
+
+enable_outcome enable_peer(const machine& m, device_id from, device_id to, unsigned flags) {
+  m.state()->require_open();
+  if (flags != 0) raise(errc::invalid_argument, "the flags of a peer enable are reserved and must be 0, not " + std::to_string(flags));
+  detail::machine_state& state = checked(m, from, to);
+  if (from == to) raise(errc::invalid_device, to_string(from) + " is not a peer of itself");
+  if (!same_backend(state, from, to)) raise(errc::peer_unsupported, describe_pair(state, from, to).why);
+  auto done = state.backend_of(from).enable_peer(from, to);
+  if (!done && done.error().code == errc::already_enabled) return enable_outcome::already_enabled;
+  value_or_raise(std::move(done));
+  return enable_outcome::enabled;
+}
+
+disable_outcome disable_peer(const machine& m, device_id from, device_id to) {
+  detail::machine_state& state = checked(m, from, to);
+  if (from == to) raise(errc::invalid_device, to_string(from) + " is not a peer of itself");
+  if (!same_backend(state, from, to)) raise(errc::peer_unsupported, describe_pair(state, from, to).why);
+  auto done = state.backend_of(from).disable_peer(from, to);
+  if (!done && done.error().code == errc::not_enabled) return disable_outcome::not_enabled;
+  value_or_raise(std::move(done));
+  return disable_outcome::disabled;
+}
+
+bool peer_enabled(const machine& m, device_id from, device_id to) {
+  detail::machine_state& state = checked(m, from, to);
+  return from != to && same_backend(state, from, to) && state.backend_of(from).peer_enabled(from, to);
+}
+
+peer_access::peer_access(const machine& m, device_id from, device_id to) {
+  detail::machine_state& state = checked(m, from, to);
+  detail::memory_state& memory = detail::memory_of(state);
+  const std::lock_guard lock{memory.leases_mutex};
+  auto& entry = memory.leases[{from, to}];
+  if (entry.count == 0) entry.ours = enable_peer(m, from, to) == enable_outcome::enabled;
+  ++entry.count;
+  lease_ = unique_handle<detail::access_traits>{detail::access_lease{m.state(), from, to}};
+}
+
+namespace detail {
+
+void access_traits::release(type& lease) noexcept {
+  if (!lease.state->closed()) {
+    memory_state& memory = memory_of(*lease.state);
+    const std::lock_guard lock{memory.leases_mutex};
+    auto& entry = memory.leases[{lease.from, lease.to}];
+    if (--entry.count == 0 && entry.ours) {
+      backend& b = lease.state->backend_of(lease.from);
+      const auto until = b.now() + drain_limit;
+      if (b.drain(lease.from, until) && b.drain(lease.to, until)) {
+        const auto done = b.disable_peer(lease.from, lease.to);
+        if (!done && done.error().code != errc::not_enabled) log(log_level::warning, to_string(done.error()));
+      } else {
+        log(log_level::warning, "peer access from " + to_string(lease.from) + " to " + to_string(lease.to) +
+                                    " stays enabled: work was still pending when its last lease ended");
+      }
+    }
+  }
+  lease = {};
+}
+
+void peer_view_traits::release(type& view) noexcept {
+  if (!view.state->closed()) {
+    const auto done = view.state->backend_of(view.by).unmap_peer(view.by, view.mapped);
+    if (!done && done.error().code != errc::not_found) log(log_level::warning, to_string(done.error()));
+  }
+  view = {};
+}
+
+}  // namespace detail
+
+std::vector<peer_access> enable_all_peers(const machine& m) {
+  std::vector<peer_access> leases;
+  for (const peer_pair& pair : peer_topology(m)) {
+    if (pair.supported) leases.emplace_back(m, pair.from, pair.to);
+  }
+  return leases;
+}
+
+std::vector<peer_pair> peer_topology(const machine& m) {
+  std::vector<peer_pair> pairs;
+  for (int a = 0; a < m.device_count(); ++a) {
+    for (int b = 0; b < m.device_count(); ++b) {
+      if (a != b) pairs.push_back({device_id{a}, device_id{b}, can_access_peer(m, device_id{a}, device_id{b})});
+    }
+  }
+  return pairs;
+}
+
+std::optional<peer_capability> capability_between(const machine& m, device_id from, device_id to) {
+  detail::machine_state& state = checked(m, from, to);
+  if (from == to) return std::nullopt;
+  detail::memory_state& memory = detail::memory_of(state);
+  const peer_description known = describe_pair(state, from, to);
+  peer_capability c;
+  c.from = from;
+  c.to = to;
+  c.supported = known.can_access;
+  c.enabled = peer_enabled(m, from, to);
+  c.link = link_of(known);
+  c.bytes_per_second = known.bytes_per_second;
+  c.latency = known.latency;
+  c.atomics = known.can_access && known.atomics;
+  c.native_atomics = known.can_access && known.native_atomics;
+  c.performance_rank = known.performance_rank;
+  c.native_rank = known.native_rank;
+  c.hops = known.hops;
+  c.why = known.why;
+  if (known.can_access) {
+    const pair_facts facts = memory.pair(from, to);
+    if (facts.measured) {
+      c.measured = true;
+      c.bytes_per_second = facts.lane.bytes_per_second;
+      c.latency = std::chrono::nanoseconds{static_cast<std::int64_t>(facts.lane.latency_seconds * 1e9)};
+      c.why.clear();
+    }
+  }
+  if (std::string lie = memory.distrust_of(from, to); !lie.empty()) {
+    c.trusted = false;
+    c.why = "used through the host: " + lie;
+  }
+  return c;
+}
+
+namespace {
+
+constexpr std::size_t check_words = (std::size_t{64} << 10) / 8 + 1;  // not a multiple of anything
+
+/// Different at every place and for every pair, so that stale or shifted data is seen.
+std::uint64_t check_word(std::size_t i, device_id from, device_id to) {
+  std::uint64_t x = (i + 1) * 0x9e3779b97f4a7c15 + static_cast<std::uint64_t>(from.value()) * 0x10001 + static_cast<std::uint64_t>(to.value());
+  x ^= x >> 31;
+  return x * 0xbf58476d1ce4e5b9;
+}
+
+std::string hex(std::uint64_t v) {
+  char text[24];
+  std::snprintf(text, sizeof text, "0x%016llx", static_cast<unsigned long long>(v));
+  return text;
+}
+
+peer_check check_pair(const machine& m, device_id from, device_id to) {
+  peer_check c{from, to, can_access_peer(m, from, to), false, ""};
+  if (!c.offered) {
+    c.why = "not offered: " + describe_pair(*m.state(), from, to).why;
+    return c;
+  }
+  try {
+    const peer_access lease{m, from, to};
+    const buffer<std::uint64_t> source{m[from], check_words};
+    const buffer<std::uint64_t> target{m[to], check_words};
+    std::vector<std::uint64_t> expected(check_words), got(check_words);
+    for (std::size_t i = 0; i < check_words; ++i) expected[i] = check_word(i, from, to);
+    for (std::size_t i = 0; i < check_words; ++i) got[i] = ~expected[i];
+    weft::copy(target, got);
+    weft::copy(source, expected);
+    copy_options direct;
+    direct.route.path = copy_path::direct;
+    weft::copy(target, source, direct);
+    weft::copy(got, target);
+    const auto bad = std::mismatch(got.begin(), got.end(), expected.begin());
+    c.arrived = bad.first == got.end();
+    if (!c.arrived) {
+      const auto at = static_cast<std::size_t>(bad.first - got.begin());
+      c.why = "at byte " + std::to_string(at * 8) + " expected " + hex(*bad.second) + ", got " + hex(*bad.first);
+    }
+  } catch (const error_exception& failed) {
+    c.why = failed.what();
+  }
+  return c;
+}
+
+}  // namespace
+
+std::vector<peer_check> verify_peers(const machine& m, bool again) {
+  detail::machine_state& state = *m.state();
+  state.require_open();
+  detail::memory_state& memory = detail::memory_of(state);
+  const std::lock_guard lock{memory.checks_mutex};
+  if (!memory.checks.empty() && !again) return memory.checks;
+  memory.checks.clear();
+  for (const peer_pair& pair : peer_topology(m)) {
+    memory.distrust(pair.from, pair.to, "");
+    peer_check c = check_pair(m, pair.from, pair.to);
+    if (c.offered && !c.arrived) {
+      memory.distrust(pair.from, pair.to, "data from " + to_string(pair.from) + " to " + to_string(pair.to) + " did not arrive: " + c.why);
+    }
+    memory.checks.push_back(std::move(c));
+  }
+  return memory.checks;
+}
+
+namespace {
+
+/// Best of a few on the machine's clock, for a small and a large size; the slope is the rate, the rest the latency.
+template <class Copy>
+lane_facts measure_lane(const machine& m, std::uint64_t large, Copy&& copy_bytes) {
+  constexpr std::uint64_t small = 4096;
+  constexpr int repeats = 7;
+  const auto best = [&](std::uint64_t size) {
+    double shortest = 1e300;
+    for (int i = 0; i < repeats; ++i) {
+      const auto start = m.now();
+      copy_bytes(size);
+      shortest = std::min(shortest, std::chrono::duration<double>(m.now() - start).count());
+    }
+    return shortest;
+  };
+  copy_bytes(large);  // first touch
+  const double t_small = best(small);
+  const double t_large = best(large);
+  lane_facts lane;
+  if (t_large > t_small) lane.bytes_per_second = static_cast<double>(large - small) / (t_large - t_small);
+  lane.latency_seconds = std::max(0.0, t_small - (lane.bytes_per_second > 0 ? static_cast<double>(small) / lane.bytes_per_second : 0.0));
+  return lane;
+}
+
+}  // namespace
+
+void measure_peers(const machine& m, bytes size) {
+  detail::machine_state& state = *m.state();
+  state.require_open();
+  detail::memory_state& memory = detail::memory_of(state);
+  const std::uint64_t large = std::max<std::uint64_t>(size.value(), 64 << 10);
+  for (const device& d : m.devices()) {
+    const buffer<std::byte> on_device{d, large};
+    const pinned_buffer<std::byte> on_host{d, large};
+    const lane_facts down = measure_lane(m, large, [&](std::uint64_t n) { weft::copy(on_host.subspan(0, n), on_device.subspan(0, n)); });
+    const lane_facts up = measure_lane(m, large, [&](std::uint64_t n) { weft::copy(on_device.subspan(0, n), on_host.subspan(0, n)); });
+    memory.set_host_lanes(d.id(), down, up);
+  }
+  copy_options direct;
+  direct.route.path = copy_path::direct;
+  for (const peer_pair& pair : peer_topology(m)) {
+    if (!pair.supported || !memory.distrust_of(pair.from, pair.to).empty()) continue;
+    const peer_access lease{m, pair.from, pair.to};
+    const buffer<std::byte> source{m[pair.from], large};
+    const buffer<std::byte> target{m[pair.to], large};
+    memory.set_measured(pair.from, pair.to, measure_lane(m, large, [&](std::uint64_t n) { weft::copy(target.subspan(0, n), source.subspan(0, n), direct); }));
+  }
+}
+
+void* map_peer_memory(const machine& m, void* address, device_id owner, device_id by, bytes size) {
+  detail::machine_state& state = *m.state();
+  state.require_open();
+  if (address == nullptr || size.value() == 0) raise(errc::invalid_argument, "mapping null or zero bytes for " + to_string(by));
+  static_cast<void>(checked(m, owner, by));
+  const auto known = value_or_raise(state.backend_of(address).find(address));
+  if (known.device != owner || known.kind != memory_kind::device) {
+    raise(errc::wrong_device, "the memory to map is " + std::string{to_string(known.kind)} + " memory of " + to_string(known.device) + ", not of " + to_string(owner));
+  }
+  return value_or_raise(state.backend_of(by).map_peer(by, address, size));
+}
+
+void unmap_peer_memory(const machine& m, void* mapped, device_id by) {
+  detail::machine_state& state = *m.state();
+  state.require_open();
+  static_cast<void>(state.description_of(by));
+  value_or_raise(state.backend_of(by).unmap_peer(by, mapped));
+}
+
+}  // namespace weft
