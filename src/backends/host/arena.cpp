@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/host/arena.hpp"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+#include <string>
+
+namespace weft::host {
+namespace {
+
+constexpr std::size_t alignment = 256;
+constexpr std::size_t small_segment = std::size_t{16} << 20;
+constexpr std::size_t large_page = std::size_t{2} << 20;
+
+constexpr std::size_t round_up(std::size_t n, std::size_t to) { return (n + to - 1) / to * to; }
+
+error system_error(const char* what, int code) {
+  error cause;
+  cause.code = code == ENOMEM ? errc::out_of_memory : errc::resource_exhausted;
+  cause.native_code = code;
+  cause.what = std::string{what} + " failed: " + std::strerror(code) +
+               (code == ENOMEM ? "; the process has no address space or too many mappings (vm.max_map_count)"
+                               : "; raise the limit of open files (ulimit -n)");
+  cause.where = {};
+  return cause;
+}
+
+}  // namespace
+
+void file_traits::release(type& file) noexcept { ::close(file); }
+void window_traits::release(type& w) noexcept { ::munmap(w.base, w.size); }
+
+std::size_t page_size() noexcept {
+  static const auto size = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  return size;
+}
+
+result<window_handle> reserve(std::size_t size) noexcept {
+  void* base = ::mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (base == MAP_FAILED) return system_error("reserving address space", errno);
+  return window_handle{window{static_cast<std::byte*>(base), size}};
+}
+
+result<window_handle> map_file(int file, std::size_t offset, std::size_t size, bool shared) noexcept {
+  void* base = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, (shared ? MAP_SHARED : MAP_PRIVATE) | MAP_NORESERVE, file,
+                      static_cast<off_t>(offset));
+  if (base == MAP_FAILED) return system_error("mapping memory", errno);
+  return window_handle{window{static_cast<std::byte*>(base), size}};
+}
+
+result<segment*> arena::add_segment(std::size_t size) {
+  auto fresh = std::make_unique<segment>();
+  fresh->size = size;
+  fresh->file = file_handle{::memfd_create("weft", MFD_CLOEXEC)};
+  if (!fresh->file) return system_error("creating memory", errno);
+  if (::ftruncate(fresh->file.get(), static_cast<off_t>(size)) != 0) return system_error("sizing memory", errno);
+  auto mapped = map_file(fresh->file.get(), 0, size, true);
+  if (!mapped) return std::move(mapped).error();
+  ::madvise(mapped->get().base, size, MADV_HUGEPAGE);  // a wish; most systems keep small pages for shared memory
+  if (strict_) {
+    auto visible = reserve(size);
+    if (!visible) return std::move(visible).error();
+    fresh->user = std::move(*visible);
+    fresh->alias = std::move(*mapped);
+  } else {
+    fresh->user = std::move(*mapped);
+  }
+  fresh->free.emplace(0, size);
+  segments_.push_back(std::move(fresh));
+  return segments_.back().get();
+}
+
+result<block> arena::take(std::size_t size) noexcept {
+  try {
+    const bool large = size >= small_segment / 4;
+    const std::size_t need = round_up(std::max<std::size_t>(size, 1), large ? page_size() : alignment);
+    const std::lock_guard lock{mutex_};
+    const auto take_from = [&](segment& s) -> std::optional<block> {
+      for (auto it = s.free.begin(); it != s.free.end(); ++it) {
+        if (it->second < need) continue;
+        const block b{&s, it->first, need};
+        const std::size_t rest = it->second - need;
+        const std::size_t next = it->first + need;
+        s.free.erase(it);
+        if (rest != 0) s.free.emplace(next, rest);
+        return b;
+      }
+      return std::nullopt;
+    };
+    if (!large) {
+      for (auto& s : segments_) {
+        if (s->size != small_segment) continue;
+        if (auto b = take_from(*s)) return *b;
+      }
+    }
+    auto added = add_segment(large ? round_up(need, large_page) + large_page : small_segment);
+    if (!added) return std::move(added).error();
+    return *take_from(**added);
+  } catch (const std::bad_alloc&) {
+    return system_error("allocating", ENOMEM);
+  }
+}
+
+void arena::give(const block& b) noexcept {
+  const std::lock_guard lock{mutex_};
+  segment& s = *b.home;
+  auto after = s.free.lower_bound(b.offset);
+  std::size_t offset = b.offset;
+  std::size_t size = b.size;
+  if (after != s.free.end() && offset + size == after->first) {
+    size += after->second;
+    after = s.free.erase(after);
+  }
+  if (after != s.free.begin()) {
+    auto before = std::prev(after);
+    if (before->first + before->second == offset) {
+      offset = before->first;
+      size += before->second;
+      s.free.erase(before);
+    }
+  }
+  if (size == s.size) {  // nothing of it is in use: give the memory back to the system
+    std::erase_if(segments_, [&](const auto& owned) { return owned.get() == &s; });
+    return;
+  }
+  try {
+    s.free.emplace(offset, size);
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the block stays unused until the segment goes
+  }
+}
+
+}  // namespace weft::host

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of one virtual device: sub-allocated from memfd segments, so that any part of it can be mapped a second time.
+// In strict mode the address that users see is inaccessible and the device works through the second one, the alias:
+// a host that follows a device pointer faults as it does on hardware.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "weft/core/result.hpp"
+#include "weft/core/unique_handle.hpp"
+
+namespace weft::host {
+
+struct file_traits {
+  using type = int;
+  static type none() { return -1; }
+  static void release(type& file) noexcept;
+};
+using file_handle = unique_handle<file_traits>;
+
+struct window {
+  std::byte* base = nullptr;
+  std::size_t size = 0;
+  bool operator==(const window& other) const { return base == other.base; }
+};
+struct window_traits {
+  using type = window;
+  static type none() { return {}; }
+  static void release(type& w) noexcept;
+};
+/// A range of address space; unmapped when it ends.
+using window_handle = unique_handle<window_traits>;
+
+[[nodiscard]] std::size_t page_size() noexcept;
+
+/// Address space without memory behind it: touching it faults.
+[[nodiscard]] result<window_handle> reserve(std::size_t size) noexcept;
+/// A part of a file in memory, readable and writable. `shared` false keeps what is written private: it never arrives.
+[[nodiscard]] result<window_handle> map_file(int file, std::size_t offset, std::size_t size, bool shared) noexcept;
+
+struct segment {
+  file_handle file;
+  window_handle user;                          // what users see
+  window_handle alias;                         // what devices use; empty when it is the same
+  std::size_t size = 0;
+  std::map<std::size_t, std::size_t> free;     // offset → size, coalesced
+
+  [[nodiscard]] std::byte* device_side() const { return (alias ? alias : user).get().base; }
+};
+
+/// A piece of a segment.
+struct block {
+  segment* home = nullptr;
+  std::size_t offset = 0;
+  std::size_t size = 0;
+
+  [[nodiscard]] std::byte* user() const { return home->user.get().base + offset; }
+  [[nodiscard]] std::byte* device_side() const { return home->device_side() + offset; }
+};
+
+/// Thread: any.
+class arena {
+ public:
+  explicit arena(bool strict) : strict_(strict) {}
+
+  /// Aligned to 256 bytes, as device allocators do; large blocks to the page.
+  [[nodiscard]] result<block> take(std::size_t size) noexcept;
+  void give(const block& b) noexcept;
+
+ private:
+  result<segment*> add_segment(std::size_t size);
+
+  bool strict_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<segment>> segments_;
+};
+
+}  // namespace weft::host

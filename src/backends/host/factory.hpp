@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+
+#include "weft/backend/registry.hpp"
+
+namespace weft::host {
+
+/// Virtual devices on this host: real memory, real threads, any topology.
+[[nodiscard]] result<std::unique_ptr<backend>> open(const backend_options& options) noexcept;
+
+}  // namespace weft::host

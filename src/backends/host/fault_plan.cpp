@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/host/fault_plan.hpp"
+
+#include <algorithm>
+
+namespace weft::host {
+
+fault_plan::fault_plan(const topology& machine) {
+  for (const topology_fault& f : machine.faults) entries_.push_back(std::make_unique<entry>(f));
+}
+
+std::optional<error> fault_plan::on_call(std::string_view function) noexcept {
+  for (auto& e : entries_) {
+    if (e->fault.what != topology_fault::kind::call_fails) continue;
+    if (!e->fault.call.empty() && e->fault.call != function) continue;
+    if (!e->strikes()) continue;
+    error cause;
+    cause.code = errc::resource_exhausted;
+    cause.what = "injected fault: call of " + std::string{function} + " fails";
+    cause.where = {};
+    return cause;
+  }
+  return std::nullopt;
+}
+
+fault_plan::copy_verdict fault_plan::on_copy(std::span<const int> links, device_id from, device_id to) noexcept {
+  copy_verdict verdict;
+  for (auto& e : entries_) {
+    const topology_fault& f = e->fault;
+    const bool fails = f.what == topology_fault::kind::copy_fails;
+    if (!fails && f.what != topology_fault::kind::corrupts) continue;
+    if (f.link && std::find(links.begin(), links.end(), *f.link) == links.end()) continue;
+    if (f.from && *f.from != from) continue;
+    if (f.to && *f.to != to) continue;
+    if (!e->strikes()) continue;
+    (fails ? verdict.fails : verdict.corrupts) = true;
+    if (fails && f.link) verdict.link = *f.link;
+  }
+  return verdict;
+}
+
+fault_plan::operation_verdict fault_plan::on_operation(device_id device) noexcept {
+  operation_verdict verdict;
+  for (auto& e : entries_) {
+    const topology_fault& f = e->fault;
+    if (f.device && *f.device != device) continue;
+    if (f.what == topology_fault::kind::device_stalls && e->strikes()) verdict.stall += f.duration;
+    if (f.what == topology_fault::kind::device_lost && e->strikes()) verdict.lost = true;
+  }
+  return verdict;
+}
+
+bool fault_plan::drops(device_id from, device_id to) const noexcept {
+  return std::any_of(entries_.begin(), entries_.end(), [&](const auto& e) {
+    return e->fault.what == topology_fault::kind::drops_data && e->fault.from == from && e->fault.to == to;
+  });
+}
+
+}  // namespace weft::host

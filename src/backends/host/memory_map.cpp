@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/host/memory_map.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+namespace weft::host {
+namespace {
+
+constexpr std::size_t graveyard_size = 1024;
+
+std::uintptr_t number(const void* address) { return reinterpret_cast<std::uintptr_t>(address); }
+
+error make(errc code, std::string what) {
+  error cause;
+  cause.code = code;
+  cause.what = std::move(what);
+  cause.where = {};
+  return cause;
+}
+
+std::string hex(const void* address) {
+  char text[2 + 2 * sizeof(void*) + 1];
+  std::snprintf(text, sizeof text, "0x%zx", static_cast<std::size_t>(number(address)));
+  return text;
+}
+
+}  // namespace
+
+allocation::~allocation() {
+  if (home == nullptr) return;
+  if (storage.home != nullptr) {
+    (kind == memory_kind::device ? *home->device_memory_[home->local(owner)] : home->host_memory_).give(storage);
+    if (charged) home->uncharge(owner, size);
+  }
+  if (kind == memory_kind::mapped) {
+    // The address space stays reserved without memory: a stale pointer faults instead of finding a new mapping.
+    window_handle& seen = view_user ? view_user : view;
+    if (seen) {
+      const window w = seen.get();
+      if (::mmap(w.base, w.size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != MAP_FAILED) {
+        const std::lock_guard lock{home->graveyard_mutex_};
+        auto& grave = home->graveyard_;
+        if (grave.size() >= graveyard_size) grave.erase(grave.begin(), grave.begin() + graveyard_size / 2);
+        grave.push_back(std::move(seen));
+      }
+    }
+  }
+}
+
+memory_map::memory_map(const topology& machine, device_id first, const memory_options& options, fault_plan& faults)
+    : machine_(machine),
+      first_(first),
+      devices_(machine.devices.size()),
+      options_(options),
+      faults_(faults),
+      used_(devices_),
+      enabled_(devices_ * devices_) {
+  for (std::size_t i = 0; i < devices_; ++i) device_memory_.push_back(std::make_unique<arena>(options.strict));
+  graveyard_.reserve(graveyard_size);
+}
+
+memory_map::~memory_map() { clear(); }
+
+void memory_map::clear() {
+  std::map<std::uintptr_t, std::shared_ptr<allocation>> gone;
+  {
+    const std::unique_lock lock{table_mutex_};
+    gone.swap(table_);
+  }
+}
+
+error memory_map::out_of_memory(device_id device, std::size_t asked) {
+  const memory_use now = use(device);
+  std::string text = to_string(device) + " has " + to_string(now.free) + " free of " + to_string(now.total) + ", asked for " +
+                     to_string(bytes{asked});
+  if (!now.largest.empty()) {
+    text += "; largest:";
+    for (const memory_holder& h : now.largest) text += " " + to_string(h.size) + " at " + hex(h.base) + ",";
+    text.pop_back();
+  }
+  return make(errc::out_of_memory, std::move(text));
+}
+
+void memory_map::uncharge(device_id device, std::size_t size) noexcept {
+  used_[local(device)].fetch_sub(size, std::memory_order_relaxed);
+}
+
+result<void*> memory_map::allocate(device_id device, std::size_t size, memory_kind kind) {
+  if (size == 0) return make(errc::invalid_argument, "an allocation of 0 bytes on " + to_string(device));
+  // Pinned memory is the host's; unified memory lives on the device until the host touches it, and counts there.
+  const bool charged = kind != memory_kind::pinned;
+  if (charged) {
+    auto& used = used_[local(device)];
+    const std::uint64_t limit = machine_.devices[local(device)].memory.value();
+    std::uint64_t before = used.load(std::memory_order_relaxed);
+    do {
+      if (size > limit || before > limit - size) return out_of_memory(device, size);
+    } while (!used.compare_exchange_weak(before, before + size, std::memory_order_relaxed));
+  }
+  auto got = (kind == memory_kind::device ? *device_memory_[local(device)] : host_memory_).take(size);
+  if (!got) {
+    if (charged) uncharge(device, size);
+    error cause = std::move(got).error();
+    cause.what = to_string(bytes{size}) + " for " + to_string(device) + ": " + cause.what;
+    return cause;
+  }
+  auto made = std::make_shared<allocation>();
+  made->home = this;
+  made->kind = kind;
+  made->owner = device;
+  made->storage = *got;
+  made->user = got->user();
+  made->device_side = got->device_side();
+  made->size = size;
+  made->charged = charged;
+  if (options_.fill_new) std::memset(made->device_side, static_cast<int>(*options_.fill_new), size);
+  void* base = made->user;
+  const std::unique_lock lock{table_mutex_};
+  table_.emplace(number(base), std::move(made));
+  return base;
+}
+
+result<void> memory_map::adopt(device_id device, void* base, std::size_t size) {
+  if (base == nullptr || size == 0) return make(errc::invalid_argument, "adopting null or empty memory");
+  auto made = std::make_shared<allocation>();
+  made->home = this;
+  made->kind = memory_kind::adopted;
+  made->owner = device;
+  made->user = made->device_side = static_cast<std::byte*>(base);
+  made->size = size;
+  const std::unique_lock lock{table_mutex_};
+  const auto next = table_.upper_bound(number(base));
+  const bool hits_next = next != table_.end() && next->first < number(base) + size;
+  const bool hits_before = next != table_.begin() && std::prev(next)->first + std::prev(next)->second->size > number(base);
+  if (hits_next || hits_before) return make(errc::invalid_argument, "the memory at " + hex(base) + " is known already");
+  table_.emplace(number(base), std::move(made));
+  return {};
+}
+
+result<void> memory_map::release(void* base) {
+  std::shared_ptr<allocation> gone;
+  const std::unique_lock lock{table_mutex_};
+  const auto it = table_.find(number(base));
+  if (it == table_.end() || it->second->kind == memory_kind::mapped) {
+    return make(errc::not_found, "no allocation starts at " + hex(base) + "; was it freed before?");
+  }
+  gone = std::move(it->second);
+  table_.erase(it);
+  // mappings of it end with it
+  for (auto m = table_.begin(); m != table_.end();) {
+    if (m->second->source == gone) {
+      m->second->revoked.store(true, std::memory_order_release);
+      m = table_.erase(m);
+    } else {
+      ++m;
+    }
+  }
+  return {};
+}
+
+memory_use memory_map::use(device_id device) {
+  memory_use now;
+  now.total = machine_.devices[local(device)].memory;
+  now.free = bytes{now.total.value() - used_[local(device)].load(std::memory_order_relaxed)};
+  const std::shared_lock lock{table_mutex_};
+  for (const auto& [base, a] : table_) {
+    if (a->owner != device || !a->charged) continue;
+    now.largest.push_back({a->user, bytes{a->size}});
+    std::sort(now.largest.begin(), now.largest.end(), [](const auto& x, const auto& y) { return x.size > y.size; });
+    if (now.largest.size() > 3) now.largest.pop_back();
+  }
+  return now;
+}
+
+std::shared_ptr<allocation> memory_map::find(const void* address) {
+  const std::shared_lock lock{table_mutex_};
+  auto it = table_.upper_bound(number(address));
+  if (it == table_.begin()) return nullptr;
+  --it;
+  if (number(address) - it->first >= it->second->size) return nullptr;
+  return it->second;
+}
+
+result<void> memory_map::enable(device_id from, device_id to) {
+  const std::lock_guard lock{peer_mutex_};
+  auto& state = enabled_[pair(from, to)];
+  if (state.load(std::memory_order_relaxed) != 0) {
+    return make(errc::already_enabled, to_string(from) + " has access to " + to_string(to) + " already");
+  }
+  if (const int limit = machine_.devices[local(from)].max_peers; limit > 0) {
+    int peers = 0;
+    for (std::size_t i = 0; i < devices_; ++i) peers += enabled_[local(from) * devices_ + i].load(std::memory_order_relaxed);
+    if (peers >= limit) {
+      return make(errc::too_many_peers, to_string(from) + " has access to " + std::to_string(peers) +
+                                            " peers, which is all its table holds; disable one to reach " + to_string(to));
+    }
+  }
+  state.store(1, std::memory_order_release);  // pairs with acquire in enabled
+  epoch_.fetch_add(1, std::memory_order_acq_rel);
+  const std::shared_lock table{table_mutex_};
+  for (const auto& [base, a] : table_) {
+    if (a->kind != memory_kind::mapped || a->by != from || a->owner != to) continue;
+    const window& w = a->view.get();
+    ::mprotect(w.base, w.size, PROT_READ | PROT_WRITE);
+    a->revoked.store(false, std::memory_order_release);
+  }
+  return {};
+}
+
+void memory_map::revoke(device_id by, device_id owner, bool end) {
+  const std::unique_lock table{table_mutex_};
+  for (auto it = table_.begin(); it != table_.end();) {
+    allocation& a = *it->second;
+    if (a.kind == memory_kind::mapped && a.by == by && a.owner == owner) {
+      a.revoked.store(true, std::memory_order_release);
+      const window& w = a.view.get();
+      ::mprotect(w.base, w.size, PROT_NONE);
+      if (end) {
+        it = table_.erase(it);
+        continue;
+      }
+    }
+    ++it;
+  }
+}
+
+result<void> memory_map::disable(device_id from, device_id to) {
+  {
+    const std::lock_guard lock{peer_mutex_};
+    auto& state = enabled_[pair(from, to)];
+    if (state.load(std::memory_order_relaxed) == 0) {
+      return make(errc::not_enabled, to_string(from) + " has no access to " + to_string(to));
+    }
+    state.store(0, std::memory_order_release);
+    epoch_.fetch_add(1, std::memory_order_acq_rel);
+  }
+  revoke(from, to, false);
+  return {};
+}
+
+bool memory_map::enabled(device_id from, device_id to) const noexcept {
+  return enabled_[pair(from, to)].load(std::memory_order_acquire) != 0;
+}
+
+result<void*> memory_map::map(device_id by, void* address, std::size_t size) {
+  auto source = find(address);
+  if (!source || source->kind != memory_kind::device) {
+    return make(errc::not_found, hex(address) + " is not memory of a device");
+  }
+  const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(address) - source->user);
+  if (size > source->size - offset) {
+    return make(errc::out_of_range, "mapping " + to_string(bytes{size}) + " at offset " + std::to_string(offset) +
+                                        " of an allocation of " + to_string(bytes{source->size}));
+  }
+  const std::size_t in_file = source->storage.offset + offset;
+  const std::size_t start = in_file / page_size() * page_size();
+  const std::size_t length = (in_file + size - start + page_size() - 1) / page_size() * page_size();
+  auto view = map_file(source->storage.home->file.get(), start, length, !faults_.drops(by, source->owner));
+  if (!view) return std::move(view).error();
+  auto made = std::make_shared<allocation>();
+  made->home = this;
+  made->kind = memory_kind::mapped;
+  made->owner = source->owner;
+  made->by = by;
+  made->size = size;
+  made->device_side = view->get().base + (in_file - start);
+  made->user = made->device_side;
+  if (options_.strict) {
+    auto visible = reserve(length);
+    if (!visible) return std::move(visible).error();
+    made->user = visible->get().base + (in_file - start);
+    made->view_user = std::move(*visible);
+  }
+  made->view = std::move(*view);
+  made->source = std::move(source);
+  made->source_offset = offset;
+  void* base = made->user;
+  const std::unique_lock lock{table_mutex_};
+  table_.emplace(number(base), std::move(made));
+  return base;
+}
+
+result<void> memory_map::unmap(device_id by, void* mapped) {
+  std::shared_ptr<allocation> gone;
+  const std::unique_lock lock{table_mutex_};
+  const auto it = table_.find(number(mapped));
+  if (it == table_.end() || it->second->kind != memory_kind::mapped) {
+    return make(errc::not_found, "no peer mapping starts at " + hex(mapped) + "; was it unmapped before?");
+  }
+  if (it->second->by != by) {
+    return make(errc::wrong_device, "the mapping at " + hex(mapped) + " belongs to " + to_string(it->second->by) + ", not to " + to_string(by));
+  }
+  it->second->revoked.store(true, std::memory_order_release);
+  gone = std::move(it->second);
+  table_.erase(it);
+  return {};
+}
+
+std::optional<std::string> memory_map::denied(device_id by, const allocation& memory) const {
+  switch (memory.kind) {
+    case memory_kind::pinned:
+    case memory_kind::unified:
+    case memory_kind::adopted: return std::nullopt;
+    case memory_kind::mapped:
+      if (memory.by != by) return "the mapping belongs to " + to_string(memory.by);
+      if (memory.revoked.load(std::memory_order_acquire)) return "the mapping has ended";
+      if (!enabled(by, memory.owner)) return to_string(by) + " has no access to " + to_string(memory.owner) + " any more";
+      return std::nullopt;
+    case memory_kind::device:
+      if (memory.owner == by || enabled(by, memory.owner)) return std::nullopt;
+      return to_string(by) + " has no access to the memory of " + to_string(memory.owner) +
+             ": enable it (peer_access) first";
+  }
+  return std::nullopt;
+}
+
+result<std::byte*> memory_map::resolve(device_id by, allocation& memory, const void* address) {
+  if (auto why = denied(by, memory)) return make(errc::illegal_access, std::move(*why));
+  const auto offset = static_cast<const std::byte*>(address) - memory.user;
+  if (memory.kind != memory_kind::device || memory.owner == by || !faults_.drops(by, memory.owner)) {
+    return memory.device_side + offset;
+  }
+  const std::lock_guard lock{memory.drop_mutex};
+  for (const auto& [who, view] : memory.drop_views) {
+    if (who == by) return view.get().base + memory.storage.offset % page_size() + offset;
+  }
+  const std::size_t start = memory.storage.offset / page_size() * page_size();
+  auto view = map_file(memory.storage.home->file.get(), start, memory.storage.offset - start + memory.size, false);
+  if (!view) return std::move(view).error();
+  std::byte* base = view->get().base + (memory.storage.offset - start);
+  memory.drop_views.emplace_back(by, std::move(*view));
+  return base + offset;
+}
+
+void memory_map::forget(device_id device) {
+  for (std::size_t i = 0; i < devices_; ++i) {
+    const device_id other{first_.value() + static_cast<int>(i)};
+    enabled_[pair(device, other)].store(0, std::memory_order_release);
+    enabled_[pair(other, device)].store(0, std::memory_order_release);
+    revoke(device, other, true);
+    revoke(other, device, true);
+  }
+  epoch_.fetch_add(1, std::memory_order_acq_rel);
+  std::vector<std::shared_ptr<allocation>> gone;
+  const std::unique_lock lock{table_mutex_};
+  for (auto it = table_.begin(); it != table_.end();) {
+    if (it->second->owner == device) {
+      gone.push_back(std::move(it->second));
+      it = table_.erase(it);
+    } else {
+      ++it;
+    }
+  }
+}
+
+}  // namespace weft::host

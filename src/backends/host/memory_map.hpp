@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every address of the machine: which allocation it lies in, whose it is, and who may use it now.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <shared_mutex>
+#include <span>
+#include <vector>
+
+#include "backends/host/arena.hpp"
+#include "backends/host/fault_plan.hpp"
+#include "weft/backend/backend.hpp"
+
+namespace weft::host {
+
+struct memory_options {
+  bool strict = false;
+  std::optional<std::byte> fill_new;
+};
+
+class memory_map;
+
+/// One allocation, adopted range or peer mapping. Lives while the table or an operation holds it.
+struct allocation {
+  memory_map* home = nullptr;
+  memory_kind kind = memory_kind::device;
+  device_id owner;                       // where the bytes are
+  device_id by;                          // mapped: who may use it
+  std::byte* user = nullptr;             // the address that users know
+  std::byte* device_side = nullptr;      // where devices find the bytes
+  std::size_t size = 0;
+  block storage;                         // device, pinned, unified
+  window_handle view, view_user;         // mapped: the second mapping of the owner's bytes
+  std::shared_ptr<allocation> source;    // mapped: the memory behind it …
+  std::size_t source_offset = 0;         // … and where in it the mapping starts
+  bool charged = false;                  // counts against the owner's limit
+  std::atomic<std::uint64_t> pending{0}; // operations submitted with it
+  std::atomic<bool> revoked{false};      // mapped: access was disabled or the mapping ended
+  std::mutex drop_mutex;
+  std::vector<std::pair<device_id, window_handle>> drop_views;  // what a device sees whose writes never arrive
+
+  allocation() = default;
+  allocation(const allocation&) = delete;
+  allocation& operator=(const allocation&) = delete;
+  ~allocation();
+};
+
+/// Holds an allocation for one operation.
+class pin {
+ public:
+  pin() = default;
+  explicit pin(std::shared_ptr<allocation> held) : held_(std::move(held)) {
+    if (held_) held_->pending.fetch_add(1, std::memory_order_relaxed);
+  }
+  pin(pin&& other) noexcept = default;
+  pin& operator=(pin&& other) noexcept {
+    std::swap(held_, other.held_);
+    return *this;
+  }
+  pin(const pin&) = delete;
+  pin& operator=(const pin&) = delete;
+  ~pin() {
+    // release: pairs with the acquire of whoever reads pending to reuse the memory
+    if (held_) held_->pending.fetch_sub(1, std::memory_order_release);
+  }
+  [[nodiscard]] allocation* get() const { return held_.get(); }
+  [[nodiscard]] const std::shared_ptr<allocation>& shared() const { return held_; }
+  explicit operator bool() const { return held_ != nullptr; }
+
+ private:
+  std::shared_ptr<allocation> held_;
+};
+
+/// Thread: any.
+class memory_map {
+ public:
+  memory_map(const topology& machine, device_id first, const memory_options& options, fault_plan& faults);
+  ~memory_map();
+
+  [[nodiscard]] result<void*> allocate(device_id device, std::size_t size, memory_kind kind);
+  [[nodiscard]] result<void> adopt(device_id device, void* base, std::size_t size);
+  [[nodiscard]] result<void> release(void* base);
+  [[nodiscard]] memory_use use(device_id device);
+
+  /// The allocation that an address lies in; empty when there is none.
+  [[nodiscard]] std::shared_ptr<allocation> find(const void* address);
+
+  [[nodiscard]] result<void> enable(device_id from, device_id to);
+  [[nodiscard]] result<void> disable(device_id from, device_id to);
+  [[nodiscard]] bool enabled(device_id from, device_id to) const noexcept;
+  [[nodiscard]] std::uint64_t peer_epoch() const noexcept { return epoch_.load(std::memory_order_acquire); }
+  [[nodiscard]] result<void*> map(device_id by, void* address, std::size_t size);
+  [[nodiscard]] result<void> unmap(device_id by, void* mapped);
+
+  /// Whether a device may use an allocation now; the reason when it may not.
+  [[nodiscard]] std::optional<std::string> denied(device_id by, const allocation& memory) const;
+  /// Where a device finds an address that it may use. A device whose writes to the owner are dropped gets a private view.
+  [[nodiscard]] result<std::byte*> resolve(device_id by, allocation& memory, const void* address);
+
+  /// Everything on a device goes: allocations, mappings, relations.
+  void forget(device_id device);
+  void clear();
+
+  [[nodiscard]] const memory_options& options() const { return options_; }
+
+ private:
+  friend struct allocation;
+  [[nodiscard]] std::size_t local(device_id id) const { return static_cast<std::size_t>(id.value() - first_.value()); }
+  [[nodiscard]] std::size_t pair(device_id from, device_id to) const { return local(from) * devices_ + local(to); }
+  [[nodiscard]] error out_of_memory(device_id device, std::size_t asked);
+  void uncharge(device_id device, std::size_t size) noexcept;
+  void revoke(device_id by, device_id owner, bool end);
+
+  const topology& machine_;
+  device_id first_;
+  std::size_t devices_;
+  memory_options options_;
+  fault_plan& faults_;
+  std::vector<std::unique_ptr<arena>> device_memory_;
+  arena host_memory_{false};
+  std::vector<std::atomic<std::uint64_t>> used_;
+  std::vector<std::atomic<std::uint8_t>> enabled_;
+  std::atomic<std::uint64_t> epoch_{1};
+  std::mutex peer_mutex_;
+
+  mutable std::shared_mutex table_mutex_;
+  std::map<std::uintptr_t, std::shared_ptr<allocation>> table_;
+
+  // Address space of ended mappings, kept inaccessible for a while so that a stale pointer faults.
+  std::mutex graveyard_mutex_;
+  std::vector<window_handle> graveyard_;
+};
+
+}  // namespace weft::host

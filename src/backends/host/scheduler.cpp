@@ -1,0 +1,544 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/host/scheduler.hpp"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <exception>
+#include <string>
+
+#include "backend/parking.hpp"
+
+namespace weft::host {
+namespace {
+
+std::shared_ptr<const error> make(errc code, error_scope scope, std::string what) {
+  error cause;
+  cause.code = code;
+  cause.scope = scope;
+  cause.what = std::move(what);
+  cause.where = {};
+  return std::make_shared<const error>(std::move(cause));
+}
+
+}  // namespace
+
+// ---- stream ---------------------------------------------------------------------------------------------------------
+
+host_stream::host_stream(scheduler& owner, device_id device, int priority, stream_handle handle)
+    : owner_(owner), device_(device), priority_(priority), handle_(handle) {}
+
+host_stream::~host_stream() { end(); }
+
+void host_stream::end() {
+  if (worker_.joinable()) {
+    worker_.request_stop();
+    doorbell_.store(0, std::memory_order_release);
+    parking::wake_all(doorbell_);
+    worker_.join();
+  }
+}
+
+void host_stream::push(operation* op) {
+  std::call_once(started_, [this] {
+    worker_ = std::jthread{[this](const std::stop_token& ended) {
+      const std::string name = "weft-" + to_string(device_);
+      pthread_setname_np(pthread_self(), name.c_str());
+      serve(ended);
+    }};
+  });
+  operation* newest = arrivals_.load(std::memory_order_relaxed);
+  do {
+    op->next = newest;
+    // seq_cst with the load of the doorbell below: either the worker sees the operation, or we see it asleep
+  } while (!arrivals_.compare_exchange_weak(newest, op, std::memory_order_seq_cst, std::memory_order_relaxed));
+  if (doorbell_.load(std::memory_order_seq_cst) != 0 && doorbell_.exchange(0, std::memory_order_acq_rel) != 0) {
+    parking::wake_all(doorbell_);
+  }
+}
+
+void host_stream::serve(const std::stop_token& ended) {
+  for (;;) {
+    operation* batch = arrivals_.exchange(nullptr, std::memory_order_acquire);  // pairs with the push
+    if (batch == nullptr) {
+      if (ended.stop_requested()) return;
+      parking::spinner spinner{owner_.options_.wait_policy == waiting::park ? waiting::adaptive : owner_.options_.wait_policy};
+      bool found = false;
+      while (!found && spinner.spin()) {
+        found = arrivals_.load(std::memory_order_relaxed) != nullptr || ended.stop_requested();
+      }
+      if (found) continue;
+      doorbell_.store(1, std::memory_order_seq_cst);
+      if (arrivals_.load(std::memory_order_seq_cst) != nullptr || ended.stop_requested()) {
+        doorbell_.store(0, std::memory_order_relaxed);
+        continue;
+      }
+      parking::park(doorbell_, 1, std::chrono::steady_clock::time_point::max());
+      continue;
+    }
+    operation* in_order = nullptr;
+    while (batch != nullptr) {
+      operation* rest = batch->next;
+      batch->next = in_order;
+      in_order = batch;
+      batch = rest;
+    }
+    while (in_order != nullptr) {
+      operation* op = in_order;
+      in_order = op->next;
+      // a synchronous copy may still run on its caller's thread: it came first, and ends by itself
+      while ((pending_.load(std::memory_order_acquire) & inline_bit) != 0) std::this_thread::yield();
+      owner_.execute(*op);
+    }
+  }
+}
+
+// ---- scheduler ------------------------------------------------------------------------------------------------------
+
+scheduler::scheduler(const topology& machine, device_id first, backend* face, const scheduler_options& options,
+                     fault_plan& faults)
+    : machine_(machine), first_(first), face_(face), options_(options), faults_(faults), epoch_(std::chrono::steady_clock::now()) {
+  for (std::size_t i = 0; i < machine.devices.size(); ++i) devices_.push_back(std::make_unique<device_state>());
+  int wires = 0;
+  for (const topology_link& l : machine.links) wires = std::max(wires, l.wire + 1);
+  wire_busy_.resize(static_cast<std::size_t>(wires));
+  device_busy_.resize(machine.devices.size());
+}
+
+scheduler::~scheduler() { close(); }
+
+std::chrono::nanoseconds scheduler::now() const {
+  if (options_.clock == clock_kind::virtual_time) {
+    return std::chrono::nanoseconds{virtual_now_.load(std::memory_order_acquire)};
+  }
+  return std::chrono::steady_clock::now() - epoch_;
+}
+
+std::shared_ptr<host_stream> scheduler::create(device_id device, int priority) {
+  const std::unique_lock lock{streams_mutex_};
+  const stream_handle handle{(std::uint64_t{static_cast<std::uint32_t>(device.value() + 1)} << 40) | next_handle_++};
+  auto made = std::make_shared<host_stream>(*this, device, priority, handle);
+  streams_.emplace(handle, made);
+  return made;
+}
+
+void scheduler::destroy(stream_handle handle) {
+  std::shared_ptr<host_stream> gone = find(handle);
+  if (!gone) return;
+  if (!closed()) {
+    // a failure that nobody waited for goes with the stream; device and machine synchronisation would have told
+    static_cast<void>(synchronize(*gone, no_deadline, {}));
+  }
+  const std::unique_lock lock{streams_mutex_};
+  streams_.erase(handle);
+}
+
+std::shared_ptr<host_stream> scheduler::find(stream_handle handle) {
+  const std::shared_lock lock{streams_mutex_};
+  const auto it = streams_.find(handle);
+  return it == streams_.end() ? nullptr : it->second;
+}
+
+std::vector<stream_handle> scheduler::streams_of(device_id device) {
+  const std::shared_lock lock{streams_mutex_};
+  std::vector<stream_handle> found;
+  for (const auto& [handle, s] : streams_) {
+    if (s->device() == device) found.push_back(handle);
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+event_ref scheduler::admit(host_stream& stream, operation* op) {
+  op->home = &stream;
+  op->owner = face_;
+  op->device = stream.device();
+  op->stream = static_cast<std::uint64_t>(stream.handle());
+  // Counted before the look at closed_: close() either is seen here, or sees this operation and waits for it.
+  stream.pending_.fetch_add(1, std::memory_order_seq_cst);
+  if (closed_.load(std::memory_order_seq_cst)) {
+    stream.pending_.fetch_sub(1, std::memory_order_release);
+    op->drop();
+    return {};
+  }
+  op->sequence = stream.sequence_.fetch_add(1, std::memory_order_relaxed) + 1;
+  op->retain();
+  event_ref handle{op};
+  if (options_.clock == clock_kind::wall) {
+    stream.push(op);
+  } else {
+    const std::lock_guard lock{mutex_};
+    op->order = ++admitted_;
+    stream.queue_.push_back(op);
+    progress_.notify_all();
+  }
+  return handle;
+}
+
+std::shared_ptr<const error> scheduler::refusal(operation& op) {
+  host_stream& stream = *op.home;
+  if (closed()) return make(errc::cancelled, error_scope::endpoint, "the machine was closed before the operation on " + to_string(stream.device()) + " started");
+  if (auto cause = lost(stream.device())) return cause;
+  if (op.dependency && op.dependency->cause()) return op.dependency->cause();
+  if (stream.poisoned_.load(std::memory_order_acquire)) {
+    const std::lock_guard lock{stream.failure_mutex_};
+    if (stream.poison_ && op.sequence <= stream.poison_until_) return stream.poison_;
+    stream.poison_ = nullptr;
+    stream.poisoned_.store(false, std::memory_order_release);
+  }
+  if (op.stop.stop_requested()) {
+    return make(errc::cancelled, error_scope::call, "cancelled before it started on " + to_string(stream.device()));
+  }
+  return nullptr;
+}
+
+std::shared_ptr<const error> scheduler::run_body(operation& op) noexcept {
+  try {
+    return op.body();
+  } catch (const std::exception& thrown) {
+    return make(errc::kernel_failed, error_scope::endpoint, "a host function on " + to_string(op.device) + " threw: " + thrown.what());
+  } catch (...) {
+    return make(errc::kernel_failed, error_scope::endpoint, "a host function on " + to_string(op.device) + " threw");
+  }
+}
+
+void scheduler::stall(std::chrono::nanoseconds duration) {
+  std::mutex mutex;
+  std::condition_variable_any ended;
+  std::unique_lock lock{mutex};
+  ended.wait_for(lock, shutdown_.get_token(), duration, [] { return false; });
+}
+
+void scheduler::execute(operation& op) {
+  if (op.dependency) {
+    op.dependency->wait(std::chrono::steady_clock::time_point::max(), shutdown_.get_token(), options_.wait_policy);
+  }
+  device_state& device = state_of(op.device);
+  const bool limited = options_.max_in_flight > 0;
+  if (limited) {
+    std::unique_lock lock{device.mutex};
+    const auto mine = device.waiting.insert(op.home->priority());
+    device.freed.wait(lock, [&] {
+      return closed() || (device.in_flight < options_.max_in_flight && *device.waiting.rbegin() == op.home->priority());
+    });
+    device.waiting.erase(mine);
+    ++device.in_flight;
+    device.freed.notify_all();
+  }
+  op.started = now();
+  auto cause = refusal(op);
+  if (!cause && !faults_.empty()) {
+    const auto verdict = faults_.on_operation(op.device);
+    if (verdict.stall.count() > 0) stall(verdict.stall);
+    if (verdict.lost) {
+      cause = make(errc::device_lost, error_scope::device, "injected fault: " + to_string(op.device) + " is lost");
+      lose(op.device, cause);
+    }
+  }
+  if (!cause) cause = run_body(op);
+  if (limited) {
+    const std::lock_guard lock{device.mutex};
+    --device.in_flight;
+    device.freed.notify_all();
+  }
+  finish(op, std::move(cause));
+}
+
+void scheduler::finish(operation& op, std::shared_ptr<const error> cause) {
+  op.body.clear();  // lets go of memory before anybody can see the operation ended
+  op.dependency = {};
+  op.ended = now();
+  host_stream& stream = *op.home;
+  if (cause) {
+    if (cause->code == errc::illegal_access && cause->scope == error_scope::device) lose(op.device, cause);
+    poison(stream, cause);
+  }
+  // release: pairs with the acquire of a caller that finds the stream idle and runs inline
+  stream.pending_.fetch_sub(1, std::memory_order_release);
+  op.complete(std::move(cause));
+  op.drop();
+}
+
+void scheduler::poison(host_stream& stream, const std::shared_ptr<const error>& cause) {
+  const std::lock_guard lock{stream.failure_mutex_};
+  if (!stream.poison_) {
+    stream.poison_ = cause;
+    stream.poison_until_ = ~std::uint64_t{0};
+    stream.unreported_ = cause;
+    stream.poisoned_.store(true, std::memory_order_release);
+  }
+}
+
+void scheduler::reported(host_stream& stream, const std::shared_ptr<const error>& cause) {
+  const std::lock_guard lock{stream.failure_mutex_};
+  if (stream.unreported_ == cause) stream.unreported_ = nullptr;
+  if (stream.poison_ == cause && stream.poison_until_ == ~std::uint64_t{0}) {
+    stream.poison_until_ = stream.sequence_.load(std::memory_order_relaxed);
+  }
+}
+
+event_ref scheduler::create_gate() {
+  auto* gate = new event_record;
+  gate->owner = face_;
+  gate->timed = false;
+  gate->retain();
+  const std::lock_guard lock{gates_mutex_};
+  gates_.insert(gate);
+  return event_ref{gate};
+}
+
+void scheduler::open_gate(event_record& gate, std::shared_ptr<const error> cause) {
+  {
+    const std::lock_guard lock{gates_mutex_};
+    if (gates_.erase(&gate) == 0) return;  // open already
+  }
+  gate.started = gate.ended = now();
+  if (options_.clock == clock_kind::wall) {
+    gate.complete(std::move(cause));
+  } else {
+    const std::lock_guard lock{mutex_};
+    gate.complete(std::move(cause));
+    progress_.notify_all();
+  }
+  gate.drop();
+}
+
+wait_outcome scheduler::await(event_record& event, wait_deadline deadline, const std::stop_token& stop) {
+  if (options_.clock == clock_kind::virtual_time) return drive(event, deadline, stop);
+  using time_point = std::chrono::steady_clock::time_point;
+  const auto until = deadline >= no_deadline - epoch_.time_since_epoch() ? time_point::max() : epoch_ + deadline;
+  return event.wait(until, stop, options_.wait_policy);
+}
+
+wait_outcome scheduler::wait(event_record& event, wait_deadline deadline, const std::stop_token& stop) {
+  const wait_outcome outcome = await(event, deadline, stop);
+  if (outcome == wait_outcome::failed) {
+    if (auto stream = find(stream_handle{event.stream})) reported(*stream, event.cause());
+  }
+  return outcome;
+}
+
+bool scheduler::drain(host_stream& stream, wait_deadline deadline) {
+  if (stream.idle()) return true;
+  const event_ref marker = submit(stream, [] { return work::outcome{}; });
+  return !marker || await(*marker, deadline, {}) != wait_outcome::timed_out;
+}
+
+bool scheduler::ready(event_record& event) {
+  if (event.finished() || options_.clock == clock_kind::wall) return event.finished();
+  // on the virtual clock nothing happens unless somebody lets it: a poll lets one thing happen
+  std::unique_lock lock{mutex_};
+  if (!driving_) {
+    grant();
+    if (!running_.empty()) step(lock);
+  }
+  return event.finished();
+}
+
+result<wait_outcome> scheduler::synchronize(host_stream& stream, wait_deadline deadline, const std::stop_token& stop) {
+  wait_outcome outcome = wait_outcome::ok;
+  if (!stream.idle()) {
+    const event_ref marker = submit(stream, [] { return work::outcome{}; });
+    if (!marker) {
+      error cause;
+      cause.code = errc::machine_closed;
+      cause.what = "the machine is closed";
+      cause.where = {};
+      return cause;
+    }
+    outcome = wait(*marker, deadline, stop);
+  }
+  if (outcome == wait_outcome::timed_out || outcome == wait_outcome::cancelled) return outcome;
+  std::shared_ptr<const error> cause;
+  {
+    const std::lock_guard lock{stream.failure_mutex_};
+    cause = stream.unreported_;
+  }
+  if (!cause) return wait_outcome::ok;
+  reported(stream, cause);
+  return error{*cause};
+}
+
+void scheduler::lose(device_id device, const std::shared_ptr<const error>& cause) {
+  const std::lock_guard lock{device_mutex_};
+  device_state& state = state_of(device);
+  if (state.cause) return;
+  error told = *cause;
+  told.code = errc::device_lost;
+  told.scope = error_scope::device;
+  told.what = to_string(device) + " is lost since: " + cause->what;
+  state.cause = std::make_shared<const error>(std::move(told));
+  state.lost.store(true, std::memory_order_release);
+}
+
+std::shared_ptr<const error> scheduler::lost(device_id device) {
+  device_state& state = state_of(device);
+  if (!state.lost.load(std::memory_order_acquire)) return nullptr;
+  const std::lock_guard lock{device_mutex_};
+  return state.cause;
+}
+
+void scheduler::restore(device_id device) {
+  {
+    const std::lock_guard lock{device_mutex_};
+    device_state& state = state_of(device);
+    state.lost.store(false, std::memory_order_release);
+    state.cause = nullptr;
+  }
+  for (const stream_handle handle : streams_of(device)) {
+    const auto stream = find(handle);
+    if (!stream) continue;
+    const std::lock_guard lock{stream->failure_mutex_};
+    stream->unreported_ = nullptr;
+    if (stream->poison_) stream->poison_until_ = stream->sequence_.load(std::memory_order_relaxed);
+  }
+}
+
+void scheduler::close() {
+  if (closed_.exchange(true, std::memory_order_seq_cst)) return;
+  shutdown_.request_stop();
+  std::set<event_record*> gates;
+  {
+    const std::lock_guard lock{gates_mutex_};
+    gates.swap(gates_);
+  }
+  const auto cause = make(errc::cancelled, error_scope::process, "the machine was closed");
+  for (event_record* gate : gates) {
+    gate->complete(cause);
+    gate->drop();
+  }
+  std::vector<std::shared_ptr<host_stream>> all;
+  {
+    const std::shared_lock lock{streams_mutex_};
+    for (const auto& [handle, s] : streams_) all.push_back(s);
+  }
+  for (auto& state : devices_) {
+    const std::lock_guard lock{state->mutex};
+    state->freed.notify_all();
+  }
+  if (options_.clock == clock_kind::virtual_time) {
+    std::unique_lock lock{mutex_};
+    progress_.wait(lock, [this] { return !driving_; });
+    // everything that has not run yet is refused, in order
+    for (;;) {
+      grant();
+      if (running_.empty()) break;
+      step(lock);
+    }
+    progress_.notify_all();
+  } else {
+    for (const auto& stream : all) {
+      while (!stream->idle()) std::this_thread::yield();  // all of it is refused; what runs ends by itself
+      stream->end();
+    }
+  }
+  const std::unique_lock lock{streams_mutex_};
+  streams_.clear();
+}
+
+// ---- virtual clock --------------------------------------------------------------------------------------------------
+
+std::chrono::nanoseconds scheduler::duration_of(const operation& op) const {
+  if (op.price.path == nullptr) return std::chrono::nanoseconds{0};
+  const link_path& path = *op.price.path;
+  if (path.bytes_per_second <= 0) return path.latency;
+  const double seconds = static_cast<double>(op.price.bytes) / path.bytes_per_second;
+  return path.latency + std::chrono::nanoseconds{static_cast<std::int64_t>(seconds * 1e9 + 0.5)};
+}
+
+void scheduler::grant() {
+  const std::chrono::nanoseconds time{virtual_now_.load(std::memory_order_relaxed)};
+  std::vector<operation*> ready;
+  {
+    const std::shared_lock streams{streams_mutex_};
+    for (const auto& [handle, stream] : streams_) {
+      if (stream->busy_ || stream->queue_.empty()) continue;
+      operation* op = stream->queue_.front();
+      if (op->dependency && !op->dependency->finished() && !closed()) continue;
+      if (!op->ready_at) op->ready_at = time;
+      ready.push_back(op);
+    }
+  }
+  std::sort(ready.begin(), ready.end(), [](const operation* a, const operation* b) {
+    if (a->home->priority() != b->home->priority()) return a->home->priority() > b->home->priority();
+    if (*a->ready_at != *b->ready_at) return *a->ready_at < *b->ready_at;
+    return a->order < b->order;
+  });
+  for (operation* op : ready) {
+    const auto device = static_cast<std::size_t>(op->device.value() - first_.value());
+    if (options_.max_in_flight > 0 && device_busy_[device] >= options_.max_in_flight) continue;
+    std::span<const int> links;
+    if (op->price.path != nullptr) links = op->price.path->links;
+    const auto wire = [this](int link) { return static_cast<std::size_t>(machine_.links[static_cast<std::size_t>(link)].wire); };
+    if (std::any_of(links.begin(), links.end(), [&](int l) { return wire_busy_[wire(l)]; })) continue;
+    auto cause = refusal(*op);
+    std::chrono::nanoseconds duration{0};
+    if (!cause) {
+      duration = duration_of(*op);
+      if (!faults_.empty()) {
+        const auto verdict = faults_.on_operation(op->device);
+        duration += verdict.stall;
+        if (verdict.lost) {
+          cause = make(errc::device_lost, error_scope::device, "injected fault: " + to_string(op->device) + " is lost");
+          lose(op->device, cause);
+        }
+      }
+    }
+    for (const int l : links) wire_busy_[wire(l)] = true;
+    ++device_busy_[device];
+    op->home->busy_ = true;
+    op->started = time;
+    running_.insert({time + duration, op->order, op, std::move(cause)});
+  }
+}
+
+void scheduler::step(std::unique_lock<std::mutex>& lock) {
+  running first = *running_.begin();
+  running_.erase(running_.begin());
+  virtual_now_.store(std::max(virtual_now_.load(std::memory_order_relaxed), static_cast<std::int64_t>(first.end.count())), std::memory_order_release);
+  operation& op = *first.op;
+  driving_ = true;
+  lock.unlock();
+  if (!first.cause) first.cause = run_body(op);
+  lock.lock();
+  if (op.price.path != nullptr) {
+    for (const int l : op.price.path->links) {
+      wire_busy_[static_cast<std::size_t>(machine_.links[static_cast<std::size_t>(l)].wire)] = false;
+    }
+  }
+  --device_busy_[static_cast<std::size_t>(op.device.value() - first_.value())];
+  op.home->busy_ = false;
+  op.home->queue_.pop_front();
+  lock.unlock();
+  finish(op, std::move(first.cause));
+  lock.lock();
+  driving_ = false;
+  progress_.notify_all();
+}
+
+wait_outcome scheduler::drive(event_record& event, wait_deadline deadline, const std::stop_token& stop) {
+  // how long to sleep when only another thread can make something happen; a stop request is seen within that time
+  constexpr std::chrono::milliseconds look_again{1};
+  std::unique_lock lock{mutex_};
+  while (!event.finished()) {
+    if (stop.stop_requested()) return wait_outcome::cancelled;
+    if (driving_) {
+      progress_.wait_for(lock, look_again);
+      continue;
+    }
+    grant();
+    const bool bounded = deadline != no_deadline;
+    if (running_.empty() || (bounded && running_.begin()->end > deadline)) {
+      if (bounded) {
+        virtual_now_.store(std::max(virtual_now_.load(std::memory_order_relaxed), static_cast<std::int64_t>(deadline.count())), std::memory_order_release);
+        return wait_outcome::timed_out;
+      }
+      progress_.wait_for(lock, look_again);
+      continue;
+    }
+    step(lock);
+  }
+  return event.cause() ? wait_outcome::failed : wait_outcome::ok;
+}
+
+}  // namespace weft::host

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streams, events and time of the virtual devices. One scheduler with two drivers: on the wall clock each stream has a
+// worker thread; on the virtual clock whoever waits runs a discrete-event loop, in which an operation gets its links
+// when it is ready (not when it was submitted) and takes the time that the topology says. What an operation does, how
+// it fails, what a failure skips and when it counts as reported is the same code for both.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <shared_mutex>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "backends/host/fault_plan.hpp"
+#include "backends/host/work.hpp"
+#include "weft/backend/backend.hpp"
+#include "weft/backend/registry.hpp"
+
+namespace weft::host {
+
+class scheduler;
+class host_stream;
+
+/// What an operation needs on the virtual clock: the wires it occupies, and for how long.
+struct cost {
+  const link_path* path = nullptr;   // null: no wires
+  std::uint64_t bytes = 0;
+};
+
+struct operation final : event_record {
+  host_stream* home = nullptr;       // null for a gate
+  operation* next = nullptr;
+  std::uint64_t sequence = 0;        // in its stream
+  std::uint64_t order = 0;           // in the machine: breaks ties on the virtual clock
+  event_ref dependency;              // starts after this has ended, and fails with it
+  work body;
+  cost price;
+  std::stop_token stop;
+  std::optional<std::chrono::nanoseconds> ready_at;  // virtual clock: when everything before it had ended
+};
+
+/// One stream. Created by the scheduler; workers start with the first operation that needs one.
+class host_stream {
+ public:
+  host_stream(scheduler& owner, device_id device, int priority, stream_handle handle);
+  ~host_stream();
+
+  [[nodiscard]] device_id device() const { return device_; }
+  [[nodiscard]] int priority() const { return priority_; }
+  [[nodiscard]] stream_handle handle() const { return handle_; }
+  [[nodiscard]] bool idle() const noexcept { return pending_.load(std::memory_order_acquire) == 0; }
+
+ private:
+  friend class scheduler;
+
+  static constexpr std::uint64_t inline_bit = std::uint64_t{1} << 63;
+
+  void push(operation* op);
+  void end();
+  void serve(const std::stop_token& shutdown);
+
+  scheduler& owner_;
+  device_id device_;
+  int priority_;
+  stream_handle handle_;
+
+  std::atomic<std::uint64_t> pending_{0};     // operations not ended; the top bit: the caller's thread runs one
+  std::atomic<std::uint64_t> sequence_{0};
+  std::atomic<operation*> arrivals_{nullptr}; // newest first
+  std::atomic<std::uint32_t> doorbell_{0};    // 1: the worker sleeps
+  std::once_flag started_;
+  std::jthread worker_;
+
+  // virtual clock, under the scheduler's mutex
+  std::deque<operation*> queue_;
+  bool busy_ = false;                         // its first operation runs
+
+  // the failure that skips what follows
+  std::mutex failure_mutex_;
+  std::atomic<bool> poisoned_{false};
+  std::shared_ptr<const error> poison_;
+  std::uint64_t poison_until_ = 0;            // operations up to this sequence are skipped
+  std::shared_ptr<const error> unreported_;
+};
+
+struct scheduler_options {
+  clock_kind clock = clock_kind::wall;
+  waiting wait_policy = waiting::adaptive;
+  int max_in_flight = 0;
+};
+
+/// Thread: any.
+class scheduler {
+ public:
+  scheduler(const topology& machine, device_id first, backend* face, const scheduler_options& options, fault_plan& faults);
+  ~scheduler();
+
+  [[nodiscard]] std::shared_ptr<host_stream> create(device_id device, int priority);
+  void destroy(stream_handle handle);
+  [[nodiscard]] std::shared_ptr<host_stream> find(stream_handle handle);
+  [[nodiscard]] std::vector<stream_handle> streams_of(device_id device);
+
+  /// Appends an operation to a stream. Null when the machine is closed.
+  template <class F>
+  [[nodiscard]] event_ref submit(host_stream& stream, F body, const cost& price = {}, std::stop_token stop = {},
+                                 event_ref dependency = {}) {
+    auto* op = new operation;
+    op->body.set(std::move(body));
+    op->price = price;
+    op->stop = std::move(stop);
+    op->dependency = std::move(dependency);
+    return admit(stream, op);
+  }
+  /// Runs the body on the calling thread if the stream is idle, without an event.
+  /// Returns false when it was not run. Only on the wall clock.
+  template <class F>
+  [[nodiscard]] bool try_inline(host_stream& stream, F&& body, std::shared_ptr<const error>& failure);
+
+  [[nodiscard]] event_ref create_gate();
+  void open_gate(event_record& gate, std::shared_ptr<const error> cause);
+
+  [[nodiscard]] wait_outcome wait(event_record& event, wait_deadline deadline, const std::stop_token& stop);
+  [[nodiscard]] bool ready(event_record& event);
+  [[nodiscard]] result<wait_outcome> synchronize(host_stream& stream, wait_deadline deadline, const std::stop_token& stop);
+
+  /// Waits for the work of a stream without reporting its failures; false when `deadline` came first.
+  [[nodiscard]] bool drain(host_stream& stream, wait_deadline deadline);
+
+  [[nodiscard]] std::chrono::nanoseconds now() const;
+  [[nodiscard]] bool closed() const noexcept { return closed_.load(std::memory_order_acquire); }
+
+  void lose(device_id device, const std::shared_ptr<const error>& cause);
+  [[nodiscard]] std::shared_ptr<const error> lost(device_id device);
+  void restore(device_id device);
+
+  /// Ends: what is pending is cancelled, workers are joined.
+  void close();
+
+ private:
+  friend class host_stream;
+
+  [[nodiscard]] event_ref admit(host_stream& stream, operation* op);
+
+  struct device_state {
+    std::atomic<bool> lost{false};
+    std::shared_ptr<const error> cause;  // under device_mutex_
+    // operations at a time, highest priority first
+    std::mutex mutex;
+    std::condition_variable freed;
+    int in_flight = 0;
+    std::multiset<int> waiting;
+  };
+
+  [[nodiscard]] device_state& state_of(device_id id) { return *devices_[static_cast<std::size_t>(id.value() - first_.value())]; }
+
+  /// Why an operation must not run, or null.
+  [[nodiscard]] std::shared_ptr<const error> refusal(operation& op);
+  [[nodiscard]] std::shared_ptr<const error> run_body(operation& op) noexcept;
+  void execute(operation& op);                                                  // wall clock, on the worker
+  void finish(operation& op, std::shared_ptr<const error> cause);
+  void poison(host_stream& stream, const std::shared_ptr<const error>& cause);
+  [[nodiscard]] wait_outcome await(event_record& event, wait_deadline deadline, const std::stop_token& stop);
+  void reported(host_stream& stream, const std::shared_ptr<const error>& cause);
+  void stall(std::chrono::nanoseconds duration);
+
+  // virtual clock; all under mutex_
+  void step(std::unique_lock<std::mutex>& lock);
+  void grant();
+  [[nodiscard]] std::chrono::nanoseconds duration_of(const operation& op) const;
+  wait_outcome drive(event_record& event, wait_deadline deadline, const std::stop_token& stop);
+
+  const topology& machine_;
+  device_id first_;
+  backend* face_;
+  scheduler_options options_;
+  fault_plan& faults_;
+  std::chrono::steady_clock::time_point epoch_;
+  std::atomic<bool> closed_{false};
+  std::stop_source shutdown_;
+  std::vector<std::unique_ptr<device_state>> devices_;
+  std::mutex device_mutex_;
+
+  std::shared_mutex streams_mutex_;
+  std::unordered_map<stream_handle, std::shared_ptr<host_stream>> streams_;
+  std::uint64_t next_handle_ = 1;
+
+  std::mutex mutex_;
+  std::condition_variable progress_;
+  std::atomic<std::int64_t> virtual_now_{0};
+  bool driving_ = false;
+  struct running {
+    std::chrono::nanoseconds end;
+    std::uint64_t order;
+    operation* op;
+    std::shared_ptr<const error> cause;  // why it will not run, decided at its start
+    bool operator<(const running& other) const { return end != other.end ? end < other.end : order < other.order; }
+  };
+  std::set<running> running_;
+  std::vector<bool> wire_busy_;
+  std::vector<int> device_busy_;
+  std::uint64_t admitted_ = 0;
+  std::mutex gates_mutex_;
+  std::set<event_record*> gates_;                            // open gates hold one reference
+};
+
+template <class F>
+bool scheduler::try_inline(host_stream& stream, F&& body, std::shared_ptr<const error>& failure) {
+  if (options_.clock != clock_kind::wall || options_.max_in_flight != 0 || !faults_.empty()) return false;
+  std::uint64_t none = 0;
+  // acquire: pairs with the release of the operation that ended last in this stream
+  if (!stream.pending_.compare_exchange_strong(none, host_stream::inline_bit | 1, std::memory_order_acquire)) return false;
+  if (stream.poisoned_.load(std::memory_order_acquire) || state_of(stream.device()).lost.load(std::memory_order_acquire)) {
+    stream.pending_.fetch_sub(host_stream::inline_bit | 1, std::memory_order_release);
+    return false;
+  }
+  failure = body();
+  stream.pending_.fetch_sub(host_stream::inline_bit | 1, std::memory_order_release);
+  return true;
+}
+
+}  // namespace weft::host
