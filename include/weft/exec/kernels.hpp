@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "weft/backend/kernel_code.hpp"
+#include "weft/runtime/machine.hpp"
+
+namespace weft {
+
+/// The kernels of one machine by name. Registration is explicit: a static library would lose anything automatic.
+/// Thread: any.
+class kernel_registry {
+ public:
+  explicit kernel_registry(std::shared_ptr<detail::machine_state> state) : state_(std::move(state)) {}
+
+  /// Registers kernels made by WEFT_KERNEL. The same definition again is no error.
+  /// Errors: incompatible when a name is taken by another definition.
+  template <class... Kernels>
+  kernel_registry& add() {
+    (add(make_kernel_code<Kernels>()), ...);
+    return *this;
+  }
+  kernel_registry& add(std::shared_ptr<const kernel_code> code);
+
+  /// Errors: not_found, with the nearest names.
+  [[nodiscard]] std::shared_ptr<const kernel_code> at(std::string_view name) const;
+  [[nodiscard]] std::vector<std::string> names() const;
+
+ private:
+  std::shared_ptr<detail::machine_state> state_;
+};
+
+/// The registry of a machine.
+[[nodiscard]] kernel_registry kernels(const machine& m);
+
+}  // namespace weft
