@@ -1,0 +1,127 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// A kernel with its types erased: what a registry keeps, a launch checks, and a backend compiles or calls.
+
+#include "weft/kernel/define.hpp"
+#include "weft/kernel/parameter.hpp"
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace weft {
+
+struct kernel_parameter {
+  std::string name;
+  element_type type = element_type::float32;
+  parameter_direction direction = parameter_direction::scalar;
+  access_rule access;
+
+  friend bool operator==(const kernel_parameter&, const kernel_parameter&) = default;
+};
+
+/// A kernel written by hand for each backend; what is left empty is not offered there.
+/// Shape: each source defines `entry`, which takes the parameters in order (buffers as pointers to element 0), then for
+///   each dimension two int64: the first id and one past the last. `host` may be null.
+struct raw_kernel {
+  std::string name;
+  std::vector<kernel_parameter> parameters;
+  int dimensions = 1;
+  host_entry host = nullptr;
+  std::string cuda_source;
+  std::string hip_source;
+  std::string opencl_source;
+  std::string entry;
+};
+
+/// One kernel, whatever it was made from.
+/// Shape: `host_checked` is null for a raw kernel, whose accesses nobody can see. Two kernels with one hash compute the
+///   same: it covers name, dimensions, parameters and every text, and neither file nor line.
+struct kernel_code {
+  std::string name;
+  int dimensions = 1;
+  std::vector<kernel_parameter> parameters;
+  std::string parameter_text;
+  std::string body_text;
+  std::string file;
+  int line = 0;
+  host_entry host = nullptr;
+  host_checked_entry host_checked = nullptr;
+  std::optional<raw_kernel> raw;
+  std::uint64_t hash = 0;
+};
+
+/// One parameter as it is written: the word is empty for a scalar, else IN, OUT or INOUT.
+struct parameter_words {
+  std::string word;
+  std::string type;
+  std::string access;
+  std::string name;
+
+  friend bool operator==(const parameter_words&, const parameter_words&) = default;
+};
+
+/// Splits the text of a parameter list, with or without its outer parentheses, at the commas that are not nested.
+/// Errors: none; what has no name, as in "float", comes back with an empty one.
+[[nodiscard]] std::vector<parameter_words> parse_parameters(std::string_view text);
+
+/// The kernel as a sentence begins it: "saxpy(in float x, inout float y, float a)".
+[[nodiscard]] std::string signature_of(const kernel_code& code);
+
+/// The type's name in a kernel: "uint8_t", "double".
+[[nodiscard]] std::string_view name_of(element_type type);
+
+/// "in", "out", "inout" or "scalar".
+[[nodiscard]] std::string_view name_of(parameter_direction direction);
+
+/// Says what is wrong with the arguments of a launch, naming kernel, position and parameter; nothing if they fit.
+/// Shape: compares number, type, and direction, where an out or inout argument also serves an in parameter.
+[[nodiscard]] std::optional<std::string> argument_mismatch(const kernel_code& code,
+                                                           std::span<const kernel_argument> arguments);
+
+/// Says what a checked run has found, naming kernel, parameter, item, element and limit.
+[[nodiscard]] std::string describe(const kernel_code& code, const access_violation& violation);
+
+/// How many elements belong to one step of the outermost dimension, given that `count` elements cover `outer_extent`
+/// steps: the value for kernel_argument::slab. 0, unknown, if they do not divide.
+[[nodiscard]] std::int64_t slab_of(const access_rule& access, std::int64_t count, std::int64_t outer_extent);
+
+namespace detail {
+
+struct parameter_kind {
+  element_type type;
+  parameter_direction direction;
+  access_rule access;
+};
+
+[[nodiscard]] std::shared_ptr<const kernel_code> build_kernel_code(const kernel_about& about,
+                                                                   std::span<const parameter_kind> kinds,
+                                                                   host_entry host, host_checked_entry host_checked);
+
+template <class... P>
+[[nodiscard]] constexpr std::array<parameter_kind, sizeof...(P)> kinds_of(parameter_list<P...>) {
+  return {parameter_kind{element_type_of<typename parameter_traits<P>::element>(), parameter_traits<P>::direction,
+                         parameter_traits<P>::access}...};
+}
+
+}  // namespace detail
+
+/// The type-erased form of a type that WEFT_KERNEL defined.
+/// Cost: one allocation and a copy of the text; keep the result.
+template <class Kernel>
+[[nodiscard]] std::shared_ptr<const kernel_code> make_kernel_code() {
+  static constexpr auto kinds = detail::kinds_of(detail::parameters_of<Kernel>{});
+  return detail::build_kernel_code(Kernel::weft_about(), kinds, host_entry_of<Kernel>, host_checked_entry_of<Kernel>);
+}
+
+/// The type-erased form of a raw kernel.
+[[nodiscard]] std::shared_ptr<const kernel_code> make_kernel_code(raw_kernel raw);
+
+}  // namespace weft

@@ -1,0 +1,34 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// A kernel as source text for the run-time compilers: NVRTC, HIPRTC and OpenCL C 1.2.
+
+#include "weft/backend/kernel_code.hpp"
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace weft {
+
+enum class dialect : std::uint8_t { cuda, hip, opencl };
+
+/// The whole translation unit of a kernel; empty for a raw kernel without a source in that dialect.
+/// Shape: it defines kernel_entry(code), which takes the parameters in order (buffers as pointers to element 0), then
+///   int64 begin and end for x, for y in 2-D, for y and z in 3-D. Work item (0, 0, 0) computes the id begin; items at
+///   or past end do nothing, so that the grid may be rounded up.
+/// Order: a compiler's complaint about the body names the file and line of its WEFT_KERNEL.
+[[nodiscard]] std::string kernel_text(const kernel_code& code, dialect language);
+
+/// The name of the function in kernel_text: the kernel's with "_kernel" behind it, which no built-in function has.
+[[nodiscard]] std::string kernel_entry(const kernel_code& code);
+
+/// The options that the text needs to compute what the host computes: no fused multiply-add, a language version.
+/// The architecture is the caller's.
+[[nodiscard]] std::vector<std::string> kernel_options(dialect language);
+
+/// OpenCL rounds float division and square root correctly only if asked, and only a device with
+/// CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT may be asked: elsewhere the build would fail.
+inline constexpr std::string_view opencl_correctly_rounded_option = "-cl-fp32-correctly-rounded-divide-sqrt";
+
+}  // namespace weft

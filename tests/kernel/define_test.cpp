@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "weft/kernel/define.hpp"
+
+#include "function_error.hpp"
+#include "portable_kernels.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+
+namespace {
+
+using portable::in;
+using portable::out;
+using portable::run;
+using portable::scalar;
+
+WEFT_KERNEL(affine, (WEFT_IN(float) input, WEFT_OUT(float) output), { output[i] = input[i] * 2.0f + 1.0f; });
+WEFT_KERNEL(neighbour, (WEFT_IN(int32_t, halo(1)) input, WEFT_OUT(int32_t) output, int64_t distance),
+            { output[i] = input[i + distance]; });
+WEFT_KERNEL(scatter, (WEFT_IN(int32_t) input, WEFT_OUT(int32_t, whole) output, int64_t distance),
+            { output[i + distance] = input[i]; });
+WEFT_KERNEL(row_sum, (WEFT_IN(int32_t, rows(3)) input, WEFT_OUT(int32_t) output, int64_t reach), {
+  int32_t sum = 0;
+  for (int64_t k = 0; k < reach; ++k) {
+    sum += input[3 * i + k];
+  }
+  output[i] = sum;
+});
+WEFT_KERNEL_2D(row_above, (WEFT_IN(int32_t) input, WEFT_OUT(int32_t) output, int64_t width),
+               { output[y * width + x] = input[weft_max(y - 1, 0) * width + x]; });
+WEFT_KERNEL(total, (WEFT_IN(int64_t) input, WEFT_INOUT(int64_t, reduce(sum)) result), { result[0] += input[i]; });
+WEFT_KERNEL(one_number, (WEFT_OUT(float) output, float number), { output[i] = number; });
+WEFT_KERNEL(no_parameters, (), {
+  if (i > 3) return;
+});
+
+// A loop that stops early or leaves its range is seen at these counts: none, one, around the width of vectors.
+constexpr std::array<std::int64_t, 9> counts = {0, 1, 3, 4, 15, 16, 17, 1000, 4097};
+
+run neighbour_run(std::int64_t n, std::int64_t distance) {
+  const auto count = static_cast<std::size_t>(n);
+  return {weft::make_kernel_code<neighbour>(),
+          portable::range_of(n),
+          {in(portable::filled<std::int32_t>(count, [](std::size_t k) { return k * 3; })), out<std::int32_t>(count),
+           scalar(distance)}};
+}
+
+std::optional<weft::access_violation> check(run& one) {
+  return one.code->host_checked(one.range, portable::arguments_of(one));
+}
+
+TEST(host_kernel, every_item_of_the_range_runs_once_and_nothing_outside_it) {
+  for (const std::int64_t n : counts) {
+    std::vector<float> input(static_cast<std::size_t>(n) + 2);
+    for (std::size_t k = 0; k < input.size(); ++k) {
+      input[k] = static_cast<float>(k) * 0.25F;
+    }
+    std::vector<float> output(input.size(), -1.0F);
+    std::array<weft::kernel_argument, 2> arguments;
+    arguments[0].address = input.data();
+    arguments[1].address = output.data();
+    weft::host_entry_of<affine>({1, {1, 0, 0}, {n + 1, 1, 1}}, arguments);
+    EXPECT_EQ(output.front(), -1.0F);
+    EXPECT_EQ(output.back(), -1.0F);
+    for (std::size_t k = 1; k + 1 < output.size(); ++k) {
+      ASSERT_EQ(output[k], input[k] * 2.0F + 1.0F) << "item " << k << " of " << n;
+    }
+  }
+}
+
+TEST(host_kernel, a_multiply_add_is_not_fused) {
+  // 1 + 2^-12 squared needs 25 bits: rounding the product first loses the last one, fusing would keep it.
+  const float close_to_one = 1.0F + 0x1p-12F;
+  run one{weft::make_kernel_code<portable::saxpy>(),
+          portable::range_of(1),
+          {in(std::vector<float>{close_to_one}), portable::inout(std::vector<float>{-1.0F}), scalar(close_to_one),
+           scalar<std::int32_t>(0)}};
+  EXPECT_EQ(portable::on_host(one)[1].as<float>()[0], 0x1p-11F);
+}
+
+TEST(host_kernel, raw_and_checked_runs_give_equal_bits) {
+  std::vector<run> runs = portable::exact_runs();
+  runs.push_back(portable::float_division_run());
+  runs.push_back(portable::float_function_run());
+  runs.push_back(portable::double_function_run());
+  for (run& one : runs) {
+    const std::vector<portable::value> raw = portable::on_host(one);
+    const auto violation = check(one);
+    ASSERT_FALSE(violation) << weft::describe(*one.code, *violation);
+    for (std::size_t n = 0; n < raw.size(); ++n) {
+      EXPECT_EQ(raw[n].bytes, one.values[n].bytes) << one.code->name << ", parameter " << n;
+    }
+  }
+}
+
+TEST(host_kernel, a_piece_of_an_array_is_addressed_by_its_global_indices) {
+  const std::vector<std::int32_t> whole = neighbour_run(100, 1).values[0].as<std::int32_t>();
+  std::vector<std::int32_t> input(whole.begin() + 39, whole.begin() + 61);
+  std::vector<std::int32_t> output(20);
+  std::array<weft::kernel_argument, 3> arguments;
+  arguments[0].address = input.data();
+  arguments[0].first = 39;
+  arguments[0].count = 22;
+  arguments[1].address = output.data();
+  arguments[1].first = 40;
+  arguments[1].count = 20;
+  const std::int64_t distance = 1;
+  std::memcpy(arguments[2].scalar.data(), &distance, sizeof distance);
+  const weft::kernel_range piece{1, {40, 0, 0}, {60, 1, 1}};
+  weft::host_entry_of<neighbour>(piece, arguments);
+  EXPECT_TRUE(std::equal(output.begin(), output.end(), whole.begin() + 41));
+  std::fill(output.begin(), output.end(), 0);
+  EXPECT_FALSE(weft::host_checked_entry_of<neighbour>(piece, arguments));
+  EXPECT_TRUE(std::equal(output.begin(), output.end(), whole.begin() + 41));
+}
+
+TEST(host_kernel, ids_of_three_dimensions_come_in_the_order_x_y_z) {
+  const std::vector<std::int64_t> written = portable::on_host(portable::index_run(3, 4, 5))[0].as<std::int64_t>();
+  for (std::int64_t z = 0; z < 5; ++z) {
+    for (std::int64_t y = 0; y < 4; ++y) {
+      for (std::int64_t x = 0; x < 3; ++x) {
+        ASSERT_EQ(written[static_cast<std::size_t>((z * 4 + y) * 3 + x)], x + 1000 * y + 1000000 * z);
+      }
+    }
+  }
+}
+
+TEST(host_kernel, a_blur_of_a_constant_image_is_that_image) {
+  run one = portable::blur_run(9, 6);
+  std::fill(one.values[0].bytes.begin(), one.values[0].bytes.end(), std::byte{201});
+  EXPECT_EQ(portable::on_host(one)[1].bytes, one.values[0].bytes);
+}
+
+TEST(host_kernel, ids_beyond_32_bits_arrive_whole) {
+  const std::int64_t start = (std::int64_t{1} << 40) + 5;
+  std::array<std::int64_t, 2> written{};
+  std::array<weft::kernel_argument, 3> arguments;
+  arguments[0].address = written.data();
+  arguments[0].first = start;
+  arguments[0].count = 2;
+  weft::host_entry_of<portable::write_index>({3, {start, 0, 0}, {start + 2, 1, 1}}, arguments);
+  EXPECT_EQ(written, (std::array{start, start + 1}));
+}
+
+TEST(host_kernel, items_that_share_a_reduction_run_one_after_the_other) {
+  std::vector<std::int64_t> input(1000);
+  for (std::size_t k = 0; k < input.size(); ++k) {
+    input[k] = static_cast<std::int64_t>(k * k);
+  }
+  run one{weft::make_kernel_code<total>(),
+          portable::range_of(1000),
+          {in(input), portable::inout(std::vector<std::int64_t>{7})}};
+  EXPECT_EQ(portable::on_host(one)[1].as<std::int64_t>()[0], 332833507);
+}
+
+TEST(host_kernel, a_kernel_without_parameters_runs) {
+  weft::host_entry_of<no_parameters>(portable::range_of(10), {});
+  EXPECT_FALSE(weft::host_checked_entry_of<no_parameters>(portable::range_of(10), {}));
+}
+
+TEST(checked_kernel, a_read_past_the_end_names_parameter_item_and_element) {
+  run one = neighbour_run(10, 1);
+  const auto violation = check(one);
+  ASSERT_TRUE(violation);
+  EXPECT_EQ(violation->parameter, 0U);
+  EXPECT_EQ(violation->index, 10);
+  EXPECT_EQ(violation->limit, 10);
+  EXPECT_FALSE(violation->write);
+  EXPECT_FALSE(violation->undeclared);
+  EXPECT_EQ(violation->item[0], 9);
+  EXPECT_EQ(weft::describe(*one.code, *violation),
+            "neighbour: item 9 reads element 10 of parameter 1, 'input', which reaches only elements below 10");
+}
+
+TEST(checked_kernel, a_read_before_the_start_gives_the_lower_limit) {
+  run one = neighbour_run(10, -1);
+  const auto violation = check(one);
+  ASSERT_TRUE(violation);
+  EXPECT_EQ(violation->index, -1);
+  EXPECT_EQ(violation->limit, 0);
+  EXPECT_EQ(weft::describe(*one.code, *violation),
+            "neighbour: item 0 reads element -1 of parameter 1, 'input', which reaches only elements from 0");
+}
+
+TEST(checked_kernel, a_read_beyond_the_declared_halo_is_found_inside_the_buffer_too) {
+  run one = neighbour_run(10, 2);
+  const auto violation = check(one);
+  ASSERT_TRUE(violation);
+  EXPECT_TRUE(violation->undeclared);
+  EXPECT_EQ(violation->item[0], 0);
+  EXPECT_EQ(violation->index, 2);
+  EXPECT_EQ(violation->limit, 2);
+  EXPECT_EQ(weft::describe(*one.code, *violation),
+            "neighbour: item 0 reads element 2 of parameter 1, 'input', which declares for this item only elements "
+            "below 2; declare what it needs with halo(r), rows(k) or whole");
+}
+
+TEST(checked_kernel, a_write_past_the_end_changes_nothing) {
+  std::vector<std::int32_t> output(12, -1);
+  std::vector<std::int32_t> input(10, 5);
+  std::array<weft::kernel_argument, 3> arguments;
+  arguments[0].address = input.data();
+  arguments[0].count = 10;
+  arguments[1].address = output.data();
+  arguments[1].count = 10;
+  const std::int64_t distance = 2;
+  std::memcpy(arguments[2].scalar.data(), &distance, sizeof distance);
+  const auto violation = weft::host_checked_entry_of<scatter>(portable::range_of(10), arguments);
+  ASSERT_TRUE(violation);
+  EXPECT_EQ(violation->parameter, 1U);
+  EXPECT_EQ(violation->index, 10);
+  EXPECT_TRUE(violation->write);
+  EXPECT_EQ(output[9], 5);
+  EXPECT_EQ(output[10], -1);
+  EXPECT_EQ(output[11], -1);
+}
+
+TEST(checked_kernel, rows_of_k_elements_belong_to_one_item) {
+  run one{weft::make_kernel_code<row_sum>(),
+          portable::range_of(4),
+          {in(portable::filled<std::int32_t>(12, [](std::size_t k) { return k; })), out<std::int32_t>(4),
+           scalar<std::int64_t>(3)}};
+  EXPECT_FALSE(check(one));
+  EXPECT_EQ(one.values[1].as<std::int32_t>(), (std::vector<std::int32_t>{3, 12, 21, 30}));
+  one.values[2] = scalar<std::int64_t>(4);
+  const auto violation = check(one);
+  ASSERT_TRUE(violation);
+  EXPECT_TRUE(violation->undeclared);
+  EXPECT_EQ(violation->index, 3);
+  EXPECT_EQ(violation->limit, 3);
+}
+
+TEST(checked_kernel, in_two_dimensions_one_to_one_means_the_item_s_own_row) {
+  run one{weft::make_kernel_code<row_above>(),
+          portable::range_of(5, 3),
+          {in(std::vector<std::int32_t>(15)), out<std::int32_t>(15), scalar<std::int64_t>(5)}};
+  const auto violation = check(one);
+  ASSERT_TRUE(violation);
+  EXPECT_TRUE(violation->undeclared);
+  EXPECT_EQ(violation->item, (std::array<std::int64_t, 3>{0, 1, 0}));
+  EXPECT_EQ(violation->index, 0);
+  EXPECT_EQ(violation->limit, 5);
+  EXPECT_EQ(weft::describe(*one.code, *violation).substr(0, 43), "row_above: item (0, 1) reads element 0 of p");
+}
+
+TEST(checked_kernel, an_unsigned_index_too_large_to_be_one_is_caught) {
+  weft::detail::check_state state;
+  std::array<float, 4> elements{1, 2, 3, 4};
+  weft::kernel_argument argument;
+  argument.address = elements.data();
+  argument.count = 4;
+  const weft::detail::checked_buffer<float, weft::parameter_direction::in, weft::access::whole()> view(argument, 0,
+                                                                                                       state);
+  EXPECT_EQ(view[std::uint8_t{3}], 4.0F);
+  EXPECT_FALSE(state.violation);
+  EXPECT_EQ(view[std::numeric_limits<std::uint64_t>::max()], 0.0F);
+  ASSERT_TRUE(state.violation);
+  EXPECT_EQ(state.violation->index, -1);
+}
+
+TEST(kernel_math, host_functions_keep_the_errors_that_the_documentation_states) {
+  const auto single = portable::errors_of<float, double>(portable::on_host(portable::float_function_run()));
+  const auto twofold = portable::errors_of<double, long double>(portable::on_host(portable::double_function_run()));
+  for (std::size_t f = 0; f < portable::function_count; ++f) {
+    EXPECT_LE(single[f], portable::functions[f].host) << portable::functions[f].name << " of float";
+    EXPECT_LE(twofold[f], portable::functions[f].host + 0.01) << portable::functions[f].name << " of double";
+  }
+}
+
+TEST(kernel_math, the_smaller_and_larger_of_a_number_and_nan_is_the_number) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_EQ(weft_fmin(nan, 2.0F), 2.0F);
+  EXPECT_EQ(weft_fmin(2.0F, nan), 2.0F);
+  EXPECT_EQ(weft_fmax(nan, 2.0F), 2.0F);
+  EXPECT_EQ(weft_fmax(2.0F, nan), 2.0F);
+  EXPECT_TRUE(std::isnan(weft_fmax(nan, nan)));
+}
+
+TEST(kernel_math, integers_of_different_width_are_compared_in_the_wider_type) {
+  EXPECT_EQ(weft_min(std::int64_t{1} << 40, std::int32_t{7}), 7);
+  EXPECT_EQ(weft_max(std::int64_t{1} << 40, std::int32_t{7}), std::int64_t{1} << 40);
+  EXPECT_EQ(weft_clamp(std::int64_t{-3}, 0, 9), 0);
+  EXPECT_EQ(weft_clamp(std::uint8_t{200}, std::uint8_t{1}, std::uint8_t{100}), 100);
+  static_assert(std::is_same_v<decltype(weft_min(std::uint8_t{1}, std::uint8_t{2})), std::uint8_t>);
+}
+
+}  // namespace

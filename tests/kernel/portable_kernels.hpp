@@ -1,0 +1,246 @@
+#pragma once
+// SPDX-License-Identifier: Apache-2.0
+// Kernels that must compute the same on every backend, each with data, and a way to run one on the host.
+
+#include "weft/backend/kernel_code.hpp"
+
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace portable {
+
+WEFT_KERNEL(saxpy, (WEFT_IN(float) input, WEFT_INOUT(float) output, float scale, int32_t unused), {
+  output[i] = input[i] * scale + output[i];  // not fused anywhere
+});
+
+WEFT_KERNEL(integer_mix,
+            (WEFT_IN(int8_t) a, WEFT_IN(uint16_t) b, WEFT_IN(int32_t) c, WEFT_IN(uint64_t) d, WEFT_OUT(uint8_t) narrow,
+             WEFT_OUT(int16_t) folded, WEFT_OUT(uint32_t) mixed, WEFT_OUT(int64_t) wide, uint8_t step, int64_t offset),
+            {
+              const int32_t low = weft_min((int32_t)a[i], c[i]), high = weft_max((int32_t)a[i], c[i]);
+              uint64_t hash = d[i];
+              for (int32_t round = 0; round < 3; ++round) {
+                hash ^= hash >> 29;
+                hash *= 0x9E3779B97F4A7C15u;
+              }
+              narrow[i] = (uint8_t)((uint32_t)b[i] / (uint32_t)step + (uint32_t)(hash & 7u));
+              folded[i] = (int16_t)weft_clamp(c[i] % 1000 + a[i], -300, 300);
+              mixed[i] = (uint32_t)hash ^ ((uint32_t)b[i] << 3);
+              if (low == high) {
+                wide[i] = offset;
+                return;
+              }
+              wide[i] = (int64_t)high - low + offset * i;
+            });
+
+WEFT_KERNEL_2D(blur_5x5, (WEFT_IN(uint8_t, halo(2)) in, WEFT_OUT(uint8_t) out, int32_t width, int32_t height), {
+  int32_t sum = 0;
+  for (int32_t dy = -2; dy <= 2; ++dy) {
+    const int64_t row = weft_clamp(y + dy, 0, height - 1);
+    for (int32_t dx = -2; dx <= 2; ++dx) {
+      const int64_t column = weft_clamp(x + dx, 0, width - 1);
+      sum += in[row * width + column] * (3 - (dx < 0 ? -dx : dx)) * (3 - (dy < 0 ? -dy : dy));
+    }
+  }
+  out[y * width + x] = (uint8_t)((sum + 40) / 81);
+});
+
+WEFT_KERNEL_3D(write_index, (WEFT_OUT(int64_t) out, int64_t width, int64_t height),
+               { out[(z * height + y) * width + x] = x + 1000 * y + 1000000 * z; });
+
+// Everything here is correctly rounded, so the bits are equal.
+WEFT_KERNEL(float_arithmetic, (WEFT_IN(float) a, WEFT_IN(float) b, WEFT_OUT(float) out),
+            { out[i] = (a[i] * b[i] + a[i]) * 0.3f - b[i]; });
+WEFT_KERNEL(float_division, (WEFT_IN(float) a, WEFT_IN(float) b, WEFT_OUT(float) out),
+            { out[i] = (a[i] * b[i] - a[i]) / (b[i] + 7.0f) + weft_sqrt(a[i]); });
+WEFT_KERNEL(double_arithmetic, (WEFT_IN(double) a, WEFT_IN(double) b, WEFT_OUT(double) out),
+            { out[i] = (a[i] * b[i] - a[i]) / (b[i] + 7.0) + weft_sqrt(a[i]) * 0.3; });
+
+inline constexpr std::size_t function_count = 14;
+
+// One row of results per item, in the order of `functions` below.
+WEFT_KERNEL(float_functions, (WEFT_IN(float) a, WEFT_IN(float) b, WEFT_OUT(float, rows(14)) out), {
+  const int64_t row = i * 14;
+  out[row] = weft_sqrt(a[i]);
+  out[row + 1] = weft_rsqrt(a[i]);
+  out[row + 2] = weft_exp(b[i]);
+  out[row + 3] = weft_log(a[i]);
+  out[row + 4] = weft_sin(b[i]);
+  out[row + 5] = weft_cos(b[i]);
+  out[row + 6] = weft_tan(b[i]);
+  out[row + 7] = weft_pow(a[i], b[i]);
+  out[row + 8] = weft_fabs(b[i]);
+  out[row + 9] = weft_floor(b[i]);
+  out[row + 10] = weft_ceil(b[i]);
+  out[row + 11] = weft_fmin(a[i], b[i]);
+  out[row + 12] = weft_fmax(a[i], b[i]);
+  out[row + 13] = weft_fma(a[i], b[i], a[i]);
+});
+WEFT_KERNEL(double_functions, (WEFT_IN(double) a, WEFT_IN(double) b, WEFT_OUT(double, rows(14)) out), {
+  const int64_t row = i * 14;
+  out[row] = weft_sqrt(a[i]);
+  out[row + 1] = weft_rsqrt(a[i]);
+  out[row + 2] = weft_exp(b[i]);
+  out[row + 3] = weft_log(a[i]);
+  out[row + 4] = weft_sin(b[i]);
+  out[row + 5] = weft_cos(b[i]);
+  out[row + 6] = weft_tan(b[i]);
+  out[row + 7] = weft_pow(a[i], b[i]);
+  out[row + 8] = weft_fabs(b[i]);
+  out[row + 9] = weft_floor(b[i]);
+  out[row + 10] = weft_ceil(b[i]);
+  out[row + 11] = weft_fmin(a[i], b[i]);
+  out[row + 12] = weft_fmax(a[i], b[i]);
+  out[row + 13] = weft_fma(a[i], b[i], a[i]);
+});
+
+/// A buffer or a scalar of a run, as bytes.
+struct value {
+  weft::element_type type = weft::element_type::float32;
+  weft::parameter_direction direction = weft::parameter_direction::scalar;
+  std::vector<std::byte> bytes;
+
+  template <class T>
+  [[nodiscard]] std::vector<T> as() const {
+    std::vector<T> elements(bytes.size() / sizeof(T));
+    if (!bytes.empty()) {
+      std::memcpy(elements.data(), bytes.data(), bytes.size());
+    }
+    return elements;
+  }
+};
+
+template <class T>
+value buffer(weft::parameter_direction direction, const std::vector<T>& elements) {
+  value made{weft::element_type_of<T>(), direction, std::vector<std::byte>(elements.size() * sizeof(T))};
+  if (!elements.empty()) {
+    std::memcpy(made.bytes.data(), elements.data(), made.bytes.size());
+  }
+  return made;
+}
+template <class T>
+value in(const std::vector<T>& elements) {
+  return buffer(weft::parameter_direction::in, elements);
+}
+template <class T>
+value inout(const std::vector<T>& elements) {
+  return buffer(weft::parameter_direction::inout, elements);
+}
+template <class T>
+value out(std::size_t count) {
+  return buffer(weft::parameter_direction::out, std::vector<T>(count));
+}
+template <class T>
+value scalar(T number) {
+  return buffer(weft::parameter_direction::scalar, std::vector<T>{number});
+}
+
+/// A kernel with a range and data.
+struct run {
+  std::shared_ptr<const weft::kernel_code> code;
+  weft::kernel_range range;
+  std::vector<value> values;
+};
+
+inline weft::kernel_range range_of(std::int64_t x) { return {1, {0, 0, 0}, {x, 1, 1}}; }
+inline weft::kernel_range range_of(std::int64_t x, std::int64_t y) { return {2, {0, 0, 0}, {x, y, 1}}; }
+inline weft::kernel_range range_of(std::int64_t x, std::int64_t y, std::int64_t z) { return {3, {0, 0, 0}, {x, y, z}}; }
+
+/// The arguments that point into the values of a run, which must stay where they are.
+inline std::vector<weft::kernel_argument> arguments_of(run& one) {
+  std::vector<weft::kernel_argument> arguments;
+  for (std::size_t n = 0; n < one.values.size(); ++n) {
+    value& from = one.values[n];
+    weft::kernel_argument argument;
+    argument.type = from.type;
+    argument.direction = from.direction;
+    if (from.direction == weft::parameter_direction::scalar) {
+      std::memcpy(argument.scalar.data(), from.bytes.data(), from.bytes.size());
+    } else {
+      argument.address = from.bytes.data();
+      argument.count = static_cast<std::int64_t>(from.bytes.size() / weft::size_of(from.type));
+      const auto outermost = static_cast<std::size_t>(one.code->dimensions - 1);
+      argument.slab = weft::slab_of(one.code->parameters[n].access, argument.count,
+                                    one.range.end[outermost] - one.range.begin[outermost]);
+    }
+    arguments.push_back(argument);
+  }
+  return arguments;
+}
+
+/// The values after a raw run on the host.
+inline std::vector<value> on_host(run one) {
+  one.code->host(one.range, arguments_of(one));
+  return one.values;
+}
+
+template <class T, class Formula>
+std::vector<T> filled(std::size_t count, Formula formula) {
+  std::vector<T> elements(count);
+  for (std::size_t k = 0; k < count; ++k) {
+    elements[k] = static_cast<T>(formula(k));
+  }
+  return elements;
+}
+
+inline run saxpy_run(std::size_t n) {
+  return {weft::make_kernel_code<saxpy>(),
+          range_of(static_cast<std::int64_t>(n)),
+          {in(filled<float>(n, [](std::size_t k) { return 0.1 * static_cast<double>(k) - 20.0; })),
+           inout(filled<float>(n, [](std::size_t k) { return 1.0 / static_cast<double>(k + 3); })), scalar(1.7F),
+           scalar<std::int32_t>(0)}};
+}
+
+inline run integer_run(std::size_t n) {
+  return {weft::make_kernel_code<integer_mix>(),
+          range_of(static_cast<std::int64_t>(n)),
+          {in(filled<std::int8_t>(n, [](std::size_t k) { return k * 37; })),
+           in(filled<std::uint16_t>(n, [](std::size_t k) { return k * 1009; })),
+           in(filled<std::int32_t>(n, [](std::size_t k) { return k % 5 == 0 ? (k * 37) % 128 : k * 2654435761U; })),
+           in(filled<std::uint64_t>(n, [](std::size_t k) { return k * 0x9E3779B97F4A7C15U; })), out<std::uint8_t>(n),
+           out<std::int16_t>(n), out<std::uint32_t>(n), out<std::int64_t>(n), scalar<std::uint8_t>(7),
+           scalar<std::int64_t>(-5'000'000'000)}};
+}
+
+inline run blur_run(std::int32_t width, std::int32_t height) {
+  const auto pixels = static_cast<std::size_t>(width) * static_cast<std::size_t>(height);
+  return {weft::make_kernel_code<blur_5x5>(),
+          range_of(width, height),
+          {in(filled<std::uint8_t>(pixels, [](std::size_t k) { return (k * k * 31 + k) >> 3; })),
+           out<std::uint8_t>(pixels), scalar(width), scalar(height)}};
+}
+
+inline run index_run(std::int64_t width, std::int64_t height, std::int64_t depth) {
+  return {weft::make_kernel_code<write_index>(),
+          range_of(width, height, depth),
+          {out<std::int64_t>(static_cast<std::size_t>(width * height * depth)), scalar(width), scalar(height)}};
+}
+
+/// Positive numbers for a, numbers of both signs for b; far from where tan and log lose all their digits.
+template <class T, class Kernel>
+run number_run(std::size_t n, std::size_t results_per_item) {
+  return {weft::make_kernel_code<Kernel>(),
+          range_of(static_cast<std::int64_t>(n)),
+          {in(filled<T>(n, [](std::size_t k) { return 0.013 + 0.37 * static_cast<double>(k); })),
+           in(filled<T>(n, [](std::size_t k) { return 0.0913 * static_cast<double>(k % 200) - 9.03; })),
+           out<T>(n * results_per_item)}};
+}
+
+/// Every kernel above with data of its own; what is not a function kernel must give equal bits on every backend.
+inline std::vector<run> exact_runs() {
+  return {saxpy_run(1000),
+          integer_run(1000),
+          blur_run(67, 41),
+          index_run(13, 7, 5),
+          number_run<float, float_arithmetic>(1000, 1),
+          number_run<double, double_arithmetic>(1000, 1)};
+}
+inline run float_division_run() { return number_run<float, float_division>(1000, 1); }
+inline run float_function_run() { return number_run<float, float_functions>(1000, function_count); }
+inline run double_function_run() { return number_run<double, double_functions>(1000, function_count); }
+
+}  // namespace portable
