@@ -219,7 +219,7 @@ copy_report copy_now(memory_ref dst, memory_ref src, const copy_shape& shape, co
   report.path = p.path;
   report.via = p.choice.via;
   report.size = bytes{shape.total()};
-  report.simulated = p.state->layout().simulated || p.state->options().clock == clock_kind::virtual_time;
+  report.simulated = p.state->options().clock == clock_kind::virtual_time;
   const auto start = p.owner->now();
   const auto [actor, other] = actors(p);
   backend& by = p.state->backend_of(actor);
@@ -335,11 +335,42 @@ event copy_peer(const stream& order, void* dst, device_id to, const void* src, d
   return detail::copy_in(order, detail::raw_side(state, dst, to, size.value(), where), detail::raw_side(state, src, from, size.value(), where), detail::flat(size), options, where);
 }
 
+namespace {
+
+/// The parts of a batch run in any order: what one writes, no other may read or write.
+void refuse_overlap(std::span<const copy_part> parts, std::source_location where) {
+  struct written {
+    const std::byte* begin;
+    const std::byte* end;
+    std::size_t part;
+  };
+  const auto begin_of = [](const detail::memory_ref& ref) { return static_cast<const std::byte*>(ref.address); };
+  std::vector<written> targets;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].dst.size != 0) targets.push_back({begin_of(parts[i].dst), begin_of(parts[i].dst) + parts[i].dst.size, i});
+  }
+  std::sort(targets.begin(), targets.end(), [](const written& a, const written& b) { return a.begin < b.begin; });
+  const auto refuse = [&](std::size_t a, std::size_t b) {
+    raise(errc::invalid_argument, "parts " + std::to_string(a) + " and " + std::to_string(b) + " of a batch overlap", where);
+  };
+  for (std::size_t i = 1; i < targets.size(); ++i) {
+    if (targets[i].begin < targets[i - 1].end) refuse(targets[i - 1].part, targets[i].part);
+  }
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    const std::byte* begin = begin_of(parts[i].src);
+    auto after = std::upper_bound(targets.begin(), targets.end(), begin, [](const std::byte* at, const written& t) { return at < t.end; });
+    if (after != targets.end() && after->begin < begin + parts[i].src.size) refuse(i, after->part);
+  }
+}
+
+}  // namespace
+
 event copy_batch(const stream& order, std::span<const copy_part> parts, const copy_options& options, std::source_location where) {
   using namespace detail;
   const auto& state = order.state();
   if (!state) raise(errc::invalid_argument, "an empty stream: it was moved from", where);
   state->require_open();
+  refuse_overlap(parts, where);
   backend& by = state->backend_of(order.on().id());
   std::vector<plan> plans;
   std::vector<copy_request> together;

@@ -30,7 +30,7 @@ struct copy_report {
   device_id via;
   bytes size;
   std::chrono::nanoseconds duration{0};  // on the machine's clock
-  bool simulated = false;
+  bool simulated = false;                // that clock is virtual: the duration is a model's, not a measurement
 
   [[nodiscard]] double bytes_per_second() const {
     return duration.count() == 0 ? 0.0 : static_cast<double>(size.value()) * 1e9 / static_cast<double>(duration.count());

@@ -64,7 +64,8 @@ class peer_access {
   unique_handle<detail::access_traits> lease_;
 };
 
-/// Leases for every ordered pair that offers access: the usual start of a program that uses all devices as one.
+/// Leases for every ordered pair that offers access, as far as the devices' tables of peers hold them: the usual start
+/// of a program that uses all devices as one. Copies between the other pairs are staged.
 [[nodiscard]] std::vector<peer_access> enable_all_peers(const machine& m);
 
 /// What moves data between two devices.

@@ -699,7 +699,7 @@ link_traffic host_backend::traffic() noexcept {
 }
 
 std::shared_ptr<const error> host_backend::lost(device_id device) noexcept {
-  return known(device) ? scheduler_.lost(device) : nullptr;
+  return known(device) ? scheduler_.cause_of_loss(device) : nullptr;
 }
 
 result<void> host_backend::reset(device_id device) noexcept {

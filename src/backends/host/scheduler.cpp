@@ -346,7 +346,7 @@ result<wait_outcome> scheduler::synchronize(host_stream& stream, wait_deadline d
       cause.where = {};
       return cause;
     }
-    outcome = wait(*marker, deadline, stop);
+    outcome = await(*marker, deadline, stop);  // the failure is reported below, not by the marker that it skipped
   }
   if (outcome == wait_outcome::timed_out || outcome == wait_outcome::cancelled) return outcome;
   std::shared_ptr<const error> cause;
@@ -362,12 +362,13 @@ result<wait_outcome> scheduler::synchronize(host_stream& stream, wait_deadline d
 void scheduler::lose(device_id device, const std::shared_ptr<const error>& cause) {
   const std::lock_guard lock{device_mutex_};
   device_state& state = state_of(device);
-  if (state.cause) return;
+  if (state.root) return;
+  state.root = cause;
   error told = *cause;
   told.code = errc::device_lost;
   told.scope = error_scope::device;
   told.what = to_string(device) + " is lost since: " + cause->what;
-  state.cause = std::make_shared<const error>(std::move(told));
+  state.told = std::make_shared<const error>(std::move(told));
   state.lost.store(true, std::memory_order_release);
 }
 
@@ -375,7 +376,12 @@ std::shared_ptr<const error> scheduler::lost(device_id device) {
   device_state& state = state_of(device);
   if (!state.lost.load(std::memory_order_acquire)) return nullptr;
   const std::lock_guard lock{device_mutex_};
-  return state.cause;
+  return state.told;
+}
+
+std::shared_ptr<const error> scheduler::cause_of_loss(device_id device) {
+  const std::lock_guard lock{device_mutex_};
+  return state_of(device).root;
 }
 
 void scheduler::restore(device_id device) {
@@ -383,7 +389,7 @@ void scheduler::restore(device_id device) {
     const std::lock_guard lock{device_mutex_};
     device_state& state = state_of(device);
     state.lost.store(false, std::memory_order_release);
-    state.cause = nullptr;
+    state.root = state.told = nullptr;
   }
   for (const stream_handle handle : streams_of(device)) {
     const auto stream = find(handle);

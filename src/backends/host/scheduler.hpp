@@ -139,7 +139,9 @@ class scheduler {
   [[nodiscard]] bool closed() const noexcept { return closed_.load(std::memory_order_acquire); }
 
   void lose(device_id device, const std::shared_ptr<const error>& cause);
+  /// What a call on a lost device is told, or null.
   [[nodiscard]] std::shared_ptr<const error> lost(device_id device);
+  [[nodiscard]] std::shared_ptr<const error> cause_of_loss(device_id device);
   void restore(device_id device);
 
   /// Ends: what is pending is cancelled, workers are joined.
@@ -152,7 +154,7 @@ class scheduler {
 
   struct device_state {
     std::atomic<bool> lost{false};
-    std::shared_ptr<const error> cause;  // under device_mutex_
+    std::shared_ptr<const error> root, told;  // what took it down, and what later calls are told; under device_mutex_
     // operations at a time, highest priority first
     std::mutex mutex;
     std::condition_variable freed;
