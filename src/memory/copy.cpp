@@ -26,18 +26,10 @@ struct plan {
   copy_request request;
 };
 
-side side_of(machine_state& state, const memory_ref& ref, const char* name, std::source_location where) {
-  if (ref.state == nullptr) return {};
-  auto known = state.backend_of(ref.address).find(ref.address);
-  if (!known) {
-    error cause = std::move(known).error();
-    cause.what = std::string{"the "} + name + " of a copy: " + cause.what;
-    cause.where = where;
-    raise(std::move(cause));
-  }
+side side_of(const memory_ref& ref) {
   // pinned and unified memory is the host's: every device copies it in one step
-  if (known->kind == memory_kind::pinned || known->kind == memory_kind::unified) return {};
-  return {known->device, known->kind == memory_kind::mapped};
+  if (ref.state == nullptr || ref.kind == memory_kind::pinned || ref.kind == memory_kind::unified) return {};
+  return {ref.device, ref.kind == memory_kind::mapped};
 }
 
 plan make_plan(const memory_ref& dst, const memory_ref& src, const copy_shape& shape, const copy_options& options, std::source_location where) {
@@ -49,8 +41,8 @@ plan make_plan(const memory_ref& dst, const memory_ref& src, const copy_shape& s
   state->require_open();
   plan p;
   p.state = state;
-  p.dst = side_of(*state, dst, "destination", where);
-  p.src = side_of(*state, src, "source", where);
+  p.dst = side_of(dst);
+  p.src = side_of(src);
   p.owner = &state->backend_of(dst.state != nullptr ? dst.address : src.address);
   p.request.dst = dst.address;
   p.request.src = src.address;
@@ -300,7 +292,7 @@ memory_ref raw_side(machine_state& state, const void* address, device_id on, std
   if (known.device != on && known.kind != memory_kind::pinned && known.kind != memory_kind::unified) {
     raise(errc::wrong_device, "the memory is on " + to_string(known.device) + ", not on " + to_string(on), where);
   }
-  return {&state, const_cast<void*>(address), size};
+  return {&state, const_cast<void*>(address), size, known.device, known.kind};
 }
 
 bool raw_checks(machine_state& state, const void* dst, device_id to, const void* src, device_id from, bytes size, std::source_location where) {

@@ -21,9 +21,8 @@ void fill_now(memory_ref dst, fill_request request, std::source_location where) 
   dst.state->require_open();
   if (request.count == 0) return;
   backend& owner = dst.state->backend_of(dst.address);
-  const auto known = value_or_raise(owner.find(dst.address), where);
   request.dst = dst.address;
-  const event_ref done = value_or_raise(owner.fill(value_or_raise(owner.default_stream(known.device), where), request), where);
+  const event_ref done = value_or_raise(owner.fill(value_or_raise(owner.default_stream(dst.device), where), request), where);
   if (done && owner.wait(*done, no_deadline, {}) == wait_outcome::failed) {
     error cause = *done->cause();
     cause.where = where;

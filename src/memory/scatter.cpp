@@ -29,9 +29,8 @@ void spread(std::span<const copy_part> parts, const copy_options& options, std::
   }
   if (state == nullptr) raise(errc::invalid_argument, "no part is device memory", where);
   state->require_open();
-  const auto device_of_ref = [&](const memory_ref& ref) {
-    if (ref.state == nullptr) return device_id{};
-    return value_or_raise(state->backend_of(ref.address).find(ref.address), where).device;
+  const auto device_of_ref = [](const memory_ref& ref) {
+    return ref.state == nullptr ? device_id{} : ref.device;
   };
   // Each part runs in the default stream of the device that only it uses, so that the parts run side by side; each
   // starts after what the default streams of both its devices hold.

@@ -80,13 +80,19 @@ struct device_barrier::body {
       const std::lock_guard inner{mine->mutex};
       mine->complete = true;
     }
-    // Completion is noticed by the machine's callback thread, never by a device's: opening a gate runs other work.
-    state->callbacks().after(work.record(), [mine, done = work.record()] {
+    auto arrived_work_ended = [mine, done = work.record()] {
       std::unique_lock inner{mine->mutex};
       --mine->outstanding;
       if (done->cause() && !mine->cause) mine->cause = done->cause();
       mine->settle(inner);
-    });
+    };
+    if (state->options().clock == clock_kind::virtual_time) {
+      // In the step that ends the work: a second thread would open the gate at a time of its own.
+      work.record()->on_complete(std::move(arrived_work_ended));
+    } else {
+      // Completion is noticed by the machine's callback thread, never by a device's: opening a gate runs other work.
+      state->callbacks().after(work.record(), std::move(arrived_work_ended));
+    }
     if (arrived.size() == participants.size()) {
       ++generation;
       begin();

@@ -74,7 +74,7 @@ class basic_buffer {
   [[nodiscard]] T* data() const { return static_cast<T*>(memory_.get().address); }
   [[nodiscard]] device on() const { return {memory_.get().state, device_}; }
 
-  [[nodiscard]] device_span<T> span() const { return {memory_.get().state.get(), device_, data(), count_}; }
+  [[nodiscard]] device_span<T> span() const { return {memory_.get().state.get(), device_, data(), count_, taken_}; }
   operator device_span<T>() const { return span(); }              // NOLINT(google-explicit-constructor)
   operator device_span<const T>() const { return span(); }        // NOLINT(google-explicit-constructor)
   [[nodiscard]] device_span<T> subspan(std::size_t offset, std::size_t count) const { return span().subspan(offset, count); }
@@ -83,7 +83,7 @@ class basic_buffer {
   [[nodiscard]] bool fell_back() const
     requires(Kind == memory_kind::unified)
   {
-    return fell_back_;
+    return taken_ != Kind;
   }
 
   /// The same elements as the host sees them.
@@ -95,12 +95,12 @@ class basic_buffer {
 
  private:
   basic_buffer(const device& on, std::size_t count, memory_kind taken)
-      : memory_(detail::allocate(on, count, sizeof(T), taken)), count_(count), device_(on.id()), fell_back_(taken != Kind) {}
+      : memory_(detail::allocate(on, count, sizeof(T), taken)), count_(count), device_(on.id()), taken_(taken) {}
 
   unique_handle<detail::memory_traits> memory_;
   std::size_t count_ = 0;
   device_id device_;
-  bool fell_back_ = false;
+  memory_kind taken_ = Kind;
 };
 
 /// Memory of one device.
@@ -128,7 +128,10 @@ class adopted_memory {
  public:
   adopted_memory(const device& on, std::span<T> memory);
 
-  [[nodiscard]] device_span<T> span() const { return {memory_.get().state.get(), device_, static_cast<T*>(memory_.get().address), count_}; }
+  [[nodiscard]] device_span<T> span() const {
+    return {memory_.get().state.get(), device_, static_cast<T*>(memory_.get().address), count_,
+            memory_kind::adopted};
+  }
   operator device_span<T>() const { return span(); }  // NOLINT(google-explicit-constructor)
 
  private:

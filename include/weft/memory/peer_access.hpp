@@ -144,7 +144,7 @@ class peer_mapping {
 
   /// The range as `by` sees it.
   [[nodiscard]] device_span<T> span() const {
-    return {view_.get().state.get(), view_.get().by, static_cast<T*>(view_.get().mapped), count_};
+    return {view_.get().state.get(), view_.get().by, static_cast<T*>(view_.get().mapped), count_, memory_kind::mapped};
   }
 
  private:

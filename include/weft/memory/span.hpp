@@ -6,6 +6,7 @@
 #include <span>
 #include <type_traits>
 
+#include "weft/backend/backend.hpp"
 #include "weft/core/bytes.hpp"
 #include "weft/core/ids.hpp"
 #include "weft/core/raise.hpp"
@@ -20,6 +21,8 @@ struct memory_ref {
   machine_state* state = nullptr;  // null for host memory
   void* address = nullptr;
   std::uint64_t size = 0;          // bytes
+  device_id device;
+  memory_kind kind = memory_kind::device;
 };
 
 [[noreturn]] void raise_subspan(std::size_t offset, std::size_t count, std::size_t size);
@@ -34,12 +37,13 @@ class device_span {
   using value_type = std::remove_cv_t<T>;
 
   constexpr device_span() = default;
-  constexpr device_span(detail::machine_state* state, device_id on, T* data, std::size_t count)
-      : state_(state), data_(data), count_(count), device_(on) {}
+  constexpr device_span(detail::machine_state* state, device_id on, T* data, std::size_t count,
+                        memory_kind kind = memory_kind::device)
+      : state_(state), data_(data), count_(count), device_(on), kind_(kind) {}
   template <class U>
     requires std::is_convertible_v<U (*)[], T (*)[]>
   constexpr device_span(const device_span<U>& other)  // NOLINT(google-explicit-constructor): as std::span
-      : state_(other.state()), data_(other.data()), count_(other.size()), device_(other.on()) {}
+      : state_(other.state()), data_(other.data()), count_(other.size()), device_(other.on()), kind_(other.kind()) {}
 
   [[nodiscard]] constexpr T* data() const { return data_; }
   [[nodiscard]] constexpr std::size_t size() const { return count_; }
@@ -47,12 +51,13 @@ class device_span {
   [[nodiscard]] constexpr bytes size_bytes() const { return bytes{count_ * sizeof(T)}; }
   /// The device that owns the memory; for a peer mapping, the device that may use it.
   [[nodiscard]] constexpr device_id on() const { return device_; }
+  [[nodiscard]] constexpr memory_kind kind() const { return kind_; }
   [[nodiscard]] constexpr detail::machine_state* state() const { return state_; }
 
   /// Errors: out_of_range when offset + count passes the end.
   [[nodiscard]] device_span subspan(std::size_t offset, std::size_t count) const {
     if (offset > count_ || count > count_ - offset) detail::raise_subspan(offset, count, count_);
-    return {state_, device_, data_ + offset, count};
+    return {state_, device_, data_ + offset, count, kind_};
   }
   [[nodiscard]] device_span first(std::size_t count) const { return subspan(0, count); }
   [[nodiscard]] device_span last(std::size_t count) const {
@@ -65,6 +70,7 @@ class device_span {
   T* data_ = nullptr;
   std::size_t count_ = 0;
   device_id device_;
+  memory_kind kind_ = memory_kind::device;
 };
 
 namespace detail {
@@ -95,9 +101,9 @@ memory_ref untyped(const S& span) {
   using element = std::remove_cv_t<typename S::element_type>;
   auto* address = const_cast<element*>(span.data());  // the direction of the copy decides what is written
   if constexpr (is_device_span<S>::value) {
-    return {span.state(), address, span.size_bytes().value()};
+    return {span.state(), address, span.size_bytes().value(), span.on(), span.kind()};
   } else {
-    return {nullptr, address, span.size_bytes()};
+    return {nullptr, address, span.size_bytes(), {}, memory_kind::pinned};
   }
 }
 

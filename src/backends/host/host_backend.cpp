@@ -113,7 +113,7 @@ host_backend::host_backend(const backend_options& options, topology machine)
     made.capabilities = d.capabilities;
     made.simulated = machine_.simulated;
     descriptions_.push_back(std::move(made));
-    default_streams_.push_back(scheduler_.create(device_id{first_.value() + static_cast<int>(i)}, 0));
+    default_streams_.push_back(scheduler_.create(device_id{first_.value() + static_cast<int>(i)}, 0)->handle());
   }
   through_host_.resize(count * count);
   for (std::size_t s = 0; s < count; ++s) {
@@ -141,10 +141,10 @@ std::optional<error> host_backend::check_call(std::string_view function, std::in
   return std::nullopt;
 }
 
-result<std::shared_ptr<host_stream>> host_backend::stream_of(std::string_view function, stream_handle handle) noexcept {
+result<host_stream*> host_backend::stream_of(std::string_view function, stream_handle handle) noexcept {
   if (auto cause = check_call(function, {})) return *cause;
-  auto stream = scheduler_.find(handle);
-  if (!stream) return make(errc::not_found, "the stream was destroyed, or belongs to another machine");
+  host_stream* stream = scheduler_.find(handle);
+  if (stream == nullptr) return make(errc::not_found, "the stream was destroyed, or belongs to another machine");
   if (auto cause = scheduler_.lost(stream->device())) return error{*cause};
   return stream;
 }
@@ -327,7 +327,8 @@ result<event_ref> host_backend::submitted(event_ref event) const {
 result<stream_handle> host_backend::create_stream(device_id device, int priority) noexcept {
   if (auto cause = check_call("create_stream", {device})) return *cause;
   try {
-    return scheduler_.create(device, priority)->handle();
+    if (const host_stream* made = scheduler_.create(device, priority)) return made->handle();
+    return make(errc::resource_exhausted, "a stream on " + to_string(device) + ": there are too many streams already");
   } catch (const std::exception& failed) {
     return make(errc::resource_exhausted, "a stream on " + to_string(device) + ": " + failed.what());
   }
@@ -337,7 +338,7 @@ void host_backend::destroy_stream(stream_handle stream) noexcept { scheduler_.de
 
 result<stream_handle> host_backend::default_stream(device_id device) noexcept {
   if (auto cause = check_call("default_stream", {device})) return *cause;
-  return default_streams_[static_cast<std::size_t>(device.value() - first_.value())]->handle();
+  return default_streams_[static_cast<std::size_t>(device.value() - first_.value())];
 }
 
 result<event_ref> host_backend::record(stream_handle handle) noexcept {
@@ -372,22 +373,22 @@ wait_outcome host_backend::wait(event_record& event, wait_deadline deadline, con
 bool host_backend::ready(event_record& event) noexcept { return scheduler_.ready(event); }
 
 bool host_backend::idle(stream_handle handle) noexcept {
-  const auto stream = scheduler_.find(handle);
-  return !stream || stream->idle();
+  const host_stream* stream = scheduler_.find(handle);
+  return stream == nullptr || stream->idle();
 }
 
 result<wait_outcome> host_backend::synchronize(stream_handle handle, wait_deadline deadline, const std::stop_token& stop) noexcept {
   if (auto cause = check_call("synchronize", {})) return *cause;
-  const auto stream = scheduler_.find(handle);
-  if (!stream) return make(errc::not_found, "the stream was destroyed, or belongs to another machine");
+  host_stream* stream = scheduler_.find(handle);
+  if (stream == nullptr) return make(errc::not_found, "the stream was destroyed, or belongs to another machine");
   return scheduler_.synchronize(*stream, deadline, stop);
 }
 
 bool host_backend::drain(device_id device, wait_deadline deadline) noexcept {
   if (scheduler_.closed()) return true;
   for (const stream_handle handle : scheduler_.streams_of(device)) {
-    auto stream = scheduler_.find(handle);
-    if (stream && !scheduler_.drain(*stream, deadline)) return false;
+    host_stream* stream = scheduler_.find(handle);
+    if (stream != nullptr && !scheduler_.drain(*stream, deadline)) return false;
   }
   return true;
 }
@@ -707,7 +708,7 @@ result<void> host_backend::reset(device_id device) noexcept {
   // what is still queued is refused while the device counts as lost
   scheduler_.lose(device, shared(make(errc::cancelled, to_string(device) + " is being reset")));
   for (const stream_handle handle : scheduler_.streams_of(device)) {
-    if (auto stream = scheduler_.find(handle)) static_cast<void>(scheduler_.synchronize(*stream, no_deadline, {}));
+    if (host_stream* stream = scheduler_.find(handle)) static_cast<void>(scheduler_.synchronize(*stream, no_deadline, {}));
   }
   memory_.forget(device);
   scheduler_.restore(device);

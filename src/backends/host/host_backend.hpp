@@ -81,7 +81,7 @@ class host_backend final : public backend {
 
   [[nodiscard]] bool known(device_id id) const noexcept;
   [[nodiscard]] std::optional<error> check_call(std::string_view function, std::initializer_list<device_id> ids) noexcept;
-  [[nodiscard]] result<std::shared_ptr<host_stream>> stream_of(std::string_view function, stream_handle handle) noexcept;
+  [[nodiscard]] result<host_stream*> stream_of(std::string_view function, stream_handle handle) noexcept;
   [[nodiscard]] result<prepared_copy> prepare(const host_stream& stream, const copy_request& request);
   [[nodiscard]] std::shared_ptr<const error> move_bytes(const prepared_copy& copy);
   [[nodiscard]] const link_path* path_of(const allocation* src, const allocation* dst) const;
@@ -96,7 +96,7 @@ class host_backend final : public backend {
   memory_map memory_;
   copy_engine engine_;
   scheduler scheduler_;
-  std::vector<std::shared_ptr<host_stream>> default_streams_;
+  std::vector<stream_handle> default_streams_;
   std::vector<std::atomic<std::uint64_t>> traffic_;
   std::vector<link_path> through_host_;  // [src * N + dst]: pinned memory near src → dst
 };

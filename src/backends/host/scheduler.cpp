@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <exception>
 #include <string>
+#include <utility>
 
 #include "backend/parking.hpp"
 
@@ -25,28 +26,57 @@ std::shared_ptr<const error> make(errc code, error_scope scope, std::string what
 
 // ---- stream ---------------------------------------------------------------------------------------------------------
 
-host_stream::host_stream(scheduler& owner, device_id device, int priority, stream_handle handle)
-    : owner_(owner), device_(device), priority_(priority), handle_(handle) {}
-
-host_stream::~host_stream() { end(); }
-
-void host_stream::end() {
-  if (worker_.joinable()) {
-    worker_.request_stop();
-    doorbell_.store(0, std::memory_order_release);
-    parking::wake_all(doorbell_);
-    worker_.join();
+host_stream::~host_stream() {
+  end();
+  for (free_node* list : {free_, returned_.load(std::memory_order_acquire)}) {
+    while (list != nullptr) ::operator delete(std::exchange(list, list->next), sizeof(operation), std::align_val_t{alignof(operation)});
   }
 }
 
+void* host_stream::take_memory() {
+  while (take_lock_.test_and_set(std::memory_order_acquire)) parking::pause();
+  if (free_ == nullptr) free_ = returned_.exchange(nullptr, std::memory_order_acquire);  // pairs with give_memory
+  free_node* node = free_;
+  if (node != nullptr) free_ = node->next;
+  take_lock_.clear(std::memory_order_release);
+  return node != nullptr ? node : ::operator new(sizeof(operation), std::align_val_t{alignof(operation)});
+}
+
+void host_stream::give_memory(void* memory) noexcept {
+  auto* node = ::new (memory) free_node{returned_.load(std::memory_order_relaxed)};
+  // release: whoever takes it sees what was written by then
+  while (!returned_.compare_exchange_weak(node->next, node, std::memory_order_release, std::memory_order_relaxed)) {
+  }
+}
+
+void operation::operator delete(operation* op, std::destroying_delete_t) {
+  host_stream* home = op->home;
+  op->~operation();
+  home->give_memory(op);
+}
+
+void host_stream::start() {
+  const std::lock_guard lock{worker_mutex_};
+  if (serving_.load(std::memory_order_relaxed)) return;
+  worker_ = std::jthread{[this](const std::stop_token& ended) {
+    const std::string name = "weft-" + to_string(device());
+    pthread_setname_np(pthread_self(), name.c_str());
+    serve(ended);
+  }};
+  serving_.store(true, std::memory_order_release);
+}
+
+void host_stream::end() {
+  const std::lock_guard lock{worker_mutex_};
+  if (!worker_.joinable()) return;
+  worker_.request_stop();
+  doorbell_.store(0, std::memory_order_release);
+  parking::wake_all(doorbell_);
+  worker_.join();
+  serving_.store(false, std::memory_order_release);
+}
+
 void host_stream::push(operation* op) {
-  std::call_once(started_, [this] {
-    worker_ = std::jthread{[this](const std::stop_token& ended) {
-      const std::string name = "weft-" + to_string(device_);
-      pthread_setname_np(pthread_self(), name.c_str());
-      serve(ended);
-    }};
-  });
   operation* newest = arrivals_.load(std::memory_order_relaxed);
   do {
     op->next = newest;
@@ -55,19 +85,24 @@ void host_stream::push(operation* op) {
   if (doorbell_.load(std::memory_order_seq_cst) != 0 && doorbell_.exchange(0, std::memory_order_acq_rel) != 0) {
     parking::wake_all(doorbell_);
   }
+  // after the push: a worker that ended meanwhile left the operation, and a new one finds it
+  if (!serving_.load(std::memory_order_acquire)) start();
 }
 
 void host_stream::serve(const std::stop_token& ended) {
   for (;;) {
     operation* batch = arrivals_.exchange(nullptr, std::memory_order_acquire);  // pairs with the push
     if (batch == nullptr) {
+      last_ended_ = {};
       if (ended.stop_requested()) return;
-      parking::spinner spinner{owner_.options_.wait_policy == waiting::park ? waiting::adaptive : owner_.options_.wait_policy};
-      bool found = false;
-      while (!found && spinner.spin()) {
-        found = arrivals_.load(std::memory_order_relaxed) != nullptr || ended.stop_requested();
+      if (owner_.options_.wait_policy != waiting::park) {
+        parking::spinner spinner{owner_.options_.wait_policy};
+        bool found = false;
+        while (!found && spinner.spin()) {
+          found = arrivals_.load(std::memory_order_relaxed) != nullptr || (spinner.time_to_look() && ended.stop_requested());
+        }
+        if (found) continue;
       }
-      if (found) continue;
       doorbell_.store(1, std::memory_order_seq_cst);
       if (arrivals_.load(std::memory_order_seq_cst) != nullptr || ended.stop_requested()) {
         doorbell_.store(0, std::memory_order_relaxed);
@@ -76,6 +111,9 @@ void host_stream::serve(const std::stop_token& ended) {
       parking::park(doorbell_, 1, std::chrono::steady_clock::time_point::max());
       continue;
     }
+    // A synchronous copy may still run on its caller's thread: it came first, and ends by itself. None can start while
+    // anything of this batch is unfinished.
+    while ((submitted_.load(std::memory_order_seq_cst) & inline_bit) != 0) std::this_thread::yield();
     operation* in_order = nullptr;
     while (batch != nullptr) {
       operation* rest = batch->next;
@@ -86,8 +124,6 @@ void host_stream::serve(const std::stop_token& ended) {
     while (in_order != nullptr) {
       operation* op = in_order;
       in_order = op->next;
-      // a synchronous copy may still run on its caller's thread: it came first, and ends by itself
-      while ((pending_.load(std::memory_order_acquire) & inline_bit) != 0) std::this_thread::yield();
       owner_.execute(*op);
     }
   }
@@ -114,54 +150,49 @@ std::chrono::nanoseconds scheduler::now() const {
   return std::chrono::steady_clock::now() - epoch_;
 }
 
-std::shared_ptr<host_stream> scheduler::create(device_id device, int priority) {
-  const std::unique_lock lock{streams_mutex_};
-  const stream_handle handle{(std::uint64_t{static_cast<std::uint32_t>(device.value() + 1)} << 40) | next_handle_++};
-  auto made = std::make_shared<host_stream>(*this, device, priority, handle);
-  streams_.emplace(handle, made);
+host_stream* scheduler::create(device_id device, int priority) {
+  host_stream* made = streams_.add([this] { return std::make_unique<host_stream>(*this); });
+  if (made == nullptr) return nullptr;
+  made->device_.store(device.value(), std::memory_order_relaxed);
+  made->priority_.store(priority, std::memory_order_relaxed);
+  const std::lock_guard lock{made->failure_mutex_};
+  made->unreported_ = nullptr;
   return made;
 }
 
 void scheduler::destroy(stream_handle handle) {
-  std::shared_ptr<host_stream> gone = find(handle);
-  if (!gone) return;
+  host_stream* gone = find(handle);
+  if (gone == nullptr) return;
   if (!closed()) {
     // a failure that nobody waited for goes with the stream; device and machine synchronisation would have told
     static_cast<void>(synchronize(*gone, no_deadline, {}));
   }
-  const std::unique_lock lock{streams_mutex_};
-  streams_.erase(handle);
-}
-
-std::shared_ptr<host_stream> scheduler::find(stream_handle handle) {
-  const std::shared_lock lock{streams_mutex_};
-  const auto it = streams_.find(handle);
-  return it == streams_.end() ? nullptr : it->second;
+  gone->end();
+  streams_.remove(*gone);
 }
 
 std::vector<stream_handle> scheduler::streams_of(device_id device) {
-  const std::shared_lock lock{streams_mutex_};
   std::vector<stream_handle> found;
-  for (const auto& [handle, s] : streams_) {
-    if (s->device() == device) found.push_back(handle);
-  }
+  streams_.for_each([&](const host_stream& s) {
+    if (s.device() == device) found.push_back(s.handle());
+  });
   std::sort(found.begin(), found.end());
   return found;
 }
 
+std::shared_ptr<const error> scheduler::closed_error() { return make(errc::machine_closed, error_scope::call, "the machine is closed"); }
+
 event_ref scheduler::admit(host_stream& stream, operation* op) {
-  op->home = &stream;
   op->owner = face_;
   op->device = stream.device();
   op->stream = static_cast<std::uint64_t>(stream.handle());
   // Counted before the look at closed_: close() either is seen here, or sees this operation and waits for it.
-  stream.pending_.fetch_add(1, std::memory_order_seq_cst);
+  op->sequence = (stream.submitted_.fetch_add(1, std::memory_order_seq_cst) & ~host_stream::inline_bit) + 1;
   if (closed_.load(std::memory_order_seq_cst)) {
-    stream.pending_.fetch_sub(1, std::memory_order_release);
+    stream.finished_.fetch_add(1, std::memory_order_release);
     op->drop();
     return {};
   }
-  op->sequence = stream.sequence_.fetch_add(1, std::memory_order_relaxed) + 1;
   op->retain();
   event_ref handle{op};
   if (options_.clock == clock_kind::wall) {
@@ -212,9 +243,12 @@ void scheduler::stall(std::chrono::nanoseconds duration) {
 void scheduler::execute(operation& op) {
   if (op.dependency) {
     op.dependency->wait(std::chrono::steady_clock::time_point::max(), shutdown_.get_token(), options_.wait_policy);
+    op.home->last_ended_ = {};
   }
   device_state& device = state_of(op.device);
   const bool limited = options_.max_in_flight > 0;
+  // what starts right behind another operation starts when that one ended: one look at the clock for both
+  op.started = op.home->last_ended_.count() != 0 ? op.home->last_ended_ : now();
   if (limited) {
     std::unique_lock lock{device.mutex};
     const auto mine = device.waiting.insert(op.home->priority());
@@ -224,8 +258,8 @@ void scheduler::execute(operation& op) {
     device.waiting.erase(mine);
     ++device.in_flight;
     device.freed.notify_all();
+    op.started = now();
   }
-  op.started = now();
   auto cause = refusal(op);
   if (!cause && !faults_.empty()) {
     const auto verdict = faults_.on_operation(op.device);
@@ -249,12 +283,13 @@ void scheduler::finish(operation& op, std::shared_ptr<const error> cause) {
   op.dependency = {};
   op.ended = now();
   host_stream& stream = *op.home;
+  stream.last_ended_ = op.ended;
   if (cause) {
     if (cause->code == errc::illegal_access && cause->scope == error_scope::device) lose(op.device, cause);
     poison(stream, cause);
   }
   // release: pairs with the acquire of a caller that finds the stream idle and runs inline
-  stream.pending_.fetch_sub(1, std::memory_order_release);
+  stream.finished_.fetch_add(1, std::memory_order_release);
   op.complete(std::move(cause));
   op.drop();
 }
@@ -273,7 +308,7 @@ void scheduler::reported(host_stream& stream, const std::shared_ptr<const error>
   const std::lock_guard lock{stream.failure_mutex_};
   if (stream.unreported_ == cause) stream.unreported_ = nullptr;
   if (stream.poison_ == cause && stream.poison_until_ == ~std::uint64_t{0}) {
-    stream.poison_until_ = stream.sequence_.load(std::memory_order_relaxed);
+    stream.poison_until_ = stream.submitted_.load(std::memory_order_relaxed) & ~host_stream::inline_bit;
   }
 }
 
@@ -313,7 +348,7 @@ wait_outcome scheduler::await(event_record& event, wait_deadline deadline, const
 wait_outcome scheduler::wait(event_record& event, wait_deadline deadline, const std::stop_token& stop) {
   const wait_outcome outcome = await(event, deadline, stop);
   if (outcome == wait_outcome::failed) {
-    if (auto stream = find(stream_handle{event.stream})) reported(*stream, event.cause());
+    if (host_stream* stream = find(stream_handle{event.stream})) reported(*stream, event.cause());
   }
   return outcome;
 }
@@ -392,11 +427,11 @@ void scheduler::restore(device_id device) {
     state.root = state.told = nullptr;
   }
   for (const stream_handle handle : streams_of(device)) {
-    const auto stream = find(handle);
-    if (!stream) continue;
+    host_stream* stream = find(handle);
+    if (stream == nullptr) continue;
     const std::lock_guard lock{stream->failure_mutex_};
     stream->unreported_ = nullptr;
-    if (stream->poison_) stream->poison_until_ = stream->sequence_.load(std::memory_order_relaxed);
+    if (stream->poison_) stream->poison_until_ = stream->submitted_.load(std::memory_order_relaxed) & ~host_stream::inline_bit;
   }
 }
 
@@ -413,11 +448,8 @@ void scheduler::close() {
     gate->complete(cause);
     gate->drop();
   }
-  std::vector<std::shared_ptr<host_stream>> all;
-  {
-    const std::shared_lock lock{streams_mutex_};
-    for (const auto& [handle, s] : streams_) all.push_back(s);
-  }
+  std::vector<host_stream*> all;
+  streams_.for_each([&](host_stream& s) { all.push_back(&s); });
   for (auto& state : devices_) {
     const std::lock_guard lock{state->mutex};
     state->freed.notify_all();
@@ -433,13 +465,11 @@ void scheduler::close() {
     }
     progress_.notify_all();
   } else {
-    for (const auto& stream : all) {
+    for (host_stream* stream : all) {
       while (!stream->idle()) std::this_thread::yield();  // all of it is refused; what runs ends by itself
       stream->end();
     }
   }
-  const std::unique_lock lock{streams_mutex_};
-  streams_.clear();
 }
 
 // ---- virtual clock --------------------------------------------------------------------------------------------------
@@ -455,16 +485,13 @@ std::chrono::nanoseconds scheduler::duration_of(const operation& op) const {
 void scheduler::grant() {
   const std::chrono::nanoseconds time{virtual_now_.load(std::memory_order_relaxed)};
   std::vector<operation*> ready;
-  {
-    const std::shared_lock streams{streams_mutex_};
-    for (const auto& [handle, stream] : streams_) {
-      if (stream->busy_ || stream->queue_.empty()) continue;
-      operation* op = stream->queue_.front();
-      if (op->dependency && !op->dependency->finished() && !closed()) continue;
-      if (!op->ready_at) op->ready_at = time;
-      ready.push_back(op);
-    }
-  }
+  streams_.for_each([&](const host_stream& stream) {
+    if (stream.busy_ || stream.queue_.empty()) return;
+    operation* op = stream.queue_.front();
+    if (op->dependency && !op->dependency->finished() && !closed()) return;
+    if (!op->ready_at) op->ready_at = time;
+    ready.push_back(op);
+  });
   std::sort(ready.begin(), ready.end(), [](const operation* a, const operation* b) {
     if (a->home->priority() != b->home->priority()) return a->home->priority() > b->home->priority();
     if (*a->ready_at != *b->ready_at) return *a->ready_at < *b->ready_at;

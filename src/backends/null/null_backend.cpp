@@ -14,11 +14,13 @@ class null_backend final : public backend {
     only.name = "nothing";
     only.kind = backend_kind::null;
     only.uuid = "00000000-0000-8000-8000-000000000000";
+    only.memory = bytes{1};
     only.compute_units = 1;
     only.simulated = true;
     description_ = std::move(only);
     layout_ = host_topology(1, bytes{1});
     layout_.name = "null";
+    layout_.simulated = true;
     layout_.devices[0].name = "nothing";
     layout_.devices[0].capabilities = capability::none;
   }
