@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "paired.hpp"
 
+#include "weft/core/version.hpp"
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -9,15 +11,15 @@
 #include <string>
 #include <thread>
 
-#include "weft/core/version.hpp"
-
 namespace weft::bench {
 
 double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 spread spread_of(std::vector<double> values) {
   std::sort(values.begin(), values.end());
-  const auto at = [&](double part) { return values[static_cast<std::size_t>(part * static_cast<double>(values.size() - 1) + 0.5)]; };
+  const auto at = [&](double part) {
+    return values[static_cast<std::size_t>(part * static_cast<double>(values.size() - 1) + 0.5)];
+  };
   return {at(0.05), at(0.5), at(0.95)};
 }
 
@@ -48,7 +50,8 @@ void print_machine(const options& how) {
   }
   const std::string commit{library_commit()};
   if (how.json) {
-    std::printf("{\"machine\":\"%s\",\"cores\":%u,\"commit\":\"%s\"}\n", model.c_str(), std::thread::hardware_concurrency(), commit.c_str());
+    std::printf("{\"machine\":\"%s\",\"cores\":%u,\"commit\":\"%s\"}\n", model.c_str(),
+                std::thread::hardware_concurrency(), commit.c_str());
   } else {
     std::printf("%s, %u cores, commit %s; host devices: CPU memory, not a GPU figure\n", model.c_str(),
                 std::thread::hardware_concurrency(), commit.c_str());
@@ -69,11 +72,15 @@ void compare(std::string_view title, const std::vector<contender>& contenders, c
   for (std::size_t i = 0; i < contenders.size(); ++i) {
     const spread t = spread_of(times[i]);
     std::vector<double> ratios;
-    for (std::size_t s = 0; s < times[i].size(); ++s) ratios.push_back(times[i][s] / times[0][s]);  // speed of the first against this
+    for (std::size_t s = 0; s < times[i].size(); ++s)
+      ratios.push_back(times[i][s] / times[0][s]);  // speed of the first against this
     const spread r = spread_of(ratios);
     if (how.json) {
-      std::printf("{\"name\":\"%.*s\",\"contender\":\"%s\",\"seconds\":{\"median\":%.9g,\"p5\":%.9g,\"p95\":%.9g,\"samples\":%zu}",
-                  static_cast<int>(title.size()), title.data(), contenders[i].name.c_str(), t.median, t.p5, t.p95, times[i].size());
+      std::printf(
+          "{\"name\":\"%.*s\",\"contender\":\"%s\",\"seconds\":{\"median\":%.9g,\"p5\":%.9g,\"p95\":%.9g,\"samples\":%"
+          "zu}",
+          static_cast<int>(title.size()), title.data(), contenders[i].name.c_str(), t.median, t.p5, t.p95,
+          times[i].size());
       if (bytes > 0) std::printf(",\"bytes_per_second\":%.6g", bytes / t.median);
       std::printf(",\"first_against_this\":{\"median\":%.4f,\"p5\":%.4f,\"p95\":%.4f}}\n", r.median, r.p5, r.p95);
       continue;

@@ -85,10 +85,14 @@ void cached(char* dst, const char* src, std::size_t n) { std::memcpy(dst, src, n
 
 std::string_view name_of(plain how) {
   switch (how) {
-    case plain::memcpy_one: return "memcpy, one thread";
-    case plain::memcpy_two: return "memcpy, two threads";
-    case plain::stream_one: return "streaming stores, one thread";
-    case plain::stream_two: return "streaming stores, two threads";
+    case plain::memcpy_one:
+      return "memcpy, one thread";
+    case plain::memcpy_two:
+      return "memcpy, two threads";
+    case plain::stream_one:
+      return "streaming stores, one thread";
+    case plain::stream_two:
+      return "streaming stores, two threads";
   }
   return "";
 }
@@ -97,10 +101,14 @@ void copy_plain(plain how, void* dst, const void* src, std::size_t n) {
   auto* to = static_cast<char*>(dst);
   const auto* from = static_cast<const char*>(src);
   switch (how) {
-    case plain::memcpy_one: return cached(to, from, n);
-    case plain::memcpy_two: return in_two(cached, to, from, n);
-    case plain::stream_one: return streamed(to, from, n);
-    case plain::stream_two: return in_two(streamed, to, from, n);
+    case plain::memcpy_one:
+      return cached(to, from, n);
+    case plain::memcpy_two:
+      return in_two(cached, to, from, n);
+    case plain::stream_one:
+      return streamed(to, from, n);
+    case plain::stream_two:
+      return in_two(streamed, to, from, n);
   }
 }
 

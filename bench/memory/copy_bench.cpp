@@ -2,14 +2,15 @@
 // copy/…: copies between host devices against the best plain memory copy of this machine, found in the same run.
 // Bars: a same-device and a direct copy of 64 MiB at least 0.95 of it; a staged copy at least 0.45 of a direct one.
 
-#include <cstdio>
-#include <cstring>
-#include <vector>
+#include "weft/memory/copy.hpp"
 
 #include "paired.hpp"
 #include "plain_copy.hpp"
-#include "weft/memory/copy.hpp"
 #include "weft/memory/peer_access.hpp"
+
+#include <cstdio>
+#include <cstring>
+#include <vector>
 
 namespace {
 
@@ -49,7 +50,8 @@ int main(int argc, char** argv) {
   std::vector<char> a(large, 1), b(large, 2);
   std::vector<contender> candidates;
   for (const plain p : all_plain) {
-    candidates.push_back({std::string{name_of(p)}, [&, p] { return seconds_of(1, [&] { copy_plain(p, b.data(), a.data(), large); }); }});
+    candidates.push_back(
+        {std::string{name_of(p)}, [&, p] { return seconds_of(1, [&] { copy_plain(p, b.data(), a.data(), large); }); }});
   }
   compare("copy/plain/64MiB: which plain copy is best here", candidates, how, large);
   plain best = plain::memcpy_one;
@@ -62,7 +64,8 @@ int main(int argc, char** argv) {
       best = p;
     }
   }
-  const contender limit{"best plain: " + std::string{name_of(best)}, [&] { return seconds_of(1, [&] { copy_plain(best, b.data(), a.data(), large); }); }};
+  const contender limit{"best plain: " + std::string{name_of(best)},
+                        [&] { return seconds_of(1, [&] { copy_plain(best, b.data(), a.data(), large); }); }};
   weft::copy_options direct, staged;
   direct.route.path = weft::copy_path::direct;
   staged.route.path = weft::copy_path::staged;
@@ -79,11 +82,14 @@ int main(int argc, char** argv) {
     constexpr int repeats = 2000;
     const auto to = peer.subspan(0, size / 8);
     const auto from = source.subspan(0, size / 8);
-    const std::string title = "copy/sync/" + std::to_string(size) + "B: latency beside memcpy, without a thread hand-over";
+    const std::string title =
+        "copy/sync/" + std::to_string(size) + "B: latency beside memcpy, without a thread hand-over";
     compare(title,
             {{"weft direct", [&] { return seconds_of(repeats, [&] { weft::copy(to, from); }); }},
-             {"weft host to device", [&] { return seconds_of(repeats, [&] { weft::copy(to, std::span{pattern}.first(size / 8)); }); }},
-             {"memcpy", [&] {
+             {"weft host to device",
+              [&] { return seconds_of(repeats, [&] { weft::copy(to, std::span{pattern}.first(size / 8)); }); }},
+             {"memcpy",
+              [&] {
                 return seconds_of(repeats, [&] {
                   std::memcpy(b.data(), a.data(), size);
                   asm volatile("" ::: "memory");

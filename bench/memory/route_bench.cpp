@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // route/…: the choice alone on 8 devices. Bar: under 1 us; reasons are made only when asked for.
 
-#include <cstdio>
+#include "weft/memory/route.hpp"
 
 #include "paired.hpp"
 #include "weft/core/raise.hpp"
-#include "weft/memory/route.hpp"
+
+#include <cstdio>
 
 int main(int argc, char** argv) {
   using namespace weft::bench;
@@ -20,17 +21,21 @@ int main(int argc, char** argv) {
       return turn;
     };
     compare(std::string{"route/"} + name + "/8 devices",
-            {{"route()", [&] {
+            {{"route()",
+              [&] {
                 return seconds_of(1000, [&] {
                   const int i = next();
-                  const auto choice = weft::route(facts, weft::device_id{i / 7}, weft::device_id{(i / 7 + 1 + i % 7) % 8}, weft::bytes{1u << 26});
+                  const auto choice = weft::route(facts, weft::device_id{i / 7},
+                                                  weft::device_id{(i / 7 + 1 + i % 7) % 8}, weft::bytes{1u << 26});
                   sink = choice->predicted_seconds;
                 });
               }},
-             {"explain_route()", [&] {
+             {"explain_route()",
+              [&] {
                 return seconds_of(100, [&] {
                   const int i = next();
-                  const auto report = weft::explain_route(facts, weft::device_id{i / 7}, weft::device_id{(i / 7 + 1 + i % 7) % 8}, weft::bytes{1u << 26});
+                  const auto report = weft::explain_route(
+                      facts, weft::device_id{i / 7}, weft::device_id{(i / 7 + 1 + i % 7) % 8}, weft::bytes{1u << 26});
                   sink = report->chosen.predicted_seconds;
                 });
               }}},

@@ -2,10 +2,10 @@
 // strict/…: what it costs that device pointers fault on the host (each allocation mapped twice). The default follows
 // from these figures: docs/memory.md.
 
-#include <cstdio>
-
 #include "paired.hpp"
 #include "weft/memory/copy.hpp"
+
+#include <cstdio>
 
 int main(int argc, char** argv) {
   using namespace weft::bench;

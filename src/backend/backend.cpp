@@ -5,22 +5,32 @@ namespace weft {
 
 std::string_view to_string(backend_kind kind) {
   switch (kind) {
-    case backend_kind::host: return "host";
-    case backend_kind::cuda: return "cuda";
-    case backend_kind::hip: return "hip";
-    case backend_kind::opencl: return "opencl";
-    case backend_kind::null: return "null";
+    case backend_kind::host:
+      return "host";
+    case backend_kind::cuda:
+      return "cuda";
+    case backend_kind::hip:
+      return "hip";
+    case backend_kind::opencl:
+      return "opencl";
+    case backend_kind::null:
+      return "null";
   }
   return "null";
 }
 
 std::string_view to_string(memory_kind kind) {
   switch (kind) {
-    case memory_kind::device: return "device";
-    case memory_kind::pinned: return "pinned";
-    case memory_kind::unified: return "unified";
-    case memory_kind::adopted: return "adopted";
-    case memory_kind::mapped: return "mapped";
+    case memory_kind::device:
+      return "device";
+    case memory_kind::pinned:
+      return "pinned";
+    case memory_kind::unified:
+      return "unified";
+    case memory_kind::adopted:
+      return "adopted";
+    case memory_kind::mapped:
+      return "mapped";
   }
   return "device";
 }

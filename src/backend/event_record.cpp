@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/backend/event_record.hpp"
 
-#include <algorithm>
-
 #include "backend/parking.hpp"
+
+#include <algorithm>
 
 namespace weft {
 
@@ -34,7 +34,8 @@ wait_outcome event_record::wait(std::chrono::steady_clock::time_point until, con
     while (spinner.spin()) {
       if (finished()) return outcome();
       if (stop.stop_requested()) return wait_outcome::cancelled;
-      if (bounded && spinner.time_to_look() && std::chrono::steady_clock::now() >= until) return wait_outcome::timed_out;
+      if (bounded && spinner.time_to_look() && std::chrono::steady_clock::now() >= until)
+        return wait_outcome::timed_out;
     }
   }
 

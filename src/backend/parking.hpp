@@ -2,17 +2,16 @@
 // Waiting for a word to change: spin for a while, then sleep in the kernel. std::atomic::wait has no deadline.
 #pragma once
 
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
+#include "weft/backend/event_record.hpp"
 
 #include <atomic>
 #include <chrono>
 #include <climits>
 #include <cstdint>
 #include <ctime>
-
-#include "weft/backend/event_record.hpp"
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 namespace weft::parking {
 

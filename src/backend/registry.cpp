@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/backend/registry.hpp"
 
-#include <algorithm>
-#include <array>
-
 #include "backends/host/factory.hpp"
 #include "backends/null/factory.hpp"
+
+#include <algorithm>
+#include <array>
 
 namespace weft {
 

@@ -5,41 +5,70 @@ namespace weft {
 
 std::string_view to_string(errc code) {
   switch (code) {
-    case errc::invalid_argument: return "invalid_argument";
-    case errc::invalid_device: return "invalid_device";
-    case errc::wrong_device: return "wrong_device";
-    case errc::out_of_range: return "out_of_range";
-    case errc::not_found: return "not_found";
-    case errc::incompatible: return "incompatible";
-    case errc::invalid_topology: return "invalid_topology";
-    case errc::already_enabled: return "already_enabled";
-    case errc::not_enabled: return "not_enabled";
-    case errc::not_ready: return "not_ready";
-    case errc::machine_closed: return "machine_closed";
-    case errc::unsupported: return "unsupported";
-    case errc::peer_unsupported: return "peer_unsupported";
-    case errc::too_many_peers: return "too_many_peers";
-    case errc::out_of_memory: return "out_of_memory";
-    case errc::resource_exhausted: return "resource_exhausted";
-    case errc::cancelled: return "cancelled";
-    case errc::timed_out: return "timed_out";
-    case errc::closed: return "closed";
-    case errc::corrupt: return "corrupt";
-    case errc::io_failed: return "io_failed";
-    case errc::copy_failed: return "copy_failed";
-    case errc::kernel_failed: return "kernel_failed";
-    case errc::illegal_access: return "illegal_access";
-    case errc::device_lost: return "device_lost";
+    case errc::invalid_argument:
+      return "invalid_argument";
+    case errc::invalid_device:
+      return "invalid_device";
+    case errc::wrong_device:
+      return "wrong_device";
+    case errc::out_of_range:
+      return "out_of_range";
+    case errc::not_found:
+      return "not_found";
+    case errc::incompatible:
+      return "incompatible";
+    case errc::invalid_topology:
+      return "invalid_topology";
+    case errc::already_enabled:
+      return "already_enabled";
+    case errc::not_enabled:
+      return "not_enabled";
+    case errc::not_ready:
+      return "not_ready";
+    case errc::machine_closed:
+      return "machine_closed";
+    case errc::unsupported:
+      return "unsupported";
+    case errc::peer_unsupported:
+      return "peer_unsupported";
+    case errc::too_many_peers:
+      return "too_many_peers";
+    case errc::out_of_memory:
+      return "out_of_memory";
+    case errc::resource_exhausted:
+      return "resource_exhausted";
+    case errc::cancelled:
+      return "cancelled";
+    case errc::timed_out:
+      return "timed_out";
+    case errc::closed:
+      return "closed";
+    case errc::corrupt:
+      return "corrupt";
+    case errc::io_failed:
+      return "io_failed";
+    case errc::copy_failed:
+      return "copy_failed";
+    case errc::kernel_failed:
+      return "kernel_failed";
+    case errc::illegal_access:
+      return "illegal_access";
+    case errc::device_lost:
+      return "device_lost";
   }
   return "invalid_argument";
 }
 
 std::string_view to_string(error_scope scope) {
   switch (scope) {
-    case error_scope::call: return "call";
-    case error_scope::endpoint: return "endpoint";
-    case error_scope::device: return "device";
-    case error_scope::process: return "process";
+    case error_scope::call:
+      return "call";
+    case error_scope::endpoint:
+      return "endpoint";
+    case error_scope::device:
+      return "device";
+    case error_scope::process:
+      return "process";
   }
   return "call";
 }

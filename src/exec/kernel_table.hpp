@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "runtime/machine_state.hpp"
+#include "weft/backend/kernel_code.hpp"
+
 #include <functional>
 #include <map>
 #include <memory>
 #include <shared_mutex>
 #include <string>
-
-#include "runtime/machine_state.hpp"
-#include "weft/backend/kernel_code.hpp"
 
 namespace weft::detail {
 
@@ -20,6 +20,8 @@ struct kernel_table {
   std::map<std::string, std::shared_ptr<const kernel_code>, std::less<>> by_name;
 };
 
-[[nodiscard]] inline kernel_table& kernels_of(machine_state& machine) { return machine.part_of<kernel_table>(part::exec); }
+[[nodiscard]] inline kernel_table& kernels_of(machine_state& machine) {
+  return machine.part_of<kernel_table>(part::exec);
+}
 
 }  // namespace weft::detail

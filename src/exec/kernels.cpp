@@ -14,8 +14,9 @@ kernel_registry& kernel_registry::add(std::shared_ptr<const kernel_code> code) {
   const std::unique_lock lock{table.mutex};
   const auto [it, fresh] = table.by_name.try_emplace(code->name, code);
   if (!fresh && it->second->hash != code->hash) {
-    raise(errc::incompatible, "the kernel name '" + code->name + "' is taken by another definition: " + it->second->file + ":" +
-                                  std::to_string(it->second->line) + " and " + code->file + ":" + std::to_string(code->line));
+    raise(errc::incompatible,
+          "the kernel name '" + code->name + "' is taken by another definition: " + it->second->file + ":" +
+              std::to_string(it->second->line) + " and " + code->file + ":" + std::to_string(code->line));
   }
   return *this;
 }

@@ -11,7 +11,8 @@ namespace weft {
 namespace detail {
 
 void raise_subspan(std::size_t offset, std::size_t count, std::size_t size) {
-  raise(errc::out_of_range, "elements " + std::to_string(offset) + " + " + std::to_string(count) + " of a span of " + std::to_string(size));
+  raise(errc::out_of_range,
+        "elements " + std::to_string(offset) + " + " + std::to_string(count) + " of a span of " + std::to_string(size));
 }
 
 void memory_traits::release(type& memory) noexcept {
@@ -29,8 +30,8 @@ namespace {
 
 std::size_t checked_size(std::size_t count, std::size_t element, device_id on) {
   if (count > std::numeric_limits<std::size_t>::max() / element) {
-    raise(errc::invalid_argument, std::to_string(count) + " elements of " + std::to_string(element) + " bytes on " + to_string(on) +
-                                      ": the size in bytes overflows");
+    raise(errc::invalid_argument, std::to_string(count) + " elements of " + std::to_string(element) + " bytes on " +
+                                      to_string(on) + ": the size in bytes overflows");
   }
   return count * element;
 }
@@ -68,7 +69,8 @@ memory_description address_range(const device& any_of_machine, const void* addre
 }
 
 void prefetch(const device& to, device_span<const std::byte> range) {
-  if (!to.has(capability::unified_memory)) raise(errc::unsupported, to_string(to.id()) + " has no unified memory to prefetch");
+  if (!to.has(capability::unified_memory))
+    raise(errc::unsupported, to_string(to.id()) + " has no unified memory to prefetch");
   const stream order = to.default_stream();
   const event done{to.state(), value_or_raise(to.state()->backend_of(to.id()).prefetch(
                                    order.native(), const_cast<std::byte*>(range.data()), range.size_bytes()))};
@@ -76,9 +78,11 @@ void prefetch(const device& to, device_span<const std::byte> range) {
 }
 
 void advise(const device& on, device_span<const std::byte> range, memory_advice advice) {
-  if (!on.has(capability::unified_memory)) raise(errc::unsupported, to_string(on.id()) + " has no unified memory to advise on");
+  if (!on.has(capability::unified_memory))
+    raise(errc::unsupported, to_string(on.id()) + " has no unified memory to advise on");
   on.state()->require_open();
-  value_or_raise(on.state()->backend_of(on.id()).advise(const_cast<std::byte*>(range.data()), range.size_bytes(), advice, on.id()));
+  value_or_raise(on.state()->backend_of(on.id()).advise(const_cast<std::byte*>(range.data()), range.size_bytes(),
+                                                        advice, on.id()));
 }
 
 }  // namespace weft

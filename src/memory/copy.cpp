@@ -3,9 +3,9 @@
 // is one backend call; a staged or relayed one is a pipeline of chunks over a lane.
 #include "weft/memory/copy.hpp"
 
-#include <algorithm>
-
 #include "memory/memory_state.hpp"
+
+#include <algorithm>
 
 namespace weft {
 namespace detail {
@@ -13,8 +13,8 @@ namespace {
 
 /// One side of a copy, as far as the route needs it.
 struct side {
-  device_id device;          // none for host memory
-  bool mapped = false;       // a peer mapping: the device reaches the bytes directly
+  device_id device;     // none for host memory
+  bool mapped = false;  // a peer mapping: the device reaches the bytes directly
 };
 
 struct plan {
@@ -32,7 +32,8 @@ side side_of(const memory_ref& ref) {
   return {ref.device, ref.kind == memory_kind::mapped};
 }
 
-plan make_plan(const memory_ref& dst, const memory_ref& src, const copy_shape& shape, const copy_options& options, std::source_location where) {
+plan make_plan(const memory_ref& dst, const memory_ref& src, const copy_shape& shape, const copy_options& options,
+               std::source_location where) {
   machine_state* state = dst.state != nullptr ? dst.state : src.state;
   if (state == nullptr) raise(errc::invalid_argument, "a copy without a machine: an empty buffer or span", where);
   if (dst.state != nullptr && src.state != nullptr && dst.state != src.state) {
@@ -68,7 +69,8 @@ plan make_plan(const memory_ref& dst, const memory_ref& src, const copy_shape& s
   } else {
     p.path = to_device ? copy_path::host_to_device : from_device ? copy_path::device_to_host : copy_path::host;
     if (options.route.path != copy_path::automatic && options.route.path != p.path) {
-      raise(errc::peer_unsupported, "a copy with host memory at one end cannot be " + std::string{to_string(options.route.path)}, where);
+      raise(errc::peer_unsupported,
+            "a copy with host memory at one end cannot be " + std::string{to_string(options.route.path)}, where);
     }
   }
   return p;
@@ -201,7 +203,8 @@ void count_later(const plan& p, const event_ref& done) {
 
 }  // namespace
 
-copy_report copy_now(memory_ref dst, memory_ref src, const copy_shape& shape, const copy_options& options, std::source_location where) {
+copy_report copy_now(memory_ref dst, memory_ref src, const copy_shape& shape, const copy_options& options,
+                     std::source_location where) {
   copy_report report;
   if (shape.total() == 0) {
     if (auto* state = dst.state != nullptr ? dst.state : src.state) state->require_open();
@@ -237,12 +240,14 @@ copy_report copy_now(memory_ref dst, memory_ref src, const copy_shape& shape, co
   return report;
 }
 
-event copy_in(const stream& order, memory_ref dst, memory_ref src, const copy_shape& shape, const copy_options& options, std::source_location where) {
+event copy_in(const stream& order, memory_ref dst, memory_ref src, const copy_shape& shape, const copy_options& options,
+              std::source_location where) {
   const auto& state = order.state();
   if (!state) raise(errc::invalid_argument, "an empty stream: it was moved from", where);
   state->require_open();
   for (const memory_ref* ref : {&dst, &src}) {
-    if (ref->state != nullptr && ref->state != state.get()) raise(errc::wrong_device, "the stream belongs to another machine than the memory", where);
+    if (ref->state != nullptr && ref->state != state.get())
+      raise(errc::wrong_device, "the stream belongs to another machine than the memory", where);
   }
   if (shape.total() == 0) return order.record();
   plan p = make_plan(dst, src, shape, options, where);
@@ -255,24 +260,34 @@ event copy_in(const stream& order, memory_ref dst, memory_ref src, const copy_sh
 
 memory_ref box_ref(memory_ref whole, std::size_t offset_bytes, std::uint64_t extent_bytes, std::source_location where) {
   if (offset_bytes > whole.size || extent_bytes > whole.size - offset_bytes) {
-    raise(errc::out_of_range, "a box of " + to_string(bytes{extent_bytes}) + " at offset " + std::to_string(offset_bytes) + " in memory of " + to_string(bytes{whole.size}), where);
+    raise(errc::out_of_range,
+          "a box of " + to_string(bytes{extent_bytes}) + " at offset " + std::to_string(offset_bytes) +
+              " in memory of " + to_string(bytes{whole.size}),
+          where);
   }
   whole.address = static_cast<std::byte*>(whole.address) + offset_bytes;
   whole.size = extent_bytes;
   return whole;
 }
 
-copy_shape box_shape(std::size_t element, const box_extent& extent, std::size_t dst_pitch, std::size_t dst_slice, std::size_t src_pitch, std::size_t src_slice, std::source_location where) {
+copy_shape box_shape(std::size_t element, const box_extent& extent, std::size_t dst_pitch, std::size_t dst_slice,
+                     std::size_t src_pitch, std::size_t src_slice, std::source_location where) {
   copy_shape shape;
   shape.width = extent.width * element;
   shape.height = extent.height;
   shape.depth = extent.depth;
   const auto pitches = [&](const char* side, std::size_t pitch, std::size_t slice) {
     if (extent.height > 1 && pitch < extent.width) {
-      raise(errc::invalid_argument, std::string{"the pitch of the "} + side + " (" + std::to_string(pitch) + " elements) is smaller than a row (" + std::to_string(extent.width) + ")", where);
+      raise(errc::invalid_argument,
+            std::string{"the pitch of the "} + side + " (" + std::to_string(pitch) +
+                " elements) is smaller than a row (" + std::to_string(extent.width) + ")",
+            where);
     }
     if (extent.depth > 1 && slice < (extent.height - 1) * pitch + extent.width) {
-      raise(errc::invalid_argument, std::string{"the slice of the "} + side + " (" + std::to_string(slice) + " elements) is smaller than its rows", where);
+      raise(errc::invalid_argument,
+            std::string{"the slice of the "} + side + " (" + std::to_string(slice) +
+                " elements) is smaller than its rows",
+            where);
     }
   };
   pitches("destination", dst_pitch, dst_slice);
@@ -287,7 +302,8 @@ copy_shape box_shape(std::size_t element, const box_extent& extent, std::size_t 
 namespace {
 
 /// The pointer and the device that the caller says it is on; the pointer decides, and a contradiction is an error.
-memory_ref raw_side(machine_state& state, const void* address, device_id on, std::uint64_t size, std::source_location where) {
+memory_ref raw_side(machine_state& state, const void* address, device_id on, std::uint64_t size,
+                    std::source_location where) {
   auto known = value_or_raise(state.backend_of(address).find(address), where);
   if (known.device != on && known.kind != memory_kind::pinned && known.kind != memory_kind::unified) {
     raise(errc::wrong_device, "the memory is on " + to_string(known.device) + ", not on " + to_string(on), where);
@@ -295,7 +311,8 @@ memory_ref raw_side(machine_state& state, const void* address, device_id on, std
   return {&state, const_cast<void*>(address), size, known.device, known.kind};
 }
 
-bool raw_checks(machine_state& state, const void* dst, device_id to, const void* src, device_id from, bytes size, std::source_location where) {
+bool raw_checks(machine_state& state, const void* dst, device_id to, const void* src, device_id from, bytes size,
+                std::source_location where) {
   state.require_open();
   static_cast<void>(state.description_of(from));
   static_cast<void>(state.description_of(to));
@@ -315,16 +332,20 @@ copy_shape flat(bytes size) {
 
 copy_counters counters(const machine& m) { return detail::memory_of(*m.state()).counters(); }
 
-copy_report copy_peer(const machine& m, void* dst, device_id to, const void* src, device_id from, bytes size, const copy_options& options, std::source_location where) {
+copy_report copy_peer(const machine& m, void* dst, device_id to, const void* src, device_id from, bytes size,
+                      const copy_options& options, std::source_location where) {
   detail::machine_state& state = *m.state();
   if (!detail::raw_checks(state, dst, to, src, from, size, where)) return {};
-  return detail::copy_now(detail::raw_side(state, dst, to, size.value(), where), detail::raw_side(state, src, from, size.value(), where), detail::flat(size), options, where);
+  return detail::copy_now(detail::raw_side(state, dst, to, size.value(), where),
+                          detail::raw_side(state, src, from, size.value(), where), detail::flat(size), options, where);
 }
 
-event copy_peer(const stream& order, void* dst, device_id to, const void* src, device_id from, bytes size, const copy_options& options, std::source_location where) {
+event copy_peer(const stream& order, void* dst, device_id to, const void* src, device_id from, bytes size,
+                const copy_options& options, std::source_location where) {
   detail::machine_state& state = *order.state();
   if (!detail::raw_checks(state, dst, to, src, from, size, where)) return order.record();
-  return detail::copy_in(order, detail::raw_side(state, dst, to, size.value(), where), detail::raw_side(state, src, from, size.value(), where), detail::flat(size), options, where);
+  return detail::copy_in(order, detail::raw_side(state, dst, to, size.value(), where),
+                         detail::raw_side(state, src, from, size.value(), where), detail::flat(size), options, where);
 }
 
 namespace {
@@ -339,25 +360,29 @@ void refuse_overlap(std::span<const copy_part> parts, std::source_location where
   const auto begin_of = [](const detail::memory_ref& ref) { return static_cast<const std::byte*>(ref.address); };
   std::vector<written> targets;
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    if (parts[i].dst.size != 0) targets.push_back({begin_of(parts[i].dst), begin_of(parts[i].dst) + parts[i].dst.size, i});
+    if (parts[i].dst.size != 0)
+      targets.push_back({begin_of(parts[i].dst), begin_of(parts[i].dst) + parts[i].dst.size, i});
   }
   std::sort(targets.begin(), targets.end(), [](const written& a, const written& b) { return a.begin < b.begin; });
   const auto refuse = [&](std::size_t a, std::size_t b) {
-    raise(errc::invalid_argument, "parts " + std::to_string(a) + " and " + std::to_string(b) + " of a batch overlap", where);
+    raise(errc::invalid_argument, "parts " + std::to_string(a) + " and " + std::to_string(b) + " of a batch overlap",
+          where);
   };
   for (std::size_t i = 1; i < targets.size(); ++i) {
     if (targets[i].begin < targets[i - 1].end) refuse(targets[i - 1].part, targets[i].part);
   }
   for (std::size_t i = 0; i < parts.size(); ++i) {
     const std::byte* begin = begin_of(parts[i].src);
-    auto after = std::upper_bound(targets.begin(), targets.end(), begin, [](const std::byte* at, const written& t) { return at < t.end; });
+    auto after = std::upper_bound(targets.begin(), targets.end(), begin,
+                                  [](const std::byte* at, const written& t) { return at < t.end; });
     if (after != targets.end() && after->begin < begin + parts[i].src.size) refuse(i, after->part);
   }
 }
 
 }  // namespace
 
-event copy_batch(const stream& order, std::span<const copy_part> parts, const copy_options& options, std::source_location where) {
+event copy_batch(const stream& order, std::span<const copy_part> parts, const copy_options& options,
+                 std::source_location where) {
   using namespace detail;
   const auto& state = order.state();
   if (!state) raise(errc::invalid_argument, "an empty stream: it was moved from", where);

@@ -22,7 +22,8 @@ void memory_state::refresh() {
       const device_id to{static_cast<int>(k)};
       const std::size_t at = i * facts_.devices + k;
       // A copy runs on whichever device has the access: data may flow when either end may reach the other.
-      facts_.pairs[at].usable = i != k && distrusted_[at].empty() && (b.peer_enabled(from, to) || b.peer_enabled(to, from));
+      facts_.pairs[at].usable =
+          i != k && distrusted_[at].empty() && (b.peer_enabled(from, to) || b.peer_enabled(to, from));
     }
   }
   epoch_ = now;

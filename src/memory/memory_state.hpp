@@ -2,6 +2,11 @@
 // What the memory layer keeps per machine: facts for routes, counters, leases, and the lanes of staged copies.
 #pragma once
 
+#include "runtime/machine_state.hpp"
+#include "weft/memory/copy.hpp"
+#include "weft/memory/peer_access.hpp"
+#include "weft/memory/route.hpp"
+
 #include <array>
 #include <atomic>
 #include <map>
@@ -11,20 +16,15 @@
 #include <string>
 #include <vector>
 
-#include "runtime/machine_state.hpp"
-#include "weft/memory/copy.hpp"
-#include "weft/memory/peer_access.hpp"
-#include "weft/memory/route.hpp"
-
 namespace weft::detail {
 
 /// Two streams and the memory between them: a staged or relayed copy moves chunks through it. Used by one copy at a
 /// time; the next one may take it once the last chunk has ended.
 struct copy_lane {
-  device_id from, to, via;              // via: whose memory the slots are; none for pinned host memory
+  device_id from, to, via;  // via: whose memory the slots are; none for pinned host memory
   backend* first_backend = nullptr;
   backend* second_backend = nullptr;
-  stream_handle first{}, second{};      // into the slots, out of the slots
+  stream_handle first{}, second{};  // into the slots, out of the slots
   std::vector<void*> slots;
   std::uint64_t slot_size = 0;
   event_ref last_in, last_out;
@@ -46,7 +46,8 @@ class memory_state {
   [[nodiscard]] copy_counters counters() const noexcept;
 
   /// A lane that nobody uses, with at least `depth` slots of `size`.
-  [[nodiscard]] result<copy_lane*> take_lane(device_id from, device_id to, device_id via, std::uint64_t size, int depth);
+  [[nodiscard]] result<copy_lane*> take_lane(device_id from, device_id to, device_id via, std::uint64_t size,
+                                             int depth);
   void give_lane(copy_lane* lane);
 
   // peers
@@ -84,6 +85,8 @@ class memory_state {
   std::vector<std::unique_ptr<copy_lane>> idle_lanes_;
 };
 
-[[nodiscard]] inline memory_state& memory_of(machine_state& machine) { return machine.part_of<memory_state>(part::memory); }
+[[nodiscard]] inline memory_state& memory_of(machine_state& machine) {
+  return machine.part_of<memory_state>(part::memory);
+}
 
 }  // namespace weft::detail

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/memory/peer_access.hpp"
 
-#include <algorithm>
-#include <cstdio>
-
 #include "memory/memory_state.hpp"
 #include "weft/core/log.hpp"
 #include "weft/memory/buffer.hpp"
 #include "weft/memory/copy.hpp"
+
+#include <algorithm>
+#include <cstdio>
 
 namespace weft {
 namespace {
@@ -37,12 +37,18 @@ peer_link link_of(const peer_description& known) {
   if (!known.can_access) return peer_link::none;
   switch (known.kind) {
     case link_kind::pcie:
-    case link_kind::socket: return peer_link::pcie;
-    case link_kind::nvlink: return peer_link::nvlink;
-    case link_kind::infinity_fabric: return peer_link::infinity_fabric;
-    case link_kind::xe_link: return peer_link::xe_link;
-    case link_kind::host_memory: return peer_link::unified_memory;
-    case link_kind::unknown: return peer_link::unknown;
+    case link_kind::socket:
+      return peer_link::pcie;
+    case link_kind::nvlink:
+      return peer_link::nvlink;
+    case link_kind::infinity_fabric:
+      return peer_link::infinity_fabric;
+    case link_kind::xe_link:
+      return peer_link::xe_link;
+    case link_kind::host_memory:
+      return peer_link::unified_memory;
+    case link_kind::unknown:
+      return peer_link::unknown;
   }
   return peer_link::unknown;
 }
@@ -54,13 +60,20 @@ constexpr std::chrono::seconds drain_limit{10};
 
 std::string_view to_string(peer_link link) {
   switch (link) {
-    case peer_link::none: return "none";
-    case peer_link::pcie: return "pcie";
-    case peer_link::nvlink: return "nvlink";
-    case peer_link::infinity_fabric: return "infinity_fabric";
-    case peer_link::xe_link: return "xe_link";
-    case peer_link::unified_memory: return "unified_memory";
-    case peer_link::unknown: return "unknown";
+    case peer_link::none:
+      return "none";
+    case peer_link::pcie:
+      return "pcie";
+    case peer_link::nvlink:
+      return "nvlink";
+    case peer_link::infinity_fabric:
+      return "infinity_fabric";
+    case peer_link::xe_link:
+      return "xe_link";
+    case peer_link::unified_memory:
+      return "unified_memory";
+    case peer_link::unknown:
+      return "unknown";
   }
   return "unknown";
 }
@@ -72,7 +85,9 @@ bool can_access_peer(const machine& m, device_id from, device_id to) {
 
 enable_outcome enable_peer(const machine& m, device_id from, device_id to, unsigned flags) {
   m.state()->require_open();
-  if (flags != 0) raise(errc::invalid_argument, "the flags of a peer enable are reserved and must be 0, not " + std::to_string(flags));
+  if (flags != 0)
+    raise(errc::invalid_argument,
+          "the flags of a peer enable are reserved and must be 0, not " + std::to_string(flags));
   detail::machine_state& state = checked(m, from, to);
   if (from == to) raise(errc::invalid_device, to_string(from) + " is not a peer of itself");
   if (!same_backend(state, from, to)) raise(errc::peer_unsupported, describe_pair(state, from, to).why);
@@ -102,7 +117,9 @@ peer_access::peer_access(const machine& m, device_id from, device_id to) {
   detail::memory_state& memory = detail::memory_of(state);
   const std::lock_guard lock{memory.leases_mutex};
   auto& entry = memory.leases[{from, to}];
-  if (entry.count == 0) entry.ours = enable_peer(m, from, to) == enable_outcome::enabled;
+  // enabled by an earlier lease, unless a reset of the device or a raw disable has ended that
+  if (entry.count == 0) entry.ours = false;
+  if (entry.count == 0 || !peer_enabled(m, from, to)) entry.ours |= enable_peer(m, from, to) == enable_outcome::enabled;
   ++entry.count;
   lease_ = unique_handle<detail::access_traits>{detail::access_lease{m.state(), from, to}};
 }
@@ -203,7 +220,8 @@ constexpr std::size_t check_words = (std::size_t{64} << 10) / 8 + 1;  // not a m
 
 /// Different at every place and for every pair, so that stale or shifted data is seen.
 std::uint64_t check_word(std::size_t i, device_id from, device_id to) {
-  std::uint64_t x = (i + 1) * 0x9e3779b97f4a7c15 + static_cast<std::uint64_t>(from.value()) * 0x10001 + static_cast<std::uint64_t>(to.value());
+  std::uint64_t x = (i + 1) * 0x9e3779b97f4a7c15 + static_cast<std::uint64_t>(from.value()) * 0x10001 +
+                    static_cast<std::uint64_t>(to.value());
   x ^= x >> 31;
   return x * 0xbf58476d1ce4e5b9;
 }
@@ -258,7 +276,8 @@ std::vector<peer_check> verify_peers(const machine& m, bool again) {
     memory.distrust(pair.from, pair.to, "");
     peer_check c = check_pair(m, pair.from, pair.to);
     if (c.offered && !c.arrived) {
-      memory.distrust(pair.from, pair.to, "data from " + to_string(pair.from) + " to " + to_string(pair.to) + " did not arrive: " + c.why);
+      memory.distrust(pair.from, pair.to,
+                      "data from " + to_string(pair.from) + " to " + to_string(pair.to) + " did not arrive: " + c.why);
     }
     memory.checks.push_back(std::move(c));
   }
@@ -286,7 +305,8 @@ lane_facts measure_lane(const machine& m, std::uint64_t large, Copy&& copy_bytes
   const double t_large = best(large);
   lane_facts lane;
   if (t_large > t_small) lane.bytes_per_second = static_cast<double>(large - small) / (t_large - t_small);
-  lane.latency_seconds = std::max(0.0, t_small - (lane.bytes_per_second > 0 ? static_cast<double>(small) / lane.bytes_per_second : 0.0));
+  lane.latency_seconds =
+      std::max(0.0, t_small - (lane.bytes_per_second > 0 ? static_cast<double>(small) / lane.bytes_per_second : 0.0));
   return lane;
 }
 
@@ -300,8 +320,10 @@ void measure_peers(const machine& m, bytes size) {
   for (const device& d : m.devices()) {
     const buffer<std::byte> on_device{d, large};
     const pinned_buffer<std::byte> on_host{d, large};
-    const lane_facts down = measure_lane(m, large, [&](std::uint64_t n) { weft::copy(on_host.subspan(0, n), on_device.subspan(0, n)); });
-    const lane_facts up = measure_lane(m, large, [&](std::uint64_t n) { weft::copy(on_device.subspan(0, n), on_host.subspan(0, n)); });
+    const lane_facts down =
+        measure_lane(m, large, [&](std::uint64_t n) { weft::copy(on_host.subspan(0, n), on_device.subspan(0, n)); });
+    const lane_facts up =
+        measure_lane(m, large, [&](std::uint64_t n) { weft::copy(on_device.subspan(0, n), on_host.subspan(0, n)); });
     memory.set_host_lanes(d.id(), down, up);
   }
   copy_options direct;
@@ -311,18 +333,22 @@ void measure_peers(const machine& m, bytes size) {
     const peer_access lease{m, pair.from, pair.to};
     const buffer<std::byte> source{m[pair.from], large};
     const buffer<std::byte> target{m[pair.to], large};
-    memory.set_measured(pair.from, pair.to, measure_lane(m, large, [&](std::uint64_t n) { weft::copy(target.subspan(0, n), source.subspan(0, n), direct); }));
+    memory.set_measured(pair.from, pair.to, measure_lane(m, large, [&](std::uint64_t n) {
+                          weft::copy(target.subspan(0, n), source.subspan(0, n), direct);
+                        }));
   }
 }
 
 void* map_peer_memory(const machine& m, void* address, device_id owner, device_id by, bytes size) {
   detail::machine_state& state = *m.state();
   state.require_open();
-  if (address == nullptr || size.value() == 0) raise(errc::invalid_argument, "mapping null or zero bytes for " + to_string(by));
+  if (address == nullptr || size.value() == 0)
+    raise(errc::invalid_argument, "mapping null or zero bytes for " + to_string(by));
   static_cast<void>(checked(m, owner, by));
   const auto known = value_or_raise(state.backend_of(address).find(address));
   if (known.device != owner || known.kind != memory_kind::device) {
-    raise(errc::wrong_device, "the memory to map is " + std::string{to_string(known.kind)} + " memory of " + to_string(known.device) + ", not of " + to_string(owner));
+    raise(errc::wrong_device, "the memory to map is " + std::string{to_string(known.kind)} + " memory of " +
+                                  to_string(known.device) + ", not of " + to_string(owner));
   }
   return value_or_raise(state.backend_of(by).map_peer(by, address, size));
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/memory/pool.hpp"
 
+#include "memory/pool_body.hpp"
+
 #include <algorithm>
 #include <bit>
-
-#include "memory/pool_body.hpp"
 
 namespace weft {
 namespace detail {
@@ -24,13 +24,9 @@ pool_body::pool_body(std::shared_ptr<machine_state> state, device_id on, const p
 
 pool_body::~pool_body() { trim_locked(0); }
 
-bool pool_body::in_use(void* block) const noexcept {
-  const auto known = state_->backend_of(on_).find(block);
-  return known && known->pending != 0;
-}
-
 void* pool_body::take(std::size_t size) {
-  if (size > (std::uint64_t{1} << 62)) raise(errc::out_of_memory, "a pool on " + to_string(on_) + " was asked for " + to_string(bytes{size}));
+  if (size > (std::uint64_t{1} << 62))
+    raise(errc::out_of_memory, "a pool on " + to_string(on_) + " was asked for " + to_string(bytes{size}));
   const std::uint64_t rounded = size_class(size);
   const std::lock_guard lock{mutex_};
   const auto hand_out = [&](void* block) {
@@ -39,9 +35,19 @@ void* pool_body::take(std::size_t size) {
     return block;
   };
   const auto [first, last] = free_.equal_range(rounded);
-  for (auto it = first; it != last; ++it) {
-    if (in_use(it->second)) continue;  // work submitted with it has not ended
+  for (auto it = first; it != last;) {
     void* block = it->second;
+    const auto known = state_->backend_of(on_).find(block);
+    if (!known && known.error().code == errc::not_found) {  // a reset of the device took it
+      numbers_.reserved = numbers_.reserved - bytes{rounded};
+      sizes_.erase(block);
+      it = free_.erase(it);
+      continue;
+    }
+    if (!known || known->pending != 0) {  // work submitted with it has not ended
+      ++it;
+      continue;
+    }
     free_.erase(it);
     ++numbers_.hits;
     return hand_out(block);
@@ -50,8 +56,9 @@ void* pool_body::take(std::size_t size) {
   if (rounded > options_.max_size.value() || numbers_.reserved.value() > options_.max_size.value() - rounded) {
     trim_locked(0);
     if (rounded > options_.max_size.value() || numbers_.reserved.value() > options_.max_size.value() - rounded) {
-      raise(errc::out_of_memory, "a pool on " + to_string(on_) + " has " + to_string(numbers_.used) + " in use of at most " +
-                                     to_string(options_.max_size) + ", asked for " + to_string(bytes{size}));
+      raise(errc::out_of_memory, "a pool on " + to_string(on_) + " has " + to_string(numbers_.used) +
+                                     " in use of at most " + to_string(options_.max_size) + ", asked for " +
+                                     to_string(bytes{size}));
     }
   }
   backend& memory = state_->backend_of(on_);

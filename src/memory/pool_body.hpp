@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "runtime/machine_state.hpp"
+#include "weft/memory/pool.hpp"
+
 #include <map>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
 #include <vector>
-
-#include "runtime/machine_state.hpp"
-#include "weft/memory/pool.hpp"
 
 namespace weft::detail {
 
@@ -28,14 +28,13 @@ class pool_body {
  private:
   void trim_locked(std::uint64_t kept) noexcept;
   [[nodiscard]] std::uint64_t idle() const { return numbers_.reserved.value() - numbers_.used.value(); }
-  [[nodiscard]] bool in_use(void* block) const noexcept;
 
   std::shared_ptr<machine_state> state_;
   device_id on_;
   pool_options options_;
   mutable std::mutex mutex_;
-  std::multimap<std::uint64_t, void*> free_;           // by size
-  std::unordered_map<void*, std::uint64_t> sizes_;     // of every block
+  std::multimap<std::uint64_t, void*> free_;        // by size
+  std::unordered_map<void*, std::uint64_t> sizes_;  // of every block
   pool_statistics numbers_;
 };
 

@@ -44,7 +44,8 @@ candidate direct_way(const route_facts& facts, device_id from, device_id to, std
 }
 
 candidate staged_way(const route_facts& facts, device_id from, device_id to, std::uint64_t size) {
-  const pipeline_plan plan = plan_pipeline(facts.to_host[from.index()], facts.from_host[from.index() * facts.devices + to.index()], bytes{size});
+  const pipeline_plan plan = plan_pipeline(facts.to_host[from.index()],
+                                           facts.from_host[from.index() * facts.devices + to.index()], bytes{size});
   return {true, {copy_path::staged, {}, plan.chunk, plan.depth, plan.seconds}};
 }
 
@@ -91,14 +92,22 @@ error refused(std::string what) {
 
 std::string_view to_string(copy_path path) {
   switch (path) {
-    case copy_path::automatic: return "automatic";
-    case copy_path::host: return "host";
-    case copy_path::host_to_device: return "host_to_device";
-    case copy_path::device_to_host: return "device_to_host";
-    case copy_path::same_device: return "same_device";
-    case copy_path::direct: return "direct";
-    case copy_path::staged: return "staged";
-    case copy_path::relayed: return "relayed";
+    case copy_path::automatic:
+      return "automatic";
+    case copy_path::host:
+      return "host";
+    case copy_path::host_to_device:
+      return "host_to_device";
+    case copy_path::device_to_host:
+      return "device_to_host";
+    case copy_path::same_device:
+      return "same_device";
+    case copy_path::direct:
+      return "direct";
+    case copy_path::staged:
+      return "staged";
+    case copy_path::relayed:
+      return "relayed";
   }
   return "host";
 }
@@ -150,7 +159,8 @@ route_facts route_facts_of(const topology& machine) {
       const std::size_t i = a * n + b;
       facts.pairs[i].can_access = machine.access[i];
       // data may flow when either end can reach the other
-      facts.pairs[i].usable = a != b && !machine.peer_paths[i].links.empty() && (machine.access[i] || machine.access[b * n + a]);
+      facts.pairs[i].usable =
+          a != b && !machine.peer_paths[i].links.empty() && (machine.access[i] || machine.access[b * n + a]);
       facts.pairs[i].lane = lane(machine.peer_paths[i]);
       lane_facts up = lane(machine.from_host[b]);
       if (!machine.between_sockets[i].links.empty()) {
@@ -182,24 +192,31 @@ result<route_choice> route(const route_facts& facts, device_id from, device_id t
     return c;
   }
   switch (wish.path) {
-    case copy_path::automatic: break;
+    case copy_path::automatic:
+      break;
     case copy_path::direct: {
       const candidate c = direct_way(facts, from, to, n);
-      if (!c.possible) return refused("a direct copy from " + to_string(from) + " to " + to_string(to) + ": " + why_not_direct(facts, from, to));
+      if (!c.possible)
+        return refused("a direct copy from " + to_string(from) + " to " + to_string(to) + ": " +
+                       why_not_direct(facts, from, to));
       return c.choice;
     }
-    case copy_path::staged: return staged_way(facts, from, to, n).choice;
+    case copy_path::staged:
+      return staged_way(facts, from, to, n).choice;
     case copy_path::relayed: {
       const bool named = wish.via.value() >= 0;
-      if (named && wish.via.index() >= facts.devices) return refused("there is no " + to_string(wish.via) + " to go through");
+      if (named && wish.via.index() >= facts.devices)
+        return refused("there is no " + to_string(wish.via) + " to go through");
       const candidate c = named ? relayed_way(facts, from, to, wish.via, n) : best_relay(facts, from, to, n);
       if (!c.possible) {
         return refused("no way from " + to_string(from) + " to " + to_string(to) + " through " +
-                       (named ? to_string(wish.via) : std::string{"another device"}) + ": both of its links need enabled peer access");
+                       (named ? to_string(wish.via) : std::string{"another device"}) +
+                       ": both of its links need enabled peer access");
       }
       return c.choice;
     }
-    default: return refused("a copy between two devices cannot be " + std::string{to_string(wish.path)});
+    default:
+      return refused("a copy between two devices cannot be " + std::string{to_string(wish.path)});
   }
   candidate best = direct_way(facts, from, to, n);
   const candidate staged = staged_way(facts, from, to, n);
@@ -209,7 +226,8 @@ result<route_choice> route(const route_facts& facts, device_id from, device_id t
   return best.choice;
 }
 
-result<route_report> explain_route(const route_facts& facts, device_id from, device_id to, bytes size, const route_wish& wish) {
+result<route_report> explain_route(const route_facts& facts, device_id from, device_id to, bytes size,
+                                   const route_wish& wish) {
   auto chosen = route(facts, from, to, size, wish);
   if (!chosen) return std::move(chosen).error();
   route_report report;
@@ -248,7 +266,8 @@ result<route_report> explain_route(const route_facts& facts, device_id from, dev
     c.choice.path = copy_path::relayed;
     c.choice.via = via;
     const bool first = facts.pair(from, via).usable;
-    lost(c, "no usable peer path between " + (first ? to_string(via) + " and " + to_string(to) : to_string(from) + " and " + to_string(via)));
+    lost(c, "no usable peer path between " +
+                (first ? to_string(via) + " and " + to_string(to) : to_string(from) + " and " + to_string(via)));
   }
   return report;
 }

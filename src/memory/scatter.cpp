@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/memory/scatter.hpp"
 
-#include <algorithm>
-
 #include "memory/memory_state.hpp"
+
+#include <algorithm>
 
 namespace weft {
 
@@ -17,7 +17,10 @@ std::vector<std::size_t> even_split(std::size_t count, std::size_t parts) {
 namespace detail {
 
 void raise_share(std::string_view what, std::size_t shares, std::size_t whole, std::source_location where) {
-  raise(errc::incompatible, std::string{what} + ": the parts hold " + std::to_string(shares) + " elements, the whole " + std::to_string(whole), where);
+  raise(errc::incompatible,
+        std::string{what} + ": the parts hold " + std::to_string(shares) + " elements, the whole " +
+            std::to_string(whole),
+        where);
 }
 
 void spread(std::span<const copy_part> parts, const copy_options& options, std::source_location where) {
@@ -29,9 +32,7 @@ void spread(std::span<const copy_part> parts, const copy_options& options, std::
   }
   if (state == nullptr) raise(errc::invalid_argument, "no part is device memory", where);
   state->require_open();
-  const auto device_of_ref = [](const memory_ref& ref) {
-    return ref.state == nullptr ? device_id{} : ref.device;
-  };
+  const auto device_of_ref = [](const memory_ref& ref) { return ref.state == nullptr ? device_id{} : ref.device; };
   // Each part runs in the default stream of the device that only it uses, so that the parts run side by side; each
   // starts after what the default streams of both its devices hold.
   std::vector<device_id> targets, sources;
@@ -39,7 +40,8 @@ void spread(std::span<const copy_part> parts, const copy_options& options, std::
     targets.push_back(device_of_ref(p.dst));
     sources.push_back(device_of_ref(p.src));
   }
-  const bool one_target = std::all_of(targets.begin(), targets.end(), [&](device_id id) { return id == targets.front(); });
+  const bool one_target =
+      std::all_of(targets.begin(), targets.end(), [&](device_id id) { return id == targets.front(); });
   std::vector<event> done;
   std::exception_ptr first;
   const auto self = state->shared_from_this();

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/runtime/barrier.hpp"
 
+#include "runtime/machine_state.hpp"
+
 #include <algorithm>
 #include <mutex>
 #include <string>
-
-#include "runtime/machine_state.hpp"
 
 namespace weft {
 
@@ -66,7 +66,8 @@ struct device_barrier::body {
       raise(errc::invalid_argument, to_string(who) + " does not take part in this barrier");
     }
     if (std::find(arrived.begin(), arrived.end(), who) != arrived.end()) {
-      raise(errc::invalid_argument, to_string(who) + " has arrived already in generation " + std::to_string(generation));
+      raise(errc::invalid_argument,
+            to_string(who) + " has arrived already in generation " + std::to_string(generation));
     }
     const event work = by.record();
     auto mine = current;
@@ -101,7 +102,8 @@ struct device_barrier::body {
   }
 };
 
-device_barrier::device_barrier(const machine& m, std::vector<device_id> participants) : body_(std::make_unique<body>()) {
+device_barrier::device_barrier(const machine& m, std::vector<device_id> participants)
+    : body_(std::make_unique<body>()) {
   if (participants.empty()) raise(errc::invalid_argument, "a barrier needs at least one device");
   for (const device_id id : participants) static_cast<void>(m[id]);
   auto sorted = participants;

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/callback_thread.hpp"
 
-#include <pthread.h>
+#include "weft/backend/backend.hpp"
+#include "weft/core/log.hpp"
 
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
-
-#include "weft/backend/backend.hpp"
-#include "weft/core/log.hpp"
+#include <pthread.h>
 
 namespace weft::detail {
 

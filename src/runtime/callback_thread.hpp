@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "weft/backend/event_record.hpp"
+
 #include <functional>
 #include <memory>
 #include <thread>
-
-#include "weft/backend/event_record.hpp"
 
 namespace weft::detail {
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/runtime/event.hpp"
 
-#include <exception>
-
 #include "runtime/machine_state.hpp"
+
+#include <exception>
 
 namespace weft {
 
@@ -46,15 +46,17 @@ void event::on_done(std::function<void()> f) const {
 
 std::chrono::nanoseconds elapsed(const event& from, const event& to) {
   for (const event* e : {&from, &to}) {
-    if (!e->is_recorded() || !e->record()) raise(errc::invalid_argument, "elapsed() of an event that was never recorded");
+    if (!e->is_recorded() || !e->record())
+      raise(errc::invalid_argument, "elapsed() of an event that was never recorded");
     if (!e->record()->timed) raise(errc::invalid_argument, "elapsed() of an event that carries no time");
   }
   if (from.state() != to.state() || from.record()->device != to.record()->device) {
-    raise(errc::wrong_device, "elapsed() between " + to_string(from.record()->device) + " and " + to_string(to.record()->device) +
-                                  ": the clocks of two devices do not compare");
+    raise(errc::wrong_device, "elapsed() between " + to_string(from.record()->device) + " and " +
+                                  to_string(to.record()->device) + ": the clocks of two devices do not compare");
   }
   for (const event* e : {&from, &to}) {
-    if (!e->record()->finished()) raise(errc::not_ready, "elapsed() of an event whose work has not ended; wait for it first");
+    if (!e->record()->finished())
+      raise(errc::not_ready, "elapsed() of an event whose work has not ended; wait for it first");
   }
   return to.record()->ended - from.record()->ended;
 }

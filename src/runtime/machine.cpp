@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/runtime/machine.hpp"
 
-#include <algorithm>
-
 #include "runtime/machine_state.hpp"
 #include "weft/runtime/stream.hpp"
+
+#include <algorithm>
 
 namespace weft {
 
@@ -53,7 +53,8 @@ device_list machine::find_devices(const device_query& where) const {
       if (std::find(candidates.begin(), candidates.end(), d) == candidates.end()) candidates.push_back(d);
     }
     for (const device& d : devices()) {
-      if (std::find(candidates.begin(), candidates.end(), d) == candidates.end()) rejected.push_back({d.id(), "not in the list of ids"});
+      if (std::find(candidates.begin(), candidates.end(), d) == candidates.end())
+        rejected.push_back({d.id(), "not in the list of ids"});
     }
   }
   for (const device_id id : where.exclude) static_cast<void>((*this)[id]);
@@ -72,12 +73,14 @@ device_list machine::find_devices(const device_query& where) const {
       std::string missing;
       for (const std::string_view name : names_of(where.needs)) {
         const auto have = names_of(d.capabilities());
-        if (std::find(have.begin(), have.end(), name) == have.end()) missing += (missing.empty() ? "" : ", ") + std::string{name};
+        if (std::find(have.begin(), have.end(), name) == have.end())
+          missing += (missing.empty() ? "" : ", ") + std::string{name};
       }
       return "does not offer " + missing;
     }
     if (d.compute_units() < where.min_compute_units) {
-      return "has " + std::to_string(d.compute_units()) + " compute units, fewer than " + std::to_string(where.min_compute_units);
+      return "has " + std::to_string(d.compute_units()) + " compute units, fewer than " +
+             std::to_string(where.min_compute_units);
     }
     if (where.min_memory.value() != 0 && d.free_memory() < where.min_memory) {
       return "has " + to_string(d.free_memory()) + " free, less than " + to_string(where.min_memory);
@@ -181,7 +184,8 @@ bool device::simulated() const { return state_->description_of(id_).simulated; }
 
 stream device::default_stream() const {
   state_->require_open();
-  return stream{detail::stream_identity{state_, value_or_raise(state_->backend_of(id_).default_stream(id_)), id_, false}};
+  return stream{
+      detail::stream_identity{state_, value_or_raise(state_->backend_of(id_).default_stream(id_)), id_, false}};
 }
 
 void device::synchronize() const { synchronize_devices(*state_, id_, 1, no_deadline); }

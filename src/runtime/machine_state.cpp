@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/machine_state.hpp"
 
+#include "weft/core/nearest.hpp"
+
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
-
-#include "weft/core/nearest.hpp"
 
 extern char** environ;  // NOLINT(readability-redundant-declaration): POSIX declares it only with _GNU_SOURCE
 
@@ -78,7 +78,8 @@ void machine_state::open_backends() {
   std::string wanted = options_.backend.value_or("");
   if (plan.machine && wanted.empty()) wanted = "host";  // only the host backend plays topologies
   if (plan.machine && wanted != "host") {
-    raise(errc::invalid_argument, "a topology is played by the host backend; it cannot go with backend '" + wanted + "'");
+    raise(errc::invalid_argument,
+          "a topology is played by the host backend; it cannot go with backend '" + wanted + "'");
   }
   if (!wanted.empty() && find_backend(wanted) == nullptr) {
     std::vector<std::string_view> names;
@@ -112,7 +113,8 @@ void machine_state::open_backends() {
     statuses_.push_back(std::move(status));
   }
   if (backends_.empty() && !wanted.empty() && !options_.backend_required) {
-    notes_.push_back("the backend '" + wanted + "' is not available (" + (why_not ? why_not->what : "no devices") + "); fell back to the host");
+    notes_.push_back("the backend '" + wanted + "' is not available (" + (why_not ? why_not->what : "no devices") +
+                     "); fell back to the host");
     auto opened = find_backend("host")->open(plan);
     if (!opened) raise(std::move(opened).error());
     backends_.push_back(std::move(*opened));
@@ -125,7 +127,8 @@ void machine_state::open_backends() {
 }
 
 void machine_state::raise_unknown(device_id id) const {
-  raise(errc::invalid_device, "there is no " + to_string(id) + ": this machine has " + std::to_string(device_count_) + " devices, from gpu0");
+  raise(errc::invalid_device,
+        "there is no " + to_string(id) + ": this machine has " + std::to_string(device_count_) + " devices, from gpu0");
 }
 
 backend& machine_state::backend_of(const void* address) const {

@@ -3,6 +3,11 @@
 // Owners that outlive the machine keep this object; after close() every backend call in it answers machine_closed.
 #pragma once
 
+#include "runtime/callback_thread.hpp"
+#include "weft/backend/backend.hpp"
+#include "weft/core/raise.hpp"
+#include "weft/runtime/machine.hpp"
+
 #include <array>
 #include <atomic>
 #include <functional>
@@ -10,11 +15,6 @@
 #include <mutex>
 #include <string>
 #include <vector>
-
-#include "runtime/callback_thread.hpp"
-#include "weft/backend/backend.hpp"
-#include "weft/core/raise.hpp"
-#include "weft/runtime/machine.hpp"
 
 namespace weft::detail {
 
@@ -50,7 +50,8 @@ class machine_state : public std::enable_shared_from_this<machine_state> {
 
   [[nodiscard]] bool closed() const { return closed_.load(std::memory_order_acquire); }
   void require_open() const {
-    if (closed()) raise(errc::machine_closed, "the machine was closed; buffers and streams of it cannot be used any more");
+    if (closed())
+      raise(errc::machine_closed, "the machine was closed; buffers and streams of it cannot be used any more");
   }
   void close() noexcept;
 

@@ -20,7 +20,8 @@ backend& backend_of(const detail::stream_identity& identity) {
 namespace detail {
 
 void stream_traits::release(type& identity) noexcept {
-  if (identity.owned && !identity.state->closed()) identity.state->backend_of(identity.device).destroy_stream(identity.handle);
+  if (identity.owned && !identity.state->closed())
+    identity.state->backend_of(identity.device).destroy_stream(identity.handle);
   identity = {};
 }
 
@@ -36,7 +37,8 @@ stream stream::adopt(const device& on, stream_handle native) {
   on.state()->require_open();
   const auto known = on.state()->backend_of(on.id()).streams_of(on.id());
   if (std::find(known.begin(), known.end(), native) == known.end()) {
-    raise(errc::wrong_device, "the native stream " + std::to_string(static_cast<std::uint64_t>(native)) + " is not one of " + to_string(on.id()));
+    raise(errc::wrong_device, "the native stream " + std::to_string(static_cast<std::uint64_t>(native)) +
+                                  " is not one of " + to_string(on.id()));
   }
   return stream{detail::stream_identity{on.state(), native, on.id(), false}};
 }

@@ -4,6 +4,14 @@
 // src/backends/null is the smallest backend there is; the conformance suite says whether yours is right.
 #pragma once
 
+#include "weft/backend/event_record.hpp"
+#include "weft/backend/kernel_code.hpp"
+#include "weft/core/bytes.hpp"
+#include "weft/core/capability.hpp"
+#include "weft/core/ids.hpp"
+#include "weft/core/result.hpp"
+#include "weft/core/topology.hpp"
+
 #include <array>
 #include <chrono>
 #include <cstdint>
@@ -16,14 +24,6 @@
 #include <string_view>
 #include <vector>
 
-#include "weft/backend/event_record.hpp"
-#include "weft/backend/kernel_code.hpp"
-#include "weft/core/bytes.hpp"
-#include "weft/core/capability.hpp"
-#include "weft/core/ids.hpp"
-#include "weft/core/result.hpp"
-#include "weft/core/topology.hpp"
-
 namespace weft {
 
 enum class backend_kind : std::uint8_t { host, cuda, hip, opencl, null };
@@ -35,7 +35,7 @@ struct device_description {
   std::string name;
   backend_kind kind = backend_kind::host;
   std::string uuid;
-  std::string pci_address;            // empty when it has none
+  std::string pci_address;  // empty when it has none
   std::optional<int> numa_node;
   bytes memory;
   int compute_units = 0;
@@ -58,14 +58,14 @@ struct memory_use {
 struct peer_description {
   bool can_access = false;
   link_kind kind = link_kind::unknown;
-  std::optional<int> performance_rank;                 // 0 is best
-  std::optional<int> native_rank;                      // the vendor's own number, unchanged
-  int hops = 0;                                        // links passed; 0 when there is no path
+  std::optional<int> performance_rank;  // 0 is best
+  std::optional<int> native_rank;       // the vendor's own number, unchanged
+  int hops = 0;                         // links passed; 0 when there is no path
   bool atomics = false;
   bool native_atomics = false;
-  std::optional<double> bytes_per_second;              // of the link, as published; never invented
+  std::optional<double> bytes_per_second;  // of the link, as published; never invented
   std::optional<std::chrono::nanoseconds> latency;
-  std::string why;                                     // why access or a figure is absent
+  std::string why;  // why access or a figure is absent
 };
 
 // ---- allocate -------------------------------------------------------------------------------------------------------
@@ -78,8 +78,8 @@ struct memory_description {
   void* base = nullptr;
   bytes size;
   memory_kind kind = memory_kind::device;
-  device_id device;                    // owner; for mapped memory, the device that may use this address
-  std::uint64_t pending = 0;           // operations submitted with it that have not ended
+  device_id device;           // owner; for mapped memory, the device that may use this address
+  std::uint64_t pending = 0;  // operations submitted with it that have not ended
 };
 
 enum class memory_advice : std::uint8_t { read_mostly, preferred_location, accessed_by, none };
@@ -117,9 +117,9 @@ struct copy_request {
 
 struct fill_request {
   void* dst = nullptr;
-  std::uint64_t count = 0;             // patterns
+  std::uint64_t count = 0;  // patterns
   std::array<std::byte, 16> pattern{};
-  std::uint32_t pattern_size = 1;      // 1, 2, 4, 8 or 16
+  std::uint32_t pattern_size = 1;  // 1, 2, 4, 8 or 16
   std::stop_token stop;
 };
 
@@ -186,12 +186,14 @@ class backend {
   /// An event that the host completes with open_gate(): what waits for it in a stream waits for the host.
   [[nodiscard]] virtual result<event_ref> create_gate() noexcept;
   virtual void open_gate(const event_ref& gate, std::shared_ptr<const error> cause) noexcept;
-  [[nodiscard]] virtual wait_outcome wait(event_record& event, wait_deadline deadline, const std::stop_token& stop) noexcept;
+  [[nodiscard]] virtual wait_outcome wait(event_record& event, wait_deadline deadline,
+                                          const std::stop_token& stop) noexcept;
   [[nodiscard]] virtual bool ready(event_record& event) noexcept;
   /// True when all work of the stream has ended. Never waits.
   [[nodiscard]] virtual bool idle(stream_handle stream) noexcept;
   /// Waits for all work of the stream; gives the first cause that no wait has reported, and forgets it.
-  [[nodiscard]] virtual result<wait_outcome> synchronize(stream_handle stream, wait_deadline deadline, const std::stop_token& stop) noexcept;
+  [[nodiscard]] virtual result<wait_outcome> synchronize(stream_handle stream, wait_deadline deadline,
+                                                         const std::stop_token& stop) noexcept;
   /// Waits for what was submitted to the device, and reports no failure. False when `deadline` came first.
   [[nodiscard]] virtual bool drain(device_id device, wait_deadline deadline) noexcept;
   [[nodiscard]] virtual std::vector<stream_handle> streams_of(device_id device) noexcept;
@@ -200,7 +202,8 @@ class backend {
   // move
   [[nodiscard]] virtual result<event_ref> copy(stream_handle stream, const copy_request& request) noexcept;
   /// Many copies as one operation, not ordered among themselves.
-  [[nodiscard]] virtual result<event_ref> copy_batch(stream_handle stream, std::span<const copy_request> requests) noexcept;
+  [[nodiscard]] virtual result<event_ref> copy_batch(stream_handle stream,
+                                                     std::span<const copy_request> requests) noexcept;
   [[nodiscard]] virtual result<event_ref> fill(stream_handle stream, const fill_request& request) noexcept;
 
   // run

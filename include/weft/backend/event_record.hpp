@@ -4,6 +4,9 @@
 // operations from it.
 #pragma once
 
+#include "weft/core/error.hpp"
+#include "weft/core/ids.hpp"
+
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -13,9 +16,6 @@
 #include <stop_token>
 #include <utility>
 #include <vector>
-
-#include "weft/core/error.hpp"
-#include "weft/core/ids.hpp"
 
 namespace weft {
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <stdexcept>
-
 #include "weft/core/error.hpp"
 #include "weft/core/result.hpp"
+
+#include <stdexcept>
 
 namespace weft {
 

@@ -2,11 +2,11 @@
 // A value or an error, for the backend border. std::expected is C++23 and nvcc stops at C++20, so these lines are ours.
 #pragma once
 
+#include "weft/core/error.hpp"
+
 #include <optional>
 #include <utility>
 #include <variant>
-
-#include "weft/core/error.hpp"
 
 namespace weft {
 
@@ -14,8 +14,9 @@ namespace weft {
 template <class T>
 class [[nodiscard]] result {
  public:
-  result(T value) : state_(std::in_place_index<0>, std::move(value)) {}                // NOLINT(google-explicit-constructor)
-  result(weft::error cause) : state_(std::in_place_index<1>, std::move(cause)) {}      // NOLINT(google-explicit-constructor)
+  result(T value) : state_(std::in_place_index<0>, std::move(value)) {}  // NOLINT(google-explicit-constructor)
+  result(weft::error cause)
+      : state_(std::in_place_index<1>, std::move(cause)) {}  // NOLINT(google-explicit-constructor)
 
   [[nodiscard]] bool has_value() const noexcept { return state_.index() == 0; }
   explicit operator bool() const noexcept { return has_value(); }

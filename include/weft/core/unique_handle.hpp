@@ -5,7 +5,8 @@
 
 namespace weft {
 
-/// Owner of one native handle. Traits gives `type`, `none()` and `release(type&) noexcept`; no class writes its own move.
+/// Owner of one native handle. Traits gives `type`, `none()` and `release(type&) noexcept`; no class writes its own
+/// move.
 template <class Traits>
 class unique_handle {
  public:

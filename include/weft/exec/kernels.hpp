@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "weft/backend/kernel_code.hpp"
+#include "weft/runtime/machine.hpp"
+
 #include <memory>
 #include <string_view>
 #include <vector>
-
-#include "weft/backend/kernel_code.hpp"
-#include "weft/runtime/machine.hpp"
 
 namespace weft {
 

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "weft/backend/kernel_code.hpp"
+#include "weft/exec/kernels.hpp"
+#include "weft/memory/span.hpp"
+#include "weft/runtime/event.hpp"
+#include "weft/runtime/stream.hpp"
+
 #include <array>
 #include <cstdint>
 #include <cstring>
@@ -10,12 +16,6 @@
 #include <stop_token>
 #include <string_view>
 #include <type_traits>
-
-#include "weft/backend/kernel_code.hpp"
-#include "weft/exec/kernels.hpp"
-#include "weft/memory/span.hpp"
-#include "weft/runtime/event.hpp"
-#include "weft/runtime/stream.hpp"
 
 namespace weft {
 
@@ -64,7 +64,8 @@ launch_argument make_argument(const A& a) {
 event launch_in(const stream& order, std::shared_ptr<const kernel_code> code, const kernel_range& over,
                 std::span<const launch_argument> arguments, const launch_options& options, std::source_location where);
 event launch_named(const stream& order, std::string_view name, const kernel_range& over,
-                   std::span<const launch_argument> arguments, const launch_options& options, std::source_location where);
+                   std::span<const launch_argument> arguments, const launch_options& options,
+                   std::source_location where);
 
 /// Does an argument of type A fit parameter P?
 template <class P, class A>
@@ -84,7 +85,8 @@ template <class... Args, class... P>
 constexpr void check_arguments(parameter_list<P...>) {
   static_assert(sizeof...(Args) == sizeof...(P), "the number of arguments is not that of the kernel's parameters");
   if constexpr (sizeof...(Args) == sizeof...(P)) {
-    static_assert((fits<P, Args>() && ...), "an argument does not fit its parameter: type, constness, or memory where a value belongs");
+    static_assert((fits<P, Args>() && ...),
+                  "an argument does not fit its parameter: type, constness, or memory where a value belongs");
   }
 }
 
@@ -101,13 +103,15 @@ struct placed_name {
   std::source_location where;
   template <class S>
     requires std::is_convertible_v<S, std::string_view>
-  placed_name(const S& text, std::source_location at = std::source_location::current())  // NOLINT(google-explicit-constructor)
+  placed_name(const S& text,
+              std::source_location at = std::source_location::current())  // NOLINT(google-explicit-constructor)
       : name(text), where(at) {}
 };
 struct placed_range {
   kernel_range over;
   std::source_location where;
-  placed_range(const kernel_range& r, std::source_location at = std::source_location::current())  // NOLINT(google-explicit-constructor)
+  placed_range(const kernel_range& r,
+               std::source_location at = std::source_location::current())  // NOLINT(google-explicit-constructor)
       : over(r), where(at) {}
 };
 

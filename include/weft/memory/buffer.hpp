@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "weft/backend/backend.hpp"
+#include "weft/core/unique_handle.hpp"
+#include "weft/memory/span.hpp"
+#include "weft/runtime/device.hpp"
+
 #include <cstddef>
 #include <limits>
 #include <memory>
 #include <span>
 #include <type_traits>
-
-#include "weft/backend/backend.hpp"
-#include "weft/core/unique_handle.hpp"
-#include "weft/memory/span.hpp"
-#include "weft/runtime/device.hpp"
 
 namespace weft {
 
@@ -75,9 +75,11 @@ class basic_buffer {
   [[nodiscard]] device on() const { return {memory_.get().state, device_}; }
 
   [[nodiscard]] device_span<T> span() const { return {memory_.get().state.get(), device_, data(), count_, taken_}; }
-  operator device_span<T>() const { return span(); }              // NOLINT(google-explicit-constructor)
-  operator device_span<const T>() const { return span(); }        // NOLINT(google-explicit-constructor)
-  [[nodiscard]] device_span<T> subspan(std::size_t offset, std::size_t count) const { return span().subspan(offset, count); }
+  operator device_span<T>() const { return span(); }        // NOLINT(google-explicit-constructor)
+  operator device_span<const T>() const { return span(); }  // NOLINT(google-explicit-constructor)
+  [[nodiscard]] device_span<T> subspan(std::size_t offset, std::size_t count) const {
+    return span().subspan(offset, count);
+  }
 
   /// True when unified memory was not to be had and this is pinned memory.
   [[nodiscard]] bool fell_back() const
@@ -129,8 +131,7 @@ class adopted_memory {
   adopted_memory(const device& on, std::span<T> memory);
 
   [[nodiscard]] device_span<T> span() const {
-    return {memory_.get().state.get(), device_, static_cast<T*>(memory_.get().address), count_,
-            memory_kind::adopted};
+    return {memory_.get().state.get(), device_, static_cast<T*>(memory_.get().address), count_, memory_kind::adopted};
   }
   operator device_span<T>() const { return span(); }  // NOLINT(google-explicit-constructor)
 

@@ -1,6 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "weft/memory/buffer.hpp"
+#include "weft/memory/route.hpp"
+#include "weft/memory/span.hpp"
+#include "weft/runtime/event.hpp"
+#include "weft/runtime/machine.hpp"
+#include "weft/runtime/stream.hpp"
+
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -9,13 +16,6 @@
 #include <stop_token>
 #include <type_traits>
 #include <vector>
-
-#include "weft/memory/buffer.hpp"
-#include "weft/memory/route.hpp"
-#include "weft/memory/span.hpp"
-#include "weft/runtime/event.hpp"
-#include "weft/runtime/machine.hpp"
-#include "weft/runtime/stream.hpp"
 
 namespace weft {
 
@@ -33,7 +33,8 @@ struct copy_report {
   bool simulated = false;                // that clock is virtual: the duration is a model's, not a measurement
 
   [[nodiscard]] double bytes_per_second() const {
-    return duration.count() == 0 ? 0.0 : static_cast<double>(size.value()) * 1e9 / static_cast<double>(duration.count());
+    return duration.count() == 0 ? 0.0
+                                 : static_cast<double>(size.value()) * 1e9 / static_cast<double>(duration.count());
   }
 };
 
@@ -49,8 +50,10 @@ struct copy_counters {
 [[nodiscard]] copy_counters counters(const machine& m);
 
 namespace detail {
-copy_report copy_now(memory_ref dst, memory_ref src, const copy_shape& shape, const copy_options& options, std::source_location where);
-event copy_in(const stream& order, memory_ref dst, memory_ref src, const copy_shape& shape, const copy_options& options, std::source_location where);
+copy_report copy_now(memory_ref dst, memory_ref src, const copy_shape& shape, const copy_options& options,
+                     std::source_location where);
+event copy_in(const stream& order, memory_ref dst, memory_ref src, const copy_shape& shape, const copy_options& options,
+              std::source_location where);
 
 template <class Dst, class Src>
 copy_shape checked_shape(const Dst& dst, const Src& src, std::source_location where) {
@@ -102,11 +105,11 @@ event copy(const stream& order, Dst&& dst, const Src& src, const copy_options& o
 /// A rectangle or box of elements inside a larger memory: rows of `width` elements, `pitch` elements apart.
 template <class T>
 struct box {
-  device_span<T> memory;        // or empty, with `host` set
+  device_span<T> memory;  // or empty, with `host` set
   std::span<T> host;
-  std::size_t offset = 0;       // of the first element
-  std::size_t pitch = 0;        // elements from row to row
-  std::size_t slice = 0;        // elements from slice to slice
+  std::size_t offset = 0;  // of the first element
+  std::size_t pitch = 0;   // elements from row to row
+  std::size_t slice = 0;   // elements from slice to slice
 };
 struct box_extent {
   std::size_t width = 0, height = 1, depth = 1;  // elements, rows, slices
@@ -129,12 +132,12 @@ template <class T, class U>
 copy_report copy_box(const box<T>& dst, const box<U>& src, const box_extent& extent, const copy_options& options = {},
                      std::source_location where = std::source_location::current()) {
   static_assert(std::is_same_v<T, std::remove_cv_t<U>>, "a copy keeps the element type");
-  const copy_shape shape =
-      detail::box_shape(sizeof(T), extent, dst.pitch, dst.slice, src.pitch, src.slice, where);
-  return detail::copy_now(
-      detail::box_ref(detail::whole_of(dst), dst.offset * sizeof(T), shape.extent(shape.dst_pitch, shape.dst_slice), where),
-      detail::box_ref(detail::whole_of(src), src.offset * sizeof(T), shape.extent(shape.src_pitch, shape.src_slice), where),
-      shape, options, where);
+  const copy_shape shape = detail::box_shape(sizeof(T), extent, dst.pitch, dst.slice, src.pitch, src.slice, where);
+  return detail::copy_now(detail::box_ref(detail::whole_of(dst), dst.offset * sizeof(T),
+                                          shape.extent(shape.dst_pitch, shape.dst_slice), where),
+                          detail::box_ref(detail::whole_of(src), src.offset * sizeof(T),
+                                          shape.extent(shape.src_pitch, shape.src_slice), where),
+                          shape, options, where);
 }
 
 /// One part of a batch, without its type.

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "weft/memory/span.hpp"
+#include "weft/runtime/event.hpp"
+#include "weft/runtime/stream.hpp"
+
 #include <array>
 #include <bit>
 #include <cstring>
 #include <source_location>
-
-#include "weft/memory/span.hpp"
-#include "weft/runtime/event.hpp"
-#include "weft/runtime/stream.hpp"
 
 namespace weft {
 

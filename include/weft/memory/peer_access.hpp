@@ -3,17 +3,17 @@
 // device that owns the memory.
 #pragma once
 
+#include "weft/core/topology.hpp"
+#include "weft/core/unique_handle.hpp"
+#include "weft/memory/span.hpp"
+#include "weft/runtime/machine.hpp"
+
 #include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "weft/core/topology.hpp"
-#include "weft/core/unique_handle.hpp"
-#include "weft/memory/span.hpp"
-#include "weft/runtime/machine.hpp"
 
 namespace weft {
 
@@ -37,7 +37,9 @@ namespace detail {
 struct access_lease {
   std::shared_ptr<machine_state> state;
   device_id from, to;
-  bool operator==(const access_lease& other) const { return state == other.state && from == other.from && to == other.to; }
+  bool operator==(const access_lease& other) const {
+    return state == other.state && from == other.from && to == other.to;
+  }
 };
 struct access_traits {
   using type = access_lease;
@@ -77,17 +79,17 @@ struct peer_capability {
   device_id from;
   device_id to;
   bool supported = false;
-  bool enabled = false;                                      // now, whoever enabled it
+  bool enabled = false;  // now, whoever enabled it
   peer_link link = peer_link::none;
   std::optional<double> bytes_per_second;
   std::optional<std::chrono::nanoseconds> latency;
   bool atomics = false;
   bool native_atomics = false;
-  std::optional<int> performance_rank;                       // 0 is best
-  std::optional<int> native_rank;                            // as the vendor counts it
+  std::optional<int> performance_rank;  // 0 is best
+  std::optional<int> native_rank;       // as the vendor counts it
   int hops = 0;
-  bool measured = false;                                     // bandwidth and latency: by measure_peers(), else published
-  bool trusted = true;                                       // false once a self-check found that data does not arrive
+  bool measured = false;  // bandwidth and latency: by measure_peers(), else published
+  bool trusted = true;    // false once a self-check found that data does not arrive
   std::string why;
 };
 
@@ -137,9 +139,9 @@ class peer_mapping {
  public:
   peer_mapping() = default;
   peer_mapping(const machine& m, device_span<T> range, device_id by)
-      : view_(detail::peer_view{m.state(), by,
-                                map_peer_memory(m, const_cast<std::remove_cv_t<T>*>(range.data()), range.on(), by,
-                                                range.size_bytes())}),
+      : view_(detail::peer_view{
+            m.state(), by,
+            map_peer_memory(m, const_cast<std::remove_cv_t<T>*>(range.data()), range.on(), by, range.size_bytes())}),
         count_(range.size()) {}
 
   /// The range as `by` sees it.

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <memory>
-
 #include "weft/memory/buffer.hpp"
+
+#include <memory>
 
 namespace weft {
 
 struct pool_options {
-  bytes max_size{~std::uint64_t{0}};           // allocations past it fail with out_of_memory
-  bytes keep{~std::uint64_t{0}};               // what is free beyond this goes back to the device at once
+  bytes max_size{~std::uint64_t{0}};  // allocations past it fail with out_of_memory
+  bytes keep{~std::uint64_t{0}};      // what is free beyond this goes back to the device at once
 };
 
 struct pool_statistics {
-  bytes reserved;          // taken from the device
-  bytes used;              // handed out
+  bytes reserved;  // taken from the device
+  bytes used;      // handed out
   bytes reserved_high;
   bytes used_high;
   std::uint64_t hits = 0;  // allocations served from the pool

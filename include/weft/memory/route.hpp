@@ -4,6 +4,11 @@
 // over two stages takes first + last + (chunks - 1) * slower.
 #pragma once
 
+#include "weft/core/bytes.hpp"
+#include "weft/core/ids.hpp"
+#include "weft/core/result.hpp"
+#include "weft/core/topology.hpp"
+
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -11,22 +16,17 @@
 #include <string_view>
 #include <vector>
 
-#include "weft/core/bytes.hpp"
-#include "weft/core/ids.hpp"
-#include "weft/core/result.hpp"
-#include "weft/core/topology.hpp"
-
 namespace weft {
 
 enum class copy_path : std::uint8_t {
-  automatic,       // only as a wish
-  host,            // host memory to host memory
+  automatic,  // only as a wish
+  host,       // host memory to host memory
   host_to_device,
   device_to_host,
   same_device,
-  direct,          // device to device in one step over their link
-  staged,          // through pinned host memory, in overlapping chunks
-  relayed,         // through the memory of a third device, in overlapping chunks
+  direct,   // device to device in one step over their link
+  staged,   // through pinned host memory, in overlapping chunks
+  relayed,  // through the memory of a third device, in overlapping chunks
 };
 [[nodiscard]] std::string_view to_string(copy_path path);
 
@@ -46,10 +46,10 @@ struct pair_facts {
 /// What route() looks at. Made from a topology by route_facts_of(), refined by what was enabled, vetoed and measured.
 struct route_facts {
   std::size_t devices = 0;
-  std::vector<pair_facts> pairs;        // [from * devices + to]: data flows from → to
-  std::vector<lane_facts> to_host;      // device → pinned memory of its socket
-  std::vector<lane_facts> from_host;    // [src * devices + dst]: pinned memory of src's socket → dst
-  std::vector<lane_facts> local;        // within one device
+  std::vector<pair_facts> pairs;      // [from * devices + to]: data flows from → to
+  std::vector<lane_facts> to_host;    // device → pinned memory of its socket
+  std::vector<lane_facts> from_host;  // [src * devices + dst]: pinned memory of src's socket → dst
+  std::vector<lane_facts> local;      // within one device
 
   [[nodiscard]] const pair_facts& pair(device_id from, device_id to) const {
     return pairs[from.index() * devices + to.index()];
@@ -62,10 +62,10 @@ struct route_facts {
 /// The chosen way of one copy.
 struct route_choice {
   copy_path path = copy_path::host;
-  device_id via;                        // relayed: the device in the middle
-  std::uint64_t chunk = 0;              // staged and relayed: bytes per step
-  int depth = 0;                        // staged and relayed: chunks under way at most
-  double predicted_seconds = 0;         // 0 when a rate on the way is unknown
+  device_id via;                 // relayed: the device in the middle
+  std::uint64_t chunk = 0;       // staged and relayed: bytes per step
+  int depth = 0;                 // staged and relayed: chunks under way at most
+  double predicted_seconds = 0;  // 0 when a rate on the way is unknown
 };
 
 /// What the caller insists on; automatic leaves the choice to the cost.

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "weft/memory/copy.hpp"
+
 #include <source_location>
 #include <span>
 #include <vector>
-
-#include "weft/memory/copy.hpp"
 
 namespace weft {
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <cstddef>
-#include <memory>
-#include <span>
-#include <type_traits>
-
 #include "weft/backend/backend.hpp"
 #include "weft/core/bytes.hpp"
 #include "weft/core/ids.hpp"
 #include "weft/core/raise.hpp"
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <type_traits>
 
 namespace weft {
 
@@ -20,7 +20,7 @@ class machine_state;
 struct memory_ref {
   machine_state* state = nullptr;  // null for host memory
   void* address = nullptr;
-  std::uint64_t size = 0;          // bytes
+  std::uint64_t size = 0;  // bytes
   device_id device;
   memory_kind kind = memory_kind::device;
 };

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "weft/runtime/machine.hpp"
+#include "weft/runtime/stream.hpp"
+
 #include <chrono>
 #include <cstdint>
 #include <memory>
 #include <vector>
-
-#include "weft/runtime/machine.hpp"
-#include "weft/runtime/stream.hpp"
 
 namespace weft {
 

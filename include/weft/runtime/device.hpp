@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "weft/backend/backend.hpp"
+
 #include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
-
-#include "weft/backend/backend.hpp"
 
 namespace weft {
 
@@ -45,7 +45,8 @@ class device {
   [[nodiscard]] bool is_lost() const;
   /// Why the device is lost; empty when it is not.
   [[nodiscard]] std::optional<error> lost_cause() const;
-  /// Brings a lost device back. Its allocations and peer relations are gone; buffers on it fail with not_found.
+  /// Brings a lost device back. Its memory and peer relations are gone: buffers on it fail with not_found. Pinned,
+  /// unified and adopted memory is the host's too, and stays.
   void reset() const;
 
   friend bool operator==(const device& a, const device& b) { return a.id_ == b.id_ && a.state_ == b.state_; }

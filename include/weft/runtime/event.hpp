@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "weft/backend/event_record.hpp"
+
 #include <chrono>
 #include <coroutine>
 #include <functional>
@@ -8,8 +10,6 @@
 #include <optional>
 #include <span>
 #include <stop_token>
-
-#include "weft/backend/event_record.hpp"
 
 namespace weft {
 

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "weft/backend/registry.hpp"
+#include "weft/core/raise.hpp"
+#include "weft/core/topology.hpp"
+#include "weft/runtime/device.hpp"
+
 #include <functional>
 #include <initializer_list>
 #include <memory>
@@ -8,11 +13,6 @@
 #include <string>
 #include <string_view>
 #include <vector>
-
-#include "weft/backend/registry.hpp"
-#include "weft/core/raise.hpp"
-#include "weft/core/topology.hpp"
-#include "weft/runtime/device.hpp"
 
 namespace weft {
 
@@ -23,16 +23,16 @@ class machine_state;
 /// How a machine is put together. Everything has a default; the environment fills what is left open: WEFT_BACKEND,
 /// WEFT_TOPOLOGY (name or file) and WEFT_DEVICES (number of host devices).
 struct machine_options {
-  std::optional<std::string> backend{};     // "host", "opencl", …; empty is the best one present
-  bool backend_required = true;             // false: when it is absent, fall back and say so in notes()
-  std::optional<std::string> sim{};         // topology, by name or file, played by the host backend
-  std::optional<topology> machine{};        // the same, as a value
-  std::optional<int> devices{};             // number of host devices without a topology; 4 unless set
+  std::optional<std::string> backend{};  // "host", "opencl", …; empty is the best one present
+  bool backend_required = true;          // false: when it is absent, fall back and say so in notes()
+  std::optional<std::string> sim{};      // topology, by name or file, played by the host backend
+  std::optional<topology> machine{};     // the same, as a value
+  std::optional<int> devices{};          // number of host devices without a topology; 4 unless set
   std::optional<bytes> memory_per_device{};
   clock_kind clock = clock_kind::wall;
   std::uint64_t seed = 0;
-  std::optional<bool> strict{};             // device pointers fault when the host follows them; see docs/memory.md
-  bool check_access = false;                // kernels on the host backend check every access to their views
+  std::optional<bool> strict{};  // device pointers fault when the host follows them; see docs/memory.md
+  bool check_access = false;     // kernels on the host backend check every access to their views
   std::optional<std::byte> fill_new_memory{};
   int max_in_flight = 0;
   waiting wait_policy = waiting::adaptive;
@@ -47,13 +47,13 @@ struct backend_status {
 
 /// Which devices are wanted. Every condition must hold; what is left is ordered by `score`, highest first, when given.
 struct device_query {
-  std::vector<device_id> ids{};             // exactly these, in this order; empty is all
+  std::vector<device_id> ids{};  // exactly these, in this order; empty is all
   capability needs = capability::none;
   int min_compute_units = 0;
-  bytes min_memory{};                       // free now
+  bytes min_memory{};  // free now
   std::vector<device_id> exclude{};
   std::optional<std::string> backend{};
-  bool backend_required = true;             // false: when it has no device, use the others and say so
+  bool backend_required = true;  // false: when it has no device, use the others and say so
   std::function<double(const device&)> score{};
   std::size_t at_most = static_cast<std::size_t>(-1);
 };

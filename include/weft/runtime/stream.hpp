@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chrono>
-#include <functional>
-#include <memory>
-
 #include "weft/core/unique_handle.hpp"
 #include "weft/runtime/device.hpp"
 #include "weft/runtime/event.hpp"
+
+#include <chrono>
+#include <functional>
+#include <memory>
 
 namespace weft {
 

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/host/arena.hpp"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <optional>
 #include <string>
+#include <sys/mman.h>
+#include <unistd.h>
 
 namespace weft::host {
 namespace {
@@ -94,7 +93,7 @@ result<block> arena::take(std::size_t size) noexcept {
     };
     if (!large) {
       for (auto& s : segments_) {
-        if (s->size != small_segment) continue;
+        if (s->size != small_segment || s->retired) continue;
         if (auto b = take_from(*s)) return *b;
       }
     }
@@ -125,12 +124,29 @@ void arena::give(const block& b) noexcept {
     }
   }
   if (size == s.size) {  // nothing of it is in use: give the memory back to the system
+    if (s.retired) bury(s);
     std::erase_if(segments_, [&](const auto& owned) { return owned.get() == &s; });
     return;
   }
   try {
     s.free.emplace(offset, size);
   } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the block stays unused until the segment goes
+  }
+}
+
+void arena::retire() noexcept {
+  const std::lock_guard lock{mutex_};
+  for (const auto& s : segments_) s->retired = true;
+}
+
+void arena::bury(segment& s) noexcept {
+  const window w = s.user.get();
+  if (::mmap(w.base, w.size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
+    return;
+  try {
+    graves_.push_back(std::move(s.user));
+  } catch (const std::bad_alloc&) {
+    static_cast<void>(s.user.release());  // stays reserved until the process ends
   }
 }
 

@@ -4,14 +4,14 @@
 // a host that follows a device pointer faults as it does on hardware.
 #pragma once
 
+#include "weft/core/result.hpp"
+#include "weft/core/unique_handle.hpp"
+
 #include <cstddef>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
-
-#include "weft/core/result.hpp"
-#include "weft/core/unique_handle.hpp"
 
 namespace weft::host {
 
@@ -44,10 +44,11 @@ using window_handle = unique_handle<window_traits>;
 
 struct segment {
   file_handle file;
-  window_handle user;                          // what users see
-  window_handle alias;                         // what devices use; empty when it is the same
+  window_handle user;   // what users see
+  window_handle alias;  // what devices use; empty when it is the same
   std::size_t size = 0;
-  std::map<std::size_t, std::size_t> free;     // offset → size, coalesced
+  std::map<std::size_t, std::size_t> free;  // offset → size, coalesced
+  bool retired = false;                     // its addresses are never used again
 
   [[nodiscard]] std::byte* device_side() const { return (alias ? alias : user).get().base; }
 };
@@ -70,13 +71,18 @@ class arena {
   /// Aligned to 256 bytes, as device allocators do; large blocks to the page.
   [[nodiscard]] result<block> take(std::size_t size) noexcept;
   void give(const block& b) noexcept;
+  /// No address taken so far is handed out again, whenever its block is given back: whoever still knows one, after a
+  /// reset of the device, finds nothing there instead of somebody else's memory.
+  void retire() noexcept;
 
  private:
   result<segment*> add_segment(std::size_t size);
+  void bury(segment& s) noexcept;
 
   bool strict_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<segment>> segments_;
+  std::vector<window_handle> graves_;  // address space without memory
 };
 
 }  // namespace weft::host

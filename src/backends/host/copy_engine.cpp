@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/host/copy_engine.hpp"
 
-#include <pthread.h>
+#include "backend/parking.hpp"
 
 #include <cstring>
-
-#include "backend/parking.hpp"
+#include <pthread.h>
 
 #if defined(__x86_64__)
 #include <immintrin.h>

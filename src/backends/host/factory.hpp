@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <memory>
-
 #include "weft/backend/registry.hpp"
+
+#include <memory>
 
 namespace weft::host {
 

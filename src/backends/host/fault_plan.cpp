@@ -9,10 +9,11 @@ fault_plan::fault_plan(const topology& machine) {
   for (const topology_fault& f : machine.faults) entries_.push_back(std::make_unique<entry>(f));
 }
 
-std::optional<error> fault_plan::on_call(std::string_view function) noexcept {
+std::optional<error> fault_plan::on_call(std::string_view function, std::span<const device_id> devices) noexcept {
   for (auto& e : entries_) {
     if (e->fault.what != topology_fault::kind::call_fails) continue;
     if (!e->fault.call.empty() && e->fault.call != function) continue;
+    if (e->fault.device && std::find(devices.begin(), devices.end(), *e->fault.device) == devices.end()) continue;
     if (!e->strikes()) continue;
     error cause;
     cause.code = errc::resource_exhausted;

@@ -2,6 +2,9 @@
 // The faults of a topology, counted as the machine runs.
 #pragma once
 
+#include "weft/core/error.hpp"
+#include "weft/core/topology.hpp"
+
 #include <atomic>
 #include <chrono>
 #include <memory>
@@ -9,9 +12,6 @@
 #include <span>
 #include <string_view>
 #include <vector>
-
-#include "weft/core/error.hpp"
-#include "weft/core/topology.hpp"
 
 namespace weft::host {
 
@@ -22,8 +22,9 @@ class fault_plan {
 
   [[nodiscard]] bool empty() const noexcept { return entries_.empty(); }
 
-  /// A backend function is about to start.
-  [[nodiscard]] std::optional<error> on_call(std::string_view function) noexcept;
+  /// A backend function is about to start, for these devices if it is for any.
+  [[nodiscard]] std::optional<error> on_call(std::string_view function,
+                                             std::span<const device_id> devices = {}) noexcept;
 
   struct copy_verdict {
     bool fails = false;

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/host/host_backend.hpp"
 
-#include <unistd.h>
+#include "backend/parking.hpp"
+#include "backends/host/factory.hpp"
 
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <thread>
-
-#include "backend/parking.hpp"
-#include "backends/host/factory.hpp"
+#include <unistd.h>
 
 namespace weft::host {
 namespace {
@@ -73,7 +72,9 @@ memory_options memory_options_of(const backend_options& options) {
   return made;
 }
 
-bool overlaps(const std::byte* a, std::uint64_t n, const std::byte* b, std::uint64_t m) { return a < b + m && b < a + n; }
+bool overlaps(const std::byte* a, std::uint64_t n, const std::byte* b, std::uint64_t m) {
+  return a < b + m && b < a + n;
+}
 
 std::string hex(const void* address) {
   char text[32];
@@ -86,8 +87,8 @@ std::string hex(const void* address) {
 /// A copy that has been checked as far as it can be before it runs.
 struct host_backend::prepared_copy {
   copy_request request;
-  pin dst, src;             // empty for plain host memory
-  device_id device;         // that runs it
+  pin dst, src;      // empty for plain host memory
+  device_id device;  // that runs it
   const link_path* path = nullptr;
 };
 
@@ -129,21 +130,24 @@ bool host_backend::known(device_id id) const noexcept {
   return id >= first_ && id.value() < first_.value() + machine_.device_count();
 }
 
-std::optional<error> host_backend::check_call(std::string_view function, std::initializer_list<device_id> ids) noexcept {
+std::optional<error> host_backend::check_call(std::string_view function,
+                                              std::initializer_list<device_id> ids) noexcept {
   if (scheduler_.closed()) return make(errc::machine_closed, "the machine is closed");
   for (const device_id id : ids) {
     if (!known(id)) {
       return make(errc::invalid_device, "there is no " + to_string(id) + ": this machine has " +
-                                            std::to_string(machine_.device_count()) + " devices, from " + to_string(first_));
+                                            std::to_string(machine_.device_count()) + " devices, from " +
+                                            to_string(first_));
     }
   }
-  if (!faults_.empty()) return faults_.on_call(function);
+  if (!faults_.empty()) return faults_.on_call(function, {ids.begin(), ids.size()});
   return std::nullopt;
 }
 
 result<host_stream*> host_backend::stream_of(std::string_view function, stream_handle handle) noexcept {
-  if (auto cause = check_call(function, {})) return *cause;
   host_stream* stream = scheduler_.find(handle);
+  if (auto cause = stream != nullptr ? check_call(function, {stream->device()}) : check_call(function, {}))
+    return *cause;
   if (stream == nullptr) return make(errc::not_found, "the stream was destroyed, or belongs to another machine");
   if (auto cause = scheduler_.lost(stream->device())) return error{*cause};
   return stream;
@@ -176,7 +180,8 @@ result<peer_description> host_backend::peer(device_id from, device_id to) noexce
   }
   // the slowest link names the pair, as it limits it
   const auto slowest = std::min_element(path.links.begin(), path.links.end(), [this](int x, int y) {
-    return machine_.links[static_cast<std::size_t>(x)].bytes_per_second < machine_.links[static_cast<std::size_t>(y)].bytes_per_second;
+    return machine_.links[static_cast<std::size_t>(x)].bytes_per_second <
+           machine_.links[static_cast<std::size_t>(y)].bytes_per_second;
   });
   if (slowest != path.links.end()) known_of.kind = machine_.links[static_cast<std::size_t>(*slowest)].kind;
   known_of.atomics = true;
@@ -207,7 +212,8 @@ result<void*> host_backend::allocate(device_id device, bytes size, memory_kind k
   if (auto cause = scheduler_.lost(device)) return error{*cause};
   const auto& description = descriptions_[static_cast<std::size_t>(device.value() - first_.value())];
   if (kind == memory_kind::unified && !has_all(description.capabilities, capability::unified_memory)) {
-    return make(errc::unsupported, to_string(device) + " (" + description.name + ") has no unified memory; take pinned memory instead");
+    return make(errc::unsupported,
+                to_string(device) + " (" + description.name + ") has no unified memory; take pinned memory instead");
   }
   try {
     return memory_.allocate(device, size.size(), kind);
@@ -243,21 +249,25 @@ result<event_ref> host_backend::prefetch(stream_handle handle, void* base, bytes
   auto stream = stream_of("prefetch", handle);
   if (!stream) return std::move(stream).error();
   auto memory = memory_.find(base);
-  if (!memory || memory->kind != memory_kind::unified) return make(errc::invalid_argument, hex(base) + " is not unified memory");
+  if (!memory || memory->kind != memory_kind::unified)
+    return make(errc::invalid_argument, hex(base) + " is not unified memory");
   const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(base) - memory->user);
   if (size.size() > memory->size - offset) return make(errc::out_of_range, "a prefetch past the end of its memory");
   // The host's memory is every virtual device's memory: what a prefetch can do here is to have the pages present.
   std::byte* first = memory->device_side + offset;
-  return submitted(scheduler_.submit(**stream, [held = pin{std::move(memory)}, first, count = size.size()]() -> work::outcome {
-    for (std::size_t i = 0; i < count; i += page_size()) static_cast<void>(*static_cast<volatile std::byte*>(first + i));
-    return nullptr;
-  }));
+  return submitted(
+      scheduler_.submit(**stream, [held = pin{std::move(memory)}, first, count = size.size()]() -> work::outcome {
+        for (std::size_t i = 0; i < count; i += page_size())
+          static_cast<void>(*static_cast<volatile std::byte*>(first + i));
+        return nullptr;
+      }));
 }
 
 result<void> host_backend::advise(void* base, bytes size, memory_advice, device_id device) noexcept {
   if (auto cause = check_call("advise", {device})) return *cause;
   const auto memory = memory_.find(base);
-  if (!memory || memory->kind != memory_kind::unified) return make(errc::invalid_argument, hex(base) + " is not unified memory");
+  if (!memory || memory->kind != memory_kind::unified)
+    return make(errc::invalid_argument, hex(base) + " is not unified memory");
   if (size.size() > memory->size - static_cast<std::size_t>(static_cast<std::byte*>(base) - memory->user)) {
     return make(errc::out_of_range, "advice past the end of its memory");
   }
@@ -300,9 +310,11 @@ result<void*> host_backend::map_peer(device_id by, void* address, bytes size) no
     const device_id a{by.value() - first_.value()};
     const device_id b{source->owner.value() - first_.value()};
     if (!machine_.can_access(a, b)) {
-      return make(errc::peer_unsupported, to_string(by) + " cannot map " + to_string(source->owner) + ": " + peer(by, source->owner)->why);
+      return make(errc::peer_unsupported,
+                  to_string(by) + " cannot map " + to_string(source->owner) + ": " + peer(by, source->owner)->why);
     }
-    return make(errc::not_enabled, to_string(by) + " has no access to " + to_string(source->owner) + ": enable it (peer_access) before mapping");
+    return make(errc::not_enabled, to_string(by) + " has no access to " + to_string(source->owner) +
+                                       ": enable it (peer_access) before mapping");
   }
   try {
     return memory_.map(by, address, size.size());
@@ -377,9 +389,11 @@ bool host_backend::idle(stream_handle handle) noexcept {
   return stream == nullptr || stream->idle();
 }
 
-result<wait_outcome> host_backend::synchronize(stream_handle handle, wait_deadline deadline, const std::stop_token& stop) noexcept {
-  if (auto cause = check_call("synchronize", {})) return *cause;
+result<wait_outcome> host_backend::synchronize(stream_handle handle, wait_deadline deadline,
+                                               const std::stop_token& stop) noexcept {
   host_stream* stream = scheduler_.find(handle);
+  if (auto cause = stream != nullptr ? check_call("synchronize", {stream->device()}) : check_call("synchronize", {}))
+    return *cause;
   if (stream == nullptr) return make(errc::not_found, "the stream was destroyed, or belongs to another machine");
   return scheduler_.synchronize(*stream, deadline, stop);
 }
@@ -400,7 +414,8 @@ std::vector<stream_handle> host_backend::streams_of(device_id device) noexcept {
 const link_path* host_backend::path_of(const allocation* src, const allocation* dst) const {
   const auto index = [this](device_id id) { return static_cast<std::size_t>(id.value() - first_.value()); };
   const auto on_device = [](const allocation* a) {
-    return a != nullptr && (a->kind == memory_kind::device || a->kind == memory_kind::mapped || a->kind == memory_kind::adopted);
+    return a != nullptr &&
+           (a->kind == memory_kind::device || a->kind == memory_kind::mapped || a->kind == memory_kind::adopted);
   };
   const std::size_t n = machine_.devices.size();
   if (on_device(src) && on_device(dst)) {
@@ -418,7 +433,8 @@ const link_path* host_backend::path_of(const allocation* src, const allocation* 
 
 void host_backend::account(const link_path* path, std::uint64_t count) noexcept {
   if (path == nullptr) return;
-  for (const int link : path->links) traffic_[static_cast<std::size_t>(link)].fetch_add(count, std::memory_order_relaxed);
+  for (const int link : path->links)
+    traffic_[static_cast<std::size_t>(link)].fetch_add(count, std::memory_order_relaxed);
 }
 
 result<host_backend::prepared_copy> host_backend::prepare(const host_stream& stream, const copy_request& request) {
@@ -433,13 +449,15 @@ result<host_backend::prepared_copy> host_backend::prepare(const host_stream& str
     auto memory = memory_.find(address);
     if (!memory) {
       if (is_host) return pin{};
-      return make(errc::not_found, std::string{"the "} + name + " " + hex(address) + " lies in no allocation of this machine; was it freed?");
+      return make(errc::not_found, std::string{"the "} + name + " " + hex(address) +
+                                       " lies in no allocation of this machine; was it freed?");
     }
     const auto offset = static_cast<std::uint64_t>(static_cast<const std::byte*>(address) - memory->user);
     if (extent > memory->size - offset) {
-      return make(errc::out_of_range, "the " + std::string{name} + " range of " + to_string(bytes{extent}) + " at offset " +
-                                          std::to_string(offset) + " passes the end of an allocation of " +
-                                          to_string(bytes{memory->size}) + " on " + to_string(memory->owner));
+      return make(errc::out_of_range, "the " + std::string{name} + " range of " + to_string(bytes{extent}) +
+                                          " at offset " + std::to_string(offset) +
+                                          " passes the end of an allocation of " + to_string(bytes{memory->size}) +
+                                          " on " + to_string(memory->owner));
     }
     return pin{std::move(memory)};
   };
@@ -453,8 +471,8 @@ result<host_backend::prepared_copy> host_backend::prepare(const host_stream& str
     return p && p.get()->source ? p.get()->source->user + p.get()->source_offset + (plain - p.get()->user) : plain;
   };
   if (overlaps(place(*dst, request.dst), dst_extent, place(*src, request.src), src_extent)) {
-    return make(errc::invalid_argument, "source and destination of a copy overlap: " + to_string(bytes{src_extent}) + " at " +
-                                            hex(request.src) + " and at " + hex(request.dst));
+    return make(errc::invalid_argument, "source and destination of a copy overlap: " + to_string(bytes{src_extent}) +
+                                            " at " + hex(request.src) + " and at " + hex(request.dst));
   }
   made.path = path_of(src->get(), dst->get());
   made.dst = std::move(*dst);
@@ -468,8 +486,9 @@ std::shared_ptr<const error> host_backend::move_bytes(const prepared_copy& copy)
   allocation* src = copy.src.get();
   // Access is looked at now, not at submission: a disable in between counts.
   const auto owner = [](const allocation* a) { return a == nullptr ? device_id{} : a->owner; };
-  const bool between = dst != nullptr && src != nullptr && owner(dst) != owner(src) && dst->kind != memory_kind::pinned &&
-                       src->kind != memory_kind::pinned && dst->kind != memory_kind::unified && src->kind != memory_kind::unified;
+  const bool between = dst != nullptr && src != nullptr && owner(dst) != owner(src) &&
+                       dst->kind != memory_kind::pinned && src->kind != memory_kind::pinned &&
+                       dst->kind != memory_kind::unified && src->kind != memory_kind::unified;
   bool dropped = false;
   if (between) {
     const device_id to = owner(dst);
@@ -482,7 +501,8 @@ std::shared_ptr<const error> host_backend::move_bytes(const prepared_copy& copy)
   }
   for (const allocation* a : {dst, src}) {
     if (a == nullptr || a->kind != memory_kind::mapped) continue;
-    if (auto why = memory_.denied(a->by, *a)) return shared(make(errc::not_enabled, "a copy through a peer mapping: " + *why));
+    if (auto why = memory_.denied(a->by, *a))
+      return shared(make(errc::not_enabled, "a copy through a peer mapping: " + *why));
   }
   auto* to = static_cast<std::byte*>(request.dst);
   const auto* from = static_cast<const std::byte*>(request.src);
@@ -491,7 +511,8 @@ std::shared_ptr<const error> host_backend::move_bytes(const prepared_copy& copy)
 
   bool corrupts = false;
   if (!faults_.empty()) {
-    const std::span<const int> links = copy.path != nullptr ? std::span<const int>{copy.path->links} : std::span<const int>{};
+    const std::span<const int> links =
+        copy.path != nullptr ? std::span<const int>{copy.path->links} : std::span<const int>{};
     const auto verdict = faults_.on_copy(links, owner(src), owner(dst));
     if (verdict.fails) {
       std::string text = "injected fault: the copy of " + to_string(bytes{request.shape.total()}) + " from " +
@@ -506,10 +527,12 @@ std::shared_ptr<const error> host_backend::move_bytes(const prepared_copy& copy)
   if (!dropped) {
     for (std::uint64_t z = 0; z < shape.depth; ++z) {
       if (request.stop.stop_requested() && z != 0) {
-        return shared(make(errc::cancelled, "a copy was cancelled after " + std::to_string(z) + " of " + std::to_string(shape.depth) + " slices"));
+        return shared(make(errc::cancelled, "a copy was cancelled after " + std::to_string(z) + " of " +
+                                                std::to_string(shape.depth) + " slices"));
       }
       for (std::uint64_t y = 0; y < shape.height; ++y) {
-        engine_.copy(to + z * shape.dst_slice + y * shape.dst_pitch, from + z * shape.src_slice + y * shape.src_pitch, shape.width);
+        engine_.copy(to + z * shape.dst_slice + y * shape.dst_pitch, from + z * shape.src_slice + y * shape.src_pitch,
+                     shape.width);
       }
     }
     if (corrupts && shape.total() != 0) {
@@ -568,7 +591,8 @@ result<event_ref> host_backend::copy_batch(stream_handle handle, std::span<const
         },
         price, std::move(stop)));
   } catch (const std::bad_alloc&) {
-    return make(errc::out_of_memory, "the host has no memory left for a batch of " + std::to_string(requests.size()) + " copies");
+    return make(errc::out_of_memory,
+                "the host has no memory left for a batch of " + std::to_string(requests.size()) + " copies");
   }
 }
 
@@ -577,11 +601,14 @@ result<event_ref> host_backend::fill(stream_handle handle, const fill_request& r
   if (!stream) return std::move(stream).error();
   if (request.count == 0) return record(handle);
   auto memory = memory_.find(request.dst);
-  if (!memory) return make(errc::not_found, "the destination " + hex(request.dst) + " of a fill lies in no allocation of this machine; was it freed?");
+  if (!memory)
+    return make(errc::not_found, "the destination " + hex(request.dst) +
+                                     " of a fill lies in no allocation of this machine; was it freed?");
   const auto offset = static_cast<std::uint64_t>(static_cast<std::byte*>(request.dst) - memory->user);
   if (request.count > (memory->size - offset) / request.pattern_size) {
-    return make(errc::out_of_range, "a fill of " + std::to_string(request.count) + " elements at offset " + std::to_string(offset) +
-                                        " passes the end of an allocation of " + to_string(bytes{memory->size}));
+    return make(errc::out_of_range, "a fill of " + std::to_string(request.count) + " elements at offset " +
+                                        std::to_string(offset) + " passes the end of an allocation of " +
+                                        to_string(bytes{memory->size}));
   }
   struct boxed_fill {
     pin dst;
@@ -593,14 +620,16 @@ result<event_ref> host_backend::fill(stream_handle handle, const fill_request& r
       **stream,
       [this, by, boxed = std::move(boxed)]() -> work::outcome {
         allocation& a = *boxed->dst.get();
-        const device_id actor = a.kind == memory_kind::device && a.owner != by && !memory_.enabled(by, a.owner) ? a.owner : by;
+        const device_id actor =
+            a.kind == memory_kind::device && a.owner != by && !memory_.enabled(by, a.owner) ? a.owner : by;
         auto to = memory_.resolve(a.kind == memory_kind::mapped ? a.by : actor, a, boxed->request.dst);
         if (!to) return shared(std::move(to).error());
         const fill_request& f = boxed->request;
         if (f.pattern_size == 1) {
           std::memset(*to, static_cast<int>(f.pattern[0]), f.count);
         } else {
-          for (std::uint64_t i = 0; i < f.count; ++i) std::memcpy(*to + i * f.pattern_size, f.pattern.data(), f.pattern_size);
+          for (std::uint64_t i = 0; i < f.count; ++i)
+            std::memcpy(*to + i * f.pattern_size, f.pattern.data(), f.pattern_size);
         }
         return nullptr;
       },
@@ -613,7 +642,8 @@ result<event_ref> host_backend::launch(stream_handle handle, const launch_reques
   auto stream = stream_of("launch", handle);
   if (!stream) return std::move(stream).error();
   if (request.kernel->host == nullptr) {
-    return make(errc::unsupported, "the kernel '" + request.kernel->name + "' has no host version; it runs where its text or source does");
+    return make(errc::unsupported,
+                "the kernel '" + request.kernel->name + "' has no host version; it runs where its text or source does");
   }
   struct boxed_launch {
     launch_request request;
@@ -629,13 +659,15 @@ result<event_ref> host_backend::launch(stream_handle handle, const launch_reques
         auto memory = memory_.find(argument.address);
         if (!memory) {
           return make(errc::not_found, "argument " + std::to_string(i + 1) + " of '" + request.kernel->name + "' at " +
-                                           hex(argument.address) + " lies in no allocation of this machine; was it freed?");
+                                           hex(argument.address) +
+                                           " lies in no allocation of this machine; was it freed?");
         }
         const auto offset = static_cast<std::uint64_t>(static_cast<std::byte*>(argument.address) - memory->user);
         const std::uint64_t extent = static_cast<std::uint64_t>(argument.count) * size_of(argument.type);
         if (extent > memory->size - offset) {
           return make(errc::out_of_range, "argument " + std::to_string(i + 1) + " of '" + request.kernel->name +
-                                              "' passes the end of its allocation of " + to_string(bytes{memory->size}));
+                                              "' passes the end of its allocation of " +
+                                              to_string(bytes{memory->size}));
         }
         held = pin{std::move(memory)};
       }
@@ -652,24 +684,30 @@ result<event_ref> host_backend::launch(stream_handle handle, const launch_reques
             auto at = memory_.resolve(by, *memory, r.arguments[i].address);
             if (!at) {
               error cause = std::move(at).error();
-              cause.what = "kernel '" + r.kernel->name + "' on " + to_string(by) + ", argument " + std::to_string(i + 1) +
-                           (i < r.kernel->parameters.size() ? " (" + r.kernel->parameters[i].name + ")" : std::string{}) + ": " + cause.what;
+              cause.what =
+                  "kernel '" + r.kernel->name + "' on " + to_string(by) + ", argument " + std::to_string(i + 1) +
+                  (i < r.kernel->parameters.size() ? " (" + r.kernel->parameters[i].name + ")" : std::string{}) + ": " +
+                  cause.what;
               if (cause.code == errc::illegal_access) cause.scope = error_scope::device;
               return shared(std::move(cause));
             }
             r.arguments[i].address = *at;
             if (memory->owner != by && memory->kind == memory_kind::device) {
-              const std::uint64_t size = static_cast<std::uint64_t>(r.arguments[i].count) * size_of(r.arguments[i].type);
+              const std::uint64_t size =
+                  static_cast<std::uint64_t>(r.arguments[i].count) * size_of(r.arguments[i].type);
               const std::size_t n = machine_.devices.size();
               const auto index = [this](device_id id) { return static_cast<std::size_t>(id.value() - first_.value()); };
               const auto direction = r.arguments[i].direction;
-              if (direction != parameter_direction::out) account(&machine_.peer_paths[index(memory->owner) * n + index(by)], size);
-              if (direction != parameter_direction::in) account(&machine_.peer_paths[index(by) * n + index(memory->owner)], size);
+              if (direction != parameter_direction::out)
+                account(&machine_.peer_paths[index(memory->owner) * n + index(by)], size);
+              if (direction != parameter_direction::in)
+                account(&machine_.peer_paths[index(by) * n + index(memory->owner)], size);
             }
           }
           if (check_access_ && r.kernel->host_checked != nullptr) {
             if (auto bad = r.kernel->host_checked(r.range, r.arguments)) {
-              return shared(make(errc::illegal_access, describe(*r.kernel, *bad) + " on " + to_string(by), error_scope::device));
+              return shared(
+                  make(errc::illegal_access, describe(*r.kernel, *bad) + " on " + to_string(by), error_scope::device));
             }
             return nullptr;
           }
@@ -708,7 +746,8 @@ result<void> host_backend::reset(device_id device) noexcept {
   // what is still queued is refused while the device counts as lost
   scheduler_.lose(device, shared(make(errc::cancelled, to_string(device) + " is being reset")));
   for (const stream_handle handle : scheduler_.streams_of(device)) {
-    if (host_stream* stream = scheduler_.find(handle)) static_cast<void>(scheduler_.synchronize(*stream, no_deadline, {}));
+    if (host_stream* stream = scheduler_.find(handle))
+      static_cast<void>(scheduler_.synchronize(*stream, no_deadline, {}));
   }
   memory_.forget(device);
   scheduler_.restore(device);
@@ -729,8 +768,8 @@ result<std::unique_ptr<backend>> open(const backend_options& options) noexcept {
       machine = *options.machine;
     } else {
       if (options.device_count < 1 || options.device_count > max_devices) {
-        return make(errc::invalid_argument, "a machine has 1 to " + std::to_string(max_devices) + " host devices, asked for " +
-                                                std::to_string(options.device_count));
+        return make(errc::invalid_argument, "a machine has 1 to " + std::to_string(max_devices) +
+                                                " host devices, asked for " + std::to_string(options.device_count));
       }
       const auto share = memory_of_host().value() / 2 / static_cast<std::uint64_t>(options.device_count);
       machine = host_topology(options.device_count, bytes{std::max<std::uint64_t>(share, page_size())});

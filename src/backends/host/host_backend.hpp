@@ -3,15 +3,15 @@
 // in what order) and copy_engine (how fast).
 #pragma once
 
-#include <memory>
-#include <string>
-#include <vector>
-
 #include "backends/host/copy_engine.hpp"
 #include "backends/host/fault_plan.hpp"
 #include "backends/host/memory_map.hpp"
 #include "backends/host/scheduler.hpp"
 #include "weft/backend/registry.hpp"
+
+#include <memory>
+#include <string>
+#include <vector>
 
 namespace weft::host {
 
@@ -52,7 +52,8 @@ class host_backend final : public backend {
   [[nodiscard]] result<void> wait_event(stream_handle stream, const event_ref& event) noexcept override;
   [[nodiscard]] result<event_ref> create_gate() noexcept override;
   void open_gate(const event_ref& gate, std::shared_ptr<const error> cause) noexcept override;
-  [[nodiscard]] wait_outcome wait(event_record& event, wait_deadline deadline, const std::stop_token& stop) noexcept override;
+  [[nodiscard]] wait_outcome wait(event_record& event, wait_deadline deadline,
+                                  const std::stop_token& stop) noexcept override;
   [[nodiscard]] bool ready(event_record& event) noexcept override;
   [[nodiscard]] bool idle(stream_handle stream) noexcept override;
   [[nodiscard]] result<wait_outcome> synchronize(stream_handle stream, wait_deadline deadline,
@@ -63,7 +64,8 @@ class host_backend final : public backend {
 
   // move
   [[nodiscard]] result<event_ref> copy(stream_handle stream, const copy_request& request) noexcept override;
-  [[nodiscard]] result<event_ref> copy_batch(stream_handle stream, std::span<const copy_request> requests) noexcept override;
+  [[nodiscard]] result<event_ref> copy_batch(stream_handle stream,
+                                             std::span<const copy_request> requests) noexcept override;
   [[nodiscard]] result<event_ref> fill(stream_handle stream, const fill_request& request) noexcept override;
 
   // run
@@ -80,7 +82,8 @@ class host_backend final : public backend {
   struct prepared_copy;
 
   [[nodiscard]] bool known(device_id id) const noexcept;
-  [[nodiscard]] std::optional<error> check_call(std::string_view function, std::initializer_list<device_id> ids) noexcept;
+  [[nodiscard]] std::optional<error> check_call(std::string_view function,
+                                                std::initializer_list<device_id> ids) noexcept;
   [[nodiscard]] result<host_stream*> stream_of(std::string_view function, stream_handle handle) noexcept;
   [[nodiscard]] result<prepared_copy> prepare(const host_stream& stream, const copy_request& request);
   [[nodiscard]] std::shared_ptr<const error> move_bytes(const prepared_copy& copy);

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/host/memory_map.hpp"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <string>
+#include <sys/mman.h>
 
 namespace weft::host {
 namespace {
@@ -42,7 +41,8 @@ allocation::~allocation() {
     window_handle& seen = view_user ? view_user : view;
     if (seen) {
       const window w = seen.get();
-      if (::mmap(w.base, w.size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != MAP_FAILED) {
+      if (::mmap(w.base, w.size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) !=
+          MAP_FAILED) {
         const std::lock_guard lock{home->graveyard_mutex_};
         auto& grave = home->graveyard_;
         if (grave.size() >= graveyard_size) grave.erase(grave.begin(), grave.begin() + graveyard_size / 2);
@@ -76,8 +76,8 @@ void memory_map::clear() {
 
 error memory_map::out_of_memory(device_id device, std::size_t asked) {
   const memory_use now = use(device);
-  std::string text = to_string(device) + " has " + to_string(now.free) + " free of " + to_string(now.total) + ", asked for " +
-                     to_string(bytes{asked});
+  std::string text = to_string(device) + " has " + to_string(now.free) + " free of " + to_string(now.total) +
+                     ", asked for " + to_string(bytes{asked});
   if (!now.largest.empty()) {
     text += "; largest:";
     for (const memory_holder& h : now.largest) text += " " + to_string(h.size) + " at " + hex(h.base) + ",";
@@ -136,7 +136,8 @@ result<void> memory_map::adopt(device_id device, void* base, std::size_t size) {
   const std::unique_lock lock{table_mutex_};
   const auto next = table_.upper_bound(number(base));
   const bool hits_next = next != table_.end() && next->first < number(base) + size;
-  const bool hits_before = next != table_.begin() && std::prev(next)->first + std::prev(next)->second->size > number(base);
+  const bool hits_before =
+      next != table_.begin() && std::prev(next)->first + std::prev(next)->second->size > number(base);
   if (hits_next || hits_before) return make(errc::invalid_argument, "the memory at " + hex(base) + " is known already");
   table_.emplace(number(base), std::move(made));
   return {};
@@ -194,10 +195,12 @@ result<void> memory_map::enable(device_id from, device_id to) {
   }
   if (const int limit = machine_.devices[local(from)].max_peers; limit > 0) {
     int peers = 0;
-    for (std::size_t i = 0; i < devices_; ++i) peers += enabled_[local(from) * devices_ + i].load(std::memory_order_relaxed);
+    for (std::size_t i = 0; i < devices_; ++i)
+      peers += enabled_[local(from) * devices_ + i].load(std::memory_order_relaxed);
     if (peers >= limit) {
       return make(errc::too_many_peers, to_string(from) + " has access to " + std::to_string(peers) +
-                                            " peers, which is all its table holds; disable one to reach " + to_string(to));
+                                            " peers, which is all its table holds; disable one to reach " +
+                                            to_string(to));
     }
   }
   state.store(1, std::memory_order_release);  // pairs with acquire in enabled
@@ -293,7 +296,8 @@ result<void> memory_map::unmap(device_id by, void* mapped) {
     return make(errc::not_found, "no peer mapping starts at " + hex(mapped) + "; was it unmapped before?");
   }
   if (it->second->by != by) {
-    return make(errc::wrong_device, "the mapping at " + hex(mapped) + " belongs to " + to_string(it->second->by) + ", not to " + to_string(by));
+    return make(errc::wrong_device, "the mapping at " + hex(mapped) + " belongs to " + to_string(it->second->by) +
+                                        ", not to " + to_string(by));
   }
   it->second->revoked.store(true, std::memory_order_release);
   gone = std::move(it->second);
@@ -305,11 +309,13 @@ std::optional<std::string> memory_map::denied(device_id by, const allocation& me
   switch (memory.kind) {
     case memory_kind::pinned:
     case memory_kind::unified:
-    case memory_kind::adopted: return std::nullopt;
+    case memory_kind::adopted:
+      return std::nullopt;
     case memory_kind::mapped:
       if (memory.by != by) return "the mapping belongs to " + to_string(memory.by);
       if (memory.revoked.load(std::memory_order_acquire)) return "the mapping has ended";
-      if (!enabled(by, memory.owner)) return to_string(by) + " has no access to " + to_string(memory.owner) + " any more";
+      if (!enabled(by, memory.owner))
+        return to_string(by) + " has no access to " + to_string(memory.owner) + " any more";
       return std::nullopt;
     case memory_kind::device:
       if (memory.owner == by || enabled(by, memory.owner)) return std::nullopt;
@@ -338,6 +344,7 @@ result<std::byte*> memory_map::resolve(device_id by, allocation& memory, const v
 }
 
 void memory_map::forget(device_id device) {
+  device_memory_[local(device)]->retire();
   for (std::size_t i = 0; i < devices_; ++i) {
     const device_id other{first_.value() + static_cast<int>(i)};
     enabled_[pair(device, other)].store(0, std::memory_order_release);
@@ -349,7 +356,7 @@ void memory_map::forget(device_id device) {
   std::vector<std::shared_ptr<allocation>> gone;
   const std::unique_lock lock{table_mutex_};
   for (auto it = table_.begin(); it != table_.end();) {
-    if (it->second->owner == device) {
+    if (it->second->owner == device && it->second->kind == memory_kind::device) {
       gone.push_back(std::move(it->second));
       it = table_.erase(it);
     } else {

@@ -2,6 +2,10 @@
 // Every address of the machine: which allocation it lies in, whose it is, and who may use it now.
 #pragma once
 
+#include "backends/host/arena.hpp"
+#include "backends/host/fault_plan.hpp"
+#include "weft/backend/backend.hpp"
+
 #include <atomic>
 #include <cstdint>
 #include <map>
@@ -11,10 +15,6 @@
 #include <shared_mutex>
 #include <span>
 #include <vector>
-
-#include "backends/host/arena.hpp"
-#include "backends/host/fault_plan.hpp"
-#include "weft/backend/backend.hpp"
 
 namespace weft::host {
 
@@ -29,18 +29,18 @@ class memory_map;
 struct allocation {
   memory_map* home = nullptr;
   memory_kind kind = memory_kind::device;
-  device_id owner;                       // where the bytes are
-  device_id by;                          // mapped: who may use it
-  std::byte* user = nullptr;             // the address that users know
-  std::byte* device_side = nullptr;      // where devices find the bytes
+  device_id owner;                   // where the bytes are
+  device_id by;                      // mapped: who may use it
+  std::byte* user = nullptr;         // the address that users know
+  std::byte* device_side = nullptr;  // where devices find the bytes
   std::size_t size = 0;
-  block storage;                         // device, pinned, unified
-  window_handle view, view_user;         // mapped: the second mapping of the owner's bytes
-  std::shared_ptr<allocation> source;    // mapped: the memory behind it …
-  std::size_t source_offset = 0;         // … and where in it the mapping starts
-  bool charged = false;                  // counts against the owner's limit
-  std::atomic<std::uint64_t> pending{0}; // operations submitted with it
-  std::atomic<bool> revoked{false};      // mapped: access was disabled or the mapping ended
+  block storage;                          // device, pinned, unified
+  window_handle view, view_user;          // mapped: the second mapping of the owner's bytes
+  std::shared_ptr<allocation> source;     // mapped: the memory behind it …
+  std::size_t source_offset = 0;          // … and where in it the mapping starts
+  bool charged = false;                   // counts against the owner's limit
+  std::atomic<std::uint64_t> pending{0};  // operations submitted with it
+  std::atomic<bool> revoked{false};       // mapped: access was disabled or the mapping ended
   std::mutex drop_mutex;
   std::vector<std::pair<device_id, window_handle>> drop_views;  // what a device sees whose writes never arrive
 
@@ -99,10 +99,11 @@ class memory_map {
 
   /// Whether a device may use an allocation now; the reason when it may not.
   [[nodiscard]] std::optional<std::string> denied(device_id by, const allocation& memory) const;
-  /// Where a device finds an address that it may use. A device whose writes to the owner are dropped gets a private view.
+  /// Where a device finds an address that it may use. A device whose writes to the owner are dropped gets a private
+  /// view.
   [[nodiscard]] result<std::byte*> resolve(device_id by, allocation& memory, const void* address);
 
-  /// Everything on a device goes: allocations, mappings, relations.
+  /// Everything on a device goes: its memory, mappings and relations. What the host sees too stays.
   void forget(device_id device);
   void clear();
 

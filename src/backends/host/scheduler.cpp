@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/host/scheduler.hpp"
 
-#include <pthread.h>
+#include "backend/parking.hpp"
 
 #include <algorithm>
 #include <exception>
+#include <pthread.h>
 #include <string>
 #include <utility>
-
-#include "backend/parking.hpp"
 
 namespace weft::host {
 namespace {
@@ -29,7 +28,8 @@ std::shared_ptr<const error> make(errc code, error_scope scope, std::string what
 host_stream::~host_stream() {
   end();
   for (free_node* list : {free_, returned_.load(std::memory_order_acquire)}) {
-    while (list != nullptr) ::operator delete(std::exchange(list, list->next), sizeof(operation), std::align_val_t{alignof(operation)});
+    while (list != nullptr)
+      ::operator delete(std::exchange(list, list->next), sizeof(operation), std::align_val_t{alignof(operation)});
   }
 }
 
@@ -99,7 +99,8 @@ void host_stream::serve(const std::stop_token& ended) {
         parking::spinner spinner{owner_.options_.wait_policy};
         bool found = false;
         while (!found && spinner.spin()) {
-          found = arrivals_.load(std::memory_order_relaxed) != nullptr || (spinner.time_to_look() && ended.stop_requested());
+          found = arrivals_.load(std::memory_order_relaxed) != nullptr ||
+                  (spinner.time_to_look() && ended.stop_requested());
         }
         if (found) continue;
       }
@@ -133,7 +134,12 @@ void host_stream::serve(const std::stop_token& ended) {
 
 scheduler::scheduler(const topology& machine, device_id first, backend* face, const scheduler_options& options,
                      fault_plan& faults)
-    : machine_(machine), first_(first), face_(face), options_(options), faults_(faults), epoch_(std::chrono::steady_clock::now()) {
+    : machine_(machine),
+      first_(first),
+      face_(face),
+      options_(options),
+      faults_(faults),
+      epoch_(std::chrono::steady_clock::now()) {
   for (std::size_t i = 0; i < machine.devices.size(); ++i) devices_.push_back(std::make_unique<device_state>());
   int wires = 0;
   for (const topology_link& l : machine.links) wires = std::max(wires, l.wire + 1);
@@ -180,7 +186,9 @@ std::vector<stream_handle> scheduler::streams_of(device_id device) {
   return found;
 }
 
-std::shared_ptr<const error> scheduler::closed_error() { return make(errc::machine_closed, error_scope::call, "the machine is closed"); }
+std::shared_ptr<const error> scheduler::closed_error() {
+  return make(errc::machine_closed, error_scope::call, "the machine is closed");
+}
 
 event_ref scheduler::admit(host_stream& stream, operation* op) {
   op->owner = face_;
@@ -208,7 +216,9 @@ event_ref scheduler::admit(host_stream& stream, operation* op) {
 
 std::shared_ptr<const error> scheduler::refusal(operation& op) {
   host_stream& stream = *op.home;
-  if (closed()) return make(errc::cancelled, error_scope::endpoint, "the machine was closed before the operation on " + to_string(stream.device()) + " started");
+  if (closed())
+    return make(errc::cancelled, error_scope::endpoint,
+                "the machine was closed before the operation on " + to_string(stream.device()) + " started");
   if (auto cause = lost(stream.device())) return cause;
   if (op.dependency && op.dependency->cause()) return op.dependency->cause();
   if (stream.poisoned_.load(std::memory_order_acquire)) {
@@ -227,7 +237,8 @@ std::shared_ptr<const error> scheduler::run_body(operation& op) noexcept {
   try {
     return op.body();
   } catch (const std::exception& thrown) {
-    return make(errc::kernel_failed, error_scope::endpoint, "a host function on " + to_string(op.device) + " threw: " + thrown.what());
+    return make(errc::kernel_failed, error_scope::endpoint,
+                "a host function on " + to_string(op.device) + " threw: " + thrown.what());
   } catch (...) {
     return make(errc::kernel_failed, error_scope::endpoint, "a host function on " + to_string(op.device) + " threw");
   }
@@ -431,7 +442,8 @@ void scheduler::restore(device_id device) {
     if (stream == nullptr) continue;
     const std::lock_guard lock{stream->failure_mutex_};
     stream->unreported_ = nullptr;
-    if (stream->poison_) stream->poison_until_ = stream->submitted_.load(std::memory_order_relaxed) & ~host_stream::inline_bit;
+    if (stream->poison_)
+      stream->poison_until_ = stream->submitted_.load(std::memory_order_relaxed) & ~host_stream::inline_bit;
   }
 }
 
@@ -502,7 +514,9 @@ void scheduler::grant() {
     if (options_.max_in_flight > 0 && device_busy_[device] >= options_.max_in_flight) continue;
     std::span<const int> links;
     if (op->price.path != nullptr) links = op->price.path->links;
-    const auto wire = [this](int link) { return static_cast<std::size_t>(machine_.links[static_cast<std::size_t>(link)].wire); };
+    const auto wire = [this](int link) {
+      return static_cast<std::size_t>(machine_.links[static_cast<std::size_t>(link)].wire);
+    };
     if (std::any_of(links.begin(), links.end(), [&](int l) { return wire_busy_[wire(l)]; })) continue;
     auto cause = refusal(*op);
     std::chrono::nanoseconds duration{0};
@@ -528,7 +542,9 @@ void scheduler::grant() {
 void scheduler::step(std::unique_lock<std::mutex>& lock) {
   running first = *running_.begin();
   running_.erase(running_.begin());
-  virtual_now_.store(std::max(virtual_now_.load(std::memory_order_relaxed), static_cast<std::int64_t>(first.end.count())), std::memory_order_release);
+  virtual_now_.store(
+      std::max(virtual_now_.load(std::memory_order_relaxed), static_cast<std::int64_t>(first.end.count())),
+      std::memory_order_release);
   operation& op = *first.op;
   driving_ = true;
   lock.unlock();
@@ -563,7 +579,9 @@ wait_outcome scheduler::drive(event_record& event, wait_deadline deadline, const
     const bool bounded = deadline != no_deadline;
     if (running_.empty() || (bounded && running_.begin()->end > deadline)) {
       if (bounded) {
-        virtual_now_.store(std::max(virtual_now_.load(std::memory_order_relaxed), static_cast<std::int64_t>(deadline.count())), std::memory_order_release);
+        virtual_now_.store(
+            std::max(virtual_now_.load(std::memory_order_relaxed), static_cast<std::int64_t>(deadline.count())),
+            std::memory_order_release);
         return wait_outcome::timed_out;
       }
       progress_.wait_for(lock, look_again);

@@ -5,6 +5,12 @@
 // it fails, what a failure skips and when it counts as reported is the same code for both.
 #pragma once
 
+#include "backends/host/fault_plan.hpp"
+#include "backends/host/stream_table.hpp"
+#include "backends/host/work.hpp"
+#include "weft/backend/backend.hpp"
+#include "weft/backend/registry.hpp"
+
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -19,12 +25,6 @@
 #include <thread>
 #include <vector>
 
-#include "backends/host/fault_plan.hpp"
-#include "backends/host/stream_table.hpp"
-#include "backends/host/work.hpp"
-#include "weft/backend/backend.hpp"
-#include "weft/backend/registry.hpp"
-
 namespace weft::host {
 
 class scheduler;
@@ -32,7 +32,7 @@ class host_stream;
 
 /// What an operation needs on the virtual clock: the wires it occupies, and for how long.
 struct cost {
-  const link_path* path = nullptr;   // null: no wires
+  const link_path* path = nullptr;  // null: no wires
   std::uint64_t bytes = 0;
 };
 
@@ -41,11 +41,11 @@ struct operation final : event_record {
   /// which is where the general allocator is slowest (0.5 us instead of 0.2 us for an operation queued and run).
   static void operator delete(operation* op, std::destroying_delete_t);
 
-  host_stream* home = nullptr;       // null for a gate
+  host_stream* home = nullptr;  // null for a gate
   operation* next = nullptr;
-  std::uint64_t sequence = 0;        // in its stream
-  std::uint64_t order = 0;           // in the machine: breaks ties on the virtual clock
-  event_ref dependency;              // starts after this has ended, and fails with it
+  std::uint64_t sequence = 0;  // in its stream
+  std::uint64_t order = 0;     // in the machine: breaks ties on the virtual clock
+  event_ref dependency;        // starts after this has ended, and fails with it
   work body;
   cost price;
   std::stop_token stop;
@@ -87,8 +87,8 @@ class host_stream {
   scheduler& owner_;
   std::atomic<int> device_{-1};
   std::atomic<int> priority_{0};
-  std::atomic<std::uint64_t> handle_{0};      // 0 while it serves as no stream
-  std::uint64_t place_ = 0;                   // in the table
+  std::atomic<std::uint64_t> handle_{0};  // 0 while it serves as no stream
+  std::uint64_t place_ = 0;               // in the table
 
   struct free_node {
     free_node* next;
@@ -98,7 +98,7 @@ class host_stream {
   // Written by whoever submits.
   alignas(line) std::atomic<std::uint64_t> submitted_{0};  // operations so far; the top bit: the caller runs one itself
   std::atomic_flag take_lock_;
-  free_node* free_ = nullptr;                              // under take_lock_
+  free_node* free_ = nullptr;  // under take_lock_
   // Written by both sides.
   alignas(line) std::atomic<operation*> arrivals_{nullptr};  // newest first
   alignas(line) std::atomic<std::uint32_t> doorbell_{0};     // 1: the worker sleeps
@@ -112,13 +112,13 @@ class host_stream {
 
   // virtual clock, under the scheduler's mutex
   std::deque<operation*> queue_;
-  bool busy_ = false;                         // its first operation runs
+  bool busy_ = false;  // its first operation runs
 
   // the failure that skips what follows
   std::mutex failure_mutex_;
   std::atomic<bool> poisoned_{false};
   std::shared_ptr<const error> poison_;
-  std::uint64_t poison_until_ = 0;            // operations up to this sequence are skipped
+  std::uint64_t poison_until_ = 0;  // operations up to this sequence are skipped
   std::shared_ptr<const error> unreported_;
 };
 
@@ -131,7 +131,8 @@ struct scheduler_options {
 /// Thread: any.
 class scheduler {
  public:
-  scheduler(const topology& machine, device_id first, backend* face, const scheduler_options& options, fault_plan& faults);
+  scheduler(const topology& machine, device_id first, backend* face, const scheduler_options& options,
+            fault_plan& faults);
   ~scheduler();
 
   /// Null when there are too many streams.
@@ -162,7 +163,8 @@ class scheduler {
 
   [[nodiscard]] wait_outcome wait(event_record& event, wait_deadline deadline, const std::stop_token& stop);
   [[nodiscard]] bool ready(event_record& event);
-  [[nodiscard]] result<wait_outcome> synchronize(host_stream& stream, wait_deadline deadline, const std::stop_token& stop);
+  [[nodiscard]] result<wait_outcome> synchronize(host_stream& stream, wait_deadline deadline,
+                                                 const std::stop_token& stop);
 
   /// Waits for the work of a stream without reporting its failures; false when `deadline` came first.
   [[nodiscard]] bool drain(host_stream& stream, wait_deadline deadline);
@@ -195,12 +197,14 @@ class scheduler {
     std::multiset<int> waiting;
   };
 
-  [[nodiscard]] device_state& state_of(device_id id) { return *devices_[static_cast<std::size_t>(id.value() - first_.value())]; }
+  [[nodiscard]] device_state& state_of(device_id id) {
+    return *devices_[static_cast<std::size_t>(id.value() - first_.value())];
+  }
 
   /// Why an operation must not run, or null.
   [[nodiscard]] std::shared_ptr<const error> refusal(operation& op);
   [[nodiscard]] std::shared_ptr<const error> run_body(operation& op) noexcept;
-  void execute(operation& op);                                                  // wall clock, on the worker
+  void execute(operation& op);  // wall clock, on the worker
   void finish(operation& op, std::shared_ptr<const error> cause);
   void poison(host_stream& stream, const std::shared_ptr<const error>& cause);
   [[nodiscard]] wait_outcome await(event_record& event, wait_deadline deadline, const std::stop_token& stop);
@@ -242,7 +246,7 @@ class scheduler {
   std::vector<int> device_busy_;
   std::uint64_t admitted_ = 0;
   std::mutex gates_mutex_;
-  std::set<event_record*> gates_;                            // open gates hold one reference
+  std::set<event_record*> gates_;  // open gates hold one reference
 };
 
 template <class F>
@@ -251,9 +255,12 @@ bool scheduler::try_inline(host_stream& stream, F&& body, std::shared_ptr<const 
   std::uint64_t seen = stream.submitted_.load(std::memory_order_relaxed);
   // acquire: pairs with the release of the operation that ended last in this stream
   if (seen != stream.finished_.load(std::memory_order_acquire)) return false;
-  if (stream.poisoned_.load(std::memory_order_acquire) || state_of(stream.device()).lost.load(std::memory_order_acquire)) return false;
+  if (stream.poisoned_.load(std::memory_order_acquire) ||
+      state_of(stream.device()).lost.load(std::memory_order_acquire))
+    return false;
   // Nobody submitted since: the turn is ours, and the worker sees the bit before it starts anything that comes later.
-  if (!stream.submitted_.compare_exchange_strong(seen, (seen + 1) | host_stream::inline_bit, std::memory_order_seq_cst)) return false;
+  if (!stream.submitted_.compare_exchange_strong(seen, (seen + 1) | host_stream::inline_bit, std::memory_order_seq_cst))
+    return false;
   if (!closed_.load(std::memory_order_seq_cst)) {
     failure = body();
   } else {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "weft/backend/backend.hpp"
+
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -8,8 +10,6 @@
 #include <memory>
 #include <mutex>
 #include <vector>
-
-#include "weft/backend/backend.hpp"
 
 namespace weft::host {
 
