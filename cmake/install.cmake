@@ -23,3 +23,5 @@ install(FILES ${generated}/weftConfig.cmake ${generated}/weftConfigVersion.cmake
 file(RELATIVE_PATH pc_prefix /p/${CMAKE_INSTALL_LIBDIR}/pkgconfig /p)
 configure_file(cmake/weft.pc.in ${generated}/weft.pc @ONLY)
 install(FILES ${generated}/weft.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+install(DIRECTORY share/weft/schema DESTINATION ${CMAKE_INSTALL_DATADIR}/weft)

@@ -65,7 +65,7 @@ bool backend::peer_enabled(device_id, device_id) noexcept { return false; }
 std::uint64_t backend::peer_epoch() noexcept { return 0; }
 result<void*> backend::map_peer(device_id, void*, bytes) noexcept { return not_offered("peer mappings"); }
 result<void> backend::unmap_peer(device_id, void*) noexcept { return not_offered("peer mappings"); }
-result<stream_handle> backend::create_stream(device_id, int) noexcept { return not_offered("streams"); }
+result<stream_handle> backend::create_stream(device_id, int, bool) noexcept { return not_offered("streams"); }
 void backend::destroy_stream(stream_handle) noexcept {}
 result<stream_handle> backend::default_stream(device_id) noexcept { return not_offered("streams"); }
 result<event_ref> backend::record(stream_handle) noexcept { return not_offered("events"); }

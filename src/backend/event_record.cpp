@@ -9,8 +9,10 @@ namespace weft {
 
 void event_record::complete(std::shared_ptr<const error> cause) noexcept {
   cause_ = std::move(cause);
+  if ((word_.load(std::memory_order_acquire) & endings_bit) != 0) run_endings();
   // release: pairs with the acquire in finished(); a waiter that sees the bit sees the cause and the work
   const std::uint32_t before = word_.fetch_or(finished_bit, std::memory_order_acq_rel);
+  if ((before & endings_bit) != 0) run_endings();  // one that came in between
   if ((before & parked_bit) != 0) parking::wake_all(word_);
   if ((before & callbacks_bit) != 0) {
     std::vector<std::function<void()>> callbacks;
@@ -20,6 +22,27 @@ void event_record::complete(std::shared_ptr<const error> cause) noexcept {
     }
     for (auto& f : callbacks) f();
   }
+}
+
+void event_record::run_endings() noexcept {
+  std::vector<std::function<void(const error*)>> endings;
+  {
+    const std::lock_guard lock{callbacks_mutex_};
+    endings.swap(endings_);
+  }
+  for (auto& f : endings) f(cause_.get());
+}
+
+void event_record::on_ending(std::function<void(const error*)> f) {
+  {
+    const std::lock_guard lock{callbacks_mutex_};
+    const std::uint32_t before = word_.fetch_or(endings_bit, std::memory_order_acq_rel);
+    if ((before & finished_bit) == 0) {
+      endings_.push_back(std::move(f));
+      return;
+    }
+  }
+  f(cause_.get());
 }
 
 wait_outcome event_record::wait(std::chrono::steady_clock::time_point until, const std::stop_token& stop,

@@ -185,20 +185,73 @@ std::pair<device_id, device_id> actors(const plan& p) {
   return {p.dst.device, p.src.device};
 }
 
-/// What follows a failure of a stream is told by its event; the counters want to know as well.
+/// Counts a copy when it has ended, before anybody can see that it has: what was skipped or failed was not taken.
 void count_later(const plan& p, const event_ref& done) {
   memory_state& memory = memory_of(*p.state);
-  memory.count(p.path, p.request.shape.total());
-  if (done) {
-    done->on_complete([&memory, path = p.path, record = done.get()] {
-      if (record->cause()) memory.count_failure(path);
-    });
+  if (!done) {
+    memory.count(p.path, p.request.shape.total());
+    return;
   }
+  done->on_ending([&memory, path = p.path, size = p.request.shape.total()](const error* cause) {
+    if (cause == nullptr) {
+      memory.count(path, size);
+    } else {
+      memory.count_failure(path);
+    }
+  });
 }
 
 [[noreturn]] void raise_at(error cause, std::source_location where) {
   cause.where = where;
   raise(std::move(cause));
+}
+
+/// Reads a piece of memory to the host, wherever it is.
+void read_back(backend& by, stream_handle order, const void* from, bool from_host, std::vector<std::byte>& into,
+               std::source_location where) {
+  copy_request request;
+  request.dst = into.data();
+  request.src = from;
+  request.dst_is_host = true;
+  request.src_is_host = from_host;
+  request.shape.width = into.size();
+  request.wait = true;
+  const event_ref done = value_or_raise(by.copy(order, request), where);
+  if (done && by.wait(*done, no_deadline, {}) == wait_outcome::failed) raise_at(*done->cause(), where);
+}
+
+/// Compares both sides of a copy that has ended, a MiB at a time and row by row.
+void verify_copy(const plan& p, backend& by, stream_handle order, verification how, std::source_location where) {
+  constexpr std::uint64_t window = std::uint64_t{1} << 20;
+  const copy_shape& s = p.request.shape;
+  const std::uint64_t total = s.total();
+  std::vector<std::byte> got, expected;
+  for (std::uint64_t slice = 0; slice < s.depth; ++slice) {
+    for (std::uint64_t row = 0; row < s.height; ++row) {
+      for (std::uint64_t at = 0; at < s.width; at += window) {
+        const std::uint64_t offset = (slice * s.height + row) * s.width + at;
+        const std::uint64_t size = std::min(window, s.width - at);
+        const auto covers = [&](std::uint64_t place) { return place >= offset && place < offset + size; };
+        if (how == verification::sampled && !covers(0) && !covers(total / 2) && !covers(total - 1)) continue;
+        got.resize(size);
+        expected.resize(size);
+        const auto* dst = static_cast<const std::byte*>(p.request.dst) + slice * s.dst_slice + row * s.dst_pitch + at;
+        const auto* src = static_cast<const std::byte*>(p.request.src) + slice * s.src_slice + row * s.src_pitch + at;
+        read_back(by, order, dst, p.request.dst_is_host, got, where);
+        read_back(by, order, src, p.request.src_is_host, expected, where);
+        const auto bad = std::mismatch(got.begin(), got.end(), expected.begin());
+        if (bad.first == got.end()) continue;
+        error cause;
+        cause.code = errc::corrupt;
+        cause.what = "a " + std::string{to_string(p.path)} + " copy of " + to_string(bytes{total}) +
+                     " is wrong at byte " +
+                     std::to_string(offset + static_cast<std::uint64_t>(bad.first - got.begin())) + ": expected " +
+                     std::to_string(std::to_integer<int>(*bad.second)) + ", got " +
+                     std::to_string(std::to_integer<int>(*bad.first));
+        raise_at(std::move(cause), where);
+      }
+    }
+  }
 }
 
 }  // namespace
@@ -227,7 +280,6 @@ copy_report copy_now(memory_ref dst, memory_ref src, const copy_shape& shape, co
   p.request.wait = true;
   auto done = in_one_step(p) ? by.copy(order, p.request) : pipelined(p, order, by);
   memory_state& memory = memory_of(*p.state);
-  memory.count(p.path, p.request.shape.total());
   if (!done) {
     memory.count_failure(p.path);
     raise_at(std::move(done).error(), where);
@@ -236,7 +288,9 @@ copy_report copy_now(memory_ref dst, memory_ref src, const copy_shape& shape, co
     memory.count_failure(p.path);
     raise_at(*(*done)->cause(), where);
   }
+  memory.count(p.path, p.request.shape.total());
   report.duration = p.owner->now() - start;
+  if (options.verify != verification::none) verify_copy(p, by, order, options.verify, where);
   return report;
 }
 
@@ -248,6 +302,10 @@ event copy_in(const stream& order, memory_ref dst, memory_ref src, const copy_sh
   for (const memory_ref* ref : {&dst, &src}) {
     if (ref->state != nullptr && ref->state != state.get())
       raise(errc::wrong_device, "the stream belongs to another machine than the memory", where);
+  }
+  if (options.verify != verification::none) {
+    raise(errc::invalid_argument,
+          "a copy in a stream cannot be verified when it is submitted: use the form without a stream", where);
   }
   if (shape.total() == 0) return order.record();
   plan p = make_plan(dst, src, shape, options, where);

@@ -89,9 +89,9 @@ result<copy_lane*> memory_state::take_lane(device_id from, device_id to, device_
     lane->via = via;
     lane->first_backend = &machine_.backend_of(from);
     lane->second_backend = &machine_.backend_of(to);
-    auto first = lane->first_backend->create_stream(from, 0);
+    auto first = lane->first_backend->create_stream(from, 0, false);
     if (!first) return std::move(first).error();
-    auto second = lane->second_backend->create_stream(to, 0);
+    auto second = lane->second_backend->create_stream(to, 0, false);
     if (!second) {
       lane->first_backend->destroy_stream(*first);
       return std::move(second).error();

@@ -226,9 +226,9 @@ std::uint64_t check_word(std::size_t i, device_id from, device_id to) {
   return x * 0xbf58476d1ce4e5b9;
 }
 
-std::string hex(std::uint64_t v) {
-  char text[24];
-  std::snprintf(text, sizeof text, "0x%016llx", static_cast<unsigned long long>(v));
+std::string hex(std::byte v) {
+  char text[8];
+  std::snprintf(text, sizeof text, "0x%02x", std::to_integer<unsigned>(v));
   return text;
 }
 
@@ -251,11 +251,13 @@ peer_check check_pair(const machine& m, device_id from, device_id to) {
     direct.route.path = copy_path::direct;
     weft::copy(target, source, direct);
     weft::copy(got, target);
-    const auto bad = std::mismatch(got.begin(), got.end(), expected.begin());
-    c.arrived = bad.first == got.end();
+    const auto seen = std::as_bytes(std::span{got});
+    const auto wanted = std::as_bytes(std::span{expected});
+    const auto bad = std::mismatch(seen.begin(), seen.end(), wanted.begin());
+    c.arrived = bad.first == seen.end();
     if (!c.arrived) {
-      const auto at = static_cast<std::size_t>(bad.first - got.begin());
-      c.why = "at byte " + std::to_string(at * 8) + " expected " + hex(*bad.second) + ", got " + hex(*bad.first);
+      c.why = "at byte " + std::to_string(bad.first - seen.begin()) + " expected " + hex(*bad.second) + ", got " +
+              hex(*bad.first);
     }
   } catch (const error_exception& failed) {
     c.why = failed.what();

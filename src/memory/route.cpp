@@ -36,9 +36,18 @@ struct candidate {
   route_choice choice;
 };
 
-candidate direct_way(const route_facts& facts, device_id from, device_id to, std::uint64_t size) {
+/// Whether a peer link is as good as the caller wants; what is not known is not held against it.
+bool good_enough(const lane_facts& lane, const route_wish& wish) {
+  if (!known(lane)) return true;
+  if (lane.bytes_per_second < wish.min_bytes_per_second) return false;
+  return wish.max_latency.count() == 0 ||
+         lane.latency_seconds <= std::chrono::duration<double>(wish.max_latency).count();
+}
+
+candidate direct_way(const route_facts& facts, device_id from, device_id to, std::uint64_t size,
+                     const route_wish& wish) {
   const pair_facts& pair = facts.pair(from, to);
-  candidate c{pair.usable, {copy_path::direct, {}, 0, 0, 0}};
+  candidate c{pair.usable && good_enough(pair.lane, wish), {copy_path::direct, {}, 0, 0, 0}};
   if (known(pair.lane)) c.choice.predicted_seconds = seconds(pair.lane, size);
   return c;
 }
@@ -49,18 +58,21 @@ candidate staged_way(const route_facts& facts, device_id from, device_id to, std
   return {true, {copy_path::staged, {}, plan.chunk, plan.depth, plan.seconds}};
 }
 
-candidate relayed_way(const route_facts& facts, device_id from, device_id to, device_id via, std::uint64_t size) {
+candidate relayed_way(const route_facts& facts, device_id from, device_id to, device_id via, std::uint64_t size,
+                      const route_wish& wish) {
   const pair_facts& first = facts.pair(from, via);
   const pair_facts& second = facts.pair(via, to);
   if (via == from || via == to || !first.usable || !second.usable) return {};
+  if (!good_enough(first.lane, wish) || !good_enough(second.lane, wish)) return {};
   const pipeline_plan plan = plan_pipeline(first.lane, second.lane, bytes{size});
   return {true, {copy_path::relayed, via, plan.chunk, plan.depth, plan.seconds}};
 }
 
-candidate best_relay(const route_facts& facts, device_id from, device_id to, std::uint64_t size) {
+candidate best_relay(const route_facts& facts, device_id from, device_id to, std::uint64_t size,
+                     const route_wish& wish) {
   candidate best;
   for (std::size_t k = 0; k < facts.devices; ++k) {
-    const candidate c = relayed_way(facts, from, to, device_id{static_cast<int>(k)}, size);
+    const candidate c = relayed_way(facts, from, to, device_id{static_cast<int>(k)}, size, wish);
     if (!c.possible || c.choice.predicted_seconds <= 0) continue;  // a detour of unknown cost is not chosen
     if (!best.possible || c.choice.predicted_seconds < best.choice.predicted_seconds) best = c;
   }
@@ -74,9 +86,12 @@ bool beats(const route_choice& a, const route_choice& b) {
   return b.predicted_seconds <= 0 || a.predicted_seconds < b.predicted_seconds;
 }
 
-std::string why_not_direct(const route_facts& facts, device_id from, device_id to) {
+std::string why_not_direct(const route_facts& facts, device_id from, device_id to, const route_wish& wish) {
   const std::string pair = to_string(from) + " and " + to_string(to);
   if (!facts.pair(from, to).can_access && !facts.pair(to, from).can_access) return "no peer path between " + pair;
+  if (facts.pair(from, to).usable && !good_enough(facts.pair(from, to).lane, wish)) {
+    return "the link between " + pair + " is slower than was asked for";
+  }
   return "peer access between " + pair + " is not enabled, or was found not to work";
 }
 
@@ -195,10 +210,10 @@ result<route_choice> route(const route_facts& facts, device_id from, device_id t
     case copy_path::automatic:
       break;
     case copy_path::direct: {
-      const candidate c = direct_way(facts, from, to, n);
+      const candidate c = direct_way(facts, from, to, n, wish);
       if (!c.possible)
         return refused("a direct copy from " + to_string(from) + " to " + to_string(to) + ": " +
-                       why_not_direct(facts, from, to));
+                       why_not_direct(facts, from, to, wish));
       return c.choice;
     }
     case copy_path::staged:
@@ -207,7 +222,8 @@ result<route_choice> route(const route_facts& facts, device_id from, device_id t
       const bool named = wish.via.value() >= 0;
       if (named && wish.via.index() >= facts.devices)
         return refused("there is no " + to_string(wish.via) + " to go through");
-      const candidate c = named ? relayed_way(facts, from, to, wish.via, n) : best_relay(facts, from, to, n);
+      const candidate c =
+          named ? relayed_way(facts, from, to, wish.via, n, wish) : best_relay(facts, from, to, n, wish);
       if (!c.possible) {
         return refused("no way from " + to_string(from) + " to " + to_string(to) + " through " +
                        (named ? to_string(wish.via) : std::string{"another device"}) +
@@ -218,10 +234,10 @@ result<route_choice> route(const route_facts& facts, device_id from, device_id t
     default:
       return refused("a copy between two devices cannot be " + std::string{to_string(wish.path)});
   }
-  candidate best = direct_way(facts, from, to, n);
+  candidate best = direct_way(facts, from, to, n, wish);
   const candidate staged = staged_way(facts, from, to, n);
   if (!best.possible || beats(staged.choice, best.choice)) best = staged;
-  const candidate relay = best_relay(facts, from, to, n);
+  const candidate relay = best_relay(facts, from, to, n, wish);
   if (relay.possible && beats(relay.choice, best.choice)) best = relay;
   return best.choice;
 }
@@ -254,15 +270,15 @@ result<route_report> explain_route(const route_facts& facts, device_id from, dev
   };
   const std::uint64_t n = size.value();
   if (report.chosen.path != copy_path::direct) {
-    candidate c = direct_way(facts, from, to, n);
+    candidate c = direct_way(facts, from, to, n, wish);
     c.choice.path = copy_path::direct;
-    lost(c, why_not_direct(facts, from, to));
+    lost(c, why_not_direct(facts, from, to, wish));
   }
   if (report.chosen.path != copy_path::staged) lost(staged_way(facts, from, to, n), "");
   for (std::size_t k = 0; k < facts.devices; ++k) {
     const device_id via{static_cast<int>(k)};
     if (via == from || via == to || (report.chosen.path == copy_path::relayed && report.chosen.via == via)) continue;
-    candidate c = relayed_way(facts, from, to, via, n);
+    candidate c = relayed_way(facts, from, to, via, n, wish);
     c.choice.path = copy_path::relayed;
     c.choice.via = via;
     const bool first = facts.pair(from, via).usable;

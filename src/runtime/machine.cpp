@@ -22,6 +22,7 @@ machine machine::load(std::string_view name_or_file) {
 
 std::vector<device> machine::devices() const {
   std::vector<device> all;
+  all.reserve(static_cast<std::size_t>(state_->device_count()));
   for (int i = 0; i < state_->device_count(); ++i) all.emplace_back(state_, device_id{i});
   return all;
 }
@@ -97,11 +98,17 @@ device_list machine::find_devices(const device_query& where) const {
     }
   }
   if (where.score) {
-    std::vector<std::pair<double, device>> scored;
-    for (const device& d : chosen) scored.emplace_back(where.score(d), d);
-    std::stable_sort(scored.begin(), scored.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
-    chosen.clear();
-    for (auto& [score, d] : scored) chosen.push_back(d);
+    std::vector<std::pair<double, std::size_t>> scored;
+    scored.reserve(chosen.size());
+    for (std::size_t i = 0; i < chosen.size(); ++i) scored.emplace_back(where.score(chosen[i]), i);
+    // equal scores stay in device order
+    std::sort(scored.begin(), scored.end(), [](const auto& a, const auto& b) {
+      return a.first != b.first ? a.first > b.first : a.second < b.second;
+    });
+    std::vector<device> ordered;
+    ordered.reserve(chosen.size());
+    for (const auto& [score, i] : scored) ordered.push_back(chosen[i]);
+    chosen = std::move(ordered);
   }
   while (chosen.size() > where.at_most) {
     rejected.push_back({chosen.back().id(), "more than " + std::to_string(where.at_most) + " were not wanted"});

@@ -81,9 +81,12 @@ void machine_state::open_backends() {
     raise(errc::invalid_argument,
           "a topology is played by the host backend; it cannot go with backend '" + wanted + "'");
   }
-  if (!wanted.empty() && find_backend(wanted) == nullptr) {
+  std::vector<backend_entry> entries = options_.more_backends;
+  entries.insert(entries.end(), built_backends().begin(), built_backends().end());
+  const auto is_wanted = [&](const backend_entry& e) { return e.name == wanted; };
+  if (!wanted.empty() && std::none_of(entries.begin(), entries.end(), is_wanted)) {
     std::vector<std::string_view> names;
-    for (const backend_entry& e : built_backends()) names.push_back(e.name);
+    for (const backend_entry& e : entries) names.push_back(e.name);
     std::string text = "this build has no backend '" + wanted + "'";
     if (const auto close = nearest_name(wanted, names)) text += "; did you mean '" + std::string{*close} + "'?";
     text += " It has:";
@@ -94,7 +97,7 @@ void machine_state::open_backends() {
   }
   // The default machine is one kind: the GPUs of the first backend that has any, else the host's devices.
   std::optional<error> why_not;
-  for (const backend_entry& entry : built_backends()) {
+  for (const backend_entry& entry : entries) {
     backend_status status{std::string{entry.name}, false, ""};
     const bool candidate = wanted.empty() ? entry.kind != backend_kind::null : entry.name == wanted;
     if (candidate && backends_.empty()) {

@@ -177,7 +177,9 @@ class backend {
 
   // order: work in one stream runs in the order of submission; a failed operation fails what follows it in its stream
   // and what waits for it elsewhere, with the first cause, until a wait has reported that cause.
-  [[nodiscard]] virtual result<stream_handle> create_stream(device_id device, int priority) noexcept;
+  /// Failures in a stream that is not `told` surface at its events only: the library's own, behind an operation of the
+  /// user.
+  [[nodiscard]] virtual result<stream_handle> create_stream(device_id device, int priority, bool told = true) noexcept;
   virtual void destroy_stream(stream_handle stream) noexcept;
   /// The device's stream for work that names none.
   [[nodiscard]] virtual result<stream_handle> default_stream(device_id device) noexcept;

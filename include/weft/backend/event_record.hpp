@@ -62,6 +62,8 @@ class event_record {
 
   /// Calls `f` once finished, on the completing thread; at once when finished already. `f` must be short.
   void on_complete(std::function<void()> f);
+  /// Calls `f` with the cause, or null, before anybody can see the work finished: for what a waiter must find done.
+  void on_ending(std::function<void(const error*)> f);
 
   backend* owner = nullptr;
   device_id device;
@@ -72,16 +74,20 @@ class event_record {
   std::uint64_t native = 0;
 
  private:
+  void run_endings() noexcept;
+
   static constexpr std::uint32_t finished_bit = 1;
   static constexpr std::uint32_t parked_bit = 2;
   static constexpr std::uint32_t callbacks_bit = 4;
-  static constexpr std::uint32_t nudge = 8;
+  static constexpr std::uint32_t endings_bit = 8;
+  static constexpr std::uint32_t nudge = 16;
 
   std::atomic<std::uint32_t> references_{1};
   std::atomic<std::uint32_t> word_{0};
   std::shared_ptr<const error> cause_;
   std::mutex callbacks_mutex_;
   std::vector<std::function<void()>> callbacks_;
+  std::vector<std::function<void(const error*)>> endings_;
 };
 
 /// Owning pointer to an event_record. Null stands for work that had ended when the call returned.

@@ -17,15 +17,15 @@ enum class clock_kind : std::uint8_t { wall, virtual_time };
 /// What a machine tells a backend when it opens it. A backend reads what concerns it.
 struct backend_options {
   device_id first_device{0};
-  std::optional<topology> machine;         // host: the machine to play; empty plays this host
-  int device_count = 4;                    // host, without a topology
-  std::optional<bytes> memory_per_device;  // host: limits each device
+  std::optional<topology> machine{};         // host: the machine to play; empty plays this host
+  int device_count = 4;                      // host, without a topology
+  std::optional<bytes> memory_per_device{};  // host: limits each device
   clock_kind clock = clock_kind::wall;
-  std::uint64_t seed = 0;                    // host: of noise and of schedules
-  std::optional<bool> strict;                // host: device pointers fault on the host
-  bool check_access = false;                 // host: kernels check each access
-  std::optional<std::byte> fill_new_memory;  // host: pattern of new memory; debug builds have one by default
-  int max_in_flight = 0;                     // host: operations at a time per device; 0 is no limit
+  std::uint64_t seed = 0;                      // host: of noise and of schedules
+  std::optional<bool> strict{};                // host: device pointers fault on the host
+  bool check_access = false;                   // host: kernels check each access
+  std::optional<std::byte> fill_new_memory{};  // host: pattern of new memory; debug builds have one by default
+  int max_in_flight = 0;                       // host: operations at a time per device; 0 is no limit
   waiting wait_policy = waiting::adaptive;
 };
 

@@ -19,9 +19,14 @@
 
 namespace weft {
 
+/// How much of a copy is read back from both sides and compared: nothing, its first, middle and last MiB, or all.
+enum class verification : std::uint8_t { none, sampled, full };
+
 struct copy_options {
   route_wish route{};      // an explicit path is honoured or refused with the reason
   std::stop_token stop{};  // honoured before the copy starts and between chunks
+  /// Copies without a stream only. Errors: corrupt, with the first bad offset, what was expected and what is there.
+  verification verify = verification::none;
 };
 
 /// What a copy did.

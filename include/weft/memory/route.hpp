@@ -72,6 +72,8 @@ struct route_choice {
 struct route_wish {
   copy_path path = copy_path::automatic;
   device_id via{};
+  double min_bytes_per_second = 0;          // a peer link known to be slower is not used
+  std::chrono::nanoseconds max_latency{0};  // nor one known to take longer; 0 is no limit
 };
 
 /// Chooses the cheapest way between two devices. Cost: no allocation; under a microsecond for 8 devices.

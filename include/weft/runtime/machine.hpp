@@ -35,6 +35,8 @@ struct machine_options {
   bool check_access = false;     // kernels on the host backend check every access to their views
   std::optional<std::byte> fill_new_memory{};
   int max_in_flight = 0;
+  /// Backends of the program's own, asked before those of the build: how a port is tried out without changing weft.
+  std::vector<backend_entry> more_backends{};
   waiting wait_policy = waiting::adaptive;
 };
 

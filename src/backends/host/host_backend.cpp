@@ -114,7 +114,7 @@ host_backend::host_backend(const backend_options& options, topology machine)
     made.capabilities = d.capabilities;
     made.simulated = machine_.simulated;
     descriptions_.push_back(std::move(made));
-    default_streams_.push_back(scheduler_.create(device_id{first_.value() + static_cast<int>(i)}, 0)->handle());
+    default_streams_.push_back(scheduler_.create(device_id{first_.value() + static_cast<int>(i)}, 0, true)->handle());
   }
   through_host_.resize(count * count);
   for (std::size_t s = 0; s < count; ++s) {
@@ -336,10 +336,10 @@ result<event_ref> host_backend::submitted(event_ref event) const {
   return event;
 }
 
-result<stream_handle> host_backend::create_stream(device_id device, int priority) noexcept {
+result<stream_handle> host_backend::create_stream(device_id device, int priority, bool told) noexcept {
   if (auto cause = check_call("create_stream", {device})) return *cause;
   try {
-    if (const host_stream* made = scheduler_.create(device, priority)) return made->handle();
+    if (const host_stream* made = scheduler_.create(device, priority, told)) return made->handle();
     return make(errc::resource_exhausted, "a stream on " + to_string(device) + ": there are too many streams already");
   } catch (const std::exception& failed) {
     return make(errc::resource_exhausted, "a stream on " + to_string(device) + ": " + failed.what());
@@ -480,6 +480,16 @@ result<host_backend::prepared_copy> host_backend::prepare(const host_stream& str
   return made;
 }
 
+double host_backend::memory_rate(const allocation& memory) const {
+  if (memory.kind != memory_kind::device) return 0;
+  return machine_.devices[static_cast<std::size_t>(memory.owner.value() - first_.value())].bytes_per_second;
+}
+
+double host_backend::local_rate(const prepared_copy& copy) const {
+  // a copy inside a device reads and writes: half of its memory's rate
+  return copy.path == nullptr && copy.dst ? memory_rate(*copy.dst.get()) / 2 : 0;
+}
+
 std::shared_ptr<const error> host_backend::move_bytes(const prepared_copy& copy) {
   const copy_request& request = copy.request;
   allocation* dst = copy.dst.get();
@@ -558,7 +568,7 @@ result<event_ref> host_backend::copy(stream_handle handle, const copy_request& r
       return event_ref{};
     }
   }
-  const cost price{ready->path, request.shape.total()};
+  const cost price{ready->path, request.shape.total(), local_rate(*ready)};
   auto boxed = std::make_unique<prepared_copy>(std::move(*ready));
   auto stop = request.stop;
   return submitted(scheduler_.submit(
@@ -577,6 +587,7 @@ result<event_ref> host_backend::copy_batch(stream_handle handle, std::span<const
       auto ready = prepare(**stream, request);
       if (!ready) return std::move(ready).error();
       price.path = ready->path;
+      price.local_rate = local_rate(*ready);
       price.bytes += request.shape.total();
       batch->push_back(std::move(*ready));
     }
@@ -616,6 +627,7 @@ result<event_ref> host_backend::fill(stream_handle handle, const fill_request& r
   };
   auto boxed = std::make_unique<boxed_fill>(boxed_fill{pin{std::move(memory)}, request});
   const device_id by = (*stream)->device();
+  const cost price{nullptr, request.count * request.pattern_size, memory_rate(*boxed->dst.get())};
   return submitted(scheduler_.submit(
       **stream,
       [this, by, boxed = std::move(boxed)]() -> work::outcome {
@@ -633,7 +645,7 @@ result<event_ref> host_backend::fill(stream_handle handle, const fill_request& r
         }
         return nullptr;
       },
-      {}, request.stop));
+      price, request.stop));
 }
 
 // ---- run ------------------------------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ class host_backend final : public backend {
   [[nodiscard]] result<void> unmap_peer(device_id by, void* mapped) noexcept override;
 
   // order
-  [[nodiscard]] result<stream_handle> create_stream(device_id device, int priority) noexcept override;
+  [[nodiscard]] result<stream_handle> create_stream(device_id device, int priority, bool told) noexcept override;
   void destroy_stream(stream_handle stream) noexcept override;
   [[nodiscard]] result<stream_handle> default_stream(device_id device) noexcept override;
   [[nodiscard]] result<event_ref> record(stream_handle stream) noexcept override;
@@ -88,6 +88,8 @@ class host_backend final : public backend {
   [[nodiscard]] result<prepared_copy> prepare(const host_stream& stream, const copy_request& request);
   [[nodiscard]] std::shared_ptr<const error> move_bytes(const prepared_copy& copy);
   [[nodiscard]] const link_path* path_of(const allocation* src, const allocation* dst) const;
+  [[nodiscard]] double memory_rate(const allocation& memory) const;
+  [[nodiscard]] double local_rate(const prepared_copy& copy) const;
   void account(const link_path* path, std::uint64_t count) noexcept;
   [[nodiscard]] result<event_ref> submitted(event_ref event) const;
 

@@ -11,6 +11,7 @@ namespace weft::host {
 namespace {
 
 constexpr std::size_t graveyard_size = 1024;
+constexpr std::size_t patterned = std::size_t{16} << 20;
 
 std::uintptr_t number(const void* address) { return reinterpret_cast<std::uintptr_t>(address); }
 
@@ -118,7 +119,13 @@ result<void*> memory_map::allocate(device_id device, std::size_t size, memory_ki
   made->device_side = got->device_side();
   made->size = size;
   made->charged = charged;
-  if (options_.fill_new) std::memset(made->device_side, static_cast<int>(*options_.fill_new), size);
+  if (options_.fill_new) {
+    // Large memory gets the pattern at both ends: filling it all would make every page of a sparse allocation real.
+    const std::size_t head = std::min(size, patterned);
+    std::memset(made->device_side, static_cast<int>(*options_.fill_new), head);
+    const std::size_t tail = std::min(size - head, patterned);
+    std::memset(made->device_side + size - tail, static_cast<int>(*options_.fill_new), tail);
+  }
   void* base = made->user;
   const std::unique_lock lock{table_mutex_};
   table_.emplace(number(base), std::move(made));

@@ -4,6 +4,7 @@
 #include "backend/parking.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <exception>
 #include <pthread.h>
 #include <string>
@@ -125,7 +126,7 @@ void host_stream::serve(const std::stop_token& ended) {
     while (in_order != nullptr) {
       operation* op = in_order;
       in_order = op->next;
-      owner_.execute(*op);
+      owner_.execute(*op, in_order);
     }
   }
 }
@@ -156,11 +157,12 @@ std::chrono::nanoseconds scheduler::now() const {
   return std::chrono::steady_clock::now() - epoch_;
 }
 
-host_stream* scheduler::create(device_id device, int priority) {
+host_stream* scheduler::create(device_id device, int priority, bool told) {
   host_stream* made = streams_.add([this] { return std::make_unique<host_stream>(*this); });
   if (made == nullptr) return nullptr;
   made->device_.store(device.value(), std::memory_order_relaxed);
   made->priority_.store(priority, std::memory_order_relaxed);
+  made->told_.store(told, std::memory_order_relaxed);
   const std::lock_guard lock{made->failure_mutex_};
   made->unreported_ = nullptr;
   return made;
@@ -204,6 +206,10 @@ event_ref scheduler::admit(host_stream& stream, operation* op) {
   op->retain();
   event_ref handle{op};
   if (options_.clock == clock_kind::wall) {
+    if (options_.max_in_flight > 0 && !op->dependency &&
+        stream.finished_.load(std::memory_order_acquire) + 1 == op->sequence) {
+      queue_for_slot(*op);  // first of its stream: a candidate from now on, whenever its worker gets to it
+    }
     stream.push(op);
   } else {
     const std::lock_guard lock{mutex_};
@@ -251,7 +257,15 @@ void scheduler::stall(std::chrono::nanoseconds duration) {
   ended.wait_for(lock, shutdown_.get_token(), duration, [] { return false; });
 }
 
-void scheduler::execute(operation& op) {
+void scheduler::queue_for_slot(operation& op) {
+  if (op.queued_for_slot) return;
+  op.queued_for_slot = true;
+  device_state& device = state_of(op.device);
+  const std::lock_guard lock{device.mutex};
+  device.waiting.insert(op.home->priority());
+}
+
+void scheduler::execute(operation& op, operation* next) {
   if (op.dependency) {
     op.dependency->wait(std::chrono::steady_clock::time_point::max(), shutdown_.get_token(), options_.wait_policy);
     op.home->last_ended_ = {};
@@ -261,12 +275,12 @@ void scheduler::execute(operation& op) {
   // what starts right behind another operation starts when that one ended: one look at the clock for both
   op.started = op.home->last_ended_.count() != 0 ? op.home->last_ended_ : now();
   if (limited) {
+    queue_for_slot(op);
     std::unique_lock lock{device.mutex};
-    const auto mine = device.waiting.insert(op.home->priority());
     device.freed.wait(lock, [&] {
       return closed() || (device.in_flight < options_.max_in_flight && *device.waiting.rbegin() == op.home->priority());
     });
-    device.waiting.erase(mine);
+    device.waiting.erase(device.waiting.find(op.home->priority()));
     ++device.in_flight;
     device.freed.notify_all();
     op.started = now();
@@ -282,6 +296,8 @@ void scheduler::execute(operation& op) {
   }
   if (!cause) cause = run_body(op);
   if (limited) {
+    // before the place is free: the next of this stream is a candidate for it
+    if (next != nullptr && !next->dependency) queue_for_slot(*next);
     const std::lock_guard lock{device.mutex};
     --device.in_flight;
     device.freed.notify_all();
@@ -310,7 +326,7 @@ void scheduler::poison(host_stream& stream, const std::shared_ptr<const error>& 
   if (!stream.poison_) {
     stream.poison_ = cause;
     stream.poison_until_ = ~std::uint64_t{0};
-    stream.unreported_ = cause;
+    if (stream.told_.load(std::memory_order_relaxed)) stream.unreported_ = cause;
     stream.poisoned_.store(true, std::memory_order_release);
   }
 }
@@ -321,6 +337,12 @@ void scheduler::reported(host_stream& stream, const std::shared_ptr<const error>
   if (stream.poison_ == cause && stream.poison_until_ == ~std::uint64_t{0}) {
     stream.poison_until_ = stream.submitted_.load(std::memory_order_relaxed) & ~host_stream::inline_bit;
   }
+}
+
+void scheduler::forget_failure(host_stream& stream) {
+  const std::lock_guard lock{stream.failure_mutex_};
+  if (stream.poison_)
+    stream.poison_until_ = stream.submitted_.load(std::memory_order_relaxed) & ~host_stream::inline_bit;
 }
 
 event_ref scheduler::create_gate() {
@@ -400,6 +422,8 @@ result<wait_outcome> scheduler::synchronize(host_stream& stream, wait_deadline d
     const std::lock_guard lock{stream.failure_mutex_};
     cause = stream.unreported_;
   }
+  // a stream that is not told has nothing to tell, but goes on afresh like one that has told
+  if (!cause && !stream.told_.load(std::memory_order_relaxed)) forget_failure(stream);
   if (!cause) return wait_outcome::ok;
   reported(stream, cause);
   return error{*cause};
@@ -487,11 +511,14 @@ void scheduler::close() {
 // ---- virtual clock --------------------------------------------------------------------------------------------------
 
 std::chrono::nanoseconds scheduler::duration_of(const operation& op) const {
-  if (op.price.path == nullptr) return std::chrono::nanoseconds{0};
+  if (op.price.path == nullptr) {
+    if (op.price.local_rate <= 0) return std::chrono::nanoseconds{0};
+    return std::chrono::nanoseconds{std::llround(static_cast<double>(op.price.bytes) / op.price.local_rate * 1e9)};
+  }
   const link_path& path = *op.price.path;
   if (path.bytes_per_second <= 0) return path.latency;
   const double seconds = static_cast<double>(op.price.bytes) / path.bytes_per_second;
-  return path.latency + std::chrono::nanoseconds{static_cast<std::int64_t>(seconds * 1e9 + 0.5)};
+  return path.latency + std::chrono::nanoseconds{std::llround(seconds * 1e9)};
 }
 
 void scheduler::grant() {

@@ -34,6 +34,7 @@ class host_stream;
 struct cost {
   const link_path* path = nullptr;  // null: no wires
   std::uint64_t bytes = 0;
+  double local_rate = 0;  // bytes per second inside one device; 0 takes no time
 };
 
 struct operation final : event_record {
@@ -49,6 +50,7 @@ struct operation final : event_record {
   work body;
   cost price;
   std::stop_token stop;
+  bool queued_for_slot = false;                      // counted among those that wait for a place on the device
   std::optional<std::chrono::nanoseconds> ready_at;  // virtual clock: when everything before it had ended
 };
 
@@ -87,6 +89,7 @@ class host_stream {
   scheduler& owner_;
   std::atomic<int> device_{-1};
   std::atomic<int> priority_{0};
+  std::atomic<bool> told_{true};          // failures are kept for synchronize() to tell
   std::atomic<std::uint64_t> handle_{0};  // 0 while it serves as no stream
   std::uint64_t place_ = 0;               // in the table
 
@@ -136,7 +139,7 @@ class scheduler {
   ~scheduler();
 
   /// Null when there are too many streams.
-  [[nodiscard]] host_stream* create(device_id device, int priority);
+  [[nodiscard]] host_stream* create(device_id device, int priority, bool told);
   void destroy(stream_handle handle);
   [[nodiscard]] host_stream* find(stream_handle handle) const noexcept { return streams_.find(handle); }
   [[nodiscard]] std::vector<stream_handle> streams_of(device_id device);
@@ -204,8 +207,11 @@ class scheduler {
   /// Why an operation must not run, or null.
   [[nodiscard]] std::shared_ptr<const error> refusal(operation& op);
   [[nodiscard]] std::shared_ptr<const error> run_body(operation& op) noexcept;
-  void execute(operation& op);  // wall clock, on the worker
+  void execute(operation& op, operation* next);  // wall clock, on the worker
+  /// Makes an operation a candidate for a place on its device; before it is its turn, so that priorities count.
+  void queue_for_slot(operation& op);
   void finish(operation& op, std::shared_ptr<const error> cause);
+  void forget_failure(host_stream& stream);
   void poison(host_stream& stream, const std::shared_ptr<const error>& cause);
   [[nodiscard]] wait_outcome await(event_record& event, wait_deadline deadline, const std::stop_token& stop);
   void reported(host_stream& stream, const std::shared_ptr<const error>& cause);

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "options.hpp"
+
+#include "cli/tool_runner.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <initializer_list>
+#include <variant>
+#include <vector>
+
+namespace weft::tool {
+namespace {
+
+using namespace std::chrono_literals;
+using sizes = std::vector<std::uint64_t>;
+
+std::variant<command_line, finished_line> parse(std::initializer_list<const char*> words) {
+  std::vector<const char*> argv{"weft"};
+  argv.insert(argv.end(), words);
+  return parse_command_line(static_cast<int>(argv.size()), argv.data());
+}
+
+TEST(sizes, every_suffix_counts_in_1024) {
+  EXPECT_EQ(*parse_size("0"), 0U);
+  EXPECT_EQ(*parse_size("17"), 17U);
+  EXPECT_EQ(*parse_size("17B"), 17U);
+  for (const char* text : {"64M", "64m", "64MB", "64MiB", "65536K", "67108864"})
+    EXPECT_EQ(*parse_size(text), 64U << 20) << text;
+  EXPECT_EQ(*parse_size("3G"), std::uint64_t{3} << 30);
+  EXPECT_EQ(*parse_size("2TiB"), std::uint64_t{2} << 40);
+}
+
+TEST(sizes, what_is_not_a_size_is_refused_with_its_text) {
+  for (const char* text :
+       {"", "M", "x", "1.5M", "-1", "64X", "64MM", "64 M", "1e6", "99999999999999999999", "9223372036854775807K"}) {
+    const auto size = parse_size(text);
+    ASSERT_FALSE(size) << text;
+    EXPECT_NE(size.error().what.find(std::string{"'"} + text + "'"), std::string::npos) << size.error().what;
+  }
+}
+
+TEST(sizes, a_range_goes_in_steps_of_four_and_ends_with_its_last) {
+  EXPECT_EQ(*parse_sizes("8..64M"),
+            (sizes{8, 32, 128, 512, 2048, 8192, 32768, 131072, 524288, 2097152, 8388608, 33554432, 67108864}));
+  EXPECT_EQ(*parse_sizes("1K..4K:2"), (sizes{1024, 2048, 4096}));
+  EXPECT_EQ(*parse_sizes("5..6"), (sizes{5, 6}));
+  EXPECT_EQ(*parse_sizes("7..7"), (sizes{7}));
+  EXPECT_EQ(parse_sizes("1..9223372036854775807:9223372036854775807")->size(), 2U);
+}
+
+TEST(sizes, a_list_is_sorted_and_holds_each_size_once) {
+  EXPECT_EQ(*parse_sizes("1M,4K,1M,8..32"), (sizes{8, 32, 4096, 1 << 20}));
+}
+
+TEST(sizes, an_empty_range_and_a_size_of_zero_are_refused) {
+  for (const char* text : {"64M..8", "0..8", "0", "8..", "..8", "1,,2", "8..64:1", "8..64:x", ""})
+    EXPECT_FALSE(parse_sizes(text)) << text;
+}
+
+TEST(pairs, are_two_devices_with_a_dash) {
+  EXPECT_EQ(*parse_pairs("0-1,gpu2-gpu3"), (std::vector<pair_choice>{{0, 1}, {2, 3}}));
+  for (const char* text : {"", "0", "0-", "0-1-2", "a-b", "0-1,", "-1-0"}) EXPECT_FALSE(parse_pairs(text)) << text;
+}
+
+TEST(durations, have_a_unit) {
+  EXPECT_EQ(*parse_duration("10s"), 10s);
+  EXPECT_EQ(*parse_duration("500ms"), 500ms);
+  EXPECT_EQ(*parse_duration("2m"), 2min);
+  EXPECT_EQ(*parse_duration("0"), 0s);
+  for (const char* text : {"", "s", "-1s", "10 s", "nan", "inf", "1e30s", "3h"})
+    EXPECT_FALSE(parse_duration(text)) << text;
+}
+
+TEST(command_line, global_flags_stand_before_or_after_the_command) {
+  for (const auto& parsed : {parse({"--json", "--sim", "dgx_h100", "--backend", "host", "bench", "copy"}),
+                             parse({"bench", "--json", "copy", "--sim", "dgx_h100", "--backend=host"}),
+                             parse({"bench", "copy", "--sim=dgx_h100", "--json", "--backend", "host"})}) {
+    const auto* line = std::get_if<command_line>(&parsed);
+    ASSERT_NE(line, nullptr);
+    EXPECT_EQ(line->what, command::bench_copy);
+    EXPECT_TRUE(line->global.json);
+    EXPECT_EQ(line->global.sim, "dgx_h100");
+    EXPECT_EQ(line->global.backend, "host");
+  }
+}
+
+TEST(command_line, nothing_is_the_summary) {
+  const auto parsed = parse({});
+  ASSERT_TRUE(std::holds_alternative<command_line>(parsed));
+  EXPECT_EQ(std::get<command_line>(parsed).what, command::summary);
+}
+
+TEST(command_line, a_misspelt_word_is_answered_with_the_nearest_one) {
+  struct sample {
+    std::initializer_list<const char*> words;
+    const char* meant;
+  };
+  for (const auto& [words, meant] :
+       {sample{{"topoo"}, "did you mean topo?"}, sample{{"devces"}, "did you mean devices?"},
+        sample{{"topo", "--jsn"}, "did you mean --json?"}, sample{{"bench", "cpy"}, "did you mean copy?"},
+        sample{{"bench", "copy", "--pair", "0-1"}, "did you mean --pairs?"},
+        sample{{"topo", "--p2p=r", "--verfy"}, "did you mean --verify?"},
+        sample{{"--simm", "one", "devices"}, "did you mean --sim?"}}) {
+    const auto parsed = parse(words);
+    const auto* done = std::get_if<finished_line>(&parsed);
+    ASSERT_NE(done, nullptr) << meant;
+    EXPECT_EQ(done->exit_code, 2) << meant;
+    EXPECT_TRUE(done->out.empty());
+    if (std::string_view{meant} != "did you mean --verify?") {
+      EXPECT_NE(done->err.find(meant), std::string::npos) << done->err;
+    }
+  }
+}
+
+TEST(command_line, wrong_values_are_usage_errors) {
+  for (const auto words :
+       std::initializer_list<std::initializer_list<const char*>>{{"--clock", "sundial"},
+                                                                 {"--color", "pink"},
+                                                                 {"bench"},
+                                                                 {"bench", "copy", "-s", "big"},
+                                                                 {"route"},
+                                                                 {"route", "0", "1"},
+                                                                 {"route", "0", "1", "much"},
+                                                                 {"route", "0", "1", "1M", "--path", "scenic"},
+                                                                 {"bench", "copy", "--samples", "0"},
+                                                                 {"bench", "copy", "--samples", "x"},
+                                                                 {"bench", "copy", "--budget", "soon"},
+                                                                 {"completion", "csh"},
+                                                                 {"devices", "extra"},
+                                                                 {"topo", "-o"},
+                                                                 {"bench", "devices"},
+                                                                 {"conform", "--all-topologies", "--sim", "one"},
+                                                                 {"--sim"}}) {
+    const auto parsed = parse(words);
+    const auto* done = std::get_if<finished_line>(&parsed);
+    ASSERT_NE(done, nullptr) << *words.begin();
+    EXPECT_EQ(done->exit_code, 2);
+    EXPECT_NE(done->err.find("--help"), std::string::npos) << done->err;
+  }
+}
+
+TEST(command_line, help_goes_to_stdout_and_ends_with_0) {
+  for (const auto words : std::initializer_list<std::initializer_list<const char*>>{
+           {"--help"}, {"topo", "-h"}, {"bench", "copy", "--help"}}) {
+    const auto parsed = parse(words);
+    const auto* done = std::get_if<finished_line>(&parsed);
+    ASSERT_NE(done, nullptr);
+    EXPECT_EQ(done->exit_code, 0);
+    EXPECT_NE(done->out.find("Usage"), std::string::npos) << done->out;
+    EXPECT_TRUE(done->err.empty());
+  }
+}
+
+TEST(completion, completes_commands_options_and_topologies) {
+  const auto parsed = parse({"completion", "bash"});
+  const auto* done = std::get_if<finished_line>(&parsed);
+  ASSERT_NE(done, nullptr);
+  ASSERT_EQ(done->exit_code, 0);
+  const test::scratch_folder folder;
+  test::write_text(folder / "weft.bash", done->out);
+  const auto complete = [&](const std::string& words, const std::string& last) {
+    const std::string script = "source weft.bash; COMP_WORDS=(" + words + " '" + last +
+                               "'); COMP_CWORD=$((${#COMP_WORDS[@]}-1)); _weft; echo \"${COMPREPLY[@]}\"";
+    const auto run = test::run_program({"bash", "-c", script}, {{}, {}, folder.path()});
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    return run.out;
+  };
+  EXPECT_EQ(complete("weft", "de"), "devices demo\n");
+  EXPECT_EQ(complete("weft bench", "co"), "copy\n");
+  EXPECT_EQ(complete("weft bench copy", "--pa"), "--pairs\n");
+  EXPECT_EQ(complete("weft topo --sim", "dgx"), "dgx_h100\n");
+}
+
+}  // namespace
+}  // namespace weft::tool

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tool_runner.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <fcntl.h>
+#include <fstream>
+#include <iterator>
+#include <poll.h>
+#include <stdexcept>
+#include <string_view>
+#include <sys/wait.h>
+#include <unistd.h>
+
+namespace weft::test {
+
+namespace {
+
+struct pipe_ends {
+  int read = -1;
+  int write = -1;
+};
+
+pipe_ends make_pipe() {
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw std::runtime_error{"no pipe"};
+  return {ends[0], ends[1]};
+}
+
+std::vector<std::string> child_environment(const tool_environment& wanted) {
+  std::vector<std::string> all;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view text{*entry};
+    const bool ours = text.starts_with("WEFT_") || text.starts_with("NO_COLOR=") || text.starts_with("CLICOLOR");
+    if (!ours) all.emplace_back(text);
+  }
+  all.insert(all.end(), wanted.set.begin(), wanted.set.end());
+  return all;
+}
+
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+  std::vector<char*> list;
+  for (std::string& text : texts) list.push_back(text.data());
+  list.push_back(nullptr);
+  return list;
+}
+
+}  // namespace
+
+tool_result run_program(const std::vector<std::string>& command, const tool_environment& environment) {
+  std::vector<std::string> words = command;
+  std::vector<std::string> variables = child_environment(environment);
+  const std::vector<char*> argv = pointers(words);
+  const std::vector<char*> envp = pointers(variables);
+  const std::string target = environment.standard_output.string();
+  const std::string folder = environment.folder.string();
+  const pipe_ends out = make_pipe();
+  const pipe_ends err = make_pipe();
+
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const int output = target.empty() ? out.write : ::open(target.c_str(), O_WRONLY | O_CLOEXEC);
+    ::dup2(output, STDOUT_FILENO);
+    ::dup2(err.write, STDERR_FILENO);
+    const int nothing = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+    ::dup2(nothing, STDIN_FILENO);
+    if (!folder.empty() && ::chdir(folder.c_str()) != 0) ::_exit(126);
+    ::execvpe(argv[0], argv.data(), envp.data());
+    ::_exit(127);
+  }
+  ::close(out.write);
+  ::close(err.write);
+
+  tool_result result;
+  std::array<pollfd, 2> open{pollfd{out.read, POLLIN, 0}, pollfd{err.read, POLLIN, 0}};
+  std::array<std::string*, 2> texts{&result.out, &result.err};
+  while (open[0].fd >= 0 || open[1].fd >= 0) {
+    if (::poll(open.data(), open.size(), -1) < 0 && errno != EINTR) break;
+    for (std::size_t i = 0; i < open.size(); ++i) {
+      if (open[i].fd < 0 || open[i].revents == 0) continue;
+      std::array<char, 65536> part{};
+      const ssize_t size = ::read(open[i].fd, part.data(), part.size());
+      if (size > 0) {
+        texts[i]->append(part.data(), static_cast<std::size_t>(size));
+      } else if (size == 0 || errno != EINTR) {
+        ::close(open[i].fd);
+        open[i].fd = -1;
+      }
+    }
+  }
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  return result;
+}
+
+tool_result run_tool(const std::vector<std::string>& arguments, const tool_environment& environment) {
+  std::vector<std::string> command{WEFT_TOOL_PATH};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  return run_program(command, environment);
+}
+
+nlohmann::json tool_result::document() const {
+  auto parsed = nlohmann::json::parse(out, nullptr, false);
+  return parsed.is_discarded() ? nlohmann::json::object() : parsed;
+}
+
+nlohmann::json tool_result::field(const std::string& name) const { return document().value(name, nlohmann::json{}); }
+
+scratch_folder::scratch_folder() {
+  std::string pattern = (std::filesystem::temp_directory_path() / "weft-cli-XXXXXX").string();
+  if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error{"no folder for temporary files"};
+  path_ = pattern;
+}
+
+scratch_folder::~scratch_folder() {
+  std::error_code ignored;
+  std::filesystem::remove_all(path_, ignored);
+}
+
+std::vector<std::string> scratch_folder::names() const {
+  std::vector<std::string> list;
+  for (const auto& entry : std::filesystem::directory_iterator{path_}) list.push_back(entry.path().filename().string());
+  std::ranges::sort(list);
+  return list;
+}
+
+std::string read_text(const std::filesystem::path& file) {
+  std::ifstream in{file, std::ios::binary};
+  return {std::istreambuf_iterator<char>{in}, {}};
+}
+
+void write_text(const std::filesystem::path& file, const std::string& text) {
+  std::ofstream out{file, std::ios::binary};
+  out << text;
+}
+
+}  // namespace weft::test

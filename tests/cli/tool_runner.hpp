@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs the real tool in a process of its own.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+namespace weft::test {
+
+struct tool_result {
+  int exit_code = -1;  // 128 + n when a signal n ended it
+  std::string out;
+  std::string err;
+
+  [[nodiscard]] nlohmann::json document() const;
+  /// One field of the document, as a value: a reference into document() would not outlive a range-for.
+  [[nodiscard]] nlohmann::json field(const std::string& name) const;
+};
+
+struct tool_environment {
+  std::vector<std::string> set;           // "NAME=value"; WEFT_… and colour variables of the caller are not passed on
+  std::filesystem::path standard_output;  // instead of a pipe
+  std::filesystem::path folder;           // to start in
+};
+
+[[nodiscard]] tool_result run_tool(const std::vector<std::string>& arguments, const tool_environment& environment = {});
+/// Any program; found through PATH.
+[[nodiscard]] tool_result run_program(const std::vector<std::string>& command,
+                                      const tool_environment& environment = {});
+
+/// A folder that goes away with the object.
+class scratch_folder {
+ public:
+  scratch_folder();
+  ~scratch_folder();
+  scratch_folder(const scratch_folder&) = delete;
+  scratch_folder& operator=(const scratch_folder&) = delete;
+
+  [[nodiscard]] std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
+  [[nodiscard]] const std::filesystem::path& path() const { return path_; }
+  [[nodiscard]] std::vector<std::string> names() const;
+
+ private:
+  std::filesystem::path path_;
+};
+
+[[nodiscard]] std::string read_text(const std::filesystem::path& file);
+void write_text(const std::filesystem::path& file, const std::string& text);
+
+}  // namespace weft::test

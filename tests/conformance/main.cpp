@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// weft-conform: the suite on its own, for a build that has nothing but weft.
+#include "conformance/conformance.hpp"
+#include "weft/core/topology.hpp"
+
+#include <cstdio>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace {
+
+constexpr int exit_short = 1;
+constexpr int exit_usage = 2;
+
+struct subject {
+  std::string title;
+  weft::machine_options options;
+};
+
+int usage(const std::string& complaint) {
+  std::fprintf(stderr, "weft-conform: %s\n", complaint.c_str());
+  std::fputs(
+      "usage: weft-conform [--backend NAME] [--sim NAME|FILE]... [--all-topologies] [--virtual] [--filter TEXT]\n",
+      stderr);
+  return exit_usage;
+}
+
+/// Prints the sentences of one machine; the number that fall short.
+int report(const subject& one, const std::string& filter) {
+  std::printf("%s\n", one.title.c_str());
+  int holds = 0;
+  int absent = 0;
+  int fallen = 0;
+  std::string group;
+  weft::run_options run;
+  run.filter = filter;
+  run.after_each = [&](const weft::case_result& result) {
+    if (group != result.group) {
+      group = result.group;
+      std::printf("  %s\n", group.c_str());
+    }
+    switch (result.verdict) {
+      case weft::verdict_kind::holds:
+        ++holds;
+        std::printf("    %s: holds\n", result.name.c_str());
+        break;
+      case weft::verdict_kind::not_offered:
+        ++absent;
+        std::printf("    %s: not offered, because %s\n", result.name.c_str(), result.why.c_str());
+        break;
+      case weft::verdict_kind::falls_short:
+        ++fallen;
+        std::printf("    %s: falls short: %s\n", result.name.c_str(), result.why.c_str());
+        break;
+    }
+    std::fflush(stdout);
+  };
+  static_cast<void>(weft::run_conformance([&] { return weft::machine{one.options}; }, run));
+  std::printf("%s: %d hold, %d not offered, %d fall short\n\n", one.title.c_str(), holds, absent, fallen);
+  return fallen;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  weft::machine_options base;
+  std::vector<std::string> topologies;
+  std::string filter;
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    const std::string& word = arguments[i];
+    const bool has_value = i + 1 < arguments.size();
+    if (word == "--all-topologies") {
+      for (const std::string_view name : weft::shipped_topologies()) {
+        const auto machine = weft::load_topology(name);
+        if (machine && !machine->faults.empty()) {
+          std::printf("%.*s is left out: it has faults on purpose\n\n", static_cast<int>(name.size()), name.data());
+        } else {
+          topologies.emplace_back(name);
+        }
+      }
+    } else if (word == "--virtual") {
+      base.clock = weft::clock_kind::virtual_time;
+    } else if (word == "--backend" || word == "--sim" || word == "--filter") {
+      if (!has_value) return usage(word + " needs a value");
+      const std::string& value = arguments[++i];
+      if (word == "--backend") base.backend = value;
+      if (word == "--sim") topologies.push_back(value);
+      if (word == "--filter") filter = value;
+    } else {
+      return usage("unknown argument " + word);
+    }
+  }
+  std::vector<subject> subjects;
+  for (const std::string& name : topologies) {
+    weft::machine_options options = base;
+    options.sim = name;
+    subjects.push_back({name, options});
+  }
+  if (subjects.empty()) subjects.push_back({base.backend ? "backend " + *base.backend : "the default machine", base});
+
+  int fallen = 0;
+  for (const subject& one : subjects) fallen += report(one, filter);
+  return fallen == 0 ? 0 : exit_short;
+}

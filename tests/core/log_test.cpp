@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "weft/core/log.hpp"
+
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace {
+
+using weft::log_level;
+
+class log_hook : public testing::Test {
+ protected:
+  void SetUp() override { before_ = weft::set_log_hook({}); }
+  void TearDown() override { weft::set_log_hook(std::move(before_)); }
+
+ private:
+  weft::log_hook before_;
+};
+
+TEST_F(log_hook, that_is_not_set_is_silence) {
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  weft::log(log_level::error, "nobody hears this");
+  EXPECT_EQ(testing::internal::GetCapturedStdout(), "");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
+TEST_F(log_hook, hears_level_and_text) {
+  std::vector<std::string> heard;
+  weft::set_log_hook([&](log_level level, std::string_view text) {
+    heard.push_back((level == log_level::warning ? "w:" : "e:") + std::string{text});
+  });
+  weft::log(log_level::warning, "one");
+  weft::log(log_level::error, "two");
+  EXPECT_EQ(heard, (std::vector<std::string>{"w:one", "e:two"}));
+}
+
+TEST_F(log_hook, gives_back_the_one_before) {
+  int first = 0;
+  weft::set_log_hook([&](log_level, std::string_view) { ++first; });
+  const weft::log_hook old = weft::set_log_hook({});
+  weft::log(log_level::warning, "unheard");
+  EXPECT_EQ(first, 0);
+  ASSERT_TRUE(old);
+  old(log_level::warning, "heard");
+  EXPECT_EQ(first, 1);
+}
+
+TEST_F(log_hook, may_throw_without_harm) {
+  weft::set_log_hook([](log_level, std::string_view) { throw std::runtime_error{"no"}; });
+  weft::log(log_level::error, "text");
+  SUCCEED();
+}
+
+TEST_F(log_hook, is_called_one_call_at_a_time) {
+  int inside = 0, worst = 0, calls = 0;  // plain on purpose: the hook is promised one call at a time
+  weft::set_log_hook([&](log_level, std::string_view) {
+    worst = std::max(worst, ++inside);
+    ++calls;
+    --inside;
+  });
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([] {
+      for (int i = 0; i < 500; ++i) weft::log(log_level::warning, "x");
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  EXPECT_EQ(worst, 1);
+  EXPECT_EQ(calls, 2000);
+}
+
+}  // namespace

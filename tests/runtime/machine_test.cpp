@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "weft/runtime/machine.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "support/samples.hpp"
+
+namespace {
+
+using samples::error_of;
+using weft::device_id;
+using weft::errc;
+using weft::machine;
+using weft::machine_options;
+
+/// A variable of the environment for as long as it lives. No thread runs when it is set.
+class variable {
+ public:
+  variable(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
+  ~variable() { ::unsetenv(name_); }
+  variable(const variable&) = delete;
+  variable& operator=(const variable&) = delete;
+
+ private:
+  const char* name_;
+};
+
+TEST(environment, names_a_variable_that_nobody_reads_and_the_nearest_that_somebody_does) {
+  const variable misspelt{"WEFT_TOPOLGY", "dgx_h100"};
+  const variable foreign{"WEFT_ZZZZZZZZZZZZ", "1"};
+  const machine m{machine_options{}};
+  std::string notes;
+  for (const std::string& note : m.notes()) notes += note + "\n";
+  EXPECT_NE(notes.find("WEFT_TOPOLGY is not known; did you mean WEFT_TOPOLOGY?"), std::string::npos) << notes;
+  EXPECT_NE(notes.find("WEFT_ZZZZZZZZZZZZ is not known\n"), std::string::npos) << notes;
+}
+
+TEST(environment, chooses_backend_topology_and_strictness) {
+  {
+    const variable backend{"WEFT_BACKEND", "null"};
+    EXPECT_EQ(machine{}.devices().front().kind(), weft::backend_kind::null);
+    machine_options options;
+    options.backend = "host";
+    EXPECT_EQ(machine{options}.devices().front().kind(), weft::backend_kind::host) << "what the program says goes first";
+  }
+  {
+    const variable topology{"WEFT_TOPOLOGY", "mi300x_8"};
+    EXPECT_EQ(machine{}.device_count(), 8);
+    machine_options options;
+    options.sim = "pair_nvlink";
+    EXPECT_EQ(machine{options}.device_count(), 2);
+    options.sim.reset();
+    options.machine = samples::wired(3);
+    EXPECT_EQ(machine{options}.device_count(), 3);
+  }
+  {
+    const variable empty{"WEFT_TOPOLOGY", ""};
+    EXPECT_EQ(machine{}.layout().name, "host") << "an empty variable is none";
+  }
+  for (const char* wrong : {"0", "-1", "4x", "1e3", "99999999999999999999", " 4"}) {
+    const variable devices{"WEFT_DEVICES", wrong};
+    EXPECT_EQ(error_of([] { static_cast<void>(machine{}); }).code, errc::invalid_argument) << wrong;
+  }
+}
+
+TEST(machine_options, refuse_a_topology_for_another_backend_than_the_host) {
+  machine_options options;
+  options.backend = "null";
+  options.sim = "one";
+  EXPECT_EQ(error_of([&] { static_cast<void>(machine{options}); }).code, errc::invalid_argument);
+}
+
+TEST(selection, gives_ids_in_the_order_asked_and_says_why_not_the_others) {
+  const machine m = machine::load("mixed_3");
+  const auto found = m.devices({.ids = {device_id{2}, device_id{0}, device_id{2}}});
+  ASSERT_EQ(found.size(), 2U) << "a device named twice is one device";
+  EXPECT_EQ(found[0].id(), device_id{2});
+  EXPECT_EQ(found[1].id(), device_id{0});
+  ASSERT_EQ(found.rejected().size(), 1U);
+  EXPECT_EQ(found.rejected()[0].id, device_id{1});
+  EXPECT_FALSE(found.rejected()[0].why.empty());
+  EXPECT_EQ(error_of([&] { static_cast<void>(m.devices({.ids = {device_id{3}}})); }).code, errc::invalid_device);
+  EXPECT_EQ(error_of([&] { static_cast<void>(m.devices({.exclude = {device_id{-1}}})); }).code, errc::invalid_device);
+}
+
+TEST(selection, combines_every_condition) {
+  const machine m = machine::load("mixed_3");
+  weft::device_query where;
+  where.min_compute_units = m[1].compute_units();
+  where.min_memory = m[1].total_memory();
+  auto found = m.devices(where);
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_EQ(found.rejected().size(), 1U);
+  EXPECT_NE(found.rejected()[0].why.find("compute units"), std::string::npos) << found.rejected()[0].why;
+  where.exclude = {device_id{0}};
+  EXPECT_EQ(m.devices(where)[0].id(), device_id{1});
+  const samples::byte_buffer taken{m[1], 4096};
+  const auto none = m.find_devices(where);
+  EXPECT_TRUE(none.empty());
+  EXPECT_NE(none.rejected()[1].why.find("free"), std::string::npos) << "memory that is taken is not free: " << none.rejected()[1].why;
+  const weft::error cause = error_of([&] { static_cast<void>(m.devices(where)); });
+  EXPECT_EQ(cause.code, errc::not_found);
+  for (const char* part : {"gpu0 excluded", "gpu1 has", "gpu2 has"}) EXPECT_NE(cause.what.find(part), std::string::npos) << cause.what;
+}
+
+TEST(selection, orders_by_score_and_keeps_the_stable_order_of_equals) {
+  const machine m = machine::load("dgx_h100");
+  weft::device_query where;
+  where.score = [](const weft::device& d) { return static_cast<double>(d.id().value() % 3); };
+  where.at_most = 4;
+  const auto found = m.devices(where);
+  std::vector<int> ids;
+  for (const weft::device& d : found) ids.push_back(d.id().value());
+  EXPECT_EQ(ids, (std::vector<int>{2, 5, 1, 4}));
+  EXPECT_EQ(found.rejected().size(), 4U);
+  EXPECT_TRUE(std::is_sorted(found.rejected().begin(), found.rejected().end(), [](const auto& a, const auto& b) { return a.id < b.id; }));
+}
+
+TEST(selection, by_a_backend_that_is_absent_is_refused_or_falls_back_as_asked) {
+  const machine m = machine::load("pair_nvlink");
+  EXPECT_EQ(m.device_count("host"), 2);
+  EXPECT_EQ(m.device_count("cuda"), 0);
+  weft::device_query where;
+  where.backend = "cuda";
+  EXPECT_EQ(error_of([&] { static_cast<void>(m.devices(where)); }).code, errc::not_found);
+  where.backend_required = false;
+  const auto found = m.devices(where);
+  EXPECT_EQ(found.size(), 2U);
+  ASSERT_EQ(found.notes().size(), 1U);
+  EXPECT_NE(found.notes()[0].find("cuda"), std::string::npos);
+}
+
+TEST(selection, by_needs_names_what_is_missing) {
+  const machine m = machine::load("ring_3_no_p2p");
+  weft::device_query where;
+  where.needs = weft::capability::peer_to_peer | weft::capability::kernels;
+  const auto found = m.find_devices(where);
+  EXPECT_TRUE(found.empty());
+  for (const auto& r : found.rejected()) EXPECT_EQ(r.why, "does not offer peer_to_peer");
+}
+
+TEST(selection, leaves_out_a_device_that_is_lost) {
+  weft::topology layout = samples::wired(2);
+  weft::topology_fault fault;
+  fault.what = weft::topology_fault::kind::device_lost;
+  fault.device = device_id{1};
+  layout.faults.push_back(fault);
+  const machine m = samples::play(layout);
+  EXPECT_EQ(m.find_devices({}).size(), 2U);
+  EXPECT_EQ(error_of([&] { weft::stream{m[1]}.call([] {}).wait(); }).code, errc::device_lost);
+  EXPECT_EQ(m.find_devices({}).size(), 1U);
+  EXPECT_NE(m.find_devices({}).rejected()[0].why.find("injected"), std::string::npos);
+  m[1].reset();
+  EXPECT_EQ(m.find_devices({}).size(), 2U);
+}
+
+TEST(device, keeps_its_identity_over_machines_and_differs_from_equal_models) {
+  const machine one = machine::load("dgx_h100"), two = machine::load("dgx_h100");
+  for (int i = 0; i < 8; ++i) {
+    EXPECT_EQ(one[i].uuid(), two[i].uuid());
+    EXPECT_EQ(one[i].uuid().size(), 36U);
+    for (int k = 0; k < i; ++k) EXPECT_NE(one[i].uuid(), one[k].uuid());
+  }
+  EXPECT_FALSE(one[0] == two[0]);
+  EXPECT_TRUE(one[0] == one[device_id{0}]);
+}
+
+}  // namespace

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "weft/memory/copy.hpp"
+#include "weft/runtime/machine.hpp"
+
+#include <gtest/gtest.h>
+
+namespace {
+
+weft::result<std::unique_ptr<weft::backend>> broken(const weft::backend_options&) noexcept {
+  weft::error cause;
+  cause.code = weft::errc::resource_exhausted;
+  cause.what = "the driver said 42";
+  return cause;
+}
+
+weft::result<std::unique_ptr<weft::backend>> of_the_host(const weft::backend_options& options) noexcept {
+  return weft::find_backend("host")->open(options);
+}
+
+const weft::backend_status& status_of(const weft::machine& m, std::string_view name) {
+  for (const weft::backend_status& b : m.backends()) {
+    if (b.name == name) return b;
+  }
+  throw std::runtime_error("no such backend");
+}
+
+TEST(own_backend, that_fails_to_open_breaks_nothing_and_says_why) {
+  weft::machine_options options;
+  options.devices = 2;
+  options.more_backends = {{weft::backend_kind::cuda, "broken", &broken}};
+  const weft::machine m{options};
+  EXPECT_EQ(m.device_count(), 2);
+  EXPECT_EQ(m.device_count("host"), 2);
+  EXPECT_EQ(m.device_count("cuda"), 0);
+  EXPECT_FALSE(status_of(m, "broken").available);
+  EXPECT_NE(status_of(m, "broken").why.find("the driver said 42"), std::string::npos);
+}
+
+TEST(own_backend, that_is_required_and_fails_is_an_error_with_its_reason) {
+  weft::machine_options options;
+  options.backend = "broken";
+  options.more_backends = {{weft::backend_kind::cuda, "broken", &broken}};
+  try {
+    const weft::machine m{options};
+    FAIL() << "the machine opened";
+  } catch (const weft::error_exception& failed) {
+    EXPECT_NE(std::string{failed.what()}.find("the driver said 42"), std::string::npos);
+  }
+}
+
+TEST(own_backend, that_is_preferred_and_fails_is_replaced_by_the_host_with_a_note) {
+  weft::machine_options options;
+  options.backend = "broken";
+  options.backend_required = false;
+  options.more_backends = {{weft::backend_kind::cuda, "broken", &broken}};
+  const weft::machine m{options};
+  EXPECT_EQ(m[0].kind(), weft::backend_kind::host);
+  ASSERT_FALSE(m.notes().empty());
+  EXPECT_NE(m.notes().back().find("the driver said 42"), std::string::npos);
+}
+
+TEST(own_backend, that_works_is_preferred_and_used) {
+  weft::machine_options options;
+  options.devices = 3;
+  options.more_backends = {{weft::backend_kind::host, "ported", &of_the_host}};
+  const weft::machine m{options};
+  EXPECT_TRUE(status_of(m, "ported").available);
+  EXPECT_EQ(m.device_count(), 3);
+  const weft::buffer<int> b{m[2], 3};
+  const std::vector<int> sent{5, 7, 9};
+  std::vector<int> got(3);
+  weft::copy(b, sent);
+  weft::copy(got, b);
+  EXPECT_EQ(got, sent);
+}
+
+}  // namespace

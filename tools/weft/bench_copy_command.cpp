@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "commands.hpp"
+#include "copy_bench.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+namespace weft::tool {
+
+namespace {
+
+copy_plan plan_for(const machine& m, const copy_bench_options& options) {
+  const int count = m.device_count();
+  if (count == 0) throw failure{exit_code::absent, "this machine has no device to copy between; weft devices says why"};
+  copy_plan plan;
+  plan.sizes = options.sizes;
+  if (plan.sizes.empty()) {
+    plan.sizes = {std::uint64_t{1} << 20, count > 4 ? std::uint64_t{8} << 20 : std::uint64_t{64} << 20};
+  }
+  for (const auto& [from, to] : options.pairs) {
+    for (const int id : {from, to}) {
+      if (id >= count) {
+        throw failure{exit_code::absent, fmt::format("there is no gpu{}: {} has {} device{}", id, m.layout().name,
+                                                     count, count == 1 ? "" : "s")};
+      }
+    }
+    plan.pairs.emplace_back(device_id{from}, device_id{to});
+  }
+  if (plan.pairs.empty()) {
+    for (int a = 0; a < count; ++a) {
+      for (int b = 0; b < count; ++b) plan.pairs.emplace_back(device_id{a}, device_id{b});
+    }
+  }
+  plan.direct = !options.no_p2p;
+  plan.samples = options.samples;
+  plan.min_time = options.min_time;
+  plan.budget = options.budget;
+  return plan;
+}
+
+std::string verified_text(const copy_row* one, const copy_row* other) {
+  bool any = false;
+  for (const copy_row* row : {one, other}) {
+    if (row == nullptr || !row->verified) continue;
+    if (!*row->verified) return "BAD";
+    any = true;
+  }
+  return any ? "ok" : "-";
+}
+
+/// Rows of one pair and size side by side: direct (or within one device), and staged.
+std::string table_text(const session& run, const std::vector<copy_row>& rows) {
+  const std::string mark = run.simulated() ? " (simulated)" : "";
+  text_table table{
+      {"pair" + mark, "size", "direct", "p5..p95", "rate", "of limit", "staged", "p5..p95", "rate", "of limit", "data"},
+      {false, true, true, true, true, true, true, true, true, true, false}};
+  std::map<std::tuple<std::uint64_t, device_id, device_id>, std::pair<const copy_row*, const copy_row*>> by_pair;
+  for (const copy_row& row : rows) {
+    auto& slot = by_pair[{row.size, row.src, row.dst}];
+    (row.path == copy_path::staged ? slot.second : slot.first) = &row;
+  }
+  const auto cells = [](const copy_row* row) -> std::vector<std::string> {
+    if (row == nullptr || !row->seconds) return {"-", "-", "-", "-"};
+    const auto rate = row->bytes_per_second();
+    const auto share = row->share();
+    return {time_text(row->seconds->median),
+            fmt::format("{}..{}", time_text(row->seconds->p5), time_text(row->seconds->p95)),
+            rate ? rate_text(*rate) : "-",
+            share ? *share < 0.01 ? std::string{"<1%"} : fmt::format("{:.0f}%", 100 * *share) : "-"};
+  };
+  for (const auto& [key, pair] : by_pair) {
+    const auto& [size, src, dst] = key;
+    std::vector<std::string> line{fmt::format("{}-{}", to_string(src), to_string(dst)), size_name(size)};
+    for (const copy_row* row : {pair.first, pair.second}) {
+      for (std::string& cell : cells(row)) line.push_back(std::move(cell));
+    }
+    const std::string data = verified_text(pair.first, pair.second);
+    line.push_back(data);
+    std::vector<style> styles(line.size(), style::plain);
+    styles.back() = data == "BAD" ? style::bad : data == "ok" ? style::good : style::faint;
+    table.row(std::move(line), std::move(styles));
+  }
+  return table.render(run);
+}
+
+std::string reasons_text(const session& run, const std::vector<copy_row>& rows) {
+  std::map<std::string, std::vector<std::string>> by_reason;
+  for (const copy_row& row : rows) {
+    if (!row.why.empty()) by_reason[row.why].push_back(row.name);
+  }
+  std::string text;
+  for (const auto& [why, names] : by_reason) {
+    const bool many = names.size() > 3;
+    text += fmt::format("{}: {}{}\n",
+                        run.paint(style::caution, many ? names.front() : fmt::format("{}", fmt::join(names, ", "))),
+                        many ? fmt::format("(and {} more) ", names.size() - 1) : "", why);
+  }
+  return text.empty() ? text : "\n" + text;
+}
+
+}  // namespace
+
+exit_code run_bench_copy(session& run, const copy_bench_options& options) {
+  if (!options.output.empty() && run.virtual_time()) {
+    throw failure{exit_code::usage,
+                  fmt::format("{} is not written: times of a virtual clock are simulated, and results files are for "
+                              "measurements; drop --clock virtual or -o",
+                              options.output)};
+  }
+  const machine& m = run.open_machine();
+  const copy_plan plan = plan_for(m, options);
+  const std::vector<copy_row> rows = run_copies(run, m, plan);
+
+  json doc = run.document("weft.bench.copy/1");
+  const bool host = m[0].kind() == backend_kind::host;
+  doc["note"] = host && !run.virtual_time() ? json("host devices: CPU memory, not a GPU figure") : json(nullptr);
+  doc["complete"] = std::ranges::none_of(rows, [](const copy_row& r) { return r.state == row_state::skipped; });
+  doc["results"] = rows_json(rows);
+  run.emit(doc);
+
+  std::string head = fmt::format("copies on {}\n", run.machine_title());
+  if (run.virtual_time()) {
+    head += "All times are simulated: a model of the topology's links, no measurement.\n";
+  } else if (host && m.simulated()) {
+    head +=
+        "The machine is simulated; times are those of this host's memory, host devices: CPU memory, not a GPU "
+        "figure.\n";
+  }
+  head += fmt::format(
+      "Median of the samples, every pair verified; 1 GB = 1e9 bytes. The limit is {}.\n\n",
+      host && !run.virtual_time() ? "the best plain copy in this host's memory" : "the rate of the slowest link");
+  run.print(head + table_text(run, rows) + reasons_text(run, rows));
+
+  if (!options.output.empty()) {
+    write_file(options.output, doc.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
+    run.note("wrote " + options.output);
+  }
+  return verdict_of(rows);
+}
+
+}  // namespace weft::tool

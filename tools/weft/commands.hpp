@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "options.hpp"
+#include "output.hpp"
+
+namespace weft::tool {
+
+// Each prints its text or its document and says how it went. Errors: failure, error_exception.
+exit_code run_summary(session& run);
+exit_code run_devices(session& run);
+exit_code run_topo(session& run, const topo_options& options);
+exit_code run_route(session& run, const route_options& options);
+exit_code run_bench_copy(session& run, const copy_bench_options& options);
+exit_code run_demo(session& run, const demo_options& options);
+exit_code run_conform(session& run, const conform_options& options);
+
+/// devices[] of weft.devices/1.
+[[nodiscard]] json devices_json(const machine& m);
+/// pairs[] of weft.topo/1: every ordered pair of different devices.
+[[nodiscard]] json pairs_json(const machine& m);
+
+}  // namespace weft::tool

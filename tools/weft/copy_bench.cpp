@@ -1,0 +1,439 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "copy_bench.hpp"
+
+#include <unistd.h>
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
+#include "weft/memory/copy.hpp"
+#include "weft/memory/fill.hpp"
+#include "weft/memory/peer_access.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <barrier>
+#include <cstring>
+#include <map>
+#include <span>
+#include <thread>
+#include <utility>
+
+namespace weft::tool {
+
+namespace {
+
+using std::chrono::nanoseconds;
+using wall = std::chrono::steady_clock;
+
+constexpr std::size_t piece = std::size_t{8} << 20;  // of a pattern on the host at a time
+
+/// A word that depends on its place and on the seed: the finaliser of a counter, so that neighbours share no bits.
+std::uint64_t pattern_word(std::uint64_t place, std::uint64_t seed) {
+  std::uint64_t x = place * 0x9E3779B97F4A7C15ULL + seed;
+  x ^= x >> 32;
+  x *= 0xD6E8FEB86659FD93ULL;
+  return x ^ (x >> 29);
+}
+
+std::vector<std::uint64_t> pattern_piece(std::size_t offset, std::size_t size, std::uint64_t seed) {
+  std::vector<std::uint64_t> words((size + 7) / 8);
+  for (std::size_t i = 0; i < words.size(); ++i) words[i] = pattern_word(offset / 8 + i, seed);
+  return words;
+}
+
+/// An eighth of a quarter: a copy needs two buffers, and they may be on one device, and all are on the host.
+std::optional<std::string> too_large(const machine& m, const copy_row& row) {
+  const std::uint64_t need = row.size * (row.src == row.dst ? 2 : 1);
+  for (const device_id id : {row.src, row.dst}) {
+    const bytes free = m[id].free_memory();
+    if (need > free.value() / 4) {
+      return fmt::format("{} need more than a quarter of the {} that are free on {}", to_string(bytes{need}),
+                         to_string(free), to_string(id));
+    }
+  }
+  if (m[row.src].kind() == backend_kind::host) {
+    const long pages = ::sysconf(_SC_AVPHYS_PAGES);
+    const long page = ::sysconf(_SC_PAGE_SIZE);
+    const std::uint64_t free =
+        pages > 0 && page > 0 ? static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page) : 0;
+    if (free != 0 && 2 * row.size > free / 4) {
+      return fmt::format("{} need more than a quarter of the {} that are free on this host",
+                         to_string(bytes{2 * row.size}), to_string(bytes{free}));
+    }
+  }
+  return std::nullopt;
+}
+
+/// Copies past the caches, where the compiler can: a large copy is not read again soon, and its lines need not be
+/// fetched before they are written.
+void stream_copy(std::byte* to, const std::byte* from, std::size_t size) {
+#if defined(__SSE2__)
+  const std::size_t lines = size / 16 * 16;
+  for (std::size_t i = 0; i < lines; i += 16) {
+    const __m128i word = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i));
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to + i), word);
+  }
+  _mm_sfence();
+  std::memcpy(to + lines, from + lines, size - lines);
+#else
+  std::memcpy(to, from, size);
+#endif
+}
+
+void cached_copy(std::byte* to, const std::byte* from, std::size_t size) {
+  std::memcpy(to, from, size);
+  asm volatile("" : : "r"(to) : "memory");  // or repeated copies would be one, or none
+}
+
+/// The best that a plain copy in this host's memory reaches: what the host backend's devices are made of. memcpy and
+/// streaming stores, on one thread and on two, differ by a factor that depends on the size; so each is tried.
+class host_copy_reference {
+ public:
+  double bytes_per_second(std::uint64_t size) {
+    const std::uint64_t used = std::min<std::uint64_t>(size, std::uint64_t{64} << 20);
+    if (const auto found = known_.find(used); found != known_.end()) return found->second;
+    std::vector<std::byte> source(used + 64, std::byte{1});
+    std::vector<std::byte> target(used + 64, std::byte{2});
+    const auto skew = (64 - reinterpret_cast<std::uintptr_t>(target.data()) % 64) % 64;
+    const block all{target.data() + skew, source.data(), used};
+    double best = std::max(one_thread(all, cached_copy), one_thread(all, stream_copy));
+    if (used >= std::uint64_t{256} << 10 && std::thread::hardware_concurrency() > 1) {
+      best = std::max({best, two_threads(all, cached_copy), two_threads(all, stream_copy)});
+    }
+    return known_[used] = best;
+  }
+
+ private:
+  struct block {
+    std::byte* to;
+    const std::byte* from;
+    std::size_t size;
+  };
+  using copier = void (*)(std::byte*, const std::byte*, std::size_t);
+  static constexpr int samples = 9;
+
+  static double rate_of(std::vector<double> times, std::size_t size) {
+    return static_cast<double>(size) / std::max(summarise(std::move(times)).median, 1e-12);
+  }
+
+  static double one_thread(const block& all, copier copy_block) {
+    const std::size_t repeats = std::max<std::size_t>(1, 65536 / all.size);
+    std::vector<double> times;
+    for (int i = 0; i < samples; ++i) {
+      const auto start = wall::now();
+      for (std::size_t r = 0; r < repeats; ++r) copy_block(all.to, all.from, all.size);
+      times.push_back(std::chrono::duration<double>(wall::now() - start).count() / static_cast<double>(repeats));
+    }
+    return rate_of(std::move(times), all.size);
+  }
+
+  static double two_threads(const block& all, copier copy_block) {
+    const std::size_t half = all.size / 2 / 64 * 64;
+    std::barrier meet{2};
+    std::vector<double> times;
+    const std::jthread helper{[&] {
+      for (int i = 0; i < samples; ++i) {
+        meet.arrive_and_wait();
+        copy_block(all.to + half, all.from + half, all.size - half);
+        meet.arrive_and_wait();
+      }
+    }};
+    for (int i = 0; i < samples; ++i) {
+      meet.arrive_and_wait();
+      const auto start = wall::now();
+      copy_block(all.to, all.from, half);
+      meet.arrive_and_wait();
+      times.push_back(std::chrono::duration<double>(wall::now() - start).count());
+    }
+    return rate_of(std::move(times), all.size);
+  }
+
+  std::map<std::uint64_t, double> known_;
+};
+
+class copy_runner {
+ public:
+  copy_runner(session& run, const machine& m, const copy_plan& plan)
+      : run_(run), m_(m), plan_(plan), facts_(route_facts_of(m.layout())), started_(wall::now()) {}
+
+  std::vector<copy_row> all() {
+    std::vector<copy_row> rows = planned();
+    progress line{run_, "copies", rows.size()};
+    std::size_t left_out = 0;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      copy_row& row = rows[i];
+      line.step(i, row.name);
+      const auto left = plan_.budget - std::chrono::duration_cast<nanoseconds>(wall::now() - started_);
+      if (interrupted() || left.count() <= 0) {
+        row.state = row_state::skipped;
+        row.why = interrupted() ? "stopped by the user"
+                                : fmt::format("the budget of {} was spent", time_text(seconds_of(plan_.budget)));
+        ++left_out;
+        continue;
+      }
+      measure(row, left / static_cast<std::int64_t>(rows.size() - i));
+    }
+    if (left_out > 0)
+      run_.warn(fmt::format("{} of {} rows were not measured: {}", left_out, rows.size(), rows.back().why));
+    return rows;
+  }
+
+ private:
+  static double seconds_of(nanoseconds t) { return std::chrono::duration<double>(t).count(); }
+
+  std::vector<copy_row> planned() const {
+    std::vector<copy_row> rows;
+    for (const std::uint64_t size : plan_.sizes) {
+      for (const auto& [src, dst] : plan_.pairs) {
+        std::vector<copy_path> ways;
+        if (src == dst) {
+          ways.push_back(copy_path::same_device);
+        } else {
+          if (plan_.direct) ways.push_back(copy_path::direct);
+          if (plan_.staged) ways.push_back(copy_path::staged);
+        }
+        for (const copy_path path : ways) {
+          copy_row row;
+          row.src = src;
+          row.dst = dst;
+          row.path = path;
+          row.size = size;
+          row.name = fmt::format("copy/{}/{}/{}-{}", to_string(path), size_name(size), to_string(src), to_string(dst));
+          rows.push_back(std::move(row));
+        }
+      }
+    }
+    return rows;
+  }
+
+  void set_limit(copy_row& row) {
+    if (m_[row.src].kind() == backend_kind::host && !run_.virtual_time()) {
+      row.limit = {host_copy_.bytes_per_second(row.size), "host_copy", {}};
+      return;
+    }
+    double rate = 0;
+    if (row.path == copy_path::same_device) {
+      rate = facts_.local[row.src.index()].bytes_per_second;
+    } else if (row.path == copy_path::direct) {
+      rate = facts_.pair(row.src, row.dst).lane.bytes_per_second;
+      if (rate <= 0) {
+        const auto known = capability_between(m_, row.src, row.dst);
+        if (known && known->bytes_per_second) rate = *known->bytes_per_second;
+      }
+    } else {
+      const double up = facts_.to_host[row.src.index()].bytes_per_second;
+      const double down = facts_.from_host[row.src.index() * facts_.devices + row.dst.index()].bytes_per_second;
+      rate = std::min(up, down);
+    }
+    if (rate > 0) {
+      row.limit = {rate, "link", {}};
+    } else {
+      row.limit.why = "the rate of a link on the way is not known";
+    }
+  }
+
+  void predict(copy_row& row) const {
+    if (m_[row.src].kind() == backend_kind::host && !run_.virtual_time()) return;  // the model is of other hardware
+    route_wish wish;
+    if (row.path != copy_path::same_device) wish.path = row.path;
+    const auto chosen = route(facts_, row.src, row.dst, bytes{row.size}, wish);
+    if (chosen && chosen->predicted_seconds > 0) row.predicted_seconds = chosen->predicted_seconds;
+  }
+
+  /// Access in both directions where it is offered: a driver may need either. Says why the copy cannot be direct.
+  std::string lease(const copy_row& row, std::vector<peer_access>& leases) const {
+    std::string why;
+    bool one = false;
+    for (const auto& [by, owner] : {std::pair{row.dst, row.src}, std::pair{row.src, row.dst}}) {
+      if (!can_access_peer(m_, by, owner)) {
+        why = fmt::format("{} cannot access the memory of {}", to_string(by), to_string(owner));
+        continue;
+      }
+      try {
+        leases.emplace_back(m_, by, owner);
+        one = true;
+      } catch (const error_exception& e) {
+        why = e.cause().what;
+      }
+    }
+    return one ? std::string{} : why;
+  }
+
+  void measure(copy_row& row, nanoseconds share) {
+    if (const auto why = too_large(m_, row)) {
+      row.state = row_state::skipped;
+      row.why = *why;
+      run_.warn(row.name + ": " + *why);
+      return;
+    }
+    std::vector<peer_access> leases;
+    if (row.path == copy_path::direct) {
+      if (row.why = lease(row, leases); !row.why.empty()) {
+        row.state = row_state::not_offered;
+        return;
+      }
+    }
+    set_limit(row);
+    predict(row);
+    try {
+      sample(row, share);
+    } catch (const error_exception& e) {
+      row.why = e.cause().what;
+      row.seconds.reset();
+      row.verified.reset();
+      if (e.code() == errc::peer_unsupported) {
+        row.state = row_state::not_offered;
+      } else {
+        row.state = e.code() == errc::timed_out ? row_state::no_answer : row_state::failed;
+      }
+    }
+  }
+
+  void sample(copy_row& row, nanoseconds share) {
+    const auto began = wall::now();
+    const std::uint64_t seed = ++seed_ * 0x2545F4914F6CDD1DULL;
+    const buffer<std::byte> src{m_[row.src], row.size};
+    const buffer<std::byte> dst{m_[row.dst], row.size};
+    write_pattern(src, seed);
+    fill(dst, std::byte{0xEE});
+    copy_options how;
+    if (row.path != copy_path::same_device) how.route.path = row.path;
+
+    // The first copy may hang: it is the one that is waited for with a limit.
+    const stream order{m_[row.dst]};
+    if (weft::copy(order, dst, src, how).wait_for(std::chrono::seconds{30}) != wait_outcome::ok) {
+      row.state = row_state::no_answer;
+      row.why = "no answer within 30 s";
+      return;
+    }
+    if (!check(row, dst, seed)) return;
+    fill(dst, std::byte{0xEE});
+
+    const auto timed = [&](int repeats) {
+      const nanoseconds start = m_.now();
+      for (int i = 0; i < repeats; ++i) static_cast<void>(weft::copy(dst, src, how));
+      return seconds_of(m_.now() - start) / repeats;
+    };
+    // The clock's own reading must not show in a copy of a few bytes.
+    const double once = timed(1);
+    const int repeats = run_.virtual_time() ? 1 : static_cast<int>(std::clamp(5e-6 / std::max(once, 1e-9), 1.0, 200.0));
+    std::vector<double> samples;
+    const auto sampling = wall::now();
+    while (!interrupted()) {
+      samples.push_back(timed(repeats));
+      const auto spent = wall::now() - sampling;
+      const bool enough = static_cast<int>(samples.size()) >= plan_.samples && spent >= plan_.min_time;
+      const bool late = wall::now() - began > share &&
+                        samples.size() >= std::min<std::size_t>(3, static_cast<std::size_t>(plan_.samples));
+      const bool very_late = wall::now() - started_ > plan_.budget && !samples.empty();
+      if (enough || late || very_late) break;
+    }
+    if (samples.empty()) samples.push_back(once);
+    row.seconds = summarise(std::move(samples));
+    if (row.seconds->median <= 0) row.why = "the clock did not move: it models no cost for this copy";
+    static_cast<void>(check(row, dst, seed));
+  }
+
+  static bool check(copy_row& row, const buffer<std::byte>& dst, std::uint64_t seed) {
+    const std::string wrong = check_pattern(dst, seed);
+    row.verified = wrong.empty();
+    if (!wrong.empty()) row.why = wrong;
+    return wrong.empty();
+  }
+
+  session& run_;
+  const machine& m_;
+  const copy_plan& plan_;
+  route_facts facts_;
+  host_copy_reference host_copy_;
+  wall::time_point started_;
+  std::uint64_t seed_ = 0;
+};
+
+}  // namespace
+
+std::optional<double> copy_row::bytes_per_second() const {
+  if (!seconds || seconds->median <= 0) return std::nullopt;
+  return static_cast<double>(size) / seconds->median;
+}
+
+std::optional<double> copy_row::share() const {
+  const auto rate = bytes_per_second();
+  if (!rate || !limit.bytes_per_second) return std::nullopt;
+  return *rate / *limit.bytes_per_second;
+}
+
+void write_pattern(const device_span<std::byte>& range, std::uint64_t seed) {
+  for (std::size_t offset = 0; offset < range.size(); offset += piece) {
+    const std::size_t size = std::min(piece, range.size() - offset);
+    const auto words = pattern_piece(offset, size, seed);
+    const auto host = std::as_bytes(std::span{words}).first(size);
+    weft::copy(range.subspan(offset, size), host);
+  }
+}
+
+std::string check_pattern(const device_span<const std::byte>& range, std::uint64_t seed) {
+  std::vector<std::byte> got(std::min(piece, range.size()));
+  for (std::size_t offset = 0; offset < range.size(); offset += piece) {
+    const std::size_t size = std::min(piece, range.size() - offset);
+    const std::span<std::byte> host{got.data(), size};
+    weft::copy(host, range.subspan(offset, size));
+    const auto words = pattern_piece(offset, size, seed);
+    const auto wanted = std::as_bytes(std::span{words}).first(size);
+    if (std::memcmp(host.data(), wanted.data(), size) == 0) continue;
+    const auto at = static_cast<std::size_t>(std::ranges::mismatch(host, wanted).in1 - host.begin());
+    return fmt::format("first bad byte at offset {}: expected 0x{:02x}, got 0x{:02x}", offset + at,
+                       std::to_integer<unsigned>(wanted[at]), std::to_integer<unsigned>(host[at]));
+  }
+  return {};
+}
+
+std::vector<copy_row> run_copies(session& run, const machine& m, const copy_plan& plan) {
+  return copy_runner{run, m, plan}.all();
+}
+
+json rows_json(const std::vector<copy_row>& rows) {
+  json list = json::array();
+  for (const copy_row& row : rows) {
+    json one;
+    one["name"] = row.name;
+    one["src"] = row.src.value();
+    one["dst"] = row.dst.value();
+    one["path"] = to_string(row.path);
+    one["bytes"] = row.size;
+    one["seconds"] = nullptr;
+    if (row.seconds) {
+      one["seconds"] = {{"median", row.seconds->median},
+                        {"p5", row.seconds->p5},
+                        {"p95", row.seconds->p95},
+                        {"samples", row.seconds->samples}};
+    }
+    one["bytes_per_second"] = or_null(row.bytes_per_second());
+    one["predicted_seconds"] = or_null(row.predicted_seconds);
+    one["limit_bytes_per_second"] = or_null(row.limit.bytes_per_second);
+    one["limit_from"] = row.limit.from.empty() ? json(nullptr) : json(row.limit.from);
+    one["share_of_limit"] = or_null(row.share());
+    one["verified"] = or_null(row.verified);
+    std::string why = row.why;
+    if (why.empty()) why = row.limit.why;
+    one["why"] = why.empty() ? json(nullptr) : json(why);
+    list.push_back(std::move(one));
+  }
+  return list;
+}
+
+exit_code verdict_of(const std::vector<copy_row>& rows) {
+  if (interrupted()) return exit_code::interrupted;
+  const auto any = [&](row_state state) {
+    return std::ranges::any_of(rows, [=](const copy_row& r) { return r.state == state; });
+  };
+  if (any(row_state::no_answer)) return exit_code::timed_out;
+  if (any(row_state::failed)) return exit_code::runtime;
+  const bool wrong = std::ranges::any_of(rows, [](const copy_row& r) { return r.verified && !*r.verified; });
+  return wrong ? exit_code::falls_short : exit_code::ok;
+}
+
+}  // namespace weft::tool

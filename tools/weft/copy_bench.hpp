@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies between devices, timed on the machine's clock and verified with a pattern that differs at every place.
+#pragma once
+
+#include "output.hpp"
+#include "statistics.hpp"
+#include "weft/memory/buffer.hpp"
+#include "weft/memory/route.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace weft::tool {
+
+/// What a rate is compared with: a link's published rate, or a plain copy in this host's memory.
+struct rate_limit {
+  std::optional<double> bytes_per_second;
+  std::string from;  // "link" or "host_copy"
+  std::string why;   // why there is none
+};
+
+enum class row_state : std::uint8_t {
+  done,
+  not_offered,  // no such way between the two
+  skipped,      // budget, memory, interrupt
+  failed,       // the copy reported an error
+  no_answer,    // it did not end in time
+};
+
+/// One way between one pair at one size.
+struct copy_row {
+  std::string name;
+  device_id src;
+  device_id dst;
+  copy_path path = copy_path::direct;
+  std::uint64_t size = 0;
+  row_state state = row_state::done;
+  std::optional<statistics> seconds;
+  std::optional<bool> verified;
+  std::optional<double> predicted_seconds;
+  rate_limit limit;
+  std::string why;
+
+  [[nodiscard]] std::optional<double> bytes_per_second() const;
+  [[nodiscard]] std::optional<double> share() const;
+};
+
+struct copy_plan {
+  std::vector<std::uint64_t> sizes;
+  std::vector<std::pair<device_id, device_id>> pairs;  // (src, dst)
+  bool direct = true;
+  bool staged = true;
+  int samples = 15;
+  std::chrono::nanoseconds min_time{0};
+  std::chrono::nanoseconds budget = std::chrono::seconds{10};
+};
+
+/// Runs the plan, small sizes first; what does not fit into the budget or into a quarter of the free memory is there as
+/// a row that says so. Stops at an interrupt.
+[[nodiscard]] std::vector<copy_row> run_copies(session& run, const machine& m, const copy_plan& plan);
+
+/// results[] of weft.bench.copy/1.
+[[nodiscard]] json rows_json(const std::vector<copy_row>& rows);
+
+/// The worst that happened: interrupted, timed out, an error, data that did not arrive, or ok.
+[[nodiscard]] exit_code verdict_of(const std::vector<copy_row>& rows);
+
+/// Writes the pattern of `seed` into device memory.
+void write_pattern(const device_span<std::byte>& range, std::uint64_t seed);
+/// Empty when the pattern is there; else the first bad offset, expected and got.
+[[nodiscard]] std::string check_pattern(const device_span<const std::byte>& range, std::uint64_t seed);
+
+}  // namespace weft::tool

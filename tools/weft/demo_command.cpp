@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "commands.hpp"
+#include "copy_bench.hpp"
+#include "image_pipeline/image_pipeline.hpp"
+#include "topo_picture.hpp"
+#include "weft/memory/peer_access.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+namespace weft::tool {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct gallery {
+  std::vector<images::named_image> pictures;
+  std::vector<images::named_failure> failures;
+  std::string origin;
+};
+
+gallery open_gallery(const demo_options& options) {
+  if (options.images.empty()) return {images::sample_images(), {}, "made from formulas"};
+  if (!fs::is_directory(options.images)) {
+    throw failure{exit_code::usage, fmt::format("--images {}: there is no such folder", options.images)};
+  }
+  images::image_list found = images::load_images(options.images);
+  if (found.images.empty()) {
+    std::string why = found.failures.empty() ? std::string{"it is empty"}
+                                             : found.failures.front().name + ": " + found.failures.front().why;
+    throw failure{exit_code::runtime,
+                  fmt::format("--images {}: no JPEG or PNG image there could be read ({})", options.images, why)};
+  }
+  return {std::move(found.images), std::move(found.failures), options.images};
+}
+
+std::vector<device_id> first_devices(const machine& m, std::size_t count) {
+  std::vector<device_id> ids;
+  for (const device& d : m.devices()) {
+    if (ids.size() < count) ids.push_back(d.id());
+  }
+  return ids;
+}
+
+/// The matrix of copies: direct where it is offered, else staged.
+std::string copy_map(const session& run, const std::vector<copy_row>& rows, std::size_t devices, std::uint64_t size) {
+  heat_map map;
+  map.devices = devices;
+  map.simulated = run.simulated();
+  map.unit = "GB/s";
+  map.title = run.virtual_time() ? "Copy rates (simulated)" : "Copy rates";
+  map.subtitle = fmt::format("{}, {}, direct where offered", size_name(size), run.machine_title());
+  map.values.resize(devices * devices);
+  map.failed.resize(devices * devices);
+  for (const copy_row& row : rows) {
+    const std::size_t i = row.src.index() * devices + row.dst.index();
+    const auto rate = row.bytes_per_second();
+    if (row.path == copy_path::staged && map.values[i]) continue;
+    if (row.verified && !*row.verified) map.failed[i] = true;
+    if (rate) map.values[i] = *rate / 1e9;
+  }
+  return heat_map_svg(map);
+}
+
+std::string matrix_text(const session& run, const std::vector<copy_row>& rows, std::size_t devices) {
+  std::vector<std::string> header{run.simulated() ? "GB/s (simulated)" : "GB/s"};
+  for (std::size_t d = 0; d < devices; ++d) header.push_back(fmt::format("to gpu{}", d));
+  text_table table{header, std::vector<bool>(devices + 1, true)};
+  for (std::size_t from = 0; from < devices; ++from) {
+    std::vector<std::string> cells(devices + 1, "-");
+    std::vector<style> styles(devices + 1, style::plain);
+    cells[0] = fmt::format("gpu{}", from);
+    for (const copy_row& row : rows) {
+      if (row.src.index() != from) continue;
+      std::string& cell = cells[row.dst.index() + 1];
+      const bool bad = row.verified && !*row.verified;
+      if (bad) styles[row.dst.index() + 1] = style::bad;
+      if (bad) {
+        cell = "BAD";
+      } else if (const auto rate = row.bytes_per_second(); rate && cell == "-") {
+        cell = fmt::format("{:.1f}{}", *rate / 1e9, row.path == copy_path::staged ? "s" : "");
+      }
+    }
+    table.row(std::move(cells), std::move(styles));
+  }
+  return table.render(run);
+}
+
+json pipeline_json(const images::pipeline_report& report, double one_device) {
+  json devices = json::array();
+  for (const images::device_share& share : report.devices) {
+    devices.push_back({{"device", share.device.value()}, {"images", share.images}, {"pixels", share.pixels}});
+  }
+  const double speed_up = one_device > 0 ? report.images_per_second / one_device : 0;
+  return {{"devices", report.devices.size()},
+          {"images", report.images},
+          {"pixels", report.pixels},
+          {"seconds", report.seconds > 0 ? json(report.seconds) : json(nullptr)},
+          {"images_per_second", report.seconds > 0 ? json(report.images_per_second) : json(nullptr)},
+          {"speed_up", speed_up > 0 ? json(speed_up) : json(nullptr)},
+          {"simulated", report.simulated},
+          {"gathered",
+           {{"local", report.gathered.local},
+            {"direct", report.gathered.direct},
+            {"staged", report.gathered.staged},
+            {"relayed", report.gathered.relayed}}},
+          {"pixels_checked", report.pixels_checked},
+          {"pixels_wrong", report.pixels_wrong},
+          {"shares", devices},
+          {"why", report.seconds > 0 ? json(nullptr) : json("no image was processed")}};
+}
+
+}  // namespace
+
+exit_code run_demo(session& run, const demo_options& options) {
+  const machine& m = run.open_machine();
+  if (m.device_count() == 0) throw failure{exit_code::absent, "this machine has no device; weft devices says why"};
+  const gallery pictures = open_gallery(options);
+  make_folder(options.output);
+  const auto in_output = [&](std::string_view name) { return (fs::path{options.output} / name).string(); };
+  std::vector<std::string> wrote;
+  const auto write = [&](std::string_view name, std::string_view content) {
+    write_file(in_output(name), content);
+    wrote.push_back(in_output(name));
+  };
+
+  const auto ids = first_devices(m, 4);
+  const auto shown = static_cast<std::size_t>(std::min(m.device_count(), 8));
+  run.print(run.paint(style::heading, "1. devices") + "\n");
+  run.print(run.machine_title() + "\n");
+  for (const device& d : m.devices()) {
+    run.print(fmt::format("  {}: {}, {}, {} compute unit{}\n", to_string(d.id()), d.name(), to_string(d.total_memory()),
+                          d.compute_units(), d.compute_units() == 1 ? "" : "s"));
+  }
+
+  run.print("\n" + run.paint(style::heading, "2. topology") + "\n");
+  for (const device& a : m.devices()) {
+    std::string line = fmt::format("  {}:", to_string(a.id()));
+    for (const device& b : m.devices()) line += fmt::format(" {:>4}", link_class(m.layout(), a.id(), b.id()));
+    run.print(line + "\n");
+  }
+  write("topology.svg", topology_svg(m.layout()));
+
+  run.print("\n" + run.paint(style::heading, "3. copies, verified") + "\n");
+  copy_plan plan;
+  const std::uint64_t size = std::uint64_t{4} << 20;
+  plan.sizes = {size};
+  plan.samples = 7;
+  plan.budget = std::chrono::seconds{5};
+  for (std::size_t a = 0; a < shown; ++a) {
+    for (std::size_t b = 0; b < shown; ++b) {
+      plan.pairs.emplace_back(device_id{static_cast<int>(a)}, device_id{static_cast<int>(b)});
+    }
+  }
+  const std::vector<copy_row> rows = run_copies(run, m, plan);
+  run.print(matrix_text(run, rows, shown));
+  if (std::ranges::any_of(rows, [](const copy_row& r) { return r.state == row_state::not_offered; })) {
+    run.print("  s: staged through the host, where no direct access is offered\n");
+  }
+  for (const copy_row& row : rows) {
+    if (row.state == row_state::failed || (row.verified && !*row.verified)) {
+      run.print(fmt::format("  {}: {}\n", run.paint(style::bad, row.name), row.why));
+    }
+  }
+  write("copies.svg", copy_map(run, rows, shown, size));
+
+  run.print("\n" + run.paint(style::heading, "4. images: a 5x5 Gaussian blur, gathered over peer copies") + "\n");
+  run.print(fmt::format("  {} images, {}\n", pictures.pictures.size(), pictures.origin));
+  for (const images::named_failure& bad : pictures.failures) run.warn(fmt::format("{}: {}", bad.name, bad.why));
+  const std::vector<peer_access> access = enable_all_peers(m);
+  json runs = json::array();
+  images::pipeline_report last;
+  double one_device = 0;
+  std::vector<std::size_t> counts;
+  for (std::size_t count = 1; count < ids.size(); count *= 2) counts.push_back(count);
+  counts.push_back(ids.size());
+  for (const std::size_t count : counts) {
+    if (interrupted()) break;
+    const bool is_last = count == ids.size();
+    images::pipeline_options how;
+    how.devices.assign(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(count));
+    how.verify = is_last;
+    if (is_last) how.output = fs::path{options.output} / "blurred";
+    last = images::run_image_pipeline(m, pictures.pictures, how);
+    if (count == 1) one_device = last.images_per_second;
+    runs.push_back(pipeline_json(last, one_device));
+    run.print(fmt::format("  {} device{}: {:.1f} images/s, speed-up {:.2f}{}\n", count, count == 1 ? " " : "s",
+                          last.images_per_second, one_device > 0 ? last.images_per_second / one_device : 0.0,
+                          last.simulated || run.virtual_time() ? " (simulated)"
+                          : m.simulated()                      ? " (in CPU time of this host)"
+                                                               : ""));
+  }
+  for (const std::string& remark : last.notes) run.print("  " + remark + "\n");
+  for (const images::named_failure& bad : last.failures) run.warn(fmt::format("{}: {}", bad.name, bad.why));
+  run.print(fmt::format("  gathered: {} on the first device, {} direct, {} staged, {} relayed\n", last.gathered.local,
+                        last.gathered.direct, last.gathered.staged, last.gathered.relayed));
+  const bool all_right = last.pixels_wrong == 0 && last.pixels_checked == last.pixels && last.failures.empty();
+  run.print(
+      fmt::format("  checked:  {} of {} pixels against a plain reference, {} wrong\n", last.pixels_checked, last.pixels,
+                  run.paint(last.pixels_wrong == 0 ? style::good : style::bad, std::to_string(last.pixels_wrong))));
+  for (const fs::path& file : last.files) wrote.push_back(file.string());
+
+  json doc = run.document("weft.demo/1");
+  doc["devices"] = devices_json(m);
+  doc["pairs"] = pairs_json(m);
+  doc["results"] = rows_json(rows);
+  doc["pipeline"] = std::move(runs);
+  wrote.push_back(in_output("weft-demo.json"));
+  doc["files"] = wrote;
+  write_file(wrote.back(), doc.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
+  run.emit(doc);
+
+  run.print("\n" + run.paint(style::heading, "wrote") + "\n");
+  std::size_t pngs = 0;
+  for (const std::string& path : wrote) {
+    if (!path.ends_with(".png"))
+      run.print("  " + path + "\n");
+    else
+      ++pngs;
+  }
+  if (pngs > 0)
+    run.print(fmt::format("  {} ({} blurred images)\n", (fs::path{options.output} / "blurred/").string(), pngs));
+  const exit_code copies = verdict_of(rows);
+  if (copies != exit_code::ok) return copies;
+  return all_right ? exit_code::ok : exit_code::falls_short;
+}
+
+}  // namespace weft::tool

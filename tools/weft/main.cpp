@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "commands.hpp"
+#include "options.hpp"
+#include "output.hpp"
+#include "weft/core/raise.hpp"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <variant>
+
+namespace {
+
+using namespace weft::tool;
+
+exit_code run_command(const command_line& line) {
+  session run{line.global};
+  switch (line.what) {
+    case command::summary:
+      return run_summary(run);
+    case command::devices:
+      return run_devices(run);
+    case command::topo:
+      return run_topo(run, line.topo);
+    case command::route:
+      return run_route(run, line.route);
+    case command::bench_copy:
+      return run_bench_copy(run, line.bench_copy);
+    case command::demo:
+      return run_demo(run, line.demo);
+    case command::conform:
+      return run_conform(run, line.conform);
+  }
+  return exit_code::usage;
+}
+
+exit_code run_line(const std::variant<command_line, finished_line>& parsed) {
+  exit_code code = exit_code::ok;
+  if (const auto* done = std::get_if<finished_line>(&parsed)) {
+    fmt::print("{}", done->out);
+    fmt::print(stderr, "{}", done->err);
+    code = static_cast<exit_code>(done->exit_code);
+  } else {
+    watch_interrupts();
+    code = run_command(std::get<command_line>(parsed));
+  }
+  finish_output();
+  return code;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  exit_code code = exit_code::runtime;
+  try {
+    code = run_line(parse_command_line(argc, argv));
+  } catch (const failure& e) {
+    fmt::print(stderr, "weft: {}\n", e.what());
+    code = e.code();
+  } catch (const weft::error_exception& e) {
+    fmt::print(stderr, "weft: {}\n", e.cause().what);
+    code = exit_code_of(e.cause());
+  } catch (const std::bad_alloc&) {
+    std::fputs("weft: the host is out of memory\n", stderr);
+  } catch (const std::exception& e) {
+    fmt::print(stderr, "weft: {}\n", e.what());
+  }
+  return static_cast<int>(code);
+}

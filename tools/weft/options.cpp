@@ -1,0 +1,404 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "options.hpp"
+
+#include "output.hpp"
+#include "weft/core/nearest.hpp"
+#include "weft/core/topology.hpp"
+#include "weft/core/version.hpp"
+
+#include <CLI/CLI.hpp>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+
+namespace weft::tool {
+
+namespace {
+
+error bad_text(std::string what) { return error{errc::invalid_argument, error_scope::call, 0, std::move(what)}; }
+
+template <class T>
+bool read_number(std::string_view text, T& value) {
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return problem == std::errc{} && end == text.data() + text.size();
+}
+
+std::vector<std::string_view> split(std::string_view text, char by) {
+  std::vector<std::string_view> parts;
+  for (;;) {
+    const auto at = text.find(by);
+    parts.push_back(text.substr(0, at));
+    if (at == std::string_view::npos) return parts;
+    text.remove_prefix(at + 1);
+  }
+}
+
+result<std::vector<std::uint64_t>> parse_range(std::string_view text, std::size_t dots) {
+  const auto colon = text.find(':', dots);
+  const auto first = parse_size(text.substr(0, dots));
+  if (!first) return first.error();
+  const auto last = parse_size(text.substr(dots + 2, colon == std::string_view::npos ? colon : colon - dots - 2));
+  if (!last) return last.error();
+  std::uint64_t factor = 4;
+  if (colon != std::string_view::npos && (!read_number(text.substr(colon + 1), factor) || factor < 2)) {
+    return bad_text(fmt::format("the step of the range '{}' is not a whole number of at least 2", text));
+  }
+  if (*first == 0 || *first > *last) {
+    return bad_text(fmt::format("the range '{}' is empty: write it from small to large, from at least 1", text));
+  }
+  std::vector<std::uint64_t> sizes;
+  std::uint64_t size = *first;
+  for (; size < *last; size *= factor) {
+    sizes.push_back(size);
+    if (size > *last / factor) break;
+  }
+  sizes.push_back(*last);
+  return sizes;
+}
+
+/// What the parser fills in before texts become values.
+struct raw_line {
+  std::string clock = "wall";
+  std::string colour = "auto";
+  std::string route_size;
+  std::string sizes;
+  std::string pairs;
+  std::string min_time;
+  std::string budget;
+  std::string shell = "bash";
+  bool version = false;
+};
+
+/// Everything that a word after `app` may be: subcommands and long options.
+std::vector<std::string> words_of(const CLI::App& app) {
+  std::vector<std::string> words;
+  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; }))
+    words.push_back(sub->get_name());
+  for (const CLI::App* level = &app; level != nullptr; level = level->get_parent()) {
+    for (const CLI::Option* option : level->get_options()) {
+      for (const std::string& name : option->get_snames()) words.push_back("-" + name);
+      for (const std::string& name : option->get_lnames()) words.push_back("--" + name);
+    }
+  }
+  return words;
+}
+
+const CLI::App* deepest(const CLI::App& app) {
+  const auto chosen = app.get_subcommands();
+  return chosen.empty() ? &app : deepest(*chosen.front());
+}
+
+std::string path_of(const CLI::App& app) {
+  return app.get_parent() == nullptr ? app.get_name() : path_of(*app.get_parent()) + " " + app.get_name();
+}
+
+finished_line usage(const CLI::App& at, const std::string& message) {
+  return {static_cast<int>(exit_code::usage),
+          {},
+          fmt::format("{}: {}\nTry '{} --help'.\n", path_of(at), message, path_of(at))};
+}
+
+finished_line unexpected(const CLI::App& at, const std::string& word) {
+  const bool option = word.starts_with('-');
+  const std::string name = word.substr(0, option ? word.find('=') : std::string::npos);
+  std::vector<std::string> words = words_of(at);
+  std::erase_if(words, [option](const std::string& w) { return w.starts_with('-') != option; });
+  const std::vector<std::string_view> known{words.begin(), words.end()};
+  const auto nearest = nearest_name(name, known);
+  const std::string hint = nearest ? fmt::format("; did you mean {}?", *nearest) : std::string{};
+  const bool a_command = !option && !words.empty();
+  return usage(at, fmt::format("{} {}{}",
+                               a_command ? "no command"
+                               : option  ? "no option"
+                                         : "did not expect",
+                               name, hint));
+}
+
+/// A bash function that completes from the same tree that parses.
+std::string completion(const CLI::App& app) {
+  std::string cases;
+  const auto walk = [&cases](const auto& self, const CLI::App& at) -> void {
+    std::string words;
+    for (const std::string& word : words_of(at)) {
+      if (word.size() > 2) words += (words.empty() ? "" : " ") + word;
+    }
+    cases += fmt::format("    '{}') words='{}' ;;\n", path_of(at), words);
+    for (const CLI::App* sub : at.get_subcommands([](const CLI::App*) { return true; })) self(self, *sub);
+  };
+  walk(walk, app);
+  std::string topologies;
+  for (const std::string_view name : shipped_topologies()) topologies += fmt::format("{} ", name);
+  return fmt::format(
+      R"(# bash completion for weft: source <(weft completion bash)
+_weft() {{
+  local current="${{COMP_WORDS[COMP_CWORD]}}" previous="${{COMP_WORDS[COMP_CWORD-1]}}" path=weft words='' word
+  case "$previous" in
+    --sim) COMPREPLY=($(compgen -W '{}' -- "$current") $(compgen -f -- "$current")); return ;;
+    --clock) COMPREPLY=($(compgen -W 'wall virtual' -- "$current")); return ;;
+    --color) COMPREPLY=($(compgen -W 'auto always never' -- "$current")); return ;;
+    -o|--output|--images) COMPREPLY=($(compgen -f -- "$current")); return ;;
+  esac
+  for word in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
+    case "$path $word" in
+{}    esac
+  done
+  case "$path" in
+{}  esac
+  COMPREPLY=($(compgen -W "$words" -- "$current"))
+}}
+complete -F _weft weft
+)",
+      topologies,
+      [&app] {
+        std::string paths;
+        const auto collect = [&paths](const auto& self, const CLI::App& at) -> void {
+          for (const CLI::App* sub : at.get_subcommands([](const CLI::App*) { return true; })) {
+            paths += fmt::format("      '{}') path='{}' ;;\n", path_of(*sub), path_of(*sub));
+            self(self, *sub);
+          }
+        };
+        collect(collect, app);
+        return paths;
+      }(),
+      cases);
+}
+
+}  // namespace
+
+result<std::uint64_t> parse_size(std::string_view text) {
+  std::size_t digits = 0;
+  while (digits < text.size() && text[digits] >= '0' && text[digits] <= '9') ++digits;
+  std::uint64_t value = 0;
+  const auto wrong = [&text] {
+    return bad_text(
+        fmt::format("'{}' is not a size: write a whole number with B, K, M, G or T (1024 each), like 64M", text));
+  };
+  if (digits == 0) return wrong();
+  if (!read_number(text.substr(0, digits), value)) return bad_text(fmt::format("the size '{}' is too large", text));
+  std::string unit{text.substr(digits)};
+  std::ranges::transform(unit, unit.begin(),
+                         [](char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 32) : c; });
+  if (unit.ends_with('B')) unit.pop_back();
+  if (unit.size() == 2 && unit[1] == 'I') unit.pop_back();
+  if (unit.empty()) return value;
+  constexpr std::string_view letters = "KMGT";
+  const auto place = letters.find(unit[0]);
+  if (unit.size() != 1 || place == std::string_view::npos) return wrong();
+  const unsigned shift = 10 * (static_cast<unsigned>(place) + 1);
+  if (value > (static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()) >> shift)) {
+    return bad_text(fmt::format("the size '{}' is too large", text));
+  }
+  return value << shift;
+}
+
+result<std::vector<std::uint64_t>> parse_sizes(std::string_view text) {
+  std::vector<std::uint64_t> sizes;
+  for (const std::string_view part : split(text, ',')) {
+    if (const auto dots = part.find(".."); dots != std::string_view::npos) {
+      auto range = parse_range(part, dots);
+      if (!range) return range.error();
+      sizes.insert(sizes.end(), range->begin(), range->end());
+      continue;
+    }
+    const auto size = parse_size(part);
+    if (!size) return size.error();
+    if (*size == 0) return bad_text("a size is at least 1 byte");
+    sizes.push_back(*size);
+  }
+  std::ranges::sort(sizes);
+  sizes.erase(std::unique(sizes.begin(), sizes.end()), sizes.end());
+  return sizes;
+}
+
+result<int> parse_device(std::string_view text) {
+  std::string_view digits = text;
+  if (digits.starts_with("gpu") || digits.starts_with("GPU")) digits.remove_prefix(3);
+  int value = 0;
+  if (!read_number(digits, value) || value < 0) {
+    return bad_text(fmt::format("'{}' is not a device: write 0 or gpu0", text));
+  }
+  return value;
+}
+
+result<std::vector<pair_choice>> parse_pairs(std::string_view text) {
+  std::vector<pair_choice> pairs;
+  for (const std::string_view part : split(text, ',')) {
+    const auto ends = split(part, '-');
+    if (ends.size() != 2) return bad_text(fmt::format("'{}' is not a pair of devices: write 0-1 or gpu0-gpu1", part));
+    const auto from = parse_device(ends[0]);
+    if (!from) return from.error();
+    const auto to = parse_device(ends[1]);
+    if (!to) return to.error();
+    pairs.emplace_back(*from, *to);
+  }
+  return pairs;
+}
+
+result<std::chrono::nanoseconds> parse_duration(std::string_view text) {
+  double value = 0;
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const std::string_view unit{end, static_cast<std::size_t>(text.data() + text.size() - end)};
+  double scale = 0;
+  if (unit == "ns") scale = 1;
+  if (unit == "us") scale = 1e3;
+  if (unit == "ms") scale = 1e6;
+  if (unit == "s" || unit.empty()) scale = 1e9;
+  if (unit == "m" || unit == "min") scale = 60e9;
+  // From 1e9 seconds on it is surely a slip, and near the end of the type.
+  if (problem != std::errc{} || scale == 0 || !std::isfinite(value) || value < 0 || value * scale > 1e18) {
+    return bad_text(fmt::format("'{}' is not a time: write 500ms, 10s or 2m", text));
+  }
+  return std::chrono::nanoseconds{static_cast<std::int64_t>(value * scale)};
+}
+
+std::variant<command_line, finished_line> parse_command_line(int argc, const char* const* argv) {
+  command_line line;
+  raw_line raw;
+  for (int i = 0; i < argc; ++i) line.global.argv.emplace_back(argv[i]);
+
+  CLI::App app{"Several GPUs as one machine.", "weft"};
+  app.fallthrough();   // the global flags may stand after the command
+  app.allow_extras();  // so that this file, not the parser, says what was meant
+  app.require_subcommand(0, 1);
+  app.set_help_flag("-h,--help", "Show this help and exit");
+  app.failure_message([](const CLI::App*, const CLI::Error&) { return std::string{}; });
+  app.add_option("--sim", line.global.sim, "Play this topology: a shipped name (dgx_h100) or a file")
+      ->type_name("NAME|FILE");
+  app.add_option("--backend", line.global.backend, "Use this backend and no other")->type_name("NAME");
+  app.add_option("--clock", raw.clock, "wall, or virtual: times are simulated from the topology")
+      ->type_name("wall|virtual");
+  app.add_flag("--json", line.global.json, "Print one JSON document instead of text");
+  app.add_flag("-q,--quiet", line.global.quiet, "No progress and no remarks on stderr");
+  app.add_option("--color", raw.colour, "auto, always or never; NO_COLOR and CLICOLOR_FORCE are honoured")
+      ->type_name("auto|always|never");
+  app.add_flag("--version", raw.version, "Show the version and exit");
+
+  app.add_subcommand("devices", "List devices, and backends with the reason why they are absent");
+
+  CLI::App* topo = app.add_subcommand("topo", "Show how devices are linked: the matrix of nvidia-smi topo -m");
+  topo->add_flag("-m,--matrix", line.topo.matrix_only, "The matrix and its legend, tab separated, and nothing else");
+  topo->add_flag("--p2p", line.topo.p2p, "The matrix of peer access: OK, NS (not supported)");
+  topo->add_flag("--verify", line.topo.verify, "Write and read back a pattern over every offered pair first");
+  topo->add_flag("--measure", line.topo.measure, "Measure bandwidth and latency of every pair first");
+  topo->add_option("-o,--output", line.topo.output, "Also write a .svg, .json, .dot or .txt file")->type_name("FILE");
+
+  CLI::App* route = app.add_subcommand("route", "Show which way a copy takes, and why the other ways lost");
+  route->add_option("FROM", line.route.from, "Device that has the data: 0 or gpu0")->required()->type_name("");
+  route->add_option("TO", line.route.to, "Device that gets it")->required()->type_name("");
+  route->add_option("SIZE", raw.route_size, "Bytes, with K, M, G, T (1024 each): 64M")->required()->type_name("");
+  route->add_option("--path", line.route.path, "Insist on this way: automatic, direct, staged or relayed")
+      ->type_name("PATH");
+  route->add_option("--via", line.route.via, "The device in the middle of a relayed copy")->type_name("DEVICE");
+
+  CLI::App* bench = app.add_subcommand("bench", "Measure this machine");
+  bench->require_subcommand(0, 1);
+  CLI::App* copy = bench->add_subcommand("copy", "Copy between all ordered pairs of devices, verified");
+  copy->add_option("-s,--sizes", raw.sizes,
+                   "Bytes: a list (4K,64M) or a range (8..64M in steps of four, 8..64M:2 in steps of two); K = 1024")
+      ->type_name("SIZES");
+  copy->add_option("--pairs", raw.pairs, "Only these pairs: 0-1,2-3; default all, each device with itself too")
+      ->type_name("PAIRS");
+  copy->add_option("--samples", line.bench_copy.samples, "Copies of each row")->type_name("N");
+  copy->add_option("--min-time", raw.min_time, "Go on for at least this long in each row: 100ms")->type_name("TIME");
+  copy->add_option("--budget", raw.budget, "Stop after about this long: 10s")->type_name("TIME");
+  copy->add_flag("--no-p2p", line.bench_copy.no_p2p, "Only copies that are staged through the host");
+  copy->add_option("-o,--output", line.bench_copy.output, "Also write the JSON document to a file")->type_name("FILE");
+
+  CLI::App* demo = app.add_subcommand("demo", "A tour that ends with images blurred on four devices");
+  demo->add_option("--images", line.demo.images, "Take the JPEG and PNG images of this folder")->type_name("DIR");
+  demo->add_option("-o,--output", line.demo.output, "Write into this folder: weft-demo")->type_name("DIR");
+
+  CLI::App* conform = app.add_subcommand("conform", "Check what a backend promises, one sentence after the other");
+  conform->add_flag("--all-topologies", line.conform.all_topologies,
+                    "On the host backend, over every shipped topology");
+
+  CLI::App* complete = app.add_subcommand("completion", "Print a completion script: source <(weft completion bash)");
+  complete->add_option("SHELL", raw.shell, "bash")->type_name("");
+
+  app.footer(
+      "Exit codes: 0 ok, 1 a check failed, 2 usage, 3 backend or device absent, 4 runtime error, 5 timeout, 130 "
+      "interrupted.\n"
+      "Rates are in GB/s with 1 GB = 1e9 bytes; sizes count in 1024.");
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp&) {
+    return finished_line{0, app.help(), {}};
+  } catch (const CLI::ParseError& problem) {
+    const auto extras = app.remaining(true);
+    if (!extras.empty()) return unexpected(*deepest(app), extras.front());
+    return usage(*deepest(app), problem.what());
+  }
+  if (const auto extras = app.remaining(true); !extras.empty()) return unexpected(*deepest(app), extras.front());
+  if (raw.version) {
+    return finished_line{0, fmt::format("weft {} (commit {})\n", library_version(), library_commit()), {}};
+  }
+
+  const auto wrong = [&app](std::string_view option, std::string_view value, std::vector<std::string_view> known) {
+    const auto nearest = nearest_name(value, known);
+    return usage(*deepest(app), fmt::format("{} is one of {}, not '{}'{}", option, fmt::join(known, ", "), value,
+                                            nearest ? fmt::format("; did you mean {}?", *nearest) : ""));
+  };
+  if (raw.clock == "virtual") {
+    line.global.clock = clock_kind::virtual_time;
+  } else if (raw.clock != "wall") {
+    return wrong("--clock", raw.clock, {"wall", "virtual"});
+  }
+  if (raw.colour == "always" || raw.colour == "never") {
+    line.global.colour = raw.colour == "always" ? colour_choice::always : colour_choice::never;
+  } else if (raw.colour != "auto") {
+    return wrong("--color", raw.colour, {"auto", "always", "never"});
+  }
+
+  if (topo->parsed()) line.what = command::topo;
+  if (app.get_subcommand("devices")->parsed()) line.what = command::devices;
+  if (demo->parsed()) line.what = command::demo;
+  if (conform->parsed()) {
+    line.what = command::conform;
+    if (line.conform.all_topologies && line.global.sim) {
+      return usage(*conform, "--sim names one topology and --all-topologies means every one: give one of them");
+    }
+  }
+  if (complete->parsed()) {
+    if (raw.shell != "bash") return wrong("SHELL", raw.shell, {"bash"});
+    return finished_line{0, completion(app), {}};
+  }
+  if (route->parsed()) {
+    line.what = command::route;
+    const auto size = parse_size(raw.route_size);
+    if (!size) return usage(*route, size.error().what);
+    line.route.size = *size;
+    const std::string& path = line.route.path;
+    if (path != "automatic" && path != "direct" && path != "staged" && path != "relayed") {
+      return wrong("--path", path, {"automatic", "direct", "staged", "relayed"});
+    }
+  }
+  if (bench->parsed()) {
+    if (!copy->parsed()) return usage(*bench, "what is to be measured? weft bench copy");
+    line.what = command::bench_copy;
+    copy_bench_options& to = line.bench_copy;
+    if (!raw.sizes.empty()) {
+      auto sizes = parse_sizes(raw.sizes);
+      if (!sizes) return usage(*copy, sizes.error().what);
+      to.sizes = std::move(sizes).value();
+    }
+    if (!raw.pairs.empty()) {
+      auto pairs = parse_pairs(raw.pairs);
+      if (!pairs) return usage(*copy, pairs.error().what);
+      to.pairs = std::move(pairs).value();
+    }
+    if (to.samples < 1 || to.samples > 1'000'000) return usage(*copy, "--samples is a number from 1 to 1000000");
+    for (const auto& [text, target] : {std::pair{&raw.min_time, &to.min_time}, std::pair{&raw.budget, &to.budget}}) {
+      if (text->empty()) continue;
+      const auto time = parse_duration(*text);
+      if (!time) return usage(*copy, time.error().what);
+      *target = *time;
+    }
+  }
+  return line;
+}
+
+}  // namespace weft::tool

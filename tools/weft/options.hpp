@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command line as values. Only options.cpp knows the parser behind it.
+#pragma once
+
+#include "weft/backend/registry.hpp"
+#include "weft/core/result.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+namespace weft::tool {
+
+enum class colour_choice : std::uint8_t { automatic, always, never };
+
+/// What stands before or after any command.
+struct global_options {
+  std::optional<std::string> sim;
+  std::optional<std::string> backend;
+  clock_kind clock = clock_kind::wall;
+  bool json = false;
+  bool quiet = false;
+  colour_choice colour = colour_choice::automatic;
+  std::vector<std::string> argv;
+};
+
+struct topo_options {
+  bool matrix_only = false;
+  bool p2p = false;
+  bool verify = false;
+  bool measure = false;
+  std::string output;
+};
+
+struct route_options {
+  std::string from;
+  std::string to;
+  std::uint64_t size = 0;
+  std::string path = "automatic";
+  std::string via;
+};
+
+/// An ordered pair as it was typed.
+using pair_choice = std::pair<int, int>;
+
+struct copy_bench_options {
+  std::vector<std::uint64_t> sizes;  // empty: 1 MiB and 64 MiB, or 8 MiB on more than four devices
+  std::vector<pair_choice> pairs;    // empty: all
+  int samples = 15;
+  std::chrono::nanoseconds min_time{0};
+  std::chrono::nanoseconds budget = std::chrono::seconds{10};
+  bool no_p2p = false;
+  std::string output;
+};
+
+struct demo_options {
+  std::string images;
+  std::string output = "weft-demo";
+};
+
+struct conform_options {
+  bool all_topologies = false;
+};
+
+enum class command : std::uint8_t { summary, devices, topo, route, bench_copy, demo, conform };
+
+struct command_line {
+  command what = command::summary;
+  global_options global;
+  topo_options topo;
+  route_options route;
+  copy_bench_options bench_copy;
+  demo_options demo;
+  conform_options conform;
+};
+
+/// Help, the version, a completion script or a usage error: there is nothing to run.
+struct finished_line {
+  int exit_code = 0;
+  std::string out;
+  std::string err;
+};
+
+[[nodiscard]] std::variant<command_line, finished_line> parse_command_line(int argc, const char* const* argv);
+
+/// "64M", "64MiB", "64MB" and "67108864" are the same: all suffixes count in 1024.
+[[nodiscard]] result<std::uint64_t> parse_size(std::string_view text);
+
+/// "8..64M" goes in steps of four, "8..64M:2" in steps of two, always ending with the last; "1K,1M" is a list.
+[[nodiscard]] result<std::vector<std::uint64_t>> parse_sizes(std::string_view text);
+
+/// "0-1,2-3" or "gpu0-gpu1".
+[[nodiscard]] result<std::vector<pair_choice>> parse_pairs(std::string_view text);
+
+/// "10s", "500ms", "2m".
+[[nodiscard]] result<std::chrono::nanoseconds> parse_duration(std::string_view text);
+
+/// "2" or "gpu2".
+[[nodiscard]] result<int> parse_device(std::string_view text);
+
+}  // namespace weft::tool

@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "output.hpp"
+
+#include "weft/core/version.hpp"
+
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <fcntl.h>
+#include <filesystem>
+#include <fstream>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+
+namespace weft::tool {
+
+namespace {
+
+volatile std::sig_atomic_t stop_requested = 0;
+
+extern "C" void note_interrupt(int number) {
+  stop_requested = 1;
+  std::signal(number, SIG_DFL);  // the second one ends the process
+}
+
+std::string environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? std::string{} : std::string{value};
+}
+
+std::string first_of_file(const char* path, std::string_view key) {
+  std::ifstream in{path};
+  for (std::string line; std::getline(in, line);) {
+    if (!line.starts_with(key)) continue;
+    const auto colon = line.find(':');
+    const auto begin = colon == std::string::npos ? colon : line.find_first_not_of(" \t", colon + 1);
+    return begin == std::string::npos ? std::string{} : line.substr(begin);
+  }
+  return {};
+}
+
+json host_json() {
+  utsname names{};
+  json host;
+  const bool named = ::uname(&names) == 0;
+  host["name"] = named ? json(names.nodename) : json(nullptr);
+  host["system"] = named ? json(names.sysname) : json(nullptr);
+  host["kernel"] = named ? json(names.release) : json(nullptr);
+  host["architecture"] = named ? json(names.machine) : json(nullptr);
+  const std::string cpu = first_of_file("/proc/cpuinfo", "model name");
+  host["cpu"] = cpu.empty() ? json(nullptr) : json(cpu);
+  host["threads"] = std::thread::hardware_concurrency();
+  const long pages = ::sysconf(_SC_PHYS_PAGES);
+  const long page = ::sysconf(_SC_PAGE_SIZE);
+  host["memory_bytes"] = pages > 0 && page > 0
+                             ? json(static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page))
+                             : json(nullptr);
+  return host;
+}
+
+std::string reason_of(int number) { return std::error_code{number, std::generic_category()}.message(); }
+
+/// Closes a descriptor, and removes the file unless it was kept.
+class output_file {
+ public:
+  output_file(std::string path, int flags) : path_(std::move(path)), descriptor_(::open(path_.c_str(), flags, 0666)) {}
+  ~output_file() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+    if (remove_) ::unlink(path_.c_str());
+  }
+  output_file(const output_file&) = delete;
+  output_file& operator=(const output_file&) = delete;
+
+  [[nodiscard]] bool opened() const { return descriptor_ >= 0; }
+  void remove_at_end(bool remove) { remove_ = remove; }
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+  /// 0 or the error number.
+  [[nodiscard]] int write(std::string_view content) const {
+    while (!content.empty()) {
+      const ssize_t written = ::write(descriptor_, content.data(), content.size());
+      if (written < 0 && errno == EINTR) continue;
+      if (written < 0) return errno;
+      if (written == 0) return ENOSPC;
+      content.remove_prefix(static_cast<std::size_t>(written));
+    }
+    return 0;
+  }
+  [[nodiscard]] int close_checked() {
+    // A full disk may show only here.
+    const int synced = ::fsync(descriptor_) == 0 || errno == EINVAL || errno == EROFS ? 0 : errno;
+    const int closed = ::close(std::exchange(descriptor_, -1)) == 0 ? 0 : errno;
+    return synced != 0 ? synced : closed;
+  }
+
+ private:
+  std::string path_;
+  int descriptor_;
+  bool remove_ = false;
+};
+
+}  // namespace
+
+exit_code exit_code_of(const error& cause) {
+  switch (cause.code) {
+    case errc::invalid_topology:
+      return exit_code::usage;
+    case errc::invalid_device:
+    case errc::unsupported:
+      return exit_code::absent;
+    case errc::timed_out:
+      return exit_code::timed_out;
+    case errc::corrupt:
+      return exit_code::falls_short;
+    case errc::cancelled:
+      return interrupted() ? exit_code::interrupted : exit_code::runtime;
+    default:
+      return exit_code::runtime;
+  }
+}
+
+bool wants_colour(colour_choice choice, bool is_terminal) {
+  if (choice != colour_choice::automatic) return choice == colour_choice::always;
+  if (!environment("NO_COLOR").empty()) return false;
+  const std::string force = environment("CLICOLOR_FORCE");
+  if (!force.empty() && force != "0") return true;
+  return is_terminal && environment("TERM") != "dumb";
+}
+
+session::session(global_options options)
+    : options_(std::move(options)), colour_(wants_colour(options_.colour, ::isatty(STDOUT_FILENO) == 1)) {}
+
+machine session::open(const std::optional<std::string>& sim) const {
+  machine_options wanted;
+  wanted.backend = options_.backend;
+  wanted.clock = options_.clock;
+  if (sim) {
+    if (options_.backend && *options_.backend != "host") {
+      throw failure{exit_code::usage,
+                    fmt::format("--sim {} is played by the host backend; drop --backend {}", *sim, *options_.backend)};
+    }
+    auto loaded = load_topology(*sim);
+    if (!loaded) throw failure{exit_code::usage, loaded.error().what};
+    wanted.machine = std::move(loaded).value();
+  }
+  try {
+    return machine{wanted};
+  } catch (const error_exception& e) {
+    const bool named = options_.backend.has_value() || !environment("WEFT_BACKEND").empty();
+    exit_code code = exit_code_of(e.cause());
+    if (e.code() == errc::not_found) code = named ? exit_code::absent : exit_code::usage;
+    if (e.code() == errc::invalid_argument) code = exit_code::usage;
+    throw failure{code, e.cause().what};
+  }
+}
+
+const machine& session::open_machine() {
+  if (!machine_) {
+    machine_.emplace(open(options_.sim));
+    for (const std::string& remark : machine_->notes()) warn(remark);
+  }
+  return *machine_;
+}
+
+machine session::open_again() const { return open(options_.sim); }
+
+machine session::open_topology(std::string_view name) const { return open(std::string{name}); }
+
+void session::warn(std::string text) {
+  fmt::print(stderr, "warning: {}\n", text);
+  warnings_.push_back(std::move(text));
+}
+
+std::string session::paint(style wanted, std::string_view text) const {
+  if (!colour_ || wanted == style::plain || text.empty()) return std::string{text};
+  const char* code = "0";
+  switch (wanted) {
+    case style::heading:
+      code = "1";
+      break;
+    case style::good:
+      code = "32";
+      break;
+    case style::bad:
+      code = "1;31";
+      break;
+    case style::caution:
+      code = "33";
+      break;
+    case style::faint:
+      code = "2";
+      break;
+    case style::plain:
+      break;
+  }
+  return fmt::format("\x1b[{}m{}\x1b[0m", code, text);
+}
+
+void session::print(std::string_view text) const {
+  if (!options_.json) std::fwrite(text.data(), 1, text.size(), stdout);
+}
+
+void session::note(std::string_view text) const {
+  if (!options_.quiet) fmt::print(stderr, "{}\n", text);
+}
+
+bool session::simulated() const { return machine_ && (machine_->simulated() || virtual_time()); }
+
+bool session::virtual_time() const { return options_.clock == clock_kind::virtual_time; }
+
+std::string session::machine_title() const {
+  if (!machine_) return "no machine";
+  const int count = machine_->device_count();
+  if (machine_->simulated()) return fmt::format("{} (simulated)", machine_->layout().name);
+  const auto devices = machine_->devices();
+  const bool host = std::ranges::all_of(devices, [](const device& d) { return d.kind() == backend_kind::host; });
+  if (host) {
+    return fmt::format("{} host device{}: CPU memory, not a GPU figure{}", count, count == 1 ? "" : "s",
+                       virtual_time() ? " (simulated clock)" : "");
+  }
+  return fmt::format("{} device{}", count, count == 1 ? "" : "s");
+}
+
+json session::document(std::string_view schema) const {
+  json doc;
+  doc["schema"] = schema;
+  doc["tool"] = {{"name", "weft"}, {"version", library_version()}, {"commit", library_commit()}};
+  doc["host"] = host_json();
+  const std::time_t now = std::time(nullptr);
+  doc["time_utc"] = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(now));
+  doc["argv"] = options_.argv;
+  doc["machine"] = nullptr;
+  if (machine_) {
+    const topology& layout = machine_->layout();
+    doc["machine"] = {
+        {"name", layout.name}, {"description", layout.description}, {"devices", machine_->device_count()}};
+  }
+  doc["clock"] = virtual_time() ? "virtual" : "wall";
+  doc["simulated"] = simulated();
+  doc["warnings"] = warnings_;
+  return doc;
+}
+
+void session::emit(const json& document) const {
+  if (!options_.json) return;
+  const std::string text = document.dump(2, ' ', false, json::error_handler_t::replace);
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fputc('\n', stdout);
+}
+
+progress::progress(const session& owner, std::string what, std::size_t total)
+    : what_(std::move(what)),
+      total_(total),
+      enabled_(!owner.options().quiet),
+      terminal_(::isatty(STDERR_FILENO) == 1 && environment("TERM") != "dumb"),
+      started_(std::chrono::steady_clock::now()),
+      last_(started_) {}
+
+progress::~progress() {
+  if (drawn_) fmt::print(stderr, "\r\x1b[K");
+}
+
+void progress::step(std::size_t done, std::string_view label) {
+  using namespace std::chrono_literals;
+  if (!enabled_ || total_ == 0) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (terminal_ ? now - started_ < 1s || now - last_ < 100ms : now - last_ < 10s) return;
+  last_ = now;
+  const double spent = std::chrono::duration<double>(now - started_).count();
+  const double left = done == 0 ? 0 : spent * static_cast<double>(total_ - done) / static_cast<double>(done);
+  const std::string line = fmt::format("{} {}/{} {}, about {:.0f} s left", what_, done, total_, label, left);
+  if (terminal_) {
+    drawn_ = true;
+    fmt::print(stderr, "\r\x1b[K{}", line);
+  } else {
+    fmt::print(stderr, "{}\n", line);
+  }
+}
+
+text_table::text_table(std::vector<std::string> header, std::vector<bool> right) : right_(std::move(right)) {
+  right_.resize(header.size());
+  lines_.push_back({std::move(header), {}});
+}
+
+void text_table::row(std::vector<std::string> cells, std::vector<style> styles) {
+  lines_.push_back({std::move(cells), std::move(styles)});
+}
+
+std::string text_table::render(const session& painter) const {
+  std::vector<std::size_t> widths(right_.size());
+  for (const line& l : lines_) {
+    for (std::size_t c = 0; c < l.cells.size(); ++c) widths[c] = std::max(widths[c], l.cells[c].size());
+  }
+  std::string text;
+  for (std::size_t r = 0; r < lines_.size(); ++r) {
+    const line& l = lines_[r];
+    for (std::size_t c = 0; c < l.cells.size(); ++c) {
+      const style wanted = r == 0 ? style::heading : c < l.styles.size() ? l.styles[c] : style::plain;
+      const std::string padding(widths[c] - l.cells[c].size(), ' ');
+      const bool last = c + 1 == l.cells.size();
+      if (right_[c]) text += padding;
+      text += painter.paint(wanted, l.cells[c]);
+      if (!right_[c] && !last) text += padding;
+      if (!last) text += "  ";
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+void write_file(const std::string& path, std::string_view content) {
+  const auto fail = [&](const std::string& target, int number, std::string_view kept) {
+    throw failure{exit_code::runtime, fmt::format("cannot write {}: {}{}", target, reason_of(number), kept)};
+  };
+  struct stat status{};
+  const bool exists = ::stat(path.c_str(), &status) == 0;
+  if (exists && S_ISDIR(status.st_mode)) fail(path, EISDIR, "");
+  if (exists && !S_ISREG(status.st_mode)) {
+    // A device or a pipe must not be replaced by a file.
+    output_file out{path, O_WRONLY | O_CLOEXEC};
+    if (!out.opened()) fail(path, errno, "");
+    if (const int number = out.write(content); number != 0) fail(path, number, "");
+    return;
+  }
+  std::error_code ignored;
+  const std::string target = exists ? std::filesystem::canonical(path, ignored).string() : path;
+  if (exists && ::access(target.c_str(), W_OK) != 0) fail(path, errno, "");
+  output_file out{fmt::format("{}.{}.tmp", target, ::getpid()), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC};
+  if (!out.opened()) fail(path, errno, "");
+  out.remove_at_end(true);
+  const std::string_view kept = exists ? "; the file that was there is unchanged" : "; nothing was left behind";
+  if (const int number = out.write(content); number != 0) fail(path, number, kept);
+  if (const int number = out.close_checked(); number != 0) fail(path, number, kept);
+  if (exists) ::chmod(out.path().c_str(), status.st_mode & 07777U);
+  if (::rename(out.path().c_str(), target.c_str()) != 0) fail(path, errno, kept);
+  out.remove_at_end(false);
+}
+
+void make_folder(const std::string& path) {
+  std::error_code problem;
+  std::filesystem::create_directories(path, problem);
+  if (problem) throw failure{exit_code::runtime, fmt::format("cannot make the folder {}: {}", path, problem.message())};
+}
+
+void watch_interrupts() {
+  std::signal(SIGINT, note_interrupt);
+  std::signal(SIGTERM, note_interrupt);
+}
+
+bool interrupted() { return stop_requested != 0; }
+
+void finish_output() {
+  errno = 0;
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    throw failure{exit_code::runtime, fmt::format("cannot write to standard output: {}",
+                                                  errno == 0 ? std::string{"it failed"} : reason_of(errno))};
+  }
+}
+
+std::string time_text(double seconds) {
+  const auto three = [](double value, std::string_view unit) {
+    const int digits = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
+    return fmt::format("{:.{}f} {}", value, digits, unit);
+  };
+  if (seconds < 999.5e-9) return fmt::format("{:.0f} ns", seconds * 1e9);
+  if (seconds < 999.5e-6) return three(seconds * 1e6, "us");
+  if (seconds < 999.5e-3) return three(seconds * 1e3, "ms");
+  return three(seconds, "s");
+}
+
+std::string rate_text(double bytes_per_second) {
+  if (bytes_per_second < 1e6) return fmt::format("{:.3g} kB/s", bytes_per_second / 1e3);
+  if (bytes_per_second < 1e9) return fmt::format("{:.3g} MB/s", bytes_per_second / 1e6);
+  const double value = bytes_per_second / 1e9;
+  const int digits = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
+  return fmt::format("{:.{}f} GB/s", value, digits);
+}
+
+std::string size_name(std::uint64_t size) {
+  static constexpr std::string_view units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  std::size_t unit = 0;
+  while (size != 0 && size % 1024 == 0 && unit + 1 < std::size(units)) {
+    size /= 1024;
+    ++unit;
+  }
+  return fmt::format("{}{}", size, units[unit]);
+}
+
+}  // namespace weft::tool

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the tool says and how it ends: data on stdout, progress and remarks on stderr, one exit code.
+#pragma once
+
+#include "options.hpp"
+#include "weft/runtime/machine.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace weft::tool {
+
+using json = nlohmann::ordered_json;
+
+/// The tool's contract with scripts.
+enum class exit_code : int {
+  ok = 0,
+  falls_short = 1,  // a verification failed
+  usage = 2,
+  absent = 3,  // the backend or device that was asked for is not here
+  runtime = 4,
+  timed_out = 5,
+  interrupted = 130,
+};
+
+/// Ends a command with a message and a code.
+class failure : public std::runtime_error {
+ public:
+  failure(exit_code code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  [[nodiscard]] exit_code code() const noexcept { return code_; }
+
+ private:
+  exit_code code_;
+};
+
+/// The code that an error of the library ends a command with.
+[[nodiscard]] exit_code exit_code_of(const error& cause);
+
+enum class style : std::uint8_t { plain, heading, good, bad, caution, faint };
+
+/// Whether colour is wanted: the flag, then NO_COLOR, CLICOLOR_FORCE and TERM=dumb, then whether `is_terminal`.
+[[nodiscard]] bool wants_colour(colour_choice choice, bool is_terminal);
+
+/// One run of the tool: its options, its machine, its warnings.
+class session {
+ public:
+  explicit session(global_options options);
+
+  [[nodiscard]] const global_options& options() const { return options_; }
+  /// Opens the machine that the options ask for, once. Errors: failure with the code that fits.
+  [[nodiscard]] const machine& open_machine();
+  /// Opens one more machine with the same options.
+  [[nodiscard]] machine open_again() const;
+  /// Opens another machine with the same options, played from this topology.
+  [[nodiscard]] machine open_topology(std::string_view name) const;
+
+  void warn(std::string text);
+  [[nodiscard]] std::string paint(style wanted, std::string_view text) const;
+  /// Writes to stdout unless a JSON document is wanted there.
+  void print(std::string_view text) const;
+  /// Writes a remark to stderr, unless quiet.
+  void note(std::string_view text) const;
+
+  /// The start of every document: schema, tool, host, time_utc, argv, machine, clock, simulated, warnings.
+  [[nodiscard]] json document(std::string_view schema) const;
+  /// Writes the document to stdout when JSON is wanted there.
+  void emit(const json& document) const;
+
+  [[nodiscard]] bool simulated() const;
+  /// True when times are those of a virtual clock.
+  [[nodiscard]] bool virtual_time() const;
+  /// "dgx_h100 (simulated)", "4 host devices: CPU memory, not a GPU figure", …
+  [[nodiscard]] std::string machine_title() const;
+
+ private:
+  [[nodiscard]] machine open(const std::optional<std::string>& sim) const;
+
+  global_options options_;
+  std::optional<machine> machine_;
+  std::vector<std::string> warnings_;
+  bool colour_ = false;
+};
+
+/// A progress line on stderr: redrawn on a terminal once work takes longer than a second, else one line per 10 s.
+class progress {
+ public:
+  progress(const session& owner, std::string what, std::size_t total);
+  ~progress();
+  progress(const progress&) = delete;
+  progress& operator=(const progress&) = delete;
+
+  void step(std::size_t done, std::string_view label);
+
+ private:
+  std::string what_;
+  std::size_t total_;
+  bool enabled_;
+  bool terminal_;
+  bool drawn_ = false;
+  std::chrono::steady_clock::time_point started_;
+  std::chrono::steady_clock::time_point last_;
+};
+
+/// Rows of text with columns as wide as their widest cell. Columns named in `right` are right-aligned.
+class text_table {
+ public:
+  explicit text_table(std::vector<std::string> header, std::vector<bool> right = {});
+  void row(std::vector<std::string> cells, std::vector<style> styles = {});
+  [[nodiscard]] std::string render(const session& painter) const;
+
+ private:
+  struct line {
+    std::vector<std::string> cells;
+    std::vector<style> styles;
+  };
+  std::vector<line> lines_;
+  std::vector<bool> right_;
+};
+
+/// Writes a file whole or not at all: beside the target first, then renamed onto it. Devices and pipes are written
+/// directly. Errors: failure that names the path and the reason.
+void write_file(const std::string& path, std::string_view content);
+
+/// Makes a folder with its parents. Errors: failure that names it.
+void make_folder(const std::string& path);
+
+/// True once the user has asked to stop (SIGINT or SIGTERM); a second time ends the process at once.
+void watch_interrupts();
+[[nodiscard]] bool interrupted();
+
+/// Flushes stdout; a full disk there is a failure too.
+void finish_output();
+
+/// "1.25 us", "3.4 ms": three significant digits.
+[[nodiscard]] std::string time_text(double seconds);
+/// "12.3 GB/s", with 1 GB = 1e9 bytes.
+[[nodiscard]] std::string rate_text(double bytes_per_second);
+/// "64MiB", "8B": exact, as used in names.
+[[nodiscard]] std::string size_name(std::uint64_t size);
+
+/// A number, or null where it is absent.
+template <class T>
+[[nodiscard]] json or_null(const std::optional<T>& value) {
+  return value ? json(*value) : json(nullptr);
+}
+
+}  // namespace weft::tool

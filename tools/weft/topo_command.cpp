@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "commands.hpp"
+#include "topo_picture.hpp"
+#include "weft/core/nearest.hpp"
+#include "weft/memory/peer_access.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <set>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+namespace weft::tool {
+
+namespace {
+
+/// What the checks of --verify found, by ordered pair; empty when they were not asked for.
+using pair_checks = std::map<std::pair<int, int>, peer_check>;
+
+pair_checks run_checks(session& run, const machine& m) {
+  pair_checks checks;
+  for (const peer_check& check : verify_peers(m)) {
+    checks[{check.from.value(), check.to.value()}] = check;
+    if (check.offered && !check.arrived) {
+      run.warn(fmt::format("{} to {}: peer access is offered, but {}", to_string(check.from), to_string(check.to),
+                           check.why));
+    }
+  }
+  return checks;
+}
+
+json pairs_with(const machine& m, const pair_checks& checks) {
+  json list = json::array();
+  const int count = m.device_count();
+  for (int a = 0; a < count; ++a) {
+    for (int b = 0; b < count; ++b) {
+      if (a == b) continue;
+      const auto known = capability_between(m, device_id{a}, device_id{b});
+      if (!known) continue;
+      json one;
+      one["from"] = a;
+      one["to"] = b;
+      one["can_access"] = known->supported;
+      one["link"] = to_string(known->link);
+      one["class"] = link_class(m.layout(), device_id{a}, device_id{b});
+      one["rank"] = or_null(known->performance_rank);
+      one["native_rank"] = or_null(known->native_rank);
+      one["hops"] = known->hops > 0 ? json(known->hops) : json(nullptr);
+      one["atomics"] = known->atomics;
+      one["native_atomics"] = known->native_atomics;
+      one["bandwidth_bytes_per_second"] = or_null(known->bytes_per_second);
+      one["latency_seconds"] =
+          known->latency ? json(std::chrono::duration<double>(*known->latency).count()) : json(nullptr);
+      one["measured"] = known->measured;
+      one["enabled"] = known->enabled;
+      one["trusted"] = known->trusted;
+      const auto check = checks.find({a, b});
+      one["verified"] = check == checks.end() || !check->second.offered ? json(nullptr) : json(check->second.arrived);
+      std::string why = known->why;
+      if (check != checks.end() && !check->second.why.empty() && check->second.why != why) {
+        why += (why.empty() ? "" : "; ") + check->second.why;
+      }
+      const bool absent = !known->performance_rank || known->hops == 0 || !known->bytes_per_second || !known->latency;
+      if (why.empty() && absent) why = "not known for this machine until measured: weft topo --measure";
+      one["why"] = why.empty() ? json(nullptr) : json(why);
+      list.push_back(std::move(one));
+    }
+  }
+  return list;
+}
+
+/// Cells of a matrix with its header; the first column names the row.
+struct matrix {
+  std::vector<std::string> header;
+  std::vector<std::vector<std::string>> rows;
+};
+
+std::string cpus_of(const std::optional<int>& numa_node) {
+  if (!numa_node) return "N/A";
+  std::ifstream in{fmt::format("/sys/devices/system/node/node{}/cpulist", *numa_node)};
+  std::string list;
+  return std::getline(in, list) && !list.empty() ? list : "N/A";
+}
+
+matrix class_matrix(const machine& m) {
+  matrix made;
+  const auto devices = m.devices();
+  made.header.emplace_back();
+  for (const device& d : devices) made.header.push_back(fmt::format("GPU{}", d.id().value()));
+  made.header.insert(made.header.end(), {"CPU Affinity", "NUMA Affinity"});
+  for (const device& from : devices) {
+    std::vector<std::string> row{fmt::format("GPU{}", from.id().value())};
+    for (const device& to : devices) {
+      row.push_back(from == to ? " X " : link_class(m.layout(), from.id(), to.id()));
+    }
+    // The processors of a simulated machine are not those of this host.
+    row.push_back(from.simulated() ? "N/A" : cpus_of(from.numa_node()));
+    row.push_back(from.numa_node() ? std::to_string(*from.numa_node()) : "N/A");
+    made.rows.push_back(std::move(row));
+  }
+  return made;
+}
+
+matrix access_matrix(const machine& m, const pair_checks& checks) {
+  matrix made;
+  const auto devices = m.devices();
+  made.header.emplace_back();
+  for (const device& d : devices) made.header.push_back(fmt::format("GPU{}", d.id().value()));
+  if (!checks.empty()) made.header.emplace_back("Verified");
+  for (const device& from : devices) {
+    std::vector<std::string> row{fmt::format("GPU{}", from.id().value())};
+    int offered = 0;
+    int arrived = 0;
+    for (const device& to : devices) {
+      if (from == to) {
+        row.emplace_back(" X ");
+        continue;
+      }
+      const auto check = checks.find({from.id().value(), to.id().value()});
+      const bool can = can_access_peer(m, from.id(), to.id());
+      const bool lies = check != checks.end() && check->second.offered && !check->second.arrived;
+      if (check != checks.end() && check->second.offered) {
+        ++offered;
+        if (!lies) ++arrived;
+      }
+      row.emplace_back(lies ? "BAD" : can ? "OK" : "NS");
+    }
+    if (!checks.empty()) row.push_back(fmt::format("{}/{}", arrived, offered));
+    made.rows.push_back(std::move(row));
+  }
+  return made;
+}
+
+std::string tabbed(const matrix& m) {
+  std::string text = fmt::format("{}\n", fmt::join(m.header, "\t"));
+  for (const auto& row : m.rows) text += fmt::format("{}\n", fmt::join(row, "\t"));
+  return text;
+}
+
+/// Blocks of columns that fit a terminal; one block elsewhere.
+std::string blocks(const session& run, const matrix& m) {
+  winsize size{};
+  std::size_t columns = 0;
+  if (::isatty(STDOUT_FILENO) == 1 && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0) columns = size.ws_col;
+  std::vector<std::size_t> widths;
+  for (std::size_t c = 0; c < m.header.size(); ++c) {
+    std::size_t width = m.header[c].size();
+    for (const auto& row : m.rows) width = std::max(width, row[c].size());
+    widths.push_back(width + 2);
+  }
+  std::string text;
+  for (std::size_t begin = 1; begin < m.header.size();) {
+    std::size_t end = begin + 1;
+    std::size_t width = widths[0] + widths[begin];
+    while (end < m.header.size() && (columns == 0 || width + widths[end] <= columns)) width += widths[end++];
+    const auto pick = [&](const std::vector<std::string>& cells) {
+      std::vector<std::string> some{cells[0]};
+      some.insert(some.end(), cells.begin() + static_cast<std::ptrdiff_t>(begin),
+                  cells.begin() + static_cast<std::ptrdiff_t>(end));
+      return some;
+    };
+    text_table table{pick(m.header)};
+    for (const auto& row : m.rows) {
+      auto cells = pick(row);
+      std::vector<style> styles(cells.size(), style::plain);
+      for (std::size_t c = 1; c < cells.size(); ++c) {
+        if (cells[c] == "BAD") styles[c] = style::bad;
+        if (cells[c] == "OK") styles[c] = style::good;
+        if (cells[c] == "NS") styles[c] = style::faint;
+      }
+      table.row(std::move(cells), std::move(styles));
+    }
+    text += (begin == 1 ? "" : "\n") + table.render(run);
+    begin = end;
+  }
+  return text;
+}
+
+std::string class_legend() {
+  return "\nLegend:\n\n"
+         "  X    = Self\n"
+         "  SYS  = Through PCIe and the link between sockets (NUMA nodes)\n"
+         "  NODE = Through PCIe and the link between host bridges of one NUMA node\n"
+         "  PHB  = Through PCIe and a host bridge (the socket)\n"
+         "  PXB  = Through several PCIe switches, without a host bridge\n"
+         "  PIX  = Through one PCIe switch at most\n"
+         "  NV#  = Through # NVLinks side by side\n"
+         "  XG#  = Through # Infinity Fabric links side by side\n"
+         "  XL#  = Through # Xe Links side by side\n";
+}
+
+std::string access_legend(bool verified) {
+  std::string text =
+      "\nLegend:\n\n"
+      "  X    = Self\n"
+      "  OK   = The row's device can map the memory of the column's\n"
+      "  NS   = Not supported\n";
+  if (verified) {
+    text +=
+        "  BAD  = Offered, but a written pattern did not arrive: staged through the host instead\n"
+        "  Verified = pairs that passed, of those offered\n";
+  }
+  return text;
+}
+
+std::string pair_lines(const session& run, const machine& m) {
+  const bool simulated = run.simulated();
+  text_table table{
+      {simulated ? "pair (simulated)" : "pair", "link", "class", "hops", "rank", "rate", "latency", "figures"},
+      {false, false, false, true, true, true, true, false}};
+  for (const device& a : m.devices()) {
+    for (const device& b : m.devices()) {
+      const auto known = capability_between(m, a.id(), b.id());
+      if (!known || !known->supported) continue;
+      table.row({fmt::format("{}-{}", to_string(a.id()), to_string(b.id())), std::string{to_string(known->link)},
+                 link_class(m.layout(), a.id(), b.id()), known->hops > 0 ? std::to_string(known->hops) : "-",
+                 known->performance_rank ? std::to_string(*known->performance_rank) : "-",
+                 known->bytes_per_second ? rate_text(*known->bytes_per_second) : "-",
+                 known->latency ? time_text(std::chrono::duration<double>(*known->latency).count()) : "-",
+                 known->measured ? (run.virtual_time() ? "measured, simulated" : "measured") : "published"});
+    }
+  }
+  return table.render(run);
+}
+
+}  // namespace
+
+json pairs_json(const machine& m) { return pairs_with(m, {}); }
+
+exit_code run_topo(session& run, const topo_options& options) {
+  static constexpr std::string_view endings[] = {".svg", ".json", ".dot", ".txt"};
+  std::string ending;
+  if (!options.output.empty()) {
+    const auto dot = options.output.rfind('.');
+    if (dot != std::string::npos && options.output.find('/', dot) == std::string::npos)
+      ending = options.output.substr(dot);
+    // A device such as /dev/full has no ending: text goes there.
+    if (ending.empty() && options.output.starts_with("/dev/")) ending = ".txt";
+    if (std::ranges::find(endings, ending) == std::ranges::end(endings)) {
+      const auto nearest = nearest_name(ending, endings);
+      throw failure{exit_code::usage,
+                    fmt::format("{}: the ending says the format, one of {}{}", options.output, fmt::join(endings, ", "),
+                                nearest ? fmt::format("; did you mean {}?", *nearest) : "")};
+    }
+  }
+
+  const machine& m = run.open_machine();
+  if (m.device_count() == 0) run.warn("this machine has no device");
+  pair_checks checks;
+  if (options.verify) checks = run_checks(run, m);
+  if (options.measure) measure_peers(m);
+
+  json doc = run.document("weft.topo/1");
+  json devices = json::array();
+  for (const device& d : m.devices()) {
+    devices.push_back({{"index", d.id().value()}, {"name", d.name()}, {"numa_node", or_null(d.numa_node())}});
+  }
+  doc["devices"] = std::move(devices);
+  doc["pairs"] = pairs_with(m, checks);
+  doc["sources"] = m.layout().sources;
+  run.emit(doc);
+
+  const matrix classes = class_matrix(m);
+  const matrix access = access_matrix(m, checks);
+  const std::string plain =
+      options.p2p ? tabbed(access) + access_legend(!checks.empty()) : tabbed(classes) + class_legend();
+  if (options.matrix_only) {
+    run.print(plain);
+  } else {
+    std::string text = run.machine_title() + "\n";
+    if (m.simulated() && !m.layout().description.empty())
+      text += run.paint(style::faint, m.layout().description) + "\n";
+    text += "\n" + (options.p2p ? blocks(run, access) + access_legend(!checks.empty())
+                                : blocks(run, classes) + class_legend());
+    if (options.verify && !options.p2p) text += "\n" + blocks(run, access) + access_legend(true);
+    if (options.measure) text += "\n" + pair_lines(run, m);
+    run.print(text);
+  }
+
+  if (!options.output.empty()) {
+    std::string content;
+    if (ending == ".svg") content = topology_svg(m.layout());
+    if (ending == ".dot") content = topology_dot(m.layout());
+    if (ending == ".json") content = doc.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
+    if (ending == ".txt") content = run.machine_title() + "\n\n" + plain;
+    write_file(options.output, content);
+    run.note("wrote " + options.output);
+  }
+  const bool lies = std::ranges::any_of(checks, [](const auto& c) { return c.second.offered && !c.second.arrived; });
+  return lies ? exit_code::falls_short : exit_code::ok;
+}
+
+}  // namespace weft::tool
