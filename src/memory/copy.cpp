@@ -311,7 +311,10 @@ event copy_in(const stream& order, memory_ref dst, memory_ref src, const copy_sh
   plan p = make_plan(dst, src, shape, options, where);
   backend& by = state->backend_of(order.on().id());
   auto done = in_one_step(p) ? by.copy(order.native(), p.request) : pipelined(p, order.native(), by);
-  if (!done) raise_at(std::move(done).error(), where);
+  if (!done) {
+    memory_of(*p.state).count_failure(p.path);
+    raise_at(std::move(done).error(), where);
+  }
   count_later(p, *done);
   return {state, std::move(*done)};
 }
@@ -331,9 +334,15 @@ memory_ref box_ref(memory_ref whole, std::size_t offset_bytes, std::uint64_t ext
 copy_shape box_shape(std::size_t element, const box_extent& extent, std::size_t dst_pitch, std::size_t dst_slice,
                      std::size_t src_pitch, std::size_t src_slice, std::source_location where) {
   copy_shape shape;
-  shape.width = extent.width * element;
+  const auto times = [&](std::uint64_t a, std::uint64_t b) {
+    std::uint64_t product = 0;
+    if (__builtin_mul_overflow(a, b, &product)) raise(errc::out_of_range, "the size of a box overflows", where);
+    return product;
+  };
+  shape.width = times(extent.width, element);
   shape.height = extent.height;
   shape.depth = extent.depth;
+  static_cast<void>(times(times(shape.width, shape.height), shape.depth));
   const auto pitches = [&](const char* side, std::size_t pitch, std::size_t slice) {
     if (extent.height > 1 && pitch < extent.width) {
       raise(errc::invalid_argument,
@@ -350,10 +359,19 @@ copy_shape box_shape(std::size_t element, const box_extent& extent, std::size_t 
   };
   pitches("destination", dst_pitch, dst_slice);
   pitches("source", src_pitch, src_slice);
-  shape.dst_pitch = dst_pitch * element;
-  shape.dst_slice = dst_slice * element;
-  shape.src_pitch = src_pitch * element;
-  shape.src_slice = src_slice * element;
+  shape.dst_pitch = times(dst_pitch, element);
+  shape.dst_slice = times(dst_slice, element);
+  shape.src_pitch = times(src_pitch, element);
+  shape.src_slice = times(src_slice, element);
+  for (const auto& [pitch, slice] :
+       {std::pair{shape.dst_pitch, shape.dst_slice}, std::pair{shape.src_pitch, shape.src_slice}}) {
+    std::uint64_t end = 0;
+    if (shape.total() != 0 &&
+        (__builtin_add_overflow(times(shape.depth - 1, slice), times(shape.height - 1, pitch), &end) ||
+         __builtin_add_overflow(end, shape.width, &end))) {
+      raise(errc::out_of_range, "the extent of a box overflows", where);
+    }
+  }
   return shape;
 }
 

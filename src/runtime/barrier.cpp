@@ -49,11 +49,15 @@ struct device_barrier::body {
     current->owner->open_gate(current->gate, std::make_shared<const error>(std::move(cause)));
   }
 
-  void begin() {
-    current = std::make_shared<filling>();
-    current->owner = &state->backend_of(participants.front());
-    current->gate = value_or_raise(current->owner->create_gate());
-    current->gate->device = participants.front();
+  [[nodiscard]] std::shared_ptr<filling> make_filling() const {
+    auto made = std::make_shared<filling>();
+    made->owner = &state->backend_of(participants.front());
+    made->gate = value_or_raise(made->owner->create_gate());
+    made->gate->device = participants.front();
+    return made;
+  }
+  void begin(std::shared_ptr<filling> next) {
+    current = std::move(next);
     arrived.clear();
   }
 
@@ -69,7 +73,10 @@ struct device_barrier::body {
       raise(errc::invalid_argument,
             to_string(who) + " has arrived already in generation " + std::to_string(generation));
     }
+    // everything that can fail comes before anything changes
     const event work = by.record();
+    const bool is_last = arrived.size() + 1 == participants.size();
+    auto next = is_last ? make_filling() : nullptr;
     auto mine = current;
     {
       const std::lock_guard inner{mine->mutex};
@@ -77,7 +84,7 @@ struct device_barrier::body {
     }
     arrived.push_back(who);
     const event opening{state, mine->gate};
-    if (arrived.size() == participants.size()) {
+    if (is_last) {
       const std::lock_guard inner{mine->mutex};
       mine->complete = true;
     }
@@ -94,9 +101,9 @@ struct device_barrier::body {
       // Completion is noticed by the machine's callback thread, never by a device's: opening a gate runs other work.
       state->callbacks().after(work.record(), std::move(arrived_work_ended));
     }
-    if (arrived.size() == participants.size()) {
+    if (is_last) {
       ++generation;
-      begin();
+      begin(std::move(next));
     }
     return opening;
   }
@@ -114,7 +121,7 @@ device_barrier::device_barrier(const machine& m, std::vector<device_id> particip
   m.state()->require_open();
   body_->state = m.state();
   body_->participants = std::move(participants);
-  body_->begin();
+  body_->begin(body_->make_filling());
 }
 
 device_barrier::~device_barrier() = default;
@@ -140,8 +147,9 @@ wait_outcome device_barrier::arrive_and_wait(const stream& by, std::chrono::nano
 
 void device_barrier::reset() {
   const std::lock_guard lock{body_->mutex};
+  auto next = body_->make_filling();
   body_->cancel("reset");
-  body_->begin();
+  body_->begin(std::move(next));
 }
 
 }  // namespace weft

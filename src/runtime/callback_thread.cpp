@@ -21,6 +21,8 @@ struct callback_thread::desk {
   std::condition_variable changed;
   std::deque<entry> waiting;
   bool ended = false;
+  bool gone = false;  // nobody serves any more
+  std::thread::id server;
 
   void serve();
 };
@@ -51,7 +53,12 @@ void callback_thread::end() noexcept {
 void callback_thread::after(event_ref event, std::function<void()> f) {
   event_record* record = event.get();
   {
-    const std::lock_guard lock{desk_->mutex};
+    std::unique_lock lock{desk_->mutex};
+    if (desk_->gone) {  // the machine is closed, and every event of it has ended
+      lock.unlock();
+      f();
+      return;
+    }
     desk_->waiting.push_back({event, std::move(f)});
     desk_->changed.notify_all();
   }
@@ -61,10 +68,16 @@ void callback_thread::after(event_ref event, std::function<void()> f) {
   });
 }
 
+bool callback_thread::is_current() const noexcept {
+  const std::lock_guard lock{desk_->mutex};
+  return desk_->server == std::this_thread::get_id();
+}
+
 void callback_thread::desk::serve() {
   // How long to sleep before looking again at events of backends that do not tell; others wake this thread.
   constexpr std::chrono::microseconds look_again{200};
   std::unique_lock lock{mutex};
+  server = std::this_thread::get_id();
   for (;;) {
     const auto done = std::find_if(waiting.begin(), waiting.end(), [](const entry& w) { return w.event->finished(); });
     if (done != waiting.end()) {
@@ -81,7 +94,10 @@ void callback_thread::desk::serve() {
       continue;
     }
     if (waiting.empty()) {
-      if (ended) return;
+      if (ended) {
+        gone = true;
+        return;
+      }
       changed.wait(lock);
       continue;
     }

@@ -16,10 +16,12 @@ class callback_thread {
   callback_thread();
   ~callback_thread();
 
-  /// Runs `f` after the event has ended. Thread: any.
+  /// Runs `f` after the event has ended; on the calling thread once this one has gone. Thread: any.
   void after(event_ref event, std::function<void()> f);
   /// Runs what is left, and ends. Events must have ended by then. Never call it from a callback.
   void end() noexcept;
+  /// Whether the calling thread is this one.
+  [[nodiscard]] bool is_current() const noexcept;
 
  private:
   // Shared with the thread, which may outlive this object when the last handle of a machine goes inside a callback.

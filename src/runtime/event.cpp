@@ -27,7 +27,7 @@ wait_outcome event::wait(const std::stop_token& stop) const { return wait_until(
 
 wait_outcome event::wait_for(std::chrono::nanoseconds limit) const {
   if (!record_) return wait_outcome::ok;
-  return wait_until(*this, record_->owner->now() + limit, {});
+  return wait_until(*this, deadline_after(record_->owner->now(), limit), {});
 }
 
 std::optional<error> event::failure() const {
@@ -41,7 +41,8 @@ void event::on_done(std::function<void()> f) const {
     f();
     return;
   }
-  state_->callbacks().after(record_, std::move(f));
+  // the machine stays until its callback has run, however its handles go
+  state_->callbacks().after(record_, [state = state_, f = std::move(f)] { f(); });
 }
 
 std::chrono::nanoseconds elapsed(const event& from, const event& to) {

@@ -167,7 +167,7 @@ wait_outcome synchronize_devices(detail::machine_state& state, device_id first, 
 void machine::synchronize() const { synchronize_devices(*state_, device_id{0}, state_->device_count(), no_deadline); }
 
 wait_outcome machine::synchronize_for(std::chrono::nanoseconds limit) const {
-  return synchronize_devices(*state_, device_id{0}, state_->device_count(), now() + limit);
+  return synchronize_devices(*state_, device_id{0}, state_->device_count(), deadline_after(now(), limit));
 }
 
 link_traffic machine::traffic() const { return state_->backends().front()->traffic(); }
@@ -197,7 +197,7 @@ stream device::default_stream() const {
 
 void device::synchronize() const { synchronize_devices(*state_, id_, 1, no_deadline); }
 wait_outcome device::synchronize_for(std::chrono::nanoseconds limit) const {
-  return synchronize_devices(*state_, id_, 1, state_->now() + limit);
+  return synchronize_devices(*state_, id_, 1, deadline_after(state_->now(), limit));
 }
 
 bool device::is_lost() const { return state_->backend_of(id_).lost(id_) != nullptr; }

@@ -144,15 +144,25 @@ backend& machine_state::backend_of(const void* address) const {
 }
 
 callback_thread& machine_state::callbacks() {
-  std::call_once(callbacks_once_, [this] { callbacks_ = std::make_unique<callback_thread>(); });
+  std::call_once(callbacks_once_, [this] {
+    callbacks_ = std::make_unique<callback_thread>();
+    callbacks_seen_.store(callbacks_.get(), std::memory_order_release);  // pairs with acquire in close
+  });
   return *callbacks_;
 }
 
 void machine_state::close() noexcept {
-  const std::lock_guard lock{close_mutex_};
-  if (closed_.exchange(true, std::memory_order_acq_rel)) return;
+  if (closed_.exchange(true, std::memory_order_acq_rel)) {
+    // Another thread closes, or has: its end is waited for, but not by a callback that it waits for itself.
+    const callback_thread* callbacks = callbacks_seen_.load(std::memory_order_acquire);
+    if (callbacks == nullptr || !callbacks->is_current()) ended_.wait(false, std::memory_order_acquire);
+    return;
+  }
   for (const auto& b : backends_) b->close();
-  if (callbacks_) callbacks_->end();  // every event has ended; coroutines that waited see that
+  // every event has ended; coroutines that waited see that
+  if (callback_thread* callbacks = callbacks_seen_.load(std::memory_order_acquire)) callbacks->end();
+  ended_.store(true, std::memory_order_release);  // pairs with acquire above
+  ended_.notify_all();
 }
 
 void raise_failure(const event_record& record) { raise(*record.cause()); }

@@ -88,11 +88,12 @@ class machine_state : public std::enable_shared_from_this<machine_state> {
   std::vector<std::string> notes_;
   int device_count_ = 0;
   std::atomic<bool> closed_{false};
-  std::mutex close_mutex_;
+  std::atomic<bool> ended_{false};
   std::mutex parts_mutex_;
   std::array<slot, static_cast<std::size_t>(part::count)> parts_;
   std::once_flag callbacks_once_;
   std::unique_ptr<callback_thread> callbacks_;
+  std::atomic<callback_thread*> callbacks_seen_{nullptr};
 };
 
 /// Ends a wait: an event's failure becomes an exception.

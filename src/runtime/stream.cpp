@@ -70,7 +70,7 @@ void stream::synchronize() const { value_or_raise(backend_of(identity_.get()).sy
 
 wait_outcome stream::synchronize_for(std::chrono::nanoseconds limit) const {
   backend& own = backend_of(identity_.get());
-  return value_or_raise(own.synchronize(native(), own.now() + limit, {}));
+  return value_or_raise(own.synchronize(native(), deadline_after(own.now(), limit), {}));
 }
 
 }  // namespace weft

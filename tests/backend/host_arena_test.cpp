@@ -3,13 +3,12 @@
 
 #include <gtest/gtest.h>
 
-#include <sys/mman.h>
-
 #include <cstdint>
 #include <cstring>
 #include <fstream>
 #include <random>
 #include <string>
+#include <sys/mman.h>
 #include <vector>
 
 namespace {
@@ -33,7 +32,8 @@ bool is_mapped(const void* address) {
 }
 
 void write(const block& b, std::uint64_t seed) {
-  for (std::size_t i = 0; i < b.size; ++i) b.device_side()[i] = static_cast<std::byte>((seed + 1) * 31 + i * 7 + i / 251);
+  for (std::size_t i = 0; i < b.size; ++i)
+    b.device_side()[i] = static_cast<std::byte>((seed + 1) * 31 + i * 7 + i / 251);
 }
 bool holds(const block& b, std::uint64_t seed) {
   for (std::size_t i = 0; i < b.size; ++i) {
@@ -47,8 +47,9 @@ class host_arena : public testing::TestWithParam<bool> {};
 TEST_P(host_arena, aligns_to_256_bytes_and_large_blocks_to_the_page) {
   arena memory{GetParam()};
   std::vector<block> blocks;
-  for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{255}, std::size_t{256}, std::size_t{257}, std::size_t{4095},
-                                 std::size_t{4096}, std::size_t{4097}, std::size_t{100'000}, (std::size_t{4} << 20) - 1}) {
+  for (const std::size_t size :
+       {std::size_t{0}, std::size_t{1}, std::size_t{255}, std::size_t{256}, std::size_t{257}, std::size_t{4095},
+        std::size_t{4096}, std::size_t{4097}, std::size_t{100'000}, (std::size_t{4} << 20) - 1}) {
     const block b = taken(memory, size);
     EXPECT_EQ(number(b.user()) % 256, 0U) << size;
     EXPECT_EQ(number(b.device_side()) % 256, 0U) << size;

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/host/copy_engine.hpp"
+#include "support/samples.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <thread>
 #include <vector>
-
-#include "support/samples.hpp"
 
 namespace {
 
@@ -17,18 +16,21 @@ constexpr std::size_t guard = 128;
 constexpr std::size_t mib = std::size_t{1} << 20;
 
 /// One copy between places that are `to` and `from` bytes past an alignment of 4096, with guards around.
-testing::AssertionResult moves(weft::host::copy_engine& engine, std::size_t size, std::size_t to, std::size_t from, std::uint64_t seed) {
-  const data source = samples::pattern(from + size, seed);
+testing::AssertionResult moves(weft::host::copy_engine& engine, std::size_t size, std::size_t to, std::size_t from,
+                               std::uint64_t seed) {
+  const data source = samples::pattern(from + size + 1, seed);
   std::vector<std::uint8_t> space(to + size + 2 * guard + 4096, 0x5c);
-  const auto base = (reinterpret_cast<std::uintptr_t>(space.data()) + guard + 4095) / 4096 * 4096 - reinterpret_cast<std::uintptr_t>(space.data());
+  const auto base = (reinterpret_cast<std::uintptr_t>(space.data()) + guard + 4095) / 4096 * 4096 -
+                    reinterpret_cast<std::uintptr_t>(space.data());
   space.resize(base + to + size + guard, 0x5c);
   std::uint8_t* const target = space.data() + base + to;
   engine.copy(target, source.data() + from, size);
   if (std::memcmp(target, source.data() + from, size) != 0) {
     std::size_t bad = 0;
     while (target[bad] == source[from + bad]) ++bad;
-    return testing::AssertionFailure() << size << " bytes to +" << to << " from +" << from << ": first bad offset " << bad << ", expected "
-                                       << int{source[from + bad]} << ", got " << int{target[bad]};
+    return testing::AssertionFailure() << size << " bytes to +" << to << " from +" << from << ": first bad offset "
+                                       << bad << ", expected " << int{source[from + bad]} << ", got "
+                                       << int{target[bad]};
   }
   for (std::size_t i = 0; i < guard; ++i) {
     if (target[size + i] != 0x5c || *(target - 1 - i) != 0x5c) {
@@ -42,8 +44,9 @@ TEST(copy_engine, moves_every_size_around_its_thresholds_from_and_to_any_alignme
   weft::host::copy_engine engine;
   std::uint64_t seed = 0;
   for (const std::size_t size :
-       {std::size_t{0}, std::size_t{1}, std::size_t{63}, std::size_t{64}, std::size_t{65}, std::size_t{255}, std::size_t{256}, std::size_t{4095},
-        std::size_t{4097}, mib - 1, mib, mib + 1, mib + 255, 2 * mib + 77, 4 * mib - 1, 4 * mib, 4 * mib + 1, 4 * mib + 8191, 9 * mib + 13}) {
+       {std::size_t{0}, std::size_t{1}, std::size_t{63}, std::size_t{64}, std::size_t{65}, std::size_t{255},
+        std::size_t{256}, std::size_t{4095}, std::size_t{4097}, mib - 1, mib, mib + 1, mib + 255, 2 * mib + 77,
+        4 * mib - 1, 4 * mib, 4 * mib + 1, 4 * mib + 8191, 9 * mib + 13}) {
     const bool small = size < 2 * mib;
     for (const std::size_t to : {std::size_t{0}, std::size_t{1}, std::size_t{63}}) {
       for (const std::size_t from : {std::size_t{0}, std::size_t{7}, std::size_t{64}}) {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/host/fault_plan.hpp"
+#include "support/samples.hpp"
 
 #include <gtest/gtest.h>
 
 #include <array>
-
-#include "support/samples.hpp"
 
 namespace {
 
@@ -73,7 +72,8 @@ TEST(fault_plan, of_a_device_strikes_its_operations) {
   EXPECT_FALSE(lost.on_operation(gpu1).lost);
   EXPECT_FALSE(lost.on_operation(gpu0).lost);
   EXPECT_TRUE(lost.on_operation(gpu1).lost);
-  fault_plan stalls{with({.what = kind::device_stalls, .device = gpu0, .nth = 1, .duration = std::chrono::milliseconds{7}})};
+  fault_plan stalls{
+      with({.what = kind::device_stalls, .device = gpu0, .nth = 1, .duration = std::chrono::milliseconds{7}})};
   EXPECT_EQ(stalls.on_operation(gpu0).stall, std::chrono::milliseconds{7});
   EXPECT_EQ(stalls.on_operation(gpu0).stall.count(), 0);
 }
@@ -97,7 +97,8 @@ TEST(fault_plan, drops_what_one_device_writes_to_another_in_that_direction) {
 TEST(call_fault, of_a_device_spares_the_calls_for_other_devices) {
   const weft::machine m = samples::play(with({.what = kind::call_fails, .device = gpu1, .call = "allocate", .nth = 1}));
   const samples::byte_buffer spared{m[0], 100};
-  EXPECT_EQ(samples::error_of([&] { const samples::byte_buffer struck{m[1], 100}; }).code, weft::errc::resource_exhausted);
+  EXPECT_EQ(samples::error_of([&] { const samples::byte_buffer struck{m[1], 100}; }).code,
+            weft::errc::resource_exhausted);
   const samples::byte_buffer after{m[1], 100};
 }
 

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/host/memory_map.hpp"
+#include "support/samples.hpp"
+#include "weft/memory/fill.hpp"
+#include "weft/memory/peer_access.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <random>
-
-#include "support/samples.hpp"
-#include "weft/memory/fill.hpp"
-#include "weft/memory/peer_access.hpp"
 
 namespace {
 
@@ -71,12 +70,14 @@ TEST(memory_map, refuses_sizes_beyond_any_device_without_overflow) {
 TEST(memory_map, says_who_holds_the_memory_that_is_missing) {
   memory_of_two two;
   std::vector<void*> held;
-  for (const std::size_t size : {100 * kib, 300 * kib, 200 * kib, 50 * kib}) held.push_back(*two.map.allocate(gpu1, size, memory_kind::device));
+  for (const std::size_t size : {100 * kib, 300 * kib, 200 * kib, 50 * kib})
+    held.push_back(*two.map.allocate(gpu1, size, memory_kind::device));
   const auto refused = two.map.allocate(gpu1, 400 * kib, memory_kind::device);
   ASSERT_FALSE(refused);
   const std::string& what = refused.error().what;
   EXPECT_TRUE(what.starts_with("gpu1 has 374 KiB free of 1 MiB, asked for 400 KiB")) << what;
-  const auto first = what.find("300 KiB at 0x"), second = what.find("200 KiB at 0x"), third = what.find("100 KiB at 0x");
+  const auto first = what.find("300 KiB at 0x"), second = what.find("200 KiB at 0x"),
+             third = what.find("100 KiB at 0x");
   EXPECT_TRUE(first < second && second < third && third != std::string::npos) << what;
   EXPECT_EQ(what.find("50 KiB at"), std::string::npos) << "three are enough: " << what;
 }
@@ -141,7 +142,8 @@ TEST(memory_map, maps_exactly_the_range_and_the_same_bytes) {
   memory_of_two two;
   auto* base = static_cast<std::byte*>(*two.map.allocate(gpu1, 100 * kib, memory_kind::device));
   ASSERT_TRUE(two.map.enable(gpu0, gpu1));
-  for (const std::size_t offset : {std::size_t{0}, std::size_t{1}, std::size_t{4095}, std::size_t{4096}, std::size_t{70'001}}) {
+  for (const std::size_t offset :
+       {std::size_t{0}, std::size_t{1}, std::size_t{4095}, std::size_t{4096}, std::size_t{70'001}}) {
     auto* mapped = static_cast<std::byte*>(*two.map.map(gpu0, base + offset, 5000));
     EXPECT_FALSE(two.map.find(mapped - 1)) << offset;
     EXPECT_FALSE(two.map.find(mapped + 5000)) << offset;
@@ -233,7 +235,8 @@ TEST(memory_map, survives_allocations_from_many_threads_and_ends_with_all_memory
       const weft::device_id on{static_cast<int>(t % 2)};
       for (int i = 0; i < 800; ++i) {
         if (mine.empty() || random() % 2 == 0) {
-          auto got = two.map.allocate(on, 1 + random() % 40'000, i % 5 == 0 ? memory_kind::pinned : memory_kind::device);
+          auto got =
+              two.map.allocate(on, 1 + random() % 40'000, i % 5 == 0 ? memory_kind::pinned : memory_kind::device);
           if (got) mine.push_back(*got);
         } else {
           const std::size_t at = random() % mine.size();
@@ -258,11 +261,14 @@ TEST(reset_device, never_lets_an_old_owner_release_memory_of_a_new_one) {
     auto old = std::make_unique<byte_buffer>(m[0], size);
     m[0].reset();
     std::vector<byte_buffer> fresh;
-    for (int i = 0; i < 8; ++i) fresh.push_back(samples::filled(m[0], samples::pattern(size, static_cast<std::uint64_t>(i))));
+    for (int i = 0; i < 8; ++i)
+      fresh.push_back(samples::filled(m[0], samples::pattern(size, static_cast<std::uint64_t>(i))));
     EXPECT_EQ(error_of([&] { weft::fill(*old, std::uint8_t{1}); }).code, errc::not_found);
     old.reset();
     for (std::size_t i = 0; i < fresh.size(); ++i) {
-      EXPECT_EQ(error_of([&] { EXPECT_TRUE(samples::same(contents(fresh[i]), samples::pattern(size, i))); }).code, errc::not_ready) << i;
+      EXPECT_EQ(error_of([&] { EXPECT_TRUE(samples::same(contents(fresh[i]), samples::pattern(size, i))); }).code,
+                errc::not_ready)
+          << i;
     }
   }
 }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Order, failure and the end of streams on the wall clock. What the virtual clock does is in host_virtual_clock_test.
-#include <gtest/gtest.h>
-
-#include <atomic>
-#include <thread>
-
 #include "runtime/machine_state.hpp"
 #include "support/samples.hpp"
 #include "weft/memory/fill.hpp"
 #include "weft/memory/peer_access.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
 
 namespace {
 
@@ -38,7 +38,8 @@ weft::machine_options host(int devices) {
 
 /// A gate of the backend itself: what waits for it in a stream waits until open() or the end of the machine.
 struct host_gate {
-  explicit host_gate(const machine& m) : owner(m.state()->backend_of(gpu0)), record(*owner.create_gate()), as_event(m.state(), record) {}
+  explicit host_gate(const machine& m)
+      : owner(m.state()->backend_of(gpu0)), record(*owner.create_gate()), as_event(m.state(), record) {}
   void open(std::shared_ptr<const weft::error> cause = nullptr) const { owner.open_gate(record, std::move(cause)); }
   weft::backend& owner;
   weft::event_ref record;
@@ -62,7 +63,7 @@ TEST(stream_order, holds_under_many_streams_threads_and_dependencies) {
   constexpr int threads = 3, streams_each = 4, rounds = 150;
   struct lane {
     stream order;
-    std::uint64_t last = 0;   // written in stream order only: a race here is a lost order
+    std::uint64_t last = 0;  // written in stream order only: a race here is a lost order
     std::uint64_t count = 0;
   };
   std::vector<std::unique_ptr<lane>> lanes;
@@ -298,7 +299,6 @@ TEST(closing, twice_and_from_many_threads_is_closing_once) {
       closers.emplace_back([&] {
         m.close();
         EXPECT_TRUE(m.closed());
-        EXPECT_TRUE(order.idle() || true);
       });
     }
     for (std::thread& c : closers) c.join();
@@ -360,12 +360,9 @@ TEST(machine_limit, of_one_operation_lets_a_higher_priority_go_first) {
   low.call([&] { note(1); });
   high.call([&] { note(2); });
   low.call([&] { note(3); });
-  const auto& state = *m.state();
-  static_cast<void>(state);
   hold.open();
   m.synchronize();
-  ASSERT_EQ(order.size(), 3U);
-  EXPECT_LT(std::find(order.begin(), order.end(), 1), std::find(order.begin(), order.end(), 3)) << "order within a stream";
+  EXPECT_EQ(order, (std::vector<int>{2, 1, 3}));
 }
 
 TEST(wait_limit, of_the_longest_duration_is_no_limit) {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Time on the virtual clock against what the topology says it must be, worked out here independently.
+#include "support/samples.hpp"
+#include "weft/memory/fill.hpp"
+#include "weft/memory/peer_access.hpp"
+#include "weft/runtime/barrier.hpp"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <functional>
 #include <thread>
-
-#include "support/samples.hpp"
-#include "weft/memory/fill.hpp"
-#include "weft/memory/peer_access.hpp"
-#include "weft/runtime/barrier.hpp"
 
 namespace {
 
@@ -122,7 +122,7 @@ TEST(virtual_copies, get_a_wire_when_they_are_ready_not_when_they_were_submitted
   const byte_buffer a{m[0], size}, b{m[1], size}, b2{m[1], size}, c{m[2], size}, d{m[2], 10 * size};
   const byte_buffer far{m[1], 10 * size};
   const stream s0{m[0]}, s1{m[1]}, s2{m[2]};
-  const event slow = weft::copy(s2, far, d);          // gpu2 to gpu1, ten times as long
+  const event slow = weft::copy(s2, far, d);  // gpu2 to gpu1, ten times as long
   s0.wait(slow);
   const event submitted_first = weft::copy(s0, b, a);  // gpu0 to gpu1, ready after `slow`
   const event ready_first = weft::copy(s1, b2, a);     // the same wire, ready at once
@@ -135,8 +135,8 @@ TEST(virtual_staged_copy, takes_what_the_route_predicts) {
   for (const samples::wiring w : {samples::wiring{.host_rate = 10e9, .host_latency = 1000},
                                   samples::wiring{.host_rate = 25e9, .host_latency = 20'000},
                                   samples::wiring{.host_rate = 3e9, .host_latency = 0}}) {
-    for (const std::uint64_t size : {std::uint64_t{1}, std::uint64_t{65'536}, std::uint64_t{65'537}, std::uint64_t{1'000'000},
-                                     std::uint64_t{5'000'001}, std::uint64_t{40'000'000}}) {
+    for (const std::uint64_t size : {std::uint64_t{1}, std::uint64_t{65'536}, std::uint64_t{65'537},
+                                     std::uint64_t{1'000'000}, std::uint64_t{5'000'001}, std::uint64_t{40'000'000}}) {
       const weft::topology layout = wired(2, w);
       const machine m = simulated(layout);
       const byte_buffer source{m[0], size}, target{m[1], size};
@@ -148,13 +148,15 @@ TEST(virtual_staged_copy, takes_what_the_route_predicts) {
       weft::copy(target, source, staged);
       const double took = std::chrono::duration<double>(m.now() - begin).count();
       const double chunks = std::ceil(static_cast<double>(size) / static_cast<double>(choice->chunk));
-      EXPECT_NEAR(took, choice->predicted_seconds, (2 * chunks + 1) * 1e-9) << size << " bytes in " << chunks << " chunks";
+      EXPECT_NEAR(took, choice->predicted_seconds, (2 * chunks + 1) * 1e-9)
+          << size << " bytes in " << chunks << " chunks";
     }
   }
 }
 
 TEST(virtual_relayed_copy, takes_what_the_route_predicts) {
-  const weft::topology layout = wired(3, {.host_rate = 1e9, .host_latency = 9000, .peer_rate = 20e9, .peer_latency = 2000});
+  const weft::topology layout =
+      wired(3, {.host_rate = 1e9, .host_latency = 9000, .peer_rate = 20e9, .peer_latency = 2000});
   const machine m = simulated(layout);
   const auto leases = weft::enable_all_peers(m);
   constexpr std::uint64_t size = 9'000'001;
@@ -166,7 +168,8 @@ TEST(virtual_relayed_copy, takes_what_the_route_predicts) {
   ASSERT_TRUE(choice);
   const auto begin = m.now();
   weft::copy(target, source, relayed);
-  EXPECT_NEAR(std::chrono::duration<double>(m.now() - begin).count(), choice->predicted_seconds, 1e-9 * 2 * (9'000'001.0 / static_cast<double>(choice->chunk) + 2));
+  EXPECT_NEAR(std::chrono::duration<double>(m.now() - begin).count(), choice->predicted_seconds,
+              1e-9 * 2 * (9'000'001.0 / static_cast<double>(choice->chunk) + 2));
 }
 
 /// Burns an amount of real time that differs from call to call.
@@ -205,7 +208,8 @@ std::vector<std::int64_t> trace(std::uint64_t seed, bool with_barrier) {
       be_late(seed);
       barrier.arrive_and_order(orders[i]);
     }
-    for (std::size_t i = 0; i < 4; ++i) weft::copy(orders[i], memory[(i + 2) % 4].subspan(size, 1000 * (i + 1)), memory[i].subspan(0, 1000 * (i + 1)));
+    for (std::size_t i = 0; i < 4; ++i)
+      weft::copy(orders[i], memory[(i + 2) % 4].subspan(size, 1000 * (i + 1)), memory[i].subspan(0, 1000 * (i + 1)));
   }
   m.synchronize();
   times.push_back(m.now().count());

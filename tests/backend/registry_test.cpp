@@ -31,7 +31,8 @@ TEST(backend_registry, gives_every_backend_of_the_build_once_with_the_null_one_l
 }
 
 TEST(backend_registry, does_not_know_other_names) {
-  for (const char* name : {"", "hos", "hostt", "HOST", "nul", "automatic"}) EXPECT_EQ(weft::find_backend(name), nullptr) << name;
+  for (const char* name : {"", "hos", "hostt", "HOST", "nul", "automatic"})
+    EXPECT_EQ(weft::find_backend(name), nullptr) << name;
 }
 
 TEST(null_backend, is_one_device_with_the_id_it_was_told) {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/core/error.hpp"
 
+#include "weft/core/raise.hpp"
+#include "weft/core/result.hpp"
+
 #include <gtest/gtest.h>
 
 #include <memory>
 #include <set>
 #include <string>
-
-#include "weft/core/raise.hpp"
-#include "weft/core/result.hpp"
 
 namespace {
 

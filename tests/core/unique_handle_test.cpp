@@ -47,7 +47,9 @@ TEST_F(unique_handle, releases_once_when_it_ends) {
 }
 
 TEST_F(unique_handle, holds_zero_as_well_as_any_other_value_that_is_not_none) {
-  { const handle zero{0}; }
+  {
+    const handle zero{0};
+  }
   EXPECT_EQ(released, std::vector<int>{0});
 }
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/exec/launch.hpp"
 
-#include <gtest/gtest.h>
-
-#include <numeric>
-
 #include "support/samples.hpp"
 #include "weft/memory/fill.hpp"
 #include "weft/memory/peer_access.hpp"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
 
 namespace {
 
@@ -20,12 +20,10 @@ using weft::stream;
 
 WEFT_KERNEL(launch_axpy, (WEFT_IN(float) x, WEFT_INOUT(float) y, float a), { y[i] = a * x[i] + y[i]; });
 WEFT_KERNEL(launch_shift, (WEFT_OUT(int32_t) dst, int32_t by), { dst[i + by] = (int32_t)i; });
-WEFT_KERNEL_2D(launch_plane, (WEFT_OUT(uint16_t) dst, int64_t width), { dst[y * width + x] = (uint16_t)(100 * y + x); });
+WEFT_KERNEL_2D(launch_plane, (WEFT_OUT(uint16_t) dst, int64_t width),
+               { dst[y * width + x] = (uint16_t)(100 * y + x); });
 
 // ---- what compiles --------------------------------------------------------------------------------------------------
-
-template <class Kernel>
-using first_parameter = weft::detail::parameters_of<Kernel>;
 
 template <class P, class... Args>
 struct all_fit;
@@ -79,7 +77,8 @@ TEST(launch, by_name_and_by_type_computes_the_same) {
     }
     std::vector<float> got(n);
     weft::copy(got, y);
-    for (std::size_t i = 0; i < n; ++i) ASSERT_EQ(got[i], 2.0F * 1.5F * static_cast<float>(i % 1000) + 0.25F * static_cast<float>(i % 1000)) << i;
+    for (std::size_t i = 0; i < n; ++i)
+      ASSERT_EQ(got[i], 2.0F * 1.5F * static_cast<float>(i % 1000) + 0.25F * static_cast<float>(i % 1000)) << i;
   }
 }
 
@@ -103,13 +102,16 @@ TEST(launch, by_name_checks_number_type_constness_and_kind_of_each_argument) {
   expect("argument 2 (y) is const", x, weft::device_span<const float>{y}, 1.0F);
   expect("argument 3 (a) must be a value", x, y, x);
   expect("argument 1 (x) must be device memory", 1.0F, y, 1.0F);
-  expect("1 dimensions, the range has 2", x, y, 1.0F) ;
+  const weft::error flat = error_of([&] { weft::launch(order, "launch_axpy", range(5, 2), x, y, 1.0F); });
+  EXPECT_EQ(flat.code, errc::incompatible);
+  EXPECT_NE(flat.what.find("runs over 1 dimensions, the range has 2"), std::string::npos) << flat.what;
 }
 
 TEST(launch, by_an_unknown_name_is_not_found_with_the_nearest) {
   const machine m = two();
   const stream order{m[0]};
-  EXPECT_NE(error_of([&] { weft::launch(order, "launch_axpy", range(1)); }).what.find("register it first"), std::string::npos);
+  EXPECT_NE(error_of([&] { weft::launch(order, "launch_axpy", range(1)); }).what.find("register it first"),
+            std::string::npos);
   weft::kernels(m).add<launch_axpy, launch_plane>();
   const weft::error cause = error_of([&] { weft::launch(order, "lanch_axpy", range(1)); });
   EXPECT_EQ(cause.code, errc::not_found);
@@ -167,12 +169,14 @@ TEST(checked_launch, names_the_parameter_and_loses_the_device) {
   const buffer<std::int32_t> memory{m[0], 100};
   const stream order{m[0]};
   weft::launch<launch_shift>(order, range(100), memory, std::int32_t{0}).wait();
-  const weft::error cause = error_of([&] { weft::launch<launch_shift>(order, range(100), memory, std::int32_t{1}).wait(); });
+  const weft::error cause =
+      error_of([&] { weft::launch<launch_shift>(order, range(100), memory, std::int32_t{1}).wait(); });
   EXPECT_EQ(cause.code, errc::illegal_access);
   EXPECT_NE(cause.what.find("launch_shift"), std::string::npos) << cause.what;
   EXPECT_NE(cause.what.find("dst"), std::string::npos) << cause.what;
   EXPECT_TRUE(m[0].is_lost());
-  EXPECT_EQ(error_of([&] { weft::launch<launch_shift>(order, range(1), memory, std::int32_t{0}); }).code, errc::device_lost);
+  EXPECT_EQ(error_of([&] { weft::launch<launch_shift>(order, range(1), memory, std::int32_t{0}); }).code,
+            errc::device_lost);
 }
 
 TEST(launch_traffic, counts_what_a_kernel_reads_and_writes_across_a_link) {
@@ -210,7 +214,9 @@ void double_it(const weft::kernel_range& over, std::span<const weft::kernel_argu
   auto* data = static_cast<std::int32_t*>(arguments[0].address);
   for (std::int64_t i = over.begin[0]; i < over.end[0]; ++i) data[i] *= 2;
 }
-void refuse(const weft::kernel_range&, std::span<const weft::kernel_argument>) { throw std::runtime_error{"the raw kernel refused"}; }
+void refuse(const weft::kernel_range&, std::span<const weft::kernel_argument>) {
+  throw std::runtime_error{"the raw kernel refused"};
+}
 void refuse_oddly(const weft::kernel_range&, std::span<const weft::kernel_argument>) { throw 42; }
 
 TEST(raw_kernel, runs_on_the_host_by_its_name) {
@@ -247,7 +253,8 @@ TEST(raw_kernel, without_a_host_version_is_not_offered_by_the_host) {
   only_text.cuda_source = "extern \"C\" __global__ void entry(int* data, long long begin, long long end) {}";
   weft::kernels(m).add(weft::make_kernel_code(only_text));
   const buffer<std::int32_t> memory{m[0], 10};
-  EXPECT_EQ(error_of([&] { weft::launch(stream{m[0]}, "raw_cuda_only", range(10), memory).wait(); }).code, errc::unsupported);
+  EXPECT_EQ(error_of([&] { weft::launch(stream{m[0]}, "raw_cuda_only", range(10), memory).wait(); }).code,
+            errc::unsupported);
 }
 
 // ---- the registry ---------------------------------------------------------------------------------------------------

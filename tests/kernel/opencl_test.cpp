@@ -11,7 +11,8 @@
 #include <dlfcn.h>
 
 #if __has_include(<CL/cl.h>)
-#define CL_TARGET_OPENCL_VERSION 120
+#undef CL_TARGET_OPENCL_VERSION
+#define CL_TARGET_OPENCL_VERSION 120  // what PoCL's text may assume, and the calls that go with it
 #include <CL/cl.h>
 
 #include <array>

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/memory/copy.hpp"
 
-#include <gtest/gtest.h>
-
-#include <numeric>
-
 #include "support/samples.hpp"
 #include "weft/memory/fill.hpp"
 #include "weft/memory/peer_access.hpp"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
 
 namespace {
 
@@ -64,17 +64,37 @@ TEST(box_copy, moves_exactly_its_elements_on_every_path) {
     data expected = before;
     reference(expected, to, source, from, extent);
     const byte_buffer src = filled(m[0], source);
-    for (const auto& [where, options] : {std::pair{0, by(copy_path::same_device)}, std::pair{1, by(copy_path::direct)},
-                                         std::pair{1, by(copy_path::staged)}, std::pair{1, by(copy_path::relayed, gpu2)}}) {
+    for (const auto& [where, options] :
+         {std::pair{0, by(copy_path::same_device)}, std::pair{1, by(copy_path::direct)},
+          std::pair{1, by(copy_path::staged)}, std::pair{1, by(copy_path::relayed, gpu2)}}) {
       const byte_buffer dst = filled(m[where], before);
       const weft::box<std::uint8_t> to_box{dst.span(), {}, to.offset, to.pitch, to.slice};
       const weft::box<std::uint8_t> from_box{src.span(), {}, from.offset, from.pitch, from.slice};
       const auto report = weft::copy_box(to_box, from_box, extent, options);
       EXPECT_EQ(report.path, options.route.path);
       EXPECT_EQ(report.size.value(), extent.width * extent.height * extent.depth);
-      ASSERT_TRUE(samples::same(contents(dst), expected)) << weft::to_string(options.route.path) << " " << extent.width << "x" << extent.height;
+      ASSERT_TRUE(samples::same(contents(dst), expected))
+          << weft::to_string(options.route.path) << " " << extent.width << "x" << extent.height;
     }
   }
+}
+
+TEST(box_copy, whose_extent_overflows_is_refused) {
+  const machine m = play(wired(1));
+  const byte_buffer a{m[0], 1000}, b{m[0], 1000};
+  const std::size_t huge = std::size_t{1} << 32;
+  const auto refused = [&](const weft::box_extent& extent, std::size_t pitch, std::size_t slice) {
+    return error_of([&] {
+             weft::copy_box(weft::box<std::uint8_t>{a.span(), {}, 0, pitch, slice},
+                            weft::box<std::uint8_t>{b.span(), {}, 0, pitch, slice}, extent);
+           })
+        .code;
+  };
+  EXPECT_EQ(refused({1, huge + 1, 1}, huge, 0), errc::out_of_range) << "2^32 rows of a pitch of 2^32 wrap to the start";
+  EXPECT_EQ(refused({1, 1, huge + 1}, 1, huge), errc::out_of_range);
+  EXPECT_EQ(refused({huge, huge, 1}, huge, 0), errc::out_of_range);
+  EXPECT_EQ(refused({1, 5, 1}, 250, 0), errc::out_of_range) << "one byte too far";
+  EXPECT_EQ(refused({1, 4, 1}, 250, 0), errc::not_ready) << "this one fits";
 }
 
 // ---- cancellation ---------------------------------------------------------------------------------------------------
@@ -91,16 +111,20 @@ TEST(cancelled_copy, that_is_staged_ends_between_chunks_and_leaves_a_prefix) {
     std::stop_source stop;
     weft::copy_options options = by(path, path == copy_path::relayed ? gpu2 : weft::device_id{});
     options.stop = stop.get_token();
-    const double whole = weft::route(weft::route_facts_of(layout), gpu0, gpu1, weft::bytes{size}, options.route)->predicted_seconds;
+    const double whole =
+        weft::route(weft::route_facts_of(layout), gpu0, gpu1, weft::bytes{size}, options.route)->predicted_seconds;
     const event done = weft::copy(order, dst, src, options);
-    EXPECT_EQ(done.wait_for(std::chrono::nanoseconds{static_cast<std::int64_t>(whole * 0.5e9)}), weft::wait_outcome::timed_out);
+    EXPECT_EQ(done.wait_for(std::chrono::nanoseconds{static_cast<std::int64_t>(whole * 0.5e9)}),
+              weft::wait_outcome::timed_out);
     stop.request_stop();
     EXPECT_EQ(error_of([&] { done.wait(); }).code, errc::cancelled);
     const data after = contents(dst);
-    const auto end = static_cast<std::size_t>(std::mismatch(after.begin(), after.end(), source.begin()).first - after.begin());
+    const auto end =
+        static_cast<std::size_t>(std::mismatch(after.begin(), after.end(), source.begin()).first - after.begin());
     EXPECT_GT(end, size / 10);
     EXPECT_LT(end, size * 9 / 10);
-    EXPECT_TRUE(std::equal(after.begin() + static_cast<std::ptrdiff_t>(end), after.end(), before.begin() + static_cast<std::ptrdiff_t>(end)))
+    EXPECT_TRUE(std::equal(after.begin() + static_cast<std::ptrdiff_t>(end), after.end(),
+                           before.begin() + static_cast<std::ptrdiff_t>(end)))
         << "behind the prefix nothing has changed";
     weft::copy(order, dst, src, by(path, options.route.via)).wait();
     EXPECT_TRUE(samples::same(contents(dst), source)) << "the next copy is not hurt";
@@ -130,17 +154,21 @@ TEST(copy_batch, of_neighbours_is_one_copy_and_of_others_is_many) {
   const byte_buffer src = filled(m[0], source), dst{m[1], 6400};
   const stream order{m[0]};
   std::vector<weft::copy_part> parts;
-  for (std::size_t i = 0; i < 64; ++i) parts.push_back(weft::part(dst.subspan(i * 100, 100), src.subspan(i * 100, 100)));
+  for (std::size_t i = 0; i < 64; ++i)
+    parts.push_back(weft::part(dst.subspan(i * 100, 100), src.subspan(i * 100, 100)));
   weft::copy_batch(order, parts).wait();
   EXPECT_EQ(weft::counters(m).direct.copies, 1U);
   EXPECT_EQ(weft::counters(m).direct.bytes, 6400U);
   EXPECT_TRUE(samples::same(contents(dst), source));
   parts.clear();
-  for (std::size_t i = 0; i < 64; ++i) parts.push_back(weft::part(dst.subspan(i * 100, 99), src.subspan((63 - i) * 100, 99)));
+  for (std::size_t i = 0; i < 64; ++i)
+    parts.push_back(weft::part(dst.subspan(i * 100, 99), src.subspan((63 - i) * 100, 99)));
   weft::copy_batch(order, parts).wait();
   EXPECT_EQ(weft::counters(m).direct.copies, 65U);
   data expected = source;
-  for (std::size_t i = 0; i < 64; ++i) std::copy_n(source.begin() + static_cast<std::ptrdiff_t>((63 - i) * 100), 99, expected.begin() + static_cast<std::ptrdiff_t>(i * 100));
+  for (std::size_t i = 0; i < 64; ++i)
+    std::copy_n(source.begin() + static_cast<std::ptrdiff_t>((63 - i) * 100), 99,
+                expected.begin() + static_cast<std::ptrdiff_t>(i * 100));
   EXPECT_TRUE(samples::same(contents(dst), expected));
 }
 
@@ -165,10 +193,13 @@ TEST(copy_batch, may_mix_paths) {
   const byte_buffer src = filled(m[0], source), near{m[1], 100'000}, far{m[2], 100'000};
   data host(100'000);
   const stream order{m[0]};
-  const std::vector<weft::copy_part> parts{weft::part(near, src.subspan(0, 100'000)), weft::part(far, src.subspan(100'000, 100'000)),
+  const std::vector<weft::copy_part> parts{weft::part(near, src.subspan(0, 100'000)),
+                                           weft::part(far, src.subspan(100'000, 100'000)),
                                            weft::part(host, src.subspan(200'000, 100'000))};
   weft::copy_batch(order, parts).wait();
-  const auto piece = [&](std::ptrdiff_t i) { return data(source.begin() + i * 100'000, source.begin() + (i + 1) * 100'000); };
+  const auto piece = [&](std::ptrdiff_t i) {
+    return data(source.begin() + i * 100'000, source.begin() + (i + 1) * 100'000);
+  };
   EXPECT_TRUE(samples::same(contents(near), piece(0)));
   EXPECT_TRUE(samples::same(contents(far), piece(1)));
   EXPECT_TRUE(samples::same(host, piece(2)));
@@ -200,7 +231,9 @@ TEST(copy_counters, are_the_sum_of_what_was_done_by_path_failures_included) {
   weft::copy(order, a2, b).wait();
   static_cast<void>(contents(a2));
   const auto c = weft::counters(m);
-  const auto expect = [](const weft::copy_counters::one& got, std::uint64_t copies, std::uint64_t failed, const char* path) {
+  const auto expect = [](const weft::copy_counters::one& got, std::uint64_t copies, std::uint64_t failed,
+                         const char* path) {
+    // what failed was not taken: it counts as failed alone
     EXPECT_EQ(got.copies, copies) << path;
     EXPECT_EQ(got.bytes, copies * 1000) << path;
     EXPECT_EQ(got.failed, failed) << path;
@@ -208,12 +241,12 @@ TEST(copy_counters, are_the_sum_of_what_was_done_by_path_failures_included) {
   expect(c.host_to_device, 1, 0, "host_to_device");
   expect(c.device_to_host, 1, 0, "device_to_host");
   expect(c.same_device, 1, 0, "same_device");
-  expect(c.direct, 4, 1, "direct");
+  expect(c.direct, 3, 1, "direct");
   expect(c.staged, 1, 0, "staged");
   expect(c.relayed, 1, 0, "relayed");
 }
 
-TEST(copy_counters, count_a_failure_in_a_stream_as_one_of_a_synchronous_copy) {
+TEST(copy_counters, count_a_refusal_in_a_stream_as_one_of_a_synchronous_copy) {
   weft::topology layout = wired(2);
   weft::topology_fault fault;
   fault.what = weft::topology_fault::kind::call_fails;
@@ -224,11 +257,10 @@ TEST(copy_counters, count_a_failure_in_a_stream_as_one_of_a_synchronous_copy) {
   const byte_buffer a{m[0], 1000}, b{m[0], 1000};
   const stream order{m[0]};
   EXPECT_EQ(error_of([&] { weft::copy(b, a); }).code, errc::resource_exhausted);
-  const auto one = weft::counters(m).same_device;
+  EXPECT_EQ(weft::counters(m).same_device.failed, 1U);
   EXPECT_EQ(error_of([&] { weft::copy(order, b, a); }).code, errc::resource_exhausted);
-  const auto two = weft::counters(m).same_device;
-  EXPECT_EQ(two.copies, 2 * one.copies);
-  EXPECT_EQ(two.failed, 2 * one.failed);
+  EXPECT_EQ(weft::counters(m).same_device.failed, 2U);
+  EXPECT_EQ(weft::counters(m).same_device.copies, 0U);
 }
 
 TEST(traffic, counts_what_crossed_each_link_once) {
@@ -242,7 +274,8 @@ TEST(traffic, counts_what_crossed_each_link_once) {
   ASSERT_EQ(seen.size(), layout.links.size());
   for (std::size_t i = 0; i < seen.size(); ++i) {
     const auto& link = layout.links[i];
-    const bool up0 = link.from == 2 && link.to == 0, down0 = link.from == 0 && link.to == 2, up1 = link.from == 2 && link.to == 1, across = link.from == 0 && link.to == 1;
+    const bool up0 = link.from == 2 && link.to == 0, down0 = link.from == 0 && link.to == 2,
+               up1 = link.from == 2 && link.to == 1, across = link.from == 0 && link.to == 1;
     EXPECT_EQ(seen[i], up0 || down0 || up1 || across ? 1000U : 0U) << link.from << " to " << link.to;
   }
 }

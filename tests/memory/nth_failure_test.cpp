@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every backend call is made to fail once, at each n: a program ends with an error or succeeds; it never crashes, hangs
 // or loses memory.
-#include <gtest/gtest.h>
-
-#include <map>
-
 #include "support/samples.hpp"
 #include "weft/exec/launch.hpp"
 #include "weft/memory/fill.hpp"
@@ -12,6 +8,10 @@
 #include "weft/memory/pool.hpp"
 #include "weft/memory/scatter.hpp"
 #include "weft/runtime/barrier.hpp"
+
+#include <gtest/gtest.h>
+
+#include <map>
 
 namespace {
 
@@ -59,8 +59,9 @@ void program(const machine& m) {
     const weft::peer_mapping<std::uint8_t> view{m, a.subspan(1000, 5000), gpu1};
     weft::launch(second, "nth_failure_next", weft::range(5000), b.subspan(0, 5000), view.span()).wait();
   }
-  const std::vector<weft::copy_part> parts{weft::part(pinned.subspan(0, size / 2), b.subspan(0, size / 2)),
-                                           weft::part(pinned.subspan(size / 2, size - size / 2), b.subspan(size / 2, size - size / 2))};
+  const std::vector<weft::copy_part> parts{
+      weft::part(pinned.subspan(0, size / 2), b.subspan(0, size / 2)),
+      weft::part(pinned.subspan(size / 2, size - size / 2), b.subspan(size / 2, size - size / 2))};
   weft::copy_batch(second, parts).wait();
   EXPECT_TRUE(samples::same(data(pinned.host().begin(), pinned.host().end()), expected));
 
@@ -92,7 +93,8 @@ bool run(const weft::topology_fault& fault, const std::string& label, weft::cloc
   static_cast<void>(samples::error_of([&] { m.synchronize(); }));
   for (const weft::device& d : m.devices()) {
     std::uint64_t free = 0;
-    for (int i = 0; i < 3 && free == 0; ++i) static_cast<void>(samples::error_of([&] { free = d.free_memory().value(); }));
+    for (int i = 0; i < 3 && free == 0; ++i)
+      static_cast<void>(samples::error_of([&] { free = d.free_memory().value(); }));
     EXPECT_EQ(free, d.total_memory().value()) << to_string(d.id()) << " has lost memory";
   }
   return struck;
@@ -117,8 +119,8 @@ TEST_P(nth_failure, of_any_call_ends_the_program_with_an_error_and_loses_nothing
 }
 
 TEST_P(nth_failure, of_each_function_ends_the_program_with_an_error_and_loses_nothing) {
-  for (const char* call : {"allocate", "find", "enable_peer", "map_peer", "create_stream", "default_stream", "record", "wait_event", "create_gate",
-                           "copy", "copy_batch", "fill", "launch", "memory"}) {
+  for (const char* call : {"allocate", "find", "enable_peer", "map_peer", "create_stream", "default_stream", "record",
+                           "wait_event", "create_gate", "copy", "copy_batch", "fill", "launch", "memory"}) {
     weft::topology_fault fault;
     fault.what = weft::topology_fault::kind::call_fails;
     fault.call = call;
@@ -150,9 +152,11 @@ TEST_P(nth_failure, of_any_copy_ends_the_program_with_an_error_and_loses_nothing
       weft::kernels(m).add<nth_failure_next>();
       const weft::error cause = samples::error_of([&] { program(m); });
       if (cause.code == weft::errc::not_ready) break;
-      EXPECT_TRUE(cause.code == weft::errc::copy_failed || cause.code == weft::errc::device_lost) << n << ": " << to_string(cause);
+      EXPECT_TRUE(cause.code == weft::errc::copy_failed || cause.code == weft::errc::device_lost)
+          << n << ": " << to_string(cause);
       static_cast<void>(samples::error_of([&] { m.synchronize(); }));
-      for (const weft::device& d : m.devices()) EXPECT_EQ(d.free_memory(), d.total_memory()) << n << ": " << to_string(d.id());
+      for (const weft::device& d : m.devices())
+        EXPECT_EQ(d.free_memory(), d.total_memory()) << n << ": " << to_string(d.id());
       if (testing::Test::HasFailure()) return;
     }
   }

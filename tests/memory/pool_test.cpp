@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/memory/pool.hpp"
 
+#include "support/samples.hpp"
+#include "weft/memory/fill.hpp"
+
 #include <gtest/gtest.h>
 
 #include <random>
 #include <thread>
-
-#include "support/samples.hpp"
-#include "weft/memory/fill.hpp"
 
 namespace {
 
@@ -42,7 +42,9 @@ TEST(memory_pool, keeps_data_apart_and_its_figures_right_for_random_sizes) {
         ++allocations;
       } else {
         const std::size_t at = random() % live.size();
-        ASSERT_TRUE(samples::same(samples::contents(live[at].memory), samples::pattern(live[at].memory.size(), live[at].seed))) << step;
+        ASSERT_TRUE(
+            samples::same(samples::contents(live[at].memory), samples::pattern(live[at].memory.size(), live[at].seed)))
+            << step;
         asked -= live[at].memory.size();
         live.erase(live.begin() + static_cast<std::ptrdiff_t>(at));
       }
@@ -103,7 +105,9 @@ TEST(memory_pool, keeps_only_as_much_free_memory_as_it_was_told) {
   const machine m = samples::play(samples::wired(1));
   const memory_pool pool{m[0], {.keep = bytes{0}}};
   const auto before = m[0].free_memory();
-  { const byte_buffer one{pool, 5000}; }
+  {
+    const byte_buffer one{pool, 5000};
+  }
   EXPECT_EQ(m[0].free_memory(), before);
   EXPECT_EQ(pool.statistics().reserved.value(), 0U);
 }
@@ -111,7 +115,9 @@ TEST(memory_pool, keeps_only_as_much_free_memory_as_it_was_told) {
 TEST(memory_pool, gives_its_free_blocks_back_before_the_device_is_full) {
   const machine m = samples::play(samples::wired(1, {}, 4 * mib));
   const memory_pool pool{m[0]};
-  { const byte_buffer big{pool, 3 * mib}; }
+  {
+    const byte_buffer big{pool, 3 * mib};
+  }
   EXPECT_GE(pool.statistics().reserved.value(), 3 * mib);
   const byte_buffer other{pool, 2 * mib};
   EXPECT_EQ(pool.statistics().used.value(), 2 * mib);
@@ -136,7 +142,9 @@ TEST(memory_pool, forgets_its_blocks_when_the_device_is_reset) {
   const machine m = samples::play(samples::wired(1));
   const memory_pool pool{m[0]};
   auto old = std::make_unique<byte_buffer>(pool, 1000);
-  { const byte_buffer idle{pool, 1000}; }
+  {
+    const byte_buffer idle{pool, 1000};
+  }
   m[0].reset();
   const byte_buffer fresh{pool, 1000};
   weft::copy(fresh, samples::pattern(1000, 2));

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/memory/route.hpp"
 
+#include "support/samples.hpp"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
-
-#include "support/samples.hpp"
 
 namespace {
 
@@ -57,7 +57,8 @@ double simulate(const lane_facts& first, const lane_facts& second, std::uint64_t
 }
 
 bool same_choice(const weft::route_choice& a, const weft::route_choice& b) {
-  return a.path == b.path && a.via == b.via && a.chunk == b.chunk && a.depth == b.depth && a.predicted_seconds == b.predicted_seconds;
+  return a.path == b.path && a.via == b.via && a.chunk == b.chunk && a.depth == b.depth &&
+         a.predicted_seconds == b.predicted_seconds;
 }
 
 TEST(route, is_a_pure_function_on_every_shipped_machine) {
@@ -75,7 +76,8 @@ TEST(route, is_a_pure_function_on_every_shipped_machine) {
             EXPECT_EQ(one->path, copy_path::same_device);
             continue;
           }
-          const bool offered = layout.can_access(device_id{from}, device_id{to}) || layout.can_access(device_id{to}, device_id{from});
+          const bool offered =
+              layout.can_access(device_id{from}, device_id{to}) || layout.can_access(device_id{to}, device_id{from});
           if (!offered) {
             EXPECT_NE(one->path, copy_path::direct) << name << " " << from << " to " << to;
           }
@@ -91,7 +93,8 @@ TEST(route, is_a_pure_function_on_every_shipped_machine) {
 
 TEST(route, takes_the_link_where_there_is_one_and_the_host_where_there_is_none) {
   const auto path = [](const char* name, int from, int to) {
-    return weft::route(weft::route_facts_of(samples::shipped(name)), device_id{from}, device_id{to}, bytes{64 * mib})->path;
+    return weft::route(weft::route_facts_of(samples::shipped(name)), device_id{from}, device_id{to}, bytes{64 * mib})
+        ->path;
   };
   EXPECT_EQ(path("pair_nvlink", 0, 1), copy_path::direct);
   EXPECT_EQ(path("dgx_h100", 2, 7), copy_path::direct);
@@ -106,7 +109,8 @@ TEST(route, leaves_a_link_that_is_slower_than_the_host) {
   route_facts facts = unjoined(2, {20e9, 2e-6});
   join(facts, gpu0, gpu1, {1e9, 1e-6});
   EXPECT_EQ(weft::route(facts, gpu0, gpu1, bytes{64 * mib})->path, copy_path::staged);
-  EXPECT_EQ(weft::route(facts, gpu0, gpu1, bytes{100})->path, copy_path::direct) << "a few bytes: one latency beats two";
+  EXPECT_EQ(weft::route(facts, gpu0, gpu1, bytes{100})->path, copy_path::direct)
+      << "a few bytes: one latency beats two";
 }
 
 TEST(route, goes_through_a_third_device_when_that_beats_the_host) {
@@ -220,8 +224,8 @@ TEST(route_report, says_why_each_other_way_lost) {
 TEST(pipeline, takes_as_long_as_its_chunks_one_by_one) {
   for (const lane_facts first : {lane_facts{10e9, 5e-6}, lane_facts{3e9, 0}, lane_facts{25e9, 50e-6}}) {
     for (const lane_facts second : {lane_facts{10e9, 5e-6}, lane_facts{40e9, 1e-6}, lane_facts{2e9, 20e-6}}) {
-      for (const std::uint64_t size : {std::uint64_t{1}, std::uint64_t{4096}, std::uint64_t{65'536}, std::uint64_t{65'537}, mib - 1, 3 * mib,
-                                       64 * mib + 12'345, 1024 * mib}) {
+      for (const std::uint64_t size : {std::uint64_t{1}, std::uint64_t{4096}, std::uint64_t{65'536},
+                                       std::uint64_t{65'537}, mib - 1, 3 * mib, 64 * mib + 12'345, 1024 * mib}) {
         const auto plan = weft::plan_pipeline(first, second, bytes{size});
         const double exact = simulate(first, second, size, plan.chunk);
         EXPECT_NEAR(plan.seconds, exact, exact * 1e-9) << size << " in chunks of " << plan.chunk;
@@ -236,7 +240,8 @@ TEST(pipeline, has_a_chunk_within_five_percent_of_the_best_one) {
       for (const std::uint64_t size : {2 * mib, 16 * mib + 77, 64 * mib, 256 * mib}) {
         double best = 1e300;
         std::uint64_t best_chunk = 0;
-        for (std::uint64_t chunk = 4096; chunk <= size; chunk += std::max<std::uint64_t>(4096, chunk / 64 / 4096 * 4096)) {
+        for (std::uint64_t chunk = 4096; chunk <= size;
+             chunk += std::max<std::uint64_t>(4096, chunk / 64 / 4096 * 4096)) {
           const double t = simulate(first, second, size, chunk);
           if (t < best) {
             best = t;
@@ -245,8 +250,8 @@ TEST(pipeline, has_a_chunk_within_five_percent_of_the_best_one) {
         }
         best = std::min(best, simulate(first, second, size, size));
         const auto plan = weft::plan_pipeline(first, second, bytes{size});
-        EXPECT_LE(plan.seconds, best * 1.05) << size << ": chunk " << plan.chunk << ", best " << best_chunk << "; lanes "
-                                             << first.bytes_per_second << "/" << second.bytes_per_second;
+        EXPECT_LE(plan.seconds, best * 1.05) << size << ": chunk " << plan.chunk << ", best " << best_chunk
+                                             << "; lanes " << first.bytes_per_second << "/" << second.bytes_per_second;
       }
     }
   }
@@ -259,8 +264,9 @@ TEST(pipeline, of_nothing_takes_nothing) {
 }
 
 TEST(pipeline, of_unknown_rates_has_a_chunk_but_no_time) {
-  for (const auto& [first, second] : {std::pair{lane_facts{}, lane_facts{10e9, 1e-6}}, std::pair{lane_facts{10e9, 1e-6}, lane_facts{}},
-                                      std::pair{lane_facts{}, lane_facts{}}}) {
+  for (const auto& [first, second] :
+       {std::pair{lane_facts{}, lane_facts{10e9, 1e-6}}, std::pair{lane_facts{10e9, 1e-6}, lane_facts{}},
+        std::pair{lane_facts{}, lane_facts{}}}) {
     const auto plan = weft::plan_pipeline(first, second, bytes{64 * mib});
     EXPECT_GT(plan.chunk, 0U);
     EXPECT_LE(plan.chunk, 64 * mib);

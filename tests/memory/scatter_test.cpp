@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/memory/scatter.hpp"
 
+#include "support/samples.hpp"
+#include "weft/memory/peer_access.hpp"
+
 #include <gtest/gtest.h>
 
 #include <numeric>
 #include <random>
-
-#include "support/samples.hpp"
-#include "weft/memory/peer_access.hpp"
 
 namespace {
 
@@ -32,7 +32,8 @@ TEST(even_split, gives_every_element_to_one_part_and_differs_by_one_at_most) {
 
 std::vector<byte_buffer> parts_on(const machine& m, const std::vector<std::size_t>& shares) {
   std::vector<byte_buffer> parts;
-  for (std::size_t i = 0; i < shares.size(); ++i) parts.emplace_back(m[static_cast<int>(i) % m.device_count()], shares[i]);
+  for (std::size_t i = 0; i < shares.size(); ++i)
+    parts.emplace_back(m[static_cast<int>(i) % m.device_count()], shares[i]);
   return parts;
 }
 
@@ -42,7 +43,8 @@ TEST(scatter, and_gather_move_every_element_once_for_any_number_of_devices_and_l
     const machine m = samples::play(samples::wired(devices));
     std::vector<weft::peer_access> leases;
     if (devices % 2 == 0) leases = weft::enable_all_peers(m);  // direct for some, staged for others
-    for (const std::size_t count : {std::size_t{0}, std::size_t{1}, static_cast<std::size_t>(devices) + 1, std::size_t{70'001}}) {
+    for (const std::size_t count :
+         {std::size_t{0}, std::size_t{1}, static_cast<std::size_t>(devices) + 1, std::size_t{70'001}}) {
       const data whole = samples::pattern(count, count + static_cast<std::size_t>(devices));
       // even, and by chance with empty parts
       std::vector<std::vector<std::size_t>> splits{weft::even_split(count, static_cast<std::size_t>(devices))};
@@ -57,7 +59,8 @@ TEST(scatter, and_gather_move_every_element_once_for_any_number_of_devices_and_l
         weft::scatter(std::span{parts}, whole);
         std::size_t offset = 0;
         for (const byte_buffer& p : parts) {
-          const data expected(whole.begin() + static_cast<std::ptrdiff_t>(offset), whole.begin() + static_cast<std::ptrdiff_t>(offset + p.size()));
+          const data expected(whole.begin() + static_cast<std::ptrdiff_t>(offset),
+                              whole.begin() + static_cast<std::ptrdiff_t>(offset + p.size()));
           ASSERT_TRUE(samples::same(samples::contents(p), expected)) << devices << " devices, part at " << offset;
           offset += p.size();
         }
@@ -89,10 +92,11 @@ TEST(scatter, refuses_shares_that_do_not_add_up_and_moves_nothing) {
   const machine m = samples::play(samples::wired(2));
   const data whole = samples::pattern(100, 1);
   const std::vector<byte_buffer> parts = parts_on(m, {50, 49});
-  for (const auto& f : {std::function<void()>{[&] { weft::scatter(std::span{parts}, whole); }}, std::function<void()>{[&] {
-                          data into(101);
-                          weft::gather(into, std::span{parts});
-                        }}}) {
+  for (const auto& f :
+       {std::function<void()>{[&] { weft::scatter(std::span{parts}, whole); }}, std::function<void()>{[&] {
+          data into(101);
+          weft::gather(into, std::span{parts});
+        }}}) {
     const weft::error cause = error_of(f);
     EXPECT_EQ(cause.code, errc::incompatible);
     EXPECT_NE(cause.what.find("99 elements"), std::string::npos) << cause.what;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/runtime/barrier.hpp"
 
+#include "support/samples.hpp"
+
 #include <gtest/gtest.h>
 
 #include <random>
 #include <thread>
-
-#include "support/samples.hpp"
 
 namespace {
 
@@ -43,7 +43,8 @@ TEST(device_barrier, opens_two_thousand_generations_for_threads_that_come_in_any
         for (unsigned i = random() % 64; i > 0; --i) std::this_thread::yield();
         if (barrier.arrive_and_wait(order, soon) != wait_outcome::ok) ++disordered;
         if (counts[static_cast<std::size_t>((t + 1) % devices)] < g) ++disordered;
-        if (barrier.arrive_and_wait(order, soon) != wait_outcome::ok) ++disordered;  // nobody writes before all have read
+        if (barrier.arrive_and_wait(order, soon) != wait_outcome::ok)
+          ++disordered;  // nobody writes before all have read
       }
     });
   }
@@ -125,7 +126,8 @@ TEST(device_barrier, opens_with_the_failure_of_the_work_that_it_covers) {
   device_barrier barrier{m, ids(2)};
   a.call([] { throw std::runtime_error{"covered"}; });
   const event first = barrier.arrive(a);
-  EXPECT_NE(error_of([&] { EXPECT_EQ(barrier.arrive_and_wait(b, soon), wait_outcome::ok); }).what.find("covered"), std::string::npos);
+  EXPECT_NE(error_of([&] { EXPECT_EQ(barrier.arrive_and_wait(b, soon), wait_outcome::ok); }).what.find("covered"),
+            std::string::npos);
   static_cast<void>(error_of([&] { m.synchronize(); }));
   const event again = barrier.arrive(a);
   EXPECT_EQ(barrier.arrive_and_wait(b, soon), wait_outcome::ok) << "the next generation is clean";

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/runtime/machine.hpp"
 
+#include "support/samples.hpp"
+
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-
-#include "support/samples.hpp"
 
 namespace {
 
@@ -43,7 +43,8 @@ TEST(environment, chooses_backend_topology_and_strictness) {
     EXPECT_EQ(machine{}.devices().front().kind(), weft::backend_kind::null);
     machine_options options;
     options.backend = "host";
-    EXPECT_EQ(machine{options}.devices().front().kind(), weft::backend_kind::host) << "what the program says goes first";
+    EXPECT_EQ(machine{options}.devices().front().kind(), weft::backend_kind::host)
+        << "what the program says goes first";
   }
   {
     const variable topology{"WEFT_TOPOLOGY", "mi300x_8"};
@@ -99,10 +100,12 @@ TEST(selection, combines_every_condition) {
   const samples::byte_buffer taken{m[1], 4096};
   const auto none = m.find_devices(where);
   EXPECT_TRUE(none.empty());
-  EXPECT_NE(none.rejected()[1].why.find("free"), std::string::npos) << "memory that is taken is not free: " << none.rejected()[1].why;
+  EXPECT_NE(none.rejected()[1].why.find("free"), std::string::npos)
+      << "memory that is taken is not free: " << none.rejected()[1].why;
   const weft::error cause = error_of([&] { static_cast<void>(m.devices(where)); });
   EXPECT_EQ(cause.code, errc::not_found);
-  for (const char* part : {"gpu0 excluded", "gpu1 has", "gpu2 has"}) EXPECT_NE(cause.what.find(part), std::string::npos) << cause.what;
+  for (const char* part : {"gpu0 excluded", "gpu1 has", "gpu2 has"})
+    EXPECT_NE(cause.what.find(part), std::string::npos) << cause.what;
 }
 
 TEST(selection, orders_by_score_and_keeps_the_stable_order_of_equals) {
@@ -115,7 +118,8 @@ TEST(selection, orders_by_score_and_keeps_the_stable_order_of_equals) {
   for (const weft::device& d : found) ids.push_back(d.id().value());
   EXPECT_EQ(ids, (std::vector<int>{2, 5, 1, 4}));
   EXPECT_EQ(found.rejected().size(), 4U);
-  EXPECT_TRUE(std::is_sorted(found.rejected().begin(), found.rejected().end(), [](const auto& a, const auto& b) { return a.id < b.id; }));
+  EXPECT_TRUE(std::is_sorted(found.rejected().begin(), found.rejected().end(),
+                             [](const auto& a, const auto& b) { return a.id < b.id; }));
 }
 
 TEST(selection, by_a_backend_that_is_absent_is_refused_or_falls_back_as_asked) {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/runtime/task.hpp"
 
+#include "support/samples.hpp"
+#include "weft/core/log.hpp"
+
 #include <gtest/gtest.h>
 
 #include <stdexcept>
 #include <string>
 #include <thread>
-
-#include "support/samples.hpp"
-#include "weft/core/log.hpp"
 
 namespace {
 
@@ -173,12 +173,29 @@ TEST(callback, may_close_the_machine_while_others_do) {
   }
 }
 
+TEST(callback, of_an_event_of_a_closed_machine_runs_at_once) {
+  for (const bool used_before : {false, true}) {
+    machine m = samples::play(samples::wired(1));
+    const stream order{m[0]};
+    const weft::event done = order.call([] {});
+    std::promise<void> first;
+    if (used_before) {
+      done.on_done([&] { first.set_value(); });
+      first.get_future().wait();
+    }
+    m.close();
+    std::promise<void> called;
+    done.on_done([&] { called.set_value(); });
+    EXPECT_EQ(called.get_future().wait_for(samples::soon), std::future_status::ready);
+  }
+}
+
 TEST(callback, may_drop_the_last_handle_of_the_machine) {
   for (int round = 0; round < 20; ++round) {
     std::promise<void> dropped;
     {
       auto m = std::make_shared<machine>(samples::play(samples::wired(1)));
-      const auto order = std::make_shared<stream>((*m)[0]);
+      auto order = std::make_shared<stream>((*m)[0]);
       const weft::event e = order->call([] {});
       e.on_done([m, order, &dropped]() mutable {
         order.reset();

@@ -2,6 +2,12 @@
 // What the tests of several layers share: data that differs at every place, machines made by hand, and gates.
 #pragma once
 
+#include "weft/core/raise.hpp"
+#include "weft/memory/buffer.hpp"
+#include "weft/memory/copy.hpp"
+#include "weft/runtime/machine.hpp"
+#include "weft/runtime/stream.hpp"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,12 +17,6 @@
 #include <memory>
 #include <string>
 #include <vector>
-
-#include "weft/core/raise.hpp"
-#include "weft/memory/buffer.hpp"
-#include "weft/memory/copy.hpp"
-#include "weft/runtime/machine.hpp"
-#include "weft/runtime/stream.hpp"
 
 namespace samples {
 
@@ -40,8 +40,8 @@ inline testing::AssertionResult same(const data& got, const data& expected) {
   }
   const auto at = std::mismatch(got.begin(), got.end(), expected.begin());
   if (at.first == got.end()) return testing::AssertionSuccess();
-  return testing::AssertionFailure() << "first bad offset " << at.first - got.begin() << ": expected " << int{*at.second}
-                                     << ", got " << int{*at.first};
+  return testing::AssertionFailure() << "first bad offset " << at.first - got.begin() << ": expected "
+                                     << int{*at.second} << ", got " << int{*at.first};
 }
 
 inline byte_buffer filled(const weft::device& on, const data& values) {

@@ -27,6 +27,15 @@ class event {
   event() = default;
   event(std::shared_ptr<detail::machine_state> state, event_ref record)
       : state_(std::move(state)), record_(std::move(record)) {}
+  event(const event&) = default;
+  event(event&&) = default;
+  // What was here before goes record first: the record may live in memory of the machine that the state keeps.
+  event& operator=(event other) noexcept {
+    state_.swap(other.state_);
+    std::swap(record_, other.record_);
+    return *this;
+  }
+  ~event() = default;
 
   [[nodiscard]] bool is_recorded() const { return state_ != nullptr; }
   /// True once the work has ended, well or not.

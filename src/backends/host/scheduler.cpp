@@ -213,6 +213,12 @@ event_ref scheduler::admit(host_stream& stream, operation* op) {
     stream.push(op);
   } else {
     const std::lock_guard lock{mutex_};
+    // again, now that close() cannot go past what is queued
+    if (closed_.load(std::memory_order_relaxed)) {
+      stream.finished_.fetch_add(1, std::memory_order_release);
+      op->drop();
+      return {};
+    }
     op->order = ++admitted_;
     stream.queue_.push_back(op);
     progress_.notify_all();
@@ -250,6 +256,11 @@ std::shared_ptr<const error> scheduler::run_body(operation& op) noexcept {
   }
 }
 
+std::stop_token scheduler::end_of(device_id device) {
+  const std::lock_guard lock{device_mutex_};
+  return state_of(device).end.get_token();
+}
+
 void scheduler::stall(std::chrono::nanoseconds duration) {
   std::mutex mutex;
   std::condition_variable_any ended;
@@ -260,6 +271,7 @@ void scheduler::stall(std::chrono::nanoseconds duration) {
 void scheduler::queue_for_slot(operation& op) {
   if (op.queued_for_slot) return;
   op.queued_for_slot = true;
+  if (std::exchange(op.home->slot_reserved_, false)) return;  // the place of this stream is kept already
   device_state& device = state_of(op.device);
   const std::lock_guard lock{device.mutex};
   device.waiting.insert(op.home->priority());
@@ -267,7 +279,13 @@ void scheduler::queue_for_slot(operation& op) {
 
 void scheduler::execute(operation& op, operation* next) {
   if (op.dependency) {
-    op.dependency->wait(std::chrono::steady_clock::time_point::max(), shutdown_.get_token(), options_.wait_policy);
+    if (std::exchange(op.home->slot_reserved_, false)) {  // what waits for another must not keep others waiting
+      device_state& waiting_on = state_of(op.device);
+      const std::lock_guard lock{waiting_on.mutex};
+      waiting_on.waiting.erase(waiting_on.waiting.find(op.home->priority()));
+      waiting_on.freed.notify_all();
+    }
+    op.dependency->wait(std::chrono::steady_clock::time_point::max(), end_of(op.device), options_.wait_policy);
     op.home->last_ended_ = {};
   }
   device_state& device = state_of(op.device);
@@ -298,7 +316,12 @@ void scheduler::execute(operation& op, operation* next) {
   if (limited) {
     // before the place is free: the next of this stream is a candidate for it
     if (next != nullptr && !next->dependency) queue_for_slot(*next);
+    const bool more = next == nullptr && op.home->arrivals_.load(std::memory_order_acquire) != nullptr;
     const std::lock_guard lock{device.mutex};
+    if (more) {
+      device.waiting.insert(op.home->priority());
+      op.home->slot_reserved_ = true;
+    }
     --device.in_flight;
     device.freed.notify_all();
   }
@@ -430,7 +453,7 @@ result<wait_outcome> scheduler::synchronize(host_stream& stream, wait_deadline d
 }
 
 void scheduler::lose(device_id device, const std::shared_ptr<const error>& cause) {
-  const std::lock_guard lock{device_mutex_};
+  std::unique_lock lock{device_mutex_};
   device_state& state = state_of(device);
   if (state.root) return;
   state.root = cause;
@@ -440,6 +463,9 @@ void scheduler::lose(device_id device, const std::shared_ptr<const error>& cause
   told.what = to_string(device) + " is lost since: " + cause->what;
   state.told = std::make_shared<const error>(std::move(told));
   state.lost.store(true, std::memory_order_release);
+  auto end = state.end;
+  lock.unlock();
+  end.request_stop();  // what waits for others on this device waits no more
 }
 
 std::shared_ptr<const error> scheduler::lost(device_id device) {
@@ -460,6 +486,7 @@ void scheduler::restore(device_id device) {
     device_state& state = state_of(device);
     state.lost.store(false, std::memory_order_release);
     state.root = state.told = nullptr;
+    state.end = std::stop_source{};
   }
   for (const stream_handle handle : streams_of(device)) {
     host_stream* stream = find(handle);
@@ -487,8 +514,14 @@ void scheduler::close() {
   std::vector<host_stream*> all;
   streams_.for_each([&](host_stream& s) { all.push_back(&s); });
   for (auto& state : devices_) {
-    const std::lock_guard lock{state->mutex};
-    state->freed.notify_all();
+    {
+      const std::lock_guard lock{state->mutex};
+      state->freed.notify_all();
+    }
+    std::unique_lock lock{device_mutex_};
+    auto end = state->end;
+    lock.unlock();
+    end.request_stop();
   }
   if (options_.clock == clock_kind::virtual_time) {
     std::unique_lock lock{mutex_};
@@ -527,7 +560,10 @@ void scheduler::grant() {
   streams_.for_each([&](const host_stream& stream) {
     if (stream.busy_ || stream.queue_.empty()) return;
     operation* op = stream.queue_.front();
-    if (op->dependency && !op->dependency->finished() && !closed()) return;
+    if (op->dependency && !op->dependency->finished() && !closed() &&
+        !state_of(op->device).lost.load(std::memory_order_acquire)) {
+      return;
+    }
     if (!op->ready_at) op->ready_at = time;
     ready.push_back(op);
   });

@@ -108,6 +108,7 @@ class host_stream {
   // Written by whoever runs.
   alignas(line) std::atomic<std::uint64_t> finished_{0};
   std::chrono::nanoseconds last_ended_{0};  // of the operation before, while there is no pause; worker only
+  bool slot_reserved_ = false;              // a place on the device is kept for what comes next; worker only
   std::atomic<free_node*> returned_{nullptr};
   alignas(line) std::atomic<bool> serving_{false};
   std::mutex worker_mutex_;
@@ -192,6 +193,7 @@ class scheduler {
 
   struct device_state {
     std::atomic<bool> lost{false};
+    std::stop_source end;  // requested at its loss and at the end of the machine; under device_mutex_
     std::shared_ptr<const error> root, told;  // what took it down, and what later calls are told; under device_mutex_
     // operations at a time, highest priority first
     std::mutex mutex;
@@ -216,6 +218,8 @@ class scheduler {
   [[nodiscard]] wait_outcome await(event_record& event, wait_deadline deadline, const std::stop_token& stop);
   void reported(host_stream& stream, const std::shared_ptr<const error>& cause);
   void stall(std::chrono::nanoseconds duration);
+  /// Requested once no work of a device will start any more.
+  [[nodiscard]] std::stop_token end_of(device_id device);
 
   // virtual clock; all under mutex_
   void step(std::unique_lock<std::mutex>& lock);
