@@ -41,7 +41,7 @@ void program(const machine& m) {
   const byte_buffer pooled{pool, size};
   const weft::pinned_buffer<std::uint8_t> pinned{m[1], size};
   weft::copy(first, a, source).wait();
-  weft::fill(second, b, std::uint8_t{0});
+  weft::fill(second, b, std::uint8_t{0}).wait();
   weft::copy(pooled, a);
 
   weft::copy_options staged;

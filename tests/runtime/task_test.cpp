@@ -138,12 +138,12 @@ TEST(callback, may_close_the_machine) {
       std::promise<bool> other;
       {
         const stream order{m[0]}, later{m[1]};
+        const weft::event e = later.record();
+        e.on_done([&, e] { other.set_value(e.ready()); });
         order.call([] {}).on_done([&] {
           m.close();
           closed.set_value();
         });
-        const weft::event e = later.record();
-        e.on_done([&, e] { other.set_value(e.ready()); });
       }
       ASSERT_EQ(closed.get_future().wait_for(samples::soon), std::future_status::ready);
       auto seen = other.get_future();

@@ -19,8 +19,10 @@ class copy_engine {
   copy_engine(const copy_engine&) = delete;
   copy_engine& operator=(const copy_engine&) = delete;
 
-  /// Copies n bytes between ranges that do not overlap. Thread: any.
-  void copy(void* dst, const void* src, std::size_t n) noexcept;
+  /// Copies n bytes between ranges that do not overlap, into memory of `whole` bytes: a slot that is filled again and
+  /// again belongs in the cache, a piece of a large buffer does not. Thread: any.
+  void copy(void* dst, const void* src, std::size_t n, std::size_t whole) noexcept;
+  void copy(void* dst, const void* src, std::size_t n) noexcept { copy(dst, src, n, n); }
 
  private:
   void help() noexcept;
@@ -29,11 +31,12 @@ class copy_engine {
     void* dst;
     const void* src;
     std::size_t size;
+    void (*how)(std::byte*, const std::byte*, std::size_t) noexcept;
   };
   // One helper, one job at a time: whoever finds it busy copies alone.
   std::atomic<bool> taken_{false};
   std::atomic<std::uint32_t> word_{0};  // even: idle; odd: a job waits or runs; bit 31: end
-  job job_{};
+  job job_{nullptr, nullptr, 0, nullptr};
   std::once_flag started_;
   std::thread helper_;
 };

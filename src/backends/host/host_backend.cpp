@@ -542,7 +542,7 @@ std::shared_ptr<const error> host_backend::move_bytes(const prepared_copy& copy)
       }
       for (std::uint64_t y = 0; y < shape.height; ++y) {
         engine_.copy(to + z * shape.dst_slice + y * shape.dst_pitch, from + z * shape.src_slice + y * shape.src_pitch,
-                     shape.width);
+                     shape.width, dst != nullptr ? dst->size : shape.width);
       }
     }
     if (corrupts && shape.total() != 0) {
