@@ -123,6 +123,31 @@ TEST_P(host_arena, gives_a_segment_back_to_the_system_when_nothing_of_it_is_in_u
   }
 }
 
+TEST_P(host_arena, never_uses_a_retired_address_again) {
+  arena memory{GetParam()};
+  for (const std::size_t size : {std::size_t{5000}, std::size_t{6} << 20}) {
+    const block early = taken(memory, size);
+    const block late = taken(memory, size);
+    const auto *one = early.user(), *other = late.user();
+    memory.give(early);
+    memory.retire();
+    const block fresh = taken(memory, size);
+    memory.give(late);
+    const block next = taken(memory, size);
+    for (const block& b : {fresh, next}) {
+      EXPECT_TRUE(b.user() + size <= other || other + size <= b.user());
+    }
+    EXPECT_TRUE(is_mapped(other)) << "address space that is not reserved is found again by the next mapping";
+    if (size == 5000) {
+      EXPECT_TRUE(is_mapped(one)) << "one segment holds both";
+    }
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    EXPECT_DEATH(static_cast<void>(*static_cast<const volatile std::byte*>(other)), "");
+    memory.give(fresh);
+    memory.give(next);
+  }
+}
+
 TEST_P(host_arena, says_when_the_system_has_no_more) {
   arena memory{GetParam()};
   const auto got = memory.take(std::size_t{1} << 60);

@@ -44,18 +44,6 @@ bytes memory_of_host() {
   return bytes{static_cast<std::uint64_t>(pages > 0 ? pages : 1) * page_size()};
 }
 
-link_path joined(const link_path& first, const link_path& second) {
-  link_path sum = first;
-  sum.links.insert(sum.links.end(), second.links.begin(), second.links.end());
-  sum.latency += second.latency;
-  if (first.links.empty()) {
-    sum.bytes_per_second = second.bytes_per_second;
-  } else if (!second.links.empty()) {
-    sum.bytes_per_second = std::min(first.bytes_per_second, second.bytes_per_second);
-  }
-  return sum;
-}
-
 #ifdef WEFT_TSAN
 constexpr bool one_address_only = true;  // ThreadSanitizer cannot follow two addresses of one page
 #else
@@ -72,10 +60,6 @@ memory_options memory_options_of(const backend_options& options) {
   return made;
 }
 
-bool overlaps(const std::byte* a, std::uint64_t n, const std::byte* b, std::uint64_t m) {
-  return a < b + m && b < a + n;
-}
-
 std::string hex(const void* address) {
   char text[32];
   std::snprintf(text, sizeof text, "0x%zx", reinterpret_cast<std::size_t>(address));
@@ -84,22 +68,14 @@ std::string hex(const void* address) {
 
 }  // namespace
 
-/// A copy that has been checked as far as it can be before it runs.
-struct host_backend::prepared_copy {
-  copy_request request;
-  pin dst, src;      // empty for plain host memory
-  device_id device;  // that runs it
-  const link_path* path = nullptr;
-};
-
 host_backend::host_backend(const backend_options& options, topology machine)
     : machine_(std::move(machine)),
       first_(options.first_device),
       check_access_(options.check_access),
       faults_(machine_),
       memory_(machine_, first_, memory_options_of(options), faults_),
-      scheduler_(machine_, first_, this, {options.clock, options.wait_policy, options.max_in_flight}, faults_),
-      traffic_(machine_.links.size()) {
+      transfers_(machine_, first_, memory_, faults_),
+      scheduler_(machine_, first_, this, {options.clock, options.wait_policy, options.max_in_flight}, faults_) {
   const std::size_t count = machine_.devices.size();
   for (std::size_t i = 0; i < count; ++i) {
     const topology_device& d = machine_.devices[i];
@@ -115,12 +91,6 @@ host_backend::host_backend(const backend_options& options, topology machine)
     made.simulated = machine_.simulated;
     descriptions_.push_back(std::move(made));
     default_streams_.push_back(scheduler_.create(device_id{first_.value() + static_cast<int>(i)}, 0, true)->handle());
-  }
-  through_host_.resize(count * count);
-  for (std::size_t s = 0; s < count; ++s) {
-    for (std::size_t d = 0; d < count; ++d) {
-      through_host_[s * count + d] = joined(machine_.between_sockets[s * count + d], machine_.from_host[d]);
-    }
   }
 }
 
@@ -411,168 +381,25 @@ std::vector<stream_handle> host_backend::streams_of(device_id device) noexcept {
 
 // ---- move -----------------------------------------------------------------------------------------------------------
 
-const link_path* host_backend::path_of(const allocation* src, const allocation* dst) const {
-  const auto index = [this](device_id id) { return static_cast<std::size_t>(id.value() - first_.value()); };
-  const auto on_device = [](const allocation* a) {
-    return a != nullptr &&
-           (a->kind == memory_kind::device || a->kind == memory_kind::mapped || a->kind == memory_kind::adopted);
-  };
-  const std::size_t n = machine_.devices.size();
-  if (on_device(src) && on_device(dst)) {
-    if (src->owner == dst->owner) return nullptr;
-    return &machine_.peer_paths[index(src->owner) * n + index(dst->owner)];
-  }
-  if (on_device(src)) return &machine_.to_host[index(src->owner)];
-  if (on_device(dst)) {
-    // pinned memory lies near the device it was made for; plain host memory is taken to lie near the destination
-    const std::size_t near = src != nullptr ? index(src->owner) : index(dst->owner);
-    return &through_host_[near * n + index(dst->owner)];
-  }
-  return nullptr;
-}
-
-void host_backend::account(const link_path* path, std::uint64_t count) noexcept {
-  if (path == nullptr) return;
-  for (const int link : path->links)
-    traffic_[static_cast<std::size_t>(link)].fetch_add(count, std::memory_order_relaxed);
-}
-
-result<host_backend::prepared_copy> host_backend::prepare(const host_stream& stream, const copy_request& request) {
-  prepared_copy made;
-  made.request = request;
-  made.device = stream.device();
-  const copy_shape& shape = request.shape;
-  const std::uint64_t dst_extent = shape.extent(shape.dst_pitch, shape.dst_slice);
-  const std::uint64_t src_extent = shape.extent(shape.src_pitch, shape.src_slice);
-  if (request.dst == nullptr || request.src == nullptr) return make(errc::invalid_argument, "a copy from or to null");
-  const auto side = [&](const void* address, std::uint64_t extent, bool is_host, const char* name) -> result<pin> {
-    auto memory = memory_.find(address);
-    if (!memory) {
-      if (is_host) return pin{};
-      return make(errc::not_found, std::string{"the "} + name + " " + hex(address) +
-                                       " lies in no allocation of this machine; was it freed?");
-    }
-    const auto offset = static_cast<std::uint64_t>(static_cast<const std::byte*>(address) - memory->user);
-    if (extent > memory->size - offset) {
-      return make(errc::out_of_range, "the " + std::string{name} + " range of " + to_string(bytes{extent}) +
-                                          " at offset " + std::to_string(offset) +
-                                          " passes the end of an allocation of " + to_string(bytes{memory->size}) +
-                                          " on " + to_string(memory->owner));
-    }
-    return pin{std::move(memory)};
-  };
-  auto dst = side(request.dst, dst_extent, request.dst_is_host, "destination");
-  if (!dst) return std::move(dst).error();
-  auto src = side(request.src, src_extent, request.src_is_host, "source");
-  if (!src) return std::move(src).error();
-  // where the bytes are, whatever addresses name them: a mapping and its source overlap too
-  const auto place = [](const pin& p, const void* address) {
-    const auto* plain = static_cast<const std::byte*>(address);
-    return p && p.get()->source ? p.get()->source->user + p.get()->source_offset + (plain - p.get()->user) : plain;
-  };
-  if (overlaps(place(*dst, request.dst), dst_extent, place(*src, request.src), src_extent)) {
-    return make(errc::invalid_argument, "source and destination of a copy overlap: " + to_string(bytes{src_extent}) +
-                                            " at " + hex(request.src) + " and at " + hex(request.dst));
-  }
-  made.path = path_of(src->get(), dst->get());
-  made.dst = std::move(*dst);
-  made.src = std::move(*src);
-  return made;
-}
-
-double host_backend::memory_rate(const allocation& memory) const {
-  if (memory.kind != memory_kind::device) return 0;
-  return machine_.devices[static_cast<std::size_t>(memory.owner.value() - first_.value())].bytes_per_second;
-}
-
-double host_backend::local_rate(const prepared_copy& copy) const {
-  // a copy inside a device reads and writes: half of its memory's rate
-  return copy.path == nullptr && copy.dst ? memory_rate(*copy.dst.get()) / 2 : 0;
-}
-
-std::shared_ptr<const error> host_backend::move_bytes(const prepared_copy& copy) {
-  const copy_request& request = copy.request;
-  allocation* dst = copy.dst.get();
-  allocation* src = copy.src.get();
-  // Access is looked at now, not at submission: a disable in between counts.
-  const auto owner = [](const allocation* a) { return a == nullptr ? device_id{} : a->owner; };
-  const bool between = dst != nullptr && src != nullptr && owner(dst) != owner(src) &&
-                       dst->kind != memory_kind::pinned && src->kind != memory_kind::pinned &&
-                       dst->kind != memory_kind::unified && src->kind != memory_kind::unified;
-  bool dropped = false;
-  if (between) {
-    const device_id to = owner(dst);
-    const device_id from = owner(src);
-    if (!memory_.enabled(from, to) && !memory_.enabled(to, from)) {
-      return shared(make(errc::not_enabled, "a direct copy from " + to_string(from) + " to " + to_string(to) +
-                                                " needs peer access, which was disabled before it ran"));
-    }
-    dropped = !faults_.empty() && faults_.drops(from, to);
-  }
-  for (const allocation* a : {dst, src}) {
-    if (a == nullptr || a->kind != memory_kind::mapped) continue;
-    if (auto why = memory_.denied(a->by, *a))
-      return shared(make(errc::not_enabled, "a copy through a peer mapping: " + *why));
-  }
-  auto* to = static_cast<std::byte*>(request.dst);
-  const auto* from = static_cast<const std::byte*>(request.src);
-  if (dst != nullptr) to = dst->device_side + (to - dst->user);
-  if (src != nullptr) from = src->device_side + (from - src->user);
-
-  bool corrupts = false;
-  if (!faults_.empty()) {
-    const std::span<const int> links =
-        copy.path != nullptr ? std::span<const int>{copy.path->links} : std::span<const int>{};
-    const auto verdict = faults_.on_copy(links, owner(src), owner(dst));
-    if (verdict.fails) {
-      std::string text = "injected fault: the copy of " + to_string(bytes{request.shape.total()}) + " from " +
-                         (src != nullptr ? to_string(owner(src)) : "the host") + " to " +
-                         (dst != nullptr ? to_string(owner(dst)) : "the host") + " failed";
-      if (verdict.link >= 0) text += " on link " + std::to_string(verdict.link);
-      return shared(make(errc::copy_failed, std::move(text), error_scope::endpoint));
-    }
-    corrupts = verdict.corrupts;
-  }
-  const copy_shape& shape = request.shape;
-  if (!dropped) {
-    for (std::uint64_t z = 0; z < shape.depth; ++z) {
-      if (request.stop.stop_requested() && z != 0) {
-        return shared(make(errc::cancelled, "a copy was cancelled after " + std::to_string(z) + " of " +
-                                                std::to_string(shape.depth) + " slices"));
-      }
-      for (std::uint64_t y = 0; y < shape.height; ++y) {
-        engine_.copy(to + z * shape.dst_slice + y * shape.dst_pitch, from + z * shape.src_slice + y * shape.src_pitch,
-                     shape.width, dst != nullptr ? dst->size : shape.width);
-      }
-    }
-    if (corrupts && shape.total() != 0) {
-      std::byte& victim = to[shape.width / 2];
-      victim ^= std::byte{0x10};
-    }
-  }
-  account(copy.path, shape.total());
-  return nullptr;
-}
-
 result<event_ref> host_backend::copy(stream_handle handle, const copy_request& request) noexcept {
   auto stream = stream_of("copy", handle);
   if (!stream) return std::move(stream).error();
   if (request.shape.total() == 0) return record(handle);
-  auto ready = prepare(**stream, request);
+  auto ready = transfers_.prepare(request);
   if (!ready) return std::move(ready).error();
   if (request.wait) {
     std::shared_ptr<const error> failure;
     if (request.stop.stop_requested()) return make(errc::cancelled, "a copy was cancelled before it started");
-    if (scheduler_.try_inline(**stream, [&] { return move_bytes(*ready); }, failure)) {
+    if (scheduler_.try_inline(**stream, [&] { return transfers_.move(*ready); }, failure)) {
       if (failure) return error{*failure};
       return event_ref{};
     }
   }
-  const cost price{ready->path, request.shape.total(), local_rate(*ready)};
+  const cost price = transfers_.cost_of(*ready);
   auto boxed = std::make_unique<prepared_copy>(std::move(*ready));
   auto stop = request.stop;
   return submitted(scheduler_.submit(
-      **stream, [this, boxed = std::move(boxed)] { return move_bytes(*boxed); }, price, std::move(stop)));
+      **stream, [this, boxed = std::move(boxed)] { return transfers_.move(*boxed); }, price, std::move(stop)));
 }
 
 result<event_ref> host_backend::copy_batch(stream_handle handle, std::span<const copy_request> requests) noexcept {
@@ -584,11 +411,10 @@ result<event_ref> host_backend::copy_batch(stream_handle handle, std::span<const
     cost price;
     for (const copy_request& request : requests) {
       if (request.shape.total() == 0) continue;
-      auto ready = prepare(**stream, request);
+      auto ready = transfers_.prepare(request);
       if (!ready) return std::move(ready).error();
-      price.path = ready->path;
-      price.local_rate = local_rate(*ready);
-      price.bytes += request.shape.total();
+      const cost one = transfers_.cost_of(*ready);
+      price = {one.path, price.bytes + one.bytes, one.local_rate};
       batch->push_back(std::move(*ready));
     }
     auto stop = requests.empty() ? std::stop_token{} : requests.front().stop;
@@ -596,7 +422,7 @@ result<event_ref> host_backend::copy_batch(stream_handle handle, std::span<const
         **stream,
         [this, batch = std::move(batch)]() -> work::outcome {
           for (const prepared_copy& one : *batch) {
-            if (auto cause = move_bytes(one)) return cause;
+            if (auto cause = transfers_.move(one)) return cause;
           }
           return nullptr;
         },
@@ -627,7 +453,7 @@ result<event_ref> host_backend::fill(stream_handle handle, const fill_request& r
   };
   auto boxed = std::make_unique<boxed_fill>(boxed_fill{pin{std::move(memory)}, request});
   const device_id by = (*stream)->device();
-  const cost price{nullptr, request.count * request.pattern_size, memory_rate(*boxed->dst.get())};
+  const cost price{nullptr, request.count * request.pattern_size, transfers_.memory_rate(*boxed->dst.get())};
   return submitted(scheduler_.submit(
       **stream,
       [this, by, boxed = std::move(boxed)]() -> work::outcome {
@@ -707,13 +533,9 @@ result<event_ref> host_backend::launch(stream_handle handle, const launch_reques
             if (memory->owner != by && memory->kind == memory_kind::device) {
               const std::uint64_t size =
                   static_cast<std::uint64_t>(r.arguments[i].count) * size_of(r.arguments[i].type);
-              const std::size_t n = machine_.devices.size();
-              const auto index = [this](device_id id) { return static_cast<std::size_t>(id.value() - first_.value()); };
               const auto direction = r.arguments[i].direction;
-              if (direction != parameter_direction::out)
-                account(&machine_.peer_paths[index(memory->owner) * n + index(by)], size);
-              if (direction != parameter_direction::in)
-                account(&machine_.peer_paths[index(by) * n + index(memory->owner)], size);
+              if (direction != parameter_direction::out) transfers_.account(memory->owner, by, size);
+              if (direction != parameter_direction::in) transfers_.account(by, memory->owner, size);
             }
           }
           if (check_access_ && r.kernel->host_checked != nullptr) {
@@ -743,11 +565,7 @@ result<event_ref> host_backend::call(stream_handle handle, std::function<result<
 
 // ---- watch ----------------------------------------------------------------------------------------------------------
 
-link_traffic host_backend::traffic() noexcept {
-  link_traffic seen;
-  for (const auto& count : traffic_) seen.bytes_on_link.push_back(count.load(std::memory_order_relaxed));
-  return seen;
-}
+link_traffic host_backend::traffic() noexcept { return transfers_.traffic(); }
 
 std::shared_ptr<const error> host_backend::lost(device_id device) noexcept {
   return known(device) ? scheduler_.cause_of_loss(device) : nullptr;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The host backend: each group of the interface is a few lines over memory_map (whose bytes, who may), scheduler (when,
-// in what order) and copy_engine (how fast).
+// in what order) and transfers (over which links, how fast).
 #pragma once
 
-#include "backends/host/copy_engine.hpp"
 #include "backends/host/fault_plan.hpp"
 #include "backends/host/memory_map.hpp"
 #include "backends/host/scheduler.hpp"
+#include "backends/host/transfers.hpp"
 #include "weft/backend/registry.hpp"
 
 #include <memory>
@@ -79,18 +79,10 @@ class host_backend final : public backend {
   void close() noexcept override;
 
  private:
-  struct prepared_copy;
-
   [[nodiscard]] bool known(device_id id) const noexcept;
   [[nodiscard]] std::optional<error> check_call(std::string_view function,
                                                 std::initializer_list<device_id> ids) noexcept;
   [[nodiscard]] result<host_stream*> stream_of(std::string_view function, stream_handle handle) noexcept;
-  [[nodiscard]] result<prepared_copy> prepare(const host_stream& stream, const copy_request& request);
-  [[nodiscard]] std::shared_ptr<const error> move_bytes(const prepared_copy& copy);
-  [[nodiscard]] const link_path* path_of(const allocation* src, const allocation* dst) const;
-  [[nodiscard]] double memory_rate(const allocation& memory) const;
-  [[nodiscard]] double local_rate(const prepared_copy& copy) const;
-  void account(const link_path* path, std::uint64_t count) noexcept;
   [[nodiscard]] result<event_ref> submitted(event_ref event) const;
 
   topology machine_;
@@ -99,11 +91,9 @@ class host_backend final : public backend {
   std::vector<device_description> descriptions_;
   fault_plan faults_;
   memory_map memory_;
-  copy_engine engine_;
+  transfers transfers_;
   scheduler scheduler_;
   std::vector<stream_handle> default_streams_;
-  std::vector<std::atomic<std::uint64_t>> traffic_;
-  std::vector<link_path> through_host_;  // [src * N + dst]: pinned memory near src → dst
 };
 
 }  // namespace weft::host

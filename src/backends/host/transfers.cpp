@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/host/transfers.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+
+namespace weft::host {
+namespace {
+
+error make(errc code, std::string what, error_scope scope = error_scope::call) {
+  error cause;
+  cause.code = code;
+  cause.scope = scope;
+  cause.what = std::move(what);
+  cause.where = {};
+  return cause;
+}
+
+std::shared_ptr<const error> shared(error cause) { return std::make_shared<const error>(std::move(cause)); }
+
+std::string hex(const void* address) {
+  char text[32];
+  std::snprintf(text, sizeof text, "0x%zx", reinterpret_cast<std::size_t>(address));
+  return text;
+}
+
+bool overlaps(const std::byte* a, std::uint64_t n, const std::byte* b, std::uint64_t m) {
+  return a < b + m && b < a + n;
+}
+
+link_path joined(const link_path& first, const link_path& second) {
+  link_path sum = first;
+  sum.links.insert(sum.links.end(), second.links.begin(), second.links.end());
+  sum.latency += second.latency;
+  if (first.links.empty()) {
+    sum.bytes_per_second = second.bytes_per_second;
+  } else if (!second.links.empty()) {
+    sum.bytes_per_second = std::min(first.bytes_per_second, second.bytes_per_second);
+  }
+  return sum;
+}
+
+}  // namespace
+
+transfers::transfers(const topology& machine, device_id first, memory_map& memory, fault_plan& faults)
+    : machine_(machine), first_(first), memory_(memory), faults_(faults), traffic_(machine.links.size()) {
+  const std::size_t count = machine_.devices.size();
+  through_host_.resize(count * count);
+  for (std::size_t s = 0; s < count; ++s) {
+    for (std::size_t d = 0; d < count; ++d) {
+      through_host_[s * count + d] = joined(machine_.between_sockets[s * count + d], machine_.from_host[d]);
+    }
+  }
+}
+
+const link_path* transfers::path_of(const allocation* src, const allocation* dst) const {
+  const auto on_device = [](const allocation* a) {
+    return a != nullptr &&
+           (a->kind == memory_kind::device || a->kind == memory_kind::mapped || a->kind == memory_kind::adopted);
+  };
+  const std::size_t n = machine_.devices.size();
+  if (on_device(src) && on_device(dst)) {
+    if (src->owner == dst->owner) return nullptr;
+    return &machine_.peer_paths[index(src->owner) * n + index(dst->owner)];
+  }
+  if (on_device(src)) return &machine_.to_host[index(src->owner)];
+  if (on_device(dst)) {
+    // pinned memory lies near the device it was made for; plain host memory is taken to lie near the destination
+    const std::size_t near = src != nullptr ? index(src->owner) : index(dst->owner);
+    return &through_host_[near * n + index(dst->owner)];
+  }
+  return nullptr;
+}
+
+void transfers::account(const link_path* path, std::uint64_t count) noexcept {
+  if (path == nullptr) return;
+  for (const int link : path->links)
+    traffic_[static_cast<std::size_t>(link)].fetch_add(count, std::memory_order_relaxed);
+}
+
+result<prepared_copy> transfers::prepare(const copy_request& request) {
+  prepared_copy made;
+  made.request = request;
+  const copy_shape& shape = request.shape;
+  const std::uint64_t dst_extent = shape.extent(shape.dst_pitch, shape.dst_slice);
+  const std::uint64_t src_extent = shape.extent(shape.src_pitch, shape.src_slice);
+  if (request.dst == nullptr || request.src == nullptr) return make(errc::invalid_argument, "a copy from or to null");
+  const auto side = [&](const void* address, std::uint64_t extent, bool is_host, const char* name) -> result<pin> {
+    auto memory = memory_.find(address);
+    if (!memory) {
+      if (is_host) return pin{};
+      return make(errc::not_found, std::string{"the "} + name + " " + hex(address) +
+                                       " lies in no allocation of this machine; was it freed?");
+    }
+    const auto offset = static_cast<std::uint64_t>(static_cast<const std::byte*>(address) - memory->user);
+    if (extent > memory->size - offset) {
+      return make(errc::out_of_range, "the " + std::string{name} + " range of " + to_string(bytes{extent}) +
+                                          " at offset " + std::to_string(offset) +
+                                          " passes the end of an allocation of " + to_string(bytes{memory->size}) +
+                                          " on " + to_string(memory->owner));
+    }
+    return pin{std::move(memory)};
+  };
+  auto dst = side(request.dst, dst_extent, request.dst_is_host, "destination");
+  if (!dst) return std::move(dst).error();
+  auto src = side(request.src, src_extent, request.src_is_host, "source");
+  if (!src) return std::move(src).error();
+  // where the bytes are, whatever addresses name them: a mapping and its source overlap too
+  const auto place = [](const pin& p, const void* address) {
+    const auto* plain = static_cast<const std::byte*>(address);
+    return p && p.get()->source ? p.get()->source->user + p.get()->source_offset + (plain - p.get()->user) : plain;
+  };
+  if (overlaps(place(*dst, request.dst), dst_extent, place(*src, request.src), src_extent)) {
+    return make(errc::invalid_argument, "source and destination of a copy overlap: " + to_string(bytes{src_extent}) +
+                                            " at " + hex(request.src) + " and at " + hex(request.dst));
+  }
+  made.path = path_of(src->get(), dst->get());
+  made.dst = std::move(*dst);
+  made.src = std::move(*src);
+  return made;
+}
+
+double transfers::memory_rate(const allocation& memory) const noexcept {
+  if (memory.kind != memory_kind::device) return 0;
+  return machine_.devices[static_cast<std::size_t>(memory.owner.value() - first_.value())].bytes_per_second;
+}
+
+cost transfers::cost_of(const prepared_copy& copy) const noexcept {
+  // a copy inside a device reads and writes: half of its memory's rate
+  const double inside = copy.path == nullptr && copy.dst ? memory_rate(*copy.dst.get()) / 2 : 0;
+  return {copy.path, copy.request.shape.total(), inside};
+}
+
+std::shared_ptr<const error> transfers::move(const prepared_copy& copy) {
+  const copy_request& request = copy.request;
+  allocation* dst = copy.dst.get();
+  allocation* src = copy.src.get();
+  // Access is looked at now, not at submission: a disable in between counts.
+  const auto owner = [](const allocation* a) { return a == nullptr ? device_id{} : a->owner; };
+  const bool between = dst != nullptr && src != nullptr && owner(dst) != owner(src) &&
+                       dst->kind != memory_kind::pinned && src->kind != memory_kind::pinned &&
+                       dst->kind != memory_kind::unified && src->kind != memory_kind::unified;
+  bool dropped = false;
+  if (between) {
+    const device_id to = owner(dst);
+    const device_id from = owner(src);
+    if (!memory_.enabled(from, to) && !memory_.enabled(to, from)) {
+      return shared(make(errc::not_enabled, "a direct copy from " + to_string(from) + " to " + to_string(to) +
+                                                " needs peer access, which was disabled before it ran"));
+    }
+    dropped = !faults_.empty() && faults_.drops(from, to);
+  }
+  for (const allocation* a : {dst, src}) {
+    if (a == nullptr || a->kind != memory_kind::mapped) continue;
+    if (auto why = memory_.denied(a->by, *a))
+      return shared(make(errc::not_enabled, "a copy through a peer mapping: " + *why));
+  }
+  auto* to = static_cast<std::byte*>(request.dst);
+  const auto* from = static_cast<const std::byte*>(request.src);
+  if (dst != nullptr) to = dst->device_side + (to - dst->user);
+  if (src != nullptr) from = src->device_side + (from - src->user);
+
+  bool corrupts = false;
+  if (!faults_.empty()) {
+    const std::span<const int> links =
+        copy.path != nullptr ? std::span<const int>{copy.path->links} : std::span<const int>{};
+    const auto verdict = faults_.on_copy(links, owner(src), owner(dst));
+    if (verdict.fails) {
+      std::string text = "injected fault: the copy of " + to_string(bytes{request.shape.total()}) + " from " +
+                         (src != nullptr ? to_string(owner(src)) : "the host") + " to " +
+                         (dst != nullptr ? to_string(owner(dst)) : "the host") + " failed";
+      if (verdict.link >= 0) text += " on link " + std::to_string(verdict.link);
+      return shared(make(errc::copy_failed, std::move(text), error_scope::endpoint));
+    }
+    corrupts = verdict.corrupts;
+  }
+  const copy_shape& shape = request.shape;
+  if (!dropped) {
+    for (std::uint64_t z = 0; z < shape.depth; ++z) {
+      if (request.stop.stop_requested() && z != 0) {
+        return shared(make(errc::cancelled, "a copy was cancelled after " + std::to_string(z) + " of " +
+                                                std::to_string(shape.depth) + " slices"));
+      }
+      for (std::uint64_t y = 0; y < shape.height; ++y) {
+        engine_.copy(to + z * shape.dst_slice + y * shape.dst_pitch, from + z * shape.src_slice + y * shape.src_pitch,
+                     shape.width, dst != nullptr ? dst->size : shape.width);
+      }
+    }
+    if (corrupts && shape.total() != 0) {
+      std::byte& victim = to[shape.width / 2];
+      victim ^= std::byte{0x10};
+    }
+  }
+  account(copy.path, shape.total());
+  return nullptr;
+}
+
+link_traffic transfers::traffic() const {
+  link_traffic seen;
+  for (const auto& count : traffic_) seen.bytes_on_link.push_back(count.load(std::memory_order_relaxed));
+  return seen;
+}
+
+}  // namespace weft::host

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies of the virtual devices: what they need to be legal, which links they cross, what goes wrong on the way.
+#pragma once
+
+#include "backends/host/copy_engine.hpp"
+#include "backends/host/fault_plan.hpp"
+#include "backends/host/memory_map.hpp"
+#include "backends/host/scheduler.hpp"
+#include "weft/backend/backend.hpp"
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+namespace weft::host {
+
+/// A copy that has been checked as far as it can be before it runs. Holds its memory.
+struct prepared_copy {
+  copy_request request;
+  pin dst, src;  // empty for plain host memory
+  const link_path* path = nullptr;
+};
+
+/// Thread: any.
+class transfers {
+ public:
+  transfers(const topology& machine, device_id first, memory_map& memory, fault_plan& faults);
+
+  /// Errors: invalid_argument (null, overlap), not_found, out_of_range.
+  [[nodiscard]] result<prepared_copy> prepare(const copy_request& request);
+  /// Moves the bytes, if the devices may still; null or the cause.
+  [[nodiscard]] std::shared_ptr<const error> move(const prepared_copy& copy);
+
+  [[nodiscard]] cost cost_of(const prepared_copy& copy) const noexcept;
+  /// Bytes per second of the memory itself; 0 when unknown.
+  [[nodiscard]] double memory_rate(const allocation& memory) const noexcept;
+
+  /// Counts what a kernel of one device moved over the links to another.
+  void account(device_id from, device_id to, std::uint64_t count) noexcept {
+    account(&machine_.peer_paths[index(from) * machine_.devices.size() + index(to)], count);
+  }
+  [[nodiscard]] link_traffic traffic() const;
+
+ private:
+  [[nodiscard]] std::size_t index(device_id id) const { return static_cast<std::size_t>(id.value() - first_.value()); }
+  [[nodiscard]] const link_path* path_of(const allocation* src, const allocation* dst) const;
+  void account(const link_path* path, std::uint64_t count) noexcept;
+
+  const topology& machine_;
+  device_id first_;
+  memory_map& memory_;
+  fault_plan& faults_;
+  copy_engine engine_;
+  std::vector<std::atomic<std::uint64_t>> traffic_;
+  std::vector<link_path> through_host_;  // [src * N + dst]: pinned memory near src → dst
+};
+
+}  // namespace weft::host
