@@ -108,19 +108,25 @@ TEST_P(host_arena, joins_neighbours_that_were_given_back_in_any_order) {
   }
 }
 
-TEST_P(host_arena, gives_a_segment_back_to_the_system_when_nothing_of_it_is_in_use) {
+TEST_P(host_arena, gives_a_large_segment_back_to_the_system_at_once) {
   arena memory{GetParam()};
-  for (const std::size_t size : {std::size_t{5000}, std::size_t{6} << 20}) {
-    const block first = taken(memory, size);
-    const block second = taken(memory, size);
-    const auto* user = first.user();
-    const auto* other = second.user();
-    memory.give(first);
-    EXPECT_TRUE(is_mapped(other));
-    memory.give(second);
-    EXPECT_FALSE(is_mapped(user)) << size;
-    EXPECT_FALSE(is_mapped(other)) << size;
-  }
+  const block first = taken(memory, std::size_t{6} << 20);
+  const block second = taken(memory, std::size_t{6} << 20);
+  const auto *user = first.user(), *other = second.user();
+  memory.give(first);
+  EXPECT_FALSE(is_mapped(user));
+  EXPECT_TRUE(is_mapped(other));
+  memory.give(second);
+  EXPECT_FALSE(is_mapped(other));
+}
+
+TEST_P(host_arena, keeps_one_small_segment_for_the_next_small_block) {
+  arena memory{GetParam()};
+  std::vector<block> blocks;
+  for (int i = 0; i < 17; ++i) blocks.push_back(taken(memory, std::size_t{1} << 20));  // one more than a segment holds
+  const auto *one = blocks.front().user(), *other = blocks.back().user();
+  for (const block& b : blocks) memory.give(b);
+  EXPECT_NE(is_mapped(one), is_mapped(other));
 }
 
 TEST_P(host_arena, never_uses_a_retired_address_again) {
@@ -131,8 +137,8 @@ TEST_P(host_arena, never_uses_a_retired_address_again) {
     const auto *one = early.user(), *other = late.user();
     memory.give(early);
     memory.retire();
+    memory.give(late);  // the only segment, and not kept: nothing could use it
     const block fresh = taken(memory, size);
-    memory.give(late);
     const block next = taken(memory, size);
     for (const block& b : {fresh, next}) {
       EXPECT_TRUE(b.user() + size <= other || other + size <= b.user());
@@ -146,6 +152,19 @@ TEST_P(host_arena, never_uses_a_retired_address_again) {
     memory.give(fresh);
     memory.give(next);
   }
+}
+
+TEST_P(host_arena, leaves_the_holes_of_a_retired_segment_empty) {
+  arena memory{GetParam()};
+  const block hole = taken(memory, 5000);
+  const block live = taken(memory, 5000);
+  const auto* before = hole.user();
+  memory.give(hole);
+  memory.retire();
+  const block fresh = taken(memory, 5000);
+  EXPECT_NE(fresh.user(), before);
+  memory.give(fresh);
+  memory.give(live);
 }
 
 TEST_P(host_arena, says_when_the_system_has_no_more) {

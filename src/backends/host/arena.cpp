@@ -125,9 +125,10 @@ void arena::give(const block& b) noexcept {
   }
   // Nothing of it is in use: the memory goes back to the system, but for one small segment, since a program that makes
   // and drops small buffers would pay for a mapping each time.
-  const auto small_ones =
-      std::count_if(segments_.begin(), segments_.end(), [](const auto& owned) { return owned->size == small_segment; });
-  if (size == s.size && (s.size != small_segment || small_ones > 1)) {
+  const auto small_ones = std::count_if(segments_.begin(), segments_.end(), [](const auto& owned) {
+    return owned->size == small_segment && !owned->retired;
+  });
+  if (size == s.size && (s.retired || s.size != small_segment || small_ones > 1)) {
     if (s.retired) bury(s);
     std::erase_if(segments_, [&](const auto& owned) { return owned.get() == &s; });
     return;
