@@ -77,6 +77,7 @@ wait_outcome backend::wait(event_record& event, wait_deadline, const std::stop_t
 }
 bool backend::ready(event_record& event) noexcept { return event.finished(); }
 bool backend::idle(stream_handle) noexcept { return true; }
+bool backend::settled(stream_handle stream) noexcept { return idle(stream); }
 result<wait_outcome> backend::synchronize(stream_handle, wait_deadline, const std::stop_token&) noexcept {
   return not_offered("streams");
 }
@@ -99,6 +100,7 @@ result<event_ref> backend::call(stream_handle, std::function<result<void>()>) no
 }
 link_traffic backend::traffic() noexcept { return {}; }
 std::shared_ptr<const error> backend::lost(device_id) noexcept { return nullptr; }
+bool backend::on_worker() noexcept { return false; }
 result<void> backend::reset(device_id) noexcept { return not_offered("a reset"); }
 
 }  // namespace weft

@@ -9,10 +9,17 @@ namespace weft {
 
 void event_record::complete(std::shared_ptr<const error> cause) noexcept {
   cause_ = std::move(cause);
-  if ((word_.load(std::memory_order_acquire) & endings_bit) != 0) run_endings();
-  // release: pairs with the acquire in finished(); a waiter that sees the bit sees the cause and the work
-  const std::uint32_t before = word_.fetch_or(finished_bit, std::memory_order_acq_rel);
-  if ((before & endings_bit) != 0) run_endings();  // one that came in between
+  // release: pairs with the acquire in finished(); a waiter that sees the bit sees the cause, the work and the endings
+  std::uint32_t before = word_.load(std::memory_order_acquire);
+  for (;;) {
+    if ((before & endings_bit) != 0) {
+      before = word_.fetch_and(~endings_bit, std::memory_order_acq_rel) & ~endings_bit;
+      run_endings();
+    } else if (word_.compare_exchange_weak(before, before | finished_bit, std::memory_order_acq_rel,
+                                           std::memory_order_acquire)) {
+      break;
+    }
+  }
   if ((before & parked_bit) != 0) parking::wake_all(word_);
   if ((before & callbacks_bit) != 0) {
     std::vector<std::function<void()>> callbacks;

@@ -130,7 +130,7 @@ class pieces {
 result<event_ref> pipelined(const plan& p, stream_handle order, backend& order_backend) {
   pieces cut{p.request, p.choice.chunk};
   const int depth = std::max(p.choice.depth, 1);
-  auto taken = memory_of(*p.state).take_lane(p.src.device, p.dst.device, p.choice.via, cut.step(), depth);
+  auto taken = memory_of(*p.state).take_lane(p.src.device, p.dst.device, p.choice.via, cut.step(), depth, order);
   if (!taken) return std::move(taken).error();
   copy_lane& lane = **taken;
   backend& in = *lane.first_backend;
@@ -275,7 +275,8 @@ copy_report copy_now(memory_ref dst, memory_ref src, const copy_shape& shape, co
   if (other.value() >= 0) {
     backend& beside = p.state->backend_of(other);
     const stream_handle before = value_or_raise(beside.default_stream(other), where);
-    if (!beside.idle(before)) value_or_raise(by.wait_event(order, value_or_raise(beside.record(before), where)), where);
+    if (!beside.settled(before))
+      value_or_raise(by.wait_event(order, value_or_raise(beside.record(before), where)), where);
   }
   p.request.wait = true;
   auto done = in_one_step(p) ? by.copy(order, p.request) : pipelined(p, order, by);
@@ -319,11 +320,14 @@ event copy_in(const stream& order, memory_ref dst, memory_ref src, const copy_sh
   return {state, std::move(*done)};
 }
 
-memory_ref box_ref(memory_ref whole, std::size_t offset_bytes, std::uint64_t extent_bytes, std::source_location where) {
-  if (offset_bytes > whole.size || extent_bytes > whole.size - offset_bytes) {
+memory_ref box_ref(memory_ref whole, std::size_t offset, std::size_t element, std::uint64_t extent_bytes,
+                   std::source_location where) {
+  std::size_t offset_bytes = 0;
+  if (__builtin_mul_overflow(offset, element, &offset_bytes) || offset_bytes > whole.size ||
+      extent_bytes > whole.size - offset_bytes) {
     raise(errc::out_of_range,
-          "a box of " + to_string(bytes{extent_bytes}) + " at offset " + std::to_string(offset_bytes) +
-              " in memory of " + to_string(bytes{whole.size}),
+          "a box of " + to_string(bytes{extent_bytes}) + " at element " + std::to_string(offset) + " in memory of " +
+              to_string(bytes{whole.size}),
           where);
   }
   whole.address = static_cast<std::byte*>(whole.address) + offset_bytes;

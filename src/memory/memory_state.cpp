@@ -66,12 +66,13 @@ copy_counters memory_state::counters() const noexcept {
           read(copy_path::direct),         read(copy_path::staged),         read(copy_path::relayed)};
 }
 
-result<copy_lane*> memory_state::take_lane(device_id from, device_id to, device_id via, std::uint64_t size, int depth) {
+result<copy_lane*> memory_state::take_lane(device_id from, device_id to, device_id via, std::uint64_t size, int depth,
+                                           stream_handle order) {
   std::unique_ptr<copy_lane> lane;
   {
     const std::lock_guard lock{lanes_mutex_};
     const auto it = std::find_if(idle_lanes_.begin(), idle_lanes_.end(), [&](const auto& l) {
-      return l->from == from && l->to == to && l->via == via && l->free();
+      return l->from == from && l->to == to && l->via == via && (l->free() || l->order == order);
     });
     if (it != idle_lanes_.end()) {
       lane = std::move(*it);
@@ -98,14 +99,20 @@ result<copy_lane*> memory_state::take_lane(device_id from, device_id to, device_
     }
     lane->first = *first;
     lane->second = *second;
-  } else {
+  } else if (lane->free()) {
     // a failure of the copy before is that copy's business; the lane starts clean
     static_cast<void>(lane->first_backend->synchronize(lane->first, no_deadline, {}));
     static_cast<void>(lane->second_backend->synchronize(lane->second, no_deadline, {}));
   }
+  lane->order = order;
   const device_id owner = via.value() >= 0 ? via : from;
   const memory_kind kind = via.value() >= 0 ? memory_kind::device : memory_kind::pinned;
   backend& memory = machine_.backend_of(owner);
+  // a reset of the device has taken what was there
+  std::erase_if(lane->slots, [&](void* slot) {
+    const auto known = memory.find(slot);
+    return !known && known.error().code == errc::not_found;
+  });
   if (lane->slot_size < size) {
     for (void* slot : lane->slots) static_cast<void>(memory.release(slot));
     lane->slots.clear();

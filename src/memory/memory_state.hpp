@@ -28,6 +28,7 @@ struct copy_lane {
   std::vector<void*> slots;
   std::uint64_t slot_size = 0;
   event_ref last_in, last_out;
+  stream_handle order{};  // whose copy it served last
 
   [[nodiscard]] bool free() const { return (!last_in || last_in->finished()) && (!last_out || last_out->finished()); }
 };
@@ -45,9 +46,10 @@ class memory_state {
   void count_failure(copy_path path) noexcept;
   [[nodiscard]] copy_counters counters() const noexcept;
 
-  /// A lane that nobody uses, with at least `depth` slots of `size`.
-  [[nodiscard]] result<copy_lane*> take_lane(device_id from, device_id to, device_id via, std::uint64_t size,
-                                             int depth);
+  /// A lane with at least `depth` slots of `size`: one that nobody uses, or that of an earlier copy of the same stream,
+  /// which this one follows anyway.
+  [[nodiscard]] result<copy_lane*> take_lane(device_id from, device_id to, device_id via, std::uint64_t size, int depth,
+                                             stream_handle order);
   void give_lane(copy_lane* lane);
 
   // peers

@@ -137,6 +137,7 @@ void access_traits::release(type& lease) noexcept {
       if (b.drain(lease.from, until) && b.drain(lease.to, until)) {
         const auto done = b.disable_peer(lease.from, lease.to);
         if (!done && done.error().code != errc::not_enabled) log(log_level::warning, to_string(done.error()));
+        entry.ours = false;
       } else {
         log(log_level::warning, "peer access from " + to_string(lease.from) + " to " + to_string(lease.to) +
                                     " stays enabled: work was still pending when its last lease ended");

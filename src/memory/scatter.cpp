@@ -53,7 +53,7 @@ void spread(std::span<const copy_part> parts, const copy_options& options, std::
       const stream order = device{self, by}.default_stream();
       if (other.value() >= 0 && other != by) {
         const stream beside = device{self, other}.default_stream();
-        if (!beside.idle()) order.wait(beside.record());
+        if (!state->backend_of(other).settled(beside.native())) order.wait(beside.record());
       }
       copy_shape shape;
       shape.width = parts[i].src.size;

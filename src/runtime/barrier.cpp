@@ -88,7 +88,7 @@ struct device_barrier::body {
       const std::lock_guard inner{mine->mutex};
       mine->complete = true;
     }
-    auto arrived_work_ended = [mine, done = work.record()] {
+    const auto arrived_work_ended = [mine, done = work.record()] {
       std::unique_lock inner{mine->mutex};
       --mine->outstanding;
       if (done->cause() && !mine->cause) mine->cause = done->cause();
@@ -96,10 +96,11 @@ struct device_barrier::body {
     };
     if (state->options().clock == clock_kind::virtual_time) {
       // In the step that ends the work: a second thread would open the gate at a time of its own.
-      work.record()->on_complete(std::move(arrived_work_ended));
+      work.record()->on_complete(arrived_work_ended);
     } else {
       // Completion is noticed by the machine's callback thread, never by a device's: opening a gate runs other work.
-      state->callbacks().after(work.record(), std::move(arrived_work_ended));
+      // The entry keeps the machine: the gate's backend must be there when it runs.
+      state->callbacks().after(work.record(), [keep = state, arrived_work_ended] { arrived_work_ended(); });
     }
     if (is_last) {
       ++generation;

@@ -41,7 +41,9 @@ void event::on_done(std::function<void()> f) const {
     f();
     return;
   }
-  // the machine stays until its callback has run, however its handles go
+  // The machine stays until its callback has run, however its handles go; and until this call is over, since the
+  // callback may run at once and take this event with it.
+  const auto keep = state_;
   state_->callbacks().after(record_, [state = state_, f = std::move(f)] { f(); });
 }
 

@@ -11,7 +11,7 @@ namespace weft {
 machine::machine() : machine(machine_options{}) {}
 
 machine::machine(const machine_options& options) : state_(std::make_shared<detail::machine_state>(options)) {
-  lease_ = std::shared_ptr<void>(nullptr, [state = state_](void*) { state->close(); });
+  lease_ = std::shared_ptr<void>(nullptr, [state = state_](void*) { state->off_workers([state] { state->close(); }); });
 }
 
 machine machine::load(std::string_view name_or_file) {
@@ -171,7 +171,9 @@ wait_outcome machine::synchronize_for(std::chrono::nanoseconds limit) const {
 }
 
 link_traffic machine::traffic() const { return state_->backends().front()->traffic(); }
-void machine::close() { state_->close(); }
+void machine::close() {
+  state_->off_workers([state = state_] { state->close(); });
+}
 bool machine::closed() const { return state_->closed(); }
 
 // ---- device ---------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/machine_state.hpp"
 
+#include "weft/core/log.hpp"
 #include "weft/core/nearest.hpp"
 
 #include <algorithm>
@@ -8,6 +9,8 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <system_error>
+#include <thread>
 
 extern char** environ;  // NOLINT(readability-redundant-declaration): POSIX declares it only with _GNU_SOURCE
 
@@ -47,7 +50,8 @@ machine_state::machine_state(const machine_options& options) : options_(options)
     notes_.push_back(std::move(note));
   }
   if (!options_.backend) options_.backend = variable("WEFT_BACKEND");
-  if (!options_.sim && !options_.machine) options_.sim = variable("WEFT_TOPOLOGY");
+  // what the program asks for goes before what the environment says
+  if (!options_.sim && !options_.machine && !options_.devices) options_.sim = variable("WEFT_TOPOLOGY");
   if (!options_.devices) {
     if (const auto text = variable("WEFT_DEVICES")) options_.devices = whole_number(*text, "WEFT_DEVICES");
   }
@@ -163,6 +167,20 @@ void machine_state::close() noexcept {
   if (callback_thread* callbacks = callbacks_seen_.load(std::memory_order_acquire)) callbacks->end();
   ended_.store(true, std::memory_order_release);  // pairs with acquire above
   ended_.notify_all();
+}
+
+void machine_state::off_workers(std::function<void()> f) noexcept {
+  // The last handle of a machine, or a stream, may have been captured by work and go with it.
+  const bool busy = std::any_of(backends_.begin(), backends_.end(), [](const auto& b) { return b->on_worker(); });
+  if (!busy) {
+    f();
+    return;
+  }
+  try {
+    std::thread{[keep = shared_from_this(), f = std::move(f)] { f(); }}.detach();
+  } catch (const std::system_error&) {
+    log(log_level::error, "a machine or stream went inside its own work, and no thread could be started to end it");
+  }
 }
 
 void raise_failure(const event_record& record) { raise(*record.cause()); }

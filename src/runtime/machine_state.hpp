@@ -54,6 +54,8 @@ class machine_state : public std::enable_shared_from_this<machine_state> {
       raise(errc::machine_closed, "the machine was closed; buffers and streams of it cannot be used any more");
   }
   void close() noexcept;
+  /// Runs `f`, which waits for work, here or, on a thread that does that work, on one of its own.
+  void off_workers(std::function<void()> f) noexcept;
 
   /// Where continuations run. Started when first needed.
   [[nodiscard]] callback_thread& callbacks();

@@ -20,8 +20,10 @@ backend& backend_of(const detail::stream_identity& identity) {
 namespace detail {
 
 void stream_traits::release(type& identity) noexcept {
-  if (identity.owned && !identity.state->closed())
-    identity.state->backend_of(identity.device).destroy_stream(identity.handle);
+  if (identity.owned && !identity.state->closed()) {
+    machine_state& state = *identity.state;
+    state.off_workers([gone = identity] { gone.state->backend_of(gone.device).destroy_stream(gone.handle); });
+  }
   identity = {};
 }
 

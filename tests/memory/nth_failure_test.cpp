@@ -131,7 +131,9 @@ TEST_P(nth_failure, of_each_function_ends_the_program_with_an_error_and_loses_no
       ++struck;
       if (testing::Test::HasFailure()) return;
     }
-    EXPECT_TRUE(struck > 0 || std::string_view{call} == "memory") << call << " was never called";
+    // these two are asked where a failure costs nothing but a detour
+    const bool harmless = std::string_view{call} == "memory" || std::string_view{call} == "find";
+    EXPECT_TRUE(struck > 0 || harmless) << call << " was never called";
   }
 }
 

@@ -161,7 +161,9 @@ TEST(callback, may_close_the_machine_while_others_do) {
       const stream order{(*m)[0]};
       order.call([] {}).on_done([&] {
         begun.set_value();
-        m->close();
+        const auto late = std::chrono::steady_clock::now() + samples::soon;
+        while (!m->closed() && std::chrono::steady_clock::now() < late) std::this_thread::yield();
+        m->close();  // somebody else is at it, and waits for this callback
         closed.set_value();
       });
     }

@@ -205,6 +205,8 @@ class backend {
   [[nodiscard]] virtual bool ready(event_record& event) noexcept;
   /// True when all work of the stream has ended. Never waits.
   [[nodiscard]] virtual bool idle(stream_handle stream) noexcept;
+  /// Idle, and without a failure that would skip what comes next: nothing to be ordered after. Never waits.
+  [[nodiscard]] virtual bool settled(stream_handle stream) noexcept;
   /// Waits for all work of the stream; gives the first cause that no wait has reported, and forgets it.
   [[nodiscard]] virtual result<wait_outcome> synchronize(stream_handle stream, wait_deadline deadline,
                                                          const std::stop_token& stop) noexcept;
@@ -231,6 +233,8 @@ class backend {
   [[nodiscard]] virtual std::shared_ptr<const error> lost(device_id device) noexcept;
   /// Brings a lost device back: its allocations, peers and failures are gone.
   [[nodiscard]] virtual result<void> reset(device_id device) noexcept;
+  /// True on a thread that runs this backend's work, where nothing may wait for that work.
+  [[nodiscard]] virtual bool on_worker() noexcept;
   /// Ends everything: pending work completes as cancelled, threads are joined, memory is returned. Later calls fail
   /// with machine_closed.
   virtual void close() noexcept = 0;

@@ -27,7 +27,7 @@ namespace weft {
 }
 
 struct launch_options {
-  std::stop_token stop{};
+  std::stop_token stop{};  // honoured until the launch has reached the head of its stream
 };
 
 namespace detail {
@@ -127,12 +127,29 @@ event launch(const stream& order, const detail::placed_name& kernel, const kerne
   return detail::launch_named(order, kernel.name, over, list, {}, kernel.where);
 }
 
+/// The same with options.
+template <class... Args>
+event launch(const stream& order, const launch_options& options, const detail::placed_name& kernel,
+             const kernel_range& over, const Args&... args) {
+  const std::array<detail::launch_argument, sizeof...(Args)> list{detail::make_argument(args)...};
+  return detail::launch_named(order, kernel.name, over, list, options, kernel.where);
+}
+
 /// The same by type: wrong arguments do not compile, and nothing needs to be registered.
 template <class Kernel, class... Args>
 event launch(const stream& order, const detail::placed_range& over, const Args&... args) {
   detail::check_arguments<Args...>(detail::parameters_of<Kernel>{});
   const std::array<detail::launch_argument, sizeof...(Args)> list{detail::make_argument(args)...};
   return detail::launch_in(order, detail::code_of<Kernel>(), over.over, list, {}, over.where);
+}
+
+/// The same with options.
+template <class Kernel, class... Args>
+event launch(const stream& order, const launch_options& options, const detail::placed_range& over,
+             const Args&... args) {
+  detail::check_arguments<Args...>(detail::parameters_of<Kernel>{});
+  const std::array<detail::launch_argument, sizeof...(Args)> list{detail::make_argument(args)...};
+  return detail::launch_in(order, detail::code_of<Kernel>(), over.over, list, options, over.where);
 }
 
 }  // namespace weft

@@ -121,7 +121,8 @@ struct box_extent {
 };
 
 namespace detail {
-memory_ref box_ref(memory_ref whole, std::size_t offset_bytes, std::uint64_t extent_bytes, std::source_location where);
+memory_ref box_ref(memory_ref whole, std::size_t offset, std::size_t element, std::uint64_t extent_bytes,
+                   std::source_location where);
 copy_shape box_shape(std::size_t element, const box_extent& extent, std::size_t dst_pitch, std::size_t dst_slice,
                      std::size_t src_pitch, std::size_t src_slice, std::source_location where);
 
@@ -138,9 +139,9 @@ copy_report copy_box(const box<T>& dst, const box<U>& src, const box_extent& ext
                      std::source_location where = std::source_location::current()) {
   static_assert(std::is_same_v<T, std::remove_cv_t<U>>, "a copy keeps the element type");
   const copy_shape shape = detail::box_shape(sizeof(T), extent, dst.pitch, dst.slice, src.pitch, src.slice, where);
-  return detail::copy_now(detail::box_ref(detail::whole_of(dst), dst.offset * sizeof(T),
+  return detail::copy_now(detail::box_ref(detail::whole_of(dst), dst.offset, sizeof(T),
                                           shape.extent(shape.dst_pitch, shape.dst_slice), where),
-                          detail::box_ref(detail::whole_of(src), src.offset * sizeof(T),
+                          detail::box_ref(detail::whole_of(src), src.offset, sizeof(T),
                                           shape.extent(shape.src_pitch, shape.src_slice), where),
                           shape, options, where);
 }

@@ -76,6 +76,7 @@ result<segment*> arena::add_segment(std::size_t size) {
 
 result<block> arena::take(std::size_t size) noexcept {
   try {
+    if (size > std::size_t{1} << 62) return system_error("allocating", ENOMEM);
     const bool large = size >= small_segment / 4;
     const std::size_t need = round_up(std::max<std::size_t>(size, 1), large ? page_size() : alignment);
     const std::lock_guard lock{mutex_};

@@ -5,6 +5,7 @@
 
 #include <cstring>
 #include <pthread.h>
+#include <system_error>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -105,7 +106,7 @@ void copy_engine::help() noexcept {
       continue;
     }
     job_.how(static_cast<std::byte*>(job_.dst), static_cast<const std::byte*>(job_.src), job_.size);
-    word_.fetch_add(1, std::memory_order_release);  // pairs with acquire in copy: the bytes are there
+    word_.fetch_sub(1, std::memory_order_release);  // pairs with acquire in copy: the bytes are there
     parking::wake_all(word_);
   }
 }
@@ -119,12 +120,18 @@ void copy_engine::copy(void* dst, const void* src, std::size_t n, std::size_t wh
     how(to, from, n);
     return;
   }
-  std::call_once(started_, [this] {
-    helper_ = std::thread{[this] {
-      pthread_setname_np(pthread_self(), "weft-copy");
-      help();
-    }};
-  });
+  try {
+    std::call_once(started_, [this] {
+      helper_ = std::thread{[this] {
+        pthread_setname_np(pthread_self(), "weft-copy");
+        help();
+      }};
+    });
+  } catch (const std::system_error&) {  // no thread to be had: alone, then
+    taken_.store(false, std::memory_order_release);
+    how(to, from, n);
+    return;
+  }
   const std::size_t half = n / 2 / 4096 * 4096;
   job_ = {to + half, from + half, n - half, how};
   word_.fetch_add(1, std::memory_order_release);  // pairs with acquire in help

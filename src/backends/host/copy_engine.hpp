@@ -35,7 +35,7 @@ class copy_engine {
   };
   // One helper, one job at a time: whoever finds it busy copies alone.
   std::atomic<bool> taken_{false};
-  std::atomic<std::uint32_t> word_{0};  // even: idle; odd: a job waits or runs; bit 31: end
+  std::atomic<std::uint32_t> word_{0};  // 0: idle; 1: a job waits or runs; bit 31: end
   job job_{nullptr, nullptr, 0, nullptr};
   std::once_flag started_;
   std::thread helper_;

@@ -302,8 +302,10 @@ result<void> host_backend::unmap_peer(device_id by, void* mapped) noexcept {
 // ---- order ----------------------------------------------------------------------------------------------------------
 
 result<event_ref> host_backend::submitted(event_ref event) const {
-  if (!event) return make(errc::machine_closed, "the machine is closed");
-  return event;
+  if (event) return event;
+  if (scheduler_.closed()) return make(errc::machine_closed, "the machine is closed");
+  return make(errc::resource_exhausted,
+              "no thread could be started for a stream; raise the limit of threads (ulimit -u) or use fewer streams");
 }
 
 result<stream_handle> host_backend::create_stream(device_id device, int priority, bool told) noexcept {
@@ -341,7 +343,7 @@ result<void> host_backend::wait_event(stream_handle handle, const event_ref& eve
 
 result<event_ref> host_backend::create_gate() noexcept {
   if (auto cause = check_call("create_gate", {})) return *cause;
-  return scheduler_.create_gate();
+  return submitted(scheduler_.create_gate());
 }
 
 void host_backend::open_gate(const event_ref& gate, std::shared_ptr<const error> cause) noexcept {
@@ -357,6 +359,11 @@ bool host_backend::ready(event_record& event) noexcept { return scheduler_.ready
 bool host_backend::idle(stream_handle handle) noexcept {
   const host_stream* stream = scheduler_.find(handle);
   return stream == nullptr || stream->idle();
+}
+
+bool host_backend::settled(stream_handle handle) noexcept {
+  const host_stream* stream = scheduler_.find(handle);
+  return stream == nullptr || stream->settled();
 }
 
 result<wait_outcome> host_backend::synchronize(stream_handle handle, wait_deadline deadline,

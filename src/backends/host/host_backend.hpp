@@ -56,6 +56,7 @@ class host_backend final : public backend {
                                   const std::stop_token& stop) noexcept override;
   [[nodiscard]] bool ready(event_record& event) noexcept override;
   [[nodiscard]] bool idle(stream_handle stream) noexcept override;
+  [[nodiscard]] bool settled(stream_handle stream) noexcept override;
   [[nodiscard]] result<wait_outcome> synchronize(stream_handle stream, wait_deadline deadline,
                                                  const std::stop_token& stop) noexcept override;
   [[nodiscard]] bool drain(device_id device, wait_deadline deadline) noexcept override;
@@ -76,6 +77,7 @@ class host_backend final : public backend {
   [[nodiscard]] link_traffic traffic() noexcept override;
   [[nodiscard]] std::shared_ptr<const error> lost(device_id device) noexcept override;
   [[nodiscard]] result<void> reset(device_id device) noexcept override;
+  [[nodiscard]] bool on_worker() noexcept override { return scheduler_.on_worker(); }
   void close() noexcept override;
 
  private:

@@ -133,7 +133,9 @@ result<void*> memory_map::allocate(device_id device, std::size_t size, memory_ki
 }
 
 result<void> memory_map::adopt(device_id device, void* base, std::size_t size) {
-  if (base == nullptr || size == 0) return make(errc::invalid_argument, "adopting null or empty memory");
+  if (base == nullptr || size == 0 || number(base) + size < number(base)) {
+    return make(errc::invalid_argument, "adopting null, empty or endless memory");
+  }
   auto made = std::make_shared<allocation>();
   made->home = this;
   made->kind = memory_kind::adopted;
@@ -227,9 +229,11 @@ void memory_map::revoke(device_id by, device_id owner, bool end) {
   for (auto it = table_.begin(); it != table_.end();) {
     allocation& a = *it->second;
     if (a.kind == memory_kind::mapped && a.by == by && a.owner == owner) {
-      a.revoked.store(true, std::memory_order_release);
+      // Work that has looked already keeps its memory: it started before. Work that looks later sees the flag (seq_cst
+      // on both sides: either it sees revoked, or we see it pending).
+      a.revoked.store(true, std::memory_order_seq_cst);
       const window& w = a.view.get();
-      ::mprotect(w.base, w.size, PROT_NONE);
+      if (a.pending.load(std::memory_order_seq_cst) == 0) ::mprotect(w.base, w.size, PROT_NONE);
       if (end) {
         it = table_.erase(it);
         continue;
@@ -320,7 +324,7 @@ std::optional<std::string> memory_map::denied(device_id by, const allocation& me
       return std::nullopt;
     case memory_kind::mapped:
       if (memory.by != by) return "the mapping belongs to " + to_string(memory.by);
-      if (memory.revoked.load(std::memory_order_acquire)) return "the mapping has ended";
+      if (memory.revoked.load(std::memory_order_seq_cst)) return "the mapping has ended";
       if (!enabled(by, memory.owner))
         return to_string(by) + " has no access to " + to_string(memory.owner) + " any more";
       return std::nullopt;

@@ -55,7 +55,7 @@ class pin {
  public:
   pin() = default;
   explicit pin(std::shared_ptr<allocation> held) : held_(std::move(held)) {
-    if (held_) held_->pending.fetch_add(1, std::memory_order_relaxed);
+    if (held_) held_->pending.fetch_add(1, std::memory_order_seq_cst);
   }
   pin(pin&& other) noexcept = default;
   pin& operator=(pin&& other) noexcept {

@@ -8,6 +8,8 @@
 #include <exception>
 #include <pthread.h>
 #include <string>
+#include <system_error>
+#include <unistd.h>
 #include <utility>
 
 namespace weft::host {
@@ -56,25 +58,36 @@ void operation::operator delete(operation* op, std::destroying_delete_t) {
   home->give_memory(op);
 }
 
-void host_stream::start() {
+bool host_stream::start() noexcept {
   const std::lock_guard lock{worker_mutex_};
-  if (serving_.load(std::memory_order_relaxed)) return;
-  worker_ = std::jthread{[this](const std::stop_token& ended) {
-    const std::string name = "weft-" + to_string(device());
-    pthread_setname_np(pthread_self(), name.c_str());
-    serve(ended);
-  }};
-  serving_.store(true, std::memory_order_release);
+  if (serving_.load(std::memory_order_relaxed)) return true;
+  try {
+    worker_ = std::jthread{[this](const std::stop_token& ended) {
+      const std::string name = "weft-" + to_string(device());
+      pthread_setname_np(pthread_self(), name.c_str());
+      worker_thread_.store(gettid(), std::memory_order_relaxed);
+      serve(ended);
+      worker_thread_.store(0, std::memory_order_relaxed);
+    }};
+  } catch (const std::system_error&) {
+    return false;  // no thread to be had
+  }
+  serving_.store(true, std::memory_order_seq_cst);
+  return true;
 }
 
 void host_stream::end() {
-  const std::lock_guard lock{worker_mutex_};
-  if (!worker_.joinable()) return;
-  worker_.request_stop();
-  doorbell_.store(0, std::memory_order_release);
-  parking::wake_all(doorbell_);
-  worker_.join();
-  serving_.store(false, std::memory_order_release);
+  {
+    const std::lock_guard lock{worker_mutex_};
+    if (!worker_.joinable()) return;
+    worker_.request_stop();
+    doorbell_.store(0, std::memory_order_release);
+    parking::wake_all(doorbell_);
+    worker_.join();
+    serving_.store(false, std::memory_order_seq_cst);
+  }
+  // Pushed after the worker's last look, by somebody who still saw it serving: it must not be lost.
+  if (arrivals_.load(std::memory_order_seq_cst) != nullptr) start();
 }
 
 void host_stream::push(operation* op) {
@@ -87,7 +100,7 @@ void host_stream::push(operation* op) {
     parking::wake_all(doorbell_);
   }
   // after the push: a worker that ended meanwhile left the operation, and a new one finds it
-  if (!serving_.load(std::memory_order_acquire)) start();
+  if (!serving_.load(std::memory_order_seq_cst)) start();
 }
 
 void host_stream::serve(const std::stop_token& ended) {
@@ -203,6 +216,11 @@ event_ref scheduler::admit(host_stream& stream, operation* op) {
     op->drop();
     return {};
   }
+  if (options_.clock == clock_kind::wall && !stream.serving_.load(std::memory_order_acquire) && !stream.start()) {
+    stream.finished_.fetch_add(1, std::memory_order_release);
+    op->drop();
+    return {};
+  }
   op->retain();
   event_ref handle{op};
   if (options_.clock == clock_kind::wall) {
@@ -271,7 +289,8 @@ void scheduler::stall(std::chrono::nanoseconds duration) {
 void scheduler::queue_for_slot(operation& op) {
   if (op.queued_for_slot) return;
   op.queued_for_slot = true;
-  if (std::exchange(op.home->slot_reserved_, false)) return;  // the place of this stream is kept already
+  if (op.home->slot_reserved_.exchange(false, std::memory_order_acq_rel))
+    return;  // the place of this stream is kept already
   device_state& device = state_of(op.device);
   const std::lock_guard lock{device.mutex};
   device.waiting.insert(op.home->priority());
@@ -279,7 +298,8 @@ void scheduler::queue_for_slot(operation& op) {
 
 void scheduler::execute(operation& op, operation* next) {
   if (op.dependency) {
-    if (std::exchange(op.home->slot_reserved_, false)) {  // what waits for another must not keep others waiting
+    if (op.home->slot_reserved_.exchange(
+            false, std::memory_order_acq_rel)) {  // what waits for another must not keep others waiting
       device_state& waiting_on = state_of(op.device);
       const std::lock_guard lock{waiting_on.mutex};
       waiting_on.waiting.erase(waiting_on.waiting.find(op.home->priority()));
@@ -320,7 +340,7 @@ void scheduler::execute(operation& op, operation* next) {
     const std::lock_guard lock{device.mutex};
     if (more) {
       device.waiting.insert(op.home->priority());
-      op.home->slot_reserved_ = true;
+      op.home->slot_reserved_.store(true, std::memory_order_release);
     }
     --device.in_flight;
     device.freed.notify_all();
@@ -336,7 +356,7 @@ void scheduler::finish(operation& op, std::shared_ptr<const error> cause) {
   stream.last_ended_ = op.ended;
   if (cause) {
     if (cause->code == errc::illegal_access && cause->scope == error_scope::device) lose(op.device, cause);
-    poison(stream, cause);
+    poison(stream, cause, op.sequence);
   }
   // release: pairs with the acquire of a caller that finds the stream idle and runs inline
   stream.finished_.fetch_add(1, std::memory_order_release);
@@ -344,9 +364,10 @@ void scheduler::finish(operation& op, std::shared_ptr<const error> cause) {
   op.drop();
 }
 
-void scheduler::poison(host_stream& stream, const std::shared_ptr<const error>& cause) {
+void scheduler::poison(host_stream& stream, const std::shared_ptr<const error>& cause, std::uint64_t sequence) {
   const std::lock_guard lock{stream.failure_mutex_};
-  if (!stream.poison_) {
+  // an older failure that was reported, and skips nothing any more, makes way
+  if (!stream.poison_ || sequence > stream.poison_until_) {
     stream.poison_ = cause;
     stream.poison_until_ = ~std::uint64_t{0};
     if (stream.told_.load(std::memory_order_relaxed)) stream.unreported_ = cause;
@@ -374,6 +395,11 @@ event_ref scheduler::create_gate() {
   gate->timed = false;
   gate->retain();
   const std::lock_guard lock{gates_mutex_};
+  if (closed()) {  // close() has opened the gates it knew, and would not know this one
+    gate->drop();
+    gate->drop();
+    return {};
+  }
   gates_.insert(gate);
   return event_ref{gate};
 }
@@ -498,6 +524,15 @@ void scheduler::restore(device_id device) {
   }
 }
 
+bool scheduler::on_worker() const noexcept {
+  const pid_t self = gettid();
+  if (driver_.load(std::memory_order_relaxed) == self) return true;
+  bool found = false;
+  streams_.for_each_made(
+      [&](const host_stream& s) { found = found || s.worker_thread_.load(std::memory_order_relaxed) == self; });
+  return found;
+}
+
 void scheduler::close() {
   if (closed_.exchange(true, std::memory_order_seq_cst)) return;
   shutdown_.request_stop();
@@ -512,7 +547,7 @@ void scheduler::close() {
     gate->drop();
   }
   std::vector<host_stream*> all;
-  streams_.for_each([&](host_stream& s) { all.push_back(&s); });
+  streams_.for_each_made([&](host_stream& s) { all.push_back(&s); });
   for (auto& state : devices_) {
     {
       const std::lock_guard lock{state->mutex};
@@ -557,7 +592,7 @@ std::chrono::nanoseconds scheduler::duration_of(const operation& op) const {
 void scheduler::grant() {
   const std::chrono::nanoseconds time{virtual_now_.load(std::memory_order_relaxed)};
   std::vector<operation*> ready;
-  streams_.for_each([&](const host_stream& stream) {
+  streams_.for_each_made([&](const host_stream& stream) {
     if (stream.busy_ || stream.queue_.empty()) return;
     operation* op = stream.queue_.front();
     if (op->dependency && !op->dependency->finished() && !closed() &&
@@ -610,6 +645,7 @@ void scheduler::step(std::unique_lock<std::mutex>& lock) {
       std::memory_order_release);
   operation& op = *first.op;
   driving_ = true;
+  driver_.store(gettid(), std::memory_order_relaxed);
   lock.unlock();
   if (!first.cause) first.cause = run_body(op);
   lock.lock();
@@ -624,6 +660,7 @@ void scheduler::step(std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   finish(op, std::move(first.cause));
   lock.lock();
+  driver_.store(0, std::memory_order_relaxed);
   driving_ = false;
   progress_.notify_all();
 }

@@ -22,6 +22,7 @@
 #include <new>
 #include <optional>
 #include <set>
+#include <sys/types.h>
 #include <thread>
 #include <vector>
 
@@ -71,6 +72,9 @@ class host_stream {
     return submitted_.load(std::memory_order_acquire) == finished;
   }
 
+  /// Idle, and no failure is kept. Idle is looked at first: the failure is stored before the operation counts as ended.
+  [[nodiscard]] bool settled() const noexcept { return idle() && !poisoned_.load(std::memory_order_acquire); }
+
   /// Memory of one operation, and its way back. Thread: any.
   [[nodiscard]] void* take_memory();
   void give_memory(void* memory) noexcept;
@@ -82,7 +86,8 @@ class host_stream {
   static constexpr std::uint64_t inline_bit = std::uint64_t{1} << 63;
 
   void push(operation* op);
-  void start();
+  /// False when there is no thread to be had.
+  bool start() noexcept;
   void end();
   void serve(const std::stop_token& shutdown);
 
@@ -108,9 +113,10 @@ class host_stream {
   // Written by whoever runs.
   alignas(line) std::atomic<std::uint64_t> finished_{0};
   std::chrono::nanoseconds last_ended_{0};  // of the operation before, while there is no pause; worker only
-  bool slot_reserved_ = false;              // a place on the device is kept for what comes next; worker only
+  std::atomic<bool> slot_reserved_{false};  // a place on the device is kept for what comes next
   std::atomic<free_node*> returned_{nullptr};
   alignas(line) std::atomic<bool> serving_{false};
+  std::atomic<pid_t> worker_thread_{0};
   std::mutex worker_mutex_;
   std::jthread worker_;
 
@@ -182,6 +188,9 @@ class scheduler {
   [[nodiscard]] std::shared_ptr<const error> cause_of_loss(device_id device);
   void restore(device_id device);
 
+  /// True on a thread that is running an operation.
+  [[nodiscard]] bool on_worker() const noexcept;
+
   /// Ends: what is pending is cancelled, workers are joined.
   void close();
 
@@ -214,7 +223,7 @@ class scheduler {
   void queue_for_slot(operation& op);
   void finish(operation& op, std::shared_ptr<const error> cause);
   void forget_failure(host_stream& stream);
-  void poison(host_stream& stream, const std::shared_ptr<const error>& cause);
+  void poison(host_stream& stream, const std::shared_ptr<const error>& cause, std::uint64_t sequence);
   [[nodiscard]] wait_outcome await(event_record& event, wait_deadline deadline, const std::stop_token& stop);
   void reported(host_stream& stream, const std::shared_ptr<const error>& cause);
   void stall(std::chrono::nanoseconds duration);
@@ -244,6 +253,7 @@ class scheduler {
   std::condition_variable progress_;
   std::atomic<std::int64_t> virtual_now_{0};
   bool driving_ = false;
+  std::atomic<pid_t> driver_{0};  // the thread that runs an operation
   struct running {
     std::chrono::nanoseconds end;
     std::uint64_t order;

@@ -13,10 +13,7 @@ host_stream* stream_table::at(std::uint64_t place) const noexcept {
   return part == nullptr ? nullptr : (*part)[place % chunk_size].load(std::memory_order_acquire);
 }
 
-host_stream* stream_table::open_at(std::uint64_t place) const noexcept {
-  host_stream* s = at(place);
-  return s != nullptr && s->handle() != stream_handle::none ? s : nullptr;
-}
+bool stream_table::is_open(const host_stream& stream) noexcept { return stream.handle() != stream_handle::none; }
 
 host_stream* stream_table::find(stream_handle handle) const noexcept {
   if (handle == stream_handle::none) return nullptr;

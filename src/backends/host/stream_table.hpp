@@ -33,9 +33,16 @@ class stream_table {
 
   template <class F>
   void for_each(F&& f) const {
+    for_each_made([&](host_stream& s) {
+      if (is_open(s)) f(s);
+    });
+  }
+  /// Also those whose handle was destroyed: work may still be on its way to them.
+  template <class F>
+  void for_each_made(F&& f) const {
     const std::uint64_t end = count_.load(std::memory_order_acquire);  // pairs with release in add
     for (std::uint64_t place = 0; place < end; ++place) {
-      if (host_stream* s = open_at(place)) f(*s);
+      if (host_stream* s = at(place)) f(*s);
     }
   }
 
@@ -45,7 +52,7 @@ class stream_table {
   using chunk = std::array<std::atomic<host_stream*>, chunk_size>;
 
   [[nodiscard]] host_stream* at(std::uint64_t place) const noexcept;
-  [[nodiscard]] host_stream* open_at(std::uint64_t place) const noexcept;
+  [[nodiscard]] static bool is_open(const host_stream& stream) noexcept;
 
   std::array<std::atomic<chunk*>, (std::uint64_t{1} << place_bits) / chunk_size> chunks_{};
   std::atomic<std::uint64_t> count_{0};

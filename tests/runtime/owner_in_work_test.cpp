@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// A handle that work has captured may be the last one, and go on the very thread that does the work.
+#include "weft/exec/launch.hpp"
+#include "weft/memory/buffer.hpp"
+#include "weft/runtime/machine.hpp"
+#include "weft/runtime/stream.hpp"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <memory>
+#include <thread>
+
+namespace {
+
+WEFT_KERNEL(set_to_index, (WEFT_OUT(int32_t) out), { out[i] = (int32_t)i; });
+
+class owner_in_work : public ::testing::TestWithParam<weft::clock_kind> {
+ protected:
+  static weft::machine open() {
+    weft::machine_options options;
+    options.devices = 2;
+    options.clock = GetParam();
+    return weft::machine{options};
+  }
+  template <class Done>
+  static bool soon(Done done) {
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds{30};
+    while (!done()) {
+      if (std::chrono::steady_clock::now() > until) return false;
+      std::this_thread::yield();
+    }
+    return true;
+  }
+};
+
+TEST_P(owner_in_work, that_is_the_last_handle_of_the_machine_closes_it) {
+  auto m = std::make_unique<weft::machine>(open());
+  const weft::buffer<int> outlives{(*m)[0], 16};
+  auto order = std::make_unique<weft::stream>((*m)[0]);
+  const weft::event done = order->call([held = std::shared_ptr<weft::machine>(std::move(m))] {});
+  EXPECT_NO_THROW(done.wait());
+  EXPECT_TRUE(soon([&] {
+    try {
+      static_cast<void>(outlives.on().free_memory());
+      return false;
+    } catch (const weft::error_exception& closed) {
+      return closed.code() == weft::errc::machine_closed;
+    }
+  }));
+}
+
+TEST_P(owner_in_work, that_is_the_stream_itself_ends_it) {
+  const weft::machine m = open();
+  auto order = std::make_shared<weft::stream>(m[1]);
+  const weft::event done = order->call([order] {});
+  order.reset();
+  EXPECT_NO_THROW(done.wait());
+  EXPECT_NO_THROW(m.synchronize());
+}
+
+INSTANTIATE_TEST_SUITE_P(clocks, owner_in_work,
+                         ::testing::Values(weft::clock_kind::wall, weft::clock_kind::virtual_time));
+
+TEST(launch, that_is_stopped_before_it_starts_changes_nothing) {
+  weft::machine_options options;
+  options.devices = 1;
+  const weft::machine m{options};
+  const weft::unified_buffer<std::int32_t> out{m[0], 8};
+  for (auto& v : out.host()) v = -1;
+  const weft::stream order{m[0]};
+  std::stop_source stop;
+  stop.request_stop();
+  try {
+    weft::launch<set_to_index>(order, {.stop = stop.get_token()}, weft::range(8), out).wait();
+    FAIL() << "the launch ran";
+  } catch (const weft::error_exception& cancelled) {
+    EXPECT_EQ(cancelled.code(), weft::errc::cancelled);
+  }
+  for (const auto v : out.host()) EXPECT_EQ(v, -1);
+  weft::kernels(m).add<set_to_index>();
+  weft::launch(order, weft::launch_options{}, "set_to_index", weft::range(8), out).wait();
+  for (int i = 0; i < 8; ++i) EXPECT_EQ(out.host()[static_cast<std::size_t>(i)], i);
+}
+
+}  // namespace
