@@ -71,6 +71,7 @@ result<stream_handle> backend::default_stream(device_id) noexcept { return not_o
 result<event_ref> backend::record(stream_handle) noexcept { return not_offered("events"); }
 result<void> backend::wait_event(stream_handle, const event_ref&) noexcept { return not_offered("events"); }
 result<event_ref> backend::create_gate() noexcept { return not_offered("gates"); }
+// NOLINTNEXTLINE(performance-unnecessary-value-param): overriders keep it
 void backend::open_gate(const event_ref&, std::shared_ptr<const error>) noexcept {}
 wait_outcome backend::wait(event_record& event, wait_deadline, const std::stop_token& stop) noexcept {
   return event.wait(std::chrono::steady_clock::time_point::max(), stop, waiting::adaptive);
@@ -95,6 +96,7 @@ result<event_ref> backend::copy_batch(stream_handle stream, std::span<const copy
 }
 result<event_ref> backend::fill(stream_handle, const fill_request&) noexcept { return not_offered("fills"); }
 result<event_ref> backend::launch(stream_handle, const launch_request&) noexcept { return not_offered("kernels"); }
+// NOLINTNEXTLINE(performance-unnecessary-value-param): overriders keep it
 result<event_ref> backend::call(stream_handle, std::function<result<void>()>) noexcept {
   return not_offered("host functions");
 }

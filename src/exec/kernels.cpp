@@ -26,6 +26,7 @@ std::shared_ptr<const kernel_code> kernel_registry::at(std::string_view name) co
   const std::shared_lock lock{table.mutex};
   if (const auto it = table.by_name.find(name); it != table.by_name.end()) return it->second;
   std::vector<std::string_view> known;
+  known.reserve(table.by_name.size());
   for (const auto& [key, code] : table.by_name) known.push_back(key);
   std::string text = "no kernel is registered as '" + std::string{name} + "'";
   if (const auto close = nearest_name(name, known)) {
@@ -40,6 +41,7 @@ std::vector<std::string> kernel_registry::names() const {
   detail::kernel_table& table = detail::kernels_of(*state_);
   const std::shared_lock lock{table.mutex};
   std::vector<std::string> known;
+  known.reserve(table.by_name.size());
   for (const auto& [key, code] : table.by_name) known.push_back(key);
   return known;
 }

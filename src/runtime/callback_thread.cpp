@@ -50,8 +50,8 @@ void callback_thread::end() noexcept {
   }
 }
 
-void callback_thread::after(event_ref event, std::function<void()> f) {
-  event_record* record = event.get();
+void callback_thread::after(const event_ref& given, std::function<void()> f) {
+  const event_ref event = given;  // the caller's own may go with the callback, before this call is over
   {
     std::unique_lock lock{desk_->mutex};
     if (desk_->gone) {  // the machine is closed, and every event of it has ended
@@ -62,7 +62,7 @@ void callback_thread::after(event_ref event, std::function<void()> f) {
     desk_->waiting.push_back({event, std::move(f)});
     desk_->changed.notify_all();
   }
-  record->on_complete([shared = desk_] {
+  event->on_complete([shared = desk_] {
     const std::lock_guard lock{shared->mutex};
     shared->changed.notify_all();
   });

@@ -17,7 +17,7 @@ class callback_thread {
   ~callback_thread();
 
   /// Runs `f` after the event has ended; on the calling thread once this one has gone. Thread: any.
-  void after(event_ref event, std::function<void()> f);
+  void after(const event_ref& event, std::function<void()> f);
   /// Runs what is left, and ends. Events must have ended by then. Never call it from a callback.
   void end() noexcept;
   /// Whether the calling thread is this one.

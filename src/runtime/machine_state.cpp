@@ -90,6 +90,7 @@ void machine_state::open_backends() {
   const auto is_wanted = [&](const backend_entry& e) { return e.name == wanted; };
   if (!wanted.empty() && std::none_of(entries.begin(), entries.end(), is_wanted)) {
     std::vector<std::string_view> names;
+    names.reserve(entries.size());
     for (const backend_entry& e : entries) names.push_back(e.name);
     std::string text = "this build has no backend '" + wanted + "'";
     if (const auto close = nearest_name(wanted, names)) text += "; did you mean '" + std::string{*close} + "'?";
