@@ -51,7 +51,8 @@ void callback_thread::end() noexcept {
 }
 
 void callback_thread::after(const event_ref& given, std::function<void()> f) {
-  const event_ref event = given;  // the caller's own may go with the callback, before this call is over
+  // a copy: the caller's own may go with the callback, before this call is over
+  const event_ref event = given;  // NOLINT(performance-unnecessary-copy-initialization)
   {
     std::unique_lock lock{desk_->mutex};
     if (desk_->gone) {  // the machine is closed, and every event of it has ended
