@@ -20,7 +20,7 @@ int cores() noexcept {
   return count;
 }
 
-spinner::spinner(waiting policy) noexcept : forever_(policy == waiting::spin) {
+spinner::spinner(waiting policy, std::uint32_t turns) noexcept : limit_(turns), forever_(policy == waiting::spin) {
   const int before = spinning.fetch_add(1, std::memory_order_relaxed);
   if (!forever_ && before >= cores()) allowed_ = false;
 }

@@ -50,7 +50,7 @@ inline void park(std::atomic<std::uint32_t>& word, std::uint32_t seen,
 /// number of threads that spin at a time is therefore kept below the number of cores, and the others park at once.
 class spinner {
  public:
-  explicit spinner(waiting policy) noexcept;
+  explicit spinner(waiting policy, std::uint32_t turns = usual) noexcept;
   ~spinner();
   spinner(const spinner&) = delete;
   spinner& operator=(const spinner&) = delete;
@@ -60,16 +60,17 @@ class spinner {
     if (!allowed_) return false;
     pause();
     ++turns_;
-    return forever_ || turns_ < limit;
+    return forever_ || turns_ < limit_;
   }
   [[nodiscard]] bool time_to_look() const noexcept { return turns_ % 64 == 0; }
 
  private:
   // About 20 microseconds of pauses on the machines this was tuned on (bench/runtime/handover_bench): four times what
   // a hand-over between two running threads takes, and about what a futex sleep and wake costs.
-  static constexpr std::uint32_t limit = 600;
+  static constexpr std::uint32_t usual = 600;
 
   std::uint32_t turns_ = 0;
+  std::uint32_t limit_;
   bool forever_ = false;
   bool allowed_ = true;
 };

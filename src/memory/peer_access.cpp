@@ -307,7 +307,12 @@ lane_facts measure_lane(const machine& m, std::uint64_t large, Copy&& copy_bytes
   const double t_small = best(small);
   const double t_large = best(large);
   lane_facts lane;
-  if (t_large > t_small) lane.bytes_per_second = static_cast<double>(large - small) / (t_large - t_small);
+  // where the noise of a hand-over hides the slope, the whole time of the large copy bounds the rate from below
+  const bool slope = t_large > t_small;
+  if (t_large > 0) {
+    lane.bytes_per_second =
+        slope ? static_cast<double>(large - small) / (t_large - t_small) : static_cast<double>(large) / t_large;
+  }
   lane.latency_seconds =
       std::max(0.0, t_small - (lane.bytes_per_second > 0 ? static_cast<double>(small) / lane.bytes_per_second : 0.0));
   return lane;

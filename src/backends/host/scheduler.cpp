@@ -305,6 +305,14 @@ void scheduler::execute(operation& op, operation* next) {
       waiting_on.waiting.erase(waiting_on.waiting.find(op.home->priority()));
       waiting_on.freed.notify_all();
     }
+    if (options_.wait_policy == waiting::adaptive) {
+      // One stage of a pipeline waits for a chunk of the other, some hundred microseconds. Who parks here is woken on
+      // the core of the one that works, and the stages then take turns instead of overlapping.
+      constexpr std::uint32_t as_long_as_a_chunk = 8000;
+      parking::spinner patient{waiting::adaptive, as_long_as_a_chunk};
+      while (!op.dependency->finished() && patient.spin()) {
+      }
+    }
     op.dependency->wait(std::chrono::steady_clock::time_point::max(), end_of(op.device), options_.wait_policy);
     op.home->last_ended_ = {};
   }

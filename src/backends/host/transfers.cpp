@@ -176,6 +176,7 @@ std::shared_ptr<const error> transfers::move(const prepared_copy& copy) {
     corrupts = verdict.corrupts;
   }
   const copy_shape& shape = request.shape;
+  const std::size_t whole = dst == nullptr ? shape.width : dst->size;
   if (!dropped) {
     for (std::uint64_t z = 0; z < shape.depth; ++z) {
       if (request.stop.stop_requested() && z != 0) {
@@ -184,7 +185,7 @@ std::shared_ptr<const error> transfers::move(const prepared_copy& copy) {
       }
       for (std::uint64_t y = 0; y < shape.height; ++y) {
         engine_.copy(to + z * shape.dst_slice + y * shape.dst_pitch, from + z * shape.src_slice + y * shape.src_pitch,
-                     shape.width, dst != nullptr ? dst->size : shape.width);
+                     shape.width, whole);
       }
     }
     if (corrupts && shape.total() != 0) {
