@@ -65,8 +65,8 @@ class spinner {
   [[nodiscard]] bool time_to_look() const noexcept { return turns_ % 64 == 0; }
 
  private:
-  // About 20 microseconds of pauses on the machines this was tuned on (bench/runtime/handover_bench): four times what
-  // a hand-over between two running threads takes, and about what a futex sleep and wake costs.
+  // Some tens of microseconds of pauses: longer than a hand-over between two running threads takes, and about what a
+  // futex sleep and wake costs (bench/runtime/handover_bench shows both).
   static constexpr std::uint32_t usual = 600;
 
   std::uint32_t turns_ = 0;

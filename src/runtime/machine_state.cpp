@@ -17,9 +17,8 @@ extern char** environ;  // NOLINT(readability-redundant-declaration): POSIX decl
 namespace weft::detail {
 namespace {
 
-/// Every variable the library and its tool read.
-constexpr std::array<std::string_view, 6> variables{"WEFT_BACKEND", "WEFT_TOPOLOGY", "WEFT_DEVICES",
-                                                    "WEFT_STRICT",  "WEFT_COLOR",    "WEFT_CACHE_DIR"};
+/// Every variable that is read.
+constexpr std::array<std::string_view, 4> variables{"WEFT_BACKEND", "WEFT_TOPOLOGY", "WEFT_DEVICES", "WEFT_STRICT"};
 
 std::optional<std::string> variable(const char* name) {
   const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): read once, when a machine is made
@@ -68,7 +67,6 @@ void machine_state::open_backends() {
   plan.device_count = options_.devices.value_or(4);
   plan.memory_per_device = options_.memory_per_device;
   plan.clock = options_.clock;
-  plan.seed = options_.seed;
   plan.strict = options_.strict;
   plan.check_access = options_.check_access;
   plan.fill_new_memory = options_.fill_new_memory;

@@ -21,7 +21,6 @@ struct backend_options {
   int device_count = 4;                      // host, without a topology
   std::optional<bytes> memory_per_device{};  // host: limits each device
   clock_kind clock = clock_kind::wall;
-  std::uint64_t seed = 0;                      // host: of noise and of schedules
   std::optional<bool> strict{};                // host: device pointers fault on the host
   bool check_access = false;                   // host: kernels check each access
   std::optional<std::byte> fill_new_memory{};  // host: pattern of new memory; debug builds have one by default

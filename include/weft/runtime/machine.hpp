@@ -30,7 +30,6 @@ struct machine_options {
   std::optional<int> devices{};          // number of host devices without a topology; 4 unless set
   std::optional<bytes> memory_per_device{};
   clock_kind clock = clock_kind::wall;
-  std::uint64_t seed = 0;
   std::optional<bool> strict{};  // device pointers fault when the host follows them; see docs/memory.md
   bool check_access = false;     // kernels on the host backend check every access to their views
   std::optional<std::byte> fill_new_memory{};

@@ -15,8 +15,8 @@ namespace weft::host {
 namespace {
 
 // A destination from this size on is written past the caches. Smaller ones may well stay in the third level, where
-// plain stores are up to twice as fast (bench_memory_copy on a Xeon with a shared third level: 16 MiB warm at 27 GB/s,
-// not 13).
+// plain stores are up to twice as fast (`weft bench copy -s 16M` on a Xeon with a shared third level: 16 MiB warm at 27
+// GB/s, not 13).
 constexpr std::size_t streaming_from = std::size_t{16} << 20;
 // A piece of such a destination, if it is not too small for the fence that follows it.
 constexpr std::size_t smallest_stream = std::size_t{128} << 10;

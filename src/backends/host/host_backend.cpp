@@ -171,7 +171,6 @@ result<peer_description> host_backend::peer(device_id from, device_id to) noexce
   classes.erase(std::unique(classes.begin(), classes.end()), classes.end());
   known_of.performance_rank =
       static_cast<int>(std::find(classes.begin(), classes.end(), path.bytes_per_second) - classes.begin());
-  known_of.native_rank = known_of.performance_rank;
   return known_of;
 }
 
