@@ -52,7 +52,8 @@ struct second_thread {
     for (;;) {
       int seen = turn.load(std::memory_order_acquire);
       for (int spins = 0; seen == 0; ++spins) {
-        if (spins > 20000) std::this_thread::yield();
+        // asleep, not yielding: an idle helper must not take the core from the contender it is compared with
+        if (spins > 20000) turn.wait(0, std::memory_order_acquire);
         seen = turn.load(std::memory_order_acquire);
       }
       if (seen == 2) return;
@@ -62,6 +63,7 @@ struct second_thread {
   }};
   ~second_thread() {
     turn.store(2, std::memory_order_release);
+    turn.notify_one();
     thread.join();
   }
 };
@@ -74,6 +76,7 @@ void in_two(void (*job)(char*, const char*, std::size_t), char* dst, const char*
   helper.src = src + half;
   helper.size = n - half;
   helper.turn.store(1, std::memory_order_release);
+  helper.turn.notify_one();
   job(dst, src, half);
   while (helper.turn.load(std::memory_order_acquire) != 0) {
   }

@@ -94,6 +94,22 @@ result<event_ref> backend::copy_batch(stream_handle stream, std::span<const copy
   }
   return last;
 }
+std::pair<copy_request, copy_request> two_steps(const copy_request& piece, void* slot) {
+  copy_request in = piece, out = piece;
+  in.dst = slot;
+  in.dst_is_host = false;
+  in.shape.dst_pitch = piece.shape.width;
+  in.shape.dst_slice = piece.shape.width * piece.shape.height;
+  out.src = slot;
+  out.src_is_host = false;
+  out.shape.src_pitch = in.shape.dst_pitch;
+  out.shape.src_slice = in.shape.dst_slice;
+  return {std::move(in), std::move(out)};
+}
+bool backend::copies_through() noexcept { return false; }
+result<event_ref> backend::copy_through(stream_handle, void*, const copy_request&) noexcept {
+  return not_offered("copies through a slot");
+}
 result<event_ref> backend::fill(stream_handle, const fill_request&) noexcept { return not_offered("fills"); }
 result<event_ref> backend::launch(stream_handle, const launch_request&) noexcept { return not_offered("kernels"); }
 // NOLINTNEXTLINE(performance-unnecessary-value-param): overriders keep it

@@ -126,37 +126,30 @@ class pieces {
   std::uint64_t rows_ = 0, step_ = 0, done_ = 0, row_ = 0, slice_ = 0;
 };
 
-/// A pipeline of chunks: into a slot on one stream, out of it on another, each waiting only for its slot.
+/// A pipeline of chunks: into a slot on one stream, out of it on another, each waiting only for its slot; or both steps
+/// as one operation, on two streams in turn, where the backend prefers that.
 result<event_ref> pipelined(const plan& p, stream_handle order, backend& order_backend) {
   pieces cut{p.request, p.choice.chunk};
-  const int depth = std::max(p.choice.depth, 1);
+  const bool together =
+      &p.state->backend_of(p.src.device) == &p.state->backend_of(p.dst.device) && p.owner->copies_through();
+  const int depth = std::max(p.choice.depth, together ? 2 : 1);
   auto taken = memory_of(*p.state).take_lane(p.src.device, p.dst.device, p.choice.via, cut.step(), depth, order);
   if (!taken) return std::move(taken).error();
   copy_lane& lane = **taken;
   backend& in = *lane.first_backend;
   backend& out = *lane.second_backend;
   std::vector<event_ref> slot_free(lane.slots.size());
-  const auto submit = [&]() -> result<void> {
-    auto start = order_backend.record(order);
-    if (!start) return std::move(start).error();
-    if (auto ok = in.wait_event(lane.first, *start); !ok) return ok;
-    if (auto ok = out.wait_event(lane.second, *start); !ok) return ok;
+  copy_request request;
+  request.stop = p.request.stop;
+  event_ref last_of_first, last_of_second;  // of this copy: the lane remembers those of the one before
+  const auto in_two_operations = [&]() -> result<void> {
     pieces::piece piece{};
     for (std::size_t i = 0; cut.next(piece); ++i) {
       const std::size_t slot = i % static_cast<std::size_t>(depth);
-      copy_request first;
-      first.dst = lane.slots[slot];
-      first.src = piece.src;
-      first.shape = piece.shape;
-      first.shape.dst_pitch = piece.shape.width;
-      first.shape.dst_slice = piece.shape.width * piece.shape.height;
-      first.stop = p.request.stop;
-      copy_request second = first;
-      second.dst = piece.dst;
-      second.src = lane.slots[slot];
-      second.shape = piece.shape;
-      second.shape.src_pitch = piece.shape.width;
-      second.shape.src_slice = piece.shape.width * piece.shape.height;
+      request.dst = piece.dst;
+      request.src = piece.src;
+      request.shape = piece.shape;
+      const auto [first, second] = two_steps(request, lane.slots[slot]);
       if (slot_free[slot]) {
         if (auto ok = in.wait_event(lane.first, slot_free[slot]); !ok) return ok;
       }
@@ -166,9 +159,36 @@ result<event_ref> pipelined(const plan& p, stream_handle order, backend& order_b
       if (auto ok = out.wait_event(lane.second, *filled); !ok) return ok;
       auto emptied = out.copy(lane.second, second);
       if (!emptied) return std::move(emptied).error();
-      lane.last_out = slot_free[slot] = std::move(*emptied);
+      lane.last_out = last_of_second = slot_free[slot] = std::move(*emptied);
     }
-    return order_backend.wait_event(order, lane.last_out);
+    return {};
+  };
+  // Both streams take pieces in turn; each has a slot of its own, which its order keeps from being used twice.
+  const auto in_one_operation = [&]() -> result<void> {
+    pieces::piece piece{};
+    for (std::size_t i = 0; cut.next(piece); ++i) {
+      request.dst = piece.dst;
+      request.src = piece.src;
+      request.shape = piece.shape;
+      const bool even = i % 2 == 0;
+      auto moved = in.copy_through(even ? lane.first : lane.second, lane.slots[even ? 0 : 1], request);
+      if (!moved) return std::move(moved).error();
+      (even ? lane.last_in : lane.last_out) = *moved;
+      (even ? last_of_first : last_of_second) = std::move(*moved);
+    }
+    return {};
+  };
+  const auto submit = [&]() -> result<void> {
+    auto start = order_backend.record(order);
+    if (!start) return std::move(start).error();
+    if (auto ok = in.wait_event(lane.first, *start); !ok) return ok;
+    if (auto ok = out.wait_event(lane.second, *start); !ok) return ok;
+    if (auto ok = together ? in_one_operation() : in_two_operations(); !ok) return ok;
+    for (const event_ref& last : {last_of_first, last_of_second}) {
+      if (!last) continue;
+      if (auto ok = order_backend.wait_event(order, last); !ok) return ok;
+    }
+    return {};
   };
   auto done = submit();
   memory_of(*p.state).give_lane(&lane);

@@ -77,11 +77,13 @@ TEST(null_backend, answers_what_it_does_not_offer_with_a_reason_that_names_it) {
   expect_unsupported(b->copy(s, {}), "copy");
   const std::array<weft::copy_request, 2> requests{};
   expect_unsupported(b->copy_batch(s, requests), "copy_batch");
+  EXPECT_FALSE(b->copies_through());
+  expect_unsupported(b->copy_through(s, nullptr, {}), "copy_through");
   expect_unsupported(b->fill(s, {}), "fill");
   expect_unsupported(b->launch(s, {}), "launch");
   expect_unsupported(b->call(s, [] { return weft::result<void>{}; }), "call");
   expect_unsupported(b->reset(d), "reset");
-  EXPECT_EQ(asked, 22U);
+  EXPECT_EQ(asked, 23U);
 }
 
 TEST(null_backend, answers_questions_with_what_is_so) {

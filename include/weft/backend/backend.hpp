@@ -127,6 +127,9 @@ struct copy_request {
   bool wait = false;  // the caller waits: the backend may do it on this thread and return a null event
 };
 
+/// The two steps of a copy through a slot, in which the piece lies without gaps.
+[[nodiscard]] std::pair<copy_request, copy_request> two_steps(const copy_request& piece, void* slot);
+
 struct fill_request {
   void* dst = nullptr;
   std::uint64_t count = 0;  // patterns
@@ -220,6 +223,12 @@ class backend {
   /// Many copies as one operation, not ordered among themselves.
   [[nodiscard]] virtual result<event_ref> copy_batch(stream_handle stream,
                                                      std::span<const copy_request> requests) noexcept;
+  /// True where copy_through() is worth asking for.
+  [[nodiscard]] virtual bool copies_through() noexcept;
+  /// A copy by way of `slot`, both steps as one operation, so that a piece crosses no cache but that of one core. Where
+  /// it is not offered the caller makes the steps itself, in two streams.
+  [[nodiscard]] virtual result<event_ref> copy_through(stream_handle stream, void* slot,
+                                                       const copy_request& request) noexcept;
   [[nodiscard]] virtual result<event_ref> fill(stream_handle stream, const fill_request& request) noexcept;
 
   // run

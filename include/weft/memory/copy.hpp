@@ -24,7 +24,7 @@ enum class verification : std::uint8_t { none, sampled, full };
 
 struct copy_options {
   route_wish route{};      // an explicit path is honoured or refused with the reason
-  std::stop_token stop{};  // honoured before the copy starts and between chunks
+  std::stop_token stop{};  // honoured before the copy starts and between chunks, which may end out of order
   /// Copies without a stream only. Errors: corrupt, with the first bad offset, what was expected and what is there.
   verification verify = verification::none;
 };

@@ -439,6 +439,41 @@ result<event_ref> host_backend::copy_batch(stream_handle handle, std::span<const
   }
 }
 
+// On the virtual clock the two steps occupy their own wires, and with faults or a limit each belongs to its own device.
+bool host_backend::copies_through() noexcept { return scheduler_.on_wall_clock() && faults_.empty(); }
+
+result<event_ref> host_backend::copy_through(stream_handle handle, void* slot, const copy_request& request) noexcept {
+  auto stream = stream_of("copy_through", handle);
+  if (!stream) return std::move(stream).error();
+  if (!copies_through()) return not_offered("copies through a slot");
+  if (request.shape.total() == 0) return record(handle);
+  auto [in, out] = two_steps(request, slot);
+  auto first = transfers_.prepare(in);
+  if (!first) return std::move(first).error();
+  auto second = transfers_.prepare(out);
+  if (!second) return std::move(second).error();
+  struct both {
+    prepared_copy in, out;
+  };
+  try {
+    auto boxed = std::make_unique<both>(both{std::move(*first), std::move(*second)});
+    auto stop = request.stop;
+    return submitted(scheduler_.submit(
+        **stream,
+        [this, boxed = std::move(boxed)]() -> work::outcome {
+          for (const pin* end : {&boxed->in.src, &boxed->out.dst}) {
+            if (*end) {
+              if (auto cause = scheduler_.lost(end->get()->owner)) return cause;
+            }
+          }
+          return transfers_.move_through(boxed->in, boxed->out);
+        },
+        {}, std::move(stop)));
+  } catch (const std::bad_alloc&) {
+    return make(errc::out_of_memory, "the host has no memory left for a staged copy");
+  }
+}
+
 result<event_ref> host_backend::fill(stream_handle handle, const fill_request& request) noexcept {
   auto stream = stream_of("fill", handle);
   if (!stream) return std::move(stream).error();

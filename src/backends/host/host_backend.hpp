@@ -67,6 +67,9 @@ class host_backend final : public backend {
   [[nodiscard]] result<event_ref> copy(stream_handle stream, const copy_request& request) noexcept override;
   [[nodiscard]] result<event_ref> copy_batch(stream_handle stream,
                                              std::span<const copy_request> requests) noexcept override;
+  [[nodiscard]] bool copies_through() noexcept override;
+  [[nodiscard]] result<event_ref> copy_through(stream_handle stream, void* slot,
+                                               const copy_request& request) noexcept override;
   [[nodiscard]] result<event_ref> fill(stream_handle stream, const fill_request& request) noexcept override;
 
   // run

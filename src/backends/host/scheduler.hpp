@@ -180,6 +180,9 @@ class scheduler {
   [[nodiscard]] bool drain(host_stream& stream, wait_deadline deadline);
 
   [[nodiscard]] std::chrono::nanoseconds now() const;
+  [[nodiscard]] bool on_wall_clock() const noexcept {
+    return options_.clock == clock_kind::wall && options_.max_in_flight == 0;
+  }
   [[nodiscard]] bool closed() const noexcept { return closed_.load(std::memory_order_acquire); }
 
   void lose(device_id device, const std::shared_ptr<const error>& cause);

@@ -31,6 +31,9 @@ class transfers {
   /// Moves the bytes, if the devices may still; null or the cause.
   [[nodiscard]] std::shared_ptr<const error> move(const prepared_copy& copy);
 
+  /// Moves the bytes into a slot and out of it, a cache's worth at a time.
+  [[nodiscard]] std::shared_ptr<const error> move_through(prepared_copy& in, prepared_copy& out);
+
   [[nodiscard]] cost cost_of(const prepared_copy& copy) const noexcept;
   /// Bytes per second of the memory itself; 0 when unknown.
   [[nodiscard]] double memory_rate(const allocation& memory) const noexcept;
