@@ -117,6 +117,11 @@ result<event_ref> backend::call(stream_handle, std::function<result<void>()>) no
   return not_offered("host functions");
 }
 link_traffic backend::traffic() noexcept { return {}; }
+std::uint64_t backend::watch_traffic(const traffic_source&) noexcept { return 0; }
+void backend::unwatch_traffic(std::uint64_t) noexcept {}
+result<std::shared_ptr<std::byte>> backend::host_window(device_id, void*, bytes) noexcept {
+  return not_offered("host windows");
+}
 std::shared_ptr<const error> backend::lost(device_id) noexcept { return nullptr; }
 bool backend::on_worker() noexcept { return false; }
 result<void> backend::reset(device_id) noexcept { return not_offered("a reset"); }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/parking.hpp"
 
+#include <linux/membarrier.h>
 #include <sched.h>
 
 namespace weft::parking {
@@ -18,6 +19,20 @@ int cores() noexcept {
     return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
   }();
   return count;
+}
+
+bool offers_heavy_fence(word_scope scope) noexcept {
+  static const bool here =
+      syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0) == 0 && heavy_fence(word_scope::process);
+  static const bool everywhere =
+      syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0 && heavy_fence(word_scope::shared);
+  return scope == word_scope::process ? here : everywhere;
+}
+
+bool heavy_fence(word_scope scope) noexcept {
+  const int command =
+      scope == word_scope::process ? MEMBARRIER_CMD_PRIVATE_EXPEDITED : MEMBARRIER_CMD_GLOBAL_EXPEDITED;
+  return syscall(SYS_membarrier, command, 0, 0) == 0;
 }
 
 spinner::spinner(waiting policy, std::uint32_t turns) noexcept : limit_(turns), forever_(policy == waiting::spin) {

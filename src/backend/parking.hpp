@@ -26,13 +26,23 @@ inline void pause() noexcept {
 /// Cores this process may use: a container or taskset may leave fewer than the machine has.
 [[nodiscard]] int cores() noexcept;
 
-inline void wake_all(std::atomic<std::uint32_t>& word) noexcept {
-  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+/// Whether a word lies in this process's memory or is shared with others.
+enum class word_scope : int { process = FUTEX_PRIVATE_FLAG, shared = 0 };
+
+inline void wake_all(std::atomic<std::uint32_t>& word, word_scope scope = word_scope::process) noexcept {
+  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAKE | static_cast<int>(scope), INT_MAX, nullptr,
+          nullptr, 0);
 }
+
+/// Orders every running thread of this process (of every process that asked for it, when shared) as if each had run a
+/// full fence: so that who sleeps pays for it, and who works does not. False where the kernel does not offer it.
+[[nodiscard]] bool heavy_fence(word_scope scope) noexcept;
+/// Asks for heavy_fence(); false where it is not offered. Once per process is enough.
+[[nodiscard]] bool offers_heavy_fence(word_scope scope) noexcept;
 
 /// Sleeps while the word is `seen`, until woken or `until`; may return early.
 inline void park(std::atomic<std::uint32_t>& word, std::uint32_t seen,
-                 std::chrono::steady_clock::time_point until) noexcept {
+                 std::chrono::steady_clock::time_point until, word_scope scope = word_scope::process) noexcept {
   timespec limit{};
   const timespec* bound = nullptr;
   if (until != std::chrono::steady_clock::time_point::max()) {
@@ -42,7 +52,7 @@ inline void park(std::atomic<std::uint32_t>& word, std::uint32_t seen,
     limit.tv_nsec = static_cast<long>(ns % 1'000'000'000);
     bound = &limit;
   }
-  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAIT_BITSET_PRIVATE, seen, bound, nullptr,
+  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAIT_BITSET | static_cast<int>(scope), seen, bound, nullptr,
           FUTEX_BITSET_MATCH_ANY);
 }
 

@@ -69,6 +69,18 @@ void callback_thread::after(const event_ref& given, std::function<void()> f) {
   });
 }
 
+void callback_thread::soon(std::function<void()> f) {
+  {
+    const std::lock_guard lock{desk_->mutex};
+    if (!desk_->gone) {
+      desk_->waiting.push_back({{}, std::move(f)});
+      desk_->changed.notify_all();
+      return;
+    }
+  }
+  f();
+}
+
 bool callback_thread::is_current() const noexcept {
   const std::lock_guard lock{desk_->mutex};
   return desk_->server == std::this_thread::get_id();
@@ -80,7 +92,8 @@ void callback_thread::desk::serve() {
   std::unique_lock lock{mutex};
   server = std::this_thread::get_id();
   for (;;) {
-    const auto done = std::find_if(waiting.begin(), waiting.end(), [](const entry& w) { return w.event->finished(); });
+    const auto done =
+        std::find_if(waiting.begin(), waiting.end(), [](const entry& w) { return !w.event || w.event->finished(); });
     if (done != waiting.end()) {
       auto f = std::move(done->f);
       waiting.erase(done);

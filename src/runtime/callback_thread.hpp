@@ -18,6 +18,8 @@ class callback_thread {
 
   /// Runs `f` after the event has ended; on the calling thread once this one has gone. Thread: any.
   void after(const event_ref& event, std::function<void()> f);
+  /// Runs `f` as soon as the thread is free; on the calling thread once this one has gone. Thread: any.
+  void soon(std::function<void()> f);
   /// Runs what is left, and ends. Events must have ended by then. Never call it from a callback.
   void end() noexcept;
   /// Whether the calling thread is this one.

@@ -92,7 +92,7 @@ void machine_state::open_backends() {
     for (const backend_entry& e : entries) names.push_back(e.name);
     std::string text = "this build has no backend '" + wanted + "'";
     if (const auto close = nearest_name(wanted, names)) text += "; did you mean '" + std::string{*close} + "'?";
-    text += " It has:";
+    text += "; it has:";
     for (const std::string_view n : names) text += " " + std::string{n};
     if (options_.backend_required) raise(errc::not_found, std::move(text));
     notes_.push_back(text + "; fell back to the best one present");
@@ -161,11 +161,22 @@ void machine_state::close() noexcept {
     if (callbacks == nullptr || !callbacks->is_current()) ended_.wait(false, std::memory_order_acquire);
     return;
   }
+  std::vector<std::function<void()>> closing;
+  {
+    const std::lock_guard lock{closing_mutex_};
+    closing.swap(closing_);
+  }
+  for (const auto& f : closing) f();
   for (const auto& b : backends_) b->close();
   // every event has ended; coroutines that waited see that
   if (callback_thread* callbacks = callbacks_seen_.load(std::memory_order_acquire)) callbacks->end();
   ended_.store(true, std::memory_order_release);  // pairs with acquire above
   ended_.notify_all();
+}
+
+void machine_state::before_close(std::function<void()> f) {
+  const std::lock_guard lock{closing_mutex_};
+  if (!closed()) closing_.push_back(std::move(f));
 }
 
 void machine_state::off_workers(std::function<void()> f) noexcept {

@@ -19,7 +19,7 @@
 namespace weft::detail {
 
 /// Layers above that keep state per machine, one place each.
-enum class part : std::size_t { memory, exec, count };
+enum class part : std::size_t { memory, channel, exec, count };
 
 class machine_state : public std::enable_shared_from_this<machine_state> {
  public:
@@ -54,6 +54,8 @@ class machine_state : public std::enable_shared_from_this<machine_state> {
       raise(errc::machine_closed, "the machine was closed; buffers and streams of it cannot be used any more");
   }
   void close() noexcept;
+  /// Runs `f` when the machine is closed, before its work is ended; not at all when it is closed already.
+  void before_close(std::function<void()> f);
   /// Runs `f`, which waits for work, here or, on a thread that does that work, on one of its own.
   void off_workers(std::function<void()> f) noexcept;
 
@@ -93,6 +95,8 @@ class machine_state : public std::enable_shared_from_this<machine_state> {
   std::atomic<bool> ended_{false};
   std::mutex parts_mutex_;
   std::array<slot, static_cast<std::size_t>(part::count)> parts_;
+  std::mutex closing_mutex_;
+  std::vector<std::function<void()>> closing_;
   std::once_flag callbacks_once_;
   std::unique_ptr<callback_thread> callbacks_;
   std::atomic<callback_thread*> callbacks_seen_{nullptr};

@@ -77,13 +77,15 @@ TEST(null_backend, answers_what_it_does_not_offer_with_a_reason_that_names_it) {
   expect_unsupported(b->copy(s, {}), "copy");
   const std::array<weft::copy_request, 2> requests{};
   expect_unsupported(b->copy_batch(s, requests), "copy_batch");
+  expect_unsupported(b->host_window(d, &word, weft::bytes{4}), "host_window");
+  EXPECT_EQ(b->watch_traffic({}), 0U);
   EXPECT_FALSE(b->copies_through());
   expect_unsupported(b->copy_through(s, nullptr, {}), "copy_through");
   expect_unsupported(b->fill(s, {}), "fill");
   expect_unsupported(b->launch(s, {}), "launch");
   expect_unsupported(b->call(s, [] { return weft::result<void>{}; }), "call");
   expect_unsupported(b->reset(d), "reset");
-  EXPECT_EQ(asked, 23U);
+  EXPECT_EQ(asked, 24U);
 }
 
 TEST(null_backend, answers_questions_with_what_is_so) {

@@ -152,6 +152,13 @@ struct link_traffic {
   std::vector<std::uint64_t> bytes_on_link;
 };
 
+/// Messages that one thread counts in a word of its own: they need no command, and so pass no backend.
+struct traffic_source {
+  device_id from, to;                    // none: the host
+  const std::uint64_t* count = nullptr;  // messages so far; read atomically
+  std::uint64_t bytes_each = 0;
+};
+
 // ---------------------------------------------------------------------------------------------------------------------
 
 /// A driver. Device ids are those of the machine: this backend's devices are first_device() … + devices().size() − 1.
@@ -180,6 +187,12 @@ class backend {
   [[nodiscard]] virtual result<void> adopt(device_id device, void* base, bytes size) noexcept;
   [[nodiscard]] virtual result<event_ref> prefetch(stream_handle stream, void* base, bytes size) noexcept;
   [[nodiscard]] virtual result<void> advise(void* base, bytes size, memory_advice advice, device_id device) noexcept;
+
+  /// Where the host's own loads and stores reach the bytes as device `by` does, coherent with the devices'. The memory
+  /// stays while anybody holds this, released or not, as long as the backend exists. Not offered where the memory of a
+  /// device is reached by commands only. Errors: not_found, out_of_range, illegal_access without peer access.
+  [[nodiscard]] virtual result<std::shared_ptr<std::byte>> host_window(device_id by, void* address,
+                                                                       bytes size) noexcept;
 
   // share: the raw, uncounted state of the driver. Leases are made above.
   [[nodiscard]] virtual result<void> enable_peer(device_id from, device_id to) noexcept;
@@ -238,6 +251,10 @@ class backend {
 
   // watch
   [[nodiscard]] virtual link_traffic traffic() noexcept;
+  /// Adds what moves without commands to the account; `count` is read by traffic(). Its id, 0 where no account is kept.
+  [[nodiscard]] virtual std::uint64_t watch_traffic(const traffic_source& source) noexcept;
+  /// Reads `count` a last time and keeps the sum.
+  virtual void unwatch_traffic(std::uint64_t id) noexcept;
   /// The cause if the device is lost.
   [[nodiscard]] virtual std::shared_ptr<const error> lost(device_id device) noexcept;
   /// Brings a lost device back: its allocations, peers and failures are gone.

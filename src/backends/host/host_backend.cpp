@@ -298,6 +298,21 @@ result<void> host_backend::unmap_peer(device_id by, void* mapped) noexcept {
   return memory_.unmap(by, mapped);
 }
 
+result<std::shared_ptr<std::byte>> host_backend::host_window(device_id by, void* address, bytes size) noexcept {
+  if (auto cause = check_call("host_window", {by})) return *cause;
+  auto memory = memory_.find(address);
+  if (!memory) return make(errc::not_found, hex(address) + " lies in no allocation of this machine; was it freed?");
+  const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(address) - memory->user);
+  if (size.value() > memory->size - offset) {
+    return make(errc::out_of_range, "a window of " + to_string(size) + " at offset " + std::to_string(offset) +
+                                        " of an allocation of " + to_string(bytes{memory->size}));
+  }
+  auto seen = memory_.resolve(by, *memory, address);
+  if (!seen) return std::move(seen).error();
+  std::byte* at = *seen;
+  return std::shared_ptr<std::byte>{std::move(memory), at};
+}
+
 // ---- order ----------------------------------------------------------------------------------------------------------
 
 result<event_ref> host_backend::submitted(event_ref event) const {
@@ -607,6 +622,15 @@ result<event_ref> host_backend::call(stream_handle handle, std::function<result<
 // ---- watch ----------------------------------------------------------------------------------------------------------
 
 link_traffic host_backend::traffic() noexcept { return transfers_.traffic(); }
+
+std::uint64_t host_backend::watch_traffic(const traffic_source& source) noexcept {
+  for (const device_id end : {source.from, source.to}) {
+    if (end != device_id{} && !known(end)) return 0;
+  }
+  return transfers_.watch(source);
+}
+
+void host_backend::unwatch_traffic(std::uint64_t id) noexcept { transfers_.unwatch(id); }
 
 std::shared_ptr<const error> host_backend::lost(device_id device) noexcept {
   return known(device) ? scheduler_.cause_of_loss(device) : nullptr;

@@ -35,6 +35,8 @@ class host_backend final : public backend {
   [[nodiscard]] result<void> adopt(device_id device, void* base, bytes size) noexcept override;
   [[nodiscard]] result<event_ref> prefetch(stream_handle stream, void* base, bytes size) noexcept override;
   [[nodiscard]] result<void> advise(void* base, bytes size, memory_advice advice, device_id device) noexcept override;
+  [[nodiscard]] result<std::shared_ptr<std::byte>> host_window(device_id by, void* address,
+                                                               bytes size) noexcept override;
 
   // share
   [[nodiscard]] result<void> enable_peer(device_id from, device_id to) noexcept override;
@@ -77,6 +79,8 @@ class host_backend final : public backend {
   [[nodiscard]] result<event_ref> call(stream_handle stream, std::function<result<void>()> function) noexcept override;
 
   // watch
+  [[nodiscard]] std::uint64_t watch_traffic(const traffic_source& source) noexcept override;
+  void unwatch_traffic(std::uint64_t id) noexcept override;
   [[nodiscard]] link_traffic traffic() noexcept override;
   [[nodiscard]] std::shared_ptr<const error> lost(device_id device) noexcept override;
   [[nodiscard]] result<void> reset(device_id device) noexcept override;

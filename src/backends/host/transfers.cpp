@@ -209,8 +209,8 @@ std::shared_ptr<const error> transfers::move_through(prepared_copy& in, prepared
   }
   for (std::uint64_t done = 0; done < whole; done += cached) {
     if (in.request.stop.stop_requested()) {
-      return shared(make(errc::cancelled, "a copy was cancelled after " + to_string(bytes{done}) + " of " +
-                                              to_string(bytes{whole})));
+      return shared(make(errc::cancelled,
+                         "a copy was cancelled after " + to_string(bytes{done}) + " of " + to_string(bytes{whole})));
     }
     const std::uint64_t size = std::min(cached, whole - done);
     in.request.shape.width = out.request.shape.width = size;
@@ -222,9 +222,39 @@ std::shared_ptr<const error> transfers::move_through(prepared_copy& in, prepared
   return nullptr;
 }
 
-link_traffic transfers::traffic() const {
+const link_path* transfers::path_between(device_id from, device_id to) const {
+  const device_id host;
+  if (from == to) return nullptr;
+  if (from == host) return &machine_.from_host[index(to)];
+  if (to == host) return &machine_.to_host[index(from)];
+  return &machine_.peer_paths[index(from) * machine_.devices.size() + index(to)];
+}
+
+std::uint64_t transfers::watch(const traffic_source& source) {
+  const std::lock_guard lock{sources_mutex_};
+  sources_.emplace(++last_source_, source);
+  return last_source_;
+}
+
+void transfers::unwatch(std::uint64_t id) noexcept {
+  const std::lock_guard lock{sources_mutex_};
+  const auto gone = sources_.find(id);
+  if (gone == sources_.end()) return;
+  const traffic_source& s = gone->second;
+  account(path_between(s.from, s.to), __atomic_load_n(s.count, __ATOMIC_RELAXED) * s.bytes_each);
+  sources_.erase(gone);
+}
+
+link_traffic transfers::traffic() {
   link_traffic seen;
+  const std::lock_guard lock{sources_mutex_};
   for (const auto& count : traffic_) seen.bytes_on_link.push_back(count.load(std::memory_order_relaxed));
+  for (const auto& [id, s] : sources_) {
+    const link_path* path = path_between(s.from, s.to);
+    if (path == nullptr) continue;
+    const std::uint64_t moved = __atomic_load_n(s.count, __ATOMIC_RELAXED) * s.bytes_each;
+    for (const int link : path->links) seen.bytes_on_link[static_cast<std::size_t>(link)] += moved;
+  }
   return seen;
 }
 

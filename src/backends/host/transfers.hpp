@@ -9,7 +9,9 @@
 #include "weft/backend/backend.hpp"
 
 #include <atomic>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 namespace weft::host {
@@ -42,7 +44,9 @@ class transfers {
   void account(device_id from, device_id to, std::uint64_t count) noexcept {
     account(&machine_.peer_paths[index(from) * machine_.devices.size() + index(to)], count);
   }
-  [[nodiscard]] link_traffic traffic() const;
+  [[nodiscard]] link_traffic traffic();
+  [[nodiscard]] std::uint64_t watch(const traffic_source& source);
+  void unwatch(std::uint64_t id) noexcept;
 
  private:
   [[nodiscard]] std::size_t index(device_id id) const { return static_cast<std::size_t>(id.value() - first_.value()); }
@@ -55,6 +59,11 @@ class transfers {
   fault_plan& faults_;
   copy_engine engine_;
   std::vector<std::atomic<std::uint64_t>> traffic_;
+  [[nodiscard]] const link_path* path_between(device_id from, device_id to) const;
+
+  std::mutex sources_mutex_;
+  std::map<std::uint64_t, traffic_source> sources_;
+  std::uint64_t last_source_ = 0;
   std::vector<link_path> through_host_;  // [src * N + dst]: pinned memory near src → dst
 };
 

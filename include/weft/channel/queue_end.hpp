@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the templates of message_queue.hpp stand on: the two ends of a ring, and the slow side of every operation, which
+// knows sizes and no types.
+#pragma once
+
+#include "weft/channel/queue_options.hpp"
+#include "weft/channel/queue_status.hpp"
+#include "weft/channel/ring_shape.hpp"
+#include "weft/core/error.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <coroutine>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stop_token>
+
+namespace weft::detail {
+
+class queue_state;
+
+/// What one end touches on its fast path, in lines that nobody else writes.
+struct alignas(isolation) queue_end {
+  weft_ring ring{};
+  std::atomic<std::uint32_t>* other_waits = nullptr;  // not 0: somebody sleeps until this end has moved something
+  std::size_t lane = 0;
+  bool plain = true;          // no checksum, no overwriting, no spill, no samples, not lent
+  bool lent = false;          // to a kernel
+  std::uint64_t batches = 0;  // one writer; read by statistics
+
+  /// True, rarely, when the other end sleeps. A plain load: whoever sleeps has paid for the order (docs/queues.md).
+  [[nodiscard]] bool is_awaited() const noexcept { return other_waits->load(std::memory_order_relaxed) != 0; }
+  void count_batch() noexcept { WEFT_RING_KEEP_64(&batches, batches + 1); }
+};
+
+/// How long a call may wait.
+struct wait_rules {
+  bool may_wait = false;
+  std::optional<std::chrono::nanoseconds> limit;  // none: the queue's own
+  std::stop_token stop;
+};
+
+// The slow side. Thread: that of the end. Cost: a virtual-free call; waits as the rules say.
+[[nodiscard]] queue_status send_slowly(queue_state& queue, queue_end& end, const void* message,
+                                       const wait_rules& rules) noexcept;
+[[nodiscard]] batch_result send_batch_slowly(queue_state& queue, queue_end& end, const void* messages,
+                                             std::size_t count, const wait_rules& rules) noexcept;
+[[nodiscard]] queue_status receive_slowly(queue_state& queue, void* message, const wait_rules& rules) noexcept;
+[[nodiscard]] batch_result receive_batch_slowly(queue_state& queue, void* messages, std::size_t count,
+                                                std::size_t at_least, const wait_rules& rules) noexcept;
+/// The next message where it lies, if it lies there whole and alone; null otherwise.
+[[nodiscard]] const void* peek_slowly(queue_state& queue, queue_status& why) noexcept;
+void pop_slowly(queue_state& queue) noexcept;
+void wake_other(queue_state& queue, queue_end& end) noexcept;
+/// Why a reservation got nothing.
+[[nodiscard]] queue_status no_space(queue_state& queue, queue_end& end, int why) noexcept;
+[[nodiscard]] std::optional<error> failure_of(const queue_state& queue);
+[[nodiscard]] std::size_t clear(queue_state& queue) noexcept;
+void close_sender(queue_state& queue, queue_end& end) noexcept;
+void close_receiver(queue_state& queue) noexcept;
+
+/// One suspended coroutine. Exactly one of done, cancelled and timed out ends it, decided by the progress thread; a
+/// message is moved only if it is `done`.
+struct awaited_operation {
+  std::shared_ptr<queue_state> queue;
+  queue_end* sender = nullptr;  // null: a receive
+  const void* outgoing = nullptr;
+  void* incoming = nullptr;
+  wait_rules rules;
+  std::chrono::steady_clock::time_point deadline;
+  queue_status outcome = queue_status::empty;
+  std::coroutine_handle<> waiter;
+};
+void suspend(awaited_operation& operation);
+
+}  // namespace weft::detail

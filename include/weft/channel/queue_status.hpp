@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+namespace weft {
+
+/// What an operation on a queue came to. Only `failed` has an error behind it: the endpoint's failure().
+enum class queue_status : std::uint8_t {
+  ok,
+  partial,    // of a batch, a prefix: count says how long
+  full,       // nothing was sent
+  empty,      // nothing is there now
+  timed_out,  // nothing was moved
+  cancelled,  // nothing was moved
+  closed,     // the other end has closed; a receiver has then received everything that was sent
+  failed,
+};
+[[nodiscard]] std::string_view to_string(queue_status status);
+
+/// What a batch came to: the first `count` messages were moved.
+struct batch_result {
+  queue_status status = queue_status::ok;
+  std::size_t count = 0;
+
+  friend bool operator==(const batch_result&, const batch_result&) = default;
+};
+
+}  // namespace weft

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "channel/queue_progress.hpp"
+
+#include "weft/core/log.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <pthread.h>
+#include <system_error>
+
+namespace weft::detail {
+
+using clock = std::chrono::steady_clock;
+
+// ---- the thread -----------------------------------------------------------------------------------------------------
+
+bool queue_progress::add(std::shared_ptr<queue_job> job) noexcept {
+  {
+    const std::lock_guard lock{mutex_};
+    if (ended_) return false;
+    try {
+      jobs_.push_back(std::move(job));
+      if (!thread_.joinable()) {
+        thread_ = std::thread{[this] {
+          pthread_setname_np(pthread_self(), "weft-queues");
+          run();
+        }};
+      }
+    } catch (const std::exception&) {  // no thread or no memory to be had
+      return false;
+    }
+  }
+  ring();
+  return true;
+}
+
+void queue_progress::remove(const queue_job* job) noexcept {
+  std::shared_ptr<queue_job> gone;  // let go of outside the lock
+  const auto take = [&] {
+    const auto found = std::find_if(jobs_.begin(), jobs_.end(), [&](const auto& j) { return j.get() == job; });
+    if (found == jobs_.end()) return;
+    gone = std::move(*found);
+    jobs_.erase(found);
+  };
+  if (is_current()) {
+    take();  // a job that lets a queue go: the lock is this thread's already
+    return;
+  }
+  const std::lock_guard lock{mutex_};
+  take();
+}
+
+void queue_progress::end() noexcept {
+  {
+    const std::lock_guard lock{mutex_};
+    ended_ = true;
+  }
+  ring();
+  if (!thread_.joinable()) return;
+  if (is_current()) {
+    thread_.detach();
+  } else {
+    thread_.join();
+  }
+}
+
+bool queue_progress::pass() noexcept {
+  bool moved = false;
+  for (auto at = jobs_.begin(); at != jobs_.end();) {
+    const std::shared_ptr<queue_job> job = *at;
+    const auto outcome = job->step();
+    moved |= outcome != queue_job::step_outcome::idle;
+    const auto next = std::next(at);
+    if (outcome == queue_job::step_outcome::finished) {
+      // the step may have taken itself out already
+      if (std::find(jobs_.begin(), jobs_.end(), job) != jobs_.end()) jobs_.erase(at);
+    }
+    at = next;
+  }
+  return moved;
+}
+
+void queue_progress::run() noexcept {
+  runner_.store(std::this_thread::get_id(), std::memory_order_relaxed);
+  constexpr std::chrono::milliseconds belt{20};
+  const bool fences = parking::offers_heavy_fence(parking::word_scope::process);
+  std::unique_lock lock{mutex_};
+  while (!ended_) {
+    if (pass()) {
+      lock.unlock();  // whoever adds or removes gets a turn
+      lock.lock();
+      continue;
+    }
+    // a short patience outside the lock, then asleep with every job armed
+    lock.unlock();
+    {
+      parking::spinner spinner{waiting::adaptive, 1000};
+      while (spinner.spin() && bell_.load(std::memory_order_relaxed) == 0) {
+      }
+    }
+    lock.lock();
+    bell_.store(0, std::memory_order_relaxed);
+    if (ended_) break;
+    if (pass()) continue;
+    for (const auto& job : jobs_) job->arm();
+    if (fences) static_cast<void>(parking::heavy_fence(parking::word_scope::process));
+    const bool moved = pass();
+    if (!moved && !ended_) {
+      lock.unlock();
+      parking::park(bell_, 0, clock::now() + belt);
+      lock.lock();
+    }
+    for (const auto& job : jobs_) job->disarm();
+  }
+  static_cast<void>(pass());  // what was suspended is told of the end
+}
+
+// ---- staged queues --------------------------------------------------------------------------------------------------
+
+namespace {
+
+/// Puts a word up for the progress thread. Another sleeper's word is left alone: it wakes by itself.
+void arm_word(std::atomic<std::uint32_t>& word) noexcept {
+  std::uint32_t expected = nobody;
+  word.compare_exchange_strong(expected, the_progress_thread, std::memory_order_acq_rel);
+}
+void disarm_word(std::atomic<std::uint32_t>& word) noexcept {
+  std::uint32_t expected = the_progress_thread;
+  word.compare_exchange_strong(expected, nobody, std::memory_order_acq_rel);
+}
+
+class forwarder final : public queue_job {
+ public:
+  forwarder(queue_state& queue, lane& l) : q_(queue), l_(l) {}
+
+  step_outcome step() override {
+    if (q_.stopped()) return step_outcome::idle;
+    const std::uint64_t most = std::clamp<std::uint64_t>(
+        q_.options.staging_size.value() / std::max<std::uint32_t>(q_.shape.bytes, 1), 1, q_.options.batch_size);
+    std::uint64_t moved = 0;
+    while (moved < most && (q_.overwrites ? move_over() : move_one())) ++moved;
+    if (moved != 0) {
+      l_.forwards.add();
+      if (q_.fences || l_.forward_out.is_awaited()) q_.wake(*l_.forward_out.other_waits);
+      return step_outcome::moved;
+    }
+    return step_outcome::idle;
+  }
+  void arm() noexcept override { arm_word(l_.forwarder_waits); }
+  void disarm() noexcept override { disarm_word(l_.forwarder_waits); }
+
+ private:
+  // The place in the second ring is free when the message is in the first: the receiver's credit goes to the sender, so
+  // both together never hold more than one ring.
+  bool move_one() noexcept {
+    weft_ring& in = l_.forward_in.ring;
+    weft_ring& out = l_.forward_out.ring;
+    const std::byte* from = reinterpret_cast<const std::byte*>(in.stride == 0 ? weft_ring_peek_packed(&in, in.bytes)
+                                                                              : weft_ring_peek_slot(&in, in.stride));
+    if (from == nullptr) {
+      if (l_.sender_closed.load(std::memory_order_relaxed) && !l_.forwarded_fin) finish();
+      return false;
+    }
+    if (out.stride == 0) {
+      weft_ring_put_packed(&out, from, out.bytes, out.per_line);
+      if (in.index + 1 == in.per_line) {
+        in.index = 0;
+        ++in.line;
+      } else {
+        ++in.index;
+      }
+    } else {
+      weft_ring_put_slot(&out, from, out.bytes, out.stride);
+    }
+    ++in.position;
+    return true;
+  }
+
+  /// The receiver may sleep while everything was moved already: it is told of the end.
+  void finish() noexcept {
+    const std::uint64_t fin = WEFT_RING_LOAD_64(reinterpret_cast<const std::uint64_t*>(l_.forward_in.ring.fin));
+    if (fin != l_.forward_in.ring.position) return;
+    l_.forwarded_fin = true;
+    if (q_.overwrites) weft_ring_close_writer(&l_.forward_out.ring);
+    q_.wake(*l_.forward_out.other_waits);
+  }
+
+  bool move_over() noexcept {
+    weft_ring& in = l_.forward_in.ring;
+    std::uint64_t lost = 0;
+    auto* words = reinterpret_cast<std::uint32_t*>(l_.forwarding.data());
+    const int came_to = weft_ring_get_over(&in, words, &lost);
+    if (lost != 0) WEFT_RING_KEEP_64(&l_.forward_lost, l_.forward_lost + lost);
+    if (came_to == WEFT_RING_OK) return weft_ring_put_over(&l_.forward_out.ring, words) == WEFT_RING_OK;
+    if (came_to == WEFT_RING_CLOSED && !l_.forwarded_fin) finish();
+    return false;
+  }
+
+  queue_state& q_;
+  lane& l_;
+};
+
+class spill_drain final : public queue_job {
+ public:
+  spill_drain(queue_state& queue, lane& l) : q_(queue), l_(l) {}
+
+  step_outcome step() override {
+    if (l_.spill_size.load(std::memory_order_relaxed) == 0 || q_.stopped()) return step_outcome::idle;
+    return drain_spill(q_, l_) ? step_outcome::moved : step_outcome::idle;
+  }
+  void arm() noexcept override {
+    if (l_.spill_size.load(std::memory_order_relaxed) != 0) arm_word(l_.sender_waits);
+  }
+  void disarm() noexcept override { disarm_word(l_.sender_waits); }
+
+ private:
+  queue_state& q_;
+  lane& l_;
+};
+
+class awaiting final : public queue_job {
+ public:
+  explicit awaiting(awaited_operation& operation) : op_(operation) {}
+
+  step_outcome step() override {
+    queue_state& queue = *op_.queue;
+    queue_status status{};
+    bool again = false;
+    if (op_.sender != nullptr) {
+      status = send_slowly(queue, *op_.sender, op_.outgoing, {});
+      again = status == queue_status::full &&
+              (queue.options.when_full == backpressure::block || queue.options.when_full == backpressure::spill);
+    } else {
+      status = receive_slowly(queue, op_.incoming, {});
+      again = status == queue_status::empty;
+    }
+    if (again) {
+      if (op_.rules.stop.stop_requested()) {
+        status = queue_status::cancelled;
+      } else if (clock::now() >= op_.deadline) {
+        status = queue_status::timed_out;
+      } else if (queue.stopped()) {
+        status = queue.ending();
+      } else {
+        return step_outcome::idle;
+      }
+    }
+    op_.outcome = status;
+    disarm();
+    // the operation lives in the coroutine's frame and may go as soon as it resumes
+    queue.machine->callbacks().soon([waiter = op_.waiter] { waiter.resume(); });
+    return step_outcome::finished;
+  }
+  void arm() noexcept override { arm_word(word()); }
+  void disarm() noexcept override { disarm_word(word()); }
+
+ private:
+  std::atomic<std::uint32_t>& word() noexcept {
+    return op_.sender != nullptr ? op_.queue->lanes[op_.sender->lane]->sender_waits : *op_.queue->receiver_waits;
+  }
+
+  awaited_operation& op_;
+};
+
+}  // namespace
+
+std::shared_ptr<queue_job> make_forwarder(queue_state& queue, lane& l) { return std::make_shared<forwarder>(queue, l); }
+std::shared_ptr<queue_job> make_spill_drain(queue_state& queue, lane& l) {
+  return std::make_shared<spill_drain>(queue, l);
+}
+
+void suspend(awaited_operation& operation) {
+  operation.deadline = clock::now() + operation.rules.limit.value_or(operation.queue->options.timeout);
+  if (operation.queue->machine == nullptr ||
+      !channels_of(*operation.queue->machine).progress().add(std::make_shared<awaiting>(operation))) {
+    operation.outcome = queue_status::failed;
+    operation.waiter.resume();
+  }
+}
+
+// ---- per machine ----------------------------------------------------------------------------------------------------
+
+channel_state::channel_state(machine_state& machine) {
+  // the state owns this object, and ends it only after the machine was closed
+  machine.before_close([this] { stop_all(); });
+}
+
+void channel_state::remember(const std::shared_ptr<queue_state>& queue) {
+  const std::lock_guard lock{mutex_};
+  std::erase_if(queues_, [](const auto& known) { return known.expired(); });
+  queues_.push_back(queue);
+}
+
+void channel_state::stop_all() noexcept {
+  std::vector<std::shared_ptr<queue_state>> open;
+  {
+    const std::lock_guard lock{mutex_};
+    for (const auto& known : queues_) {
+      if (auto queue = known.lock()) open.push_back(std::move(queue));
+    }
+  }
+  for (const auto& queue : open) queue->stop(queue_error(errc::machine_closed, "the machine of the queue was closed"));
+  progress_.end();
+}
+
+}  // namespace weft::detail

@@ -1,0 +1,576 @@
+// SPDX-License-Identifier: Apache-2.0
+// The slow side of a queue: everything that is not "there is space" or "a message is there".
+#include "channel/crc32c.hpp"
+#include "channel/queue_state.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+
+namespace weft::detail {
+namespace {
+
+using clock = std::chrono::steady_clock;
+
+lane& lane_of(queue_state& queue, const queue_end& end) { return *queue.lanes[end.lane]; }
+
+void look_for_sleepers(queue_state& queue, queue_end& end) noexcept {
+  if (queue.fences) {
+    // No heavy fence: this exchange orders what was published before it with the sleeper's own exchange of the word.
+    if (end.other_waits->fetch_add(0, std::memory_order_acq_rel) != nobody) queue.wake(*end.other_waits);
+  } else if (end.is_awaited()) {
+    queue.wake(*end.other_waits);
+  }
+}
+
+queue_status corrupt(queue_state& queue, const std::string& what) noexcept {
+  queue.stop(queue_error(errc::corrupt, what + " of the queue from " + to_string(queue.facts.source) + " to " +
+                                            to_string(queue.facts.destination)));
+  return queue_status::failed;
+}
+
+/// Looks whether the other end can still answer; seldom, because it takes locks.
+bool is_hopeless(queue_state& queue) noexcept {
+  if (queue.stopped()) return true;
+  if (!queue.trouble) return false;
+  auto cause = queue.trouble();
+  if (!cause) return false;
+  queue.stop(std::move(cause));
+  return true;
+}
+
+// ---- one attempt ----------------------------------------------------------------------------------------------------
+
+/// The message with what goes with it, where it can be copied into the ring from.
+const void* dressed(queue_state& queue, lane& l, const void* message) noexcept {
+  if (!queue.options.validate && !queue.overwrites) return message;
+  std::memcpy(l.sending.data(), message, queue.size);
+  if (queue.options.validate) {
+    const std::size_t at = round_up(queue.size, 4);
+    std::memset(l.sending.data() + queue.size, 0, at - queue.size);
+    const std::uint32_t sum = crc32c(l.sending.data(), at);
+    std::memcpy(l.sending.data() + at, &sum, sizeof sum);
+  }
+  return l.sending.data();
+}
+
+queue_status sent_as(queue_state& queue, queue_end& end, int came_to) noexcept {
+  switch (came_to) {
+    case WEFT_RING_OK:
+      look_for_sleepers(queue, end);
+      return queue_status::ok;
+    case WEFT_RING_FULL:
+      // whoever closed the machine did not wait for us to be short of space
+      if ((end.ring.waits & 1023) == 0 && is_hopeless(queue)) return queue.ending();
+      return queue_status::full;
+    case WEFT_RING_CLOSED:
+      return queue_status::closed;
+    case WEFT_RING_STOPPED:
+      return queue.ending();
+    default:
+      return corrupt(queue, "the credit");
+  }
+}
+
+queue_status put_ring(queue_state& queue, lane& l, const void* message) noexcept {
+  queue_end& end = l.sender;
+  const void* whole = dressed(queue, l, message);
+  if (queue.overwrites)
+    return sent_as(queue, end, weft_ring_put_over(&end.ring, static_cast<const std::uint32_t*>(whole)));
+  return sent_as(queue, end, weft_ring_try_send(&end.ring, whole));
+}
+
+/// Under spill_mutex: moves the oldest spilled messages into the ring. True when none is left.
+bool unspill(queue_state& queue, lane& l, queue_status& why) noexcept {
+  while (!l.spill.empty()) {
+    why = put_ring(queue, l, l.spill.front().data());
+    if (why != queue_status::ok) return false;
+    l.spill.pop_front();
+    l.spill_size.store(l.spill.size(), std::memory_order_relaxed);
+  }
+  return true;
+}
+
+queue_status put_or_spill(queue_state& queue, lane& l, const void* message) noexcept {
+  const std::lock_guard lock{l.spill_mutex};
+  queue_status why = queue_status::ok;
+  if (unspill(queue, l, why)) {
+    why = put_ring(queue, l, message);
+  }
+  if (why != queue_status::full) return why;
+  if ((l.spill.size() + 1) * queue.size > queue.options.spill_limit.value()) return queue_status::full;
+  try {
+    const auto* from = static_cast<const std::byte*>(message);
+    l.spill.emplace_back(from, from + queue.size);
+  } catch (const std::bad_alloc&) {
+    return queue_status::full;  // as good as the limit
+  }
+  l.spill_size.store(l.spill.size(), std::memory_order_relaxed);
+  l.spilled.add();
+  l.spilled_high_water.at_least(l.spill.size());
+  return queue_status::ok;
+}
+
+}  // namespace
+
+bool drain_spill(queue_state& queue, lane& l) noexcept {
+  const std::lock_guard lock{l.spill_mutex};
+  const std::size_t before = l.spill.size();
+  queue_status why = queue_status::ok;
+  if (unspill(queue, l, why) && before != 0 && l.sender_closed.load(std::memory_order_acquire)) {
+    weft_ring_close_writer(&l.sender.ring);
+    queue.wake(*l.sender.other_waits);
+  }
+  return l.spill.size() != before;
+}
+
+namespace {
+
+bool is_sampled(const queue_state& queue, std::uint64_t position) noexcept {
+  return queue.options.sample_every != 0 &&
+         (position & static_cast<std::uint64_t>(queue.options.sample_every - 1)) == 0;
+}
+
+sample_board::entry& sample_of(const queue_state& queue, lane& l, std::uint64_t position) noexcept {
+  return l.samples
+      .entries[position / static_cast<std::uint64_t>(queue.options.sample_every) % l.samples.entries.size()];
+}
+
+void note_received_sample(queue_state& queue, lane& l, std::uint64_t position, clock::time_point started) noexcept {
+  const auto now = clock::now();
+  queue.receive_call.add(now - started);
+  const sample_board::entry& entry = sample_of(queue, l, position);
+  // acquire: pairs with the release of the sender; an entry that was overwritten since is skipped
+  if (entry.position.load(std::memory_order_acquire) == position + 1) {
+    const auto sent = std::chrono::nanoseconds{entry.sent_ns.load(std::memory_order_relaxed)};
+    queue.queueing.add(std::max(now.time_since_epoch() - sent, std::chrono::nanoseconds{0}));
+  }
+  if (queue.last_sample_at != clock::time_point{} && position > queue.last_sample_position) {
+    const double seconds = std::chrono::duration<double>(now - queue.last_sample_at).count();
+    const double rate = static_cast<double>(position - queue.last_sample_position) / std::max(seconds, 1e-9);
+    if (rate > queue.peak.load(std::memory_order_relaxed)) queue.peak.store(rate, std::memory_order_relaxed);
+  }
+  queue.last_sample_at = now;
+  queue.last_sample_position = position;
+}
+
+queue_status got_as(queue_state& queue, lane& l, int came_to) noexcept {
+  switch (came_to) {
+    case WEFT_RING_OK:
+      if (l.receiver.ring.credit_seen == l.receiver.ring.position) look_for_sleepers(queue, l.receiver);
+      return queue_status::ok;
+    case WEFT_RING_EMPTY:
+      look_for_sleepers(queue, l.receiver);  // the credit was given
+      if ((l.receiver.ring.waits & 1023) == 0 && is_hopeless(queue)) return queue.ending();
+      return queue_status::empty;
+    case WEFT_RING_CLOSED:
+      return queue_status::closed;
+    case WEFT_RING_STOPPED:
+      return queue.ending();
+    default:
+      return corrupt(queue, "a stamp");
+  }
+}
+
+/// The next message of one lane, checksum still on it.
+queue_status take(queue_state& queue, lane& l, std::byte* into) noexcept {
+  weft_ring& ring = l.receiver.ring;
+  if (!queue.overwrites) return got_as(queue, l, weft_ring_try_receive(&ring, into));
+  std::uint64_t lost = 0;
+  const int came_to = weft_ring_get_over(&ring, reinterpret_cast<std::uint32_t*>(into), &lost);
+  if (lost != 0) WEFT_RING_KEEP_64(&l.lost, l.lost + lost);
+  return got_as(queue, l, came_to);
+}
+
+queue_status take_checked(queue_state& queue, lane& l, void* message) noexcept {
+  const bool direct = !queue.options.validate && !queue.overwrites;
+  auto* into = direct ? static_cast<std::byte*>(message) : queue.receiving.data();
+  const bool samples = queue.options.sample_every != 0;
+  const auto started = samples ? clock::now() : clock::time_point{};
+  const queue_status status = take(queue, l, into);
+  if (status != queue_status::ok) return status;
+  if (samples && is_sampled(queue, l.receiver.ring.position - 1)) {
+    note_received_sample(queue, l, l.receiver.ring.position - 1, started);
+  }
+  if (direct) return status;
+  if (queue.options.validate) {
+    const std::size_t at = round_up(queue.size, 4);
+    std::uint32_t sum = 0;
+    std::memcpy(&sum, into + at, sizeof sum);
+    if (sum != crc32c(into, at)) {
+      queue.corrupted.add();
+      queue.note(queue_error(errc::corrupt,
+                             "message " + std::to_string(l.receiver.ring.position - 1) + " of the queue from " +
+                                 to_string(queue.facts.source) + " to " + to_string(queue.facts.destination) +
+                                 " does not have its checksum",
+                             error_scope::call));
+      return queue_status::failed;
+    }
+  }
+  std::memcpy(message, into, queue.size);
+  return status;
+}
+
+// ---- waiting --------------------------------------------------------------------------------------------------------
+
+clock::time_point deadline_of(const queue_state& queue, const wait_rules& rules) noexcept {
+  const auto limit = rules.limit.value_or(queue.options.timeout);
+  const auto now = clock::now();
+  return limit > clock::time_point::max() - now ? clock::time_point::max() : now + limit;
+}
+
+/// Attempts until `attempt` gives a status, the time is over, or a stop is requested: spins, then sleeps on `word`. The
+/// sleeper pays for the order of its word against the other end's publication, by a fence on every running thread.
+template <class Attempt>
+queue_status wait_on(queue_state& queue, std::atomic<std::uint32_t>& word, const wait_rules& rules, tally& parks,
+                     Attempt&& attempt) noexcept {
+  constexpr std::uint32_t patience = 4000;  // pauses, some 50 us: what a sleep and a wake-up cost
+  constexpr std::chrono::milliseconds belt{20};
+  const waiting policy = queue.options.wait_policy;
+  const auto deadline = deadline_of(queue, rules);
+  const auto give_up = [&]() -> std::optional<queue_status> {
+    if (rules.stop.stop_requested()) return queue_status::cancelled;
+    if (clock::now() >= deadline) return queue_status::timed_out;
+    return std::nullopt;
+  };
+  if (policy != waiting::park) {
+    parking::spinner spinner{policy, patience};
+    while (spinner.spin()) {
+      if (const std::optional<queue_status> done = attempt()) return *done;
+      if (spinner.time_to_look()) {
+        if (const auto over = give_up()) return *over;
+        if (policy == waiting::spin && is_hopeless(queue)) break;
+      }
+    }
+  }
+  const std::stop_callback hurry{rules.stop, [&queue, &word] { queue.wake(word); }};
+  for (;;) {
+    // acq_rel with who wakes; the fence orders it before the attempt below as well
+    word.exchange(a_thread, std::memory_order_acq_rel);
+    if (!queue.fences) static_cast<void>(parking::heavy_fence(queue.scope));
+    std::optional<queue_status> done = attempt();
+    if (!done) done = give_up();
+    if (!done && is_hopeless(queue)) done = attempt();
+    if (!done && queue.stopped()) done = queue.ending();
+    if (done) {
+      word.store(nobody, std::memory_order_relaxed);
+      return *done;
+    }
+    parks.add();
+    const auto until = std::min(deadline, clock::now() + belt);
+    parking::park(word, a_thread, until, queue.scope);
+  }
+}
+
+void count_send(lane& l, queue_status status) noexcept {
+  if (status == queue_status::ok) return;
+  l.failed_sends.add();
+  if (status == queue_status::timed_out) l.timeouts.add();
+  if (status == queue_status::cancelled) l.cancellations.add();
+}
+
+/// True when this end may not be used now.
+bool is_lent(const queue_end& end) noexcept { return end.lent; }
+
+queue_status refuse_lent(queue_state& queue) noexcept {
+  queue.note(
+      queue_error(errc::not_ready, "this end of the queue is lent to a kernel: end the loan first", error_scope::call));
+  return queue_status::failed;
+}
+
+}  // namespace
+
+queue_status put_one(queue_state& queue, lane& l, const void* message) noexcept {
+  if (is_lent(l.sender)) return refuse_lent(queue);
+  // a spilling sender shares its ring with the progress thread, so that positions mean nothing to it
+  const bool spills = queue.options.when_full == backpressure::spill;
+  const std::uint64_t position = spills ? 0 : l.sender.ring.position;
+  const bool sampled = !spills && is_sampled(queue, position);
+  const auto started = sampled ? clock::now() : clock::time_point{};
+  if (sampled) {
+    sample_board::entry& entry = sample_of(queue, l, position);
+    entry.sent_ns.store(started.time_since_epoch().count(), std::memory_order_relaxed);
+    entry.position.store(position + 1, std::memory_order_release);  // pairs with the receiver's acquire
+  }
+  const queue_status status = spills ? put_or_spill(queue, l, message) : put_ring(queue, l, message);
+  if (sampled && status == queue_status::ok) queue.send_call.add(clock::now() - started);
+  if (status == queue_status::full && queue.options.when_full == backpressure::drop_newest) {
+    l.dropped.add();
+    return queue_status::ok;
+  }
+  return status;
+}
+
+queue_status get_one(queue_state& queue, void* message) noexcept {
+  if (queue.holds) {
+    std::memcpy(message, queue.held.data(), queue.size);
+    queue.holds = false;
+    return queue_status::ok;
+  }
+  const std::size_t count = queue.lanes.size();
+  std::size_t closed = 0;
+  for (std::size_t tried = 0; tried < count; ++tried) {
+    const std::size_t at = queue.next_lane;
+    queue.next_lane = at + 1 == count ? 0 : at + 1;
+    lane& l = *queue.lanes[at];
+    if (is_lent(l.receiver)) return refuse_lent(queue);
+    const queue_status status = take_checked(queue, l, message);
+    if (status == queue_status::closed && !queue.stopped()) {
+      ++closed;
+      continue;
+    }
+    if (status != queue_status::empty) return status;
+  }
+  return closed == count ? queue_status::closed : queue_status::empty;
+}
+
+queue_status send_slowly(queue_state& queue, queue_end& end, const void* message, const wait_rules& rules) noexcept {
+  lane& l = lane_of(queue, end);
+  queue_status status = put_one(queue, l, message);
+  const backpressure policy = queue.options.when_full;
+  if (status == queue_status::full && rules.may_wait &&
+      (policy == backpressure::block || policy == backpressure::spill)) {
+    status = wait_on(queue, l.sender_waits, rules, l.parks, [&]() -> std::optional<queue_status> {
+      const queue_status now = put_one(queue, l, message);
+      return now == queue_status::full ? std::nullopt : std::optional{now};
+    });
+  }
+  count_send(l, status);
+  return status;
+}
+
+batch_result send_batch_slowly(queue_state& queue, queue_end& end, const void* messages, std::size_t count,
+                               const wait_rules& rules) noexcept {
+  const auto* from = static_cast<const std::byte*>(messages);
+  wait_rules rest = rules;
+  const auto deadline = deadline_of(queue, rules);
+  for (std::size_t done = 0; done < count; ++done) {
+    if (rules.may_wait) rest.limit = std::max(deadline - clock::now(), clock::duration{0});
+    const queue_status status = send_slowly(queue, end, from + done * queue.size, rest);
+    if (status != queue_status::ok) return {done == 0 ? status : queue_status::partial, done};
+  }
+  if (!end.plain) end.count_batch();
+  return {queue_status::ok, count};
+}
+
+queue_status receive_slowly(queue_state& queue, void* message, const wait_rules& rules) noexcept {
+  queue_status status = get_one(queue, message);
+  if (status == queue_status::empty && rules.may_wait) {
+    status = wait_on(queue, *queue.receiver_waits, rules, queue.receiver_parks, [&]() -> std::optional<queue_status> {
+      const queue_status now = get_one(queue, message);
+      return now == queue_status::empty ? std::nullopt : std::optional{now};
+    });
+    if (status == queue_status::timed_out) queue.receive_timeouts.add();
+    if (status == queue_status::cancelled) queue.receive_cancellations.add();
+  }
+  return status;
+}
+
+batch_result receive_batch_slowly(queue_state& queue, void* messages, std::size_t count, std::size_t at_least,
+                                  const wait_rules& rules) noexcept {
+  auto* to = static_cast<std::byte*>(messages);
+  wait_rules rest = rules;
+  const auto deadline = deadline_of(queue, rules);
+  batch_result got;
+  while (got.count < count) {
+    const bool enough = got.count >= at_least;
+    rest.may_wait = rules.may_wait && !enough;
+    if (rest.may_wait) rest.limit = std::max(deadline - clock::now(), clock::duration{0});
+    const queue_status status = receive_slowly(queue, to + got.count * queue.size, rest);
+    if (status == queue_status::ok) {
+      ++got.count;
+      continue;
+    }
+    if (!enough) got.status = status;
+    break;
+  }
+  if (got.count != 0) {
+    queue.received_batches.add();
+    if (got.status != queue_status::ok) got.status = queue_status::partial;
+  }
+  return got;
+}
+
+const void* peek_slowly(queue_state& queue, queue_status& why) noexcept {
+  why = queue_status::ok;
+  if (queue.holds) return queue.held.data();
+  const bool copies = queue.options.validate || queue.overwrites || queue.options.sample_every != 0;
+  if (copies || queue.fences) {
+    why = get_one(queue, queue.held.data());
+    queue.holds = why == queue_status::ok;
+    return queue.holds ? queue.held.data() : nullptr;
+  }
+  // where it lies: the lane whose turn it is, and that has something
+  const std::size_t count = queue.lanes.size();
+  std::size_t closed = 0;
+  for (std::size_t tried = 0; tried < count; ++tried) {
+    const std::size_t at = (queue.next_lane + tried) % count;
+    lane& l = *queue.lanes[at];
+    weft_ring& ring = l.receiver.ring;
+    if (is_lent(l.receiver)) {
+      why = refuse_lent(queue);
+      return nullptr;
+    }
+    const void* found = ring.stride == 0 ? static_cast<const void*>(weft_ring_peek_packed(&ring, ring.bytes))
+                                         : static_cast<const void*>(weft_ring_peek_slot(&ring, ring.stride));
+    if (found != nullptr) {
+      queue.peeked_lane = at;
+      return found;
+    }
+    const bool torn = (ring.stride == 0 ? weft_ring_is_torn_packed(&ring, ring.per_line)
+                                        : weft_ring_is_torn_slot(&ring, ring.stride)) != 0;
+    why = got_as(queue, l, torn ? WEFT_RING_CORRUPT : weft_ring_nothing(&ring));
+    if (why == queue_status::closed && !queue.stopped()) {
+      ++closed;
+    } else if (why != queue_status::empty) {
+      return nullptr;
+    }
+  }
+  why = closed == count ? queue_status::closed : queue_status::empty;
+  return nullptr;
+}
+
+void pop_slowly(queue_state& queue) noexcept {
+  if (queue.holds) {
+    queue.holds = false;
+    return;
+  }
+  if (queue.options.validate || queue.overwrites || queue.options.sample_every != 0 || queue.fences) return;
+  lane& l = *queue.lanes[queue.peeked_lane];
+  weft_ring& ring = l.receiver.ring;
+  if (ring.stride == 0) {
+    weft_ring_pop_packed(&ring, ring.per_line);
+  } else {
+    weft_ring_pop_slot(&ring);
+  }
+  queue.next_lane = (queue.peeked_lane + 1) % queue.lanes.size();
+  if (ring.credit_seen == ring.position) look_for_sleepers(queue, l.receiver);
+}
+
+void wake_other(queue_state& queue, queue_end& end) noexcept { queue.wake(*end.other_waits); }
+
+queue_status no_space(queue_state& queue, queue_end& end, int why) noexcept { return sent_as(queue, end, why); }
+
+std::size_t clear(queue_state& queue) noexcept {
+  std::size_t dropped = 0, spilled = 0;
+  if (queue.holds) {
+    queue.holds = false;
+    ++dropped;
+  }
+  const auto deadline = clock::now() + std::chrono::seconds{1};
+  for (const auto& each : queue.lanes) {
+    lane& l = *each;
+    if (queue.options.when_full == backpressure::spill) {
+      const std::lock_guard lock{l.spill_mutex};
+      l.spill_cleared.fetch_add(l.spill.size(), std::memory_order_relaxed);
+      spilled += l.spill.size();
+      l.spill.clear();
+      l.spill_size.store(0, std::memory_order_relaxed);
+    }
+    // In one process everything sent by now; what a forwarder still carries arrives without our doing. Across processes
+    // the sender's count is its own, and what has arrived is dropped.
+    const std::uint64_t lost_before = l.lost;
+    const std::uint64_t first = l.receiver.ring.position;
+    const std::uint64_t until =
+        queue.machine != nullptr ? WEFT_RING_LOAD_64(&l.sender.ring.position) : ~std::uint64_t{0};
+    while (l.receiver.ring.position + l.forward_lost < until && !is_lent(l.receiver)) {
+      const queue_status status = take(queue, l, queue.receiving.data());
+      if (status == queue_status::ok) continue;
+      if (status != queue_status::empty || queue.machine == nullptr || clock::now() > deadline) break;
+      std::this_thread::yield();
+    }
+    dropped += l.receiver.ring.position - first - (l.lost - lost_before);
+  }
+  queue.cleared.add(dropped);
+  return dropped + spilled;
+}
+
+std::uint64_t unread(const lane& l) noexcept {
+  const std::uint64_t read = WEFT_RING_LOAD_64(&l.receiver.ring.position) + WEFT_RING_LOAD_64(&l.forward_lost);
+  const std::uint64_t sent = WEFT_RING_LOAD_64(&l.sender.ring.position) + l.spill_size.load(std::memory_order_relaxed);
+  return sent > read ? sent - read : 0;
+}
+
+std::size_t size_of(const queue_state& queue) noexcept {
+  std::uint64_t sum = 0;
+  for (const auto& l : queue.lanes) {
+    // what was overwritten counts as there until the receiver finds out, but never more than can be there
+    const std::uint64_t rings = queue.overwrites && !l->forwarding.empty() ? 2 : 1;
+    const std::uint64_t there = unread(*l);
+    sum += queue.overwrites ? std::min(there, rings * queue.shape.capacity) : there;
+  }
+  return sum;
+}
+
+void close_sender(queue_state& queue, queue_end& end) noexcept {
+  lane& l = lane_of(queue, end);
+  l.sender_closed.store(true, std::memory_order_release);
+  if (queue.options.when_full == backpressure::spill) {
+    const std::lock_guard lock{l.spill_mutex};
+    // what is left goes out before the end is told: by the progress thread
+    if (!l.spill.empty()) return;
+  }
+  weft_ring_close_writer(&end.ring);
+  queue.wake(*end.other_waits);
+}
+
+void close_receiver(queue_state& queue) noexcept {
+  queue.receiver_closed.store(true, std::memory_order_release);
+  for (const auto& l : queue.lanes) {
+    weft_ring_close_reader(&l->receiver.ring);
+    queue.wake(l->sender_waits);
+  }
+}
+
+queue_statistics statistics_of(const queue_state& queue) noexcept {
+  queue_statistics s;
+  const bool closed = queue.receiver_closed.load(std::memory_order_acquire);
+  for (const auto& each : queue.lanes) {
+    const lane& l = *each;
+    const std::uint64_t put = WEFT_RING_LOAD_64(&l.sender.ring.position);
+    const std::uint64_t taken = WEFT_RING_LOAD_64(&l.receiver.ring.position);
+    const std::uint64_t lost = WEFT_RING_LOAD_64(&l.lost) + WEFT_RING_LOAD_64(&l.forward_lost);
+    s.sent += put + l.spill_size.load(std::memory_order_relaxed) + l.spill_cleared.load(std::memory_order_relaxed);
+    s.received += taken - WEFT_RING_LOAD_64(&l.lost);
+    s.lost += lost;
+    s.sent_batches += WEFT_RING_LOAD_64(&l.sender.batches);
+    s.received_batches += WEFT_RING_LOAD_64(&l.receiver.batches);
+    s.full += WEFT_RING_LOAD_64(&l.sender.ring.waits);
+    s.empty += WEFT_RING_LOAD_64(&l.receiver.ring.waits);
+    s.dropped += l.dropped.get();
+    s.spilled += l.spilled.get();
+    s.spilled_high_water += l.spilled_high_water.get();
+    s.failed_sends += l.failed_sends.get();
+    s.send_timeouts += l.timeouts.get();
+    s.send_cancellations += l.cancellations.get();
+    s.sender_parks += l.parks.get();
+    if (queue.facts.mode == transfer_mode::direct) {
+      s.direct.operations += put;
+      s.direct.messages += put;
+      s.direct.bytes += put * queue.shape.bytes;
+    } else {
+      const std::uint64_t forwarded = WEFT_RING_LOAD_64(&l.forward_out.ring.position);
+      s.staged.operations += l.forwards.get();
+      s.staged.messages += forwarded;
+      s.staged.bytes += forwarded * queue.shape.bytes;
+    }
+    (closed ? s.discarded : s.in_flight) += unread(l);
+  }
+  s.received -= std::min(s.received, queue.cleared.get());
+  s.cleared = queue.cleared.get();
+  for (const auto& l : queue.lanes) s.cleared += l->spill_cleared.load(std::memory_order_relaxed);
+  s.corrupted = queue.corrupted.get();
+  s.received_batches += queue.received_batches.get();
+  s.receive_timeouts = queue.receive_timeouts.get();
+  s.receive_cancellations = queue.receive_cancellations.get();
+  s.receiver_parks = queue.receiver_parks.get();
+  s.bytes = s.received * queue.size;
+  s.at = clock::now().time_since_epoch();
+  s.send_call = queue.send_call.read();
+  s.queueing = queue.queueing.read();
+  s.receive_call = queue.receive_call.read();
+  s.peak_messages_per_second = queue.peak.load(std::memory_order_relaxed);
+  return s;
+}
+
+}  // namespace weft::detail

@@ -1,0 +1,422 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a queue comes to be: the mode is decided, memory is placed, and the ends are set up over it.
+#include "channel/queue_state.hpp"
+
+#include "channel/queue_progress.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+namespace weft::detail {
+
+std::shared_ptr<const error> queue_error(errc code, std::string what, error_scope scope) {
+  error cause;
+  cause.code = code;
+  cause.scope = scope;
+  cause.what = std::move(what);
+  cause.where = {};
+  return std::make_shared<const error>(std::move(cause));
+}
+
+void set_end(queue_end& end, const ring_view& view, const ring_shape& shape) noexcept {
+  weft_ring& ring = end.ring;
+  ring = {};
+  ring.slots = reinterpret_cast<std::uintptr_t>(view.slots);
+  ring.credit = reinterpret_cast<std::uintptr_t>(view.credit);
+  ring.fin = reinterpret_cast<std::uintptr_t>(view.fin);
+  ring.stop = reinterpret_cast<std::uintptr_t>(view.stop);
+  ring.mask = shape.places - 1;
+  ring.capacity = shape.capacity;
+  ring.shift = static_cast<std::uint32_t>(std::countr_zero(shape.places));
+  ring.bytes = shape.bytes;
+  ring.stride = shape.stride;
+  ring.per_line = shape.per_line;
+}
+
+namespace {
+
+/// A piece of memory that several see: each by its own window.
+struct placed {
+  std::byte* writer = nullptr;
+  std::byte* reader = nullptr;
+};
+
+class builder {
+ public:
+  builder(const machine& m, queue_state& queue, std::source_location where) : m_(m), q_(queue), where_(where) {}
+
+  void choose_mode() {
+    const queue_options& o = q_.options;
+    queue_facts& facts = q_.facts;
+    if (o.mode == transfer_mode::rdma) {
+      raise(errc::unsupported, "rdma queues need a network between nodes: use host_staged or direct within a machine",
+            where_);
+    }
+    facts.mode = transfer_mode::host_staged;
+    if (o.mode == transfer_mode::host_staged) return;
+    if (facts.source == facts.destination) {
+      facts.mode = transfer_mode::direct;
+      return;
+    }
+    const auto capability = capability_between(m_, facts.source, facts.destination);
+    if (!capability->supported) {
+      facts.why = to_string(facts.source) + " has no peer access to " + to_string(facts.destination) +
+                  (capability->why.empty() ? "" : ": " + capability->why);
+      return;
+    }
+    if (!capability->trusted) {
+      facts.why = "a self-check found that data from " + to_string(facts.source) + " to " +
+                  to_string(facts.destination) + " does not arrive";
+      return;
+    }
+    try {
+      q_.leases.emplace_back(m_, facts.source, facts.destination);
+    } catch (const error_exception& refused) {
+      facts.why = refused.cause().what;
+      return;
+    }
+    // so that the receiver can write the credit into the source's memory; without it the sender reads it across
+    if (capability_between(m_, facts.destination, facts.source)->supported) {
+      try {
+        q_.leases.emplace_back(m_, facts.destination, facts.source);
+      } catch (const error_exception&) {  // a full table of peers: the sender reads the credit across
+      }
+    }
+    facts.mode = transfer_mode::direct;
+  }
+
+  /// False when what was written on one side does not arrive on the other.
+  bool add_lane() {
+    auto made = std::make_unique<lane>();
+    lane& l = *made;
+    const device_id s = q_.facts.source, d = q_.facts.destination;
+    const bool direct = q_.facts.mode == transfer_mode::direct;
+    const bool both_ways = s == d || q_.leases.size() == 2;
+    const std::size_t slots = q_.shape.slots_size();
+    const auto words_of = [](std::byte* at) { return reinterpret_cast<control_words*>(at); };
+
+    // the receiver's block: slots and control words in the destination's memory
+    const placed far = on_device(l, d, direct ? s : d, d, slots + sizeof(control_words));
+    // the sender's block: in its own memory, or beside the staging ring in the host's
+    const placed near = !direct     ? on_host(l, slots + sizeof(control_words))
+                        : both_ways ? on_device(l, s, s, d, sizeof(control_words))
+                                    : on_device(l, d, s, d, sizeof(control_words));
+    if (direct && !arrives(far, slots + sizeof(control_words))) return false;
+    if (direct && !arrives({near.reader, near.writer}, sizeof(control_words))) return false;
+    std::memset(far.reader, 0, slots + sizeof(control_words));
+    if (!direct) std::memset(near.writer, 0, slots);
+    const std::size_t near_words = direct ? 0 : slots;
+    std::memset(near.writer + near_words, 0, sizeof(control_words));
+
+    control_words* const near_of_writer = words_of(near.writer + near_words);
+    control_words* const near_of_reader = words_of(near.reader + near_words);
+    control_words* const far_of_writer = words_of(far.writer + slots);
+    control_words* const far_of_reader = words_of(far.reader + slots);
+    near_of_writer->fin = far_of_reader->fin = WEFT_RING_OPEN;
+
+    // One numbering of messages from end to end: whatever is between, the receiver's credit goes straight to the
+    // sender, and the sender's last word straight to the receiver. Only where the middle may lose messages, in a staged
+    // ring that is overwritten, does the second ring count for itself.
+    const bool counts_twice = !direct && q_.overwrites;
+    ring_view sending, receiving;
+    sending.credit = &near_of_writer->credit;
+    sending.stop = &near_of_writer->stop;
+    receiving.slots = far.reader;
+    receiving.credit = &near_of_reader->credit;
+    receiving.stop = &far_of_reader->stop;
+    if (direct) {
+      sending.slots = far.writer;
+      sending.fin = &far_of_writer->fin;
+      receiving.fin = &far_of_reader->fin;
+    } else {
+      sending.slots = near.writer;
+      sending.fin = &near_of_writer->fin;
+      receiving.fin = counts_twice ? &far_of_reader->fin : &near_of_reader->fin;
+      ring_view in = sending;
+      in.slots = near.reader;
+      in.credit = &l.forward_credit;
+      set_end(l.forward_in, in, q_.shape);
+      ring_view out = receiving;
+      out.slots = far.writer;
+      out.fin = &far_of_writer->fin;
+      out.stop = sending.stop;
+      set_end(l.forward_out, out, q_.shape);
+      l.forward_out.other_waits = q_.receiver_waits;
+      l.forwarding.resize(q_.shape.bytes);
+    }
+    set_end(l.sender, sending, q_.shape);
+    set_end(l.receiver, receiving, q_.shape);
+    l.sender.other_waits = direct ? q_.receiver_waits : &l.forwarder_waits;
+    l.receiver.other_waits = &l.sender_waits;
+    l.sender.lane = l.receiver.lane = q_.lanes.size();
+    l.sending.resize(q_.shape.bytes);
+    l.sender.plain = is_plain() && q_.options.when_full != backpressure::spill;
+    l.receiver.plain = is_plain();
+    watch(l, direct);
+    q_.lanes.push_back(std::move(made));
+    return true;
+  }
+
+  /// Ends what a lane that did not work had begun.
+  void give_up_direct(std::string why) {
+    q_.lanes.clear();
+    q_.leases.clear();
+    q_.facts.mode = transfer_mode::host_staged;
+    q_.facts.why = std::move(why);
+  }
+
+ private:
+  [[nodiscard]] bool is_plain() const {
+    return !q_.options.validate && !q_.overwrites && q_.options.sample_every == 0 && !q_.fences;
+  }
+
+  placed on_device(lane& l, device_id owner, device_id writer, device_id reader, std::size_t size) {
+    auto block = std::make_shared<buffer<std::byte>>(m_[owner], size);
+    l.memory.push_back(block);
+    placed made;
+    made.writer = window(l, writer, block->data(), size);
+    made.reader = writer == reader ? made.writer : window(l, reader, block->data(), size);
+    return made;
+  }
+
+  std::byte* window(lane& l, device_id by, std::byte* address, std::size_t size) {
+    auto seen = q_.backend_of(by).host_window(by, address, bytes{size});
+    if (!seen) {
+      if (seen.error().code == errc::unsupported) {
+        raise(errc::unsupported,
+              "a queue from " + to_string(q_.facts.source) + " to " + to_string(q_.facts.destination) +
+                  " needs memory that the host reaches by itself: " + seen.error().what,
+              where_);
+      }
+      seen.error().where = where_;
+      raise(std::move(seen).error());
+    }
+    l.memory.push_back(*seen);
+    return seen->get();
+  }
+
+  placed on_host(lane& l, std::size_t size) {
+    if (q_.options.pinned) {
+      auto block = std::make_shared<pinned_buffer<std::byte>>(m_[q_.facts.source], size);
+      l.memory.push_back(block);
+      std::byte* at = window(l, q_.facts.source, block->data(), size);
+      return {at, at};
+    }
+    struct lines {
+      alignas(isolation) std::array<std::byte, isolation> bytes;
+    };
+    auto block = std::make_shared<std::vector<lines>>(round_up(size, isolation) / isolation);
+    auto* at = reinterpret_cast<std::byte*>(block->data());
+    l.memory.push_back(std::move(block));
+    return {at, at};
+  }
+
+  /// Writes a pattern as one end sees the memory, and looks whether it is there for the other.
+  static bool arrives(const placed& memory, std::size_t size) {
+    if (memory.writer == memory.reader) return true;
+    const auto at = [](std::size_t i) { return static_cast<std::byte>((i * 131 + (i >> 8) * 29 + 17) & 0xff); };
+    for (std::size_t i = 0; i < size; ++i) memory.writer[i] = at(i);
+    bool good = true;
+    for (std::size_t i = 0; i < size && good; ++i) good = memory.reader[i] == at(i);
+    return good;
+  }
+
+  void watch(lane& l, bool direct) {
+    const device_id host;
+    const auto add = [&](device_id from, device_id to, const weft_ring& ring) {
+      backend& b = q_.backend_of(from == host ? to : from);
+      if (const auto id =
+              b.watch_traffic({from, to, reinterpret_cast<const std::uint64_t*>(&ring.position), ring.bytes}))
+        l.watched.push_back(id);
+    };
+    if (direct) {
+      if (q_.facts.source != q_.facts.destination) add(q_.facts.source, q_.facts.destination, l.sender.ring);
+    } else {
+      add(q_.facts.source, host, l.sender.ring);
+      add(host, q_.facts.destination, l.forward_out.ring);
+    }
+  }
+
+  const machine& m_;
+  queue_state& q_;
+  std::source_location where_;
+};
+
+void check(const queue_options& o, std::source_location where) {
+  const auto refuse = [&](std::string text) { raise(errc::invalid_argument, std::move(text), where); };
+  if (o.capacity == 0) refuse("a queue without capacity");
+  if (o.capacity > std::size_t{1} << 32) {
+    refuse("a queue of " + std::to_string(o.capacity) + " messages: at most 2^32");
+  }
+  if (o.producers < 1 || o.producers > 1024) {
+    refuse("a queue of " + std::to_string(o.producers) + " producers: from 1 to 1024");
+  }
+  if (o.batch_size == 0) refuse("a batch size of 0");
+  if (o.timeout.count() < 0) refuse("a negative timeout");
+  if (o.sample_every < 0 || (o.sample_every != 0 && !std::has_single_bit(static_cast<unsigned>(o.sample_every)))) {
+    refuse("sample_every " + std::to_string(o.sample_every) + ": 0 or a power of two");
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<queue_state> make_queue(const machine& m, device_id source, device_id destination, std::size_t size,
+                                        std::size_t alignment, const queue_options& options,
+                                        std::source_location where) {
+  machine_state& state = *m.state();
+  state.require_open();
+  static_cast<void>(state.description_of(source));
+  static_cast<void>(state.description_of(destination));
+  check(options, where);
+  auto queue = std::make_shared<queue_state>();
+  queue->machine = m.state();
+  queue->options = options;
+  queue->facts.source = source;
+  queue->facts.destination = destination;
+  queue->size = size;
+  queue->overwrites = options.when_full == backpressure::overwrite_oldest;
+  queue->fences = !parking::offers_heavy_fence(parking::word_scope::process);
+  // a checksum behind the message, and whole words where they are copied as words
+  std::size_t carried = size;
+  if (options.validate) carried = round_up(size, 4) + 4;
+  if (queue->overwrites) carried = round_up(carried, 4);
+  queue->shape = shape_of(carried, alignment, options.capacity, !queue->overwrites);
+  if (queue->shape.slots_size() > std::uint64_t{1} << 40) {
+    raise(errc::invalid_argument,
+          "a queue of " + std::to_string(queue->shape.capacity) + " messages of " + std::to_string(size) +
+              " bytes is larger than 1 TiB",
+          where);
+  }
+  queue->facts.capacity = queue->shape.capacity;
+  queue->receiving.resize(carried);
+  queue->held.resize(size);
+  builder build{m, *queue, where};
+  build.choose_mode();
+  for (int i = 0; i < options.producers; ++i) {
+    if (build.add_lane()) continue;
+    build.give_up_direct(to_string(source) + " to " + to_string(destination) +
+                         ": the self-test of the queue found that data does not arrive, so it goes through the host");
+    i = -1;
+  }
+  if (options.mode == transfer_mode::adaptive && queue->facts.why.empty() &&
+      queue->facts.mode == transfer_mode::host_staged) {
+    queue->facts.why = "no direct way";
+  }
+  queue->trouble = [machine = queue->machine.get(), source, destination]() -> std::shared_ptr<const error> {
+    if (machine->closed()) return queue_error(errc::machine_closed, "the machine of the queue was closed");
+    for (const device_id end : {source, destination}) {
+      if (auto lost = machine->backend_of(end).lost(end)) {
+        return queue_error(errc::device_lost, to_string(end) + ", an end of the queue, is lost: " + lost->what);
+      }
+    }
+    return nullptr;
+  };
+  channel_state& channels = channels_of(state);
+  channels.remember(queue);
+  for (const auto& l : queue->lanes) {
+    const bool staged = queue->facts.mode == transfer_mode::host_staged;
+    const bool spills = options.when_full == backpressure::spill;
+    if (staged) l->jobs.push_back(make_forwarder(*queue, *l));
+    if (spills) l->jobs.push_back(make_spill_drain(*queue, *l));
+    if (!std::all_of(l->jobs.begin(), l->jobs.end(), [&](const auto& job) { return channels.progress().add(job); })) {
+      raise(errc::resource_exhausted,
+            "no thread could be started for the queue; raise the limit of threads (ulimit -u)", where);
+    }
+  }
+  return queue;
+}
+
+queue_state::~queue_state() {
+  if (machine == nullptr) return;
+  queue_progress& progress = channels_of(*machine).progress();
+  for (const auto& l : lanes) {
+    for (const auto& job : l->jobs) progress.remove(job.get());
+    for (const std::uint64_t id : l->watched) {
+      // the account is one of the backend of either end
+      backend_of(facts.source).unwatch_traffic(id);
+    }
+  }
+}
+
+void queue_state::wake(std::atomic<std::uint32_t>& word) noexcept {
+  // acq_rel: ordered among those who wake and those who sleep
+  const std::uint32_t who = word.exchange(nobody, std::memory_order_acq_rel);
+  if (who == a_thread) {
+    parking::wake_all(word, scope);
+  } else if (who == the_progress_thread && machine != nullptr) {
+    channels_of(*machine).progress().ring();
+  }
+}
+
+void queue_state::stop(std::shared_ptr<const error> cause) noexcept {
+  {
+    const std::lock_guard lock{cause_mutex_};
+    if (stopped_.load(std::memory_order_relaxed)) return;
+    if (cause) cause_ = std::move(cause);
+    stopped_by_ = cause_ != nullptr ? queue_status::failed : queue_status::closed;
+    stopped_.store(true, std::memory_order_release);
+  }
+  for (const auto& l : lanes) {
+    for (const weft_ring* ring : {&l->sender.ring, &l->receiver.ring}) {
+      if (ring->stop != 0) WEFT_RING_STORE_32(reinterpret_cast<std::uint32_t*>(ring->stop), 1);
+    }
+    wake(l->sender_waits);
+    wake(l->forwarder_waits);
+  }
+  wake(*receiver_waits);
+}
+
+queue_status queue_state::ending() const noexcept {
+  const std::lock_guard lock{cause_mutex_};
+  return stopped_by_;
+}
+
+std::shared_ptr<const error> queue_state::cause() const noexcept {
+  const std::lock_guard lock{cause_mutex_};
+  return cause_;
+}
+
+void queue_state::note(std::shared_ptr<const error> damage) noexcept {
+  const std::lock_guard lock{cause_mutex_};
+  if (!cause_) cause_ = std::move(damage);
+}
+
+queue_end& open_sender(queue_state& queue, std::source_location where) {
+  const std::lock_guard lock{queue.open_mutex};
+  for (const auto& l : queue.lanes) {
+    if (l->opened) continue;
+    l->opened = true;
+    return l->sender;
+  }
+  raise(errc::resource_exhausted,
+        "every sending end of the queue from " + to_string(queue.facts.source) + " to " +
+            to_string(queue.facts.destination) + " is open (" + std::to_string(queue.lanes.size()) +
+            "); ask for more with queue_options::producers",
+        where);
+}
+
+queue_end* open_receiver(queue_state& queue, std::source_location where) {
+  const std::lock_guard lock{queue.open_mutex};
+  if (queue.receiver_opened) {
+    raise(errc::resource_exhausted,
+          "the receiving end of the queue from " + to_string(queue.facts.source) + " to " +
+              to_string(queue.facts.destination) + " was opened before: a queue has one receiver",
+          where);
+  }
+  queue.receiver_opened = true;
+  return queue.lanes.size() == 1 ? &queue.lanes.front()->receiver : nullptr;
+}
+
+const queue_facts& facts_of(const queue_state& queue) noexcept { return queue.facts; }
+std::chrono::nanoseconds timeout_of(const queue_state& queue) noexcept { return queue.options.timeout; }
+std::size_t batch_size_of(const queue_state& queue) noexcept { return queue.options.batch_size; }
+
+std::optional<error> failure_of(const queue_state& queue) {
+  const auto cause = queue.cause();
+  return cause ? std::optional<error>{*cause} : std::nullopt;
+}
+
+void close_queue(queue_state& queue) noexcept { queue.stop(nullptr); }
+
+}  // namespace weft::detail

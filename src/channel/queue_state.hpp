@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a queue is behind its ends: where its rings lie, how they are joined, and what has happened to it.
+#pragma once
+
+#include "backend/parking.hpp"
+#include "runtime/machine_state.hpp"
+#include "weft/channel/message_queue.hpp"
+#include "weft/channel/queue_end.hpp"
+#include "weft/memory/buffer.hpp"
+#include "weft/memory/peer_access.hpp"
+
+#include <array>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <vector>
+
+namespace weft::detail {
+
+class queue_job;
+
+/// A count with one writer and any readers.
+class tally {
+ public:
+  void add(std::uint64_t n = 1) noexcept {
+    count_.store(count_.load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
+  }
+  void at_least(std::uint64_t n) noexcept {
+    if (n > count_.load(std::memory_order_relaxed)) count_.store(n, std::memory_order_relaxed);
+  }
+  [[nodiscard]] std::uint64_t get() const noexcept { return count_.load(std::memory_order_relaxed); }
+
+ private:
+  std::atomic<std::uint64_t> count_{0};
+};
+
+/// The words of one ring as one of its two ends sees them.
+struct ring_view {
+  std::byte* slots = nullptr;
+  std::uint64_t* credit = nullptr;
+  std::uint64_t* fin = nullptr;
+  std::uint32_t* stop = nullptr;
+};
+
+/// Words of a ring beside its slots, each alone in its lines. What the writer of messages reads lies in one block, what
+/// the reader reads in the other.
+struct control_words {
+  alignas(isolation) std::uint64_t credit;
+  alignas(isolation) std::uint64_t fin;
+  alignas(isolation) std::uint32_t stop;
+};
+
+/// When sampled messages were sent.
+struct sample_board {
+  struct entry {
+    std::atomic<std::uint64_t> position{0};  // plus one
+    std::atomic<std::int64_t> sent_ns{0};
+  };
+  std::array<entry, 64> entries;
+};
+
+struct locked_histogram {
+  mutable std::mutex mutex;
+  duration_histogram histogram;
+  void add(std::chrono::nanoseconds sample) noexcept {
+    const std::lock_guard lock{mutex};
+    histogram.add(sample);
+  }
+  [[nodiscard]] duration_histogram read() const noexcept {
+    const std::lock_guard lock{mutex};
+    return histogram;
+  }
+};
+
+/// One ring of a queue (a queue has one per producer), or two joined by a forwarder.
+struct lane {
+  queue_end sender, receiver;
+  // staged: the forwarder reads where the sender writes, and writes where the receiver reads
+  queue_end forward_in, forward_out;
+  alignas(isolation) std::atomic<std::uint32_t> sender_waits{0};
+  alignas(isolation) std::atomic<std::uint32_t> forwarder_waits{0};
+
+  // the sender's
+  alignas(isolation) tally dropped;
+  tally spilled, spilled_high_water, failed_sends, timeouts, cancellations, parks;
+  std::vector<std::byte> sending;  // a message with what goes with it, on its way into the ring
+  bool opened = false;
+  std::atomic<bool> sender_closed{false};
+  std::mutex spill_mutex;
+  std::deque<std::vector<std::byte>> spill;  // under spill_mutex
+  std::atomic<std::uint64_t> spill_size{0};
+  std::atomic<std::uint64_t> spill_cleared{0};
+  // the receiver's
+  alignas(isolation) std::uint64_t lost = 0;  // read by statistics as an atomic
+  // the forwarder's
+  alignas(isolation) tally forwards;
+  std::uint64_t forward_lost = 0;
+  std::uint64_t forward_credit = 0;  // nobody waits for it: the receiver gives the credit
+  bool forwarded_fin = false;
+
+  sample_board samples;
+  std::vector<std::byte> forwarding;
+
+  // Behind everything that points into it.
+  std::vector<std::shared_ptr<void>> memory;
+  std::vector<std::uint64_t> watched;            // traffic
+  std::vector<std::shared_ptr<queue_job>> jobs;  // looked at by the progress thread
+};
+
+class queue_state {
+ public:
+  queue_state() = default;
+  ~queue_state();
+  queue_state(const queue_state&) = delete;
+  queue_state& operator=(const queue_state&) = delete;
+
+  queue_facts facts;
+  queue_options options;
+  ring_shape shape;
+  std::size_t size = 0;  // of a message, as the user knows it
+  bool overwrites = false;
+  bool fences = false;  // the kernel offers no heavy fence: who moves something looks with an exchange
+  parking::word_scope scope = parking::word_scope::process;
+
+  std::shared_ptr<machine_state> machine;  // null across processes
+  std::vector<peer_access> leases;
+  std::vector<std::unique_ptr<lane>> lanes;
+  std::function<std::shared_ptr<const error>()> trouble;  // asked by who waits: why the other end will never answer
+
+  alignas(isolation) std::atomic<std::uint32_t> own_receiver_waits{0};
+  std::atomic<std::uint32_t>* receiver_waits = &own_receiver_waits;
+
+  // the receiver's
+  alignas(isolation) tally received_batches, cleared, corrupted, receive_timeouts, receive_cancellations,
+      receiver_parks;
+  std::size_t next_lane = 0;
+  std::size_t peeked_lane = 0;
+  bool holds = false;  // `held` is the next message, taken out of its ring by a peek
+  std::vector<std::byte> receiving, held;
+  bool receiver_opened = false;
+  std::atomic<bool> receiver_closed{false};
+
+  locked_histogram send_call, queueing, receive_call;
+  std::atomic<double> peak{0};
+  std::uint64_t last_sample_position = 0;
+  std::chrono::steady_clock::time_point last_sample_at;
+
+  std::mutex open_mutex;
+
+  [[nodiscard]] backend& backend_of(device_id id) const { return machine->backend_of(id); }
+
+  /// Ends the queue for everybody: `cause` is what `failed` stands for, null for a plain close.
+  void stop(std::shared_ptr<const error> cause) noexcept;
+  [[nodiscard]] bool stopped() const noexcept { return stopped_.load(std::memory_order_acquire); }
+  [[nodiscard]] queue_status ending() const noexcept;
+  [[nodiscard]] std::shared_ptr<const error> cause() const noexcept;
+  /// Keeps the first damage, without ending the queue.
+  void note(std::shared_ptr<const error> damage) noexcept;
+
+  /// Wakes whoever sleeps on a word, or has the progress thread look at it.
+  void wake(std::atomic<std::uint32_t>& word) noexcept;
+
+ private:
+  mutable std::mutex cause_mutex_;
+  std::shared_ptr<const error> cause_;
+  queue_status stopped_by_ = queue_status::closed;
+  std::atomic<bool> stopped_{false};
+};
+
+/// Who sleeps on a word.
+inline constexpr std::uint32_t nobody = 0, a_thread = 1, the_progress_thread = 2;
+
+[[nodiscard]] std::shared_ptr<const error> queue_error(errc code, std::string what,
+                                                       error_scope scope = error_scope::endpoint);
+
+/// Sets an end up over the words it sees.
+void set_end(queue_end& end, const ring_view& view, const ring_shape& shape) noexcept;
+
+// One attempt, whatever the options. Never waits. Thread: that of the end.
+[[nodiscard]] queue_status put_one(queue_state& queue, lane& l, const void* message) noexcept;
+[[nodiscard]] queue_status get_one(queue_state& queue, void* message) noexcept;
+
+/// Moves spilled messages into the ring, and tells the end after the last; true when something moved.
+[[nodiscard]] bool drain_spill(queue_state& queue, lane& l) noexcept;
+
+/// What a lane holds for the receiver.
+[[nodiscard]] std::uint64_t unread(const lane& l) noexcept;
+
+}  // namespace weft::detail
