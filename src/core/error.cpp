@@ -27,6 +27,8 @@ std::string_view to_string(errc code) {
       return "not_ready";
     case errc::machine_closed:
       return "machine_closed";
+    case errc::name_taken:
+      return "name_taken";
     case errc::unsupported:
       return "unsupported";
     case errc::peer_unsupported:
@@ -53,6 +55,8 @@ std::string_view to_string(errc code) {
       return "kernel_failed";
     case errc::illegal_access:
       return "illegal_access";
+    case errc::peer_dead:
+      return "peer_dead";
     case errc::device_lost:
       return "device_lost";
   }

@@ -26,6 +26,7 @@ enum class errc : std::uint8_t {
   not_enabled,      // peer access was not on
   not_ready,        // asked for a result that is not there yet
   machine_closed,   // the machine of this object was closed
+  name_taken,       // another process holds the name
   // The machine cannot do it.
   unsupported,         // capability would have told
   peer_unsupported,    // no peer path between two devices
@@ -42,6 +43,7 @@ enum class errc : std::uint8_t {
   kernel_failed,  // a kernel reported a failure
   // A device or peer is gone.
   illegal_access,  // a device touched memory without right; the device is lost
+  peer_dead,       // another process of the group has died
   device_lost,     // the device failed earlier and answers nothing any more
 };
 
