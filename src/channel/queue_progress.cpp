@@ -82,7 +82,7 @@ bool queue_progress::pass() noexcept {
 
 void queue_progress::run() noexcept {
   runner_.store(std::this_thread::get_id(), std::memory_order_relaxed);
-  constexpr std::chrono::milliseconds belt{20};
+  constexpr std::chrono::microseconds belt{20'000};
   const bool fences = parking::offers_heavy_fence(parking::word_scope::process);
   std::unique_lock lock{mutex_};
   while (!ended_) {
@@ -107,7 +107,8 @@ void queue_progress::run() noexcept {
     const bool moved = pass();
     if (!moved && !ended_) {
       lock.unlock();
-      parking::park(bell_, 0, clock::now() + belt);
+      const bool unheard = loans_.load(std::memory_order_relaxed) != 0;
+      parking::park(bell_, 0, clock::now() + (unheard ? std::chrono::microseconds{100} : belt));
       lock.lock();
     }
     for (const auto& job : jobs_) job->disarm();
@@ -209,9 +210,9 @@ class spill_drain final : public queue_job {
     return drain_spill(q_, l_) ? step_outcome::moved : step_outcome::idle;
   }
   void arm() noexcept override {
-    if (l_.spill_size.load(std::memory_order_relaxed) != 0) arm_word(l_.sender_waits);
+    if (l_.spill_size.load(std::memory_order_relaxed) != 0) arm_word(*l_.sender_waits);
   }
-  void disarm() noexcept override { disarm_word(l_.sender_waits); }
+  void disarm() noexcept override { disarm_word(*l_.sender_waits); }
 
  private:
   queue_state& q_;
@@ -256,7 +257,7 @@ class awaiting final : public queue_job {
 
  private:
   std::atomic<std::uint32_t>& word() noexcept {
-    return op_.sender != nullptr ? op_.queue->lanes[op_.sender->lane]->sender_waits : *op_.queue->receiver_waits;
+    return op_.sender != nullptr ? *op_.queue->lanes[op_.sender->lane]->sender_waits : *op_.queue->receiver_waits;
   }
 
   awaited_operation& op_;

@@ -45,6 +45,11 @@ class queue_progress {
     parking::wake_all(bell_);
   }
   void end() noexcept;
+  /// While there are loans, kernels move messages that ring no bell.
+  void count_loan(int more) noexcept {
+    loans_.fetch_add(more, std::memory_order_relaxed);
+    ring();
+  }
   [[nodiscard]] bool is_current() const noexcept {
     return runner_.load(std::memory_order_relaxed) == std::this_thread::get_id();
   }
@@ -57,6 +62,7 @@ class queue_progress {
   std::list<std::shared_ptr<queue_job>> jobs_;
   bool ended_ = false;
   std::atomic<std::uint32_t> bell_{0};
+  std::atomic<int> loans_{0};
   std::atomic<std::thread::id> runner_;
   std::thread thread_;
 };

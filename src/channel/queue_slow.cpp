@@ -161,7 +161,8 @@ queue_status got_as(queue_state& queue, lane& l, int came_to) noexcept {
       return queue_status::ok;
     case WEFT_RING_EMPTY:
       look_for_sleepers(queue, l.receiver);  // the credit was given
-      if ((l.receiver.ring.waits & 1023) == 0 && is_hopeless(queue)) return queue.ending();
+      // What was sent before the end is delivered first: the next look tells, now that nothing can follow.
+      if ((l.receiver.ring.waits & 1023) == 0) static_cast<void>(is_hopeless(queue));
       return queue_status::empty;
     case WEFT_RING_CLOSED:
       return queue_status::closed;
@@ -225,7 +226,9 @@ template <class Attempt>
 queue_status wait_on(queue_state& queue, std::atomic<std::uint32_t>& word, const wait_rules& rules, tally& parks,
                      Attempt&& attempt) noexcept {
   constexpr std::uint32_t patience = 4000;  // pauses, some 50 us: what a sleep and a wake-up cost
-  constexpr std::chrono::milliseconds belt{20};
+  // How long to sleep before looking whether the other end still lives: short at first, when it may just have died.
+  std::chrono::microseconds belt{1000};
+  constexpr std::chrono::microseconds longest{20'000};
   const waiting policy = queue.options.wait_policy;
   const auto deadline = deadline_of(queue, rules);
   const auto give_up = [&]() -> std::optional<queue_status> {
@@ -257,7 +260,9 @@ queue_status wait_on(queue_state& queue, std::atomic<std::uint32_t>& word, const
       return *done;
     }
     parks.add();
-    const auto until = std::min(deadline, clock::now() + belt);
+    const bool unheard = queue.lent.load(std::memory_order_relaxed) != 0;
+    const auto until = std::min(deadline, clock::now() + (unheard ? std::chrono::microseconds{100} : belt));
+    belt = std::min(belt * 2, longest);
     parking::park(word, a_thread, until, queue.scope);
   }
 }
@@ -267,6 +272,24 @@ void count_send(lane& l, queue_status status) noexcept {
   l.failed_sends.add();
   if (status == queue_status::timed_out) l.timeouts.add();
   if (status == queue_status::cancelled) l.cancellations.add();
+}
+
+/// Messages that are there for a reader whose writer lives elsewhere: a walk over their stamps. The ring's own fields
+/// are read as they are: statistics of this side are asked for by the thread that receives, or at rest.
+std::uint64_t arrived(const weft_ring& ring) noexcept {
+  weft_ring look = ring;
+  std::uint64_t count = 0;
+  for (; count < ring.capacity; ++count) {
+    if (look.stride == 0) {
+      if (weft_ring_peek_packed(&look, look.bytes) == nullptr) break;
+      look.index = look.index + 1 == look.per_line ? 0 : look.index + 1;
+      look.line += look.index == 0 ? 1 : 0;
+    } else if (weft_ring_peek_slot(&look, look.stride) == nullptr) {
+      break;
+    }
+    ++look.position;
+  }
+  return count;
 }
 
 /// True when this end may not be used now.
@@ -330,7 +353,7 @@ queue_status send_slowly(queue_state& queue, queue_end& end, const void* message
   const backpressure policy = queue.options.when_full;
   if (status == queue_status::full && rules.may_wait &&
       (policy == backpressure::block || policy == backpressure::spill)) {
-    status = wait_on(queue, l.sender_waits, rules, l.parks, [&]() -> std::optional<queue_status> {
+    status = wait_on(queue, *l.sender_waits, rules, l.parks, [&]() -> std::optional<queue_status> {
       const queue_status now = put_one(queue, l, message);
       return now == queue_status::full ? std::nullopt : std::optional{now};
     });
@@ -467,16 +490,16 @@ std::size_t clear(queue_state& queue) noexcept {
       l.spill.clear();
       l.spill_size.store(0, std::memory_order_relaxed);
     }
-    // In one process everything sent by now; what a forwarder still carries arrives without our doing. Across processes
-    // the sender's count is its own, and what has arrived is dropped.
+    // Within a process everything sent by now; what a forwarder still carries arrives without our doing. Across
+    // processes the sender's count is its own, and what has arrived is dropped.
     const std::uint64_t lost_before = l.lost;
     const std::uint64_t first = l.receiver.ring.position;
     const std::uint64_t until =
-        queue.machine != nullptr ? WEFT_RING_LOAD_64(&l.sender.ring.position) : ~std::uint64_t{0};
+        queue.side == queue_side::both ? WEFT_RING_LOAD_64(&l.sender.ring.position) : ~std::uint64_t{0};
     while (l.receiver.ring.position + l.forward_lost < until && !is_lent(l.receiver)) {
       const queue_status status = take(queue, l, queue.receiving.data());
       if (status == queue_status::ok) continue;
-      if (status != queue_status::empty || queue.machine == nullptr || clock::now() > deadline) break;
+      if (status != queue_status::empty || queue.side != queue_side::both || clock::now() > deadline) break;
       std::this_thread::yield();
     }
     dropped += l.receiver.ring.position - first - (l.lost - lost_before);
@@ -485,7 +508,15 @@ std::size_t clear(queue_state& queue) noexcept {
   return dropped + spilled;
 }
 
-std::uint64_t unread(const lane& l) noexcept {
+std::uint64_t unread(const queue_state& queue, const lane& l) noexcept {
+  if (queue.side == queue_side::sending) {
+    const weft_ring& ring = l.sender.ring;
+    const std::uint64_t sent = WEFT_RING_LOAD_64(&ring.position);
+    const std::uint64_t read =
+        WEFT_RING_LOAD_64(reinterpret_cast<const std::uint64_t*>(ring.credit)) & ~WEFT_RING_CLOSED_BIT;
+    return sent - std::min(read, sent);
+  }
+  if (queue.side == queue_side::receiving) return arrived(l.receiver.ring);
   const std::uint64_t read = WEFT_RING_LOAD_64(&l.receiver.ring.position) + WEFT_RING_LOAD_64(&l.forward_lost);
   const std::uint64_t sent = WEFT_RING_LOAD_64(&l.sender.ring.position) + l.spill_size.load(std::memory_order_relaxed);
   return sent > read ? sent - read : 0;
@@ -496,7 +527,7 @@ std::size_t size_of(const queue_state& queue) noexcept {
   for (const auto& l : queue.lanes) {
     // what was overwritten counts as there until the receiver finds out, but never more than can be there
     const std::uint64_t rings = queue.overwrites && !l->forwarding.empty() ? 2 : 1;
-    const std::uint64_t there = unread(*l);
+    const std::uint64_t there = unread(queue, *l);
     sum += queue.overwrites ? std::min(there, rings * queue.shape.capacity) : there;
   }
   return sum;
@@ -518,7 +549,7 @@ void close_receiver(queue_state& queue) noexcept {
   queue.receiver_closed.store(true, std::memory_order_release);
   for (const auto& l : queue.lanes) {
     weft_ring_close_reader(&l->receiver.ring);
-    queue.wake(l->sender_waits);
+    queue.wake(*l->sender_waits);
   }
 }
 
@@ -554,7 +585,7 @@ queue_statistics statistics_of(const queue_state& queue) noexcept {
       s.staged.messages += forwarded;
       s.staged.bytes += forwarded * queue.shape.bytes;
     }
-    (closed ? s.discarded : s.in_flight) += unread(l);
+    (closed ? s.discarded : s.in_flight) += unread(queue, l);
   }
   s.received -= std::min(s.received, queue.cleared.get());
   s.cleared = queue.cleared.get();

@@ -148,7 +148,7 @@ class builder {
     set_end(l.sender, sending, q_.shape);
     set_end(l.receiver, receiving, q_.shape);
     l.sender.other_waits = direct ? q_.receiver_waits : &l.forwarder_waits;
-    l.receiver.other_waits = &l.sender_waits;
+    l.receiver.other_waits = l.sender_waits;
     l.sender.lane = l.receiver.lane = q_.lanes.size();
     l.sending.resize(q_.shape.bytes);
     l.sender.plain = is_plain() && q_.options.when_full != backpressure::spill;
@@ -277,10 +277,7 @@ std::shared_ptr<queue_state> make_queue(const machine& m, device_id source, devi
   queue->size = size;
   queue->overwrites = options.when_full == backpressure::overwrite_oldest;
   queue->fences = !parking::offers_heavy_fence(parking::word_scope::process);
-  // a checksum behind the message, and whole words where they are copied as words
-  std::size_t carried = size;
-  if (options.validate) carried = round_up(size, 4) + 4;
-  if (queue->overwrites) carried = round_up(carried, 4);
+  const std::size_t carried = carried_size(size, options.validate, queue->overwrites);
   queue->shape = shape_of(carried, alignment, options.capacity, !queue->overwrites);
   if (queue->shape.slots_size() > std::uint64_t{1} << 40) {
     raise(errc::invalid_argument,
@@ -357,11 +354,12 @@ void queue_state::stop(std::shared_ptr<const error> cause) noexcept {
     stopped_by_ = cause_ != nullptr ? queue_status::failed : queue_status::closed;
     stopped_.store(true, std::memory_order_release);
   }
+  if (broken != nullptr) WEFT_RING_STORE_32(broken, 1);
   for (const auto& l : lanes) {
     for (const weft_ring* ring : {&l->sender.ring, &l->receiver.ring}) {
       if (ring->stop != 0) WEFT_RING_STORE_32(reinterpret_cast<std::uint32_t*>(ring->stop), 1);
     }
-    wake(l->sender_waits);
+    wake(*l->sender_waits);
     wake(l->forwarder_waits);
   }
   wake(*receiver_waits);

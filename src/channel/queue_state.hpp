@@ -77,7 +77,8 @@ struct lane {
   queue_end sender, receiver;
   // staged: the forwarder reads where the sender writes, and writes where the receiver reads
   queue_end forward_in, forward_out;
-  alignas(isolation) std::atomic<std::uint32_t> sender_waits{0};
+  alignas(isolation) std::atomic<std::uint32_t> own_sender_waits{0};
+  std::atomic<std::uint32_t>* sender_waits = &own_sender_waits;
   alignas(isolation) std::atomic<std::uint32_t> forwarder_waits{0};
 
   // the sender's
@@ -98,6 +99,8 @@ struct lane {
   std::uint64_t forward_credit = 0;  // nobody waits for it: the receiver gives the credit
   bool forwarded_fin = false;
 
+  std::uint32_t own_stop = 0;  // across processes each end's is its own
+
   sample_board samples;
   std::vector<std::byte> forwarding;
 
@@ -106,6 +109,9 @@ struct lane {
   std::vector<std::uint64_t> watched;            // traffic
   std::vector<std::shared_ptr<queue_job>> jobs;  // looked at by the progress thread
 };
+
+/// Which ends live in this process.
+enum class queue_side : std::uint8_t { both, sending, receiving };
 
 class queue_state {
  public:
@@ -121,6 +127,9 @@ class queue_state {
   bool overwrites = false;
   bool fences = false;  // the kernel offers no heavy fence: who moves something looks with an exchange
   parking::word_scope scope = parking::word_scope::process;
+  queue_side side = queue_side::both;
+  std::atomic<int> lent{0};         // ends lent to kernels, which wake nobody
+  std::uint32_t* broken = nullptr;  // across processes: tells the other one that this one has stopped the queue
 
   std::shared_ptr<machine_state> machine;  // null across processes
   std::vector<peer_access> leases;
@@ -184,6 +193,6 @@ void set_end(queue_end& end, const ring_view& view, const ring_shape& shape) noe
 [[nodiscard]] bool drain_spill(queue_state& queue, lane& l) noexcept;
 
 /// What a lane holds for the receiver.
-[[nodiscard]] std::uint64_t unread(const lane& l) noexcept;
+[[nodiscard]] std::uint64_t unread(const queue_state& queue, const lane& l) noexcept;
 
 }  // namespace weft::detail

@@ -256,6 +256,8 @@ class sender {
   [[nodiscard]] bool is_open() const noexcept { return end_ != nullptr; }
   /// The cause behind `failed`.
   [[nodiscard]] std::optional<error> failure() const { return detail::failure_of(*queue_); }
+  /// Of the whole queue, or of this side of it when the other end is in another process.
+  [[nodiscard]] queue_statistics statistics() const noexcept { return detail::statistics_of(*queue_); }
 
   [[nodiscard]] const std::shared_ptr<detail::queue_state>& state() const noexcept { return queue_; }
   [[nodiscard]] detail::queue_end* native() const noexcept { return end_; }
@@ -400,6 +402,8 @@ class receiver {
   [[nodiscard]] bool is_open() const noexcept { return open_; }
   /// The cause behind `failed`.
   [[nodiscard]] std::optional<error> failure() const { return detail::failure_of(*queue_); }
+  /// Of the whole queue, or of this side of it when the other end is in another process.
+  [[nodiscard]] queue_statistics statistics() const noexcept { return detail::statistics_of(*queue_); }
 
   [[nodiscard]] const std::shared_ptr<detail::queue_state>& state() const noexcept { return queue_; }
   [[nodiscard]] detail::queue_end* native() const noexcept { return only_; }

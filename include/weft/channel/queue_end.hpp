@@ -27,7 +27,7 @@ struct alignas(isolation) queue_end {
   std::atomic<std::uint32_t>* other_waits = nullptr;  // not 0: somebody sleeps until this end has moved something
   std::size_t lane = 0;
   bool plain = true;          // no checksum, no overwriting, no spill, no samples, not lent
-  bool lent = false;          // to a kernel
+  bool lent = false;          // to kernels
   std::uint64_t batches = 0;  // one writer; read by statistics
 
   /// True, rarely, when the other end sleeps. A plain load: whoever sleeps has paid for the order (docs/queues.md).

@@ -58,6 +58,12 @@ constexpr std::uint64_t rounded_capacity(std::size_t asked) {
   return std::bit_ceil(asked < 16 ? std::size_t{16} : asked);
 }
 
+/// Bytes that travel for a message: whole words with its checksum, whole words where it is copied as words.
+constexpr std::size_t carried_size(std::size_t size, bool validates, bool overwrites) {
+  if (validates) return round_up(size, 4) + 4;
+  return overwrites ? round_up(size, 4) : size;
+}
+
 constexpr ring_shape shape_of(std::size_t size, std::size_t alignment, std::size_t asked_capacity, bool may_pack) {
   ring_shape shape;
   shape.bytes = static_cast<std::uint32_t>(size);

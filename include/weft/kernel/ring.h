@@ -344,10 +344,10 @@ WEFT_RING_FUNCTION void weft_ring_owe_credit(WEFT_RING_GLOBAL weft_ring* end) {
 /* Why nothing was received. */
 WEFT_RING_FUNCTION int weft_ring_nothing(WEFT_RING_GLOBAL weft_ring* end) {
   if (end->position != end->credit_seen) weft_ring_give_credit(end);
-  if (WEFT_RING_LOAD_32((WEFT_RING_GLOBAL WEFT_RING_ATOMIC_32*)end->stop) != 0) return WEFT_RING_STOPPED;
   const weft_uint64 fin = WEFT_RING_LOAD_64((WEFT_RING_GLOBAL WEFT_RING_ATOMIC_64*)end->fin);
-  if (fin == end->position) return WEFT_RING_CLOSED;
+  if (fin == end->position) return WEFT_RING_CLOSED; /* a good end, whatever happened to the writer afterwards */
   if (fin < end->position) return WEFT_RING_CORRUPT;
+  if (WEFT_RING_LOAD_32((WEFT_RING_GLOBAL WEFT_RING_ATOMIC_32*)end->stop) != 0) return WEFT_RING_STOPPED;
   WEFT_RING_KEEP_64(&end->waits, end->waits + 1);
   return WEFT_RING_EMPTY;
 }

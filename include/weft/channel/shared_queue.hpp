@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// A queue between two processes of a group: the same ring, in memory that both map.
+#pragma once
+
+#include "weft/channel/message_queue.hpp"
+#include "weft/runtime/process_group.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <source_location>
+#include <stop_token>
+#include <typeinfo>
+#include <utility>
+
+namespace weft {
+
+/// How long the two ends look for each other.
+struct connect_options {
+  std::chrono::nanoseconds limit = std::chrono::seconds{30};
+  std::stop_token stop{};
+};
+
+namespace detail {
+
+/// What both ends must agree on.
+struct message_type {
+  std::size_t size = 0;
+  std::size_t alignment = 0;
+  std::uint64_t name_hash = 0;
+};
+
+[[nodiscard]] std::uint64_t hash_of_name(const char* name) noexcept;
+template <message T>
+message_type type_of() {
+  return {sizeof(T), alignof(T), hash_of_name(typeid(T).name())};
+}
+
+struct connected_sender {
+  std::shared_ptr<queue_state> queue;
+  queue_end* end = nullptr;
+};
+[[nodiscard]] connected_sender connect_sending(process_group& group, rank to, std::uint64_t channel,
+                                               const message_type& type, const queue_options& options,
+                                               const connect_options& how, std::source_location where);
+[[nodiscard]] std::shared_ptr<queue_state> offer_receiving(process_group& group, rank from, std::uint64_t channel,
+                                                           const message_type& type, const queue_options& options,
+                                                           const connect_options& how, std::source_location where);
+void await_accepted(process_group& group, rank from, std::uint64_t channel, const connect_options& how,
+                    std::source_location where);
+[[nodiscard]] queue_end* only_receiver(queue_state& queue) noexcept;
+
+}  // namespace detail
+
+/// The receiving end of a queue from another process, in memory that this process makes: a sealed memfd, handed to the
+/// sender over the group's connection. Capacity, checksums and overwriting are this end's choice. Waits until the other
+/// process calls connect_sender() with the same channel and type.
+///
+/// After the sender's process has died everything it had published is received, then `failed` with peer_dead; a waiting
+/// form notices within the 20 ms of its belt. After a fork the memory is gone from the child: an end used there faults
+/// instead of corrupting the queue. Ends across processes cannot be awaited with co_await, do not spill, and have one
+/// producer.
+/// Errors: those of process_group::receive; incompatible with both types described; invalid_argument; unsupported
+///   (spill, several producers); resource_exhausted (descriptors, mappings); out_of_memory.
+template <message T>
+[[nodiscard]] receiver<T> connect_receiver(process_group& group, rank from, std::uint64_t channel,
+                                           const queue_options& options = {}, const connect_options& how = {},
+                                           std::source_location where = std::source_location::current()) {
+  auto queue = detail::offer_receiving(group, from, channel, detail::type_of<T>(), options, how, where);
+  detail::await_accepted(group, from, channel, how, where);
+  detail::queue_end* end = detail::only_receiver(*queue);
+  return {std::move(queue), end};
+}
+
+/// The sending end. `options` says what a full ring does (block, reject or drop_newest; overwrite_oldest if and only if
+/// the receiver says so), timeouts and the waiting policy; the rest is the receiver's choice. Errors: as
+/// connect_receiver(); corrupt when what was offered is not a queue.
+template <message T>
+[[nodiscard]] sender<T> connect_sender(process_group& group, rank to, std::uint64_t channel,
+                                       const queue_options& options = {}, const connect_options& how = {},
+                                       std::source_location where = std::source_location::current()) {
+  auto made = detail::connect_sending(group, to, channel, detail::type_of<T>(), options, how, where);
+  return {std::move(made.queue), *made.end};
+}
+
+/// Both directions at once, for two processes that each call this with the other: neither has to come first.
+template <message T>
+[[nodiscard]] std::pair<sender<T>, receiver<T>> connect_both(
+    process_group& group, rank other, std::uint64_t channel, const queue_options& options = {},
+    const connect_options& how = {}, std::source_location where = std::source_location::current()) {
+  auto offered = detail::offer_receiving(group, other, channel, detail::type_of<T>(), options, how, where);
+  auto out = connect_sender<T>(group, other, channel, options, how, where);
+  detail::await_accepted(group, other, channel, how, where);
+  detail::queue_end* end = detail::only_receiver(*offered);
+  return {std::move(out), receiver<T>{std::move(offered), end}};
+}
+
+}  // namespace weft

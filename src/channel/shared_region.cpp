@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "channel/shared_region.hpp"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <new>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace weft::detail {
+namespace {
+
+error failure(errc code, std::string what) {
+  error cause;
+  cause.code = code;
+  cause.scope = error_scope::call;
+  cause.native_code = errno;
+  cause.what = std::move(what);
+  cause.where = {};
+  return cause;
+}
+
+errc code_of(int number) {
+  return number == ENOMEM || number == ENOSPC ? errc::out_of_memory : errc::resource_exhausted;
+}
+
+ring_shape shape_in(const region_header& h) {
+  ring_shape shape;
+  shape.bytes = h.bytes;
+  shape.stride = h.stride;
+  shape.per_line = h.per_line;
+  shape.capacity = h.capacity;
+  shape.places = h.places;
+  return shape;
+}
+
+std::string described(std::uint64_t size, std::uint64_t alignment) {
+  return std::to_string(size) + " bytes aligned to " + std::to_string(alignment);
+}
+
+}  // namespace
+
+std::uint64_t hash_of_name(const char* name) noexcept {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (; *name != '\0'; ++name) hash = (hash ^ static_cast<unsigned char>(*name)) * 0x100000001b3;
+  return hash;
+}
+
+std::uint64_t region_header::computed_check() const noexcept {
+  std::byte raw[sizeof(region_header)];
+  std::memcpy(raw, this, sizeof raw);
+  std::uint64_t sum = the_magic;
+  for (std::size_t i = 0; i < offsetof(region_header, check); ++i) {
+    sum = (sum ^ std::to_integer<std::uint64_t>(raw[i])) * 0x9e3779b97f4a7c15;
+    sum ^= sum >> 29;
+  }
+  return sum;
+}
+
+region_header describe(const message_type& type, const ring_shape& shape, std::uint32_t flags) {
+  region_header h;
+  h.magic = region_header::the_magic;
+  h.version = region_header::the_version;
+  h.flags = flags;
+  h.size = type.size;
+  h.alignment = type.alignment;
+  h.name_hash = type.name_hash;
+  h.bytes = shape.bytes;
+  h.stride = shape.stride;
+  h.per_line = shape.per_line;
+  h.capacity = shape.capacity;
+  h.places = shape.places;
+  h.creator = getpid();
+  h.check = h.computed_check();
+  return h;
+}
+
+std::uint64_t region_size(const ring_shape& shape) { return slots_offset + shape.slots_size(); }
+
+result<region_header> read_header(const std::byte* data, std::size_t size, const message_type& wanted) {
+  errno = 0;
+  if (size < sizeof(region_header)) {
+    return failure(errc::corrupt, "an offered queue has a header of " + std::to_string(size) + " bytes, not " +
+                                      std::to_string(sizeof(region_header)));
+  }
+  region_header h;
+  std::memcpy(&h, data, sizeof h);
+  if (h.magic != region_header::the_magic) return failure(errc::corrupt, "what was offered is not a queue of weft");
+  if (h.version != region_header::the_version) {
+    return failure(errc::incompatible, "the other process speaks version " + std::to_string(h.version) +
+                                           " of shared queues, this one " + std::to_string(region_header::the_version));
+  }
+  if (h.check != h.computed_check()) return failure(errc::corrupt, "the header of an offered queue is damaged");
+  if (h.size != wanted.size || h.alignment != wanted.alignment || h.name_hash != wanted.name_hash) {
+    const bool same_layout = h.size == wanted.size && h.alignment == wanted.alignment;
+    return failure(errc::incompatible, "the receiver's messages have " + described(h.size, h.alignment) +
+                                           ", the sender's " + described(wanted.size, wanted.alignment) +
+                                           (same_layout ? ", but their types have different names" : ""));
+  }
+  if ((h.flags & ~(region_header::validates | region_header::overwrites)) != 0 || h.reserved != 0) {
+    return failure(errc::incompatible, "the other process uses options of queues that this one does not know");
+  }
+  const bool validates = (h.flags & region_header::validates) != 0;
+  const bool overwrites = (h.flags & region_header::overwrites) != 0;
+  // recomputed, not believed
+  if (h.capacity < 16 || h.capacity > std::uint64_t{1} << 32 ||
+      shape_in(h) !=
+          shape_of(carried_size(wanted.size, validates, overwrites), wanted.alignment, h.capacity, !overwrites)) {
+    return failure(errc::corrupt, "the header of an offered queue has numbers that cannot be");
+  }
+  return h;
+}
+
+void mapped_range_traits::release(type& range) noexcept { ::munmap(range.base, range.size); }
+
+result<descriptor> make_region(const region_header& header) {
+  descriptor file{::memfd_create("weft-queue", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
+  if (!file) return failure(code_of(errno), "no memory file for a queue: " + std::string{std::strerror(errno)});
+  const std::uint64_t size = region_size(shape_in(header));
+  // allocated now: a page that is missing later would be a SIGBUS in the middle of a send
+  if (const int error = ::posix_fallocate(file.get(), 0, static_cast<off_t>(size)); error != 0) {
+    errno = error;
+    return failure(code_of(error), "no memory for a queue of " + to_string(bytes{size}) + ": " + std::strerror(error));
+  }
+  if (::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    return failure(errc::resource_exhausted,
+                   "a queue's memory could not be sealed: " + std::string{std::strerror(errno)});
+  }
+  auto mapped = map_region(file.get(), size);
+  if (!mapped) return std::move(mapped).error();
+  std::byte* base = mapped->get().base;
+  std::memcpy(base, &header, sizeof header);
+  auto* words = ::new (base + words_offset) region_words;
+  words->credit = 0;
+  words->fin = WEFT_RING_OPEN;
+  words->receiver_broken = words->sender_broken = 0;
+  words->receiver_waits.store(0, std::memory_order_relaxed);
+  words->sender_waits.store(0, std::memory_order_relaxed);
+  return file;
+}
+
+result<mapped_region> map_region(int file, std::uint64_t size) {
+  struct stat about{};
+  if (::fstat(file, &about) != 0 || !S_ISREG(about.st_mode)) {
+    return failure(errc::corrupt, "what was offered as a queue's memory is not a memory file");
+  }
+  const int seals = ::fcntl(file, F_GET_SEALS);
+  if (seals < 0 || (seals & (F_SEAL_SHRINK | F_SEAL_SEAL)) != (F_SEAL_SHRINK | F_SEAL_SEAL)) {
+    return failure(errc::corrupt, "a queue's memory must be sealed against shrinking; this is not");
+  }
+  if (about.st_size < 0 || static_cast<std::uint64_t>(about.st_size) < size) {
+    return failure(errc::corrupt, "a queue of " + to_string(bytes{size}) + " in a file of " +
+                                      std::to_string(about.st_size) + " bytes");
+  }
+  void* base = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file, 0);
+  if (base == MAP_FAILED) {
+    return failure(code_of(errno),
+                   "a queue of " + to_string(bytes{size}) + " could not be mapped: " + std::strerror(errno));
+  }
+  // a child of a fork would be a second writer
+  static_cast<void>(::madvise(base, size, MADV_DONTFORK));
+  return mapped_region{mapped_range{static_cast<std::byte*>(base), size}};
+}
+
+}  // namespace weft::detail

@@ -1,0 +1,430 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "weft/channel/shared_queue.hpp"
+
+#include "channel/shared_region.hpp"
+#include "support/processes.hpp"
+#include "support/samples.hpp"
+#include "weft/runtime/rendezvous.hpp"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <fcntl.h>
+#include <random>
+#include <sys/mman.h>
+#include <thread>
+
+namespace {
+
+using processes::child;
+using processes::shared;
+using samples::error_of;
+using weft::backpressure;
+using weft::connect_receiver;
+using weft::connect_sender;
+using weft::errc;
+using weft::process_group;
+using weft::queue_options;
+using weft::queue_status;
+using weft::rank;
+using weft::rendezvous;
+using clock_type = std::chrono::steady_clock;
+using namespace std::chrono_literals;
+
+constexpr rank here{0}, there{1};
+
+template <std::size_t Size>
+struct sized {
+  std::array<std::uint8_t, Size> bytes;
+  static sized numbered(std::uint64_t n) {
+    sized made;
+    for (std::size_t i = 0; i < Size; ++i) made.bytes[i] = static_cast<std::uint8_t>((n * 167 + i * 31) >> (i % 3));
+    return made;
+  }
+  friend bool operator==(const sized&, const sized&) = default;
+};
+
+struct record {
+  std::uint64_t number;
+  std::array<std::uint64_t, 14> words;
+  static record numbered(std::uint64_t n) {
+    record made{n, {}};
+    for (std::size_t i = 0; i < made.words.size(); ++i) made.words[i] = (n + i) * 0x9e3779b97f4a7c15;
+    return made;
+  }
+  friend bool operator==(const record&, const record&) = default;
+};
+
+/// Two processes of a group: the child runs `body(group)` and ends with what it gives.
+template <class F>
+struct couple {
+  std::vector<rendezvous> places = rendezvous::connected(2);
+  child other;
+  process_group group;
+
+  explicit couple(F body)
+      : other([&] {
+          rendezvous mine = std::move(places[1]);
+          places.clear();
+          process_group joined = weft::value_or_raise(std::move(mine).join());
+          return body(joined);
+        }),
+        group([&] {
+          rendezvous mine = std::move(places[0]);
+          places.clear();
+          return weft::value_or_raise(std::move(mine).join());
+        }()) {}
+};
+
+template <class T>
+void crosses(const queue_options& options) {
+  constexpr std::uint64_t count = 3000;
+  couple pair{[&](process_group& group) {
+    auto tx = connect_sender<T>(group, here, 7, options);
+    for (std::uint64_t n = 0; n < count; ++n) {
+      if (tx.send(T::numbered(n)) != queue_status::ok) return 1;
+    }
+    return 0;
+  }};
+  auto rx = connect_receiver<T>(pair.group, there, 7, options);
+  T got{};
+  for (std::uint64_t n = 0; n < count; ++n) {
+    ASSERT_EQ(rx.receive(got), queue_status::ok) << n;
+    ASSERT_TRUE(got == T::numbered(n)) << n;
+  }
+  EXPECT_EQ(rx.receive(got), queue_status::closed);
+  EXPECT_EQ(rx.statistics().received, count);
+  EXPECT_EQ(pair.other.wait(), 0);
+}
+
+TEST(shared_queue, carries_messages_of_any_size_between_two_processes) {
+  queue_options options;
+  options.capacity = 64;
+  for (const bool validate : {false, true}) {
+    options.validate = validate;
+    crosses<sized<1>>(options);
+    crosses<sized<8>>(options);
+    crosses<sized<24>>(options);
+    crosses<sized<64>>(options);
+    crosses<sized<257>>(options);
+    crosses<sized<4096>>(options);
+  }
+}
+
+TEST(shared_queue, wakes_the_other_process) {
+  queue_options options;
+  options.capacity = 16;
+  options.wait_policy = weft::waiting::park;
+  options.timeout = 60s;
+  constexpr std::uint64_t rounds = 300;
+  couple pair{[&](process_group& group) {
+    auto [tx, rx] = weft::connect_both<record>(group, here, 1, options);
+    record got{};
+    for (std::uint64_t n = 0; n < rounds; ++n) {
+      if (rx.receive(got) != queue_status::ok || tx.send(got) != queue_status::ok) return 1;
+    }
+    return 0;
+  }};
+  auto [tx, rx] = weft::connect_both<record>(pair.group, there, 1, options);
+  record got{};
+  for (std::uint64_t n = 0; n < rounds; ++n) {
+    ASSERT_EQ(tx.send(record::numbered(n)), queue_status::ok);
+    ASSERT_EQ(rx.receive(got), queue_status::ok);
+    ASSERT_EQ(got, record::numbered(n));
+  }
+  EXPECT_EQ(pair.other.wait(), 0);
+}
+
+TEST(shared_queue, overwrites_when_both_ask_for_it) {
+  queue_options options;
+  options.capacity = 16;
+  options.when_full = backpressure::overwrite_oldest;
+  couple pair{[&](process_group& group) {
+    auto tx = connect_sender<record>(group, here, 1, options);
+    for (std::uint64_t n = 0; n < 5000; ++n) {
+      if (tx.try_send(record::numbered(n)) != queue_status::ok) return 1;
+    }
+    return 0;
+  }};
+  auto rx = connect_receiver<record>(pair.group, there, 1, options);
+  record got{};
+  std::uint64_t received = 0, last = 0;
+  while (rx.receive(got) == queue_status::ok) {
+    ASSERT_EQ(got, record::numbered(got.number));
+    ASSERT_TRUE(received == 0 || got.number > last);
+    last = got.number;
+    ++received;
+  }
+  EXPECT_EQ(last, 4999U);
+  EXPECT_EQ(rx.statistics().received, received);
+  EXPECT_EQ(rx.statistics().lost + received, 5000U);
+  EXPECT_EQ(pair.other.wait(), 0);
+}
+
+// ---- what does not fit
+// -----------------------------------------------------------------------------------------------
+
+TEST(shared_queue, refuses_another_type_on_both_sides_and_describes_both) {
+  couple pair{[](process_group& group) {
+    const auto e = error_of([&] { static_cast<void>(connect_sender<sized<12>>(group, here, 1)); });
+    return e.code == errc::incompatible && e.what.find("16 bytes") != std::string::npos &&
+                   e.what.find("12 bytes") != std::string::npos
+               ? 0
+               : 1;
+  }};
+  const auto e = error_of([&] { static_cast<void>(connect_receiver<sized<16>>(pair.group, there, 1)); });
+  EXPECT_EQ(e.code, errc::incompatible);
+  EXPECT_NE(e.what.find("rank 1 refused the queue: the receiver's messages have 16 bytes"), std::string::npos)
+      << e.what;
+  EXPECT_EQ(pair.other.wait(), 0);
+}
+
+TEST(shared_queue, says_what_it_does_not_offer) {
+  couple pair{[](process_group&) { return 0; }};
+  queue_options options;
+  options.when_full = backpressure::spill;
+  EXPECT_EQ(error_of([&] { static_cast<void>(connect_sender<int>(pair.group, there, 1, options)); }).code,
+            errc::unsupported);
+  options = {};
+  options.producers = 2;
+  EXPECT_EQ(error_of([&] { static_cast<void>(connect_receiver<int>(pair.group, there, 1, options)); }).code,
+            errc::unsupported);
+}
+
+TEST(shared_queue, nobody_connects_to_ends_at_the_limit_and_a_dead_one_at_once) {
+  couple pair{[](process_group&) {
+    ::pause();
+    return 0;
+  }};
+  weft::connect_options soon;
+  soon.limit = 5ms;
+  EXPECT_EQ(error_of([&] { static_cast<void>(connect_sender<int>(pair.group, there, 1, {}, soon)); }).code,
+            errc::timed_out);
+  pair.other.kill(SIGKILL);
+  EXPECT_EQ(error_of([&] { static_cast<void>(connect_sender<int>(pair.group, there, 1)); }).code, errc::peer_dead);
+}
+
+/// Offers `payload` and `file` as a queue, and gives what connecting to it says.
+weft::error offered(std::span<const std::byte> payload, int file) {
+  couple pair{[&](process_group& group) {
+    const std::uint64_t tag = 0x7175'6575'6500'0000ULL ^ 1;
+    const std::span<const int> files = file < 0 ? std::span<const int>{} : std::span{&file, 1};
+    return group.send(here, tag, payload, files, 10s) ? 0 : 1;
+  }};
+  weft::error e = error_of([&] { static_cast<void>(connect_sender<record>(pair.group, there, 1)); });
+  EXPECT_EQ(pair.other.wait(), 0);
+  return e;
+}
+
+TEST(shared_queue, believes_nothing_that_it_is_offered) {
+  using namespace weft::detail;
+  const auto type = type_of<record>();
+  const ring_shape shape = shape_of(sizeof(record), alignof(record), 64, true);
+  const region_header good = describe(type, shape, 0);
+  const auto raw = [](const region_header& h) { return std::as_bytes(std::span{&h, 1}); };
+  const weft::descriptor file = weft::value_or_raise(make_region(good));
+
+  EXPECT_EQ(offered(raw(good).first(50), file.get()).code, errc::corrupt) << "a truncated header";
+  EXPECT_EQ(offered({}, file.get()).code, errc::corrupt) << "no header";
+  EXPECT_EQ(offered(raw(good), -1).code, errc::corrupt) << "no memory";
+  region_header bad = good;
+  bad.capacity *= 2;
+  EXPECT_EQ(offered(raw(bad), file.get()).code, errc::corrupt) << "a damaged header";
+  bad.check = bad.computed_check();
+  EXPECT_EQ(offered(raw(bad), file.get()).code, errc::corrupt) << "numbers that do not belong together";
+  bad = good;
+  bad.version = 9;
+  bad.check = bad.computed_check();
+  EXPECT_EQ(offered(raw(bad), file.get()).code, errc::incompatible);
+  const region_header larger = describe(type, shape_of(sizeof(record), alignof(record), 4096, true), 0);
+  EXPECT_EQ(offered(raw(larger), file.get()).code, errc::corrupt) << "a file that is too small";
+  const weft::descriptor open{::memfd_create("open", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
+  ASSERT_EQ(::ftruncate(open.get(), static_cast<off_t>(region_size(shape))), 0);
+  EXPECT_EQ(offered(raw(good), open.get()).code, errc::corrupt) << "a file that can still shrink";
+  const weft::descriptor null{::open("/dev/null", O_RDWR | O_CLOEXEC)};
+  EXPECT_EQ(offered(raw(good), null.get()).code, errc::corrupt) << "not a memory file";
+}
+
+TEST(shared_header, with_any_byte_changed_is_refused) {
+  using namespace weft::detail;
+  const auto type = type_of<record>();
+  const region_header good = describe(type, shape_of(sizeof(record), alignof(record), 64, true), 0);
+  std::array<std::byte, sizeof(region_header)> raw;
+  for (std::size_t at = 0; at < raw.size(); ++at) {
+    for (int bit = 0; bit < 8; ++bit) {
+      std::memcpy(raw.data(), &good, raw.size());
+      raw[at] ^= static_cast<std::byte>(1 << bit);
+      EXPECT_FALSE(read_header(raw.data(), raw.size(), type)) << "byte " << at << " bit " << bit;
+    }
+  }
+  std::memcpy(raw.data(), &good, raw.size());
+  EXPECT_TRUE(read_header(raw.data(), raw.size(), type));
+}
+
+TEST(shared_words, full_of_garbage_never_lead_out_of_the_ring) {
+  std::mt19937_64 random{20261120};
+  for (int round = 0; round < 60; ++round) {
+    couple pair{[](process_group& group) {
+      auto [tx, rx] = weft::connect_both<record>(group, here, 1);
+      ::pause();
+      return 0;
+    }};
+    auto [tx, rx] = weft::connect_both<record>(pair.group, there, 1);
+    auto* words = reinterpret_cast<std::uint64_t*>(rx.native()->ring.slots - weft::detail::slots_offset +
+                                                   weft::detail::words_offset);
+    auto* slots = reinterpret_cast<std::uint64_t*>(rx.native()->ring.slots);
+    const std::size_t in_slots = (rx.native()->ring.mask + 1) * rx.native()->ring.stride / 8;
+    record got{};
+    queue_status received = queue_status::ok, sent = queue_status::ok;
+    for (int step = 0; step < 400; ++step) {
+      words[random() % 64] = round % 2 == 0 ? random() : random() % 40;
+      slots[random() % in_slots] = round % 3 == 0 ? random() : random() % 8;
+      *reinterpret_cast<std::uint64_t*>(tx.native()->ring.credit) = random() >> (random() % 64);
+      received = rx.try_receive(got);
+      sent = tx.try_send(record::numbered(0));
+    }
+    static_cast<void>(rx.receive_for(got, 1ms));
+    static_cast<void>(tx.send_for(got, 1ms));
+    static_cast<void>(received);
+    static_cast<void>(sent);
+  }
+}
+
+// ---- death
+// -----------------------------------------------------------------------------------------------------------
+
+struct progress {
+  std::atomic<std::uint64_t> count{0};
+};
+
+void report(const char* what, std::vector<double> ms) {
+  std::sort(ms.begin(), ms.end());
+  const auto at = [&](double share) {
+    return ms[static_cast<std::size_t>(share * static_cast<double>(ms.size() - 1))];
+  };
+  std::printf("%s noticed after p50 %.2f ms, p99 %.2f ms, most %.2f ms (%zu kills)\n", what, at(0.5), at(0.99),
+              ms.back(), ms.size());
+}
+
+constexpr int kills = 400;
+
+TEST(death, of_the_sender_loses_nothing_that_it_published_and_tears_nothing) {
+  const std::size_t descriptors = processes::open_descriptors();
+  std::mt19937 random{1};
+  std::vector<double> noticed;
+  std::uint64_t messages = 0;
+  for (int kill = 0; kill < kills; ++kill) {
+    shared<progress> published;
+    queue_options options;
+    options.capacity = kill % 2 == 0 ? 16 : 1024;
+    options.timeout = 60s;
+    couple pair{[&](process_group& group) {
+      auto tx = connect_sender<record>(group, here, 1, options);
+      for (std::uint64_t n = 0;; ++n) {
+        if (tx.send(record::numbered(n)) != queue_status::ok) return 1;
+        published->count.store(n + 1, std::memory_order_release);
+      }
+    }};
+    auto rx = connect_receiver<record>(pair.group, there, 1, options);
+    const std::uint64_t until = 1 + random() % 3000;
+    clock_type::time_point killed;
+    record got{};
+    std::uint64_t received = 0;
+    queue_status status{};
+    while ((status = rx.receive(got)) == queue_status::ok) {
+      ASSERT_EQ(got, record::numbered(received)) << "kill " << kill;
+      if (++received == until) {
+        pair.other.kill(SIGKILL);
+        killed = clock_type::now();
+      }
+    }
+    noticed.push_back(std::chrono::duration<double, std::milli>(clock_type::now() - killed).count());
+    ASSERT_EQ(status, queue_status::failed);
+    ASSERT_EQ(rx.failure()->code, errc::peer_dead) << rx.failure()->what;
+    ASSERT_GE(received, published->count.load(std::memory_order_acquire)) << "kill " << kill;
+    EXPECT_EQ(pair.other.wait(), -SIGKILL);
+    messages += received;
+  }
+  report("the sender's death", noticed);
+  std::printf("%llu messages\n", static_cast<unsigned long long>(messages));
+  EXPECT_EQ(processes::open_descriptors(), descriptors);
+  EXPECT_EQ(processes::mappings_of("weft-queue"), 0U);
+}
+
+TEST(death, of_the_receiver_is_told_to_the_sender) {
+  const std::size_t descriptors = processes::open_descriptors();
+  std::mt19937 random{2};
+  std::vector<double> noticed;
+  for (int kill = 0; kill < kills; ++kill) {
+    shared<progress> consumed;
+    queue_options options;
+    options.capacity = 16;
+    options.timeout = 60s;
+    options.wait_policy = kill % 2 == 0 ? weft::waiting::adaptive : weft::waiting::park;
+    couple pair{[&](process_group& group) {
+      auto rx = connect_receiver<record>(group, here, 1, options);
+      record got{};
+      for (std::uint64_t n = 0;; ++n) {
+        if (rx.receive(got) != queue_status::ok || got != record::numbered(n)) return 1;
+        consumed->count.store(n + 1, std::memory_order_release);
+      }
+    }};
+    auto tx = connect_sender<record>(pair.group, there, 1, options);
+    const std::uint64_t until = 1 + random() % 1000;
+    clock_type::time_point killed;
+    std::uint64_t sent = 0;
+    queue_status status{};
+    while ((status = tx.send(record::numbered(sent))) == queue_status::ok) {
+      if (++sent == until) {
+        pair.other.kill(SIGKILL);
+        killed = clock_type::now();
+      }
+    }
+    noticed.push_back(std::chrono::duration<double, std::milli>(clock_type::now() - killed).count());
+    ASSERT_EQ(status, queue_status::failed);
+    ASSERT_EQ(tx.failure()->code, errc::peer_dead) << tx.failure()->what;
+    ASSERT_LE(consumed->count.load(std::memory_order_acquire), sent);
+    EXPECT_EQ(pair.other.wait(), -SIGKILL);
+  }
+  report("the receiver's death", noticed);
+  EXPECT_EQ(processes::open_descriptors(), descriptors);
+  EXPECT_EQ(processes::mappings_of("weft-queue"), 0U);
+}
+
+TEST(death, is_not_what_a_stopped_process_has_met) {
+  queue_options options;
+  options.timeout = 60s;
+  couple pair{[&](process_group& group) {
+    auto tx = connect_sender<record>(group, here, 1, options);
+    ::raise(SIGSTOP);
+    return tx.send(record::numbered(5)) == queue_status::ok ? 0 : 1;
+  }};
+  auto rx = connect_receiver<record>(pair.group, there, 1, options);
+  int status = 0;
+  ASSERT_EQ(::waitpid(pair.other.pid(), &status, WUNTRACED), pair.other.pid());
+  ASSERT_TRUE(WIFSTOPPED(status));
+  record got{};
+  EXPECT_EQ(rx.receive_for(got, 60ms), queue_status::timed_out);
+  pair.other.kill(SIGCONT);
+  EXPECT_EQ(rx.receive(got), queue_status::ok);
+  EXPECT_EQ(got, record::numbered(5));
+  EXPECT_EQ(pair.other.wait(), 0);
+}
+
+TEST(death, without_a_farewell_is_told_even_when_the_process_ends_well) {
+  queue_options options;
+  options.timeout = 60s;
+  couple pair{[&](process_group& group) -> int {
+    auto tx = connect_sender<record>(group, here, 1, options);
+    static_cast<void>(tx.send(record::numbered(0)));
+    ::_exit(0);
+  }};
+  auto rx = connect_receiver<record>(pair.group, there, 1, options);
+  record got{};
+  EXPECT_EQ(rx.receive(got), queue_status::ok);
+  EXPECT_EQ(rx.receive(got), queue_status::failed);
+  EXPECT_EQ(rx.failure()->code, errc::peer_dead);
+}
+
+}  // namespace
