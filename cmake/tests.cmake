@@ -108,6 +108,42 @@ if(WEFT_FUZZ)
   add_custom_target(fuzzers DEPENDS ${weft_fuzzers})
 endif()
 
+# ---- the model checker, once: not under sanitizers, which do not follow its fibres ------------------------------------
+
+if(WEFT_TESTS_ENABLED AND NOT WEFT_SANITIZE)
+  find_path(WEFT_RELACY_INCLUDE_DIR relacy/relacy.hpp)
+  find_package(Python3 QUIET COMPONENTS Interpreter)
+  if(NOT WEFT_RELACY_INCLUDE_DIR)
+    message(STATUS "  tests/model off: no relacy/relacy.hpp (relacy-dev)")
+  elseif(NOT Python3_FOUND)
+    message(STATUS "  tests/model off: no python3")
+  else()
+    set(model ${CMAKE_CURRENT_SOURCE_DIR}/tests/model)
+    set(mutated ${generated}/model)
+    file(MAKE_DIRECTORY ${mutated})
+    add_custom_command(
+      OUTPUT ${mutated}/ring_mutated.h ${mutated}/ring_mutants.inc
+      COMMAND Python3::Interpreter ${model}/mutate.py ${CMAKE_CURRENT_SOURCE_DIR}/include/weft/kernel/ring.h
+              ${model}/ring_mutants.txt ${mutated}/ring_mutated.h ${mutated}/ring_mutants.inc
+      DEPENDS include/weft/kernel/ring.h ${model}/mutate.py ${model}/ring_mutants.txt
+      COMMENT "Mutating the ring" VERBATIM)
+    add_executable(weft_model_ring ${model}/ring_model.cpp)
+    add_executable(weft_model_ring_mutants ${model}/ring_model.cpp
+      ${mutated}/ring_mutated.h ${mutated}/ring_mutants.inc)
+    target_compile_definitions(weft_model_ring_mutants PRIVATE WEFT_RING_MUTATED=1)
+    target_include_directories(weft_model_ring_mutants PRIVATE ${mutated})
+    foreach(program weft_model_ring weft_model_ring_mutants)
+      weft_flags(${program})
+      target_include_directories(${program} PRIVATE include)
+      target_include_directories(${program} SYSTEM PRIVATE ${WEFT_RELACY_INCLUDE_DIR})
+      target_compile_options(${program} PRIVATE -O2)  # searches, in every build
+    endforeach()
+    add_test(NAME model/ring COMMAND weft_model_ring)
+    add_test(NAME model/mutants COMMAND weft_model_ring_mutants mutants)
+    set_tests_properties(model/ring model/mutants PROPERTIES LABELS model TIMEOUT 600)
+  endif()
+endif()
+
 # ---- checks of the tree, once: not under sanitizers -------------------------------------------------------------------
 
 if(WEFT_SANITIZE)
@@ -125,9 +161,19 @@ if(WEFT_TESTS_ENABLED)
     add_test(NAME check_layers COMMAND ${scripts}/check-layers)
     add_test(NAME check_layers_detects_a_violation COMMAND ${scripts}/check-layers-test)
     set_tests_properties(check_layers check_layers_detects_a_violation PROPERTIES LABELS checks TIMEOUT 60)
+    add_test(NAME check_queue_code COMMAND ${scripts}/check-queue-code ${generated}/include)
+    add_test(NAME check_queue_code_detects_what_costs_too_much
+      COMMAND ${scripts}/check-queue-code-test ${generated}/include)
+    set_tests_properties(check_queue_code check_queue_code_detects_what_costs_too_much
+      PROPERTIES LABELS checks TIMEOUT 300 SKIP_RETURN_CODE 77)
   endif()
   add_test(NAME check_headers COMMAND ${scripts}/check-headers ${generated}/include)
   set_tests_properties(check_headers PROPERTIES LABELS checks TIMEOUT 900)
+  foreach(check check_nvcc check_clang_devices)
+    string(REPLACE "_" "-" script ${check})
+    add_test(NAME ${check} COMMAND ${scripts}/${script})
+    set_tests_properties(${check} PROPERTIES LABELS checks TIMEOUT 300 SKIP_RETURN_CODE 77)
+  endforeach()
   if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/README.md)
     add_test(NAME the_first_program_of_the_readme_prints_what_the_readme_says
       COMMAND ${scripts}/check-readme ${CMAKE_CURRENT_SOURCE_DIR}/README.md ${CMAKE_CXX_COMPILER}

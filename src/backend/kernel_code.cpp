@@ -64,7 +64,11 @@ std::pair<std::string_view, std::string_view> type_and_name(std::string_view tex
 
 parameter_words parse_parameter(std::string_view text) {
   constexpr std::string_view prefix = "WEFT_";
+  constexpr std::string_view ring_word = "WEFT_RING";
   text = trimmed(text);
+  if (text.starts_with(ring_word) && text.size() > ring_word.size() && !is_word_character(text[ring_word.size()])) {
+    return {"RING", "", "", std::string(trimmed(text.substr(ring_word.size())))};
+  }
   const std::size_t open = text.find('(');
   const std::size_t close = open == std::string_view::npos ? open : closing_of(text, open);
   if (!text.starts_with(prefix) || close == std::string_view::npos) {
@@ -108,6 +112,7 @@ std::uint64_t hash_of(const kernel_code& code) {
     hash.add(static_cast<std::uint64_t>(parameter.access.kind));
     hash.add(static_cast<std::uint64_t>(parameter.access.amount));
     hash.add(static_cast<std::uint64_t>(parameter.access.op));
+    hash.add(static_cast<std::uint64_t>(parameter.is_ring));
   }
   hash.add(code.parameter_text);
   hash.add(code.body_text);
@@ -201,10 +206,21 @@ std::string signature_of(const kernel_code& code) {
   std::string text = code.name + "(";
   for (std::size_t n = 0; n < code.parameters.size(); ++n) {
     const kernel_parameter& parameter = code.parameters[n];
-    text.append(n == 0 ? "" : ", ").append(described(parameter.direction, parameter.type));
+    text.append(n == 0 ? "" : ", ");
+    text.append(parameter.is_ring ? "ring" : described(parameter.direction, parameter.type));
     text.append(" ").append(parameter.name);
   }
   return text + ")";
+}
+
+bool has_ring(const kernel_code& code) {
+  return std::any_of(code.parameters.begin(), code.parameters.end(),
+                     [](const kernel_parameter& parameter) { return parameter.is_ring; });
+}
+
+std::string ring_mismatch(element_type given, std::int64_t count) {
+  return "one end of a ring, memory of exactly " + std::to_string(ring_words) +
+         " uint64_t in which a weft_ring lies; this is " + std::to_string(count) + " " + std::string(name_of(given));
 }
 
 std::optional<std::string> argument_mismatch(const kernel_code& code, std::span<const kernel_argument> arguments) {
@@ -215,6 +231,11 @@ std::optional<std::string> argument_mismatch(const kernel_code& code, std::span<
   for (std::size_t n = 0; n < arguments.size(); ++n) {
     const kernel_parameter& parameter = code.parameters[n];
     const kernel_argument& argument = arguments[n];
+    const bool is_memory = argument.direction != parameter_direction::scalar;
+    if (parameter.is_ring && is_memory && (argument.type != parameter.type || argument.count != ring_words)) {
+      return signature_of(code) + ": argument " + std::to_string(n + 1) + ", '" + parameter.name + "', must be " +
+             ring_mismatch(argument.type, argument.count);
+    }
     if (argument.type != parameter.type || !is_accepted(parameter.direction, argument.direction)) {
       return signature_of(code) + ": argument " + std::to_string(n + 1) + ", '" + parameter.name + "', must be " +
              described(parameter.direction, parameter.type) + ", but is " +
@@ -258,8 +279,8 @@ std::shared_ptr<const kernel_code> build_kernel_code(const kernel_about& about, 
   code->host_checked = host_checked;
   const std::vector<parameter_words> words = parse_parameters(code->parameter_text);
   for (std::size_t n = 0; n < kinds.size(); ++n) {
-    code->parameters.push_back(
-        {n < words.size() ? words[n].name : std::string(), kinds[n].type, kinds[n].direction, kinds[n].access});
+    code->parameters.push_back({n < words.size() ? words[n].name : std::string(), kinds[n].type, kinds[n].direction,
+                                kinds[n].access, kinds[n].is_ring});
   }
   code->hash = hash_of(*code);
   return code;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/backend/kernel_text.hpp"
 
+#include "backend/ring_text.hpp"
+
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -142,6 +144,9 @@ std::string parameter_declaration(const kernel_parameter& parameter, dialect lan
     return "const " + type + " " + parameter.name;
   }
   const std::string space = language == dialect::opencl ? "__global " : "";
+  if (parameter.is_ring) {
+    return space + "weft_ring* " + parameter.name;
+  }
   const std::string constness = parameter.direction == parameter_direction::in ? "const " : "";
   const std::string restricted = language == dialect::opencl ? "* restrict " : "* __restrict__ ";
   return space + constness + type + restricted + parameter.name;
@@ -163,9 +168,14 @@ std::string prelude(const kernel_code& code, dialect language) {
     if (needs_double(code)) {
       text += "#pragma OPENCL EXTENSION cl_khr_fp64 : enable\n";
     }
-    return text.append(opencl_prelude).append(width_names).append(opencl_math);
+    text.append(opencl_prelude).append(width_names).append(opencl_math);
+  } else {
+    text.append(cuda_prelude).append(width_names).append(cuda_math);
   }
-  return text.append(cuda_prelude).append(width_names).append(cuda_math);
+  if (has_ring(code)) {
+    append(text, {"#line 1 \"weft/kernel/ring.h\"\n", detail::ring_text()});
+  }
+  return text;
 }
 
 }  // namespace
@@ -182,6 +192,13 @@ std::vector<std::string> kernel_options(dialect language) {
       return {"-cl-std=CL1.2"};
   }
   return {};
+}
+
+std::vector<std::string> kernel_options(const kernel_code& code, dialect language, int newest_opencl_c) {
+  if (language == dialect::opencl && has_ring(code)) {
+    return {newest_opencl_c >= 300 ? "-cl-std=CL3.0" : "-cl-std=CL2.0"};
+  }
+  return kernel_options(language);
 }
 
 std::string kernel_text(const kernel_code& code, dialect language) {

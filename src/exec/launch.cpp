@@ -22,6 +22,10 @@ kernel_argument checked(const kernel_code& code, std::size_t position, const lau
   const bool scalar = wanted.direction == parameter_direction::scalar;
   if (scalar == given.is_memory)
     misfit(code, position, scalar ? "must be a value, not memory" : "must be device memory, not a value", where);
+  const auto count = static_cast<std::int64_t>(given.memory.size / size_of(given.type));
+  if (wanted.is_ring && (given.type != wanted.type || count != ring_words)) {
+    misfit(code, position, "must be " + ring_mismatch(given.type, count), where);
+  }
   if (given.type != wanted.type) {
     misfit(code, position,
            "is " + std::string{name_of(given.type)} + ", the kernel takes " + std::string{name_of(wanted.type)}, where);
@@ -37,7 +41,7 @@ kernel_argument checked(const kernel_code& code, std::size_t position, const lau
     return made;
   }
   made.address = given.memory.address;
-  made.count = static_cast<std::int64_t>(given.memory.size / size_of(given.type));
+  made.count = count;
   // What a one-to-one access declares can be checked before anything runs.
   std::int64_t items = 1;
   for (int d = 0; d < over.dimensions; ++d)

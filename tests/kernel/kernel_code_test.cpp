@@ -5,6 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <sstream>
+
 namespace {
 
 using weft::parameter_words;
@@ -25,6 +28,36 @@ WEFT_KERNEL(uses_a_macro, (WEFT_OUT(int32_t) out), { out[i] = USER_CONSTANT; });
 WEFT_KERNEL(reduces, (WEFT_IN(double) input, WEFT_INOUT(double, reduce(max)) largest),
             { largest[0] = weft_fmax(largest[0], input[i]); });
 
+WEFT_KERNEL(relays, (WEFT_RING in, WEFT_RING out, uint64_t count), {
+  uint32_t message[2];
+  for (uint64_t n = 0; n < count; ++n) {
+    if (weft_ring_receive(in, &message, 10) != WEFT_RING_OK) return;
+    weft_ring_send(out, &message, 10);
+  }
+});
+
+// As docs/kernels.md has it, word for word.
+// clang-format off
+WEFT_KERNEL(relay, (WEFT_RING in, WEFT_RING out, uint64_t count), {
+  struct tick {
+    uint32_t number;
+    float price;
+  };
+  struct tick message;
+  for (uint64_t n = 0; n < count; ++n) {
+    if (weft_ring_receive(in, &message, 1000000) != WEFT_RING_OK) return;
+    message.price *= 2.0f;
+    if (weft_ring_send(out, &message, 1000000) != WEFT_RING_OK) return;
+  }
+  weft_ring_close_writer(out);
+});
+// clang-format on
+
+std::string without_blanks(std::string text) {
+  std::erase_if(text, [](char c) { return c == ' ' || c == '\n'; });
+  return text;
+}
+
 void raw_host(const weft::kernel_range& range, std::span<const weft::kernel_argument> arguments) {
   for (std::int64_t i = range.begin[0]; i < range.end[0]; ++i) {
     static_cast<float*>(arguments[0].address)[i] = static_cast<float>(i);
@@ -44,6 +77,14 @@ TEST(kernel_parameters, may_have_blanks_anywhere_and_parentheses_in_their_words)
   EXPECT_EQ(weft::parse_parameters(
                 "\n ( WEFT_INOUT\t( unsigned char , halo((1 + (2)), 3) )a_1 ,\n  const unsigned int\tn ) "),
             expected);
+}
+
+TEST(kernel_parameters, a_ring_has_a_name_and_no_type) {
+  const std::vector<parameter_words> expected = {
+      {"RING", "", "", "in"}, {"RING", "", "", "out"}, {"IN", "float", "", "x"}};
+  EXPECT_EQ(weft::parse_parameters("(WEFT_RING in,\n WEFT_RING\tout , WEFT_IN(float) x)"), expected);
+  EXPECT_EQ(weft::parse_parameters("WEFT_RINGS x"), (std::vector<parameter_words>{{"", "WEFT_RINGS", "", "x"}}));
+  EXPECT_EQ(weft::parse_parameters("WEFT_RING"), (std::vector<parameter_words>{{"", "WEFT_RING", "", ""}}));
 }
 
 TEST(kernel_parameters, an_empty_list_has_none) {
@@ -96,6 +137,38 @@ TEST(kernel_code, describes_a_reduction) {
   EXPECT_EQ(code->parameters[1].type, weft::element_type::float64);
 }
 
+TEST(kernel_code, a_ring_is_memory_of_one_device_that_the_whole_launch_reaches) {
+  const auto code = weft::make_kernel_code<relays>();
+  const weft::kernel_parameter ring{"in", weft::element_type::uint64, weft::parameter_direction::inout,
+                                    weft::access::whole(), true};
+  EXPECT_EQ(code->parameters[0], ring);
+  EXPECT_EQ(code->parameters[1].name, "out");
+  EXPECT_FALSE(code->parameters[2].is_ring);
+  EXPECT_EQ(weft::signature_of(*code), "relays(ring in, ring out, uint64_t count)");
+  EXPECT_TRUE(weft::has_ring(*code));
+  EXPECT_FALSE(weft::has_ring(*weft::make_kernel_code<reduces>()));
+  EXPECT_EQ(weft::ring_words * 8, static_cast<std::int64_t>(sizeof(weft_ring)));
+}
+
+TEST(kernel_code, of_a_ring_in_the_documentation_is_compiled_here) {
+  std::ostringstream page;
+  page << std::ifstream(std::string(WEFT_SOURCE_DIR) + "/docs/kernels.md").rdbuf();
+  const auto code = weft::make_kernel_code<relay>();
+  const std::string shown = "```cpp\nWEFT_KERNEL(relay," + code->parameter_text + "," + code->body_text + ");\n```";
+  EXPECT_NE(without_blanks(page.str()).find(without_blanks(shown)), std::string::npos) << shown;
+}
+
+TEST(kernel_code, of_a_raw_kernel_differs_by_what_is_a_ring) {
+  weft::raw_kernel raw;
+  raw.name = "own";
+  raw.host = raw_host;
+  raw.parameters = {
+      {"end", weft::element_type::uint64, weft::parameter_direction::inout, weft::access::whole(), false}};
+  const auto memory = weft::make_kernel_code(raw);
+  raw.parameters[0].is_ring = true;
+  EXPECT_NE(weft::make_kernel_code(raw)->hash, memory->hash);
+}
+
 TEST(kernel_code, text_keeps_the_user_s_macros_unexpanded) {
   EXPECT_EQ(weft::make_kernel_code<uses_a_macro>()->body_text, "{ out[i] = USER_CONSTANT; }");
 }
@@ -145,6 +218,36 @@ TEST(kernel_arguments, of_the_wrong_number_type_or_direction_are_named) {
   arguments[1].direction = weft::parameter_direction::in;
   EXPECT_EQ(weft::argument_mismatch(*one.code, arguments),
             signature + ": argument 2, 'output', must be inout float, but is in float");
+}
+
+TEST(kernel_arguments, a_ring_is_named_as_one_and_takes_no_other_size) {
+  const auto code = weft::make_kernel_code<relays>();
+  weft_ring in{}, out{};
+  const auto end = [](weft_ring& at) {
+    weft::kernel_argument made;
+    made.type = weft::element_type::uint64;
+    made.direction = weft::parameter_direction::inout;
+    made.address = &at;
+    made.count = weft::ring_words;
+    return made;
+  };
+  weft::kernel_argument count;
+  count.type = weft::element_type::uint64;
+  std::vector<weft::kernel_argument> arguments = {end(in), end(out), count};
+  EXPECT_FALSE(weft::argument_mismatch(*code, arguments));
+  const std::string words = std::to_string(weft::ring_words);
+  const std::string start =
+      "relays(ring in, ring out, uint64_t count): argument 2, 'out', must be one end of a ring, memory of exactly " +
+      words + " uint64_t in which a weft_ring lies; this is ";
+  for (const std::int64_t wrong : {weft::ring_words - 1, weft::ring_words + 1, std::int64_t{0}}) {
+    arguments[1].count = wrong;
+    EXPECT_EQ(weft::argument_mismatch(*code, arguments), start + std::to_string(wrong) + " uint64_t");
+  }
+  arguments[1] = end(out);
+  arguments[1].type = weft::element_type::float64;
+  EXPECT_EQ(weft::argument_mismatch(*code, arguments), start + words + " double");
+  arguments[1] = count;
+  EXPECT_TRUE(weft::argument_mismatch(*code, arguments)) << "a value is no ring";
 }
 
 TEST(kernel_arguments, the_slab_of_an_array_is_what_one_outermost_step_holds) {

@@ -6,12 +6,28 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
+#include <sstream>
 
 namespace {
 
 using weft::dialect;
 
 bool holds(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+WEFT_KERNEL(passes_on, (WEFT_RING in, WEFT_IN(float) scale, WEFT_RING out), {
+  float message[2];
+  if (weft_ring_receive(in, &message, 100) == WEFT_RING_OK) {
+    message[0] = message[0] * scale[i];
+    weft_ring_send(out, &message, 100);
+  }
+});
+
+std::string ring_header() {
+  std::ostringstream text;
+  text << std::ifstream(std::string(WEFT_SOURCE_DIR) + "/include/weft/kernel/ring.h").rdbuf();
+  return text.str();
+}
 
 TEST(kernel_text, for_cuda_declares_every_parameter_and_the_hidden_range) {
   const std::string text = weft::kernel_text(*weft::make_kernel_code<portable::saxpy>(), dialect::cuda);
@@ -68,6 +84,36 @@ TEST(kernel_text, of_a_raw_kernel_is_its_source_and_empty_where_there_is_none) {
   EXPECT_EQ(weft::kernel_text(*code, dialect::cuda), raw.cuda_source);
   EXPECT_EQ(weft::kernel_text(*code, dialect::opencl), "");
   EXPECT_EQ(weft::kernel_entry(*code), "my_entry");
+}
+
+TEST(kernel_text, of_a_kernel_with_rings_has_the_header_of_the_ring_before_it) {
+  const std::string header = ring_header();
+  ASSERT_TRUE(holds(header, "weft_ring_try_send"));
+  const auto code = weft::make_kernel_code<passes_on>();
+  for (const dialect language : {dialect::cuda, dialect::hip, dialect::opencl}) {
+    const std::string text = weft::kernel_text(*code, language);
+    const std::size_t ring = text.find("#line 1 \"weft/kernel/ring.h\"\n" + header);
+    EXPECT_NE(ring, std::string::npos);
+    EXPECT_LT(text.find(" weft_uint64;\n"), ring) << "the types that it uses come first";
+    EXPECT_LT(ring, text.find("passes_on_kernel("));
+    EXPECT_FALSE(holds(weft::kernel_text(*weft::make_kernel_code<portable::saxpy>(), language), "weft_ring"));
+  }
+  EXPECT_TRUE(holds(weft::kernel_text(*code, dialect::cuda),
+                    "passes_on_kernel(weft_ring* in, const float* __restrict__ scale, weft_ring* out, const int64_t"));
+  EXPECT_TRUE(holds(
+      weft::kernel_text(*code, dialect::opencl),
+      "passes_on_kernel(__global weft_ring* in, __global const float* restrict scale, __global weft_ring* out, "));
+}
+
+TEST(kernel_text, with_rings_asks_for_the_opencl_that_has_atomics) {
+  const auto rings = weft::make_kernel_code<passes_on>();
+  const auto none = weft::make_kernel_code<portable::saxpy>();
+  EXPECT_EQ(weft::kernel_options(*rings, dialect::opencl, 200), std::vector<std::string>{"-cl-std=CL2.0"});
+  EXPECT_EQ(weft::kernel_options(*rings, dialect::opencl, 300), std::vector<std::string>{"-cl-std=CL3.0"});
+  EXPECT_EQ(weft::kernel_options(*none, dialect::opencl, 300), std::vector<std::string>{"-cl-std=CL1.2"});
+  for (const dialect language : {dialect::cuda, dialect::hip}) {
+    EXPECT_EQ(weft::kernel_options(*rings, language, 0), weft::kernel_options(language));
+  }
 }
 
 TEST(kernel_text, speaks_none_of_the_words_that_only_the_host_knows) {

@@ -6,7 +6,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <dlfcn.h>
+#include <iostream>
 
 namespace {
 
@@ -15,6 +17,32 @@ std::int32_t known_to_the_host_alone(std::int32_t number) { return number + 1; }
 constexpr int line_before = __LINE__;
 WEFT_KERNEL(calls_the_host, (WEFT_INOUT(int32_t) numbers), { numbers[i] = known_to_the_host_alone(numbers[i]); });
 constexpr int line_behind = __LINE__;
+
+// Receives, adds up and sends on, until the other end closes: all that a body may call.
+WEFT_KERNEL(adds_and_sends_on, (WEFT_RING in, WEFT_RING out, WEFT_OUT(uint64_t, whole) sum, uint64_t polls), {
+  struct tick {
+    uint32_t number;
+    float price;
+    uint32_t rest[2];
+  };
+  struct tick message;
+  uint64_t prices = 0;
+  int came_to = weft_ring_receive(in, &message, polls);
+  while (came_to == WEFT_RING_OK) {
+    prices += (uint64_t)message.price;
+    message.number += 1;
+    came_to = weft_ring_send(out, &message, polls);
+    if (came_to == WEFT_RING_OK) {
+      came_to = weft_ring_receive(in, &message, polls);
+    }
+  }
+  if (weft_ring_try_receive(in, &message) == WEFT_RING_CLOSED) {
+    weft_ring_close_writer(out);
+  } else if (weft_ring_try_send(out, &message) == WEFT_RING_CLOSED) {
+    weft_ring_close_reader(in);
+  }
+  sum[i] = prices;
+});
 
 struct compiled {
   int status = -1;
@@ -37,20 +65,33 @@ class nvrtc {
       load(log_, "nvrtcGetProgramLog");
       load(ptx_size_, "nvrtcGetPTXSize");
       load(ptx_, "nvrtcGetPTX");
+      load(architecture_count_, "nvrtcGetNumSupportedArchs");
+      load(architectures_, "nvrtcGetSupportedArchs");
     }
   }
 
   [[nodiscard]] bool is_present() const { return library_ != nullptr; }
 
-  [[nodiscard]] compiled compile(const weft::kernel_code& code) const {
+  /// Whether it compiles for compute capability major.minor, given as 10 times major + minor.
+  [[nodiscard]] bool knows(int architecture) const {
+    int count = 0;
+    if (architecture_count_ == nullptr || architecture_count_(&count) != 0) {
+      return false;
+    }
+    std::vector<int> known(static_cast<std::size_t>(count));
+    architectures_(known.data());
+    return std::find(known.begin(), known.end(), architecture) != known.end();
+  }
+
+  [[nodiscard]] compiled compile(const weft::kernel_code& code, int architecture = 90) const {
     compiled result;
     program made = nullptr;
     const std::string text = weft::kernel_text(code, weft::dialect::cuda);
     if (create_(&made, text.c_str(), (code.name + ".cu").c_str(), 0, nullptr, nullptr) != 0) {
       return result;
     }
-    std::vector<std::string> options = weft::kernel_options(weft::dialect::cuda);
-    options.emplace_back("--gpu-architecture=compute_90");
+    std::vector<std::string> options = weft::kernel_options(code, weft::dialect::cuda, 0);
+    options.push_back("--gpu-architecture=compute_" + std::to_string(architecture));
     std::vector<const char*> pointers;
     for (const std::string& option : options) {
       pointers.push_back(option.c_str());
@@ -90,6 +131,8 @@ class nvrtc {
   text_function log_ = nullptr;
   size_function ptx_size_ = nullptr;
   text_function ptx_ = nullptr;
+  int (*architecture_count_)(int*) = nullptr;
+  int (*architectures_)(int*) = nullptr;
 };
 
 class nvrtc_text : public testing::Test {
@@ -120,6 +163,28 @@ TEST_F(nvrtc_text, a_multiply_and_an_add_stay_two_instructions) {
   ASSERT_EQ(result.status, 0) << result.log;
   EXPECT_NE(result.ptx.find("mul.rn.f32"), std::string::npos) << result.ptx;
   EXPECT_EQ(result.ptx.find("fma.rn.f32"), std::string::npos) << result.ptx;
+}
+
+TEST_F(nvrtc_text, of_a_kernel_with_rings_compiles_without_a_word_and_orders_by_the_whole_system) {
+  const auto code = weft::make_kernel_code<adds_and_sends_on>();
+  std::string without;
+  for (const int architecture : {75, 90, 100}) {
+    if (!compiler_.knows(architecture)) {
+      without += " compute_" + std::to_string(architecture);
+      continue;
+    }
+    const compiled result = compiler_.compile(*code, architecture);
+    ASSERT_EQ(result.status, 0) << result.log;
+    EXPECT_LE(result.log.size(), 1U) << result.log;
+    EXPECT_NE(result.ptx.find(".target sm_" + std::to_string(architecture)), std::string::npos);
+    // stamps of slots, words of packed lines, credits and fin; the stop word is 32 bits
+    for (const char* needed :
+         {"ld.acquire.sys.u32", "ld.acquire.sys.u64", "st.release.sys.u32", "st.release.sys.u64"}) {
+      EXPECT_NE(result.ptx.find(needed), std::string::npos) << needed << " for compute_" << architecture;
+    }
+    EXPECT_EQ(result.ptx.find("call.uni"), std::string::npos) << "everything is inlined";
+  }
+  std::cout << (without.empty() ? "" : "this NVRTC does not offer" + without + "\n");
 }
 
 TEST_F(nvrtc_text, an_error_in_the_body_names_the_file_and_line_of_the_kernel) {

@@ -23,6 +23,7 @@ struct kernel_parameter {
   element_type type = element_type::float32;
   parameter_direction direction = parameter_direction::scalar;
   access_rule access;
+  bool is_ring = false;  // one end of a ring: inout uint64, ring_words of them, whole
 
   friend bool operator==(const kernel_parameter&, const kernel_parameter&) = default;
 };
@@ -58,7 +59,11 @@ struct kernel_code {
   std::uint64_t hash = 0;
 };
 
-/// One parameter as it is written: the word is empty for a scalar, else IN, OUT or INOUT.
+/// What the argument for a ring is made of: a weft_ring, counted in uint64.
+inline constexpr std::int64_t ring_words = sizeof(weft_ring) / sizeof(std::uint64_t);
+static_assert(sizeof(weft_ring) % sizeof(std::uint64_t) == 0 && alignof(weft_ring) == alignof(std::uint64_t));
+
+/// One parameter as it is written: the word is empty for a scalar, else IN, OUT, INOUT or RING.
 struct parameter_words {
   std::string word;
   std::string type;
@@ -72,8 +77,11 @@ struct parameter_words {
 /// Errors: none; what has no name, as in "float", comes back with an empty one.
 [[nodiscard]] std::vector<parameter_words> parse_parameters(std::string_view text);
 
-/// The kernel as a sentence begins it: "saxpy(in float x, inout float y, float a)".
+/// The kernel as a sentence begins it: "saxpy(in float x, inout float y, float a)", "echo(ring in, ring out)".
 [[nodiscard]] std::string signature_of(const kernel_code& code);
+
+/// Whether one of the parameters is a ring: such a kernel runs on one device, and its OpenCL text needs more than 1.2.
+[[nodiscard]] bool has_ring(const kernel_code& code);
 
 /// The type's name in a kernel: "uint8_t", "double".
 [[nodiscard]] std::string_view name_of(element_type type);
@@ -82,9 +90,13 @@ struct parameter_words {
 [[nodiscard]] std::string_view name_of(parameter_direction direction);
 
 /// Says what is wrong with the arguments of a launch, naming kernel, position and parameter; nothing if they fit.
-/// Shape: compares number, type, and direction, where an out or inout argument also serves an in parameter.
+/// Shape: compares number, type, and direction, where an out or inout argument also serves an in parameter; a ring also
+///   takes no other size than its own.
 [[nodiscard]] std::optional<std::string> argument_mismatch(const kernel_code& code,
                                                            std::span<const kernel_argument> arguments);
+
+/// What the argument for a ring has to be, and what the one given is: the end of a sentence that names the parameter.
+[[nodiscard]] std::string ring_mismatch(element_type given, std::int64_t count);
 
 /// Says what a checked run has found, naming kernel, parameter, item, element and limit.
 [[nodiscard]] std::string describe(const kernel_code& code, const access_violation& violation);
@@ -99,6 +111,7 @@ struct parameter_kind {
   element_type type;
   parameter_direction direction;
   access_rule access;
+  bool is_ring;
 };
 
 [[nodiscard]] std::shared_ptr<const kernel_code> build_kernel_code(const kernel_about& about,
@@ -108,7 +121,7 @@ struct parameter_kind {
 template <class... P>
 [[nodiscard]] constexpr std::array<parameter_kind, sizeof...(P)> kinds_of(parameter_list<P...>) {
   return {parameter_kind{element_type_of<typename parameter_traits<P>::element>(), parameter_traits<P>::direction,
-                         parameter_traits<P>::access}...};
+                         parameter_traits<P>::access, parameter_traits<P>::is_ring}...};
 }
 
 }  // namespace detail

@@ -1,6 +1,6 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
-// A kernel as source text for the run-time compilers: NVRTC, HIPRTC and OpenCL C 1.2.
+// A kernel as source text for the run-time compilers: NVRTC, HIPRTC and OpenCL C, 1.2 but for rings.
 
 #include "weft/backend/kernel_code.hpp"
 
@@ -16,16 +16,21 @@ enum class dialect : std::uint8_t { cuda, hip, opencl };
 /// The whole translation unit of a kernel; empty for a raw kernel without a source in that dialect.
 /// Shape: it defines kernel_entry(code), which takes the parameters in order (buffers as pointers to element 0), then
 ///   int64 begin and end for x, for y in 2-D, for y and z in 3-D. Work item (0, 0, 0) computes the id begin; items at
-///   or past end do nothing, so that the grid may be rounded up.
+///   or past end do nothing, so that the grid may be rounded up. A kernel with rings has weft/kernel/ring.h before it.
 /// Order: a compiler's complaint about the body names the file and line of its WEFT_KERNEL.
 [[nodiscard]] std::string kernel_text(const kernel_code& code, dialect language);
 
 /// The name of the function in kernel_text: the kernel's with "_kernel" behind it, which no built-in function has.
 [[nodiscard]] std::string kernel_entry(const kernel_code& code);
 
-/// The options that the text needs to compute what the host computes: no fused multiply-add, a language version.
-/// The architecture is the caller's.
+/// The options that the text of a kernel without rings needs to compute what the host computes: no fused multiply-add,
+/// a language version. The architecture is the caller's.
 [[nodiscard]] std::vector<std::string> kernel_options(dialect language);
+
+/// The same for any kernel. One with rings needs OpenCL C 2.0 or 3.0: `newest_opencl_c` is the newest version that the
+/// device lists, 100 times major + 10 times minor, as 120 or 300.
+/// Errors: none here; a device with rings needs atomics of 64 bits, and fine-grained shared memory for its rings.
+[[nodiscard]] std::vector<std::string> kernel_options(const kernel_code& code, dialect language, int newest_opencl_c);
 
 /// OpenCL rounds float division and square root correctly only if asked, and only a device with
 /// CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT may be asked: elsewhere the build would fail.

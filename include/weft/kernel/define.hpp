@@ -5,6 +5,7 @@
 
 #include "weft/kernel/math.hpp"
 #include "weft/kernel/parameter.hpp"
+#include "weft/kernel/ring.h"
 
 #include <array>
 #include <concepts>
@@ -54,14 +55,16 @@ struct kernel_about {
   int line;
 };
 
-// ---- the three readings of WEFT_IN, WEFT_OUT and WEFT_INOUT
+// ---- the three readings of WEFT_IN, WEFT_OUT, WEFT_INOUT and WEFT_RING
 
 template <class T, parameter_direction Direction, access_rule Access>
 struct described_buffer {};
+struct described_ring {};
 
 struct describing_view {
   template <class T, parameter_direction Direction, access_rule Access = access_rule{}>
   using buffer = described_buffer<T, Direction, Access>;
+  using ring = described_ring;
 };
 
 template <class T, parameter_direction Direction>
@@ -76,6 +79,7 @@ struct raw_buffer<T, parameter_direction::in> {
 struct raw_view {
   template <class T, parameter_direction Direction, access_rule Access = access_rule{}>
   using buffer = typename raw_buffer<T, Direction>::type;
+  using ring = ::weft_ring*;
 };
 
 struct check_state {
@@ -154,6 +158,7 @@ class checked_buffer {
 struct checked_view {
   template <class T, parameter_direction Direction, access_rule Access = access_rule{}>
   using buffer = checked_buffer<T, Direction, Access>;
+  using ring = ::weft_ring*;  // its functions keep to the ring by themselves
 };
 
 // ---- what one declared parameter is, and how it is taken out of an argument
@@ -163,6 +168,7 @@ struct parameter_traits {  // a scalar, or something that is not allowed
   static constexpr bool is_allowed = kernel_element<T>;
   static constexpr bool is_access_allowed = true;
   static constexpr bool is_reduction = false;
+  static constexpr bool is_ring = false;
   static constexpr parameter_direction direction = parameter_direction::scalar;
   static constexpr access_rule access{};
   using element = T;
@@ -182,6 +188,7 @@ struct parameter_traits<described_buffer<T, Direction, Access>> {
   static constexpr bool is_access_allowed =
       Access.amount >= (Access.kind == access_kind::rows ? 1 : 0) && Access.amount <= largest_amount;
   static constexpr bool is_reduction = Access.kind == access_kind::reduce;
+  static constexpr bool is_ring = false;
   static constexpr parameter_direction direction = Direction;
   static constexpr access_rule access = Access;
   using element = T;
@@ -199,12 +206,27 @@ struct parameter_traits<described_buffer<T, Direction, Access>> {
   }
 };
 
+template <>
+struct parameter_traits<described_ring> {
+  static constexpr bool is_allowed = true;
+  static constexpr bool is_access_allowed = true;
+  static constexpr bool is_reduction = false;
+  static constexpr bool is_ring = true;
+  static constexpr parameter_direction direction = parameter_direction::inout;
+  static constexpr access_rule access = access::whole();
+  using element = std::uint64_t;
+
+  static ::weft_ring* raw(const kernel_argument& argument) { return static_cast<::weft_ring*>(argument.address); }
+  static ::weft_ring* checked(const kernel_argument& argument, std::size_t, check_state&) { return raw(argument); }
+};
+
 template <class... Parameters>
 struct parameter_list {
   static constexpr std::size_t size = sizeof...(Parameters);
   static constexpr bool are_allowed = (parameter_traits<Parameters>::is_allowed && ...);
   static constexpr bool are_accesses_allowed = (parameter_traits<Parameters>::is_access_allowed && ...);
   static constexpr bool has_reduction = (parameter_traits<Parameters>::is_reduction || ...);
+  static constexpr bool has_ring = (parameter_traits<Parameters>::is_ring || ...);
 };
 
 template <int Dimensions, class Function>
@@ -241,8 +263,8 @@ template <class Kernel, class View, class... Values>
   }
 }
 
-// Not inlined: the optimisation asked for is that of this one function. A reduction does carry something from one
-// item to the next, so there the loop is not called independent.
+// Not inlined: the optimisation asked for is that of this one function. A reduction and a ring do carry something from
+// one item to the next, so there the loop is not called independent.
 template <class Kernel, class... Values>
 WEFT_DETAIL_HOST_LOOP [[gnu::noinline]] void run_items(const kernel_range& range, Values... values) {
   constexpr int dimensions = Kernel::weft_about().dimensions;
@@ -252,7 +274,7 @@ WEFT_DETAIL_HOST_LOOP [[gnu::noinline]] void run_items(const kernel_range& range
   const std::int64_t end_z = dimensions > 2 ? range.end[2] : 1;
   for (std::int64_t z = dimensions > 2 ? range.begin[2] : 0; z < end_z; ++z) {
     for (std::int64_t y = dimensions > 1 ? range.begin[1] : 0; y < end_y; ++y) {
-      if constexpr (parameters_of<Kernel>::has_reduction) {
+      if constexpr (parameters_of<Kernel>::has_reduction || parameters_of<Kernel>::has_ring) {
         for (std::int64_t x = begin_x; x < end_x; ++x) {
           run_item<Kernel, raw_view>(x, y, z, values...);
         }
@@ -332,6 +354,10 @@ inline constexpr host_checked_entry host_checked_entry_of =
 #define WEFT_OUT(...) WEFT_DETAIL_BUFFER(out, __VA_ARGS__)
 #define WEFT_INOUT(...) WEFT_DETAIL_BUFFER(inout, __VA_ARGS__)
 
+/// One end of a ring, as in (WEFT_RING in, WEFT_RING out): the body sees a pointer for weft_ring_send and its kin.
+/// Shape: its argument is memory of ring_words uint64 in which the end lies; a launch with a ring is never split.
+#define WEFT_RING typename WeftView::ring
+
 /// Defines the kernel `name`, a type, at namespace scope; its body sees its global index as `i`.
 /// Shape: WEFT_KERNEL(name, (parameters), { body }); the 2-D form gives x and y, the 3-D form x, y and z, all int64_t.
 #define WEFT_KERNEL(name, parameters, ...)                                                                          \
@@ -382,7 +408,7 @@ inline constexpr host_checked_entry host_checked_entry_of =
                                                decltype(&weft_body<::weft::detail::describing_view>)>::type;           \
     static_assert(weft_parameters::are_allowed,                                                                        \
                   "weft: the parameters of kernel " #name " may be int8_t to int64_t, uint8_t to uint64_t, float and " \
-                  "double, by value or in WEFT_IN, WEFT_OUT or WEFT_INOUT");                                           \
+                  "double, by value or in WEFT_IN, WEFT_OUT or WEFT_INOUT, and WEFT_RING");                            \
     static_assert(weft_parameters::are_accesses_allowed,                                                               \
                   "weft: in kernel " #name " a halo may not be negative, rows must be at least one, and both at most " \
                   "2^31");                                                                                             \

@@ -185,7 +185,7 @@ typedef struct weft_ring {
   weft_uint64 fin;      /* in the reader's memory: messages sent when the writer closed; written by the writer */
   weft_uint64 stop;     /* 32 bits in this end's memory: not 0 once the host has stopped the queue */
   weft_uint64 mask;     /* slots or lines, a power of two, less one */
-  weft_uint64 capacity; /* messages */
+  weft_uint64 capacity; /* messages; packed: at most per_line times the lines less one */
   weft_uint32 shift;    /* log2 of the slots or lines */
   weft_uint32 bytes;    /* of a message */
   weft_uint32 stride;   /* of a slot; 0 in the packed layout */
