@@ -2,6 +2,12 @@
 // Everything that a program uses, in one include.
 #pragma once
 
+#include "weft/channel/kernel_end.hpp"
+#include "weft/channel/message_queue.hpp"
+#include "weft/channel/queue_network.hpp"
+#include "weft/channel/request.hpp"
+#include "weft/channel/router.hpp"
+#include "weft/channel/shared_queue.hpp"
 #include "weft/core/topology_analysis.hpp"
 #include "weft/core/version.hpp"
 #include "weft/exec/kernels.hpp"
@@ -16,5 +22,6 @@
 #include "weft/memory/scatter.hpp"
 #include "weft/runtime/barrier.hpp"
 #include "weft/runtime/machine.hpp"
+#include "weft/runtime/rendezvous.hpp"
 #include "weft/runtime/stream.hpp"
 #include "weft/runtime/task.hpp"
