@@ -180,5 +180,10 @@ if(WEFT_TESTS_ENABLED)
               $<TARGET_FILE:weft> ${CMAKE_CURRENT_SOURCE_DIR}/include ${generated}/include)
     set_tests_properties(the_first_program_of_the_readme_prints_what_the_readme_says
       PROPERTIES LABELS checks TIMEOUT 120)
+    add_test(NAME each_program_of_the_queue_page_prints_what_the_page_says
+      COMMAND ${scripts}/check-readme ${CMAKE_CURRENT_SOURCE_DIR}/docs/queues.md ${CMAKE_CXX_COMPILER}
+              $<TARGET_FILE:weft> ${CMAKE_CURRENT_SOURCE_DIR}/include ${generated}/include)
+    set_tests_properties(each_program_of_the_queue_page_prints_what_the_page_says
+      PROPERTIES LABELS checks TIMEOUT 120)
   endif()
 endif()

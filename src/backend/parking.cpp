@@ -30,8 +30,7 @@ bool offers_heavy_fence(word_scope scope) noexcept {
 }
 
 bool heavy_fence(word_scope scope) noexcept {
-  const int command =
-      scope == word_scope::process ? MEMBARRIER_CMD_PRIVATE_EXPEDITED : MEMBARRIER_CMD_GLOBAL_EXPEDITED;
+  const int command = scope == word_scope::process ? MEMBARRIER_CMD_PRIVATE_EXPEDITED : MEMBARRIER_CMD_GLOBAL_EXPEDITED;
   return syscall(SYS_membarrier, command, 0, 0) == 0;
 }
 

@@ -41,8 +41,8 @@ inline void wake_all(std::atomic<std::uint32_t>& word, word_scope scope = word_s
 [[nodiscard]] bool offers_heavy_fence(word_scope scope) noexcept;
 
 /// Sleeps while the word is `seen`, until woken or `until`; may return early.
-inline void park(std::atomic<std::uint32_t>& word, std::uint32_t seen,
-                 std::chrono::steady_clock::time_point until, word_scope scope = word_scope::process) noexcept {
+inline void park(std::atomic<std::uint32_t>& word, std::uint32_t seen, std::chrono::steady_clock::time_point until,
+                 word_scope scope = word_scope::process) noexcept {
   timespec limit{};
   const timespec* bound = nullptr;
   if (until != std::chrono::steady_clock::time_point::max()) {
@@ -52,8 +52,8 @@ inline void park(std::atomic<std::uint32_t>& word, std::uint32_t seen,
     limit.tv_nsec = static_cast<long>(ns % 1'000'000'000);
     bound = &limit;
   }
-  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAIT_BITSET | static_cast<int>(scope), seen, bound, nullptr,
-          FUTEX_BITSET_MATCH_ANY);
+  syscall(SYS_futex, reinterpret_cast<std::uint32_t*>(&word), FUTEX_WAIT_BITSET | static_cast<int>(scope), seen, bound,
+          nullptr, FUTEX_BITSET_MATCH_ANY);
 }
 
 /// A bounded spin. On a machine with fewer cores than spinners, spinning only takes the core from whoever works: the

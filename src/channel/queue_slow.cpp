@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The slow side of a queue: everything that is not "there is space" or "a message is there".
 #include "channel/crc32c.hpp"
+#include "channel/queue_progress.hpp"
 #include "channel/queue_state.hpp"
 
 #include <algorithm>
@@ -107,6 +108,8 @@ queue_status put_or_spill(queue_state& queue, lane& l, const void* message) noex
   }
   l.spill_size.store(l.spill.size(), std::memory_order_relaxed);
   l.spilled.add();
+  // asleep since there was nothing spilled: nobody else tells it
+  if (l.spill.size() == 1) channels_of(*queue.machine).progress().ring();
   l.spilled_high_water.at_least(l.spill.size());
   return queue_status::ok;
 }
@@ -304,6 +307,7 @@ queue_status refuse_lent(queue_state& queue) noexcept {
 }  // namespace
 
 queue_status put_one(queue_state& queue, lane& l, const void* message) noexcept {
+  if (l.sender.closed) return queue_status::closed;
   if (is_lent(l.sender)) return refuse_lent(queue);
   // a spilling sender shares its ring with the progress thread, so that positions mean nothing to it
   const bool spills = queue.options.when_full == backpressure::spill;
@@ -325,6 +329,7 @@ queue_status put_one(queue_state& queue, lane& l, const void* message) noexcept 
 }
 
 queue_status get_one(queue_state& queue, void* message) noexcept {
+  if (queue.receiver_closed.load(std::memory_order_relaxed)) return queue_status::closed;
   if (queue.holds) {
     std::memcpy(message, queue.held.data(), queue.size);
     queue.holds = false;
@@ -357,6 +362,8 @@ queue_status send_slowly(queue_state& queue, queue_end& end, const void* message
       const queue_status now = put_one(queue, l, message);
       return now == queue_status::full ? std::nullopt : std::optional{now};
     });
+    // this thread slept on the word that the drain of the spill would have slept on
+    if (l.spill_size.load(std::memory_order_relaxed) != 0) channels_of(*queue.machine).progress().ring();
   }
   count_send(l, status);
   return status;
@@ -415,6 +422,8 @@ batch_result receive_batch_slowly(queue_state& queue, void* messages, std::size_
 }
 
 const void* peek_slowly(queue_state& queue, queue_status& why) noexcept {
+  why = queue_status::closed;
+  if (queue.receiver_closed.load(std::memory_order_relaxed)) return nullptr;
   why = queue_status::ok;
   if (queue.holds) return queue.held.data();
   const bool copies = queue.options.validate || queue.overwrites || queue.options.sample_every != 0;
@@ -437,7 +446,7 @@ const void* peek_slowly(queue_state& queue, queue_status& why) noexcept {
     const void* found = ring.stride == 0 ? static_cast<const void*>(weft_ring_peek_packed(&ring, ring.bytes))
                                          : static_cast<const void*>(weft_ring_peek_slot(&ring, ring.stride));
     if (found != nullptr) {
-      queue.peeked_lane = at;
+      queue.peeked_lane = queue.next_lane = at;  // what is received next is what was seen
       return found;
     }
     const bool torn = (ring.stride == 0 ? weft_ring_is_torn_packed(&ring, ring.per_line)
@@ -475,6 +484,7 @@ void wake_other(queue_state& queue, queue_end& end) noexcept { queue.wake(*end.o
 queue_status no_space(queue_state& queue, queue_end& end, int why) noexcept { return sent_as(queue, end, why); }
 
 std::size_t clear(queue_state& queue) noexcept {
+  if (queue.receiver_closed.load(std::memory_order_relaxed)) return 0;
   std::size_t dropped = 0, spilled = 0;
   if (queue.holds) {
     queue.holds = false;
@@ -535,11 +545,16 @@ std::size_t size_of(const queue_state& queue) noexcept {
 
 void close_sender(queue_state& queue, queue_end& end) noexcept {
   lane& l = lane_of(queue, end);
+  end.closed = true;
+  end.plain = false;
   l.sender_closed.store(true, std::memory_order_release);
   if (queue.options.when_full == backpressure::spill) {
     const std::lock_guard lock{l.spill_mutex};
     // what is left goes out before the end is told: by the progress thread
-    if (!l.spill.empty()) return;
+    if (!l.spill.empty()) {
+      channels_of(*queue.machine).progress().ring();
+      return;
+    }
   }
   weft_ring_close_writer(&end.ring);
   queue.wake(*end.other_waits);
@@ -555,7 +570,7 @@ void close_receiver(queue_state& queue) noexcept {
 
 queue_statistics statistics_of(const queue_state& queue) noexcept {
   queue_statistics s;
-  const bool closed = queue.receiver_closed.load(std::memory_order_acquire);
+  const bool closed = queue.receiver_closed.load(std::memory_order_acquire) || queue.stopped();
   for (const auto& each : queue.lanes) {
     const lane& l = *each;
     const std::uint64_t put = WEFT_RING_LOAD_64(&l.sender.ring.position);

@@ -50,6 +50,19 @@ struct control_words {
   alignas(isolation) std::uint32_t stop;
 };
 
+/// Room for one message of any alignment that messages may have.
+class message_room {
+ public:
+  void resize(std::size_t size) { lines_.resize((size + sizeof(line) - 1) / sizeof(line)); }
+  [[nodiscard]] std::byte* data() noexcept { return reinterpret_cast<std::byte*>(lines_.data()); }
+
+ private:
+  struct alignas(64) line {
+    std::array<std::byte, 64> bytes;
+  };
+  std::vector<line> lines_;
+};
+
 /// When sampled messages were sent.
 struct sample_board {
   struct entry {
@@ -145,7 +158,8 @@ class queue_state {
   std::size_t next_lane = 0;
   std::size_t peeked_lane = 0;
   bool holds = false;  // `held` is the next message, taken out of its ring by a peek
-  std::vector<std::byte> receiving, held;
+  std::vector<std::byte> receiving;
+  message_room held;
   bool receiver_opened = false;
   std::atomic<bool> receiver_closed{false};
 

@@ -503,6 +503,33 @@ TEST(closing, the_sender_lets_the_receiver_have_everything_first) {
   }
 }
 
+TEST(closing, an_end_that_was_closed_says_so_in_every_form) {
+  const machine m = play(wired(2));
+  const message_queue<tick> queue{m, gpu0, gpu1, with(16)};
+  auto tx = queue.open_sender();
+  auto rx = queue.open_receiver();
+  ASSERT_EQ(tx.send(tick::numbered(0)), queue_status::ok);
+  tx.close();
+  tx.close();
+  EXPECT_FALSE(tx.is_open());
+  const std::vector<tick> two(2);
+  EXPECT_EQ(tx.try_send(two[0]), queue_status::closed);
+  EXPECT_EQ(tx.send(two[0]), queue_status::closed);
+  EXPECT_EQ(tx.send_for(two[0], 1ms), queue_status::closed);
+  EXPECT_EQ(tx.try_send_batch(two), (batch_result{queue_status::closed, 0}));
+  EXPECT_EQ(tx.send_batch(two), (batch_result{queue_status::closed, 0}));
+  EXPECT_EQ(tx.reserve(1).status(), queue_status::closed);
+  rx.close();
+  EXPECT_FALSE(rx.is_open());
+  tick got{};
+  EXPECT_EQ(rx.try_receive(got), queue_status::closed);
+  EXPECT_EQ(rx.receive(got), queue_status::closed);
+  EXPECT_EQ(rx.try_peek(got), queue_status::closed);
+  EXPECT_EQ(rx.front(), nullptr);
+  EXPECT_EQ(rx.clear(), 0U);
+  EXPECT_EQ(queue.statistics().discarded, 1U);
+}
+
 TEST(closing, the_sender_wakes_a_receiver_that_sleeps) {
   const machine m = play(wired(2));
   for (const transfer_mode mode : {transfer_mode::direct, transfer_mode::host_staged}) {

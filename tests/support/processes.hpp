@@ -87,7 +87,8 @@ inline std::size_t open_descriptors() {
 inline std::size_t mappings_of(const std::string& what) {
   std::ifstream maps{"/proc/self/maps"};
   std::size_t count = 0;
-  for (std::string line; std::getline(maps, line);) count += static_cast<std::size_t>(line.find(what) != std::string::npos);
+  for (std::string line; std::getline(maps, line);)
+    count += static_cast<std::size_t>(line.find(what) != std::string::npos);
   return count;
 }
 

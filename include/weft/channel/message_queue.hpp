@@ -232,7 +232,7 @@ class sender {
   /// no send before it is committed or let go.
   [[nodiscard]] reservation<T> reserve(std::size_t count) noexcept {
     detail::queue_end& end = *end_;
-    if (!end.plain) return {queue_.get(), &end, 0, queue_status::failed};
+    if (!end.plain) return {queue_.get(), &end, 0, end.closed ? queue_status::closed : queue_status::failed};
     int why = WEFT_RING_OK;
     const std::size_t places = weft_ring_space_for(&end.ring, count, &why);
     const queue_status status = places != 0 || count == 0 ? queue_status::ok : detail::no_space(*queue_, end, why);
@@ -250,10 +250,9 @@ class sender {
 
   /// Nothing follows: the receiver gets what was sent, then `closed`. Needs no space.
   void close() noexcept {
-    if (end_ == nullptr) return;
-    detail::close_sender(*queue_, *std::exchange(end_, nullptr));
+    if (is_open()) detail::close_sender(*queue_, *end_);
   }
-  [[nodiscard]] bool is_open() const noexcept { return end_ != nullptr; }
+  [[nodiscard]] bool is_open() const noexcept { return end_ != nullptr && !end_->closed; }
   /// The cause behind `failed`.
   [[nodiscard]] std::optional<error> failure() const { return detail::failure_of(*queue_); }
   /// Of the whole queue, or of this side of it when the other end is in another process.
@@ -329,13 +328,21 @@ class receiver {
   ~receiver() { close(); }
 
   /// Never waits. ok, empty, closed (everything that was sent has been received) or failed.
-  queue_status try_receive(T& message) noexcept { return receive_as(message, {}); }
+  queue_status try_receive(T& message) noexcept {
+    if (take(message)) [[likely]]
+      return queue_status::ok;
+    return detail::receive_slowly(*queue_, &message, {});
+  }
   /// Waits up to queue_options::timeout.
   queue_status receive(T& message, std::stop_token stop = {}) noexcept {
-    return receive_as(message, {true, {}, std::move(stop)});
+    if (take(message)) [[likely]]
+      return queue_status::ok;
+    return detail::receive_slowly(*queue_, &message, {true, {}, std::move(stop)});
   }
   queue_status receive_for(T& message, std::chrono::nanoseconds limit, std::stop_token stop = {}) noexcept {
-    return receive_as(message, {true, limit, std::move(stop)});
+    if (take(message)) [[likely]]
+      return queue_status::ok;
+    return detail::receive_slowly(*queue_, &message, {true, limit, std::move(stop)});
   }
 
   /// What is there now, up to messages.size(). empty only when nothing is.
@@ -431,15 +438,16 @@ class receiver {
     if (end.ring.credit_seen == end.ring.position && end.is_awaited()) [[unlikely]]
       detail::wake_other(*queue_, end);
   }
-  queue_status receive_as(T& message, const detail::wait_rules& rules) noexcept {
-    if (only_ != nullptr && only_->plain) [[likely]] {
-      if (const void* at = peek(*only_)) [[likely]] {
-        WEFT_RING_COPY(&message, at, sizeof(T));
-        advance(*only_);
-        return queue_status::ok;
-      }
-    }
-    return detail::receive_slowly(*queue_, &message, rules);
+  /// Takes the next message if it is there. Rules for waiting are made only where it is not: they own a stop token,
+  /// whose end is a locked instruction that the compiler would put on this way too.
+  [[gnu::always_inline]] bool take(T& message) noexcept {
+    if (only_ == nullptr || !only_->plain) [[unlikely]]
+      return false;
+    const void* at = peek(*only_);
+    if (at == nullptr) return false;
+    WEFT_RING_COPY(&message, at, sizeof(T));
+    advance(*only_);
+    return true;
   }
   batch_result receive_batch_as(std::span<T> messages, std::size_t at_least, const detail::wait_rules& rules) noexcept {
     std::size_t got = 0;
@@ -509,8 +517,8 @@ class message_queue {
   [[nodiscard]] bool full() const noexcept { return size() >= capacity(); }
   [[nodiscard]] queue_statistics statistics() const noexcept { return detail::statistics_of(*queue_); }
 
-  /// Ends the queue for both ends at once: what waits returns closed, what was not received is discarded. To let the
-  /// receiver have the rest first, close the sender instead.
+  /// Ends the queue for both ends: whatever waits, finds nothing or has no space says closed from now on, and what was
+  /// not received is discarded. To let the receiver have the rest first, close the sender instead.
   void close() noexcept { detail::close_queue(*queue_); }
 
   [[nodiscard]] const std::shared_ptr<detail::queue_state>& state() const noexcept { return queue_; }

@@ -26,8 +26,9 @@ struct alignas(isolation) queue_end {
   weft_ring ring{};
   std::atomic<std::uint32_t>* other_waits = nullptr;  // not 0: somebody sleeps until this end has moved something
   std::size_t lane = 0;
-  bool plain = true;          // no checksum, no overwriting, no spill, no samples, not lent
+  bool plain = true;          // no checksum, no overwriting, no spill, no samples, not lent, not closed
   bool lent = false;          // to kernels
+  bool closed = false;        // by its owner
   std::uint64_t batches = 0;  // one writer; read by statistics
 
   /// True, rarely, when the other end sleeps. A plain load: whoever sleeps has paid for the order (docs/queues.md).
