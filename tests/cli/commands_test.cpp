@@ -3,12 +3,14 @@
 
 #include "cli/tool_runner.hpp"
 #include "copy_bench.hpp"
+#include "queue_bench.hpp"
 #include "weft/core/topology.hpp"
 
 #include <gtest/gtest.h>
 
 #include <csignal>
 #include <set>
+#include <sstream>
 #include <string>
 #include <unistd.h>
 #include <vector>
@@ -531,6 +533,245 @@ TEST(bench_copy, an_interrupt_ends_with_130_and_keeps_the_document) {
   EXPECT_EXIT(stopped(), ::testing::ExitedWithCode(130), "stopped by the user");
 }
 
+const words small_queues{"bench", "queue", "-s", "8,64", "--quick", "--batch", "1,7"};
+
+TEST(bench_queue, measures_and_verifies_every_ordered_pair_both_ways) {
+  const auto run = run_tool(with(small_queues, {"--json", "-q", "--budget", "60s", "--sim", "pair_nvlink"}));
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  expect_document(run, "weft.bench.queue/1", true);
+  const json document = run.document();
+  EXPECT_TRUE(has(document.at("note"), "not a GPU figure"));
+  EXPECT_EQ(document.at("complete"), true);
+  ASSERT_EQ(document.at("results").size(), 2U * 2 * 2 * 3) << "sizes, pairs, modes; a round trip and two batches";
+  std::set<std::string> names;
+  for (const json& row : document.at("results")) {
+    names.insert(row.at("name"));
+    EXPECT_EQ(row.at("verified"), true) << row;
+    EXPECT_NE(row.at("src"), row.at("dst")) << row;
+    const double median = row.at("seconds").at("median");
+    EXPECT_GT(median, 0) << row;
+    EXPECT_LE(row.at("seconds").at("p5"), median) << row;
+    EXPECT_LE(median, row.at("seconds").at("p95")) << row;
+    EXPECT_EQ(row.at("seconds").at("samples"), 3) << row;
+    const double messages = row.at("kind") == "round_trip" ? 2 : 1;
+    EXPECT_NEAR(row.at("messages_per_second").get<double>() * median, messages, 1e-6) << row;
+    EXPECT_TRUE(row.at("why").is_null()) << row;
+  }
+  EXPECT_EQ(names.size(), document.at("results").size());
+  EXPECT_TRUE(names.contains("queue/direct/round_trip/8B/gpu0-gpu1"));
+  EXPECT_TRUE(names.contains("queue/host_staged/batch_7/64B/gpu1-gpu0"));
+}
+
+TEST(bench_queue, has_every_size_that_it_names) {
+  std::string all;
+  for (const std::uint64_t size : tool::queue_sizes) all += (all.empty() ? "" : ",") + std::to_string(size);
+  const auto run = run_tool({"bench", "queue", "--quick", "--batch", "64", "--from", "0", "--to", "1", "--json", "-s",
+                             all, "--budget", "60s"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  const json rows = run.field("results");
+  ASSERT_EQ(rows.size(), tool::queue_sizes.size() * 2 * 2);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_EQ(rows[i].at("bytes"), tool::queue_sizes[i / 4]);
+    EXPECT_EQ(rows[i].at("verified"), true) << rows[i];
+  }
+}
+
+TEST(bench_queue, without_peer_access_the_direct_columns_are_empty_and_the_reason_is_told) {
+  const words command{"bench", "queue", "-s", "64", "--quick", "--from", "0", "--to", "2", "--sim", "ring_3_no_p2p"};
+  const auto text = run_tool(command);
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  std::string line;
+  for (const std::string& one : lines_of(text.out)) {
+    if (one.starts_with("gpu0-gpu2")) line = one;
+  }
+  std::istringstream cells{line};
+  std::string pair, size, there_and_back, spread, single, batch, staged;
+  cells >> pair >> size >> there_and_back >> spread >> single >> batch >> staged;
+  for (const std::string& cell : {there_and_back, spread, single, batch}) EXPECT_EQ(cell, "-") << line;
+  EXPECT_NE(staged, "-") << line;
+  EXPECT_TRUE(line.ends_with("ok")) << line;
+  EXPECT_TRUE(has(text.out, "queue/direct/batch_64/64B/gpu0-gpu2: gpu0 has no peer access to gpu2")) << text.out;
+  EXPECT_TRUE(has(text.out, "times are those of this host's memory and cores, not a GPU figure")) << text.out;
+
+  const auto run = run_tool(with(command, {"--json"}));
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  ASSERT_EQ(run.field("results").size(), 6U);
+  for (const json& row : run.field("results")) {
+    if (row.at("mode") == "direct") {
+      EXPECT_TRUE(row.at("seconds").is_null()) << row;
+      EXPECT_TRUE(row.at("messages_per_second").is_null()) << row;
+      EXPECT_TRUE(row.at("verified").is_null()) << row;
+      EXPECT_TRUE(has(row.at("why"), "gpu0 has no peer access to gpu2")) << row;
+    } else {
+      EXPECT_EQ(row.at("verified"), true) << row;
+      EXPECT_TRUE(row.at("why").is_null()) << row;
+    }
+  }
+}
+
+TEST(bench_queue, one_way_that_lies_is_found_and_not_offered_as_direct) {
+  const scratch_folder folder;
+  json machine = json::parse(read_text(std::string{WEFT_SOURCE_DIR} + "/topologies/pair_nvlink.json"));
+  machine["faults"] = json::array({{{"kind", "drops_data"}, {"from", "gpu0"}, {"to", "gpu1"}}});
+  write_text(folder / "liar.json", machine.dump());
+  const auto run = run_tool({"bench", "queue", "-s", "8", "--quick", "--mode", "direct", "--from", "0", "--to", "1",
+                             "--json", "--sim", (folder / "liar.json").string()});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  ASSERT_EQ(run.field("results").size(), 3U) << run.err;
+  for (const json& row : run.field("results")) {
+    EXPECT_TRUE(row.at("seconds").is_null()) << row;
+    EXPECT_TRUE(has(row.at("why"), "does not arrive")) << row;
+  }
+}
+
+TEST(bench_queue, one_mode_and_one_direction_are_what_was_asked_for) {
+  const auto run = run_tool({"bench", "queue", "-s", "8", "--quick", "--mode", "host_staged", "--batch", "1", "--from",
+                             "gpu1", "--json", "--sim", "ring_3_no_p2p"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  ASSERT_EQ(run.field("results").size(), 2U * 2);
+  for (const json& row : run.field("results")) {
+    EXPECT_EQ(row.at("mode"), "host_staged");
+    EXPECT_EQ(row.at("src"), 1);
+    EXPECT_NE(row.at("dst"), 1);
+  }
+}
+
+TEST(bench_queue, a_device_sends_to_itself_when_it_is_asked_to_or_alone) {
+  const words little{"bench", "queue", "-s", "8", "--quick", "--batch", "1", "--mode", "direct", "--json", "--sim"};
+  const auto alone = run_tool(with(little, {"one"}));
+  EXPECT_EQ(alone.exit_code, 0) << alone.err;
+  EXPECT_EQ(alone.field("results").size(), 2U);
+  const auto asked = run_tool(with(little, {"pair_nvlink", "--from", "1", "--to", "1"}));
+  ASSERT_EQ(asked.field("results").size(), 2U) << asked.err;
+  EXPECT_EQ(asked.field("results")[0].at("name"), "queue/direct/round_trip/8B/gpu1-gpu1");
+}
+
+TEST(bench_queue, a_virtual_clock_checks_messages_and_times_nothing) {
+  const words command{"bench", "queue", "-s", "8", "--from", "0", "--sim", "pair_nvlink", "--clock", "virtual"};
+  const auto run = run_tool(with(command, {"--json"}));
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(run.field("simulated"), true);
+  ASSERT_FALSE(run.field("results").empty());
+  for (const json& row : run.field("results")) {
+    EXPECT_EQ(row.at("verified"), true) << row;
+    EXPECT_TRUE(row.at("seconds").is_null()) << row;
+    EXPECT_TRUE(row.at("messages_per_second").is_null()) << row;
+    EXPECT_TRUE(has(row.at("why"), "virtual clock")) << row;
+  }
+  EXPECT_TRUE(has(run_tool(command).out, "simulated"));
+}
+
+TEST(bench_queue, a_results_file_from_a_virtual_clock_is_refused) {
+  const scratch_folder folder;
+  const auto run = run_tool({"bench", "queue", "--clock", "virtual", "-o", (folder / "r.json").string()});
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_TRUE(has(run.err, "simulated")) << run.err;
+  EXPECT_TRUE(folder.names().empty());
+}
+
+TEST(bench_queue, writes_its_results) {
+  const scratch_folder folder;
+  const auto run = run_tool(with(small_queues, {"--pairs", "0-1", "-o", (folder / "r.json").string()}));
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(json::parse(read_text(folder / "r.json")).at("results").size(), 2U * 2 * 3);
+  EXPECT_TRUE(has(run.out, "gpu0-gpu1")) << run.out;
+}
+
+TEST(bench_queue, a_spent_budget_leaves_rows_out_and_says_so) {
+  const auto run = run_tool(with(small_queues, {"--budget", "0s", "--json"}));
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(run.document().at("complete"), false);
+  EXPECT_TRUE(has(run.err, "rows were not measured")) << run.err;
+  for (const json& row : run.field("results")) EXPECT_TRUE(has(row.at("why"), "budget")) << row;
+}
+
+TEST(bench_queue, a_ring_that_needs_a_quarter_of_the_free_memory_is_not_made) {
+  const scratch_folder folder;
+  json machine = json::parse(read_text(std::string{WEFT_SOURCE_DIR} + "/topologies/pair_nvlink.json"));
+  for (json& device : machine["devices"]) device["memory"] = "8MiB";
+  write_text(folder / "small.json", machine.dump());
+  const auto run = run_tool(
+      {"bench", "queue", "-s", "8,64K", "--quick", "--json", "--from", "0", "--sim", (folder / "small.json").string()});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(run.document().at("complete"), false);
+  for (const json& row : run.field("results")) {
+    EXPECT_EQ(row.at("seconds").is_null(), row.at("bytes") == 65536) << row;
+    if (row.at("bytes") == 65536) {
+      EXPECT_TRUE(has(row.at("why"), "quarter")) << row;
+    }
+  }
+}
+
+TEST(bench_queue, a_device_that_is_not_there_ends_with_3) {
+  for (const words& pair : {words{"--pairs", "0-7"}, words{"--from", "7"}, words{"--to", "gpu7"}}) {
+    const auto run = run_tool(with(with({"bench", "queue"}, pair), {"--sim", "one"}));
+    EXPECT_EQ(run.exit_code, 3);
+    EXPECT_TRUE(has(run.err, "there is no gpu7")) << run.err;
+  }
+}
+
+TEST(bench_queue, a_process_with_one_core_binds_nothing_and_says_so) {
+  const auto run = run_program({"taskset", "-c", "0", WEFT_TOOL_PATH, "bench", "queue", "-s", "8", "--quick", "--mode",
+                                "direct", "--from", "0", "--to", "1", "--budget", "60s"});
+  if (has(run.err, "taskset") || run.exit_code == 127) GTEST_SKIP() << "taskset cannot be used here: " << run.err;
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_TRUE(has(run.out, "not bound to cores")) << run.out;
+  EXPECT_TRUE(has(run.out, "ok")) << run.out;
+}
+
+TEST(bench_queue, an_interrupt_ends_with_130_and_keeps_the_document) {
+  const auto stopped = [] {
+    tool::watch_interrupts();
+    ::raise(SIGINT);
+    tool::global_options options;
+    options.json = true;
+    tool::session run{options};
+    const tool::exit_code code = tool::run_bench_queue(run, {});
+    tool::finish_output();
+    ::_exit(static_cast<int>(code));
+  };
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(stopped(), ::testing::ExitedWithCode(130), "stopped by the user");
+}
+
+TEST(numbered_message, sees_every_wrong_word_and_every_other_number) {
+  using message = tool::numbered_message<256>;
+  message one;
+  one.fill(41);
+  EXPECT_EQ(one.first_bad(41, true), message::words);
+  EXPECT_EQ(one.first_bad(41, false), message::words);
+  for (const std::uint64_t other : {0U, 40U, 42U, 41U + 1024U}) {
+    EXPECT_EQ(one.first_bad(other, true), 0U) << other;
+    EXPECT_EQ(one.first_bad(other, false), 0U) << other;
+  }
+  for (std::size_t i = 0; i < message::words; ++i) {
+    message bad = one;
+    bad.word[i] ^= std::uint64_t{1} << (i * 7 % 64);
+    EXPECT_EQ(bad.first_bad(41, true), i);
+    const bool an_end = i == 0 || i + 1 == message::words;
+    EXPECT_EQ(bad.first_bad(41, false), an_end ? i : message::words);
+  }
+  message torn = one;
+  torn.mark(42);
+  EXPECT_EQ(torn.first_bad(42, false), message::words);
+  EXPECT_EQ(torn.first_bad(42, true), 1U);
+}
+
+TEST(demo, sends_messages_and_checks_each) {
+  const scratch_folder folder;
+  const auto run = run_tool({"demo", "-o", (folder / "out").string(), "--sim", "ring_3_no_p2p"});
+  EXPECT_EQ(run.exit_code, 0) << run.out << run.err;
+  EXPECT_TRUE(has(run.out, "messages of 64 bytes, host_staged, ")) << run.out;
+  EXPECT_TRUE(has(run.out, "gpu0 has no peer access to gpu1")) << run.out;
+  const json queue = json::parse(read_text(folder / "out/weft-demo.json")).at("queue");
+  EXPECT_EQ(queue.at("src"), 0);
+  EXPECT_EQ(queue.at("dst"), 1);
+  EXPECT_EQ(queue.at("mode"), "host_staged");
+  EXPECT_GT(queue.at("messages"), 1024);
+  EXPECT_GT(queue.at("messages_per_second"), 0);
+  EXPECT_EQ(queue.at("verified"), true);
+}
+
 TEST(demo, makes_images_and_ends_with_what_it_wrote) {
   const scratch_folder folder;
   const auto run = run_tool({"demo", "-o", (folder / "out").string()});
@@ -588,6 +829,11 @@ TEST(documents, are_valid_by_their_schemas) {
       {"bench", "copy", "--json", "-s", "4K", "--samples", "2", "--sim", "faulty_4"},
       {"bench", "copy", "--json", "-s", "4K", "--samples", "2", "--sim", "ring_3_no_p2p", "--clock", "virtual"},
       {"bench", "copy", "--json", "-s", "1T", "--pairs", "0-0"},
+      {"bench", "queue", "--json", "-s", "8,4K", "--quick", "--pairs", "0-1"},
+      {"bench", "queue", "--json", "-s", "64", "--quick", "--from", "0", "--sim", "faulty_4"},
+      {"bench", "queue", "--json", "-s", "64", "--quick", "--sim", "ring_3_no_p2p"},
+      {"bench", "queue", "--json", "-s", "8", "--sim", "pair_nvlink", "--clock", "virtual"},
+      {"bench", "queue", "--json", "--budget", "0s"},
       {"demo", "--json", "-o", (folder / "demo").string()},
       {"conform", "--json", "--sim", "one"}};
   const std::string checker =

@@ -64,6 +64,16 @@ TEST(pairs, are_two_devices_with_a_dash) {
   for (const char* text : {"", "0", "0-", "0-1-2", "a-b", "0-1,", "-1-0"}) EXPECT_FALSE(parse_pairs(text)) << text;
 }
 
+TEST(batches, are_numbers_from_1_to_1024) {
+  EXPECT_EQ(*parse_batches("64,1,64"), (std::vector<std::size_t>{1, 64}));
+  EXPECT_EQ(*parse_batches("1024"), std::vector<std::size_t>{1024});
+  for (const char* text : {"", "0", "1025", "-1", "1,,2", "1K", "all"}) {
+    const auto batches = parse_batches(text);
+    ASSERT_FALSE(batches) << text;
+    EXPECT_NE(batches.error().what.find("from 1 to 1024"), std::string::npos) << batches.error().what;
+  }
+}
+
 TEST(durations, have_a_unit) {
   EXPECT_EQ(*parse_duration("10s"), 10s);
   EXPECT_EQ(*parse_duration("500ms"), 500ms);
@@ -100,6 +110,10 @@ TEST(command_line, a_misspelt_word_is_answered_with_the_nearest_one) {
   for (const auto& [words, meant] :
        {sample{{"topoo"}, "did you mean topo?"}, sample{{"devces"}, "did you mean devices?"},
         sample{{"topo", "--jsn"}, "did you mean --json?"}, sample{{"bench", "cpy"}, "did you mean copy?"},
+        sample{{"bench", "queu"}, "did you mean queue?"},
+        sample{{"bench", "queue", "--bach", "1"}, "did you mean --batch?"},
+        sample{{"bench", "queue", "--mode", "host_stagd"}, "did you mean host_staged?"},
+        sample{{"bench", "queue", "-s", "8,100"}, "did you mean 128?"},
         sample{{"bench", "copy", "--pair", "0-1"}, "did you mean --pairs?"},
         sample{{"topo", "--p2p=r", "--verfy"}, "did you mean --verify?"},
         sample{{"--simm", "one", "devices"}, "did you mean --sim?"}}) {
@@ -127,6 +141,17 @@ TEST(command_line, wrong_values_are_usage_errors) {
                                                                  {"bench", "copy", "--samples", "0"},
                                                                  {"bench", "copy", "--samples", "x"},
                                                                  {"bench", "copy", "--budget", "soon"},
+                                                                 {"bench", "queue", "-s", "9"},
+                                                                 {"bench", "queue", "-s", "64M"},
+                                                                 {"bench", "queue", "-s", "small"},
+                                                                 {"bench", "queue", "--from", "first"},
+                                                                 {"bench", "queue", "--to", "-1"},
+                                                                 {"bench", "queue", "--pairs", "0"},
+                                                                 {"bench", "queue", "--pairs", "0-1", "--to", "1"},
+                                                                 {"bench", "queue", "--mode", "rdma"},
+                                                                 {"bench", "queue", "--batch", "0"},
+                                                                 {"bench", "queue", "--samples", "0"},
+                                                                 {"bench", "queue", "--budget", "soon"},
                                                                  {"completion", "csh"},
                                                                  {"devices", "extra"},
                                                                  {"topo", "-o"},
@@ -141,9 +166,36 @@ TEST(command_line, wrong_values_are_usage_errors) {
   }
 }
 
+TEST(command_line, a_size_that_messages_do_not_have_is_answered_with_all_that_they_have) {
+  const auto parsed = parse({"bench", "queue", "--sizes", "3000"});
+  const auto* done = std::get_if<finished_line>(&parsed);
+  ASSERT_NE(done, nullptr);
+  EXPECT_EQ(done->exit_code, 2);
+  EXPECT_NE(done->err.find("there are no messages of 3000 bytes; did you mean 4096? Sizes are 8, 16, 32, 64, 128, 256, "
+                           "512, 1024, 2048, 4096, 16384, 65536\n"),
+            std::string::npos)
+      << done->err;
+}
+
+TEST(command_line, a_queue_is_measured_with_what_was_asked_for) {
+  const auto parsed = parse({"bench", "queue", "-s", "8..128", "--from", "gpu2", "--mode", "direct", "--batch", "16,2",
+                             "--quick", "--budget", "3s"});
+  const auto* line = std::get_if<command_line>(&parsed);
+  ASSERT_NE(line, nullptr);
+  EXPECT_EQ(line->what, command::bench_queue);
+  EXPECT_EQ(line->bench_queue.sizes, (sizes{8, 32, 128}));
+  EXPECT_EQ(line->bench_queue.from, 2);
+  EXPECT_EQ(line->bench_queue.to, std::nullopt);
+  EXPECT_TRUE(line->bench_queue.direct);
+  EXPECT_FALSE(line->bench_queue.host_staged);
+  EXPECT_EQ(line->bench_queue.batches, (std::vector<std::size_t>{2, 16}));
+  EXPECT_TRUE(line->bench_queue.quick);
+  EXPECT_EQ(line->bench_queue.budget, 3s);
+}
+
 TEST(command_line, help_goes_to_stdout_and_ends_with_0) {
   for (const auto words : std::initializer_list<std::initializer_list<const char*>>{
-           {"--help"}, {"topo", "-h"}, {"bench", "copy", "--help"}}) {
+           {"--help"}, {"topo", "-h"}, {"bench", "copy", "--help"}, {"bench", "queue", "--help"}}) {
     const auto parsed = parse(words);
     const auto* done = std::get_if<finished_line>(&parsed);
     ASSERT_NE(done, nullptr);
@@ -170,6 +222,7 @@ TEST(completion, completes_commands_options_and_topologies) {
   EXPECT_EQ(complete("weft", "de"), "devices demo\n");
   EXPECT_EQ(complete("weft bench", "co"), "copy\n");
   EXPECT_EQ(complete("weft bench copy", "--pa"), "--pairs\n");
+  EXPECT_EQ(complete("weft bench queue --mode", "h"), "host_staged\n");
   EXPECT_EQ(complete("weft topo --sim", "dgx"), "dgx_h100\n");
 }
 

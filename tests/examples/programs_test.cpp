@@ -85,6 +85,23 @@ TEST(programs, test_without_gpus_finds_the_link_that_lies) {
             "broken link, checked: arrived\n");
 }
 
+TEST(programs, ticks_arrive_in_order_and_average_to_the_plain_sum) {
+  const outcome ended = run(program("ticks"));
+  EXPECT_EQ(ended.code, 0) << ended.text;
+  EXPECT_TRUE(ended.text.starts_with("gpu0 -> gpu1: direct\nafter 250000 ticks: ")) << ended.text;
+  EXPECT_NE(ended.text.find("1000000 sent, 1000000 received, 0 out of order, 0 lost; 1000000 direct, 0 staged\n"
+                            "the same as a plain sum\n"),
+            std::string::npos)
+      << ended.text;
+}
+
+TEST(programs, ticks_go_through_the_host_where_the_devices_are_no_peers) {
+  const outcome ended = run(program("ticks") + " ring_3_no_p2p");
+  EXPECT_EQ(ended.code, 0) << ended.text;
+  EXPECT_TRUE(ended.text.starts_with("gpu0 -> gpu1: host_staged, gpu0 has no peer access to gpu1")) << ended.text;
+  EXPECT_NE(ended.text.find("0 direct, 1000000 staged\nthe same as a plain sum\n"), std::string::npos) << ended.text;
+}
+
 class image_pipeline_program : public testing::Test {
  protected:
   void SetUp() override {

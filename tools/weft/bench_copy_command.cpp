@@ -41,16 +41,6 @@ copy_plan plan_for(const machine& m, const copy_bench_options& options) {
   return plan;
 }
 
-std::string verified_text(const copy_row* one, const copy_row* other) {
-  bool any = false;
-  for (const copy_row* row : {one, other}) {
-    if (row == nullptr || !row->verified) continue;
-    if (!*row->verified) return "BAD";
-    any = true;
-  }
-  return any ? "ok" : "-";
-}
-
 /// Rows of one pair and size side by side: direct (or within one device), and staged.
 std::string table_text(const session& run, const std::vector<copy_row>& rows) {
   const std::string mark = run.simulated() ? " (simulated)" : "";
@@ -77,28 +67,20 @@ std::string table_text(const session& run, const std::vector<copy_row>& rows) {
     for (const copy_row* row : {pair.first, pair.second}) {
       for (std::string& cell : cells(row)) line.push_back(std::move(cell));
     }
-    const std::string data = verified_text(pair.first, pair.second);
+    const std::string data = verified_text<copy_row>({pair.first, pair.second});
     line.push_back(data);
     std::vector<style> styles(line.size(), style::plain);
-    styles.back() = data == "BAD" ? style::bad : data == "ok" ? style::good : style::faint;
+    styles.back() = style_of_verified(data);
     table.row(std::move(line), std::move(styles));
   }
   return table.render(run);
 }
 
-std::string reasons_text(const session& run, const std::vector<copy_row>& rows) {
-  std::map<std::string, std::vector<std::string>> by_reason;
-  for (const copy_row& row : rows) {
-    if (!row.why.empty()) by_reason[row.why].push_back(row.name);
-  }
-  std::string text;
-  for (const auto& [why, names] : by_reason) {
-    const bool many = names.size() > 3;
-    text += fmt::format("{}: {}{}\n",
-                        run.paint(style::caution, many ? names.front() : fmt::format("{}", fmt::join(names, ", "))),
-                        many ? fmt::format("(and {} more) ", names.size() - 1) : "", why);
-  }
-  return text.empty() ? text : "\n" + text;
+std::vector<std::pair<std::string, std::string>> reasons_of(const std::vector<copy_row>& rows) {
+  std::vector<std::pair<std::string, std::string>> reasons;
+  reasons.reserve(rows.size());
+  for (const copy_row& row : rows) reasons.emplace_back(row.name, row.why);
+  return reasons;
 }
 
 }  // namespace
@@ -117,7 +99,7 @@ exit_code run_bench_copy(session& run, const copy_bench_options& options) {
   json doc = run.document("weft.bench.copy/1");
   const bool host = m[0].kind() == backend_kind::host;
   doc["note"] = host && !run.virtual_time() ? json("host devices: CPU memory, not a GPU figure") : json(nullptr);
-  doc["complete"] = std::ranges::none_of(rows, [](const copy_row& r) { return r.state == row_state::skipped; });
+  doc["complete"] = all_measured(rows);
   doc["results"] = rows_json(rows);
   run.emit(doc);
 
@@ -132,7 +114,7 @@ exit_code run_bench_copy(session& run, const copy_bench_options& options) {
   head += fmt::format(
       "Median of the samples, every pair verified; 1 GB = 1e9 bytes. The limit is {}.\n\n",
       host && !run.virtual_time() ? "the best plain copy in this host's memory" : "the rate of the slowest link");
-  run.print(head + table_text(run, rows) + reasons_text(run, rows));
+  run.print(head + table_text(run, rows) + reasons_text(run, reasons_of(rows)));
 
   if (!options.output.empty()) {
     write_file(options.output, doc.dump(2, ' ', false, json::error_handler_t::replace) + "\n");

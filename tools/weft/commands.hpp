@@ -12,6 +12,7 @@ exit_code run_devices(session& run);
 exit_code run_topo(session& run, const topo_options& options);
 exit_code run_route(session& run, const route_options& options);
 exit_code run_bench_copy(session& run, const copy_bench_options& options);
+exit_code run_bench_queue(session& run, const queue_bench_options& options);
 exit_code run_demo(session& run, const demo_options& options);
 exit_code run_conform(session& run, const conform_options& options);
 

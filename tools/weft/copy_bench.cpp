@@ -404,13 +404,7 @@ json rows_json(const std::vector<copy_row>& rows) {
     one["dst"] = row.dst.value();
     one["path"] = to_string(row.path);
     one["bytes"] = row.size;
-    one["seconds"] = nullptr;
-    if (row.seconds) {
-      one["seconds"] = {{"median", row.seconds->median},
-                        {"p5", row.seconds->p5},
-                        {"p95", row.seconds->p95},
-                        {"samples", row.seconds->samples}};
-    }
+    one["seconds"] = seconds_json(row.seconds);
     one["bytes_per_second"] = or_null(row.bytes_per_second());
     one["predicted_seconds"] = or_null(row.predicted_seconds);
     one["limit_bytes_per_second"] = or_null(row.limit.bytes_per_second);
@@ -423,17 +417,6 @@ json rows_json(const std::vector<copy_row>& rows) {
     list.push_back(std::move(one));
   }
   return list;
-}
-
-exit_code verdict_of(const std::vector<copy_row>& rows) {
-  if (interrupted()) return exit_code::interrupted;
-  const auto any = [&](row_state state) {
-    return std::ranges::any_of(rows, [=](const copy_row& r) { return r.state == state; });
-  };
-  if (any(row_state::no_answer)) return exit_code::timed_out;
-  if (any(row_state::failed)) return exit_code::runtime;
-  const bool wrong = std::ranges::any_of(rows, [](const copy_row& r) { return r.verified && !*r.verified; });
-  return wrong ? exit_code::falls_short : exit_code::ok;
 }
 
 }  // namespace weft::tool

@@ -2,8 +2,7 @@
 // Copies between devices, timed on the machine's clock and verified with a pattern that differs at every place.
 #pragma once
 
-#include "output.hpp"
-#include "statistics.hpp"
+#include "bench_row.hpp"
 #include "weft/memory/buffer.hpp"
 #include "weft/memory/route.hpp"
 
@@ -20,14 +19,6 @@ struct rate_limit {
   std::optional<double> bytes_per_second;
   std::string from;  // "link" or "host_copy"
   std::string why;   // why there is none
-};
-
-enum class row_state : std::uint8_t {
-  done,
-  not_offered,  // no such way between the two
-  skipped,      // budget, memory, interrupt
-  failed,       // the copy reported an error
-  no_answer,    // it did not end in time
 };
 
 /// One way between one pair at one size.
@@ -64,9 +55,6 @@ struct copy_plan {
 
 /// results[] of weft.bench.copy/1.
 [[nodiscard]] json rows_json(const std::vector<copy_row>& rows);
-
-/// The worst that happened: interrupted, timed out, an error, data that did not arrive, or ok.
-[[nodiscard]] exit_code verdict_of(const std::vector<copy_row>& rows);
 
 /// Writes the pattern of `seed` into device memory.
 void write_pattern(const device_span<std::byte>& range, std::uint64_t seed);

@@ -2,6 +2,7 @@
 #include "commands.hpp"
 #include "copy_bench.hpp"
 #include "image_pipeline/image_pipeline.hpp"
+#include "queue_bench.hpp"
 #include "topo_picture.hpp"
 #include "weft/memory/peer_access.hpp"
 
@@ -89,6 +90,36 @@ std::string matrix_text(const session& run, const std::vector<copy_row>& rows, s
   return table.render(run);
 }
 
+/// Messages from the first device to the second, or to itself where it is alone, by whatever mode the queue chooses.
+queue_row send_messages(session& run, const machine& m) {
+  queue_plan plan;
+  plan.sizes = {64};
+  plan.pairs.emplace_back(device_id{0}, device_id{m.device_count() > 1 ? 1 : 0});
+  plan.modes = {transfer_mode::adaptive};
+  plan.batches = {64};
+  plan.round_trips = false;
+  plan.samples = 7;
+  return run_queues(run, m, plan).front();
+}
+
+std::string queue_text(const session& run, const machine& m, const queue_row& row) {
+  std::string text = fmt::format("  {} -> {}: {} messages of {} bytes, {}", to_string(row.src), to_string(row.dst),
+                                 row.messages, row.size, to_string(row.mode));
+  if (const auto rate = row.messages_per_second()) {
+    text += fmt::format(", {}{}", message_rate_text(*rate), m.simulated() ? " (in CPU time of this host)" : "");
+  }
+  if (row.verified) {
+    text += ", " + (*row.verified ? run.paint(style::good, "verified") : run.paint(style::bad, "WRONG"));
+  }
+  return text + (row.why.empty() ? "\n" : fmt::format("\n  {}\n", row.why));
+}
+
+json queue_json(const queue_row& row) {
+  json one = rows_json({row}).front();
+  one["messages"] = row.messages;
+  return one;
+}
+
 json pipeline_json(const images::pipeline_report& report, double one_device) {
   json devices = json::array();
   for (const images::device_share& share : report.devices) {
@@ -167,7 +198,11 @@ exit_code run_demo(session& run, const demo_options& options) {
   }
   write("copies.svg", copy_map(run, rows, shown, size));
 
-  run.print("\n" + run.paint(style::heading, "4. images: a 5x5 Gaussian blur, gathered over peer copies") + "\n");
+  run.print("\n" + run.paint(style::heading, "4. messages, each one checked") + "\n");
+  const queue_row messages = send_messages(run, m);
+  run.print(queue_text(run, m, messages));
+
+  run.print("\n" + run.paint(style::heading, "5. images: a 5x5 Gaussian blur, gathered over peer copies") + "\n");
   run.print(fmt::format("  {} images, {}\n", pictures.pictures.size(), pictures.origin));
   for (const images::named_failure& bad : pictures.failures) run.warn(fmt::format("{}: {}", bad.name, bad.why));
   const std::vector<peer_access> access = enable_all_peers(m);
@@ -207,6 +242,7 @@ exit_code run_demo(session& run, const demo_options& options) {
   doc["devices"] = devices_json(m);
   doc["pairs"] = pairs_json(m);
   doc["results"] = rows_json(rows);
+  doc["queue"] = queue_json(messages);
   doc["pipeline"] = std::move(runs);
   wrote.push_back(in_output("weft-demo.json"));
   doc["files"] = wrote;
@@ -225,6 +261,7 @@ exit_code run_demo(session& run, const demo_options& options) {
     run.print(fmt::format("  {} ({} blurred images)\n", (fs::path{options.output} / "blurred/").string(), pngs));
   const exit_code copies = verdict_of(rows);
   if (copies != exit_code::ok) return copies;
+  if (const exit_code queue = verdict_of(std::vector{messages}); queue != exit_code::ok) return queue;
   return all_right ? exit_code::ok : exit_code::falls_short;
 }
 

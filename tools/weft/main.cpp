@@ -28,6 +28,8 @@ exit_code run_command(const command_line& line) {
       return run_route(run, line.route);
     case command::bench_copy:
       return run_bench_copy(run, line.bench_copy);
+    case command::bench_queue:
+      return run_bench_queue(run, line.bench_queue);
     case command::demo:
       return run_demo(run, line.demo);
     case command::conform:

@@ -2,6 +2,7 @@
 #include "options.hpp"
 
 #include "output.hpp"
+#include "queue_bench.hpp"
 #include "weft/core/nearest.hpp"
 #include "weft/core/topology.hpp"
 #include "weft/core/version.hpp"
@@ -68,6 +69,13 @@ struct raw_line {
   std::string pairs;
   std::string min_time;
   std::string budget;
+  std::string queue_sizes;
+  std::string queue_pairs;
+  std::string from;
+  std::string to;
+  std::string mode = "both";
+  std::string batches;
+  std::string queue_budget;
   std::string shell = "bash";
   bool version = false;
 };
@@ -117,6 +125,17 @@ finished_line unexpected(const CLI::App& at, const std::string& word) {
                                name, hint));
 }
 
+/// Why there are no messages of this size, with the nearest that there are.
+std::string no_such_messages(std::uint64_t size) {
+  const auto further = [size](std::uint64_t known) {
+    return known > size ? static_cast<double>(known) / static_cast<double>(size)
+                        : static_cast<double>(size) / static_cast<double>(known);
+  };
+  const std::uint64_t nearest = *std::ranges::min_element(queue_sizes, {}, further);
+  return fmt::format("there are no messages of {} bytes; did you mean {}? Sizes are {}", size, nearest,
+                     fmt::join(queue_sizes, ", "));
+}
+
 /// A bash function that completes from the same tree that parses.
 std::string completion(const CLI::App& app) {
   std::string cases;
@@ -138,6 +157,7 @@ _weft() {{
   case "$previous" in
     --sim) COMPREPLY=($(compgen -W '{}' -- "$current") $(compgen -f -- "$current")); return ;;
     --clock) COMPREPLY=($(compgen -W 'wall virtual' -- "$current")); return ;;
+    --mode) COMPREPLY=($(compgen -W 'direct host_staged both' -- "$current")); return ;;
     --color) COMPREPLY=($(compgen -W 'auto always never' -- "$current")); return ;;
     -o|--output|--images) COMPREPLY=($(compgen -f -- "$current")); return ;;
   esac
@@ -237,6 +257,20 @@ result<std::vector<pair_choice>> parse_pairs(std::string_view text) {
   return pairs;
 }
 
+result<std::vector<std::size_t>> parse_batches(std::string_view text) {
+  std::vector<std::size_t> batches;
+  for (const std::string_view part : split(text, ',')) {
+    std::size_t batch = 0;
+    if (!read_number(part, batch) || batch < 1 || batch > 1024) {
+      return bad_text(fmt::format("'{}' is not a batch: write numbers of messages from 1 to 1024, like 1,64", part));
+    }
+    batches.push_back(batch);
+  }
+  std::ranges::sort(batches);
+  batches.erase(std::unique(batches.begin(), batches.end()), batches.end());
+  return batches;
+}
+
 result<std::chrono::nanoseconds> parse_duration(std::string_view text) {
   double value = 0;
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -307,7 +341,26 @@ std::variant<command_line, finished_line> parse_command_line(int argc, const cha
   copy->add_flag("--no-p2p", line.bench_copy.no_p2p, "Only copies that are staged through the host");
   copy->add_option("-o,--output", line.bench_copy.output, "Also write the JSON document to a file")->type_name("FILE");
 
-  CLI::App* demo = app.add_subcommand("demo", "A tour that ends with images blurred on four devices");
+  CLI::App* queue = bench->add_subcommand("queue", "Send messages between pairs of devices, verified");
+  queue
+      ->add_option("-s,--sizes", raw.queue_sizes,
+                   fmt::format("Bytes of a message: a list or a range of {}; default 8,64,256,4096",
+                               fmt::join(queue_sizes, ", ")))
+      ->type_name("SIZES");
+  queue->add_option("--from", raw.from, "Only from this device: 0 or gpu0")->type_name("DEVICE");
+  queue->add_option("--to", raw.to, "Only to this device")->type_name("DEVICE");
+  queue->add_option("--pairs", raw.queue_pairs, "Only these pairs: 0-1,2-3; default all of different devices")
+      ->type_name("PAIRS");
+  queue->add_option("--mode", raw.mode, "direct, host_staged, or both")->type_name("MODE");
+  queue->add_option("--batch", raw.batches, "Messages of a call where the rate is measured: 1,64")->type_name("LIST");
+  queue->add_option("--samples", line.bench_queue.samples, "Samples of each row: 15")->type_name("N");
+  queue->add_flag("--quick", line.bench_queue.quick, "Fewer and shorter samples: a look, not a figure to quote");
+  queue->add_option("--budget", raw.queue_budget, "Stop after about this long: 10s")->type_name("TIME");
+  queue->add_option("-o,--output", line.bench_queue.output, "Also write the JSON document to a file")
+      ->type_name("FILE");
+
+  CLI::App* demo =
+      app.add_subcommand("demo", "A tour: devices, links, copies, messages, and images blurred on four devices");
   demo->add_option("--images", line.demo.images, "Take the JPEG and PNG images of this folder")->type_name("DIR");
   demo->add_option("-o,--output", line.demo.output, "Write into this folder: weft-demo")->type_name("DIR");
 
@@ -376,8 +429,10 @@ std::variant<command_line, finished_line> parse_command_line(int argc, const cha
       return wrong("--path", path, {"automatic", "direct", "staged", "relayed"});
     }
   }
-  if (bench->parsed()) {
-    if (!copy->parsed()) return usage(*bench, "what is to be measured? weft bench copy");
+  if (bench->parsed() && !copy->parsed() && !queue->parsed()) {
+    return usage(*bench, "what is to be measured? weft bench copy, or weft bench queue");
+  }
+  if (copy->parsed()) {
     line.what = command::bench_copy;
     copy_bench_options& to = line.bench_copy;
     if (!raw.sizes.empty()) {
@@ -396,6 +451,50 @@ std::variant<command_line, finished_line> parse_command_line(int argc, const cha
       const auto time = parse_duration(*text);
       if (!time) return usage(*copy, time.error().what);
       *target = *time;
+    }
+  }
+  if (queue->parsed()) {
+    line.what = command::bench_queue;
+    queue_bench_options& to = line.bench_queue;
+    if (!raw.queue_sizes.empty()) {
+      auto sizes = parse_sizes(raw.queue_sizes);
+      if (!sizes) return usage(*queue, sizes.error().what);
+      to.sizes = std::move(sizes).value();
+    }
+    for (const std::uint64_t size : to.sizes) {
+      if (std::ranges::find(queue_sizes, size) == queue_sizes.end()) return usage(*queue, no_such_messages(size));
+    }
+    if (!raw.queue_pairs.empty()) {
+      if (!raw.from.empty() || !raw.to.empty()) {
+        return usage(*queue, "--pairs names both devices of each pair: give it, or --from and --to");
+      }
+      auto pairs = parse_pairs(raw.queue_pairs);
+      if (!pairs) return usage(*queue, pairs.error().what);
+      to.pairs = std::move(pairs).value();
+    }
+    for (const auto& [text, target] : {std::pair{&raw.from, &to.from}, std::pair{&raw.to, &to.to}}) {
+      if (text->empty()) continue;
+      const auto device = parse_device(*text);
+      if (!device) return usage(*queue, device.error().what);
+      *target = *device;
+    }
+    if (raw.mode != "direct" && raw.mode != "host_staged" && raw.mode != "both") {
+      return wrong("--mode", raw.mode, {"direct", "host_staged", "both"});
+    }
+    to.direct = raw.mode != "host_staged";
+    to.host_staged = raw.mode != "direct";
+    if (!raw.batches.empty()) {
+      auto batches = parse_batches(raw.batches);
+      if (!batches) return usage(*queue, batches.error().what);
+      to.batches = std::move(batches).value();
+    }
+    if (to.samples && (*to.samples < 1 || *to.samples > 1'000'000)) {
+      return usage(*queue, "--samples is a number from 1 to 1000000");
+    }
+    if (!raw.queue_budget.empty()) {
+      const auto time = parse_duration(raw.queue_budget);
+      if (!time) return usage(*queue, time.error().what);
+      to.budget = *time;
     }
   }
   return line;

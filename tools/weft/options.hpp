@@ -58,6 +58,20 @@ struct copy_bench_options {
   std::string output;
 };
 
+struct queue_bench_options {
+  std::vector<std::uint64_t> sizes{8, 64, 256, 4096};
+  std::vector<pair_choice> pairs;  // empty: all of different devices
+  std::optional<int> from;         // only pairs from this device
+  std::optional<int> to;           // only pairs to this device
+  bool direct = true;
+  bool host_staged = true;
+  std::vector<std::size_t> batches{1, 64};
+  std::optional<int> samples;  // empty: 15, or 3 when quick
+  bool quick = false;
+  std::chrono::nanoseconds budget = std::chrono::seconds{10};
+  std::string output;
+};
+
 struct demo_options {
   std::string images;
   std::string output = "weft-demo";
@@ -67,7 +81,7 @@ struct conform_options {
   bool all_topologies = false;
 };
 
-enum class command : std::uint8_t { summary, devices, topo, route, bench_copy, demo, conform };
+enum class command : std::uint8_t { summary, devices, topo, route, bench_copy, bench_queue, demo, conform };
 
 struct command_line {
   command what = command::summary;
@@ -75,6 +89,7 @@ struct command_line {
   topo_options topo;
   route_options route;
   copy_bench_options bench_copy;
+  queue_bench_options bench_queue;
   demo_options demo;
   conform_options conform;
 };
@@ -96,6 +111,9 @@ struct finished_line {
 
 /// "0-1,2-3" or "gpu0-gpu1".
 [[nodiscard]] result<std::vector<pair_choice>> parse_pairs(std::string_view text);
+
+/// "1,64": messages of a call, from 1 to 1024.
+[[nodiscard]] result<std::vector<std::size_t>> parse_batches(std::string_view text);
 
 /// "10s", "500ms", "2m".
 [[nodiscard]] result<std::chrono::nanoseconds> parse_duration(std::string_view text);
