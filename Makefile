@@ -53,7 +53,7 @@ minimal:  ## library and conformance runner with nothing but a compiler
 	ctest --preset minimal
 
 bench:  ## build and run all benchmarks
-	scripts/setup build
+	scripts/setup bench
 	cmake --preset release
 	cmake --build build/release --target benches
 	@set -e; for program in build/release/bin/bench_*; do echo "== $$program"; $$program; done

@@ -329,18 +329,24 @@ class receiver {
 
   /// Never waits. ok, empty, closed (everything that was sent has been received) or failed.
   queue_status try_receive(T& message) noexcept {
-    if (take(message)) [[likely]]
-      return queue_status::ok;
+    switch (take(message)) {
+      case taken::message:
+        return queue_status::ok;
+      case taken::nothing:
+        return queue_status::empty;
+      case taken::unclear:
+        break;
+    }
     return detail::receive_slowly(*queue_, &message, {});
   }
   /// Waits up to queue_options::timeout.
   queue_status receive(T& message, std::stop_token stop = {}) noexcept {
-    if (take(message)) [[likely]]
+    if (take_soon(message)) [[likely]]
       return queue_status::ok;
     return detail::receive_slowly(*queue_, &message, {true, {}, std::move(stop)});
   }
   queue_status receive_for(T& message, std::chrono::nanoseconds limit, std::stop_token stop = {}) noexcept {
-    if (take(message)) [[likely]]
+    if (take_soon(message)) [[likely]]
       return queue_status::ok;
     return detail::receive_slowly(*queue_, &message, {true, limit, std::move(stop)});
   }
@@ -438,16 +444,50 @@ class receiver {
     if (end.ring.credit_seen == end.ring.position && end.is_awaited()) [[unlikely]]
       detail::wake_other(*queue_, end);
   }
-  /// Takes the next message if it is there. Rules for waiting are made only where it is not: they own a stop token,
-  /// whose end is a locked instruction that the compiler would put on this way too.
-  [[gnu::always_inline]] bool take(T& message) noexcept {
+  enum class taken { message, nothing, unclear };
+  /// One look. Rules for waiting are made only behind it: they own a stop token, whose end is a locked instruction that
+  /// the compiler would put on this way too. What is not plainly a message or nothing is unclear, and so is one look in
+  /// 1024: the long way finds out what it is, and whether the other end still lives. Short, because the next message
+  /// may come meanwhile.
+  [[gnu::always_inline]] taken take(T& message) noexcept {
     if (only_ == nullptr || !only_->plain) [[unlikely]]
-      return false;
-    const void* at = peek(*only_);
-    if (at == nullptr) return false;
-    WEFT_RING_COPY(&message, at, sizeof(T));
-    advance(*only_);
-    return true;
+      return taken::unclear;
+    detail::queue_end& end = *only_;
+    const void* at = nullptr;
+    bool is_torn = false;
+    if constexpr (per_line != 0) {
+      std::uint64_t seen = 0;
+      at = weft_ring_look_packed(&end.ring, sizeof(T), &seen);
+      is_torn = at == nullptr && weft_ring_is_torn_word(&end.ring, seen, per_line) != 0;
+    } else {
+      std::uint32_t seen = 0;
+      at = weft_ring_look_slot(&end.ring, stride, &seen);
+      is_torn = at == nullptr && weft_ring_is_torn_stamp(&end.ring, seen) != 0;
+    }
+    if (at != nullptr) [[likely]] {
+      WEFT_RING_COPY(&message, at, sizeof(T));
+      advance(end);
+      return taken::message;
+    }
+    if (is_torn || weft_ring_nothing(&end.ring) != WEFT_RING_EMPTY) return taken::unclear;
+    if (end.is_awaited()) [[unlikely]]
+      detail::wake_other(*queue_, end);  // the credit was given
+    return (end.ring.waits & 1023) == 1023 ? taken::unclear : taken::nothing;
+  }
+  /// Looks for about a microsecond before the call becomes a wait with a clock: an answer from another core takes less.
+  bool take_soon(T& message) noexcept {
+    for (int looks = 0; looks < 64; ++looks) {
+      switch (take(message)) {
+        case taken::message:
+          return true;
+        case taken::nothing:
+          break;
+        case taken::unclear:
+          return false;
+      }
+      WEFT_RING_PAUSE();
+    }
+    return false;
   }
   batch_result receive_batch_as(std::span<T> messages, std::size_t at_least, const detail::wait_rules& rules) noexcept {
     std::size_t got = 0;
