@@ -506,7 +506,7 @@ std::size_t clear(queue_state& queue) noexcept {
     const std::uint64_t first = l.receiver.ring.position;
     const std::uint64_t until =
         queue.side == queue_side::both ? WEFT_RING_LOAD_64(&l.sender.ring.position) : ~std::uint64_t{0};
-    while (l.receiver.ring.position + l.forward_lost < until && !is_lent(l.receiver)) {
+    while (l.receiver.ring.position + WEFT_RING_LOAD_64(&l.forward_lost) < until && !is_lent(l.receiver)) {
       const queue_status status = take(queue, l, queue.receiving.data());
       if (status == queue_status::ok) continue;
       if (status != queue_status::empty || queue.side != queue_side::both || clock::now() > deadline) break;
