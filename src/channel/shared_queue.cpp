@@ -64,6 +64,15 @@ void check(const queue_options& o, std::source_location where) {
   }
 }
 
+/// Tells the other side why, and throws it here.
+[[noreturn]] void refuse_offer(process_group& group, rank to, std::uint64_t channel, const connect_options& how,
+                               error cause, std::source_location where) {
+  const auto text = std::as_bytes(std::span{cause.what});
+  static_cast<void>(group.send(to, answer_tag ^ channel, text.first(std::min<std::size_t>(text.size(), 1000)), {},
+                               how.limit, how.stop));
+  raise_at(std::move(cause), where);
+}
+
 std::shared_ptr<queue_state> make_side(process_group& group, rank other, queue_side side, const region_header& header,
                                        mapped_region region, const queue_options& options) {
   auto queue = std::make_shared<queue_state>();
@@ -155,26 +164,20 @@ connected_sender connect_sending(process_group& group, rank to, std::uint64_t ch
   check(options, where);
   auto offer = group.receive(to, offer_tag ^ channel, how.limit, how.stop);
   if (!offer) raise_at(std::move(offer).error(), where);
-  const auto refuse = [&](error cause) {
-    const auto text = std::as_bytes(std::span{cause.what});
-    static_cast<void>(group.send(to, answer_tag ^ channel, text.first(std::min<std::size_t>(text.size(), 1000)), {},
-                                 how.limit, how.stop));
-    raise_at(std::move(cause), where);
-  };
   auto header = read_header(offer->payload.data(), offer->payload.size(), type);
-  if (!header) refuse(std::move(header).error());
+  if (!header) refuse_offer(group, to, channel, how, std::move(header).error(), where);
   error cause;
   cause.where = where;
   if (offer->descriptors.size() != 1) {
     cause.code = errc::corrupt;
     cause.what = "an offered queue came with " + std::to_string(offer->descriptors.size()) + " descriptors, not one";
-    refuse(std::move(cause));
+    refuse_offer(group, to, channel, how, std::move(cause), where);
   }
   const bool overwrites = (header->flags & region_header::overwrites) != 0;
   if (options.when_full == backpressure::overwrite_oldest && !overwrites) {
     cause.code = errc::incompatible;
     cause.what = "the sender would overwrite, and the receiver's ring is not made for it: both must ask for it";
-    refuse(std::move(cause));
+    refuse_offer(group, to, channel, how, std::move(cause), where);
   }
   ring_shape shape;
   shape.bytes = header->bytes;
@@ -183,7 +186,7 @@ connected_sender connect_sending(process_group& group, rank to, std::uint64_t ch
   shape.capacity = header->capacity;
   shape.places = header->places;
   auto region = map_region(offer->descriptors.front().get(), region_size(shape));
-  if (!region) refuse(std::move(region).error());
+  if (!region) refuse_offer(group, to, channel, how, std::move(region).error(), where);
   auto queue = make_side(group, to, queue_side::sending, *header, std::move(*region), options);
   auto answered = group.send(to, answer_tag ^ channel, {}, {}, how.limit, how.stop);
   if (!answered) raise_at(std::move(answered).error(), where);

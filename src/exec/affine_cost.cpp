@@ -141,6 +141,7 @@ result<equal_finish> finish_together(std::int64_t items, std::span<const costed_
   }
   if (items > 0) give(runners, grid.count());
   std::vector<std::int64_t> counts;
+  counts.reserve(runners.size());
   for (const runner& r : runners) counts.push_back(r.given);
   made.split.shares = detail::lay_out(grid, ids, counts, caps);
   for (std::size_t i = 0; i < devices.size(); ++i) {

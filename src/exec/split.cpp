@@ -176,6 +176,7 @@ result<item_split> split(std::int64_t items, std::span<const split_device> devic
   }
   fill(parts, grid.count());
   std::vector<std::int64_t> counts;
+  counts.reserve(parts.size());
   for (const part& p : parts) counts.push_back(p.given);
   made.shares = detail::lay_out(grid, ids, counts, caps);
   return made;

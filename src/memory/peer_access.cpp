@@ -313,8 +313,9 @@ lane_facts measure_lane(const machine& m, std::uint64_t large, Copy&& copy_bytes
     lane.bytes_per_second =
         slope ? static_cast<double>(large - small) / (t_large - t_small) : static_cast<double>(large) / t_large;
   }
-  lane.latency_seconds =
-      std::max(0.0, t_small - (lane.bytes_per_second > 0 ? static_cast<double>(small) / lane.bytes_per_second : 0.0));
+  // and where the noise of the slope hides the latency, the whole time of the small copy bounds it from above
+  const double moving = lane.bytes_per_second > 0 ? static_cast<double>(small) / lane.bytes_per_second : 0.0;
+  lane.latency_seconds = t_small > moving ? t_small - moving : t_small;
   return lane;
 }
 

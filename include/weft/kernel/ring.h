@@ -18,6 +18,7 @@
  */
 #ifndef WEFT_KERNEL_RING_H
 #define WEFT_KERNEL_RING_H
+/* NOLINTBEGIN(modernize-*): what C++ does better, the C of the devices does not know */
 
 #if defined(WEFT_RING_PORT)
 /* A test brings the words below itself. */
@@ -646,4 +647,5 @@ WEFT_RING_FUNCTION int weft_ring_receive(WEFT_RING_GLOBAL weft_ring* end, void* 
   return came_to;
 }
 
+/* NOLINTEND(modernize-*) */
 #endif
