@@ -271,7 +271,7 @@ std::shared_ptr<queue_job> make_spill_drain(queue_state& queue, lane& l) {
 }
 
 void suspend(awaited_operation& operation) {
-  operation.deadline = clock::now() + operation.rules.limit.value_or(operation.queue->options.timeout);
+  operation.deadline = deadline_of(*operation.queue, operation.rules);
   if (operation.queue->machine == nullptr ||
       !channels_of(*operation.queue->machine).progress().add(std::make_shared<awaiting>(operation))) {
     operation.outcome = queue_status::failed;

@@ -9,6 +9,14 @@
 #include <optional>
 
 namespace weft::detail {
+
+std::chrono::steady_clock::time_point deadline_of(const queue_state& queue, const wait_rules& rules) noexcept {
+  const auto limit = rules.limit.value_or(queue.options.timeout);
+  const auto now = std::chrono::steady_clock::now();
+  return limit > std::chrono::steady_clock::time_point::max() - now ? std::chrono::steady_clock::time_point::max()
+                                                                    : now + limit;
+}
+
 namespace {
 
 using clock = std::chrono::steady_clock;
@@ -216,12 +224,6 @@ queue_status take_checked(queue_state& queue, lane& l, void* message) noexcept {
 }
 
 // ---- waiting --------------------------------------------------------------------------------------------------------
-
-clock::time_point deadline_of(const queue_state& queue, const wait_rules& rules) noexcept {
-  const auto limit = rules.limit.value_or(queue.options.timeout);
-  const auto now = clock::now();
-  return limit > clock::time_point::max() - now ? clock::time_point::max() : now + limit;
-}
 
 /// Attempts until `attempt` gives a status, the time is over, or a stop is requested: spins, then sleeps on `word`. The
 /// sleeper pays for the order of its word against the other end's publication, by a fence on every running thread.

@@ -203,6 +203,10 @@ void set_end(queue_end& end, const ring_view& view, const ring_shape& shape) noe
 [[nodiscard]] queue_status put_one(queue_state& queue, lane& l, const void* message) noexcept;
 [[nodiscard]] queue_status get_one(queue_state& queue, void* message) noexcept;
 
+/// When a call that starts now has waited long enough.
+[[nodiscard]] std::chrono::steady_clock::time_point deadline_of(const queue_state& queue,
+                                                                const wait_rules& rules) noexcept;
+
 /// Moves spilled messages into the ring, and tells the end after the last; true when something moved.
 [[nodiscard]] bool drain_spill(queue_state& queue, lane& l) noexcept;
 

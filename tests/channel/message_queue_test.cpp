@@ -28,6 +28,10 @@ using weft::queue_status;
 using weft::transfer_mode;
 using namespace std::chrono_literals;
 
+static_assert(weft::message<std::array<char, 65536>>);
+static_assert(!weft::message<std::array<char, 65537>>, "send a descriptor of what is larger");
+static_assert(!weft::message<std::string>, "what a pointer refers to does not travel");
+
 /// A message whose every byte depends on its number.
 template <std::size_t Size, std::size_t Alignment = 1>
 struct alignas(Alignment) sized {
@@ -428,6 +432,21 @@ TEST(waiting_form, of_either_end_ends_at_its_deadline_and_moves_nothing) {
     EXPECT_EQ(s.send_timeouts, 2U);
     EXPECT_EQ(s.receive_timeouts, 2U);
   }
+}
+
+TEST(waiting_form, takes_a_limit_of_zero_of_the_past_and_of_for_ever) {
+  const machine m = play(wired(2));
+  const message_queue<int> queue{m, gpu0, gpu1, with(16)};
+  auto tx = queue.open_sender();
+  auto rx = queue.open_receiver();
+  int got = 0;
+  EXPECT_EQ(rx.receive_for(got, 0ns), queue_status::timed_out);
+  EXPECT_EQ(rx.receive_for(got, -5s), queue_status::timed_out);
+  EXPECT_EQ(rx.receive_for(got, std::chrono::nanoseconds::min()), queue_status::timed_out);
+  std::thread receiving{[&] { EXPECT_EQ(rx.receive_for(got, std::chrono::nanoseconds::max()), queue_status::ok); }};
+  EXPECT_EQ(tx.send_for(3, std::chrono::nanoseconds::max()), queue_status::ok);
+  receiving.join();
+  EXPECT_EQ(got, 3);
 }
 
 TEST(waiting_form, is_woken_by_the_other_end) {
