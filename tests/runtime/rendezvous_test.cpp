@@ -26,6 +26,7 @@
 #include <random>
 #include <set>
 #include <signal.h>
+#include <sstream>
 #include <string>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -516,10 +517,22 @@ TEST(rendezvous, makes_nothing_in_shared_memory_and_no_lasting_name) {
     for (const auto& entry : std::filesystem::directory_iterator{"/dev/shm"}) names.insert(entry.path().filename());
     return names;
   };
+  // those that this process holds: other tests run at the same time, with sockets of their own
   const auto named_sockets = [] {
+    std::set<std::string> own;
+    for (const auto& entry : std::filesystem::directory_iterator{"/proc/self/fd"}) {
+      std::error_code gone;
+      own.insert(std::filesystem::read_symlink(entry.path(), gone).string());
+    }
     std::ifstream sockets{"/proc/net/unix"};
-    const std::string listed{std::istreambuf_iterator<char>{sockets}, {}};
-    return std::count(listed.begin(), listed.end(), '@');
+    int count = 0;
+    for (std::string line; std::getline(sockets, line);) {
+      std::istringstream words{line};
+      std::string number, references, protocol, flags, type, state, inode, path;
+      words >> number >> references >> protocol >> flags >> type >> state >> inode >> path;
+      count += static_cast<int>(path.starts_with('@') && own.contains("socket:[" + inode + "]"));
+    }
+    return count;
   };
   const auto before = listing();
   const auto sockets_before = named_sockets();
