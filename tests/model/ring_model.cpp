@@ -268,7 +268,7 @@ template <layout Layout, unsigned Shift, unsigned Capacity, unsigned Messages>
 struct batches : ring_scenario<batches<Layout, Shift, Capacity, Messages>, 2, Layout, Shift, Capacity> {
   static constexpr unsigned most = 4;
   void thread(unsigned which) {
-    std::uint32_t it[most * this->words];
+    std::uint32_t it[most * batches::words];
     if (which == 0) {
       std::uint64_t sent = 0;
       for (unsigned turn = 0; sent < Messages; ++turn) {
@@ -469,7 +469,7 @@ struct sleepers : ring_scenario<sleepers<Layout, Shift, Capacity, Messages>, 2, 
       for_messages.ring();
       return;
     }
-    std::uint32_t it[this->words];
+    std::uint32_t it[sleepers::words];
     for (std::uint64_t received = 0;;) {
       int came_to = weft_ring_try_receive(&this->reader, it);
       while (came_to == WEFT_RING_EMPTY) {
