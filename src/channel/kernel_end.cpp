@@ -3,7 +3,6 @@
 
 #include "channel/queue_progress.hpp"
 #include "channel/queue_state.hpp"
-#include "weft/core/log.hpp"
 #include "weft/memory/copy.hpp"
 
 #include <array>
@@ -42,6 +41,7 @@ loan::loan(std::shared_ptr<queue_state> queue, queue_end& end, device_id on, std
   end.lent = true;
   queue_->lent.fetch_add(1, std::memory_order_relaxed);
   channels_of(*queue_->machine).progress().count_loan(1);
+  queue_->wake(*end.other_waits);  // who sleeps there sleeps for as long as somebody would wake it
 }
 
 void loan::end() noexcept {

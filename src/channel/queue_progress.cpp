@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "channel/queue_progress.hpp"
 
-#include "weft/core/log.hpp"
-
 #include <algorithm>
 #include <cstring>
 #include <pthread.h>

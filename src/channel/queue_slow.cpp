@@ -306,8 +306,7 @@ queue_status refuse_lent(queue_state& queue) noexcept {
   return queue_status::failed;
 }
 
-}  // namespace
-
+/// One attempt to send, whatever the options. Never waits.
 queue_status put_one(queue_state& queue, lane& l, const void* message) noexcept {
   if (l.sender.closed) return queue_status::closed;
   if (is_lent(l.sender)) return refuse_lent(queue);
@@ -330,6 +329,7 @@ queue_status put_one(queue_state& queue, lane& l, const void* message) noexcept 
   return status;
 }
 
+/// One attempt to receive, from the lanes in turn.
 queue_status get_one(queue_state& queue, void* message) noexcept {
   if (queue.receiver_closed.load(std::memory_order_relaxed)) return queue_status::closed;
   if (queue.holds) {
@@ -353,6 +353,8 @@ queue_status get_one(queue_state& queue, void* message) noexcept {
   }
   return closed == count ? queue_status::closed : queue_status::empty;
 }
+
+}  // namespace
 
 queue_status send_slowly(queue_state& queue, queue_end& end, const void* message, const wait_rules& rules) noexcept {
   lane& l = lane_of(queue, end);
@@ -497,10 +499,16 @@ std::size_t clear(queue_state& queue) noexcept {
     lane& l = *each;
     if (queue.options.when_full == backpressure::spill) {
       const std::lock_guard lock{l.spill_mutex};
-      l.spill_cleared.fetch_add(l.spill.size(), std::memory_order_relaxed);
-      spilled += l.spill.size();
+      const std::size_t waited = l.spill.size();
+      l.spill_cleared.fetch_add(waited, std::memory_order_relaxed);
+      spilled += waited;
       l.spill.clear();
       l.spill_size.store(0, std::memory_order_relaxed);
+      // the drain was to tell the end after the last of them, and has nothing to drain any more
+      if (waited != 0 && l.sender_closed.load(std::memory_order_acquire)) {
+        weft_ring_close_writer(&l.sender.ring);
+        queue.wake(*l.sender.other_waits);
+      }
     }
     // Within a process everything sent by now; what a forwarder still carries arrives without our doing. Across
     // processes the sender's count is its own, and what has arrived is dropped.

@@ -407,7 +407,6 @@ queue_end* open_receiver(queue_state& queue, std::source_location where) {
 }
 
 const queue_facts& facts_of(const queue_state& queue) noexcept { return queue.facts; }
-std::chrono::nanoseconds timeout_of(const queue_state& queue) noexcept { return queue.options.timeout; }
 std::size_t batch_size_of(const queue_state& queue) noexcept { return queue.options.batch_size; }
 
 std::optional<error> failure_of(const queue_state& queue) {

@@ -199,10 +199,6 @@ inline constexpr std::uint32_t nobody = 0, a_thread = 1, the_progress_thread = 2
 /// Sets an end up over the words it sees.
 void set_end(queue_end& end, const ring_view& view, const ring_shape& shape) noexcept;
 
-// One attempt, whatever the options. Never waits. Thread: that of the end.
-[[nodiscard]] queue_status put_one(queue_state& queue, lane& l, const void* message) noexcept;
-[[nodiscard]] queue_status get_one(queue_state& queue, void* message) noexcept;
-
 /// When a call that starts now has waited long enough.
 [[nodiscard]] std::chrono::steady_clock::time_point deadline_of(const queue_state& queue,
                                                                 const wait_rules& rules) noexcept;

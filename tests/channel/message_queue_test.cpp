@@ -640,6 +640,20 @@ TEST(closing, a_lost_device_fails_the_queue_and_names_it) {
   EXPECT_NE(rx.failure()->what.find("gpu1"), std::string::npos) << rx.failure()->what;
 }
 
+TEST(clearing, a_spill_whose_sender_has_closed_still_tells_the_receiver_of_the_end) {
+  const machine m = play(wired(2));
+  const message_queue<tick> queue{m, gpu0, gpu1, with(16, backpressure::spill)};
+  auto tx = queue.open_sender();
+  auto rx = queue.open_receiver();
+  for (std::uint64_t n = 0; n < 40; ++n) ASSERT_EQ(tx.send(tick::numbered(n)), queue_status::ok);
+  tx.close();
+  EXPECT_EQ(rx.clear(), 40U);
+  tick got{};
+  EXPECT_EQ(rx.receive(got), queue_status::closed);
+  const auto s = queue.statistics();
+  EXPECT_EQ(s.sent, s.cleared);
+}
+
 TEST(clearing, drops_what_was_sent_before_and_nothing_else) {
   const machine m = play(wired(2));
   for (const transfer_mode mode : {transfer_mode::direct, transfer_mode::host_staged}) {

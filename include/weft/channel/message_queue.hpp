@@ -44,7 +44,6 @@ struct queue_facts {
 [[nodiscard]] std::size_t size_of(const queue_state& queue) noexcept;
 [[nodiscard]] queue_statistics statistics_of(const queue_state& queue) noexcept;
 void close_queue(queue_state& queue) noexcept;
-[[nodiscard]] std::chrono::nanoseconds timeout_of(const queue_state& queue) noexcept;
 [[nodiscard]] std::size_t batch_size_of(const queue_state& queue) noexcept;
 
 /// Publishes the first `count` of the places that were reserved.
