@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/readable.hpp"
+
+#include <array>
+#include <cstdio>
+
+namespace weft::detail {
+
+std::string readable_time(double seconds) {
+  if (!(seconds > 0)) return "0 s";
+  // A value is shown in the largest unit in which it does not round to less than 1.
+  double value = seconds * 1e9;
+  const char* unit = "ns";
+  for (const char* larger : {"us", "ms", "s"}) {
+    if (value < 999.5) break;
+    value /= 1e3;
+    unit = larger;
+  }
+  const int digits = value < 9.995 ? 2 : value < 99.95 ? 1 : 0;
+  const bool is_whole_ns = unit[0] == 'n' && value == static_cast<double>(static_cast<int>(value));
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), "%.*f %s", is_whole_ns ? 0 : digits, value, unit);
+  return text.data();
+}
+
+std::string readable_count(std::int64_t count) {
+  std::string text = std::to_string(count);
+  const std::size_t first = count < 0 ? 1 : 0;
+  for (std::size_t at = text.size(); at > first + 3;) text.insert(at -= 3, ",");
+  return text;
+}
+
+}  // namespace weft::detail

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/readable.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <limits>
+
+namespace {
+
+using weft::detail::readable_count;
+using weft::detail::readable_time;
+
+TEST(readable, times_have_three_digits_and_the_unit_that_fits) {
+  EXPECT_EQ(readable_time(0), "0 s");
+  EXPECT_EQ(readable_time(1e-9), "1 ns");
+  EXPECT_EQ(readable_time(1.5e-9), "1.50 ns");
+  EXPECT_EQ(readable_time(999e-9), "999 ns");
+  EXPECT_EQ(readable_time(999.6e-9), "1.00 us");
+  EXPECT_EQ(readable_time(120e-6), "120 us");
+  EXPECT_EQ(readable_time(99.96e-6), "100 us");
+  EXPECT_EQ(readable_time(12.34e-3), "12.3 ms");
+  EXPECT_EQ(readable_time(999.6e-3), "1.00 s");
+  EXPECT_EQ(readable_time(1.333), "1.33 s");
+  EXPECT_EQ(readable_time(4000), "4000 s");
+}
+
+TEST(readable, counts_are_in_groups_of_three) {
+  EXPECT_EQ(readable_count(0), "0");
+  EXPECT_EQ(readable_count(999), "999");
+  EXPECT_EQ(readable_count(1'000), "1,000");
+  EXPECT_EQ(readable_count(-123'456), "-123,456");
+  EXPECT_EQ(readable_count(-100), "-100");
+  EXPECT_EQ(readable_count(std::numeric_limits<std::int64_t>::max()), "9,223,372,036,854,775,807");
+}
+
+}  // namespace
