@@ -31,8 +31,30 @@ std::string_view to_string(memory_kind kind) {
       return "adopted";
     case memory_kind::mapped:
       return "mapped";
+    case memory_kind::block:
+      return "block";
   }
   return "device";
+}
+
+std::string_view to_string(access_right right) {
+  switch (right) {
+    case access_right::none:
+      return "none";
+    case access_right::read:
+      return "read";
+    case access_right::read_write:
+      return "read_write";
+  }
+  return "none";
+}
+
+std::string_view to_string(atomic_operation operation) {
+  static constexpr std::array<std::string_view, atomic_operation_count> names{
+      "integer_add", "integer_min", "integer_max",      "integer_increment", "integer_decrement", "bit_and",  "bit_or",
+      "bit_xor",     "exchange",    "compare_exchange", "float_add",         "float_min",         "float_max"};
+  const auto at = static_cast<std::size_t>(operation);
+  return at < names.size() ? names[at] : "unknown";
 }
 
 error backend::not_offered(std::string_view what) const {
@@ -65,6 +87,45 @@ bool backend::peer_enabled(device_id, device_id) noexcept { return false; }
 std::uint64_t backend::peer_epoch() noexcept { return 0; }
 result<void*> backend::map_peer(device_id, void*, bytes) noexcept { return not_offered("peer mappings"); }
 result<void> backend::unmap_peer(device_id, void*) noexcept { return not_offered("peer mappings"); }
+result<atomic_support> backend::peer_atomics(device_id, device_id, atomic_operation) noexcept {
+  return not_offered("the atomics of a pair");
+}
+
+// share, blocks and mappings
+result<block_granularity> backend::granularity(device_id) noexcept { return not_offered("blocks"); }
+result<block_id> backend::create_block(device_id, bytes, bool) noexcept { return not_offered("blocks"); }
+result<void> backend::retain_block(block_id) noexcept { return not_offered("blocks"); }
+result<void> backend::release_block(block_id) noexcept { return not_offered("blocks"); }
+result<block_description> backend::describe_block(block_id) noexcept { return not_offered("blocks"); }
+result<void*> backend::reserve(bytes, bytes, void*) noexcept { return not_offered("reservations"); }
+result<void> backend::free_reservation(void*, bytes) noexcept { return not_offered("reservations"); }
+result<void> backend::map_block(void*, bytes, block_id) noexcept { return not_offered("mappings of blocks"); }
+result<void> backend::unmap_block(void*, bytes) noexcept { return not_offered("mappings of blocks"); }
+result<void> backend::set_access(void*, bytes, std::span<const device_right>) noexcept {
+  return not_offered("rights per device");
+}
+result<access_right> backend::access_of(device_id, const void*) noexcept { return not_offered("rights per device"); }
+result<block_id> backend::block_of(const void*) noexcept { return not_offered("mappings of blocks"); }
+result<int> backend::export_block(block_id) noexcept { return not_offered("blocks that are shared by descriptor"); }
+result<block_id> backend::import_block(device_id, int) noexcept {
+  return not_offered("blocks that are shared by descriptor");
+}
+
+// share, multicast
+result<bytes> backend::multicast_granularity(std::span<const device_id>) noexcept { return not_offered("multicast"); }
+result<multicast_id> backend::create_multicast(std::size_t, bytes) noexcept { return not_offered("multicast"); }
+void backend::release_multicast(multicast_id) noexcept {}
+result<void> backend::add_multicast_device(multicast_id, device_id) noexcept { return not_offered("multicast"); }
+result<void> backend::bind_multicast(multicast_id, block_id) noexcept { return not_offered("multicast"); }
+result<void> backend::unbind_multicast(multicast_id, device_id) noexcept { return not_offered("multicast"); }
+result<event_ref> backend::multicast_store(stream_handle, multicast_id, bytes, const void*, bytes) noexcept {
+  return not_offered("multicast");
+}
+result<event_ref> backend::multicast_load(stream_handle, void*, multicast_id, bytes, std::size_t, element_type,
+                                          multicast_reduction) noexcept {
+  return not_offered("multicast");
+}
+
 result<stream_handle> backend::create_stream(device_id, int, bool) noexcept { return not_offered("streams"); }
 void backend::destroy_stream(stream_handle) noexcept {}
 result<stream_handle> backend::default_stream(device_id) noexcept { return not_offered("streams"); }
@@ -111,7 +172,8 @@ result<event_ref> backend::copy_through(stream_handle, void*, const copy_request
   return not_offered("copies through a slot");
 }
 result<event_ref> backend::fill(stream_handle, const fill_request&) noexcept { return not_offered("fills"); }
-result<event_ref> backend::launch(stream_handle, const launch_request&) noexcept { return not_offered("kernels"); }
+// NOLINTNEXTLINE(performance-unnecessary-value-param): an override takes it over
+result<event_ref> backend::launch(stream_handle, launch_request) noexcept { return not_offered("kernels"); }
 // NOLINTNEXTLINE(performance-unnecessary-value-param): overriders keep it
 result<event_ref> backend::call(stream_handle, std::function<result<void>()>) noexcept {
   return not_offered("host functions");
@@ -119,9 +181,31 @@ result<event_ref> backend::call(stream_handle, std::function<result<void>()>) no
 link_traffic backend::traffic() noexcept { return {}; }
 std::uint64_t backend::watch_traffic(const traffic_source&) noexcept { return 0; }
 void backend::unwatch_traffic(std::uint64_t) noexcept {}
+std::vector<order_violation> backend::order_violations() noexcept { return {}; }
+void backend::note_copy(stream_handle, const copy_request&) noexcept {}
+void backend::note_reuse(void*) noexcept {}
 result<std::shared_ptr<std::byte>> backend::host_window(device_id, void*, bytes) noexcept {
   return not_offered("host windows");
 }
+result<void*> backend::allocate_shareable(device_id, bytes, handle_family) noexcept {
+  return not_offered("handles of memory");
+}
+result<shared_bytes> backend::export_memory(const void*, bytes, handle_family) noexcept {
+  return not_offered("handles of memory");
+}
+result<opened_memory_description> backend::open_memory(std::optional<device_id>, const shared_bytes&, handle_family,
+                                                       std::chrono::nanoseconds) noexcept {
+  return not_offered("handles of memory");
+}
+result<void> backend::close_memory(void*) noexcept { return not_offered("handles of memory"); }
+result<void> backend::set_memory_access(void*, std::span<const device_right>) noexcept {
+  return not_offered("access rights of an allocation");
+}
+result<access_right> backend::memory_access(device_id, const void*) noexcept {
+  return not_offered("access rights of an allocation");
+}
+// NOLINTNEXTLINE(performance-unnecessary-value-param): an override keeps it
+void backend::trace_to(std::shared_ptr<trace_sink> /*sink*/) noexcept {}
 std::shared_ptr<const error> backend::lost(device_id) noexcept { return nullptr; }
 bool backend::on_worker() noexcept { return false; }
 result<void> backend::reset(device_id) noexcept { return not_offered("a reset"); }

@@ -6,11 +6,14 @@
 
 #include "weft/backend/event_record.hpp"
 #include "weft/backend/kernel_code.hpp"
+#include "weft/backend/order_violation.hpp"
+#include "weft/backend/shared_bytes.hpp"
 #include "weft/core/bytes.hpp"
 #include "weft/core/capability.hpp"
 #include "weft/core/ids.hpp"
 #include "weft/core/result.hpp"
 #include "weft/core/topology.hpp"
+#include "weft/core/trace.hpp"
 
 #include <array>
 #include <chrono>
@@ -18,6 +21,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <source_location>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -62,15 +66,54 @@ struct peer_description {
   std::optional<int> native_rank;       // the vendor's own number, unchanged
   int hops = 0;                         // links passed; 0 when there is no path
   bool atomics = false;
-  bool native_atomics = false;
+  bool native_atomics = false;             // all that kernels may use
+  bool partial_native_atomics = false;     // some of them: peer_atomics() tells which
+  bool array_access = false;               // images and textures of the peer can be used as well
   std::optional<double> bytes_per_second;  // of the link, as published; never invented
   std::optional<std::chrono::nanoseconds> latency;
   std::string why;  // why access or a figure is absent
 };
 
+/// An atomic operation of a kernel on the memory of a peer.
+enum class atomic_operation : std::uint8_t {
+  integer_add,
+  integer_min,
+  integer_max,
+  integer_increment,
+  integer_decrement,
+  bit_and,
+  bit_or,
+  bit_xor,
+  exchange,
+  compare_exchange,
+  float_add,
+  float_min,
+  float_max,
+};
+[[nodiscard]] std::string_view to_string(atomic_operation operation);
+inline constexpr std::size_t atomic_operation_count = 13;
+
+/// In which forms a link carries an atomic operation by itself; a set of these is a bit mask.
+enum class atomic_support : std::uint32_t {
+  none = 0,
+  signed_integers = 1U << 0,
+  unsigned_integers = 1U << 1,
+  reduction = 1U << 2,  // without giving the old value back
+  scalar_32 = 1U << 3,
+  scalar_64 = 1U << 4,
+  scalar_128 = 1U << 5,
+  vector_4x32 = 1U << 6,
+};
+[[nodiscard]] constexpr atomic_support operator|(atomic_support a, atomic_support b) {
+  return static_cast<atomic_support>(static_cast<std::uint32_t>(a) | static_cast<std::uint32_t>(b));
+}
+[[nodiscard]] constexpr bool has_all(atomic_support have, atomic_support wanted) {
+  return (static_cast<std::uint32_t>(have) & static_cast<std::uint32_t>(wanted)) == static_cast<std::uint32_t>(wanted);
+}
+
 // ---- allocate -------------------------------------------------------------------------------------------------------
 
-enum class memory_kind : std::uint8_t { device, pinned, unified, adopted, mapped };
+enum class memory_kind : std::uint8_t { device, pinned, unified, adopted, mapped, block };
 [[nodiscard]] std::string_view to_string(memory_kind kind);
 
 /// The allocation that an address lies in.
@@ -78,11 +121,60 @@ struct memory_description {
   void* base = nullptr;
   bytes size;
   memory_kind kind = memory_kind::device;
-  device_id device;           // owner; for mapped memory, the device that may use this address
+  device_id device;           // owner; for mapped memory, the device that may use this address; for a block, its device
   std::uint64_t pending = 0;  // operations submitted with it that have not ended
 };
 
 enum class memory_advice : std::uint8_t { read_mostly, preferred_location, accessed_by, none };
+
+// ---- share ----------------------------------------------------------------------------------------------------------
+
+// blocks and mappings
+
+/// Names memory of a device that has no address of its own. 0 is no block.
+enum class block_id : std::uint64_t { none = 0 };
+
+/// What a device may do with a mapping.
+enum class access_right : std::uint8_t { none, read, read_write };
+[[nodiscard]] std::string_view to_string(access_right right);
+
+struct device_right {
+  device_id device;
+  access_right right = access_right::none;
+};
+
+/// Sizes and addresses of blocks are multiples of `minimum`; those of `recommended` run best.
+struct block_granularity {
+  bytes minimum;
+  bytes recommended;
+};
+
+struct block_description {
+  device_id device;  // whose memory it is
+  bytes size;
+  bool shareable = false;
+  bool imported = false;  // made by another process, and counted there
+};
+
+// multicast
+
+/// Names a multicast object of a driver. 0 is none.
+enum class multicast_id : std::uint64_t { none = 0 };
+
+/// How a reading joins the replicas.
+enum class multicast_reduction : std::uint8_t { sum, min, max };
+
+// handles of memory
+
+/// Whose rules memory follows that is shared by a handle: that of allocations, or that of a pool.
+enum class handle_family : std::uint8_t { allocation, pool };
+
+/// What open_memory() made.
+struct opened_memory_description {
+  void* address = nullptr;
+  bytes size;       // of what the handle names, from the address on
+  device_id owner;  // whose memory it is
+};
 
 // ---- order, move, run -----------------------------------------------------------------------------------------------
 
@@ -124,7 +216,8 @@ struct copy_request {
   bool src_is_host = false;
   copy_shape shape;
   std::stop_token stop;
-  bool wait = false;  // the caller waits: the backend may do it on this thread and return a null event
+  bool wait = false;             // the caller waits: the backend may do it on this thread and return a null event
+  std::source_location where{};  // the caller's; for check modes
 };
 
 /// The two steps of a copy through a slot, in which the piece lies without gaps.
@@ -136,6 +229,14 @@ struct fill_request {
   std::array<std::byte, 16> pattern{};
   std::uint32_t pattern_size = 1;  // 1, 2, 4, 8 or 16
   std::stop_token stop;
+  std::source_location where{};
+};
+
+/// What a kernel is taken to cost on a virtual clock, on a device of speed 1. A model, never a measurement.
+/// Units: seconds.
+struct kernel_cost {
+  double seconds = 0;  // of every piece, whatever its size
+  double seconds_per_item = 0;
 };
 
 struct launch_request {
@@ -143,6 +244,9 @@ struct launch_request {
   kernel_range range;
   std::vector<kernel_argument> arguments;
   std::stop_token stop;
+  std::optional<kernel_cost> model;  // virtual clock; without it the bytes of the arguments say what it costs
+  std::uint64_t launch = 0;          // number of the launch over devices that this is a piece of; for the trace
+  std::source_location where{};
 };
 
 // ---- watch ----------------------------------------------------------------------------------------------------------
@@ -202,6 +306,87 @@ class backend {
   [[nodiscard]] virtual std::uint64_t peer_epoch() noexcept;
   [[nodiscard]] virtual result<void*> map_peer(device_id by, void* address, bytes size) noexcept;
   [[nodiscard]] virtual result<void> unmap_peer(device_id by, void* mapped) noexcept;
+  /// How the pair carries one operation natively; none where it is made of others, or not at all.
+  [[nodiscard]] virtual result<atomic_support> peer_atomics(device_id from, device_id to,
+                                                            atomic_operation operation) noexcept;
+
+  // share, blocks and mappings: memory, addresses and rights are made apart from each other. Sizes and addresses are
+  // multiples of the granularity. Peer access neither gives these rights nor takes them.
+  [[nodiscard]] virtual result<block_granularity> granularity(device_id device) noexcept;
+  /// One reference. Errors: invalid_argument (size), unsupported (not shareable here), out_of_memory.
+  [[nodiscard]] virtual result<block_id> create_block(device_id device, bytes size, bool shareable) noexcept;
+  [[nodiscard]] virtual result<void> retain_block(block_id block) noexcept;
+  /// The memory goes back when neither references nor mappings are left.
+  [[nodiscard]] virtual result<void> release_block(block_id block) noexcept;
+  [[nodiscard]] virtual result<block_description> describe_block(block_id block) noexcept;
+  /// Address space without memory. `alignment` is 0 or a power of two; `hint` is a wish.
+  [[nodiscard]] virtual result<void*> reserve(bytes size, bytes alignment, void* hint) noexcept;
+  /// Exactly what reserve() gave. Errors: not_found; invalid_argument while anything is mapped in it, or for a part.
+  [[nodiscard]] virtual result<void> free_reservation(void* base, bytes size) noexcept;
+  /// Puts the first `size` bytes of a block at an address inside one reservation where nothing is mapped; nobody has
+  /// any right to it. Errors: invalid_argument, not_found; not_ready while work uses what was mapped there before.
+  [[nodiscard]] virtual result<void> map_block(void* address, bytes size, block_id block) noexcept;
+  /// One or several whole mappings that touch. Not ordered with work: what has not run yet loses its right.
+  [[nodiscard]] virtual result<void> unmap_block(void* address, bytes size) noexcept;
+  /// All or nothing, over one or several whole mappings that touch; devices that are not listed keep what they have.
+  /// Errors: invalid_argument, invalid_device; peer_unsupported where a device cannot reach the block's.
+  [[nodiscard]] virtual result<void> set_access(void* address, bytes size,
+                                                std::span<const device_right> rights) noexcept;
+  /// Errors: not_found where nothing is mapped.
+  [[nodiscard]] virtual result<access_right> access_of(device_id device, const void* address) noexcept;
+  /// The block behind any address of a mapping, with one more reference.
+  [[nodiscard]] virtual result<block_id> block_of(const void* address) noexcept;
+  /// A new descriptor each time; the caller closes it. Errors: not_found; invalid_argument for a block that was not
+  /// made shareable.
+  [[nodiscard]] virtual result<int> export_block(block_id block) noexcept;
+  /// One reference. The descriptor stays the caller's. `device` is the one whose memory it is taken to be. Errors:
+  /// corrupt, incompatible; resource_exhausted.
+  [[nodiscard]] virtual result<block_id> import_block(device_id device, int descriptor) noexcept;
+
+  // share, multicast: one memory on each of several devices, written and read as one. No order is implied among
+  // several stores.
+  [[nodiscard]] virtual result<bytes> multicast_granularity(std::span<const device_id> team) noexcept;
+  [[nodiscard]] virtual result<multicast_id> create_multicast(std::size_t devices, bytes size) noexcept;
+  virtual void release_multicast(multicast_id group) noexcept;
+  [[nodiscard]] virtual result<void> add_multicast_device(multicast_id group, device_id device) noexcept;
+  /// The whole of the object's size from the start of a block of a device that was added. Errors: not_ready before
+  /// every device has been added: drivers block here without end, so callers wait first.
+  [[nodiscard]] virtual result<void> bind_multicast(multicast_id group, block_id block) noexcept;
+  [[nodiscard]] virtual result<void> unbind_multicast(multicast_id group, device_id device) noexcept;
+  /// Writes to every replica. Errors: not_ready before each device has bound its block.
+  [[nodiscard]] virtual result<event_ref> multicast_store(stream_handle stream, multicast_id group, bytes offset,
+                                                          const void* src, bytes size) noexcept;
+  /// Joins `count` elements of all replicas into `dst`.
+  [[nodiscard]] virtual result<event_ref> multicast_load(stream_handle stream, void* dst, multicast_id group,
+                                                         bytes offset, std::size_t count, element_type type,
+                                                         multicast_reduction how) noexcept;
+
+  // share, handles of memory: between processes, 64 bytes over any channel. What is exported must stay until all who
+  // opened it have closed it; a backend that can tell says so where it is used.
+  /// Memory that has no neighbours in its pages, which an export would hand over with it. Ended by release().
+  /// That of a pool is its device's alone at first, whatever peer access there is: see set_memory_access().
+  [[nodiscard]] virtual result<void*> allocate_shareable(device_id device, bytes size, handle_family family) noexcept;
+  /// Names `size` bytes from `address` on, which may lie inside an allocation; the same handle each time, another one
+  /// once the memory was freed. Errors: not_found; out_of_range; invalid_argument for what cannot be exported (memory
+  /// with neighbours, mappings, blocks, host memory, memory of the other family); resource_exhausted.
+  [[nodiscard]] virtual result<shared_bytes> export_memory(const void* address, bytes size,
+                                                           handle_family family) noexcept;
+  /// The memory behind a handle as a device may use it; without a device, that which owns it. Opened twice on one
+  /// device it has one address, and is closed twice. Other devices get no right by it. Errors: corrupt, incompatible;
+  /// invalid_argument, native 201, for a handle of this process; closed, peer_dead, timed_out for an exporter that has
+  /// freed it, is gone, or does not answer within `limit`; peer_unsupported; resource_exhausted.
+  [[nodiscard]] virtual result<opened_memory_description> open_memory(std::optional<device_id> device,
+                                                                      const shared_bytes& handle, handle_family family,
+                                                                      std::chrono::nanoseconds limit) noexcept;
+  /// Any address of it. The memory goes once work submitted with it has ended. Errors: not_found; invalid_argument for
+  /// memory of this process.
+  [[nodiscard]] virtual result<void> close_memory(void* address) noexcept;
+  /// Which devices may use memory of a pool, or opened memory, in place of peer access; those that are not listed keep
+  /// what they have. Errors: not_found; invalid_argument for other memory; invalid_device, and for the owner, whose
+  /// right cannot be taken; peer_unsupported.
+  [[nodiscard]] virtual result<void> set_memory_access(void* address, std::span<const device_right> rights) noexcept;
+  /// What a device may do with memory, by whichever rule it follows. Errors: not_found.
+  [[nodiscard]] virtual result<access_right> memory_access(device_id device, const void* address) noexcept;
 
   // order: work in one stream runs in the order of submission; a failed operation fails what follows it in its stream
   // and what waits for it elsewhere, with the first cause, until a wait has reported that cause.
@@ -245,7 +430,7 @@ class backend {
   [[nodiscard]] virtual result<event_ref> fill(stream_handle stream, const fill_request& request) noexcept;
 
   // run
-  [[nodiscard]] virtual result<event_ref> launch(stream_handle stream, const launch_request& request) noexcept;
+  [[nodiscard]] virtual result<event_ref> launch(stream_handle stream, launch_request request) noexcept;
   /// Runs a host function in stream order. The function must not call the library.
   [[nodiscard]] virtual result<event_ref> call(stream_handle stream, std::function<result<void>()> function) noexcept;
 
@@ -255,6 +440,15 @@ class backend {
   [[nodiscard]] virtual std::uint64_t watch_traffic(const traffic_source& source) noexcept;
   /// Reads `count` a last time and keeps the sum.
   virtual void unwatch_traffic(std::uint64_t id) noexcept;
+  /// Records go to `sink` from now on, one for each operation that ends; null: nowhere.
+  virtual void trace_to(std::shared_ptr<trace_sink> sink) noexcept;
+  /// Accesses that nothing orders; none where nobody looks (backend_options::check_order).
+  [[nodiscard]] virtual std::vector<order_violation> order_violations() noexcept;
+  /// Says, for check modes, that a copy begins here in `order` whose steps the caller makes in streams that are not
+  /// told, and that its end will be waited for there.
+  virtual void note_copy(stream_handle order, const copy_request& whole) noexcept;
+  /// Says, for check modes, that memory serves anew, as that of a pool: what was done with it is over.
+  virtual void note_reuse(void* base) noexcept;
   /// The cause if the device is lost.
   [[nodiscard]] virtual std::shared_ptr<const error> lost(device_id device) noexcept;
   /// Brings a lost device back: its allocations, peers and failures are gone.

@@ -77,6 +77,7 @@ class event_record {
   std::chrono::nanoseconds ended{0};
   bool timed = true;
   std::uint64_t native = 0;
+  std::shared_ptr<const void> order_mark;  // check modes: what the work comes after; set before anybody has the event
 
  private:
   void run_endings() noexcept;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "weft/backend/backend.hpp"
+#include "weft/backend/clock_hold.hpp"
 
 #include <memory>
 #include <optional>
@@ -14,6 +15,17 @@ namespace weft {
 /// Which clock the host backend lives by.
 enum class clock_kind : std::uint8_t { wall, virtual_time };
 
+/// How the virtual clock models what a topology does not say. Figures of a model: nothing here was measured.
+struct simulation {
+  std::chrono::nanoseconds launch_latency{5000};  // of every kernel, before its items
+  double noise = 0;                               // relative standard deviation of a kernel's time
+  std::uint64_t seed = 1;                         // of the noise: hash of (seed, device, number of the kernel there)
+  /// Not 0: what is ready at the same instant is granted in an order drawn from this seed, and operations are delayed
+  /// at random by up to `delay`, so that a program that lacks an order shows it. Same seed, same schedule.
+  std::uint64_t shuffle = 0;
+  std::chrono::nanoseconds delay{0};
+};
+
 /// What a machine tells a backend when it opens it. A backend reads what concerns it.
 struct backend_options {
   device_id first_device{0};
@@ -23,9 +35,12 @@ struct backend_options {
   clock_kind clock = clock_kind::wall;
   std::optional<bool> strict{};                // host: device pointers fault on the host
   bool check_access = false;                   // host: kernels check each access
+  bool check_order = false;                    // host: accesses that nothing orders are reported
   std::optional<std::byte> fill_new_memory{};  // host: pattern of new memory; debug builds have one by default
   int max_in_flight = 0;                       // host: operations at a time per device; 0 is no limit
   waiting wait_policy = waiting::adaptive;
+  simulation model{};                // host, virtual clock
+  std::shared_ptr<clock_hold> hold;  // host, virtual clock: does not go on while it is held
 };
 
 /// A backend that weft was built with.

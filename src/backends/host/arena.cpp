@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fcntl.h>
 #include <optional>
 #include <string>
 #include <sys/mman.h>
@@ -52,12 +53,17 @@ result<window_handle> map_file(int file, std::size_t offset, std::size_t size, b
   return window_handle{window{static_cast<std::byte*>(base), size}};
 }
 
-result<segment*> arena::add_segment(std::size_t size) {
+result<segment*> arena::add_segment(std::size_t size, bool own) {
   auto fresh = std::make_unique<segment>();
   fresh->size = size;
-  fresh->file = file_handle{::memfd_create("weft", MFD_CLOEXEC)};
+  fresh->own = own;
+  fresh->file = file_handle{::memfd_create(own ? "weft-shared" : "weft", MFD_CLOEXEC | (own ? MFD_ALLOW_SEALING : 0U))};
   if (!fresh->file) return system_error("creating memory", errno);
   if (::ftruncate(fresh->file.get(), static_cast<off_t>(size)) != 0) return system_error("sizing memory", errno);
+  // another process maps it: nobody may make it shorter under its feet
+  if (own && ::fcntl(fresh->file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    return system_error("sealing memory", errno);
+  }
   auto mapped = map_file(fresh->file.get(), 0, size, true);
   if (!mapped) return std::move(mapped).error();
   ::madvise(mapped->get().base, size, MADV_HUGEPAGE);  // a wish; most systems keep small pages for shared memory
@@ -94,13 +100,27 @@ result<block> arena::take(std::size_t size) noexcept {
     };
     if (!large) {
       for (auto& s : segments_) {
-        if (s->size != small_segment || s->retired) continue;
+        if (s->size != small_segment || s->retired || s->own) continue;
         if (auto b = take_from(*s)) return *b;
       }
     }
     auto added = add_segment(large ? round_up(need, large_page) + large_page : small_segment);
     if (!added) return std::move(added).error();
     return *take_from(**added);
+  } catch (const std::bad_alloc&) {
+    return system_error("allocating", ENOMEM);
+  }
+}
+
+result<block> arena::take_own(std::size_t size) noexcept {
+  try {
+    if (size > std::size_t{1} << 62) return system_error("allocating", ENOMEM);
+    const std::size_t need = round_up(std::max<std::size_t>(size, 1), page_size()) + page_size();
+    const std::lock_guard lock{mutex_};
+    auto added = add_segment(need, true);
+    if (!added) return std::move(added).error();
+    (*added)->free.clear();
+    return block{*added, 0, need};
   } catch (const std::bad_alloc&) {
     return system_error("allocating", ENOMEM);
   }
@@ -127,9 +147,9 @@ void arena::give(const block& b) noexcept {
   // Nothing of it is in use: the memory goes back to the system, but for one small segment, since a program that makes
   // and drops small buffers would pay for a mapping each time.
   const auto small_ones = std::count_if(segments_.begin(), segments_.end(), [](const auto& owned) {
-    return owned->size == small_segment && !owned->retired;
+    return owned->size == small_segment && !owned->retired && !owned->own;
   });
-  if (size == s.size && (s.retired || s.size != small_segment || small_ones > 1)) {
+  if (size == s.size && (s.retired || s.own || s.size != small_segment || small_ones > 1)) {
     if (s.retired) bury(s);
     std::erase_if(segments_, [&](const auto& owned) { return owned.get() == &s; });
     return;

@@ -49,6 +49,7 @@ struct segment {
   std::size_t size = 0;
   std::map<std::size_t, std::size_t> free;  // offset → size, coalesced
   bool retired = false;                     // its addresses are never used again
+  bool own = false;                         // of one block only
 
   [[nodiscard]] std::byte* device_side() const { return (alias ? alias : user).get().base; }
 };
@@ -70,13 +71,16 @@ class arena {
 
   /// Aligned to 256 bytes, as device allocators do; large blocks to the page.
   [[nodiscard]] result<block> take(std::size_t size) noexcept;
+  /// Pages that nothing else lies in, in a sealed file of their own, and one page more after them: what another process
+  /// may map.
+  [[nodiscard]] result<block> take_own(std::size_t size) noexcept;
   void give(const block& b) noexcept;
   /// No address taken so far is handed out again, whenever its block is given back: whoever still knows one, after a
   /// reset of the device, finds nothing there instead of somebody else's memory.
   void retire() noexcept;
 
  private:
-  result<segment*> add_segment(std::size_t size);
+  result<segment*> add_segment(std::size_t size, bool own = false);
   void bury(segment& s) noexcept;
 
   bool strict_;

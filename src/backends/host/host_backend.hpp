@@ -3,9 +3,14 @@
 // in what order) and transfers (over which links, how fast).
 #pragma once
 
+#include "backend/fork_watch.hpp"
+#include "backends/host/block_map.hpp"
 #include "backends/host/fault_plan.hpp"
 #include "backends/host/memory_map.hpp"
+#include "backends/host/multicast.hpp"
+#include "backends/host/order_watch.hpp"
 #include "backends/host/scheduler.hpp"
+#include "backends/host/sharing.hpp"
 #include "backends/host/transfers.hpp"
 #include "weft/backend/registry.hpp"
 
@@ -45,6 +50,49 @@ class host_backend final : public backend {
   [[nodiscard]] std::uint64_t peer_epoch() noexcept override { return memory_.peer_epoch(); }
   [[nodiscard]] result<void*> map_peer(device_id by, void* address, bytes size) noexcept override;
   [[nodiscard]] result<void> unmap_peer(device_id by, void* mapped) noexcept override;
+  [[nodiscard]] result<atomic_support> peer_atomics(device_id from, device_id to,
+                                                    atomic_operation operation) noexcept override;
+
+  // share, blocks and mappings
+  [[nodiscard]] result<block_granularity> granularity(device_id device) noexcept override;
+  [[nodiscard]] result<block_id> create_block(device_id device, bytes size, bool shareable) noexcept override;
+  [[nodiscard]] result<void> retain_block(block_id block) noexcept override;
+  [[nodiscard]] result<void> release_block(block_id block) noexcept override;
+  [[nodiscard]] result<block_description> describe_block(block_id block) noexcept override;
+  [[nodiscard]] result<void*> reserve(bytes size, bytes alignment, void* hint) noexcept override;
+  [[nodiscard]] result<void> free_reservation(void* base, bytes size) noexcept override;
+  [[nodiscard]] result<void> map_block(void* address, bytes size, block_id block) noexcept override;
+  [[nodiscard]] result<void> unmap_block(void* address, bytes size) noexcept override;
+  [[nodiscard]] result<void> set_access(void* address, bytes size,
+                                        std::span<const device_right> rights) noexcept override;
+  [[nodiscard]] result<access_right> access_of(device_id device, const void* address) noexcept override;
+  [[nodiscard]] result<block_id> block_of(const void* address) noexcept override;
+  [[nodiscard]] result<int> export_block(block_id block) noexcept override;
+  [[nodiscard]] result<block_id> import_block(device_id device, int descriptor) noexcept override;
+
+  // share, multicast
+  [[nodiscard]] result<bytes> multicast_granularity(std::span<const device_id> team) noexcept override;
+  [[nodiscard]] result<multicast_id> create_multicast(std::size_t devices, bytes size) noexcept override;
+  void release_multicast(multicast_id group) noexcept override;
+  [[nodiscard]] result<void> add_multicast_device(multicast_id group, device_id device) noexcept override;
+  [[nodiscard]] result<void> bind_multicast(multicast_id group, block_id block) noexcept override;
+  [[nodiscard]] result<void> unbind_multicast(multicast_id group, device_id device) noexcept override;
+  [[nodiscard]] result<event_ref> multicast_store(stream_handle stream, multicast_id group, bytes offset,
+                                                  const void* src, bytes size) noexcept override;
+  [[nodiscard]] result<event_ref> multicast_load(stream_handle stream, void* dst, multicast_id group, bytes offset,
+                                                 std::size_t count, element_type type,
+                                                 multicast_reduction how) noexcept override;
+
+  // share, handles of memory
+  [[nodiscard]] result<void*> allocate_shareable(device_id device, bytes size, handle_family family) noexcept override;
+  [[nodiscard]] result<shared_bytes> export_memory(const void* address, bytes size,
+                                                   handle_family family) noexcept override;
+  [[nodiscard]] result<opened_memory_description> open_memory(std::optional<device_id> device,
+                                                              const shared_bytes& handle, handle_family family,
+                                                              std::chrono::nanoseconds limit) noexcept override;
+  [[nodiscard]] result<void> close_memory(void* address) noexcept override;
+  [[nodiscard]] result<void> set_memory_access(void* address, std::span<const device_right> rights) noexcept override;
+  [[nodiscard]] result<access_right> memory_access(device_id device, const void* address) noexcept override;
 
   // order
   [[nodiscard]] result<stream_handle> create_stream(device_id device, int priority, bool told) noexcept override;
@@ -75,13 +123,17 @@ class host_backend final : public backend {
   [[nodiscard]] result<event_ref> fill(stream_handle stream, const fill_request& request) noexcept override;
 
   // run
-  [[nodiscard]] result<event_ref> launch(stream_handle stream, const launch_request& request) noexcept override;
+  [[nodiscard]] result<event_ref> launch(stream_handle stream, launch_request request) noexcept override;
   [[nodiscard]] result<event_ref> call(stream_handle stream, std::function<result<void>()> function) noexcept override;
 
   // watch
   [[nodiscard]] std::uint64_t watch_traffic(const traffic_source& source) noexcept override;
   void unwatch_traffic(std::uint64_t id) noexcept override;
   [[nodiscard]] link_traffic traffic() noexcept override;
+  void trace_to(std::shared_ptr<trace_sink> sink) noexcept override { scheduler_.trace_to(std::move(sink)); }
+  [[nodiscard]] std::vector<order_violation> order_violations() noexcept override;
+  void note_copy(stream_handle order, const copy_request& whole) noexcept override;
+  void note_reuse(void* base) noexcept override;
   [[nodiscard]] std::shared_ptr<const error> lost(device_id device) noexcept override;
   [[nodiscard]] result<void> reset(device_id device) noexcept override;
   [[nodiscard]] bool on_worker() noexcept override { return scheduler_.on_worker(); }
@@ -92,7 +144,16 @@ class host_backend final : public backend {
   [[nodiscard]] std::optional<error> check_call(std::string_view function,
                                                 std::initializer_list<device_id> ids) noexcept;
   [[nodiscard]] result<host_stream*> stream_of(std::string_view function, stream_handle handle) noexcept;
-  [[nodiscard]] result<event_ref> submitted(event_ref event) const;
+  [[nodiscard]] result<event_ref> submitted(event_ref event, order_watch::mark_ref mark = {}) const;
+  [[nodiscard]] cost cost_of(const launch_request& request, device_id by) const noexcept;
+
+  struct end_of_multicast {
+    pin memory;  // empty for plain host memory
+    void* address = nullptr;
+  };
+  [[nodiscard]] result<std::shared_ptr<multicast_group>> multicast_of(multicast_id group) noexcept;
+  [[nodiscard]] result<end_of_multicast> other_end(const void* address, std::uint64_t size, device_id by,
+                                                   bool writes) noexcept;
 
   topology machine_;
   device_id first_;
@@ -100,6 +161,11 @@ class host_backend final : public backend {
   std::vector<device_description> descriptions_;
   fault_plan faults_;
   memory_map memory_;
+  sharing sharing_;
+  detail::fork_watch here_;
+  block_map blocks_{memory_};
+  multicast_table multicasts_;
+  std::unique_ptr<order_watch> order_;  // null: nobody looks; outlives the work that it is told of
   transfers transfers_;
   scheduler scheduler_;
   std::vector<stream_handle> default_streams_;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/host/memory_map.hpp"
 
+#include "backends/host/block_map.hpp"
+
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
@@ -29,9 +31,38 @@ std::string hex(const void* address) {
   return text;
 }
 
+bool same_range(const allocation& a, const allocation& b) { return a.mapping->range == b.mapping->range; }
+
+/// The address of a device that was found to have a right: one that can be written only if it has that right
+/// everywhere.
+result<std::byte*> find_alias(const allocation& memory, std::size_t device, std::ptrdiff_t offset) {
+  const auto writes = [device](const allocation& a) {
+    return a.mapping->rights[device].load(std::memory_order_seq_cst) == access_right::read_write;
+  };
+  const bool alone = memory.parts.empty();
+  const bool all =
+      alone ? writes(memory)
+            : std::all_of(memory.parts.begin(), memory.parts.end(), [&](const auto& part) { return writes(*part); });
+  const auto show = [all](const allocation& a) {
+    return a.mapping->show(all ? access_right::read_write : access_right::read);
+  };
+  if (alone) {
+    if (auto shown = show(memory); !shown) return std::move(shown).error();
+  }
+  for (const auto& part : memory.parts) {
+    if (auto shown = show(*part); !shown) return std::move(shown).error();
+  }
+  const block_mapping& first = alone ? *memory.mapping : *memory.parts.front()->mapping;
+  return (all ? first.writable() : first.readable()) + offset;
+}
+
 }  // namespace
 
+allocation::allocation() = default;
+
 allocation::~allocation() {
+  // release: pairs with the acquire of whoever reads pending
+  for (const auto& part : parts) part->pending.fetch_sub(1, std::memory_order_release);
   if (home == nullptr) return;
   if (storage.home != nullptr) {
     (kind == memory_kind::device ? *home->device_memory_[home->local(owner)] : home->host_memory_).give(storage);
@@ -73,6 +104,9 @@ void memory_map::clear() {
     const std::unique_lock lock{table_mutex_};
     gone.swap(table_);
   }
+  for (const auto& [base, a] : gone) {
+    if (a->exported) a->exported->end(share_state::closed);
+  }
 }
 
 error memory_map::out_of_memory(device_id device, std::size_t asked) {
@@ -91,19 +125,35 @@ void memory_map::uncharge(device_id device, std::size_t size) noexcept {
   used_[local(device)].fetch_sub(size, std::memory_order_relaxed);
 }
 
-result<void*> memory_map::allocate(device_id device, std::size_t size, memory_kind kind) {
+result<void> memory_map::charge(device_id device, std::size_t size) {
+  auto& used = used_[local(device)];
+  const std::uint64_t limit = machine_.devices[local(device)].memory.value();
+  std::uint64_t before = used.load(std::memory_order_relaxed);
+  do {
+    if (size > limit || before > limit - size) return out_of_memory(device, size);
+  } while (!used.compare_exchange_weak(before, before + size, std::memory_order_relaxed));
+  return {};
+}
+
+void memory_map::fill_new(std::byte* memory, std::size_t size) const noexcept {
+  if (!options_.fill_new) return;
+  // Large memory gets the pattern at both ends: filling it all would make every page of a sparse allocation real.
+  const std::size_t head = std::min(size, patterned);
+  std::memset(memory, static_cast<int>(*options_.fill_new), head);
+  const std::size_t tail = std::min(size - head, patterned);
+  std::memset(memory + size - tail, static_cast<int>(*options_.fill_new), tail);
+}
+
+result<void*> memory_map::allocate(device_id device, std::size_t size, memory_kind kind, bool own_pages,
+                                   std::shared_ptr<access_list> only) {
   if (size == 0) return make(errc::invalid_argument, "an allocation of 0 bytes on " + to_string(device));
   // Pinned memory is the host's; unified memory lives on the device until the host touches it, and counts there.
   const bool charged = kind != memory_kind::pinned;
   if (charged) {
-    auto& used = used_[local(device)];
-    const std::uint64_t limit = machine_.devices[local(device)].memory.value();
-    std::uint64_t before = used.load(std::memory_order_relaxed);
-    do {
-      if (size > limit || before > limit - size) return out_of_memory(device, size);
-    } while (!used.compare_exchange_weak(before, before + size, std::memory_order_relaxed));
+    if (auto fits = charge(device, size); !fits) return std::move(fits).error();
   }
-  auto got = (kind == memory_kind::device ? *device_memory_[local(device)] : host_memory_).take(size);
+  arena& from = kind == memory_kind::device ? *device_memory_[local(device)] : host_memory_;
+  auto got = own_pages ? from.take_own(size) : from.take(size);
   if (!got) {
     if (charged) uncharge(device, size);
     error cause = std::move(got).error();
@@ -119,13 +169,9 @@ result<void*> memory_map::allocate(device_id device, std::size_t size, memory_ki
   made->device_side = got->device_side();
   made->size = size;
   made->charged = charged;
-  if (options_.fill_new) {
-    // Large memory gets the pattern at both ends: filling it all would make every page of a sparse allocation real.
-    const std::size_t head = std::min(size, patterned);
-    std::memset(made->device_side, static_cast<int>(*options_.fill_new), head);
-    const std::size_t tail = std::min(size - head, patterned);
-    std::memset(made->device_side + size - tail, static_cast<int>(*options_.fill_new), tail);
-  }
+  made->own_pages = own_pages;
+  made->only = std::move(only);
+  fill_new(made->device_side, size);
   void* base = made->user;
   const std::unique_lock lock{table_mutex_};
   table_.emplace(number(base), std::move(made));
@@ -156,11 +202,12 @@ result<void> memory_map::release(void* base) {
   std::shared_ptr<allocation> gone;
   const std::unique_lock lock{table_mutex_};
   const auto it = table_.find(number(base));
-  if (it == table_.end() || it->second->kind == memory_kind::mapped) {
+  if (it == table_.end() || it->second->kind == memory_kind::mapped || it->second->kind == memory_kind::block) {
     return make(errc::not_found, "no allocation starts at " + hex(base) + "; was it freed before?");
   }
   gone = std::move(it->second);
   table_.erase(it);
+  if (gone->exported) gone->exported->end(share_state::freed);
   // mappings of it end with it
   for (auto m = table_.begin(); m != table_.end();) {
     if (m->second->source == gone) {
@@ -196,6 +243,70 @@ std::shared_ptr<allocation> memory_map::find(const void* address) {
   return it->second;
 }
 
+bool memory_map::visit(const void* address, const std::function<void(const std::shared_ptr<allocation>&)>& f) {
+  const std::unique_lock lock{table_mutex_};
+  auto it = table_.upper_bound(number(address));
+  if (it == table_.begin()) return false;
+  --it;
+  if (number(address) - it->first >= it->second->size) return false;
+  f(it->second);
+  return true;
+}
+
+std::shared_ptr<allocation> memory_map::find(const void* address, std::uint64_t extent) {
+  auto first = find(address);
+  if (!first || first->kind != memory_kind::block) return first;
+  const auto offset = static_cast<std::uint64_t>(static_cast<const std::byte*>(address) - first->user);
+  if (extent <= first->size - offset) return first;
+  auto whole = std::make_shared<allocation>();
+  whole->kind = memory_kind::block;
+  whole->owner = first->owner;
+  whole->user = first->user;
+  whole->device_side = first->device_side;
+  const std::shared_lock lock{table_mutex_};
+  std::uint64_t reached = 0;
+  for (auto it = table_.find(number(first->user)); it != table_.end(); ++it) {
+    // only mappings of one reservation touch: reservations are kept apart by where they begin
+    const auto& next = it->second;
+    if (next->kind != memory_kind::block || next->user != first->user + reached || !same_range(*next, *first)) break;
+    whole->parts.push_back(next);
+    next->pending.fetch_add(1, std::memory_order_seq_cst);
+    reached += next->size;
+    if (reached >= extent + offset) break;
+  }
+  whole->size = reached;
+  return whole;
+}
+
+void memory_map::add(std::shared_ptr<allocation> made) {
+  const std::unique_lock lock{table_mutex_};
+  const auto at = number(made->user);
+  table_.emplace(at, std::move(made));
+}
+
+std::vector<std::shared_ptr<allocation>> memory_map::blocks_in(const void* address, std::uint64_t size) {
+  std::vector<std::shared_ptr<allocation>> found;
+  const std::shared_lock lock{table_mutex_};
+  std::uint64_t reached = 0;
+  for (auto it = table_.find(number(address)); it != table_.end() && reached < size; ++it) {
+    const auto& next = it->second;
+    if (next->kind != memory_kind::block || number(next->user) != number(address) + reached) break;
+    if (!found.empty() && !same_range(*next, *found.front())) break;
+    found.push_back(next);
+    reached += next->size;
+  }
+  if (reached != size) found.clear();
+  return found;
+}
+
+void memory_map::remove(std::span<const std::shared_ptr<allocation>> ended) {
+  const std::unique_lock lock{table_mutex_};
+  for (const auto& one : ended) {
+    one->revoked.store(true, std::memory_order_seq_cst);
+    table_.erase(number(one->user));
+  }
+}
+
 result<void> memory_map::enable(device_id from, device_id to) {
   const std::lock_guard lock{peer_mutex_};
   auto& state = enabled_[pair(from, to)];
@@ -216,7 +327,7 @@ result<void> memory_map::enable(device_id from, device_id to) {
   epoch_.fetch_add(1, std::memory_order_acq_rel);
   const std::shared_lock table{table_mutex_};
   for (const auto& [base, a] : table_) {
-    if (a->kind != memory_kind::mapped || a->by != from || a->owner != to) continue;
+    if (a->kind != memory_kind::mapped || a->imported || a->by != from || a->owner != to) continue;
     const window& w = a->view.get();
     ::mprotect(w.base, w.size, PROT_READ | PROT_WRITE);
     a->revoked.store(false, std::memory_order_release);
@@ -228,7 +339,7 @@ void memory_map::revoke(device_id by, device_id owner, bool end) {
   const std::unique_lock table{table_mutex_};
   for (auto it = table_.begin(); it != table_.end();) {
     allocation& a = *it->second;
-    if (a.kind == memory_kind::mapped && a.by == by && a.owner == owner) {
+    if (a.kind == memory_kind::mapped && !a.imported && a.by == by && a.owner == owner) {
       // Work that has looked already keeps its memory: it started before. Work that looks later sees the flag (seq_cst
       // on both sides: either it sees revoked, or we see it pending).
       a.revoked.store(true, std::memory_order_seq_cst);
@@ -316,29 +427,57 @@ result<void> memory_map::unmap(device_id by, void* mapped) {
   return {};
 }
 
-std::optional<std::string> memory_map::denied(device_id by, const allocation& memory) const {
+std::optional<std::string> memory_map::denied(device_id by, const allocation& memory, bool writes) const {
   switch (memory.kind) {
     case memory_kind::pinned:
     case memory_kind::unified:
     case memory_kind::adopted:
       return std::nullopt;
     case memory_kind::mapped:
+      if (memory.imported) {
+        if (memory.revoked.load(std::memory_order_seq_cst)) return "it was closed";
+        return memory.only->denied(by, local(by), writes);
+      }
       if (memory.by != by) return "the mapping belongs to " + to_string(memory.by);
       if (memory.revoked.load(std::memory_order_seq_cst)) return "the mapping has ended";
       if (!enabled(by, memory.owner))
         return to_string(by) + " has no access to " + to_string(memory.owner) + " any more";
       return std::nullopt;
     case memory_kind::device:
+      if (memory.only) return memory.only->denied(by, local(by), writes);
       if (memory.owner == by || enabled(by, memory.owner)) return std::nullopt;
       return to_string(by) + " has no access to the memory of " + to_string(memory.owner) +
              ": enable it (peer_access) first";
+    case memory_kind::block:
+      for (const auto& part : memory.parts) {
+        if (auto why = denied(by, *part, writes)) return why;
+      }
+      if (!memory.parts.empty()) return std::nullopt;
+      if (memory.revoked.load(std::memory_order_seq_cst)) return "the mapping has ended";
+      return memory.mapping->denied(by, local(by), memory.owner, writes);
   }
   return std::nullopt;
 }
 
-result<std::byte*> memory_map::resolve(device_id by, allocation& memory, const void* address) {
-  if (auto why = denied(by, memory)) return make(errc::illegal_access, std::move(*why));
+result<std::byte*> memory_map::resolve(device_id by, allocation& memory, const void* address, bool writes) {
+  if (memory.imported) {
+    if (auto cause = memory.imported->broken(memory.user)) return *cause;
+  }
+  if (auto why = denied(by, memory, writes)) return make(errc::illegal_access, std::move(*why));
   const auto offset = static_cast<const std::byte*>(address) - memory.user;
+  if (memory.kind == memory_kind::block) {
+    if (faults_.drops(by, memory.owner) && memory.owner != by && memory.parts.empty()) {
+      const std::lock_guard lock{memory.drop_mutex};
+      for (const auto& [who, view] : memory.drop_views) {
+        if (who == by) return view.get().base + offset;
+      }
+      auto view = map_file(memory.mapping->memory->file.get(), 0, memory.size, false);
+      if (!view) return std::move(view).error();
+      memory.drop_views.emplace_back(by, std::move(*view));
+      return memory.drop_views.back().second.get().base + offset;
+    }
+    return find_alias(memory, local(by), offset);
+  }
   if (memory.kind != memory_kind::device || memory.owner == by || !faults_.drops(by, memory.owner)) {
     return memory.device_side + offset;
   }
@@ -355,6 +494,13 @@ result<std::byte*> memory_map::resolve(device_id by, allocation& memory, const v
 }
 
 void memory_map::forget(device_id device) {
+  {
+    const std::shared_lock lock{table_mutex_};
+    for (const auto& [base, a] : table_) {
+      if (a->kind == memory_kind::block)
+        a->mapping->rights[local(device)].store(access_right::none, std::memory_order_seq_cst);
+    }
+  }
   device_memory_[local(device)]->retire();
   for (std::size_t i = 0; i < devices_; ++i) {
     const device_id other{first_.value() + static_cast<int>(i)};
@@ -367,7 +513,11 @@ void memory_map::forget(device_id device) {
   std::vector<std::shared_ptr<allocation>> gone;
   const std::unique_lock lock{table_mutex_};
   for (auto it = table_.begin(); it != table_.end();) {
-    if (it->second->owner == device && it->second->kind == memory_kind::device) {
+    const memory_kind kind = it->second->kind;
+    const bool opened_here = it->second->imported && it->second->by == device;
+    if (opened_here || (it->second->owner == device && (kind == memory_kind::device || kind == memory_kind::block))) {
+      if (it->second->exported) it->second->exported->end(share_state::freed);
+      it->second->revoked.store(true, std::memory_order_seq_cst);
       gone.push_back(std::move(it->second));
       it = table_.erase(it);
     } else {

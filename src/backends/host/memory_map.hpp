@@ -4,10 +4,12 @@
 
 #include "backends/host/arena.hpp"
 #include "backends/host/fault_plan.hpp"
+#include "backends/host/shared_allocation.hpp"
 #include "weft/backend/backend.hpp"
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -24,8 +26,10 @@ struct memory_options {
 };
 
 class memory_map;
+struct block_memory;
+struct block_mapping;
 
-/// One allocation, adopted range or peer mapping. Lives while the table or an operation holds it.
+/// One allocation, adopted range, peer mapping or mapping of a block. Lives while the table or an operation holds it.
 struct allocation {
   memory_map* home = nullptr;
   memory_kind kind = memory_kind::device;
@@ -34,17 +38,23 @@ struct allocation {
   std::byte* user = nullptr;         // the address that users know
   std::byte* device_side = nullptr;  // where devices find the bytes
   std::size_t size = 0;
-  block storage;                          // device, pinned, unified
-  window_handle view, view_user;          // mapped: the second mapping of the owner's bytes
-  std::shared_ptr<allocation> source;     // mapped: the memory behind it …
-  std::size_t source_offset = 0;          // … and where in it the mapping starts
-  bool charged = false;                   // counts against the owner's limit
-  std::atomic<std::uint64_t> pending{0};  // operations submitted with it
-  std::atomic<bool> revoked{false};       // mapped: access was disabled or the mapping ended
+  block storage;                            // device, pinned, unified
+  window_handle view, view_user;            // mapped: the second mapping of the owner's bytes
+  std::shared_ptr<allocation> source;       // mapped: the memory behind it …
+  std::size_t source_offset = 0;            // … and where in it the mapping starts
+  bool charged = false;                     // counts against the owner's limit
+  std::atomic<std::uint64_t> pending{0};    // operations submitted with it
+  std::atomic<bool> revoked{false};         // mapped: access was disabled or the mapping ended
+  bool own_pages = false;                   // device: nothing else lies in its pages
+  std::shared_ptr<export_record> exported;  // guarded by the table
+  std::unique_ptr<import_record> imported;  // mapped: the memory of another process
+  std::shared_ptr<access_list> only;        // from the start: who may use it, where peer access does not decide
   std::mutex drop_mutex;
   std::vector<std::pair<device_id, window_handle>> drop_views;  // what a device sees whose writes never arrive
+  std::unique_ptr<block_mapping> mapping;                       // block: what is mapped, and who may use it
+  std::vector<std::shared_ptr<allocation>> parts;               // block: mappings that touch, seen as one for one range
 
-  allocation() = default;
+  allocation();
   allocation(const allocation&) = delete;
   allocation& operator=(const allocation&) = delete;
   ~allocation();
@@ -82,13 +92,32 @@ class memory_map {
   memory_map(const topology& machine, device_id first, const memory_options& options, fault_plan& faults);
   ~memory_map();
 
-  [[nodiscard]] result<void*> allocate(device_id device, std::size_t size, memory_kind kind);
+  /// `own_pages`: nothing else lies in its pages, so that it can be exported. `only`: who may use it.
+  [[nodiscard]] result<void*> allocate(device_id device, std::size_t size, memory_kind kind, bool own_pages = false,
+                                       std::shared_ptr<access_list> only = nullptr);
   [[nodiscard]] result<void> adopt(device_id device, void* base, std::size_t size);
   [[nodiscard]] result<void> release(void* base);
   [[nodiscard]] memory_use use(device_id device);
 
   /// The allocation that an address lies in; empty when there is none.
   [[nodiscard]] std::shared_ptr<allocation> find(const void* address);
+  /// Shows the allocation while nothing changes in the table; false when there is none.
+  bool visit(const void* address, const std::function<void(const std::shared_ptr<allocation>&)>& f);
+  /// The same for a range. One that reaches over mappings of blocks that touch finds all of them as one allocation.
+  [[nodiscard]] std::shared_ptr<allocation> find(const void* address, std::uint64_t extent);
+
+  // for block_map: mappings of blocks are found like any other memory
+  [[nodiscard]] result<void> charge(device_id device, std::size_t size);
+  void uncharge(device_id device, std::size_t size) noexcept;
+  void add(std::shared_ptr<allocation> made);
+  /// The mappings of blocks that make up exactly this range; empty when there is none, or a gap, or a part of one.
+  [[nodiscard]] std::vector<std::shared_ptr<allocation>> blocks_in(const void* address, std::uint64_t size);
+  /// Takes them out of the table; operations that hold them may still end.
+  void remove(std::span<const std::shared_ptr<allocation>> ended);
+  /// Writes the pattern of new memory, where there is one.
+  void fill_new(std::byte* memory, std::size_t size) const noexcept;
+  [[nodiscard]] std::size_t devices() const { return devices_; }
+  [[nodiscard]] std::size_t local(device_id id) const { return static_cast<std::size_t>(id.value() - first_.value()); }
 
   [[nodiscard]] result<void> enable(device_id from, device_id to);
   [[nodiscard]] result<void> disable(device_id from, device_id to);
@@ -98,10 +127,10 @@ class memory_map {
   [[nodiscard]] result<void> unmap(device_id by, void* mapped);
 
   /// Whether a device may use an allocation now; the reason when it may not.
-  [[nodiscard]] std::optional<std::string> denied(device_id by, const allocation& memory) const;
+  [[nodiscard]] std::optional<std::string> denied(device_id by, const allocation& memory, bool writes = false) const;
   /// Where a device finds an address that it may use. A device whose writes to the owner are dropped gets a private
-  /// view.
-  [[nodiscard]] result<std::byte*> resolve(device_id by, allocation& memory, const void* address);
+  /// view; one that may only read a block gets an address that faults when written.
+  [[nodiscard]] result<std::byte*> resolve(device_id by, allocation& memory, const void* address, bool writes = false);
 
   /// Everything on a device goes: its memory, mappings and relations. What the host sees too stays.
   void forget(device_id device);
@@ -111,10 +140,8 @@ class memory_map {
 
  private:
   friend struct allocation;
-  [[nodiscard]] std::size_t local(device_id id) const { return static_cast<std::size_t>(id.value() - first_.value()); }
   [[nodiscard]] std::size_t pair(device_id from, device_id to) const { return local(from) * devices_ + local(to); }
   [[nodiscard]] error out_of_memory(device_id device, std::size_t asked);
-  void uncharge(device_id device, std::size_t size) noexcept;
   void revoke(device_id by, device_id owner, bool end);
 
   const topology& machine_;

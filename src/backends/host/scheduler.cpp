@@ -4,11 +4,8 @@
 #include "backend/parking.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <exception>
-#include <pthread.h>
 #include <string>
-#include <system_error>
 #include <unistd.h>
 #include <utility>
 
@@ -26,148 +23,22 @@ std::shared_ptr<const error> make(errc code, error_scope scope, std::string what
 
 }  // namespace
 
-// ---- stream ---------------------------------------------------------------------------------------------------------
-
-host_stream::~host_stream() {
-  end();
-  for (free_node* list : {free_, returned_.load(std::memory_order_acquire)}) {
-    while (list != nullptr)
-      ::operator delete(std::exchange(list, list->next), sizeof(operation), std::align_val_t{alignof(operation)});
-  }
-}
-
-void* host_stream::take_memory() {
-  while (take_lock_.test_and_set(std::memory_order_acquire)) parking::pause();
-  if (free_ == nullptr) free_ = returned_.exchange(nullptr, std::memory_order_acquire);  // pairs with give_memory
-  free_node* node = free_;
-  if (node != nullptr) free_ = node->next;
-  take_lock_.clear(std::memory_order_release);
-  return node != nullptr ? node : ::operator new(sizeof(operation), std::align_val_t{alignof(operation)});
-}
-
-void host_stream::give_memory(void* memory) noexcept {
-  auto* node = ::new (memory) free_node{returned_.load(std::memory_order_relaxed)};
-  // release: whoever takes it sees what was written by then
-  while (!returned_.compare_exchange_weak(node->next, node, std::memory_order_release, std::memory_order_relaxed)) {
-  }
-}
-
-void operation::operator delete(operation* op, std::destroying_delete_t) {
-  host_stream* home = op->home;
-  op->~operation();
-  home->give_memory(op);
-}
-
-bool host_stream::start() noexcept {
-  const std::lock_guard lock{worker_mutex_};
-  if (serving_.load(std::memory_order_relaxed)) return true;
-  try {
-    worker_ = std::jthread{[this](const std::stop_token& ended) {
-      const std::string name = "weft-" + to_string(device());
-      pthread_setname_np(pthread_self(), name.c_str());
-      worker_thread_.store(gettid(), std::memory_order_relaxed);
-      serve(ended);
-      worker_thread_.store(0, std::memory_order_relaxed);
-    }};
-  } catch (const std::system_error&) {
-    return false;  // no thread to be had
-  }
-  serving_.store(true, std::memory_order_seq_cst);
-  return true;
-}
-
-void host_stream::end() {
-  {
-    const std::lock_guard lock{worker_mutex_};
-    if (!worker_.joinable()) return;
-    worker_.request_stop();
-    doorbell_.store(0, std::memory_order_release);
-    parking::wake_all(doorbell_);
-    worker_.join();
-    serving_.store(false, std::memory_order_seq_cst);
-  }
-  // Pushed after the worker's last look, by somebody who still saw it serving: it must not be lost.
-  if (arrivals_.load(std::memory_order_seq_cst) != nullptr) start();
-}
-
-void host_stream::push(operation* op) {
-  operation* newest = arrivals_.load(std::memory_order_relaxed);
-  do {
-    op->next = newest;
-    // seq_cst with the load of the doorbell below: either the worker sees the operation, or we see it asleep
-  } while (!arrivals_.compare_exchange_weak(newest, op, std::memory_order_seq_cst, std::memory_order_relaxed));
-  if (doorbell_.load(std::memory_order_seq_cst) != 0 && doorbell_.exchange(0, std::memory_order_acq_rel) != 0) {
-    parking::wake_all(doorbell_);
-  }
-  // after the push: a worker that ended meanwhile left the operation, and a new one finds it
-  if (!serving_.load(std::memory_order_seq_cst)) start();
-}
-
-void host_stream::serve(const std::stop_token& ended) {
-  for (;;) {
-    operation* batch = arrivals_.exchange(nullptr, std::memory_order_acquire);  // pairs with the push
-    if (batch == nullptr) {
-      last_ended_ = {};
-      if (ended.stop_requested()) return;
-      if (owner_.options_.wait_policy != waiting::park) {
-        parking::spinner spinner{owner_.options_.wait_policy};
-        bool found = false;
-        while (!found && spinner.spin()) {
-          found = arrivals_.load(std::memory_order_relaxed) != nullptr ||
-                  (spinner.time_to_look() && ended.stop_requested());
-        }
-        if (found) continue;
-      }
-      doorbell_.store(1, std::memory_order_seq_cst);
-      if (arrivals_.load(std::memory_order_seq_cst) != nullptr || ended.stop_requested()) {
-        doorbell_.store(0, std::memory_order_relaxed);
-        continue;
-      }
-      parking::park(doorbell_, 1, std::chrono::steady_clock::time_point::max());
-      continue;
-    }
-    // A synchronous copy may still run on its caller's thread: it came first, and ends by itself. None can start while
-    // anything of this batch is unfinished.
-    while ((submitted_.load(std::memory_order_seq_cst) & inline_bit) != 0) std::this_thread::yield();
-    operation* in_order = nullptr;
-    while (batch != nullptr) {
-      operation* rest = batch->next;
-      batch->next = in_order;
-      in_order = batch;
-      batch = rest;
-    }
-    while (in_order != nullptr) {
-      operation* op = in_order;
-      in_order = op->next;
-      owner_.execute(*op, in_order);
-    }
-  }
-}
-
-// ---- scheduler ------------------------------------------------------------------------------------------------------
-
 scheduler::scheduler(const topology& machine, device_id first, backend* face, const scheduler_options& options,
                      fault_plan& faults)
-    : machine_(machine),
-      first_(first),
+    : first_(first),
       face_(face),
       options_(options),
       faults_(faults),
-      epoch_(std::chrono::steady_clock::now()) {
+      epoch_(std::chrono::steady_clock::now()),
+      tracks_(machine.devices.size()),
+      clock_(machine, first, *this, streams_, faults, {options.max_in_flight, options.model, options.hold}) {
   for (std::size_t i = 0; i < machine.devices.size(); ++i) devices_.push_back(std::make_unique<device_state>());
-  int wires = 0;
-  for (const topology_link& l : machine.links) wires = std::max(wires, l.wire + 1);
-  wire_busy_.resize(static_cast<std::size_t>(wires));
-  device_busy_.resize(machine.devices.size());
 }
 
 scheduler::~scheduler() { close(); }
 
 std::chrono::nanoseconds scheduler::now() const {
-  if (options_.clock == clock_kind::virtual_time) {
-    return std::chrono::nanoseconds{virtual_now_.load(std::memory_order_acquire)};
-  }
-  return std::chrono::steady_clock::now() - epoch_;
+  return options_.clock == clock_kind::virtual_time ? clock_.now() : std::chrono::steady_clock::now() - epoch_;
 }
 
 host_stream* scheduler::create(device_id device, int priority, bool told) {
@@ -176,6 +47,17 @@ host_stream* scheduler::create(device_id device, int priority, bool told) {
   made->device_.store(device.value(), std::memory_order_relaxed);
   made->priority_.store(priority, std::memory_order_relaxed);
   made->told_.store(told, std::memory_order_relaxed);
+  {
+    const std::lock_guard lock{tracks_mutex_};
+    auto& taken = tracks_[static_cast<std::size_t>(device.value() - first_.value())];
+    const auto free = std::find(taken.begin(), taken.end(), false);
+    made->track_.store(static_cast<std::uint64_t>(free - taken.begin()), std::memory_order_relaxed);
+    if (free == taken.end()) {
+      taken.push_back(true);
+    } else {
+      *free = true;
+    }
+  }
   const std::lock_guard lock{made->failure_mutex_};
   made->unreported_ = nullptr;
   return made;
@@ -189,6 +71,10 @@ void scheduler::destroy(stream_handle handle) {
     static_cast<void>(synchronize(*gone, no_deadline, {}));
   }
   gone->end();
+  {
+    const std::lock_guard lock{tracks_mutex_};
+    tracks_[static_cast<std::size_t>(gone->device().value() - first_.value())][gone->track()] = false;
+  }
   streams_.remove(*gone);
 }
 
@@ -221,6 +107,7 @@ event_ref scheduler::admit(host_stream& stream, operation* op) {
     op->drop();
     return {};
   }
+  if (trace_.on()) op->submitted_at = now();
   op->retain();
   event_ref handle{op};
   if (options_.clock == clock_kind::wall) {
@@ -230,16 +117,11 @@ event_ref scheduler::admit(host_stream& stream, operation* op) {
     }
     stream.push(op);
   } else {
-    const std::lock_guard lock{mutex_};
-    // again, now that close() cannot go past what is queued
-    if (closed_.load(std::memory_order_relaxed)) {
+    if (!clock_.admit(*op)) {
       stream.finished_.fetch_add(1, std::memory_order_release);
       op->drop();
       return {};
     }
-    op->order = ++admitted_;
-    stream.queue_.push_back(op);
-    progress_.notify_all();
   }
   return handle;
 }
@@ -297,7 +179,9 @@ void scheduler::queue_for_slot(operation& op) {
 }
 
 void scheduler::execute(operation& op, operation* next) {
+  const bool traced = trace_.on();
   if (op.dependency) {
+    if (traced && !op.dependency->finished()) op.stood_from = now();
     if (op.home->slot_reserved_.exchange(
             false, std::memory_order_acq_rel)) {  // what waits for another must not keep others waiting
       device_state& waiting_on = state_of(op.device);
@@ -315,6 +199,7 @@ void scheduler::execute(operation& op, operation* next) {
     }
     op.dependency->wait(std::chrono::steady_clock::time_point::max(), end_of(op.device), options_.wait_policy);
     op.home->last_ended_ = {};
+    if (op.stood_from) op.stood_until = now();
   }
   device_state& device = state_of(op.device);
   const bool limited = options_.max_in_flight > 0;
@@ -335,11 +220,9 @@ void scheduler::execute(operation& op, operation* next) {
   if (!cause && !faults_.empty()) {
     const auto verdict = faults_.on_operation(op.device);
     if (verdict.stall.count() > 0) stall(verdict.stall);
-    if (verdict.lost) {
-      cause = make(errc::device_lost, error_scope::device, "injected fault: " + to_string(op.device) + " is lost");
-      lose(op.device, cause);
-    }
+    if (verdict.lost) cause = lose_by_fault(op.device);
   }
+  if (traced) op.started = now();  // the body's own, not the end of the one before
   if (!cause) cause = run_body(op);
   if (limited) {
     // before the place is free: the next of this stream is a candidate for it
@@ -357,9 +240,11 @@ void scheduler::execute(operation& op, operation* next) {
 }
 
 void scheduler::finish(operation& op, std::shared_ptr<const error> cause) {
+  op.ended = now();
+  // before anybody can see the operation ended, and while its body holds the names
+  if (trace_.on()) trace_.add(op, cause != nullptr);
   op.body.clear();  // lets go of memory before anybody can see the operation ended
   op.dependency = {};
-  op.ended = now();
   host_stream& stream = *op.home;
   stream.last_ended_ = op.ended;
   if (cause) {
@@ -421,15 +306,13 @@ void scheduler::open_gate(event_record& gate, std::shared_ptr<const error> cause
   if (options_.clock == clock_kind::wall) {
     gate.complete(std::move(cause));
   } else {
-    const std::lock_guard lock{mutex_};
-    gate.complete(std::move(cause));
-    progress_.notify_all();
+    clock_.complete(gate, std::move(cause));
   }
   gate.drop();
 }
 
 wait_outcome scheduler::await(event_record& event, wait_deadline deadline, const std::stop_token& stop) {
-  if (options_.clock == clock_kind::virtual_time) return drive(event, deadline, stop);
+  if (options_.clock == clock_kind::virtual_time) return clock_.drive(event, deadline, stop);
   using time_point = std::chrono::steady_clock::time_point;
   const auto until = deadline >= no_deadline - epoch_.time_since_epoch() ? time_point::max() : epoch_ + deadline;
   return event.wait(until, stop, options_.wait_policy);
@@ -452,11 +335,7 @@ bool scheduler::drain(host_stream& stream, wait_deadline deadline) {
 bool scheduler::ready(event_record& event) {
   if (event.finished() || options_.clock == clock_kind::wall) return event.finished();
   // on the virtual clock nothing happens unless somebody lets it: a poll lets one thing happen
-  std::unique_lock lock{mutex_};
-  if (!driving_) {
-    grant();
-    if (!running_.empty()) step(lock);
-  }
+  clock_.poll();
   return event.finished();
 }
 
@@ -502,6 +381,12 @@ void scheduler::lose(device_id device, const std::shared_ptr<const error>& cause
   end.request_stop();  // what waits for others on this device waits no more
 }
 
+std::shared_ptr<const error> scheduler::lose_by_fault(device_id device) {
+  auto cause = make(errc::device_lost, error_scope::device, "injected fault: " + to_string(device) + " is lost");
+  lose(device, cause);
+  return cause;
+}
+
 std::shared_ptr<const error> scheduler::lost(device_id device) {
   device_state& state = state_of(device);
   if (!state.lost.load(std::memory_order_acquire)) return nullptr;
@@ -534,7 +419,7 @@ void scheduler::restore(device_id device) {
 
 bool scheduler::on_worker() const noexcept {
   const pid_t self = gettid();
-  if (driver_.load(std::memory_order_relaxed) == self) return true;
+  if (clock_.driven_by(self)) return true;
   bool found = false;
   streams_.for_each_made(
       [&](const host_stream& s) { found = found || s.worker_thread_.load(std::memory_order_relaxed) == self; });
@@ -567,137 +452,13 @@ void scheduler::close() {
     end.request_stop();
   }
   if (options_.clock == clock_kind::virtual_time) {
-    std::unique_lock lock{mutex_};
-    progress_.wait(lock, [this] { return !driving_; });
-    // everything that has not run yet is refused, in order
-    for (;;) {
-      grant();
-      if (running_.empty()) break;
-      step(lock);
-    }
-    progress_.notify_all();
+    clock_.end();  // everything that has not run yet is refused, in order
   } else {
     for (host_stream* stream : all) {
       while (!stream->idle()) std::this_thread::yield();  // all of it is refused; what runs ends by itself
       stream->end();
     }
   }
-}
-
-// ---- virtual clock --------------------------------------------------------------------------------------------------
-
-std::chrono::nanoseconds scheduler::duration_of(const operation& op) const {
-  if (op.price.path == nullptr) {
-    if (op.price.local_rate <= 0) return std::chrono::nanoseconds{0};
-    return std::chrono::nanoseconds{std::llround(static_cast<double>(op.price.bytes) / op.price.local_rate * 1e9)};
-  }
-  const link_path& path = *op.price.path;
-  if (path.bytes_per_second <= 0) return path.latency;
-  const double seconds = static_cast<double>(op.price.bytes) / path.bytes_per_second;
-  return path.latency + std::chrono::nanoseconds{std::llround(seconds * 1e9)};
-}
-
-void scheduler::grant() {
-  const std::chrono::nanoseconds time{virtual_now_.load(std::memory_order_relaxed)};
-  std::vector<operation*> ready;
-  streams_.for_each_made([&](const host_stream& stream) {
-    if (stream.busy_ || stream.queue_.empty()) return;
-    operation* op = stream.queue_.front();
-    if (op->dependency && !op->dependency->finished() && !closed() &&
-        !state_of(op->device).lost.load(std::memory_order_acquire)) {
-      return;
-    }
-    if (!op->ready_at) op->ready_at = time;
-    ready.push_back(op);
-  });
-  std::sort(ready.begin(), ready.end(), [](const operation* a, const operation* b) {
-    if (a->home->priority() != b->home->priority()) return a->home->priority() > b->home->priority();
-    if (*a->ready_at != *b->ready_at) return *a->ready_at < *b->ready_at;
-    return a->order < b->order;
-  });
-  for (operation* op : ready) {
-    const auto device = static_cast<std::size_t>(op->device.value() - first_.value());
-    if (options_.max_in_flight > 0 && device_busy_[device] >= options_.max_in_flight) continue;
-    std::span<const int> links;
-    if (op->price.path != nullptr) links = op->price.path->links;
-    const auto wire = [this](int link) {
-      return static_cast<std::size_t>(machine_.links[static_cast<std::size_t>(link)].wire);
-    };
-    if (std::any_of(links.begin(), links.end(), [&](int l) { return wire_busy_[wire(l)]; })) continue;
-    auto cause = refusal(*op);
-    std::chrono::nanoseconds duration{0};
-    if (!cause) {
-      duration = duration_of(*op);
-      if (!faults_.empty()) {
-        const auto verdict = faults_.on_operation(op->device);
-        duration += verdict.stall;
-        if (verdict.lost) {
-          cause = make(errc::device_lost, error_scope::device, "injected fault: " + to_string(op->device) + " is lost");
-          lose(op->device, cause);
-        }
-      }
-    }
-    for (const int l : links) wire_busy_[wire(l)] = true;
-    ++device_busy_[device];
-    op->home->busy_ = true;
-    op->started = time;
-    running_.insert({time + duration, op->order, op, std::move(cause)});
-  }
-}
-
-void scheduler::step(std::unique_lock<std::mutex>& lock) {
-  running first = *running_.begin();
-  running_.erase(running_.begin());
-  virtual_now_.store(
-      std::max(virtual_now_.load(std::memory_order_relaxed), static_cast<std::int64_t>(first.end.count())),
-      std::memory_order_release);
-  operation& op = *first.op;
-  driving_ = true;
-  driver_.store(gettid(), std::memory_order_relaxed);
-  lock.unlock();
-  if (!first.cause) first.cause = run_body(op);
-  lock.lock();
-  if (op.price.path != nullptr) {
-    for (const int l : op.price.path->links) {
-      wire_busy_[static_cast<std::size_t>(machine_.links[static_cast<std::size_t>(l)].wire)] = false;
-    }
-  }
-  --device_busy_[static_cast<std::size_t>(op.device.value() - first_.value())];
-  op.home->busy_ = false;
-  op.home->queue_.pop_front();
-  lock.unlock();
-  finish(op, std::move(first.cause));
-  lock.lock();
-  driver_.store(0, std::memory_order_relaxed);
-  driving_ = false;
-  progress_.notify_all();
-}
-
-wait_outcome scheduler::drive(event_record& event, wait_deadline deadline, const std::stop_token& stop) {
-  // how long to sleep when only another thread can make something happen; a stop request is seen within that time
-  constexpr std::chrono::milliseconds look_again{1};
-  std::unique_lock lock{mutex_};
-  while (!event.finished()) {
-    if (stop.stop_requested()) return wait_outcome::cancelled;
-    if (driving_) {
-      progress_.wait_for(lock, look_again);
-      continue;
-    }
-    grant();
-    const bool bounded = deadline != no_deadline;
-    if (running_.empty() || (bounded && running_.begin()->end > deadline)) {
-      if (bounded) {
-        virtual_now_.store(
-            std::max(virtual_now_.load(std::memory_order_relaxed), static_cast<std::int64_t>(deadline.count())),
-            std::memory_order_release);
-        return wait_outcome::timed_out;
-      }
-      progress_.wait_for(lock, look_again);
-      continue;
-    }
-    step(lock);
-  }
-  return event.cause() ? wait_outcome::failed : wait_outcome::ok;
 }
 
 }  // namespace weft::host

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Streams, events and time of the virtual devices. One scheduler with two drivers: on the wall clock each stream has a
-// worker thread; on the virtual clock whoever waits runs a discrete-event loop, in which an operation gets its links
-// when it is ready (not when it was submitted) and takes the time that the topology says. What an operation does, how
-// it fails, what a failure skips and when it counts as reported is the same code for both.
+// Streams and events of the virtual devices. One scheduler with two drivers: on the wall clock each stream has a worker
+// thread; on the virtual clock whoever waits runs the loop of virtual_clock. What an operation does, how it fails, what
+// a failure skips and when it counts as reported is the same code for both.
 #pragma once
 
 #include "backends/host/fault_plan.hpp"
+#include "backends/host/host_stream.hpp"
+#include "backends/host/operation.hpp"
+#include "backends/host/operation_trace.hpp"
 #include "backends/host/stream_table.hpp"
-#include "backends/host/work.hpp"
+#include "backends/host/virtual_clock.hpp"
 #include "weft/backend/backend.hpp"
 #include "weft/backend/registry.hpp"
 
@@ -15,127 +17,22 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <new>
-#include <optional>
 #include <set>
 #include <sys/types.h>
-#include <thread>
+#include <utility>
 #include <vector>
 
 namespace weft::host {
-
-class scheduler;
-class host_stream;
-
-/// What an operation needs on the virtual clock: the wires it occupies, and for how long.
-struct cost {
-  const link_path* path = nullptr;  // null: no wires
-  std::uint64_t bytes = 0;
-  double local_rate = 0;  // bytes per second inside one device; 0 takes no time
-};
-
-struct operation final : event_record {
-  /// Gives the memory back to the stream it came from: an operation is made on one thread and usually ends on another,
-  /// which is where the general allocator is slowest (0.5 us instead of 0.2 us for an operation queued and run).
-  static void operator delete(operation* op, std::destroying_delete_t);
-
-  host_stream* home = nullptr;  // null for a gate
-  operation* next = nullptr;
-  std::uint64_t sequence = 0;  // in its stream
-  std::uint64_t order = 0;     // in the machine: breaks ties on the virtual clock
-  event_ref dependency;        // starts after this has ended, and fails with it
-  work body;
-  cost price;
-  std::stop_token stop;
-  bool queued_for_slot = false;                      // counted among those that wait for a place on the device
-  std::optional<std::chrono::nanoseconds> ready_at;  // virtual clock: when everything before it had ended
-};
-
-/// One stream. Created by the scheduler; workers start with the first operation that needs one.
-class host_stream {
- public:
-  explicit host_stream(scheduler& owner) : owner_(owner) {}
-  ~host_stream();
-  host_stream(const host_stream&) = delete;
-  host_stream& operator=(const host_stream&) = delete;
-
-  [[nodiscard]] device_id device() const { return device_id{device_.load(std::memory_order_relaxed)}; }
-  [[nodiscard]] int priority() const { return priority_.load(std::memory_order_relaxed); }
-  [[nodiscard]] stream_handle handle() const { return stream_handle{handle_.load(std::memory_order_acquire)}; }
-  [[nodiscard]] bool idle() const noexcept {
-    // finished first: it never passes what was submitted by then
-    const std::uint64_t finished = finished_.load(std::memory_order_acquire);
-    return submitted_.load(std::memory_order_acquire) == finished;
-  }
-
-  /// Idle, and no failure is kept. Idle is looked at first: the failure is stored before the operation counts as ended.
-  [[nodiscard]] bool settled() const noexcept { return idle() && !poisoned_.load(std::memory_order_acquire); }
-
-  /// Memory of one operation, and its way back. Thread: any.
-  [[nodiscard]] void* take_memory();
-  void give_memory(void* memory) noexcept;
-
- private:
-  friend class scheduler;
-  friend class stream_table;
-
-  static constexpr std::uint64_t inline_bit = std::uint64_t{1} << 63;
-
-  void push(operation* op);
-  /// False when there is no thread to be had.
-  bool start() noexcept;
-  void end();
-  void serve(const std::stop_token& shutdown);
-
-  scheduler& owner_;
-  std::atomic<int> device_{-1};
-  std::atomic<int> priority_{0};
-  std::atomic<bool> told_{true};          // failures are kept for synchronize() to tell
-  std::atomic<std::uint64_t> handle_{0};  // 0 while it serves as no stream
-  std::uint64_t place_ = 0;               // in the table
-
-  struct free_node {
-    free_node* next;
-  };
-  static constexpr std::size_t line = 64;
-
-  // Written by whoever submits.
-  alignas(line) std::atomic<std::uint64_t> submitted_{0};  // operations so far; the top bit: the caller runs one itself
-  std::atomic_flag take_lock_;
-  free_node* free_ = nullptr;  // under take_lock_
-  // Written by both sides.
-  alignas(line) std::atomic<operation*> arrivals_{nullptr};  // newest first
-  alignas(line) std::atomic<std::uint32_t> doorbell_{0};     // 1: the worker sleeps
-  // Written by whoever runs.
-  alignas(line) std::atomic<std::uint64_t> finished_{0};
-  std::chrono::nanoseconds last_ended_{0};  // of the operation before, while there is no pause; worker only
-  std::atomic<bool> slot_reserved_{false};  // a place on the device is kept for what comes next
-  std::atomic<free_node*> returned_{nullptr};
-  alignas(line) std::atomic<bool> serving_{false};
-  std::atomic<pid_t> worker_thread_{0};
-  std::mutex worker_mutex_;
-  std::jthread worker_;
-
-  // virtual clock, under the scheduler's mutex
-  std::deque<operation*> queue_;
-  bool busy_ = false;  // its first operation runs
-
-  // the failure that skips what follows
-  std::mutex failure_mutex_;
-  std::atomic<bool> poisoned_{false};
-  std::shared_ptr<const error> poison_;
-  std::uint64_t poison_until_ = 0;  // operations up to this sequence are skipped
-  std::shared_ptr<const error> unreported_;
-};
 
 struct scheduler_options {
   clock_kind clock = clock_kind::wall;
   waiting wait_policy = waiting::adaptive;
   int max_in_flight = 0;
+  simulation model{};
+  std::shared_ptr<clock_hold> hold{};
 };
 
 /// Thread: any.
@@ -153,11 +50,12 @@ class scheduler {
 
   /// Appends an operation to a stream. Null when the machine is closed.
   template <class F>
-  [[nodiscard]] event_ref submit(host_stream& stream, F body, const cost& price = {}, std::stop_token stop = {},
-                                 event_ref dependency = {}) {
+  [[nodiscard]] event_ref submit(host_stream& stream, F body, const operation_note& note = {}, const cost& price = {},
+                                 std::stop_token stop = {}, event_ref dependency = {}) {
     auto* op = ::new (stream.take_memory()) operation;
     op->home = &stream;
     op->body.set(std::move(body));
+    op->note = note;
     op->price = price;
     op->stop = std::move(stop);
     op->dependency = std::move(dependency);
@@ -166,7 +64,8 @@ class scheduler {
   /// Runs the body on the calling thread if the stream is idle, without an event.
   /// Returns false when it was not run. Only on the wall clock.
   template <class F>
-  [[nodiscard]] bool try_inline(host_stream& stream, F&& body, std::shared_ptr<const error>& failure);
+  [[nodiscard]] bool try_inline(host_stream& stream, F&& body, const operation_note& note,
+                                std::shared_ptr<const error>& failure);
 
   [[nodiscard]] event_ref create_gate();
   void open_gate(event_record& gate, std::shared_ptr<const error> cause);
@@ -185,6 +84,9 @@ class scheduler {
   }
   [[nodiscard]] bool closed() const noexcept { return closed_.load(std::memory_order_acquire); }
 
+  /// Records of what ends go to `sink` from now on; null: nowhere.
+  void trace_to(std::shared_ptr<trace_sink> sink) noexcept { trace_.to(std::move(sink)); }
+
   void lose(device_id device, const std::shared_ptr<const error>& cause);
   /// What a call on a lost device is told, or null.
   [[nodiscard]] std::shared_ptr<const error> lost(device_id device);
@@ -199,6 +101,7 @@ class scheduler {
 
  private:
   friend class host_stream;
+  friend class virtual_clock;
 
   [[nodiscard]] event_ref admit(host_stream& stream, operation* op);
   [[nodiscard]] static std::shared_ptr<const error> closed_error();
@@ -220,7 +123,7 @@ class scheduler {
 
   /// Why an operation must not run, or null.
   [[nodiscard]] std::shared_ptr<const error> refusal(operation& op);
-  [[nodiscard]] std::shared_ptr<const error> run_body(operation& op) noexcept;
+  [[nodiscard]] static std::shared_ptr<const error> run_body(operation& op) noexcept;
   void execute(operation& op, operation* next);  // wall clock, on the worker
   /// Makes an operation a candidate for a place on its device; before it is its turn, so that priorities count.
   void queue_for_slot(operation& op);
@@ -228,18 +131,13 @@ class scheduler {
   void forget_failure(host_stream& stream);
   void poison(host_stream& stream, const std::shared_ptr<const error>& cause, std::uint64_t sequence);
   [[nodiscard]] wait_outcome await(event_record& event, wait_deadline deadline, const std::stop_token& stop);
+  [[nodiscard]] bool is_lost(device_id device) { return state_of(device).lost.load(std::memory_order_acquire); }
+  [[nodiscard]] std::shared_ptr<const error> lose_by_fault(device_id device);
   void reported(host_stream& stream, const std::shared_ptr<const error>& cause);
   void stall(std::chrono::nanoseconds duration);
   /// Requested once no work of a device will start any more.
   [[nodiscard]] std::stop_token end_of(device_id device);
 
-  // virtual clock; all under mutex_
-  void step(std::unique_lock<std::mutex>& lock);
-  void grant();
-  [[nodiscard]] std::chrono::nanoseconds duration_of(const operation& op) const;
-  wait_outcome drive(event_record& event, wait_deadline deadline, const std::stop_token& stop);
-
-  const topology& machine_;
   device_id first_;
   backend* face_;
   scheduler_options options_;
@@ -252,28 +150,17 @@ class scheduler {
 
   stream_table streams_;
 
-  std::mutex mutex_;
-  std::condition_variable progress_;
-  std::atomic<std::int64_t> virtual_now_{0};
-  bool driving_ = false;
-  std::atomic<pid_t> driver_{0};  // the thread that runs an operation
-  struct running {
-    std::chrono::nanoseconds end;
-    std::uint64_t order;
-    operation* op;
-    std::shared_ptr<const error> cause;  // why it will not run, decided at its start
-    bool operator<(const running& other) const { return end != other.end ? end < other.end : order < other.order; }
-  };
-  std::set<running> running_;
-  std::vector<bool> wire_busy_;
-  std::vector<int> device_busy_;
-  std::uint64_t admitted_ = 0;
+  std::mutex tracks_mutex_;
+  std::vector<std::vector<bool>> tracks_;  // of each device: numbers of streams that are taken
+  operation_trace trace_;
+  virtual_clock clock_;  // idle on the wall clock
   std::mutex gates_mutex_;
   std::set<event_record*> gates_;  // open gates hold one reference
 };
 
 template <class F>
-bool scheduler::try_inline(host_stream& stream, F&& body, std::shared_ptr<const error>& failure) {
+bool scheduler::try_inline(host_stream& stream, F&& body, const operation_note& note,
+                           std::shared_ptr<const error>& failure) {
   if (options_.clock != clock_kind::wall || options_.max_in_flight != 0 || !faults_.empty()) return false;
   std::uint64_t seen = stream.submitted_.load(std::memory_order_relaxed);
   // acquire: pairs with the release of the operation that ended last in this stream
@@ -284,10 +171,14 @@ bool scheduler::try_inline(host_stream& stream, F&& body, std::shared_ptr<const 
   // Nobody submitted since: the turn is ours, and the worker sees the bit before it starts anything that comes later.
   if (!stream.submitted_.compare_exchange_strong(seen, (seen + 1) | host_stream::inline_bit, std::memory_order_seq_cst))
     return false;
-  if (!closed_.load(std::memory_order_seq_cst)) {
+  if (closed_.load(std::memory_order_seq_cst)) {
+    failure = closed_error();
+  } else if (!trace_.on()) {
     failure = body();
   } else {
-    failure = closed_error();
+    const std::chrono::nanoseconds started = now();
+    failure = body();
+    trace_.add(stream, note, {started, started, now()}, failure != nullptr);
   }
   stream.finished_.fetch_add(1, std::memory_order_release);
   stream.submitted_.fetch_and(~host_stream::inline_bit, std::memory_order_release);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/host/transfers.hpp"
 
+#include "backends/host/block_map.hpp"
+
 #include <algorithm>
 #include <cstdio>
 #include <string>
@@ -29,6 +31,26 @@ bool overlaps(const std::byte* a, std::uint64_t n, const std::byte* b, std::uint
   return a < b + m && b < a + n;
 }
 
+/// In a device's own memory; what is not lies in the host's.
+bool on_device(const allocation* a) {
+  return a != nullptr && (a->kind == memory_kind::device || a->kind == memory_kind::mapped ||
+                          a->kind == memory_kind::adopted || a->kind == memory_kind::block);
+}
+
+bool is_block(const allocation* a) { return a != nullptr && a->kind == memory_kind::block; }
+
+/// Whether two ranges of blocks share bytes, whatever addresses name them.
+bool blocks_overlap(const allocation& a, const void* at, std::uint64_t n, const allocation& b, const void* to,
+                    std::uint64_t m) {
+  bool found = false;
+  for_each_piece(a, at, n, [&](const allocation&, std::uintptr_t x, std::uint64_t xs) {
+    for_each_piece(b, to, m, [&](const allocation&, std::uintptr_t y, std::uint64_t ys) {
+      found = found || (x < y + ys && y < x + xs);
+    });
+  });
+  return found;
+}
+
 link_path joined(const link_path& first, const link_path& second) {
   link_path sum = first;
   sum.links.insert(sum.links.end(), second.links.begin(), second.links.end());
@@ -55,10 +77,6 @@ transfers::transfers(const topology& machine, device_id first, memory_map& memor
 }
 
 const link_path* transfers::path_of(const allocation* src, const allocation* dst) const {
-  const auto on_device = [](const allocation* a) {
-    return a != nullptr &&
-           (a->kind == memory_kind::device || a->kind == memory_kind::mapped || a->kind == memory_kind::adopted);
-  };
   const std::size_t n = machine_.devices.size();
   if (on_device(src) && on_device(dst)) {
     if (src->owner == dst->owner) return nullptr;
@@ -79,15 +97,52 @@ void transfers::account(const link_path* path, std::uint64_t count) noexcept {
     traffic_[static_cast<std::size_t>(link)].fetch_add(count, std::memory_order_relaxed);
 }
 
-result<prepared_copy> transfers::prepare(const copy_request& request) {
+result<device_id> transfers::engine_of(const prepared_copy& copy) const {
+  std::string why;
+  const auto may = [&](device_id by) {
+    for (const pin* side : {&copy.dst, &copy.src}) {
+      allocation* a = side->get();
+      if (a == nullptr) continue;
+      if (auto refused = memory_.denied(by, *a, side == &copy.dst)) {
+        if (why.empty()) why = std::move(*refused);
+        return false;
+      }
+    }
+    return true;
+  };
+  if (may(copy.by)) return copy.by;
+  // Between the memories of two devices either one's engine will do. A block's own device is one of them there, and
+  // only there: else a stream would do what its device has no right to.
+  const auto is_other_end = [](const allocation* a) { return on_device(a) && !is_block(a); };
+  if (is_other_end(copy.dst.get()) || is_other_end(copy.src.get())) {
+    for (const pin* side : {&copy.dst, &copy.src}) {
+      const allocation* a = side->get();
+      const device_id end = a->kind == memory_kind::mapped ? a->by : a->owner;
+      if (may(end)) return end;
+    }
+  }
+  return make(errc::invalid_argument,
+              "a copy " + std::string{is_block(copy.dst.get()) ? "into" : "from"} + " a mapping of a block: " + why);
+}
+
+bool transfers::reaches(const allocation& dst, const allocation& src) const {
+  if (!dst.only && !src.only) return memory_.enabled(src.owner, dst.owner) || memory_.enabled(dst.owner, src.owner);
+  // one that may use both: from where opened memory was opened, otherwise its owner
+  const auto seat = [](const allocation& a) { return a.kind == memory_kind::mapped ? a.by : a.owner; };
+  const auto may = [&](device_id by) { return !memory_.denied(by, dst, true) && !memory_.denied(by, src); };
+  return may(seat(dst)) || may(seat(src));
+}
+
+result<prepared_copy> transfers::prepare(const copy_request& request, device_id by) {
   prepared_copy made;
   made.request = request;
+  made.by = by;
   const copy_shape& shape = request.shape;
   const std::uint64_t dst_extent = shape.extent(shape.dst_pitch, shape.dst_slice);
   const std::uint64_t src_extent = shape.extent(shape.src_pitch, shape.src_slice);
   if (request.dst == nullptr || request.src == nullptr) return make(errc::invalid_argument, "a copy from or to null");
   const auto side = [&](const void* address, std::uint64_t extent, bool is_host, const char* name) -> result<pin> {
-    auto memory = memory_.find(address);
+    auto memory = memory_.find(address, extent);
     if (!memory) {
       if (is_host) return pin{};
       return make(errc::not_found, std::string{"the "} + name + " " + hex(address) +
@@ -111,18 +166,23 @@ result<prepared_copy> transfers::prepare(const copy_request& request) {
     const auto* plain = static_cast<const std::byte*>(address);
     return p && p.get()->source ? p.get()->source->user + p.get()->source_offset + (plain - p.get()->user) : plain;
   };
-  if (overlaps(place(*dst, request.dst), dst_extent, place(*src, request.src), src_extent)) {
+  if (is_block(dst->get()) && is_block(src->get())
+          ? blocks_overlap(*dst->get(), request.dst, dst_extent, *src->get(), request.src, src_extent)
+          : overlaps(place(*dst, request.dst), dst_extent, place(*src, request.src), src_extent)) {
     return make(errc::invalid_argument, "source and destination of a copy overlap: " + to_string(bytes{src_extent}) +
                                             " at " + hex(request.src) + " and at " + hex(request.dst));
   }
   made.path = path_of(src->get(), dst->get());
   made.dst = std::move(*dst);
   made.src = std::move(*src);
+  if (is_block(made.dst.get()) || is_block(made.src.get())) {
+    if (auto engine = engine_of(made); !engine) return std::move(engine).error();
+  }
   return made;
 }
 
 double transfers::memory_rate(const allocation& memory) const noexcept {
-  if (memory.kind != memory_kind::device) return 0;
+  if (memory.kind != memory_kind::device && memory.kind != memory_kind::block) return 0;
   return machine_.devices[static_cast<std::size_t>(memory.owner.value() - first_.value())].bytes_per_second;
 }
 
@@ -130,6 +190,15 @@ cost transfers::cost_of(const prepared_copy& copy) const noexcept {
   // a copy inside a device reads and writes: half of its memory's rate
   const double inside = copy.path == nullptr && copy.dst ? memory_rate(*copy.dst.get()) / 2 : 0;
   return {copy.path, copy.request.shape.total(), inside};
+}
+
+operation_note transfers::note_of(const pin& src, const pin& dst, std::uint64_t count) noexcept {
+  operation_note note;
+  note.kind = trace_kind::copy;
+  note.bytes = count;
+  if (on_device(src.get())) note.from = src.get()->owner;
+  if (on_device(dst.get())) note.to = dst.get()->owner;
+  return note;
 }
 
 std::shared_ptr<const error> transfers::move(const prepared_copy& copy) {
@@ -142,10 +211,11 @@ std::shared_ptr<const error> transfers::move(const prepared_copy& copy) {
                        dst->kind != memory_kind::pinned && src->kind != memory_kind::pinned &&
                        dst->kind != memory_kind::unified && src->kind != memory_kind::unified;
   bool dropped = false;
+  const bool of_blocks = is_block(dst) || is_block(src);
   if (between) {
     const device_id to = owner(dst);
     const device_id from = owner(src);
-    if (!memory_.enabled(from, to) && !memory_.enabled(to, from)) {
+    if (!of_blocks && !reaches(*dst, *src)) {
       return shared(make(errc::not_enabled, "a direct copy from " + to_string(from) + " to " + to_string(to) +
                                                 " needs peer access, which was disabled before it ran"));
     }
@@ -153,6 +223,9 @@ std::shared_ptr<const error> transfers::move(const prepared_copy& copy) {
   }
   for (const allocation* a : {dst, src}) {
     if (a == nullptr || a->kind != memory_kind::mapped) continue;
+    if (a->imported) {
+      if (auto cause = a->imported->broken(a->user)) return shared(std::move(*cause));
+    }
     if (auto why = memory_.denied(a->by, *a))
       return shared(make(errc::not_enabled, "a copy through a peer mapping: " + *why));
   }
@@ -160,6 +233,24 @@ std::shared_ptr<const error> transfers::move(const prepared_copy& copy) {
   const auto* from = static_cast<const std::byte*>(request.src);
   if (dst != nullptr) to = dst->device_side + (to - dst->user);
   if (src != nullptr) from = src->device_side + (from - src->user);
+  if (of_blocks) {
+    auto engine = engine_of(copy);
+    if (!engine) {
+      engine.error().code = errc::not_enabled;
+      engine.error().what += "; the right was withdrawn before it ran";
+      return shared(std::move(engine).error());
+    }
+    const auto found = [&](allocation* a, const void* address, bool writes) -> result<std::byte*> {
+      if (!is_block(a)) return const_cast<std::byte*>(static_cast<const std::byte*>(address));
+      return memory_.resolve(*engine, *a, address, writes);
+    };
+    auto at_dst = found(dst, is_block(dst) ? request.dst : to, true);
+    if (!at_dst) return shared(std::move(at_dst).error());
+    auto at_src = found(src, is_block(src) ? request.src : from, false);
+    if (!at_src) return shared(std::move(at_src).error());
+    to = *at_dst;
+    from = *at_src;
+  }
 
   bool corrupts = false;
   if (!faults_.empty()) {

@@ -19,6 +19,7 @@ namespace weft::host {
 /// A copy that has been checked as far as it can be before it runs. Holds its memory.
 struct prepared_copy {
   copy_request request;
+  device_id by;  // whose stream runs it
   pin dst, src;  // empty for plain host memory
   const link_path* path = nullptr;
 };
@@ -28,8 +29,9 @@ class transfers {
  public:
   transfers(const topology& machine, device_id first, memory_map& memory, fault_plan& faults);
 
-  /// Errors: invalid_argument (null, overlap), not_found, out_of_range.
-  [[nodiscard]] result<prepared_copy> prepare(const copy_request& request);
+  /// Errors: invalid_argument (null, overlap, a block to which no device at work has the right), not_found,
+  /// out_of_range.
+  [[nodiscard]] result<prepared_copy> prepare(const copy_request& request, device_id by);
   /// Moves the bytes, if the devices may still; null or the cause.
   [[nodiscard]] std::shared_ptr<const error> move(const prepared_copy& copy);
 
@@ -37,6 +39,8 @@ class transfers {
   [[nodiscard]] std::shared_ptr<const error> move_through(prepared_copy& in, prepared_copy& out);
 
   [[nodiscard]] cost cost_of(const prepared_copy& copy) const noexcept;
+  /// What a trace says of bytes that go from where `src` lies to where `dst` does.
+  [[nodiscard]] static operation_note note_of(const pin& src, const pin& dst, std::uint64_t count) noexcept;
   /// Bytes per second of the memory itself; 0 when unknown.
   [[nodiscard]] double memory_rate(const allocation& memory) const noexcept;
 
@@ -52,6 +56,11 @@ class transfers {
   [[nodiscard]] std::size_t index(device_id id) const { return static_cast<std::size_t>(id.value() - first_.value()); }
   [[nodiscard]] const link_path* path_of(const allocation* src, const allocation* dst) const;
   void account(const link_path* path, std::uint64_t count) noexcept;
+  /// Whether the device of one end may use both.
+  [[nodiscard]] bool reaches(const allocation& dst, const allocation& src) const;
+  /// Whose engine moves the bytes of a copy from or to a block: that of the stream, or of a device whose memory is the
+  /// other end. Errors: invalid_argument when none of them may.
+  [[nodiscard]] result<device_id> engine_of(const prepared_copy& copy) const;
 
   const topology& machine_;
   device_id first_;
