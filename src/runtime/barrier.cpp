@@ -89,6 +89,7 @@ struct device_barrier::body {
       mine->complete = true;
     }
     const auto arrived_work_ended = [mine, done = work.record()] {
+      static_cast<void>(done->owner->ready(*done));  // the gate opens after it: check modes are told by the question
       std::unique_lock inner{mine->mutex};
       --mine->outstanding;
       if (done->cause() && !mine->cause) mine->cause = done->cause();

@@ -16,7 +16,9 @@ struct callback_thread::desk {
   struct entry {
     event_ref event;
     std::function<void()> f;
+    bool holds = false;
   };
+  kind what;
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<entry> waiting;
@@ -27,9 +29,11 @@ struct callback_thread::desk {
   void serve();
 };
 
-callback_thread::callback_thread() : desk_(std::make_shared<desk>()) {
+callback_thread::callback_thread(kind what) : desk_(std::make_shared<desk>()) {
+  desk_->what = std::move(what);
   thread_ = std::thread{[shared = desk_] {
-    pthread_setname_np(pthread_self(), "weft-callbacks");
+    pthread_setname_np(pthread_self(), shared->what.name);
+    if (shared->what.hold) shared->what.hold->decided_here();
     shared->serve();
   }};
 }
@@ -53,14 +57,19 @@ void callback_thread::end() noexcept {
 void callback_thread::after(const event_ref& given, std::function<void()> f) {
   // a copy: the caller's own may go with the callback, before this call is over
   const event_ref event = given;  // NOLINT(performance-unnecessary-copy-initialization)
+  const bool holds = desk_->what.hold != nullptr;
+  // The hold is taken where the clock stands, on the thread that ended the event; and asked for before the thread can
+  // see the entry, or it could give back what has not been taken.
+  if (holds) event->on_ending([shared = desk_](const error*) { shared->what.hold->take(); });
   {
     std::unique_lock lock{desk_->mutex};
     if (desk_->gone) {  // the machine is closed, and every event of it has ended
       lock.unlock();
       f();
+      if (holds) desk_->what.hold->give();
       return;
     }
-    desk_->waiting.push_back({event, std::move(f)});
+    desk_->waiting.push_back({event, std::move(f), holds});
     desk_->changed.notify_all();
   }
   event->on_complete([shared = desk_] {
@@ -96,14 +105,20 @@ void callback_thread::desk::serve() {
         std::find_if(waiting.begin(), waiting.end(), [](const entry& w) { return !w.event || w.event->finished(); });
     if (done != waiting.end()) {
       auto f = std::move(done->f);
+      event_ref event = std::move(done->event);
+      const bool holds = done->holds;
       waiting.erase(done);
       lock.unlock();
+      // the callback comes after the event, and so does what it submits: check modes are told by the question
+      if (event) static_cast<void>(event->owner->ready(*event));
+      event = {};  // before the callback, with which the machine may go
       try {
         f();
       } catch (...) {
         log(log_level::error, "a callback threw; what it threw is lost");
       }
       f = nullptr;
+      if (holds) what.hold->give();
       lock.lock();
       continue;
     }
@@ -112,6 +127,10 @@ void callback_thread::desk::serve() {
         gone = true;
         return;
       }
+      changed.wait(lock);
+      continue;
+    }
+    if (!what.polls) {
       changed.wait(lock);
       continue;
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "weft/backend/clock_hold.hpp"
 #include "weft/backend/event_record.hpp"
 
 #include <functional>
@@ -13,7 +14,13 @@ namespace weft::detail {
 /// It also notices completion where a backend only moves when somebody waits (the virtual clock, polled drivers).
 class callback_thread {
  public:
-  callback_thread();
+  struct kind {
+    const char* name = "weft-callbacks";
+    bool polls = true;                 // false: an event that nobody waits for ends when it ends
+    std::shared_ptr<clock_hold> hold;  // held from the end of an event until its callback has run
+  };
+  callback_thread() : callback_thread(kind{}) {}
+  explicit callback_thread(kind what);
   ~callback_thread();
 
   /// Runs `f` after the event has ended; on the calling thread once this one has gone. Thread: any.

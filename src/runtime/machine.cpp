@@ -5,6 +5,7 @@
 #include "weft/runtime/stream.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 namespace weft {
 
@@ -164,13 +165,38 @@ wait_outcome synchronize_devices(detail::machine_state& state, device_id first, 
 
 }  // namespace
 
-void machine::synchronize() const { synchronize_devices(*state_, device_id{0}, state_->device_count(), no_deadline); }
+namespace {
+
+wait_outcome synchronize_machine(detail::machine_state& state, wait_deadline deadline) {
+  state.require_open();
+  auto launches = state.finish_pending(deadline);
+  if (launches && *launches != wait_outcome::ok) return *launches;
+  // what a launch leaves behind is told, but only after the streams have ended as well
+  const wait_outcome streams = synchronize_devices(state, device_id{0}, state.device_count(), deadline);
+  value_or_raise(std::move(launches));
+  return streams;
+}
+
+}  // namespace
+
+void machine::synchronize() const { synchronize_machine(*state_, no_deadline); }
 
 wait_outcome machine::synchronize_for(std::chrono::nanoseconds limit) const {
-  return synchronize_devices(*state_, device_id{0}, state_->device_count(), deadline_after(now(), limit));
+  return synchronize_machine(*state_, deadline_after(now(), limit));
+}
+
+std::vector<order_violation> machine::order_violations() const {
+  std::vector<order_violation> all;
+  for (const auto& b : state_->backends()) {
+    auto some = b->order_violations();
+    all.insert(all.end(), std::make_move_iterator(some.begin()), std::make_move_iterator(some.end()));
+  }
+  return all;
 }
 
 link_traffic machine::traffic() const { return state_->backends().front()->traffic(); }
+void machine::trace_to(const std::shared_ptr<trace_sink>& sink) const { state_->trace_to(sink); }
+
 void machine::close() {
   state_->off_workers([state = state_] { state->close(); });
 }

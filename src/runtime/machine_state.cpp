@@ -9,6 +9,7 @@
 #include <charconv>
 #include <cstdlib>
 #include <cstring>
+#include <new>
 #include <system_error>
 #include <thread>
 
@@ -18,7 +19,8 @@ namespace weft::detail {
 namespace {
 
 /// Every variable that is read.
-constexpr std::array<std::string_view, 4> variables{"WEFT_BACKEND", "WEFT_TOPOLOGY", "WEFT_DEVICES", "WEFT_STRICT"};
+constexpr std::array<std::string_view, 5> variables{"WEFT_BACKEND", "WEFT_TOPOLOGY", "WEFT_DEVICES", "WEFT_STRICT",
+                                                    "WEFT_CHECK_ORDER"};
 
 std::optional<std::string> variable(const char* name) {
   const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): read once, when a machine is made
@@ -57,10 +59,25 @@ machine_state::machine_state(const machine_options& options) : options_(options)
   if (!options_.strict) {
     if (const auto text = variable("WEFT_STRICT")) options_.strict = *text != "0";
   }
+  if (const auto text = variable("WEFT_CHECK_ORDER"); text && *text != "0") options_.check_order = true;
   open_backends();
 }
 
-machine_state::~machine_state() { close(); }
+machine_state::~machine_state() {
+  close();
+  if (!here_.forked()) return;
+  // Threads, and locks that they held when the process was copied, are the parent's: ending them here would wait for
+  // ever. The memory goes with the child.
+  for (auto& b : backends_) {
+    [[maybe_unused]] const auto* left = b.release();
+  }
+  for (slot& part : parts_) {
+    [[maybe_unused]] const auto* left = new (std::nothrow) std::shared_ptr<void>{std::move(part.owner)};
+  }
+  for (serving* place : {&callbacks_, &deciders_}) {
+    [[maybe_unused]] const auto* left = place->thread.release();
+  }
+}
 
 void machine_state::open_backends() {
   backend_options plan;
@@ -69,9 +86,12 @@ void machine_state::open_backends() {
   plan.clock = options_.clock;
   plan.strict = options_.strict;
   plan.check_access = options_.check_access;
+  plan.check_order = options_.check_order;
   plan.fill_new_memory = options_.fill_new_memory;
   plan.max_in_flight = options_.max_in_flight;
   plan.wait_policy = options_.wait_policy;
+  plan.model = options_.model;
+  if (options_.clock == clock_kind::virtual_time) hold_ = plan.hold = std::make_shared<clock_hold>();
   if (options_.machine) {
     plan.machine = value_or_raise(complete_topology(*options_.machine));
   } else if (options_.sim) {
@@ -146,19 +166,46 @@ backend& machine_state::backend_of(const void* address) const {
   return *backends_.front();
 }
 
-callback_thread& machine_state::callbacks() {
-  std::call_once(callbacks_once_, [this] {
-    callbacks_ = std::make_unique<callback_thread>();
-    callbacks_seen_.store(callbacks_.get(), std::memory_order_release);  // pairs with acquire in close
+callback_thread& machine_state::started(serving& place, callback_thread::kind what) {
+  std::call_once(place.once, [&] {
+    place.thread = std::make_unique<callback_thread>(std::move(what));
+    place.seen.store(place.thread.get(), std::memory_order_release);  // pairs with acquire in close
   });
-  return *callbacks_;
+  return *place.thread;
+}
+
+callback_thread& machine_state::callbacks() { return started(callbacks_, {}); }
+
+callback_thread& machine_state::deciders() {
+  // On the virtual clock nothing happens unless somebody waits: a thread that polled would let time run while the
+  // program is still submitting.
+  return started(deciders_, {"weft-launches", options_.clock != clock_kind::virtual_time, hold_});
+}
+
+void machine_state::trace_to(const std::shared_ptr<trace_sink>& sink) {
+  const std::lock_guard lock{trace_mutex_};
+  trace_ = sink;
+  tracing_.store(sink != nullptr, std::memory_order_release);  // pairs with acquire in trace
+  for (const auto& b : backends_) b->trace_to(sink);
+}
+
+std::shared_ptr<trace_sink> machine_state::locked_trace() const {
+  const std::lock_guard lock{trace_mutex_};
+  return trace_;
 }
 
 void machine_state::close() noexcept {
+  if (here_.forked()) {
+    closed_.store(true, std::memory_order_release);
+    return;
+  }
   if (closed_.exchange(true, std::memory_order_acq_rel)) {
     // Another thread closes, or has: its end is waited for, but not by a callback that it waits for itself.
-    const callback_thread* callbacks = callbacks_seen_.load(std::memory_order_acquire);
-    if (callbacks == nullptr || !callbacks->is_current()) ended_.wait(false, std::memory_order_acquire);
+    for (const serving* place : {&callbacks_, &deciders_}) {
+      const callback_thread* thread = place->seen.load(std::memory_order_acquire);
+      if (thread != nullptr && thread->is_current()) return;
+    }
+    ended_.wait(false, std::memory_order_acquire);
     return;
   }
   std::vector<std::function<void()>> closing;
@@ -168,8 +215,10 @@ void machine_state::close() noexcept {
   }
   for (const auto& f : closing) f();
   for (const auto& b : backends_) b->close();
-  // every event has ended; coroutines that waited see that
-  if (callback_thread* callbacks = callbacks_seen_.load(std::memory_order_acquire)) callbacks->end();
+  // every event has ended; launches and coroutines that waited see that
+  for (serving* place : {&deciders_, &callbacks_}) {
+    if (callback_thread* thread = place->seen.load(std::memory_order_acquire)) thread->end();
+  }
   ended_.store(true, std::memory_order_release);  // pairs with acquire above
   ended_.notify_all();
 }
@@ -177,6 +226,24 @@ void machine_state::close() noexcept {
 void machine_state::before_close(std::function<void()> f) {
   const std::lock_guard lock{closing_mutex_};
   if (!closed()) closing_.push_back(std::move(f));
+}
+
+void machine_state::before_synchronize(pending_work f) {
+  const std::lock_guard lock{closing_mutex_};
+  pending_.push_back(std::move(f));
+}
+
+result<wait_outcome> machine_state::finish_pending(wait_deadline deadline) {
+  std::vector<pending_work> pending;
+  {
+    const std::lock_guard lock{closing_mutex_};
+    pending = pending_;
+  }
+  for (const pending_work& f : pending) {
+    auto done = f(deadline);
+    if (!done || *done != wait_outcome::ok) return done;
+  }
+  return wait_outcome::ok;
 }
 
 void machine_state::off_workers(std::function<void()> f) noexcept {

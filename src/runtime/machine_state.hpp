@@ -3,6 +3,7 @@
 // Owners that outlive the machine keep this object; after close() every backend call in it answers machine_closed.
 #pragma once
 
+#include "backend/fork_watch.hpp"
 #include "runtime/callback_thread.hpp"
 #include "weft/backend/backend.hpp"
 #include "weft/core/raise.hpp"
@@ -19,7 +20,7 @@
 namespace weft::detail {
 
 /// Layers above that keep state per machine, one place each.
-enum class part : std::size_t { memory, channel, exec, count };
+enum class part : std::size_t { memory, channel, kernels, launches, profile, count };
 
 class machine_state : public std::enable_shared_from_this<machine_state> {
  public:
@@ -49,6 +50,8 @@ class machine_state : public std::enable_shared_from_this<machine_state> {
   [[nodiscard]] std::chrono::nanoseconds now() const { return backends_.front()->now(); }
 
   [[nodiscard]] bool closed() const { return closed_.load(std::memory_order_acquire); }
+  /// In the child of a fork, which has none of the machine's threads.
+  [[nodiscard]] bool forked() const noexcept { return here_.forked(); }
   void require_open() const {
     if (closed())
       raise(errc::machine_closed, "the machine was closed; buffers and streams of it cannot be used any more");
@@ -56,11 +59,26 @@ class machine_state : public std::enable_shared_from_this<machine_state> {
   void close() noexcept;
   /// Runs `f` when the machine is closed, before its work is ended; not at all when it is closed already.
   void before_close(std::function<void()> f);
+  /// Adds work that no stream knows of yet: synchronize() calls `f` with its deadline before it waits for the streams.
+  /// `f` waits, and gives the first failure that nobody has been told of. Errors are values.
+  using pending_work = std::function<result<wait_outcome>(wait_deadline)>;
+  void before_synchronize(pending_work f);
+  [[nodiscard]] result<wait_outcome> finish_pending(wait_deadline deadline);
   /// Runs `f`, which waits for work, here or, on a thread that does that work, on one of its own.
   void off_workers(std::function<void()> f) noexcept;
 
   /// Where continuations run. Started when first needed.
   [[nodiscard]] callback_thread& callbacks();
+  /// Where launches over devices decide what comes next: a thread that runs nothing of the user's, so that a virtual
+  /// clock can wait for it. Started when first needed.
+  [[nodiscard]] callback_thread& deciders();
+
+  /// Records of all backends go to `sink` from now on; null: nowhere.
+  void trace_to(const std::shared_ptr<trace_sink>& sink);
+  /// Where records go, or null: for layers that add their own.
+  [[nodiscard]] std::shared_ptr<trace_sink> trace() const {
+    return tracing_.load(std::memory_order_acquire) ? locked_trace() : nullptr;
+  }
 
   /// What a layer above keeps here, made when first asked for.
   template <class T>
@@ -79,13 +97,22 @@ class machine_state : public std::enable_shared_from_this<machine_state> {
 
  private:
   [[noreturn]] void raise_unknown(device_id id) const;
+  [[nodiscard]] std::shared_ptr<trace_sink> locked_trace() const;
   void open_backends();
+
+  struct serving {
+    std::once_flag once;
+    std::unique_ptr<callback_thread> thread;
+    std::atomic<callback_thread*> seen{nullptr};
+  };
+  [[nodiscard]] static callback_thread& started(serving& place, callback_thread::kind what);
 
   struct slot {
     std::shared_ptr<void> owner;
     std::atomic<void*> seen{nullptr};
   };
 
+  fork_watch here_;
   machine_options options_;
   std::vector<std::unique_ptr<backend>> backends_;
   std::vector<backend_status> statuses_;
@@ -97,9 +124,12 @@ class machine_state : public std::enable_shared_from_this<machine_state> {
   std::array<slot, static_cast<std::size_t>(part::count)> parts_;
   std::mutex closing_mutex_;
   std::vector<std::function<void()>> closing_;
-  std::once_flag callbacks_once_;
-  std::unique_ptr<callback_thread> callbacks_;
-  std::atomic<callback_thread*> callbacks_seen_{nullptr};
+  std::vector<pending_work> pending_;
+  serving callbacks_, deciders_;
+  std::shared_ptr<clock_hold> hold_;  // null on the wall clock
+  std::atomic<bool> tracing_{false};
+  mutable std::mutex trace_mutex_;
+  std::shared_ptr<trace_sink> trace_;
 };
 
 /// Ends a wait: an event's failure becomes an exception.

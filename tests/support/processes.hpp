@@ -2,17 +2,24 @@
 // Children of a test: forked, watched, and never left behind.
 #pragma once
 
+#include "backend/parking.hpp"
+
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstddef>
+#include <cstdint>
 #include <dirent.h>
 #include <exception>
 #include <fstream>
 #include <string>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
+#include <thread>
 #include <unistd.h>
 #include <utility>
 
@@ -74,6 +81,39 @@ class shared {
   T* value_;
 };
 
+/// How far a test and its children have come, told between them. Who waits sleeps on the word: nobody polls.
+class steps {
+ public:
+  void say(int now) {
+    word_.store(static_cast<std::uint32_t>(now), std::memory_order_release);  // pairs with acquire in now
+    weft::parking::wake_all(word_, weft::parking::word_scope::shared);
+  }
+  [[nodiscard]] int now() const { return static_cast<int>(word_.load(std::memory_order_acquire)); }
+  /// False when it was not said in time.
+  [[nodiscard]] bool hear(int wanted, std::chrono::nanoseconds limit = std::chrono::seconds{20}) const {
+    const auto until = std::chrono::steady_clock::now() + limit;
+    for (int seen = now(); seen < wanted; seen = now()) {
+      if (std::chrono::steady_clock::now() >= until) return false;
+      weft::parking::park(word_, static_cast<std::uint32_t>(seen), until, weft::parking::word_scope::shared);
+    }
+    return true;
+  }
+
+ private:
+  mutable std::atomic<std::uint32_t> word_{0};
+};
+
+/// Asks until it is so, giving the core away in between: for what tells nobody when it changes, as counts in /proc.
+template <class F>
+bool comes_true(F&& f) {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds{20};
+  while (!f()) {
+    if (std::chrono::steady_clock::now() > until) return false;
+    std::this_thread::yield();
+  }
+  return true;
+}
+
 inline std::size_t open_descriptors() {
   std::size_t count = 0;
   if (DIR* folder = ::opendir("/proc/self/fd")) {
@@ -81,6 +121,24 @@ inline std::size_t open_descriptors() {
     ::closedir(folder);
   }
   return count;
+}
+
+/// Runs `f` while no descriptor numbered `limit` or higher can be opened, then throws what `f` threw. Only then may anybody look
+/// at the exception: UndefinedBehaviorSanitizer opens a pipe to check an object, and without one takes it for garbage.
+template <class F>
+void with_descriptors_below(std::size_t limit, F&& f) {
+  rlimit before{};
+  ::getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit low{limit, before.rlim_max};
+  std::exception_ptr thrown;
+  ::setrlimit(RLIMIT_NOFILE, &low);
+  try {
+    f();
+  } catch (...) {
+    thrown = std::current_exception();
+  }
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  if (thrown) std::rethrow_exception(thrown);
 }
 
 /// Mappings whose line in /proc/self/maps contains `what`.

@@ -21,7 +21,7 @@ class machine_state;
 }
 
 /// How a machine is put together. Everything has a default; the environment fills what is left open: WEFT_BACKEND,
-/// WEFT_TOPOLOGY (name or file) and WEFT_DEVICES (number of host devices).
+/// WEFT_TOPOLOGY (name or file), WEFT_DEVICES (number of host devices), WEFT_STRICT and WEFT_CHECK_ORDER (0 or 1).
 struct machine_options {
   std::optional<std::string> backend{};  // "host", "opencl", …; empty is the best one present
   bool backend_required = true;          // false: when it is absent, fall back and say so in notes()
@@ -32,11 +32,13 @@ struct machine_options {
   clock_kind clock = clock_kind::wall;
   std::optional<bool> strict{};  // device pointers fault when the host follows them; see docs/memory.md
   bool check_access = false;     // kernels on the host backend check every access to their views
+  bool check_order = false;      // the host backend reports accesses that nothing orders; see docs/memory.md
   std::optional<std::byte> fill_new_memory{};
   int max_in_flight = 0;
   /// Backends of the program's own, asked before those of the build: how a port is tried out without changing weft.
   std::vector<backend_entry> more_backends{};
   waiting wait_policy = waiting::adaptive;
+  simulation model{};  // of the virtual clock
 };
 
 /// One backend of this build on this machine.
@@ -127,8 +129,16 @@ class machine {
   /// Like synchronize(), but gives up: timed_out. Errors as synchronize().
   [[nodiscard]] wait_outcome synchronize_for(std::chrono::nanoseconds limit) const;
 
+  /// Accesses to the same bytes, one of them a write, that no stream, event or wait orders: what was found so far with
+  /// machine_options::check_order, each pair of source lines once and at most 1,000; the log hook is told of all.
+  [[nodiscard]] std::vector<order_violation> order_violations() const;
+
   /// Bytes that have crossed each link of layout(), by link index.
   [[nodiscard]] link_traffic traffic() const;
+
+  /// From now on records what each operation did and when; null ends that. The sink may serve several machines.
+  /// Cost: a copy of a record for each operation, nothing without a sink. weft::profile reads them.
+  void trace_to(const std::shared_ptr<trace_sink>& sink) const;
 
   void close();
   [[nodiscard]] bool closed() const;

@@ -59,6 +59,7 @@ class stream {
   [[nodiscard]] wait_outcome synchronize_for(std::chrono::nanoseconds limit) const;
 
   [[nodiscard]] const std::shared_ptr<detail::machine_state>& state() const { return identity_.get().state; }
+  [[nodiscard]] device_id on_id() const { return identity_.get().device; }
 
  private:
   explicit stream(detail::stream_identity identity) : identity_(std::move(identity)) {}
