@@ -14,7 +14,8 @@ namespace {
 /// One side of a copy, as far as the route needs it.
 struct side {
   device_id device;     // none for host memory
-  bool mapped = false;  // a peer mapping: the device reaches the bytes directly
+  bool mapped = false;  // a peer mapping or that of a block: the device reaches the bytes directly
+  bool block = false;   // whose rights are those of the stream's device
 };
 
 struct plan {
@@ -29,7 +30,18 @@ struct plan {
 side side_of(const memory_ref& ref) {
   // pinned and unified memory is the host's: every device copies it in one step
   if (ref.state == nullptr || ref.kind == memory_kind::pinned || ref.kind == memory_kind::unified) return {};
-  return {ref.device, ref.kind == memory_kind::mapped};
+  const bool block = ref.kind == memory_kind::block;
+  return {ref.device, block || ref.kind == memory_kind::mapped, block};
+}
+
+/// Whether one of the two devices may use both ends of a copy.
+bool one_may_use_both(backend& own, const memory_ref& dst, const memory_ref& src) {
+  for (const device_id by : {dst.device, src.device}) {
+    const auto writes = own.memory_access(by, dst.address);
+    const auto reads = own.memory_access(by, src.address);
+    if (writes && reads && *writes == access_right::read_write && *reads != access_right::none) return true;
+  }
+  return false;
 }
 
 plan make_plan(const memory_ref& dst, const memory_ref& src, const copy_shape& shape, const copy_options& options,
@@ -51,6 +63,7 @@ plan make_plan(const memory_ref& dst, const memory_ref& src, const copy_shape& s
   p.request.src_is_host = src.state == nullptr;
   p.request.shape = shape;
   p.request.stop = options.stop;
+  p.request.where = where;
   const bool to_device = p.dst.device.value() >= 0;
   const bool from_device = p.src.device.value() >= 0;
   if (to_device && from_device) {
@@ -65,6 +78,22 @@ plan make_plan(const memory_ref& dst, const memory_ref& src, const copy_shape& s
       }
       p.choice = *chosen;
       p.path = chosen->path;
+      if (options.route.path == copy_path::automatic &&
+          memory_of(*state).has_own_access.load(std::memory_order_relaxed)) {
+        // memory that peer access does not cover: the pair says too much or too little
+        const bool direct = one_may_use_both(*p.owner, dst, src);
+        if (direct != (p.path == copy_path::direct)) {
+          route_wish other = options.route;
+          other.path = direct ? copy_path::direct : copy_path::staged;
+          auto again = memory_of(*state).choose(p.src.device, p.dst.device, bytes{shape.total()}, other);
+          if (again) {
+            p.choice = *again;
+          } else if (direct) {
+            p.choice.path = copy_path::direct;
+          }
+          p.path = p.choice.path;
+        }
+      }
     }
   } else {
     p.path = to_device ? copy_path::host_to_device : from_device ? copy_path::device_to_host : copy_path::host;
@@ -130,8 +159,10 @@ class pieces {
 /// as one operation, on two streams in turn, where the backend prefers that.
 result<event_ref> pipelined(const plan& p, stream_handle order, backend& order_backend) {
   pieces cut{p.request, p.choice.chunk};
-  const bool together =
-      &p.state->backend_of(p.src.device) == &p.state->backend_of(p.dst.device) && p.owner->copies_through();
+  // each step that touches a block runs in a stream of the device that has the right
+  const bool together = !p.src.block && !p.dst.block &&
+                        &p.state->backend_of(p.src.device) == &p.state->backend_of(p.dst.device) &&
+                        p.owner->copies_through();
   const int depth = std::max(p.choice.depth, together ? 2 : 1);
   auto taken = memory_of(*p.state).take_lane(p.src.device, p.dst.device, p.choice.via, cut.step(), depth, order);
   if (!taken) return std::move(taken).error();
@@ -179,6 +210,7 @@ result<event_ref> pipelined(const plan& p, stream_handle order, backend& order_b
     return {};
   };
   const auto submit = [&]() -> result<void> {
+    order_backend.note_copy(order, p.request);
     auto start = order_backend.record(order);
     if (!start) return std::move(start).error();
     if (auto ok = in.wait_event(lane.first, *start); !ok) return ok;
@@ -236,6 +268,7 @@ void read_back(backend& by, stream_handle order, const void* from, bool from_hos
   request.src_is_host = from_host;
   request.shape.width = into.size();
   request.wait = true;
+  request.where = where;
   const event_ref done = value_or_raise(by.copy(order, request), where);
   if (done && by.wait(*done, no_deadline, {}) == wait_outcome::failed) raise_at(*done->cause(), where);
 }
@@ -405,6 +438,8 @@ namespace {
 memory_ref raw_side(machine_state& state, const void* address, device_id on, std::uint64_t size,
                     std::source_location where) {
   auto known = value_or_raise(state.backend_of(address).find(address), where);
+  // any device may have a right to a block
+  if (known.kind == memory_kind::block) known.device = on;
   if (known.device != on && known.kind != memory_kind::pinned && known.kind != memory_kind::unified) {
     raise(errc::wrong_device, "the memory is on " + to_string(known.device) + ", not on " + to_string(on), where);
   }

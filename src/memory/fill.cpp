@@ -14,6 +14,7 @@ event fill_in(const stream& order, memory_ref dst, const fill_request& request, 
     raise(errc::wrong_device, "the stream belongs to another machine than the memory", where);
   fill_request made = request;
   made.dst = dst.address;
+  made.where = where;
   return {state, value_or_raise(state->backend_of(order.on().id()).fill(order.native(), made), where)};
 }
 
@@ -23,6 +24,7 @@ void fill_now(memory_ref dst, fill_request request, std::source_location where) 
   if (request.count == 0) return;
   backend& owner = dst.state->backend_of(dst.address);
   request.dst = dst.address;
+  request.where = where;
   const event_ref done =
       value_or_raise(owner.fill(value_or_raise(owner.default_stream(dst.device), where), request), where);
   if (done && owner.wait(*done, no_deadline, {}) == wait_outcome::failed) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "memory/memory_state.hpp"
 
+#include "memory/ipc_event_body.hpp"
+
 #include <algorithm>
 
 namespace weft::detail {
@@ -12,6 +14,16 @@ memory_state::memory_state(machine_state& machine) : machine_(machine), facts_(r
 }
 
 memory_state::~memory_state() = default;
+
+ipc_event_service& memory_state::events() {
+  std::call_once(events_once_, [this] {
+    events_ = std::make_shared<ipc_event_service>(machine_);
+    machine_.before_close([service = std::weak_ptr{events_}] {
+      if (const auto left = service.lock()) left->stop();
+    });
+  });
+  return *events_;
+}
 
 void memory_state::refresh() {
   backend& b = *machine_.backends().front();

@@ -33,6 +33,17 @@ struct copy_lane {
   [[nodiscard]] bool free() const { return (!last_in || last_in->finished()) && (!last_out || last_out->finished()); }
 };
 
+class ipc_event_service;
+class pool_body;
+
+/// What a grant gives a device a right to: a pool, or a block at the address of a mapping.
+struct grant_key {
+  const void* at = nullptr;
+  std::uint64_t block = 0;
+  device_id to;
+  friend auto operator<=>(const grant_key&, const grant_key&) = default;
+};
+
 class memory_state {
  public:
   explicit memory_state(machine_state& machine);
@@ -66,6 +77,23 @@ class memory_state {
   std::mutex leases_mutex;
   std::map<std::pair<device_id, device_id>, lease_entry> leases;
 
+  /// Events between processes; started with the first of them.
+  [[nodiscard]] ipc_event_service& events();
+  /// Set once there is memory that peer access does not cover: copies then ask about their two ends.
+  std::atomic<bool> has_own_access{false};
+
+  /// Rights that grants have given, and how many of them there are.
+  struct grant_entry {
+    access_right before = access_right::none, given = access_right::none;
+    int readers = 0, writers = 0;
+  };
+  std::mutex grants_mutex;
+  std::map<grant_key, grant_entry> grants;
+
+  /// Pools that can be shared, so that memory of theirs is known by its address.
+  std::mutex pools_mutex;
+  std::vector<std::weak_ptr<pool_body>> pools;
+
   std::mutex checks_mutex;
   std::vector<peer_check> checks;
 
@@ -82,6 +110,9 @@ class memory_state {
     std::atomic<std::uint64_t> copies{0}, bytes{0}, failed{0};
   };
   std::array<tally, 8> tallies_;
+
+  std::once_flag events_once_;
+  std::shared_ptr<ipc_event_service> events_;
 
   std::mutex lanes_mutex_;
   std::vector<std::unique_ptr<copy_lane>> idle_lanes_;

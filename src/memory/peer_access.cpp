@@ -12,12 +12,15 @@
 namespace weft {
 namespace {
 
-detail::machine_state& checked(const machine& m, device_id from, device_id to) {
-  detail::machine_state& state = *m.state();
+void check(const detail::machine_state& state, device_id from, device_id to) {
   state.require_open();
   static_cast<void>(state.description_of(from));
   static_cast<void>(state.description_of(to));
-  return state;
+}
+
+detail::machine_state& checked(const machine& m, device_id from, device_id to) {
+  check(*m.state(), from, to);
+  return *m.state();
 }
 
 bool same_backend(detail::machine_state& state, device_id from, device_id to) {
@@ -51,6 +54,20 @@ peer_link link_of(const peer_description& known) {
       return peer_link::unknown;
   }
   return peer_link::unknown;
+}
+
+bool is_enabled(detail::machine_state& state, device_id from, device_id to) {
+  return from != to && same_backend(state, from, to) && state.backend_of(from).peer_enabled(from, to);
+}
+
+enable_outcome enable(detail::machine_state& state, device_id from, device_id to) {
+  check(state, from, to);
+  if (from == to) raise(errc::invalid_device, to_string(from) + " is not a peer of itself");
+  if (!same_backend(state, from, to)) raise(errc::peer_unsupported, describe_pair(state, from, to).why);
+  auto done = state.backend_of(from).enable_peer(from, to);
+  if (!done && done.error().code == errc::already_enabled) return enable_outcome::already_enabled;
+  value_or_raise(std::move(done));
+  return enable_outcome::enabled;
 }
 
 /// Waits until neither device works any more; a lease must not end under running work.
@@ -88,13 +105,7 @@ enable_outcome enable_peer(const machine& m, device_id from, device_id to, unsig
   if (flags != 0)
     raise(errc::invalid_argument,
           "the flags of a peer enable are reserved and must be 0, not " + std::to_string(flags));
-  detail::machine_state& state = checked(m, from, to);
-  if (from == to) raise(errc::invalid_device, to_string(from) + " is not a peer of itself");
-  if (!same_backend(state, from, to)) raise(errc::peer_unsupported, describe_pair(state, from, to).why);
-  auto done = state.backend_of(from).enable_peer(from, to);
-  if (!done && done.error().code == errc::already_enabled) return enable_outcome::already_enabled;
-  value_or_raise(std::move(done));
-  return enable_outcome::enabled;
+  return enable(*m.state(), from, to);
 }
 
 disable_outcome disable_peer(const machine& m, device_id from, device_id to) {
@@ -107,21 +118,19 @@ disable_outcome disable_peer(const machine& m, device_id from, device_id to) {
   return disable_outcome::disabled;
 }
 
-bool peer_enabled(const machine& m, device_id from, device_id to) {
-  detail::machine_state& state = checked(m, from, to);
-  return from != to && same_backend(state, from, to) && state.backend_of(from).peer_enabled(from, to);
-}
+bool peer_enabled(const machine& m, device_id from, device_id to) { return is_enabled(checked(m, from, to), from, to); }
 
-peer_access::peer_access(const machine& m, device_id from, device_id to) {
-  detail::machine_state& state = checked(m, from, to);
-  detail::memory_state& memory = detail::memory_of(state);
+peer_access::peer_access(const std::shared_ptr<detail::machine_state>& state, device_id from, device_id to) {
+  check(*state, from, to);
+  detail::memory_state& memory = detail::memory_of(*state);
   const std::lock_guard lock{memory.leases_mutex};
   auto& entry = memory.leases[{from, to}];
   // enabled by an earlier lease, unless a reset of the device or a raw disable has ended that
   if (entry.count == 0) entry.ours = false;
-  if (entry.count == 0 || !peer_enabled(m, from, to)) entry.ours |= enable_peer(m, from, to) == enable_outcome::enabled;
+  if (entry.count == 0 || !is_enabled(*state, from, to))
+    entry.ours |= enable(*state, from, to) == enable_outcome::enabled;
   ++entry.count;
-  lease_ = unique_handle<detail::access_traits>{detail::access_lease{m.state(), from, to}};
+  lease_ = unique_handle<detail::access_traits>{detail::access_lease{state, from, to}};
 }
 
 namespace detail {
@@ -195,6 +204,8 @@ std::optional<peer_capability> capability_between(const machine& m, device_id fr
   c.latency = known.latency;
   c.atomics = known.can_access && known.atomics;
   c.native_atomics = known.can_access && known.native_atomics;
+  c.partial_native_atomics = known.can_access && known.partial_native_atomics;
+  c.array_access = known.can_access && known.array_access;
   c.performance_rank = known.performance_rank;
   c.native_rank = known.native_rank;
   c.hops = known.hops;
@@ -213,6 +224,40 @@ std::optional<peer_capability> capability_between(const machine& m, device_id fr
     c.why = "used through the host: " + lie;
   }
   return c;
+}
+
+std::vector<atomic_support> peer_atomics(const machine& m, device_id from, device_id to,
+                                         std::span<const atomic_operation> operations) {
+  detail::machine_state& state = checked(m, from, to);
+  if (from == to) raise(errc::invalid_device, to_string(from) + " is not a peer of itself");
+  if (operations.empty()) raise(errc::invalid_argument, "asking for the support of no atomic operation");
+  std::vector<atomic_support> answers;
+  for (const atomic_operation one : operations) {
+    if (static_cast<std::size_t>(one) >= atomic_operation_count)
+      raise(errc::invalid_argument, "there is no atomic operation " + std::to_string(static_cast<int>(one)));
+    answers.push_back(same_backend(state, from, to) ? value_or_raise(state.backend_of(from).peer_atomics(from, to, one))
+                                                    : atomic_support::none);
+  }
+  return answers;
+}
+
+std::optional<int> performance_rank_of(backend_kind vendor, int native_rank) {
+  if (native_rank < 0) return std::nullopt;
+  if (vendor != backend_kind::hip) return native_rank;
+  // HSA's link types, of which the number is no rank: HyperTransport, QPI, PCIe, InfiniBand, XGMI
+  switch (native_rank) {
+    case 4:
+      return 0;
+    case 0:
+    case 1:
+      return 1;
+    case 2:
+      return 2;
+    case 3:
+      return 3;
+    default:
+      return std::nullopt;
+  }
 }
 
 namespace {

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/memory/pool.hpp"
 
+#include "backend/share_server.hpp"
+#include "memory/ipc_event_body.hpp"
+#include "memory/memory_state.hpp"
 #include "memory/pool_body.hpp"
 
 #include <algorithm>
 #include <bit>
+#include <unistd.h>
 
 namespace weft {
 namespace detail {
@@ -20,9 +24,29 @@ std::uint64_t size_class(std::uint64_t size) {
 }  // namespace
 
 pool_body::pool_body(std::shared_ptr<machine_state> state, device_id on, const pool_options& options)
-    : state_(std::move(state)), on_(on), options_(options) {}
+    : state_(std::move(state)), on_(on), options_(options) {
+  if (options_.shareable) memory_of(*state_).has_own_access.store(true, std::memory_order_relaxed);
+}
 
-pool_body::~pool_body() { trim_locked(0); }
+pool_body::~pool_body() {
+  if (key_ != 0 && !state_->closed() && !state_->forked()) memory_of(*state_).events().server.withdraw(key_);
+  trim_locked(0);
+}
+
+result<void*> pool_body::fresh(std::uint64_t size) {
+  backend& memory = state_->backend_of(on_);
+  if (!options_.shareable) return memory.allocate(on_, bytes{size}, memory_kind::device);
+  auto got = memory.allocate_shareable(on_, bytes{size}, handle_family::pool);
+  if (!got) return got;
+  std::vector<device_right> rights;
+  rights.reserve(rights_.size());
+  for (const auto& [device, right] : rights_) rights.push_back({device, right});
+  if (auto set = memory.set_memory_access(*got, rights); !set) {
+    static_cast<void>(memory.release(*got));
+    return std::move(set).error();
+  }
+  return got;
+}
 
 void* pool_body::take(std::size_t size) {
   if (size > (std::uint64_t{1} << 62))
@@ -49,6 +73,7 @@ void* pool_body::take(std::size_t size) {
       continue;
     }
     free_.erase(it);
+    state_->backend_of(on_).note_reuse(block);
     ++numbers_.hits;
     return hand_out(block);
   }
@@ -61,11 +86,10 @@ void* pool_body::take(std::size_t size) {
                                      to_string(bytes{size}));
     }
   }
-  backend& memory = state_->backend_of(on_);
-  auto got = memory.allocate(on_, bytes{rounded}, memory_kind::device);
+  auto got = fresh(rounded);
   if (!got && got.error().code == errc::out_of_memory) {
     trim_locked(0);
-    got = memory.allocate(on_, bytes{rounded}, memory_kind::device);
+    got = fresh(rounded);
   }
   void* block = value_or_raise(std::move(got));
   sizes_.emplace(block, rounded);
@@ -79,6 +103,13 @@ void pool_body::give(void* block) noexcept {
   const auto it = sizes_.find(block);
   if (it == sizes_.end()) return;
   numbers_.used = numbers_.used - bytes{it->second};
+  if (exported_.erase(block) != 0) {
+    // Whoever still has it open would see the data of the next owner: it goes back, and they are told.
+    if (!state_->closed()) static_cast<void>(state_->backend_of(on_).release(block));
+    numbers_.reserved = numbers_.reserved - bytes{it->second};
+    sizes_.erase(it);
+    return;
+  }
   free_.emplace(it->second, block);
   if (idle() > options_.keep.value()) trim_locked(options_.keep.value());
 }
@@ -104,15 +135,134 @@ pool_statistics pool_body::statistics() const {
   return numbers_;
 }
 
+void pool_body::require_shareable() const {
+  if (!options_.shareable) {
+    raise(errc::invalid_argument, "this pool on " + to_string(on_) +
+                                      " follows peer access and is not shared: make it with pool_options::shareable");
+  }
+}
+
+void check_pool_right(machine_state& state, device_id on, const device& by, access_right right) {
+  state.require_open();
+  if (by.state().get() != &state) raise(errc::wrong_device, to_string(by.id()) + " is a device of another machine");
+  if (by.id() == on && right != access_right::read_write) {
+    raise(errc::invalid_device,
+          "the right of " + to_string(on) + " to a pool of its own memory cannot be " + std::string{to_string(right)});
+  }
+  if (by.id() == on || right == access_right::none) return;
+  const auto pair = value_or_raise(state.backend_of(by.id()).peer(by.id(), on));
+  if (!pair.can_access) {
+    raise(errc::peer_unsupported, to_string(by.id()) + " cannot use a pool on " + to_string(on) + ": " + pair.why);
+  }
+}
+
+void pool_body::set_access(device_id by, access_right right) {
+  const std::lock_guard lock{mutex_};
+  if (by == on_) return;
+  rights_[by] = right;
+  const device_right one{by, right};
+  for (const auto& [block, size] : sizes_) {
+    const auto set = state_->backend_of(on_).set_memory_access(block, {&one, 1});
+    // a reset of the device took it
+    if (!set && set.error().code != errc::not_found) raise(set.error());
+  }
+}
+
+access_right pool_body::access(device_id by) const {
+  require_shareable();
+  if (by == on_) return access_right::read_write;
+  const std::lock_guard lock{mutex_};
+  const auto it = rights_.find(by);
+  return it == rights_.end() ? access_right::none : it->second;
+}
+
+bool pool_body::owns(const void* base) const {
+  const std::lock_guard lock{mutex_};
+  return sizes_.find(const_cast<void*>(base)) != sizes_.end();
+}
+
+std::shared_ptr<pool_body> pool_of(machine_state& state, const void* base) {
+  memory_state& memory = memory_of(state);
+  std::vector<std::shared_ptr<pool_body>> known;  // let go outside of the lock: one may end here
+  {
+    const std::lock_guard lock{memory.pools_mutex};
+    for (const auto& one : memory.pools) {
+      if (auto alive = one.lock()) known.push_back(std::move(alive));
+    }
+  }
+  for (auto& one : known) {
+    if (one->owns(base)) return one;
+  }
+  return nullptr;
+}
+
+pool_handle pool_body::handle() {
+  require_shareable();
+  auto& server = memory_of(*state_).events().server;
+  share_handle h;
+  h.door = value_or_raise(server.door());
+  const std::lock_guard lock{mutex_};
+  if (key_ == 0) {
+    struct held {
+      shared_file file;
+      share_grant grant;
+    };
+    auto made = std::make_shared<held>();
+    made->file = value_or_raise(make_shared_file("weft-pool", 4096));
+    made->grant.file = made->file.get();
+    made->grant.size = 4096;
+    made->grant.device = identity_of(state_->description_of(on_).uuid);
+    key_ = random_number();
+    server.offer(key_, share_kind::pool, [made] { return std::shared_ptr<const share_grant>{made, &made->grant}; });
+  }
+  h.kind = share_kind::pool;
+  h.process = static_cast<std::uint32_t>(::getpid());
+  h.boot = this_boot();
+  h.key = key_;
+  h.size = 4096;
+  return pool_handle{encode(h)};
+}
+
+pool_memory_handle pool_body::handle_of(const void* address, std::uint64_t size) {
+  require_shareable();
+  const auto known = value_or_raise(state_->backend_of(on_).find(address));
+  const std::lock_guard lock{mutex_};
+  if (sizes_.find(known.base) == sizes_.end()) {
+    raise(errc::invalid_argument, "this memory is none of the pool on " + to_string(on_));
+  }
+  const auto made = value_or_raise(state_->backend_of(on_).export_memory(address, bytes{size}, handle_family::pool));
+  exported_.insert(known.base);
+  return pool_memory_handle{made};
+}
+
 }  // namespace detail
 
 memory_pool::memory_pool(const device& on, pool_options options) {
   on.state()->require_open();
   body_ = std::make_shared<detail::pool_body>(on.state(), on.id(), options);
+  if (!options.shareable) return;
+  detail::memory_state& memory = detail::memory_of(*on.state());
+  const std::lock_guard lock{memory.pools_mutex};
+  std::erase_if(memory.pools, [](const auto& one) { return one.expired(); });
+  memory.pools.push_back(body_);
 }
 
 device memory_pool::on() const { return {body_->state(), body_->on()}; }
 pool_statistics memory_pool::statistics() const { return body_->statistics(); }
+void memory_pool::set_access(const device& by, access_right right) const {
+  static_cast<void>(body_->access(by.id()));
+  detail::check_pool_right(*body_->state(), body_->on(), by, right);
+  body_->set_access(by.id(), right);
+}
+access_right memory_pool::access(const device& by) const { return body_->access(by.id()); }
+pool_handle memory_pool::handle() const {
+  body_->state()->require_open();
+  return body_->handle();
+}
+pool_memory_handle memory_pool::handle_of(const device_span<const std::byte>& memory) const {
+  body_->state()->require_open();
+  return body_->handle_of(memory.data(), memory.size_bytes().value());
+}
 void memory_pool::trim_to(bytes kept) { body_->trim(kept.value()); }
 
 }  // namespace weft

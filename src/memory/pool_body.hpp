@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <unordered_map>
 #include <vector>
 
@@ -25,8 +26,18 @@ class pool_body {
   [[nodiscard]] device_id on() const { return on_; }
   [[nodiscard]] const std::shared_ptr<machine_state>& state() const { return state_; }
 
+  void set_access(device_id by, access_right right);
+  [[nodiscard]] access_right access(device_id by) const;
+  /// True for memory that was handed out and has not come back, or is kept.
+  [[nodiscard]] bool owns(const void* base) const;
+  [[nodiscard]] bool is_shareable() const { return options_.shareable; }
+  [[nodiscard]] pool_handle handle();
+  [[nodiscard]] pool_memory_handle handle_of(const void* address, std::uint64_t size);
+
  private:
   void trim_locked(std::uint64_t kept) noexcept;
+  void require_shareable() const;
+  [[nodiscard]] result<void*> fresh(std::uint64_t size);
   [[nodiscard]] std::uint64_t idle() const { return numbers_.reserved.value() - numbers_.used.value(); }
 
   std::shared_ptr<machine_state> state_;
@@ -36,6 +47,15 @@ class pool_body {
   std::multimap<std::uint64_t, void*> free_;        // by size
   std::unordered_map<void*, std::uint64_t> sizes_;  // of every block
   pool_statistics numbers_;
+  std::map<device_id, access_right> rights_;  // shareable: of devices other than its own
+  std::set<void*> exported_;                  // blocks that others may have open: never handed out again
+  std::uint64_t key_ = 0;                     // under which the pool is offered; 0 before
 };
+
+/// The shareable pool that an allocation came from; null when there is none.
+[[nodiscard]] std::shared_ptr<pool_body> pool_of(machine_state& state, const void* base);
+
+/// Errors: invalid_device, peer_unsupported.
+void check_pool_right(machine_state& state, device_id on, const device& by, access_right right);
 
 }  // namespace weft::detail

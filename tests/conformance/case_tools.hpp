@@ -156,6 +156,7 @@ void add_peer_query(case_list& list);
 void add_peer_enable(case_list& list);
 void add_peer_copy(case_list& list);
 void add_peer_map(case_list& list);
+void add_blocks(case_list& list);
 void add_streams_events(case_list& list);
 void add_barriers(case_list& list);
 void add_memory(case_list& list);

@@ -211,6 +211,7 @@ std::vector<conformance_case> conformance_cases() {
   add_peer_enable(list);
   add_peer_copy(list);
   add_peer_map(list);
+  add_blocks(list);
   add_routes(list);
   add_library_wide(list);
   return list;

@@ -41,6 +41,19 @@ TEST(copy_after_a_failure, of_another_device_is_skipped_in_a_stream_that_has_an_
   EXPECT_NO_THROW(weft::copy(order, b, a).wait());
 }
 
+TEST(synchronize, tells_once_of_failures_whose_events_nobody_kept) {
+  const weft::machine m = pair();
+  const weft::stream order{m[1]};
+  static_cast<void>(m[0].default_stream().call(fail));
+  static_cast<void>(order.call(fail));
+  EXPECT_THROW(m[0].synchronize(), weft::error_exception);
+  EXPECT_THROW(m.synchronize(), weft::error_exception) << "of gpu1; that of gpu0 was told";
+  EXPECT_NO_THROW(m.synchronize());
+  static_cast<void>(order.call(fail));
+  EXPECT_THROW(order.synchronize(), weft::error_exception);
+  EXPECT_NO_THROW(m.synchronize());
+}
+
 TEST(staged_copies, of_one_stream_share_what_they_stage_through) {
   const weft::machine m = pair();
   const std::size_t n = (std::size_t{1} << 20) + 3;

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -55,7 +56,8 @@ class peer_access {
  public:
   peer_access() = default;
   /// Errors: as enable_peer.
-  peer_access(const machine& m, device_id from, device_id to);
+  peer_access(const machine& m, device_id from, device_id to) : peer_access(m.state(), from, to) {}
+  peer_access(const std::shared_ptr<detail::machine_state>& state, device_id from, device_id to);
 
   [[nodiscard]] device_id from() const { return lease_.get().from; }
   [[nodiscard]] device_id to() const { return lease_.get().to; }
@@ -85,6 +87,8 @@ struct peer_capability {
   std::optional<std::chrono::nanoseconds> latency;
   bool atomics = false;
   bool native_atomics = false;
+  bool partial_native_atomics = false;  // some operations only: peer_atomics() tells which
+  bool array_access = false;            // images and textures of the peer can be used as well
   std::optional<int> performance_rank;  // 0 is best
   std::optional<int> native_rank;       // as the vendor counts it
   int hops = 0;
@@ -95,6 +99,16 @@ struct peer_capability {
 
 /// Empty for a device and itself. Errors: invalid_device.
 [[nodiscard]] std::optional<peer_capability> capability_between(const machine& m, device_id from, device_id to);
+
+/// How kernels of `from` carry out atomic operations on the memory of `to` natively, one answer for each operation;
+/// none for what is made of others, or is not possible at all.
+/// Errors: invalid_device (unknown, or the device itself); invalid_argument for no operation, or an unknown one.
+[[nodiscard]] std::vector<atomic_support> peer_atomics(const machine& m, device_id from, device_id to,
+                                                       std::span<const atomic_operation> operations);
+
+/// A vendor's own performance rank as a rank of which 0 is best and more is slower: CUDA counts so, HIP gives the
+/// number of a link type. Empty for a number that says nothing.
+[[nodiscard]] std::optional<int> performance_rank_of(backend_kind vendor, int native_rank);
 
 struct peer_check {
   device_id from;

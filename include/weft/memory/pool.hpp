@@ -2,6 +2,7 @@
 #pragma once
 
 #include "weft/memory/buffer.hpp"
+#include "weft/memory/memory_handle.hpp"
 
 #include <memory>
 
@@ -10,6 +11,9 @@ namespace weft {
 struct pool_options {
   bytes max_size{~std::uint64_t{0}};  // allocations past it fail with out_of_memory
   bytes keep{~std::uint64_t{0}};      // what is free beyond this goes back to the device at once
+  /// Its memory can be opened by other processes, and set_access() says which devices may use it: peer access does not
+  /// cover it. Each block has pages and a descriptor of its own.
+  bool shareable = false;
 };
 
 struct pool_statistics {
@@ -34,6 +38,26 @@ class memory_pool {
   [[nodiscard]] pool_statistics statistics() const;
   /// Gives free blocks back to the device until at most `kept` bytes are reserved beyond those in use.
   void trim_to(bytes kept);
+
+  /// What a device may do with all memory of this pool, handed out before or after. At first its own device alone may
+  /// use it, and cannot be kept out. Errors: invalid_argument for a pool that is not shareable, which follows peer
+  /// access; invalid_device for its own device; peer_unsupported for one that cannot reach it.
+  void set_access(const device& by, access_right right) const;
+  /// Errors: invalid_argument for a pool that is not shareable.
+  [[nodiscard]] access_right access(const device& by) const;
+
+  /// Names the pool for opened_pool. Errors: invalid_argument for a pool that is not shareable.
+  [[nodiscard]] pool_handle handle() const;
+  /// Names memory of a buffer from this pool. The buffer must stay until those who opened it have closed it; one that
+  /// goes earlier is not handed out again, and whoever still uses it is told. Errors: invalid_argument for other
+  /// memory.
+  [[nodiscard]] pool_memory_handle handle_of(const device_span<const std::byte>& memory) const;
+  template <class T>
+  [[nodiscard]] pool_memory_handle handle_of(const buffer<T>& memory) const {
+    return handle_of(device_span<const std::byte>{memory.span().state(), memory.span().on(),
+                                                  reinterpret_cast<const std::byte*>(memory.data()),
+                                                  memory.size_bytes().size()});
+  }
 
   [[nodiscard]] const std::shared_ptr<detail::pool_body>& body() const { return body_; }
 

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// An event that several processes record and wait for. Each record has a number, so that nobody passes a wait because
+// the other side has not recorded yet: drivers let that pass.
+#pragma once
+
+#include "weft/memory/memory_handle.hpp"
+#include "weft/runtime/machine.hpp"
+#include "weft/runtime/stream.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stop_token>
+
+namespace weft {
+
+namespace detail {
+class ipc_event_body;
+}
+
+/// Says to other processes that work of a stream has ended.
+///
+/// Records are numbered from 1, over all processes. A wait names the number: for one that nobody has recorded yet it
+/// waits until somebody does. It carries no time. The process that made it owns it: once that has gone, what was not
+/// recorded never will be, and waits say so.
+/// Errors of waits: the code and the reason of work that failed in another process; peer_dead, within 100 ms, when the
+///   process that recorded or owns it has died; closed when its owner let it go before the record.
+/// Thread: any.
+class ipc_event {
+ public:
+  /// Records that are under way at a time.
+  static constexpr std::uint64_t max_outstanding = 64;
+  static constexpr std::chrono::seconds patience{5};
+
+  /// Errors: resource_exhausted.
+  explicit ipc_event(const machine& m);
+  /// One of another process. Errors: as those of opened_memory.
+  ipc_event(const machine& m, const event_handle& handle, std::chrono::nanoseconds limit = patience);
+
+  /// The same each time. Errors: invalid_argument where it was opened: pass on the handle it was opened with.
+  [[nodiscard]] event_handle handle() const;
+
+  /// The number of this record, which ends when all work submitted to the stream so far has. In the virtual time of a
+  /// simulation it ends when that machine is waited for. Errors: resource_exhausted while max_outstanding records have
+  /// not ended.
+  std::uint64_t record(const stream& order) const;
+  /// Records begun so far, by anybody.
+  [[nodiscard]] std::uint64_t recorded() const;
+
+  /// True once that record has ended, well or not; false before it was made.
+  [[nodiscard]] bool ready(std::uint64_t number) const;
+  /// Blocks the caller. timed_out when `limit` has passed, cancelled when `stop` was requested.
+  wait_outcome wait(std::uint64_t number, std::chrono::nanoseconds limit, const std::stop_token& stop = {}) const;
+  /// Work submitted to the stream from here on starts after that record has ended; nobody is blocked. After `limit`
+  /// the work fails with timed_out. The event says when the wait is over.
+  event wait(const stream& order, std::uint64_t number, std::chrono::nanoseconds limit) const;
+
+ private:
+  std::shared_ptr<detail::ipc_event_body> body_;
+};
+
+}  // namespace weft

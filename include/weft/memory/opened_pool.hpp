@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "weft/memory/memory_handle.hpp"
+#include "weft/memory/shared_memory.hpp"
+#include "weft/runtime/machine.hpp"
+
+#include <chrono>
+#include <memory>
+
+namespace weft {
+
+namespace detail {
+class opened_pool_body;
+}
+
+/// A pool of another process: memory of it can be opened here, none can be allocated from it.
+///
+/// Rights are this process's own: at first the pool's device alone may use what is opened. What its owner frees is
+/// never handed out again while it was exported, so an importer that is late reads old data and is told (closed), not
+/// the data of somebody else. Thread: any.
+class opened_pool {
+ public:
+  static constexpr std::chrono::seconds patience{5};
+
+  /// Errors: as those of opened_memory; not_found for a pool of a device that this machine lacks.
+  opened_pool(const machine& m, const pool_handle& handle, std::chrono::nanoseconds limit = patience)
+      : opened_pool(m.state(), handle, limit) {}
+  opened_pool(const std::shared_ptr<detail::machine_state>& state, const pool_handle& handle,
+              std::chrono::nanoseconds limit);
+
+  /// The device whose memory it is.
+  [[nodiscard]] device on() const;
+  /// Opens memory that the pool's owner exported; ends with what is returned. Errors: as those of opened_memory;
+  /// invalid_argument for memory of another process's pool.
+  template <class T>
+  [[nodiscard]] opened_memory<T> open(const pool_memory_handle& handle,
+                                      std::chrono::nanoseconds limit = patience) const {
+    return opened_memory<T>{open_bytes(handle, limit, sizeof(T), alignof(T))};
+  }
+  /// What a device may do with all that is open and all that will be. Errors: as memory_pool::set_access.
+  void set_access(const device& by, access_right right) const;
+  [[nodiscard]] access_right access(const device& by) const;
+
+ private:
+  [[nodiscard]] detail::opened_place open_bytes(const pool_memory_handle& handle, std::chrono::nanoseconds limit,
+                                                std::size_t element, std::size_t alignment) const;
+
+  std::shared_ptr<detail::opened_pool_body> body_;
+};
+
+}  // namespace weft

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of a device, apart from addresses: what buffers cannot do – be seen by chosen devices only, grow in place, be
+// given to another process – is done by mapping blocks. docs/sharing.md has the whole of it.
+#pragma once
+
+#include "weft/backend/backend.hpp"
+#include "weft/core/bytes.hpp"
+#include "weft/runtime/descriptor.hpp"
+#include "weft/runtime/device.hpp"
+#include "weft/runtime/machine.hpp"
+
+#include <memory>
+
+namespace weft {
+
+namespace detail {
+struct block_body;
+}
+
+/// What blocks and mappings are multiples of, such that every device can take part. Errors: unsupported, with the
+/// reason, on a backend without blocks.
+[[nodiscard]] block_granularity granularity(const machine& m);
+
+/// Whether a block may be given to other processes: that cannot be asked for later.
+enum class sharing : bool { alone, with_processes };
+
+/// Memory of one device that has no address until it is mapped. Copies of this object share the block; its memory goes
+/// back when the last of them and the last mapping have gone, in any order.
+///
+/// Thread: any for const functions.
+class physical_block {
+ public:
+  physical_block() = default;
+  /// At least `size`: rounded up to the granularity. Contents are unspecified.
+  /// Errors: invalid_argument for 0; out_of_memory naming the device; unsupported; resource_exhausted.
+  physical_block(const device& on, bytes size, sharing with = sharing::alone);
+
+  /// The block that is mapped at an address of a mapping, also after all other objects that name it have gone.
+  /// Errors: not_found.
+  [[nodiscard]] static physical_block behind(const machine& m, const void* address);
+
+  /// A descriptor for another process, or for this one: send it, and let it close. Every call gives a new one.
+  /// Errors: invalid_argument for a block that was made with sharing::alone.
+  [[nodiscard]] descriptor share() const;
+  /// The block of another process, or of this one. What comes from outside is checked: the descriptor may close
+  /// afterwards. No rights come with it: map it and grant them.
+  /// Errors: corrupt (not a block, damaged, or memory that its owner could take away), incompatible (another version),
+  ///   not_found (its device is not of this machine: name one of this machine), invalid_argument (not open).
+  [[nodiscard]] static physical_block open(const machine& m, const descriptor& offered);
+  [[nodiscard]] static physical_block open(const device& taken_to_be_on, const descriptor& offered);
+
+  [[nodiscard]] bytes size() const;
+  [[nodiscard]] device on() const;
+  [[nodiscard]] bool is_shareable() const;
+  /// True for a block of another process, whose memory counts there.
+  [[nodiscard]] bool is_imported() const;
+  explicit operator bool() const { return body_ != nullptr; }
+  /// True for two objects that name one memory.
+  friend bool operator==(const physical_block& a, const physical_block& b);
+
+  [[nodiscard]] const std::shared_ptr<detail::block_body>& body() const { return body_; }
+
+ private:
+  explicit physical_block(std::shared_ptr<detail::block_body> body) : body_(std::move(body)) {}
+
+  std::shared_ptr<detail::block_body> body_;
+};
+
+}  // namespace weft

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of one process that others use: the exporter's side owns it, the importer's side has it open.
+#pragma once
+
+#include "weft/memory/buffer.hpp"
+#include "weft/memory/memory_handle.hpp"
+
+#include <chrono>
+#include <limits>
+
+namespace weft {
+
+namespace detail {
+
+[[nodiscard]] owned_memory allocate_shareable(const device& on, std::size_t count, std::size_t element);
+[[nodiscard]] shared_bytes export_memory(const memory_ref& memory, handle_family family);
+
+struct opened_place {
+  std::shared_ptr<machine_state> state;
+  void* address = nullptr;
+  std::uint64_t size = 0;
+  device_id by, owner;
+  bool operator==(const opened_place& other) const { return address == other.address; }
+};
+struct opened_traits {
+  using type = opened_place;
+  static type none() { return {}; }
+  static void release(type& place) noexcept;
+};
+[[nodiscard]] opened_place open_memory(const std::shared_ptr<machine_state>& state, device_id by,
+                                       const shared_bytes& handle, handle_family family, std::chrono::nanoseconds limit,
+                                       std::size_t element, std::size_t alignment);
+
+}  // namespace detail
+
+/// Owns `count` elements on one device, in pages of their own, so that other processes may open them. As buffer in all
+/// else. Other buffers share their pages with neighbours, which an export would expose; exporting them is refused.
+///
+/// Whoever has opened it keeps its pages until it closes them, and is told at its next use that it was freed here.
+/// Cost: whole pages, one descriptor and one mapping each: not for small things by the thousand.
+template <class T>
+class shareable_buffer {
+  static_assert(std::is_trivially_copyable_v<T> && !std::is_const_v<T>, "device memory holds trivially copyable types");
+
+ public:
+  using value_type = T;
+
+  shareable_buffer() = default;
+  shareable_buffer(const device& on, std::size_t count)
+      : memory_(detail::allocate_shareable(on, count, sizeof(T))), count_(count), device_(on.id()) {}
+
+  [[nodiscard]] std::size_t size() const { return count_; }
+  [[nodiscard]] bool empty() const { return count_ == 0; }
+  [[nodiscard]] bytes size_bytes() const { return bytes{count_ * sizeof(T)}; }
+  [[nodiscard]] T* data() const { return static_cast<T*>(memory_.get().address); }
+  [[nodiscard]] device on() const { return {memory_.get().state, device_}; }
+  [[nodiscard]] device_span<T> span() const { return {memory_.get().state.get(), device_, data(), count_}; }
+  operator device_span<T>() const { return span(); }        // NOLINT(google-explicit-constructor)
+  operator device_span<const T>() const { return span(); }  // NOLINT(google-explicit-constructor)
+  [[nodiscard]] device_span<T> subspan(std::size_t offset, std::size_t count) const {
+    return span().subspan(offset, count);
+  }
+
+  /// The name of all of it; the same each time. Errors: resource_exhausted.
+  [[nodiscard]] memory_handle handle() const {
+    return memory_handle{detail::export_memory(detail::untyped(span()), handle_family::allocation)};
+  }
+
+ private:
+  unique_handle<detail::memory_traits> memory_;
+  std::size_t count_ = 0;
+  device_id device_;
+};
+
+/// A handle of a part of a shareable buffer; it carries where the part begins. Errors: invalid_argument for memory with
+/// neighbours, mappings, host memory and memory of pools; not_found for what was freed; out_of_range.
+template <class T>
+[[nodiscard]] memory_handle export_memory(const device_span<T>& memory) {
+  return memory_handle{detail::export_memory(detail::untyped(memory), handle_family::allocation)};
+}
+
+/// Memory of another process, open on one device of this one; ends with the object.
+///
+/// Opened twice on a device it has one address. Copies and kernels of that device use it like a peer mapping; they fail
+/// with closed once its owner has freed it, and with peer_dead once its owner has died, but never touch foreign memory:
+/// the pages stay until this object goes. What was written before is there when both sides have agreed that it was,
+/// by an ipc_event or a message.
+/// Thread: any for const functions.
+template <class T>
+class opened_memory {
+ public:
+  using value_type = T;
+  static constexpr std::chrono::seconds patience{5};
+
+  opened_memory() = default;
+  /// Errors: corrupt, incompatible (damaged or foreign handles, and sizes that are no number of T); invalid_argument,
+  ///   native 201, for a handle of this process; closed (freed); peer_dead; timed_out (its process is stopped);
+  ///   peer_unsupported where `on` cannot reach the owner's device; resource_exhausted.
+  opened_memory(const device& on, const memory_handle& handle, std::chrono::nanoseconds limit = patience)
+      : place_(detail::open_memory(on.state(), on.id(), handle.bytes(), handle_family::allocation, limit, sizeof(T),
+                                   alignof(T))) {}
+  explicit opened_memory(detail::opened_place place) : place_(std::move(place)) {}
+
+  [[nodiscard]] std::size_t size() const { return place_.get().size / sizeof(T); }
+  [[nodiscard]] T* data() const { return static_cast<T*>(place_.get().address); }
+  /// The device whose memory it is.
+  [[nodiscard]] device_id owner() const { return place_.get().owner; }
+  [[nodiscard]] device_span<T> span() const {
+    return {place_.get().state.get(), place_.get().by, data(), size(), memory_kind::mapped};
+  }
+  operator device_span<T>() const { return span(); }        // NOLINT(google-explicit-constructor)
+  operator device_span<const T>() const { return span(); }  // NOLINT(google-explicit-constructor)
+
+ private:
+  unique_handle<detail::opened_traits> place_;
+};
+
+}  // namespace weft

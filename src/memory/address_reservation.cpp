@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "weft/memory/address_reservation.hpp"
+
+#include "memory/block_body.hpp"
+#include "weft/core/log.hpp"
+
+namespace weft {
+
+void detail::held_range_traits::release(type& held) noexcept {
+  if (!held.state->closed()) {
+    const auto done = held.driver->free_reservation(held.base, held.size);
+    if (!done) log(log_level::warning, to_string(done.error()));
+  }
+  held = {};
+}
+
+address_reservation::address_reservation(const machine& m, bytes size, bytes alignment, void* hint)
+    : address_reservation(m.state(), size, alignment, hint) {}
+
+address_reservation::address_reservation(const device& any_of_machine, bytes size, bytes alignment, void* hint)
+    : address_reservation(any_of_machine.state(), size, alignment, hint) {}
+
+address_reservation::address_reservation(const std::shared_ptr<detail::machine_state>& state, bytes size,
+                                         bytes alignment, void* hint) {
+  state->require_open();
+  if (size.value() == 0) raise(errc::invalid_argument, "a reservation of 0 bytes");
+  backend& driver = detail::block_driver(*state);
+  const bytes whole = detail::in_granules(*state, size);
+  body_ = std::make_shared<detail::reservation_body>();
+  body_->handle = unique_handle<detail::held_range_traits>{
+      detail::held_range{state, &driver, value_or_raise(driver.reserve(whole, alignment, hint)), whole}};
+}
+
+void* address_reservation::base() const { return body_ ? body_->handle.get().base : nullptr; }
+bytes address_reservation::size() const { return body_ ? body_->handle.get().size : bytes{}; }
+
+}  // namespace weft

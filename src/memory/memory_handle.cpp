@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "weft/memory/memory_handle.hpp"
+
+#include "backend/share_handle.hpp"
+#include "weft/core/raise.hpp"
+
+namespace weft::detail {
+
+shared_bytes checked_handle(std::span<const std::byte> bytes, shared_thing what) {
+  const share_handle h = value_or_raise(decode(bytes));
+  if (static_cast<std::uint8_t>(h.kind) != static_cast<std::uint8_t>(what)) {
+    raise(errc::invalid_argument, "this is a handle of " + std::string{to_string(h.kind)} + ", not of " +
+                                      std::string{to_string(static_cast<share_kind>(what))});
+  }
+  return encode(h);
+}
+
+shared_bytes handle_of_text(std::string_view text, shared_thing what) {
+  shared_bytes bytes{};
+  const auto digit = [](char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; };
+  if (text.size() != 2 * bytes.size()) {
+    raise(errc::corrupt, "the text of a handle has " + std::to_string(2 * bytes.size()) + " digits, this has " +
+                             std::to_string(text.size()) + "; send all of it");
+  }
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    const int high = digit(text[2 * i]), low = digit(text[2 * i + 1]);
+    if (high < 0 || low < 0) {
+      raise(errc::corrupt, "the text of a handle has the digits 0 to 9 and a to f only; place " +
+                               std::to_string(2 * i + (high < 0 ? 0 : 1)) + " has another");
+    }
+    bytes[i] = static_cast<std::byte>(high * 16 + low);
+  }
+  return checked_handle(bytes, what);
+}
+
+std::string text_of_handle(const shared_bytes& bytes) {
+  constexpr std::string_view digits = "0123456789abcdef";
+  std::string text;
+  for (const std::byte b : bytes) {
+    text += digits[std::to_integer<std::size_t>(b >> 4)];
+    text += digits[std::to_integer<std::size_t>(b & std::byte{15})];
+  }
+  return text;
+}
+
+pid_t process_of_handle(const shared_bytes& bytes) {
+  const auto h = decode(bytes);
+  return h ? static_cast<pid_t>(h->process) : 0;
+}
+
+std::uint64_t size_of_handle(const shared_bytes& bytes) {
+  const auto h = decode(bytes);
+  return h ? h->size : 0;
+}
+
+}  // namespace weft::detail

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "weft/memory/opened_pool.hpp"
+
+#include "backend/share_server.hpp"
+#include "memory/pool_body.hpp"
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <vector>
+
+namespace weft {
+namespace detail {
+
+class opened_pool_body {
+ public:
+  std::shared_ptr<machine_state> state;
+  device_id on;
+  std::uint32_t process = 0;
+  mutable std::mutex mutex;
+  std::map<device_id, access_right> rights;
+  std::vector<void*> places;  // of what was opened; some may be closed again
+};
+
+}  // namespace detail
+
+opened_pool::opened_pool(const std::shared_ptr<detail::machine_state>& state, const pool_handle& handle,
+                         std::chrono::nanoseconds limit) {
+  state->require_open();
+  const auto h = value_or_raise(detail::decode(handle.bytes()));
+  if (h.kind != detail::share_kind::pool) raise(errc::invalid_argument, "this is no handle of a pool");
+  const auto got = value_or_raise(detail::fetch_share(h, limit));
+  body_ = std::make_shared<detail::opened_pool_body>();
+  body_->state = state;
+  body_->process = h.process;
+  for (int i = 0; i < state->device_count(); ++i) {
+    if (detail::identity_of(state->description_of(device_id{i}).uuid) == got.reply.device) {
+      body_->on = device_id{i};
+      return;
+    }
+  }
+  raise(errc::not_found,
+        "the pool of process " + std::to_string(h.process) + " is memory of a device that this machine lacks");
+}
+
+device opened_pool::on() const { return {body_->state, body_->on}; }
+
+detail::opened_place opened_pool::open_bytes(const pool_memory_handle& handle, std::chrono::nanoseconds limit,
+                                             std::size_t element, std::size_t alignment) const {
+  if (static_cast<std::uint32_t>(handle.process()) != body_->process && handle.process() != 0) {
+    raise(errc::invalid_argument, "this memory is of process " + std::to_string(handle.process()) +
+                                      ", the pool of process " + std::to_string(body_->process));
+  }
+  auto place =
+      detail::open_memory(body_->state, body_->on, handle.bytes(), handle_family::pool, limit, element, alignment);
+  const std::lock_guard lock{body_->mutex};
+  backend& own = body_->state->backend_of(body_->on);
+  std::vector<device_right> rights;
+  for (const auto& [device, right] : body_->rights) rights.push_back({device, right});
+  if (auto set = own.set_memory_access(place.address, rights); !set) {
+    detail::opened_traits::release(place);
+    raise(std::move(set).error());
+  }
+  std::erase_if(body_->places, [&](void* at) { return !own.find(at); });
+  body_->places.push_back(place.address);
+  return place;
+}
+
+void opened_pool::set_access(const device& by, access_right right) const {
+  detail::check_pool_right(*body_->state, body_->on, by, right);
+  const std::lock_guard lock{body_->mutex};
+  backend& own = body_->state->backend_of(body_->on);
+  const device_right one{by.id(), right};
+  body_->rights[by.id()] = right;
+  for (void* at : body_->places) {
+    const auto known = own.find(at);
+    if (known && known->kind == memory_kind::mapped) static_cast<void>(own.set_memory_access(at, {&one, 1}));
+  }
+}
+
+access_right opened_pool::access(const device& by) const {
+  if (by.id() == body_->on) return access_right::read_write;
+  const std::lock_guard lock{body_->mutex};
+  const auto it = body_->rights.find(by.id());
+  return it == body_->rights.end() ? access_right::none : it->second;
+}
+
+}  // namespace weft

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "weft/memory/physical_block.hpp"
+
+#include "memory/block_body.hpp"
+#include "memory/ipc_event_body.hpp"
+#include "memory/memory_state.hpp"
+#include "weft/core/log.hpp"
+
+#include <algorithm>
+
+namespace weft {
+namespace detail {
+
+void held_block_traits::release(type& held) noexcept {
+  if (!held.state->closed()) {
+    // not_found is no surprise here: a reset of the device took the block before
+    const auto done = held.driver->release_block(held.id);
+    if (!done && done.error().code != errc::not_found) log(log_level::warning, to_string(done.error()));
+  }
+  held = {};
+}
+
+block_body::~block_body() {
+  const held_block& held = handle.get();
+  if (key != 0 && !held.state->closed() && !held.state->forked()) {
+    memory_of(*held.state).events().server.withdraw(key);
+  }
+}
+
+bytes in_granules(machine_state& state, bytes size) {
+  backend& driver = block_driver(state);
+  std::uint64_t granule = 1;
+  for (std::size_t i = 0; i < driver.devices().size(); ++i) {
+    const device_id id{driver.first_device().value() + static_cast<int>(i)};
+    granule = std::max(granule, value_or_raise(driver.granularity(id)).minimum.value());
+  }
+  const std::uint64_t most = ~std::uint64_t{0} / granule * granule;
+  if (size.value() > most) raise(errc::invalid_argument, to_string(size) + " is more than there are addresses");
+  return bytes{(size.value() + granule - 1) / granule * granule};
+}
+
+namespace {
+
+std::shared_ptr<block_body> body_of(const std::shared_ptr<machine_state>& state, backend& driver, block_id id) {
+  auto made = std::make_shared<block_body>();
+  made->handle = unique_handle<held_block_traits>{held_block{state, &driver, id}};
+  made->about = value_or_raise(driver.describe_block(id));
+  return made;
+}
+
+std::shared_ptr<block_body> opened(const std::shared_ptr<machine_state>& state, device_id on,
+                                   const descriptor& offered) {
+  state->require_open();
+  if (!offered) raise(errc::invalid_argument, "opening a block without a descriptor");
+  backend& driver = block_driver(*state);
+  return body_of(state, driver, value_or_raise(driver.import_block(on, offered.get())));
+}
+
+const block_body& held(const std::shared_ptr<block_body>& body) {
+  if (!body) raise(errc::invalid_argument, "an empty physical_block: it was moved from, or never made");
+  return *body;
+}
+
+}  // namespace
+}  // namespace detail
+
+block_granularity granularity(const machine& m) {
+  detail::machine_state& state = *m.state();
+  state.require_open();
+  backend& driver = detail::block_driver(state);
+  block_granularity most;
+  for (std::size_t i = 0; i < driver.devices().size(); ++i) {
+    const auto one = value_or_raise(driver.granularity(device_id{driver.first_device().value() + static_cast<int>(i)}));
+    most.minimum = std::max(most.minimum, one.minimum);
+    most.recommended = std::max(most.recommended, one.recommended);
+  }
+  return most;
+}
+
+physical_block::physical_block(const device& on, bytes size, sharing with) {
+  const auto& state = on.state();
+  state->require_open();
+  if (size.value() == 0) raise(errc::invalid_argument, "a block of 0 bytes on " + to_string(on.id()));
+  backend& driver = state->backend_of(on.id());
+  const bytes whole = detail::in_granules(*state, size);
+  body_ = detail::body_of(state, driver,
+                          value_or_raise(driver.create_block(on.id(), whole, with == sharing::with_processes)));
+}
+
+physical_block physical_block::behind(const machine& m, const void* address) {
+  m.state()->require_open();
+  backend& driver = detail::block_driver(*m.state());
+  return physical_block{detail::body_of(m.state(), driver, value_or_raise(driver.block_of(address)))};
+}
+
+descriptor physical_block::share() const {
+  const auto& handle = detail::held(body_).handle.get();
+  handle.state->require_open();
+  return descriptor{value_or_raise(handle.driver->export_block(handle.id))};
+}
+
+physical_block physical_block::open(const machine& m, const descriptor& offered) {
+  return physical_block{detail::opened(m.state(), device_id{}, offered)};
+}
+
+physical_block physical_block::open(const device& taken_to_be_on, const descriptor& offered) {
+  return physical_block{detail::opened(taken_to_be_on.state(), taken_to_be_on.id(), offered)};
+}
+
+bytes physical_block::size() const { return detail::held(body_).about.size; }
+device physical_block::on() const { return {detail::held(body_).handle.get().state, body_->about.device}; }
+bool physical_block::is_shareable() const { return detail::held(body_).about.shareable; }
+bool physical_block::is_imported() const { return detail::held(body_).about.imported; }
+
+bool operator==(const physical_block& a, const physical_block& b) {
+  if (!a.body_ || !b.body_) return a.body_ == b.body_;
+  return a.body_->handle.get().state == b.body_->handle.get().state &&
+         a.body_->handle.get().id == b.body_->handle.get().id;
+}
+
+}  // namespace weft

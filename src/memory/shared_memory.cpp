@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "weft/memory/shared_memory.hpp"
+
+#include "runtime/machine_state.hpp"
+#include "weft/core/log.hpp"
+
+namespace weft::detail {
+
+owned_memory allocate_shareable(const device& on, std::size_t count, std::size_t element) {
+  on.state()->require_open();
+  if (count > std::numeric_limits<std::size_t>::max() / element) {
+    raise(errc::invalid_argument, std::to_string(count) + " elements of " + std::to_string(element) + " bytes on " +
+                                      to_string(on.id()) + ": the size in bytes overflows");
+  }
+  if (count == 0) return {on.state(), nullptr, nullptr};
+  backend& own = on.state()->backend_of(on.id());
+  return {on.state(), nullptr,
+          value_or_raise(own.allocate_shareable(on.id(), bytes{count * element}, handle_family::allocation))};
+}
+
+shared_bytes export_memory(const memory_ref& memory, handle_family family) {
+  if (memory.state == nullptr) raise(errc::invalid_argument, "exporting an empty span, or host memory");
+  memory.state->require_open();
+  return value_or_raise(
+      memory.state->backend_of(memory.device).export_memory(memory.address, bytes{memory.size}, family));
+}
+
+opened_place open_memory(const std::shared_ptr<machine_state>& state, device_id by, const shared_bytes& handle,
+                         handle_family family, std::chrono::nanoseconds limit, std::size_t element,
+                         std::size_t alignment) {
+  state->require_open();
+  backend& own = state->backend_of(by);
+  const auto got = value_or_raise(own.open_memory(by, handle, family, limit));
+  opened_place place{state, got.address, got.size.value(), by, got.owner};
+  if (place.size % element != 0 || reinterpret_cast<std::uintptr_t>(place.address) % alignment != 0) {
+    opened_traits::release(place);
+    raise(errc::incompatible, to_string(got.size) + " of shared memory are no number of elements of " +
+                                  std::to_string(element) + " bytes aligned to " + std::to_string(alignment));
+  }
+  return place;
+}
+
+void opened_traits::release(type& place) noexcept {
+  if (!place.state->closed()) {
+    const auto done = place.state->backend_of(place.by).close_memory(place.address);
+    // not_found is no surprise: a reset of the device closed it; nor is closed, in the child of a fork
+    if (!done && done.error().code != errc::not_found && done.error().code != errc::closed)
+      log(log_level::warning, to_string(done.error()));
+  }
+  place = {};
+}
+
+}  // namespace weft::detail

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+// Events between real processes. Children are forked before this process has a machine.
+#include "weft/memory/ipc_event.hpp"
+
+#include "support/processes.hpp"
+#include "support/samples.hpp"
+#include "weft/memory/shared_memory.hpp"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <random>
+
+namespace {
+
+using processes::child;
+using processes::shared;
+using samples::error_of;
+using samples::pattern;
+using weft::errc;
+using weft::event_handle;
+using weft::ipc_event;
+using weft::machine;
+using weft::opened_memory;
+using weft::shareable_buffer;
+using weft::wait_outcome;
+using byte = std::uint8_t;
+using wire = std::array<std::byte, event_handle::wire_size>;
+using clock_type = std::chrono::steady_clock;
+using namespace std::chrono_literals;
+
+constexpr int most = 4;
+
+bool nightly() { return std::getenv("WEFT_NIGHTLY") != nullptr; }
+
+struct board : processes::steps {
+  std::array<wire, most> events{}, memories{};
+  std::array<std::atomic<bool>, most> is_there{};
+  std::atomic<std::int64_t> time{0};
+  std::atomic<int> left{0};
+};
+
+machine one_device() {
+  weft::machine_options options;
+  options.devices = 1;
+  options.memory_per_device = weft::bytes{std::uint64_t{64} << 20};
+  return machine{options};
+}
+
+template <class A, class B>
+concept has_elapsed = requires(const A& a, const B& b) { weft::elapsed(a, b); };
+static_assert(!has_elapsed<ipc_event, ipc_event> && !has_elapsed<weft::event, ipc_event>, "it carries no time");
+
+/// A process that owns an event: records once at step 2, and lives until step 9.
+child owner(shared<board>& with) {
+  return child{[&with] {
+    const machine m = one_device();
+    {
+      const weft::stream order{m[0]};
+      const ipc_event made{m};
+      with->events[0] = made.handle().bytes();
+      with->say(1);
+      if (!with->hear(2)) return 1;
+      if (with->now() == 2 && made.record(order) != 1) return 2;
+      if (!with->hear(5)) return 3;
+    }
+    with->say(6);
+    return with->hear(9) ? 0 : 4;
+  }};
+}
+
+TEST(ipc_event, passes_a_ring_of_processes_and_orders_their_copies) {
+  // each writes into the memory of the next when the one before has written into its own
+  constexpr int rounds = 20;
+  constexpr std::size_t count = 10'000;
+  shared<board> with;
+  const auto member = [&](int self) {
+    return child{[&with, self] {
+      const machine m = one_device();
+      const shareable_buffer<byte> mine{m[0], count};
+      const ipc_event wrote{m};
+      with->events[static_cast<std::size_t>(self)] = wrote.handle().bytes();
+      with->memories[static_cast<std::size_t>(self)] = mine.handle().bytes();
+      with->is_there[static_cast<std::size_t>(self)].store(true);
+      for (const auto& there : with->is_there) {
+        if (!processes::comes_true([&] { return there.load(); })) return 1;
+      }
+      const auto next = static_cast<std::size_t>((self + 1) % most),
+                 before = static_cast<std::size_t>((self + most - 1) % most);
+      const opened_memory<byte> theirs{m[0], weft::memory_handle::from_bytes(with->memories[next])};
+      const ipc_event arrived{m, event_handle::from_bytes(with->events[before])};
+      const weft::stream order{m[0]};
+      samples::data data = pattern(count, 99);
+      for (std::uint64_t round = 1; round <= rounds; ++round) {
+        // the first begins, the others pass on what reached them
+        if (self == 0) {
+          if (round > 1) arrived.wait(order, round - 1, samples::soon);
+          weft::copy(order, theirs, data);
+        } else {
+          arrived.wait(order, round, samples::soon);
+          weft::copy(order, theirs, mine);
+        }
+        if (wrote.record(order) != round) return 2;
+        order.synchronize();
+      }
+      if (arrived.wait(rounds, samples::soon) != wait_outcome::ok) return 3;
+      if (!samples::same(samples::contents(mine), data)) return 4;
+      // nobody's memory goes while somebody may still write to it
+      with->left.fetch_add(1);
+      return processes::comes_true([&] { return with->left.load() == most; }) ? 0 : 5;
+    }};
+  };
+  std::vector<child> ring;
+  for (int i = 0; i < most; ++i) ring.push_back(member(i));
+  for (child& one : ring) EXPECT_EQ(one.wait(), 0);
+}
+
+TEST(ipc_event, that_was_never_recorded_lets_nobody_pass) {
+  shared<board> with;
+  const child other = owner(with);
+  ASSERT_TRUE(with->hear(1));
+  const machine m = one_device();
+  const ipc_event opened{m, event_handle::from_bytes(with->events[0])};
+  const weft::stream order{m[0]};
+  const samples::byte_buffer target{m[0], 100};
+  weft::copy(target, pattern(100, 1));
+  EXPECT_EQ(opened.recorded(), 0U);
+  EXPECT_FALSE(opened.ready(1));
+  EXPECT_EQ(opened.wait(1, 20ms), wait_outcome::timed_out);
+  const weft::event passed = opened.wait(order, 1, samples::soon);
+  const samples::data late = pattern(100, 2);
+  const weft::event copied = weft::copy(order, target, late);
+  EXPECT_EQ(copied.wait_for(20ms), wait_outcome::timed_out);
+  EXPECT_FALSE(passed.ready());
+  with->say(2);  // it records now
+  EXPECT_EQ(opened.wait(1, samples::soon), wait_outcome::ok);
+  EXPECT_TRUE(opened.ready(1));
+  EXPECT_FALSE(opened.ready(2));
+  copied.wait();
+  EXPECT_TRUE(samples::same(samples::contents(target), late));
+}
+
+TEST(ipc_event, is_recorded_by_either_side_and_each_record_has_a_number_of_its_own) {
+  shared<board> with;
+  const child other = owner(with);
+  ASSERT_TRUE(with->hear(1));
+  const machine m = one_device();
+  const ipc_event opened{m, event_handle::from_bytes(with->events[0])};
+  with->say(2);
+  ASSERT_EQ(opened.wait(1, samples::soon), wait_outcome::ok);
+  const weft::stream order{m[0]};
+  samples::gate gate;
+  gate.hold(order);
+  EXPECT_EQ(opened.record(order), 2U);
+  EXPECT_FALSE(opened.ready(2));
+  EXPECT_TRUE(opened.ready(1));
+  gate.open();
+  EXPECT_EQ(opened.wait(2, samples::soon), wait_outcome::ok);
+  for (std::uint64_t i = 3; i < 300; ++i) {
+    ASSERT_EQ(opened.record(order), i);
+    if (i % 32 == 0) {
+      ASSERT_EQ(opened.wait(i, samples::soon), wait_outcome::ok);
+    }
+  }
+  EXPECT_TRUE(opened.ready(1)) << "its place was used again long ago";
+}
+
+TEST(ipc_event, with_too_many_records_under_way_says_so_and_recovers) {
+  const machine m = one_device();
+  const ipc_event made{m};
+  const weft::stream order{m[0]};
+  samples::gate gate;
+  gate.hold(order);
+  for (std::uint64_t i = 1; i <= ipc_event::max_outstanding; ++i) ASSERT_EQ(made.record(order), i);
+  EXPECT_EQ(error_of([&] { made.record(order); }).code, errc::resource_exhausted);
+  gate.open();
+  EXPECT_EQ(made.wait(ipc_event::max_outstanding, samples::soon), wait_outcome::ok);
+  EXPECT_EQ(made.record(order), ipc_event::max_outstanding + 1);
+}
+
+TEST(ipc_event, tells_the_failure_of_the_work_of_another_process) {
+  shared<board> with;
+  child other{[&] {
+    const machine m = one_device();
+    const weft::stream order{m[0]};
+    const ipc_event made{m};
+    with->events[0] = made.handle().bytes();
+    order.call([] { weft::raise(errc::copy_failed, "on purpose"); });
+    made.record(order);
+    with->say(1);
+    return with->hear(9) ? 0 : 1;
+  }};
+  ASSERT_TRUE(with->hear(1));
+  const machine m = one_device();
+  const ipc_event opened{m, event_handle::from_bytes(with->events[0])};
+  const weft::error e = error_of([&] { opened.wait(1, samples::soon); });
+  EXPECT_NE(e.what.find(std::to_string(other.pid())), std::string::npos) << e.what;
+  const weft::stream order{m[0]};
+  EXPECT_EQ(error_of([&] { opened.wait(order, 1, samples::soon).wait(); }).code, e.code);
+}
+
+TEST(ipc_event, whose_owner_lets_it_go_ends_waits_for_what_it_never_recorded) {
+  shared<board> with;
+  const child other = owner(with);
+  ASSERT_TRUE(with->hear(1));
+  const machine m = one_device();
+  const ipc_event opened{m, event_handle::from_bytes(with->events[0])};
+  const weft::stream order{m[0]};
+  const weft::event waits = opened.wait(order, 1, samples::soon);
+  with->say(5);
+  EXPECT_EQ(error_of([&] { opened.wait(1, samples::soon); }).code, errc::closed);
+  EXPECT_EQ(error_of([&] { waits.wait(); }).code, errc::closed);
+  ASSERT_TRUE(with->hear(6));
+  EXPECT_EQ(error_of([&] { const ipc_event late{m, event_handle::from_bytes(with->events[0])}; }).code, errc::closed);
+}
+
+TEST(ipc_event, whose_process_is_killed_ends_all_waits_soon) {
+  const int rounds = nightly() ? 400 : 20;
+  std::int64_t worst = 0;
+  std::mt19937 random{3};
+  for (int i = 0; i < rounds; ++i) {
+    shared<board> with;
+    auto other = std::make_unique<child>(owner(with));
+    const bool in_stream = i % 2 != 0;
+    child waits{[&] {
+      if (!with->hear(1)) return 1;
+      const machine m = one_device();
+      const ipc_event opened{m, event_handle::from_bytes(with->events[0])};
+      const weft::stream order{m[0]};
+      with->left.store(1);
+      const errc seen = error_of([&] {
+                          if (in_stream)
+                            opened.wait(order, 1, samples::soon).wait();
+                          else
+                            static_cast<void>(opened.wait(1, samples::soon));
+                        }).code;
+      with->time.store(clock_type::now().time_since_epoch().count());
+      return seen == errc::peer_dead ? 0 : 2;
+    }};
+    ASSERT_TRUE(processes::comes_true([&] { return with->left.load() == 1; }));
+    for (auto turns = random() % 2000; turns > 0; --turns) std::this_thread::yield();  // at some instant of its wait
+    const std::int64_t killed = clock_type::now().time_since_epoch().count();
+    other->kill(SIGKILL);
+    ASSERT_EQ(waits.wait(), 0) << i << ", seed 3";
+    worst = std::max(worst, with->time.load() - killed);
+  }
+  RecordProperty("death_seen_us", static_cast<int>(worst / 1000));
+  EXPECT_LT(worst, 100'000'000);
+}
+
+TEST(ipc_event, has_limits_and_stop_tokens_and_refuses_what_is_no_record) {
+  const machine m = one_device();
+  const ipc_event made{m};
+  const weft::stream order{m[0]};
+  EXPECT_EQ(error_of([&] { made.wait(order, 1, 5ms).wait(); }).code, errc::timed_out);
+  std::stop_source stop;
+  stop.request_stop();
+  EXPECT_EQ(made.wait(1, samples::soon, stop.get_token()), wait_outcome::cancelled);
+  EXPECT_EQ(error_of([&] { made.wait(0, samples::soon); }).code, errc::invalid_argument);
+  EXPECT_EQ(error_of([&] { const ipc_event own{m, made.handle()}; }).native_code, 201);
+  EXPECT_EQ(error_of([&] { const ipc_event none{m, event_handle{}}; }).code, errc::corrupt);
+  const shareable_buffer<byte> memory{m[0], 10};
+  EXPECT_EQ(error_of([&] { static_cast<void>(event_handle::from_bytes(memory.handle().bytes())); }).code,
+            errc::invalid_argument);
+  EXPECT_EQ(made.handle(), made.handle());
+}
+
+TEST(ipc_event, of_a_machine_that_closes_ends_what_waits_for_it) {
+  auto m = std::make_unique<machine>(one_device());
+  auto made = std::make_unique<ipc_event>(*m);
+  weft::event waits;
+  {
+    const weft::stream order = (*m)[0].default_stream();
+    waits = made->wait(order, 1, samples::soon);
+  }
+  m->close();
+  EXPECT_TRUE(waits.ready());
+  EXPECT_NE(error_of([&] { waits.wait(); }).code, errc::not_ready);
+  EXPECT_EQ(error_of([&] { made->wait(1, samples::soon); }).code, errc::machine_closed);
+}
+
+}  // namespace
