@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/exec/balance.hpp"
 
+#include "core/readable.hpp"
 #include "exec/granules.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 
@@ -131,54 +133,87 @@ result<balance_plan> choose(const balance_request& request) {
   return refused(errc::invalid_argument, "there is no such strategy");
 }
 
-std::string time_text(double s) {
+std::string rate_text(double items_per_second) {
+  if (items_per_second >= 100)
+    return detail::readable_count(std::llround(std::min(items_per_second, 1e18))) + " items/s";
   char text[32];
-  if (s < 1e-3) {
-    std::snprintf(text, sizeof text, "%.1f us", s * 1e6);
-  } else if (s < 1) {
-    std::snprintf(text, sizeof text, "%.2f ms", s * 1e3);
-  } else {
-    std::snprintf(text, sizeof text, "%.3f s", s);
-  }
+  std::snprintf(text, sizeof text, "%.3g items/s", items_per_second);
   return text;
+}
+
+std::string not_known_yet(const balance_request& request) {
+  std::string names;
+  std::size_t count = 0;
+  for (const balance_device& d : request.devices) {
+    if (known(d)) continue;
+    names += (count == 0 ? "" : ", ") + to_string(d.id);
+    ++count;
+  }
+  if (count == request.devices.size()) return "no device's speed is known yet";
+  return (count == 1 ? "the speed of " : "the speeds of ") + names + (count == 1 ? " is" : " are") + " not known yet";
 }
 
 std::string why_strategy(const balance_request& request, const balance_plan& plan) {
   const std::string name{to_string(plan.strategy)};
   if (request.strategy == plan.strategy) return name + " was asked for";
-  if (!all_known(request)) return name + ": the speed of a device is not known yet, and chunks find it out";
-  if (plan.strategy == balance::guided) return name + ": long enough that chunks cost little, and they follow the load";
-  return request.keeps_data ? name + ": data stays where it is, so each device gets one share"
-                            : name + ": too short for chunks, or for more than one device";
+  const std::string chosen = request.strategy == balance::automatic
+                                 ? name + ": "
+                                 : name + " for " + std::string{to_string(request.strategy)} + ": ";
+  if (!all_known(request)) return chosen + not_known_yet(request) + ", and chunks find it out";
+  if (plan.strategy == balance::guided) {
+    return chosen + "the launch is long enough that chunks cost little, and they follow the load";
+  }
+  const auto used = std::count_if(plan.shares.begin(), plan.shares.end(), [](const share& s) { return s.count > 0; });
+  if (used == 1 && request.devices.size() == 1) return chosen + "there is one device";
+  const bool all_have_room = std::all_of(request.devices.begin(), request.devices.end(), [&](const balance_device& d) {
+    return detail::granules{request.items, request.granularity}.holding(d.cap) > 0;
+  });
+  if (used == 1)
+    return chosen + (all_have_room ? "one device alone is done first" : "one device is done first, of those with room");
+  return request.keeps_data ? chosen + "data stays where it is, so each device gets one share"
+                            : chosen + "too short for chunks, so each device gets one share";
 }
 
-std::string why_device(const balance_request& request, const balance_plan& plan, std::size_t i) {
+struct device_reason {
+  std::string text;
+  bool is_capped = false;
+};
+
+device_reason why_device(const balance_request& request, const balance_plan& plan, std::size_t i) {
   const balance_device& d = request.devices[i];
   const share& s = plan.shares[i];
   const detail::granules grid{request.items, request.granularity};
-  if (request.items == 0) return "there is nothing to do";
+  if (request.items == 0) return {"there is nothing to do"};
   if (s.count == 0) {
-    if (grid.holding(d.cap) == 0) return "left out: its memory does not hold one granule";
-    if (plan.strategy == balance::weighted && d.weight <= 0) return "left out: weight 0";
-    if (plan.predicted_seconds > 0 && d.chunk_seconds >= plan.predicted_seconds) {
-      return "left out: starting it takes " + time_text(d.chunk_seconds) + ", the others are done after " +
-             time_text(plan.predicted_seconds);
+    const std::string least =
+        grid.size() == 1 ? "one item" : "the least piece of " + detail::readable_count(grid.size());
+    if (d.cap == 0) return {"left out: its memory is full", true};
+    if (grid.holding(d.cap) == 0) {
+      return {"left out: its memory holds " + detail::readable_count(d.cap) + " items, less than " + least, true};
     }
-    return "left out: its part is less than one granule";
+    if (plan.strategy == balance::weighted && d.weight <= 0) return {"left out: weight 0"};
+    if (plan.predicted_seconds > 0 && d.chunk_seconds >= plan.predicted_seconds) {
+      return {"left out: starting it takes " + detail::readable_time(d.chunk_seconds) + ", the others are done after " +
+              detail::readable_time(plan.predicted_seconds)};
+    }
+    return {"left out: its part is less than " + least};
   }
   if (s.passes() > 1) {
-    return "in " + std::to_string(s.passes()) + " passes: its memory holds " + std::to_string(d.cap) + " items";
+    return {"in " + detail::readable_count(s.passes()) + " passes: its memory holds " + detail::readable_count(d.cap) +
+                " items",
+            true};
   }
   if (request.keeps_data && s.count / grid.size() >= grid.holding(d.cap)) {
-    return "held to " + std::to_string(s.count) + " items by its memory";
+    return {"held to " + detail::readable_count(s.count) + " items by its memory", true};
   }
   switch (plan.strategy) {
     case balance::static_equal:
-      return "the same as every other";
+      return {"the same as every other"};
     case balance::weighted:
-      return "by its weight";
+      return {"by its weight"};
     default:
-      return known(d) ? "by its measured speed" : "by its nominal speed, until it is measured";
+      if (known(d)) return {"by its measured speed of " + rate_text(d.items_per_second)};
+      return {"by its nominal speed, until it is measured"};
   }
 }
 
@@ -215,13 +250,15 @@ result<balance_report> explain_balance(const balance_request& request) {
   auto plan = plan_balance(request);
   if (!plan) return std::move(plan).error();
   balance_report report;
+  report.asked = request.strategy;
   report.plan = std::move(plan).value();
   report.why = why_strategy(request, report.plan);
   double speed = 0;
   for (std::size_t i = 0; i < request.devices.size(); ++i) {
     const balance_device& d = request.devices[i];
     const share& s = report.plan.shares[i];
-    report.devices.push_back({d.id, s.count, seconds_of(d, s), why_device(request, report.plan, i)});
+    device_reason reason = why_device(request, report.plan, i);
+    report.devices.push_back({d.id, s.count, seconds_of(d, s), std::move(reason.text), reason.is_capped});
     speed += d.items_per_second;
   }
   if (all_known(request) && speed > 0) report.ideal_seconds = static_cast<double>(request.items) / speed;

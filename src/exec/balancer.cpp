@@ -57,12 +57,8 @@ balancer::balancer(const balance_request& request, const balance_plan& plan)
   for (std::size_t i = 0; i < request.devices.size(); ++i) {
     const balance_device& d = request.devices[i];
     const share& s = plan.shares[i];
-    worker w;
-    w.id = d.id;
-    w.rate = d.items_per_second;
-    w.nominal = d.nominal_speed;
-    w.chunk_seconds = d.chunk_seconds;
-    w.cap = grid.holding(d.cap);
+    add_worker(d);
+    worker& w = workers_.back();
     w.takes_part = s.count > 0;
     w.is_spare = s.count == 0 && w.cap > 0 && (strategy_ != balance::weighted || d.weight > 0);
     if (strategy_ != balance::guided && s.count > 0) {
@@ -72,9 +68,38 @@ balancer::balancer(const balance_request& request, const balance_plan& plan)
         w.step = std::min(w.step, (w.own.count() - 1) / pieces_to_steal + 1);
       }
     }
-    workers_.push_back(w);
   }
   if (strategy_ == balance::guided && grid_count_ > 0) pool_.push_back({0, grid_count_});
+}
+
+balancer::balancer(const balance_request& request, std::span<const piece> placed)
+    : items_(request.items),
+      grain_(granules{request.items, request.granularity}.size()),
+      grid_count_(granules{request.items, request.granularity}.count()),
+      strategy_(balance::dynamic),
+      keeps_data_(request.keeps_data),
+      divisor_(request.guided_divisor),
+      moved_item_seconds_(request.moved_item_seconds) {
+  const granules grid{items_, grain_};
+  for (const balance_device& d : request.devices) {
+    add_worker(d);
+    worker& w = workers_.back();
+    for (auto p = placed.rbegin(); p != placed.rend(); ++p) {
+      if (p->device == d.id && p->count > 0) w.placed.push_back({grid.at(p->first), grid.at(p->first + p->count)});
+    }
+    w.takes_part = !w.placed.empty();
+    w.is_spare = w.placed.empty() && w.cap > 0;
+  }
+}
+
+void balancer::add_worker(const balance_device& d) {
+  worker w;
+  w.id = d.id;
+  w.rate = d.items_per_second;
+  w.nominal = d.nominal_speed;
+  w.chunk_seconds = d.chunk_seconds;
+  w.cap = granules{items_, grain_}.holding(d.cap);
+  workers_.push_back(std::move(w));
 }
 
 balancer::worker* balancer::find(device_id device) {
@@ -163,6 +188,11 @@ piece balancer::handed(worker& to, run& from, std::int64_t count) {
 std::optional<piece> balancer::next(device_id device) {
   worker* w = find(device);
   if (w == nullptr || room(*w) <= 0) return std::nullopt;
+  if (w->own.count() == 0 && !w->placed.empty()) {
+    w->own = w->placed.back();
+    w->placed.pop_back();
+    w->step = w->own.count();
+  }
   if (w->own.count() == 0 && pool_.empty() && strategy_ == balance::work_stealing) steal(*w);
   if (w->own.count() > 0) return handed(*w, w->own, chunk_of_own(*w));
   if (pool_.empty()) return std::nullopt;
@@ -230,6 +260,10 @@ void balancer::give_back(const piece& undone) {
 }
 
 void balancer::return_excess(worker& w) {
+  if (!w.takes_part) {
+    pool_.insert(pool_.end(), w.placed.begin(), w.placed.end());
+    w.placed.clear();
+  }
   const std::int64_t kept = std::min(w.own.count(), std::max<std::int64_t>(0, room(w)));
   if (kept == w.own.count()) return;
   pool_.push_back({w.own.begin + kept, w.own.end});
@@ -241,7 +275,10 @@ void balancer::keep_within_caps() {
   if (!keeps_data_) return;
   const std::int64_t needed = [&] {
     std::int64_t count = pool_count();
-    for (const worker& w : workers_) count += w.own.count();
+    for (const worker& w : workers_) {
+      count += w.own.count();
+      for (const run& r : w.placed) count += r.count();
+    }
     return count;
   }();
   std::int64_t space = 0;
@@ -276,7 +313,10 @@ std::int64_t balancer::unassigned() const {
   std::int64_t count = 0;
   const auto add = [&](const run& r) { count += grid.begin_of(r.end) - grid.begin_of(r.begin); };
   for (const run& r : pool_) add(r);
-  for (const worker& w : workers_) add(w.own);
+  for (const worker& w : workers_) {
+    add(w.own);
+    for (const run& r : w.placed) add(r);
+  }
   return count;
 }
 

@@ -21,7 +21,7 @@ struct kernel_table {
 };
 
 [[nodiscard]] inline kernel_table& kernels_of(machine_state& machine) {
-  return machine.part_of<kernel_table>(part::exec);
+  return machine.part_of<kernel_table>(part::kernels);
 }
 
 }  // namespace weft::detail

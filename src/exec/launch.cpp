@@ -2,6 +2,7 @@
 #include "weft/exec/launch.hpp"
 
 #include "exec/kernel_table.hpp"
+#include "exec/launch_check.hpp"
 
 #include <algorithm>
 
@@ -16,8 +17,10 @@ namespace {
   raise(errc::incompatible, text + " " + what, where);
 }
 
-kernel_argument checked(const kernel_code& code, std::size_t position, const launch_argument& given,
-                        const kernel_range& over, std::source_location where) {
+}  // namespace
+
+kernel_argument checked_argument(const kernel_code& code, std::size_t position, const launch_argument& given,
+                                 const kernel_range& over, std::source_location where) {
   const kernel_parameter& wanted = code.parameters[position];
   const bool scalar = wanted.direction == parameter_direction::scalar;
   if (scalar == given.is_memory)
@@ -57,34 +60,49 @@ kernel_argument checked(const kernel_code& code, std::size_t position, const lau
   return made;
 }
 
-}  // namespace
-
-event launch_in(const stream& order, std::shared_ptr<const kernel_code> code, const kernel_range& over,
-                std::span<const launch_argument> arguments, const launch_options& options, std::source_location where) {
-  const auto& state = order.state();
-  if (!state) raise(errc::invalid_argument, "an empty stream: it was moved from", where);
-  state->require_open();
-  if (over.dimensions != code->dimensions) {
+bool checked_range(const kernel_code& code, const kernel_range& over, std::size_t arguments,
+                   std::source_location where) {
+  if (over.dimensions != code.dimensions) {
     raise(errc::incompatible,
-          signature_of(*code) + " runs over " + std::to_string(code->dimensions) + " dimensions, the range has " +
+          signature_of(code) + " runs over " + std::to_string(code.dimensions) + " dimensions, the range has " +
               std::to_string(over.dimensions),
           where);
   }
   bool empty = false;
   for (int d = 0; d < over.dimensions; ++d) {
     const auto i = static_cast<std::size_t>(d);
-    if (over.end[i] < over.begin[i]) raise(errc::invalid_argument, "a negative range for '" + code->name + "'", where);
+    if (over.end[i] < over.begin[i]) raise(errc::invalid_argument, "a negative range for '" + code.name + "'", where);
     empty = empty || over.end[i] == over.begin[i];
   }
-  if (arguments.size() != code->parameters.size()) {
+  if (arguments != code.parameters.size()) {
     raise(errc::incompatible,
-          signature_of(*code) + " takes " + std::to_string(code->parameters.size()) + " arguments, got " +
-              std::to_string(arguments.size()),
+          signature_of(code) + " takes " + std::to_string(code.parameters.size()) + " arguments, got " +
+              std::to_string(arguments),
           where);
   }
+  return !empty;
+}
+
+std::shared_ptr<const kernel_code> registered_kernel(const std::shared_ptr<machine_state>& state,
+                                                     std::string_view name) {
+  {
+    kernel_table& table = kernels_of(*state);
+    const std::shared_lock lock{table.mutex};
+    if (const auto it = table.by_name.find(name); it != table.by_name.end()) return it->second;
+  }
+  return kernel_registry{state}.at(name);
+}
+
+event launch_on(const std::shared_ptr<machine_state>& state, device_id on, stream_handle order,
+                std::shared_ptr<const kernel_code> code, const kernel_range& over,
+                std::span<const launch_argument> arguments, const launch_options& options, std::source_location where) {
+  state->require_open();
+  const bool some = checked_range(*code, over, arguments.size(), where);
   launch_request request;
   request.range = over;
   request.stop = options.stop;
+  request.model = options.model;
+  request.where = where;
   request.arguments.reserve(arguments.size());
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i].is_memory && arguments[i].memory.state != nullptr && arguments[i].memory.state != state.get()) {
@@ -92,11 +110,19 @@ event launch_in(const stream& order, std::shared_ptr<const kernel_code> code, co
             "argument " + std::to_string(i + 1) + " of '" + code->name + "' belongs to another machine than the stream",
             where);
     }
-    request.arguments.push_back(checked(*code, i, arguments[i], over, where));
+    request.arguments.push_back(checked_argument(*code, i, arguments[i], over, where));
   }
-  if (empty) return order.record();
+  backend& driver = state->backend_of(on);
+  if (!some) return {state, value_or_raise(driver.record(order), where)};
   request.kernel = std::move(code);
-  return {state, value_or_raise(state->backend_of(order.on().id()).launch(order.native(), request), where)};
+  return {state, value_or_raise(driver.launch(order, std::move(request)), where)};
+}
+
+event launch_in(const stream& order, std::shared_ptr<const kernel_code> code, const kernel_range& over,
+                std::span<const launch_argument> arguments, const launch_options& options, std::source_location where) {
+  const auto& state = order.state();
+  if (!state) raise(errc::invalid_argument, "an empty stream: it was moved from", where);
+  return launch_on(state, order.on_id(), order.native(), std::move(code), over, arguments, options, where);
 }
 
 event launch_named(const stream& order, std::string_view name, const kernel_range& over,
@@ -105,14 +131,7 @@ event launch_named(const stream& order, std::string_view name, const kernel_rang
   const auto& state = order.state();
   if (!state) raise(errc::invalid_argument, "an empty stream: it was moved from", where);
   state->require_open();
-  std::shared_ptr<const kernel_code> code;
-  {
-    kernel_table& table = kernels_of(*state);
-    const std::shared_lock lock{table.mutex};
-    if (const auto it = table.by_name.find(name); it != table.by_name.end()) code = it->second;
-  }
-  if (!code) code = kernel_registry{state}.at(name);
-  return launch_in(order, std::move(code), over, arguments, options, where);
+  return launch_in(order, registered_kernel(state, name), over, arguments, options, where);
 }
 
 }  // namespace weft::detail

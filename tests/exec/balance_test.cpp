@@ -287,7 +287,8 @@ TEST(balance, automatic_uses_one_device_where_starting_others_costs_more) {
   request.items = 20'000;
   const auto report = weft::explain_balance(request);
   ASSERT_TRUE(report);
-  EXPECT_NE(report->devices[3].why.find("starting it takes 120.0 us"), std::string::npos) << report->devices[3].why;
+  EXPECT_EQ(report->why, "dynamic: one device alone is done first");
+  EXPECT_EQ(report->devices[3].why, "left out: starting it takes 120 us, the others are done after 120 us");
   request.items = 100 * million;
   EXPECT_EQ(plan_balance(request)->strategy, balance::guided);
   request.keeps_data = true;
@@ -316,7 +317,28 @@ TEST(balance, explains_each_device) {
   EXPECT_EQ(report->devices[2].why, "by its weight");
   EXPECT_DOUBLE_EQ(report->ideal_seconds, 1);
   request.keeps_data = true;
-  EXPECT_EQ(weft::explain_balance(request)->devices[0].why, "held to 100000 items by its memory");
+  EXPECT_EQ(weft::explain_balance(request)->devices[0].why, "held to 100,000 items by its memory");
+  EXPECT_TRUE(weft::explain_balance(request)->devices[0].is_capped);
+  EXPECT_FALSE(weft::explain_balance(request)->devices[2].is_capped);
+  EXPECT_EQ(weft::explain_balance(request)->asked, balance::weighted);
+
+  request = request_for(scenario_a(), balance::dynamic, true);
+  request.granularity = 64;
+  request.devices[0].cap = 0;
+  request.devices[1].cap = 63;
+  const auto full = weft::explain_balance(request);
+  EXPECT_EQ(full->devices[0].why, "left out: its memory is full");
+  EXPECT_EQ(full->devices[1].why, "left out: its memory holds 63 items, less than the least piece of 64");
+  EXPECT_EQ(full->devices[2].why, "by its measured speed of 250,000 items/s");
+  request.strategy = balance::automatic;
+  EXPECT_EQ(weft::explain_balance(request)->why, "dynamic: one device is done first, of those with room");
+  request.devices[2].items_per_second = 0;
+  EXPECT_EQ(weft::explain_balance(request)->why, "guided: the speed of gpu2 is not known yet, and chunks find it out");
+  for (auto& d : request.devices) d.items_per_second = 0;
+  EXPECT_EQ(weft::explain_balance(request)->why, "guided: no device's speed is known yet, and chunks find it out");
+  request.strategy = balance::dynamic;
+  EXPECT_EQ(weft::explain_balance(request)->why,
+            "guided for dynamic: no device's speed is known yet, and chunks find it out");
 }
 
 TEST(balance, what_cannot_be_is_an_error_that_names_the_device) {

@@ -62,9 +62,11 @@ struct balance_reason {
   std::int64_t items = 0;
   double predicted_seconds = 0;  // 0: not known
   std::string why;
+  bool is_capped = false;  // it got no more at once than its memory holds
 };
 
 struct balance_report {
+  balance asked = balance::automatic;
   balance_plan plan;
   std::string why;  // why this strategy
   std::vector<balance_reason> devices;

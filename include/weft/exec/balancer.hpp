@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 namespace weft {
@@ -19,6 +20,9 @@ class balancer {
  public:
   /// `plan` is of `request`.
   balancer(const balance_request& request, const balance_plan& plan);
+  /// For data that lies somewhere already: exactly these pieces, each for its device; every index in one of them, and
+  /// borders as the granularity has them. What a device cannot take after all goes to the others.
+  balancer(const balance_request& request, std::span<const piece> placed);
 
   /// The next piece for a device that is free. Empty: nothing for it now; ask again after give_back(), drop() or
   /// limit() while is_done() is false, and with work_stealing after each finished().
@@ -62,11 +66,12 @@ class balancer {
     int samples = 0;
     bool was_odd = false;  // the last sample was far off
     bool takes_part = true;
-    bool is_spare = false;  // left out by cost: works when all others are lost
-    std::int64_t cap = 0;   // granules
-    std::int64_t held = 0;  // granules it keeps until the end
-    std::int64_t step = 0;  // granules of one piece of `own`
-    run own;                // its share, not begun
+    bool is_spare = false;    // left out by cost: works when all others are lost
+    std::int64_t cap = 0;     // granules
+    std::int64_t held = 0;    // granules it keeps until the end
+    std::int64_t step = 0;    // granules of one piece of `own`
+    run own;                  // its share, not begun
+    std::vector<run> placed;  // what follows its share; the last is taken first
   };
 
   [[nodiscard]] worker* find(device_id device);
@@ -77,6 +82,7 @@ class balancer {
   [[nodiscard]] std::int64_t chunk_of_pool(const worker& w) const;
   [[nodiscard]] std::int64_t chunk_of_own(const worker& w) const;
   [[nodiscard]] std::int64_t pool_count() const;
+  void add_worker(const balance_device& d);
   [[nodiscard]] piece handed(worker& to, run& from, std::int64_t count);
   void steal(worker& thief);
   void return_excess(worker& w);

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <source_location>
 #include <span>
 #include <stop_token>
@@ -27,7 +28,8 @@ namespace weft {
 }
 
 struct launch_options {
-  std::stop_token stop{};  // honoured until the launch has reached the head of its stream
+  std::stop_token stop{};              // honoured until the launch has reached the head of its stream
+  std::optional<kernel_cost> model{};  // what it costs on a virtual clock; without it, what its bytes cost
 };
 
 namespace detail {

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+// Batches through stages on several devices: in order, with a bounded number of them under way. Everything that a batch
+// needs is submitted when it is pushed; devices hand it on by events, and no thread of the host stands between them.
+#pragma once
+
+#include "weft/exec/launch.hpp"
+#include "weft/exec/stage_placement.hpp"
+#include "weft/memory/span.hpp"
+#include "weft/runtime/event.hpp"
+#include "weft/runtime/machine.hpp"
+#include "weft/runtime/stream.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <source_location>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace weft {
+
+struct pipeline_options {
+  int depth = 2;                       // buffers on each edge, and batches between two stages at most
+  device_query devices{};              // that may take part
+  std::vector<device_id> placement{};  // the device of each stage; empty: by cost
+  bool overlap_hops = true;            // copies run beside the stages; false: in the stream of the stage before
+  std::stop_token stop{};              // batches that have not begun their next hop end as cancelled
+  std::size_t keep_batches = 4096;     // in the report; older ones are forgotten
+};
+
+struct stage_options {
+  /// Of one batch, per item of its input. Without it a stage counts as the mean of those that have one. On a virtual
+  /// clock it is also the time of a kernel given by type.
+  std::optional<kernel_cost> cost{};
+  /// Output elements of so many input elements; empty: as many.
+  std::function<std::size_t(std::size_t)> count{};
+};
+
+/// What a pipeline did so far. Times are those of the machine's clock.
+struct pipeline_report {
+  struct batch {
+    std::uint64_t number = 0;
+    std::size_t items = 0;  // of its input
+    std::chrono::nanoseconds pushed{0}, finished{0};
+    bool failed = false;
+  };
+  struct stage {
+    std::string name;
+    device_id device;
+    std::chrono::nanoseconds busy{0};
+    double share = 0;  // of the time from the first push to the last result
+    std::string why;   // it is there
+  };
+  struct hop {
+    device_id from, to;  // none: the host
+    std::chrono::nanoseconds busy{0};
+  };
+  struct edge {
+    std::string name;  // "double → root"; its buffers on the device that is named last
+    device_id device;
+    int buffers = 0;
+    int peak = 0;  // batches that were on it at once
+  };
+  std::vector<batch> batches;
+  std::vector<stage> stages;
+  std::vector<hop> hops;
+  std::vector<edge> edges;
+  std::uint64_t pushed = 0, finished = 0, failed = 0;
+  std::chrono::nanoseconds period{0};  // median from result to result
+  std::chrono::nanoseconds fill{0};    // until the last device began its first batch
+  std::chrono::nanoseconds drain{0};   // from the end of the first device's last batch to the last result
+  std::chrono::nanoseconds elapsed{0};
+  double batches_per_second = 0;
+  stage_placement placement;  // and what it was predicted to take
+  bool has_costs = false;     // without costs of the stages the prediction says nothing
+  bool simulated = false;     // the clock is virtual: a model's times, not measurements
+};
+
+namespace detail {
+
+struct untyped_stage {
+  std::string name;
+  std::size_t out_element = 0;
+  stage_options options;
+  std::function<void(const stream&, memory_ref in, std::size_t in_count, memory_ref out, std::size_t out_count)> work;
+};
+
+class pipeline_body;
+
+/// A pipeline without its types.
+class untyped_pipeline {
+ public:
+  untyped_pipeline(const machine& m, std::size_t max_items, std::size_t in_element, std::vector<untyped_stage> stages,
+                   const pipeline_options& options);
+  ~untyped_pipeline();
+  untyped_pipeline(const untyped_pipeline&) = delete;
+  untyped_pipeline& operator=(const untyped_pipeline&) = delete;
+
+  [[nodiscard]] std::optional<event> push(std::span<const std::byte> batch, std::size_t items,
+                                          std::span<std::byte> result, std::size_t results,
+                                          std::optional<std::chrono::nanoseconds> limit, std::source_location where);
+  [[nodiscard]] wait_outcome drain(std::optional<std::chrono::nanoseconds> limit);
+  [[nodiscard]] pipeline_report report() const;
+  [[nodiscard]] std::size_t results_of(std::size_t items) const;
+
+ private:
+  std::shared_ptr<pipeline_body> body_;
+};
+
+template <class T>
+device_span<T> typed(const memory_ref& memory, std::size_t count) {
+  return {memory.state, memory.device, static_cast<T*>(memory.address), count, memory.kind};
+}
+
+/// Element types of a kernel that takes what comes in, what goes out, and values.
+template <class List>
+struct stage_elements {
+  static constexpr bool fit = false;
+  using in = void;
+  using out = void;
+};
+template <class First, class Second, class... Rest>
+struct stage_elements<parameter_list<First, Second, Rest...>> {
+  using in = typename parameter_traits<First>::element;
+  using out = typename parameter_traits<Second>::element;
+  static constexpr bool fit = parameter_traits<First>::direction == parameter_direction::in &&
+                              parameter_traits<Second>::direction == parameter_direction::out;
+};
+
+}  // namespace detail
+
+/// Stages that work on different batches at the same time, one behind the other, on the devices of a machine.
+///
+/// Going out of scope waits for what is under way, as a stream does. It does not keep the machine open.
+/// Order: results come in the order of push(); a stage sees batches in that order.
+/// Errors: a batch that fails ends its own event, with the cause and the stage named. Those behind it still come
+///   through: they wait until the line is clear, and are taken up where they stopped. A lost device, a stop or the end
+///   of the machine ends the pipeline: every event ends, and later calls fail.
+/// Thread: one pushes at a time; everything else any.
+/// Cost: depth buffers on each edge, allocated once; a push is a few calls of the backend for each stage.
+template <class In, class Out>
+class pipeline {
+ public:
+  /// Sends a batch through; the event ends when all of `result` is in place. Both must live until then. Waits while
+  /// the first edge is full.
+  /// Shape: at most max_items in `batch`; `result` as results_of() says.
+  /// Errors: out_of_range, incompatible (sizes), cancelled, device_lost, machine_closed; what a stage throws while it
+  ///   submits, and then the batch is not taken; now.
+  event push(std::span<const In> batch, std::span<Out> result,
+             std::source_location where = std::source_location::current()) {
+    return *line_->push(std::as_bytes(batch), batch.size(), std::as_writable_bytes(result), result.size(), std::nullopt,
+                        where);
+  }
+  /// Nothing when the pipeline is full now. Errors: as push().
+  [[nodiscard]] std::optional<event> try_push(std::span<const In> batch, std::span<Out> result,
+                                              std::source_location where = std::source_location::current()) {
+    return push_for(batch, result, std::chrono::nanoseconds{0}, where);
+  }
+  /// Nothing when it is still full after `limit` on the machine's clock. Errors: as push().
+  [[nodiscard]] std::optional<event> push_for(std::span<const In> batch, std::span<Out> result,
+                                              std::chrono::nanoseconds limit,
+                                              std::source_location where = std::source_location::current()) {
+    return line_->push(std::as_bytes(batch), batch.size(), std::as_writable_bytes(result), result.size(), limit, where);
+  }
+
+  /// Waits for all batches that were pushed before. Errors: the first failure since the last drain.
+  void drain() { static_cast<void>(line_->drain(std::nullopt)); }
+  /// timed_out when `limit` on the machine's clock came first. Errors: as drain().
+  [[nodiscard]] wait_outcome drain_for(std::chrono::nanoseconds limit) { return line_->drain(limit); }
+
+  /// Elements of the result of so many. Errors: out_of_range when they are more than a batch may have.
+  [[nodiscard]] std::size_t results_of(std::size_t items) const { return line_->results_of(items); }
+  [[nodiscard]] pipeline_report report() const { return line_->report(); }
+
+ private:
+  template <class, class>
+  friend class pipeline_builder;
+  explicit pipeline(std::unique_ptr<detail::untyped_pipeline> line) : line_(std::move(line)) {}
+
+  std::unique_ptr<detail::untyped_pipeline> line_;
+};
+
+/// Adds stages to a pipeline; Next is what the last one gives.
+template <class First, class Next>
+class pipeline_builder {
+  static_assert(std::is_trivially_copyable_v<Next> && !std::is_const_v<Next>, "stages hand on plain values");
+
+ public:
+  /// `work(stream, device_span<const Next> in, device_span<Made> out)` submits the stage's work in the stream, and does
+  /// not wait. It runs on the thread that pushes, and once more elsewhere when a failure before it held up the batch.
+  template <class Made, class F>
+  [[nodiscard]] pipeline_builder<First, Made> stage(std::string name, F work, stage_options options = {}) && {
+    static_assert(std::is_invocable_v<F&, const stream&, device_span<const Next>, device_span<Made>>,
+                  "a stage takes a stream, what the stage before it gives, and what it gives itself");
+    stages_.push_back({std::move(name), sizeof(Made), std::move(options),
+                       [work = std::move(work)](const stream& order, detail::memory_ref in, std::size_t in_count,
+                                                detail::memory_ref out, std::size_t out_count) mutable {
+                         work(order, detail::typed<const Next>(in, in_count), detail::typed<Made>(out, out_count));
+                       }});
+    return {std::move(machine_), max_items_, std::move(options_), std::move(stages_)};
+  }
+
+  /// A kernel (IN, OUT, values…) as a stage, over the elements that it gives.
+  template <class Kernel, class... Values>
+  [[nodiscard]] auto kernel(std::string name, stage_options options, Values... values) && {
+    using elements = detail::stage_elements<detail::parameters_of<Kernel>>;
+    static_assert(elements::fit, "a kernel that is a stage takes IN, OUT and then values");
+    static_assert(std::is_same_v<typename elements::in, Next>,
+                  "the kernel does not take what the stage before it gives");
+    using made = typename elements::out;
+    launch_options launching;
+    launching.model = options.cost;
+    return std::move(*this).template stage<made>(
+        std::move(name),
+        [launching, values...](const stream& order, device_span<const Next> in, device_span<made> out) {
+          launch<Kernel>(order, launching, range(static_cast<std::int64_t>(out.size())), in, out, values...);
+        },
+        std::move(options));
+  }
+  template <class Kernel, class... Values>
+    requires(std::is_arithmetic_v<Values> && ...)
+  [[nodiscard]] auto kernel(std::string name, Values... values) && {
+    return std::move(*this).template kernel<Kernel>(std::move(name), stage_options{}, values...);
+  }
+
+  /// Places the stages and allocates.
+  /// Errors: invalid_argument (no stage, depth, placement), invalid_device, not_found (no device), out_of_memory.
+  [[nodiscard]] pipeline<First, Next> build() && {
+    return pipeline<First, Next>{
+        std::make_unique<detail::untyped_pipeline>(machine_, max_items_, sizeof(First), std::move(stages_), options_)};
+  }
+
+ private:
+  template <class, class>
+  friend class pipeline_builder;
+  template <class T>
+  friend pipeline_builder<T, T> make_pipeline(const machine& m, std::size_t max_items, pipeline_options options);
+
+  pipeline_builder(machine m, std::size_t max_items, pipeline_options options,
+                   std::vector<detail::untyped_stage> stages)
+      : machine_(std::move(m)), max_items_(max_items), options_(std::move(options)), stages_(std::move(stages)) {}
+
+  machine machine_;
+  std::size_t max_items_;
+  pipeline_options options_;
+  std::vector<detail::untyped_stage> stages_;
+};
+
+/// A pipeline for batches of up to `max_items` elements, without stages yet.
+/// Example: three_stages in tests/exec/pipeline_test.cpp.
+template <class T>
+[[nodiscard]] pipeline_builder<T, T> make_pipeline(const machine& m, std::size_t max_items,
+                                                   pipeline_options options = {}) {
+  return {m, max_items, std::move(options), {}};
+}
+
+}  // namespace weft

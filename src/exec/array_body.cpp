@@ -1,0 +1,533 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "exec/array_body.hpp"
+
+#include "exec/launch_job.hpp"
+#include "exec/launch_state.hpp"
+#include "weft/memory/copy.hpp"
+#include "weft/memory/fill.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+namespace weft::detail {
+namespace {
+
+std::string text_of(const interval& range) {
+  return std::to_string(range.begin) + " … " + std::to_string(range.end - 1);
+}
+
+[[noreturn]] void raise_undefined(const interval& range, std::source_location where) {
+  raise(errc::invalid_argument, "elements " + text_of(range) + " are read, and nothing has written them", where);
+}
+
+bool is_done(const event& e) { return !e.record() || (e.record()->finished() && !e.record()->cause()); }
+
+bool has_failed(const event& e) { return e.record() && e.record()->finished() && e.record()->cause(); }
+
+/// Makes a stream wait for an event, unless the event is of that stream itself.
+void wait_in(const stream& order, const event& e) {
+  if (is_done(e)) return;
+  const auto& record = *e.record();
+  if (record.stream == static_cast<std::uint64_t>(order.native()) && record.device == order.on().id()) return;
+  order.wait(e);
+}
+
+}  // namespace
+
+void array_body::borrow(const memory_ref& home) {
+  auto made = std::make_unique<array_instance>();
+  const bool host = home.state == nullptr;
+  const bool of_one_device = !host && (home.kind == memory_kind::device || home.kind == memory_kind::block);
+  made->device = of_one_device ? home.device : device_id{};
+  made->is_shared = !host && !of_one_device;
+  made->is_foreign = host;
+  made->is_home = true;
+  made->range = all();
+  made->address = static_cast<std::byte*>(home.address);
+  made->kind = home.kind;
+  made->valid.add(all());
+  instances_.push_back(std::move(made));
+}
+
+void array_body::adopt(const device& by, const memory_ref& home) {
+  borrow(home);
+  array_instance& place = *instances_.front();
+  place.owned = unique_handle<memory_traits>{detail::adopt(by, home.address, home.size)};
+  place.is_shared = true;
+  place.is_foreign = false;
+  place.kind = memory_kind::adopted;
+}
+
+void array_body::set(std::span<const std::byte> pattern) {
+  pattern_.assign(pattern.begin(), pattern.end());
+  constant_.add(all());
+}
+
+memory_ref array_body::reference(const array_instance& in, const interval& range) const {
+  memory_ref ref;
+  ref.state = in.is_foreign ? nullptr : machine_.get();
+  ref.address = in.address + static_cast<std::uint64_t>(range.begin - in.range.begin) * element();
+  ref.size = static_cast<std::uint64_t>(range.count()) * element();
+  ref.device = in.device == device_id{} ? device_id{0} : in.device;
+  ref.kind = in.kind;
+  return ref;
+}
+
+array_instance* array_body::find(device_id device, const interval& range) {
+  array_instance* best = nullptr;
+  std::int64_t most = -1;
+  for (const auto& one : instances_) {
+    if ((one->device != device && !one->is_shared) || !one->range.covers(range)) continue;
+    std::int64_t valid = 0;
+    for (const interval& part : one->valid.inside(range)) valid += part.count();
+    if (valid > most) {
+      most = valid;
+      best = one.get();
+    }
+  }
+  return best;
+}
+
+void array_body::order(const stream& stream, array_instance& where, const interval& range, bool writes) {
+  for (const array_use& use : where.uses) {
+    if ((use.writes || writes) && use.range.overlaps(range)) wait_in(stream, use.done);
+  }
+}
+
+void array_body::wrote(const array_instance& to, const interval& range) {
+  constant_.remove(range);
+  for (auto& [device, set] : had_) set.remove(range);
+  had_[to.device].add(range);
+  for (const auto& one : instances_) {
+    if (one.get() == &to) {
+      one->valid.add(range);
+    } else {
+      one->valid.remove(range);
+      // what failed to come here has been replaced, and is of no interest any more
+      std::erase_if(one->uses, [&](const array_use& use) { return range.covers(use.range) && has_failed(use.done); });
+    }
+  }
+}
+
+void array_body::copied(array_instance& to, array_instance& from, const interval& range, const event& done,
+                        array_moves& moves) {
+  const std::uint64_t size = static_cast<std::uint64_t>(range.count()) * element();
+  from.uses.push_back({range, false, done});
+  to.uses.push_back({range, true, done});
+  to.valid.add(range);
+  moves.bytes += size;
+  moves.copies.push_back(done);
+  ++traffic_.copies;
+  if (to.device == device_id{}) {
+    traffic_.device_to_host += size;
+  } else if (from.device == device_id{}) {
+    traffic_.host_to_device += size;
+  } else if (from.device != to.device) {
+    traffic_.between_devices += size;
+  }
+  interval_set& had = had_[to.device];
+  for (const interval& again : had.inside(range))
+    traffic_.redundant += static_cast<std::uint64_t>(again.count()) * element();
+  had.add(range);
+}
+
+void array_body::fetch(array_instance& to, const interval& range, const lane& by, const route_wish& route,
+                       array_moves& moves) {
+  interval_set left{range};
+  const auto take_from = [&](auto&& allowed) {
+    for (const auto& from : instances_) {
+      if (from.get() == &to || !allowed(*from)) continue;
+      for (const interval& wanted : std::vector<interval>{left.runs()}) {
+        for (const interval& part : from->valid.inside(wanted)) {
+          order(by.in(), *from, part, false);
+          order(by.in(), to, part, true);
+          copy_shape shape;
+          shape.width = static_cast<std::uint64_t>(part.count()) * element();
+          copy_options options;
+          if (from->device != device_id{} && from->device != to.device) options.route = route;
+          copied(to, *from, part, copy_in(by.in(), reference(to, part), reference(*from, part), shape, options, {}),
+                 moves);
+          left.remove(part);
+        }
+      }
+    }
+  };
+  take_from([&](const array_instance& from) { return from.device == to.device; });
+  // A peer first: what is on a device is often newer in its caches, and the host's links are everybody's.
+  take_from([&](const array_instance& from) {
+    return from.device != device_id{} && to.device != device_id{} &&
+           machine_->backend_of(to.device).peer_enabled(to.device, from.device);
+  });
+  take_from([&](const array_instance& from) { return from.device == device_id{}; });
+  take_from([](const array_instance&) { return true; });
+  for (const interval& wanted : std::vector<interval>{left.runs()}) {
+    for (const interval& part : constant_.inside(wanted)) {
+      order(by.in(), to, part, true);
+      fill_request request;
+      request.count = static_cast<std::uint64_t>(part.count());
+      request.pattern_size = static_cast<std::uint32_t>(pattern_.size());
+      std::memcpy(request.pattern.data(), pattern_.data(), pattern_.size());
+      const event done = fill_in(by.in(), reference(to, part), request, {});
+      to.uses.push_back({part, true, done});
+      to.valid.add(part);
+      left.remove(part);
+    }
+  }
+  if (!left.empty()) raise_undefined(left.runs().front(), {});
+}
+
+array_instance& array_body::acquire(const array_need& need, const lane& by, const route_wish& route,
+                                    array_moves& moves) {
+  settle_uses();
+  array_instance* found = find(need.device, need.range);
+  if (found == nullptr) {
+    auto made = std::make_unique<array_instance>();
+    made->device = need.device;
+    made->range = need.range;
+    const auto wanted = static_cast<std::size_t>(need.range.count());
+    auto memory = passes_through_ ? allocate(launches_of(*machine_).passing(by.on()), wanted, element())
+                                  : allocate(by.on(), wanted, element(), memory_kind::device);
+    made->address = static_cast<std::byte*>(memory.address);
+    made->owned = unique_handle<memory_traits>{std::move(memory)};
+    instances_.push_back(std::move(made));
+    found = instances_.back().get();
+  }
+  if (need.reads) {
+    for (const interval& lacking : found->valid.outside(need.range)) fetch(*found, lacking, by, route, moves);
+  } else {
+    // overwritten without being read: an earlier failure to write it is of no interest any more
+    std::erase_if(found->uses, [&](const array_use& use) {
+      return need.range.covers(use.range) && use.done.record() && use.done.record()->finished();
+    });
+  }
+  return *found;
+}
+
+std::shared_ptr<lane> array_body::lane_on(device_id device) const {
+  const auto found = lanes_.find(device);
+  auto way = found == lanes_.end() ? nullptr : found->second.lock();
+  return way && !way->idle() ? way : nullptr;
+}
+
+void array_body::used_by(const std::shared_ptr<lane>& way) { lanes_[way->on().id()] = way; }
+
+void array_body::commit(array_instance& where, const array_need& need, const event& done) {
+  // Who writes all of it has waited for those before, so that who comes later need only wait for this one; of reads,
+  // the last in a stream stands for those before it there.
+  std::erase_if(where.uses, [&](const array_use& use) {
+    if (!need.range.covers(use.range)) return false;
+    if (need.writes) return true;
+    return !use.writes && use.done.record() && done.record() && use.done.record()->device == done.record()->device &&
+           use.done.record()->stream == done.record()->stream;
+  });
+  where.uses.push_back({need.range, need.writes, done});
+  if (need.writes) wrote(where, need.range);
+}
+
+bool array_body::has_home() const {
+  return std::any_of(instances_.begin(), instances_.end(), [](const auto& one) { return one->is_home; });
+}
+
+void array_body::ensure_home() {
+  if (has_home() || count() == 0) return;
+  auto made = std::make_unique<array_instance>();
+  made->is_home = true;
+  made->range = all();
+  made->kind = memory_kind::pinned;
+  const device near{machine_, device_id{0}};
+  auto memory = allocate(near, shape_.count, element(), memory_kind::pinned);
+  made->address = static_cast<std::byte*>(memory.address);
+  made->owned = unique_handle<memory_traits>{std::move(memory)};
+  instances_.push_back(std::move(made));
+}
+
+event array_body::bring_home(const interval& range, const lane& by, const route_wish& route, array_moves& moves) {
+  event last;
+  for (const auto& home : instances_) {
+    if (!home->is_home) continue;
+    for (const interval& lacking : home->valid.outside(range)) {
+      interval_set left{lacking};
+      for (const auto& from : instances_) {
+        if (from == home) continue;
+        for (const interval& wanted : std::vector<interval>{left.runs()}) {
+          for (const interval& part : from->valid.inside(wanted)) {
+            order(by.out(), *from, part, false);
+            order(by.out(), *home, part, true);
+            copy_shape shape;
+            shape.width = static_cast<std::uint64_t>(part.count()) * element();
+            copy_options options;
+            if (home->device != device_id{} && home->device != from->device) options.route = route;
+            last = copy_in(by.out(), reference(*home, part), reference(*from, part), shape, options, {});
+            copied(*home, *from, part, last, moves);
+            left.remove(part);
+          }
+        }
+      }
+    }
+    break;
+  }
+  return last;
+}
+
+bool array_body::abandon(const interval& range, device_id device, bool reads) {
+  array_instance* home = nullptr;
+  for (const auto& one : instances_) {
+    if (one->is_home) home = one.get();
+    // What failed here is to be done again: it must not fail what does it.
+    std::erase_if(one->uses, [&](const array_use& use) { return use.range.overlaps(range) && has_failed(use.done); });
+    if (one->device == device && !one->is_home) one->valid.remove(range);
+  }
+  if (!reads) return true;
+  interval_set left{range};
+  for (const auto& one : instances_) {
+    for (const interval& part : one->valid.inside(range)) left.remove(part);
+  }
+  for (const interval& part : constant_.inside(range)) left.remove(part);
+  if (left.empty()) return true;
+  if (home == nullptr || home->device == device) return false;
+  // Results reach the home only after their kernel has ended well: until then it holds what the piece began with.
+  for (const interval& part : left.runs()) home->valid.add(part);
+  return true;
+}
+
+void array_body::drop_replicas(device_id device) {
+  settle_uses();
+  std::erase_if(instances_, [&](const auto& one) {
+    if (one->is_home || one->is_shared || (device != device_id{} && one->device != device)) return false;
+    interval_set alone = one->valid;
+    for (const auto& other : instances_) {
+      if (!other || other.get() == one.get()) continue;
+      for (const interval& run : other->valid.runs()) alone.remove(run);
+    }
+    for (const interval& run : constant_.runs()) alone.remove(run);  // can be made again
+    if (!alone.empty()) return false;
+    one->valid.clear();  // before the next one is looked at: two equal replicas do not vouch for each other
+    return true;
+  });
+}
+
+void array_body::shift(std::int64_t by) {
+  for (const auto& one : instances_) {
+    if (one->is_home) continue;
+    one->range = {one->range.begin + by, one->range.end + by};
+    one->uses.clear();
+    interval_set moved;
+    for (const interval& run : one->valid.runs()) moved.add({run.begin + by, run.end + by});
+    one->valid = std::move(moved);
+  }
+}
+
+std::uint64_t array_body::missing(device_id device, const interval& range) const {
+  interval_set left{range};
+  for (const auto& one : instances_) {
+    if (one->device != device && !one->is_shared) continue;
+    for (const interval& part : one->valid.inside(range)) left.remove(part);
+  }
+  for (const interval& part : constant_.inside(range)) left.remove(part);
+  return static_cast<std::uint64_t>(left.count()) * element();
+}
+
+std::vector<array_part> array_body::parts() const {
+  std::map<device_id, interval_set> places;
+  for (const auto& one : instances_) {
+    for (const interval& run : one->valid.runs()) places[one->device].add(run);
+  }
+  std::vector<array_part> made;
+  for (const auto& [device, set] : places) {
+    for (const interval& run : set.runs()) made.push_back({device, run.begin, run.count()});
+  }
+  return made;
+}
+
+std::vector<array_part> array_body::distribution(const interval& wanted) const {
+  std::vector<array_part> made;
+  interval_set left{wanted};
+  for (const auto& one : instances_) {
+    if (one->device == device_id{}) continue;
+    // Instance by instance: two that touch are two memories, and one piece over both would have to be copied together.
+    for (const interval& run : one->valid.runs()) {
+      for (const interval& part : left.inside(run)) made.push_back({one->device, part.begin, part.count()});
+      left.remove(run);
+    }
+  }
+  if (!left.empty()) return {};
+  std::sort(made.begin(), made.end(), [](const array_part& a, const array_part& b) { return a.first < b.first; });
+  return made;
+}
+
+void array_body::settle_uses() {
+  for (const auto& one : instances_) {
+    std::erase_if(one->uses, [](const array_use& use) { return is_done(use.done); });
+  }
+  // what holds nothing and is used by nobody gives its memory back
+  std::erase_if(instances_, [](const auto& one) {
+    return !one->is_home && !one->is_shared && one->valid.empty() && one->uses.empty();
+  });
+}
+
+std::vector<event> array_body::pending(const interval& range, bool writes_only) const {
+  std::vector<event> found;
+  for (const auto& one : instances_) {
+    for (const array_use& use : one->uses) {
+      if ((use.writes || !writes_only) && use.range.overlaps(range) && !is_done(use.done)) found.push_back(use.done);
+    }
+  }
+  return found;
+}
+
+void array_body::wait_for_job() {
+  std::shared_ptr<launch_job> job;
+  {
+    const std::lock_guard lock{mutex};
+    job = last_job.lock();
+  }
+  if (job) job->wait_submitted();
+}
+
+void array_body::write(std::uint64_t first, std::span<const std::byte> from, std::source_location where) {
+  if (from.empty()) return;
+  machine_->require_open();
+  const interval range{static_cast<std::int64_t>(first),
+                       static_cast<std::int64_t>(first) + static_cast<std::int64_t>(from.size() / element())};
+  if (first > shape_.count || range.end > count()) {
+    raise(errc::out_of_range,
+          "elements " + text_of(range) + " of an array of " + std::to_string(shape_.count) + " elements", where);
+  }
+  for (;;) {
+    wait_for_job();
+    std::vector<event> busy;
+    {
+      const std::lock_guard lock{mutex};
+      const auto job = last_job.lock();
+      busy = pending(range, false);
+      std::erase_if(busy, [](const event& e) { return e.record()->finished(); });  // failed: about to be overwritten
+      if (busy.empty() && (!job || job->has_submitted())) {
+        ensure_home();
+        for (const auto& home : instances_) {
+          if (!home->is_home) continue;
+          std::erase_if(home->uses, [&](const array_use& use) { return range.covers(use.range); });
+          std::memcpy(home->address + first * element(), from.data(), from.size());
+          wrote(*home, range);
+          return;
+        }
+      }
+    }
+    for (const event& e : busy) static_cast<void>(e.record()->owner->wait(*e.record(), no_deadline, {}));
+  }
+}
+
+void array_body::read(std::uint64_t first, std::span<std::byte> to, std::source_location where) {
+  if (to.empty()) return;
+  machine_->require_open();
+  const interval range{static_cast<std::int64_t>(first),
+                       static_cast<std::int64_t>(first) + static_cast<std::int64_t>(to.size() / element())};
+  if (first > shape_.count || range.end > count()) {
+    raise(errc::out_of_range,
+          "elements " + text_of(range) + " of an array of " + std::to_string(shape_.count) + " elements", where);
+  }
+  wait_for_job();
+  // The caller's memory as one more instance: copied into like a device's, and forgotten at the end.
+  array_instance target;
+  target.is_foreign = true;
+  target.range = range;
+  target.address = to.data();
+  target.kind = memory_kind::pinned;
+  array_moves moves;
+  std::map<device_id, std::shared_ptr<lane>> lanes;
+  launch_state& launches = launches_of(*machine_);
+  {
+    const std::lock_guard lock{mutex};
+    settle_uses();
+    interval_set left{range};
+    for (const auto& from : instances_) {
+      for (const interval& part : from->valid.inside(range)) left.remove(part);
+    }
+    interval_set constant;
+    for (const interval& wanted : std::vector<interval>{left.runs()}) {
+      for (const interval& part : constant_.inside(wanted)) {
+        constant.add(part);
+        left.remove(part);
+      }
+    }
+    if (!left.empty()) raise_undefined(left.runs().front(), where);
+    for (const interval& part : constant.runs()) {
+      for (std::int64_t i = part.begin; i < part.end; ++i) {
+        std::memcpy(to.data() + static_cast<std::uint64_t>(i - range.begin) * element(), pattern_.data(),
+                    pattern_.size());
+      }
+    }
+    left = interval_set{range};
+    for (const interval& part : constant.runs()) left.remove(part);
+    for (const bool from_host : {true, false}) {
+      for (const auto& from : instances_) {
+        if ((from->device == device_id{}) != from_host) continue;
+        for (const interval& wanted : std::vector<interval>{left.runs()}) {
+          for (const interval& part : from->valid.inside(wanted)) {
+            left.remove(part);
+            const device_id actor = from_host ? device_id{0} : from->device;
+            auto& by = lanes[actor];
+            if (!by) by = launches.lanes.take(device{machine_, actor});
+            const stream& order_in = by->out();
+            order(order_in, *from, part, false);
+            copy_shape shape;
+            shape.width = static_cast<std::uint64_t>(part.count()) * element();
+            copied(target, *from, part,
+                   copy_in(order_in, reference(target, part), reference(*from, part), shape, {}, where), moves);
+          }
+        }
+      }
+    }
+    had_.erase(device_id{});  // the caller's memory is no place of the array's
+  }
+  std::shared_ptr<const error> cause;
+  for (const event& e : moves.copies) {
+    if (e.record() && e.record()->owner->wait(*e.record(), no_deadline, {}) == wait_outcome::failed && !cause)
+      cause = e.record()->cause();
+  }
+  if (cause) {
+    for (const auto& [device, by] : lanes) by->clear();
+    raise(error{*cause});
+  }
+}
+
+// ---- what array<T> calls --------------------------------------------------------------------------------------------
+
+std::shared_ptr<array_body> make_array(const machine& m, const array_shape& shape) {
+  m.state()->require_open();
+  if (shape.count > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()) / shape.element) {
+    raise(errc::invalid_argument,
+          "an array of " + std::to_string(shape.count) + " elements: the size in bytes overflows");
+  }
+  return std::make_shared<array_body>(m.state(), shape);
+}
+
+void set_array(array_body& array, std::span<const std::byte> pattern) {
+  const std::lock_guard lock{array.mutex};
+  array.set(pattern);
+}
+
+void write_array(array_body& array, std::uint64_t first, std::span<const std::byte> from, std::source_location where) {
+  array.write(first, from, where);
+}
+
+void read_array(const array_body& array, std::uint64_t first, std::span<std::byte> to, std::source_location where) {
+  const_cast<array_body&>(array).read(first, to, where);  // reading changes where elements are, not what they are
+}
+
+std::vector<array_part> parts_of(const array_body& array) {
+  const std::lock_guard lock{array.mutex};
+  return array.parts();
+}
+
+array_traffic traffic_of(const array_body& array) {
+  const std::lock_guard lock{array.mutex};
+  return array.traffic();
+}
+
+void free_replicas(array_body& array) {
+  const std::lock_guard lock{array.mutex};
+  array.drop_replicas({});
+}
+
+}  // namespace weft::detail

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the elements of an array are: instances on devices and on the host, which elements of each are valid, and the
+// work that still uses them. Validity is that after everything submitted; events say when that is.
+#pragma once
+
+#include "exec/interval_set.hpp"
+#include "exec/lane.hpp"
+#include "runtime/machine_state.hpp"
+#include "weft/exec/array.hpp"
+#include "weft/memory/buffer.hpp"
+#include "weft/memory/route.hpp"
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <source_location>
+#include <string>
+#include <vector>
+
+namespace weft::detail {
+
+class launch_job;
+
+/// Work on a part of an instance.
+struct array_use {
+  interval range;
+  bool writes = false;
+  event done;
+};
+
+/// Elements in one place.
+struct array_instance {
+  device_id device;        // none: host memory
+  bool is_shared = false;  // every device may use it where it is
+  bool is_home = false;    // borrowed from the caller, or the array's own place on the host: stays
+  interval range;
+  std::byte* address = nullptr;  // of range.begin
+  memory_kind kind = memory_kind::device;
+  bool is_foreign = false;  // plain host memory that weft did not allocate
+  unique_handle<memory_traits> owned;
+  interval_set valid;
+  std::vector<array_use> uses;
+};
+
+/// What one piece of a launch asks of an array.
+struct array_need {
+  device_id device;
+  interval range;
+  bool reads = false;
+  bool writes = false;
+};
+
+/// What copies for a piece came to.
+struct array_moves {
+  std::uint64_t bytes = 0;
+  std::vector<event> copies;
+};
+
+/// Thread: with `mutex` held, unless said otherwise. Nobody may wait while holding it: launches decide under it.
+class array_body {
+ public:
+  array_body(std::shared_ptr<machine_state> machine, const array_shape& shape)
+      : machine_(std::move(machine)), shape_(shape) {}
+
+  mutable std::mutex mutex;
+
+  [[nodiscard]] const std::shared_ptr<machine_state>& machine() const { return machine_; }
+  [[nodiscard]] std::int64_t count() const { return static_cast<std::int64_t>(shape_.count); }
+  [[nodiscard]] std::size_t element() const { return shape_.element; }
+  [[nodiscard]] interval all() const { return {0, count()}; }
+
+  /// The caller's memory is where the elements are, and where results go.
+  void borrow(const memory_ref& home);
+  /// The caller's host memory, used by every device where it is.
+  void adopt(const device& by, const memory_ref& home);
+  void set(std::span<const std::byte> pattern);
+
+  /// Its memory on devices comes from a pool: it stands for memory of the caller's, for one launch.
+  void pass_through() { passes_through_ = true; }
+
+  /// Makes a part usable on a device: finds or allocates an instance and submits the copies that it lacks. The kernel
+  /// then waits for order().
+  /// Errors: out_of_memory; invalid_argument for elements that nothing has written.
+  array_instance& acquire(const array_need& need, const lane& by, const route_wish& route, array_moves& moves);
+  /// Makes `stream` wait for what conflicts with a use of `range`.
+  static void order(const stream& stream, array_instance& where, const interval& range, bool writes);
+  /// The use that acquire() was for has been submitted.
+  void commit(array_instance& where, const array_need& need, const event& done);
+  /// Copies a part to its home and makes that valid, in the lane's output stream. Null when there is nothing to do.
+  [[nodiscard]] event bring_home(const interval& range, const lane& by, const route_wish& route, array_moves& moves);
+  /// Drops what `device` alone held of `range` without having finished; the home counts again for what it gave.
+  /// False when there is nothing left to start from.
+  [[nodiscard]] bool abandon(const interval& range, device_id device, bool reads);
+  /// Drops instances on a device (none: on all) that hold nothing which is not valid elsewhere.
+  void drop_replicas(device_id device);
+
+  /// What is on the devices counts as other elements, `by` further on, so that a window passes over a long array in the
+  /// same memory. Nothing may be using it.
+  void shift(std::int64_t by);
+  [[nodiscard]] bool has_home() const;
+  /// The streams of a launch that used it on a device and is still on its way, or null.
+  [[nodiscard]] std::shared_ptr<lane> lane_on(device_id device) const;
+  void used_by(const std::shared_ptr<lane>& way);
+  /// A launch has found that another division of the data would pay, or that this one is good. True when several in a
+  /// row have found so, and twice as many each time: data must not follow every disturbance of a measured time.
+  [[nodiscard]] bool should_move() {
+    if (++better_ < patience_) return false;
+    better_ = 0;
+    patience_ *= 2;
+    return true;
+  }
+  void lies_well() { better_ = 0; }
+  /// Every device and the host use it where it is.
+  [[nodiscard]] bool is_shared() const { return instances_.size() == 1 && instances_.front()->is_shared; }
+  [[nodiscard]] bool borrows_device_memory() const { return instances_.size() == 1 && !instances_.front()->is_foreign; }
+  /// Gives the array a home on the host: results of a launch that may not stay on the devices go there.
+  void ensure_home();
+  /// Bytes of `range` that a device lacks.
+  [[nodiscard]] std::uint64_t missing(device_id device, const interval& range) const;
+  /// Every element of `wanted` once, in order, in pieces that lie in one memory of a device each; empty when some are
+  /// on no device.
+  [[nodiscard]] std::vector<array_part> distribution(const interval& wanted) const;
+  [[nodiscard]] std::vector<array_part> parts() const;
+  [[nodiscard]] array_traffic traffic() const { return traffic_; }
+
+  // without the mutex
+  void write(std::uint64_t first, std::span<const std::byte> from, std::source_location where);
+  void read(std::uint64_t first, std::span<std::byte> to, std::source_location where);
+
+  /// The last launch that uses it and may still submit work; under the mutex.
+  std::weak_ptr<launch_job> last_job;
+
+ private:
+  [[nodiscard]] array_instance* find(device_id device, const interval& range);
+  [[nodiscard]] memory_ref reference(const array_instance& in, const interval& range) const;
+  void fetch(array_instance& to, const interval& range, const lane& by, const route_wish& route, array_moves& moves);
+  void copied(array_instance& to, array_instance& from, const interval& range, const event& done, array_moves& moves);
+  void wrote(const array_instance& to, const interval& range);
+  void settle_uses();
+  [[nodiscard]] std::vector<event> pending(const interval& range, bool writes_only) const;
+  void wait_for_job();
+
+  std::shared_ptr<machine_state> machine_;
+  array_shape shape_;
+  std::vector<std::unique_ptr<array_instance>> instances_;
+  std::vector<std::byte> pattern_;  // of elements in constant_
+  interval_set constant_;
+  std::map<device_id, interval_set> had_;  // unchanged since it was there; host under none
+  array_traffic traffic_;
+  std::map<device_id, std::weak_ptr<lane>> lanes_;
+  bool passes_through_ = false;
+  int better_ = 0;
+  int patience_ = 3;
+};
+
+}  // namespace weft::detail

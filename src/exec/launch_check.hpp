@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every launch checks before anything is submitted.
+#pragma once
+
+#include "runtime/machine_state.hpp"
+#include "weft/exec/launch.hpp"
+
+#include <memory>
+#include <source_location>
+#include <string_view>
+
+namespace weft::detail {
+
+/// False when there is nothing to run. Errors: incompatible (dimensions, number of arguments), invalid_argument.
+[[nodiscard]] bool checked_range(const kernel_code& code, const kernel_range& over, std::size_t arguments,
+                                 std::source_location where);
+/// Errors: incompatible and out_of_range, with the position and the name of the parameter.
+[[nodiscard]] kernel_argument checked_argument(const kernel_code& code, std::size_t position,
+                                               const launch_argument& given, const kernel_range& over,
+                                               std::source_location where);
+/// Checks and launches in one stream of one device.
+[[nodiscard]] event launch_on(const std::shared_ptr<machine_state>& state, device_id on, stream_handle order,
+                              std::shared_ptr<const kernel_code> code, const kernel_range& over,
+                              std::span<const launch_argument> arguments, const launch_options& options,
+                              std::source_location where);
+/// Errors: not_found, with the nearest names.
+[[nodiscard]] std::shared_ptr<const kernel_code> registered_kernel(const std::shared_ptr<machine_state>& state,
+                                                                   std::string_view name);
+
+}  // namespace weft::detail

@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: Apache-2.0
+// Launches over devices when something is wrong: arguments, options, memory, devices that go.
+#include "runtime/machine_state.hpp"
+#include "support/samples.hpp"
+#include "weft/exec/launch_run.hpp"
+#include "weft/memory/copy.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <numeric>
+#include <stop_token>
+#include <thread>
+
+namespace {
+
+using samples::error_of;
+using weft::array;
+using weft::balance;
+using weft::buffer;
+using weft::bytes;
+using weft::device_id;
+using weft::errc;
+using weft::failure_policy;
+using weft::launch;
+using weft::launch_run;
+using weft::machine;
+using weft::range;
+using weft::spread_options;
+using weft::topology_fault;
+
+WEFT_KERNEL(fault_add, (WEFT_INOUT(int32_t) values, int32_t by), { values[i] = values[i] + by; });
+WEFT_KERNEL(fault_twice, (WEFT_IN(int32_t) from, WEFT_OUT(int32_t) to), { to[i] = from[i] * 2; });
+WEFT_KERNEL(fault_sneak, (WEFT_IN(int32_t) from, WEFT_OUT(int32_t) to, int64_t last),
+            { to[i] = from[i < last ? i + 1 : i]; });
+WEFT_KERNEL(fault_scatter, (WEFT_IN(int32_t) from, WEFT_OUT(int32_t, whole) to), { to[i] = from[i]; });
+
+std::vector<std::int32_t> ramp(std::size_t n) {
+  std::vector<std::int32_t> made(n);
+  std::iota(made.begin(), made.end(), 1);
+  return made;
+}
+
+bool says(const weft::error& e, std::string_view text) { return e.what.find(text) != std::string::npos; }
+
+TEST(spread_with_wrong_arguments, says_which_and_what_is_wrong) {
+  const machine m = samples::play(samples::wired(2));
+  weft::kernels(m).add<fault_add, fault_twice>();
+  array<std::int32_t> a{m, ramp(100)};
+  array<float> f{m, 100, 1.0f};
+  array<std::int32_t> shorter{m, 99};
+  const array<std::int32_t> fixed{m, ramp(100)};
+
+  auto e = error_of([&] { launch(m, "fault_ad", range(100), a, 1); });
+  EXPECT_EQ(e.code, errc::not_found);
+  EXPECT_TRUE(says(e, "did you mean 'fault_add'")) << e.what;
+  e = error_of([&] { launch(m, "fault_add", range(100), a); });
+  EXPECT_EQ(e.code, errc::incompatible);
+  EXPECT_TRUE(says(e, "takes 2 arguments, got 1")) << e.what;
+  e = error_of([&] { launch(m, "fault_add", range(100), f, 1); });
+  EXPECT_TRUE(says(e, "argument 1 (values) is float")) << e.what;
+  e = error_of([&] { launch(m, "fault_add", range(100), a, 1.0f); });
+  EXPECT_TRUE(says(e, "argument 2 (by)")) << e.what;
+  e = error_of([&] { launch(m, "fault_add", range(100), fixed, 1); });
+  EXPECT_TRUE(says(e, "is const")) << e.what;
+  e = error_of([&] { launch(m, "fault_twice", range(100), a, shorter); });
+  EXPECT_EQ(e.code, errc::out_of_range);
+  EXPECT_TRUE(says(e, "has 99 elements, the range 100")) << e.what;
+  e = error_of([&] { launch(m, "fault_twice", range(100), a, a); });
+  EXPECT_EQ(e.code, errc::incompatible);
+  EXPECT_TRUE(says(e, "are one array")) << e.what;
+  e = error_of([&] { launch(m, "fault_twice", range(4, 5), a, shorter); });
+  EXPECT_TRUE(says(e, "1 dimensions, the range has 2")) << e.what;
+
+  const machine other = samples::play(samples::wired(2));
+  array<std::int32_t> elsewhere{other, ramp(100)};
+  e = error_of([&] { launch(m, "fault_add", range(100), elsewhere, 1); });
+  EXPECT_EQ(e.code, errc::wrong_device);
+  array<std::int32_t> never{m, 100};
+  e = error_of([&] { launch(m, "fault_add", range(100), never, 1); });
+  EXPECT_EQ(e.code, errc::invalid_argument);
+  EXPECT_TRUE(says(e, "nothing has written them")) << e.what;
+  EXPECT_NO_THROW(launch(m, "fault_add", range(100), a, 1).wait()) << "none of it does harm";
+}
+
+TEST(spread_with_wrong_options, is_refused_before_anything_runs) {
+  const machine m = samples::play(samples::wired(3));
+  array<std::int32_t> a{m, ramp(100)};
+  const auto code = [&](spread_options options) {
+    return error_of([&] { launch<fault_add>(m, options, range(100), a, 1); }).code;
+  };
+  EXPECT_EQ(code({.devices = {.ids = {device_id{7}}}}), errc::invalid_device);
+  EXPECT_EQ(code({.devices = {.min_compute_units = 100000}}), errc::not_found);
+  EXPECT_EQ(code({.strategy = balance::weighted, .weights = {1, 2}}), errc::invalid_argument);
+  EXPECT_EQ(code({.strategy = balance::weighted, .weights = {0, 0, 0}}), errc::invalid_argument);
+  EXPECT_EQ(code({.strategy = balance::weighted, .weights = {1, -1, 1}}), errc::invalid_argument);
+  EXPECT_EQ(code({.block = {4096, 1, 1}}), errc::invalid_argument);
+  EXPECT_EQ(code({.block = {64, 64, 1}}), errc::invalid_argument);
+  EXPECT_EQ(code({.granularity = 0}), errc::invalid_argument);
+  EXPECT_EQ(code({.memory_limits = {{device_id{9}, bytes{1 << 20}}}}), errc::invalid_device);
+  EXPECT_EQ(code({.memory_limits = {{device_id{1}, bytes{2}}}}), errc::out_of_memory);
+  EXPECT_EQ(a.host(), ramp(100));
+}
+
+TEST(spread_options_test, each_have_their_effect) {
+  const machine m = samples::play(samples::wired(3));
+  const auto pieces_of = [&](const launch_run& run) {
+    run.wait();
+    std::vector<std::int64_t> items;
+    for (const auto& d : run.report().devices) items.push_back(d.items);
+    return items;
+  };
+  array<std::int32_t> a{m, ramp(1'000)};
+  EXPECT_EQ(pieces_of(launch<fault_add>(m, {.devices = {.ids = {device_id{2}}}}, range(1'000), a, 1)),
+            (std::vector<std::int64_t>{1'000}));
+  EXPECT_EQ(pieces_of(launch<fault_add>(m, {.strategy = balance::weighted, .weights = {1, 0, 3}}, range(1'000), a, 1)),
+            (std::vector<std::int64_t>{250, 0, 750}));
+  EXPECT_EQ(
+      pieces_of(launch<fault_add>(m, {.strategy = balance::static_equal, .block = {64, 1, 1}}, range(1'000), a, 1)),
+      (std::vector<std::int64_t>{384, 320, 296}));
+  // held to 100 items of 4 bytes, in and out of one array: the other two take what is left
+  array<std::int32_t> b{m, ramp(1'000)};
+  EXPECT_EQ(
+      pieces_of(launch<fault_add>(m, {.strategy = balance::static_equal, .memory_limits = {{device_id{0}, bytes{400}}}},
+                                  range(1'000), b, 1)),
+      (std::vector<std::int64_t>{100, 450, 450}));
+  EXPECT_TRUE(launch<fault_add>(m, {.asynchronous = false}, range(1'000), b, 1).ready());
+  const auto before = b.traffic();
+  launch<fault_add>(m, {.strategy = balance::static_equal, .keep_on_device = false}, range(1'000), b, 1).wait();
+  EXPECT_GE(b.traffic().device_to_host, before.device_to_host + 4'000);
+  for (const auto& part : b.parts()) EXPECT_EQ(part.device, device_id{}) << "nothing stays on a device";
+}
+
+TEST(spread_options_test, peer_to_peer_off_sends_data_through_the_host) {
+  const machine m = samples::play(samples::wired(2));
+  const auto moved = [&](bool peers) {
+    array<std::int32_t> a{m, ramp(10'000)};
+    launch<fault_add>(m, {.devices = {.ids = {device_id{0}}}}, range(10'000), a, 1).wait();
+    const auto before = weft::counters(m);
+    launch<fault_add>(m, {.devices = {.ids = {device_id{1}}}, .peer_to_peer = peers}, range(10'000), a, 1).wait();
+    const auto after = weft::counters(m);
+    return std::pair{after.direct.bytes - before.direct.bytes, after.staged.bytes - before.staged.bytes};
+  };
+  EXPECT_EQ(moved(false), (std::pair<std::uint64_t, std::uint64_t>{0, 40'000}));
+  EXPECT_EQ(moved(true).first + moved(true).second, 40'000u);
+}
+
+TEST(spread_options_test, unified_memory_copies_nothing) {
+  const machine m{weft::machine_options{.backend = "host", .devices = 3}};
+  ASSERT_TRUE(m[0].has(weft::capability::unified_memory));
+  std::vector<std::int32_t> from = ramp(50'000);
+  std::vector<std::int32_t> to(from.size());
+  const auto before = weft::counters(m);
+  launch<fault_twice>(m, {.strategy = balance::static_equal, .unified_memory = true}, range(50'000), from, to).wait();
+  const auto after = weft::counters(m);
+  EXPECT_EQ(after.host_to_device.copies, before.host_to_device.copies);
+  EXPECT_EQ(after.device_to_host.copies, before.device_to_host.copies);
+  for (std::size_t i = 0; i < to.size(); ++i) ASSERT_EQ(to[i], from[i] * 2);
+}
+
+TEST(spread_of_more_data_than_the_devices_hold, runs_in_passes) {
+  const machine m{weft::machine_options{.backend = "host", .devices = 3, .memory_per_device = bytes{1 << 20}}};
+  std::vector<std::int32_t> from = ramp(4 << 20);
+  std::vector<std::int32_t> to(from.size());
+  for (const balance strategy : {balance::automatic, balance::static_equal, balance::guided, balance::memory_aware}) {
+    std::fill(to.begin(), to.end(), 0);
+    launch<fault_twice>(m, {.strategy = strategy}, range(4 << 20), from, to).wait();
+    for (std::size_t i = 0; i < to.size(); ++i) ASSERT_EQ(to[i], from[i] * 2) << i << ' ' << to_string(strategy);
+  }
+  // arrays do not fit either: their results go home, piece by piece
+  array<std::int32_t> x{m, from};
+  array<std::int32_t> y{m, from.size()};
+  launch<fault_twice>(m, {.strategy = balance::static_equal}, range(4 << 20), x, y).wait();
+  std::vector<std::int32_t> got = y.host();
+  for (std::size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], from[i] * 2) << i;
+}
+
+TEST(spread_of_a_kernel_that_cannot_be_divided, runs_on_one_device_and_says_so) {
+  const machine m = samples::play(samples::wired(3));
+  array<std::int32_t> from{m, ramp(500)};
+  array<std::int32_t> to{m, 500};
+  const launch_run run = launch<fault_scatter>(m, range(500), from, to);
+  run.wait();
+  EXPECT_EQ(to.host(), ramp(500));
+  const auto report = run.report();
+  ASSERT_FALSE(report.notes.empty());
+  EXPECT_NE(report.notes.front().find("'to' is written as a whole"), std::string::npos) << report.notes.front();
+}
+
+TEST(spread_in_check_mode, reports_a_kernel_that_touches_more_than_it_declares) {
+  const machine m{weft::machine_options{.backend = "host", .devices = 2, .check_access = true}};
+  array<std::int32_t> from{m, ramp(100)};
+  array<std::int32_t> to{m, 100};
+  const auto e = error_of([&] {
+    launch<fault_sneak>(m, {.strategy = balance::static_equal}, range(100), from, to, std::int64_t{99}).wait();
+  });
+  EXPECT_EQ(e.code, errc::illegal_access);
+  EXPECT_TRUE(says(e, "fault_sneak") && says(e, "'from'")) << e.what;
+}
+
+TEST(spread_whose_device_goes, fails_with_the_one_cause_and_leaves_no_work) {
+  auto topology = samples::wired(3);
+  topology_fault fault;
+  fault.what = topology_fault::kind::device_lost;
+  fault.device = device_id{1};
+  fault.nth = 2;
+  topology.faults.push_back(fault);
+  const machine m{weft::machine_options{.machine = topology}};
+  array<std::int32_t> a{m, 30'000, 0};
+  const launch_run run = launch<fault_add>(m, {.strategy = balance::static_equal}, range(30'000), a, 1);
+  const auto e = error_of([&] { run.wait(); });
+  EXPECT_EQ(e.code, errc::device_lost) << e.what;
+  EXPECT_TRUE(says(e, "gpu1")) << e.what;
+  EXPECT_EQ(error_of([&] { run.wait(); }).code, errc::device_lost) << "asked again, it says the same";
+  EXPECT_NO_THROW(m.synchronize()) << "a cause that was told is not told again";
+  EXPECT_EQ(error_of([&] { static_cast<void>(a.host()); }).code, errc::device_lost);
+}
+
+TEST(spread_whose_device_goes, runs_elsewhere_when_asked_to) {
+  for (const balance strategy : {balance::static_equal, balance::guided, balance::work_stealing}) {
+    for (std::uint64_t nth = 1; nth <= 12; ++nth) {
+      auto topology = samples::wired(3);
+      topology_fault fault;
+      fault.what = topology_fault::kind::device_lost;
+      fault.device = device_id{1};
+      fault.nth = nth;
+      topology.faults.push_back(fault);
+      const machine m{weft::machine_options{.machine = topology}};
+      const auto from = ramp(9'000);
+      std::vector<std::int32_t> to(from.size());
+      const launch_run run = launch<fault_twice>(
+          m, {.strategy = strategy, .on_failure = failure_policy::retry_elsewhere}, range(9'000), from, to);
+      run.wait();
+      for (std::size_t i = 0; i < to.size(); ++i)
+        ASSERT_EQ(to[i], from[i] * 2) << i << ' ' << to_string(strategy) << ' ' << nth;
+      auto values = ramp(9'000);
+      launch<fault_add>(m, {.devices = {.exclude = {device_id{1}}}, .strategy = strategy}, range(9'000), values, 5)
+          .wait();
+    }
+  }
+}
+
+TEST(spread_whose_device_goes, with_the_only_copy_of_its_input_says_so) {
+  auto topology = samples::wired(2);
+  topology_fault fault;
+  fault.what = topology_fault::kind::device_lost;
+  fault.device = device_id{1};
+  fault.nth = 3;
+  topology.faults.push_back(fault);
+  const machine m{weft::machine_options{.machine = topology}};
+  array<std::int32_t> a{m, 1'000, 1};
+  weft::error e;
+  e.code = errc::not_ready;
+  for (int step = 0; step < 4 && e.code == errc::not_ready; ++step) {
+    e = error_of([&] {
+      launch<fault_add>(m, {.strategy = balance::static_equal, .on_failure = failure_policy::retry_elsewhere},
+                        range(1'000), a, 1)
+          .wait();
+    });
+  }
+  EXPECT_EQ(e.code, errc::device_lost);
+  EXPECT_TRUE(says(e, "only copy of 'values'") || says(e, "gpu1")) << e.what;
+}
+
+TEST(spread_that_nobody_waits_for, is_told_by_synchronize_once) {
+  auto topology = samples::wired(2);
+  topology_fault fault;
+  fault.what = topology_fault::kind::copy_fails;
+  fault.from = device_id{0};
+  fault.to = device_id{1};
+  topology.faults.push_back(fault);
+  const machine m{weft::machine_options{.machine = topology}};
+  array<std::int32_t> a{m, ramp(1'000)};
+  launch<fault_add>(m, {.devices = {.ids = {device_id{0}}}}, range(1'000), a, 1);
+  launch<fault_add>(m, {.devices = {.ids = {device_id{1}}}}, range(1'000), a, 1);
+  EXPECT_EQ(error_of([&] { m.synchronize(); }).code, errc::copy_failed);
+  EXPECT_NO_THROW(m.synchronize());
+  // what is overwritten as a whole is sound again
+  array<std::int32_t> b{m, ramp(1'000)};
+  a.write(ramp(1'000));
+  launch<fault_add>(m, {.devices = {.ids = {device_id{1}}}}, range(1'000), a, 1).wait();
+  EXPECT_EQ(a.host()[999], 1001);
+}
+
+TEST(spread_that_cannot_be_submitted_whole, ends_after_everything_that_it_had_submitted) {
+  int failed = 0;
+  for (const balance strategy : {balance::static_equal, balance::guided}) {
+    for (std::uint64_t nth = 1; nth <= 10; ++nth) {
+      auto topology = samples::wired(2);
+      topology_fault refuses;
+      refuses.what = topology_fault::kind::call_fails;
+      refuses.call = "copy";
+      refuses.nth = nth;
+      topology_fault stalls;  // the first copy is still under way when a later one is refused
+      stalls.what = topology_fault::kind::device_stalls;
+      stalls.device = device_id{0};
+      stalls.duration = std::chrono::milliseconds{20};
+      topology.faults = {refuses, stalls};
+      const machine m{weft::machine_options{.machine = topology}};
+      auto values = ramp(20'000);
+      const auto e = error_of([&] { launch<fault_add>(m, {.strategy = strategy}, range(20'000), values, 1).wait(); });
+      for (int d = 0; d < 2; ++d) {
+        weft::backend& driver = m.state()->backend_of(device_id{d});
+        for (const auto stream : driver.streams_of(device_id{d})) {
+          EXPECT_TRUE(driver.idle(stream)) << "copy " << nth << " was refused, and gpu" << d << " works on";
+        }
+      }
+      if (e.code == errc::not_ready) {
+        EXPECT_EQ(values[0], 2);
+      } else {
+        ++failed;
+      }
+    }
+  }
+  EXPECT_GE(failed, 8);
+}
+
+TEST(spread_that_is_stopped, ends_as_cancelled_and_hangs_nothing) {
+  const machine m = samples::play(samples::wired(2));
+  std::stop_source stop;
+  stop.request_stop();
+  array<std::int32_t> a{m, ramp(1'000)};
+  EXPECT_EQ(error_of([&] { launch<fault_add>(m, {.stop = stop.get_token()}, range(1'000), a, 1).wait(); }).code,
+            errc::cancelled);
+  for (int round = 0; round < 20; ++round) {
+    std::stop_source later;
+    array<std::int32_t> b{m, 200'000, 1};
+    const launch_run run =
+        launch<fault_add>(m, {.strategy = balance::guided, .stop = later.get_token()}, range(200'000), b, 1);
+    std::jthread other{[&] { later.request_stop(); }};
+    const auto outcome = error_of([&] { run.wait(); });
+    EXPECT_TRUE(outcome.code == errc::cancelled || outcome.code == errc::not_ready) << outcome.what;
+  }
+  EXPECT_NO_THROW(launch<fault_add>(m, range(1'000), a, 1).wait());
+}
+
+TEST(spread, ends_with_its_machine) {
+  launch_run run;
+  array<std::int32_t> a;
+  {
+    const machine m = samples::play(samples::wired(2));
+    a = array<std::int32_t>{m, ramp(100'000)};
+    for (int step = 0; step < 30; ++step)
+      run = launch<fault_add>(m, {.strategy = balance::guided}, range(100'000), a, 1);
+  }
+  const auto e = error_of([&] { run.wait(); });
+  EXPECT_TRUE(e.code == errc::not_ready || e.code == errc::cancelled || e.code == errc::machine_closed) << e.what;
+  EXPECT_EQ(error_of([&] { static_cast<void>(a.host()); }).code, errc::machine_closed);
+}
+
+TEST(spread, orders_streams_and_coroutines_by_its_done_event) {
+  const machine m = samples::play(samples::wired(2));
+  array<std::int32_t> a{m, ramp(50'000)};
+  const launch_run run = launch<fault_add>(m, {.strategy = balance::guided}, range(50'000), a, 1);
+  const weft::stream after{m[0]};
+  after.wait(run.done());
+  const weft::event marker = after.record();
+  marker.wait();
+  EXPECT_TRUE(run.ready());
+}
+
+}  // namespace

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "weft/exec/launch_run.hpp"
+
+#include "support/samples.hpp"
+#include "weft/memory/copy.hpp"
+#include "weft/memory/fill.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <numeric>
+#include <thread>
+
+namespace {
+
+using samples::error_of;
+using weft::array;
+using weft::balance;
+using weft::buffer;
+using weft::device_id;
+using weft::errc;
+using weft::failure_policy;
+using weft::launch;
+using weft::launch_run;
+using weft::machine;
+using weft::range;
+using weft::spread_options;
+
+WEFT_KERNEL(spread_affine, (WEFT_IN(float) input, WEFT_OUT(float) output), { output[i] = input[i] * 2.0f + 1.0f; });
+WEFT_KERNEL(spread_add, (WEFT_INOUT(int32_t) values, int32_t by), { values[i] = values[i] + by; });
+WEFT_KERNEL(spread_count, (WEFT_INOUT(uint8_t) visits), { visits[i] = (uint8_t)(visits[i] + 1); });
+WEFT_KERNEL(spread_smooth, (WEFT_IN(int32_t, halo(3)) input, WEFT_OUT(int32_t) output, int64_t count), {
+  int32_t sum = 0;
+  for (int64_t k = -3; k <= 3; ++k) {
+    sum += input[weft_clamp(i + k, 0, count - 1)];
+  }
+  output[i] = sum;
+});
+WEFT_KERNEL(spread_block_sums, (WEFT_IN(int32_t, rows(100)) input, WEFT_OUT(int64_t) sums), {
+  int64_t sum = 0;
+  for (int64_t k = 0; k < 100; ++k) {
+    sum += input[i * 100 + k];
+  }
+  sums[i] = sum;
+});
+WEFT_KERNEL(spread_look_up, (WEFT_IN(int32_t, whole) table, WEFT_IN(int32_t) index, WEFT_OUT(int32_t) found),
+            { found[i] = table[index[i]]; });
+WEFT_KERNEL(spread_total, (WEFT_IN(int32_t) values, WEFT_INOUT(int64_t, reduce(sum)) total),
+            { total[0] += values[i]; });
+WEFT_KERNEL(spread_extremes,
+            (WEFT_IN(float) values, WEFT_INOUT(float, reduce(min)) least, WEFT_INOUT(float, reduce(max)) most), {
+              least[0] = values[i] < least[0] ? values[i] : least[0];
+              most[0] = values[i] > most[0] ? values[i] : most[0];
+            });
+WEFT_KERNEL_2D(spread_rotate,
+               (WEFT_IN(int32_t, halo(1)) input, WEFT_OUT(int32_t) output, int64_t width, int64_t height), {
+                 const int64_t above = weft_clamp(y - 1, 0, height - 1);
+                 const int64_t below = weft_clamp(y + 1, 0, height - 1);
+                 output[y * width + x] = input[above * width + x] + input[below * width + x];
+               });
+WEFT_KERNEL_3D(spread_cube, (WEFT_OUT(int32_t) output, int64_t nx, int64_t ny),
+               { output[(z * ny + y) * nx + x] = (int32_t)(z * 10000 + y * 100 + x); });
+
+std::vector<int32_t> numbers(std::size_t n) {
+  std::vector<int32_t> made(n);
+  for (std::size_t i = 0; i < n; ++i) made[i] = static_cast<int32_t>((i * 2654435761u) % 1009);
+  return made;
+}
+
+constexpr balance strategies[] = {balance::automatic,    balance::static_equal,  balance::dynamic, balance::guided,
+                                  balance::memory_aware, balance::work_stealing, balance::weighted};
+
+spread_options with(balance strategy, std::size_t devices) {
+  spread_options options;
+  options.strategy = strategy;
+  if (strategy == balance::weighted) {
+    for (std::size_t d = 0; d < devices; ++d) options.weights.push_back(static_cast<double>(d + 1));
+  }
+  return options;
+}
+
+TEST(spread, runs_every_index_once_with_every_strategy_on_any_number_of_devices) {
+  for (const int devices : {1, 2, 3, 5}) {
+    const machine m = samples::play(samples::wired(devices));
+    for (const balance strategy : strategies) {
+      for (const std::int64_t n : {0, 1, 2, 63, 4096, 10007}) {
+        array<std::uint8_t> visits{m, static_cast<std::size_t>(n), std::uint8_t{0}};
+        launch<spread_count>(m, with(strategy, static_cast<std::size_t>(devices)), range(n), visits).wait();
+        const auto seen = visits.host();
+        EXPECT_EQ(std::count(seen.begin(), seen.end(), 1), n) << to_string(strategy) << ", " << devices << " devices";
+      }
+    }
+  }
+}
+
+TEST(spread, takes_host_memory_and_its_results_are_there_after_the_wait) {
+  const machine m = samples::play(samples::wired(3));
+  for (const balance strategy : strategies) {
+    std::vector<float> x(10'000);
+    std::iota(x.begin(), x.end(), 0.0f);
+    std::vector<float> y(x.size());
+    launch<spread_affine>(m, with(strategy, 3), range(10'000), x, y).wait();
+    for (std::size_t i = 0; i < y.size(); ++i) ASSERT_EQ(y[i], x[i] * 2.0f + 1.0f) << i << ' ' << to_string(strategy);
+  }
+}
+
+TEST(spread, takes_memory_of_one_device_and_leaves_the_results_there) {
+  const machine m = samples::play(samples::wired(3));
+  const auto values = numbers(5'000);
+  buffer<std::int32_t> on_one{m[1], values.size()};
+  weft::copy(on_one, values);
+  launch<spread_add>(m, range(5'000), on_one, std::int32_t{7}).wait();
+  std::vector<std::int32_t> got(values.size());
+  weft::copy(got, on_one);
+  for (std::size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], values[i] + 7) << i;
+}
+
+TEST(spread, by_name_is_the_same_as_by_type) {
+  const machine m = samples::play(samples::wired(2));
+  weft::kernels(m).add<spread_add>();
+  array<std::int32_t> a{m, numbers(1'000)};
+  launch(m, "spread_add", range(1'000), a, std::int32_t{1}).wait();
+  launch(m, {.strategy = balance::static_equal}, "spread_add", range(1'000), a, std::int32_t{1}).wait();
+  const auto before = numbers(1'000);
+  const auto after = a.host();
+  for (std::size_t i = 0; i < after.size(); ++i) ASSERT_EQ(after[i], before[i] + 2);
+}
+
+TEST(spread, of_a_kernel_that_looks_beyond_its_piece_brings_the_neighbours) {
+  for (const int devices : {2, 4, 7}) {
+    const machine m = samples::play(samples::wired(devices));
+    for (const std::int64_t n : {5, 8, 1'000}) {
+      const auto input = numbers(static_cast<std::size_t>(n));
+      array<std::int32_t> x{m, input};
+      array<std::int32_t> y{m, input.size()};
+      launch<spread_smooth>(m, {.strategy = balance::static_equal}, range(n), x, y, n).wait();
+      const auto got = y.host();
+      for (std::int64_t i = 0; i < n; ++i) {
+        std::int32_t sum = 0;
+        for (std::int64_t k = -3; k <= 3; ++k)
+          sum += input[static_cast<std::size_t>(std::clamp<std::int64_t>(i + k, 0, n - 1))];
+        ASSERT_EQ(got[static_cast<std::size_t>(i)], sum) << i << " of " << n << " on " << devices;
+      }
+    }
+  }
+}
+
+TEST(spread, of_rows_whole_arguments_and_two_and_three_dimensions_is_right) {
+  const machine m = samples::play(samples::wired(3));
+  const auto input = numbers(100 * 37);
+  array<std::int32_t> x{m, input};
+  array<std::int64_t> sums{m, 37};
+  launch<spread_block_sums>(m, {.strategy = balance::static_equal}, range(37), x, sums).wait();
+  const auto got = sums.host();
+  for (std::size_t i = 0; i < 37; ++i) {
+    EXPECT_EQ(got[i], std::accumulate(input.begin() + static_cast<std::ptrdiff_t>(i * 100),
+                                      input.begin() + static_cast<std::ptrdiff_t>(i * 100 + 100), std::int64_t{0}));
+  }
+
+  std::vector<std::int32_t> table(101);
+  std::iota(table.begin(), table.end(), 1000);
+  std::vector<std::int32_t> index(999);
+  for (std::size_t i = 0; i < index.size(); ++i) index[i] = static_cast<std::int32_t>(i % 101);
+  std::vector<std::int32_t> found(999);
+  launch<spread_look_up>(m, range(999), table, index, found).wait();
+  for (std::size_t i = 0; i < found.size(); ++i) ASSERT_EQ(found[i], 1000 + index[i]);
+
+  const std::int64_t width = 33;
+  const std::int64_t height = 50;
+  const auto image = numbers(static_cast<std::size_t>(width * height));
+  array<std::int32_t> from{m, image};
+  array<std::int32_t> to{m, image.size()};
+  launch<spread_rotate>(m, {.strategy = balance::static_equal}, range(width, height), from, to, width, height).wait();
+  const auto rotated = to.host();
+  for (std::int64_t y = 0; y < height; ++y) {
+    for (std::int64_t c = 0; c < width; ++c) {
+      const auto at = [&](std::int64_t r) {
+        return image[static_cast<std::size_t>(std::clamp<std::int64_t>(r, 0, height - 1) * width + c)];
+      };
+      ASSERT_EQ(rotated[static_cast<std::size_t>(y * width + c)], at(y - 1) + at(y + 1)) << c << ", " << y;
+    }
+  }
+  array<std::int32_t> cube{m, 3 * 4 * 10};
+  launch<spread_cube>(m, {.strategy = balance::guided}, range(3, 4, 10), cube, std::int64_t{3}, std::int64_t{4}).wait();
+  const auto cells = cube.host();
+  for (int z = 0; z < 10; ++z) {
+    for (int y = 0; y < 4; ++y) {
+      for (int c = 0; c < 3; ++c)
+        ASSERT_EQ(cells[static_cast<std::size_t>((z * 4 + y) * 3 + c)], z * 10000 + y * 100 + c);
+    }
+  }
+}
+
+TEST(spread, reduces_over_devices_from_the_value_that_was_there) {
+  for (const int devices : {1, 2, 5}) {
+    const machine m = samples::play(samples::wired(devices));
+    const auto values = numbers(10'001);
+    const std::int64_t expected = std::accumulate(values.begin(), values.end(), std::int64_t{5});
+    for (const balance strategy : strategies) {
+      array<std::int32_t> x{m, values};
+      array<std::int64_t> total{m, 1, 5};
+      launch<spread_total>(m, with(strategy, static_cast<std::size_t>(devices)), range(10'001), x, total).wait();
+      EXPECT_EQ(total.host()[0], expected) << to_string(strategy) << " on " << devices;
+      std::int64_t on_host = 5;
+      launch<spread_total>(m, with(strategy, static_cast<std::size_t>(devices)), range(10'001), values,
+                           std::span{&on_host, 1})
+          .wait();
+      EXPECT_EQ(on_host, expected) << to_string(strategy) << " on " << devices;
+    }
+    std::vector<float> spread_out{3.0f, -8.5f, 12.0f, 0.25f, 7.0f};
+    array<float> least{m, 1, 100.0f};
+    array<float> most{m, 1, -100.0f};
+    launch<spread_extremes>(m, {.strategy = balance::static_equal}, range(5), spread_out, least, most).wait();
+    EXPECT_EQ(least.host()[0], -8.5f);
+    EXPECT_EQ(most.host()[0], 12.0f);
+  }
+}
+
+TEST(spread, of_chained_kernels_moves_nothing_in_between) {
+  const machine m = samples::play(samples::wired(4));
+  array<float> x{m, 4'000, 1.0f};
+  array<float> y{m, 4'000};
+  std::vector<launch_run> runs;
+  for (int step = 0; step < 10; ++step) {
+    runs.push_back(launch<spread_affine>(m, {.strategy = balance::static_equal}, range(4'000), x, y));
+    runs.push_back(launch<spread_affine>(m, {.strategy = balance::static_equal}, range(4'000), y, x));
+  }
+  for (const launch_run& run : runs) run.wait();
+  EXPECT_EQ(x.traffic().copies, 0u) << "a constant is written where it is needed, and pieces stay";
+  EXPECT_EQ(y.traffic().copies, 0u);
+  float expected = 1.0f;
+  for (int step = 0; step < 20; ++step) expected = expected * 2.0f + 1.0f;
+  EXPECT_EQ(x.host(), std::vector<float>(4'000, expected));
+  EXPECT_EQ(x.traffic().redundant, 0u);
+}
+
+TEST(spread, orders_launches_that_share_an_array_whatever_the_strategies) {
+  const machine m = samples::play(samples::wired(3));
+  array<std::int32_t> a{m, 6'000, 0};
+  std::vector<launch_run> runs;
+  for (int step = 0; step < 60; ++step) {
+    const balance strategy = strategies[static_cast<std::size_t>(step) % 6];
+    runs.push_back(launch<spread_add>(m, with(strategy, 3), range(6'000), a, std::int32_t{step}));
+  }
+  for (const launch_run& run : runs) run.wait();
+  EXPECT_EQ(a.host(), std::vector<std::int32_t>(6'000, 59 * 60 / 2));
+}
+
+TEST(spread, from_eight_threads_at_once_keeps_them_apart) {
+  const machine m = samples::play(samples::wired(3));
+  std::vector<std::thread> threads;
+  std::atomic<int> right{0};
+  for (int t = 0; t < 8; ++t) {
+    threads.emplace_back([&m, &right, t] {
+      array<std::int32_t> mine{m, 3'000, t};
+      for (int step = 0; step < 20; ++step) {
+        launch<spread_add>(m, with(strategies[static_cast<std::size_t>(step + t) % 6], 3), range(3'000), mine,
+                           std::int32_t{1});
+      }
+      right += mine.host() == std::vector<std::int32_t>(3'000, t + 20) ? 1 : 0;
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  EXPECT_EQ(right, 8);
+}
+
+}  // namespace
