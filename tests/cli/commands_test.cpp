@@ -834,6 +834,11 @@ TEST(documents, are_valid_by_their_schemas) {
       {"bench", "queue", "--json", "-s", "64", "--quick", "--sim", "ring_3_no_p2p"},
       {"bench", "queue", "--json", "-s", "8", "--sim", "pair_nvlink", "--clock", "virtual"},
       {"bench", "queue", "--json", "--budget", "0s"},
+      {"bench", "launch", "--json", "--quick", "--strategy", "guided,weighted"},
+      {"bench", "launch", "--json", "--quick", "--clock", "virtual", "--sim", "one"},
+      {"bench", "launch", "--json", "--budget", "0s"},
+      {"explain", "launch", "1M", "--json", "--sim", "mixed_3"},
+      {"explain", "launch", "0", "--json", "--streamed"},
       {"demo", "--json", "-o", (folder / "demo").string()},
       {"conform", "--json", "--sim", "one"}};
   const std::string checker =

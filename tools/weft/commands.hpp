@@ -11,10 +11,15 @@ exit_code run_summary(session& run);
 exit_code run_devices(session& run);
 exit_code run_topo(session& run, const topo_options& options);
 exit_code run_route(session& run, const route_options& options);
+exit_code run_explain_launch(session& run, const explain_launch_options& options);
 exit_code run_bench_copy(session& run, const copy_bench_options& options);
 exit_code run_bench_queue(session& run, const queue_bench_options& options);
+exit_code run_bench_launch(session& run, const launch_bench_options& options);
+exit_code run_bench_ipc(session& run, const ipc_bench_options& options);
+exit_code run_bench_guide(session& run, const guide_options& options);
 exit_code run_demo(session& run, const demo_options& options);
 exit_code run_conform(session& run, const conform_options& options);
+exit_code run_trace_view(session& run, const trace_view_options& options);
 
 /// devices[] of weft.devices/1.
 [[nodiscard]] json devices_json(const machine& m);

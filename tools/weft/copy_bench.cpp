@@ -44,29 +44,6 @@ std::vector<std::uint64_t> pattern_piece(std::size_t offset, std::size_t size, s
   return words;
 }
 
-/// An eighth of a quarter: a copy needs two buffers, and they may be on one device, and all are on the host.
-std::optional<std::string> too_large(const machine& m, const copy_row& row) {
-  const std::uint64_t need = row.size * (row.src == row.dst ? 2 : 1);
-  for (const device_id id : {row.src, row.dst}) {
-    const bytes free = m[id].free_memory();
-    if (need > free.value() / 4) {
-      return fmt::format("{} need more than a quarter of the {} that are free on {}", to_string(bytes{need}),
-                         to_string(free), to_string(id));
-    }
-  }
-  if (m[row.src].kind() == backend_kind::host) {
-    const long pages = ::sysconf(_SC_AVPHYS_PAGES);
-    const long page = ::sysconf(_SC_PAGE_SIZE);
-    const std::uint64_t free =
-        pages > 0 && page > 0 ? static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page) : 0;
-    if (free != 0 && 2 * row.size > free / 4) {
-      return fmt::format("{} need more than a quarter of the {} that are free on this host",
-                         to_string(bytes{2 * row.size}), to_string(bytes{free}));
-    }
-  }
-  return std::nullopt;
-}
-
 /// Copies past the caches, where the compiler can: a large copy is not read again soon, and its lines need not be
 /// fetched before they are written.
 void stream_copy(std::byte* to, const std::byte* from, std::size_t size) {
@@ -365,6 +342,31 @@ std::optional<double> copy_row::share() const {
   if (!rate || !limit.bytes_per_second) return std::nullopt;
   return *rate / *limit.bytes_per_second;
 }
+
+/// An eighth of a quarter: a copy needs two buffers, and they may be on one device, and all are on the host.
+std::optional<std::string> too_large(const machine& m, const copy_row& row) {
+  const std::uint64_t need = row.size * (row.src == row.dst ? 2 : 1);
+  for (const device_id id : {row.src, row.dst}) {
+    const bytes free = m[id].free_memory();
+    if (need > free.value() / 4) {
+      return fmt::format("{} need more than a quarter of the {} that are free on {}", to_string(bytes{need}),
+                         to_string(free), to_string(id));
+    }
+  }
+  if (m[row.src].kind() == backend_kind::host) {
+    const long pages = ::sysconf(_SC_AVPHYS_PAGES);
+    const long page = ::sysconf(_SC_PAGE_SIZE);
+    const std::uint64_t free =
+        pages > 0 && page > 0 ? static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page) : 0;
+    if (free != 0 && 2 * row.size > free / 4) {
+      return fmt::format("{} need more than a quarter of the {} that are free on this host",
+                         to_string(bytes{2 * row.size}), to_string(bytes{free}));
+    }
+  }
+  return std::nullopt;
+}
+
+double host_copy_rate(std::uint64_t size) { return host_copy_reference{}.bytes_per_second(size); }
 
 void write_pattern(const device_span<std::byte>& range, std::uint64_t seed) {
   for (std::size_t offset = 0; offset < range.size(); offset += piece) {

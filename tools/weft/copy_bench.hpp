@@ -56,6 +56,12 @@ struct copy_plan {
 /// results[] of weft.bench.copy/1.
 [[nodiscard]] json rows_json(const std::vector<copy_row>& rows);
 
+/// The best that a plain copy in this host's memory reaches at this size, measured now.
+[[nodiscard]] double host_copy_rate(std::uint64_t size);
+
+/// Why a row would use more than a quarter of the free memory of its devices or of this host; empty when it fits.
+[[nodiscard]] std::optional<std::string> too_large(const machine& m, const copy_row& row);
+
 /// Writes the pattern of `seed` into device memory.
 void write_pattern(const device_span<std::byte>& range, std::uint64_t seed);
 /// Empty when the pattern is there; else the first bad offset, expected and got.

@@ -2,6 +2,8 @@
 #include "commands.hpp"
 #include "copy_bench.hpp"
 #include "image_pipeline/image_pipeline.hpp"
+#include "launch_bench.hpp"
+#include "process_ring.hpp"
 #include "queue_bench.hpp"
 #include "topo_picture.hpp"
 #include "weft/memory/peer_access.hpp"
@@ -120,6 +122,23 @@ json queue_json(const queue_row& row) {
   return one;
 }
 
+json balance_json(const std::vector<watched_launch>& launches) {
+  json all = json::array();
+  for (const watched_launch& one : launches) {
+    json devices = json::array();
+    for (const device_account& d : one.report.devices) {
+      devices.push_back({{"device", d.device.value()}, {"items", d.items}, {"pieces", d.pieces}});
+    }
+    all.push_back({{"strategy", to_string(one.asked)},
+                   {"seconds", one.report.seconds},
+                   {"efficiency", one.report.efficiency()},
+                   {"simulated", one.report.simulated},
+                   {"verified", one.verified},
+                   {"devices", devices}});
+  }
+  return all;
+}
+
 json pipeline_json(const images::pipeline_report& report, double one_device) {
   json devices = json::array();
   for (const images::device_share& share : report.devices) {
@@ -147,6 +166,9 @@ json pipeline_json(const images::pipeline_report& report, double one_device) {
 }  // namespace
 
 exit_code run_demo(session& run, const demo_options& options) {
+  // Forked before this process has a machine; told at the end.
+  std::optional<ring_report> ring;
+  if (options.processes) ring = run_process_ring(run, *options.processes);
   const machine& m = run.open_machine();
   if (m.device_count() == 0) throw failure{exit_code::absent, "this machine has no device; weft devices says why"};
   const gallery pictures = open_gallery(options);
@@ -202,7 +224,18 @@ exit_code run_demo(session& run, const demo_options& options) {
   const queue_row messages = send_messages(run, m);
   run.print(queue_text(run, m, messages));
 
-  run.print("\n" + run.paint(style::heading, "5. images: a 5x5 Gaussian blur, gathered over peer copies") + "\n");
+  run.print("\n" + run.paint(style::heading, "5. one kernel, divided over three unlike devices (simulated)") + "\n");
+  const topology unlike = value_or_raise(load_topology("mixed_3"));
+  const std::vector<watched_launch> launches =
+      watch_launches(unlike, {balance::static_equal, balance::guided, balance::automatic});
+  run.print(fmt::format("  {}: a million items, devices 45 : 30 : 25 in speed; # and = are pieces\n", unlike.name));
+  run.print(balance_text(launches));
+  write("balance.svg", balance_svg(launches, fmt::format("A million items on {}", unlike.name)));
+  const bool all_items_once = std::ranges::all_of(launches, &watched_launch::verified);
+  run.print(all_items_once ? "  every item was done once\n"
+                           : "  " + run.paint(style::bad, "an item was not done once") + "\n");
+
+  run.print("\n" + run.paint(style::heading, "6. images: a 5x5 Gaussian blur, gathered over peer copies") + "\n");
   run.print(fmt::format("  {} images, {}\n", pictures.pictures.size(), pictures.origin));
   for (const images::named_failure& bad : pictures.failures) run.warn(fmt::format("{}: {}", bad.name, bad.why));
   const std::vector<peer_access> access = enable_all_peers(m);
@@ -238,12 +271,20 @@ exit_code run_demo(session& run, const demo_options& options) {
                   run.paint(last.pixels_wrong == 0 ? style::good : style::bad, std::to_string(last.pixels_wrong))));
   for (const fs::path& file : last.files) wrote.push_back(file.string());
 
+  if (ring) {
+    run.print("\n" + run.paint(style::heading, "7. a ring of processes, each writing into the memory of the next") +
+              "\n");
+    run.print(ring_text(run, *ring));
+  }
+
   json doc = run.document("weft.demo/1");
   doc["devices"] = devices_json(m);
   doc["pairs"] = pairs_json(m);
   doc["results"] = rows_json(rows);
   doc["queue"] = queue_json(messages);
+  doc["balance"] = balance_json(launches);
   doc["pipeline"] = std::move(runs);
+  doc["processes"] = ring ? ring_json(*ring) : json(nullptr);
   wrote.push_back(in_output("weft-demo.json"));
   doc["files"] = wrote;
   write_file(wrote.back(), doc.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
@@ -262,7 +303,9 @@ exit_code run_demo(session& run, const demo_options& options) {
   const exit_code copies = verdict_of(rows);
   if (copies != exit_code::ok) return copies;
   if (const exit_code queue = verdict_of(std::vector{messages}); queue != exit_code::ok) return queue;
-  return all_right ? exit_code::ok : exit_code::falls_short;
+  if (ring && ring->passages.empty()) return exit_code::runtime;
+  if (ring && !ring->verified()) return exit_code::falls_short;
+  return all_right && all_items_once ? exit_code::ok : exit_code::falls_short;
 }
 
 }  // namespace weft::tool

@@ -26,14 +26,24 @@ exit_code run_command(const command_line& line) {
       return run_topo(run, line.topo);
     case command::route:
       return run_route(run, line.route);
+    case command::explain_launch:
+      return run_explain_launch(run, line.explain_launch);
     case command::bench_copy:
       return run_bench_copy(run, line.bench_copy);
     case command::bench_queue:
       return run_bench_queue(run, line.bench_queue);
+    case command::bench_launch:
+      return run_bench_launch(run, line.bench_launch);
+    case command::bench_ipc:
+      return run_bench_ipc(run, line.bench_ipc);
+    case command::bench_guide:
+      return run_bench_guide(run, line.bench_guide);
     case command::demo:
       return run_demo(run, line.demo);
     case command::conform:
       return run_conform(run, line.conform);
+    case command::trace_view:
+      return run_trace_view(run, line.trace_view);
   }
   return exit_code::usage;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "options.hpp"
 
+#include "launch_bench.hpp"
 #include "output.hpp"
 #include "queue_bench.hpp"
 #include "weft/core/nearest.hpp"
@@ -65,6 +66,11 @@ struct raw_line {
   std::string clock = "wall";
   std::string colour = "auto";
   std::string route_size;
+  std::string items;
+  std::string rate;
+  std::string start;
+  std::string granularity;
+  std::string one_strategy;
   std::string sizes;
   std::string pairs;
   std::string min_time;
@@ -76,6 +82,12 @@ struct raw_line {
   std::string mode = "both";
   std::string batches;
   std::string queue_budget;
+  std::string strategies;
+  std::string scenarios;
+  std::string launch_budget;
+  std::string ipc_sizes;
+  std::string ipc_pairs;
+  std::string ipc_budget;
   std::string shell = "bash";
   bool version = false;
 };
@@ -271,6 +283,69 @@ result<std::vector<std::size_t>> parse_batches(std::string_view text) {
   return batches;
 }
 
+result<std::int64_t> parse_count(std::string_view text) {
+  double value = 0;
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const std::string_view unit{end, static_cast<std::size_t>(text.data() + text.size() - end)};
+  double scale = 0;
+  if (unit.empty()) scale = 1;
+  if (unit == "K" || unit == "k") scale = 1e3;
+  if (unit == "M") scale = 1e6;
+  if (unit == "G") scale = 1e9;
+  if (unit == "T") scale = 1e12;
+  if (problem != std::errc{} || scale == 0 || !(value >= 0) || value * scale > 1e18) {
+    return bad_text(
+        fmt::format("'{}' is not a number of items: write it with K, M, G or T (1000 each), like 1M", text));
+  }
+  return static_cast<std::int64_t>(std::llround(value * scale));
+}
+
+namespace {
+
+/// Positions of words in `known`, each once and in its order. `what` names the kind of word.
+result<std::vector<std::size_t>> parse_words(std::string_view text, const std::vector<std::string_view>& known,
+                                             std::string_view what) {
+  std::vector<std::size_t> found;
+  for (const std::string_view word : split(text, ',')) {
+    const auto at = std::ranges::find(known, word);
+    if (at == known.end()) {
+      const auto nearest = nearest_name(word, known);
+      return bad_text(fmt::format("'{}' is no {}: there are {}{}", word, what, fmt::join(known, ", "),
+                                  nearest ? fmt::format("; did you mean {}?", *nearest) : ""));
+    }
+    found.push_back(static_cast<std::size_t>(at - known.begin()));
+  }
+  std::ranges::sort(found);
+  found.erase(std::unique(found.begin(), found.end()), found.end());
+  return found;
+}
+
+}  // namespace
+
+result<std::vector<balance>> parse_strategies(std::string_view text) {
+  std::vector<std::string_view> known;
+  known.reserve(std::size(all_strategies));
+  for (const balance s : all_strategies) known.push_back(to_string(s));
+  const auto found = parse_words(text, known, "strategy");
+  if (!found) return found.error();
+  std::vector<balance> strategies;
+  strategies.reserve(found->size());
+  for (const std::size_t i : *found) strategies.push_back(all_strategies[i]);
+  return strategies;
+}
+
+result<std::vector<std::string>> parse_scenarios(std::string_view text) {
+  std::vector<std::string_view> known;
+  known.reserve(std::size(launch_scenarios) + 1);
+  for (const launch_scenario& s : launch_scenarios) known.push_back(s.name);
+  known.push_back("overhead");
+  const auto found = parse_words(text, known, "scenario");
+  if (!found) return found.error();
+  std::vector<std::string> scenarios;
+  for (const std::size_t i : *found) scenarios.emplace_back(known[i]);
+  return scenarios;
+}
+
 result<std::chrono::nanoseconds> parse_duration(std::string_view text) {
   double value = 0;
   const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -327,6 +402,20 @@ std::variant<command_line, finished_line> parse_command_line(int argc, const cha
       ->type_name("PATH");
   route->add_option("--via", line.route.via, "The device in the middle of a relayed copy")->type_name("DEVICE");
 
+  CLI::App* explain = app.add_subcommand("explain", "Show what would be decided, and why");
+  explain->require_subcommand(0, 1);
+  CLI::App* explain_launch = explain->add_subcommand("launch", "How a launch of so many items would be divided");
+  explain_launch->add_option("ITEMS", raw.items, "Items, with K, M, G, T (1000 each): 1M")->required()->type_name("");
+  explain_launch->add_option("--rate", raw.rate, "Items per second of the fastest device: 200M")->type_name("COUNT");
+  explain_launch
+      ->add_option("--start", raw.start,
+                   "What each piece costs whatever its size: 20us, or 20us,120us for unlike devices")
+      ->type_name("LIST");
+  explain_launch->add_option("--strategy", raw.one_strategy, "automatic, static_equal, guided, …")->type_name("NAME");
+  explain_launch->add_option("--granularity", raw.granularity, "Borders are multiples of this: 1")->type_name("COUNT");
+  explain_launch->add_flag("--streamed", line.explain_launch.streamed,
+                           "Data comes from host memory and goes back; default: it stays on the devices");
+
   CLI::App* bench = app.add_subcommand("bench", "Measure this machine");
   bench->require_subcommand(0, 1);
   CLI::App* copy = bench->add_subcommand("copy", "Copy between all ordered pairs of devices, verified");
@@ -359,14 +448,47 @@ std::variant<command_line, finished_line> parse_command_line(int argc, const cha
   queue->add_option("-o,--output", line.bench_queue.output, "Also write the JSON document to a file")
       ->type_name("FILE");
 
-  CLI::App* demo =
-      app.add_subcommand("demo", "A tour: devices, links, copies, messages, and images blurred on four devices");
+  CLI::App* launching = bench->add_subcommand("launch", "Divide one kernel over devices: balance and overhead");
+  launching->add_option("--strategy", raw.strategies, "Only these: static_equal, guided, automatic, …; default all")
+      ->type_name("LIST");
+  launching->add_option("--scenario", raw.scenarios, "Only these: A,B,C,D,D2,E (simulated) and overhead; default all")
+      ->type_name("LIST");
+  launching->add_option("--seeds", line.bench_launch.seeds, "Runs of a scenario with noise: 100")->type_name("N");
+  launching->add_option("--samples", line.bench_launch.samples, "Samples of the overhead: 15")->type_name("N");
+  launching->add_flag("--quick", line.bench_launch.quick, "Three seeds and samples: a look, not a figure to quote");
+  launching->add_option("--budget", raw.launch_budget, "Stop after about this long: 30s")->type_name("TIME");
+  launching->add_option("-o,--output", line.bench_launch.output, "Also write what was measured to a JSON file")
+      ->type_name("FILE");
+
+  CLI::App* ipc = bench->add_subcommand("ipc", "Open, touch and copy the memory of another process, verified");
+  ipc->add_option("-s,--sizes", raw.ipc_sizes, "Bytes of the copies: a list or a range, as for copy; default 1M,64M")
+      ->type_name("SIZES");
+  ipc->add_option("--pairs", raw.ipc_pairs, "From which device to which: 0-1,1-0; default 0-1")->type_name("PAIRS");
+  ipc->add_option("--samples", line.bench_ipc.samples, "Samples of each row: 31")->type_name("N");
+  ipc->add_flag("--quick", line.bench_ipc.quick, "Less memory and three samples: a look, not a figure to quote");
+  ipc->add_option("--budget", raw.ipc_budget, "Stop after about this long: 10s")->type_name("TIME");
+  ipc->add_option("-o,--output", line.bench_ipc.output, "Also write the JSON document to a file")->type_name("FILE");
+
+  CLI::App* guide = bench->add_subcommand(
+      "guide", "The tables of a published multi-GPU guide: its figures, simulated, measured here");
+  guide->add_flag("--quick", line.bench_guide.quick, "Small sizes: a look, not figures to quote");
+  guide->add_flag("--simulated-only", line.bench_guide.simulated_only, "Measure nothing");
+
+  CLI::App* demo = app.add_subcommand(
+      "demo", "A tour: devices, links, copies, messages, a balanced kernel, and images blurred on four devices");
   demo->add_option("--images", line.demo.images, "Take the JPEG and PNG images of this folder")->type_name("DIR");
   demo->add_option("-o,--output", line.demo.output, "Write into this folder: weft-demo")->type_name("DIR");
+  demo->add_option("--processes", line.demo.processes, "End with a ring of so many processes, 2 to 16")->type_name("N");
 
   CLI::App* conform = app.add_subcommand("conform", "Check what a backend promises, one sentence after the other");
   conform->add_flag("--all-topologies", line.conform.all_topologies,
                     "On the host backend, over every shipped topology");
+
+  CLI::App* trace = app.add_subcommand("trace", "Look at what a program recorded");
+  trace->require_subcommand(0, 1);
+  CLI::App* view = trace->add_subcommand("view", "Draw a Chrome trace, as weft::profiler writes it, as a picture");
+  view->add_option("FILE", line.trace_view.input, "The trace: JSON")->required()->type_name("");
+  view->add_option("-o,--output", line.trace_view.output, "Write the SVG here: FILE with .svg")->type_name("SVG");
 
   CLI::App* complete = app.add_subcommand("completion", "Print a completion script: source <(weft completion bash)");
   complete->add_option("SHELL", raw.shell, "bash")->type_name("");
@@ -409,6 +531,8 @@ std::variant<command_line, finished_line> parse_command_line(int argc, const cha
   if (topo->parsed()) line.what = command::topo;
   if (app.get_subcommand("devices")->parsed()) line.what = command::devices;
   if (demo->parsed()) line.what = command::demo;
+  if (trace->parsed() && !view->parsed()) return usage(*trace, "what is to be done with it? weft trace view");
+  if (view->parsed()) line.what = command::trace_view;
   if (conform->parsed()) {
     line.what = command::conform;
     if (line.conform.all_topologies && line.global.sim) {
@@ -429,8 +553,44 @@ std::variant<command_line, finished_line> parse_command_line(int argc, const cha
       return wrong("--path", path, {"automatic", "direct", "staged", "relayed"});
     }
   }
-  if (bench->parsed() && !copy->parsed() && !queue->parsed()) {
-    return usage(*bench, "what is to be measured? weft bench copy, or weft bench queue");
+  if (explain->parsed() && !explain_launch->parsed()) {
+    return usage(*explain, "what is to be explained? weft explain launch");
+  }
+  if (explain_launch->parsed()) {
+    line.what = command::explain_launch;
+    explain_launch_options& to = line.explain_launch;
+    const auto items = parse_count(raw.items);
+    if (!items) return usage(*explain_launch, items.error().what);
+    to.items = *items;
+    if (!raw.rate.empty()) {
+      const auto rate = parse_count(raw.rate);
+      if (!rate) return usage(*explain_launch, rate.error().what);
+      if (*rate == 0) return usage(*explain_launch, "--rate is at least 1 item per second");
+      to.items_per_second = static_cast<double>(*rate);
+    }
+    if (!raw.granularity.empty()) {
+      const auto granularity = parse_count(raw.granularity);
+      if (!granularity) return usage(*explain_launch, granularity.error().what);
+      if (*granularity == 0) return usage(*explain_launch, "--granularity is at least 1 item");
+      to.granularity = *granularity;
+    }
+    if (!raw.start.empty()) {
+      to.starts.clear();
+      for (const std::string_view text : split(raw.start, ',')) {
+        const auto start = parse_duration(text);
+        if (!start) return usage(*explain_launch, start.error().what);
+        to.starts.push_back(*start);
+      }
+    }
+    if (!raw.one_strategy.empty()) {
+      const auto strategies = parse_strategies(raw.one_strategy);
+      if (!strategies) return usage(*explain_launch, strategies.error().what);
+      if (strategies->size() != 1) return usage(*explain_launch, "--strategy is one of them");
+      to.strategy = strategies->front();
+    }
+  }
+  if (bench->parsed() && bench->get_subcommands().empty()) {
+    return usage(*bench, "what is to be measured? weft bench copy, queue, launch, ipc, or guide");
   }
   if (copy->parsed()) {
     line.what = command::bench_copy;
@@ -494,6 +654,57 @@ std::variant<command_line, finished_line> parse_command_line(int argc, const cha
     if (!raw.queue_budget.empty()) {
       const auto time = parse_duration(raw.queue_budget);
       if (!time) return usage(*queue, time.error().what);
+      to.budget = *time;
+    }
+  }
+  if (demo->parsed() && line.demo.processes && (*line.demo.processes < 2 || *line.demo.processes > 16)) {
+    return usage(*demo, "--processes is a number from 2 to 16");
+  }
+  if (ipc->parsed()) {
+    line.what = command::bench_ipc;
+    ipc_bench_options& to = line.bench_ipc;
+    if (!raw.ipc_sizes.empty()) {
+      auto sizes = parse_sizes(raw.ipc_sizes);
+      if (!sizes) return usage(*ipc, sizes.error().what);
+      to.sizes = std::move(sizes).value();
+    }
+    if (!raw.ipc_pairs.empty()) {
+      auto pairs = parse_pairs(raw.ipc_pairs);
+      if (!pairs) return usage(*ipc, pairs.error().what);
+      to.pairs = std::move(pairs).value();
+    }
+    if (to.samples && (*to.samples < 1 || *to.samples > 1'000'000)) {
+      return usage(*ipc, "--samples is a number from 1 to 1000000");
+    }
+    if (!raw.ipc_budget.empty()) {
+      const auto time = parse_duration(raw.ipc_budget);
+      if (!time) return usage(*ipc, time.error().what);
+      to.budget = *time;
+    }
+  }
+  if (guide->parsed()) line.what = command::bench_guide;
+  if (launching->parsed()) {
+    line.what = command::bench_launch;
+    launch_bench_options& to = line.bench_launch;
+    if (!raw.strategies.empty()) {
+      auto strategies = parse_strategies(raw.strategies);
+      if (!strategies) return usage(*launching, strategies.error().what);
+      to.strategies = std::move(strategies).value();
+    }
+    if (!raw.scenarios.empty()) {
+      auto scenarios = parse_scenarios(raw.scenarios);
+      if (!scenarios) return usage(*launching, scenarios.error().what);
+      to.scenarios = std::move(scenarios).value();
+    }
+    if (to.seeds && (*to.seeds < 1 || *to.seeds > 10'000)) {
+      return usage(*launching, "--seeds is a number from 1 to 10000");
+    }
+    if (to.samples && (*to.samples < 1 || *to.samples > 1'000'000)) {
+      return usage(*launching, "--samples is a number from 1 to 1000000");
+    }
+    if (!raw.launch_budget.empty()) {
+      const auto time = parse_duration(raw.launch_budget);
+      if (!time) return usage(*launching, time.error().what);
       to.budget = *time;
     }
   }

@@ -4,6 +4,7 @@
 
 #include "weft/backend/registry.hpp"
 #include "weft/core/result.hpp"
+#include "weft/exec/balance.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -45,6 +46,15 @@ struct route_options {
   std::string via;
 };
 
+struct explain_launch_options {
+  std::int64_t items = 0;
+  double items_per_second = 200e6;  // of the fastest device; the others by their speeds
+  std::vector<std::chrono::nanoseconds> starts{std::chrono::microseconds{20}};  // of each device; the last one goes on
+  balance strategy = balance::automatic;
+  std::int64_t granularity = 1;
+  bool streamed = false;  // from host memory and back
+};
+
 /// An ordered pair as it was typed.
 using pair_choice = std::pair<int, int>;
 
@@ -72,26 +82,75 @@ struct queue_bench_options {
   std::string output;
 };
 
+struct launch_bench_options {
+  std::vector<balance> strategies;     // empty: all
+  std::vector<std::string> scenarios;  // "A" … "E", "overhead"; empty: all
+  std::optional<int> seeds;            // of a scenario with noise; empty: 100, or 3 when quick
+  std::optional<int> samples;          // of the overhead; empty: 15, or 3 when quick
+  bool quick = false;
+  std::chrono::nanoseconds budget = std::chrono::seconds{30};
+  std::string output;
+};
+
+struct ipc_bench_options {
+  std::vector<std::uint64_t> sizes;  // of the copies; empty: 1 MiB and 64 MiB, or 8 MiB when quick
+  std::vector<pair_choice> pairs;    // empty: from the first device to the second
+  std::optional<int> samples;        // empty: 31, or 3 when quick
+  bool quick = false;
+  std::chrono::nanoseconds budget = std::chrono::seconds{10};
+  std::string output;
+};
+
+struct guide_options {
+  bool quick = false;
+  bool simulated_only = false;
+};
+
 struct demo_options {
   std::string images;
   std::string output = "weft-demo";
+  std::optional<int> processes;  // of the ring at the end; empty: none
 };
 
 struct conform_options {
   bool all_topologies = false;
 };
 
-enum class command : std::uint8_t { summary, devices, topo, route, bench_copy, bench_queue, demo, conform };
+struct trace_view_options {
+  std::string input;
+  std::string output;  // empty: beside the input, with .svg
+};
+
+enum class command : std::uint8_t {
+  summary,
+  devices,
+  topo,
+  route,
+  bench_copy,
+  bench_queue,
+  bench_launch,
+  bench_ipc,
+  bench_guide,
+  demo,
+  conform,
+  trace_view,
+  explain_launch,
+};
 
 struct command_line {
   command what = command::summary;
   global_options global;
   topo_options topo;
   route_options route;
+  explain_launch_options explain_launch;
   copy_bench_options bench_copy;
   queue_bench_options bench_queue;
+  launch_bench_options bench_launch;
+  ipc_bench_options bench_ipc;
+  guide_options bench_guide;
   demo_options demo;
   conform_options conform;
+  trace_view_options trace_view;
 };
 
 /// Help, the version, a completion script or a usage error: there is nothing to run.
@@ -114,6 +173,15 @@ struct finished_line {
 
 /// "1,64": messages of a call, from 1 to 1024.
 [[nodiscard]] result<std::vector<std::size_t>> parse_batches(std::string_view text);
+
+/// "1M", "2.5G": items, which count in 1000, unlike bytes.
+[[nodiscard]] result<std::int64_t> parse_count(std::string_view text);
+
+/// "guided,automatic".
+[[nodiscard]] result<std::vector<balance>> parse_strategies(std::string_view text);
+
+/// "A,D2,overhead"; each once, in the order of the table.
+[[nodiscard]] result<std::vector<std::string>> parse_scenarios(std::string_view text);
 
 /// "10s", "500ms", "2m".
 [[nodiscard]] result<std::chrono::nanoseconds> parse_duration(std::string_view text);

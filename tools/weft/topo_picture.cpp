@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "topo_picture.hpp"
 
+#include "svg_words.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -55,29 +57,6 @@ std::string_view people_name(link_kind kind) {
   return "unknown link";
 }
 
-std::string escape(std::string_view text) {
-  std::string safe;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        safe += "&amp;";
-        break;
-      case '<':
-        safe += "&lt;";
-        break;
-      case '>':
-        safe += "&gt;";
-        break;
-      case '"':
-        safe += "&quot;";
-        break;
-      default:
-        safe += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-    }
-  }
-  return safe;
-}
-
 std::string fitted(const std::string& text, std::size_t letters) {
   if (text.size() <= letters) return text;
   std::size_t end = letters - 2;
@@ -119,14 +98,14 @@ class svg_page {
   }
   void text(double x, double y, std::string_view css, std::string_view anchor, std::string_view content) {
     body_ += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" class=\"{}\" text-anchor=\"{}\">{}</text>\n", x, y, css,
-                         anchor, escape(content));
+                         anchor, svg_words(content));
   }
   void curve(const std::string& path, link_kind kind, double bytes_per_second, std::string_view tip) {
     body_ += fmt::format(
         "<path d=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"{:.1f}\" stroke-linecap=\"round\"{}>"
         "<title>{}</title></path>\n",
         path, colour_of(kind), width_of(bytes_per_second), bytes_per_second > 0 ? "" : " stroke-dasharray=\"4 4\"",
-        escape(tip));
+        svg_words(tip));
   }
   void raw(std::string_view part) { body_ += part; }
 
@@ -135,7 +114,7 @@ class svg_page {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" "
         "height=\"{1:.0f}\" "
         "role=\"img\" aria-label=\"{2}\">\n<title>{2}</title>\n{3}",
-        width, height, escape(title), style_sheet);
+        width, height, svg_words(title), style_sheet);
     page += fmt::format("<rect x=\"0\" y=\"0\" width=\"{:.0f}\" height=\"{:.0f}\" class=\"page\"/>\n", width, height);
     page += body_;
     if (simulated) {

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+// weft bench ipc and the ring of weft demo --processes: what they say of memory between processes.
+#include "ipc_bench.hpp"
+
+#include "cli/tool_runner.hpp"
+#include "commands.hpp"
+#include "process_ring.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <csignal>
+#include <set>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+namespace weft::test {
+namespace {
+
+using nlohmann::json;
+using words = std::vector<std::string>;
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+words with(words first, const words& more) {
+  first.insert(first.end(), more.begin(), more.end());
+  return first;
+}
+
+const words bench{"bench", "ipc", "--quick", "-s", "4K,1000003", "-q", "--budget", "60s"};
+
+/// The documents of these command lines hold to their schemas; what is wrong is printed.
+void expect_valid(const std::vector<words>& lines) {
+  const scratch_folder folder;
+  const std::string checker =
+      "import json, os, sys, jsonschema\n"
+      "bad = 0\n"
+      "for path in sys.argv[2:]:\n"
+      "  doc = json.load(open(path))\n"
+      "  schema = json.load(open(os.path.join(sys.argv[1], doc['schema'].replace('/', '-') + '.json')))\n"
+      "  jsonschema.Draft7Validator.check_schema(schema)\n"
+      "  for e in jsonschema.Draft7Validator(schema).iter_errors(doc):\n"
+      "    bad += 1\n"
+      "    print(path, list(e.absolute_path), e.message[:300])\n"
+      "sys.exit(1 if bad else 0)\n";
+  words files;
+  for (const words& line : lines) {
+    files.push_back((folder / ("document" + std::to_string(files.size()) + ".json")).string());
+    write_text(files.back(), run_tool(line).out);
+  }
+  std::string python;
+  for (const char* candidate : {"/usr/bin/python3", "python3"}) {
+    if (python.empty() && run_program({candidate, "-c", "import jsonschema"}).exit_code == 0) python = candidate;
+  }
+  if (python.empty()) GTEST_SKIP() << "python3-jsonschema is not here";
+  const auto checked =
+      run_program(with({python, "-c", checker, std::string{WEFT_SOURCE_DIR} + "/share/weft/schema"}, files));
+  EXPECT_EQ(checked.exit_code, 0) << checked.out << checked.err;
+}
+
+TEST(bench_ipc, opens_touches_and_copies_verified_on_both_paths) {
+  const auto run = run_tool(with(bench, {"--json"}));
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  const json document = run.document();
+  EXPECT_EQ(document.at("schema"), "weft.bench.ipc/1");
+  EXPECT_EQ(document.at("simulated"), false);
+  EXPECT_EQ(document.at("complete"), true);
+  EXPECT_TRUE(has(document.at("note"), "not a GPU figure"));
+  std::set<std::string> names;
+  for (const json& row : document.at("results")) {
+    names.insert(row.at("name"));
+    EXPECT_EQ(row.at("verified"), true) << row;
+    EXPECT_GT(row.at("seconds").at("median").get<double>(), 0) << row;
+    EXPECT_TRUE(row.at("why").is_null()) << row;
+    const bool copy = row.at("kind") == "read" || row.at("kind") == "write";
+    EXPECT_EQ(row.at("bytes_per_second").is_null(), !copy) << row;
+    EXPECT_EQ(row.at("share_of_limit").is_null(), !copy) << row;
+    EXPECT_EQ(row.at("share_of_one_process").is_null(), !copy || row.at("path") == "one_process") << row;
+  }
+  EXPECT_EQ(names, (std::set<std::string>{
+                       "ipc/open/between_processes/64MiB/gpu0-gpu1", "ipc/first_touch/between_processes/8MiB/gpu0-gpu1",
+                       "ipc/first_touch/one_process/8MiB/gpu0-gpu1", "ipc/read/between_processes/4KiB/gpu0-gpu1",
+                       "ipc/read/one_process/4KiB/gpu0-gpu1", "ipc/write/between_processes/4KiB/gpu0-gpu1",
+                       "ipc/write/one_process/4KiB/gpu0-gpu1", "ipc/read/between_processes/1000003B/gpu0-gpu1",
+                       "ipc/read/one_process/1000003B/gpu0-gpu1", "ipc/write/between_processes/1000003B/gpu0-gpu1",
+                       "ipc/write/one_process/1000003B/gpu0-gpu1"}));
+}
+
+TEST(bench_ipc, shows_both_paths_side_by_side) {
+  const auto run = run_tool(bench);
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_TRUE(has(run.out, "between processes")) << run.out;
+  EXPECT_TRUE(has(run.out, "one process")) << run.out;
+  std::size_t good = 0;
+  for (std::size_t at = run.out.find("  ok\n"); at != std::string::npos; at = run.out.find("  ok\n", at + 1)) ++good;
+  EXPECT_EQ(good, 6U) << run.out;
+}
+
+TEST(bench_ipc, one_device_shares_with_itself) {
+  const auto run = run_tool(with(bench, {"--json", "--sim", "one"}));
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(run.field("simulated"), true);
+  for (const json& row : run.field("results")) EXPECT_EQ(row.at("verified"), true) << row;
+}
+
+TEST(bench_ipc, devices_that_are_no_peers_have_no_rows_but_the_reason) {
+  const auto run = run_tool(with(bench, {"--json", "--sim", "ring_3_no_p2p"}));
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(run.field("complete"), true) << "nothing was left out that there is";
+  for (const json& row : run.field("results")) {
+    EXPECT_TRUE(row.at("seconds").is_null()) << row;
+    EXPECT_TRUE(row.at("why").is_string() && has(row.at("why"), "gpu1")) << row;
+  }
+}
+
+TEST(bench_ipc, data_that_does_not_arrive_ends_with_1_and_the_first_bad_offset) {
+  const scratch_folder folder;
+  json machine = json::parse(read_text(std::string{WEFT_SOURCE_DIR} + "/topologies/pair_nvlink.json"));
+  machine["faults"] = json::array({{{"kind", "drops_data"}, {"from", "gpu0"}, {"to", "gpu1"}}});
+  write_text(folder / "liar.json", machine.dump());
+  const auto run = run_tool(with(bench, {"--json", "--sim", (folder / "liar.json").string()}));
+  EXPECT_EQ(run.exit_code, 1) << run.err;
+  bool found = false;
+  for (const json& row : run.field("results")) {
+    if (row.at("verified") != false) continue;
+    found = found || (row.at("path") == "between_processes" && has(row.at("why"), "offset"));
+  }
+  EXPECT_TRUE(found) << run.out;
+}
+
+TEST(bench_ipc, a_virtual_clock_times_copies_alone_and_says_simulated) {
+  const words line = with(bench, {"--clock", "virtual", "--sim", "pair_nvlink"});
+  const auto run = run_tool(with(line, {"--json"}));
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(run.field("simulated"), true);
+  for (const json& row : run.field("results")) {
+    const bool copy = row.at("kind") == "read" || row.at("kind") == "write";
+    EXPECT_EQ(row.at("seconds").is_null(), !copy) << row;
+    if (copy) {
+      EXPECT_EQ(row.at("verified"), true) << row;
+    } else {
+      EXPECT_TRUE(has(row.at("why"), "virtual clock")) << row;
+    }
+  }
+  EXPECT_TRUE(has(run_tool(line).out, "All times are simulated"));
+}
+
+TEST(bench_ipc, a_results_file_from_a_virtual_clock_is_refused_and_another_is_written) {
+  const scratch_folder folder;
+  const auto refused = run_tool(with(bench, {"--clock", "virtual", "-o", (folder / "r.json").string()}));
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_TRUE(has(refused.err, "simulated")) << refused.err;
+  EXPECT_TRUE(folder.names().empty());
+  EXPECT_EQ(run_tool(with(bench, {"-o", (folder / "r.json").string()})).exit_code, 0);
+  EXPECT_EQ(json::parse(read_text(folder / "r.json")).at("results").size(), 11U);
+}
+
+TEST(bench_ipc, what_does_not_fit_is_left_out_and_said) {
+  const auto budget = run_tool({"bench", "ipc", "--quick", "--json", "--budget", "0s"});
+  EXPECT_EQ(budget.exit_code, 0) << budget.err;
+  EXPECT_EQ(budget.field("complete"), false);
+  for (const json& row : budget.field("results")) EXPECT_TRUE(has(row.at("why"), "budget")) << row;
+  const auto memory = run_tool({"bench", "ipc", "--quick", "--json", "-s", "1T"});
+  EXPECT_EQ(memory.exit_code, 0) << memory.err;
+  EXPECT_EQ(memory.field("complete"), false);
+  EXPECT_TRUE(has(memory.field("results").back().at("why"), "quarter")) << memory.out;
+}
+
+TEST(bench_ipc, wrong_words_are_usage_errors_and_absent_devices_end_with_3) {
+  for (const words& bad : {words{"--samples", "0"}, words{"--pairs", "0"}, words{"-s", "many"},
+                           words{"--budget", "soon"}, words{"--sim", "dgx_h101"}}) {
+    const auto run = run_tool(with({"bench", "ipc", "--quick"}, bad));
+    EXPECT_EQ(run.exit_code, 2) << bad[0];
+    EXPECT_FALSE(run.err.empty());
+  }
+  EXPECT_EQ(run_tool({"bench", "ipc", "--quick", "--pairs", "0-7", "--sim", "one"}).exit_code, 3);
+}
+
+TEST(bench_ipc, an_interrupt_ends_with_130_and_keeps_the_document) {
+  const auto stopped = [] {
+    tool::watch_interrupts();
+    ::raise(SIGINT);
+    tool::global_options options;
+    options.json = true;
+    tool::session run{options};
+    const tool::exit_code code = tool::run_bench_ipc(run, {});
+    tool::finish_output();
+    ::_exit(static_cast<int>(code));
+  };
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(stopped(), ::testing::ExitedWithCode(130), "");
+}
+
+TEST(bench_ipc, documents_are_valid_by_their_schema) {
+  const scratch_folder folder;
+  expect_valid({with(bench, {"--json"}),
+                with(bench, {"--json", "--sim", "ring_3_no_p2p"}),
+                with(bench, {"--json", "--sim", "pair_nvlink", "--clock", "virtual"}),
+                {"bench", "ipc", "--json", "--budget", "0s"},
+                {"demo", "--json", "--processes", "3", "--sim", "one", "-o", (folder / "a").string()},
+                {"demo", "--json", "--sim", "one", "-o", (folder / "b").string()}});
+}
+
+// ---- the ring of the demo -------------------------------------------------------------------------------------------
+
+TEST(demo, ends_with_a_ring_of_processes_when_it_is_asked_for) {
+  const scratch_folder folder;
+  const auto run = run_tool({"demo", "--processes", "4", "-o", (folder / "out").string()});
+  EXPECT_EQ(run.exit_code, 0) << run.out << run.err;
+  EXPECT_TRUE(has(run.out, "a ring of processes")) << run.out;
+  const json ring = json::parse(read_text(folder / "out/weft-demo.json")).at("processes");
+  EXPECT_EQ(ring.at("verified"), true);
+  EXPECT_TRUE(ring.at("why").is_null()) << ring;
+  ASSERT_EQ(ring.at("passages").size(), 4U);
+  std::set<int> processes;
+  for (int r = 0; r < 4; ++r) {
+    const json& one = ring.at("passages")[static_cast<std::size_t>(r)];
+    EXPECT_EQ(one.at("from"), (r + 3) % 4);
+    EXPECT_EQ(one.at("to"), r);
+    EXPECT_EQ(one.at("device"), r);
+    EXPECT_EQ(one.at("words_wrong"), 0);
+    processes.insert(one.at("process").get<int>());
+  }
+  EXPECT_EQ(processes.size(), 4U) << "each has a process of its own";
+}
+
+TEST(demo, has_no_ring_otherwise) {
+  const scratch_folder folder;
+  const auto run = run_tool({"demo", "--sim", "one", "--json", "-o", (folder / "out").string()});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_TRUE(run.field("processes").is_null());
+  for (const char* bad : {"1", "17", "x"}) EXPECT_EQ(run_tool({"demo", "--processes", bad}).exit_code, 2) << bad;
+}
+
+TEST(demo, a_ring_where_devices_do_not_reach_each_other_stays_on_one) {
+  tool::global_options options;
+  options.sim = "ring_3_no_p2p";
+  const auto checked = [&] {
+    const tool::ring_report report = tool::run_process_ring(tool::session{options}, 3);
+    const bool on_one = std::ranges::all_of(report.passages, [](const auto& p) { return p.device == 0; });
+    ::_exit(report.verified() && on_one && has(report.why, "gpu0") ? 7 : 1);
+  };
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(checked(), ::testing::ExitedWithCode(7), "") << "in a process without machines";
+}
+
+}  // namespace
+}  // namespace weft::test

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Other processes of the tool's own, for what happens between processes.
+#pragma once
+
+#include "output.hpp"
+
+#include <cerrno>
+#include <csignal>
+#include <exception>
+#include <sys/prctl.h>
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <type_traits>
+#include <unistd.h>
+#include <utility>
+
+namespace weft::tool {
+
+/// Forks while this process has no machine: the child of a process with one cannot use it. The child runs `body`, says
+/// nothing, and ends with its value. It ends with this process, and with this object at the latest.
+class forked_process {
+ public:
+  /// Errors: failure when the system has no process left.
+  template <class F>
+    requires(!std::is_same_v<std::remove_cvref_t<F>, forked_process>)
+  explicit forked_process(F&& body) : parent_(::getpid()), child_(::fork()) {
+    if (child_ < 0) throw failure{exit_code::runtime, "no further process can be started here"};
+    if (child_ == 0) ::_exit(in_child(body));
+  }
+  forked_process(forked_process&& other) noexcept : parent_(other.parent_), child_(std::exchange(other.child_, -1)) {}
+  forked_process& operator=(forked_process&&) = delete;
+  ~forked_process() {
+    // what a later child has inherited is not its child
+    if (child_ <= 0 || ::getpid() != parent_) return;
+    ::kill(child_, SIGKILL);
+    static_cast<void>(wait());
+  }
+
+  /// True when it ended with 0. The body bounds its own time.
+  bool wait() {
+    int status = -1;
+    while (::waitpid(child_, &status, 0) < 0 && errno == EINTR) {
+    }
+    child_ = -1;
+    return status == 0;
+  }
+  [[nodiscard]] pid_t pid() const { return child_; }
+
+ private:
+  template <class F>
+  int in_child(F& body) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != parent_) return 1;  // it ended in the meantime
+    try {
+      return body();
+    } catch (const std::exception&) {
+      return 1;  // whoever waits for this process is told by its connection
+    }
+  }
+
+  pid_t parent_;
+  pid_t child_;
+};
+
+}  // namespace weft::tool

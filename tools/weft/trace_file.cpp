@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trace_file.hpp"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <utility>
+
+namespace weft::tool {
+
+namespace {
+
+using nlohmann::json;
+
+error wrong(std::string what) { return error{errc::invalid_argument, error_scope::call, 0, std::move(what)}; }
+
+std::string_view kind_of(const json& value) {
+  switch (value.type()) {
+    case json::value_t::null:
+      return "null";
+    case json::value_t::object:
+      return "an object";
+    case json::value_t::array:
+      return "a list";
+    case json::value_t::string:
+      return "a text";
+    case json::value_t::boolean:
+      return "true or false";
+    default:
+      return "a number";
+  }
+}
+
+const json* member(const json& object, const char* name) {
+  if (!object.is_object()) return nullptr;
+  const auto found = object.find(name);
+  return found == object.end() ? nullptr : &*found;
+}
+
+std::string text_or(const json* value, std::string otherwise) {
+  return value != nullptr && value->is_string() ? value->get<std::string>() : std::move(otherwise);
+}
+
+/// 30 years: beyond it a double does not tell microseconds apart, and no program ran that long.
+constexpr double longest = 1e15;
+
+result<double> time_at(const json& event, const char* name, std::size_t index, double least) {
+  const json* value = member(event, name);
+  if (value == nullptr) return wrong(fmt::format("traceEvents[{}] has no \"{}\"", index, name));
+  if (!value->is_number())
+    return wrong(
+        fmt::format("traceEvents[{}].{} is {}, expected a number of microseconds", index, name, kind_of(*value)));
+  const double time = value->get<double>();
+  if (!std::isfinite(time) || time < least || time > longest)
+    return wrong(
+        fmt::format("traceEvents[{}].{} is {}, expected {} to {} microseconds", index, name, time, least, longest));
+  return time;
+}
+
+/// Ids are numbers, and texts in the traces of some programs; an event without one is of process or thread 0.
+result<std::string> id_at(const json& event, const char* name, std::size_t index) {
+  const json* value = member(event, name);
+  if (value == nullptr) return std::string{"0"};
+  if (value->is_string()) return value->get<std::string>();
+  if (value->is_number_integer()) return value->dump();
+  return wrong(fmt::format("traceEvents[{}].{} is {}, expected a whole number", index, name, kind_of(*value)));
+}
+
+struct named {
+  std::string name;
+  double order = 0;
+};
+
+struct thread_place {
+  named self;
+  std::vector<traced_event> events;
+};
+
+struct process_place {
+  named self;
+  std::map<std::string, thread_place> threads;
+};
+
+/// What its program sorted by, then numbers by their value: 10 after 9.
+constexpr auto by_order = [](const auto& a, const auto& b) {
+  if (a.second->self.order != b.second->self.order) return a.second->self.order < b.second->self.order;
+  return a.first.size() != b.first.size() ? a.first.size() < b.first.size() : a.first < b.first;
+};
+
+class reader {
+ public:
+  std::optional<error> add(const json& event, std::size_t index) {
+    if (!event.is_object())
+      return wrong(fmt::format("traceEvents[{}] is {}, expected an object", index, kind_of(event)));
+    const json* phase = member(event, "ph");
+    if (phase == nullptr) return wrong(fmt::format("traceEvents[{}] has no \"ph\"", index));
+    if (!phase->is_string())
+      return wrong(fmt::format("traceEvents[{}].ph is {}, expected a text", index, kind_of(*phase)));
+    const auto& letter = phase->get_ref<const std::string&>();
+    if (letter != "M" && letter != "X") {
+      ++file_.not_drawn;
+      return std::nullopt;
+    }
+    const auto process = id_at(event, "pid", index);
+    if (!process) return process.error();
+    const auto thread = id_at(event, "tid", index);
+    if (!thread) return thread.error();
+    if (letter == "M") {
+      describe(event, *process, *thread);
+      return std::nullopt;
+    }
+    const auto start = time_at(event, "ts", index, -longest);
+    if (!start) return start.error();
+    const auto duration = time_at(event, "dur", index, 0);
+    if (!duration) return duration.error();
+    const json* arguments = member(event, "args");
+    const json* failed = arguments == nullptr ? nullptr : member(*arguments, "failed");
+    traced_event made{text_or(member(event, "name"), "without a name"), text_or(member(event, "cat"), ""), *start,
+                      *duration, failed != nullptr && failed->is_boolean() && failed->get<bool>()};
+    file_.start = file_.events == 0 ? *start : std::min(file_.start, *start);
+    file_.end = file_.events == 0 ? *start + *duration : std::max(file_.end, *start + *duration);
+    ++file_.events;
+    processes_[*process].threads[*thread].events.push_back(std::move(made));
+    return std::nullopt;
+  }
+
+  /// Names and orders may stand anywhere, so tracks are made at the end.
+  trace_file finish() {
+    std::vector<std::pair<std::string, process_place*>> processes;
+    processes.reserve(processes_.size());
+    for (auto& [id, place] : processes_) processes.emplace_back(id, &place);
+    std::sort(processes.begin(), processes.end(), by_order);
+    for (auto& [id, process] : processes) {
+      std::vector<std::pair<std::string, thread_place*>> threads;
+      threads.reserve(process->threads.size());
+      for (auto& [thread_id, place] : process->threads) threads.emplace_back(thread_id, &place);
+      std::sort(threads.begin(), threads.end(), by_order);
+      for (auto& [thread_id, thread] : threads) {
+        if (thread->events.empty()) continue;
+        // the longer of two that start together goes first: what lies within it is drawn on it
+        std::sort(thread->events.begin(), thread->events.end(), [](const traced_event& a, const traced_event& b) {
+          return a.start != b.start ? a.start < b.start : a.duration > b.duration;
+        });
+        file_.tracks.push_back({process->self.name.empty() ? "process " + id : process->self.name,
+                                thread->self.name.empty() ? "thread " + thread_id : thread->self.name,
+                                std::move(thread->events)});
+      }
+    }
+    return std::move(file_);
+  }
+
+  trace_file& file() { return file_; }
+
+ private:
+  void describe(const json& event, const std::string& process, const std::string& thread) {
+    const json* arguments = member(event, "args");
+    if (arguments == nullptr) return;
+    const std::string what = text_or(member(event, "name"), "");
+    const bool of_process = what.starts_with("process_");
+    if (!of_process && !what.starts_with("thread_")) return;
+    named& place = of_process ? processes_[process].self : processes_[process].threads[thread].self;
+    if (what.ends_with("_name")) place.name = text_or(member(*arguments, "name"), "");
+    const json* order = member(*arguments, "sort_index");
+    if (what.ends_with("_sort_index") && order != nullptr && order->is_number()) place.order = order->get<double>();
+  }
+
+  trace_file file_;
+  std::map<std::string, process_place> processes_;
+};
+
+}  // namespace
+
+result<trace_file> read_trace(std::string_view text) {
+  if (text.size() > most_trace_bytes)
+    return wrong(fmt::format("it has {} bytes, and traces of up to {} are drawn: record less of the program",
+                             text.size(), most_trace_bytes));
+  json document;
+  try {
+    document = json::parse(text);
+  } catch (const json::parse_error& problem) {
+    // the library's own text begins with a code that means nothing here
+    const std::string_view what = problem.what();
+    const auto from = what.find("] ");
+    return wrong(fmt::format("it is not JSON: {}", from == std::string_view::npos ? what : what.substr(from + 2)));
+  }
+  const json* events = document.is_array() ? &document : member(document, "traceEvents");
+  if (events == nullptr)
+    return wrong(document.is_object() ? std::string{"it has no \"traceEvents\": this is no Chrome trace"}
+                                      : fmt::format("it is {}: this is no Chrome trace", kind_of(document)));
+  if (!events->is_array()) return wrong(fmt::format("traceEvents is {}, expected a list", kind_of(*events)));
+  reader made;
+  std::size_t index = 0;
+  for (const json& event : *events) {
+    if (auto problem = made.add(event, index++)) return std::move(*problem);
+  }
+  if (const json* other = member(document, "otherData")) {
+    made.file().clock = text_or(member(*other, "clock"), "");
+    const json* dropped = member(*other, "dropped_records");
+    if (dropped != nullptr && dropped->is_number_unsigned()) made.file().dropped = dropped->get<std::uint64_t>();
+  }
+  made.file().simulated = made.file().clock.find("simulated") != std::string::npos || made.file().clock == "virtual";
+  return made.finish();
+}
+
+}  // namespace weft::tool
