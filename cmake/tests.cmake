@@ -185,5 +185,10 @@ if(WEFT_TESTS_ENABLED)
               $<TARGET_FILE:weft> ${CMAKE_CURRENT_SOURCE_DIR}/include ${generated}/include)
     set_tests_properties(each_program_of_the_queue_page_prints_what_the_page_says
       PROPERTIES LABELS checks TIMEOUT 120)
+    add_test(NAME each_program_of_the_profiling_page_prints_what_the_page_says
+      COMMAND ${scripts}/check-readme ${CMAKE_CURRENT_SOURCE_DIR}/docs/profiling.md ${CMAKE_CXX_COMPILER}
+              $<TARGET_FILE:weft> ${CMAKE_CURRENT_SOURCE_DIR}/include ${generated}/include)
+    set_tests_properties(each_program_of_the_profiling_page_prints_what_the_page_says
+      PROPERTIES LABELS checks TIMEOUT 120)
   endif()
 endif()

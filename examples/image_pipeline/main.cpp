@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blurs the photographs of a folder on several devices: see README.md beside this file.
 #include "image_pipeline/image_pipeline.hpp"
+#include "image_pipeline/split_image.hpp"
 #include "weft/core/raise.hpp"
 
 #include <algorithm>
@@ -15,13 +16,26 @@ namespace {
 using weft::images::pipeline_options;
 using weft::images::pipeline_report;
 
-constexpr const char* usage = "usage: image_pipeline INPUT_DIR OUTPUT_DIR [--devices N] [--sim NAME|FILE]\n";
+constexpr const char* usage =
+    "usage: image_pipeline INPUT_DIR OUTPUT_DIR [--devices N] [--sim NAME|FILE] [--strategy NAME]\n"
+    "strategies, for the one huge image: automatic, static_equal, dynamic, guided, memory_aware, work_stealing\n";
 
 struct arguments {
   std::vector<std::string> folders;
   std::optional<int> devices;
   std::optional<std::string> sim;
+  weft::balance strategy = weft::balance::automatic;
 };
+
+/// None for weighted, whose weights nobody can name here.
+std::optional<weft::balance> strategy_named(std::string_view name) {
+  using weft::balance;
+  for (const balance known : {balance::automatic, balance::static_equal, balance::dynamic, balance::guided,
+                              balance::memory_aware, balance::work_stealing}) {
+    if (to_string(known) == name) return known;
+  }
+  return std::nullopt;
+}
 
 std::optional<arguments> parse(std::span<char*> words) {
   arguments parsed;
@@ -36,6 +50,10 @@ std::optional<arguments> parse(std::span<char*> words) {
       const auto [end, problem] = std::from_chars(value.data(), value.data() + value.size(), count);
       if (problem != std::errc{} || end != value.data() + value.size() || count < 1) return std::nullopt;
       parsed.devices = count;
+    } else if (word == "--strategy" && has_value) {
+      const auto known = strategy_named(words[++i]);
+      if (!known) return std::nullopt;
+      parsed.strategy = *known;
     } else if (word.starts_with("--")) {
       return std::nullopt;
     } else {
@@ -93,6 +111,27 @@ void print_row(std::size_t devices, const pipeline_report& report, double rate, 
       report.pixels_wrong == 0 ? "every pixel" : "WRONG PIXELS");
 }
 
+/// One huge picture on one device, and divided over all; true when both give the same bits.
+bool split_one(const weft::machine& m, int limit, weft::balance strategy) {
+  const weft::images::image huge = weft::images::huge_image(4096, 2048);
+  weft::spread_options how;
+  how.devices.ids = {weft::device_id{0}};
+  const auto whole = weft::images::blur_split(m, huge, how);
+  for (int id = 1; id < limit; ++id) how.devices.ids.push_back(weft::device_id{id});
+  how.strategy = strategy;
+  const auto split = weft::images::blur_split(m, huge, how);
+  const bool same = split.result == whole.result;
+  std::printf("\none image of %d x %d, divided by rows (%s): %s\n", huge.width, huge.height,
+              std::string{to_string(strategy)}.c_str(), same ? "the same bits as on one device" : "OTHER BITS");
+  for (const auto& d : split.launch.devices) {
+    std::printf("%s blurred %lld rows in %lld pieces\n", to_string(d.device).c_str(), static_cast<long long>(d.items),
+                static_cast<long long>(d.pieces));
+  }
+  std::printf("%.1f ms on one device, %.1f ms divided%s\n", whole.seconds * 1e3, split.seconds * 1e3,
+              split.launch.simulated ? " (simulated)" : "");
+  return same;
+}
+
 int run(const arguments& asked) {
   const std::filesystem::path input = asked.folders[0];
   const std::filesystem::path output = asked.folders[1];
@@ -142,6 +181,7 @@ int run(const arguments& asked) {
     std::printf("the virtual devices share the %u cores of this computer: the speed-up ends there\n",
                 std::thread::hardware_concurrency());
   }
+  good = split_one(m, limit, asked.strategy) && good;
   for (const auto& failure : report.failures) std::fprintf(stderr, "failed: %s\n", failure.why.c_str());
   std::printf("wrote %zu files to %s\n", report.files.size(), output.c_str());
   return good ? 0 : 1;
