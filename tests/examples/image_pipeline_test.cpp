@@ -2,12 +2,14 @@
 #include "image_pipeline/image_pipeline.hpp"
 
 #include "image_pipeline/gaussian.hpp"
+#include "image_pipeline/split_image.hpp"
 #include "weft/core/raise.hpp"
 #include "weft/memory/peer_access.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <tuple>
 
 namespace {
 
@@ -290,6 +292,85 @@ TEST_F(image_pipeline, every_access_of_the_kernel_is_one_that_it_declares) {
   checked.check_access = true;
   const auto images = images_of_odd_sizes();
   expect_good(run_image_pipeline(weft::machine{checked}, images, {}), images.size());
+}
+
+// ---- one picture over several devices -------------------------------------------------------------------------------
+
+constexpr weft::balance strategies[] = {
+    weft::balance::automatic, weft::balance::static_equal, weft::balance::dynamic,      weft::balance::guided,
+    weft::balance::weighted,  weft::balance::memory_aware, weft::balance::work_stealing};
+
+weft::spread_options divided(weft::balance strategy, std::size_t devices) {
+  weft::spread_options how;
+  how.strategy = strategy;
+  if (strategy == weft::balance::weighted) how.weights.resize(devices, 1.0);
+  if (strategy == weft::balance::weighted) how.weights.front() = 3.0;
+  return how;
+}
+
+TEST(split_image, gives_the_bits_of_one_device_however_it_is_divided) {
+  // heights: fewer rows than devices, rows that are all within two of a border, and more
+  for (const auto& [width, height, channels] :
+       {std::tuple{7, 1, 1}, {5, 3, 3}, {64, 11, 1}, {33, 257, 3}, {700, 500, 1}}) {
+    const image picture = patterned("one", width, height, channels).picture;
+    const image whole = blur_split(weft::machine::load("one"), picture, {}).result;
+    EXPECT_EQ(count_wrong_pixels(picture, whole), 0U) << width << " x " << height;
+    for (const weft::balance strategy : strategies) {
+      const auto split = blur_split(four_devices(), picture, divided(strategy, 4));
+      EXPECT_EQ(split.result, whole) << to_string(strategy) << ", " << width << " x " << height;
+      std::int64_t rows = 0;
+      for (const auto& d : split.launch.devices) rows += d.items;
+      EXPECT_EQ(rows, height) << to_string(strategy);
+    }
+  }
+}
+
+TEST(split_image, brings_each_device_its_rows_and_two_of_each_neighbour) {
+  const image picture = huge_image(100, 400);
+  const auto split = blur_split(four_devices(), picture, divided(weft::balance::static_equal, 4));
+  ASSERT_EQ(split.launch.devices.size(), 4U);
+  for (const auto& d : split.launch.devices) EXPECT_EQ(d.items, 100) << to_string(d.device);
+  // the first and the last have one neighbour, the two between have two
+  EXPECT_EQ(split.moved.host_to_device + split.moved.between_devices, 100U * (400 + 2 * (1 + 2 + 2 + 1)));
+}
+
+TEST(split_image, on_devices_of_different_speed_gives_more_rows_to_the_faster) {
+  weft::machine_options options;
+  options.sim = "mixed_3";
+  options.clock = weft::clock_kind::virtual_time;
+  const weft::machine m{options};
+  const image picture = huge_image(64, 1000);
+  weft::spread_options how = divided(weft::balance::guided, 3);
+  how.model = weft::kernel_cost{.seconds = 0, .seconds_per_item = 1e-4};
+  const auto split = blur_split(m, picture, how);
+  ASSERT_EQ(split.launch.devices.size(), 3U);
+  EXPECT_NEAR(static_cast<double>(split.launch.devices[0].items), 450, 20);
+  EXPECT_NEAR(static_cast<double>(split.launch.devices[1].items), 300, 20);
+  EXPECT_NEAR(static_cast<double>(split.launch.devices[2].items), 250, 20);
+  EXPECT_TRUE(split.launch.simulated);
+  EXPECT_EQ(split.result, blur_split(weft::machine::load("one"), picture, {}).result);
+}
+
+TEST(split_image, touches_only_the_rows_that_the_kernel_declares) {
+  weft::machine_options checked;
+  checked.backend = "host";
+  checked.devices = 3;
+  checked.check_access = true;
+  const image picture = huge_image(50, 90);
+  EXPECT_EQ(count_wrong_pixels(picture, blur_split(weft::machine{checked}, picture, {}).result), 0U);
+}
+
+TEST(split_image, of_a_picture_that_is_none_is_refused) {
+  for (const image& wrong : {image{}, image{3, 3, 2, std::vector<std::uint8_t>(18)}, image{3, 3, 1, {1, 2}}}) {
+    try {
+      static_cast<void>(blur_split(four_devices(), wrong, {}));
+      ADD_FAILURE() << "no error";
+    } catch (const weft::error_exception& e) {
+      EXPECT_EQ(e.code(), weft::errc::invalid_argument) << e.what();
+    }
+  }
+  EXPECT_THROW(static_cast<void>(huge_image(0, 5)), weft::error_exception);
+  EXPECT_THROW(static_cast<void>(huge_image(1 << 20, 1 << 20)), weft::error_exception);
 }
 
 }  // namespace

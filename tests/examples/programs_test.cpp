@@ -102,6 +102,101 @@ TEST(programs, ticks_go_through_the_host_where_the_devices_are_no_peers) {
   EXPECT_NE(ended.text.find("0 direct, 1000000 staged\nthe same as a plain sum\n"), std::string::npos) << ended.text;
 }
 
+TEST(programs, data_parallel_gives_each_device_the_same_and_loses_nothing) {
+  const outcome ended = run(program("data_parallel"));
+  EXPECT_EQ(ended.code, 0) << ended.text;
+  std::string expected;
+  for (int d = 0; d < 8; ++d) expected += "gpu" + std::to_string(d) + ": 131072 items\n";
+  EXPECT_EQ(ended.text, expected + "1048576 of 1048576 are right\n");
+}
+
+TEST(programs, automatic_balance_finds_the_speeds_and_divides_by_them) {
+  const outcome ended = run(program("automatic_balance"));
+  EXPECT_EQ(ended.code, 0) << ended.text;
+  EXPECT_TRUE(ended.text.starts_with("static_equal gpu0 33.3 %  gpu1 33.3 %  gpu2 33.3 %  efficiency 75.0 % (simul"))
+      << ended.text;
+  EXPECT_NE(ended.text.find("\nguided       gpu0 45.0 %  gpu1 30.0 %  gpu2 25.0 %  efficiency 100.0 % (simul"),
+            std::string::npos)
+      << ended.text;
+  EXPECT_NE(ended.text.find("\nautomatic    gpu0 45.0 %  gpu1 30.0 %  gpu2 25.0 %  efficiency 100.0 % (simul"),
+            std::string::npos)
+      << ended.text;
+  EXPECT_NE(ended.text.find("every item was done once\n"), std::string::npos) << ended.text;
+}
+
+TEST(programs, three_stage_pipeline_gives_a_batch_each_time_a_stage_takes) {
+  const outcome ended = run(program("three_stage_pipeline"));
+  EXPECT_EQ(ended.code, 0) << ended.text;
+  for (const char* device : {"gpu0\n", "gpu1\n", "gpu2\n"}) {
+    EXPECT_NE(ended.text.find(device), std::string::npos) << "a device of its own for each stage\n" << ended.text;
+  }
+  // (20 + 3 - 1) * 50 ms, and a little for the copies
+  EXPECT_NE(ended.text.find("20 batches in 1100 ms, one every 50 ms (simulated)\n200000 of 200000 are right\n"),
+            std::string::npos)
+      << ended.text;
+}
+
+TEST(programs, scatter_gather_by_hand_and_in_one_line_give_the_same) {
+  const outcome ended = run(program("scatter_gather"));
+  EXPECT_EQ(ended.code, 0) << ended.text;
+  EXPECT_EQ(ended.text, "3 devices, 1000003 elements\nboth ways give the same bits\n");
+}
+
+TEST(programs, reduce_sum_counts_the_tail) {
+  const outcome ended = run(program("reduce_sum"));
+  EXPECT_EQ(ended.code, 0) << ended.text;
+  EXPECT_EQ(ended.text, "1 numbers: -1000\n1023 numbers: -4944\n1000003 numbers: -2026\n");
+}
+
+/// What a ring of `size` prints at its end for each GPU, in any of its three forms.
+class rings : public testing::TestWithParam<const char*> {
+ protected:
+  static std::size_t times(const std::string& text, const std::string& part) {
+    std::size_t found = 0;
+    for (std::size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+    return found;
+  }
+};
+
+TEST_P(rings, every_gpu_writes_into_the_next_one_by_a_kernel_and_no_copy_is_made) {
+  for (const int size : {2, 3, 8}) {
+    const outcome ended = run(program(GetParam()) + " " + std::to_string(size));
+    EXPECT_EQ(ended.code, 0) << ended.text;
+    std::size_t from_last = 0;
+    for (int self = 0; self < size; ++self) {
+      const std::string from = "gpu" + std::to_string((self + size - 1) % size), to = "gpu" + std::to_string(self);
+      const std::size_t at = ended.text.find(from + " wrote to " + to + ": 300007 words, 0 wrong, 0 copies\n");
+      EXPECT_NE(at, std::string::npos) << to << "\n" << ended.text;
+      EXPECT_GE(at, from_last) << "in the order of the ring\n" << ended.text;
+      from_last = at;
+      for (int other = 0; other < size; ++other) {
+        const std::string line = to + " -> gpu" + std::to_string(other) + ": access yes, performance rank 0, native";
+        EXPECT_EQ(times(ended.text, line), other == self ? 0U : 1U) << line << "\n" << ended.text;
+      }
+    }
+    EXPECT_EQ(times(ended.text, "\n"), static_cast<std::size_t>(size * size)) << "and nothing else\n" << ended.text;
+  }
+}
+
+TEST_P(rings, other_numbers_of_gpus_give_the_usage) {
+  for (const char* words : {" 1", " 9", " x", " 22", " 2 2"}) {
+    const outcome ended = run(program(GetParam()) + words);
+    EXPECT_EQ(ended.code, 2) << words;
+    EXPECT_TRUE(ended.text.starts_with("usage: ")) << ended.text;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(all, rings, testing::Values("ring_peer", "ring_ipc", "ring_blocks"),
+                         [](const auto& form) { return std::string{form.param}; });
+
+TEST(programs, selective_access_shows_one_buffer_where_peer_access_shows_both) {
+  const outcome ended = run(program("selective_access"));
+  EXPECT_EQ(ended.code, 0) << ended.text;
+  EXPECT_EQ(ended.text,
+            "peer access, the first buffer: read\npeer access, the second buffer: read\n"
+            "blocks, the one that was granted: read\nblocks, the one that was not: illegal_access\n");
+}
+
 class image_pipeline_program : public testing::Test {
  protected:
   void SetUp() override {
@@ -127,8 +222,20 @@ TEST_F(image_pipeline_program, blurs_a_folder_and_counts_what_it_skipped) {
   EXPECT_NE(ended.text.find("1 files skipped"), std::string::npos) << ended.text;
   EXPECT_NE(ended.text.find("notes.txt is neither a JPEG nor a PNG"), std::string::npos) << ended.text;
   EXPECT_NE(ended.text.find("gpu3 processed 3 images"), std::string::npos) << ended.text;
+  EXPECT_NE(ended.text.find("divided by rows (automatic): the same bits as on one device"), std::string::npos)
+      << ended.text;
   EXPECT_EQ(ended.text.find("WRONG"), std::string::npos) << ended.text;
   EXPECT_EQ(weft::images::load_images(folder / "out").images.size(), files.size());
+}
+
+TEST_F(image_pipeline_program, divides_one_image_by_the_strategy_that_was_asked_for) {
+  weft::images::make_sample_images(folder / "in");
+  const outcome ended = process(" --devices 2 --strategy static_equal");
+  EXPECT_EQ(ended.code, 0) << ended.text;
+  EXPECT_NE(ended.text.find("divided by rows (static_equal): the same bits as on one device\n"
+                            "gpu0 blurred 1024 rows in 1 pieces\ngpu1 blurred 1024 rows in 1 pieces\n"),
+            std::string::npos)
+      << ended.text;
 }
 
 TEST_F(image_pipeline_program, a_folder_without_pictures_is_an_error) {
@@ -148,7 +255,7 @@ TEST_F(image_pipeline_program, results_never_overwrite_their_images) {
 
 TEST_F(image_pipeline_program, wrong_words_give_the_usage) {
   for (const char* words : {"", "one", "one two three", "one two --devices 0", "one two --devices x", "one two --sim",
-                            "one two --unknown"}) {
+                            "one two --unknown", "one two --strategy", "one two --strategy weighted"}) {
     const outcome ended = run(program("image_pipeline") + " " + words);
     EXPECT_EQ(ended.code, 2) << words;
     EXPECT_TRUE(ended.text.starts_with("usage: ")) << ended.text;

@@ -3,6 +3,7 @@
 // Kernels that must compute the same on every backend, each with data, and a way to run one on the host.
 
 #include "weft/backend/kernel_code.hpp"
+#include "weft/exec/reduce.hpp"
 
 #include <cstddef>
 #include <cstring>
@@ -230,14 +231,47 @@ run number_run(std::size_t n, std::size_t results_per_item) {
            out<T>(n * results_per_item)}};
 }
 
+/// One of the library's own: every block but the last is whole.
+template <class T>
+run reduction_run(weft::reduce_op op, std::size_t n) {
+  constexpr std::int64_t block = weft::detail::reduction_block;
+  const std::int64_t blocks = (static_cast<std::int64_t>(n) + block - 1) / block;
+  using result = std::conditional_t<std::is_floating_point_v<T>, double, std::uint64_t>;
+  return {weft::detail::reduction_kernel(weft::element_type_of<T>()),
+          range_of(blocks),
+          {in(filled<T>(n,
+                        [](std::size_t k) {
+                          if constexpr (std::is_floating_point_v<T>) {
+                            return (k % 2 == 0 ? 0.0913 : -0.0913) * static_cast<double>(k % 21 + 1);
+                          } else {
+                            return (k * 2654435761U) | 1U;
+                          }
+                        })),
+           out<result>(static_cast<std::size_t>(blocks)), scalar(static_cast<std::int64_t>(n)),
+           scalar(static_cast<std::int32_t>(op))}};
+}
+
 /// Every kernel above with data of its own; what is not a function kernel must give equal bits on every backend.
 inline std::vector<run> exact_runs() {
-  return {saxpy_run(1000),
-          integer_run(1000),
-          blur_run(67, 41),
-          index_run(13, 7, 5),
-          number_run<float, float_arithmetic>(1000, 1),
-          number_run<double, double_arithmetic>(1000, 1)};
+  std::vector<run> runs{saxpy_run(1000),
+                        integer_run(1000),
+                        blur_run(67, 41),
+                        index_run(13, 7, 5),
+                        number_run<float, float_arithmetic>(1000, 1),
+                        number_run<double, double_arithmetic>(1000, 1)};
+  for (const auto op : {weft::reduce_op::sum, weft::reduce_op::product, weft::reduce_op::min, weft::reduce_op::max}) {
+    runs.push_back(reduction_run<float>(op, 3333));
+    runs.push_back(reduction_run<double>(op, 3333));
+    runs.push_back(reduction_run<std::int8_t>(op, 3333));
+    runs.push_back(reduction_run<std::int16_t>(op, 3333));
+    runs.push_back(reduction_run<std::int32_t>(op, 3333));
+    runs.push_back(reduction_run<std::int64_t>(op, 3333));
+    runs.push_back(reduction_run<std::uint8_t>(op, 3333));
+    runs.push_back(reduction_run<std::uint16_t>(op, 3333));
+    runs.push_back(reduction_run<std::uint32_t>(op, 3333));
+    runs.push_back(reduction_run<std::uint64_t>(op, 3333));
+  }
+  return runs;
 }
 inline run float_division_run() { return number_run<float, float_division>(1000, 1); }
 inline run float_function_run() { return number_run<float, float_functions>(1000, function_count); }
