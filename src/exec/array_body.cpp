@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <limits>
 
 namespace weft::detail {
@@ -436,47 +437,52 @@ void array_body::read(std::uint64_t first, std::span<std::byte> to, std::source_
   array_moves moves;
   std::map<device_id, std::shared_ptr<lane>> lanes;
   launch_state& launches = launches_of(*machine_);
+  std::exception_ptr refused;
   {
     const std::lock_guard lock{mutex};
-    settle_uses();
-    interval_set left{range};
-    for (const auto& from : instances_) {
-      for (const interval& part : from->valid.inside(range)) left.remove(part);
-    }
-    interval_set constant;
-    for (const interval& wanted : std::vector<interval>{left.runs()}) {
-      for (const interval& part : constant_.inside(wanted)) {
-        constant.add(part);
-        left.remove(part);
-      }
-    }
-    if (!left.empty()) raise_undefined(left.runs().front(), where);
-    for (const interval& part : constant.runs()) {
-      for (std::int64_t i = part.begin; i < part.end; ++i) {
-        std::memcpy(to.data() + static_cast<std::uint64_t>(i - range.begin) * element(), pattern_.data(),
-                    pattern_.size());
-      }
-    }
-    left = interval_set{range};
-    for (const interval& part : constant.runs()) left.remove(part);
-    for (const bool from_host : {true, false}) {
+    try {
+      settle_uses();
+      interval_set left{range};
       for (const auto& from : instances_) {
-        if ((from->device == device_id{}) != from_host) continue;
-        for (const interval& wanted : std::vector<interval>{left.runs()}) {
-          for (const interval& part : from->valid.inside(wanted)) {
-            left.remove(part);
-            const device_id actor = from_host ? device_id{0} : from->device;
-            auto& by = lanes[actor];
-            if (!by) by = launches.lanes.take(device{machine_, actor});
-            const stream& order_in = by->out();
-            order(order_in, *from, part, false);
-            copy_shape shape;
-            shape.width = static_cast<std::uint64_t>(part.count()) * element();
-            copied(target, *from, part,
-                   copy_in(order_in, reference(target, part), reference(*from, part), shape, {}, where), moves);
+        for (const interval& part : from->valid.inside(range)) left.remove(part);
+      }
+      interval_set constant;
+      for (const interval& wanted : std::vector<interval>{left.runs()}) {
+        for (const interval& part : constant_.inside(wanted)) {
+          constant.add(part);
+          left.remove(part);
+        }
+      }
+      if (!left.empty()) raise_undefined(left.runs().front(), where);
+      for (const interval& part : constant.runs()) {
+        for (std::int64_t i = part.begin; i < part.end; ++i) {
+          std::memcpy(to.data() + static_cast<std::uint64_t>(i - range.begin) * element(), pattern_.data(),
+                      pattern_.size());
+        }
+      }
+      left = interval_set{range};
+      for (const interval& part : constant.runs()) left.remove(part);
+      for (const bool from_host : {true, false}) {
+        for (const auto& from : instances_) {
+          if ((from->device == device_id{}) != from_host) continue;
+          for (const interval& wanted : std::vector<interval>{left.runs()}) {
+            for (const interval& part : from->valid.inside(wanted)) {
+              left.remove(part);
+              const device_id actor = from_host ? device_id{0} : from->device;
+              auto& by = lanes[actor];
+              if (!by) by = launches.lanes.take(device{machine_, actor});
+              const stream& order_in = by->out();
+              order(order_in, *from, part, false);
+              copy_shape shape;
+              shape.width = static_cast<std::uint64_t>(part.count()) * element();
+              copied(target, *from, part,
+                     copy_in(order_in, reference(target, part), reference(*from, part), shape, {}, where), moves);
+            }
           }
         }
       }
+    } catch (...) {
+      refused = std::current_exception();  // what was submitted before still writes the caller's memory
     }
     had_.erase(device_id{});  // the caller's memory is no place of the array's
   }
@@ -489,6 +495,7 @@ void array_body::read(std::uint64_t first, std::span<std::byte> to, std::source_
     for (const auto& [device, by] : lanes) by->clear();
     raise(error{*cause});
   }
+  if (refused) std::rethrow_exception(refused);
 }
 
 // ---- what array<T> calls --------------------------------------------------------------------------------------------
