@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backend/parking.hpp"
+#include "weft/core/raise.hpp"
 
 #include <gtest/gtest.h>
 
@@ -123,14 +124,20 @@ inline std::size_t open_descriptors() {
   return count;
 }
 
-/// Runs `f` while no descriptor numbered `limit` or higher can be opened, then throws what `f` threw. Only then may anybody look
-/// at the exception: UndefinedBehaviorSanitizer opens a pipe to check an object, and without one takes it for garbage.
+/// Runs `f` while no descriptor numbered `limit` or higher can be opened, then throws what `f` threw.
+/// UndefinedBehaviorSanitizer opens a pipe to look at an object of a type that it has not seen, and without one takes
+/// it for garbage: so it is shown one of weft's exceptions first, and what `f` threw is looked at afterwards.
 template <class F>
 void with_descriptors_below(std::size_t limit, F&& f) {
   rlimit before{};
   ::getrlimit(RLIMIT_NOFILE, &before);
   const rlimit low{limit, before.rlim_max};
   std::exception_ptr thrown;
+  try {
+    weft::raise(weft::errc::not_found, "nothing is wrong");
+  } catch (const weft::error_exception& seen) {
+    static_cast<void>(seen.cause());
+  }
   ::setrlimit(RLIMIT_NOFILE, &low);
   try {
     f();
