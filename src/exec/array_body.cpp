@@ -488,14 +488,15 @@ void array_body::read(std::uint64_t first, std::span<std::byte> to, std::source_
   }
   std::shared_ptr<const error> cause;
   for (const event& e : moves.copies) {
-    if (e.record() && e.record()->owner->wait(*e.record(), no_deadline, {}) == wait_outcome::failed && !cause)
-      cause = e.record()->cause();
+    if (!e.record() || e.record()->owner->wait(*e.record(), no_deadline, {}) != wait_outcome::failed) continue;
+    // pieces are cancelled because another has failed: that is the cause to tell
+    if (!cause || cause->code == errc::cancelled) cause = e.record()->cause();
   }
   if (cause) {
     for (const auto& [device, by] : lanes) by->clear();
-    raise(error{*cause});
   }
   if (refused) std::rethrow_exception(refused);
+  if (cause) raise(error{*cause});
 }
 
 // ---- what array<T> calls --------------------------------------------------------------------------------------------
