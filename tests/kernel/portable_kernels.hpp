@@ -2,11 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels that must compute the same on every backend, each with data, and a way to run one on the host.
 
+#include "collective/fold.hpp"
 #include "weft/backend/kernel_code.hpp"
 #include "weft/exec/reduce.hpp"
 
 #include <cstddef>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <span>
 #include <string>
@@ -251,6 +253,53 @@ run reduction_run(weft::reduce_op op, std::size_t n) {
            scalar(static_cast<std::int32_t>(op))}};
 }
 
+/// The library's folds; of what is sixteen bits wide, the patterns of numbers of moderate size.
+template <class T>
+run fold_run(weft::data_type type, weft::reduction_op::kind op, std::int32_t inputs, std::size_t n) {
+  run made{weft::detail::fold_kernel(type), range_of((static_cast<std::int64_t>(n) + 511) / 512), {}};
+  const bool is_sixteen = type == weft::data_type::float16 || type == weft::data_type::bfloat16;
+  for (std::size_t input = 0; input < 8; ++input) {
+    made.values.push_back(in(filled<T>(n, [&](std::size_t k) {
+      const std::size_t mixed = (k * 8 + input + 1) * 2654435761U >> 3;
+      if constexpr (std::is_floating_point_v<T>) {
+        return 0.0913 * static_cast<double>(mixed % 41) - 1.7;
+      } else {
+        return is_sixteen ? 0x3b00 + mixed % 0x300 + (mixed >> 12 & 1) * 0x8000 : mixed * 0x9E3779B97F4A7C15U;
+      }
+    })));
+  }
+  for (int output = 0; output < 8; ++output) made.values.push_back(out<T>(n));
+  for (const std::int32_t number : {inputs, std::int32_t{7}, static_cast<std::int32_t>(op)})
+    made.values.push_back(scalar(number));
+  made.values.insert(made.values.begin() + 16, scalar(static_cast<std::int64_t>(n)));
+  // a power of two: its quotient is exact wherever it is rounded
+  made.values.push_back(scalar(std::int64_t{op == weft::reduction_op::kind::average ? 4 : 1}));
+  return made;
+}
+
+/// Each type once, each operation on some.
+inline std::vector<run> fold_runs() {
+  using weft::data_type;
+  using kind = weft::reduction_op::kind;
+  constexpr std::size_t n = 1300;
+  return {fold_run<std::int8_t>(data_type::int8, kind::average, 7, n),
+          fold_run<std::int16_t>(data_type::int16, kind::product, 5, n),
+          fold_run<std::int32_t>(data_type::int32, kind::min, 8, n),
+          fold_run<std::int64_t>(data_type::int64, kind::average, 3, n),
+          fold_run<std::uint8_t>(data_type::uint8, kind::max, 2, n),
+          fold_run<std::uint16_t>(data_type::uint16, kind::product, 6, n),
+          fold_run<std::uint32_t>(data_type::uint32, kind::sum, 8, n),
+          fold_run<std::uint64_t>(data_type::uint64, kind::min, 1, n),
+          fold_run<std::uint16_t>(data_type::float16, kind::average, 8, n),
+          fold_run<std::uint16_t>(data_type::float16, kind::product, 3, n),
+          fold_run<std::uint16_t>(data_type::bfloat16, kind::sum, 7, n),
+          fold_run<std::uint16_t>(data_type::bfloat16, kind::max, 2, n),
+          fold_run<float>(data_type::float32, kind::sum, 7, n),
+          fold_run<float>(data_type::float32, kind::min, 5, n),
+          fold_run<double>(data_type::float64, kind::product, 4, n),
+          fold_run<double>(data_type::float64, kind::average, 8, n)};
+}
+
 /// Every kernel above with data of its own; what is not a function kernel must give equal bits on every backend.
 inline std::vector<run> exact_runs() {
   std::vector<run> runs{saxpy_run(1000),
@@ -271,6 +320,8 @@ inline std::vector<run> exact_runs() {
     runs.push_back(reduction_run<std::uint32_t>(op, 3333));
     runs.push_back(reduction_run<std::uint64_t>(op, 3333));
   }
+  std::vector<run> folds = fold_runs();
+  runs.insert(runs.end(), std::make_move_iterator(folds.begin()), std::make_move_iterator(folds.end()));
   return runs;
 }
 inline run float_division_run() { return number_run<float, float_division>(1000, 1); }
