@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "weft/collective/collective_cost.hpp"
+#include "weft/runtime/process_group.hpp"
+#include "weft/runtime/stream.hpp"
+
+#include <chrono>
+#include <optional>
+#include <span>
+
+namespace weft {
+
+/// What one call of a collective may say. `streams` are the caller's, one for each rank that it drives: the collective
+/// begins after what they hold and ends before what comes next in them; without them it is the default streams.
+struct collective_options {
+  collective_algorithm algorithm = collective_algorithm::automatic;
+  reduction_order order = reduction_order::any;
+  rank root{0};
+  std::span<const stream> streams{};
+  std::optional<std::chrono::nanoseconds> limit{};  // instead of the communicator's
+};
+
+/// How long a collective may take before the ranks that are missing are named, unless its call says otherwise.
+inline constexpr std::chrono::seconds collective_patience{30};
+
+}  // namespace weft

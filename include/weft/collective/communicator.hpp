@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives over the devices of one machine, with one caller for all ranks. Programs with a caller for each rank, in
+// threads or processes, take rank_communicator.
+#pragma once
+
+#include "weft/collective/collective_options.hpp"
+#include "weft/collective/data_type.hpp"
+#include "weft/collective/reduction_op.hpp"
+#include "weft/memory/span.hpp"
+#include "weft/runtime/event.hpp"
+#include "weft/runtime/machine.hpp"
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <source_location>
+#include <span>
+#include <vector>
+
+namespace weft {
+
+struct communicator_options {
+  std::chrono::nanoseconds limit = collective_patience;
+  bool peer_access = true;  // takes leases on peer access wherever it is offered, for as long as it lives
+};
+
+/// What a collective turned into. Letting it go neither waits nor cancels; synchronize() reports what failed.
+/// Thread: any.
+class collective_run {
+ public:
+  struct body;
+  collective_run() = default;
+  explicit collective_run(std::shared_ptr<const body> made) : body_(std::move(made)) {}
+
+  /// Waits until every rank has its result. Errors: the first cause, with the rank and its device named; timed_out,
+  /// with the ranks that have not ended named, once the limit of the call has passed; cancelled after abort().
+  void wait() const;
+  /// timed_out when `limit` on the machine's clock has passed first. Errors: as wait().
+  [[nodiscard]] wait_outcome wait_for(std::chrono::nanoseconds limit) const;
+  [[nodiscard]] bool ready() const;
+  /// When that rank's memory is done with. Errors: invalid_argument.
+  [[nodiscard]] event done(rank of) const;
+  /// Which algorithm was taken, and why not the others.
+  [[nodiscard]] collective_algorithm algorithm() const;
+  [[nodiscard]] collective_choice choice() const;
+
+ private:
+  std::shared_ptr<const body> body_;
+};
+
+namespace detail {
+
+/// The memory of every rank, as it was handed in.
+class rank_memory {
+ public:
+  static constexpr std::size_t capacity = 64;
+  rank_memory() = default;
+  template <class R>
+  [[nodiscard]] static rank_memory of(const R& list) {
+    rank_memory made;
+    for (const auto& one : list) made.push(untyped(borrow(one)));
+    return made;
+  }
+  template <class B>
+  [[nodiscard]] static rank_memory only(const B& one) {
+    rank_memory made;
+    made.push(untyped(borrow(one)));
+    return made;
+  }
+  [[nodiscard]] std::span<const memory_ref> all() const { return {list_.data(), size_}; }
+
+ private:
+  void push(const memory_ref& one);  // errors: invalid_argument past the capacity
+
+  std::array<memory_ref, capacity> list_;
+  std::size_t size_ = 0;
+};
+
+template <class R>
+using element_of_ranks = std::remove_cv_t<
+    typename std::remove_cvref_t<borrowed<const typename std::remove_cvref_t<R>::value_type&>>::element_type>;
+
+}  // namespace detail
+
+/// Ranks 0 … size−1, each a device; a device may be several ranks. One thread drives all of them.
+///
+/// Every call returns when the work has been submitted, in stream order on each rank; nothing deadlocks whatever the
+/// order of the calls. Memory is given as one list with an entry for each rank (vectors of buffers or device_spans);
+/// what only the root has is given alone. Blocks may differ in size: all_gather, gather, scatter and reduce_scatter
+/// take the sizes from the smaller side, and that is their v-form. The same list as input and output, or for blocks the
+/// right part of it, makes it in place; other overlaps are errors. Errors of all calls, before anything is submitted:
+/// incompatible, naming the ranks, where sizes do not fit;
+///   wrong_device where a rank's memory is not its device's; invalid_argument (overlap, root, number of entries);
+///   unsupported (an algorithm that there is not, with the reason); machine_closed; cancelled after abort().
+/// Memory: at most 2 pieces of 16 MiB beside the buffers of each rank (naive 2 (N − 1), tree 4), kept between calls.
+/// Thread: one at a time.
+class communicator {
+ public:
+  static constexpr int max_size = 64;
+
+  /// All devices of a machine, in neighbour_order(): consecutive ranks have the best links.
+  explicit communicator(const machine& m, const communicator_options& options = {});
+  /// These devices, rank by rank. Errors: invalid_argument for none or more than max_size; wrong_device for two
+  /// machines.
+  explicit communicator(std::span<const device> ranks, const communicator_options& options = {});
+  communicator(communicator&&) noexcept;
+  communicator& operator=(communicator&&) noexcept;
+  ~communicator();  // waits for what was submitted
+
+  [[nodiscard]] int size() const;
+  /// Errors: invalid_argument.
+  [[nodiscard]] device on(rank of) const;
+  /// Communicators of the ranks with one colour, by colour; ranks keep their order. Negative colours belong to none.
+  [[nodiscard]] std::vector<communicator> split(std::span<const int> colours) const;
+  /// These ranks, in this order.
+  [[nodiscard]] communicator sub(std::span<const rank> ranks) const;
+  /// The ranks whose devices are not lost. Errors: device_lost when none is left.
+  [[nodiscard]] communicator shrink() const;
+  /// Ends what was submitted, as cancelled, as soon as each device gets to it; later calls fail. Never waits.
+  void abort();
+
+  template <class In, class Out>
+  collective_run all_reduce(const In& in, const Out& out, const reduction_op& op, const collective_options& o = {},
+                            std::source_location where = std::source_location::current()) {
+    return reducing<In, Out>(collective::all_reduce, detail::rank_memory::of(in), detail::rank_memory::of(out), op, o,
+                             where);
+  }
+  template <class InOut>
+  collective_run all_reduce(const InOut& memory, const reduction_op& op, const collective_options& o = {},
+                            std::source_location where = std::source_location::current()) {
+    return all_reduce(memory, memory, op, o, where);
+  }
+  /// `out` is memory of the root alone.
+  template <class In, class Out>
+  collective_run reduce(const In& in, const Out& out, const reduction_op& op, const collective_options& o = {},
+                        std::source_location where = std::source_location::current()) {
+    return start(collective::reduce, data_type_of<detail::element_of_ranks<In>>, detail::rank_memory::of(in),
+                 detail::rank_memory::only(out), &op, {}, o, where);
+  }
+  /// Rank r gets the combined block r; `in` holds all blocks on each rank.
+  template <class In, class Out>
+  collective_run reduce_scatter(const In& in, const Out& out, const reduction_op& op, const collective_options& o = {},
+                                std::source_location where = std::source_location::current()) {
+    return reducing<In, Out>(collective::reduce_scatter, detail::rank_memory::of(in), detail::rank_memory::of(out), op,
+                             o, where);
+  }
+  template <class In, class Out>
+  collective_run all_gather(const In& in, const Out& out, const collective_options& o = {},
+                            std::source_location where = std::source_location::current()) {
+    return moving<In>(collective::all_gather, detail::rank_memory::of(in), detail::rank_memory::of(out), {}, o, where);
+  }
+  /// In place: what the root's memory holds goes to all others.
+  template <class InOut>
+  collective_run broadcast(const InOut& memory, const collective_options& o = {},
+                           std::source_location where = std::source_location::current()) {
+    return moving<InOut>(collective::broadcast, detail::rank_memory::of(memory), detail::rank_memory::of(memory), {}, o,
+                         where);
+  }
+  /// `in` is memory of the root alone.
+  template <class In, class Out>
+  collective_run scatter(const In& in, const Out& out, const collective_options& o = {},
+                         std::source_location where = std::source_location::current()) {
+    return moving<Out>(collective::scatter, detail::rank_memory::only(in), detail::rank_memory::of(out), {}, o, where);
+  }
+  /// `out` is memory of the root alone.
+  template <class In, class Out>
+  collective_run gather(const In& in, const Out& out, const collective_options& o = {},
+                        std::source_location where = std::source_location::current()) {
+    return moving<In>(collective::gather, detail::rank_memory::of(in), detail::rank_memory::only(out), {}, o, where);
+  }
+  /// Equal blocks, unless `counts` gives the elements from each rank to each: [from * size + to].
+  template <class In, class Out>
+  collective_run all_to_all(const In& in, const Out& out, std::span<const std::int64_t> counts = {},
+                            const collective_options& o = {},
+                            std::source_location where = std::source_location::current()) {
+    return moving<In>(collective::all_to_all, detail::rank_memory::of(in), detail::rank_memory::of(out), counts, o,
+                      where);
+  }
+  /// Sends memory of one rank to memory of another; calls in any order make a grouped exchange.
+  template <class Src, class Dst>
+  collective_run send(rank from, const Src& src, rank to, const Dst& dst, const collective_options& o = {},
+                      std::source_location where = std::source_location::current()) {
+    return send_bytes(from, detail::untyped(detail::borrow(src)), to, detail::untyped(detail::borrow(dst)), o, where);
+  }
+  /// What comes next in any rank's stream starts after what is in everybody's now.
+  collective_run barrier(const collective_options& o = {});
+
+  /// Bytes of scratch that are held now, on all ranks together.
+  [[nodiscard]] bytes scratch() const;
+
+  struct body;
+
+ private:
+  explicit communicator(std::unique_ptr<body> made);
+
+  template <class In, class Out>
+  collective_run reducing(collective what, const detail::rank_memory& in, const detail::rank_memory& out,
+                          const reduction_op& op, const collective_options& o, std::source_location where) {
+    static_assert(std::is_same_v<detail::element_of_ranks<In>, detail::element_of_ranks<Out>>);
+    return start(what, data_type_of<detail::element_of_ranks<In>>, in, out, &op, {}, o, where);
+  }
+  template <class List>
+  collective_run moving(collective what, const detail::rank_memory& in, const detail::rank_memory& out,
+                        std::span<const std::int64_t> counts, const collective_options& o, std::source_location where) {
+    return start(what, data_type_of<detail::element_of_ranks<List>>, in, out, nullptr, counts, o, where);
+  }
+  collective_run start(collective what, data_type type, const detail::rank_memory& in, const detail::rank_memory& out,
+                       const reduction_op* op, std::span<const std::int64_t> counts, const collective_options& o,
+                       std::source_location where);
+  collective_run send_bytes(rank from, const detail::memory_ref& src, rank to, const detail::memory_ref& dst,
+                            const collective_options& o, std::source_location where);
+
+  std::unique_ptr<body> body_;
+};
+
+}  // namespace weft

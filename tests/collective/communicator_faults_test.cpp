@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+// What goes wrong under a collective is told with the rank and its device, and the next one works.
+#include "collective/collective_samples.hpp"
+#include "support/raw_launch.hpp"
+#include "support/samples.hpp"
+#include "weft/collective/communicator.hpp"
+
+#include <gtest/gtest.h>
+
+namespace {
+
+using namespace samples;
+using weft::collective_algorithm;
+using weft::communicator;
+using weft::errc;
+using weft::machine;
+using weft::rank;
+using weft::reduce_op;
+using weft::topology_fault;
+using weft::wait_outcome;
+
+constexpr collective_algorithm algorithms[] = {collective_algorithm::naive, collective_algorithm::tree,
+                                               collective_algorithm::ring, collective_algorithm::halving_doubling,
+                                               collective_algorithm::direct};
+
+topology_fault fault(topology_fault::kind what, int device, std::uint64_t nth = 1) {
+  topology_fault made;
+  made.what = what;
+  made.device = weft::device_id{device};
+  made.nth = nth;
+  return made;
+}
+
+struct sums {
+  machine m;
+  communicator all;
+  std::vector<weft::buffer<int>> memory;
+  std::size_t count;
+
+  explicit sums(weft::topology layout, weft::clock_kind clock = weft::clock_kind::wall, std::size_t elements = 5000,
+                const weft::communicator_options& with = {})
+      : m(play(std::move(layout), clock)), all(m.devices(), with), count(elements) {
+    for (const weft::device& d : m.devices()) memory.emplace_back(d, count);
+  }
+  void fill() {
+    for (std::size_t r = 0; r < memory.size(); ++r) {
+      std::vector<int> values(count);
+      for (std::size_t i = 0; i < count; ++i)
+        values[i] = collectives::sample<int>(static_cast<int>(r), static_cast<std::int64_t>(i));
+      weft::copy(memory[r], values);
+    }
+  }
+  testing::AssertionResult is_right() {
+    std::vector<int> expected(count), got(count);
+    for (std::size_t r = 0; r < memory.size(); ++r) {
+      for (std::size_t i = 0; i < count; ++i)
+        expected[i] += collectives::sample<int>(static_cast<int>(r), static_cast<std::int64_t>(i));
+    }
+    for (const auto& one : memory) {
+      weft::copy(got, one);
+      if (auto fine = collectives::same(got, expected); !fine) return fine;
+    }
+    return testing::AssertionSuccess();
+  }
+  weft::collective_run start(collective_algorithm by) {
+    weft::collective_options with;
+    with.algorithm = by;
+    return all.all_reduce(memory, reduce_op::sum, with);
+  }
+};
+
+TEST(communicator_faults, a_copy_that_fails_is_told_with_rank_and_device_and_the_next_call_works) {
+  for (const collective_algorithm algorithm : algorithms) {
+    if (algorithm == collective_algorithm::direct) continue;  // copies nothing
+    for (const auto clock : {weft::clock_kind::wall, weft::clock_kind::virtual_time}) {
+      weft::topology layout = wired(4);
+      for (const int to : {0, 2, 3}) {
+        topology_fault broken;
+        broken.what = topology_fault::kind::copy_fails;
+        broken.from = gpu1;
+        broken.to = weft::device_id{to};
+        layout.faults.push_back(broken);
+      }
+      sums s{layout, clock};
+      int failures = 0;
+      for (bool ended = false; !ended && failures < 4;) {
+        s.fill();
+        const auto run = s.start(algorithm);
+        const weft::error cause = error_of([&] { run.wait(); });
+        ended = cause.code == errc::not_ready;
+        if (ended) break;
+        ++failures;
+        EXPECT_EQ(cause.code, errc::copy_failed) << cause.what;
+        // the rank that the data was to come to
+        const std::string text = cause.what.substr(0, 13);
+        EXPECT_EQ(text.substr(0, 5), "rank ") << cause.what;
+        EXPECT_NE(cause.what.find("from gpu1 to gpu" + text.substr(5, 1) + " failed"), std::string::npos) << cause.what;
+        EXPECT_EQ(text, "rank " + text.substr(5, 1) + " (gpu" + text.substr(5, 1) + ")") << cause.what;
+      }
+      EXPECT_GE(failures, 1) << to_string(algorithm);
+      EXPECT_LE(failures, 3) << to_string(algorithm);
+      EXPECT_TRUE(s.is_right()) << to_string(algorithm);
+      EXPECT_NO_THROW(s.m.synchronize());
+    }
+  }
+}
+
+TEST(communicator_faults, what_fails_in_a_callers_stream_before_is_told_with_its_rank_and_skips_the_collective) {
+  for (const collective_algorithm algorithm : algorithms) {
+    sums s{wired(3)};
+    s.fill();
+    gate held;
+    held.hold(s.m[1].default_stream());
+    s.m[1].default_stream().call([] { throw std::runtime_error{"spilt milk"}; });
+    const auto run = s.start(algorithm);
+    held.open();
+    const weft::error cause = error_of([&] { run.wait(); });
+    EXPECT_EQ(cause.code, errc::kernel_failed) << cause.what;
+    EXPECT_EQ(cause.what.find("rank 1 (gpu1), before the all_reduce"), 0U) << cause.what;
+    EXPECT_NE(cause.what.find("spilt milk"), std::string::npos) << cause.what;
+    s.fill();
+    EXPECT_NO_THROW(s.start(algorithm).wait());
+    EXPECT_TRUE(s.is_right()) << to_string(algorithm);
+  }
+}
+
+TEST(communicator_faults, a_lost_device_is_named_and_the_others_go_on_in_a_smaller_communicator) {
+  for (const collective_algorithm algorithm : algorithms) {
+    for (const auto clock : {weft::clock_kind::wall, weft::clock_kind::virtual_time}) {
+      weft::topology layout = wired(4);
+      // filling the memory takes one operation
+      layout.faults.push_back(fault(topology_fault::kind::device_lost, 2, 2));
+      sums s{layout, clock};
+      s.fill();
+      const weft::error cause = error_of([&] { s.start(algorithm).wait(); });
+      EXPECT_EQ(cause.code, errc::device_lost) << cause.what;
+      EXPECT_EQ(cause.what.find("rank 2 (gpu2)"), 0U) << to_string(algorithm) << ": " << cause.what;
+      const weft::error again = error_of([&] { s.start(algorithm).wait(); });
+      EXPECT_EQ(again.code, errc::device_lost) << again.what;
+      EXPECT_NE(again.what.find("rank 2 (gpu2)"), std::string::npos) << again.what;
+      communicator rest = s.all.shrink();
+      ASSERT_EQ(rest.size(), 3);
+      EXPECT_EQ(rest.on(rank{2}).id(), weft::device_id{3});
+      const collectives::exchange_case one{weft::collective::all_reduce, algorithm, 3, 0, {777}, true};
+      EXPECT_TRUE(one.run(rest)) << one.text();
+    }
+  }
+}
+
+TEST(communicator_faults, shrinking_to_nothing_is_an_error) {
+  weft::topology layout = wired(1);
+  layout.faults.push_back(fault(topology_fault::kind::device_lost, 0));
+  sums s{layout};
+  EXPECT_EQ(error_of([&] { s.fill(); }).code, errc::device_lost);
+  EXPECT_EQ(error_of([&] { static_cast<void>(s.all.shrink()); }).code, errc::device_lost);
+}
+
+TEST(communicator_faults, a_rank_that_stalls_ends_the_wait_at_the_limit_and_is_named) {
+  for (const collective_algorithm algorithm : algorithms) {
+    weft::topology layout = wired(4);
+    topology_fault stalls = fault(topology_fault::kind::device_stalls, 2, 2);
+    stalls.duration = std::chrono::hours{1};
+    layout.faults.push_back(stalls);
+    weft::communicator_options with;
+    with.limit = std::chrono::milliseconds{40};
+    sums s{layout, weft::clock_kind::virtual_time, 5000, with};
+    s.fill();
+    const auto from = s.m.now();
+    const auto run = s.start(algorithm);
+    EXPECT_EQ(run.wait_for(std::chrono::milliseconds{1}), wait_outcome::timed_out);
+    const weft::error cause = error_of([&] { run.wait(); });
+    EXPECT_EQ(cause.code, errc::timed_out);
+    EXPECT_NE(cause.what.find("rank 2 (gpu2) has not done its part"), std::string::npos)
+        << to_string(algorithm) << ": " << cause.what;
+    EXPECT_EQ(s.m.now() - from, with.limit);
+    EXPECT_FALSE(run.ready());
+    // the stall ends: the result is there after all
+    weft::collective_options patient;
+    EXPECT_NO_THROW(s.m.synchronize());
+    EXPECT_TRUE(run.ready());
+    EXPECT_TRUE(s.is_right());
+  }
+}
+
+TEST(communicator_faults, the_limit_of_a_call_goes_before_that_of_the_communicator) {
+  sums s{wired(2), weft::clock_kind::virtual_time};
+  s.fill();
+  const auto gate_event = s.m.state()->backend_of(gpu0).create_gate();
+  s.m[0].default_stream().wait(weft::event{s.m.state(), *gate_event});
+  weft::collective_options with;
+  with.limit = std::chrono::microseconds{7};
+  const auto from = s.m.now();
+  const auto run = s.all.all_reduce(s.memory, reduce_op::sum, with);
+  const weft::error cause = error_of([&] { run.wait(); });
+  EXPECT_EQ(cause.code, errc::timed_out);
+  EXPECT_NE(cause.what.find("rank 0 (gpu0)"), std::string::npos) << cause.what;
+  EXPECT_EQ(s.m.now() - from, *with.limit);
+  s.m.state()->backend_of(gpu0).open_gate(*gate_event, nullptr);
+  EXPECT_EQ(run.done(rank{1}).wait_for(soon), wait_outcome::ok);
+  EXPECT_TRUE(s.is_right());
+}
+
+TEST(communicator_faults, abort_cancels_what_has_not_begun_and_every_later_call) {
+  for (const collective_algorithm algorithm : algorithms) {
+    sums s{wired(3)};
+    s.fill();
+    gate held;
+    held.hold(s.m[0].default_stream());
+    const auto run = s.start(algorithm);
+    s.all.abort();
+    held.open();
+    EXPECT_EQ(error_of([&] { run.wait(); }).code, errc::cancelled) << to_string(algorithm);
+    EXPECT_EQ(error_of([&] { s.start(algorithm); }).code, errc::cancelled);
+    EXPECT_EQ(error_of([&] { s.all.barrier(); }).code, errc::cancelled);
+    // memory is as before, or partly combined; another communicator goes on
+    const collectives::exchange_case one{weft::collective::all_reduce, algorithm, 3, 0, {77}, false};
+    communicator fresh{s.m.devices()};
+    EXPECT_TRUE(one.run(fresh));
+  }
+}
+
+TEST(communicator_faults, a_call_of_the_driver_that_fails_in_the_middle_leaves_nothing_behind) {
+  for (const char* call : {"copy", "launch", "record", "wait_event"}) {
+    for (const collective_algorithm algorithm : algorithms) {
+      for (std::uint64_t nth = 1; nth < 12; ++nth) {
+        weft::topology layout = wired(3);
+        topology_fault broken;
+        broken.what = topology_fault::kind::call_fails;
+        broken.call = call;
+        broken.nth = nth + (std::string_view{call} == "copy" ? 3 : 0);  // three fill the memory
+        layout.faults.push_back(broken);
+        sums s{layout, weft::clock_kind::virtual_time, 300};
+        s.fill();
+        bool was_hit = false;
+        for (int i = 0; i < 12 && !was_hit; ++i) {
+          try {
+            s.start(algorithm).wait();
+          } catch (const weft::error_exception& failed) {
+            was_hit = true;
+            EXPECT_EQ(failed.code(), errc::resource_exhausted) << failed.what();
+            EXPECT_NE(std::string{failed.what()}.find("rank "), std::string::npos) << failed.what();
+          }
+        }
+        // direct copies nothing, and where nothing has to be waited for nobody waits
+        if (!was_hit) continue;
+        static_cast<void>(error_of([&] { s.m.synchronize(); }));
+        s.fill();
+        ASSERT_NO_THROW(s.start(algorithm).wait()) << call << " " << nth << " " << to_string(algorithm);
+        ASSERT_TRUE(s.is_right()) << call << " " << nth << " " << to_string(algorithm);
+      }
+    }
+  }
+}
+
+TEST(communicator_faults, a_failure_nobody_waits_for_is_told_by_synchronize) {
+  weft::topology layout = wired(2);
+  topology_fault broken;
+  broken.what = topology_fault::kind::copy_fails;
+  broken.from = gpu1;
+  broken.to = gpu0;
+  layout.faults.push_back(broken);
+  sums s{layout};
+  s.fill();
+  s.start(collective_algorithm::ring);
+  EXPECT_EQ(error_of([&] { s.m.synchronize(); }).code, errc::copy_failed);
+}
+
+TEST(communicator_faults, a_closed_machine_is_told) {
+  sums s{wired(2)};
+  s.m.close();
+  EXPECT_EQ(error_of([&] { s.start(collective_algorithm::automatic); }).code, errc::machine_closed);
+}
+
+TEST(communicator_faults, going_away_waits_for_what_was_submitted) {
+  sums s{wired(3)};
+  s.fill();
+  gate held;
+  held.hold(s.m[1].default_stream());
+  weft::collective_run run;
+  auto other = std::make_unique<communicator>(s.m.devices());
+  run = other->all_reduce(s.memory, reduce_op::sum);
+  std::jthread opens{[&] { held.open(); }};
+  other.reset();
+  EXPECT_TRUE(run.ready());
+  EXPECT_NO_THROW(run.wait());
+  EXPECT_TRUE(s.is_right());
+}
+
+}  // namespace

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bytes on every link are those of the formula, and the time on the virtual clock is close to what the model says.
+#include "collective/collective_samples.hpp"
+#include "support/raw_launch.hpp"
+#include "support/samples.hpp"
+#include "weft/collective/collective_cost.hpp"
+#include "weft/collective/communicator.hpp"
+
+#include <gtest/gtest.h>
+
+namespace {
+
+using namespace samples;
+using weft::collective;
+using weft::collective_algorithm;
+using weft::communicator;
+using weft::device_span;
+using weft::machine;
+using weft::rank;
+using weft::reduce_op;
+
+constexpr collective_algorithm algorithms[] = {collective_algorithm::naive, collective_algorithm::tree,
+                                               collective_algorithm::ring, collective_algorithm::halving_doubling,
+                                               collective_algorithm::direct};
+
+/// N devices that reach each other through the host only.
+weft::topology without_peers(int devices) {
+  weft::topology made = wired(devices);
+  made.access.assign(made.access.size(), false);
+  return weft::value_or_raise(weft::complete_topology(std::move(made)));
+}
+
+weft::collective_shape shape_of(collective what, int n, std::int64_t count) {
+  const auto ranks = static_cast<std::size_t>(n);
+  weft::collective_shape shape{what, n, 0, {}};
+  switch (what) {
+    case collective::all_reduce:
+      shape.counts = {count};
+      break;
+    case collective::reduce:
+    case collective::broadcast:
+      shape.root = n - 1;
+      shape.counts = {count};
+      break;
+    case collective::all_to_all:
+      shape.counts.assign(ranks * ranks, count / n + 1);
+      break;
+    case collective::scatter:
+    case collective::gather:
+      shape.root = n / 2;
+      [[fallthrough]];
+    case collective::reduce_scatter:
+    case collective::all_gather:
+      shape.counts.assign(ranks, count / n);
+      shape.counts.back() += count % n;
+      break;
+  }
+  return shape;
+}
+
+/// Memory of a shape, and a call that uses it.
+struct prepared {
+  weft::collective_shape shape;
+  std::vector<weft::buffer<float>> in, out;
+
+  prepared(const communicator& all, weft::collective_shape wanted) : shape(std::move(wanted)) {
+    for (int r = 0; r < shape.ranks; ++r) {
+      in.emplace_back(all.on(rank{r}), static_cast<std::size_t>(input_elements(shape, r)));
+      out.emplace_back(all.on(rank{r}), static_cast<std::size_t>(output_elements(shape, r)));
+    }
+  }
+  weft::collective_run start(communicator& all, collective_algorithm algorithm) const {
+    weft::collective_options with;
+    with.algorithm = algorithm;
+    with.root = rank{shape.root};
+    const auto root = static_cast<std::size_t>(shape.root);
+    switch (shape.what) {
+      case collective::all_reduce:
+        return all.all_reduce(in, out, reduce_op::sum, with);
+      case collective::reduce:
+        return all.reduce(in, out[root], reduce_op::sum, with);
+      case collective::reduce_scatter:
+        return all.reduce_scatter(in, out, reduce_op::sum, with);
+      case collective::all_gather:
+        return all.all_gather(in, out, with);
+      case collective::broadcast:
+        return all.broadcast(out, with);
+      case collective::scatter:
+        return all.scatter(in[root], out, with);
+      case collective::gather:
+        return all.gather(in, out[root], with);
+      case collective::all_to_all:
+        return all.all_to_all(in, out, shape.counts, with);
+    }
+    return {};
+  }
+};
+
+std::vector<weft::device_id> ids_of(const communicator& all) {
+  std::vector<weft::device_id> ids;
+  for (int r = 0; r < all.size(); ++r) ids.push_back(all.on(rank{r}).id());
+  return ids;
+}
+
+weft::collective_cost price(const communicator& all, const machine& m, const weft::collective_shape& shape,
+                            collective_algorithm algorithm) {
+  const auto ids = ids_of(all);
+  const std::int64_t piece = weft::best_piece(shape, sizeof(float), algorithm, m.layout(), ids);
+  const auto schedule = weft::value_or_raise(weft::make_schedule(shape, algorithm, piece));
+  return weft::cost_of(schedule, sizeof(float), m.layout(), ids);
+}
+
+void compare_all(const weft::topology& layout, weft::clock_kind clock, int ranks,
+                 std::initializer_list<std::int64_t> counts) {
+  const machine m = play(layout, clock);
+  std::vector<weft::device> devices = m.devices();
+  devices.erase(devices.begin() + ranks, devices.end());
+  communicator all{devices};
+  for (int w = 0; w < weft::collective_count; ++w) {
+    const auto what = static_cast<collective>(w);
+    for (const collective_algorithm algorithm : algorithms) {
+      if (!weft::offers(what, algorithm).offered) continue;
+      for (const std::int64_t count : counts) {
+        const prepared one{all, shape_of(what, ranks, count)};
+        const std::string text = layout.name + ": " + std::string{to_string(what)} + " by " +
+                                 std::string{to_string(algorithm)} + " over " + std::to_string(ranks) + ", count " +
+                                 std::to_string(count);
+        const auto before = m.traffic();
+        try {
+          one.start(all, algorithm).wait();
+        } catch (const weft::error_exception& refused) {
+          ASSERT_EQ(refused.code(), weft::errc::unsupported) << text << ": " << refused.what();
+          ASSERT_EQ(algorithm, collective_algorithm::direct) << text << ": " << refused.what();
+          continue;
+        }
+        const auto after = m.traffic();
+        const auto expected = price(all, m, one.shape, algorithm).bytes_on_link;
+        ASSERT_EQ(expected.size(), after.bytes_on_link.size());
+        for (std::size_t l = 0; l < expected.size(); ++l) {
+          const weft::topology_link& link = layout.links[l];
+          ASSERT_EQ(after.bytes_on_link[l] - before.bytes_on_link[l], expected[l])
+              << text << ": link " << l << ", from " << layout.nodes[static_cast<std::size_t>(link.from)].name << " to "
+              << layout.nodes[static_cast<std::size_t>(link.to)].name;
+        }
+      }
+    }
+  }
+}
+
+TEST(link_bytes, are_those_of_the_formula_for_every_number_of_ranks_and_odd_lengths) {
+  for (int n = 1; n <= 9; ++n) {
+    compare_all(wired(n), weft::clock_kind::virtual_time, n, {0, 1, 7, 1001, 65'537});
+    compare_all(wired(n), weft::clock_kind::wall, n, {1, 1001, 65'537});
+  }
+}
+
+TEST(link_bytes, through_the_host_are_those_of_the_formula) {
+  for (int n = 2; n <= 5; ++n) compare_all(without_peers(n), weft::clock_kind::virtual_time, n, {1, 1001, 300'007});
+  compare_all(without_peers(4), weft::clock_kind::wall, 4, {1, 1001, 300'007});
+}
+
+TEST(link_bytes, on_shipped_machines_are_those_of_the_formula) {
+  for (const char* name : {"dgx_h100", "pcie_4", "two_socket_8", "ring_3_no_p2p", "pcie_2x2_switches", "mi300x_8"}) {
+    const weft::topology layout = shipped(name);
+    for (const int n : {2, 3, layout.device_count()}) {
+      compare_all(layout, weft::clock_kind::virtual_time, n, {1, 1001, 300'007});
+    }
+  }
+}
+
+// ---- time -----------------------------------------------------------------------------------------------------------
+
+/// Seconds of virtual time that a collective takes, and what the model says. Kernels start at no cost: the model has no
+/// such term.
+std::pair<double, double> times(const weft::topology& layout, collective what, collective_algorithm algorithm,
+                                std::int64_t count) {
+  weft::simulation without_latency;
+  without_latency.launch_latency = std::chrono::nanoseconds{0};
+  const machine m = simulated(layout, without_latency);
+  communicator all{m};
+  const prepared one{all, shape_of(what, all.size(), count)};
+  const auto from = m.now();
+  one.start(all, algorithm).wait();
+  const double took = std::chrono::duration<double>(m.now() - from).count();
+  return {took, price(all, m, one.shape, algorithm).seconds};
+}
+
+TEST(collective_time, does_not_fall_behind_the_model) {
+  constexpr double slack = 1.5;  // who comes first gets a wire; the model shares them perfectly
+  constexpr double rounding = 0.1e-6;
+  for (const char* name : {"dgx_h100", "pcie_4", "two_socket_8", "wired"}) {
+    const weft::topology layout = std::string_view{name} == "wired" ? wired(6) : shipped(name);
+    for (const std::int64_t count : {1'000, 500'000}) {
+      for (int w = 0; w < weft::collective_count; ++w) {
+        const auto what = static_cast<collective>(w);
+        for (const collective_algorithm algorithm : algorithms) {
+          if (!weft::offers(what, algorithm).offered) continue;
+          if (algorithm == collective_algorithm::direct && layout.name == "two_socket_8")
+            continue;  // not all are peers
+          const auto [took, predicted] = times(layout, what, algorithm, count);
+          EXPECT_LE(took, slack * predicted + rounding)
+              << layout.name << " " << to_string(what) << " " << to_string(algorithm) << " " << count << ": took "
+              << took * 1e6 << " us, predicted " << predicted * 1e6 << " us";
+        }
+      }
+    }
+  }
+}
+
+/// Four devices with one port each to a switch: 12 GB/s each way, 10 us from device to device.
+weft::topology textbook() {
+  wiring with;
+  with.host_rate = 12e9;
+  with.host_latency = 10'000;
+  weft::topology made = wired(4, with, std::uint64_t{1} << 30);
+  made.name = "textbook";
+  const int hub = static_cast<int>(made.nodes.size());
+  made.nodes.push_back({weft::node_kind::fabric_switch, "hub"});
+  std::erase_if(made.links, [](const weft::topology_link& l) { return l.from < 4 && l.to < 4; });
+  int wire = 0;
+  for (weft::topology_link& l : made.links) l.wire = wire++;
+  for (int d = 0; d < 4; ++d) {
+    for (const auto& [from, to] : {std::pair{d, hub}, std::pair{hub, d}}) {
+      weft::topology_link link;
+      link.from = from;
+      link.to = to;
+      link.wire = wire++;
+      link.kind = weft::link_kind::nvlink;
+      link.bytes_per_second = 12e9;
+      link.latency = std::chrono::microseconds{5};
+      made.links.push_back(link);
+    }
+  }
+  return weft::value_or_raise(weft::complete_topology(std::move(made)));
+}
+
+TEST(collective_time, of_the_textbook_is_a_quarter_a_half_and_all_of_a_link) {
+  constexpr std::int64_t count = 25'000'000;  // 100 MB for each rank
+  struct row {
+    collective_algorithm algorithm;
+    double share;
+  };
+  // halving and doubling reaches what the ring does, and one pass over everybody's memory moves the same bytes
+  for (const auto& [algorithm, share] : {row{collective_algorithm::naive, 0.25},
+                                         {collective_algorithm::tree, 0.5},
+                                         {collective_algorithm::ring, 1},
+                                         {collective_algorithm::halving_doubling, 1},
+                                         {collective_algorithm::direct, 1}}) {
+    const auto [took, predicted] = times(textbook(), collective::all_reduce, algorithm, count);
+    const double bytes = 4.0 * count * weft::bus_factor(collective::all_reduce, 4);
+    EXPECT_NEAR(bytes / predicted / 12e9, share, 0.05) << to_string(algorithm);
+    EXPECT_LE(took, 1.02 * predicted) << to_string(algorithm);
+    // pieces of naive go out while others come in, which the model, round by round, does not count
+    if (algorithm == collective_algorithm::naive) continue;
+    EXPECT_GE(took, 0.9 * predicted) << to_string(algorithm);
+  }
+}
+
+}  // namespace
