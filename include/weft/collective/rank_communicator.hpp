@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives with a caller for each rank: threads or processes that met at a rendezvous, each with a device of its
+// own.
+#pragma once
+
+#include "weft/collective/collective_options.hpp"
+#include "weft/collective/data_type.hpp"
+#include "weft/collective/reduction_op.hpp"
+#include "weft/memory/span.hpp"
+#include "weft/runtime/device.hpp"
+#include "weft/runtime/event.hpp"
+#include "weft/runtime/process_group.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <source_location>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+namespace weft {
+
+struct rank_communicator_options {
+  std::chrono::nanoseconds limit = collective_patience;
+  /// Shared memory of each rank through which memory goes that is not symmetric. Two halves: one is filled while the
+  /// other is read.
+  bytes staging{std::uint64_t{1} << 20};
+  waiting wait_policy = waiting::adaptive;
+};
+
+namespace detail {
+
+class rank_communicator_body;
+class symmetric_block;
+
+/// One rank's argument of a collective. Symmetric memory is known by its block.
+struct collective_memory {
+  memory_ref memory;
+  const symmetric_block* symmetric = nullptr;
+};
+
+}  // namespace detail
+
+/// Memory that every rank of a communicator has at the same place of its part, and that every rank reaches: what makes
+/// a collective one pass over everybody's memory. Made by all ranks together; goes with its last user, ranks apart.
+template <class T>
+class symmetric_buffer {
+ public:
+  using value_type = T;
+
+  symmetric_buffer() = default;
+  symmetric_buffer(std::shared_ptr<detail::symmetric_block> block, const device_span<T>& mine)
+      : block_(std::move(block)), mine_(mine) {}
+
+  /// This rank's own part.
+  [[nodiscard]] device_span<T> span() const { return mine_; }
+  [[nodiscard]] std::size_t size() const { return mine_.size(); }
+  [[nodiscard]] T* data() const { return mine_.data(); }
+  operator device_span<T>() const { return mine_; }        // NOLINT(google-explicit-constructor)
+  operator device_span<const T>() const { return mine_; }  // NOLINT(google-explicit-constructor)
+  [[nodiscard]] symmetric_buffer subspan(std::size_t offset, std::size_t count) const {
+    return {block_, mine_.subspan(offset, count)};
+  }
+  [[nodiscard]] const detail::symmetric_block* block() const { return block_.get(); }
+
+ private:
+  std::shared_ptr<detail::symmetric_block> block_;
+  device_span<T> mine_;
+};
+
+namespace detail {
+template <class B>
+collective_memory collective_memory_of(const B& given) {
+  if constexpr (requires { given.block(); }) {
+    return {untyped(given.span()), given.block()};
+  } else {
+    return {untyped(borrow(given)), nullptr};
+  }
+}
+template <class B>
+using element_of_memory = std::remove_cv_t<typename std::remove_cvref_t<borrowed<const B&>>::element_type>;
+}  // namespace detail
+
+/// What a rank has under way, for whoever wants to know who is stuck.
+struct rank_state {
+  rank of;
+  std::uint64_t operation = 0;  // number of the collective that it entered last; the first is 1
+  std::string call;             // "all_reduce of 1024 float32, sum"
+  bool is_inside = false;
+  bool is_alive = true;
+};
+
+/// One rank of a group. All ranks make the same calls in the same order; a call says what it is to all others before it
+/// touches memory, so that calls that do not match end everywhere, as incompatible, with both calls named.
+///
+/// A call without a stream returns when this rank has its result, and its event is complete; with a stream it returns
+/// at once and runs in its order. Memory is this rank's: a buffer or span of its device, host memory, or a
+/// symmetric_buffer, which alone makes direct a single pass; other memory goes through the staging memory. Errors of
+/// all calls: peer_dead, timed_out, cancelled (abort), each naming the rank at fault and the operation: after
+///   these the communicator answers every call with the same error until shrink(); incompatible (calls that do not
+///   match; the communicator goes on); invalid_argument; unsupported.
+/// Cost: no allocation and no system call after the first of its kind, unless it has to sleep.
+/// Thread: one call at a time, abort() and states() from any.
+class rank_communicator {
+ public:
+  /// Joins the group's communicator: all ranks call it with a device each, of a machine of their own or of one machine.
+  /// Errors: peer_dead, timed_out, resource_exhausted, out_of_memory.
+  [[nodiscard]] static rank_communicator join(std::shared_ptr<process_group> group, const device& mine,
+                                              const rank_communicator_options& options = {});
+  rank_communicator(rank_communicator&&) noexcept;
+  rank_communicator& operator=(rank_communicator&&) noexcept;
+  ~rank_communicator();
+
+  [[nodiscard]] rank self() const;
+  [[nodiscard]] int size() const;
+  [[nodiscard]] device on() const;
+  /// The rank's place in the process group.
+  [[nodiscard]] rank member(rank of) const;
+
+  /// Collective: `count` elements on every rank's device. Errors: incompatible when the ranks ask for different sizes;
+  ///   out_of_memory on any rank ends it on all.
+  template <class T>
+  [[nodiscard]] symmetric_buffer<T> allocate(std::size_t count) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    auto [block, memory] = allocate_bytes(count, sizeof(T));
+    return {std::move(block),
+            device_span<T>{memory.state, memory.device, static_cast<T*>(memory.address), count, memory.kind}};
+  }
+
+  template <class In, class Out>
+  event all_reduce(const In& in, const Out& out, const reduction_op& op, const collective_options& o = {}) {
+    return run<In>(collective::all_reduce, &in, &out, &op, {}, o);
+  }
+  template <class InOut>
+  event all_reduce(const InOut& memory, const reduction_op& op, const collective_options& o = {}) {
+    return all_reduce(memory, memory, op, o);
+  }
+  /// `out` is looked at on the root alone.
+  template <class In, class Out>
+  event reduce(const In& in, const Out& out, const reduction_op& op, const collective_options& o = {}) {
+    return run<In>(collective::reduce, &in, &out, &op, {}, o);
+  }
+  /// Equal blocks, unless `counts` gives each rank's.
+  template <class In, class Out>
+  event reduce_scatter(const In& in, const Out& out, const reduction_op& op, const collective_options& o = {},
+                       std::span<const std::int64_t> counts = {}) {
+    return run<In>(collective::reduce_scatter, &in, &out, &op, counts, o);
+  }
+  template <class In, class Out>
+  event all_gather(const In& in, const Out& out, const collective_options& o = {},
+                   std::span<const std::int64_t> counts = {}) {
+    return run<In>(collective::all_gather, &in, &out, nullptr, counts, o);
+  }
+  template <class InOut>
+  event broadcast(const InOut& memory, const collective_options& o = {}) {
+    return run<InOut>(collective::broadcast, &memory, &memory, nullptr, {}, o);
+  }
+  /// `in` is looked at on the root alone.
+  template <class In, class Out>
+  event scatter(const In& in, const Out& out, const collective_options& o = {},
+                std::span<const std::int64_t> counts = {}) {
+    return run<Out>(collective::scatter, &in, &out, nullptr, counts, o);
+  }
+  /// `out` is looked at on the root alone.
+  template <class In, class Out>
+  event gather(const In& in, const Out& out, const collective_options& o = {},
+               std::span<const std::int64_t> counts = {}) {
+    return run<In>(collective::gather, &in, &out, nullptr, counts, o);
+  }
+  /// Equal blocks, unless `counts` gives all ranks': [from * size + to].
+  template <class In, class Out>
+  event all_to_all(const In& in, const Out& out, const collective_options& o = {},
+                   std::span<const std::int64_t> counts = {}) {
+    return run<In>(collective::all_to_all, &in, &out, nullptr, counts, o);
+  }
+  void barrier(const collective_options& o = {});
+
+  /// Sends and receives of one rank that run at the same time, so that no order of them deadlocks.
+  class exchange {
+   public:
+    explicit exchange(rank_communicator& of) : of_(&of) {}
+    template <class Src>
+    exchange& send(rank to, const Src& src) {
+      list_.push_back({to, true, detail::collective_memory_of(src)});
+      return *this;
+    }
+    template <class Dst>
+    exchange& receive(rank from, const Dst& dst) {
+      list_.push_back({from, false, detail::collective_memory_of(dst)});
+      return *this;
+    }
+    /// Messages of a pair match in order. Errors: incompatible, naming both sizes; those of all calls.
+    void run(const collective_options& o = {}) { of_->run_exchange(*this, o); }
+
+    struct part {
+      rank other;
+      bool is_send = false;
+      detail::collective_memory memory;
+    };
+    [[nodiscard]] std::span<const part> parts() const { return list_; }
+
+   private:
+    rank_communicator* of_;
+    std::vector<part> list_;
+  };
+  template <class Src>
+  void send(rank to, const Src& src, const collective_options& o = {}) {
+    exchange{*this}.send(to, src).run(o);
+  }
+  template <class Dst>
+  void receive(rank from, const Dst& dst, const collective_options& o = {}) {
+    exchange{*this}.receive(from, dst).run(o);
+  }
+
+  /// Collective: the ranks with this one's colour, in the order of their keys, then ranks.
+  [[nodiscard]] rank_communicator split(int colour, int key = 0);
+  /// Ends what is under way on every rank, with `why` as the cause, and all later calls. Local: needs no other rank,
+  /// and may be called again.
+  void abort(std::string_view why = "aborted by the program");
+  /// The survivors' communicator: called by every rank that is alive once a call has failed. Ranks that are dead, or
+  /// that do not come within the limit, are left out; their number is given to the others in order. Errors: peer_dead
+  /// when the others have agreed to leave this one out; timed_out.
+  [[nodiscard]] rank_communicator shrink(std::chrono::nanoseconds limit = std::chrono::seconds{5});
+  /// Why every call fails, if it does.
+  [[nodiscard]] std::optional<error> failure() const;
+  /// Where every rank is, by its own account. Never waits.
+  [[nodiscard]] std::vector<rank_state> states() const;
+  /// The algorithm of the last collective of this rank.
+  [[nodiscard]] collective_algorithm last_algorithm() const;
+  /// Shared memory that this communicator holds, without symmetric buffers.
+  [[nodiscard]] bytes footprint() const;
+
+ private:
+  explicit rank_communicator(std::unique_ptr<detail::rank_communicator_body> made);
+
+  struct allocated {
+    std::shared_ptr<detail::symmetric_block> block;
+    detail::memory_ref memory;
+  };
+  [[nodiscard]] allocated allocate_bytes(std::size_t count, std::size_t element);
+  template <class Typed, class In, class Out>
+  event run(collective what, const In* in, const Out* out, const reduction_op* op, std::span<const std::int64_t> counts,
+            const collective_options& o) {
+    return run_bytes(what, data_type_of<detail::element_of_memory<Typed>>, detail::collective_memory_of(*in),
+                     detail::collective_memory_of(*out), op, counts, o);
+  }
+  event run_bytes(collective what, data_type type, const detail::collective_memory& in,
+                  const detail::collective_memory& out, const reduction_op* op, std::span<const std::int64_t> counts,
+                  const collective_options& o);
+  void run_exchange(const exchange& what, const collective_options& o);
+
+  std::unique_ptr<detail::rank_communicator_body> body_;
+};
+
+}  // namespace weft

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// One rank's call of a collective, checked, and how it is told to others.
+#pragma once
+
+#include "collective/control_block.hpp"
+#include "weft/collective/collective_options.hpp"
+#include "weft/collective/data_type.hpp"
+#include "weft/collective/reduction_op.hpp"
+#include "weft/collective/schedule.hpp"
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace weft::detail {
+
+class symmetric_block;
+
+/// What all ranks must say alike.
+struct call_terms {
+  static constexpr int barrier = collective_count;
+
+  int what = barrier;
+  data_type type = data_type::uint8;
+  reduction_op::kind op = reduction_op::kind::sum;
+  const kernel_code* user = nullptr;
+  collective_algorithm algorithm = collective_algorithm::automatic;
+  int root = 0;            // 0 where there is none
+  std::int64_t count = 0;  // elements: of the array, or of each block
+  std::uint64_t counts_hash = 0;
+  bool is_uneven = false;  // each block has its own count; `count` is their sum
+
+  [[nodiscard]] bool reduces() const;
+  [[nodiscard]] bool has_root() const;
+  [[nodiscard]] std::uint64_t fingerprint() const;
+  void write(call_record& record, std::uint64_t number) const;
+};
+
+/// "all_reduce of 1024 float32, sum"; of what another rank wrote, which need not make sense.
+[[nodiscard]] std::string text_of(const call_record& record);
+[[nodiscard]] std::uint64_t hash_of(std::span<const std::int64_t> counts);
+/// The element of a kernel's parameter, for a user's operation. Empty for types that no kernel has.
+[[nodiscard]] std::optional<element_type> kernel_element(data_type type);
+
+/// Memory of this rank that the calling thread may follow.
+struct call_memory {
+  std::byte* at = nullptr;
+  std::uint64_t size = 0;
+  std::shared_ptr<void> held;              // keeps it for calls that run later
+  const symmetric_block* block = nullptr;  // of this communicator, else null
+  std::uint64_t offset = 0;                // in it
+};
+
+struct rank_call {
+  call_terms terms;
+  std::shared_ptr<const kernel_code> user;
+  call_memory in, out;
+  std::chrono::nanoseconds limit{};
+  std::vector<std::int64_t> counts;                // as schedule.hpp has them; empty when blocks are equal
+  std::array<std::int64_t, most_ranks + 1> start;  // of each rank's block; not for all_to_all
+
+  [[nodiscard]] std::uint64_t element() const { return size_of(terms.type); }
+  /// Elements of a rank's block; of what `from` has for `to`.
+  [[nodiscard]] std::int64_t block(int rank) const {
+    return terms.is_uneven ? counts[static_cast<std::size_t>(rank)] : terms.count;
+  }
+  [[nodiscard]] std::int64_t block(int from, int to, int ranks) const {
+    return terms.is_uneven ? counts[static_cast<std::size_t>(from * ranks + to)] : terms.count;
+  }
+};
+
+}  // namespace weft::detail

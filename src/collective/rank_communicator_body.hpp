@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "collective/rank_call.hpp"
+#include "collective/rank_meeting.hpp"
+#include "collective/rank_wire.hpp"
+#include "collective/symmetric_block.hpp"
+#include "runtime/machine_state.hpp"
+#include "weft/collective/rank_communicator.hpp"
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace weft::detail {
+
+struct fold_request;
+
+// Messages between members of a group, beside its users': tags from 0x7763'0000'0000'0000 to 0x7763'ffff'ffff'ffff are
+// the library's. Bits 16 to 47 say which communicator, the lowest 16 what for.
+[[nodiscard]] constexpr std::uint64_t collective_tag(std::uint64_t communicator, std::uint16_t what) {
+  return 0x7763'0000'0000'0000 | (communicator & 0xffff'ffff) << 16 | what;
+}
+
+class rank_communicator_body {
+ public:
+  rank_communicator_body(std::shared_ptr<process_group> group, std::vector<rank> members, int self, control_block block,
+                         const device& on, const rank_communicator_options& options);
+  ~rank_communicator_body();
+  rank_communicator_body(const rank_communicator_body&) = delete;
+  rank_communicator_body& operator=(const rank_communicator_body&) = delete;
+
+  /// Makes or receives the memory in which these members meet. `tag` must be of this meeting alone.
+  [[nodiscard]] static std::unique_ptr<rank_communicator_body> meet(std::shared_ptr<process_group> group,
+                                                                    std::vector<rank> members, std::uint64_t tag,
+                                                                    const device& on,
+                                                                    const rank_communicator_options& options,
+                                                                    std::chrono::nanoseconds limit);
+
+  /// Checks the call and runs it, now or in its stream.
+  event run(collective what, data_type type, const collective_memory& in, const collective_memory& out,
+            const reduction_op* op, std::span<const std::int64_t> counts, const collective_options& o);
+  void barrier(const collective_options& o);
+  void exchange(std::span<const rank_communicator::exchange::part> parts, const collective_options& o);
+
+  [[nodiscard]] std::shared_ptr<symmetric_block> allocate(std::size_t count, std::size_t element);
+  [[nodiscard]] std::unique_ptr<rank_communicator_body> split(int colour, int key);
+  [[nodiscard]] std::unique_ptr<rank_communicator_body> shrink(std::chrono::nanoseconds limit);
+
+  rank_meeting meeting;
+  device on;
+  rank_communicator_options options;
+  std::atomic<collective_algorithm> last_algorithm{collective_algorithm::automatic};
+
+ private:
+  struct wires {
+    rank_wire out, in;
+  };
+  /// What a rank takes from another one's memory.
+  struct pull {
+    int from = 0;
+    std::int64_t at = 0;    // in what the other one handed in
+    std::int64_t into = 0;  // in this rank's output
+    std::int64_t count = 0;
+  };
+  /// Offsets of symmetric memory, as each rank has entered with.
+  struct place_words {
+    std::uint64_t in_block = 0, in_offset = 0, out_block = 0, out_offset = 0;
+  };
+
+  [[nodiscard]] int self() const { return meeting.self(); }
+  [[nodiscard]] int size() const { return meeting.size(); }
+
+  // rank_checks.cpp
+  void describe(rank_call& call, collective what, data_type type, const reduction_op* op,
+                std::span<const std::int64_t> counts, const collective_memory& in, const collective_memory& out,
+                const collective_options& o);
+  void check_memory(rank_call& call, const collective_memory& in, const collective_memory& out);
+  [[nodiscard]] call_memory reach(const collective_memory& memory, bool is_kept) const;
+  [[nodiscard]] std::int64_t input_of(const rank_call& call, int of) const;
+  [[nodiscard]] std::int64_t output_of(const rank_call& call, int of) const;
+  void finish_default(const memory_ref& in, const memory_ref& out);
+
+  // rank_transfer.cpp
+  void execute(rank_call& call);
+  void refuse(const rank_call& call, std::string_view why);
+  [[noreturn]] void raise_mismatch(int other);
+  [[nodiscard]] std::uint64_t largest_part(const rank_call& call) const;
+  void run_brought(rank_call& call, std::size_t at);
+  void run_large(rank_call& call, bool is_small);
+  void staged_reduction(rank_call& call);
+  void staged_movement(rank_call& call);
+  void list_pulls(const rank_call& call);
+  void copy_own(const rank_call& call);
+  [[nodiscard]] std::span<void*> pointers(std::vector<void*>& room, std::size_t count) const;
+  void fold(const rank_call& call, std::int64_t count, std::span<void*> inputs, std::span<void*> outputs,
+            std::int64_t divide_by);
+  [[nodiscard]] place_words places_of(int of) const;
+  [[nodiscard]] std::byte* checked(const symmetric_block& block, int of, std::uint64_t offset, std::int64_t elements,
+                                   const rank_call& call);
+
+  // rank_schedule.cpp
+  void run_schedule(rank_call& call);
+  void move_all();
+  bool move_some();
+
+  wires& wires_of(int other) { return wires_[static_cast<std::size_t>(other)]; }
+
+  // rank_communicator_body.cpp
+  event submit(const stream& order, std::shared_ptr<rank_call> call, std::string refused);
+  void finish_streamed();
+  [[nodiscard]] peer_message receive(int from, std::uint64_t tag, std::string_view doing);
+  void send(int to, std::uint64_t tag, std::span<const std::byte> payload, std::span<const int> descriptors,
+            std::string_view doing);
+
+  stream default_;
+  backend* driver_;
+  std::uint64_t submitted_ = 0;             // calls; those in streams have not begun yet
+  std::atomic<std::uint32_t> streamed_{0};  // calls in streams that have ended
+  std::optional<event> last_;               // of the last call in a stream
+  rank_call now_;                           // of calls without a stream
+  std::vector<pull> pulls_;
+  std::vector<void*> inputs_, outputs_;
+  std::vector<std::byte> scratch_;
+  std::vector<wires> wires_;
+  std::uint64_t blocks_ = 0;                 // symmetric blocks allocated so far
+  std::uint64_t splits_ = 0;                 // communicators made of this one
+  std::uint64_t attempts_ = 0;               // of shrinking
+  std::array<std::uint64_t, 2> recorded_{};  // fingerprints of the calls that the records hold
+
+  // schedules
+  struct wire_move {
+    int other = 0;
+    bool is_send = false;
+    std::byte* at = nullptr;
+    std::uint64_t size = 0;
+    std::uint64_t done = 0;                        // bytes, with the header
+    std::array<std::uint64_t, 2> header{}, got{};  // a mark and the size, as expected and as they came
+    std::uint64_t said = 0;                        // bytes that the sender said it sends
+  };
+  std::vector<wire_move> moves_;
+  struct kept_schedule;
+  std::shared_ptr<kept_schedule> schedule_;
+};
+
+}  // namespace weft::detail

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks that die, stop, abort or leave, and the survivors.
+#include "collective/rank_ranks.hpp"
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+
+namespace {
+
+using namespace std::chrono_literals;
+using ranks::kind;
+using weft::errc;
+using weft::rank;
+using weft::rank_communicator;
+using weft::reduce_op;
+
+using group = std::shared_ptr<weft::process_group>;
+using clock = std::chrono::steady_clock;
+
+/// What ranks and the test tell each other.
+struct board {
+  std::array<processes::steps, 8> done;              // operations of each rank
+  std::array<processes::steps, 8> ended;             // 1: it has its error; 2: it has gone on
+  std::array<std::atomic<std::int64_t>, 8> heard{};  // when, on the steady clock, which all processes share
+  processes::steps go;
+};
+
+std::int64_t now() { return clock::now().time_since_epoch().count(); }
+
+/// n processes, each a rank, that a test may stop and kill.
+class team {
+ public:
+  team(int n, const ranks::part& what, weft::rank_communicator_options options = {}) {
+    auto places = weft::rendezvous::connected(n);
+    members_.reserve(places.size());
+    for (int r = 0; r < n; ++r) {
+      members_.emplace_back([&] {
+        weft::rendezvous mine = std::move(places[static_cast<std::size_t>(r)]);
+        places.clear();
+        const weft::machine m = ranks::a_machine(1);
+        const std::string found = ranks::joined(std::move(mine), m[0], what, options);
+        if (!found.empty()) std::fprintf(stderr, "rank %d: %s\n", r, found.c_str());
+        return found.empty() ? 0 : 1;
+      });
+    }
+  }
+  processes::child& operator[](int r) { return members_[static_cast<std::size_t>(r)]; }
+
+ private:
+  std::vector<processes::child> members_;
+};
+
+/// Operations of several kinds and sizes until one fails.
+weft::error work_until_it_fails(rank_communicator& c, board& b, int sort) {
+  const auto me = c.self().index();
+  auto there = c.allocate<float>(100'000);
+  std::vector<float> one(4, 1.0F), much(300'000, 1.0F);
+  return samples::error_of([&] {
+    for (int i = 1;; ++i) {
+      if (sort == 0 || i % 7 == 0) c.all_reduce(one, reduce_op::max);
+      if (sort == 1 || i % 7 == 0) c.all_reduce(there, reduce_op::max);
+      if (sort == 2 || i % 7 == 0) c.all_reduce(much, reduce_op::max);
+      if (sort == 3) {
+        weft::collective_options o;
+        o.algorithm = weft::collective_algorithm::ring;
+        c.all_reduce(much, reduce_op::max, o);
+      }
+      b.done[me].say(i);
+    }
+  });
+}
+
+/// The survivors' communicator gives right results.
+std::string goes_on(rank_communicator& c, int size) {
+  if (c.size() != size) return std::to_string(c.size()) + " survivors, not " + std::to_string(size);
+  auto there = c.allocate<std::int32_t>(50'000);
+  weft::copy(there.span(), std::vector<std::int32_t>(50'000, c.self().value() + 1));
+  c.all_reduce(there, reduce_op::sum);
+  std::vector<std::int32_t> got(50'000);
+  weft::copy(got, there.span());
+  return ranks::same(got, std::vector<std::int32_t>(50'000, size * (size + 1) / 2), "after shrinking");
+}
+
+class killed : public testing::TestWithParam<int> {};
+
+TEST_P(killed, in_the_middle_is_named_on_all_others_which_shrink_and_go_on) {
+  constexpr int n = 4, victim = 2;
+  const processes::shared<board> b;
+  team all{n, [&](rank_communicator& c, const group&) {
+             const auto me = c.self().index();
+             const weft::error e = work_until_it_fails(c, *b, GetParam());
+             b->heard[me] = now();
+             if (e.code != errc::peer_dead || e.what.find("rank 2 (pid") == std::string::npos) return to_string(e);
+             if (!c.failure() || c.failure()->what != e.what) return std::string{"another failure"};
+             std::vector<float> again(3);
+             const weft::error later = samples::error_of([&] { c.all_reduce(again, reduce_op::sum); });
+             if (later.code != errc::peer_dead || later.what != e.what) return "later: " + to_string(later);
+             auto left = c.shrink();
+             return goes_on(left, n - 1);
+           }};
+  ASSERT_TRUE(b->done[victim].hear(20));
+  const std::int64_t at = now();
+  all[victim].kill(SIGKILL);
+  EXPECT_EQ(all[victim].wait(), -SIGKILL);
+  for (const int r : {0, 1, 3}) EXPECT_EQ(all[r].wait(), 0) << r;
+  for (const int r : {0, 1, 3}) {
+    const double ms = static_cast<double>(b->heard[static_cast<std::size_t>(r)] - at) * 1e-6;
+    RecordProperty("rank_" + std::to_string(r) + "_heard_after_us", std::to_string(ms * 1e3));
+    EXPECT_LT(ms, 10'000) << r;  // measured by hand under load: 72 ms at most of 720
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(rank, killed, testing::Values(0, 1, 2, 3));
+
+TEST(rank, that_is_stopped_is_named_once_time_is_up_and_does_no_harm_when_it_goes_on) {
+  constexpr int n = 3, victim = 1;
+  const processes::shared<board> b;
+  weft::rank_communicator_options options;
+  options.limit = 400ms;
+  team all{n,
+           [&](rank_communicator& c, const group&) {
+             const auto me = c.self().index();
+             const weft::error e = work_until_it_fails(c, *b, 1);
+             if (me == victim) {
+               // it hears what the others have decided about it
+               if (e.code != errc::timed_out && e.code != errc::cancelled) return "the victim: " + to_string(e);
+               const weft::error out = samples::error_of([&] { static_cast<void>(c.shrink(1s)); });
+               return out.code == errc::peer_dead ? std::string{} : "the victim shrinks: " + to_string(out);
+             }
+             if (e.code != errc::timed_out || e.what.find("rank 1 (pid") == std::string::npos ||
+                 e.what.find("rank 1") > e.what.find("did not come") || e.what.find("call ") == std::string::npos)
+               return to_string(e);
+             auto left = c.shrink(500ms);
+             if (std::string wrong = goes_on(left, n - 1); !wrong.empty()) return wrong;
+             b->ended[me].say(1);
+             if (!b->go.hear(1)) return std::string{"not told to go on"};
+             return goes_on(left, n - 1);
+           },
+           options};
+  ASSERT_TRUE(b->done[victim].hear(20));
+  all[victim].kill(SIGSTOP);
+  ASSERT_TRUE(b->ended[0].hear(1));
+  ASSERT_TRUE(b->ended[2].hear(1));
+  all[victim].kill(SIGCONT);
+  EXPECT_EQ(all[victim].wait(), 0);
+  b->go.say(1);
+  EXPECT_EQ(all[0].wait(), 0);
+  EXPECT_EQ(all[2].wait(), 0);
+}
+
+TEST(rank, that_aborts_ends_the_call_of_all_others_with_its_reason) {
+  for (const kind how : {kind::processes, kind::threads}) {
+    EXPECT_TRUE(ranks::run(how, 3, [](rank_communicator& c, const group&) {
+      std::vector<float> some(2000);
+      c.all_reduce(some, reduce_op::sum);
+      weft::error e;
+      if (c.self() == rank{1}) {
+        c.abort("the loss is not a number");
+        e = samples::error_of([&] { c.all_reduce(some, reduce_op::sum); });
+      } else {
+        e = samples::error_of([&] {
+          for (;;) c.all_reduce(some, reduce_op::sum);
+        });
+      }
+      if (e.code != errc::cancelled || e.what.find("rank 1 (pid") == std::string::npos ||
+          e.what.find("the loss is not a number") == std::string::npos)
+        return to_string(e);
+      c.abort("too late to matter");
+      if (c.failure()->what != e.what) return "the cause has changed: " + c.failure()->what;
+      auto again = c.shrink();
+      return goes_on(again, 3);
+    }));
+  }
+}
+
+TEST(rank, that_lets_its_communicator_go_is_named_by_those_who_wait_for_it) {
+  EXPECT_TRUE(ranks::run(kind::threads, 3, [](rank_communicator& c, const group&) {
+    if (c.self() == rank{2}) return std::string{};
+    const weft::error e = samples::error_of([&] { c.barrier(); });
+    return e.code == errc::peer_dead && e.what.find("rank 2 (pid") != std::string::npos &&
+                   e.what.find("barrier") != std::string::npos
+               ? std::string{}
+               : to_string(e);
+  }));
+}
+
+TEST(rank, that_dies_while_memory_is_allocated_is_named) {
+  const processes::shared<board> b;
+  team all{3, [&](rank_communicator& c, const group&) {
+             c.barrier();
+             b->done[c.self().index()].say(1);
+             if (c.self() == rank{0}) static_cast<void>(b->go.hear(1));  // killed here
+             const weft::error e = samples::error_of([&] { static_cast<void>(c.allocate<float>(100)); });
+             return e.code == errc::peer_dead && e.what.find("rank 0 (pid") != std::string::npos ? std::string{}
+                                                                                                 : to_string(e);
+           }};
+  for (const int r : {0, 1, 2}) ASSERT_TRUE(b->done[static_cast<std::size_t>(r)].hear(1));
+  all[0].kill(SIGKILL);
+  EXPECT_EQ(all[0].wait(), -SIGKILL);
+  EXPECT_EQ(all[1].wait(), 0);
+  EXPECT_EQ(all[2].wait(), 0);
+}
+
+TEST(rank, after_rank_dies_the_survivors_shrink_until_one_is_left) {
+  constexpr int n = 5;
+  const processes::shared<board> b;
+  team all{n, [&](rank_communicator& first, const group&) {
+             const int me = first.self().value();
+             auto c = std::make_unique<rank_communicator>(std::move(first));
+             for (int left = n; left > 1; --left) {
+               if (std::string wrong = goes_on(*c, left); !wrong.empty()) return wrong;
+               b->done[static_cast<std::size_t>(me)].say(n - left + 1);
+               const weft::error e = samples::error_of([&] {
+                 for (;;) c->barrier();
+               });
+               if (e.code != errc::peer_dead) return to_string(e);
+               c = std::make_unique<rank_communicator>(c->shrink());
+             }
+             return goes_on(*c, 1);
+           }};
+  for (int round = 0; round < n - 1; ++round) {
+    for (int r = round; r < n; ++r) ASSERT_TRUE(b->done[static_cast<std::size_t>(r)].hear(round + 1));
+    all[round].kill(SIGKILL);  // always the one that made the memory
+    EXPECT_EQ(all[round].wait(), -SIGKILL);
+  }
+  EXPECT_EQ(all[n - 1].wait(), 0);
+}
+
+TEST(rank, of_a_closed_machine_ends_the_call_for_all) {
+  EXPECT_TRUE(ranks::run(kind::threads, 2, [](rank_communicator& c, const group& g) {
+    // the machine is this test's own, so that it can be closed
+    weft::machine mine = ranks::a_machine(1);
+    auto own = rank_communicator::join(g, mine[0]);
+    own.barrier();
+    if (c.self() == rank{1}) {
+      const weft::error e = samples::error_of([&] {
+        for (;;) own.barrier();
+      });
+      return e.code == errc::cancelled || e.code == errc::peer_dead ? std::string{} : to_string(e);
+    }
+    mine.close();
+    const weft::error e = samples::error_of([&] { own.barrier(); });
+    return e.code == errc::machine_closed ? std::string{} : to_string(e);
+  }));
+}
+
+}  // namespace
