@@ -10,7 +10,7 @@ namespace {
 // is one.
 //
 // An output may be an input, though the parameters are declared not to overlap: nothing is written before all inputs of
-// the block have been read into `made`, and no two items share an element.
+// the block have been read into `made`, or, where outputs are written at once, of the element; no two items share one.
 #define WEFT_DETAIL_FOLD(name, type, ...)                                                                              \
   WEFT_KERNEL(                                                                                                         \
       name,                                                                                                            \
@@ -65,25 +65,31 @@ namespace {
     const type f = w;                                              \
     to = combine(type, wide, e, f);                                \
   })
-#define WEFT_DETAIL_FOLD_ALL(combine, type, wide)                                                          \
-  {                                                                                                        \
-    if (is_direct)                                                                                         \
-      WEFT_DETAIL_FOLD_TWO(combine, type, wide, out0[begin + k], in0[begin + k], in1[begin + k])           \
-    else if (inputs == 2)                                                                                  \
-      WEFT_DETAIL_FOLD_TWO(combine, type, wide, made[k], in0[begin + k], in1[begin + k])                   \
-    else if (inputs == 3)                                                                                  \
-      WEFT_DETAIL_FOLD_THREE(combine, type, wide, made[k], in0[begin + k], in1[begin + k], in2[begin + k]) \
-    else                                                                                                   \
-      WEFT_DETAIL_FOLD_FOUR(combine, type, wide, made[k], in0[begin + k], in1[begin + k], in2[begin + k],  \
-                            in3[begin + k])                                                                \
-    if (inputs == 5)                                                                                       \
-      WEFT_DETAIL_FOLD_TWO(combine, type, wide, made[k], made[k], in4[begin + k])                          \
-    else if (inputs > 5)                                                                                   \
-      WEFT_DETAIL_FOLD_THREE(combine, type, wide, made[k], made[k], in4[begin + k], in5[begin + k])        \
-    if (inputs == 7)                                                                                       \
-      WEFT_DETAIL_FOLD_TWO(combine, type, wide, made[k], made[k], in6[begin + k])                          \
-    else if (inputs > 7)                                                                                   \
-      WEFT_DETAIL_FOLD_THREE(combine, type, wide, made[k], made[k], in6[begin + k], in7[begin + k])        \
+#define WEFT_DETAIL_FOLD_ALL(combine, type, wide)                                                                  \
+  {                                                                                                                \
+    if (direct == 1)                                                                                               \
+      WEFT_DETAIL_FOLD_TWO(combine, type, wide, out0[begin + k], in0[begin + k], in1[begin + k])                   \
+    else if (direct == 2)                                                                                          \
+      WEFT_DETAIL_FOLD_TWO(combine, type, wide, out0[begin + k] = out1[begin + k], in0[begin + k], in1[begin + k]) \
+    else if (direct == 4)                                                                                          \
+      WEFT_DETAIL_FOLD_FOUR(combine, type, wide,                                                                   \
+                            out0[begin + k] = out1[begin + k] = out2[begin + k] = out3[begin + k], in0[begin + k], \
+                            in1[begin + k], in2[begin + k], in3[begin + k])                                        \
+    else if (inputs == 2)                                                                                          \
+      WEFT_DETAIL_FOLD_TWO(combine, type, wide, made[k], in0[begin + k], in1[begin + k])                           \
+    else if (inputs == 3)                                                                                          \
+      WEFT_DETAIL_FOLD_THREE(combine, type, wide, made[k], in0[begin + k], in1[begin + k], in2[begin + k])         \
+    else                                                                                                           \
+      WEFT_DETAIL_FOLD_FOUR(combine, type, wide, made[k], in0[begin + k], in1[begin + k], in2[begin + k],          \
+                            in3[begin + k])                                                                        \
+    if (inputs == 5)                                                                                               \
+      WEFT_DETAIL_FOLD_TWO(combine, type, wide, made[k], made[k], in4[begin + k])                                  \
+    else if (inputs > 5)                                                                                           \
+      WEFT_DETAIL_FOLD_THREE(combine, type, wide, made[k], made[k], in4[begin + k], in5[begin + k])                \
+    if (inputs == 7)                                                                                               \
+      WEFT_DETAIL_FOLD_TWO(combine, type, wide, made[k], made[k], in6[begin + k])                                  \
+    else if (inputs > 7)                                                                                           \
+      WEFT_DETAIL_FOLD_THREE(combine, type, wide, made[k], made[k], in6[begin + k], in7[begin + k])                \
   }
 
 #define WEFT_DETAIL_FOLD_STORE(n, out, from) \
@@ -108,8 +114,9 @@ namespace {
   WEFT_DETAIL_FOLD(name, type, {                                                                              \
     WEFT_DETAIL_FOLD_BLOCK                                                                                    \
     type made[512];                                                                                           \
-    /* the step of a ring: straight to its only output */                                                     \
-    const int32_t is_direct = inputs == 2 && outputs == 1 && divide_by <= 1;                                  \
+    /* the step of a ring, and two or four ranks in place: straight to the outputs, in one pass */            \
+    const int32_t is_square = (inputs == 2 && outputs <= 2) || (inputs == 4 && outputs == 4);                 \
+    const int32_t direct = is_square && divide_by <= 1 ? outputs : 0;                                         \
     if (inputs == 1)                                                                                          \
       WEFT_DETAIL_EACH({ made[k] = in0[begin + k]; })                                                         \
     else if (op == 1)                                                                                         \
@@ -121,7 +128,7 @@ namespace {
     else                                                                                                      \
       WEFT_DETAIL_FOLD_ALL(WEFT_DETAIL_##kind##_SUM, type, wide)                                              \
     if (divide_by > 1) WEFT_DETAIL_EACH({ made[k] = WEFT_DETAIL_##kind##_QUOTIENT(type, divider, made[k]); }) \
-    if (!is_direct) {                                                                                         \
+    if (direct == 0) {                                                                                        \
       WEFT_DETAIL_FOLD_STORE_ALL(made)                                                                        \
     }                                                                                                         \
   })
@@ -223,36 +230,72 @@ static_assert(static_cast<int>(reduction_op::kind::sum) == 0 && static_cast<int>
               "the kernels know them by number");
 static_assert(fold_width == 8 && fold_block == 512, "the kernels are written for these");
 
+// ---- the same bodies in wider registers, where the processor has them: a fold that stays in the caches is bound by
+// what one load moves. Each element is computed as before and nothing is fused, so the bits are the same.
+#if defined(__x86_64__)
+template <class Kernel, class... Values>
+WEFT_DETAIL_HOST_LOOP [[gnu::noinline, gnu::target("avx2")]] void run_wide_items(const kernel_range& range,
+                                                                                 Values... values) {
+  for (std::int64_t i = range.begin[0]; i < range.end[0]; ++i) run_item<Kernel, raw_view>(i, 0, 0, values...);
+}
+
+template <class Kernel, class List>
+struct wide_runner;
+template <class Kernel, class... P>
+struct wide_runner<Kernel, parameter_list<P...>> {
+  static void run(const kernel_range& range, std::span<const kernel_argument> arguments) {
+    [&]<std::size_t... N>(std::index_sequence<N...>) {
+      // to the wide registers and back takes longer than a few blocks
+      if (range.end[0] - range.begin[0] < 8) return run_items<Kernel>(range, parameter_traits<P>::raw(arguments[N])...);
+      run_wide_items<Kernel>(range, parameter_traits<P>::raw(arguments[N])...);
+    }(std::index_sequence_for<P...>{});
+  }
+};
+#endif
+
+/// Made once and never destroyed, as code_of() has it.
+template <class Kernel>
+const std::shared_ptr<const kernel_code>& fold_code() {
+  static const auto& code = *new std::shared_ptr<const kernel_code>([] {
+    auto made = std::make_shared<kernel_code>(*make_kernel_code<Kernel>());
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx2")) made->host = &wide_runner<Kernel, parameters_of<Kernel>>::run;
+#endif
+    return made;
+  }());
+  return code;
+}
+
 }  // namespace
 
 const std::shared_ptr<const kernel_code>& fold_kernel(data_type type) {
   switch (type) {
     case data_type::int8:
-      return code_of<weft_fold_int8>();
+      return fold_code<weft_fold_int8>();
     case data_type::int16:
-      return code_of<weft_fold_int16>();
+      return fold_code<weft_fold_int16>();
     case data_type::int32:
-      return code_of<weft_fold_int32>();
+      return fold_code<weft_fold_int32>();
     case data_type::int64:
-      return code_of<weft_fold_int64>();
+      return fold_code<weft_fold_int64>();
     case data_type::uint8:
-      return code_of<weft_fold_uint8>();
+      return fold_code<weft_fold_uint8>();
     case data_type::uint16:
-      return code_of<weft_fold_uint16>();
+      return fold_code<weft_fold_uint16>();
     case data_type::uint32:
-      return code_of<weft_fold_uint32>();
+      return fold_code<weft_fold_uint32>();
     case data_type::uint64:
-      return code_of<weft_fold_uint64>();
+      return fold_code<weft_fold_uint64>();
     case data_type::float16:
-      return code_of<weft_fold_float16>();
+      return fold_code<weft_fold_float16>();
     case data_type::bfloat16:
-      return code_of<weft_fold_bfloat16>();
+      return fold_code<weft_fold_bfloat16>();
     case data_type::float32:
-      return code_of<weft_fold_float32>();
+      return fold_code<weft_fold_float32>();
     case data_type::float64:
       break;
   }
-  return code_of<weft_fold_float64>();
+  return fold_code<weft_fold_float64>();
 }
 
 }  // namespace weft::detail
