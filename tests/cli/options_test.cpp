@@ -220,7 +220,7 @@ TEST(completion, completes_commands_options_and_topologies) {
     return run.out;
   };
   EXPECT_EQ(complete("weft", "de"), "devices demo\n");
-  EXPECT_EQ(complete("weft bench", "co"), "copy\n");
+  EXPECT_EQ(complete("weft bench", "co"), "copy collective\n");
   EXPECT_EQ(complete("weft bench copy", "--pa"), "--pairs\n");
   EXPECT_EQ(complete("weft bench queue --mode", "h"), "host_staged\n");
   EXPECT_EQ(complete("weft topo --sim", "dgx"), "dgx_h100\n");

@@ -148,6 +148,39 @@ TEST(programs, reduce_sum_counts_the_tail) {
   EXPECT_EQ(ended.text, "1 numbers: -1000\n1023 numbers: -4944\n1000003 numbers: -2026\n");
 }
 
+TEST(programs, gradient_averaging_learns_by_the_same_bits_on_one_two_and_four_devices) {
+  for (const char* machine : {"", " dgx_h100", " ring_3_no_p2p"}) {
+    const outcome ended = run(program("gradient_averaging") + machine);
+    const bool three = std::string{machine} == " ring_3_no_p2p";  // has no four
+    EXPECT_EQ(ended.code, three ? 2 : 0) << ended.text;
+    if (three) {
+      EXPECT_EQ(ended.text, "usage: gradient_averaging [topology of at least 4 devices]\n");
+      continue;
+    }
+    EXPECT_TRUE(ended.text.starts_with("epoch   loss\n    0   1.235")) << ended.text;
+    EXPECT_NE(ended.text.find("\n  399   0.00"), std::string::npos) << ended.text;
+    for (const char* devices : {"1 device: ", "2 devices: ", "4 devices: "}) {
+      EXPECT_NE(ended.text.find(std::string{devices} + "every loss and every weight on every rank is the same\n"),
+                std::string::npos)
+          << ended.text;
+    }
+  }
+}
+
+TEST(programs, global_statistics_gives_every_device_what_a_plain_loop_finds) {
+  const outcome ended = run(program("global_statistics"));
+  EXPECT_EQ(ended.code, 0) << ended.text;
+  EXPECT_EQ(ended.text,
+            "sensor 0: sum -1766, average -0.431152, from -10005 to 10001\n"
+            "sensor 333: sum 1367368, average 333.83, from -9668 to 10338\n"
+            "sensor 666: sum 2716491, average 663.206, from -9336 to 10669\n"
+            "sensor 999: sum 4105636, average 1002.35, from -9005 to 11001\n"
+            "1000 sensors on 8 devices: 0 wrong\n");
+  const outcome staged = run(program("global_statistics") + " ring_3_no_p2p");
+  EXPECT_EQ(staged.code, 0) << staged.text;
+  EXPECT_NE(staged.text.find("1000 sensors on 3 devices: 0 wrong\n"), std::string::npos) << staged.text;
+}
+
 /// What a ring of `size` prints at its end for each GPU, in any of its three forms.
 class rings : public testing::TestWithParam<const char*> {
  protected:

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "collective_bench.hpp"
 #include "commands.hpp"
 #include "copy_bench.hpp"
 #include "image_pipeline/image_pipeline.hpp"
@@ -122,6 +123,34 @@ json queue_json(const queue_row& row) {
   return one;
 }
 
+/// A sum over the first devices, one rank each, by whatever algorithm is chosen.
+collective_row sum_over(session& run, const machine& m, const std::vector<device_id>& ids) {
+  collective_plan plan;
+  plan.collectives = {collective::all_reduce};
+  plan.algorithms = {collective_algorithm::automatic};
+  plan.sizes = {std::uint64_t{4} << 20};
+  plan.ranks = static_cast<int>(ids.size());
+  plan.samples = 7;
+  plan.budget = std::chrono::seconds{5};
+  return run_collectives(run, m, ids, plan).front();
+}
+
+std::string sum_text(const session& run, const machine& m, const collective_row& row) {
+  std::string text = fmt::format("  all_reduce of {} over {} rank{}, {}", to_string(bytes{row.size}),
+                                 row.task.shape.ranks, row.task.shape.ranks == 1 ? "" : "s", to_string(row.algorithm));
+  if (row.seconds) {
+    text += fmt::format(": {}{}", time_text(row.seconds->median),
+                        run.virtual_time() ? " (simulated)"
+                        : m.simulated()    ? " (in CPU time of this host)"
+                                           : "");
+  }
+  if (row.verified) {
+    text += ", " + (*row.verified ? run.paint(style::good, "verified")
+                                  : run.paint(style::bad, fmt::format("{} elements WRONG", row.wrong.value_or(0))));
+  }
+  return text + (row.why.empty() ? "\n" : fmt::format("\n  {}\n", row.why));
+}
+
 json balance_json(const std::vector<watched_launch>& launches) {
   json all = json::array();
   for (const watched_launch& one : launches) {
@@ -224,7 +253,11 @@ exit_code run_demo(session& run, const demo_options& options) {
   const queue_row messages = send_messages(run, m);
   run.print(queue_text(run, m, messages));
 
-  run.print("\n" + run.paint(style::heading, "5. one kernel, divided over three unlike devices (simulated)") + "\n");
+  run.print("\n" + run.paint(style::heading, "5. a sum over devices, every element checked") + "\n");
+  const collective_row sum = sum_over(run, m, ids);
+  run.print(sum_text(run, m, sum));
+
+  run.print("\n" + run.paint(style::heading, "6. one kernel, divided over three unlike devices (simulated)") + "\n");
   const topology unlike = value_or_raise(load_topology("mixed_3"));
   const std::vector<watched_launch> launches =
       watch_launches(unlike, {balance::static_equal, balance::guided, balance::automatic});
@@ -235,7 +268,7 @@ exit_code run_demo(session& run, const demo_options& options) {
   run.print(all_items_once ? "  every item was done once\n"
                            : "  " + run.paint(style::bad, "an item was not done once") + "\n");
 
-  run.print("\n" + run.paint(style::heading, "6. images: a 5x5 Gaussian blur, gathered over peer copies") + "\n");
+  run.print("\n" + run.paint(style::heading, "7. images: a 5x5 Gaussian blur, gathered over peer copies") + "\n");
   run.print(fmt::format("  {} images, {}\n", pictures.pictures.size(), pictures.origin));
   for (const images::named_failure& bad : pictures.failures) run.warn(fmt::format("{}: {}", bad.name, bad.why));
   const std::vector<peer_access> access = enable_all_peers(m);
@@ -272,7 +305,7 @@ exit_code run_demo(session& run, const demo_options& options) {
   for (const fs::path& file : last.files) wrote.push_back(file.string());
 
   if (ring) {
-    run.print("\n" + run.paint(style::heading, "7. a ring of processes, each writing into the memory of the next") +
+    run.print("\n" + run.paint(style::heading, "8. a ring of processes, each writing into the memory of the next") +
               "\n");
     run.print(ring_text(run, *ring));
   }
@@ -282,6 +315,7 @@ exit_code run_demo(session& run, const demo_options& options) {
   doc["pairs"] = pairs_json(m);
   doc["results"] = rows_json(rows);
   doc["queue"] = queue_json(messages);
+  doc["collective"] = rows_json(std::vector{sum}).front();
   doc["balance"] = balance_json(launches);
   doc["pipeline"] = std::move(runs);
   doc["processes"] = ring ? ring_json(*ring) : json(nullptr);
@@ -303,6 +337,7 @@ exit_code run_demo(session& run, const demo_options& options) {
   const exit_code copies = verdict_of(rows);
   if (copies != exit_code::ok) return copies;
   if (const exit_code queue = verdict_of(std::vector{messages}); queue != exit_code::ok) return queue;
+  if (const exit_code summed = verdict_of(std::vector{sum}); summed != exit_code::ok) return summed;
   if (ring && ring->passages.empty()) return exit_code::runtime;
   if (ring && !ring->verified()) return exit_code::falls_short;
   return all_right && all_items_once ? exit_code::ok : exit_code::falls_short;

@@ -364,7 +364,7 @@ guide_values measure_table(std::string_view table, const machine& m, const guide
   if (table == "data parallel") return data_parallel(m, plan);
   if (table == "scatter-gather") return scatter_and_gather(m, plan);
   if (table == "reduce") return reduction(m, plan);
-  if (table == "all-reduce") return nothing("there are no collectives in this version");
+  if (table == "all-reduce") return measure_all_reduce(m, plan);
   if (table == "load imbalance" || table == "mixed devices") return nothing(all_alike);
   if (table == "pipeline") return three_stages(m, plan);
   if (table == "crossover") return crossover(m, plan);

@@ -525,7 +525,7 @@ guide_values simulate_table(std::string_view table) {
   if (table == "data parallel") return data_parallel();
   if (table == "scatter-gather") return scatter_and_gather();
   if (table == "reduce") return reduction();
-  if (table == "all-reduce") return nothing("there are no collectives in this version");
+  if (table == "all-reduce") return simulate_all_reduce();
   if (table == "load imbalance") return load_imbalance();
   if (table == "mixed devices") return mixed_devices();
   if (table == "pipeline") return three_stages();

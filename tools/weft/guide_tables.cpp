@@ -91,13 +91,31 @@ constexpr guide_figure all_figures[] = {
         "out "
         "what does not divide by devices and threads"),
 
-    // What a collective would be measured by.
-    one("all-reduce", "naive, bandwidth used", "%", 25),
-    one("all-reduce", "tree, bandwidth used", "%", 50),
+    // Four devices, 100 MB.
+    one("all-reduce", "naive, bandwidth used", "%", 25,
+        "the guide calls it all-to-all; pieces of 16 MiB come in while others go out, which the prediction, round by "
+        "round, does not count; a quarter is what is left of a link when everything goes through one device"),
+    one("all-reduce", "tree, bandwidth used", "%", 50,
+        "one binary tree in pieces, in the limit: the first pieces fill it, and each one pays its latency"),
     one("all-reduce", "ring, bandwidth used", "%", 100,
         "contradicts '(N-1)/N of peak' below it, 75 % for its four devices; and its program passes on what it has "
         "summed "
         "already: right for two devices, and for three a sum that counts one of them twice"),
+    {"all-reduce", "halving and doubling, bandwidth used", "%", 0, 0, "not in the guide"},
+    {"all-reduce", "direct, bandwidth used", "%", 0, 0,
+     "not in the guide: each device combines its part of everybody's memory in place"},
+    {"all-reduce", "naive, 4 bytes", "us", 0, 0, "not in the guide, which has 'O(N^2)'"},
+    {"all-reduce", "tree, 4 bytes", "us", 0, 0, "not in the guide, which has 'O(log N)'"},
+    {"all-reduce", "ring, 4 bytes", "us", 0, 0, "not in the guide, which has 'O(N)'"},
+    {"all-reduce", "naive, 4 bytes, 64 devices by 8", "x", 0, 0,
+     "not in the guide; its O(N^2) would make it 64, and through one device it is O(N)"},
+    {"all-reduce", "tree, 4 bytes, 64 devices by 8", "x", 0, 0, "not in the guide; its O(log N) would make it 2"},
+    {"all-reduce", "ring, 4 bytes, 64 devices by 8", "x", 0, 0, "not in the guide; its O(N) would make it 8"},
+    {"all-reduce", "ring is ahead of tree from, 4 devices", "bytes", 0, 0,
+     "not in the guide, which says small N for naive, moderate N for tree and large N for ring; what decides is the "
+     "size as much"},
+    {"all-reduce", "ring is ahead of tree from, 8 devices", "bytes", 0, 0, "not in the guide"},
+    {"all-reduce", "ring is ahead of tree from, 16 devices", "bytes", 0, 0, "not in the guide"},
 
     // Two devices, 3 : 2.
     one("load imbalance", "equal split, first device", "ms", 100),

@@ -71,6 +71,10 @@ struct guide_plan {
 /// A table on the host devices of `m`, by the wall clock. Data is checked. Errors: as simulate_table().
 [[nodiscard]] guide_values measure_table(std::string_view table, const machine& m, const guide_plan& plan);
 
+/// Of these, all-reduce.
+[[nodiscard]] guide_values simulate_all_reduce();
+[[nodiscard]] guide_values measure_all_reduce(const machine& m, const guide_plan& plan);
+
 /// The part p of the work that cannot be divided, from a speed-up on N devices: 1 / (p + (1 − p) / N).
 [[nodiscard]] constexpr double serial_part(double speed_up, int devices) {
   const double share = 1.0 / devices;

@@ -28,6 +28,8 @@ exit_code run_command(const command_line& line) {
       return run_route(run, line.route);
     case command::explain_launch:
       return run_explain_launch(run, line.explain_launch);
+    case command::explain_collective:
+      return run_explain_collective(run, line.explain_collective);
     case command::bench_copy:
       return run_bench_copy(run, line.bench_copy);
     case command::bench_queue:
@@ -36,6 +38,8 @@ exit_code run_command(const command_line& line) {
       return run_bench_launch(run, line.bench_launch);
     case command::bench_ipc:
       return run_bench_ipc(run, line.bench_ipc);
+    case command::bench_collective:
+      return run_bench_collective(run, line.bench_collective);
     case command::bench_guide:
       return run_bench_guide(run, line.bench_guide);
     case command::demo:

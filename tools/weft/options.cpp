@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "options.hpp"
 
+#include "collective_words.hpp"
 #include "launch_bench.hpp"
 #include "output.hpp"
 #include "queue_bench.hpp"
+#include "weft/collective/communicator.hpp"
 #include "weft/core/nearest.hpp"
 #include "weft/core/topology.hpp"
 #include "weft/core/version.hpp"
@@ -61,6 +63,18 @@ result<std::vector<std::uint64_t>> parse_range(std::string_view text, std::size_
   return sizes;
 }
 
+/// What `explain all_reduce` and `bench collective` are told of a collective.
+struct collective_words {
+  std::string what;
+  std::string size;
+  std::string devices;
+  std::optional<int> ranks;
+  std::string type;
+  std::string operation;
+  std::string order;
+  std::string algorithm;
+};
+
 /// What the parser fills in before texts become values.
 struct raw_line {
   std::string clock = "wall";
@@ -88,6 +102,10 @@ struct raw_line {
   std::string ipc_sizes;
   std::string ipc_pairs;
   std::string ipc_budget;
+  collective_words explained;
+  collective_words measured;
+  std::string collective_sizes;
+  std::string collective_budget;
   std::string shell = "bash";
   bool version = false;
 };
@@ -198,6 +216,94 @@ complete -F _weft weft
       cases);
 }
 
+/// Options that both commands have. `algorithms` says how many of them --algorithm takes.
+void add_collective_options(CLI::App& to, collective_words& words, std::string_view algorithms) {
+  to.add_option("--ranks", words.ranks, "How many; default one for each device")->type_name("N");
+  to.add_option("--devices", words.devices, "The devices of the ranks, in order: 0,2,1,3")->type_name("LIST");
+  to.add_option("--type", words.type, "float32, bfloat16, int8, …: float32")->type_name("TYPE");
+  to.add_option("--order", words.order, "any: the fastest; rank: the same bits, whatever is chosen")
+      ->type_name("any|rank");
+  to.add_option("--algorithm", words.algorithm,
+                fmt::format("{}: automatic, naive, tree, ring, halving_doubling, direct", algorithms))
+      ->type_name("NAME");
+}
+
+/// What both commands take from their words; the first thing wrong with them.
+template <class Options>
+std::optional<std::string> take_collective(const collective_words& words, Options& to) {
+  if (!words.devices.empty()) {
+    if (words.ranks) return "--devices names every rank: give it, or --ranks";
+    auto devices = parse_devices(words.devices);
+    if (!devices) return devices.error().what;
+    to.devices = std::move(devices).value();
+  }
+  constexpr int most = communicator::max_size;
+  if (words.ranks && (*words.ranks < 1 || *words.ranks > most))
+    return fmt::format("--ranks is a number from 1 to {}", most);
+  to.ranks = words.ranks;
+  if (!words.type.empty()) {
+    const auto type = parse_type(words.type);
+    if (!type) return type.error().what;
+    to.type = *type;
+  }
+  if (!words.order.empty()) {
+    const auto order = parse_order(words.order);
+    if (!order) return order.error().what;
+    to.order = *order;
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> take_explained(const collective_words& words, explain_collective_options& to) {
+  if (auto wrong = take_collective(words, to)) return wrong;
+  const auto size = parse_size(words.size);
+  if (!size) return size.error().what;
+  to.size = *size;
+  if (words.algorithm.empty()) return std::nullopt;
+  const auto algorithms = parse_algorithms(words.algorithm);
+  if (!algorithms) return algorithms.error().what;
+  if (algorithms->size() != 1) return "--algorithm is one of them; all of them are shown anyhow";
+  to.algorithm = algorithms->front();
+  return std::nullopt;
+}
+
+std::optional<std::string> take_measured(const raw_line& raw, collective_bench_options& to) {
+  const collective_words& words = raw.measured;
+  if (auto wrong = take_collective(words, to)) return wrong;
+  if (!words.what.empty()) {
+    auto collectives = parse_collectives(words.what);
+    if (!collectives) return collectives.error().what;
+    to.collectives = std::move(collectives).value();
+  }
+  if (!words.algorithm.empty()) {
+    auto algorithms = parse_algorithms(words.algorithm);
+    if (!algorithms) return algorithms.error().what;
+    to.algorithms = std::move(algorithms).value();
+  }
+  if (!words.operation.empty()) {
+    const auto operation = parse_operation(words.operation);
+    if (!operation) return operation.error().what;
+    to.operation = *operation;
+  }
+  if (!raw.collective_sizes.empty()) {
+    auto sizes = parse_sizes(raw.collective_sizes);
+    if (!sizes) return sizes.error().what;
+    to.sizes = std::move(sizes).value();
+  }
+  if (to.processes && (*to.processes < 1 || *to.processes > process_group::max_size))
+    return fmt::format("--processes is a number from 1 to {}", process_group::max_size);
+  if (to.processes && to.ranks) return "every process is a rank: give --processes, or --ranks";
+  if (to.processes && !to.devices.empty() && to.devices.size() != static_cast<std::size_t>(*to.processes))
+    return fmt::format("--devices names {} ranks, and there are {} processes", to.devices.size(), *to.processes);
+  if (to.samples && (*to.samples < 1 || *to.samples > 4096)) return "--samples is a number from 1 to 4096";
+  if (!raw.collective_budget.empty()) {
+    const auto time = parse_duration(raw.collective_budget);
+    if (!time) return time.error().what;
+    to.budget = *time;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 result<std::uint64_t> parse_size(std::string_view text) {
@@ -300,9 +406,6 @@ result<std::int64_t> parse_count(std::string_view text) {
   return static_cast<std::int64_t>(std::llround(value * scale));
 }
 
-namespace {
-
-/// Positions of words in `known`, each once and in its order. `what` names the kind of word.
 result<std::vector<std::size_t>> parse_words(std::string_view text, const std::vector<std::string_view>& known,
                                              std::string_view what) {
   std::vector<std::size_t> found;
@@ -319,8 +422,6 @@ result<std::vector<std::size_t>> parse_words(std::string_view text, const std::v
   found.erase(std::unique(found.begin(), found.end()), found.end());
   return found;
 }
-
-}  // namespace
 
 result<std::vector<balance>> parse_strategies(std::string_view text) {
   std::vector<std::string_view> known;
@@ -416,6 +517,15 @@ std::variant<command_line, finished_line> parse_command_line(int argc, const cha
   explain_launch->add_flag("--streamed", line.explain_launch.streamed,
                            "Data comes from host memory and goes back; default: it stays on the devices");
 
+  for (int i = 0; i < collective_count; ++i) {
+    const std::string name{to_string(static_cast<collective>(i))};
+    CLI::App* one = explain->add_subcommand(name, "Which algorithm does it, and why the others lost");
+    one->add_option("SIZE", raw.explained.size, "Bytes of the whole array, with K, M, G, T (1024 each): 100M")
+        ->required()
+        ->type_name("");
+    add_collective_options(*one, raw.explained, "Insist on one");
+  }
+
   CLI::App* bench = app.add_subcommand("bench", "Measure this machine");
   bench->require_subcommand(0, 1);
   CLI::App* copy = bench->add_subcommand("copy", "Copy between all ordered pairs of devices, verified");
@@ -468,6 +578,26 @@ std::variant<command_line, finished_line> parse_command_line(int argc, const cha
   ipc->add_flag("--quick", line.bench_ipc.quick, "Less memory and three samples: a look, not a figure to quote");
   ipc->add_option("--budget", raw.ipc_budget, "Stop after about this long: 10s")->type_name("TIME");
   ipc->add_option("-o,--output", line.bench_ipc.output, "Also write the JSON document to a file")->type_name("FILE");
+
+  CLI::App* collectives = bench->add_subcommand("collective", "All-reduce and its family, every element verified");
+  collectives->add_option("--collective", raw.measured.what, "A list of all_reduce, broadcast, …, or all: all_reduce")
+      ->type_name("LIST");
+  collectives
+      ->add_option("-s,--sizes", raw.collective_sizes,
+                   "Bytes of the whole array: a list or a range, as for copy; default 4..64M:16, to 4M past four ranks")
+      ->type_name("SIZES");
+  add_collective_options(*collectives, raw.measured, "A list, or all");
+  collectives->add_option("--op", raw.measured.operation, "sum, product, min, max or average: sum")->type_name("NAME");
+  collectives->add_flag("--in-place", line.bench_collective.in_place, "Results go where the inputs are");
+  collectives
+      ->add_option("--processes", line.bench_collective.processes,
+                   "A caller for each rank, in a process of its own; default one caller for all ranks")
+      ->type_name("N");
+  collectives->add_option("--samples", line.bench_collective.samples, "Samples of each row: 15")->type_name("N");
+  collectives->add_flag("--quick", line.bench_collective.quick, "Three samples: a look, not a figure to quote");
+  collectives->add_option("--budget", raw.collective_budget, "Stop after about this long: 30s")->type_name("TIME");
+  collectives->add_option("-o,--output", line.bench_collective.output, "Also write the JSON document to a file")
+      ->type_name("FILE");
 
   CLI::App* guide = bench->add_subcommand(
       "guide", "The tables of a published multi-GPU guide: its figures, simulated, measured here");
@@ -553,8 +683,14 @@ std::variant<command_line, finished_line> parse_command_line(int argc, const cha
       return wrong("--path", path, {"automatic", "direct", "staged", "relayed"});
     }
   }
+  if (explain->parsed() && explain->get_subcommands().empty()) {
+    return usage(*explain, "what is to be explained? weft explain launch, or a collective: weft explain all_reduce");
+  }
   if (explain->parsed() && !explain_launch->parsed()) {
-    return usage(*explain, "what is to be explained? weft explain launch");
+    const CLI::App* one = explain->get_subcommands().front();
+    line.what = command::explain_collective;
+    line.explain_collective.what = parse_collectives(one->get_name())->front();
+    if (const auto problem = take_explained(raw.explained, line.explain_collective)) return usage(*one, *problem);
   }
   if (explain_launch->parsed()) {
     line.what = command::explain_launch;
@@ -590,7 +726,7 @@ std::variant<command_line, finished_line> parse_command_line(int argc, const cha
     }
   }
   if (bench->parsed() && bench->get_subcommands().empty()) {
-    return usage(*bench, "what is to be measured? weft bench copy, queue, launch, ipc, or guide");
+    return usage(*bench, "what is to be measured? weft bench copy, queue, launch, ipc, collective, or guide");
   }
   if (copy->parsed()) {
     line.what = command::bench_copy;
@@ -681,6 +817,10 @@ std::variant<command_line, finished_line> parse_command_line(int argc, const cha
       if (!time) return usage(*ipc, time.error().what);
       to.budget = *time;
     }
+  }
+  if (collectives->parsed()) {
+    line.what = command::bench_collective;
+    if (const auto problem = take_measured(raw, line.bench_collective)) return usage(*collectives, *problem);
   }
   if (guide->parsed()) line.what = command::bench_guide;
   if (launching->parsed()) {

@@ -3,6 +3,9 @@
 #pragma once
 
 #include "weft/backend/registry.hpp"
+#include "weft/collective/collective_cost.hpp"
+#include "weft/collective/data_type.hpp"
+#include "weft/collective/reduction_op.hpp"
 #include "weft/core/result.hpp"
 #include "weft/exec/balance.hpp"
 
@@ -55,6 +58,16 @@ struct explain_launch_options {
   bool streamed = false;  // from host memory and back
 };
 
+struct explain_collective_options {
+  collective what = collective::all_reduce;
+  std::uint64_t size = 0;
+  std::vector<int> devices;  // rank by rank; empty: `ranks` of them, neighbours side by side
+  std::optional<int> ranks;  // empty: one for each device
+  data_type type = data_type::float32;
+  reduction_order order = reduction_order::any;
+  collective_algorithm algorithm = collective_algorithm::automatic;
+};
+
 /// An ordered pair as it was typed.
 using pair_choice = std::pair<int, int>;
 
@@ -101,6 +114,23 @@ struct ipc_bench_options {
   std::string output;
 };
 
+struct collective_bench_options {
+  std::vector<collective> collectives{collective::all_reduce};
+  std::vector<collective_algorithm> algorithms{collective_algorithm::automatic};
+  std::vector<std::uint64_t> sizes;  // empty: 4 B to 64 MiB in steps of 16, or to 4 MiB with more than four ranks
+  std::vector<int> devices;          // rank by rank; empty: `ranks` of them
+  std::optional<int> ranks;
+  std::optional<int> processes;  // instead: a caller for each rank, in a process of its own
+  data_type type = data_type::float32;
+  reduction_op::kind operation = reduction_op::kind::sum;
+  reduction_order order = reduction_order::any;
+  bool in_place = false;
+  std::optional<int> samples;  // empty: 15, or 3 when quick
+  bool quick = false;
+  std::chrono::nanoseconds budget = std::chrono::seconds{30};
+  std::string output;
+};
+
 struct guide_options {
   bool quick = false;
   bool simulated_only = false;
@@ -130,11 +160,13 @@ enum class command : std::uint8_t {
   bench_queue,
   bench_launch,
   bench_ipc,
+  bench_collective,
   bench_guide,
   demo,
   conform,
   trace_view,
   explain_launch,
+  explain_collective,
 };
 
 struct command_line {
@@ -143,10 +175,12 @@ struct command_line {
   topo_options topo;
   route_options route;
   explain_launch_options explain_launch;
+  explain_collective_options explain_collective;
   copy_bench_options bench_copy;
   queue_bench_options bench_queue;
   launch_bench_options bench_launch;
   ipc_bench_options bench_ipc;
+  collective_bench_options bench_collective;
   guide_options bench_guide;
   demo_options demo;
   conform_options conform;
@@ -182,6 +216,11 @@ struct finished_line {
 
 /// "A,D2,overhead"; each once, in the order of the table.
 [[nodiscard]] result<std::vector<std::string>> parse_scenarios(std::string_view text);
+
+/// Positions of the words of a list in `known`, each once and in its order. `what` names the kind of word.
+[[nodiscard]] result<std::vector<std::size_t>> parse_words(std::string_view text,
+                                                           const std::vector<std::string_view>& known,
+                                                           std::string_view what);
 
 /// "10s", "500ms", "2m".
 [[nodiscard]] result<std::chrono::nanoseconds> parse_duration(std::string_view text);

@@ -1,0 +1,387 @@
+// SPDX-License-Identifier: Apache-2.0
+// weft explain all_reduce and weft bench collective: what they say, what they refuse, and that their documents hold.
+#include "cli/tool_runner.hpp"
+#include "collective_values.hpp"
+#include "collective_words.hpp"
+#include "commands.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <csignal>
+#include <map>
+#include <set>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+namespace weft::test {
+namespace {
+
+using nlohmann::json;
+using words = std::vector<std::string>;
+
+const words collectives{"all_reduce", "reduce",  "reduce_scatter", "all_gather",
+                        "broadcast",  "scatter", "gather",         "all_to_all"};
+const words bench{"bench", "collective", "--quick", "-q", "--budget", "120s"};
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+words with(words first, const words& more) {
+  first.insert(first.end(), more.begin(), more.end());
+  return first;
+}
+
+/// The documents hold to their schemas; what is wrong is printed.
+void expect_valid(const std::vector<tool_result>& runs) {
+  const scratch_folder folder;
+  const std::string checker =
+      "import json, os, sys, jsonschema\n"
+      "bad = 0\n"
+      "for path in sys.argv[2:]:\n"
+      "  doc = json.load(open(path))\n"
+      "  schema = json.load(open(os.path.join(sys.argv[1], doc['schema'].replace('/', '-') + '.json')))\n"
+      "  jsonschema.Draft7Validator.check_schema(schema)\n"
+      "  for e in jsonschema.Draft7Validator(schema).iter_errors(doc):\n"
+      "    bad += 1\n"
+      "    print(path, list(e.absolute_path), e.message[:300])\n"
+      "sys.exit(1 if bad else 0)\n";
+  words files;
+  for (const tool_result& run : runs) {
+    files.push_back((folder / ("document" + std::to_string(files.size()) + ".json")).string());
+    write_text(files.back(), run.out);
+  }
+  std::string python;
+  for (const char* candidate : {"/usr/bin/python3", "python3"}) {
+    if (python.empty() && run_program({candidate, "-c", "import jsonschema"}).exit_code == 0) python = candidate;
+  }
+  if (python.empty()) GTEST_SKIP() << "python3-jsonschema is not here";
+  const auto checked =
+      run_program(with({python, "-c", checker, std::string{WEFT_SOURCE_DIR} + "/share/weft/schema"}, files));
+  EXPECT_EQ(checked.exit_code, 0) << checked.out << checked.err;
+}
+
+// ---- explain --------------------------------------------------------------------------------------------------------
+
+TEST(explain_collective, shows_every_algorithm_with_the_chosen_one_first_and_why_the_others_lost) {
+  const auto run = run_tool({"explain", "all_reduce", "100MB", "--sim", "dgx_h100", "--json"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  const json document = run.document();
+  EXPECT_EQ(document.at("schema"), "weft.explain.collective/1");
+  EXPECT_EQ(document.at("collective"), "all_reduce");
+  EXPECT_EQ(document.at("bytes"), 100 << 20) << "sizes count in 1024";
+  EXPECT_EQ(document.at("count"), 25 << 20);
+  EXPECT_EQ(document.at("ranks"), 8);
+  EXPECT_EQ(document.at("simulated"), true);
+  ASSERT_EQ(document.at("candidates").size(), 5U);
+  EXPECT_EQ(document.at("candidates").front().at("algorithm"), document.at("algorithm"));
+  double before = 0;
+  std::set<std::string> algorithms;
+  for (const json& one : document.at("candidates")) {
+    algorithms.insert(one.at("algorithm"));
+    const double took = one.at("predicted_seconds");
+    EXPECT_GE(took, before) << "by time\n" << one;
+    before = took;
+    const double algbw = one.at("algbw_bytes_per_second");
+    EXPECT_NEAR(algbw, (100 << 20) / took, 1e-6 * algbw);
+    EXPECT_NEAR(one.at("busbw_bytes_per_second").get<double>(), algbw * 2 * 7 / 8, 1e-6 * algbw);
+    EXPECT_FALSE(one.at("why").get<std::string>().empty()) << one;
+  }
+  EXPECT_EQ(algorithms, (std::set<std::string>{"naive", "tree", "ring", "halving_doubling", "direct"}));
+
+  const auto text = run_tool({"explain", "all_reduce", "100MB", "--sim", "dgx_h100"});
+  EXPECT_TRUE(has(text.out, "not measured")) << text.out;
+  EXPECT_TRUE(has(text.out, "(simulated)")) << text.out;
+  EXPECT_TRUE(has(text.out, "slower than")) << text.out;
+}
+
+TEST(explain_collective, knows_every_collective) {
+  for (const std::string& what : collectives) {
+    const auto run = run_tool({"explain", what, "1M", "--sim", "two_socket_8", "--json"});
+    EXPECT_EQ(run.exit_code, 0) << what << run.err;
+    EXPECT_EQ(run.field("collective"), what);
+    EXPECT_FALSE(run_tool({"explain", what, "1M"}).out.empty()) << what;
+  }
+}
+
+TEST(explain_collective, the_order_of_ranks_leaves_only_those_that_keep_it) {
+  const auto run =
+      run_tool({"explain", "all_reduce", "1M", "--sim", "dgx_h100", "--order", "rank", "--json", "--ranks", "3"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(run.field("ranks"), 3);
+  for (const json& one : run.field("candidates")) {
+    const bool keeps = one.at("algorithm") == "naive" || one.at("algorithm") == "direct";
+    EXPECT_EQ(one.at("possible"), keeps) << one;
+    EXPECT_EQ(one.at("predicted_seconds").is_null(), !keeps) << one;
+    if (!keeps) {
+      EXPECT_TRUE(has(one.at("why"), "order of ranks")) << one;
+    }
+  }
+}
+
+TEST(explain_collective, takes_the_algorithm_and_the_devices_that_were_asked_for) {
+  const auto run = run_tool({"explain", "all_reduce", "8M", "--sim", "two_socket_8", "--devices", "5,gpu0,2", "--type",
+                             "half", "--algorithm", "ring", "--json"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(run.field("devices"), (json{5, 0, 2}));
+  EXPECT_EQ(run.field("type"), "float16");
+  EXPECT_EQ(run.field("count"), 4 << 20);
+  EXPECT_EQ(run.field("algorithm"), "ring");
+  EXPECT_EQ(run.field("candidates").front().at("why"), "was asked for");
+  const auto shared = run_tool({"explain", "all_reduce", "8M", "--sim", "one", "--ranks", "4", "--json"});
+  EXPECT_EQ(shared.exit_code, 0) << shared.err;
+  EXPECT_EQ(shared.field("devices"), (json{0, 0, 0, 0})) << "a device may be several ranks";
+}
+
+TEST(explain_collective, what_there_is_not_ends_with_3_and_says_why) {
+  const auto direct =
+      run_tool({"explain", "all_reduce", "1M", "--sim", "ring_3_no_p2p", "--algorithm", "direct", "--json"});
+  EXPECT_EQ(direct.exit_code, 3);
+  EXPECT_TRUE(has(direct.err, "cannot map the memory of")) << direct.err;
+  EXPECT_EQ(run_tool({"explain", "all_reduce", "1M", "--sim", "one", "--devices", "0,7"}).exit_code, 3);
+}
+
+TEST(explain_collective, wrong_words_are_usage_errors_that_name_them) {
+  const std::map<std::string, words> bad{{"a size", {"all_reduce", "many"}},
+                                         {"all_reduce", {"all_redcue", "1M"}},
+                                         {"no type", {"all_reduce", "1M", "--type", "float128"}},
+                                         {"no order", {"all_reduce", "1M", "--order", "best"}},
+                                         {"did you mean ring", {"all_reduce", "1M", "--algorithm", "rink"}},
+                                         {"is one of them", {"all_reduce", "1M", "--algorithm", "ring,tree"}},
+                                         {"--ranks", {"all_reduce", "1M", "--ranks", "65"}},
+                                         {"not a device", {"all_reduce", "1M", "--devices", "a"}},
+                                         {"hold no float64", {"all_reduce", "4", "--type", "double"}}};
+  for (const auto& [part, line] : bad) {
+    const auto run = run_tool(with({"explain"}, line));
+    EXPECT_EQ(run.exit_code, 2) << part << run.out;
+    EXPECT_TRUE(has(run.err, part)) << run.err;
+  }
+}
+
+// ---- the numbers that are summed -----------------------------------------------------------------------------------
+
+TEST(collective_values, are_exact_in_every_type_and_differ_by_place_and_rank) {
+  for (const int ranks : {1, 2, 3, 8, 64}) {
+    for (int t = 0; t < data_type_count; ++t) {
+      tool::with_type(static_cast<data_type>(t), [&]<class T>(T) {
+        for (const auto kind : {reduction_op::kind::sum, reduction_op::kind::average, reduction_op::kind::product}) {
+          tool::collective_task task;
+          task.shape = tool::shape_of(collective::all_reduce, ranks, 300);
+          task.operation = kind;
+          const tool::collective_values<T> values{task};
+          std::set<double> seen;
+          for (std::size_t i = 0; i < 300; ++i) {
+            seen.insert(tool::number_of(values.output(0, i)));
+            double exact = kind == reduction_op::kind::product ? 1 : 0;
+            for (int r = 0; r < ranks; ++r) {
+              const double one = tool::number_of(values.input(r, i));
+              exact = kind == reduction_op::kind::product ? exact * one : exact + one;
+            }
+            if (kind == reduction_op::kind::average) exact /= ranks;
+            if (std::is_integral_v<T> && kind == reduction_op::kind::sum) continue;  // wraps around
+            ASSERT_EQ(tool::number_of(values.output(0, i)), exact)
+                << to_string(static_cast<data_type>(t)) << ", element " << i;
+          }
+          const bool has_room = sizeof(T) > 1 || ranks < 64;  // else an average of 64 numbers has one value
+          EXPECT_EQ(seen.size() > 1, has_room || kind != reduction_op::kind::average)
+              << to_string(static_cast<data_type>(t)) << " of " << ranks;
+        }
+      });
+    }
+  }
+}
+
+// ---- bench ----------------------------------------------------------------------------------------------------------
+
+TEST(bench_collective, measures_and_verifies_every_algorithm) {
+  const auto run = run_tool(with(bench, {"--json", "-s", "4,1000,300000", "--algorithm", "all"}));
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  const json document = run.document();
+  EXPECT_EQ(document.at("schema"), "weft.bench.collective/1");
+  EXPECT_EQ(document.at("complete"), true);
+  EXPECT_TRUE(has(document.at("note"), "not a GPU figure"));
+  std::set<std::string> names;
+  for (const json& row : document.at("results")) {
+    names.insert(row.at("name"));
+    EXPECT_EQ(row.at("collective"), "all_reduce");
+    EXPECT_EQ(row.at("type"), "float32");
+    EXPECT_EQ(row.at("verified"), true) << row;
+    EXPECT_EQ(row.at("wrong"), 0) << row;
+    const double seconds = row.at("seconds").at("median"), bytes = row.at("bytes"), ranks = row.at("ranks");
+    EXPECT_EQ(bytes, 4 * row.at("count").get<double>());
+    const double algbw = row.at("algbw_bytes_per_second"), busbw = row.at("busbw_bytes_per_second");
+    EXPECT_NEAR(algbw, bytes / seconds, 1e-6 * algbw);
+    EXPECT_NEAR(busbw, algbw * 2 * (ranks - 1) / ranks, 1e-6 * busbw);
+  }
+  EXPECT_EQ(names.size(), 15U);
+  EXPECT_TRUE(names.contains("collective/all_reduce/ring/float32/1000B/4_ranks"));
+}
+
+TEST(bench_collective, does_every_collective_of_every_type_of_counts_that_do_not_divide) {
+  for (const char* type : {"int8", "uint16", "int64", "half", "bfloat16", "double"}) {
+    const auto run =
+        run_tool(with(bench, {"--json", "-s", "1000", "--collective", "all", "--ranks", "3", "--type", type}));
+    EXPECT_EQ(run.exit_code, 0) << type << run.err;
+    const json results = run.field("results");
+    EXPECT_EQ(results.size(), 8U);
+    for (const json& row : results) EXPECT_EQ(row.at("wrong"), 0) << row;
+  }
+}
+
+TEST(bench_collective, knows_the_operations_the_order_of_ranks_and_in_place) {
+  for (const char* op : {"product", "min", "max", "average"}) {
+    const auto run = run_tool(with(bench, {"--json", "-s", "4000", "--op", op, "--order", "rank", "--in-place",
+                                           "--collective", "all_reduce,reduce,reduce_scatter,all_gather"}));
+    EXPECT_EQ(run.exit_code, 0) << op << run.err;
+    EXPECT_EQ(run.field("operation"), op);
+    EXPECT_EQ(run.field("in_place"), true);
+    for (const json& row : run.field("results")) {
+      EXPECT_EQ(row.at("verified"), true) << row;
+      EXPECT_TRUE(row.at("algorithm") == "direct" || row.at("algorithm") == "naive" ||
+                  row.at("collective") == "all_gather")
+          << row;
+    }
+  }
+  const auto run = run_tool(with(bench, {"--json", "-s", "4000", "--collective", "all_to_all", "--in-place"}));
+  EXPECT_EQ(run.exit_code, 0);
+  EXPECT_TRUE(has(run.field("results").front().at("why"), "in place"));
+}
+
+TEST(bench_collective, processes_are_ranks_of_their_own) {
+  const auto run = run_tool(with(bench, {"--json", "-s", "4,100000", "--collective", "all", "--processes", "3"}));
+  EXPECT_EQ(run.exit_code, 0) << run.out << run.err;
+  EXPECT_EQ(run.field("callers"), "a process for each rank");
+  EXPECT_EQ(run.field("results").size(), 16U);
+  for (const json& row : run.field("results")) {
+    EXPECT_EQ(row.at("verified"), true) << row;
+    EXPECT_EQ(row.at("ranks"), 3) << row;
+    EXPECT_TRUE(has(row.at("name"), "3_processes")) << row;
+    EXPECT_GT(row.at("seconds").at("median").get<double>(), 0) << row;
+  }
+  EXPECT_TRUE(has(run_tool(with(bench, {"-s", "4", "--processes", "2"})).out, "a process each"));
+}
+
+TEST(bench_collective, a_virtual_clock_says_simulated_and_gives_the_same_figures_every_time) {
+  const words line = with(bench, {"-s", "1M", "--sim", "dgx_h100", "--clock", "virtual", "--algorithm", "ring,direct"});
+  const auto one = run_tool(with(line, {"--json"})), two = run_tool(with(line, {"--json"}));
+  EXPECT_EQ(one.exit_code, 0) << one.err;
+  EXPECT_EQ(one.field("simulated"), true);
+  EXPECT_EQ(one.field("clock"), "virtual");
+  EXPECT_EQ(one.field("results"), two.field("results"));
+  const auto text = run_tool(line);
+  EXPECT_TRUE(has(text.out, "All times are simulated")) << text.out;
+  EXPECT_TRUE(has(text.out, "time (simulated)")) << text.out;
+}
+
+TEST(bench_collective, what_a_machine_cannot_do_has_no_figures_but_the_reason) {
+  const auto run =
+      run_tool(with(bench, {"--json", "-s", "1K", "--sim", "ring_3_no_p2p", "--algorithm", "direct,ring"}));
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  for (const json& row : run.field("results")) {
+    const bool direct = row.at("algorithm") == "direct";
+    EXPECT_EQ(row.at("seconds").is_null(), direct) << row;
+    EXPECT_EQ(row.at("why").is_string(), direct) << row;
+  }
+}
+
+TEST(bench_collective, data_that_does_not_arrive_is_counted_and_ends_with_1) {
+  const scratch_folder folder;
+  json machine = json::parse(read_text(std::string{WEFT_SOURCE_DIR} + "/topologies/pair_nvlink.json"));
+  machine["faults"] = json::array({{{"kind", "drops_data"}, {"from", "gpu0"}, {"to", "gpu1"}}});
+  write_text(folder / "liar.json", machine.dump());
+  const auto run =
+      run_tool(with(bench, {"--json", "-s", "4000", "--algorithm", "all", "--sim", (folder / "liar.json").string()}));
+  EXPECT_EQ(run.exit_code, 1) << run.out << run.err;
+  bool found = false;
+  for (const json& row : run.field("results")) {
+    if (row.at("verified") != false) continue;
+    found = true;
+    EXPECT_GT(row.at("wrong").get<int>(), 0) << row;
+    EXPECT_TRUE(has(row.at("why"), "first wrong element at")) << row;
+  }
+  EXPECT_TRUE(found) << run.out;
+}
+
+TEST(bench_collective, a_results_file_from_a_virtual_clock_is_refused_and_another_is_written) {
+  const scratch_folder folder;
+  const words line = with(bench, {"-s", "1K", "-o", (folder / "r.json").string()});
+  const auto refused = run_tool(with(line, {"--clock", "virtual", "--sim", "pair_nvlink"}));
+  EXPECT_EQ(refused.exit_code, 2);
+  EXPECT_TRUE(has(refused.err, "simulated")) << refused.err;
+  EXPECT_TRUE(folder.names().empty());
+  EXPECT_EQ(run_tool(line).exit_code, 0);
+  EXPECT_EQ(json::parse(read_text(folder / "r.json")).at("results").size(), 1U);
+}
+
+TEST(bench_collective, what_does_not_fit_is_left_out_and_said) {
+  for (const words& how : {words{}, words{"--processes", "2"}}) {
+    const auto budget = run_tool(with({"bench", "collective", "--json", "-q", "-s", "4", "--budget", "0s"}, how));
+    EXPECT_EQ(budget.exit_code, 0) << budget.err;
+    EXPECT_EQ(budget.field("complete"), false);
+    EXPECT_TRUE(has(budget.field("results").back().at("why"), "budget")) << budget.out;
+    const auto memory = run_tool(with({"bench", "collective", "--json", "-q", "-s", "1T"}, how));
+    EXPECT_EQ(memory.exit_code, 0) << memory.err;
+    EXPECT_EQ(memory.field("complete"), false);
+    EXPECT_TRUE(has(memory.field("results").back().at("why"), "quarter")) << memory.out;
+  }
+}
+
+TEST(bench_collective, wrong_words_are_usage_errors_that_name_them) {
+  const std::map<std::string, words> bad{{"did you mean all_reduce", {"--collective", "all_reduc"}},
+                                         {"a size", {"-s", "many"}},
+                                         {"hold no float32", {"-s", "2"}},
+                                         {"no algorithm", {"--algorithm", "butterfly"}},
+                                         {"no operation", {"--op", "xor"}},
+                                         {"--samples", {"--samples", "0"}},
+                                         {"--processes", {"--processes", "65"}},
+                                         {"--ranks", {"--ranks", "0"}},
+                                         {"give --processes, or --ranks", {"--processes", "2", "--ranks", "2"}},
+                                         {"give it, or --ranks", {"--devices", "0,1", "--ranks", "2"}},
+                                         {"there are 2 processes", {"--processes", "2", "--devices", "0,1,2"}},
+                                         {"not a time", {"--budget", "soon"}},
+                                         {"virtual", {"--processes", "2", "--clock", "virtual"}}};
+  for (const auto& [part, line] : bad) {
+    const auto run = run_tool(with({"bench", "collective"}, line));
+    EXPECT_EQ(run.exit_code, 2) << part << run.out;
+    EXPECT_TRUE(has(run.err, part)) << run.err;
+  }
+  EXPECT_EQ(run_tool({"bench", "collective", "--devices", "0,7", "--sim", "one"}).exit_code, 3);
+}
+
+TEST(bench_collective, an_interrupt_ends_with_130_and_keeps_the_document) {
+  const auto stopped = [] {
+    tool::watch_interrupts();
+    ::raise(SIGINT);
+    tool::global_options options;
+    options.json = true;
+    tool::session run{options};
+    const tool::exit_code code = tool::run_bench_collective(run, {});
+    tool::finish_output();
+    ::_exit(static_cast<int>(code));
+  };
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(stopped(), ::testing::ExitedWithCode(130), "");
+}
+
+TEST(bench_collective, documents_are_valid_by_their_schemas) {
+  expect_valid({run_tool(with(bench, {"--json", "-s", "1K"})),
+                run_tool(with(bench, {"--json", "-s", "1K", "--processes", "2"})),
+                run_tool({"bench", "collective", "--json", "-q", "--budget", "0s"}),
+                run_tool(with(bench, {"--json", "-s", "1K", "--sim", "ring_3_no_p2p", "--algorithm", "all"})),
+                run_tool({"explain", "all_reduce", "1M", "--json", "--sim", "dgx_h100"}),
+                run_tool({"explain", "all_gather", "0", "--json"}),
+                run_tool({"explain", "broadcast", "1M", "--json", "--sim", "ring_3_no_p2p", "--order", "rank"})});
+}
+
+TEST(demo, sums_over_the_devices_and_checks_every_element) {
+  const scratch_folder folder;
+  const auto run = run_tool({"demo", "-q", "--sim", "pair_nvlink", "-o", (folder / "out").string()});
+  EXPECT_EQ(run.exit_code, 0) << run.out << run.err;
+  EXPECT_TRUE(has(run.out, "all_reduce of 4 MiB over 2 ranks")) << run.out;
+  const json sum = json::parse(read_text(folder / "out/weft-demo.json")).at("collective");
+  EXPECT_EQ(sum.at("verified"), true) << sum;
+  EXPECT_EQ(sum.at("wrong"), 0) << sum;
+}
+
+}  // namespace
+}  // namespace weft::test

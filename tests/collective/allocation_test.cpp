@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// Counts every allocation of this program, in all of its tests.
+#include "collective/rank_ranks.hpp"
+#include "support/samples.hpp"
+#include "weft/collective/communicator.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+namespace {
+std::atomic<long> allocations{0};
+}
+
+// not inlined: the compiler would pair the malloc in one with the delete of the other
+[[gnu::noinline]] void* operator new(std::size_t size) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  if (void* made = std::malloc(size == 0 ? 1 : size)) return made;
+  std::abort();
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace {
+
+TEST(communicator_allocation, small_calls_allocate_nothing_after_the_first_of_their_kind) {
+  weft::machine_options options;
+  options.devices = 4;
+  const weft::machine m{options};
+  weft::communicator all{m};
+  std::vector<weft::buffer<float>> a, b;
+  for (int r = 0; r < 4; ++r) {
+    a.emplace_back(m[r], 1000);
+    b.emplace_back(m[r], 4000);
+    weft::copy(a.back(), std::vector<float>(1000, static_cast<float>(r)));
+  }
+  const auto calls = [&] {
+    all.all_reduce(a, weft::reduce_op::sum).wait();
+    all.all_gather(a, b).wait();
+    all.broadcast(b).wait();
+  };
+  calls();
+  const long before = allocations;
+  for (int i = 0; i < 50; ++i) calls();
+  EXPECT_EQ(allocations - before, 0);
+}
+
+TEST(rank_communicator_allocation, calls_allocate_nothing_after_the_first_of_their_kind) {
+  EXPECT_TRUE(ranks::run(ranks::kind::processes, 2, [](weft::rank_communicator& c, auto) -> std::string {
+    const auto symmetric = c.allocate<float>(100'000);
+    std::vector<float> host(100'000, 1);
+    const weft::buffer<float> device{c.on(), 100'000};
+    const auto calls = [&] {
+      for (const std::size_t count : {std::size_t{1}, std::size_t{1000}, std::size_t{100'000}}) {
+        c.all_reduce(symmetric.subspan(0, count), weft::reduce_op::sum);
+        c.broadcast(symmetric.subspan(0, count));
+        c.all_reduce(std::span{host}.first(count), weft::reduce_op::max);
+        c.all_reduce(device.subspan(0, count), weft::reduction_op::average());
+      }
+      c.barrier();
+    };
+    calls();
+    calls();
+    const long before = allocations;
+    for (int i = 0; i < 20; ++i) calls();
+    const long made = allocations - before;
+    return made == 0 ? "" : std::to_string(made) + " allocations";
+  }));
+}
+
+}  // namespace

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collective_bench.hpp"
+
+#include "collective_words.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <unistd.h>
+
+namespace weft::tool {
+
+namespace {
+
+using std::chrono::nanoseconds;
+using wall = std::chrono::steady_clock;
+
+std::uint64_t elements_on(const collective_task& task, int rank) {
+  const auto in = static_cast<std::uint64_t>(input_elements(task.shape, rank));
+  const auto out = static_cast<std::uint64_t>(output_elements(task.shape, rank));
+  return task.in_place || task.shape.what == collective::broadcast ? std::max(in, out) : in + out;
+}
+
+std::string spent(nanoseconds budget) {
+  return fmt::format("the budget of {} was spent", time_text(std::chrono::duration<double>(budget).count()));
+}
+
+class collective_runner {
+ public:
+  collective_runner(session& run, const machine& m, std::span<const device_id> devices, const collective_plan& plan)
+      : run_(run), m_(m), devices_(devices), plan_(plan), all_(ranks_of(m, devices)), started_(wall::now()) {}
+
+  std::vector<collective_row> all() {
+    std::vector<collective_row> rows = rows_of(plan_);
+    progress line{run_, "collectives", rows.size()};
+    std::size_t left_out = 0;
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      collective_row& row = rows[i];
+      if (row.state != row_state::done) continue;
+      line.step(i, row.name);
+      const auto left = plan_.budget - std::chrono::duration_cast<nanoseconds>(wall::now() - started_);
+      if (interrupted() || left.count() <= 0) {
+        row.state = row_state::skipped;
+        row.why = interrupted() ? "stopped by the user" : spent(plan_.budget);
+        ++left_out;
+        continue;
+      }
+      measure(row, left / static_cast<std::int64_t>(rows.size() - i));
+    }
+    if (left_out > 0)
+      run_.warn(fmt::format("{} of {} rows were not measured: {}", left_out, rows.size(), rows.back().why));
+    return rows;
+  }
+
+ private:
+  static communicator ranks_of(const machine& m, std::span<const device_id> devices) {
+    std::vector<device> list;
+    list.reserve(devices.size());
+    for (const device_id id : devices) list.push_back(m[id]);
+    return communicator{list};
+  }
+
+  void measure(collective_row& row, nanoseconds share) {
+    if (const auto why = does_not_fit(m_, devices_, row.task)) {
+      row.state = row_state::skipped;
+      row.why = *why;
+      run_.warn(row.name + ": " + *why);
+      return;
+    }
+    try {
+      sample(row, share);
+    } catch (const error_exception& e) {
+      row.why = e.cause().what;
+      row.seconds.reset();
+      row.verified.reset();
+      row.wrong.reset();
+      row.state = e.code() == errc::unsupported ? row_state::not_offered
+                  : e.code() == errc::timed_out ? row_state::no_answer
+                                                : row_state::failed;
+    }
+  }
+
+  void sample(collective_row& row, nanoseconds share) {
+    const auto began = wall::now();
+    const auto work = work_of_all(all_, row.task);
+    if (!check(row, *work)) return;
+    const auto timed = [&](int repeats) {
+      const nanoseconds start = m_.now();
+      for (int i = 0; i < repeats; ++i) work->run();
+      return std::chrono::duration<double>(m_.now() - start).count() / repeats;
+    };
+    // The clock's own reading must not show in a collective of a few bytes.
+    const double once = timed(1);
+    const int repeats =
+        run_.virtual_time() ? 1 : static_cast<int>(std::clamp(20e-6 / std::max(once, 1e-9), 1.0, 200.0));
+    std::vector<double> samples;
+    while (!interrupted()) {
+      samples.push_back(timed(repeats));
+      const bool enough = static_cast<int>(samples.size()) >= plan_.samples;
+      const bool late = wall::now() - began > share && samples.size() >= std::min<std::size_t>(3, wanted());
+      const bool very_late = wall::now() - started_ > plan_.budget;
+      if (enough || late || very_late) break;
+    }
+    if (samples.empty()) samples.push_back(once);
+    row.seconds = summarise(std::move(samples));
+    if (row.seconds->median <= 0) row.why = "the clock did not move: it models no cost for this";
+    static_cast<void>(check(row, *work));
+  }
+
+  [[nodiscard]] std::size_t wanted() const { return static_cast<std::size_t>(plan_.samples); }
+
+  /// Runs it on new inputs and looks at every element.
+  static bool check(collective_row& row, collective_work& work) {
+    work.load();
+    work.run();
+    row.algorithm = work.algorithm();
+    const collective_finding found = work.check();
+    row.wrong = row.wrong.value_or(0) + found.wrong;
+    row.verified = *row.wrong == 0;
+    if (row.why.empty()) row.why = found.first;
+    return found.wrong == 0;
+  }
+
+  session& run_;
+  const machine& m_;
+  std::span<const device_id> devices_;
+  const collective_plan& plan_;
+  communicator all_;
+  wall::time_point started_;
+};
+
+}  // namespace
+
+std::optional<double> collective_row::algorithm_bandwidth() const {
+  if (!seconds || seconds->median <= 0) return std::nullopt;
+  return static_cast<double>(size) / seconds->median;
+}
+
+std::optional<double> collective_row::bus_bandwidth() const {
+  const auto rate = algorithm_bandwidth();
+  if (!rate) return std::nullopt;
+  return *rate * bus_factor(task.shape.what, task.shape.ranks);
+}
+
+std::vector<collective_row> rows_of(const collective_plan& plan) {
+  std::vector<collective_row> rows;
+  for (const collective what : plan.collectives) {
+    for (const std::uint64_t size : plan.sizes) {
+      for (const collective_algorithm algorithm : plan.algorithms) {
+        collective_row row;
+        row.count = elements_of(size, plan.type);
+        row.size = static_cast<std::uint64_t>(row.count) * size_of(plan.type);
+        row.task = {
+            shape_of(what, plan.ranks, row.count), plan.type, plan.operation, plan.order, algorithm, plan.in_place};
+        row.algorithm = algorithm;
+        row.name =
+            fmt::format("collective/{}/{}/{}/{}/{}_{}", to_string(what), to_string(algorithm), to_string(plan.type),
+                        size_name(row.size), plan.ranks, plan.processes > 0 ? "processes" : "ranks");
+        if (plan.in_place && what == collective::all_to_all) {
+          row.state = row_state::not_offered;
+          row.why = "an all_to_all cannot be done in place";
+        }
+        rows.push_back(std::move(row));
+      }
+    }
+  }
+  return rows;
+}
+
+std::optional<std::string> does_not_fit(const machine& m, std::span<const device_id> devices,
+                                        const collective_task& task) {
+  std::vector<std::uint64_t> needs(static_cast<std::size_t>(m.device_count()));
+  std::uint64_t all = 0;
+  for (std::size_t r = 0; r < devices.size(); ++r) {
+    const std::uint64_t need = elements_on(task, static_cast<int>(r)) * size_of(task.type);
+    needs[devices[r].index()] += need;
+    all += need;
+  }
+  const auto too_much = [](std::uint64_t need, bytes free, const std::string& where) {
+    return fmt::format("{} need more than a quarter of the {} that are free on {}", to_string(bytes{need}),
+                       to_string(free), where);
+  };
+  for (const device_id id : devices) {
+    const bytes free = m[id].free_memory();
+    if (needs[id.index()] > free.value() / 4) return too_much(needs[id.index()], free, to_string(id));
+  }
+  if (m[devices.front()].kind() == backend_kind::host) {
+    const long pages = ::sysconf(_SC_AVPHYS_PAGES);
+    const long page = ::sysconf(_SC_PAGE_SIZE);
+    const std::uint64_t free =
+        pages > 0 && page > 0 ? static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page) : 0;
+    if (free != 0 && all > free / 4) return too_much(all, bytes{free}, "this host");
+  }
+  return std::nullopt;
+}
+
+std::vector<collective_row> run_collectives(session& run, const machine& m, std::span<const device_id> devices,
+                                            const collective_plan& plan) {
+  return collective_runner{run, m, devices, plan}.all();
+}
+
+json rows_json(const std::vector<collective_row>& rows) {
+  json list = json::array();
+  for (const collective_row& row : rows) {
+    json one;
+    one["name"] = row.name;
+    one["collective"] = to_string(row.task.shape.what);
+    one["algorithm"] = to_string(row.algorithm);
+    one["ranks"] = row.task.shape.ranks;
+    one["bytes"] = row.size;
+    one["count"] = row.count;
+    one["type"] = to_string(row.task.type);
+    one["seconds"] = seconds_json(row.seconds);
+    one["algbw_bytes_per_second"] = or_null(row.algorithm_bandwidth());
+    one["busbw_bytes_per_second"] = or_null(row.bus_bandwidth());
+    one["wrong"] = or_null(row.wrong);
+    one["verified"] = or_null(row.verified);
+    one["why"] = row.why.empty() ? json(nullptr) : json(row.why);
+    list.push_back(std::move(one));
+  }
+  return list;
+}
+
+}  // namespace weft::tool
