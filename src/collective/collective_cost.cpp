@@ -81,9 +81,9 @@ class pricer {
 
  private:
   static std::size_t wires_of(const topology& machine) {
-    int last = -1;
-    for (const topology_link& link : machine.links) last = std::max(last, link.wire);
-    return static_cast<std::size_t>(last + 1);
+    std::size_t count = 0;
+    for (const topology_link& link : machine.links) count = std::max(count, static_cast<std::size_t>(link.wire) + 1);
+    return count;
   }
 
   [[nodiscard]] std::uint64_t size_of(std::int64_t elements) const {

@@ -70,7 +70,8 @@ struct rank_call {
     return terms.is_uneven ? counts[static_cast<std::size_t>(rank)] : terms.count;
   }
   [[nodiscard]] std::int64_t block(int from, int to, int ranks) const {
-    return terms.is_uneven ? counts[static_cast<std::size_t>(from * ranks + to)] : terms.count;
+    const auto row = static_cast<std::size_t>(from) * static_cast<std::size_t>(ranks);
+    return terms.is_uneven ? counts[row + static_cast<std::size_t>(to)] : terms.count;
   }
 };
 

@@ -309,20 +309,17 @@ std::shared_ptr<symmetric_block> rank_communicator_body::allocate(std::size_t co
   raise_failed();
   std::shared_ptr<symmetric_block> made;
   try {
-    std::vector<mapping> parts;
-    parts.reserve(static_cast<std::size_t>(size()));
+    std::vector<mapping> parts(static_cast<std::size_t>(size()));
     for (int r = 0; r < size(); ++r) {
-      if (r == self()) {
-        parts.push_back(std::move(own));
-        continue;
-      }
+      if (r == self()) continue;
       const auto i = static_cast<std::size_t>(r);
       if (others[i].descriptors.size() != 1) raise(errc::corrupt, meeting.name_of(r) + " sent no memory");
       const auto theirs = physical_block::open(on, others[i].descriptors.front());
       if (theirs.size() < block.size()) raise(errc::corrupt, meeting.name_of(r) + " sent less memory than it said");
-      parts.push_back(symmetric_block::mapped(theirs));
+      parts[i] = symmetric_block::mapped(theirs);
       others[i].descriptors.clear();
     }
+    parts[static_cast<std::size_t>(self())] = std::move(own);
     made =
         std::make_shared<symmetric_block>(meeting.block().id(), blocks_ + 1, count * element, self(), std::move(parts));
   } catch (const error_exception& e) {

@@ -227,6 +227,7 @@ collective_finding check_outputs(const collective_values<T>& values, std::span<c
       weft::copy(std::as_writable_bytes(std::span{seen}), bytes_of(got[k].subspan(begin, count)));
       if (std::memcmp(seen.data(), expected.data(), count * sizeof(T)) == 0) continue;
       for (std::size_t i = 0; i < count; ++i) {
+        // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): bits are what is compared
         if (std::memcmp(&seen[i], &expected[i], sizeof(T)) == 0) continue;
         if (found.wrong++ == 0) {
           found.first = fmt::format("rank {}, first wrong element at {}: expected {}, got {}", rank, begin + i,

@@ -234,8 +234,8 @@ guide_values measure_all_reduce(const machine& m, const guide_plan& plan) {
   const auto leases = enable_all_peers(m);
   const buffer<float> from{m[0], static_cast<std::size_t>(count)}, to{m[1], static_cast<std::size_t>(count)};
   fill(from, 1.0F);
-  std::vector<double> copies;
-  for (int k = 0; k < (plan.quick ? 3 : 9); ++k) copies.push_back(copy(to, from).bytes_per_second());
+  std::vector<double> copies(plan.quick ? 3 : 9);
+  for (double& one : copies) one = copy(to, from).bytes_per_second();
   const double rate = summarise(std::move(copies)).median;
   for (const guide_algorithm& one : algorithms) {
     const double took = seconds_of(one.algorithm, count);
