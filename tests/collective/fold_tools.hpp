@@ -88,9 +88,13 @@ W combined(kind op, W a, W b) {
 template <class W>
 W divided(W sum, std::int64_t by) {
   if (by <= 1) return sum;
-  if constexpr (std::is_signed_v<W> && std::is_integral_v<W>) return static_cast<W>(std::int64_t{sum} / by);
-  if constexpr (std::is_unsigned_v<W>) return static_cast<W>(std::uint64_t{sum} / static_cast<std::uint64_t>(by));
-  return sum / static_cast<W>(by);
+  if constexpr (std::is_signed_v<W> && std::is_integral_v<W>) {
+    return static_cast<W>(std::int64_t{sum} / by);
+  } else if constexpr (std::is_unsigned_v<W>) {
+    return static_cast<W>(std::uint64_t{sum} / static_cast<std::uint64_t>(by));
+  } else {
+    return sum / static_cast<W>(by);
+  }
 }
 
 /// In the order of the inputs. What is sixteen bits wide is rounded behind the first eight and each seven after them.
