@@ -175,7 +175,6 @@ TEST(communicator_faults, a_rank_that_stalls_ends_the_wait_at_the_limit_and_is_n
     EXPECT_EQ(s.m.now() - from, with.limit);
     EXPECT_FALSE(run.ready());
     // the stall ends: the result is there after all
-    weft::collective_options patient;
     EXPECT_NO_THROW(s.m.synchronize());
     EXPECT_TRUE(run.ready());
     EXPECT_TRUE(s.is_right());
