@@ -11,6 +11,8 @@ if(TARGET weft_conform)
   set_tests_properties(weft_conform PROPERTIES TIMEOUT 600)
 endif()
 
+set(WEFT_TEST_FOLDERS "" CACHE STRING "folders of tests/ to build; empty: all")
+
 # ---- cases -----------------------------------------------------------------------------------------------------------
 
 if(WEFT_TESTS_ENABLED)
@@ -31,6 +33,9 @@ if(WEFT_TESTS_ENABLED)
     list(APPEND folders ${folder})
   endforeach()
   list(REMOVE_DUPLICATES folders)
+  if(WEFT_TEST_FOLDERS)
+    set(folders ${WEFT_TEST_FOLDERS})
+  endif()
 
   foreach(folder IN LISTS folders)
     if((folder STREQUAL "cli" AND NOT TARGET weft_cli) OR (folder STREQUAL "examples" AND NOT TARGET weft_images)
@@ -41,11 +46,17 @@ if(WEFT_TESTS_ENABLED)
     if(folder STREQUAL "conformance")
       list(FILTER sources INCLUDE REGEX "_test\\.cpp$")
     endif()
+    if(NOT WEFT_OPENCL_ENABLED)
+      list(FILTER sources EXCLUDE REGEX "/tests/backend/opencl_")
+    endif()
     set(test weft_tests_${folder})
     add_executable(${test} ${sources})
     weft_flags(${test})
     target_include_directories(${test} PRIVATE src tests)
     target_link_libraries(${test} PRIVATE weft GTest::gtest GTest::gtest_main)
+    # read once for each program; the clang preset does without, so that every file says what it needs
+    target_precompile_headers(${test} PRIVATE
+      <gtest/gtest.h> <algorithm> <array> <chrono> <functional> <map> <memory> <random> <string> <thread> <vector>)
     target_compile_definitions(${test} PRIVATE
       WEFT_SOURCE_DIR="${CMAKE_CURRENT_SOURCE_DIR}"
       WEFT_BINARY_DIR="${CMAKE_CURRENT_BINARY_DIR}"

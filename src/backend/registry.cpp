@@ -3,15 +3,35 @@
 
 #include "backends/host/factory.hpp"
 #include "backends/null/factory.hpp"
+#if defined(WEFT_HAS_OPENCL)
+#include "backends/opencl/factory.hpp"
+#endif
 
 #include <algorithm>
 #include <array>
 
 namespace weft {
 
+#if !defined(WEFT_HAS_OPENCL)
+namespace opencl {
+
+// Listed where it was not built too, so that a machine can say why.
+static result<std::unique_ptr<backend>> open(const backend_options&) noexcept {
+  error cause;
+  cause.code = errc::unsupported;
+  cause.what = "this build has no OpenCL backend: it found no CL/cl.h (opencl-c-headers), or was told WEFT_OPENCL=OFF";
+  cause.where = {};
+  return cause;
+}
+
+}  // namespace opencl
+#endif
+
 std::span<const backend_entry> built_backends() {
   static constexpr std::array entries{
       backend_entry{backend_kind::host, "host", &host::open},
+      // after the host: OpenCL may have nothing but the processor, which the host backend is closer to
+      backend_entry{backend_kind::opencl, "opencl", &opencl::open},
       backend_entry{backend_kind::null, "null", &null_device::open},
   };
   return entries;

@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies and fills of the OpenCL backend. What lies in buffers of the stream's context is the driver's to move; what is
+// the host's on both sides, or lies in another context, is done in stream order on a thread of the host.
+#include "backends/opencl/opencl_backend.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstring>
+#include <new>
+
+namespace weft::opencl {
+namespace {
+
+std::string hex(const void* address) {
+  char text[32];
+  std::snprintf(text, sizeof text, "0x%zx", reinterpret_cast<std::size_t>(address));
+  return text;
+}
+
+/// In a device's own memory; what is not lies in the host's.
+bool on_device(const allocation* a) {
+  return a != nullptr &&
+         (a->kind == memory_kind::device || a->kind == memory_kind::mapped || a->kind == memory_kind::adopted);
+}
+
+/// The allocation behind mappings, and where in it an address lies.
+std::pair<const allocation*, std::size_t> root_of(const allocation& memory, const void* address) {
+  auto offset = static_cast<std::size_t>(static_cast<const std::byte*>(address) - memory.user);
+  const allocation* root = &memory;
+  while (root->source) {
+    offset += root->source_offset;
+    root = root->source.get();
+  }
+  return {root, offset};
+}
+
+using box = std::array<std::size_t, 3>;
+
+/// One side of a box as the driver's rectangular commands want it: an origin that begins in a row, and pitches that
+/// they take. Nothing where they would not.
+struct box_side {
+  box origin{};
+  std::size_t pitch = 0, slice = 0;
+};
+
+std::optional<box_side> side_of(std::size_t offset, std::size_t pitch, std::size_t slice, const copy_shape& shape) {
+  if (pitch < shape.width || pitch == 0) return std::nullopt;
+  if (offset % pitch + shape.width > pitch) return std::nullopt;
+  box_side made;
+  made.origin = {offset % pitch, offset / pitch, 0};
+  made.pitch = pitch;
+  if (shape.depth > 1) {
+    if (slice % pitch != 0 || slice < shape.height * pitch) return std::nullopt;
+    made.slice = slice;
+  }
+  return made;
+}
+
+}  // namespace
+
+struct opencl_backend::prepared_copy {
+  copy_shape shape;
+  std::shared_ptr<allocation> dst_memory, src_memory;  // empty for plain memory of the host
+  place dst, src;
+  const link_path* path = nullptr;
+};
+
+const link_path* opencl_backend::path_of(const allocation* src, const allocation* dst) const {
+  if (on_device(src) && on_device(dst)) return path_between(src->owner, dst->owner);
+  if (on_device(src)) return path_between(src->owner, device_id{});
+  if (on_device(dst)) return path_between(device_id{}, dst->owner);
+  return nullptr;
+}
+
+result<opencl_backend::prepared_copy> opencl_backend::prepare(const copy_request& request) noexcept {
+  prepared_copy made;
+  made.shape = request.shape;
+  const copy_shape& shape = request.shape;
+  const std::uint64_t dst_extent = shape.extent(shape.dst_pitch, shape.dst_slice);
+  const std::uint64_t src_extent = shape.extent(shape.src_pitch, shape.src_slice);
+  if (request.dst == nullptr || request.src == nullptr)
+    return make_error(errc::invalid_argument, "a copy from or to null");
+  const auto side = [&](const void* address, std::uint64_t extent, bool is_host, const char* name,
+                        std::shared_ptr<allocation>& memory, place& at) -> std::optional<error> {
+    memory = memory_.find(address);
+    if (!memory) {
+      if (!is_host) {
+        return make_error(errc::not_found, std::string{"the "} + name + " " + hex(address) +
+                                               " lies in no allocation of this machine; was it freed?");
+      }
+      at.host = const_cast<std::byte*>(static_cast<const std::byte*>(address));  // read only where it is the source
+      return std::nullopt;
+    }
+    const auto offset = static_cast<std::uint64_t>(static_cast<const std::byte*>(address) - memory->user);
+    if (extent > memory->size - offset) {
+      return make_error(errc::out_of_range, "the " + std::string{name} + " range of " + to_string(bytes{extent}) +
+                                                " at offset " + std::to_string(offset) +
+                                                " passes the end of an allocation of " +
+                                                to_string(bytes{memory->size}) + " on " + to_string(memory->owner));
+    }
+    at = place_of(*memory, address);
+    return std::nullopt;
+  };
+  if (auto cause = side(request.dst, dst_extent, request.dst_is_host, "destination", made.dst_memory, made.dst))
+    return std::move(*cause);
+  if (auto cause = side(request.src, src_extent, request.src_is_host, "source", made.src_memory, made.src))
+    return std::move(*cause);
+  // where the bytes are, whatever addresses name them: a mapping and its source overlap too
+  bool overlap = false;
+  if (made.dst_memory && made.src_memory) {
+    const auto [to, at] = root_of(*made.dst_memory, request.dst);
+    const auto [from, begin] = root_of(*made.src_memory, request.src);
+    overlap = to == from && at < begin + src_extent && begin < at + dst_extent;
+  } else if (!made.dst_memory && !made.src_memory) {
+    overlap = made.dst.host < made.src.host + src_extent && made.src.host < made.dst.host + dst_extent;
+  }
+  if (overlap) {
+    return make_error(errc::invalid_argument,
+                      "source and destination of a copy overlap: " + to_string(bytes{src_extent}) + " at " +
+                          hex(request.src) + " and at " + hex(request.dst));
+  }
+  made.path = path_of(made.src_memory.get(), made.dst_memory.get());
+  return made;
+}
+
+/// Why a copy may not be made now; null if it may. Access is looked at when it starts: a disable in between counts.
+std::shared_ptr<const error> opencl_backend::check_access(const prepared_copy& copy) const {
+  const allocation* const dst = copy.dst_memory.get();
+  const allocation* const src = copy.src_memory.get();
+  if (on_device(dst) && on_device(src) && dst->owner != src->owner && !memory_.enabled(src->owner, dst->owner) &&
+      !memory_.enabled(dst->owner, src->owner)) {
+    return share(make_error(errc::not_enabled, "a direct copy from " + to_string(src->owner) + " to " +
+                                                   to_string(dst->owner) +
+                                                   " needs peer access, which was disabled before it ran"));
+  }
+  for (const allocation* a : {dst, src}) {
+    if (a == nullptr || a->kind != memory_kind::mapped) continue;
+    if (const std::string why = memory_.denied(a->by, *a); !why.empty())
+      return share(make_error(errc::not_enabled, "a copy through a peer mapping: " + why));
+  }
+  return nullptr;
+}
+
+result<void> opencl_backend::enqueue(cl_command_queue queue, const prepared_copy& copy, cl_event* ended) const {
+  const copy_shape& s = copy.shape;
+  const place& to = copy.dst;
+  const place& from = copy.src;
+  const auto row = [&](std::size_t dst_offset, std::size_t src_offset, std::size_t size, cl_event* event) {
+    if (to.buffer != nullptr && from.buffer != nullptr) {
+      return cl_->clEnqueueCopyBuffer(queue, from.buffer, to.buffer, from.offset + src_offset, to.offset + dst_offset,
+                                      size, 0, nullptr, event);
+    }
+    if (to.buffer != nullptr) {
+      return cl_->clEnqueueWriteBuffer(queue, to.buffer, CL_FALSE, to.offset + dst_offset, size, from.host + src_offset,
+                                       0, nullptr, event);
+    }
+    return cl_->clEnqueueReadBuffer(queue, from.buffer, CL_FALSE, from.offset + src_offset, size, to.host + dst_offset,
+                                    0, nullptr, event);
+  };
+  const auto checked = [&](cl_int status) -> result<void> {
+    if (status == CL_SUCCESS) return {};
+    return cl_error(status, "a copy of " + to_string(bytes{s.total()}), errc::copy_failed);
+  };
+  if (s.height == 1 && s.depth == 1) return checked(row(0, 0, s.width, ended));
+
+  const auto dst = side_of(to.buffer != nullptr ? to.offset : 0, s.dst_pitch, s.dst_slice, s);
+  const auto src = side_of(from.buffer != nullptr ? from.offset : 0, s.src_pitch, s.src_slice, s);
+  if (dst && src) {
+    const box region{s.width, s.height, s.depth};
+    cl_int status = CL_SUCCESS;
+    if (to.buffer != nullptr && from.buffer != nullptr) {
+      status = cl_->clEnqueueCopyBufferRect(queue, from.buffer, to.buffer, src->origin.data(), dst->origin.data(),
+                                            region.data(), src->pitch, src->slice, dst->pitch, dst->slice, 0, nullptr,
+                                            ended);
+    } else if (to.buffer != nullptr) {
+      status = cl_->clEnqueueWriteBufferRect(queue, to.buffer, CL_FALSE, dst->origin.data(), src->origin.data(),
+                                             region.data(), dst->pitch, dst->slice, src->pitch, src->slice, from.host,
+                                             0, nullptr, ended);
+    } else {
+      status = cl_->clEnqueueReadBufferRect(queue, from.buffer, CL_FALSE, src->origin.data(), dst->origin.data(),
+                                            region.data(), src->pitch, src->slice, dst->pitch, dst->slice, to.host, 0,
+                                            nullptr, ended);
+    }
+    return checked(status);
+  }
+  // rows that pass the end of a pitch, or slices that are no number of rows: one command for each row
+  for (std::uint64_t z = 0; z < s.depth; ++z) {
+    for (std::uint64_t y = 0; y < s.height; ++y) {
+      const bool last = z + 1 == s.depth && y + 1 == s.height;
+      if (auto ok = checked(row(z * s.dst_slice + y * s.dst_pitch, z * s.src_slice + y * s.src_pitch, s.width,
+                                last ? ended : nullptr));
+          !ok)
+        return ok;
+    }
+  }
+  return {};
+}
+
+result<cl_command_queue> opencl_backend::aside(device_id device) {
+  const std::lock_guard lock{aside_mutex_};
+  queue_handle& queue = aside_[local(device)];
+  if (!queue) {
+    const device_place& where = found_.devices[local(device)];
+    cl_int status = CL_SUCCESS;
+    queue = {cl_, cl_->clCreateCommandQueue(found_.contexts[where.context].context.get(), where.id, 0, &status)};
+    if (status != CL_SUCCESS) return cl_error(status, "a command queue on " + to_string(device));
+  }
+  return queue.get();
+}
+
+result<event_ref> opencl_backend::submit_copies(cl_stream& to, std::vector<prepared_copy> copies,
+                                                std::stop_token stop) {
+  command_note note;
+  note.kind = trace_kind::copy;
+  std::vector<pin> memory;
+  memory.reserve(2 * copies.size());
+  const link_path* path = nullptr;
+  const std::size_t context = memory_.context_of(to.device());
+  bool all_driver = true;
+  std::optional<device_id> elsewhere;
+  for (prepared_copy& one : copies) {
+    note.bytes += one.shape.total();
+    note.from = on_device(one.src_memory.get()) ? one.src_memory->owner : device_id{};
+    note.to = on_device(one.dst_memory.get()) ? one.dst_memory->owner : device_id{};
+    path = one.path;
+    for (auto& [side, at] : {std::pair<std::shared_ptr<allocation>&, place&>{one.dst_memory, one.dst},
+                             std::pair<std::shared_ptr<allocation>&, place&>{one.src_memory, one.src}}) {
+      if (!side) continue;
+      memory.emplace_back(side);
+      // what the host reaches as well as the driver does need not be another context's affair
+      if (at.buffer != nullptr && side->context != context) {
+        if (at.host != nullptr) {
+          at.buffer = nullptr;
+        } else {
+          elsewhere = side->owner;
+        }
+      }
+    }
+    all_driver = all_driver && (one.dst.buffer != nullptr || one.src.buffer != nullptr);
+  }
+  const auto submit = [&](auto made) {
+    made->stop = std::move(stop);
+    made->note = note;
+    made->path = path;
+    made->memory = std::move(memory);
+    return submitted(to, std::move(made));
+  };
+  const auto shared = std::make_shared<const std::vector<prepared_copy>>(std::move(copies));
+  const auto enqueue_all = [this, shared](cl_command_queue queue, cl_event* ended) -> result<void> {
+    for (const prepared_copy& one : *shared) {
+      if (auto cause = check_access(one)) return error{*cause};
+    }
+    for (const prepared_copy& one : *shared) {
+      if (auto ok = enqueue(queue, one, &one == &shared->back() ? ended : nullptr); !ok) return ok;
+    }
+    return {};
+  };
+  if (all_driver && !elsewhere) return submit(std::make_unique<driver_command>(enqueue_all));
+  return submit(std::make_unique<host_command>([this, shared, elsewhere]() -> std::shared_ptr<const error> {
+    for (const prepared_copy& one : *shared) {
+      if (auto cause = check_access(one)) return cause;
+      if (one.dst.buffer != nullptr || one.src.buffer != nullptr) {
+        const device_id by = elsewhere.value_or(one.dst_memory ? one.dst_memory->owner : one.src_memory->owner);
+        auto queue = aside(by);
+        if (!queue) return share(std::move(queue).error());
+        if (auto ok = enqueue(*queue, one, nullptr); !ok) return share(std::move(ok).error());
+        if (const cl_int status = cl_->clFinish(*queue); status != CL_SUCCESS)
+          return share(cl_error(status, "a copy on " + to_string(by), errc::copy_failed));
+        continue;
+      }
+      const copy_shape& s = one.shape;
+      for (std::uint64_t z = 0; z < s.depth; ++z) {
+        for (std::uint64_t y = 0; y < s.height; ++y) {
+          std::memcpy(one.dst.host + z * s.dst_slice + y * s.dst_pitch,
+                      one.src.host + z * s.src_slice + y * s.src_pitch, s.width);
+        }
+      }
+    }
+    return nullptr;
+  }));
+}
+
+result<event_ref> opencl_backend::copy(stream_handle handle, const copy_request& request) noexcept {
+  auto order = stream_of(handle);
+  if (!order) return std::move(order).error();
+  if (request.shape.total() == 0) return record(handle);
+  if (request.wait && request.stop.stop_requested())
+    return make_error(errc::cancelled, "a copy was cancelled before it started");
+  try {
+    auto ready = prepare(request);
+    if (!ready) return std::move(ready).error();
+    std::vector<prepared_copy> one;
+    one.reserve(1);
+    one.push_back(std::move(*ready));
+    return submit_copies(**order, std::move(one), request.stop);
+  } catch (const std::bad_alloc&) {
+    return make_error(errc::out_of_memory, "the host has no memory left for a copy");
+  }
+}
+
+result<event_ref> opencl_backend::copy_batch(stream_handle handle, std::span<const copy_request> requests) noexcept {
+  auto order = stream_of(handle);
+  if (!order) return std::move(order).error();
+  try {
+    std::vector<prepared_copy> batch;
+    batch.reserve(requests.size());
+    for (const copy_request& request : requests) {
+      if (request.shape.total() == 0) continue;
+      auto ready = prepare(request);
+      if (!ready) return std::move(ready).error();
+      batch.push_back(std::move(*ready));
+    }
+    if (batch.empty()) return record(handle);
+    return submit_copies(**order, std::move(batch), requests.front().stop);
+  } catch (const std::bad_alloc&) {
+    return make_error(errc::out_of_memory,
+                      "the host has no memory left for a batch of " + std::to_string(requests.size()) + " copies");
+  }
+}
+
+result<event_ref> opencl_backend::fill(stream_handle handle, const fill_request& request) noexcept {
+  auto order = stream_of(handle);
+  if (!order) return std::move(order).error();
+  if (request.count == 0) return record(handle);
+  const auto memory = memory_.find(request.dst);
+  if (!memory) {
+    return make_error(errc::not_found, "the destination " + hex(request.dst) +
+                                           " of a fill lies in no allocation of this machine; was it freed?");
+  }
+  const auto offset = static_cast<std::uint64_t>(static_cast<std::byte*>(request.dst) - memory->user);
+  if (request.count > (memory->size - offset) / request.pattern_size) {
+    return make_error(errc::out_of_range, "a fill of " + std::to_string(request.count) + " elements at offset " +
+                                              std::to_string(offset) + " passes the end of an allocation of " +
+                                              to_string(bytes{memory->size}));
+  }
+  try {
+    const std::size_t size = request.count * request.pattern_size;
+    const auto submit = [&](auto made) {
+      made->stop = request.stop;
+      made->note.kind = trace_kind::fill;
+      made->note.bytes = size;
+      made->memory.emplace_back(memory);
+      return submitted(**order, std::move(made));
+    };
+    const place at = place_of(*memory, request.dst);
+    const bool here = at.buffer != nullptr && memory->context == memory_.context_of((*order)->device());
+    const auto written = [request, size] {
+      std::vector<std::byte> pattern(size);
+      for (std::size_t i = 0; i < size; ++i) pattern[i] = request.pattern[i % request.pattern_size];
+      return pattern;
+    };
+    if (here && at.offset % request.pattern_size == 0) {
+      return submit(std::make_unique<driver_command>(
+          [cl = cl_.get(), at, size, pattern = request.pattern, step = request.pattern_size](
+              cl_command_queue queue, cl_event* ended) -> result<void> {
+            const cl_int status =
+                cl->clEnqueueFillBuffer(queue, at.buffer, pattern.data(), step, at.offset, size, 0, nullptr, ended);
+            if (status != CL_SUCCESS) return cl_error(status, "a fill of " + to_string(bytes{size}));
+            return {};
+          }));
+    }
+    if (here) {
+      // the driver fills at multiples of the pattern only
+      return submit(std::make_unique<driver_command>(
+          [cl = cl_.get(), at, pattern = std::make_shared<const std::vector<std::byte>>(written())](
+              cl_command_queue queue, cl_event* ended) -> result<void> {
+            const cl_int status = cl->clEnqueueWriteBuffer(queue, at.buffer, CL_FALSE, at.offset, pattern->size(),
+                                                           pattern->data(), 0, nullptr, ended);
+            if (status != CL_SUCCESS) return cl_error(status, "a fill of " + to_string(bytes{pattern->size()}));
+            return {};
+          }));
+    }
+    return submit(std::make_unique<host_command>([this, at, size, written,
+                                                  owner = memory->owner]() -> std::shared_ptr<const error> {
+      const std::vector<std::byte> pattern = written();
+      if (at.host != nullptr) {
+        std::memcpy(at.host, pattern.data(), size);
+        return nullptr;
+      }
+      auto queue = aside(owner);
+      if (!queue) return share(std::move(queue).error());
+      const cl_int status =
+          cl_->clEnqueueWriteBuffer(*queue, at.buffer, CL_TRUE, at.offset, size, pattern.data(), 0, nullptr, nullptr);
+      if (status != CL_SUCCESS) return share(cl_error(status, "a fill on " + to_string(owner)));
+      return nullptr;
+    }));
+  } catch (const std::bad_alloc&) {
+    return make_error(errc::out_of_memory, "the host has no memory left for a fill");
+  }
+}
+
+}  // namespace weft::opencl

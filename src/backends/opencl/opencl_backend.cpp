@@ -1,0 +1,506 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/opencl/opencl_backend.hpp"
+
+#include "weft/core/log.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <new>
+#include <unistd.h>
+
+namespace weft::opencl {
+namespace {
+
+std::string hex(const void* address) {
+  char text[32];
+  std::snprintf(text, sizeof text, "0x%zx", reinterpret_cast<std::size_t>(address));
+  return text;
+}
+
+error not_allocated(const void* address) {
+  return make_error(errc::not_found, hex(address) + " lies in no allocation of this machine; was it freed?");
+}
+
+error no_tables() {
+  return make_error(errc::resource_exhausted, "the host has no memory left for the tables of the OpenCL backend");
+}
+
+}  // namespace
+
+opencl_backend::opencl_backend(const backend_options& options, std::shared_ptr<const api> cl, discovery found,
+                               topology machine)
+    : cl_(std::move(cl)),
+      found_(std::move(found)),
+      machine_(std::move(machine)),
+      first_(options.first_device),
+      memory_(cl_, found_, first_),
+      programs_(cl_, found_),
+      traffic_(machine_.links.size()),
+      default_streams_(found_.devices.size(), stream_handle::none),
+      aside_(found_.devices.size()),
+      scheduler_(cl_, found_, first_, this, options.wait_policy,
+                 [this](const link_path& path, std::uint64_t count) { account(path, count); }) {
+  descriptions_.reserve(found_.devices.size());
+  for (const device_place& one : found_.devices) descriptions_.push_back(one.description);
+}
+
+opencl_backend::~opencl_backend() { close(); }
+
+bool opencl_backend::known(device_id id) const noexcept {
+  return id >= first_ && id.value() < first_.value() + static_cast<int>(descriptions_.size());
+}
+
+std::optional<error> opencl_backend::check_call(std::initializer_list<device_id> ids) noexcept {
+  if (here_.forked()) {
+    return make_error(errc::closed, "this machine belongs to process " + std::to_string(::getppid()) +
+                                        ": the child of a fork has none of its threads. Make a machine in the child, "
+                                        "or fork before there is one");
+  }
+  if (scheduler_.closed()) return make_error(errc::machine_closed, "the machine is closed");
+  for (const device_id id : ids) {
+    if (!known(id)) {
+      return make_error(errc::invalid_device, "there is no " + to_string(id) + ": this machine has " +
+                                                  std::to_string(descriptions_.size()) + " devices, from " +
+                                                  to_string(first_));
+    }
+  }
+  return std::nullopt;
+}
+
+result<cl_stream*> opencl_backend::stream_of(stream_handle handle) noexcept {
+  if (auto cause = check_call({})) return *cause;
+  cl_stream* const found = scheduler_.find(handle);
+  if (found == nullptr) return make_error(errc::not_found, "the stream was destroyed, or belongs to another machine");
+  if (auto cause = scheduler_.lost(found->device())) return error{*cause};
+  return found;
+}
+
+result<event_ref> opencl_backend::submitted(cl_stream& to, std::unique_ptr<command> made) noexcept {
+  event_ref event = scheduler_.submit(to, std::move(made));
+  if (!event) return make_error(errc::machine_closed, "the machine is closed");
+  return event;
+}
+
+/// Has it seen what has ended: memory goes back with the work that used it.
+void opencl_backend::look_at(device_id device) noexcept {
+  for (cl_stream* order : scheduler_.streams_of(device)) static_cast<void>(scheduler_.idle(*order));
+}
+
+// ---- discover -------------------------------------------------------------------------------------------------------
+
+result<memory_use> opencl_backend::memory(device_id device) noexcept {
+  if (auto cause = check_call({device})) return *cause;
+  look_at(device);
+  return memory_.use(device);
+}
+
+result<peer_description> opencl_backend::peer(device_id from, device_id to) noexcept {
+  if (auto cause = check_call({from, to})) return *cause;
+  peer_description about;
+  if (from == to) {
+    about.why = "a device is not a peer of itself";
+    return about;
+  }
+  const context_place& place = found_.contexts[memory_.context_of(to)];
+  if (!memory_.can_access(from, to)) {
+    about.why = memory_.context_of(from) != memory_.context_of(to)
+                    ? "OpenCL joins no devices of different platforms; copies go through the host"
+                    : "the devices of " + place.platform +
+                          " have no fine-grained shared memory: a kernel cannot follow an address into the memory of "
+                          "another device, and copies go through the host";
+    return about;
+  }
+  const link_path& path =
+      machine_
+          .peer_paths[machine_.pair(device_id{static_cast<int>(local(from))}, device_id{static_cast<int>(local(to))})];
+  about.can_access = true;
+  about.kind = link_kind::host_memory;
+  about.hops = static_cast<int>(path.links.size());
+  about.performance_rank = 0;  // one memory: no neighbour is nearer than another
+  about.atomics = about.native_atomics = place.atomics;
+  about.why = "bandwidth and latency are not published for this link; measure_peers() finds them";
+  return about;
+}
+
+error opencl_backend::without_path(device_id from, device_id to) noexcept {
+  auto about = peer(from, to);
+  return make_error(errc::peer_unsupported, to_string(from) + " cannot map " + to_string(to) + ": " +
+                                                (about ? about->why : about.error().what));
+}
+
+// ---- allocate -------------------------------------------------------------------------------------------------------
+
+result<void*> opencl_backend::allocate(device_id device, bytes size, memory_kind kind) noexcept {
+  if (auto cause = check_call({device})) return *cause;
+  if (auto cause = scheduler_.lost(device)) return error{*cause};
+  if (kind == memory_kind::unified && !has_all(descriptions_[local(device)].capabilities, capability::unified_memory)) {
+    return make_error(errc::unsupported, to_string(device) + " (" + descriptions_[local(device)].name +
+                                             ") has no fine-grained shared memory that the host and every device of "
+                                             "this machine see; take pinned memory instead");
+  }
+  try {
+    auto made = memory_.allocate(device, size.size(), kind);
+    if (made || made.error().code != errc::out_of_memory) return made;
+    look_at(device);
+    return memory_.allocate(device, size.size(), kind);
+  } catch (const std::bad_alloc&) {
+    return no_tables();
+  }
+}
+
+result<void> opencl_backend::release(void* base) noexcept {
+  if (scheduler_.closed() || here_.forked()) return {};  // everything went with the machine
+  return memory_.release(base);
+}
+
+result<memory_description> opencl_backend::find(const void* address) noexcept {
+  if (auto cause = check_call({})) return *cause;
+  const auto found = memory_.find(address);
+  if (!found) return not_allocated(address);
+  memory_description about;
+  about.base = found->user;
+  about.size = bytes{found->size};
+  about.kind = found->kind;
+  about.device = found->kind == memory_kind::mapped ? found->by : found->owner;
+  about.pending = found->pending.load(std::memory_order_acquire);
+  return about;
+}
+
+result<void> opencl_backend::adopt(device_id device, void* base, bytes size) noexcept {
+  if (auto cause = check_call({device})) return *cause;
+  try {
+    return memory_.adopt(device, base, size.size());
+  } catch (const std::bad_alloc&) {
+    return no_tables();
+  }
+}
+
+result<event_ref> opencl_backend::prefetch(stream_handle handle, void* base, bytes size) noexcept {
+  auto order = stream_of(handle);
+  if (!order) return std::move(order).error();
+  const auto memory = memory_.find(base);
+  if (!memory || memory->kind != memory_kind::unified)
+    return make_error(errc::invalid_argument, hex(base) + " is not unified memory");
+  if (size.size() > memory->size - static_cast<std::size_t>(static_cast<std::byte*>(base) - memory->user))
+    return make_error(errc::out_of_range, "a prefetch past the end of its memory");
+  return record(handle);  // one memory: it is there already
+}
+
+result<void> opencl_backend::advise(void* base, bytes size, memory_advice, device_id device) noexcept {
+  if (auto cause = check_call({device})) return *cause;
+  const auto memory = memory_.find(base);
+  if (!memory || memory->kind != memory_kind::unified)
+    return make_error(errc::invalid_argument, hex(base) + " is not unified memory");
+  if (size.size() > memory->size - static_cast<std::size_t>(static_cast<std::byte*>(base) - memory->user))
+    return make_error(errc::out_of_range, "advice past the end of its memory");
+  return {};  // advice is allowed to change nothing, and one memory leaves nothing to change
+}
+
+result<std::shared_ptr<std::byte>> opencl_backend::host_window(device_id by, void* address, bytes size) noexcept {
+  if (auto cause = check_call({by})) return *cause;
+  auto memory = memory_.find(address);
+  if (!memory) return not_allocated(address);
+  if (!memory_.shares_atomics(memory->owner)) {
+    return not_offered("windows of the host into device memory: " + to_string(memory->owner) +
+                       " has no fine-grained shared memory with atomics");
+  }
+  const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(address) - memory->user);
+  if (size.value() > memory->size - offset) {
+    return make_error(errc::out_of_range, "a window of " + to_string(size) + " at offset " + std::to_string(offset) +
+                                              " of an allocation of " + to_string(bytes{memory->size}));
+  }
+  if (const std::string why = memory_.denied(by, *memory); !why.empty())
+    return make_error(errc::illegal_access, "a window for " + to_string(by) + ": " + why);
+  std::byte* const at = place_of(*memory, address).host;
+  return std::shared_ptr<std::byte>{std::move(memory), at};
+}
+
+// ---- share ----------------------------------------------------------------------------------------------------------
+
+result<void> opencl_backend::enable_peer(device_id from, device_id to) noexcept {
+  if (auto cause = check_call({from, to})) return *cause;
+  if (from == to) return make_error(errc::invalid_device, to_string(from) + " is not a peer of itself");
+  if (!memory_.can_access(from, to)) return without_path(from, to);
+  if (memory_.set_enabled(from, to, true)) {
+    return make_error(errc::already_enabled,
+                      "access of " + to_string(from) + " to " + to_string(to) + " is enabled already");
+  }
+  return {};
+}
+
+result<void> opencl_backend::disable_peer(device_id from, device_id to) noexcept {
+  if (auto cause = check_call({from, to})) return *cause;
+  if (from == to) return make_error(errc::invalid_device, to_string(from) + " is not a peer of itself");
+  if (!memory_.can_access(from, to)) return without_path(from, to);
+  if (!memory_.set_enabled(from, to, false)) {
+    return make_error(errc::not_enabled, "access of " + to_string(from) + " to " + to_string(to) + " is not enabled");
+  }
+  return {};
+}
+
+bool opencl_backend::peer_enabled(device_id from, device_id to) noexcept {
+  return known(from) && known(to) && memory_.enabled(from, to);
+}
+
+result<void*> opencl_backend::map_peer(device_id by, void* address, bytes size) noexcept {
+  if (auto cause = check_call({by})) return *cause;
+  if (address == nullptr || size.value() == 0) return make_error(errc::invalid_argument, "mapping null or zero bytes");
+  const auto source = memory_.find(address);
+  if (!source) return not_allocated(address);
+  if (source->owner == by)
+    return make_error(errc::invalid_device, to_string(by) + " owns this memory and needs no mapping");
+  if (!memory_.can_access(by, source->owner)) return without_path(by, source->owner);
+  if (!memory_.enabled(by, source->owner)) {
+    return make_error(errc::not_enabled, to_string(by) + " has no access to " + to_string(source->owner) +
+                                             ": enable it (peer_access) before mapping");
+  }
+  try {
+    return memory_.map(by, source, address, size.size());
+  } catch (const std::bad_alloc&) {
+    return no_tables();
+  }
+}
+
+result<void> opencl_backend::unmap_peer(device_id by, void* mapped) noexcept {
+  if (scheduler_.closed() || here_.forked()) return {};
+  if (auto cause = check_call({by})) return *cause;
+  return memory_.unmap(by, mapped);
+}
+
+result<atomic_support> opencl_backend::peer_atomics(device_id from, device_id to, atomic_operation operation) noexcept {
+  if (auto cause = check_call({from, to})) return *cause;
+  if (!memory_.can_access(from, to) || !memory_.shares_atomics(to)) return atomic_support::none;
+  switch (operation) {
+    case atomic_operation::float_add:
+    case atomic_operation::float_min:
+    case atomic_operation::float_max:
+      return atomic_support::none;  // OpenCL C makes them of a compare and exchange
+    default:
+      return atomic_support::signed_integers | atomic_support::unsigned_integers | atomic_support::scalar_32 |
+             atomic_support::scalar_64;
+  }
+}
+
+result<access_right> opencl_backend::memory_access(device_id device, const void* address) noexcept {
+  if (auto cause = check_call({device})) return *cause;
+  const auto memory = memory_.find(address);
+  if (!memory) return not_allocated(address);
+  return memory_.denied(device, *memory).empty() ? access_right::read_write : access_right::none;
+}
+
+// ---- order ----------------------------------------------------------------------------------------------------------
+
+result<stream_handle> opencl_backend::create_stream(device_id device, int, bool told) noexcept {
+  if (auto cause = check_call({device})) return *cause;
+  try {
+    auto made = scheduler_.create(device, told);
+    if (!made) {
+      made.error().what = "a stream on " + to_string(device) + ": " + made.error().what;
+      return std::move(made).error();
+    }
+    return (*made)->handle();
+  } catch (const std::exception& failed) {
+    return make_error(errc::resource_exhausted, "a stream on " + to_string(device) + ": " + failed.what());
+  }
+}
+
+void opencl_backend::destroy_stream(stream_handle stream) noexcept {
+  if (!here_.forked()) scheduler_.destroy(stream);
+}
+
+result<stream_handle> opencl_backend::default_stream(device_id device) noexcept {
+  if (auto cause = check_call({device})) return *cause;
+  const std::lock_guard lock{default_mutex_};
+  stream_handle& place = default_streams_[local(device)];
+  if (place == stream_handle::none) {
+    auto made = create_stream(device, 0, true);
+    if (!made) return made;
+    place = *made;
+  }
+  return place;
+}
+
+result<event_ref> opencl_backend::record(stream_handle handle) noexcept {
+  auto order = stream_of(handle);
+  if (!order) return std::move(order).error();
+  event_ref event = scheduler_.record(**order);
+  if (!event) return make_error(errc::machine_closed, "the machine is closed");
+  return event;
+}
+
+result<void> opencl_backend::wait_event(stream_handle handle, const event_ref& event) noexcept {
+  auto order = stream_of(handle);
+  if (!order) return std::move(order).error();
+  if (!event) return {};
+  if (event->finished() && !event->cause()) return {};
+  auto made = std::make_unique<driver_command>(
+      [cl = cl_.get(), event, own = this](cl_command_queue queue, cl_event* ended) -> result<void> {
+        cl_event before = nullptr;
+        if (event->owner == own && event->stream != 0 && !event->finished())
+          before = static_cast<const command&>(*event).native_event();
+        const cl_int status = before == nullptr ? cl->clEnqueueMarkerWithWaitList(queue, 0, nullptr, ended)
+                                                : cl->clEnqueueBarrierWithWaitList(queue, 1, &before, ended);
+        if (status != CL_SUCCESS) return cl_error(status, "waiting for another stream");
+        return {};
+      });
+  made->dependency = event;
+  auto done = submitted(**order, std::move(made));
+  if (!done) return std::move(done).error();
+  return {};
+}
+
+result<event_ref> opencl_backend::create_gate() noexcept {
+  if (auto cause = check_call({})) return *cause;
+  event_ref gate = scheduler_.create_gate();
+  if (!gate) return make_error(errc::machine_closed, "the machine is closed");
+  return gate;
+}
+
+void opencl_backend::open_gate(const event_ref& gate, std::shared_ptr<const error> cause) noexcept {
+  scheduler_.open_gate(*gate, std::move(cause));
+}
+
+wait_outcome opencl_backend::wait(event_record& event, wait_deadline deadline, const std::stop_token& stop) noexcept {
+  if (here_.forked()) {
+    // nobody here completes it
+    if (!event.finished()) event.complete(share(*check_call({})));
+    return event.cause() ? wait_outcome::failed : wait_outcome::ok;
+  }
+  return scheduler_.wait(event, deadline, stop);
+}
+
+bool opencl_backend::ready(event_record& event) noexcept {
+  return here_.forked() ? event.finished() : scheduler_.ready(event);
+}
+
+bool opencl_backend::idle(stream_handle handle) noexcept {
+  cl_stream* const order = scheduler_.find(handle);
+  return order == nullptr || scheduler_.idle(*order);
+}
+
+bool opencl_backend::settled(stream_handle handle) noexcept {
+  cl_stream* const order = scheduler_.find(handle);
+  return order == nullptr || scheduler_.settled(*order);
+}
+
+result<wait_outcome> opencl_backend::synchronize(stream_handle handle, wait_deadline deadline,
+                                                 const std::stop_token& stop) noexcept {
+  if (auto cause = check_call({})) return *cause;
+  cl_stream* const order = scheduler_.find(handle);
+  if (order == nullptr) return make_error(errc::not_found, "the stream was destroyed, or belongs to another machine");
+  return scheduler_.synchronize(*order, deadline, stop);
+}
+
+bool opencl_backend::drain(device_id device, wait_deadline deadline) noexcept {
+  if (scheduler_.closed() || here_.forked()) return true;
+  for (cl_stream* order : scheduler_.streams_of(device)) {
+    if (!scheduler_.drain(*order, deadline)) return false;
+  }
+  return true;
+}
+
+std::vector<stream_handle> opencl_backend::streams_of(device_id device) noexcept {
+  std::vector<stream_handle> handles;
+  for (const cl_stream* order : scheduler_.streams_of(device)) handles.push_back(order->handle());
+  std::sort(handles.begin(), handles.end());
+  return handles;
+}
+
+// ---- watch ----------------------------------------------------------------------------------------------------------
+
+void opencl_backend::account(const link_path& path, std::uint64_t count) noexcept {
+  for (const int link : path.links)
+    traffic_[static_cast<std::size_t>(link)].fetch_add(count, std::memory_order_relaxed);
+}
+
+const link_path* opencl_backend::path_between(device_id from, device_id to) const {
+  const device_id host;
+  if (from == to) return nullptr;
+  if (from == host) return &machine_.from_host[local(to)];
+  if (to == host) return &machine_.to_host[local(from)];
+  return &machine_.peer_paths[local(from) * descriptions_.size() + local(to)];
+}
+
+link_traffic opencl_backend::traffic() noexcept {
+  link_traffic now;
+  now.bytes_on_link.reserve(traffic_.size());
+  for (const auto& link : traffic_) now.bytes_on_link.push_back(link.load(std::memory_order_relaxed));
+  const std::lock_guard lock{sources_mutex_};
+  for (const auto& [id, source] : sources_) {
+    const link_path* const path = path_between(source.from, source.to);
+    if (path == nullptr) continue;
+    const std::uint64_t count = __atomic_load_n(source.count, __ATOMIC_RELAXED);
+    for (const int link : path->links) now.bytes_on_link[static_cast<std::size_t>(link)] += count * source.bytes_each;
+  }
+  return now;
+}
+
+std::uint64_t opencl_backend::watch_traffic(const traffic_source& source) noexcept {
+  for (const device_id end : {source.from, source.to}) {
+    if (end != device_id{} && !known(end)) return 0;
+  }
+  const std::lock_guard lock{sources_mutex_};
+  sources_.emplace(++last_source_, source);
+  return last_source_;
+}
+
+void opencl_backend::unwatch_traffic(std::uint64_t id) noexcept {
+  const std::lock_guard lock{sources_mutex_};
+  const auto found = sources_.find(id);
+  if (found == sources_.end()) return;
+  const traffic_source source = found->second;
+  sources_.erase(found);
+  if (const link_path* const path = path_between(source.from, source.to))
+    account(*path, __atomic_load_n(source.count, __ATOMIC_RELAXED) * source.bytes_each);
+}
+
+std::shared_ptr<const error> opencl_backend::lost(device_id device) noexcept {
+  return known(device) ? scheduler_.cause_of_loss(device) : nullptr;
+}
+
+result<void> opencl_backend::reset(device_id device) noexcept {
+  if (auto cause = check_call({device})) return *cause;
+  // what is still held back is refused while the device counts as lost
+  scheduler_.lose(device, share(make_error(errc::cancelled, to_string(device) + " is being reset")));
+  for (cl_stream* order : scheduler_.streams_of(device))
+    static_cast<void>(scheduler_.synchronize(*order, no_deadline, {}));
+  memory_.forget(device);
+  scheduler_.restore(device);
+  return {};
+}
+
+void opencl_backend::close() noexcept {
+  if (here_.forked()) return;  // its threads and its work are the parent's
+  scheduler_.close();
+  memory_.clear();
+}
+
+// ---- factory --------------------------------------------------------------------------------------------------------
+
+result<std::unique_ptr<backend>> open_with(const backend_options& options, const settings& wanted) noexcept {
+  try {
+    if (options.clock == clock_kind::virtual_time) {
+      return make_error(errc::unsupported,
+                        "the OpenCL backend runs on the wall clock; virtual time is the host backend's");
+    }
+    auto cl = load_api(wanted.library);
+    if (!cl) return std::move(cl).error();
+    auto found = discover(*cl, wanted);
+    if (!found) return std::move(found).error();
+    for (const std::string& note : found->notes) log(log_level::warning, "OpenCL: " + note);
+    if (options.memory_per_device) {
+      for (device_place& one : found->devices)
+        one.description.memory = std::min(one.description.memory, *options.memory_per_device);
+    }
+    topology machine = layout_of(*found);
+    return std::unique_ptr<backend>{
+        std::make_unique<opencl_backend>(options, std::move(*cl), std::move(*found), std::move(machine))};
+  } catch (const std::exception& failed) {
+    return make_error(errc::resource_exhausted, std::string{"the OpenCL backend: "} + failed.what());
+  }
+}
+
+result<std::unique_ptr<backend>> open(const backend_options& options) noexcept { return open_with(options, {}); }
+
+}  // namespace weft::opencl

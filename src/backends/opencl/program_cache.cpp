@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/opencl/program_cache.hpp"
+
+#include "weft/backend/kernel_text.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace weft::opencl {
+namespace {
+
+/// The type's name in OpenCL C: a raw kernel's source knows no int32_t.
+std::string_view c_name(element_type type) {
+  constexpr std::array<std::string_view, 10> names{"char",   "short", "int",   "long",  "uchar",
+                                                   "ushort", "uint",  "ulong", "float", "double"};
+  return names[static_cast<std::size_t>(type)];
+}
+
+constexpr std::array<std::string_view, 3> axis{"x", "y", "z"};
+
+/// The first line of a compiler's words that speaks of an error: with WEFT_KERNEL it begins with the user's file.
+std::string first_complaint(const std::string& words) {
+  std::size_t at = words.find("error:");
+  if (at == std::string::npos) at = words.find("error");
+  if (at == std::string::npos) return words.substr(0, words.find('\n'));
+  const std::size_t begin = words.rfind('\n', at);
+  const std::size_t first = begin == std::string::npos ? 0 : begin + 1;
+  return words.substr(first, words.find('\n', at) - first);
+}
+
+}  // namespace
+
+bool runs_one_by_one(const kernel_code& code) {
+  return !code.raw && std::any_of(code.parameters.begin(), code.parameters.end(),
+                                  [](const kernel_parameter& p) { return p.access.kind == access_kind::reduce; });
+}
+
+std::string shifted_entry(const kernel_code& code) { return "weft_shifted_" + kernel_entry(code); }
+
+std::string shifted_text(const kernel_code& code) {
+  std::string declared;
+  std::string handed_on;
+  const auto add = [](std::string& list, const std::string& text) { list += (list.empty() ? "" : ", ") + text; };
+  // NOLINTBEGIN(performance-inefficient-string-concatenation): once for each kernel and device
+  for (std::size_t n = 0; n < code.parameters.size(); ++n) {
+    const kernel_parameter& p = code.parameters[n];
+    const std::string name = "weft_a" + std::to_string(n);
+    if (p.direction == parameter_direction::scalar) {
+      add(declared, "const " + std::string{c_name(p.type)} + " " + name);
+      add(handed_on, name);
+      continue;
+    }
+    const std::string constness = p.direction == parameter_direction::in && !p.is_ring ? "const " : "";
+    const std::string shift = "weft_o" + std::to_string(n);
+    add(declared, "__global " + constness + std::string{c_name(p.type)} + "* " + name);
+    add(declared, "const long " + shift);
+    add(handed_on, p.is_ring ? "(__global weft_ring*)(" + name + " + " + shift + ")" : name + " + " + shift);
+  }
+  const bool serial = runs_one_by_one(code);
+  std::string loops;
+  for (std::size_t d = 0; d < static_cast<std::size_t>(code.dimensions); ++d) {
+    const std::string a{axis[d]};
+    const std::string begin = "weft_begin_" + a, end = "weft_end_" + a, id = "weft_" + a;
+    add(declared, "const long " + begin + ", const long " + end);
+    if (serial) {
+      add(handed_on, id + ", " + id + " + 1");
+      loops = "for (long " + id + " = " + begin + "; " + id + " < " + end + "; ++" + id + ")\n  " + loops;
+    } else {
+      add(handed_on, begin + ", " + end);
+    }
+  }
+  // NOLINTEND(performance-inefficient-string-concatenation)
+  return "\n#line 1 \"weft: the wrapper of " + code.name + "\"\n__kernel void " + shifted_entry(code) + "(" + declared +
+         ") {\n  " + loops + kernel_entry(code) + "(" + handed_on + ");\n}\n";
+}
+
+result<program_handle> program_cache::build(const std::string& text, const kernel_code& code,
+                                            const device_place& device) const {
+  const char* source = text.c_str();
+  cl_int status = CL_SUCCESS;
+  program_handle program{
+      cl_, cl_->clCreateProgramWithSource(found_.contexts[device.context].context.get(), 1, &source, nullptr, &status)};
+  if (status != CL_SUCCESS) return cl_error(status, "a program for the kernel '" + code.name + "'");
+  std::string options;
+  for (const std::string& option : kernel_options(code, dialect::opencl, device.newest_c)) options += option + " ";
+  if (device.correctly_rounded_float) options += opencl_correctly_rounded_option;
+  status = cl_->clBuildProgram(program.get(), 1, &device.id, options.c_str(), nullptr, nullptr);
+  if (status == CL_SUCCESS) return program;
+  std::size_t size = 0;
+  std::string words;
+  if (cl_->clGetProgramBuildInfo(program.get(), device.id, CL_PROGRAM_BUILD_LOG, 0, nullptr, &size) == CL_SUCCESS &&
+      size > 1) {
+    words.resize(size);
+    if (cl_->clGetProgramBuildInfo(program.get(), device.id, CL_PROGRAM_BUILD_LOG, size, words.data(), nullptr) !=
+        CL_SUCCESS)
+      words.clear();
+    words.resize(std::min(words.find('\0'), words.size()));
+  }
+  constexpr std::size_t most = 2000;
+  error cause = make_error(errc::incompatible,
+                           "the kernel '" + code.name + "'" +
+                               (code.file.empty() ? "" : " of " + code.file + ":" + std::to_string(code.line)) +
+                               " does not compile for " + device.description.name + ": " + first_complaint(words) +
+                               (words.empty() ? name_of(status) : "\n" + words.substr(0, most)));
+  cause.native_code = status;
+  return cause;
+}
+
+result<std::shared_ptr<compiled_kernel>> program_cache::compile(const kernel_code& code, std::size_t device) const {
+  const device_place& place = found_.devices[device];
+  const std::string text = kernel_text(code, dialect::opencl);
+  if (text.empty()) {
+    return make_error(errc::unsupported, "the raw kernel '" + code.name +
+                                             "' has no source for OpenCL; it runs where one of its sources does");
+  }
+  auto made = std::make_shared<compiled_kernel>();
+  const bool has_memory = std::any_of(code.parameters.begin(), code.parameters.end(), [](const kernel_parameter& p) {
+    return p.direction != parameter_direction::scalar;
+  });
+  auto program = build(has_memory ? text + shifted_text(code) : text, code, place);
+  if (!program && code.raw) {
+    // a source of the user's that cannot be called from a kernel may still be launched
+    error why = std::move(program).error();
+    program = build(text, code, place);
+    made->why_not_shifted = std::move(why.what);
+  }
+  if (!program) return std::move(program).error();
+  made->program = std::move(*program);
+  cl_int status = CL_SUCCESS;
+  made->plain = {cl_, cl_->clCreateKernel(made->program.get(), kernel_entry(code).c_str(), &status)};
+  if (status != CL_SUCCESS) {
+    return cl_error(status, "the text of the kernel '" + code.name + "' defines no kernel " + kernel_entry(code),
+                    errc::incompatible);
+  }
+  if (has_memory && made->why_not_shifted.empty()) {
+    made->shifted = {cl_, cl_->clCreateKernel(made->program.get(), shifted_entry(code).c_str(), &status)};
+    if (status != CL_SUCCESS) return cl_error(status, "the wrapper of the kernel '" + code.name + "'");
+  }
+  made->largest_sides = place.largest_sides;
+  made->one_by_one = runs_one_by_one(code);
+  for (const cl_kernel one : {made->plain.get(), made->shifted.get()}) {
+    std::size_t largest = 0;
+    if (one == nullptr) continue;
+    if (cl_->clGetKernelWorkGroupInfo(one, place.id, CL_KERNEL_WORK_GROUP_SIZE, sizeof largest, &largest, nullptr) !=
+            CL_SUCCESS ||
+        largest == 0)
+      largest = 1;
+    made->largest_group = made->largest_group == 1 ? largest : std::min(made->largest_group, largest);
+  }
+  return made;
+}
+
+result<std::shared_ptr<compiled_kernel>> program_cache::get(const kernel_code& code, std::size_t device) {
+  std::shared_ptr<entry> place;
+  {
+    const std::lock_guard lock{mutex_};
+    auto& found = entries_[{code.hash, device}];
+    if (!found) found = std::make_shared<entry>();
+    place = found;
+  }
+  const std::lock_guard lock{place->mutex};
+  if (place->made) return place->made;
+  auto made = compile(code, device);
+  if (made) place->made = *made;
+  return made;
+}
+
+}  // namespace weft::opencl

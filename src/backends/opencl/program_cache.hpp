@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels as the driver's compiler makes them: one program for a kernel and a device, made when first launched.
+#pragma once
+
+#include "backends/opencl/discovery.hpp"
+#include "weft/backend/kernel_code.hpp"
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+namespace weft::opencl {
+
+/// A kernel that is ready for one device.
+/// Shape: `shifted` takes for each buffer the buffer and the number of elements from its start to element 0, which may
+///   be negative; `plain` takes buffers that begin with element 0. Then scalars, begins and ends, as kernel_text says.
+/// Thread: whoever sets arguments holds `mutex` until the kernel is in a queue.
+struct compiled_kernel {
+  std::mutex mutex;
+  program_handle program;
+  kernel_handle plain;
+  kernel_handle shifted;  // none for a raw kernel whose wrapper does not compile: why_not_shifted
+  std::string why_not_shifted;
+  bool one_by_one = false;  // `shifted` runs its whole range in one work item, and is the only one to use
+  std::size_t largest_group = 1;
+  std::array<std::size_t, 3> largest_sides{1, 1, 1};
+};
+
+/// Thread: any.
+class program_cache {
+ public:
+  program_cache(std::shared_ptr<const api> cl, const discovery& found) : cl_(std::move(cl)), found_(found) {}
+
+  /// Errors: unsupported for a kernel without a text for OpenCL; incompatible with the compiler's words for one that
+  /// does not compile, whose first line names the place in the user's file.
+  [[nodiscard]] result<std::shared_ptr<compiled_kernel>> get(const kernel_code& code, std::size_t device);
+
+ private:
+  struct entry {
+    std::mutex mutex;  // held while it compiles: two launches compile once
+    std::shared_ptr<compiled_kernel> made;
+  };
+  [[nodiscard]] result<std::shared_ptr<compiled_kernel>> compile(const kernel_code& code, std::size_t device) const;
+  [[nodiscard]] result<program_handle> build(const std::string& text, const kernel_code& code,
+                                             const device_place& device) const;
+
+  std::shared_ptr<const api> cl_;
+  const discovery& found_;
+  std::mutex mutex_;
+  std::map<std::pair<std::uint64_t, std::size_t>, std::shared_ptr<entry>> entries_;  // hash, device
+};
+
+/// Whether the items of a kernel must not run at the same time: each may change any element of a reduce() parameter,
+/// and on the host, where one thread has a piece, needs no atomics for that. A raw kernel sees to it itself.
+[[nodiscard]] bool runs_one_by_one(const kernel_code& code);
+
+/// The wrapper of compiled_kernel::shifted, and its name. OpenCL has no pointers into buffers, and an array's piece
+/// begins in the middle of one.
+[[nodiscard]] std::string shifted_text(const kernel_code& code);
+[[nodiscard]] std::string shifted_entry(const kernel_code& code);
+
+}  // namespace weft::opencl

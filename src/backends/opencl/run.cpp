@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels and host functions of the OpenCL backend.
+#include "backends/opencl/opencl_backend.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <new>
+
+namespace weft::opencl {
+namespace {
+
+std::string hex(const void* address) {
+  char text[32];
+  std::snprintf(text, sizeof text, "0x%zx", reinterpret_cast<std::size_t>(address));
+  return text;
+}
+
+/// One argument, ready to be set.
+struct ready_argument {
+  pin memory;  // none: a scalar, or memory of no elements
+  cl_mem buffer = nullptr;
+  cl_long shift = 0;  // elements from the start of the buffer to element 0
+  bool is_memory = false;
+  std::size_t size = 0;
+  std::array<std::byte, 8> scalar{};
+};
+
+/// Work items of a group in each dimension: a fixed number, since some compilers compile again for every new one.
+std::array<std::size_t, 3> group_of(int dimensions, const compiled_kernel& kernel) {
+  std::array<std::size_t, 3> group{256, 1, 1};
+  if (dimensions == 2) group = {64, 4, 1};
+  if (dimensions == 3) group = {64, 2, 2};
+  for (const std::size_t d : {std::size_t{2}, std::size_t{1}, std::size_t{0}}) {
+    while (group[d] > 1 &&
+           (group[d] > kernel.largest_sides[d] || group[0] * group[1] * group[2] > kernel.largest_group))
+      group[d] /= 2;
+  }
+  return group;
+}
+
+class kernel_command final : public command {
+ public:
+  kernel_command(std::shared_ptr<const api> cl, const memory_map& memory)
+      : command(place::driver), cl_(std::move(cl)), memory_(memory) {}
+
+  std::shared_ptr<compiled_kernel> kernel;
+  std::shared_ptr<const kernel_code> code;
+  kernel_range range;
+  device_id by;
+  bool is_shifted = false;
+
+  [[nodiscard]] std::span<ready_argument> arguments() { return many_.empty() ? std::span{few_}.first(count_) : many_; }
+  void reserve(std::size_t count) {
+    count_ = count;
+    if (count > few_.size()) many_.resize(count);
+  }
+
+  [[nodiscard]] result<void> hand_over(cl_command_queue queue, cl_event* last) override {
+    for (std::size_t i = 0; i < count_; ++i) {
+      const allocation* const memory = arguments()[i].memory.get();
+      if (memory == nullptr) continue;
+      const std::string why = memory_.denied(by, *memory);
+      if (!why.empty()) return without_right(i, why);
+    }
+    return enqueue(queue, last);
+  }
+  void let_go() noexcept override {
+    for (ready_argument& one : arguments()) one.memory = {};
+    count_ = 0;
+  }
+  [[nodiscard]] std::string name() const override { return code->name; }
+
+ private:
+  [[nodiscard]] error without_right(std::size_t i, const std::string& why) const {
+    return make_error(errc::illegal_access,
+                      "kernel '" + code->name + "' on " + to_string(by) + ", argument " + std::to_string(i + 1) +
+                          (i < code->parameters.size() ? " (" + code->parameters[i].name + ")" : "") + ": " + why,
+                      error_scope::device);
+  }
+
+  [[nodiscard]] cl_int set_arguments(cl_kernel which) {
+    cl_uint at = 0;
+    cl_int status = CL_SUCCESS;
+    const auto set = [&](std::size_t size, const void* value) {
+      if (status == CL_SUCCESS) status = cl_->clSetKernelArg(which, at++, size, value);
+    };
+    for (const ready_argument& one : arguments()) {
+      if (!one.is_memory) {
+        set(one.size, one.scalar.data());
+        continue;
+      }
+      // NOLINTNEXTLINE(bugprone-sizeof-expression): a cl_mem is what is handed over
+      set(sizeof one.buffer, one.buffer == nullptr ? nullptr : static_cast<const void*>(&one.buffer));
+      if (is_shifted) set(sizeof one.shift, &one.shift);
+    }
+    for (std::size_t d = 0; d < static_cast<std::size_t>(range.dimensions); ++d) {
+      set(sizeof(cl_long), &range.begin[d]);
+      set(sizeof(cl_long), &range.end[d]);
+    }
+    return status;
+  }
+
+  [[nodiscard]] result<void> enqueue(cl_command_queue queue, cl_event* last) {
+    std::array<std::size_t, 3> group{1, 1, 1};
+    std::array<std::size_t, 3> global{1, 1, 1};
+    if (!kernel->one_by_one) {
+      group = group_of(range.dimensions, *kernel);
+      for (std::size_t d = 0; d < static_cast<std::size_t>(range.dimensions); ++d) {
+        const auto items = static_cast<std::size_t>(range.end[d] - range.begin[d]);
+        global[d] = (items + group[d] - 1) / group[d] * group[d];
+      }
+    }
+    const cl_kernel which = is_shifted ? kernel->shifted.get() : kernel->plain.get();
+    const std::lock_guard lock{kernel->mutex};
+    cl_int status = set_arguments(which);
+    if (status != CL_SUCCESS)
+      return cl_error(status, "the arguments of the kernel '" + code->name + "'", errc::incompatible);
+    status = cl_->clEnqueueNDRangeKernel(queue, which, static_cast<cl_uint>(range.dimensions), nullptr, global.data(),
+                                         group.data(), 0, nullptr, last);
+    if (status != CL_SUCCESS) return cl_error(status, "the kernel '" + code->name + "'", errc::kernel_failed);
+    return {};
+  }
+
+  std::shared_ptr<const api> cl_;
+  const memory_map& memory_;
+  std::size_t count_ = 0;
+  std::array<ready_argument, 6> few_;
+  std::vector<ready_argument> many_;  // of a kernel that takes more
+};
+
+/// Finds the memory of argument `i`, and where in its buffer element 0 lies.
+result<void> ready_for(const kernel_code& code, std::size_t i, const kernel_argument& given, const memory_map& table,
+                       device_id by, ready_argument& made) {
+  const std::size_t element = size_of(given.type);
+  made.size = element;
+  if (given.direction == parameter_direction::scalar) {
+    made.scalar = given.scalar;
+    return {};
+  }
+  made.is_memory = true;
+  if (given.count == 0) return {};
+  const auto title = [&] { return "argument " + std::to_string(i + 1) + " of '" + code.name + "'"; };
+  const std::uint64_t extent = static_cast<std::uint64_t>(given.count) * element;
+  auto memory = table.find(given.address);
+  if (!memory) {
+    return make_error(errc::not_found,
+                      title() + " at " + hex(given.address) + " lies in no allocation of this machine; was it freed?");
+  }
+  const auto offset = static_cast<std::uint64_t>(static_cast<std::byte*>(given.address) - memory->user);
+  if (extent > memory->size - offset) {
+    return make_error(errc::out_of_range,
+                      title() + " passes the end of its allocation of " + to_string(bytes{memory->size}));
+  }
+  const place at = place_of(*memory, given.address);
+  if (at.buffer == nullptr || (memory->kind != memory_kind::device && memory->kind != memory_kind::mapped &&
+                               memory->context != table.context_of(by))) {
+    return make_error(errc::unsupported, title() + " is " + std::string{to_string(memory->kind)} +
+                                             " memory, which only copies can use here: no fine-grained shared memory");
+  }
+  if (at.offset % element != 0) {
+    return make_error(errc::invalid_argument, title() + " begins at byte " + std::to_string(at.offset) +
+                                                  " of its memory, which is no multiple of " + std::to_string(element));
+  }
+  made.buffer = at.buffer;
+  made.shift = static_cast<cl_long>(at.offset / element) - given.first;
+  made.memory = pin{std::move(memory)};
+  return {};
+}
+
+}  // namespace
+
+result<event_ref> opencl_backend::launch(stream_handle handle, launch_request request) noexcept {
+  auto order = stream_of(handle);
+  if (!order) return std::move(order).error();
+  const device_id by = (*order)->device();
+  try {
+    const kernel_code& code = *request.kernel;
+    if (has_ring(code) && !memory_.shares_atomics(by)) {
+      return make_error(errc::unsupported, "the kernel '" + code.name + "' takes a ring, and " + to_string(by) + " (" +
+                                               descriptions_[local(by)].name +
+                                               ") has no fine-grained shared memory with atomics");
+    }
+    auto compiled = programs_.get(code, local(by));
+    if (!compiled) return std::move(compiled).error();
+    auto made = std::make_unique<kernel_command>(cl_, memory_);
+    made->kernel = std::move(*compiled);
+    made->range = request.range;
+    made->by = by;
+    made->is_shifted = made->kernel->one_by_one;
+    made->reserve(request.arguments.size());
+    for (std::size_t i = 0; i < request.arguments.size(); ++i) {
+      auto found = ready_for(code, i, request.arguments[i], memory_, by, made->arguments()[i]);
+      if (!found) return std::move(found).error();
+      made->is_shifted = made->is_shifted || made->arguments()[i].shift != 0;
+    }
+    if (made->is_shifted && !made->kernel->shifted) {
+      return make_error(errc::unsupported, "the raw kernel '" + code.name +
+                                               "' is given memory that does not begin with element 0, and its source "
+                                               "cannot be called from another kernel: " +
+                                               made->kernel->why_not_shifted);
+    }
+    std::int64_t items = 1;
+    for (std::size_t d = 0; d < static_cast<std::size_t>(request.range.dimensions); ++d)
+      items *= std::max<std::int64_t>(request.range.end[d] - request.range.begin[d], 0);
+    if (items == 0) return record(handle);
+    made->note.kind = trace_kind::kernel;
+    made->note.items = items;
+    made->note.launch = request.launch;
+    made->stop = std::move(request.stop);
+    made->code = std::move(request.kernel);
+    return submitted(**order, std::move(made));
+  } catch (const std::bad_alloc&) {
+    return make_error(errc::out_of_memory, "the host has no memory left to launch a kernel");
+  }
+}
+
+result<event_ref> opencl_backend::call(stream_handle handle, std::function<result<void>()> function) noexcept {
+  auto order = stream_of(handle);
+  if (!order) return std::move(order).error();
+  try {
+    auto made = std::make_unique<host_command>([f = std::move(function)]() -> std::shared_ptr<const error> {
+      auto done = f();
+      return done ? nullptr : share(std::move(done).error());
+    });
+    made->note.kind = trace_kind::host_call;
+    return submitted(**order, std::move(made));
+  } catch (const std::bad_alloc&) {
+    return make_error(errc::out_of_memory, "the host has no memory left for a host function");
+  }
+}
+
+}  // namespace weft::opencl
