@@ -42,8 +42,6 @@ if(WEFT_CLI_ENABLED)
     target_include_directories(weft_tool PUBLIC tools/weft)
     target_link_libraries(weft_tool
       PUBLIC weft fmt::fmt nlohmann_json::nlohmann_json CLI11::CLI11 PNG::PNG TurboJPEG::TurboJPEG)
-    target_precompile_headers(weft_tool PRIVATE
-      <CLI/CLI.hpp> <fmt/format.h> <nlohmann/json.hpp> <algorithm> <chrono> <functional> <memory> <string> <vector>)
     foreach(part weft_conformance weft_images)
       if(TARGET ${part})
         target_link_libraries(weft_tool PUBLIC ${part})
