@@ -9,10 +9,6 @@
 #include <string>
 
 namespace weft::detail {
-namespace {
-
-constexpr std::size_t scalars = 5;
-constexpr std::size_t parameters = 2 * fold_width + scalars;
 
 element_type stored_as(data_type type) {
   switch (type) {
@@ -41,6 +37,11 @@ element_type stored_as(data_type type) {
   }
   return element_type::float64;
 }
+
+namespace {
+
+constexpr std::size_t scalars = 5;
+constexpr std::size_t parameters = 2 * fold_width + scalars;
 
 /// One launch of a fold kernel: at most fold_width of each.
 struct fold_pass {

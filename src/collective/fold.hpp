@@ -22,6 +22,9 @@ inline constexpr std::int64_t fold_block = 512;
 /// are used, then `count` (elements of each), `inputs`, `outputs`, `op` (a reduction_op::kind), `divide_by`.
 [[nodiscard]] const std::shared_ptr<const kernel_code>& fold_kernel(data_type type);
 
+/// What a kernel sees elements as: half and bfloat16, which no kernel takes, are their bits.
+[[nodiscard]] element_type stored_as(data_type type);
+
 /// Combines inputs[0], inputs[1], … in this order into each of the outputs. More than fold_width inputs or outputs are
 /// taken in several passes: the first eight, then that and the next seven; so half and bfloat16, which are combined in
 /// float, are rounded once for each pass. With `divide_by` > 1 the result is divided by it.

@@ -104,33 +104,4 @@ std::uint64_t hash_of(std::span<const std::int64_t> counts) {
   return hash;
 }
 
-std::optional<element_type> kernel_element(data_type type) {
-  switch (type) {
-    case data_type::int8:
-      return element_type::int8;
-    case data_type::int16:
-      return element_type::int16;
-    case data_type::int32:
-      return element_type::int32;
-    case data_type::int64:
-      return element_type::int64;
-    case data_type::uint8:
-      return element_type::uint8;
-    case data_type::uint16:
-      return element_type::uint16;
-    case data_type::uint32:
-      return element_type::uint32;
-    case data_type::uint64:
-      return element_type::uint64;
-    case data_type::float32:
-      return element_type::float32;
-    case data_type::float64:
-      return element_type::float64;
-    case data_type::float16:
-    case data_type::bfloat16:
-      break;
-  }
-  return std::nullopt;
-}
-
 }  // namespace weft::detail

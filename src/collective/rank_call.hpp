@@ -44,8 +44,6 @@ struct call_terms {
 /// "all_reduce of 1024 float32, sum"; of what another rank wrote, which need not make sense.
 [[nodiscard]] std::string text_of(const call_record& record);
 [[nodiscard]] std::uint64_t hash_of(std::span<const std::int64_t> counts);
-/// The element of a kernel's parameter, for a user's operation. Empty for types that no kernel has.
-[[nodiscard]] std::optional<element_type> kernel_element(data_type type);
 
 /// Memory of this rank that the calling thread may follow.
 struct call_memory {

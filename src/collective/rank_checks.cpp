@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a rank's call means, and whether it can be: everything that is known before the others are met.
+#include "collective/fold.hpp"
 #include "collective/rank_communicator_body.hpp"
 #include "weft/core/raise.hpp"
 
@@ -148,9 +149,9 @@ void rank_communicator_body::describe(rank_call& call, collective what, data_typ
     if (t.op == reduction_op::kind::user) {
       call.user = op->kernel();
       t.user = call.user.get();
-      const auto element = kernel_element(type);
-      if (!element || call.user->parameters.empty() || call.user->parameters.front().type != *element) {
-        refuse(element ? errc::incompatible : errc::unsupported,
+      const bool is_taken = type != data_type::float16 && type != data_type::bfloat16;
+      if (!is_taken || call.user->parameters.empty() || call.user->parameters.front().type != stored_as(type)) {
+        refuse(is_taken ? errc::incompatible : errc::unsupported,
                "the operation " + call.user->name + " is not one of " + std::string{to_string(type)});
       }
     }

@@ -179,7 +179,8 @@ class rank_communicator {
   }
   void barrier(const collective_options& o = {});
 
-  /// Sends and receives of one rank that run at the same time, so that no order of them deadlocks.
+  /// Sends and receives of one rank that run at the same time, so that no order of them deadlocks. The memory must live
+  /// until run() has returned: a temporary does not.
   class exchange {
    public:
     explicit exchange(rank_communicator& of) : of_(&of) {}
