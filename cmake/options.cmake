@@ -4,6 +4,7 @@
 include_guard(GLOBAL)
 option(WEFT_WERROR "Warnings are errors" OFF)
 option(WEFT_FUZZ "libFuzzer targets (clang)" OFF)
+option(WEFT_VIRTUAL_DRIVER "The virtual CUDA driver, also without the tests that need it" OFF)
 set(WEFT_SANITIZE "" CACHE STRING "Sanitizers: address,undefined or thread")
 
 set(weft_debian_nlohmann_json nlohmann-json3-dev)
@@ -72,6 +73,7 @@ macro(weft_feature feature_name feature_what)
 endmacro()
 
 weft_feature(JSON "topology files" PACKAGES nlohmann_json)
+weft_feature(CUDA "the CUDA backend")  # needs nothing: the driver is opened at run time
 weft_feature(OPENCL "the OpenCL backend" PACKAGES CLHeaders)
 weft_feature(CLI "the tool weft" TOP_LEVEL FEATURES JSON PACKAGES CLI11 fmt nlohmann_json PNG TurboJPEG)
 weft_feature(EXAMPLES "example programs" TOP_LEVEL PACKAGES PNG TurboJPEG)

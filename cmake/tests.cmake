@@ -13,7 +13,13 @@ endif()
 
 set(WEFT_TEST_FOLDERS "" CACHE STRING "folders of tests/ to build; empty: all")
 
+add_custom_target(weft_generated)  # what tests include and a build makes: for scripts/check-clang
+
 # ---- cases -----------------------------------------------------------------------------------------------------------
+
+if(WEFT_TESTS_ENABLED OR WEFT_VIRTUAL_DRIVER)
+  include(cmake/virtual_driver.cmake)
+endif()
 
 if(WEFT_TESTS_ENABLED)
   include(GoogleTest)
@@ -23,6 +29,16 @@ if(WEFT_TESTS_ENABLED)
     weft_flags(weft_test_support)
     target_include_directories(weft_test_support PUBLIC tests src)
     target_link_libraries(weft_test_support PUBLIC weft GTest::gtest)
+  endif()
+
+  # The CUDA backend declares the driver itself; where the toolkit's header is, a test holds the two against each other.
+  if(WEFT_CUDA_ENABLED)
+    find_package(CUDAToolkit QUIET)
+    find_path(WEFT_CUDA_HEADER_DIR cuda.h HINTS ${CUDAToolkit_INCLUDE_DIRS} NO_DEFAULT_PATH)
+    mark_as_advanced(WEFT_CUDA_HEADER_DIR)
+    if(NOT WEFT_CUDA_HEADER_DIR)
+      message(STATUS "  tests/backend/cuda_declarations_test.cpp off: no cuda.h (the CUDA toolkit)")
+    endif()
   endif()
 
   file(GLOB_RECURSE all_tests CONFIGURE_DEPENDS tests/*_test.cpp)
@@ -39,21 +55,42 @@ if(WEFT_TESTS_ENABLED)
 
   foreach(folder IN LISTS folders)
     if((folder STREQUAL "cli" AND NOT TARGET weft_cli) OR (folder STREQUAL "examples" AND NOT TARGET weft_images)
-       OR folder MATCHES "\\.cpp$|^fuzz$")
+       OR (folder STREQUAL "virtual_driver" AND WEFT_SANITIZE) OR folder MATCHES "\\.cpp$|^fuzz$")
       continue()
     endif()
     file(GLOB_RECURSE sources CONFIGURE_DEPENDS tests/${folder}/*.cpp)
-    if(folder STREQUAL "conformance")
+    if(folder MATCHES "^(conformance|virtual_driver)$")
       list(FILTER sources INCLUDE REGEX "_test\\.cpp$")
+    endif()
+    if(NOT WEFT_CUDA_ENABLED)
+      list(FILTER sources EXCLUDE REGEX
+        "/tests/(backend/(gpu|cuda)|virtual_driver/conformance|(cli|examples)/virtual_gpu)_")
+    endif()
+    if(NOT WEFT_CUDA_HEADER_DIR)
+      list(FILTER sources EXCLUDE REGEX "/tests/backend/cuda_declarations_")
     endif()
     if(NOT WEFT_OPENCL_ENABLED)
       list(FILTER sources EXCLUDE REGEX "/tests/backend/opencl_")
+    endif()
+    if(WEFT_SANITIZE)
+      # NVRTC is a vendor's compiler, for a minute. What runs on the virtual driver is left out: that is not instrumented,
+      # so ThreadSanitizer does not see what it orders, and what it keeps after a reset counts as leaked. gpu_driver,
+      # discovery and memory tests play the driver in place, and the scheduler that CUDA shares has tests of its own.
+      list(FILTER sources EXCLUDE REGEX
+        "/tests/backend/gpu_(adopted_stream|conformance|copy|faults|health|launch|machine|multicast|nvrtc|queue|stream)_")
     endif()
     set(test weft_tests_${folder})
     add_executable(${test} ${sources})
     weft_flags(${test})
     target_include_directories(${test} PRIVATE src tests)
     target_link_libraries(${test} PRIVATE weft GTest::gtest GTest::gtest_main)
+    if(folder MATCHES "^(backend|cli|examples)$" AND TARGET weft_virtual_cuda)
+      add_dependencies(${test} weft_virtual_cuda)
+      target_compile_definitions(${test} PRIVATE WEFT_VIRTUAL_CUDA_PATH="$<TARGET_FILE:weft_virtual_cuda>")
+    endif()
+    if(folder STREQUAL "backend" AND WEFT_CUDA_HEADER_DIR)
+      target_include_directories(${test} SYSTEM PRIVATE ${WEFT_CUDA_HEADER_DIR})
+    endif()
     # read once for each program; the clang preset does without, so that every file says what it needs
     target_precompile_headers(${test} PRIVATE
       <gtest/gtest.h> <algorithm> <array> <chrono> <functional> <map> <memory> <random> <string> <thread> <vector>)
@@ -98,8 +135,21 @@ if(WEFT_TESTS_ENABLED)
       target_compile_definitions(${test} PRIVATE WEFT_NVRTC_TESTS=1)
     endif()
     # PRE_TEST: cases are listed when ctest starts, so a build never runs a program
+    set(labels)
+    if(folder STREQUAL "virtual_driver")
+      add_dependencies(${test} weft_virtual_cuda)
+      target_compile_definitions(${test} PRIVATE WEFT_VIRTUAL_CUDA_PATH="$<TARGET_FILE:weft_virtual_cuda>")
+      set(labels LABELS virtual_driver)
+    endif()
+    set(filter)
+    if(folder MATCHES "^(cli|examples)$")  # the tool and the examples on the virtual driver have its label too
+      set(filter TEST_FILTER "-*virtual_gpu*")
+      gtest_discover_tests(${test} DISCOVERY_MODE PRE_TEST TEST_PREFIX ${folder}/ DISCOVERY_TIMEOUT 60
+        TEST_FILTER "*virtual_gpu*" TEST_LIST ${test}_on_virtual_gpus
+        PROPERTIES TIMEOUT ${weft_test_seconds} LABELS virtual_driver)
+    endif()
     gtest_discover_tests(${test} DISCOVERY_MODE PRE_TEST TEST_PREFIX ${folder}/ DISCOVERY_TIMEOUT 60
-      PROPERTIES TIMEOUT ${weft_test_seconds})
+      ${filter} PROPERTIES TIMEOUT ${weft_test_seconds} ${labels})
   endforeach()
 endif()
 
@@ -138,9 +188,12 @@ if(WEFT_TESTS_ENABLED AND NOT WEFT_SANITIZE)
               ${model}/ring_mutants.txt ${mutated}/ring_mutated.h ${mutated}/ring_mutants.inc
       DEPENDS include/weft/kernel/ring.h ${model}/mutate.py ${model}/ring_mutants.txt
       COMMENT "Mutating the ring" VERBATIM)
+    add_custom_target(weft_ring_mutated DEPENDS ${mutated}/ring_mutated.h)
+    add_dependencies(weft_generated weft_ring_mutated)
     add_executable(weft_model_ring ${model}/ring_model.cpp)
     add_executable(weft_model_ring_mutants ${model}/ring_model.cpp
       ${mutated}/ring_mutated.h ${mutated}/ring_mutants.inc)
+    add_dependencies(weft_model_ring_mutants weft_ring_mutated)
     target_compile_definitions(weft_model_ring_mutants PRIVATE WEFT_RING_MUTATED=1)
     target_include_directories(weft_model_ring_mutants PRIVATE ${mutated})
     foreach(program weft_model_ring weft_model_ring_mutants)
@@ -161,6 +214,13 @@ if(WEFT_SANITIZE)
   return()
 endif()
 set(scripts ${CMAKE_CURRENT_SOURCE_DIR}/scripts)
+
+# the script for a machine with a GPU, tried out where there is none
+if(TARGET weft_conform AND TARGET weft_virtual_cuda AND TARGET bench_backend_gpu)
+  add_test(NAME gpu_check_runs_to_its_end_on_the_virtual_driver
+    COMMAND ${scripts}/gpu-check --virtual --build ${CMAKE_CURRENT_BINARY_DIR} --out ${CMAKE_CURRENT_BINARY_DIR}/gpu_check)
+  set_tests_properties(gpu_check_runs_to_its_end_on_the_virtual_driver PROPERTIES LABELS virtual_driver TIMEOUT 900)
+endif()
 
 add_test(NAME an_installed_weft_builds_and_runs_a_consumer
   COMMAND ${scripts}/check-consumer ${CMAKE_CURRENT_BINARY_DIR} ${CMAKE_CXX_COMPILER})
