@@ -15,6 +15,8 @@ std::string_view to_string(backend_kind kind) {
       return "opencl";
     case backend_kind::null:
       return "null";
+    case backend_kind::mixed:
+      return "mixed";
   }
   return "null";
 }
@@ -71,6 +73,7 @@ result<peer_description> backend::peer(device_id, device_id) noexcept {
   none.why = not_offered("peer access").what;
   return none;
 }
+result<device_health> backend::health(device_id) noexcept { return not_offered("sensors"); }
 result<void*> backend::allocate(device_id, bytes, memory_kind) noexcept { return not_offered("memory"); }
 result<void> backend::release(void*) noexcept { return not_offered("memory"); }
 result<memory_description> backend::find(const void*) noexcept {
@@ -83,6 +86,7 @@ result<event_ref> backend::prefetch(stream_handle, void*, bytes) noexcept { retu
 result<void> backend::advise(void*, bytes, memory_advice, device_id) noexcept { return not_offered("advice"); }
 result<void> backend::enable_peer(device_id, device_id) noexcept { return not_offered("peer access"); }
 result<void> backend::disable_peer(device_id, device_id) noexcept { return not_offered("peer access"); }
+std::span<const std::string> backend::notes() const noexcept { return {}; }
 bool backend::peer_enabled(device_id, device_id) noexcept { return false; }
 std::uint64_t backend::peer_epoch() noexcept { return 0; }
 result<void*> backend::map_peer(device_id, void*, bytes) noexcept { return not_offered("peer mappings"); }
@@ -127,6 +131,10 @@ result<event_ref> backend::multicast_load(stream_handle, void*, multicast_id, by
 }
 
 result<stream_handle> backend::create_stream(device_id, int, bool) noexcept { return not_offered("streams"); }
+result<stream_handle> backend::adopt_stream(device_id, void*) noexcept {
+  return not_offered("streams of the program's");
+}
+result<void*> backend::driver_queue(stream_handle) noexcept { return not_offered("queues of a driver"); }
 void backend::destroy_stream(stream_handle) noexcept {}
 result<stream_handle> backend::default_stream(device_id) noexcept { return not_offered("streams"); }
 result<event_ref> backend::record(stream_handle) noexcept { return not_offered("events"); }
@@ -167,11 +175,12 @@ std::pair<copy_request, copy_request> two_steps(const copy_request& piece, void*
   out.shape.src_slice = in.shape.dst_slice;
   return {std::move(in), std::move(out)};
 }
-bool backend::copies_through() noexcept { return false; }
+bool backend::copies_through(device_id, device_id) noexcept { return false; }
 result<event_ref> backend::copy_through(stream_handle, void*, const copy_request&) noexcept {
   return not_offered("copies through a slot");
 }
 result<event_ref> backend::fill(stream_handle, const fill_request&) noexcept { return not_offered("fills"); }
+result<void> backend::prepare(device_id, const kernel_code&) noexcept { return {}; }
 // NOLINTNEXTLINE(performance-unnecessary-value-param): an override takes it over
 result<event_ref> backend::launch(stream_handle, launch_request) noexcept { return not_offered("kernels"); }
 // NOLINTNEXTLINE(performance-unnecessary-value-param): overriders keep it

@@ -84,15 +84,21 @@ wait_outcome event_record::wait(std::chrono::steady_clock::time_point until, con
 }
 
 void event_record::on_complete(std::function<void()> f) {
+  tell();  // before `f` is known: with it may go the last reference
   {
     const std::lock_guard lock{callbacks_mutex_};
-    const std::uint32_t before = word_.fetch_or(callbacks_bit, std::memory_order_acq_rel);
-    if ((before & finished_bit) == 0) {
+    // tell() has left the bit: who ends the record after this look takes the lock, and finds `f`
+    if (!finished()) {
       callbacks_.push_back(std::move(f));
       return;
     }
   }
   f();
+}
+
+void event_record::tell() noexcept {
+  const std::uint32_t before = word_.fetch_or(callbacks_bit, std::memory_order_acq_rel);
+  if ((before & (finished_bit | callbacks_bit)) == 0) watched();
 }
 
 }  // namespace weft

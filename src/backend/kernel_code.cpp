@@ -121,6 +121,8 @@ std::uint64_t hash_of(const kernel_code& code) {
     hash.add(code.raw->hip_source);
     hash.add(code.raw->opencl_source);
     hash.add(code.raw->entry);
+    hash.add(code.raw->cuda_image);
+    hash.add(static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(code.raw->cuda_function)));
     hash.add(static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(code.raw->host)));
   }
   return hash.value;

@@ -178,7 +178,206 @@ std::string prelude(const kernel_code& code, dialect language) {
   return text;
 }
 
+std::string kernel_start(dialect language) {
+  return language == dialect::opencl ? "__kernel void " : "extern \"C\" __global__ void ";
+}
+
+/// "const int64_t weft_begin_x, const int64_t weft_end_x, ..."
+std::string range_declaration(const kernel_code& code) {
+  std::string text;
+  for (std::size_t n = 0; n < static_cast<std::size_t>(code.dimensions); ++n)
+    append(text, {n == 0 ? "" : ", ", "const int64_t weft_begin_", axis[n], ", const int64_t weft_end_", axis[n]});
+  return text;
+}
+
+std::string body_of(const kernel_code& code) {
+  return "#line " + std::to_string(code.line) + " " + quoted(code.file) + "\n" + code.body_text + "\n}\n";
+}
+
+std::string plain_kernel(const kernel_code& code, dialect language) {
+  std::string text = kernel_start(language) + kernel_entry(code) + "(";
+  for (const kernel_parameter& parameter : code.parameters) text += parameter_declaration(parameter, language) + ", ";
+  text += range_declaration(code) + ") {\n";
+  for (std::size_t n = 0; n < static_cast<std::size_t>(code.dimensions); ++n) {
+    const std::string id = id_name(code.dimensions, n);
+    append(text, {"const int64_t ", id, " = weft_begin_", axis[n], " + ", hardware_id(language, n), ";\n"});
+    append(text, {"if (", id, " >= weft_end_", axis[n], ") return;\n"});
+  }
+  return text + body_of(code);
+}
+
+/// What each lane of a reduction begins with: as exec fills the results of its devices.
+std::string identity_text(const kernel_parameter& parameter, dialect language) {
+  const bool is_least = parameter.access.op == reduce_op::min;
+  if (parameter.access.op == reduce_op::sum) return "0";
+  if (parameter.access.op == reduce_op::product) return "1";
+  const bool is_opencl = language == dialect::opencl;
+  switch (parameter.type) {
+    case element_type::float32:
+      return std::string{is_opencl ? "as_float(" : "__int_as_float("} + (is_least ? "0x7f800000)" : "0xff800000)");
+    case element_type::float64:
+      return std::string{is_opencl ? "as_double(" : "__longlong_as_double("} +
+             (is_least ? "0x7ff0000000000000L)" : "0xfff0000000000000L)");
+    default:
+      break;
+  }
+  const bool is_signed = parameter.type <= element_type::int64;
+  const std::string ones = "~(uint64_t)0 >> " + std::to_string(64 - 8 * size_of(parameter.type) + (is_signed ? 1 : 0));
+  // the greatest; the least is its complement
+  return "(" + std::string{name_of(parameter.type)} + ")(" + (is_least ? ones : "~(" + ones + ")") + ")";
+}
+
+/// An expression of two operands that joins two results: integers wrap around, as they do on the host.
+std::string joined_text(const kernel_parameter& parameter, const std::string& a, const std::string& b) {
+  const std::string type(name_of(parameter.type));
+  const bool is_float = parameter.type == element_type::float32 || parameter.type == element_type::float64;
+  const std::string wide = is_float ? "" : "(uint64_t)";
+  switch (parameter.access.op) {
+    case reduce_op::sum:
+      return "(" + type + ")(" + wide + a + " + " + wide + b + ")";
+    case reduce_op::product:
+      return "(" + type + ")(" + wide + a + " * " + wide + b + ")";
+    case reduce_op::min:
+      return b + " < " + a + " ? " + b + " : " + a;
+    case reduce_op::max:
+      return a + " < " + b + " ? " + b + " : " + a;
+  }
+  return a;
+}
+
+/// The parameters of a kernel that are reductions, and how many came before each.
+template <class F>
+void over_reductions(const kernel_code& code, F&& f) {
+  int n = 0;
+  for (const kernel_parameter& parameter : code.parameters)
+    if (parameter.access.kind == access_kind::reduce) f(parameter, std::to_string(n++));
+}
+
+/// Points weft_part_n to the results of one lane, or of lane 0; those of a parameter lie side by side.
+std::string parts_text(const kernel_code& code, dialect language, const std::string& lane) {
+  const std::string space = language == dialect::opencl ? "__global " : "";
+  std::string text = space + "uint8_t* weft_place = weft_scratch;\n";
+  over_reductions(code, [&](const kernel_parameter& p, const std::string& n) {
+    const std::string type(name_of(p.type));
+    append(text, {space, type, "* const weft_part_", n, " = (", space, type, "*)weft_place + ", lane, " * weft_count_",
+                  n, ";\nweft_place += (weft_lanes * weft_count_", n, " * ", std::to_string(size_of(p.type)),
+                  " + 15) / 16 * 16;\n"});
+  });
+  return text;
+}
+
+/// The body as a function, so that a return in it ends one item and not the lane.
+std::string item_function(const kernel_code& code, dialect language) {
+  std::string text = language == dialect::opencl ? "static void " : "static WEFT_FUNCTION void ";
+  text += code.name + "_item(";
+  for (const kernel_parameter& parameter : code.parameters) text += parameter_declaration(parameter, language) + ", ";
+  for (std::size_t n = 0; n < static_cast<std::size_t>(code.dimensions); ++n)
+    append(text, {n == 0 ? "" : ", ", "const int64_t ", id_name(code.dimensions, n)});
+  return text + ") {\n" + body_of(code);
+}
+
+/// What a lane does with an item: the body, with its own results in place of the parameters.
+std::string item_call(const kernel_code& code) {
+  std::string text = code.name + "_item(";
+  int reduction = 0;
+  for (const kernel_parameter& p : code.parameters)
+    text += (p.access.kind == access_kind::reduce ? "weft_part_" + std::to_string(reduction++) : p.name) + ", ";
+  std::string left = "weft_item";
+  for (std::size_t n = 0; n < static_cast<std::size_t>(code.dimensions); ++n) {
+    const bool is_last = n + 1 == static_cast<std::size_t>(code.dimensions);
+    append(text, {n == 0 ? "" : ", ", "weft_begin_", axis[n], " + ", left});
+    if (!is_last) append(text, {" % weft_extent_", axis[n]});
+    append(left, {" / weft_extent_", axis[n]});
+  }
+  return text + ");\n";
+}
+
+std::string items_text(const kernel_code& code, dialect language) {
+  std::string text;
+  std::string items;
+  for (std::size_t n = 0; n < static_cast<std::size_t>(code.dimensions); ++n) {
+    append(text, {"const int64_t weft_extent_", axis[n], " = weft_end_", axis[n], " - weft_begin_", axis[n], ";\n"});
+    append(items, {n == 0 ? "" : " * ", "weft_extent_", axis[n]});
+  }
+  append(text, {"const int64_t weft_items = ", items,
+                ";\n"
+                "const int64_t weft_each = (weft_items + weft_lanes - 1) / weft_lanes;\n"
+                "int64_t weft_item = weft_step == 1 ? weft_lane * weft_each : weft_lane;\n"
+                "const int64_t weft_behind = weft_step == 1 && weft_item + weft_each < weft_items ? "
+                "weft_item + weft_each : weft_items;\n"});
+  // processors run OpenCL, and vectorise over neighbours only when they can see them
+  if (language == dialect::opencl)
+    append(text, {"if (weft_step == 1)\nfor (; weft_item < weft_behind; ++weft_item) ", item_call(code), "else\n"});
+  append(text, {"for (; weft_item < weft_behind; weft_item += weft_step) ", item_call(code)});
+  return text;
+}
+
+/// Each lane has results of its own; the lanes of a group join theirs pairwise, always the same, and the second kernel
+/// joins those of the groups, one after the other, with what was there.
+std::string reduction_kernels(const kernel_code& code, dialect language) {
+  const bool is_opencl = language == dialect::opencl;
+  const std::string scratch = std::string{is_opencl ? "__global " : ""} + "uint8_t* weft_scratch, ";
+  std::string text = item_function(code, language) + "#line 1 " + quoted("weft: the reductions of " + code.name) + "\n";
+
+  text += kernel_start(language) + kernel_entry(code) + "(";
+  for (const kernel_parameter& parameter : code.parameters) text += parameter_declaration(parameter, language) + ", ";
+  text += range_declaration(code) + ", " + scratch;
+  over_reductions(code, [&](const kernel_parameter&, const std::string& n) {
+    append(text, {"const int64_t weft_count_", n, ", "});
+  });
+  text += "const int64_t weft_step) {\n";
+  text += is_opencl ? "const int64_t weft_group = get_local_size(0), weft_at = get_local_id(0);\n"
+                      "const int64_t weft_lanes = get_global_size(0), weft_lane = get_global_id(0);\n"
+                    : "const int64_t weft_group = blockDim.x, weft_at = threadIdx.x;\n"
+                      "const int64_t weft_lanes = gridDim.x * weft_group, "
+                      "weft_lane = blockIdx.x * weft_group + weft_at;\n";
+  text += parts_text(code, language, "weft_lane");
+  over_reductions(code, [&](const kernel_parameter& p, const std::string& n) {
+    append(text, {"for (int64_t weft_e = 0; weft_e < weft_count_", n, "; ++weft_e) weft_part_", n,
+                  "[weft_e] = ", identity_text(p, language), ";\n"});
+  });
+  text += items_text(code, language);
+  // a compiler for processors vectorises nothing around a barrier, and their groups are of one
+  if (is_opencl) text += "#ifndef WEFT_LONE_LANES\n";
+  text += "for (int64_t weft_left = weft_group; weft_left > 1;) {\nconst int64_t weft_half = (weft_left + 1) / 2;\n";
+  text += is_opencl ? "barrier(CLK_GLOBAL_MEM_FENCE);\n" : "__syncthreads();\n";
+  text += "if (weft_at + weft_half < weft_left) {\n";
+  over_reductions(code, [&](const kernel_parameter& p, const std::string& n) {
+    const std::string mine = "weft_part_" + n + "[weft_e]";
+    const std::string other = "weft_part_" + n + "[weft_half * weft_count_" + n + " + weft_e]";
+    append(text, {"for (int64_t weft_e = 0; weft_e < weft_count_", n, "; ++weft_e) ", mine, " = ",
+                  joined_text(p, mine, other), ";\n"});
+  });
+  text += "}\nweft_left = weft_half;\n}\n";
+  text += is_opencl ? "#endif\n}\n" : "}\n";
+
+  text += kernel_start(language) + combine_entry(code) + "(" + scratch +
+          "const int64_t weft_groups, const int64_t weft_group";
+  over_reductions(code, [&](const kernel_parameter& p, const std::string& n) {
+    append(text, {", ", is_opencl ? "__global " : "", name_of(p.type), "* weft_whole_", n,
+                  ", const int64_t weft_first_", n, ", const int64_t weft_count_", n});
+  });
+  text += ") {\nconst int64_t weft_e = " + hardware_id(language, 0) + ";\n";
+  text += "const int64_t weft_lanes = weft_groups * weft_group;\n" + parts_text(code, language, "0");
+  over_reductions(code, [&](const kernel_parameter& p, const std::string& n) {
+    const std::string type(name_of(p.type));
+    const std::string part = "weft_part_" + n + "[weft_lane * weft_count_" + n + " + weft_e]";
+    const std::string whole = "weft_whole_" + n + "[weft_first_" + n + " + weft_e]";
+    append(text, {"if (weft_e < weft_count_", n, ") {\n", type, " weft_whole = ", whole, ";\n"});
+    text += "for (int64_t weft_lane = 0; weft_lane < weft_lanes; weft_lane += weft_group) ";
+    append(text, {"weft_whole = ", joined_text(p, "weft_whole", part), ";\n", whole, " = weft_whole;\n}\n"});
+  });
+  return text + "}\n";
+}
+
 }  // namespace
+
+bool has_reduction(const kernel_code& code) {
+  return !code.raw && std::any_of(code.parameters.begin(), code.parameters.end(),
+                                  [](const kernel_parameter& p) { return p.access.kind == access_kind::reduce; });
+}
+
+std::string combine_entry(const kernel_code& code) { return code.name + "_combine"; }
 
 std::string kernel_entry(const kernel_code& code) { return code.raw ? code.raw->entry : code.name + "_kernel"; }
 
@@ -212,24 +411,8 @@ std::string kernel_text(const kernel_code& code, dialect language) {
         return code.raw->opencl_source;
     }
   }
-  const auto dimensions = static_cast<std::size_t>(code.dimensions);
-  std::string text = prelude(code, language);
-  text += language == dialect::opencl ? "__kernel void " : "extern \"C\" __global__ void ";
-  text += kernel_entry(code) + "(";
-  for (const kernel_parameter& parameter : code.parameters) {
-    text += parameter_declaration(parameter, language) + ", ";
-  }
-  for (std::size_t n = 0; n < dimensions; ++n) {
-    append(text, {n == 0 ? "" : ", ", "const int64_t weft_begin_", axis[n], ", const int64_t weft_end_", axis[n]});
-  }
-  text += ") {\n";
-  for (std::size_t n = 0; n < dimensions; ++n) {
-    const std::string id = id_name(code.dimensions, n);
-    append(text, {"const int64_t ", id, " = weft_begin_", axis[n], " + ", hardware_id(language, n), ";\n"});
-    append(text, {"if (", id, " >= weft_end_", axis[n], ") return;\n"});
-  }
-  text += "#line " + std::to_string(code.line) + " " + quoted(code.file) + "\n";
-  return text + code.body_text + "\n}\n";
+  return prelude(code, language) +
+         (has_reduction(code) ? reduction_kernels(code, language) : plain_kernel(code, language));
 }
 
 }  // namespace weft

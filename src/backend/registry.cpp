@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/backend/registry.hpp"
 
+#if defined(WEFT_HAS_CUDA)
+#include "backends/gpu/factory.hpp"
+#endif
 #include "backends/host/factory.hpp"
 #include "backends/null/factory.hpp"
 #if defined(WEFT_HAS_OPENCL)
@@ -12,10 +15,24 @@
 
 namespace weft {
 
+#if !defined(WEFT_HAS_CUDA)
+namespace gpu {
+
+// Listed where it was not built too, so that a machine can say why.
+static result<std::unique_ptr<backend>> open(const backend_options&) noexcept {
+  error cause;
+  cause.code = errc::unsupported;
+  cause.what = "this build has no CUDA backend: it was told WEFT_CUDA=OFF";
+  cause.where = {};
+  return cause;
+}
+
+}  // namespace gpu
+#endif
+
 #if !defined(WEFT_HAS_OPENCL)
 namespace opencl {
 
-// Listed where it was not built too, so that a machine can say why.
 static result<std::unique_ptr<backend>> open(const backend_options&) noexcept {
   error cause;
   cause.code = errc::unsupported;
@@ -29,6 +46,7 @@ static result<std::unique_ptr<backend>> open(const backend_options&) noexcept {
 
 std::span<const backend_entry> built_backends() {
   static constexpr std::array entries{
+      backend_entry{backend_kind::cuda, "cuda", &gpu::open},
       backend_entry{backend_kind::host, "host", &host::open},
       // after the host: OpenCL may have nothing but the processor, which the host backend is closer to
       backend_entry{backend_kind::opencl, "opencl", &opencl::open},

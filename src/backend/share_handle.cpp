@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/share_handle.hpp"
 
+#include "core/make_error.hpp"
+
 #include <cstring>
 #include <fcntl.h>
 #include <string>
@@ -14,14 +16,6 @@ constexpr std::uint32_t handle_magic = 0x53544657;   // "WFTS"
 constexpr std::uint32_t request_magic = 0x51544657;  // "WFTQ"
 constexpr std::uint32_t reply_magic = 0x41544657;    // "WFTA"
 constexpr std::uint8_t version = 1;
-
-error make(errc code, std::string what) {
-  error cause;
-  cause.code = code;
-  cause.what = std::move(what);
-  cause.where = {};
-  return cause;
-}
 
 /// Writes and reads numbers of fixed width, lowest byte first, whatever the machine does.
 class cursor {
@@ -72,13 +66,24 @@ std::string_view to_string(share_kind kind) {
   return "memory";
 }
 
+std::string_view to_string(share_family family) { return family == share_family::cuda ? "CUDA" : "host"; }
+
+result<void> check_family(const share_handle& h, share_family here) {
+  if (h.family == here) return {};
+  const std::string theirs{to_string(h.family)};
+  return make_error(errc::incompatible, "process " + std::to_string(h.process) + " exported memory of the " + theirs +
+                                            " backend, and the " + std::string{to_string(here)} +
+                                            " backend cannot map it: open it on a device of the " + theirs +
+                                            " backend");
+}
+
 shared_bytes encode(const share_handle& h) {
   shared_bytes out{};
   cursor to{out.data()};
   to.put(handle_magic);
   to.put(version);
   to.put(static_cast<std::uint8_t>(h.kind));
-  to.put(std::uint16_t{0});
+  to.put(static_cast<std::uint16_t>(h.family));
   to.put(h.boot);
   to.put(h.door);
   to.put(h.key);
@@ -92,18 +97,18 @@ shared_bytes encode(const share_handle& h) {
 
 result<share_handle> decode(std::span<const std::byte> bytes) {
   if (bytes.size() != shared_bytes_size) {
-    return make(errc::corrupt, "a handle has " + std::to_string(shared_bytes_size) + " bytes, this has " +
-                                   std::to_string(bytes.size()) + "; send all of it");
+    return make_error(errc::corrupt, "a handle has " + std::to_string(shared_bytes_size) + " bytes, this has " +
+                                         std::to_string(bytes.size()) + "; send all of it");
   }
   shared_bytes copy;
   std::memcpy(copy.data(), bytes.data(), copy.size());
   cursor from{copy.data()};
   if (from.take<std::uint32_t>() != handle_magic) {
-    return make(errc::corrupt, "these 64 bytes are no handle of weft; was it never set?");
+    return make_error(errc::corrupt, "these 64 bytes are no handle of weft; was it never set?");
   }
   const auto speaks = from.take<std::uint8_t>();
   const auto kind = from.take<std::uint8_t>();
-  const auto unused = from.take<std::uint16_t>();
+  const auto family = from.take<std::uint16_t>();
   share_handle h;
   h.boot = from.take<std::uint64_t>();
   h.door = from.take<std::uint64_t>();
@@ -111,19 +116,21 @@ result<share_handle> decode(std::span<const std::byte> bytes) {
   h.offset = from.take<std::uint64_t>();
   h.size = from.take<std::uint64_t>();
   h.process = from.take<std::uint32_t>();
-  const auto unused_too = from.take<std::uint32_t>();
+  const auto unused = from.take<std::uint32_t>();
   if (from.take<std::uint64_t>() != checksum(std::span{copy}.first(checked))) {
-    return make(errc::corrupt, "a handle was damaged on its way; its checksum does not fit");
+    return make_error(errc::corrupt, "a handle was damaged on its way; its checksum does not fit");
   }
   if (speaks != version) {
-    return make(errc::incompatible, "the exporter speaks version " + std::to_string(speaks) +
-                                        " of handles, this process version " + std::to_string(version));
+    return make_error(errc::incompatible, "the exporter speaks version " + std::to_string(speaks) +
+                                              " of handles, this process version " + std::to_string(version));
   }
   if (kind < static_cast<std::uint8_t>(share_kind::memory) || kind > static_cast<std::uint8_t>(share_kind::block) ||
-      unused != 0 || unused_too != 0 || h.door == 0 || h.key == 0 || h.offset + h.size < h.offset) {
-    return make(errc::corrupt, "a handle says what cannot be");
+      family > static_cast<std::uint16_t>(share_family::cuda) || unused != 0 || h.door == 0 || h.key == 0 ||
+      h.offset + h.size < h.offset) {
+    return make_error(errc::corrupt, "a handle says what cannot be");
   }
   h.kind = static_cast<share_kind>(kind);
+  h.family = static_cast<share_family>(family);
   return h;
 }
 
@@ -163,15 +170,15 @@ request_bytes encode_request(const share_handle& h) {
 
 result<share_handle> decode_request(std::span<const std::byte> bytes) {
   if (bytes.size() != request_size) {
-    return make(errc::corrupt, "a request for shared memory has " + std::to_string(request_size) + " bytes, not " +
-                                   std::to_string(bytes.size()));
+    return make_error(errc::corrupt, "a request for shared memory has " + std::to_string(request_size) +
+                                         " bytes, not " + std::to_string(bytes.size()));
   }
   std::byte head[8];
   std::memcpy(head, bytes.data(), sizeof head);
   cursor from{head};
-  if (from.take<std::uint32_t>() != request_magic) return make(errc::corrupt, "no request for shared memory");
+  if (from.take<std::uint32_t>() != request_magic) return make_error(errc::corrupt, "no request for shared memory");
   if (const auto speaks = from.take<std::uint32_t>(); speaks != version) {
-    return make(errc::incompatible, "a request for shared memory in version " + std::to_string(speaks));
+    return make_error(errc::incompatible, "a request for shared memory in version " + std::to_string(speaks));
   }
   return decode(bytes.subspan(8));
 }
@@ -188,17 +195,18 @@ reply_bytes encode_reply(const share_reply& r) {
 }
 
 result<share_reply> decode_reply(std::span<const std::byte> bytes) {
-  if (bytes.size() != reply_size) return make(errc::corrupt, "the exporter's answer has an impossible size");
+  if (bytes.size() != reply_size) return make_error(errc::corrupt, "the exporter's answer has an impossible size");
   reply_bytes copy;
   std::memcpy(copy.data(), bytes.data(), copy.size());
   cursor from{copy.data()};
-  if (from.take<std::uint32_t>() != reply_magic) return make(errc::corrupt, "what answered is no exporter of weft");
+  if (from.take<std::uint32_t>() != reply_magic)
+    return make_error(errc::corrupt, "what answered is no exporter of weft");
   if (const auto speaks = from.take<std::uint16_t>(); speaks != version) {
-    return make(errc::incompatible, "the exporter answers in version " + std::to_string(speaks));
+    return make_error(errc::incompatible, "the exporter answers in version " + std::to_string(speaks));
   }
   const auto answer = from.take<std::uint16_t>();
   if (answer > static_cast<std::uint16_t>(share_answer::refused)) {
-    return make(errc::corrupt, "the exporter's answer says what cannot be");
+    return make_error(errc::corrupt, "the exporter's answer says what cannot be");
   }
   share_reply r;
   r.answer = static_cast<share_answer>(answer);

@@ -16,14 +16,19 @@ namespace weft::detail {
 enum class share_kind : std::uint8_t { memory = 1, event = 2, pool = 3, pool_memory = 4, block = 5 };
 [[nodiscard]] std::string_view to_string(share_kind kind);
 
+/// Whose memory it is: no backend can map that of another.
+enum class share_family : std::uint16_t { host = 0, cuda = 1 };
+[[nodiscard]] std::string_view to_string(share_family family);
+
 struct share_handle {
   share_kind kind = share_kind::memory;
-  std::uint32_t process = 0;  // pid of the exporter, for messages; never trusted
-  std::uint64_t boot = 0;     // of the machine, and of this run of its kernel
-  std::uint64_t door = 0;     // random: names the socket of the exporter
-  std::uint64_t key = 0;      // random: names what is shared
-  std::uint64_t offset = 0;   // bytes from its start
-  std::uint64_t size = 0;     // bytes from there on
+  share_family family = share_family::host;  // of memory; the rest belongs to no backend
+  std::uint32_t process = 0;                 // pid of the exporter, for messages; never trusted
+  std::uint64_t boot = 0;                    // of the machine, and of this run of its kernel
+  std::uint64_t door = 0;                    // random: names the socket of the exporter
+  std::uint64_t key = 0;                     // random: names what is shared
+  std::uint64_t offset = 0;                  // bytes from its start
+  std::uint64_t size = 0;                    // bytes from there on
 
   friend bool operator==(const share_handle&, const share_handle&) = default;
 };
@@ -32,6 +37,8 @@ struct share_handle {
 /// Pure: any bytes give a handle that means all that is in them, or the reason why not.
 /// Errors: corrupt (no handle, truncated, damaged); incompatible (of another version).
 [[nodiscard]] result<share_handle> decode(std::span<const std::byte> bytes);
+/// Why a backend of `here` cannot open what a handle names, if it cannot. Errors: incompatible.
+[[nodiscard]] result<void> check_family(const share_handle& h, share_family here);
 
 /// The same for all processes of one machine until it boots again.
 [[nodiscard]] std::uint64_t this_boot();

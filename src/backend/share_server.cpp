@@ -208,18 +208,20 @@ share_server::turn share_server::answer(int connection) noexcept {
     }
     auto bytes = encode_reply(reply);
     iovec part{bytes.data(), bytes.size()};
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(2 * sizeof(int))> control{};
     msghdr head{};
     head.msg_iov = &part;
     head.msg_iovlen = 1;
     if (grant) {
+      const std::array<int, 2> files{grant->file, grant->second};
+      const std::size_t size = (grant->second < 0 ? 1 : 2) * sizeof(int);
       head.msg_control = control.data();
-      head.msg_controllen = control.size();
+      head.msg_controllen = CMSG_SPACE(size);
       cmsghdr* c = CMSG_FIRSTHDR(&head);
       c->cmsg_level = SOL_SOCKET;
       c->cmsg_type = SCM_RIGHTS;
-      c->cmsg_len = CMSG_LEN(sizeof(int));
-      std::memcpy(CMSG_DATA(c), &grant->file, sizeof(int));
+      c->cmsg_len = CMSG_LEN(size);
+      std::memcpy(CMSG_DATA(c), files.data(), size);
     }
     // a connection has room for one packet: what does not go is not waited for, and the importer asks again
     static_cast<void>(::sendmsg(connection, &head, MSG_DONTWAIT | MSG_NOSIGNAL));
@@ -362,7 +364,7 @@ result<attempt> try_fetch(const share_handle& h, clock_type::time_point until, f
   for (;;) {
     std::array<std::byte, reply_size + 1> room;
     iovec part{room.data(), room.size()};
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(2 * sizeof(int))> control;
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(3 * sizeof(int))> control;
     msghdr head{};
     head.msg_iov = &part;
     head.msg_iovlen = 1;
@@ -402,7 +404,7 @@ result<attempt> try_fetch(const share_handle& h, clock_type::time_point until, f
     if (reply->answer != share_answer::granted) {
       return make(errc::corrupt, exporter + " refused this handle: it names no range of what was exported");
     }
-    if (files.size() != 1) {
+    if (files.empty() || files.size() > 2) {
       if ((head.msg_flags & MSG_CTRUNC) != 0) {
         return make(errc::resource_exhausted, "no descriptor is left for what " + exporter +
                                                   " shares; raise the process's limit of open files (ulimit -n)");
@@ -418,6 +420,7 @@ result<attempt> try_fetch(const share_handle& h, clock_type::time_point until, f
       return make(errc::corrupt, "what " + exporter + " shares is not sealed memory of the size it claims");
     }
     into.file = std::move(files[0]);
+    if (files.size() == 2) into.second = std::move(files[1]);
     into.reply = *reply;
     return attempt::done;
   }

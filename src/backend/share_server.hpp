@@ -32,6 +32,7 @@ struct share_grant {
   std::shared_ptr<const void> keep;  // the file stays open as long as this is held
   std::uint64_t size = 0;
   std::uint64_t device = 0;
+  int second = -1;  // a descriptor of the backend's driver that belongs to it, or none
 };
 
 /// The exporter's side: one thread, started with the first offer, that answers requests.
@@ -107,7 +108,8 @@ class process_watch {
 
 /// What an exporter has given.
 struct fetched_share {
-  shared_file file;  // sealed against shrinking, and at least as large as the answer says
+  shared_file file;    // sealed against shrinking, and at least as large as the answer says
+  shared_file second;  // of the exporter's driver, where it has one; checked by nobody yet
   std::shared_ptr<process_watch> exporter;
   share_reply reply;
 };

@@ -30,7 +30,8 @@
 
 namespace weft {
 
-enum class backend_kind : std::uint8_t { host, cuda, hip, opencl, null };
+/// `mixed` is several of the others as one; no device is of it.
+enum class backend_kind : std::uint8_t { host, cuda, hip, opencl, null, mixed };
 [[nodiscard]] std::string_view to_string(backend_kind kind);
 
 // ---- discover -------------------------------------------------------------------------------------------------------
@@ -45,6 +46,7 @@ struct device_description {
   int compute_units = 0;
   capability capabilities = capability::none;
   bool simulated = false;
+  std::string part_of;  // the uuid of the whole device where this is one of several parts of it; else empty
 };
 
 struct memory_holder {
@@ -58,9 +60,25 @@ struct memory_use {
   std::vector<memory_holder> largest;  // at most three, largest first
 };
 
+/// How a device is at this moment. What no sensor tells is empty.
+struct device_health {
+  std::optional<double> celsius;
+  std::optional<double> watts;
+  std::optional<double> busy;  // share of the last moments in which a kernel ran, 0 to 1
+  std::optional<std::vector<std::string>>
+      held_down_by;                            // why its clocks are lower than they could be; empty: they are not
+  std::optional<std::uint64_t> memory_errors;  // that could not be corrected, since the driver was loaded
+  std::optional<std::uint64_t> link_errors;    // to peers: repeats, recoveries, wrong checksums
+  std::optional<int> pcie_generation;          // of the bus as it runs now, which rests at a lower one
+  std::optional<int> pcie_lanes;
+};
+
 /// What is known of one directed pair: may `from` read and write the memory of `to`?
 struct peer_description {
   bool can_access = false;
+  /// The driver copies from one to the other by one command, access or not, and no worse than by way of the host. CUDA
+  /// copies between any two devices, but stages where its peer attribute says no: false there.
+  bool can_copy = false;
   link_kind kind = link_kind::unknown;
   std::optional<int> performance_rank;  // 0 is best
   std::optional<int> native_rank;       // the vendor's own number, unchanged
@@ -279,8 +297,12 @@ class backend {
   [[nodiscard]] virtual std::span<const device_description> devices() const noexcept = 0;
   [[nodiscard]] virtual device_id first_device() const noexcept = 0;
   [[nodiscard]] virtual const topology& layout() const noexcept = 0;
+  /// What was left out or is not as it was asked for when this was opened, and why. They stay as long as the backend.
+  [[nodiscard]] virtual std::span<const std::string> notes() const noexcept;
   [[nodiscard]] virtual result<memory_use> memory(device_id device) noexcept;
   [[nodiscard]] virtual result<peer_description> peer(device_id from, device_id to) noexcept;
+  /// Starts nothing on the device. Errors: unsupported where nothing tells.
+  [[nodiscard]] virtual result<device_health> health(device_id device) noexcept;
 
   // allocate: addresses are values that the host must not follow, except for pinned, unified and adopted memory.
   [[nodiscard]] virtual result<void*> allocate(device_id device, bytes size, memory_kind kind) noexcept;
@@ -393,6 +415,14 @@ class backend {
   /// Failures in a stream that is not `told` surface at its events only: the library's own, behind an operation of the
   /// user.
   [[nodiscard]] virtual result<stream_handle> create_stream(device_id device, int priority, bool told = true) noexcept;
+  /// A stream over a queue of the driver that the program made and keeps until destroy_stream(): what both put into it
+  /// runs in the order in which it came there, and events and waits of the stream cover both.
+  /// Errors: wrong_device; unsupported.
+  [[nodiscard]] virtual result<stream_handle> adopt_stream(device_id device, void* driver_queue) noexcept;
+  /// The driver's queue of a stream, for other libraries to put work into; it stays until destroy_stream(), or reset()
+  /// of its device. What is held back, behind a host function or an event of another backend, is not in it yet.
+  /// Errors: not_found; unsupported.
+  [[nodiscard]] virtual result<void*> driver_queue(stream_handle stream) noexcept;
   virtual void destroy_stream(stream_handle stream) noexcept;
   /// The device's stream for work that names none.
   [[nodiscard]] virtual result<stream_handle> default_stream(device_id device) noexcept;
@@ -414,6 +444,7 @@ class backend {
   /// Waits for what was submitted to the device, and reports no failure. False when `deadline` came first.
   [[nodiscard]] virtual bool drain(device_id device, wait_deadline deadline) noexcept;
   [[nodiscard]] virtual std::vector<stream_handle> streams_of(device_id device) noexcept;
+  /// The clock of deadlines, events and records; on the wall clock it counts from backend_options::epoch.
   [[nodiscard]] virtual std::chrono::nanoseconds now() noexcept;
 
   // move
@@ -421,8 +452,8 @@ class backend {
   /// Many copies as one operation, not ordered among themselves.
   [[nodiscard]] virtual result<event_ref> copy_batch(stream_handle stream,
                                                      std::span<const copy_request> requests) noexcept;
-  /// True where copy_through() is worth asking for.
-  [[nodiscard]] virtual bool copies_through() noexcept;
+  /// True where copy_through() is worth asking for between the memories of two devices.
+  [[nodiscard]] virtual bool copies_through(device_id from, device_id to) noexcept;
   /// A copy by way of `slot`, both steps as one operation, so that a piece crosses no cache but that of one core. Where
   /// it is not offered the caller makes the steps itself, in two streams.
   [[nodiscard]] virtual result<event_ref> copy_through(stream_handle stream, void* slot,
@@ -430,6 +461,9 @@ class backend {
   [[nodiscard]] virtual result<event_ref> fill(stream_handle stream, const fill_request& request) noexcept;
 
   // run
+  /// Compiles and loads a kernel for a device, so that its first launch does not: a driver may do that only once all
+  /// work of the device has ended. Errors: those of launch().
+  [[nodiscard]] virtual result<void> prepare(device_id device, const kernel_code& kernel) noexcept;
   [[nodiscard]] virtual result<event_ref> launch(stream_handle stream, launch_request request) noexcept;
   /// Runs a host function in stream order. The function must not call the library.
   [[nodiscard]] virtual result<event_ref> call(stream_handle stream, std::function<result<void>()> function) noexcept;
@@ -455,6 +489,8 @@ class backend {
   [[nodiscard]] virtual result<void> reset(device_id device) noexcept;
   /// True on a thread that runs this backend's work, where nothing may wait for that work.
   [[nodiscard]] virtual bool on_worker() noexcept;
+  /// Ends all work as close() does, and keeps memory, for who closes several backends that use each other's.
+  virtual void end_work() noexcept {}
   /// Ends everything: pending work completes as cancelled, threads are joined, memory is returned. Later calls fail
   /// with machine_closed.
   virtual void close() noexcept = 0;

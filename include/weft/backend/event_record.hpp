@@ -66,18 +66,35 @@ class event_record {
   wait_outcome wait(std::chrono::steady_clock::time_point until, const std::stop_token& stop, waiting policy) noexcept;
 
   /// Calls `f` once finished, on the completing thread; at once when finished already. `f` must be short.
+  /// Cost: the driver is asked to tell of the end; where it ends by waiting anyway, on_ending() costs less.
   void on_complete(std::function<void()> f);
-  /// Calls `f` with the cause, or null, before anybody can see the work finished: for what a waiter must find done.
+  /// Calls `f` with the cause, or null, before anybody can see the work finished: for what a waiter must find done. It
+  /// does not hasten that: some backends see an end only when somebody waits or asks, unless tell() or on_complete()
+  /// asked for more.
   void on_ending(std::function<void(const error*)> f);
+  /// The end is to be seen when it comes, though nobody waits: for endings that others hang on.
+  void tell() noexcept;
+
+  /// When the work ran, on the backend's clock; valid once finished. Cost: some drivers are asked here, and know until
+  /// the device is reset or the machine is closed; after that, when the end was seen.
+  struct span {
+    std::chrono::nanoseconds started{0}, ended{0};
+  };
+  [[nodiscard]] virtual span times() const noexcept { return {started, ended}; }
 
   backend* owner = nullptr;
   device_id device;
   std::uint64_t stream = 0;
-  std::chrono::nanoseconds started{0};  // on the backend's clock; valid once finished
+  std::chrono::nanoseconds started{0};  // for times(); set before it is finished
   std::chrono::nanoseconds ended{0};
   bool timed = true;
   std::uint64_t native = 0;
   std::shared_ptr<const void> order_mark;  // check modes: what the work comes after; set before anybody has the event
+
+ protected:
+  /// The end is to be seen without anybody waiting. Called once, by the first tell() or on_complete() of a record that
+  /// has not finished; it may finish meanwhile. Without locks, on the thread of who asks.
+  virtual void watched() noexcept {}
 
  private:
   void run_endings() noexcept;

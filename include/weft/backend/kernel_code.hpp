@@ -31,6 +31,9 @@ struct kernel_parameter {
 /// A kernel written by hand for each backend; what is left empty is not offered there.
 /// Shape: each source defines `entry`, which takes the parameters in order (buffers as pointers to element 0), then for
 ///   each dimension two int64: the first id and one past the last. `host` may be null.
+/// CUDA takes `cuda_function`, else `cuda_image`, else `cuda_source`. The image is PTX, a cubin or a fatbin, as nvcc
+///   writes them. The function is for a kernel that nvcc compiled into the program: it gives the CUfunction for the
+///   context that is current, as cudaGetFuncBySymbol does, or null; it is called once for each GPU.
 struct raw_kernel {
   std::string name;
   std::vector<kernel_parameter> parameters;
@@ -40,6 +43,8 @@ struct raw_kernel {
   std::string hip_source;
   std::string opencl_source;
   std::string entry;
+  std::string cuda_image;
+  void* (*cuda_function)() = nullptr;
 };
 
 /// One kernel, whatever it was made from.

@@ -4,6 +4,8 @@
 #include "weft/backend/backend.hpp"
 #include "weft/backend/clock_hold.hpp"
 
+#include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -32,6 +34,7 @@ struct backend_options {
   std::optional<topology> machine{};         // host: the machine to play; empty plays this host
   int device_count = 4;                      // host, without a topology
   std::optional<bytes> memory_per_device{};  // host: limits each device
+  int logical_devices = 1;  // each device is offered as so many; where it cannot be split, notes() say so
   clock_kind clock = clock_kind::wall;
   std::optional<bool> strict{};                // host: device pointers fault on the host
   bool check_access = false;                   // host: kernels check each access
@@ -41,6 +44,12 @@ struct backend_options {
   waiting wait_policy = waiting::adaptive;
   simulation model{};                // host, virtual clock
   std::shared_ptr<clock_hold> hold;  // host, virtual clock: does not go on while it is held
+  /// Where now() counts from on the wall clock, so that the backends of one machine have one clock; empty: from when
+  /// the backend is opened.
+  std::optional<std::chrono::steady_clock::time_point> epoch{};
+  /// Asked once about each device that the backend finds, in its order; true: it stays out, since an earlier backend of
+  /// the machine has it. Empty: all are wanted.
+  std::function<bool(const device_description&)> leave_out{};
 };
 
 /// A backend that weft was built with.
