@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/host/block_map.hpp"
 
+#include "core/hex.hpp"
+#include "core/make_error.hpp"
+
 #include <algorithm>
 #include <bit>
 #include <cerrno>
@@ -20,36 +23,23 @@ constexpr int needed_seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 std::uintptr_t number(const void* address) { return reinterpret_cast<std::uintptr_t>(address); }
 
-error make(errc code, std::string what) {
-  error cause;
-  cause.code = code;
-  cause.what = std::move(what);
-  cause.where = {};
-  return cause;
-}
-
 error system_error(const std::string& what, int code) {
   const bool memory = code == ENOMEM || code == ENOSPC;
-  error cause = make(memory ? errc::out_of_memory : errc::resource_exhausted,
-                     what + ": " + std::strerror(code) +
-                         (code == ENOMEM ? "; the process has no address space or too many mappings (vm.max_map_count)"
-                          : code == EMFILE || code == ENFILE ? "; raise the limit of open files (ulimit -n)"
-                                                             : ""));
+  error cause =
+      make_error(memory ? errc::out_of_memory : errc::resource_exhausted,
+                 what + ": " + std::strerror(code) +
+                     (code == ENOMEM ? "; the process has no address space or too many mappings (vm.max_map_count)"
+                      : code == EMFILE || code == ENFILE ? "; raise the limit of open files (ulimit -n)"
+                                                         : ""));
   cause.native_code = code;
   return cause;
-}
-
-std::string hex(const void* address) {
-  char text[32];
-  std::snprintf(text, sizeof text, "0x%zx", static_cast<std::size_t>(number(address)));
-  return text;
 }
 
 std::string extent(const void* address, std::size_t size) { return to_string(bytes{size}) + " at " + hex(address); }
 
 error no_block(block_id block) {
-  return make(errc::not_found, "there is no block " + std::to_string(static_cast<std::uint64_t>(block)) +
-                                   " on this machine; was it released?");
+  return make_error(errc::not_found, "there is no block " + std::to_string(static_cast<std::uint64_t>(block)) +
+                                         " on this machine; was it released?");
 }
 
 int protection_of(access_right right) {
@@ -91,19 +81,20 @@ std::uint64_t block_header::computed_check() const noexcept { return mixed(this,
 
 result<block_header> read_block_header(const std::byte* data, std::size_t size, std::uint64_t file_size) {
   block_header h;
-  if (size < sizeof h) return make(errc::corrupt, "what was offered as a block is too short to be one");
+  if (size < sizeof h) return make_error(errc::corrupt, "what was offered as a block is too short to be one");
   std::memcpy(&h, data, sizeof h);
-  if (h.magic != block_header::the_magic) return make(errc::corrupt, "what was offered is not a block of weft");
+  if (h.magic != block_header::the_magic) return make_error(errc::corrupt, "what was offered is not a block of weft");
   if (h.version != block_header::the_version) {
-    return make(errc::incompatible, "the other process speaks version " + std::to_string(h.version) +
-                                        " of shared blocks, this one " + std::to_string(block_header::the_version));
+    return make_error(errc::incompatible, "the other process speaks version " + std::to_string(h.version) +
+                                              " of shared blocks, this one " +
+                                              std::to_string(block_header::the_version));
   }
   if (h.check != h.computed_check() || h.reserved != 0 || h.device.back() != '\0')
-    return make(errc::corrupt, "the header of an offered block is damaged");
+    return make_error(errc::corrupt, "the header of an offered block is damaged");
   if (h.size == 0 || h.size % block_map::granule() != 0 || file_size < block_header::room ||
       h.size != file_size - block_header::room) {
-    return make(errc::corrupt, "an offered block says it has " + std::to_string(h.size) + " bytes, in a file of " +
-                                   std::to_string(file_size));
+    return make_error(errc::corrupt, "an offered block says it has " + std::to_string(h.size) +
+                                         " bytes, in a file of " + std::to_string(file_size));
   }
   return h;
 }
@@ -184,9 +175,9 @@ block_id block_map::added(std::shared_ptr<block_memory> made) {
 
 result<block_id> block_map::create(device_id device, std::string_view uuid, std::size_t size, bool shareable) {
   if (size == 0 || size % granule() != 0) {
-    return make(errc::invalid_argument, "a block of " + to_string(bytes{size}) + " on " + to_string(device) +
-                                            ": sizes are multiples of " + to_string(bytes{granule()}) +
-                                            " there (see granularity)");
+    return make_error(errc::invalid_argument, "a block of " + to_string(bytes{size}) + " on " + to_string(device) +
+                                                  ": sizes are multiples of " + to_string(bytes{granule()}) +
+                                                  " there (see granularity)");
   }
   if (auto fits = memory_.charge(device, size); !fits) return std::move(fits).error();
   auto made = std::make_shared<block_memory>();
@@ -252,7 +243,7 @@ result<block_description> block_map::describe(block_id block) {
 result<block_id> block_map::block_of(const void* address) {
   const auto found = memory_.find(address);
   if (!found || found->kind != memory_kind::block)
-    return make(errc::not_found, "no block is mapped at " + hex(address));
+    return make_error(errc::not_found, "no block is mapped at " + hex(address));
   const std::shared_ptr<block_memory>& block = found->mapping->memory;
   const std::lock_guard lock{mutex_};
   // the last reference may have gone while a mapping kept the memory
@@ -264,12 +255,12 @@ result<block_id> block_map::block_of(const void* address) {
 
 result<void*> block_map::reserve(std::size_t size, std::size_t alignment, void* hint) {
   if (size == 0 || size % page_size() != 0) {
-    return make(errc::invalid_argument, "a reservation of " + to_string(bytes{size}) +
-                                            ": sizes are multiples of a page, " + to_string(bytes{page_size()}));
+    return make_error(errc::invalid_argument, "a reservation of " + to_string(bytes{size}) +
+                                                  ": sizes are multiples of a page, " + to_string(bytes{page_size()}));
   }
   if (alignment != 0 && !std::has_single_bit(alignment)) {
-    return make(errc::invalid_argument,
-                "the alignment of a reservation is 0 or a power of two, not " + std::to_string(alignment));
+    return make_error(errc::invalid_argument,
+                      "the alignment of a reservation is 0 or a power of two, not " + std::to_string(alignment));
   }
   const std::size_t to = std::max(alignment, granule());
   if (size > (std::size_t{1} << 62) || to > (std::size_t{1} << 62))
@@ -306,20 +297,20 @@ result<void> block_map::free(void* base, std::size_t size) {
   const std::lock_guard lock{mutex_};
   const auto it = reservations_.find(number(base));
   if (it == reservations_.end())
-    return make(errc::not_found, "no reservation starts at " + hex(base) + "; was it freed before?");
+    return make_error(errc::not_found, "no reservation starts at " + hex(base) + "; was it freed before?");
   if (it->second->size != size) {
-    return make(errc::invalid_argument, "the reservation at " + hex(base) + " has " +
-                                            to_string(bytes{it->second->size}) + ", not " + to_string(bytes{size}) +
-                                            ": it is freed as a whole");
+    return make_error(errc::invalid_argument, "the reservation at " + hex(base) + " has " +
+                                                  to_string(bytes{it->second->size}) + ", not " +
+                                                  to_string(bytes{size}) + ": it is freed as a whole");
   }
   {
     const std::lock_guard range{it->second->mutex};
     for (const auto& [offset, length] : it->second->busy) {
       const auto still = memory_.find(it->second->base + offset);
       if (still && still->kind == memory_kind::block) {
-        return make(errc::invalid_argument, "the reservation at " + hex(base) + " still has " +
-                                                to_string(bytes{length}) + " mapped at offset " +
-                                                std::to_string(offset) + ": unmap it first");
+        return make_error(errc::invalid_argument, "the reservation at " + hex(base) + " still has " +
+                                                      to_string(bytes{length}) + " mapped at offset " +
+                                                      std::to_string(offset) + ": unmap it first");
       }
     }
   }
@@ -346,20 +337,20 @@ result<void> block_map::map(void* address, std::size_t size, block_id block) {
   if (known == blocks_.end()) return no_block(block);
   const std::shared_ptr<block_memory>& memory = known->second;
   if (size == 0 || size % granule() != 0 || size > memory->size) {
-    return make(errc::invalid_argument,
-                "mapping " + to_string(bytes{size}) + " of a block of " + to_string(bytes{memory->size}) +
-                    ": a mapping is not longer than its block, and a multiple of " + to_string(bytes{granule()}));
+    return make_error(errc::invalid_argument,
+                      "mapping " + to_string(bytes{size}) + " of a block of " + to_string(bytes{memory->size}) +
+                          ": a mapping is not longer than its block, and a multiple of " + to_string(bytes{granule()}));
   }
   auto range = range_of(address, size);
   if (!range) {
-    return make(errc::invalid_argument,
-                "mapping " + extent(address, size) + ": no reservation covers that; reserve it first");
+    return make_error(errc::invalid_argument,
+                      "mapping " + extent(address, size) + ": no reservation covers that; reserve it first");
   }
   const std::size_t offset = number(address) - number(range->base);
   if (offset % granule() != 0) {
-    return make(errc::invalid_argument, "mapping at offset " + std::to_string(offset) +
-                                            " of a reservation: offsets are multiples of " +
-                                            to_string(bytes{granule()}));
+    return make_error(errc::invalid_argument, "mapping at offset " + std::to_string(offset) +
+                                                  " of a reservation: offsets are multiples of " +
+                                                  to_string(bytes{granule()}));
   }
   auto made = std::make_shared<allocation>();
   {
@@ -370,11 +361,11 @@ result<void> block_map::map(void* address, std::size_t size, block_id block) {
     if (hits_next || hits_before) {
       std::byte* at = range->base + (hits_before ? std::prev(next)->first : next->first);
       if (memory_.find(at)) {
-        return make(errc::invalid_argument,
-                    "mapping " + extent(address, size) + ": something is mapped there already; unmap it first");
+        return make_error(errc::invalid_argument,
+                          "mapping " + extent(address, size) + ": something is mapped there already; unmap it first");
       }
-      return make(errc::not_ready, "mapping " + extent(address, size) +
-                                       ": work still uses what was mapped there before; wait for it first");
+      return make_error(errc::not_ready, "mapping " + extent(address, size) +
+                                             ": work still uses what was mapped there before; wait for it first");
     }
     range->busy.emplace(offset, size);
   }
@@ -383,7 +374,7 @@ result<void> block_map::map(void* address, std::size_t size, block_id block) {
   } catch (const std::bad_alloc&) {
     const std::lock_guard busy{range->mutex};
     range->busy.erase(offset);
-    return make(errc::out_of_memory, "the host has no memory left for a mapping");
+    return make_error(errc::out_of_memory, "the host has no memory left for a mapping");
   }
   block_mapping& mapping = *made->mapping;
   mapping.memory = memory;
@@ -407,10 +398,10 @@ result<void> block_map::unmap(void* address, std::size_t size) {
   if (ended.empty()) {
     const auto there = memory_.find(address);
     if (!there || there->kind != memory_kind::block)
-      return make(errc::not_found, "no block is mapped at " + hex(address) + "; was it unmapped before?");
-    return make(errc::invalid_argument, "unmapping " + extent(address, size) +
-                                            ": mappings end as a whole; the one there is " +
-                                            extent(there->user, there->size));
+      return make_error(errc::not_found, "no block is mapped at " + hex(address) + "; was it unmapped before?");
+    return make_error(errc::invalid_argument, "unmapping " + extent(address, size) +
+                                                  ": mappings end as a whole; the one there is " +
+                                                  extent(there->user, there->size));
   }
   memory_.remove(ended);
   return {};
@@ -418,20 +409,20 @@ result<void> block_map::unmap(void* address, std::size_t size) {
 
 result<void> block_map::set_access(void* address, std::size_t size, std::span<const device_right> rights,
                                    const std::function<std::optional<std::string>(device_id, device_id)>& refused) {
-  if (rights.empty()) return make(errc::invalid_argument, "setting rights for no device");
+  if (rights.empty()) return make_error(errc::invalid_argument, "setting rights for no device");
   const std::lock_guard lock{mutex_};
   const auto mappings = size == 0 ? std::vector<std::shared_ptr<allocation>>{} : memory_.blocks_in(address, size);
   if (mappings.empty()) {
-    return make(errc::invalid_argument, "setting rights on " + extent(address, size) +
-                                            ": that must be one or several whole mappings that touch");
+    return make_error(errc::invalid_argument, "setting rights on " + extent(address, size) +
+                                                  ": that must be one or several whole mappings that touch");
   }
   for (const device_right& one : rights) {
     if (one.right > access_right::read_write)
-      return make(errc::invalid_argument,
-                  "a right is none, read or read_write, not " + std::to_string(static_cast<int>(one.right)));
+      return make_error(errc::invalid_argument,
+                        "a right is none, read or read_write, not " + std::to_string(static_cast<int>(one.right)));
     if (one.right == access_right::none) continue;
     for (const auto& mapping : mappings) {
-      if (auto why = refused(one.device, mapping->owner)) return make(errc::peer_unsupported, std::move(*why));
+      if (auto why = refused(one.device, mapping->owner)) return make_error(errc::peer_unsupported, std::move(*why));
     }
   }
   // pages first: what fails leaves the rights as they were
@@ -457,7 +448,7 @@ result<void> block_map::set_access(void* address, std::size_t size, std::span<co
 result<access_right> block_map::access_of(device_id device, const void* address) {
   const auto found = memory_.find(address);
   if (!found || found->kind != memory_kind::block)
-    return make(errc::not_found, "no block is mapped at " + hex(address));
+    return make_error(errc::not_found, "no block is mapped at " + hex(address));
   return found->mapping->rights[memory_.local(device)].load(std::memory_order_seq_cst);
 }
 
@@ -469,9 +460,9 @@ result<int> block_map::give(block_id block) {
   if (it == blocks_.end()) return no_block(block);
   const std::shared_ptr<block_memory>& memory = it->second;
   if (!memory->shareable) {
-    return make(errc::invalid_argument, "a block of " + to_string(bytes{memory->size}) + " on " +
-                                            to_string(memory->device) +
-                                            " was not made to be shared: ask for that when it is made");
+    return make_error(errc::invalid_argument, "a block of " + to_string(bytes{memory->size}) + " on " +
+                                                  to_string(memory->device) +
+                                                  " was not made to be shared: ask for that when it is made");
   }
   if (memory->inode == std::pair<std::uint64_t, std::uint64_t>{}) {
     struct stat about{};
@@ -488,21 +479,21 @@ result<int> block_map::give(block_id block) {
 result<block_map::offered> block_map::inspect(int descriptor) {
   struct stat about{};
   if (::fstat(descriptor, &about) != 0)
-    return make(errc::invalid_argument, std::to_string(descriptor) + " is not an open descriptor");
+    return make_error(errc::invalid_argument, std::to_string(descriptor) + " is not an open descriptor");
   const int seals = S_ISREG(about.st_mode) ? ::fcntl(descriptor, F_GET_SEALS) : -1;
-  if (seals < 0) return make(errc::corrupt, "what was offered as a block is not a memory file");
+  if (seals < 0) return make_error(errc::corrupt, "what was offered as a block is not a memory file");
   if ((seals & needed_seals) != needed_seals) {
-    return make(errc::corrupt, "what was offered as a block is not sealed: its owner could take the memory away");
+    return make_error(errc::corrupt, "what was offered as a block is not sealed: its owner could take the memory away");
   }
   if ((seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) != 0 || (::fcntl(descriptor, F_GETFL) & O_ACCMODE) != O_RDWR) {
-    return make(errc::corrupt, "what was offered as a block cannot be written");
+    return make_error(errc::corrupt, "what was offered as a block cannot be written");
   }
   const auto file_size = static_cast<std::uint64_t>(about.st_size);
   std::array<std::byte, sizeof(block_header)> raw{};
   if (file_size < block_header::room ||
       ::pread(descriptor, raw.data(), raw.size(), static_cast<off_t>(file_size - block_header::room)) !=
           static_cast<ssize_t>(raw.size())) {
-    return make(errc::corrupt, "what was offered as a block is too short to be one");
+    return make_error(errc::corrupt, "what was offered as a block is too short to be one");
   }
   auto header = read_block_header(raw.data(), raw.size(), file_size);
   if (!header) return std::move(header).error();

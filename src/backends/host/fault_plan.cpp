@@ -5,8 +5,13 @@
 
 namespace weft::host {
 
-fault_plan::fault_plan(const topology& machine) {
-  for (const topology_fault& f : machine.faults) entries_.push_back(std::make_unique<entry>(f));
+fault_plan::fault_plan(const topology& machine, device_id first) {
+  for (topology_fault f : machine.faults) {
+    for (std::optional<device_id>* id : {&f.device, &f.from, &f.to}) {
+      if (*id) *id = device_id{(*id)->value() + first.value()};
+    }
+    entries_.push_back(std::make_unique<entry>(std::move(f)));
+  }
 }
 
 std::optional<error> fault_plan::on_call(std::string_view function, std::span<const device_id> devices) noexcept {

@@ -18,7 +18,8 @@ namespace weft::host {
 /// Thread: any.
 class fault_plan {
  public:
-  explicit fault_plan(const topology& machine);
+  /// `first`: the device id of the topology's first device. What is asked comes with ids of the machine.
+  explicit fault_plan(const topology& machine, device_id first = device_id{0});
 
   [[nodiscard]] bool empty() const noexcept { return entries_.empty(); }
 

@@ -30,6 +30,7 @@ class host_backend final : public backend {
   [[nodiscard]] std::span<const device_description> devices() const noexcept override { return descriptions_; }
   [[nodiscard]] device_id first_device() const noexcept override { return first_; }
   [[nodiscard]] const topology& layout() const noexcept override { return machine_; }
+  [[nodiscard]] std::span<const std::string> notes() const noexcept override { return notes_; }
   [[nodiscard]] result<memory_use> memory(device_id device) noexcept override;
   [[nodiscard]] result<peer_description> peer(device_id from, device_id to) noexcept override;
 
@@ -117,7 +118,7 @@ class host_backend final : public backend {
   [[nodiscard]] result<event_ref> copy(stream_handle stream, const copy_request& request) noexcept override;
   [[nodiscard]] result<event_ref> copy_batch(stream_handle stream,
                                              std::span<const copy_request> requests) noexcept override;
-  [[nodiscard]] bool copies_through() noexcept override;
+  [[nodiscard]] bool copies_through(device_id from, device_id to) noexcept override;
   [[nodiscard]] result<event_ref> copy_through(stream_handle stream, void* slot,
                                                const copy_request& request) noexcept override;
   [[nodiscard]] result<event_ref> fill(stream_handle stream, const fill_request& request) noexcept override;
@@ -137,6 +138,7 @@ class host_backend final : public backend {
   [[nodiscard]] std::shared_ptr<const error> lost(device_id device) noexcept override;
   [[nodiscard]] result<void> reset(device_id device) noexcept override;
   [[nodiscard]] bool on_worker() noexcept override { return scheduler_.on_worker(); }
+  void end_work() noexcept override;
   void close() noexcept override;
 
  private:
@@ -159,6 +161,7 @@ class host_backend final : public backend {
   device_id first_;
   bool check_access_;
   std::vector<device_description> descriptions_;
+  std::vector<std::string> notes_;
   fault_plan faults_;
   memory_map memory_;
   sharing sharing_;

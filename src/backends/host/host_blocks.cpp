@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The host backend's blocks, mappings and multicast: arguments are checked here, block_map and multicast do the rest.
 #include "backends/host/host_backend.hpp"
+#include "core/make_error.hpp"
 
 #include <algorithm>
 #include <cstdio>
@@ -9,23 +10,13 @@
 namespace weft::host {
 namespace {
 
-error make(errc code, std::string what) {
-  error cause;
-  cause.code = code;
-  cause.what = std::move(what);
-  cause.where = {};
-  return cause;
-}
-
-std::shared_ptr<const error> shared(error cause) { return std::make_shared<const error>(std::move(cause)); }
-
 /// Runs what allocates: nothing may leave this border but a value.
 template <class F>
 auto guarded(F&& f) noexcept -> decltype(f()) {
   try {
     return f();
   } catch (const std::bad_alloc&) {
-    return make(errc::resource_exhausted, "the host has no memory left for its tables of blocks");
+    return make_error(errc::resource_exhausted, "the host has no memory left for its tables of blocks");
   }
 }
 
@@ -33,9 +24,10 @@ auto guarded(F&& f) noexcept -> decltype(f()) {
 
 result<atomic_support> host_backend::peer_atomics(device_id from, device_id to, atomic_operation operation) noexcept {
   if (auto cause = check_call("peer_atomics", {from, to})) return *cause;
-  if (from == to) return make(errc::invalid_device, to_string(from) + " is not a peer of itself");
+  if (from == to) return make_error(errc::invalid_device, to_string(from) + " is not a peer of itself");
   if (static_cast<std::size_t>(operation) >= atomic_operation_count) {
-    return make(errc::invalid_argument, "there is no atomic operation " + std::to_string(static_cast<int>(operation)));
+    return make_error(errc::invalid_argument,
+                      "there is no atomic operation " + std::to_string(static_cast<int>(operation)));
   }
   const auto known = peer(from, to);
   if (!known) return error{known.error()};
@@ -150,8 +142,8 @@ result<block_id> host_backend::import_block(device_id device, int descriptor) no
       const auto at = std::find_if(descriptions_.begin(), descriptions_.end(),
                                    [&](const device_description& d) { return d.uuid == uuid; });
       if (at == descriptions_.end()) {
-        return make(errc::not_found, "the block was made on the device " + std::string{uuid} +
-                                         ", which this machine has not; say on which device it is to be taken");
+        return make_error(errc::not_found, "the block was made on the device " + std::string{uuid} +
+                                               ", which this machine has not; say on which device it is to be taken");
       }
       owner = device_id{first_.value() + static_cast<int>(at - descriptions_.begin())};
     }
@@ -167,14 +159,15 @@ result<bytes> host_backend::multicast_granularity(std::span<const device_id> tea
     if (auto cause = check_call("multicast_granularity", {id})) return *cause;
   }
   if (team.size() < 2) {
-    return make(errc::unsupported, "multicast is between two devices or more, not " + std::to_string(team.size()));
+    return make_error(errc::unsupported,
+                      "multicast is between two devices or more, not " + std::to_string(team.size()));
   }
   for (const device_id a : team) {
     for (const device_id b : team) {
       if (a == b) continue;
       if (!machine_.can_access(device_id{a.value() - first_.value()}, device_id{b.value() - first_.value()}))
-        return make(errc::unsupported,
-                    "no multicast between " + to_string(a) + " and " + to_string(b) + ": " + peer(a, b)->why);
+        return make_error(errc::unsupported,
+                          "no multicast between " + to_string(a) + " and " + to_string(b) + ": " + peer(a, b)->why);
     }
   }
   return bytes{block_map::granule()};
@@ -183,12 +176,12 @@ result<bytes> host_backend::multicast_granularity(std::span<const device_id> tea
 result<multicast_id> host_backend::create_multicast(std::size_t devices, bytes size) noexcept {
   if (auto cause = check_call("create_multicast", {})) return *cause;
   if (devices < 2 || devices > machine_.devices.size()) {
-    return make(errc::unsupported, "multicast is between 2 and " + std::to_string(machine_.devices.size()) +
-                                       " devices here, not " + std::to_string(devices));
+    return make_error(errc::unsupported, "multicast is between 2 and " + std::to_string(machine_.devices.size()) +
+                                             " devices here, not " + std::to_string(devices));
   }
   if (size.value() == 0 || size.size() % block_map::granule() != 0) {
-    return make(errc::invalid_argument, "a multicast object of " + to_string(size) + ": sizes are multiples of " +
-                                            to_string(bytes{block_map::granule()}));
+    return make_error(errc::invalid_argument, "a multicast object of " + to_string(size) + ": sizes are multiples of " +
+                                                  to_string(bytes{block_map::granule()}));
   }
   return guarded([&]() -> result<multicast_id> {
     return multicasts_.add(std::make_shared<multicast_group>(devices, size.size()));
@@ -199,7 +192,7 @@ void host_backend::release_multicast(multicast_id group) noexcept { multicasts_.
 
 result<std::shared_ptr<multicast_group>> host_backend::multicast_of(multicast_id group) noexcept {
   auto found = multicasts_.find(group);
-  if (!found) return make(errc::not_found, "there is no such multicast object; was it released?");
+  if (!found) return make_error(errc::not_found, "there is no such multicast object; was it released?");
   return found;
 }
 
@@ -215,7 +208,7 @@ result<void> host_backend::bind_multicast(multicast_id group, block_id block) no
   auto found = multicast_of(group);
   if (!found) return std::move(found).error();
   auto memory = blocks_.find(block);
-  if (!memory) return make(errc::not_found, "the block to bind was released");
+  if (!memory) return make_error(errc::not_found, "the block to bind was released");
   return guarded([&] { return (*found)->bind(std::move(memory)); });
 }
 
@@ -228,15 +221,15 @@ result<void> host_backend::unbind_multicast(multicast_id group, device_id device
 
 result<host_backend::end_of_multicast> host_backend::other_end(const void* address, std::uint64_t size, device_id by,
                                                                bool writes) noexcept {
-  if (address == nullptr) return make(errc::invalid_argument, "a multicast from or to null");
+  if (address == nullptr) return make_error(errc::invalid_argument, "a multicast from or to null");
   auto memory = memory_.find(address, size);
   if (!memory) return end_of_multicast{pin{}, const_cast<void*>(address)};  // the host's
   const auto offset = static_cast<std::uint64_t>(static_cast<const std::byte*>(address) - memory->user);
   if (size > memory->size - offset) {
-    return make(errc::out_of_range, to_string(bytes{size}) + " at offset " + std::to_string(offset) +
-                                        " passes the end of an allocation of " + to_string(bytes{memory->size}));
+    return make_error(errc::out_of_range, to_string(bytes{size}) + " at offset " + std::to_string(offset) +
+                                              " passes the end of an allocation of " + to_string(bytes{memory->size}));
   }
-  if (auto why = memory_.denied(by, *memory, writes)) return make(errc::invalid_argument, std::move(*why));
+  if (auto why = memory_.denied(by, *memory, writes)) return make_error(errc::invalid_argument, std::move(*why));
   return end_of_multicast{pin{std::move(memory)}, const_cast<void*>(address)};
 }
 
@@ -270,7 +263,7 @@ result<event_ref> host_backend::multicast_store(stream_handle handle, multicast_
           const auto* bytes_of = static_cast<const std::byte*>(boxed->from.address);
           if (boxed->from.memory) {
             auto at = memory_.resolve(by, *boxed->from.memory.get(), bytes_of);
-            if (!at) return shared(std::move(at).error());
+            if (!at) return shared_error(std::move(at).error());
             bytes_of = *at;
           }
           for (const auto& one : boxed->to) {
@@ -293,7 +286,7 @@ result<event_ref> host_backend::multicast_load(stream_handle handle, void* dst, 
   return guarded([&]() -> result<event_ref> {
     std::uint64_t size = 0;
     if (__builtin_mul_overflow(count, size_of(type), &size))
-      return make(errc::invalid_argument, std::to_string(count) + " elements: the size in bytes overflows");
+      return make_error(errc::invalid_argument, std::to_string(count) + " elements: the size in bytes overflows");
     auto replicas = (*found)->reach(by, offset.value(), size);
     if (!replicas) return std::move(replicas).error();
     if (size == 0) return record(handle);
@@ -319,7 +312,7 @@ result<event_ref> host_backend::multicast_load(stream_handle handle, void* dst, 
           auto* at = static_cast<std::byte*>(boxed->to.address);
           if (boxed->to.memory) {
             auto seen = memory_.resolve(by, *boxed->to.memory.get(), at, true);
-            if (!seen) return shared(std::move(seen).error());
+            if (!seen) return shared_error(std::move(seen).error());
             at = *seen;
           }
           for (const auto& one : boxed->from) {

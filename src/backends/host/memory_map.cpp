@@ -2,6 +2,8 @@
 #include "backends/host/memory_map.hpp"
 
 #include "backends/host/block_map.hpp"
+#include "core/hex.hpp"
+#include "core/make_error.hpp"
 
 #include <algorithm>
 #include <cstdio>
@@ -16,20 +18,6 @@ constexpr std::size_t graveyard_size = 1024;
 constexpr std::size_t patterned = std::size_t{16} << 20;
 
 std::uintptr_t number(const void* address) { return reinterpret_cast<std::uintptr_t>(address); }
-
-error make(errc code, std::string what) {
-  error cause;
-  cause.code = code;
-  cause.what = std::move(what);
-  cause.where = {};
-  return cause;
-}
-
-std::string hex(const void* address) {
-  char text[2 + 2 * sizeof(void*) + 1];
-  std::snprintf(text, sizeof text, "0x%zx", static_cast<std::size_t>(number(address)));
-  return text;
-}
 
 bool same_range(const allocation& a, const allocation& b) { return a.mapping->range == b.mapping->range; }
 
@@ -118,7 +106,7 @@ error memory_map::out_of_memory(device_id device, std::size_t asked) {
     for (const memory_holder& h : now.largest) text += " " + to_string(h.size) + " at " + hex(h.base) + ",";
     text.pop_back();
   }
-  return make(errc::out_of_memory, std::move(text));
+  return make_error(errc::out_of_memory, std::move(text));
 }
 
 void memory_map::uncharge(device_id device, std::size_t size) noexcept {
@@ -146,7 +134,7 @@ void memory_map::fill_new(std::byte* memory, std::size_t size) const noexcept {
 
 result<void*> memory_map::allocate(device_id device, std::size_t size, memory_kind kind, bool own_pages,
                                    std::shared_ptr<access_list> only) {
-  if (size == 0) return make(errc::invalid_argument, "an allocation of 0 bytes on " + to_string(device));
+  if (size == 0) return make_error(errc::invalid_argument, "an allocation of 0 bytes on " + to_string(device));
   // Pinned memory is the host's; unified memory lives on the device until the host touches it, and counts there.
   const bool charged = kind != memory_kind::pinned;
   if (charged) {
@@ -180,7 +168,7 @@ result<void*> memory_map::allocate(device_id device, std::size_t size, memory_ki
 
 result<void> memory_map::adopt(device_id device, void* base, std::size_t size) {
   if (base == nullptr || size == 0 || number(base) + size < number(base)) {
-    return make(errc::invalid_argument, "adopting null, empty or endless memory");
+    return make_error(errc::invalid_argument, "adopting null, empty or endless memory");
   }
   auto made = std::make_shared<allocation>();
   made->home = this;
@@ -193,7 +181,8 @@ result<void> memory_map::adopt(device_id device, void* base, std::size_t size) {
   const bool hits_next = next != table_.end() && next->first < number(base) + size;
   const bool hits_before =
       next != table_.begin() && std::prev(next)->first + std::prev(next)->second->size > number(base);
-  if (hits_next || hits_before) return make(errc::invalid_argument, "the memory at " + hex(base) + " is known already");
+  if (hits_next || hits_before)
+    return make_error(errc::invalid_argument, "the memory at " + hex(base) + " is known already");
   table_.emplace(number(base), std::move(made));
   return {};
 }
@@ -203,7 +192,7 @@ result<void> memory_map::release(void* base) {
   const std::unique_lock lock{table_mutex_};
   const auto it = table_.find(number(base));
   if (it == table_.end() || it->second->kind == memory_kind::mapped || it->second->kind == memory_kind::block) {
-    return make(errc::not_found, "no allocation starts at " + hex(base) + "; was it freed before?");
+    return make_error(errc::not_found, "no allocation starts at " + hex(base) + "; was it freed before?");
   }
   gone = std::move(it->second);
   table_.erase(it);
@@ -311,16 +300,16 @@ result<void> memory_map::enable(device_id from, device_id to) {
   const std::lock_guard lock{peer_mutex_};
   auto& state = enabled_[pair(from, to)];
   if (state.load(std::memory_order_relaxed) != 0) {
-    return make(errc::already_enabled, to_string(from) + " has access to " + to_string(to) + " already");
+    return make_error(errc::already_enabled, to_string(from) + " has access to " + to_string(to) + " already");
   }
   if (const int limit = machine_.devices[local(from)].max_peers; limit > 0) {
     int peers = 0;
     for (std::size_t i = 0; i < devices_; ++i)
       peers += enabled_[local(from) * devices_ + i].load(std::memory_order_relaxed);
     if (peers >= limit) {
-      return make(errc::too_many_peers, to_string(from) + " has access to " + std::to_string(peers) +
-                                            " peers, which is all its table holds; disable one to reach " +
-                                            to_string(to));
+      return make_error(errc::too_many_peers, to_string(from) + " has access to " + std::to_string(peers) +
+                                                  " peers, which is all its table holds; disable one to reach " +
+                                                  to_string(to));
     }
   }
   state.store(1, std::memory_order_release);  // pairs with acquire in enabled
@@ -359,7 +348,7 @@ result<void> memory_map::disable(device_id from, device_id to) {
     const std::lock_guard lock{peer_mutex_};
     auto& state = enabled_[pair(from, to)];
     if (state.load(std::memory_order_relaxed) == 0) {
-      return make(errc::not_enabled, to_string(from) + " has no access to " + to_string(to));
+      return make_error(errc::not_enabled, to_string(from) + " has no access to " + to_string(to));
     }
     state.store(0, std::memory_order_release);
     epoch_.fetch_add(1, std::memory_order_acq_rel);
@@ -375,12 +364,12 @@ bool memory_map::enabled(device_id from, device_id to) const noexcept {
 result<void*> memory_map::map(device_id by, void* address, std::size_t size) {
   auto source = find(address);
   if (!source || source->kind != memory_kind::device) {
-    return make(errc::not_found, hex(address) + " is not memory of a device");
+    return make_error(errc::not_found, hex(address) + " is not memory of a device");
   }
   const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(address) - source->user);
   if (size > source->size - offset) {
-    return make(errc::out_of_range, "mapping " + to_string(bytes{size}) + " at offset " + std::to_string(offset) +
-                                        " of an allocation of " + to_string(bytes{source->size}));
+    return make_error(errc::out_of_range, "mapping " + to_string(bytes{size}) + " at offset " + std::to_string(offset) +
+                                              " of an allocation of " + to_string(bytes{source->size}));
   }
   const std::size_t in_file = source->storage.offset + offset;
   const std::size_t start = in_file / page_size() * page_size();
@@ -415,11 +404,11 @@ result<void> memory_map::unmap(device_id by, void* mapped) {
   const std::unique_lock lock{table_mutex_};
   const auto it = table_.find(number(mapped));
   if (it == table_.end() || it->second->kind != memory_kind::mapped) {
-    return make(errc::not_found, "no peer mapping starts at " + hex(mapped) + "; was it unmapped before?");
+    return make_error(errc::not_found, "no peer mapping starts at " + hex(mapped) + "; was it unmapped before?");
   }
   if (it->second->by != by) {
-    return make(errc::wrong_device, "the mapping at " + hex(mapped) + " belongs to " + to_string(it->second->by) +
-                                        ", not to " + to_string(by));
+    return make_error(errc::wrong_device, "the mapping at " + hex(mapped) + " belongs to " + to_string(it->second->by) +
+                                              ", not to " + to_string(by));
   }
   it->second->revoked.store(true, std::memory_order_release);
   gone = std::move(it->second);
@@ -463,7 +452,7 @@ result<std::byte*> memory_map::resolve(device_id by, allocation& memory, const v
   if (memory.imported) {
     if (auto cause = memory.imported->broken(memory.user)) return *cause;
   }
-  if (auto why = denied(by, memory, writes)) return make(errc::illegal_access, std::move(*why));
+  if (auto why = denied(by, memory, writes)) return make_error(errc::illegal_access, std::move(*why));
   const auto offset = static_cast<const std::byte*>(address) - memory.user;
   if (memory.kind == memory_kind::block) {
     if (faults_.drops(by, memory.owner) && memory.owner != by && memory.parts.empty()) {

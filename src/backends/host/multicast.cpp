@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/host/multicast.hpp"
 
+#include "core/make_error.hpp"
+
 #include <algorithm>
 #include <cstring>
 #include <string>
@@ -8,14 +10,6 @@
 
 namespace weft::host {
 namespace {
-
-error make(errc code, std::string what) {
-  error cause;
-  cause.code = code;
-  cause.what = std::move(what);
-  cause.where = {};
-  return cause;
-}
 
 template <class T>
 T joined(T a, T b, multicast_reduction how) {
@@ -54,10 +48,11 @@ void join_as(std::byte* to, const std::vector<std::shared_ptr<replica>>& from, s
 result<void> multicast_group::add(device_id device) {
   const std::lock_guard lock{mutex_};
   if (bound_.contains(device))
-    return make(errc::invalid_argument, to_string(device) + " was added to this multicast object before");
+    return make_error(errc::invalid_argument, to_string(device) + " was added to this multicast object before");
   if (bound_.size() == devices_) {
-    return make(errc::invalid_argument, to_string(device) + " is one too many: the multicast object was made for " +
-                                            std::to_string(devices_) + " devices");
+    return make_error(errc::invalid_argument, to_string(device) +
+                                                  " is one too many: the multicast object was made for " +
+                                                  std::to_string(devices_) + " devices");
   }
   bound_.emplace(device, nullptr);
   return {};
@@ -67,17 +62,18 @@ result<void> multicast_group::bind(std::shared_ptr<block_memory> memory) {
   const std::lock_guard lock{mutex_};
   const auto mine = bound_.find(memory->device);
   if (mine == bound_.end())
-    return make(errc::wrong_device, to_string(memory->device) + " was not added to this multicast object");
+    return make_error(errc::wrong_device, to_string(memory->device) + " was not added to this multicast object");
   if (bound_.size() < devices_) {
-    return make(errc::not_ready, "binding memory of " + to_string(memory->device) + ": " +
-                                     std::to_string(bound_.size()) + " of " + std::to_string(devices_) +
-                                     " devices were added so far");
+    return make_error(errc::not_ready, "binding memory of " + to_string(memory->device) + ": " +
+                                           std::to_string(bound_.size()) + " of " + std::to_string(devices_) +
+                                           " devices were added so far");
   }
   if (mine->second)
-    return make(errc::invalid_argument, to_string(memory->device) + " has bound its memory before; unbind that first");
+    return make_error(errc::invalid_argument,
+                      to_string(memory->device) + " has bound its memory before; unbind that first");
   if (memory->size < size_) {
-    return make(errc::invalid_argument, "a block of " + to_string(bytes{memory->size}) +
-                                            " is too small for a multicast object of " + to_string(bytes{size_}));
+    return make_error(errc::invalid_argument, "a block of " + to_string(bytes{memory->size}) +
+                                                  " is too small for a multicast object of " + to_string(bytes{size_}));
   }
   auto view = map_file(memory->file.get(), 0, size_, true);
   if (!view) return std::move(view).error();
@@ -93,7 +89,7 @@ result<void> multicast_group::unbind(device_id device) {
   const std::lock_guard lock{mutex_};
   const auto mine = bound_.find(device);
   if (mine == bound_.end() || !mine->second)
-    return make(errc::not_found, to_string(device) + " has bound no memory to this multicast object");
+    return make_error(errc::not_found, to_string(device) + " has bound no memory to this multicast object");
   mine->second = nullptr;
   return {};
 }
@@ -101,19 +97,21 @@ result<void> multicast_group::unbind(device_id device) {
 result<std::vector<std::shared_ptr<replica>>> multicast_group::reach(device_id by, std::uint64_t offset,
                                                                      std::uint64_t size) {
   const std::lock_guard lock{mutex_};
-  if (!bound_.contains(by)) return make(errc::wrong_device, to_string(by) + " was not added to this multicast object");
+  if (!bound_.contains(by))
+    return make_error(errc::wrong_device, to_string(by) + " was not added to this multicast object");
   if (offset > size_ || size > size_ - offset) {
-    return make(errc::out_of_range, to_string(bytes{size}) + " at offset " + std::to_string(offset) +
-                                        " of a multicast object of " + to_string(bytes{size_}));
+    return make_error(errc::out_of_range, to_string(bytes{size}) + " at offset " + std::to_string(offset) +
+                                              " of a multicast object of " + to_string(bytes{size_}));
   }
   std::vector<std::shared_ptr<replica>> all;
   for (const auto& [device, one] : bound_) {
-    if (!one) return make(errc::not_ready, to_string(device) + " has not bound its memory to the multicast object yet");
+    if (!one)
+      return make_error(errc::not_ready, to_string(device) + " has not bound its memory to the multicast object yet");
     all.push_back(one);
   }
   if (all.size() < devices_) {
-    return make(errc::not_ready, std::to_string(all.size()) + " of " + std::to_string(devices_) +
-                                     " devices were added to the multicast object so far");
+    return make_error(errc::not_ready, std::to_string(all.size()) + " of " + std::to_string(devices_) +
+                                           " devices were added to the multicast object so far");
   }
   return all;
 }

@@ -29,7 +29,7 @@ scheduler::scheduler(const topology& machine, device_id first, backend* face, co
       face_(face),
       options_(options),
       faults_(faults),
-      epoch_(std::chrono::steady_clock::now()),
+      epoch_(options.epoch.value_or(std::chrono::steady_clock::now())),
       tracks_(machine.devices.size()),
       clock_(machine, first, *this, streams_, faults, {options.max_in_flight, options.model, options.hold}) {
   for (std::size_t i = 0; i < machine.devices.size(); ++i) devices_.push_back(std::make_unique<device_state>());

@@ -33,6 +33,7 @@ struct scheduler_options {
   int max_in_flight = 0;
   simulation model{};
   std::shared_ptr<clock_hold> hold{};
+  std::optional<std::chrono::steady_clock::time_point> epoch{};  // of the wall clock; empty: now
 };
 
 /// Thread: any.

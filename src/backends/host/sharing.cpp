@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/host/sharing.hpp"
 
+#include "core/hex.hpp"
+#include "core/make_error.hpp"
+
 #include <algorithm>
 #include <cstdio>
 #include <new>
@@ -12,48 +15,34 @@
 namespace weft::host {
 namespace {
 
-error make(errc code, std::string what, int native = 0) {
-  error cause;
-  cause.code = code;
-  cause.native_code = native;
-  cause.what = std::move(what);
-  cause.where = {};
-  return cause;
-}
-
-std::string hex(const void* address) {
-  char text[32];
-  std::snprintf(text, sizeof text, "0x%zx", reinterpret_cast<std::size_t>(address));
-  return text;
-}
-
 /// Why memory cannot be exported, if it cannot.
 std::optional<error> not_exportable(const allocation& memory, const void* address, bool of_pool) {
   const std::string at = hex(address);
   if (memory.imported) {
-    return make(errc::invalid_argument, "the memory at " + at + " belongs to process " +
-                                            std::to_string(memory.imported->exporter->pid()) +
-                                            ": pass on the handle it was opened with");
+    return make_error(errc::invalid_argument, "the memory at " + at + " belongs to process " +
+                                                  std::to_string(memory.imported->exporter->pid()) +
+                                                  ": pass on the handle it was opened with");
   }
   switch (memory.kind) {
     case memory_kind::device:
       break;
     case memory_kind::mapped:
-      return make(errc::invalid_argument, "the address " + at + " is a peer mapping: export what it maps");
+      return make_error(errc::invalid_argument, "the address " + at + " is a peer mapping: export what it maps");
     case memory_kind::block:
-      return make(errc::invalid_argument, "the address " + at + " is a mapping of a block: export the block");
+      return make_error(errc::invalid_argument, "the address " + at + " is a mapping of a block: export the block");
     default:
-      return make(errc::invalid_argument, "the memory at " + at + " is " + std::string{to_string(memory.kind)} +
-                                              ": only memory of a device is exported; allocate it as "
-                                              "weft::shareable_buffer");
+      return make_error(errc::invalid_argument, "the memory at " + at + " is " + std::string{to_string(memory.kind)} +
+                                                    ": only memory of a device is exported; allocate it as "
+                                                    "weft::shareable_buffer");
   }
   if (memory.only && !of_pool) {
-    return make(errc::invalid_argument, "the memory at " + at + " belongs to a pool: export it by its pool");
+    return make_error(errc::invalid_argument, "the memory at " + at + " belongs to a pool: export it by its pool");
   }
   if (!memory.own_pages) {
-    return make(errc::invalid_argument, "the memory at " + at +
-                                            " has neighbours in its pages, which would be exported with it: allocate "
-                                            "it as weft::shareable_buffer");
+    return make_error(errc::invalid_argument,
+                      "the memory at " + at +
+                          " has neighbours in its pages, which would be exported with it: allocate "
+                          "it as weft::shareable_buffer");
   }
   return std::nullopt;
 }
@@ -64,14 +53,15 @@ std::optional<error> import_record::broken(const void* address) const {
   const auto now = static_cast<share_state>(state->load(std::memory_order_acquire));
   const std::string who = "process " + std::to_string(exporter->pid());
   if (now == share_state::freed) {
-    return make(errc::closed, "stale: " + who + " has freed the memory that is open here at " + hex(address) +
-                                  "; close it and ask for a new handle");
+    return make_error(errc::closed, "stale: " + who + " has freed the memory that is open here at " + hex(address) +
+                                        "; close it and ask for a new handle");
   }
   if (now != share_state::live) {
-    return make(errc::closed, "stale: " + who + " has closed the machine whose memory is open here at " + hex(address));
+    return make_error(errc::closed,
+                      "stale: " + who + " has closed the machine whose memory is open here at " + hex(address));
   }
   if (exporter->alive()) return std::nullopt;
-  error dead = make(errc::peer_dead, who + ", whose memory is open here at " + hex(address) + ", has died");
+  error dead = make_error(errc::peer_dead, who + ", whose memory is open here at " + hex(address) + ", has died");
   dead.scope = error_scope::process;
   return dead;
 }
@@ -104,9 +94,9 @@ result<shared_bytes> sharing::give(const void* address, std::uint64_t size, bool
     if (refused) return;
     h.offset = static_cast<std::uint64_t>(static_cast<const std::byte*>(address) - memory->user);
     if (size > memory->size - h.offset) {
-      refused =
-          make(errc::out_of_range, "exporting " + to_string(bytes{size}) + " at offset " + std::to_string(h.offset) +
-                                       " of an allocation of " + to_string(bytes{memory->size}));
+      refused = make_error(errc::out_of_range, "exporting " + to_string(bytes{size}) + " at offset " +
+                                                   std::to_string(h.offset) + " of an allocation of " +
+                                                   to_string(bytes{memory->size}));
       return;
     }
     if (!memory->exported) {
@@ -133,7 +123,7 @@ result<shared_bytes> sharing::give(const void* address, std::uint64_t size, bool
     h.key = memory->exported->key;
   };
   if (!memory_.visit(address, note)) {
-    return make(errc::not_found, hex(address) + " lies in no allocation of this machine; was it freed?");
+    return make_error(errc::not_found, hex(address) + " lies in no allocation of this machine; was it freed?");
   }
   if (refused) return *refused;
   return detail::encode(h);
@@ -151,7 +141,7 @@ result<opened_memory_description> sharing::again(const detail::share_handle& h, 
   if (!known || known->revoked.load(std::memory_order_acquire)) return opened_memory_description{};
   if (auto cause = known->imported->broken(known->user)) return *cause;
   if (h.offset > known->size || h.size > known->size - h.offset) {
-    return make(errc::corrupt, "a handle names no range of what its process exported");
+    return make_error(errc::corrupt, "a handle names no range of what its process exported");
   }
   ++known->imported->opens;
   return opened_memory_description{known->user + h.offset, bytes{h.size}, known->owner};
@@ -163,14 +153,17 @@ result<opened_memory_description> sharing::open(std::optional<device_id> wish, c
   if (!decoded) return std::move(decoded).error();
   const detail::share_handle& h = *decoded;
   if (h.kind != (of_pool ? detail::share_kind::pool_memory : detail::share_kind::memory)) {
-    return make(errc::invalid_argument, "this is a handle of " + std::string{detail::to_string(h.kind)} + ", not of " +
-                                            std::string{detail::to_string(of_pool ? detail::share_kind::pool_memory
-                                                                                  : detail::share_kind::memory)});
+    return make_error(
+        errc::invalid_argument,
+        "this is a handle of " + std::string{detail::to_string(h.kind)} + ", not of " +
+            std::string{detail::to_string(of_pool ? detail::share_kind::pool_memory : detail::share_kind::memory)});
   }
+  if (auto ok = detail::check_family(h, detail::share_family::host); !ok) return std::move(ok).error();
   if (h.door == server_.known_door()) {
-    return make(errc::invalid_argument,
-                "this handle was exported by this very machine; use what it names, a handle is for other processes",
-                201);
+    return make_error(
+        errc::invalid_argument,
+        "this handle was exported by this very machine; use what it names, a handle is for other processes",
+        error_scope::call, 201);
   }
   std::shared_ptr<detail::process_watch> known;
   {
@@ -189,15 +182,15 @@ result<opened_memory_description> sharing::open(std::optional<device_id> wish, c
   const std::size_t length = (size + page_size() - 1) / page_size() * page_size();
   if (size == 0 || ::fstat(fetched->file.get(), &about) != 0 ||
       static_cast<std::uint64_t>(about.st_size) < length + page_size()) {
-    return make(errc::corrupt, "what process " + std::to_string(h.process) + " shares is not memory of a device");
+    return make_error(errc::corrupt, "what process " + std::to_string(h.process) + " shares is not memory of a device");
   }
   const device_id owner = owner_of(fetched->reply.device, wish.value_or(first_));
   const device_id by = wish.value_or(owner);
   const device_id a{by.value() - first_.value()}, b{owner.value() - first_.value()};
   if (by != owner && !machine_.can_access(a, b)) {
-    return make(errc::peer_unsupported, to_string(by) + " cannot map the memory of " + to_string(owner) +
-                                            " that process " + std::to_string(h.process) + " exported: open it on " +
-                                            to_string(owner) + " and copy from there");
+    return make_error(errc::peer_unsupported, to_string(by) + " cannot map the memory of " + to_string(owner) +
+                                                  " that process " + std::to_string(h.process) +
+                                                  " exported: open it on " + to_string(owner) + " and copy from there");
   }
   auto view = map_file(fetched->file.get(), 0, length + page_size(), true);
   if (!view) return std::move(view).error();
@@ -237,14 +230,14 @@ result<opened_memory_description> sharing::open(std::optional<device_id> wish, c
 
 result<void> sharing::close(void* address) {
   auto memory = memory_.find(address);
-  if (!memory) return make(errc::not_found, "nothing is open at " + hex(address) + "; was it closed before?");
+  if (!memory) return make_error(errc::not_found, "nothing is open at " + hex(address) + "; was it closed before?");
   if (!memory->imported) {
-    return make(errc::invalid_argument,
-                "the memory at " + hex(address) + " is this process's own: it is freed, not closed");
+    return make_error(errc::invalid_argument,
+                      "the memory at " + hex(address) + " is this process's own: it is freed, not closed");
   }
   const std::lock_guard lock{mutex_};
   if (memory->imported->opens == 0) {
-    return make(errc::not_found, "nothing is open at " + hex(address) + "; was it closed before?");
+    return make_error(errc::not_found, "nothing is open at " + hex(address) + "; was it closed before?");
   }
   if (--memory->imported->opens != 0) return {};
   open_.erase({memory->imported->key, memory->by});

@@ -2,6 +2,8 @@
 #include "backends/host/transfers.hpp"
 
 #include "backends/host/block_map.hpp"
+#include "core/hex.hpp"
+#include "core/make_error.hpp"
 
 #include <algorithm>
 #include <cstdio>
@@ -9,23 +11,6 @@
 
 namespace weft::host {
 namespace {
-
-error make(errc code, std::string what, error_scope scope = error_scope::call) {
-  error cause;
-  cause.code = code;
-  cause.scope = scope;
-  cause.what = std::move(what);
-  cause.where = {};
-  return cause;
-}
-
-std::shared_ptr<const error> shared(error cause) { return std::make_shared<const error>(std::move(cause)); }
-
-std::string hex(const void* address) {
-  char text[32];
-  std::snprintf(text, sizeof text, "0x%zx", reinterpret_cast<std::size_t>(address));
-  return text;
-}
 
 bool overlaps(const std::byte* a, std::uint64_t n, const std::byte* b, std::uint64_t m) {
   return a < b + m && b < a + n;
@@ -121,8 +106,8 @@ result<device_id> transfers::engine_of(const prepared_copy& copy) const {
       if (may(end)) return end;
     }
   }
-  return make(errc::invalid_argument,
-              "a copy " + std::string{is_block(copy.dst.get()) ? "into" : "from"} + " a mapping of a block: " + why);
+  return make_error(errc::invalid_argument, "a copy " + std::string{is_block(copy.dst.get()) ? "into" : "from"} +
+                                                " a mapping of a block: " + why);
 }
 
 bool transfers::reaches(const allocation& dst, const allocation& src) const {
@@ -140,20 +125,21 @@ result<prepared_copy> transfers::prepare(const copy_request& request, device_id 
   const copy_shape& shape = request.shape;
   const std::uint64_t dst_extent = shape.extent(shape.dst_pitch, shape.dst_slice);
   const std::uint64_t src_extent = shape.extent(shape.src_pitch, shape.src_slice);
-  if (request.dst == nullptr || request.src == nullptr) return make(errc::invalid_argument, "a copy from or to null");
+  if (request.dst == nullptr || request.src == nullptr)
+    return make_error(errc::invalid_argument, "a copy from or to null");
   const auto side = [&](const void* address, std::uint64_t extent, bool is_host, const char* name) -> result<pin> {
     auto memory = memory_.find(address, extent);
     if (!memory) {
       if (is_host) return pin{};
-      return make(errc::not_found, std::string{"the "} + name + " " + hex(address) +
-                                       " lies in no allocation of this machine; was it freed?");
+      return make_error(errc::not_found, std::string{"the "} + name + " " + hex(address) +
+                                             " lies in no allocation of this machine; was it freed?");
     }
     const auto offset = static_cast<std::uint64_t>(static_cast<const std::byte*>(address) - memory->user);
     if (extent > memory->size - offset) {
-      return make(errc::out_of_range, "the " + std::string{name} + " range of " + to_string(bytes{extent}) +
-                                          " at offset " + std::to_string(offset) +
-                                          " passes the end of an allocation of " + to_string(bytes{memory->size}) +
-                                          " on " + to_string(memory->owner));
+      return make_error(errc::out_of_range, "the " + std::string{name} + " range of " + to_string(bytes{extent}) +
+                                                " at offset " + std::to_string(offset) +
+                                                " passes the end of an allocation of " +
+                                                to_string(bytes{memory->size}) + " on " + to_string(memory->owner));
     }
     return pin{std::move(memory)};
   };
@@ -169,8 +155,9 @@ result<prepared_copy> transfers::prepare(const copy_request& request, device_id 
   if (is_block(dst->get()) && is_block(src->get())
           ? blocks_overlap(*dst->get(), request.dst, dst_extent, *src->get(), request.src, src_extent)
           : overlaps(place(*dst, request.dst), dst_extent, place(*src, request.src), src_extent)) {
-    return make(errc::invalid_argument, "source and destination of a copy overlap: " + to_string(bytes{src_extent}) +
-                                            " at " + hex(request.src) + " and at " + hex(request.dst));
+    return make_error(errc::invalid_argument,
+                      "source and destination of a copy overlap: " + to_string(bytes{src_extent}) + " at " +
+                          hex(request.src) + " and at " + hex(request.dst));
   }
   made.path = path_of(src->get(), dst->get());
   made.dst = std::move(*dst);
@@ -216,18 +203,19 @@ std::shared_ptr<const error> transfers::move(const prepared_copy& copy) {
     const device_id to = owner(dst);
     const device_id from = owner(src);
     if (!of_blocks && !reaches(*dst, *src)) {
-      return shared(make(errc::not_enabled, "a direct copy from " + to_string(from) + " to " + to_string(to) +
-                                                " needs peer access, which was disabled before it ran"));
+      return shared_error(make_error(errc::not_enabled, "a direct copy from " + to_string(from) + " to " +
+                                                            to_string(to) +
+                                                            " needs peer access, which was disabled before it ran"));
     }
     dropped = !faults_.empty() && faults_.drops(from, to);
   }
   for (const allocation* a : {dst, src}) {
     if (a == nullptr || a->kind != memory_kind::mapped) continue;
     if (a->imported) {
-      if (auto cause = a->imported->broken(a->user)) return shared(std::move(*cause));
+      if (auto cause = a->imported->broken(a->user)) return shared_error(std::move(*cause));
     }
     if (auto why = memory_.denied(a->by, *a))
-      return shared(make(errc::not_enabled, "a copy through a peer mapping: " + *why));
+      return shared_error(make_error(errc::not_enabled, "a copy through a peer mapping: " + *why));
   }
   auto* to = static_cast<std::byte*>(request.dst);
   const auto* from = static_cast<const std::byte*>(request.src);
@@ -238,16 +226,16 @@ std::shared_ptr<const error> transfers::move(const prepared_copy& copy) {
     if (!engine) {
       engine.error().code = errc::not_enabled;
       engine.error().what += "; the right was withdrawn before it ran";
-      return shared(std::move(engine).error());
+      return shared_error(std::move(engine).error());
     }
     const auto found = [&](allocation* a, const void* address, bool writes) -> result<std::byte*> {
       if (!is_block(a)) return const_cast<std::byte*>(static_cast<const std::byte*>(address));
       return memory_.resolve(*engine, *a, address, writes);
     };
     auto at_dst = found(dst, is_block(dst) ? request.dst : to, true);
-    if (!at_dst) return shared(std::move(at_dst).error());
+    if (!at_dst) return shared_error(std::move(at_dst).error());
     auto at_src = found(src, is_block(src) ? request.src : from, false);
-    if (!at_src) return shared(std::move(at_src).error());
+    if (!at_src) return shared_error(std::move(at_src).error());
     to = *at_dst;
     from = *at_src;
   }
@@ -262,7 +250,7 @@ std::shared_ptr<const error> transfers::move(const prepared_copy& copy) {
                          (src != nullptr ? to_string(owner(src)) : "the host") + " to " +
                          (dst != nullptr ? to_string(owner(dst)) : "the host") + " failed";
       if (verdict.link >= 0) text += " on link " + std::to_string(verdict.link);
-      return shared(make(errc::copy_failed, std::move(text), error_scope::endpoint));
+      return shared_error(make_error(errc::copy_failed, std::move(text), error_scope::endpoint));
     }
     corrupts = verdict.corrupts;
   }
@@ -271,8 +259,8 @@ std::shared_ptr<const error> transfers::move(const prepared_copy& copy) {
   if (!dropped) {
     for (std::uint64_t z = 0; z < shape.depth; ++z) {
       if (request.stop.stop_requested() && z != 0) {
-        return shared(make(errc::cancelled, "a copy was cancelled after " + std::to_string(z) + " of " +
-                                                std::to_string(shape.depth) + " slices"));
+        return shared_error(make_error(errc::cancelled, "a copy was cancelled after " + std::to_string(z) + " of " +
+                                                            std::to_string(shape.depth) + " slices"));
       }
       for (std::uint64_t y = 0; y < shape.height; ++y) {
         engine_.copy(to + z * shape.dst_slice + y * shape.dst_pitch, from + z * shape.src_slice + y * shape.src_pitch,
@@ -300,8 +288,8 @@ std::shared_ptr<const error> transfers::move_through(prepared_copy& in, prepared
   }
   for (std::uint64_t done = 0; done < whole; done += cached) {
     if (in.request.stop.stop_requested()) {
-      return shared(make(errc::cancelled,
-                         "a copy was cancelled after " + to_string(bytes{done}) + " of " + to_string(bytes{whole})));
+      return shared_error(make_error(
+          errc::cancelled, "a copy was cancelled after " + to_string(bytes{done}) + " of " + to_string(bytes{whole})));
     }
     const std::uint64_t size = std::min(cached, whole - done);
     in.request.shape.width = out.request.shape.width = size;

@@ -40,7 +40,10 @@ class null_backend final : public backend {
 }  // namespace
 
 result<std::unique_ptr<backend>> open(const backend_options& options) noexcept {
-  return std::unique_ptr<backend>{std::make_unique<null_backend>(options)};
+  auto made = std::make_unique<null_backend>(options);
+  if (options.leave_out && options.leave_out(made->devices().front()))
+    return error{.code = errc::not_found, .what = "its device is left out: an earlier backend of the machine has it"};
+  return std::unique_ptr<backend>{std::move(made)};
 }
 
 }  // namespace weft::null_device
