@@ -558,6 +558,7 @@ void close_sender(queue_state& queue, queue_end& end) noexcept {
   end.closed = true;
   end.plain = false;
   l.sender_closed.store(true, std::memory_order_release);
+  if (is_lent(end)) return;  // how much was sent is known when it comes back
   if (queue.options.when_full == backpressure::spill) {
     const std::lock_guard lock{l.spill_mutex};
     // what is left goes out before the end is told: by the progress thread
@@ -573,8 +574,18 @@ void close_sender(queue_state& queue, queue_end& end) noexcept {
 void close_receiver(queue_state& queue) noexcept {
   queue.receiver_closed.store(true, std::memory_order_release);
   for (const auto& l : queue.lanes) {
+    if (is_lent(l->receiver)) continue;
     weft_ring_close_reader(&l->receiver.ring);
     queue.wake(*l->sender_waits);
+  }
+}
+
+void close_if_meant(queue_state& queue, queue_end& end) noexcept {
+  const lane& l = lane_of(queue, end);
+  if (&end == &l.sender) {
+    if (end.closed) weft_ring_close_writer(&end.ring);
+  } else if (queue.receiver_closed.load(std::memory_order_acquire)) {
+    weft_ring_close_reader(&end.ring);
   }
 }
 
@@ -604,6 +615,10 @@ queue_statistics statistics_of(const queue_state& queue) noexcept {
       s.direct.operations += put;
       s.direct.messages += put;
       s.direct.bytes += put * queue.shape.bytes;
+    } else if (queue.lies_in_host_memory) {
+      s.staged.operations += put;
+      s.staged.messages += put;
+      s.staged.bytes += put * queue.shape.bytes;
     } else {
       const std::uint64_t forwarded = WEFT_RING_LOAD_64(&l.forward_out.ring.position);
       s.staged.operations += l.forwards.get();

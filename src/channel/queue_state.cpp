@@ -54,7 +54,8 @@ class builder {
             where_);
     }
     facts.mode = transfer_mode::host_staged;
-    if (o.mode == transfer_mode::host_staged) return;
+    look_who_is_reached();
+    if (o.mode == transfer_mode::host_staged || q_.lies_in_host_memory) return;
     if (facts.source == facts.destination) {
       facts.mode = transfer_mode::direct;
       return;
@@ -92,21 +93,24 @@ class builder {
     lane& l = *made;
     const device_id s = q_.facts.source, d = q_.facts.destination;
     const bool direct = q_.facts.mode == transfer_mode::direct;
+    const bool one_ring = direct || q_.lies_in_host_memory;
     const bool both_ways = s == d || q_.leases.size() == 2;
     const std::size_t slots = q_.shape.slots_size();
     const auto words_of = [](std::byte* at) { return reinterpret_cast<control_words*>(at); };
 
     // the receiver's block: slots and control words in the destination's memory
-    const placed far = on_device(l, d, direct ? s : d, d, slots + sizeof(control_words));
+    const placed far = q_.lies_in_host_memory ? on_host(l, slots + sizeof(control_words))
+                                              : on_device(l, d, direct ? s : d, d, slots + sizeof(control_words));
     // the sender's block: in its own memory, or beside the staging ring in the host's
-    const placed near = !direct     ? on_host(l, slots + sizeof(control_words))
-                        : both_ways ? on_device(l, s, s, d, sizeof(control_words))
-                                    : on_device(l, d, s, d, sizeof(control_words));
+    const placed near = q_.lies_in_host_memory ? on_host(l, sizeof(control_words))
+                        : !direct              ? on_host(l, slots + sizeof(control_words))
+                        : both_ways            ? on_device(l, s, s, d, sizeof(control_words))
+                                               : on_device(l, d, s, d, sizeof(control_words));
     if (direct && !arrives(far, slots + sizeof(control_words))) return false;
     if (direct && !arrives({near.reader, near.writer}, sizeof(control_words))) return false;
     std::memset(far.reader, 0, slots + sizeof(control_words));
-    if (!direct) std::memset(near.writer, 0, slots);
-    const std::size_t near_words = direct ? 0 : slots;
+    if (!one_ring) std::memset(near.writer, 0, slots);
+    const std::size_t near_words = one_ring ? 0 : slots;
     std::memset(near.writer + near_words, 0, sizeof(control_words));
 
     control_words* const near_of_writer = words_of(near.writer + near_words);
@@ -118,14 +122,14 @@ class builder {
     // One numbering of messages from end to end: whatever is between, the receiver's credit goes straight to the
     // sender, and the sender's last word straight to the receiver. Only where the middle may lose messages, in a staged
     // ring that is overwritten, does the second ring count for itself.
-    const bool counts_twice = !direct && q_.overwrites;
+    const bool counts_twice = !one_ring && q_.overwrites;
     ring_view sending, receiving;
     sending.credit = &near_of_writer->credit;
     sending.stop = &near_of_writer->stop;
     receiving.slots = far.reader;
     receiving.credit = &near_of_reader->credit;
     receiving.stop = &far_of_reader->stop;
-    if (direct) {
+    if (one_ring) {
       sending.slots = far.writer;
       sending.fin = &far_of_writer->fin;
       receiving.fin = &far_of_reader->fin;
@@ -147,7 +151,7 @@ class builder {
     }
     set_end(l.sender, sending, q_.shape);
     set_end(l.receiver, receiving, q_.shape);
-    l.sender.other_waits = direct ? q_.receiver_waits : &l.forwarder_waits;
+    l.sender.other_waits = one_ring ? q_.receiver_waits : &l.forwarder_waits;
     l.receiver.other_waits = l.sender_waits;
     l.sender.lane = l.receiver.lane = q_.lanes.size();
     l.sending.resize(q_.shape.bytes);
@@ -160,6 +164,9 @@ class builder {
 
   /// Ends what a lane that did not work had begun.
   void give_up_direct(std::string why) {
+    for (const auto& l : q_.lanes) {
+      for (const std::uint64_t id : l->watched) q_.backend_of(q_.facts.source).unwatch_traffic(id);
+    }
     q_.lanes.clear();
     q_.leases.clear();
     q_.facts.mode = transfer_mode::host_staged;
@@ -169,6 +176,27 @@ class builder {
  private:
   [[nodiscard]] bool is_plain() const {
     return !q_.options.validate && !q_.overwrites && q_.options.sample_every == 0 && !q_.fences;
+  }
+
+  /// Where the host reaches a device's memory by commands only, no ring can lie there: its messages stay in host
+  /// memory.
+  void look_who_is_reached() {
+    queue_facts& facts = q_.facts;
+    q_.source_out_of_reach = out_of_reach(facts.source);
+    q_.destination_out_of_reach =
+        facts.source == facts.destination ? q_.source_out_of_reach : out_of_reach(facts.destination);
+    q_.lies_in_host_memory = q_.source_out_of_reach || q_.destination_out_of_reach;
+    if (!q_.lies_in_host_memory || q_.options.mode == transfer_mode::host_staged) return;
+    const device_id first = q_.source_out_of_reach ? facts.source : facts.destination;
+    facts.why = "the host reaches the memory of " + to_string(first) +
+                " by commands only, so messages stay in host memory: " + *q_.out_of_reach(first);
+  }
+
+  [[nodiscard]] std::optional<std::string> out_of_reach(device_id id) {
+    const buffer<std::byte> probe{m_[id], isolation};
+    const auto seen = q_.backend_of(id).host_window(id, probe.data(), bytes{isolation});
+    if (seen || seen.error().code != errc::unsupported) return std::nullopt;
+    return seen.error().what;
   }
 
   placed on_device(lane& l, device_id owner, device_id writer, device_id reader, std::size_t size) {
@@ -183,12 +211,6 @@ class builder {
   std::byte* window(lane& l, device_id by, std::byte* address, std::size_t size) {
     auto seen = q_.backend_of(by).host_window(by, address, bytes{size});
     if (!seen) {
-      if (seen.error().code == errc::unsupported) {
-        raise(errc::unsupported,
-              "a queue from " + to_string(q_.facts.source) + " to " + to_string(q_.facts.destination) +
-                  " needs memory that the host reaches by itself: " + seen.error().what,
-              where_);
-      }
       seen.error().where = where_;
       raise(std::move(seen).error());
     }
@@ -196,11 +218,29 @@ class builder {
     return seen->get();
   }
 
-  placed on_host(lane& l, std::size_t size) {
-    if (q_.options.pinned) {
-      auto block = std::make_shared<pinned_buffer<std::byte>>(m_[q_.facts.source], size);
+  /// Page-locked memory that kernels of an end use in place, where the memory of that end is out of the host's reach.
+  std::optional<placed> on_host_for_kernels(lane& l, std::size_t size) {
+    for (const device_id id : {q_.facts.source, q_.facts.destination}) {
+      if (!q_.out_of_reach(id)) continue;
+      auto block = std::make_shared<pinned_buffer<std::byte>>(m_[id], size);
+      if (!q_.is_open_to_kernels(id, block->data())) continue;
       l.memory.push_back(block);
-      std::byte* at = window(l, q_.facts.source, block->data(), size);
+      std::byte* at = window(l, id, block->data(), size);
+      return placed{at, at};
+    }
+    return std::nullopt;
+  }
+
+  placed on_host(lane& l, std::size_t size) {
+    if (q_.lies_in_host_memory) {
+      if (const auto shared = on_host_for_kernels(l, size)) return *shared;
+    }
+    const device_id near = q_.source_out_of_reach ? q_.facts.destination : q_.facts.source;
+    // without a window, which keeps it, memory of the machine goes with the machine, and the ends may stay
+    if (q_.options.pinned && !q_.out_of_reach(near)) {
+      auto block = std::make_shared<pinned_buffer<std::byte>>(m_[near], size);
+      l.memory.push_back(block);
+      std::byte* at = window(l, near, block->data(), size);
       return {at, at};
     }
     struct lines {
@@ -232,7 +272,7 @@ class builder {
     };
     if (direct) {
       if (q_.facts.source != q_.facts.destination) add(q_.facts.source, q_.facts.destination, l.sender.ring);
-    } else {
+    } else if (!q_.lies_in_host_memory) {  // else what crosses a link are commands, which are counted
       add(q_.facts.source, host, l.sender.ring);
       add(host, q_.facts.destination, l.forward_out.ring);
     }
@@ -312,7 +352,7 @@ std::shared_ptr<queue_state> make_queue(const machine& m, device_id source, devi
   channel_state& channels = channels_of(state);
   channels.remember(queue);
   for (const auto& l : queue->lanes) {
-    const bool staged = queue->facts.mode == transfer_mode::host_staged;
+    const bool staged = queue->facts.mode == transfer_mode::host_staged && !queue->lies_in_host_memory;
     const bool spills = options.when_full == backpressure::spill;
     if (staged) l->jobs.push_back(make_forwarder(*queue, *l));
     if (spills) l->jobs.push_back(make_spill_drain(*queue, *l));

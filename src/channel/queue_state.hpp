@@ -13,6 +13,8 @@
 #include <deque>
 #include <functional>
 #include <mutex>
+#include <optional>
+#include <string>
 #include <vector>
 
 namespace weft::detail {
@@ -138,11 +140,14 @@ class queue_state {
   ring_shape shape;
   std::size_t size = 0;  // of a message, as the user knows it
   bool overwrites = false;
-  bool fences = false;  // the kernel offers no heavy fence: who moves something looks with an exchange
+  bool lies_in_host_memory = false;  // one ring, both of whose ends the host's own loads and stores serve
+  bool fences = false;               // the kernel offers no heavy fence: who moves something looks with an exchange
   parking::word_scope scope = parking::word_scope::process;
   queue_side side = queue_side::both;
   std::atomic<int> lent{0};         // ends lent to kernels, which wake nobody
   std::uint32_t* broken = nullptr;  // across processes: tells the other one that this one has stopped the queue
+
+  std::optional<std::string> source_out_of_reach, destination_out_of_reach;
 
   std::shared_ptr<machine_state> machine;  // null across processes
   std::vector<peer_access> leases;
@@ -171,6 +176,15 @@ class queue_state {
   std::mutex open_mutex;
 
   [[nodiscard]] backend& backend_of(device_id id) const { return machine->backend_of(id); }
+  /// Why the host's loads and stores do not reach the memory of an end's device; none if they do.
+  [[nodiscard]] const std::optional<std::string>& out_of_reach(device_id device) const {
+    return device == facts.source ? source_out_of_reach : destination_out_of_reach;
+  }
+  /// Whether kernels of the device read and write this memory of the host themselves.
+  [[nodiscard]] bool is_open_to_kernels(device_id device, const void* memory) const {
+    const auto right = backend_of(device).memory_access(device, memory);
+    return right && *right == access_right::read_write;
+  }
 
   /// Ends the queue for everybody: `cause` is what `failed` stands for, null for a plain close.
   void stop(std::shared_ptr<const error> cause) noexcept;
@@ -205,6 +219,9 @@ void set_end(queue_end& end, const ring_view& view, const ring_shape& shape) noe
 
 /// Moves spilled messages into the ring, and tells the end after the last; true when something moved.
 [[nodiscard]] bool drain_spill(queue_state& queue, lane& l) noexcept;
+
+/// Does what closing a lent end left for when it has come back.
+void close_if_meant(queue_state& queue, queue_end& end) noexcept;
 
 /// What a lane holds for the receiver.
 [[nodiscard]] std::uint64_t unread(const queue_state& queue, const lane& l) noexcept;

@@ -105,6 +105,43 @@ TEST(kernel_text, of_a_kernel_with_rings_has_the_header_of_the_ring_before_it) {
       "passes_on_kernel(__global weft_ring* in, __global const float* restrict scale, __global weft_ring* out, "));
 }
 
+TEST(kernel_text, of_a_reduction_is_two_kernels_around_the_body_as_a_function) {
+  const auto code = weft::make_kernel_code<portable::adds_up>();
+  ASSERT_TRUE(weft::has_reduction(*code));
+  EXPECT_EQ(weft::combine_entry(*code), "adds_up_combine");
+  const std::string opencl = weft::kernel_text(*code, dialect::opencl);
+  EXPECT_TRUE(
+      holds(opencl,
+            "__kernel void adds_up_kernel(__global const int32_t* restrict values, __global int64_t* restrict "
+            "total, const int64_t weft_begin_x, const int64_t weft_end_x, __global uint8_t* weft_scratch, const "
+            "int64_t weft_count_0, const int64_t weft_step) {\n"))
+      << opencl;
+  EXPECT_TRUE(holds(opencl,
+                    "__kernel void adds_up_combine(__global uint8_t* weft_scratch, const int64_t weft_groups, const "
+                    "int64_t weft_group, __global int64_t* weft_whole_0, const int64_t weft_first_0, const int64_t "
+                    "weft_count_0) {\n"))
+      << opencl;
+  const std::string cuda = weft::kernel_text(*code, dialect::cuda);
+  EXPECT_TRUE(holds(cuda, "extern \"C\" __global__ void adds_up_combine(uint8_t* weft_scratch, const int64_t "))
+      << cuda;
+  for (const std::string& text : {opencl, cuda}) {
+    const std::size_t function = text.find("adds_up_item(");
+    const std::size_t body =
+        text.find("#line " + std::to_string(code->line) + " \"" + code->file + "\"\n" + code->body_text + "\n}\n");
+    EXPECT_LT(function, body) << text;
+    EXPECT_LT(body, text.find("adds_up_kernel(")) << text;
+  }
+}
+
+TEST(kernel_text, of_a_raw_kernel_is_never_a_reduction) {
+  weft::raw_kernel raw;
+  raw.name = raw.entry = "mine";
+  raw.parameters = {{"total", weft::element_type::int64, weft::parameter_direction::inout,
+                     weft::access::reduce(weft::reduce_op::sum)}};
+  EXPECT_FALSE(weft::has_reduction(*weft::make_kernel_code(raw)));
+  EXPECT_FALSE(weft::has_reduction(*weft::make_kernel_code<portable::saxpy>()));
+}
+
 TEST(kernel_text, with_rings_asks_for_the_opencl_that_has_atomics) {
   const auto rings = weft::make_kernel_code<passes_on>();
   const auto none = weft::make_kernel_code<portable::saxpy>();
@@ -123,6 +160,27 @@ TEST(kernel_text, speaks_none_of_the_words_that_only_the_host_knows) {
       EXPECT_FALSE(holds(text, "WEFT_IN") || holds(text, "WEFT_OUT")) << text;
     }
   }
+}
+
+TEST(portable_kernels, call_every_function_that_a_body_may_call) {
+  std::ostringstream header;
+  header << std::ifstream(std::string(WEFT_SOURCE_DIR) + "/include/weft/kernel/math.hpp").rdbuf();
+  const std::string text = header.str();
+  std::string bodies;
+  std::vector<portable::run> runs = portable::exact_runs();
+  for (const portable::run& one :
+       {portable::float_division_run(), portable::float_function_run(), portable::double_function_run()})
+    runs.push_back(one);
+  for (const portable::run& one : runs) bodies += one.code->body_text;
+  int functions = 0;
+  for (std::size_t at = text.find(" weft_"); at != std::string::npos; at = text.find(" weft_", at + 1)) {
+    const std::size_t end = text.find_first_not_of("abcdefghijklmnopqrstuvwxyz_", at + 1);
+    if (text[end] != '(') continue;
+    const std::string name = text.substr(at + 1, end - at);
+    EXPECT_TRUE(holds(bodies, name)) << name << " is compared with the host by no test";
+    ++functions;
+  }
+  EXPECT_GT(functions, 30) << "the header was not read";
 }
 
 TEST(kernel_text, is_compiled_without_fused_multiply_add) {

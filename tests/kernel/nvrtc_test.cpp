@@ -150,11 +150,25 @@ TEST_F(nvrtc_text, every_portable_kernel_compiles_without_a_word) {
   runs.push_back(portable::float_division_run());
   runs.push_back(portable::float_function_run());
   runs.push_back(portable::double_function_run());
+  for (portable::run& one : portable::reduce_runs()) runs.push_back(std::move(one));
+  runs.push_back(portable::float_adding_run(10));
   for (const portable::run& one : runs) {
     const compiled result = compiler_.compile(*one.code);
     EXPECT_EQ(result.status, 0) << result.log;
     EXPECT_LE(result.log.size(), 1U) << result.log;
     EXPECT_NE(result.ptx.find(".visible .entry " + weft::kernel_entry(*one.code)), std::string::npos);
+  }
+}
+
+TEST_F(nvrtc_text, of_a_reduction_has_both_kernels_and_neither_atomics_nor_memory_of_a_block) {
+  for (const portable::run& one : portable::reduce_runs()) {
+    const compiled result = compiler_.compile(*one.code);
+    ASSERT_EQ(result.status, 0) << result.log;
+    for (const std::string& entry : {weft::kernel_entry(*one.code), weft::combine_entry(*one.code)})
+      EXPECT_NE(result.ptx.find(".visible .entry " + entry + "("), std::string::npos) << entry;
+    for (const char* const unwanted : {"atom.", "red.", ".shared"})
+      EXPECT_EQ(result.ptx.find(unwanted), std::string::npos) << one.code->name << ": " << unwanted;
+    EXPECT_NE(result.ptx.find("bar.sync"), std::string::npos) << one.code->name;
   }
 }
 

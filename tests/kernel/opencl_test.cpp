@@ -4,6 +4,7 @@
 #include "function_error.hpp"
 #include "portable_kernels.hpp"
 #include "weft/backend/kernel_text.hpp"
+#include "weft/backend/reduction_grid.hpp"
 
 #include <gtest/gtest.h>
 
@@ -104,8 +105,10 @@ class opencl {
     return "build failed with " + std::to_string(status) + ": " + log;
   }
 
-  // Runs over a grid rounded up past the range, so that the guard has something to do. Null after a failure.
-  [[nodiscard]] std::optional<std::vector<portable::value>> run(portable::run one, std::string& log) const {
+  // Runs over a grid rounded up past the range, so that the guard has something to do; a reduction over `grid`. Null
+  // after a failure.
+  [[nodiscard]] std::optional<std::vector<portable::value>> run(portable::run one, std::string& log,
+                                                                weft::reduction_grid grid = {}) const {
     cl_program made = nullptr;
     log = build(*one.code, made);
     if (!log.empty()) {
@@ -137,9 +140,13 @@ class opencl {
                 set(kernel, position++, sizeof(std::int64_t), &one.range.end[d]) == CL_SUCCESS;
       items[d] = (static_cast<std::size_t>(one.range.end[d] - one.range.begin[d]) + 7) / 8 * 8;
     }
-    is_good = is_good && call<decltype(clEnqueueNDRangeKernel)>("clEnqueueNDRangeKernel")(
-                             queue_, kernel, static_cast<cl_uint>(dimensions), nullptr, items.data(), nullptr, 0,
-                             nullptr, nullptr) == CL_SUCCESS;
+    if (weft::has_reduction(*one.code)) {
+      is_good = is_good && reduce(made, kernel, position, one, buffers, grid);
+    } else {
+      is_good = is_good && call<decltype(clEnqueueNDRangeKernel)>("clEnqueueNDRangeKernel")(
+                               queue_, kernel, static_cast<cl_uint>(dimensions), nullptr, items.data(), nullptr, 0,
+                               nullptr, nullptr) == CL_SUCCESS;
+    }
     for (std::size_t n = 0; n < buffers.size(); ++n) {
       if (buffers[n] != nullptr) {
         std::vector<std::byte>& bytes = one.values[n].bytes;
@@ -159,6 +166,52 @@ class opencl {
   }
 
  private:
+  // The two kernels of a reduction. Its own scratch is freed when they have ended.
+  [[nodiscard]] bool reduce(cl_program made, cl_kernel kernel, cl_uint position, const portable::run& one,
+                            const std::vector<cl_mem>& buffers, const weft::reduction_grid& grid) const {
+    const auto set = call<decltype(clSetKernelArg)>("clSetKernelArg");
+    cl_int status = 0;
+    const cl_kernel second =
+        call<decltype(clCreateKernel)>("clCreateKernel")(made, weft::combine_entry(*one.code).c_str(), &status);
+    if (status != CL_SUCCESS) return false;
+    std::vector<std::byte> garbage(grid.scratch, std::byte{0xdb});  // nothing may count on what is there
+    cl_mem scratch = call<decltype(clCreateBuffer)>("clCreateBuffer")(
+        context_, CL_MEM_READ_WRITE | CL_MEM_COPY_HOST_PTR, garbage.size(), garbage.data(), &status);
+    bool is_good = status == CL_SUCCESS;
+    cl_uint behind = 0;
+    const auto add = [&](cl_kernel to, cl_uint& at, std::int64_t value) {
+      is_good = is_good && set(to, at++, sizeof value, &value) == CL_SUCCESS;
+    };
+    const auto add_memory = [&](cl_kernel to, cl_uint& at, const cl_mem& memory) {
+      is_good = is_good && set(to, at++, sizeof(cl_mem), static_cast<const void*>(&memory)) == CL_SUCCESS;
+    };
+    add_memory(kernel, position, scratch);
+    add_memory(second, behind, scratch);
+    add(second, behind, grid.groups);
+    add(second, behind, grid.group);
+    for (std::size_t n = 0; n < one.values.size(); ++n) {
+      if (one.code->parameters[n].access.kind != weft::access_kind::reduce) continue;
+      const auto count = static_cast<std::int64_t>(one.values[n].bytes.size() / weft::size_of(one.values[n].type));
+      add(kernel, position, count);
+      add_memory(second, behind, buffers[n]);
+      add(second, behind, 0);
+      add(second, behind, count);
+    }
+    add(kernel, position, grid.step);
+    const auto start = [&](cl_kernel which, std::int64_t all, std::int64_t group) {
+      const auto items = static_cast<std::size_t>(all);
+      const auto side = static_cast<std::size_t>(group);
+      is_good = is_good && call<decltype(clEnqueueNDRangeKernel)>("clEnqueueNDRangeKernel")(
+                               queue_, which, 1, nullptr, &items, &side, 0, nullptr, nullptr) == CL_SUCCESS;
+    };
+    start(kernel, grid.lanes(), grid.group);
+    start(second, (grid.elements + 3) / 4 * 4, 4);
+    is_good = call<decltype(clFinish)>("clFinish")(queue_) == CL_SUCCESS && is_good;
+    call<decltype(clReleaseMemObject)>("clReleaseMemObject")(scratch);
+    call<decltype(clReleaseKernel)>("clReleaseKernel")(second);
+    return is_good;
+  }
+
   template <class Function>
   [[nodiscard]] Function* call(const char* name) const {
     return reinterpret_cast<Function*>(dlsym(library_, name));
@@ -184,14 +237,20 @@ class opencl_text : public testing::Test {
     }
   }
 
-  static void expect_the_bits_of_the_host(const portable::run& one) {
+  static void expect_the_bits_of_the_host(const portable::run& one, const weft::reduction_grid& grid = {}) {
     const std::vector<portable::value> expected = portable::on_host(one);
     std::string log;
-    const auto got = device_->run(one, log);
+    const auto got = device_->run(one, log, grid);
     ASSERT_TRUE(got) << one.code->name << ": " << log;
     for (std::size_t n = 0; n < expected.size(); ++n) {
-      EXPECT_EQ((*got)[n].bytes, expected[n].bytes) << one.code->name << ", '" << one.code->parameters[n].name << "'";
+      EXPECT_EQ((*got)[n].bytes, expected[n].bytes) << one.code->name << ", '" << one.code->parameters[n].name << "', "
+                                                    << grid.groups << " groups of " << grid.group;
     }
+  }
+
+  static weft::reduction_grid grid_of(const portable::run& one, const weft::reduction_device& device) {
+    portable::run copy = one;
+    return weft::reduction_grid_for(*one.code, one.range, portable::arguments_of(copy), device);
   }
 
   static inline opencl* device_ = nullptr;
@@ -213,6 +272,50 @@ TEST_F(opencl_text, float_quotients_and_square_roots_have_the_bits_of_the_host) 
     GTEST_SKIP() << "the device does not round float division correctly";
   }
   expect_the_bits_of_the_host(portable::float_division_run());
+}
+
+/// As a processor of so many units is given it, and as a GPU is, with groups that are no power of two.
+std::vector<weft::reduction_device> reduction_devices() {
+  return {{1, true, 1}, {4, true, 64}, {2, false, 64}, {3, false, 13}, {64, false, 256}};
+}
+
+TEST_F(opencl_text, a_reduction_of_any_grid_gives_what_the_host_does) {
+  if (!device_->has_double()) {
+    GTEST_SKIP() << "the device has no double";
+  }
+  for (const portable::run& one : portable::reduce_runs()) {
+    for (const weft::reduction_device& device : reduction_devices())
+      expect_the_bits_of_the_host(one, grid_of(one, device));
+  }
+}
+
+TEST_F(opencl_text, a_reduction_of_a_range_that_starts_later_takes_only_that) {
+  portable::run one = portable::adding_run(1000);
+  one.range.begin[0] = 37;
+  one.range.end[0] = 905;
+  for (const weft::reduction_device& device : reduction_devices())
+    expect_the_bits_of_the_host(one, grid_of(one, device));
+}
+
+TEST_F(opencl_text, a_float_reduction_gives_the_same_bits_every_time_and_is_near_the_exact_sum) {
+  const portable::run one = portable::float_adding_run(200'003);
+  double exact = static_cast<double>(one.values[1].as<float>()[0]);
+  for (const float value : one.values[0].as<float>()) exact += static_cast<double>(value);
+  for (const weft::reduction_device& device : reduction_devices()) {
+    const weft::reduction_grid grid = grid_of(one, device);
+    std::optional<float> first;
+    for (int repeat = 0; repeat < 20; ++repeat) {
+      std::string log;
+      const auto got = device_->run(one, log, grid);
+      ASSERT_TRUE(got) << log;
+      const float sum = (*got)[1].as<float>()[0];
+      if (!first) first = sum;
+      ASSERT_EQ(sum, *first) << "run " << repeat;
+    }
+    // a rounding for each item of a lane, and for each step that joins two results
+    const double steps = static_cast<double>(200'003 / grid.lanes() + grid.groups + 10);
+    EXPECT_NEAR(static_cast<double>(*first), exact, exact * steps * 6e-8) << grid.lanes() << " lanes";
+  }
 }
 
 TEST_F(opencl_text, a_range_that_starts_later_leaves_the_elements_before_it) {

@@ -101,6 +101,47 @@ WEFT_KERNEL(double_functions, (WEFT_IN(double) a, WEFT_IN(double) b, WEFT_OUT(do
   out[row + 13] = weft_fma(a[i], b[i], a[i]);
 });
 
+// Reductions: several in one kernel, of one element and of many, with a return in the body, in two and three
+// dimensions.
+WEFT_KERNEL(adds_up, (WEFT_IN(int32_t) values, WEFT_INOUT(int64_t, reduce(sum)) total), { total[0] += values[i]; });
+WEFT_KERNEL(finds_ends,
+            (WEFT_IN(float) values, WEFT_INOUT(float, reduce(min)) least, WEFT_INOUT(float, reduce(max)) most,
+             WEFT_IN(double) wide, WEFT_INOUT(double, reduce(max)) widest, WEFT_INOUT(double, reduce(min)) narrowest),
+            {
+              least[0] = weft_fmin(least[0], values[i]);
+              most[0] = weft_fmax(most[0], values[i]);
+              widest[0] = weft_fmax(widest[0], wide[i]);
+              narrowest[0] = weft_fmin(narrowest[0], wide[i]);
+            });
+WEFT_KERNEL_2D(tallies,
+               (WEFT_IN(uint8_t) values, WEFT_INOUT(uint32_t, reduce(sum)) seen,
+                WEFT_INOUT(int16_t, reduce(product)) signs, WEFT_INOUT(uint64_t, reduce(max)) latest, int64_t width),
+               {
+                 const uint8_t value = values[y * width + x];
+                 if (value >= 50) {
+                   return;
+                 }
+                 seen[value] += 1;
+                 signs[value % 2] = (int16_t)(signs[value % 2] * 3);
+                 latest[0] = weft_max(latest[0], (uint64_t)(y * width + x));
+               });
+WEFT_KERNEL_3D(narrow_ends,
+               (WEFT_IN(int8_t) a, WEFT_INOUT(int8_t, reduce(min)) least, WEFT_INOUT(int8_t, reduce(max)) most,
+                WEFT_INOUT(int16_t, reduce(min)) least16, WEFT_INOUT(int32_t, reduce(max)) most32,
+                WEFT_INOUT(int64_t, reduce(min)) least64, WEFT_INOUT(uint16_t, reduce(min)) least16u,
+                WEFT_INOUT(uint8_t, reduce(product)) product, int64_t width, int64_t height),
+               {
+                 const int8_t value = a[(z * height + y) * width + x];
+                 least[0] = weft_min(least[0], value);
+                 most[0] = weft_max(most[0], value);
+                 least16[0] = weft_min(least16[0], (int16_t)(value * 200));
+                 most32[0] = weft_max(most32[0], value * 10000000);
+                 least64[0] = weft_min(least64[0], value * (int64_t)10000000000);
+                 least16u[0] = weft_min(least16u[0], (uint16_t)(500 + value));
+                 product[0] = (uint8_t)(product[0] * 3u);
+               });
+WEFT_KERNEL(adds_floats, (WEFT_IN(float) values, WEFT_INOUT(float, reduce(sum)) total), { total[0] += values[i]; });
+
 /// A buffer or a scalar of a run, as bytes.
 struct value {
   weft::element_type type = weft::element_type::float32;
@@ -300,7 +341,52 @@ inline std::vector<run> fold_runs() {
           fold_run<double>(data_type::float64, kind::average, 8, n)};
 }
 
-/// Every kernel above with data of its own; what is not a function kernel must give equal bits on every backend.
+inline run adding_run(std::size_t n) {
+  return {weft::make_kernel_code<adds_up>(),
+          range_of(static_cast<std::int64_t>(n)),
+          {in(filled<std::int32_t>(n, [](std::size_t k) { return k * 2654435761U; })),
+           inout(std::vector<std::int64_t>{1000})}};
+}
+
+/// Sums of floats, whose bits depend on their order.
+inline run float_adding_run(std::size_t n) {
+  return {weft::make_kernel_code<adds_floats>(),
+          range_of(static_cast<std::int64_t>(n)),
+          {in(filled<float>(n, [](std::size_t k) { return 0.1 + static_cast<double>(k * 31 % 1013); })),
+           inout(std::vector<float>{0.5F})}};
+}
+
+/// Kernels with reduce() parameters whose result is the same in any order.
+inline std::vector<run> reduce_runs() {
+  const auto ends = [](std::size_t n) {
+    const auto mixed = [](std::size_t k) { return static_cast<double>(k * 7919 % 10007) - 5003.5; };
+    return run{weft::make_kernel_code<finds_ends>(),
+               range_of(static_cast<std::int64_t>(n)),
+               {in(filled<float>(n, mixed)), inout(std::vector<float>{3.5F}), inout(std::vector<float>{-7.0F}),
+                in(filled<double>(n, mixed)), inout(std::vector<double>{-1e300}), inout(std::vector<double>{1e300})}};
+  };
+  constexpr std::int64_t width = 131, height = 77;
+  run tally{weft::make_kernel_code<tallies>(),
+            range_of(width, height),
+            {in(filled<std::uint8_t>(width * height, [](std::size_t k) { return k * 2654435761U >> 7; })),
+             inout(filled<std::uint32_t>(50, [](std::size_t k) { return k; })), inout(std::vector<std::int16_t>{1, -1}),
+             inout(std::vector<std::uint64_t>{0}), scalar(width)}};
+  constexpr std::int64_t side = 19;
+  run narrow{weft::make_kernel_code<narrow_ends>(),
+             range_of(side, side, side),
+             {in(filled<std::int8_t>(side * side * side, [](std::size_t k) { return k * 37; })),
+              inout(std::vector<std::int8_t>{100}), inout(std::vector<std::int8_t>{-100}),
+              inout(std::vector<std::int16_t>{32000}), inout(std::vector<std::int32_t>{-2'000'000'000}),
+              inout(std::vector<std::int64_t>{1'000'000'000'000}), inout(std::vector<std::uint16_t>{65000}),
+              inout(std::vector<std::uint8_t>{5}), scalar(side), scalar(side)}};
+  std::vector<run> runs{adding_run(1), adding_run(7), adding_run(100'003), ends(1), ends(5000)};
+  runs.push_back(std::move(tally));
+  runs.push_back(std::move(narrow));
+  return runs;
+}
+
+/// Every kernel above with data of its own; what is not a function kernel or a reduction must give equal bits on every
+/// backend.
 inline std::vector<run> exact_runs() {
   std::vector<run> runs{saxpy_run(1000),
                         integer_run(1000),

@@ -5,11 +5,23 @@
 #include "weft/memory/buffer.hpp"
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <source_location>
+#include <string_view>
 
 namespace weft {
 
+/// When kernels and the other end of a queue see what each other did.
+enum class ring_visibility : std::uint8_t {
+  immediate,        // while the kernel runs
+  launch_boundary,  // what was sent before a launch begins is there for it, what it did is seen when it has ended
+};
+[[nodiscard]] std::string_view to_string(ring_visibility visibility);
+
 namespace detail {
+
+class ring_image;
 
 /// The end, or the reason why there is none to lend: several producers have several.
 [[nodiscard]] queue_end& lendable(queue_end* only, std::source_location where);
@@ -24,13 +36,17 @@ class loan {
 
   /// Brings back how far the kernels got.
   void end() noexcept;
-  [[nodiscard]] device_span<std::uint64_t> words() const { return words_.span(); }
+  [[nodiscard]] device_span<std::uint64_t> words() const;
+  [[nodiscard]] std::optional<std::size_t> per_launch() const noexcept;
 
  private:
+  void fetch(queue_end& back) noexcept;
+
   std::shared_ptr<queue_state> queue_;
   queue_end* end_ = nullptr;
   bool was_plain_ = false;
   buffer<std::uint64_t> words_;
+  std::shared_ptr<ring_image> image_;  // in place of words: the device's memory is reached by commands only
 };
 
 }  // namespace detail
@@ -38,9 +54,18 @@ class loan {
 /// One end of a queue, lent to kernels: the argument of a WEFT_RING parameter. Kernels of the sender's device (or the
 /// receiver's) go on where the end was, one launch after another; when the loan ends the host goes on where they were.
 ///
-/// While it is lent the end's own operations say failed. A kernel wakes nobody: a host thread that waits at the other
-/// end looks again by itself, a few thousand times a second. End it after the launches that used it have ended.
-/// Thread: one at a time.
+/// While it is lent the end's own operations say failed, and closing it counts from the end of the loan. A kernel wakes
+/// nobody: a host thread that waits at the other end looks again by itself, a few thousand times a second. End it after
+/// the launches that used it have ended.
+///
+/// Where the host reaches the device's memory by commands only, and kernels reach none of the host's, visibility() is
+/// launch_boundary: each launch works on an image of its end. It finds the messages that were in the queue when it
+/// began, and the space that was free then, and no more of either than per_launch(). So its waits end at their first
+/// look, with WEFT_RING_EMPTY or WEFT_RING_FULL: a kernel that is to answer has to be launched after the question was
+/// sent, and two kernels cannot talk to each other while they run. What a kernel received and sent counts when its
+/// launch has ended well. A launch that fails, is cancelled, or has not ended when the loan ends, has received nothing
+/// and sent nothing: its messages are there for the next one, in the same order. It must be launched in a stream (not
+/// over devices). Thread: one at a time.
 class kernel_end {
  public:
   /// Errors: unsupported for a queue with checksums, overwriting, spill, samples or several producers, or one between
@@ -58,6 +83,11 @@ class kernel_end {
 
   /// What a launch takes.
   [[nodiscard]] device_span<std::uint64_t> span() const { return loan_.words(); }
+  [[nodiscard]] ring_visibility visibility() const noexcept {
+    return per_launch() ? ring_visibility::launch_boundary : ring_visibility::immediate;
+  }
+  /// Most messages that one launch finds or has space for; none where a kernel and the other end go on together.
+  [[nodiscard]] std::optional<std::size_t> per_launch() const noexcept { return loan_.per_launch(); }
   void end() noexcept { loan_.end(); }
 
  private:

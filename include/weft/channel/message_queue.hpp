@@ -519,7 +519,8 @@ class receiver {
 
 /// A bounded queue of messages from one device to another. The ring lies in the destination's memory; the sender writes
 /// into it through its peer access (`direct`), or into a ring in host memory from where a forwarder moves the messages
-/// on (`host_staged`).
+/// on (`host_staged`). Where the host reaches the memory of either device by commands only, the ring in host memory is
+/// the only one, and why() says so; kernels then work on images of it (kernel_end::visibility()).
 ///
 /// The ends are opened once each (a sender per producer). They keep the queue alive; the queue may go before them.
 /// After the machine is closed every operation that has to wait says failed, with machine_closed. Thread: any; an end
@@ -527,8 +528,8 @@ class receiver {
 template <message T>
 class message_queue {
  public:
-  /// Errors: invalid_argument (no capacity, an option that cannot be), invalid_device, unsupported (rdma; a backend
-  ///   whose memory the host cannot reach), out_of_memory.
+  /// Errors: invalid_argument (no capacity, an option that cannot be), invalid_device, unsupported (rdma),
+  /// out_of_memory.
   message_queue(const machine& m, device_id source, device_id destination, const queue_options& options = {},
                 std::source_location where = std::source_location::current())
       : queue_(detail::make_queue(m, source, destination, sizeof(T), alignof(T), options, where)) {}

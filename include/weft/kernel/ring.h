@@ -24,6 +24,17 @@
 /* A test brings the words below itself. */
 
 #elif defined(__OPENCL_C_VERSION__) || defined(__OPENCL_VERSION__)
+#if defined(WEFT_RING_BY_COMMANDS)
+/* An image of the ring in a buffer, which commands bring before a launch and take back behind it. Nobody is at the
+ * other side meanwhile: nothing is atomic, and a wait ends at its first look. Where the buffer lies is known to a
+ * running kernel alone, so the words that are addresses elsewhere are distances from the end itself. */
+#define WEFT_RING_LOAD_32(address) (*(volatile __global weft_uint32*)(address))
+#define WEFT_RING_LOAD_64(address) (*(volatile __global weft_uint64*)(address))
+#define WEFT_RING_STORE_32(address, value) (*(volatile __global weft_uint32*)(address) = (value))
+#define WEFT_RING_STORE_64(address, value) (*(volatile __global weft_uint64*)(address) = (value))
+#define WEFT_RING_AT(end, word) ((weft_uint64)(end) + (word))
+#define WEFT_RING_LOOKS(polls) ((void)(polls), 0)
+#else
 /* Fine-grained shared memory with atomics. OpenCL C 2.0 has the widest scope always; a 3.0 compiler that does not know
  * it has one device only. */
 #if defined(cl_khr_int64_base_atomics) && defined(cl_khr_int64_extended_atomics)
@@ -35,8 +46,6 @@
 #else
 #define WEFT_RING_SCOPE memory_scope_device
 #endif
-#define WEFT_RING_GLOBAL __global
-#define WEFT_RING_FUNCTION static inline
 #define WEFT_RING_LOAD_32(address) \
   atomic_load_explicit((volatile __global atomic_uint*)(address), memory_order_acquire, WEFT_RING_SCOPE)
 #define WEFT_RING_LOAD_64(address) \
@@ -45,6 +54,9 @@
   atomic_store_explicit((volatile __global atomic_uint*)(address), (value), memory_order_release, WEFT_RING_SCOPE)
 #define WEFT_RING_STORE_64(address, value) \
   atomic_store_explicit((volatile __global atomic_ulong*)(address), (value), memory_order_release, WEFT_RING_SCOPE)
+#endif
+#define WEFT_RING_GLOBAL __global
+#define WEFT_RING_FUNCTION static inline
 #define WEFT_RING_KEEP_64(address, value) (*(address) = (value))
 #define WEFT_RING_PAUSE()
 #if defined(__clang__)
@@ -185,6 +197,19 @@ typedef weft_uint32 __attribute__((may_alias)) weft_ring_word;
 #define WEFT_RING_ATOMIC_64 weft_uint64
 #endif
 
+/* What an end knows of where the ring lies: addresses, but for a port that says otherwise. */
+#ifndef WEFT_RING_AT
+#define WEFT_RING_AT(end, word) (word)
+#endif
+#define WEFT_RING_SLOTS(end) ((WEFT_RING_GLOBAL weft_uint8*)WEFT_RING_AT((end), (end)->slots))
+#define WEFT_RING_WORD_32(end, word) ((WEFT_RING_GLOBAL WEFT_RING_ATOMIC_32*)WEFT_RING_AT((end), (end)->word))
+#define WEFT_RING_WORD_64(end, word) ((WEFT_RING_GLOBAL WEFT_RING_ATOMIC_64*)WEFT_RING_AT((end), (end)->word))
+
+/* How often a wait looks again. */
+#ifndef WEFT_RING_LOOKS
+#define WEFT_RING_LOOKS(polls) (polls)
+#endif
+
 /* What a call came to. */
 #define WEFT_RING_OK 0
 #define WEFT_RING_FULL 1    /* send: no slot is free */
@@ -198,8 +223,9 @@ typedef weft_uint32 __attribute__((may_alias)) weft_ring_word;
 #define WEFT_RING_LINE 64
 #define WEFT_RING_LINE_PAYLOAD 56
 
-/* One end of a ring. Addresses are those of the device that uses it. The upper part is set when the end is opened, the
- * lower part is the end's own: nobody else writes it, and a later kernel goes on where an earlier one ended. */
+/* One end of a ring. Addresses are those of the device that uses it (WEFT_RING_BY_COMMANDS: distances from here). The
+ * upper part is set when the end is opened, the lower part is the end's own: nobody else writes it, and a later kernel
+ * goes on where an earlier one ended. */
 typedef struct weft_ring {
   weft_uint64 slots;    /* in the reader's memory */
   weft_uint64 credit;   /* in the writer's memory: messages read; written by the reader */
@@ -225,7 +251,7 @@ typedef struct weft_ring {
 
 /* Looks at the credit; WEFT_RING_OK when `wanted` messages fit. */
 WEFT_RING_FUNCTION int weft_ring_look_for_space(WEFT_RING_GLOBAL weft_ring* end, weft_uint64 wanted) {
-  const weft_uint64 credit = WEFT_RING_LOAD_64((WEFT_RING_GLOBAL WEFT_RING_ATOMIC_64*)end->credit);
+  const weft_uint64 credit = WEFT_RING_LOAD_64(WEFT_RING_WORD_64(end, credit));
   const weft_uint64 read = credit & ~WEFT_RING_CLOSED_BIT;
   if (read > end->position || read < end->credit_seen) return WEFT_RING_CORRUPT;
   if (credit != read) return WEFT_RING_CLOSED; /* and stays short of space, so that every later send comes here */
@@ -235,7 +261,7 @@ WEFT_RING_FUNCTION int weft_ring_look_for_space(WEFT_RING_GLOBAL weft_ring* end,
 
 /* Why nothing was sent: the slow side of every send, never the cause of a delay when there is space. */
 WEFT_RING_FUNCTION int weft_ring_no_space(WEFT_RING_GLOBAL weft_ring* end) {
-  if (WEFT_RING_LOAD_32((WEFT_RING_GLOBAL WEFT_RING_ATOMIC_32*)end->stop) != 0) return WEFT_RING_STOPPED;
+  if (WEFT_RING_LOAD_32(WEFT_RING_WORD_32(end, stop)) != 0) return WEFT_RING_STOPPED;
   WEFT_RING_KEEP_64(&end->waits, end->waits + 1);
   return WEFT_RING_FULL;
 }
@@ -250,7 +276,7 @@ WEFT_RING_FUNCTION int weft_ring_space(WEFT_RING_GLOBAL weft_ring* end) {
 WEFT_RING_FUNCTION void weft_ring_put_slot(WEFT_RING_GLOBAL weft_ring* end, const void* message, weft_uint32 bytes,
                                            weft_uint32 stride) {
   const weft_uint64 at = end->position;
-  WEFT_RING_GLOBAL weft_uint8* slot = (WEFT_RING_GLOBAL weft_uint8*)end->slots + (at & end->mask) * stride;
+  WEFT_RING_GLOBAL weft_uint8* slot = WEFT_RING_SLOTS(end) + (at & end->mask) * stride;
   WEFT_RING_CLAIM(slot, stride);
   WEFT_RING_COPY(slot, message, bytes);
   WEFT_RING_STORE_32((WEFT_RING_GLOBAL WEFT_RING_ATOMIC_32*)(slot + stride - 4), (weft_uint32)(at >> end->shift) + 1);
@@ -262,7 +288,7 @@ WEFT_RING_FUNCTION void weft_ring_put_packed(WEFT_RING_GLOBAL weft_ring* end, co
                                              weft_uint32 per_line) {
   const weft_uint64 line = end->line;
   const weft_uint32 index = end->index;
-  WEFT_RING_GLOBAL weft_uint8* at = (WEFT_RING_GLOBAL weft_uint8*)end->slots + (line & end->mask) * WEFT_RING_LINE;
+  WEFT_RING_GLOBAL weft_uint8* at = WEFT_RING_SLOTS(end) + (line & end->mask) * WEFT_RING_LINE;
   WEFT_RING_COPY(at + index * bytes, message, bytes);
   WEFT_RING_STORE_64((WEFT_RING_GLOBAL WEFT_RING_ATOMIC_64*)(at + WEFT_RING_LINE_PAYLOAD),
                      ((line + 1) << 8) | (index + 1));
@@ -295,7 +321,7 @@ WEFT_RING_FUNCTION weft_uint64 weft_ring_put_slots(WEFT_RING_GLOBAL weft_ring* e
                                                    weft_uint64 count, weft_uint32 bytes, weft_uint32 stride, int* why) {
   const weft_uint64 fits = weft_ring_space_for(end, count, why);
   const weft_uint8* from = (const weft_uint8*)messages;
-  WEFT_RING_GLOBAL weft_uint8* slots = (WEFT_RING_GLOBAL weft_uint8*)end->slots;
+  WEFT_RING_GLOBAL weft_uint8* slots = WEFT_RING_SLOTS(end);
   const weft_uint64 mask = end->mask;
   const weft_uint32 shift = end->shift;
   const weft_uint64 first = end->position;
@@ -318,7 +344,7 @@ WEFT_RING_FUNCTION weft_uint64 weft_ring_put_lines(WEFT_RING_GLOBAL weft_ring* e
                                                    int* why) {
   const weft_uint64 fits = weft_ring_space_for(end, count, why);
   const weft_uint8* from = (const weft_uint8*)messages;
-  WEFT_RING_GLOBAL weft_uint8* slots = (WEFT_RING_GLOBAL weft_uint8*)end->slots;
+  WEFT_RING_GLOBAL weft_uint8* slots = WEFT_RING_SLOTS(end);
   const weft_uint64 mask = end->mask;
   weft_uint64 line = end->line;
   weft_uint32 index = end->index;
@@ -350,7 +376,7 @@ WEFT_RING_FUNCTION weft_uint64 weft_ring_put_lines(WEFT_RING_GLOBAL weft_ring* e
 
 /* Tells the reader that nothing follows. Needs no space and cannot wait. */
 WEFT_RING_FUNCTION void weft_ring_close_writer(WEFT_RING_GLOBAL weft_ring* end) {
-  WEFT_RING_STORE_64((WEFT_RING_GLOBAL WEFT_RING_ATOMIC_64*)end->fin, end->position);
+  WEFT_RING_STORE_64(WEFT_RING_WORD_64(end, fin), end->position);
 }
 
 /* ---- the reader -----------------------------------------------------------------------------------------------------
@@ -358,7 +384,7 @@ WEFT_RING_FUNCTION void weft_ring_close_writer(WEFT_RING_GLOBAL weft_ring* end) 
 
 WEFT_RING_FUNCTION void weft_ring_give_credit(WEFT_RING_GLOBAL weft_ring* end) {
   end->credit_seen = end->position;
-  WEFT_RING_STORE_64((WEFT_RING_GLOBAL WEFT_RING_ATOMIC_64*)end->credit, end->position);
+  WEFT_RING_STORE_64(WEFT_RING_WORD_64(end, credit), end->position);
 }
 
 /* A quarter of the ring at a time: the writer is short of space only when three quarters are unread. */
@@ -369,10 +395,10 @@ WEFT_RING_FUNCTION void weft_ring_owe_credit(WEFT_RING_GLOBAL weft_ring* end) {
 /* Why nothing was received. */
 WEFT_RING_FUNCTION int weft_ring_nothing(WEFT_RING_GLOBAL weft_ring* end) {
   if (end->position != end->credit_seen) weft_ring_give_credit(end);
-  const weft_uint64 fin = WEFT_RING_LOAD_64((WEFT_RING_GLOBAL WEFT_RING_ATOMIC_64*)end->fin);
+  const weft_uint64 fin = WEFT_RING_LOAD_64(WEFT_RING_WORD_64(end, fin));
   if (fin == end->position) return WEFT_RING_CLOSED; /* a good end, whatever happened to the writer afterwards */
   if (fin < end->position) return WEFT_RING_CORRUPT;
-  if (WEFT_RING_LOAD_32((WEFT_RING_GLOBAL WEFT_RING_ATOMIC_32*)end->stop) != 0) return WEFT_RING_STOPPED;
+  if (WEFT_RING_LOAD_32(WEFT_RING_WORD_32(end, stop)) != 0) return WEFT_RING_STOPPED;
   WEFT_RING_KEEP_64(&end->waits, end->waits + 1);
   return WEFT_RING_EMPTY;
 }
@@ -381,7 +407,7 @@ WEFT_RING_FUNCTION int weft_ring_nothing(WEFT_RING_GLOBAL weft_ring* end) {
 WEFT_RING_FUNCTION WEFT_RING_GLOBAL weft_uint8* weft_ring_look_slot(WEFT_RING_GLOBAL weft_ring* end, weft_uint32 stride,
                                                                     weft_uint32* seen) {
   const weft_uint64 at = end->position;
-  WEFT_RING_GLOBAL weft_uint8* slot = (WEFT_RING_GLOBAL weft_uint8*)end->slots + (at & end->mask) * stride;
+  WEFT_RING_GLOBAL weft_uint8* slot = WEFT_RING_SLOTS(end) + (at & end->mask) * stride;
   *seen = WEFT_RING_LOAD_32((WEFT_RING_GLOBAL WEFT_RING_ATOMIC_32*)(slot + stride - 4));
   return *seen == (weft_uint32)(at >> end->shift) + 1 ? slot : (WEFT_RING_GLOBAL weft_uint8*)0;
 }
@@ -415,7 +441,7 @@ WEFT_RING_FUNCTION WEFT_RING_GLOBAL weft_uint8* weft_ring_look_packed(WEFT_RING_
                                                                       weft_uint32 bytes, weft_uint64* seen) {
   const weft_uint64 line = end->line;
   const weft_uint32 index = end->index;
-  WEFT_RING_GLOBAL weft_uint8* at = (WEFT_RING_GLOBAL weft_uint8*)end->slots + (line & end->mask) * WEFT_RING_LINE;
+  WEFT_RING_GLOBAL weft_uint8* at = WEFT_RING_SLOTS(end) + (line & end->mask) * WEFT_RING_LINE;
   const weft_uint64 word = WEFT_RING_LOAD_64((WEFT_RING_GLOBAL WEFT_RING_ATOMIC_64*)(at + WEFT_RING_LINE_PAYLOAD));
   *seen = word;
   if ((word >> 8) != ((line + 1) & 0x00ffffffffffffffUL) || (word & 0xff) <= index) {
@@ -461,7 +487,7 @@ WEFT_RING_FUNCTION void weft_ring_pop_packed(WEFT_RING_GLOBAL weft_ring* end, we
 WEFT_RING_FUNCTION weft_uint64 weft_ring_get_slots(WEFT_RING_GLOBAL weft_ring* end, void* messages, weft_uint64 count,
                                                    weft_uint32 bytes, weft_uint32 stride) {
   weft_uint8* to = (weft_uint8*)messages;
-  WEFT_RING_GLOBAL weft_uint8* slots = (WEFT_RING_GLOBAL weft_uint8*)end->slots;
+  WEFT_RING_GLOBAL weft_uint8* slots = WEFT_RING_SLOTS(end);
   const weft_uint64 mask = end->mask;
   const weft_uint32 shift = end->shift;
   const weft_uint64 quarter = end->capacity / 4;
@@ -475,7 +501,7 @@ WEFT_RING_FUNCTION weft_uint64 weft_ring_get_slots(WEFT_RING_GLOBAL weft_ring* e
     to += bytes;
     if (at + 1 - end->credit_seen >= quarter) {
       end->credit_seen = at + 1;
-      WEFT_RING_STORE_64((WEFT_RING_GLOBAL WEFT_RING_ATOMIC_64*)end->credit, at + 1);
+      WEFT_RING_STORE_64(WEFT_RING_WORD_64(end, credit), at + 1);
     }
   }
   WEFT_RING_KEEP_64(&end->position, at);
@@ -486,7 +512,7 @@ WEFT_RING_FUNCTION weft_uint64 weft_ring_get_slots(WEFT_RING_GLOBAL weft_ring* e
 WEFT_RING_FUNCTION weft_uint64 weft_ring_get_lines(WEFT_RING_GLOBAL weft_ring* end, void* messages, weft_uint64 count,
                                                    weft_uint32 bytes, weft_uint32 per_line) {
   weft_uint8* to = (weft_uint8*)messages;
-  WEFT_RING_GLOBAL weft_uint8* slots = (WEFT_RING_GLOBAL weft_uint8*)end->slots;
+  WEFT_RING_GLOBAL weft_uint8* slots = WEFT_RING_SLOTS(end);
   const weft_uint64 mask = end->mask;
   const weft_uint64 quarter = end->capacity / 4;
   weft_uint64 line = end->line;
@@ -516,7 +542,7 @@ WEFT_RING_FUNCTION weft_uint64 weft_ring_get_lines(WEFT_RING_GLOBAL weft_ring* e
     const weft_uint64 read = end->position + (count - left);
     if (read - end->credit_seen >= quarter) {
       end->credit_seen = read;
-      WEFT_RING_STORE_64((WEFT_RING_GLOBAL WEFT_RING_ATOMIC_64*)end->credit, read);
+      WEFT_RING_STORE_64(WEFT_RING_WORD_64(end, credit), read);
     }
   }
   end->line = line;
@@ -528,7 +554,7 @@ WEFT_RING_FUNCTION weft_uint64 weft_ring_get_lines(WEFT_RING_GLOBAL weft_ring* e
 /* Tells the writer that nothing will be read any more. */
 WEFT_RING_FUNCTION void weft_ring_close_reader(WEFT_RING_GLOBAL weft_ring* end) {
   end->credit_seen = end->position; /* so that a late look at an empty ring does not take the close back */
-  WEFT_RING_STORE_64((WEFT_RING_GLOBAL WEFT_RING_ATOMIC_64*)end->credit, end->position | WEFT_RING_CLOSED_BIT);
+  WEFT_RING_STORE_64(WEFT_RING_WORD_64(end, credit), end->position | WEFT_RING_CLOSED_BIT);
 }
 
 /* ---- overwrite_oldest: the writer never waits and never looks at the credit; the reader finds out that it was lapped
@@ -543,11 +569,11 @@ WEFT_RING_FUNCTION void weft_ring_close_reader(WEFT_RING_GLOBAL weft_ring* end) 
 WEFT_RING_FUNCTION int weft_ring_put_over(WEFT_RING_GLOBAL weft_ring* end, const weft_uint32* words) {
   const weft_uint64 at = end->position;
   const weft_uint32 lap = (weft_uint32)(at >> end->shift) + 1;
-  WEFT_RING_GLOBAL weft_uint8* slot = (WEFT_RING_GLOBAL weft_uint8*)end->slots + (at & end->mask) * end->stride;
+  WEFT_RING_GLOBAL weft_uint8* slot = WEFT_RING_SLOTS(end) + (at & end->mask) * end->stride;
   WEFT_RING_GLOBAL WEFT_RING_ATOMIC_32* stamp = (WEFT_RING_GLOBAL WEFT_RING_ATOMIC_32*)(slot + end->stride - 4);
   if ((at & end->mask) == 0) {
-    if (WEFT_RING_LOAD_32((WEFT_RING_GLOBAL WEFT_RING_ATOMIC_32*)end->stop) != 0) return WEFT_RING_STOPPED;
-    if ((WEFT_RING_LOAD_64((WEFT_RING_GLOBAL WEFT_RING_ATOMIC_64*)end->credit) & WEFT_RING_CLOSED_BIT) != 0) {
+    if (WEFT_RING_LOAD_32(WEFT_RING_WORD_32(end, stop)) != 0) return WEFT_RING_STOPPED;
+    if ((WEFT_RING_LOAD_64(WEFT_RING_WORD_64(end, credit)) & WEFT_RING_CLOSED_BIT) != 0) {
       return WEFT_RING_CLOSED;
     }
   }
@@ -565,7 +591,7 @@ WEFT_RING_FUNCTION int weft_ring_get_over(WEFT_RING_GLOBAL weft_ring* end, weft_
   for (int tries = 0; tries < 64; ++tries) {
     const weft_uint64 at = end->position;
     const weft_uint32 whole = 2 * ((weft_uint32)(at >> end->shift) + 1);
-    WEFT_RING_GLOBAL weft_uint8* slot = (WEFT_RING_GLOBAL weft_uint8*)end->slots + (at & end->mask) * end->stride;
+    WEFT_RING_GLOBAL weft_uint8* slot = WEFT_RING_SLOTS(end) + (at & end->mask) * end->stride;
     WEFT_RING_GLOBAL WEFT_RING_ATOMIC_32* stamp = (WEFT_RING_GLOBAL WEFT_RING_ATOMIC_32*)(slot + end->stride - 4);
     weft_uint32 seen = WEFT_RING_LOAD_32(stamp);
     if (seen == whole) {
@@ -585,7 +611,7 @@ WEFT_RING_FUNCTION int weft_ring_get_over(WEFT_RING_GLOBAL weft_ring* end, weft_
     /* and all before a later slot that is ahead too: the oldest whole one is found by halves, however long the ring */
     for (weft_uint64 step = (end->mask + 1) / 2; step != 0; step /= 2) {
       const weft_uint64 last = at + gone + step - 1;
-      slot = (WEFT_RING_GLOBAL weft_uint8*)end->slots + (last & end->mask) * end->stride;
+      slot = WEFT_RING_SLOTS(end) + (last & end->mask) * end->stride;
       seen = WEFT_RING_LOAD_32((WEFT_RING_GLOBAL WEFT_RING_ATOMIC_32*)(slot + end->stride - 4));
       const weft_uint32 further = seen - 2 * ((weft_uint32)(last >> end->shift) + 1);
       if (further != 0 && further <= 0x7fffffffU) gone += step;
@@ -610,14 +636,20 @@ WEFT_RING_FUNCTION int weft_ring_try_send(WEFT_RING_GLOBAL weft_ring* end, const
   return WEFT_RING_OK;
 }
 
-WEFT_RING_FUNCTION int weft_ring_try_receive(WEFT_RING_GLOBAL weft_ring* end, void* message) {
-  WEFT_RING_GLOBAL weft_uint8* from =
-      end->stride == 0 ? weft_ring_peek_packed(end, end->bytes) : weft_ring_peek_slot(end, end->stride);
-  if (from == (WEFT_RING_GLOBAL weft_uint8*)0) {
-    const int torn =
-        end->stride == 0 ? weft_ring_is_torn_packed(end, end->per_line) : weft_ring_is_torn_slot(end, end->stride);
-    return torn ? WEFT_RING_CORRUPT : weft_ring_nothing(end);
-  }
+/* The next message, or null when nothing is there. */
+WEFT_RING_FUNCTION WEFT_RING_GLOBAL weft_uint8* weft_ring_peek(WEFT_RING_GLOBAL weft_ring* end) {
+  return end->stride == 0 ? weft_ring_peek_packed(end, end->bytes) : weft_ring_peek_slot(end, end->stride);
+}
+
+/* Why weft_ring_peek() gave null. */
+WEFT_RING_FUNCTION int weft_ring_absent(WEFT_RING_GLOBAL weft_ring* end) {
+  const int torn =
+      end->stride == 0 ? weft_ring_is_torn_packed(end, end->per_line) : weft_ring_is_torn_slot(end, end->stride);
+  return torn ? WEFT_RING_CORRUPT : weft_ring_nothing(end);
+}
+
+WEFT_RING_FUNCTION int weft_ring_take(WEFT_RING_GLOBAL weft_ring* end, void* message,
+                                      WEFT_RING_GLOBAL weft_uint8* from) {
   WEFT_RING_COPY(message, from, end->bytes);
   if (end->stride == 0) {
     weft_ring_pop_packed(end, end->per_line);
@@ -627,23 +659,40 @@ WEFT_RING_FUNCTION int weft_ring_try_receive(WEFT_RING_GLOBAL weft_ring* end, vo
   return WEFT_RING_OK;
 }
 
+WEFT_RING_FUNCTION int weft_ring_try_receive(WEFT_RING_GLOBAL weft_ring* end, void* message) {
+  WEFT_RING_GLOBAL weft_uint8* from = weft_ring_peek(end);
+  if (from == (WEFT_RING_GLOBAL weft_uint8*)0) return weft_ring_absent(end);
+  return weft_ring_take(end, message, from);
+}
+
 /* Sends, waiting for space during at most `polls` looks; WEFT_RING_FULL when they are used up. */
 WEFT_RING_FUNCTION int weft_ring_send(WEFT_RING_GLOBAL weft_ring* end, const void* message, weft_uint64 polls) {
   int came_to = weft_ring_try_send(end, message);
-  for (weft_uint64 done = 0; came_to == WEFT_RING_FULL && done < polls; ++done) {
+  for (weft_uint64 done = 0; came_to == WEFT_RING_FULL && done < WEFT_RING_LOOKS(polls); ++done) {
     WEFT_RING_PAUSE();
     came_to = weft_ring_try_send(end, message);
   }
   return came_to;
 }
 
-/* Receives, waiting during at most `polls` looks; WEFT_RING_EMPTY when they are used up. */
+/* Receives, waiting during at most `polls` looks; WEFT_RING_EMPTY when they are used up. Whether the other end is still
+ * there is asked at the first, the last and every 64th: each read may cross a bus, and each but the message's is late.
+ */
 WEFT_RING_FUNCTION int weft_ring_receive(WEFT_RING_GLOBAL weft_ring* end, void* message, weft_uint64 polls) {
   int came_to = weft_ring_try_receive(end, message);
-  for (weft_uint64 done = 0; came_to == WEFT_RING_EMPTY && done < polls; ++done) {
+  weft_uint64 looked = 0; /* without asking why */
+  for (weft_uint64 done = 1; came_to == WEFT_RING_EMPTY && done <= WEFT_RING_LOOKS(polls); ++done) {
     WEFT_RING_PAUSE();
-    came_to = weft_ring_try_receive(end, message);
+    WEFT_RING_GLOBAL weft_uint8* from = weft_ring_peek(end);
+    if (from != (WEFT_RING_GLOBAL weft_uint8*)0) {
+      came_to = weft_ring_take(end, message, from);
+    } else if (done % 64 == 0 || done == WEFT_RING_LOOKS(polls)) {
+      came_to = weft_ring_absent(end);
+    } else {
+      looked += 1;
+    }
   }
+  if (looked != 0) WEFT_RING_KEEP_64(&end->waits, end->waits + looked);
   return came_to;
 }
 
