@@ -83,8 +83,6 @@ communicator::body::body(std::span<const device> devices, const communicator_opt
     };
     if (!options.peer_access) {
       refuse("the communicator was made without peer access");
-    } else if (&state.backend_of(from) != &state.backend_of(to)) {
-      refuse("they are of different backends");
     } else if (auto known = state.backend_of(from).peer(from, to); !known || !known->can_access) {
       refuse(known ? known->why : known.error().what);
     } else if (std::string lies = detail::memory_of(state).distrust_of(from, to); !lies.empty()) {

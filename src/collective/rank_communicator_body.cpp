@@ -268,6 +268,7 @@ std::shared_ptr<symmetric_block> rank_communicator_body::allocate(std::size_t co
     }
     block = physical_block{on, bytes{std::max<std::uint64_t>(count * element, 1)}, sharing::with_processes};
     own = symmetric_block::mapped(block);
+    static_cast<void>(symmetric_block::window(own, count * element));  // else all are to hear why there is none
     file = block.share();
   } catch (const error_exception& e) {
     failed(e.cause());

@@ -23,6 +23,8 @@ class symmetric_block : public std::enable_shared_from_this<symmetric_block> {
 
   /// A block, mapped so that its own device may use it.
   [[nodiscard]] static mapping mapped(const physical_block& what);
+  /// Where this host reaches a part. Errors: unsupported where it does not.
+  [[nodiscard]] static std::shared_ptr<std::byte> window(const mapping& part, std::uint64_t size);
 
   [[nodiscard]] std::uint64_t communicator() const { return communicator_; }
   /// The same on all ranks; from 1.

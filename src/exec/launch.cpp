@@ -3,6 +3,7 @@
 
 #include "exec/kernel_table.hpp"
 #include "exec/launch_check.hpp"
+#include "runtime/launch_escort.hpp"
 
 #include <algorithm>
 
@@ -17,7 +18,31 @@ namespace {
   raise(errc::incompatible, text + " " + what, where);
 }
 
+/// A launch with rings whose device is reached by commands only: what they bring goes before it, what it did goes back
+/// behind it.
+result<event_ref> launch_escorted(backend& driver, stream_handle order, launch_request request,
+                                  std::span<const std::shared_ptr<launch_escort>> escorts) {
+  for (const auto& escort : escorts) {
+    if (auto laid = escort->before(driver, order); !laid) return std::move(laid).error();
+  }
+  auto done = driver.launch(order, std::move(request));
+  for (std::size_t i = 0; done && i < escorts.size(); ++i) done = escorts[i]->behind(driver, order);
+  return done;
+}
+
 }  // namespace
+
+std::vector<std::shared_ptr<launch_escort>> escorts_for(machine_state& state, const kernel_code& code,
+                                                        std::span<const launch_argument> arguments) {
+  std::vector<std::shared_ptr<launch_escort>> found;
+  for (std::size_t i = 0; i < arguments.size() && has_ring(code); ++i) {
+    if (!code.parameters[i].is_ring) continue;
+    auto escort = escorts_of(state).find(arguments[i].memory.address);
+    // one end for two parameters is laid out once
+    if (escort && std::find(found.begin(), found.end(), escort) == found.end()) found.push_back(std::move(escort));
+  }
+  return found;
+}
 
 kernel_argument checked_argument(const kernel_code& code, std::size_t position, const launch_argument& given,
                                  const kernel_range& over, std::source_location where) {
@@ -114,8 +139,11 @@ event launch_on(const std::shared_ptr<machine_state>& state, device_id on, strea
   }
   backend& driver = state->backend_of(on);
   if (!some) return {state, value_or_raise(driver.record(order), where)};
+  const auto escorts = escorts_for(*state, *code, arguments);
   request.kernel = std::move(code);
-  return {state, value_or_raise(driver.launch(order, std::move(request)), where)};
+  auto done = escorts.empty() ? driver.launch(order, std::move(request))
+                              : launch_escorted(driver, order, std::move(request), escorts);
+  return {state, value_or_raise(std::move(done), where)};
 }
 
 event launch_in(const stream& order, std::shared_ptr<const kernel_code> code, const kernel_range& over,
@@ -123,6 +151,17 @@ event launch_in(const stream& order, std::shared_ptr<const kernel_code> code, co
   const auto& state = order.state();
   if (!state) raise(errc::invalid_argument, "an empty stream: it was moved from", where);
   return launch_on(state, order.on_id(), order.native(), std::move(code), over, arguments, options, where);
+}
+
+void prepare_on(const device& on, const kernel_code& code, std::source_location where) {
+  const auto& state = on.state();
+  state->require_open();
+  value_or_raise(state->backend_of(on.id()).prepare(on.id(), code), where);
+}
+
+void prepare_named(const device& on, std::string_view name, std::source_location where) {
+  on.state()->require_open();
+  prepare_on(on, *registered_kernel(on.state(), name), where);
 }
 
 event launch_named(const stream& order, std::string_view name, const kernel_range& over,

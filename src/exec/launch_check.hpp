@@ -2,12 +2,14 @@
 // What every launch checks before anything is submitted.
 #pragma once
 
+#include "runtime/launch_escort.hpp"
 #include "runtime/machine_state.hpp"
 #include "weft/exec/launch.hpp"
 
 #include <memory>
 #include <source_location>
 #include <string_view>
+#include <vector>
 
 namespace weft::detail {
 
@@ -18,6 +20,9 @@ namespace weft::detail {
 [[nodiscard]] kernel_argument checked_argument(const kernel_code& code, std::size_t position,
                                                const launch_argument& given, const kernel_range& over,
                                                std::source_location where);
+/// What has to go before and behind a launch with these arguments: for rings alone.
+[[nodiscard]] std::vector<std::shared_ptr<launch_escort>> escorts_for(machine_state& state, const kernel_code& code,
+                                                                      std::span<const launch_argument> arguments);
 /// Checks and launches in one stream of one device.
 [[nodiscard]] event launch_on(const std::shared_ptr<machine_state>& state, device_id on, stream_handle order,
                               std::shared_ptr<const kernel_code> code, const kernel_range& over,

@@ -14,7 +14,7 @@ namespace {
 std::chrono::nanoseconds begin_of(std::span<const event> events) {
   auto first = std::chrono::nanoseconds::max();
   for (const event& e : events) {
-    if (e.record()) first = std::min(first, e.record()->started);
+    if (e.record()) first = std::min(first, e.record()->times().started);
   }
   return first == std::chrono::nanoseconds::max() ? std::chrono::nanoseconds{0} : first;
 }
@@ -22,7 +22,7 @@ std::chrono::nanoseconds begin_of(std::span<const event> events) {
 std::chrono::nanoseconds end_of(std::span<const event> events) {
   std::chrono::nanoseconds last{0};
   for (const event& e : events) {
-    if (e.record()) last = std::max(last, e.record()->ended);
+    if (e.record()) last = std::max(last, e.record()->times().ended);
   }
   return last;
 }
@@ -373,6 +373,7 @@ void launch_job::run_piece(flight& f, worker& by) {
       f.last.record()->on_ending([stop = stop_](const error* cause) mutable {
         if (cause != nullptr) stop.request_stop();
       });
+      f.last.record()->tell();
     }
   }
   flights_.push_back(std::move(f));
@@ -463,8 +464,9 @@ void launch_job::ended(flight& done) {
     account.in_end = end_of(done.in.copies);
   }
   if (done.kernel.record()) {
-    account.run_begin = done.kernel.record()->started;
-    account.run_end = done.kernel.record()->ended;
+    const event_record::span ran = done.kernel.record()->times();
+    account.run_begin = ran.started;
+    account.run_end = ran.ended;
   }
   if (!done.out.copies.empty()) {
     account.out_begin = begin_of(done.out.copies);
@@ -565,10 +567,10 @@ void launch_job::combine() {
       if (w.partial.size() <= which || w.is_lost) continue;
       down(*w.way, {plan_.state.get(), w.partial[which].get().address, size, w.way->on().id(), memory_kind::device});
     }
-    const std::size_t end = gathered_.size();
-    way.compute().call([self = shared_from_this(), first, end, type = a.plain.type, op = a.access.op] {
-      for (std::size_t i = first + 1; i < end; ++i)
-        combine_partials(type, op, self->gathered_[first], self->gathered_[i]);
+    // by their bytes, which stay where they are: the list of them grows with the next reduction
+    std::vector<std::span<std::byte>> parts(gathered_.begin() + static_cast<std::ptrdiff_t>(first), gathered_.end());
+    way.compute().call([self = shared_from_this(), parts = std::move(parts), type = a.plain.type, op = a.access.op] {
+      for (std::size_t i = 1; i < parts.size(); ++i) combine_partials(type, op, parts[0], parts[i]);
     });
     const memory_ref sum{nullptr, gathered_[first].data(), size, {}, memory_kind::pinned};
     const event up = copy_in(way.compute(), result, sum, shape, {}, plan_.where);

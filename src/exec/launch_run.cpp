@@ -56,6 +56,19 @@ std::string indivisible(const kernel_code& code, std::span<const job_argument> a
   return {};
 }
 
+/// A ring of which each launch gets an image belongs to launches in a stream: pieces have streams of their own.
+void refuse_images(machine_state& state, const kernel_code& code, std::span<const spread_argument> arguments,
+                   std::source_location where) {
+  std::vector<launch_argument> plain;
+  for (const spread_argument& given : arguments) plain.push_back(given.plain);
+  if (escorts_for(state, code, plain).empty()) return;
+  raise(errc::unsupported,
+        "the kernel '" + code.name +
+            "' is lent an end of a queue on a device that the host reaches by commands only: launch it in a stream of "
+            "that device",
+        where);
+}
+
 }  // namespace
 
 launch_run spread(const machine& m, std::shared_ptr<const kernel_code> code, const kernel_range& over,
@@ -82,6 +95,7 @@ launch_run spread(const machine& m, std::shared_ptr<const kernel_code> code, con
         launch_on(state, device_id{0}, order, std::move(code), over, list, {options.stop, options.model}, where)};
   }
 
+  if (has_ring(*code)) refuse_images(*state, *code, arguments, where);
   job_plan plan;
   plan.state = state;
   plan.code = std::move(code);

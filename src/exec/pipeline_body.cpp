@@ -231,7 +231,7 @@ void pipeline_body::complete(const batch_ref& b, const std::shared_ptr<const err
       if (!failure_ && (!b->refused || b->taken_up)) failure_ = cause;
     } else {
       for (std::size_t i = 0; i < steps_.size(); ++i) {
-        made.steps.push_back({b->steps[i].before->ended, b->steps[i].after->ended});
+        made.steps.push_back({b->steps[i].before->times().ended, b->steps[i].after->times().ended});
         busy_[i] += made.steps.back().end - made.steps.back().begin;
       }
       made.finished = made.steps.back().end;

@@ -53,7 +53,7 @@ struct reservation_body {
   unique_handle<held_range_traits> handle;
 };
 
-/// The backend that has blocks: the first one. Several backends in one machine share no addresses.
+/// The backend that has blocks.
 [[nodiscard]] inline backend& block_driver(machine_state& state) { return *state.backends().front(); }
 
 /// The least number of granules that hold so much. Errors: invalid_argument when that is more than 64 bits hold.

@@ -160,9 +160,7 @@ class pieces {
 result<event_ref> pipelined(const plan& p, stream_handle order, backend& order_backend) {
   pieces cut{p.request, p.choice.chunk};
   // each step that touches a block runs in a stream of the device that has the right
-  const bool together = !p.src.block && !p.dst.block &&
-                        &p.state->backend_of(p.src.device) == &p.state->backend_of(p.dst.device) &&
-                        p.owner->copies_through();
+  const bool together = !p.src.block && !p.dst.block && p.owner->copies_through(p.src.device, p.dst.device);
   const int depth = std::max(p.choice.depth, together ? 2 : 1);
   auto taken = memory_of(*p.state).take_lane(p.src.device, p.dst.device, p.choice.via, cut.step(), depth, order);
   if (!taken) return std::move(taken).error();

@@ -8,8 +8,15 @@
 namespace weft::detail {
 
 memory_state::memory_state(machine_state& machine) : machine_(machine), facts_(route_facts_of(machine.layout())) {
-  // Several backends in one machine reach each other through the host only.
   distrusted_.resize(facts_.pairs.size());
+  backend& b = *machine_.backends().front();
+  for (std::size_t i = 0; i < facts_.pairs.size(); ++i) {
+    const device_id from{static_cast<int>(i / facts_.devices)};
+    const device_id to{static_cast<int>(i % facts_.devices)};
+    if (from == to) continue;
+    const auto known = b.peer(from, to);
+    facts_.pairs[i].can_copy = known && known->can_copy;
+  }
   refresh();
 }
 
@@ -34,8 +41,8 @@ void memory_state::refresh() {
       const device_id to{static_cast<int>(k)};
       const std::size_t at = i * facts_.devices + k;
       // A copy runs on whichever device has the access: data may flow when either end may reach the other.
-      facts_.pairs[at].usable =
-          i != k && distrusted_[at].empty() && (b.peer_enabled(from, to) || b.peer_enabled(to, from));
+      facts_.pairs[at].usable = i != k && distrusted_[at].empty() &&
+                                (facts_.pairs[at].can_copy || b.peer_enabled(from, to) || b.peer_enabled(to, from));
     }
   }
   epoch_ = now;

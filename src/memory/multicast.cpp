@@ -93,8 +93,6 @@ multicast_object::multicast_object(const machine& m, std::span<const device_id> 
     static_cast<void>(state->description_of(id));
     if (std::count(team.begin(), team.end(), id) != 1)
       raise(errc::invalid_argument, to_string(id) + " is named twice in the team of a multicast object");
-    if (&state->backend_of(id) != made->driver)
-      raise(errc::unsupported, "no multicast between devices of different backends: " + to_string(id));
   }
   const std::uint64_t granule = value_or_raise(made->driver->multicast_granularity(team)).value();
   if (size.value() > ~std::uint64_t{0} - granule)

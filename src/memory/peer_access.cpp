@@ -23,16 +23,7 @@ detail::machine_state& checked(const machine& m, device_id from, device_id to) {
   return *m.state();
 }
 
-bool same_backend(detail::machine_state& state, device_id from, device_id to) {
-  return &state.backend_of(from) == &state.backend_of(to);
-}
-
 peer_description describe_pair(detail::machine_state& state, device_id from, device_id to) {
-  if (!same_backend(state, from, to)) {
-    peer_description none;
-    none.why = to_string(from) + " and " + to_string(to) + " are of different backends";
-    return none;
-  }
   return value_or_raise(state.backend_of(from).peer(from, to));
 }
 
@@ -57,13 +48,12 @@ peer_link link_of(const peer_description& known) {
 }
 
 bool is_enabled(detail::machine_state& state, device_id from, device_id to) {
-  return from != to && same_backend(state, from, to) && state.backend_of(from).peer_enabled(from, to);
+  return from != to && state.backend_of(from).peer_enabled(from, to);
 }
 
 enable_outcome enable(detail::machine_state& state, device_id from, device_id to) {
   check(state, from, to);
   if (from == to) raise(errc::invalid_device, to_string(from) + " is not a peer of itself");
-  if (!same_backend(state, from, to)) raise(errc::peer_unsupported, describe_pair(state, from, to).why);
   auto done = state.backend_of(from).enable_peer(from, to);
   if (!done && done.error().code == errc::already_enabled) return enable_outcome::already_enabled;
   value_or_raise(std::move(done));
@@ -111,7 +101,6 @@ enable_outcome enable_peer(const machine& m, device_id from, device_id to, unsig
 disable_outcome disable_peer(const machine& m, device_id from, device_id to) {
   detail::machine_state& state = checked(m, from, to);
   if (from == to) raise(errc::invalid_device, to_string(from) + " is not a peer of itself");
-  if (!same_backend(state, from, to)) raise(errc::peer_unsupported, describe_pair(state, from, to).why);
   auto done = state.backend_of(from).disable_peer(from, to);
   if (!done && done.error().code == errc::not_enabled) return disable_outcome::not_enabled;
   value_or_raise(std::move(done));
@@ -199,6 +188,7 @@ std::optional<peer_capability> capability_between(const machine& m, device_id fr
   c.to = to;
   c.supported = known.can_access;
   c.enabled = peer_enabled(m, from, to);
+  c.can_copy = known.can_copy;
   c.link = link_of(known);
   c.bytes_per_second = known.bytes_per_second;
   c.latency = known.latency;
@@ -210,7 +200,7 @@ std::optional<peer_capability> capability_between(const machine& m, device_id fr
   c.native_rank = known.native_rank;
   c.hops = known.hops;
   c.why = known.why;
-  if (known.can_access) {
+  if (known.can_access || known.can_copy) {
     const pair_facts facts = memory.pair(from, to);
     if (facts.measured) {
       c.measured = true;
@@ -235,8 +225,7 @@ std::vector<atomic_support> peer_atomics(const machine& m, device_id from, devic
   for (const atomic_operation one : operations) {
     if (static_cast<std::size_t>(one) >= atomic_operation_count)
       raise(errc::invalid_argument, "there is no atomic operation " + std::to_string(static_cast<int>(one)));
-    answers.push_back(same_backend(state, from, to) ? value_or_raise(state.backend_of(from).peer_atomics(from, to, one))
-                                                    : atomic_support::none);
+    answers.push_back(value_or_raise(state.backend_of(from).peer_atomics(from, to, one)));
   }
   return answers;
 }
@@ -383,8 +372,9 @@ void measure_peers(const machine& m, bytes size) {
   copy_options direct;
   direct.route.path = copy_path::direct;
   for (const peer_pair& pair : peer_topology(m)) {
-    if (!pair.supported || !memory.distrust_of(pair.from, pair.to).empty()) continue;
-    const peer_access lease{m, pair.from, pair.to};
+    if (!memory.distrust_of(pair.from, pair.to).empty()) continue;
+    if (!pair.supported && !memory.pair(pair.from, pair.to).can_copy) continue;
+    const peer_access lease = pair.supported ? peer_access{m, pair.from, pair.to} : peer_access{};
     const buffer<std::byte> source{m[pair.from], large};
     const buffer<std::byte> target{m[pair.to], large};
     memory.set_measured(pair.from, pair.to, measure_lane(m, large, [&](std::uint64_t n) {

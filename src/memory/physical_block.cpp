@@ -7,6 +7,7 @@
 #include "weft/core/log.hpp"
 
 #include <algorithm>
+#include <optional>
 
 namespace weft {
 namespace detail {
@@ -29,11 +30,20 @@ block_body::~block_body() {
 
 bytes in_granules(machine_state& state, bytes size) {
   backend& driver = block_driver(state);
-  std::uint64_t granule = 1;
+  std::uint64_t granule = 0;
+  std::optional<error> none;
   for (std::size_t i = 0; i < driver.devices().size(); ++i) {
     const device_id id{driver.first_device().value() + static_cast<int>(i)};
-    granule = std::max(granule, value_or_raise(driver.granularity(id)).minimum.value());
+    auto asked = driver.granularity(id);
+    if (asked) {
+      granule = std::max({granule, std::uint64_t{1}, asked->minimum.value()});
+    } else if (asked.error().code == errc::unsupported) {
+      none = std::move(asked).error();  // on a mixed machine others may have blocks
+    } else {
+      raise(std::move(asked).error());
+    }
   }
+  if (granule == 0) raise(none ? std::move(*none) : error{.code = errc::unsupported, .what = "no device has blocks"});
   const std::uint64_t most = ~std::uint64_t{0} / granule * granule;
   if (size.value() > most) raise(errc::invalid_argument, to_string(size) + " is more than there are addresses");
   return bytes{(size.value() + granule - 1) / granule * granule};

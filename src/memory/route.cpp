@@ -88,7 +88,8 @@ bool beats(const route_choice& a, const route_choice& b) {
 
 std::string why_not_direct(const route_facts& facts, device_id from, device_id to, const route_wish& wish) {
   const std::string pair = to_string(from) + " and " + to_string(to);
-  if (!facts.pair(from, to).can_access && !facts.pair(to, from).can_access) return "no peer path between " + pair;
+  if (!facts.pair(from, to).can_access && !facts.pair(to, from).can_access && !facts.pair(from, to).can_copy)
+    return "no peer path between " + pair;
   if (facts.pair(from, to).usable && !good_enough(facts.pair(from, to).lane, wish)) {
     return "the link between " + pair + " is slower than was asked for";
   }

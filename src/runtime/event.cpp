@@ -61,7 +61,7 @@ std::chrono::nanoseconds elapsed(const event& from, const event& to) {
     if (!e->record()->finished())
       raise(errc::not_ready, "elapsed() of an event whose work has not ended; wait for it first");
   }
-  return to.record()->ended - from.record()->ended;
+  return to.record()->times().ended - from.record()->times().ended;
 }
 
 void wait_all(std::span<const event> events) {

@@ -38,7 +38,7 @@ int machine::device_count() const { return state_->device_count(); }
 int machine::device_count(std::string_view backend) const {
   int count = 0;
   for (const auto& b : state_->backends()) {
-    if (to_string(b->kind()) == backend) count += static_cast<int>(b->devices().size());
+    for (const device_description& d : b->devices()) count += to_string(d.kind) == backend ? 1 : 0;
   }
   return count;
 }
@@ -210,9 +210,11 @@ const std::string& device::name() const { return state_->description_of(id_).nam
 backend_kind device::kind() const { return state_->description_of(id_).kind; }
 const std::string& device::uuid() const { return state_->description_of(id_).uuid; }
 const std::string& device::pci_address() const { return state_->description_of(id_).pci_address; }
+const std::string& device::part_of() const { return state_->description_of(id_).part_of; }
 std::optional<int> device::numa_node() const { return state_->description_of(id_).numa_node; }
 bytes device::total_memory() const { return state_->description_of(id_).memory; }
 bytes device::free_memory() const { return value_or_raise(state_->backend_of(id_).memory(id_)).free; }
+device_health device::health() const { return value_or_raise(state_->backend_of(id_).health(id_)); }
 int device::compute_units() const { return state_->description_of(id_).compute_units; }
 capability device::capabilities() const { return state_->description_of(id_).capabilities; }
 bool device::simulated() const { return state_->description_of(id_).simulated; }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/machine_state.hpp"
 
+#include "core/joined_topology.hpp"
+#include "runtime/mixed_backend.hpp"
 #include "weft/core/log.hpp"
 #include "weft/core/nearest.hpp"
 
@@ -18,9 +20,10 @@ extern char** environ;  // NOLINT(readability-redundant-declaration): POSIX decl
 namespace weft::detail {
 namespace {
 
-/// Every variable that is read.
-constexpr std::array<std::string_view, 5> variables{"WEFT_BACKEND", "WEFT_TOPOLOGY", "WEFT_DEVICES", "WEFT_STRICT",
-                                                    "WEFT_CHECK_ORDER"};
+/// Every variable that is read, here or by a backend.
+constexpr std::array<std::string_view, 9> variables{"WEFT_BACKEND",         "WEFT_TOPOLOGY",   "WEFT_DEVICES",
+                                                    "WEFT_LOGICAL_DEVICES", "WEFT_STRICT",     "WEFT_CHECK_ORDER",
+                                                    "WEFT_CUDA_DRIVER",     "WEFT_CUDA_NVRTC", "WEFT_CUDA_NVML"};
 
 std::optional<std::string> variable(const char* name) {
   const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): read once, when a machine is made
@@ -38,6 +41,20 @@ int whole_number(const std::string& text, const char* name) {
   return value;
 }
 
+/// "host, opencl" → host and opencl.
+std::vector<std::string> names_in(std::string_view list) {
+  std::vector<std::string> names;
+  while (!list.empty()) {
+    const std::size_t end = std::min(list.find(','), list.size());
+    std::string_view one = list.substr(0, end);
+    while (one.starts_with(' ')) one.remove_prefix(1);
+    while (one.ends_with(' ')) one.remove_suffix(1);
+    if (!one.empty()) names.emplace_back(one);
+    list.remove_prefix(std::min(end + 1, list.size()));
+  }
+  return names;
+}
+
 }  // namespace
 
 machine_state::machine_state(const machine_options& options) : options_(options) {
@@ -46,15 +63,20 @@ machine_state::machine_state(const machine_options& options) : options_(options)
     if (!text.starts_with("WEFT_")) continue;
     const std::string_view name = text.substr(0, text.find('='));
     if (std::find(variables.begin(), variables.end(), name) != variables.end()) continue;
+    if (name.starts_with("WEFT_VIRTUAL_CUDA")) continue;  // the virtual driver's own, which knows them
     std::string note = "the environment variable " + std::string{name} + " is not known";
     if (const auto close = nearest_name(name, variables)) note += "; did you mean " + std::string{*close} + "?";
     notes_.push_back(std::move(note));
   }
-  if (!options_.backend) options_.backend = variable("WEFT_BACKEND");
   // what the program asks for goes before what the environment says
+  if (!options_.backend) options_.backend = backend_of_environment();
   if (!options_.sim && !options_.machine && !options_.devices) options_.sim = variable("WEFT_TOPOLOGY");
   if (!options_.devices) {
     if (const auto text = variable("WEFT_DEVICES")) options_.devices = whole_number(*text, "WEFT_DEVICES");
+  }
+  if (!options_.logical_devices) {
+    if (const auto text = variable("WEFT_LOGICAL_DEVICES"))
+      options_.logical_devices = whole_number(*text, "WEFT_LOGICAL_DEVICES");
   }
   if (!options_.strict) {
     if (const auto text = variable("WEFT_STRICT")) options_.strict = *text != "0";
@@ -79,10 +101,29 @@ machine_state::~machine_state() {
   }
 }
 
+/// WEFT_BACKEND, unless the program asks for what the host alone can play.
+std::optional<std::string> machine_state::backend_of_environment() {
+  auto named = variable("WEFT_BACKEND");
+  if (!named) return named;
+  const std::vector<std::string> names = names_in(*named);
+  const bool has_host = std::find(names.begin(), names.end(), "host") != names.end();
+  const bool is_virtual = options_.clock == clock_kind::virtual_time;
+  const bool has_topology = options_.sim || options_.machine;
+  if (!(has_topology && !has_host) && !(is_virtual && (names.size() > 1 || !has_host))) return named;
+  notes_.push_back("WEFT_BACKEND is '" + *named + "', and the program asks for " +
+                   (is_virtual ? "virtual time" : "a topology") + ", which is the host backend's: it is used instead");
+  return "host";
+}
+
 void machine_state::open_backends() {
   backend_options plan;
   plan.device_count = options_.devices.value_or(4);
   plan.memory_per_device = options_.memory_per_device;
+  plan.logical_devices = options_.logical_devices.value_or(1);
+  if (plan.logical_devices < 1 || plan.logical_devices > max_devices) {
+    raise(errc::invalid_argument, "machine_options::logical_devices is " + std::to_string(plan.logical_devices) +
+                                      ": expected a number of devices from 1 to " + std::to_string(max_devices));
+  }
   plan.clock = options_.clock;
   plan.strict = options_.strict;
   plan.check_access = options_.check_access;
@@ -97,50 +138,34 @@ void machine_state::open_backends() {
   } else if (options_.sim) {
     plan.machine = value_or_raise(load_topology(*options_.sim));
   }
-  std::string wanted = options_.backend.value_or("");
-  if (plan.machine && wanted.empty()) wanted = "host";  // only the host backend plays topologies
-  if (plan.machine && wanted != "host") {
-    raise(errc::invalid_argument,
-          "a topology is played by the host backend; it cannot go with backend '" + wanted + "'");
+  std::vector<std::string> wanted = names_in(options_.backend.value_or(""));
+  if (plan.machine && wanted.empty()) wanted = {"host"};  // only the host backend plays topologies
+  if (plan.machine && std::find(wanted.begin(), wanted.end(), "host") == wanted.end()) {
+    raise(errc::invalid_argument, "a topology is played by the host backend; it cannot go with backend '" +
+                                      options_.backend.value_or("") + "'");
   }
   std::vector<backend_entry> entries = options_.more_backends;
   entries.insert(entries.end(), built_backends().begin(), built_backends().end());
-  const auto is_wanted = [&](const backend_entry& e) { return e.name == wanted; };
-  if (!wanted.empty() && std::none_of(entries.begin(), entries.end(), is_wanted)) {
-    std::vector<std::string_view> names;
-    names.reserve(entries.size());
-    for (const backend_entry& e : entries) names.push_back(e.name);
-    std::string text = "this build has no backend '" + wanted + "'";
-    if (const auto close = nearest_name(wanted, names)) text += "; did you mean '" + std::string{*close} + "'?";
-    text += "; it has:";
-    for (const std::string_view n : names) text += " " + std::string{n};
-    if (options_.backend_required) raise(errc::not_found, std::move(text));
-    notes_.push_back(text + "; fell back to the best one present");
-    wanted.clear();
-  }
-  // The default machine is one kind: the GPUs of the first backend that has any, else the host's devices.
+  drop_unknown(wanted, entries);
+  for (const backend_entry& entry : entries) statuses_.push_back({std::string{entry.name}, false, "", false});
   std::optional<error> why_not;
-  for (const backend_entry& entry : entries) {
-    backend_status status{std::string{entry.name}, false, ""};
-    const bool candidate = wanted.empty() ? entry.kind != backend_kind::null : entry.name == wanted;
-    if (candidate && backends_.empty()) {
-      auto opened = entry.open(plan);
-      if (opened && !(*opened)->devices().empty()) {
-        status.available = true;
-        backends_.push_back(std::move(*opened));
-      } else {
-        status.why = opened ? "no devices" : to_string(opened.error());
-        if (!opened) why_not = opened.error();
-      }
-    } else {
-      status.available = true;
-      status.why = candidate ? "present, not used: another backend was preferred" : "present, not asked for";
+  if (wanted.empty()) {
+    // The default machine is one kind: the GPUs of the first backend that has any, else the host's devices.
+    for (std::size_t i = 0; i < entries.size() && backends_.empty(); ++i) {
+      if (entries[i].kind != backend_kind::null) open_one(entries[i], plan, statuses_[i], why_not);
     }
-    statuses_.push_back(std::move(status));
+  } else {
+    open_several(wanted, entries, plan, why_not);
+  }
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    if (statuses_[i].looked_at) continue;
+    statuses_[i].why = wanted.empty() && entries[i].kind != backend_kind::null
+                           ? "present, not looked at: another backend was preferred"
+                           : "present, not looked at: it was not asked for";
   }
   if (backends_.empty() && !wanted.empty() && !options_.backend_required) {
-    notes_.push_back("the backend '" + wanted + "' is not available (" + (why_not ? why_not->what : "no devices") +
-                     "); fell back to the host");
+    notes_.push_back("the backend '" + options_.backend.value_or("") + "' is not available (" +
+                     (why_not ? why_not->what : "no devices") + "); fell back to the host");
     auto opened = find_backend("host")->open(plan);
     if (!opened) raise(std::move(opened).error());
     backends_.push_back(std::move(*opened));
@@ -149,21 +174,151 @@ void machine_state::open_backends() {
     if (why_not) raise(*why_not);
     raise(errc::not_found, "no backend has a device");
   }
-  for (const auto& b : backends_) device_count_ += static_cast<int>(b->devices().size());
+  for (const auto& b : backends_) {
+    device_count_ += static_cast<int>(b->devices().size());
+    notes_.insert(notes_.end(), b->notes().begin(), b->notes().end());
+  }
+  join_backends(plan);
+}
+
+/// Takes out names that no backend has, or fails with what there is.
+void machine_state::drop_unknown(std::vector<std::string>& wanted, std::span<const backend_entry> entries) {
+  std::erase_if(wanted, [&](const std::string& name) {
+    if (std::any_of(entries.begin(), entries.end(), [&](const backend_entry& e) { return e.name == name; }))
+      return false;
+    std::vector<std::string_view> names;
+    names.reserve(entries.size());
+    for (const backend_entry& e : entries) names.push_back(e.name);
+    std::string text = "this build has no backend '" + name + "'";
+    if (const auto close = nearest_name(name, names)) text += "; did you mean '" + std::string{*close} + "'?";
+    text += "; it has:";
+    for (const std::string_view n : names) text += " " + std::string{n};
+    if (options_.backend_required) raise(errc::not_found, std::move(text));
+    notes_.push_back(text + (wanted.size() > 1 ? "; it is left out" : "; fell back to the best one present"));
+    return true;
+  });
+}
+
+bool machine_state::open_one(const backend_entry& entry, const backend_options& plan, backend_status& status,
+                             std::optional<error>& why_not) {
+  auto opened = entry.open(plan);
+  status.looked_at = true;
+  status.available = opened && !(*opened)->devices().empty();
+  if (status.available) {
+    backends_.push_back(std::move(*opened));
+  } else {
+    status.why = opened ? "no devices" : to_string(opened.error());
+    if (!opened) why_not = std::move(opened).error();
+  }
+  return status.available;
+}
+
+// In the order in which they were named, which is that of the devices; who comes first keeps a device that two see.
+void machine_state::open_several(std::span<const std::string> wanted, std::span<const backend_entry> entries,
+                                 backend_options& plan, std::optional<error>& why_not) {
+  if (wanted.size() > 1) {
+    require_mixable(wanted);
+    plan.epoch = std::chrono::steady_clock::now();
+  }
+  const auto topology_of_host = plan.machine;
+  int next = 0;
+  for (const std::string& name : wanted) {
+    const auto entry =
+        std::find_if(entries.begin(), entries.end(), [&](const backend_entry& e) { return e.name == name; });
+    backend_status& status = statuses_[static_cast<std::size_t>(entry - entries.begin())];
+    plan.first_device = device_id{next};
+    plan.machine = entry->name == "host" ? topology_of_host : std::nullopt;
+    std::size_t left_out = 0;
+    if (next > 0 && !options_.keep_duplicates) {
+      plan.leave_out = [&](const device_description& device) {
+        const device_description* const twin = known_twin(device);
+        if (twin == nullptr) return false;
+        ++left_out;
+        notes_.push_back("the device " + device.name + " of the backend '" + name + "' is left out: it is " +
+                         twin->name + " of the backend '" + std::string{to_string(twin->kind)} + "'" +
+                         (twin->uuid == device.uuid ? ", with the same uuid" : ", at the same PCI address"));
+        return true;
+      };
+    }
+    why_not.reset();
+    const bool is_open = open_one(*entry, plan, status, why_not);
+    plan.leave_out = nullptr;
+    if (is_open) {
+      next += static_cast<int>(backends_.back()->devices().size());
+      continue;
+    }
+    if (left_out > 0) {
+      status.available = true;
+      status.why = "each of its devices appears with an earlier backend";
+      why_not.reset();
+      continue;
+    }
+    if (wanted.size() == 1) break;
+    if (options_.backend_required) {
+      if (!why_not) why_not = error{.code = errc::not_found, .what = "it has no devices", .where = {}};
+      why_not->what = "of the backends '" + options_.backend.value_or("") + "', '" + name +
+                      "' cannot be opened: " + why_not->what + "; leave it out, or set backend_required to false";
+      raise(*why_not);
+    }
+    notes_.push_back("the backend '" + name + "' is left out: " + (why_not ? why_not->what : "it has no devices"));
+  }
+  plan.machine = topology_of_host;
+  plan.first_device = device_id{0};
+}
+
+/// What one backend alone can do, and several together cannot.
+void machine_state::require_mixable(std::span<const std::string> wanted) const {
+  const auto refuse = [&](errc code, const std::string& why) {
+    raise(code, "the backends '" + options_.backend.value_or("") + "' on one machine: " + why);
+  };
+  if (wanted.size() > mixed_backend::most)
+    refuse(errc::invalid_argument, "at most " + std::to_string(mixed_backend::most) + " can be mixed");
+  for (std::size_t i = 1; i < wanted.size(); ++i) {
+    if (std::find(wanted.begin(), wanted.begin() + static_cast<std::ptrdiff_t>(i), wanted[i]) !=
+        wanted.begin() + static_cast<std::ptrdiff_t>(i))
+      refuse(errc::invalid_argument, "'" + wanted[i] + "' is named twice");
+  }
+  if (options_.clock == clock_kind::virtual_time)
+    refuse(errc::unsupported,
+           "virtual time is the host backend's alone; open it with backend 'host', or on the wall clock");
+  if (options_.check_order) {
+    refuse(errc::unsupported,
+           "check_order sees the order of one backend's work only, and would report what another one "
+           "orders; open one backend, or leave it off");
+  }
+}
+
+/// The device of the machine so far that is the same as this one: the same uuid, else the same PCI address.
+const device_description* machine_state::known_twin(const device_description& device) const {
+  for (const auto& b : backends_) {
+    for (const device_description& known : b->devices()) {
+      if (!device.uuid.empty() && known.uuid == device.uuid) return &known;
+      if (!device.pci_address.empty() && known.pci_address == device.pci_address) return &known;
+    }
+  }
+  return nullptr;
+}
+
+/// Several backends go on as one.
+void machine_state::join_backends(const backend_options& plan) {
+  if (backends_.size() < 2) return;
+  std::vector<const topology*> layouts;
+  layouts.reserve(backends_.size());
+  for (const auto& b : backends_) layouts.push_back(&b->layout());
+  topology joined = value_or_raise(join_topologies(layouts));
+  try {
+    auto one = std::make_unique<mixed_backend>(std::move(backends_), std::move(joined), *plan.epoch);
+    backends_.clear();
+    backends_.push_back(std::move(one));
+  } catch (const std::system_error&) {
+    raise(errc::resource_exhausted,
+          "no thread could be started for a machine of several backends; raise the limit of threads (ulimit -u)");
+  }
 }
 
 void machine_state::raise_unknown(device_id id) const {
   raise(errc::invalid_device,
         "there is no " + to_string(id) + ": this machine has " + std::to_string(device_count_) + " devices, from gpu0");
-}
-
-backend& machine_state::backend_of(const void* address) const {
-  if (backends_.size() > 1) {
-    for (const auto& b : backends_) {
-      if (b->find(address)) return *b;
-    }
-  }
-  return *backends_.front();
 }
 
 callback_thread& machine_state::started(serving& place, callback_thread::kind what) {

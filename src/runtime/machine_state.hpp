@@ -14,13 +14,15 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 namespace weft::detail {
 
 /// Layers above that keep state per machine, one place each.
-enum class part : std::size_t { memory, channel, kernels, launches, profile, count };
+enum class part : std::size_t { memory, channel, kernels, launches, escorts, profile, count };
 
 class machine_state : public std::enable_shared_from_this<machine_state> {
  public:
@@ -28,19 +30,19 @@ class machine_state : public std::enable_shared_from_this<machine_state> {
   ~machine_state();
 
   [[nodiscard]] backend& backend_of(device_id id) const {
-    for (const auto& b : backends_) {
-      const int first = b->first_device().value();
-      if (id.value() >= first && id.value() < first + static_cast<int>(b->devices().size())) return *b;
-    }
+    backend& b = *backends_.front();
+    const int first = b.first_device().value();
+    if (id.value() >= first && id.value() < first + static_cast<int>(b.devices().size())) return b;
     raise_unknown(id);
   }
   [[nodiscard]] const device_description& description_of(device_id id) const {
     const backend& b = backend_of(id);
     return b.devices()[static_cast<std::size_t>(id.value() - b.first_device().value())];
   }
-  /// The backend that knows an address; the first one when none does, whose error then says so.
-  [[nodiscard]] backend& backend_of(const void* address) const;
+  /// The backend that knows an address, or whose error says that it does not.
+  [[nodiscard]] backend& backend_of(const void*) const { return *backends_.front(); }
 
+  /// One: several are a mixed_backend.
   [[nodiscard]] const std::vector<std::unique_ptr<backend>>& backends() const { return backends_; }
   [[nodiscard]] int device_count() const { return device_count_; }
   [[nodiscard]] const std::vector<backend_status>& statuses() const { return statuses_; }
@@ -98,7 +100,16 @@ class machine_state : public std::enable_shared_from_this<machine_state> {
  private:
   [[noreturn]] void raise_unknown(device_id id) const;
   [[nodiscard]] std::shared_ptr<trace_sink> locked_trace() const;
+  [[nodiscard]] std::optional<std::string> backend_of_environment();
   void open_backends();
+  void drop_unknown(std::vector<std::string>& wanted, std::span<const backend_entry> entries);
+  bool open_one(const backend_entry& entry, const backend_options& plan, backend_status& status,
+                std::optional<error>& why_not);
+  void open_several(std::span<const std::string> wanted, std::span<const backend_entry> entries, backend_options& plan,
+                    std::optional<error>& why_not);
+  void require_mixable(std::span<const std::string> wanted) const;
+  [[nodiscard]] const device_description* known_twin(const device_description& device) const;
+  void join_backends(const backend_options& plan);
 
   struct serving {
     std::once_flag once;

@@ -45,6 +45,14 @@ stream stream::adopt(const device& on, stream_handle native) {
   return stream{detail::stream_identity{on.state(), native, on.id(), false}};
 }
 
+stream stream::over(const device& on, void* driver_queue) {
+  on.state()->require_open();
+  const stream_handle made = value_or_raise(on.state()->backend_of(on.id()).adopt_stream(on.id(), driver_queue));
+  return stream{detail::stream_identity{on.state(), made, on.id(), true}};
+}
+
+void* stream::driver_queue() const { return value_or_raise(backend_of(identity_.get()).driver_queue(native())); }
+
 device stream::on() const { return {identity_.get().state, identity_.get().device}; }
 
 event stream::record() const {

@@ -65,6 +65,8 @@ launch_argument make_argument(const A& a) {
 
 event launch_in(const stream& order, std::shared_ptr<const kernel_code> code, const kernel_range& over,
                 std::span<const launch_argument> arguments, const launch_options& options, std::source_location where);
+void prepare_on(const device& on, const kernel_code& code, std::source_location where);
+void prepare_named(const device& on, std::string_view name, std::source_location where);
 event launch_named(const stream& order, std::string_view name, const kernel_range& over,
                    std::span<const launch_argument> arguments, const launch_options& options,
                    std::source_location where);
@@ -118,6 +120,18 @@ struct placed_range {
 };
 
 }  // namespace detail
+
+/// Compiles and loads a kernel for a device ahead of its first launch. Needed where kernels wait for each other through
+/// rings: a driver may load one only when the device has nothing else to do, which it never has while another waits.
+/// Errors: those of launch(), except for its arguments.
+template <class Kernel>
+void prepare(const device& on, std::source_location where = std::source_location::current()) {
+  detail::prepare_on(on, *detail::code_of<Kernel>(), where);
+}
+/// The same for a kernel of the machine's registry, by name.
+inline void prepare(const device& on, const detail::placed_name& kernel) {
+  detail::prepare_named(on, kernel.name, kernel.where);
+}
 
 /// Runs a kernel of the machine's registry, by name, on the stream's device. Arguments are checked against the
 /// kernel's parameters: number, type and constness.

@@ -81,7 +81,8 @@ struct peer_capability {
   device_id from;
   device_id to;
   bool supported = false;
-  bool enabled = false;  // now, whoever enabled it
+  bool enabled = false;   // now, whoever enabled it
+  bool can_copy = false;  // copies are direct even without access
   peer_link link = peer_link::none;
   std::optional<double> bytes_per_second;
   std::optional<std::chrono::nanoseconds> latency;
@@ -122,8 +123,8 @@ struct peer_check {
 /// through the host from then on. Cached: `again` repeats it.
 [[nodiscard]] std::vector<peer_check> verify_peers(const machine& m, bool again = false);
 
-/// Measures bandwidth and latency of every offered directed pair, and of the paths through the host, on the machine's
-/// clock; fills capability_between() and the routes.
+/// Measures bandwidth and latency of every directed pair that offers access or direct copies, and of the paths through
+/// the host, on the machine's clock; fills capability_between() and the routes.
 void measure_peers(const machine& m, bytes size = bytes{std::uint64_t{16} << 20});
 
 namespace detail {

@@ -39,8 +39,9 @@ struct lane_facts {
 struct pair_facts {
   lane_facts lane;
   bool can_access = false;  // the hardware offers it in this direction
-  bool usable = false;      // and it is enabled, and not vetoed
+  bool usable = false;      // access is enabled or the driver copies without it, and the pair is not vetoed
   bool measured = false;
+  bool can_copy = false;  // the driver copies in one command, access or not
 };
 
 /// What route() looks at. Made from a topology by route_facts_of(), refined by what was enabled, vetoed and measured.

@@ -32,9 +32,15 @@ class device {
   [[nodiscard]] bytes total_memory() const;
   [[nodiscard]] bytes free_memory() const;
   [[nodiscard]] int compute_units() const;
+  /// The uuid of the whole device where this is one of several parts of it (machine_options::logical_devices); else
+  /// empty.
+  [[nodiscard]] const std::string& part_of() const;
   [[nodiscard]] capability capabilities() const;
   [[nodiscard]] bool has(capability wanted) const { return has_all(capabilities(), wanted); }
   [[nodiscard]] bool simulated() const;
+  /// Temperature, power, errors: what sensors tell now. Errors: unsupported where nothing tells.
+  /// Cost: some milliseconds of the management library; starts nothing on the device.
+  [[nodiscard]] device_health health() const;
 
   /// The stream of work that names none; shared by all who use this device.
   [[nodiscard]] stream default_stream() const;

@@ -21,14 +21,22 @@ class machine_state;
 }
 
 /// How a machine is put together. Everything has a default; the environment fills what is left open: WEFT_BACKEND,
-/// WEFT_TOPOLOGY (name or file), WEFT_DEVICES (number of host devices), WEFT_STRICT and WEFT_CHECK_ORDER (0 or 1).
+/// WEFT_TOPOLOGY (name or file), WEFT_DEVICES (number of host devices), WEFT_LOGICAL_DEVICES, WEFT_STRICT and
+/// WEFT_CHECK_ORDER (0 or 1).
 struct machine_options {
-  std::optional<std::string> backend{};  // "host", "opencl", …; empty is the best one present
-  bool backend_required = true;          // false: when it is absent, fall back and say so in notes()
-  std::optional<std::string> sim{};      // topology, by name or file, played by the host backend
-  std::optional<topology> machine{};     // the same, as a value
-  std::optional<int> devices{};          // number of host devices without a topology; 4 unless set
+  /// "host", "opencl", …; empty is the best one present. Several, as in "host,opencl", make a mixed machine: the
+  /// devices of the first come first. Errors: not_found, or what a backend says, naming it; unsupported with virtual
+  /// time or check_order, which are the host backend's alone.
+  std::optional<std::string> backend{};
+  bool backend_required = true;      // false: what is absent is left out or replaced, and notes() say so
+  bool keep_duplicates = false;      // true: a device that two backends see appears with both, not with the first alone
+  std::optional<std::string> sim{};  // topology, by name or file, played by the host backend
+  std::optional<topology> machine{};  // the same, as a value
+  std::optional<int> devices{};       // number of host devices without a topology; 4 unless set
   std::optional<bytes> memory_per_device{};
+  /// Each device is offered as so many, with a part of its compute units each; 1 unless set. One that cannot be split
+  /// so stays whole, and notes() say why; so do those of the host, of which there are as many as `devices` asks for.
+  std::optional<int> logical_devices{};
   clock_kind clock = clock_kind::wall;
   std::optional<bool> strict{};  // device pointers fault when the host follows them; see docs/memory.md
   bool check_access = false;     // kernels on the host backend check every access to their views
@@ -44,8 +52,9 @@ struct machine_options {
 /// One backend of this build on this machine.
 struct backend_status {
   std::string name;
-  bool available = false;
-  std::string why;  // why it is absent; empty when it is there
+  bool available = false;  // it was opened, and has devices
+  std::string why;         // why it is absent, or was not looked at; empty when it is there
+  bool looked_at = false;  // false: nobody opened it, so that nobody knows
 };
 
 /// Which devices are wanted. Every condition must hold; what is left is ordered by `score`, highest first, when given.
@@ -87,7 +96,8 @@ class device_list {
   std::vector<std::string> notes_;
 };
 
-/// Several devices as one machine: the GPUs of one backend, or N virtual devices of the host with any topology.
+/// Several devices as one machine: the GPUs of one backend, N virtual devices of the host with any topology, or those
+/// of several backends together (docs/opencl.md has what a mixed machine does and what it costs).
 ///
 /// Copies share the machine. When the last copy goes, or at close(), pending work ends as cancelled and memory is
 /// returned; buffers and streams that outlive it fail with machine_closed.
@@ -115,9 +125,12 @@ class machine {
 
   /// Every backend of this build, with the reason if it is absent.
   [[nodiscard]] const std::vector<backend_status>& backends() const;
-  /// Remarks about how the machine was put together: a fallback, an unknown WEFT_ variable.
+  /// Remarks about how the machine was put together: a fallback, a device left out since two backends see it, an
+  /// unknown WEFT_ variable, what a backend left out.
   [[nodiscard]] const std::vector<std::string>& notes() const;
 
+  /// All devices, in their order. On a mixed machine the layouts of the backends, joined at the host's sockets: no peer
+  /// access from one to the other, and links that begin with those of the first.
   [[nodiscard]] const topology& layout() const;
   [[nodiscard]] bool simulated() const;
   [[nodiscard]] clock_kind clock() const;

@@ -40,9 +40,19 @@ class stream {
   explicit stream(const device& on, stream_options options = {});
   /// A stream that somebody else owns, by its native handle on that device's backend.
   [[nodiscard]] static stream adopt(const device& on, stream_handle native);
+  /// A stream over a queue of the driver that the program made, as CUDA's CUstream (cudaStream_t), or null for CUDA's
+  /// default stream. It must outlive this. What the program puts into it, and what weft does, run in the order in which
+  /// they came there; events and waits of this stream cover both. Memory that only the program's own work uses must
+  /// stay until that has ended.
+  /// Errors: wrong_device for a queue of another device or context; unsupported where the backend has none.
+  [[nodiscard]] static stream over(const device& on, void* driver_queue);
 
   [[nodiscard]] device on() const;
   [[nodiscard]] stream_handle native() const { return identity_.get().handle; }
+  /// The queue of the driver under this stream, for libraries of the vendor: CUstream on CUDA. It lasts as long as the
+  /// stream, or until its device is reset. What waits in weft, behind call() or an event of another backend, is not in
+  /// it yet. Errors: unsupported where the backend has none.
+  [[nodiscard]] void* driver_queue() const;
 
   /// An event that ends when all work submitted so far has.
   [[nodiscard]] event record() const;
