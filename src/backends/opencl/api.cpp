@@ -69,15 +69,6 @@ errc errc_of(cl_int status, errc otherwise) {
   }
 }
 
-error make_error(errc code, std::string what, error_scope scope) {
-  error cause;
-  cause.code = code;
-  cause.scope = scope;
-  cause.what = std::move(what);
-  cause.where = {};
-  return cause;
-}
-
 error cl_error(cl_int status, std::string doing, errc otherwise) {
   error cause = make_error(errc_of(status, otherwise), std::move(doing) + ": " + name_of(status));
   cause.native_code = status;

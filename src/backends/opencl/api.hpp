@@ -2,6 +2,7 @@
 // The functions of libOpenCL in a table, found when it is opened: weft is linked against no OpenCL.
 #pragma once
 
+#include "core/make_error.hpp"
 #include "weft/core/error.hpp"
 #include "weft/core/result.hpp"
 
@@ -54,12 +55,8 @@ struct api {
 /// What a call that failed is to weft: out of memory, a lost device, …
 [[nodiscard]] errc errc_of(cl_int status, errc otherwise);
 
-[[nodiscard]] error make_error(errc code, std::string what, error_scope scope = error_scope::call);
 /// `doing` failed with `status`.
 [[nodiscard]] error cl_error(cl_int status, std::string doing, errc otherwise = errc::resource_exhausted);
-[[nodiscard]] inline std::shared_ptr<const error> share(error cause) {
-  return std::make_shared<const error>(std::move(cause));
-}
 
 /// Owns one reference to an OpenCL object.
 template <class Handle, auto Release>

@@ -143,7 +143,8 @@ std::string wrong_icds() {
 
 class finder {
  public:
-  finder(std::shared_ptr<const api> cl, const settings& wanted) : cl_(std::move(cl)), wanted_(wanted) {}
+  finder(std::shared_ptr<const api> cl, const settings& wanted, int logical_devices, const left_out& leave_out)
+      : cl_(std::move(cl)), wanted_(wanted), logical_devices_(logical_devices), leave_out_(leave_out) {}
 
   result<discovery> run() {
     cl_uint count = 0;
@@ -164,6 +165,10 @@ class finder {
   }
 
  private:
+  struct identity {
+    std::string uuid, pci_address, name, platform;
+  };
+
   void leave_out(const std::string& what, const std::string& why) {
     found_.notes.push_back(what + " is left out: " + why);
   }
@@ -184,18 +189,19 @@ class finder {
 
     std::vector<device_place> here;
     here.reserve(ids.size());
+    std::vector<identity> wholes;
     for (std::size_t i = 0; i < ids.size(); ++i) {
-      for (device_place& one : split(ids[i])) {
-        std::string place = name + "/" + std::to_string(i);
-        if (one.part) place += "/" + std::to_string(here.size());
-        describe(one, place);
-        if (wanted_.at_most > 0 && found_.devices.size() + here.size() >= static_cast<std::size_t>(wanted_.at_most))
-          continue;
-        if (const std::string why = unfit(one); !why.empty()) {
-          leave_out(one.description.name + " of " + title, why);
-        } else {
+      device_place whole;
+      whole.id = ids[i];
+      describe(whole, name + "/" + std::to_string(i));
+      if (const std::string why = unfit(whole); !why.empty()) {
+        leave_out(whole.description.name + " of " + title, why);
+        continue;
+      }
+      wholes.push_back({whole.description.uuid, whole.description.pci_address, whole.description.name, name});
+      for (device_place& one : split(std::move(whole))) {
+        if (wanted_.at_most == 0 || found_.devices.size() + here.size() < static_cast<std::size_t>(wanted_.at_most))
           here.push_back(std::move(one));
-        }
       }
     }
     if (here.empty()) return;
@@ -216,32 +222,51 @@ class finder {
       found_.devices.push_back(std::move(one));
     }
     found_.contexts.push_back(std::move(place));
+    wholes_.insert(wholes_.end(), wholes.begin(), wholes.end());
   }
 
-  std::vector<device_place> split(cl_device_id whole) {
+  /// Parts of as many compute units each, or the device as it is with a remark.
+  std::vector<device_place> split(device_place whole) {
     std::vector<device_place> parts;
-    if (wanted_.units_per_device > 0) {
-      const std::array<cl_device_partition_property, 3> how{CL_DEVICE_PARTITION_EQUALLY, wanted_.units_per_device, 0};
-      cl_uint count = 0;
-      cl_int status = cl_->clCreateSubDevices(whole, how.data(), 0, nullptr, &count);
-      std::vector<cl_device_id> ids(count);
-      if (status == CL_SUCCESS && count > 0)
-        status = cl_->clCreateSubDevices(whole, how.data(), count, ids.data(), nullptr);
-      if (status == CL_SUCCESS) {
-        parts.reserve(ids.size());
-        for (const cl_device_id id : ids) {
-          parts.emplace_back();
-          parts.back().id = id;
-          parts.back().part = device_handle{cl_, id};
+    if (logical_devices_ > 1) {
+      auto ids = sub_devices(whole);
+      if (!ids) found_.notes.push_back(whole.description.name + " stays whole: " + ids.error().what);
+      if (ids) {
+        parts.reserve(ids->size());
+        for (device_handle& id : *ids) {
+          device_place& part = parts.emplace_back();
+          part.id = id.get();
+          part.part = std::move(id);
+          part.description.part_of = whole.description.uuid;
+          describe(part, whole.description.uuid + "/" + std::to_string(parts.size() - 1));
         }
-      } else {
-        found_.notes.push_back(device_text(*cl_, whole, CL_DEVICE_NAME) + " is not split: " + name_of(status));
       }
     }
-    if (parts.empty()) {
-      parts.emplace_back();
-      parts.back().id = whole;
+    if (parts.empty()) parts.push_back(std::move(whole));
+    return parts;
+  }
+
+  [[nodiscard]] result<std::vector<device_handle>> sub_devices(const device_place& whole) const {
+    const auto wanted = static_cast<std::size_t>(logical_devices_);
+    const std::string what = "it cannot be split into " + std::to_string(wanted) + " parts";
+    const int units = whole.description.compute_units;
+    if (units < logical_devices_) {
+      return make_error(errc::unsupported,
+                        what + ", having " + std::to_string(units) + " compute unit" + (units == 1 ? "" : "s"));
     }
+    const std::array<cl_device_partition_property, 3> how{CL_DEVICE_PARTITION_EQUALLY, units / logical_devices_, 0};
+    cl_uint count = 0;
+    cl_int status = cl_->clCreateSubDevices(whole.id, how.data(), 0, nullptr, &count);
+    std::vector<cl_device_id> ids(count);
+    if (status == CL_SUCCESS && count > 0)
+      status = cl_->clCreateSubDevices(whole.id, how.data(), count, ids.data(), nullptr);
+    if (status != CL_SUCCESS) return make_error(errc::unsupported, what + ": " + name_of(status));
+    std::vector<device_handle> parts;
+    parts.reserve(ids.size());
+    for (const cl_device_id id : ids) parts.emplace_back(cl_, id);
+    if (parts.size() < wanted)
+      return make_error(errc::unsupported, what + ": the driver made " + std::to_string(parts.size()));
+    parts.resize(wanted);  // seven units give seven parts of one unit where four were asked for
     return parts;
   }
 
@@ -267,6 +292,7 @@ class finder {
     std::array<std::size_t, 16> sides{};
     if (cl.clGetDeviceInfo(one.id, CL_DEVICE_MAX_WORK_ITEM_SIZES, sizeof sides, sides.data(), nullptr) == CL_SUCCESS)
       std::copy_n(sides.begin(), one.largest_sides.size(), one.largest_sides.begin());
+    one.is_processor = (device_info<cl_device_type>(cl, one.id, CL_DEVICE_TYPE, 0) & CL_DEVICE_TYPE_CPU) != 0;
     one.newest_c = newest_c_of(cl, one.id);
     one.correctly_rounded_float = (device_info<cl_device_fp_config>(cl, one.id, CL_DEVICE_SINGLE_FP_CONFIG, 0) &
                                    CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT) != 0;
@@ -278,13 +304,12 @@ class finder {
     if (device_info<cl_bool>(*cl_, one.id, CL_DEVICE_COMPILER_AVAILABLE, CL_FALSE) == CL_FALSE)
       return "it has no compiler";
     if (one.description.memory.value() == 0) return "it says that it has no memory";
-    for (const device_place& other : found_.devices) {
-      const bool same_place =
-          !one.description.pci_address.empty() && one.description.pci_address == other.description.pci_address;
-      if (same_place || one.description.uuid == other.description.uuid) {
-        return "it is the same device as " + other.description.name + " of the platform " +
-               found_.contexts[other.context].platform;
-      }
+    if (leave_out_ && leave_out_(one.description)) return "an earlier backend of the machine has it";
+    const device_description& made = one.description;
+    for (const identity& other : wholes_) {
+      const bool same_place = !made.pci_address.empty() && made.pci_address == other.pci_address;
+      if (same_place || made.uuid == other.uuid)
+        return "it is the same device as " + other.name + " of the platform " + other.platform;
     }
     return {};
   }
@@ -296,8 +321,8 @@ class finder {
     place.shared_memory = place.atomics = true;
     for (const device_place& one : devices) {
       const auto svm = device_info<cl_device_svm_capabilities>(cl, one.id, CL_DEVICE_SVM_CAPABILITIES, 0);
-      const bool of_the_host = (device_info<cl_device_type>(cl, one.id, CL_DEVICE_TYPE, 0) & CL_DEVICE_TYPE_CPU) != 0 ||
-                               device_info<cl_bool>(cl, one.id, host_unified_memory, CL_FALSE) == CL_TRUE;
+      const bool of_the_host =
+          one.is_processor || device_info<cl_bool>(cl, one.id, host_unified_memory, CL_FALSE) == CL_TRUE;
       if ((svm & CL_DEVICE_SVM_FINE_GRAIN_BUFFER) == 0 || !of_the_host) place.shared_memory = false;
       if ((svm & CL_DEVICE_SVM_ATOMICS) == 0) place.atomics = false;
     }
@@ -306,13 +331,17 @@ class finder {
 
   std::shared_ptr<const api> cl_;
   const settings& wanted_;
+  int logical_devices_;
+  const left_out& leave_out_;
   discovery found_;
+  std::vector<identity> wholes_;  // the devices of the platforms before, as they were before they were split
 };
 
 }  // namespace
 
-result<discovery> discover(const std::shared_ptr<const api>& cl, const settings& wanted) {
-  auto found = finder{cl, wanted}.run();
+result<discovery> discover(const std::shared_ptr<const api>& cl, const settings& wanted, int logical_devices,
+                           const left_out& leave_out) {
+  auto found = finder{cl, wanted, logical_devices, leave_out}.run();
   if (!found) return found;
   // what is said of one device depends on the others: one memory for all, or access to a neighbour
   const bool one_context = found->contexts.size() == 1;

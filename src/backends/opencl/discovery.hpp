@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -30,8 +31,9 @@ struct device_place {
   std::uint64_t largest_allocation = 0;
   std::size_t largest_group = 1;                      // work items of a group
   std::array<std::size_t, 3> largest_sides{1, 1, 1};  // … and in each dimension
-  int newest_c = 120;                                 // 100 times major + 10 times minor
-  bool correctly_rounded_float = false;               // may be asked for correctly rounded division and square root
+  bool is_processor = false;
+  int newest_c = 120;                    // 100 times major + 10 times minor
+  bool correctly_rounded_float = false;  // may be asked for correctly rounded division and square root
 };
 
 struct discovery {
@@ -40,8 +42,13 @@ struct discovery {
   std::vector<std::string> notes;  // what was left out, and why
 };
 
+/// backend_options::leave_out.
+using left_out = std::function<bool(const device_description&)>;
+
+/// Each device that can be split is found as `logical_devices` parts of equal size.
 /// Errors: unsupported when no device is left, with every reason.
-[[nodiscard]] result<discovery> discover(const std::shared_ptr<const api>& cl, const settings& wanted);
+[[nodiscard]] result<discovery> discover(const std::shared_ptr<const api>& cl, const settings& wanted,
+                                         int logical_devices = 1, const left_out& leave_out = {});
 
 /// The devices, a socket, the links to it, and links between devices whose memory is one.
 [[nodiscard]] topology layout_of(const discovery& found);

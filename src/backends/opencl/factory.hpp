@@ -14,7 +14,6 @@ struct settings {
   std::string library = "libOpenCL.so.1";  // opened at run time
   bool shared_memory = true;  // false: device memory is plain buffers even where fine-grained SVM makes it the host's
   int at_most = 0;            // above 0: no more devices than these, the first ones
-  int units_per_device = 0;   // above 0: devices that can be split are, into parts of so many compute units
 };
 
 /// Every device of every platform. Errors: unsupported with the reason when there is no library, platform or device.

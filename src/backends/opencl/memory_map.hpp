@@ -96,6 +96,10 @@ class memory_map {
   [[nodiscard]] memory_use use(device_id device) const;
 
   // which device may use the memory of which
+  /// Whether the driver copies between their buffers, which are of one context: access or not.
+  [[nodiscard]] bool joined(device_id from, device_id to) const {
+    return from != to && context_of(from) == context_of(to);
+  }
   [[nodiscard]] bool can_access(device_id from, device_id to) const;
   [[nodiscard]] bool set_enabled(device_id from, device_id to, bool on);  // the state before
   [[nodiscard]] bool enabled(device_id from, device_id to) const;

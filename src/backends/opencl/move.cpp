@@ -2,6 +2,7 @@
 // Copies and fills of the OpenCL backend. What lies in buffers of the stream's context is the driver's to move; what is
 // the host's on both sides, or lies in another context, is done in stream order on a thread of the host.
 #include "backends/opencl/opencl_backend.hpp"
+#include "core/hex.hpp"
 
 #include <algorithm>
 #include <array>
@@ -11,12 +12,6 @@
 
 namespace weft::opencl {
 namespace {
-
-std::string hex(const void* address) {
-  char text[32];
-  std::snprintf(text, sizeof text, "0x%zx", reinterpret_cast<std::size_t>(address));
-  return text;
-}
 
 /// In a device's own memory; what is not lies in the host's.
 bool on_device(const allocation* a) {
@@ -128,16 +123,16 @@ result<opencl_backend::prepared_copy> opencl_backend::prepare(const copy_request
 std::shared_ptr<const error> opencl_backend::check_access(const prepared_copy& copy) const {
   const allocation* const dst = copy.dst_memory.get();
   const allocation* const src = copy.src_memory.get();
-  if (on_device(dst) && on_device(src) && dst->owner != src->owner && !memory_.enabled(src->owner, dst->owner) &&
-      !memory_.enabled(dst->owner, src->owner)) {
-    return share(make_error(errc::not_enabled, "a direct copy from " + to_string(src->owner) + " to " +
-                                                   to_string(dst->owner) +
-                                                   " needs peer access, which was disabled before it ran"));
+  if (on_device(dst) && on_device(src) && dst->owner != src->owner && !memory_.joined(src->owner, dst->owner) &&
+      !memory_.enabled(src->owner, dst->owner) && !memory_.enabled(dst->owner, src->owner)) {
+    return shared_error(make_error(errc::not_enabled, "a direct copy from " + to_string(src->owner) + " to " +
+                                                          to_string(dst->owner) +
+                                                          " needs peer access, which was disabled before it ran"));
   }
   for (const allocation* a : {dst, src}) {
     if (a == nullptr || a->kind != memory_kind::mapped) continue;
     if (const std::string why = memory_.denied(a->by, *a); !why.empty())
-      return share(make_error(errc::not_enabled, "a copy through a peer mapping: " + why));
+      return shared_error(make_error(errc::not_enabled, "a copy through a peer mapping: " + why));
   }
   return nullptr;
 }
@@ -209,9 +204,9 @@ result<cl_command_queue> opencl_backend::aside(device_id device) {
   return queue.get();
 }
 
-result<event_ref> opencl_backend::submit_copies(cl_stream& to, std::vector<prepared_copy> copies,
+result<event_ref> opencl_backend::submit_copies(queued::queued_stream& to, std::vector<prepared_copy> copies,
                                                 std::stop_token stop) {
-  command_note note;
+  queued::command_note note;
   note.kind = trace_kind::copy;
   std::vector<pin> memory;
   memory.reserve(2 * copies.size());
@@ -247,12 +242,14 @@ result<event_ref> opencl_backend::submit_copies(cl_stream& to, std::vector<prepa
     return submitted(to, std::move(made));
   };
   const auto shared = std::make_shared<const std::vector<prepared_copy>>(std::move(copies));
-  const auto enqueue_all = [this, shared](cl_command_queue queue, cl_event* ended) -> result<void> {
+  const auto enqueue_all = [this, shared](queued::native_queue queue, queued::native_event* last) -> result<void> {
     for (const prepared_copy& one : *shared) {
       if (auto cause = check_access(one)) return error{*cause};
     }
     for (const prepared_copy& one : *shared) {
-      if (auto ok = enqueue(queue, one, &one == &shared->back() ? ended : nullptr); !ok) return ok;
+      cl_event made = nullptr;
+      if (auto ok = enqueue(queue_of(queue), one, &one == &shared->back() ? &made : nullptr); !ok) return ok;
+      *last = made;
     }
     return {};
   };
@@ -263,10 +260,10 @@ result<event_ref> opencl_backend::submit_copies(cl_stream& to, std::vector<prepa
       if (one.dst.buffer != nullptr || one.src.buffer != nullptr) {
         const device_id by = elsewhere.value_or(one.dst_memory ? one.dst_memory->owner : one.src_memory->owner);
         auto queue = aside(by);
-        if (!queue) return share(std::move(queue).error());
-        if (auto ok = enqueue(*queue, one, nullptr); !ok) return share(std::move(ok).error());
+        if (!queue) return shared_error(std::move(queue).error());
+        if (auto ok = enqueue(*queue, one, nullptr); !ok) return shared_error(std::move(ok).error());
         if (const cl_int status = cl_->clFinish(*queue); status != CL_SUCCESS)
-          return share(cl_error(status, "a copy on " + to_string(by), errc::copy_failed));
+          return shared_error(cl_error(status, "a copy on " + to_string(by), errc::copy_failed));
         continue;
       }
       const copy_shape& s = one.shape;
@@ -353,10 +350,12 @@ result<event_ref> opencl_backend::fill(stream_handle handle, const fill_request&
     if (here && at.offset % request.pattern_size == 0) {
       return submit(std::make_unique<driver_command>(
           [cl = cl_.get(), at, size, pattern = request.pattern, step = request.pattern_size](
-              cl_command_queue queue, cl_event* ended) -> result<void> {
-            const cl_int status =
-                cl->clEnqueueFillBuffer(queue, at.buffer, pattern.data(), step, at.offset, size, 0, nullptr, ended);
+              queued::native_queue queue, queued::native_event* last) -> result<void> {
+            cl_event made = nullptr;
+            const cl_int status = cl->clEnqueueFillBuffer(queue_of(queue), at.buffer, pattern.data(), step, at.offset,
+                                                          size, 0, nullptr, &made);
             if (status != CL_SUCCESS) return cl_error(status, "a fill of " + to_string(bytes{size}));
+            *last = made;
             return {};
           }));
     }
@@ -364,10 +363,12 @@ result<event_ref> opencl_backend::fill(stream_handle handle, const fill_request&
       // the driver fills at multiples of the pattern only
       return submit(std::make_unique<driver_command>(
           [cl = cl_.get(), at, pattern = std::make_shared<const std::vector<std::byte>>(written())](
-              cl_command_queue queue, cl_event* ended) -> result<void> {
-            const cl_int status = cl->clEnqueueWriteBuffer(queue, at.buffer, CL_FALSE, at.offset, pattern->size(),
-                                                           pattern->data(), 0, nullptr, ended);
+              queued::native_queue queue, queued::native_event* last) -> result<void> {
+            cl_event made = nullptr;
+            const cl_int status = cl->clEnqueueWriteBuffer(queue_of(queue), at.buffer, CL_FALSE, at.offset,
+                                                           pattern->size(), pattern->data(), 0, nullptr, &made);
             if (status != CL_SUCCESS) return cl_error(status, "a fill of " + to_string(bytes{pattern->size()}));
+            *last = made;
             return {};
           }));
     }
@@ -379,10 +380,10 @@ result<event_ref> opencl_backend::fill(stream_handle handle, const fill_request&
         return nullptr;
       }
       auto queue = aside(owner);
-      if (!queue) return share(std::move(queue).error());
+      if (!queue) return shared_error(std::move(queue).error());
       const cl_int status =
           cl_->clEnqueueWriteBuffer(*queue, at.buffer, CL_TRUE, at.offset, size, pattern.data(), 0, nullptr, nullptr);
-      if (status != CL_SUCCESS) return share(cl_error(status, "a fill on " + to_string(owner)));
+      if (status != CL_SUCCESS) return shared_error(cl_error(status, "a fill on " + to_string(owner)));
       return nullptr;
     }));
   } catch (const std::bad_alloc&) {

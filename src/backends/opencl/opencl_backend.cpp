@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/opencl/opencl_backend.hpp"
 
+#include "core/hex.hpp"
 #include "weft/core/log.hpp"
 
 #include <algorithm>
@@ -11,12 +12,6 @@
 
 namespace weft::opencl {
 namespace {
-
-std::string hex(const void* address) {
-  char text[32];
-  std::snprintf(text, sizeof text, "0x%zx", reinterpret_cast<std::size_t>(address));
-  return text;
-}
 
 error not_allocated(const void* address) {
   return make_error(errc::not_found, hex(address) + " lies in no allocation of this machine; was it freed?");
@@ -39,8 +34,9 @@ opencl_backend::opencl_backend(const backend_options& options, std::shared_ptr<c
       traffic_(machine_.links.size()),
       default_streams_(found_.devices.size(), stream_handle::none),
       aside_(found_.devices.size()),
-      scheduler_(cl_, found_, first_, this, options.wait_policy,
-                 [this](const link_path& path, std::uint64_t count) { account(path, count); }) {
+      scheduler_(std::make_shared<cl_queue_driver>(cl_, found_, first_), first_, found_.devices.size(), this,
+                 options.wait_policy, [this](const link_path& path, std::uint64_t count) { account(path, count); }) {
+  if (options.epoch) scheduler_.count_from(*options.epoch);
   descriptions_.reserve(found_.devices.size());
   for (const device_place& one : found_.devices) descriptions_.push_back(one.description);
 }
@@ -68,15 +64,15 @@ std::optional<error> opencl_backend::check_call(std::initializer_list<device_id>
   return std::nullopt;
 }
 
-result<cl_stream*> opencl_backend::stream_of(stream_handle handle) noexcept {
+result<queued::queued_stream*> opencl_backend::stream_of(stream_handle handle) noexcept {
   if (auto cause = check_call({})) return *cause;
-  cl_stream* const found = scheduler_.find(handle);
+  queued::queued_stream* const found = scheduler_.find(handle);
   if (found == nullptr) return make_error(errc::not_found, "the stream was destroyed, or belongs to another machine");
   if (auto cause = scheduler_.lost(found->device())) return error{*cause};
   return found;
 }
 
-result<event_ref> opencl_backend::submitted(cl_stream& to, std::unique_ptr<command> made) noexcept {
+result<event_ref> opencl_backend::submitted(queued::queued_stream& to, std::unique_ptr<queued::command> made) noexcept {
   event_ref event = scheduler_.submit(to, std::move(made));
   if (!event) return make_error(errc::machine_closed, "the machine is closed");
   return event;
@@ -84,7 +80,7 @@ result<event_ref> opencl_backend::submitted(cl_stream& to, std::unique_ptr<comma
 
 /// Has it seen what has ended: memory goes back with the work that used it.
 void opencl_backend::look_at(device_id device) noexcept {
-  for (cl_stream* order : scheduler_.streams_of(device)) static_cast<void>(scheduler_.idle(*order));
+  for (queued::queued_stream* order : scheduler_.streams_of(device)) static_cast<void>(scheduler_.idle(*order));
 }
 
 // ---- discover -------------------------------------------------------------------------------------------------------
@@ -103,12 +99,13 @@ result<peer_description> opencl_backend::peer(device_id from, device_id to) noex
     return about;
   }
   const context_place& place = found_.contexts[memory_.context_of(to)];
+  about.can_copy = memory_.joined(from, to);
   if (!memory_.can_access(from, to)) {
     about.why = memory_.context_of(from) != memory_.context_of(to)
                     ? "OpenCL joins no devices of different platforms; copies go through the host"
                     : "the devices of " + place.platform +
                           " have no fine-grained shared memory: a kernel cannot follow an address into the memory of "
-                          "another device, and copies go through the host";
+                          "another device; copies are the driver's, inside their context";
     return about;
   }
   const link_path& path =
@@ -291,10 +288,10 @@ result<access_right> opencl_backend::memory_access(device_id device, const void*
 
 // ---- order ----------------------------------------------------------------------------------------------------------
 
-result<stream_handle> opencl_backend::create_stream(device_id device, int, bool told) noexcept {
+result<stream_handle> opencl_backend::create_stream(device_id device, int priority, bool told) noexcept {
   if (auto cause = check_call({device})) return *cause;
   try {
-    auto made = scheduler_.create(device, told);
+    auto made = scheduler_.create(device, priority, told);
     if (!made) {
       made.error().what = "a stream on " + to_string(device) + ": " + made.error().what;
       return std::move(made).error();
@@ -334,19 +331,7 @@ result<void> opencl_backend::wait_event(stream_handle handle, const event_ref& e
   if (!order) return std::move(order).error();
   if (!event) return {};
   if (event->finished() && !event->cause()) return {};
-  auto made = std::make_unique<driver_command>(
-      [cl = cl_.get(), event, own = this](cl_command_queue queue, cl_event* ended) -> result<void> {
-        cl_event before = nullptr;
-        if (event->owner == own && event->stream != 0 && !event->finished())
-          before = static_cast<const command&>(*event).native_event();
-        const cl_int status = before == nullptr ? cl->clEnqueueMarkerWithWaitList(queue, 0, nullptr, ended)
-                                                : cl->clEnqueueBarrierWithWaitList(queue, 1, &before, ended);
-        if (status != CL_SUCCESS) return cl_error(status, "waiting for another stream");
-        return {};
-      });
-  made->dependency = event;
-  auto done = submitted(**order, std::move(made));
-  if (!done) return std::move(done).error();
+  if (!scheduler_.wait_for(**order, event)) return make_error(errc::machine_closed, "the machine is closed");
   return {};
 }
 
@@ -364,7 +349,7 @@ void opencl_backend::open_gate(const event_ref& gate, std::shared_ptr<const erro
 wait_outcome opencl_backend::wait(event_record& event, wait_deadline deadline, const std::stop_token& stop) noexcept {
   if (here_.forked()) {
     // nobody here completes it
-    if (!event.finished()) event.complete(share(*check_call({})));
+    if (!event.finished()) event.complete(shared_error(*check_call({})));
     return event.cause() ? wait_outcome::failed : wait_outcome::ok;
   }
   return scheduler_.wait(event, deadline, stop);
@@ -375,26 +360,26 @@ bool opencl_backend::ready(event_record& event) noexcept {
 }
 
 bool opencl_backend::idle(stream_handle handle) noexcept {
-  cl_stream* const order = scheduler_.find(handle);
+  queued::queued_stream* const order = scheduler_.find(handle);
   return order == nullptr || scheduler_.idle(*order);
 }
 
 bool opencl_backend::settled(stream_handle handle) noexcept {
-  cl_stream* const order = scheduler_.find(handle);
+  queued::queued_stream* const order = scheduler_.find(handle);
   return order == nullptr || scheduler_.settled(*order);
 }
 
 result<wait_outcome> opencl_backend::synchronize(stream_handle handle, wait_deadline deadline,
                                                  const std::stop_token& stop) noexcept {
   if (auto cause = check_call({})) return *cause;
-  cl_stream* const order = scheduler_.find(handle);
+  queued::queued_stream* const order = scheduler_.find(handle);
   if (order == nullptr) return make_error(errc::not_found, "the stream was destroyed, or belongs to another machine");
   return scheduler_.synchronize(*order, deadline, stop);
 }
 
 bool opencl_backend::drain(device_id device, wait_deadline deadline) noexcept {
   if (scheduler_.closed() || here_.forked()) return true;
-  for (cl_stream* order : scheduler_.streams_of(device)) {
+  for (queued::queued_stream* order : scheduler_.streams_of(device)) {
     if (!scheduler_.drain(*order, deadline)) return false;
   }
   return true;
@@ -402,7 +387,7 @@ bool opencl_backend::drain(device_id device, wait_deadline deadline) noexcept {
 
 std::vector<stream_handle> opencl_backend::streams_of(device_id device) noexcept {
   std::vector<stream_handle> handles;
-  for (const cl_stream* order : scheduler_.streams_of(device)) handles.push_back(order->handle());
+  for (const queued::queued_stream* order : scheduler_.streams_of(device)) handles.push_back(order->handle());
   std::sort(handles.begin(), handles.end());
   return handles;
 }
@@ -462,12 +447,16 @@ std::shared_ptr<const error> opencl_backend::lost(device_id device) noexcept {
 result<void> opencl_backend::reset(device_id device) noexcept {
   if (auto cause = check_call({device})) return *cause;
   // what is still held back is refused while the device counts as lost
-  scheduler_.lose(device, share(make_error(errc::cancelled, to_string(device) + " is being reset")));
-  for (cl_stream* order : scheduler_.streams_of(device))
+  scheduler_.lose(device, shared_error(make_error(errc::cancelled, to_string(device) + " is being reset")));
+  for (queued::queued_stream* order : scheduler_.streams_of(device))
     static_cast<void>(scheduler_.synchronize(*order, no_deadline, {}));
   memory_.forget(device);
   scheduler_.restore(device);
   return {};
+}
+
+void opencl_backend::end_work() noexcept {
+  if (!here_.forked()) scheduler_.close();
 }
 
 void opencl_backend::close() noexcept {
@@ -478,6 +467,27 @@ void opencl_backend::close() noexcept {
 
 // ---- factory --------------------------------------------------------------------------------------------------------
 
+result<std::unique_ptr<backend>> open_on(std::shared_ptr<const api> cl, const backend_options& options,
+                                         const settings& wanted) noexcept {
+  try {
+    auto found = discover(cl, wanted, options.logical_devices, options.leave_out);
+    if (!found) return std::move(found).error();
+    for (std::string& note : found->notes) {
+      note.insert(0, "OpenCL: ");
+      log(log_level::warning, note);
+    }
+    if (options.memory_per_device) {
+      for (device_place& one : found->devices)
+        one.description.memory = std::min(one.description.memory, *options.memory_per_device);
+    }
+    topology machine = layout_of(*found);
+    return std::unique_ptr<backend>{
+        std::make_unique<opencl_backend>(options, std::move(cl), std::move(*found), std::move(machine))};
+  } catch (const std::exception& failed) {
+    return make_error(errc::resource_exhausted, std::string{"the OpenCL backend: "} + failed.what());
+  }
+}
+
 result<std::unique_ptr<backend>> open_with(const backend_options& options, const settings& wanted) noexcept {
   try {
     if (options.clock == clock_kind::virtual_time) {
@@ -486,16 +496,7 @@ result<std::unique_ptr<backend>> open_with(const backend_options& options, const
     }
     auto cl = load_api(wanted.library);
     if (!cl) return std::move(cl).error();
-    auto found = discover(*cl, wanted);
-    if (!found) return std::move(found).error();
-    for (const std::string& note : found->notes) log(log_level::warning, "OpenCL: " + note);
-    if (options.memory_per_device) {
-      for (device_place& one : found->devices)
-        one.description.memory = std::min(one.description.memory, *options.memory_per_device);
-    }
-    topology machine = layout_of(*found);
-    return std::unique_ptr<backend>{
-        std::make_unique<opencl_backend>(options, std::move(*cl), std::move(*found), std::move(machine))};
+    return open_on(std::move(*cl), options, wanted);
   } catch (const std::exception& failed) {
     return make_error(errc::resource_exhausted, std::string{"the OpenCL backend: "} + failed.what());
   }

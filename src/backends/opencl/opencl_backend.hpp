@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The OpenCL backend: each group of the interface is a few lines over memory_map (whose bytes, who may), scheduler (in
-// what order) and program_cache (what a kernel's text became).
+// The OpenCL backend: each group of the interface is a few lines over memory_map (whose bytes, who may), the scheduler
+// of src/backend/queued (in what order) and program_cache (what a kernel's text became).
 #pragma once
 
 #include "backend/fork_watch.hpp"
+#include "backend/queued/scheduler.hpp"
+#include "backends/opencl/cl_queue_driver.hpp"
+#include "backends/opencl/memory_map.hpp"
 #include "backends/opencl/program_cache.hpp"
-#include "backends/opencl/scheduler.hpp"
 #include "weft/backend/registry.hpp"
 
 #include <atomic>
@@ -19,6 +21,9 @@
 
 namespace weft::opencl {
 
+using driver_command = queued::driver_command<pin>;
+using host_command = queued::host_command<pin>;
+
 class opencl_backend final : public backend {
  public:
   opencl_backend(const backend_options& options, std::shared_ptr<const api> cl, discovery found, topology machine);
@@ -29,6 +34,7 @@ class opencl_backend final : public backend {
   [[nodiscard]] std::span<const device_description> devices() const noexcept override { return descriptions_; }
   [[nodiscard]] device_id first_device() const noexcept override { return first_; }
   [[nodiscard]] const topology& layout() const noexcept override { return machine_; }
+  [[nodiscard]] std::span<const std::string> notes() const noexcept override { return found_.notes; }
   [[nodiscard]] result<memory_use> memory(device_id device) noexcept override;
   [[nodiscard]] result<peer_description> peer(device_id from, device_id to) noexcept override;
 
@@ -79,6 +85,7 @@ class opencl_backend final : public backend {
   [[nodiscard]] result<event_ref> fill(stream_handle stream, const fill_request& request) noexcept override;
 
   // run
+  [[nodiscard]] result<void> prepare(device_id device, const kernel_code& kernel) noexcept override;
   [[nodiscard]] result<event_ref> launch(stream_handle stream, launch_request request) noexcept override;
   [[nodiscard]] result<event_ref> call(stream_handle stream, std::function<result<void>()> function) noexcept override;
 
@@ -90,6 +97,7 @@ class opencl_backend final : public backend {
   [[nodiscard]] std::shared_ptr<const error> lost(device_id device) noexcept override;
   [[nodiscard]] result<void> reset(device_id device) noexcept override;
   [[nodiscard]] bool on_worker() noexcept override { return scheduler_.on_worker(); }
+  void end_work() noexcept override;
   void close() noexcept override;
 
  private:
@@ -98,15 +106,16 @@ class opencl_backend final : public backend {
   [[nodiscard]] std::size_t local(device_id id) const { return static_cast<std::size_t>(id.value() - first_.value()); }
   [[nodiscard]] bool known(device_id id) const noexcept;
   [[nodiscard]] std::optional<error> check_call(std::initializer_list<device_id> ids) noexcept;
-  [[nodiscard]] result<cl_stream*> stream_of(stream_handle handle) noexcept;
-  [[nodiscard]] result<event_ref> submitted(cl_stream& to, std::unique_ptr<command> made) noexcept;
+  [[nodiscard]] result<queued::queued_stream*> stream_of(stream_handle handle) noexcept;
+  [[nodiscard]] result<event_ref> submitted(queued::queued_stream& to, std::unique_ptr<queued::command> made) noexcept;
   void look_at(device_id device) noexcept;
   [[nodiscard]] error without_path(device_id from, device_id to) noexcept;
 
   // move
   [[nodiscard]] result<prepared_copy> prepare(const copy_request& request) noexcept;
   [[nodiscard]] std::shared_ptr<const error> check_access(const prepared_copy& copy) const;
-  [[nodiscard]] result<event_ref> submit_copies(cl_stream& to, std::vector<prepared_copy> copies, std::stop_token stop);
+  [[nodiscard]] result<event_ref> submit_copies(queued::queued_stream& to, std::vector<prepared_copy> copies,
+                                                std::stop_token stop);
   [[nodiscard]] result<void> enqueue(cl_command_queue queue, const prepared_copy& copy, cl_event* ended) const;
   /// A queue of `device` for work that the host waits for, as a stream of another context asks it.
   [[nodiscard]] result<cl_command_queue> aside(device_id device);
@@ -133,7 +142,11 @@ class opencl_backend final : public backend {
   std::mutex aside_mutex_;
   std::vector<queue_handle> aside_;
 
-  scheduler scheduler_;
+  queued::scheduler scheduler_;
 };
+
+/// open_with() on functions that are found already.
+[[nodiscard]] result<std::unique_ptr<backend>> open_on(std::shared_ptr<const api> cl, const backend_options& options,
+                                                       const settings& wanted) noexcept;
 
 }  // namespace weft::opencl

@@ -30,11 +30,6 @@ std::string first_complaint(const std::string& words) {
 
 }  // namespace
 
-bool runs_one_by_one(const kernel_code& code) {
-  return !code.raw && std::any_of(code.parameters.begin(), code.parameters.end(),
-                                  [](const kernel_parameter& p) { return p.access.kind == access_kind::reduce; });
-}
-
 std::string shifted_entry(const kernel_code& code) { return "weft_shifted_" + kernel_entry(code); }
 
 std::string shifted_text(const kernel_code& code) {
@@ -56,22 +51,26 @@ std::string shifted_text(const kernel_code& code) {
     add(declared, "const long " + shift);
     add(handed_on, p.is_ring ? "(__global weft_ring*)(" + name + " + " + shift + ")" : name + " + " + shift);
   }
-  const bool serial = runs_one_by_one(code);
-  std::string loops;
   for (std::size_t d = 0; d < static_cast<std::size_t>(code.dimensions); ++d) {
     const std::string a{axis[d]};
-    const std::string begin = "weft_begin_" + a, end = "weft_end_" + a, id = "weft_" + a;
+    const std::string begin = "weft_begin_" + a, end = "weft_end_" + a;
     add(declared, "const long " + begin + ", const long " + end);
-    if (serial) {
-      add(handed_on, id + ", " + id + " + 1");
-      loops = "for (long " + id + " = " + begin + "; " + id + " < " + end + "; ++" + id + ")\n  " + loops;
-    } else {
-      add(handed_on, begin + ", " + end);
+    add(handed_on, begin + ", " + end);
+  }
+  if (has_reduction(code)) {
+    add(declared, "__global uchar* weft_scratch");
+    add(handed_on, "weft_scratch");
+    for (std::size_t n = 0; n < code.parameters.size(); ++n) {
+      if (code.parameters[n].access.kind != access_kind::reduce) continue;
+      add(declared, "const long weft_c" + std::to_string(n));
+      add(handed_on, "weft_c" + std::to_string(n));
     }
+    add(declared, "const long weft_step");
+    add(handed_on, "weft_step");
   }
   // NOLINTEND(performance-inefficient-string-concatenation)
   return "\n#line 1 \"weft: the wrapper of " + code.name + "\"\n__kernel void " + shifted_entry(code) + "(" + declared +
-         ") {\n  " + loops + kernel_entry(code) + "(" + handed_on + ");\n}\n";
+         ") {\n  " + kernel_entry(code) + "(" + handed_on + ");\n}\n";
 }
 
 result<program_handle> program_cache::build(const std::string& text, const kernel_code& code,
@@ -83,6 +82,13 @@ result<program_handle> program_cache::build(const std::string& text, const kerne
   if (status != CL_SUCCESS) return cl_error(status, "a program for the kernel '" + code.name + "'");
   std::string options;
   for (const std::string& option : kernel_options(code, dialect::opencl, device.newest_c)) options += option + " ";
+  if (device.is_processor && has_reduction(code)) options += std::string{opencl_lone_lanes_option} + " ";
+  // without memory that host and kernels share a ring is an image that commands bring: any OpenCL C does, without
+  // atomics
+  if (has_ring(code) && !found_.contexts[device.context].atomics) {
+    if (device.newest_c < 200) options = "-cl-std=CL1.2 ";
+    options += "-D WEFT_RING_BY_COMMANDS ";
+  }
   if (device.correctly_rounded_float) options += opencl_correctly_rounded_option;
   status = cl_->clBuildProgram(program.get(), 1, &device.id, options.c_str(), nullptr, nullptr);
   if (status == CL_SUCCESS) return program;
@@ -136,9 +142,13 @@ result<std::shared_ptr<compiled_kernel>> program_cache::compile(const kernel_cod
     made->shifted = {cl_, cl_->clCreateKernel(made->program.get(), shifted_entry(code).c_str(), &status)};
     if (status != CL_SUCCESS) return cl_error(status, "the wrapper of the kernel '" + code.name + "'");
   }
+  if (has_reduction(code)) {
+    made->combine = {cl_, cl_->clCreateKernel(made->program.get(), combine_entry(code).c_str(), &status)};
+    if (status != CL_SUCCESS) return cl_error(status, "the second kernel of the reduction '" + code.name + "'");
+  }
   made->largest_sides = place.largest_sides;
-  made->one_by_one = runs_one_by_one(code);
-  for (const cl_kernel one : {made->plain.get(), made->shifted.get()}) {
+  made->units = {place.description.compute_units, place.is_processor, 1};
+  for (const cl_kernel one : {made->plain.get(), made->shifted.get(), made->combine.get()}) {
     std::size_t largest = 0;
     if (one == nullptr) continue;
     if (cl_->clGetKernelWorkGroupInfo(one, place.id, CL_KERNEL_WORK_GROUP_SIZE, sizeof largest, &largest, nullptr) !=
@@ -147,21 +157,23 @@ result<std::shared_ptr<compiled_kernel>> program_cache::compile(const kernel_cod
       largest = 1;
     made->largest_group = made->largest_group == 1 ? largest : std::min(made->largest_group, largest);
   }
+  made->units.largest_group = static_cast<std::int64_t>(std::min(made->largest_group, made->largest_sides[0]));
   return made;
 }
 
 result<std::shared_ptr<compiled_kernel>> program_cache::get(const kernel_code& code, std::size_t device) {
-  std::shared_ptr<entry> place;
+  entry* place = nullptr;
   {
     const std::lock_guard lock{mutex_};
-    auto& found = entries_[{code.hash, device}];
-    if (!found) found = std::make_shared<entry>();
-    place = found;
+    place = &entries_[{code.hash, device}];
   }
+  if (place->is_made.load(std::memory_order_acquire)) return place->made;  // pairs with release below
   const std::lock_guard lock{place->mutex};
   if (place->made) return place->made;
   auto made = compile(code, device);
-  if (made) place->made = *made;
+  if (!made) return made;
+  place->made = *made;
+  place->is_made.store(true, std::memory_order_release);
   return made;
 }
 

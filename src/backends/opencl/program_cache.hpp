@@ -4,8 +4,10 @@
 
 #include "backends/opencl/discovery.hpp"
 #include "weft/backend/kernel_code.hpp"
+#include "weft/backend/reduction_grid.hpp"
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -24,7 +26,8 @@ struct compiled_kernel {
   kernel_handle plain;
   kernel_handle shifted;  // none for a raw kernel whose wrapper does not compile: why_not_shifted
   std::string why_not_shifted;
-  bool one_by_one = false;  // `shifted` runs its whole range in one work item, and is the only one to use
+  kernel_handle combine;  // of a reduction: to be launched behind either
+  reduction_device units;
   std::size_t largest_group = 1;
   std::array<std::size_t, 3> largest_sides{1, 1, 1};
 };
@@ -42,6 +45,7 @@ class program_cache {
   struct entry {
     std::mutex mutex;  // held while it compiles: two launches compile once
     std::shared_ptr<compiled_kernel> made;
+    std::atomic<bool> is_made{false};  // and made changes no more
   };
   [[nodiscard]] result<std::shared_ptr<compiled_kernel>> compile(const kernel_code& code, std::size_t device) const;
   [[nodiscard]] result<program_handle> build(const std::string& text, const kernel_code& code,
@@ -50,12 +54,8 @@ class program_cache {
   std::shared_ptr<const api> cl_;
   const discovery& found_;
   std::mutex mutex_;
-  std::map<std::pair<std::uint64_t, std::size_t>, std::shared_ptr<entry>> entries_;  // hash, device
+  std::map<std::pair<std::uint64_t, std::size_t>, entry> entries_;  // hash, device; never erased
 };
-
-/// Whether the items of a kernel must not run at the same time: each may change any element of a reduce() parameter,
-/// and on the host, where one thread has a piece, needs no atomics for that. A raw kernel sees to it itself.
-[[nodiscard]] bool runs_one_by_one(const kernel_code& code);
 
 /// The wrapper of compiled_kernel::shifted, and its name. OpenCL has no pointers into buffers, and an array's piece
 /// begins in the middle of one.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels and host functions of the OpenCL backend.
 #include "backends/opencl/opencl_backend.hpp"
+#include "core/hex.hpp"
 
 #include <algorithm>
 #include <array>
@@ -10,17 +11,12 @@
 namespace weft::opencl {
 namespace {
 
-std::string hex(const void* address) {
-  char text[32];
-  std::snprintf(text, sizeof text, "0x%zx", reinterpret_cast<std::size_t>(address));
-  return text;
-}
-
 /// One argument, ready to be set.
 struct ready_argument {
   pin memory;  // none: a scalar, or memory of no elements
   cl_mem buffer = nullptr;
   cl_long shift = 0;  // elements from the start of the buffer to element 0
+  cl_long count = 0;
   bool is_memory = false;
   std::size_t size = 0;
   std::array<std::byte, 8> scalar{};
@@ -39,16 +35,39 @@ std::array<std::size_t, 3> group_of(int dimensions, const compiled_kernel& kerne
   return group;
 }
 
-class kernel_command final : public command {
+/// Sets a kernel's arguments one after the other, and remembers the first that was refused.
+class argument_list {
  public:
-  kernel_command(std::shared_ptr<const api> cl, const memory_map& memory)
-      : command(place::driver), cl_(std::move(cl)), memory_(memory) {}
+  argument_list(const api& cl, cl_kernel kernel) : cl_(cl), kernel_(kernel) {}
+
+  void add_bytes(std::size_t size, const void* value) {
+    if (status_ == CL_SUCCESS) status_ = cl_.clSetKernelArg(kernel_, at_++, size, value);
+  }
+  void add(const cl_long& value) { add_bytes(sizeof value, &value); }
+  void add_memory(const cl_mem& buffer) {
+    // NOLINTNEXTLINE(bugprone-sizeof-expression): a cl_mem is what is handed over
+    add_bytes(sizeof buffer, buffer == nullptr ? nullptr : static_cast<const void*>(&buffer));
+  }
+  [[nodiscard]] cl_int status() const { return status_; }
+
+ private:
+  const api& cl_;
+  cl_kernel kernel_;
+  cl_uint at_ = 0;
+  cl_int status_ = CL_SUCCESS;
+};
+
+class kernel_command final : public queued::command {
+ public:
+  kernel_command(const api& cl, const memory_map& memory) : command(place::driver), cl_(cl), memory_(memory) {}
 
   std::shared_ptr<compiled_kernel> kernel;
   std::shared_ptr<const kernel_code> code;
   kernel_range range;
   device_id by;
   bool is_shifted = false;
+  cl_context context = nullptr;
+  reduction_grid grid;  // of a reduction
 
   [[nodiscard]] std::span<ready_argument> arguments() { return many_.empty() ? std::span{few_}.first(count_) : many_; }
   void reserve(std::size_t count) {
@@ -56,14 +75,14 @@ class kernel_command final : public command {
     if (count > few_.size()) many_.resize(count);
   }
 
-  [[nodiscard]] result<void> hand_over(cl_command_queue queue, cl_event* last) override {
+  [[nodiscard]] result<void> hand_over(queued::native_queue queue, queued::native_event* last) override {
     for (std::size_t i = 0; i < count_; ++i) {
       const allocation* const memory = arguments()[i].memory.get();
       if (memory == nullptr) continue;
       const std::string why = memory_.denied(by, *memory);
       if (!why.empty()) return without_right(i, why);
     }
-    return enqueue(queue, last);
+    return enqueue(queue_of(queue), last);
   }
   void let_go() noexcept override {
     for (ready_argument& one : arguments()) one.memory = {};
@@ -79,50 +98,97 @@ class kernel_command final : public command {
                       error_scope::device);
   }
 
-  [[nodiscard]] cl_int set_arguments(cl_kernel which) {
-    cl_uint at = 0;
-    cl_int status = CL_SUCCESS;
-    const auto set = [&](std::size_t size, const void* value) {
-      if (status == CL_SUCCESS) status = cl_->clSetKernelArg(which, at++, size, value);
-    };
-    for (const ready_argument& one : arguments()) {
-      if (!one.is_memory) {
-        set(one.size, one.scalar.data());
-        continue;
-      }
-      // NOLINTNEXTLINE(bugprone-sizeof-expression): a cl_mem is what is handed over
-      set(sizeof one.buffer, one.buffer == nullptr ? nullptr : static_cast<const void*>(&one.buffer));
-      if (is_shifted) set(sizeof one.shift, &one.shift);
-    }
-    for (std::size_t d = 0; d < static_cast<std::size_t>(range.dimensions); ++d) {
-      set(sizeof(cl_long), &range.begin[d]);
-      set(sizeof(cl_long), &range.end[d]);
-    }
-    return status;
+  [[nodiscard]] error bad_arguments(cl_int status) const {
+    return cl_error(status, "the arguments of the kernel '" + code->name + "'", errc::incompatible);
   }
 
-  [[nodiscard]] result<void> enqueue(cl_command_queue queue, cl_event* last) {
-    std::array<std::size_t, 3> group{1, 1, 1};
-    std::array<std::size_t, 3> global{1, 1, 1};
-    if (!kernel->one_by_one) {
-      group = group_of(range.dimensions, *kernel);
-      for (std::size_t d = 0; d < static_cast<std::size_t>(range.dimensions); ++d) {
-        const auto items = static_cast<std::size_t>(range.end[d] - range.begin[d]);
-        global[d] = (items + group[d] - 1) / group[d] * group[d];
+  void set_arguments(argument_list& list) {
+    for (const ready_argument& one : arguments()) {
+      if (!one.is_memory) {
+        list.add_bytes(one.size, one.scalar.data());
+        continue;
       }
+      list.add_memory(one.buffer);
+      if (is_shifted) list.add(one.shift);
     }
+    for (std::size_t d = 0; d < static_cast<std::size_t>(range.dimensions); ++d) {
+      list.add(cl_long{range.begin[d]});
+      list.add(cl_long{range.end[d]});
+    }
+  }
+
+  [[nodiscard]] cl_int start(cl_command_queue queue, cl_kernel which, int dimensions,
+                             const std::array<std::size_t, 3>& global, const std::array<std::size_t, 3>& group,
+                             cl_event* last) const {
+    return cl_.clEnqueueNDRangeKernel(queue, which, static_cast<cl_uint>(dimensions), nullptr, global.data(),
+                                      group.data(), 0, nullptr, last);
+  }
+
+  [[nodiscard]] result<void> enqueue(cl_command_queue queue, queued::native_event* last) {
     const cl_kernel which = is_shifted ? kernel->shifted.get() : kernel->plain.get();
     const std::lock_guard lock{kernel->mutex};
-    cl_int status = set_arguments(which);
-    if (status != CL_SUCCESS)
-      return cl_error(status, "the arguments of the kernel '" + code->name + "'", errc::incompatible);
-    status = cl_->clEnqueueNDRangeKernel(queue, which, static_cast<cl_uint>(range.dimensions), nullptr, global.data(),
-                                         group.data(), 0, nullptr, last);
+    cl_event made = nullptr;
+    if (kernel->combine) {
+      auto done = enqueue_reduction(queue, which, &made);
+      if (done) *last = made;
+      return done;
+    }
+    std::array<std::size_t, 3> global{1, 1, 1};
+    const std::array<std::size_t, 3> group = group_of(range.dimensions, *kernel);
+    for (std::size_t d = 0; d < static_cast<std::size_t>(range.dimensions); ++d) {
+      const auto items = static_cast<std::size_t>(range.end[d] - range.begin[d]);
+      global[d] = (items + group[d] - 1) / group[d] * group[d];
+    }
+    argument_list arguments{cl_, which};
+    set_arguments(arguments);
+    if (arguments.status() != CL_SUCCESS) return bad_arguments(arguments.status());
+    const cl_int status = start(queue, which, range.dimensions, global, group, &made);
     if (status != CL_SUCCESS) return cl_error(status, "the kernel '" + code->name + "'", errc::kernel_failed);
+    *last = made;
     return {};
   }
 
-  std::shared_ptr<const api> cl_;
+  /// Two commands, as kernel_text.hpp has it. What they share is the driver's to keep until they have ended.
+  [[nodiscard]] result<void> enqueue_reduction(cl_command_queue queue, cl_kernel which, cl_event* last) {
+    cl_int status = CL_SUCCESS;
+    const std::shared_ptr<const api> unowned{std::shared_ptr<const api>{}, &cl_};  // it outlives this call
+    const buffer_handle scratch{unowned, cl_.clCreateBuffer(context, CL_MEM_READ_WRITE,
+                                                            std::max<std::size_t>(grid.scratch, 16), nullptr, &status)};
+    if (status != CL_SUCCESS) {
+      return cl_error(status, to_string(bytes{grid.scratch}) + " for the reduction '" + code->name + "'",
+                      errc::out_of_memory);
+    }
+    const cl_mem shared = scratch.get();
+    argument_list first{cl_, which};
+    argument_list second{cl_, kernel->combine.get()};
+    set_arguments(first);
+    first.add_memory(shared);
+    second.add_memory(shared);
+    second.add(cl_long{grid.groups});
+    second.add(cl_long{grid.group});
+    for (std::size_t i = 0; i < count_; ++i) {
+      const ready_argument& one = arguments()[i];
+      if (code->parameters[i].access.kind != access_kind::reduce) continue;
+      first.add(one.count);
+      second.add_memory(one.buffer);
+      second.add(one.shift);
+      second.add(one.count);
+    }
+    first.add(cl_long{grid.step});
+    for (const argument_list* one : {&first, &second})
+      if (one->status() != CL_SUCCESS) return bad_arguments(one->status());
+    const auto group = static_cast<std::size_t>(grid.group);
+    status = start(queue, which, 1, {group * static_cast<std::size_t>(grid.groups), 1, 1}, {group, 1, 1}, nullptr);
+    if (status == CL_SUCCESS) {
+      const std::size_t side = group_of(1, *kernel)[0];
+      const auto items = std::max<std::size_t>(static_cast<std::size_t>(grid.elements), 1);
+      status = start(queue, kernel->combine.get(), 1, {(items + side - 1) / side * side, 1, 1}, {side, 1, 1}, last);
+    }
+    if (status != CL_SUCCESS) return cl_error(status, "the reduction '" + code->name + "'", errc::kernel_failed);
+    return {};
+  }
+
+  const api& cl_;
   const memory_map& memory_;
   std::size_t count_ = 0;
   std::array<ready_argument, 6> few_;
@@ -139,6 +205,7 @@ result<void> ready_for(const kernel_code& code, std::size_t i, const kernel_argu
     return {};
   }
   made.is_memory = true;
+  made.count = given.count;
   if (given.count == 0) return {};
   const auto title = [&] { return "argument " + std::to_string(i + 1) + " of '" + code.name + "'"; };
   const std::uint64_t extent = static_cast<std::uint64_t>(given.count) * element;
@@ -170,24 +237,33 @@ result<void> ready_for(const kernel_code& code, std::size_t i, const kernel_argu
 
 }  // namespace
 
+result<void> opencl_backend::prepare(device_id device, const kernel_code& kernel) noexcept {
+  if (auto cause = check_call({device})) return *cause;
+  try {
+    auto compiled = programs_.get(kernel, local(device));
+    if (!compiled) return std::move(compiled).error();
+    return {};
+  } catch (const std::bad_alloc&) {
+    return make_error(errc::out_of_memory, "the host has no memory left to compile a kernel");
+  }
+}
+
 result<event_ref> opencl_backend::launch(stream_handle handle, launch_request request) noexcept {
   auto order = stream_of(handle);
   if (!order) return std::move(order).error();
   const device_id by = (*order)->device();
   try {
     const kernel_code& code = *request.kernel;
-    if (has_ring(code) && !memory_.shares_atomics(by)) {
-      return make_error(errc::unsupported, "the kernel '" + code.name + "' takes a ring, and " + to_string(by) + " (" +
-                                               descriptions_[local(by)].name +
-                                               ") has no fine-grained shared memory with atomics");
-    }
     auto compiled = programs_.get(code, local(by));
     if (!compiled) return std::move(compiled).error();
-    auto made = std::make_unique<kernel_command>(cl_, memory_);
+    auto made = std::make_unique<kernel_command>(*cl_, memory_);
     made->kernel = std::move(*compiled);
     made->range = request.range;
     made->by = by;
-    made->is_shifted = made->kernel->one_by_one;
+    if (made->kernel->combine) {
+      made->context = found_.contexts[memory_.context_of(by)].context.get();
+      made->grid = reduction_grid_for(code, request.range, request.arguments, made->kernel->units);
+    }
     made->reserve(request.arguments.size());
     for (std::size_t i = 0; i < request.arguments.size(); ++i) {
       auto found = ready_for(code, i, request.arguments[i], memory_, by, made->arguments()[i]);
@@ -221,7 +297,7 @@ result<event_ref> opencl_backend::call(stream_handle handle, std::function<resul
   try {
     auto made = std::make_unique<host_command>([f = std::move(function)]() -> std::shared_ptr<const error> {
       auto done = f();
-      return done ? nullptr : share(std::move(done).error());
+      return done ? nullptr : shared_error(std::move(done).error());
     });
     made->note.kind = trace_kind::host_call;
     return submitted(**order, std::move(made));
