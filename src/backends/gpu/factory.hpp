@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "backends/gpu/driver_functions.hpp"
+#include "weft/backend/registry.hpp"
+
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace weft::gpu {
+
+/// What can be asked of this backend beyond backend_options; for tests, and for programs that register it themselves.
+/// A name that is empty is taken from the environment, and without that from the system's usual place.
+struct settings {
+  std::string driver;                     // WEFT_CUDA_DRIVER, else libcuda.so.1
+  std::string compiler;                   // WEFT_CUDA_NVRTC, else the newest libnvrtc that is found
+  std::string management;                 // WEFT_CUDA_NVML, else libnvidia-ml.so.1; "none": without
+  std::optional<driver_functions> table;  // in place of a library: a driver made of functions
+  std::string system_root = "/sys";       // where NUMA nodes of PCI devices are looked up
+};
+
+/// Every GPU that CUDA shows. Opening looks at them and touches none: no context is made before memory is asked for.
+/// Errors: unsupported, with the reason and what to do, when there is no driver, it is too old, or shows no GPU.
+[[nodiscard]] result<std::unique_ptr<backend>> open(const backend_options& options) noexcept;
+[[nodiscard]] result<std::unique_ptr<backend>> open_with(const backend_options& options,
+                                                         const settings& wanted) noexcept;
+
+}  // namespace weft::gpu

@@ -1,0 +1,434 @@
+// SPDX-License-Identifier: Apache-2.0
+// The CUDA backend: how it is put together and taken apart, what it says of its devices, and memory.
+#include "backends/gpu/gpu_backend.hpp"
+
+#include "backend/share_handle.hpp"
+#include "backends/gpu/factory.hpp"
+
+#include <algorithm>
+#include <cstdlib>
+#include <exception>
+#include <unistd.h>
+
+namespace weft::gpu {
+namespace {
+
+error not_allocated(const void* address) {
+  return make_error(errc::not_found, hex(address) + " lies in no allocation of this machine; was it freed?");
+}
+
+error no_tables() {
+  return make_error(errc::resource_exhausted, "the host has no memory left for the tables of the CUDA backend");
+}
+
+std::vector<std::uint64_t> identities_of(const discovery& found) {
+  std::vector<std::uint64_t> made;
+  made.reserve(found.devices.size());
+  for (const device_place& one : found.devices) made.push_back(detail::identity_of(one.description.uuid));
+  return made;
+}
+
+/// `wanted`, or what the environment says, or `usual`.
+std::string named(const std::string& wanted, const char* variable, const char* usual) {
+  if (!wanted.empty()) return wanted;
+  const char* const said = std::getenv(variable);  // NOLINT(concurrency-mt-unsafe): read when a machine is made
+  return said != nullptr && *said != '\0' ? said : usual;
+}
+
+management_library open_management(const std::string& library) {
+  if (library != "none") return load_nvml(library);
+  return make_error(errc::unsupported,
+                    "the management library was not opened: WEFT_CUDA_NVML, or the program, says none; without it the "
+                    "driver's own library is opened, libnvidia-ml.so.1");
+}
+
+}  // namespace
+
+gpu_backend::gpu_backend(const backend_options& options, const settings& wanted, std::shared_ptr<const driver> cu,
+                         management_library management, discovery found, topology machine)
+    : cu_(std::move(cu)),
+      nvml_(std::move(management)),
+      found_(std::move(found)),
+      machine_(std::move(machine)),
+      first_(options.first_device),
+      places_(std::make_shared<contexts>(cu_, found_)),
+      memory_(cu_, found_, places_, first_),
+      blocks_(memory_),
+      multicast_(memory_, blocks_),
+      sharing_(memory_, identities_of(found_)),
+      streams_(std::make_shared<stream_driver>(places_, first_, found_.devices.size(), options.wait_policy)),
+      modules_(places_, found_, wanted.compiler),
+      traffic_(machine_, first_),
+      default_streams_(found_.devices.size(), stream_handle::none),
+      scheduler_(streams_, first_, found_.devices.size(), this, options.wait_policy,
+                 [this](const link_path& path, std::uint64_t count) { traffic_.add(path, count); }) {
+  if (options.epoch) scheduler_.count_from(*options.epoch);
+  descriptions_.reserve(found_.devices.size());
+  for (const device_place& one : found_.devices) descriptions_.push_back(one.description);
+}
+
+gpu_backend::~gpu_backend() { close(); }
+
+bool gpu_backend::known(device_id id) const noexcept {
+  return id >= first_ && id.value() < first_.value() + static_cast<int>(descriptions_.size());
+}
+
+std::optional<error> gpu_backend::check_call(std::initializer_list<device_id> ids) noexcept {
+  if (here_.forked()) {
+    return make_error(errc::closed, "this machine belongs to process " + std::to_string(::getppid()) +
+                                        ": CUDA does not work in the child of a fork. Make a machine in a child that "
+                                        "was forked before there was one");
+  }
+  if (scheduler_.closed()) return make_error(errc::machine_closed, "the machine is closed");
+  for (const device_id id : ids) {
+    if (!known(id)) {
+      return make_error(errc::invalid_device, "there is no " + to_string(id) + ": this machine has " +
+                                                  std::to_string(descriptions_.size()) + " devices, from " +
+                                                  to_string(first_));
+    }
+  }
+  return std::nullopt;
+}
+
+error gpu_backend::noticed(device_id device, error cause) noexcept {
+  if (cause.scope != error_scope::device) return cause;
+  // a context is lost as a whole, with every device that is a part of its GPU
+  const auto shared = shared_error(cause);
+  for (std::size_t d = 0; d < descriptions_.size(); ++d) {
+    if (found_.same_gpu(d, local(device))) scheduler_.lose(memory_.global(d), shared);
+  }
+  return cause;
+}
+
+/// Has it seen what has ended: memory goes back with the work that used it.
+void gpu_backend::look_at(device_id device) noexcept {
+  for (queued::queued_stream* order : scheduler_.streams_of(device)) static_cast<void>(scheduler_.idle(*order));
+  memory_.settle();
+}
+
+// ---- discover -------------------------------------------------------------------------------------------------------
+
+result<memory_use> gpu_backend::memory(device_id device) noexcept {
+  if (auto cause = check_call({device})) return *cause;
+  try {
+    look_at(device);
+    memory_use now = memory_.use(device);
+    // without a context the driver cannot be asked, and none is made to look
+    if (nvml_ && places_->made(local(device)) == nullptr) {
+      if (const auto free = (*nvml_)->free_memory(found_.gpu_of(local(device)).pci_address))
+        now.free = std::min(now.free, bytes{*free});
+    }
+    return now;
+  } catch (const std::exception&) {
+    return no_tables();
+  }
+}
+
+result<device_health> gpu_backend::health(device_id device) noexcept {
+  if (auto cause = check_call({device})) return *cause;
+  try {
+    const gpu_place& gpu = found_.gpu_of(local(device));
+    auto now = nvml_ ? (*nvml_)->health(gpu.pci_address) : result<device_health>{nvml_.error()};
+    if (now) return now;
+    return make_error(errc::unsupported, "nothing tells how " + to_string(device) + " is: " + now.error().what);
+  } catch (const std::exception&) {
+    return no_tables();
+  }
+}
+
+result<peer_description> gpu_backend::peer(device_id from, device_id to) noexcept {
+  if (auto cause = check_call({from, to})) return *cause;
+  peer_description about;
+  if (from == to) {
+    about.why = "a device is not a peer of itself";
+    return about;
+  }
+  const gpu_place& one = found_.gpu_of(local(from));
+  const gpu_place& other = found_.gpu_of(local(to));
+  if (!memory_.can_access(from, to)) {
+    about.why = "the driver offers no peer access from " + one.name + " to " + other.name +
+                "; copies go through the host (nvidia-smi topo -p2p r says why)";
+    return about;
+  }
+  const link_path& path =
+      machine_
+          .peer_paths[machine_.pair(device_id{static_cast<int>(local(from))}, device_id{static_cast<int>(local(to))})];
+  about.can_access = true;
+  about.hops = static_cast<int>(path.links.size());
+  about.atomics = true;
+  about.why = "bandwidth and latency are not published for this link; measure_peers() finds them";
+  if (found_.same_gpu(local(from), local(to))) {
+    about.native_atomics = about.array_access = true;  // without access copies are staged, as between two GPUs
+    about.performance_rank = 0;
+    about.why = "both are parts of one GPU; " + about.why;
+    return about;
+  }
+  const gpu_pair& pair = found_.pair_of(local(from), local(to));
+  about.kind = pair.kind;
+  about.performance_rank = about.native_rank = pair.rank;
+  about.native_atomics = pair.native_atomics;
+  about.partial_native_atomics = pair.partial_atomics;
+  about.array_access = pair.arrays;
+  return about;
+}
+
+// ---- allocate -------------------------------------------------------------------------------------------------------
+
+result<void*> gpu_backend::allocate(device_id device, bytes size, memory_kind kind) noexcept {
+  if (auto cause = check_call({device})) return *cause;
+  if (auto cause = scheduler_.lost(device)) return error{*cause};
+  if (kind != memory_kind::device && kind != memory_kind::pinned && kind != memory_kind::unified)
+    return make_error(errc::invalid_argument, std::string{to_string(kind)} + " memory is not allocated");
+  if (kind == memory_kind::unified && !has_all(descriptions_[local(device)].capabilities, capability::unified_memory)) {
+    return make_error(errc::unsupported, to_string(device) + " (" + descriptions_[local(device)].name +
+                                             ") has no managed memory that the host and every GPU of this machine use "
+                                             "at the same time; take pinned memory instead");
+  }
+  try {
+    auto made = memory_.allocate(device, size.size(), kind);
+    if (!made && made.error().code == errc::out_of_memory) {
+      look_at(device);
+      made = memory_.allocate(device, size.size(), kind);
+    }
+    if (!made) return noticed(device, std::move(made).error());
+    return made;
+  } catch (const std::exception&) {
+    return no_tables();
+  }
+}
+
+result<void> gpu_backend::release(void* base) noexcept {
+  if (scheduler_.closed() || here_.forked()) return {};  // everything went with the machine
+  return memory_.release(base);
+}
+
+result<memory_description> gpu_backend::find(const void* address) noexcept {
+  if (auto cause = check_call({})) return *cause;
+  const auto found = memory_.find(address);
+  if (!found) return not_allocated(address);
+  memory_description about;
+  about.base = found->user;
+  about.size = bytes{found->size};
+  about.kind = found->kind;
+  about.device = found->kind == memory_kind::mapped ? found->by : found->owner;
+  about.pending = found->pending.load(std::memory_order_acquire);
+  return about;
+}
+
+result<void> gpu_backend::adopt(device_id device, void* base, bytes size) noexcept {
+  if (auto cause = check_call({device})) return *cause;
+  if (auto cause = scheduler_.lost(device)) return error{*cause};
+  try {
+    auto done = memory_.adopt(device, base, size.size());
+    if (!done) return noticed(device, std::move(done).error());
+    return done;
+  } catch (const std::exception&) {
+    return no_tables();
+  }
+}
+
+/// The unified memory of a range, or why it is not that.
+result<std::shared_ptr<allocation>> gpu_backend::unified_at(void* base, bytes size, const char* what) noexcept {
+  auto memory = memory_.find(base);
+  if (!memory || memory->kind != memory_kind::unified)
+    return make_error(errc::invalid_argument, hex(base) + " is not unified memory");
+  if (size.size() > memory->size - static_cast<std::size_t>(static_cast<std::byte*>(base) - memory->user))
+    return make_error(errc::out_of_range, std::string{what} + " past the end of its memory");
+  return memory;
+}
+
+result<event_ref> gpu_backend::prefetch(stream_handle handle, void* base, bytes size) noexcept {
+  auto order = stream_of(handle);
+  if (!order) return std::move(order).error();
+  auto memory = unified_at(base, size, "a prefetch");
+  if (!memory) return std::move(memory).error();
+  const device_id device = (*order)->device();
+  if (cu_->cuMemPrefetchAsync == nullptr || size.value() == 0) return record(handle);  // it moves when it is used
+  try {
+    auto made = std::make_unique<queued::driver_command<pin>>(
+        [this, device, at = gpu_address(**memory, base), size](queued::native_queue queue,
+                                                               queued::native_event* last) -> result<void> {
+          auto into = streams_->begin(queue);
+          if (!into) return std::move(into).error();
+          const CUmemLocation to{location_device, found_.gpu_of(local(device)).id};
+          const CUresult status = cu_->cuMemPrefetchAsync(at, size.size(), to, 0, into->stream());
+          if (status != CUDA_SUCCESS) return cu_error(*cu_, status, "a prefetch to " + to_string(device));
+          auto ended = into->finish();
+          if (!ended) return std::move(ended).error();
+          *last = *ended;
+          return {};
+        });
+    made->memory.emplace_back(std::move(*memory));
+    return submitted(**order, std::move(made));
+  } catch (const std::exception&) {
+    return no_tables();
+  }
+}
+
+result<void> gpu_backend::advise(void* base, bytes size, memory_advice advice, device_id device) noexcept {
+  if (auto cause = check_call({device})) return *cause;
+  auto memory = unified_at(base, size, "advice");
+  if (!memory) return std::move(memory).error();
+  if (cu_->cuMemAdvise == nullptr || size.value() == 0) return {};  // advice is allowed to change nothing
+  auto here = places_->enter(local(device));
+  if (!here) return noticed(device, std::move(here).error());
+  const CUmemLocation at{location_device, found_.gpu_of(local(device)).id};
+  const auto say = [&](int what) { return cu_->cuMemAdvise(gpu_address(**memory, base), size.size(), what, at); };
+  CUresult status = CUDA_SUCCESS;
+  switch (advice) {
+    case memory_advice::read_mostly:
+      status = say(advise_set_read_mostly);
+      break;
+    case memory_advice::preferred_location:
+      status = say(advise_set_preferred_location);
+      break;
+    case memory_advice::accessed_by:
+      status = say(advise_set_accessed_by);
+      break;
+    case memory_advice::none:
+      for (const int what : {advise_unset_read_mostly, advise_unset_preferred_location, advise_unset_accessed_by}) {
+        if (status == CUDA_SUCCESS) status = say(what);
+      }
+      break;
+  }
+  if (status != CUDA_SUCCESS) return noticed(device, cu_error(*cu_, status, "advice for " + to_string(device)));
+  return {};
+}
+
+result<std::shared_ptr<std::byte>> gpu_backend::host_window(device_id by, void* address, bytes size) noexcept {
+  if (auto cause = check_call({by})) return *cause;
+  auto memory = memory_.find(address);
+  if (!memory) return not_allocated(address);
+  std::byte* const at = host_address(*memory, address);
+  if (at == nullptr) {
+    return not_offered("windows of the host into memory of a GPU: " + to_string(memory->owner) +
+                       " is reached by commands only; pinned memory has one");
+  }
+  const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(address) - memory->user);
+  if (size.value() > memory->size - offset) {
+    return make_error(errc::out_of_range, "a window of " + to_string(size) + " at offset " + std::to_string(offset) +
+                                              " of an allocation of " + to_string(bytes{memory->size}));
+  }
+  if (const std::string why = memory_.denied(by, *memory, true); !why.empty())
+    return make_error(errc::illegal_access, "a window for " + to_string(by) + ": " + why);
+  return std::shared_ptr<std::byte>{std::move(memory), at};
+}
+
+std::shared_ptr<const error> gpu_backend::lost(device_id device) noexcept {
+  return known(device) ? scheduler_.cause_of_loss(device) : nullptr;
+}
+
+// ---- the end, and a new beginning -----------------------------------------------------------------------------------
+
+/// Whether the driver answers nothing but an earlier fault there. Not waiting.
+bool gpu_backend::is_context_lost(device_id device) noexcept {
+  const CUcontext context = places_->made(local(device));
+  if (context == nullptr) return false;
+  const current_context here{*cu_, context};
+  return here.status() != CUDA_SUCCESS || is_sticky(cu_->cuStreamQuery(nullptr));
+}
+
+/// Whether the GPU does anything in a new context: after some faults a driver serves a process no more.
+result<void> gpu_backend::serves(device_id device) noexcept {
+  const std::string what = "after its reset " + to_string(device) + " does not serve this process; start it anew";
+  auto here = places_->enter(local(device));
+  if (!here) {
+    here.error().what = what + ": " + here.error().what;
+    return std::move(here).error();
+  }
+  CUdeviceptr probe = 0;
+  CUresult status = cu_->cuMemAlloc(&probe, 1);
+  if (status == CUDA_SUCCESS) status = cu_->cuMemFree(probe);
+  if (status != CUDA_SUCCESS) return cu_error(*cu_, status, what, errc::device_lost);
+  return {};
+}
+
+result<void> gpu_backend::reset(device_id device) noexcept {
+  if (auto cause = check_call({device})) return *cause;
+  try {
+    // a fault takes the context, and with it every part of the GPU; where no other part is lost, this one goes alone
+    std::vector<device_id> parts{device};
+    const bool is_broken = is_context_lost(device);
+    bool is_whole = true;
+    for (std::size_t d = 0; d < descriptions_.size(); ++d) {
+      if (d == local(device) || !found_.same_gpu(d, local(device))) continue;
+      parts.push_back(memory_.global(d));
+      is_whole = is_whole && (is_broken || scheduler_.lost(memory_.global(d)) != nullptr);
+    }
+    if (!is_whole) parts.resize(1);
+    // what is still held back is refused while the device counts as lost
+    const auto cause = shared_error(make_error(errc::cancelled, to_string(device) + " is being reset"));
+    for (const device_id part : parts) scheduler_.lose(part, cause);
+    for (const device_id part : parts) {
+      for (queued::queued_stream* order : scheduler_.streams_of(part))
+        static_cast<void>(scheduler_.synchronize(*order, no_deadline, {}));
+    }
+    result<void> done;
+    if (is_whole) {
+      const auto alone = streams_->alone(local(device));
+      streams_->forget(local(device));
+      modules_.forget(local(device));
+      done = places_->reset(local(device));
+      if (done && is_broken) done = serves(device);
+    }
+    for (const device_id part : parts) {
+      multicast_.forget(part);
+      blocks_.forget(part);
+      memory_.forget(part);
+    }
+    memory_.register_again(device);
+    if (!done) return done;
+    for (const device_id part : parts) scheduler_.restore(part);
+    return {};
+  } catch (const std::exception&) {
+    return no_tables();
+  }
+}
+
+void gpu_backend::end_work() noexcept {
+  if (!here_.forked()) scheduler_.close();
+}
+
+void gpu_backend::close() noexcept {
+  if (here_.forked()) return;  // its threads and its work are the parent's
+  scheduler_.close();
+  sharing_.end();
+  streams_->close();
+  modules_.clear();
+  multicast_.clear();
+  memory_.clear();
+  blocks_.clear();
+  memory_.settle();
+  places_->release();
+}
+
+// ---- factory --------------------------------------------------------------------------------------------------------
+
+result<std::unique_ptr<backend>> open_with(const backend_options& options, const settings& wanted) noexcept {
+  try {
+    if (options.clock == clock_kind::virtual_time) {
+      return make_error(errc::unsupported,
+                        "the CUDA backend runs on the wall clock; virtual time is the host backend's");
+    }
+    if (options.machine)
+      return make_error(errc::unsupported,
+                        "the CUDA backend is the GPUs that are there; the host backend plays others");
+    auto cu = wanted.table ? start_driver(*wanted.table, wanted.driver.empty() ? "a table" : wanted.driver)
+                           : load_driver(named(wanted.driver, "WEFT_CUDA_DRIVER", "libcuda.so.1"));
+    if (!cu) return std::move(cu).error();
+    management_library management = open_management(named(wanted.management, "WEFT_CUDA_NVML", "libnvidia-ml.so.1"));
+    auto found = discover(**cu, management ? management->get() : nullptr, wanted, options);
+    if (!found) return std::move(found).error();
+    for (std::string& note : found->notes) note.insert(0, "CUDA: ");
+    auto machine = layout_of(*found);
+    if (!machine) return std::move(machine).error();
+    return std::unique_ptr<backend>{std::make_unique<gpu_backend>(
+        options, wanted, std::move(*cu), std::move(management), std::move(*found), std::move(*machine))};
+  } catch (const std::exception& failed) {
+    return make_error(errc::resource_exhausted, std::string{"the CUDA backend: "} + failed.what());
+  }
+}
+
+result<std::unique_ptr<backend>> open(const backend_options& options) noexcept { return open_with(options, {}); }
+
+}  // namespace weft::gpu

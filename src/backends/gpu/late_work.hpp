@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// A thread for what may wait long in the driver and must hold nobody up: giving memory back waits for all work of a
+// GPU.
+#pragma once
+
+#include "backend/fork_watch.hpp"
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace weft::gpu {
+
+/// Thread: any.
+class late_work {
+ public:
+  late_work() = default;
+  late_work(const late_work&) = delete;
+  late_work& operator=(const late_work&) = delete;
+  ~late_work();
+
+  /// Has it done soon. Where no thread can be started, by the next settle().
+  void add(std::function<void()> work) noexcept;
+  /// Waits until all of it is done, though not longer than this: who asks may be who lets the GPU come to its end.
+  void settle(std::chrono::milliseconds limit) noexcept;
+
+ private:
+  void serve(const std::stop_token& shutdown);
+
+  detail::fork_watch here_;
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  std::vector<std::function<void()>> due_;
+  bool is_busy_ = false;
+  std::jthread thread_;  // started with the first
+};
+
+}  // namespace weft::gpu

@@ -1,0 +1,432 @@
+// SPDX-License-Identifier: Apache-2.0
+// Copies of the CUDA backend. What GPUs reach is the driver's to move, in the stream. What only the host
+// reaches the driver stages, and blocks who asks for it: a thread of the host does that in stream order, or the caller
+// itself where it waits anyway.
+#include "backends/gpu/gpu_backend.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <functional>
+#include <new>
+
+namespace weft::gpu {
+namespace {
+
+using driver_command = queued::driver_command<pin>;
+using host_command = queued::host_command<pin>;
+
+/// One side of a copy.
+struct end {
+  std::shared_ptr<allocation> memory;  // empty for plain memory of the host
+  CUdeviceptr gpu = 0;                 // where GPUs find it; 0: nowhere
+  std::byte* host = nullptr;           // where the host does; null: nowhere
+
+  [[nodiscard]] bool is_plain() const { return gpu == 0; }
+  [[nodiscard]] bool is_host() const { return host != nullptr && (!memory || memory->kind != memory_kind::unified); }
+};
+
+bool is_block(const end& one) { return one.memory && one.memory->kind == memory_kind::block; }
+
+/// One side of a box as the driver takes it. Nothing where it would not: rows that overlap, slices of no whole rows.
+struct box_side {
+  std::size_t pitch = 0, height = 0;
+};
+
+std::optional<box_side> side_of(const copy_shape& shape, std::uint64_t pitch, std::uint64_t slice) {
+  constexpr std::uint64_t largest_pitch = 0x7fffffff;
+  if (shape.height == 1) pitch = shape.depth == 1 ? shape.width : slice;  // one row: slices are the rows
+  if (pitch < shape.width || pitch > largest_pitch) return std::nullopt;
+  // the height of a side is never less than that of the box, which has slices as rows where each is one
+  if (shape.height == 1 || shape.depth == 1) return box_side{pitch, std::max(shape.height, shape.depth)};
+  if (slice % pitch != 0 || slice / pitch < shape.height) return std::nullopt;
+  return box_side{pitch, slice / pitch};
+}
+
+/// Whether rows of a side begin where those before them end.
+bool is_packed(const copy_shape& s, std::uint64_t pitch, std::uint64_t slice) {
+  return (s.height == 1 || pitch == s.width) && (s.depth == 1 || slice == s.width * s.height);
+}
+
+bool overlap(const end& to, std::uint64_t to_extent, const end& from, std::uint64_t from_extent) {
+  const auto meet = [&](std::uint64_t a, std::uint64_t b) { return a < b + from_extent && b < a + to_extent; };
+  if (to.gpu != 0 && from.gpu != 0) return meet(to.gpu, from.gpu);
+  return to.host != nullptr && from.host != nullptr &&
+         meet(reinterpret_cast<std::uintptr_t>(to.host), reinterpret_cast<std::uintptr_t>(from.host));
+}
+
+void copy_rows(const copy_shape& s, std::byte* to, const std::byte* from) {
+  for (std::uint64_t z = 0; z < s.depth; ++z) {
+    for (std::uint64_t y = 0; y < s.height; ++y)
+      std::memcpy(to + z * s.dst_slice + y * s.dst_pitch, from + z * s.src_slice + y * s.src_pitch, s.width);
+  }
+}
+
+}  // namespace
+
+struct gpu_backend::prepared_copy {
+  copy_shape shape;
+  device_id by;  // whose stream it is in
+  end dst, src;
+  const link_path* path = nullptr;
+  // between two GPUs
+  CUcontext dst_context = nullptr, src_context = nullptr;
+
+  [[nodiscard]] bool is_peer() const { return dst_context != nullptr; }
+  /// Blocks follow rights of their own.
+  [[nodiscard]] bool has_block() const { return is_block(dst) || is_block(src); }
+  /// The driver would make the calling thread wait, or has nothing to do with it.
+  [[nodiscard]] bool is_for_host() const {
+    return dst.is_plain() || src.is_plain() || (dst.is_host() && src.is_host());
+  }
+};
+
+const link_path* gpu_backend::path_of(const allocation* src, const allocation* dst) const {
+  if (on_device(src) && on_device(dst)) return path_between(src->owner, dst->owner);
+  if (on_device(src)) return path_between(src->owner, device_id{});
+  if (on_device(dst)) return path_between(device_id{}, dst->owner);
+  return nullptr;
+}
+
+result<gpu_backend::prepared_copy> gpu_backend::prepare(const copy_request& request, device_id by) noexcept {
+  prepared_copy made;
+  made.shape = request.shape;
+  made.by = by;
+  copy_shape& shape = made.shape;
+  const std::uint64_t dst_extent = shape.extent(shape.dst_pitch, shape.dst_slice);
+  const std::uint64_t src_extent = shape.extent(shape.src_pitch, shape.src_slice);
+  if (request.dst == nullptr || request.src == nullptr)
+    return make_error(errc::invalid_argument, "a copy from or to null");
+  const auto side = [&](const void* address, std::uint64_t extent, bool is_host, const char* name,
+                        end& at) -> std::optional<error> {
+    at.memory = memory_.find(address, extent);
+    if (!at.memory) {
+      if (!is_host) {
+        return make_error(errc::not_found, std::string{"the "} + name + " " + hex(address) +
+                                               " lies in no allocation of this machine; was it freed?");
+      }
+      at.host = const_cast<std::byte*>(static_cast<const std::byte*>(address));  // read only where it is the source
+      return std::nullopt;
+    }
+    const auto offset = static_cast<std::uint64_t>(static_cast<const std::byte*>(address) - at.memory->user);
+    if (extent > at.memory->size - offset) {
+      return make_error(errc::out_of_range,
+                        "the " + std::string{name} + " range of " + to_string(bytes{extent}) + " at offset " +
+                            std::to_string(offset) + " passes the end of an allocation of " +
+                            to_string(bytes{at.memory->size}) + " on " + to_string(at.memory->owner));
+    }
+    at.gpu = gpu_address(*at.memory, address);
+    at.host = host_address(*at.memory, address);
+    return std::nullopt;
+  };
+  if (auto cause = side(request.dst, dst_extent, request.dst_is_host, "destination", made.dst))
+    return std::move(*cause);
+  if (auto cause = side(request.src, src_extent, request.src_is_host, "source", made.src)) return std::move(*cause);
+  // where the bytes are, whatever addresses name them: a mapping and its source overlap too
+  if (overlap(made.dst, dst_extent, made.src, src_extent)) {
+    return make_error(errc::invalid_argument,
+                      "source and destination of a copy overlap: " + to_string(bytes{src_extent}) + " at " +
+                          hex(request.src) + " and at " + hex(request.dst));
+  }
+  const allocation* const dst = made.dst.memory.get();
+  const allocation* const src = made.src.memory.get();
+  made.path = path_of(src, dst);
+  if (made.has_block()) {
+    if (auto engine = engine_of(made, by); !engine) return std::move(engine).error();
+  } else if (on_device(dst) && on_device(src) && !found_.same_gpu(local(dst->owner), local(src->owner))) {
+    // memory of another process is in the context where it was opened
+    auto to = places_->of(local(dst->imported ? dst->by : dst->owner));
+    auto from = places_->of(local(src->imported ? src->by : src->owner));
+    if (!to) return std::move(to).error();
+    if (!from) return std::move(from).error();
+    made.dst_context = *to;
+    made.src_context = *from;
+  }
+  if (is_packed(shape, shape.dst_pitch, shape.dst_slice) && is_packed(shape, shape.src_pitch, shape.src_slice)) {
+    const std::uint64_t all = shape.total();
+    shape = copy_shape{};
+    shape.width = all;
+  }
+  return made;
+}
+
+/// Whose rights a copy from or to a block is made with: those of the stream's device, or of the device at the other
+/// end.
+result<device_id> gpu_backend::engine_of(const prepared_copy& copy, device_id by) const {
+  std::string why;
+  const auto may = [&](device_id who) {
+    for (const end* side : {&copy.dst, &copy.src}) {
+      if (!side->memory) continue;
+      std::string refused = memory_.denied(who, *side->memory, side == &copy.dst);
+      if (refused.empty()) continue;
+      if (why.empty()) why = std::move(refused);
+      return false;
+    }
+    return true;
+  };
+  if (may(by)) return by;
+  // A block's own device is such an end, but only together with another: else a stream would do what it has no right
+  // to.
+  const auto is_other_end = [](const end& one) { return on_device(one.memory.get()) && !is_block(one); };
+  if (is_other_end(copy.dst) || is_other_end(copy.src)) {
+    for (const end* side : {&copy.dst, &copy.src}) {
+      const device_id there = side->memory->kind == memory_kind::mapped ? side->memory->by : side->memory->owner;
+      if (may(there)) return there;
+    }
+  }
+  return make_error(errc::invalid_argument,
+                    std::string{"a copy "} + (is_block(copy.dst) ? "into" : "from") + " a mapping of a block: " + why);
+}
+
+/// Why a copy may not be made now; null if it may. Access is looked at when it starts: a disable in between counts.
+std::shared_ptr<const error> gpu_backend::check_access(const prepared_copy& copy) const {
+  if (copy.has_block()) {
+    auto engine = engine_of(copy, copy.by);
+    if (engine) return nullptr;
+    engine.error().code = errc::not_enabled;
+    engine.error().what += "; the right was withdrawn before it ran";
+    return shared_error(std::move(engine).error());
+  }
+  const allocation* const dst = copy.dst.memory.get();
+  const allocation* const src = copy.src.memory.get();
+  for (const allocation* a : {dst, src}) {
+    if (a == nullptr || !a->imported) continue;
+    if (auto cause = a->imported->broken(a->user)) return shared_error(std::move(*cause));
+  }
+  // one that may use both: from where opened memory was opened, otherwise its owner
+  const auto reaches = [&](const allocation& at) {
+    const device_id by = at.kind == memory_kind::mapped ? at.by : at.owner;
+    return memory_.denied(by, *dst, true).empty() && memory_.denied(by, *src).empty();
+  };
+  if (on_device(dst) && on_device(src) && dst->owner != src->owner && !reaches(*dst) && !reaches(*src)) {
+    return shared_error(make_error(errc::not_enabled, "a direct copy from " + to_string(src->owner) + " to " +
+                                                          to_string(dst->owner) +
+                                                          " needs peer access, which was disabled before it ran"));
+  }
+  for (const allocation* a : {dst, src}) {
+    if (a == nullptr || a->kind != memory_kind::mapped) continue;
+    if (const std::string why = memory_.denied(a->by, *a, a == dst); !why.empty())
+      return shared_error(make_error(errc::not_enabled, "a copy through a peer mapping: " + why));
+  }
+  return nullptr;
+}
+
+namespace {
+
+/// Makes the driver copy `width` bytes.
+CUresult copy_line(const driver& cu, const end& to, const end& from, std::uint64_t dst_offset, std::uint64_t src_offset,
+                   std::uint64_t width, CUcontext dst_context, CUcontext src_context, CUstream stream) {
+  if (dst_context != nullptr) {
+    return cu.cuMemcpyPeerAsync(to.gpu + dst_offset, dst_context, from.gpu + src_offset, src_context, width, stream);
+  }
+  if (from.is_host()) return cu.cuMemcpyHtoDAsync(to.gpu + dst_offset, from.host + src_offset, width, stream);
+  if (to.is_host()) return cu.cuMemcpyDtoHAsync(to.host + dst_offset, from.gpu + src_offset, width, stream);
+  if (on_device(to.memory.get()) && on_device(from.memory.get()))
+    return cu.cuMemcpyDtoDAsync(to.gpu + dst_offset, from.gpu + src_offset, width, stream);
+  return cu.cuMemcpyAsync(to.gpu + dst_offset, from.gpu + src_offset, width, stream);
+}
+
+template <class Box>
+Box box_of(const copy_shape& s, const end& to, const box_side& dst, const end& from, const box_side& src) {
+  Box made;
+  const auto type = [](const end& one) {
+    if (one.is_host()) return memory_type_host;
+    return one.memory->kind == memory_kind::unified ? memory_type_unified : memory_type_device;
+  };
+  made.dst_type = type(to);
+  made.src_type = type(from);
+  made.dst_host = to.is_host() ? to.host : nullptr;
+  made.src_host = from.is_host() ? from.host : nullptr;
+  made.dst_device = to.is_host() ? 0 : to.gpu;
+  made.src_device = from.is_host() ? 0 : from.gpu;
+  made.dst_pitch = dst.pitch;
+  made.src_pitch = src.pitch;
+  made.dst_height = dst.height;
+  made.src_height = src.height;
+  made.width = s.width;
+  made.height = s.height == 1 ? s.depth : s.height;
+  made.depth = s.height == 1 ? 1 : s.depth;
+  return made;
+}
+
+CUresult copy_box(const driver& cu, const copy_shape& s, const end& to, const end& from, CUcontext dst_context,
+                  CUcontext src_context, CUstream stream) {
+  if (s.height == 1 && s.depth == 1) return copy_line(cu, to, from, 0, 0, s.width, dst_context, src_context, stream);
+  const auto dst = side_of(s, s.dst_pitch, s.dst_slice);
+  const auto src = side_of(s, s.src_pitch, s.src_slice);
+  if (dst && src) {
+    if (dst_context == nullptr) {
+      const auto box = box_of<CUDA_MEMCPY3D>(s, to, *dst, from, *src);
+      return cu.cuMemcpy3DAsync(&box, stream);
+    }
+    auto box = box_of<CUDA_MEMCPY3D_PEER>(s, to, *dst, from, *src);
+    box.dst_context = dst_context;
+    box.src_context = src_context;
+    return cu.cuMemcpy3DPeerAsync(&box, stream);
+  }
+  for (std::uint64_t z = 0; z < s.depth; ++z) {
+    for (std::uint64_t y = 0; y < s.height; ++y) {
+      const CUresult status = copy_line(cu, to, from, z * s.dst_slice + y * s.dst_pitch,
+                                        z * s.src_slice + y * s.src_pitch, s.width, dst_context, src_context, stream);
+      if (status != CUDA_SUCCESS) return status;
+    }
+  }
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+result<event_ref> gpu_backend::submit_copies(queued::queued_stream& to, std::vector<prepared_copy> copies,
+                                             std::stop_token stop) {
+  queued::command_note note;
+  note.kind = trace_kind::copy;
+  std::vector<pin> memory;
+  memory.reserve(2 * copies.size());
+  const link_path* path = nullptr;
+  bool for_host = false;
+  const auto is_elsewhere = [this](const prepared_copy& one) {
+    const auto engine = engine_of(one, one.by);
+    return engine && *engine != one.by;
+  };
+  bool one_call = copies.size() > 1 && cu_->cuMemcpyBatchAsync != nullptr;
+  for (const prepared_copy& one : copies) {
+    note.bytes += one.shape.total();
+    note.from = on_device(one.src.memory.get()) ? one.src.memory->owner : device_id{};
+    note.to = on_device(one.dst.memory.get()) ? one.dst.memory->owner : device_id{};
+    path = one.path;
+    for (const end* side : {&one.dst, &one.src}) {
+      if (side->memory) memory.emplace_back(side->memory);
+    }
+    for_host = for_host || one.is_for_host() || (one.has_block() && is_elsewhere(one));
+    one_call = one_call && !one.is_peer() && one.shape.height == 1 && one.shape.depth == 1;
+  }
+  const auto submit = [&](auto made) {
+    made->stop = std::move(stop);
+    made->note = note;
+    made->path = path;
+    made->memory = std::move(memory);
+    return submitted(to, std::move(made));
+  };
+  const auto copy_failed = [this](const prepared_copy& one, CUresult status) {
+    return cu_error(*cu_, status, "a copy of " + to_string(bytes{one.shape.total()}), errc::copy_failed);
+  };
+  if (for_host) {
+    return submit(std::make_unique<host_command>([this, all = std::move(copies)]() -> std::shared_ptr<const error> {
+      for (const prepared_copy& one : all) {
+        if (auto cause = copy_here(one)) return cause;
+      }
+      return nullptr;
+    }));
+  }
+  constexpr std::uint64_t long_enough = 256 << 10;  // to be worth a call that says when it began
+  const bool timed = note.bytes >= long_enough;
+  return submit(
+      std::make_unique<driver_command>([this, one_call, timed, copy_failed, all = std::move(copies)](
+                                           queued::native_queue queue, queued::native_event* last) -> result<void> {
+        for (const prepared_copy& one : all) {
+          if (auto cause = check_access(one)) return error{*cause};
+        }
+        auto into = streams_->begin(queue, timed);
+        if (!into) return std::move(into).error();
+        if (one_call) {
+          const CUresult status = copy_many(all, into->stream());
+          if (status != CUDA_SUCCESS) return copy_failed(all.front(), status);
+        } else {
+          for (const prepared_copy& one : all) {
+            const CUresult status =
+                copy_box(*cu_, one.shape, one.dst, one.src, one.dst_context, one.src_context, into->stream());
+            if (status != CUDA_SUCCESS) return copy_failed(one, status);
+          }
+        }
+        auto ended = into->finish();
+        if (!ended) return std::move(ended).error();
+        *last = *ended;
+        return {};
+      }));
+}
+
+/// Lines of one GPU's and pinned memory in a single call of the driver.
+CUresult gpu_backend::copy_many(const std::vector<prepared_copy>& copies, CUstream stream) const {
+  std::vector<CUdeviceptr> to;
+  std::vector<CUdeviceptr> from;
+  std::vector<std::size_t> sizes;
+  to.reserve(copies.size());
+  from.reserve(copies.size());
+  sizes.reserve(copies.size());
+  for (const prepared_copy& one : copies) {
+    to.push_back(one.dst.gpu);
+    from.push_back(one.src.gpu);
+    sizes.push_back(one.shape.width);
+  }
+  CUmemcpyAttributes alike;
+  std::size_t first = 0;
+  constexpr std::size_t most = 1024;  // of very many at once drivers are told to fail
+  for (std::size_t done = 0; done < sizes.size(); done += most) {
+    const CUresult status = cu_->cuMemcpyBatchAsync(to.data() + done, from.data() + done, sizes.data() + done,
+                                                    std::min(most, sizes.size() - done), &alike, &first, 1, stream);
+    if (status != CUDA_SUCCESS) return status;
+  }
+  return CUDA_SUCCESS;
+}
+
+/// Makes one copy on this thread, in a stream aside of a device, and waits for it. A block's rights may be another's.
+std::shared_ptr<const error> gpu_backend::copy_here(const prepared_copy& copy) const {
+  if (auto cause = check_access(copy)) return cause;
+  if (copy.dst.is_host() && copy.src.is_host()) {
+    copy_rows(copy.shape, copy.dst.host, copy.src.host);
+    return nullptr;
+  }
+  device_id by = copy.by;
+  if (copy.has_block()) {
+    if (auto engine = engine_of(copy, by)) by = *engine;
+  }
+  auto done = streams_->run_aside(by, "a copy of " + to_string(bytes{copy.shape.total()}), [&](CUstream stream) {
+    return copy_box(*cu_, copy.shape, copy.dst, copy.src, copy.dst_context, copy.src_context, stream);
+  });
+  return done ? nullptr : shared_error(std::move(done).error());
+}
+
+result<event_ref> gpu_backend::copy(stream_handle handle, const copy_request& request) noexcept {
+  auto order = stream_of(handle);
+  if (!order) return std::move(order).error();
+  if (request.shape.total() == 0) return record(handle);
+  if (request.wait && request.stop.stop_requested())
+    return make_error(errc::cancelled, "a copy was cancelled before it started");
+  try {
+    auto ready = prepare(request, (*order)->device());
+    if (!ready) return std::move(ready).error();
+    if (request.wait && ready->is_for_host() && !streams_->is_timed() && scheduler_.settled(**order)) {
+      if (auto cause = copy_here(*ready)) return noticed((*order)->device(), error{*cause});
+      if (ready->path != nullptr) account(*ready->path, ready->shape.total());
+      return event_ref{};
+    }
+    std::vector<prepared_copy> one;
+    one.reserve(1);
+    one.push_back(std::move(*ready));
+    return submit_copies(**order, std::move(one), request.stop);
+  } catch (const std::bad_alloc&) {
+    return make_error(errc::out_of_memory, "the host has no memory left for a copy");
+  }
+}
+
+result<event_ref> gpu_backend::copy_batch(stream_handle handle, std::span<const copy_request> requests) noexcept {
+  auto order = stream_of(handle);
+  if (!order) return std::move(order).error();
+  try {
+    std::vector<prepared_copy> batch;
+    batch.reserve(requests.size());
+    for (const copy_request& request : requests) {
+      if (request.shape.total() == 0) continue;
+      auto ready = prepare(request, (*order)->device());
+      if (!ready) return std::move(ready).error();
+      batch.push_back(std::move(*ready));
+    }
+    if (batch.empty()) return record(handle);
+    return submit_copies(**order, std::move(batch), requests.front().stop);
+  } catch (const std::bad_alloc&) {
+    return make_error(errc::out_of_memory,
+                      "the host has no memory left for a batch of " + std::to_string(requests.size()) + " copies");
+  }
+}
+
+}  // namespace weft::gpu

@@ -1,0 +1,478 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/gpu/sharing.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace weft::gpu {
+namespace {
+
+constexpr std::size_t granule = std::size_t{2} << 20;  // of the driver's own blocks, which an export hands over whole
+
+std::size_t page_size() {
+  static const auto size = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  return size;
+}
+
+std::size_t whole_pages(std::uint64_t size) { return (size + page_size() - 1) / page_size() * page_size(); }
+
+std::byte* pointer(CUdeviceptr address) {
+  return reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(address));  // NOLINT(performance-no-int-to-ptr)
+}
+
+result<shared_page> map_last_page(int file, std::size_t offset, bool writes) {
+  void* const base =
+      ::mmap(nullptr, page_size(), PROT_READ | (writes ? PROT_WRITE : 0), MAP_SHARED, file, static_cast<off_t>(offset));
+  if (base == MAP_FAILED) return make_error(errc::resource_exhausted, "no page could be mapped for what is shared");
+  return shared_page{base};
+}
+
+detail::share_kind kind_of(handle_family family) {
+  return family == handle_family::pool ? detail::share_kind::pool_memory : detail::share_kind::memory;
+}
+
+/// Why memory cannot be exported, if it cannot.
+std::optional<error> not_exportable(const allocation& memory, const void* address, handle_family family) {
+  const std::string at = hex(address);
+  if (memory.imported) {
+    return make_error(errc::invalid_argument, "the memory at " + at + " belongs to process " +
+                                                  std::to_string(memory.imported->exporter->pid()) +
+                                                  ": pass on the handle it was opened with");
+  }
+  switch (memory.kind) {
+    case memory_kind::device:
+      break;
+    case memory_kind::mapped:
+      return make_error(errc::invalid_argument, "the address " + at + " is a peer mapping: export what it maps");
+    case memory_kind::block:
+      return make_error(errc::invalid_argument, "the address " + at + " is a mapping of a block: export the block");
+    default:
+      return make_error(errc::invalid_argument, "the memory at " + at + " is " + std::string{to_string(memory.kind)} +
+                                                    ": only memory of a device is exported; allocate it as "
+                                                    "weft::shareable_buffer");
+  }
+  if (memory.pool != nullptr && family != handle_family::pool)
+    return make_error(errc::invalid_argument, "the memory at " + at + " belongs to a pool: export it by its pool");
+  if (memory.pool == nullptr && family == handle_family::pool)
+    return make_error(errc::invalid_argument, "the memory at " + at + " belongs to no pool");
+  if (!memory.own_pages) {
+    return make_error(errc::invalid_argument,
+                      "the memory at " + at +
+                          " may have neighbours in its block, which would be exported with it: allocate it as "
+                          "weft::shareable_buffer");
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::uint64_t share_facts::computed_check() const noexcept {
+  std::uint64_t hash = 0xcbf29ce484222325;
+  const auto take = [&](const void* data, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) hash = (hash ^ static_cast<const unsigned char*>(data)[i]) * 0x100000001b3;
+  };
+  take(&magic, sizeof magic);
+  take(&size, sizeof size);
+  take(native.data(), native.size());
+  return hash;
+}
+
+share_facts share_record::told() const noexcept {
+  share_facts copy;
+  std::memcpy(&copy, &facts, sizeof copy);
+  std::atomic_signal_fence(std::memory_order_seq_cst);  // nor may the compiler look a second time
+  return copy;
+}
+
+shared_page::~shared_page() {
+  if (base_ != nullptr) ::munmap(base_, page_size());
+}
+
+void export_record::end(share_state why) noexcept {
+  server.withdraw(key);
+  auto was = static_cast<std::uint64_t>(share_state::live);
+  // the first reason stays; pairs with acquire in broken
+  page.record()->state.compare_exchange_strong(was, static_cast<std::uint64_t>(why), std::memory_order_release,
+                                               std::memory_order_relaxed);
+}
+
+std::optional<error> import_record::broken(const void* address) const {
+  const auto now = static_cast<share_state>(page.record()->state.load(std::memory_order_acquire));
+  const std::string who = "process " + std::to_string(exporter->pid());
+  if (now == share_state::freed) {
+    return make_error(errc::closed, "stale: " + who + " has freed the memory that is open here at " + hex(address) +
+                                        "; close it and ask for a new handle");
+  }
+  if (now != share_state::live) {
+    return make_error(errc::closed,
+                      "stale: " + who + " has closed the machine whose memory is open here at " + hex(address));
+  }
+  if (exporter->alive()) return std::nullopt;
+  return make_error(errc::peer_dead, who + ", whose memory is open here at " + hex(address) + ", has died",
+                    error_scope::process);
+}
+
+// ---- the exporter's side --------------------------------------------------------------------------------------------
+
+std::string sharing::missing(device_id device, handle_family family) const {
+  const gpu_place& gpu = memory_.found().gpu_of(memory_.local(device));
+  if (family == handle_family::allocation) return gpu.ipc ? "" : gpu.name + " has no memory handles";
+  return gpu.pool_descriptors ? "" : gpu.name + " has no pools that are exported as descriptors";
+}
+
+result<void*> sharing::allocate(device_id device, std::size_t size, handle_family family) {
+  if (const std::string why = missing(device, family); !why.empty())
+    return make_error(errc::unsupported, "shareable memory on " + to_string(device) + ": " + why);
+  if (family == handle_family::pool) return allocate_pool(device, size);
+  // whole blocks of the driver, so that nobody else's memory lies in them
+  return memory_.allocate(device, size, memory_kind::device, granule);
+}
+
+result<void*> sharing::allocate_pool(device_id device, std::size_t size) {
+  if (size == 0) return make_error(errc::invalid_argument, "an allocation of 0 bytes on " + to_string(device));
+  memory_.settle();
+  if (auto fits = memory_.charge(device, size); !fits) return std::move(fits).error();
+  auto made = std::make_shared<allocation>();
+  made->owner = device;
+  made->size = size;
+  made->charged = size;
+  made->own_pages = true;
+  made->home = &memory_;
+  made->only = std::make_unique<access_list>(memory_.devices());
+  made->only->set(memory_.local(device), access_right::read_write);
+  auto here = memory_.places().enter(memory_.local(device));
+  if (!here) return std::move(here).error();
+  const std::string what = to_string(bytes{size}) + " of a pool on " + to_string(device);
+  CUmemPoolProps wanted;
+  wanted.handle_types = handle_posix_fd;
+  wanted.location = {location_device, memory_.found().gpu_of(memory_.local(device)).id};
+  // Rights are a pool's: so each allocation has one of its own, which is to reserve no more address space than that
+  // needs; without a size a driver takes twice the memory of the GPU.
+  constexpr int knows_sizes = 12020;
+  if (cu_.version >= knows_sizes) wanted.max_size = (size + granule - 1) / granule * granule;
+  CUresult status = cu_.cuMemPoolCreate(&made->pool, &wanted);
+  if (status != CUDA_SUCCESS) return cu_error(cu_, status, what);
+  made->give_back = memory_.in_context(
+      memory_.local(device), [pool = made->pool](const driver& cu) { static_cast<void>(cu.cuMemPoolDestroy(pool)); });
+  status = cu_.cuMemAllocFromPoolAsync(&made->gpu, size, made->pool, nullptr);
+  if (status == CUDA_SUCCESS) {
+    made->give_back = memory_.in_context(memory_.local(device), [pool = made->pool, at = made->gpu](const driver& cu) {
+      static_cast<void>(cu.cuMemFreeAsync(at, nullptr));
+      static_cast<void>(cu.cuMemPoolDestroy(pool));
+    });
+    status = cu_.cuStreamSynchronize(nullptr);
+  }
+  if (status != CUDA_SUCCESS) return cu_error(cu_, status, what);
+  made->user = pointer(made->gpu);
+  void* const base = made->user;
+  memory_.add(std::move(made));
+  return base;
+}
+
+result<void> sharing::prepare(const std::shared_ptr<allocation>& memory, handle_family family) {
+  share_facts facts;
+  facts.size = memory->size;
+  auto here = memory_.places().enter(memory_.local(memory->owner));
+  if (!here) return std::move(here).error();
+  CUresult status = CUDA_SUCCESS;
+  int pool = -1;
+  if (family == handle_family::allocation) {
+    CUipcMemHandle native{};
+    status = cu_.cuIpcGetMemHandle(&native, memory->gpu);
+    std::memcpy(facts.native.data(), &native, sizeof native);
+  } else {
+    CUmemPoolPtrExportData native{};
+    status = cu_.cuMemPoolExportPointer(&native, memory->gpu);
+    std::memcpy(facts.native.data(), &native, sizeof native);
+    if (status == CUDA_SUCCESS) status = cu_.cuMemPoolExportToShareableHandle(&pool, memory->pool, handle_posix_fd, 0);
+  }
+  if (status != CUDA_SUCCESS) return cu_error(cu_, status, "exporting " + hex(memory->user));
+  detail::shared_file pool_file{pool};
+  facts.check = facts.computed_check();
+  const std::size_t offset = whole_pages(memory->size);
+  auto file = detail::make_shared_file("weft-cuda-share", offset + page_size());
+  if (!file) return std::move(file).error();
+  auto page = map_last_page(file->get(), offset, true);
+  if (!page) return std::move(page).error();
+  page->record()->facts = facts;
+  memory->exported = std::shared_ptr<export_record>{
+      new export_record{server_, detail::random_number(), std::move(*file), std::move(pool_file), std::move(*page)}};
+  const std::uint64_t identity = identities_[memory_.local(memory->owner)];
+  server_.offer(memory->exported->key, kind_of(family),
+                [weak = std::weak_ptr{memory->exported}, size = memory->size, identity] {
+                  struct held {
+                    detail::share_grant grant;
+                    std::shared_ptr<export_record> record;
+                  };
+                  std::shared_ptr<const detail::share_grant> none;
+                  auto alive = weak.lock();
+                  if (!alive) return none;
+                  auto made = std::make_shared<held>();
+                  made->grant.file = alive->file.get();
+                  made->grant.second = alive->pool ? alive->pool.get() : -1;
+                  made->grant.size = size;
+                  made->grant.device = identity;
+                  made->record = std::move(alive);
+                  return std::shared_ptr<const detail::share_grant>{made, &made->grant};
+                });
+  return {};
+}
+
+result<shared_bytes> sharing::give(const void* address, std::uint64_t size, handle_family family) {
+  auto door = server_.door();
+  if (!door) return std::move(door).error();
+  detail::share_handle h;
+  h.kind = kind_of(family);
+  h.family = detail::share_family::cuda;
+  h.process = static_cast<std::uint32_t>(::getpid());
+  h.boot = detail::this_boot();
+  h.door = *door;
+  h.size = size;
+  std::optional<error> refused;
+  const auto note = [&](const std::shared_ptr<allocation>& memory) {
+    refused = not_exportable(*memory, address, family);
+    if (refused) return;
+    h.offset = static_cast<std::uint64_t>(static_cast<const std::byte*>(address) - memory->user);
+    if (size > memory->size - h.offset) {
+      refused = make_error(errc::out_of_range, "exporting " + to_string(bytes{size}) + " at offset " +
+                                                   std::to_string(h.offset) + " of an allocation of " +
+                                                   to_string(bytes{memory->size}));
+      return;
+    }
+    if (!memory->exported) {
+      if (auto made = prepare(memory, family); !made) refused = std::move(made).error();
+    }
+    if (!refused) h.key = memory->exported->key;
+  };
+  if (!memory_.visit(address, note))
+    return make_error(errc::not_found, hex(address) + " lies in no allocation of this machine; was it freed?");
+  if (refused) return *refused;
+  return detail::encode(h);
+}
+
+// ---- the importer's side --------------------------------------------------------------------------------------------
+
+device_id sharing::owner_of(std::uint64_t identity, device_id otherwise) const {
+  const auto it = std::find(identities_.begin(), identities_.end(), identity);
+  if (it == identities_.end()) return otherwise;  // a device that is hidden here
+  return memory_.global(static_cast<std::size_t>(it - identities_.begin()));
+}
+
+result<opened_memory_description> sharing::again(const detail::share_handle& h, device_id by) {
+  const auto it = open_.find({h.key, memory_.places().gpu_of(memory_.local(by))});
+  const auto known = it == open_.end() ? nullptr : it->second.lock();
+  if (!known || known->revoked.load(std::memory_order_acquire)) return opened_memory_description{};
+  if (auto cause = known->imported->broken(known->user)) return *cause;
+  if (h.offset > known->size || h.size > known->size - h.offset)
+    return make_error(errc::corrupt, "a handle names no range of what its process exported");
+  ++known->imported->opens;
+  known->only->set(memory_.local(by), access_right::read_write);
+  return opened_memory_description{known->user + h.offset, bytes{h.size}, known->owner};
+}
+
+/// What the driver makes of the exporter's record, in the context of `into.by`.
+result<void> sharing::import_native(allocation& into, const share_facts& told, detail::fetched_share& got,
+                                    handle_family family) {
+  const std::size_t device = memory_.local(into.by);
+  auto here = memory_.places().enter(device);
+  if (!here) return std::move(here).error();
+  const std::string what = "opening memory of process " + std::to_string(got.exporter->pid());
+  CUresult status = CUDA_SUCCESS;
+  if (family == handle_family::allocation) {
+    CUipcMemHandle native{};
+    std::memcpy(&native, told.native.data(), sizeof native);
+    status = cu_.cuIpcOpenMemHandle(&into.gpu, native, ipc_lazy_enable_peer_access);
+    if (status == CUDA_SUCCESS) {
+      into.give_back = memory_.in_context(
+          device, [at = into.gpu](const driver& cu) { static_cast<void>(cu.cuIpcCloseMemHandle(at)); });
+    }
+  } else {
+    if (!got.second) return make_error(errc::corrupt, what + ": it sent no pool");
+    CUmemoryPool pool = nullptr;
+    status = cu_.cuMemPoolImportFromShareableHandle(&pool, pointer(static_cast<CUdeviceptr>(got.second.get())),
+                                                    handle_posix_fd, 0);
+    if (status != CUDA_SUCCESS) return cu_error(cu_, status, what, errc::corrupt);
+    into.imported->pool = pool;
+    into.give_back =
+        memory_.in_context(device, [pool](const driver& cu) { static_cast<void>(cu.cuMemPoolDestroy(pool)); });
+    const CUmemAccessDesc right{{location_device, memory_.found().gpu_of(device).id}, access_read_write};
+    status = cu_.cuMemPoolSetAccess(pool, &right, 1);
+    CUmemPoolPtrExportData native{};
+    std::memcpy(&native, told.native.data(), sizeof native);
+    if (status == CUDA_SUCCESS) status = cu_.cuMemPoolImportPointer(&into.gpu, pool, &native);
+    if (status == CUDA_SUCCESS) {
+      into.give_back = memory_.in_context(device, [pool, at = into.gpu](const driver& cu) {
+        static_cast<void>(cu.cuMemFree(at));
+        static_cast<void>(cu.cuMemPoolDestroy(pool));
+      });
+    }
+  }
+  if (status == CUDA_ERROR_INVALID_VALUE || status == CUDA_ERROR_INVALID_HANDLE || status == CUDA_ERROR_MAP_FAILED)
+    return make_error(errc::closed, what + ": " + name_of(cu_, status) + "; was it freed meanwhile?");
+  if (status != CUDA_SUCCESS) return cu_error(cu_, status, what);
+  into.user = pointer(into.gpu);
+  return check_extent(into, what);
+}
+
+result<void> sharing::check_extent(const allocation& opened, const std::string& what) const {
+  CUdeviceptr start = 0;
+  std::size_t length = 0;
+  const CUresult status = cu_.cuMemGetAddressRange(&start, &length, opened.gpu);
+  // the driver does not promise that it knows the extent of what another process allocated
+  if (status != CUDA_SUCCESS) return {};
+  const std::uint64_t before = opened.gpu - start;
+  const std::uint64_t mapped = before > length ? 0 : length - before;
+  if (mapped >= opened.size) return {};
+  return make_error(errc::corrupt, what + ": it told of " + to_string(bytes{opened.size}) + ", and the driver maps " +
+                                       to_string(bytes{mapped}));
+}
+
+result<opened_memory_description> sharing::open(std::optional<device_id> wish, const shared_bytes& handle,
+                                                std::chrono::nanoseconds limit, handle_family family) {
+  auto decoded = detail::decode(handle);
+  if (!decoded) return std::move(decoded).error();
+  const detail::share_handle& h = *decoded;
+  if (h.kind != kind_of(family)) {
+    return make_error(errc::invalid_argument, "this is a handle of " + std::string{detail::to_string(h.kind)} +
+                                                  ", not of " + std::string{detail::to_string(kind_of(family))});
+  }
+  if (auto ok = detail::check_family(h, detail::share_family::cuda); !ok) return std::move(ok).error();
+  if (h.door == server_.known_door()) {
+    error cause = make_error(errc::invalid_argument,
+                             "this handle was exported by this very machine; use what it names, a handle is for other "
+                             "processes");
+    cause.native_code = CUDA_ERROR_INVALID_CONTEXT;
+    return cause;
+  }
+  std::shared_ptr<detail::process_watch> known;
+  {
+    const std::lock_guard lock{mutex_};
+    if (const auto it = exporters_.find(h.door); it != exporters_.end()) known = it->second.lock();
+    if (wish) {
+      auto had = again(h, *wish);
+      if (!had || had->address != nullptr) return had;
+    }
+  }
+  auto fetched = detail::fetch_share(h, limit, known);
+  if (!fetched) return std::move(fetched).error();
+  const std::uint64_t size = fetched->reply.size;
+  struct stat about{};
+  if (size == 0 || ::fstat(fetched->file.get(), &about) != 0 ||
+      static_cast<std::uint64_t>(about.st_size) != whole_pages(size) + page_size()) {
+    return make_error(errc::corrupt, "what process " + std::to_string(h.process) + " shares is not memory of a GPU");
+  }
+  const device_id owner = owner_of(fetched->reply.device, wish.value_or(memory_.global(0)));
+  const device_id by = wish.value_or(owner);
+  if (by != owner && !memory_.can_access(by, owner)) {
+    return make_error(errc::peer_unsupported, to_string(by) + " cannot map the memory of " + to_string(owner) +
+                                                  " that process " + std::to_string(h.process) +
+                                                  " exported: open it on " + to_string(owner) + " and copy from there");
+  }
+  if (const std::string why = missing(by, family); !why.empty())
+    return make_error(errc::unsupported, "opening memory on " + to_string(by) + ": " + why);
+  auto page = map_last_page(fetched->file.get(), whole_pages(size), false);
+  if (!page) return std::move(page).error();
+  const share_facts told = page->record()->told();
+  if (told.magic != share_facts::the_magic || told.size != size || told.check != told.computed_check())
+    return make_error(errc::corrupt, "what process " + std::to_string(h.process) + " shares says no sense of itself");
+
+  auto made = std::make_shared<allocation>();
+  made->kind = memory_kind::mapped;
+  made->owner = owner;
+  made->by = by;
+  made->size = size;
+  made->home = &memory_;
+  made->imported = std::make_shared<import_record>();
+  made->imported->key = h.key;
+  made->imported->exporter = fetched->exporter;
+  made->imported->page = std::move(*page);
+  made->only = std::make_unique<access_list>(memory_.devices());
+  made->only->set(memory_.local(by), access_right::read_write);
+  if (auto cause = made->imported->broken(nullptr)) return *cause;
+  // one at a time: the driver has one address for all, and would count a second opening
+  const std::lock_guard lock{mutex_};
+  auto had = again(h, by);
+  if (!had || had->address != nullptr) return had;
+  if (auto ok = import_native(*made, told, *fetched, family); !ok) return std::move(ok).error();
+  std::erase_if(open_, [](const auto& entry) { return entry.second.expired(); });
+  std::erase_if(exporters_, [](const auto& entry) { return entry.second.expired(); });
+  exporters_[h.door] = made->imported->exporter;
+  open_[{h.key, memory_.places().gpu_of(memory_.local(by))}] = made;
+  const opened_memory_description opened{made->user + h.offset, bytes{h.size}, owner};
+  memory_.add(std::move(made));
+  return opened;
+}
+
+result<void> sharing::close(void* address) {
+  auto memory = memory_.find(address);
+  if (!memory) return make_error(errc::not_found, "nothing is open at " + hex(address) + "; was it closed before?");
+  if (!memory->imported) {
+    return make_error(errc::invalid_argument,
+                      "the memory at " + hex(address) + " is this process's own: it is freed, not closed");
+  }
+  const std::lock_guard lock{mutex_};
+  if (memory->imported->opens == 0)
+    return make_error(errc::not_found, "nothing is open at " + hex(address) + "; was it closed before?");
+  if (--memory->imported->opens != 0) return {};
+  open_.erase({memory->imported->key, memory_.places().gpu_of(memory_.local(memory->by))});
+  memory_.remove(memory);
+  return {};
+}
+
+result<void> sharing::set_access(void* address, std::span<const device_right> rights) {
+  const auto memory = memory_.find(address);
+  if (!memory)
+    return make_error(errc::not_found, hex(address) + " lies in no allocation of this machine; was it freed?");
+  if (!memory->only || memory->kind == memory_kind::block) {
+    return make_error(errc::invalid_argument, "the memory at " + hex(address) + " is " +
+                                                  std::string{to_string(memory->kind)} +
+                                                  " memory of no pool: peer access decides who may use it");
+  }
+  const CUmemoryPool pool = memory->imported ? memory->imported->pool : memory->pool;
+  const device_id home = memory->imported ? memory->by : memory->owner;
+  for (const device_right& r : rights) {
+    if (r.device == memory->owner && r.right != access_right::read_write) {
+      return make_error(errc::invalid_device, "the right of " + to_string(r.device) + " to its own memory cannot be " +
+                                                  std::string{to_string(r.right)});
+    }
+    if (r.right == access_right::none || r.device == memory->owner) continue;
+    if (!memory_.can_access(r.device, memory->owner)) {
+      return make_error(errc::peer_unsupported, to_string(r.device) + " cannot map the memory of " +
+                                                    to_string(memory->owner) + ": there is no peer path");
+    }
+    const bool same = memory_.places().gpu_of(memory_.local(r.device)) == memory_.places().gpu_of(memory_.local(home));
+    if (pool == nullptr && !same) {
+      return make_error(errc::peer_unsupported, "memory opened on " + to_string(home) +
+                                                    " has its address there alone: open the handle on " +
+                                                    to_string(r.device) + " too");
+    }
+  }
+  const discovery& found = memory_.found();
+  access_list next{memory_.devices()};
+  for (std::size_t d = 0; d < memory_.devices(); ++d) next.set(d, memory->only->of(d));
+  for (const device_right& r : rights) next.set(memory_.local(r.device), r.right);
+  std::vector<CUmemAccessDesc> wanted;
+  for (std::size_t gpu = 0; pool != nullptr && gpu < found.gpus.size(); ++gpu) {
+    access_right before = access_right::none, after = access_right::none;
+    for (std::size_t d = 0; d < memory_.devices(); ++d) {
+      if (found.devices[d].gpu != gpu) continue;
+      before = std::max(before, memory->only->of(d));
+      after = std::max(after, next.of(d));
+    }
+    // a pool can be read and written, or not at all: the library keeps what is only read from being written
+    const auto flags = [](access_right right) { return right == access_right::none ? access_none : access_read_write; };
+    if (flags(before) != flags(after)) wanted.push_back({{location_device, found.gpus[gpu].id}, flags(after)});
+  }
+  if (!wanted.empty()) {
+    const CUresult status = cu_.cuMemPoolSetAccess(pool, wanted.data(), wanted.size());
+    if (status != CUDA_SUCCESS) return cu_error(cu_, status, "setting rights on " + hex(address));
+  }
+  for (const device_right& r : rights) memory->only->set(memory_.local(r.device), r.right);
+  return {};
+}
+
+}  // namespace weft::gpu

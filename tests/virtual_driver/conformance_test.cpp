@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// The conformance suite on the CUDA backend over the virtual driver: machines of many kinds.
+#include "conformance/conformance.hpp"
+
+#include "virtual_driver/loaded_driver.hpp"
+#include "virtual_driver/virtual_machine.hpp"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using virtual_cuda::be_bounded;
+using virtual_cuda::environment;
+using virtual_cuda::open_machine;
+
+struct machine_case {
+  int devices;
+  std::string p2p;
+  std::string memory;
+};
+
+std::string name_of(const testing::TestParamInfo<machine_case>& one) {
+  return std::to_string(one.param.devices) + "_devices_" + one.param.p2p + "_" + one.param.memory;
+}
+
+std::vector<machine_case> machine_cases() {
+  std::vector<machine_case> all;
+  for (const int devices : {1, 2, 4, 8}) {
+    for (const char* const p2p : {"all", "none", "chain", "one_way"}) {
+      for (const char* const memory : {"4GiB", "64MiB"}) {
+        if (devices == 1 && std::string{p2p} != "all") continue;  // one device has no pairs
+        all.push_back({devices, p2p, memory});
+      }
+    }
+  }
+  return all;
+}
+
+class virtual_cuda_conformance : public testing::TestWithParam<machine_case> {};
+
+void expect_that_nothing_falls_short(const environment& variables) {
+  virtual_cuda::in_child(variables, [] {
+    be_bounded(100);
+    weft::run_options options;
+    options.after_each = [](const weft::case_result& result) {
+      EXPECT_NE(result.verdict, weft::verdict_kind::falls_short)
+          << result.group << ": " << result.name << "\n  " << result.why;
+      if (result.verdict == weft::verdict_kind::not_offered) {
+        EXPECT_FALSE(result.why.empty()) << result.group << ": " << result.name;
+      }
+    };
+    const auto results = weft::run_conformance(&open_machine, options);
+    EXPECT_EQ(results.size(), weft::conformance_cases().size());
+  });
+}
+
+TEST_P(virtual_cuda_conformance, nothing_falls_short_and_what_is_not_offered_has_a_reason) {
+  const machine_case& one = GetParam();
+  expect_that_nothing_falls_short({{"WEFT_VIRTUAL_CUDA_DEVICES", std::to_string(one.devices)},
+                                   {"WEFT_VIRTUAL_CUDA_P2P", one.p2p},
+                                   {"WEFT_VIRTUAL_CUDA_MEMORY", one.memory}});
+}
+
+INSTANTIATE_TEST_SUITE_P(machines, virtual_cuda_conformance, testing::ValuesIn(machine_cases()), name_of);
+
+class virtual_cuda_drivers : public testing::TestWithParam<std::pair<std::string, environment>> {};
+
+TEST_P(virtual_cuda_drivers, nothing_falls_short_where_the_driver_or_the_device_has_less) {
+  expect_that_nothing_falls_short(GetParam().second);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    drivers, virtual_cuda_drivers,
+    testing::Values(
+        std::pair<std::string, environment>{"a_published_machine",
+                                            environment{{"WEFT_VIRTUAL_CUDA_TOPOLOGY", "dgx_h100"}}},
+        std::pair<std::string, environment>{"peers_by_pairs_only",
+                                            environment{{"WEFT_VIRTUAL_CUDA_TOPOLOGY", "pcie_2x2_switches"}}},
+        std::pair<std::string, environment>{"a_table_of_peers_with_just_enough_places",
+                                            environment{{"WEFT_VIRTUAL_CUDA_MAX_PEERS", "3"}}},
+        std::pair<std::string, environment>{"no_native_atomics", environment{{"WEFT_VIRTUAL_CUDA_ATOMICS", "0"}}},
+        std::pair<std::string, environment>{"no_managed_memory", environment{{"WEFT_VIRTUAL_CUDA_MANAGED", "0"}}},
+        std::pair<std::string, environment>{"no_memory_operations", environment{{"WEFT_VIRTUAL_CUDA_MEMOPS", "0"}}},
+        std::pair<std::string, environment>{
+            "one_gpu_as_four_devices", environment{{"WEFT_VIRTUAL_CUDA_DEVICES", "1"}, {"WEFT_LOGICAL_DEVICES", "4"}}},
+        std::pair<std::string, environment>{"one_gpu_as_four_devices_with_little_memory",
+                                            environment{{"WEFT_VIRTUAL_CUDA_DEVICES", "1"},
+                                                        {"WEFT_LOGICAL_DEVICES", "4"},
+                                                        {"WEFT_VIRTUAL_CUDA_MEMORY", "256MiB"}}},
+        std::pair<std::string, environment>{"the_oldest_driver", environment{{"WEFT_VIRTUAL_CUDA_VERSION", "12000"}}},
+        std::pair<std::string, environment>{"an_older_device", environment{{"WEFT_VIRTUAL_CUDA_ARCH", "75"}}},
+        std::pair<std::string, environment>{
+            "no_blocks_and_no_pools",
+            environment{{"WEFT_VIRTUAL_CUDA_MISSING", "cuMemCreate,cuMemMap,cuMemPoolCreate,cuMemFreeAsync"},
+                        {"WEFT_VIRTUAL_CUDA_MISSING_CODE", "500"}}}),
+    [](const testing::TestParamInfo<std::pair<std::string, environment>>& one) { return one.param.first; });
+
+}  // namespace

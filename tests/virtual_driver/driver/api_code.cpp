@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: Apache-2.0
+// Modules, functions, launches, and parts of a device.
+#include "virtual_driver/driver/call.hpp"
+#include "virtual_driver/driver/module.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <dlfcn.h>
+#include <filesystem>
+#include <fstream>
+#include <unistd.h>
+
+namespace weft::virtual_cuda {
+
+struct weft_virtual_green {
+  context_ref made;
+  CUcontext handle = nullptr;
+};
+
+namespace {
+
+handle_table<CUgreenCtx, weft_virtual_green>& greens() {
+  static auto* const table = new handle_table<CUgreenCtx, weft_virtual_green>;
+  return *table;
+}
+
+constexpr std::string_view registered_image = "weft:registered";
+constexpr unsigned threads_per_block = 1024;
+
+// A file with a name of its own for each module: the loader tells libraries apart by name and by file, and each module
+// has its own globals. The name goes at once.
+CUresult load_object(module& m, const std::byte* bytes, std::size_t size) {
+  static std::atomic<std::uint64_t> number{0};
+  const std::string path =
+      given().cache + "/module_" + std::to_string(::getpid()) + "_" + std::to_string(number.fetch_add(1)) + ".so";
+  std::error_code ignored;
+  std::filesystem::create_directories(given().cache, ignored);
+  std::ofstream file{path, std::ios::binary};
+  file.write(reinterpret_cast<const char*>(bytes), static_cast<std::streamsize>(size));
+  file.close();
+  if (!file) return CUDA_ERROR_OUT_OF_MEMORY;
+  m.library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  ::unlink(path.c_str());
+  if (m.library == nullptr) {
+    std::fprintf(stderr, "weft virtual CUDA driver: %s\n", ::dlerror());
+    return CUDA_ERROR_INVALID_IMAGE;
+  }
+  m.table = static_cast<const weft_virtual_table*>(::dlsym(m.library, "weft_virtual_module_"));
+  if (m.table == nullptr) return CUDA_ERROR_INVALID_IMAGE;
+  for (unsigned n = 0; n < m.table->count; ++n) {
+    const weft_virtual_entry& e = m.table->entries[n];
+    kernel_entry made;
+    made.compiled = &e;
+    Dl_info about{};
+    if (e.name != nullptr) {
+      made.name = e.name;
+    } else if (::dladdr(e.address, &about) != 0 && about.dli_sname != nullptr) {
+      made.name = about.dli_sname;
+    }
+    made.sizes.assign(e.sizes, e.sizes + e.count);
+    made.is_pointer.assign(e.is_pointer, e.is_pointer + e.count);
+    m.kernels.push_back(std::move(made));
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult load_image(module& m, const void* image) {
+  const auto* const text = static_cast<const char*>(image);
+  if (std::strncmp(text, registered_image.data(), registered_image.size()) == 0) {
+    m.kernels = registered_kernels();
+    return CUDA_SUCCESS;
+  }
+  if (std::memcmp(text,
+                  "\x7f"
+                  "ELF",
+                  4) == 0 ||
+      std::memcmp(text, "\x50\xed\x55\xba", 4) == 0) {
+    return CUDA_ERROR_NO_BINARY_FOR_GPU;  // made for hardware
+  }
+  if (std::strncmp(text, image_magic, 4) != 0) {
+    const bool looks_like_text = std::strncmp(text, "//", 2) == 0 || std::strstr(text, ".version") != nullptr;
+    return looks_like_text ? CUDA_ERROR_INVALID_PTX : CUDA_ERROR_INVALID_IMAGE;
+  }
+  image_header header;
+  std::memcpy(&header, image, sizeof header);
+  if (std::memcmp(header.magic, image_magic, sizeof image_magic) != 0 || header.version != 1) {
+    return CUDA_ERROR_INVALID_IMAGE;
+  }
+  const auto have = static_cast<std::uint32_t>(given().capability_major * 10 + given().capability_minor);
+  const bool fits = header.is_text != 0 ? header.architecture <= have
+                                        : header.architecture / 10 == have / 10 && header.architecture <= have;
+  if (!fits) return header.is_text != 0 ? CUDA_ERROR_INVALID_PTX : CUDA_ERROR_NO_BINARY_FOR_GPU;
+  return load_object(m, static_cast<const std::byte*>(image) + sizeof header, header.size);
+}
+
+struct shape3 {
+  unsigned x, y, z;
+  [[nodiscard]] std::uint64_t product() const { return std::uint64_t{x} * y * z; }
+};
+
+// The values of the arguments, as they are at the call. What is large lies behind the rest and is pointed at.
+CUresult capture(launch_work& work, void** parameters, void** extra) {
+  const kernel_entry& k = *work.kernel;
+  if (extra != nullptr || (parameters == nullptr && !k.sizes.empty())) return CUDA_ERROR_INVALID_VALUE;
+  std::size_t large = k.sizes.size() * 16;
+  std::vector<std::size_t> at(k.sizes.size());
+  std::size_t whole = large;
+  for (std::size_t n = 0; n < k.sizes.size(); ++n) {
+    at[n] = whole;
+    if (k.sizes[n] > 16) whole += up(k.sizes[n], 16);
+  }
+  work.values.resize(whole + 16);
+  for (std::size_t n = 0; n < k.sizes.size(); ++n) {
+    if (parameters[n] == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    std::byte* const slot = work.values.data() + n * 16;
+    if (k.sizes[n] <= 16) {
+      std::memcpy(slot, parameters[n], k.sizes[n]);
+      continue;
+    }
+    std::byte* const place = work.values.data() + at[n];
+    std::memcpy(place, parameters[n], k.sizes[n]);
+    std::memcpy(slot, static_cast<const void*>(&place), sizeof place);
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult launch(const char* name, CUfunction handle, shape3 grid, shape3 block, unsigned shared, CUstream stream,
+                void** parameters, void** extra, bool cooperative) {
+  return stream_call(name, stream, true, [&](const stream_ref& s) -> CUresult {
+    const auto f = the().functions.find(handle);
+    if (f == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (f->home->home->device != s->home()->device) return CUDA_ERROR_INVALID_HANDLE;
+    if (grid.product() == 0 || block.product() == 0 || block.product() > threads_per_block || block.z > 64 ||
+        grid.x > 2147483647U || grid.y > 65535 || grid.z > 65535 || shared > f->dynamic_shared) {
+      return CUDA_ERROR_INVALID_VALUE;
+    }
+    auto work = std::make_shared<launch_work>();
+    if (cooperative && grid.product() * block.product() > 16384) return 720;  // too large to run at once
+    work->home = f->home;
+    work->kernel = f->kernel;
+    work->on = s->home().get();
+    work->shape = {{grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared};
+    work->cooperative = cooperative;
+    if (const CUresult code = capture(*work, parameters, extra); code != 0) return code;
+    submit(s, {.run =
+                   [work] {
+                     // counted as a call, so that a test takes the device away at the n-th launch
+                     if (const CUresult code = begin_call("device.launch"); code != 0) return code;
+                     return run_kernel(*work);
+                   },
+               .guarded = false});
+    return CUDA_SUCCESS;
+  });
+}
+
+}  // namespace
+
+WEFT_VIRTUAL_API CUresult cuModuleLoadDataEx(CUmodule* handle, const void* image, unsigned count, int* options,
+                                             void** values) {
+  const bool arguments =
+      handle != nullptr && image != nullptr && (count == 0 || (options != nullptr && values != nullptr));
+  return context_call("cuModuleLoadDataEx", arguments, [&](const context_ref& c) -> CUresult {
+    auto made = std::make_shared<module>();
+    made->home = c;
+    if (const CUresult code = load_image(*made, image); code != 0) return code;
+    *handle = the().modules.add(made);
+    return CUDA_SUCCESS;
+  });
+}
+
+WEFT_VIRTUAL_API CUresult cuModuleUnload(CUmodule handle) {
+  return context_call("cuModuleUnload", true, [&](const context_ref& c) -> CUresult {
+    if (the().modules.find(handle) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    machine::drain(c);
+    const auto gone = the().modules.take(handle);
+    the().functions.remove_if([&](const function& f) { return f.home == gone; });
+    return CUDA_SUCCESS;
+  });
+}
+
+WEFT_VIRTUAL_API CUresult cuModuleGetFunction(CUfunction* handle, CUmodule from, const char* name) {
+  return context_call("cuModuleGetFunction", handle != nullptr && name != nullptr, [&](const context_ref&) -> CUresult {
+    const auto m = the().modules.find(from);
+    if (m == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    for (const kernel_entry& k : m->kernels) {
+      if (k.name != name) continue;
+      auto made = std::make_shared<function>();
+      made->home = m;
+      made->kernel = &k;
+      *handle = the().functions.add(made);
+      return CUDA_SUCCESS;
+    }
+    return CUDA_ERROR_NOT_FOUND;
+  });
+}
+
+WEFT_VIRTUAL_API CUresult cuModuleGetGlobal_v2(CUdeviceptr* address, std::size_t* size, CUmodule from,
+                                               const char* name) {
+  return context_call("cuModuleGetGlobal", name != nullptr, [&](const context_ref&) -> CUresult {
+    const auto m = the().modules.find(from);
+    if (m == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    void* const found = m->library == nullptr ? nullptr : ::dlsym(m->library, name);
+    if (found == nullptr) return CUDA_ERROR_NOT_FOUND;
+    if (address != nullptr) *address = reinterpret_cast<CUdeviceptr>(found);
+    if (size != nullptr) *size = 0;
+    return CUDA_SUCCESS;
+  });
+}
+
+WEFT_VIRTUAL_API CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                                         unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+                                         CUstream stream, void** parameters, void** extra) {
+  return launch("cuLaunchKernel", function, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes, stream,
+                parameters, extra, false);
+}
+
+WEFT_VIRTUAL_API CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned grid_x, unsigned grid_y,
+                                                    unsigned grid_z, unsigned block_x, unsigned block_y,
+                                                    unsigned block_z, unsigned shared_bytes, CUstream stream,
+                                                    void** parameters) {
+  return launch("cuLaunchCooperativeKernel", function, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z},
+                shared_bytes, stream, parameters, nullptr, true);
+}
+
+WEFT_VIRTUAL_API CUresult cuFuncGetAttribute(int* value, int attribute, CUfunction handle) {
+  return plain_call("cuFuncGetAttribute", value != nullptr, [&]() -> CUresult {
+    const auto f = the().functions.find(handle);
+    if (f == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    const int arch = given().capability_major * 10 + given().capability_minor;
+    switch (attribute) {
+      case function_max_threads_per_block:
+        *value = static_cast<int>(threads_per_block);
+        return CUDA_SUCCESS;
+      case function_registers:
+        *value = 32;
+        return CUDA_SUCCESS;
+      case function_ptx_version:
+      case function_binary_version:
+        *value = arch;
+        return CUDA_SUCCESS;
+      case function_max_dynamic_shared_bytes:
+        *value = static_cast<int>(f->dynamic_shared);
+        return CUDA_SUCCESS;
+      default:
+        *value = 0;
+        return attribute >= 0 && attribute < 16 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    }
+  });
+}
+
+WEFT_VIRTUAL_API CUresult cuFuncSetAttribute(CUfunction handle, int attribute, int value) {
+  return plain_call("cuFuncSetAttribute", value >= 0, [&]() -> CUresult {
+    const auto f = the().functions.find(handle);
+    if (f == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (attribute != function_max_dynamic_shared_bytes) return CUDA_SUCCESS;
+    if (value > (227 << 10)) return CUDA_ERROR_INVALID_VALUE;
+    f->dynamic_shared = static_cast<unsigned>(value);
+    return CUDA_SUCCESS;
+  });
+}
+
+WEFT_VIRTUAL_API CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction handle, int block,
+                                                                      std::size_t) {
+  return plain_call("cuOccupancyMaxActiveBlocksPerMultiprocessor", blocks != nullptr && block > 0, [&]() -> CUresult {
+    if (the().functions.find(handle) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    *blocks = std::clamp(2048 / block, 0, 32);
+    return CUDA_SUCCESS;
+  });
+}
+
+WEFT_VIRTUAL_API CUresult cuOccupancyMaxPotentialBlockSize(int* grid, int* block, CUfunction handle, CUoccupancyB2DSize,
+                                                           std::size_t, int limit) {
+  return plain_call("cuOccupancyMaxPotentialBlockSize", grid != nullptr && block != nullptr, [&]() -> CUresult {
+    if (the().functions.find(handle) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    *block = limit > 0 ? std::min(limit, 256) : 256;
+    *grid = given().multiprocessors * (2048 / *block);
+    return CUDA_SUCCESS;
+  });
+}
+
+// ---- parts of a device: multiprocessors are a number here
+// ------------------------------------------------------------
+
+namespace {
+
+constexpr unsigned smallest_part = 2;
+
+struct resource_list {
+  std::vector<CUdevResource> parts;
+};
+handle_table<CUdevResourceDesc, resource_list>& descriptions() {
+  static auto* const table = new handle_table<CUdevResourceDesc, resource_list>;
+  return *table;
+}
+
+CUdevResource resource_of(unsigned multiprocessors) {
+  CUdevResource made{};
+  made.type = resource_sm;
+  made.sm.sm_count = multiprocessors;
+  made.sm.min_sm_partition_size = smallest_part;
+  made.sm.sm_coscheduled_alignment = smallest_part;
+  return made;
+}
+
+}  // namespace
+
+WEFT_VIRTUAL_API CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource* resource, int type) {
+  return plain_call("cuDeviceGetDevResource", resource != nullptr, [&]() -> CUresult {
+    if (!the().valid(device)) return CUDA_ERROR_INVALID_DEVICE;
+    if (!given().green_contexts) return CUDA_ERROR_NOT_SUPPORTED;
+    if (type != resource_sm) return CUDA_ERROR_INVALID_VALUE;
+    *resource = resource_of(static_cast<unsigned>(given().multiprocessors));
+    return CUDA_SUCCESS;
+  });
+}
+
+WEFT_VIRTUAL_API CUresult cuDevSmResourceSplitByCount(CUdevResource* parts, unsigned* count, const CUdevResource* whole,
+                                                      CUdevResource* remaining, unsigned flags, unsigned minimum) {
+  const bool arguments = count != nullptr && whole != nullptr && flags < 4 && whole->type == resource_sm;
+  return plain_call("cuDevSmResourceSplitByCount", arguments, [&]() -> CUresult {
+    if (!given().green_contexts) return CUDA_ERROR_NOT_SUPPORTED;
+    const auto each = static_cast<unsigned>(up(std::max(minimum, smallest_part), smallest_part));
+    const unsigned most = whole->sm.sm_count / each;
+    if (most == 0) return 915;  // CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION
+    const unsigned made = parts == nullptr ? most : std::min(*count, most);
+    for (unsigned n = 0; parts != nullptr && n < made; ++n) parts[n] = resource_of(each);
+    if (remaining != nullptr) *remaining = resource_of(whole->sm.sm_count - made * each);
+    *count = made;
+    return CUDA_SUCCESS;
+  });
+}
+
+WEFT_VIRTUAL_API CUresult cuDevResourceGenerateDesc(CUdevResourceDesc* description, CUdevResource* parts,
+                                                    unsigned count) {
+  return plain_call("cuDevResourceGenerateDesc", description != nullptr && parts != nullptr && count != 0,
+                    [&]() -> CUresult {
+                      if (!given().green_contexts) return CUDA_ERROR_NOT_SUPPORTED;
+                      auto list = std::make_shared<resource_list>();
+                      list->parts.assign(parts, parts + count);
+                      *description = descriptions().add(std::move(list));
+                      return CUDA_SUCCESS;
+                    });
+}
+
+WEFT_VIRTUAL_API CUresult cuGreenCtxCreate(CUgreenCtx* handle, CUdevResourceDesc description, CUdevice device,
+                                           unsigned flags) {
+  const bool arguments = handle != nullptr && flags == green_context_default_stream;
+  return plain_call("cuGreenCtxCreate", arguments, [&]() -> CUresult {
+    machine& m = the();
+    if (!m.valid(device)) return CUDA_ERROR_INVALID_DEVICE;
+    if (!given().green_contexts) return CUDA_ERROR_NOT_SUPPORTED;
+    const auto list = descriptions().find(description);
+    if (list == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    auto made = std::make_shared<weft_virtual_green>();
+    made->made = m.make_context(device);
+    made->made->green = true;
+    made->made->multiprocessors = 0;
+    for (const CUdevResource& part : list->parts) {
+      made->made->multiprocessors += static_cast<int>(part.sm.sm_count);
+    }
+    made->handle = m.contexts.add(made->made);
+    *handle = greens().add(std::move(made));
+    return CUDA_SUCCESS;
+  });
+}
+
+WEFT_VIRTUAL_API CUresult cuGreenCtxDestroy(CUgreenCtx handle) {
+  return plain_call("cuGreenCtxDestroy", true, [&]() -> CUresult {
+    const auto gone = greens().take(handle);
+    if (gone == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    the().contexts.take(gone->handle);
+    the().destroy_context(gone->made);
+    return CUDA_SUCCESS;
+  });
+}
+
+WEFT_VIRTUAL_API CUresult cuCtxFromGreenCtx(CUcontext* context, CUgreenCtx handle) {
+  return plain_call("cuCtxFromGreenCtx", context != nullptr, [&]() -> CUresult {
+    const auto found = greens().find(handle);
+    if (found == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    *context = found->handle;
+    return CUDA_SUCCESS;
+  });
+}
+
+WEFT_VIRTUAL_API CUresult cuGreenCtxStreamCreate(CUstream* stream_handle, CUgreenCtx handle, unsigned flags,
+                                                 int priority) {
+  const bool arguments = stream_handle != nullptr && flags == stream_non_blocking;
+  return plain_call("cuGreenCtxStreamCreate", arguments, [&]() -> CUresult {
+    const auto found = greens().find(handle);
+    if (found == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    const context_ref& c = found->made;
+    if (const int lost = c->lost.load(); lost != 0) return lost;
+    auto made = std::make_shared<stream>(c, false, std::clamp(priority, -5, 0));
+    {
+      const std::lock_guard lock{c->submit_mutex};
+      c->streams.push_back(made);
+    }
+    *stream_handle = the().streams.add(made);
+    return CUDA_SUCCESS;
+  });
+}
+
+}  // namespace weft::virtual_cuda

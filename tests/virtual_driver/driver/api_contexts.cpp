@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// Contexts: one primary context for each device, a stack of them for each thread, and access between them.
+#include "virtual_driver/driver/call.hpp"
+
+namespace weft::virtual_cuda {
+namespace {
+
+device& device_at(CUdevice ordinal) { return the().devices[static_cast<std::size_t>(ordinal)]; }
+
+template <class F>
+CUresult device_call(const char* name, bool arguments, CUdevice ordinal, F&& f) noexcept {
+  return plain_call(name, arguments, [&]() -> CUresult {
+    return the().valid(ordinal) ? f(device_at(ordinal)) : CUDA_ERROR_INVALID_DEVICE;
+  });
+}
+
+// Takes a device's context out of the books; relations to other devices end with it.
+context_ref forget_primary(CUdevice ordinal) {
+  machine& m = the();
+  const std::lock_guard lock{m.mutex};
+  device& d = device_at(ordinal);
+  context_ref gone = std::move(d.primary);
+  d.primary = nullptr;
+  if (gone == nullptr) return nullptr;
+  m.contexts.take(d.primary_handle);
+  d.primary_handle = nullptr;
+  const auto cut = [&](CUdevice from, CUdevice to) {
+    bool& on = device_at(from).peers[static_cast<std::size_t>(to)];
+    if (!on) return;
+    on = false;
+    for (const auto& [base, range] : m.ranges) {
+      if (range->device == to && range->kind == range_kind::device && m.space.holds(base)) m.show(from, *range);
+    }
+  };
+  for (int other = 0; other < m.count(); ++other) {
+    cut(ordinal, other);
+    cut(other, ordinal);
+  }
+  return gone;
+}
+
+int peers_of(const device& d) {
+  int n = 0;
+  for (const bool on : d.peers) n += on ? 1 : 0;
+  return n;
+}
+
+}  // namespace
+
+WEFT_VIRTUAL_API CUresult cuDevicePrimaryCtxRetain(CUcontext* handle, CUdevice ordinal) {
+  return device_call("cuDevicePrimaryCtxRetain", handle != nullptr, ordinal, [&](device& d) {
+    const std::lock_guard lock{the().mutex};
+    if (d.primary == nullptr) {
+      d.primary = the().make_context(ordinal);
+      d.primary->flags = d.flags;
+      d.primary_handle = the().contexts.add(d.primary);
+    }
+    ++d.references;
+    *handle = d.primary_handle;
+    return CUDA_SUCCESS;
+  });
+}
+
+WEFT_VIRTUAL_API CUresult cuDevicePrimaryCtxRelease_v2(CUdevice ordinal) {
+  return device_call("cuDevicePrimaryCtxRelease", true, ordinal, [&](device& d) {
+    {
+      const std::lock_guard lock{the().mutex};
+      if (d.references == 0) return CUDA_ERROR_INVALID_CONTEXT;
+      if (--d.references != 0) return CUDA_SUCCESS;
+    }
+    if (const context_ref gone = forget_primary(ordinal)) the().destroy_context(gone);
+    return CUDA_SUCCESS;
+  });
+}
+
+WEFT_VIRTUAL_API CUresult cuDevicePrimaryCtxReset_v2(CUdevice ordinal) {
+  return device_call("cuDevicePrimaryCtxReset", true, ordinal, [&](device&) {
+    // Whoever retained the context may still release it; the next one who retains it finds a new one.
+    if (const context_ref gone = forget_primary(ordinal)) the().destroy_context(gone);
+    return CUDA_SUCCESS;
+  });
+}
+
+WEFT_VIRTUAL_API CUresult cuDevicePrimaryCtxGetState(CUdevice ordinal, unsigned* flags, int* active) {
+  return device_call("cuDevicePrimaryCtxGetState", flags != nullptr && active != nullptr, ordinal, [&](device& d) {
+    const std::lock_guard lock{the().mutex};
+    *flags = d.flags;
+    *active = d.primary != nullptr ? 1 : 0;
+    return CUDA_SUCCESS;
+  });
+}
+
+WEFT_VIRTUAL_API CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice ordinal, unsigned flags) {
+  return device_call("cuDevicePrimaryCtxSetFlags", (flags & 7U) <= context_schedule_blocking, ordinal, [&](device& d) {
+    const std::lock_guard lock{the().mutex};
+    d.flags = flags;
+    return CUDA_SUCCESS;
+  });
+}
+
+WEFT_VIRTUAL_API CUresult cuCtxSetCurrent(CUcontext handle) {
+  return plain_call("cuCtxSetCurrent", true, [&]() -> CUresult {
+    auto& stack = context_stack();
+    if (handle == nullptr) {
+      if (!stack.empty()) stack.pop_back();
+      return CUDA_SUCCESS;
+    }
+    if (the().contexts.find(handle) == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    if (stack.empty()) {
+      stack.push_back(handle);
+    } else {
+      stack.back() = handle;
+    }
+    return CUDA_SUCCESS;
+  });
+}
+
+WEFT_VIRTUAL_API CUresult cuCtxGetCurrent(CUcontext* handle) {
+  return plain_call("cuCtxGetCurrent", handle != nullptr, [&] {
+    *handle = context_stack().empty() ? nullptr : context_stack().back();
+    return CUDA_SUCCESS;
+  });
+}
+
+WEFT_VIRTUAL_API CUresult cuCtxPushCurrent_v2(CUcontext handle) {
+  return plain_call("cuCtxPushCurrent", true, [&]() -> CUresult {
+    if (the().contexts.find(handle) == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    context_stack().push_back(handle);
+    return CUDA_SUCCESS;
+  });
+}
+
+WEFT_VIRTUAL_API CUresult cuCtxPopCurrent_v2(CUcontext* handle) {
+  return plain_call("cuCtxPopCurrent", true, [&]() -> CUresult {
+    auto& stack = context_stack();
+    if (stack.empty()) return CUDA_ERROR_INVALID_CONTEXT;
+    if (handle != nullptr) *handle = stack.back();
+    stack.pop_back();
+    return CUDA_SUCCESS;
+  });
+}
+
+WEFT_VIRTUAL_API CUresult cuCtxGetDevice(CUdevice* ordinal) {
+  return context_call("cuCtxGetDevice", ordinal != nullptr, [&](const context_ref& c) {
+    *ordinal = c->device;
+    return CUDA_SUCCESS;
+  });
+}
+
+WEFT_VIRTUAL_API CUresult cuCtxSynchronize() {
+  return context_call("cuCtxSynchronize", true, [&](const context_ref& c) -> CUresult {
+    machine::drain(c);
+    return c->lost.load();
+  });
+}
+
+WEFT_VIRTUAL_API CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) {
+  return context_call("cuCtxEnablePeerAccess", flags == 0, [&](const context_ref& c) -> CUresult {
+    machine& m = the();
+    const context_ref other = m.contexts.find(peer);
+    if (other == nullptr || other == c || other->device == c->device) return CUDA_ERROR_INVALID_CONTEXT;
+    if (!m.can_access(c->device, other->device)) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+    const std::lock_guard lock{m.mutex};
+    device& d = device_at(c->device);
+    bool& on = d.peers[static_cast<std::size_t>(other->device)];
+    if (on) return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+    const int limit = m.about.max_peers != 0
+                          ? m.about.max_peers
+                          : m.about.machine.devices[static_cast<std::size_t>(d.physical_index)].max_peers;
+    if (limit != 0 && peers_of(d) >= limit) return CUDA_ERROR_TOO_MANY_PEERS;
+    on = true;
+    for (const auto& [base, range] : m.ranges) {
+      if (range->device == other->device && range->kind == range_kind::device) m.show(c->device, *range);
+    }
+    return CUDA_SUCCESS;
+  });
+}
+
+WEFT_VIRTUAL_API CUresult cuCtxDisablePeerAccess(CUcontext peer) {
+  return context_call("cuCtxDisablePeerAccess", true, [&](const context_ref& c) -> CUresult {
+    machine& m = the();
+    const context_ref other = m.contexts.find(peer);
+    if (other == nullptr || other == c || other->device == c->device) return CUDA_ERROR_INVALID_CONTEXT;
+    const std::lock_guard lock{m.mutex};
+    bool& on = device_at(c->device).peers[static_cast<std::size_t>(other->device)];
+    if (!on) return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+    on = false;
+    for (const auto& [base, range] : m.ranges) {
+      if (range->device == other->device && range->kind == range_kind::device) m.show(c->device, *range);
+    }
+    return CUDA_SUCCESS;
+  });
+}
+
+WEFT_VIRTUAL_API CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
+  return context_call("cuCtxGetStreamPriorityRange", true, [&](const context_ref&) {
+    if (least != nullptr) *least = 0;
+    if (greatest != nullptr) *greatest = -5;
+    return CUDA_SUCCESS;
+  });
+}
+
+}  // namespace weft::virtual_cuda

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// Code of a virtual device: what the virtual compiler made, and host functions that a test registered.
+#pragma once
+
+#include "virtual_driver/driver/device_side.h"
+#include "virtual_driver/driver/machine.hpp"
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace weft::virtual_cuda {
+
+/// A kernel as its image describes it.
+struct kernel_entry {
+  std::string name;
+  const weft_virtual_entry* compiled = nullptr;
+  void (*registered)(const weft_virtual_launch*, void**) = nullptr;
+  std::vector<unsigned> sizes;
+  std::vector<unsigned char> is_pointer;
+};
+
+struct module {
+  context_ref home;
+  void* library = nullptr;
+  const weft_virtual_table* table = nullptr;
+  std::vector<kernel_entry> kernels;
+  ~module();
+};
+
+struct function {
+  std::shared_ptr<module> home;
+  const kernel_entry* kernel = nullptr;
+  unsigned dynamic_shared = 48U << 10;
+};
+
+/// What nvrtcGetCUBIN answers: this, then the bytes of a shared object. A module for an architecture of one device.
+struct image_header {
+  char magic[8];
+  std::uint32_t version;
+  std::uint32_t architecture;  // 90
+  std::uint32_t is_text;       // PTX: for this architecture and every later one
+  std::uint32_t reserved;
+  std::uint64_t size;
+};
+inline constexpr char image_magic[8] = {'W', 'E', 'F', 'T', 'V', 'C', 'U', 'B'};
+
+/// Registered functions: found in every module loaded from the image "weft:registered".
+void register_kernel(std::string name, void (*body)(const weft_virtual_launch*, void**), std::vector<unsigned> sizes,
+                     std::vector<unsigned char> is_pointer);
+[[nodiscard]] std::vector<kernel_entry> registered_kernels();
+
+/// Runs a kernel on this thread, guarded, as a device of a context: answers 0 or the code of its fault.
+struct launch_work {
+  std::shared_ptr<module> home;
+  const kernel_entry* kernel = nullptr;
+  context* on = nullptr;
+  weft_virtual_launch shape{};
+  bool cooperative = false;
+  std::vector<std::byte> values;  // arguments, each at a multiple of 16
+};
+[[nodiscard]] CUresult run_kernel(launch_work& work);
+
+}  // namespace weft::virtual_cuda

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// Streams: a queue and a thread each. What a stream waits for is a mark of another one.
+#pragma once
+
+#include "virtual_driver/driver/guard.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace weft::virtual_cuda {
+
+using gpu::CUresult;
+
+struct context;
+
+/// One piece of submitted work: whether it has ended.
+struct mark {
+  std::atomic<int> ended{0};
+  std::chrono::steady_clock::time_point when{};  // valid once ended
+
+  void end();
+  void wait() const;
+  [[nodiscard]] bool is_ended() const { return ended.load(std::memory_order_acquire) != 0; }
+};
+using mark_ref = std::shared_ptr<mark>;
+
+struct operation {
+  std::function<CUresult()> run;  // not 0: the context is lost
+  std::vector<mark_ref> after{};
+  bool guarded = true;          // false: does not touch device memory, or guards itself
+  bool even_when_lost = false;  // bookkeeping that must happen
+  mark_ref done = std::make_shared<mark>();
+};
+
+class stream : public std::enable_shared_from_this<stream> {
+ public:
+  stream(std::shared_ptr<context> home, bool blocking, int priority)
+      : home_(std::move(home)), blocking_(blocking), priority_(priority) {
+    count().fetch_add(1);
+  }
+  stream(const stream&) = delete;
+  stream& operator=(const stream&) = delete;
+  ~stream() { count().fetch_sub(1); }
+  [[nodiscard]] static unsigned long long alive() { return count().load(); }
+
+  mark_ref submit(operation work);
+  /// The newest submitted work; null when there was none yet.
+  [[nodiscard]] mark_ref last();
+  [[nodiscard]] const std::shared_ptr<context>& home() const { return home_; }
+  [[nodiscard]] bool blocking() const { return blocking_; }
+  [[nodiscard]] int priority() const { return priority_; }
+  /// The thread ends when what is queued has ended.
+  void close();
+  [[nodiscard]] worker_thread& worker() { return worker_; }
+
+ private:
+  void serve();
+  [[nodiscard]] static std::atomic<unsigned long long>& count();
+
+  std::shared_ptr<context> home_;
+  bool blocking_;
+  int priority_;
+  worker_thread worker_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<operation> queue_;
+  mark_ref last_;
+  bool started_ = false;
+  bool closed_ = false;
+};
+using stream_ref = std::shared_ptr<stream>;
+
+/// Whether this thread runs a function of the program at the moment, which may call nothing of the driver.
+[[nodiscard]] bool& inside_host_function();
+
+}  // namespace weft::virtual_cuda

@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels really run: compiled by the host's compiler, with the rights of their device, and their faults stick.
+#include "virtual_driver/loaded_driver.hpp"
+
+#include <atomic>
+#include <numeric>
+#include <thread>
+
+namespace {
+
+using namespace virtual_cuda;
+
+constexpr const char* texts = R"(
+extern "C" __global__ void put(int* p, int value) { p[blockIdx.x * blockDim.x + threadIdx.x] = value; }
+extern "C" __global__ void through(int** p, int value) { **p = value; }
+extern "C" __global__ void spin(volatile int* p) { while (*p == 0) { } }
+extern "C" __global__ void begin_and_spin(volatile int* begun, volatile int* p) { *begun = 1; while (*p == 0) { } }
+extern "C" __global__ void meet(int* arrived) {
+  atomicAdd(arrived, 1);
+  while (atomicAdd(arrived, 0) < (int)gridDim.x) __nanosleep(10);
+}
+extern "C" __global__ void uneven(int* p) {
+  __shared__ int v;
+  if (threadIdx.x == 0) v = 0;
+  __syncthreads();
+  if (threadIdx.x < 32) {
+    for (int n = 0; n < 3; ++n) __syncwarp();
+    if (threadIdx.x == 0) v = 7;
+  }
+  __syncthreads();
+  if (threadIdx.x == 63) *p = v;
+}
+extern "C" __global__ void check(int x) { assert(x == 1); }
+extern "C" __global__ void divide(int* p, int by) { *p = 7 / by; }
+extern "C" __global__ void deep(int* p) { volatile char large[1 << 20]; large[0] = 1; __syncthreads(); *p = large[0]; }
+__global__ void mangled(int* p) { *p = 3; }
+extern "C" __global__ void __launch_bounds__(256) sum(const int* x, int* out) {
+  __shared__ int part[256];
+  extern __shared__ int more[];
+  more[threadIdx.x] = x[blockIdx.x * 256 + threadIdx.x];
+  __syncthreads();
+  part[threadIdx.x] = more[255 - threadIdx.x];
+  __syncthreads();
+  for (unsigned w = 128; w >= 32; w /= 2) {
+    if (threadIdx.x < w) part[threadIdx.x] += part[threadIdx.x + w];
+    __syncthreads();
+  }
+  int v = part[threadIdx.x & 31];
+  for (int k = 16; k != 0; k /= 2) v += __shfl_down_sync(0xffffffffu, v, k);
+  if (threadIdx.x == 0) atomicAdd(out, v);
+}
+)";
+
+TEST(virtual_driver_kernels, threads_of_a_block_meet_at_barriers) {
+  in_child({}, [] {
+    session cu;
+    const CUfunction sum = cu.kernel(texts, "sum");
+    std::vector<int> x(1024);
+    std::iota(x.begin(), x.end(), 1);
+    CUdeviceptr in = cu.allocate(4096);
+    CUdeviceptr out = cu.allocate(4);
+    EXPECT_EQ(cu.cuMemcpyHtoDAsync(in, x.data(), 4096, nullptr), CUDA_SUCCESS);
+    EXPECT_EQ(cu.cuMemsetD32Async(out, 0, 1, nullptr), CUDA_SUCCESS);
+    void* arguments[] = {&in, &out};
+    EXPECT_EQ(cu.cuLaunchKernel(sum, 4, 1, 1, 256, 1, 1, 1024, nullptr, arguments, nullptr), CUDA_SUCCESS);
+    EXPECT_EQ(cu.read<int>(out), 1024 * 1025 / 2);
+    EXPECT_EQ(cu.launch(cu.kernel(texts, "uneven"), 1, 64, nullptr, out), CUDA_SUCCESS);
+    EXPECT_EQ(cu.read<int>(out), 7) << "one warp meets more often than the other";
+  });
+}
+
+TEST(virtual_driver_kernels, pointers_may_begin_outside_of_their_memory_and_lie_in_memory) {
+  in_child({}, [] {
+    session cu;
+    const CUdeviceptr a = cu.allocate(4096);
+    const CUfunction put = cu.kernel(texts, "put");
+    // element 0 of a part lies below the part: only what is touched counts
+    EXPECT_EQ(cu.cuMemsetD32Async(a, 0, 1024, nullptr), CUDA_SUCCESS);
+    const CUdeviceptr part = a - 4096 * 1024;
+    const CUfunction far =
+        cu.kernel("extern \"C\" __global__ void far(int* p, long long first) { p[first] = 5; }\n", "far");
+    EXPECT_EQ(cu.launch(far, 1, 1, nullptr, part, 1024LL * 1024), CUDA_SUCCESS);
+    EXPECT_EQ(cu.read<int>(a), 5);
+    cu.write(a + 8, a + 16);
+    EXPECT_EQ(cu.launch(cu.kernel(texts, "through"), 1, 1, nullptr, a + 8, 6), CUDA_SUCCESS);
+    EXPECT_EQ(cu.read<int>(a + 16), 6);
+    EXPECT_EQ(cu.launch(put, 2, 4, nullptr, a, 9), CUDA_SUCCESS);
+    EXPECT_EQ(cu.read<int>(a + 28), 9);
+  });
+}
+
+TEST(virtual_driver_kernels, what_is_wrong_with_a_text_is_said_with_its_line) {
+  in_child({}, [] {
+    session cu;
+    CUmodule module = nullptr;
+    std::string log;
+    EXPECT_EQ(cu.load("\n\nextern \"C\" __global__ void k(int* p) { *p = nothing; }\n", &module, &log), 10006);
+    EXPECT_NE(log.find("user.cu:3"), std::string::npos) << log;
+    EXPECT_NE(log.find("nothing"), std::string::npos) << log;
+    EXPECT_EQ(cu.load("", &module, &log, "sm_12345"), 10005);
+    EXPECT_NE(log.find("architecture"), std::string::npos) << log;
+  });
+}
+
+TEST(virtual_driver_kernels, a_kernel_that_is_not_there_is_not_a_kernel_that_does_nothing) {
+  in_child({}, [] {
+    session cu;
+    CUmodule module = nullptr;
+    ASSERT_EQ(cu.load(texts, &module), CUDA_SUCCESS);
+    CUfunction f = nullptr;
+    EXPECT_EQ(cu.cuModuleGetFunction(&f, module, "nothing"), CUDA_ERROR_NOT_FOUND);
+    EXPECT_EQ(cu.cuModuleGetFunction(&f, module, "mangled"), CUDA_ERROR_NOT_FOUND);
+    EXPECT_EQ(cu.cuModuleGetFunction(&f, module, "_Z7mangledPi"), CUDA_SUCCESS);
+    EXPECT_EQ(cu.cuModuleLoadDataEx(&module,
+                                    "\x7f"
+                                    "ELF and so on",
+                                    0, nullptr, nullptr),
+              CUDA_ERROR_NO_BINARY_FOR_GPU);
+    EXPECT_EQ(cu.cuModuleLoadDataEx(&module, "// text\n.version 8.0\n", 0, nullptr, nullptr), CUDA_ERROR_INVALID_PTX);
+    EXPECT_EQ(cu.cuModuleLoadDataEx(&module, "whatever", 0, nullptr, nullptr), CUDA_ERROR_INVALID_IMAGE);
+    EXPECT_EQ(cu.load(texts, &module, nullptr, "sm_80"), CUDA_ERROR_NO_BINARY_FOR_GPU);
+  });
+}
+
+TEST(virtual_driver_kernels, registered_host_functions_are_kernels_too) {
+  in_child({}, [] {
+    session cu;
+    const unsigned sizes[] = {8, 4};
+    const unsigned char pointers[] = {1, 0};
+    find<void(const char*, weft_virtual_kernel_function, unsigned, const unsigned*, const unsigned char*)>(
+        "weft_virtual_register_kernel")(
+        "fill",
+        [](const weft_virtual_launch* shape, void** arguments) {
+          int* const p = *static_cast<int**>(arguments[0]);
+          for (unsigned n = 0; n < shape->grid.x * shape->block.x; ++n) p[n] = *static_cast<int*>(arguments[1]);
+        },
+        2, sizes, pointers);
+    CUmodule module = nullptr;
+    ASSERT_EQ(cu.cuModuleLoadDataEx(&module, "weft:registered", 0, nullptr, nullptr), CUDA_SUCCESS);
+    CUfunction fill = nullptr;
+    ASSERT_EQ(cu.cuModuleGetFunction(&fill, module, "fill"), CUDA_SUCCESS);
+    const CUdeviceptr a = cu.allocate(400);
+    EXPECT_EQ(cu.launch(fill, 10, 10, nullptr, a, 4), CUDA_SUCCESS);
+    EXPECT_EQ(cu.read<int>(a + 396), 4);
+  });
+}
+
+struct fault_case {
+  const char* what;
+  const char* kernel;
+  CUresult code;
+};
+
+TEST(virtual_driver_kernels, a_fault_sticks_until_the_context_is_reset_and_other_devices_go_on) {
+  const fault_case cases[] = {{"null", "put", CUDA_ERROR_ILLEGAL_ADDRESS},
+                              {"peer", "put", CUDA_ERROR_ILLEGAL_ADDRESS},
+                              {"past the end", "put", CUDA_ERROR_ILLEGAL_ADDRESS},
+                              {"memory of a peer by a pointer in memory", "through", CUDA_ERROR_ILLEGAL_ADDRESS},
+                              {"assert", "check", CUDA_ERROR_ASSERT},
+                              {"stack", "deep", CUDA_ERROR_ILLEGAL_ADDRESS}};
+  for (const fault_case& one : cases) {
+    SCOPED_TRACE(one.what);
+    in_child({}, [&] {
+      session cu{2};
+      cu.use(1);
+      const CUdeviceptr other = cu.allocate(4096);
+      cu.use(0);
+      const CUdeviceptr mine = cu.allocate(4096);
+      cu.write(mine, other);
+      const CUfunction f = cu.kernel(texts, one.kernel);
+      const std::string what = one.what;
+      const CUstream s = cu.stream();
+      static int ran = 0;
+      if (what == "assert") {
+        EXPECT_EQ(cu.launch(f, 1, 1, s, 0), CUDA_SUCCESS);
+      } else {
+        const CUdeviceptr target = what == "null"           ? 0
+                                   : what == "peer"         ? other
+                                   : what == "past the end" ? mine + 4096
+                                                            : mine;
+        EXPECT_EQ(cu.launch(f, 1, 1, s, target, 1), CUDA_SUCCESS);
+      }
+      EXPECT_EQ(cu.cuLaunchHostFunc(
+                    s, [](void*) { ran = 1; }, nullptr) == CUDA_SUCCESS ||
+                    cu.cuCtxSynchronize() == one.code,
+                true);
+      EXPECT_EQ(cu.cuStreamSynchronize(s), one.code);
+      CUdeviceptr more = 0;
+      EXPECT_EQ(cu.cuMemAlloc(&more, 5), one.code);
+      EXPECT_EQ(cu.cuStreamQuery(s), one.code);
+      EXPECT_EQ(ran, 0) << "no function of the program behind a fault";
+      cu.use(1);
+      EXPECT_NE(cu.allocate(5), 0U) << "another device";
+      EXPECT_EQ(cu.cuDevicePrimaryCtxReset(0), CUDA_SUCCESS);
+      CUcontext again = nullptr;
+      EXPECT_EQ(cu.cuDevicePrimaryCtxRetain(&again, 0), CUDA_SUCCESS);
+      EXPECT_EQ(cu.cuCtxSetCurrent(again), CUDA_SUCCESS);
+      EXPECT_NE(cu.allocate(5), 0U);
+    });
+  }
+}
+
+TEST(virtual_driver_kernels, access_to_a_peer_is_enabled_for_old_and_new_memory_and_goes_at_once) {
+  in_child({}, [] {
+    session cu{2};
+    cu.use(1);
+    const CUdeviceptr before = cu.allocate(64);
+    cu.use(0);
+    const CUfunction put = cu.kernel(texts, "put");
+    ASSERT_EQ(cu.cuCtxEnablePeerAccess(cu.contexts[1], 0), CUDA_SUCCESS);
+    cu.use(1);
+    const CUdeviceptr after = cu.allocate(64);
+    const CUfunction back = cu.kernel(texts, "put");
+    cu.use(0);
+    EXPECT_EQ(cu.launch(put, 1, 1, nullptr, before, 1), CUDA_SUCCESS);
+    EXPECT_EQ(cu.launch(put, 1, 1, nullptr, after, 2), CUDA_SUCCESS);
+    EXPECT_EQ(cu.read<int>(before) + cu.read<int>(after), 3);
+    const CUdeviceptr mine = cu.allocate(64);
+    cu.use(1);
+    const CUstream s1 = cu.stream();
+    EXPECT_EQ(cu.launch(back, 1, 1, s1, mine, 1), CUDA_SUCCESS);
+    EXPECT_EQ(cu.cuStreamSynchronize(s1), CUDA_ERROR_ILLEGAL_ADDRESS) << "one way only";
+    cu.use(0);
+    EXPECT_EQ(cu.cuCtxDisablePeerAccess(cu.contexts[1]), CUDA_SUCCESS);
+    EXPECT_EQ(cu.launch(put, 1, 1, nullptr, before, 1), CUDA_SUCCESS);
+    EXPECT_EQ(cu.cuStreamSynchronize(nullptr), CUDA_ERROR_ILLEGAL_ADDRESS);
+  });
+}
+
+TEST(virtual_driver_kernels, a_kernel_of_another_device_s_module_is_refused_in_a_stream) {
+  in_child({}, [] {
+    session cu{2};
+    const CUfunction put = cu.kernel(texts, "put");
+    cu.use(1);
+    const CUstream s = cu.stream();
+    EXPECT_EQ(cu.launch(put, 1, 1, s, CUdeviceptr{0}, 1), CUDA_ERROR_INVALID_HANDLE);
+    cu.use(0);
+    EXPECT_EQ(cu.launch(put, 0, 1, nullptr, CUdeviceptr{0}, 1), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(cu.launch(put, 1, 1025, nullptr, CUdeviceptr{0}, 1), CUDA_ERROR_INVALID_VALUE);
+  });
+}
+
+// Launches a kernel that never ends, and comes back when it runs.
+void begin_to_spin(session& cu, CUstream s) {
+  const CUdeviceptr word = cu.allocate(4);
+  cu.write(word, 0);
+  CUdeviceptr begun = 0;
+  ASSERT_EQ(cu.cuMemAllocManaged(&begun, 4, attach_global), CUDA_SUCCESS);
+  auto* const seen = reinterpret_cast<int*>(begun);
+  *seen = 0;
+  ASSERT_EQ(cu.launch(cu.kernel(texts, "begin_and_spin"), 1, 1, s, begun, word), CUDA_SUCCESS);
+  while (std::atomic_ref{*seen}.load() == 0) std::this_thread::yield();
+  EXPECT_EQ(cu.cuStreamQuery(s), CUDA_ERROR_NOT_READY);
+}
+
+TEST(virtual_driver_kernels, a_kernel_that_spins_ends_with_its_context) {
+  in_child({}, [] {
+    session cu;
+    begin_to_spin(cu, cu.stream());
+    EXPECT_EQ(cu.cuDevicePrimaryCtxReset(0), CUDA_SUCCESS);
+  });
+  in_child({}, [] {
+    session cu{2};
+    const CUstream s = cu.stream();
+    const CUdeviceptr a = cu.allocate(4);
+    begin_to_spin(cu, s);
+    const CUevent behind = cu.event();
+    ASSERT_EQ(cu.cuEventRecord(behind, s), CUDA_SUCCESS);
+    cu.use(1);
+    const CUstream waiting = cu.stream();
+    ASSERT_EQ(cu.cuStreamWaitEvent(waiting, behind, 0), CUDA_SUCCESS);
+    EXPECT_EQ(cu.cuStreamQuery(waiting), CUDA_ERROR_NOT_READY);
+    find<void(int, int)>("weft_virtual_lose")(0, CUDA_ERROR_ECC_UNCORRECTABLE);
+    EXPECT_EQ(cu.cuStreamSynchronize(waiting), CUDA_SUCCESS) << "another device goes on";
+    cu.use(0);
+    EXPECT_EQ(cu.cuMemFree(a), CUDA_ERROR_ECC_UNCORRECTABLE);
+    EXPECT_EQ(cu.cuDevicePrimaryCtxReset(0), CUDA_SUCCESS);
+  });
+}
+
+TEST(virtual_driver_kernels, blocks_of_a_cooperative_launch_are_all_there) {
+  in_child({}, [] {
+    session cu;
+    CUdeviceptr arrived = cu.allocate(4);
+    cu.write(arrived, 0);
+    void* arguments[] = {&arrived};
+    EXPECT_EQ(cu.cuLaunchCooperativeKernel(cu.kernel(texts, "meet"), 7, 1, 1, 1, 1, 1, 0, nullptr, arguments),
+              CUDA_SUCCESS);
+    EXPECT_EQ(cu.read<int>(arrived), 7);
+  });
+}
+
+TEST(virtual_driver_kernels, each_module_is_itself_however_many_there_are) {
+  in_child({}, [] {
+    session cu;
+    const CUdeviceptr a = cu.allocate(4);
+    for (int n = 0; n < 100; ++n) {
+      CUmodule module = nullptr;
+      CUfunction f = nullptr;
+      const std::string name = "k" + std::to_string(n % 5);
+      ASSERT_EQ(cu.load("__device__ int count;\nextern \"C\" __global__ void " + name + "(int* p) { *p = ++count; }\n",
+                        &module),
+                CUDA_SUCCESS);
+      ASSERT_EQ(cu.cuModuleGetFunction(&f, module, name.c_str()), CUDA_SUCCESS);
+      EXPECT_EQ(cu.launch(f, 1, 1, nullptr, a), CUDA_SUCCESS);
+      EXPECT_EQ(cu.read<int>(a), 1) << "globals of its own";
+      if (n % 3 != 0) {
+        EXPECT_EQ(cu.cuModuleUnload(module), CUDA_SUCCESS);
+      }
+    }
+  });
+}
+
+TEST(virtual_driver_kernels, kernels_of_two_streams_run_at_the_same_time) {
+  in_child({}, [] {
+    session cu;
+    const CUdeviceptr a = cu.allocate(4);
+    cu.write(a, 0);
+    const CUstream one = cu.stream();
+    const CUstream two = cu.stream();
+    const CUfunction spin = cu.kernel(texts, "spin");
+    const CUfunction put = cu.kernel(texts, "put");
+    EXPECT_EQ(cu.launch(spin, 1, 1, one, a), CUDA_SUCCESS);
+    EXPECT_EQ(cu.launch(put, 1, 1, two, a, 1), CUDA_SUCCESS);
+    EXPECT_EQ(cu.cuStreamSynchronize(one), CUDA_SUCCESS);
+  });
+}
+
+TEST(virtual_driver_kernels, a_device_can_be_lost_at_its_nth_kernel) {
+  in_child({{"WEFT_VIRTUAL_CUDA_FAIL", "device.launch@2=719"}}, [] {
+    session cu;
+    const CUdeviceptr a = cu.allocate(4);
+    const CUfunction put = cu.kernel(texts, "put");
+    EXPECT_EQ(cu.launch(put, 1, 1, nullptr, a, 1), CUDA_SUCCESS);
+    EXPECT_EQ(cu.read<int>(a), 1);
+    EXPECT_EQ(cu.launch(put, 1, 1, nullptr, a, 2), CUDA_SUCCESS);
+    EXPECT_EQ(cu.cuCtxSynchronize(), CUDA_ERROR_LAUNCH_FAILED);
+  });
+}
+
+}  // namespace

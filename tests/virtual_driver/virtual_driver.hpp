@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the virtual driver exports besides the driver's own functions. Found by dlsym, like those.
+#pragma once
+
+#include "virtual_driver/driver/device_side.h"
+
+extern "C" {
+
+using weft_virtual_kernel_function = void (*)(const weft_virtual_launch* shape, void** arguments);
+
+/// Calls of a function so far, or of all ("*"). "device.launch" counts kernels as they begin to run.
+unsigned long long weft_virtual_calls(const char* name);
+/// "cuMemAlloc@3=2,cuLaunchKernel@1=kill,*@17=999": from now on, counted from here. Empty: nothing fails.
+void weft_virtual_fail(const char* plan);
+void weft_virtual_count_from_zero();
+/// Copies between devices: those that went directly, or through the host because no access was enabled.
+unsigned long long weft_virtual_copies(int staged);
+/// Takes a device's context away with this code, as a fault does; kernels that run are ended.
+void weft_virtual_lose(int device, int code);
+/// A kernel for modules that are loaded from the text "weft:registered".
+void weft_virtual_register_kernel(const char* name, weft_virtual_kernel_function body, unsigned count,
+                                  const unsigned* sizes, const unsigned char* is_pointer);
+/// Streams that somebody holds now, those without a name and those that went with their context included.
+unsigned long long weft_virtual_streams();
+/// Bytes that are charged to a device now.
+unsigned long long weft_virtual_used(int device);
+}
