@@ -117,10 +117,11 @@ exit_code run_bench_collective(session& run, const collective_bench_options& opt
     rows = run_collectives(run, run.open_machine(), devices, plan);
   }
   const machine& m = run.open_machine();
+  require_own_results_file(run, options.output);
   const bool host = m[devices.front()].kind() == backend_kind::host;
 
   json doc = run.document("weft.bench.collective/1");
-  doc["note"] = host && !run.virtual_time() ? json("host devices: CPU memory, not a GPU figure") : json(nullptr);
+  doc["note"] = or_null(run.figures_note());
   doc["callers"] = plan.processes > 0 ? "a process for each rank" : "one for all ranks";
   doc["devices"] = json::array();
   for (const device_id id : devices) doc["devices"].push_back(id.value());
@@ -128,7 +129,7 @@ exit_code run_bench_collective(session& run, const collective_bench_options& opt
   doc["order"] = to_string(plan.order);
   doc["in_place"] = plan.in_place;
   doc["complete"] = all_measured(rows);
-  doc["results"] = rows_json(rows);
+  doc["results"] = named_results(run, rows_json(rows));
   run.emit(doc);
 
   std::vector<std::pair<std::string, std::string>> reasons;

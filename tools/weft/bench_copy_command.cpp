@@ -35,10 +35,62 @@ copy_plan plan_for(const machine& m, const copy_bench_options& options) {
     }
   }
   plan.direct = !options.no_p2p;
+  plan.by_engine = options.by_engine;
+  plan.by_kernel = options.by_kernel;
   plan.samples = options.samples;
   plan.min_time = options.min_time;
   plan.budget = options.budget;
   return plan;
+}
+
+std::vector<std::string> cells_of(const copy_row* row) {
+  if (row == nullptr || !row->seconds) return {"-", "-", "-", "-"};
+  const auto rate = row->bytes_per_second();
+  const auto share = row->share();
+  return {time_text(row->seconds->median),
+          fmt::format("{}..{}", time_text(row->seconds->p5), time_text(row->seconds->p95)),
+          rate ? rate_text(*rate) : "-",
+          share ? *share < 0.01 ? std::string{"<1%"} : fmt::format("{:.0f}%", 100 * *share) : "-"};
+}
+
+using copy_key = std::tuple<std::uint64_t, device_id, device_id>;
+
+/// What a command of the driver and a kernel make of the same copy, side by side; empty without a kernel.
+std::string makers_text(const session& run, const std::vector<copy_row>& rows) {
+  const std::string mark = run.simulated() ? " (simulated)" : "";
+  text_table table{{"pair" + mark, "size", "by the engine", "rate", "by a kernel", "p5..p95", "rate", "of the engine",
+                    "kernel on", "data"},
+                   {false, true, true, true, true, true, true, true, false, false}};
+  std::map<copy_key, const copy_row*> engine;
+  for (const copy_row& row : rows) {
+    if (row.by == copy_maker::engine && row.path != copy_path::staged) engine[{row.size, row.src, row.dst}] = &row;
+  }
+  bool any = false;
+  for (const copy_row& row : rows) {
+    if (row.by != copy_maker::kernel) continue;
+    any = true;
+    const auto found = engine.find({row.size, row.src, row.dst});
+    const copy_row* const beside = found == engine.end() ? nullptr : found->second;
+    const auto ours = cells_of(&row);
+    const auto theirs = cells_of(beside);
+    const auto rate = row.bytes_per_second();
+    const auto other = beside != nullptr ? beside->bytes_per_second() : std::nullopt;
+    const std::string data = verified_text<copy_row>({&row});
+    std::vector<std::string> line{fmt::format("{}-{}", to_string(row.src), to_string(row.dst)),
+                                  size_name(row.size),
+                                  theirs[0],
+                                  theirs[2],
+                                  ours[0],
+                                  ours[1],
+                                  ours[2],
+                                  rate && other ? fmt::format("{:.2f}", *rate / *other) : "-",
+                                  row.ran_on ? to_string(*row.ran_on) : "-",
+                                  data};
+    std::vector<style> styles(line.size(), style::plain);
+    styles.back() = style_of_verified(data);
+    table.row(std::move(line), std::move(styles));
+  }
+  return any ? table.render(run) : std::string{};
 }
 
 /// Rows of one pair and size side by side: direct (or within one device), and staged.
@@ -47,25 +99,17 @@ std::string table_text(const session& run, const std::vector<copy_row>& rows) {
   text_table table{
       {"pair" + mark, "size", "direct", "p5..p95", "rate", "of limit", "staged", "p5..p95", "rate", "of limit", "data"},
       {false, true, true, true, true, true, true, true, true, true, false}};
-  std::map<std::tuple<std::uint64_t, device_id, device_id>, std::pair<const copy_row*, const copy_row*>> by_pair;
+  std::map<copy_key, std::pair<const copy_row*, const copy_row*>> by_pair;
   for (const copy_row& row : rows) {
+    if (row.by == copy_maker::kernel) continue;
     auto& slot = by_pair[{row.size, row.src, row.dst}];
     (row.path == copy_path::staged ? slot.second : slot.first) = &row;
   }
-  const auto cells = [](const copy_row* row) -> std::vector<std::string> {
-    if (row == nullptr || !row->seconds) return {"-", "-", "-", "-"};
-    const auto rate = row->bytes_per_second();
-    const auto share = row->share();
-    return {time_text(row->seconds->median),
-            fmt::format("{}..{}", time_text(row->seconds->p5), time_text(row->seconds->p95)),
-            rate ? rate_text(*rate) : "-",
-            share ? *share < 0.01 ? std::string{"<1%"} : fmt::format("{:.0f}%", 100 * *share) : "-"};
-  };
   for (const auto& [key, pair] : by_pair) {
     const auto& [size, src, dst] = key;
     std::vector<std::string> line{fmt::format("{}-{}", to_string(src), to_string(dst)), size_name(size)};
     for (const copy_row* row : {pair.first, pair.second}) {
-      for (std::string& cell : cells(row)) line.push_back(std::move(cell));
+      for (std::string& cell : cells_of(row)) line.push_back(std::move(cell));
     }
     const std::string data = verified_text<copy_row>({pair.first, pair.second});
     line.push_back(data);
@@ -73,7 +117,7 @@ std::string table_text(const session& run, const std::vector<copy_row>& rows) {
     styles.back() = style_of_verified(data);
     table.row(std::move(line), std::move(styles));
   }
-  return table.render(run);
+  return by_pair.empty() ? std::string{} : table.render(run);
 }
 
 std::vector<std::pair<std::string, std::string>> reasons_of(const std::vector<copy_row>& rows) {
@@ -93,14 +137,15 @@ exit_code run_bench_copy(session& run, const copy_bench_options& options) {
                               options.output)};
   }
   const machine& m = run.open_machine();
+  require_own_results_file(run, options.output);
   const copy_plan plan = plan_for(m, options);
   const std::vector<copy_row> rows = run_copies(run, m, plan);
 
   json doc = run.document("weft.bench.copy/1");
   const bool host = m[0].kind() == backend_kind::host;
-  doc["note"] = host && !run.virtual_time() ? json("host devices: CPU memory, not a GPU figure") : json(nullptr);
+  doc["note"] = or_null(run.figures_note());
   doc["complete"] = all_measured(rows);
-  doc["results"] = rows_json(rows);
+  doc["results"] = named_results(run, rows_json(rows));
   run.emit(doc);
 
   std::string head = fmt::format("copies on {}\n", run.machine_title());
@@ -114,7 +159,10 @@ exit_code run_bench_copy(session& run, const copy_bench_options& options) {
   head += fmt::format(
       "Median of the samples, every pair verified; 1 GB = 1e9 bytes. The limit is {}.\n\n",
       host && !run.virtual_time() ? "the best plain copy in this host's memory" : "the rate of the slowest link");
-  run.print(head + table_text(run, rows) + reasons_text(run, reasons_of(rows)));
+  const std::string pairs = table_text(run, rows);
+  const std::string makers = makers_text(run, rows);
+  run.print(head + pairs + (pairs.empty() || makers.empty() ? "" : "\n") + makers +
+            reasons_text(run, reasons_of(rows)));
 
   if (!options.output.empty()) {
     write_file(options.output, doc.dump(2, ' ', false, json::error_handler_t::replace) + "\n");

@@ -81,8 +81,8 @@ std::string head_text(const session& run, const machine& m, bool host) {
   return head +
          "open: until a shared buffer can be used. first_touch: a kernel reads a byte of each page. read, write: "
          "copies\n"
-         "from and to the other process. Median of the samples, all verified; 1 GB = 1e9 bytes. The limit is the best\n"
-         "plain copy in this host's memory.\n\n";
+         "from and to the other process. Median of the samples, all verified; 1 GB = 1e9 bytes." +
+         (host ? " The limit is the best\nplain copy in this host's memory.\n\n" : std::string{"\n\n"});
 }
 
 }  // namespace
@@ -96,14 +96,15 @@ exit_code run_bench_ipc(session& run, const ipc_bench_options& options) {
   }
   memory_holder other{run};  // forked before this process has a machine
   const machine& m = run.open_machine();
+  require_own_results_file(run, options.output);
   const ipc_plan plan = plan_for(m, options);
   const std::vector<ipc_row> rows = run_ipc(run, m, plan, other);
 
   json doc = run.document("weft.bench.ipc/1");
   const bool host = m[0].kind() == backend_kind::host;
-  doc["note"] = host && !run.virtual_time() ? json("host devices: CPU memory, not a GPU figure") : json(nullptr);
+  doc["note"] = or_null(run.figures_note());
   doc["complete"] = all_measured(rows);
-  doc["results"] = rows_json(rows);
+  doc["results"] = named_results(run, rows_json(rows));
   run.emit(doc);
 
   std::vector<std::pair<std::string, std::string>> reasons;

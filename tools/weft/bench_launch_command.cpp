@@ -150,6 +150,7 @@ std::string text_of(const session& run, const topology& balanced, const launch_p
 exit_code run_bench_launch(session& run, const launch_bench_options& options) {
   const launch_plan plan = plan_for(run, options);
   const machine& m = run.open_machine();
+  require_own_results_file(run, options.output);
   if (m.device_count() == 0) throw failure{exit_code::absent, "this machine has no device; weft devices says why"};
   // its devices unless they are all alike and nobody chose them
   const topology balanced =
@@ -157,21 +158,22 @@ exit_code run_bench_launch(session& run, const launch_bench_options& options) {
   std::vector<launch_row> rows = run_launches(run, balanced, plan.overhead ? &m : nullptr, plan);
 
   json doc = run.document("weft.bench.launch/1");
-  const bool host = m[0].kind() == backend_kind::host;
-  doc["note"] =
-      plan.overhead && host ? json("host devices: the time of this computer's cores, not a GPU figure") : json(nullptr);
+  const bool cores = m[0].kind() == backend_kind::host || run.virtual_driver();
+  doc["note"] = plan.overhead && cores ? json(fmt::format("{}: the time of this computer's cores, not a GPU figure",
+                                                          run.virtual_driver() ? "a virtual driver" : "host devices"))
+                                       : json(nullptr);
   json speeds = json::array();
   for (const topology_device& d : balanced.devices) speeds.push_back(d.speed);
   doc["balanced"] = {{"machine", balanced.name}, {"speeds", speeds}};
   doc["complete"] = all_measured(rows);
-  doc["results"] = rows_json(rows);
+  doc["results"] = named_results(run, rows_json(rows));
   run.emit(doc);
   run.print(text_of(run, balanced, plan, rows));
 
   if (!options.output.empty()) {
     std::vector<launch_row> measured;
     std::ranges::copy_if(rows, std::back_inserter(measured), [](const launch_row& r) { return !r.simulated; });
-    doc["results"] = rows_json(measured);
+    doc["results"] = named_results(run, rows_json(measured));
     write_file(options.output, doc.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
     run.note(
         fmt::format("wrote {}: the {} measured rows; simulated ones are no results", options.output, measured.size()));

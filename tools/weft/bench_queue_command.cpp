@@ -23,6 +23,8 @@ queue_plan plan_for(const machine& m, const queue_bench_options& options) {
   queue_plan plan;
   plan.sizes = options.sizes;
   plan.batches = options.batches;
+  plan.host_ends = options.host_ends;
+  plan.kernel_ends = options.kernel_ends;
   if (options.direct) plan.modes.push_back(transfer_mode::direct);
   if (options.host_staged) plan.modes.push_back(transfer_mode::host_staged);
   plan.samples = options.samples.value_or(options.quick ? 3 : 15);
@@ -63,7 +65,10 @@ std::string table_text(const session& run, const queue_plan& plan, const std::ve
   text_table table{std::move(header), std::move(right)};
 
   std::map<std::tuple<std::uint64_t, device_id, device_id>, std::vector<const queue_row*>> by_pair;
-  for (const queue_row& row : rows) by_pair[{row.size, row.src, row.dst}].push_back(&row);
+  for (const queue_row& row : rows) {
+    if (!has_kernels(row.kind)) by_pair[{row.size, row.src, row.dst}].push_back(&row);
+  }
+  if (by_pair.empty()) return {};
   for (const auto& [key, line_rows] : by_pair) {
     const auto& [size, src, dst] = key;
     std::vector<std::string> line{fmt::format("{}-{}", to_string(src), to_string(dst)), size_name(size)};
@@ -83,6 +88,32 @@ std::string table_text(const session& run, const queue_plan& plan, const std::ve
     table.row(std::move(line), std::move(styles));
   }
   return table.render(run);
+}
+
+/// A line per pair and mode: round trips to a kernel, and between kernels; empty without any.
+std::string kernels_text(const session& run, const std::vector<queue_row>& rows) {
+  text_table table{{run.simulated() ? "pair (simulated)" : "pair", "size", "mode", "to a kernel and back", "p5..p95",
+                    "between kernels", "p5..p95", "data"},
+                   {false, true, false, true, true, true, true, false}};
+  std::map<std::tuple<device_id, device_id, transfer_mode>, std::vector<const queue_row*>> by_pair;
+  for (const queue_row& row : rows) {
+    if (has_kernels(row.kind)) by_pair[{row.src, row.dst, row.mode}].push_back(&row);
+  }
+  for (const auto& [key, line_rows] : by_pair) {
+    const auto& [src, dst, mode] = key;
+    std::vector<std::string> line{fmt::format("{}-{}", to_string(src), to_string(dst)),
+                                  size_name(line_rows.front()->size), std::string{to_string(mode)}};
+    for (const queue_row* row : line_rows) {  // to a kernel first: the order of the plan
+      line.push_back(row->seconds ? time_text(row->seconds->median) : "-");
+      line.push_back(row->seconds ? fmt::format("{}..{}", time_text(row->seconds->p5), time_text(row->seconds->p95))
+                                  : "-");
+    }
+    line.push_back(verified_text(line_rows));
+    std::vector<style> styles(line.size(), style::plain);
+    styles.back() = style_of_verified(line.back());
+    table.row(std::move(line), std::move(styles));
+  }
+  return by_pair.empty() ? std::string{} : table.render(run);
 }
 
 std::string head_text(const session& run, const machine& m, bool host) {
@@ -113,22 +144,26 @@ exit_code run_bench_queue(session& run, const queue_bench_options& options) {
                               options.output)};
   }
   const machine& m = run.open_machine();
+  require_own_results_file(run, options.output);
   const queue_plan plan = plan_for(m, options);
   const std::vector<queue_row> rows = run_queues(run, m, plan);
 
   json doc = run.document("weft.bench.queue/1");
   const bool host = m[0].kind() == backend_kind::host;
-  doc["note"] = host && !run.virtual_time() ? json("host devices: CPU memory, not a GPU figure") : json(nullptr);
+  doc["note"] = or_null(run.figures_note());
   const auto cores = cores_of_two_threads();
   doc["cores"] = cores ? json::array({cores->first, cores->second}) : json(nullptr);
   doc["complete"] = all_measured(rows);
-  doc["results"] = rows_json(rows);
+  doc["results"] = named_results(run, rows_json(rows));
   run.emit(doc);
 
   std::vector<std::pair<std::string, std::string>> reasons;
   reasons.reserve(rows.size());
   for (const queue_row& row : rows) reasons.emplace_back(row.name, row.why);
-  run.print(head_text(run, m, host) + table_text(run, plan, rows) + reasons_text(run, reasons));
+  const std::string hosts = table_text(run, plan, rows);
+  const std::string kernels = kernels_text(run, rows);
+  run.print(head_text(run, m, host) + hosts + (hosts.empty() || kernels.empty() ? "" : "\n") + kernels +
+            reasons_text(run, reasons));
 
   if (!options.output.empty()) {
     write_file(options.output, doc.dump(2, ' ', false, json::error_handler_t::replace) + "\n");

@@ -57,6 +57,14 @@ template <class Row>
 /// seconds of a row: {median, p5, p95, samples}, or null.
 [[nodiscard]] json seconds_json(const std::optional<statistics>& seconds);
 
+/// results[] of a document. On a virtual driver every name begins with "virtual_driver/": whoever compares rows by
+/// their names, of whichever files, finds none that is also a GPU's.
+[[nodiscard]] json named_results(const session& run, json rows);
+
+/// Where `path` holds results, they must be of a virtual driver too, or of none, as those of this run: a file never
+/// goes from one to the other. To be asked before measuring. Errors: failure (usage).
+void require_own_results_file(const session& run, const std::string& path);
+
 /// A blank line, then each reason once with the names of the rows that it holds for; empty without any.
 [[nodiscard]] std::string reasons_text(const session& run,
                                        const std::vector<std::pair<std::string, std::string>>& names_and_reasons);

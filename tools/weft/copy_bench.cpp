@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "copy_bench.hpp"
 
+#include "copy_ways.hpp"
+
 #include <unistd.h>
 
 #if defined(__SSE2__)
 #include <emmintrin.h>
 #endif
 
-#include "weft/memory/copy.hpp"
-#include "weft/memory/fill.hpp"
 #include "weft/memory/peer_access.hpp"
 
 #include <fmt/format.h>
@@ -27,22 +27,6 @@ namespace {
 
 using std::chrono::nanoseconds;
 using wall = std::chrono::steady_clock;
-
-constexpr std::size_t piece = std::size_t{8} << 20;  // of a pattern on the host at a time
-
-/// A word that depends on its place and on the seed: the finaliser of a counter, so that neighbours share no bits.
-std::uint64_t pattern_word(std::uint64_t place, std::uint64_t seed) {
-  std::uint64_t x = place * 0x9E3779B97F4A7C15ULL + seed;
-  x ^= x >> 32;
-  x *= 0xD6E8FEB86659FD93ULL;
-  return x ^ (x >> 29);
-}
-
-std::vector<std::uint64_t> pattern_piece(std::size_t offset, std::size_t size, std::uint64_t seed) {
-  std::vector<std::uint64_t> words((size + 7) / 8);
-  for (std::size_t i = 0; i < words.size(); ++i) words[i] = pattern_word(offset / 8 + i, seed);
-  return words;
-}
 
 /// Copies past the caches, where the compiler can: a large copy is not read again soon, and its lines need not be
 /// fetched before they are written.
@@ -165,20 +149,22 @@ class copy_runner {
     std::vector<copy_row> rows;
     for (const std::uint64_t size : plan_.sizes) {
       for (const auto& [src, dst] : plan_.pairs) {
-        std::vector<copy_path> ways;
-        if (src == dst) {
-          ways.push_back(copy_path::same_device);
-        } else {
-          if (plan_.direct) ways.push_back(copy_path::direct);
-          if (plan_.staged) ways.push_back(copy_path::staged);
+        std::vector<std::pair<copy_path, copy_maker>> ways;
+        const copy_path straight = src == dst ? copy_path::same_device : copy_path::direct;
+        if (src == dst || plan_.direct) {
+          if (plan_.by_engine) ways.emplace_back(straight, copy_maker::engine);
+          if (plan_.by_kernel.value_or(!is_host(src) || !is_host(dst))) ways.emplace_back(straight, copy_maker::kernel);
         }
-        for (const copy_path path : ways) {
+        if (src != dst && plan_.staged && plan_.by_engine) ways.emplace_back(copy_path::staged, copy_maker::engine);
+        for (const auto& [path, by] : ways) {
           copy_row row;
           row.src = src;
           row.dst = dst;
           row.path = path;
+          row.by = by;
           row.size = size;
-          row.name = fmt::format("copy/{}/{}/{}-{}", to_string(path), size_name(size), to_string(src), to_string(dst));
+          row.name = fmt::format("copy/{}{}/{}/{}-{}", to_string(path), by == copy_maker::kernel ? "_by_kernel" : "",
+                                 size_name(size), to_string(src), to_string(dst));
           rows.push_back(std::move(row));
         }
       }
@@ -186,8 +172,10 @@ class copy_runner {
     return rows;
   }
 
+  bool is_host(device_id id) const { return m_[id].kind() == backend_kind::host; }
+
   void set_limit(copy_row& row) {
-    if (m_[row.src].kind() == backend_kind::host && !run_.virtual_time()) {
+    if (is_host(row.src) && !run_.virtual_time()) {
       row.limit = {host_copy_.bytes_per_second(row.size), "host_copy", {}};
       return;
     }
@@ -213,7 +201,8 @@ class copy_runner {
   }
 
   void predict(copy_row& row) const {
-    if (m_[row.src].kind() == backend_kind::host && !run_.virtual_time()) return;  // the model is of other hardware
+    if (row.by == copy_maker::kernel) return;              // routes are of commands
+    if (is_host(row.src) && !run_.virtual_time()) return;  // the model is of other hardware
     route_wish wish;
     if (row.path != copy_path::same_device) wish.path = row.path;
     const auto chosen = route(facts_, row.src, row.dst, bytes{row.size}, wish);
@@ -239,6 +228,14 @@ class copy_runner {
     return one ? std::string{} : why;
   }
 
+  /// Who runs the kernel of a copy: the source where it reaches the destination, for a link carries stores better than
+  /// answers to loads; else the destination.
+  static device_id runner_of(const copy_row& row, const std::vector<peer_access>& leases) {
+    const bool pushes = row.src == row.dst ||
+                        std::ranges::any_of(leases, [&](const peer_access& one) { return one.from() == row.src; });
+    return pushes ? row.src : row.dst;
+  }
+
   void measure(copy_row& row, nanoseconds share) {
     if (const auto why = too_large(m_, row)) {
       row.state = row_state::skipped;
@@ -256,7 +253,14 @@ class copy_runner {
     set_limit(row);
     predict(row);
     try {
-      sample(row, share);
+      if (row.by == copy_maker::kernel) {
+        row.ran_on = runner_of(row, leases);
+        sample(row, share, kernel_copy{m_, *row.ran_on, row.src, row.dst, row.size});
+      } else {
+        copy_options how;
+        if (row.path != copy_path::same_device) how.route.path = row.path;
+        sample(row, share, engine_copy{m_, row.src, row.dst, row.size, how});
+      }
     } catch (const error_exception& e) {
       row.why = e.cause().what;
       row.seconds.reset();
@@ -269,29 +273,25 @@ class copy_runner {
     }
   }
 
-  void sample(copy_row& row, nanoseconds share) {
+  template <class Copy>
+  void sample(copy_row& row, nanoseconds share, const Copy& copy) {
     const auto began = wall::now();
     const std::uint64_t seed = ++seed_ * 0x2545F4914F6CDD1DULL;
-    const buffer<std::byte> src{m_[row.src], row.size};
-    const buffer<std::byte> dst{m_[row.dst], row.size};
-    write_pattern(src, seed);
-    fill(dst, std::byte{0xEE});
-    copy_options how;
-    if (row.path != copy_path::same_device) how.route.path = row.path;
+    copy.write(seed);
+    copy.blank();
 
     // The first copy may hang: it is the one that is waited for with a limit.
-    const stream order{m_[row.dst]};
-    if (weft::copy(order, dst, src, how).wait_for(std::chrono::seconds{30}) != wait_outcome::ok) {
+    if (copy.once_within(std::chrono::seconds{30}) != wait_outcome::ok) {
       row.state = row_state::no_answer;
       row.why = "no answer within 30 s";
       return;
     }
-    if (!check(row, dst, seed)) return;
-    fill(dst, std::byte{0xEE});
+    if (!check(row, copy.check(seed))) return;
+    copy.blank();
 
     const auto timed = [&](int repeats) {
       const nanoseconds start = m_.now();
-      for (int i = 0; i < repeats; ++i) static_cast<void>(weft::copy(dst, src, how));
+      for (int i = 0; i < repeats; ++i) copy.once();
       return seconds_of(m_.now() - start) / repeats;
     };
     // The clock's own reading must not show in a copy of a few bytes.
@@ -311,11 +311,10 @@ class copy_runner {
     if (samples.empty()) samples.push_back(once);
     row.seconds = summarise(std::move(samples));
     if (row.seconds->median <= 0) row.why = "the clock did not move: it models no cost for this copy";
-    static_cast<void>(check(row, dst, seed));
+    static_cast<void>(check(row, copy.check(seed)));
   }
 
-  static bool check(copy_row& row, const buffer<std::byte>& dst, std::uint64_t seed) {
-    const std::string wrong = check_pattern(dst, seed);
+  static bool check(copy_row& row, const std::string& wrong) {
     row.verified = wrong.empty();
     if (!wrong.empty()) row.why = wrong;
     return wrong.empty();
@@ -331,6 +330,8 @@ class copy_runner {
 };
 
 }  // namespace
+
+std::string_view to_string(copy_maker by) { return by == copy_maker::kernel ? "kernel" : "engine"; }
 
 std::optional<double> copy_row::bytes_per_second() const {
   if (!seconds || seconds->median <= 0) return std::nullopt;
@@ -368,31 +369,6 @@ std::optional<std::string> too_large(const machine& m, const copy_row& row) {
 
 double host_copy_rate(std::uint64_t size) { return host_copy_reference{}.bytes_per_second(size); }
 
-void write_pattern(const device_span<std::byte>& range, std::uint64_t seed) {
-  for (std::size_t offset = 0; offset < range.size(); offset += piece) {
-    const std::size_t size = std::min(piece, range.size() - offset);
-    const auto words = pattern_piece(offset, size, seed);
-    const auto host = std::as_bytes(std::span{words}).first(size);
-    weft::copy(range.subspan(offset, size), host);
-  }
-}
-
-std::string check_pattern(const device_span<const std::byte>& range, std::uint64_t seed) {
-  std::vector<std::byte> got(std::min(piece, range.size()));
-  for (std::size_t offset = 0; offset < range.size(); offset += piece) {
-    const std::size_t size = std::min(piece, range.size() - offset);
-    const std::span<std::byte> host{got.data(), size};
-    weft::copy(host, range.subspan(offset, size));
-    const auto words = pattern_piece(offset, size, seed);
-    const auto wanted = std::as_bytes(std::span{words}).first(size);
-    if (std::memcmp(host.data(), wanted.data(), size) == 0) continue;
-    const auto at = static_cast<std::size_t>(std::ranges::mismatch(host, wanted).in1 - host.begin());
-    return fmt::format("first bad byte at offset {}: expected 0x{:02x}, got 0x{:02x}", offset + at,
-                       std::to_integer<unsigned>(wanted[at]), std::to_integer<unsigned>(host[at]));
-  }
-  return {};
-}
-
 std::vector<copy_row> run_copies(session& run, const machine& m, const copy_plan& plan) {
   return copy_runner{run, m, plan}.all();
 }
@@ -405,6 +381,8 @@ json rows_json(const std::vector<copy_row>& rows) {
     one["src"] = row.src.value();
     one["dst"] = row.dst.value();
     one["path"] = to_string(row.path);
+    one["by"] = to_string(row.by);
+    one["kernel_on"] = row.ran_on ? json(row.ran_on->value()) : json(nullptr);
     one["bytes"] = row.size;
     one["seconds"] = seconds_json(row.seconds);
     one["bytes_per_second"] = or_null(row.bytes_per_second());

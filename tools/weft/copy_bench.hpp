@@ -3,13 +3,13 @@
 #pragma once
 
 #include "bench_row.hpp"
-#include "weft/memory/buffer.hpp"
 #include "weft/memory/route.hpp"
 
 #include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace weft::tool {
@@ -21,12 +21,18 @@ struct rate_limit {
   std::string why;   // why there is none
 };
 
+/// Who makes a copy: the driver by a command, with its copy engine as a rule, or a kernel.
+enum class copy_maker : std::uint8_t { engine, kernel };
+[[nodiscard]] std::string_view to_string(copy_maker by);
+
 /// One way between one pair at one size.
 struct copy_row {
   std::string name;
   device_id src;
   device_id dst;
   copy_path path = copy_path::direct;
+  copy_maker by = copy_maker::engine;
+  std::optional<device_id> ran_on;  // the kernel
   std::uint64_t size = 0;
   row_state state = row_state::done;
   std::optional<statistics> seconds;
@@ -44,6 +50,8 @@ struct copy_plan {
   std::vector<std::pair<device_id, device_id>> pairs;  // (src, dst)
   bool direct = true;
   bool staged = true;
+  bool by_engine = true;
+  std::optional<bool> by_kernel;  // none: where a device is not the host's
   int samples = 15;
   std::chrono::nanoseconds min_time{0};
   std::chrono::nanoseconds budget = std::chrono::seconds{10};
@@ -61,10 +69,5 @@ struct copy_plan {
 
 /// Why a row would use more than a quarter of the free memory of its devices or of this host; empty when it fits.
 [[nodiscard]] std::optional<std::string> too_large(const machine& m, const copy_row& row);
-
-/// Writes the pattern of `seed` into device memory.
-void write_pattern(const device_span<std::byte>& range, std::uint64_t seed);
-/// Empty when the pattern is there; else the first bad offset, expected and got.
-[[nodiscard]] std::string check_pattern(const device_span<const std::byte>& range, std::uint64_t seed);
 
 }  // namespace weft::tool

@@ -96,6 +96,7 @@ std::string matrix_text(const session& run, const std::vector<copy_row>& rows, s
 /// Messages from the first device to the second, or to itself where it is alone, by whatever mode the queue chooses.
 queue_row send_messages(session& run, const machine& m) {
   queue_plan plan;
+  plan.kernel_ends = false;
   plan.sizes = {64};
   plan.pairs.emplace_back(device_id{0}, device_id{m.device_count() > 1 ? 1 : 0});
   plan.modes = {transfer_mode::adaptive};
@@ -228,6 +229,7 @@ exit_code run_demo(session& run, const demo_options& options) {
 
   run.print("\n" + run.paint(style::heading, "3. copies, verified") + "\n");
   copy_plan plan;
+  plan.by_kernel = false;
   const std::uint64_t size = std::uint64_t{4} << 20;
   plan.sizes = {size};
   plan.samples = 7;
@@ -313,9 +315,9 @@ exit_code run_demo(session& run, const demo_options& options) {
   json doc = run.document("weft.demo/1");
   doc["devices"] = devices_json(m);
   doc["pairs"] = pairs_json(m);
-  doc["results"] = rows_json(rows);
+  doc["results"] = named_results(run, rows_json(rows));
   doc["queue"] = queue_json(messages);
-  doc["collective"] = rows_json(std::vector{sum}).front();
+  doc["collective"] = named_results(run, rows_json(std::vector{sum})).front();
   doc["balance"] = balance_json(launches);
   doc["pipeline"] = std::move(runs);
   doc["processes"] = ring ? ring_json(*ring) : json(nullptr);

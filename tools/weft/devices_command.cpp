@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "commands.hpp"
+#include "health_words.hpp"
 #include "weft/core/version.hpp"
 #include "weft/memory/peer_access.hpp"
 
@@ -14,7 +15,10 @@ namespace {
 json backends_json(const machine& m) {
   json list = json::array();
   for (const backend_status& b : m.backends()) {
-    list.push_back({{"name", b.name}, {"available", b.available}, {"why", b.available ? json(nullptr) : json(b.why)}});
+    list.push_back({{"name", b.name},
+                    {"available", b.available},
+                    {"looked_at", b.looked_at},
+                    {"why", b.why.empty() ? json(nullptr) : json(b.why)}});
   }
   return list;
 }
@@ -22,7 +26,11 @@ json backends_json(const machine& m) {
 std::string backends_text(const session& run, const machine& m) {
   text_table table{{"backend", "available", "remark"}};
   for (const backend_status& b : m.backends()) {
-    table.row({b.name, b.available ? "yes" : "no", b.why},
+    table.row({b.name,
+               b.available   ? "yes"
+               : b.looked_at ? "no"
+                             : "?",
+               b.why},
               {style::plain, b.available ? style::good : style::faint, style::faint});
   }
   return table.render(run);
@@ -54,8 +62,12 @@ json devices_json(const machine& m) {
     one["memory_bytes"] = d.total_memory().value();
     one["free_bytes"] = d.free_memory().value();
     one["compute_units"] = d.compute_units();
+    one["part_of"] = d.part_of().empty() ? json(nullptr) : json(d.part_of());
     one["capabilities"] = names_of(d.capabilities());
     one["simulated"] = d.simulated();
+    const known_health health = health_of(d);
+    one["health"] = health_json(health);
+    one["health_why"] = health.why.empty() ? json(nullptr) : json(health.why);
     std::string why;
     if (d.pci_address().empty()) why = "no PCI address: not a device on a PCI bus";
     if (!d.numa_node()) why += std::string{why.empty() ? "" : "; "} + "the NUMA node is not known";
@@ -75,13 +87,13 @@ exit_code run_devices(session& run) {
   text_table table{{"device", "name", "backend", "memory", "free", "units", "PCI address", "NUMA", "uuid"},
                    {false, false, false, true, true, true, false, true, false}};
   for (const device& d : m.devices()) {
-    table.row({to_string(d.id()), d.name(),
+    table.row({to_string(d.id()), d.name() + (d.part_of().empty() ? "" : ", part of " + d.part_of()),
                fmt::format("{}{}", to_string(d.kind()), d.simulated() ? ", simulated" : ""),
                to_string(d.total_memory()), to_string(d.free_memory()), std::to_string(d.compute_units()),
                d.pci_address().empty() ? "-" : d.pci_address(),
                d.numa_node() ? std::to_string(*d.numa_node()) : std::string{"-"}, d.uuid()});
   }
-  run.print(run.machine_title() + "\n\n" + table.render(run) + "\n" + backends_text(run, m));
+  run.print(run.machine_title() + "\n\n" + table.render(run) + health_text(run, m) + "\n" + backends_text(run, m));
   return exit_code::ok;
 }
 
@@ -122,14 +134,21 @@ exit_code run_summary(session& run) {
   };
   std::string here;
   std::string absent;
+  bool all_looked_at = true;
   for (const backend_status& b : m.backends()) {
+    all_looked_at = all_looked_at && b.looked_at;
+    if (!b.looked_at) continue;  // nobody knows
     std::string& list = b.available ? here : absent;
     list += (list.empty() ? "" : ", ") + b.name;
   }
   std::string models;
   if (!devices.empty()) {
-    const bool equal = std::ranges::all_of(devices, [&](const device& d) { return d.name() == devices[0].name(); });
-    models = equal ? devices[0].name() : "different models";
+    const auto model = [](const device& d) {
+      return d.part_of().empty() ? d.name() : d.name().substr(0, d.name().rfind(", part "));
+    };
+    const bool equal = std::ranges::all_of(devices, [&](const device& d) { return model(d) == model(devices[0]); });
+    models = equal ? model(devices[0]) : "different models";
+    if (equal && !devices[0].part_of().empty()) models += ", parts of one or more";
   }
   std::string links;
   for (const device& a : devices) {
@@ -149,7 +168,9 @@ exit_code run_summary(session& run) {
   say("links", links.empty() ? "none" : links);
   say("clock", run.virtual_time() ? "virtual: times are simulated" : "wall");
   say("backends", fmt::format("{}{}{}", here, absent.empty() ? "" : "; absent: ", absent));
-  say("why", absent.empty() ? "every backend of this build is there" : "weft devices says why a backend is absent");
+  say("why", !absent.empty() ? "weft devices says why a backend is absent"
+             : all_looked_at ? "every backend of this build is there"
+                             : "the other backends were not asked for, and not looked at");
   text += "\n" + run.paint(style::heading, "next") + "\n";
   for (const auto& [command, what] : next) text += fmt::format("  {:<26}{}\n", command, what);
   run.print(text);

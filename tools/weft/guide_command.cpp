@@ -142,8 +142,10 @@ exit_code run_bench_guide(session& run, const guide_options& options) {
 
   json doc = run.document("weft.bench.guide/1");
   const bool measures = unmeasured.empty();
-  doc["note"] = measures && m[0].kind() == backend_kind::host
-                    ? json("measured: host devices, the time of this computer's cores, not a GPU figure")
+  const bool cores = m[0].kind() == backend_kind::host || run.virtual_driver();
+  doc["note"] = measures && cores
+                    ? json(fmt::format("measured: {}, the time of this computer's cores, not a GPU figure",
+                                       run.virtual_driver() ? "a virtual driver" : "host devices"))
                     : json(nullptr);
   doc["quick"] = options.quick;
   doc["complete"] = !interrupted();

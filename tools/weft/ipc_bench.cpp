@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ipc_bench.hpp"
 
+#include "copy_ways.hpp"
 #include "forked_process.hpp"
 #include "weft/exec/launch.hpp"
 #include "weft/memory/copy.hpp"

@@ -89,7 +89,9 @@ struct raw_line {
   std::string pairs;
   std::string min_time;
   std::string budget;
+  std::string makers;
   std::string queue_sizes;
+  std::string ends;
   std::string queue_pairs;
   std::string from;
   std::string to;
@@ -188,6 +190,8 @@ _weft() {{
     --sim) COMPREPLY=($(compgen -W '{}' -- "$current") $(compgen -f -- "$current")); return ;;
     --clock) COMPREPLY=($(compgen -W 'wall virtual' -- "$current")); return ;;
     --mode) COMPREPLY=($(compgen -W 'direct host_staged both' -- "$current")); return ;;
+    --by) COMPREPLY=($(compgen -W 'engine kernel both' -- "$current")); return ;;
+    --ends) COMPREPLY=($(compgen -W 'host kernel both' -- "$current")); return ;;
     --color) COMPREPLY=($(compgen -W 'auto always never' -- "$current")); return ;;
     -o|--output|--images) COMPREPLY=($(compgen -f -- "$current")); return ;;
   esac
@@ -477,7 +481,12 @@ std::variant<command_line, finished_line> parse_command_line(int argc, const cha
   app.failure_message([](const CLI::App*, const CLI::Error&) { return std::string{}; });
   app.add_option("--sim", line.global.sim, "Play this topology: a shipped name (dgx_h100) or a file")
       ->type_name("NAME|FILE");
-  app.add_option("--backend", line.global.backend, "Use this backend and no other")->type_name("NAME");
+  app.add_option("--backend", line.global.backend, "Use this backend and no other, or several: host,opencl")
+      ->type_name("NAME[,NAME]");
+  app.add_option("--logical-devices", line.global.logical_devices,
+                 "Offer each device as so many, of a part of its compute units each")
+      ->type_name("N")
+      ->check(CLI::Range(1, max_devices));
   app.add_option("--clock", raw.clock, "wall, or virtual: times are simulated from the topology")
       ->type_name("wall|virtual");
   app.add_flag("--json", line.global.json, "Print one JSON document instead of text");
@@ -537,6 +546,8 @@ std::variant<command_line, finished_line> parse_command_line(int argc, const cha
   copy->add_option("--samples", line.bench_copy.samples, "Copies of each row")->type_name("N");
   copy->add_option("--min-time", raw.min_time, "Go on for at least this long in each row: 100ms")->type_name("TIME");
   copy->add_option("--budget", raw.budget, "Stop after about this long: 10s")->type_name("TIME");
+  copy->add_option("--by", raw.makers, "Copies made by an engine, a kernel, or both; default both on GPUs")
+      ->type_name("WHO");
   copy->add_flag("--no-p2p", line.bench_copy.no_p2p, "Only copies that are staged through the host");
   copy->add_option("-o,--output", line.bench_copy.output, "Also write the JSON document to a file")->type_name("FILE");
 
@@ -551,6 +562,8 @@ std::variant<command_line, finished_line> parse_command_line(int argc, const cha
   queue->add_option("--pairs", raw.queue_pairs, "Only these pairs: 0-1,2-3; default all of different devices")
       ->type_name("PAIRS");
   queue->add_option("--mode", raw.mode, "direct, host_staged, or both")->type_name("MODE");
+  queue->add_option("--ends", raw.ends, "Messages of host threads, of kernels, or both; default both on GPUs of CUDA")
+      ->type_name("WHO");
   queue->add_option("--batch", raw.batches, "Messages of a call where the rate is measured: 1,64")->type_name("LIST");
   queue->add_option("--samples", line.bench_queue.samples, "Samples of each row: 15")->type_name("N");
   queue->add_flag("--quick", line.bench_queue.quick, "Fewer and shorter samples: a look, not a figure to quote");
@@ -741,6 +754,13 @@ std::variant<command_line, finished_line> parse_command_line(int argc, const cha
       if (!pairs) return usage(*copy, pairs.error().what);
       to.pairs = std::move(pairs).value();
     }
+    if (!raw.makers.empty()) {
+      if (raw.makers != "engine" && raw.makers != "kernel" && raw.makers != "both") {
+        return wrong("--by", raw.makers, {"engine", "kernel", "both"});
+      }
+      to.by_engine = raw.makers != "kernel";
+      to.by_kernel = raw.makers != "engine";
+    }
     if (to.samples < 1 || to.samples > 1'000'000) return usage(*copy, "--samples is a number from 1 to 1000000");
     for (const auto& [text, target] : {std::pair{&raw.min_time, &to.min_time}, std::pair{&raw.budget, &to.budget}}) {
       if (text->empty()) continue;
@@ -779,6 +799,13 @@ std::variant<command_line, finished_line> parse_command_line(int argc, const cha
     }
     to.direct = raw.mode != "host_staged";
     to.host_staged = raw.mode != "direct";
+    if (!raw.ends.empty()) {
+      if (raw.ends != "host" && raw.ends != "kernel" && raw.ends != "both") {
+        return wrong("--ends", raw.ends, {"host", "kernel", "both"});
+      }
+      to.host_ends = raw.ends != "kernel";
+      to.kernel_ends = raw.ends != "host";
+    }
     if (!raw.batches.empty()) {
       auto batches = parse_batches(raw.batches);
       if (!batches) return usage(*queue, batches.error().what);

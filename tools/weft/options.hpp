@@ -26,6 +26,7 @@ enum class colour_choice : std::uint8_t { automatic, always, never };
 struct global_options {
   std::optional<std::string> sim;
   std::optional<std::string> backend;
+  std::optional<int> logical_devices;
   clock_kind clock = clock_kind::wall;
   bool json = false;
   bool quiet = false;
@@ -78,6 +79,8 @@ struct copy_bench_options {
   std::chrono::nanoseconds min_time{0};
   std::chrono::nanoseconds budget = std::chrono::seconds{10};
   bool no_p2p = false;
+  bool by_engine = true;
+  std::optional<bool> by_kernel;  // empty: where a device is not the host's
   std::string output;
 };
 
@@ -89,7 +92,9 @@ struct queue_bench_options {
   bool direct = true;
   bool host_staged = true;
   std::vector<std::size_t> batches{1, 64};
-  std::optional<int> samples;  // empty: 15, or 3 when quick
+  bool host_ends = true;
+  std::optional<bool> kernel_ends;  // empty: where a device is a GPU of CUDA
+  std::optional<int> samples;       // empty: 15, or 3 when quick
   bool quick = false;
   std::chrono::nanoseconds budget = std::chrono::seconds{10};
   std::string output;

@@ -144,6 +144,7 @@ session::session(global_options options)
 machine session::open(const std::optional<std::string>& sim) const {
   machine_options wanted;
   wanted.backend = options_.backend;
+  wanted.logical_devices = options_.logical_devices;
   wanted.clock = options_.clock;
   if (sim) {
     if (options_.backend && *options_.backend != "host") {
@@ -219,6 +220,19 @@ bool session::simulated() const { return machine_ && (machine_->simulated() || v
 
 bool session::virtual_time() const { return options_.clock == clock_kind::virtual_time; }
 
+bool session::virtual_driver() const {
+  if (!machine_) return false;
+  const auto devices = machine_->devices();
+  return std::ranges::any_of(devices, [](const device& d) { return d.name().starts_with("Virtual "); });
+}
+
+std::optional<std::string> session::figures_note() const {
+  if (!machine_ || virtual_time()) return std::nullopt;
+  if (virtual_driver()) return "a virtual driver: CPU memory, not a GPU figure";
+  if ((*machine_)[0].kind() == backend_kind::host) return "host devices: CPU memory, not a GPU figure";
+  return std::nullopt;
+}
+
 std::string session::machine_title() const {
   if (!machine_) return "no machine";
   const int count = machine_->device_count();
@@ -229,7 +243,8 @@ std::string session::machine_title() const {
     return fmt::format("{} host device{}: CPU memory, not a GPU figure{}", count, count == 1 ? "" : "s",
                        virtual_time() ? " (simulated clock)" : "");
   }
-  return fmt::format("{} device{}", count, count == 1 ? "" : "s");
+  const std::string plain = fmt::format("{} device{}", count, count == 1 ? "" : "s");
+  return virtual_driver() ? plain + " of a virtual driver: CPU memory, not a GPU figure" : plain;
 }
 
 json session::document(std::string_view schema) const {
@@ -248,6 +263,7 @@ json session::document(std::string_view schema) const {
   }
   doc["clock"] = virtual_time() ? "virtual" : "wall";
   doc["simulated"] = simulated();
+  doc["virtual_driver"] = virtual_driver();
   doc["warnings"] = warnings_;
   return doc;
 }

@@ -77,6 +77,10 @@ class session {
   [[nodiscard]] bool simulated() const;
   /// True when times are those of a virtual clock.
   [[nodiscard]] bool virtual_time() const;
+  /// True when a device is the virtual driver's, which says so in the name: GPUs that are played on the processor.
+  [[nodiscard]] bool virtual_driver() const;
+  /// Of what the figures are where they are no GPU's and no model's; empty for GPUs and a virtual clock.
+  [[nodiscard]] std::optional<std::string> figures_note() const;
   /// "dgx_h100 (simulated)", "4 host devices: CPU memory, not a GPU figure", …
   [[nodiscard]] std::string machine_title() const;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "queue_bench.hpp"
 
+#include "queue_kernels.hpp"
 #include "weft/channel/message_queue.hpp"
 #include "weft/channel/ring_shape.hpp"
 
@@ -363,7 +364,8 @@ class queue_runner {
 
  private:
   static bool same_queues(const queue_row& a, const queue_row& b) {
-    return a.size == b.size && a.src == b.src && a.dst == b.dst && a.mode == b.mode;
+    return !has_kernels(a.kind) && !has_kernels(b.kind) && a.size == b.size && a.src == b.src && a.dst == b.dst &&
+           a.mode == b.mode;
   }
 
   std::vector<queue_row> planned() const {
@@ -376,14 +378,20 @@ class queue_runner {
           row.dst = dst;
           row.mode = mode;
           row.size = size;
-          if (plan_.round_trips) {
+          if (plan_.host_ends && plan_.round_trips) {
             row.kind = queue_kind::round_trip;
             rows.push_back(row);
           }
           row.kind = queue_kind::throughput;
           for (const std::size_t batch : plan_.batches) {
             row.batch = batch;
-            rows.push_back(row);
+            if (plan_.host_ends) rows.push_back(row);
+          }
+          row.batch = 1;
+          for (const queue_kind kind : {queue_kind::round_trip_to_kernel, queue_kind::round_trip_of_kernels}) {
+            row.kind = kind;
+            if (size == kernel_message_size && plan_.kernel_ends.value_or(is_cuda(src) && is_cuda(dst)))
+              rows.push_back(row);
           }
         }
       }
@@ -391,8 +399,10 @@ class queue_runner {
     for (queue_row& row : rows) row.name = name_of(row);
     return rows;
   }
+  [[nodiscard]] bool is_cuda(device_id id) const { return m_[id].kind() == backend_kind::cuda; }
   static std::string name_of(const queue_row& row) {
-    const std::string kind = row.kind == queue_kind::round_trip ? "round_trip" : fmt::format("batch_{}", row.batch);
+    const std::string kind =
+        row.kind == queue_kind::throughput ? fmt::format("batch_{}", row.batch) : std::string{to_string(row.kind)};
     return fmt::format("queue/{}/{}/{}/{}-{}", to_string(row.mode), kind, size_name(row.size), to_string(row.src),
                        to_string(row.dst));
   }
@@ -420,6 +430,15 @@ class queue_runner {
     return std::nullopt;
   }
 
+  void by_kernels(queue_row& row, nanoseconds share) const {
+    if (run_.virtual_time()) {
+      row.state = row_state::not_offered;
+      row.why = "a virtual clock has no model of a queue";
+      return;
+    }
+    measure_by_kernels(m_, row, plan_, share);
+  }
+
   template <std::size_t Bytes>
   void measure(std::span<queue_row> rows, std::size_t rows_left) {
     std::optional<queue_cell<Bytes>> cell;
@@ -435,6 +454,10 @@ class queue_runner {
         continue;
       }
       try {
+        if (has_kernels(row.kind)) {
+          by_kernels(row, left / static_cast<std::int64_t>(rows_left--));
+          continue;
+        }
         if (!cell) cell.emplace(m_, row);
         if (row.mode == transfer_mode::adaptive) {
           row.mode = cell->mode();
@@ -464,11 +487,23 @@ class queue_runner {
 
 }  // namespace
 
-std::string_view to_string(queue_kind kind) { return kind == queue_kind::round_trip ? "round_trip" : "throughput"; }
+std::string_view to_string(queue_kind kind) {
+  switch (kind) {
+    case queue_kind::round_trip:
+      return "round_trip";
+    case queue_kind::round_trip_to_kernel:
+      return "round_trip_to_kernel";
+    case queue_kind::round_trip_of_kernels:
+      return "round_trip_of_kernels";
+    case queue_kind::throughput:
+      break;
+  }
+  return "throughput";
+}
 
 std::optional<double> queue_row::messages_per_second() const {
   if (!seconds || seconds->median <= 0) return std::nullopt;
-  return (kind == queue_kind::round_trip ? 2 : 1) / seconds->median;
+  return (kind == queue_kind::throughput ? 1 : 2) / seconds->median;
 }
 
 std::optional<std::pair<int, int>> cores_of_two_threads() {

@@ -53,8 +53,12 @@ struct numbered_message {
   }
 };
 
-enum class queue_kind : std::uint8_t { round_trip, throughput };
+/// Whose messages: those of host threads, or round trips from a host thread to a kernel, or from a kernel to another.
+enum class queue_kind : std::uint8_t { round_trip, throughput, round_trip_to_kernel, round_trip_of_kernels };
 [[nodiscard]] std::string_view to_string(queue_kind kind);
+[[nodiscard]] constexpr bool has_kernels(queue_kind kind) {
+  return kind == queue_kind::round_trip_to_kernel || kind == queue_kind::round_trip_of_kernels;
+}
 
 /// One measurement: messages of one size between one pair, by one mode.
 struct queue_row {
@@ -81,6 +85,8 @@ struct queue_plan {
   std::vector<transfer_mode> modes;                    // adaptive: what the queue itself chooses
   std::vector<std::size_t> batches;                    // of throughput
   bool round_trips = true;
+  bool host_ends = true;
+  std::optional<bool> kernel_ends;  // none: between GPUs of CUDA, whose kernels run while the host goes on
   int samples = 15;
   std::chrono::nanoseconds sample_time = std::chrono::microseconds{500};
   std::chrono::nanoseconds budget = std::chrono::seconds{10};

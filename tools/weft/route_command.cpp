@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "commands.hpp"
+#include "weft/memory/peer_access.hpp"
 #include "weft/memory/route.hpp"
 
 #include <fmt/format.h>
@@ -36,6 +37,17 @@ std::string way_text(copy_path path, device_id via) {
   return path == copy_path::relayed ? fmt::format("relayed through {}", to_string(via)) : std::string{to_string(path)};
 }
 
+/// What the hardware could do, and what the drivers do without access.
+route_facts facts_of(const machine& m) {
+  route_facts facts = route_facts_of(m.layout());
+  for (const peer_pair& pair : peer_topology(m)) {
+    if (!capability_between(m, pair.from, pair.to)->can_copy) continue;
+    pair_facts& known = facts.pairs[pair.from.index() * facts.devices + pair.to.index()];
+    known.can_copy = known.usable = true;
+  }
+  return facts;
+}
+
 json via_json(copy_path path, device_id via) { return path == copy_path::relayed ? json(via.value()) : json(nullptr); }
 
 }  // namespace
@@ -49,7 +61,7 @@ exit_code run_route(session& run, const route_options& options) {
   wish.path = path_of(options.path);
   if (!options.via.empty()) wish.via = device_of(m, options.via, "--via");
 
-  const route_facts facts = route_facts_of(m.layout());
+  const route_facts facts = facts_of(m);
   const auto explained = explain_route(facts, from, to, size, wish);
   if (!explained) throw failure{exit_code_of(explained.error()), explained.error().what};
   const route_choice& chosen = explained->chosen;

@@ -44,6 +44,7 @@ json pairs_with(const machine& m, const pair_checks& checks) {
       one["from"] = a;
       one["to"] = b;
       one["can_access"] = known->supported;
+      one["can_copy"] = known->can_copy;
       one["link"] = to_string(known->link);
       one["class"] = link_class(m.layout(), device_id{a}, device_id{b});
       one["rank"] = or_null(known->performance_rank);
@@ -126,7 +127,8 @@ matrix access_matrix(const machine& m, const pair_checks& checks) {
         ++offered;
         if (!lies) ++arrived;
       }
-      row.emplace_back(lies ? "BAD" : can ? "OK" : "NS");
+      const bool copies = capability_between(m, from.id(), to.id())->can_copy;
+      row.emplace_back(lies ? "BAD" : can ? "OK" : copies ? "CP" : "NS");
     }
     if (!checks.empty()) row.push_back(fmt::format("{}/{}", arrived, offered));
     made.rows.push_back(std::move(row));
@@ -192,12 +194,13 @@ std::string class_legend() {
          "  XL#  = Through # Xe Links side by side\n";
 }
 
-std::string access_legend(bool verified) {
+std::string access_legend(bool verified, bool copies) {
   std::string text =
       "\nLegend:\n\n"
       "  X    = Self\n"
       "  OK   = The row's device can map the memory of the column's\n"
       "  NS   = Not supported\n";
+  if (copies) text += "  CP   = Not supported, but the driver copies between the two directly\n";
   if (verified) {
     text +=
         "  BAD  = Offered, but a written pattern did not arrive: staged through the host instead\n"
@@ -265,17 +268,19 @@ exit_code run_topo(session& run, const topo_options& options) {
 
   const matrix classes = class_matrix(m);
   const matrix access = access_matrix(m, checks);
+  const bool copies =
+      std::ranges::any_of(access.rows, [](const auto& row) { return std::ranges::count(row, "CP") > 0; });
   const std::string plain =
-      options.p2p ? tabbed(access) + access_legend(!checks.empty()) : tabbed(classes) + class_legend();
+      options.p2p ? tabbed(access) + access_legend(!checks.empty(), copies) : tabbed(classes) + class_legend();
   if (options.matrix_only) {
     run.print(plain);
   } else {
     std::string text = run.machine_title() + "\n";
     if (m.simulated() && !m.layout().description.empty())
       text += run.paint(style::faint, m.layout().description) + "\n";
-    text += "\n" + (options.p2p ? blocks(run, access) + access_legend(!checks.empty())
+    text += "\n" + (options.p2p ? blocks(run, access) + access_legend(!checks.empty(), copies)
                                 : blocks(run, classes) + class_legend());
-    if (options.verify && !options.p2p) text += "\n" + blocks(run, access) + access_legend(true);
+    if (options.verify && !options.p2p) text += "\n" + blocks(run, access) + access_legend(true, copies);
     if (options.measure) text += "\n" + pair_lines(run, m);
     run.print(text);
   }
