@@ -39,7 +39,7 @@ options parse(int argc, char** argv) {
   return how;
 }
 
-void print_machine(const options& how) {
+void print_machine(const options& how, std::string_view remark) {
   std::string model = "unknown processor";
   std::ifstream info{"/proc/cpuinfo"};
   for (std::string line; std::getline(info, line);) {
@@ -50,11 +50,11 @@ void print_machine(const options& how) {
   }
   const std::string commit{library_commit()};
   if (how.json) {
-    std::printf("{\"machine\":\"%s\",\"cores\":%u,\"commit\":\"%s\"}\n", model.c_str(),
-                std::thread::hardware_concurrency(), commit.c_str());
+    std::printf("{\"machine\":\"%s\",\"cores\":%u,\"commit\":\"%s\",\"remark\":\"%.*s\"}\n", model.c_str(),
+                std::thread::hardware_concurrency(), commit.c_str(), static_cast<int>(remark.size()), remark.data());
   } else {
-    std::printf("%s, %u cores, commit %s; host devices: CPU memory, not a GPU figure\n", model.c_str(),
-                std::thread::hardware_concurrency(), commit.c_str());
+    std::printf("%s, %u cores, commit %s; %.*s\n", model.c_str(), std::thread::hardware_concurrency(), commit.c_str(),
+                static_cast<int>(remark.size()), remark.data());
   }
 }
 
@@ -91,6 +91,38 @@ void compare(std::string_view title, const std::vector<contender>& contenders, c
     if (i != 0) std::printf("   first/this speed %.2f (p5 %.2f, p95 %.2f)", r.median, r.p5, r.p95);
     std::printf("\n");
   }
+}
+
+void compare_difference(std::string_view title, const contender& first, const contender& second, int pairs,
+                        const options& how) {
+  std::vector<double> here, there, more;
+  for (int i = 0; i < 200; ++i) {  // warm-up
+    static_cast<void>(first.sample());
+    static_cast<void>(second.sample());
+  }
+  for (int i = 0; i < pairs; ++i) {
+    const bool turned = i % 2 != 0;
+    const double before = (turned ? second : first).sample();
+    const double after = (turned ? first : second).sample();
+    here.push_back(turned ? after : before);
+    there.push_back(turned ? before : after);
+    more.push_back(here.back() - there.back());
+  }
+  std::sort(more.begin(), more.end());
+  const auto quartile = [&](std::size_t n) { return more[n * (more.size() - 1) / 4]; };
+  const double a = spread_of(here).median, b = spread_of(there).median;
+  if (how.json) {
+    std::printf(
+        "{\"name\":\"%.*s\",\"first\":\"%s\",\"second\":\"%s\",\"seconds\":{\"first\":%.9g,\"second\":%.9g,"
+        "\"difference\":{\"p25\":%.9g,\"median\":%.9g,\"p75\":%.9g,\"pairs\":%zu}}}\n",
+        static_cast<int>(title.size()), title.data(), first.name.c_str(), second.name.c_str(), a, b, quartile(1),
+        quartile(2), quartile(3), more.size());
+    return;
+  }
+  std::printf("\n%.*s\n  %-34s %10.3f us\n  %-34s %10.3f us\n", static_cast<int>(title.size()), title.data(),
+              first.name.c_str(), a * 1e6, second.name.c_str(), b * 1e6);
+  std::printf("  difference of pairs: %.3f us (p25 %.3f, p75 %.3f, %zu pairs)\n", quartile(2) * 1e6, quartile(1) * 1e6,
+              quartile(3) * 1e6, more.size());
 }
 
 }  // namespace weft::bench

@@ -30,6 +30,11 @@ struct options {
 /// `bytes` > 0 adds GB/s.
 void compare(std::string_view title, const std::vector<contender>& contenders, const options& how, double bytes = 0);
 
+/// Prints what `first` takes more than `second`: the quartiles of the differences of `pairs` neighbours, each one unit
+/// of work, in turning order. For bars that are times, not ratios; neighbours see the same noise.
+void compare_difference(std::string_view title, const contender& first, const contender& second, int pairs,
+                        const options& how);
+
 /// Seconds that `work` takes, per repetition.
 template <class Work>
 double seconds_of(int repeats, Work&& work);
@@ -44,7 +49,7 @@ double seconds_of(int repeats, Work&& work) {
   return (now() - start) / repeats;
 }
 
-/// The commit, the processor and the cores that a figure belongs to.
-void print_machine(const options& how);
+/// The commit, the processor and the cores that a figure belongs to, and what else is to be said of all of them.
+void print_machine(const options& how, std::string_view remark = "host devices: CPU memory, not a GPU figure");
 
 }  // namespace weft::bench

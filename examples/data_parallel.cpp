@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One kernel over all devices: y = 2x + 1, from host memory and back. The launch divides, copies, runs and gathers.
+#include "play.hpp"
 #include "weft/exec/launch_run.hpp"
 
 #include <iostream>
@@ -9,7 +10,7 @@
 WEFT_KERNEL(twice_plus_one, (WEFT_IN(float) x, WEFT_OUT(float) y), { y[i] = 2.0f * x[i] + 1.0f; });
 
 int main(int argc, char** argv) {
-  const weft::machine m = weft::machine::load(argc > 1 ? argv[1] : "two_socket_8");
+  const weft::machine m = examples::play(argc, argv, "two_socket_8");
   std::vector<float> x(1 << 20), y(x.size());
   std::iota(x.begin(), x.end(), 0.0F);
 

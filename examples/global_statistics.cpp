@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What all devices know together. Each has its own readings of the same sensors and looks at those; all_reduce gives
 // every device the sum, the average, the least and the greatest over all of them.
+#include "play.hpp"
 #include "weft/collective/communicator.hpp"
 #include "weft/exec/launch.hpp"
 #include "weft/memory/buffer.hpp"
@@ -80,7 +81,7 @@ std::vector<T> on_host(const weft::buffer<T>& from) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const weft::machine m = weft::machine::load(argc > 1 ? argv[1] : "two_socket_8");
+  const weft::machine m = examples::play(argc, argv, "two_socket_8");
   weft::communicator all{m};
   auto readings = on_each<std::int32_t>(all, times * sensors);
   auto sums = on_each<std::int64_t>(all, sensors);

@@ -4,6 +4,7 @@
 // The data is in four fixed shards, and each is a rank: where there are fewer devices, a device is several ranks. Each
 // rank computes the gradient of its shard, and all_reduce adds the four in the order of ranks, so that their sum
 // depends on neither the devices, nor the algorithm, nor the pieces in which memory goes.
+#include "play.hpp"
 #include "weft/collective/communicator.hpp"
 #include "weft/exec/launch.hpp"
 #include "weft/memory/buffer.hpp"
@@ -155,7 +156,7 @@ training train(const weft::machine& m, int devices) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const weft::machine m = weft::machine::load(argc > 1 ? argv[1] : "two_socket_8");
+  const weft::machine m = examples::play(argc, argv, "two_socket_8");
   if (m.device_count() < shards) {
     std::fprintf(stderr, "usage: gradient_averaging [topology of at least %d devices]\n", shards);
     return 2;
@@ -167,13 +168,20 @@ int main(int argc, char** argv) {
       std::printf("%5d   %.6f\n", epoch, static_cast<double>(one.losses[static_cast<std::size_t>(epoch)]));
   }
   bool right = one.losses.back() < one.losses.front() / 4;
+  bool alike = true;  // exponentials of one backend are not those of another in their last bits
+  for (const weft::device& d : m.devices()) alike = alike && d.kind() == m[0].kind();
   for (const int devices : {1, 2, 4}) {
     const training again = train(m, devices);
-    bool same = again.losses == one.losses;  // finite numbers: equal is equal in every bit
-    for (const std::vector<float>& model : again.models) same = same && model == one.models.front();
+    bool agreed = true;
+    for (const std::vector<float>& model : again.models) agreed = agreed && model == again.models.front();
+    // finite numbers: equal is equal in every bit
+    const bool same = agreed && again.losses == one.losses && again.models.front() == one.models.front();
+    const bool near = !alike && agreed && std::abs(again.losses.back() - one.losses.back()) < 0.01F;
     std::printf("%d device%s: %s\n", devices, devices == 1 ? "" : "s",
-                same ? "every loss and every weight on every rank is the same" : "ANOTHER RESULT");
-    right = right && same;
+                same   ? "every loss and every weight on every rank is the same"
+                : near ? "every weight is the same on every rank, and near that of one device, of another backend"
+                       : "ANOTHER RESULT");
+    right = right && (same || near);
   }
   return right ? 0 : 1;
 }

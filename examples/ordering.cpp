@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Order without waiting on the host: streams, events across devices, and coroutines.
+#include "play.hpp"
 #include "weft/exec/launch.hpp"
 #include "weft/memory/copy.hpp"
 #include "weft/memory/fill.hpp"
@@ -18,8 +19,8 @@ weft::task<std::int32_t> third_element(const weft::stream& order, const weft::bu
   co_return host[3];
 }
 
-int main() {
-  const weft::machine m = weft::machine::load("pair_nvlink");
+int main(int argc, char** argv) {
+  const weft::machine m = examples::play(argc, argv, "pair_nvlink");
   const weft::stream producer{m[0]};
   const weft::stream consumer{m[1]};
   weft::buffer<std::int32_t> x{m[0], 1000};

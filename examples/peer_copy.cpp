@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who may reach whose memory, and the two ways that a copy can take: direct, and staged through the host.
+#include "play.hpp"
 #include "weft/core/raise.hpp"
 #include "weft/memory/copy.hpp"
 #include "weft/memory/peer_access.hpp"
@@ -9,7 +10,7 @@
 #include <vector>
 
 int main(int argc, char** argv) {
-  const weft::machine m = weft::machine::load(argc > 1 ? argv[1] : "two_socket_8");
+  const weft::machine m = examples::play(argc, argv, "two_socket_8");
   std::cout << m.layout().name << ": row reads and writes the memory of column\n";
   for (const auto& from : m.devices()) {
     std::cout << to_string(from.id());

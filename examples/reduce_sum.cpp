@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A sum over all devices, in one line and by a kernel of one's own. The tail is part of it, whatever the size.
+#include "play.hpp"
 #include "weft/exec/reduce.hpp"
 
 #include <cstdint>
@@ -9,7 +10,7 @@
 WEFT_KERNEL(add_up, (WEFT_IN(int32_t) values, WEFT_INOUT(int64_t, reduce(sum)) total), { total[0] += values[i]; });
 
 int main(int argc, char** argv) {
-  const weft::machine m = weft::machine::load(argc > 1 ? argv[1] : "two_socket_8");
+  const weft::machine m = examples::play(argc, argv, "two_socket_8");
   bool right = true;
   for (const std::int64_t count : {1, 1'023, 1'000'003}) {
     std::vector<std::int32_t> host(static_cast<std::size_t>(count));

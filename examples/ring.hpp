@@ -2,6 +2,7 @@
 // What the three rings share: the kernel that writes to the next GPU, the attributes of a pair, and k processes.
 #pragma once
 
+#include "play.hpp"
 #include "weft/exec/launch.hpp"
 #include "weft/memory/copy.hpp"
 #include "weft/memory/peer_access.hpp"
@@ -95,7 +96,7 @@ int in_processes(int size, F&& body) {
   }
   weft::rendezvous mine = std::move(places[static_cast<std::size_t>(self)]);
   places.clear();  // those of the others
-  bool right = false;
+  bool right = false, absent = false;
   try {
     weft::process_group group = weft::value_or_raise(std::move(mine).join());
     const std::string said = body(group);
@@ -104,13 +105,18 @@ int in_processes(int size, F&& body) {
       if (self == 0) std::cout.write(reinterpret_cast<const char*>(text.data()), std::ssize(text));
     }
     right = said.find(" 0 wrong, 0 copies\n") != std::string::npos;
+  } catch (const weft::error_exception& e) {
+    std::cerr << "rank " << self << ": " << e.what() << "\n";
+    if (examples::exit_code_of(e.cause()) == examples::exit_absent) absent = true;
   } catch (const std::exception& e) {
     std::cerr << "rank " << self << ": " << e.what() << "\n";
   }
   for (const pid_t child : children) {  // none of them waits longer than `patience` for anything
     int status = 0;
     right = ::waitpid(child, &status, 0) == child && status == 0 && right;
+    absent = absent || (WIFEXITED(status) && WEXITSTATUS(status) == examples::exit_absent);
   }
+  if (absent) return examples::exit_absent;  // where one GPU cannot, the others fail for want of it
   return right ? 0 : 1;
 }
 

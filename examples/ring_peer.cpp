@@ -3,8 +3,7 @@
 // ring_ipc.cpp and ring_blocks.cpp do the same with a process for each GPU.
 #include "ring.hpp"
 
-int main(int argc, char** argv) {
-  const int size = ring::size_from(argc, argv);
+int show(int size) {
   const weft::machine m = ring::machine_of(size);
   for (int r = 0; r < size; ++r) std::cout << ring::attributes_of(m, r);
 
@@ -33,4 +32,9 @@ int main(int argc, char** argv) {
     right = right && said.ends_with(" 0 wrong, 0 copies\n");
   }
   return right ? 0 : 1;
+}
+
+int main(int argc, char** argv) {
+  const int size = ring::size_from(argc, argv);
+  return examples::run([&] { return show(size); });
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The same work twice: shares copied out, computed and copied back by hand, and in one line.
+#include "play.hpp"
 #include "weft/exec/launch_run.hpp"
 #include "weft/memory/buffer.hpp"
 #include "weft/memory/scatter.hpp"
@@ -40,7 +41,7 @@ std::vector<float> in_one_line(const weft::machine& m, const std::vector<float>&
 }
 
 int main(int argc, char** argv) {
-  const weft::machine m = weft::machine::load(argc > 1 ? argv[1] : "ring_3_no_p2p");
+  const weft::machine m = examples::play(argc, argv, "ring_3_no_p2p");
   std::vector<float> x(1'000'003);  // divides by nothing
   std::iota(x.begin(), x.end(), 0.0F);
   const std::vector<float> one = by_hand(m, x), other = in_one_line(m, x);

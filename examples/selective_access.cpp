@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two buffers on one device, of which another device shall see one. Peer access shows both; mapped blocks show what was
 // granted.
+#include "play.hpp"
 #include "weft/exec/launch.hpp"
 #include "weft/memory/copy.hpp"
 #include "weft/memory/mapping.hpp"
@@ -15,8 +16,7 @@ constexpr std::size_t elements = 1000;
 
 WEFT_KERNEL(read_all, (WEFT_IN(int32_t) theirs, WEFT_OUT(int32_t) mine), { mine[i] = theirs[i]; });
 
-int main() {
-  const weft::machine m = weft::machine::load("pair_nvlink");
+int show(const weft::machine& m) {
   const weft::device_id gpu0{0}, gpu1{1};
   const weft::buffer<std::int32_t> got{m[gpu1], elements};
 
@@ -58,4 +58,8 @@ int main() {
   const bool first = read("blocks, the one that was granted", open.span<const std::int32_t>(gpu1).first(elements), 3);
   const bool second = read("blocks, the one that was not", secret.span<const std::int32_t>(gpu1).first(elements), 4);
   return both && first && !second ? 0 : 1;
+}
+
+int main(int argc, char** argv) {
+  return examples::run([&] { return show(examples::play(argc, argv, "pair_nvlink")); });
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Market ticks from one device to another: one thread sends them, another keeps their volume-weighted average price.
+#include "play.hpp"
 #include "weft/channel/message_queue.hpp"
 
 #include <cstdint>
@@ -33,9 +34,8 @@ struct average {
   }
 };
 
-int main(int argc, char** argv) {
+int show(const weft::machine& m) {
   constexpr std::uint64_t count = 1'000'000;
-  const weft::machine m = weft::machine::load(argc > 1 ? argv[1] : "pair_nvlink");
   const weft::message_queue<tick> queue{m, m[0].id(), m[1].id()};
   std::cout << "gpu0 -> gpu1: " << to_string(queue.mode()) << (queue.why().empty() ? "" : ", ") << queue.why() << "\n";
 
@@ -61,4 +61,8 @@ int main(int argc, char** argv) {
             << " lost; " << s.direct.messages << " direct, " << s.staged.messages << " staged\n"
             << (running == plain ? "the same as a plain sum\n" : "NOT what a plain sum gives\n");
   return running == plain ? 0 : 1;
+}
+
+int main(int argc, char** argv) {
+  return examples::run([&] { return show(examples::play(argc, argv, "pair_nvlink")); });
 }

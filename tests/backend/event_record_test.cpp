@@ -171,6 +171,133 @@ TEST(event_record, takes_a_callback_from_a_callback) {
   EXPECT_EQ(depth, 2);
 }
 
+/// Counts how often its end was to be told.
+struct watchable : event_record {
+  std::atomic<int> asked{0};
+
+ private:
+  void watched() noexcept override { ++asked; }
+};
+
+TEST(event_record, hears_once_that_somebody_wants_to_be_told) {
+  auto* const record = new watchable;
+  const event_ref keep{record};
+  record->on_complete([] {});
+  EXPECT_EQ(record->asked, 1);
+  record->on_complete([] {});
+  record->tell();
+  EXPECT_EQ(record->asked, 1);
+  record->complete(nullptr);
+  record->on_complete([] {});
+  record->tell();
+  EXPECT_EQ(record->asked, 1);
+}
+
+TEST(event_record, is_told_without_a_callback_too) {
+  auto* const record = new watchable;
+  const event_ref keep{record};
+  record->tell();
+  EXPECT_EQ(record->asked, 1);
+  int calls = 0;
+  record->on_complete([&] { ++calls; });
+  EXPECT_EQ(record->asked, 1);
+  record->complete(nullptr);
+  EXPECT_EQ(calls, 1);
+}
+
+TEST(event_record, that_has_ended_asks_for_nothing) {
+  auto* const record = new watchable;
+  const event_ref keep{record};
+  record->complete(nullptr);
+  int calls = 0;
+  record->on_complete([&] { ++calls; });
+  EXPECT_EQ(record->asked, 0);
+  EXPECT_EQ(calls, 1);
+  auto* const other = new watchable;
+  const event_ref keep_other{other};
+  other->complete(nullptr);
+  other->tell();
+  EXPECT_EQ(other->asked, 0);
+}
+
+TEST(event_record, asks_for_nothing_where_one_waits_or_leaves_work_for_the_end) {
+  auto* const record = new watchable;
+  const event_ref keep{record};
+  int endings = 0;
+  record->on_ending([&](const weft::error*) { ++endings; });
+  for (const waiting policy : policies)
+    EXPECT_EQ(record->wait(in(std::chrono::milliseconds{1}), {}, policy), wait_outcome::timed_out);
+  record->complete(nullptr);
+  EXPECT_EQ(record->asked, 0);
+  EXPECT_EQ(endings, 1);
+}
+
+/// Ends as soon as somebody wants to know when, as a driver may that calls at once.
+struct hasty : event_record {
+ private:
+  void watched() noexcept override { complete(nullptr); }
+};
+
+TEST(event_record, may_end_while_it_hears_that_it_is_watched) {
+  const event_ref record{new hasty};
+  int calls = 0;
+  record->on_complete([&] {
+    record->on_complete([&] { ++calls; });
+    ++calls;
+  });
+  EXPECT_EQ(calls, 2);
+}
+
+/// Somebody else ends it while it hears that it is watched, and with its callback goes the last reference.
+struct outlived : event_record {
+  explicit outlived(bool& was_gone) : was_gone_(was_gone) {}
+  ~outlived() override { is_gone = true; }
+  static inline std::atomic<bool> is_gone{false};
+
+ private:
+  void watched() noexcept override {
+    complete(nullptr);
+    was_gone_ = is_gone;
+  }
+  bool& was_gone_;
+};
+
+TEST(event_record, stays_until_it_has_heard_that_it_is_watched) {
+  bool was_gone = true;
+  auto* const record = new outlived{was_gone};
+  auto last = std::make_shared<event_ref>(record);
+  record->on_complete([last = std::move(last)]() mutable { last.reset(); });
+  EXPECT_FALSE(was_gone);
+  EXPECT_TRUE(outlived::is_gone);
+}
+
+TEST(event_record, never_loses_a_watcher_to_an_end_that_comes_meanwhile) {
+  for (int round = 0; round < 3000; ++round) {
+    auto* const record = new watchable;
+    const event_ref keep{record};
+    std::atomic<int> calls{0};
+    std::barrier start{3};
+    bool late = false;
+    const auto add = [&] {
+      start.arrive_and_wait();
+      record->on_complete([&] { ++calls; });
+    };
+    std::thread one{add};
+    std::thread two{[&] {
+      start.arrive_and_wait();
+      record->tell();
+      late = record->finished();
+    }};
+    start.arrive_and_wait();
+    record->complete(nullptr);
+    one.join();
+    two.join();
+    ASSERT_EQ(calls, 1) << "round " << round;
+    ASSERT_LE(record->asked, 1) << "round " << round;
+    ASSERT_TRUE(late || record->asked == 1) << "who asks in time is heard; round " << round;
+  }
+}
+
 struct mortal : weft::event_record {
   explicit mortal(bool& gone) : gone_(gone) {}
   ~mortal() override { gone_ = true; }

@@ -112,36 +112,84 @@ TEST_F(opencl_discovery, says_without_shared_memory_that_no_device_reaches_anoth
   const auto about = m.state()->backends().front()->peer(weft::device_id{0}, weft::device_id{1});
   ASSERT_TRUE(about);
   EXPECT_FALSE(about->can_access);
+  EXPECT_TRUE(about->can_copy) << "devices of one context";
   EXPECT_NE(about->why.find("shared memory"), std::string::npos) << about->why;
 }
 
-TEST_F(opencl_discovery, splits_devices_when_asked_and_says_which_it_cannot) {
-  weft::machine_options options = samples::opencl_options();
-  options.more_backends = {{weft::backend_kind::opencl, "parts", [](const weft::backend_options& o) noexcept {
-                              weft::opencl::settings wanted;
-                              wanted.units_per_device = 1;
-                              return weft::opencl::open_with(o, wanted);
-                            }}};
-  options.backend = "parts";
-  std::string said;
-  const auto before = weft::set_log_hook([&](weft::log_level, std::string_view text) { said += text; });
-  const weft::machine parts{options};
-  weft::set_log_hook(before);
+/// The log hook is told what is in the notes; a test that splits devices has no use for it.
+class quiet_log {
+ public:
+  quiet_log() : before_(weft::set_log_hook([](weft::log_level, std::string_view) {})) {}
+  quiet_log(const quiet_log&) = delete;
+  quiet_log& operator=(const quiet_log&) = delete;
+  ~quiet_log() { weft::set_log_hook(before_); }
+
+ private:
+  decltype(weft::set_log_hook({})) before_;
+};
+
+std::string joined(const std::vector<std::string>& notes) {
+  std::string text;
+  for (const std::string& note : notes) text += note + "\n";
+  return text;
+}
+
+TEST_F(opencl_discovery, offers_each_device_as_as_many_parts_as_are_asked_for) {
+  const quiet_log quiet;
   const weft::machine whole{samples::opencl_options()};
-  int units = 0;
-  for (const weft::device& d : whole.devices()) units += d.compute_units();
-  if (parts.device_count() == whole.device_count()) {
-    EXPECT_TRUE(units == whole.device_count() || said.find("not split") != std::string::npos) << said;
-    return;
-  }
+  weft::machine_options options = samples::opencl_options();
+  options.logical_devices = 2;
+  const weft::machine parts{options};
+  if (whole[0].compute_units() < 2) GTEST_SKIP() << "a device of one compute unit";
+  ASSERT_EQ(parts.device_count(), 2 * whole.device_count()) << joined(parts.notes());
   std::set<std::string> identities;
   for (const weft::device& d : parts.devices()) {
-    EXPECT_EQ(d.compute_units(), 1) << d.uuid();
+    const weft::device from = whole[d.id().value() / 2];
+    EXPECT_EQ(d.compute_units(), from.compute_units() / 2);
+    EXPECT_EQ(d.part_of(), from.uuid());
+    EXPECT_TRUE(from.part_of().empty());
     identities.insert(d.uuid());
     const auto data = samples::pattern(4097, d.id().index());
     EXPECT_TRUE(samples::same(samples::contents(samples::filled(d, data)), data)) << d.uuid();
   }
   EXPECT_EQ(identities.size(), static_cast<std::size_t>(parts.device_count()));
+  const auto data = samples::pattern(70'001, 9);
+  const auto src = samples::filled(parts[0], data);
+  const samples::byte_buffer dst{parts[1], data.size()};
+  weft::copy(dst, src);
+  EXPECT_TRUE(samples::same(samples::contents(dst), data)) << "between two parts of one device";
+}
+
+TEST_F(opencl_discovery, leaves_a_device_whole_that_has_too_few_units_and_notes_it) {
+  const quiet_log quiet;
+  const weft::machine whole{samples::opencl_options()};
+  weft::machine_options options = samples::opencl_options();
+  options.logical_devices = whole[0].compute_units() + 1;
+  const weft::machine parts{options};
+  EXPECT_EQ(parts[0].uuid(), whole[0].uuid());
+  EXPECT_TRUE(parts[0].part_of().empty());
+  const std::string notes = joined(parts.notes());
+  EXPECT_NE(notes.find("stays whole"), std::string::npos) << notes;
+  EXPECT_NE(notes.find(std::to_string(whole[0].compute_units()) + " compute unit"), std::string::npos) << notes;
+}
+
+TEST_F(opencl_discovery, splits_devices_as_the_environment_says_where_the_program_does_not) {
+  const quiet_log quiet;
+  weft::machine_options options = samples::opencl_options();
+  options.logical_devices = 1;
+  const int whole = weft::machine{options}.device_count();
+  if (weft::machine{options}[0].compute_units() < 2) GTEST_SKIP() << "a device of one compute unit";
+  // NOLINTBEGIN(concurrency-mt-unsafe): the one thread of a test
+  setenv("WEFT_LOGICAL_DEVICES", "2", 1);
+  EXPECT_EQ(weft::machine{options}.device_count(), whole) << "the program was not asked";
+  options.logical_devices.reset();
+  EXPECT_EQ(weft::machine{options}.device_count(), 2 * whole);
+  setenv("WEFT_LOGICAL_DEVICES", "none", 1);
+  const weft::error cause = samples::error_of([&] { const weft::machine m{options}; });
+  unsetenv("WEFT_LOGICAL_DEVICES");
+  // NOLINTEND(concurrency-mt-unsafe)
+  EXPECT_EQ(cause.code, weft::errc::invalid_argument);
+  EXPECT_NE(cause.what.find("WEFT_LOGICAL_DEVICES is 'none'"), std::string::npos) << cause.what;
 }
 
 // ---- drivers, in processes of their own -----------------------------------------------------------------------------

@@ -113,7 +113,8 @@ TEST_P(opencl_kernel, sees_its_own_elements_wherever_its_arguments_begin) {
   }
 }
 
-WEFT_KERNEL(adds_up, (WEFT_IN(int32_t) values, WEFT_INOUT(int64_t, reduce(sum)) total), { total[0] += values[i]; });
+WEFT_KERNEL(counts_places, (WEFT_IN(int32_t) places, WEFT_INOUT(uint32_t, reduce(sum)) seen),
+            { seen[places[i]] += 1; });
 WEFT_KERNEL_2D(counts_columns, (WEFT_IN(uint8_t) values, WEFT_INOUT(uint64_t, reduce(sum)) totals, int64_t width),
                { totals[x % 3] += values[y * width + x]; });
 
@@ -129,7 +130,7 @@ TEST_P(opencl_kernel, with_a_reduced_parameter_loses_no_items_contribution) {
     weft::copy(values, data);
     const weft::buffer<std::int64_t> totals{m[0], 3};
     weft::fill(totals, std::int64_t{1000});
-    weft::launch<adds_up>(order, weft::range(count), values, totals.subspan(1, 1)).wait();
+    weft::launch<portable::adds_up>(order, weft::range(count), values, totals.subspan(1, 1)).wait();
     std::vector<std::int64_t> got(3);
     weft::copy(got, totals);
     EXPECT_EQ(got, (std::vector<std::int64_t>{1000, sum, 1000})) << count << " items";
@@ -143,6 +144,43 @@ TEST_P(opencl_kernel, with_a_reduced_parameter_loses_no_items_contribution) {
   std::vector<std::uint64_t> got(3);
   weft::copy(got, columns);
   EXPECT_EQ(got, (std::vector<std::uint64_t>{23 * height, 22 * height, 22 * height}));
+}
+
+TEST_P(opencl_kernel, that_reduces_has_the_results_of_the_host_wherever_its_memory_begins) {
+  const weft::machine m = open();
+  for (const portable::run& one : portable::reduce_runs()) {
+    const auto expected = portable::on_host(one);
+    for (const std::int64_t shift : {0, 3}) {
+      const auto got = on_device(m, one, shift);
+      for (std::size_t n = 0; n < expected.size(); ++n) {
+        EXPECT_EQ(got[n].bytes, expected[n].bytes)
+            << one.code->name << ", '" << one.code->parameters[n].name << "', " << shift << " elements in";
+      }
+    }
+  }
+}
+
+TEST_P(opencl_kernel, that_adds_up_floats_gives_the_same_bits_in_every_run) {
+  const weft::machine m = open();
+  const portable::run one = portable::float_adding_run(100'003);
+  const float first = on_device(m, one, 0)[1].as<float>()[0];
+  for (int repeat = 0; repeat < 100; ++repeat)
+    ASSERT_EQ(on_device(m, one, repeat % 2)[1].as<float>()[0], first) << "run " << repeat;
+}
+
+TEST_P(opencl_kernel, that_reduces_over_more_elements_than_items_loses_none) {
+  const weft::machine m = open();
+  constexpr std::int64_t items = 1000, elements = 50'021;
+  const weft::buffer<std::int32_t> places{m[0], items};
+  const auto data = portable::filled<std::int32_t>(items, [](std::size_t k) { return k * 7919 % elements; });
+  weft::copy(places, data);
+  const weft::buffer<std::uint32_t> seen{m[0], elements};
+  weft::fill(seen, 3U);
+  weft::launch<counts_places>(weft::stream{m[0]}, weft::range(items), places, seen).wait();
+  std::vector<std::uint32_t> expected(elements, 3U), got(elements);
+  for (const std::int32_t place : data) ++expected[static_cast<std::size_t>(place)];
+  weft::copy(got, seen);
+  EXPECT_EQ(got, expected);
 }
 
 TEST_P(opencl_kernel, that_does_not_compile_is_incompatible_and_its_line_is_told) {

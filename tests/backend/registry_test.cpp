@@ -79,7 +79,7 @@ TEST(null_backend, answers_what_it_does_not_offer_with_a_reason_that_names_it) {
   expect_unsupported(b->copy_batch(s, requests), "copy_batch");
   expect_unsupported(b->host_window(d, &word, weft::bytes{4}), "host_window");
   EXPECT_EQ(b->watch_traffic({}), 0U);
-  EXPECT_FALSE(b->copies_through());
+  EXPECT_FALSE(b->copies_through(b->first_device(), b->first_device()));
   expect_unsupported(b->copy_through(s, nullptr, {}), "copy_through");
   expect_unsupported(b->fill(s, {}), "fill");
   expect_unsupported(b->launch(s, {}), "launch");

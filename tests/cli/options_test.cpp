@@ -96,6 +96,17 @@ TEST(command_line, global_flags_stand_before_or_after_the_command) {
   }
 }
 
+TEST(command_line, offers_devices_in_parts_of_a_number_from_one) {
+  const auto parsed = parse({"--logical-devices", "3", "devices"});
+  const auto* line = std::get_if<command_line>(&parsed);
+  ASSERT_NE(line, nullptr);
+  EXPECT_EQ(line->global.logical_devices, 3);
+  for (const char* wrong : {"0", "-1", "many", "1025"}) {
+    const auto refused = parse({"devices", "--logical-devices", wrong});
+    EXPECT_EQ(std::get_if<command_line>(&refused), nullptr) << wrong;
+  }
+}
+
 TEST(command_line, nothing_is_the_summary) {
   const auto parsed = parse({});
   ASSERT_TRUE(std::holds_alternative<command_line>(parsed));
@@ -114,6 +125,8 @@ TEST(command_line, a_misspelt_word_is_answered_with_the_nearest_one) {
         sample{{"bench", "queue", "--bach", "1"}, "did you mean --batch?"},
         sample{{"bench", "queue", "--mode", "host_stagd"}, "did you mean host_staged?"},
         sample{{"bench", "queue", "-s", "8,100"}, "did you mean 128?"},
+        sample{{"bench", "queue", "--ends", "kernels"}, "did you mean kernel?"},
+        sample{{"bench", "copy", "--by", "engin"}, "did you mean engine?"},
         sample{{"bench", "copy", "--pair", "0-1"}, "did you mean --pairs?"},
         sample{{"topo", "--p2p=r", "--verfy"}, "did you mean --verify?"},
         sample{{"--simm", "one", "devices"}, "did you mean --sim?"}}) {

@@ -103,6 +103,32 @@ tool_result run_tool(const std::vector<std::string>& arguments, const tool_envir
   return run_program(command, environment);
 }
 
+tool_result check_documents(const std::vector<tool_result>& runs) {
+  const scratch_folder folder;
+  const std::string checker =
+      "import json, os, sys, jsonschema\n"
+      "bad = 0\n"
+      "for path in sys.argv[2:]:\n"
+      "  doc = json.load(open(path))\n"
+      "  schema = json.load(open(os.path.join(sys.argv[1], doc['schema'].replace('/', '-') + '.json')))\n"
+      "  jsonschema.Draft7Validator.check_schema(schema)\n"
+      "  for e in jsonschema.Draft7Validator(schema).iter_errors(doc):\n"
+      "    bad += 1\n"
+      "    print(path, list(e.absolute_path), e.message[:300])\n"
+      "sys.exit(1 if bad else 0)\n";
+  std::string python;
+  for (const char* candidate : {"/usr/bin/python3", "python3"}) {
+    if (python.empty() && run_program({candidate, "-c", "import jsonschema"}).exit_code == 0) python = candidate;
+  }
+  if (python.empty()) return {no_checker, {}, "python3-jsonschema is not here"};
+  std::vector<std::string> command{python, "-c", checker, std::string{WEFT_SOURCE_DIR} + "/share/weft/schema"};
+  for (const tool_result& run : runs) {
+    command.push_back((folder / ("document" + std::to_string(command.size() - 4) + ".json")).string());
+    write_text(command.back(), run.out);
+  }
+  return run_program(command);
+}
+
 nlohmann::json tool_result::document() const {
   auto parsed = nlohmann::json::parse(out, nullptr, false);
   return parsed.is_discarded() ? nlohmann::json::object() : parsed;

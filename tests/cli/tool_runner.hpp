@@ -31,6 +31,10 @@ struct tool_environment {
 [[nodiscard]] tool_result run_program(const std::vector<std::string>& command,
                                       const tool_environment& environment = {});
 
+/// Holds the documents that runs wrote to stdout to their schemas, in one go: 0, or 1 and `out` says what is wrong.
+[[nodiscard]] tool_result check_documents(const std::vector<tool_result>& runs);
+constexpr int no_checker = 77;  // its exit code where python3-jsonschema is not here
+
 /// A folder that goes away with the object.
 class scratch_folder {
  public:

@@ -107,6 +107,8 @@ std::span<const feature> always_offered(backend_kind kind) {
       return vendor;
     case backend_kind::opencl:
       return opencl;
+    case backend_kind::mixed:
+      return opencl;  // what every one of them has
     case backend_kind::null:
       return {};
   }
@@ -163,12 +165,21 @@ verdict run_unwanted(const conformance_case& one, context& c, const std::string&
   }
 }
 
+/// Of all devices, or `mixed`.
+backend_kind kind_of(const machine& m) {
+  const backend_kind first = m[0].kind();
+  for (const device& d : m.devices()) {
+    if (d.kind() != first) return backend_kind::mixed;
+  }
+  return first;
+}
+
 verdict judge(const conformance_case& one, context& c) {
   std::string missing;
   backend_kind kind = backend_kind::null;
   try {
     missing = absence(c.m(), one.needs);
-    if (c.m().device_count() > 0) kind = c.m()[0].kind();
+    if (c.m().device_count() > 0) kind = kind_of(c.m());
   } catch (const error_exception& e) {
     return {verdict_kind::falls_short, "the machine did not open: " + to_string(e.cause())};
   }

@@ -46,19 +46,25 @@ verdict every_pair_delivers(context& c) {
   return holds();
 }
 
-verdict without_access_a_copy_is_staged_and_says_so(context& c) {
+verdict without_access_a_copy_is_staged_or_the_drivers_and_says_so(context& c) {
   const device_pair pair = two(c.m());
+  const bool is_direct = capability_between(c.m(), pair.from, pair.to)->can_copy;
   const auto data = pattern(300007, 3);
   const byte_buffer src = filled(c.m()[pair.from], data);
   const byte_buffer dst{c.m()[pair.to], data.size()};
   const copy_counters before = counters(c.m());
   const copy_report report = copy(dst, src);
   const copy_counters after = counters(c.m());
-  require(report.path == copy_path::staged, "the report says " + std::string{to_string(report.path)});
-  require_same(contents(dst), data, "staged data");
-  require_equal(after.staged.copies, before.staged.copies + 1, "staged copies");
-  require_equal(after.staged.bytes, before.staged.bytes + data.size(), "staged bytes");
-  require_equal(after.direct.copies, before.direct.copies, "direct copies");
+  require(report.path == (is_direct ? copy_path::direct : copy_path::staged),
+          "the report says " + std::string{to_string(report.path)});
+  require_same(contents(dst), data, "copied data");
+  const copy_counters::one &taken = is_direct ? after.direct : after.staged,
+                           &taken_before = is_direct ? before.direct : before.staged,
+                           &other = is_direct ? after.staged : after.direct,
+                           &other_before = is_direct ? before.staged : before.direct;
+  require_equal(taken.copies, taken_before.copies + 1, "copies of that way");
+  require_equal(taken.bytes, taken_before.bytes + data.size(), "bytes of that way");
+  require_equal(other.copies, other_before.copies, "copies of the other way");
   return holds();
 }
 
@@ -82,6 +88,7 @@ verdict with_access_a_copy_can_be_direct_and_says_so(context& c) {
 
 verdict a_direct_copy_without_access_is_refused(context& c) {
   const device_pair pair = two(c.m());
+  if (capability_between(c.m(), pair.from, pair.to)->can_copy) not_here("the driver copies directly without access");
   const auto old = pattern(4097, 6);
   const byte_buffer src = filled(c.m()[pair.from], pattern(4097, 5));
   const byte_buffer dst = filled(c.m()[pair.to], old);
@@ -636,7 +643,8 @@ void add_peer_copy(case_list& list) {
   list.insert(
       list.end(),
       {{"a copy arrives between every ordered pair, with access or without", group, every_pair_delivers, pair},
-       {"without access a copy is staged, and says so", group, without_access_a_copy_is_staged_and_says_so, pair},
+       {"without access a copy is staged, or the driver's own, and says so", group,
+        without_access_a_copy_is_staged_or_the_drivers_and_says_so, pair},
        {"with access a copy can be direct, and says so", group, with_access_a_copy_can_be_direct_and_says_so,
         feature::peer_access},
        {"a direct copy without access is refused and moves nothing", group, a_direct_copy_without_access_is_refused,

@@ -3,7 +3,9 @@
 #include "weft/memory/fill.hpp"
 #include "weft/memory/pool.hpp"
 
+#include <array>
 #include <atomic>
+#include <exception>
 #include <latch>
 #include <thread>
 
@@ -226,12 +228,22 @@ verdict one_of_many_threads_enables(context& c) {
     std::atomic<int> disabled{0};
     const auto together = [&](const std::function<void()>& act) {
       std::latch start{workers};
-      std::vector<std::jthread> threads;
-      for (int i = 0; i < workers; ++i) {
-        threads.emplace_back([&] {
-          start.arrive_and_wait();
-          act();
-        });
+      std::array<std::exception_ptr, workers> failures;  // a driver that fails is no reason to end the suite
+      {
+        std::vector<std::jthread> threads;
+        for (std::exception_ptr& failed : failures) {
+          threads.emplace_back([&] {
+            start.arrive_and_wait();
+            try {
+              act();
+            } catch (...) {
+              failed = std::current_exception();
+            }
+          });
+        }
+      }
+      for (const std::exception_ptr& failed : failures) {
+        if (failed) std::rethrow_exception(failed);
       }
     };
     together([&] {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs the example programs as a reader would.
+#include "examples/program.hpp"
 #include "image_pipeline/sample_images.hpp"
 
 #include <gtest/gtest.h>
@@ -15,23 +16,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct outcome {
-  int code = -1;
-  std::string text;  // what it wrote, errors included
-};
-
-outcome run(const std::string& command) {
-  outcome ended;
-  std::FILE* pipe = ::popen((command + " 2>&1").c_str(), "r");
-  if (pipe == nullptr) return ended;
-  std::array<char, 4096> part{};
-  while (const std::size_t count = std::fread(part.data(), 1, part.size(), pipe)) ended.text.append(part.data(), count);
-  const int status = ::pclose(pipe);
-  ended.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return ended;
-}
-
-std::string program(const std::string& name) { return std::string{WEFT_BIN_DIR} + "/" + name; }
+using programs::outcome;
+using programs::program;
+using programs::run;
 
 std::string text_of(const fs::path& file) {
   std::ifstream in{file};

@@ -40,6 +40,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size < 45) return 0;
   share_handle h;
   h.kind = static_cast<share_kind>(1 + data[0] % 5);
+  h.family = static_cast<share_family>(data[0] / 5 % 2);
   std::memcpy(&h.process, data + 1, 4);
   std::memcpy(&h.boot, data + 5, 8);
   std::memcpy(&h.door, data + 13, 8);

@@ -221,6 +221,18 @@ TEST(route_report, says_why_each_other_way_lost) {
   EXPECT_TRUE(weft::explain_route(facts, gpu0, gpu0, bytes{mib})->rejected.empty());
 }
 
+TEST(route, is_direct_where_the_driver_copies_without_access) {
+  route_facts facts = unjoined(3, {10e9, 5e-6});
+  weft::pair_facts& pair = facts.pairs[0 * 3 + 1];
+  pair.can_copy = pair.usable = true;
+  EXPECT_EQ(weft::value_or_raise(weft::route(facts, gpu0, gpu1, bytes{mib})).path, copy_path::direct);
+  EXPECT_EQ(weft::value_or_raise(weft::route(facts, gpu1, gpu0, bytes{mib})).path, copy_path::staged);
+  pair.usable = false;  // what a self-check distrusts is not used, and not because there is no path
+  const auto refused = weft::route(facts, gpu0, gpu1, bytes{mib}, wish(copy_path::direct));
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().what.find("was found not to work"), std::string::npos) << refused.error().what;
+}
+
 TEST(pipeline, takes_as_long_as_its_chunks_one_by_one) {
   for (const lane_facts first : {lane_facts{10e9, 5e-6}, lane_facts{3e9, 0}, lane_facts{25e9, 50e-6}}) {
     for (const lane_facts second : {lane_facts{10e9, 5e-6}, lane_facts{40e9, 1e-6}, lane_facts{2e9, 20e-6}}) {

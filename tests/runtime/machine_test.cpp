@@ -37,6 +37,30 @@ TEST(environment, names_a_variable_that_nobody_reads_and_the_nearest_that_somebo
   EXPECT_NE(notes.find("WEFT_ZZZZZZZZZZZZ is not known\n"), std::string::npos) << notes;
 }
 
+TEST(machine, of_the_host_notes_that_its_devices_are_not_split) {
+  machine_options options;
+  options.backend = "host";
+  options.devices = 3;
+  options.logical_devices = 2;
+  const machine m{options};
+  EXPECT_EQ(m.device_count(), 3);
+  ASSERT_FALSE(m.notes().empty());
+  EXPECT_NE(m.notes().back().find("not split into 2"), std::string::npos) << m.notes().back();
+  EXPECT_TRUE(m[0].part_of().empty());
+  options.logical_devices = 1;
+  EXPECT_TRUE(machine{options}.notes().empty());
+}
+
+TEST(machine, of_less_than_one_logical_device_is_refused) {
+  for (const int wrong : {0, -1, weft::max_devices + 1}) {
+    machine_options options;
+    options.logical_devices = wrong;
+    const weft::error cause = samples::error_of([&] { const machine m{options}; });
+    EXPECT_EQ(cause.code, weft::errc::invalid_argument) << wrong;
+    EXPECT_NE(cause.what.find("logical_devices is " + std::to_string(wrong)), std::string::npos) << cause.what;
+  }
+}
+
 TEST(environment, chooses_backend_topology_and_strictness) {
   {
     const variable backend{"WEFT_BACKEND", "null"};

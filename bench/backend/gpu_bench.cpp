@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+// gpu/…: the CUDA backend against plain calls of the driver, in one context of one GPU, turn about. Bars, as ratios of
+// what the plain calls reach: copies 0.98, staging between logical devices 0.9 of the slower link, reduction 0.9 of the
+// copy bandwidth of the chip; a launch at most 1 us above cuLaunchKernel; a round trip through queues at most 3 us.
+// Without a GPU it says so. On a virtual driver it runs as a check of itself: its figures are then of the host.
+
+#include "backends/gpu/driver.hpp"
+#include "backends/gpu/nvrtc.hpp"
+#include "paired.hpp"
+#include "weft/backend/kernel_text.hpp"
+#include "weft/channel/kernel_end.hpp"
+#include "weft/channel/message_queue.hpp"
+#include "weft/exec/launch_run.hpp"
+#include "weft/exec/reduce.hpp"
+#include "weft/memory/buffer.hpp"
+#include "weft/memory/copy.hpp"
+#include "weft/memory/fill.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace weft::bench;
+using weft::range;
+
+WEFT_KERNEL(gpu_bench_nothing, (WEFT_INOUT(float) values), { values[i] = values[i]; });
+WEFT_KERNEL(gpu_bench_copy, (WEFT_IN(float) from, WEFT_OUT(float) to), { to[i] = from[i]; });
+WEFT_KERNEL(gpu_bench_answers,
+            (WEFT_RING in, WEFT_RING out, uint64_t count, uint64_t polls, WEFT_OUT(uint64_t, whole) done), {
+              uint64_t word = 0;
+              uint64_t n = 0;
+              for (; n < count; ++n) {
+                if (weft_ring_receive(in, &word, polls) != WEFT_RING_OK) break;
+                word = word + 1;
+                if (weft_ring_send(out, &word, polls) != WEFT_RING_OK) break;
+              }
+              done[0] = n;
+            });
+
+constexpr std::uint64_t polls = 20'000'000'000;
+
+std::string driver_library() {
+  const char* const named = std::getenv("WEFT_CUDA_DRIVER");  // NOLINT(concurrency-mt-unsafe): nothing runs yet
+  return named != nullptr ? named : "libcuda.so.1";
+}
+
+[[noreturn]] void leave_out(const std::string& why) {
+  std::printf("gpu: left out: %s\n", why.c_str());
+  std::exit(0);
+}
+
+/// The plain calls, in the primary context that the backend uses too.
+class plain_gpu {
+ public:
+  explicit plain_gpu(std::shared_ptr<const weft::gpu::driver> cu) : cu_(std::move(cu)) {
+    check(cu_->cuDevicePrimaryCtxRetain(&context_, 0));
+    check(cu_->cuCtxSetCurrent(context_));
+    check(cu_->cuStreamCreateWithPriority(&stream_, weft::gpu::stream_non_blocking, 0));
+  }
+  plain_gpu(const plain_gpu&) = delete;
+  plain_gpu& operator=(const plain_gpu&) = delete;
+  ~plain_gpu() {
+    cu_->cuStreamDestroy(stream_);
+    cu_->cuDevicePrimaryCtxRelease(0);
+  }
+
+  static void check(weft::gpu::CUresult status) {
+    if (status == weft::gpu::CUDA_SUCCESS) return;
+    std::fprintf(stderr, "gpu: the plain calls failed: CUDA error %d\n", status);
+    std::exit(1);
+  }
+  void finish() const { check(cu_->cuStreamSynchronize(stream_)); }
+  [[nodiscard]] weft::gpu::CUstream stream() const { return stream_; }
+  const weft::gpu::driver* operator->() const { return cu_.get(); }
+
+ private:
+  std::shared_ptr<const weft::gpu::driver> cu_;
+  weft::gpu::CUcontext context_ = nullptr;
+  weft::gpu::CUstream stream_ = nullptr;
+};
+
+weft::gpu::CUdeviceptr address_of(const void* p) { return reinterpret_cast<weft::gpu::CUdeviceptr>(p); }
+
+void check_pattern(const std::vector<float>& got, const char* what) {
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    if (got[i] == static_cast<float>(i % 1000)) continue;
+    std::fprintf(stderr, "gpu: %s: wrong data at element %zu\n", what, i);
+    std::exit(1);
+  }
+}
+
+void copies(const weft::machine& m, const plain_gpu& plain, const options& how, std::size_t size) {
+  const std::size_t n = size / sizeof(float);
+  const weft::buffer<float> a{m[0], n}, b{m[0], n};
+  const weft::pinned_buffer<float> host{m[0], n};
+  for (std::size_t i = 0; i < n; ++i) host.data()[i] = static_cast<float>(i % 1000);
+  weft::copy(a, host);
+  const std::string amount = std::to_string(size >> 20) + "MiB";
+  compare("gpu/copy/device/" + amount,
+          {{"weft::copy", [&] { return seconds_of(1, [&] { weft::copy(b, a); }); }},
+           {"cuMemcpyDtoDAsync",
+            [&] {
+              return seconds_of(1, [&] {
+                plain_gpu::check(
+                    plain->cuMemcpyDtoDAsync(address_of(b.data()), address_of(a.data()), size, plain.stream()));
+                plain.finish();
+              });
+            }}},
+          how, static_cast<double>(size));
+  compare("gpu/copy/from_pinned/" + amount,
+          {{"weft::copy", [&] { return seconds_of(1, [&] { weft::copy(b, host); }); }},
+           {"cuMemcpyHtoDAsync",
+            [&] {
+              return seconds_of(1, [&] {
+                plain_gpu::check(plain->cuMemcpyHtoDAsync(address_of(b.data()), host.data(), size, plain.stream()));
+                plain.finish();
+              });
+            }}},
+          how, static_cast<double>(size));
+  compare("gpu/copy/to_pinned/" + amount,
+          {{"weft::copy", [&] { return seconds_of(1, [&] { weft::copy(host, b); }); }},
+           {"cuMemcpyDtoHAsync",
+            [&] {
+              return seconds_of(1, [&] {
+                plain_gpu::check(plain->cuMemcpyDtoHAsync(host.data(), address_of(b.data()), size, plain.stream()));
+                plain.finish();
+              });
+            }}},
+          how, static_cast<double>(size));
+  const weft::stream order{m[0]};
+  compare("gpu/copy/kernel/" + amount + ": a kernel that copies, against the copy engine",
+          {{"kernel",
+            [&] {
+              return seconds_of(
+                  1, [&] { launch<gpu_bench_copy>(order, range(static_cast<std::int64_t>(n)), a, b).wait(); });
+            }},
+           {"cuMemcpyDtoDAsync",
+            [&] {
+              return seconds_of(1, [&] {
+                plain_gpu::check(
+                    plain->cuMemcpyDtoDAsync(address_of(b.data()), address_of(a.data()), size, plain.stream()));
+                plain.finish();
+              });
+            }}},
+          how, static_cast<double>(size));
+  std::vector<float> got(n);
+  weft::copy(got, b);
+  check_pattern(got, "copies");
+}
+
+/// From one part of the GPU to another without peer access: through the host, in pieces.
+void staged(const weft::machine& m, const plain_gpu& plain, const options& how, std::size_t size) {
+  if (m.device_count() < 2) return;
+  const std::size_t n = size / sizeof(float);
+  const weft::buffer<float> a{m[0], n}, b{m[1], n};
+  const weft::pinned_buffer<float> host{m[0], n};
+  for (std::size_t i = 0; i < n; ++i) host.data()[i] = static_cast<float>(i % 1000);
+  weft::copy(a, host);
+  compare("gpu/copy/between_devices/" + std::to_string(size >> 20) + "MiB: without peer access, against one link",
+          {{"weft::copy", [&] { return seconds_of(1, [&] { weft::copy(b, a); }); }},
+           {"cuMemcpyDtoHAsync",
+            [&] {
+              return seconds_of(1, [&] {
+                plain_gpu::check(plain->cuMemcpyDtoHAsync(host.data(), address_of(a.data()), size, plain.stream()));
+                plain.finish();
+              });
+            }}},
+          how, static_cast<double>(size));
+  std::vector<float> got(n);
+  weft::copy(got, b);
+  check_pattern(got, "a staged copy");
+}
+
+void launches(const weft::machine& m, const plain_gpu& plain, const options& how) {
+  constexpr std::int64_t items = 64;
+  const weft::buffer<float> memory{m[0], items};
+  const weft::stream order{m[0]};
+  const weft::kernel_code& code = *weft::detail::code_of<gpu_bench_nothing>();
+  int major = 0;
+  int minor = 0;
+  plain_gpu::check(plain->cuDeviceGetAttribute(&major, weft::gpu::compute_capability_major, 0));
+  plain_gpu::check(plain->cuDeviceGetAttribute(&minor, weft::gpu::compute_capability_minor, 0));
+  const auto compiler = weft::gpu::load_nvrtc("", plain->version);
+  if (!compiler) leave_out(compiler.error().what);
+  const auto image = (*compiler)->compile(code, major * 10 + minor);
+  if (!image) leave_out(image.error().what);
+  weft::gpu::CUmodule module = nullptr;
+  weft::gpu::CUfunction function = nullptr;
+  plain_gpu::check(plain->cuModuleLoadDataEx(&module, image->bytes.data(), 0, nullptr, nullptr));
+  plain_gpu::check(plain->cuModuleGetFunction(&function, module, weft::kernel_entry(code).c_str()));
+  weft::gpu::CUevent event = nullptr;
+  plain_gpu::check(plain->cuEventCreate(&event, weft::gpu::event_disable_timing));
+  weft::gpu::CUdeviceptr first = address_of(memory.data());
+  std::int64_t begin = 0;
+  std::int64_t end = items;
+  std::array<void*, 3> parameters{&first, &begin, &end};
+  const int pairs = how.samples * 200;
+  const auto by_hand = [&](bool with_event) {
+    return contender{with_event ? "cuLaunchKernel + cuEventRecord" : "cuLaunchKernel", [&, with_event] {
+                       return seconds_of(1, [&] {
+                         plain_gpu::check(plain->cuLaunchKernel(function, 1, 1, 1, 256, 1, 1, 0, plain.stream(),
+                                                                parameters.data(), nullptr));
+                         if (with_event) plain_gpu::check(plain->cuEventRecord(event, plain.stream()));
+                         plain.finish();
+                       });
+                     }};
+  };
+  const contender ours{"launch in a stream", [&] {
+                         return seconds_of(1, [&] { launch<gpu_bench_nothing>(order, range(items), memory).wait(); });
+                       }};
+  compare_difference("gpu/launch: one buffer, submitted and waited for", ours, by_hand(false), pairs, how);
+  compare_difference("gpu/launch/event: the same, the plain calls with an event", ours, by_hand(true), pairs, how);
+  plain->cuEventDestroy(event);
+  plain->cuModuleUnload(module);
+}
+
+/// One message to a kernel that stays, and its answer.
+void round_trips(const weft::machine& m, const options& how) {
+  try {
+    weft::queue_options small;
+    small.capacity = 64;
+    weft::message_queue<std::uint64_t> there{m, weft::device_id{m.device_count() - 1}, weft::device_id{0}, small};
+    weft::message_queue<std::uint64_t> back{m, weft::device_id{0}, weft::device_id{m.device_count() - 1}, small};
+    auto tx = there.open_sender();
+    auto rx = back.open_receiver();
+    auto kernels_rx = there.open_receiver();
+    auto kernels_tx = back.open_sender();
+    const weft::kernel_end in{kernels_rx}, out{kernels_tx};
+    const weft::buffer<std::uint64_t> done{m[0], 1};
+    const weft::stream order{m[0]};
+    const auto count = static_cast<std::uint64_t>(how.samples) * 500;
+    auto running = launch<gpu_bench_answers>(order, range(1), in, out, count, polls, done);
+    std::vector<double> took;
+    for (std::uint64_t n = 0; n < count; ++n) {
+      std::uint64_t got = 0;
+      const double began = now();
+      tx.send(n);
+      if (rx.receive(got) != weft::queue_status::ok) std::exit(1);
+      took.push_back(now() - began);
+      if (got != n + 1) {
+        std::fprintf(stderr, "gpu: a wrong answer to message %llu\n", static_cast<unsigned long long>(n));
+        std::exit(1);
+      }
+    }
+    running.wait();
+    const spread s = spread_of(std::move(took));
+    std::printf("gpu/queue/round_trip: p5 %.2f us, median %.2f us, p95 %.2f us\n", s.p5 * 1e6, s.median * 1e6,
+                s.p95 * 1e6);
+  } catch (const weft::error_exception& e) {
+    std::printf("gpu/queue/round_trip: not offered: %s\n", e.what());
+  }
+}
+
+void reductions(const weft::machine& m, const plain_gpu& plain, const options& how, std::size_t size) {
+  const std::size_t n = size / sizeof(float);
+  const weft::buffer<float> a{m[0], n}, b{m[0], n};
+  weft::fill(a, 1.0F);
+  // a copy reads and writes: the chip moves twice the bytes that a sum reads
+  compare("gpu/reduce/" + std::to_string(size >> 20) + "MiB: a sum, against half the time of a copy of the same bytes",
+          {{"weft::sum",
+            [&] {
+              return seconds_of(1, [&] {
+                if (weft::sum(m, a) != static_cast<float>(n)) std::exit(1);
+              });
+            }},
+           {"half of cuMemcpyDtoDAsync",
+            [&] {
+              return seconds_of(1,
+                                [&] {
+                                  plain_gpu::check(plain->cuMemcpyDtoDAsync(address_of(b.data()), address_of(a.data()),
+                                                                            size, plain.stream()));
+                                  plain.finish();
+                                }) /
+                     2;
+            }}},
+          how, static_cast<double>(size));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const options how = parse(argc, argv);
+  const auto cu = weft::gpu::load_driver(driver_library());
+  if (!cu) leave_out(cu.error().what);
+  weft::machine_options chosen;
+  chosen.backend = "cuda";
+  const weft::machine m{chosen};
+  const bool is_virtual = m[0].name().starts_with("Virtual ");
+  print_machine(how, m[0].name() + ", " + (*cu)->library +
+                         (is_virtual ? "; a virtual driver: CPU memory, not a GPU figure" : ""));
+  const plain_gpu plain{*cu};
+  // small memory: a GPU that others use; the virtual driver only shows that the data is right
+  const std::size_t most = std::size_t{is_virtual ? 16U : 256U} << 20;
+  const std::size_t size = std::min<std::size_t>(most, m[0].free_memory().value() / 8) & ~std::size_t{4095};
+  copies(m, plain, how, size);
+  staged(m, plain, how, size);
+  launches(m, plain, how);
+  reductions(m, plain, how, size);
+  round_trips(m, how);
+  return 0;
+}

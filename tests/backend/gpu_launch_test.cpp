@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0
+// Kernels through the CUDA backend, on the virtual driver: what is launched and with how few calls, what may be given
+// in place of a text, and what becomes of kernels that fail.
+#include "backends/gpu/driver.hpp"
+#include "kernel/portable_kernels.hpp"
+#include "runtime/machine_state.hpp"
+#include "support/raw_launch.hpp"
+#include "support/samples.hpp"
+#include "support/virtual_gpus.hpp"
+#include "weft/exec/launch.hpp"
+#include "weft/exec/launch_run.hpp"
+#include "weft/memory/fill.hpp"
+#include "weft/memory/peer_access.hpp"
+
+#include <chrono>
+#include <cstring>
+#include <numeric>
+#include <string>
+#include <vector>
+
+namespace {
+
+using samples::error_of;
+using weft::errc;
+
+std::int32_t known_to_the_host_alone(std::int32_t number) { return number + 1; }
+WEFT_KERNEL(calls_the_host, (WEFT_INOUT(int32_t) numbers), { numbers[i] = known_to_the_host_alone(numbers[i]); });
+WEFT_KERNEL(adds_its_place, (WEFT_IN(uint32_t) input, WEFT_OUT(uint32_t) output, uint32_t factor),
+            { output[i] = input[i] * factor + (uint32_t)i; });
+WEFT_KERNEL(counts_visits, (WEFT_INOUT(uint8_t) visits), { visits[i] = (uint8_t)(visits[i] + 1); });
+WEFT_KERNEL_2D(counts_visits_2d, (WEFT_INOUT(uint8_t) visits, int64_t width),
+               { visits[y * width + x] = (uint8_t)(visits[y * width + x] + 1); });
+WEFT_KERNEL_3D(counts_visits_3d, (WEFT_INOUT(uint8_t) visits, int64_t width, int64_t height),
+               { visits[(z * height + y) * width + x] = (uint8_t)(visits[(z * height + y) * width + x] + 1); });
+WEFT_KERNEL(sums_and_finds_least,
+            (WEFT_IN(double) values, WEFT_INOUT(double, reduce(sum)) sum, WEFT_INOUT(double, reduce(min)) least), {
+              sum[0] += values[i];
+              least[0] = weft_fmin(least[0], values[i]);
+            });
+
+class gpu_launch : public samples::virtual_cuda_test {};
+
+std::vector<std::uint8_t> once(std::size_t count) { return std::vector<std::uint8_t>(count, std::uint8_t{1}); }
+
+/// Runs it in memory of a device, whose arguments begin `shift` elements into larger memory.
+std::vector<portable::value> on_device(const weft::machine& m, portable::run one, std::int64_t shift) {
+  weft::backend& by = m.state()->backend_of(weft::device_id{0});
+  const weft::stream order{m[0]};
+  std::vector<samples::byte_buffer> memory;
+  memory.reserve(one.values.size());
+  weft::launch_request request;
+  request.kernel = one.code;
+  request.range = one.range;
+  request.arguments = portable::arguments_of(one);
+  const auto start_of = [&](const portable::value& value) {
+    return static_cast<std::size_t>(shift) * weft::size_of(value.type);
+  };
+  for (std::size_t n = 0; n < one.values.size(); ++n) {
+    portable::value& value = one.values[n];
+    if (value.direction == weft::parameter_direction::scalar) continue;
+    memory.emplace_back(m[0], start_of(value) + value.bytes.size() + 1);
+    samples::data bytes(value.bytes.size());
+    std::memcpy(bytes.data(), value.bytes.data(), bytes.size());
+    weft::copy(memory.back().subspan(start_of(value), bytes.size()), bytes);
+    request.arguments[n].address = memory.back().data() + start_of(value);
+  }
+  const auto done = weft::value_or_raise(by.launch(order.native(), std::move(request)));
+  weft::event{m.state(), done}.wait();
+  std::size_t next = 0;
+  for (portable::value& value : one.values) {
+    if (value.direction == weft::parameter_direction::scalar) continue;
+    samples::data read(value.bytes.size());
+    weft::copy(read, memory[next++].subspan(start_of(value), read.size()));
+    std::memcpy(value.bytes.data(), read.data(), read.size());
+  }
+  return one.values;
+}
+
+WEFT_KERNEL(is_prepared, (WEFT_OUT(uint32_t) numbers), { numbers[i] = 7U; });
+
+TEST_F(gpu_launch, loads_nothing_that_was_prepared) {
+  const weft::machine m = open();
+  const weft::buffer<std::uint32_t> numbers{m[0], 10};
+  weft::prepare<is_prepared>(m[0]);
+  const auto loaded = driver.calls("cuModuleLoadDataEx");
+  EXPECT_NE(loaded, 0U);
+  weft::launch<is_prepared>(m[0].default_stream(), weft::range(10), numbers).wait();
+  EXPECT_EQ(driver.calls("cuModuleLoadDataEx"), loaded);
+}
+
+TEST_F(gpu_launch, of_portable_kernels_has_the_bits_of_the_host) {
+  const weft::machine m = open();
+  for (const portable::run& one : portable::exact_runs()) {
+    const auto expected = portable::on_host(one);
+    const auto got = on_device(m, one, 3);
+    for (std::size_t n = 0; n < expected.size(); ++n)
+      EXPECT_EQ(got[n].bytes, expected[n].bytes) << one.code->name << ", '" << one.code->parameters[n].name << "'";
+  }
+}
+
+TEST_F(gpu_launch, visits_every_item_once_in_one_two_and_three_dimensions) {
+  const weft::machine m = open();
+  const weft::stream order{m[1]};
+  for (const std::size_t count : {std::size_t{1}, std::size_t{255}, std::size_t{257}, std::size_t{100'003}}) {
+    const weft::buffer<std::uint8_t> visits{m[1], count};
+    weft::fill(visits, std::uint8_t{0});
+    weft::launch<counts_visits>(order, weft::range(static_cast<std::int64_t>(count)), visits).wait();
+    EXPECT_EQ(samples::contents(visits), once(count));
+  }
+  const weft::buffer<std::uint8_t> plane{m[1], 67 * 41};
+  weft::fill(plane, std::uint8_t{0});
+  weft::launch<counts_visits_2d>(order, weft::range(67, 41), plane, std::int64_t{67}).wait();
+  EXPECT_EQ(samples::contents(plane), once(67 * 41));
+  const weft::buffer<std::uint8_t> cube{m[1], 33 * 7 * 5};
+  weft::fill(cube, std::uint8_t{0});
+  weft::launch<counts_visits_3d>(order, weft::range(33, 7, 5), cube, std::int64_t{33}, std::int64_t{7}).wait();
+  EXPECT_EQ(samples::contents(cube), once(33 * 7 * 5));
+}
+
+TEST_F(gpu_launch, of_more_rows_than_a_grid_may_have_takes_several_and_visits_each_once) {
+  const weft::machine m = open();
+  const weft::stream order{m[0]};
+  constexpr std::int64_t rows = 65'535 * 8 + 100;  // a grid has 65535 blocks of eight rows
+  const weft::buffer<std::uint8_t> visits{m[0], rows};
+  weft::fill(visits, std::uint8_t{0});
+  const auto before = driver.calls("cuLaunchKernel");
+  weft::launch<counts_visits_2d>(order, weft::range(1, rows), visits, std::int64_t{1}).wait();
+  EXPECT_EQ(driver.calls("cuLaunchKernel") - before, 2U);
+  EXPECT_EQ(samples::contents(visits), once(rows));
+}
+
+TEST_F(gpu_launch, is_five_calls_of_the_driver_and_the_kernel_is_compiled_and_loaded_once) {
+  const weft::machine m = open();
+  const weft::stream order{m[0]};
+  const weft::buffer<std::uint8_t> visits{m[0], 1000};
+  weft::launch<counts_visits>(order, weft::range(1000), visits).wait();
+  const auto loaded = driver.calls("cuModuleLoadDataEx");
+  // the calls of the launch itself, the stream being busy
+  samples::gate shut;
+  const auto held = shut.hold(order);
+  weft::event last;
+  for (int n = 0; n < 3; ++n) last = weft::launch<counts_visits>(order, weft::range(1000), visits);
+  shut.open();
+  last.wait();
+  EXPECT_EQ(driver.calls("cuModuleLoadDataEx"), loaded);
+  const auto of_a_launch = [this] {
+    unsigned long long all = 0;
+    for (const char* name :
+         {"cuCtxGetCurrent", "cuCtxPushCurrent", "cuLaunchKernel", "cuEventRecord", "cuCtxPopCurrent"})
+      all += driver.calls(name);
+    return all;
+  };
+  // others are made only where something else looks at the same time, and a kernel that begins counts as one
+  unsigned long long named = ~0ULL;
+  unsigned long long any = ~0ULL;
+  for (int n = 0; n < 50; ++n) {
+    const auto before_named = of_a_launch();
+    const auto before = driver.calls("*");
+    const auto kernel = weft::launch<counts_visits>(order, weft::range(1000), visits);
+    any = std::min(any, driver.calls("*") - before);
+    named = std::min(named, of_a_launch() - before_named);
+    kernel.wait();
+  }
+  EXPECT_EQ(named, 5U);
+  EXPECT_LE(any, 6U);
+}
+
+TEST_F(gpu_launch, with_reductions_joins_all_items_with_what_was_there_and_has_the_same_bits_again) {
+  const weft::machine m = open();
+  const weft::stream order{m[0]};
+  for (const std::size_t count : {std::size_t{1}, std::size_t{1000}, std::size_t{200'001}}) {
+    std::vector<double> data(count);
+    for (std::size_t i = 0; i < count; ++i) data[i] = static_cast<double>(i * 2'654'435'761U % 2'001) / 7 - 100;
+    const weft::buffer<double> values{m[0], count};
+    weft::copy(values, data);
+    const weft::buffer<double> sum{m[0], 1};
+    const weft::buffer<double> least{m[0], 1};
+    std::vector<double> first;
+    for (int again = 0; again < 2; ++again) {
+      weft::fill(sum, 1000.0);
+      weft::fill(least, 1000.0);
+      weft::launch<sums_and_finds_least>(order, weft::range(static_cast<std::int64_t>(count)), values, sum, least)
+          .wait();
+      std::vector<double> got(2);
+      weft::copy(std::span{got}.first(1), sum);
+      weft::copy(std::span{got}.last(1), least);
+      EXPECT_NEAR(got[0], std::accumulate(data.begin(), data.end(), 1000.0), 1e-6 * static_cast<double>(count));
+      EXPECT_EQ(got[1], *std::min_element(data.begin(), data.end()));
+      if (again == 0) {
+        first = got;
+      } else {
+        EXPECT_EQ(std::memcmp(first.data(), got.data(), 2 * sizeof(double)), 0);
+      }
+    }
+  }
+}
+
+TEST_F(gpu_launch, over_all_devices_gives_each_its_piece) {
+  const weft::machine m = open();
+  std::vector<std::uint32_t> data(100'003);
+  std::iota(data.begin(), data.end(), 5U);
+  const weft::array<std::uint32_t> input{m, data};
+  weft::array<std::uint32_t> output{m, data.size(), 0U};
+  weft::launch<adds_its_place>(m, weft::range(static_cast<std::int64_t>(data.size())), input, output, 3U).wait();
+  const auto got = output.host();
+  for (std::size_t i = 0; i < data.size(); ++i) ASSERT_EQ(got[i], data[i] * 3U + static_cast<std::uint32_t>(i));
+}
+
+// ---- in place of a text
+// -----------------------------------------------------------------------------------------------
+
+void triples(const weft_virtual_launch*, void** arguments) {
+  auto* const numbers = *static_cast<std::uint8_t**>(arguments[0]);
+  const auto begin = *static_cast<std::int64_t*>(arguments[1]);
+  const auto end = *static_cast<std::int64_t*>(arguments[2]);
+  for (std::int64_t i = begin; i < end; ++i) numbers[i] = static_cast<std::uint8_t>(3 * numbers[i]);
+}
+
+void* function_of_the_program() {
+  static const auto cu = weft::gpu::load_driver(samples::virtual_cuda_library());
+  weft::gpu::CUmodule module = nullptr;
+  weft::gpu::CUfunction function = nullptr;
+  if (!cu || (*cu)->cuModuleLoadDataEx(&module, "weft:registered", 0, nullptr, nullptr) != 0) return nullptr;
+  static_cast<void>((*cu)->cuModuleGetFunction(&function, module, "triples"));
+  return function;
+}
+
+weft::raw_kernel raw_triples() {
+  weft::raw_kernel raw;
+  raw.name = raw.entry = "triples";
+  raw.parameters = {{"numbers", weft::element_type::uint8, weft::parameter_direction::inout, {}, false}};
+  return raw;
+}
+
+TEST_F(gpu_launch, takes_an_image_or_a_function_of_the_program_in_place_of_a_text) {
+  const std::array<unsigned, 3> sizes{8, 8, 8};
+  const std::array<unsigned char, 3> is_pointer{1, 0, 0};
+  driver.add_kernel("triples", &triples, 3, sizes.data(), is_pointer.data());
+  weft::raw_kernel image = raw_triples();
+  image.cuda_image = "weft:registered";
+  weft::raw_kernel function = raw_triples();
+  function.cuda_function = &function_of_the_program;
+  weft::raw_kernel source = raw_triples();
+  source.cuda_source =
+      "extern \"C\" __global__ void triples(unsigned char* numbers, long long begin, long long end) {"
+      " const long long i = begin + (long long)blockIdx.x * blockDim.x + threadIdx.x;"
+      " if (i < end) numbers[i] = 3 * numbers[i]; }";
+  const weft::machine m = open();
+  for (const weft::raw_kernel& raw : {image, function, source}) {
+    const weft::stream order{m[1]};
+    const weft::buffer<std::uint8_t> numbers{m[1], 1000};
+    weft::fill(numbers, std::uint8_t{7});
+    weft::kernel_argument argument = samples::argument(weft::parameter_direction::inout, numbers);
+    samples::raw_launch{weft::make_kernel_code(raw), 1000, {argument}}.in(m, order).wait();
+    EXPECT_EQ(samples::contents(numbers), std::vector<std::uint8_t>(1000, 21));
+  }
+}
+
+TEST_F(gpu_launch, of_nothing_for_cuda_is_unsupported_and_of_nonsense_incompatible) {
+  const weft::machine m = open();
+  const weft::stream order{m[0]};
+  weft::raw_kernel raw = raw_triples();
+  EXPECT_EQ(error_of([&] { (void)samples::raw_launch{weft::make_kernel_code(raw)}.in(m, order); }).code,
+            errc::unsupported);
+  raw.cuda_image = "neither PTX nor a cubin";
+  const auto nonsense = error_of([&] { (void)samples::raw_launch{weft::make_kernel_code(raw)}.in(m, order); });
+  EXPECT_EQ(nonsense.code, errc::incompatible) << nonsense.what;
+  EXPECT_NE(nonsense.what.find("triples"), std::string::npos) << nonsense.what;
+  weft::raw_kernel no_function = raw_triples();
+  no_function.cuda_function = [] { return static_cast<void*>(nullptr); };
+  EXPECT_EQ(error_of([&] { (void)samples::raw_launch{weft::make_kernel_code(no_function)}.in(m, order); }).code,
+            errc::incompatible);
+  raw = raw_triples();
+  raw.cuda_source = "extern \"C\" __global__ void another(unsigned char* n, long long b, long long e) {}";
+  const auto nameless = error_of([&] { (void)samples::raw_launch{weft::make_kernel_code(raw)}.in(m, order); });
+  EXPECT_NE(nameless.what.find("triples"), std::string::npos) << nameless.what;
+}
+
+TEST_F(gpu_launch, loads_a_module_once_though_its_kernel_is_not_found_each_time) {
+  const weft::machine m = open();
+  const weft::stream order{m[0]};
+  weft::raw_kernel raw = raw_triples();
+  raw.cuda_source = "extern \"C\" __global__ void another(unsigned char* n, long long b, long long e) {}";
+  const auto before = driver.calls("cuModuleLoadDataEx");
+  const auto kernel = weft::make_kernel_code(raw);
+  for (int round = 0; round < 3; ++round) {
+    EXPECT_EQ(error_of([&] { (void)samples::raw_launch{kernel}.in(m, order); }).code, errc::not_found);
+  }
+  EXPECT_EQ(driver.calls("cuModuleLoadDataEx"), before + 1);
+}
+
+TEST_F(gpu_launch, of_a_text_that_does_not_compile_begins_its_error_with_the_file_and_line) {
+  const weft::machine m = open();
+  const weft::buffer<std::int32_t> numbers{m[0], 100};
+  const auto cause =
+      error_of([&] { weft::launch<calls_the_host>(weft::stream{m[0]}, weft::range(100), numbers).wait(); });
+  EXPECT_EQ(cause.code, errc::incompatible) << to_string(cause);
+  EXPECT_NE(cause.what.find("gpu_launch_test.cpp:"), std::string::npos) << cause.what;
+  EXPECT_NE(cause.what.find("known_to_the_host_alone"), std::string::npos) << cause.what;
+}
+
+// ---- failures
+// ---------------------------------------------------------------------------------------------------------
+
+TEST_F(gpu_launch, that_the_driver_refuses_fails_alone_and_what_follows_runs_once_it_was_told) {
+  const weft::machine m = open();
+  const weft::stream order{m[0]};
+  const weft::buffer<std::uint8_t> visits{m[0], 100};
+  weft::fill(visits, std::uint8_t{0});
+  weft::launch<counts_visits>(order, weft::range(100), visits).wait();
+  driver.fail("cuLaunchKernel@1=701");
+  const auto refused = weft::launch<counts_visits>(order, weft::range(100), visits);
+  const auto skipped = weft::launch<counts_visits>(order, weft::range(100), visits);
+  const auto cause = error_of([&] { refused.wait(); });
+  EXPECT_EQ(cause.code, errc::resource_exhausted) << to_string(cause);
+  EXPECT_EQ(cause.native_code, 701);
+  EXPECT_NE(cause.what.find("counts_visits"), std::string::npos) << cause.what;
+  EXPECT_EQ(error_of([&] { skipped.wait(); }).what, cause.what);
+  weft::launch<counts_visits>(order, weft::range(100), visits).wait();
+  EXPECT_EQ(samples::contents(visits), std::vector<std::uint8_t>(100, 2));
+}
+
+TEST_F(gpu_launch, that_faults_loses_its_device_and_no_other_until_it_is_reset) {
+  for (const int code : {700, 710, 715, 716, 719, 214}) {
+    weft::machine m = open();
+    const weft::stream order{m[1]};
+    const weft::buffer<std::uint8_t> visits{m[1], 100};
+    const weft::buffer<std::uint8_t> others{m[2], 100};
+    weft::fill(others, std::uint8_t{0});
+    samples::gate shut;
+    static_cast<void>(shut.hold(order));
+    const auto kernel = weft::launch<counts_visits>(order, weft::range(100), visits);
+    const std::string plan = "cuLaunchKernel@1=" + std::to_string(code);
+    driver.fail(plan.c_str());
+    shut.open();
+    const auto cause = error_of([&] { kernel.wait(); });
+    EXPECT_EQ(cause.native_code, code) << to_string(cause);
+    EXPECT_EQ(cause.scope, weft::error_scope::device) << to_string(cause);
+    ASSERT_TRUE(m[1].is_lost()) << code;
+    EXPECT_EQ(error_of([&] { (void)weft::launch<counts_visits>(order, weft::range(100), visits); }).code,
+              errc::device_lost);
+    EXPECT_FALSE(m[2].is_lost());
+    weft::launch<counts_visits>(weft::stream{m[2]}, weft::range(100), others).wait();
+    EXPECT_EQ(samples::contents(others), once(100));
+    driver.fail("");
+    m[1].reset();
+    EXPECT_FALSE(m[1].is_lost());
+    const weft::buffer<std::uint8_t> again{m[1], 100};
+    weft::fill(again, std::uint8_t{0});
+    weft::launch<counts_visits>(order, weft::range(100), again).wait();
+    EXPECT_EQ(samples::contents(again), once(100));
+  }
+}
+
+TEST_F(gpu_launch, with_memory_of_a_device_without_access_is_an_illegal_access_before_it_starts) {
+  const weft::machine m = open();
+  const weft::stream order{m[0]};
+  const weft::buffer<std::uint8_t> theirs{m[1], 100};
+  const auto kernels = driver.calls("device.launch");
+  const auto kernel = weft::launch<counts_visits>(order, weft::range(100), theirs);
+  EXPECT_EQ(error_of([&] { kernel.wait(); }).code, errc::illegal_access);
+  EXPECT_EQ(driver.calls("device.launch"), kernels);
+  EXPECT_TRUE(m[0].is_lost());
+  EXPECT_FALSE(m[1].is_lost());
+}
+
+}  // namespace

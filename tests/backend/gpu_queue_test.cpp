@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+// Queues of CUDA devices, on the virtual driver: the ring lies in page-locked memory, where kernels and the host meet
+// while both go on.
+#include "support/virtual_gpus.hpp"
+#include "weft/channel/kernel_end.hpp"
+#include "weft/exec/launch_run.hpp"
+#include "weft/memory/copy.hpp"
+
+#include <cstdint>
+#include <vector>
+
+namespace {
+
+using weft::kernel_end;
+using weft::machine;
+using weft::message_queue;
+using weft::queue_status;
+using weft::ring_visibility;
+using weft::transfer_mode;
+
+constexpr weft::device_id gpu0{0}, gpu1{1};
+constexpr std::uint64_t long_enough = 2'000'000'000;
+
+WEFT_KERNEL(answers_on_gpu,
+            (WEFT_RING in, WEFT_RING out, uint64_t most, uint64_t polls, WEFT_OUT(uint64_t, whole) done), {
+              uint64_t message = 0;
+              uint64_t n = 0;
+              for (; n < most; ++n) {
+                if (weft_ring_receive(in, &message, polls) != WEFT_RING_OK) break;
+                message = message * 3u + 1u;
+                if (weft_ring_send(out, &message, polls) != WEFT_RING_OK) break;
+              }
+              done[0] = n;
+            });
+
+class gpu_queue : public samples::virtual_cuda_test {
+ protected:
+  static weft::queue_options small() {
+    weft::queue_options options;
+    options.capacity = 4;
+    return options;
+  }
+  /// So large that its memory is nobody's once it is freed.
+  static weft::queue_options large() {
+    weft::queue_options options;
+    options.capacity = std::size_t{1} << 16;
+    return options;
+  }
+};
+
+TEST_F(gpu_queue, moves_messages_between_devices_through_page_locked_memory_and_says_why) {
+  const machine m{samples::virtual_cuda_options()};
+  message_queue<std::uint64_t> queue{m, gpu0, gpu1, small()};
+  EXPECT_EQ(queue.mode(), transfer_mode::host_staged);
+  EXPECT_NE(queue.why().find("by commands only"), std::string::npos) << queue.why();
+  auto tx = queue.open_sender();
+  auto rx = queue.open_receiver();
+  for (std::uint64_t n = 0; n < 100; ++n) {
+    ASSERT_EQ(tx.try_send(n), queue_status::ok);
+    std::uint64_t got = 0;
+    ASSERT_EQ(rx.try_receive(got), queue_status::ok);
+    EXPECT_EQ(got, n);
+  }
+}
+
+TEST_F(gpu_queue, is_answered_by_a_kernel_that_goes_on_while_the_host_asks) {
+  const machine m{samples::virtual_cuda_options()};
+  message_queue<std::uint64_t> there{m, gpu1, gpu0, small()}, back{m, gpu0, gpu1, small()};
+  auto tx = there.open_sender();
+  auto rx = back.open_receiver();
+  auto kernels_rx = there.open_receiver();
+  auto kernels_tx = back.open_sender();
+  const weft::buffer<std::uint64_t> done{m[gpu0], 1};
+  const weft::stream order{m[gpu0]};
+  constexpr std::uint64_t many = 500;  // far more than the ring holds: nobody could answer them after the launch
+  {
+    const kernel_end in{kernels_rx}, out{kernels_tx};
+    EXPECT_EQ(in.visibility(), ring_visibility::immediate);
+    EXPECT_EQ(in.per_launch(), std::nullopt);
+    const auto running = weft::launch<answers_on_gpu>(order, weft::range(1), in, out, many, long_enough, done);
+    for (std::uint64_t n = 0; n < many; ++n) {
+      ASSERT_EQ(tx.send(n), queue_status::ok);
+      std::uint64_t got = 0;
+      ASSERT_EQ(rx.receive(got), queue_status::ok);
+      ASSERT_EQ(got, n * 3 + 1);
+    }
+    running.wait();
+  }
+  std::vector<std::uint64_t> came(1);
+  weft::copy(came, done);
+  EXPECT_EQ(came[0], many);
+  // the ends are the host's again, and go on where the kernel stopped
+  ASSERT_EQ(tx.try_send(7), queue_status::ok);
+  std::uint64_t got = 0;
+  ASSERT_EQ(kernels_rx.try_receive(got), queue_status::ok);
+  EXPECT_EQ(got, 7U);
+}
+
+TEST_F(gpu_queue, gives_up_waiting_in_a_kernel_that_nobody_asks) {
+  const machine m{samples::virtual_cuda_options()};
+  message_queue<std::uint64_t> there{m, gpu1, gpu0, small()}, back{m, gpu0, gpu1, small()};
+  auto kernels_rx = there.open_receiver();
+  auto kernels_tx = back.open_sender();
+  const weft::buffer<std::uint64_t> done{m[gpu0], 1};
+  const kernel_end in{kernels_rx}, out{kernels_tx};
+  weft::launch<answers_on_gpu>(weft::stream{m[gpu0]}, weft::range(1), in, out, std::uint64_t{1}, std::uint64_t{1000},
+                               done)
+      .wait();
+  std::vector<std::uint64_t> came(1);
+  weft::copy(came, done);
+  EXPECT_EQ(came[0], 0U);
+}
+
+TEST_F(gpu_queue, tells_who_waits_that_the_device_of_the_kernel_is_lost) {
+  const machine m{samples::virtual_cuda_options()};
+  message_queue<std::uint64_t> queue{m, gpu0, gpu1, small()};
+  auto rx = queue.open_receiver();
+  auto tx = queue.open_sender();
+  const weft::buffer<std::uint64_t> touched{m[gpu0], 1};
+  driver.lose(0, 719);
+  EXPECT_THROW(weft::copy(std::vector<std::uint64_t>(1), touched), weft::error_exception);
+  std::uint64_t got = 0;
+  EXPECT_EQ(rx.receive_for(got, std::chrono::seconds{20}), queue_status::failed);
+}
+
+TEST_F(gpu_queue, says_that_it_is_over_when_its_machine_is_closed_and_keeps_its_ring) {
+  machine m{samples::virtual_cuda_options()};
+  message_queue<std::uint64_t> queue{m, gpu0, gpu1, large()};
+  auto tx = queue.open_sender();
+  auto rx = queue.open_receiver();
+  ASSERT_EQ(tx.try_send(1), queue_status::ok);
+  m.close();
+  // what need not wait goes on, and may say so no earlier than when the ring is full or empty
+  const std::uint64_t most = 2 * large().capacity;
+  queue_status status = queue_status::ok;
+  for (std::uint64_t n = 0; n < most && status == queue_status::ok; ++n) status = tx.try_send(n);
+  EXPECT_EQ(status, queue_status::failed);
+  std::uint64_t got = 0;
+  status = queue_status::ok;
+  for (std::uint64_t n = 0; n < most && status == queue_status::ok; ++n) status = rx.try_receive(got);
+  EXPECT_EQ(status, queue_status::failed);
+}
+
+TEST_F(gpu_queue, keeps_its_ring_over_a_reset_of_its_device) {
+  const machine m{samples::virtual_cuda_options()};
+  message_queue<std::uint64_t> queue{m, gpu0, gpu1, large()};
+  auto tx = queue.open_sender();
+  auto rx = queue.open_receiver();
+  ASSERT_EQ(tx.try_send(1), queue_status::ok);
+  m[gpu0].reset();
+  m[gpu1].reset();
+  for (std::uint64_t n = 0; n < 20; ++n) {
+    const queue_status sent = tx.try_send(n);
+    EXPECT_TRUE(sent == queue_status::ok || sent == queue_status::full || sent == queue_status::failed);
+    std::uint64_t got = 0;
+    const queue_status received = rx.try_receive(got);
+    EXPECT_TRUE(received == queue_status::ok || received == queue_status::empty || received == queue_status::failed);
+  }
+}
+
+}  // namespace

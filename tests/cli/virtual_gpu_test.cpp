@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tool with --backend cuda on the virtual driver: every command ends well, says that nothing of it is a GPU's, and
+// its documents hold.
+#include "cli/tool_runner.hpp"
+
+#include <gtest/gtest.h>
+
+#include <ostream>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace weft::test {
+namespace {
+
+using words = std::vector<std::string>;
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+words with(words first, const words& more) {
+  first.insert(first.end(), more.begin(), more.end());
+  return first;
+}
+
+/// Four GPUs, or one that is offered as four.
+struct gpus {
+  const char* name;
+  int count;
+};
+
+void PrintTo(const gpus& one, std::ostream* out) { *out << one.name; }
+
+class virtual_gpu_tool : public testing::TestWithParam<gpus> {
+ protected:
+  void SetUp() override {
+#if !defined(WEFT_VIRTUAL_CUDA_PATH)
+    GTEST_SKIP() << "the virtual CUDA driver is not built";
+#endif
+  }
+
+  [[nodiscard]] tool_result run(const words& command, words more_environment = {}) const {
+    tool_environment here;
+    here.set = std::move(more_environment);  // first: of two values the first is read
+#if defined(WEFT_VIRTUAL_CUDA_PATH)
+    for (const char* const which : {"WEFT_CUDA_DRIVER=", "WEFT_CUDA_NVRTC=", "WEFT_CUDA_NVML="})
+      here.set.push_back(std::string{which} + WEFT_VIRTUAL_CUDA_PATH);
+#endif
+    here.set.push_back("WEFT_VIRTUAL_CUDA_DEVICES=" + std::to_string(GetParam().count));
+    here.set.push_back("WEFT_VIRTUAL_CUDA_CACHE=" + testing::TempDir() + "weft_virtual_cuda_cache");
+    here.folder = folder_.path();  // a demo writes into it
+    words all{"--backend", "cuda"};
+    if (GetParam().count == 1) all = with(all, {"--logical-devices", "4"});
+    return run_tool(with(all, command), here);
+  }
+
+  scratch_folder folder_;
+};
+
+const std::vector<words> commands{
+    {},
+    {"devices"},
+    {"topo", "--verify", "--measure"},
+    {"route", "0", "1", "64M"},
+    {"explain", "launch", "1M", "--rate", "1G"},
+    {"explain", "all_reduce", "1M"},
+    {"bench", "copy", "-s", "1,1000003", "--samples", "3"},
+    {"bench", "launch", "--quick", "--scenario", "overhead"},
+    {"bench", "queue", "--quick", "-s", "64", "--pairs", "0-1,3-2"},
+    {"bench", "queue", "--quick", "-s", "8", "--pairs", "1-0", "--ends", "kernel"},
+    {"bench", "collective", "--quick", "-s", "1000"},
+    {"bench", "ipc", "--quick", "-s", "1M"},
+    {"demo", "-q"},
+};
+
+TEST_P(virtual_gpu_tool, runs_every_command_and_says_that_no_figure_is_one_of_a_gpu) {
+  for (const words& command : commands) {
+    const auto ended = run(command);
+    const std::string name = command.empty() ? "weft" : command.front() + (command.size() > 1 ? " " + command[1] : "");
+    EXPECT_EQ(ended.exit_code, 0) << name << "\n" << ended.out << ended.err;
+    EXPECT_TRUE(has(ended.out, "4 devices of a virtual driver: CPU memory, not a GPU figure")) << name << "\n"
+                                                                                               << ended.out;
+    EXPECT_FALSE(has(ended.err, "is not known"))
+        << name << ": settings of the virtual driver are no slips: " << ended.err;
+    EXPECT_EQ(has(ended.err, "offered as 4 logical devices"), GetParam().count == 1) << name << ended.err;
+  }
+}
+
+TEST_P(virtual_gpu_tool, writes_documents_that_hold_to_their_schemas_and_are_marked) {
+  std::vector<tool_result> documents;
+  for (const words& command : commands) {
+    documents.push_back(run(with({"--json"}, command)));
+    const auto document = documents.back().document();
+    EXPECT_EQ(document.value("virtual_driver", false), true) << documents.back().out << documents.back().err;
+    EXPECT_EQ(document.value("simulated", true), false) << documents.back().out;
+    if (document.contains("note")) {
+      EXPECT_TRUE(has(document.at("note").dump(), "a virtual driver")) << document.at("note");
+    }
+  }
+  const auto checked = check_documents(documents);
+  if (checked.exit_code == no_checker) GTEST_SKIP() << checked.err;
+  EXPECT_EQ(checked.exit_code, 0) << checked.out << checked.err;
+}
+
+TEST_P(virtual_gpu_tool, marks_the_results_that_it_writes_to_a_file) {
+  const auto ended = run({"bench", "copy", "-s", "4K", "--samples", "3", "--pairs", "0-1", "-o", "copies.json"});
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  const auto written = nlohmann::json::parse(read_text(folder_ / "copies.json"), nullptr, false);
+  EXPECT_EQ(written.value("virtual_driver", false), true) << written;
+}
+
+TEST_P(virtual_gpu_tool, never_writes_over_results_that_are_not_of_a_virtual_driver_nor_the_other_way_round) {
+  const words virtual_ones{"bench", "copy", "-s", "4K", "--samples", "1", "--pairs", "0-1"};
+  const words plain_ones{"--backend", "host", "bench", "queue", "-s", "8", "--quick", "--pairs", "0-1"};
+  tool_environment here;
+  here.folder = folder_.path();
+  ASSERT_EQ(run(with(virtual_ones, {"-o", "virtual.json"})).exit_code, 0);
+  ASSERT_EQ(run_tool(with(plain_ones, {"-o", "plain.json"}), here).exit_code, 0);
+  const std::string virtual_before = read_text(folder_ / "virtual.json");
+  const std::string plain_before = read_text(folder_ / "plain.json");
+  const auto over_plain = run(with(virtual_ones, {"-o", "plain.json"}));
+  EXPECT_EQ(over_plain.exit_code, 2);
+  EXPECT_TRUE(has(over_plain.err, "plain.json holds results without a virtual driver")) << over_plain.err;
+  const auto over_virtual = run_tool(with(plain_ones, {"-o", "virtual.json"}), here);
+  EXPECT_EQ(over_virtual.exit_code, 2);
+  EXPECT_TRUE(has(over_virtual.err, "virtual.json holds results of a virtual driver")) << over_virtual.err;
+  EXPECT_EQ(read_text(folder_ / "virtual.json"), virtual_before);
+  EXPECT_EQ(read_text(folder_ / "plain.json"), plain_before);
+  EXPECT_EQ(run(with(virtual_ones, {"-o", "virtual.json"})).exit_code, 0) << "over its own kind it may";
+}
+
+TEST_P(virtual_gpu_tool, puts_copies_by_a_kernel_beside_those_of_the_engine) {
+  const words command{"bench", "copy", "-s", "5,4K", "--samples", "3", "--pairs", "0-0,0-1", "--budget", "60s"};
+  const auto ended = run(with(command, {"--json"}));
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  std::set<std::string> names;
+  for (const auto& row : ended.field("results")) {
+    names.insert(row.at("name").get<std::string>());
+    EXPECT_EQ(row.at("verified"), true) << row;
+    EXPECT_EQ(row.at("kernel_on").is_null(), row.at("by") == "engine") << row;
+  }
+  const std::set<std::string> wanted{"virtual_driver/copy/same_device/4KiB/gpu0-gpu0",
+                                     "virtual_driver/copy/same_device_by_kernel/4KiB/gpu0-gpu0",
+                                     "virtual_driver/copy/direct/4KiB/gpu0-gpu1",
+                                     "virtual_driver/copy/direct_by_kernel/4KiB/gpu0-gpu1",
+                                     "virtual_driver/copy/staged/4KiB/gpu0-gpu1",
+                                     "virtual_driver/copy/same_device/5B/gpu0-gpu0",
+                                     "virtual_driver/copy/same_device_by_kernel/5B/gpu0-gpu0",
+                                     "virtual_driver/copy/direct/5B/gpu0-gpu1",
+                                     "virtual_driver/copy/direct_by_kernel/5B/gpu0-gpu1",
+                                     "virtual_driver/copy/staged/5B/gpu0-gpu1"};
+  EXPECT_EQ(names, wanted);
+  const auto text = run(command);
+  EXPECT_TRUE(has(text.out, "by a kernel")) << text.out;
+  EXPECT_FALSE(has(run(with(command, {"--by", "engine"})).out, "by a kernel"));
+}
+
+TEST_P(virtual_gpu_tool, runs_the_kernel_of_a_copy_where_access_goes_one_way_on_the_device_that_has_it) {
+  if (GetParam().count == 1) GTEST_SKIP() << "parts of one GPU reach each other both ways";
+  const auto ended =
+      run({"bench", "copy", "-s", "4K", "--samples", "1", "--pairs", "0-1,1-0", "--by", "kernel", "--json"},
+          {"WEFT_VIRTUAL_CUDA_P2P=one_way"});
+  const auto rows = ended.field("results");
+  ASSERT_EQ(rows.size(), 2U) << ended.err;
+  for (const auto& row : rows) {
+    EXPECT_EQ(row.at("kernel_on"), 0) << row;
+    EXPECT_EQ(row.at("verified"), true) << row;
+  }
+}
+
+TEST_P(virtual_gpu_tool, measures_messages_to_kernels_and_between_them) {
+  const words command{"bench",  "queue",       "--quick", "-s",     "8,64",   "--pairs",  "0-1",
+                      "--mode", "host_staged", "--ends",  "kernel", "--json", "--budget", "60s"};
+  const auto ended = run(command);
+  EXPECT_EQ(ended.exit_code, 0) << ended.err;
+  const auto rows = ended.field("results");
+  ASSERT_EQ(rows.size(), 2U) << "8 bytes alone have kernels at their ends";
+  EXPECT_EQ(rows[0].at("name"), "virtual_driver/queue/host_staged/round_trip_to_kernel/8B/gpu0-gpu1");
+  EXPECT_EQ(rows[1].at("name"), "virtual_driver/queue/host_staged/round_trip_of_kernels/8B/gpu0-gpu1");
+  for (const auto& row : rows) {
+    EXPECT_EQ(row.at("verified"), true) << row;
+    EXPECT_TRUE(row.at("seconds").is_object()) << row;
+  }
+}
+
+TEST_P(virtual_gpu_tool, shows_how_each_device_is) {
+  const words changed{"WEFT_VIRTUAL_CUDA_HEALTH=celsius=83,reasons=0x244,memory_errors=2,busy=none"};
+  const auto text = run({"devices"}, changed);
+  EXPECT_TRUE(has(text.out, "83 C")) << text.out;
+  EXPECT_TRUE(has(text.out, "the power limit; heat, by the hardware; 0x200")) << text.out;
+  EXPECT_TRUE(has(text.out, "gen 4 x16")) << text.out;
+  const auto ended = run({"devices", "--json"}, changed);
+  for (const auto& device : ended.field("devices")) {
+    const auto& health = device.at("health");
+    EXPECT_GE(health.at("celsius"), 83) << device;
+    EXPECT_EQ(health.at("watts"), 100) << device;
+    EXPECT_TRUE(health.at("busy").is_null()) << device;
+    EXPECT_EQ(health.at("memory_errors"), 2) << device;
+    EXPECT_EQ(health.at("held_down_by").size(), 3U) << device;
+    EXPECT_TRUE(device.at("health_why").is_null()) << device;
+  }
+}
+
+TEST_P(virtual_gpu_tool, says_why_nothing_tells_how_a_device_is) {
+  const auto text = run({"devices"}, {"WEFT_CUDA_NVML=none"});
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_FALSE(has(text.out, "temperature")) << text.out;
+  const auto ended = run({"devices", "--json"}, {"WEFT_CUDA_NVML=none"});
+  for (const auto& device : ended.field("devices")) {
+    EXPECT_TRUE(device.at("health").is_null()) << device;
+    EXPECT_TRUE(has(device.at("health_why").dump(), "WEFT_CUDA_NVML")) << device;
+  }
+}
+
+TEST_P(virtual_gpu_tool, conforms) {
+  const auto ended = run({"conform"});
+  EXPECT_EQ(ended.exit_code, 0) << ended.out << ended.err;
+  EXPECT_TRUE(has(ended.out, "of a virtual driver")) << ended.out;
+  EXPECT_TRUE(has(ended.out, " 0 fall short") || !has(ended.out, "fall short")) << ended.out;
+}
+
+TEST_P(virtual_gpu_tool, says_why_processes_have_no_symmetric_memory) {
+  const auto ended = run({"bench", "collective", "--quick", "-s", "1K", "--processes", "2"});
+  EXPECT_EQ(ended.exit_code, 0) << "not offered is no failure: " << ended.err;
+  EXPECT_TRUE(has(ended.out, "does not offer windows of the host")) << ended.out << ended.err;
+}
+
+TEST_P(virtual_gpu_tool, still_names_a_variable_that_is_a_slip) {
+  EXPECT_TRUE(has(run({"devices"}, {"WEFT_CUDA_DRIVRE=x"}).err, "did you mean WEFT_CUDA_DRIVER?"));
+}
+
+INSTANTIATE_TEST_SUITE_P(machines, virtual_gpu_tool, testing::Values(gpus{"four_gpus", 4}, gpus{"one_as_four", 1}),
+                         [](const testing::TestParamInfo<gpus>& one) { return std::string{one.param.name}; });
+
+}  // namespace
+}  // namespace weft::test

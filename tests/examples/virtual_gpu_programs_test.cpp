@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every example on the CUDA backend over the virtual driver, and on one GPU that is offered as four: it does what it
+// shows, with the words that it has on every machine.
+#include "examples/program.hpp"
+#include "image_pipeline/sample_images.hpp"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <ostream>
+#include <string>
+
+namespace {
+
+namespace fs = std::filesystem;
+
+using programs::outcome;
+using programs::program;
+using programs::run;
+
+struct example {
+  const char* name;
+  const char* says = "";  // part of what it writes on these machines
+};
+
+void PrintTo(const example& one, std::ostream* out) { *out << one.name; }
+
+constexpr example examples[] = {
+    {"hello", "gpu0 -> gpu1: 4 KiB, direct\n2 * 1023 + 1 = 2047\n"},
+    {"ordering", "20 + 2 + 20 + 1 = 43\n"},
+    {"peer_copy", "1 direct, 2 staged\n"},
+    {"reduce_sum", "1000003 numbers: -2026\n"},
+    {"scatter_gather", "both ways give the same bits\n"},
+    {"data_parallel", "1048576 of 1048576 are right\n"},
+    {"global_statistics", "1000 sensors on 4 devices: 0 wrong\n"},
+    {"gradient_averaging", "4 devices: every loss and every weight on every rank is the same\n"},
+    {"ticks", "the same as a plain sum\n"},
+    {"automatic_balance", "every item was done once\n"},       // on the virtual clock, which is the host's
+    {"three_stage_pipeline", "200000 of 200000 are right\n"},  // likewise
+    {"test_without_gpus", "broken link, checked: arrived\n"},  // machines that are played
+    {"ring_peer", "gpu2 wrote to gpu3: 300007 words, 0 wrong, 0 copies\n"},
+    {"ring_ipc", "gpu2 wrote to gpu3: 300007 words, 0 wrong, 0 copies\n"},
+    {"ring_blocks", "gpu2 wrote to gpu3: 300007 words, 0 wrong, 0 copies\n"},
+    {"selective_access", "blocks, the one that was not: illegal_access\n"},
+};
+
+std::string on(const std::string& gpus) {
+  std::string words{"WEFT_BACKEND=cuda "};
+#if defined(WEFT_VIRTUAL_CUDA_PATH)
+  for (const char* const which : {"WEFT_CUDA_DRIVER=", "WEFT_CUDA_NVRTC=", "WEFT_CUDA_NVML="})
+    words.append(which).append(WEFT_VIRTUAL_CUDA_PATH " ");
+#endif
+  words.append("WEFT_VIRTUAL_CUDA_CACHE=").append(testing::TempDir()).append("weft_virtual_cuda_cache ");
+  return words.append(gpus).append(" ");
+}
+
+constexpr const char* four = "WEFT_VIRTUAL_CUDA_DEVICES=4";
+constexpr const char* one_as_four = "WEFT_VIRTUAL_CUDA_DEVICES=1 WEFT_LOGICAL_DEVICES=4";
+
+class virtual_gpu_programs : public testing::TestWithParam<example> {
+ protected:
+  void SetUp() override {
+#if !defined(WEFT_VIRTUAL_CUDA_PATH)
+    GTEST_SKIP() << "the virtual CUDA driver is not built";
+#endif
+  }
+};
+
+TEST_P(virtual_gpu_programs, do_what_they_show) {
+  for (const char* const gpus : {four, one_as_four}) {
+    const outcome ended = run(on(gpus) + program(GetParam().name));
+    EXPECT_EQ(ended.code, 0) << gpus << "\n" << ended.text;
+    EXPECT_NE(ended.text.find(GetParam().says), std::string::npos) << gpus << "\n" << ended.text;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(all, virtual_gpu_programs, testing::ValuesIn(examples),
+                         [](const testing::TestParamInfo<example>& one) { return std::string{one.param.name}; });
+
+TEST(virtual_gpu_image_pipeline, is_right_to_the_pixel) {
+#if !defined(WEFT_VIRTUAL_CUDA_PATH)
+  GTEST_SKIP() << "the virtual CUDA driver is not built";
+#endif
+  const fs::path folder = fs::path{testing::TempDir()} / "weft_virtual_gpu_image_pipeline";
+  fs::remove_all(folder);
+  weft::images::make_sample_images(folder / "in");
+  for (const char* const gpus : {four, one_as_four}) {
+    const outcome ended =
+        run(on(gpus) + program("image_pipeline") + " " + (folder / "in").string() + " " + (folder / "out").string());
+    EXPECT_EQ(ended.code, 0) << gpus << "\n" << ended.text;
+  }
+  fs::remove_all(folder);
+}
+
+}  // namespace

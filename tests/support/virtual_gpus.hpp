@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+// Machines of CUDA devices for tests: those of the virtual driver, four unless the environment says otherwise.
+#pragma once
+
+#include "backends/gpu/factory.hpp"
+#include "virtual_driver/virtual_driver.hpp"
+#include "weft/runtime/machine.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <dlfcn.h>
+#include <memory>
+#include <string>
+
+namespace samples {
+
+/// The library of the virtual driver; empty where it was not built.
+inline std::string virtual_cuda_library() {
+#ifdef WEFT_VIRTUAL_CUDA_PATH
+  return WEFT_VIRTUAL_CUDA_PATH;
+#else
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): in the one thread of a test
+  const char* const named = std::getenv("WEFT_VIRTUAL_CUDA");
+  return named == nullptr ? "" : named;
+#endif
+}
+
+inline weft::result<std::unique_ptr<weft::backend>> open_virtual_cuda(const weft::backend_options& options) noexcept {
+  weft::gpu::settings wanted;
+  wanted.driver = wanted.compiler = virtual_cuda_library();
+  wanted.management = "none";
+  return weft::gpu::open_with(options, wanted);
+}
+
+inline weft::machine_options virtual_cuda_options() {
+  weft::machine_options options;
+  options.more_backends = {{weft::backend_kind::cuda, "virtual_cuda", &open_virtual_cuda}};
+  options.backend = "virtual_cuda";
+  return options;
+}
+
+/// The virtual driver's own functions: what was called, and what is to fail.
+class virtual_cuda {
+ public:
+  virtual_cuda() : library_(dlopen(virtual_cuda_library().c_str(), RTLD_NOW | RTLD_LOCAL)) {
+    find(calls_, "weft_virtual_calls");
+    find(fail_, "weft_virtual_fail");
+    find(lose_, "weft_virtual_lose");
+    find(register_, "weft_virtual_register_kernel");
+  }
+  [[nodiscard]] unsigned long long calls(const char* name) const { return calls_(name); }
+  /// "cuMemAlloc@3=2": its third call from now on answers 2.
+  void fail(const char* plan) const { fail_(plan); }
+  void lose(int device, int code) const { lose_(device, code); }
+  void add_kernel(const char* name, weft_virtual_kernel_function body, unsigned count, const unsigned* sizes,
+                  const unsigned char* is_pointer) const {
+    register_(name, body, count, sizes, is_pointer);
+  }
+
+ private:
+  template <class F>
+  void find(F& function, const char* name) const {
+    if (library_ != nullptr) function = reinterpret_cast<F>(dlsym(library_, name));
+  }
+  void* library_;
+  unsigned long long (*calls_)(const char*) = nullptr;
+  void (*fail_)(const char*) = nullptr;
+  void (*lose_)(int, int) = nullptr;
+  void (*register_)(const char*, weft_virtual_kernel_function, unsigned, const unsigned*,
+                    const unsigned char*) = nullptr;
+};
+
+class virtual_cuda_test : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (virtual_cuda_library().empty()) GTEST_SKIP() << "the virtual CUDA driver is not built";
+  }
+  void TearDown() override {
+    if (!virtual_cuda_library().empty()) driver.fail("");
+  }
+  [[nodiscard]] static weft::machine open() { return weft::machine{virtual_cuda_options()}; }
+
+  virtual_cuda driver;
+};
+
+}  // namespace samples
