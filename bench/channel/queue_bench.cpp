@@ -116,8 +116,7 @@ std::string figure(traffic_kind kind, double seconds) {
   return text;
 }
 
-// ---- running
-// ---------------------------------------------------------------------------------------------------------
+// ---- running ------------------------------------------------------------------------------------------------------
 
 std::uint64_t whole_batches(double messages) {
   return (static_cast<std::uint64_t>(messages) + batch_messages - 1) / batch_messages * batch_messages;
@@ -161,8 +160,7 @@ cell measure(std::string scope, traffic_kind kind, std::size_t bytes, const std:
   std::_Exit(1);
 }
 
-// ---- in one process
-// --------------------------------------------------------------------------------------------------
+// ---- in one process -----------------------------------------------------------------------------------------------
 
 /// `make(capacity)` gives a queue, fresh for every run.
 template <std::size_t Bytes, class Make>
@@ -257,8 +255,7 @@ std::vector<contender_run> contenders_in_process(second_thread& other, const wef
   return all;
 }
 
-// ---- across two processes
-// --------------------------------------------------------------------------------------------
+// ---- across two processes -----------------------------------------------------------------------------------------
 
 /// What the two processes share besides a queue's own memory.
 struct stage {
@@ -445,8 +442,7 @@ class second_process {
   pid_t child_ = -1;
 };
 
-// ---- telling
-// ---------------------------------------------------------------------------------------------------------
+// ---- telling ------------------------------------------------------------------------------------------------------
 
 struct verdict {
   std::string cell, best_peer;

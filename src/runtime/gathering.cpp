@@ -93,8 +93,7 @@ result<std::vector<gathering::member>> gathering::gather() {
   return std::move(seats_);
 }
 
-// ---- rank 0
-// ------------------------------------------------------------------------------------------------------------
+// ---- rank 0 -------------------------------------------------------------------------------------------------------
 
 result<void> gathering::host() {
   descriptor listener;
@@ -350,8 +349,7 @@ result<bool> gathering::hear(member& m, packet_kind expected) {
                        error_scope::endpoint);
 }
 
-// ---- the others
-// ----------------------------------------------------------------------------------------------------------
+// ---- the others ---------------------------------------------------------------------------------------------------
 
 result<descriptor> gathering::connect() {
   const auto [address, length] = rendezvous_address(name_, ::geteuid());
@@ -513,8 +511,7 @@ result<gathering::answer> gathering::follow(const descriptor& link, const packet
   }
 }
 
-// ---- both
-// ----------------------------------------------------------------------------------------------------------------
+// ---- both ---------------------------------------------------------------------------------------------------------
 
 packet gathering::plain(packet_kind kind) const {
   packet p;

@@ -273,8 +273,7 @@ result<packet_io> process_group::body::write(member& m, const packet& p, std::sp
   return wrote;
 }
 
-// ---- messages
-// ----------------------------------------------------------------------------------------------------------
+// ---- messages -----------------------------------------------------------------------------------------------------
 
 process_group::process_group(std::unique_ptr<body> made) : body_(std::move(made)) {}
 process_group::~process_group() = default;
@@ -371,8 +370,7 @@ result<peer_message> process_group::receive(rank from, std::uint64_t tag, std::c
   return peer_message{from, tag, std::move(found->payload), std::move(found->descriptors)};
 }
 
-// ---- meetings
-// ------------------------------------------------------------------------------------------------------------
+// ---- meetings -----------------------------------------------------------------------------------------------------
 
 result<void> process_group::barrier(std::chrono::nanoseconds limit, const std::stop_token& stop) {
   body_->require_member("barrier");
@@ -485,8 +483,7 @@ result<std::vector<std::vector<std::byte>>> process_group::body::meet(packet_kin
   return all;
 }
 
-// ---- death
-// -------------------------------------------------------------------------------------------------------------
+// ---- death --------------------------------------------------------------------------------------------------------
 
 bool process_group::alive(rank which) const {
   body& b = *body_;

@@ -223,8 +223,7 @@ TEST_F(gpu_discovery, makes_a_layout_with_a_socket_for_each_node_and_no_invented
   for (const weft::topology_link& link : made.links) EXPECT_EQ(link.bytes_per_second, 0);
 }
 
-// ---- links, as the management library tells them
-// ------------------------------------------------------------------------
+// ---- links, as the management library tells them ------------------------------------------------------------------
 
 nvmlDevice device_number(unsigned number) {
   return reinterpret_cast<nvmlDevice>(static_cast<std::uintptr_t>(number));  // NOLINT(performance-no-int-to-ptr)

@@ -206,8 +206,7 @@ TEST_F(gpu_launch, over_all_devices_gives_each_its_piece) {
   for (std::size_t i = 0; i < data.size(); ++i) ASSERT_EQ(got[i], data[i] * 3U + static_cast<std::uint32_t>(i));
 }
 
-// ---- in place of a text
-// -----------------------------------------------------------------------------------------------
+// ---- in place of a text -------------------------------------------------------------------------------------------
 
 void triples(const weft_virtual_launch*, void** arguments) {
   auto* const numbers = *static_cast<std::uint8_t**>(arguments[0]);
@@ -299,8 +298,7 @@ TEST_F(gpu_launch, of_a_text_that_does_not_compile_begins_its_error_with_the_fil
   EXPECT_NE(cause.what.find("known_to_the_host_alone"), std::string::npos) << cause.what;
 }
 
-// ---- failures
-// ---------------------------------------------------------------------------------------------------------
+// ---- failures -----------------------------------------------------------------------------------------------------
 
 TEST_F(gpu_launch, that_the_driver_refuses_fails_alone_and_what_follows_runs_once_it_was_told) {
   const weft::machine m = open();

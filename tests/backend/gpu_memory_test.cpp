@@ -47,8 +47,7 @@ int calls(const std::string& name) { return scripted_gpu::get().count(name); }
 
 bool always(std::size_t) { return true; }
 
-// ---- contexts
-// -----------------------------------------------------------------------------------------------------------
+// ---- contexts -----------------------------------------------------------------------------------------------------
 
 TEST(gpu_contexts, are_made_when_first_needed_and_once) {
   const bench b{scripted_table(2)};
@@ -130,8 +129,7 @@ TEST(gpu_contexts, are_given_back_as_often_as_they_were_taken) {
   EXPECT_EQ(scripted_gpu::get().retained[0], 0);
 }
 
-// ---- memory
-// -------------------------------------------------------------------------------------------------------------
+// ---- memory -------------------------------------------------------------------------------------------------------
 
 TEST(gpu_memory, is_taken_and_given_back_in_the_context_of_its_gpu) {
   const bench b{scripted_table(2)};
@@ -392,8 +390,7 @@ TEST(gpu_memory, is_asked_of_the_driver_only_where_there_is_a_context) {
   EXPECT_EQ(calls("cuMemGetInfo"), 1);
 }
 
-// ---- peers
-// --------------------------------------------------------------------------------------------------------------
+// ---- peers --------------------------------------------------------------------------------------------------------
 
 TEST(gpu_peers, are_enabled_in_one_direction_and_counted_by_the_library) {
   const auto table = scripted_table(2);

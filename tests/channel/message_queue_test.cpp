@@ -63,8 +63,7 @@ queue_options with(std::size_t capacity, backpressure policy = backpressure::blo
   return made;
 }
 
-// ---- what a queue is
-// -------------------------------------------------------------------------------------------------
+// ---- what a queue is ----------------------------------------------------------------------------------------------
 
 TEST(message_queue, is_direct_between_devices_with_peer_access_and_lies_in_the_destinations_memory) {
   const machine m = play(wired(2));
@@ -151,8 +150,7 @@ TEST(message_queue, opens_each_end_once) {
   EXPECT_EQ(error_of([&] { static_cast<void>(queue.open_receiver()); }).code, errc::resource_exhausted);
 }
 
-// ---- one message
-// -----------------------------------------------------------------------------------------------------
+// ---- one message --------------------------------------------------------------------------------------------------
 
 template <class T>
 void carries_every_byte(const machine& m, const queue_options& options) {
@@ -245,8 +243,7 @@ TEST(message_queue, peeks_without_taking) {
   }
 }
 
-// ---- batches and places in the ring
-// ----------------------------------------------------------------------------------
+// ---- batches and places in the ring -------------------------------------------------------------------------------
 
 template <class T>
 void sends_batches() {
@@ -329,8 +326,7 @@ TEST(reservation, is_written_where_it_is_read_and_may_be_abandoned) {
   reserves<sized<1000, 8>>();
 }
 
-// ---- a full ring
-// -----------------------------------------------------------------------------------------------------
+// ---- a full ring --------------------------------------------------------------------------------------------------
 
 TEST(backpressure_policy, reject_says_full_in_every_form) {
   const machine m = play(wired(2));
@@ -404,8 +400,7 @@ TEST(backpressure_policy, spill_keeps_order_up_to_its_limit) {
   EXPECT_EQ(queue.statistics().spilled_high_water, 100U);
 }
 
-// ---- waiting
-// ---------------------------------------------------------------------------------------------------------
+// ---- waiting ------------------------------------------------------------------------------------------------------
 
 TEST(waiting_form, of_either_end_ends_at_its_deadline_and_moves_nothing) {
   const machine m = play(wired(2));
@@ -500,8 +495,7 @@ TEST(waiting_form, ends_when_a_stop_is_requested) {
   EXPECT_EQ(queue.statistics().send_cancellations, 1U);
 }
 
-// ---- the end
-// ---------------------------------------------------------------------------------------------------------
+// ---- the end ------------------------------------------------------------------------------------------------------
 
 TEST(closing, the_sender_lets_the_receiver_have_everything_first) {
   const machine m = play(wired(2));
@@ -675,8 +669,7 @@ TEST(clearing, drops_what_was_sent_before_and_nothing_else) {
   }
 }
 
-// ---- many producers
-// --------------------------------------------------------------------------------------------------
+// ---- many producers -----------------------------------------------------------------------------------------------
 
 TEST(many_producers, keep_their_own_order_and_lose_nothing) {
   const machine m = play(wired(2));
@@ -708,8 +701,7 @@ TEST(many_producers, keep_their_own_order_and_lose_nothing) {
   }
 }
 
-// ---- checks, samples and accounts
-// ------------------------------------------------------------------------------------
+// ---- checks, samples and accounts ---------------------------------------------------------------------------------
 
 TEST(validation, finds_an_injected_flip_and_goes_on) {
   const machine m = play(wired(2));
@@ -798,8 +790,7 @@ TEST(queue_statistics, count_what_the_transport_did) {
   EXPECT_EQ(crossed, 3 * 50 * sizeof(tick)) << "one link direct, two through the host";
 }
 
-// ---- coroutines
-// ------------------------------------------------------------------------------------------------------
+// ---- coroutines ---------------------------------------------------------------------------------------------------
 
 weft::task<std::uint64_t> sum_of(weft::receiver<tick>& rx) {
   std::uint64_t sum = 0;

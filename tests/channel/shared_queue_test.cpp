@@ -162,8 +162,7 @@ TEST(shared_queue, overwrites_when_both_ask_for_it) {
   EXPECT_EQ(pair.other.wait(), 0);
 }
 
-// ---- what does not fit
-// -----------------------------------------------------------------------------------------------
+// ---- what does not fit --------------------------------------------------------------------------------------------
 
 TEST(shared_queue, refuses_another_type_on_both_sides_and_describes_both) {
   couple pair{[](process_group& group) {
@@ -291,8 +290,7 @@ TEST(shared_words, full_of_garbage_never_lead_out_of_the_ring) {
   }
 }
 
-// ---- death
-// -----------------------------------------------------------------------------------------------------------
+// ---- death --------------------------------------------------------------------------------------------------------
 
 struct progress {
   std::atomic<std::uint64_t> count{0};

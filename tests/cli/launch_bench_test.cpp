@@ -193,8 +193,7 @@ TEST(bench_launch, an_interrupt_ends_with_130_and_keeps_the_document) {
   EXPECT_EXIT(stopped(), ::testing::ExitedWithCode(130), "");
 }
 
-// ---- the picture of the demo
-// ------------------------------------------------------------------------------------------
+// ---- the picture of the demo --------------------------------------------------------------------------------------
 
 TEST(balance_picture, shows_who_waits_for_whom) {
   const topology layout = value_or_raise(load_topology("mixed_3"));
@@ -239,8 +238,7 @@ TEST(demo, shows_how_strategies_divide_a_kernel) {
   }
 }
 
-// ---- explain launch
-// -----------------------------------------------------------------------------------------------------
+// ---- explain launch -----------------------------------------------------------------------------------------------
 
 TEST(explain_launch, tells_what_each_device_would_get_and_why) {
   const words line{"explain", "launch", "1M", "--rate", "450K", "--start", "0us", "--sim", "mixed_3"};

@@ -28,8 +28,7 @@
 
 namespace {
 
-// ---- the memory of one queue, as the model sees it
-// -------------------------------------------------------------------
+// ---- the memory of one queue, as the model sees it ----------------------------------------------------------------
 
 // What the header stores to and loads from. An order mutant makes one of them relaxed.
 enum kind {
@@ -165,8 +164,7 @@ using weft_uint64 = std::uint64_t;
 
 namespace {
 
-// ---- scenarios
-// -------------------------------------------------------------------------------------------------------
+// ---- scenarios ----------------------------------------------------------------------------------------------------
 
 void pause() { rl::yield(1, RL_INFO); }
 
@@ -488,8 +486,7 @@ struct sleepers : ring_scenario<sleepers<Layout, Shift, Capacity, Messages>, 2, 
   }
 };
 
-// ---- the searches
-// ----------------------------------------------------------------------------------------------------
+// ---- the searches -------------------------------------------------------------------------------------------------
 
 struct outcome {
   bool passed = false;
@@ -572,8 +569,7 @@ bool prove(std::string_view only, bool history) {
   return passed && found;
 }
 
-// ---- the mutants
-// -----------------------------------------------------------------------------------------------------
+// ---- the mutants --------------------------------------------------------------------------------------------------
 
 #if defined(WEFT_RING_MUTATED)
 struct mutant {

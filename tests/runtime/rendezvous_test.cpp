@@ -313,8 +313,7 @@ const bool is_started_with_a_ticket = [] {
   ::_exit(said.empty() ? 0 : 1);
 }();
 
-// ---- gathering
-// -----------------------------------------------------------------------------------------------------------
+// ---- gathering ----------------------------------------------------------------------------------------------------
 
 class rendezvous_of : public testing::TestWithParam<int> {};
 
@@ -733,8 +732,7 @@ TEST(rendezvous, without_a_descriptor_to_spare_names_the_limit_and_keeps_nothing
   EXPECT_EQ(poor.said(), "");
 }
 
-// ---- messages
-// ------------------------------------------------------------------------------------------------------------
+// ---- messages -----------------------------------------------------------------------------------------------------
 
 TEST(process_group, keeps_messages_of_other_tags_until_they_are_asked_for) {
   auto all = together(2);
@@ -1026,8 +1024,7 @@ TEST(process_group, without_room_for_a_descriptor_loses_that_message_and_works_o
   EXPECT_EQ(receiver.said(), "");
 }
 
-// ---- meetings
-// ------------------------------------------------------------------------------------------------------------
+// ---- meetings -----------------------------------------------------------------------------------------------------
 
 TEST(process_group, meets_ten_thousand_times_and_nobody_is_ahead) {
   constexpr int size = 3;
@@ -1101,8 +1098,7 @@ TEST(process_group, finds_two_ranks_in_different_meetings) {
   EXPECT_TRUE(says(failure_of(met), "barrier number 1 met all_gather number 1 of rank 1")) << failure_of(met);
 }
 
-// ---- death
-// ---------------------------------------------------------------------------------------------------------------
+// ---- death --------------------------------------------------------------------------------------------------------
 
 /// Ranks 1 … size−1 as processes, rank 0 here.
 struct family {
@@ -1379,8 +1375,7 @@ TEST(rendezvous, ends_for_all_when_a_process_is_killed_while_they_gather) {
   }
 }
 
-// ---- packets
-// ---------------------------------------------------------------------------------------------------------
+// ---- packets ------------------------------------------------------------------------------------------------------
 
 std::vector<std::byte> bytes_of(const packet& p) {
   const auto head = wire::packet_header(p);

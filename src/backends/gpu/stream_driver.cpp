@@ -48,8 +48,7 @@ bool is_about_capture(CUresult status) { return status >= first_capture_error &&
 
 }  // namespace
 
-// ---- who is to be called
-// ----------------------------------------------------------------------------------------------
+// ---- who is to be called ------------------------------------------------------------------------------------------
 
 struct stream_driver::waiting_end {
   stream_driver* home = nullptr;
@@ -192,8 +191,7 @@ void stream_driver::look_for_ends(const std::stop_token& shutdown) {
   }
 }
 
-// ---- life
-// -------------------------------------------------------------------------------------------------------------
+// ---- life ---------------------------------------------------------------------------------------------------------
 
 stream_driver::stream_driver(std::shared_ptr<contexts> places, device_id first, std::size_t devices, waiting policy)
     : places_(std::move(places)), cu_(places_->cu()), first_(first), policy_(policy) {
@@ -269,8 +267,7 @@ void stream_driver::close() noexcept {
   }
 }
 
-// ---- queues
-// -----------------------------------------------------------------------------------------------------------
+// ---- queues -------------------------------------------------------------------------------------------------------
 
 result<void> stream_driver::ready_stream(gpu_queue& queue) {
   const std::uint64_t now = place_of(queue.device).generation.load(std::memory_order_acquire);
@@ -499,8 +496,7 @@ result<void> stream_driver::run_aside(device_id device, const std::string& doing
   return {};
 }
 
-// ---- events
-// -----------------------------------------------------------------------------------------------------------
+// ---- events -------------------------------------------------------------------------------------------------------
 
 result<gpu_event*> stream_driver::take_event(std::size_t device, bool timed) {
   place& at = place_of(device);
@@ -609,8 +605,7 @@ void stream_driver::wait(device_id device, queued::native_event event) noexcept 
   static_cast<void>(cu_.cuEventSynchronize(ends.end));
 }
 
-// ---- times
-// ------------------------------------------------------------------------------------------------------------
+// ---- times --------------------------------------------------------------------------------------------------------
 
 void stream_driver::time(bool on) noexcept { timed_.store(on, std::memory_order_relaxed); }
 

@@ -280,8 +280,7 @@ WEFT_VIRTUAL_API CUresult cuOccupancyMaxPotentialBlockSize(int* grid, int* block
   });
 }
 
-// ---- parts of a device: multiprocessors are a number here
-// ------------------------------------------------------------
+// ---- parts of a device: multiprocessors are a number here ---------------------------------------------------------
 
 namespace {
 
