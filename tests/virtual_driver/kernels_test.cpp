@@ -338,4 +338,17 @@ TEST(virtual_driver_kernels, a_device_can_be_lost_at_its_nth_kernel) {
   });
 }
 
+TEST(virtual_driver_kernels, are_none_of_the_calls_that_are_counted_whenever_they_begin) {
+  in_child({}, [] {
+    session cu;
+    const CUdeviceptr a = cu.allocate(4);
+    const CUfunction put = cu.kernel(texts, "put");
+    find<void(const char*)>("weft_virtual_fail")("*@3=999");
+    EXPECT_EQ(cu.launch(put, 1, 1, nullptr, a, 1), CUDA_SUCCESS);
+    EXPECT_EQ(cu.cuCtxSynchronize(), CUDA_SUCCESS);
+    EXPECT_EQ(cu.cuMemFree(a), CUDA_ERROR_UNKNOWN);
+    EXPECT_EQ(find<unsigned long long(const char*)>("weft_virtual_calls")("device.launch"), 1U);
+  });
+}
+
 }  // namespace

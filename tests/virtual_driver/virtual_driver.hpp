@@ -8,7 +8,7 @@ extern "C" {
 
 using weft_virtual_kernel_function = void (*)(const weft_virtual_launch* shape, void** arguments);
 
-/// Calls of a function so far, or of all ("*"). "device.launch" counts kernels as they begin to run.
+/// Calls of a function so far, or of all ("*"). "device.launch" counts kernels as they begin to run; "*" does not.
 unsigned long long weft_virtual_calls(const char* name);
 /// "cuMemAlloc@3=2,cuLaunchKernel@1=kill,*@17=999": from now on, counted from here. Empty: nothing fails.
 void weft_virtual_fail(const char* plan);

@@ -11,7 +11,11 @@ namespace weft::virtual_cuda {
 
 /// Counts the call; answers the code that it was told to fail with, or 0. May end the process, if told so.
 [[nodiscard]] CUresult begin_call(const char* name) noexcept;
-/// The same, and whether the driver may be called at all: initialised, not in a child of fork, not in a host function.
+/// A kernel begins to run: counted as "device.launch", and never among the calls, since it is nobody's who could say
+/// when.
+[[nodiscard]] CUresult begin_kernel() noexcept;
+/// As begin_call(), and whether the driver may be called at all: initialised, not in a child of fork, not in a host
+/// function.
 [[nodiscard]] CUresult begin_driver_call(const char* name) noexcept;
 [[nodiscard]] std::uint64_t calls_of(const std::string& name);
 /// "cuMemAlloc@3=2,cuLaunchKernel@1=kill": replaces the plan and counts from here on.
