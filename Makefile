@@ -27,6 +27,7 @@ check:  ## format, layers, each header alone, clang-tidy
 	scripts/setup check
 	scripts/check-format
 	scripts/check-layers
+	scripts/check-names
 	cmake --preset release > /dev/null
 	scripts/check-headers
 	scripts/check-tidy

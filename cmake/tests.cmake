@@ -231,7 +231,10 @@ if(WEFT_TESTS_ENABLED)
   if(Python3_FOUND)
     add_test(NAME check_layers COMMAND ${scripts}/check-layers)
     add_test(NAME check_layers_detects_a_violation COMMAND ${scripts}/check-layers-test)
-    set_tests_properties(check_layers check_layers_detects_a_violation PROPERTIES LABELS checks TIMEOUT 60)
+    add_test(NAME check_names COMMAND ${scripts}/check-names)
+    add_test(NAME check_names_detects_one_name_for_two_types COMMAND ${scripts}/check-names-test)
+    set_tests_properties(check_layers check_layers_detects_a_violation check_names
+      check_names_detects_one_name_for_two_types PROPERTIES LABELS checks TIMEOUT 60)
     add_test(NAME check_queue_code COMMAND ${scripts}/check-queue-code ${generated}/include)
     add_test(NAME check_queue_code_detects_what_costs_too_much
       COMMAND ${scripts}/check-queue-code-test ${generated}/include)

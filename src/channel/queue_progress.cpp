@@ -130,7 +130,7 @@ void disarm_word(std::atomic<std::uint32_t>& word) noexcept {
 
 class forwarder final : public queue_job {
  public:
-  forwarder(queue_state& queue, lane& l) : q_(queue), l_(l) {}
+  forwarder(queue_state& queue, queue_lane& l) : q_(queue), l_(l) {}
 
   step_outcome step() override {
     if (q_.stopped()) return step_outcome::idle;
@@ -196,12 +196,12 @@ class forwarder final : public queue_job {
   }
 
   queue_state& q_;
-  lane& l_;
+  queue_lane& l_;
 };
 
 class spill_drain final : public queue_job {
  public:
-  spill_drain(queue_state& queue, lane& l) : q_(queue), l_(l) {}
+  spill_drain(queue_state& queue, queue_lane& l) : q_(queue), l_(l) {}
 
   step_outcome step() override {
     if (l_.spill_size.load(std::memory_order_relaxed) == 0 || q_.stopped()) return step_outcome::idle;
@@ -214,7 +214,7 @@ class spill_drain final : public queue_job {
 
  private:
   queue_state& q_;
-  lane& l_;
+  queue_lane& l_;
 };
 
 class awaiting final : public queue_job {
@@ -263,8 +263,10 @@ class awaiting final : public queue_job {
 
 }  // namespace
 
-std::shared_ptr<queue_job> make_forwarder(queue_state& queue, lane& l) { return std::make_shared<forwarder>(queue, l); }
-std::shared_ptr<queue_job> make_spill_drain(queue_state& queue, lane& l) {
+std::shared_ptr<queue_job> make_forwarder(queue_state& queue, queue_lane& l) {
+  return std::make_shared<forwarder>(queue, l);
+}
+std::shared_ptr<queue_job> make_spill_drain(queue_state& queue, queue_lane& l) {
   return std::make_shared<spill_drain>(queue, l);
 }
 

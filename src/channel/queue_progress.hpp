@@ -88,8 +88,8 @@ class channel_state {
 }
 
 /// Moves messages of a lane from the ring of its sender to that of its receiver.
-[[nodiscard]] std::shared_ptr<queue_job> make_forwarder(queue_state& queue, lane& l);
+[[nodiscard]] std::shared_ptr<queue_job> make_forwarder(queue_state& queue, queue_lane& l);
 /// Moves what a lane's sender spilled into its ring.
-[[nodiscard]] std::shared_ptr<queue_job> make_spill_drain(queue_state& queue, lane& l);
+[[nodiscard]] std::shared_ptr<queue_job> make_spill_drain(queue_state& queue, queue_lane& l);
 
 }  // namespace weft::detail

@@ -21,7 +21,7 @@ namespace {
 
 using clock = std::chrono::steady_clock;
 
-lane& lane_of(queue_state& queue, const queue_end& end) { return *queue.lanes[end.lane]; }
+queue_lane& lane_of(queue_state& queue, const queue_end& end) { return *queue.lanes[end.lane]; }
 
 void look_for_sleepers(queue_state& queue, queue_end& end) noexcept {
   if (queue.fences) {
@@ -51,7 +51,7 @@ bool is_hopeless(queue_state& queue) noexcept {
 // ---- one attempt ----------------------------------------------------------------------------------------------------
 
 /// The message with what goes with it, where it can be copied into the ring from.
-const void* dressed(queue_state& queue, lane& l, const void* message) noexcept {
+const void* dressed(queue_state& queue, queue_lane& l, const void* message) noexcept {
   if (!queue.options.validate && !queue.overwrites) return message;
   std::memcpy(l.sending.data(), message, queue.size);
   if (queue.options.validate) {
@@ -81,7 +81,7 @@ queue_status sent_as(queue_state& queue, queue_end& end, int came_to) noexcept {
   }
 }
 
-queue_status put_ring(queue_state& queue, lane& l, const void* message) noexcept {
+queue_status put_ring(queue_state& queue, queue_lane& l, const void* message) noexcept {
   queue_end& end = l.sender;
   const void* whole = dressed(queue, l, message);
   if (queue.overwrites)
@@ -90,7 +90,7 @@ queue_status put_ring(queue_state& queue, lane& l, const void* message) noexcept
 }
 
 /// Under spill_mutex: moves the oldest spilled messages into the ring. True when none is left.
-bool unspill(queue_state& queue, lane& l, queue_status& why) noexcept {
+bool unspill(queue_state& queue, queue_lane& l, queue_status& why) noexcept {
   while (!l.spill.empty()) {
     why = put_ring(queue, l, l.spill.front().data());
     if (why != queue_status::ok) return false;
@@ -100,7 +100,7 @@ bool unspill(queue_state& queue, lane& l, queue_status& why) noexcept {
   return true;
 }
 
-queue_status put_or_spill(queue_state& queue, lane& l, const void* message) noexcept {
+queue_status put_or_spill(queue_state& queue, queue_lane& l, const void* message) noexcept {
   const std::lock_guard lock{l.spill_mutex};
   queue_status why = queue_status::ok;
   if (unspill(queue, l, why)) {
@@ -124,7 +124,7 @@ queue_status put_or_spill(queue_state& queue, lane& l, const void* message) noex
 
 }  // namespace
 
-bool drain_spill(queue_state& queue, lane& l) noexcept {
+bool drain_spill(queue_state& queue, queue_lane& l) noexcept {
   const std::lock_guard lock{l.spill_mutex};
   const std::size_t before = l.spill.size();
   queue_status why = queue_status::ok;
@@ -142,12 +142,13 @@ bool is_sampled(const queue_state& queue, std::uint64_t position) noexcept {
          (position & static_cast<std::uint64_t>(queue.options.sample_every - 1)) == 0;
 }
 
-sample_board::entry& sample_of(const queue_state& queue, lane& l, std::uint64_t position) noexcept {
+sample_board::entry& sample_of(const queue_state& queue, queue_lane& l, std::uint64_t position) noexcept {
   return l.samples
       .entries[position / static_cast<std::uint64_t>(queue.options.sample_every) % l.samples.entries.size()];
 }
 
-void note_received_sample(queue_state& queue, lane& l, std::uint64_t position, clock::time_point started) noexcept {
+void note_received_sample(queue_state& queue, queue_lane& l, std::uint64_t position,
+                          clock::time_point started) noexcept {
   const auto now = clock::now();
   queue.receive_call.add(now - started);
   const sample_board::entry& entry = sample_of(queue, l, position);
@@ -165,7 +166,7 @@ void note_received_sample(queue_state& queue, lane& l, std::uint64_t position, c
   queue.last_sample_position = position;
 }
 
-queue_status got_as(queue_state& queue, lane& l, int came_to) noexcept {
+queue_status got_as(queue_state& queue, queue_lane& l, int came_to) noexcept {
   switch (came_to) {
     case WEFT_RING_OK:
       if (l.receiver.ring.credit_seen == l.receiver.ring.position) look_for_sleepers(queue, l.receiver);
@@ -185,7 +186,7 @@ queue_status got_as(queue_state& queue, lane& l, int came_to) noexcept {
 }
 
 /// The next message of one lane, checksum still on it.
-queue_status take(queue_state& queue, lane& l, std::byte* into) noexcept {
+queue_status take(queue_state& queue, queue_lane& l, std::byte* into) noexcept {
   weft_ring& ring = l.receiver.ring;
   if (!queue.overwrites) return got_as(queue, l, weft_ring_try_receive(&ring, into));
   std::uint64_t lost = 0;
@@ -194,7 +195,7 @@ queue_status take(queue_state& queue, lane& l, std::byte* into) noexcept {
   return got_as(queue, l, came_to);
 }
 
-queue_status take_checked(queue_state& queue, lane& l, void* message) noexcept {
+queue_status take_checked(queue_state& queue, queue_lane& l, void* message) noexcept {
   const bool direct = !queue.options.validate && !queue.overwrites;
   auto* into = direct ? static_cast<std::byte*>(message) : queue.receiving.data();
   const bool samples = queue.options.sample_every != 0;
@@ -272,7 +273,7 @@ queue_status wait_on(queue_state& queue, std::atomic<std::uint32_t>& word, const
   }
 }
 
-void count_send(lane& l, queue_status status) noexcept {
+void count_send(queue_lane& l, queue_status status) noexcept {
   if (status == queue_status::ok) return;
   l.failed_sends.add();
   if (status == queue_status::timed_out) l.timeouts.add();
@@ -307,7 +308,7 @@ queue_status refuse_lent(queue_state& queue) noexcept {
 }
 
 /// One attempt to send, whatever the options. Never waits.
-queue_status put_one(queue_state& queue, lane& l, const void* message) noexcept {
+queue_status put_one(queue_state& queue, queue_lane& l, const void* message) noexcept {
   if (l.sender.closed) return queue_status::closed;
   if (is_lent(l.sender)) return refuse_lent(queue);
   // a spilling sender shares its ring with the progress thread, so that positions mean nothing to it
@@ -342,7 +343,7 @@ queue_status get_one(queue_state& queue, void* message) noexcept {
   for (std::size_t tried = 0; tried < count; ++tried) {
     const std::size_t at = queue.next_lane;
     queue.next_lane = at + 1 == count ? 0 : at + 1;
-    lane& l = *queue.lanes[at];
+    queue_lane& l = *queue.lanes[at];
     if (is_lent(l.receiver)) return refuse_lent(queue);
     const queue_status status = take_checked(queue, l, message);
     if (status == queue_status::closed && !queue.stopped()) {
@@ -357,7 +358,7 @@ queue_status get_one(queue_state& queue, void* message) noexcept {
 }  // namespace
 
 queue_status send_slowly(queue_state& queue, queue_end& end, const void* message, const wait_rules& rules) noexcept {
-  lane& l = lane_of(queue, end);
+  queue_lane& l = lane_of(queue, end);
   queue_status status = put_one(queue, l, message);
   const backpressure policy = queue.options.when_full;
   if (status == queue_status::full && rules.may_wait &&
@@ -441,7 +442,7 @@ const void* peek_slowly(queue_state& queue, queue_status& why) noexcept {
   std::size_t closed = 0;
   for (std::size_t tried = 0; tried < count; ++tried) {
     const std::size_t at = (queue.next_lane + tried) % count;
-    lane& l = *queue.lanes[at];
+    queue_lane& l = *queue.lanes[at];
     weft_ring& ring = l.receiver.ring;
     if (is_lent(l.receiver)) {
       why = refuse_lent(queue);
@@ -472,7 +473,7 @@ void pop_slowly(queue_state& queue) noexcept {
     return;
   }
   if (queue.options.validate || queue.overwrites || queue.options.sample_every != 0 || queue.fences) return;
-  lane& l = *queue.lanes[queue.peeked_lane];
+  queue_lane& l = *queue.lanes[queue.peeked_lane];
   weft_ring& ring = l.receiver.ring;
   if (ring.stride == 0) {
     weft_ring_pop_packed(&ring, ring.per_line);
@@ -496,7 +497,7 @@ std::size_t clear(queue_state& queue) noexcept {
   }
   const auto deadline = clock::now() + std::chrono::seconds{1};
   for (const auto& each : queue.lanes) {
-    lane& l = *each;
+    queue_lane& l = *each;
     if (queue.options.when_full == backpressure::spill) {
       const std::lock_guard lock{l.spill_mutex};
       const std::size_t waited = l.spill.size();
@@ -528,7 +529,7 @@ std::size_t clear(queue_state& queue) noexcept {
   return dropped + spilled;
 }
 
-std::uint64_t unread(const queue_state& queue, const lane& l) noexcept {
+std::uint64_t unread(const queue_state& queue, const queue_lane& l) noexcept {
   if (queue.side == queue_side::sending) {
     const weft_ring& ring = l.sender.ring;
     const std::uint64_t sent = WEFT_RING_LOAD_64(&ring.position);
@@ -554,7 +555,7 @@ std::size_t size_of(const queue_state& queue) noexcept {
 }
 
 void close_sender(queue_state& queue, queue_end& end) noexcept {
-  lane& l = lane_of(queue, end);
+  queue_lane& l = lane_of(queue, end);
   end.closed = true;
   end.plain = false;
   l.sender_closed.store(true, std::memory_order_release);
@@ -581,7 +582,7 @@ void close_receiver(queue_state& queue) noexcept {
 }
 
 void close_if_meant(queue_state& queue, queue_end& end) noexcept {
-  const lane& l = lane_of(queue, end);
+  const queue_lane& l = lane_of(queue, end);
   if (&end == &l.sender) {
     if (end.closed) weft_ring_close_writer(&end.ring);
   } else if (queue.receiver_closed.load(std::memory_order_acquire)) {
@@ -593,7 +594,7 @@ queue_statistics statistics_of(const queue_state& queue) noexcept {
   queue_statistics s;
   const bool closed = queue.receiver_closed.load(std::memory_order_acquire) || queue.stopped();
   for (const auto& each : queue.lanes) {
-    const lane& l = *each;
+    const queue_lane& l = *each;
     const std::uint64_t put = WEFT_RING_LOAD_64(&l.sender.ring.position);
     const std::uint64_t taken = WEFT_RING_LOAD_64(&l.receiver.ring.position);
     const std::uint64_t lost = WEFT_RING_LOAD_64(&l.lost) + WEFT_RING_LOAD_64(&l.forward_lost);

@@ -89,8 +89,8 @@ class builder {
 
   /// False when what was written on one side does not arrive on the other.
   bool add_lane() {
-    auto made = std::make_unique<lane>();
-    lane& l = *made;
+    auto made = std::make_unique<queue_lane>();
+    queue_lane& l = *made;
     const device_id s = q_.facts.source, d = q_.facts.destination;
     const bool direct = q_.facts.mode == transfer_mode::direct;
     const bool one_ring = direct || q_.lies_in_host_memory;
@@ -199,7 +199,7 @@ class builder {
     return seen.error().what;
   }
 
-  placed on_device(lane& l, device_id owner, device_id writer, device_id reader, std::size_t size) {
+  placed on_device(queue_lane& l, device_id owner, device_id writer, device_id reader, std::size_t size) {
     auto block = std::make_shared<buffer<std::byte>>(m_[owner], size);
     l.memory.push_back(block);
     placed made;
@@ -208,7 +208,7 @@ class builder {
     return made;
   }
 
-  std::byte* window(lane& l, device_id by, std::byte* address, std::size_t size) {
+  std::byte* window(queue_lane& l, device_id by, std::byte* address, std::size_t size) {
     auto seen = q_.backend_of(by).host_window(by, address, bytes{size});
     if (!seen) {
       seen.error().where = where_;
@@ -219,7 +219,7 @@ class builder {
   }
 
   /// Page-locked memory that kernels of an end use in place, where the memory of that end is out of the host's reach.
-  std::optional<placed> on_host_for_kernels(lane& l, std::size_t size) {
+  std::optional<placed> on_host_for_kernels(queue_lane& l, std::size_t size) {
     for (const device_id id : {q_.facts.source, q_.facts.destination}) {
       if (!q_.out_of_reach(id)) continue;
       auto block = std::make_shared<pinned_buffer<std::byte>>(m_[id], size);
@@ -231,7 +231,7 @@ class builder {
     return std::nullopt;
   }
 
-  placed on_host(lane& l, std::size_t size) {
+  placed on_host(queue_lane& l, std::size_t size) {
     if (q_.lies_in_host_memory) {
       if (const auto shared = on_host_for_kernels(l, size)) return *shared;
     }
@@ -262,7 +262,7 @@ class builder {
     return good;
   }
 
-  void watch(lane& l, bool direct) {
+  void watch(queue_lane& l, bool direct) {
     const device_id host;
     const auto add = [&](device_id from, device_id to, const weft_ring& ring) {
       backend& b = q_.backend_of(from == host ? to : from);

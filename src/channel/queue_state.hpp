@@ -88,7 +88,7 @@ struct locked_histogram {
 };
 
 /// One ring of a queue (a queue has one per producer), or two joined by a forwarder.
-struct lane {
+struct queue_lane {
   queue_end sender, receiver;
   // staged: the forwarder reads where the sender writes, and writes where the receiver reads
   queue_end forward_in, forward_out;
@@ -151,7 +151,7 @@ class queue_state {
 
   std::shared_ptr<machine_state> machine;  // null across processes
   std::vector<peer_access> leases;
-  std::vector<std::unique_ptr<lane>> lanes;
+  std::vector<std::unique_ptr<queue_lane>> lanes;
   std::function<std::shared_ptr<const error>()> trouble;  // asked by who waits: why the other end will never answer
 
   alignas(isolation) std::atomic<std::uint32_t> own_receiver_waits{0};
@@ -218,12 +218,12 @@ void set_end(queue_end& end, const ring_view& view, const ring_shape& shape) noe
                                                                 const wait_rules& rules) noexcept;
 
 /// Moves spilled messages into the ring, and tells the end after the last; true when something moved.
-[[nodiscard]] bool drain_spill(queue_state& queue, lane& l) noexcept;
+[[nodiscard]] bool drain_spill(queue_state& queue, queue_lane& l) noexcept;
 
 /// Does what closing a lent end left for when it has come back.
 void close_if_meant(queue_state& queue, queue_end& end) noexcept;
 
 /// What a lane holds for the receiver.
-[[nodiscard]] std::uint64_t unread(const queue_state& queue, const lane& l) noexcept;
+[[nodiscard]] std::uint64_t unread(const queue_state& queue, const queue_lane& l) noexcept;
 
 }  // namespace weft::detail

@@ -46,7 +46,7 @@ class watched_process {
   bool known_ = false;  // without a descriptor: it was dead when we looked
 };
 
-void check(const queue_options& o, std::source_location where) {
+void check_shared(const queue_options& o, std::source_location where) {
   if (o.when_full == backpressure::spill) {
     raise(errc::unsupported,
           "a queue between processes does not spill: what is kept on the sender's side would die with it", where);
@@ -96,8 +96,8 @@ std::shared_ptr<queue_state> make_side(process_group& group, rank other, queue_s
 
   std::byte* base = region.get().base;
   auto* words = reinterpret_cast<region_words*>(base + words_offset);
-  auto made = std::make_unique<lane>();
-  lane& l = *made;
+  auto made = std::make_unique<queue_lane>();
+  queue_lane& l = *made;
   ring_view view;
   view.slots = base + slots_offset;
   view.credit = &words->credit;
@@ -133,7 +133,7 @@ queue_end* only_receiver(queue_state& queue) noexcept { return &queue.lanes.fron
 std::shared_ptr<queue_state> offer_receiving(process_group& group, rank from, std::uint64_t channel,
                                              const message_type& type, const queue_options& options,
                                              const connect_options& how, std::source_location where) {
-  check(options, where);
+  check_shared(options, where);
   const bool overwrites = options.when_full == backpressure::overwrite_oldest;
   const ring_shape shape =
       shape_of(carried_size(type.size, options.validate, overwrites), type.alignment, options.capacity, !overwrites);
@@ -161,7 +161,7 @@ void await_accepted(process_group& group, rank from, std::uint64_t channel, cons
 
 connected_sender connect_sending(process_group& group, rank to, std::uint64_t channel, const message_type& type,
                                  const queue_options& options, const connect_options& how, std::source_location where) {
-  check(options, where);
+  check_shared(options, where);
   auto offer = group.receive(to, offer_tag ^ channel, how.limit, how.stop);
   if (!offer) raise_at(std::move(offer).error(), where);
   auto header = read_header(offer->payload.data(), offer->payload.size(), type);

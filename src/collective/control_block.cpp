@@ -152,9 +152,9 @@ result<control_block> control_block::open(int file, int ranks) {
   return made;
 }
 
-control_words& control_block::words() const {
-  static_assert(sizeof(control_header) <= 128 && 128 + sizeof(control_words) <= page);
-  return *reinterpret_cast<control_words*>(place_.get().base + 128);
+group_words& control_block::words() const {
+  static_assert(sizeof(control_header) <= 128 && 128 + sizeof(group_words) <= page);
+  return *reinterpret_cast<group_words*>(place_.get().base + 128);
 }
 
 rank_area& control_block::area(int rank) const {

@@ -93,7 +93,7 @@ class shared_text {
 };
 
 /// Words of all ranks.
-struct control_words {
+struct group_words {
   alignas(128) std::atomic<std::uint64_t> ended;     // why nothing works any more; 0 while it does
   alignas(128) std::atomic<std::uint32_t> sleepers;  // ranks that wait in the kernel
   std::atomic<std::uint32_t> bell;                   // on which they sleep
@@ -155,7 +155,7 @@ class control_block {
 
   [[nodiscard]] const control_shape& shape() const { return shape_; }
   [[nodiscard]] std::uint64_t id() const { return id_; }
-  [[nodiscard]] control_words& words() const;
+  [[nodiscard]] group_words& words() const;
   [[nodiscard]] rank_area& area(int rank) const;
   [[nodiscard]] std::byte* staging(int rank, int half) const;
   /// Words and bytes of the wire between two ranks.

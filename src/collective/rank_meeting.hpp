@@ -146,7 +146,7 @@ class rank_meeting {
   std::vector<rank> members_;
   int self_;
   control_block block_;
-  control_words* words_;
+  group_words* words_;
   rank_area* mine_;
   waiting policy_;
   std::shared_ptr<machine_state> machine_;
