@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/backend/kernel_code.hpp"
 
+#include "backend/word_character.hpp"
+
 #include <algorithm>
 #include <iterator>
 
@@ -15,10 +17,6 @@ std::string_view trimmed(std::string_view text) {
     return {};
   }
   return text.substr(first, text.find_last_not_of(blanks) - first + 1);
-}
-
-bool is_word_character(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
 
 // Where the parenthesis at `open` is closed; npos if it is not.

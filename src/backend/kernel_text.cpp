@@ -2,6 +2,7 @@
 #include "weft/backend/kernel_text.hpp"
 
 #include "backend/ring_text.hpp"
+#include "backend/word_character.hpp"
 
 #include <algorithm>
 #include <array>
@@ -106,10 +107,6 @@ void append(std::string& text, std::initializer_list<std::string_view> parts) {
   }
 }
 
-bool is_word_character(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
-}
-
 bool holds_word(std::string_view text, std::string_view word) {
   for (std::size_t at = text.find(word); at != std::string_view::npos; at = text.find(word, at + 1)) {
     const std::size_t behind = at + word.size();
@@ -127,7 +124,7 @@ bool needs_double(const kernel_code& code) {
                      [](const kernel_parameter& p) { return p.type == element_type::float64; });
 }
 
-std::string quoted(std::string_view path) {
+std::string in_quotes(std::string_view path) {
   std::string text = "\"";
   for (const char c : path) {
     if (c == '"' || c == '\\') {
@@ -191,7 +188,7 @@ std::string range_declaration(const kernel_code& code) {
 }
 
 std::string body_of(const kernel_code& code) {
-  return "#line " + std::to_string(code.line) + " " + quoted(code.file) + "\n" + code.body_text + "\n}\n";
+  return "#line " + std::to_string(code.line) + " " + in_quotes(code.file) + "\n" + code.body_text + "\n}\n";
 }
 
 std::string plain_kernel(const kernel_code& code, dialect language) {
@@ -317,7 +314,8 @@ std::string items_text(const kernel_code& code, dialect language) {
 std::string reduction_kernels(const kernel_code& code, dialect language) {
   const bool is_opencl = language == dialect::opencl;
   const std::string scratch = std::string{is_opencl ? "__global " : ""} + "uint8_t* weft_scratch, ";
-  std::string text = item_function(code, language) + "#line 1 " + quoted("weft: the reductions of " + code.name) + "\n";
+  std::string text =
+      item_function(code, language) + "#line 1 " + in_quotes("weft: the reductions of " + code.name) + "\n";
 
   text += kernel_start(language) + kernel_entry(code) + "(";
   for (const kernel_parameter& parameter : code.parameters) text += parameter_declaration(parameter, language) + ", ";

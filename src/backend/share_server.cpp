@@ -165,7 +165,7 @@ void share_server::stop() noexcept {
   bell_.reset();
 }
 
-std::shared_ptr<const share_grant> share_server::find(const share_handle& asked, share_answer& answer) {
+std::shared_ptr<const share_grant> share_server::find(const share_ticket& asked, share_answer& answer) {
   source what;
   {
     const std::lock_guard lock{mutex_};
@@ -322,7 +322,7 @@ namespace {
 enum class attempt : std::uint8_t { done, again };
 
 /// One connection to the exporter. `again` when it was cut off before an answer, as in a flood.
-result<attempt> try_fetch(const share_handle& h, clock_type::time_point until, fetched_share& into) {
+result<attempt> try_fetch(const share_ticket& h, clock_type::time_point until, fetched_share& into) {
   const std::string exporter = process_name(h.process);
   shared_file connection{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
   if (!connection) return failed("cannot ask " + exporter + " for what it shares", errno);
@@ -428,7 +428,7 @@ result<attempt> try_fetch(const share_handle& h, clock_type::time_point until, f
 
 }  // namespace
 
-result<fetched_share> fetch_share(const share_handle& h, nanoseconds limit,
+result<fetched_share> fetch_share(const share_ticket& h, nanoseconds limit,
                                   const std::shared_ptr<process_watch>& known) {
   if (h.boot != this_boot()) {
     return make(errc::incompatible, "this handle is from another computer, or from before this one was started");

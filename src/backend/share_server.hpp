@@ -3,7 +3,7 @@
 #pragma once
 
 #include "backend/fork_watch.hpp"
-#include "backend/share_handle.hpp"
+#include "backend/share_ticket.hpp"
 #include "weft/core/result.hpp"
 #include "weft/core/unique_handle.hpp"
 
@@ -74,7 +74,7 @@ class share_server {
   enum class turn : std::uint8_t { done, silent };
   void serve(int listener, int bell) noexcept;
   [[nodiscard]] turn answer(int connection) noexcept;
-  [[nodiscard]] std::shared_ptr<const share_grant> find(const share_handle& asked, share_answer& answer);
+  [[nodiscard]] std::shared_ptr<const share_grant> find(const share_ticket& asked, share_answer& answer);
 
   fork_watch here_;
   std::mutex mutex_;
@@ -119,7 +119,7 @@ struct fetched_share {
 /// peer_dead
 ///   (the exporter, or its machine, is gone); closed (what was exported is freed); timed_out; resource_exhausted;
 ///   corrupt (what answered is no exporter); unsupported (an exporter in a PID namespace that is not seen from here).
-[[nodiscard]] result<fetched_share> fetch_share(const share_handle& h, std::chrono::nanoseconds limit,
+[[nodiscard]] result<fetched_share> fetch_share(const share_ticket& h, std::chrono::nanoseconds limit,
                                                 const std::shared_ptr<process_watch>& known = nullptr);
 
 /// A sealed memory file of whole pages. Errors: resource_exhausted, out_of_memory.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a call hands in: checked before anything is submitted, and turned into a wish for a plan.
 #include "collective/communicator_body.hpp"
+#include "collective/rank_bit.hpp"
 #include "memory/memory_state.hpp"
 #include "runtime/machine_state.hpp"
 
@@ -165,7 +166,7 @@ void communicator::body::check_overlap(std::source_location where) {
     if (in.size != 0 && out.size != 0) {
       const auto offset = in_place_offset(wish_.shape, static_cast<int>(r));
       if (offset && in_begin == out_begin + *offset * size) {
-        wish_.in_place |= std::uint64_t{1} << r;
+        wish_.in_place |= detail::bit(static_cast<int>(r));
         ranges[count++] = {std::min(in_begin, out_begin), std::max(in_begin + in.size, out_begin + out.size), r, true};
         continue;
       }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collective/rank_communicator_body.hpp"
 
+#include "collective/rank_bit.hpp"
 #include "weft/core/raise.hpp"
 
 #include <algorithm>
@@ -11,7 +12,6 @@
 namespace weft::detail {
 namespace {
 
-constexpr std::size_t scratch_bytes = 16384;
 // Between two looks for an abort while a message is waited for.
 constexpr std::chrono::milliseconds look_every{20};
 
@@ -126,7 +126,7 @@ std::unique_ptr<rank_communicator_body> rank_communicator_body::meet(std::shared
   const auto missing = [&] {
     std::uint64_t whom = 0;
     for (int r = 0; r < size; ++r) {
-      if (m.area(r).joined.load(std::memory_order_acquire) == 0) whom |= std::uint64_t{1} << r;
+      if (m.area(r).joined.load(std::memory_order_acquire) == 0) whom |= bit(r);
     }
     return whom;
   };

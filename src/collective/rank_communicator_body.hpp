@@ -125,6 +125,7 @@ class rank_communicator_body {
   rank_call now_;                           // of calls without a stream
   std::vector<pull> pulls_;
   std::vector<void*> inputs_, outputs_;
+  static constexpr std::size_t scratch_bytes = 16384;
   std::vector<std::byte> scratch_;
   std::vector<wires> wires_;
   std::uint64_t blocks_ = 0;                 // symmetric blocks allocated so far

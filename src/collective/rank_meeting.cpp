@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collective/rank_meeting.hpp"
 
+#include "collective/rank_bit.hpp"
 #include "collective/rank_call.hpp"
 #include "runtime/machine_state.hpp"
 #include "weft/core/raise.hpp"
@@ -90,7 +91,7 @@ int rank_meeting::enter(std::uint64_t fingerprint) {
   wait(come, [&] {
     std::uint64_t missing = 0;
     for (int r = next; r < size(); ++r) {
-      if (entrance_of(r).number.load(std::memory_order_acquire) != number_) missing |= std::uint64_t{1} << r;
+      if (entrance_of(r).number.load(std::memory_order_acquire) != number_) missing |= bit(r);
     }
     return missing;
   });
@@ -112,7 +113,7 @@ void rank_meeting::meet() {
   wait(come, [&] {
     std::uint64_t missing = 0;
     for (int r = next; r < size(); ++r) {
-      if (area(r).step.load(std::memory_order_acquire) < step_) missing |= std::uint64_t{1} << r;
+      if (area(r).step.load(std::memory_order_acquire) < step_) missing |= bit(r);
     }
     return missing;
   });
@@ -131,7 +132,7 @@ void rank_meeting::look(std::uint64_t missing) {
     raise(errc::machine_closed, "the machine was closed during " + call_in_words());
   }
   for (int r = 0; r < size(); ++r) {
-    if ((missing >> r & 1) != 0 && r != self_ && !is_here(r)) suspects_ |= std::uint64_t{1} << r;
+    if ((missing >> r & 1) != 0 && r != self_ && !is_here(r)) suspects_ |= bit(r);
   }
   if (suspects_ != 0 || missing == 0) return;
   const auto now = std::chrono::steady_clock::now();

@@ -4,6 +4,7 @@
 // Each says whom it believes gone and takes over what the others say; who finds that all whom it counts on say the same
 // decides it, and what is decided once is taken over by whoever sees it. Two ranks never decide differently: a rank's
 // belief only grows, stops growing when it decides, and a decision needs the same belief of all whom it counts on.
+#include "collective/rank_bit.hpp"
 #include "collective/rank_communicator_body.hpp"
 #include "weft/core/raise.hpp"
 
@@ -15,8 +16,6 @@ namespace weft::detail {
 namespace {
 
 using clock = std::chrono::steady_clock;
-
-constexpr std::uint64_t bit(int r) { return std::uint64_t{1} << r; }
 
 /// Who is gone, as all survivors have it. Errors: timed_out.
 class agreement {
@@ -101,7 +100,7 @@ class agreement {
 
   void nap(int turn) {
     if (turn < 100) return std::this_thread::yield();
-    control_words& words = m_.block().words();
+    group_words& words = m_.block().words();
     words.sleepers.fetch_add(1, std::memory_order_seq_cst);
     const std::uint32_t heard = words.bell.load(std::memory_order_seq_cst);
     // what was said since the last look is found a millisecond later at most

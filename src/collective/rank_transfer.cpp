@@ -12,8 +12,6 @@
 namespace weft::detail {
 namespace {
 
-constexpr std::size_t scratch_bytes = 16384;
-
 bool is(const rank_call& call, collective what) { return call.terms.what == static_cast<int>(what); }
 
 /// The whole lines of an array that one of several ranks works on, so that no two write one line.

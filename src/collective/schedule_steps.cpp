@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collective/schedule_steps.hpp"
 
+#include "collective/rank_bit.hpp"
 #include "weft/core/raise.hpp"
 
 #include <algorithm>
@@ -74,8 +75,6 @@ class access_history {
 
   std::map<std::int64_t, segment> segments_;  // by their first element, without overlap
 };
-
-std::uint64_t bit(int rank) { return std::uint64_t{1} << rank; }
 
 }  // namespace
 

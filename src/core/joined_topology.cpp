@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/joined_topology.hpp"
 
+#include "core/at.hpp"
+
 #include <algorithm>
 #include <set>
 #include <string>
@@ -10,8 +12,6 @@
 
 namespace weft::detail {
 namespace {
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 class joiner {
  public:

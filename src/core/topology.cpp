@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/core/topology.hpp"
 
+#include "core/at.hpp"
 #include "core/topology_paths.hpp"
 
 #include <algorithm>
@@ -14,9 +15,9 @@
 namespace weft {
 namespace {
 
+using detail::at;
 using detail::topology_problem;
 
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 std::string element(const char* array, std::size_t index) { return array + ("[" + std::to_string(index) + "]"); }
 
 constexpr capability always_there =

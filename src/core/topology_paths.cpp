@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/topology_paths.hpp"
 
+#include "core/at.hpp"
+
 #include <algorithm>
 #include <chrono>
 #include <compare>
@@ -20,8 +22,6 @@ namespace {
 constexpr double unreachable = -1.0;
 // Steps of searches and links of paths: what a machine of the largest size needs many times over, in seconds.
 constexpr std::size_t most_work = 400'000'000;
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 // The best paths from one node to others. No single label orders paths by (bottleneck, latency, count): a path may be
 // narrow at its start and be narrowed further anyway. So the widest bottleneck is found first, then the quickest path

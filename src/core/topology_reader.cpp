@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/topology_reader.hpp"
 
+#include "core/at.hpp"
 #include "core/document_fields.hpp"
 #include "core/quantity.hpp"
 #include "core/topology_paths.hpp"
@@ -24,8 +25,6 @@ namespace {
 constexpr std::string_view schema = "weft.topology/1";
 constexpr int max_sockets = 64;
 constexpr int max_switches = 256;
-
-std::size_t at(int index) { return static_cast<std::size_t>(index); }
 
 constexpr std::array<std::string_view, 7> link_kinds{"unknown",         "host_memory", "pcie",  "nvlink",
                                                      "infinity_fabric", "xe_link",     "socket"};

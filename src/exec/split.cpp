@@ -12,30 +12,30 @@ namespace {
 using detail::granules;
 using detail::refused;
 
-struct part {
+struct portion {
   double weight = 0;     // relative to the largest
   std::int64_t cap = 0;  // granules
   std::int64_t given = 0;
   double remainder = 0;
 };
 
-bool all_equal(const std::vector<part*>& parts) {
-  return std::all_of(parts.begin(), parts.end(), [&](const part* p) { return p->weight == parts.front()->weight; });
+bool all_equal(const std::vector<portion*>& parts) {
+  return std::all_of(parts.begin(), parts.end(), [&](const portion* p) { return p->weight == parts.front()->weight; });
 }
 
 /// What a proportional share of `rest` is for one of `parts`, whole granules; the remainder is kept.
-void give_proportion(const std::vector<part*>& parts, std::int64_t rest) {
+void give_proportion(const std::vector<portion*>& parts, std::int64_t rest) {
   if (all_equal(parts)) {  // exact where doubles are not
-    for (part* p : parts) {
+    for (portion* p : parts) {
       p->given = rest / static_cast<std::int64_t>(parts.size());
       p->remainder = 0;
     }
     return;
   }
   double total = 0;
-  for (const part* p : parts) total += p->weight;
+  for (const portion* p : parts) total += p->weight;
   std::int64_t left = rest;
-  for (part* p : parts) {
+  for (portion* p : parts) {
     const double exact = static_cast<double>(rest) * p->weight / total;
     const double whole = std::floor(exact);
     // a double of 2^63 does not fit
@@ -47,9 +47,9 @@ void give_proportion(const std::vector<part*>& parts, std::int64_t rest) {
 
 /// Proportional shares; whoever would get more than it holds gets what it holds, and the rest is divided anew. The caps
 /// hold `count` together.
-void fill(std::vector<part>& all, std::int64_t count) {
-  std::vector<part*> open;
-  for (part& p : all) {
+void fill(std::vector<portion>& all, std::int64_t count) {
+  std::vector<portion*> open;
+  for (portion& p : all) {
     if (p.weight > 0 && p.cap > 0) open.push_back(&p);
   }
   std::int64_t rest = count;
@@ -57,7 +57,7 @@ void fill(std::vector<part>& all, std::int64_t count) {
     give_proportion(open, rest);
     changed = false;
     for (auto at = open.begin(); at != open.end();) {
-      part& p = **at;
+      portion& p = **at;
       if (p.given < p.cap) {
         ++at;
         continue;
@@ -69,19 +69,19 @@ void fill(std::vector<part>& all, std::int64_t count) {
     }
   }
   std::int64_t left = count;
-  for (const part& p : all) left -= p.given;
-  std::sort(open.begin(), open.end(), [](const part* a, const part* b) {
+  for (const portion& p : all) left -= p.given;
+  std::sort(open.begin(), open.end(), [](const portion* a, const portion* b) {
     return a->remainder != b->remainder ? a->remainder > b->remainder : a < b;  // all lie in one vector
   });
   // More than one round only where a double is coarser than a granule.
   while (left > 0 && !open.empty()) {
     const std::int64_t each = std::max<std::int64_t>(1, left / static_cast<std::int64_t>(open.size()));
-    for (part* p : open) {
+    for (portion* p : open) {
       const std::int64_t more = std::min({each, left, p->cap - p->given});
       p->given += more;
       left -= more;
     }
-    std::erase_if(open, [](const part* p) { return p->given == p->cap; });
+    std::erase_if(open, [](const portion* p) { return p->given == p->cap; });
   }
 }
 
@@ -148,7 +148,7 @@ result<item_split> split(std::int64_t items, std::span<const split_device> devic
   if (auto fine = check(devices); !fine) return std::move(fine).error();
   const granules grid{items, options.granularity};
 
-  std::vector<part> parts(devices.size());
+  std::vector<portion> parts(devices.size());
   std::vector<device_id> ids;
   std::vector<device_id> with_weight;
   std::vector<std::int64_t> caps;
@@ -177,7 +177,7 @@ result<item_split> split(std::int64_t items, std::span<const split_device> devic
   fill(parts, grid.count());
   std::vector<std::int64_t> counts;
   counts.reserve(parts.size());
-  for (const part& p : parts) counts.push_back(p.given);
+  for (const portion& p : parts) counts.push_back(p.given);
   made.shares = detail::lay_out(grid, ids, counts, caps);
   return made;
 }

@@ -327,7 +327,7 @@ event_handle ipc_event::handle() const {
       return std::shared_ptr<const detail::share_grant>{made, &made->grant};
     });
   }
-  detail::share_handle h;
+  detail::share_ticket h;
   h.kind = detail::share_kind::event;
   h.process = static_cast<std::uint32_t>(::getpid());
   h.boot = detail::this_boot();

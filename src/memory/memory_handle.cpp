@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/memory/memory_handle.hpp"
 
-#include "backend/share_handle.hpp"
+#include "backend/share_ticket.hpp"
 #include "weft/core/raise.hpp"
 
 namespace weft::detail {
 
 shared_bytes checked_handle(std::span<const std::byte> bytes, shared_thing what) {
-  const share_handle h = value_or_raise(decode(bytes));
+  const share_ticket h = value_or_raise(decode(bytes));
   if (static_cast<std::uint8_t>(h.kind) != static_cast<std::uint8_t>(what)) {
     raise(errc::invalid_argument, "this is a handle of " + std::string{to_string(h.kind)} + ", not of " +
                                       std::string{to_string(static_cast<share_kind>(what))});

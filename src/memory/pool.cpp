@@ -199,7 +199,7 @@ std::shared_ptr<pool_body> pool_of(machine_state& state, const void* base) {
 pool_handle pool_body::handle() {
   require_shareable();
   auto& server = memory_of(*state_).events().server;
-  share_handle h;
+  share_ticket h;
   h.door = value_or_raise(server.door());
   const std::lock_guard lock{mutex_};
   if (key_ == 0) {

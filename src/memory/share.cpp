@@ -39,8 +39,8 @@ std::uint64_t checksum(std::span<const std::byte> bytes) {
 
 /// The parts of a handle, each of which was decoded, sorted by the way they belong to.
 struct sorted_parts {
-  std::vector<detail::share_handle> blocks;
-  std::optional<detail::share_handle> pool, pool_memory, allocation;
+  std::vector<detail::share_ticket> blocks;
+  std::optional<detail::share_ticket> pool, pool_memory, allocation;
 
   [[nodiscard]] std::uint64_t block_bytes() const {
     std::uint64_t sum = 0;
@@ -63,7 +63,7 @@ result<sorted_parts> sorted(std::span<const shared_bytes> parts) {
   for (const shared_bytes& bytes : parts) {
     auto got = detail::decode(bytes);
     if (!got) return std::move(got).error();
-    const auto once = [&](std::optional<detail::share_handle>& place) {
+    const auto once = [&](std::optional<detail::share_ticket>& place) {
       if (place) return false;
       place = *got;
       return true;
@@ -226,7 +226,7 @@ shared_bytes offered_block(const std::shared_ptr<block_body>& body, std::uint64_
                                       " was made for this process alone: make it with weft::sharing::with_processes");
   }
   share_server& server = memory_of(*held.state).events().server;
-  share_handle h;
+  share_ticket h;
   h.kind = share_kind::block;
   h.process = static_cast<std::uint32_t>(::getpid());
   h.boot = this_boot();
@@ -254,7 +254,7 @@ shared_bytes offered_block(const std::shared_ptr<block_body>& body, std::uint64_
 
 }  // namespace
 
-weft::share_handle share_memory(const memory_ref& memory) {
+share_handle share_memory(const memory_ref& memory) {
   if (memory.state == nullptr)
     raise(errc::invalid_argument, "sharing nothing, or host memory: put it into a weft::shareable_buffer");
   if (memory.size == 0) raise(errc::invalid_argument, "sharing memory of 0 bytes");
@@ -267,11 +267,11 @@ weft::share_handle share_memory(const memory_ref& memory) {
           "this is a span of a mapping, which does not keep it: share the weft::mapping, or its physical_block");
   }
   if (const auto pool = pool_of(state, known.base)) {
-    return weft::share_handle{std::array{pool->handle().bytes(), pool->handle_of(memory.address, memory.size).bytes()}};
+    return share_handle{std::array{pool->handle().bytes(), pool->handle_of(memory.address, memory.size).bytes()}};
   }
   const shared_bytes name =
       value_or_raise(own.export_memory(memory.address, bytes{memory.size}, handle_family::allocation));
-  return weft::share_handle{std::span{&name, 1}};
+  return share_handle{std::span{&name, 1}};
 }
 
 }  // namespace detail
@@ -327,7 +327,7 @@ device device_with(const device& on, std::uint64_t identity) {
 void open_blocks(opened_view& view, const device& on, const sorted_parts& parts, const time_left& limit) {
   address_reservation where;
   for (std::size_t i = 0; i < parts.blocks.size(); ++i) {
-    const share_handle& h = parts.blocks[i];
+    const detail::share_ticket& h = parts.blocks[i];
     auto got = value_or_raise(fetch_share(h, limit.now()));
     const descriptor file{got.file.release()};
     const physical_block block = physical_block::open(device_with(on, got.reply.device), file);
@@ -368,7 +368,7 @@ void open_allocation(opened_view& view, const device& on, const sorted_parts& pa
 
 }  // namespace
 
-opened_view open_share(const device& on, const weft::share_handle& handle, nanoseconds limit, std::size_t element,
+opened_view open_share(const device& on, const share_handle& handle, nanoseconds limit, std::size_t element,
                        std::size_t alignment) {
   on.state()->require_open();
   if (handle.parts().empty())

@@ -3,6 +3,7 @@
 #include "runtime/mixed_backend.hpp"
 
 #include "core/hex.hpp"
+#include "core/make_error.hpp"
 #include "runtime/mixed_handle.hpp"
 
 #include <algorithm>
@@ -10,8 +11,6 @@
 
 namespace weft::detail {
 namespace {
-
-error made(errc code, std::string what) { return {.code = code, .what = std::move(what), .where = {}}; }
 
 capability without(capability all, capability one) {
   return static_cast<capability>(static_cast<std::uint32_t>(all) & ~static_cast<std::uint32_t>(one));
@@ -62,12 +61,12 @@ mixed_backend::owner mixed_backend::owner_of(const void* address) const noexcept
 }
 
 error mixed_backend::no_device(device_id device) const {
-  return made(errc::invalid_device, "there is no " + to_string(device) + ": this machine has " +
-                                        std::to_string(descriptions_.size()) + " devices, from gpu0");
+  return make_error(errc::invalid_device, "there is no " + to_string(device) + ": this machine has " +
+                                              std::to_string(descriptions_.size()) + " devices, from gpu0");
 }
 
 error mixed_backend::no_address(const void* address) const {
-  return made(errc::not_found, hex(address) + " lies in no allocation of this machine; was it freed?");
+  return make_error(errc::not_found, hex(address) + " lies in no allocation of this machine; was it freed?");
 }
 
 std::string mixed_backend::apart(device_id from, device_id to) const {
@@ -82,7 +81,7 @@ std::string mixed_backend::apart(device_id from, device_id to) const {
 error mixed_backend::no_peers(device_id from, device_id to) const {
   if (part_of(from) == owner::none) return no_device(from);
   if (part_of(to) == owner::none) return no_device(to);
-  return made(errc::peer_unsupported, apart(from, to));
+  return make_error(errc::peer_unsupported, apart(from, to));
 }
 
 std::optional<error> mixed_backend::rights_apart(std::size_t part, std::span<const device_right> rights) const {
@@ -111,7 +110,7 @@ result<peer_description> mixed_backend::peer(device_id from, device_id to) noexc
   if (part == owner::none) return no_device(from);
   if (part_of(to) == owner::none) return no_device(to);
   if (part == part_of(to)) return parts_[part]->peer(from, to);
-  if (closed_.load(std::memory_order_acquire)) return made(errc::machine_closed, "the machine is closed");
+  if (closed_.load(std::memory_order_acquire)) return make_error(errc::machine_closed, "the machine is closed");
   peer_description about;
   about.hops = static_cast<int>(layout_.peer_paths[layout_.pair(from, to)].links.size());
   about.why = apart(from, to);
@@ -124,9 +123,10 @@ result<void*> mixed_backend::allocate(device_id device, bytes size, memory_kind 
   backend* const by = backend_of(device);
   if (by == nullptr) return no_device(device);
   if (kind == memory_kind::unified) {
-    return made(errc::unsupported, "unified memory on " + to_string(device) +
-                                       ": a mixed machine has none that the devices of all its backends see; take "
-                                       "pinned memory, or open one backend alone");
+    return make_error(errc::unsupported,
+                      "unified memory on " + to_string(device) +
+                          ": a mixed machine has none that the devices of all its backends see; take "
+                          "pinned memory, or open one backend alone");
   }
   return by->allocate(device, size, kind);
 }
@@ -173,8 +173,8 @@ result<std::shared_ptr<std::byte>> mixed_backend::host_window(device_id by, void
   if (!memory.known() || memory.part == part_of(by)) return own->host_window(by, address, size);
   // what the host follows anyway is seen by everybody in the same way
   if (memory.is_host_memory()) return parts_[memory.part]->host_window(memory.memory.device, address, size);
-  return made(errc::illegal_access, "a window for " + to_string(by) + " into memory of " +
-                                        to_string(memory.memory.device) + ": " + apart(by, memory.memory.device));
+  return make_error(errc::illegal_access, "a window for " + to_string(by) + " into memory of " +
+                                              to_string(memory.memory.device) + ": " + apart(by, memory.memory.device));
 }
 
 // ---- share ----------------------------------------------------------------------------------------------------------
@@ -328,7 +328,8 @@ result<bytes> mixed_backend::multicast_granularity(std::span<const device_id> te
   for (const device_id id : team) {
     if (part_of(id) == owner::none) return no_device(id);
     if (part_of(id) != part_of(team.front()))
-      return made(errc::unsupported, "no multicast between devices of different backends: " + apart(team.front(), id));
+      return make_error(errc::unsupported,
+                        "no multicast between devices of different backends: " + apart(team.front(), id));
   }
   return backend_of(team.front())->multicast_granularity(team);
 }
@@ -347,16 +348,16 @@ void mixed_backend::release_multicast(multicast_id group) noexcept {
 result<void> mixed_backend::add_multicast_device(multicast_id group, device_id device) noexcept {
   if (part_of(device) == owner::none) return no_device(device);
   if (part_of(device) != part_in(group)) {
-    return made(errc::unsupported, "this multicast object is of the " +
-                                       std::string{to_string(backend_of(group)->kind())} + " backend, and " +
-                                       to_string(device) + " of another: open a machine of its backend alone");
+    return make_error(errc::unsupported, "this multicast object is of the " +
+                                             std::string{to_string(backend_of(group)->kind())} + " backend, and " +
+                                             to_string(device) + " of another: open a machine of its backend alone");
   }
   return backend_of(group)->add_multicast_device(untagged(group), device);
 }
 
 result<void> mixed_backend::bind_multicast(multicast_id group, block_id block) noexcept {
   if (part_in(group) != part_in(block))
-    return made(errc::unsupported, "a block of one backend cannot be bound to a multicast object of another");
+    return make_error(errc::unsupported, "a block of one backend cannot be bound to a multicast object of another");
   return backend_of(group)->bind_multicast(untagged(group), untagged(block));
 }
 
@@ -367,7 +368,7 @@ result<void> mixed_backend::unbind_multicast(multicast_id group, device_id devic
 result<event_ref> mixed_backend::multicast_store(stream_handle stream, multicast_id group, bytes offset,
                                                  const void* src, bytes size) noexcept {
   if (part_in(group) != part_in(stream))
-    return made(errc::unsupported, "a multicast object is used in streams of its own backend's devices");
+    return make_error(errc::unsupported, "a multicast object is used in streams of its own backend's devices");
   return backend_of(group)->multicast_store(untagged(stream), untagged(group), offset, src, size);
 }
 
@@ -375,7 +376,7 @@ result<event_ref> mixed_backend::multicast_load(stream_handle stream, void* dst,
                                                 std::size_t count, element_type type,
                                                 multicast_reduction how) noexcept {
   if (part_in(group) != part_in(stream))
-    return made(errc::unsupported, "a multicast object is used in streams of its own backend's devices");
+    return make_error(errc::unsupported, "a multicast object is used in streams of its own backend's devices");
   return backend_of(group)->multicast_load(untagged(stream), dst, untagged(group), offset, count, type, how);
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // In what order things happen on a mixed machine, and how bytes get from one backend's memory to another's.
+#include "core/make_error.hpp"
 #include "runtime/mixed_backend.hpp"
 #include "runtime/mixed_handle.hpp"
 
@@ -8,8 +9,6 @@
 
 namespace weft::detail {
 namespace {
-
-error made(errc code, std::string what) { return {.code = code, .what = std::move(what), .where = {}}; }
 
 /// A cause as another backend is told of it: what took a device of one takes none of the other.
 std::shared_ptr<const error> carried(const std::shared_ptr<const error>& cause) {
@@ -203,7 +202,7 @@ result<event_ref> mixed_backend::copy(stream_handle stream, const copy_request& 
   try {
     return copy_across(stream, request, std::move(done).error());
   } catch (const std::bad_alloc&) {
-    return made(errc::out_of_memory, "the host has no memory left for a copy between backends");
+    return make_error(errc::out_of_memory, "the host has no memory left for a copy between backends");
   }
 }
 
@@ -229,10 +228,10 @@ result<event_ref> mixed_backend::copy_across(stream_handle stream, copy_request 
     const auto offset = static_cast<std::uint64_t>(static_cast<const std::byte*>(address) -
                                                    static_cast<const std::byte*>(memory.memory.base));
     if (extent > memory.memory.size.value() - offset) {
-      return made(errc::out_of_range, "the " + std::string{name} + " range of " + to_string(bytes{extent}) +
-                                          " at offset " + std::to_string(offset) +
-                                          " passes the end of an allocation of " + to_string(memory.memory.size) +
-                                          " on " + to_string(memory.memory.device));
+      return make_error(errc::out_of_range, "the " + std::string{name} + " range of " + to_string(bytes{extent}) +
+                                                " at offset " + std::to_string(offset) +
+                                                " passes the end of an allocation of " + to_string(memory.memory.size) +
+                                                " on " + to_string(memory.memory.device));
     }
     is_host = true;
     return std::nullopt;
@@ -347,7 +346,7 @@ result<event_ref> mixed_backend::fill(stream_handle stream, const fill_request& 
     return stand_in_for(stream, dst.memory.device,
                         [&](backend& by, stream_handle own) { return by.fill(own, request); });
   } catch (const std::bad_alloc&) {
-    return made(errc::out_of_memory, "the host has no memory left for a fill");
+    return make_error(errc::out_of_memory, "the host has no memory left for a fill");
   }
 }
 
@@ -369,12 +368,13 @@ result<event_ref> mixed_backend::launch(stream_handle stream, launch_request req
   for (std::size_t i = 0; i < memory.size(); ++i) {
     const owner elsewhere = memory[i] == nullptr ? owner{} : owner_of(memory[i]);
     if (!elsewhere.known() || elsewhere.part == part_in(stream)) continue;
-    return made(errc::peer_unsupported,
-                "argument " + std::to_string(i + 1) + " of '" + kernel->name + "' lies in " +
-                    std::string{to_string(elsewhere.memory.kind)} + " memory of " + to_string(elsewhere.memory.device) +
-                    " (" + std::string{to_string(parts_[elsewhere.part]->kind())} + "), which a kernel of the " +
-                    std::string{to_string(by.kind())} +
-                    " backend cannot reach: copy it to the kernel's device, or launch over an array<T>");
+    return make_error(errc::peer_unsupported,
+                      "argument " + std::to_string(i + 1) + " of '" + kernel->name + "' lies in " +
+                          std::string{to_string(elsewhere.memory.kind)} + " memory of " +
+                          to_string(elsewhere.memory.device) + " (" +
+                          std::string{to_string(parts_[elsewhere.part]->kind())} + "), which a kernel of the " +
+                          std::string{to_string(by.kind())} +
+                          " backend cannot reach: copy it to the kernel's device, or launch over an array<T>");
   }
   return done;
 }

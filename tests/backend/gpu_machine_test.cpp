@@ -505,7 +505,7 @@ TEST_F(gpu_machine, does_not_believe_a_process_that_tells_of_more_than_it_shares
   ASSERT_EQ(::pwrite(file->get(), &record, sizeof record, static_cast<off_t>(record.facts.size)),
             static_cast<ssize_t>(sizeof record));
   weft::detail::share_server server;
-  weft::detail::share_handle told;
+  weft::detail::share_ticket told;
   told.family = weft::detail::share_family::cuda;
   told.process = static_cast<std::uint32_t>(::getpid());
   told.boot = weft::detail::this_boot();

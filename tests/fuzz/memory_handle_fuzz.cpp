@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Any bytes as a handle, a request to an exporter or its answer: they mean all that is in them, or are refused with a
 // reason; what is believed can be written again, bit for bit.
-#include "backend/share_handle.hpp"
+#include "backend/share_ticket.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -38,7 +38,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
 
   // fields of the fuzzer's choice under a right checksum: what is written is what is read
   if (size < 45) return 0;
-  share_handle h;
+  share_ticket h;
   h.kind = static_cast<share_kind>(1 + data[0] % 5);
   h.family = static_cast<share_family>(data[0] / 5 % 2);
   std::memcpy(&h.process, data + 1, 4);

@@ -182,19 +182,19 @@ TEST(memory_handle, that_is_damaged_cut_or_from_elsewhere_is_refused_and_maps_no
     EXPECT_EQ(raw_open(garbage).code, errc::corrupt);
   }
   // forged with a right checksum: what does not fit what was exported is found by the exporter
-  using weft::detail::share_handle;
+  using weft::detail::share_ticket;
   const auto valid = weft::value_or_raise(weft::detail::decode(with->wire));
   const auto forged = [&](auto&& change) {
-    share_handle h = valid;
+    share_ticket h = valid;
     change(h);
     return raw_open(weft::detail::encode(h)).code;
   };
-  EXPECT_EQ(forged([](share_handle& h) { h.boot ^= 1; }), errc::incompatible) << "another boot";
-  EXPECT_EQ(forged([](share_handle& h) { h.door ^= 1; }), errc::peer_dead);
-  EXPECT_EQ(forged([](share_handle& h) { h.key ^= 1; }), errc::closed);
-  EXPECT_EQ(forged([](share_handle& h) { h.size += 1; }), errc::corrupt);
-  EXPECT_EQ(forged([](share_handle& h) { h.offset = ~std::uint64_t{0} - h.size; }), errc::corrupt);
-  EXPECT_EQ(forged([](share_handle& h) { h.kind = weft::detail::share_kind::event; }), errc::invalid_argument);
+  EXPECT_EQ(forged([](share_ticket& h) { h.boot ^= 1; }), errc::incompatible) << "another boot";
+  EXPECT_EQ(forged([](share_ticket& h) { h.door ^= 1; }), errc::peer_dead);
+  EXPECT_EQ(forged([](share_ticket& h) { h.key ^= 1; }), errc::closed);
+  EXPECT_EQ(forged([](share_ticket& h) { h.size += 1; }), errc::corrupt);
+  EXPECT_EQ(forged([](share_ticket& h) { h.offset = ~std::uint64_t{0} - h.size; }), errc::corrupt);
+  EXPECT_EQ(forged([](share_ticket& h) { h.kind = weft::detail::share_kind::event; }), errc::invalid_argument);
   EXPECT_EQ(processes::mappings_of("weft-shared"), mappings);
   EXPECT_EQ(processes::open_descriptors(), descriptors);
 }

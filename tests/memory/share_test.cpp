@@ -3,7 +3,7 @@
 // this process has a machine, as users must.
 #include "weft/memory/share.hpp"
 
-#include "backend/share_handle.hpp"
+#include "backend/share_ticket.hpp"
 #include "runtime/machine_state.hpp"
 #include "support/processes.hpp"
 #include "support/samples.hpp"
@@ -434,7 +434,7 @@ TEST(share_handle, that_is_damaged_cut_or_made_up_is_refused) {
 TEST(share_handle, whose_parts_do_not_fit_together_is_refused) {
   using weft::detail::share_kind;
   const auto part = [](share_kind what, std::uint64_t size, std::uint64_t offset = 0) {
-    weft::detail::share_handle h;
+    weft::detail::share_ticket h;
     h.kind = what;
     h.boot = h.door = h.key = h.process = 1;
     h.size = size;
@@ -474,7 +474,7 @@ TEST(share_handle, that_was_forged_with_right_checksums_maps_nothing) {
   const std::size_t mappings = processes::mappings_of("weft-");
   const share_handle good = with->received();
   const auto forged = [&](auto&& change) {
-    std::vector<weft::detail::share_handle> parts;
+    std::vector<weft::detail::share_ticket> parts;
     for (const auto& one : good.parts()) parts.push_back(weft::value_or_raise(weft::detail::decode(one)));
     change(parts);
     std::vector<weft::shared_bytes> made;

@@ -2,7 +2,7 @@
 // The CUDA backend: how it is put together and taken apart, what it says of its devices, and memory.
 #include "backends/gpu/gpu_backend.hpp"
 
-#include "backend/share_handle.hpp"
+#include "backend/share_ticket.hpp"
 #include "backends/gpu/factory.hpp"
 
 #include <algorithm>

@@ -12,11 +12,6 @@ namespace {
 
 int architecture_of(const gpu_place& gpu) { return 10 * gpu.major + gpu.minor; }
 
-std::string title_of(const kernel_code& code) {
-  return code.file.empty() ? "the kernel '" + code.name + "'"
-                           : code.file + ":" + std::to_string(code.line) + ": the kernel '" + code.name + "'";
-}
-
 /// Threads of a block in each dimension: rows of memory lie along x, and a warp has 32 threads.
 std::array<unsigned, 3> block_of(int dimensions, unsigned largest) {
   std::array<unsigned, 3> block{256, 1, 1};

@@ -27,12 +27,6 @@ std::string first_complaint(const std::string& words) {
   return words.substr(first, words.find('\n', at) - first);
 }
 
-/// "FILE:LINE: the kernel 'name'"
-std::string title_of(const kernel_code& code) {
-  const std::string where = code.file.empty() ? "" : code.file + ":" + std::to_string(code.line) + ": ";
-  return where + "the kernel '" + code.name + "'";
-}
-
 std::string from_environment(const char* name) {
   const char* const value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nobody here sets it
   return value == nullptr ? "" : value;
@@ -80,6 +74,11 @@ result<std::shared_ptr<const nvrtc>> open_one(const std::string& name) {
 }
 
 }  // namespace
+
+std::string title_of(const kernel_code& code) {
+  const std::string where = code.file.empty() ? "" : code.file + ":" + std::to_string(code.line) + ": ";
+  return where + "the kernel '" + code.name + "'";
+}
 
 nvrtc::nvrtc(const nvrtc_functions& table, std::string library) : call_(table), library_(std::move(library)) {
   int major = 0;

@@ -225,7 +225,7 @@ result<void> sharing::prepare(const std::shared_ptr<allocation>& memory, handle_
 result<shared_bytes> sharing::give(const void* address, std::uint64_t size, handle_family family) {
   auto door = server_.door();
   if (!door) return std::move(door).error();
-  detail::share_handle h;
+  detail::share_ticket h;
   h.kind = kind_of(family);
   h.family = detail::share_family::cuda;
   h.process = static_cast<std::uint32_t>(::getpid());
@@ -262,7 +262,7 @@ device_id sharing::owner_of(std::uint64_t identity, device_id otherwise) const {
   return memory_.global(static_cast<std::size_t>(it - identities_.begin()));
 }
 
-result<opened_memory_description> sharing::again(const detail::share_handle& h, device_id by) {
+result<opened_memory_description> sharing::again(const detail::share_ticket& h, device_id by) {
   const auto it = open_.find({h.key, memory_.places().gpu_of(memory_.local(by))});
   const auto known = it == open_.end() ? nullptr : it->second.lock();
   if (!known || known->revoked.load(std::memory_order_acquire)) return opened_memory_description{};
@@ -335,7 +335,7 @@ result<opened_memory_description> sharing::open(std::optional<device_id> wish, c
                                                 std::chrono::nanoseconds limit, handle_family family) {
   auto decoded = detail::decode(handle);
   if (!decoded) return std::move(decoded).error();
-  const detail::share_handle& h = *decoded;
+  const detail::share_ticket& h = *decoded;
   if (h.kind != kind_of(family)) {
     return make_error(errc::invalid_argument, "this is a handle of " + std::string{detail::to_string(h.kind)} +
                                                   ", not of " + std::string{detail::to_string(kind_of(family))});

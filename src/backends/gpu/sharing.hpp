@@ -107,7 +107,7 @@ class sharing {
 
  private:
   /// What is open already, counted once more; empty if it is not. Under the mutex.
-  [[nodiscard]] result<opened_memory_description> again(const detail::share_handle& h, device_id by);
+  [[nodiscard]] result<opened_memory_description> again(const detail::share_ticket& h, device_id by);
   [[nodiscard]] result<void*> allocate_pool(device_id device, std::size_t size);
   /// Makes what is handed out for an allocation. Under the table's lock.
   [[nodiscard]] result<void> prepare(const std::shared_ptr<allocation>& memory, handle_family family);

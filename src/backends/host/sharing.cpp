@@ -82,7 +82,7 @@ std::optional<std::string> access_list::denied(device_id by, std::size_t device,
 result<shared_bytes> sharing::give(const void* address, std::uint64_t size, bool of_pool) {
   auto door = server_.door();
   if (!door) return std::move(door).error();
-  detail::share_handle h;
+  detail::share_ticket h;
   h.kind = of_pool ? detail::share_kind::pool_memory : detail::share_kind::memory;
   h.process = static_cast<std::uint32_t>(::getpid());
   h.boot = detail::this_boot();
@@ -135,7 +135,7 @@ device_id sharing::owner_of(std::uint64_t identity, device_id otherwise) const {
   return device_id{first_.value() + static_cast<int>(it - identities_.begin())};
 }
 
-result<opened_memory_description> sharing::again(const detail::share_handle& h, device_id by) {
+result<opened_memory_description> sharing::again(const detail::share_ticket& h, device_id by) {
   const auto it = open_.find({h.key, by});
   const auto known = it == open_.end() ? nullptr : it->second.lock();
   if (!known || known->revoked.load(std::memory_order_acquire)) return opened_memory_description{};
@@ -151,7 +151,7 @@ result<opened_memory_description> sharing::open(std::optional<device_id> wish, c
                                                 std::chrono::nanoseconds limit, bool of_pool) {
   auto decoded = detail::decode(handle);
   if (!decoded) return std::move(decoded).error();
-  const detail::share_handle& h = *decoded;
+  const detail::share_ticket& h = *decoded;
   if (h.kind != (of_pool ? detail::share_kind::pool_memory : detail::share_kind::memory)) {
     return make_error(
         errc::invalid_argument,

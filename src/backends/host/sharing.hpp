@@ -30,7 +30,7 @@ class sharing {
 
  private:
   /// What is open already, counted once more; empty if it is not. Under the mutex.
-  [[nodiscard]] result<opened_memory_description> again(const detail::share_handle& h, device_id by);
+  [[nodiscard]] result<opened_memory_description> again(const detail::share_ticket& h, device_id by);
   [[nodiscard]] device_id owner_of(std::uint64_t identity, device_id otherwise) const;
 
   const topology& machine_;

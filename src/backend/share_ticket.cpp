@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/share_handle.hpp"
+#include "backend/share_ticket.hpp"
 
 #include "core/make_error.hpp"
 
@@ -68,7 +68,7 @@ std::string_view to_string(share_kind kind) {
 
 std::string_view to_string(share_family family) { return family == share_family::cuda ? "CUDA" : "host"; }
 
-result<void> check_family(const share_handle& h, share_family here) {
+result<void> check_family(const share_ticket& h, share_family here) {
   if (h.family == here) return {};
   const std::string theirs{to_string(h.family)};
   return make_error(errc::incompatible, "process " + std::to_string(h.process) + " exported memory of the " + theirs +
@@ -77,7 +77,7 @@ result<void> check_family(const share_handle& h, share_family here) {
                                             " backend");
 }
 
-shared_bytes encode(const share_handle& h) {
+shared_bytes encode(const share_ticket& h) {
   shared_bytes out{};
   cursor to{out.data()};
   to.put(handle_magic);
@@ -95,7 +95,7 @@ shared_bytes encode(const share_handle& h) {
   return out;
 }
 
-result<share_handle> decode(std::span<const std::byte> bytes) {
+result<share_ticket> decode(std::span<const std::byte> bytes) {
   if (bytes.size() != shared_bytes_size) {
     return make_error(errc::corrupt, "a handle has " + std::to_string(shared_bytes_size) + " bytes, this has " +
                                          std::to_string(bytes.size()) + "; send all of it");
@@ -109,7 +109,7 @@ result<share_handle> decode(std::span<const std::byte> bytes) {
   const auto speaks = from.take<std::uint8_t>();
   const auto kind = from.take<std::uint8_t>();
   const auto family = from.take<std::uint16_t>();
-  share_handle h;
+  share_ticket h;
   h.boot = from.take<std::uint64_t>();
   h.door = from.take<std::uint64_t>();
   h.key = from.take<std::uint64_t>();
@@ -158,7 +158,7 @@ std::uint64_t this_boot() {
   return boot;
 }
 
-request_bytes encode_request(const share_handle& h) {
+request_bytes encode_request(const share_ticket& h) {
   request_bytes out{};
   cursor to{out.data()};
   to.put(request_magic);
@@ -168,7 +168,7 @@ request_bytes encode_request(const share_handle& h) {
   return out;
 }
 
-result<share_handle> decode_request(std::span<const std::byte> bytes) {
+result<share_ticket> decode_request(std::span<const std::byte> bytes) {
   if (bytes.size() != request_size) {
     return make_error(errc::corrupt, "a request for shared memory has " + std::to_string(request_size) +
                                          " bytes, not " + std::to_string(bytes.size()));

@@ -20,7 +20,7 @@ enum class share_kind : std::uint8_t { memory = 1, event = 2, pool = 3, pool_mem
 enum class share_family : std::uint16_t { host = 0, cuda = 1 };
 [[nodiscard]] std::string_view to_string(share_family family);
 
-struct share_handle {
+struct share_ticket {
   share_kind kind = share_kind::memory;
   share_family family = share_family::host;  // of memory; the rest belongs to no backend
   std::uint32_t process = 0;                 // pid of the exporter, for messages; never trusted
@@ -30,15 +30,15 @@ struct share_handle {
   std::uint64_t offset = 0;                  // bytes from its start
   std::uint64_t size = 0;                    // bytes from there on
 
-  friend bool operator==(const share_handle&, const share_handle&) = default;
+  friend bool operator==(const share_ticket&, const share_ticket&) = default;
 };
 
-[[nodiscard]] shared_bytes encode(const share_handle& h);
+[[nodiscard]] shared_bytes encode(const share_ticket& h);
 /// Pure: any bytes give a handle that means all that is in them, or the reason why not.
 /// Errors: corrupt (no handle, truncated, damaged); incompatible (of another version).
-[[nodiscard]] result<share_handle> decode(std::span<const std::byte> bytes);
+[[nodiscard]] result<share_ticket> decode(std::span<const std::byte> bytes);
 /// Why a backend of `here` cannot open what a handle names, if it cannot. Errors: incompatible.
-[[nodiscard]] result<void> check_family(const share_handle& h, share_family here);
+[[nodiscard]] result<void> check_family(const share_ticket& h, share_family here);
 
 /// The same for all processes of one machine until it boots again.
 [[nodiscard]] std::uint64_t this_boot();
@@ -51,9 +51,9 @@ struct share_handle {
 
 inline constexpr std::size_t request_size = 8 + shared_bytes_size;
 using request_bytes = std::array<std::byte, request_size>;
-[[nodiscard]] request_bytes encode_request(const share_handle& h);
+[[nodiscard]] request_bytes encode_request(const share_ticket& h);
 /// Pure. Errors: corrupt, incompatible.
-[[nodiscard]] result<share_handle> decode_request(std::span<const std::byte> bytes);
+[[nodiscard]] result<share_ticket> decode_request(std::span<const std::byte> bytes);
 
 enum class share_answer : std::uint16_t { granted = 0, gone = 1, refused = 2 };
 struct share_reply {
