@@ -39,6 +39,8 @@ if(WEFT_CLI_ENABLED)
   if(sources AND EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/tools/weft/main.cpp)
     add_library(weft_tool STATIC ${sources})
     weft_flags(weft_tool)
+    target_precompile_headers(weft_tool PRIVATE
+      <fmt/format.h> <algorithm> <array> <chrono> <functional> <map> <memory> <optional> <string> <thread> <vector>)
     target_include_directories(weft_tool PUBLIC tools/weft)
     target_link_libraries(weft_tool
       PUBLIC weft fmt::fmt nlohmann_json::nlohmann_json CLI11::CLI11 PNG::PNG TurboJPEG::TurboJPEG)
