@@ -228,12 +228,18 @@ TEST(wall_trace, tells_how_long_a_stream_stood_still_for_another) {
 TEST(wall_trace, has_no_two_intervals_of_one_stream_that_overlap) {
   const machine m = samples::play(wired(3));
   const auto leases = weft::enable_all_peers(m);
+  std::vector<stream> orders, others;  // all there at once: each has a track of its own
+  for (int t = 0; t < 3; ++t) {
+    orders.emplace_back(m[t]);
+    others.emplace_back(m[(t + 2) % 3]);
+  }
   const auto records = traced(m, [&] {
     std::vector<std::thread> threads;
     for (int t = 0; t < 3; ++t) {
       threads.emplace_back([&, t] {
         const byte_buffer a{m[t], 3000}, b{m[(t + 1) % 3], 3000}, c{m[(t + 1) % 3], 3000};
-        const stream order{m[t]}, other{m[(t + 2) % 3]};
+        const stream& order = orders[static_cast<std::size_t>(t)];
+        const stream& other = others[static_cast<std::size_t>(t)];
         for (int i = 0; i < 60; ++i) {
           weft::copy(c, a);  // in the default stream, by this thread if it can
           other.wait(weft::copy(order, b, a));
