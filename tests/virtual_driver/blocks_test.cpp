@@ -3,6 +3,7 @@
 #include "backends/gpu/nvml_functions.hpp"
 #include "virtual_driver/loaded_driver.hpp"
 
+#include <array>
 #include <unistd.h>
 
 namespace {
@@ -367,7 +368,44 @@ TEST(virtual_driver_parts, multiprocessors_are_split_into_parts_with_streams_of_
     EXPECT_EQ(cu.cuStreamSynchronize(s), CUDA_SUCCESS);
     EXPECT_EQ(cu.read<int>(a), 5);
     EXPECT_EQ(cu.cuGreenCtxDestroy(green), CUDA_SUCCESS);
-    EXPECT_EQ(cu.cuStreamQuery(s), CUDA_ERROR_INVALID_HANDLE);
+    EXPECT_EQ(cu.cuStreamQuery(s), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    EXPECT_EQ(cu.cuStreamDestroy(s), CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    EXPECT_EQ(cu.cuCtxSynchronize(), CUDA_SUCCESS) << "the primary context is as it was";
+  });
+}
+
+constexpr const char* where_text = R"(extern "C" __global__ void where(unsigned* to) {
+  to[blockIdx.x] = weft_multiprocessor();
+})";
+
+TEST(virtual_driver_parts, kernels_run_on_the_multiprocessors_of_their_stream_in_the_primary_context) {
+  in_child({}, [] {
+    session cu;
+    CUdevResource whole;
+    ASSERT_EQ(cu.cuDeviceGetDevResource(0, &whole, resource_sm), CUDA_SUCCESS);
+    CUdevResource parts[2];
+    unsigned count = 2;
+    ASSERT_EQ(cu.cuDevSmResourceSplitByCount(parts, &count, &whole, nullptr, 0, 4), CUDA_SUCCESS);
+    ASSERT_EQ(count, 2U);
+    CUdevResourceDesc description = nullptr;
+    ASSERT_EQ(cu.cuDevResourceGenerateDesc(&description, &parts[1], 1), CUDA_SUCCESS);
+    CUgreenCtx green = nullptr;
+    ASSERT_EQ(cu.cuGreenCtxCreate(&green, description, 0, green_context_default_stream), CUDA_SUCCESS);
+    CUstream s = nullptr;
+    ASSERT_EQ(cu.cuGreenCtxStreamCreate(&s, green, stream_non_blocking, 0), CUDA_SUCCESS);
+    const CUdeviceptr a = cu.allocate(6 * sizeof(unsigned));
+    const CUfunction where = cu.kernel(where_text, "where");
+    EXPECT_EQ(cu.launch(where, 6, 1, s, a), CUDA_SUCCESS);
+    CUevent ended = nullptr;  // of the primary context, as everything else is
+    ASSERT_EQ(cu.cuEventCreate(&ended, 0), CUDA_SUCCESS);
+    EXPECT_EQ(cu.cuEventRecord(ended, s), CUDA_SUCCESS);
+    EXPECT_EQ(cu.cuEventSynchronize(ended), CUDA_SUCCESS);
+    using six = std::array<unsigned, 6>;
+    EXPECT_EQ(cu.read<six>(a), (six{4, 5, 6, 7, 4, 5}));
+    EXPECT_EQ(cu.launch(where, 6, 1, nullptr, a), CUDA_SUCCESS);
+    EXPECT_EQ(cu.read<six>(a), (six{0, 1, 2, 3, 4, 5})) << "all of them";
+    EXPECT_EQ(cu.launch(cu.kernel(put_text, "put"), 1, 1, s, CUdeviceptr{64}), CUDA_SUCCESS);
+    EXPECT_EQ(cu.cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS) << "a fault there is the primary context's";
   });
 }
 

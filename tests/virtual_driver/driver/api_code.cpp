@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Modules, functions, launches, and parts of a device.
+// Modules, functions, and launches.
 #include "virtual_driver/driver/call.hpp"
 #include "virtual_driver/driver/module.hpp"
 
@@ -13,18 +13,7 @@
 #include <unistd.h>
 
 namespace weft::virtual_cuda {
-
-struct weft_virtual_green {
-  context_ref made;
-  CUcontext handle = nullptr;
-};
-
 namespace {
-
-handle_table<CUgreenCtx, weft_virtual_green>& greens() {
-  static auto* const table = new handle_table<CUgreenCtx, weft_virtual_green>;
-  return *table;
-}
 
 constexpr std::string_view registered_image = "weft:registered";
 constexpr unsigned threads_per_block = 1024;
@@ -141,6 +130,7 @@ CUresult launch(const char* name, CUfunction handle, shape3 grid, shape3 block, 
     work->home = f->home;
     work->kernel = f->kernel;
     work->on = s->home().get();
+    work->multiprocessors = s->multiprocessors();
     work->shape = {{grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared};
     work->cooperative = cooperative;
     if (const CUresult code = capture(*work, parameters, extra); code != 0) return code;
@@ -275,128 +265,6 @@ WEFT_VIRTUAL_API CUresult cuOccupancyMaxPotentialBlockSize(int* grid, int* block
     if (the().functions.find(handle) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     *block = limit > 0 ? std::min(limit, 256) : 256;
     *grid = given().multiprocessors * (2048 / *block);
-    return CUDA_SUCCESS;
-  });
-}
-
-// ---- parts of a device: multiprocessors are a number here ---------------------------------------------------------
-
-namespace {
-
-constexpr unsigned smallest_part = 2;
-
-struct resource_list {
-  std::vector<CUdevResource> parts;
-};
-handle_table<CUdevResourceDesc, resource_list>& descriptions() {
-  static auto* const table = new handle_table<CUdevResourceDesc, resource_list>;
-  return *table;
-}
-
-CUdevResource resource_of(unsigned multiprocessors) {
-  CUdevResource made{};
-  made.type = resource_sm;
-  made.sm.sm_count = multiprocessors;
-  made.sm.min_sm_partition_size = smallest_part;
-  made.sm.sm_coscheduled_alignment = smallest_part;
-  return made;
-}
-
-}  // namespace
-
-WEFT_VIRTUAL_API CUresult cuDeviceGetDevResource(CUdevice device, CUdevResource* resource, int type) {
-  return plain_call("cuDeviceGetDevResource", resource != nullptr, [&]() -> CUresult {
-    if (!the().valid(device)) return CUDA_ERROR_INVALID_DEVICE;
-    if (!given().green_contexts) return CUDA_ERROR_NOT_SUPPORTED;
-    if (type != resource_sm) return CUDA_ERROR_INVALID_VALUE;
-    *resource = resource_of(static_cast<unsigned>(given().multiprocessors));
-    return CUDA_SUCCESS;
-  });
-}
-
-WEFT_VIRTUAL_API CUresult cuDevSmResourceSplitByCount(CUdevResource* parts, unsigned* count, const CUdevResource* whole,
-                                                      CUdevResource* remaining, unsigned flags, unsigned minimum) {
-  const bool arguments = count != nullptr && whole != nullptr && flags < 4 && whole->type == resource_sm;
-  return plain_call("cuDevSmResourceSplitByCount", arguments, [&]() -> CUresult {
-    if (!given().green_contexts) return CUDA_ERROR_NOT_SUPPORTED;
-    const auto each = static_cast<unsigned>(up(std::max(minimum, smallest_part), smallest_part));
-    const unsigned most = whole->sm.sm_count / each;
-    if (most == 0) return 915;  // CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION
-    const unsigned made = parts == nullptr ? most : std::min(*count, most);
-    for (unsigned n = 0; parts != nullptr && n < made; ++n) parts[n] = resource_of(each);
-    if (remaining != nullptr) *remaining = resource_of(whole->sm.sm_count - made * each);
-    *count = made;
-    return CUDA_SUCCESS;
-  });
-}
-
-WEFT_VIRTUAL_API CUresult cuDevResourceGenerateDesc(CUdevResourceDesc* description, CUdevResource* parts,
-                                                    unsigned count) {
-  return plain_call("cuDevResourceGenerateDesc", description != nullptr && parts != nullptr && count != 0,
-                    [&]() -> CUresult {
-                      if (!given().green_contexts) return CUDA_ERROR_NOT_SUPPORTED;
-                      auto list = std::make_shared<resource_list>();
-                      list->parts.assign(parts, parts + count);
-                      *description = descriptions().add(std::move(list));
-                      return CUDA_SUCCESS;
-                    });
-}
-
-WEFT_VIRTUAL_API CUresult cuGreenCtxCreate(CUgreenCtx* handle, CUdevResourceDesc description, CUdevice device,
-                                           unsigned flags) {
-  const bool arguments = handle != nullptr && flags == green_context_default_stream;
-  return plain_call("cuGreenCtxCreate", arguments, [&]() -> CUresult {
-    machine& m = the();
-    if (!m.valid(device)) return CUDA_ERROR_INVALID_DEVICE;
-    if (!given().green_contexts) return CUDA_ERROR_NOT_SUPPORTED;
-    const auto list = descriptions().find(description);
-    if (list == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    auto made = std::make_shared<weft_virtual_green>();
-    made->made = m.make_context(device);
-    made->made->green = true;
-    made->made->multiprocessors = 0;
-    for (const CUdevResource& part : list->parts) {
-      made->made->multiprocessors += static_cast<int>(part.sm.sm_count);
-    }
-    made->handle = m.contexts.add(made->made);
-    *handle = greens().add(std::move(made));
-    return CUDA_SUCCESS;
-  });
-}
-
-WEFT_VIRTUAL_API CUresult cuGreenCtxDestroy(CUgreenCtx handle) {
-  return plain_call("cuGreenCtxDestroy", true, [&]() -> CUresult {
-    const auto gone = greens().take(handle);
-    if (gone == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-    the().contexts.take(gone->handle);
-    the().destroy_context(gone->made);
-    return CUDA_SUCCESS;
-  });
-}
-
-WEFT_VIRTUAL_API CUresult cuCtxFromGreenCtx(CUcontext* context, CUgreenCtx handle) {
-  return plain_call("cuCtxFromGreenCtx", context != nullptr, [&]() -> CUresult {
-    const auto found = greens().find(handle);
-    if (found == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-    *context = found->handle;
-    return CUDA_SUCCESS;
-  });
-}
-
-WEFT_VIRTUAL_API CUresult cuGreenCtxStreamCreate(CUstream* stream_handle, CUgreenCtx handle, unsigned flags,
-                                                 int priority) {
-  const bool arguments = stream_handle != nullptr && flags == stream_non_blocking;
-  return plain_call("cuGreenCtxStreamCreate", arguments, [&]() -> CUresult {
-    const auto found = greens().find(handle);
-    if (found == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-    const context_ref& c = found->made;
-    if (const int lost = c->lost.load(); lost != 0) return lost;
-    auto made = std::make_shared<stream>(c, false, std::clamp(priority, -5, 0));
-    {
-      const std::lock_guard lock{c->submit_mutex};
-      c->streams.push_back(made);
-    }
-    *stream_handle = the().streams.add(made);
     return CUDA_SUCCESS;
   });
 }

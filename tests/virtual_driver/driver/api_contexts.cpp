@@ -47,29 +47,41 @@ int peers_of(const device& d) {
 
 }  // namespace
 
+context_ref machine::retain_primary(CUdevice ordinal) {
+  const std::lock_guard lock{mutex};
+  device& d = device_at(ordinal);
+  if (d.primary == nullptr) {
+    d.primary = make_context(ordinal);
+    d.primary->flags = d.flags;
+    d.primary_handle = contexts.add(d.primary);
+  }
+  ++d.references;
+  return d.primary;
+}
+
+bool machine::release_primary(CUdevice ordinal) {
+  {
+    const std::lock_guard lock{mutex};
+    device& d = device_at(ordinal);
+    if (d.references == 0) return false;
+    if (--d.references != 0) return true;
+  }
+  if (const context_ref gone = forget_primary(ordinal)) destroy_context(gone);
+  return true;
+}
+
 WEFT_VIRTUAL_API CUresult cuDevicePrimaryCtxRetain(CUcontext* handle, CUdevice ordinal) {
   return device_call("cuDevicePrimaryCtxRetain", handle != nullptr, ordinal, [&](device& d) {
+    the().retain_primary(ordinal);
     const std::lock_guard lock{the().mutex};
-    if (d.primary == nullptr) {
-      d.primary = the().make_context(ordinal);
-      d.primary->flags = d.flags;
-      d.primary_handle = the().contexts.add(d.primary);
-    }
-    ++d.references;
     *handle = d.primary_handle;
     return CUDA_SUCCESS;
   });
 }
 
 WEFT_VIRTUAL_API CUresult cuDevicePrimaryCtxRelease_v2(CUdevice ordinal) {
-  return device_call("cuDevicePrimaryCtxRelease", true, ordinal, [&](device& d) {
-    {
-      const std::lock_guard lock{the().mutex};
-      if (d.references == 0) return CUDA_ERROR_INVALID_CONTEXT;
-      if (--d.references != 0) return CUDA_SUCCESS;
-    }
-    if (const context_ref gone = forget_primary(ordinal)) the().destroy_context(gone);
-    return CUDA_SUCCESS;
+  return device_call("cuDevicePrimaryCtxRelease", true, ordinal, [&](device&) -> CUresult {
+    return the().release_primary(ordinal) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
   });
 }
 

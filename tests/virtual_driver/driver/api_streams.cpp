@@ -47,13 +47,7 @@ namespace {
 CUresult make_stream(CUstream* handle, const context_ref& c, unsigned flags, int priority) {
   if (flags > stream_non_blocking) return CUDA_ERROR_INVALID_VALUE;
   const int kept = std::clamp(priority, -5, 0);
-  auto made = std::make_shared<stream>(c, (flags & stream_non_blocking) == 0, kept);
-  {
-    const std::lock_guard lock{c->submit_mutex};
-    std::erase_if(c->streams, [](const auto& weak) { return weak.expired(); });
-    c->streams.push_back(made);
-  }
-  *handle = the().streams.add(made);
+  *handle = the().add(std::make_shared<stream>(c, (flags & stream_non_blocking) == 0, kept));
   return CUDA_SUCCESS;
 }
 
@@ -152,7 +146,7 @@ WEFT_VIRTUAL_API CUresult cuStreamDestroy_v2(CUstream handle) {
     const stream_ref gone = the().streams.take(handle);
     if (gone == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     gone->close();  // what is queued still runs
-    return gone->home()->lost.load();
+    return gone->orphaned().load() ? CUDA_ERROR_CONTEXT_IS_DESTROYED : gone->home()->lost.load();
   });
 }
 

@@ -53,6 +53,7 @@ CUresult stream_call(const char* name, CUstream handle, bool arguments, F&& f) n
     const stream_ref s = stream_of(handle);
     if (s == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (const int lost = s->home()->lost.load(); lost != 0) return lost;
+    if (s->orphaned().load()) return CUDA_ERROR_CONTEXT_IS_DESTROYED;
     return f(s);
   });
 }

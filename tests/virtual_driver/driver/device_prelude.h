@@ -103,6 +103,10 @@ inline void __nanosleep(unsigned) { weft_virtual_yield_(); }
   __builtin_unreachable();
 }
 inline long long clock64() { return (long long)weft_virtual_services_->clock(); }
+/* What hardware keeps in %smid. */
+inline unsigned weft_multiprocessor() {
+  return weft_virtual_services_->multiprocessor(blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z));
+}
 inline unsigned long long __globaltimer() { return weft_virtual_services_->clock(); }
 #define assert(x) ((x) ? (void)0 : weft_virtual_services_->fail(710))
 template <class T>

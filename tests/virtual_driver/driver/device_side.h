@@ -30,6 +30,7 @@ struct weft_virtual_services {
   unsigned long long (*clock)(void);                                  /* nanoseconds */
   /* Where the replicas of a multicast address are, in the order of their devices; how many. */
   unsigned (*replicas)(unsigned long long address, unsigned size, unsigned char** where);
+  unsigned (*multiprocessor)(unsigned block); /* that a block runs on */
 };
 
 struct weft_virtual_entry {

@@ -2,6 +2,7 @@
 #include "virtual_driver/driver/fibers.hpp"
 
 #include "virtual_driver/driver/guard.hpp"
+#include "virtual_driver/driver/module.hpp"
 #include "virtual_driver/driver/multicast.hpp"
 
 #include <chrono>
@@ -213,7 +214,8 @@ void run_fibers(const weft_virtual_launch& shape, bool all_blocks, weft_virtual_
 }
 
 const weft_virtual_services& services() {
-  static constexpr weft_virtual_services table{&barrier, &exchange, &shared, &yield, &fail, &clock_now, &replicas};
+  static constexpr weft_virtual_services table{&barrier, &exchange,  &shared,   &yield,
+                                               &fail,    &clock_now, &replicas, &multiprocessor};
   return table;
 }
 

@@ -164,9 +164,18 @@ context_ref machine::make_context(int ordinal) {
   made->device = ordinal;
   static std::atomic<std::uint64_t> generations{1};
   made->generation = generations.fetch_add(1);
-  made->multiprocessors = about.multiprocessors;
   made->set_null_stream(std::make_shared<stream>(made, false, 0));
   return made;
+}
+
+CUstream machine::add(const stream_ref& made) {
+  context& home = *made->home();
+  {
+    const std::lock_guard lock{home.submit_mutex};
+    std::erase_if(home.streams, [](const auto& weak) { return weak.expired(); });
+    home.streams.push_back(made);
+  }
+  return streams.add(made);
 }
 
 void machine::drain(const context_ref& c) {

@@ -106,8 +106,6 @@ struct pool {
 struct context {
   int device = 0;
   std::uint64_t generation = 0;
-  bool green = false;
-  int multiprocessors = 0;
   unsigned flags = 0;
   std::atomic<int> lost{0};  // the code that every later call answers
   std::atomic<bool> dead{false};
@@ -190,6 +188,11 @@ struct machine {
 
   // without it
   context_ref make_context(int ordinal);
+  /// A stream becomes one of its context.
+  CUstream add(const stream_ref& made);
+  /// The primary context of a device, made when nobody had it. Whoever took it gives it back.
+  context_ref retain_primary(int ordinal);
+  [[nodiscard]] bool release_primary(int ordinal);
   void destroy_context(const context_ref& gone);
   /// Its modules and functions end with it.
   void forget_code(const context_ref& gone);

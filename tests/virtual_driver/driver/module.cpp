@@ -10,6 +10,8 @@
 namespace weft::virtual_cuda {
 namespace {
 
+thread_local const launch_work* running = nullptr;
+
 std::mutex registered_mutex;
 std::vector<kernel_entry>& registered_list() {
   static auto* const list = new std::vector<kernel_entry>;
@@ -83,6 +85,11 @@ std::vector<kernel_entry> registered_kernels() {
   return registered_list();
 }
 
+unsigned multiprocessor(unsigned block) {
+  const auto& mine = running->multiprocessors;
+  return mine == nullptr ? block % static_cast<unsigned>(the().about.multiprocessors) : (*mine)[block % mine->size()];
+}
+
 CUresult run_kernel(launch_work& work) {
   machine& m = the();
   const int device = work.on->device;
@@ -109,6 +116,7 @@ CUresult run_kernel(launch_work& work) {
   g.device = device;
   g.open = [&](std::uint64_t address) { return opened.open(address); };
   run_on(device);
+  running = &work;
   if (table != nullptr) table->start(&services());
   const CUresult code = run_guarded(g, [&] {
     // lost since it was looked at: whoever took the context away found nothing to end yet

@@ -55,10 +55,14 @@ struct launch_work {
   std::shared_ptr<module> home;
   const kernel_entry* kernel = nullptr;
   context* on = nullptr;
+  std::shared_ptr<const std::vector<unsigned>> multiprocessors;  // null: all of the device's
   weft_virtual_launch shape{};
   bool cooperative = false;
   std::vector<std::byte> values;  // arguments, each at a multiple of 16
 };
 [[nodiscard]] CUresult run_kernel(launch_work& work);
+
+/// Of weft_virtual_services: the one that a block of the kernel of this thread runs on.
+[[nodiscard]] unsigned multiprocessor(unsigned block);
 
 }  // namespace weft::virtual_cuda

@@ -40,8 +40,10 @@ struct operation {
 
 class stream : public std::enable_shared_from_this<stream> {
  public:
-  stream(std::shared_ptr<context> home, bool blocking, int priority)
-      : home_(std::move(home)), blocking_(blocking), priority_(priority) {
+  /// Of a green context: kernels run on its multiprocessors.
+  using multiprocessor_list = std::shared_ptr<const std::vector<unsigned>>;
+  stream(std::shared_ptr<context> home, bool blocking, int priority, multiprocessor_list multiprocessors = nullptr)
+      : home_(std::move(home)), blocking_(blocking), priority_(priority), multiprocessors_(std::move(multiprocessors)) {
     count().fetch_add(1);
   }
   stream(const stream&) = delete;
@@ -55,6 +57,10 @@ class stream : public std::enable_shared_from_this<stream> {
   [[nodiscard]] const std::shared_ptr<context>& home() const { return home_; }
   [[nodiscard]] bool blocking() const { return blocking_; }
   [[nodiscard]] int priority() const { return priority_; }
+  /// Null: all of the device's.
+  [[nodiscard]] const multiprocessor_list& multiprocessors() const { return multiprocessors_; }
+  /// Its green context is gone: every call with it says so.
+  [[nodiscard]] std::atomic<bool>& orphaned() { return orphaned_; }
   /// The thread ends when what is queued has ended.
   void close();
   [[nodiscard]] worker_thread& worker() { return worker_; }
@@ -66,6 +72,8 @@ class stream : public std::enable_shared_from_this<stream> {
   std::shared_ptr<context> home_;
   bool blocking_;
   int priority_;
+  multiprocessor_list multiprocessors_;
+  std::atomic<bool> orphaned_{false};
   worker_thread worker_;
   std::mutex mutex_;
   std::condition_variable changed_;
