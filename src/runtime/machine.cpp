@@ -210,6 +210,7 @@ const std::string& device::name() const { return state_->description_of(id_).nam
 backend_kind device::kind() const { return state_->description_of(id_).kind; }
 const std::string& device::uuid() const { return state_->description_of(id_).uuid; }
 const std::string& device::pci_address() const { return state_->description_of(id_).pci_address; }
+bool device::has_own_compute_units() const { return state_->description_of(id_).own_compute_units; }
 const std::string& device::part_of() const { return state_->description_of(id_).part_of; }
 std::optional<int> device::numa_node() const { return state_->description_of(id_).numa_node; }
 bytes device::total_memory() const { return state_->description_of(id_).memory; }

@@ -6,6 +6,8 @@
 #include "weft/memory/fill.hpp"
 
 #include <cstring>
+#include <map>
+#include <set>
 #include <stdexcept>
 
 namespace weft::conformance {
@@ -304,6 +306,55 @@ verdict a_raw_kernel_runs(context& c) {
   return holds();
 }
 
+// Each block writes which multiprocessor it runs on.
+raw_kernel where_kernel() {
+  raw_kernel raw;
+  raw.name = raw.entry = "conform_where";
+  raw.parameters = {{"seen", element_type::uint32, parameter_direction::inout, access::whole()}};
+  raw.cuda_source = R"(
+#ifndef WEFT_VIRTUAL_CUDA
+static __device__ unsigned weft_multiprocessor() {
+  unsigned mine;
+  asm volatile("mov.u32 %0, %%smid;" : "=r"(mine));
+  return mine;
+}
+#endif
+extern "C" __global__ void conform_where(unsigned* seen, long long first, long long last) {
+  long long i = first + (long long)blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < last) seen[i] = weft_multiprocessor();
+})";
+  return raw;
+}
+
+verdict parts_run_on_their_own(context& c) {
+  std::vector<device> parts;
+  for (const device& one : c.m().devices()) {
+    if (parts.empty() ? !one.part_of().empty() : one.part_of() == parts.front().part_of()) parts.push_back(one);
+  }
+  if (parts.size() < 2) not_here("no device of this machine is a part of one");
+  if (!parts.front().has_own_compute_units()) not_here("the parts of its devices share their compute units");
+  if (parts.front().kind() != backend_kind::cuda) not_here("a kernel of its parts cannot tell where it runs");
+  kernels(c.m()).add(make_kernel_code(where_kernel()));
+  std::map<std::uint32_t, device_id> owner;  // of a multiprocessor
+  for (const device& part : parts) {
+    std::vector<std::uint32_t> seen(std::size_t{1} << 19U);  // more blocks than a part runs at a time
+    const buffer<std::uint32_t> there{part, seen.size()};
+    fill(there, 0U);
+    launch(stream{part}, "conform_where", range(static_cast<std::int64_t>(seen.size())), there).wait();
+    copy(seen, there);
+    const std::set<std::uint32_t> mine{seen.begin(), seen.end()};
+    require(mine.size() <= static_cast<std::size_t>(part.compute_units()),
+            to_string(part.id()) + " ran on " + std::to_string(mine.size()) + " multiprocessors, and has " +
+                std::to_string(part.compute_units()));
+    for (const std::uint32_t one : mine) {
+      const auto [at, is_new] = owner.emplace(one, part.id());
+      require(is_new, to_string(at->second) + " and " + to_string(part.id()) + " both ran on multiprocessor " +
+                          std::to_string(one));
+    }
+  }
+  return holds();
+}
+
 verdict a_kernel_after_a_failure_does_not_run(context& c) {
   const stream order{c.m()[0]};
   const buffer<std::uint32_t> values{c.m()[0], 100};
@@ -348,6 +399,7 @@ void add_kernels(case_list& list) {
        {"a kernel over memory of another device without access loses its device and changes nothing", group,
         an_argument_of_another_device_needs_access, feature::two_devices},
        {"a raw kernel runs, and its arguments are checked", group, a_raw_kernel_runs, runs},
+       {"parts of a device run their kernels on compute units of their own", group, parts_run_on_their_own, runs},
        {"a kernel after a failure in its stream does not run", group, a_kernel_after_a_failure_does_not_run, runs}});
 }
 

@@ -48,8 +48,11 @@ class virtual_cuda {
     find(fail_, "weft_virtual_fail");
     find(lose_, "weft_virtual_lose");
     find(register_, "weft_virtual_register_kernel");
+    find(streams_, "weft_virtual_streams");
   }
   [[nodiscard]] unsigned long long calls(const char* name) const { return calls_(name); }
+  /// That somebody holds.
+  [[nodiscard]] unsigned long long streams() const { return streams_(); }
   /// "cuMemAlloc@3=2": its third call from now on answers 2.
   void fail(const char* plan) const { fail_(plan); }
   void lose(int device, int code) const { lose_(device, code); }
@@ -65,6 +68,7 @@ class virtual_cuda {
   }
   void* library_;
   unsigned long long (*calls_)(const char*) = nullptr;
+  unsigned long long (*streams_)() = nullptr;
   void (*fail_)(const char*) = nullptr;
   void (*lose_)(int, int) = nullptr;
   void (*register_)(const char*, weft_virtual_kernel_function, unsigned, const unsigned*,

@@ -44,6 +44,7 @@ struct device_description {
   std::optional<int> numa_node;
   bytes memory;
   int compute_units = 0;
+  bool own_compute_units = true;  // false: parts of one device run on the same, and the number is a share
   capability capabilities = capability::none;
   bool simulated = false;
   std::string part_of;  // the uuid of the whole device where this is one of several parts of it; else empty
@@ -65,8 +66,8 @@ struct device_health {
   std::optional<double> celsius;
   std::optional<double> watts;
   std::optional<double> busy;  // share of the last moments in which a kernel ran, 0 to 1
-  std::optional<std::vector<std::string>>
-      held_down_by;                            // why its clocks are lower than they could be; empty: they are not
+  /// Why its clocks are lower than they could be; no reason: they are not.
+  std::optional<std::vector<std::string>> held_down_by;
   std::optional<std::uint64_t> memory_errors;  // that could not be corrected, since the driver was loaded
   std::optional<std::uint64_t> link_errors;    // to peers: repeats, recoveries, wrong checksums
   std::optional<int> pcie_generation;          // of the bus as it runs now, which rests at a lower one

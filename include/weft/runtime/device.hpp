@@ -32,6 +32,9 @@ class device {
   [[nodiscard]] bytes total_memory() const;
   [[nodiscard]] bytes free_memory() const;
   [[nodiscard]] int compute_units() const;
+  /// False for a part of a device that shares them with the other parts: what one runs slows the others, and
+  /// compute_units() is no more than its share.
+  [[nodiscard]] bool has_own_compute_units() const;
   /// The uuid of the whole device where this is one of several parts of it (machine_options::logical_devices); else
   /// empty.
   [[nodiscard]] const std::string& part_of() const;

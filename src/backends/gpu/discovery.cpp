@@ -2,6 +2,7 @@
 #include "backends/gpu/discovery.hpp"
 
 #include "backends/gpu/error.hpp"
+#include "backends/gpu/partitions.hpp"
 
 #include <algorithm>
 #include <array>
@@ -56,6 +57,15 @@ class finder {
       : cu_(cu), nvml_(management), wanted_(wanted), options_(options) {}
 
   result<discovery> run() {
+    std::string partitions = wanted_.partitions;
+    if (const char* const said = variable("WEFT_CUDA_PARTITIONS"); partitions.empty() && said != nullptr)
+      partitions = said;
+    if (!partitions.empty() && partitions != "0" && partitions != "1") {
+      return make_error(errc::invalid_argument,
+                        "WEFT_CUDA_PARTITIONS is \"" + partitions +
+                            "\"; it is 0, the logical devices of a GPU sharing its multiprocessors, or 1");
+    }
+    splits_ = partitions != "0";
     int count = 0;
     if (const CUresult status = cu_.cuDeviceGetCount(&count); status != CUDA_SUCCESS)
       return cu_error(cu_, status, "counting the GPUs", errc::unsupported);
@@ -212,19 +222,31 @@ class finder {
 
   /// The devices that a GPU is offered as.
   void split(std::size_t index) {
-    const gpu_place& gpu = found_.gpus[index];
+    gpu_place& gpu = found_.gpus[index];
     const int parts = std::max(1, options_.logical_devices);
     if (parts > gpu.compute_units) {
       found_.notes.push_back(gpu.name + " stays whole: it cannot be split into " + std::to_string(parts) +
                              " parts, having " + std::to_string(gpu.compute_units) + " multiprocessors");
       return add_part(index, 0, 1);
     }
-    for (int part = 0; part < parts; ++part) add_part(index, part, parts);
     if (parts > 1) {
-      found_.notes.push_back(gpu.name + " is offered as " + std::to_string(parts) +
-                             " logical devices: they share its multiprocessors and its faults, and what keeps their "
-                             "memory apart is this library");
+      auto shares = splits_ ? split_multiprocessors(cu_, gpu.id, static_cast<unsigned>(parts))
+                            : make_error(errc::unsupported, "WEFT_CUDA_PARTITIONS is 0");
+      const std::string offered = gpu.name + " is offered as " + std::to_string(parts) + " logical devices";
+      if (shares) {
+        gpu.shares = std::move(*shares);
+        const auto each = static_cast<int>(gpu.shares.front().sm.sm_count);
+        const int left = gpu.compute_units - each * parts;
+        found_.notes.push_back(offered + " of " + std::to_string(each) + " multiprocessors each" +
+                               (left == 0 ? "" : ", " + std::to_string(left) + " being left over") +
+                               ": they share its caches, its memory's bandwidth and its faults, and what keeps their "
+                               "memory apart is this library");
+      } else {
+        found_.notes.push_back(offered + ": they share its multiprocessors (" + shares.error().what +
+                               ") and its faults, and what keeps their memory apart is this library");
+      }
     }
+    for (int part = 0; part < parts; ++part) add_part(index, part, parts);
   }
 
   void add_part(std::size_t index, int part, int parts) {
@@ -242,10 +264,12 @@ class finder {
     const auto share = static_cast<unsigned>(parts);
     about.memory = bytes{gpu.memory / share};
     if (options_.memory_per_device) about.memory = std::min(about.memory, *options_.memory_per_device);
-    about.compute_units = gpu.compute_units / parts;
+    about.compute_units =
+        gpu.shares.empty() ? gpu.compute_units / parts : static_cast<int>(gpu.shares.front().sm.sm_count);
     if (parts > 1) {
       about.name += ", part " + std::to_string(part + 1) + " of " + std::to_string(parts);
       about.part_of = gpu.uuid;
+      about.own_compute_units = !gpu.shares.empty();
       about.uuid += "/" + std::to_string(part);
       about.pci_address.clear();  // a place that several share names none of them
     }
@@ -274,6 +298,7 @@ class finder {
   const nvml* nvml_;
   const settings& wanted_;
   const backend_options& options_;
+  bool splits_ = true;  // the multiprocessors of a GPU, for its parts
   discovery found_;
 };
 

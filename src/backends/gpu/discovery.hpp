@@ -42,6 +42,7 @@ struct gpu_place {
   bool pools = false, pool_descriptors = false;
   bool ipc = false;
   bool multicast = false;
+  std::vector<CUdevResource> shares;  // the multiprocessors of each part; empty: all share all
 };
 
 /// One device of the machine: a GPU, or a part of one.

@@ -193,9 +193,9 @@ void stream_driver::look_for_ends(const std::stop_token& shutdown) {
 
 // ---- life ---------------------------------------------------------------------------------------------------------
 
-stream_driver::stream_driver(std::shared_ptr<contexts> places, device_id first, std::size_t devices, waiting policy)
-    : places_(std::move(places)), cu_(places_->cu()), first_(first), policy_(policy) {
-  for (std::size_t device = 0; device < devices; ++device) {
+stream_driver::stream_driver(std::shared_ptr<contexts> places, device_id first, const discovery& found, waiting policy)
+    : places_(std::move(places)), cu_(places_->cu()), parts_(places_, found), first_(first), policy_(policy) {
+  for (std::size_t device = 0; device < found.devices.size(); ++device) {
     while (gpus_.size() <= places_->gpu_of(device)) {
       gpus_.push_back(std::make_unique<place>());
       device_of_.push_back(device);
@@ -205,8 +205,27 @@ stream_driver::stream_driver(std::shared_ptr<contexts> places, device_id first, 
 
 stream_driver::~stream_driver() { close(); }
 
+/// Of a GPU: its streams there go first, since nothing reaches them afterwards.
+void stream_driver::end_partitions(std::size_t gpu) noexcept {
+  {
+    const std::lock_guard queues{queues_mutex_};
+    for (const auto& queue : queues_) {
+      const bool is_there = queue->stream != nullptr && queue->generation == gpus_[gpu]->generation.load();
+      if (places_->gpu_of(queue->device) != gpu || !is_there || queue->adopted || !parts_.has(queue->device)) continue;
+      static_cast<void>(cu_.cuStreamDestroy(std::exchange(queue->stream, nullptr)));
+    }
+  }
+  for (std::size_t device = 0; device < parts_.size(); ++device) {
+    if (places_->gpu_of(device) == gpu) parts_.end(device);
+  }
+}
+
 void stream_driver::forget(std::size_t device) noexcept {
   place& at = place_of(device);
+  if (places_->made(device) != nullptr) {
+    const auto inside = places_->enter(device);
+    end_partitions(places_->gpu_of(device));
+  }
   {
     const std::lock_guard lock{at.mutex};
     at.generation.fetch_add(1, std::memory_order_acq_rel);
@@ -256,13 +275,16 @@ void stream_driver::close() noexcept {
       }
     }
     for (auto& free : at.free) free.clear();
-    const std::lock_guard queues{queues_mutex_};
-    for (const auto& queue : queues_) {
-      if (places_->gpu_of(queue->device) != gpu || queue->generation != now || queue->stream == nullptr) continue;
-      CUstream stream = std::exchange(queue->stream, nullptr);
-      if (!queue->adopted) static_cast<void>(cu_.cuStreamDestroy(stream));
-      if (queue->scratch != 0) static_cast<void>(cu_.cuMemFree(std::exchange(queue->scratch, 0)));
+    {
+      const std::lock_guard queues{queues_mutex_};
+      for (const auto& queue : queues_) {
+        if (places_->gpu_of(queue->device) != gpu || queue->generation != now || queue->stream == nullptr) continue;
+        CUstream stream = std::exchange(queue->stream, nullptr);
+        if (!queue->adopted) static_cast<void>(cu_.cuStreamDestroy(stream));
+        if (queue->scratch != 0) static_cast<void>(cu_.cuMemFree(std::exchange(queue->scratch, 0)));
+      }
     }
+    end_partitions(gpu);
     at.generation.fetch_add(1, std::memory_order_acq_rel);
   }
 }
@@ -278,12 +300,16 @@ result<void> stream_driver::ready_stream(gpu_queue& queue) {
   queue.scratch_size = 0;
   int least = 0;
   int greatest = 0;  // the lower number goes first
-  CUresult status = cu_.cuCtxGetStreamPriorityRange(&least, &greatest);
-  if (status == CUDA_SUCCESS) {
-    const int priority = std::clamp(-std::clamp(queue.priority, -1000, 1000), greatest, std::max(least, greatest));
-    status = cu_.cuStreamCreateWithPriority(&queue.stream, stream_non_blocking, priority);
-  }
-  if (status != CUDA_SUCCESS) {
+  queue.stream = nullptr;
+  if (const CUresult status = cu_.cuCtxGetStreamPriorityRange(&least, &greatest); status != CUDA_SUCCESS)
+    return cu_error(cu_, status, "a stream");
+  const int priority = std::clamp(-std::clamp(queue.priority, -1000, 1000), greatest, std::max(least, greatest));
+  if (parts_.has(queue.device)) {
+    auto made = parts_.create_stream(queue.device, priority);
+    if (!made) return std::move(made).error();
+    queue.stream = *made;
+  } else if (const CUresult status = cu_.cuStreamCreateWithPriority(&queue.stream, stream_non_blocking, priority);
+             status != CUDA_SUCCESS) {
     queue.stream = nullptr;
     return cu_error(cu_, status, "a stream");
   }

@@ -5,6 +5,7 @@
 
 #include "backend/queued/queue_driver.hpp"
 #include "backends/gpu/contexts.hpp"
+#include "backends/gpu/partitions.hpp"
 
 #include <array>
 #include <atomic>
@@ -73,7 +74,7 @@ class submission {
 
 class stream_driver final : public queued::queue_driver {
  public:
-  stream_driver(std::shared_ptr<contexts> places, device_id first, std::size_t devices, waiting policy);
+  stream_driver(std::shared_ptr<contexts> places, device_id first, const discovery& found, waiting policy);
   ~stream_driver() override;
 
   [[nodiscard]] result<queued::native_queue> create_queue(device_id device, int priority) noexcept override;
@@ -156,6 +157,7 @@ class stream_driver final : public queued::queue_driver {
   [[nodiscard]] CUresult ask(gpu_event& event) const noexcept;
   [[nodiscard]] CUresult wait_for(CUstream stream) const noexcept;
   [[nodiscard]] result<void> ready_stream(gpu_queue& queue);
+  void end_partitions(std::size_t gpu) noexcept;
   [[nodiscard]] result<gpu_event*> take_event(std::size_t device, bool timed);
   void put_back(gpu_event* event) noexcept;
   [[nodiscard]] CUresult take_aside(std::size_t device, CUstream* stream);
@@ -170,6 +172,7 @@ class stream_driver final : public queued::queue_driver {
 
   std::shared_ptr<contexts> places_;
   const driver& cu_;
+  partitions parts_;
   device_id first_;
   waiting policy_;
   std::vector<std::unique_ptr<place>> gpus_;
