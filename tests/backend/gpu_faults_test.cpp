@@ -192,7 +192,66 @@ TEST_F(gpu_other_process, DISABLED_runs_a_kernel_until_it_is_killed) {
   std::atomic_ref{words.data()[0]}.store(1);
 }
 
+TEST_F(gpu_other_process, DISABLED_opens_what_others_free) {
+  const weft::machine m = open();
+  {
+    const weft::opened_memory<byte> theirs{m[0], weft::memory_handle::from_text(hear())};
+    say("open");
+    hear();  // or for ever
+  }
+  say("closed");
+  hear();
+}
+
 class gpu_faults : public samples::virtual_cuda_test {};
+
+TEST_F(gpu_faults, of_memory_that_others_have_open_are_kept_from_them_until_they_close_it) {
+  other_process user{"opens_what_others_free"};
+  const weft::machine m = open();
+  std::optional<weft::shareable_buffer<byte>> mine{std::in_place, m[0], shared_size};
+  user.say(mine->handle().text());
+  ASSERT_EQ(user.hear(), "open");
+  driver.fail("");  // counts from here
+  mine.reset();
+  static_cast<void>(m[0].free_memory());  // looks what may go back
+  EXPECT_EQ(driver.calls("cuMemFree"), 0U) << "the driver gives it to others at once";
+  user.say("close it");
+  ASSERT_EQ(user.hear(), "closed");
+  EXPECT_TRUE(processes::comes_true([&] { return driver.calls("cuMemFree") == 1; }));
+  user.say("end");
+  EXPECT_EQ(user.end(), 0);
+}
+
+TEST_F(gpu_faults, of_memory_that_others_had_open_end_with_their_death) {
+  other_process user{"opens_what_others_free"};
+  const weft::machine m = open();
+  std::optional<weft::shareable_buffer<byte>> mine{std::in_place, m[0], shared_size};
+  user.say(mine->handle().text());
+  ASSERT_EQ(user.hear(), "open");
+  driver.fail("");
+  mine.reset();
+  EXPECT_EQ(driver.calls("cuMemFree"), 0U);
+  user.kill();
+  EXPECT_EQ(user.end(), -SIGKILL);
+  EXPECT_TRUE(processes::comes_true([&] { return driver.calls("cuMemFree") == 1; }));
+}
+
+TEST_F(gpu_faults, of_memory_that_others_have_open_do_not_hold_up_a_reset_or_the_end) {
+  other_process user{"opens_what_others_free"};
+  {
+    const weft::machine m = open();
+    std::optional<weft::shareable_buffer<byte>> mine{std::in_place, m[0], shared_size};
+    user.say(mine->handle().text());
+    ASSERT_EQ(user.hear(), "open");
+    mine.reset();
+    m[0].reset();
+    expect_work_on(m[0]);
+  }
+  user.say("close it");
+  EXPECT_EQ(user.hear(), "closed");
+  user.say("end");
+  EXPECT_EQ(user.end(), 0);
+}
 
 TEST_F(gpu_faults, of_a_kernel_lose_its_device_while_others_and_the_process_go_on) {
   other_process one{"runs_a_kernel_that_faults"};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A thread for what may wait long in the driver and must hold nobody up: giving memory back waits for all work of a
-// GPU.
+// GPU, and what other processes use waits for them.
 #pragma once
 
 #include "backend/fork_watch.hpp"
@@ -24,16 +24,27 @@ class late_work {
 
   /// Has it done soon. Where no thread can be started, by the next settle().
   void add(std::function<void()> work) noexcept;
+  /// Has it done once `may` says so, which is asked now and then, and by settle(). What is still waited for at the end
+  /// is not done.
+  void add_when(std::function<bool()> may, std::function<void()> work) noexcept;
   /// Waits until all of it is done, though not longer than this: who asks may be who lets the GPU come to its end.
   void settle(std::chrono::milliseconds limit) noexcept;
 
  private:
+  struct waiting_work {
+    std::function<bool()> may;
+    std::function<void()> work;
+  };
+  void start();
   void serve(const std::stop_token& shutdown);
+  void take_ready(std::vector<std::function<void()>>& into);
 
   detail::fork_watch here_;
   std::mutex mutex_;
   std::condition_variable_any changed_;
   std::vector<std::function<void()>> due_;
+  std::vector<waiting_work> waiting_;
+  bool looks_now_ = false;
   bool is_busy_ = false;
   std::jthread thread_;  // started with the first
 };

@@ -45,7 +45,11 @@ allocation::~allocation() {
   if (reserved != nullptr) ::munmap(reserved, reserved_size);
   if (home == nullptr) return;
   if (exported) exported->end(share_state::freed);
-  if (give_back) home->later(std::move(give_back));
+  if (give_back && exported) {  // the driver gives freed memory to others at once, whoever still has it open
+    home->later_when([record = exported] { return record->claim(); }, std::move(give_back));
+  } else if (give_back) {
+    home->later(std::move(give_back));
+  }
   if (charged != 0) home->uncharge(owner, charged);
 }
 
@@ -84,6 +88,12 @@ void memory_map::later(std::function<void()> f) noexcept {
   if (here_.forked()) return;  // CUDA does not work in the child of a fork; the memory is the parent's
   if (!driver_thread::is_this() && !freed_elsewhere::is_this()) return f();
   late_.add(std::move(f));
+}
+
+void memory_map::later_when(std::function<bool()> may, std::function<void()> f) noexcept {
+  if (here_.forked()) return;
+  if (may()) return later(std::move(f));
+  late_.add_when(std::move(may), std::move(f));
 }
 
 void memory_map::settle(std::chrono::milliseconds limit) noexcept {

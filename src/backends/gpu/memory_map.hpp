@@ -199,6 +199,8 @@ class memory_map {
   [[nodiscard]] std::vector<std::shared_ptr<allocation>> blocks_in(const void* address, std::uint64_t size) const;
   /// Runs it now, or, on a thread of the driver and where operations end, on a thread of its own.
   void later(std::function<void()> f) noexcept;
+  /// The same, once `may` says so; never where the machine ends before.
+  void later_when(std::function<bool()> may, std::function<void()> f) noexcept;
   /// What was put off is done, if it takes no longer than this.
   void settle(std::chrono::milliseconds limit = std::chrono::milliseconds{100}) noexcept;
 

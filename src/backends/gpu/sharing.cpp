@@ -2,10 +2,12 @@
 #include "backends/gpu/sharing.hpp"
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <system_error>
 #include <unistd.h>
 
 namespace weft::gpu {
@@ -33,6 +35,27 @@ result<shared_page> map_last_page(int file, std::size_t offset, bool writes) {
 
 detail::share_kind kind_of(handle_family family) {
   return family == handle_family::pool ? detail::share_kind::pool_memory : detail::share_kind::memory;
+}
+
+/// Not waiting. Locks are those of the open file, and go with it.
+bool lock_file(int file, int kind) noexcept {
+  struct flock whole{};
+  whole.l_type = static_cast<short>(kind);
+  whole.l_whence = SEEK_SET;
+  return ::fcntl(file, F_OFD_SETLK, &whole) == 0;
+}
+
+/// Keeps the exporter from giving the memory back for as long as it lives. What it sent is its own open file, in which
+/// its locks and ours would be one.
+result<std::shared_ptr<detail::shared_file>> mark_in_use(int file, const std::string& what) {
+  const std::string name = "/proc/self/fd/" + std::to_string(file);
+  auto mine = std::make_shared<detail::shared_file>(::open(name.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!*mine) {
+    return make_error(errc::resource_exhausted, what + ": it cannot be marked as in use, since " + name +
+                                                    " cannot be opened: " + std::generic_category().message(errno));
+  }
+  if (!lock_file(mine->get(), F_RDLCK)) return make_error(errc::closed, what + ": it was freed meanwhile");
+  return mine;
 }
 
 /// Why memory cannot be exported, if it cannot.
@@ -99,6 +122,8 @@ void export_record::end(share_state why) noexcept {
   page.record()->state.compare_exchange_strong(was, static_cast<std::uint64_t>(why), std::memory_order_release,
                                                std::memory_order_relaxed);
 }
+
+bool export_record::claim() const noexcept { return lock_file(file.get(), F_WRLCK); }
 
 std::optional<error> import_record::broken(const void* address) const {
   const auto now = static_cast<share_state>(page.record()->state.load(std::memory_order_acquire));
@@ -281,6 +306,10 @@ result<void> sharing::import_native(allocation& into, const share_facts& told, d
   auto here = memory_.places().enter(device);
   if (!here) return std::move(here).error();
   const std::string what = "opening memory of process " + std::to_string(got.exporter->pid());
+  auto use = mark_in_use(got.file.get(), what);
+  if (!use) return std::move(use).error();
+  // freed before the mark was there, or it waits for the mark to go
+  if (auto cause = into.imported->broken(nullptr)) return *cause;
   CUresult status = CUDA_SUCCESS;
   if (family == handle_family::allocation) {
     CUipcMemHandle native{};
@@ -288,7 +317,7 @@ result<void> sharing::import_native(allocation& into, const share_facts& told, d
     status = cu_.cuIpcOpenMemHandle(&into.gpu, native, ipc_lazy_enable_peer_access);
     if (status == CUDA_SUCCESS) {
       into.give_back = memory_.in_context(
-          device, [at = into.gpu](const driver& cu) { static_cast<void>(cu.cuIpcCloseMemHandle(at)); });
+          device, [at = into.gpu, use = *use](const driver& cu) { static_cast<void>(cu.cuIpcCloseMemHandle(at)); });
     }
   } else {
     if (!got.second) return make_error(errc::corrupt, what + ": it sent no pool");
@@ -297,15 +326,15 @@ result<void> sharing::import_native(allocation& into, const share_facts& told, d
                                                     handle_posix_fd, 0);
     if (status != CUDA_SUCCESS) return cu_error(cu_, status, what, errc::corrupt);
     into.imported->pool = pool;
-    into.give_back =
-        memory_.in_context(device, [pool](const driver& cu) { static_cast<void>(cu.cuMemPoolDestroy(pool)); });
+    into.give_back = memory_.in_context(
+        device, [pool, use = *use](const driver& cu) { static_cast<void>(cu.cuMemPoolDestroy(pool)); });
     const CUmemAccessDesc right{{location_device, memory_.found().gpu_of(device).id}, access_read_write};
     status = cu_.cuMemPoolSetAccess(pool, &right, 1);
     CUmemPoolPtrExportData native{};
     std::memcpy(&native, told.native.data(), sizeof native);
     if (status == CUDA_SUCCESS) status = cu_.cuMemPoolImportPointer(&into.gpu, pool, &native);
     if (status == CUDA_SUCCESS) {
-      into.give_back = memory_.in_context(device, [pool, at = into.gpu](const driver& cu) {
+      into.give_back = memory_.in_context(device, [pool, at = into.gpu, use = *use](const driver& cu) {
         static_cast<void>(cu.cuMemFree(at));
         static_cast<void>(cu.cuMemPoolDestroy(pool));
       });
@@ -392,7 +421,6 @@ result<opened_memory_description> sharing::open(std::optional<device_id> wish, c
   made->imported->page = std::move(*page);
   made->only = std::make_unique<access_list>(memory_.devices());
   made->only->set(memory_.local(by), access_right::read_write);
-  if (auto cause = made->imported->broken(nullptr)) return *cause;
   // one at a time: the driver has one address for all, and would count a second opening
   const std::lock_guard lock{mutex_};
   auto had = again(h, by);

@@ -75,6 +75,8 @@ struct export_record {
 
   /// Nobody opens it any more, and who has it open learns why.
   void end(share_state why) noexcept;
+  /// Whether no process has it open, or will. A process that has keeps a lock on the file, which ends with it.
+  [[nodiscard]] bool claim() const noexcept;
 };
 
 /// Memory of another process.
