@@ -162,6 +162,15 @@ TEST_F(gpu_partition, is_given_back_with_its_streams) {
   EXPECT_TRUE(streams_are_gone()) << driver.streams();
 }
 
+TEST_F(gpu_partition, is_given_back_by_a_driver_that_lets_nobody_in) {
+  {
+    const weft::machine m = open_parts(2);
+    static_cast<void>(seen_by(m, weft::stream{m[1]}));
+    driver.fail("cuCtxPushCurrent@0=2");  // counts from here
+  }
+  EXPECT_EQ(driver.calls("cuGreenCtxDestroy"), 1U) << "else it keeps the context";
+}
+
 TEST_F(gpu_partition, is_made_anew_by_a_reset_for_streams_of_before) {
   const weft::machine m = open_parts(2);
   const weft::stream first{m[0]}, second{m[1]};

@@ -257,7 +257,10 @@ void stream_driver::close() noexcept {
     const std::size_t device = device_of_[gpu];
     if (places_->made(device) == nullptr) continue;  // nothing was made there, or all of it is gone
     auto inside = places_->enter(device);
-    if (!inside) continue;
+    if (!inside) {  // the rest goes with the context, which these keep
+      end_partitions(gpu);
+      continue;
+    }
     place& at = *gpus_[gpu];
     const std::lock_guard clocks{at.clock_mutex};
     const std::lock_guard lock{at.mutex};
