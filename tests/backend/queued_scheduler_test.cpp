@@ -119,6 +119,15 @@ class fake_driver final : public queued::queue_driver {
     }
     if (call != nullptr) tell(*call);
   }
+  /// Calls although it runs on, and not again when it ends.
+  void call_early(fake_event* e) {
+    const queued::end_call* call = nullptr;
+    {
+      const std::lock_guard lock{mutex_};
+      std::swap(call, e->call);
+    }
+    if (call != nullptr) tell(*call);
+  }
   [[nodiscard]] std::vector<fake_event*> events_of(queued::native_queue queue) {
     const std::lock_guard lock{mutex_};
     return *static_cast<std::vector<fake_event*>*>(queue);
@@ -278,6 +287,20 @@ TEST_F(queued_scheduler, goes_on_where_the_driver_cannot_call) {
   EXPECT_FALSE(e->finished());
   EXPECT_EQ(work().wait(*e, no_deadline, {}), wait_outcome::ok);
   work().close();  // owes nothing
+}
+
+TEST_F(queued_scheduler, goes_on_after_a_call_for_what_had_not_ended) {
+  for (const bool may_look : {true, false}) {
+    driver_->may_look = may_look;
+    auto& s = stream_on(gpu0);
+    const event_ref e = submit(s);
+    e->tell();
+    driver_->call_early(native(e));
+    EXPECT_FALSE(e->finished());
+    driver_->end(native(e));
+    EXPECT_TRUE(ends(e)) << may_look;
+  }
+  work().close();
 }
 
 // ---- order ----------------------------------------------------------------------------------------------------------

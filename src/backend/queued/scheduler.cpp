@@ -456,12 +456,13 @@ void scheduler::on_end(void* data) {
   {
     const set_for_scope driver{called_by_driver, true};
     const set_for_scope<const scheduler*> worker{working_for, &self};
-    if (self.driver_->may_look_when_called()) {
-      self.progress(s);
+    if (self.driver_->may_look_when_called()) self.progress(s);
+    // a driver may call too early: when it was asked and did not know, or for what others in the queue hold up
+    if (c->finished()) {
+      c->drop();
     } else {
-      self.post(s);
+      self.post(s, c);
     }
-    c->drop();
   }
   self.armed_.fetch_sub(1, std::memory_order_release);  // the last touch: close() waits for it
 }

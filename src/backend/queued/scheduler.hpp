@@ -119,7 +119,7 @@ class scheduler {
   [[nodiscard]] std::shared_ptr<const error> outcome_of(command& c, event_state state);
   static void on_end(void* data);
 
-  void post(queued_stream& s);
+  void post(queued_stream& s, command* until = nullptr);
   void look_at(command& c);
   void wake_service();
   void serve(const std::stop_token& shutdown);

@@ -24,10 +24,12 @@ thread_local const scheduler* scheduler::working_for = nullptr;
 
 // ---- threads --------------------------------------------------------------------------------------------------------
 
-/// Has the stream taken forward by a thread that may submit.
-void scheduler::post(queued_stream& s) {
+/// Has the stream taken forward by a thread that may submit: at once, and then again and again until a command of it
+/// has ended, if there is one. Takes over one reference of that.
+void scheduler::post(queued_stream& s, command* until) {
   const std::lock_guard lock{service_mutex_};
   if (std::find(posted_.begin(), posted_.end(), &s) == posted_.end()) posted_.push_back(&s);
+  if (until != nullptr) looked_at_.push_back(until);
   wake_service();
 }
 
@@ -74,7 +76,7 @@ void scheduler::take_turn(std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   for (queued_stream* s : now_posted) progress(*s);
   std::erase_if(looked_at, [this](command* c) {
-    progress(*c->home_);
+    if (!c->finished()) progress(*c->home_);
     if (!c->finished()) return false;
     c->drop();
     return true;
