@@ -77,7 +77,7 @@ if(WEFT_TESTS_ENABLED)
       # so ThreadSanitizer does not see what it orders, and what it keeps after a reset counts as leaked. gpu_driver,
       # discovery and memory tests play the driver in place, and the scheduler that CUDA shares has tests of its own.
       list(FILTER sources EXCLUDE REGEX
-        "/tests/backend/gpu_(adopted_stream|conformance|copy|faults|health|launch|machine|multicast|nvrtc|queue|stream)_")
+        "/tests/backend/gpu_(adopted_stream|conformance|copy|faults|health|launch|machine|multicast|nvrtc|partition|queue|stream)_")
     endif()
     set(test weft_tests_${folder})
     add_executable(${test} ${sources})

@@ -21,9 +21,9 @@ namespace weft::detail {
 namespace {
 
 /// Every variable that is read, here or by a backend.
-constexpr std::array<std::string_view, 9> variables{"WEFT_BACKEND",         "WEFT_TOPOLOGY",   "WEFT_DEVICES",
-                                                    "WEFT_LOGICAL_DEVICES", "WEFT_STRICT",     "WEFT_CHECK_ORDER",
-                                                    "WEFT_CUDA_DRIVER",     "WEFT_CUDA_NVRTC", "WEFT_CUDA_NVML"};
+constexpr std::array<std::string_view, 10> variables{
+    "WEFT_BACKEND",     "WEFT_TOPOLOGY",    "WEFT_DEVICES",    "WEFT_LOGICAL_DEVICES", "WEFT_STRICT",
+    "WEFT_CHECK_ORDER", "WEFT_CUDA_DRIVER", "WEFT_CUDA_NVRTC", "WEFT_CUDA_NVML",       "WEFT_CUDA_PARTITIONS"};
 
 std::optional<std::string> variable(const char* name) {
   const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): read once, when a machine is made

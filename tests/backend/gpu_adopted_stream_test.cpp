@@ -210,7 +210,9 @@ TEST_F(gpu_adopted_stream, of_weft_takes_the_programs_work_and_waits_for_it) {
 }
 
 TEST(adopted_stream, is_not_offered_by_virtual_devices) {
-  const weft::machine m;
+  weft::machine_options options;
+  options.backend = "host";
+  const weft::machine m{options};
   const weft::stream order{m[0]};
   EXPECT_EQ(error_of([&] { static_cast<void>(order.driver_queue()); }).code, errc::unsupported);
   EXPECT_EQ(error_of([&] { static_cast<void>(weft::stream::over(m[0], nullptr)); }).code, errc::unsupported);

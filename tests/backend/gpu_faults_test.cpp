@@ -8,11 +8,13 @@
 #include "support/virtual_gpus.hpp"
 #include "weft/exec/launch.hpp"
 #include "weft/memory/fill.hpp"
+#include "weft/memory/peer_access.hpp"
 #include "weft/memory/shared_memory.hpp"
 
 #include <array>
 #include <cstdlib>
 #include <fcntl.h>
+#include <future>
 #include <optional>
 #include <poll.h>
 #include <string>
@@ -203,6 +205,26 @@ TEST_F(gpu_other_process, DISABLED_opens_what_others_free) {
   hear();
 }
 
+TEST_F(gpu_other_process, DISABLED_opens_and_forks) {
+  const weft::machine m = open();
+  std::optional<weft::opened_memory<byte>> theirs{std::in_place, m[0], weft::memory_handle::from_text(hear())};
+  processes::child stays{[] { return ::pause(); }};
+  say("open");
+  hear();
+  theirs.reset();
+  say("closed");
+  hear();
+  stays.kill(SIGKILL);
+}
+
+TEST_F(gpu_other_process, DISABLED_opens_with_other_parts) {
+  weft::machine_options options = samples::virtual_cuda_options();
+  options.logical_devices = 2;
+  const weft::machine m{options};
+  const weft::opened_memory<byte> theirs{m[0], weft::memory_handle::from_text(hear())};
+  say(to_string(theirs.owner()));
+}
+
 class gpu_faults : public samples::virtual_cuda_test {};
 
 TEST_F(gpu_faults, of_memory_that_others_have_open_are_kept_from_them_until_they_close_it) {
@@ -220,6 +242,78 @@ TEST_F(gpu_faults, of_memory_that_others_have_open_are_kept_from_them_until_they
   EXPECT_TRUE(processes::comes_true([&] { return driver.calls("cuMemFree") == 1; }));
   user.say("end");
   EXPECT_EQ(user.end(), 0);
+}
+
+TEST_F(gpu_faults, of_memory_that_others_have_open_count_against_the_limit) {
+  other_process user{"opens_what_others_free"};
+  weft::machine_options options = samples::virtual_cuda_options();
+  options.memory_per_device = weft::bytes{8 << 20};
+  const weft::machine m{options};
+  std::optional<weft::shareable_buffer<byte>> mine{std::in_place, m[0], 6U << 20U};
+  user.say(mine->handle().text());
+  ASSERT_EQ(user.hear(), "open");
+  mine.reset();
+  EXPECT_EQ(error_of([&] { const weft::buffer<byte> more{m[0], 6U << 20U}; }).code, errc::out_of_memory);
+  user.say("close it");
+  ASSERT_EQ(user.hear(), "closed");
+  EXPECT_TRUE(processes::comes_true([&] { return m[0].free_memory() >= weft::bytes{6U << 20U}; }));
+  const weft::buffer<byte> more{m[0], 6U << 20U};
+  user.say("end");
+  EXPECT_EQ(user.end(), 0);
+}
+
+TEST_F(gpu_faults, of_memory_that_others_closed_do_not_wait_for_their_children) {
+  other_process user{"opens_and_forks"};
+  const weft::machine m = open();
+  std::optional<weft::shareable_buffer<byte>> mine{std::in_place, m[0], shared_size};
+  user.say(mine->handle().text());
+  ASSERT_EQ(user.hear(), "open");
+  driver.fail("");
+  mine.reset();
+  EXPECT_EQ(driver.calls("cuMemFree"), 0U);
+  user.say("close it");
+  ASSERT_EQ(user.hear(), "closed");
+  EXPECT_TRUE(processes::comes_true([&] { return driver.calls("cuMemFree") == 1; }));
+  user.say("end");
+  EXPECT_EQ(user.end(), 0);
+}
+
+TEST_F(gpu_faults, of_another_split_do_not_hide_whose_memory_is_opened) {
+  other_process user{"opens_with_other_parts"};
+  const weft::machine m = open();
+  const weft::shareable_buffer<byte> mine{m[2], shared_size};
+  user.say(mine.handle().text());
+  EXPECT_EQ(user.hear(), "gpu4") << "the first part of that GPU";
+  EXPECT_EQ(user.end(), 0);
+}
+
+TEST_F(gpu_faults, of_memory_that_went_with_a_reset_end_the_work_that_was_held_back) {
+  const weft::machine m = open();
+  const weft::peer_access lease{m, m[1].id(), m[0].id()};
+  std::optional<weft::buffer<byte>> old{std::in_place, m[0], 5000};
+  const weft::buffer<byte> other{m[1], 5000};
+  weft::fill(other, byte{1});
+  std::vector<byte> host(5000, 2);
+  const weft::stream order{m[1]}, second{m[1]}, third{m[1]};
+  std::promise<void> go;
+  auto gone = go.get_future().share();
+  for (const weft::stream* one : {&order, &second, &third}) one->call([gone] { gone.wait(); });
+  const auto copied = weft::copy(order, *old, other.span());
+  const auto filled = weft::fill(second, *old, byte{3});
+  const auto launched =
+      samples::raw_launch{weft::make_kernel_code(raw_of("sets_old", "word[0] = 9;")), 1, {argument_of(old->data())}}.in(
+          m, third);
+  m[0].reset();
+  const weft::buffer<byte> fresh{m[0], 5000};
+  EXPECT_EQ(fresh.data(), old->data()) << "the driver gives the place out again";
+  weft::fill(fresh, byte{7});
+  go.set_value();
+  for (const weft::event* one : {&copied, &filled, &launched})
+    EXPECT_EQ(error_of([&] { one->wait(); }).code, errc::not_found);
+  std::vector<byte> came(5000);
+  weft::copy(came, fresh);
+  EXPECT_EQ(came, std::vector<byte>(5000, 7));
+  EXPECT_FALSE(m[1].is_lost());
 }
 
 TEST_F(gpu_faults, of_memory_that_others_had_open_end_with_their_death) {

@@ -155,6 +155,26 @@ TEST_F(gpu_machine, keeps_the_memory_of_parts_within_their_limits) {
   const weft::buffer<byte> other{m[1], 7 << 20};
 }
 
+TEST_F(gpu_machine, gives_the_place_of_a_peer_back_when_the_gpu_is_idle_again) {
+  const auto opened = samples::open_virtual_cuda({});
+  ASSERT_TRUE(opened);
+  weft::backend& b = **opened;
+  if (b.devices().size() < 2) GTEST_SKIP() << "one device";
+  const auto order = b.create_stream(device_id{0}, 0, true);
+  ASSERT_TRUE(order);
+  for (const bool again : {false, true}) {
+    const auto gate = b.create_gate();
+    ASSERT_TRUE(b.enable_peer(device_id{0}, device_id{1}));
+    ASSERT_TRUE(b.wait_event(*order, *gate));
+    driver.fail("");  // counts from here
+    ASSERT_TRUE(b.disable_peer(device_id{0}, device_id{1}));
+    EXPECT_EQ(driver.calls("cuCtxDisablePeerAccess"), 0U) << "work that has begun keeps its access";
+    b.open_gate(*gate, nullptr);
+    ASSERT_TRUE(b.synchronize(*order, weft::no_deadline, {}));
+    EXPECT_EQ(driver.calls("cuCtxDisablePeerAccess"), 1U) << again;
+  }
+}
+
 // ---- loss and return ------------------------------------------------------------------------------------------------
 
 TEST_F(gpu_machine, loses_a_gpu_alone_and_gets_it_back_by_a_reset) {

@@ -363,6 +363,21 @@ TEST(gpu_memory, that_the_program_registered_itself_stays_registered) {
   EXPECT_EQ(calls("cuMemHostUnregister"), 0);
 }
 
+TEST(gpu_memory, of_a_context_that_the_program_made_is_not_adopted) {
+  const bench b{scripted_table(1)};
+  CUdeviceptr native = 0;
+  {
+    const auto here = b.places->enter(0);
+    ASSERT_EQ(b.cu->cuMemAlloc(&native, 4096), CUDA_SUCCESS);
+  }
+  auto* const at = reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(native));  // NOLINT
+  scripted_gpu::get().owner = reinterpret_cast<CUcontext>(0x77);                       // NOLINT
+  EXPECT_EQ(b.memory->adopt(gpu0, at, 4096).error().code, errc::wrong_device);
+  scripted_gpu::get().owner = *b.places->of(0);
+  EXPECT_TRUE(b.memory->adopt(gpu0, at, 4096));
+  scripted_gpu::get().owner = nullptr;
+}
+
 TEST(gpu_memory, that_the_program_has_from_the_driver_is_adopted_as_memory_of_its_gpu) {
   const bench b{scripted_table(1)};
   CUdeviceptr native = 0;

@@ -92,6 +92,10 @@ verdict a_mapping_grows_in_place(context& c) {
 verdict memory_counts_until_the_last_mapping_ends(context& c) {
   const bytes granule = granule_of(c.m());
   const device on = c.m()[0];
+  warm(on);
+  {
+    const physical_block first{on, granule};
+  }
   const bytes before = on.free_memory();
   {
     std::optional<physical_block> block{std::in_place, on, granule};

@@ -2,6 +2,7 @@
 #include "conformance/case_tools.hpp"
 
 #include "weft/exec/launch.hpp"
+#include "weft/memory/fill.hpp"
 
 #include <array>
 #include <condition_variable>
@@ -83,6 +84,15 @@ void require_same(std::span<const std::uint8_t> got, std::span<const std::uint8_
                  at);
     }
   }
+}
+
+void warm(const device& on) {
+  const stream order{on};
+  {
+    const buffer<std::uint8_t> first{on, 1};
+    fill(order, first, std::uint8_t{0}).wait();
+  }
+  on.synchronize();
 }
 
 buffer<std::uint8_t> filled(const device& on, std::span<const std::uint8_t> data) {

@@ -81,6 +81,9 @@ void require_all(std::span<const T> got, const std::function<T(std::size_t)>& ex
 [[nodiscard]] buffer<std::uint8_t> filled(const device& on, std::span<const std::uint8_t> data);
 [[nodiscard]] std::vector<std::uint8_t> contents(device_span<const std::uint8_t> memory);
 
+/// What a device takes once for itself is taken: from now on its free memory is what allocations leave.
+void warm(const device& on);
+
 /// A wish for a path.
 [[nodiscard]] inline copy_options by_way(copy_path path, device_id via = {}) {
   copy_options options;

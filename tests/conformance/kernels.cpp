@@ -179,6 +179,7 @@ verdict wrong_arguments_are_refused_now(context& c) {
   const stream order{c.m()[0]};
   const buffer<float> in{c.m()[0], 100};
   const buffer<float> out{c.m()[0], 100};
+  fill(in, 1.0F);
   fill(out, 7.0F);
   const buffer<double> wide{c.m()[0], 100};
   const device_span<const float> constant = out;

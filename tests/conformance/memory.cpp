@@ -26,6 +26,7 @@ verdict memory_is_of_the_device_asked_for(context& c) {
 
 verdict free_memory_goes_down_and_comes_back(context& c) {
   const device on = c.m()[0];
+  warm(on);
   const bytes before = on.free_memory();
   constexpr std::size_t size = 8U << 20;
   {
@@ -312,6 +313,7 @@ verdict a_pool_never_hands_out_too_little(context& c) {
 
 verdict a_pool_counts_exactly(context& c) {
   const device on = c.m()[0];
+  warm(on);
   const bytes before = on.free_memory();
   memory_pool pool{on};
   require_equal(pool.statistics().reserved.value(), 0U, "reserved by a new pool");

@@ -37,6 +37,12 @@ TEST(environment, names_a_variable_that_nobody_reads_and_the_nearest_that_somebo
   EXPECT_NE(notes.find("WEFT_ZZZZZZZZZZZZ is not known\n"), std::string::npos) << notes;
 }
 
+TEST(environment, knows_every_variable_that_a_backend_reads) {
+  const variable quiet{"WEFT_CUDA_PARTITIONS", "1"};
+  const machine m{machine_options{}};
+  for (const std::string& note : m.notes()) EXPECT_EQ(note.find("WEFT_CUDA_PARTITIONS"), std::string::npos) << note;
+}
+
 TEST(machine, of_the_host_notes_that_its_devices_are_not_split) {
   machine_options options;
   options.backend = "host";
@@ -82,6 +88,7 @@ TEST(environment, chooses_backend_topology_and_strictness) {
   }
   {
     const variable empty{"WEFT_TOPOLOGY", ""};
+    const variable host{"WEFT_BACKEND", "host"};  // also where there is a GPU
     EXPECT_EQ(machine{}.layout().name, "host") << "an empty variable is none";
   }
   for (const char* wrong : {"0", "-1", "4x", "1e3", "99999999999999999999", " 4"}) {

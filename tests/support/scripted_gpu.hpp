@@ -65,6 +65,7 @@ struct scripted_gpu {
   static int device_of(gpu::CUcontext context) {
     return static_cast<int>(reinterpret_cast<std::uintptr_t>(context)) - 0x1000;
   }
+  gpu::CUcontext owner = nullptr;  // of all memory, as it tells; null: it does not
   static int current() { return stack.empty() ? -1 : device_of(stack.back()); }
 };
 
@@ -240,6 +241,7 @@ inline gpu::driver_functions scripted_table(int devices = 1) {
       return CUDA_ERROR_INVALID_VALUE;
     if (attribute == pointer_memory_type) *static_cast<unsigned*>(value) = memory_type_device;
     if (attribute == pointer_device_ordinal) *static_cast<int*>(value) = 0;
+    if (attribute == pointer_context) *static_cast<CUcontext*>(value) = g.owner;
     return CUDA_SUCCESS;
   };
   t.cuMemGetAddressRange = [](CUdeviceptr* base, std::size_t* size, CUdeviceptr address) -> CUresult {

@@ -145,9 +145,10 @@ result<event_ref> gpu_backend::fill(stream_handle handle, const fill_request& re
     const bool by_kernel = is_safe && request.count > 1 && !is_of_words(at, request);
     const int units = found_.gpu_of(local(owner)).compute_units;
     if (found_.same_gpu(local(owner), local(by))) {
-      return submit(
-          std::make_unique<driver_command>([this, at, request, kernel = by_kernel ? fill_kernel(by) : nullptr, units](
-                                               queued::native_queue queue, queued::native_event* last) -> result<void> {
+      return submit(std::make_unique<driver_command>(
+          [this, memory, at, request, kernel = by_kernel ? fill_kernel(by) : nullptr, units](
+              queued::native_queue queue, queued::native_event* last) -> result<void> {
+            if (auto cause = memory_map::gone_with_reset(*memory)) return std::move(*cause);
             auto into = streams_->begin(queue);
             if (!into) return std::move(into).error();
             if (const CUresult status = fill_all(*cu_, kernel.get(), units, at, request, into->stream());
@@ -159,8 +160,9 @@ result<event_ref> gpu_backend::fill(stream_handle handle, const fill_request& re
             return {};
           }));
     }
-    return submit(
-        std::make_unique<host_command>([this, at, request, owner, by_kernel, units]() -> std::shared_ptr<const error> {
+    return submit(std::make_unique<host_command>(
+        [this, memory, at, request, owner, by_kernel, units]() -> std::shared_ptr<const error> {
+          if (auto cause = memory_map::gone_with_reset(*memory)) return shared_error(std::move(*cause));
           const auto kernel = by_kernel ? fill_kernel(owner) : nullptr;
           auto done = streams_->run_aside(owner, "a fill on " + to_string(owner), [&](CUstream stream) {
             return fill_all(*cu_, kernel.get(), units, at, request, stream);

@@ -325,7 +325,8 @@ bool gpu_backend::is_context_lost(device_id device) noexcept {
   const CUcontext context = places_->made(local(device));
   if (context == nullptr) return false;
   const current_context here{*cu_, context};
-  return here.status() != CUDA_SUCCESS || is_sticky(cu_->cuStreamQuery(nullptr));
+  std::size_t free = 0, total = 0;  // a question that touches no stream: one may be captured
+  return here.status() != CUDA_SUCCESS || is_sticky(cu_->cuMemGetInfo(&free, &total));
 }
 
 /// Whether the GPU does anything in a new context: after some faults a driver serves a process no more.
@@ -369,7 +370,7 @@ result<void> gpu_backend::reset(device_id device) noexcept {
       streams_->forget(local(device));
       modules_.forget(local(device));
       done = places_->reset(local(device));
-      if (done && is_broken) done = serves(device);
+      if (is_broken) done = serves(device);  // the reset of a broken context may say what broke it
     }
     for (const device_id part : parts) {
       multicast_.forget(part);

@@ -161,6 +161,7 @@ class gpu_backend final : public backend {
   [[nodiscard]] result<void> serves(device_id device) noexcept;
   [[nodiscard]] bool is_context_lost(device_id device) noexcept;
   void look_at(device_id device) noexcept;
+  void part_peers() noexcept;
   [[nodiscard]] error without_path(device_id from, device_id to) noexcept;
 
   // order, move and run

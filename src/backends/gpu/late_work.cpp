@@ -47,14 +47,19 @@ void late_work::add_when(std::function<bool()> may, std::function<void()> work) 
 }
 
 /// What is due, and what is waited for no longer. Under the mutex.
-void late_work::take_ready(std::vector<std::function<void()>>& into) {
+void late_work::take_ready(std::vector<std::function<void()>>& into) noexcept {
   into.swap(due_);
+  looks_now_ = false;
+  try {
+    into.reserve(into.size() + waiting_.size());
+  } catch (const std::bad_alloc&) {
+    return;  // another time
+  }
   std::erase_if(waiting_, [&](waiting_work& one) {
     if (!one.may()) return false;
     into.push_back(std::move(one.work));
     return true;
   });
-  looks_now_ = false;
 }
 
 void late_work::settle(std::chrono::milliseconds limit) noexcept {

@@ -37,7 +37,7 @@ class late_work {
   };
   void start();
   void serve(const std::stop_token& shutdown);
-  void take_ready(std::vector<std::function<void()>>& into);
+  void take_ready(std::vector<std::function<void()>>& into) noexcept;
 
   detail::fork_watch here_;
   std::mutex mutex_;

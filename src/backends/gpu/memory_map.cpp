@@ -45,11 +45,15 @@ allocation::~allocation() {
   if (reserved != nullptr) ::munmap(reserved, reserved_size);
   if (home == nullptr) return;
   if (exported) exported->end(share_state::freed);
-  if (give_back && exported) {  // the driver gives freed memory to others at once, whoever still has it open
-    home->later_when([record = exported] { return record->claim(); }, std::move(give_back));
-  } else if (give_back) {
-    home->later(std::move(give_back));
+  if (exported) {  // the driver gives freed memory to others at once, whoever still has it open
+    home->later_when([record = exported] { return record->claim(); },
+                     [to = home, whose = owner, count = charged, f = std::move(give_back)] {
+                       if (f) f();
+                       to->uncharge(whose, count);
+                     });
+    return;
   }
+  if (give_back) home->later(std::move(give_back));
   if (charged != 0) home->uncharge(owner, charged);
 }
 
@@ -264,6 +268,13 @@ result<void> memory_map::adopt(device_id device, void* base, std::size_t size) {
       return make_error(errc::wrong_device, "the memory at " + hex(base) + " is of GPU " + std::to_string(ordinal) +
                                                 ", not of " + to_string(device));
     }
+    CUcontext home = nullptr;  // none for memory of blocks and pools
+    if (cu_->cuPointerGetAttribute(&home, pointer_context, address) == CUDA_SUCCESS && home != nullptr &&
+        home != places_->made(local(device))) {
+      return make_error(errc::wrong_device, "the memory at " + hex(base) +
+                                                " belongs to a context that the program made: weft works in the "
+                                                "primary context, as the CUDA runtime does, and cannot use it");
+    }
     CUdeviceptr start = 0;
     std::size_t length = 0;
     const CUresult status = cu_->cuMemGetAddressRange(&start, &length, address);
@@ -280,7 +291,9 @@ result<void> memory_map::adopt(device_id device, void* base, std::size_t size) {
     return {};
   }
   made->host = made->user;
-  const CUresult status = enroll(*made);
+  // what the program has page-locked already (cuMemHostAlloc, cudaMallocHost) is refused with one code or another
+  const bool is_locked = kind == memory_type_host;
+  const CUresult status = is_locked ? CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED : enroll(*made);
   made->is_registered = status == CUDA_SUCCESS;
   if (status == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED) {
     // that is said of a part, too
@@ -474,11 +487,13 @@ result<void> memory_map::disable(device_id from, device_id to) {
     return make_error(errc::not_enabled, "access of " + to_string(from) + " to " + to_string(to) + " is not enabled");
   }
   epoch_.fetch_add(1, std::memory_order_acq_rel);
+  has_to_part_.store(true, std::memory_order_release);
   return {};
 }
 
 void memory_map::part(const std::function<bool(std::size_t gpu)>& quiet) noexcept {
   const std::lock_guard lock{peer_mutex_};
+  if (!has_to_part_.exchange(false, std::memory_order_acq_rel)) return;
   const std::size_t gpus = found_.gpus.size();
   const auto device_of = [&](std::size_t gpu) {
     std::size_t d = 0;
@@ -490,7 +505,11 @@ void memory_map::part(const std::function<bool(std::size_t gpu)>& quiet) noexcep
       joint& state = joints_[from * gpus + to];
       if (still_used(from, to)) continue;
       state.foreign = false;
-      if (!state.made || !quiet(from)) continue;
+      if (!state.made) continue;
+      if (!quiet(from)) {
+        has_to_part_.store(true, std::memory_order_release);
+        continue;
+      }
       const CUcontext owner = places_->made(device_of(to));
       const CUcontext user = places_->made(device_of(from));
       state.made = false;
@@ -500,6 +519,19 @@ void memory_map::part(const std::function<bool(std::size_t gpu)>& quiet) noexcep
       if (here.status() == CUDA_SUCCESS) static_cast<void>(cu_->cuCtxDisablePeerAccess(owner));
     }
   }
+}
+
+std::optional<error> memory_map::gone_with_reset(const allocation& memory) {
+  for (const auto& part : memory.parts) {
+    if (auto cause = gone_with_reset(*part)) return cause;
+  }
+  for (const allocation* at = &memory; at != nullptr; at = at->source.get()) {
+    if (!at->reset.load(std::memory_order_acquire)) continue;
+    return make_error(errc::not_found, "the memory at " + hex(memory.user) + " went with a reset of " +
+                                           to_string(at->kind == memory_kind::mapped ? at->by : at->owner) +
+                                           " before this ran");
+  }
+  return std::nullopt;
 }
 
 std::string memory_map::denied(device_id by, const allocation& memory, bool writes) const {
@@ -609,6 +641,7 @@ void memory_map::forget(device_id device) {
     } else if (a.owner == device || (a.kind == memory_kind::mapped && a.by == device)) {
       if (a.exported) a.exported->end(share_state::freed);
       a.revoked.store(true, std::memory_order_release);
+      a.reset.store(true, std::memory_order_release);
       gone.push_back(std::move(it->second));
       it = table_.erase(it);
     } else {

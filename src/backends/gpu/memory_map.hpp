@@ -17,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <shared_mutex>
 #include <string>
 #include <utility>
@@ -58,6 +59,7 @@ struct allocation {
   std::byte* host = nullptr;           // where the host reaches it; null: nowhere
   std::shared_ptr<allocation> source;  // of a mapping
   std::atomic<bool> revoked{false};    // a mapping whose source is gone, or that has ended itself
+  std::atomic<bool> reset{false};      // went with its device's context, whoever still holds this
   std::atomic<std::uint64_t> pending{0};
   std::unique_ptr<access_list> only;        // who may use it, where peer access does not decide
   CUmemoryPool pool = nullptr;              // of its own, where it is shareable memory of a pool
@@ -166,10 +168,13 @@ class memory_map {
   [[nodiscard]] result<void> enable(device_id from, device_id to);
   /// From now on the library refuses; the driver's access goes with part(), once no work of `from` uses it.
   [[nodiscard]] result<void> disable(device_id from, device_id to);
-  /// Takes from the driver what disable() has ended; `quiet` are GPUs of which no work runs.
+  /// Takes from the driver what disable() has ended; `quiet` are GPUs of which no work runs, the others keep it.
   void part(const std::function<bool(std::size_t gpu)>& quiet) noexcept;
+  [[nodiscard]] bool has_to_part() const noexcept { return has_to_part_.load(std::memory_order_acquire); }
   [[nodiscard]] bool enabled(device_id from, device_id to) const;
   [[nodiscard]] std::uint64_t epoch() const { return epoch_.load(std::memory_order_acquire); }
+  /// What is told to work that was submitted before the memory, or what is behind it, went with a reset.
+  [[nodiscard]] static std::optional<error> gone_with_reset(const allocation& memory);
   /// Why device `by` may not use `memory` now; empty if it may.
   [[nodiscard]] std::string denied(device_id by, const allocation& memory, bool writes = false) const;
 
@@ -241,6 +246,7 @@ class memory_map {
   std::vector<std::atomic<std::uint64_t>> used_;
   std::vector<std::atomic<bool>> enabled_;  // [from * N + to]
   std::mutex peer_mutex_;
+  std::atomic<bool> has_to_part_{false};
   std::vector<joint> joints_;  // [from GPU * GPUs + to GPU], under the mutex
   std::atomic<std::uint64_t> epoch_{1};
   mutable std::shared_mutex table_mutex_;

@@ -79,7 +79,7 @@ result<CUmodule> module_cache::load_module(const kernel_code& code, const std::s
     return cause;
   }
   const std::lock_guard lock{mutex_};
-  modules_.emplace_back(places_->gpu_of(device), made);
+  modules_.push_back({places_->gpu_of(device), made, places_->generation(device)});
   return made;
 }
 
@@ -125,6 +125,7 @@ result<std::shared_ptr<const loaded_kernel>> module_cache::load(const kernel_cod
   }
   auto inside = places_->enter(device);
   if (!inside) return std::move(inside).error();
+  made.generation = places_->generation(device);
   if (code.raw && code.raw->cuda_function != nullptr) {
     made.function = static_cast<CUfunction>(code.raw->cuda_function());
     if (made.function == nullptr) {
@@ -160,7 +161,8 @@ result<std::shared_ptr<const loaded_kernel>> module_cache::get(const kernel_code
   }
   if (!place) place = entry_of(kernels_, at);
   const std::lock_guard lock{place->mutex};
-  if (place->made) return place->made;
+  if (place->made && place->made->generation == places_->generation(device)) return place->made;
+  if (place->made) place->module = nullptr;  // loaded while the context was being reset
   auto made = load(code, device, place->module);
   if (made) place->made = *made;
   return made;
@@ -170,7 +172,7 @@ void module_cache::forget(std::size_t device) {
   const std::size_t gpu = places_->gpu_of(device);
   const std::lock_guard lock{mutex_};
   std::erase_if(kernels_, [&](const auto& one) { return one.first.place == gpu; });
-  std::erase_if(modules_, [&](const auto& one) { return one.first == gpu; });
+  std::erase_if(modules_, [&](const auto& one) { return one.gpu == gpu; });
 }
 
 void module_cache::clear() noexcept {
@@ -179,8 +181,9 @@ void module_cache::clear() noexcept {
     auto inside = places_->enter(device);
     if (!inside) continue;
     std::erase_if(modules_, [&](const auto& one) {
-      if (one.first != places_->gpu_of(device)) return false;
-      static_cast<void>(places_->cu().cuModuleUnload(one.second));  // of a lost device: gone anyway
+      if (one.gpu != places_->gpu_of(device)) return false;
+      if (one.generation == places_->generation(device))
+        static_cast<void>(places_->cu().cuModuleUnload(one.module));  // of a lost device: gone anyway
       return true;
     });
   }

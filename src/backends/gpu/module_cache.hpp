@@ -25,6 +25,7 @@ struct loaded_kernel {
   std::array<unsigned, 3> largest_grid{};
   std::array<std::array<unsigned, 3>, 3> block{};  // by dimensions: threads of a block
   int largest_block = 1;                           // threads, of both kernels
+  std::uint64_t generation = 0;                    // of the context that it is in
 };
 
 /// Thread: any. Devices are counted from 0 here.
@@ -83,7 +84,12 @@ class module_cache {
   std::shared_mutex mutex_;  // what follows
   table<compiled_image> images_;
   table<loaded_kernel> kernels_;
-  std::vector<std::pair<std::size_t, CUmodule>> modules_;  // and in which GPU
+  struct loaded_module {
+    std::size_t gpu;
+    CUmodule module;
+    std::uint64_t generation;  // of the context that it is in, and goes with
+  };
+  std::vector<loaded_module> modules_;
 };
 
 }  // namespace weft::gpu

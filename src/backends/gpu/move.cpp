@@ -180,6 +180,10 @@ result<device_id> gpu_backend::engine_of(const prepared_copy& copy, device_id by
 
 /// Why a copy may not be made now; null if it may. Access is looked at when it starts: a disable in between counts.
 std::shared_ptr<const error> gpu_backend::check_access(const prepared_copy& copy) const {
+  for (const end* side : {&copy.dst, &copy.src}) {
+    if (!side->memory) continue;
+    if (auto cause = memory_map::gone_with_reset(*side->memory)) return shared_error(std::move(*cause));
+  }
   if (copy.has_block()) {
     auto engine = engine_of(copy, copy.by);
     if (engine) return nullptr;
@@ -328,7 +332,8 @@ result<event_ref> gpu_backend::submit_copies(queued::queued_stream& to, std::vec
         }
         auto into = streams_->begin(queue, timed);
         if (!into) return std::move(into).error();
-        if (one_call) {
+        // the driver takes no batch in the legacy default stream, which a program may have given
+        if (one_call && into->stream() != reinterpret_cast<CUstream>(stream_legacy)) {
           const CUresult status = copy_many(all, into->stream());
           if (status != CUDA_SUCCESS) return copy_failed(all.front(), status);
         } else {

@@ -193,7 +193,9 @@ result<std::shared_ptr<const nvrtc>> load_nvrtc(const std::string& library, int 
     for (const version& one : versions) {
       if ((driver_version > 0 && one.major > driver_version / 1000) != newer_than_driver) continue;
       std::vector<std::string> places{one.file};
-      for (const std::string& folder : toolkits()) places.push_back(folder + "/lib64/" + one.file);
+      for (const std::string& folder : toolkits()) {
+        for (const char* const below : {"/lib64/", "/lib/"}) places.push_back(folder + below + one.file);
+      }
       for (const std::string& place : places) {
         auto made = open_one(place);
         if (made && (*made)->works()) return made;

@@ -128,7 +128,9 @@ bool gpu_backend::ready(event_record& event) noexcept {
 
 bool gpu_backend::idle(stream_handle handle) noexcept {
   queued::queued_stream* const order = scheduler_.find(handle);
-  return order == nullptr || scheduler_.idle(*order);
+  if (order != nullptr && !scheduler_.idle(*order)) return false;
+  part_peers();
+  return true;
 }
 
 bool gpu_backend::settled(stream_handle handle) noexcept {
@@ -141,7 +143,9 @@ result<wait_outcome> gpu_backend::synchronize(stream_handle handle, wait_deadlin
   if (auto cause = check_call({})) return *cause;
   queued::queued_stream* const order = scheduler_.find(handle);
   if (order == nullptr) return no_stream();
-  return scheduler_.synchronize(*order, deadline, stop);
+  auto ended = scheduler_.synchronize(*order, deadline, stop);
+  part_peers();
+  return ended;
 }
 
 bool gpu_backend::drain(device_id device, wait_deadline deadline) noexcept {
@@ -149,6 +153,7 @@ bool gpu_backend::drain(device_id device, wait_deadline deadline) noexcept {
   for (queued::queued_stream* order : scheduler_.streams_of(device)) {
     if (!scheduler_.drain(*order, deadline)) return false;
   }
+  part_peers();
   return true;
 }
 

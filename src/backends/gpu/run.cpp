@@ -62,12 +62,17 @@ class kernel_command final : public queued::command {
     for (std::size_t i = 0; i < count_; ++i) {
       const ready_argument& one = arguments()[i];
       if (!one.memory) continue;
+      if (auto cause = memory_map::gone_with_reset(*one.memory.get())) return std::move(*cause);
       if (const auto& theirs = one.memory.get()->imported) {
         // another process's doing: no device is lost by it
         if (auto cause = theirs->broken(one.memory.get()->user)) return std::move(*cause);
       }
       const std::string why = memory_.denied(by, *one.memory.get(), one.is_written);
       if (!why.empty()) return without_right(i, why);
+    }
+    if (kernel->generation != memory_.places().generation(memory_.local(by))) {
+      return make_error(errc::cancelled, "the kernel '" + code->name + "' was launched while " + to_string(by) +
+                                             " was being reset: launch it again");
     }
     auto into = streams_.begin(queue, note.launch != 0);  // the report of a launch over devices says how long it ran
     if (!into) return std::move(into).error();

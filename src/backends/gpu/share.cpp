@@ -41,6 +41,7 @@ result<void> gpu_backend::enable_peer(device_id from, device_id to) noexcept {
   for (const device_id end : {from, to}) {
     if (auto cause = scheduler_.lost(end)) return error{*cause};
   }
+  part_peers();  // a GPU has few places for peers
   auto done = guarded([&] { return memory_.enable(from, to); });
   if (!done) return noticed(from, std::move(done).error());
   return done;
@@ -52,18 +53,23 @@ result<void> gpu_backend::disable_peer(device_id from, device_id to) noexcept {
   if (!memory_.can_access(from, to)) return without_path(from, to);
   return guarded([&]() -> result<void> {
     auto done = memory_.disable(from, to);
-    if (!done) return done;
-    // a copy that the driver has begun must not lose its access
-    memory_.part([this](std::size_t gpu) {
-      for (std::size_t d = 0; d < descriptions_.size(); ++d) {
-        if (places_->gpu_of(d) != gpu) continue;
-        for (queued::queued_stream* order : scheduler_.streams_of(memory_.global(d))) {
-          if (!scheduler_.idle(*order)) return false;
-        }
-      }
-      return true;
-    });
+    if (done) part_peers();
     return done;
+  });
+}
+
+/// The driver's access goes where disable_peer() ended it. A copy that the driver has begun must not lose it: then it
+/// is for whoever looks next, who waits for a stream or enables another peer.
+void gpu_backend::part_peers() noexcept {
+  if (!memory_.has_to_part()) return;
+  memory_.part([this](std::size_t gpu) {
+    for (std::size_t d = 0; d < descriptions_.size(); ++d) {
+      if (places_->gpu_of(d) != gpu) continue;
+      for (queued::queued_stream* order : scheduler_.streams_of(memory_.global(d))) {
+        if (!scheduler_.idle(*order)) return false;
+      }
+    }
+    return true;
   });
 }
 

@@ -37,6 +37,19 @@ detail::share_kind kind_of(handle_family family) {
   return family == handle_family::pool ? detail::share_kind::pool_memory : detail::share_kind::memory;
 }
 
+/// Does it in a stream that nothing else is in, and waits: the default stream waits for the program's others, and may
+/// not be used while one of these is captured.
+template <class F>
+CUresult in_own_stream(const driver& cu, F&& work) {
+  CUstream order = nullptr;
+  CUresult status = cu.cuStreamCreateWithPriority(&order, stream_non_blocking, 0);
+  if (status != CUDA_SUCCESS) return status;
+  status = work(order);
+  if (status == CUDA_SUCCESS) status = cu.cuStreamSynchronize(order);
+  static_cast<void>(cu.cuStreamDestroy(order));
+  return status;
+}
+
 /// Not waiting. Locks are those of the open file, and go with it.
 bool lock_file(int file, int kind) noexcept {
   struct flock whole{};
@@ -45,12 +58,26 @@ bool lock_file(int file, int kind) noexcept {
   return ::fcntl(file, F_OFD_SETLK, &whole) == 0;
 }
 
-/// Keeps the exporter from giving the memory back for as long as it lives. What it sent is its own open file, in which
-/// its locks and ours would be one.
-result<std::shared_ptr<detail::shared_file>> mark_in_use(int file, const std::string& what) {
+/// Keeps the exporter from giving the memory back for as long as it lives.
+class use_mark {
+ public:
+  explicit use_mark(int file) : file_(file) {}
+  use_mark(const use_mark&) = delete;
+  use_mark& operator=(const use_mark&) = delete;
+  ~use_mark() {
+    if (file_) lock_file(file_.get(), F_UNLCK);  // a child that was forked has the file, too
+  }
+  [[nodiscard]] int get() const noexcept { return file_.get(); }
+
+ private:
+  detail::shared_file file_;
+};
+
+/// What the exporter sent is its own open file, in which its locks and ours would be one: so it is opened anew.
+result<std::shared_ptr<use_mark>> mark_in_use(int file, const std::string& what) {
   const std::string name = "/proc/self/fd/" + std::to_string(file);
-  auto mine = std::make_shared<detail::shared_file>(::open(name.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!*mine) {
+  auto mine = std::make_shared<use_mark>(::open(name.c_str(), O_RDONLY | O_CLOEXEC));
+  if (mine->get() < 0) {
     return make_error(errc::resource_exhausted, what + ": it cannot be marked as in use, since " + name +
                                                     " cannot be opened: " + std::generic_category().message(errno));
   }
@@ -100,6 +127,7 @@ std::uint64_t share_facts::computed_check() const noexcept {
   };
   take(&magic, sizeof magic);
   take(&size, sizeof size);
+  take(&gpu, sizeof gpu);
   take(native.data(), native.size());
   return hash;
 }
@@ -183,13 +211,13 @@ result<void*> sharing::allocate_pool(device_id device, std::size_t size) {
   if (status != CUDA_SUCCESS) return cu_error(cu_, status, what);
   made->give_back = memory_.in_context(
       memory_.local(device), [pool = made->pool](const driver& cu) { static_cast<void>(cu.cuMemPoolDestroy(pool)); });
-  status = cu_.cuMemAllocFromPoolAsync(&made->gpu, size, made->pool, nullptr);
+  status = in_own_stream(
+      cu_, [&](CUstream order) { return cu_.cuMemAllocFromPoolAsync(&made->gpu, size, made->pool, order); });
   if (status == CUDA_SUCCESS) {
     made->give_back = memory_.in_context(memory_.local(device), [pool = made->pool, at = made->gpu](const driver& cu) {
-      static_cast<void>(cu.cuMemFreeAsync(at, nullptr));
+      static_cast<void>(in_own_stream(cu, [&](CUstream order) { return cu.cuMemFreeAsync(at, order); }));
       static_cast<void>(cu.cuMemPoolDestroy(pool));
     });
-    status = cu_.cuStreamSynchronize(nullptr);
   }
   if (status != CUDA_SUCCESS) return cu_error(cu_, status, what);
   made->user = pointer(made->gpu);
@@ -201,6 +229,7 @@ result<void*> sharing::allocate_pool(device_id device, std::size_t size) {
 result<void> sharing::prepare(const std::shared_ptr<allocation>& memory, handle_family family) {
   share_facts facts;
   facts.size = memory->size;
+  facts.gpu = detail::identity_of(memory_.found().gpu_of(memory_.local(memory->owner)).uuid);
   auto here = memory_.places().enter(memory_.local(memory->owner));
   if (!here) return std::move(here).error();
   CUresult status = CUDA_SUCCESS;
@@ -281,10 +310,15 @@ result<shared_bytes> sharing::give(const void* address, std::uint64_t size, hand
 
 // ---- the importer's side --------------------------------------------------------------------------------------------
 
-device_id sharing::owner_of(std::uint64_t identity, device_id otherwise) const {
-  const auto it = std::find(identities_.begin(), identities_.end(), identity);
-  if (it == identities_.end()) return otherwise;  // a device that is hidden here
-  return memory_.global(static_cast<std::size_t>(it - identities_.begin()));
+device_id sharing::owner_of(std::uint64_t device, std::uint64_t gpu, std::optional<device_id> wish) const {
+  const auto it = std::find(identities_.begin(), identities_.end(), device);
+  if (it != identities_.end()) return memory_.global(static_cast<std::size_t>(it - identities_.begin()));
+  const auto is_on_it = [&](std::size_t d) { return detail::identity_of(memory_.found().gpu_of(d).uuid) == gpu; };
+  if (wish && is_on_it(memory_.local(*wish))) return *wish;
+  for (std::size_t d = 0; d < memory_.devices(); ++d) {
+    if (is_on_it(d)) return memory_.global(d);
+  }
+  return wish.value_or(memory_.global(0));  // a GPU that is hidden here
 }
 
 result<opened_memory_description> sharing::again(const detail::share_ticket& h, device_id by) {
@@ -394,7 +428,12 @@ result<opened_memory_description> sharing::open(std::optional<device_id> wish, c
       static_cast<std::uint64_t>(about.st_size) != whole_pages(size) + page_size()) {
     return make_error(errc::corrupt, "what process " + std::to_string(h.process) + " shares is not memory of a GPU");
   }
-  const device_id owner = owner_of(fetched->reply.device, wish.value_or(memory_.global(0)));
+  auto page = map_last_page(fetched->file.get(), whole_pages(size), false);
+  if (!page) return std::move(page).error();
+  const share_facts told = page->record()->told();
+  if (told.magic != share_facts::the_magic || told.size != size || told.check != told.computed_check())
+    return make_error(errc::corrupt, "what process " + std::to_string(h.process) + " shares says no sense of itself");
+  const device_id owner = owner_of(fetched->reply.device, told.gpu, wish);
   const device_id by = wish.value_or(owner);
   if (by != owner && !memory_.can_access(by, owner)) {
     return make_error(errc::peer_unsupported, to_string(by) + " cannot map the memory of " + to_string(owner) +
@@ -403,12 +442,6 @@ result<opened_memory_description> sharing::open(std::optional<device_id> wish, c
   }
   if (const std::string why = missing(by, family); !why.empty())
     return make_error(errc::unsupported, "opening memory on " + to_string(by) + ": " + why);
-  auto page = map_last_page(fetched->file.get(), whole_pages(size), false);
-  if (!page) return std::move(page).error();
-  const share_facts told = page->record()->told();
-  if (told.magic != share_facts::the_magic || told.size != size || told.check != told.computed_check())
-    return make_error(errc::corrupt, "what process " + std::to_string(h.process) + " shares says no sense of itself");
-
   auto made = std::make_shared<allocation>();
   made->kind = memory_kind::mapped;
   made->owner = owner;

@@ -32,10 +32,11 @@ static_assert(share_word::is_always_lock_free);
 struct share_facts {
   std::uint64_t magic = the_magic;
   std::uint64_t size = 0;              // of the whole allocation
+  std::uint64_t gpu = 0;               // identity of the GPU, of which the exporting device may be a part
   std::array<std::byte, 64> native{};  // CUipcMemHandle or CUmemPoolPtrExportData
-  std::uint64_t check = 0;             // of magic, size and native
+  std::uint64_t check = 0;             // of what is above
 
-  static constexpr std::uint64_t the_magic = 0x3152485355434657;  // "WFCUSHR1"
+  static constexpr std::uint64_t the_magic = 0x3252485355434657;  // "WFCUSHR2"
   [[nodiscard]] std::uint64_t computed_check() const noexcept;
 };
 
@@ -117,7 +118,8 @@ class sharing {
                                            handle_family family);
   /// Whether the driver has mapped as much as the exporter said.
   [[nodiscard]] result<void> check_extent(const allocation& opened, const std::string& what) const;
-  [[nodiscard]] device_id owner_of(std::uint64_t identity, device_id otherwise) const;
+  /// Of memory that was exported, as this process has its devices: perhaps fewer or more parts of the GPU.
+  [[nodiscard]] device_id owner_of(std::uint64_t device, std::uint64_t gpu, std::optional<device_id> wish) const;
   /// Why a device's GPU has no handles of the family; empty if it has.
   [[nodiscard]] std::string missing(device_id device, handle_family family) const;
 

@@ -321,6 +321,7 @@ result<void> stream_driver::ready_stream(gpu_queue& queue) {
 }
 
 result<queued::native_queue> stream_driver::create_queue(device_id device, int priority) noexcept {
+  const std::shared_lock call{place_of(local(device)).calls};
   auto inside = places_->enter(local(device));
   if (!inside) return std::move(inside).error();
   auto made = std::make_unique<gpu_queue>();
@@ -345,6 +346,7 @@ result<queued::native_queue> stream_driver::adopt_queue(device_id device, void* 
   if (cu_.cuStreamGetCtx == nullptr)
     return make_error(errc::unsupported,
                       "this driver cannot say where a stream belongs: it must be of CUDA 9.2 or later");
+  const std::shared_lock call{place_of(local(device)).calls};
   auto inside = places_->enter(local(device));
   if (!inside) return std::move(inside).error();
   auto* const stream = reinterpret_cast<CUstream>(name);
@@ -377,6 +379,7 @@ result<queued::native_queue> stream_driver::adopt_queue(device_id device, void* 
 
 result<void*> stream_driver::name_of(device_id, queued::native_queue queue) noexcept {
   gpu_queue& of = queue_of(queue);
+  const std::shared_lock call{place_of(of.device).calls};
   auto inside = places_->enter(of.device);
   if (!inside) return std::move(inside).error();
   if (auto ok = ready_stream(of); !ok) return std::move(ok).error();
@@ -385,6 +388,7 @@ result<void*> stream_driver::name_of(device_id, queued::native_queue queue) noex
 
 bool stream_driver::is_empty(device_id, queued::native_queue queue) noexcept {
   const gpu_queue& of = queue_of(queue);
+  const std::shared_lock call{place_of(of.device).calls};
   if (of.stream == nullptr || of.generation != place_of(of.device).generation.load(std::memory_order_acquire))
     return true;
   auto inside = places_->enter(of.device);

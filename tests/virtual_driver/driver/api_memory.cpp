@@ -180,6 +180,9 @@ WEFT_VIRTUAL_API CUresult cuMemHostRegister_v2(void* address, std::size_t size, 
                         if (m.space.holds(base)) return CUDA_ERROR_INVALID_VALUE;
                         const std::lock_guard lock{m.mutex};
                         const auto after = m.ranges.lower_bound(base);
+                        // what the driver itself page-locked is not refused as registered before
+                        if (const auto own = m.find(base); own != nullptr && own->kind == range_kind::pinned)
+                          return CUDA_ERROR_INVALID_VALUE;
                         if (m.find(base) != nullptr || (after != m.ranges.end() && after->first < base + size)) {
                           return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
                         }

@@ -5,9 +5,13 @@
 #include <cstring>
 #include <thread>
 #include <unistd.h>
+#include <utility>
 
 namespace weft::virtual_cuda {
 namespace {
+
+/// Of the device's: hundreds of MiB on hardware.
+constexpr std::size_t memory_of_a_context = std::size_t{1} << 20;
 
 machine* opened = nullptr;
 std::mutex open_mutex;
@@ -165,6 +169,7 @@ context_ref machine::make_context(int ordinal) {
   static std::atomic<std::uint64_t> generations{1};
   made->generation = generations.fetch_add(1);
   made->set_null_stream(std::make_shared<stream>(made, false, 0));
+  made->charged = charge(ordinal, memory_of_a_context) ? memory_of_a_context : 0;
   return made;
 }
 
@@ -219,6 +224,7 @@ void machine::destroy_context(const context_ref& gone) {
   events.remove_if([&](event& e) { return e.home == gone; });
   forget_code(gone);
   const std::lock_guard lock{mutex};
+  uncharge(gone->device, std::exchange(gone->charged, 0));
   std::vector<std::shared_ptr<memory_range>> ended;
   for (const auto& [base, range] : ranges) {
     const bool stays = range->kind == range_kind::mapping ||

@@ -107,6 +107,7 @@ struct context {
   int device = 0;
   std::uint64_t generation = 0;
   unsigned flags = 0;
+  std::size_t charged = 0;   // of its device's memory
   std::atomic<int> lost{0};  // the code that every later call answers
   std::atomic<bool> dead{false};
   std::mutex submit_mutex;  // order of submission across its streams
