@@ -104,6 +104,23 @@ TEST_F(gpu_adopted_stream, runs_the_work_of_both_in_the_order_in_which_it_came) 
   leave();
 }
 
+TEST_F(gpu_adopted_stream, of_the_program_s_default_takes_batches_line_by_line) {
+  const weft::machine m = open();
+  const weft::stream order = weft::stream::over(m[0], nullptr);
+  const weft::buffer<std::uint32_t> to{m[0], 100};
+  const weft::pinned_buffer<std::uint32_t> from{m[0], 100};
+  for (std::size_t i = 0; i < 100; ++i) from.data()[i] = static_cast<std::uint32_t>(i);
+  const weft::device_span<std::uint32_t> into = to.span();
+  const weft::device_span<std::uint32_t> out_of = from.span();
+  // not neighbours in both memories, which would be one copy
+  const std::vector<weft::copy_part> both{weft::part(into.subspan(0, 40), out_of.subspan(60, 40)),
+                                          weft::part(into.subspan(40, 60), out_of.subspan(0, 60))};
+  weft::copy_batch(order, both).wait();
+  std::vector<std::uint32_t> came(100);
+  weft::copy(came, to);
+  for (std::uint32_t i = 0; i < 100; ++i) EXPECT_EQ(came[i], (i + 60) % 100);
+}
+
 TEST_F(gpu_adopted_stream, is_not_idle_and_not_over_before_the_programs_work_is) {
   const weft::machine m = open();
   const CUstream theirs = program_stream(0);

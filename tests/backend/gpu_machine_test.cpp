@@ -327,6 +327,28 @@ TEST_F(gpu_machine, keeps_the_memory_of_the_host_over_a_reset) {
   EXPECT_EQ(contents(there.span()), data);
 }
 
+TEST_F(gpu_machine, adopts_what_the_program_page_locked_and_leaves_it_so) {
+  const weft::machine m = open();
+  const weft::buffer<byte> there{m[0], 5000};
+  const auto cu = *weft::gpu::load_driver(samples::virtual_cuda_library());
+  weft::gpu::CUcontext context = nullptr;
+  ASSERT_EQ(cu->cuDevicePrimaryCtxRetain(&context, 0), 0);
+  ASSERT_EQ(cu->cuCtxPushCurrent(context), 0);
+  void* base = nullptr;
+  ASSERT_EQ(cu->cuMemHostAlloc(&base, 5000, 0), 0);
+  const auto data = pattern(5000, 9);
+  std::memcpy(base, data.data(), data.size());
+  {
+    const weft::adopted_memory<byte> mine{m[0], std::span{static_cast<byte*>(base), 5000}};
+    weft::copy(there, mine.span());
+    EXPECT_EQ(contents(there.span()), data);
+  }
+  EXPECT_EQ(cu->cuMemFreeHost(base), 0) << "it is the program's still";
+  weft::gpu::CUcontext left = nullptr;
+  EXPECT_EQ(cu->cuCtxPopCurrent(&left), 0);
+  EXPECT_EQ(cu->cuDevicePrimaryCtxRelease(0), 0);
+}
+
 // ---- between processes ----------------------------------------------------------------------------------------------
 
 /// Runs one of the importers below in a new process: CUDA does not work in the child of a fork.
