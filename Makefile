@@ -14,7 +14,7 @@ demo:  ## install what is missing, build the tool, and show what it does
 
 test:  ## install what is missing, build everything, and run all tests
 	scripts/setup test
-	cmake --preset release -DWEFT_CLI=ON -DWEFT_EXAMPLES=ON -DWEFT_TESTS=ON
+	cmake --preset release -DWEFT_CLI=ON -DWEFT_EXAMPLES=ON -DWEFT_IMAGES=ON -DWEFT_TESTS=ON
 	cmake --build build/release
 	ctest --preset release
 

@@ -20,7 +20,7 @@ endif()
 
 # ---- images: what the tool's demo and the example share --------------------------------------------------------------
 
-if(WEFT_CLI_ENABLED OR WEFT_EXAMPLES_ENABLED)
+if(WEFT_CLI_ENABLED OR WEFT_IMAGES_ENABLED)
   file(GLOB sources CONFIGURE_DEPENDS examples/image_pipeline/*.cpp)
   list(FILTER sources EXCLUDE REGEX "/main\\.cpp$")
   if(sources)
@@ -67,7 +67,7 @@ if(WEFT_EXAMPLES_ENABLED)
     set_target_properties(example_${name} PROPERTIES OUTPUT_NAME ${name})
     target_link_libraries(example_${name} PRIVATE weft)
   endforeach()
-  if(TARGET weft_images AND EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/examples/image_pipeline/main.cpp)
+  if(WEFT_IMAGES_ENABLED AND EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/examples/image_pipeline/main.cpp)
     add_executable(image_pipeline examples/image_pipeline/main.cpp)
     weft_flags(image_pipeline)
     target_link_libraries(image_pipeline PRIVATE weft_images)
