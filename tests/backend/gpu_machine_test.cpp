@@ -428,8 +428,22 @@ TEST_F(gpu_importer, DISABLED_reads_a_pool) {
     EXPECT_EQ(b.wait(**done, weft::no_deadline, {}), weft::wait_outcome::ok);
   }
   EXPECT_EQ(data, pattern(shared_size, 4));
+  // a second import while the first goes back would be unmapped with that
+  const auto order = b.create_stream(device_id{0}, 0, true);
+  const auto gate = b.create_gate();
+  ASSERT_TRUE(b.wait_event(*order, *gate));
+  const auto held = b.copy(*order, request);
+  ASSERT_TRUE(held) << held.error().what;
   EXPECT_TRUE(b.close_memory(theirs->address));
   EXPECT_EQ(b.close_memory(theirs->address).error().code, errc::not_found);
+  const auto open_again = [&](std::chrono::milliseconds limit) {
+    return b.open_memory(device_id{0}, name, weft::handle_family::pool, limit);
+  };
+  EXPECT_EQ(open_again(std::chrono::milliseconds{5}).error().code, errc::timed_out);
+  b.open_gate(*gate, nullptr);
+  const auto again = open_again(std::chrono::seconds{5});
+  ASSERT_TRUE(again) << again.error().what;
+  EXPECT_TRUE(b.close_memory(again->address));
 }
 
 TEST_F(gpu_machine, shares_memory_of_a_pool_whose_rights_are_its_own) {

@@ -2,6 +2,7 @@
 // Streams and events of the CUDA backend, on the virtual driver: order among streams and devices, who is told of an
 // end and how, also by a driver that does not call, times, and what a reset leaves.
 #include "runtime/machine_state.hpp"
+#include "support/processes.hpp"
 #include "support/raw_launch.hpp"
 #include "support/samples.hpp"
 #include "support/virtual_gpus.hpp"
@@ -363,17 +364,19 @@ TEST_F(gpu_stream, that_is_traced_knows_when_its_work_ran) {
 TEST_F(gpu_stream, knows_how_long_work_ran_that_nobody_traced_and_only_the_last_was_waited_for) {
   const weft::machine m = open();
   const weft::stream order{m[0]};
+  const auto begun = driver.calls("device.launch");
   const weft::event before = order.record();
   endless_kernel busy{m, order};
   const weft::event after = order.record();
-  constexpr std::chrono::milliseconds least{5};
+  ASSERT_TRUE(processes::comes_true([&] { return driver.calls("device.launch") > begun; }));
+  constexpr std::chrono::milliseconds least{60};
   const auto begin = std::chrono::steady_clock::now();
   while (std::chrono::steady_clock::now() - begin < least)
     std::this_thread::yield();  // the time that it is to have run
   busy.end();
   after.wait();
-  // clocks of two devices are compared to some microseconds
-  EXPECT_GE(weft::elapsed(before, after), least - std::chrono::milliseconds{1});
+  // the clocks are compared to some microseconds, and on a busy machine as late as threads there run: not by half
+  EXPECT_GE(weft::elapsed(before, after), least / 2);
 }
 
 TEST_F(gpu_stream, refuses_what_the_driver_has_no_stream_or_event_for) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every function of the driver that this backend may call, once: name, the version of CUDA whose form of it is meant
+// Every function of the driver that this backend, or a test that plays a program of its own, may call, once: name, the version of CUDA whose form of it is meant
 // (as cuGetProcAddress takes it), whether the backend cannot do without it, and its parameters.
 // HIP becomes a second way to fill the same table.
 #pragma once
@@ -25,18 +25,18 @@
   REQUIRED(cuDeviceGetP2PAttribute, 8000, (int* value, int attribute, CUdevice from, CUdevice to))                    \
   OPTIONAL(cuDeviceGetP2PAtomicCapabilities, 13000, (unsigned* capabilities, const int* operations, unsigned count,   \
                                                      CUdevice from, CUdevice to))                                     \
-  REQUIRED(cuDeviceGetDefaultMemPool, 11020, (CUmemoryPool* pool, CUdevice device))                                   \
+  OPTIONAL(cuDeviceGetDefaultMemPool, 11020, (CUmemoryPool* pool, CUdevice device))                                   \
   /* contexts */                                                                                                      \
   REQUIRED(cuDevicePrimaryCtxRetain, 7000, (CUcontext* context, CUdevice device))                                     \
   REQUIRED(cuDevicePrimaryCtxRelease, 11000, (CUdevice device))                                                       \
   REQUIRED(cuDevicePrimaryCtxReset, 11000, (CUdevice device))                                                         \
-  REQUIRED(cuDevicePrimaryCtxGetState, 7000, (CUdevice device, unsigned* flags, int* active))                         \
-  REQUIRED(cuDevicePrimaryCtxSetFlags, 11000, (CUdevice device, unsigned flags))                                      \
+  OPTIONAL(cuDevicePrimaryCtxGetState, 7000, (CUdevice device, unsigned* flags, int* active))                         \
+  OPTIONAL(cuDevicePrimaryCtxSetFlags, 11000, (CUdevice device, unsigned flags))                                      \
   REQUIRED(cuCtxSetCurrent, 4000, (CUcontext context))                                                                \
   REQUIRED(cuCtxGetCurrent, 4000, (CUcontext* context))                                                               \
   REQUIRED(cuCtxPushCurrent, 4000, (CUcontext context))                                                               \
   REQUIRED(cuCtxPopCurrent, 4000, (CUcontext* context))                                                               \
-  REQUIRED(cuCtxSynchronize, 2000, ())                                                                                \
+  OPTIONAL(cuCtxSynchronize, 2000, ())                                                                                \
   REQUIRED(cuCtxEnablePeerAccess, 4000, (CUcontext peer, unsigned flags))                                             \
   REQUIRED(cuCtxDisablePeerAccess, 4000, (CUcontext peer))                                                            \
   REQUIRED(cuCtxGetStreamPriorityRange, 5050, (int* least, int* greatest))                                            \
@@ -52,7 +52,7 @@
   REQUIRED(cuMemGetAddressRange, 3020, (CUdeviceptr* base, std::size_t* size, CUdeviceptr address))                   \
   REQUIRED(cuMemAllocManaged, 6000, (CUdeviceptr* address, std::size_t size, unsigned flags))                         \
   REQUIRED(cuPointerGetAttribute, 4000, (void* value, int attribute, CUdeviceptr address))                            \
-  REQUIRED(cuPointerSetAttribute, 6000, (const void* value, int attribute, CUdeviceptr address))                      \
+  OPTIONAL(cuPointerSetAttribute, 6000, (const void* value, int attribute, CUdeviceptr address))                      \
   OPTIONAL(cuMemAdvise, 12020, (CUdeviceptr address, std::size_t size, int advice, CUmemLocation location))           \
   OPTIONAL(cuMemPrefetchAsync, 12020, (CUdeviceptr address, std::size_t size, CUmemLocation location, unsigned flags, \
                                        CUstream stream))                                                              \

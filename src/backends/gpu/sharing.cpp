@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <system_error>
+#include <thread>
 #include <unistd.h>
 
 namespace weft::gpu {
@@ -321,9 +322,16 @@ device_id sharing::owner_of(std::uint64_t device, std::uint64_t gpu, std::option
   return wish.value_or(memory_.global(0));  // a GPU that is hidden here
 }
 
+bool sharing::still_goes_back(std::uint64_t key, device_id by) const {
+  const auto it = open_.find({key, memory_.places().gpu_of(memory_.local(by))});
+  if (it == open_.end() || it->second.use.expired()) return false;
+  const auto known = it->second.memory.lock();
+  return !known || known->revoked.load(std::memory_order_acquire);
+}
+
 result<opened_memory_description> sharing::again(const detail::share_ticket& h, device_id by) {
   const auto it = open_.find({h.key, memory_.places().gpu_of(memory_.local(by))});
-  const auto known = it == open_.end() ? nullptr : it->second.lock();
+  const auto known = it == open_.end() ? nullptr : it->second.memory.lock();
   if (!known || known->revoked.load(std::memory_order_acquire)) return opened_memory_description{};
   if (auto cause = known->imported->broken(known->user)) return *cause;
   if (h.offset > known->size || h.size > known->size - h.offset)
@@ -342,6 +350,7 @@ result<void> sharing::import_native(allocation& into, const share_facts& told, d
   const std::string what = "opening memory of process " + std::to_string(got.exporter->pid());
   auto use = mark_in_use(got.file.get(), what);
   if (!use) return std::move(use).error();
+  into.imported->use = *use;
   // freed before the mark was there, or it waits for the mark to go
   if (auto cause = into.imported->broken(nullptr)) return *cause;
   CUresult status = CUDA_SUCCESS;
@@ -455,14 +464,28 @@ result<opened_memory_description> sharing::open(std::optional<device_id> wish, c
   made->only = std::make_unique<access_list>(memory_.devices());
   made->only->set(memory_.local(by), access_right::read_write);
   // one at a time: the driver has one address for all, and would count a second opening
-  const std::lock_guard lock{mutex_};
+  std::unique_lock lock{mutex_};
+  // a driver that imports memory of a pool twice unmaps both with the first (NVIDIA's bug 5570902)
+  const auto until =
+      std::chrono::steady_clock::now() + std::min<std::chrono::nanoseconds>(limit, std::chrono::hours{1});
+  while (family == handle_family::pool && still_goes_back(h.key, by)) {
+    lock.unlock();
+    if (std::chrono::steady_clock::now() >= until) {
+      return make_error(errc::timed_out,
+                        "memory of process " + std::to_string(h.process) +
+                            " that was closed here is still in use by work from before: wait for that");
+    }
+    memory_.settle();
+    std::this_thread::sleep_for(std::chrono::milliseconds{1});
+    lock.lock();
+  }
   auto had = again(h, by);
   if (!had || had->address != nullptr) return had;
   if (auto ok = import_native(*made, told, *fetched, family); !ok) return std::move(ok).error();
-  std::erase_if(open_, [](const auto& entry) { return entry.second.expired(); });
+  std::erase_if(open_, [](const auto& entry) { return entry.second.memory.expired() && entry.second.use.expired(); });
   std::erase_if(exporters_, [](const auto& entry) { return entry.second.expired(); });
   exporters_[h.door] = made->imported->exporter;
-  open_[{h.key, memory_.places().gpu_of(memory_.local(by))}] = made;
+  open_[{h.key, memory_.places().gpu_of(memory_.local(by))}] = {made, made->imported->use};
   const opened_memory_description opened{made->user + h.offset, bytes{h.size}, owner};
   memory_.add(std::move(made));
   return opened;
@@ -479,7 +502,6 @@ result<void> sharing::close(void* address) {
   if (memory->imported->opens == 0)
     return make_error(errc::not_found, "nothing is open at " + hex(address) + "; was it closed before?");
   if (--memory->imported->opens != 0) return {};
-  open_.erase({memory->imported->key, memory_.places().gpu_of(memory_.local(memory->by))});
   memory_.remove(memory);
   return {};
 }

@@ -86,7 +86,8 @@ struct import_record {
   std::uint64_t opens = 1;  // guarded by the table of what is open
   shared_page page;
   std::shared_ptr<detail::process_watch> exporter;
-  CUmemoryPool pool = nullptr;  // of the driver, for memory of one
+  CUmemoryPool pool = nullptr;    // of the driver, for memory of one
+  std::weak_ptr<const void> use;  // alive until the driver has it back
 
   /// Why it must not be used any more: freed, or its exporter is gone.
   [[nodiscard]] std::optional<error> broken(const void* address) const;
@@ -109,6 +110,8 @@ class sharing {
   void end() noexcept { server_.stop(); }
 
  private:
+  /// Whether memory that was closed here is still on its way back to the driver. Under the mutex.
+  [[nodiscard]] bool still_goes_back(std::uint64_t key, device_id by) const;
   /// What is open already, counted once more; empty if it is not. Under the mutex.
   [[nodiscard]] result<opened_memory_description> again(const detail::share_ticket& h, device_id by);
   [[nodiscard]] result<void*> allocate_pool(device_id device, std::size_t size);
@@ -128,8 +131,12 @@ class sharing {
   std::vector<std::uint64_t> identities_;
   detail::share_server server_;
   std::mutex mutex_;
-  std::map<std::pair<std::uint64_t, std::size_t>, std::weak_ptr<allocation>> open_;  // by key and GPU
-  std::map<std::uint64_t, std::weak_ptr<detail::process_watch>> exporters_;          // by door
+  struct opened {
+    std::weak_ptr<allocation> memory;
+    std::weak_ptr<const void> use;  // until the driver has it back
+  };
+  std::map<std::pair<std::uint64_t, std::size_t>, opened> open_;             // by key and GPU
+  std::map<std::uint64_t, std::weak_ptr<detail::process_watch>> exporters_;  // by door
 };
 
 }  // namespace weft::gpu

@@ -25,6 +25,8 @@ constexpr std::chrono::microseconds look_closely{200};
 constexpr std::size_t most_asides = 2;
 /// The driver's clock and ours are compared anew after this time.
 constexpr std::chrono::seconds drift{1};
+/// How far they may have come apart in that time.
+constexpr std::chrono::microseconds largest_drift{100};
 
 /// While it lives this thread may ask for the state of work, though another captures a graph: without it the driver
 /// refuses, and ends that capture.
@@ -646,28 +648,43 @@ void stream_driver::time(bool on) noexcept { timed_.store(on, std::memory_order_
 bool stream_driver::set_base(std::size_t device) noexcept {
   place& at = place_of(device);
   const std::uint64_t generation = at.generation.load(std::memory_order_acquire);
+  const bool is_first = at.base == nullptr || at.base_generation != generation;
   CUstream aside = nullptr;
   if (take_aside(device, &aside) != CUDA_SUCCESS) return false;
+  // An end is seen late, and by as much as this thread was kept from its processor: of several the earliest is nearest.
+  bool is_set = is_first ? false : replace_base(device, aside, std::chrono::milliseconds{1});
+  for (int n = 0; is_first && n < 4; ++n) {
+    if (!replace_base(device, aside, std::chrono::milliseconds{n == 0 ? 20 : 1})) break;
+    is_set = true;
+  }
+  give_aside(device, aside, generation);
+  return is_set;
+}
+
+/// Compares the clocks once more. As set_base().
+bool stream_driver::replace_base(std::size_t device, CUstream aside, std::chrono::milliseconds patience) noexcept {
+  place& at = place_of(device);
+  const std::uint64_t generation = at.generation.load(std::memory_order_acquire);
+  const bool is_known = at.base != nullptr && at.base_generation == generation;
   CUevent made = nullptr;
+  if (cu_.cuEventCreate(&made, 0) != CUDA_SUCCESS) return false;
   bool is_set = false;
   clock::time_point now;
-  if (cu_.cuEventCreate(&made, 0) == CUDA_SUCCESS) {
-    if (cu_.cuEventRecord(made, aside) == CUDA_SUCCESS) {
-      // worth more patience where there is none yet
-      const auto until = clock::now() + std::chrono::milliseconds{at.base == nullptr ? 20 : 1};
-      do {
-        is_set = cu_.cuEventQuery(made) == CUDA_SUCCESS;
-        now = clock::now();
-      } while (!is_set && now < until);
-    }
-    if (is_set) std::swap(at.base, made);
-    if (made != nullptr && (!is_set || at.base_generation == generation)) static_cast<void>(cu_.cuEventDestroy(made));
+  if (cu_.cuEventRecord(made, aside) == CUDA_SUCCESS) {
+    const auto until = clock::now() + patience;
+    do {
+      is_set = cu_.cuEventQuery(made) == CUDA_SUCCESS;
+      now = clock::now();
+    } while (!is_set && now < until);
   }
   if (is_set) {
+    if (const auto expected = is_known ? time_of(device, made) : std::nullopt)
+      now = std::min(now, *expected + largest_drift);
+    std::swap(at.base, made);
     at.base_time = now;
     at.base_generation = generation;
   }
-  give_aside(device, aside, generation);
+  if (made != nullptr && (!is_set || is_known)) static_cast<void>(cu_.cuEventDestroy(made));
   return is_set;
 }
 

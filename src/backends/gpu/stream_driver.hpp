@@ -165,6 +165,7 @@ class stream_driver final : public queued::queue_driver {
   void no_longer_waits(std::size_t device, std::uint64_t generation) noexcept;
   void give_aside(std::size_t device, CUstream stream, std::uint64_t generation) noexcept;
   [[nodiscard]] bool set_base(std::size_t device) noexcept;
+  [[nodiscard]] bool replace_base(std::size_t device, CUstream aside, std::chrono::milliseconds patience) noexcept;
   [[nodiscard]] std::optional<clock::time_point> time_of(std::size_t device, CUevent event) noexcept;
   [[nodiscard]] bool is_watching() noexcept;
   static void on_end(void* id);
