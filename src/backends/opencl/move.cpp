@@ -62,9 +62,9 @@ struct opencl_backend::prepared_copy {
 };
 
 const link_path* opencl_backend::path_of(const allocation* src, const allocation* dst) const {
-  if (on_device(src) && on_device(dst)) return path_between(src->owner, dst->owner);
-  if (on_device(src)) return path_between(src->owner, device_id{});
-  if (on_device(dst)) return path_between(device_id{}, dst->owner);
+  if (on_device(src) && on_device(dst)) return traffic_.between(src->owner, dst->owner);
+  if (on_device(src)) return traffic_.between(src->owner, device_id{});
+  if (on_device(dst)) return traffic_.between(device_id{}, dst->owner);
   return nullptr;
 }
 

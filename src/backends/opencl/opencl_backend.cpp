@@ -31,11 +31,12 @@ opencl_backend::opencl_backend(const backend_options& options, std::shared_ptr<c
       first_(options.first_device),
       memory_(cl_, found_, first_),
       programs_(cl_, found_),
-      traffic_(machine_.links.size()),
+      traffic_(machine_, first_),
       default_streams_(found_.devices.size(), stream_handle::none),
       aside_(found_.devices.size()),
       scheduler_(std::make_shared<cl_queue_driver>(cl_, found_, first_), first_, found_.devices.size(), this,
-                 options.wait_policy, [this](const link_path& path, std::uint64_t count) { account(path, count); }) {
+                 options.wait_policy,
+                 [this](const link_path& path, std::uint64_t count) { traffic_.add(path, count); }) {
   if (options.epoch) scheduler_.count_from(*options.epoch);
   descriptions_.reserve(found_.devices.size());
   for (const device_place& one : found_.devices) descriptions_.push_back(one.description);
@@ -393,52 +394,6 @@ std::vector<stream_handle> opencl_backend::streams_of(device_id device) noexcept
 }
 
 // ---- watch ----------------------------------------------------------------------------------------------------------
-
-void opencl_backend::account(const link_path& path, std::uint64_t count) noexcept {
-  for (const int link : path.links)
-    traffic_[static_cast<std::size_t>(link)].fetch_add(count, std::memory_order_relaxed);
-}
-
-const link_path* opencl_backend::path_between(device_id from, device_id to) const {
-  const device_id host;
-  if (from == to) return nullptr;
-  if (from == host) return &machine_.from_host[local(to)];
-  if (to == host) return &machine_.to_host[local(from)];
-  return &machine_.peer_paths[local(from) * descriptions_.size() + local(to)];
-}
-
-link_traffic opencl_backend::traffic() noexcept {
-  link_traffic now;
-  now.bytes_on_link.reserve(traffic_.size());
-  for (const auto& link : traffic_) now.bytes_on_link.push_back(link.load(std::memory_order_relaxed));
-  const std::lock_guard lock{sources_mutex_};
-  for (const auto& [id, source] : sources_) {
-    const link_path* const path = path_between(source.from, source.to);
-    if (path == nullptr) continue;
-    const std::uint64_t count = __atomic_load_n(source.count, __ATOMIC_RELAXED);
-    for (const int link : path->links) now.bytes_on_link[static_cast<std::size_t>(link)] += count * source.bytes_each;
-  }
-  return now;
-}
-
-std::uint64_t opencl_backend::watch_traffic(const traffic_source& source) noexcept {
-  for (const device_id end : {source.from, source.to}) {
-    if (end != device_id{} && !known(end)) return 0;
-  }
-  const std::lock_guard lock{sources_mutex_};
-  sources_.emplace(++last_source_, source);
-  return last_source_;
-}
-
-void opencl_backend::unwatch_traffic(std::uint64_t id) noexcept {
-  const std::lock_guard lock{sources_mutex_};
-  const auto found = sources_.find(id);
-  if (found == sources_.end()) return;
-  const traffic_source source = found->second;
-  sources_.erase(found);
-  if (const link_path* const path = path_between(source.from, source.to))
-    account(*path, __atomic_load_n(source.count, __ATOMIC_RELAXED) * source.bytes_each);
-}
 
 std::shared_ptr<const error> opencl_backend::lost(device_id device) noexcept {
   return known(device) ? scheduler_.cause_of_loss(device) : nullptr;

@@ -5,14 +5,13 @@
 
 #include "backend/fork_watch.hpp"
 #include "backend/queued/scheduler.hpp"
+#include "backend/traffic_account.hpp"
 #include "backends/opencl/cl_queue_driver.hpp"
 #include "backends/opencl/memory_map.hpp"
 #include "backends/opencl/program_cache.hpp"
 #include "weft/backend/registry.hpp"
 
-#include <atomic>
 #include <initializer_list>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -90,9 +89,11 @@ class opencl_backend final : public backend {
   [[nodiscard]] result<event_ref> call(stream_handle stream, std::function<result<void>()> function) noexcept override;
 
   // watch
-  [[nodiscard]] link_traffic traffic() noexcept override;
-  [[nodiscard]] std::uint64_t watch_traffic(const traffic_source& source) noexcept override;
-  void unwatch_traffic(std::uint64_t id) noexcept override;
+  [[nodiscard]] link_traffic traffic() noexcept override { return traffic_.now(); }
+  [[nodiscard]] std::uint64_t watch_traffic(const traffic_source& source) noexcept override {
+    return traffic_.watch(source);
+  }
+  void unwatch_traffic(std::uint64_t id) noexcept override { traffic_.unwatch(id); }
   void trace_to(std::shared_ptr<trace_sink> sink) noexcept override { scheduler_.trace_to(std::move(sink)); }
   [[nodiscard]] std::shared_ptr<const error> lost(device_id device) noexcept override;
   [[nodiscard]] result<void> reset(device_id device) noexcept override;
@@ -120,8 +121,6 @@ class opencl_backend final : public backend {
   /// A queue of `device` for work that the host waits for, as a stream of another context asks it.
   [[nodiscard]] result<cl_command_queue> aside(device_id device);
   [[nodiscard]] const link_path* path_of(const allocation* src, const allocation* dst) const;
-  [[nodiscard]] const link_path* path_between(device_id from, device_id to) const;
-  void account(const link_path& path, std::uint64_t count) noexcept;
 
   std::shared_ptr<const api> cl_;
   discovery found_;
@@ -132,10 +131,7 @@ class opencl_backend final : public backend {
   memory_map memory_;
   program_cache programs_;
 
-  std::vector<std::atomic<std::uint64_t>> traffic_;
-  std::mutex sources_mutex_;
-  std::map<std::uint64_t, traffic_source> sources_;
-  std::uint64_t last_source_ = 0;
+  detail::traffic_account traffic_;
 
   std::mutex default_mutex_;
   std::vector<stream_handle> default_streams_;  // made when first asked for
