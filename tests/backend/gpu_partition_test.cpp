@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parts of a GPU with multiprocessors of their own, on the virtual driver: green contexts.
+#include "conformance/case_tools.hpp"
 #include "support/raw_launch.hpp"
 #include "support/virtual_gpus.hpp"
 #include "weft/memory/copy.hpp"
@@ -19,26 +20,7 @@ namespace {
 
 using weft::errc;
 
-/// Each block writes which multiprocessor it runs on.
-weft::raw_kernel where_kernel() {
-  weft::raw_kernel raw;
-  raw.name = raw.entry = "where";
-  raw.parameters = {{"seen", weft::element_type::uint32, weft::parameter_direction::inout, {}, false}};
-  raw.cuda_source = R"(
-#ifndef WEFT_VIRTUAL_CUDA
-static __device__ unsigned weft_multiprocessor() {
-  unsigned mine;
-  asm volatile("mov.u32 %0, %%smid;" : "=r"(mine));
-  return mine;
-}
-#endif
-extern "C" __global__ void where(unsigned* seen, long long, long long) {
-  if (threadIdx.x == 0) seen[blockIdx.x] = weft_multiprocessor();
-})";
-  return raw;
-}
-
-constexpr std::size_t blocks = 64;
+constexpr std::size_t threads = 64 * 256;
 
 class gpu_partition : public samples::virtual_cuda_test {
  protected:
@@ -58,19 +40,19 @@ class gpu_partition : public samples::virtual_cuda_test {
 
   /// The multiprocessors that kernels of a stream run on.
   static std::set<unsigned> seen_by(const weft::machine& m, const weft::stream& order) {
-    const weft::buffer<std::uint32_t> memory{order.on(), blocks};
+    const weft::buffer<std::uint32_t> memory{order.on(), threads};
     weft::fill(memory, 0xFFFFFFFFU);
     samples::raw_launch launch;
-    launch.kernel = weft::make_kernel_code(where_kernel());
-    launch.items = blocks * 256;
+    launch.kernel = weft::make_kernel_code(weft::conformance::where_kernel());
+    launch.items = threads;
     weft::kernel_argument to;
     to.type = weft::element_type::uint32;
     to.direction = weft::parameter_direction::inout;
     to.address = memory.data();
-    to.count = blocks;
+    to.count = threads;
     launch.arguments = {to};
     launch.in(m, order).wait();
-    std::vector<std::uint32_t> came(blocks);
+    std::vector<std::uint32_t> came(threads);
     weft::copy(came, memory);
     return {came.begin(), came.end()};
   }

@@ -86,6 +86,25 @@ void require_same(std::span<const std::uint8_t> got, std::span<const std::uint8_
   }
 }
 
+raw_kernel where_kernel() {
+  raw_kernel raw;
+  raw.name = raw.entry = "conform_where";
+  raw.parameters = {{"seen", element_type::uint32, parameter_direction::inout, access::whole()}};
+  raw.cuda_source = R"(
+#ifndef WEFT_VIRTUAL_CUDA
+static __device__ unsigned weft_multiprocessor() {
+  unsigned mine;
+  asm volatile("mov.u32 %0, %%smid;" : "=r"(mine));
+  return mine;
+}
+#endif
+extern "C" __global__ void conform_where(unsigned* seen, long long first, long long last) {
+  long long i = first + (long long)blockIdx.x * blockDim.x + threadIdx.x;
+  if (i < last) seen[i] = weft_multiprocessor();
+})";
+  return raw;
+}
+
 void warm(const device& on) {
   const stream order{on};
   {

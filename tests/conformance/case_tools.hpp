@@ -81,6 +81,8 @@ void require_all(std::span<const T> got, const std::function<T(std::size_t)>& ex
 [[nodiscard]] buffer<std::uint8_t> filled(const device& on, std::span<const std::uint8_t> data);
 [[nodiscard]] std::vector<std::uint8_t> contents(device_span<const std::uint8_t> memory);
 
+/// CUDA's "conform_where": each thread writes which multiprocessor it runs on into one array, `seen`.
+[[nodiscard]] raw_kernel where_kernel();
 /// What a device takes once for itself is taken: from now on its free memory is what allocations leave.
 void warm(const device& on);
 
