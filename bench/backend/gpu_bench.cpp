@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // gpu/…: the CUDA backend against plain calls of the driver, in one context of one GPU, turn about. Bars, as ratios of
-// what the plain calls reach: copies 0.98, staging between logical devices 0.9 of the slower link, reduction 0.9 of the
-// copy bandwidth of the chip; a launch at most 1 us above cuLaunchKernel; a round trip through queues at most 3 us.
-// Without a GPU it says so. On a virtual driver it runs as a check of itself: its figures are then of the host.
+// what the plain calls reach: copies 0.98, from another process too, staging between logical devices 0.9 of the slower
+// link, reduction 0.9 of the copy bandwidth of the chip; a launch at most 1 us above cuLaunchKernel; a round trip
+// through queues at most 3 us. Without a GPU it says so. On a virtual driver it runs as a check of itself: its figures
+// are then of the host.
 
 #include "backends/gpu/driver.hpp"
 #include "backends/gpu/nvrtc.hpp"
@@ -15,13 +16,18 @@
 #include "weft/memory/buffer.hpp"
 #include "weft/memory/copy.hpp"
 #include "weft/memory/fill.hpp"
+#include "weft/memory/shared_memory.hpp"
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <poll.h>
 #include <string>
+#include <string_view>
+#include <unistd.h>
 #include <vector>
 
 namespace {
@@ -152,6 +158,59 @@ void copies(const weft::machine& m, const plain_gpu& plain, const options& how, 
   std::vector<float> got(n);
   weft::copy(got, b);
   check_pattern(got, "copies");
+}
+
+/// The process whose memory is copied: until nobody reads what it says.
+int lend(std::size_t size) {
+  weft::machine_options chosen;
+  chosen.backend = "cuda";
+  const weft::machine m{chosen};
+  const std::size_t n = size / sizeof(float);
+  const weft::shareable_buffer<float> lent{m[0], n};
+  std::vector<float> pattern(n);
+  for (std::size_t i = 0; i < n; ++i) pattern[i] = static_cast<float>(i % 1000);
+  weft::copy(lent, pattern);
+  std::printf("%s\n", lent.handle().text().c_str());
+  std::fflush(stdout);
+  pollfd reader{STDOUT_FILENO, 0, 0};
+  while (::poll(&reader, 1, -1) < 0 && errno == EINTR) {
+  }
+  return 0;
+}
+
+/// From memory of another process, opened by its handle, and the plain call with the same addresses.
+void copies_between_processes(const weft::machine& m, const plain_gpu& plain, const options& how, std::size_t size) {
+  std::array<char, 4096> self{};  // by name: in the shell that starts it /proc/self is the shell
+  if (::readlink("/proc/self/exe", self.data(), self.size() - 1) <= 0) return;
+  std::FILE* const other =
+      ::popen(("exec '" + std::string{self.data()} + "' --lend " + std::to_string(size)).c_str(), "r");
+  std::array<char, 256> line{};
+  if (other == nullptr || std::fgets(line.data(), static_cast<int>(line.size()), other) == nullptr) {
+    std::fprintf(stderr, "gpu: no other process could be started\n");
+    std::exit(1);
+  }
+  std::string handle{line.data()};
+  handle.pop_back();
+  {
+    const std::size_t n = size / sizeof(float);
+    const weft::opened_memory<float> theirs{m[0], weft::memory_handle::from_text(handle)};
+    const weft::buffer<float> mine{m[0], n};
+    compare("gpu/copy/between_processes/" + std::to_string(size >> 20) + "MiB",
+            {{"weft::copy", [&] { return seconds_of(1, [&] { weft::copy(mine, theirs.span()); }); }},
+             {"cuMemcpyDtoDAsync",
+              [&] {
+                return seconds_of(1, [&] {
+                  plain_gpu::check(plain->cuMemcpyDtoDAsync(address_of(mine.data()), address_of(theirs.data()), size,
+                                                            plain.stream()));
+                  plain.finish();
+                });
+              }}},
+            how, static_cast<double>(size));
+    std::vector<float> got(n);
+    weft::copy(got, mine);
+    check_pattern(got, "copies between processes");
+  }
+  ::pclose(other);
 }
 
 /// From one part of the GPU to another without peer access: through the host, in pieces.
@@ -285,6 +344,7 @@ void reductions(const weft::machine& m, const plain_gpu& plain, const options& h
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc == 3 && std::string_view{argv[1]} == "--lend") return lend(std::strtoull(argv[2], nullptr, 10));
   const options how = parse(argc, argv);
   const auto cu = weft::gpu::load_driver(driver_library());
   if (!cu) leave_out(cu.error().what);
@@ -299,6 +359,7 @@ int main(int argc, char** argv) {
   const std::size_t most = std::size_t{is_virtual ? 16U : 256U} << 20;
   const std::size_t size = std::min<std::size_t>(most, m[0].free_memory().value() / 8) & ~std::size_t{4095};
   copies(m, plain, how, size);
+  copies_between_processes(m, plain, how, size);
   staged(m, plain, how, size);
   launches(m, plain, how);
   reductions(m, plain, how, size);
