@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every function of the driver that this backend, or a test that plays a program of its own, may call, once: name, the version of CUDA whose form of it is meant
-// (as cuGetProcAddress takes it), whether the backend cannot do without it, and its parameters.
-// HIP becomes a second way to fill the same table.
+// Every function of the driver that this backend, or a test that plays a program of its own, may call, once: name, the
+// version of CUDA whose form of it is meant (as cuGetProcAddress takes it), whether the backend cannot do without it,
+// and its parameters. HIP becomes a second way to fill the same table.
 #pragma once
 
 #include "backends/gpu/driver_types.hpp"

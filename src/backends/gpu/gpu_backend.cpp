@@ -46,48 +46,25 @@ management_library open_management(const std::string& library) {
 
 gpu_backend::gpu_backend(const backend_options& options, const settings& wanted, std::shared_ptr<const driver> cu,
                          management_library management, discovery found, topology machine)
-    : cu_(std::move(cu)),
+    : queued_backend(options.first_device, std::move(machine), queued::descriptions_of(found.devices),
+                     "CUDA does not work in the child of a fork. Make a machine in a child that was forked before "
+                     "there was one"),
+      cu_(std::move(cu)),
       nvml_(std::move(management)),
       found_(std::move(found)),
-      machine_(std::move(machine)),
-      first_(options.first_device),
       places_(std::make_shared<contexts>(cu_, found_)),
       memory_(cu_, found_, places_, first_),
       blocks_(memory_),
       multicast_(memory_, blocks_),
       sharing_(memory_, identities_of(found_)),
       streams_(std::make_shared<stream_driver>(places_, first_, found_, options.wait_policy)),
-      modules_(places_, found_, wanted.compiler),
-      traffic_(machine_, first_),
-      default_streams_(found_.devices.size(), stream_handle::none),
-      scheduler_(streams_, first_, found_.devices.size(), this, options.wait_policy,
-                 [this](const link_path& path, std::uint64_t count) { traffic_.add(path, count); }) {
-  if (options.epoch) scheduler_.count_from(*options.epoch);
-  descriptions_.reserve(found_.devices.size());
-  for (const device_place& one : found_.devices) descriptions_.push_back(one.description);
+      modules_(places_, found_, wanted.compiler) {
+  start(streams_, options);
 }
 
-gpu_backend::~gpu_backend() { close(); }
-
-bool gpu_backend::known(device_id id) const noexcept {
-  return id >= first_ && id.value() < first_.value() + static_cast<int>(descriptions_.size());
-}
-
-std::optional<error> gpu_backend::check_call(std::initializer_list<device_id> ids) noexcept {
-  if (here_.forked()) {
-    return make_error(errc::closed, "this machine belongs to process " + std::to_string(::getppid()) +
-                                        ": CUDA does not work in the child of a fork. Make a machine in a child that "
-                                        "was forked before there was one");
-  }
-  if (scheduler_.closed()) return make_error(errc::machine_closed, "the machine is closed");
-  for (const device_id id : ids) {
-    if (!known(id)) {
-      return make_error(errc::invalid_device, "there is no " + to_string(id) + ": this machine has " +
-                                                  std::to_string(descriptions_.size()) + " devices, from " +
-                                                  to_string(first_));
-    }
-  }
-  return std::nullopt;
+gpu_backend::~gpu_backend() {
+  close();
+  stop();
 }
 
 error gpu_backend::noticed(device_id device, error cause) noexcept {
@@ -95,14 +72,13 @@ error gpu_backend::noticed(device_id device, error cause) noexcept {
   // a context is lost as a whole, with every device that is a part of its GPU
   const auto shared = shared_error(cause);
   for (std::size_t d = 0; d < descriptions_.size(); ++d) {
-    if (found_.same_gpu(d, local(device))) scheduler_.lose(memory_.global(d), shared);
+    if (found_.same_gpu(d, local(device))) scheduler_->lose(memory_.global(d), shared);
   }
   return cause;
 }
 
-/// Has it seen what has ended: memory goes back with the work that used it.
 void gpu_backend::look_at(device_id device) noexcept {
-  for (queued::queued_stream* order : scheduler_.streams_of(device)) static_cast<void>(scheduler_.idle(*order));
+  see_ends(device);
   memory_.settle();
 }
 
@@ -176,7 +152,7 @@ result<peer_description> gpu_backend::peer(device_id from, device_id to) noexcep
 
 result<void*> gpu_backend::allocate(device_id device, bytes size, memory_kind kind) noexcept {
   if (auto cause = check_call({device})) return *cause;
-  if (auto cause = scheduler_.lost(device)) return error{*cause};
+  if (auto cause = scheduler_->lost(device)) return error{*cause};
   if (kind != memory_kind::device && kind != memory_kind::pinned && kind != memory_kind::unified)
     return make_error(errc::invalid_argument, std::string{to_string(kind)} + " memory is not allocated");
   if (kind == memory_kind::unified && !has_all(descriptions_[local(device)].capabilities, capability::unified_memory)) {
@@ -198,7 +174,7 @@ result<void*> gpu_backend::allocate(device_id device, bytes size, memory_kind ki
 }
 
 result<void> gpu_backend::release(void* base) noexcept {
-  if (scheduler_.closed() || here_.forked()) return {};  // everything went with the machine
+  if (scheduler_->closed() || here_.forked()) return {};  // everything went with the machine
   return memory_.release(base);
 }
 
@@ -217,7 +193,7 @@ result<memory_description> gpu_backend::find(const void* address) noexcept {
 
 result<void> gpu_backend::adopt(device_id device, void* base, bytes size) noexcept {
   if (auto cause = check_call({device})) return *cause;
-  if (auto cause = scheduler_.lost(device)) return error{*cause};
+  if (auto cause = scheduler_->lost(device)) return error{*cause};
   try {
     auto done = memory_.adopt(device, base, size.size());
     if (!done) return noticed(device, std::move(done).error());
@@ -314,10 +290,6 @@ result<std::shared_ptr<std::byte>> gpu_backend::host_window(device_id by, void* 
   return std::shared_ptr<std::byte>{std::move(memory), at};
 }
 
-std::shared_ptr<const error> gpu_backend::lost(device_id device) noexcept {
-  return known(device) ? scheduler_.cause_of_loss(device) : nullptr;
-}
-
 // ---- the end, and a new beginning -----------------------------------------------------------------------------------
 
 /// Whether the driver answers nothing but an earlier fault there. Not waiting.
@@ -354,15 +326,15 @@ result<void> gpu_backend::reset(device_id device) noexcept {
     for (std::size_t d = 0; d < descriptions_.size(); ++d) {
       if (d == local(device) || !found_.same_gpu(d, local(device))) continue;
       parts.push_back(memory_.global(d));
-      is_whole = is_whole && (is_broken || scheduler_.lost(memory_.global(d)) != nullptr);
+      is_whole = is_whole && (is_broken || scheduler_->lost(memory_.global(d)) != nullptr);
     }
     if (!is_whole) parts.resize(1);
     // what is still held back is refused while the device counts as lost
     const auto cause = shared_error(make_error(errc::cancelled, to_string(device) + " is being reset"));
-    for (const device_id part : parts) scheduler_.lose(part, cause);
+    for (const device_id part : parts) scheduler_->lose(part, cause);
     for (const device_id part : parts) {
-      for (queued::queued_stream* order : scheduler_.streams_of(part))
-        static_cast<void>(scheduler_.synchronize(*order, no_deadline, {}));
+      for (queued::queued_stream* order : scheduler_->streams_of(part))
+        static_cast<void>(scheduler_->synchronize(*order, no_deadline, {}));
     }
     result<void> done;
     if (is_whole) {
@@ -379,20 +351,16 @@ result<void> gpu_backend::reset(device_id device) noexcept {
     }
     memory_.register_again(device);
     if (!done) return done;
-    for (const device_id part : parts) scheduler_.restore(part);
+    for (const device_id part : parts) scheduler_->restore(part);
     return {};
   } catch (const std::exception&) {
     return no_tables();
   }
 }
 
-void gpu_backend::end_work() noexcept {
-  if (!here_.forked()) scheduler_.close();
-}
-
 void gpu_backend::close() noexcept {
   if (here_.forked()) return;  // its threads and its work are the parent's
-  scheduler_.close();
+  scheduler_->close();
   sharing_.end();
   streams_->close();
   modules_.clear();

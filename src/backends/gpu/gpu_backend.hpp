@@ -4,9 +4,7 @@
 // what order) and module_cache (what a kernel's text became).
 #pragma once
 
-#include "backend/fork_watch.hpp"
-#include "backend/queued/scheduler.hpp"
-#include "backend/traffic_account.hpp"
+#include "backend/queued/queued_backend.hpp"
 #include "backends/gpu/blocks.hpp"
 #include "backends/gpu/memory_map.hpp"
 #include "backends/gpu/module_cache.hpp"
@@ -16,7 +14,6 @@
 #include "weft/backend/registry.hpp"
 
 #include <atomic>
-#include <initializer_list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -26,7 +23,7 @@
 
 namespace weft::gpu {
 
-class gpu_backend final : public backend {
+class gpu_backend final : public queued::queued_backend {
  public:
   gpu_backend(const backend_options& options, const settings& wanted, std::shared_ptr<const driver> cu,
               management_library management, discovery found, topology machine);
@@ -34,9 +31,6 @@ class gpu_backend final : public backend {
 
   // discover: gpu_backend.cpp
   [[nodiscard]] backend_kind kind() const noexcept override { return backend_kind::cuda; }
-  [[nodiscard]] std::span<const device_description> devices() const noexcept override { return descriptions_; }
-  [[nodiscard]] device_id first_device() const noexcept override { return first_; }
-  [[nodiscard]] const topology& layout() const noexcept override { return machine_; }
   [[nodiscard]] std::span<const std::string> notes() const noexcept override { return found_.notes; }
   [[nodiscard]] result<memory_use> memory(device_id device) noexcept override;
   [[nodiscard]] result<peer_description> peer(device_id from, device_id to) noexcept override;
@@ -101,26 +95,9 @@ class gpu_backend final : public backend {
   [[nodiscard]] result<void> set_memory_access(void* address, std::span<const device_right> rights) noexcept override;
   [[nodiscard]] result<access_right> memory_access(device_id device, const void* address) noexcept override;
 
-  // order: order.cpp
-  [[nodiscard]] result<stream_handle> create_stream(device_id device, int priority, bool told) noexcept override;
+  // order: order.cpp, queued_backend
   [[nodiscard]] result<stream_handle> adopt_stream(device_id device, void* driver_queue) noexcept override;
   [[nodiscard]] result<void*> driver_queue(stream_handle stream) noexcept override;
-  void destroy_stream(stream_handle stream) noexcept override;
-  [[nodiscard]] result<stream_handle> default_stream(device_id device) noexcept override;
-  [[nodiscard]] result<event_ref> record(stream_handle stream) noexcept override;
-  [[nodiscard]] result<void> wait_event(stream_handle stream, const event_ref& event) noexcept override;
-  [[nodiscard]] result<event_ref> create_gate() noexcept override;
-  void open_gate(const event_ref& gate, std::shared_ptr<const error> cause) noexcept override;
-  [[nodiscard]] wait_outcome wait(event_record& event, wait_deadline deadline,
-                                  const std::stop_token& stop) noexcept override;
-  [[nodiscard]] bool ready(event_record& event) noexcept override;
-  [[nodiscard]] bool idle(stream_handle stream) noexcept override;
-  [[nodiscard]] bool settled(stream_handle stream) noexcept override;
-  [[nodiscard]] result<wait_outcome> synchronize(stream_handle stream, wait_deadline deadline,
-                                                 const std::stop_token& stop) noexcept override;
-  [[nodiscard]] bool drain(device_id device, wait_deadline deadline) noexcept override;
-  [[nodiscard]] std::vector<stream_handle> streams_of(device_id device) noexcept override;
-  [[nodiscard]] std::chrono::nanoseconds now() noexcept override { return scheduler_.now(); }
 
   // move: move.cpp, fill.cpp
   [[nodiscard]] result<event_ref> copy(stream_handle stream, const copy_request& request) noexcept override;
@@ -134,29 +111,19 @@ class gpu_backend final : public backend {
   [[nodiscard]] result<event_ref> call(stream_handle stream, std::function<result<void>()> function) noexcept override;
 
   // watch: gpu_backend.cpp
-  [[nodiscard]] link_traffic traffic() noexcept override { return traffic_.now(); }
-  [[nodiscard]] std::uint64_t watch_traffic(const traffic_source& source) noexcept override {
-    return traffic_.watch(source);
-  }
-  void unwatch_traffic(std::uint64_t id) noexcept override { traffic_.unwatch(id); }
   void trace_to(std::shared_ptr<trace_sink> sink) noexcept override {
     streams_->time(sink != nullptr);
-    scheduler_.trace_to(std::move(sink));
+    queued_backend::trace_to(std::move(sink));
   }
-  [[nodiscard]] std::shared_ptr<const error> lost(device_id device) noexcept override;
   [[nodiscard]] result<void> reset(device_id device) noexcept override;
-  [[nodiscard]] bool on_worker() noexcept override { return scheduler_.on_worker(); }
-  void end_work() noexcept override;
   void close() noexcept override;
 
  private:
   struct prepared_copy;
 
-  [[nodiscard]] std::size_t local(device_id id) const { return static_cast<std::size_t>(id.value() - first_.value()); }
-  [[nodiscard]] bool known(device_id id) const noexcept;
-  [[nodiscard]] std::optional<error> check_call(std::initializer_list<device_id> ids) noexcept;
-  /// An error of the driver loses the device where it is sticky. Gives the error back, complete.
-  [[nodiscard]] error noticed(device_id device, error cause) noexcept;
+  /// It loses the device where it is sticky.
+  [[nodiscard]] error noticed(device_id device, error cause) noexcept override;
+  void looked() noexcept override { part_peers(); }
   [[nodiscard]] result<std::shared_ptr<allocation>> unified_at(void* base, bytes size, const char* what) noexcept;
   [[nodiscard]] result<void> serves(device_id device) noexcept;
   [[nodiscard]] bool is_context_lost(device_id device) noexcept;
@@ -165,8 +132,6 @@ class gpu_backend final : public backend {
   [[nodiscard]] error without_path(device_id from, device_id to) noexcept;
 
   // order, move and run
-  [[nodiscard]] result<queued::queued_stream*> stream_of(stream_handle handle) noexcept;
-  [[nodiscard]] result<event_ref> submitted(queued::queued_stream& to, std::unique_ptr<queued::command> made) noexcept;
   [[nodiscard]] result<prepared_copy> prepare(const copy_request& request, device_id by) noexcept;
   [[nodiscard]] std::shared_ptr<const error> check_access(const prepared_copy& copy) const;
   [[nodiscard]] result<event_ref> submit_copies(queued::queued_stream& to, std::vector<prepared_copy> copies,
@@ -185,10 +150,6 @@ class gpu_backend final : public backend {
   std::shared_ptr<const driver> cu_;
   management_library nvml_;
   discovery found_;
-  topology machine_;
-  device_id first_;
-  std::vector<device_description> descriptions_;
-  detail::fork_watch here_;
   std::shared_ptr<contexts> places_;
   memory_map memory_;
   blocks blocks_;
@@ -197,13 +158,6 @@ class gpu_backend final : public backend {
   std::shared_ptr<stream_driver> streams_;
   module_cache modules_;
   std::atomic<bool> no_fill_kernel_{false};
-
-  detail::traffic_account traffic_;
-
-  std::mutex default_mutex_;
-  std::vector<stream_handle> default_streams_;  // made when first asked for
-
-  queued::scheduler scheduler_;
 };
 
 }  // namespace weft::gpu

@@ -400,7 +400,7 @@ result<event_ref> gpu_backend::copy(stream_handle handle, const copy_request& re
   try {
     auto ready = prepare(request, (*order)->device());
     if (!ready) return std::move(ready).error();
-    if (request.wait && ready->is_for_host() && !streams_->is_timed() && scheduler_.settled(**order)) {
+    if (request.wait && ready->is_for_host() && !streams_->is_timed() && scheduler_->settled(**order)) {
       if (auto cause = copy_here(*ready)) return noticed((*order)->device(), error{*cause});
       if (ready->path != nullptr) account(*ready->path, ready->shape.total());
       return event_ref{};

@@ -242,7 +242,7 @@ std::int64_t items_of(const kernel_range& range) {
 
 result<void> gpu_backend::prepare(device_id device, const kernel_code& kernel) noexcept {
   if (auto cause = check_call({device})) return *cause;
-  if (auto cause = scheduler_.lost(device)) return error{*cause};
+  if (auto cause = scheduler_->lost(device)) return error{*cause};
   try {
     auto loaded = modules_.get(kernel, local(device));
     if (!loaded) return noticed(device, std::move(loaded).error());

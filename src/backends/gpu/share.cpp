@@ -39,7 +39,7 @@ result<void> gpu_backend::enable_peer(device_id from, device_id to) noexcept {
   if (from == to) return make_error(errc::invalid_device, to_string(from) + " is not a peer of itself");
   if (!memory_.can_access(from, to)) return without_path(from, to);
   for (const device_id end : {from, to}) {
-    if (auto cause = scheduler_.lost(end)) return error{*cause};
+    if (auto cause = scheduler_->lost(end)) return error{*cause};
   }
   part_peers();  // a GPU has few places for peers
   auto done = guarded([&] { return memory_.enable(from, to); });
@@ -65,8 +65,8 @@ void gpu_backend::part_peers() noexcept {
   memory_.part([this](std::size_t gpu) {
     for (std::size_t d = 0; d < descriptions_.size(); ++d) {
       if (places_->gpu_of(d) != gpu) continue;
-      for (queued::queued_stream* order : scheduler_.streams_of(memory_.global(d))) {
-        if (!scheduler_.idle(*order)) return false;
+      for (queued::queued_stream* order : scheduler_->streams_of(memory_.global(d))) {
+        if (!scheduler_->idle(*order)) return false;
       }
     }
     return true;
@@ -93,7 +93,7 @@ result<void*> gpu_backend::map_peer(device_id by, void* address, bytes size) noe
 }
 
 result<void> gpu_backend::unmap_peer(device_id by, void* mapped) noexcept {
-  if (scheduler_.closed() || here_.forked()) return {};
+  if (scheduler_->closed() || here_.forked()) return {};
   if (auto cause = check_call({by})) return *cause;
   return memory_.unmap(by, mapped);
 }
@@ -134,7 +134,7 @@ result<block_granularity> gpu_backend::granularity(device_id device) noexcept {
 
 result<block_id> gpu_backend::create_block(device_id device, bytes size, bool shareable) noexcept {
   if (auto cause = check_call({device})) return *cause;
-  if (auto cause = scheduler_.lost(device)) return error{*cause};
+  if (auto cause = scheduler_->lost(device)) return error{*cause};
   return guarded([&] {
     auto made = blocks_.create(device, size.size(), shareable);
     if (made || made.error().code != errc::out_of_memory) return made;
@@ -149,7 +149,7 @@ result<void> gpu_backend::retain_block(block_id block) noexcept {
 }
 
 result<void> gpu_backend::release_block(block_id block) noexcept {
-  if (scheduler_.closed() || here_.forked()) return {};  // everything went with the machine
+  if (scheduler_->closed() || here_.forked()) return {};  // everything went with the machine
   return guarded([&] { return blocks_.release(block); });
 }
 
@@ -164,7 +164,7 @@ result<void*> gpu_backend::reserve(bytes size, bytes alignment, void* hint) noex
 }
 
 result<void> gpu_backend::free_reservation(void* base, bytes size) noexcept {
-  if (scheduler_.closed() || here_.forked()) return {};
+  if (scheduler_->closed() || here_.forked()) return {};
   return guarded([&] { return blocks_.free(base, size.size()); });
 }
 
@@ -174,7 +174,7 @@ result<void> gpu_backend::map_block(void* address, bytes size, block_id block) n
 }
 
 result<void> gpu_backend::unmap_block(void* address, bytes size) noexcept {
-  if (scheduler_.closed() || here_.forked()) return {};
+  if (scheduler_->closed() || here_.forked()) return {};
   if (auto cause = check_call({})) return *cause;
   return guarded([&] { return blocks_.unmap(address, size.size()); });
 }
@@ -227,7 +227,7 @@ result<multicast_id> gpu_backend::create_multicast(std::size_t devices, bytes si
 }
 
 void gpu_backend::release_multicast(multicast_id group) noexcept {
-  if (!scheduler_.closed() && !here_.forked()) multicast_.release(group);
+  if (!scheduler_->closed() && !here_.forked()) multicast_.release(group);
 }
 
 result<void> gpu_backend::add_multicast_device(multicast_id group, device_id device) noexcept {
@@ -255,7 +255,7 @@ result<void> gpu_backend::unbind_multicast(multicast_id group, device_id device)
 
 result<void*> gpu_backend::allocate_shareable(device_id device, bytes size, handle_family family) noexcept {
   if (auto cause = check_call({device})) return *cause;
-  if (auto cause = scheduler_.lost(device)) return error{*cause};
+  if (auto cause = scheduler_->lost(device)) return error{*cause};
   auto made = guarded([&] {
     auto first = sharing_.allocate(device, size.size(), family);
     if (first || first.error().code != errc::out_of_memory) return first;
@@ -277,13 +277,13 @@ result<opened_memory_description> gpu_backend::open_memory(std::optional<device_
   if (auto cause = check_call({})) return *cause;
   if (device) {
     if (auto cause = check_call({*device})) return *cause;
-    if (auto cause = scheduler_.lost(*device)) return error{*cause};
+    if (auto cause = scheduler_->lost(*device)) return error{*cause};
   }
   return guarded([&] { return sharing_.open(device, handle, limit, family); });
 }
 
 result<void> gpu_backend::close_memory(void* address) noexcept {
-  if (scheduler_.closed() || here_.forked()) return {};
+  if (scheduler_->closed() || here_.forked()) return {};
   return guarded([&] { return sharing_.close(address); });
 }
 

@@ -25,70 +25,27 @@ error no_tables() {
 
 opencl_backend::opencl_backend(const backend_options& options, std::shared_ptr<const api> cl, discovery found,
                                topology machine)
-    : cl_(std::move(cl)),
+    : queued_backend(options.first_device, std::move(machine), queued::descriptions_of(found.devices),
+                     "the child of a fork has none of its threads. Make a machine in the child, or fork before there "
+                     "is one"),
+      cl_(std::move(cl)),
       found_(std::move(found)),
-      machine_(std::move(machine)),
-      first_(options.first_device),
       memory_(cl_, found_, first_),
       programs_(cl_, found_),
-      traffic_(machine_, first_),
-      default_streams_(found_.devices.size(), stream_handle::none),
-      aside_(found_.devices.size()),
-      scheduler_(std::make_shared<cl_queue_driver>(cl_, found_, first_), first_, found_.devices.size(), this,
-                 options.wait_policy,
-                 [this](const link_path& path, std::uint64_t count) { traffic_.add(path, count); }) {
-  if (options.epoch) scheduler_.count_from(*options.epoch);
-  descriptions_.reserve(found_.devices.size());
-  for (const device_place& one : found_.devices) descriptions_.push_back(one.description);
+      aside_(found_.devices.size()) {
+  start(std::make_shared<cl_queue_driver>(cl_, found_, first_), options);
 }
 
-opencl_backend::~opencl_backend() { close(); }
-
-bool opencl_backend::known(device_id id) const noexcept {
-  return id >= first_ && id.value() < first_.value() + static_cast<int>(descriptions_.size());
-}
-
-std::optional<error> opencl_backend::check_call(std::initializer_list<device_id> ids) noexcept {
-  if (here_.forked()) {
-    return make_error(errc::closed, "this machine belongs to process " + std::to_string(::getppid()) +
-                                        ": the child of a fork has none of its threads. Make a machine in the child, "
-                                        "or fork before there is one");
-  }
-  if (scheduler_.closed()) return make_error(errc::machine_closed, "the machine is closed");
-  for (const device_id id : ids) {
-    if (!known(id)) {
-      return make_error(errc::invalid_device, "there is no " + to_string(id) + ": this machine has " +
-                                                  std::to_string(descriptions_.size()) + " devices, from " +
-                                                  to_string(first_));
-    }
-  }
-  return std::nullopt;
-}
-
-result<queued::queued_stream*> opencl_backend::stream_of(stream_handle handle) noexcept {
-  if (auto cause = check_call({})) return *cause;
-  queued::queued_stream* const found = scheduler_.find(handle);
-  if (found == nullptr) return make_error(errc::not_found, "the stream was destroyed, or belongs to another machine");
-  if (auto cause = scheduler_.lost(found->device())) return error{*cause};
-  return found;
-}
-
-result<event_ref> opencl_backend::submitted(queued::queued_stream& to, std::unique_ptr<queued::command> made) noexcept {
-  event_ref event = scheduler_.submit(to, std::move(made));
-  if (!event) return make_error(errc::machine_closed, "the machine is closed");
-  return event;
-}
-
-/// Has it seen what has ended: memory goes back with the work that used it.
-void opencl_backend::look_at(device_id device) noexcept {
-  for (queued::queued_stream* order : scheduler_.streams_of(device)) static_cast<void>(scheduler_.idle(*order));
+opencl_backend::~opencl_backend() {
+  close();
+  stop();
 }
 
 // ---- discover -------------------------------------------------------------------------------------------------------
 
 result<memory_use> opencl_backend::memory(device_id device) noexcept {
   if (auto cause = check_call({device})) return *cause;
-  look_at(device);
+  see_ends(device);
   return memory_.use(device);
 }
 
@@ -131,7 +88,7 @@ error opencl_backend::without_path(device_id from, device_id to) noexcept {
 
 result<void*> opencl_backend::allocate(device_id device, bytes size, memory_kind kind) noexcept {
   if (auto cause = check_call({device})) return *cause;
-  if (auto cause = scheduler_.lost(device)) return error{*cause};
+  if (auto cause = scheduler_->lost(device)) return error{*cause};
   if (kind == memory_kind::unified && !has_all(descriptions_[local(device)].capabilities, capability::unified_memory)) {
     return make_error(errc::unsupported, to_string(device) + " (" + descriptions_[local(device)].name +
                                              ") has no fine-grained shared memory that the host and every device of "
@@ -140,7 +97,7 @@ result<void*> opencl_backend::allocate(device_id device, bytes size, memory_kind
   try {
     auto made = memory_.allocate(device, size.size(), kind);
     if (made || made.error().code != errc::out_of_memory) return made;
-    look_at(device);
+    see_ends(device);
     return memory_.allocate(device, size.size(), kind);
   } catch (const std::bad_alloc&) {
     return no_tables();
@@ -148,7 +105,7 @@ result<void*> opencl_backend::allocate(device_id device, bytes size, memory_kind
 }
 
 result<void> opencl_backend::release(void* base) noexcept {
-  if (scheduler_.closed() || here_.forked()) return {};  // everything went with the machine
+  if (scheduler_->closed() || here_.forked()) return {};  // everything went with the machine
   return memory_.release(base);
 }
 
@@ -261,7 +218,7 @@ result<void*> opencl_backend::map_peer(device_id by, void* address, bytes size) 
 }
 
 result<void> opencl_backend::unmap_peer(device_id by, void* mapped) noexcept {
-  if (scheduler_.closed() || here_.forked()) return {};
+  if (scheduler_->closed() || here_.forked()) return {};
   if (auto cause = check_call({by})) return *cause;
   return memory_.unmap(by, mapped);
 }
@@ -287,136 +244,22 @@ result<access_right> opencl_backend::memory_access(device_id device, const void*
   return memory_.denied(device, *memory).empty() ? access_right::read_write : access_right::none;
 }
 
-// ---- order ----------------------------------------------------------------------------------------------------------
-
-result<stream_handle> opencl_backend::create_stream(device_id device, int priority, bool told) noexcept {
-  if (auto cause = check_call({device})) return *cause;
-  try {
-    auto made = scheduler_.create(device, priority, told);
-    if (!made) {
-      made.error().what = "a stream on " + to_string(device) + ": " + made.error().what;
-      return std::move(made).error();
-    }
-    return (*made)->handle();
-  } catch (const std::exception& failed) {
-    return make_error(errc::resource_exhausted, "a stream on " + to_string(device) + ": " + failed.what());
-  }
-}
-
-void opencl_backend::destroy_stream(stream_handle stream) noexcept {
-  if (!here_.forked()) scheduler_.destroy(stream);
-}
-
-result<stream_handle> opencl_backend::default_stream(device_id device) noexcept {
-  if (auto cause = check_call({device})) return *cause;
-  const std::lock_guard lock{default_mutex_};
-  stream_handle& place = default_streams_[local(device)];
-  if (place == stream_handle::none) {
-    auto made = create_stream(device, 0, true);
-    if (!made) return made;
-    place = *made;
-  }
-  return place;
-}
-
-result<event_ref> opencl_backend::record(stream_handle handle) noexcept {
-  auto order = stream_of(handle);
-  if (!order) return std::move(order).error();
-  event_ref event = scheduler_.record(**order);
-  if (!event) return make_error(errc::machine_closed, "the machine is closed");
-  return event;
-}
-
-result<void> opencl_backend::wait_event(stream_handle handle, const event_ref& event) noexcept {
-  auto order = stream_of(handle);
-  if (!order) return std::move(order).error();
-  if (!event) return {};
-  if (event->finished() && !event->cause()) return {};
-  if (!scheduler_.wait_for(**order, event)) return make_error(errc::machine_closed, "the machine is closed");
-  return {};
-}
-
-result<event_ref> opencl_backend::create_gate() noexcept {
-  if (auto cause = check_call({})) return *cause;
-  event_ref gate = scheduler_.create_gate();
-  if (!gate) return make_error(errc::machine_closed, "the machine is closed");
-  return gate;
-}
-
-void opencl_backend::open_gate(const event_ref& gate, std::shared_ptr<const error> cause) noexcept {
-  scheduler_.open_gate(*gate, std::move(cause));
-}
-
-wait_outcome opencl_backend::wait(event_record& event, wait_deadline deadline, const std::stop_token& stop) noexcept {
-  if (here_.forked()) {
-    // nobody here completes it
-    if (!event.finished()) event.complete(shared_error(*check_call({})));
-    return event.cause() ? wait_outcome::failed : wait_outcome::ok;
-  }
-  return scheduler_.wait(event, deadline, stop);
-}
-
-bool opencl_backend::ready(event_record& event) noexcept {
-  return here_.forked() ? event.finished() : scheduler_.ready(event);
-}
-
-bool opencl_backend::idle(stream_handle handle) noexcept {
-  queued::queued_stream* const order = scheduler_.find(handle);
-  return order == nullptr || scheduler_.idle(*order);
-}
-
-bool opencl_backend::settled(stream_handle handle) noexcept {
-  queued::queued_stream* const order = scheduler_.find(handle);
-  return order == nullptr || scheduler_.settled(*order);
-}
-
-result<wait_outcome> opencl_backend::synchronize(stream_handle handle, wait_deadline deadline,
-                                                 const std::stop_token& stop) noexcept {
-  if (auto cause = check_call({})) return *cause;
-  queued::queued_stream* const order = scheduler_.find(handle);
-  if (order == nullptr) return make_error(errc::not_found, "the stream was destroyed, or belongs to another machine");
-  return scheduler_.synchronize(*order, deadline, stop);
-}
-
-bool opencl_backend::drain(device_id device, wait_deadline deadline) noexcept {
-  if (scheduler_.closed() || here_.forked()) return true;
-  for (queued::queued_stream* order : scheduler_.streams_of(device)) {
-    if (!scheduler_.drain(*order, deadline)) return false;
-  }
-  return true;
-}
-
-std::vector<stream_handle> opencl_backend::streams_of(device_id device) noexcept {
-  std::vector<stream_handle> handles;
-  for (const queued::queued_stream* order : scheduler_.streams_of(device)) handles.push_back(order->handle());
-  std::sort(handles.begin(), handles.end());
-  return handles;
-}
-
 // ---- watch ----------------------------------------------------------------------------------------------------------
-
-std::shared_ptr<const error> opencl_backend::lost(device_id device) noexcept {
-  return known(device) ? scheduler_.cause_of_loss(device) : nullptr;
-}
 
 result<void> opencl_backend::reset(device_id device) noexcept {
   if (auto cause = check_call({device})) return *cause;
   // what is still held back is refused while the device counts as lost
-  scheduler_.lose(device, shared_error(make_error(errc::cancelled, to_string(device) + " is being reset")));
-  for (queued::queued_stream* order : scheduler_.streams_of(device))
-    static_cast<void>(scheduler_.synchronize(*order, no_deadline, {}));
+  scheduler_->lose(device, shared_error(make_error(errc::cancelled, to_string(device) + " is being reset")));
+  for (queued::queued_stream* order : scheduler_->streams_of(device))
+    static_cast<void>(scheduler_->synchronize(*order, no_deadline, {}));
   memory_.forget(device);
-  scheduler_.restore(device);
+  scheduler_->restore(device);
   return {};
-}
-
-void opencl_backend::end_work() noexcept {
-  if (!here_.forked()) scheduler_.close();
 }
 
 void opencl_backend::close() noexcept {
   if (here_.forked()) return;  // its threads and its work are the parent's
-  scheduler_.close();
+  scheduler_->close();
   memory_.clear();
 }
 
