@@ -131,11 +131,11 @@ class sharing {
   std::vector<std::uint64_t> identities_;
   detail::share_server server_;
   std::mutex mutex_;
-  struct opened {
+  struct open_place {
     std::weak_ptr<allocation> memory;
     std::weak_ptr<const void> use;  // until the driver has it back
   };
-  std::map<std::pair<std::uint64_t, std::size_t>, opened> open_;             // by key and GPU
+  std::map<std::pair<std::uint64_t, std::size_t>, open_place> open_;         // by key and GPU
   std::map<std::uint64_t, std::weak_ptr<detail::process_watch>> exporters_;  // by door
 };
 
