@@ -441,9 +441,16 @@ TEST_F(gpu_importer, DISABLED_reads_a_pool) {
   };
   EXPECT_EQ(open_again(std::chrono::milliseconds{5}).error().code, errc::timed_out);
   b.open_gate(*gate, nullptr);
-  const auto again = open_again(std::chrono::seconds{5});
+  const auto again = open_again(std::chrono::seconds{20});
   ASSERT_TRUE(again) << again.error().what;
+  weft::fill_request fill;
+  fill.dst = again->address;
+  fill.count = 100;
+  ASSERT_TRUE(b.fill(*order, fill));  // nobody looks whether it has ended
   EXPECT_TRUE(b.close_memory(again->address));
+  const auto once_more = open_again(std::chrono::seconds{20});
+  ASSERT_TRUE(once_more) << once_more.error().what;
+  EXPECT_TRUE(b.close_memory(once_more->address));
 }
 
 TEST_F(gpu_machine, shares_memory_of_a_pool_whose_rights_are_its_own) {

@@ -157,7 +157,7 @@ bool queued_backend::ready(event_record& event) noexcept {
 bool queued_backend::idle(stream_handle handle) noexcept {
   queued_stream* const order = scheduler_->find(handle);
   if (order != nullptr && !scheduler_->idle(*order)) return false;
-  looked();
+  if (!here_.forked()) looked();
   return true;
 }
 

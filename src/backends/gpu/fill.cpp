@@ -146,12 +146,15 @@ result<event_ref> gpu_backend::fill(stream_handle handle, const fill_request& re
     const int units = found_.gpu_of(local(owner)).compute_units;
     if (found_.same_gpu(local(owner), local(by))) {
       return submit(std::make_unique<driver_command>(
-          [this, memory, at, request, kernel = by_kernel ? fill_kernel(by) : nullptr, units](
+          [this, memory, by, at, request, kernel = by_kernel ? fill_kernel(by) : nullptr, units](
               queued::native_queue queue, queued::native_event* last) -> result<void> {
             if (auto cause = memory_map::gone_with_reset(*memory)) return std::move(*cause);
             auto into = streams_->begin(queue);
             if (!into) return std::move(into).error();
-            if (const CUresult status = fill_all(*cu_, kernel.get(), units, at, request, into->stream());
+            // without one it is done otherwise
+            const bool is_loaded = kernel != nullptr && kernel->generation == places_->generation(local(by));
+            if (const CUresult status =
+                    fill_all(*cu_, is_loaded ? kernel.get() : nullptr, units, at, request, into->stream());
                 status != CUDA_SUCCESS)
               return cu_error(*cu_, status, "a fill of " + to_string(bytes{request.count * request.pattern_size}));
             auto ended = into->finish();

@@ -368,6 +368,7 @@ void gpu_backend::close() noexcept {
   memory_.clear();
   blocks_.clear();
   memory_.settle();
+  memory_.end_late_work();
   places_->release();
 }
 

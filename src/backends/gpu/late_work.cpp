@@ -62,6 +62,16 @@ void late_work::take_ready(std::vector<std::function<void()>>& into) noexcept {
   });
 }
 
+void late_work::end() noexcept {
+  if (here_.forked()) return;
+  std::jthread ends;  // is asked to stop, and joined, where it goes: without the lock
+  {
+    const std::lock_guard lock{mutex_};
+    ends.swap(thread_);
+    waiting_.clear();
+  }
+}
+
 void late_work::settle(std::chrono::milliseconds limit) noexcept {
   std::vector<std::function<void()>> mine;
   {

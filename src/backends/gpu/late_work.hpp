@@ -27,6 +27,8 @@ class late_work {
   /// Has it done once `may` says so, which is asked now and then, and by settle(). What is still waited for at the end
   /// is not done.
   void add_when(std::function<bool()> may, std::function<void()> work) noexcept;
+  /// What is still waited for is not done, and nothing runs any more until more is added.
+  void end() noexcept;
   /// Waits until all of it is done, though not longer than this: who asks may be who lets the GPU come to its end.
   void settle(std::chrono::milliseconds limit) noexcept;
 

@@ -631,7 +631,9 @@ void memory_map::forget(device_id device) {
         joints_[gpu * found_.gpus.size() + other] = joints_[other * found_.gpus.size() + gpu] = {};
     }
     epoch_.fetch_add(1, std::memory_order_acq_rel);
+    has_to_part_.store(true, std::memory_order_release);
   }
+  const bool is_whole = places_->made(row) == nullptr;
   std::vector<std::shared_ptr<allocation>> gone;
   const std::unique_lock lock{table_mutex_};
   for (auto it = table_.begin(); it != table_.end();) {
@@ -640,6 +642,7 @@ void memory_map::forget(device_id device) {
       ++it;
     } else if (a.owner == device || (a.kind == memory_kind::mapped && a.by == device)) {
       if (a.exported) a.exported->end(share_state::freed);
+      if (is_whole) a.exported = nullptr;  // it went with the context, whoever has it open
       a.revoked.store(true, std::memory_order_release);
       a.reset.store(true, std::memory_order_release);
       gone.push_back(std::move(it->second));

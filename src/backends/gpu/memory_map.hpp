@@ -206,6 +206,8 @@ class memory_map {
   void later(std::function<void()> f) noexcept;
   /// The same, once `may` says so; never where the machine ends before.
   void later_when(std::function<bool()> may, std::function<void()> f) noexcept;
+  /// The contexts are about to go: what other processes have open goes with them.
+  void end_late_work() noexcept { late_.end(); }
   /// What was put off is done, if it takes no longer than this.
   void settle(std::chrono::milliseconds limit = std::chrono::milliseconds{100}) noexcept;
 

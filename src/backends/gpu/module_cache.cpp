@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 namespace weft::gpu {
 namespace {
@@ -60,7 +61,8 @@ result<std::shared_ptr<const compiled_image>> module_cache::image_of(const kerne
   return place->made;
 }
 
-result<CUmodule> module_cache::load_module(const kernel_code& code, const std::string& bytes, std::size_t device) {
+result<CUmodule> module_cache::load_module(const kernel_code& code, const std::string& bytes, std::size_t device,
+                                           std::uint64_t generation) {
   const driver& cu = places_->cu();
   std::array<char, 2048> words{};
   std::array<int, 2> options{jit_error_log_buffer, jit_error_log_size};
@@ -79,7 +81,7 @@ result<CUmodule> module_cache::load_module(const kernel_code& code, const std::s
     return cause;
   }
   const std::lock_guard lock{mutex_};
-  modules_.push_back({places_->gpu_of(device), made, places_->generation(device)});
+  modules_.push_back({places_->gpu_of(device), made, generation});
   return made;
 }
 
@@ -114,7 +116,7 @@ result<void> module_cache::measure(const kernel_code& code, std::size_t device, 
 }
 
 result<std::shared_ptr<const loaded_kernel>> module_cache::load(const kernel_code& code, std::size_t device,
-                                                                CUmodule& module) {
+                                                                CUmodule& module, std::uint64_t generation) {
   loaded_kernel made;
   std::shared_ptr<const compiled_image> image;
   const bool is_given = code.raw && (code.raw->cuda_function != nullptr || !code.raw->cuda_image.empty());
@@ -125,7 +127,7 @@ result<std::shared_ptr<const loaded_kernel>> module_cache::load(const kernel_cod
   }
   auto inside = places_->enter(device);
   if (!inside) return std::move(inside).error();
-  made.generation = places_->generation(device);
+  made.generation = generation;
   if (code.raw && code.raw->cuda_function != nullptr) {
     made.function = static_cast<CUfunction>(code.raw->cuda_function());
     if (made.function == nullptr) {
@@ -135,7 +137,7 @@ result<std::shared_ptr<const loaded_kernel>> module_cache::load(const kernel_cod
   } else {
     // Loaded once, though this be tried again: to unload it waits for all work of the GPU.
     if (module == nullptr) {
-      auto loaded = load_module(code, is_given ? code.raw->cuda_image : image->bytes, device);
+      auto loaded = load_module(code, is_given ? code.raw->cuda_image : image->bytes, device, generation);
       if (!loaded) return std::move(loaded).error();
       module = *loaded;
     }
@@ -161,9 +163,13 @@ result<std::shared_ptr<const loaded_kernel>> module_cache::get(const kernel_code
   }
   if (!place) place = entry_of(kernels_, at);
   const std::lock_guard lock{place->mutex};
-  if (place->made && place->made->generation == places_->generation(device)) return place->made;
-  if (place->made) place->module = nullptr;  // loaded while the context was being reset
-  auto made = load(code, device, place->module);
+  const std::uint64_t now = places_->generation(device);
+  if (std::exchange(place->generation, now) != now) {  // what is there went with its context, during a reset
+    place->made = nullptr;
+    place->module = nullptr;
+  }
+  if (place->made) return place->made;
+  auto made = load(code, device, place->module, now);
   if (made) place->made = *made;
   return made;
 }

@@ -60,7 +60,8 @@ class module_cache {
   struct entry {
     std::mutex mutex;  // held while it is made: other kernels go on, equal ones are made once
     std::shared_ptr<const T> made;
-    CUmodule module = nullptr;  // of a kernel: loaded, and kept where the kernel was not found or measured in it
+    CUmodule module = nullptr;     // of a kernel: loaded, and kept where the kernel was not found or measured in it
+    std::uint64_t generation = 0;  // of the context that it is in
   };
   template <class T>
   using table = std::unordered_map<key, std::shared_ptr<entry<T>>, key_hash>;
@@ -68,8 +69,9 @@ class module_cache {
   [[nodiscard]] result<std::shared_ptr<const compiled_image>> image_of(const kernel_code& code, int architecture);
   [[nodiscard]] result<std::shared_ptr<const nvrtc>> compiler();
   [[nodiscard]] result<std::shared_ptr<const loaded_kernel>> load(const kernel_code& code, std::size_t device,
-                                                                  CUmodule& module);
-  [[nodiscard]] result<CUmodule> load_module(const kernel_code& code, const std::string& bytes, std::size_t device);
+                                                                  CUmodule& module, std::uint64_t generation);
+  [[nodiscard]] result<CUmodule> load_module(const kernel_code& code, const std::string& bytes, std::size_t device,
+                                             std::uint64_t generation);
   [[nodiscard]] result<CUfunction> function_of(const kernel_code& code, CUmodule module, const std::string& name) const;
   [[nodiscard]] result<void> measure(const kernel_code& code, std::size_t device, loaded_kernel& made) const;
   template <class T>

@@ -279,7 +279,10 @@ result<opened_memory_description> gpu_backend::open_memory(std::optional<device_
     if (auto cause = check_call({*device})) return *cause;
     if (auto cause = scheduler_->lost(*device)) return error{*cause};
   }
-  return guarded([&] { return sharing_.open(device, handle, limit, family); });
+  const auto see_all_ends = [this] {
+    for (std::size_t d = 0; d < descriptions_.size(); ++d) see_ends(memory_.global(d));
+  };
+  return guarded([&] { return sharing_.open(device, handle, limit, family, see_all_ends); });
 }
 
 result<void> gpu_backend::close_memory(void* address) noexcept {

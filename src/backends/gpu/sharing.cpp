@@ -404,7 +404,8 @@ result<void> sharing::check_extent(const allocation& opened, const std::string& 
 }
 
 result<opened_memory_description> sharing::open(std::optional<device_id> wish, const shared_bytes& handle,
-                                                std::chrono::nanoseconds limit, handle_family family) {
+                                                std::chrono::nanoseconds limit, handle_family family,
+                                                const std::function<void()>& see_ends) {
   auto decoded = detail::decode(handle);
   if (!decoded) return std::move(decoded).error();
   const detail::share_ticket& h = *decoded;
@@ -475,6 +476,7 @@ result<opened_memory_description> sharing::open(std::optional<device_id> wish, c
                         "memory of process " + std::to_string(h.process) +
                             " that was closed here is still in use by work from before: wait for that");
     }
+    see_ends();
     memory_.settle();
     std::this_thread::sleep_for(std::chrono::milliseconds{1});
     lock.lock();
