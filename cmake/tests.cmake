@@ -54,7 +54,7 @@ if(WEFT_TESTS_ENABLED)
   endif()
 
   foreach(folder IN LISTS folders)
-    if((folder STREQUAL "cli" AND NOT TARGET weft_cli) OR (folder STREQUAL "examples" AND NOT TARGET weft_images)
+    if((folder STREQUAL "cli" AND NOT TARGET weft_cli) OR (folder STREQUAL "examples" AND NOT TARGET image_pipeline)
        OR (folder STREQUAL "virtual_driver" AND WEFT_SANITIZE) OR folder MATCHES "\\.cpp$|^fuzz$")
       continue()
     endif()
