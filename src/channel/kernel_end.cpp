@@ -15,6 +15,8 @@ namespace {
 using ring_words = std::array<std::uint64_t, sizeof(weft_ring) / sizeof(std::uint64_t)>;
 static_assert(sizeof(ring_words) == sizeof(weft_ring));
 
+const void* pointer_to_slots(const queue_end& end) { return reinterpret_cast<const void*>(end.ring.slots); }
+
 }  // namespace
 }  // namespace weft::detail
 
@@ -35,31 +37,85 @@ queue_end& lendable(queue_end* only, std::source_location where) {
   return *only;
 }
 
-loan::loan(std::shared_ptr<queue_state> queue, queue_end& end, device_id on, std::source_location where)
-    : queue_(std::move(queue)) {
+device device_of(const queue_state& queue, device_id end, std::source_location where) {
+  if (queue.machine != nullptr) return {queue.machine, end};
+  raise(errc::invalid_argument,
+        "an end of a queue between processes has no device of its own: name the one whose kernels it is lent to, as in "
+        "kernel_end{end, machine[0]}",
+        where);
+}
+
+loan::loan(std::shared_ptr<queue_state> queue, queue_end& end, const device& on, std::source_location where)
+    : queue_(std::move(queue)), on_(on) {
   const auto refuse = [&](const char* why) {
     raise(errc::unsupported, std::string{"this end of a queue cannot be lent to a kernel: "} + why, where);
   };
-  if (queue_->machine == nullptr) refuse("its other end is in another process");
+  machine_state& machine = *on.state();
+  const bool between_processes = queue_->machine == nullptr;
+  if (!between_processes) {
+    const bool sends = &end == &queue_->lanes[end.lane]->sender;
+    const device_id own = sends ? queue_->facts.source : queue_->facts.destination;
+    if (on != device{queue_->machine, own}) {
+      raise(errc::wrong_device,
+            "this end of the queue is one of " + to_string(own) + ", and is lent to kernels of that device only",
+            where);
+    }
+  }
   if (end.lent) refuse("it is lent already");
   if (!end.plain) refuse("kernels know neither checksums nor overwriting, spill and samples");
-  if (queue_->out_of_reach(on) && !queue_->is_open_to_kernels(on, reinterpret_cast<const void*>(end.ring.slots))) {
-    image_ = std::make_shared<ring_image>(*queue_, end, on);
-    escorts_of(*queue_->machine).add(words().data(), image_);
-  } else {
-    words_ = buffer<std::uint64_t>{device{queue_->machine, on}, std::tuple_size_v<ring_words>};
+  const bool in_place =
+      between_processes ? reaches_region()
+                        : !queue_->out_of_reach(on.id()) || queue_->is_open_to_kernels(on.id(), pointer_to_slots(end));
+  if (in_place) {
+    words_ = buffer<std::uint64_t>{on, std::tuple_size_v<ring_words>};
     ring_words words;
     std::memcpy(words.data(), &end.ring, sizeof words);
     copy(words_, words);
+  } else {
+    if (between_processes && !why_out_of_reach(on)) {  // its kernels are compiled for rings under the host's addresses
+      refuse("kernels of its device share memory with the host, but not that of two processes");
+    }
+    image_ = std::make_shared<ring_image>(*queue_, end, on);
+    escorts_of(machine).add(words().data(), image_);
+  }
+  if (between_processes) {
+    watch_ = make_peer_watch(*queue_);
+    if (!channels_of(machine).progress().add(watch_)) {
+      if (image_) escorts_of(machine).remove(words().data());
+      raise(errc::resource_exhausted,
+            "no thread could be started that watches the process at the other end of the queue; raise the limit of "
+            "threads (ulimit -u)",
+            where);
+    }
+    channels_of(machine).remember(queue_);
   }
   end_ = &end;
   was_plain_ = end.plain;
   end.plain = false;
   end.lent = true;
   if (image_) return;  // the host looks after it, and wakes whom it has to
-  queue_->lent.fetch_add(1, std::memory_order_relaxed);
-  channels_of(*queue_->machine).progress().count_loan(1);
+  if (between_processes) {
+    WEFT_RING_STORE_32(queue_->own_loan, 1);
+  } else {
+    queue_->lent.fetch_add(1, std::memory_order_relaxed);
+    channels_of(machine).progress().count_loan(1);
+  }
   queue_->wake(*end.other_waits);  // who sleeps there sleeps for as long as somebody would wake it
+}
+
+/// Whether kernels use the memory of a queue between processes where it lies: under the addresses that the host has.
+bool loan::reaches_region() {
+  backend& driver = on_.state()->backend_of(on_.id());
+  std::byte* const base = queue_->region.data();
+  try {
+    region_.emplace(on_, queue_->region);
+    const auto seen = driver.host_window(on_.id(), base, bytes{queue_->region.size()});
+    const auto right = driver.memory_access(on_.id(), base);
+    if (seen && seen->get() == base && right && *right == access_right::read_write) return true;
+  } catch (const error_exception&) {  // memory that the driver does not take, where an image does
+  }
+  region_.reset();
+  return false;
 }
 
 device_span<std::uint64_t> loan::words() const { return image_ ? image_->words() : words_.span(); }
@@ -90,14 +146,24 @@ void loan::fetch(queue_end& back) noexcept {
 void loan::end() noexcept {
   if (end_ == nullptr) return;
   queue_end& back = *std::exchange(end_, nullptr);
+  machine_state& machine = *on_.state();
   if (image_) {
-    escorts_of(*queue_->machine).remove(words().data());
+    escorts_of(machine).remove(words().data());
     image_->end();
   } else {
     fetch(back);
-    queue_->lent.fetch_sub(1, std::memory_order_relaxed);
-    channels_of(*queue_->machine).progress().count_loan(-1);
+    if (queue_->own_loan != nullptr) {
+      WEFT_RING_STORE_32(queue_->own_loan, 0);
+    } else {
+      queue_->lent.fetch_sub(1, std::memory_order_relaxed);
+      channels_of(machine).progress().count_loan(-1);
+    }
   }
+  if (watch_) {
+    channels_of(machine).progress().remove(watch_.get());
+    channels_of(machine).forget(queue_.get());
+  }
+  region_.reset();
   back.lent = false;
   back.plain = was_plain_ && !back.closed;
   close_if_meant(*queue_, back);

@@ -217,6 +217,25 @@ class spill_drain final : public queue_job {
   queue_lane& l_;
 };
 
+class peer_watch final : public queue_job {
+ public:
+  explicit peer_watch(queue_state& queue) : q_(queue) {}
+
+  step_outcome step() override {
+    const auto now = clock::now();
+    if (now < next_ || q_.stopped()) return step_outcome::idle;
+    next_ = now + std::chrono::milliseconds{10};  // it is a system call; asleep the thread comes by every 20
+    if (auto cause = q_.trouble()) q_.stop(std::move(cause));
+    return step_outcome::idle;
+  }
+  void arm() noexcept override {}
+  void disarm() noexcept override {}
+
+ private:
+  queue_state& q_;
+  clock::time_point next_;
+};
+
 class awaiting final : public queue_job {
  public:
   explicit awaiting(awaited_operation& operation) : op_(operation) {}
@@ -269,6 +288,7 @@ std::shared_ptr<queue_job> make_forwarder(queue_state& queue, queue_lane& l) {
 std::shared_ptr<queue_job> make_spill_drain(queue_state& queue, queue_lane& l) {
   return std::make_shared<spill_drain>(queue, l);
 }
+std::shared_ptr<queue_job> make_peer_watch(queue_state& queue) { return std::make_shared<peer_watch>(queue); }
 
 void suspend(awaited_operation& operation) {
   operation.deadline = deadline_of(*operation.queue, operation.rules);
@@ -290,6 +310,11 @@ void channel_state::remember(const std::shared_ptr<queue_state>& queue) {
   const std::lock_guard lock{mutex_};
   std::erase_if(queues_, [](const auto& known) { return known.expired(); });
   queues_.push_back(queue);
+}
+
+void channel_state::forget(const queue_state* queue) noexcept {
+  const std::lock_guard lock{mutex_};
+  std::erase_if(queues_, [queue](const auto& known) { return known.lock().get() == queue; });
 }
 
 void channel_state::stop_all() noexcept {

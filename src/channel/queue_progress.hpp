@@ -73,7 +73,9 @@ class channel_state {
   explicit channel_state(machine_state& machine);
 
   [[nodiscard]] queue_progress& progress() { return progress_; }
+  /// Stops the queue when the machine is closed, unless it is forgotten before.
   void remember(const std::shared_ptr<queue_state>& queue);
+  void forget(const queue_state* queue) noexcept;
 
  private:
   void stop_all() noexcept;
@@ -91,5 +93,8 @@ class channel_state {
 [[nodiscard]] std::shared_ptr<queue_job> make_forwarder(queue_state& queue, queue_lane& l);
 /// Moves what a lane's sender spilled into its ring.
 [[nodiscard]] std::shared_ptr<queue_job> make_spill_drain(queue_state& queue, queue_lane& l);
+/// Stops a queue whose other process has died, where the end of this one is with kernels, so that no thread of it waits
+/// and would see that.
+[[nodiscard]] std::shared_ptr<queue_job> make_peer_watch(queue_state& queue);
 
 }  // namespace weft::detail

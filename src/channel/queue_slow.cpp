@@ -266,7 +266,7 @@ queue_status wait_on(queue_state& queue, std::atomic<std::uint32_t>& word, const
       return *done;
     }
     parks.add();
-    const bool unheard = queue.lent.load(std::memory_order_relaxed) != 0;
+    const bool unheard = queue.hears_kernels();
     const auto until = std::min(deadline, clock::now() + (unheard ? std::chrono::microseconds{100} : belt));
     belt = std::min(belt * 2, longest);
     parking::park(word, a_thread, until, queue.scope);

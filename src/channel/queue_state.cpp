@@ -3,6 +3,7 @@
 #include "channel/queue_state.hpp"
 
 #include "channel/queue_progress.hpp"
+#include "channel/shared_region.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -32,6 +33,13 @@ void set_end(queue_end& end, const ring_view& view, const ring_shape& shape) noe
   ring.bytes = shape.bytes;
   ring.stride = shape.stride;
   ring.per_line = shape.per_line;
+}
+
+std::optional<std::string> why_out_of_reach(const device& on) {
+  const buffer<std::byte> probe{on, isolation};
+  const auto seen = on.state()->backend_of(on.id()).host_window(on.id(), probe.data(), bytes{isolation});
+  if (seen || seen.error().code != errc::unsupported) return std::nullopt;
+  return seen.error().what;
 }
 
 namespace {
@@ -182,21 +190,14 @@ class builder {
   /// memory.
   void look_who_is_reached() {
     queue_facts& facts = q_.facts;
-    q_.source_out_of_reach = out_of_reach(facts.source);
+    q_.source_out_of_reach = why_out_of_reach(m_[facts.source]);
     q_.destination_out_of_reach =
-        facts.source == facts.destination ? q_.source_out_of_reach : out_of_reach(facts.destination);
+        facts.source == facts.destination ? q_.source_out_of_reach : why_out_of_reach(m_[facts.destination]);
     q_.lies_in_host_memory = q_.source_out_of_reach || q_.destination_out_of_reach;
     if (!q_.lies_in_host_memory || q_.options.mode == transfer_mode::host_staged) return;
     const device_id first = q_.source_out_of_reach ? facts.source : facts.destination;
     facts.why = "the host reaches the memory of " + to_string(first) +
                 " by commands only, so messages stay in host memory: " + *q_.out_of_reach(first);
-  }
-
-  [[nodiscard]] std::optional<std::string> out_of_reach(device_id id) {
-    const buffer<std::byte> probe{m_[id], isolation};
-    const auto seen = q_.backend_of(id).host_window(id, probe.data(), bytes{isolation});
-    if (seen || seen.error().code != errc::unsupported) return std::nullopt;
-    return seen.error().what;
   }
 
   placed on_device(queue_lane& l, device_id owner, device_id writer, device_id reader, std::size_t size) {
@@ -394,7 +395,11 @@ void queue_state::stop(std::shared_ptr<const error> cause) noexcept {
     stopped_by_ = cause_ != nullptr ? queue_status::failed : queue_status::closed;
     stopped_.store(true, std::memory_order_release);
   }
-  if (broken != nullptr) WEFT_RING_STORE_32(broken, 1);
+  if (broken != nullptr) {
+    const auto why = this->cause();
+    const bool damaged = why && why->code == errc::corrupt;
+    WEFT_RING_STORE_32(broken, static_cast<std::uint32_t>(damaged ? end_found_damage : end_lost_kernels));
+  }
   for (const auto& l : lanes) {
     for (const weft_ring* ring : {&l->sender.ring, &l->receiver.ring}) {
       if (ring->stop != 0) WEFT_RING_STORE_32(reinterpret_cast<std::uint32_t*>(ring->stop), 1);

@@ -14,6 +14,7 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -114,8 +115,6 @@ struct queue_lane {
   std::uint64_t forward_credit = 0;  // nobody waits for it: the receiver gives the credit
   bool forwarded_fin = false;
 
-  std::uint32_t own_stop = 0;  // across processes each end's is its own
-
   sample_board samples;
   std::vector<std::byte> forwarding;
 
@@ -144,8 +143,12 @@ class queue_state {
   bool fences = false;               // the kernel offers no heavy fence: who moves something looks with an exchange
   parking::word_scope scope = parking::word_scope::process;
   queue_side side = queue_side::both;
-  std::atomic<int> lent{0};         // ends lent to kernels, which wake nobody
-  std::uint32_t* broken = nullptr;  // across processes: tells the other one that this one has stopped the queue
+  std::atomic<int> lent{0};  // ends lent to kernels, which wake nobody
+  // across processes: the memory that both map, and words in it
+  std::span<std::byte> region;
+  std::uint32_t* broken = nullptr;            // tells the other one that this one has stopped the queue
+  std::uint32_t* own_loan = nullptr;          // tells the other one that kernels have this end, which wake nobody
+  const std::uint32_t* other_loan = nullptr;  // and this one that they have the other
 
   std::optional<std::string> source_out_of_reach, destination_out_of_reach;
 
@@ -180,6 +183,10 @@ class queue_state {
   [[nodiscard]] const std::optional<std::string>& out_of_reach(device_id device) const {
     return device == facts.source ? source_out_of_reach : destination_out_of_reach;
   }
+  /// Whether who sleeps may have to hear from a kernel, which wakes nobody.
+  [[nodiscard]] bool hears_kernels() const noexcept {
+    return lent.load(std::memory_order_relaxed) != 0 || (other_loan != nullptr && WEFT_RING_LOAD_32(other_loan) != 0);
+  }
   /// Whether kernels of the device read and write this memory of the host themselves.
   [[nodiscard]] bool is_open_to_kernels(device_id device, const void* memory) const {
     const auto right = backend_of(device).memory_access(device, memory);
@@ -203,6 +210,9 @@ class queue_state {
   queue_status stopped_by_ = queue_status::closed;
   std::atomic<bool> stopped_{false};
 };
+
+/// Why the host's loads and stores do not reach the memory of a device; none if they do. Errors: thrown.
+[[nodiscard]] std::optional<std::string> why_out_of_reach(const device& on);
 
 /// Who sleeps on a word.
 inline constexpr std::uint32_t nobody = 0, a_thread = 1, the_progress_thread = 2;

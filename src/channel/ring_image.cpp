@@ -166,15 +166,14 @@ result<void> ring_image::body::take_back() {
   return done;
 }
 
-ring_image::ring_image(queue_state& queue, queue_end& end, device_id on) : body_(std::make_shared<body>()) {
+ring_image::ring_image(queue_state& queue, queue_end& end, const device& on) : body_(std::make_shared<body>()) {
   body_->queue = &queue;
   body_->end = &end;
   body_->sends = &end == &queue.lanes[end.lane]->sender;
   body_->shape = image_of(queue);
-  const device place{queue.machine, on};
   const std::uint64_t size = slots_at + body_->shape.slots_size();
-  there_ = buffer<std::uint64_t>{place, size / sizeof(std::uint64_t)};
-  here_ = pinned_buffer<std::byte>{place, size};
+  there_ = buffer<std::uint64_t>{on, size / sizeof(std::uint64_t)};
+  here_ = pinned_buffer<std::byte>{on, size};
   body_->here = here_.data();
   std::memset(body_->here, 0, size);
 }

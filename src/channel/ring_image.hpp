@@ -20,7 +20,7 @@ namespace weft::detail {
 ///   receiving end goes one way whole and a sending end the other.
 class ring_image final : public launch_escort {
  public:
-  ring_image(queue_state& queue, queue_end& end, device_id on);
+  ring_image(queue_state& queue, queue_end& end, const device& on);
   ~ring_image() override { end(); }
 
   [[nodiscard]] result<void> before(backend& driver, stream_handle order) override;

@@ -102,8 +102,9 @@ std::shared_ptr<queue_state> make_side(process_group& group, rank other, queue_s
   view.slots = base + slots_offset;
   view.credit = &words->credit;
   view.fin = &words->fin;
-  view.stop = &l.own_stop;
-  queue_end& end = side == queue_side::sending ? l.sender : l.receiver;
+  const bool sends = side == queue_side::sending;
+  view.stop = sends ? &words->sender_stop : &words->receiver_stop;
+  queue_end& end = sends ? l.sender : l.receiver;
   set_end(end, view, queue->shape);
   end.plain = !queue->options.validate && !queue->overwrites && !queue->fences;
   l.sender_waits = &words->sender_waits;
@@ -111,12 +112,21 @@ std::shared_ptr<queue_state> make_side(process_group& group, rank other, queue_s
   l.sender.other_waits = &words->receiver_waits;
   l.receiver.other_waits = &words->sender_waits;
   l.sending.resize(header.bytes);
+  queue->region = {region.get().base, region.get().size};
   l.memory.push_back(std::make_shared<mapped_region>(std::move(region)));
-  queue->broken = side == queue_side::sending ? &words->sender_broken : &words->receiver_broken;
-  const std::uint32_t* broken = side == queue_side::sending ? &words->receiver_broken : &words->sender_broken;
+  queue->broken = sends ? &words->sender_broken : &words->receiver_broken;
+  queue->own_loan = sends ? &words->sender_lent : &words->receiver_lent;
+  queue->other_loan = sends ? &words->receiver_lent : &words->sender_lent;
+  const std::uint32_t* broken = sends ? &words->receiver_broken : &words->sender_broken;
   auto peer = std::make_shared<watched_process>(group, other);
   queue->trouble = [peer, broken]() -> std::shared_ptr<const error> {
-    if (WEFT_RING_LOAD_32(broken) != 0) {
+    const std::uint32_t state = WEFT_RING_LOAD_32(broken);
+    if (state == end_lost_kernels) {
+      return queue_error(errc::device_lost, peer->name() +
+                                                ", the other end of the queue, had lent it to kernels whose " +
+                                                "device is lost or whose machine was closed");
+    }
+    if (state != end_in_use) {
       return queue_error(errc::corrupt, peer->name() + ", the other end of the queue, has found it damaged");
     }
     if (peer->dead()) return queue_error(errc::peer_dead, peer->name() + ", the other end of the queue, has died");

@@ -136,7 +136,9 @@ result<descriptor> make_region(const region_header& header) {
   auto* words = ::new (base + words_offset) region_words;
   words->credit = 0;
   words->fin = WEFT_RING_OPEN;
-  words->receiver_broken = words->sender_broken = 0;
+  words->receiver_broken = words->sender_broken = end_in_use;
+  words->receiver_lent = words->sender_lent = 0;
+  words->receiver_stop = words->sender_stop = 0;
   words->receiver_waits.store(0, std::memory_order_relaxed);
   words->sender_waits.store(0, std::memory_order_relaxed);
   return file;

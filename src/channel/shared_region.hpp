@@ -36,7 +36,7 @@ struct region_header {
   std::uint64_t check = 0;   // of everything before
 
   static constexpr std::uint64_t the_magic = 0x3145554551544657;  // "WFTQEUE1"
-  static constexpr std::uint32_t the_version = 1;
+  static constexpr std::uint32_t the_version = 2;
   static constexpr std::uint32_t validates = 1, overwrites = 2;
 
   [[nodiscard]] std::uint64_t computed_check() const noexcept;
@@ -46,12 +46,20 @@ static_assert(sizeof(region_header) == 88);
 /// Words beside the slots; each has one writer, but for the two that sleepers and wakers share.
 struct region_words {
   alignas(isolation) std::uint64_t credit;                       // receiver → sender
-  std::uint32_t receiver_broken;                                 // receiver → sender
+  std::uint32_t receiver_broken;                                 // receiver → sender: a ring_end_state
+  std::uint32_t receiver_lent;                                   // receiver → sender: 1 while kernels receive
   alignas(isolation) std::uint64_t fin;                          // sender → receiver
-  std::uint32_t sender_broken;                                   // sender → receiver
+  std::uint32_t sender_broken;                                   // sender → receiver: a ring_end_state
+  std::uint32_t sender_lent;                                     // sender → receiver: 1 while kernels send
   alignas(isolation) std::atomic<std::uint32_t> receiver_waits;  // set by a sleeper, taken by who wakes it
   alignas(isolation) std::atomic<std::uint32_t> sender_waits;
+  // Each end's own. Here, because kernels look at them too.
+  alignas(isolation) std::uint32_t receiver_stop;
+  alignas(isolation) std::uint32_t sender_stop;
 };
+
+/// Whether the other process still uses its end, and what has ended that.
+enum ring_end_state : std::uint32_t { end_in_use = 0, end_found_damage = 1, end_lost_kernels = 2 };
 
 inline constexpr std::size_t words_offset = 4096;
 inline constexpr std::size_t slots_offset = words_offset + 4096;

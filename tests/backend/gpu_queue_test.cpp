@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Queues of CUDA devices, on the virtual driver: the ring lies in page-locked memory, where kernels and the host meet
 // while both go on.
+#include "support/couple.hpp"
 #include "support/virtual_gpus.hpp"
 #include "weft/channel/kernel_end.hpp"
+#include "weft/channel/shared_queue.hpp"
 #include "weft/exec/launch_run.hpp"
 #include "weft/memory/copy.hpp"
 
@@ -156,6 +158,34 @@ TEST_F(gpu_queue, keeps_its_ring_over_a_reset_of_its_device) {
     const queue_status received = rx.try_receive(got);
     EXPECT_TRUE(received == queue_status::ok || received == queue_status::empty || received == queue_status::failed);
   }
+}
+
+TEST_F(gpu_queue, joins_kernels_of_two_processes_while_both_run) {
+  constexpr std::uint64_t many = 500;
+  constexpr weft::rank here{0}, there{1};
+  processes::couple pair{[&](weft::process_group& group) {
+    auto [tx, rx] = weft::connect_both<std::uint64_t>(group, here, 5, small());
+    const machine m{samples::virtual_cuda_options()};
+    const weft::buffer<std::uint64_t> done{m[gpu0], 1};
+    const kernel_end in{rx, m[gpu0]}, out{tx, m[gpu0]};
+    if (in.visibility() != ring_visibility::immediate) return 1;
+    weft::launch<answers_on_gpu>(weft::stream{m[gpu0]}, weft::range(1), in, out, many, long_enough, done).wait();
+    return 0;
+  }};
+  auto [tx, rx] = weft::connect_both<std::uint64_t>(pair.group, there, 5, small());
+  const machine m{samples::virtual_cuda_options()};
+  const weft::buffer<std::uint64_t> done{m[gpu1], 1};
+  ASSERT_EQ(tx.send(1), queue_status::ok);  // what goes to and fro between the kernels
+  {
+    const kernel_end in{rx, m[gpu1]}, out{tx, m[gpu1]};
+    weft::launch<answers_on_gpu>(weft::stream{m[gpu1]}, weft::range(1), in, out, many - 1, long_enough, done).wait();
+  }
+  std::uint64_t got = 0;
+  ASSERT_EQ(rx.receive_for(got, std::chrono::seconds{60}), queue_status::ok);
+  std::uint64_t expected = 1;
+  for (std::uint64_t n = 0; n < 2 * many - 1; ++n) expected = expected * 3 + 1;
+  EXPECT_EQ(got, expected);
+  EXPECT_EQ(pair.other.wait(), 0);
 }
 
 }  // namespace

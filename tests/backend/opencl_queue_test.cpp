@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Queues of OpenCL devices: over one memory with the host, where a kernel and the other end go on together, and over
 // buffers, where each launch works on an image of its end.
+#include "support/couple.hpp"
 #include "support/opencl_machines.hpp"
 #include "support/samples.hpp"
 #include "weft/channel/kernel_end.hpp"
+#include "weft/channel/shared_queue.hpp"
 #include "weft/exec/launch_run.hpp"
 
 #include <array>
@@ -241,6 +243,40 @@ TEST_P(opencl_queue, lends_an_end_and_says_when_what_it_does_is_seen) {
   EXPECT_EQ(tx.try_send(note<12>{1}), queue_status::failed);
   EXPECT_NE(tx.failure()->what.find("lent"), std::string::npos);
   EXPECT_EQ(error_of([&] { const kernel_end twice{tx}; }).code, errc::unsupported);
+}
+
+TEST_P(opencl_queue, lends_ends_to_kernels_whose_other_ends_are_in_another_process) {
+  constexpr std::uint64_t count = 200;
+  constexpr weft::rank here{0}, there{1};
+  processes::couple pair{[&](weft::process_group& group) {  // without OpenCL, which a fork does not survive
+    auto [tx, rx] = weft::connect_both<std::uint64_t>(group, here, 5, of_capacity(1024));
+    for (std::uint64_t n = 0; n < count; ++n) {
+      if (tx.send(n) != queue_status::ok) return 1;
+    }
+    for (std::uint64_t n = 0; n < count; ++n) {
+      std::uint64_t got = 0;
+      if (rx.receive_for(got, std::chrono::seconds{60}) != queue_status::ok || got != 3 * n + (std::uint64_t{1} << 32))
+        return 2;
+    }
+    return 0;
+  }};
+  auto [tx, rx] = weft::connect_both<std::uint64_t>(pair.group, there, 5, of_capacity(1024));
+  const machine m = open();
+  const noted result{m[0]};
+  const weft::stream order{m[0]};
+  {
+    const kernel_end in{rx, m[0]}, out{tx, m[0]};
+    // PoCL's devices are this process's processors: where they share memory with the host they share all of it
+    EXPECT_EQ(in.visibility(), is_shared() ? ring_visibility::immediate : ring_visibility::launch_boundary);
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds{60};
+    std::uint64_t done = 0;
+    while (done < count && std::chrono::steady_clock::now() < deadline) {
+      weft::launch<answers>(order, weft::range(1), in, out, count - done, long_enough, result.memory()).wait();
+      done += result.read().done;
+    }
+    EXPECT_EQ(done, count);
+  }
+  EXPECT_EQ(pair.other.wait(), 0);
 }
 
 /// `capacity`: a ring that a kernel shares gives space back by quarters, so that 32 messages need a larger one.

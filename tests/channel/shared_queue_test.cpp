@@ -2,9 +2,8 @@
 #include "weft/channel/shared_queue.hpp"
 
 #include "channel/shared_region.hpp"
-#include "support/processes.hpp"
+#include "support/couple.hpp"
 #include "support/samples.hpp"
-#include "weft/runtime/rendezvous.hpp"
 
 #include <gtest/gtest.h>
 
@@ -18,6 +17,7 @@
 namespace {
 
 using processes::child;
+using processes::couple;
 using processes::shared;
 using samples::error_of;
 using weft::backpressure;
@@ -54,27 +54,6 @@ struct record {
     return made;
   }
   friend bool operator==(const record&, const record&) = default;
-};
-
-/// Two processes of a group: the child runs `body(group)` and ends with what it gives.
-template <class F>
-struct couple {
-  std::vector<rendezvous> places = rendezvous::connected(2);
-  child other;
-  process_group group;
-
-  explicit couple(F body)
-      : other([&] {
-          rendezvous mine = std::move(places[1]);
-          places.clear();
-          process_group joined = weft::value_or_raise(std::move(mine).join());
-          return body(joined);
-        }),
-        group([&] {
-          rendezvous mine = std::move(places[0]);
-          places.clear();
-          return weft::value_or_raise(std::move(mine).join());
-        }()) {}
 };
 
 template <class T>

@@ -22,14 +22,18 @@ enum class ring_visibility : std::uint8_t {
 namespace detail {
 
 class ring_image;
+class queue_job;
 
 /// The end, or the reason why there is none to lend: several producers have several.
 [[nodiscard]] queue_end& lendable(queue_end* only, std::source_location where);
 
+/// The device of an end of a queue within a process. Errors: invalid_argument for a queue between processes.
+[[nodiscard]] device device_of(const queue_state& queue, device_id end, std::source_location where);
+
 /// Takes an end away from its host thread and lays it where kernels of its device find it.
 class loan {
  public:
-  loan(std::shared_ptr<queue_state> queue, queue_end& end, device_id on, std::source_location where);
+  loan(std::shared_ptr<queue_state> queue, queue_end& end, const device& on, std::source_location where);
   ~loan() { end(); }
   loan(const loan&) = delete;
   loan& operator=(const loan&) = delete;
@@ -40,11 +44,15 @@ class loan {
   [[nodiscard]] std::optional<std::size_t> per_launch() const noexcept;
 
  private:
+  [[nodiscard]] bool reaches_region();
   void fetch(queue_end& back) noexcept;
 
   std::shared_ptr<queue_state> queue_;
+  device on_;
   queue_end* end_ = nullptr;
   bool was_plain_ = false;
+  std::shared_ptr<queue_job> watch_;                 // between processes: whether the other one lives
+  std::optional<adopted_memory<std::byte>> region_;  // between processes: the ring, as the device has it
   buffer<std::uint64_t> words_;
   std::shared_ptr<ring_image> image_;  // in place of words: the device's memory is reached by commands only
 };
@@ -58,6 +66,10 @@ class loan {
 /// nobody: a host thread that waits at the other end looks again by itself, a few thousand times a second. End it after
 /// the launches that used it have ended.
 ///
+/// An end of a queue between processes is lent to a device of this process's machine, which is named; the process at
+/// the other end may lend its own. The memory of the ring is adopted for as long as the loan lasts. When the other
+/// process dies, kernels find WEFT_RING_STOPPED behind what it had sent, some 20 ms later.
+///
 /// Where the host reaches the device's memory by commands only, and kernels reach none of the host's, visibility() is
 /// launch_boundary: each launch works on an image of its end. It finds the messages that were in the queue when it
 /// began, and the space that was free then, and no more of either than per_launch(). So its waits end at their first
@@ -68,16 +80,23 @@ class loan {
 /// over devices). Thread: one at a time.
 class kernel_end {
  public:
-  /// Errors: unsupported for a queue with checksums, overwriting, spill, samples or several producers, or one between
-  ///   processes; out_of_memory.
+  /// Errors: unsupported for a queue with checksums, overwriting, spill, samples or several producers;
+  ///   invalid_argument for one between processes without a device; wrong_device for one within a process with another
+  ///   device than the end's; resource_exhausted (threads); out_of_memory.
   template <message T>
   explicit kernel_end(sender<T>& tx, std::source_location where = std::source_location::current())
-      : loan_(tx.state(), *tx.native(), detail::facts_of(*tx.state()).source, where) {
+      : kernel_end(tx, detail::device_of(*tx.state(), detail::facts_of(*tx.state()).source, where), where) {}
+  template <message T>
+  explicit kernel_end(receiver<T>& rx, std::source_location where = std::source_location::current())
+      : kernel_end(rx, detail::device_of(*rx.state(), detail::facts_of(*rx.state()).destination, where), where) {}
+  template <message T>
+  kernel_end(sender<T>& tx, const device& on, std::source_location where = std::source_location::current())
+      : loan_(tx.state(), *tx.native(), on, where) {
     static_assert(sizeof(T) % 4 == 0, "a kernel moves messages of whole 4-byte words");
   }
   template <message T>
-  explicit kernel_end(receiver<T>& rx, std::source_location where = std::source_location::current())
-      : loan_(rx.state(), detail::lendable(rx.native(), where), detail::facts_of(*rx.state()).destination, where) {
+  kernel_end(receiver<T>& rx, const device& on, std::source_location where = std::source_location::current())
+      : loan_(rx.state(), detail::lendable(rx.native(), where), on, where) {
     static_assert(sizeof(T) % 4 == 0, "a kernel moves messages of whole 4-byte words");
   }
 

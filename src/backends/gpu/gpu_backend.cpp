@@ -280,6 +280,10 @@ result<std::shared_ptr<std::byte>> gpu_backend::host_window(device_id by, void* 
     return not_offered("windows of the host into memory of a GPU: " + to_string(memory->owner) +
                        " is reached by commands only; pinned memory has one");
   }
+  if (memory->kind == memory_kind::adopted && memory->gpu != reinterpret_cast<std::uintptr_t>(memory->host)) {
+    return not_offered("windows of the host into memory that " + to_string(memory->owner) +
+                       " knows by another address, as adopted memory here; pinned memory has one");
+  }
   const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(address) - memory->user);
   if (size.value() > memory->size - offset) {
     return make_error(errc::out_of_range, "a window of " + to_string(size) + " at offset " + std::to_string(offset) +

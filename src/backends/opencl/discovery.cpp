@@ -318,15 +318,17 @@ class finder {
   void judge_memory(context_place& place, std::vector<device_place>& devices) const {
     const api& cl = *cl_;
     if (!wanted_.shared_memory || cl.clSVMAlloc == nullptr || cl.clSVMFree == nullptr) return;
-    place.shared_memory = place.atomics = true;
+    place.shared_memory = place.atomics = place.adopts_whole = true;
     for (const device_place& one : devices) {
       const auto svm = device_info<cl_device_svm_capabilities>(cl, one.id, CL_DEVICE_SVM_CAPABILITIES, 0);
       const bool of_the_host =
           one.is_processor || device_info<cl_bool>(cl, one.id, host_unified_memory, CL_FALSE) == CL_TRUE;
       if ((svm & CL_DEVICE_SVM_FINE_GRAIN_BUFFER) == 0 || !of_the_host) place.shared_memory = false;
       if ((svm & CL_DEVICE_SVM_ATOMICS) == 0) place.atomics = false;
+      if ((svm & CL_DEVICE_SVM_FINE_GRAIN_SYSTEM) == 0 && !one.is_processor) place.adopts_whole = false;
     }
     place.atomics = place.atomics && place.shared_memory;
+    place.adopts_whole = place.adopts_whole && place.atomics;
   }
 
   std::shared_ptr<const api> cl_;

@@ -52,7 +52,7 @@ place place_of(const allocation& memory, const void* address) {
 memory_map::memory_map(std::shared_ptr<const api> cl, const discovery& found, device_id first)
     : cl_(std::move(cl)), first_(first), enabled_(found.devices.size() * found.devices.size()) {
   for (const context_place& one : found.contexts)
-    contexts_.push_back({one.context.get(), one.shared_memory, one.atomics});
+    contexts_.push_back({one.context.get(), one.shared_memory, one.atomics, one.adopts_whole});
   for (const device_place& one : found.devices) {
     device_row row;
     row.context = one.context;

@@ -117,6 +117,7 @@ class memory_map {
 
   [[nodiscard]] bool shares_memory(device_id device) const { return contexts_[context_of(device)].shared_memory; }
   [[nodiscard]] bool shares_atomics(device_id device) const { return contexts_[context_of(device)].atomics; }
+  [[nodiscard]] bool adopts_whole(device_id device) const { return contexts_[context_of(device)].adopts_whole; }
   [[nodiscard]] std::size_t context_of(device_id device) const { return devices_[local(device)].context; }
 
  private:
@@ -131,7 +132,7 @@ class memory_map {
   };
   struct context_row {
     cl_context context = nullptr;
-    bool shared_memory = false, atomics = false;
+    bool shared_memory = false, atomics = false, adopts_whole = false;
   };
 
   [[nodiscard]] std::size_t local(device_id device) const {

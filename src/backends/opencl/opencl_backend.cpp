@@ -160,6 +160,10 @@ result<std::shared_ptr<std::byte>> opencl_backend::host_window(device_id by, voi
     return not_offered("windows of the host into device memory: " + to_string(memory->owner) +
                        " has no fine-grained shared memory with atomics");
   }
+  if (memory->kind == memory_kind::adopted && !memory_.adopts_whole(memory->owner)) {
+    return not_offered("windows of the host into adopted memory, of which " + to_string(memory->owner) +
+                       " may keep a copy: it shares fine-grained memory of the driver's only");
+  }
   const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(address) - memory->user);
   if (size.value() > memory->size - offset) {
     return make_error(errc::out_of_range, "a window of " + to_string(size) + " at offset " + std::to_string(offset) +
