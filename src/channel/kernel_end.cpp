@@ -62,7 +62,9 @@ loan::loan(std::shared_ptr<queue_state> queue, queue_end& end, const device& on,
     }
   }
   if (end.lent) refuse("it is lent already");
-  if (!end.plain) refuse("kernels know neither checksums nor overwriting, spill and samples");
+  if (end.closed) refuse("it is closed");
+  if (!end.plain && !queue_->options.for_kernels)
+    refuse("kernels know neither checksums nor overwriting, spill and samples");
   const bool in_place =
       between_processes ? reaches_region()
                         : !queue_->out_of_reach(on.id()) || queue_->is_open_to_kernels(on.id(), pointer_to_slots(end));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The slow side of a queue: everything that is not "there is space" or "a message is there".
 #include "channel/crc32c.hpp"
+#include "channel/device_ring.hpp"
 #include "channel/queue_progress.hpp"
 #include "channel/queue_state.hpp"
 
@@ -298,19 +299,24 @@ std::uint64_t arrived(const weft_ring& ring) noexcept {
   return count;
 }
 
-/// True when this end may not be used now.
-bool is_lent(const queue_end& end) noexcept { return end.lent; }
+/// True when threads may not use this end now.
+bool is_lent(const queue_state& queue, const queue_end& end) noexcept { return end.lent || queue.options.for_kernels; }
 
 queue_status refuse_lent(queue_state& queue) noexcept {
   queue.note(
-      queue_error(errc::not_ready, "this end of the queue is lent to a kernel: end the loan first", error_scope::call));
+      queue.options.for_kernels
+          ? queue_error(errc::unsupported,
+                        "this queue is for kernels (queue_options::for_kernels): lend the end to one (kernel_end)",
+                        error_scope::call)
+          : queue_error(errc::not_ready, "this end of the queue is lent to a kernel: end the loan first",
+                        error_scope::call));
   return queue_status::failed;
 }
 
 /// One attempt to send, whatever the options. Never waits.
 queue_status put_one(queue_state& queue, queue_lane& l, const void* message) noexcept {
   if (l.sender.closed) return queue_status::closed;
-  if (is_lent(l.sender)) return refuse_lent(queue);
+  if (is_lent(queue, l.sender)) return refuse_lent(queue);
   // a spilling sender shares its ring with the progress thread, so that positions mean nothing to it
   const bool spills = queue.options.when_full == backpressure::spill;
   const std::uint64_t position = spills ? 0 : l.sender.ring.position;
@@ -344,7 +350,7 @@ queue_status get_one(queue_state& queue, void* message) noexcept {
     const std::size_t at = queue.next_lane;
     queue.next_lane = at + 1 == count ? 0 : at + 1;
     queue_lane& l = *queue.lanes[at];
-    if (is_lent(l.receiver)) return refuse_lent(queue);
+    if (is_lent(queue, l.receiver)) return refuse_lent(queue);
     const queue_status status = take_checked(queue, l, message);
     if (status == queue_status::closed && !queue.stopped()) {
       ++closed;
@@ -444,7 +450,7 @@ const void* peek_slowly(queue_state& queue, queue_status& why) noexcept {
     const std::size_t at = (queue.next_lane + tried) % count;
     queue_lane& l = *queue.lanes[at];
     weft_ring& ring = l.receiver.ring;
-    if (is_lent(l.receiver)) {
+    if (is_lent(queue, l.receiver)) {
       why = refuse_lent(queue);
       return nullptr;
     }
@@ -517,7 +523,7 @@ std::size_t clear(queue_state& queue) noexcept {
     const std::uint64_t first = l.receiver.ring.position;
     const std::uint64_t until =
         queue.side == queue_side::both ? WEFT_RING_LOAD_64(&l.sender.ring.position) : ~std::uint64_t{0};
-    while (l.receiver.ring.position + WEFT_RING_LOAD_64(&l.forward_lost) < until && !is_lent(l.receiver)) {
+    while (l.receiver.ring.position + WEFT_RING_LOAD_64(&l.forward_lost) < until && !is_lent(queue, l.receiver)) {
       const queue_status status = take(queue, l, queue.receiving.data());
       if (status == queue_status::ok) continue;
       if (status != queue_status::empty || queue.side != queue_side::both || clock::now() > deadline) break;
@@ -554,12 +560,28 @@ std::size_t size_of(const queue_state& queue) noexcept {
   return sum;
 }
 
+void close_writer(queue_lane& l) noexcept {
+  if (l.with_devices) {
+    l.with_devices->close_writer(l.sender.ring.position);
+  } else {
+    weft_ring_close_writer(&l.sender.ring);
+  }
+}
+
+void close_reader(queue_lane& l) noexcept {
+  if (l.with_devices) {
+    l.with_devices->close_reader(l.receiver.ring.position);
+  } else {
+    weft_ring_close_reader(&l.receiver.ring);
+  }
+}
+
 void close_sender(queue_state& queue, queue_end& end) noexcept {
   queue_lane& l = lane_of(queue, end);
   end.closed = true;
   end.plain = false;
   l.sender_closed.store(true, std::memory_order_release);
-  if (is_lent(end)) return;  // how much was sent is known when it comes back
+  if (end.lent) return;  // how much was sent is known when it comes back
   if (queue.options.when_full == backpressure::spill) {
     const std::lock_guard lock{l.spill_mutex};
     // what is left goes out before the end is told: by the progress thread
@@ -568,25 +590,25 @@ void close_sender(queue_state& queue, queue_end& end) noexcept {
       return;
     }
   }
-  weft_ring_close_writer(&end.ring);
+  close_writer(l);
   queue.wake(*end.other_waits);
 }
 
 void close_receiver(queue_state& queue) noexcept {
   queue.receiver_closed.store(true, std::memory_order_release);
   for (const auto& l : queue.lanes) {
-    if (is_lent(l->receiver)) continue;
-    weft_ring_close_reader(&l->receiver.ring);
+    if (l->receiver.lent) continue;
+    close_reader(*l);
     queue.wake(*l->sender_waits);
   }
 }
 
 void close_if_meant(queue_state& queue, queue_end& end) noexcept {
-  const queue_lane& l = lane_of(queue, end);
+  queue_lane& l = lane_of(queue, end);
   if (&end == &l.sender) {
-    if (end.closed) weft_ring_close_writer(&end.ring);
+    if (end.closed) close_writer(l);
   } else if (queue.receiver_closed.load(std::memory_order_acquire)) {
-    weft_ring_close_reader(&end.ring);
+    close_reader(l);
   }
 }
 

@@ -2,6 +2,7 @@
 // How a queue comes to be: the mode is decided, memory is placed, and the ends are set up over it.
 #include "channel/queue_state.hpp"
 
+#include "channel/device_ring.hpp"
 #include "channel/queue_progress.hpp"
 #include "channel/shared_region.hpp"
 
@@ -63,9 +64,11 @@ class builder {
     }
     facts.mode = transfer_mode::host_staged;
     look_who_is_reached();
-    if (o.mode == transfer_mode::host_staged || q_.lies_in_host_memory) return;
+    if (o.mode == transfer_mode::host_staged) return;
+    if (q_.lies_in_host_memory && !(o.for_kernels && has_addresses(facts.source) && has_addresses(facts.destination)))
+      return;
     if (facts.source == facts.destination) {
-      facts.mode = transfer_mode::direct;
+      be_direct();
       return;
     }
     const auto capability = capability_between(m_, facts.source, facts.destination);
@@ -92,13 +95,24 @@ class builder {
       } catch (const error_exception&) {  // a full table of peers: the sender reads the credit across
       }
     }
-    facts.mode = transfer_mode::direct;
+    be_direct();
   }
 
   /// False when what was written on one side does not arrive on the other.
   bool add_lane() {
     auto made = std::make_unique<queue_lane>();
     queue_lane& l = *made;
+    if (q_.lies_with_devices) {
+      const bool both_ways = q_.facts.source == q_.facts.destination || q_.leases.size() == 2;
+      l.with_devices = std::make_shared<device_ring>(m_, q_.facts, q_.shape, both_ways);
+      if (auto why = l.with_devices->trouble()) {
+        trouble_ = std::move(*why) + ", so it lies in host memory";
+        return false;
+      }
+      set_up(l, l.with_devices->sending(), l.with_devices->receiving(), true);
+      q_.lanes.push_back(std::move(made));
+      return true;
+    }
     const device_id s = q_.facts.source, d = q_.facts.destination;
     const bool direct = q_.facts.mode == transfer_mode::direct;
     const bool one_ring = direct || q_.lies_in_host_memory;
@@ -114,8 +128,12 @@ class builder {
                         : !direct              ? on_host(l, slots + sizeof(control_words))
                         : both_ways            ? on_device(l, s, s, d, sizeof(control_words))
                                                : on_device(l, d, s, d, sizeof(control_words));
-    if (direct && !arrives(far, slots + sizeof(control_words))) return false;
-    if (direct && !arrives({near.reader, near.writer}, sizeof(control_words))) return false;
+    if (direct &&
+        (!arrives(far, slots + sizeof(control_words)) || !arrives({near.reader, near.writer}, sizeof(control_words)))) {
+      trouble_ = to_string(s) + " to " + to_string(d) +
+                 ": the self-test of the queue found that data does not arrive, so it goes through the host";
+      return false;
+    }
     std::memset(far.reader, 0, slots + sizeof(control_words));
     if (!one_ring) std::memset(near.writer, 0, slots);
     const std::size_t near_words = one_ring ? 0 : slots;
@@ -157,6 +175,39 @@ class builder {
       l.forward_out.other_waits = q_.receiver_waits;
       l.forwarding.resize(q_.shape.bytes);
     }
+    set_up(l, sending, receiving, one_ring);
+    q_.lanes.push_back(std::move(made));
+    return true;
+  }
+
+  /// Ends what a lane that did not work had begun.
+  void give_up_direct() {
+    for (const auto& l : q_.lanes) {
+      for (const std::uint64_t id : l->watched) q_.backend_of(q_.facts.source).unwatch_traffic(id);
+    }
+    q_.lanes.clear();
+    q_.leases.clear();
+    q_.facts.mode = transfer_mode::host_staged;
+    q_.lies_in_host_memory = std::exchange(q_.lies_with_devices, false);
+    q_.facts.why = std::move(trouble_);
+  }
+
+ private:
+  void be_direct() {
+    q_.facts.mode = transfer_mode::direct;
+    q_.facts.why.clear();
+    q_.lies_with_devices = std::exchange(q_.lies_in_host_memory, false);
+  }
+
+  /// Whether kernels of a device that the host does not reach know memory by addresses, also by those that lie in
+  /// memory.
+  [[nodiscard]] bool has_addresses(device_id id) {
+    if (!q_.out_of_reach(id)) return false;
+    const pinned_buffer<std::byte> probe{m_[id], isolation};
+    return q_.is_open_to_kernels(id, probe.data());
+  }
+
+  void set_up(queue_lane& l, const ring_view& sending, const ring_view& receiving, bool one_ring) {
     set_end(l.sender, sending, q_.shape);
     set_end(l.receiver, receiving, q_.shape);
     l.sender.other_waits = one_ring ? q_.receiver_waits : &l.forwarder_waits;
@@ -165,25 +216,12 @@ class builder {
     l.sending.resize(q_.shape.bytes);
     l.sender.plain = is_plain() && q_.options.when_full != backpressure::spill;
     l.receiver.plain = is_plain();
-    watch(l, direct);
-    q_.lanes.push_back(std::move(made));
-    return true;
+    watch(l, q_.facts.mode == transfer_mode::direct);
   }
 
-  /// Ends what a lane that did not work had begun.
-  void give_up_direct(std::string why) {
-    for (const auto& l : q_.lanes) {
-      for (const std::uint64_t id : l->watched) q_.backend_of(q_.facts.source).unwatch_traffic(id);
-    }
-    q_.lanes.clear();
-    q_.leases.clear();
-    q_.facts.mode = transfer_mode::host_staged;
-    q_.facts.why = std::move(why);
-  }
-
- private:
   [[nodiscard]] bool is_plain() const {
-    return !q_.options.validate && !q_.overwrites && q_.options.sample_every == 0 && !q_.fences;
+    return !q_.options.for_kernels && !q_.options.validate && !q_.overwrites && q_.options.sample_every == 0 &&
+           !q_.fences;
   }
 
   /// Where the host reaches a device's memory by commands only, no ring can lie there: its messages stay in host
@@ -282,6 +320,7 @@ class builder {
   const machine& m_;
   queue_state& q_;
   std::source_location where_;
+  std::string trouble_;  // why a lane does not work
 };
 
 void check(const queue_options& o, std::source_location where) {
@@ -292,6 +331,13 @@ void check(const queue_options& o, std::source_location where) {
   }
   if (o.producers < 1 || o.producers > 1024) {
     refuse("a queue of " + std::to_string(o.producers) + " producers: from 1 to 1024");
+  }
+  if (o.for_kernels && (o.validate || o.producers != 1 || o.sample_every != 0 ||
+                        o.when_full == backpressure::overwrite_oldest || o.when_full == backpressure::spill)) {
+    raise(
+        errc::unsupported,
+        "a queue for kernels: they know neither checksums nor overwriting, spill and samples, and it has one producer",
+        where);
   }
   if (o.batch_size == 0) refuse("a batch size of 0");
   if (o.timeout.count() < 0) refuse("a negative timeout");
@@ -333,8 +379,7 @@ std::shared_ptr<queue_state> make_queue(const machine& m, device_id source, devi
   build.choose_mode();
   for (int i = 0; i < options.producers; ++i) {
     if (build.add_lane()) continue;
-    build.give_up_direct(to_string(source) + " to " + to_string(destination) +
-                         ": the self-test of the queue found that data does not arrive, so it goes through the host");
+    build.give_up_direct();
     i = -1;
   }
   if (options.mode == transfer_mode::adaptive && queue->facts.why.empty() &&
@@ -401,8 +446,9 @@ void queue_state::stop(std::shared_ptr<const error> cause) noexcept {
     WEFT_RING_STORE_32(broken, static_cast<std::uint32_t>(damaged ? end_found_damage : end_lost_kernels));
   }
   for (const auto& l : lanes) {
+    if (l->with_devices) l->with_devices->stop();
     for (const weft_ring* ring : {&l->sender.ring, &l->receiver.ring}) {
-      if (ring->stop != 0) WEFT_RING_STORE_32(reinterpret_cast<std::uint32_t*>(ring->stop), 1);
+      if (ring->stop != 0 && !l->with_devices) WEFT_RING_STORE_32(reinterpret_cast<std::uint32_t*>(ring->stop), 1);
     }
     wake(*l->sender_waits);
     wake(l->forwarder_waits);

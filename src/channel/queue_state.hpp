@@ -21,6 +21,7 @@
 namespace weft::detail {
 
 class queue_job;
+class device_ring;
 
 /// A count with one writer and any readers.
 class tally {
@@ -119,6 +120,7 @@ struct queue_lane {
   std::vector<std::byte> forwarding;
 
   // Behind everything that points into it.
+  std::shared_ptr<device_ring> with_devices;  // null: the host reaches the ring
   std::vector<std::shared_ptr<void>> memory;
   std::vector<std::uint64_t> watched;            // traffic
   std::vector<std::shared_ptr<queue_job>> jobs;  // looked at by the progress thread
@@ -140,6 +142,7 @@ class queue_state {
   std::size_t size = 0;  // of a message, as the user knows it
   bool overwrites = false;
   bool lies_in_host_memory = false;  // one ring, both of whose ends the host's own loads and stores serve
+  bool lies_with_devices = false;    // one ring, which kernels alone reach
   bool fences = false;               // the kernel offers no heavy fence: who moves something looks with an exchange
   parking::word_scope scope = parking::word_scope::process;
   queue_side side = queue_side::both;
@@ -230,6 +233,9 @@ void set_end(queue_end& end, const ring_view& view, const ring_shape& shape) noe
 /// Moves spilled messages into the ring, and tells the end after the last; true when something moved.
 [[nodiscard]] bool drain_spill(queue_state& queue, queue_lane& l) noexcept;
 
+/// Tells the other end that no message follows, or that none is read any more.
+void close_writer(queue_lane& l) noexcept;
+void close_reader(queue_lane& l) noexcept;
 /// Does what closing a lent end left for when it has come back.
 void close_if_meant(queue_state& queue, queue_end& end) noexcept;
 

@@ -2,13 +2,17 @@
 // Queues of CUDA devices, on the virtual driver: the ring lies in page-locked memory, where kernels and the host meet
 // while both go on.
 #include "support/couple.hpp"
+#include "support/samples.hpp"
 #include "support/virtual_gpus.hpp"
 #include "weft/channel/kernel_end.hpp"
 #include "weft/channel/shared_queue.hpp"
 #include "weft/exec/launch_run.hpp"
 #include "weft/memory/copy.hpp"
 
+#include <array>
 #include <cstdint>
+#include <cstring>
+#include <optional>
 #include <vector>
 
 namespace {
@@ -35,8 +39,108 @@ WEFT_KERNEL(answers_on_gpu,
               done[0] = n;
             });
 
+template <std::size_t Words>
+struct note {
+  std::array<std::uint32_t, Words> words;
+};
+
+// Messages of up to 1,024 words, each of which depends on the number of the message.
+WEFT_KERNEL(sends_notes,
+            (WEFT_RING out, uint64_t first, uint64_t count, uint64_t polls, WEFT_OUT(uint64_t, whole) result), {
+              uint32_t message[1024];
+              uint64_t done = 0;
+              int came_to = WEFT_RING_OK;
+              for (; done < count; ++done) {
+                for (uint32_t word = 0; word < out->bytes / 4; ++word) {
+                  message[word] = (uint32_t)(first + done) * 2654435761u + word * 40503u;
+                }
+                came_to = weft_ring_send(out, message, polls);
+                if (came_to != WEFT_RING_OK) break;
+              }
+              result[0] = done;
+              result[1] = (uint64_t)came_to;
+            });
+
+WEFT_KERNEL(takes_notes,
+            (WEFT_RING in, uint64_t first, uint64_t count, uint64_t polls, WEFT_OUT(uint64_t, whole) result), {
+              uint32_t message[1024];
+              uint64_t done = 0;
+              int came_to = WEFT_RING_OK;
+              for (; done < count; ++done) {
+                came_to = weft_ring_receive(in, message, polls);
+                if (came_to != WEFT_RING_OK) break;
+                uint32_t wrong = 0;
+                for (uint32_t word = 0; word < in->bytes / 4; ++word) {
+                  wrong += message[word] != (uint32_t)(first + done) * 2654435761u + word * 40503u;
+                }
+                if (wrong != 0) break;
+              }
+              result[0] = done;
+              result[1] = (uint64_t)came_to;
+            });
+
+struct noted {
+  weft::buffer<std::uint64_t> memory;
+  explicit noted(const weft::device& on) : memory{on, 2} {}
+  [[nodiscard]] std::uint64_t done() const { return read()[0]; }
+  [[nodiscard]] int came_to() const { return static_cast<int>(read()[1]); }
+
+ private:
+  [[nodiscard]] std::vector<std::uint64_t> read() const {
+    std::vector<std::uint64_t> got(2);
+    weft::copy(got, memory);
+    return got;
+  }
+};
+
 class gpu_queue : public samples::virtual_cuda_test {
  protected:
+  static weft::queue_options for_kernels(std::size_t capacity = 64) {
+    weft::queue_options options;
+    options.capacity = capacity;
+    options.for_kernels = true;
+    return options;
+  }
+  /// Whose memory the slots of a lent end lie in.
+  static weft::memory_description slots_of(const machine& m, const kernel_end& end) {
+    std::vector<std::uint64_t> words(static_cast<std::size_t>(weft::ring_words));
+    weft::copy(words, end.span());
+    weft_ring ring;
+    std::memcpy(static_cast<void*>(&ring), words.data(), sizeof ring);
+    return weft::address_range(m[0], reinterpret_cast<const void*>(ring.slots));
+  }
+  template <std::size_t Words>
+  static void crosses(const machine& m, weft::device_id from, weft::device_id to, std::size_t capacity) {
+    SCOPED_TRACE(Words);
+    const message_queue<note<Words>> queue{m, from, to, for_kernels(capacity)};
+    ASSERT_EQ(queue.mode(), transfer_mode::direct) << queue.why();
+    EXPECT_EQ(queue.why(), "");
+    auto tx = queue.open_sender();
+    auto rx = queue.open_receiver();
+    const noted sent{m[from]}, got{m[to]};
+    const std::uint64_t count = 10 * capacity + 3;
+    {
+      const kernel_end out{tx}, in{rx};
+      EXPECT_EQ(in.visibility(), ring_visibility::immediate);
+      EXPECT_EQ(slots_of(m, in).kind, weft::memory_kind::device);
+      EXPECT_EQ(slots_of(m, in).device, to);
+      EXPECT_EQ(slots_of(m, out).base, slots_of(m, in).base);
+      const weft::stream a{m[from]}, b{m[to]};
+      for (std::uint64_t part = 0; part < 2; ++part) {  // a later kernel goes on where an earlier one ended
+        const auto taking =
+            weft::launch<takes_notes>(b, weft::range(1), in, part * count, count, long_enough, got.memory);
+        const auto sending =
+            weft::launch<sends_notes>(a, weft::range(1), out, part * count, count, long_enough, sent.memory);
+        sending.wait();
+        taking.wait();
+        EXPECT_EQ(sent.done(), count);
+        EXPECT_EQ(got.done(), count);
+      }
+    }
+    EXPECT_EQ(queue.statistics().received, 2 * count);
+    EXPECT_EQ(queue.statistics().direct.messages, 2 * count);
+  }
+
   static weft::queue_options small() {
     weft::queue_options options;
     options.capacity = 4;
@@ -158,6 +262,108 @@ TEST_F(gpu_queue, keeps_its_ring_over_a_reset_of_its_device) {
     const queue_status received = rx.try_receive(got);
     EXPECT_TRUE(received == queue_status::ok || received == queue_status::empty || received == queue_status::failed);
   }
+}
+
+TEST_F(gpu_queue, for_kernels_lies_in_the_memory_of_the_device_that_receives) {
+  const machine m{samples::virtual_cuda_options()};
+  crosses<1>(m, gpu0, gpu1, 16);
+  crosses<2>(m, gpu0, gpu1, 256);
+  crosses<14>(m, gpu1, gpu0, 64);
+  crosses<64>(m, gpu0, gpu0, 64);
+  crosses<1024>(m, gpu0, gpu1, 32);
+}
+
+TEST_F(gpu_queue, for_kernels_is_refused_to_threads_of_the_host_on_every_backend) {
+  weft::machine_options played;
+  played.backend = "host";
+  for (const weft::machine_options& options : {samples::virtual_cuda_options(), played}) {
+    const machine m{options};
+    message_queue<std::uint64_t> queue{m, gpu0, gpu1, for_kernels()};
+    auto tx = queue.open_sender();
+    auto rx = queue.open_receiver();
+    EXPECT_EQ(tx.try_send(1), queue_status::failed);
+    EXPECT_EQ(tx.send(1), queue_status::failed);
+    EXPECT_NE(tx.failure()->what.find("for_kernels"), std::string::npos) << tx.failure()->what;
+    std::uint64_t got = 0;
+    EXPECT_EQ(rx.try_receive(got), queue_status::failed);
+    EXPECT_EQ(rx.receive(got), queue_status::failed);
+    EXPECT_EQ(rx.clear(), 0U);
+    weft::queue_options checked = for_kernels();
+    checked.validate = true;
+    EXPECT_EQ(samples::error_of([&] { const message_queue<int> none{m, gpu0, gpu1, checked}; }).code,
+              weft::errc::unsupported);
+  }
+}
+
+TEST_F(gpu_queue, for_kernels_tells_one_kernel_that_the_other_end_was_closed) {
+  const machine m{samples::virtual_cuda_options()};
+  const noted sent{m[gpu0]}, got{m[gpu1]};
+  const weft::stream a{m[gpu0]}, b{m[gpu1]};
+  for (const bool sender_closes : {true, false}) {
+    const message_queue<std::uint64_t> queue{m, gpu0, gpu1, for_kernels()};
+    auto tx = queue.open_sender();
+    auto rx = queue.open_receiver();
+    std::optional<kernel_end> out{tx}, in{rx};
+    const auto send = [&](std::uint64_t most) {
+      return weft::launch<sends_notes>(a, weft::range(1), *out, std::uint64_t{0}, most, long_enough, sent.memory);
+    };
+    const auto take = [&](std::uint64_t most) {
+      return weft::launch<takes_notes>(b, weft::range(1), *in, std::uint64_t{0}, most, long_enough, got.memory);
+    };
+    if (sender_closes) {
+      const auto taking = take(1000);
+      send(20).wait();
+      tx.close();
+      out.reset();  // how much was sent is known now, and so the end is told
+      taking.wait();
+      EXPECT_EQ(got.done(), 20U);
+      EXPECT_EQ(got.came_to(), WEFT_RING_CLOSED);
+    } else {
+      const auto sending = send(1000);
+      take(10).wait();
+      rx.close();
+      in.reset();
+      sending.wait();
+      EXPECT_LT(sent.done(), 1000U);
+      EXPECT_EQ(sent.came_to(), WEFT_RING_CLOSED);
+    }
+  }
+}
+
+TEST_F(gpu_queue, for_kernels_stops_kernels_that_wait_when_it_is_closed) {
+  const machine m{samples::virtual_cuda_options()};
+  message_queue<std::uint64_t> queue{m, gpu0, gpu1, for_kernels()};
+  auto rx = queue.open_receiver();
+  const kernel_end in{rx};
+  const noted got{m[gpu1]};
+  const weft::stream order{m[gpu1]};
+  const auto taking = weft::launch<takes_notes>(order, weft::range(1), in, std::uint64_t{0}, std::uint64_t{1},
+                                                ~std::uint64_t{0}, got.memory);
+  queue.close();
+  taking.wait();
+  EXPECT_EQ(got.came_to(), WEFT_RING_STOPPED);
+}
+
+TEST_F(gpu_queue, for_kernels_lies_in_host_memory_where_a_self_test_fails) {
+  const machine m{samples::virtual_cuda_options()};
+  const noted sent{m[gpu0]}, got{m[gpu1]};
+  static_cast<void>(message_queue<std::uint64_t>{m, gpu0, gpu1, for_kernels()});  // kernels are loaded
+  driver.fail("cuLaunchKernel@2=1");
+  const message_queue<std::uint64_t> queue{m, gpu0, gpu1, for_kernels()};
+  driver.fail("");
+  EXPECT_EQ(queue.mode(), transfer_mode::host_staged);
+  EXPECT_NE(queue.why().find("self-test"), std::string::npos) << queue.why();
+  auto tx = queue.open_sender();
+  auto rx = queue.open_receiver();
+  const kernel_end out{tx}, in{rx};
+  EXPECT_EQ(slots_of(m, in).kind, weft::memory_kind::pinned);
+  weft::launch<sends_notes>(weft::stream{m[gpu0]}, weft::range(1), out, std::uint64_t{0}, std::uint64_t{9}, long_enough,
+                            sent.memory)
+      .wait();
+  weft::launch<takes_notes>(weft::stream{m[gpu1]}, weft::range(1), in, std::uint64_t{0}, std::uint64_t{9}, long_enough,
+                            got.memory)
+      .wait();
+  EXPECT_EQ(got.done(), 9U);
 }
 
 TEST_F(gpu_queue, joins_kernels_of_two_processes_while_both_run) {

@@ -62,8 +62,8 @@ double seconds_of(nanoseconds t) { return std::chrono::duration<double>(t).count
 class kernel_cell {
  public:
   kernel_cell(const machine& m, const queue_row& row)
-      : there_(m, row.src, row.dst, options(row.mode)),
-        back_(m, row.dst, row.src, options(row.mode)),
+      : there_(m, row.src, row.dst, options(row)),
+        back_(m, row.dst, row.src, options(row)),
         there_in_(there_.open_sender()),
         there_out_(there_.open_receiver()),
         back_in_(back_.open_sender()),
@@ -130,11 +130,12 @@ class kernel_cell {
   }
 
  private:
-  static queue_options options(transfer_mode mode) {
+  static queue_options options(const queue_row& row) {
     queue_options made;
     made.capacity = 64;
-    made.mode = mode;
+    made.mode = row.mode;
     made.timeout = longest_wait;
+    made.for_kernels = row.kind == queue_kind::round_trip_of_kernels;
     return made;
   }
 

@@ -38,6 +38,7 @@ struct queue_options {
   bytes spill_limit{std::uint64_t{64} << 20};  // of the policy spill, per sender
   int sample_every = 0;                        // measure the latency of one message in so many (a power of two)
   waiting wait_policy = waiting::adaptive;     // of this queue's waiting forms
+  bool for_kernels = false;                    // only kernels move messages, so that the ring may lie with the devices
 };
 
 }  // namespace weft

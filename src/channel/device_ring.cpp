@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "channel/device_ring.hpp"
+
+#include "weft/kernel/define.hpp"
+#include "weft/memory/copy.hpp"
+#include "weft/memory/fill.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+namespace weft::detail {
+namespace {
+
+// A message of the self-test: a number, and what nothing but that number makes.
+WEFT_KERNEL(weft_ring_test_send, (WEFT_RING out, uint64_t first, uint64_t count, WEFT_OUT(uint64_t, whole) done), {
+  uint64_t message[2];
+  uint64_t n = first;
+  for (; n < first + count; ++n) {
+    message[0] = n;
+    message[1] = (n + 1) * 0x9e3779b97f4a7c15u;
+    if (weft_ring_send(out, message, 16) != WEFT_RING_OK) break;
+  }
+  done[i] = n - first;
+});
+
+WEFT_KERNEL(weft_ring_test_receive, (WEFT_RING in, uint64_t first, uint64_t count, WEFT_OUT(uint64_t, whole) done), {
+  uint64_t message[2];
+  uint64_t n = first;
+  for (; n < first + count; ++n) {
+    if (weft_ring_receive(in, message, 16) != WEFT_RING_OK) break;
+    if (message[0] != n || message[1] != (n + 1) * 0x9e3779b97f4a7c15u) break;
+  }
+  done[i] = n - first;
+});
+
+constexpr std::size_t word = sizeof(std::uint64_t);
+constexpr std::uint64_t least_messages = 16, most_messages = 256;
+constexpr ring_shape test_of(std::uint64_t capacity) { return shape_of(2 * word, word, capacity, false); }
+
+/// Bytes of a ring's slots, with room for those of the smallest test.
+std::size_t room_of(const ring_shape& shape) {
+  return round_up(std::max(shape.slots_size(), test_of(least_messages).slots_size()), isolation);
+}
+
+using ring_words_of = std::array<std::uint64_t, static_cast<std::size_t>(ring_words)>;
+
+template <class Kernel>
+const std::shared_ptr<const kernel_code>& code() {
+  static const auto* const made = new std::shared_ptr<const kernel_code>{make_kernel_code<Kernel>()};
+  return *made;
+}
+
+kernel_argument in_memory(void* address, std::int64_t count, parameter_direction direction) {
+  kernel_argument made;
+  made.type = element_type::uint64;
+  made.direction = direction;
+  made.address = address;
+  made.count = count;
+  return made;
+}
+
+kernel_argument number(std::uint64_t value) {
+  kernel_argument made;
+  made.type = element_type::uint64;
+  std::memcpy(made.scalar.data(), &value, sizeof value);
+  return made;
+}
+
+/// How many messages one kernel moved with an end, which goes on there.
+std::uint64_t moved(const device& on, const std::shared_ptr<const kernel_code>& kernel, queue_end& end,
+                    std::uint64_t first, std::uint64_t count) {
+  ring_words_of words;
+  std::memcpy(words.data(), &end.ring, sizeof end.ring);
+  const buffer<std::uint64_t> there{on, words.size()}, done{on, 1};
+  copy(there, words);
+  launch_request request;
+  request.kernel = kernel;
+  request.range.end[0] = 1;
+  request.arguments = {in_memory(there.data(), ring_words, parameter_direction::inout), number(first), number(count),
+                       in_memory(done.data(), 1, parameter_direction::out)};
+  backend& driver = on.state()->backend_of(on.id());
+  const stream order{on};
+  static_cast<void>(value_or_raise(driver.launch(order.native(), std::move(request))));
+  order.synchronize();
+  copy(words, there);
+  std::memcpy(static_cast<void*>(&end.ring), words.data(), sizeof end.ring);
+  std::array<std::uint64_t, 1> came{};
+  copy(came, done);
+  return came[0];
+}
+
+}  // namespace
+
+device_ring::device_ring(const machine& m, const queue_facts& facts, const ring_shape& shape, bool both_ways)
+    : source_(m[facts.source]),
+      destination_(m[facts.destination]),
+      shape_(shape),
+      far_(destination_, (room_of(shape) + sizeof(control_words)) / word),
+      near_(both_ways ? source_ : destination_, sizeof(control_words) / word),
+      values_(destination_, 4),
+      far_order_(destination_),
+      near_order_(both_ways ? source_ : destination_) {
+  const auto at = [](const buffer<std::uint64_t>& block, std::size_t offset) { return block.data() + offset / word; };
+  const std::size_t behind = room_of(shape);
+  std::uint64_t* const from = values_.data();
+  credit_ = {at(near_, offsetof(control_words, credit)), from, &near_order_};
+  sender_stop_ = {at(near_, offsetof(control_words, stop)), from + 1, &near_order_};
+  fin_ = {at(far_, behind + offsetof(control_words, fin)), from + 2, &far_order_};
+  receiver_stop_ = {at(far_, behind + offsetof(control_words, stop)), from + 3, &far_order_};
+  make_empty();
+}
+
+device_ring::~device_ring() = default;
+
+void device_ring::make_empty() {
+  fill(far_, std::uint64_t{0});
+  fill(near_, std::uint64_t{0});
+  const std::array<std::uint64_t, 1> open{WEFT_RING_OPEN};
+  copy(far_.subspan(static_cast<std::size_t>(fin_.there - far_.data()), 1), open);
+}
+
+ring_view device_ring::sending() const noexcept {
+  return {reinterpret_cast<std::byte*>(far_.data()), credit_.there, fin_.there,
+          reinterpret_cast<std::uint32_t*>(sender_stop_.there)};
+}
+
+ring_view device_ring::receiving() const noexcept {
+  return {reinterpret_cast<std::byte*>(far_.data()), credit_.there, fin_.there,
+          reinterpret_cast<std::uint32_t*>(receiver_stop_.there)};
+}
+
+std::optional<std::string> device_ring::pass(queue_end& tx, queue_end& rx, std::uint64_t first, std::uint64_t count) {
+  const std::string way = to_string(source_.id()) + " to " + to_string(destination_.id());
+  const auto said = [&](const char* what, std::uint64_t done) {
+    return way + ": the self-test of a ring in the memory of " + to_string(destination_.id()) + " " + what + " " +
+           std::to_string(done) + " of " + std::to_string(count) + " messages";
+  };
+  if (const auto sent = moved(source_, code<weft_ring_test_send>(), tx, first, count); sent != count)
+    return said("sent", sent);
+  if (const auto got = moved(destination_, code<weft_ring_test_receive>(), rx, first, count); got != count)
+    return said("received", got);
+  return std::nullopt;
+}
+
+std::optional<std::string> device_ring::trouble() {
+  try {
+    const std::uint64_t fit = room_of(shape_) / test_of(least_messages).stride;
+    const ring_shape test = test_of(std::bit_floor(std::min(fit, most_messages)));
+    queue_end tx, rx;
+    set_end(tx, sending(), test);
+    set_end(rx, receiving(), test);
+    // the second lap shows that space came back
+    auto why = pass(tx, rx, 0, test.capacity);
+    if (!why) why = pass(tx, rx, test.capacity, test.capacity);
+    make_empty();
+    return why;
+  } catch (const error_exception& failed) {
+    return to_string(source_.id()) + " to " + to_string(destination_.id()) +
+           ": the self-test of a ring in the memory of " + to_string(destination_.id()) +
+           " failed: " + failed.cause().what;
+  }
+}
+
+void device_ring::write(const far_word& to, std::uint64_t value) noexcept {
+  *to.from = value;
+  copy_request request;
+  request.dst = to.there;
+  request.src = to.from;
+  request.shape.width = word;
+  // Not waited for: nobody is to be held up by a device. Where it is lost, its kernels are too.
+  static_cast<void>(to.order->state()->backend_of(to.order->on_id()).copy(to.order->native(), request));
+}
+
+void device_ring::close_writer(std::uint64_t position) noexcept { write(fin_, position); }
+void device_ring::close_reader(std::uint64_t position) noexcept { write(credit_, position | WEFT_RING_CLOSED_BIT); }
+void device_ring::stop() noexcept {
+  write(sender_stop_, 1);
+  write(receiver_stop_, 1);
+}
+
+}  // namespace weft::detail

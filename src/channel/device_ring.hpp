@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// A ring in the memory of devices that the host reaches by commands only: both its ends are kernels'.
+#pragma once
+
+#include "channel/queue_state.hpp"
+#include "weft/runtime/stream.hpp"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace weft::detail {
+
+/// Shape: slots, credit, fin and stop as in any queue: what the receiver polls lies on its device, what the sender
+/// polls on its own, or beside the slots where the receiver may not write there. The devices have peer access.
+/// Order: words that a thread writes (an end that is closed, a queue that is stopped) are commands in a stream aside.
+/// Thread: any, for those.
+class device_ring {
+ public:
+  /// An empty ring. Errors: out_of_memory, and what commands throw.
+  device_ring(const machine& m, const queue_facts& facts, const ring_shape& shape, bool both_ways);
+  ~device_ring();
+  device_ring(const device_ring&) = delete;
+  device_ring& operator=(const device_ring&) = delete;
+
+  /// Has a kernel of the source send, a kernel of the destination receive, and the space come back. Why that did not
+  /// work; nothing when it did, and the ring is empty again.
+  /// Cost: four launches; the first on a device compiles two kernels and loads them, which waits for its work.
+  [[nodiscard]] std::optional<std::string> trouble();
+
+  [[nodiscard]] ring_view sending() const noexcept;
+  [[nodiscard]] ring_view receiving() const noexcept;
+
+  void close_writer(std::uint64_t position) noexcept;
+  void close_reader(std::uint64_t position) noexcept;
+  void stop() noexcept;
+
+ private:
+  /// A word that commands write, and where they take it from.
+  struct far_word {
+    std::uint64_t* there = nullptr;
+    std::uint64_t* from = nullptr;
+    const stream* order = nullptr;
+  };
+
+  void make_empty();
+  void write(const far_word& word, std::uint64_t value) noexcept;
+  [[nodiscard]] std::optional<std::string> pass(queue_end& tx, queue_end& rx, std::uint64_t first, std::uint64_t count);
+
+  device source_, destination_;
+  ring_shape shape_;
+  buffer<std::uint64_t> far_;   // slots and words, the receiver's
+  buffer<std::uint64_t> near_;  // words, the sender's
+  pinned_buffer<std::uint64_t> values_;
+  stream far_order_, near_order_;
+  far_word credit_, fin_, sender_stop_, receiver_stop_;
+};
+
+}  // namespace weft::detail
