@@ -438,6 +438,25 @@ TEST(gpu_peers, are_parted_once_no_work_uses_them) {
   EXPECT_EQ(calls("cuCtxDisablePeerAccess"), 1);
 }
 
+TEST(gpu_peers, may_be_ended_by_who_is_asked_whether_work_runs) {
+  const auto table = scripted_table(2);
+  offer_peer(0, 1);
+  offer_peer(1, 0);
+  const bench b{table};
+  ASSERT_TRUE(b.memory->enable(gpu0, gpu1));
+  ASSERT_TRUE(b.memory->enable(gpu1, gpu0));
+  ASSERT_TRUE(b.memory->disable(gpu0, gpu1));
+  b.memory->part([&](std::size_t) {  // the answer took a stream forward, and a call of the program's with it
+    static_cast<void>(b.memory->disable(gpu1, gpu0));
+    return true;
+  });
+  EXPECT_FALSE(b.memory->enabled(gpu1, gpu0));
+  EXPECT_EQ(calls("cuCtxDisablePeerAccess"), 0) << "what has changed meanwhile is looked at anew";
+  b.memory->part(always);
+  EXPECT_EQ(calls("cuCtxDisablePeerAccess 0>1"), 1);
+  EXPECT_EQ(calls("cuCtxDisablePeerAccess 1>0"), 1);
+}
+
 TEST(gpu_peers, that_the_program_enabled_itself_are_taken_and_left) {
   const auto table = scripted_table(2);
   offer_peer(0, 1);

@@ -492,9 +492,19 @@ result<void> memory_map::disable(device_id from, device_id to) {
 }
 
 void memory_map::part(const std::function<bool(std::size_t gpu)>& quiet) noexcept {
-  const std::lock_guard lock{peer_mutex_};
   if (!has_to_part_.exchange(false, std::memory_order_acq_rel)) return;
   const std::size_t gpus = found_.gpus.size();
+  const std::uint64_t before = epoch();
+  std::vector<bool> is_quiet;
+  try {
+    is_quiet.resize(gpus);
+  } catch (const std::bad_alloc&) {
+    has_to_part_.store(true, std::memory_order_release);
+    return;
+  }
+  // Without the mutex: who asks takes streams forward, and with them calls of the program, which may end access too.
+  for (std::size_t gpu = 0; gpu < gpus; ++gpu) is_quiet[gpu] = !joined_in_vain(gpu) || quiet(gpu);
+  const std::lock_guard lock{peer_mutex_};
   const auto device_of = [&](std::size_t gpu) {
     std::size_t d = 0;
     while (found_.devices[d].gpu != gpu) ++d;
@@ -506,7 +516,8 @@ void memory_map::part(const std::function<bool(std::size_t gpu)>& quiet) noexcep
       if (still_used(from, to)) continue;
       state.foreign = false;
       if (!state.made) continue;
-      if (!quiet(from)) {
+      // what was enabled and ended once more since may have served work that runs now
+      if (!is_quiet[from] || epoch() != before) {
         has_to_part_.store(true, std::memory_order_release);
         continue;
       }
@@ -519,6 +530,15 @@ void memory_map::part(const std::function<bool(std::size_t gpu)>& quiet) noexcep
       if (here.status() == CUDA_SUCCESS) static_cast<void>(cu_->cuCtxDisablePeerAccess(owner));
     }
   }
+}
+
+/// Whether the driver gives a GPU access that the library has ended.
+bool memory_map::joined_in_vain(std::size_t gpu) {
+  const std::lock_guard lock{peer_mutex_};
+  for (std::size_t to = 0; to < found_.gpus.size(); ++to) {
+    if (joints_[gpu * found_.gpus.size() + to].made && !still_used(gpu, to)) return true;
+  }
+  return false;
 }
 
 std::optional<error> memory_map::gone_with_reset(const allocation& memory) {

@@ -233,6 +233,7 @@ class memory_map {
   };
   [[nodiscard]] std::size_t pair(device_id from, device_id to) const { return local(from) * devices() + local(to); }
   [[nodiscard]] result<void> join(std::size_t from, std::size_t to);
+  [[nodiscard]] bool joined_in_vain(std::size_t gpu);
   [[nodiscard]] bool still_used(std::size_t from_gpu, std::size_t to_gpu) const;
   [[nodiscard]] result<void> make(allocation& made);
   [[nodiscard]] result<void> make_pinned(allocation& made, const std::string& what);
