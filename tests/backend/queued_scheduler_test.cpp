@@ -47,9 +47,10 @@ class fake_driver final : public queued::queue_driver {
   bool is_broken = false;  // everything that has not ended has failed, and the device is lost
   std::atomic<int> asked{0}, released{0}, looks{0}, looks_where_it_calls{0};
   std::vector<int> priorities;
-  std::function<void()> when_asked_to_wait;
+  std::function<void()> when_asked_to_wait, when_creating;
 
   weft::result<queued::native_queue> create_queue(device_id, int priority) noexcept override {
+    if (when_creating) when_creating();
     priorities.push_back(priority);
     return static_cast<queued::native_queue>(&queues_.emplace_back());
   }
@@ -191,6 +192,17 @@ TEST_F(queued_scheduler, asks_the_driver_for_no_call_that_nobody_wants) {
   EXPECT_EQ(work().wait(*e, no_deadline, {}), wait_outcome::ok);
   EXPECT_EQ(driver_->waits, 1);
   EXPECT_EQ(driver_->asked, 0);
+}
+
+TEST_F(queued_scheduler, finds_other_streams_while_the_driver_makes_a_queue) {
+  queued::queued_stream& first = stream_on(gpu0);
+  queued::queued_stream* found = nullptr;
+  driver_->when_creating = [&] {
+    auto other = std::async(std::launch::async, [&] { return work().find(first.handle()); });
+    if (other.wait_for(long_enough) == std::future_status::ready) found = other.get();
+  };
+  static_cast<void>(stream_on(gpu1));
+  EXPECT_EQ(found, &first);
 }
 
 TEST_F(queued_scheduler, asks_the_driver_once_where_somebody_wants_to_be_told) {

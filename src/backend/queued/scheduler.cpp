@@ -71,22 +71,24 @@ scheduler::~scheduler() {
 // ---- streams --------------------------------------------------------------------------------------------------------
 
 result<queued_stream*> scheduler::create(device_id device, int priority, bool told) {
+  {
+    const std::unique_lock lock{table_mutex_};
+    for (const auto& s : streams_) {
+      if (s->handle_.load(std::memory_order_relaxed) != 0 || s->device_ != device || s->priority_ != priority ||
+          s->adopted_)
+        continue;
+      open(*s, told);
+      return s.get();
+    }
+  }
+  // Without the lock: the first queue of a device may take the driver long, and every call for a stream looks it up.
+  auto queue = driver_->create_queue(device, priority);
+  if (!queue) return std::move(queue).error();
   const std::unique_lock lock{table_mutex_};
-  queued_stream* made = nullptr;
-  for (const auto& s : streams_) {
-    if (s->handle_.load(std::memory_order_relaxed) == 0 && s->device_ == device && s->priority_ == priority &&
-        !s->adopted_)
-      made = s.get();
-  }
-  if (made == nullptr) {
-    auto queue = driver_->create_queue(device, priority);
-    if (!queue) return std::move(queue).error();
-    streams_.push_back(std::make_unique<queued_stream>(*this, device, priority, *queue, false));
-    made = streams_.back().get();
-    made->place_ = streams_.size();
-  }
-  open(*made, told);
-  return made;
+  queued_stream& made = *streams_.emplace_back(std::make_unique<queued_stream>(*this, device, priority, *queue, false));
+  made.place_ = streams_.size();
+  open(made, told);
+  return &made;
 }
 
 result<queued_stream*> scheduler::adopt(device_id device, void* driver_queue) {
