@@ -2,6 +2,7 @@
 // The command line as values. Only options.cpp knows the parser behind it.
 #pragma once
 
+#include "option_values.hpp"
 #include "weft/backend/registry.hpp"
 #include "weft/collective/collective_cost.hpp"
 #include "weft/collective/data_type.hpp"
@@ -68,9 +69,6 @@ struct explain_collective_options {
   reduction_order order = reduction_order::any;
   collective_algorithm algorithm = collective_algorithm::automatic;
 };
-
-/// An ordered pair as it was typed.
-using pair_choice = std::pair<int, int>;
 
 struct copy_bench_options {
   std::vector<std::uint64_t> sizes;  // empty: 1 MiB and 64 MiB, or 8 MiB on more than four devices
@@ -200,37 +198,5 @@ struct finished_line {
 };
 
 [[nodiscard]] std::variant<command_line, finished_line> parse_command_line(int argc, const char* const* argv);
-
-/// "64M", "64MiB", "64MB" and "67108864" are the same: all suffixes count in 1024.
-[[nodiscard]] result<std::uint64_t> parse_size(std::string_view text);
-
-/// "8..64M" goes in steps of four, "8..64M:2" in steps of two, always ending with the last; "1K,1M" is a list.
-[[nodiscard]] result<std::vector<std::uint64_t>> parse_sizes(std::string_view text);
-
-/// "0-1,2-3" or "gpu0-gpu1".
-[[nodiscard]] result<std::vector<pair_choice>> parse_pairs(std::string_view text);
-
-/// "1,64": messages of a call, from 1 to 1024.
-[[nodiscard]] result<std::vector<std::size_t>> parse_batches(std::string_view text);
-
-/// "1M", "2.5G": items, which count in 1000, unlike bytes.
-[[nodiscard]] result<std::int64_t> parse_count(std::string_view text);
-
-/// "guided,automatic".
-[[nodiscard]] result<std::vector<balance>> parse_strategies(std::string_view text);
-
-/// "A,D2,overhead"; each once, in the order of the table.
-[[nodiscard]] result<std::vector<std::string>> parse_scenarios(std::string_view text);
-
-/// Positions of the words of a list in `known`, each once and in its order. `what` names the kind of word.
-[[nodiscard]] result<std::vector<std::size_t>> parse_words(std::string_view text,
-                                                           const std::vector<std::string_view>& known,
-                                                           std::string_view what);
-
-/// "10s", "500ms", "2m".
-[[nodiscard]] result<std::chrono::nanoseconds> parse_duration(std::string_view text);
-
-/// "2" or "gpu2".
-[[nodiscard]] result<int> parse_device(std::string_view text);
 
 }  // namespace weft::tool
