@@ -123,6 +123,11 @@ std::uint64_t hash_of(const kernel_code& code) {
     hash.add(static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(code.raw->cuda_function)));
     hash.add(static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(code.raw->host)));
   }
+  if (code.on_gpus) {
+    hash.add(static_cast<std::uint64_t>(code.on_gpus->item_lanes));
+    hash.add(code.on_gpus->functions);
+    hash.add(code.on_gpus->body_text);
+  }
   return hash.value;
 }
 
@@ -287,6 +292,13 @@ std::shared_ptr<const kernel_code> build_kernel_code(const kernel_about& about, 
 }
 
 }  // namespace detail
+
+std::shared_ptr<const kernel_code> with_form_for_gpus(const kernel_code& code, shared_item_form form) {
+  auto made = std::make_shared<kernel_code>(code);
+  made->on_gpus = std::move(form);
+  made->hash = hash_of(*made);
+  return made;
+}
 
 std::shared_ptr<const kernel_code> make_kernel_code(raw_kernel raw) {
   auto code = std::make_shared<kernel_code>();

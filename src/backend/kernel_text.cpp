@@ -203,6 +203,26 @@ std::string plain_kernel(const kernel_code& code, dialect language) {
   return text + body_of(code);
 }
 
+/// Threads that share an item are neighbours in a warp: a group of them neither straddles a border of warps nor ends in
+/// parts, so those that take part are always all of it. HIP's compiler needs no mask, since its waves run in step.
+std::string shared_item_kernel(const kernel_code& code, dialect language) {
+  const std::string lanes = std::to_string(code.on_gpus->item_lanes);
+  std::string text = "constexpr int item_lanes = " + lanes + ";\n";
+  text += "template <class T> WEFT_FUNCTION T weft_lane_behind(T value, int n) {\n";
+  text += language == dialect::cuda
+              ? "const unsigned weft_first = threadIdx.x % 32u / item_lanes * item_lanes;\n"
+                "return __shfl_down_sync(0xffffffffu >> (32 - item_lanes) << weft_first, value, n, item_lanes);\n}\n"
+              : "return __shfl_down(value, n, item_lanes);\n}\n";
+  const std::string place = "#line 1 " + in_quotes("weft: the form for GPUs of " + code.name) + "\n";
+  append(text, {place, code.on_gpus->functions, "\n", kernel_start(language), kernel_entry(code), "("});
+  for (const kernel_parameter& parameter : code.parameters) text += parameter_declaration(parameter, language) + ", ";
+  append(text, {range_declaration(code), ") {\nconst int64_t weft_thread = ", hardware_id(language, 0),
+                ";\nconst int64_t i = weft_begin_x + weft_thread / item_lanes;\n"
+                "const int lane = (int)(weft_thread % item_lanes);\nif (i >= weft_end_x) return;\n",
+                place, code.on_gpus->body_text, "\n}\n"});
+  return text;
+}
+
 /// What each lane of a reduction begins with: as exec fills the results of its devices.
 std::string identity_text(const kernel_parameter& parameter, dialect language) {
   const bool is_least = parameter.access.op == reduce_op::min;
@@ -409,6 +429,7 @@ std::string kernel_text(const kernel_code& code, dialect language) {
         return code.raw->opencl_source;
     }
   }
+  if (code.on_gpus && language != dialect::opencl) return prelude(code, language) + shared_item_kernel(code, language);
   return prelude(code, language) +
          (has_reduction(code) ? reduction_kernels(code, language) : plain_kernel(code, language));
 }

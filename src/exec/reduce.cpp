@@ -5,6 +5,7 @@
 #include "weft/kernel/define.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -107,6 +108,68 @@ static_assert(static_cast<int>(reduce_op::sum) == 0 && static_cast<int>(reduce_o
 bool is_real(element_type type) { return type == element_type::float32 || type == element_type::float64; }
 bool is_signed(element_type type) { return type <= element_type::int64; }
 
+/// A block is shared by the threads of a GPU as the running numbers above are: lane k adds what lanes[k] adds, in that
+/// order, and neighbouring threads read neighbouring elements. Where elements are small and aligned, a thread reads
+/// four bytes of them at a time, else a warp would ask for 32 bytes only. Sums of small ones fit in 32 bits.
+shared_item_form form_for_gpus(element_type type) {
+  const bool is_small = size_of(type) < sizeof(std::uint32_t);
+  shared_item_form form;
+  form.item_lanes = is_real(type) ? 16 : 32;
+  form.functions = "using element = " + std::string{name_of(type)} + ";\n";
+  form.functions += std::string{"using number = "} + (is_small ? "int32_t" : "element") + ";\n";
+  form.functions += std::string{"using result = "} + (is_real(type) ? "double" : "uint64_t") + ";\n";
+  form.functions += std::string{"using total = "} + (is_small ? "int32_t" : "result") + ";\n";
+  form.functions += R"cuda(
+template <class T, class Join>
+WEFT_FUNCTION T joined(T mine, Join join, const element* __restrict__ values, const int count, const int lane) {
+  int at = lane;
+  if (sizeof(element) < 4 && (uint64_t)values % 4 == 0) {
+    constexpr int in_word = sizeof(element) < 4 ? 4 / sizeof(element) : 1;
+    const uint32_t* const words = (const uint32_t*)values;
+#pragma unroll 8
+    for (int w = lane; w < count / in_word; w += item_lanes) {
+      const uint32_t word = words[w];
+#pragma unroll
+      for (int n = 0; n < in_word; ++n) mine = join(mine, (element)(word >> n * (32 / in_word)));
+    }
+    at += count / in_word * in_word;
+  }
+#pragma unroll 8
+  for (; at < count; at += item_lanes) mine = join(mine, values[at]);
+#pragma unroll
+  for (int apart = item_lanes / 2; apart > 0; apart /= 2) mine = join(mine, weft_lane_behind(mine, apart));
+  return mine;
+}
+)cuda";
+  form.body_text = R"cuda(
+  const element* const block = values + i * 1024;
+  const int size = count - i * 1024 < 1024 ? (int)(count - i * 1024) : 1024;
+  const number any = block[0];
+  result all;
+  if (op == 0) {
+    all = joined(total(0), [](total a, total b) { return a + b; }, block, size, lane);
+  } else if (op == 1) {
+    all = joined(result(1), [](result a, result b) { return a * b; }, block, size, lane);
+  } else if (op == 2) {
+    all = joined(any, [](number a, number b) { return b < a || a != a ? b : a; }, block, size, lane);
+  } else {
+    all = joined(any, [](number a, number b) { return b > a || a != a ? b : a; }, block, size, lane);
+  }
+  if (lane == 0) results[i] = all;
+)cuda";
+  return form;
+}
+
+/// Made once and never destroyed, as code_of() has it.
+template <class Kernel>
+const std::shared_ptr<const kernel_code>& reduction_code() {
+  static const auto& code = *new std::shared_ptr<const kernel_code>([] {
+    const auto portable = make_kernel_code<Kernel>();
+    return with_form_for_gpus(*portable, form_for_gpus(portable->parameters.front().type));
+  }());
+  return code;
+}
+
 /// Neumaier's: what each addition loses is added up beside it. So a million blocks cost no more accuracy than one.
 double sum_of(std::span<const double> numbers) {
   double sum = 0;
@@ -134,27 +197,27 @@ double best_of(std::span<const double> numbers, Better&& better) {
 const std::shared_ptr<const kernel_code>& reduction_kernel(element_type type) {
   switch (type) {
     case element_type::int8:
-      return code_of<weft_reduce_int8>();
+      return reduction_code<weft_reduce_int8>();
     case element_type::int16:
-      return code_of<weft_reduce_int16>();
+      return reduction_code<weft_reduce_int16>();
     case element_type::int32:
-      return code_of<weft_reduce_int32>();
+      return reduction_code<weft_reduce_int32>();
     case element_type::int64:
-      return code_of<weft_reduce_int64>();
+      return reduction_code<weft_reduce_int64>();
     case element_type::uint8:
-      return code_of<weft_reduce_uint8>();
+      return reduction_code<weft_reduce_uint8>();
     case element_type::uint16:
-      return code_of<weft_reduce_uint16>();
+      return reduction_code<weft_reduce_uint16>();
     case element_type::uint32:
-      return code_of<weft_reduce_uint32>();
+      return reduction_code<weft_reduce_uint32>();
     case element_type::uint64:
-      return code_of<weft_reduce_uint64>();
+      return reduction_code<weft_reduce_uint64>();
     case element_type::float32:
-      return code_of<weft_reduce_float32>();
+      return reduction_code<weft_reduce_float32>();
     case element_type::float64:
       break;
   }
-  return code_of<weft_reduce_float64>();
+  return reduction_code<weft_reduce_float64>();
 }
 
 reduction::reduction(element_type type, reduce_op op, std::int64_t count, std::source_location where)

@@ -9,11 +9,15 @@
 #include "support/virtual_gpus.hpp"
 #include "weft/exec/launch.hpp"
 #include "weft/exec/launch_run.hpp"
+#include "weft/exec/reduce.hpp"
 #include "weft/memory/fill.hpp"
 #include "weft/memory/peer_access.hpp"
 
+#include <bit>
 #include <chrono>
+#include <cmath>
 #include <cstring>
+#include <limits>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -204,6 +208,172 @@ TEST_F(gpu_launch, over_all_devices_gives_each_its_piece) {
   weft::launch<adds_its_place>(m, weft::range(static_cast<std::int64_t>(data.size())), input, output, 3U).wait();
   const auto got = output.host();
   for (std::size_t i = 0; i < data.size(); ++i) ASSERT_EQ(got[i], data[i] * 3U + static_cast<std::uint32_t>(i));
+}
+
+// ---- items that threads share ---------------------------------------------------------------------------------------
+
+WEFT_KERNEL(marks_lanes, (WEFT_OUT(uint32_t, rows(16)) marks), {
+  for (int32_t k = 0; k < 16; ++k) marks[16 * i + k] = (uint32_t)(1000 * i + k);
+});
+
+/// Each thread writes which lane of which item it is to its own place in the order of all threads.
+std::shared_ptr<const weft::kernel_code> lanes_by_place() {
+  return weft::with_form_for_gpus(
+      *weft::make_kernel_code<marks_lanes>(),
+      {16, "",
+       "const uint32_t behind = weft_lane_behind((uint32_t)lane, 3);\n"
+       "const bool is_right = behind == (uint32_t)(lane < 13 ? lane + 3 : lane);\n"
+       "const int64_t first = i - (blockIdx.x * blockDim.x + threadIdx.x) / item_lanes;\n"
+       "marks[16 * first + blockIdx.x * blockDim.x + threadIdx.x] = is_right ? (uint32_t)(1000 * i + lane) : 0u;"});
+}
+
+std::vector<std::uint32_t> marks_of(const weft::machine& m, std::int64_t items) {
+  const weft::buffer<std::uint32_t> marks{m[0], static_cast<std::size_t>(16 * items)};
+  weft::fill(marks, 7U);
+  const weft::stream order{m[0]};
+  weft::kernel_argument argument;
+  argument.type = weft::element_type::uint32;
+  argument.direction = weft::parameter_direction::out;
+  argument.address = marks.data();
+  argument.count = 16 * items;
+  samples::raw_launch{lanes_by_place(), items, {argument}}.in(m, order).wait();
+  std::vector<std::uint32_t> read(marks.size());
+  weft::copy(read, marks);
+  return read;
+}
+
+std::vector<std::uint32_t> each_lane_in_its_place(std::int64_t items) {
+  std::vector<std::uint32_t> marks;
+  for (std::int64_t i = 0; i < items; ++i) {
+    for (std::int64_t k = 0; k < 16; ++k) marks.push_back(static_cast<std::uint32_t>(1000 * i + k));
+  }
+  return marks;
+}
+
+TEST_F(gpu_launch, of_items_that_threads_share_gives_neighbouring_threads_neighbouring_lanes_of_one_item) {
+  const weft::machine m = open();
+  for (const std::int64_t items : {1, 16, 17, 100}) {
+    EXPECT_EQ(marks_of(m, items), each_lane_in_its_place(items)) << items;
+    const weft_virtual_launch shape = driver.last_launch();
+    EXPECT_EQ(shape.block.x, 256U);
+    EXPECT_EQ(shape.grid.x, static_cast<unsigned>((items * 16 + 255) / 256)) << items;
+  }
+}
+
+TEST_F(gpu_launch, of_items_that_threads_share_ends_blocks_and_parts_at_borders_of_items) {
+  for (const unsigned threads : {100U, 20U}) {
+    driver.limit_launches(threads, 3);
+    const weft::machine m = open();
+    constexpr std::int64_t items = 31;
+    const std::int64_t in_a_block = threads == 100 ? 4 : 1;
+    const auto before = driver.calls("cuLaunchKernel");
+    EXPECT_EQ(marks_of(m, items), each_lane_in_its_place(items)) << threads;
+    EXPECT_EQ(driver.last_launch().block.x, in_a_block * 16) << threads;
+    EXPECT_GE(driver.calls("cuLaunchKernel") - before,
+              static_cast<unsigned long long>((items + 3 * in_a_block - 1) / (3 * in_a_block)));
+  }
+}
+
+TEST_F(gpu_launch, of_items_that_threads_share_is_refused_where_no_block_holds_one) {
+  const weft::machine m = open();
+  driver.limit_launches(8, 3);
+  const auto cause = error_of([&] { static_cast<void>(marks_of(m, 1)); });
+  EXPECT_EQ(cause.code, errc::incompatible) << to_string(cause);
+  EXPECT_NE(cause.what.find("needs blocks of 16 threads"), std::string::npos) << cause.what;
+}
+
+/// Of every length that a block can end with, by any operation; what a block holds is odder from one to the next.
+template <class T>
+std::vector<portable::run> reductions_of_odd_numbers() {
+  using limits = std::numeric_limits<T>;
+  std::vector<portable::run> runs;
+  constexpr std::array<std::size_t, 9> counts{1, 2, 17, 33, 1023, 1024, 1025, 4 * 1024 - 30, 5 * 1024 + 3};
+  for (const std::size_t count : counts) {
+    for (const auto op : {weft::reduce_op::sum, weft::reduce_op::product, weft::reduce_op::min, weft::reduce_op::max}) {
+      runs.push_back(portable::reduction_run<T>(op, count));
+      portable::run odd = runs.back();
+      auto* const numbers = reinterpret_cast<T*>(odd.values[0].bytes.data());
+      for (std::size_t k = 0; k < count; ++k) {
+        if constexpr (std::is_floating_point_v<T>) {
+          const std::array<T, 8> all{T{0.1F},
+                                     -T{0.0F},
+                                     T{0},
+                                     T{-3.7F},
+                                     limits::denorm_min(),
+                                     T{1e30F},
+                                     limits::infinity(),
+                                     limits::quiet_NaN()};
+          const std::array<std::size_t, 4> used{3, 6, 8, 7};
+          numbers[k] = all[(k * 2654435761U >> 5) % used[k / 1024 % 4]];
+        } else {
+          numbers[k] = k % 3 == 0 ? limits::min() : k % 3 == 1 ? limits::max() : static_cast<T>(k * 37);
+        }
+      }
+      runs.push_back(odd);
+      if (odd.range.end[0] > 2) {
+        odd.range.begin[0] = 1;
+        runs.push_back(std::move(odd));
+      }
+    }
+  }
+  return runs;
+}
+
+/// The bits, but that what is not a number is one: its sign and payload differ between processors.
+std::vector<std::uint64_t> numbers_of(const portable::value& value) {
+  std::vector<std::uint64_t> bits(value.bytes.size() / sizeof(std::uint64_t));
+  std::memcpy(bits.data(), value.bytes.data(), value.bytes.size());
+  if (value.type != weft::element_type::float64) return bits;
+  for (std::uint64_t& one : bits) {
+    if (std::isnan(std::bit_cast<double>(one))) one = ~std::uint64_t{0};
+  }
+  return bits;
+}
+
+template <class T>
+void expect_the_hosts_bits(const weft::machine& m) {
+  for (const portable::run& one : reductions_of_odd_numbers<T>()) {
+    const auto expected = numbers_of(portable::on_host(one)[1]);
+    for (const std::int64_t shift : {0, 3}) {  // aligned to words of four bytes, and not
+      EXPECT_EQ(numbers_of(on_device(m, one, shift)[1]), expected)
+          << one.code->name << ", " << one.values[0].bytes.size() / sizeof(T) << " elements, operation "
+          << static_cast<int>(one.values[3].bytes[0]) << ", shifted by " << shift;
+    }
+  }
+}
+
+TEST_F(gpu_launch, of_reductions_of_every_type_length_and_odd_number_has_the_bits_of_the_host) {
+  const weft::machine m = open();
+  expect_the_hosts_bits<std::int8_t>(m);
+  expect_the_hosts_bits<std::int16_t>(m);
+  expect_the_hosts_bits<std::int32_t>(m);
+  expect_the_hosts_bits<std::int64_t>(m);
+  expect_the_hosts_bits<std::uint8_t>(m);
+  expect_the_hosts_bits<std::uint16_t>(m);
+  expect_the_hosts_bits<std::uint32_t>(m);
+  expect_the_hosts_bits<std::uint64_t>(m);
+  expect_the_hosts_bits<float>(m);
+  expect_the_hosts_bits<double>(m);
+}
+
+TEST_F(gpu_launch, of_a_reduction_has_a_thread_for_every_running_number_of_a_block) {
+  const weft::machine m = open();
+  constexpr unsigned blocks = 100;
+  static_cast<void>(on_device(m, portable::reduction_run<float>(weft::reduce_op::sum, 1024 * blocks), 0));
+  EXPECT_EQ(driver.last_launch().grid.x, (16 * blocks + 255) / 256);
+  static_cast<void>(on_device(m, portable::reduction_run<std::int8_t>(weft::reduce_op::sum, 1024 * blocks), 0));
+  EXPECT_EQ(driver.last_launch().grid.x, (32 * blocks + 255) / 256);
+}
+
+TEST_F(gpu_launch, of_a_sum_over_all_devices_has_the_bits_of_the_host) {
+  const weft::machine gpus = open();
+  weft::machine_options options;
+  options.backend = "host";
+  const weft::machine host{options};
+  std::vector<float> values(100'003);
+  for (std::size_t k = 0; k < values.size(); ++k) values[k] = 1.0F / static_cast<float>(k % 1013 + 1);
+  EXPECT_EQ(std::bit_cast<std::uint64_t>(weft::sum(gpus, values)),
+            std::bit_cast<std::uint64_t>(weft::sum(host, values)));
 }
 
 // ---- in place of a text -------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <set>
 #include <sstream>
 
 namespace {
@@ -178,6 +179,25 @@ TEST(kernel_code, one_name_with_two_bodies_has_two_hashes) {
   EXPECT_NE(one->hash, weft::make_kernel_code<second::twin>()->hash);
   EXPECT_EQ(one->hash, weft::make_kernel_code<third::twin>()->hash) << "the place of a definition is no difference";
   EXPECT_EQ(one->hash, weft::make_kernel_code<first::twin>()->hash);
+}
+
+TEST(kernel_code, with_a_form_for_gpus_is_the_same_for_the_host_and_has_a_hash_of_all_of_it) {
+  const auto plain = weft::make_kernel_code<first::twin>();
+  const auto with = [&](int lanes, const char* functions, const char* body) {
+    return weft::with_form_for_gpus(*plain, {lanes, functions, body});
+  };
+  const auto one = with(16, "a", "b");
+  EXPECT_EQ(one->host, plain->host);
+  EXPECT_EQ(one->host_checked, plain->host_checked);
+  EXPECT_EQ(one->body_text, plain->body_text);
+  EXPECT_EQ(one->hash, with(16, "a", "b")->hash);
+  const std::set<std::uint64_t> hashes{plain->hash,
+                                       one->hash,
+                                       with(32, "a", "b")->hash,
+                                       with(16, "c", "b")->hash,
+                                       with(16, "a", "c")->hash,
+                                       with(16, "ab", "")->hash};
+  EXPECT_EQ(hashes.size(), 6U);
 }
 
 TEST(kernel_code, a_raw_kernel_has_its_host_function_and_no_check) {

@@ -133,6 +133,23 @@ TEST(kernel_text, of_a_reduction_is_two_kernels_around_the_body_as_a_function) {
   }
 }
 
+TEST(kernel_text, of_a_kernel_with_a_form_for_gpus_is_that_form_for_cuda_and_hip_and_the_body_for_opencl) {
+  const auto portable = weft::make_kernel_code<portable::saxpy>();
+  const auto code = weft::with_form_for_gpus(*portable, {8, "// what it calls", "// what it does"});
+  EXPECT_EQ(weft::kernel_text(*code, dialect::opencl), weft::kernel_text(*portable, dialect::opencl));
+  for (const dialect language : {dialect::cuda, dialect::hip}) {
+    const std::string text = weft::kernel_text(*code, language);
+    EXPECT_TRUE(holds(text, "constexpr int item_lanes = 8;\n")) << text;
+    EXPECT_TRUE(
+        holds(text, "// what it calls\nextern \"C\" __global__ void saxpy_kernel(const float* __restrict__ input, "))
+        << text;
+    EXPECT_TRUE(text.ends_with("\n// what it does\n}\n")) << text;
+    EXPECT_FALSE(holds(text, portable->body_text)) << text;
+    // AMD's waves have 64 threads, and its compiler has no masks of 32
+    EXPECT_EQ(holds(text, "__shfl_down_sync"), language == dialect::cuda);
+  }
+}
+
 TEST(kernel_text, of_a_raw_kernel_is_never_a_reduction) {
   weft::raw_kernel raw;
   raw.name = raw.entry = "mine";

@@ -49,6 +49,8 @@ class virtual_cuda {
     find(lose_, "weft_virtual_lose");
     find(register_, "weft_virtual_register_kernel");
     find(streams_, "weft_virtual_streams");
+    find(limit_launches_, "weft_virtual_limit_launches");
+    find(last_launch_, "weft_virtual_last_launch");
   }
   [[nodiscard]] unsigned long long calls(const char* name) const { return calls_(name); }
   /// That somebody holds.
@@ -56,6 +58,10 @@ class virtual_cuda {
   /// "cuMemAlloc@3=2": its third call from now on answers 2.
   void fail(const char* plan) const { fail_(plan); }
   void lose(int device, int code) const { lose_(device, code); }
+  /// How large a block may be, and how many blocks a grid may have along x where a machine is opened after this.
+  void limit_launches(unsigned threads_per_block, unsigned blocks) const { limit_launches_(threads_per_block, blocks); }
+  void limit_launches() const { limit_launches(1024, 2147483647U); }
+  [[nodiscard]] weft_virtual_launch last_launch() const { return last_launch_(); }
   void add_kernel(const char* name, weft_virtual_kernel_function body, unsigned count, const unsigned* sizes,
                   const unsigned char* is_pointer) const {
     register_(name, body, count, sizes, is_pointer);
@@ -71,6 +77,8 @@ class virtual_cuda {
   unsigned long long (*streams_)() = nullptr;
   void (*fail_)(const char*) = nullptr;
   void (*lose_)(int, int) = nullptr;
+  void (*limit_launches_)(unsigned, unsigned) = nullptr;
+  weft_virtual_launch (*last_launch_)() = nullptr;
   void (*register_)(const char*, weft_virtual_kernel_function, unsigned, const unsigned*,
                     const unsigned char*) = nullptr;
 };
@@ -81,7 +89,9 @@ class virtual_cuda_test : public testing::Test {
     if (virtual_cuda_library().empty()) GTEST_SKIP() << "the virtual CUDA driver is not built";
   }
   void TearDown() override {
-    if (!virtual_cuda_library().empty()) driver.fail("");
+    if (virtual_cuda_library().empty()) return;
+    driver.fail("");
+    driver.limit_launches();
   }
   [[nodiscard]] static weft::machine open() { return weft::machine{virtual_cuda_options()}; }
 

@@ -20,6 +20,11 @@ void weft_virtual_lose(int device, int code);
 /// A kernel for modules that are loaded from the text "weft:registered".
 void weft_virtual_register_kernel(const char* name, weft_virtual_kernel_function body, unsigned count,
                                   const unsigned* sizes, const unsigned char* is_pointer);
+/// How large a block and how long a grid may be from now on: 1024 and 2147483647 unless this says otherwise. A machine
+/// asks for the second when it is opened.
+void weft_virtual_limit_launches(unsigned threads_per_block, unsigned blocks_along_x);
+/// The shape of the last launch that the driver took.
+weft_virtual_launch weft_virtual_last_launch();
 /// Streams that somebody holds now, those without a name and those that went with their context included.
 unsigned long long weft_virtual_streams();
 /// Bytes that are charged to a device now.

@@ -47,6 +47,18 @@ struct raw_kernel {
   void* (*cuda_function)() = nullptr;
 };
 
+/// A kernel's body once more, for GPUs: neighbouring threads share an item, where one alone would read many elements in
+/// a row and its neighbours would read others far from those.
+/// Shape: CUDA C++. In the body `item_lanes`, a power of two up to 32, is how many threads share an item, and `lane` is
+///   which of them this one is, from 0; they are neighbours in a warp, and run to its end together.
+///   weft_lane_behind(value, n) is the value of the thread n lanes further on, which calls it too: 4 or 8 bytes, and
+///   its own where there is none. What the body calls stands in `functions`, each a WEFT_FUNCTION.
+struct shared_item_form {
+  int item_lanes = 1;
+  std::string functions;
+  std::string body_text;
+};
+
 /// One kernel, whatever it was made from.
 /// Shape: `host_checked` is null for a raw kernel, whose accesses nobody can see. Two kernels with one hash compute the
 ///   same: it covers name, dimensions, parameters and every text, and neither file nor line.
@@ -61,6 +73,7 @@ struct kernel_code {
   host_entry host = nullptr;
   host_checked_entry host_checked = nullptr;
   std::optional<raw_kernel> raw;
+  std::optional<shared_item_form> on_gpus;  // in place of body_text, on CUDA and HIP
   std::uint64_t hash = 0;
 };
 
@@ -138,6 +151,11 @@ template <class Kernel>
   static constexpr auto kinds = detail::kinds_of(detail::parameters_of<Kernel>{});
   return detail::build_kernel_code(Kernel::weft_about(), kinds, host_entry_of<Kernel>, host_checked_entry_of<Kernel>);
 }
+
+/// The same kernel with a form of its own for GPUs.
+/// Shape: a kernel of one dimension, without rings and reduce() parameters. Both forms compute the same: nothing checks
+/// it.
+[[nodiscard]] std::shared_ptr<const kernel_code> with_form_for_gpus(const kernel_code& code, shared_item_form form);
 
 /// The type-erased form of a raw kernel.
 [[nodiscard]] std::shared_ptr<const kernel_code> make_kernel_code(raw_kernel raw);

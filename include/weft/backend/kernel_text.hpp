@@ -17,6 +17,8 @@ enum class dialect : std::uint8_t { cuda, hip, opencl };
 /// Shape: it defines kernel_entry(code), which takes the parameters in order (buffers as pointers to element 0), then
 ///   int64 begin and end for x, for y in 2-D, for y and z in 3-D. Work item (0, 0, 0) computes the id begin; items at
 ///   or past end do nothing, so that the grid may be rounded up. A kernel with rings has weft/kernel/ring.h before it.
+///   Of a kernel with a form for GPUs, CUDA and HIP get that: item_lanes work items for each id, and groups that are a
+///   multiple of it.
 /// Order: a compiler's complaint about the body names the file and line of its WEFT_KERNEL.
 [[nodiscard]] std::string kernel_text(const kernel_code& code, dialect language);
 

@@ -105,6 +105,14 @@ result<void> module_cache::measure(const kernel_code& code, std::size_t device, 
     if (status != CUDA_SUCCESS) return cu_error(cu, status, title_of(code) + ", asked for its size of blocks");
     made.largest_block = std::min(made.largest_block, std::max(most, 1));
   }
+  if (code.on_gpus) {
+    made.item_lanes = static_cast<unsigned>(code.on_gpus->item_lanes);
+    if (made.largest_block < code.on_gpus->item_lanes) {
+      return make_error(errc::incompatible, title_of(code) + " needs blocks of " + std::to_string(made.item_lanes) +
+                                                " threads, and " + found_.gpu_of(device).name +
+                                                " runs it in blocks of " + std::to_string(made.largest_block));
+    }
+  }
   for (int dimensions = 1; dimensions <= 3; ++dimensions) {
     made.block[static_cast<std::size_t>(dimensions - 1)] =
         block_of(dimensions, static_cast<unsigned>(made.largest_block));

@@ -25,6 +25,7 @@ struct loaded_kernel {
   std::array<unsigned, 3> largest_grid{};
   std::array<std::array<unsigned, 3>, 3> block{};  // by dimensions: threads of a block
   int largest_block = 1;                           // threads, of both kernels
+  unsigned item_lanes = 1;                         // threads that share an item: a block has whole items
   std::uint64_t generation = 0;                    // of the context that it is in
 };
 

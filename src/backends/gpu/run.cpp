@@ -121,9 +121,11 @@ class kernel_command final : public queued::command {
   [[nodiscard]] result<void> run_along(std::size_t dimensions, kernel_range& part, CUstream order,
                                        argument_list& list) {
     const box& block = kernel->block[dimensions - 1];
+    box items = block;  // of a block
+    items[0] /= kernel->item_lanes;
     std::array<std::int64_t, 3> most{1, 1, 1};  // items of a launch
     for (std::size_t d = 0; d < dimensions; ++d)
-      most[d] = static_cast<std::int64_t>(kernel->largest_grid[d]) * static_cast<std::int64_t>(block[d]);
+      most[d] = static_cast<std::int64_t>(kernel->largest_grid[d]) * static_cast<std::int64_t>(items[d]);
     const auto end_of = [&](std::size_t d, std::int64_t begin) {
       return range.end[d] - begin > most[d] ? begin + most[d] : range.end[d];
     };
@@ -136,7 +138,7 @@ class kernel_command final : public queued::command {
           set(part, 0, x, end_of(0, x));
           box blocks{1, 1, 1};
           for (std::size_t d = 0; d < dimensions; ++d)
-            blocks[d] = static_cast<unsigned>((part.end[d] - part.begin[d] + block[d] - 1) / block[d]);
+            blocks[d] = static_cast<unsigned>((part.end[d] - part.begin[d] + items[d] - 1) / items[d]);
           if (auto ok = start(kernel->function, blocks, block, order, list); !ok) return ok;
         }
       }

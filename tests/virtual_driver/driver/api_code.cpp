@@ -16,8 +16,6 @@ namespace weft::virtual_cuda {
 namespace {
 
 constexpr std::string_view registered_image = "weft:registered";
-constexpr unsigned threads_per_block = 1024;
-
 // A file with a name of its own for each module: the loader tells libraries apart by name and by file, and each module
 // has its own globals. The name goes at once.
 CUresult load_object(module& m, const std::byte* bytes, std::size_t size) {
@@ -121,9 +119,14 @@ CUresult launch(const char* name, CUfunction handle, shape3 grid, shape3 block, 
     const auto f = the().functions.find(handle);
     if (f == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (f->home->home->device != s->home()->device) return CUDA_ERROR_INVALID_HANDLE;
-    if (grid.product() == 0 || block.product() == 0 || block.product() > threads_per_block || block.z > 64 ||
-        grid.x > 2147483647U || grid.y > 65535 || grid.z > 65535 || shared > f->dynamic_shared) {
-      return CUDA_ERROR_INVALID_VALUE;
+    const weft_virtual_launch shape{{grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared};
+    {
+      const std::lock_guard lock{shapes().mutex};
+      if (grid.product() == 0 || block.product() == 0 || block.product() > shapes().threads_per_block || block.z > 64 ||
+          grid.x > shapes().blocks_along_x || grid.y > 65535 || grid.z > 65535 || shared > f->dynamic_shared) {
+        return CUDA_ERROR_INVALID_VALUE;
+      }
+      shapes().last = shape;
     }
     auto work = std::make_shared<launch_work>();
     if (cooperative && grid.product() * block.product() > 16384) return 720;  // too large to run at once
@@ -131,7 +134,7 @@ CUresult launch(const char* name, CUfunction handle, shape3 grid, shape3 block, 
     work->kernel = f->kernel;
     work->on = s->home().get();
     work->multiprocessors = s->multiprocessors();
-    work->shape = {{grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared};
+    work->shape = shape;
     work->cooperative = cooperative;
     if (const CUresult code = capture(*work, parameters, extra); code != 0) return code;
     submit(s, {.run =
@@ -145,6 +148,11 @@ CUresult launch(const char* name, CUfunction handle, shape3 grid, shape3 block, 
 }
 
 }  // namespace
+
+launch_shapes& shapes() {
+  static launch_shapes one;
+  return one;
+}
 
 WEFT_VIRTUAL_API CUresult cuModuleLoadDataEx(CUmodule* handle, const void* image, unsigned count, int* options,
                                              void** values) {
@@ -219,8 +227,10 @@ WEFT_VIRTUAL_API CUresult cuFuncGetAttribute(int* value, int attribute, CUfuncti
     if (f == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     const int arch = given().capability_major * 10 + given().capability_minor;
     switch (attribute) {
-      case function_max_threads_per_block:
-        *value = static_cast<int>(threads_per_block);
+      case function_max_threads_per_block: {
+        const std::lock_guard lock{shapes().mutex};
+        *value = static_cast<int>(shapes().threads_per_block);
+      }
         return CUDA_SUCCESS;
       case function_registers:
         *value = 32;

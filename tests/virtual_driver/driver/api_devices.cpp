@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The driver itself and its devices: looking at them touches none.
 #include "virtual_driver/driver/call.hpp"
+#include "virtual_driver/driver/module.hpp"
 
 #include <algorithm>
 #include <cstdio>
@@ -120,8 +121,10 @@ int attribute_of(int attribute, CUdevice ordinal, bool& known) {
       return 1024;
     case max_block_dim_z:
       return 64;
-    case max_grid_dim_x:
-      return 2147483647;
+    case max_grid_dim_x: {
+      const std::lock_guard lock{shapes().mutex};
+      return static_cast<int>(shapes().blocks_along_x);
+    }
     case max_grid_dim_y:
     case max_grid_dim_z:
       return 65535;

@@ -41,6 +41,17 @@ WEFT_VIRTUAL_API void weft_virtual_register_kernel(const char* name, weft_virtua
   register_kernel(name, body, {sizes, sizes + count}, {is_pointer, is_pointer + count});
 }
 
+WEFT_VIRTUAL_API void weft_virtual_limit_launches(unsigned threads_per_block, unsigned blocks_along_x) {
+  const std::lock_guard lock{shapes().mutex};
+  shapes().threads_per_block = threads_per_block;
+  shapes().blocks_along_x = blocks_along_x;
+}
+
+WEFT_VIRTUAL_API weft_virtual_launch weft_virtual_last_launch() {
+  const std::lock_guard lock{shapes().mutex};
+  return shapes().last;
+}
+
 WEFT_VIRTUAL_API unsigned long long weft_virtual_streams() { return stream::alive(); }
 
 WEFT_VIRTUAL_API unsigned long long weft_virtual_used(int ordinal) {

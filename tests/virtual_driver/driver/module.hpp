@@ -5,6 +5,7 @@
 #include "virtual_driver/driver/device_side.h"
 #include "virtual_driver/driver/machine.hpp"
 
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -61,6 +62,15 @@ struct launch_work {
   std::vector<std::byte> values;  // arguments, each at a multiple of 16
 };
 [[nodiscard]] CUresult run_kernel(launch_work& work);
+
+/// The largest block and the longest grid that a kernel may have, and the shape of the last launch that was taken.
+struct launch_shapes {
+  std::mutex mutex;
+  unsigned threads_per_block = 1024;
+  unsigned blocks_along_x = 2147483647U;
+  weft_virtual_launch last{};
+};
+[[nodiscard]] launch_shapes& shapes();
 
 /// Of weft_virtual_services: the one that a block of the kernel of this thread runs on.
 [[nodiscard]] unsigned multiprocessor(unsigned block);
