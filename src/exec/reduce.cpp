@@ -170,17 +170,31 @@ const std::shared_ptr<const kernel_code>& reduction_code() {
   return code;
 }
 
-/// Neumaier's: what each addition loses is added up beside it. So a million blocks cost no more accuracy than one.
+/// Sums beside each other, which need not wait for one another; what each addition loses is added up beside it (Knuth's
+/// two-sum, which asks nothing about sizes). So a million blocks cost no more accuracy than one.
 double sum_of(std::span<const double> numbers) {
-  double sum = 0;
-  double lost = 0;
-  for (const double x : numbers) {
-    const double next = sum + x;
-    lost += std::fabs(sum) >= std::fabs(x) ? (sum - next) + x : (x - next) + sum;
-    sum = next;
+  constexpr std::size_t lanes = 8;
+  std::array<double, lanes> sums{};
+  std::array<double, lanes> lost{};
+  const auto add = [&](std::size_t k, double x) {
+    const double next = sums[k] + x;
+    const double added = next - sums[k];
+    lost[k] += (sums[k] - (next - added)) + (x - added);
+    sums[k] = next;
+  };
+  const std::size_t whole = numbers.size() / lanes * lanes;
+  for (std::size_t at = 0; at < whole; at += lanes) {
+    for (std::size_t k = 0; k < lanes; ++k) add(k, numbers[at + k]);
+  }
+  for (std::size_t at = whole; at < numbers.size(); ++at) add(at - whole, numbers[at]);
+  for (std::size_t apart = lanes / 2; apart > 0; apart /= 2) {
+    for (std::size_t k = 0; k < apart; ++k) {
+      add(k, sums[k + apart]);
+      lost[k] += lost[k + apart];
+    }
   }
   // Of an infinity nothing was lost, and the difference that says how much is not a number.
-  return std::isfinite(sum) ? sum + lost : sum;
+  return std::isfinite(lost[0]) ? sums[0] + lost[0] : sums[0];
 }
 
 template <class Better>
