@@ -4,15 +4,18 @@
 #include "backends/gpu/nvrtc.hpp"
 #include "backends/gpu/own_kernels.hpp"
 #include "kernel/portable_kernels.hpp"
+#include "support/written_kernels.hpp"
 #include "weft/backend/kernel_text.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
 #include <set>
+#include <sstream>
 
 namespace {
 
@@ -135,6 +138,14 @@ TEST_P(gpu_nvrtc_for, compiles_the_stores_and_loads_of_multicast_without_spills)
   compiles(all, 0);
 }
 
+TEST_P(gpu_nvrtc_for, compiles_every_kernel_of_the_tool_and_the_examples_without_spills) {
+  for (const char* folder : {"/tools", "/examples"}) {
+    const auto all = samples::written_kernels_below(std::string{WEFT_SOURCE_DIR} + folder);
+    EXPECT_GE(all.size(), 9U) << folder;
+    compiles(all, 0);
+  }
+}
+
 TEST_P(gpu_nvrtc_for, compiles_portable_kernels_reductions_and_rings) {
   std::vector<std::shared_ptr<const weft::kernel_code>> all{weft::make_kernel_code<sum_and_least>(),
                                                             weft::make_kernel_code<sends_on>()};
@@ -144,6 +155,42 @@ TEST_P(gpu_nvrtc_for, compiles_portable_kernels_reductions_and_rings) {
     all.push_back(one.code);
   constexpr int some = 256;  // sin and cos of large numbers keep a table in memory
   compiles(all, some);
+}
+
+/// Without blanks and the numbers of lines, which the preprocessor takes from a text and puts there.
+std::string dense(const std::string& text) {
+  std::istringstream lines{text};
+  std::string made;
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("#line")) made += line;
+  }
+  std::erase_if(made, [](unsigned char c) { return std::isspace(c) != 0; });
+  return made;
+}
+
+TEST(kernels_of_a_source_file, are_read_as_the_compiler_reads_them) {
+  const auto read = samples::written_kernels(std::string{WEFT_SOURCE_DIR} + "/tests/kernel/portable_kernels.hpp");
+  std::set<std::string> names;
+  const auto is_read = [&](const std::shared_ptr<const weft::kernel_code>& code) {
+    const auto same = std::find_if(read.begin(), read.end(), [&](const auto& one) { return one->name == code->name; });
+    if (same == read.end()) return;  // of the library, which that file only uses
+    names.insert(code->name);
+    EXPECT_EQ(dense(weft::kernel_text(**same, weft::dialect::cuda)),
+              dense(weft::kernel_text(*code, weft::dialect::cuda)));
+  };
+  for (const portable::run& one : portable::exact_runs()) is_read(one.code);
+  for (const portable::run& one : portable::reduce_runs()) is_read(one.code);
+  for (const portable::run& one : {portable::float_division_run(), portable::float_function_run(),
+                                   portable::double_function_run(), portable::float_adding_run(1)})
+    is_read(one.code);
+  EXPECT_EQ(names.size(), read.size());
+  EXPECT_GE(names.size(), 10U);
+
+  const auto rings = samples::written_kernels(__FILE__);
+  const auto sends = std::find_if(rings.begin(), rings.end(), [](const auto& one) { return one->name == "sends_on"; });
+  ASSERT_NE(sends, rings.end());
+  EXPECT_EQ(dense(weft::kernel_text(**sends, weft::dialect::cuda)),
+            dense(weft::kernel_text(*weft::make_kernel_code<sends_on>(), weft::dialect::cuda)));
 }
 
 INSTANTIATE_TEST_SUITE_P(architectures, gpu_nvrtc_for, testing::ValuesIn(architectures),
