@@ -155,6 +155,7 @@ TEST(virtual_driver_kernels, a_fault_sticks_until_the_context_is_reset_and_other
   const fault_case cases[] = {{"null", "put", CUDA_ERROR_ILLEGAL_ADDRESS},
                               {"peer", "put", CUDA_ERROR_ILLEGAL_ADDRESS},
                               {"past the end", "put", CUDA_ERROR_ILLEGAL_ADDRESS},
+                              {"not aligned", "put", CUDA_ERROR_MISALIGNED_ADDRESS},
                               {"memory of a peer by a pointer in memory", "through", CUDA_ERROR_ILLEGAL_ADDRESS},
                               {"assert", "check", CUDA_ERROR_ASSERT},
                               {"stack", "deep", CUDA_ERROR_ILLEGAL_ADDRESS}};
@@ -177,6 +178,7 @@ TEST(virtual_driver_kernels, a_fault_sticks_until_the_context_is_reset_and_other
         const CUdeviceptr target = what == "null"           ? 0
                                    : what == "peer"         ? other
                                    : what == "past the end" ? mine + 4096
+                                   : what == "not aligned"  ? mine + 2
                                                             : mine;
         EXPECT_EQ(cu.launch(f, 1, 1, s, target, 1), CUDA_SUCCESS);
       }

@@ -76,7 +76,9 @@ compiled_text compile_text(const std::string& unit, const std::vector<std::strin
   for (std::string word; compiler >> word;) words.push_back(word);
   for (const char* word :
        {"-x", "c++", "-O1", "-w", "-fPIC", "-shared", "-fno-exceptions", "-fno-rtti", "-ffp-contract=off",
-        "-fno-math-errno", "-fno-gnu-unique", "-fno-strict-aliasing", "-fvisibility=default"}) {
+        "-fno-math-errno", "-fno-gnu-unique", "-fno-strict-aliasing", "-fvisibility=default",
+        // an access that is not aligned is a fault, as on hardware
+        "-fsanitize=alignment", "-fsanitize-undefined-trap-on-error"}) {
     words.emplace_back(word);
   }
   words.insert(words.end(), options.begin(), options.end());

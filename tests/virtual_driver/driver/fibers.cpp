@@ -27,6 +27,7 @@ struct gathering {
 };
 
 struct block_of_threads {
+  std::size_t threads = 0;
   gathering whole;
   std::vector<gathering> warps;
   std::vector<std::byte> shared;
@@ -96,12 +97,11 @@ unsigned long long exchange(unsigned long long value, int from) {
   fiber& self = *current_crew->running;
   self.offered = value;
   barrier(1);
-  unsigned long long got = value;
-  for (const fiber& other : current_crew->fibers) {
-    if (other.home == self.home && other.warp == self.warp && other.lane == static_cast<std::size_t>(from)) {
-      got = other.offered;
-    }
-  }
+  // fibers of a block lie side by side
+  const fiber* const first_of_warp = &self - self.lane;
+  const auto lane = static_cast<std::size_t>(from);
+  const bool is_there = from >= 0 && lane < self.home->threads - 32 * self.warp && lane < 32;
+  const unsigned long long got = is_there ? first_of_warp[lane].offered : value;
   barrier(1);
   return got;
 }
@@ -148,7 +148,7 @@ void prepare(crew& c, const weft_virtual_launch& shape, std::uint64_t first_bloc
   c.fibers = std::vector<fiber>(count);
   for (std::uint64_t b = 0; b < blocks; ++b) {
     auto home = std::make_unique<block_of_threads>();
-    home->whole.members = threads;
+    home->threads = home->whole.members = threads;
     home->warps.resize((threads + 31) / 32);
     home->shared.resize(shape.shared_bytes + 16);
     const std::uint64_t number = first_block + b;

@@ -39,8 +39,8 @@ CUresult code_of(int signal) {
   switch (signal) {
     case SIGFPE:
       return gpu::CUDA_ERROR_LAUNCH_FAILED;
-    case SIGILL:
-      return gpu::CUDA_ERROR_ILLEGAL_INSTRUCTION;
+    case SIGILL:  // compiled into every access, for addresses that are not aligned
+      return gpu::CUDA_ERROR_MISALIGNED_ADDRESS;
     default:
       return gpu::CUDA_ERROR_ILLEGAL_ADDRESS;
   }
