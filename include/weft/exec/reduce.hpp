@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Many elements made into one number by all devices: sum(machine, x). Each device reduces blocks of its part, the host
-// combines the blocks in the order of their indices, and so the result does not depend on who computed what.
+// combines the blocks in an order that follows from their indices, so the result does not depend on who computed what.
 #pragma once
 
 #include "weft/exec/launch_run.hpp"
