@@ -15,7 +15,7 @@ constexpr std::array all_algorithms{collective_algorithm::direct, collective_alg
                                     collective_algorithm::halving_doubling, collective_algorithm::tree,
                                     collective_algorithm::naive};
 
-error refused(errc code, std::string what) {
+error unfit(errc code, std::string what) {
   error cause;
   cause.code = code;
   cause.what = std::move(what);
@@ -89,14 +89,14 @@ std::string why_not_mapped(const topology& machine, std::span<const device_id> d
 result<void> check(const collective_shape& shape, std::size_t element_size, const topology& machine,
                    std::span<const device_id> devices) {
   const std::string name{to_string(shape.what)};
-  if (element_size == 0) return refused(errc::invalid_argument, name + ": elements of 0 bytes");
+  if (element_size == 0) return unfit(errc::invalid_argument, name + ": elements of 0 bytes");
   if (devices.size() != static_cast<std::size_t>(std::max(shape.ranks, 0))) {
-    return refused(errc::invalid_argument, name + ": " + std::to_string(devices.size()) + " devices for " +
-                                               std::to_string(shape.ranks) + " ranks");
+    return unfit(errc::invalid_argument, name + ": " + std::to_string(devices.size()) + " devices for " +
+                                             std::to_string(shape.ranks) + " ranks");
   }
   for (const device_id id : devices) {
     if (id.value() < 0 || id.value() >= machine.device_count())
-      return refused(errc::invalid_argument, name + ": there is no " + to_string(id));
+      return unfit(errc::invalid_argument, name + ": there is no " + to_string(id));
   }
   return {};
 }
@@ -212,9 +212,9 @@ result<collective_choice> choose_collective(const collective_shape& shape, std::
     const auto asked = std::find_if(choice.candidates.begin(), choice.candidates.end(),
                                     [&](const collective_candidate& c) { return c.algorithm == wanted; });
     if (asked == choice.candidates.end() || !asked->possible) {
-      return refused(errc::unsupported,
-                     std::string{to_string(shape.what)} + " by " + std::string{to_string(wanted)} + ": " +
-                         (asked == choice.candidates.end() ? std::string{"there is no such algorithm"} : asked->why));
+      return unfit(errc::unsupported,
+                   std::string{to_string(shape.what)} + " by " + std::string{to_string(wanted)} + ": " +
+                       (asked == choice.candidates.end() ? std::string{"there is no such algorithm"} : asked->why));
     }
     std::rotate(choice.candidates.begin(), asked, asked + 1);
   }

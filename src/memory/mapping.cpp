@@ -12,7 +12,7 @@ namespace detail {
 namespace {
 
 /// Waits for work that was submitted with a mapping: unmapping is not ordered with it.
-constexpr std::chrono::seconds drain_limit{10};
+constexpr std::chrono::seconds unmap_limit{10};
 
 bool is_in_use(backend& driver, const void* address) {
   const auto known = driver.find(address);
@@ -21,7 +21,7 @@ bool is_in_use(backend& driver, const void* address) {
 
 void drain(backend& driver, const mapped_block& mapped) noexcept {
   if (!is_in_use(driver, mapped.address) || driver.on_worker()) return;
-  const auto until = driver.now() + drain_limit;
+  const auto until = driver.now() + unmap_limit;
   for (std::size_t i = 0; i < driver.devices().size(); ++i) {
     const device_id id{driver.first_device().value() + static_cast<int>(i)};
     const auto right = driver.access_of(id, mapped.address);
