@@ -51,6 +51,20 @@ std::string_view to_string(access_right right) {
   return "none";
 }
 
+std::string_view to_string(word_comparison comparison) {
+  switch (comparison) {
+    case word_comparison::greater_equal:
+      return "greater_equal";
+    case word_comparison::equal:
+      return "equal";
+    case word_comparison::bits_any:
+      return "bits_any";
+    case word_comparison::nor:
+      return "nor";
+  }
+  return "greater_equal";
+}
+
 std::string_view to_string(atomic_operation operation) {
   static constexpr std::array<std::string_view, atomic_operation_count> names{
       "integer_add", "integer_min", "integer_max",      "integer_increment", "integer_decrement", "bit_and",  "bit_or",
@@ -137,6 +151,12 @@ result<stream_handle> backend::adopt_stream(device_id, void*) noexcept {
 result<void*> backend::driver_queue(stream_handle) noexcept { return not_offered("queues of a driver"); }
 void backend::destroy_stream(stream_handle) noexcept {}
 result<stream_handle> backend::default_stream(device_id) noexcept { return not_offered("streams"); }
+result<event_ref> backend::write_value(stream_handle, const word_request&) noexcept {
+  return not_offered("words of memory that streams write");
+}
+result<event_ref> backend::wait_value(stream_handle, const word_request&) noexcept {
+  return not_offered("words of memory that streams wait for");
+}
 result<event_ref> backend::record(stream_handle) noexcept { return not_offered("events"); }
 result<void> backend::wait_event(stream_handle, const event_ref&) noexcept { return not_offered("events"); }
 result<event_ref> backend::create_gate() noexcept { return not_offered("gates"); }

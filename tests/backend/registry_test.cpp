@@ -72,6 +72,8 @@ TEST(null_backend, answers_what_it_does_not_offer_with_a_reason_that_names_it) {
   expect_unsupported(b->default_stream(d), "default_stream");
   expect_unsupported(b->record(s), "record");
   expect_unsupported(b->wait_event(s, {}), "wait_event");
+  expect_unsupported(b->write_value(s, {&word}), "write_value");
+  expect_unsupported(b->wait_value(s, {&word}), "wait_value");
   expect_unsupported(b->create_gate(), "create_gate");
   expect_unsupported(b->synchronize(s, weft::no_deadline, {}), "synchronize");
   expect_unsupported(b->copy(s, {}), "copy");
@@ -85,7 +87,7 @@ TEST(null_backend, answers_what_it_does_not_offer_with_a_reason_that_names_it) {
   expect_unsupported(b->launch(s, {}), "launch");
   expect_unsupported(b->call(s, [] { return weft::result<void>{}; }), "call");
   expect_unsupported(b->reset(d), "reset");
-  EXPECT_EQ(asked, 24U);
+  EXPECT_EQ(asked, 26U);
 }
 
 TEST(null_backend, answers_questions_with_what_is_so) {

@@ -251,6 +251,23 @@ struct fill_request {
   std::source_location where{};
 };
 
+/// What a stream waits for in a word w of memory, given a value v of the same size. Both are unsigned.
+enum class word_comparison : std::uint8_t {
+  greater_equal,  // w - v, as a signed number, is not negative: cyclic, so that a counter may wrap around
+  equal,          // w == v
+  bits_any,       // (w & v) != 0
+  nor,            // ~(w | v) != 0
+};
+[[nodiscard]] std::string_view to_string(word_comparison comparison);
+
+/// A word of memory that a stream writes, or waits for.
+struct word_request {
+  void* address = nullptr;
+  std::uint32_t size = 4;  // 4 or 8; the address is a multiple of it
+  std::uint64_t value = 0;
+  word_comparison comparison = word_comparison::greater_equal;  // of a wait
+};
+
 /// What a kernel is taken to cost on a virtual clock, on a device of speed 1. A model, never a measurement.
 /// Units: seconds.
 struct kernel_cost {
@@ -429,6 +446,15 @@ class backend {
   [[nodiscard]] virtual result<stream_handle> default_stream(device_id device) noexcept;
   [[nodiscard]] virtual result<event_ref> record(stream_handle stream) noexcept;
   [[nodiscard]] virtual result<void> wait_event(stream_handle stream, const event_ref& event) noexcept;
+  /// Writes the word by one store, in order: who sees the value, on any device or the host, sees what the stream did
+  /// before. Errors: invalid_argument (size, alignment); not_found; out_of_range; unsupported. Without a right to the
+  /// memory the event fails as a kernel with such an argument does.
+  [[nodiscard]] virtual result<event_ref> write_value(stream_handle stream, const word_request& request) noexcept;
+  /// Later operations of the stream start once the word compares, whoever writes it, and see what its writer had done.
+  /// Where the value does not come this ends with close(), and with the loss or the reset of the device, as work that
+  /// has not run does; a driver that cannot take a wait back then finds a value that compares in the word. Errors:
+  /// those of write_value(); invalid_argument for a comparison that no word passes.
+  [[nodiscard]] virtual result<event_ref> wait_value(stream_handle stream, const word_request& request) noexcept;
   /// An event that the host completes with open_gate(): what waits for it in a stream waits for the host.
   [[nodiscard]] virtual result<event_ref> create_gate() noexcept;
   virtual void open_gate(const event_ref& gate, std::shared_ptr<const error> cause) noexcept;
