@@ -453,4 +453,16 @@ TEST(order_check, agrees_with_brute_force_on_random_programs) {
   EXPECT_GT(without, 200);
 }
 
+TEST(order_check, takes_all_that_was_submitted_as_past_once_a_wait_for_a_value_has_ended) {
+  rig r;
+  const auto waits = r.check.hold(stream(2));
+  r.read(2, 0, 100);
+  r.write(1, 0, 100);
+  EXPECT_EQ(r.found(), 0U) << "the value may come from behind the write";
+  r.check.open_gate_after_all(waits);
+  EXPECT_EQ(r.found(), 0U);
+  r.write(3, 0, 100);
+  EXPECT_EQ(r.found(), 2U) << "what comes after that is ordered with neither";
+}
+
 }  // namespace

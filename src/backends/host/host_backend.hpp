@@ -101,6 +101,8 @@ class host_backend final : public backend {
   [[nodiscard]] result<stream_handle> default_stream(device_id device) noexcept override;
   [[nodiscard]] result<event_ref> record(stream_handle stream) noexcept override;
   [[nodiscard]] result<void> wait_event(stream_handle stream, const event_ref& event) noexcept override;
+  [[nodiscard]] result<event_ref> write_value(stream_handle stream, const word_request& request) noexcept override;
+  [[nodiscard]] result<event_ref> wait_value(stream_handle stream, const word_request& request) noexcept override;
   [[nodiscard]] result<event_ref> create_gate() noexcept override;
   void open_gate(const event_ref& gate, std::shared_ptr<const error> cause) noexcept override;
   [[nodiscard]] wait_outcome wait(event_record& event, wait_deadline deadline,
@@ -148,6 +150,10 @@ class host_backend final : public backend {
   [[nodiscard]] result<host_stream*> stream_of(std::string_view function, stream_handle handle) noexcept;
   [[nodiscard]] result<event_ref> submitted(event_ref event, order_watch::mark_ref mark = {}) const;
   [[nodiscard]] cost cost_of(const launch_request& request, device_id by) const noexcept;
+
+  struct word;
+  /// Finds the memory of a word for work in a stream.
+  [[nodiscard]] result<std::shared_ptr<const word>> word_of(device_id by, const word_request& request, bool waits);
 
   struct end_of_multicast {
     pin memory;  // empty for plain host memory

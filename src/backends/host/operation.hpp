@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <new>
 #include <optional>
 #include <stop_token>
@@ -43,17 +44,21 @@ struct operation final : event_record {
 
   host_stream* home = nullptr;  // null for a gate
   operation* next = nullptr;
-  std::uint64_t sequence = 0;  // in its stream
-  std::uint64_t order = 0;     // in the machine: breaks ties on the virtual clock
-  event_ref dependency;        // starts after this has ended, and fails with it
+  std::uint64_t sequence = 0;   // in its stream
+  std::uint64_t order = 0;      // in the machine: breaks ties on the virtual clock
+  event_ref dependency;         // starts after this has ended, and fails with it
+  std::function<bool()> until;  // … and once this holds, which is asked again and again; none: nothing to ask
   work body;
   cost price;
   operation_note note;
   std::stop_token stop;
+  [[nodiscard]] bool stands_still() const noexcept { return dependency || until; }
+
   bool queued_for_slot = false;                          // counted among those that wait for a place on the device
   std::optional<std::chrono::nanoseconds> ready_at;      // virtual clock: when everything before it had ended
   std::optional<std::chrono::nanoseconds> submitted_at;  // while somebody traces
-  // how long its stream stood still for the dependency; on the wall clock only while somebody traces
+  // how long its stream stood still, for the dependency or for what has to hold; on the wall clock only while somebody
+  // traces
   std::optional<std::chrono::nanoseconds> stood_from, stood_until;
 };
 

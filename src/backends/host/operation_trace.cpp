@@ -35,7 +35,8 @@ void operation_trace::add(const operation& op, bool failed) noexcept {
     stood.kind = trace_kind::wait;
     std::string name;
     try {
-      name = "waits for " + place(op.dependency ? op.dependency->device : device_id{});
+      name = "waits for " +
+             (op.until ? std::string{"a value"} : place(op.dependency ? op.dependency->device : device_id{}));
       stood.name = name;
     } catch (const std::bad_alloc&) {
       stood.name = {};  // then it is called by its kind

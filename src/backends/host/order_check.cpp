@@ -239,13 +239,23 @@ order_check::mark_ref order_check::hold(stream_handle stream) {
   return made;
 }
 
-void order_check::open_gate(const mark_ref& opened) {
+void order_check::open_gate(const mark_ref& opened) { open(opened, false); }
+
+void order_check::open_gate_after_all(const mark_ref& opened) { open(opened, true); }
+
+void order_check::open(const mark_ref& opened, bool after_all) {
   if (!opened || !opened->is_gate) return;
   std::vector<std::string> remarks;
   {
     const std::lock_guard lock{mutex_};
     if (opened->is_gate->open) return;
     opened->is_gate->at = host_;
+    if (after_all) {
+      auto all = std::make_shared<clock>();
+      for (const auto& [id, other] : streams_) all->seen.emplace_back(id, other.submitted);
+      std::sort(all->seen.begin(), all->seen.end());
+      opened->is_gate->at = std::move(all);
+    }
     opened->is_gate->open = true;
     std::vector<pair> bad;
     std::erase_if(put_off_, [&](const pair& p) {

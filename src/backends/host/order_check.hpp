@@ -72,6 +72,8 @@ class order_check {
   /// What the host will decide: what it has seen when it opens the gate comes before whatever waits for that.
   [[nodiscard]] mark_ref create_gate();
   void open_gate(const mark_ref& gate);
+  /// The same where nobody knows what it was opened by: all that was submitted so far comes before.
+  void open_gate_after_all(const mark_ref& gate);
   /// An operation that may talk to the host while it runs: what follows it in its stream comes after a gate that opens
   /// when it ends.
   [[nodiscard]] mark_ref hold(stream_handle stream);
@@ -121,6 +123,7 @@ class order_check {
   };
 
   stream_state& state_of(stream_handle stream);
+  void open(const mark_ref& opened, bool after_all);
   static verdict contains(const clock& known, std::uint64_t stream, std::uint64_t number);
   static verdict before(const mark& a, const mark& b);
   static verdict either(const mark& a, const mark& b);

@@ -191,6 +191,10 @@ std::shared_ptr<order_watch::conversation> order_watch::talks(stream_handle stre
   return std::make_shared<conversation>(*this, stream);
 }
 
+std::shared_ptr<order_watch::word_wait> order_watch::waits_for_word(stream_handle stream) {
+  return is_quiet(stream) ? nullptr : std::make_shared<word_wait>(*this, stream);
+}
+
 // ---- order ----------------------------------------------------------------------------------------------------------
 
 void order_watch::wait(stream_handle stream, const event_record& event, const backend* own) {

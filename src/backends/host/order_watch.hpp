@@ -47,6 +47,21 @@ class order_watch {
   };
   [[nodiscard]] std::shared_ptr<conversation> talks(stream_handle stream);
 
+  /// A wait for a value, whose writer nobody knows: made before it is submitted. What follows it in its stream comes
+  /// after all that has been submitted by the time this goes.
+  class word_wait {
+   public:
+    word_wait(order_watch& owner, stream_handle stream) : owner_(owner), after_(owner.check_.hold(stream)) {}
+    ~word_wait() { owner_.check_.open_gate_after_all(after_); }
+    word_wait(const word_wait&) = delete;
+    word_wait& operator=(const word_wait&) = delete;
+
+   private:
+    order_watch& owner_;
+    mark_ref after_;
+  };
+  [[nodiscard]] std::shared_ptr<word_wait> waits_for_word(stream_handle stream);
+
   // order
   void wait(stream_handle stream, const event_record& event, const backend* own);
   [[nodiscard]] mark_ref create_gate() { return check_.create_gate(); }

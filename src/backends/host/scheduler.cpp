@@ -2,6 +2,7 @@
 #include "backends/host/scheduler.hpp"
 
 #include "backend/parking.hpp"
+#include "backend/word_watch.hpp"
 
 #include <algorithm>
 #include <exception>
@@ -111,7 +112,7 @@ event_ref scheduler::admit(host_stream& stream, operation* op) {
   op->retain();
   event_ref handle{op};
   if (options_.clock == clock_kind::wall) {
-    if (options_.max_in_flight > 0 && !op->dependency &&
+    if (options_.max_in_flight > 0 && !op->stands_still() &&
         stream.finished_.load(std::memory_order_acquire) + 1 == op->sequence) {
       queue_for_slot(*op);  // first of its stream: a candidate from now on, whenever its worker gets to it
     }
@@ -178,17 +179,17 @@ void scheduler::queue_for_slot(operation& op) {
   device.waiting.insert(op.home->priority());
 }
 
-void scheduler::execute(operation& op, operation* next) {
-  const bool traced = trace_.on();
+void scheduler::stand_still(operation& op, bool traced) {
+  if (op.home->slot_reserved_.exchange(
+          false, std::memory_order_acq_rel)) {  // what waits for another must not keep others waiting
+    device_state& waiting_on = state_of(op.device);
+    const std::lock_guard lock{waiting_on.mutex};
+    waiting_on.waiting.erase(waiting_on.waiting.find(op.home->priority()));
+    waiting_on.freed.notify_all();
+  }
+  const std::stop_token end = end_of(op.device);
   if (op.dependency) {
     if (traced && !op.dependency->finished()) op.stood_from = now();
-    if (op.home->slot_reserved_.exchange(
-            false, std::memory_order_acq_rel)) {  // what waits for another must not keep others waiting
-      device_state& waiting_on = state_of(op.device);
-      const std::lock_guard lock{waiting_on.mutex};
-      waiting_on.waiting.erase(waiting_on.waiting.find(op.home->priority()));
-      waiting_on.freed.notify_all();
-    }
     if (options_.wait_policy == waiting::adaptive) {
       // One stage of a pipeline waits for a chunk of the other, some hundred microseconds. Who parks here is woken on
       // the core of the one that works, and the stages then take turns instead of overlapping.
@@ -197,10 +198,19 @@ void scheduler::execute(operation& op, operation* next) {
       while (!op.dependency->finished() && patient.spin()) {
       }
     }
-    op.dependency->wait(std::chrono::steady_clock::time_point::max(), end_of(op.device), options_.wait_policy);
-    op.home->last_ended_ = {};
-    if (op.stood_from) op.stood_until = now();
+    op.dependency->wait(std::chrono::steady_clock::time_point::max(), end, options_.wait_policy);
   }
+  if (op.until) {
+    if (traced) op.stood_from = now();
+    detail::watch_word(op.until, end, options_.wait_policy);
+  }
+  op.home->last_ended_ = {};
+  if (op.stood_from) op.stood_until = now();
+}
+
+void scheduler::execute(operation& op, operation* next) {
+  const bool traced = trace_.on();
+  if (op.stands_still()) stand_still(op, traced);
   device_state& device = state_of(op.device);
   const bool limited = options_.max_in_flight > 0;
   // what starts right behind another operation starts when that one ended: one look at the clock for both
@@ -226,7 +236,7 @@ void scheduler::execute(operation& op, operation* next) {
   if (!cause) cause = run_body(op);
   if (limited) {
     // before the place is free: the next of this stream is a candidate for it
-    if (next != nullptr && !next->dependency) queue_for_slot(*next);
+    if (next != nullptr && !next->stands_still()) queue_for_slot(*next);
     const bool more = next == nullptr && op.home->arrivals_.load(std::memory_order_acquire) != nullptr;
     const std::lock_guard lock{device.mutex};
     if (more) {
@@ -245,6 +255,7 @@ void scheduler::finish(operation& op, std::shared_ptr<const error> cause) {
   if (trace_.on()) trace_.add(op, cause != nullptr);
   op.body.clear();  // lets go of memory before anybody can see the operation ended
   op.dependency = {};
+  op.until = nullptr;
   host_stream& stream = *op.home;
   stream.last_ended_ = op.ended;
   if (cause) {

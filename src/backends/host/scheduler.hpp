@@ -52,7 +52,8 @@ class scheduler {
   /// Appends an operation to a stream. Null when the machine is closed.
   template <class F>
   [[nodiscard]] event_ref submit(host_stream& stream, F body, const operation_note& note = {}, const cost& price = {},
-                                 std::stop_token stop = {}, event_ref dependency = {}) {
+                                 std::stop_token stop = {}, event_ref dependency = {},
+                                 std::function<bool()> until = {}) {
     auto* op = ::new (stream.take_memory()) operation;
     op->home = &stream;
     op->body.set(std::move(body));
@@ -60,6 +61,7 @@ class scheduler {
     op->price = price;
     op->stop = std::move(stop);
     op->dependency = std::move(dependency);
+    op->until = std::move(until);
     return admit(stream, op);
   }
   /// Runs the body on the calling thread if the stream is idle, without an event.
@@ -126,6 +128,8 @@ class scheduler {
   [[nodiscard]] std::shared_ptr<const error> refusal(operation& op);
   [[nodiscard]] static std::shared_ptr<const error> run_body(operation& op) noexcept;
   void execute(operation& op, operation* next);  // wall clock, on the worker
+  /// Holds the worker until the operation's dependency has ended and what it waits for holds.
+  void stand_still(operation& op, bool traced);
   /// Makes an operation a candidate for a place on its device; before it is its turn, so that priorities count.
   void queue_for_slot(operation& op);
   void finish(operation& op, std::shared_ptr<const error> cause);
