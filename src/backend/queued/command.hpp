@@ -44,6 +44,9 @@ class command : public event_record {
   [[nodiscard]] virtual result<void> hand_over(native_queue queue, native_event* last);
   /// Does it, on a thread of the stream's own.
   [[nodiscard]] virtual std::shared_ptr<const error> run_here();
+  /// It has ended because nobody goes on waiting (queue_driver::give_up), and has not done what it was for. Asked once,
+  /// when the driver has ended it.
+  [[nodiscard]] virtual bool was_given_up() noexcept { return false; }
   /// Lets go of memory, and of all else that nobody needs once it has ended. Perhaps where the driver calls.
   virtual void let_go() noexcept = 0;
   [[nodiscard]] virtual std::string name() const { return std::string{to_string(note.kind)}; }

@@ -55,6 +55,10 @@ class queue_driver {
   }
   /// Whether nothing is in a queue that the program puts work into as well. Not waiting; true when its device is lost.
   [[nodiscard]] virtual bool is_empty(device_id, native_queue) noexcept { return true; }
+  /// What queues of the device wait for outside of the driver, now or later, will not come: they are to go on until
+  /// wait_again(). Not waiting.
+  virtual void give_up(device_id) noexcept {}
+  virtual void wait_again(device_id) noexcept {}
   /// Nothing is in it any more.
   virtual void destroy_queue(device_id device, native_queue queue) noexcept = 0;
 

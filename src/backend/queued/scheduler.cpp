@@ -224,12 +224,7 @@ bool scheduler::wait_for(queued_stream& in, const event_ref& before) {
 }
 
 std::shared_ptr<const error> scheduler::refusal(queued_stream& s, command& c) {
-  if (closed()) {
-    return shared_error(make_error(
-        errc::cancelled, "the machine was closed before the operation on " + to_string(s.device_) + " started",
-        error_scope::endpoint));
-  }
-  if (auto cause = lost(s.device_)) return cause;
+  if (auto cause = over(s.device_)) return cause;
   if (c.dependency && c.dependency->finished() && c.dependency->cause()) return c.dependency->cause();
   if (auto cause = poison_of(s, c.sequence_)) return cause;
   if (c.stop.stop_requested())
@@ -472,7 +467,7 @@ void scheduler::on_end(void* data) {
 std::shared_ptr<const error> scheduler::outcome_of(command& c, event_state state) {
   if (c.refused_) return c.refused_;
   if (c.dependency && c.dependency->finished() && c.dependency->cause()) return c.dependency->cause();
-  if (state == event_state::ended) return nullptr;
+  if (state == event_state::ended) return c.was_given_up() ? over(c.device) : nullptr;
   // After one failure a driver may fail everything: the first is the cause.
   if (auto cause = poison_of(*c.home_, c.sequence_)) return cause;
   if (auto cause = lost(c.device)) return cause;

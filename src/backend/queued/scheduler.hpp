@@ -74,8 +74,15 @@ class scheduler {
   void count_from(std::chrono::steady_clock::time_point epoch) { epoch_ = epoch; }
   [[nodiscard]] std::chrono::nanoseconds now() const { return std::chrono::steady_clock::now() - epoch_; }
   [[nodiscard]] bool closed() const noexcept { return closed_.load(std::memory_order_acquire); }
+  [[nodiscard]] waiting policy() const noexcept { return policy_; }
   void trace_to(std::shared_ptr<trace_sink> sink);
 
+  /// Whether what has not run on a device will not run any more.
+  [[nodiscard]] bool is_over(device_id device) const noexcept {
+    return closed() || state_of(device).lost.load(std::memory_order_acquire);
+  }
+  /// … and why; null where it will.
+  [[nodiscard]] std::shared_ptr<const error> over(device_id device) const;
   void lose(device_id device, const std::shared_ptr<const error>& cause);
   /// What a call on a lost device is told, or null.
   [[nodiscard]] std::shared_ptr<const error> lost(device_id device) const;

@@ -172,7 +172,15 @@ void scheduler::lose(device_id device, const std::shared_ptr<const error>& cause
     state.lost.store(true, std::memory_order_release);
   }
   // what waits for others on this device waits no more
+  driver_->give_up(device);
   for (queued_stream* s : streams_of(device)) post(*s);
+}
+
+std::shared_ptr<const error> scheduler::over(device_id device) const {
+  if (!closed()) return lost(device);
+  return shared_error(make_error(errc::cancelled,
+                                 "the machine was closed before the operation on " + to_string(device) + " started",
+                                 error_scope::endpoint));
 }
 
 std::shared_ptr<const error> scheduler::lost(device_id device) const {
@@ -194,6 +202,7 @@ void scheduler::restore(device_id device) {
     state.lost.store(false, std::memory_order_release);
     state.root = state.told = nullptr;
   }
+  driver_->wait_again(device);
   for (queued_stream* s : streams_of(device)) {
     const std::lock_guard lock{s->failure_mutex_};
     s->unreported_ = nullptr;
@@ -363,6 +372,7 @@ void scheduler::close() {
     gate->complete(cause);
     gate->drop();
   }
+  for (std::size_t i = 0; i < devices_.size(); ++i) driver_->give_up(device_id{first_.value() + static_cast<int>(i)});
   std::vector<queued_stream*> all;
   {
     const std::shared_lock lock{table_mutex_};

@@ -51,6 +51,10 @@ class opencl_backend final : public queued::queued_backend {
                                                     atomic_operation operation) noexcept override;
   [[nodiscard]] result<access_right> memory_access(device_id device, const void* address) noexcept override;
 
+  // order: words.cpp, queued_backend
+  [[nodiscard]] result<event_ref> write_value(stream_handle stream, const word_request& request) noexcept override;
+  [[nodiscard]] result<event_ref> wait_value(stream_handle stream, const word_request& request) noexcept override;
+
   // move
   [[nodiscard]] result<event_ref> copy(stream_handle stream, const copy_request& request) noexcept override;
   [[nodiscard]] result<event_ref> copy_batch(stream_handle stream,
@@ -70,6 +74,9 @@ class opencl_backend final : public queued::queued_backend {
   struct prepared_copy;
 
   [[nodiscard]] error without_path(device_id from, device_id to) noexcept;
+
+  // order
+  [[nodiscard]] result<event_ref> submit_word(stream_handle stream, const word_request& request, bool waits) noexcept;
 
   // move
   [[nodiscard]] result<prepared_copy> prepare(const copy_request& request) noexcept;
