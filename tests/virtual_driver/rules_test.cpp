@@ -318,6 +318,40 @@ TEST(virtual_driver_rules, streams_wait_for_words_cyclically) {
   });
 }
 
+TEST(virtual_driver_rules, words_that_streams_use_are_neither_managed_nor_of_a_peer_without_access) {
+  in_child({}, [] {
+    session cu{2};
+    CUdeviceptr managed = 0;
+    EXPECT_EQ(cu.cuMemAllocManaged(&managed, 64, 1), CUDA_SUCCESS);
+    const CUdeviceptr word = cu.allocate(64);
+    cu.use(1);
+    const CUstream s = cu.stream();
+    for (const CUdeviceptr at : {managed, word}) {
+      EXPECT_EQ(cu.cuStreamWaitValue32(s, at, 0, wait_value_geq), CUDA_ERROR_INVALID_VALUE);
+      EXPECT_EQ(cu.cuStreamWriteValue32(s, at, 0, 0), CUDA_ERROR_INVALID_VALUE);
+    }
+    EXPECT_EQ(cu.cuCtxEnablePeerAccess(cu.contexts[0], 0), CUDA_SUCCESS);
+    EXPECT_EQ(cu.cuStreamWriteValue32(s, word, 5, 0), CUDA_SUCCESS);
+    EXPECT_EQ(cu.cuStreamWaitValue32(s, word, 5, wait_value_eq), CUDA_SUCCESS);
+    EXPECT_EQ(cu.cuStreamWaitValue32(s, word, 5, wait_value_eq | wait_value_flush), CUDA_ERROR_NOT_SUPPORTED);
+    EXPECT_EQ(cu.cuStreamSynchronize(s), CUDA_SUCCESS);
+  });
+}
+
+TEST(virtual_driver_rules, words_of_four_bytes_need_no_attribute_and_those_of_eight_and_nor_do) {
+  in_child({{"WEFT_VIRTUAL_CUDA_MEMOPS", "0"}}, [] {
+    session cu;
+    const CUdeviceptr word = cu.allocate(64);
+    const CUstream s = cu.stream();
+    EXPECT_EQ(cu.cuStreamWriteValue32(s, word, 5, 0), CUDA_SUCCESS);
+    EXPECT_EQ(cu.cuStreamWaitValue32(s, word, 5, wait_value_eq), CUDA_SUCCESS);
+    EXPECT_EQ(cu.cuStreamWaitValue32(s, word, 5, wait_value_nor), CUDA_ERROR_NOT_SUPPORTED);
+    EXPECT_EQ(cu.cuStreamWriteValue64(s, word, 5, 0), CUDA_ERROR_NOT_SUPPORTED);
+    EXPECT_EQ(cu.cuStreamWaitValue64(s, word, 5, wait_value_eq), CUDA_ERROR_NOT_SUPPORTED);
+    EXPECT_EQ(cu.cuStreamSynchronize(s), CUDA_SUCCESS);
+  });
+}
+
 TEST(virtual_driver_rules, a_host_function_may_not_call_the_driver) {
   in_child({}, [] {
     static session* cu = nullptr;

@@ -173,7 +173,10 @@ class finder {
     gpu.registers_host = has(host_register_supported);
     gpu.cooperative = has(cooperative_launch);
     gpu.priorities = has(stream_priorities_supported);
-    gpu.waits_for_values = has(can_use_64_bit_stream_mem_ops) && cu_.cuStreamWaitValue64 != nullptr;
+    gpu.has_long_words =
+        has(can_use_64_bit_stream_mem_ops) && cu_.cuStreamWaitValue64 != nullptr && cu_.cuStreamWriteValue64 != nullptr;
+    gpu.compares_by_nor = has(can_use_stream_wait_value_nor);
+    gpu.flushes_remote_writes = has(can_flush_remote_writes);
     gpu.blocks = has(virtual_memory_management_supported) && cu_.cuMemCreate != nullptr && cu_.cuMemMap != nullptr;
     gpu.block_descriptors = gpu.blocks && has(handle_type_posix_file_descriptor_supported);
     gpu.fabric = gpu.blocks && has(handle_type_fabric_supported);

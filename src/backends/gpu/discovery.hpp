@@ -37,7 +37,9 @@ struct gpu_place {
   bool registers_host = false;
   bool cooperative = false;
   bool priorities = false;
-  bool waits_for_values = false;  // stream memory operations of 64 bits
+  bool has_long_words = false;         // stream memory operations of 8 bytes; those of 4 are everywhere
+  bool compares_by_nor = false;        // … and one more comparison
+  bool flushes_remote_writes = false;  // … and waits that see what other devices wrote before the value
   bool blocks = false, block_descriptors = false, fabric = false;
   bool pools = false, pool_descriptors = false;
   bool ipc = false;

@@ -95,9 +95,11 @@ class gpu_backend final : public queued::queued_backend {
   [[nodiscard]] result<void> set_memory_access(void* address, std::span<const device_right> rights) noexcept override;
   [[nodiscard]] result<access_right> memory_access(device_id device, const void* address) noexcept override;
 
-  // order: order.cpp, queued_backend
+  // order: order.cpp, words.cpp, queued_backend
   [[nodiscard]] result<stream_handle> adopt_stream(device_id device, void* driver_queue) noexcept override;
   [[nodiscard]] result<void*> driver_queue(stream_handle stream) noexcept override;
+  [[nodiscard]] result<event_ref> write_value(stream_handle stream, const word_request& request) noexcept override;
+  [[nodiscard]] result<event_ref> wait_value(stream_handle stream, const word_request& request) noexcept override;
 
   // move: move.cpp, fill.cpp
   [[nodiscard]] result<event_ref> copy(stream_handle stream, const copy_request& request) noexcept override;
@@ -132,6 +134,8 @@ class gpu_backend final : public queued::queued_backend {
   [[nodiscard]] error without_path(device_id from, device_id to) noexcept;
 
   // order, move and run
+  [[nodiscard]] std::optional<error> without_word(device_id by, const word_request& request, bool waits) const;
+  [[nodiscard]] result<event_ref> submit_word(stream_handle stream, const word_request& request, bool waits) noexcept;
   [[nodiscard]] result<prepared_copy> prepare(const copy_request& request, device_id by) noexcept;
   [[nodiscard]] std::shared_ptr<const error> check_access(const prepared_copy& copy) const;
   [[nodiscard]] result<event_ref> submit_copies(queued::queued_stream& to, std::vector<prepared_copy> copies,

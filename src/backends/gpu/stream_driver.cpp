@@ -196,7 +196,12 @@ void stream_driver::look_for_ends(const std::stop_token& shutdown) {
 // ---- life ---------------------------------------------------------------------------------------------------------
 
 stream_driver::stream_driver(std::shared_ptr<contexts> places, device_id first, const discovery& found, waiting policy)
-    : places_(std::move(places)), cu_(places_->cu()), parts_(places_, found), first_(first), policy_(policy) {
+    : places_(std::move(places)),
+      cu_(places_->cu()),
+      parts_(places_, found),
+      first_(first),
+      policy_(policy),
+      words_(places_, found.devices.size()) {
   for (std::size_t device = 0; device < found.devices.size(); ++device) {
     while (gpus_.size() <= places_->gpu_of(device)) {
       gpus_.push_back(std::make_unique<place>());
@@ -246,6 +251,7 @@ void stream_driver::forget(std::size_t device) noexcept {
 }
 
 void stream_driver::close() noexcept {
+  words_.end();
   if (watch_.joinable()) {
     watch_.request_stop();
     watch_.join();

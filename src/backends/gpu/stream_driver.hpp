@@ -6,6 +6,7 @@
 #include "backend/queued/queue_driver.hpp"
 #include "backends/gpu/contexts.hpp"
 #include "backends/gpu/partitions.hpp"
+#include "backends/gpu/word_waits.hpp"
 
 #include <array>
 #include <atomic>
@@ -82,6 +83,8 @@ class stream_driver final : public queued::queue_driver {
                                                          queued::native_queue again) noexcept override;
   [[nodiscard]] result<void*> name_of(device_id device, queued::native_queue queue) noexcept override;
   [[nodiscard]] bool is_empty(device_id device, queued::native_queue queue) noexcept override;
+  void give_up(device_id device) noexcept override { words_.give_up(local(device)); }
+  void wait_again(device_id device) noexcept override { words_.wait_again(local(device)); }
   void destroy_queue(device_id device, queued::native_queue queue) noexcept override;
   [[nodiscard]] result<queued::native_event> mark(device_id device, queued::native_queue queue,
                                                   queued::native_event after) noexcept override;
@@ -108,6 +111,9 @@ class stream_driver final : public queued::queue_driver {
   /// Runs `work` in a stream of the device that nothing else uses meanwhile, and waits for it. For threads of the host.
   [[nodiscard]] result<void> run_aside(device_id device, const std::string& doing,
                                        const std::function<CUresult(CUstream)>& work) noexcept;
+
+  /// What streams wait for outside of the driver.
+  [[nodiscard]] word_waits& words() noexcept { return words_; }
 
   /// Whether all work from now on knows when it began: it costs more.
   void time(bool on) noexcept;
@@ -181,6 +187,7 @@ class stream_driver final : public queued::queue_driver {
   std::mutex queues_mutex_;
   std::vector<std::unique_ptr<gpu_queue>> queues_;
   std::atomic<bool> timed_{false};
+  word_waits words_;
 
   std::mutex watch_mutex_;
   std::condition_variable_any watch_work_;

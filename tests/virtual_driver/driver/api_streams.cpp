@@ -73,14 +73,33 @@ bool holds(Word now, Word value, unsigned how) {
   }
 }
 
+/// A word that a stream of `by` may use: not in managed memory, nor where a device needs a right that it lacks.
+CUresult find_word(CUdeviceptr address, std::size_t size, int by, bool writes, copy_place& at) {
+  if (const auto code = find_place(address, size, by, writes, at); code != 0) return code;
+  if (at.pageable) return CUDA_ERROR_INVALID_VALUE;
+  machine& m = the();
+  const std::lock_guard lock{m.mutex};
+  const auto range = m.find(address);
+  if (range == nullptr || range->kind == range_kind::managed) return CUDA_ERROR_INVALID_VALUE;
+  const std::uint8_t right = m.right(by, *range);
+  const bool may = right == access_read_write || (right != access_none && !writes);
+  return may ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+/// Words of 4 bytes need nothing of the device.
+template <class Word>
+bool has_words() {
+  return sizeof(Word) == sizeof(std::uint32_t) || given().memory_operations;
+}
+
 template <class Word>
 CUresult wait_value(const char* name, CUstream stream, CUdeviceptr address, Word value, unsigned flags) {
   const bool arguments = address != 0 && address % sizeof(Word) == 0 && (flags & ~(3U | wait_value_flush)) == 0;
   return stream_call(name, stream, arguments, [&](const stream_ref& s) -> CUresult {
-    if (!given().memory_operations || (flags & wait_value_flush) != 0) return CUDA_ERROR_NOT_SUPPORTED;
+    if (!has_words<Word>() || (flags & wait_value_flush) != 0) return CUDA_ERROR_NOT_SUPPORTED;
+    if ((flags & 3U) == wait_value_nor && !given().memory_operations) return CUDA_ERROR_NOT_SUPPORTED;
     copy_place at;
-    if (const auto code = find_place(address, sizeof(Word), s->home()->device, false, at); code != 0) return code;
-    if (at.pageable) return CUDA_ERROR_INVALID_VALUE;
+    if (const auto code = find_word(address, sizeof(Word), s->home()->device, false, at); code != 0) return code;
     context* const home = s->home().get();
     submit(s, {.run = [at, value, flags, home]() -> CUresult {
              const auto* const word = reinterpret_cast<const Word*>(at.bytes);
@@ -99,10 +118,9 @@ template <class Word>
 CUresult write_value(const char* name, CUstream stream, CUdeviceptr address, Word value, unsigned flags) {
   const bool arguments = address != 0 && address % sizeof(Word) == 0 && flags <= write_value_no_memory_barrier;
   return stream_call(name, stream, arguments, [&](const stream_ref& s) -> CUresult {
-    if (!given().memory_operations) return CUDA_ERROR_NOT_SUPPORTED;
+    if (!has_words<Word>()) return CUDA_ERROR_NOT_SUPPORTED;
     copy_place at;
-    if (const auto code = find_place(address, sizeof(Word), s->home()->device, true, at); code != 0) return code;
-    if (at.pageable) return CUDA_ERROR_INVALID_VALUE;
+    if (const auto code = find_word(address, sizeof(Word), s->home()->device, true, at); code != 0) return code;
     submit(s, {.run = [at, value] {
              // pairs with the acquire of wait_value, of kernels and of the host
              __atomic_store_n(reinterpret_cast<Word*>(at.bytes), value, __ATOMIC_RELEASE);

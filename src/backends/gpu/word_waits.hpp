@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Waits of streams for words of memory, as long as the driver has them. It takes none back: where the value will not
+// come any more, one that compares is written into the word, again and again until the stream has seen it.
+#pragma once
+
+#include "backends/gpu/contexts.hpp"
+#include "weft/backend/backend.hpp"
+
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace weft::gpu {
+
+/// Thread: any. Devices are counted from 0 here.
+class word_waits {
+ public:
+  struct wait {
+    std::size_t device = 0;
+    CUdeviceptr at = 0;
+    std::byte* host = nullptr;  // where the host reaches the word; null: nowhere
+    word_request request;
+    bool given_up = false;
+  };
+
+  word_waits(std::shared_ptr<contexts> places, std::size_t devices);
+  ~word_waits();
+  word_waits(const word_waits&) = delete;
+  word_waits& operator=(const word_waits&) = delete;
+
+  /// Before the driver has it. The memory stays until remove().
+  [[nodiscard]] std::uint64_t add(const wait& made);
+  /// True if the value was not waited for to the end.
+  bool remove(std::uint64_t id) noexcept;
+
+  /// This one is to end.
+  void give_up_one(std::uint64_t id) noexcept;
+  /// All of a device are, those too that come until wait_again().
+  void give_up(std::size_t device) noexcept;
+  void wait_again(std::size_t device) noexcept;
+  /// None is left.
+  void end() noexcept;
+
+ private:
+  // under the mutex
+  [[nodiscard]] bool is_due() const noexcept;
+  void wake() noexcept;
+  void write_all() noexcept;
+
+  void write(const wait& given) noexcept;
+  void serve(const std::stop_token& shutdown);
+
+  std::shared_ptr<contexts> places_;
+  std::mutex mutex_;
+  std::condition_variable_any changed_;
+  std::map<std::uint64_t, wait> waits_;
+  std::uint64_t last_ = 0;
+  std::vector<bool> given_up_;  // by device
+  std::jthread thread_;         // started with the first that is given up
+};
+
+}  // namespace weft::gpu

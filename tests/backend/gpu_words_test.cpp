@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+// Words that streams of the CUDA backend write and wait for, on the virtual driver: whose commands they are, and how a
+// wait ends whose value never comes.
+#include "support/samples.hpp"
+#include "support/virtual_gpus.hpp"
+#include "weft/memory/fill.hpp"
+#include "weft/memory/peer_access.hpp"
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+namespace {
+
+using samples::error_of;
+using samples::gpu0;
+using samples::gpu1;
+using samples::soon;
+using weft::errc;
+using weft::event;
+using weft::machine;
+using weft::stream;
+using weft::wait_outcome;
+using weft::word_comparison;
+using word_buffer = weft::buffer<std::uint32_t>;
+
+class gpu_words : public samples::virtual_cuda_test {};
+
+TEST_F(gpu_words, are_written_and_waited_for_by_the_driver_alone) {
+  const machine m = open();
+  const stream writer{m[0]}, reader{m[1]};
+  const weft::pinned_buffer<std::uint64_t> word{m[0], 1};
+  const word_buffer result{m[1], 1};
+  std::atomic_ref{word.host()[0]}.store(0);
+  const auto waits = driver.calls("cuStreamWaitValue64");
+  const auto writes = driver.calls("cuStreamWriteValue64");
+  const event reached = reader.wait_value(word.data(), 1);
+  const event done = fill(reader, result, 3U);
+  EXPECT_EQ(driver.calls("cuStreamWaitValue64"), waits + 1) << "it is the driver's before the value is there";
+  EXPECT_FALSE(reached.ready());
+  writer.write_value(word.data(), 1);
+  EXPECT_EQ(done.wait_for(soon), wait_outcome::ok);
+  EXPECT_EQ(driver.calls("cuStreamWriteValue64"), writes + 1);
+}
+
+TEST_F(gpu_words, of_managed_memory_are_the_hosts_to_look_at) {
+  const machine m = open();
+  const stream writer{m[0]}, reader{m[1]};
+  const weft::unified_buffer<std::uint32_t> word{m[0], 1};
+  std::atomic_ref{word.host()[0]}.store(0);
+  const auto waits = driver.calls("cuStreamWaitValue32");
+  const event reached = reader.wait_value(word.data(), 2);
+  EXPECT_EQ(reached.wait_for(std::chrono::milliseconds{2}), wait_outcome::timed_out);
+  writer.write_value(word.data(), 2);
+  EXPECT_EQ(reached.wait_for(soon), wait_outcome::ok);
+  EXPECT_EQ(driver.calls("cuStreamWaitValue32"), waits) << "CUDA takes no managed memory there";
+}
+
+TEST_F(gpu_words, that_never_come_end_with_the_machine_and_what_is_behind_them_as_cancelled) {
+  for (const word_comparison how :
+       {word_comparison::greater_equal, word_comparison::equal, word_comparison::bits_any, word_comparison::nor}) {
+    machine m = open();
+    const stream held{m[0]}, behind{m[1]}, on_host{m[0]};
+    const word_buffer words{m[0], 2};
+    const weft::pinned_buffer<std::uint32_t> pinned{m[0], 1};
+    const std::uint32_t never = how == word_comparison::nor ? ~0U : 0U;  // does not compare with 1
+    fill(held, words, never).wait();
+    std::atomic_ref{pinned.host()[0]}.store(never);
+    const event first = held.wait_value(words.data(), 1, how);
+    const event second = held.wait_value(words.data() + 1, 1, how);
+    const event filled = fill(held, words, 1U);
+    behind.wait(filled);
+    const event elsewhere = behind.record();
+    const event of_pinned = on_host.wait_value(pinned.data(), 1, how);
+    EXPECT_FALSE(first.ready());
+    m.close();
+    for (const event& one : {first, second, filled, elsewhere, of_pinned}) {
+      ASSERT_TRUE(one.ready());
+      EXPECT_EQ(error_of([&] { one.wait(); }).code, errc::cancelled);
+    }
+  }
+}
+
+TEST_F(gpu_words, that_never_come_end_with_a_reset_and_are_waited_for_again_after_it) {
+  const machine m = open();
+  const stream held{m[0]}, fine{m[1]};
+  const weft::pinned_buffer<std::uint32_t> word{m[1], 2};
+  for (std::uint32_t& one : word.host()) one = 0;
+  const event ended = held.wait_value(word.data(), 1);
+  const event stays = fine.wait_value(word.data() + 1, 1);
+  EXPECT_FALSE(ended.ready());
+  m[0].reset();
+  EXPECT_TRUE(ended.ready());
+  EXPECT_EQ(error_of([&] { ended.wait(); }).code, errc::device_lost);
+  EXPECT_EQ(stays.wait_for(std::chrono::milliseconds{2}), wait_outcome::timed_out) << "that is another device's";
+  std::atomic_ref{word.host()[0]}.store(0);
+  const event again = held.wait_value(word.data(), 1);
+  EXPECT_EQ(again.wait_for(std::chrono::milliseconds{30}), wait_outcome::timed_out);
+  std::atomic_ref{word.host()[0]}.store(1);
+  std::atomic_ref{word.host()[1]}.store(1);
+  EXPECT_EQ(again.wait_for(soon), wait_outcome::ok);
+  EXPECT_EQ(stays.wait_for(soon), wait_outcome::ok);
+}
+
+TEST_F(gpu_words, end_though_somebody_takes_the_value_away_that_lets_them_go) {
+  machine m = open();
+  const stream held{m[0]};
+  const weft::pinned_buffer<std::uint32_t> word{m[0], 1};
+  std::atomic_ref<std::uint32_t> mine{word.host()[0]};
+  mine.store(0);
+  const event never = held.wait_value(word.data(), 1, word_comparison::equal);
+  std::atomic<bool> closed{false};
+  std::thread spoiler{[&] {
+    for (int taken = 0; taken < 3 && !closed.load();) {
+      std::uint32_t given = 1;
+      if (mine.compare_exchange_strong(given, 0)) ++taken;
+    }
+  }};
+  m.close();
+  closed.store(true);
+  spoiler.join();
+  EXPECT_EQ(error_of([&] { never.wait(); }).code, errc::cancelled);
+}
+
+TEST_F(gpu_words, without_access_take_their_device_and_let_its_other_waits_go) {
+  const machine m = open();
+  const stream bad{m[0]}, stuck{m[0]}, fine{m[1]};
+  const word_buffer word{m[1], 2};
+  fill(fine, word, 0U).wait();
+  const weft::pinned_buffer<std::uint32_t> pinned{m[1], 1};
+  std::atomic_ref{pinned.host()[0]}.store(0);
+  const event waits = stuck.wait_value(pinned.data(), 1);
+  EXPECT_FALSE(waits.ready());
+  const auto cause = error_of([&] { bad.wait_value(word.data(), 0).wait(); });
+  EXPECT_EQ(cause.code, errc::illegal_access);
+  EXPECT_NE(cause.what.find("gpu0 has no access to the memory of gpu1"), std::string::npos) << cause.what;
+  EXPECT_TRUE(m[0].is_lost());
+  wait_outcome outcome = wait_outcome::ok;
+  EXPECT_NE(error_of([&] { outcome = waits.wait_for(soon); }).code, errc::not_ready);
+  EXPECT_NE(outcome, wait_outcome::timed_out);
+  fine.write_value(word.data(), 1).wait();
+}
+
+TEST_F(gpu_words, that_the_driver_refuses_fail_with_what_it_says) {
+  const machine m = open();
+  const stream order{m[0]};
+  const word_buffer word{m[0], 1};
+  fill(order, word, 0U).wait();
+  driver.fail("cuStreamWaitValue32@1=1");
+  const auto cause = error_of([&] { order.wait_value(word.data(), 1).wait(); });
+  EXPECT_NE(cause.what.find("a wait for a value on gpu0"), std::string::npos) << cause.what;
+  driver.fail("cuStreamWriteValue32@1=1");
+  EXPECT_NE(error_of([&] { order.write_value(word.data(), 1).wait(); }).what.find("a write of a value on gpu0"),
+            std::string::npos);
+  order.write_value(word.data(), 1).wait();
+  EXPECT_EQ(order.wait_value(word.data(), 1).wait_for(soon), wait_outcome::ok);
+}
+
+TEST_F(gpu_words, end_where_the_driver_gives_no_event_for_the_wait) {
+  const machine m = open();
+  const stream order{m[0]};
+  const word_buffer word{m[0], 1};
+  fill(order, word, 0U).wait();
+  driver.fail("cuEventRecord@1=1");
+  const event refused = order.wait_value(word.data(), 1);
+  wait_outcome outcome = wait_outcome::ok;
+  EXPECT_NE(error_of([&] { outcome = refused.wait_for(soon); }).code, errc::not_ready);
+  EXPECT_NE(outcome, wait_outcome::timed_out);
+}
+
+}  // namespace
