@@ -110,6 +110,8 @@ class mixed_backend final : public backend {
   [[nodiscard]] result<stream_handle> default_stream(device_id device) noexcept override;
   [[nodiscard]] result<event_ref> record(stream_handle stream) noexcept override;
   [[nodiscard]] result<void> wait_event(stream_handle stream, const event_ref& event) noexcept override;
+  [[nodiscard]] result<event_ref> write_value(stream_handle stream, const word_request& request) noexcept override;
+  [[nodiscard]] result<event_ref> wait_value(stream_handle stream, const word_request& request) noexcept override;
   [[nodiscard]] result<event_ref> create_gate() noexcept override;
   void open_gate(const event_ref& gate, std::shared_ptr<const error> cause) noexcept override;
   [[nodiscard]] wait_outcome wait(event_record& event, wait_deadline deadline,
@@ -181,6 +183,10 @@ class mixed_backend final : public backend {
   [[nodiscard]] std::string apart(device_id from, device_id to) const;
   [[nodiscard]] error no_peers(device_id from, device_id to) const;
   [[nodiscard]] std::optional<error> rights_apart(std::size_t part, std::span<const device_right> rights) const;
+
+  /// What came of a word, with its owner named where that is another backend's.
+  [[nodiscard]] result<event_ref> word_apart(stream_handle stream, const word_request& request,
+                                             result<event_ref> done) const;
 
   /// The answer of the first part that offers the thing and knows what it is asked about.
   template <class F>

@@ -82,6 +82,27 @@ result<void> mixed_backend::wait_in(backend& by, stream_handle own, const event_
   return {};
 }
 
+result<event_ref> mixed_backend::write_value(stream_handle stream, const word_request& request) noexcept {
+  return word_apart(stream, request, backend_of(stream)->write_value(untagged(stream), request));
+}
+
+result<event_ref> mixed_backend::wait_value(stream_handle stream, const word_request& request) noexcept {
+  return word_apart(stream, request, backend_of(stream)->wait_value(untagged(stream), request));
+}
+
+result<event_ref> mixed_backend::word_apart(stream_handle stream, const word_request& request,
+                                            result<event_ref> done) const {
+  if (done || done.error().code != errc::not_found) return done;
+  const owner elsewhere = owner_of(request.address);
+  if (!elsewhere.known() || elsewhere.part == part_in(stream)) return done;
+  return make_error(errc::peer_unsupported,
+                    "the word lies in " + std::string{to_string(elsewhere.memory.kind)} + " memory of " +
+                        to_string(elsewhere.memory.device) + " (" +
+                        std::string{to_string(parts_[elsewhere.part]->kind())} + "), which a stream of the " +
+                        std::string{to_string(backend_of(stream)->kind())} +
+                        " backend can neither write nor wait for: take memory of the stream's own backend");
+}
+
 result<event_ref> mixed_backend::create_gate() noexcept {
   auto gate = parts_.front()->create_gate();
   for (std::size_t i = 1; i < parts_.size() && !gate && gate.error().code == errc::unsupported; ++i)

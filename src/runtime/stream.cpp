@@ -66,6 +66,30 @@ void stream::wait(const event& e) const {
   value_or_raise(own.wait_event(native(), e.record()));
 }
 
+event stream::write_value(std::uint32_t* word, std::uint32_t value) const {
+  return {identity_.get().state,
+          value_or_raise(backend_of(identity_.get()).write_value(native(), {word, sizeof value, value, {}}))};
+}
+
+event stream::write_value(std::uint64_t* word, std::uint64_t value) const {
+  return {identity_.get().state,
+          value_or_raise(backend_of(identity_.get()).write_value(native(), {word, sizeof value, value, {}}))};
+}
+
+event stream::wait_value(const std::uint32_t* word, std::uint32_t value, word_comparison comparison) const {
+  return {
+      identity_.get().state,
+      value_or_raise(backend_of(identity_.get())
+                         .wait_value(native(), {const_cast<std::uint32_t*>(word), sizeof value, value, comparison}))};
+}
+
+event stream::wait_value(const std::uint64_t* word, std::uint64_t value, word_comparison comparison) const {
+  return {
+      identity_.get().state,
+      value_or_raise(backend_of(identity_.get())
+                         .wait_value(native(), {const_cast<std::uint64_t*>(word), sizeof value, value, comparison}))};
+}
+
 event stream::call(std::function<void()> function) const {
   if (!function) raise(errc::invalid_argument, "a stream was asked to call an empty function");
   return {identity_.get().state, value_or_raise(backend_of(identity_.get()).call(native(), [f = std::move(function)] {

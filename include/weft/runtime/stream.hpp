@@ -6,6 +6,7 @@
 #include "weft/runtime/event.hpp"
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <memory>
 
@@ -59,6 +60,27 @@ class stream {
   /// Work submitted from here on starts after `event` has ended; the host does not wait. Events of any device and
   /// backend of this machine. Errors: wrong_device for an event of another machine.
   void wait(const event& event) const;
+  /// Writes a word of memory, in order and by one store: a device, a stream (wait_value()) or a thread of the host that
+  /// sees the value sees all that this stream did before. The word is memory of this machine that the device may use,
+  /// at a multiple of its size; without a right to it the event fails as a kernel with such an argument does.
+  /// Errors: invalid_argument (null, alignment); not_found; out_of_range; unsupported where the backend has none.
+  // NOLINTNEXTLINE(modernize-use-nodiscard): the work is done whether or not somebody keeps the event
+  event write_value(std::uint32_t* word, std::uint32_t value) const;
+  // NOLINTNEXTLINE(modernize-use-nodiscard)
+  event write_value(std::uint64_t* word, std::uint64_t value) const;
+  /// What is submitted from here on starts once the word compares with `value`, and sees what came before the write
+  /// that made it so: by write_value() of any stream, by a kernel, by the host or another process. The event ends then.
+  /// A value that never comes holds the stream until close(), which cancels what is behind, or the loss or the reset of
+  /// the device; on CUDA these leave a value in the word that compares. A wait for the event can be bounded; that of
+  /// the destructor cannot. Errors: those of write_value(); invalid_argument for what no word can pass. Cost: on CUDA
+  /// none for the host, but the wait stands in a queue of the GPU (docs/streams.md); elsewhere a thread that looks at
+  /// the word, every millisecond at the least.
+  // NOLINTNEXTLINE(modernize-use-nodiscard)
+  event wait_value(const std::uint32_t* word, std::uint32_t value,
+                   word_comparison comparison = word_comparison::greater_equal) const;
+  // NOLINTNEXTLINE(modernize-use-nodiscard)
+  event wait_value(const std::uint64_t* word, std::uint64_t value,
+                   word_comparison comparison = word_comparison::greater_equal) const;
   /// Runs a host function in order. It must not call the library. An exception it throws fails the event.
   event call(std::function<void()> function) const;
 
