@@ -5,6 +5,7 @@
 
 #include <array>
 #include <atomic>
+#include <exception>
 #include <stdexcept>
 #include <thread>
 
@@ -362,6 +363,211 @@ verdict streams_have_priorities(context& c) {
   return holds();
 }
 
+// ---- words that streams write and wait for --------------------------------------------------------------------------
+
+/// What a machine does not offer is no shortfall, but for the host's, which has all of it.
+template <class F>
+event offered(context& c, F&& submit) {
+  try {
+    return submit();
+  } catch (const error_exception& e) {
+    if (e.code() == errc::unsupported && c.m()[0].kind() != backend_kind::host) not_here(e.cause().what);
+    throw;
+  }
+}
+
+/// Where a case breaks off, what still waits for a value ends with its machine.
+class end_of_waits {
+ public:
+  explicit end_of_waits(const machine& m) : machine_(m) {}
+  end_of_waits(const end_of_waits&) = delete;
+  end_of_waits& operator=(const end_of_waits&) = delete;
+  ~end_of_waits() {
+    if (std::uncaught_exceptions() > before_) machine_.close();
+  }
+
+ private:
+  machine machine_;
+  int before_ = std::uncaught_exceptions();
+};
+
+template <class Word>
+void require_order_by_word(context& c) {
+  const stream writer{c.m()[0]};
+  const stream reader{c.m()[0]};
+  const buffer<Word> word{c.m()[0], 3};
+  Word* const at = word.data() + 2;
+  const auto data = pattern(70001, 6);
+  const byte_buffer memory{c.m()[0], data.size()};
+  const byte_buffer seen{c.m()[0], data.size()};
+  const end_of_waits end{c.m()};
+  offered(c, [&] { return writer.write_value(at, Word{4}); }).wait();
+  gate closed{c.m(), writer};
+  const event reached = reader.wait_value(at, Word{5});
+  const event done = copy(reader, seen, memory);
+  copy(writer, memory, data);
+  const event written = writer.write_value(at, Word{5});
+  require(reached.wait_for(soon) == wait_outcome::timed_out, "a wait ended before the value was written");
+  require(!done.ready() && !written.ready(), "work behind a wait for a value is done");
+  closed.open();
+  require(done.wait_for(long_enough) == wait_outcome::ok, "work did not go on after the value");
+  require(reached.ready(), "work went on before the wait had ended");
+  written.wait();
+  require_same(contents(seen), data, "what was written before the value");
+  std::vector<Word> left(3);
+  copy(left, word);
+  require(left[2] == Word{5}, "the word has another value than the last that was written");
+}
+
+verdict a_value_comes_after_the_work_before_it(context& c) {
+  require_order_by_word<std::uint32_t>(c);
+  return holds();
+}
+
+verdict a_long_value_comes_after_the_work_before_it(context& c) {
+  require_order_by_word<std::uint64_t>(c);
+  return holds();
+}
+
+verdict a_wait_holds_until_the_host_stores_the_value(context& c) {
+  const stream order{c.m()[0]};
+  const pinned_buffer<std::uint32_t> word{c.m()[0], 1};
+  std::atomic_ref<std::uint32_t> mine{word.host()[0]};
+  mine.store(1);
+  const byte_buffer memory{c.m()[0], 257};
+  fill(order, memory, std::uint8_t{1}).wait();
+  const end_of_waits end{c.m()};
+  const event reached = offered(c, [&] { return order.wait_value(word.data(), 2); });
+  const event done = fill(order, memory, std::uint8_t{2});
+  require(done.wait_for(soon) == wait_outcome::timed_out,
+          "work behind a wait is done before the host stored the value");
+  require(order.synchronize_for(soon) == wait_outcome::timed_out, "a stream that waits for a value is idle");
+  mine.store(2);
+  require(done.wait_for(long_enough) == wait_outcome::ok, "work did not go on after the host's store");
+  require(reached.ready(), "work went on before the wait had ended");
+  require_equal(contents(memory)[256], std::uint8_t{2}, "work behind the wait");
+  order.write_value(word.data(), 7).wait();
+  require_equal(mine.load(), std::uint32_t{7}, "what the host sees of a value that a stream wrote");
+  return holds();
+}
+
+struct comparison_case {
+  word_comparison how;
+  std::uint32_t value, too_early, enough;
+};
+
+void require_comparisons(context& c, std::initializer_list<comparison_case> all) {
+  const stream writer{c.m()[0]};
+  const stream reader{c.m()[0]};
+  const buffer<std::uint32_t> word{c.m()[0], 1};
+  const end_of_waits end{c.m()};
+  for (const comparison_case& one : all) {
+    const std::string name = std::string{to_string(one.how)} + " with " + std::to_string(one.value);
+    offered(c, [&] { return writer.write_value(word.data(), one.too_early); }).wait();
+    const event reached = offered(c, [&] { return reader.wait_value(word.data(), one.value, one.how); });
+    require(reached.wait_for(soon) == wait_outcome::timed_out,
+            name + " holds already for " + std::to_string(one.too_early));
+    writer.write_value(word.data(), one.enough);
+    require(reached.wait_for(long_enough) == wait_outcome::ok,
+            name + " does not hold for " + std::to_string(one.enough));
+    require(reader.wait_value(word.data(), one.value, one.how).wait_for(long_enough) == wait_outcome::ok,
+            name + " does not hold at once where the value is there");
+  }
+}
+
+verdict values_compare_as_they_say(context& c) {
+  require_comparisons(c, {{word_comparison::greater_equal, 5, 4, 6},
+                          {word_comparison::greater_equal, 3, 0xfffffff0U, 7},
+                          {word_comparison::greater_equal, 0xfffffff0U, 0x7ffffff0U, 2},
+                          {word_comparison::equal, 5, 6, 5},
+                          {word_comparison::bits_any, 0b110, 0b1001, 0b1010}});
+  return holds();
+}
+
+verdict values_compare_by_nor(context& c) {
+  require_comparisons(c, {{word_comparison::nor, 0xfffffff0U, 0xfU, 0xeU}, {word_comparison::nor, 0, ~0U, 1}});
+  return holds();
+}
+
+verdict a_word_that_is_none_is_refused(context& c) {
+  const stream order{c.m()[0]};
+  const byte_buffer odd{c.m()[0], 14};
+  const auto at = [&](std::size_t offset) { return reinterpret_cast<std::uint32_t*>(odd.data() + offset); };
+  const auto long_at = [&](std::size_t offset) { return reinterpret_cast<std::uint64_t*>(odd.data() + offset); };
+  std::uint32_t mine = 0;
+  using refusal = std::initializer_list<errc>;
+  const auto both = [&](refusal codes, const std::string& doing, auto* word) {
+    expect_error(codes, "a write " + doing, [&] { order.write_value(word, 1); });
+    expect_error(codes, "a wait " + doing, [&] { order.wait_value(word, 1); });
+  };
+  both({errc::invalid_argument}, "at an odd address", at(1));
+  both({errc::invalid_argument}, "of 8 bytes at a multiple of 4", long_at(4));
+  both({errc::invalid_argument}, "at null", static_cast<std::uint32_t*>(nullptr));
+  both({errc::out_of_range}, "that passes the end", at(12));
+  both({errc::not_found}, "in memory that the machine does not know", &mine);
+  expect_error({errc::invalid_argument}, "a wait for any of no bits",
+               [&] { order.wait_value(at(0), 0, word_comparison::bits_any); });
+  expect_error({errc::invalid_argument}, "a wait for a bit that neither has, of which the value has all",
+               [&] { order.wait_value(at(0), ~0U, word_comparison::nor); });
+  order.synchronize();
+  return holds();
+}
+
+verdict peers_wait_for_each_others_words(context& c) {
+  const device_pair pair = offered_pair(c.m());
+  const peer_access lease{c.m(), pair.from, pair.to};
+  const stream there{c.m()[pair.from]};
+  const stream here{c.m()[pair.to]};
+  const buffer<std::uint32_t> words{c.m()[pair.to], 2};
+  fill(here, words, 0U).wait();
+  const end_of_waits end{c.m()};
+  const event ping = offered(c, [&] { return here.wait_value(words.data(), 1); });
+  const event pong = here.write_value(words.data() + 1, 1);
+  const event answered = there.wait_value(words.data() + 1, 1);
+  require(answered.wait_for(soon) == wait_outcome::timed_out, "an answer came before the question");
+  const stream asking{c.m()[pair.from]};
+  asking.write_value(words.data(), 1);
+  require(answered.wait_for(long_enough) == wait_outcome::ok, "the answer did not come");
+  require(ping.ready() && pong.wait_for(long_enough) == wait_outcome::ok, "it came before the question had been seen");
+  return holds();
+}
+
+verdict a_word_without_access_is_an_illegal_access(context& c) {
+  const device_pair pair = offered_pair(c.m());
+  {
+    const peer_access asked{c.m(), pair.from, pair.to};
+  }
+  const stream there{c.m()[pair.from]};
+  const buffer<std::uint32_t> word{c.m()[pair.to], 1};
+  const event written = offered(c, [&] { return there.write_value(word.data(), 1); });
+  expect_error({errc::illegal_access}, "a write to a word of a device without access to it", [&] { written.wait(); });
+  require(c.m()[pair.from].is_lost(), "the device is not lost, as it is by a kernel");
+  return holds();
+}
+
+verdict closing_ends_waits_for_values_that_never_come(context& c) {
+  machine brief = c.open();
+  const stream held{brief[0]};
+  const stream behind{brief[brief.device_count() - 1]};
+  const buffer<std::uint32_t> word{brief[0], 1};
+  const byte_buffer memory{brief[0], 257};
+  fill(held, memory, std::uint8_t{1}).wait();
+  fill(held, word, 0U).wait();
+  const end_of_waits end{brief};
+  std::vector<event> pending;
+  pending.push_back(offered(c, [&] { return held.wait_value(word.data(), 1, word_comparison::equal); }));
+  pending.push_back(fill(held, memory, std::uint8_t{2}));
+  behind.wait(pending.front());
+  pending.push_back(behind.record());
+  require(pending.back().wait_for(soon) == wait_outcome::timed_out, "work behind a value that never came is done");
+  brief.close();
+  for (const event& e : pending) {
+    require(e.ready(), "closing left work pending");
+    expect_error({errc::cancelled, errc::machine_closed}, "work that was pending", [&] { e.wait(); });
+  }
+  return holds();
+}
+
 }  // namespace
 
 void add_streams_events(case_list& list) {
@@ -394,7 +600,23 @@ void add_streams_events(case_list& list) {
        {"an adopted stream is the same stream, and its owner keeps it", group, an_adopted_stream_is_the_same_stream},
        {"a stream that goes out of scope waits for its work", group, a_stream_that_goes_waits_for_its_work},
        {"an event of another machine is refused", group, an_event_of_another_machine_is_refused},
-       {"streams have priorities", group, streams_have_priorities, feature::priorities}});
+       {"streams have priorities", group, streams_have_priorities, feature::priorities},
+       {"a value that a stream writes comes after the work before it, and lets go on who waits for it", group,
+        a_value_comes_after_the_work_before_it},
+       {"words of eight bytes are written and waited for like those of four", group,
+        a_long_value_comes_after_the_work_before_it},
+       {"a wait for a value holds what is behind it until the host stores the value", group,
+        a_wait_holds_until_the_host_stores_the_value, feature::pinned_memory},
+       {"values compare as they say, and counters may wrap around", group, values_compare_as_they_say},
+       {"values compare by nor", group, values_compare_by_nor},
+       {"a word that is misaligned, passes the end, or never compares is refused", group,
+        a_word_that_is_none_is_refused},
+       {"devices with access wait for each other's words", group, peers_wait_for_each_others_words,
+        feature::peer_access},
+       {"a word of a device without access fails as a kernel's argument does", group,
+        a_word_without_access_is_an_illegal_access, feature::peer_access},
+       {"closing a machine ends waits for values that never come", group,
+        closing_ends_waits_for_values_that_never_come}});
 }
 
 }  // namespace weft::conformance
