@@ -6,6 +6,7 @@
 #include "weft/memory/fill.hpp"
 #include "weft/memory/peer_access.hpp"
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -105,10 +106,10 @@ TEST_F(gpu_words, that_never_come_end_with_a_reset_and_are_waited_for_again_afte
 TEST_F(gpu_words, end_though_somebody_takes_the_value_away_that_lets_them_go) {
   machine m = open();
   const stream held{m[0]};
-  const weft::pinned_buffer<std::uint32_t> word{m[0], 1};
-  std::atomic_ref<std::uint32_t> mine{word.host()[0]};
-  mine.store(0);
-  const event never = held.wait_value(word.data(), 1, word_comparison::equal);
+  alignas(4096) std::array<std::uint32_t, 1024> own{};  // stays when the machine goes
+  const weft::adopted_memory<std::uint32_t> word{m[0], own};
+  std::atomic_ref<std::uint32_t> mine{own[0]};
+  const event never = held.wait_value(word.span().data(), 1, word_comparison::equal);
   std::atomic<bool> closed{false};
   std::thread spoiler{[&] {
     for (int taken = 0; taken < 3 && !closed.load();) {
@@ -120,6 +121,19 @@ TEST_F(gpu_words, end_though_somebody_takes_the_value_away_that_lets_them_go) {
   closed.store(true);
   spoiler.join();
   EXPECT_EQ(error_of([&] { never.wait(); }).code, errc::cancelled);
+}
+
+TEST_F(gpu_words, that_a_driver_says_to_have_failed_and_still_has_are_let_go_before_the_machine_goes) {
+  machine m = open();
+  const stream held{m[0]};
+  alignas(4096) std::array<std::uint32_t, 1024> own{};
+  const weft::adopted_memory<std::uint32_t> word{m[0], own};
+  const event never = held.wait_value(word.span().data(), 1, word_comparison::equal);
+  driver.fail("cuEventQuery@1=700");
+  EXPECT_TRUE(never.ready());
+  EXPECT_EQ(error_of([&] { never.wait(); }).code, errc::illegal_access);
+  m.close();
+  EXPECT_EQ(own[0], 1U);
 }
 
 TEST_F(gpu_words, without_access_take_their_device_and_let_its_other_waits_go) {

@@ -465,9 +465,10 @@ void scheduler::on_end(void* data) {
 }
 
 std::shared_ptr<const error> scheduler::outcome_of(command& c, event_state state) {
+  const bool is_given_up = state == event_state::ended && c.was_given_up();
   if (c.refused_) return c.refused_;
   if (c.dependency && c.dependency->finished() && c.dependency->cause()) return c.dependency->cause();
-  if (state == event_state::ended) return c.was_given_up() ? over(c.device) : nullptr;
+  if (state == event_state::ended) return is_given_up ? over(c.device) : nullptr;
   // After one failure a driver may fail everything: the first is the cause.
   if (auto cause = poison_of(*c.home_, c.sequence_)) return cause;
   if (auto cause = lost(c.device)) return cause;

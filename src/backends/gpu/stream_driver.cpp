@@ -229,6 +229,7 @@ void stream_driver::end_partitions(std::size_t gpu) noexcept {
 
 void stream_driver::forget(std::size_t device) noexcept {
   place& at = place_of(device);
+  words_.forget(device);
   if (places_->made(device) != nullptr) {
     const auto inside = places_->enter(device);
     end_partitions(places_->gpu_of(device));

@@ -5,10 +5,18 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <system_error>
 #include <utility>
 
 namespace weft::gpu {
+namespace {
+
+// between writes of a word that does not let its stream go yet
+constexpr std::chrono::microseconds shortest{200};
+constexpr std::chrono::microseconds longest{20000};
+
+}  // namespace
 
 word_waits::word_waits(std::shared_ptr<contexts> places, std::size_t devices)
     : places_(std::move(places)), given_up_(devices, false) {}
@@ -17,7 +25,8 @@ word_waits::~word_waits() { end(); }
 
 std::uint64_t word_waits::add(const wait& made) {
   const std::lock_guard lock{mutex_};
-  wait& kept = waits_.emplace(++last_, made).first->second;
+  entry& kept = waits_[++last_];
+  kept.about = made;
   kept.given_up = given_up_[made.device];
   if (kept.given_up) wake();
   return last_;
@@ -32,6 +41,15 @@ bool word_waits::remove(std::uint64_t id) noexcept {
   return was_given_up;
 }
 
+void word_waits::abandon(std::uint64_t id, pin memory) noexcept {
+  const std::lock_guard lock{mutex_};
+  const auto found = waits_.find(id);
+  if (found == waits_.end()) return;
+  found->second.given_up = true;
+  found->second.memory = std::move(memory);
+  wake();
+}
+
 void word_waits::give_up_one(std::uint64_t id) noexcept {
   const std::lock_guard lock{mutex_};
   const auto found = waits_.find(id);
@@ -43,7 +61,7 @@ void word_waits::give_up_one(std::uint64_t id) noexcept {
 void word_waits::give_up(std::size_t device) noexcept {
   const std::lock_guard lock{mutex_};
   given_up_[device] = true;
-  for (auto& [id, one] : waits_) one.given_up = one.given_up || one.device == device;
+  for (auto& [id, one] : waits_) one.given_up = one.given_up || one.about.device == device;
   if (is_due()) wake();
 }
 
@@ -52,7 +70,35 @@ void word_waits::wait_again(std::size_t device) noexcept {
   given_up_[device] = false;
 }
 
+template <class Wanted>
+word_waits::table word_waits::take_if(const Wanted& wanted) {
+  table taken;
+  for (auto at = waits_.begin(); at != waits_.end();) {
+    const auto next = std::next(at);
+    if (wanted(at->second)) taken.insert(waits_.extract(at));
+    at = next;
+  }
+  return taken;
+}
+
+void word_waits::forget(std::size_t device) noexcept {
+  table gone;
+  const std::lock_guard lock{mutex_};
+  gone = take_if([&](const entry& one) { return places_->gpu_of(one.about.device) == places_->gpu_of(device); });
+}
+
 void word_waits::end() noexcept {
+  constexpr std::chrono::seconds limit{10};
+  const auto until = std::chrono::steady_clock::now() + limit;
+  for (bool is_left = true; is_left && std::chrono::steady_clock::now() < until;) {
+    table ended;
+    {
+      const std::lock_guard lock{mutex_};
+      ended = write_all();
+      is_left = !waits_.empty();
+    }
+    if (is_left) std::this_thread::sleep_for(shortest);
+  }
   std::jthread last;
   {
     const std::lock_guard lock{mutex_};
@@ -70,14 +116,24 @@ void word_waits::wake() noexcept {
     if (!thread_.joinable()) thread_ = std::jthread{[this](const std::stop_token& shutdown) { serve(shutdown); }};
     changed_.notify_all();
   } catch (const std::system_error&) {
-    write_all();  // once is enough unless somebody writes the word at the same time
+    // once is enough unless somebody writes the word at the same time
+    for (const auto& [id, one] : waits_) {
+      if (one.given_up) write(one.about);
+    }
   }
 }
 
-void word_waits::write_all() noexcept {
+word_waits::table word_waits::write_all() noexcept {
+  table ended = take_if([this](const entry& one) { return one.memory && !is_busy(one.about); });
   for (const auto& [id, one] : waits_) {
-    if (one.given_up) write(one);
+    if (one.given_up) write(one.about);
   }
+  return ended;
+}
+
+bool word_waits::is_busy(const wait& given) const noexcept {
+  const auto inside = places_->enter(given.device);
+  return inside && places_->cu().cuStreamQuery(given.stream) == CUDA_ERROR_NOT_READY;
 }
 
 // A stream that waits holds the queue of the GPU that it is in, and what shares it. Each new stream is given another
@@ -103,14 +159,15 @@ void word_waits::write(const wait& given) noexcept {
 }
 
 void word_waits::serve(const std::stop_token& shutdown) {
-  constexpr std::chrono::microseconds shortest{200};
-  constexpr std::chrono::microseconds longest{20000};
   auto pause = shortest;
   std::unique_lock lock{mutex_};
   for (;;) {
     if (!is_due()) pause = shortest;
     if (!changed_.wait(lock, shutdown, [this] { return is_due(); })) return;
-    write_all();
+    auto ended = write_all();
+    lock.unlock();
+    ended.clear();
+    lock.lock();
     changed_.wait_for(lock, shutdown, pause, [] { return false; });
     pause = std::min(2 * pause, longest);
   }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "backends/gpu/contexts.hpp"
+#include "backends/gpu/memory_map.hpp"
 #include "weft/backend/backend.hpp"
 
 #include <condition_variable>
@@ -24,7 +25,7 @@ class word_waits {
     CUdeviceptr at = 0;
     std::byte* host = nullptr;  // where the host reaches the word; null: nowhere
     word_request request;
-    bool given_up = false;
+    CUstream stream = nullptr;  // that waits
   };
 
   word_waits(std::shared_ptr<contexts> places, std::size_t devices);
@@ -34,22 +35,37 @@ class word_waits {
 
   /// Before the driver has it. The memory stays until remove().
   [[nodiscard]] std::uint64_t add(const wait& made);
-  /// True if the value was not waited for to the end.
+  /// It has ended. True if the value was not waited for to the end.
   bool remove(std::uint64_t id) noexcept;
+  /// It counts as failed, but may be in its stream yet: a driver may have lost the device, or only have said so.
+  void abandon(std::uint64_t id, pin memory) noexcept;
 
   /// This one is to end.
   void give_up_one(std::uint64_t id) noexcept;
   /// All of a device are, those too that come until wait_again().
   void give_up(std::size_t device) noexcept;
   void wait_again(std::size_t device) noexcept;
-  /// None is left.
+  /// The context of a device's GPU is about to go, and the streams in it.
+  void forget(std::size_t device) noexcept;
+  /// No more will come. Waits for those that were abandoned.
   void end() noexcept;
 
  private:
+  struct entry {
+    wait about;
+    bool given_up = false;
+    pin memory;  // of one that is abandoned
+  };
+  using table = std::map<std::uint64_t, entry>;
+
   // under the mutex
   [[nodiscard]] bool is_due() const noexcept;
   void wake() noexcept;
-  void write_all() noexcept;
+  /// Gives back what was abandoned and has ended, for its memory to go without the mutex.
+  [[nodiscard]] table write_all() noexcept;
+  template <class Wanted>
+  [[nodiscard]] table take_if(const Wanted& wanted);
+  [[nodiscard]] bool is_busy(const wait& given) const noexcept;
 
   void write(const wait& given) noexcept;
   void serve(const std::stop_token& shutdown);
@@ -57,7 +73,7 @@ class word_waits {
   std::shared_ptr<contexts> places_;
   std::mutex mutex_;
   std::condition_variable_any changed_;
-  std::map<std::uint64_t, wait> waits_;
+  table waits_;
   std::uint64_t last_ = 0;
   std::vector<bool> given_up_;  // by device
   std::jthread thread_;         // started with the first that is given up

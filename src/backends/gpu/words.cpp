@@ -59,7 +59,9 @@ class wait_command final : public queued::command {
     auto into = streams_.begin(queue);
     if (!into) return std::move(into).error();
     const driver& cu = table_.cu();
-    id_ = streams_.words().add(wanted_);
+    word_waits::wait wanted = wanted_;
+    wanted.stream = into->stream();
+    id_ = streams_.words().add(wanted);
     const CUresult status = is_short(wanted_.request)
                                 ? cu.cuStreamWaitValue32(into->stream(), wanted_.at,
                                                          static_cast<std::uint32_t>(wanted_.request.value), flags_)
@@ -81,7 +83,7 @@ class wait_command final : public queued::command {
     return given_up_;
   }
   void let_go() noexcept override {
-    forget();
+    if (id_ != 0) streams_.words().abandon(std::exchange(id_, 0), std::move(memory_));
     memory_ = {};
   }
   [[nodiscard]] std::string name() const override { return "waits for a value"; }
@@ -152,7 +154,7 @@ result<event_ref> gpu_backend::submit_word(stream_handle handle, const word_requ
     }
     if (auto cause = without_word(by, request, waits)) return std::move(*cause);
     if (waits) {
-      const word_waits::wait wanted{local(by), at, host, request, false};
+      const word_waits::wait wanted{local(by), at, host, request, nullptr};
       return submitted(**order, std::make_unique<wait_command>(*streams_, memory_, wanted, by,
                                                                found_.gpu_of(local(by)).flushes_remote_writes,
                                                                pin{std::move(memory)}));
