@@ -282,6 +282,20 @@ TEST_P(mixed_machine, refuses_a_range_that_passes_the_end_of_another_backends_me
   }
 }
 
+TEST_P(mixed_machine, refuses_a_word_of_another_backend_and_says_whose_it_is) {
+  const machine m = open();
+  const auto [host, other] = one_of_each(m);
+  for (const auto& [owner, user] : {std::pair{host, other}, std::pair{other, host}}) {
+    const buffer<std::uint32_t> there{owner, 1};
+    const stream order{user};
+    for (const auto& e : {error_of([&] { order.write_value(there.data(), 1); }),
+                          error_of([&] { order.wait_value(there.data(), 1); })}) {
+      EXPECT_EQ(e.code, errc::peer_unsupported) << to_string(e);
+      EXPECT_NE(e.what.find("device memory of " + to_string(owner.id())), std::string::npos) << e.what;
+    }
+  }
+}
+
 TEST_P(mixed_machine, refuses_a_kernel_over_memory_of_another_backend_and_says_what_to_do) {
   const machine m = open();
   const auto [host, other] = one_of_each(m);

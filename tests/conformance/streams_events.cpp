@@ -410,9 +410,9 @@ void require_order_by_word(context& c) {
   require(reached.wait_for(soon) == wait_outcome::timed_out, "a wait ended before the value was written");
   require(!done.ready() && !written.ready(), "work behind a wait for a value is done");
   closed.open();
+  written.wait();
   require(done.wait_for(long_enough) == wait_outcome::ok, "work did not go on after the value");
   require(reached.ready(), "work went on before the wait had ended");
-  written.wait();
   require_same(contents(seen), data, "what was written before the value");
   std::vector<Word> left(3);
   copy(left, word);
@@ -467,7 +467,7 @@ void require_comparisons(context& c, std::initializer_list<comparison_case> all)
     const event reached = offered(c, [&] { return reader.wait_value(word.data(), one.value, one.how); });
     require(reached.wait_for(soon) == wait_outcome::timed_out,
             name + " holds already for " + std::to_string(one.too_early));
-    writer.write_value(word.data(), one.enough);
+    writer.write_value(word.data(), one.enough).wait();
     require(reached.wait_for(long_enough) == wait_outcome::ok,
             name + " does not hold for " + std::to_string(one.enough));
     require(reader.wait_value(word.data(), one.value, one.how).wait_for(long_enough) == wait_outcome::ok,
@@ -526,9 +526,10 @@ verdict peers_wait_for_each_others_words(context& c) {
   const event answered = there.wait_value(words.data() + 1, 1);
   require(answered.wait_for(soon) == wait_outcome::timed_out, "an answer came before the question");
   const stream asking{c.m()[pair.from]};
-  asking.write_value(words.data(), 1);
+  asking.write_value(words.data(), 1).wait();
+  require(pong.wait_for(long_enough) == wait_outcome::ok, "the question was not seen");
+  require(ping.ready(), "it was answered before it had been seen");
   require(answered.wait_for(long_enough) == wait_outcome::ok, "the answer did not come");
-  require(ping.ready() && pong.wait_for(long_enough) == wait_outcome::ok, "it came before the question had been seen");
   return holds();
 }
 
