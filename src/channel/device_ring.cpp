@@ -43,8 +43,6 @@ std::size_t room_of(const ring_shape& shape) {
   return round_up(std::max(shape.slots_size(), test_of(least_messages).slots_size()), isolation);
 }
 
-using ring_words_of = std::array<std::uint64_t, static_cast<std::size_t>(ring_words)>;
-
 template <class Kernel>
 const std::shared_ptr<const kernel_code>& code() {
   static const auto* const made = new std::shared_ptr<const kernel_code>{make_kernel_code<Kernel>()};
@@ -70,7 +68,7 @@ kernel_argument number(std::uint64_t value) {
 /// How many messages one kernel moved with an end, which goes on there.
 std::uint64_t moved(const device& on, const std::shared_ptr<const kernel_code>& kernel, queue_end& end,
                     std::uint64_t first, std::uint64_t count) {
-  ring_words_of words;
+  end_words words;
   std::memcpy(words.data(), &end.ring, sizeof end.ring);
   const buffer<std::uint64_t> there{on, words.size()}, done{on, 1};
   copy(there, words);
@@ -98,16 +96,14 @@ device_ring::device_ring(const machine& m, const queue_facts& facts, const ring_
       shape_(shape),
       far_(destination_, (room_of(shape) + sizeof(control_words)) / word),
       near_(both_ways ? source_ : destination_, sizeof(control_words) / word),
-      values_(destination_, 4),
       far_order_(destination_),
       near_order_(both_ways ? source_ : destination_) {
   const auto at = [](const buffer<std::uint64_t>& block, std::size_t offset) { return block.data() + offset / word; };
   const std::size_t behind = room_of(shape);
-  std::uint64_t* const from = values_.data();
-  credit_ = {at(near_, offsetof(control_words, credit)), from, &near_order_};
-  sender_stop_ = {at(near_, offsetof(control_words, stop)), from + 1, &near_order_};
-  fin_ = {at(far_, behind + offsetof(control_words, fin)), from + 2, &far_order_};
-  receiver_stop_ = {at(far_, behind + offsetof(control_words, stop)), from + 3, &far_order_};
+  credit_ = {at(near_, offsetof(control_words, credit)), &near_order_};
+  sender_stop_ = {at(near_, offsetof(control_words, stop)), &near_order_};
+  fin_ = {at(far_, behind + offsetof(control_words, fin)), &far_order_};
+  receiver_stop_ = {at(far_, behind + offsetof(control_words, stop)), &far_order_};
   make_empty();
 }
 
@@ -153,6 +149,11 @@ std::optional<std::string> device_ring::trouble() {
     // the second lap shows that space came back
     auto why = pass(tx, rx, 0, test.capacity);
     if (!why) why = pass(tx, rx, test.capacity, test.capacity);
+    for (const far_word* one : {&fin_, &credit_}) {
+      if (why) break;
+      if (auto can = write(*one, 0); !can) why = "the ends of a ring could not be closed: " + can.error().what;
+      one->order->synchronize();
+    }
     make_empty();
     return why;
   } catch (const error_exception& failed) {
@@ -162,21 +163,22 @@ std::optional<std::string> device_ring::trouble() {
   }
 }
 
-void device_ring::write(const far_word& to, std::uint64_t value) noexcept {
-  *to.from = value;
-  copy_request request;
-  request.dst = to.there;
-  request.src = to.from;
-  request.shape.width = word;
-  // Not waited for: nobody is to be held up by a device. Where it is lost, its kernels are too.
-  static_cast<void>(to.order->state()->backend_of(to.order->on_id()).copy(to.order->native(), request));
+result<event_ref> device_ring::write(const far_word& to, std::uint64_t value) noexcept {
+  word_request request;
+  request.address = to.there;
+  request.size = word;
+  request.value = value;
+  return to.order->state()->backend_of(to.order->on_id()).write_value(to.order->native(), request);
 }
 
-void device_ring::close_writer(std::uint64_t position) noexcept { write(fin_, position); }
-void device_ring::close_reader(std::uint64_t position) noexcept { write(credit_, position | WEFT_RING_CLOSED_BIT); }
+// Not waited for: nobody is to be held up by a device. Where it is lost, its kernels are too.
+void device_ring::close_writer(std::uint64_t position) noexcept { static_cast<void>(write(fin_, position)); }
+void device_ring::close_reader(std::uint64_t position) noexcept {
+  static_cast<void>(write(credit_, position | WEFT_RING_CLOSED_BIT));
+}
 void device_ring::stop() noexcept {
-  write(sender_stop_, 1);
-  write(receiver_stop_, 1);
+  static_cast<void>(write(sender_stop_, 1));
+  static_cast<void>(write(receiver_stop_, 1));
 }
 
 }  // namespace weft::detail

@@ -13,7 +13,7 @@ namespace weft::detail {
 
 /// Shape: slots, credit, fin and stop as in any queue: what the receiver polls lies on its device, what the sender
 /// polls on its own, or beside the slots where the receiver may not write there. The devices have peer access.
-/// Order: words that a thread writes (an end that is closed, a queue that is stopped) are commands in a stream aside.
+/// Order: words that a thread writes (an end that is closed, a queue that is stopped) are written by streams aside.
 /// Thread: any, for those.
 class device_ring {
  public:
@@ -36,22 +36,20 @@ class device_ring {
   void stop() noexcept;
 
  private:
-  /// A word that commands write, and where they take it from.
+  /// A word that a stream aside writes.
   struct far_word {
     std::uint64_t* there = nullptr;
-    std::uint64_t* from = nullptr;
     const stream* order = nullptr;
   };
 
   void make_empty();
-  void write(const far_word& word, std::uint64_t value) noexcept;
+  result<event_ref> write(const far_word& word, std::uint64_t value) noexcept;
   [[nodiscard]] std::optional<std::string> pass(queue_end& tx, queue_end& rx, std::uint64_t first, std::uint64_t count);
 
   device source_, destination_;
   ring_shape shape_;
   buffer<std::uint64_t> far_;   // slots and words, the receiver's
   buffer<std::uint64_t> near_;  // words, the sender's
-  pinned_buffer<std::uint64_t> values_;
   stream far_order_, near_order_;
   far_word credit_, fin_, sender_stop_, receiver_stop_;
 };

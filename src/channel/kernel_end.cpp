@@ -12,9 +12,6 @@
 namespace weft::detail {
 namespace {
 
-using ring_words = std::array<std::uint64_t, sizeof(weft_ring) / sizeof(std::uint64_t)>;
-static_assert(sizeof(ring_words) == sizeof(weft_ring));
-
 const void* pointer_to_slots(const queue_end& end) { return reinterpret_cast<const void*>(end.ring.slots); }
 
 }  // namespace
@@ -69,8 +66,8 @@ loan::loan(std::shared_ptr<queue_state> queue, queue_end& end, const device& on,
       between_processes ? reaches_region()
                         : !queue_->out_of_reach(on.id()) || queue_->is_open_to_kernels(on.id(), pointer_to_slots(end));
   if (in_place) {
-    words_ = buffer<std::uint64_t>{on, std::tuple_size_v<ring_words>};
-    ring_words words;
+    words_ = buffer<std::uint64_t>{on, std::tuple_size_v<end_words>};
+    end_words words;
     std::memcpy(words.data(), &end.ring, sizeof words);
     copy(words_, words);
   } else {
@@ -129,7 +126,7 @@ std::optional<std::size_t> loan::per_launch() const noexcept {
 /// Only what is the end's own: where the ring lies cannot have changed.
 void loan::fetch(queue_end& back) noexcept {
   try {
-    ring_words words;
+    end_words words;
     copy(words, words_);
     weft_ring now;
     std::memcpy(&now, words.data(), sizeof now);

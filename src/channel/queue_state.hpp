@@ -4,6 +4,7 @@
 
 #include "backend/parking.hpp"
 #include "runtime/machine_state.hpp"
+#include "weft/backend/kernel_code.hpp"
 #include "weft/channel/message_queue.hpp"
 #include "weft/channel/queue_end.hpp"
 #include "weft/memory/buffer.hpp"
@@ -222,6 +223,9 @@ inline constexpr std::uint32_t nobody = 0, a_thread = 1, the_progress_thread = 2
 
 [[nodiscard]] std::shared_ptr<const error> queue_error(errc code, std::string what,
                                                        error_scope scope = error_scope::endpoint);
+
+/// A weft_ring as it lies where kernels find it.
+using end_words = std::array<std::uint64_t, static_cast<std::size_t>(ring_words)>;
 
 /// Sets an end up over the words it sees.
 void set_end(queue_end& end, const ring_view& view, const ring_shape& shape) noexcept;
