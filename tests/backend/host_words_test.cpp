@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -152,20 +153,28 @@ machine checked() {
 }
 
 TEST(host_words, order_what_is_before_the_write_and_behind_the_wait_for_the_check_too) {
-  for (const bool wait_first : {false, true}) {
+  for (const auto& [wait_first, by_a_fill] :
+       {std::pair{false, false}, std::pair{true, false}, std::pair{false, true}, std::pair{true, true}}) {
     const machine m = checked();
     const stream writer{m[0]}, reader{m[0]};
     const word_buffer word{m[0], 1};
     const byte_buffer memory{m[0], 100}, seen{m[0], 100};
     fill(writer, word, 0U).wait();
-    const auto read = [&] {
-      reader.wait_value(word.data(), 1);
+    const auto read = [&reader, &word, &seen, &memory] {
+      event reached = reader.wait_value(word.data(), 1);
       copy(reader, seen, memory);
+      return reached;
     };
-    if (wait_first) read();
+    event reached;
+    if (wait_first) reached = read();
     fill(writer, memory, std::uint8_t{1});
-    writer.write_value(word.data(), 1);
-    if (!wait_first) read();
+    if (by_a_fill) {
+      fill(writer, word, 1U);  // or a kernel, of which nobody knows that a value is in it
+    } else {
+      writer.write_value(word.data(), 1);
+    }
+    if (!wait_first) reached = read();
+    while (!reached.ready()) std::this_thread::yield();  // before the host knows that the writer has ended
     m.synchronize();
     EXPECT_TRUE(m.order_violations().empty()) << m.order_violations().front().what;
     // and without them it says so

@@ -72,9 +72,10 @@ class stream {
   /// that made it so: by write_value() of any stream, by a kernel, by the host or another process. The event ends then.
   /// A value that never comes holds the stream until close(), which cancels what is behind, or the loss or the reset of
   /// the device; on CUDA these leave a value in the word that compares. A wait for the event can be bounded; that of
-  /// the destructor cannot. Errors: those of write_value(); invalid_argument for what no word can pass. Cost: on CUDA
-  /// none for the host, but the wait stands in a queue of the GPU (docs/streams.md); elsewhere a thread that looks at
-  /// the word, every millisecond at the least.
+  /// the destructor cannot.
+  /// Errors: those of write_value(); invalid_argument for what no word can pass.
+  /// Cost: on CUDA none for the host, but the wait stands in a queue of the GPU (docs/streams.md); elsewhere a thread
+  /// that looks at the word, every millisecond at the least.
   // NOLINTNEXTLINE(modernize-use-nodiscard)
   event wait_value(const std::uint32_t* word, std::uint32_t value,
                    word_comparison comparison = word_comparison::greater_equal) const;
