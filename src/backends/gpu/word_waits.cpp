@@ -95,7 +95,7 @@ void word_waits::end() noexcept {
     {
       const std::lock_guard lock{mutex_};
       ended = write_all();
-      is_left = !waits_.empty();
+      is_left = std::any_of(waits_.begin(), waits_.end(), [](const auto& one) { return bool{one.second.memory}; });
     }
     if (is_left) std::this_thread::sleep_for(shortest);
   }
