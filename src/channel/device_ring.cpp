@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "channel/device_ring.hpp"
 
+#include "channel/queue_progress.hpp"
 #include "weft/kernel/define.hpp"
 #include "weft/memory/copy.hpp"
 #include "weft/memory/fill.hpp"
+#include "weft/runtime/stream.hpp"
 
 #include <algorithm>
 #include <array>
@@ -35,6 +37,7 @@ WEFT_KERNEL(weft_ring_test_receive, (WEFT_RING in, uint64_t first, uint64_t coun
 });
 
 constexpr std::size_t word = sizeof(std::uint64_t);
+constexpr std::size_t words_apart = isolation / word;
 constexpr std::uint64_t least_messages = 16, most_messages = 256;
 constexpr ring_shape test_of(std::uint64_t capacity) { return shape_of(2 * word, word, capacity, false); }
 
@@ -96,18 +99,16 @@ device_ring::device_ring(const machine& m, const queue_facts& facts, const ring_
       shape_(shape),
       far_(destination_, (room_of(shape) + sizeof(control_words)) / word),
       near_(both_ways ? source_ : destination_, sizeof(control_words) / word),
-      far_order_(destination_),
-      near_order_(both_ways ? source_ : destination_) {
+      stops_(destination_, 2 * words_apart),
+      stops_window_(value_or_raise(destination_.state()
+                                       ->backend_of(destination_.id())
+                                       .host_window(destination_.id(), stops_.data(), bytes{stops_.size() * word}))) {
   const auto at = [](const buffer<std::uint64_t>& block, std::size_t offset) { return block.data() + offset / word; };
-  const std::size_t behind = room_of(shape);
-  credit_ = {at(near_, offsetof(control_words, credit)), &near_order_};
-  sender_stop_ = {at(near_, offsetof(control_words, stop)), &near_order_};
-  fin_ = {at(far_, behind + offsetof(control_words, fin)), &far_order_};
-  receiver_stop_ = {at(far_, behind + offsetof(control_words, stop)), &far_order_};
+  credit_ = {at(near_, offsetof(control_words, credit)), both_ways ? source_.id() : destination_.id()};
+  fin_ = {at(far_, room_of(shape) + offsetof(control_words, fin)), destination_.id()};
+  std::memset(stops_window_.get(), 0, stops_.size() * word);
   make_empty();
 }
-
-device_ring::~device_ring() = default;
 
 void device_ring::make_empty() {
   fill(far_, std::uint64_t{0});
@@ -118,12 +119,12 @@ void device_ring::make_empty() {
 
 ring_view device_ring::sending() const noexcept {
   return {reinterpret_cast<std::byte*>(far_.data()), credit_.there, fin_.there,
-          reinterpret_cast<std::uint32_t*>(sender_stop_.there)};
+          reinterpret_cast<std::uint32_t*>(stops_.data())};
 }
 
 ring_view device_ring::receiving() const noexcept {
   return {reinterpret_cast<std::byte*>(far_.data()), credit_.there, fin_.there,
-          reinterpret_cast<std::uint32_t*>(receiver_stop_.there)};
+          reinterpret_cast<std::uint32_t*>(stops_.data() + words_apart)};
 }
 
 std::optional<std::string> device_ring::pass(queue_end& tx, queue_end& rx, std::uint64_t first, std::uint64_t count) {
@@ -151,8 +152,10 @@ std::optional<std::string> device_ring::trouble() {
     if (!why) why = pass(tx, rx, test.capacity, test.capacity);
     for (const far_word* one : {&fin_, &credit_}) {
       if (why) break;
-      if (auto can = write(*one, 0); !can) why = "the ends of a ring could not be closed: " + can.error().what;
-      one->order->synchronize();
+      auto can = write(*one, 0);
+      if (can) static_cast<void>(source_.state()->backend_of(one->owner).wait(**can, no_deadline, {}));
+      if (can && (*can)->cause()) can = error{*(*can)->cause()};
+      if (!can) why = "the ends of a ring with devices could not be closed: " + can.error().what;
     }
     make_empty();
     return why;
@@ -164,21 +167,24 @@ std::optional<std::string> device_ring::trouble() {
 }
 
 result<event_ref> device_ring::write(const far_word& to, std::uint64_t value) noexcept {
-  word_request request;
-  request.address = to.there;
-  request.size = word;
-  request.value = value;
-  return to.order->state()->backend_of(to.order->on_id()).write_value(to.order->native(), request);
+  machine_state& machine = *source_.state();
+  try {
+    const auto order = channels_of(machine).aside(to.owner);
+    if (!order) return order.error();
+    word_request request;
+    request.address = to.there;
+    request.size = word;
+    request.value = value;
+    return machine.backend_of(to.owner).write_value(*order, request);
+  } catch (const std::exception& failed) {
+    return *queue_error(errc::resource_exhausted, failed.what());
+  }
 }
 
 // Not waited for: nobody is to be held up by a device. Where it is lost, its kernels are too.
 void device_ring::close_writer(std::uint64_t position) noexcept { static_cast<void>(write(fin_, position)); }
 void device_ring::close_reader(std::uint64_t position) noexcept {
   static_cast<void>(write(credit_, position | WEFT_RING_CLOSED_BIT));
-}
-void device_ring::stop() noexcept {
-  static_cast<void>(write(sender_stop_, 1));
-  static_cast<void>(write(receiver_stop_, 1));
 }
 
 }  // namespace weft::detail

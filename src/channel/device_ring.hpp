@@ -3,23 +3,26 @@
 #pragma once
 
 #include "channel/queue_state.hpp"
-#include "weft/runtime/stream.hpp"
+#include "weft/runtime/device.hpp"
 
+#include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
 namespace weft::detail {
 
 /// Shape: slots, credit, fin and stop as in any queue: what the receiver polls lies on its device, what the sender
-/// polls on its own, or beside the slots where the receiver may not write there. The devices have peer access.
-/// Order: words that a thread writes (an end that is closed, a queue that is stopped) are written by streams aside.
+/// polls on its own, or beside the slots where the receiver may not write there. The devices have peer access. The
+/// words that stop are the host's, who stores to them whatever the devices do: kernels look at them now and then.
+/// Order: an end that is closed is told by a stream aside, and nobody waits for that.
 /// Thread: any, for those.
 class device_ring {
  public:
   /// An empty ring. Errors: out_of_memory, and what commands throw.
   device_ring(const machine& m, const queue_facts& facts, const ring_shape& shape, bool both_ways);
-  ~device_ring();
+  ~device_ring() = default;
   device_ring(const device_ring&) = delete;
   device_ring& operator=(const device_ring&) = delete;
 
@@ -33,13 +36,12 @@ class device_ring {
 
   void close_writer(std::uint64_t position) noexcept;
   void close_reader(std::uint64_t position) noexcept;
-  void stop() noexcept;
 
  private:
-  /// A word that a stream aside writes.
+  /// A word that a stream aside writes, of the device whose memory it is.
   struct far_word {
     std::uint64_t* there = nullptr;
-    const stream* order = nullptr;
+    device_id owner;
   };
 
   void make_empty();
@@ -50,8 +52,9 @@ class device_ring {
   ring_shape shape_;
   buffer<std::uint64_t> far_;   // slots and words, the receiver's
   buffer<std::uint64_t> near_;  // words, the sender's
-  stream far_order_, near_order_;
-  far_word credit_, fin_, sender_stop_, receiver_stop_;
+  pinned_buffer<std::uint64_t> stops_;
+  std::shared_ptr<std::byte> stops_window_;  // keeps them while somebody may stop the queue
+  far_word credit_, fin_;
 };
 
 }  // namespace weft::detail

@@ -9,14 +9,6 @@
 #include <array>
 #include <cstring>
 
-namespace weft::detail {
-namespace {
-
-const void* pointer_to_slots(const queue_end& end) { return reinterpret_cast<const void*>(end.ring.slots); }
-
-}  // namespace
-}  // namespace weft::detail
-
 namespace weft {
 
 std::string_view to_string(ring_visibility visibility) {
@@ -42,17 +34,14 @@ device device_of(const queue_state& queue, device_id end, std::source_location w
         where);
 }
 
-loan::loan(std::shared_ptr<queue_state> queue, queue_end& end, const device& on, std::source_location where)
-    : queue_(std::move(queue)), on_(on) {
+void loan::check(const queue_end& end, std::source_location where) const {
   const auto refuse = [&](const char* why) {
     raise(errc::unsupported, std::string{"this end of a queue cannot be lent to a kernel: "} + why, where);
   };
-  machine_state& machine = *on.state();
-  const bool between_processes = queue_->machine == nullptr;
-  if (!between_processes) {
+  if (queue_->machine != nullptr) {
     const bool sends = &end == &queue_->lanes[end.lane]->sender;
     const device_id own = sends ? queue_->facts.source : queue_->facts.destination;
-    if (on != device{queue_->machine, own}) {
+    if (on_ != device{queue_->machine, own}) {
       raise(errc::wrong_device,
             "this end of the queue is one of " + to_string(own) + ", and is lent to kernels of that device only",
             where);
@@ -60,33 +49,41 @@ loan::loan(std::shared_ptr<queue_state> queue, queue_end& end, const device& on,
   }
   if (end.lent) refuse("it is lent already");
   if (end.closed) refuse("it is closed");
-  if (!end.plain && !queue_->options.for_kernels)
+  const queue_options& o = queue_->options;
+  if (o.validate || queue_->overwrites || o.when_full == backpressure::spill || o.sample_every != 0)
     refuse("kernels know neither checksums nor overwriting, spill and samples");
-  const bool in_place =
-      between_processes ? reaches_region()
-                        : !queue_->out_of_reach(on.id()) || queue_->is_open_to_kernels(on.id(), pointer_to_slots(end));
-  if (in_place) {
+}
+
+// Delegates, so that what is laid down before something fails is taken up again.
+loan::loan(std::shared_ptr<queue_state> queue, queue_end& end, const device& on, std::source_location where)
+    : loan(std::move(queue), on) {
+  check(end, where);
+  machine_state& machine = *on.state();
+  const bool between_processes = queue_->machine == nullptr;
+  if (machine.description_of(on.id()).rings_by_commands) {
+    image_ = std::make_shared<ring_image>(*queue_, end, on);
+    escorts_of(machine).add(words().data(), image_);
+  } else {
+    if (const std::string why = between_processes ? why_not_in_region() : why_not_in_place(end); !why.empty()) {
+      const bool is_gone = queue_->lies_with_devices;
+      if (is_gone) queue_->stop(queue_error(errc::device_lost, why));
+      raise(is_gone ? errc::device_lost : errc::unsupported,
+            "this end of a queue cannot be lent to kernels of " + to_string(on.id()) + ": " + why, where);
+    }
     words_ = buffer<std::uint64_t>{on, std::tuple_size_v<end_words>};
     end_words words;
     std::memcpy(words.data(), &end.ring, sizeof words);
     copy(words_, words);
-  } else {
-    if (between_processes && !why_out_of_reach(on)) {  // its kernels are compiled for rings under the host's addresses
-      refuse("kernels of its device share memory with the host, but not that of two processes");
-    }
-    image_ = std::make_shared<ring_image>(*queue_, end, on);
-    escorts_of(machine).add(words().data(), image_);
   }
   if (between_processes) {
-    watch_ = make_peer_watch(*queue_);
+    channels_of(machine).remember(queue_);
+    watch_ = make_peer_watch(*queue_, on);
     if (!channels_of(machine).progress().add(watch_)) {
-      if (image_) escorts_of(machine).remove(words().data());
       raise(errc::resource_exhausted,
             "no thread could be started that watches the process at the other end of the queue; raise the limit of "
             "threads (ulimit -u)",
             where);
     }
-    channels_of(machine).remember(queue_);
   }
   end_ = &end;
   was_plain_ = end.plain;
@@ -102,19 +99,34 @@ loan::loan(std::shared_ptr<queue_state> queue, queue_end& end, const device& on,
   queue_->wake(*end.other_waits);  // who sleeps there sleeps for as long as somebody would wake it
 }
 
-/// Whether kernels use the memory of a queue between processes where it lies: under the addresses that the host has.
-bool loan::reaches_region() {
+/// Why kernels do not use a ring of this process where it lies; empty if they do.
+std::string loan::why_not_in_place(const queue_end& end) {
+  if (!queue_->out_of_reach(on_.id())) return {};  // what the host reaches was put within the devices' reach
+  for (const weft_uint64 word : {end.ring.slots, end.ring.credit, end.ring.fin, end.ring.stop}) {
+    if (queue_->is_open_to_kernels(on_.id(), reinterpret_cast<const void*>(word))) continue;
+    return queue_->lies_with_devices
+               ? "its ring lay in the memory of " + to_string(queue_->facts.source) + " and " +
+                     to_string(queue_->facts.destination) + ", and went with a reset: make a new queue"
+               : "they reach no memory that its ring lies in";
+  }
+  return {};
+}
+
+/// Why kernels do not use the memory of a queue between processes where it lies, under the addresses that the host has;
+/// empty if they do.
+std::string loan::why_not_in_region() {
   backend& driver = on_.state()->backend_of(on_.id());
   std::byte* const base = queue_->region.data();
   try {
     region_.emplace(on_, queue_->region);
-    const auto seen = driver.host_window(on_.id(), base, bytes{queue_->region.size()});
-    const auto right = driver.memory_access(on_.id(), base);
-    if (seen && seen->get() == base && right && *right == access_right::read_write) return true;
-  } catch (const error_exception&) {  // memory that the driver does not take, where an image does
+  } catch (const error_exception& refused) {
+    return "its memory is not taken: " + refused.cause().what;
   }
-  region_.reset();
-  return false;
+  const auto seen = driver.host_window(on_.id(), base, bytes{queue_->region.size()});
+  if (!seen) return seen.error().what;
+  const auto right = driver.memory_access(on_.id(), base);
+  if (seen->get() == base && right && *right == access_right::read_write) return {};
+  return "they do not know the memory of two processes by the host's addresses";
 }
 
 device_span<std::uint64_t> loan::words() const { return image_ ? image_->words() : words_.span(); }
@@ -143,13 +155,19 @@ void loan::fetch(queue_end& back) noexcept {
 }
 
 void loan::end() noexcept {
-  if (end_ == nullptr) return;
-  queue_end& back = *std::exchange(end_, nullptr);
   machine_state& machine = *on_.state();
+  if (watch_) {
+    channels_of(machine).progress().remove(watch_.get());
+    watch_ = nullptr;
+  }
+  if (queue_->machine == nullptr) channels_of(machine).forget(queue_);
   if (image_) {
     escorts_of(machine).remove(words().data());
     image_->end();
-  } else {
+  }
+  if (end_ == nullptr) return;
+  queue_end& back = *std::exchange(end_, nullptr);
+  if (!image_) {
     fetch(back);
     if (queue_->own_loan != nullptr) {
       WEFT_RING_STORE_32(queue_->own_loan, 0);
@@ -157,10 +175,6 @@ void loan::end() noexcept {
       queue_->lent.fetch_sub(1, std::memory_order_relaxed);
       channels_of(machine).progress().count_loan(-1);
     }
-  }
-  if (watch_) {
-    channels_of(machine).progress().remove(watch_.get());
-    channels_of(machine).forget(queue_.get());
   }
   region_.reset();
   back.lent = false;

@@ -219,13 +219,18 @@ class spill_drain final : public queue_job {
 
 class peer_watch final : public queue_job {
  public:
-  explicit peer_watch(queue_state& queue) : q_(queue) {}
+  peer_watch(queue_state& queue, const device& with) : q_(queue), with_(with) {}
 
   step_outcome step() override {
     const auto now = clock::now();
     if (now < next_ || q_.stopped()) return step_outcome::idle;
     next_ = now + std::chrono::milliseconds{10};  // it is a system call; asleep the thread comes by every 20
-    if (auto cause = q_.trouble()) q_.stop(std::move(cause));
+    if (auto cause = q_.trouble()) {
+      q_.stop(std::move(cause));
+    } else if (auto lost = with_.state()->backend_of(with_.id()).lost(with_.id())) {
+      q_.stop(queue_error(errc::device_lost,
+                          to_string(with_.id()) + ", whose kernels have the end of the queue, is lost: " + lost->what));
+    }
     return step_outcome::idle;
   }
   void arm() noexcept override {}
@@ -233,6 +238,7 @@ class peer_watch final : public queue_job {
 
  private:
   queue_state& q_;
+  const device with_;
   clock::time_point next_;
 };
 
@@ -288,7 +294,9 @@ std::shared_ptr<queue_job> make_forwarder(queue_state& queue, queue_lane& l) {
 std::shared_ptr<queue_job> make_spill_drain(queue_state& queue, queue_lane& l) {
   return std::make_shared<spill_drain>(queue, l);
 }
-std::shared_ptr<queue_job> make_peer_watch(queue_state& queue) { return std::make_shared<peer_watch>(queue); }
+std::shared_ptr<queue_job> make_peer_watch(queue_state& queue, const device& with) {
+  return std::make_shared<peer_watch>(queue, with);
+}
 
 void suspend(awaited_operation& operation) {
   operation.deadline = deadline_of(*operation.queue, operation.rules);
@@ -301,7 +309,7 @@ void suspend(awaited_operation& operation) {
 
 // ---- per machine ----------------------------------------------------------------------------------------------------
 
-channel_state::channel_state(machine_state& machine) {
+channel_state::channel_state(machine_state& machine) : machine_(machine) {
   // the state owns this object, and ends it only after the machine was closed
   machine.before_close([this] { stop_all(); });
 }
@@ -312,9 +320,19 @@ void channel_state::remember(const std::shared_ptr<queue_state>& queue) {
   queues_.push_back(queue);
 }
 
-void channel_state::forget(const queue_state* queue) noexcept {
+void channel_state::forget(const std::shared_ptr<queue_state>& queue) noexcept {
   const std::lock_guard lock{mutex_};
-  std::erase_if(queues_, [queue](const auto& known) { return known.lock().get() == queue; });
+  // not by lock(): that might hold the last reference to another queue, which would end here
+  std::erase_if(queues_, [&](const auto& known) { return !known.owner_before(queue) && !queue.owner_before(known); });
+}
+
+result<stream_handle> channel_state::aside(device_id on) {
+  constexpr int highest = 1000;  // more than any device has
+  const std::lock_guard lock{aside_mutex_};
+  if (const auto found = aside_.find(on); found != aside_.end()) return found->second;
+  auto made = machine_.backend_of(on).create_stream(on, highest, false);
+  if (made) aside_.emplace(on, *made);
+  return made;
 }
 
 void channel_state::stop_all() noexcept {

@@ -7,6 +7,7 @@
 #include "channel/queue_state.hpp"
 
 #include <list>
+#include <map>
 #include <mutex>
 #include <thread>
 
@@ -75,14 +76,21 @@ class channel_state {
   [[nodiscard]] queue_progress& progress() { return progress_; }
   /// Stops the queue when the machine is closed, unless it is forgotten before.
   void remember(const std::shared_ptr<queue_state>& queue);
-  void forget(const queue_state* queue) noexcept;
+  void forget(const std::shared_ptr<queue_state>& queue) noexcept;
+
+  /// A stream of a device for words that must not wait behind anybody's work: of the highest priority, and there until
+  /// the machine goes, so that nobody waits for it. Errors: those of create_stream().
+  [[nodiscard]] result<stream_handle> aside(device_id on);
 
  private:
   void stop_all() noexcept;
 
+  machine_state& machine_;
   queue_progress progress_;
   std::mutex mutex_;
   std::vector<std::weak_ptr<queue_state>> queues_;
+  std::mutex aside_mutex_;
+  std::map<device_id, stream_handle> aside_;
 };
 
 [[nodiscard]] inline channel_state& channels_of(machine_state& machine) {
@@ -93,8 +101,8 @@ class channel_state {
 [[nodiscard]] std::shared_ptr<queue_job> make_forwarder(queue_state& queue, queue_lane& l);
 /// Moves what a lane's sender spilled into its ring.
 [[nodiscard]] std::shared_ptr<queue_job> make_spill_drain(queue_state& queue, queue_lane& l);
-/// Stops a queue whose other process has died, where the end of this one is with kernels, so that no thread of it waits
-/// and would see that.
-[[nodiscard]] std::shared_ptr<queue_job> make_peer_watch(queue_state& queue);
+/// Stops a queue whose other process has died, or whose end of this process is with kernels of a device that is lost:
+/// no thread of it waits, and would see that.
+[[nodiscard]] std::shared_ptr<queue_job> make_peer_watch(queue_state& queue, const device& with);
 
 }  // namespace weft::detail

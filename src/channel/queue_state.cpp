@@ -36,14 +36,15 @@ void set_end(queue_end& end, const ring_view& view, const ring_shape& shape) noe
   ring.per_line = shape.per_line;
 }
 
+namespace {
+
+/// Why the host's loads and stores do not reach the memory of a device; none if they do.
 std::optional<std::string> why_out_of_reach(const device& on) {
   const buffer<std::byte> probe{on, isolation};
   const auto seen = on.state()->backend_of(on.id()).host_window(on.id(), probe.data(), bytes{isolation});
   if (seen || seen.error().code != errc::unsupported) return std::nullopt;
   return seen.error().what;
 }
-
-namespace {
 
 /// A piece of memory that several see: each by its own window.
 struct placed {
@@ -202,7 +203,7 @@ class builder {
   /// Whether kernels of a device that the host does not reach know memory by addresses, also by those that lie in
   /// memory.
   [[nodiscard]] bool has_addresses(device_id id) {
-    if (!q_.out_of_reach(id)) return false;
+    if (!q_.out_of_reach(id) || q_.machine->description_of(id).rings_by_commands) return false;
     const pinned_buffer<std::byte> probe{m_[id], isolation};
     return q_.is_open_to_kernels(id, probe.data());
   }
@@ -446,9 +447,8 @@ void queue_state::stop(std::shared_ptr<const error> cause) noexcept {
     WEFT_RING_STORE_32(broken, static_cast<std::uint32_t>(damaged ? end_found_damage : end_lost_kernels));
   }
   for (const auto& l : lanes) {
-    if (l->with_devices) l->with_devices->stop();
     for (const weft_ring* ring : {&l->sender.ring, &l->receiver.ring}) {
-      if (ring->stop != 0 && !l->with_devices) WEFT_RING_STORE_32(reinterpret_cast<std::uint32_t*>(ring->stop), 1);
+      if (ring->stop != 0) WEFT_RING_STORE_32(reinterpret_cast<std::uint32_t*>(ring->stop), 1);
     }
     wake(*l->sender_waits);
     wake(l->forwarder_waits);

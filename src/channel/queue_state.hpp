@@ -215,9 +215,6 @@ class queue_state {
   std::atomic<bool> stopped_{false};
 };
 
-/// Why the host's loads and stores do not reach the memory of a device; none if they do. Errors: thrown.
-[[nodiscard]] std::optional<std::string> why_out_of_reach(const device& on);
-
 /// Who sleeps on a word.
 inline constexpr std::uint32_t nobody = 0, a_thread = 1, the_progress_thread = 2;
 

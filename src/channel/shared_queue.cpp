@@ -51,6 +51,12 @@ void check_shared(const queue_options& o, std::source_location where) {
     raise(errc::unsupported,
           "a queue between processes does not spill: what is kept on the sender's side would die with it", where);
   }
+  if (o.for_kernels) {
+    raise(errc::unsupported,
+          "a queue between processes lies in memory of the host, and its ends are lent to kernels when they are to be: "
+          "leave queue_options::for_kernels",
+          where);
+  }
   if (o.producers != 1) {
     raise(errc::unsupported, "a queue between processes has one producer: connect one per sender", where);
   }

@@ -366,6 +366,40 @@ TEST_F(gpu_queue, for_kernels_lies_in_host_memory_where_a_self_test_fails) {
   EXPECT_EQ(got.done(), 9U);
 }
 
+TEST_F(gpu_queue, for_kernels_is_not_lent_once_a_reset_has_taken_its_ring) {
+  for (const weft::device_id reset : {gpu0, gpu1}) {
+    const machine m{samples::virtual_cuda_options()};
+    const message_queue<std::uint64_t> queue{m, gpu0, gpu1, for_kernels()};
+    auto tx = queue.open_sender();
+    auto rx = queue.open_receiver();
+    m[reset].reset();
+    // also of the device that is as it was: its kernels would write to the other's memory
+    const auto sends = samples::error_of([&] { const kernel_end out{tx}; });
+    const auto receives = samples::error_of([&] { const kernel_end in{rx}; });
+    EXPECT_EQ(sends.code, weft::errc::device_lost) << sends.what;
+    EXPECT_EQ(receives.code, weft::errc::device_lost) << receives.what;
+    EXPECT_NE(receives.what.find("make a new queue"), std::string::npos) << receives.what;
+  }
+}
+
+TEST_F(gpu_queue, DISABLED_tells_another_process_that_the_device_of_its_kernel_is_lost) {
+  constexpr weft::rank here{0}, there{1};
+  processes::couple pair{[&](weft::process_group& group) {
+    auto tx = weft::connect_sender<std::uint64_t>(group, here, 5, small());
+    const machine m{samples::virtual_cuda_options()};
+    const kernel_end out{tx, m[gpu0]};
+    const weft::buffer<std::uint64_t> touched{m[gpu0], 1};
+    driver.lose(0, 719);
+    EXPECT_THROW(weft::copy(std::vector<std::uint64_t>(1), touched), weft::error_exception);
+    for (;;) ::pause();  // the loan goes on
+    return 0;
+  }};
+  auto rx = weft::connect_receiver<std::uint64_t>(pair.group, there, 5, small());
+  std::uint64_t got = 0;
+  ASSERT_EQ(rx.receive_for(got, std::chrono::seconds{60}), queue_status::failed);
+  EXPECT_EQ(rx.failure()->code, weft::errc::device_lost) << rx.failure()->what;
+}
+
 TEST_F(gpu_queue, DISABLED_joins_kernels_of_this_new_process_and_its_child) {
   constexpr std::uint64_t many = 500;
   constexpr weft::rank here{0}, there{1};
@@ -381,6 +415,11 @@ TEST_F(gpu_queue, DISABLED_joins_kernels_of_this_new_process_and_its_child) {
   auto [tx, rx] = weft::connect_both<std::uint64_t>(pair.group, there, 5, small());
   const machine m{samples::virtual_cuda_options()};
   const weft::buffer<std::uint64_t> done{m[gpu1], 1};
+  driver.fail("cuMemHostRegister@0=801");
+  const auto refused = samples::error_of([&] { const kernel_end in{rx, m[gpu1]}; });
+  driver.fail("");
+  EXPECT_EQ(refused.code, weft::errc::unsupported) << "no image: a kernel of CUDA would take it for addresses";
+  EXPECT_NE(refused.what.find("its memory is not taken"), std::string::npos) << refused.what;
   ASSERT_EQ(tx.send(1), queue_status::ok);  // what goes to and fro between the kernels
   {
     const kernel_end in{rx, m[gpu1]}, out{tx, m[gpu1]};
@@ -394,13 +433,22 @@ TEST_F(gpu_queue, DISABLED_joins_kernels_of_this_new_process_and_its_child) {
   EXPECT_EQ(pair.other.wait(), 0);
 }
 
-TEST_F(gpu_queue, joins_kernels_of_two_processes_while_both_run) {
-  processes::child anew{[] {  // CUDA does not work in the child of a fork that has used it before
-    ::execl("/proc/self/exe", "anew", "--gtest_also_run_disabled_tests",
-            "--gtest_filter=gpu_queue.DISABLED_joins_kernels_of_this_new_process_and_its_child", nullptr);
+/// Runs a test in a new process: CUDA does not work in the child of a fork that has used it before.
+int run_anew(const char* test) {
+  processes::child anew{[&] {
+    const std::string filter = std::string{"--gtest_filter=gpu_queue.DISABLED_"} + test;
+    ::execl("/proc/self/exe", "anew", "--gtest_also_run_disabled_tests", filter.c_str(), nullptr);
     return 98;
   }};
-  EXPECT_EQ(anew.wait(), 0);
+  return anew.wait();
+}
+
+TEST_F(gpu_queue, joins_kernels_of_two_processes_while_both_run) {
+  EXPECT_EQ(run_anew("joins_kernels_of_this_new_process_and_its_child"), 0);
+}
+
+TEST_F(gpu_queue, of_two_processes_ends_when_the_device_of_a_kernel_is_lost) {
+  EXPECT_EQ(run_anew("tells_another_process_that_the_device_of_its_kernel_is_lost"), 0);
 }
 
 }  // namespace

@@ -197,6 +197,21 @@ TEST(shared_kernel_end, a_machine_that_is_closed_stops_its_kernels_and_the_other
   EXPECT_NE(rx.failure()->what.find("machine was closed"), std::string::npos) << rx.failure()->what;
 }
 
+TEST(shared_kernel_end, of_a_queue_with_checksums_is_refused_on_either_side) {
+  // the checksums are the receiver's choice, and in no option of the sender's
+  queue_options checked = small();
+  checked.validate = true;
+  couple pair{[&](process_group& group) {
+    auto tx = connect_sender<std::uint64_t>(group, here, 3, small());
+    const machine m = play(wired(2));
+    return error_of([&] { const kernel_end out{tx, m[0]}; }).code == errc::unsupported ? 0 : 1;
+  }};
+  auto rx = connect_receiver<std::uint64_t>(pair.group, there, 3, checked);
+  const machine m = play(wired(2));
+  EXPECT_EQ(error_of([&] { const kernel_end in{rx, m[0]}; }).code, errc::unsupported);
+  EXPECT_EQ(pair.other.wait(), 0);
+}
+
 TEST(shared_kernel_end, is_lent_to_a_device_that_is_named) {
   couple pair{[&](process_group& group) {
     auto rx = connect_receiver<std::uint64_t>(group, here, 3, small());

@@ -168,6 +168,10 @@ TEST(shared_queue, says_what_it_does_not_offer) {
   options.producers = 2;
   EXPECT_EQ(error_of([&] { static_cast<void>(connect_receiver<int>(pair.group, there, 1, options)); }).code,
             errc::unsupported);
+  options = {};
+  options.for_kernels = true;
+  EXPECT_EQ(error_of([&] { static_cast<void>(connect_sender<int>(pair.group, there, 1, options)); }).code,
+            errc::unsupported);
 }
 
 TEST(shared_queue, nobody_connects_to_ends_at_the_limit_and_a_dead_one_at_once) {

@@ -47,6 +47,8 @@ struct device_description {
   bool own_compute_units = true;  // false: parts of one device run on the same, and the number is a share
   capability capabilities = capability::none;
   bool simulated = false;
+  /// Kernels are compiled for images of rings (WEFT_RING_BY_COMMANDS), and take none that lies in memory.
+  bool rings_by_commands = false;
   std::string part_of;  // the uuid of the whole device where this is one of several parts of it; else empty
 };
 

@@ -44,7 +44,10 @@ class loan {
   [[nodiscard]] std::optional<std::size_t> per_launch() const noexcept;
 
  private:
-  [[nodiscard]] bool reaches_region();
+  loan(std::shared_ptr<queue_state> queue, const device& on) : queue_(std::move(queue)), on_(on) {}
+  void check(const queue_end& end, std::source_location where) const;
+  [[nodiscard]] std::string why_not_in_place(const queue_end& end);
+  [[nodiscard]] std::string why_not_in_region();
   void fetch(queue_end& back) noexcept;
 
   std::shared_ptr<queue_state> queue_;
@@ -80,9 +83,10 @@ class loan {
 /// over devices). Thread: one at a time.
 class kernel_end {
  public:
-  /// Errors: unsupported for a queue with checksums, overwriting, spill, samples or several producers;
-  ///   invalid_argument for one between processes without a device; wrong_device for one within a process with another
-  ///   device than the end's; resource_exhausted (threads); out_of_memory.
+  /// Errors: unsupported for a queue with checksums, overwriting, spill, samples or several producers, and for one
+  ///   between processes whose memory the device's driver does not take; invalid_argument for one between processes
+  ///   without a device; wrong_device for one within a process with another device than the end's; device_lost where
+  ///   the ring went with a reset; resource_exhausted (threads); out_of_memory.
   template <message T>
   explicit kernel_end(sender<T>& tx, std::source_location where = std::source_location::current())
       : kernel_end(tx, detail::device_of(*tx.state(), detail::facts_of(*tx.state()).source, where), where) {}

@@ -349,6 +349,7 @@ result<discovery> discover(const std::shared_ptr<const api>& cl, const settings&
   const bool one_context = found->contexts.size() == 1;
   for (device_place& one : found->devices) {
     const context_place& place = found->contexts[one.context];
+    one.description.rings_by_commands = !place.atomics;
     if (!place.shared_memory) continue;
     capability& set = one.description.capabilities;
     if (one_context) set = set | capability::unified_memory;
