@@ -82,6 +82,26 @@ TEST_F(gpu_words, that_never_come_end_with_the_machine_and_what_is_behind_them_a
   }
 }
 
+TEST_F(gpu_words, of_which_two_waits_want_different_values_end_with_the_machine) {
+  for (const bool in_pinned : {true, false}) {
+    machine m = open();
+    const stream held{m[0]}, also{m[0]};
+    const word_buffer on_device{m[0], 1};
+    const weft::pinned_buffer<std::uint32_t> pinned{m[0], 1};
+    fill(held, on_device, 0U).wait();
+    std::atomic_ref{pinned.host()[0]}.store(0);
+    const std::uint32_t* const word = in_pinned ? pinned.data() : on_device.data();
+    const event first = held.wait_value(word, 1, word_comparison::equal);
+    const event second = held.wait_value(word, 2, word_comparison::equal);
+    const event third = also.wait_value(word, 3, word_comparison::equal);
+    m.close();
+    for (const event& one : {first, second, third}) {
+      ASSERT_TRUE(one.ready());
+      EXPECT_EQ(error_of([&] { one.wait(); }).code, errc::cancelled);
+    }
+  }
+}
+
 TEST_F(gpu_words, that_never_come_end_with_a_reset_and_are_waited_for_again_after_it) {
   const machine m = open();
   const stream held{m[0]}, fine{m[1]};

@@ -546,6 +546,18 @@ verdict a_word_without_access_is_an_illegal_access(context& c) {
   return holds();
 }
 
+verdict a_wait_for_a_value_behind_a_failure_is_skipped(context& c) {
+  const stream order{c.m()[0]};
+  const buffer<std::uint32_t> word{c.m()[0], 1};
+  fill(order, word, 0U).wait();
+  const end_of_waits end{c.m()};
+  order.call(fail_on_purpose);
+  const event skipped = offered(c, [&] { return order.wait_value(word.data(), 1); });
+  expect_error({errc::kernel_failed}, "a wait for a value that never comes, behind a failure",
+               [&] { static_cast<void>(skipped.wait_for(long_enough)); });
+  return holds();
+}
+
 verdict closing_ends_waits_for_values_that_never_come(context& c) {
   machine brief = c.open();
   const stream held{brief[0]};
@@ -616,6 +628,8 @@ void add_streams_events(case_list& list) {
         feature::peer_access},
        {"a word of a device without access fails as a kernel's argument does", group,
         a_word_without_access_is_an_illegal_access, feature::peer_access},
+       {"a wait for a value behind a failure in its stream is skipped", group,
+        a_wait_for_a_value_behind_a_failure_is_skipped},
        {"closing a machine ends waits for values that never come", group,
         closing_ends_waits_for_values_that_never_come}});
 }

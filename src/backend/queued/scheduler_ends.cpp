@@ -196,13 +196,13 @@ std::shared_ptr<const error> scheduler::cause_of_loss(device_id device) const {
 }
 
 void scheduler::restore(device_id device) {
+  driver_->wait_again(device);  // first: what comes once the device is not lost any more is waited for
   {
     const std::lock_guard lock{device_mutex_};
     device_state& state = state_of(device);
     state.lost.store(false, std::memory_order_release);
     state.root = state.told = nullptr;
   }
-  driver_->wait_again(device);
   for (queued_stream* s : streams_of(device)) {
     const std::lock_guard lock{s->failure_mutex_};
     s->unreported_ = nullptr;

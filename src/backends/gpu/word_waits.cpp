@@ -2,10 +2,10 @@
 #include "backends/gpu/word_waits.hpp"
 
 #include "backend/memory_word.hpp"
+#include "core/make_error.hpp"
 
 #include <algorithm>
 #include <chrono>
-#include <iterator>
 #include <system_error>
 #include <utility>
 
@@ -15,6 +15,11 @@ namespace {
 // between writes of a word that does not let its stream go yet
 constexpr std::chrono::microseconds shortest{200};
 constexpr std::chrono::microseconds longest{20000};
+constexpr int rounds_untold = 100;        // some two seconds
+constexpr std::size_t most_writers = 64;  // twice the queues that a GPU has at most
+
+/// Words that lie in one of 8 bytes are written in turn.
+CUdeviceptr home_of(CUdeviceptr at) { return at & ~CUdeviceptr{7}; }
 
 }  // namespace
 
@@ -23,20 +28,40 @@ word_waits::word_waits(std::shared_ptr<contexts> places, std::size_t devices)
 
 word_waits::~word_waits() { end(); }
 
-std::uint64_t word_waits::add(const wait& made) {
+result<std::uint64_t> word_waits::add(const wait& made) {
   const std::lock_guard lock{mutex_};
+  if (!thread_.joinable()) {
+    try {
+      thread_ = std::jthread{[this](const std::stop_token& shutdown) { serve(shutdown); }};
+    } catch (const std::system_error&) {
+      return make_error(
+          errc::resource_exhausted,
+          "no thread could be started that ends waits for values; raise the limit of threads (ulimit -u)");
+    }
+  }
   entry& kept = waits_[++last_];
   kept.about = made;
   kept.given_up = given_up_[made.device];
-  if (kept.given_up) wake();
+  if (kept.given_up) changed_.notify_all();
   return last_;
 }
 
-bool word_waits::remove(std::uint64_t id) noexcept {
+bool word_waits::remove(std::uint64_t id, pin memory) noexcept {
+  entry gone;
   const std::lock_guard lock{mutex_};
   const auto found = waits_.find(id);
   if (found == waits_.end()) return false;
-  const bool was_given_up = found->second.given_up;
+  entry& one = found->second;
+  const bool was_given_up = one.given_up;
+  one.has_ended = true;
+  one.memory = std::move(memory);
+  settle(one);
+  if (one.is_written || !one.writers.empty()) {
+    changed_.notify_all();
+    return was_given_up;
+  }
+  destroy(one);
+  gone = std::move(one);  // its memory goes without the mutex
   waits_.erase(found);
   return was_given_up;
 }
@@ -47,22 +72,23 @@ void word_waits::abandon(std::uint64_t id, pin memory) noexcept {
   if (found == waits_.end()) return;
   found->second.given_up = true;
   found->second.memory = std::move(memory);
-  wake();
+  changed_.notify_all();
 }
 
-void word_waits::give_up_one(std::uint64_t id) noexcept {
+void word_waits::give_up_one(std::uint64_t id, bool tells) noexcept {
   const std::lock_guard lock{mutex_};
   const auto found = waits_.find(id);
   if (found == waits_.end()) return;
   found->second.given_up = true;
-  wake();
+  if (!tells) found->second.rounds_left = rounds_untold;
+  changed_.notify_all();
 }
 
 void word_waits::give_up(std::size_t device) noexcept {
   const std::lock_guard lock{mutex_};
   given_up_[device] = true;
   for (auto& [id, one] : waits_) one.given_up = one.given_up || one.about.device == device;
-  if (is_due()) wake();
+  changed_.notify_all();
 }
 
 void word_waits::wait_again(std::size_t device) noexcept {
@@ -70,104 +96,150 @@ void word_waits::wait_again(std::size_t device) noexcept {
   given_up_[device] = false;
 }
 
-template <class Wanted>
-word_waits::table word_waits::take_if(const Wanted& wanted) {
-  table taken;
+void word_waits::forget(std::size_t device) noexcept {
+  table gone;  // let go of without the mutex
+  std::unique_lock lock{mutex_};
+  const auto is_there = [&](const entry& one) { return places_->gpu_of(one.about.device) == places_->gpu_of(device); };
+  changed_.wait(lock, [&] {
+    return std::none_of(waits_.begin(), waits_.end(),
+                        [&](const auto& one) { return is_there(one.second) && one.second.is_written; });
+  });
   for (auto at = waits_.begin(); at != waits_.end();) {
     const auto next = std::next(at);
-    if (wanted(at->second)) taken.insert(waits_.extract(at));
+    if (is_there(at->second)) gone.insert(waits_.extract(at));
     at = next;
   }
-  return taken;
-}
-
-void word_waits::forget(std::size_t device) noexcept {
-  table gone;
-  const std::lock_guard lock{mutex_};
-  gone = take_if([&](const entry& one) { return places_->gpu_of(one.about.device) == places_->gpu_of(device); });
 }
 
 void word_waits::end() noexcept {
   constexpr std::chrono::seconds limit{10};
-  const auto until = std::chrono::steady_clock::now() + limit;
-  for (bool is_left = true; is_left && std::chrono::steady_clock::now() < until;) {
-    table ended;
-    {
-      const std::lock_guard lock{mutex_};
-      ended = write_all();
-      is_left = std::any_of(waits_.begin(), waits_.end(), [](const auto& one) { return bool{one.second.memory}; });
-    }
-    if (is_left) std::this_thread::sleep_for(shortest);
-  }
   std::jthread last;
+  table left;
   {
-    const std::lock_guard lock{mutex_};
+    std::unique_lock lock{mutex_};
+    changed_.notify_all();
+    changed_.wait_for(lock, limit, [this] {
+      return std::none_of(waits_.begin(), waits_.end(), [](const auto& one) { return bool{one.second.memory}; });
+    });
     last.swap(thread_);
   }
-  // it is stopped and joined as it goes
+  last = {};  // stopped and joined
+  left.swap(waits_);
+  for (auto& [id, one] : left) destroy(one);
 }
 
 bool word_waits::is_due() const noexcept {
   return std::any_of(waits_.begin(), waits_.end(), [](const auto& one) { return one.second.given_up; });
 }
 
-void word_waits::wake() noexcept {
-  try {
-    if (!thread_.joinable()) thread_ = std::jthread{[this](const std::stop_token& shutdown) { serve(shutdown); }};
-    changed_.notify_all();
-  } catch (const std::system_error&) {
-    // once is enough unless somebody writes the word at the same time
-    for (const auto& [id, one] : waits_) {
-      if (one.given_up) write(one.about);
-    }
-  }
+/// Sees which writes have ended, and whether an abandoned wait has.
+void word_waits::settle(entry& one) noexcept {
+  if (one.writers.empty() && !one.memory) return;
+  const auto inside = places_->enter(one.about.device);
+  if (!inside) return;
+  const driver& cu = places_->cu();
+  std::erase_if(one.writers, [&](CUstream writer) {
+    if (cu.cuStreamQuery(writer) == CUDA_ERROR_NOT_READY) return false;
+    static_cast<void>(cu.cuStreamDestroy(writer));
+    return true;
+  });
+  if (one.has_ended || !one.memory) return;
+  one.has_ended =
+      one.rounds_left >= 0 ? --one.rounds_left < 0 : cu.cuEventQuery(one.about.behind) != CUDA_ERROR_NOT_READY;
 }
 
-word_waits::table word_waits::write_all() noexcept {
-  table ended = take_if([this](const entry& one) { return one.memory && !is_busy(one.about); });
+void word_waits::destroy(entry& one) noexcept {
+  if (one.about.behind == nullptr && one.writers.empty()) return;
+  const auto inside = places_->enter(one.about.device);
+  if (!inside) return;
+  for (const CUstream writer : std::exchange(one.writers, {})) static_cast<void>(places_->cu().cuStreamDestroy(writer));
+  if (one.about.behind != nullptr)
+    static_cast<void>(places_->cu().cuEventDestroy(std::exchange(one.about.behind, nullptr)));
+}
+
+/// One wait of each word, another one in each round: a value has to stay until the stream has seen it.
+std::vector<std::uint64_t> word_waits::chosen() {
+  std::map<CUdeviceptr, std::vector<std::uint64_t>> of;
   for (const auto& [id, one] : waits_) {
-    if (one.given_up) write(one.about);
+    if (one.given_up && !one.has_ended) of[home_of(one.about.at)].push_back(id);
   }
-  return ended;
+  std::vector<std::uint64_t> made;
+  made.reserve(of.size());
+  for (const auto& [word, ids] : of) made.push_back(ids[round_ % ids.size()]);
+  ++round_;
+  return made;
 }
 
-bool word_waits::is_busy(const wait& given) const noexcept {
-  const auto inside = places_->enter(given.device);
-  return inside && places_->cu().cuStreamQuery(given.stream) == CUDA_ERROR_NOT_READY;
+void word_waits::take_round(std::unique_lock<std::mutex>& lock) {
+  table ended;
+  for (auto at = waits_.begin(); at != waits_.end();) {
+    const auto next = std::next(at);
+    entry& one = at->second;
+    settle(one);
+    if (one.has_ended && one.writers.empty()) {
+      destroy(one);
+      ended.insert(waits_.extract(at));
+    }
+    at = next;
+  }
+  for (const std::uint64_t id : chosen()) {
+    const auto found = waits_.find(id);
+    if (found == waits_.end() || found->second.writers.size() >= most_writers) continue;
+    if (found->second.about.host != nullptr) {  // the memory is there as long as the mutex is held
+      detail::store_word(found->second.about.host, found->second.about.request.size,
+                         detail::comparing_word(found->second.about.request));
+      continue;
+    }
+    found->second.is_written = true;  // and so it stays
+    const wait about = found->second.about;
+    lock.unlock();
+    const CUstream writer = write(about);
+    lock.lock();
+    entry& one = waits_.at(id);
+    one.is_written = false;
+    if (writer != nullptr) one.writers.push_back(writer);
+  }
+  lock.unlock();
+  ended.clear();
+  lock.lock();
+  changed_.notify_all();
 }
 
 // A stream that waits holds the queue of the GPU that it is in, and what shares it. Each new stream is given another
 // queue, and so a write that is held up too is not the last.
-void word_waits::write(const wait& given) noexcept {
+CUstream word_waits::write(const wait& given) noexcept {
   const std::uint64_t value = detail::comparing_word(given.request);
-  if (given.host != nullptr) return detail::store_word(given.host, given.request.size, value);
   const auto inside = places_->enter(given.device);
-  if (!inside) return;
+  if (!inside) return nullptr;
   const driver& cu = places_->cu();
   int least = 0;
   int greatest = 0;
   CUstream stream = nullptr;
   if (cu.cuCtxGetStreamPriorityRange(&least, &greatest) != CUDA_SUCCESS ||
       cu.cuStreamCreateWithPriority(&stream, stream_non_blocking, greatest) != CUDA_SUCCESS)
-    return;
+    return nullptr;
   if (given.request.size == sizeof(std::uint32_t)) {
     static_cast<void>(cu.cuStreamWriteValue32(stream, given.at, static_cast<std::uint32_t>(value), 0));
   } else {
     static_cast<void>(cu.cuStreamWriteValue64(stream, given.at, value, 0));
   }
-  static_cast<void>(cu.cuStreamDestroy(stream));  // it goes when the write has ended
+  return stream;
 }
 
 void word_waits::serve(const std::stop_token& shutdown) {
   auto pause = shortest;
   std::unique_lock lock{mutex_};
-  for (;;) {
-    if (!is_due()) pause = shortest;
-    if (!changed_.wait(lock, shutdown, [this] { return is_due(); })) return;
-    auto ended = write_all();
-    lock.unlock();
-    ended.clear();
-    lock.lock();
+  while (!shutdown.stop_requested()) {
+    if (!is_due()) {
+      pause = shortest;
+      changed_.wait(lock, shutdown, [this] { return is_due(); });
+      continue;
+    }
+    try {
+      take_round(lock);
+    } catch (const std::bad_alloc&) {  // the next round may have memory
+      if (!lock.owns_lock()) lock.lock();
+    }
     changed_.wait_for(lock, shutdown, pause, [] { return false; });
     pause = std::min(2 * pause, longest);
   }

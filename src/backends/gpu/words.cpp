@@ -60,19 +60,30 @@ class wait_command final : public queued::command {
     if (!into) return std::move(into).error();
     const driver& cu = table_.cu();
     word_waits::wait wanted = wanted_;
-    wanted.stream = into->stream();
-    id_ = streams_.words().add(wanted);
-    const CUresult status = is_short(wanted_.request)
-                                ? cu.cuStreamWaitValue32(into->stream(), wanted_.at,
-                                                         static_cast<std::uint32_t>(wanted_.request.value), flags_)
-                                : cu.cuStreamWaitValue64(into->stream(), wanted_.at, wanted_.request.value, flags_);
+    CUresult status = cu.cuEventCreate(&wanted.behind, event_disable_timing);
+    if (status != CUDA_SUCCESS) return cu_error(cu, status, name_of(true) + " on " + to_string(by_));
+    auto added = streams_.words().add(wanted);
+    if (!added) {
+      static_cast<void>(cu.cuEventDestroy(wanted.behind));
+      return std::move(added).error();
+    }
+    id_ = *added;
+    status = is_short(wanted_.request)
+                 ? cu.cuStreamWaitValue32(into->stream(), wanted_.at, static_cast<std::uint32_t>(wanted_.request.value),
+                                          flags_)
+                 : cu.cuStreamWaitValue64(into->stream(), wanted_.at, wanted_.request.value, flags_);
     if (status != CUDA_SUCCESS) {
-      forget();
+      static_cast<void>(streams_.words().remove(std::exchange(id_, 0), std::move(memory_)));
+      return cu_error(cu, status, name_of(true) + " on " + to_string(by_));
+    }
+    status = cu.cuEventRecord(wanted.behind, into->stream());
+    if (status != CUDA_SUCCESS) {
+      streams_.words().give_up_one(id_, false);
       return cu_error(cu, status, name_of(true) + " on " + to_string(by_));
     }
     auto mark = into->finish();
     if (!mark) {
-      streams_.words().give_up_one(id_);  // nobody could tell when it has ended
+      streams_.words().give_up_one(id_, true);  // nobody could tell when it has ended
       return std::move(mark).error();
     }
     *last = *mark;
@@ -90,7 +101,7 @@ class wait_command final : public queued::command {
 
  private:
   void forget() noexcept {
-    if (id_ != 0) given_up_ = streams_.words().remove(std::exchange(id_, 0));
+    if (id_ != 0) given_up_ = streams_.words().remove(std::exchange(id_, 0), std::move(memory_));
   }
 
   stream_driver& streams_;

@@ -200,7 +200,7 @@ void scheduler::stand_still(operation& op, bool traced) {
     }
     op.dependency->wait(std::chrono::steady_clock::time_point::max(), end, options_.wait_policy);
   }
-  if (op.until) {
+  if (op.until && !refusal(op)) {  // what will not run waits for nothing
     if (traced) op.stood_from = now();
     detail::watch_word(op.until, end, options_.wait_policy);
   }

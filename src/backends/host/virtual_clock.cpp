@@ -106,7 +106,8 @@ nanoseconds virtual_clock::duration_of(const operation& op) {
 bool virtual_clock::is_ready(operation& op) {
   const nanoseconds time = now();
   if (!op.ready_at) {
-    const bool is_held = (op.dependency && !op.dependency->finished()) || (op.until && !op.until());
+    const bool is_held =
+        (op.dependency && !op.dependency->finished()) || (op.until && !owner_.refusal(op) && !op.until());
     if (is_held && !owner_.closed() && !owner_.is_lost(op.device)) {
       if (!op.stood_from) op.stood_from = time;
       return false;
