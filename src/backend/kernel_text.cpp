@@ -216,10 +216,10 @@ std::string shared_item_kernel(const kernel_code& code, dialect language) {
   const std::string place = "#line 1 " + in_quotes("weft: the form for GPUs of " + code.name) + "\n";
   append(text, {place, code.on_gpus->functions, "\n", kernel_start(language), kernel_entry(code), "("});
   for (const kernel_parameter& parameter : code.parameters) text += parameter_declaration(parameter, language) + ", ";
-  append(text, {range_declaration(code), ") {\nconst int64_t weft_thread = ", hardware_id(language, 0),
-                ";\nconst int64_t i = weft_begin_x + weft_thread / item_lanes;\n"
-                "const int lane = (int)(weft_thread % item_lanes);\nif (i >= weft_end_x) return;\n",
-                place, code.on_gpus->body_text, "\n}\n"});
+  append(text, {range_declaration(code), ") {\nconst int64_t weft_thread = ", hardware_id(language, 0), ";\n"});
+  text += "const int64_t i = weft_begin_x + weft_thread / item_lanes;\n";
+  text += "const int lane = (int)(weft_thread % item_lanes);\nif (i >= weft_end_x) return;\n";
+  append(text, {place, code.on_gpus->body_text, "\n}\n"});
   return text;
 }
 
