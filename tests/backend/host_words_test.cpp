@@ -155,6 +155,9 @@ machine checked() {
 TEST(host_words, order_what_is_before_the_write_and_behind_the_wait_for_the_check_too) {
   for (const auto& [wait_first, by_a_fill] :
        {std::pair{false, false}, std::pair{true, false}, std::pair{false, true}, std::pair{true, true}}) {
+#if defined(__SANITIZE_THREAD__)
+    if (by_a_fill) continue;  // its stores are plain ones, as those of a kernel may be
+#endif
     const machine m = checked();
     const stream writer{m[0]}, reader{m[0]};
     const word_buffer word{m[0], 1};
@@ -177,11 +180,12 @@ TEST(host_words, order_what_is_before_the_write_and_behind_the_wait_for_the_chec
     while (!reached.ready()) std::this_thread::yield();  // before the host knows that the writer has ended
     m.synchronize();
     EXPECT_TRUE(m.order_violations().empty()) << m.order_violations().front().what;
-    // and without them it says so
+#if !defined(__SANITIZE_THREAD__)  // which says so too
     fill(writer, memory, std::uint8_t{2});
     copy(reader, seen, memory);
     m.synchronize();
     EXPECT_EQ(m.order_violations().size(), 1U);
+#endif
   }
 }
 
