@@ -191,7 +191,7 @@ class queue_state {
   [[nodiscard]] bool hears_kernels() const noexcept {
     return lent.load(std::memory_order_relaxed) != 0 || (other_loan != nullptr && WEFT_RING_LOAD_32(other_loan) != 0);
   }
-  /// Whether kernels of the device read and write this memory of the host themselves.
+  /// Whether kernels of the device read and write this memory themselves.
   [[nodiscard]] bool is_open_to_kernels(device_id device, const void* memory) const {
     const auto right = backend_of(device).memory_access(device, memory);
     return right && *right == access_right::read_write;

@@ -45,7 +45,7 @@ class word_waits {
   /// All of a device are, those too that come until wait_again().
   void give_up(std::size_t device) noexcept;
   void wait_again(std::size_t device) noexcept;
-  /// The context of a device's GPU is about to go, and what is in it.
+  /// The context of a device's GPU is about to go, and what is in it. Waits for a write that is being made.
   void forget(std::size_t device) noexcept;
   /// No more will come. Waits for those that were abandoned.
   void end() noexcept;
