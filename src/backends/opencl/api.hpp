@@ -75,6 +75,7 @@ class held {
   }
 
   [[nodiscard]] Handle get() const noexcept { return handle_; }
+  [[nodiscard]] Handle release() noexcept { return std::exchange(handle_, nullptr); }
   explicit operator bool() const noexcept { return handle_ != nullptr; }
 
  private:

@@ -115,6 +115,12 @@ int newest_c_of(const api& cl, cl_device_id device) {
   return newest;
 }
 
+/// "OpenCL 3.0 PoCL 3.1+debian Linux, …", of old ones "OpenCL 1.2 pocl 1.1 …"; of another platform never.
+bool is_pocl_before(int version, const std::string& text) {
+  int major = 0;
+  return std::sscanf(text.c_str(), "OpenCL %*s %*1[Pp]o%*1[Cc]%*1[Ll] %d", &major) == 1 && major < version;
+}
+
 /// The files that name drivers, with what is wrong with each.
 std::string wrong_icds() {
   const char* const given = std::getenv("OCL_ICD_VENDORS");  // NOLINT(concurrency-mt-unsafe): read at discovery
@@ -174,9 +180,12 @@ class finder {
   }
 
   void add(cl_platform_id platform) {
-    std::string name = text_of([&](std::size_t size, void* into, std::size_t* needed) {
-      return cl_->clGetPlatformInfo(platform, CL_PLATFORM_NAME, size, into, needed);
-    });
+    const auto told = [&](cl_platform_info what) {
+      return text_of([&](std::size_t size, void* into, std::size_t* needed) {
+        return cl_->clGetPlatformInfo(platform, what, size, into, needed);
+      });
+    };
+    std::string name = told(CL_PLATFORM_NAME);
     if (name.empty()) name = "a platform without a name";
     const std::string title = "the platform " + name;
     cl_uint count = 0;
@@ -216,6 +225,7 @@ class finder {
     context_place place;
     place.platform = name;
     place.context = context_handle{cl_, context};
+    place.orders_grids = is_pocl_before(6, told(CL_PLATFORM_VERSION));
     judge_memory(place, here);
     for (device_place& one : here) {
       one.context = found_.contexts.size();

@@ -21,6 +21,7 @@ struct context_place {
   context_handle context;
   bool shared_memory = false;  // fine-grained SVM on devices whose memory is the host's: one memory for all of them
   bool atomics = false;        // … with atomics that the host sees
+  bool orders_grids = false;   // launches need a grid_order
   bool adopts_whole = false;   // … and it is all of the process's memory, adopted memory too, by the host's addresses
 };
 

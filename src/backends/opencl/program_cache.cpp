@@ -89,6 +89,9 @@ result<program_handle> program_cache::build(const std::string& text, const kerne
     if (device.newest_c < 200) options = "-cl-std=CL1.2 ";
     options += "-D WEFT_RING_BY_COMMANDS ";
   }
+  // a grid_order sees the launches of one machine: programs of two that are open must not be one to the driver
+  if (found_.contexts[device.context].orders_grids && number_.value() > 0)
+    options += "-D WEFT_MACHINE=" + std::to_string(number_.value()) + " ";
   if (device.correctly_rounded_float) options += opencl_correctly_rounded_option;
   status = cl_->clBuildProgram(program.get(), 1, &device.id, options.c_str(), nullptr, nullptr);
   if (status == CL_SUCCESS) return program;
@@ -112,7 +115,22 @@ result<program_handle> program_cache::build(const std::string& text, const kerne
   return cause;
 }
 
-result<std::shared_ptr<compiled_kernel>> program_cache::compile(const kernel_code& code, std::size_t device) const {
+std::pair<cl_int, entry_point> program_cache::find(const program_handle& program, const std::string& name,
+                                                   const kernel_code& code, std::size_t context) {
+  cl_int status = CL_SUCCESS;
+  entry_point made;
+  made.kernel = {cl_, cl_->clCreateKernel(program.get(), name.c_str(), &status)};
+  // a kernel with rings may run until another launch of it answers: it cannot be waited for
+  if (status != CL_SUCCESS || !found_.contexts[context].orders_grids || has_ring(code))
+    return {status, std::move(made)};
+  const std::lock_guard lock{mutex_};
+  std::shared_ptr<grid_order>& order = orders_[{code.hash, context, name}];
+  if (!order) order = std::make_shared<grid_order>(cl_);
+  made.order = order;
+  return {status, std::move(made)};
+}
+
+result<std::shared_ptr<compiled_kernel>> program_cache::compile(const kernel_code& code, std::size_t device) {
   const device_place& place = found_.devices[device];
   const std::string text = kernel_text(code, dialect::opencl);
   if (text.empty()) {
@@ -133,22 +151,22 @@ result<std::shared_ptr<compiled_kernel>> program_cache::compile(const kernel_cod
   if (!program) return std::move(program).error();
   made->program = std::move(*program);
   cl_int status = CL_SUCCESS;
-  made->plain = {cl_, cl_->clCreateKernel(made->program.get(), kernel_entry(code).c_str(), &status)};
+  std::tie(status, made->plain) = find(made->program, kernel_entry(code), code, place.context);
   if (status != CL_SUCCESS) {
     return cl_error(status, "the text of the kernel '" + code.name + "' defines no kernel " + kernel_entry(code),
                     errc::incompatible);
   }
   if (has_memory && made->why_not_shifted.empty()) {
-    made->shifted = {cl_, cl_->clCreateKernel(made->program.get(), shifted_entry(code).c_str(), &status)};
+    std::tie(status, made->shifted) = find(made->program, shifted_entry(code), code, place.context);
     if (status != CL_SUCCESS) return cl_error(status, "the wrapper of the kernel '" + code.name + "'");
   }
   if (has_reduction(code)) {
-    made->combine = {cl_, cl_->clCreateKernel(made->program.get(), combine_entry(code).c_str(), &status)};
+    std::tie(status, made->combine) = find(made->program, combine_entry(code), code, place.context);
     if (status != CL_SUCCESS) return cl_error(status, "the second kernel of the reduction '" + code.name + "'");
   }
   made->largest_sides = place.largest_sides;
   made->units = {place.description.compute_units, place.is_processor, 1};
-  for (const cl_kernel one : {made->plain.get(), made->shifted.get(), made->combine.get()}) {
+  for (const cl_kernel one : {made->plain.kernel.get(), made->shifted.kernel.get(), made->combine.kernel.get()}) {
     std::size_t largest = 0;
     if (one == nullptr) continue;
     if (cl_->clGetKernelWorkGroupInfo(one, place.id, CL_KERNEL_WORK_GROUP_SIZE, sizeof largest, &largest, nullptr) !=

@@ -3,6 +3,8 @@
 #pragma once
 
 #include "backends/opencl/discovery.hpp"
+#include "backends/opencl/grid_order.hpp"
+#include "backends/opencl/own_number.hpp"
 #include "weft/backend/kernel_code.hpp"
 #include "weft/backend/reduction_grid.hpp"
 
@@ -12,9 +14,17 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <tuple>
 #include <utility>
 
 namespace weft::opencl {
+
+/// A kernel of a program, and the order that its launches need: none for most platforms.
+struct entry_point {
+  kernel_handle kernel;
+  std::shared_ptr<grid_order> order;
+};
 
 /// A kernel that is ready for one device.
 /// Shape: `shifted` takes for each buffer the buffer and the number of elements from its start to element 0, which may
@@ -23,10 +33,10 @@ namespace weft::opencl {
 struct compiled_kernel {
   std::mutex mutex;
   program_handle program;
-  kernel_handle plain;
-  kernel_handle shifted;  // none for a raw kernel whose wrapper does not compile: why_not_shifted
+  entry_point plain;
+  entry_point shifted;  // none for a raw kernel whose wrapper does not compile: why_not_shifted
   std::string why_not_shifted;
-  kernel_handle combine;  // of a reduction: to be launched behind either
+  entry_point combine;  // of a reduction: to be launched behind either
   reduction_device units;
   std::size_t largest_group = 1;
   std::array<std::size_t, 3> largest_sides{1, 1, 1};
@@ -47,14 +57,19 @@ class program_cache {
     std::shared_ptr<compiled_kernel> made;
     std::atomic<bool> is_made{false};  // and made changes no more
   };
-  [[nodiscard]] result<std::shared_ptr<compiled_kernel>> compile(const kernel_code& code, std::size_t device) const;
+  [[nodiscard]] result<std::shared_ptr<compiled_kernel>> compile(const kernel_code& code, std::size_t device);
   [[nodiscard]] result<program_handle> build(const std::string& text, const kernel_code& code,
                                              const device_place& device) const;
+  [[nodiscard]] std::pair<cl_int, entry_point> find(const program_handle& program, const std::string& name,
+                                                    const kernel_code& code, std::size_t context);
 
   std::shared_ptr<const api> cl_;
   const discovery& found_;
   std::mutex mutex_;
-  std::map<std::pair<std::uint64_t, std::size_t>, entry> entries_;  // hash, device; never erased
+  std::map<std::pair<std::uint64_t, std::size_t>, entry> entries_;        // hash, device; never erased
+  using order_key = std::tuple<std::uint64_t, std::size_t, std::string>;  // hash, context, name
+  std::map<order_key, std::shared_ptr<grid_order>> orders_;
+  own_number number_;
 };
 
 /// The wrapper of compiled_kernel::shifted, and its name. OpenCL has no pointers into buffers, and an array's piece

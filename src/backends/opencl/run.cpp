@@ -117,18 +117,25 @@ class kernel_command final : public queued::command {
     }
   }
 
-  [[nodiscard]] cl_int start(cl_command_queue queue, cl_kernel which, int dimensions,
+  [[nodiscard]] cl_int start(cl_command_queue queue, const entry_point& which, int dimensions,
                              const std::array<std::size_t, 3>& global, const std::array<std::size_t, 3>& group,
                              cl_event* last) const {
-    return cl_.clEnqueueNDRangeKernel(queue, which, static_cast<cl_uint>(dimensions), nullptr, global.data(),
-                                      group.data(), 0, nullptr, last);
+    const auto enqueue = [&](std::span<const cl_event> before, cl_event* event) {
+      return cl_.clEnqueueNDRangeKernel(queue, which.kernel.get(), static_cast<cl_uint>(dimensions), nullptr,
+                                        global.data(), group.data(), static_cast<cl_uint>(before.size()),
+                                        before.empty() ? nullptr : before.data(), event);
+    };
+    if (!which.order) return enqueue({}, last);
+    auto [status, begun] = which.order->start(global, group, enqueue);
+    if (last != nullptr) *last = begun.release();
+    return status;
   }
 
   [[nodiscard]] result<void> enqueue(cl_command_queue queue, queued::native_event* last) {
-    const cl_kernel which = is_shifted ? kernel->shifted.get() : kernel->plain.get();
+    const entry_point& which = is_shifted ? kernel->shifted : kernel->plain;
     const std::lock_guard lock{kernel->mutex};
     cl_event made = nullptr;
-    if (kernel->combine) {
+    if (kernel->combine.kernel) {
       auto done = enqueue_reduction(queue, which, &made);
       if (done) *last = made;
       return done;
@@ -139,7 +146,7 @@ class kernel_command final : public queued::command {
       const auto items = static_cast<std::size_t>(range.end[d] - range.begin[d]);
       global[d] = (items + group[d] - 1) / group[d] * group[d];
     }
-    argument_list arguments{cl_, which};
+    argument_list arguments{cl_, which.kernel.get()};
     set_arguments(arguments);
     if (arguments.status() != CL_SUCCESS) return bad_arguments(arguments.status());
     const cl_int status = start(queue, which, range.dimensions, global, group, &made);
@@ -149,7 +156,7 @@ class kernel_command final : public queued::command {
   }
 
   /// Two commands, as kernel_text.hpp has it. What they share is the driver's to keep until they have ended.
-  [[nodiscard]] result<void> enqueue_reduction(cl_command_queue queue, cl_kernel which, cl_event* last) {
+  [[nodiscard]] result<void> enqueue_reduction(cl_command_queue queue, const entry_point& which, cl_event* last) {
     cl_int status = CL_SUCCESS;
     const std::shared_ptr<const api> unowned{std::shared_ptr<const api>{}, &cl_};  // it outlives this call
     const buffer_handle scratch{unowned, cl_.clCreateBuffer(context, CL_MEM_READ_WRITE,
@@ -159,8 +166,8 @@ class kernel_command final : public queued::command {
                       errc::out_of_memory);
     }
     const cl_mem shared = scratch.get();
-    argument_list first{cl_, which};
-    argument_list second{cl_, kernel->combine.get()};
+    argument_list first{cl_, which.kernel.get()};
+    argument_list second{cl_, kernel->combine.kernel.get()};
     set_arguments(first);
     first.add_memory(shared);
     second.add_memory(shared);
@@ -182,7 +189,7 @@ class kernel_command final : public queued::command {
     if (status == CL_SUCCESS) {
       const std::size_t side = group_of(1, *kernel)[0];
       const auto items = std::max<std::size_t>(static_cast<std::size_t>(grid.elements), 1);
-      status = start(queue, kernel->combine.get(), 1, {(items + side - 1) / side * side, 1, 1}, {side, 1, 1}, last);
+      status = start(queue, kernel->combine, 1, {(items + side - 1) / side * side, 1, 1}, {side, 1, 1}, last);
     }
     if (status != CL_SUCCESS) return cl_error(status, "the reduction '" + code->name + "'", errc::kernel_failed);
     return {};
@@ -260,7 +267,7 @@ result<event_ref> opencl_backend::launch(stream_handle handle, launch_request re
     made->kernel = std::move(*compiled);
     made->range = request.range;
     made->by = by;
-    if (made->kernel->combine) {
+    if (made->kernel->combine.kernel) {
       made->context = found_.contexts[memory_.context_of(by)].context.get();
       made->grid = reduction_grid_for(code, request.range, request.arguments, made->kernel->units);
     }
@@ -270,7 +277,7 @@ result<event_ref> opencl_backend::launch(stream_handle handle, launch_request re
       if (!found) return std::move(found).error();
       made->is_shifted = made->is_shifted || made->arguments()[i].shift != 0;
     }
-    if (made->is_shifted && !made->kernel->shifted) {
+    if (made->is_shifted && !made->kernel->shifted.kernel) {
       return make_error(errc::unsupported, "the raw kernel '" + code.name +
                                                "' is given memory that does not begin with element 0, and its source "
                                                "cannot be called from another kernel: " +
