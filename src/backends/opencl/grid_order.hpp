@@ -18,10 +18,12 @@ namespace weft::opencl {
 /// PoCL before 6.0 loads a kernel once more for a grid that is wider than all before, for all of its devices, and
 /// counts the uses of what it loaded. When a launch ends, one use is taken from what was loaded last for the kernel and
 /// the size of its groups (pocl_release_dlhandle_cache), whichever the launch used: where a wider grid came between a
-/// launch's begin and its end, a count comes to nothing too early, and an assertion ends the process. So a launch that
-/// is wider than all before begins when those before it have ended, and those behind it begin when it has ended. All
-/// others run beside each other. Shape: one for a kernel of a program, on all devices of a context. Thread: any. Cost:
-/// a handle for each launch, and a wait in the driver where a grid grows.
+/// launch's begin and its end, a count comes to nothing too early, and an assertion ends the process.
+/// So a launch that is wider than all before begins when those before it have ended, and those behind it begin when it
+/// has ended. All others run beside each other.
+/// Shape: one for a kernel of a program, on all devices of a context.
+/// Thread: any.
+/// Cost: a handle for each launch, and a wait in the driver where a grid grows.
 class grid_order {
  public:
   using sizes = std::array<std::size_t, 3>;
