@@ -50,6 +50,7 @@ class virtual_cuda {
     find(register_, "weft_virtual_register_kernel");
     find(streams_, "weft_virtual_streams");
     find(limit_launches_, "weft_virtual_limit_launches");
+    find(hold_values_, "weft_virtual_hold_values");
     find(last_launch_, "weft_virtual_last_launch");
   }
   [[nodiscard]] unsigned long long calls(const char* name) const { return calls_(name); }
@@ -58,6 +59,8 @@ class virtual_cuda {
   /// "cuMemAlloc@3=2": its third call from now on answers 2.
   void fail(const char* plan) const { fail_(plan); }
   void lose(int device, int code) const { lose_(device, code); }
+  /// Holds up the next values that streams write, as many as that; none: lets them all go.
+  void hold_values(unsigned count) const { hold_values_(count); }
   /// How large a block may be, and how many blocks a grid may have along x where a machine is opened after this.
   void limit_launches(unsigned threads_per_block, unsigned blocks) const { limit_launches_(threads_per_block, blocks); }
   void limit_launches() const { limit_launches(1024, 2147483647U); }
@@ -77,6 +80,7 @@ class virtual_cuda {
   unsigned long long (*streams_)() = nullptr;
   void (*fail_)(const char*) = nullptr;
   void (*lose_)(int, int) = nullptr;
+  void (*hold_values_)(unsigned) = nullptr;
   void (*limit_launches_)(unsigned, unsigned) = nullptr;
   weft_virtual_launch (*last_launch_)() = nullptr;
   void (*register_)(const char*, weft_virtual_kernel_function, unsigned, const unsigned*,
@@ -91,6 +95,7 @@ class virtual_cuda_test : public testing::Test {
   void TearDown() override {
     if (virtual_cuda_library().empty()) return;
     driver.fail("");
+    driver.hold_values(0);
     driver.limit_launches();
   }
   [[nodiscard]] static weft::machine open() { return weft::machine{virtual_cuda_options()}; }

@@ -23,6 +23,8 @@ void weft_virtual_register_kernel(const char* name, weft_virtual_kernel_function
 /// How large a block and how long a grid may be from now on: 1024 and 2147483647 unless this says otherwise. A machine
 /// asks for the second when it is opened.
 void weft_virtual_limit_launches(unsigned threads_per_block, unsigned blocks_along_x);
+/// Holds up the next values that streams write, as many as that, until none are to be held up.
+void weft_virtual_hold_values(unsigned count);
 /// The shape of the last launch that the driver took.
 weft_virtual_launch weft_virtual_last_launch();
 /// Streams that somebody holds now, those without a name and those that went with their context included.

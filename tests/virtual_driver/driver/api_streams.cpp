@@ -4,6 +4,7 @@
 #include "virtual_driver/driver/copy_places.hpp"
 #include "virtual_driver/driver/foreign_memory.hpp"
 #include "virtual_driver/driver/shared_event.hpp"
+#include "virtual_driver/virtual_driver.hpp"
 
 #include <ctime>
 #include <sys/mman.h>
@@ -86,6 +87,23 @@ CUresult find_word(CUdeviceptr address, std::size_t size, int by, bool writes, c
   return may ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+/// Values that streams write and that a test holds up: as a stream does whose place in the device is taken.
+struct value_hold {
+  std::atomic<unsigned> more{0};  // of those that are submitted from now on
+  std::atomic<unsigned> let_go{0};
+
+  static value_hold& get() {
+    static value_hold one;
+    return one;
+  }
+  [[nodiscard]] bool take() {
+    unsigned left = more.load();
+    while (left != 0 && !more.compare_exchange_weak(left, left - 1)) {
+    }
+    return left != 0;
+  }
+};
+
 /// Words of 4 bytes need nothing of the device.
 template <class Word>
 bool has_words() {
@@ -121,7 +139,13 @@ CUresult write_value(const char* name, CUstream stream, CUdeviceptr address, Wor
     if (!has_words<Word>()) return CUDA_ERROR_NOT_SUPPORTED;
     copy_place at;
     if (const auto code = find_word(address, sizeof(Word), s->home()->device, true, at); code != 0) return code;
-    submit(s, {.run = [at, value] {
+    value_hold& hold = value_hold::get();
+    const unsigned since = hold.let_go.load();
+    const bool is_held = hold.take();
+    context* const home = s->home().get();
+    submit(s, {.run = [at, value, is_held, since, home, &hold] {
+             for (int round = 0; is_held && hold.let_go.load() == since && home->lost.load() == 0; ++round)
+               pause_a_little(round);
              // pairs with the acquire of wait_value, of kernels and of the host
              __atomic_store_n(reinterpret_cast<Word*>(at.bytes), value, __ATOMIC_RELEASE);
              return CUDA_SUCCESS;
@@ -148,6 +172,12 @@ CUresult event_call(const char* name, CUevent handle, F&& f) noexcept {
 }
 
 }  // namespace
+
+WEFT_VIRTUAL_API void weft_virtual_hold_values(unsigned count) {
+  value_hold& hold = value_hold::get();
+  hold.more.store(count);
+  if (count == 0) hold.let_go.fetch_add(1);
+}
 
 WEFT_VIRTUAL_API CUresult cuStreamCreateWithPriority(CUstream* handle, unsigned flags, int priority) {
   return context_call("cuStreamCreateWithPriority", handle != nullptr,
