@@ -7,6 +7,7 @@
 #include "weft/exec/launch.hpp"
 #include "weft/memory/fill.hpp"
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -233,6 +234,30 @@ TEST(adopted_stream, is_not_offered_by_virtual_devices) {
   const weft::stream order{m[0]};
   EXPECT_EQ(error_of([&] { static_cast<void>(order.driver_queue()); }).code, errc::unsupported);
   EXPECT_EQ(error_of([&] { static_cast<void>(weft::stream::over(m[0], nullptr)); }).code, errc::unsupported);
+}
+
+TEST_F(gpu_adopted_stream, leaves_a_wait_for_a_word_behind_that_still_ends_when_the_program_has_destroyed_it) {
+  weft::machine m = open();
+  const CUstream theirs = program_stream(0);
+  alignas(4096) std::array<std::uint32_t, 1024> own{};
+  const weft::adopted_memory<std::uint32_t> word{m[0], own};
+  std::atomic_ref<std::uint32_t> mine{own[0]};
+  held_function held;
+  {
+    const weft::stream order = weft::stream::over(m[0], theirs);
+    put(theirs, held);
+    const weft::event never = order.wait_value(word.span().data(), 1, weft::word_comparison::equal);
+    driver.fail("cuEventQuery@1=700");  // which is not so: the driver has it still
+    EXPECT_TRUE(never.ready());
+    EXPECT_EQ(error_of([&] { never.wait(); }).code, errc::illegal_access);
+  }
+  enter(0);
+  EXPECT_EQ(cu_->cuStreamDestroy(theirs), CUDA_SUCCESS);
+  leave();
+  mine.store(0);
+  held.let_go();
+  m.close();
+  EXPECT_EQ(mine.load(), 1U);
 }
 
 }  // namespace

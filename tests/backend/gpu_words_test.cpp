@@ -4,12 +4,16 @@
 #include "support/samples.hpp"
 #include "support/virtual_gpus.hpp"
 #include "weft/memory/fill.hpp"
+#include "weft/memory/mapping.hpp"
 #include "weft/memory/peer_access.hpp"
 
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <optional>
 #include <thread>
+#include <utility>
+#include <vector>
 
 namespace {
 
@@ -82,23 +86,51 @@ TEST_F(gpu_words, that_never_come_end_with_the_machine_and_what_is_behind_them_a
   }
 }
 
-TEST_F(gpu_words, of_which_two_waits_want_different_values_end_with_the_machine) {
-  for (const bool in_pinned : {true, false}) {
-    machine m = open();
-    const stream held{m[0]}, also{m[0]};
-    const word_buffer on_device{m[0], 1};
-    const weft::pinned_buffer<std::uint32_t> pinned{m[0], 1};
-    fill(held, on_device, 0U).wait();
-    std::atomic_ref{pinned.host()[0]}.store(0);
-    const std::uint32_t* const word = in_pinned ? pinned.data() : on_device.data();
-    const event first = held.wait_value(word, 1, word_comparison::equal);
-    const event second = held.wait_value(word, 2, word_comparison::equal);
-    const event third = also.wait_value(word, 3, word_comparison::equal);
-    m.close();
-    for (const event& one : {first, second, third}) {
-      ASSERT_TRUE(one.ready());
-      EXPECT_EQ(error_of([&] { one.wait(); }).code, errc::cancelled);
+/// Two waits that no one value lets go for long: what lets one go takes the other's away.
+struct rivals {
+  word_comparison how;
+  std::uint32_t first, second;
+};
+constexpr rivals all_rivals[] = {{word_comparison::equal, 1, 2},
+                                 {word_comparison::bits_any, 1, 2},
+                                 {word_comparison::greater_equal, 5, 1},
+                                 {word_comparison::equal, 2, 1}};
+
+TEST_F(gpu_words, that_never_come_end_where_several_wait_for_one_word) {
+  for (const rivals& both : all_rivals) {
+    for (const bool in_one_stream : {true, false}) {
+      machine m = open();
+      const stream held{m[0]}, other{m[0]};
+      const word_buffer on_device{m[0], 1};
+      const weft::pinned_buffer<std::uint32_t> pinned{m[0], 1};
+      fill(held, on_device, 0U).wait();
+      std::atomic_ref{pinned.host()[0]}.store(0);
+      const stream& second = in_one_stream ? held : other;
+      std::vector<event> never;
+      never.push_back(held.wait_value(pinned.data(), both.first, both.how));
+      never.push_back(second.wait_value(pinned.data(), both.second, both.how));
+      never.push_back(held.wait_value(on_device.data(), both.first, both.how));
+      never.push_back(second.wait_value(on_device.data(), both.second, both.how));
+      m.close();
+      for (const event& one : never) EXPECT_EQ(error_of([&] { one.wait(); }).code, errc::cancelled);
     }
+  }
+}
+
+TEST_F(gpu_words, that_never_come_end_where_one_word_has_several_addresses) {
+  for (int round = 0; round < 4; ++round) {
+    machine m = open();
+    const weft::physical_block block{m[0], weft::granularity(m).minimum};
+    weft::mapping here{block}, there{block};
+    for (weft::mapping* one : {&here, &there}) one->grant(gpu0, weft::access_right::read_write);
+    const stream first{m[0]}, second{m[0]};
+    fill(first, here.span<std::uint32_t>().subspan(0, 1), 0U).wait();
+    const event never[] = {
+        first.wait_value(here.span<std::uint32_t>().data(), 1, word_comparison::equal),
+        second.wait_value(there.span<std::uint32_t>().data(), 2, word_comparison::equal),
+    };
+    m.close();
+    for (const event& one : never) EXPECT_EQ(error_of([&] { one.wait(); }).code, errc::cancelled);
   }
 }
 
@@ -123,6 +155,31 @@ TEST_F(gpu_words, that_never_come_end_with_a_reset_and_are_waited_for_again_afte
   EXPECT_EQ(stays.wait_for(soon), wait_outcome::ok);
 }
 
+TEST_F(gpu_words, are_written_by_a_reset_of_a_part_before_it_returns) {
+  weft::machine_options options = samples::virtual_cuda_options();
+  options.logical_devices = 2;
+  const machine m{options};
+  const weft::peer_access lease{m, gpu0, gpu1};
+  const stream held{m[0]}, fine{m[1]};
+  const word_buffer word{m[1], 1};
+  fill(fine, word, 0U).wait();
+  const event never = held.wait_value(word.data(), 1);
+  EXPECT_FALSE(never.ready());
+  driver.hold_values(1);  // the second lets the stream go, the first would let a later wait go
+  std::atomic<bool> returned{false};
+  std::thread resets{[&] {
+    m[0].reset();
+    returned.store(true);
+  }};
+  while (!never.ready()) std::this_thread::yield();
+  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds{50};
+  while (!returned.load() && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+  EXPECT_FALSE(returned.load()) << "a value is not written yet";
+  driver.hold_values(0);
+  resets.join();
+  EXPECT_EQ(error_of([&] { never.wait(); }).code, errc::device_lost);
+}
+
 TEST_F(gpu_words, end_though_somebody_takes_the_value_away_that_lets_them_go) {
   machine m = open();
   const stream held{m[0]};
@@ -141,6 +198,27 @@ TEST_F(gpu_words, end_though_somebody_takes_the_value_away_that_lets_them_go) {
   closed.store(true);
   spoiler.join();
   EXPECT_EQ(error_of([&] { never.wait(); }).code, errc::cancelled);
+}
+
+TEST_F(gpu_words, keep_their_memory_until_the_last_value_that_was_to_end_them_is_written) {
+  const machine m = open();
+  const weft::peer_access lease{m, gpu0, gpu1};
+  const stream held{m[0]}, bad{m[0]}, fine{m[1]};
+  std::optional<word_buffer> word{std::in_place, m[1], 1};
+  const word_buffer elsewhere{m[2], 1};
+  fill(fine, *word, 0U).wait();
+  const event never = held.wait_value(word->data(), 1);
+  EXPECT_FALSE(never.ready());
+  driver.hold_values(2);  // the third is what ends it
+  EXPECT_EQ(error_of([&] { bad.wait_value(elsewhere.data(), 0).wait(); }).code, errc::illegal_access);
+  wait_outcome outcome = wait_outcome::ok;
+  EXPECT_EQ(error_of([&] { outcome = never.wait_for(soon); }).code, errc::device_lost);
+  EXPECT_NE(outcome, wait_outcome::timed_out);
+  const auto freed = driver.calls("cuMemFree");
+  word.reset();
+  EXPECT_EQ(driver.calls("cuMemFree"), freed) << "two values are not written yet";
+  driver.hold_values(0);
+  while (driver.calls("cuMemFree") == freed) std::this_thread::yield();
 }
 
 TEST_F(gpu_words, that_a_driver_says_to_have_failed_and_still_has_are_let_go_before_the_machine_goes) {

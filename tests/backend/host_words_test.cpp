@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <stdexcept>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -128,6 +129,25 @@ TEST(host_words, that_never_come_end_with_the_loss_the_reset_and_the_machine) {
     EXPECT_EQ(std::atomic_ref{word.host()[0]}.load(), 0U) << "nothing was written to let the waits go";
     m.close();
     EXPECT_EQ(error_of([&] { there.wait(); }).code, errc::cancelled);
+  }
+}
+
+TEST(host_words, are_not_waited_for_behind_a_failure_of_the_stream_or_of_what_it_waits_for) {
+  for (const clock_kind clock : {clock_kind::wall, clock_kind::virtual_time}) {
+    const machine m = samples::play(wired(2), clock);
+    const stream failing{m[0]}, dependent{m[1]};
+    const weft::pinned_buffer<std::uint32_t> word{m[0], 1};
+    std::atomic_ref{word.host()[0]}.store(0);
+    const event failed = failing.call([] { throw std::runtime_error{"on purpose"}; });
+    const event behind = failing.wait_value(word.data(), 1);
+    dependent.wait(failed);
+    const event elsewhere = dependent.wait_value(word.data(), 1);
+    for (const event& one : {behind, elsewhere}) {
+      wait_outcome outcome = wait_outcome::ok;
+      EXPECT_EQ(error_of([&] { outcome = one.wait_for(soon); }).code, errc::kernel_failed);
+      EXPECT_NE(outcome, wait_outcome::timed_out);
+    }
+    std::atomic_ref{word.host()[0]}.store(1);
   }
 }
 

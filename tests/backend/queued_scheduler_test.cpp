@@ -47,7 +47,11 @@ class fake_driver final : public queued::queue_driver {
   bool is_broken = false;  // everything that has not ended has failed, and the device is lost
   std::atomic<int> asked{0}, released{0}, looks{0}, looks_where_it_calls{0};
   std::vector<int> priorities;
-  std::function<void()> when_asked_to_wait, when_creating;
+  std::function<void()> when_asked_to_wait, when_creating, when_waiting_again;
+
+  void wait_again(device_id) noexcept override {
+    if (when_waiting_again) when_waiting_again();
+  }
 
   weft::result<queued::native_queue> create_queue(device_id, int priority) noexcept override {
     if (when_creating) when_creating();
@@ -617,6 +621,15 @@ TEST_F(queued_scheduler, closes_where_no_thread_can_be_started) {
     EXPECT_TRUE(e->finished());
     made_ = nullptr;
   }
+}
+
+TEST_F(queued_scheduler, waits_for_words_again_before_it_takes_work_for_a_device_that_is_reset) {
+  work().lose(gpu0, weft::shared_error(weft::make_error(errc::cancelled, "a reset")));
+  bool was_lost = false;
+  driver_->when_waiting_again = [&] { was_lost = work().lost(gpu0) != nullptr; };
+  work().restore(gpu0);
+  EXPECT_TRUE(was_lost) << "what comes in between is given up, and nobody could say why";
+  EXPECT_FALSE(work().lost(gpu0));
 }
 
 // ---- the end --------------------------------------------------------------------------------------------------------

@@ -339,6 +339,7 @@ result<void> gpu_backend::reset(device_id device) noexcept {
     for (const device_id part : parts) {
       for (queued::queued_stream* order : scheduler_->streams_of(part))
         static_cast<void>(scheduler_->synchronize(*order, no_deadline, {}));
+      if (!is_whole) streams_->words().settle(local(part));  // a late value would let a wait go that comes after it
     }
     result<void> done;
     if (is_whole) {

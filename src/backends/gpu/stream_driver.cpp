@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/gpu/stream_driver.hpp"
 
+#include "backends/gpu/beside_captures.hpp"
 #include "backends/gpu/error.hpp"
 #include "weft/core/bytes.hpp"
 
@@ -27,26 +28,6 @@ constexpr std::size_t most_asides = 2;
 constexpr std::chrono::seconds drift{1};
 /// How far they may have come apart in that time.
 constexpr std::chrono::microseconds largest_drift{100};
-
-/// While it lives this thread may ask for the state of work, though another captures a graph: without it the driver
-/// refuses, and ends that capture.
-class beside_captures {
- public:
-  explicit beside_captures(const driver& cu) : cu_(cu) { exchange(); }
-  beside_captures(const beside_captures&) = delete;
-  beside_captures& operator=(const beside_captures&) = delete;
-  ~beside_captures() { exchange(); }
-
- private:
-  void exchange() {
-    if (cu_.cuThreadExchangeStreamCaptureMode != nullptr)
-      static_cast<void>(cu_.cuThreadExchangeStreamCaptureMode(&mode_));
-  }
-  const driver& cu_;
-  int mode_ = capture_relaxed;
-};
-
-bool is_about_capture(CUresult status) { return status >= first_capture_error && status <= last_capture_error; }
 
 }  // namespace
 

@@ -2,6 +2,7 @@
 #include "backends/gpu/word_waits.hpp"
 
 #include "backend/memory_word.hpp"
+#include "backends/gpu/beside_captures.hpp"
 #include "core/make_error.hpp"
 
 #include <algorithm>
@@ -15,7 +16,8 @@ namespace {
 // between writes of a word that does not let its stream go yet
 constexpr std::chrono::microseconds shortest{200};
 constexpr std::chrono::microseconds longest{20000};
-constexpr int rounds_untold = 100;        // some two seconds
+constexpr int rounds_untold = 100;  // some two seconds
+constexpr std::chrono::seconds patience{10};
 constexpr std::size_t most_writers = 64;  // twice the queues that a GPU has at most
 
 /// Words that lie in one of 8 bytes are written in turn.
@@ -55,7 +57,7 @@ bool word_waits::remove(std::uint64_t id, pin memory) noexcept {
   const bool was_given_up = one.given_up;
   one.has_ended = true;
   one.memory = std::move(memory);
-  settle(one);
+  look_at(one);
   if (one.is_written || !one.writers.empty()) {
     changed_.notify_all();
     return was_given_up;
@@ -96,6 +98,15 @@ void word_waits::wait_again(std::size_t device) noexcept {
   given_up_[device] = false;
 }
 
+void word_waits::settle(std::size_t device) noexcept {
+  std::unique_lock lock{mutex_};
+  changed_.notify_all();
+  changed_.wait_for(lock, patience, [&] {
+    return std::none_of(waits_.begin(), waits_.end(),
+                        [&](const auto& one) { return one.second.about.device == device && one.second.given_up; });
+  });
+}
+
 void word_waits::forget(std::size_t device) noexcept {
   table gone;  // let go of without the mutex
   std::unique_lock lock{mutex_};
@@ -112,13 +123,12 @@ void word_waits::forget(std::size_t device) noexcept {
 }
 
 void word_waits::end() noexcept {
-  constexpr std::chrono::seconds limit{10};
   std::jthread last;
   table left;
   {
     std::unique_lock lock{mutex_};
     changed_.notify_all();
-    changed_.wait_for(lock, limit, [this] {
+    changed_.wait_for(lock, patience, [this] {
       return std::none_of(waits_.begin(), waits_.end(), [](const auto& one) { return bool{one.second.memory}; });
     });
     last.swap(thread_);
@@ -133,19 +143,20 @@ bool word_waits::is_due() const noexcept {
 }
 
 /// Sees which writes have ended, and whether an abandoned wait has.
-void word_waits::settle(entry& one) noexcept {
+void word_waits::look_at(entry& one) noexcept {
   if (one.writers.empty() && !one.memory) return;
   const auto inside = places_->enter(one.about.device);
   if (!inside) return;
   const driver& cu = places_->cu();
+  const beside_captures here{cu};
+  const auto is_busy = [](CUresult status) { return status == CUDA_ERROR_NOT_READY || is_about_capture(status); };
   std::erase_if(one.writers, [&](CUstream writer) {
-    if (cu.cuStreamQuery(writer) == CUDA_ERROR_NOT_READY) return false;
+    if (is_busy(cu.cuStreamQuery(writer))) return false;
     static_cast<void>(cu.cuStreamDestroy(writer));
     return true;
   });
   if (one.has_ended || !one.memory) return;
-  one.has_ended =
-      one.rounds_left >= 0 ? --one.rounds_left < 0 : cu.cuEventQuery(one.about.behind) != CUDA_ERROR_NOT_READY;
+  one.has_ended = one.rounds_left >= 0 ? --one.rounds_left < 0 : !is_busy(cu.cuEventQuery(one.about.behind));
 }
 
 void word_waits::destroy(entry& one) noexcept {
@@ -157,16 +168,23 @@ void word_waits::destroy(entry& one) noexcept {
     static_cast<void>(places_->cu().cuEventDestroy(std::exchange(one.about.behind, nullptr)));
 }
 
-/// One wait of each word, another one in each round: a value has to stay until the stream has seen it.
+/// One wait of each word, another one in each round: a value has to stay until the stream has seen it. A word may have
+/// several addresses, which nobody compares: in every other round one wait has its turn alone.
 std::vector<std::uint64_t> word_waits::chosen() {
+  std::vector<std::uint64_t> all;
   std::map<CUdeviceptr, std::vector<std::uint64_t>> of;
   for (const auto& [id, one] : waits_) {
-    if (one.given_up && !one.has_ended) of[home_of(one.about.at)].push_back(id);
+    if (!one.given_up || one.has_ended) continue;
+    all.push_back(id);
+    of[home_of(one.about.at)].push_back(id);
   }
+  const std::uint64_t turn = round_ / 2;
+  const bool is_alone = round_++ % 2 == 1;
+  if (all.size() < 2) return all;
+  if (is_alone) return {all[turn % all.size()]};
   std::vector<std::uint64_t> made;
   made.reserve(of.size());
-  for (const auto& [word, ids] : of) made.push_back(ids[round_ % ids.size()]);
-  ++round_;
+  for (const auto& [word, ids] : of) made.push_back(ids[turn % ids.size()]);
   return made;
 }
 
@@ -175,7 +193,7 @@ void word_waits::take_round(std::unique_lock<std::mutex>& lock) {
   for (auto at = waits_.begin(); at != waits_.end();) {
     const auto next = std::next(at);
     entry& one = at->second;
-    settle(one);
+    look_at(one);
     if (one.has_ended && one.writers.empty()) {
       destroy(one);
       ended.insert(waits_.extract(at));
