@@ -40,6 +40,18 @@ std::optional<error> refused_word(const word_request& request, bool waits) {
   return std::nullopt;
 }
 
+std::optional<error> misplaced_word(const word_request& request, const std::byte* begin, std::uint64_t size) {
+  if (begin == nullptr) {
+    return make_error(errc::not_found,
+                      "the word at " + hex(request.address) + " lies in no allocation of this machine; was it freed?");
+  }
+  const auto offset = static_cast<std::uint64_t>(static_cast<const std::byte*>(request.address) - begin);
+  if (request.size <= size - offset) return std::nullopt;
+  return make_error(errc::out_of_range, "a word of " + to_string(bytes{request.size}) + " at offset " +
+                                            std::to_string(offset) + " passes the end of an allocation of " +
+                                            to_string(bytes{size}));
+}
+
 bool compares(const word_request& request, std::uint64_t word) noexcept {
   switch (request.comparison) {
     case word_comparison::greater_equal: {

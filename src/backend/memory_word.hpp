@@ -13,6 +13,10 @@ namespace weft::detail {
 /// Why a word can be neither written nor waited for, whatever memory it is in; none if it can.
 [[nodiscard]] std::optional<error> refused_word(const word_request& request, bool waits);
 
+/// Why it does not lie in the memory that was found for it, which begins at null where there is none.
+[[nodiscard]] std::optional<error> misplaced_word(const word_request& request, const std::byte* begin,
+                                                  std::uint64_t size);
+
 /// Whether `word` compares as the request wants it to.
 [[nodiscard]] bool compares(const word_request& request, std::uint64_t word) noexcept;
 /// A word that compares, of a request that is not refused.

@@ -144,16 +144,8 @@ result<event_ref> gpu_backend::submit_word(stream_handle handle, const word_requ
   try {
     if (auto cause = detail::refused_word(request, waits)) return std::move(*cause);
     auto memory = memory_.find(request.address, request.size);
-    if (!memory) {
-      return make_error(errc::not_found, "the word at " + hex(request.address) +
-                                             " lies in no allocation of this machine; was it freed?");
-    }
-    const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(request.address) - memory->user);
-    if (request.size > memory->size - offset) {
-      return make_error(errc::out_of_range, "a word of " + to_string(bytes{request.size}) + " at offset " +
-                                                std::to_string(offset) + " passes the end of an allocation of " +
-                                                to_string(bytes{memory->size}));
-    }
+    const std::byte* const begin = memory ? memory->user : nullptr;
+    if (auto cause = detail::misplaced_word(request, begin, memory ? memory->size : 0)) return std::move(*cause);
     const device_id by = (*order)->device();
     const allocation& root = root_of(*memory);
     const CUdeviceptr at = gpu_address(*memory, request.address);

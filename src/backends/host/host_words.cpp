@@ -3,7 +3,6 @@
 #include "backend/memory_word.hpp"
 #include "backend/word_watch.hpp"
 #include "backends/host/host_backend.hpp"
-#include "core/hex.hpp"
 #include "core/make_error.hpp"
 
 #include <new>
@@ -38,16 +37,8 @@ result<std::shared_ptr<const host_backend::word>> host_backend::word_of(device_i
                                                                         bool waits) {
   if (auto cause = detail::refused_word(request, waits)) return std::move(*cause);
   auto memory = memory_.find(request.address, request.size);
-  if (!memory) {
-    return make_error(errc::not_found,
-                      "the word at " + hex(request.address) + " lies in no allocation of this machine; was it freed?");
-  }
-  const auto offset = static_cast<std::uint64_t>(static_cast<std::byte*>(request.address) - memory->user);
-  if (request.size > memory->size - offset) {
-    return make_error(errc::out_of_range, "a word of " + to_string(bytes{request.size}) + " at offset " +
-                                              std::to_string(offset) + " passes the end of an allocation of " +
-                                              to_string(bytes{memory->size}));
-  }
+  const std::byte* const begin = memory ? memory->user : nullptr;
+  if (auto cause = detail::misplaced_word(request, begin, memory ? memory->size : 0)) return std::move(*cause);
   return std::make_shared<const word>(memory_, request, by, waits, pin{std::move(memory)});
 }
 

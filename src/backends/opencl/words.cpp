@@ -3,7 +3,6 @@
 // does.
 #include "backend/queued/word_command.hpp"
 #include "backends/opencl/opencl_backend.hpp"
-#include "core/hex.hpp"
 #include "core/make_error.hpp"
 
 #include <new>
@@ -24,16 +23,8 @@ result<event_ref> opencl_backend::submit_word(stream_handle handle, const word_r
   try {
     if (auto cause = detail::refused_word(request, waits)) return std::move(*cause);
     auto memory = memory_.find(request.address);
-    if (!memory) {
-      return make_error(errc::not_found, "the word at " + hex(request.address) +
-                                             " lies in no allocation of this machine; was it freed?");
-    }
-    const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(request.address) - memory->user);
-    if (request.size > memory->size - offset) {
-      return make_error(errc::out_of_range, "a word of " + to_string(bytes{request.size}) + " at offset " +
-                                                std::to_string(offset) + " passes the end of an allocation of " +
-                                                to_string(bytes{memory->size}));
-    }
+    const std::byte* const begin = memory ? memory->user : nullptr;
+    if (auto cause = detail::misplaced_word(request, begin, memory ? memory->size : 0)) return std::move(*cause);
     const device_id by = (*order)->device();
     std::byte* const at = place_of(*memory, request.address).host;
     if (at == nullptr || !memory_.shares_atomics(memory->owner)) {
