@@ -39,11 +39,14 @@ WEFT_KERNEL(weft_ring_test_receive, (WEFT_RING in, uint64_t first, uint64_t coun
 constexpr std::size_t word = sizeof(std::uint64_t);
 constexpr std::size_t words_apart = isolation / word;
 constexpr std::uint64_t least_messages = 16, most_messages = 256;
-constexpr ring_shape test_of(std::uint64_t capacity) { return shape_of(2 * word, word, capacity, false); }
+/// A ring for the test, in the layout of the ring that is tested.
+constexpr ring_shape test_of(const ring_shape& shape, std::uint64_t capacity) {
+  return shape.pieces != 0 ? shape_in_pieces(2 * word, capacity) : shape_of(2 * word, word, capacity, false);
+}
 
 /// Bytes of a ring's slots, with room for those of the smallest test.
 std::size_t room_of(const ring_shape& shape) {
-  return round_up(std::max(shape.slots_size(), test_of(least_messages).slots_size()), isolation);
+  return round_up(std::max(shape.slots_size(), test_of(shape, least_messages).slots_size()), isolation);
 }
 
 template <class Kernel>
@@ -142,8 +145,8 @@ std::optional<std::string> device_ring::pass(queue_end& tx, queue_end& rx, std::
 
 std::optional<std::string> device_ring::trouble() {
   try {
-    const std::uint64_t fit = room_of(shape_) / test_of(least_messages).stride;
-    const ring_shape test = test_of(std::bit_floor(std::min(fit, most_messages)));
+    const std::uint64_t fit = room_of(shape_) / test_of(shape_, least_messages).stride;
+    const ring_shape test = test_of(shape_, std::bit_floor(std::min(fit, most_messages)));
     queue_end tx, rx;
     set_end(tx, sending(), test);
     set_end(rx, receiving(), test);

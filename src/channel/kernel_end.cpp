@@ -38,14 +38,20 @@ void loan::check(const queue_end& end, std::source_location where) const {
   const auto refuse = [&](const char* why) {
     raise(errc::unsupported, std::string{"this end of a queue cannot be lent to a kernel: "} + why, where);
   };
+  const bool sends = &end == &queue_->lanes[end.lane]->sender;
   if (queue_->machine != nullptr) {
-    const bool sends = &end == &queue_->lanes[end.lane]->sender;
     const device_id own = sends ? queue_->facts.source : queue_->facts.destination;
     if (on_ != device{queue_->machine, own}) {
       raise(errc::wrong_device,
             "this end of the queue is one of " + to_string(own) + ", and is lent to kernels of that device only",
             where);
     }
+  }
+  if (!sends && queue_->holds) {
+    raise(errc::not_ready,
+          "this end of a queue cannot be lent to a kernel: front() or try_peek() took a message out of the ring, "
+          "which the kernel would not see: receive it first",
+          where);
   }
   if (end.lent) refuse("it is lent already");
   if (end.closed) refuse("it is closed");

@@ -361,6 +361,36 @@ queue_status get_one(queue_state& queue, void* message) noexcept {
   return closed == count ? queue_status::closed : queue_status::empty;
 }
 
+/// A prefix of a batch, where messages lie in pieces and nothing but room is to be asked for: what the templates do for
+/// the other layouts.
+std::size_t put_in_pieces(queue_state& queue, queue_end& end, const std::byte* messages, std::size_t count) noexcept {
+  if (queue.shape.pieces == 0 || end.closed || is_lent(queue, end)) return 0;
+  std::size_t sent = 0;
+  while (sent < count && weft_ring_space(&end.ring) == WEFT_RING_OK)
+    weft_ring_put_pieces(&end.ring, messages + queue.size * sent++);
+  if (sent != 0) look_for_sleepers(queue, end);
+  return sent;
+}
+
+/// As put_in_pieces. With several producers the lanes take turns, a message each.
+std::size_t take_in_pieces(queue_state& queue, std::byte* messages, std::size_t count) noexcept {
+  queue_end& end = queue.lanes.front()->receiver;
+  if (queue.shape.pieces == 0 || queue.lanes.size() != 1 || queue.holds || is_lent(queue, end) ||
+      queue.receiver_closed.load(std::memory_order_relaxed))
+    return 0;
+  const std::uint64_t credit = end.ring.credit_seen;
+  std::size_t got = 0;
+  while (got < count && weft_ring_get_pieces(&end.ring, messages + queue.size * got) != 0) ++got;
+  if (end.ring.credit_seen != credit) look_for_sleepers(queue, end);
+  return got;
+}
+
+/// Whether a message does not lie in the ring as its user knows it, or is looked at as it is taken out.
+bool copies_front(const queue_state& queue) noexcept {
+  return queue.options.validate || queue.overwrites || queue.options.sample_every != 0 || queue.shape.pieces != 0 ||
+         queue.fences;
+}
+
 }  // namespace
 
 queue_status send_slowly(queue_state& queue, queue_end& end, const void* message, const wait_rules& rules) noexcept {
@@ -385,7 +415,7 @@ batch_result send_batch_slowly(queue_state& queue, queue_end& end, const void* m
   const auto* from = static_cast<const std::byte*>(messages);
   wait_rules rest = rules;
   const auto deadline = deadline_of(queue, rules);
-  for (std::size_t done = 0; done < count; ++done) {
+  for (std::size_t done = put_in_pieces(queue, end, from, count); done < count; ++done) {
     if (rules.may_wait) rest.limit = std::max(deadline - clock::now(), clock::duration{0});
     const queue_status status = send_slowly(queue, end, from + done * queue.size, rest);
     if (status != queue_status::ok) return {done == 0 ? status : queue_status::partial, done};
@@ -413,6 +443,7 @@ batch_result receive_batch_slowly(queue_state& queue, void* messages, std::size_
   wait_rules rest = rules;
   const auto deadline = deadline_of(queue, rules);
   batch_result got;
+  got.count = take_in_pieces(queue, to, count);
   while (got.count < count) {
     const bool enough = got.count >= at_least;
     rest.may_wait = rules.may_wait && !enough;
@@ -437,8 +468,7 @@ const void* peek_slowly(queue_state& queue, queue_status& why) noexcept {
   if (queue.receiver_closed.load(std::memory_order_relaxed)) return nullptr;
   why = queue_status::ok;
   if (queue.holds) return queue.held.data();
-  const bool copies = queue.options.validate || queue.overwrites || queue.options.sample_every != 0;
-  if (copies || queue.fences) {
+  if (copies_front(queue)) {
     why = get_one(queue, queue.held.data());
     queue.holds = why == queue_status::ok;
     return queue.holds ? queue.held.data() : nullptr;
@@ -478,7 +508,7 @@ void pop_slowly(queue_state& queue) noexcept {
     queue.holds = false;
     return;
   }
-  if (queue.options.validate || queue.overwrites || queue.options.sample_every != 0 || queue.fences) return;
+  if (copies_front(queue)) return;
   queue_lane& l = *queue.lanes[queue.peeked_lane];
   weft_ring& ring = l.receiver.ring;
   if (ring.stride == 0) {

@@ -34,6 +34,7 @@ void set_end(queue_end& end, const ring_view& view, const ring_shape& shape) noe
   ring.bytes = shape.bytes;
   ring.stride = shape.stride;
   ring.per_line = shape.per_line;
+  ring.pieces = shape.pieces;
 }
 
 namespace {
@@ -97,6 +98,15 @@ class builder {
       }
     }
     be_direct();
+  }
+
+  /// Where kernels of a device read and write the ring over a link, a short message lies in pieces.
+  void choose_layout() {
+    if (!q_.lies_in_host_memory && !q_.lies_with_devices) return;
+    if (!is_for_kernels_too() || q_.shape.bytes > largest_in_pieces || q_.shape.bytes % 4 != 0) return;
+    for (const device_id end : {q_.facts.source, q_.facts.destination})
+      if (q_.out_of_reach(end) && !has_addresses(end)) return;
+    q_.shape = shape_in_pieces(q_.shape.bytes, q_.options.capacity);
   }
 
   /// False when what was written on one side does not arrive on the other.
@@ -220,9 +230,14 @@ class builder {
     watch(l, q_.facts.mode == transfer_mode::direct);
   }
 
+  /// Whether kernels know all that the options ask for.
+  [[nodiscard]] bool is_for_kernels_too() const {
+    return !q_.options.validate && !q_.overwrites && q_.options.sample_every == 0 &&
+           q_.options.when_full != backpressure::spill;
+  }
   [[nodiscard]] bool is_plain() const {
     return !q_.options.for_kernels && !q_.options.validate && !q_.overwrites && q_.options.sample_every == 0 &&
-           !q_.fences;
+           !q_.fences && q_.shape.pieces == 0;
   }
 
   /// Where the host reaches a device's memory by commands only, no ring can lie there: its messages stay in host
@@ -378,6 +393,7 @@ std::shared_ptr<queue_state> make_queue(const machine& m, device_id source, devi
   queue->held.resize(size);
   builder build{m, *queue, where};
   build.choose_mode();
+  build.choose_layout();
   for (int i = 0; i < options.producers; ++i) {
     if (build.add_lane()) continue;
     build.give_up_direct();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Queues of CUDA devices, on the virtual driver: the ring lies in page-locked memory, where kernels and the host meet
 // while both go on.
+#include "channel/queue_state.hpp"
 #include "support/couple.hpp"
 #include "support/samples.hpp"
 #include "support/virtual_gpus.hpp"
@@ -153,6 +154,77 @@ class gpu_queue : public samples::virtual_cuda_test {
     return options;
   }
 };
+
+template <class T>
+std::uint32_t pieces_between(const machine& m, weft::device_id from, weft::device_id to,
+                             const weft::queue_options& options = {}) {
+  message_queue<T> queue{m, from, to, options};
+  return queue.state()->shape.pieces;
+}
+
+TEST_F(gpu_queue, cuts_short_messages_into_pieces_where_a_kernel_may_be_at_the_other_side_of_a_link) {
+  const machine m = open();
+  EXPECT_EQ(pieces_between<std::uint32_t>(m, gpu0, gpu1), 1U);
+  EXPECT_EQ(pieces_between<note<3>>(m, gpu0, gpu1), 1U);
+  EXPECT_EQ(pieces_between<note<4>>(m, gpu0, gpu1), 2U);
+  EXPECT_EQ(pieces_between<note<12>>(m, gpu0, gpu1), 4U);
+  EXPECT_EQ(pieces_between<note<13>>(m, gpu0, gpu1), 0U) << "more than a line";
+  EXPECT_EQ(pieces_between<std::uint32_t>(m, gpu0, gpu1, for_kernels()), 1U);
+  weft::queue_options checked;
+  checked.validate = true;
+  EXPECT_EQ(pieces_between<std::uint32_t>(m, gpu0, gpu1, checked), 0U) << "kernels know no checksums";
+  EXPECT_EQ(pieces_between<std::uint32_t>(samples::play(samples::wired(2)), gpu0, gpu1), 0U) << "no link of a bus";
+}
+
+TEST_F(gpu_queue, in_pieces_is_used_by_threads_as_any_other) {
+  const machine m = open();
+  weft::queue_options options;
+  options.capacity = 16;
+  message_queue<note<7>> queue{m, gpu0, gpu1, options};
+  auto out = queue.open_sender();
+  auto in = queue.open_receiver();
+  const auto made = [](std::uint32_t number) {
+    note<7> one{};
+    for (std::size_t i = 0; i < 7; ++i) one.words[i] = number * 100 + static_cast<std::uint32_t>(i);
+    return one;
+  };
+  const auto is = [&](const note<7>& one, std::uint32_t number) { return one.words == made(number).words; };
+  std::uint32_t sent = 0, got = 0;
+  for (int lap = 0; lap < 5; ++lap) {
+    std::vector<note<7>> batch;
+    for (std::uint32_t i = 0; i < 12; ++i) batch.push_back(made(sent + i));
+    ASSERT_EQ(out.send_batch(batch).count, 12U);
+    sent += 12;
+    ASSERT_EQ(out.try_send(made(sent++)), queue_status::ok);
+    const note<7>* const first = in.front();
+    ASSERT_NE(first, nullptr);
+    EXPECT_TRUE(is(*first, got));
+    in.pop();
+    ++got;
+    note<7> one{};
+    ASSERT_EQ(in.try_peek(one), queue_status::ok);
+    EXPECT_TRUE(is(one, got));
+    ASSERT_EQ(in.receive(one), queue_status::ok);
+    EXPECT_TRUE(is(one, got++));
+    std::vector<note<7>> rest(11);
+    ASSERT_EQ(in.receive_batch(rest, 11).count, 11U);
+    for (const note<7>& each : rest) EXPECT_TRUE(is(each, got++));
+    EXPECT_EQ(in.try_receive(one), queue_status::empty);
+  }
+  ASSERT_EQ(out.try_send(made(sent++)), queue_status::ok);
+  ASSERT_NE(in.front(), nullptr);
+  EXPECT_EQ(samples::error_of([&] { const kernel_end lent{in}; }).code, weft::errc::not_ready) << "it has that message";
+  in.pop();
+  static_cast<void>(kernel_end{in});
+  note<7> none{};
+  EXPECT_EQ(in.try_receive(none), queue_status::empty);
+  for (int i = 0; i < 16; ++i) ASSERT_EQ(out.try_send(made(sent++)), queue_status::ok);
+  EXPECT_EQ(out.try_send(made(sent)), queue_status::full);
+  EXPECT_EQ(out.reserve(1).status(), queue_status::failed) << "a place is no message of the user's";
+  EXPECT_EQ(in.clear(), 16U);
+  out.close();
+  EXPECT_EQ(in.try_receive(none), queue_status::closed);
+}
 
 TEST_F(gpu_queue, moves_messages_between_devices_through_page_locked_memory_and_says_why) {
   const machine m{samples::virtual_cuda_options()};

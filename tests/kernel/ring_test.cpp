@@ -39,6 +39,17 @@ class ring_pair {
     *fin_ = WEFT_RING_OPEN;
   }
 
+  /// The pieces layout, of messages of up to 48 bytes.
+  static ring_pair in_pieces(std::uint32_t bytes, std::uint64_t slots) {
+    const std::uint32_t pieces = (bytes + WEFT_RING_PIECE_PAYLOAD - 1) / WEFT_RING_PIECE_PAYLOAD;
+    ring_pair made(pieces * WEFT_RING_PIECE - 4, slots, false);
+    for (weft_ring* end : {&made.writer_, &made.reader_}) {
+      end->bytes = bytes;
+      end->pieces = pieces;
+    }
+    return made;
+  }
+
   /// As if `position` messages had passed; in the packed layout a whole number of lines.
   void start_at(std::uint64_t position) {
     const std::uint64_t slots = writer_.mask + 1;
@@ -55,7 +66,9 @@ class ring_pair {
       if (packed) {
         *line_word(at & writer_.mask) = ((at + 1) << 8) | writer_.per_line;
       } else {
-        *stamp(at & writer_.mask) = static_cast<std::uint32_t>(at >> writer_.shift) + 1;
+        const auto lap = static_cast<std::uint32_t>(at >> writer_.shift) + 1;
+        *stamp(at & writer_.mask) = lap;
+        for (std::uint32_t i = 0; i < writer_.pieces; ++i) *piece_stamp(at & writer_.mask, i) = lap;
       }
     }
   }
@@ -69,6 +82,10 @@ class ring_pair {
   std::size_t size() const { return size_; }
   std::uint32_t* stamp(std::uint64_t slot) {
     return reinterpret_cast<std::uint32_t*>(bytes() + slot * writer_.stride + writer_.stride - 4);
+  }
+  std::uint32_t* piece_stamp(std::uint64_t slot, std::uint32_t piece) {
+    return reinterpret_cast<std::uint32_t*>(bytes() + slot * writer_.stride + piece * WEFT_RING_PIECE +
+                                            WEFT_RING_PIECE_PAYLOAD);
   }
   std::uint64_t* line_word(std::uint64_t line) {
     return reinterpret_cast<std::uint64_t*>(bytes() + line * WEFT_RING_LINE + WEFT_RING_LINE_PAYLOAD);
@@ -195,6 +212,40 @@ TEST(ring, messages_of_up_to_24_bytes_pass_through_packed_lines_over_several_lap
   }
 }
 
+TEST(ring, messages_of_up_to_48_bytes_pass_in_pieces_over_several_laps) {
+  for (std::uint32_t bytes = 1; bytes <= WEFT_RING_MOST_PIECES * WEFT_RING_PIECE_PAYLOAD; ++bytes) {
+    ring_pair ring = ring_pair::in_pieces(bytes, 4);
+    fill_and_empty(ring, 3, std::to_string(bytes) + " bytes in pieces");
+  }
+}
+
+TEST(ring, a_message_is_taken_when_all_its_pieces_are_there_whichever_comes_last) {
+  for (std::uint32_t late = 0; late < 4; ++late) {
+    ring_pair ring = ring_pair::in_pieces(44, 4);
+    ASSERT_EQ(send(ring, 7), WEFT_RING_OK);
+    *ring.piece_stamp(0, late) = 0;
+    std::vector<std::uint8_t> it(44, 0xee);
+    EXPECT_EQ(weft_ring_try_receive(ring.reader(), it.data()), WEFT_RING_EMPTY) << "piece " << late;
+    EXPECT_EQ(it, std::vector<std::uint8_t>(44, 0xee)) << "piece " << late;
+    *ring.piece_stamp(0, late) = 1;
+    EXPECT_EQ(receive(ring, 7), WEFT_RING_OK) << "piece " << late;
+  }
+}
+
+TEST(ring, a_stamp_of_any_piece_that_cannot_be_is_damage) {
+  for (std::uint32_t piece = 0; piece < 3; ++piece) {
+    for (const std::uint32_t wrong : {3U, 0U, ~0U}) {
+      ring_pair ring = ring_pair::in_pieces(36, 4);
+      for (std::uint64_t i = 0; i < 4; ++i) {
+        ASSERT_EQ(send(ring, i), WEFT_RING_OK);
+        ASSERT_EQ(receive(ring, i), WEFT_RING_OK);
+      }
+      *ring.piece_stamp(0, piece) = wrong;  // of the first lap, or the second
+      EXPECT_EQ(receive(ring, 4), WEFT_RING_CORRUPT) << "piece " << piece << ", stamp " << wrong;
+    }
+  }
+}
+
 TEST(ring, single_messages_and_batches_mix) {
   for (const bool packed : {false, true}) {
     ring_pair ring(12, 8, packed);
@@ -241,6 +292,9 @@ TEST(ring, counts_go_on_where_a_stamp_or_a_line_number_starts_again) {
     ring_pair slots(20, 8, false);
     slots.start_at(laps * 8 - 21);
     fill_and_empty(slots, 6, "slots");
+    ring_pair pieces = ring_pair::in_pieces(20, 8);
+    pieces.start_at(laps * 8 - 21);
+    fill_and_empty(pieces, 6, "pieces");
     ring_pair batches(20, 8, false);
     batches.start_at(laps * 8 - 21);
     exchange_batches(batches, 60, "slots in batches");
@@ -547,8 +601,9 @@ TEST(overwriting_ring, its_writer_learns_of_a_close_and_of_a_stop_within_a_lap) 
 
 // ---- two threads ----------------------------------------------------------------------------------------------------
 
-void exchange_between_threads(std::uint32_t bytes, std::uint64_t places, bool packed, bool in_batches) {
-  ring_pair ring(bytes, places, packed);
+void exchange_between_threads(ring_pair ring, bool in_batches) {
+  const std::uint32_t bytes = ring.writer()->bytes;
+  const bool packed = ring.writer()->stride == 0;
   // a ring with one place changes hands with every message: on a busy machine each may cost a switch of threads
   const std::uint64_t messages = std::min<std::uint64_t>(30000, 1000 + 500 * ring.writer()->capacity);
   std::thread other([&] {
@@ -598,14 +653,18 @@ void exchange_between_threads(std::uint32_t bytes, std::uint64_t places, bool pa
 TEST(ring, two_threads_exchange_every_message_in_order_in_every_layout) {
   for (const bool in_batches : {false, true}) {
     for (const std::uint32_t bytes : {1U, 8U, 24U}) {
-      exchange_between_threads(bytes, 2, true, in_batches);
-      exchange_between_threads(bytes, 64, true, in_batches);
+      exchange_between_threads(ring_pair(bytes, 2, true), in_batches);
+      exchange_between_threads(ring_pair(bytes, 64, true), in_batches);
     }
     for (const std::uint32_t bytes : {8U, 60U, 300U}) {
-      exchange_between_threads(bytes, 1, false, in_batches);
-      exchange_between_threads(bytes, 4, false, in_batches);
-      exchange_between_threads(bytes, 256, false, in_batches);
+      exchange_between_threads(ring_pair(bytes, 1, false), in_batches);
+      exchange_between_threads(ring_pair(bytes, 4, false), in_batches);
+      exchange_between_threads(ring_pair(bytes, 256, false), in_batches);
     }
+  }
+  for (const std::uint32_t bytes : {4U, 12U, 16U, 48U}) {
+    exchange_between_threads(ring_pair::in_pieces(bytes, 1), false);
+    exchange_between_threads(ring_pair::in_pieces(bytes, 64), false);
   }
 }
 

@@ -56,19 +56,20 @@ int weakened = none;
 rl::memory_order order(kind what, rl::memory_order normal) { return weakened == what ? rl::mo_relaxed : normal; }
 
 constexpr unsigned slot_bytes = 12;  // two words and the stamp
-constexpr unsigned line_words = 4;   // words of payload in a line that are modelled
+enum class layout { slots, packed, pieces };
+constexpr unsigned line_words = 4;  // words of payload in a line that are modelled
 
 // Where the header's addresses lead: nothing is stored in `area`, its addresses choose a modelled object.
 struct queue_memory {
   alignas(64) std::uint8_t area[1024];
   std::uint64_t credit_at, fin_at;
   std::uint32_t stop_at[2];
-  bool packed = false;
+  layout shape = layout::slots;
 
   rl::atomic<std::uint32_t> stamps[8];
   rl::atomic<std::uint64_t> lines[4];
   rl::atomic<std::uint32_t> words[16];
-  rl::var<std::uint32_t> plain[16];
+  rl::var<std::uint32_t> plain[24];
   rl::atomic<std::uint64_t> credit, fin;
   rl::atomic<std::uint32_t> stop[2];
 
@@ -79,13 +80,15 @@ struct queue_memory {
 
   // The number of a word of payload, or a failed assertion: a copy reached a stamp or left the ring.
   std::size_t payload(std::size_t at) const {
-    if (packed) {
+    if (shape == layout::packed) {
       RL_ASSERT(at / 64 < 4 && at % 64 / 4 < line_words);
       return at / 64 * line_words + at % 64 / 4;
     }
-    RL_ASSERT(at / slot_bytes < 8 && at % slot_bytes < 8);
-    return at / slot_bytes * 2 + at % slot_bytes / 4;
+    RL_ASSERT(at / apart() < 8 && at % apart() < apart() - 4);
+    return at / apart() * (apart() / 4 - 1) + at % apart() / 4;
   }
+  // From one 32-bit stamp, which comes last, to the next.
+  unsigned apart() const { return shape == layout::pieces ? 16 : slot_bytes; }
 };
 queue_memory* memory = nullptr;
 
@@ -94,17 +97,17 @@ std::uint32_t load_32(const void* address) {
   if (address == &m.stop_at[0]) return m.stop[0].load(order(stop_load, rl::mo_acquire), RL_INFO);
   if (address == &m.stop_at[1]) return m.stop[1].load(order(stop_load, rl::mo_acquire), RL_INFO);
   const std::size_t at = m.offset(address);
-  RL_ASSERT(m.holds(address) && at / slot_bytes < 8);
-  if (at % slot_bytes == 8) return m.stamps[at / slot_bytes].load(order(stamp_load, rl::mo_acquire), RL_INFO);
+  RL_ASSERT(m.holds(address) && at / m.apart() < 8);
+  if (at % m.apart() == m.apart() - 4) return m.stamps[at / m.apart()].load(order(stamp_load, rl::mo_acquire), RL_INFO);
   return m.words[m.payload(at)].load(order(word_load, rl::mo_acquire), RL_INFO);
 }
 
 void store_32(void* address, std::uint32_t value) {
   queue_memory& m = *memory;
   const std::size_t at = m.offset(address);
-  RL_ASSERT(m.holds(address) && at / slot_bytes < 8);
-  if (at % slot_bytes == 8) {
-    m.stamps[at / slot_bytes].store(value, order(stamp_store, rl::mo_release), RL_INFO);
+  RL_ASSERT(m.holds(address) && at / m.apart() < 8);
+  if (at % m.apart() == m.apart() - 4) {
+    m.stamps[at / m.apart()].store(value, order(stamp_store, rl::mo_release), RL_INFO);
   } else {
     m.words[m.payload(at)].store(value, order(word_store, rl::mo_release), RL_INFO);
   }
@@ -168,16 +171,15 @@ namespace {
 
 void pause() { rl::yield(1, RL_INFO); }
 
-enum class layout { slots, packed };
-
 // A queue of 2^shift slots or lines; thread 0 writes, thread 1 reads.
 template <class Scenario, unsigned Threads, layout Layout, unsigned Shift, unsigned Capacity>
 struct ring_scenario : rl::test_suite<Scenario, static_cast<rl::thread_id_t>(Threads)> {
   static constexpr bool packed = Layout == layout::packed;
-  static constexpr std::uint32_t bytes = packed ? 4 : 8;
+  static constexpr std::uint32_t pieces = Layout == layout::pieces ? 2 : 0;
+  static constexpr std::uint32_t bytes = pieces != 0 ? 16 : packed ? 4 : 8;
   static constexpr std::uint32_t words = bytes / 4;
   static constexpr std::uint32_t per_line = 2;
-  static constexpr std::uint32_t stride = packed ? 0 : slot_bytes;
+  static constexpr std::uint32_t stride = pieces != 0 ? pieces * 16 : packed ? 0 : slot_bytes;
 
   queue_memory shared;
   weft_ring writer{};
@@ -185,7 +187,7 @@ struct ring_scenario : rl::test_suite<Scenario, static_cast<rl::thread_id_t>(Thr
 
   void before() {
     memory = &shared;
-    shared.packed = packed;
+    shared.shape = Layout;
     for (auto& stamp : shared.stamps) stamp.store(0, rl::mo_relaxed, RL_INFO);
     for (auto& line : shared.lines) line.store(0, rl::mo_relaxed, RL_INFO);
     for (auto& word : shared.words) word.store(0, rl::mo_relaxed, RL_INFO);
@@ -203,6 +205,7 @@ struct ring_scenario : rl::test_suite<Scenario, static_cast<rl::thread_id_t>(Thr
     writer.bytes = bytes;
     writer.stride = stride;
     writer.per_line = per_line;
+    writer.pieces = pieces;
     reader = writer;
     writer.stop = reinterpret_cast<std::uintptr_t>(&shared.stop_at[0]);
     reader.stop = reinterpret_cast<std::uintptr_t>(&shared.stop_at[1]);
@@ -523,6 +526,8 @@ constexpr scenario scenarios[] = {
     {"packed_one_by_one", run<one_by_one<layout::packed, 1, 2, 7>>, 200000, 1},
     {"packed_one_by_one_tight", run<one_by_one<layout::packed, 1, 3, 9>>, 200000, 1},
     {"packed_one_by_one_four_lines", run<one_by_one<layout::packed, 2, 6, 17>>, 100000, 0},
+    {"pieces_one_by_one", run<one_by_one<layout::pieces, 1, 2, 5>>, 200000, 2},
+    {"pieces_one_by_one_lazy_credit", run<one_by_one<layout::pieces, 2, 4, 9>>, 100000, 0},
     {"slots_batches", run<batches<layout::slots, 2, 4, 11>>, 200000, 0},
     {"slots_batches_lazy_credit", run<batches<layout::slots, 3, 8, 18>>, 100000, 0},
     {"packed_batches", run<batches<layout::packed, 1, 2, 9>>, 200000, 1},

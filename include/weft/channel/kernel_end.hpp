@@ -86,7 +86,8 @@ class kernel_end {
   /// Errors: unsupported for a queue with checksums, overwriting, spill, samples or several producers, and for one
   ///   between processes whose memory the device's driver does not take; invalid_argument for one between processes
   ///   without a device; wrong_device for one within a process with another device than the end's; device_lost where
-  ///   the ring went with a reset; resource_exhausted (threads); out_of_memory.
+  ///   the ring went with a reset; not_ready for a receiver whose front() holds a message; resource_exhausted
+  ///   (threads); out_of_memory.
   template <message T>
   explicit kernel_end(sender<T>& tx, std::source_location where = std::source_location::current())
       : kernel_end(tx, detail::device_of(*tx.state(), detail::facts_of(*tx.state()).source, where), where) {}

@@ -15,6 +15,7 @@ namespace weft::detail {
 inline constexpr std::size_t isolation = 128;
 inline constexpr std::size_t largest_message = std::size_t{64} << 10;
 inline constexpr std::size_t largest_packed = 24;
+inline constexpr std::size_t largest_in_pieces = std::size_t{WEFT_RING_MOST_PIECES} * WEFT_RING_PIECE_PAYLOAD;
 
 constexpr std::size_t round_up(std::size_t n, std::size_t to) { return (n + to - 1) / to * to; }
 
@@ -44,6 +45,7 @@ struct ring_shape {
   std::uint32_t bytes = 0;
   std::uint32_t stride = 0;    // 0: packed
   std::uint32_t per_line = 0;  // packed only
+  std::uint32_t pieces = 0;    // of a slot; 0 in the other layouts
   std::uint64_t capacity = 0;  // messages
   std::uint64_t places = 0;    // slots or lines, a power of two
 
@@ -76,6 +78,16 @@ constexpr ring_shape shape_of(std::size_t size, std::size_t alignment, std::size
     shape.stride = stride_of(size, alignment);
     shape.places = shape.capacity;
   }
+  return shape;
+}
+
+/// For messages of up to largest_in_pieces. No slot lies in two lines.
+constexpr ring_shape shape_in_pieces(std::size_t size, std::size_t asked_capacity) {
+  ring_shape shape;
+  shape.bytes = static_cast<std::uint32_t>(size);
+  shape.capacity = shape.places = rounded_capacity(asked_capacity);
+  shape.pieces = static_cast<std::uint32_t>((size + WEFT_RING_PIECE_PAYLOAD - 1) / WEFT_RING_PIECE_PAYLOAD);
+  shape.stride = std::bit_ceil(shape.pieces) * WEFT_RING_PIECE;
   return shape;
 }
 

@@ -11,8 +11,10 @@
  * Order: payload before stamp (release), stamp before payload (acquire); last read of a slot before credit (release),
  * credit before the slot is written again (acquire). docs/queues.md has the argument.
  *
- * Two layouts. `slots`: payload, padding, 32-bit stamp. `packed`, for messages of up to 24 bytes: lines of 64 bytes
- * with several payloads and one word {line number, count}, published again with each message.
+ * Three layouts. `slots`: payload, padding, 32-bit stamp. `packed`, for messages of up to 24 bytes: lines of 64 bytes
+ * with several payloads and one word {line number, count}, published again with each message. `pieces`, for messages of
+ * up to 48 bytes between a GPU and whoever it reaches by a link: 12 bytes of payload and the stamp, again and again,
+ * each stored and loaded as one, so that nothing is read twice across the link and nothing is waited for in between.
  *
  * What the other side wrote is compared, never used as an index or a length: a position is always one's own.
  */
@@ -105,6 +107,36 @@ static __device__ __forceinline__ void weft_ring_store_32(void* address, weft_ui
 static __device__ __forceinline__ void weft_ring_store_64(void* address, weft_uint64 value) {
   asm volatile("st.release.sys.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
 }
+#if __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1203 && !defined(__clang__)
+/* Accesses of 16 bytes as one: PTX 8.3, sm_70. The two halves, the stamp in the upper four bytes of the second. */
+#define WEFT_RING_WHOLE_PIECES
+static __device__ __forceinline__ void weft_ring_store_piece(void* address, weft_uint64 low, weft_uint64 high,
+                                                             int releases) {
+  if (releases) {
+    asm volatile("{ .reg .b128 v; mov.b128 v, {%1, %2}; st.release.sys.b128 [%0], v; }" ::"l"(address), "l"(low),
+                 "l"(high)
+                 : "memory");
+  } else {
+    asm volatile("{ .reg .b128 v; mov.b128 v, {%1, %2}; st.relaxed.sys.b128 [%0], v; }" ::"l"(address), "l"(low),
+                 "l"(high)
+                 : "memory");
+  }
+}
+static __device__ __forceinline__ void weft_ring_load_piece(const void* address, weft_uint64* low, weft_uint64* high,
+                                                            int acquires) {
+  if (acquires) {
+    asm volatile("{ .reg .b128 v; ld.acquire.sys.b128 v, [%2]; mov.b128 {%0, %1}, v; }"
+                 : "=l"(*low), "=l"(*high)
+                 : "l"(address)
+                 : "memory");
+  } else {
+    asm volatile("{ .reg .b128 v; ld.relaxed.sys.b128 v, [%2]; mov.b128 {%0, %1}, v; }"
+                 : "=l"(*low), "=l"(*high)
+                 : "l"(address)
+                 : "memory");
+  }
+}
+#endif
 #define WEFT_RING_LOAD_32(address) weft_ring_load_32(address)
 #define WEFT_RING_LOAD_64(address) weft_ring_load_64(address)
 #define WEFT_RING_STORE_32(address, value) weft_ring_store_32((address), (value))
@@ -159,6 +191,19 @@ inline void weft_ring_copy_far(void* to, const void* from, std::size_t bytes) {
     weft_ring_copy_far(to, from, bytes);
   }
 }
+/* What a piece has of a message: whole words, but in tests. */
+[[gnu::always_inline]] inline void weft_ring_copy_piece(void* to, const void* from, std::size_t bytes) {
+  if (bytes == 4) {
+    std::memcpy(to, from, 4);
+  } else if (bytes == 8) {
+    std::memcpy(to, from, 8);
+  } else if (bytes == 12) {
+    std::memcpy(to, from, 12);
+  } else {
+    weft_ring_copy_far(to, from, bytes);
+  }
+}
+#define WEFT_RING_COPY_PIECE(to, from, bytes) weft_ring_copy_piece((to), (from), (bytes))
 /* Asks for the lines of a slot, to write them, before the copy does: the stores of a copy wait for one line after
  * another, these do not. No more than 16 lines, about what a core asks for at a time. */
 [[gnu::always_inline]] inline void weft_ring_claim(const void* slot, std::size_t bytes) {
@@ -186,6 +231,10 @@ typedef weft_uint32 __attribute__((may_alias)) weft_ring_word;
   for (weft_uint32 weft_at = 0; weft_at < (bytes) / 4; ++weft_at) {              \
     ((weft_ring_word*)(to))[weft_at] = ((const weft_ring_word*)(from))[weft_at]; \
   }
+#endif
+
+#ifndef WEFT_RING_COPY_PIECE
+#define WEFT_RING_COPY_PIECE(to, from, bytes) WEFT_RING_COPY(to, from, bytes)
 #endif
 
 #ifndef WEFT_RING_CLAIM
@@ -222,6 +271,9 @@ typedef weft_uint32 __attribute__((may_alias)) weft_ring_word;
 #define WEFT_RING_CLOSED_BIT 0x8000000000000000UL /* in the credit: the reader has closed */
 #define WEFT_RING_LINE 64
 #define WEFT_RING_LINE_PAYLOAD 56
+#define WEFT_RING_PIECE 16
+#define WEFT_RING_PIECE_PAYLOAD 12
+#define WEFT_RING_MOST_PIECES 4
 
 /* One end of a ring. Addresses are those of the device that uses it (WEFT_RING_BY_COMMANDS: distances from here). The
  * upper part is set when the end is opened, the lower part is the end's own: nobody else writes it, and a later kernel
@@ -242,8 +294,8 @@ typedef struct weft_ring {
   weft_uint64 credit_seen; /* writer: the credit when it looked last; reader: the credit it gave last */
   weft_uint64 line;        /* packed: the line that is open */
   weft_uint32 index;       /* packed: messages done in it */
-  weft_uint32 unused;
-  weft_uint64 waits; /* times the ring was found full, or empty */
+  weft_uint32 pieces;      /* of a slot; 0 in the other layouts */
+  weft_uint64 waits;       /* times the ring was found full, or empty */
 } weft_ring;
 
 /* ---- the writer -----------------------------------------------------------------------------------------------------
@@ -299,6 +351,43 @@ WEFT_RING_FUNCTION void weft_ring_put_packed(WEFT_RING_GLOBAL weft_ring* end, co
     end->index = index + 1;
   }
   WEFT_RING_KEEP_64(&end->position, end->position + 1);
+}
+
+/* Bytes of a message in one of its pieces. */
+WEFT_RING_FUNCTION weft_uint32 weft_ring_in_piece(weft_uint32 bytes, weft_uint32 piece) {
+  const weft_uint32 left = bytes - piece * WEFT_RING_PIECE_PAYLOAD;
+  return left < WEFT_RING_PIECE_PAYLOAD ? left : WEFT_RING_PIECE_PAYLOAD;
+}
+
+/* Writes one message into the pieces layout, for which there is space. Each piece says by itself that it is there, so
+ * that only one of them has to wait for what was written before the message. */
+WEFT_RING_FUNCTION void weft_ring_put_pieces(WEFT_RING_GLOBAL weft_ring* end, const void* message) {
+  const weft_uint64 at = end->position;
+  const weft_uint32 lap = (weft_uint32)(at >> end->shift) + 1;
+  WEFT_RING_GLOBAL weft_uint8* slot = WEFT_RING_SLOTS(end) + (at & end->mask) * end->stride;
+#if defined(WEFT_RING_WHOLE_PIECES)
+#pragma unroll
+  for (weft_uint32 piece = 0; piece < WEFT_RING_MOST_PIECES; ++piece) {
+    if (piece < end->pieces) {
+      const weft_ring_word* words = (const weft_ring_word*)message + 3 * piece;
+      const weft_uint32 bytes = weft_ring_in_piece(end->bytes, piece);
+      weft_uint64 low = words[0];
+      weft_uint64 high = (weft_uint64)lap << 32;
+      if (bytes > 4) low |= (weft_uint64)words[1] << 32;
+      if (bytes > 8) high |= words[2];
+      weft_ring_store_piece(slot + piece * WEFT_RING_PIECE, low, high, piece == 0);
+    }
+  }
+#else
+  const weft_uint8* from = (const weft_uint8*)message;
+  for (weft_uint32 piece = 0; piece < end->pieces; ++piece) {
+    WEFT_RING_COPY_PIECE(slot, from, weft_ring_in_piece(end->bytes, piece));
+    WEFT_RING_STORE_32((WEFT_RING_GLOBAL WEFT_RING_ATOMIC_32*)(slot + WEFT_RING_PIECE_PAYLOAD), lap);
+    slot += WEFT_RING_PIECE;
+    from += WEFT_RING_PIECE_PAYLOAD;
+  }
+#endif
+  WEFT_RING_KEEP_64(&end->position, at + 1);
 }
 
 /* How many of `wanted` messages fit; looks at the credit only when it has to. `why` is set when none does. */
@@ -483,6 +572,65 @@ WEFT_RING_FUNCTION void weft_ring_pop_packed(WEFT_RING_GLOBAL weft_ring* end, we
   weft_ring_pop_slot(end);
 }
 
+/* Takes the next message of the pieces layout; 0, and `message` as it was, while one of its pieces is not there. */
+WEFT_RING_FUNCTION int weft_ring_get_pieces(WEFT_RING_GLOBAL weft_ring* end, void* message) {
+  const weft_uint64 at = end->position;
+  const weft_uint32 lap = (weft_uint32)(at >> end->shift) + 1;
+  WEFT_RING_GLOBAL weft_uint8* slot = WEFT_RING_SLOTS(end) + (at & end->mask) * end->stride;
+#if defined(WEFT_RING_WHOLE_PIECES)
+  /* all are on their way at once; what comes after this waits for the one that released, which is asked for last */
+  weft_uint64 low[WEFT_RING_MOST_PIECES];
+  weft_uint64 high[WEFT_RING_MOST_PIECES];
+  int is_whole = 1;
+#pragma unroll
+  for (int piece = WEFT_RING_MOST_PIECES - 1; piece >= 0; --piece) {
+    low[piece] = 0;
+    high[piece] = (weft_uint64)lap << 32;
+    if (piece < (int)end->pieces) {
+      weft_ring_load_piece(slot + piece * WEFT_RING_PIECE, &low[piece], &high[piece], piece == 0);
+    }
+  }
+#pragma unroll
+  for (int piece = 0; piece < WEFT_RING_MOST_PIECES; ++piece) is_whole &= (weft_uint32)(high[piece] >> 32) == lap;
+  if (!is_whole) return 0;
+#pragma unroll
+  for (weft_uint32 piece = 0; piece < WEFT_RING_MOST_PIECES; ++piece) {
+    if (piece < end->pieces) {
+      weft_ring_word* words = (weft_ring_word*)message + 3 * piece;
+      const weft_uint32 bytes = weft_ring_in_piece(end->bytes, piece);
+      words[0] = (weft_uint32)low[piece];
+      if (bytes > 4) words[1] = (weft_uint32)(low[piece] >> 32);
+      if (bytes > 8) words[2] = (weft_uint32)high[piece];
+    }
+  }
+#else
+  for (weft_uint32 piece = 0; piece < end->pieces; ++piece) {
+    const weft_uint32 stamp = WEFT_RING_LOAD_32(
+        (WEFT_RING_GLOBAL WEFT_RING_ATOMIC_32*)(slot + piece * WEFT_RING_PIECE + WEFT_RING_PIECE_PAYLOAD));
+    if (stamp != lap) return 0;
+  }
+  weft_uint8* to = (weft_uint8*)message;
+  for (weft_uint32 piece = 0; piece < end->pieces; ++piece) {
+    WEFT_RING_COPY_PIECE(to, slot, weft_ring_in_piece(end->bytes, piece));
+    slot += WEFT_RING_PIECE;
+    to += WEFT_RING_PIECE_PAYLOAD;
+  }
+#endif
+  weft_ring_pop_slot(end);
+  return 1;
+}
+
+/* As weft_ring_is_torn_slot: of any piece. */
+WEFT_RING_FUNCTION int weft_ring_is_torn_in_pieces(WEFT_RING_GLOBAL weft_ring* end) {
+  WEFT_RING_GLOBAL weft_uint8* slot = WEFT_RING_SLOTS(end) + (end->position & end->mask) * end->stride;
+  for (weft_uint32 piece = 0; piece < end->pieces; ++piece) {
+    const weft_uint32 stamp = WEFT_RING_LOAD_32(
+        (WEFT_RING_GLOBAL WEFT_RING_ATOMIC_32*)(slot + piece * WEFT_RING_PIECE + WEFT_RING_PIECE_PAYLOAD));
+    if (weft_ring_is_torn_stamp(end, stamp)) return 1;
+  }
+  return 0;
+}
+
 /* Receives up to `count` messages into memory where they lie one behind another; how many. */
 WEFT_RING_FUNCTION weft_uint64 weft_ring_get_slots(WEFT_RING_GLOBAL weft_ring* end, void* messages, weft_uint64 count,
                                                    weft_uint32 bytes, weft_uint32 stride) {
@@ -628,7 +776,9 @@ WEFT_RING_FUNCTION int weft_ring_get_over(WEFT_RING_GLOBAL weft_ring* end, weft_
 WEFT_RING_FUNCTION int weft_ring_try_send(WEFT_RING_GLOBAL weft_ring* end, const void* message) {
   const int space = weft_ring_space(end);
   if (space != WEFT_RING_OK) return space;
-  if (end->stride == 0) {
+  if (end->pieces != 0) {
+    weft_ring_put_pieces(end, message);
+  } else if (end->stride == 0) {
     weft_ring_put_packed(end, message, end->bytes, end->per_line);
   } else {
     weft_ring_put_slot(end, message, end->bytes, end->stride);
@@ -636,33 +786,36 @@ WEFT_RING_FUNCTION int weft_ring_try_send(WEFT_RING_GLOBAL weft_ring* end, const
   return WEFT_RING_OK;
 }
 
-/* The next message, or null when nothing is there. */
-WEFT_RING_FUNCTION WEFT_RING_GLOBAL weft_uint8* weft_ring_peek(WEFT_RING_GLOBAL weft_ring* end) {
-  return end->stride == 0 ? weft_ring_peek_packed(end, end->bytes) : weft_ring_peek_slot(end, end->stride);
-}
-
-/* Why weft_ring_peek() gave null. */
-WEFT_RING_FUNCTION int weft_ring_absent(WEFT_RING_GLOBAL weft_ring* end) {
-  const int torn =
-      end->stride == 0 ? weft_ring_is_torn_packed(end, end->per_line) : weft_ring_is_torn_slot(end, end->stride);
-  return torn ? WEFT_RING_CORRUPT : weft_ring_nothing(end);
-}
-
-WEFT_RING_FUNCTION int weft_ring_take(WEFT_RING_GLOBAL weft_ring* end, void* message,
-                                      WEFT_RING_GLOBAL weft_uint8* from) {
+/* Takes the next message; 0 when nothing is there. */
+WEFT_RING_FUNCTION int weft_ring_take(WEFT_RING_GLOBAL weft_ring* end, void* message) {
+  if (end->pieces != 0) return weft_ring_get_pieces(end, message);
+  WEFT_RING_GLOBAL weft_uint8* from =
+      end->stride == 0 ? weft_ring_peek_packed(end, end->bytes) : weft_ring_peek_slot(end, end->stride);
+  if (from == (WEFT_RING_GLOBAL weft_uint8*)0) return 0;
   WEFT_RING_COPY(message, from, end->bytes);
   if (end->stride == 0) {
     weft_ring_pop_packed(end, end->per_line);
   } else {
     weft_ring_pop_slot(end);
   }
-  return WEFT_RING_OK;
+  return 1;
+}
+
+/* Why weft_ring_take() took nothing. */
+WEFT_RING_FUNCTION int weft_ring_absent(WEFT_RING_GLOBAL weft_ring* end) {
+  int torn;
+  if (end->pieces != 0) {
+    torn = weft_ring_is_torn_in_pieces(end);
+  } else if (end->stride == 0) {
+    torn = weft_ring_is_torn_packed(end, end->per_line);
+  } else {
+    torn = weft_ring_is_torn_slot(end, end->stride);
+  }
+  return torn ? WEFT_RING_CORRUPT : weft_ring_nothing(end);
 }
 
 WEFT_RING_FUNCTION int weft_ring_try_receive(WEFT_RING_GLOBAL weft_ring* end, void* message) {
-  WEFT_RING_GLOBAL weft_uint8* from = weft_ring_peek(end);
-  if (from == (WEFT_RING_GLOBAL weft_uint8*)0) return weft_ring_absent(end);
-  return weft_ring_take(end, message, from);
+  return weft_ring_take(end, message) ? WEFT_RING_OK : weft_ring_absent(end);
 }
 
 /* Sends, waiting for space during at most `polls` looks; WEFT_RING_FULL when they are used up. */
@@ -683,9 +836,8 @@ WEFT_RING_FUNCTION int weft_ring_receive(WEFT_RING_GLOBAL weft_ring* end, void* 
   weft_uint64 looked = 0; /* without asking why */
   for (weft_uint64 done = 1; came_to == WEFT_RING_EMPTY && done <= WEFT_RING_LOOKS(polls); ++done) {
     WEFT_RING_PAUSE();
-    WEFT_RING_GLOBAL weft_uint8* from = weft_ring_peek(end);
-    if (from != (WEFT_RING_GLOBAL weft_uint8*)0) {
-      came_to = weft_ring_take(end, message, from);
+    if (weft_ring_take(end, message)) {
+      came_to = WEFT_RING_OK;
     } else if (done % 64 == 0 || done == WEFT_RING_LOOKS(polls)) {
       came_to = weft_ring_absent(end);
     } else {
