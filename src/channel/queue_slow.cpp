@@ -580,7 +580,7 @@ std::uint64_t unread(const queue_state& queue, const queue_lane& l) noexcept {
 }
 
 std::size_t size_of(const queue_state& queue) noexcept {
-  std::uint64_t sum = 0;
+  std::uint64_t sum = queue.holds ? 1 : 0;
   for (const auto& l : queue.lanes) {
     // what was overwritten counts as there until the receiver finds out, but never more than can be there
     const std::uint64_t rings = queue.overwrites && !l->forwarding.empty() ? 2 : 1;
@@ -680,7 +680,10 @@ queue_statistics statistics_of(const queue_state& queue) noexcept {
     }
     (closed ? s.discarded : s.in_flight) += unread(queue, l);
   }
-  s.received -= std::min(s.received, queue.cleared.get());
+  // what a peek took out of its ring is not received yet
+  const std::uint64_t held = queue.holds ? 1 : 0;
+  s.received -= std::min(s.received, queue.cleared.get() + held);
+  (closed ? s.discarded : s.in_flight) += held;
   s.cleared = queue.cleared.get();
   for (const auto& l : queue.lanes) s.cleared += l->spill_cleared.load(std::memory_order_relaxed);
   s.corrupted = queue.corrupted.get();

@@ -169,7 +169,7 @@ class queue_state {
       receiver_parks;
   std::size_t next_lane = 0;
   std::size_t peeked_lane = 0;
-  bool holds = false;  // `held` is the next message, taken out of its ring by a peek
+  std::atomic<bool> holds{false};  // `held` is the next message, taken out of its ring by a peek; read by statistics
   std::vector<std::byte> receiving;
   message_room held;
   bool receiver_opened = false;

@@ -204,6 +204,9 @@ TEST_F(gpu_queue, in_pieces_is_used_by_threads_as_any_other) {
     note<7> one{};
     ASSERT_EQ(in.try_peek(one), queue_status::ok);
     EXPECT_TRUE(is(one, got));
+    EXPECT_EQ(queue.size(), 12U) << "what was looked at is still there";
+    EXPECT_EQ(queue.statistics().in_flight, 12U);
+    EXPECT_EQ(queue.statistics().received, got);
     ASSERT_EQ(in.receive(one), queue_status::ok);
     EXPECT_TRUE(is(one, got++));
     std::vector<note<7>> rest(11);

@@ -339,7 +339,12 @@ result<void> gpu_backend::reset(device_id device) noexcept {
     for (const device_id part : parts) {
       for (queued::queued_stream* order : scheduler_->streams_of(part))
         static_cast<void>(scheduler_->synchronize(*order, no_deadline, {}));
-      if (!is_whole) streams_->words().settle(local(part));  // a late value would let a wait go that comes after it
+      // a late value would let a wait go that comes after it
+      if (!is_whole && !streams_->words().settle(local(part))) {
+        return make_error(errc::not_ready, to_string(part) +
+                                               " stays lost: waits for words that the reset has given up do not end; "
+                                               "reset it again later");
+      }
     }
     result<void> done;
     if (is_whole) {

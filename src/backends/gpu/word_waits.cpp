@@ -98,10 +98,10 @@ void word_waits::wait_again(std::size_t device) noexcept {
   given_up_[device] = false;
 }
 
-void word_waits::settle(std::size_t device) noexcept {
+bool word_waits::settle(std::size_t device) noexcept {
   std::unique_lock lock{mutex_};
   changed_.notify_all();
-  changed_.wait_for(lock, patience, [&] {
+  return changed_.wait_for(lock, patience, [&] {
     return std::none_of(waits_.begin(), waits_.end(),
                         [&](const auto& one) { return one.second.about.device == device && one.second.given_up; });
   });

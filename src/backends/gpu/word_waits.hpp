@@ -45,8 +45,9 @@ class word_waits {
   /// All of a device are, those too that come until wait_again().
   void give_up(std::size_t device) noexcept;
   void wait_again(std::size_t device) noexcept;
-  /// Waits until what was given up on a device has ended, and what was written for it: ten seconds at most.
-  void settle(std::size_t device) noexcept;
+  /// Waits until what was given up on a device has ended, and what was written for it: ten seconds at most. False when
+  /// it has not.
+  [[nodiscard]] bool settle(std::size_t device) noexcept;
   /// The context of a device's GPU is about to go, and what is in it. Waits for a write that is being made.
   void forget(std::size_t device) noexcept;
   /// No more will come. Waits for those that were abandoned.

@@ -22,9 +22,14 @@ void grid_order::forget_ended(shape& one) const {
   one.look_at = std::max<std::size_t>(32, 2 * one.running.size());
 }
 
-// What has failed is no cause for others to fail: only what runs is waited for.
+// What has failed already is no cause for others to fail: only what runs is waited for.
 std::span<const cl_event> grid_order::must_end_before(shape& one, std::size_t width) {
   before_.clear();
+  while (!one.running.empty() && !runs(one.running.front())) one.running.pop_front();
+  if (one.running.empty()) {
+    one.widest = 0;
+    one.widened = {};
+  }
   if (width > one.widest || one.running.size() >= one.look_at) forget_ended(one);
   if (width > one.widest) {
     for (const event_handle& launch : one.running) before_.push_back(launch.get());

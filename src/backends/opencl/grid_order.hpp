@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -20,7 +21,7 @@ namespace weft::opencl {
 /// the size of its groups (pocl_release_dlhandle_cache), whichever the launch used: where a wider grid came between a
 /// launch's begin and its end, a count comes to nothing too early, and an assertion ends the process.
 /// So a launch that is wider than all before begins when those before it have ended, and those behind it begin when it
-/// has ended. All others run beside each other.
+/// has ended. All others run beside each other. A launch that fails while one waits for it takes that one with it.
 /// Shape: one for a kernel of a program, on all devices of a context.
 /// Thread: any.
 /// Cost: a handle for each launch, and a wait in the driver where a grid grows.
@@ -55,10 +56,10 @@ class grid_order {
   /// Launches with groups of one size.
   struct shape {
     sizes group{};
-    std::size_t widest = 0;
-    event_handle widened;               // the launch that was the widest when it came, while it runs
-    std::vector<event_handle> running;  // and some that have ended since
-    std::size_t look_at = 32;           // as many as that are looked through
+    std::size_t widest = 0;            // since nothing ran: what nobody uses PoCL may have unloaded
+    event_handle widened;              // the launch that was the widest when it came, while it runs
+    std::deque<event_handle> running;  // the first of them runs; and some that have ended since
+    std::size_t look_at = 32;          // as many as that are looked through
   };
 
   [[nodiscard]] shape& shape_of(const sizes& group);

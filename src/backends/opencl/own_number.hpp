@@ -12,7 +12,8 @@ namespace weft::opencl {
 class own_number {
  public:
   own_number() {
-    const std::lock_guard lock{mutex};
+    const std::lock_guard lock{all().mutex};
+    std::vector<bool>& taken = all().taken;
     value_ = static_cast<std::size_t>(std::ranges::find(taken, false) - taken.begin());
     if (value_ == taken.size()) taken.push_back(false);
     taken[value_] = true;
@@ -20,15 +21,22 @@ class own_number {
   own_number(const own_number&) = delete;
   own_number& operator=(const own_number&) = delete;
   ~own_number() {
-    const std::lock_guard lock{mutex};
-    taken[value_] = false;
+    const std::lock_guard lock{all().mutex};
+    all().taken[value_] = false;
   }
 
   [[nodiscard]] std::size_t value() const noexcept { return value_; }
 
  private:
-  inline static std::mutex mutex;
-  inline static std::vector<bool> taken;
+  struct numbers {
+    std::mutex mutex;
+    std::vector<bool> taken;
+  };
+  /// Never destroyed: a machine may go with the last of the process.
+  [[nodiscard]] static numbers& all() {
+    static auto* const made = new numbers;
+    return *made;
+  }
   std::size_t value_ = 0;
 };
 
