@@ -378,7 +378,9 @@ class schedule {
       ASSERT_EQ(queue_.size(), there());
       ASSERT_EQ(queue_.empty(), queue_.size() == 0);
     }
-    ASSERT_LE(queue_.size(), queue_.capacity() * with_.producers * 2 + (holds() ? 1 : 0));
+    // a staged queue that overwrites has two rings; what a peek took out of them is there too
+    const std::size_t rings = overwrites() && !queue_.is_direct() ? 2 : 1;
+    ASSERT_LE(queue_.size(), queue_.capacity() * with_.producers * rings + (holds() ? 1 : 0));
   }
 
   // ---- the end
