@@ -173,6 +173,7 @@ class scheduler {
   int turns_ = 0;                    // of threads that do what was in the lists
   std::atomic<service_state> service_state_{service_state::not_asked_for};
   std::jthread service_;  // started with the first who is to be told
+  bool service_is_over_ = false;
 };
 
 }  // namespace weft::queued

@@ -40,8 +40,10 @@ void scheduler::look_at(command& c) {
   wake_service();
 }
 
-/// Under service_mutex_. Where no thread is to be had, who looks does what it would: the next call tries again.
+/// Under service_mutex_. Where no thread is to be had, who looks does what it would: the next call tries again. After
+/// close() there is nothing for a thread to do.
 void scheduler::wake_service() {
+  if (service_is_over_) return;
   try {
     if (!service_.joinable()) service_ = std::jthread{[this](const std::stop_token& shutdown) { serve(shutdown); }};
     service_state_.store(service_state::runs, std::memory_order_release);
@@ -404,6 +406,7 @@ void scheduler::close() {
       service_work_.wait(lock, has_ended);
       service_.request_stop();
     }
+    service_is_over_ = true;  // who asked to be told before it saw the machine closed starts none any more
   }
   if (service_.joinable()) service_.join();
   for (queued_stream* s : all) {
