@@ -33,3 +33,12 @@ function(weft_flags target)
   target_compile_options(${target} PRIVATE ${weft_warnings} ${weft_sanitizers})
   target_link_options(${target} PRIVATE ${weft_sanitizers})
 endfunction()
+
+# weft_unity(target): where WEFT_UNITY is on, several of its files at a time.
+function(weft_unity target)
+  if(WEFT_UNITY)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
+    # what the names of one file do to those of another is nothing that the files say
+    target_compile_options(${target} PRIVATE -Wno-shadow $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+  endif()
+endfunction()

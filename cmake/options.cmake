@@ -3,7 +3,7 @@
 
 include_guard(GLOBAL)
 option(WEFT_WERROR "Warnings are errors" OFF)
-option(WEFT_UNITY "Compile the library several files at a time: half the work of a clean build" OFF)
+option(WEFT_UNITY "Compile the library and the tool several files at a time: half the work of a clean build" OFF)
 option(WEFT_FUZZ "libFuzzer targets (clang)" OFF)
 option(WEFT_VIRTUAL_DRIVER "The virtual CUDA driver, also without the tests that need it" OFF)
 set(WEFT_SANITIZE "" CACHE STRING "Sanitizers: address,undefined or thread")

@@ -39,6 +39,7 @@ if(WEFT_CLI_ENABLED)
   if(sources AND EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/tools/weft/main.cpp)
     add_library(weft_tool STATIC ${sources})
     weft_flags(weft_tool)
+    weft_unity(weft_tool)
     target_precompile_headers(weft_tool PRIVATE
       <fmt/format.h> <algorithm> <array> <chrono> <functional> <map> <memory> <optional> <string> <thread> <vector>)
     target_include_directories(weft_tool PUBLIC tools/weft)

@@ -59,9 +59,10 @@ TEST(host_words, are_looked_at_only_once_their_turn_has_come) {
     const stream order{m[0]}, other{m[0]};
     const word_buffer word{m[0], 1};
     fill(order, word, 1U).wait();  // the value is there, and goes before the wait begins
-    order.write_value(word.data(), 0);
+    const event gone = order.write_value(word.data(), 0);
     const event reached = order.wait_value(word.data(), 1, word_comparison::equal);
     EXPECT_EQ(reached.wait_for(std::chrono::milliseconds{3}), wait_outcome::timed_out);
+    ASSERT_EQ(gone.wait_for(soon), wait_outcome::ok);  // or it would come behind the value
     other.write_value(word.data(), 1);
     EXPECT_EQ(reached.wait_for(soon), wait_outcome::ok);
   }

@@ -64,8 +64,8 @@ std::string table_text(const session& run, const collective_plan& plan, const st
   return text;
 }
 
-std::string head_text(const session& run, const collective_plan& plan, const std::vector<device_id>& devices,
-                      bool host) {
+std::string collective_head_text(const session& run, const collective_plan& plan, const std::vector<device_id>& devices,
+                                 bool host) {
   std::vector<std::string> names;
   names.reserve(devices.size());
   for (const device_id id : devices) names.push_back(to_string(id));
@@ -135,7 +135,7 @@ exit_code run_bench_collective(session& run, const collective_bench_options& opt
   std::vector<std::pair<std::string, std::string>> reasons;
   reasons.reserve(rows.size());
   for (const collective_row& row : rows) reasons.emplace_back(row.name, row.why);
-  run.print(head_text(run, plan, devices, host) + table_text(run, plan, rows) + reasons_text(run, reasons));
+  run.print(collective_head_text(run, plan, devices, host) + table_text(run, plan, rows) + reasons_text(run, reasons));
 
   if (!options.output.empty()) {
     write_file(options.output, doc.dump(2, ' ', false, json::error_handler_t::replace) + "\n");

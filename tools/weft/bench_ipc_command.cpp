@@ -71,7 +71,7 @@ std::string table_text(const session& run, const std::vector<ipc_row>& rows) {
   return table.render(run);
 }
 
-std::string head_text(const session& run, const machine& m, bool host) {
+std::string ipc_head_text(const session& run, const machine& m, bool host) {
   std::string head = fmt::format("memory of another process on {}\n", run.machine_title());
   if (run.virtual_time()) {
     head += "All times are simulated: a model of the topology's links, no measurement.\n";
@@ -110,7 +110,7 @@ exit_code run_bench_ipc(session& run, const ipc_bench_options& options) {
   std::vector<std::pair<std::string, std::string>> reasons;
   reasons.reserve(rows.size());
   for (const ipc_row& row : rows) reasons.emplace_back(row.name, row.why);
-  run.print(head_text(run, m, host) + table_text(run, rows) + reasons_text(run, reasons));
+  run.print(ipc_head_text(run, m, host) + table_text(run, rows) + reasons_text(run, reasons));
 
   if (!options.output.empty()) {
     write_file(options.output, doc.dump(2, ' ', false, json::error_handler_t::replace) + "\n");

@@ -116,7 +116,7 @@ std::string kernels_text(const session& run, const std::vector<queue_row>& rows)
   return by_pair.empty() ? std::string{} : table.render(run);
 }
 
-std::string head_text(const session& run, const machine& m, bool host) {
+std::string queue_head_text(const session& run, const machine& m, bool host) {
   std::string head = fmt::format("queues on {}\n", run.machine_title());
   if (run.virtual_time()) {
     return head +
@@ -162,7 +162,7 @@ exit_code run_bench_queue(session& run, const queue_bench_options& options) {
   for (const queue_row& row : rows) reasons.emplace_back(row.name, row.why);
   const std::string hosts = table_text(run, plan, rows);
   const std::string kernels = kernels_text(run, rows);
-  run.print(head_text(run, m, host) + hosts + (hosts.empty() || kernels.empty() ? "" : "\n") + kernels +
+  run.print(queue_head_text(run, m, host) + hosts + (hosts.empty() || kernels.empty() ? "" : "\n") + kernels +
             reasons_text(run, reasons));
 
   if (!options.output.empty()) {

@@ -4,6 +4,7 @@
 #include "collective_bench.hpp"
 #include "collective_words.hpp"
 #include "forked_process.hpp"
+#include "statistics.hpp"
 #include "weft/runtime/rendezvous.hpp"
 
 #include <fmt/format.h>
@@ -19,9 +20,7 @@ namespace {
 using std::chrono::nanoseconds;
 using wall = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds patience{60};
-
-double seconds_since(wall::time_point start) { return std::chrono::duration<double>(wall::now() - start).count(); }
+constexpr std::chrono::seconds gather_patience{60};
 
 /// What a rank says to all others. Between two halves of one program: sent as it lies.
 struct word {
@@ -99,7 +98,7 @@ class process_runner {
   [[nodiscard]] bool is_first() const { return group_->self() == rank{0}; }
 
   [[nodiscard]] std::vector<word> exchange(const word& mine) {
-    const auto all = value_or_raise(group_->all_gather(std::as_bytes(std::span{&mine, 1}), patience));
+    const auto all = value_or_raise(group_->all_gather(std::as_bytes(std::span{&mine, 1}), gather_patience));
     std::vector<word> made(all.size());
     for (std::size_t r = 0; r < all.size(); ++r) {
       if (all[r].size() != sizeof(word)) throw failure{exit_code::runtime, "a process said something else"};
@@ -175,7 +174,7 @@ class process_runner {
       row.algorithm = work->algorithm();
     }));
     // a sample ends when its last rank does
-    const auto everybody = value_or_raise(group_->all_gather(std::as_bytes(std::span{times}), patience));
+    const auto everybody = value_or_raise(group_->all_gather(std::as_bytes(std::span{times}), gather_patience));
     for (const auto& one : everybody) {
       for (std::size_t k = 0; k < times.size() && (k + 1) * sizeof(double) <= one.size(); ++k) {
         double took = 0;
@@ -221,7 +220,7 @@ collective_processes_report run_collective_processes(session& run, const std::ve
     rendezvous mine = std::move(places[static_cast<std::size_t>(rank)]);
     places.clear();  // those of the others: as long as one is held here, its end is not seen
     join_options how;
-    how.limit = patience;
+    how.limit = gather_patience;
     return std::make_shared<process_group>(value_or_raise(std::move(mine).join(how)));
   };
   std::vector<forked_process> others;

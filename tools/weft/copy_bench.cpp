@@ -143,8 +143,6 @@ class copy_runner {
   }
 
  private:
-  static double seconds_of(nanoseconds t) { return std::chrono::duration<double>(t).count(); }
-
   std::vector<copy_row> planned() const {
     std::vector<copy_row> rows;
     for (const std::uint64_t size : plan_.sizes) {

@@ -41,7 +41,7 @@ gallery open_gallery(const demo_options& options) {
   return {std::move(found.images), std::move(found.failures), options.images};
 }
 
-std::vector<device_id> first_devices(const machine& m, std::size_t count) {
+std::vector<device_id> of_the_first(const machine& m, std::size_t count) {
   std::vector<device_id> ids;
   for (const device& d : m.devices()) {
     if (ids.size() < count) ids.push_back(d.id());
@@ -210,7 +210,7 @@ exit_code run_demo(session& run, const demo_options& options) {
     wrote.push_back(in_output(name));
   };
 
-  const auto ids = first_devices(m, 4);
+  const auto ids = of_the_first(m, 4);
   const auto shown = static_cast<std::size_t>(std::min(m.device_count(), 8));
   run.print(run.paint(style::heading, "1. devices") + "\n");
   run.print(run.machine_title() + "\n");

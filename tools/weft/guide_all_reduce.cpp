@@ -25,7 +25,6 @@ using std::chrono::nanoseconds;
 using wall = std::chrono::steady_clock;
 
 constexpr int ranks = 4;
-constexpr double giga = 1e9;
 constexpr double link_rate = 12e9;                          // the guide's peer to peer
 constexpr nanoseconds way = std::chrono::microseconds{10};  // from device to device
 constexpr std::int64_t elements = 25'000'000;               // 100 MB of floats
@@ -217,7 +216,7 @@ guide_values measure_all_reduce(const machine& m, const guide_plan& plan) {
   first.reserve(ranks);
   for (int d = 0; d < ranks; ++d) first.push_back(m[d]);
   communicator all{first};
-  const auto seconds_of = [&](collective_algorithm algorithm, std::int64_t count) {
+  const auto seconds_by = [&](collective_algorithm algorithm, std::int64_t count) {
     const auto work = work_of_all(all, task_of(algorithm, count, ranks));
     run_checked(*work, to_string(algorithm));
     const int repeats = count < 100'000 ? 100 : 1;
@@ -238,16 +237,16 @@ guide_values measure_all_reduce(const machine& m, const guide_plan& plan) {
   for (double& one : copies) one = copy(to, from).bytes_per_second();
   const double rate = summarise(std::move(copies)).median;
   for (const guide_algorithm& one : algorithms) {
-    const double took = seconds_of(one.algorithm, count);
+    const double took = seconds_by(one.algorithm, count);
     made.put(one.used, share_of_link(took, count, rate),
              fmt::format("measured: busbw by what a copy between two devices does here, {:.3g} GB/s; {:.3g} ms",
                          rate / giga, 1e3 * took));
-    if (!one.latency.empty()) made.put(one.latency, 1e6 * seconds_of(one.algorithm, 1));
+    if (!one.latency.empty()) made.put(one.latency, 1e6 * seconds_by(one.algorithm, 1));
   }
   // the smallest power of four from which on the ring was always ahead
   std::int64_t from_count = 0;
   for (std::int64_t k = 1; k <= count; k *= 4) {
-    const bool ahead = seconds_of(collective_algorithm::ring, k) < seconds_of(collective_algorithm::tree, k);
+    const bool ahead = seconds_by(collective_algorithm::ring, k) < seconds_by(collective_algorithm::tree, k);
     if (!ahead) from_count = 0;
     if (ahead && from_count == 0) from_count = k;
   }

@@ -22,7 +22,6 @@ namespace {
 
 using wall = std::chrono::steady_clock;
 
-constexpr double giga = 1e9;
 constexpr std::string_view no_links = "this computer has no such link: its devices share one memory";
 constexpr std::string_view all_alike = "this computer's devices are alike";
 
@@ -35,7 +34,7 @@ WEFT_KERNEL(guide_heavy, (WEFT_IN(float) x, WEFT_OUT(float) y, int32_t rounds), 
 });
 
 template <class F>
-double seconds_of(F&& f) {
+double seconds_taken_by(F&& f) {
   const auto begin = wall::now();
   f();
   return std::chrono::duration<double>(wall::now() - begin).count();
@@ -47,7 +46,7 @@ double median_of(int samples, F&& f) {
   f();
   std::vector<double> times;
   times.reserve(static_cast<std::size_t>(samples));
-  for (int k = 0; k < samples; ++k) times.push_back(seconds_of(f));
+  for (int k = 0; k < samples; ++k) times.push_back(seconds_taken_by(f));
   return summarise(std::move(times)).median;
 }
 
@@ -228,7 +227,7 @@ guide_values three_stages(const machine& m, const guide_plan& plan) {
                     .build();
     std::vector<std::vector<float>> results(batches, std::vector<float>(items));
     line.push(batch, results[0]).wait();
-    const double all = seconds_of([&] {
+    const double all = seconds_taken_by([&] {
       for (std::vector<float>& r : results) line.push(batch, r);
       line.drain();
     });
@@ -348,24 +347,18 @@ guide_values unified_memory(const machine& m, const guide_plan& plan) {
   return made;
 }
 
-guide_values nothing(std::string_view why) {
-  guide_values made;
-  made.otherwise = why;
-  return made;
-}
-
 }  // namespace
 
 guide_values measure_table(std::string_view table, const machine& m, const guide_plan& plan) {
   if (table == "transfer methods") return transfer_methods(m, plan);
-  if (table == "link classes") return nothing(no_links);
+  if (table == "link classes") return guide_values::nothing(no_links);
   if (table == "small copies") return small_copies(m, plan);
   if (table == "synchronisation") return synchronisation(m, plan);
   if (table == "data parallel") return data_parallel(m, plan);
   if (table == "scatter-gather") return scatter_and_gather(m, plan);
   if (table == "reduce") return reduction(m, plan);
   if (table == "all-reduce") return measure_all_reduce(m, plan);
-  if (table == "load imbalance" || table == "mixed devices") return nothing(all_alike);
+  if (table == "load imbalance" || table == "mixed devices") return guide_values::nothing(all_alike);
   if (table == "pipeline") return three_stages(m, plan);
   if (table == "crossover") return crossover(m, plan);
   if (table == "images") return image_batch(m, plan);

@@ -3,6 +3,7 @@
 // what had to be fed in to have a time at all is said in the notes, and the rest follows from it.
 #include "guide_kernels.hpp"
 #include "guide_tables.hpp"
+#include "statistics.hpp"
 #include "weft/exec/map_reduce.hpp"
 #include "weft/exec/pipeline.hpp"
 #include "weft/memory/peer_access.hpp"
@@ -22,10 +23,7 @@ using std::chrono_literals::operator""ms;
 using std::chrono_literals::operator""ns;
 using std::chrono_literals::operator""us;
 
-constexpr double giga = 1e9;
 constexpr std::string_view no_model = "nothing of this takes time in a simulation";
-
-double seconds_of(nanoseconds t) { return std::chrono::duration<double>(t).count(); }
 
 machine simulated(topology layout, nanoseconds launch_latency = 5us) {
   machine_options options;
@@ -509,19 +507,13 @@ guide_values image_batch() {
   return made;
 }
 
-guide_values nothing(std::string_view why) {
-  guide_values made;
-  made.otherwise = why;
-  return made;
-}
-
 }  // namespace
 
 guide_values simulate_table(std::string_view table) {
   if (table == "transfer methods") return transfer_methods();
   if (table == "link classes") return link_classes();
   if (table == "small copies") return small_copies();
-  if (table == "synchronisation") return nothing("waiting takes no virtual time");
+  if (table == "synchronisation") return guide_values::nothing("waiting takes no virtual time");
   if (table == "data parallel") return data_parallel();
   if (table == "scatter-gather") return scatter_and_gather();
   if (table == "reduce") return reduction();
@@ -531,7 +523,7 @@ guide_values simulate_table(std::string_view table) {
   if (table == "pipeline") return three_stages();
   if (table == "crossover") return crossover();
   if (table == "images") return image_batch();
-  return nothing(no_model);
+  return guide_values::nothing(no_model);
 }
 
 }  // namespace weft::tool

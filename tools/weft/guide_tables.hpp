@@ -17,6 +17,8 @@
 
 namespace weft::tool {
 
+inline constexpr double giga = 1e9;
+
 /// One line of one table.
 struct guide_figure {
   std::string_view table;
@@ -49,6 +51,8 @@ struct guide_value {
 struct guide_values {
   std::map<std::string_view, guide_value> rows;
   std::string otherwise;
+
+  [[nodiscard]] static guide_values nothing(std::string_view why) { return {{}, std::string{why}}; }
 
   void put(std::string_view row, double number, std::string remark = {}) {
     rows[row] = guide_value{number, std::move(remark)};

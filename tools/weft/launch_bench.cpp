@@ -28,8 +28,6 @@ constexpr std::int64_t items = 1'000'000;
 WEFT_KERNEL(bench_visit, (WEFT_INOUT(uint8_t) visits), { visits[i] = (uint8_t)(visits[i] + 1); });
 WEFT_KERNEL(bench_count, (WEFT_INOUT(int32_t) count), { count[i] = count[i] + 1; });
 
-double seconds_of(nanoseconds t) { return std::chrono::duration<double>(t).count(); }
-
 double speed_sum(const topology& layout) {
   double sum = 0;
   for (const topology_device& d : layout.devices) sum += d.speed;

@@ -69,8 +69,6 @@ json host_json() {
   return host;
 }
 
-std::string reason_of(int number) { return std::error_code{number, std::generic_category()}.message(); }
-
 /// Closes a descriptor, and removes the file unless it was kept.
 class output_file {
  public:
@@ -111,6 +109,8 @@ class output_file {
 };
 
 }  // namespace
+
+std::string reason_of(int number) { return std::error_code{number, std::generic_category()}.message(); }
 
 exit_code exit_code_of(const error& cause) {
   switch (cause.code) {

@@ -44,6 +44,9 @@ class failure : public std::runtime_error {
 /// The code that an error of the library ends a command with.
 [[nodiscard]] exit_code exit_code_of(const error& cause);
 
+/// What the system says of an `errno`.
+[[nodiscard]] std::string reason_of(int number);
+
 enum class style : std::uint8_t { plain, heading, good, bad, caution, faint };
 
 /// Whether colour is wanted: the flag, then NO_COLOR, CLICOLOR_FORCE and TERM=dumb, then whether `is_terminal`.

@@ -24,10 +24,6 @@ namespace {
 using std::chrono::nanoseconds;
 using wall = std::chrono::steady_clock;
 
-constexpr auto longest_wait = std::chrono::seconds{10};  // for one message
-
-double seconds_of(nanoseconds t) { return std::chrono::duration<double>(t).count(); }
-
 /// Room for a few dozen of the largest messages, and for no more of the small ones than a queue has by itself.
 std::size_t capacity_for(std::uint64_t size) {
   return std::clamp<std::size_t>((std::size_t{1} << 20) / size, 64, queue_options{}.capacity);

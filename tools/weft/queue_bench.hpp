@@ -22,6 +22,9 @@ namespace weft::tool {
 inline constexpr std::array<std::uint64_t, 12> queue_sizes{8,   16,   32,   64,   128,   256,
                                                            512, 1024, 2048, 4096, 16384, 65536};
 
+/// For one message, and for a launch of a kernel to end.
+inline constexpr std::chrono::seconds longest_wait{10};
+
 /// Bytes that depend on their place and on the message's number.
 template <std::size_t Bytes>
 struct numbered_message {

@@ -23,7 +23,6 @@ namespace {
 using std::chrono::nanoseconds;
 using wall = std::chrono::steady_clock;
 
-constexpr auto longest_wait = std::chrono::seconds{10};  // for one message, and for a launch to end
 // Far more looks than those take: a kernel whose partner has given up is told by the queue, which is closed then.
 constexpr std::uint64_t polls = 20'000'000'000;
 
@@ -55,8 +54,6 @@ WEFT_KERNEL(bench_asks,
               done[0] = n;
               done[1] = wrong;
             });
-
-double seconds_of(nanoseconds t) { return std::chrono::duration<double>(t).count(); }
 
 /// Two queues between a pair, with a kernel of the destination at the far ends.
 class kernel_cell {

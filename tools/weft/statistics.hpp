@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <vector>
 
@@ -27,6 +28,12 @@ struct statistics {
   if (samples.empty()) return {};
   std::ranges::sort(samples);
   return {quantile(samples, 0.5), quantile(samples, 0.05), quantile(samples, 0.95), samples.size()};
+}
+
+[[nodiscard]] inline double seconds_of(std::chrono::nanoseconds t) { return std::chrono::duration<double>(t).count(); }
+
+[[nodiscard]] inline double seconds_since(std::chrono::steady_clock::time_point start) {
+  return seconds_of(std::chrono::steady_clock::now() - start);
 }
 
 }  // namespace weft::tool

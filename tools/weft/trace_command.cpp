@@ -16,8 +16,6 @@ namespace weft::tool {
 
 namespace {
 
-std::string reason_of(int number) { return std::error_code{number, std::generic_category()}.message(); }
-
 /// Read and not mapped: a pipe is a file too. What has no size before it is read stops at the first byte too many.
 std::string read_file(const std::string& path) {
   const auto fail = [&](int number) {

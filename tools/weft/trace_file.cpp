@@ -14,42 +14,42 @@ namespace weft::tool {
 
 namespace {
 
-using nlohmann::json;
+using any_json = nlohmann::json;  // members in any order
 
 error wrong(std::string what) { return error{errc::invalid_argument, error_scope::call, 0, std::move(what)}; }
 
-std::string_view kind_of(const json& value) {
+std::string_view kind_of(const any_json& value) {
   switch (value.type()) {
-    case json::value_t::null:
+    case any_json::value_t::null:
       return "null";
-    case json::value_t::object:
+    case any_json::value_t::object:
       return "an object";
-    case json::value_t::array:
+    case any_json::value_t::array:
       return "a list";
-    case json::value_t::string:
+    case any_json::value_t::string:
       return "a text";
-    case json::value_t::boolean:
+    case any_json::value_t::boolean:
       return "true or false";
     default:
       return "a number";
   }
 }
 
-const json* member(const json& object, const char* name) {
+const any_json* member(const any_json& object, const char* name) {
   if (!object.is_object()) return nullptr;
   const auto found = object.find(name);
   return found == object.end() ? nullptr : &*found;
 }
 
-std::string text_or(const json* value, std::string otherwise) {
+std::string text_or(const any_json* value, std::string otherwise) {
   return value != nullptr && value->is_string() ? value->get<std::string>() : std::move(otherwise);
 }
 
 /// 30 years: beyond it a double does not tell microseconds apart, and no program ran that long.
 constexpr double longest = 1e15;
 
-result<double> time_at(const json& event, const char* name, std::size_t index, double least) {
-  const json* value = member(event, name);
+result<double> time_at(const any_json& event, const char* name, std::size_t index, double least) {
+  const any_json* value = member(event, name);
   if (value == nullptr) return wrong(fmt::format("traceEvents[{}] has no \"{}\"", index, name));
   if (!value->is_number())
     return wrong(
@@ -62,8 +62,8 @@ result<double> time_at(const json& event, const char* name, std::size_t index, d
 }
 
 /// Ids are numbers, and texts in the traces of some programs; an event without one is of process or thread 0.
-result<std::string> id_at(const json& event, const char* name, std::size_t index) {
-  const json* value = member(event, name);
+result<std::string> id_at(const any_json& event, const char* name, std::size_t index) {
+  const any_json* value = member(event, name);
   if (value == nullptr) return std::string{"0"};
   if (value->is_string()) return value->get<std::string>();
   if (value->is_number_integer()) return value->dump();
@@ -93,10 +93,10 @@ constexpr auto by_order = [](const auto& a, const auto& b) {
 
 class reader {
  public:
-  std::optional<error> add(const json& event, std::size_t index) {
+  std::optional<error> add(const any_json& event, std::size_t index) {
     if (!event.is_object())
       return wrong(fmt::format("traceEvents[{}] is {}, expected an object", index, kind_of(event)));
-    const json* phase = member(event, "ph");
+    const any_json* phase = member(event, "ph");
     if (phase == nullptr) return wrong(fmt::format("traceEvents[{}] has no \"ph\"", index));
     if (!phase->is_string())
       return wrong(fmt::format("traceEvents[{}].ph is {}, expected a text", index, kind_of(*phase)));
@@ -117,8 +117,8 @@ class reader {
     if (!start) return start.error();
     const auto duration = time_at(event, "dur", index, 0);
     if (!duration) return duration.error();
-    const json* arguments = member(event, "args");
-    const json* failed = arguments == nullptr ? nullptr : member(*arguments, "failed");
+    const any_json* arguments = member(event, "args");
+    const any_json* failed = arguments == nullptr ? nullptr : member(*arguments, "failed");
     traced_event made{text_or(member(event, "name"), "without a name"), text_or(member(event, "cat"), ""), *start,
                       *duration, failed != nullptr && failed->is_boolean() && failed->get<bool>()};
     file_.start = file_.events == 0 ? *start : std::min(file_.start, *start);
@@ -156,15 +156,15 @@ class reader {
   trace_file& file() { return file_; }
 
  private:
-  void describe(const json& event, const std::string& process, const std::string& thread) {
-    const json* arguments = member(event, "args");
+  void describe(const any_json& event, const std::string& process, const std::string& thread) {
+    const any_json* arguments = member(event, "args");
     if (arguments == nullptr) return;
     const std::string what = text_or(member(event, "name"), "");
     const bool of_process = what.starts_with("process_");
     if (!of_process && !what.starts_with("thread_")) return;
     named& place = of_process ? processes_[process].self : processes_[process].threads[thread].self;
     if (what.ends_with("_name")) place.name = text_or(member(*arguments, "name"), "");
-    const json* order = member(*arguments, "sort_index");
+    const any_json* order = member(*arguments, "sort_index");
     if (what.ends_with("_sort_index") && order != nullptr && order->is_number()) place.order = order->get<double>();
   }
 
@@ -178,28 +178,28 @@ result<trace_file> read_trace(std::string_view text) {
   if (text.size() > most_trace_bytes)
     return wrong(fmt::format("it has {} bytes, and traces of up to {} are drawn: record less of the program",
                              text.size(), most_trace_bytes));
-  json document;
+  any_json document;
   try {
-    document = json::parse(text);
-  } catch (const json::parse_error& problem) {
+    document = any_json::parse(text);
+  } catch (const any_json::parse_error& problem) {
     // the library's own text begins with a code that means nothing here
     const std::string_view what = problem.what();
     const auto from = what.find("] ");
     return wrong(fmt::format("it is not JSON: {}", from == std::string_view::npos ? what : what.substr(from + 2)));
   }
-  const json* events = document.is_array() ? &document : member(document, "traceEvents");
+  const any_json* events = document.is_array() ? &document : member(document, "traceEvents");
   if (events == nullptr)
     return wrong(document.is_object() ? std::string{"it has no \"traceEvents\": this is no Chrome trace"}
                                       : fmt::format("it is {}: this is no Chrome trace", kind_of(document)));
   if (!events->is_array()) return wrong(fmt::format("traceEvents is {}, expected a list", kind_of(*events)));
   reader made;
   std::size_t index = 0;
-  for (const json& event : *events) {
+  for (const any_json& event : *events) {
     if (auto problem = made.add(event, index++)) return std::move(*problem);
   }
-  if (const json* other = member(document, "otherData")) {
+  if (const any_json* other = member(document, "otherData")) {
     made.file().clock = text_or(member(*other, "clock"), "");
-    const json* dropped = member(*other, "dropped_records");
+    const any_json* dropped = member(*other, "dropped_records");
     if (dropped != nullptr && dropped->is_number_unsigned()) made.file().dropped = dropped->get<std::uint64_t>();
   }
   made.file().simulated = made.file().clock.find("simulated") != std::string::npos || made.file().clock == "virtual";

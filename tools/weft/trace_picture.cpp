@@ -31,7 +31,7 @@ constexpr std::array<kind_style, 7> kinds{{{"kernel", "kernel", "k0"},
                                            {"", "other", "k6"}}};
 constexpr std::size_t other_kind = kinds.size() - 1;
 
-constexpr std::string_view style_sheet = R"(<style>
+constexpr std::string_view trace_style_sheet = R"(<style>
   text { font-family: system-ui, 'DejaVu Sans', sans-serif; fill: #1d2229; }
   .page { fill: #ffffff; } .lane { fill: #eef1f5; } .tick { stroke: #b9c1cc; stroke-width: 1; }
   .small { font-size: 11px; } .label { font-size: 12px; } .strong { font-size: 14px; font-weight: bold; }
@@ -218,7 +218,7 @@ class picture {
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" "
         "height=\"{1:.0f}\" role=\"img\" aria-label=\"{2}\">\n<title>{2}</title>\n{3}"
         "<rect x=\"0\" y=\"0\" width=\"{0:.0f}\" height=\"{1:.0f}\" class=\"page\"/>\n",
-        width, height, svg_words(title), style_sheet);
+        width, height, svg_words(title), trace_style_sheet);
     page += body_;
     if (simulated) {
       const double size = std::min(width / 6.0, height / 2.5);
