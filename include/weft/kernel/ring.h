@@ -814,10 +814,6 @@ WEFT_RING_FUNCTION int weft_ring_absent(WEFT_RING_GLOBAL weft_ring* end) {
   return torn ? WEFT_RING_CORRUPT : weft_ring_nothing(end);
 }
 
-WEFT_RING_FUNCTION int weft_ring_try_receive(WEFT_RING_GLOBAL weft_ring* end, void* message) {
-  return weft_ring_take(end, message) ? WEFT_RING_OK : weft_ring_absent(end);
-}
-
 /* Sends, waiting for space during at most `polls` looks; WEFT_RING_FULL when they are used up. */
 WEFT_RING_FUNCTION int weft_ring_send(WEFT_RING_GLOBAL weft_ring* end, const void* message, weft_uint64 polls) {
   int came_to = weft_ring_try_send(end, message);
@@ -830,22 +826,33 @@ WEFT_RING_FUNCTION int weft_ring_send(WEFT_RING_GLOBAL weft_ring* end, const voi
 
 /* Receives, waiting during at most `polls` looks; WEFT_RING_EMPTY when they are used up. Whether the other end is still
  * there is asked at the first, the last and every 64th: each read may cross a bus, and each but the message's is late.
+ * What was sent before a stop is received before it is told: the stop is seen after a look that came too early.
  */
 WEFT_RING_FUNCTION int weft_ring_receive(WEFT_RING_GLOBAL weft_ring* end, void* message, weft_uint64 polls) {
-  int came_to = weft_ring_try_receive(end, message);
+  const weft_uint64 last = WEFT_RING_LOOKS(polls);
+  int came_to = WEFT_RING_EMPTY;
   weft_uint64 looked = 0; /* without asking why */
-  for (weft_uint64 done = 1; came_to == WEFT_RING_EMPTY && done <= WEFT_RING_LOOKS(polls); ++done) {
-    WEFT_RING_PAUSE();
+  for (weft_uint64 done = 0;; ++done) {
     if (weft_ring_take(end, message)) {
       came_to = WEFT_RING_OK;
-    } else if (done % 64 == 0 || done == WEFT_RING_LOOKS(polls)) {
+      break;
+    }
+    if (came_to == WEFT_RING_STOPPED) break;
+    if (done % 64 == 0 || done == last) {
       came_to = weft_ring_absent(end);
+      if (came_to == WEFT_RING_STOPPED) continue;
+      if (came_to != WEFT_RING_EMPTY || done == last) break;
     } else {
       looked += 1;
     }
+    WEFT_RING_PAUSE();
   }
   if (looked != 0) WEFT_RING_KEEP_64(&end->waits, end->waits + looked);
   return came_to;
+}
+
+WEFT_RING_FUNCTION int weft_ring_try_receive(WEFT_RING_GLOBAL weft_ring* end, void* message) {
+  return weft_ring_receive(end, message, 0);
 }
 
 /* NOLINTEND(modernize-*) */
