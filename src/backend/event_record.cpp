@@ -7,7 +7,7 @@
 
 namespace weft {
 
-void event_record::complete(std::shared_ptr<const error> cause) noexcept {
+void event_record::complete(std::shared_ptr<const error> cause, std::atomic<std::uint32_t>* ending) noexcept {
   cause_ = std::move(cause);
   // release: pairs with the acquire in finished(); a waiter that sees the bit sees the cause, the work and the endings
   std::uint32_t before = word_.load(std::memory_order_acquire);
@@ -20,6 +20,7 @@ void event_record::complete(std::shared_ptr<const error> cause) noexcept {
       break;
     }
   }
+  if (ending != nullptr) ending->fetch_sub(1, std::memory_order_release);
   if ((before & parked_bit) != 0) parking::wake_all(word_);
   if ((before & callbacks_bit) != 0) {
     std::vector<std::function<void()>> callbacks;

@@ -154,6 +154,31 @@ TEST(failed_operation, skips_new_work_until_a_wait_has_reported_it) {
   EXPECT_EQ(ran, 1);
 }
 
+TEST(stream_order, is_idle_and_synchronised_only_when_its_events_say_so_too) {
+  const machine m = play(wired(1));
+  const stream order{m[0]};
+  samples::gate shut;
+  static_cast<void>(shut.hold(order));
+  const event last = order.call([] {});
+  std::atomic<bool> is_ending{false}, may_end{false}, has_returned{false};
+  last.record()->on_ending([&](const weft::error*) {
+    is_ending = true;
+    while (!may_end) std::this_thread::yield();
+  });
+  shut.open();
+  while (!is_ending) std::this_thread::yield();
+  bool was_ready = false;
+  std::thread waits{[&] {
+    order.synchronize();
+    was_ready = last.ready();
+    has_returned = true;
+  }};
+  for (int i = 0; i < 1000 && !has_returned; ++i) std::this_thread::yield();  // gives one that does not wait its time
+  may_end = true;
+  waits.join();
+  EXPECT_TRUE(was_ready);
+}
+
 TEST(failed_operation, is_reported_by_synchronize_when_its_event_was_let_go_and_only_once) {
   for (const clock_kind clock : {clock_kind::wall, clock_kind::virtual_time}) {
     const machine m = play(wired(2), clock);

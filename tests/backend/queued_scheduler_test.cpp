@@ -208,6 +208,30 @@ TEST_F(queued_scheduler, asks_the_driver_for_no_call_that_nobody_wants) {
   EXPECT_EQ(driver_->asked, 0);
 }
 
+TEST_F(queued_scheduler, has_a_stream_idle_only_when_its_events_say_so_too) {
+  auto& s = stream_on(gpu0);
+  const event_ref e = submit(s);
+  std::atomic<bool> is_ending{false}, may_end{false}, has_returned{false};
+  e->on_ending([&](const weft::error*) {
+    is_ending = true;
+    while (!may_end) std::this_thread::yield();
+  });
+  driver_->end(native(e));
+  std::thread looks{[&] { static_cast<void>(work().ready(*e)); }};
+  while (!is_ending) std::this_thread::yield();
+  bool was_ready = false;
+  std::thread asks{[&] {
+    while (!work().idle(s)) std::this_thread::yield();
+    was_ready = e->finished();
+    has_returned = true;
+  }};
+  for (int i = 0; i < 1000 && !has_returned; ++i) std::this_thread::yield();  // gives one that does not wait its time
+  may_end = true;
+  looks.join();
+  asks.join();
+  EXPECT_TRUE(was_ready);
+}
+
 TEST_F(queued_scheduler, finds_other_streams_while_the_driver_makes_a_queue) {
   queued::queued_stream& first = stream_on(gpu0);
   queued::queued_stream* found = nullptr;

@@ -58,8 +58,9 @@ class event_record {
   /// The root cause, or null. Only valid once finished.
   [[nodiscard]] const std::shared_ptr<const error>& cause() const noexcept { return cause_; }
 
-  /// Ends the record: stores the cause, wakes every waiter, runs the callbacks on this thread. Once only.
-  void complete(std::shared_ptr<const error> cause) noexcept;
+  /// Ends the record: stores the cause, wakes every waiter, runs the callbacks on this thread. Once only. `ending`, if
+  /// any, is lowered by one as soon as the record is finished, before anybody is woken or called.
+  void complete(std::shared_ptr<const error> cause, std::atomic<std::uint32_t>* ending = nullptr) noexcept;
 
   /// Blocks the calling thread until finished, `until` on the steady clock (max: no limit), or stop.
   /// Thread: any. Cost: no system call when it ends while spinning.

@@ -34,7 +34,10 @@ class queued_stream {
   [[nodiscard]] bool counted_idle() const noexcept {
     // finished first: it never passes what was submitted by then
     const std::uint64_t finished = finished_.load(std::memory_order_acquire);
-    return submitted_.load(std::memory_order_acquire) == finished;
+    if (submitted_.load(std::memory_order_acquire) != finished) return false;
+    // between its count and its event's end a command runs endings, which are short
+    while (ending_.load(std::memory_order_acquire) != 0) std::this_thread::yield();
+    return true;
   }
 
  private:
@@ -54,6 +57,7 @@ class queued_stream {
 
   std::atomic<std::uint64_t> submitted_{0};
   std::atomic<std::uint64_t> finished_{0};
+  std::atomic<std::uint32_t> ending_{0};  // commands that are counted there and whose events do not say so yet
 
   std::mutex mutex_;              // what follows
   std::deque<command*> waiting_;  // not handed over yet; the first says why

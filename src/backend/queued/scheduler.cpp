@@ -524,8 +524,9 @@ void scheduler::finish(command& c, std::shared_ptr<const error> cause) {
     if (cause->scope == error_scope::device && c.failed_here_ && !lost(c.device)) lose(c.device, cause);
     poison(s, cause, c.sequence_);
   }
+  s.ending_.fetch_add(1, std::memory_order_relaxed);  // before the count: who sees that sees this
   s.finished_.fetch_add(1, std::memory_order_release);
-  c.complete(std::move(cause));
+  c.complete(std::move(cause), &s.ending_);
   c.drop();
 }
 

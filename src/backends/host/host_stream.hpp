@@ -33,7 +33,10 @@ class host_stream {
   [[nodiscard]] bool idle() const noexcept {
     // finished first: it never passes what was submitted by then
     const std::uint64_t finished = finished_.load(std::memory_order_acquire);
-    return submitted_.load(std::memory_order_acquire) == finished;
+    if (submitted_.load(std::memory_order_acquire) != finished) return false;
+    // between its count and its event's end an operation runs endings, which are short
+    while (ending_.load(std::memory_order_acquire) != 0) std::this_thread::yield();
+    return true;
   }
 
   /// Idle, and no failure is kept. Idle is looked at first: the failure is stored before the operation counts as ended.
@@ -78,6 +81,7 @@ class host_stream {
   alignas(line) std::atomic<std::uint32_t> doorbell_{0};     // 1: the worker sleeps
   // Written by whoever runs.
   alignas(line) std::atomic<std::uint64_t> finished_{0};
+  std::atomic<std::uint32_t> ending_{0};    // operations that are counted there and whose events do not say so yet
   std::chrono::nanoseconds last_ended_{0};  // of the operation before, while there is no pause; worker only
   std::atomic<bool> slot_reserved_{false};  // a place on the device is kept for what comes next
   std::atomic<free_node*> returned_{nullptr};
