@@ -55,9 +55,7 @@ void loan::check(const queue_end& end, std::source_location where) const {
   }
   if (end.lent) refuse("it is lent already");
   if (end.closed) refuse("it is closed");
-  const queue_options& o = queue_->options;
-  if (o.validate || queue_->overwrites || o.when_full == backpressure::spill || o.sample_every != 0)
-    refuse("kernels know neither checksums nor overwriting, spill and samples");
+  if (!kernels_know(queue_->options)) refuse("kernels know neither checksums nor overwriting, spill and samples");
 }
 
 // Delegates, so that what is laid down before something fails is taken up again.

@@ -531,7 +531,7 @@ std::size_t clear(queue_state& queue) noexcept {
     queue.holds = false;
     ++dropped;
   }
-  const auto deadline = clock::now() + std::chrono::seconds{1};
+  const auto deadline = clock::now() + std::chrono::seconds{10};
   for (const auto& each : queue.lanes) {
     queue_lane& l = *each;
     if (queue.options.when_full == backpressure::spill) {

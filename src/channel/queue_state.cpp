@@ -103,7 +103,7 @@ class builder {
   /// Where kernels of a device read and write the ring over a link, a short message lies in pieces.
   void choose_layout() {
     if (!q_.lies_in_host_memory && !q_.lies_with_devices) return;
-    if (!is_for_kernels_too() || q_.shape.bytes > largest_in_pieces || q_.shape.bytes % 4 != 0) return;
+    if (!kernels_know(q_.options) || q_.shape.bytes > largest_in_pieces || q_.shape.bytes % 4 != 0) return;
     for (const device_id end : {q_.facts.source, q_.facts.destination})
       if (q_.out_of_reach(end) && !has_addresses(end)) return;
     q_.shape = shape_in_pieces(q_.shape.bytes, q_.options.capacity);
@@ -230,11 +230,6 @@ class builder {
     watch(l, q_.facts.mode == transfer_mode::direct);
   }
 
-  /// Whether kernels know all that the options ask for.
-  [[nodiscard]] bool is_for_kernels_too() const {
-    return !q_.options.validate && !q_.overwrites && q_.options.sample_every == 0 &&
-           q_.options.when_full != backpressure::spill;
-  }
   [[nodiscard]] bool is_plain() const {
     return !q_.options.for_kernels && !q_.options.validate && !q_.overwrites && q_.options.sample_every == 0 &&
            !q_.fences && q_.shape.pieces == 0;
@@ -348,8 +343,7 @@ void check(const queue_options& o, std::source_location where) {
   if (o.producers < 1 || o.producers > 1024) {
     refuse("a queue of " + std::to_string(o.producers) + " producers: from 1 to 1024");
   }
-  if (o.for_kernels && (o.validate || o.producers != 1 || o.sample_every != 0 ||
-                        o.when_full == backpressure::overwrite_oldest || o.when_full == backpressure::spill)) {
+  if (o.for_kernels && (!kernels_know(o) || o.producers != 1)) {
     raise(
         errc::unsupported,
         "a queue for kernels: they know neither checksums nor overwriting, spill and samples, and it has one producer",

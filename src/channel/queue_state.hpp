@@ -127,6 +127,12 @@ struct queue_lane {
   std::vector<std::shared_ptr<queue_job>> jobs;  // looked at by the progress thread
 };
 
+/// Whether kernels know what a queue does with a message: neither checksums, samples, overwriting nor spill.
+[[nodiscard]] inline bool kernels_know(const queue_options& o) noexcept {
+  return !o.validate && o.sample_every == 0 && o.when_full != backpressure::overwrite_oldest &&
+         o.when_full != backpressure::spill;
+}
+
 /// Which ends live in this process.
 enum class queue_side : std::uint8_t { both, sending, receiving };
 

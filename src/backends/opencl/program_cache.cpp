@@ -115,8 +115,8 @@ result<program_handle> program_cache::build(const std::string& text, const kerne
   return cause;
 }
 
-std::pair<cl_int, entry_point> program_cache::find(const program_handle& program, const std::string& name,
-                                                   const kernel_code& code, std::size_t context) {
+std::pair<cl_int, entry_point> program_cache::make_entry(const program_handle& program, const std::string& name,
+                                                         const kernel_code& code, std::size_t context) {
   cl_int status = CL_SUCCESS;
   entry_point made;
   made.kernel = {cl_, cl_->clCreateKernel(program.get(), name.c_str(), &status)};
@@ -151,17 +151,17 @@ result<std::shared_ptr<compiled_kernel>> program_cache::compile(const kernel_cod
   if (!program) return std::move(program).error();
   made->program = std::move(*program);
   cl_int status = CL_SUCCESS;
-  std::tie(status, made->plain) = find(made->program, kernel_entry(code), code, place.context);
+  std::tie(status, made->plain) = make_entry(made->program, kernel_entry(code), code, place.context);
   if (status != CL_SUCCESS) {
     return cl_error(status, "the text of the kernel '" + code.name + "' defines no kernel " + kernel_entry(code),
                     errc::incompatible);
   }
   if (has_memory && made->why_not_shifted.empty()) {
-    std::tie(status, made->shifted) = find(made->program, shifted_entry(code), code, place.context);
+    std::tie(status, made->shifted) = make_entry(made->program, shifted_entry(code), code, place.context);
     if (status != CL_SUCCESS) return cl_error(status, "the wrapper of the kernel '" + code.name + "'");
   }
   if (has_reduction(code)) {
-    std::tie(status, made->combine) = find(made->program, combine_entry(code), code, place.context);
+    std::tie(status, made->combine) = make_entry(made->program, combine_entry(code), code, place.context);
     if (status != CL_SUCCESS) return cl_error(status, "the second kernel of the reduction '" + code.name + "'");
   }
   made->largest_sides = place.largest_sides;

@@ -60,8 +60,8 @@ class program_cache {
   [[nodiscard]] result<std::shared_ptr<compiled_kernel>> compile(const kernel_code& code, std::size_t device);
   [[nodiscard]] result<program_handle> build(const std::string& text, const kernel_code& code,
                                              const device_place& device) const;
-  [[nodiscard]] std::pair<cl_int, entry_point> find(const program_handle& program, const std::string& name,
-                                                    const kernel_code& code, std::size_t context);
+  [[nodiscard]] std::pair<cl_int, entry_point> make_entry(const program_handle& program, const std::string& name,
+                                                          const kernel_code& code, std::size_t context);
 
   std::shared_ptr<const api> cl_;
   const discovery& found_;
