@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/channel/message_queue.hpp"
 
+#include "support/processes.hpp"
 #include "support/samples.hpp"
 #include "weft/memory/peer_access.hpp"
 #include "weft/runtime/task.hpp"
@@ -777,8 +778,9 @@ TEST(queue_statistics, count_what_the_transport_did) {
   EXPECT_EQ(direct.statistics().direct.messages, 50U);
   EXPECT_EQ(direct.statistics().direct.bytes, 50 * sizeof(tick));
   EXPECT_EQ(direct.statistics().staged.messages, 0U);
-  EXPECT_EQ(staged.statistics().staged.messages, 50U);
-  EXPECT_GE(staged.statistics().staged.operations, 1U);
+  // the forwarder counts what it has moved, behind the receiver's back
+  EXPECT_TRUE(processes::comes_true([&] { return staged.statistics().staged.messages == 50; }));
+  EXPECT_TRUE(processes::comes_true([&] { return staged.statistics().staged.operations >= 1; }));
   EXPECT_EQ(staged.statistics().direct.messages, 0U);
   const auto after = m.traffic().bytes_on_link;
   std::uint64_t crossed = 0;

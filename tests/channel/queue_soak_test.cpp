@@ -143,7 +143,7 @@ std::uint64_t send_for_a_while(weft::sender<T> to, std::uint32_t producer, std::
   const migration cores;
   std::vector<T> batch(64);
   std::uint64_t number = 0;
-  while (std::chrono::steady_clock::now() < end) {
+  while (std::chrono::steady_clock::now() < (number == 0 ? end + samples::soon : end)) {
     cores.perhaps(chance);
     const std::size_t wanted = 1 + chance.below(chance.below(4) == 0 ? batch.size() : 6);
     for (std::size_t i = 0; i < wanted; ++i) batch[i].seal(producer, number + i);
@@ -355,8 +355,9 @@ TEST(soak, brings_what_was_spilled_without_another_send) {
       }
       took.push_back(std::chrono::steady_clock::now() - begin);
     }
-    std::nth_element(took.begin(), took.begin() + 20, took.end());
-    EXPECT_LT(took[20], milliseconds{8}) << "the median: whoever drains the spill was not woken";
+    // of quick rounds: on a busy machine most may be slow, and who is not woken is slow in each
+    std::nth_element(took.begin(), took.begin() + 5, took.end());
+    EXPECT_LT(took[5], milliseconds{8}) << "whoever drains the spill was not woken";
   }
 }
 
@@ -415,7 +416,7 @@ void cancellation_storm(const queue_options& options) {
   std::thread sender{[&, to = queue.open_sender()]() mutable {
     random_numbers chance{5};
     std::array<dense, 40> batch;
-    while (std::chrono::steady_clock::now() < end) {
+    while (std::chrono::steady_clock::now() < (sent == 0 ? end + samples::soon : end)) {
       const std::size_t wanted = chance.below(2) == 0 ? 1 : 1 + chance.below(batch.size());
       for (std::size_t i = 0; i < wanted; ++i) batch[i].seal(0, sent + i);
       const std::stop_token stop = sending.renew();

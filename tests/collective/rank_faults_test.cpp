@@ -118,7 +118,7 @@ TEST(rank, that_is_stopped_is_named_once_time_is_up_and_does_no_harm_when_it_goe
   constexpr int n = 3, victim = 1;
   const processes::shared<board> b;
   weft::rank_communicator_options options;
-  options.limit = 400ms;
+  options.limit = 2s;
   team all{n,
            [&](rank_communicator& c, const group&) {
              const auto me = c.self().index();
@@ -132,7 +132,7 @@ TEST(rank, that_is_stopped_is_named_once_time_is_up_and_does_no_harm_when_it_goe
              if (e.code != errc::timed_out || e.what.find("rank 1 (pid") == std::string::npos ||
                  e.what.find("rank 1") > e.what.find("did not come") || e.what.find("call ") == std::string::npos)
                return to_string(e);
-             auto left = c.shrink(500ms);
+             auto left = c.shrink(2s);
              if (std::string wrong = goes_on(left, n - 1); !wrong.empty()) return wrong;
              b->ended[me].say(1);
              if (!b->go.hear(1)) return std::string{"not told to go on"};
