@@ -246,7 +246,7 @@ if(WEFT_TESTS_ENABLED)
       PROPERTIES LABELS checks TIMEOUT 300 SKIP_RETURN_CODE 77)
   endif()
   add_test(NAME check_headers COMMAND ${scripts}/check-headers ${generated}/include)
-  set_tests_properties(check_headers PROPERTIES LABELS checks TIMEOUT 900)
+  set_tests_properties(check_headers PROPERTIES LABELS checks TIMEOUT 1800 PROCESSORS 2)  # a compiler for each core
   foreach(check check_nvcc check_clang_devices)
     string(REPLACE "_" "-" script ${check})
     add_test(NAME ${check} COMMAND ${scripts}/${script})

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <unistd.h>
 
 namespace {
 
@@ -36,7 +37,7 @@ class gpu_discovery : public testing::Test {
   }
 
   /// A folder in place of /sys, empty at first.
-  static std::string root() { return testing::TempDir() + "weft_gpu_sys"; }
+  static std::string root() { return testing::TempDir() + "weft_gpu_sys_" + std::to_string(::getpid()); }
 
   static bool noted(const discovery& found, const std::string& part) {
     return std::any_of(found.notes.begin(), found.notes.end(),

@@ -239,14 +239,16 @@ TEST(ipc_event, whose_process_is_killed_ends_all_waits_soon) {
       return seen == errc::peer_dead ? 0 : 2;
     }};
     ASSERT_TRUE(processes::comes_true([&] { return with->left.load() == 1; }));
-    for (auto turns = random() % 2000; turns > 0; --turns) std::this_thread::yield();  // at some instant of its wait
+    // at some instant of its wait
+    const auto instant = clock_type::now() + std::chrono::microseconds{random() % 2000};
+    while (clock_type::now() < instant) std::this_thread::yield();
     const std::int64_t killed = clock_type::now().time_since_epoch().count();
     other->kill(SIGKILL);
     ASSERT_EQ(waits.wait(), 0) << i << ", seed 3";
     worst = std::max(worst, with->time.load() - killed);
   }
   RecordProperty("death_seen_us", static_cast<int>(worst / 1000));
-  EXPECT_LT(worst, 100'000'000);
+  EXPECT_LT(worst, 5'000'000'000);  // a wait that is not told ends after 20 s
 }
 
 TEST(ipc_event, has_limits_and_stop_tokens_and_refuses_what_is_no_record) {
