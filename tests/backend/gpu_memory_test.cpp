@@ -153,7 +153,7 @@ TEST(gpu_memory, goes_back_with_the_last_operation_that_uses_it) {
   EXPECT_EQ(b.memory->find(at), nullptr);
   EXPECT_EQ(calls("cuMemFree"), 0);
   held = {};
-  b.memory->settle();  // on a thread of its own: the driver may wait for other work
+  b.memory->settle(std::chrono::seconds{20});  // on a thread of its own: the driver may wait for other work
   EXPECT_EQ(calls("cuMemFree on 0"), 1);
   EXPECT_EQ(b.memory->use(gpu0).free, bytes{std::uint64_t{1} << 30});
   EXPECT_EQ(b.memory->release(at).error().code, errc::not_found) << "freed twice";
@@ -175,7 +175,7 @@ TEST(gpu_memory, goes_back_elsewhere_from_where_the_driver_must_not_be_called) {
     EXPECT_TRUE(b.memory->release(at));
     b.memory->settle();
   }
-  b.memory->settle();
+  b.memory->settle(std::chrono::seconds{20});
   EXPECT_EQ(freed, 1);
   EXPECT_EQ(freed_there, 0);
 }

@@ -370,10 +370,12 @@ TEST(machine_limit, of_one_operation_lets_a_higher_priority_go_first) {
   options.max_in_flight = 1;
   const machine m{options};
   const stream busy{m[0]}, low{m[0], {.priority = -1}}, high{m[0], {.priority = 5}};
-  gate hold;
-  std::promise<void> held;
-  busy.call([&] { held.set_value(); });
-  hold.hold(busy);
+  std::promise<void> held, open;
+  // one operation: between two the place would be free
+  busy.call([&, opened = open.get_future().share()] {
+    held.set_value();
+    opened.wait_for(soon);
+  });
   held.get_future().wait();
   std::vector<int> order;
   std::mutex mutex;
@@ -385,7 +387,7 @@ TEST(machine_limit, of_one_operation_lets_a_higher_priority_go_first) {
   low.call([&] { note(1); });
   high.call([&] { note(2); });
   low.call([&] { note(3); });
-  hold.open();
+  open.set_value();
   m.synchronize();
   EXPECT_EQ(order, (std::vector<int>{2, 1, 3}));
 }

@@ -642,7 +642,7 @@ bool stream_driver::set_base(std::size_t device) noexcept {
   // An end is seen late, and by as much as this thread was kept from its processor: of several the earliest is nearest.
   bool is_set = is_first ? false : replace_base(device, aside, std::chrono::milliseconds{1});
   for (int n = 0; is_first && n < 4; ++n) {
-    if (!replace_base(device, aside, std::chrono::milliseconds{n == 0 ? 20 : 1})) break;
+    if (!replace_base(device, aside, std::chrono::milliseconds{n == 0 ? 200 : 1})) break;
     is_set = true;
   }
   give_aside(device, aside, generation);
