@@ -19,6 +19,8 @@ namespace weft::virtual_cuda {
 namespace {
 
 constexpr std::size_t stack_size = std::size_t{64} << 10;
+// below all stacks: what runs over its own by so much faults, whatever else lies there
+constexpr std::size_t out_of_bounds = std::size_t{4} << 20;
 
 struct gathering {
   std::size_t members = 0;  // that have not ended
@@ -60,7 +62,8 @@ thread_local std::unique_ptr<crew> current_crew;
 thread_local void* lent_shared = nullptr;
 
 void drop_crew() {
-  if (current_crew && current_crew->stacks != nullptr) ::munmap(current_crew->stacks, current_crew->bytes);
+  if (current_crew && current_crew->stacks != nullptr)
+    ::munmap(current_crew->stacks - out_of_bounds, out_of_bounds + current_crew->bytes);
   current_crew.reset();
 }
 
@@ -141,10 +144,11 @@ void prepare(crew& c, const weft_virtual_launch& shape, std::uint64_t first_bloc
   const std::size_t threads = std::size_t{shape.block.x} * shape.block.y * shape.block.z;
   const std::size_t count = threads * blocks;
   c.bytes = count * stack_size;
-  void* const memory =
-      ::mmap(nullptr, c.bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
+  void* const memory = ::mmap(nullptr, out_of_bounds + c.bytes, PROT_READ | PROT_WRITE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
   if (memory == MAP_FAILED) end_guarded(gpu::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
-  c.stacks = static_cast<std::byte*>(memory);
+  ::mprotect(memory, out_of_bounds, PROT_NONE);
+  c.stacks = static_cast<std::byte*>(memory) + out_of_bounds;
   c.fibers = std::vector<fiber>(count);
   for (std::uint64_t b = 0; b < blocks; ++b) {
     auto home = std::make_unique<block_of_threads>();
