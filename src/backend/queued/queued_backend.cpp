@@ -155,13 +155,15 @@ bool queued_backend::ready(event_record& event) noexcept {
 }
 
 bool queued_backend::idle(stream_handle handle) noexcept {
+  if (here_.forked()) return true;  // nothing runs here, and what was ending when it forked never says so
   queued_stream* const order = scheduler_->find(handle);
   if (order != nullptr && !scheduler_->idle(*order)) return false;
-  if (!here_.forked()) looked();
+  looked();
   return true;
 }
 
 bool queued_backend::settled(stream_handle handle) noexcept {
+  if (here_.forked()) return true;
   queued_stream* const order = scheduler_->find(handle);
   return order == nullptr || scheduler_->settled(*order);
 }

@@ -366,6 +366,7 @@ bool host_backend::ready(event_record& event) noexcept {
 }
 
 bool host_backend::idle(stream_handle handle) noexcept {
+  if (here_.forked()) return true;  // nothing runs here, and what was ending when it forked never says so
   const host_stream* stream = scheduler_.find(handle);
   const auto mark = order_ && stream != nullptr ? order_->recorded(handle) : nullptr;
   const bool is_idle = stream == nullptr || stream->idle();
@@ -374,6 +375,7 @@ bool host_backend::idle(stream_handle handle) noexcept {
 }
 
 bool host_backend::settled(stream_handle handle) noexcept {
+  if (here_.forked()) return true;
   const host_stream* stream = scheduler_.find(handle);
   const auto mark = order_ && stream != nullptr ? order_->recorded(handle) : nullptr;
   const bool is_settled = stream == nullptr || stream->settled();
