@@ -355,9 +355,8 @@ TEST(soak, brings_what_was_spilled_without_another_send) {
       }
       took.push_back(std::chrono::steady_clock::now() - begin);
     }
-    // of quick rounds: on a busy machine most may be slow, and who is not woken is slow in each
-    std::nth_element(took.begin(), took.begin() + 5, took.end());
-    EXPECT_LT(took[5], milliseconds{8}) << "whoever drains the spill was not woken";
+    std::nth_element(took.begin(), took.begin() + 20, took.end());
+    EXPECT_LT(took[20], milliseconds{8}) << "the median: whoever drains the spill was not woken";
   }
 }
 

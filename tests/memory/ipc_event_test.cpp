@@ -248,7 +248,7 @@ TEST(ipc_event, whose_process_is_killed_ends_all_waits_soon) {
     worst = std::max(worst, with->time.load() - killed);
   }
   RecordProperty("death_seen_us", static_cast<int>(worst / 1000));
-  EXPECT_LT(worst, 5'000'000'000);  // a wait that is not told ends after 20 s
+  EXPECT_LT(worst, 100'000'000);
 }
 
 TEST(ipc_event, has_limits_and_stop_tokens_and_refuses_what_is_no_record) {

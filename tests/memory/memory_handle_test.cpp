@@ -350,7 +350,7 @@ TEST(memory_handle, of_a_killed_process_fails_soon_and_leaves_nothing) {
       seen = error_of([&] { samples::contents(open); }).code;
     }
     EXPECT_EQ(seen, errc::peer_dead);
-    EXPECT_LT(clock_type::now() - start, 5s);
+    EXPECT_LT(clock_type::now() - start, 100ms);
     EXPECT_FALSE(m[0].is_lost());
   }
   EXPECT_EQ(processes::mappings_of("weft-shared"), 0U);
@@ -494,7 +494,7 @@ TEST(memory_handle, survives_kills_of_exporters_and_importers_while_copies_run) 
   ASSERT_EQ(exporters_are_killed.wait(), 0) << "seed 17";
   worst = std::chrono::nanoseconds{static_cast<std::int64_t>(with->count.load())};
   RecordProperty("death_seen_us", static_cast<int>(worst.count() / 1000));
-  EXPECT_LT(worst, 5s);
+  EXPECT_LT(worst, 100ms);
 
   with->say(0);
   child importers_are_killed{[&] {
