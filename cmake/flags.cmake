@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 include_guard(GLOBAL)
 set(CMAKE_CXX_EXTENSIONS OFF)
+set(generated ${CMAKE_CURRENT_BINARY_DIR}/generated)
 
 set(weft_warnings -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wsign-conversion)
 if(WEFT_WERROR)
@@ -27,6 +28,14 @@ if(WEFT_FUZZ)
   list(APPEND weft_sanitizers -fsanitize=fuzzer-no-link)
 endif()
 
+# One cache for all presets and checkouts: paths below the checkout are made relative before they are hashed, and the
+# folder a compiler runs in is left out. Precompiled headers need the two sloppiness settings. Dependency mode reads the
+# compiler's own list of headers, so that a miss does not preprocess the file twice.
+if(WEFT_CCACHE_ENABLED AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_BASEDIR=${CMAKE_CURRENT_SOURCE_DIR} CCACHE_NOHASHDIR=1 CCACHE_DEPEND=1
+      CCACHE_SLOPPINESS=pch_defines,time_macros ${WEFT_CCACHE_PROGRAM})
+endif()
+
 # weft_flags(target): the language, the warnings and the sanitizers of this build.
 function(weft_flags target)
   target_compile_features(${target} PUBLIC cxx_std_20)
@@ -34,11 +43,37 @@ function(weft_flags target)
   target_link_options(${target} PRIVATE ${weft_sanitizers})
 endfunction()
 
-# weft_unity(target): where WEFT_UNITY is on, several of its files at a time.
-function(weft_unity target)
+# weft_units(<variable> <name> <source>...): where WEFT_UNITY is on, generated files that include several of the sources
+# each, about 96 KiB together; else the sources. CMake's own unity build writes absolute paths into these files, so that no
+# two checkouts could share a compiler cache.
+function(weft_units variable name)
+  set(units ${ARGN})
   if(WEFT_UNITY)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 8)
-    # what the names of one file do to those of another is nothing that the files say
-    target_compile_options(${target} PRIVATE -Wno-shadow $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+    set(units)
+    set(text)
+    set(total 0)
+    set(sources ${ARGN})
+    while(sources)
+      list(POP_FRONT sources source)
+      file(RELATIVE_PATH path ${PROJECT_SOURCE_DIR} ${source})
+      file(SIZE ${source} size)
+      string(APPEND text "#include \"${path}\"\n")
+      math(EXPR total "${total} + ${size}")
+      if(total GREATER 98304 OR NOT sources)
+        list(LENGTH units number)
+        file(CONFIGURE OUTPUT ${generated}/units/${name}_${number}.cpp CONTENT "${text}")
+        list(APPEND units ${generated}/units/${name}_${number}.cpp)
+        set(text)
+        set(total 0)
+      endif()
+    endwhile()
+    # The paths are looked for below the checkout. Off is what comes of many files together: names of one that shadow
+    # another's, and what g++ 12 wrongly sees inside std::string once more is inlined.
+    set(options -iquote ${PROJECT_SOURCE_DIR} -Wno-shadow)
+    if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+      list(APPEND options -Wno-subobject-linkage -Wno-array-bounds -Wno-stringop-overflow -Wno-stringop-overread)
+    endif()
+    set_source_files_properties(${units} PROPERTIES COMPILE_OPTIONS "${options}")
   endif()
+  set(${variable} ${units} PARENT_SCOPE)
 endfunction()

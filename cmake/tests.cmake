@@ -11,6 +11,8 @@ if(TARGET weft_conform)
   set_tests_properties(weft_conform PROPERTIES TIMEOUT 600)
 endif()
 
+set(weft_test_speed $<$<CONFIG:Release>:-O0>)  # tests are compiled more often than they run
+
 set(WEFT_TEST_FOLDERS "" CACHE STRING "folders of tests/ to build; empty: all")
 
 add_custom_target(weft_generated)  # what tests include and a build makes: for scripts/check-clang
@@ -23,13 +25,27 @@ endif()
 
 if(WEFT_TESTS_ENABLED)
   include(GoogleTest)
-  file(GLOB support CONFIGURE_DEPENDS tests/support/*.cpp)
-  if(support)
-    add_library(weft_test_support STATIC ${support})
-    weft_flags(weft_test_support)
-    target_include_directories(weft_test_support PUBLIC tests src)
-    target_link_libraries(weft_test_support PUBLIC weft GTest::gtest)
+  # what tests share, and the headers that are read once for all of them; the builds without WEFT_UNITY show that each
+  # file includes what it needs
+  add_library(weft_test_support STATIC tests/support/paths.cpp)
+  weft_flags(weft_test_support)
+  target_compile_options(weft_test_support PRIVATE ${weft_test_speed})
+  target_include_directories(weft_test_support PUBLIC tests src)
+  target_link_libraries(weft_test_support PUBLIC weft GTest::gtest)
+  target_precompile_headers(weft_test_support PRIVATE
+    <gtest/gtest.h> <algorithm> <array> <atomic> <chrono> <condition_variable> <deque> <filesystem> <fstream>
+    <functional> <future> <map> <memory> <mutex> <numeric> <optional> <random> <set> <sstream> <string> <thread> <vector>
+    ${CMAKE_CURRENT_SOURCE_DIR}/tests/support/samples.hpp)
+  set(tool)
+  set(driver)
+  if(TARGET weft_cli)
+    set(tool $<TARGET_FILE:weft_cli>)
   endif()
+  if(TARGET weft_virtual_cuda)
+    set(driver $<TARGET_FILE:weft_virtual_cuda>)
+  endif()
+  set_source_files_properties(tests/support/paths.cpp PROPERTIES COMPILE_DEFINITIONS
+    "WEFT_SOURCE_DIR=\"${CMAKE_CURRENT_SOURCE_DIR}\";WEFT_BINARY_DIR=\"${CMAKE_CURRENT_BINARY_DIR}\";WEFT_BIN_DIR=\"${CMAKE_RUNTIME_OUTPUT_DIRECTORY}\";WEFT_TOOL_PATH=\"${tool}\";WEFT_VIRTUAL_CUDA_PATH=\"${driver}\"")
 
   # The CUDA backend declares the driver itself; where the toolkit's header is, a test holds the two against each other.
   if(WEFT_CUDA_ENABLED)
@@ -80,28 +96,32 @@ if(WEFT_TESTS_ENABLED)
         "/tests/backend/gpu_(adopted_stream|conformance|copy|faults|health|launch|machine|multicast|nvrtc|partition|queue|stream)_")
     endif()
     set(test weft_tests_${folder})
-    add_executable(${test} ${sources})
-    weft_flags(${test})
-    # tests of what templates and inline functions do run as users have them; the others are compiled sooner
-    if(NOT folder MATCHES "^(channel|kernel)$")
-      target_compile_options(${test} PRIVATE $<$<CONFIG:Release>:-O1>)
+    # with macros of their own for a vendor's header, or others where its toolkit is installed
+    set(alone ${sources})
+    list(FILTER alone INCLUDE REGEX "/(cuda_declarations|gpu_nvrtc|nvrtc|opencl|opencl_ring)_test\\.cpp$")
+    list(FILTER sources EXCLUDE REGEX "/(cuda_declarations|gpu_nvrtc|nvrtc|opencl|opencl_ring)_test\\.cpp$")
+    # compiled as users have them: what becomes of kernels on the host, and the queue where threads race for long
+    set(optimised ${sources})
+    list(FILTER optimised INCLUDE REGEX "/tests/(kernel/|channel/queue_soak_)")
+    list(FILTER sources EXCLUDE REGEX "/tests/(kernel/|channel/queue_soak_)")
+    weft_units(sources ${test} ${sources})
+    weft_units(optimised ${test}_optimised ${optimised})
+    if(optimised)
+      set_property(SOURCE ${optimised} APPEND PROPERTY COMPILE_OPTIONS $<$<CONFIG:Release>:-O2>)
+      set_source_files_properties(${optimised} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
     endif()
+    add_executable(${test} ${sources} ${optimised} ${alone})
+    weft_flags(${test})
+    target_compile_options(${test} PRIVATE ${weft_test_speed})
+    target_precompile_headers(${test} REUSE_FROM weft_test_support)
     target_include_directories(${test} PRIVATE src tests)
     target_link_libraries(${test} PRIVATE weft GTest::gtest GTest::gtest_main)
-    if(folder MATCHES "^(backend|cli|examples)$" AND TARGET weft_virtual_cuda)
+    if(folder MATCHES "^(backend|cli|examples|virtual_driver)$" AND TARGET weft_virtual_cuda)
       add_dependencies(${test} weft_virtual_cuda)
-      target_compile_definitions(${test} PRIVATE WEFT_VIRTUAL_CUDA_PATH="$<TARGET_FILE:weft_virtual_cuda>")
     endif()
-    if(folder STREQUAL "backend" AND WEFT_CUDA_HEADER_DIR)
-      target_include_directories(${test} SYSTEM PRIVATE ${WEFT_CUDA_HEADER_DIR})
+    if(WEFT_CUDA_HEADER_DIR AND alone)
+      set_source_files_properties(${alone} PROPERTIES INCLUDE_DIRECTORIES ${WEFT_CUDA_HEADER_DIR})
     endif()
-    # read once for each program; the clang preset does without, so that every file says what it needs
-    target_precompile_headers(${test} PRIVATE
-      <gtest/gtest.h> <algorithm> <array> <chrono> <functional> <map> <memory> <random> <string> <thread> <vector>)
-    target_compile_definitions(${test} PRIVATE
-      WEFT_SOURCE_DIR="${CMAKE_CURRENT_SOURCE_DIR}"
-      WEFT_BINARY_DIR="${CMAKE_CURRENT_BINARY_DIR}"
-      WEFT_BIN_DIR="${CMAKE_RUNTIME_OUTPUT_DIRECTORY}")
     foreach(part weft_test_support weft_conformance)
       if(TARGET ${part})
         target_link_libraries(${test} PRIVATE ${part})
@@ -113,17 +133,11 @@ if(WEFT_TESTS_ENABLED)
     if(folder STREQUAL "examples")
       target_link_libraries(${test} PRIVATE weft_images PNG::PNG TurboJPEG::TurboJPEG)
     endif()
-    if(TARGET weft_cli)
-      target_compile_definitions(${test} PRIVATE WEFT_TOOL_PATH="$<TARGET_FILE:weft_cli>")
-      if(folder MATCHES "^(cli|examples)$")
-        add_dependencies(${test} weft_cli)
-      endif()
+    if(TARGET weft_cli AND folder MATCHES "^(cli|examples)$")
+      add_dependencies(${test} weft_cli)
     endif()
-    if(TARGET image_pipeline)
-      target_compile_definitions(${test} PRIVATE WEFT_IMAGE_PIPELINE_PATH="$<TARGET_FILE:image_pipeline>")
-      if(folder STREQUAL "examples")
-        add_dependencies(${test} image_pipeline)
-      endif()
+    if(folder STREQUAL "examples")
+      add_dependencies(${test} image_pipeline)
     endif()
     if(WEFT_JSON_ENABLED)
       target_link_libraries(${test} PRIVATE nlohmann_json::nlohmann_json)
@@ -135,17 +149,17 @@ if(WEFT_TESTS_ENABLED)
       target_compile_definitions(${test} PRIVATE WEFT_OPENCL_TESTS=1 CL_TARGET_OPENCL_VERSION=300)
     endif()
     if(WEFT_NVRTC_TESTS_ENABLED)
-      target_link_libraries(${test} PRIVATE -Wl,--as-needed CUDA::nvrtc)
-      target_compile_definitions(${test} PRIVATE WEFT_NVRTC_TESTS=1)
+      target_link_libraries(${test} PRIVATE -Wl,--as-needed $<LINK_ONLY:CUDA::nvrtc>)
     endif()
     # PRE_TEST: cases are listed when ctest starts, so a build never runs a program
     set(labels)
     if(folder STREQUAL "virtual_driver")
-      add_dependencies(${test} weft_virtual_cuda)
-      target_compile_definitions(${test} PRIVATE WEFT_VIRTUAL_CUDA_PATH="$<TARGET_FILE:weft_virtual_cuda>")
       set(labels LABELS virtual_driver)
     endif()
     set(filter)
+    if(folder STREQUAL "virtual_driver")  # hours, which scripts/nightly starts
+      set(filter TEST_FILTER "-*virtual_cuda_sweep*")
+    endif()
     if(folder MATCHES "^(cli|examples)$")  # the tool and the examples on the virtual driver have its label too
       set(filter TEST_FILTER "-*virtual_gpu*")
       gtest_discover_tests(${test} DISCOVERY_MODE PRE_TEST TEST_PREFIX ${folder}/ DISCOVERY_TIMEOUT 60
@@ -194,20 +208,16 @@ if(WEFT_TESTS_ENABLED AND NOT WEFT_SANITIZE)
       COMMENT "Mutating the ring" VERBATIM)
     add_custom_target(weft_ring_mutated DEPENDS ${mutated}/ring_mutated.h)
     add_dependencies(weft_generated weft_ring_mutated)
-    add_executable(weft_model_ring ${model}/ring_model.cpp)
-    add_executable(weft_model_ring_mutants ${model}/ring_model.cpp
-      ${mutated}/ring_mutated.h ${mutated}/ring_mutants.inc)
-    add_dependencies(weft_model_ring_mutants weft_ring_mutated)
-    target_compile_definitions(weft_model_ring_mutants PRIVATE WEFT_RING_MUTATED=1)
-    target_include_directories(weft_model_ring_mutants PRIVATE ${mutated})
-    foreach(program weft_model_ring weft_model_ring_mutants)
-      weft_flags(${program})
-      target_include_directories(${program} PRIVATE include)
-      target_include_directories(${program} SYSTEM PRIVATE ${WEFT_RELACY_INCLUDE_DIR})
-      target_compile_options(${program} PRIVATE -O2)  # searches, in every build
-    endforeach()
+    # one program for both: with no mutant chosen, the copy is the header
+    add_executable(weft_model_ring ${model}/ring_model.cpp ${mutated}/ring_mutated.h ${mutated}/ring_mutants.inc)
+    add_dependencies(weft_model_ring weft_ring_mutated)
+    weft_flags(weft_model_ring)
+    target_compile_definitions(weft_model_ring PRIVATE WEFT_RING_MUTATED=1)
+    target_include_directories(weft_model_ring PRIVATE ${mutated} include)
+    target_include_directories(weft_model_ring SYSTEM PRIVATE ${WEFT_RELACY_INCLUDE_DIR})
+    target_compile_options(weft_model_ring PRIVATE -O2)  # searches, in every build
     add_test(NAME model/ring COMMAND weft_model_ring)
-    add_test(NAME model/mutants COMMAND weft_model_ring_mutants mutants)
+    add_test(NAME model/mutants COMMAND weft_model_ring mutants)
     set_tests_properties(model/ring model/mutants PROPERTIES LABELS model TIMEOUT 600)
   endif()
 endif()
@@ -217,56 +227,53 @@ endif()
 if(WEFT_SANITIZE)
   return()
 endif()
+include(cmake/probe.cmake)
 set(scripts ${CMAKE_CURRENT_SOURCE_DIR}/scripts)
 
 # the script for a machine with a GPU, tried out where there is none
 if(TARGET weft_conform AND TARGET weft_virtual_cuda AND TARGET bench_backend_gpu)
   add_test(NAME gpu_check_runs_to_its_end_on_the_virtual_driver
     COMMAND ${scripts}/gpu-check --virtual --build ${CMAKE_CURRENT_BINARY_DIR} --out ${CMAKE_CURRENT_BINARY_DIR}/gpu_check)
-  set_tests_properties(gpu_check_runs_to_its_end_on_the_virtual_driver PROPERTIES LABELS virtual_driver TIMEOUT 900)
+  set_tests_properties(gpu_check_runs_to_its_end_on_the_virtual_driver PROPERTIES LABELS "virtual_driver;bench" TIMEOUT 900)
 endif()
 
-add_test(NAME an_installed_weft_builds_and_runs_a_consumer
+weft_check(an_installed_weft_builds_and_runs_a_consumer
   COMMAND ${scripts}/check-consumer ${CMAKE_CURRENT_BINARY_DIR} ${CMAKE_CXX_COMPILER})
-set_tests_properties(an_installed_weft_builds_and_runs_a_consumer PROPERTIES LABELS checks TIMEOUT 300)
 
-if(WEFT_TESTS_ENABLED)
-  find_package(Python3 QUIET COMPONENTS Interpreter)
-  if(Python3_FOUND)
-    add_test(NAME check_layers COMMAND ${scripts}/check-layers)
-    add_test(NAME check_layers_detects_a_violation COMMAND ${scripts}/check-layers-test)
-    add_test(NAME check_names COMMAND ${scripts}/check-names)
-    add_test(NAME check_names_detects_one_name_for_two_types COMMAND ${scripts}/check-names-test)
-    set_tests_properties(check_layers check_layers_detects_a_violation check_names
-      check_names_detects_one_name_for_two_types PROPERTIES LABELS checks TIMEOUT 60)
-    add_test(NAME check_queue_code COMMAND ${scripts}/check-queue-code ${generated}/include)
-    add_test(NAME check_queue_code_detects_what_costs_too_much
-      COMMAND ${scripts}/check-queue-code-test ${generated}/include)
-    set_tests_properties(check_queue_code check_queue_code_detects_what_costs_too_much
-      PROPERTIES LABELS checks TIMEOUT 300 SKIP_RETURN_CODE 77)
-  endif()
-  add_test(NAME check_headers COMMAND ${scripts}/check-headers ${generated}/include)
-  set_tests_properties(check_headers PROPERTIES LABELS checks TIMEOUT 1800 PROCESSORS 2)  # a compiler for each core
-  foreach(check check_nvcc check_clang_devices)
-    string(REPLACE "_" "-" script ${check})
-    add_test(NAME ${check} COMMAND ${scripts}/${script})
-    set_tests_properties(${check} PROPERTIES LABELS checks TIMEOUT 300 SKIP_RETURN_CODE 77)
-  endforeach()
-  if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/README.md)
-    add_test(NAME the_first_program_of_the_readme_prints_what_the_readme_says
-      COMMAND ${scripts}/check-readme ${CMAKE_CURRENT_SOURCE_DIR}/README.md ${CMAKE_CXX_COMPILER}
-              $<TARGET_FILE:weft> ${CMAKE_CURRENT_SOURCE_DIR}/include ${generated}/include)
-    set_tests_properties(the_first_program_of_the_readme_prints_what_the_readme_says
-      PROPERTIES LABELS checks TIMEOUT 120)
-    add_test(NAME each_program_of_the_queue_page_prints_what_the_page_says
-      COMMAND ${scripts}/check-readme ${CMAKE_CURRENT_SOURCE_DIR}/docs/queues.md ${CMAKE_CXX_COMPILER}
-              $<TARGET_FILE:weft> ${CMAKE_CURRENT_SOURCE_DIR}/include ${generated}/include)
-    set_tests_properties(each_program_of_the_queue_page_prints_what_the_page_says
-      PROPERTIES LABELS checks TIMEOUT 120)
-    add_test(NAME each_program_of_the_profiling_page_prints_what_the_page_says
-      COMMAND ${scripts}/check-readme ${CMAKE_CURRENT_SOURCE_DIR}/docs/profiling.md ${CMAKE_CXX_COMPILER}
-              $<TARGET_FILE:weft> ${CMAKE_CURRENT_SOURCE_DIR}/include ${generated}/include)
-    set_tests_properties(each_program_of_the_profiling_page_prints_what_the_page_says
-      PROPERTIES LABELS checks TIMEOUT 120)
-  endif()
+if(NOT WEFT_TESTS_ENABLED)
+  return()
 endif()
+
+set(no_python)
+find_package(Python3 QUIET COMPONENTS Interpreter)
+if(NOT Python3_FOUND)
+  set(no_python "no python3")
+endif()
+weft_check(check_layers WHY_NOT ${no_python} COMMAND ${scripts}/check-layers)
+weft_check(check_layers_detects_a_violation WHY_NOT ${no_python} COMMAND ${scripts}/check-layers-test)
+weft_check(check_names WHY_NOT ${no_python} COMMAND ${scripts}/check-names)
+weft_check(check_names_detects_one_name_for_two_types WHY_NOT ${no_python} COMMAND ${scripts}/check-names-test)
+weft_check(check_queue_code WHY_NOT ${no_python} COMMAND ${scripts}/check-queue-code ${generated}/include)
+weft_check(check_queue_code_detects_what_costs_too_much WHY_NOT ${no_python}
+  COMMAND ${scripts}/check-queue-code-test ${generated}/include)
+weft_check(mutate_changes_code_and_nothing_else WHY_NOT ${no_python} COMMAND ${scripts}/mutate-test)
+weft_check(probes_say_why_a_tool_is_not_used COMMAND ${scripts}/check-probes-test)
+
+weft_probe(weft_clang_for_headers CANDIDATES clang++-19 clang++ PROBES source_location.cpp)
+weft_check(check_headers_with_gcc COMMAND ${scripts}/check-headers g++ ${generated}/include
+  PROPERTIES TIMEOUT 1800 PROCESSORS 2)  # a compiler for each core
+weft_check(check_headers_with_clang WHY_NOT ${weft_clang_for_headers_WHY}
+  COMMAND ${scripts}/check-headers "${weft_clang_for_headers}" ${generated}/include
+  PROPERTIES TIMEOUT 1800 PROCESSORS 2)
+
+weft_probe(weft_clang_for_devices CANDIDATES clang-19 clang PROBES amd_gpu.hip opencl.cl)
+weft_check(check_clang_devices WHY_NOT ${weft_clang_for_devices_WHY}
+  COMMAND ${scripts}/check-clang-devices "${weft_clang_for_devices}")
+weft_check(check_nvcc COMMAND ${scripts}/check-nvcc)
+
+foreach(page README.md docs/queues.md docs/profiling.md)
+  get_filename_component(name ${page} NAME_WE)
+  weft_check(each_program_of_${name}_prints_what_the_page_says
+    COMMAND ${scripts}/check-readme ${CMAKE_CURRENT_SOURCE_DIR}/${page} ${CMAKE_CXX_COMPILER}
+            $<TARGET_FILE:weft> ${CMAKE_CURRENT_SOURCE_DIR}/include ${generated}/include)
+endforeach()

@@ -14,6 +14,7 @@ add_custom_target(weft_device_text DEPENDS ${device_text})
 add_dependencies(weft_generated weft_device_text)
 
 file(GLOB sources CONFIGURE_DEPENDS tests/virtual_driver/driver/*.cpp)
+weft_units(sources virtual_cuda ${sources})
 add_library(weft_virtual_cuda MODULE ${sources} ${device_text})
 add_dependencies(weft_virtual_cuda weft_device_text)
 target_compile_features(weft_virtual_cuda PRIVATE cxx_std_20)

@@ -15,7 +15,7 @@
 #include <cstddef>
 #include <type_traits>
 
-namespace {
+namespace cuda_declarations_test {
 
 namespace ours = weft::gpu;
 
@@ -342,4 +342,4 @@ TEST(cuda_declarations, are_those_of_the_toolkits_header) {
             << CUDA_VERSION % 1000 / 10;
 }
 
-}  // namespace
+}  // namespace cuda_declarations_test

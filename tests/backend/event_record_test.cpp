@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/backend/event_record.hpp"
 
+#include "support/hang.hpp"
+
 #include <gtest/gtest.h>
 
 #include <array>
@@ -9,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-namespace {
+namespace event_record_test {
 
 using std::chrono::steady_clock;
 using weft::event_record;
@@ -82,7 +84,7 @@ TEST(event_record, lets_a_stop_wake_whoever_waits_at_any_moment) {
       wait_outcome outcome{};
       std::thread waiter{[&] {
         begun = true;
-        outcome = record->wait(in(std::chrono::seconds{20}), stop.get_token(), policy);
+        outcome = record->wait(in(samples::only_a_hang), stop.get_token(), policy);
       }};
       while (!begun) std::this_thread::yield();
       for (int i = 0; i < round * 4; ++i) static_cast<void>(begun.load());  // another moment each time
@@ -104,7 +106,7 @@ TEST(event_record, wakes_every_waiter_at_any_moment) {
       for (int i = 0; i < waiters; ++i) {
         threads.emplace_back([&, mine = record] {
           start.arrive_and_wait();
-          right += mine->wait(in(std::chrono::seconds{20}), {}, policy) == wait_outcome::ok ? 1 : 0;
+          right += mine->wait(in(samples::only_a_hang), {}, policy) == wait_outcome::ok ? 1 : 0;
         });
       }
       start.arrive_and_wait();
@@ -320,4 +322,4 @@ TEST(event_ref, keeps_its_record_until_the_last_copy_goes) {
   EXPECT_TRUE(gone);
 }
 
-}  // namespace
+}  // namespace event_record_test

@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-namespace {
+namespace gpu_adopted_stream_test {
 
 using samples::error_of;
 using samples::soon;
@@ -237,27 +237,37 @@ TEST(adopted_stream, is_not_offered_by_virtual_devices) {
 }
 
 TEST_F(gpu_adopted_stream, leaves_a_wait_for_a_word_behind_that_still_ends_when_the_program_has_destroyed_it) {
-  weft::machine m = open();
-  const CUstream theirs = program_stream(0);
+  // Weft writes such a word for about two seconds. Where this process was kept from its core for one, the value may
+  // have come before the word was taken away, for the last time: then it says nothing, and is done once more.
   alignas(4096) std::array<std::uint32_t, 1024> own{};
-  const weft::adopted_memory<std::uint32_t> word{m[0], own};
-  std::atomic_ref<std::uint32_t> mine{own[0]};
-  held_function held;
-  {
-    const weft::stream order = weft::stream::over(m[0], theirs);
-    put(theirs, held);
-    const weft::event never = order.wait_value(word.span().data(), 1, weft::word_comparison::equal);
-    driver.fail("cuEventQuery@1=700");  // which is not so: the driver has it still
-    EXPECT_TRUE(never.ready());
-    EXPECT_EQ(error_of([&] { never.wait(); }).code, errc::illegal_access);
+  bool was_in_time = false;
+  for (int round = 0; round < 20 && !was_in_time; ++round) {
+    weft::machine m = open();
+    const CUstream theirs = program_stream(0);
+    const weft::adopted_memory<std::uint32_t> word{m[0], own};
+    std::atomic_ref<std::uint32_t> mine{own[0]};
+    mine.store(0);
+    held_function held;
+    const auto begin = std::chrono::steady_clock::now();
+    {
+      const weft::stream order = weft::stream::over(m[0], theirs);
+      put(theirs, held);
+      const weft::event never = order.wait_value(word.span().data(), 1, weft::word_comparison::equal);
+      driver.fail("cuEventQuery@1=700");  // which is not so: the driver has it still
+      EXPECT_TRUE(never.ready());
+      EXPECT_EQ(error_of([&] { never.wait(); }).code, errc::illegal_access);
+    }
+    enter(0);
+    EXPECT_EQ(cu_->cuStreamDestroy(theirs), CUDA_SUCCESS);
+    leave();
+    mine.store(0);
+    was_in_time = std::chrono::steady_clock::now() - begin < std::chrono::seconds{1};
+    if (!was_in_time) mine.store(1);  // whoever waits for it goes on
+    held.let_go();
+    m.close();
+    EXPECT_EQ(mine.load(), 1U);
   }
-  enter(0);
-  EXPECT_EQ(cu_->cuStreamDestroy(theirs), CUDA_SUCCESS);
-  leave();
-  mine.store(0);
-  held.let_go();
-  m.close();
-  EXPECT_EQ(mine.load(), 1U);
+  EXPECT_TRUE(was_in_time);
 }
 
-}  // namespace
+}  // namespace gpu_adopted_stream_test

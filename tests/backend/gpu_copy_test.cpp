@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-namespace {
+namespace gpu_copy_test {
 
 using samples::error_of;
 using samples::gpu0;
@@ -355,4 +355,4 @@ TEST_F(gpu_move, that_the_driver_refuses_fails_by_its_own_words_and_a_sticky_err
   EXPECT_FALSE(m[1].is_lost());
 }
 
-}  // namespace
+}  // namespace gpu_copy_test

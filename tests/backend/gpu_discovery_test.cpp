@@ -10,7 +10,7 @@
 #include <fstream>
 #include <unistd.h>
 
-namespace {
+namespace gpu_discovery_test {
 
 using namespace weft::gpu;
 using weft::bytes;
@@ -289,4 +289,4 @@ TEST_F(gpu_discovery, takes_access_without_nvlink_for_pcie_only_where_that_was_a
   EXPECT_EQ(found->pair_of(0, 1).kind, weft::link_kind::pcie);
 }
 
-}  // namespace
+}  // namespace gpu_discovery_test

@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <tuple>
 
-namespace {
+namespace gpu_driver_test {
 
 using namespace weft::gpu;
 using weft::errc;
@@ -175,4 +175,4 @@ TEST(gpu_error, of_a_driver_without_words_still_has_its_number) {
   EXPECT_EQ(name_of(mute, 719), "CUDA error (719)");
 }
 
-}  // namespace
+}  // namespace gpu_driver_test

@@ -2,6 +2,7 @@
 // Faults of the CUDA backend, on the virtual driver and in processes of their own: a kernel that faults, a device
 // without memory, code for another architecture, and processes that free or die while others use what they share.
 #include "backends/gpu/nvrtc.hpp"
+#include "support/hang.hpp"
 #include "support/processes.hpp"
 #include "support/raw_launch.hpp"
 #include "support/samples.hpp"
@@ -22,7 +23,7 @@
 #include <utility>
 #include <vector>
 
-namespace {
+namespace gpu_faults_test {
 
 using samples::error_of;
 using weft::errc;
@@ -104,7 +105,7 @@ class other_process {
     std::string line;
     for (char c = 0;;) {
       pollfd one{from, POLLIN, 0};
-      constexpr int limit = 20'000;
+      constexpr int limit = std::chrono::milliseconds{samples::only_a_hang}.count();
       if (::poll(&one, 1, limit) != 1 || ::read(from, &c, 1) != 1) return {};
       if (c == '\n') return line;
       line += c;
@@ -197,7 +198,7 @@ TEST_F(gpu_other_process, DISABLED_runs_a_kernel_until_it_is_killed) {
 TEST_F(gpu_other_process, DISABLED_opens_what_others_free) {
   const weft::machine m = open();
   {
-    const weft::opened_memory<byte> theirs{m[0], weft::memory_handle::from_text(hear())};
+    const weft::opened_memory<byte> theirs{m[0], weft::memory_handle::from_text(hear()), samples::only_a_hang};
     say("open");
     hear();  // or for ever
   }
@@ -207,7 +208,8 @@ TEST_F(gpu_other_process, DISABLED_opens_what_others_free) {
 
 TEST_F(gpu_other_process, DISABLED_opens_and_forks) {
   const weft::machine m = open();
-  std::optional<weft::opened_memory<byte>> theirs{std::in_place, m[0], weft::memory_handle::from_text(hear())};
+  std::optional<weft::opened_memory<byte>> theirs{std::in_place, m[0], weft::memory_handle::from_text(hear()),
+                                                  samples::only_a_hang};
   processes::child stays{[] { return ::pause(); }};
   say("open");
   hear();
@@ -221,7 +223,7 @@ TEST_F(gpu_other_process, DISABLED_opens_with_other_parts) {
   weft::machine_options options = samples::virtual_cuda_options();
   options.logical_devices = 2;
   const weft::machine m{options};
-  const weft::opened_memory<byte> theirs{m[0], weft::memory_handle::from_text(hear())};
+  const weft::opened_memory<byte> theirs{m[0], weft::memory_handle::from_text(hear()), samples::only_a_hang};
   say(to_string(theirs.owner()));
 }
 
@@ -372,7 +374,7 @@ TEST_F(gpu_faults, of_a_process_that_frees_what_it_shares_end_the_others_use_and
   const std::string handle = owner.hear();
   ASSERT_FALSE(handle.empty());
   const weft::machine m = open();
-  const weft::opened_memory<byte> theirs{m[0], weft::memory_handle::from_text(handle)};
+  const weft::opened_memory<byte> theirs{m[0], weft::memory_handle::from_text(handle), samples::only_a_hang};
   std::vector<byte> data(shared_size);
   weft::copy(data, theirs.span());
   EXPECT_EQ(data, std::vector<byte>(shared_size, 7));
@@ -395,7 +397,7 @@ TEST_F(gpu_faults, of_a_process_killed_while_its_kernel_runs_are_told_in_time_to
   const std::string handle = owner.hear();
   ASSERT_FALSE(handle.empty());
   const weft::machine m = open();
-  const weft::opened_memory<byte> theirs{m[0], weft::memory_handle::from_text(handle)};
+  const weft::opened_memory<byte> theirs{m[0], weft::memory_handle::from_text(handle), samples::only_a_hang};
   std::vector<byte> data(shared_size);
   weft::copy(data, theirs.span());
   EXPECT_EQ(data, std::vector<byte>(shared_size, 7));
@@ -414,9 +416,10 @@ TEST_F(gpu_faults, of_a_process_killed_while_its_kernel_runs_are_told_in_time_to
   }));
   EXPECT_EQ(cause.code, errc::peer_dead) << to_string(cause);
   const weft::memory_handle name = weft::memory_handle::from_text(handle);
-  EXPECT_EQ(error_of([&] { const weft::opened_memory<byte> again{m[0], name}; }).code, errc::peer_dead);
+  EXPECT_EQ(error_of([&] { const weft::opened_memory<byte> again{m[0], name, samples::only_a_hang}; }).code,
+            errc::peer_dead);
   EXPECT_FALSE(m[0].is_lost());
   expect_work_on(m[0]);
 }
 
-}  // namespace
+}  // namespace gpu_faults_test

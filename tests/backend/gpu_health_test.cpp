@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace {
+namespace gpu_health_test {
 
 using namespace weft::gpu;
 using weft::device_health;
@@ -212,4 +212,4 @@ TEST_F(gpu_health_of_devices, is_told_by_the_device_of_a_machine_of_several_back
   }
 }
 
-}  // namespace
+}  // namespace gpu_health_test

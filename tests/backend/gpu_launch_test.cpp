@@ -22,7 +22,7 @@
 #include <string>
 #include <vector>
 
-namespace {
+namespace gpu_launch_test {
 
 using samples::error_of;
 using weft::errc;
@@ -534,4 +534,4 @@ TEST_F(gpu_launch, with_memory_of_a_device_without_access_is_an_illegal_access_b
   EXPECT_FALSE(m[1].is_lost());
 }
 
-}  // namespace
+}  // namespace gpu_launch_test

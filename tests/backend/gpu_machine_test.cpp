@@ -6,6 +6,7 @@
 #include "backends/gpu/sharing.hpp"
 #include "conformance/conformance.hpp"
 #include "runtime/machine_state.hpp"
+#include "support/hang.hpp"
 #include "support/processes.hpp"
 #include "support/virtual_gpus.hpp"
 #include "weft/core/raise.hpp"
@@ -25,7 +26,7 @@
 #include <unistd.h>
 #include <vector>
 
-namespace {
+namespace gpu_machine_test {
 
 using weft::bytes;
 using weft::device_id;
@@ -374,7 +375,7 @@ constexpr std::size_t shared_size = 70001;
 
 TEST_F(gpu_importer, DISABLED_adds_one) {
   const weft::machine m = open();
-  const weft::opened_memory<byte> theirs{m[0], weft::memory_handle::from_text(handle())};
+  const weft::opened_memory<byte> theirs{m[0], weft::memory_handle::from_text(handle()), samples::only_a_hang};
   std::vector<byte> data = contents(theirs.span());
   EXPECT_EQ(data, pattern(shared_size, 1));
   for (byte& one : data) ++one;
@@ -384,8 +385,8 @@ TEST_F(gpu_importer, DISABLED_adds_one) {
 TEST_F(gpu_importer, DISABLED_opens_twice) {
   const weft::machine m = open();
   const auto name = weft::memory_handle::from_text(handle());
-  std::optional<weft::opened_memory<byte>> first{std::in_place, m[0], name};
-  const weft::opened_memory<byte> second{m[0], name};
+  std::optional<weft::opened_memory<byte>> first{std::in_place, m[0], name, samples::only_a_hang};
+  const weft::opened_memory<byte> second{m[0], name, samples::only_a_hang};
   EXPECT_EQ(first->span().data(), second.span().data());
   first.reset();
   EXPECT_EQ(contents(second.span()), pattern(shared_size, 1));
@@ -393,7 +394,9 @@ TEST_F(gpu_importer, DISABLED_opens_twice) {
 
 TEST_F(gpu_importer, DISABLED_is_told_that_it_was_freed) {
   const weft::machine m = open();
-  EXPECT_EQ(code_of([&] { const weft::opened_memory<byte> no{m[0], weft::memory_handle::from_text(handle())}; }),
+  EXPECT_EQ(code_of([&] {
+              const weft::opened_memory<byte> no{m[0], weft::memory_handle::from_text(handle()), samples::only_a_hang};
+            }),
             errc::closed);
 }
 
@@ -411,7 +414,7 @@ TEST_F(gpu_importer, DISABLED_reads_a_pool) {
   ASSERT_TRUE(opened);
   weft::backend& b = **opened;
   const auto name = weft::detail::handle_of_text(handle(), weft::shared_thing::pool_memory);
-  const auto theirs = b.open_memory(device_id{0}, name, weft::handle_family::pool, std::chrono::seconds{5});
+  const auto theirs = b.open_memory(device_id{0}, name, weft::handle_family::pool, samples::only_a_hang);
   ASSERT_TRUE(theirs) << theirs.error().what;
   EXPECT_EQ(theirs->owner, device_id{0});
   EXPECT_EQ(theirs->size, bytes{shared_size});
@@ -441,7 +444,7 @@ TEST_F(gpu_importer, DISABLED_reads_a_pool) {
   };
   EXPECT_EQ(open_again(std::chrono::milliseconds{5}).error().code, errc::timed_out);
   b.open_gate(*gate, nullptr);
-  const auto again = open_again(std::chrono::seconds{20});
+  const auto again = open_again(samples::only_a_hang);
   ASSERT_TRUE(again) << again.error().what;
   const auto fresh = b.create_stream(device_id{0}, 0, true);  // the other has failed with its copy
   weft::fill_request fill;
@@ -449,7 +452,7 @@ TEST_F(gpu_importer, DISABLED_reads_a_pool) {
   fill.count = 100;
   ASSERT_TRUE(b.fill(*fresh, fill));  // nobody looks whether it has ended
   EXPECT_TRUE(b.close_memory(again->address));
-  const auto once_more = open_again(std::chrono::seconds{10});
+  const auto once_more = open_again(samples::only_a_hang);
   ASSERT_TRUE(once_more) << once_more.error().what;
   EXPECT_TRUE(b.close_memory(once_more->address));
 }
@@ -489,7 +492,7 @@ TEST_F(gpu_machine, shares_memory_of_a_pool_whose_rights_are_its_own) {
 TEST_F(gpu_importer, DISABLED_refuses_what_the_host_backend_shares) {
   const weft::machine m = open();
   try {
-    const weft::opened_memory<byte> no{m[0], weft::memory_handle::from_text(handle())};
+    const weft::opened_memory<byte> no{m[0], weft::memory_handle::from_text(handle()), samples::only_a_hang};
     ADD_FAILURE() << "it is open";
   } catch (const weft::error_exception& e) {
     EXPECT_EQ(e.code(), errc::incompatible);
@@ -502,7 +505,7 @@ TEST_F(gpu_importer, DISABLED_is_refused_by_the_host_backend) {
   options.backend = "host";
   const weft::machine m{options};
   try {
-    const weft::opened_memory<byte> no{m[0], weft::memory_handle::from_text(handle())};
+    const weft::opened_memory<byte> no{m[0], weft::memory_handle::from_text(handle()), samples::only_a_hang};
     ADD_FAILURE() << "it is open, and its first byte is " << int{contents(no.span())[0]};
   } catch (const weft::error_exception& e) {
     EXPECT_EQ(e.code(), errc::incompatible);
@@ -516,7 +519,7 @@ TEST_F(gpu_importer, DISABLED_finds_the_part_of_a_machine_that_knows_it) {
   const weft::machine m{options};
   weft::backend& all = m[0].state()->backend_of(device_id{0});
   const auto theirs = all.open_memory(std::nullopt, weft::memory_handle::from_text(handle()).bytes(),
-                                      weft::handle_family::allocation, std::chrono::seconds{5});
+                                      weft::handle_family::allocation, samples::only_a_hang);
   ASSERT_TRUE(theirs) << theirs.error().what;
   EXPECT_EQ(theirs->size, bytes{shared_size});
   EXPECT_EQ(all.devices()[static_cast<std::size_t>(theirs->owner.value())].kind, weft::backend_kind::cuda);
@@ -539,7 +542,7 @@ TEST_F(gpu_machine, shares_nothing_with_the_host_backend_and_says_so) {
 TEST_F(gpu_importer, DISABLED_is_told_of_more_than_there_is) {
   const weft::machine m = open();
   try {
-    const weft::opened_memory<byte> no{m[0], weft::memory_handle::from_text(handle())};
+    const weft::opened_memory<byte> no{m[0], weft::memory_handle::from_text(handle()), samples::only_a_hang};
     ADD_FAILURE() << "it is open";
   } catch (const weft::error_exception& e) {
     EXPECT_EQ(e.code(), errc::corrupt);
@@ -591,7 +594,8 @@ TEST_F(gpu_machine, does_not_believe_a_process_that_tells_of_more_than_it_shares
 TEST_F(gpu_machine, does_not_open_its_own_handles) {
   const weft::machine m = open();
   const weft::shareable_buffer<byte> mine{m[0], shared_size};
-  EXPECT_EQ(code_of([&] { const weft::opened_memory<byte> no{m[0], mine.handle()}; }), errc::invalid_argument);
+  EXPECT_EQ(code_of([&] { const weft::opened_memory<byte> no{m[0], mine.handle(), samples::only_a_hang}; }),
+            errc::invalid_argument);
 }
 
 TEST_F(gpu_machine, shares_nothing_that_was_freed) {
@@ -604,4 +608,4 @@ TEST_F(gpu_machine, shares_nothing_that_was_freed) {
   EXPECT_EQ(run_importer("is_told_that_it_was_freed", handle), 0);
 }
 
-}  // namespace
+}  // namespace gpu_machine_test

@@ -2,6 +2,7 @@
 // Contexts, memory and peers of the CUDA backend on a scripted driver: what it is asked for, where, and when.
 #include "backends/gpu/memory_map.hpp"
 #include "core/hex.hpp"
+#include "support/hang.hpp"
 #include "support/scripted_gpu.hpp"
 
 #include <gtest/gtest.h>
@@ -13,7 +14,7 @@
 #include <latch>
 #include <thread>
 
-namespace {
+namespace gpu_memory_test {
 
 using namespace weft::gpu;
 using weft::access_right;
@@ -153,7 +154,7 @@ TEST(gpu_memory, goes_back_with_the_last_operation_that_uses_it) {
   EXPECT_EQ(b.memory->find(at), nullptr);
   EXPECT_EQ(calls("cuMemFree"), 0);
   held = {};
-  b.memory->settle(std::chrono::seconds{20});  // on a thread of its own: the driver may wait for other work
+  b.memory->settle(samples::only_a_hang);  // on a thread of its own: the driver may wait for other work
   EXPECT_EQ(calls("cuMemFree on 0"), 1);
   EXPECT_EQ(b.memory->use(gpu0).free, bytes{std::uint64_t{1} << 30});
   EXPECT_EQ(b.memory->release(at).error().code, errc::not_found) << "freed twice";
@@ -175,7 +176,7 @@ TEST(gpu_memory, goes_back_elsewhere_from_where_the_driver_must_not_be_called) {
     EXPECT_TRUE(b.memory->release(at));
     b.memory->settle();
   }
-  b.memory->settle(std::chrono::seconds{20});
+  b.memory->settle(samples::only_a_hang);
   EXPECT_EQ(freed, 1);
   EXPECT_EQ(freed_there, 0);
 }
@@ -574,4 +575,4 @@ TEST(gpu_peers, of_a_gpu_that_was_reset_are_forgotten) {
   EXPECT_EQ(calls("cuCtxEnablePeerAccess 0>1"), 2) << "the driver forgot it too";
 }
 
-}  // namespace
+}  // namespace gpu_memory_test

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Multicast objects of the CUDA backend, on the virtual driver: kernels of the library store to all replicas and join
 // them. What the hardware has no instruction for is refused.
+#include "support/hang.hpp"
 #include "support/samples.hpp"
 #include "support/virtual_gpus.hpp"
 #include "weft/memory/buffer.hpp"
@@ -19,7 +20,7 @@
 #include <string>
 #include <vector>
 
-namespace {
+namespace gpu_multicast_test {
 
 using samples::error_of;
 using samples::gpu0;
@@ -48,7 +49,7 @@ class gpu_multicast : public samples::virtual_cuda_test {
     for (const device_id id : all) group.add(id);
     for (const device_id id : all) {
       const weft::physical_block block{(*m)[id], group.size()};
-      weft::value_or_raise(group.bind(block, 1s));
+      weft::value_or_raise(group.bind(block, samples::only_a_hang));
       replicas.emplace_back(block);
       replicas.back().grant(id, access_right::read_write);
       weft::fill(replicas.back().span<std::uint8_t>(), start);
@@ -224,7 +225,7 @@ TEST_F(gpu_multicast, is_used_by_its_team_inside_its_bounds_and_when_all_have_bo
   const weft::error cause = error_of([&] { group.store(order, 0, data); });
   EXPECT_EQ(cause.code, errc::not_ready);
   EXPECT_NE(cause.what.find("gpu2"), std::string::npos) << cause.what;
-  weft::value_or_raise(group.bind(weft::physical_block{(*m)[2], group.size()}, 1s));
+  weft::value_or_raise(group.bind(weft::physical_block{(*m)[2], group.size()}, samples::only_a_hang));
   group.store(order, 0, data).wait();
   EXPECT_EQ(read(on<std::uint8_t>(gpu2).first(8)), std::vector<std::uint8_t>(8, 0)) << "another block is bound now";
 }
@@ -322,4 +323,4 @@ TEST_F(gpu_multicast, says_what_failed_and_works_again_when_a_call_of_the_driver
   use_once();
 }
 
-}  // namespace
+}  // namespace gpu_multicast_test

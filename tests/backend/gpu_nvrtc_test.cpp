@@ -4,6 +4,7 @@
 #include "backends/gpu/nvrtc.hpp"
 #include "backends/gpu/own_kernels.hpp"
 #include "kernel/portable_kernels.hpp"
+#include "support/paths.hpp"
 #include "support/written_kernels.hpp"
 #include "weft/backend/kernel_text.hpp"
 
@@ -17,7 +18,7 @@
 #include <set>
 #include <sstream>
 
-namespace {
+namespace gpu_nvrtc_test {
 
 using weft::errc;
 using weft::gpu::compiled_image;
@@ -141,7 +142,7 @@ TEST_P(gpu_nvrtc_for, compiles_the_stores_and_loads_of_multicast_without_spills)
 TEST_P(gpu_nvrtc_for, compiles_every_kernel_of_queues_the_tool_and_the_examples_without_spills) {
   for (const auto& [folder, least] :
        {std::pair{"/src/channel", 2U}, std::pair{"/tools", 9U}, std::pair{"/examples", 9U}}) {
-    const auto all = samples::written_kernels_below(std::string{WEFT_SOURCE_DIR} + folder);
+    const auto all = samples::written_kernels_below(samples::source_folder() + folder);
     EXPECT_GE(all.size(), least) << folder;
     compiles(all, 0);
   }
@@ -170,7 +171,7 @@ std::string dense(const std::string& text) {
 }
 
 TEST(kernels_of_a_source_file, are_read_as_the_compiler_reads_them) {
-  const auto read = samples::written_kernels(std::string{WEFT_SOURCE_DIR} + "/tests/kernel/portable_kernels.hpp");
+  const auto read = samples::written_kernels(samples::source_folder() + "/tests/kernel/portable_kernels.hpp");
   std::set<std::string> names;
   const auto is_read = [&](const std::shared_ptr<const weft::kernel_code>& code) {
     const auto same = std::find_if(read.begin(), read.end(), [&](const auto& one) { return one->name == code->name; });
@@ -262,4 +263,4 @@ TEST(gpu_nvrtc_library, that_is_no_compiler_is_told_by_what_it_lacks) {
   EXPECT_NE(made.error().what.find("nvrtcCompileProgram"), std::string::npos) << made.error().what;
 }
 
-}  // namespace
+}  // namespace gpu_nvrtc_test

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parts of a GPU with multiprocessors of their own, on the virtual driver: green contexts.
 #include "conformance/case_tools.hpp"
+#include "support/processes.hpp"
 #include "support/raw_launch.hpp"
 #include "support/virtual_gpus.hpp"
 #include "weft/memory/copy.hpp"
@@ -9,14 +10,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <set>
 #include <string>
-#include <thread>
 #include <vector>
 
-namespace {
+namespace gpu_partition_test {
 
 using weft::errc;
 
@@ -58,11 +57,7 @@ class gpu_partition : public samples::virtual_cuda_test {
   }
   /// Whether none is left: the driver's threads hold theirs for a moment longer.
   [[nodiscard]] bool streams_are_gone() const {
-    for (const auto until = std::chrono::steady_clock::now() + std::chrono::seconds{20}; driver.streams() != 0;) {
-      if (std::chrono::steady_clock::now() > until) return false;
-      std::this_thread::yield();
-    }
-    return true;
+    return processes::comes_true([&] { return driver.streams() == 0; });
   }
   static bool is_noted(const weft::machine& m, const std::string& words) {
     const auto notes = m.notes();
@@ -189,4 +184,4 @@ TEST_F(gpu_partition, that_the_driver_refuses_says_how_to_do_without) {
   EXPECT_TRUE(streams_are_gone()) << driver.streams();
 }
 
-}  // namespace
+}  // namespace gpu_partition_test

@@ -3,6 +3,7 @@
 // while both go on.
 #include "channel/queue_state.hpp"
 #include "support/couple.hpp"
+#include "support/hang.hpp"
 #include "support/samples.hpp"
 #include "support/virtual_gpus.hpp"
 #include "weft/channel/kernel_end.hpp"
@@ -16,7 +17,7 @@
 #include <optional>
 #include <vector>
 
-namespace {
+namespace gpu_queue_test {
 
 using weft::kernel_end;
 using weft::machine;
@@ -26,7 +27,7 @@ using weft::ring_visibility;
 using weft::transfer_mode;
 
 constexpr weft::device_id gpu0{0}, gpu1{1};
-constexpr std::uint64_t long_enough = 2'000'000'000;
+constexpr std::uint64_t for_ever = ~std::uint64_t{0};  // looks: what would wait that long hangs
 
 WEFT_KERNEL(answers_on_gpu,
             (WEFT_RING in, WEFT_RING out, uint64_t most, uint64_t polls, WEFT_OUT(uint64_t, whole) done), {
@@ -128,10 +129,9 @@ class gpu_queue : public samples::virtual_cuda_test {
       EXPECT_EQ(slots_of(m, out).base, slots_of(m, in).base);
       const weft::stream a{m[from]}, b{m[to]};
       for (std::uint64_t part = 0; part < 2; ++part) {  // a later kernel goes on where an earlier one ended
-        const auto taking =
-            weft::launch<takes_notes>(b, weft::range(1), in, part * count, count, long_enough, got.memory);
+        const auto taking = weft::launch<takes_notes>(b, weft::range(1), in, part * count, count, for_ever, got.memory);
         const auto sending =
-            weft::launch<sends_notes>(a, weft::range(1), out, part * count, count, long_enough, sent.memory);
+            weft::launch<sends_notes>(a, weft::range(1), out, part * count, count, for_ever, sent.memory);
         sending.wait();
         taking.wait();
         EXPECT_EQ(sent.done(), count);
@@ -145,6 +145,7 @@ class gpu_queue : public samples::virtual_cuda_test {
   static weft::queue_options small() {
     weft::queue_options options;
     options.capacity = 4;
+    options.timeout = samples::only_a_hang;
     return options;
   }
   /// So large that its memory is nobody's once it is freed.
@@ -258,7 +259,7 @@ TEST_F(gpu_queue, is_answered_by_a_kernel_that_goes_on_while_the_host_asks) {
     const kernel_end in{kernels_rx}, out{kernels_tx};
     EXPECT_EQ(in.visibility(), ring_visibility::immediate);
     EXPECT_EQ(in.per_launch(), std::nullopt);
-    const auto running = weft::launch<answers_on_gpu>(order, weft::range(1), in, out, many, long_enough, done);
+    const auto running = weft::launch<answers_on_gpu>(order, weft::range(1), in, out, many, for_ever, done);
     for (std::uint64_t n = 0; n < many; ++n) {
       ASSERT_EQ(tx.send(n), queue_status::ok);
       std::uint64_t got = 0;
@@ -301,7 +302,7 @@ TEST_F(gpu_queue, tells_who_waits_that_the_device_of_the_kernel_is_lost) {
   driver.lose(0, 719);
   EXPECT_THROW(weft::copy(std::vector<std::uint64_t>(1), touched), weft::error_exception);
   std::uint64_t got = 0;
-  EXPECT_EQ(rx.receive_for(got, std::chrono::seconds{20}), queue_status::failed);
+  EXPECT_EQ(rx.receive_for(got, samples::only_a_hang), queue_status::failed);
 }
 
 TEST_F(gpu_queue, says_that_it_is_over_when_its_machine_is_closed_and_keeps_its_ring) {
@@ -380,10 +381,10 @@ TEST_F(gpu_queue, for_kernels_tells_one_kernel_that_the_other_end_was_closed) {
     auto rx = queue.open_receiver();
     std::optional<kernel_end> out{tx}, in{rx};
     const auto send = [&](std::uint64_t most) {
-      return weft::launch<sends_notes>(a, weft::range(1), *out, std::uint64_t{0}, most, long_enough, sent.memory);
+      return weft::launch<sends_notes>(a, weft::range(1), *out, std::uint64_t{0}, most, for_ever, sent.memory);
     };
     const auto take = [&](std::uint64_t most) {
-      return weft::launch<takes_notes>(b, weft::range(1), *in, std::uint64_t{0}, most, long_enough, got.memory);
+      return weft::launch<takes_notes>(b, weft::range(1), *in, std::uint64_t{0}, most, for_ever, got.memory);
     };
     if (sender_closes) {
       const auto taking = take(1000);
@@ -412,8 +413,8 @@ TEST_F(gpu_queue, for_kernels_stops_kernels_that_wait_when_it_is_closed) {
   const kernel_end in{rx};
   const noted got{m[gpu1]};
   const weft::stream order{m[gpu1]};
-  const auto taking = weft::launch<takes_notes>(order, weft::range(1), in, std::uint64_t{0}, std::uint64_t{1},
-                                                ~std::uint64_t{0}, got.memory);
+  const auto taking =
+      weft::launch<takes_notes>(order, weft::range(1), in, std::uint64_t{0}, std::uint64_t{1}, for_ever, got.memory);
   queue.close();
   taking.wait();
   EXPECT_EQ(got.came_to(), WEFT_RING_STOPPED);
@@ -432,10 +433,10 @@ TEST_F(gpu_queue, for_kernels_lies_in_host_memory_where_a_self_test_fails) {
   auto rx = queue.open_receiver();
   const kernel_end out{tx}, in{rx};
   EXPECT_EQ(slots_of(m, in).kind, weft::memory_kind::pinned);
-  weft::launch<sends_notes>(weft::stream{m[gpu0]}, weft::range(1), out, std::uint64_t{0}, std::uint64_t{9}, long_enough,
+  weft::launch<sends_notes>(weft::stream{m[gpu0]}, weft::range(1), out, std::uint64_t{0}, std::uint64_t{9}, for_ever,
                             sent.memory)
       .wait();
-  weft::launch<takes_notes>(weft::stream{m[gpu1]}, weft::range(1), in, std::uint64_t{0}, std::uint64_t{9}, long_enough,
+  weft::launch<takes_notes>(weft::stream{m[gpu1]}, weft::range(1), in, std::uint64_t{0}, std::uint64_t{9}, for_ever,
                             got.memory)
       .wait();
   EXPECT_EQ(got.done(), 9U);
@@ -471,7 +472,7 @@ TEST_F(gpu_queue, DISABLED_tells_another_process_that_the_device_of_its_kernel_i
   }};
   auto rx = weft::connect_receiver<std::uint64_t>(pair.group, there, 5, small());
   std::uint64_t got = 0;
-  ASSERT_EQ(rx.receive_for(got, std::chrono::seconds{60}), queue_status::failed);
+  ASSERT_EQ(rx.receive_for(got, samples::only_a_hang), queue_status::failed);
   EXPECT_EQ(rx.failure()->code, weft::errc::device_lost) << rx.failure()->what;
 }
 
@@ -484,7 +485,7 @@ TEST_F(gpu_queue, DISABLED_joins_kernels_of_this_new_process_and_its_child) {
     const weft::buffer<std::uint64_t> done{m[gpu0], 1};
     const kernel_end in{rx, m[gpu0]}, out{tx, m[gpu0]};
     if (in.visibility() != ring_visibility::immediate) return 1;
-    weft::launch<answers_on_gpu>(weft::stream{m[gpu0]}, weft::range(1), in, out, many, long_enough, done).wait();
+    weft::launch<answers_on_gpu>(weft::stream{m[gpu0]}, weft::range(1), in, out, many, for_ever, done).wait();
     return 0;
   }};
   auto [tx, rx] = weft::connect_both<std::uint64_t>(pair.group, there, 5, small());
@@ -498,10 +499,10 @@ TEST_F(gpu_queue, DISABLED_joins_kernels_of_this_new_process_and_its_child) {
   ASSERT_EQ(tx.send(1), queue_status::ok);  // what goes to and fro between the kernels
   {
     const kernel_end in{rx, m[gpu1]}, out{tx, m[gpu1]};
-    weft::launch<answers_on_gpu>(weft::stream{m[gpu1]}, weft::range(1), in, out, many - 1, long_enough, done).wait();
+    weft::launch<answers_on_gpu>(weft::stream{m[gpu1]}, weft::range(1), in, out, many - 1, for_ever, done).wait();
   }
   std::uint64_t got = 0;
-  ASSERT_EQ(rx.receive_for(got, std::chrono::seconds{60}), queue_status::ok);
+  ASSERT_EQ(rx.receive_for(got, samples::only_a_hang), queue_status::ok);
   std::uint64_t expected = 1;
   for (std::uint64_t n = 0; n < 2 * many - 1; ++n) expected = expected * 3 + 1;
   EXPECT_EQ(got, expected);
@@ -526,4 +527,4 @@ TEST_F(gpu_queue, of_two_processes_ends_when_the_device_of_a_kernel_is_lost) {
   EXPECT_EQ(run_anew("tells_another_process_that_the_device_of_its_kernel_is_lost"), 0);
 }
 
-}  // namespace
+}  // namespace gpu_queue_test

@@ -17,7 +17,7 @@
 #include <thread>
 #include <vector>
 
-namespace {
+namespace gpu_stream_test {
 
 using samples::error_of;
 using samples::gpu0;
@@ -335,48 +335,63 @@ TEST_F(gpu_stream, gives_priorities_the_driver_has_and_no_others) {
   }
 }
 
+/// Whether a claim about times holds in one of several rounds, each with a machine of its own. The driver has 200 ms to
+/// say what its clock shows; where this process was kept from its core for longer, weft takes the time at which it
+/// looked.
+template <class Holds>
+bool in_some_round(Holds holds) {
+  for (int round = 0; round < 20; ++round) {
+    if (holds()) return true;
+  }
+  return false;
+}
+
 TEST_F(gpu_stream, that_is_traced_knows_when_its_work_ran) {
-  const weft::machine m = open();
-  const weft::stream order{m[0]};
-  const weft::buffer<std::uint32_t> numbers{m[0], 1000};
-  weft::fill(numbers, 0U);
-  const auto before = m.state()->backend_of(gpu0).now();
-  const auto records = samples::traced(m, [&] {
-    for (int n = 0; n < 5; ++n) static_cast<void>(weft::launch<adds_one>(order, weft::range(1000), numbers));
-    order.synchronize();
-  });
-  const auto after = m.state()->backend_of(gpu0).now();
-  std::vector<weft::trace_record> kernels;
-  for (const auto& one : records) {
-    if (one.kind == weft::trace_kind::kernel) kernels.push_back(one);
-  }
-  ASSERT_EQ(kernels.size(), 5U);
-  auto last = before;
-  for (const auto& one : kernels) {
-    EXPECT_LE(last, one.started);
-    EXPECT_LE(one.started, one.ended);
-    EXPECT_LE(one.ended, after);
-    EXPECT_EQ(one.name, "adds_one");
-    last = one.ended;
-  }
+  EXPECT_TRUE(in_some_round([] {
+    const weft::machine m = open();
+    const weft::stream order{m[0]};
+    const weft::buffer<std::uint32_t> numbers{m[0], 1000};
+    weft::fill(numbers, 0U);
+    const auto before = m.state()->backend_of(gpu0).now();
+    const auto records = samples::traced(m, [&] {
+      for (int n = 0; n < 5; ++n) static_cast<void>(weft::launch<adds_one>(order, weft::range(1000), numbers));
+      order.synchronize();
+    });
+    const auto after = m.state()->backend_of(gpu0).now();
+    std::vector<weft::trace_record> kernels;
+    for (const auto& one : records) {
+      if (one.kind == weft::trace_kind::kernel) kernels.push_back(one);
+    }
+    EXPECT_EQ(kernels.size(), 5U);
+    bool in_order = true;
+    auto last = before;
+    for (const auto& one : kernels) {
+      in_order = in_order && last <= one.started && one.started <= one.ended && one.ended <= after;
+      EXPECT_EQ(one.name, "adds_one");
+      last = one.ended;
+    }
+    return in_order;
+  })) << "kernels that overlap, or ran before they were launched or after they were waited for";
 }
 
 TEST_F(gpu_stream, knows_how_long_work_ran_that_nobody_traced_and_only_the_last_was_waited_for) {
-  const weft::machine m = open();
-  const weft::stream order{m[0]};
-  const auto begun = driver.calls("device.launch");
-  const weft::event before = order.record();
-  endless_kernel busy{m, order};
-  const weft::event after = order.record();
-  ASSERT_TRUE(processes::comes_true([&] { return driver.calls("device.launch") > begun; }));
-  constexpr std::chrono::milliseconds least{60};
-  const auto begin = std::chrono::steady_clock::now();
-  while (std::chrono::steady_clock::now() - begin < least)
-    std::this_thread::yield();  // the time that it is to have run
-  busy.end();
-  after.wait();
-  // the clocks are compared to some microseconds, and on a busy machine as late as threads there run: not by half
-  EXPECT_GE(weft::elapsed(before, after), least / 2);
+  EXPECT_TRUE(in_some_round([&] {
+    const weft::machine m = open();
+    const weft::stream order{m[0]};
+    const auto begun = driver.calls("device.launch");
+    const weft::event before = order.record();
+    endless_kernel busy{m, order};
+    const weft::event after = order.record();
+    EXPECT_TRUE(processes::comes_true([&] { return driver.calls("device.launch") > begun; }));
+    constexpr std::chrono::milliseconds least{60};
+    const auto begin = std::chrono::steady_clock::now();
+    while (std::chrono::steady_clock::now() - begin < least)
+      std::this_thread::yield();  // the time that it is to have run
+    busy.end();
+    after.wait();
+    // the clocks are compared to some microseconds, and on a busy machine as late as threads there run: not by half
+    return weft::elapsed(before, after) >= least / 2;
+  })) << "the end of what was before it was taken for the time at which somebody looked";
 }
 
 TEST_F(gpu_stream, refuses_what_the_driver_has_no_stream_or_event_for) {
@@ -407,4 +422,4 @@ TEST_F(gpu_stream, that_goes_with_its_machine_ends_what_is_held_back) {
   EXPECT_TRUE(held.ready());
 }
 
-}  // namespace
+}  // namespace gpu_stream_test

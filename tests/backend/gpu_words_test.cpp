@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-namespace {
+namespace gpu_words_test {
 
 using samples::error_of;
 using samples::gpu0;
@@ -292,4 +292,4 @@ TEST_F(gpu_words, end_where_the_driver_gives_no_event_for_the_wait) {
   EXPECT_NE(outcome, wait_outcome::timed_out);
 }
 
-}  // namespace
+}  // namespace gpu_words_test

@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <vector>
 
-namespace {
+namespace host_arena_test {
 
 using weft::host::arena;
 using weft::host::block;
@@ -217,4 +217,4 @@ TEST(file_window, that_is_private_keeps_what_is_written_to_itself) {
   memory.give(b);
 }
 
-}  // namespace
+}  // namespace host_arena_test

@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-namespace {
+namespace host_copy_engine_test {
 
 using samples::data;
 
@@ -84,4 +84,4 @@ TEST(copy_engine, starts_and_ends_with_and_without_its_helper) {
   EXPECT_TRUE(samples::same(target, source));
 }
 
-}  // namespace
+}  // namespace host_copy_engine_test

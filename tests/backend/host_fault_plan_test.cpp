@@ -6,7 +6,7 @@
 
 #include <array>
 
-namespace {
+namespace host_fault_plan_test {
 
 using samples::gpu0;
 using samples::gpu1;
@@ -110,4 +110,4 @@ TEST(call_fault, of_a_device_strikes_work_for_its_streams) {
   struck.record().wait();
 }
 
-}  // namespace
+}  // namespace host_fault_plan_test

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <random>
 
-namespace {
+namespace host_memory_map_test {
 
 using samples::byte_buffer;
 using samples::contents;
@@ -293,4 +293,4 @@ TEST(reset_device, gives_access_to_whoever_takes_a_lease_afterwards) {
   EXPECT_TRUE(weft::peer_enabled(m, gpu0, gpu1));
 }
 
-}  // namespace
+}  // namespace host_memory_map_test

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Order, failure and the end of streams on the wall clock. What the virtual clock does is in host_virtual_clock_test.
 #include "runtime/machine_state.hpp"
+#include "support/hang.hpp"
 #include "support/samples.hpp"
 #include "weft/memory/fill.hpp"
 #include "weft/memory/peer_access.hpp"
@@ -10,7 +11,7 @@
 #include <atomic>
 #include <thread>
 
-namespace {
+namespace host_scheduler_test {
 
 using samples::byte_buffer;
 using samples::error_of;
@@ -346,7 +347,7 @@ TEST(lost_device, fails_what_waits_for_a_gate_that_never_opens) {
     const event waiting = stuck.record();
     EXPECT_EQ(error_of([&] { order.call([] {}).wait(); }).code, errc::device_lost);
     wait_outcome outcome = wait_outcome::ok;
-    EXPECT_EQ(error_of([&] { outcome = waiting.wait_for(std::chrono::seconds{5}); }).code, errc::device_lost)
+    EXPECT_EQ(error_of([&] { outcome = waiting.wait_for(samples::only_a_hang); }).code, errc::device_lost)
         << "a lost device answers nothing any more, and waits for nothing either";
     never.open();
   }
@@ -433,4 +434,4 @@ TEST(event_of_a_machine, may_be_the_last_that_knows_it) {
   EXPECT_FALSE(last.is_recorded());
 }
 
-}  // namespace
+}  // namespace host_scheduler_test

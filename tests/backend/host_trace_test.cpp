@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a trace says of each kind of operation, on both clocks.
+#include "support/hang.hpp"
 #include "support/raw_launch.hpp"
 #include "weft/memory/fill.hpp"
 #include "weft/memory/peer_access.hpp"
@@ -12,7 +13,7 @@
 #include <stdexcept>
 #include <thread>
 
-namespace {
+namespace host_trace_test {
 
 using samples::byte_buffer;
 using samples::error_of;
@@ -201,15 +202,16 @@ TEST(wall_trace, begins_an_operation_when_its_body_begins) {
 TEST(wall_trace, tells_how_long_a_stream_stood_still_for_another) {
   const machine m = samples::play(wired(2));
   const stream order{m[0]}, other{m[1]};
-  // Whether the other stream gets to its wait before the gate opens is not for this thread to say: it tries again.
-  for (int round = 0; round < 1000; ++round) {
+  // Whether the other stream gets to its wait before the gate opens is not for this thread to say: it tries again, and
+  // waits twice as long each time.
+  for (nanoseconds lead = std::chrono::microseconds{200}; lead < samples::only_a_hang / 4; lead *= 2) {
     const auto records = traced(m, [&] {
       samples::gate closed;
       const event held = closed.hold(order);
       other.wait(held);
       const event behind = other.call([] {});
       const nanoseconds asked = m.now();
-      while (m.now() < asked + std::chrono::microseconds{200}) std::this_thread::yield();
+      while (m.now() < asked + lead) std::this_thread::yield();
       closed.open();
       behind.wait();
     });
@@ -264,4 +266,4 @@ TEST(wall_trace, has_no_two_intervals_of_one_stream_that_overlap) {
   }
 }
 
-}  // namespace
+}  // namespace host_trace_test

@@ -11,7 +11,7 @@
 #include <functional>
 #include <thread>
 
-namespace {
+namespace host_virtual_clock_test {
 
 using samples::byte_buffer;
 using samples::error_of;
@@ -329,4 +329,4 @@ TEST(virtual_time, passes_for_whichever_of_several_threads_waits) {
   EXPECT_GE(m.now(), 100 * takes(40e9, 500, 4000));
 }
 
-}  // namespace
+}  // namespace host_virtual_clock_test

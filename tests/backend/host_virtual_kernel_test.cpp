@@ -14,7 +14,7 @@
 #include <set>
 #include <thread>
 
-namespace {
+namespace host_virtual_kernel_test {
 
 using samples::byte_buffer;
 using samples::error_of;
@@ -527,4 +527,4 @@ TEST(delayed_operations, are_reached_by_a_deadline_and_by_polls) {
   EXPECT_GT(m.now(), std::chrono::microseconds{100});
 }
 
-}  // namespace
+}  // namespace host_virtual_kernel_test

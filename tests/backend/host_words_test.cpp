@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-namespace {
+namespace host_words_test {
 
 using samples::byte_buffer;
 using samples::error_of;
@@ -210,4 +210,4 @@ TEST(host_words, order_what_is_before_the_write_and_behind_the_wait_for_the_chec
   }
 }
 
-}  // namespace
+}  // namespace host_words_test

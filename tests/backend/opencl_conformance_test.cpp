@@ -6,7 +6,7 @@
 #include <set>
 #include <string>
 
-namespace {
+namespace opencl_conformance_test {
 
 using samples::opencl_memory;
 
@@ -42,4 +42,4 @@ TEST_P(opencl_conformance, nothing_falls_short_and_what_is_not_offered_has_a_rea
 
 INSTANTIATE_TEST_SUITE_P(memories, opencl_conformance, samples::both_memories, samples::name_of_memory);
 
-}  // namespace
+}  // namespace opencl_conformance_test

@@ -7,13 +7,14 @@
 #include "weft/core/log.hpp"
 
 #include <cstdio>
+#include <cstdlib>
 #include <dlfcn.h>
 #include <filesystem>
 #include <fstream>
 #include <set>
 #include <string>
 
-namespace {
+namespace opencl_discovery_test {
 
 namespace fs = std::filesystem;
 using samples::opencl_memory;
@@ -197,9 +198,9 @@ TEST_F(opencl_discovery, splits_devices_as_the_environment_says_where_the_progra
 /// A folder of files that name drivers; gone with this object.
 class vendor_folder {
  public:
-  explicit vendor_folder(const std::string& name) : path_(fs::path{testing::TempDir()} / ("weft_icd_" + name)) {
-    fs::remove_all(path_);
-    fs::create_directories(path_);
+  vendor_folder() {
+    std::string pattern = (fs::path{testing::TempDir()} / "weft_icd_XXXXXX").string();
+    path_ = ::mkdtemp(pattern.data());
   }
   vendor_folder(const vendor_folder&) = delete;
   vendor_folder& operator=(const vendor_folder&) = delete;
@@ -236,12 +237,12 @@ class opencl_drivers : public testing::Test {
 };
 
 TEST_F(opencl_drivers, none_at_all_is_told_with_the_folder) {
-  const vendor_folder folder{"empty"};
-  EXPECT_EXIT(open_with_drivers(folder.path()), testing::ExitedWithCode(3), "no \\.icd file in .*weft_icd_empty");
+  const vendor_folder folder;
+  EXPECT_EXIT(open_with_drivers(folder.path()), testing::ExitedWithCode(3), "no \\.icd file in .*weft_icd_");
 }
 
 TEST_F(opencl_drivers, a_file_that_points_nowhere_is_told_with_the_file_and_the_library) {
-  const vendor_folder folder{"nowhere"};
+  const vendor_folder folder;
   folder.add("broken.icd", "libnosuchdriver.so.7");
   EXPECT_EXIT(open_with_drivers(folder.path()), testing::ExitedWithCode(3), "broken\\.icd names 'libnosuchdriver");
 }
@@ -250,10 +251,10 @@ TEST_F(opencl_drivers, a_file_that_points_nowhere_does_not_keep_the_others_away)
   std::string driver;
   std::ifstream{"/etc/OpenCL/vendors/pocl.icd"} >> driver;
   if (driver.empty()) GTEST_SKIP() << "PoCL is not installed in /etc/OpenCL/vendors";
-  const vendor_folder folder{"mixed"};
+  const vendor_folder folder;
   folder.add("broken.icd", "libnosuchdriver.so.7");
   folder.add("pocl.icd", driver);
   EXPECT_EXIT(open_with_drivers(folder.path()), testing::ExitedWithCode(0), "opened");
 }
 
-}  // namespace
+}  // namespace opencl_discovery_test

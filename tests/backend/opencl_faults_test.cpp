@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-namespace {
+namespace opencl_faults_test {
 
 using samples::byte_buffer;
 using samples::error_of;
@@ -253,4 +253,4 @@ TEST_P(opencl_faults, a_copy_inside_a_context_is_one_command_without_access) {
   EXPECT_TRUE(samples::same(samples::contents(dst), data));
 }
 
-}  // namespace
+}  // namespace opencl_faults_test

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace {
+namespace opencl_grid_test {
 
 WEFT_KERNEL(writes_its_index, (WEFT_OUT(int32_t) index), { index[i] = (int32_t)i; });
 
@@ -69,4 +69,4 @@ TEST_P(opencl_grid, may_grow_in_two_machines_that_run_one_kernel) {
   other.check(1);
 }
 
-}  // namespace
+}  // namespace opencl_grid_test

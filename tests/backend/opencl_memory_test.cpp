@@ -12,7 +12,7 @@
 #include <cstring>
 #include <string>
 
-namespace {
+namespace opencl_memory_test {
 
 using samples::byte_buffer;
 using samples::error_of;
@@ -208,4 +208,4 @@ TEST_P(opencl_memory_map, writes_a_trace_of_copies_fills_and_kernels_with_times_
   EXPECT_EQ(records[2].name, "increments");
 }
 
-}  // namespace
+}  // namespace opencl_memory_test

@@ -6,7 +6,7 @@
 #include <set>
 #include <string>
 
-namespace {
+namespace opencl_mixed_conformance_test {
 
 class mixed_conformance : public samples::mixed_test {};
 INSTANTIATE_TEST_SUITE_P(mixtures, mixed_conformance, samples::mixtures, samples::name_of_mixture);
@@ -28,4 +28,4 @@ TEST_P(mixed_conformance, nothing_falls_short_and_what_is_not_offered_has_a_reas
   }
 }
 
-}  // namespace
+}  // namespace opencl_mixed_conformance_test

@@ -14,7 +14,7 @@
 #include <set>
 #include <vector>
 
-namespace {
+namespace opencl_mixed_launch_test {
 
 using samples::error_of;
 using weft::balance;
@@ -194,4 +194,4 @@ TEST_P(mixed_launch, tells_which_device_was_lost) {
   EXPECT_EQ(lost, 1);
 }
 
-}  // namespace
+}  // namespace opencl_mixed_launch_test

@@ -9,7 +9,7 @@
 #include <atomic>
 #include <chrono>
 
-namespace {
+namespace opencl_words_test {
 
 using samples::error_of;
 using samples::soon;
@@ -85,4 +85,4 @@ TEST_P(opencl_words, that_never_come_end_with_a_reset_and_with_the_machine) {
 
 INSTANTIATE_TEST_SUITE_P(memories, opencl_words, samples::both_memories, samples::name_of_memory);
 
-}  // namespace
+}  // namespace opencl_words_test

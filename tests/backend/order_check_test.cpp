@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-namespace {
+namespace order_check_test {
 
 using weft::host::order_access;
 using weft::host::order_check;
@@ -465,4 +465,4 @@ TEST(order_check, takes_all_that_was_submitted_as_past_once_a_wait_for_a_value_h
   EXPECT_EQ(r.found(), 2U) << "what comes after that is ordered with neither";
 }
 
-}  // namespace
+}  // namespace order_check_test

@@ -2,6 +2,7 @@
 // The scheduler that drivers with queues share, over a driver that ends what the test says, when it says so.
 #include "backend/queued/scheduler.hpp"
 #include "core/make_error.hpp"
+#include "support/hang.hpp"
 #include "support/threads.hpp"
 
 #include <gtest/gtest.h>
@@ -16,7 +17,7 @@
 #include <thread>
 #include <vector>
 
-namespace {
+namespace queued_scheduler_test {
 
 using namespace std::chrono_literals;
 using weft::device_id;
@@ -29,7 +30,7 @@ namespace queued = weft::queued;
 
 constexpr device_id gpu0{0};
 constexpr device_id gpu1{1};
-constexpr auto long_enough = 20s;  // reached only by what would hang
+constexpr auto long_enough = samples::only_a_hang;
 
 struct fake_event {
   queued::event_state state = queued::event_state::running;
@@ -719,4 +720,4 @@ TEST_F(queued_scheduler, closes_while_others_ask_to_be_told) {
   }
 }
 
-}  // namespace
+}  // namespace queued_scheduler_test

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <vector>
 
-namespace {
+namespace reduction_grid_test {
 
 WEFT_KERNEL(counts,
             (WEFT_IN(uint8_t) values, WEFT_INOUT(uint64_t, reduce(sum)) seen, WEFT_INOUT(uint8_t, reduce(max)) most), {
@@ -70,4 +70,4 @@ TEST(reduction_grid, has_no_group_larger_than_the_device_takes) {
   EXPECT_EQ(grid_of(1'000'000, 1, {4, true, 1}).group, 1);
 }
 
-}  // namespace
+}  // namespace reduction_grid_test

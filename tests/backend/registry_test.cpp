@@ -5,7 +5,7 @@
 
 #include <set>
 
-namespace {
+namespace registry_test {
 
 using weft::device_id;
 using weft::errc;
@@ -124,4 +124,4 @@ TEST(null_backend, waits_for_a_record_that_somebody_completes) {
   EXPECT_EQ(b->wait(*record, weft::no_deadline, {}), weft::wait_outcome::ok);
 }
 
-}  // namespace
+}  // namespace registry_test

@@ -7,7 +7,7 @@
 
 #include <string_view>
 
-namespace {
+namespace crc32c_test {
 
 using weft::detail::crc32c;
 using weft::detail::crc32c_by_table;
@@ -29,4 +29,4 @@ TEST(crc32c, is_the_same_by_instruction_and_by_table) {
   EXPECT_EQ(crc32c(raw, data.size()), crc32c_by_table(raw, data.size()));
 }
 
-}  // namespace
+}  // namespace crc32c_test

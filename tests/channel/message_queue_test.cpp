@@ -11,7 +11,7 @@
 #include <array>
 #include <thread>
 
-namespace {
+namespace message_queue_test {
 
 using samples::error_of;
 using samples::gpu0;
@@ -59,6 +59,7 @@ queue_options with(std::size_t capacity, backpressure policy = backpressure::blo
                    transfer_mode mode = transfer_mode::adaptive) {
   queue_options made;
   made.capacity = capacity;
+  made.timeout = samples::only_a_hang;
   made.when_full = policy;
   made.mode = mode;
   return made;
@@ -97,7 +98,7 @@ TEST(message_queue, over_a_pair_that_drops_data_finds_out_and_is_staged) {
   for (const weft::device& from : m.devices()) {
     for (const weft::device& to : m.devices()) {
       if (from == to) continue;
-      const message_queue<tick> queue{m, from.id(), to.id()};
+      const message_queue<tick> queue{m, from.id(), to.id(), with(1024)};
       auto tx = queue.open_sender();
       auto rx = queue.open_receiver();
       for (std::uint64_t n = 0; n < 40; ++n) ASSERT_EQ(tx.try_send(tick::numbered(n)), queue_status::ok);
@@ -451,7 +452,6 @@ TEST(waiting_form, is_woken_by_the_other_end) {
     for (const weft::waiting policy : {weft::waiting::park, weft::waiting::adaptive}) {
       queue_options options = with(16, backpressure::block, mode);
       options.wait_policy = policy;
-      options.timeout = 60s;
       const message_queue<tick> queue{m, gpu0, gpu1, options};
       const message_queue<tick> back{m, gpu1, gpu0, options};
       auto tx = queue.open_sender(), reply = back.open_sender();
@@ -478,7 +478,6 @@ TEST(waiting_form, is_woken_by_the_other_end) {
 TEST(waiting_form, ends_when_a_stop_is_requested) {
   const machine m = play(wired(2));
   queue_options options = with(16);
-  options.timeout = 60s;
   options.wait_policy = weft::waiting::park;
   const message_queue<int> queue{m, gpu0, gpu1, options};
   auto tx = queue.open_sender();
@@ -549,7 +548,6 @@ TEST(closing, the_sender_wakes_a_receiver_that_sleeps) {
   for (const transfer_mode mode : {transfer_mode::direct, transfer_mode::host_staged}) {
     queue_options options = with(16, backpressure::block, mode);
     options.wait_policy = weft::waiting::park;
-    options.timeout = 60s;
     const message_queue<int> queue{m, gpu0, gpu1, options};
     auto tx = queue.open_sender();
     auto rx = queue.open_receiver();
@@ -583,9 +581,7 @@ TEST(closing, the_receiver_is_learned_by_the_sender_and_what_is_in_flight_counts
 
 TEST(closing, the_queue_ends_both_ends_at_once) {
   const machine m = play(wired(2));
-  queue_options options = with(16);
-  options.timeout = 60s;
-  message_queue<int> queue{m, gpu0, gpu1, options};
+  message_queue<int> queue{m, gpu0, gpu1, with(16)};
   auto tx = queue.open_sender();
   auto rx = queue.open_receiver();
   int got = 0;
@@ -599,9 +595,7 @@ TEST(closing, the_queue_ends_both_ends_at_once) {
 
 TEST(closing, the_machine_fails_what_waits_and_ends_stay_safe_to_use) {
   machine m = play(wired(2));
-  queue_options options = with(16);
-  options.timeout = 60s;
-  const message_queue<int> queue{m, gpu0, gpu1, options};
+  const message_queue<int> queue{m, gpu0, gpu1, with(16)};
   auto tx = queue.open_sender();
   auto rx = queue.open_receiver();
   int got = 0;
@@ -622,9 +616,7 @@ TEST(closing, a_lost_device_fails_the_queue_and_names_it) {
   lost.device = gpu1;
   layout.faults.push_back(lost);
   const machine m = play(layout);
-  queue_options options = with(16);
-  options.timeout = 60s;
-  const message_queue<int> queue{m, gpu0, gpu1, options};
+  const message_queue<int> queue{m, gpu0, gpu1, with(16)};
   auto rx = queue.open_receiver();
   int got = 0;
   std::thread receiving{[&] { EXPECT_EQ(rx.receive(got), queue_status::failed); }};
@@ -824,9 +816,7 @@ TEST(coroutine, awaits_messages_and_space) {
 
 TEST(coroutine, that_awaits_is_told_of_a_stop_and_of_the_end_of_the_machine) {
   machine m = play(wired(2));
-  queue_options options = with(16);
-  options.timeout = 60s;
-  const message_queue<tick> queue{m, gpu0, gpu1, options};
+  const message_queue<tick> queue{m, gpu0, gpu1, with(16)};
   auto rx = queue.open_receiver();
   std::stop_source stop;
   const auto receiving = [&](std::stop_token token) -> weft::task<queue_status> {
@@ -841,4 +831,4 @@ TEST(coroutine, that_awaits_is_told_of_a_stop_and_of_the_end_of_the_machine) {
   closing.join();
 }
 
-}  // namespace
+}  // namespace message_queue_test

@@ -9,7 +9,7 @@
 #include <thread>
 #include <utility>
 
-namespace {
+namespace queue_network_test {
 
 using samples::error_of;
 using samples::gpu0;
@@ -41,6 +41,7 @@ std::vector<device_id> first(int n) {
 queue_options small() {
   queue_options made;
   made.capacity = 16;
+  made.timeout = samples::only_a_hang;
   return made;
 }
 
@@ -251,4 +252,4 @@ TEST(queue_network, carries_traffic_of_all_its_devices_at_once_in_order) {
   EXPECT_EQ(wrong, std::vector<std::string>(devices));
 }
 
-}  // namespace
+}  // namespace queue_network_test

@@ -16,7 +16,7 @@
 #include <optional>
 #include <sstream>
 
-namespace {
+namespace queue_property_test {
 
 using samples::gpu0;
 using samples::gpu1;
@@ -533,4 +533,4 @@ TYPED_TEST(a_queue_of, behaves_as_a_deque_under_every_policy_mode_and_schedule) 
   }
 }
 
-}  // namespace
+}  // namespace queue_property_test

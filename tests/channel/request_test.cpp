@@ -11,7 +11,7 @@
 #include <stdexcept>
 #include <thread>
 
-namespace {
+namespace request_test {
 
 using samples::error_of;
 using samples::gpu0;
@@ -437,4 +437,4 @@ TEST(request, storm_of_calls_and_cancellations_never_mixes_answers_up) {
   serving.join();
 }
 
-}  // namespace
+}  // namespace request_test

@@ -11,7 +11,7 @@
 #include <memory>
 #include <thread>
 
-namespace {
+namespace router_test {
 
 using samples::error_of;
 using samples::gpu0;
@@ -38,6 +38,7 @@ std::vector<device_id> first(int n) {
 queue_options small() {
   queue_options made;
   made.capacity = 16;
+  made.timeout = samples::only_a_hang;
   return made;
 }
 
@@ -482,4 +483,4 @@ TEST(ring, works_with_a_thread_on_every_device) {
   }
 }
 
-}  // namespace
+}  // namespace router_test

@@ -14,7 +14,7 @@
 #include <sys/mman.h>
 #include <thread>
 
-namespace {
+namespace shared_queue_test {
 
 using processes::child;
 using processes::couple;
@@ -80,6 +80,7 @@ void crosses(const queue_options& options) {
 TEST(shared_queue, carries_messages_of_any_size_between_two_processes) {
   queue_options options;
   options.capacity = 64;
+  options.timeout = samples::only_a_hang;
   for (const bool validate : {false, true}) {
     options.validate = validate;
     crosses<sized<1>>(options);
@@ -95,7 +96,7 @@ TEST(shared_queue, wakes_the_other_process) {
   queue_options options;
   options.capacity = 16;
   options.wait_policy = weft::waiting::park;
-  options.timeout = 60s;
+  options.timeout = samples::only_a_hang;
   constexpr std::uint64_t rounds = 300;
   couple pair{[&](process_group& group) {
     auto [tx, rx] = weft::connect_both<record>(group, here, 1, options);
@@ -118,6 +119,7 @@ TEST(shared_queue, wakes_the_other_process) {
 TEST(shared_queue, overwrites_when_both_ask_for_it) {
   queue_options options;
   options.capacity = 16;
+  options.timeout = samples::only_a_hang;
   options.when_full = backpressure::overwrite_oldest;
   couple pair{[&](process_group& group) {
     auto tx = connect_sender<record>(group, here, 1, options);
@@ -192,7 +194,7 @@ weft::error offered(std::span<const std::byte> payload, int file) {
   couple pair{[&](process_group& group) {
     const std::uint64_t tag = 0x7175'6575'6500'0000ULL ^ 1;
     const std::span<const int> files = file < 0 ? std::span<const int>{} : std::span{&file, 1};
-    return group.send(here, tag, payload, files, 10s) ? 0 : 1;
+    return group.send(here, tag, payload, files, samples::only_a_hang) ? 0 : 1;
   }};
   weft::error e = error_of([&] { static_cast<void>(connect_sender<record>(pair.group, there, 1)); });
   EXPECT_EQ(pair.other.wait(), 0);
@@ -299,7 +301,7 @@ TEST(death, of_the_sender_loses_nothing_that_it_published_and_tears_nothing) {
     shared<progress> published;
     queue_options options;
     options.capacity = kill % 2 == 0 ? 16 : 1024;
-    options.timeout = 60s;
+    options.timeout = samples::only_a_hang;
     couple pair{[&](process_group& group) {
       auto tx = connect_sender<record>(group, here, 1, options);
       for (std::uint64_t n = 0;; ++n) {
@@ -341,7 +343,7 @@ TEST(death, of_the_receiver_is_told_to_the_sender) {
     shared<progress> consumed;
     queue_options options;
     options.capacity = 16;
-    options.timeout = 60s;
+    options.timeout = samples::only_a_hang;
     options.wait_policy = kill % 2 == 0 ? weft::waiting::adaptive : weft::waiting::park;
     couple pair{[&](process_group& group) {
       auto rx = connect_receiver<record>(group, here, 1, options);
@@ -375,7 +377,7 @@ TEST(death, of_the_receiver_is_told_to_the_sender) {
 
 TEST(death, is_not_what_a_stopped_process_has_met) {
   queue_options options;
-  options.timeout = 60s;
+  options.timeout = samples::only_a_hang;
   couple pair{[&](process_group& group) {
     auto tx = connect_sender<record>(group, here, 1, options);
     ::raise(SIGSTOP);
@@ -395,7 +397,7 @@ TEST(death, is_not_what_a_stopped_process_has_met) {
 
 TEST(death, without_a_farewell_is_told_even_when_the_process_ends_well) {
   queue_options options;
-  options.timeout = 60s;
+  options.timeout = samples::only_a_hang;
   couple pair{[&](process_group& group) -> int {
     auto tx = connect_sender<record>(group, here, 1, options);
     static_cast<void>(tx.send(record::numbered(0)));
@@ -408,4 +410,4 @@ TEST(death, without_a_farewell_is_told_even_when_the_process_ends_well) {
   EXPECT_EQ(rx.failure()->code, errc::peer_dead);
 }
 
-}  // namespace
+}  // namespace shared_queue_test

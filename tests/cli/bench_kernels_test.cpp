@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rows of weft bench that kernels make, on the host's devices, where they have to be asked for.
 #include "cli/tool_runner.hpp"
+#include "support/paths.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +9,7 @@
 #include <vector>
 
 namespace weft::test {
-namespace {
+namespace bench_kernels_test {
 
 using json = nlohmann::json;
 using words = std::vector<std::string>;
@@ -16,7 +17,7 @@ using words = std::vector<std::string>;
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 TEST(bench_kernels, copies_on_the_host_are_by_a_kernel_where_that_is_asked_for) {
-  const words command{"bench", "copy", "-s", "4K", "--samples", "3", "--pairs", "0-0,1-0", "--json"};
+  const words command{"bench", "copy", "-s", "4K", "--samples", "3", "--pairs", "0-0,1-0", "--json", "--budget", "60s"};
   for (const json& row : run_tool(command).field("results")) EXPECT_EQ(row.at("by"), "engine") << row;
   words asked = command;
   asked.insert(asked.end(), {"--by", "kernel"});
@@ -36,18 +37,18 @@ TEST(bench_kernels, copies_on_the_host_are_by_a_kernel_where_that_is_asked_for) 
 
 TEST(bench_kernels, a_copy_by_a_kernel_whose_stores_never_arrive_ends_with_1) {
   const scratch_folder folder;
-  json machine = json::parse(read_text(std::string{WEFT_SOURCE_DIR} + "/topologies/pair_nvlink.json"));
+  json machine = json::parse(read_text(samples::source_folder() + "/topologies/pair_nvlink.json"));
   machine["faults"] = json::array({{{"kind", "drops_data"}, {"from", "gpu0"}, {"to", "gpu1"}}});
   write_text(folder / "liar.json", machine.dump());
-  const auto run = run_tool({"bench", "copy", "-s", "4K", "--samples", "1", "--json", "--by", "kernel", "--pairs",
-                             "0-1", "--sim", (folder / "liar.json").string()});
+  const auto run = run_tool({"bench", "copy", "-s", "4K", "--samples", "1", "--json", "--budget", "60s", "--by",
+                             "kernel", "--pairs", "0-1", "--sim", (folder / "liar.json").string()});
   EXPECT_EQ(run.exit_code, 1) << run.out << run.err;
   EXPECT_TRUE(has(run.field("results")[0].at("why").dump(), "offset 0")) << run.out;
 }
 
 TEST(bench_kernels, without_peer_access_a_kernel_copies_nothing_and_the_row_says_why) {
-  const auto run = run_tool({"bench", "copy", "-s", "4K", "--samples", "1", "--json", "--by", "kernel", "--pairs",
-                             "0-1", "--sim", "ring_3_no_p2p"});
+  const auto run = run_tool({"bench", "copy", "-s", "4K", "--samples", "1", "--json", "--budget", "60s", "--by",
+                             "kernel", "--pairs", "0-1", "--sim", "ring_3_no_p2p"});
   EXPECT_EQ(run.exit_code, 0) << run.err;
   const json row = run.field("results")[0];
   EXPECT_TRUE(row.at("seconds").is_null()) << row;
@@ -69,11 +70,11 @@ TEST(bench_kernels, messages_go_to_kernels_and_between_them) {
 }
 
 TEST(bench_kernels, a_virtual_clock_has_no_messages_of_kernels) {
-  const auto run = run_tool({"bench", "queue", "--quick", "-s", "8", "--ends", "kernel", "--json", "--sim",
-                             "pair_nvlink", "--clock", "virtual"});
+  const auto run = run_tool({"bench", "queue", "--quick", "-s", "8", "--ends", "kernel", "--json", "--budget", "60s",
+                             "--sim", "pair_nvlink", "--clock", "virtual"});
   EXPECT_EQ(run.exit_code, 0) << run.err;
   for (const json& row : run.field("results")) EXPECT_TRUE(has(row.at("why").dump(), "virtual clock")) << row;
 }
 
-}  // namespace
+}  // namespace bench_kernels_test
 }  // namespace weft::test

@@ -4,6 +4,7 @@
 #include "collective_values.hpp"
 #include "collective_words.hpp"
 #include "commands.hpp"
+#include "support/paths.hpp"
 
 #include <gtest/gtest.h>
 
@@ -16,7 +17,7 @@
 #include <vector>
 
 namespace weft::test {
-namespace {
+namespace collective_test {
 
 using nlohmann::json;
 using words = std::vector<std::string>;
@@ -264,7 +265,7 @@ TEST(bench_collective, what_a_machine_cannot_do_has_no_figures_but_the_reason) {
 
 TEST(bench_collective, data_that_does_not_arrive_is_counted_and_ends_with_1) {
   const scratch_folder folder;
-  json machine = json::parse(read_text(std::string{WEFT_SOURCE_DIR} + "/topologies/pair_nvlink.json"));
+  json machine = json::parse(read_text(samples::source_folder() + "/topologies/pair_nvlink.json"));
   machine["faults"] = json::array({{{"kind", "drops_data"}, {"from", "gpu0"}, {"to", "gpu1"}}});
   write_text(folder / "liar.json", machine.dump());
   const auto run =
@@ -361,5 +362,5 @@ TEST(demo, sums_over_the_devices_and_checks_every_element) {
   EXPECT_EQ(sum.at("wrong"), 0) << sum;
 }
 
-}  // namespace
+}  // namespace collective_test
 }  // namespace weft::test

@@ -4,6 +4,7 @@
 #include "cli/tool_runner.hpp"
 #include "copy_bench.hpp"
 #include "queue_bench.hpp"
+#include "support/paths.hpp"
 #include "weft/core/topology.hpp"
 
 #include <gtest/gtest.h>
@@ -16,7 +17,7 @@
 #include <vector>
 
 namespace weft::test {
-namespace {
+namespace commands_test {
 
 using nlohmann::json;
 using words = std::vector<std::string>;
@@ -47,7 +48,7 @@ std::vector<std::string> cells_of(const std::string& line) {
 json schema_of(const std::string& kind) {
   std::string name = kind;
   name.replace(name.find('/'), 1, "-");
-  return json::parse(read_text(std::string{WEFT_SOURCE_DIR} + "/share/weft/schema/" + name + ".json"), nullptr, false);
+  return json::parse(read_text(samples::source_folder() + "/share/weft/schema/" + name + ".json"), nullptr, false);
 }
 
 /// The fields that every document has, and that of its own schema's top level.
@@ -85,7 +86,7 @@ TEST(summary, every_next_command_runs) {
   ASSERT_EQ(document.at("next").size(), 4U);
   for (const auto& next : document.at("next")) {
     const std::string command = next.at("command");
-    const auto help = run_program({"sh", "-c", std::string{WEFT_TOOL_PATH} + command.substr(4) + " --help"});
+    const auto help = run_program({"sh", "-c", samples::tool() + command.substr(4) + " --help"});
     EXPECT_EQ(help.exit_code, 0) << command << help.err;
   }
 }
@@ -308,7 +309,7 @@ TEST(output_file, a_write_that_fails_leaves_the_old_file_as_it_was) {
   // A file size limit of a kilobyte stands for the full disk.
   const auto run =
       run_program({"bash", "-c", "trap '' XFSZ; ulimit -f 1; exec \"$0\" topo --sim mi300x_8 -q -o m.svg > /dev/null",
-                   WEFT_TOOL_PATH},
+                   samples::tool()},
                   {{}, {}, folder.path()});
   EXPECT_EQ(run.exit_code, 4) << run.err;
   EXPECT_TRUE(has(run.err, "m.svg")) << run.err;
@@ -372,7 +373,7 @@ TEST(route, a_device_that_is_not_there_ends_with_3) {
 }
 
 TEST(bench_copy, measures_and_verifies_every_ordered_pair) {
-  const auto run = run_tool(with(small_bench, {"--json", "-q"}));
+  const auto run = run_tool(with(small_bench, {"--json", "-q", "--budget", "60s"}));
   EXPECT_EQ(run.exit_code, 0) << run.err;
   expect_document(run, "weft.bench.copy/1", false);
   const json document = run.document();
@@ -395,7 +396,8 @@ TEST(bench_copy, measures_and_verifies_every_ordered_pair) {
 }
 
 TEST(bench_copy, without_peer_access_the_direct_column_is_null_with_the_reason) {
-  const auto run = run_tool({"bench", "copy", "-s", "4K", "--samples", "3", "--json", "--sim", "ring_3_no_p2p"});
+  const auto run =
+      run_tool({"bench", "copy", "-s", "4K", "--samples", "3", "--json", "--budget", "60s", "--sim", "ring_3_no_p2p"});
   EXPECT_EQ(run.exit_code, 0) << run.err;
   for (const json& row : run.field("results")) {
     if (row.at("path") == "direct") {
@@ -409,15 +411,15 @@ TEST(bench_copy, without_peer_access_the_direct_column_is_null_with_the_reason) 
 }
 
 TEST(bench_copy, without_p2p_only_staged_copies_are_made) {
-  const auto run =
-      run_tool({"bench", "copy", "-s", "4K", "--samples", "3", "--json", "--no-p2p", "--pairs", "0-1,2-3"});
+  const auto run = run_tool(
+      {"bench", "copy", "-s", "4K", "--samples", "3", "--json", "--budget", "60s", "--no-p2p", "--pairs", "0-1,2-3"});
   ASSERT_EQ(run.document().at("results").size(), 2U) << run.err;
   for (const json& row : run.field("results")) EXPECT_EQ(row.at("path"), "staged");
 }
 
 TEST(bench_copy, a_virtual_clock_is_close_to_the_limit_and_says_simulated) {
-  const words command{"bench",   "copy", "-s",    "16M",         "--samples", "3",
-                      "--pairs", "0-1",  "--sim", "pair_nvlink", "--clock",   "virtual"};
+  const words command{"bench", "copy",  "-s",          "16M",     "--samples", "3",        "--pairs",
+                      "0-1",   "--sim", "pair_nvlink", "--clock", "virtual",   "--budget", "60s"};
   const auto run = run_tool(with(command, {"--json"}));
   EXPECT_EQ(run.exit_code, 0) << run.err;
   const json document = run.document();
@@ -436,8 +438,8 @@ TEST(bench_copy, a_virtual_clock_is_close_to_the_limit_and_says_simulated) {
 }
 
 TEST(bench_copy, a_virtual_clock_gives_the_same_figures_every_time) {
-  const words command{"bench", "copy",    "-s",      "1M",      "--samples", "3",
-                      "--sim", "mixed_3", "--clock", "virtual", "--json"};
+  const words command{"bench",   "copy",    "-s",      "1M",     "--samples", "3",  "--sim",
+                      "mixed_3", "--clock", "virtual", "--json", "--budget",  "60s"};
   EXPECT_EQ(run_tool(command).document().at("results"), run_tool(command).document().at("results"));
 }
 
@@ -460,11 +462,11 @@ TEST(bench_copy, writes_its_results) {
 
 TEST(bench_copy, data_that_does_not_arrive_ends_with_1_and_the_first_bad_offset) {
   const scratch_folder folder;
-  json machine = json::parse(read_text(std::string{WEFT_SOURCE_DIR} + "/topologies/pair_nvlink.json"));
+  json machine = json::parse(read_text(samples::source_folder() + "/topologies/pair_nvlink.json"));
   machine["faults"] = json::array({{{"kind", "drops_data"}, {"from", "gpu0"}, {"to", "gpu1"}}});
   write_text(folder / "liar.json", machine.dump());
-  const auto run =
-      run_tool({"bench", "copy", "-s", "4K", "--samples", "3", "--json", "--sim", (folder / "liar.json").string()});
+  const auto run = run_tool({"bench", "copy", "-s", "4K", "--samples", "3", "--json", "--budget", "60s", "--sim",
+                             (folder / "liar.json").string()});
   EXPECT_EQ(run.exit_code, 1) << run.err;
   bool found = false;
   for (const json& row : run.field("results")) {
@@ -479,11 +481,11 @@ TEST(bench_copy, data_that_does_not_arrive_ends_with_1_and_the_first_bad_offset)
 
 TEST(bench_copy, a_copy_that_fails_ends_with_4_and_the_others_go_on) {
   const scratch_folder folder;
-  json machine = json::parse(read_text(std::string{WEFT_SOURCE_DIR} + "/topologies/pair_nvlink.json"));
+  json machine = json::parse(read_text(samples::source_folder() + "/topologies/pair_nvlink.json"));
   machine["faults"] = json::array({{{"kind", "copy_fails"}, {"from", "gpu0"}, {"to", "gpu1"}, {"nth", 3}}});
   write_text(folder / "failing.json", machine.dump());
-  const auto run = run_tool(
-      {"bench", "copy", "-s", "4K,8K", "--samples", "3", "--json", "--sim", (folder / "failing.json").string()});
+  const auto run = run_tool({"bench", "copy", "-s", "4K,8K", "--samples", "3", "--json", "--budget", "60s", "--sim",
+                             (folder / "failing.json").string()});
   EXPECT_EQ(run.exit_code, 4) << run.err;
   std::size_t failed = 0;
   for (const json& row : run.field("results")) {
@@ -577,7 +579,8 @@ TEST(bench_queue, has_every_size_that_it_names) {
 }
 
 TEST(bench_queue, without_peer_access_the_direct_columns_are_empty_and_the_reason_is_told) {
-  const words command{"bench", "queue", "-s", "64", "--quick", "--from", "0", "--to", "2", "--sim", "ring_3_no_p2p"};
+  const words command{"bench", "queue", "-s",       "64",  "--quick", "--from",       "0",
+                      "--to",  "2",     "--budget", "60s", "--sim",   "ring_3_no_p2p"};
   const auto text = run_tool(command);
   EXPECT_EQ(text.exit_code, 0) << text.err;
   std::string line;
@@ -611,11 +614,11 @@ TEST(bench_queue, without_peer_access_the_direct_columns_are_empty_and_the_reaso
 
 TEST(bench_queue, one_way_that_lies_is_found_and_not_offered_as_direct) {
   const scratch_folder folder;
-  json machine = json::parse(read_text(std::string{WEFT_SOURCE_DIR} + "/topologies/pair_nvlink.json"));
+  json machine = json::parse(read_text(samples::source_folder() + "/topologies/pair_nvlink.json"));
   machine["faults"] = json::array({{{"kind", "drops_data"}, {"from", "gpu0"}, {"to", "gpu1"}}});
   write_text(folder / "liar.json", machine.dump());
   const auto run = run_tool({"bench", "queue", "-s", "8", "--quick", "--mode", "direct", "--from", "0", "--to", "1",
-                             "--json", "--sim", (folder / "liar.json").string()});
+                             "--json", "--budget", "60s", "--sim", (folder / "liar.json").string()});
   EXPECT_EQ(run.exit_code, 0) << run.err;
   ASSERT_EQ(run.field("results").size(), 3U) << run.err;
   for (const json& row : run.field("results")) {
@@ -626,7 +629,7 @@ TEST(bench_queue, one_way_that_lies_is_found_and_not_offered_as_direct) {
 
 TEST(bench_queue, one_mode_and_one_direction_are_what_was_asked_for) {
   const auto run = run_tool({"bench", "queue", "-s", "8", "--quick", "--mode", "host_staged", "--batch", "1", "--from",
-                             "gpu1", "--json", "--sim", "ring_3_no_p2p"});
+                             "gpu1", "--json", "--budget", "60s", "--sim", "ring_3_no_p2p"});
   EXPECT_EQ(run.exit_code, 0) << run.err;
   ASSERT_EQ(run.field("results").size(), 2U * 2);
   for (const json& row : run.field("results")) {
@@ -637,7 +640,8 @@ TEST(bench_queue, one_mode_and_one_direction_are_what_was_asked_for) {
 }
 
 TEST(bench_queue, a_device_sends_to_itself_when_it_is_asked_to_or_alone) {
-  const words little{"bench", "queue", "-s", "8", "--quick", "--batch", "1", "--mode", "direct", "--json", "--sim"};
+  const words little{"bench",  "queue",  "-s",     "8",        "--quick", "--batch", "1",
+                     "--mode", "direct", "--json", "--budget", "60s",     "--sim"};
   const auto alone = run_tool(with(little, {"one"}));
   EXPECT_EQ(alone.exit_code, 0) << alone.err;
   EXPECT_EQ(alone.field("results").size(), 2U);
@@ -647,7 +651,8 @@ TEST(bench_queue, a_device_sends_to_itself_when_it_is_asked_to_or_alone) {
 }
 
 TEST(bench_queue, a_virtual_clock_checks_messages_and_times_nothing) {
-  const words command{"bench", "queue", "-s", "8", "--from", "0", "--sim", "pair_nvlink", "--clock", "virtual"};
+  const words command{"bench",    "queue", "-s",    "8",           "--from",  "0",
+                      "--budget", "60s",   "--sim", "pair_nvlink", "--clock", "virtual"};
   const auto run = run_tool(with(command, {"--json"}));
   EXPECT_EQ(run.exit_code, 0) << run.err;
   EXPECT_EQ(run.field("simulated"), true);
@@ -687,11 +692,11 @@ TEST(bench_queue, a_spent_budget_leaves_rows_out_and_says_so) {
 
 TEST(bench_queue, a_ring_that_needs_a_quarter_of_the_free_memory_is_not_made) {
   const scratch_folder folder;
-  json machine = json::parse(read_text(std::string{WEFT_SOURCE_DIR} + "/topologies/pair_nvlink.json"));
+  json machine = json::parse(read_text(samples::source_folder() + "/topologies/pair_nvlink.json"));
   for (json& device : machine["devices"]) device["memory"] = "8MiB";
   write_text(folder / "small.json", machine.dump());
-  const auto run = run_tool(
-      {"bench", "queue", "-s", "8,64K", "--quick", "--json", "--from", "0", "--sim", (folder / "small.json").string()});
+  const auto run = run_tool({"bench", "queue", "-s", "8,64K", "--quick", "--json", "--budget", "60s", "--from", "0",
+                             "--sim", (folder / "small.json").string()});
   EXPECT_EQ(run.exit_code, 0) << run.err;
   EXPECT_EQ(run.document().at("complete"), false);
   for (const json& row : run.field("results")) {
@@ -711,7 +716,7 @@ TEST(bench_queue, a_device_that_is_not_there_ends_with_3) {
 }
 
 TEST(bench_queue, a_process_with_one_core_binds_nothing_and_says_so) {
-  const auto run = run_program({"taskset", "-c", "0", WEFT_TOOL_PATH, "bench", "queue", "-s", "8", "--quick", "--mode",
+  const auto run = run_program({"taskset", "-c", "0", samples::tool(), "bench", "queue", "-s", "8", "--quick", "--mode",
                                 "direct", "--from", "0", "--to", "1", "--budget", "60s"});
   if (has(run.err, "taskset") || run.exit_code == 127) GTEST_SKIP() << "taskset cannot be used here: " << run.err;
   EXPECT_EQ(run.exit_code, 0) << run.err;
@@ -868,9 +873,9 @@ TEST(documents, are_valid_by_their_schemas) {
   }
   if (python.empty()) GTEST_SKIP() << "python3-jsonschema is not here: only the required fields were checked";
   const auto checked =
-      run_program(with({python, "-c", checker, std::string{WEFT_SOURCE_DIR} + "/share/weft/schema"}, files));
+      run_program(with({python, "-c", checker, samples::source_folder() + "/share/weft/schema"}, files));
   EXPECT_EQ(checked.exit_code, 0) << checked.out << checked.err;
 }
 
-}  // namespace
+}  // namespace commands_test
 }  // namespace weft::test

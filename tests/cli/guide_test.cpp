@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/tool_runner.hpp"
 #include "guide_tables.hpp"
+#include "support/paths.hpp"
 #include "weft/core/error.hpp"
 #include "weft/core/raise.hpp"
 
@@ -12,7 +13,7 @@
 #include <vector>
 
 namespace weft::test {
-namespace {
+namespace guide_test {
 
 using nlohmann::json;
 using words = std::vector<std::string>;
@@ -32,10 +33,26 @@ double simulated(const json& rows, const std::string& table, const std::string& 
   return one.is_null() || one.at("simulated").is_null() ? -1 : one.at("simulated").get<double>();
 }
 
-/// Made once: it is the same every time.
-const tool_result& all_simulated() {
-  static const tool_result run = run_tool({"bench", "guide", "-q", "--json", "--simulated-only"});
-  return run;
+void expect_valid(const tool_result& run) {
+  const scratch_folder folder;
+  write_text(folder / "d", run.out);
+  const std::string checker =
+      "import json, sys, jsonschema\n"
+      "schema = json.load(open(sys.argv[1]))\n"
+      "jsonschema.Draft7Validator.check_schema(schema)\n"
+      "bad = [(list(e.absolute_path), e.message[:300])\n"
+      "       for e in jsonschema.Draft7Validator(schema).iter_errors(json.load(open(sys.argv[2])))]\n"
+      "print(bad)\n"
+      "sys.exit(1 if bad else 0)\n";
+  std::string python;
+  for (const char* candidate : {"/usr/bin/python3", "python3"}) {
+    if (python.empty() && run_program({candidate, "-c", "import jsonschema"}).exit_code == 0) python = candidate;
+  }
+  ASSERT_FALSE(python.empty()) << "python3-jsonschema is not here: scripts/setup test";
+  const auto checked =
+      run_program({python, "-c", checker, samples::source_folder() + "/share/weft/schema/weft.bench.guide-1.json",
+                   (folder / "d").string()});
+  EXPECT_EQ(checked.exit_code, 0) << checked.out << checked.err;
 }
 
 TEST(guide_tables, have_each_row_once_and_say_where_the_guide_contradicts_itself) {
@@ -62,8 +79,9 @@ TEST(guide_tables, a_second_device_helps_once_the_first_takes_longer_than_its_st
   EXPECT_EQ(tool::crossover_items({5e-6, 1e-9, 5e-6, 1e-9}, 2), 2) << "equal starts: an item each";
 }
 
-TEST(bench_guide, simulates_what_arithmetic_says) {
-  const tool_result& run = all_simulated();
+TEST(bench_guide, simulates_what_arithmetic_says_in_a_document_valid_by_its_schema) {
+  const auto run = run_tool({"bench", "guide", "-q", "--json", "--simulated-only"});
+  expect_valid(run);
   EXPECT_EQ(run.exit_code, 0) << run.err;
   EXPECT_EQ(run.field("schema"), "weft.bench.guide/1");
   const json rows = run.field("rows");
@@ -129,27 +147,5 @@ TEST(bench_guide, a_virtual_clock_measures_nothing) {
   }
 }
 
-TEST(bench_guide, documents_are_valid_by_their_schema) {
-  const scratch_folder folder;
-  write_text(folder / "d", all_simulated().out);
-  const std::string checker =
-      "import json, sys, jsonschema\n"
-      "schema = json.load(open(sys.argv[1]))\n"
-      "jsonschema.Draft7Validator.check_schema(schema)\n"
-      "bad = [(list(e.absolute_path), e.message[:300])\n"
-      "       for e in jsonschema.Draft7Validator(schema).iter_errors(json.load(open(sys.argv[2])))]\n"
-      "print(bad)\n"
-      "sys.exit(1 if bad else 0)\n";
-  std::string python;
-  for (const char* candidate : {"/usr/bin/python3", "python3"}) {
-    if (python.empty() && run_program({candidate, "-c", "import jsonschema"}).exit_code == 0) python = candidate;
-  }
-  if (python.empty()) GTEST_SKIP() << "python3-jsonschema is not here";
-  const auto checked =
-      run_program({python, "-c", checker, std::string{WEFT_SOURCE_DIR} + "/share/weft/schema/weft.bench.guide-1.json",
-                   (folder / "d").string()});
-  EXPECT_EQ(checked.exit_code, 0) << checked.out << checked.err;
-}
-
-}  // namespace
+}  // namespace guide_test
 }  // namespace weft::test

@@ -5,6 +5,7 @@
 #include "cli/tool_runner.hpp"
 #include "commands.hpp"
 #include "process_ring.hpp"
+#include "support/paths.hpp"
 
 #include <gtest/gtest.h>
 
@@ -16,7 +17,7 @@
 #include <vector>
 
 namespace weft::test {
-namespace {
+namespace ipc_bench_test {
 
 using nlohmann::json;
 using words = std::vector<std::string>;
@@ -55,7 +56,7 @@ void expect_valid(const std::vector<words>& lines) {
   }
   if (python.empty()) GTEST_SKIP() << "python3-jsonschema is not here";
   const auto checked =
-      run_program(with({python, "-c", checker, std::string{WEFT_SOURCE_DIR} + "/share/weft/schema"}, files));
+      run_program(with({python, "-c", checker, samples::source_folder() + "/share/weft/schema"}, files));
   EXPECT_EQ(checked.exit_code, 0) << checked.out << checked.err;
 }
 
@@ -116,7 +117,7 @@ TEST(bench_ipc, devices_that_are_no_peers_have_no_rows_but_the_reason) {
 
 TEST(bench_ipc, data_that_does_not_arrive_ends_with_1_and_the_first_bad_offset) {
   const scratch_folder folder;
-  json machine = json::parse(read_text(std::string{WEFT_SOURCE_DIR} + "/topologies/pair_nvlink.json"));
+  json machine = json::parse(read_text(samples::source_folder() + "/topologies/pair_nvlink.json"));
   machine["faults"] = json::array({{{"kind", "drops_data"}, {"from", "gpu0"}, {"to", "gpu1"}}});
   write_text(folder / "liar.json", machine.dump());
   const auto run = run_tool(with(bench, {"--json", "--sim", (folder / "liar.json").string()}));
@@ -161,7 +162,7 @@ TEST(bench_ipc, what_does_not_fit_is_left_out_and_said) {
   EXPECT_EQ(budget.exit_code, 0) << budget.err;
   EXPECT_EQ(budget.field("complete"), false);
   for (const json& row : budget.field("results")) EXPECT_TRUE(has(row.at("why"), "budget")) << row;
-  const auto memory = run_tool({"bench", "ipc", "--quick", "--json", "-s", "1T"});
+  const auto memory = run_tool({"bench", "ipc", "--quick", "--json", "-s", "1T", "--budget", "60s"});
   EXPECT_EQ(memory.exit_code, 0) << memory.err;
   EXPECT_EQ(memory.field("complete"), false);
   EXPECT_TRUE(has(memory.field("results").back().at("why"), "quarter")) << memory.out;
@@ -245,5 +246,5 @@ TEST(demo, a_ring_where_devices_do_not_reach_each_other_stays_on_one) {
   EXPECT_EXIT(checked(), ::testing::ExitedWithCode(7), "") << "in a process without machines";
 }
 
-}  // namespace
+}  // namespace ipc_bench_test
 }  // namespace weft::test

@@ -15,7 +15,7 @@
 #include <vector>
 
 namespace weft::test {
-namespace {
+namespace launch_bench_test {
 
 using nlohmann::json;
 using words = std::vector<std::string>;
@@ -291,5 +291,5 @@ TEST(explain_launch, wrong_words_are_usage_errors) {
   EXPECT_EQ(run_tool({"explain"}).exit_code, 2);
 }
 
-}  // namespace
+}  // namespace launch_bench_test
 }  // namespace weft::test

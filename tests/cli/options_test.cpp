@@ -11,7 +11,7 @@
 #include <vector>
 
 namespace weft::tool {
-namespace {
+namespace options_test {
 
 using namespace std::chrono_literals;
 using sizes = std::vector<std::uint64_t>;
@@ -239,5 +239,5 @@ TEST(completion, completes_commands_options_and_topologies) {
   EXPECT_EQ(complete("weft topo --sim", "dgx"), "dgx_h100\n");
 }
 
-}  // namespace
+}  // namespace options_test
 }  // namespace weft::tool

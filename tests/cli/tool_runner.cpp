@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tool_runner.hpp"
 
+#include "support/paths.hpp"
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -98,7 +100,7 @@ tool_result run_program(const std::vector<std::string>& command, const tool_envi
 }
 
 tool_result run_tool(const std::vector<std::string>& arguments, const tool_environment& environment) {
-  std::vector<std::string> command{WEFT_TOOL_PATH};
+  std::vector<std::string> command{samples::tool()};
   command.insert(command.end(), arguments.begin(), arguments.end());
   return run_program(command, environment);
 }
@@ -121,7 +123,7 @@ tool_result check_documents(const std::vector<tool_result>& runs) {
     if (python.empty() && run_program({candidate, "-c", "import jsonschema"}).exit_code == 0) python = candidate;
   }
   if (python.empty()) return {no_checker, {}, "python3-jsonschema is not here"};
-  std::vector<std::string> command{python, "-c", checker, std::string{WEFT_SOURCE_DIR} + "/share/weft/schema"};
+  std::vector<std::string> command{python, "-c", checker, samples::source_folder() + "/share/weft/schema"};
   for (const tool_result& run : runs) {
     command.push_back((folder / ("document" + std::to_string(command.size() - 4) + ".json")).string());
     write_text(command.back(), run.out);

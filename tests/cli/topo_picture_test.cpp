@@ -10,7 +10,7 @@
 #include <vector>
 
 namespace weft::tool {
-namespace {
+namespace topo_picture_test {
 
 struct label {
   double left, top, right, bottom;
@@ -127,5 +127,5 @@ TEST(heat_map, writes_each_value_and_marks_what_failed) {
   expect_no_overlap("heat map", svg);
 }
 
-}  // namespace
+}  // namespace topo_picture_test
 }  // namespace weft::tool

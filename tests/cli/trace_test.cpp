@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/tool_runner.hpp"
+#include "support/paths.hpp"
 #include "trace_file.hpp"
 #include "trace_picture.hpp"
 #include "weft/profile/chrome_trace.hpp"
@@ -14,7 +15,7 @@
 #include <vector>
 
 namespace weft::test {
-namespace {
+namespace trace_test {
 
 using std::chrono::nanoseconds;
 using tool::read_trace;
@@ -293,7 +294,7 @@ TEST(trace_view, prints_a_document_that_its_schema_describes) {
   EXPECT_EQ(document.at("seconds"), 90e-6);
   EXPECT_EQ(document.at("tracks").size(), 3U);
   EXPECT_EQ(document.at("output"), (folder / "t.svg").string());
-  const std::string schemas = std::string{WEFT_SOURCE_DIR} + "/share/weft/schema/weft.trace.view-1.json";
+  const std::string schemas = samples::source_folder() + "/share/weft/schema/weft.trace.view-1.json";
   const auto schema = nlohmann::json::parse(read_text(schemas), nullptr, false);
   ASSERT_TRUE(schema.is_object());
   for (const auto& key : schema.at("required")) EXPECT_TRUE(document.contains(key.get<std::string>())) << key;
@@ -354,5 +355,5 @@ TEST(trace, without_a_word_asks_what_is_to_be_done) {
   EXPECT_EQ(run_tool({"trace", "view"}).exit_code, 2);
 }
 
-}  // namespace
+}  // namespace trace_test
 }  // namespace weft::test

@@ -2,6 +2,7 @@
 // The tool with --backend cuda on the virtual driver: every command ends well, says that nothing of it is a GPU's, and
 // its documents hold.
 #include "cli/tool_runner.hpp"
+#include "support/paths.hpp"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +13,7 @@
 #include <vector>
 
 namespace weft::test {
-namespace {
+namespace virtual_gpu_test {
 
 using words = std::vector<std::string>;
 
@@ -33,19 +34,11 @@ void PrintTo(const gpus& one, std::ostream* out) { *out << one.name; }
 
 class virtual_gpu_tool : public testing::TestWithParam<gpus> {
  protected:
-  void SetUp() override {
-#if !defined(WEFT_VIRTUAL_CUDA_PATH)
-    GTEST_SKIP() << "the virtual CUDA driver is not built";
-#endif
-  }
-
   [[nodiscard]] tool_result run(const words& command, words more_environment = {}) const {
     tool_environment here;
     here.set = std::move(more_environment);  // first: of two values the first is read
-#if defined(WEFT_VIRTUAL_CUDA_PATH)
     for (const char* const which : {"WEFT_CUDA_DRIVER=", "WEFT_CUDA_NVRTC=", "WEFT_CUDA_NVML="})
-      here.set.push_back(std::string{which} + WEFT_VIRTUAL_CUDA_PATH);
-#endif
+      here.set.push_back(std::string{which} + samples::virtual_cuda_library());
     here.set.push_back("WEFT_VIRTUAL_CUDA_DEVICES=" + std::to_string(GetParam().count));
     here.set.push_back("WEFT_VIRTUAL_CUDA_CACHE=" + testing::TempDir() + "weft_virtual_cuda_cache");
     here.folder = folder_.path();  // a demo writes into it
@@ -157,9 +150,9 @@ TEST_P(virtual_gpu_tool, puts_copies_by_a_kernel_beside_those_of_the_engine) {
 
 TEST_P(virtual_gpu_tool, runs_the_kernel_of_a_copy_where_access_goes_one_way_on_the_device_that_has_it) {
   if (GetParam().count == 1) GTEST_SKIP() << "parts of one GPU reach each other both ways";
-  const auto ended =
-      run({"bench", "copy", "-s", "4K", "--samples", "1", "--pairs", "0-1,1-0", "--by", "kernel", "--json"},
-          {"WEFT_VIRTUAL_CUDA_P2P=one_way"});
+  const auto ended = run({"bench", "copy", "-s", "4K", "--samples", "1", "--pairs", "0-1,1-0", "--by", "kernel",
+                          "--json", "--budget", "60s"},
+                         {"WEFT_VIRTUAL_CUDA_P2P=one_way"});
   const auto rows = ended.field("results");
   ASSERT_EQ(rows.size(), 2U) << ended.err;
   for (const auto& row : rows) {
@@ -232,5 +225,5 @@ TEST_P(virtual_gpu_tool, still_names_a_variable_that_is_a_slip) {
 INSTANTIATE_TEST_SUITE_P(machines, virtual_gpu_tool, testing::Values(gpus{"four_gpus", 4}, gpus{"one_as_four", 1}),
                          [](const testing::TestParamInfo<gpus>& one) { return std::string{one.param.name}; });
 
-}  // namespace
+}  // namespace virtual_gpu_test
 }  // namespace weft::test

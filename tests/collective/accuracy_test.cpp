@@ -10,7 +10,7 @@
 #include <random>
 #include <vector>
 
-namespace {
+namespace accuracy_test {
 
 using weft::collective_algorithm;
 
@@ -78,4 +78,4 @@ TYPED_TEST(accuracy_of, every_algorithms_sum_is_within_an_error_for_each_additio
   }
 }
 
-}  // namespace
+}  // namespace accuracy_test

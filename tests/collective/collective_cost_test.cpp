@@ -13,7 +13,7 @@
 #include <vector>
 
 namespace weft {
-namespace {
+namespace collective_cost_test {
 
 using table = std::vector<std::uint64_t>;  // [from * ranks + to]
 constexpr std::size_t element = 4;
@@ -619,5 +619,5 @@ TEST(neighbour_order, of_many_goes_to_the_nearest_first) {
   EXPECT_EQ(numbers(neighbour_order(machine, first_devices(10))), (std::vector{0, 2, 4, 6, 8, 7, 5, 3, 1, 9}));
 }
 
-}  // namespace
+}  // namespace collective_cost_test
 }  // namespace weft

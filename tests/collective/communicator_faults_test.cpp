@@ -7,7 +7,7 @@
 
 #include <gtest/gtest.h>
 
-namespace {
+namespace communicator_faults_test {
 
 using namespace samples;
 using weft::collective_algorithm;
@@ -285,4 +285,4 @@ TEST(communicator_faults, going_away_waits_for_what_was_submitted) {
   EXPECT_TRUE(s.is_right());
 }
 
-}  // namespace
+}  // namespace communicator_faults_test

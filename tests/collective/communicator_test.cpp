@@ -13,7 +13,7 @@
 #include <cmath>
 #include <numeric>
 
-namespace {
+namespace communicator_test {
 
 using namespace samples;
 using collectives::exchange_case;
@@ -715,4 +715,4 @@ TEST(communicator, never_reads_memory_that_a_device_has_no_right_to) {
   }
 }
 
-}  // namespace
+}  // namespace communicator_test

@@ -14,7 +14,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-namespace {
+namespace control_block_test {
 
 using namespace std::chrono_literals;
 using weft::errc;
@@ -232,4 +232,4 @@ TEST(control_block, in_which_a_rank_names_memory_outside_of_what_it_has_is_corru
   }));
 }
 
-}  // namespace
+}  // namespace control_block_test

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <type_traits>
 
-namespace {
+namespace fold_device_test {
 
 using namespace folds;
 using samples::error_of;
@@ -165,4 +165,4 @@ TEST(fold_in_a_stream, over_memory_that_the_device_may_not_reach_fails_and_names
   EXPECT_NE(cause.what.find("argument 2 (in1)"), std::string::npos) << cause.what;
 }
 
-}  // namespace
+}  // namespace fold_device_test

@@ -11,7 +11,7 @@
 #include <cstring>
 #include <limits>
 
-namespace {
+namespace fold_test {
 
 using namespace folds;
 using samples::error_of;
@@ -271,4 +271,4 @@ TEST(fold_here, of_more_than_eight_inputs_without_a_place_to_work_in_is_refused)
   EXPECT_EQ(memory, before);
 }
 
-}  // namespace
+}  // namespace fold_test

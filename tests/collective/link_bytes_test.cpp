@@ -8,7 +8,7 @@
 
 #include <gtest/gtest.h>
 
-namespace {
+namespace link_bytes_test {
 
 using namespace samples;
 using weft::collective;
@@ -256,4 +256,4 @@ TEST(collective_time, of_the_textbook_is_a_quarter_a_half_and_all_of_a_link) {
   }
 }
 
-}  // namespace
+}  // namespace link_bytes_test

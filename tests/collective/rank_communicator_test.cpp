@@ -7,7 +7,7 @@
 #include <cstring>
 #include <numeric>
 
-namespace {
+namespace rank_communicator_test {
 
 using ranks::kind;
 using ranks::same;
@@ -636,4 +636,4 @@ TEST(rank_communicator, tells_where_every_rank_is) {
   }));
 }
 
-}  // namespace
+}  // namespace rank_communicator_test

@@ -7,7 +7,7 @@
 
 #include <set>
 
-namespace {
+namespace reduction_op_test {
 
 using samples::error_of;
 using weft::data_type;
@@ -97,4 +97,4 @@ TEST(data_type, has_a_name_of_its_own_and_the_size_of_its_elements) {
   static_assert(!weft::collective_element<bool> && !weft::collective_element<void*>);
 }
 
-}  // namespace
+}  // namespace reduction_op_test

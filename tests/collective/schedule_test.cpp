@@ -11,7 +11,7 @@
 #include <vector>
 
 namespace weft {
-namespace {
+namespace schedule_test {
 
 using memory = schedule_place::memory;
 
@@ -292,5 +292,5 @@ TEST(collective_shape, says_what_each_rank_hands_in_and_takes_out) {
   EXPECT_FALSE(in_place_offset(exchanged, 0));
 }
 
-}  // namespace
+}  // namespace schedule_test
 }  // namespace weft

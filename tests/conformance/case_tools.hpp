@@ -3,6 +3,7 @@
 #pragma once
 
 #include "conformance/conformance.hpp"
+#include "support/hang.hpp"
 #include "weft/kernel/define.hpp"
 #include "weft/memory/buffer.hpp"
 #include "weft/memory/copy.hpp"
@@ -114,7 +115,7 @@ struct device_pair {
 void require_time(const machine& m);
 
 inline constexpr std::chrono::nanoseconds soon = std::chrono::milliseconds{5};
-inline constexpr std::chrono::nanoseconds long_enough = std::chrono::seconds{20};
+inline constexpr std::chrono::nanoseconds long_enough = samples::only_a_hang;
 
 /// Holds a stream until it is opened or goes: a second device is late for a barrier. Where there is no second device a
 /// host function waits in the stream, which takes a worker and stops virtual time.

@@ -10,7 +10,7 @@
 #include <set>
 #include <string>
 
-namespace {
+namespace error_test {
 
 using weft::errc;
 using weft::error;
@@ -123,4 +123,4 @@ TEST(value_or_raise, names_the_caller_as_the_place) {
   }
 }
 
-}  // namespace
+}  // namespace error_test

@@ -11,7 +11,7 @@
 #include <limits>
 #include <vector>
 
-namespace {
+namespace half_test {
 
 using weft::bfloat16;
 using weft::half;
@@ -169,4 +169,4 @@ TEST(half, agrees_with_the_half_of_the_compiler) {
 }
 #endif
 
-}  // namespace
+}  // namespace half_test

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <array>
 
-namespace {
+namespace joined_topology_test {
 
 using weft::device_id;
 using weft::node_kind;
@@ -117,4 +117,4 @@ TEST(a_joined_topology, takes_faults_and_addresses_along) {
   EXPECT_EQ(both.devices[2].pci_address, "") << "an address is one place of a topology";
 }
 
-}  // namespace
+}  // namespace joined_topology_test

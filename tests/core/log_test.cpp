@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-namespace {
+namespace log_test {
 
 using weft::log_level;
 
@@ -74,4 +74,4 @@ TEST_F(log_hook, is_called_one_call_at_a_time) {
   EXPECT_EQ(calls, 2000);
 }
 
-}  // namespace
+}  // namespace log_test

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <limits>
 
-namespace {
+namespace readable_test {
 
 using weft::detail::readable_count;
 using weft::detail::readable_time;
@@ -34,4 +34,4 @@ TEST(readable, counts_are_in_groups_of_three) {
   EXPECT_EQ(readable_count(std::numeric_limits<std::int64_t>::max()), "9,223,372,036,854,775,807");
 }
 
-}  // namespace
+}  // namespace readable_test

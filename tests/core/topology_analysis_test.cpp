@@ -5,7 +5,7 @@
 
 #include <gtest/gtest.h>
 
-namespace {
+namespace topology_analysis_test {
 
 weft::topology_analysis of(const char* name) { return weft::analyse(weft::value_or_raise(weft::load_topology(name))); }
 
@@ -40,4 +40,4 @@ TEST(topology_analysis, reports_one_way_access_uneven_and_slow_pairs) {
   EXPECT_EQ(found.bottlenecks, (std::vector{std::pair{gpu(2), gpu(3)}}));
 }
 
-}  // namespace
+}  // namespace topology_analysis_test

@@ -3,6 +3,7 @@
 #ifdef WEFT_HAS_JSON
 #include "core/document.hpp"
 #include "core/json_reader.hpp"
+#include "support/paths.hpp"
 #include "topology_tools.hpp"
 #include "weft/core/topology.hpp"
 
@@ -22,14 +23,14 @@
 #include <system_error>
 #include <vector>
 
-namespace {
+namespace topology_json_test {
 
 using namespace std::chrono_literals;
 using namespace topology_tests;
 using weft::errc;
 
 std::string shipped_file(std::string_view name) {
-  return std::string(WEFT_SOURCE_DIR "/topologies/") + std::string(name) + ".json";
+  return samples::source_folder() + "/topologies/" + std::string(name) + ".json";
 }
 
 std::string text_of(const std::string& file) {
@@ -60,7 +61,7 @@ std::string what_is_wrong(std::string_view json) {
 
 TEST(topology, what_is_compiled_in_equals_the_file_of_the_same_name) {
   std::set<std::string> files;
-  for (const auto& entry : std::filesystem::directory_iterator(WEFT_SOURCE_DIR "/topologies")) {
+  for (const auto& entry : std::filesystem::directory_iterator(samples::source_folder() + "/topologies")) {
     if (entry.path().extension() == ".json") files.insert(entry.path().stem().string());
   }
   const auto names = weft::shipped_topologies();
@@ -73,7 +74,7 @@ TEST(topology, what_is_compiled_in_equals_the_file_of_the_same_name) {
 }
 
 TEST(topology, the_examples_in_the_documentation_are_machines) {
-  const std::string page = text_of(WEFT_SOURCE_DIR "/docs/topologies.md");
+  const std::string page = text_of(samples::source_folder() + "/docs/topologies.md");
   int examples = 0;
   for (std::size_t at = page.find("```json\n"); at != std::string::npos; at = page.find("```json\n", at + 1)) {
     const std::size_t start = at + 8;
@@ -547,5 +548,5 @@ TEST(document, a_document_of_a_great_many_values_is_refused) {
   EXPECT_EQ(root.error().what, "f:1: more than 1000000 values");
 }
 
-}  // namespace
+}  // namespace topology_json_test
 #endif

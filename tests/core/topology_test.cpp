@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-namespace {
+namespace topology_test {
 
 using namespace std::chrono_literals;
 using namespace topology_tests;
@@ -284,4 +284,4 @@ TEST(load_topology, without_a_json_reader_refuses_a_file_and_says_what_to_instal
 }
 #endif
 
-}  // namespace
+}  // namespace topology_test

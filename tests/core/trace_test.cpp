@@ -6,7 +6,7 @@
 #include <set>
 #include <thread>
 
-namespace {
+namespace trace_test {
 
 using std::chrono::nanoseconds;
 using weft::trace_kind;
@@ -84,4 +84,4 @@ TEST(trace_sink, loses_nothing_to_several_threads) {
   EXPECT_EQ(sink.dropped(), 0U);
 }
 
-}  // namespace
+}  // namespace trace_test

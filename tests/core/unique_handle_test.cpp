@@ -6,7 +6,7 @@
 #include <type_traits>
 #include <vector>
 
-namespace {
+namespace unique_handle_test {
 
 std::vector<int> released;
 
@@ -104,4 +104,4 @@ TEST_F(unique_handle, is_empty_after_a_reset_and_resets_once) {
   EXPECT_EQ(released, std::vector<int>{5});
 }
 
-}  // namespace
+}  // namespace unique_handle_test

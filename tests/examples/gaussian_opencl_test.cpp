@@ -17,7 +17,7 @@
 // PoCL keeps what it allocates when it is loaded; that is not a leak of ours.
 extern "C" const char* __lsan_default_suppressions() { return "leak:libpocl\nleak:libOpenCL\n"; }
 
-namespace {
+namespace gaussian_opencl_test {
 
 using namespace weft::images;
 
@@ -77,6 +77,6 @@ TEST(gaussian, an_opencl_device_blurs_as_the_reference_does) {
   clReleaseContext(context);
 }
 
-}  // namespace
+}  // namespace gaussian_opencl_test
 
 #endif

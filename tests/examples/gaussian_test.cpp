@@ -6,7 +6,7 @@
 #include <cmath>
 #include <numeric>
 
-namespace {
+namespace gaussian_test {
 
 using namespace weft::images;
 
@@ -85,4 +85,4 @@ TEST(gaussian, a_picture_of_another_size_is_wrong_everywhere) {
   EXPECT_EQ(count_wrong_pixels(flat, image{}), 35U);
 }
 
-}  // namespace
+}  // namespace gaussian_test

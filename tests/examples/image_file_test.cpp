@@ -19,7 +19,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-namespace {
+namespace image_file_test {
 
 using namespace weft::images;
 using bytes_of_file = std::vector<std::uint8_t>;
@@ -371,4 +371,4 @@ TEST_F(image_file, samples_that_cannot_be_written_are_an_error_that_names_the_fi
   EXPECT_TRUE(fs::is_empty(folder / "samples"));
 }
 
-}  // namespace
+}  // namespace image_file_test

@@ -11,7 +11,7 @@
 #include <cstdlib>
 #include <tuple>
 
-namespace {
+namespace image_pipeline_test {
 
 using namespace weft::images;
 namespace fs = std::filesystem;
@@ -373,4 +373,4 @@ TEST(split_image, of_a_picture_that_is_none_is_refused) {
   EXPECT_THROW(static_cast<void>(huge_image(1 << 20, 1 << 20)), weft::error_exception);
 }
 
-}  // namespace
+}  // namespace image_pipeline_test

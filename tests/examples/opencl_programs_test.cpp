@@ -7,12 +7,9 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <filesystem>
 #include <string>
 
-namespace {
-
-namespace fs = std::filesystem;
+namespace opencl_programs_test {
 
 using programs::outcome;
 using programs::program;
@@ -102,15 +99,13 @@ INSTANTIATE_TEST_SUITE_P(all, opencl_programs, testing::ValuesIn(examples),
 
 TEST(opencl_image_pipeline, is_right_to_the_pixel_on_opencl_and_on_a_mixed_machine) {
   if (const std::string why = why_no_opencl(); !why.empty()) GTEST_SKIP() << why;
-  const fs::path folder = fs::path{testing::TempDir()} / "weft_opencl_image_pipeline";
-  fs::remove_all(folder);
+  const programs::scratch_folder folder;
   weft::images::make_sample_images(folder / "in");
   for (const char* const backend : {"opencl", "host,opencl"}) {
     const outcome ended =
         run(on(backend) + program("image_pipeline") + " " + (folder / "in").string() + " " + (folder / "out").string());
     EXPECT_EQ(ended.code, 0) << backend << "\n" << ended.text;
   }
-  fs::remove_all(folder);
 }
 
-}  // namespace
+}  // namespace opencl_programs_test

@@ -2,11 +2,16 @@
 // Runs a program of this build as a reader would.
 #pragma once
 
+#include "support/paths.hpp"
+
 #include <array>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <stdexcept>
 #include <string>
 #include <sys/wait.h>
+#include <system_error>
 
 namespace programs {
 
@@ -27,9 +32,29 @@ inline outcome run(const std::string& command) {
 }
 
 inline std::string program(const std::string& name) {
-  std::string path = WEFT_BIN_DIR "/";  // appended to: g++ 12 sees a wrong bound in a chain of +
+  std::string path = samples::program_folder() + "/";  // appended to: g++ 12 sees a wrong bound in a chain of +
   path.append(name);
   return path;
 }
+
+/// A new folder for what programs write; goes with this object.
+class scratch_folder {
+ public:
+  scratch_folder() {
+    std::string name = (std::filesystem::temp_directory_path() / "weft-program-XXXXXX").string();
+    if (::mkdtemp(name.data()) == nullptr) throw std::runtime_error{"no folder for temporary files"};
+    path_ = name;
+  }
+  scratch_folder(const scratch_folder&) = delete;
+  scratch_folder& operator=(const scratch_folder&) = delete;
+  ~scratch_folder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  [[nodiscard]] std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
+
+ private:
+  std::filesystem::path path_;
+};
 
 }  // namespace programs

@@ -2,6 +2,7 @@
 // Runs the example programs as a reader would.
 #include "examples/program.hpp"
 #include "image_pipeline/sample_images.hpp"
+#include "support/paths.hpp"
 
 #include <gtest/gtest.h>
 
@@ -12,7 +13,7 @@
 #include <string>
 #include <sys/wait.h>
 
-namespace {
+namespace programs_test {
 
 namespace fs = std::filesystem;
 
@@ -32,8 +33,8 @@ TEST(programs, hello_prints_what_the_readme_says) {
 }
 
 TEST(programs, the_readme_shows_hello_as_it_is) {
-  const std::string readme = text_of(fs::path{WEFT_SOURCE_DIR} / "README.md");
-  const std::string hello = text_of(fs::path{WEFT_SOURCE_DIR} / "examples" / "hello.cpp");
+  const std::string readme = text_of(fs::path{samples::source_folder()} / "README.md");
+  const std::string hello = text_of(fs::path{samples::source_folder()} / "examples" / "hello.cpp");
   ASSERT_FALSE(hello.empty());
   EXPECT_NE(readme.find("```cpp\n" + hello + "```\n"), std::string::npos);
 }
@@ -282,4 +283,4 @@ TEST_F(image_pipeline_program, wrong_words_give_the_usage) {
   }
 }
 
-}  // namespace
+}  // namespace programs_test

@@ -3,16 +3,14 @@
 // shows, with the words that it has on every machine.
 #include "examples/program.hpp"
 #include "image_pipeline/sample_images.hpp"
+#include "support/paths.hpp"
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <ostream>
 #include <string>
 
-namespace {
-
-namespace fs = std::filesystem;
+namespace virtual_gpu_programs_test {
 
 using programs::outcome;
 using programs::program;
@@ -46,10 +44,8 @@ constexpr example examples[] = {
 
 std::string on(const std::string& gpus) {
   std::string words{"WEFT_BACKEND=cuda "};
-#if defined(WEFT_VIRTUAL_CUDA_PATH)
   for (const char* const which : {"WEFT_CUDA_DRIVER=", "WEFT_CUDA_NVRTC=", "WEFT_CUDA_NVML="})
-    words.append(which).append(WEFT_VIRTUAL_CUDA_PATH " ");
-#endif
+    words.append(which).append(samples::virtual_cuda_library() + " ");
   words.append("WEFT_VIRTUAL_CUDA_CACHE=").append(testing::TempDir()).append("weft_virtual_cuda_cache ");
   return words.append(gpus).append(" ");
 }
@@ -57,14 +53,7 @@ std::string on(const std::string& gpus) {
 constexpr const char* four = "WEFT_VIRTUAL_CUDA_DEVICES=4";
 constexpr const char* one_as_four = "WEFT_VIRTUAL_CUDA_DEVICES=1 WEFT_LOGICAL_DEVICES=4";
 
-class virtual_gpu_programs : public testing::TestWithParam<example> {
- protected:
-  void SetUp() override {
-#if !defined(WEFT_VIRTUAL_CUDA_PATH)
-    GTEST_SKIP() << "the virtual CUDA driver is not built";
-#endif
-  }
-};
+class virtual_gpu_programs : public testing::TestWithParam<example> {};
 
 TEST_P(virtual_gpu_programs, do_what_they_show) {
   for (const char* const gpus : {four, one_as_four}) {
@@ -78,18 +67,13 @@ INSTANTIATE_TEST_SUITE_P(all, virtual_gpu_programs, testing::ValuesIn(examples),
                          [](const testing::TestParamInfo<example>& one) { return std::string{one.param.name}; });
 
 TEST(virtual_gpu_image_pipeline, is_right_to_the_pixel) {
-#if !defined(WEFT_VIRTUAL_CUDA_PATH)
-  GTEST_SKIP() << "the virtual CUDA driver is not built";
-#endif
-  const fs::path folder = fs::path{testing::TempDir()} / "weft_virtual_gpu_image_pipeline";
-  fs::remove_all(folder);
+  const programs::scratch_folder folder;
   weft::images::make_sample_images(folder / "in");
   for (const char* const gpus : {four, one_as_four}) {
     const outcome ended =
         run(on(gpus) + program("image_pipeline") + " " + (folder / "in").string() + " " + (folder / "out").string());
     EXPECT_EQ(ended.code, 0) << gpus << "\n" << ended.text;
   }
-  fs::remove_all(folder);
 }
 
-}  // namespace
+}  // namespace virtual_gpu_programs_test

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <random>
 
-namespace {
+namespace affine_cost_test {
 
 using weft::costed_device;
 using weft::device_id;
@@ -146,4 +146,4 @@ TEST(worth_moving, asks_for_two_percent_and_for_the_price_of_the_move) {
   EXPECT_FALSE(weft::worth_moving(1.0, 1.2, 10, 0));
 }
 
-}  // namespace
+}  // namespace affine_cost_test

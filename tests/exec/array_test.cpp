@@ -9,7 +9,7 @@
 #include <numeric>
 #include <random>
 
-namespace {
+namespace array_test {
 
 using samples::error_of;
 using weft::array;
@@ -158,4 +158,4 @@ TEST(array, follows_random_programs_of_launches_reads_and_writes) {
   }
 }
 
-}  // namespace
+}  // namespace array_test

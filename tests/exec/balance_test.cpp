@@ -11,7 +11,7 @@
 #include <cmath>
 #include <random>
 
-namespace {
+namespace balance_test {
 
 using weft::balance;
 using weft::balance_device;
@@ -631,4 +631,4 @@ TEST(balance_simulation, noise_has_the_deviation_that_was_asked_for) {
   EXPECT_NEAR(std::sqrt(squares / 1'000 - mean * mean), 0.05, 0.005);
 }
 
-}  // namespace
+}  // namespace balance_test

@@ -6,7 +6,7 @@
 #include <random>
 #include <vector>
 
-namespace {
+namespace interval_set_test {
 
 using weft::detail::interval;
 using weft::detail::interval_set;
@@ -63,4 +63,4 @@ TEST(interval_set, is_a_set_of_single_elements_only_shorter) {
   }
 }
 
-}  // namespace
+}  // namespace interval_set_test

@@ -12,7 +12,7 @@
 #include <stop_token>
 #include <thread>
 
-namespace {
+namespace launch_faults_test {
 
 using samples::error_of;
 using weft::array;
@@ -359,4 +359,4 @@ TEST(spread, orders_streams_and_coroutines_by_its_done_event) {
   EXPECT_TRUE(run.ready());
 }
 
-}  // namespace
+}  // namespace launch_faults_test

@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-namespace {
+namespace launch_history_test {
 
 using weft::history_limits;
 using weft::launch_history;
@@ -194,4 +194,4 @@ TEST(launch_history, takes_samples_from_many_threads) {
   EXPECT_EQ(history.size(), 3U);
 }
 
-}  // namespace
+}  // namespace launch_history_test

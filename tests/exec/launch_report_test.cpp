@@ -12,7 +12,7 @@
 #include <random>
 #include <set>
 
-namespace {
+namespace launch_report_test {
 
 using std::chrono::duration;
 using std::chrono::nanoseconds;
@@ -500,4 +500,4 @@ TEST(launch_report, marks_every_line_of_a_simulated_launch_and_stays_on_its_line
   EXPECT_EQ(lines, 9U) << text;
 }
 
-}  // namespace
+}  // namespace launch_report_test

@@ -11,7 +11,7 @@
 #include <numeric>
 #include <thread>
 
-namespace {
+namespace launch_run_test {
 
 using samples::error_of;
 using weft::array;
@@ -264,4 +264,4 @@ TEST(spread, from_eight_threads_at_once_keeps_them_apart) {
   EXPECT_EQ(right, 8);
 }
 
-}  // namespace
+}  // namespace launch_run_test

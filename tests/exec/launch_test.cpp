@@ -9,7 +9,7 @@
 
 #include <numeric>
 
-namespace {
+namespace launch_test {
 
 using samples::error_of;
 using weft::buffer;
@@ -277,4 +277,4 @@ TEST(kernel_registry, belongs_to_its_machine) {
   EXPECT_EQ(error_of([&] { static_cast<void>(weft::kernels(other).at("launch_axpy")); }).code, errc::not_found);
 }
 
-}  // namespace
+}  // namespace launch_test

@@ -13,7 +13,7 @@
 #include <set>
 #include <thread>
 
-namespace {
+namespace launch_virtual_test {
 
 using samples::gpu0;
 using samples::simulated;
@@ -409,4 +409,4 @@ TEST(virtual_launch, chained_on_arrays_leaves_no_copy_in_the_trace) {
   }
 }
 
-}  // namespace
+}  // namespace launch_virtual_test

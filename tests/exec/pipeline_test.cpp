@@ -12,7 +12,7 @@
 #include <numeric>
 #include <thread>
 
-namespace {
+namespace pipeline_test {
 
 using samples::error_of;
 using samples::gpu0;
@@ -428,14 +428,15 @@ TEST(pipeline, that_is_stopped_ends_what_is_under_way_and_lets_nobody_wait) {
                                          })
                     .stage<std::int32_t>("b", looking(nothing))
                     .build();
-    const auto push = [&](std::size_t b) {
-      return line.push_for(std::span{values}.subspan(b, 1), std::span{results}.subspan(b, 1), milliseconds{10});
+    const auto push = [&](std::size_t b, nanoseconds limit) {
+      return line.push_for(std::span{values}.subspan(b, 1), std::span{results}.subspan(b, 1), limit);
     };
-    while (events.size() < 32) {
-      auto taken = push(events.size());
-      if (!taken) break;
+    for (std::size_t b = 0; b < static_cast<std::size_t>(options.depth); ++b) {  // the input of the stage that stands
+      const auto taken = push(b, soon);
+      ASSERT_TRUE(taken) << b;
       events.push_back(*taken);
     }
+    EXPECT_FALSE(push(62, milliseconds{10})) << "nothing more fits";
     weft::error told;
     std::atomic<bool> is_pushing{false};
     std::thread pusher{[&] {
@@ -448,7 +449,7 @@ TEST(pipeline, that_is_stopped_ends_what_is_under_way_and_lets_nobody_wait) {
     pusher.join();
     EXPECT_FALSE(events.front().ready());
     EXPECT_EQ(told.code, errc::cancelled) << "a push that waits is let go while the stage still stands";
-    EXPECT_EQ(error_of([&] { static_cast<void>(push(0)); }).code, errc::cancelled);
+    EXPECT_EQ(error_of([&] { static_cast<void>(push(0, soon)); }).code, errc::cancelled);
     slow.open();
     for (const event& e : events) {
       const weft::error cause = error_of([&] { EXPECT_NE(e.wait_for(soon), wait_outcome::timed_out); });
@@ -765,4 +766,4 @@ TEST(virtual_pipeline, leaves_no_access_unordered_in_any_schedule) {
   }
 }
 
-}  // namespace
+}  // namespace pipeline_test

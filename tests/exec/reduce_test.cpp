@@ -16,7 +16,7 @@
 #include <random>
 #include <thread>
 
-namespace {
+namespace reduce_test {
 
 using samples::error_of;
 using weft::array;
@@ -489,4 +489,4 @@ TEST(map_then_reduce, reports_the_first_cause_and_stops) {
   EXPECT_NO_THROW(m.synchronize());
 }
 
-}  // namespace
+}  // namespace reduce_test

@@ -11,7 +11,7 @@
 #include <bit>
 #include <ostream>
 
-namespace {
+namespace ring_kernel_test {
 
 using samples::error_of;
 using weft::buffer;
@@ -425,4 +425,4 @@ TEST(ring_kernel, on_a_device_without_a_right_to_the_end_loses_that_device) {
   EXPECT_NE(cause.what.find("argument 1 (out)"), std::string::npos) << cause.what;
 }
 
-}  // namespace
+}  // namespace ring_kernel_test

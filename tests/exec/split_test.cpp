@@ -9,7 +9,7 @@
 #include <cmath>
 #include <random>
 
-namespace {
+namespace split_test {
 
 using weft::device_id;
 using weft::errc;
@@ -269,4 +269,4 @@ TEST(memory_cap, a_full_device_has_a_cap_of_0_and_a_limit_that_holds_nothing_is_
   EXPECT_EQ(*weft::items_that_fit(device_id{1}, {1 << 20, 512}, {8, 0}, 64), 64);
 }
 
-}  // namespace
+}  // namespace split_test

@@ -8,7 +8,7 @@
 #include <numeric>
 #include <random>
 
-namespace {
+namespace stage_placement_test {
 
 using weft::device_id;
 using weft::errc;
@@ -245,4 +245,4 @@ TEST(stage_placement, refuses_what_is_no_problem_and_names_it) {
   EXPECT_NE(text(narrow).find("stage 'b' keeps 101 bytes"), std::string::npos);
 }
 
-}  // namespace
+}  // namespace stage_placement_test

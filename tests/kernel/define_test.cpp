@@ -11,7 +11,7 @@
 #include <cmath>
 #include <limits>
 
-namespace {
+namespace define_test {
 
 using portable::in;
 using portable::out;
@@ -288,4 +288,4 @@ TEST(kernel_math, integers_of_different_width_are_compared_in_the_wider_type) {
   static_assert(std::is_same_v<decltype(weft_min(std::uint8_t{1}, std::uint8_t{2})), std::uint8_t>);
 }
 
-}  // namespace
+}  // namespace define_test

@@ -2,6 +2,7 @@
 #include "weft/backend/kernel_code.hpp"
 
 #include "portable_kernels.hpp"
+#include "support/paths.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +10,7 @@
 #include <set>
 #include <sstream>
 
-namespace {
+namespace kernel_code_test {
 
 using weft::parameter_words;
 
@@ -153,7 +154,7 @@ TEST(kernel_code, a_ring_is_memory_of_one_device_that_the_whole_launch_reaches) 
 
 TEST(kernel_code, of_a_ring_in_the_documentation_is_compiled_here) {
   std::ostringstream page;
-  page << std::ifstream(std::string(WEFT_SOURCE_DIR) + "/docs/kernels.md").rdbuf();
+  page << std::ifstream(samples::source_folder() + "/docs/kernels.md").rdbuf();
   const auto code = weft::make_kernel_code<relay>();
   const std::string shown = "```cpp\nWEFT_KERNEL(relay," + code->parameter_text + "," + code->body_text + ");\n```";
   EXPECT_NE(without_blanks(page.str()).find(without_blanks(shown)), std::string::npos) << shown;
@@ -277,4 +278,4 @@ TEST(kernel_arguments, the_slab_of_an_array_is_what_one_outermost_step_holds) {
   EXPECT_EQ(weft::slab_of({}, 100, 0), 0);
 }
 
-}  // namespace
+}  // namespace kernel_code_test

@@ -2,6 +2,7 @@
 #include "weft/backend/kernel_text.hpp"
 
 #include "portable_kernels.hpp"
+#include "support/paths.hpp"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +10,7 @@
 #include <fstream>
 #include <sstream>
 
-namespace {
+namespace kernel_text_test {
 
 using weft::dialect;
 
@@ -25,7 +26,7 @@ WEFT_KERNEL(passes_on, (WEFT_RING in, WEFT_IN(float) scale, WEFT_RING out), {
 
 std::string ring_header() {
   std::ostringstream text;
-  text << std::ifstream(std::string(WEFT_SOURCE_DIR) + "/include/weft/kernel/ring.h").rdbuf();
+  text << std::ifstream(samples::source_folder() + "/include/weft/kernel/ring.h").rdbuf();
   return text.str();
 }
 
@@ -181,7 +182,7 @@ TEST(kernel_text, speaks_none_of_the_words_that_only_the_host_knows) {
 
 TEST(portable_kernels, call_every_function_that_a_body_may_call) {
   std::ostringstream header;
-  header << std::ifstream(std::string(WEFT_SOURCE_DIR) + "/include/weft/kernel/math.hpp").rdbuf();
+  header << std::ifstream(samples::source_folder() + "/include/weft/kernel/math.hpp").rdbuf();
   const std::string text = header.str();
   std::string bodies;
   std::vector<portable::run> runs = portable::exact_runs();
@@ -208,4 +209,4 @@ TEST(kernel_text, is_compiled_without_fused_multiply_add) {
   EXPECT_EQ(weft::kernel_options(dialect::opencl), std::vector<std::string>{"-cl-std=CL1.2"});
 }
 
-}  // namespace
+}  // namespace kernel_text_test

@@ -10,7 +10,7 @@
 #include <dlfcn.h>
 #include <iostream>
 
-namespace {
+namespace nvrtc_test {
 
 std::int32_t known_to_the_host_alone(std::int32_t number) { return number + 1; }
 
@@ -226,4 +226,4 @@ TEST_F(nvrtc_text, an_error_in_the_body_names_the_file_and_line_of_the_kernel) {
   EXPECT_NE(result.log.find("known_to_the_host_alone"), std::string::npos) << result.log;
 }
 
-}  // namespace
+}  // namespace nvrtc_test

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A running OpenCL kernel and a host thread that talk through rings in fine-grained shared memory (PoCL needs no GPU).
 
+#include "support/hang.hpp"
 #include "weft/backend/kernel_text.hpp"
 
 #include <gtest/gtest.h>
@@ -41,8 +42,8 @@ WEFT_KERNEL(answers, (WEFT_RING in, WEFT_RING out, WEFT_OUT(uint64_t, whole) res
   result[1] = (uint64_t)came_to;
 });
 
-constexpr std::uint64_t polls = 2'000'000'000;   // seconds: longer than the host is ever kept from its core
-constexpr std::chrono::seconds long_enough{60};  // without one message: only what would hang comes to it
+constexpr std::uint64_t polls = ~std::uint64_t{0};                  // until it is stopped
+constexpr std::chrono::seconds long_enough = samples::only_a_hang;  // without one message
 
 struct layout {
   const char* name;

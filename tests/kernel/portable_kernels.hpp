@@ -7,6 +7,7 @@
 #include "weft/exec/reduce.hpp"
 
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
 #include <iterator>
 #include <memory>
@@ -385,29 +386,38 @@ inline std::vector<run> reduce_runs() {
   return runs;
 }
 
-/// Every kernel above with data of its own; what is not a function kernel or a reduction must give equal bits on every
-/// backend.
-inline std::vector<run> exact_runs() {
+/// Reductions of memory: each type and each operation; both with each other by night, as a compiler of kernels takes
+/// about two seconds for each.
+inline std::vector<run> memory_reduction_runs() {
+  std::vector<run> runs;
+  const bool all = std::getenv("WEFT_NIGHTLY") != nullptr;
+  for (const auto op : {weft::reduce_op::sum, weft::reduce_op::product, weft::reduce_op::min, weft::reduce_op::max}) {
+    const auto takes = [&](weft::reduce_op once) { return all || op == once; };
+    runs.push_back(reduction_run<float>(op, 3333));
+    if (takes(weft::reduce_op::sum)) runs.push_back(reduction_run<double>(op, 3333));
+    if (takes(weft::reduce_op::min)) runs.push_back(reduction_run<std::int8_t>(op, 3333));
+    if (takes(weft::reduce_op::sum)) runs.push_back(reduction_run<std::int16_t>(op, 3333));
+    runs.push_back(reduction_run<std::int32_t>(op, 3333));
+    if (takes(weft::reduce_op::max)) runs.push_back(reduction_run<std::int64_t>(op, 3333));
+    if (takes(weft::reduce_op::product)) runs.push_back(reduction_run<std::uint8_t>(op, 3333));
+    if (takes(weft::reduce_op::max)) runs.push_back(reduction_run<std::uint16_t>(op, 3333));
+    if (takes(weft::reduce_op::min)) runs.push_back(reduction_run<std::uint32_t>(op, 3333));
+    if (takes(weft::reduce_op::sum)) runs.push_back(reduction_run<std::uint64_t>(op, 3333));
+  }
+  return runs;
+}
+
+/// The kernels above with data of their own; what is not a function kernel or a reduction must give equal bits on every
+/// backend. `folds`: the kernels of collectives too.
+inline std::vector<run> exact_runs(bool folds = true) {
   std::vector<run> runs{saxpy_run(1000),
                         integer_run(1000),
                         blur_run(67, 41),
                         index_run(13, 7, 5),
                         number_run<float, float_arithmetic>(1000, 1),
                         number_run<double, double_arithmetic>(1000, 1)};
-  for (const auto op : {weft::reduce_op::sum, weft::reduce_op::product, weft::reduce_op::min, weft::reduce_op::max}) {
-    runs.push_back(reduction_run<float>(op, 3333));
-    runs.push_back(reduction_run<double>(op, 3333));
-    runs.push_back(reduction_run<std::int8_t>(op, 3333));
-    runs.push_back(reduction_run<std::int16_t>(op, 3333));
-    runs.push_back(reduction_run<std::int32_t>(op, 3333));
-    runs.push_back(reduction_run<std::int64_t>(op, 3333));
-    runs.push_back(reduction_run<std::uint8_t>(op, 3333));
-    runs.push_back(reduction_run<std::uint16_t>(op, 3333));
-    runs.push_back(reduction_run<std::uint32_t>(op, 3333));
-    runs.push_back(reduction_run<std::uint64_t>(op, 3333));
-  }
-  std::vector<run> folds = fold_runs();
-  runs.insert(runs.end(), std::make_move_iterator(folds.begin()), std::make_move_iterator(folds.end()));
+  for (std::vector<run> more : {memory_reduction_runs(), folds ? fold_runs() : std::vector<run>{}})
+    runs.insert(runs.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
   return runs;
 }
 inline run float_division_run() { return number_run<float, float_division>(1000, 1); }

@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-namespace {
+namespace ring_test {
 
 // Both ends of one ring and their memory, each part an allocation of its own: the address sanitizer sees its borders.
 class ring_pair {
@@ -701,4 +701,4 @@ TEST(overwriting_ring, between_threads_no_message_is_torn_and_none_is_missing_fr
   }
 }
 
-}  // namespace
+}  // namespace ring_test

@@ -9,7 +9,7 @@
 
 #include <numeric>
 
-namespace {
+namespace copy_test {
 
 using samples::byte_buffer;
 using samples::contents;
@@ -304,4 +304,4 @@ TEST(fill, writes_every_pattern_size_at_any_offset_and_nothing_beside) {
   check(sixteen{0x0123456789abcdef, 0xfedcba9876543210});
 }
 
-}  // namespace
+}  // namespace copy_test

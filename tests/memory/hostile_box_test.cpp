@@ -5,7 +5,7 @@
 
 #include <limits>
 
-namespace {
+namespace hostile_box_test {
 
 constexpr auto huge = std::numeric_limits<std::size_t>::max();
 
@@ -37,4 +37,4 @@ INSTANTIATE_TEST_SUITE_P(
                           weft::box_extent{1U << 20, 1U << 22, 1U << 22},
                           std::array<std::size_t, 4>{1U << 20, std::size_t{1} << 42, 1U << 20, std::size_t{1} << 42}}));
 
-}  // namespace
+}  // namespace hostile_box_test

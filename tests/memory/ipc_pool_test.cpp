@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rights and limits of pools, and pools between real processes. Children are forked before this process has a machine.
 #include "runtime/machine_state.hpp"
+#include "support/hang.hpp"
 #include "support/processes.hpp"
 #include "support/samples.hpp"
 #include "weft/exec/launch.hpp"
@@ -14,7 +15,7 @@
 #include <array>
 #include <atomic>
 
-namespace {
+namespace ipc_pool_test {
 
 using processes::child;
 using processes::shared;
@@ -196,7 +197,7 @@ TEST(opened_pool, gives_memory_to_its_device_alone_until_set_access_and_tells_wh
   }};
   ASSERT_TRUE(with->hear(1));
   const machine m = two_devices();
-  const opened_pool pool{m, pool_handle::from_bytes(with->pool)};
+  const opened_pool pool{m, pool_handle::from_bytes(with->pool), samples::only_a_hang};
   EXPECT_EQ(pool.on().id(), gpu1);
   EXPECT_EQ(pool.access(m[1]), access_right::read_write);
   EXPECT_EQ(pool.access(m[0]), access_right::none) << "rights are not inherited";
@@ -204,7 +205,7 @@ TEST(opened_pool, gives_memory_to_its_device_alone_until_set_access_and_tells_wh
   const auto name = pool_memory_handle::from_bytes(with->memory);
   auto& own = m.state()->backend_of(gpu0);
   {
-    const auto open = pool.open<byte>(name);
+    const auto open = pool.open<byte>(name, samples::only_a_hang);
     EXPECT_EQ(open.owner(), gpu1);
     EXPECT_TRUE(samples::same(samples::contents(open), pattern(5000, 1)));
     EXPECT_EQ(weft::value_or_raise(own.memory_access(gpu0, open.data())), access_right::none);
@@ -217,7 +218,7 @@ TEST(opened_pool, gives_memory_to_its_device_alone_until_set_access_and_tells_wh
     EXPECT_EQ(error_of([&] { static_cast<void>(pool_handle::from_bytes(with->memory)); }).code, errc::invalid_argument);
   }
   {
-    const auto again = pool.open<byte>(name);
+    const auto again = pool.open<byte>(name, samples::only_a_hang);
     EXPECT_EQ(weft::value_or_raise(own.memory_access(gpu0, again.data())), access_right::read_write) << "what will be";
     const auto window = weft::value_or_raise(own.host_window(gpu1, const_cast<byte*>(again.data()), bytes{5000}));
     with->say(2);
@@ -227,7 +228,9 @@ TEST(opened_pool, gives_memory_to_its_device_alone_until_set_access_and_tells_wh
   }
   with->say(4);
   EXPECT_EQ(owner.wait(), 0);
-  EXPECT_EQ(error_of([&] { const opened_pool late{m, pool_handle::from_bytes(with->pool)}; }).code, errc::peer_dead);
+  EXPECT_EQ(
+      error_of([&] { const opened_pool late{m, pool_handle::from_bytes(with->pool), samples::only_a_hang}; }).code,
+      errc::peer_dead);
 }
 
 TEST(shareable_pool, exports_what_is_its_own_by_its_own_handles_only) {
@@ -239,7 +242,7 @@ TEST(shareable_pool, exports_what_is_its_own_by_its_own_handles_only) {
   EXPECT_EQ(error_of([&] { static_cast<void>(second.handle_of(mine)); }).code, errc::invalid_argument);
   EXPECT_EQ(pool.handle(), pool.handle());
   EXPECT_NE(pool.handle(), second.handle());
-  EXPECT_EQ(error_of([&] { const opened_pool own{m, pool.handle()}; }).native_code, 201);
+  EXPECT_EQ(error_of([&] { const opened_pool own{m, pool.handle(), samples::only_a_hang}; }).native_code, 201);
 }
 
-}  // namespace
+}  // namespace ipc_pool_test

@@ -2,6 +2,7 @@
 #include "weft/memory/multicast.hpp"
 
 #include "runtime/machine_state.hpp"
+#include "support/hang.hpp"
 #include "support/samples.hpp"
 #include "weft/memory/fill.hpp"
 #include "weft/memory/mapping.hpp"
@@ -12,7 +13,7 @@
 #include <limits>
 #include <thread>
 
-namespace {
+namespace multicast_test {
 
 using samples::error_of;
 using samples::gpu0;
@@ -41,7 +42,7 @@ struct team {
     for (const device_id id : all) group.add(id);
     for (const device_id id : all) {
       const physical_block block{m[id], group.size()};
-      weft::value_or_raise(group.bind(block, 1s));
+      weft::value_or_raise(group.bind(block, samples::only_a_hang));
       replicas.emplace_back(block);
       replicas.back().grant(id, access_right::read_write);
       weft::fill(replicas.back().span<std::uint8_t>(), std::uint8_t{0});
@@ -182,7 +183,7 @@ TEST(multicast, refuses_strangers_and_what_is_done_twice) {
   EXPECT_EQ(error_of([&] { t.group.add(device_id{3}); }).code, errc::wrong_device);
   EXPECT_EQ(error_of([&] { t.group.add(gpu1); }).code, errc::invalid_argument);
   const auto bind = [&](const physical_block& block) {
-    return error_of([&] { weft::value_or_raise(t.group.bind(block, 1s)); }).code;
+    return error_of([&] { weft::value_or_raise(t.group.bind(block, samples::only_a_hang)); }).code;
   };
   EXPECT_EQ(bind(physical_block(t.m[1], t.group.size())), errc::invalid_argument) << "bound before";
   const machine other = samples::play(samples::wired(3));
@@ -191,12 +192,12 @@ TEST(multicast, refuses_strangers_and_what_is_done_twice) {
   multicast_object two{t.m, pair, 8_MiB};
   two.add(gpu0);
   two.add(gpu1);
-  EXPECT_EQ(error_of([&] { weft::value_or_raise(two.bind(physical_block{t.m[2], 8_MiB}, 1s)); }).code,
+  EXPECT_EQ(error_of([&] { weft::value_or_raise(two.bind(physical_block{t.m[2], 8_MiB}, samples::only_a_hang)); }).code,
             errc::wrong_device);
-  EXPECT_EQ(error_of([&] { weft::value_or_raise(two.bind(physical_block{t.m[0], 1_MiB}, 1s)); }).code,
+  EXPECT_EQ(error_of([&] { weft::value_or_raise(two.bind(physical_block{t.m[0], 1_MiB}, samples::only_a_hang)); }).code,
             errc::invalid_argument)
       << "too small";
-  weft::value_or_raise(two.bind(physical_block{t.m[0], 8_MiB}, 1s));
+  weft::value_or_raise(two.bind(physical_block{t.m[0], 8_MiB}, samples::only_a_hang));
   const std::vector<int> data(4);
   EXPECT_EQ(error_of([&] { two.store(weft::stream{t.m[0]}, 0, data); }).code, errc::not_ready)
       << "gpu1 has bound nothing";
@@ -214,7 +215,7 @@ TEST(multicast, stores_and_loads_stay_inside_and_belong_to_the_team) {
   const std::array pair{gpu0, gpu1};
   multicast_object two{t.m, pair, 1_MiB};
   for (const device_id id : pair) two.add(id);
-  for (const device_id id : pair) weft::value_or_raise(two.bind(physical_block{t.m[id], 1_MiB}, 1s));
+  for (const device_id id : pair) weft::value_or_raise(two.bind(physical_block{t.m[id], 1_MiB}, samples::only_a_hang));
   EXPECT_EQ(error_of([&] { two.store(weft::stream{t.m[2]}, 0, data); }).code, errc::wrong_device);
   two.unbind(gpu1);
   EXPECT_EQ(error_of([&] { two.store(weft::stream{t.m[0]}, 0, data); }).code, errc::not_ready);
@@ -233,4 +234,4 @@ TEST(multicast, counts_what_crosses_the_links) {
   EXPECT_EQ(moved, 2000U) << "one copy to each of the two others";
 }
 
-}  // namespace
+}  // namespace multicast_test

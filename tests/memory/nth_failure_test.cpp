@@ -13,7 +13,7 @@
 
 #include <map>
 
-namespace {
+namespace nth_failure_test {
 
 using samples::byte_buffer;
 using samples::data;
@@ -167,4 +167,4 @@ TEST_P(nth_failure, of_any_copy_ends_the_program_with_an_error_and_loses_nothing
 INSTANTIATE_TEST_SUITE_P(clocks, nth_failure, testing::Values(weft::clock_kind::wall, weft::clock_kind::virtual_time),
                          [](const auto& clock) { return clock.param == weft::clock_kind::wall ? "wall" : "virtual"; });
 
-}  // namespace
+}  // namespace nth_failure_test

@@ -23,7 +23,7 @@ WEFT_KERNEL(order_consume, (WEFT_IN(uint8_t) x, WEFT_OUT(uint8_t) y), { y[i] = x
 WEFT_KERNEL(order_update, (WEFT_INOUT(uint8_t) y), { y[i] = (uint8_t)(y[i] + 1); });
 WEFT_KERNEL(order_whole, (WEFT_IN(uint8_t, whole) x, WEFT_OUT(uint8_t) y), { y[i] = x[0]; });
 
-namespace {
+namespace order_check_test {
 
 using samples::byte_buffer;
 using samples::data;
@@ -381,4 +381,4 @@ TEST_F(order_checks, bear_eight_threads_that_hand_over_by_a_lock) {
   EXPECT_TRUE(m.order_violations().empty()) << m.order_violations()[0].what;
 }
 
-}  // namespace
+}  // namespace order_check_test

@@ -8,7 +8,7 @@
 #include <limits>
 #include <stdexcept>
 
-namespace {
+namespace ordered_after_failure_test {
 
 weft::machine pair() {
   weft::machine_options options;
@@ -83,4 +83,4 @@ TEST(sizes, that_wrap_around_are_refused_for_every_kind_of_memory) {
   EXPECT_THROW(weft::copy_box(to, from, {1, 1, 1}), weft::error_exception);
 }
 
-}  // namespace
+}  // namespace ordered_after_failure_test

@@ -9,7 +9,7 @@
 #include <random>
 #include <thread>
 
-namespace {
+namespace pool_test {
 
 using samples::byte_buffer;
 using samples::error_of;
@@ -175,4 +175,4 @@ TEST(memory_pool, serves_several_threads) {
   EXPECT_EQ(pool.statistics().used.value(), 0U);
 }
 
-}  // namespace
+}  // namespace pool_test

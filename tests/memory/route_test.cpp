@@ -7,7 +7,7 @@
 
 #include <cmath>
 
-namespace {
+namespace route_test {
 
 using samples::gpu0;
 using samples::gpu1;
@@ -287,4 +287,4 @@ TEST(pipeline, of_unknown_rates_has_a_chunk_but_no_time) {
   }
 }
 
-}  // namespace
+}  // namespace route_test

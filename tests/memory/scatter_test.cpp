@@ -9,7 +9,7 @@
 #include <numeric>
 #include <random>
 
-namespace {
+namespace scatter_test {
 
 using samples::byte_buffer;
 using samples::data;
@@ -121,4 +121,4 @@ TEST(scatter, reports_a_part_that_fails_and_ends_the_others) {
   EXPECT_TRUE(samples::same(back, whole));
 }
 
-}  // namespace
+}  // namespace scatter_test

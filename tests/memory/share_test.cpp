@@ -5,6 +5,7 @@
 
 #include "backend/share_ticket.hpp"
 #include "runtime/machine_state.hpp"
+#include "support/hang.hpp"
 #include "support/processes.hpp"
 #include "support/samples.hpp"
 #include "weft/exec/launch.hpp"
@@ -23,7 +24,7 @@
 #include <random>
 #include <sys/resource.h>
 
-namespace {
+namespace share_test {
 
 using processes::child;
 using processes::shared;
@@ -181,7 +182,7 @@ TEST(share, gives_each_kind_of_memory_to_another_process_that_reads_and_writes_i
       EXPECT_EQ(handle.process(), owner.pid());
       EXPECT_EQ(handle, share_handle::from_text(handle.text()));
       {
-        const weft::opened<byte> there = weft::open<byte>(m[by], handle);
+        const weft::opened<byte> there = weft::open<byte>(m[by], handle, samples::only_a_hang);
         EXPECT_EQ(there.way(), one.way);
         EXPECT_EQ(there.owner(), gpu0);
         ASSERT_EQ(there.size(), one.size);
@@ -189,16 +190,18 @@ TEST(share, gives_each_kind_of_memory_to_another_process_that_reads_and_writes_i
         EXPECT_TRUE(samples::same(samples::contents(there), pattern(one.size, 1)));
         EXPECT_EQ(writes(m[by], there), errc::not_ready);
         EXPECT_EQ(samples::contents(there), samples::data(one.size, 2));
-        const weft::opened<std::uint32_t> again = weft::open<std::uint32_t>(m[by], handle);
+        const weft::opened<std::uint32_t> again = weft::open<std::uint32_t>(m[by], handle, samples::only_a_hang);
         EXPECT_EQ(samples::contents(there), samples::data(one.size, 2)) << "one memory";
         EXPECT_EQ(again.size(), one.size / 4);
       }
       with->say(5);
       ASSERT_TRUE(with->hear(6));
-      EXPECT_EQ(error_of([&] { static_cast<void>(weft::open<byte>(m[by], handle)); }).code, errc::closed);
+      EXPECT_EQ(error_of([&] { static_cast<void>(weft::open<byte>(m[by], handle, samples::only_a_hang)); }).code,
+                errc::closed);
       with->say(9);
       EXPECT_EQ(owner.wait(), 0);
-      EXPECT_EQ(error_of([&] { static_cast<void>(weft::open<byte>(m[by], handle)); }).code, errc::peer_dead);
+      EXPECT_EQ(error_of([&] { static_cast<void>(weft::open<byte>(m[by], handle, samples::only_a_hang)); }).code,
+                errc::peer_dead);
     }
   }
 }
@@ -215,7 +218,7 @@ TEST(share, in_one_process_gives_the_same_handle_each_time_and_is_not_opened_the
     EXPECT_EQ(one, share_handle::from_bytes(one.to_bytes()));
     EXPECT_LE(one.to_bytes().size(), share_handle::max_wire_size);
     EXPECT_EQ(one.process(), ::getpid());
-    EXPECT_EQ(error_of([&] { static_cast<void>(weft::open<byte>(m[0], one)); }).native_code, 201);
+    EXPECT_EQ(error_of([&] { static_cast<void>(weft::open<byte>(m[0], one, samples::only_a_hang)); }).native_code, 201);
     return one;
   };
   const share_handle a = check(mapped), b = check(pooled), c = check(own);
@@ -280,12 +283,12 @@ TEST(share, leaves_nothing_open_in_who_opened_it_and_nothing_in_dev_shm) {
     ASSERT_TRUE(with->hear(1));
     const machine m = devices();
     {
-      const auto warm = weft::open<byte>(m[1], with->received());
+      const auto warm = weft::open<byte>(m[1], with->received(), samples::only_a_hang);
     }
     const std::size_t descriptors = processes::open_descriptors();
     const std::size_t mappings = processes::mappings_of("weft-");
     for (int i = 0; i < 10; ++i) {
-      const auto there = weft::open<byte>(m[1], with->received());
+      const auto there = weft::open<byte>(m[1], with->received(), samples::only_a_hang);
       EXPECT_EQ(files(), shm);
     }
     EXPECT_EQ(processes::open_descriptors(), descriptors) << weft::to_string(one.way);
@@ -302,12 +305,12 @@ TEST(share, opened_without_descriptors_is_resource_exhausted_and_opens_once_ther
     child importer{[&] {
       const machine m = devices();
       {
-        const auto warm = weft::open<byte>(m[1], with->received());
+        const auto warm = weft::open<byte>(m[1], with->received(), samples::only_a_hang);
       }
       const std::size_t used = processes::open_descriptors();
       int refused = 0, done = 0;
       for (std::size_t limit = 3; limit <= 64; ++limit) {
-        const auto open = [&] { static_cast<void>(weft::open<byte>(m[1], with->received())); };
+        const auto open = [&] { static_cast<void>(weft::open<byte>(m[1], with->received(), samples::only_a_hang)); };
         const errc code = error_of([&] { processes::with_descriptors_below(limit, open); }).code;
         if (code != errc::resource_exhausted && code != errc::not_ready) return 1;
         ++(code == errc::not_ready ? done : refused);
@@ -357,28 +360,30 @@ TEST(share, that_offers_several_ways_is_opened_in_the_best_that_the_machine_has)
   const std::vector<weft::shared_bytes> parts{all.parts().begin(), all.parts().end()};
   {
     const machine m = devices();
-    const auto best = weft::open<byte>(m[0], all);
+    const auto best = weft::open<byte>(m[0], all, samples::only_a_hang);
     EXPECT_EQ(best.way(), sharing_way::block);
     EXPECT_EQ(best.why().find("not as"), std::string::npos) << best.why();
     EXPECT_TRUE(samples::same(samples::contents(best), pattern(best.size(), 1)));
-    const auto second = weft::open<byte>(m[0], share_handle{std::span{parts}.first(3)});
+    const auto second = weft::open<byte>(m[0], share_handle{std::span{parts}.first(3)}, samples::only_a_hang);
     EXPECT_EQ(second.way(), sharing_way::pool);
     EXPECT_TRUE(samples::same(samples::contents(second), pattern(second.size(), 2)));
   }
   // a machine without the device: pools cannot be opened, the allocation can, and is told why
   const machine small = devices(1);
-  const auto last = weft::open<byte>(small[0], share_handle{std::span{parts}.first(3)});
+  const auto last = weft::open<byte>(small[0], share_handle{std::span{parts}.first(3)}, samples::only_a_hang);
   EXPECT_EQ(last.way(), sharing_way::allocation);
   EXPECT_NE(last.why().find("not as a pool, since"), std::string::npos) << last.why();
   EXPECT_TRUE(samples::same(samples::contents(last), pattern(last.size(), 3)));
   // the only way fails: so does opening
   EXPECT_EQ(error_of([&] {
-              static_cast<void>(weft::open<byte>(small[0], share_handle{std::span{parts}.subspan(1, 2)}));
+              static_cast<void>(
+                  weft::open<byte>(small[0], share_handle{std::span{parts}.subspan(1, 2)}, samples::only_a_hang));
             }).code,
             errc::not_found);
   with->say(5);
   ASSERT_TRUE(with->hear(6));
-  EXPECT_EQ(error_of([&] { static_cast<void>(weft::open<byte>(small[0], all)); }).code, errc::closed)
+  EXPECT_EQ(error_of([&] { static_cast<void>(weft::open<byte>(small[0], all, samples::only_a_hang)); }).code,
+            errc::closed)
       << "what was freed is not replaced by something else";
   with->say(9);
   EXPECT_EQ(owner.wait(), 0);
@@ -393,7 +398,8 @@ TEST(share, opened_as_elements_that_it_is_no_number_of_is_incompatible) {
   ASSERT_TRUE(with->hear(1));
   const machine m = devices();
   const std::size_t before = processes::open_descriptors();
-  EXPECT_EQ(error_of([&] { static_cast<void>(weft::open<odd>(m[0], with->received())); }).code, errc::incompatible);
+  EXPECT_EQ(error_of([&] { static_cast<void>(weft::open<odd>(m[0], with->received(), samples::only_a_hang)); }).code,
+            errc::incompatible);
   EXPECT_EQ(processes::open_descriptors(), before);
 }
 
@@ -468,7 +474,7 @@ TEST(share_handle, that_was_forged_with_right_checksums_maps_nothing) {
   ASSERT_TRUE(with->hear(1));
   const machine m = devices();
   {
-    const auto warm = weft::open<byte>(m[0], with->received());
+    const auto warm = weft::open<byte>(m[0], with->received(), samples::only_a_hang);
   }
   const std::size_t descriptors = processes::open_descriptors();
   const std::size_t mappings = processes::mappings_of("weft-");
@@ -479,7 +485,7 @@ TEST(share_handle, that_was_forged_with_right_checksums_maps_nothing) {
     change(parts);
     std::vector<weft::shared_bytes> made;
     for (const auto& one : parts) made.push_back(weft::detail::encode(one));
-    return error_of([&] { static_cast<void>(weft::open<byte>(m[0], share_handle{made})); }).code;
+    return error_of([&] { static_cast<void>(weft::open<byte>(m[0], share_handle{made}, samples::only_a_hang)); }).code;
   };
   EXPECT_EQ(forged([](auto&) {}), errc::not_ready);
   EXPECT_EQ(forged([](auto& parts) { parts[0].size = 4096; }), errc::invalid_argument) << "no number of granules";
@@ -681,7 +687,7 @@ TEST(grant, for_what_another_process_shares_is_what_its_way_gives) {
     const child owner = exporter(with, one.what);
     ASSERT_TRUE(with->hear(1));
     const machine m = devices(3);
-    const auto there = weft::open<byte>(m[0], with->received());
+    const auto there = weft::open<byte>(m[0], with->received(), samples::only_a_hang);
     EXPECT_EQ(right_of(m[1], there.data()), access_right::none);
     EXPECT_NE(error_of([&] { static_cast<void>(grant(there, m[0], access_right::none)); }).code, errc::not_ready);
     if (one.way == sharing_way::allocation) {
@@ -702,4 +708,4 @@ TEST(grant, for_what_another_process_shares_is_what_its_way_gives) {
   }
 }
 
-}  // namespace
+}  // namespace share_test

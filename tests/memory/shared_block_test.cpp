@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocks between processes: children are forked before any machine exists, and get descriptors by their group's socket.
 #include "backends/host/block_map.hpp"
+#include "support/hang.hpp"
 #include "support/processes.hpp"
 #include "support/samples.hpp"
 #include "weft/exec/launch.hpp"
@@ -18,7 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-namespace {
+namespace shared_block_test {
 
 using processes::child;
 using samples::contents;
@@ -58,17 +59,17 @@ process_group join(std::vector<rendezvous>& places, std::size_t at) {
 void give(process_group& group, int to, const physical_block& block) {
   const descriptor shared = block.share();
   const std::array files{shared.get()};
-  weft::value_or_raise(group.send(rank{to}, 1, {}, files, 20s));
+  weft::value_or_raise(group.send(rank{to}, 1, {}, files, samples::only_a_hang));
 }
 
 physical_block taken(process_group& group, int from, const machine& m) {
-  weft::peer_message got = weft::value_or_raise(group.receive(rank{from}, 1, 20s));
+  weft::peer_message got = weft::value_or_raise(group.receive(rank{from}, 1, samples::only_a_hang));
   const physical_block block = physical_block::open(m, got.descriptors.at(0));
   got.descriptors.clear();  // the block needs it no more
   return block;
 }
 
-void meet(process_group& group) { weft::value_or_raise(group.barrier(20s)); }
+void meet(process_group& group) { weft::value_or_raise(group.barrier(samples::only_a_hang)); }
 
 samples::data next_of(samples::data values) {
   for (auto& v : values) v = static_cast<std::uint8_t>(v * 3 + 1);
@@ -340,4 +341,4 @@ TEST(shared_block, descriptors_of_other_things_are_refused) {
   ::close(std::stoi(path.substr(path.rfind('/') + 1)));
 }
 
-}  // namespace
+}  // namespace shared_block_test

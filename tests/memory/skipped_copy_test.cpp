@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "support/hang.hpp"
 #include "weft/memory/copy.hpp"
 #include "weft/memory/peer_access.hpp"
 
@@ -7,7 +8,7 @@
 #include <chrono>
 #include <future>
 
-namespace {
+namespace skipped_copy_test {
 
 TEST(copy_counters, count_what_was_taken_and_apart_from_it_what_failed_or_was_skipped) {
   weft::machine_options options;
@@ -25,7 +26,7 @@ TEST(copy_counters, count_what_was_taken_and_apart_from_it_what_failed_or_was_sk
   std::vector<weft::event> done;
   // held back, so that all five are submitted before the first runs
   std::promise<void> go;
-  static_cast<void>(order.call([held = go.get_future().share()] { held.wait_for(std::chrono::seconds{30}); }));
+  static_cast<void>(order.call([held = go.get_future().share()] { held.wait_for(samples::only_a_hang); }));
   for (int i = 0; i < 5; ++i) done.push_back(weft::copy(order, b, a));
   go.set_value();
   EXPECT_THROW(weft::wait_all(done), weft::error_exception);
@@ -35,4 +36,4 @@ TEST(copy_counters, count_what_was_taken_and_apart_from_it_what_failed_or_was_sk
   EXPECT_EQ(direct.bytes, direct.copies * 100 * sizeof(int));
 }
 
-}  // namespace
+}  // namespace skipped_copy_test

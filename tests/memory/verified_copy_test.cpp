@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace {
+namespace verified_copy_test {
 
 weft::machine pair_that_corrupts(bool corrupts) {
   weft::machine_options options;
@@ -95,4 +95,4 @@ TEST(link_threshold, keeps_a_copy_off_a_link_that_is_too_slow_and_says_so) {
   }
 }
 
-}  // namespace
+}  // namespace verified_copy_test

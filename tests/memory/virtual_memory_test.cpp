@@ -18,7 +18,7 @@
 #include <optional>
 #include <sys/resource.h>
 
-namespace {
+namespace virtual_memory_test {
 
 using samples::contents;
 using samples::error_of;
@@ -812,4 +812,4 @@ TEST(peer_attributes, ranks_of_both_vendors_have_one_scale) {
   EXPECT_EQ(weft::performance_rank_of(backend_kind::cuda, -1), std::nullopt);
 }
 
-}  // namespace
+}  // namespace virtual_memory_test

@@ -14,7 +14,7 @@
 #include <set>
 #include <utility>
 
-namespace {
+namespace chrome_trace_test {
 
 using nlohmann::json;
 using std::chrono::nanoseconds;
@@ -199,5 +199,5 @@ TEST(chrome_trace, is_json_whatever_bytes_a_name_holds) {
   EXPECT_EQ(events_of(parsed(chrome_trace(records)), "X").size(), 2000U);
 }
 
-}  // namespace
+}  // namespace chrome_trace_test
 #endif

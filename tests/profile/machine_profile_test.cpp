@@ -5,7 +5,7 @@
 
 #include <random>
 
-namespace {
+namespace machine_profile_test {
 
 using std::chrono::nanoseconds;
 using weft::device_id;
@@ -250,4 +250,4 @@ TEST(machine_profile, reads_as_tables_that_say_when_they_are_simulated) {
   EXPECT_EQ(to_string(p).find("simulated"), std::string::npos);
 }
 
-}  // namespace
+}  // namespace machine_profile_test

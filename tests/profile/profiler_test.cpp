@@ -16,7 +16,7 @@
 #include <thread>
 #include <unistd.h>
 
-namespace {
+namespace profiler_test {
 
 using samples::byte_buffer;
 using samples::error_of;
@@ -330,4 +330,4 @@ TEST(profiler, writes_its_trace_into_a_file_or_says_why_not) {
   }
 }
 
-}  // namespace
+}  // namespace profiler_test

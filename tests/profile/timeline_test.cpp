@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <random>
 
-namespace {
+namespace timeline_test {
 
 using std::chrono::nanoseconds;
 using weft::clock_fit;
@@ -184,4 +184,4 @@ TEST(timeline, puts_a_cause_before_its_effect_on_another_device) {
   EXPECT_EQ(line.error_between(device_id{1}, device_id{1}), nanoseconds{0});
 }
 
-}  // namespace
+}  // namespace timeline_test

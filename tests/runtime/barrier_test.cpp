@@ -8,7 +8,7 @@
 #include <random>
 #include <thread>
 
-namespace {
+namespace barrier_test {
 
 using samples::error_of;
 using samples::soon;
@@ -150,4 +150,4 @@ TEST(device_barrier, that_cannot_begin_its_next_generation_refuses_the_last_arri
   first.wait();
 }
 
-}  // namespace
+}  // namespace barrier_test

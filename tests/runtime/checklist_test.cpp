@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Contracts of machines, devices and streams that need a machine or an environment made for them; docs/checklist.md
 // says which is where.
+#include "support/hang.hpp"
 #include "weft/memory/buffer.hpp"
 #include "weft/memory/copy.hpp"
 #include "weft/memory/fill.hpp"
@@ -21,7 +22,7 @@
 #include <thread>
 #include <unistd.h>
 
-namespace {
+namespace checklist_test {
 
 using weft::device_id;
 using weft::errc;
@@ -189,7 +190,7 @@ TEST(small_machine, on_one_core_runs_devices_that_wait_for_each_other) {
       }
       for (std::size_t i = 0; i < 4; ++i) barrier.arrive_and_order(streams[i]);
     }
-    if (m.synchronize_for(std::chrono::seconds{60}) != weft::wait_outcome::ok) _exit(8);
+    if (m.synchronize_for(samples::only_a_hang) != weft::wait_outcome::ok) _exit(8);
     std::vector<std::uint8_t> got(100003);
     weft::copy(got, ring[3]);
     _exit(got[100002] == 79 ? 0 : 9);
@@ -231,9 +232,9 @@ TEST(stream_priority, lets_the_higher_go_first_where_one_operation_runs_at_a_tim
   std::promise<void> started;
   blocking.call([&, opened = slot.opened] {
     started.set_value();
-    opened.wait_for(std::chrono::seconds{20});
+    opened.wait_for(samples::only_a_hang);
   });
-  started.get_future().wait_for(std::chrono::seconds{20});
+  started.get_future().wait_for(samples::only_a_hang);
   std::mutex mutex;
   std::string order;
   const auto note = [&](char who) {
@@ -367,4 +368,4 @@ TEST(virtual_time, shows_a_device_that_stalls) {
   EXPECT_EQ(run(true) - run(false), std::chrono::milliseconds{50});
 }
 
-}  // namespace
+}  // namespace checklist_test

@@ -7,6 +7,7 @@
 #include "runtime/packet.hpp"
 #include "runtime/packet_socket.hpp"
 #include "runtime/rendezvous_address.hpp"
+#include "support/hang.hpp"
 #include "support/samples.hpp"
 #include "weft/core/raise.hpp"
 #include "weft/runtime/rendezvous.hpp"
@@ -45,6 +46,7 @@ namespace groups {
 
 using namespace std::chrono_literals;
 using samples::error_of;
+using samples::only_a_hang;
 using samples::pattern;
 using samples::soon;
 using weft::descriptor;
@@ -60,6 +62,8 @@ using weft::detail::packet_kind;
 namespace wire = weft::detail;
 
 using stopwatch = std::chrono::steady_clock;
+/// As poll() takes it.
+inline int milliseconds_of(std::chrono::milliseconds limit) { return static_cast<int>(limit.count()); }
 inline std::span<const std::byte> view(const samples::data& d) { return std::as_bytes(std::span{d}); }
 inline std::span<const std::byte> view(std::string_view s) { return std::as_bytes(std::span{s}); }
 inline samples::data data_of(const std::vector<std::byte>& bytes) {
@@ -147,13 +151,13 @@ class child {
   [[nodiscard]] pid_t pid() const { return pid_; }
   void kill(int signal) const { ::kill(pid_, signal); }
 
-  /// Waits for its end; kills it after a minute, so that a failing test ends.
+  /// Waits for its end; kills it when it hangs, so that a failing test ends.
   std::string said() {
     std::string text;
     std::array<char, 4096> part;
     while (true) {
       pollfd p{said_.get(), POLLIN, 0};
-      if (::poll(&p, 1, 60'000) == 0) {
+      if (::poll(&p, 1, milliseconds_of(only_a_hang * 3 / 2)) == 0) {  // what waits in it has given up before
         kill(SIGKILL);
         text += "hung; ";
       }
@@ -195,7 +199,7 @@ class shared {
 
 template <class Done>
 bool eventually(Done done) {
-  const auto until = stopwatch::now() + 30s;
+  const auto until = stopwatch::now() + only_a_hang;
   while (!done()) {
     if (stopwatch::now() > until) return false;
     std::this_thread::yield();
@@ -293,7 +297,7 @@ inline descriptor raw_connection(const std::string& name, uid_t uid) {
 inline std::vector<std::byte> raw_read(const descriptor& from) {
   std::vector<std::byte> room(wire::max_packet_bytes);
   pollfd p{from.get(), POLLIN, 0};
-  ::poll(&p, 1, 20'000);
+  ::poll(&p, 1, milliseconds_of(only_a_hang));
   const ssize_t got = ::recv(from.get(), room.data(), room.size(), 0);
   room.resize(got < 0 ? 0 : static_cast<std::size_t>(got));
   return room;

@@ -7,7 +7,7 @@
 
 #include <cstdlib>
 
-namespace {
+namespace machine_test {
 
 using samples::error_of;
 using weft::device_id;
@@ -202,4 +202,4 @@ TEST(device, keeps_its_identity_over_machines_and_differs_from_equal_models) {
   EXPECT_TRUE(one[0] == one[device_id{0}]);
 }
 
-}  // namespace
+}  // namespace machine_test

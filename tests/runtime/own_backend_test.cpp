@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-namespace {
+namespace own_backend_test {
 
 weft::result<std::unique_ptr<weft::backend>> broken(const weft::backend_options&) noexcept {
   weft::error cause;
@@ -74,4 +74,4 @@ TEST(own_backend, that_works_is_preferred_and_used) {
   EXPECT_EQ(got, sent);
 }
 
-}  // namespace
+}  // namespace own_backend_test

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A handle that work has captured may be the last one, and go on the very thread that does the work.
+#include "support/hang.hpp"
 #include "weft/exec/launch.hpp"
 #include "weft/memory/buffer.hpp"
 #include "weft/runtime/machine.hpp"
@@ -11,7 +12,7 @@
 #include <memory>
 #include <thread>
 
-namespace {
+namespace owner_in_work_test {
 
 WEFT_KERNEL(set_to_index, (WEFT_OUT(int32_t) out), { out[i] = (int32_t)i; });
 
@@ -25,7 +26,7 @@ class owner_in_work : public ::testing::TestWithParam<weft::clock_kind> {
   }
   template <class Done>
   static bool soon(Done done) {
-    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds{30};
+    const auto until = std::chrono::steady_clock::now() + samples::only_a_hang;
     while (!done()) {
       if (std::chrono::steady_clock::now() > until) return false;
       std::this_thread::yield();
@@ -83,4 +84,4 @@ TEST(launch, that_is_stopped_before_it_starts_changes_nothing) {
   for (int i = 0; i < 8; ++i) EXPECT_EQ(out.host()[static_cast<std::size_t>(i)], i);
 }
 
-}  // namespace
+}  // namespace owner_in_work_test

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "groups.hpp"
 
-namespace {
+namespace packet_test {
 
 using namespace groups;
 
@@ -150,4 +150,4 @@ TEST(packet, shows_no_control_characters_of_another_process) {
   EXPECT_EQ(wire::printable(view(std::string_view{"a\x1b[2Jb\n\0c\xff", 10})), "a?[2Jb??c?");
 }
 
-}  // namespace
+}  // namespace packet_test

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "groups.hpp"
 
-namespace {
+namespace process_group_test {
 
 using namespace groups;
 
@@ -395,7 +395,7 @@ struct family {
 };
 
 std::string wait_for_the_end(process_group& group) {
-  const auto dead = group.wait_death(60s);
+  const auto dead = group.wait_death(only_a_hang);
   return dead ? "" : failure_of(dead);
 }
 
@@ -409,7 +409,7 @@ TEST(process_group, tells_each_death_once_and_again_to_nobody) {
   f.ranks[1].kill(SIGKILL);  // rank 2; the others end when they see it
   std::set<rank> dead;
   p = before;
-  EXPECT_EQ(::poll(&p, 1, 20'000), 1);
+  EXPECT_EQ(::poll(&p, 1, milliseconds_of(only_a_hang)), 1);
   auto one = f.group->wait_death(soon);
   ASSERT_TRUE(one) << failure_of(one);
   EXPECT_EQ(*one, rank{2});
@@ -460,7 +460,7 @@ TEST(process_group, sees_a_death_although_a_fork_of_the_dead_holds_its_connectio
 
 TEST(process_group, does_not_take_a_stopped_process_for_a_dead_one) {
   family f{2, [](process_group& group) {
-             const auto met = group.barrier(60s);
+             const auto met = group.barrier(only_a_hang);
              return met ? "" : failure_of(met);
            }};
   f.ranks[0].kill(SIGSTOP);
@@ -477,7 +477,7 @@ TEST(process_group, does_not_take_a_stopped_process_for_a_dead_one) {
 
 TEST(process_group, is_not_inherited_by_a_fork) {
   family f{2, [](process_group& group) {
-             const auto got = group.receive(rank{0}, 1, 60s);
+             const auto got = group.receive(rank{0}, 1, only_a_hang);
              return got && data_of(got->payload) == pattern(50, 5) ? "" : failure_of(got);
            }};
   child fork{[&]() -> std::string {
@@ -605,4 +605,4 @@ TEST(process_group, tells_all_survivors_of_a_kill_at_any_instant_and_delivers_wh
   RecordProperty("death_seen", percentiles(latencies));
 }
 
-}  // namespace
+}  // namespace process_group_test

@@ -10,7 +10,7 @@
 #include <string>
 #include <thread>
 
-namespace {
+namespace task_test {
 
 using samples::byte_buffer;
 using samples::error_of;
@@ -209,4 +209,4 @@ TEST(callback, may_drop_the_last_handle_of_the_machine) {
   }
 }
 
-}  // namespace
+}  // namespace task_test

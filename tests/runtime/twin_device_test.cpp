@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace {
+namespace twin_device_test {
 
 using samples::error_of;
 using weft::backend_options;
@@ -230,4 +230,4 @@ TEST(the_environment, gives_way_to_a_program_that_asks_for_what_the_host_plays) 
   EXPECT_EQ(machine{options}[0].kind(), weft::backend_kind::host);
 }
 
-}  // namespace
+}  // namespace twin_device_test

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backend/parking.hpp"
+#include "support/hang.hpp"
 #include "weft/core/raise.hpp"
 
 #include <gtest/gtest.h>
@@ -91,7 +92,7 @@ class steps {
   }
   [[nodiscard]] int now() const { return static_cast<int>(word_.load(std::memory_order_acquire)); }
   /// False when it was not said in time.
-  [[nodiscard]] bool hear(int wanted, std::chrono::nanoseconds limit = std::chrono::seconds{20}) const {
+  [[nodiscard]] bool hear(int wanted, std::chrono::nanoseconds limit = samples::only_a_hang) const {
     const auto until = std::chrono::steady_clock::now() + limit;
     for (int seen = now(); seen < wanted; seen = now()) {
       if (std::chrono::steady_clock::now() >= until) return false;
@@ -107,7 +108,7 @@ class steps {
 /// Asks until it is so, giving the core away in between: for what tells nobody when it changes, as counts in /proc.
 template <class F>
 bool comes_true(F&& f) {
-  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds{20};
+  const auto until = std::chrono::steady_clock::now() + samples::only_a_hang;
   while (!f()) {
     if (std::chrono::steady_clock::now() > until) return false;
     std::this_thread::yield();

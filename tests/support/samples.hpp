@@ -2,6 +2,7 @@
 // What the tests of several layers share: data that differs at every place, machines made by hand, and gates.
 #pragma once
 
+#include "support/hang.hpp"
 #include "weft/core/raise.hpp"
 #include "weft/memory/buffer.hpp"
 #include "weft/memory/copy.hpp"
@@ -112,11 +113,11 @@ inline weft::machine play(weft::topology layout, weft::clock_kind clock = weft::
   return weft::machine{options};
 }
 
-/// Keeps a stream busy until opened; lets go by itself after half a minute, so that a failing test ends.
+/// Keeps a stream busy until opened; lets go by itself in the end, so that a failing test ends.
 class gate {
  public:
   weft::event hold(const weft::stream& order) const {
-    return order.call([opened = opened_] { opened.wait_for(std::chrono::seconds{30}); });
+    return order.call([opened = opened_] { opened.wait_for(only_a_hang); });
   }
   void open() { promise_.set_value(); }
 
@@ -128,6 +129,6 @@ class gate {
 inline constexpr weft::device_id gpu0{0};
 inline constexpr weft::device_id gpu1{1};
 inline constexpr weft::device_id gpu2{2};
-inline constexpr std::chrono::seconds soon{20};  // longer than anything here takes, shorter than for ever
+inline constexpr std::chrono::seconds soon = only_a_hang;
 
 }  // namespace samples

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backends/gpu/factory.hpp"
+#include "support/paths.hpp"
 #include "virtual_driver/virtual_driver.hpp"
 #include "weft/runtime/machine.hpp"
 
@@ -14,17 +15,6 @@
 #include <string>
 
 namespace samples {
-
-/// The library of the virtual driver; empty where it was not built.
-inline std::string virtual_cuda_library() {
-#ifdef WEFT_VIRTUAL_CUDA_PATH
-  return WEFT_VIRTUAL_CUDA_PATH;
-#else
-  // NOLINTNEXTLINE(concurrency-mt-unsafe): in the one thread of a test
-  const char* const named = std::getenv("WEFT_VIRTUAL_CUDA");
-  return named == nullptr ? "" : named;
-#endif
-}
 
 inline weft::result<std::unique_ptr<weft::backend>> open_virtual_cuda(const weft::backend_options& options) noexcept {
   weft::gpu::settings wanted;

@@ -6,7 +6,7 @@
 #include <array>
 #include <unistd.h>
 
-namespace {
+namespace blocks_test {
 
 using namespace virtual_cuda;
 
@@ -438,4 +438,4 @@ TEST(virtual_driver_management, links_are_those_of_the_topology) {
   });
 }
 
-}  // namespace
+}  // namespace blocks_test

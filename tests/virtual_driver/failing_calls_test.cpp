@@ -5,6 +5,7 @@
 // WEFT_SWEEP_FUNCTIONS are parts of names that it keeps to.
 #include "backends/gpu/nvml_functions.hpp"
 #include "conformance/conformance.hpp"
+#include "support/paths.hpp"
 #include "virtual_driver/loaded_driver.hpp"
 #include "virtual_driver/virtual_machine.hpp"
 #include "weft/core/log.hpp"
@@ -23,13 +24,10 @@
 #include <string>
 #include <vector>
 
-namespace {
+namespace failing_calls_test {
 
 using virtual_cuda::be_bounded;
 using virtual_cuda::open_machine;
-
-/// What one run may take. The slowest needs a second, and twenty on a machine that is busy with other things.
-constexpr unsigned run_seconds = 120;
 
 std::string environment_of(const char* name) {
   const char* const text = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): in the one thread of a test
@@ -99,7 +97,7 @@ void expect_nothing_kept() {
 
 /// In a child: the case with a call that fails.
 void run_failing(const weft::conformance_case& one, const failing_call& failing) {
-  be_bounded(run_seconds);
+  be_bounded();
   static std::atomic<int> remarks{0};  // of what has nobody to throw to, such as a stream that goes out of scope
   weft::set_log_hook([](weft::log_level, std::string_view) { ++remarks; });
   const weft::case_result result = weft::run_case(one, &open_machine);
@@ -120,7 +118,7 @@ void run_failing(const weft::conformance_case& one, const failing_call& failing)
 std::string fault_of(const weft::conformance_case& one, const failing_call& failing) {
   std::fflush(nullptr);  // or the child says it again
   processes::child child{[&] {
-    ::setenv("WEFT_VIRTUAL_CUDA_CACHE", WEFT_BINARY_DIR "/virtual_cuda_cache", 0);
+    ::setenv("WEFT_VIRTUAL_CUDA_CACHE", (samples::build_folder() + "/virtual_cuda_cache").c_str(), 0);
     ::setenv("WEFT_VIRTUAL_CUDA_FAIL", failing.plan().c_str(), 1);
     const int before = virtual_cuda::failures_so_far();
     run_failing(one, failing);
@@ -131,7 +129,7 @@ std::string fault_of(const weft::conformance_case& one, const failing_call& fail
   if (status == 0 || (status == -SIGKILL && failing.code == "kill")) return {};
   const std::string which = failing.plan() + " in '" + std::string{one.name} + "' (" + std::string{one.group} + ")";
   if (status == 1) return which + ": see above";
-  if (status == -SIGALRM) return which + ": hangs: not ended after " + std::to_string(run_seconds) + " s";
+  if (status == -SIGALRM) return which + ": hangs: not ended after " + std::to_string(virtual_cuda::run_seconds) + " s";
   if (status < 0) return which + ": ended by signal " + std::to_string(-status);
   return which + ": ended with " + std::to_string(status);
 }
@@ -161,7 +159,7 @@ using counts = std::array<unsigned long long, std::size(functions)>;
 counts calls_of(const std::function<void()>& work) {
   const processes::shared<counts> count;
   virtual_cuda::in_child({}, [&] {
-    be_bounded(60);
+    be_bounded();
     work();
     for (std::size_t f = 0; f < std::size(functions); ++f)
       (*count)[f] = virtual_cuda::find<unsigned long long(const char*)>("weft_virtual_calls")(functions[f]);
@@ -255,4 +253,4 @@ TEST_P(virtual_cuda_sweep, every_call_of_every_function_may_fail_with_every_code
 
 INSTANTIATE_TEST_SUITE_P(groups, virtual_cuda_sweep, testing::ValuesIn(groups()), name_of);
 
-}  // namespace
+}  // namespace failing_calls_test

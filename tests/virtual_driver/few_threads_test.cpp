@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace {
+namespace few_threads_test {
 
 WEFT_KERNEL(runs_until_told, (WEFT_INOUT(uint32_t) word), { while (*(volatile uint32_t*)&word[0] == 0U); });
 
@@ -25,7 +25,7 @@ void warm_up(const weft::stream& order, const weft::device& on) {
 
 TEST(few_threads, a_machine_closes_whose_device_is_lost_while_somebody_is_to_be_told) {
   virtual_cuda::in_child({}, [] {
-    virtual_cuda::be_bounded(20);
+    virtual_cuda::be_bounded();
     weft::event running;
     {
       const weft::machine m = virtual_cuda::open_machine();
@@ -42,4 +42,4 @@ TEST(few_threads, a_machine_closes_whose_device_is_lost_while_somebody_is_to_be_
   });
 }
 
-}  // namespace
+}  // namespace few_threads_test

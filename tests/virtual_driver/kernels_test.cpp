@@ -6,7 +6,7 @@
 #include <numeric>
 #include <thread>
 
-namespace {
+namespace kernels_test {
 
 using namespace virtual_cuda;
 
@@ -353,4 +353,4 @@ TEST(virtual_driver_kernels, are_none_of_the_calls_that_are_counted_whenever_the
   });
 }
 
-}  // namespace
+}  // namespace kernels_test

@@ -4,6 +4,7 @@
 
 #include "backends/gpu/driver_functions.hpp"
 #include "backends/gpu/nvrtc_functions.hpp"
+#include "support/paths.hpp"
 #include "support/processes.hpp"
 #include "virtual_driver/virtual_driver.hpp"
 
@@ -24,7 +25,7 @@ using namespace weft::gpu;
 
 /// The library of this process, opened at the first call.
 inline void* library() {
-  static void* const opened = ::dlopen(WEFT_VIRTUAL_CUDA_PATH, RTLD_NOW | RTLD_LOCAL);
+  static void* const opened = ::dlopen(samples::virtual_cuda_library().c_str(), RTLD_NOW | RTLD_LOCAL);
   return opened;
 }
 
@@ -57,7 +58,7 @@ inline int failures_so_far() {
 inline void in_child(const environment& variables, const std::function<void()>& body, int expected = 0) {
   std::fflush(nullptr);  // or the child says it again
   processes::child child{[&] {
-    ::setenv("WEFT_VIRTUAL_CUDA_CACHE", WEFT_BINARY_DIR "/virtual_cuda_cache", 0);
+    ::setenv("WEFT_VIRTUAL_CUDA_CACHE", (samples::build_folder() + "/virtual_cuda_cache").c_str(), 0);
     for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
     const int before = failures_so_far();
     body();

@@ -7,7 +7,7 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 
-namespace {
+namespace processes_test {
 
 using namespace virtual_cuda;
 
@@ -242,4 +242,4 @@ TEST(virtual_driver_processes, a_pool_is_imported_without_rights_of_its_exporter
       });
 }
 
-}  // namespace
+}  // namespace processes_test

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <thread>
 
-namespace {
+namespace rules_test {
 
 using namespace virtual_cuda;
 
@@ -471,4 +471,4 @@ TEST(virtual_driver_rules, the_nth_call_fails_or_ends_the_process) {
   });
 }
 
-}  // namespace
+}  // namespace rules_test

@@ -3,6 +3,8 @@
 #pragma once
 
 #include "backends/gpu/factory.hpp"
+#include "support/hang.hpp"
+#include "support/paths.hpp"
 #include "weft/runtime/machine.hpp"
 
 #include <memory>
@@ -12,7 +14,7 @@ namespace virtual_cuda {
 
 inline weft::result<std::unique_ptr<weft::backend>> open_backend(const weft::backend_options& options) noexcept {
   weft::gpu::settings wanted;
-  wanted.driver = wanted.compiler = wanted.management = WEFT_VIRTUAL_CUDA_PATH;
+  wanted.driver = wanted.compiler = wanted.management = samples::virtual_cuda_library();
   return weft::gpu::open_with(options, wanted);
 }
 
@@ -23,7 +25,9 @@ inline weft::machine open_machine() {
   return weft::machine{options};
 }
 
-/// A run that hangs is ended by its alarm, and the test says which it was.
-inline void be_bounded(unsigned seconds) { ::alarm(seconds); }
+/// What one case may take: longer than a wait in it, which then says itself what it waited for.
+inline constexpr unsigned run_seconds = samples::only_a_hang.count() * 3 / 2;
+/// A run that hangs is ended by its alarm, and the test says which it was. Called again, it begins anew.
+inline void be_bounded() { ::alarm(run_seconds); }
 
 }  // namespace virtual_cuda

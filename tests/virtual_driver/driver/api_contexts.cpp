@@ -8,7 +8,7 @@ namespace {
 device& device_at(CUdevice ordinal) { return the().devices[static_cast<std::size_t>(ordinal)]; }
 
 template <class F>
-CUresult device_call(const char* name, bool arguments, CUdevice ordinal, F&& f) noexcept {
+CUresult primary_call(const char* name, bool arguments, CUdevice ordinal, F&& f) noexcept {
   return plain_call(name, arguments, [&]() -> CUresult {
     return the().valid(ordinal) ? f(device_at(ordinal)) : CUDA_ERROR_INVALID_DEVICE;
   });
@@ -71,7 +71,7 @@ bool machine::release_primary(CUdevice ordinal) {
 }
 
 WEFT_VIRTUAL_API CUresult cuDevicePrimaryCtxRetain(CUcontext* handle, CUdevice ordinal) {
-  return device_call("cuDevicePrimaryCtxRetain", handle != nullptr, ordinal, [&](device& d) {
+  return primary_call("cuDevicePrimaryCtxRetain", handle != nullptr, ordinal, [&](device& d) {
     the().retain_primary(ordinal);
     const std::lock_guard lock{the().mutex};
     *handle = d.primary_handle;
@@ -80,13 +80,13 @@ WEFT_VIRTUAL_API CUresult cuDevicePrimaryCtxRetain(CUcontext* handle, CUdevice o
 }
 
 WEFT_VIRTUAL_API CUresult cuDevicePrimaryCtxRelease_v2(CUdevice ordinal) {
-  return device_call("cuDevicePrimaryCtxRelease", true, ordinal, [&](device&) -> CUresult {
+  return primary_call("cuDevicePrimaryCtxRelease", true, ordinal, [&](device&) -> CUresult {
     return the().release_primary(ordinal) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CONTEXT;
   });
 }
 
 WEFT_VIRTUAL_API CUresult cuDevicePrimaryCtxReset_v2(CUdevice ordinal) {
-  return device_call("cuDevicePrimaryCtxReset", true, ordinal, [&](device&) {
+  return primary_call("cuDevicePrimaryCtxReset", true, ordinal, [&](device&) {
     // Whoever retained the context may still release it; the next one who retains it finds a new one.
     if (const context_ref gone = forget_primary(ordinal)) the().destroy_context(gone);
     return CUDA_SUCCESS;
@@ -94,7 +94,7 @@ WEFT_VIRTUAL_API CUresult cuDevicePrimaryCtxReset_v2(CUdevice ordinal) {
 }
 
 WEFT_VIRTUAL_API CUresult cuDevicePrimaryCtxGetState(CUdevice ordinal, unsigned* flags, int* active) {
-  return device_call("cuDevicePrimaryCtxGetState", flags != nullptr && active != nullptr, ordinal, [&](device& d) {
+  return primary_call("cuDevicePrimaryCtxGetState", flags != nullptr && active != nullptr, ordinal, [&](device& d) {
     const std::lock_guard lock{the().mutex};
     *flags = d.flags;
     *active = d.primary != nullptr ? 1 : 0;
@@ -103,7 +103,7 @@ WEFT_VIRTUAL_API CUresult cuDevicePrimaryCtxGetState(CUdevice ordinal, unsigned*
 }
 
 WEFT_VIRTUAL_API CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice ordinal, unsigned flags) {
-  return device_call("cuDevicePrimaryCtxSetFlags", (flags & 7U) <= context_schedule_blocking, ordinal, [&](device& d) {
+  return primary_call("cuDevicePrimaryCtxSetFlags", (flags & 7U) <= context_schedule_blocking, ordinal, [&](device& d) {
     const std::lock_guard lock{the().mutex};
     d.flags = flags;
     return CUDA_SUCCESS;

@@ -58,7 +58,7 @@ std::string blanked(std::string_view text) {
   return out;
 }
 
-std::string quoted(std::string_view text) {
+std::string literal(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\') out += '\\';
@@ -102,17 +102,17 @@ std::string unit_of(std::string_view text, std::string_view file, const std::vec
   const bool barriers =
       std::regex_search(code, std::regex{R"(__syncthreads|__syncwarp|__shared__|__shfl_|__nanosleep)"});
   std::string unit{prelude};
-  unit += "#line 1 " + quoted(file) + "\n" + written + "\n#line 1 \"weft virtual table\"\n#undef assert\n";
+  unit += "#line 1 " + literal(file) + "\n" + written + "\n#line 1 \"weft virtual table\"\n#undef assert\n";
   unit += "static const weft_virtual_entry weft_virtual_entries_[] = {\n";
   unsigned count = 0;
   for (const found_kernel& kernel : kernels_in(text)) {
-    unit += "  weft_virtual_kernel_<&" + kernel.name + ">::entry(" + (kernel.is_c ? quoted(kernel.name) : "nullptr") +
+    unit += "  weft_virtual_kernel_<&" + kernel.name + ">::entry(" + (kernel.is_c ? literal(kernel.name) : "nullptr") +
             "),\n";
     ++count;
   }
   for (const std::string& expression : expressions) {
     const std::string plain = expression[0] == '&' ? expression.substr(1) : expression;
-    unit += "  weft_virtual_kernel_<&" + plain + ">::entry(" + quoted(expression) + "),\n";
+    unit += "  weft_virtual_kernel_<&" + plain + ">::entry(" + literal(expression) + "),\n";
     ++count;
   }
   unit += "  {}\n};\n";
