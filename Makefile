@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The short way in; everything here is a line or two of cmake, which CONTRIBUTING.md explains.
 .DEFAULT_GOAL := help
-.PHONY: help demo test build check format asan tsan minimal debug clang bench nightly clean
+.PHONY: help demo test build check format asan tsan minimal debug clang bench fresh stress mutate nightly clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z ]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 24
@@ -12,9 +12,9 @@ demo:  ## install what is missing, build the tool, and show what it does
 	cmake --build build/release --target weft_cli
 	build/release/bin/weft demo
 
-test:  ## install what is missing, build everything, and run all tests
+test:  ## install what is missing, build what tests need, and run all tests
 	scripts/setup test
-	cmake --preset release -DWEFT_CLI=ON -DWEFT_EXAMPLES=ON -DWEFT_IMAGES=ON -DWEFT_TESTS=ON
+	cmake --preset release -DWEFT_CLI=ON -DWEFT_EXAMPLES=ON -DWEFT_IMAGES=ON -DWEFT_TESTS=ON -DWEFT_BENCH=OFF
 	cmake --build build/release
 	ctest --preset release
 
@@ -29,7 +29,8 @@ check:  ## format, layers, each header alone, clang-tidy
 	scripts/check-layers
 	scripts/check-names
 	cmake --preset release > /dev/null
-	scripts/check-headers
+	scripts/check-headers g++
+	scripts/check-headers clang++-19
 	scripts/check-tidy
 
 format:  ## rewrite the sources as clang-format has them
@@ -55,9 +56,23 @@ minimal:  ## library and conformance runner with nothing but a compiler
 
 bench:  ## build and run all benchmarks
 	scripts/setup bench
-	cmake --preset release
+	cmake --preset release -DWEFT_BENCH=ON
 	cmake --build build/release --target benches
 	@set -e; for program in build/release/bin/bench_*; do echo "== $$program"; $$program; done
+
+fresh:  ## the first two commands of README.md in a new Debian 12 that has nothing
+	scripts/setup fresh
+	scripts/check-fresh debian-12
+
+stress: build/release  ## all tests of the release build ten times, with all cores kept busy
+	scripts/stress 10
+
+mutate:  ## change one token at a time and see whether a test turns red
+	scripts/setup test
+	scripts/mutate $(MUTATE)
+
+build/release:
+	$(MAKE) test
 
 nightly:  ## the long campaigns: repeated tests, fuzzing, benchmarks
 	scripts/nightly
