@@ -39,8 +39,15 @@ if(WEFT_CLI_ENABLED)
   file(GLOB sources CONFIGURE_DEPENDS tools/weft/*.cpp)
   list(FILTER sources EXCLUDE REGEX "/main\\.cpp$")
   if(sources AND EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/tools/weft/main.cpp)
+    # as fast as the library are only the loops that measure it
+    set(measuring ${sources})
+    list(FILTER measuring INCLUDE REGEX "/([a-z]+_bench|collective_work|copy_ways|guide_[a-z_]+|process_ring|queue_kernels)\\.cpp$")
+    list(REMOVE_ITEM sources ${measuring})
     weft_units(sources tool ${sources})
-    add_library(weft_tool STATIC ${sources})
+    weft_units(measuring tool_measuring ${measuring})
+    set_property(SOURCE ${sources} APPEND PROPERTY COMPILE_OPTIONS $<$<CONFIG:Release>:-O1>)
+    set_source_files_properties(${sources} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)  # one is made with one optimisation
+    add_library(weft_tool STATIC ${sources} ${measuring})
     weft_flags(weft_tool)
     target_precompile_headers(weft_tool PRIVATE
       <fmt/format.h> <algorithm> <array> <chrono> <functional> <map> <memory> <optional> <string> <thread> <vector>)

@@ -316,14 +316,17 @@ channel_state::channel_state(machine_state& machine) : machine_(machine) {
 
 void channel_state::remember(const std::shared_ptr<queue_state>& queue) {
   const std::lock_guard lock{mutex_};
-  std::erase_if(queues_, [](const auto& known) { return known.expired(); });
-  queues_.push_back(queue);
+  // those that have ended are taken out each time the list has doubled: a constant for each queue that is made
+  if (queues_.size() >= crowded_) {
+    std::erase_if(queues_, [](const auto& known) { return known.expired(); });
+    crowded_ = std::max<std::size_t>(64, 2 * queues_.size());
+  }
+  queues_.insert(queue);
 }
 
 void channel_state::forget(const std::shared_ptr<queue_state>& queue) noexcept {
   const std::lock_guard lock{mutex_};
-  // not by lock(): that might hold the last reference to another queue, which would end here
-  std::erase_if(queues_, [&](const auto& known) { return !known.owner_before(queue) && !queue.owner_before(known); });
+  queues_.erase(queue);
 }
 
 result<stream_handle> channel_state::aside(device_id on) {

@@ -6,9 +6,12 @@
 #include "backend/parking.hpp"
 #include "channel/queue_state.hpp"
 
+#include <cstddef>
 #include <list>
 #include <map>
+#include <memory>
 #include <mutex>
+#include <set>
 #include <thread>
 
 namespace weft::detail {
@@ -88,7 +91,8 @@ class channel_state {
   machine_state& machine_;
   queue_progress progress_;
   std::mutex mutex_;
-  std::vector<std::weak_ptr<queue_state>> queues_;
+  std::set<std::weak_ptr<queue_state>, std::owner_less<>> queues_;
+  std::size_t crowded_ = 64;
   std::mutex aside_mutex_;
   std::map<device_id, stream_handle> aside_;
 };

@@ -319,11 +319,19 @@ run fold_run(weft::data_type type, weft::reduction_op::kind op, std::int32_t inp
   return made;
 }
 
-/// Each type once, each operation on some.
+/// Each text that the types share, and by night each type, each operation on some: PoCL takes up to eight seconds for
+/// one.
 inline std::vector<run> fold_runs() {
   using weft::data_type;
   using kind = weft::reduction_op::kind;
   constexpr std::size_t n = 1300;
+  if (std::getenv("WEFT_NIGHTLY") == nullptr) {
+    return {fold_run<std::int8_t>(data_type::int8, kind::average, 7, n),
+            fold_run<std::uint32_t>(data_type::uint32, kind::min, 8, n),
+            fold_run<std::uint16_t>(data_type::float16, kind::product, 3, n),
+            fold_run<std::uint16_t>(data_type::bfloat16, kind::max, 2, n),
+            fold_run<float>(data_type::float32, kind::sum, 7, n)};
+  }
   return {fold_run<std::int8_t>(data_type::int8, kind::average, 7, n),
           fold_run<std::int16_t>(data_type::int16, kind::product, 5, n),
           fold_run<std::int32_t>(data_type::int32, kind::min, 8, n),

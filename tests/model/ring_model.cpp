@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <iostream>
 #include <relacy/relacy.hpp>
@@ -664,7 +665,10 @@ bool mutants() {
   unsigned count = 0, killed = 0, explained = 0;
   bool passed = true;
   const auto start = std::chrono::steady_clock::now();
+  // to find no fault takes a search of everything: by day only those are tried that must be found
+  const bool all = std::getenv("WEFT_NIGHTLY") != nullptr;
   const auto look = [&](const mutant& which) {
+    if (which.survives != nullptr && !all) return;
     const char* by = killed_by(which);
     count += 1;
     killed += by != nullptr;

@@ -52,15 +52,9 @@ struct device_description {
   std::string part_of;  // the uuid of the whole device where this is one of several parts of it; else empty
 };
 
-struct memory_holder {
-  const void* base = nullptr;
-  bytes size;
-};
-
 struct memory_use {
   bytes total;
   bytes free;
-  std::vector<memory_holder> largest;  // at most three, largest first
 };
 
 /// How a device is at this moment. What no sensor tells is empty.

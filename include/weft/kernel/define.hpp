@@ -23,18 +23,25 @@
 // asked for, so that a debugger can step through a body.
 #if defined(__clang__)
 #define WEFT_DETAIL_HOST_LOOP
+#define WEFT_DETAIL_CHECKED_LOOP
 #define WEFT_DETAIL_INDEPENDENT
 #define WEFT_DETAIL_NO_CONTRACTION _Pragma("clang fp contract(off)")
 #elif defined(__GNUC__)
 #if defined(__OPTIMIZE__)
+#if !defined(WEFT_DETAIL_HOST_LOOP)  // a source of the library may ask for less
 #define WEFT_DETAIL_HOST_LOOP [[gnu::optimize("O3", "fp-contract=off", "no-trapping-math")]]
+#endif
+// no vectoriser passes the checks of a checked view
+#define WEFT_DETAIL_CHECKED_LOOP [[gnu::optimize("O2", "fp-contract=off", "no-trapping-math")]]
 #else
 #define WEFT_DETAIL_HOST_LOOP
+#define WEFT_DETAIL_CHECKED_LOOP
 #endif
 #define WEFT_DETAIL_INDEPENDENT _Pragma("GCC ivdep")
 #define WEFT_DETAIL_NO_CONTRACTION
 #else
 #define WEFT_DETAIL_HOST_LOOP
+#define WEFT_DETAIL_CHECKED_LOOP
 #define WEFT_DETAIL_INDEPENDENT
 #define WEFT_DETAIL_NO_CONTRACTION
 #endif
@@ -291,9 +298,9 @@ WEFT_DETAIL_HOST_LOOP [[gnu::noinline]] void run_items(const kernel_range& range
 // Ends with the first item that did something not allowed: what it computes after that means nothing. It asks for
 // the same optimisation as the raw loop, so that both give the same bits.
 template <class Kernel, class... Values>
-WEFT_DETAIL_HOST_LOOP [[gnu::noinline]] std::optional<access_violation> run_items_checked(const kernel_range& range,
-                                                                                          check_state& state,
-                                                                                          Values... values) {
+WEFT_DETAIL_CHECKED_LOOP [[gnu::noinline]] std::optional<access_violation> run_items_checked(const kernel_range& range,
+                                                                                             check_state& state,
+                                                                                             Values... values) {
   constexpr int dimensions = Kernel::weft_about().dimensions;
   const std::int64_t end_y = dimensions > 1 ? range.end[1] : 1;
   const std::int64_t end_z = dimensions > 2 ? range.end[2] : 1;

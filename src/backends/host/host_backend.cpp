@@ -78,11 +78,23 @@ std::optional<error> wrong_model(const simulation& model) {
                     "the noise of a simulation is a standard deviation, 0 or more, not " + std::to_string(model.noise));
 }
 
+/// The classes of bandwidth among pairs that reach each other, best first: where one stands is the rank of its pairs.
+std::vector<double> bandwidths_of(const topology& machine) {
+  std::vector<double> all;
+  for (std::size_t i = 0; i < machine.peer_paths.size(); ++i) {
+    if (machine.access[i]) all.push_back(machine.peer_paths[i].bytes_per_second);
+  }
+  std::sort(all.begin(), all.end(), std::greater<>{});
+  all.erase(std::unique(all.begin(), all.end()), all.end());
+  return all;
+}
+
 }  // namespace
 
 host_backend::host_backend(const backend_options& options, topology machine)
     : machine_(std::move(machine)),
       first_(options.first_device),
+      bandwidths_(bandwidths_of(machine_)),
       check_access_(options.check_access),
       faults_(machine_, first_),
       memory_(machine_, first_, memory_options_of(options), faults_),
@@ -185,15 +197,8 @@ result<peer_description> host_backend::peer(device_id from, device_id to) noexce
   } else {
     known_of.why = "bandwidth and latency are not published for this link; measure_peers() finds them";
   }
-  // rank 0 is the best bandwidth class of this machine, 1 the next, and so on
-  std::vector<double> classes;
-  for (std::size_t i = 0; i < machine_.peer_paths.size(); ++i) {
-    if (machine_.access[i]) classes.push_back(machine_.peer_paths[i].bytes_per_second);
-  }
-  std::sort(classes.begin(), classes.end(), std::greater<>{});
-  classes.erase(std::unique(classes.begin(), classes.end()), classes.end());
-  known_of.performance_rank =
-      static_cast<int>(std::find(classes.begin(), classes.end(), path.bytes_per_second) - classes.begin());
+  const auto rank = std::lower_bound(bandwidths_.begin(), bandwidths_.end(), path.bytes_per_second, std::greater<>{});
+  known_of.performance_rank = static_cast<int>(rank - bandwidths_.begin());
   return known_of;
 }
 

@@ -165,6 +165,7 @@ class host_backend final : public backend {
 
   topology machine_;
   device_id first_;
+  std::vector<double> bandwidths_;  // classes of its pairs, best first
   bool check_access_;
   std::vector<device_description> descriptions_;
   std::vector<std::string> notes_;

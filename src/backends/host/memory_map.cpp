@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/host/memory_map.hpp"
 
+#include "backend/memory_shortage.hpp"
 #include "backends/host/block_map.hpp"
 #include "core/hex.hpp"
 #include "core/make_error.hpp"
@@ -91,6 +92,7 @@ void memory_map::clear() {
   {
     const std::unique_lock lock{table_mutex_};
     gone.swap(table_);
+    windows_.clear();
   }
   for (const auto& [base, a] : gone) {
     if (a->exported) a->exported->end(share_state::closed);
@@ -98,15 +100,12 @@ void memory_map::clear() {
 }
 
 error memory_map::out_of_memory(device_id device, std::size_t asked) {
-  const memory_use now = use(device);
-  std::string text = to_string(device) + " has " + to_string(now.free) + " free of " + to_string(now.total) +
-                     ", asked for " + to_string(bytes{asked});
-  if (!now.largest.empty()) {
-    text += "; largest:";
-    for (const memory_holder& h : now.largest) text += " " + to_string(h.size) + " at " + hex(h.base) + ",";
-    text.pop_back();
+  weft::detail::memory_shortage found{device, use(device), asked};
+  const std::shared_lock lock{table_mutex_};
+  for (const auto& [base, a] : table_) {
+    if (a->owner == device && a->charged) found.look(a->user, a->size);
   }
-  return make_error(errc::out_of_memory, std::move(text));
+  return found.cause();
 }
 
 void memory_map::uncharge(device_id device, std::size_t size) noexcept {
@@ -198,13 +197,11 @@ result<void> memory_map::release(void* base) {
   table_.erase(it);
   if (gone->exported) gone->exported->end(share_state::freed);
   // mappings of it end with it
-  for (auto m = table_.begin(); m != table_.end();) {
-    if (m->second->source == gone) {
-      m->second->revoked.store(true, std::memory_order_release);
-      m = table_.erase(m);
-    } else {
-      ++m;
-    }
+  while (!gone->windows.empty()) {
+    const auto window = table_.find(*gone->windows.begin());
+    window->second->revoked.store(true, std::memory_order_release);
+    unlist(*window->second);
+    table_.erase(window);
   }
   return {};
 }
@@ -213,13 +210,6 @@ memory_use memory_map::use(device_id device) {
   memory_use now;
   now.total = machine_.devices[local(device)].memory;
   now.free = bytes{now.total.value() - used_[local(device)].load(std::memory_order_relaxed)};
-  const std::shared_lock lock{table_mutex_};
-  for (const auto& [base, a] : table_) {
-    if (a->owner != device || !a->charged) continue;
-    now.largest.push_back({a->user, bytes{a->size}});
-    std::sort(now.largest.begin(), now.largest.end(), [](const auto& x, const auto& y) { return x.size > y.size; });
-    if (now.largest.size() > 3) now.largest.pop_back();
-  }
   return now;
 }
 
@@ -296,6 +286,14 @@ void memory_map::remove(std::span<const std::shared_ptr<allocation>> ended) {
   }
 }
 
+void memory_map::unlist(const allocation& window) {
+  const std::uintptr_t at = number(window.user);
+  window.source->windows.erase(at);
+  const auto of_pair = windows_.find(pair(window.by, window.owner));
+  of_pair->second.erase(at);
+  if (of_pair->second.empty()) windows_.erase(of_pair);
+}
+
 result<void> memory_map::enable(device_id from, device_id to) {
   const std::lock_guard lock{peer_mutex_};
   auto& state = enabled_[pair(from, to)];
@@ -315,8 +313,9 @@ result<void> memory_map::enable(device_id from, device_id to) {
   state.store(1, std::memory_order_release);  // pairs with acquire in enabled
   epoch_.fetch_add(1, std::memory_order_acq_rel);
   const std::shared_lock table{table_mutex_};
-  for (const auto& [base, a] : table_) {
-    if (a->kind != memory_kind::mapped || a->imported || a->by != from || a->owner != to) continue;
+  const auto of_pair = windows_.find(pair(from, to));
+  if (of_pair == windows_.end()) return {};
+  for (const auto& [at, a] : of_pair->second) {
     const window& w = a->view.get();
     ::mprotect(w.base, w.size, PROT_READ | PROT_WRITE);
     a->revoked.store(false, std::memory_order_release);
@@ -326,21 +325,19 @@ result<void> memory_map::enable(device_id from, device_id to) {
 
 void memory_map::revoke(device_id by, device_id owner, bool end) {
   const std::unique_lock table{table_mutex_};
-  for (auto it = table_.begin(); it != table_.end();) {
-    allocation& a = *it->second;
-    if (a.kind == memory_kind::mapped && !a.imported && a.by == by && a.owner == owner) {
-      // Work that has looked already keeps its memory: it started before. Work that looks later sees the flag (seq_cst
-      // on both sides: either it sees revoked, or we see it pending).
-      a.revoked.store(true, std::memory_order_seq_cst);
-      const window& w = a.view.get();
-      if (a.pending.load(std::memory_order_seq_cst) == 0) ::mprotect(w.base, w.size, PROT_NONE);
-      if (end) {
-        it = table_.erase(it);
-        continue;
-      }
-    }
-    ++it;
+  const auto of_pair = windows_.find(pair(by, owner));
+  if (of_pair == windows_.end()) return;
+  for (const auto& [at, a] : of_pair->second) {
+    // Work that has looked already keeps its memory: it started before. Work that looks later sees the flag (seq_cst
+    // on both sides: either it sees revoked, or we see it pending).
+    a->revoked.store(true, std::memory_order_seq_cst);
+    const window& w = a->view.get();
+    if (a->pending.load(std::memory_order_seq_cst) == 0) ::mprotect(w.base, w.size, PROT_NONE);
+    if (!end) continue;
+    a->source->windows.erase(at);
+    table_.erase(at);
   }
+  if (end) windows_.erase(of_pair);
 }
 
 result<void> memory_map::disable(device_id from, device_id to) {
@@ -393,10 +390,19 @@ result<void*> memory_map::map(device_id by, void* address, std::size_t size) {
   made->view = std::move(*view);
   made->source = std::move(source);
   made->source_offset = offset;
-  void* base = made->user;
+  const std::uintptr_t at = number(made->user);
   const std::unique_lock lock{table_mutex_};
-  table_.emplace(number(base), std::move(made));
-  return base;
+  table_.emplace(at, made);
+  // where there is no memory for one of the lists, nothing has changed
+  try {
+    made->source->windows.insert(at);
+    windows_[pair(by, made->owner)].emplace(at, made.get());
+  } catch (...) {
+    made->source->windows.erase(at);
+    table_.erase(at);
+    throw;
+  }
+  return made->user;
 }
 
 result<void> memory_map::unmap(device_id by, void* mapped) {
@@ -411,6 +417,7 @@ result<void> memory_map::unmap(device_id by, void* mapped) {
                                               ", not to " + to_string(by));
   }
   it->second->revoked.store(true, std::memory_order_release);
+  if (it->second->source) unlist(*it->second);
   gone = std::move(it->second);
   table_.erase(it);
   return {};

@@ -14,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <shared_mutex>
 #include <span>
 #include <vector>
@@ -42,6 +43,7 @@ struct allocation {
   window_handle view, view_user;            // mapped: the second mapping of the owner's bytes
   std::shared_ptr<allocation> source;       // mapped: the memory behind it …
   std::size_t source_offset = 0;            // … and where in it the mapping starts
+  std::set<std::uintptr_t> windows;         // device: where peer mappings of it start, guarded by the table
   bool charged = false;                     // counts against the owner's limit
   std::atomic<std::uint64_t> pending{0};    // operations submitted with it
   std::atomic<bool> revoked{false};         // mapped: access was disabled or the mapping ended
@@ -143,6 +145,7 @@ class memory_map {
   [[nodiscard]] std::size_t pair(device_id from, device_id to) const { return local(from) * devices_ + local(to); }
   [[nodiscard]] error out_of_memory(device_id device, std::size_t asked);
   void revoke(device_id by, device_id owner, bool end);
+  void unlist(const allocation& window);
 
   const topology& machine_;
   device_id first_;
@@ -158,6 +161,8 @@ class memory_map {
 
   mutable std::shared_mutex table_mutex_;
   std::map<std::uintptr_t, std::shared_ptr<allocation>> table_;
+  // peer mappings by pair, then by where they start: a change of one pair looks at no other memory
+  std::map<std::size_t, std::map<std::uintptr_t, allocation*>> windows_;
 
   // Address space of ended mappings, kept inaccessible for a while so that a stale pointer faults.
   std::mutex graveyard_mutex_;

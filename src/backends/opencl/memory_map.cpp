@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/opencl/memory_map.hpp"
 
+#include "backend/memory_shortage.hpp"
 #include "core/hex.hpp"
 
 #include <algorithm>
@@ -72,15 +73,12 @@ void memory_map::clear() {
 }
 
 error memory_map::out_of_memory(device_id device, std::size_t asked) const {
-  const memory_use now = use(device);
-  std::string text = to_string(device) + " has " + to_string(now.free) + " free of " + to_string(now.total) +
-                     ", asked for " + to_string(bytes{asked});
-  if (!now.largest.empty()) {
-    text += "; largest:";
-    for (const memory_holder& h : now.largest) text += " " + to_string(h.size) + " at " + hex(h.base) + ",";
-    text.pop_back();
+  weft::detail::memory_shortage found{device, use(device), asked};
+  const std::shared_lock lock{table_mutex_};
+  for (const auto& [base, a] : table_) {
+    if (a->owner == device && a->charged) found.look(a->user, a->size);
   }
-  return make_error(errc::out_of_memory, std::move(text));
+  return found.cause();
 }
 
 result<void> memory_map::charge(device_id device, std::size_t size) {
@@ -231,13 +229,6 @@ memory_use memory_map::use(device_id device) const {
   memory_use now;
   now.total = bytes{row.total};
   now.free = bytes{row.total - row.used->load(std::memory_order_relaxed)};
-  const std::shared_lock lock{table_mutex_};
-  for (const auto& [base, a] : table_) {
-    if (a->owner != device || !a->charged) continue;
-    now.largest.push_back({a->user, bytes{a->size}});
-    std::sort(now.largest.begin(), now.largest.end(), [](const auto& x, const auto& y) { return x.size > y.size; });
-    if (now.largest.size() > 3) now.largest.pop_back();
-  }
   return now;
 }
 

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// growth/…: what one operation costs with ever more alive. A line is fitted to the logarithms: its slope is the
+// exponent. Bars: 0.1 for one operation (a logarithm passes, a walk over all does not), 1.1 for work that is done for
+// each pair.
+#include "paired.hpp"
+#include "weft/memory/buffer.hpp"
+#include "weft/memory/peer_access.hpp"
+#include "weft/runtime/machine.hpp"
+
+#include <cmath>
+#include <cstdio>
+#include <functional>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using namespace weft::bench;
+
+/// The slope of the line through the logarithms, by least squares.
+double exponent_of(const std::vector<std::pair<double, double>>& points) {
+  double x = 0, y = 0, xx = 0, xy = 0;
+  for (const auto& [n, seconds] : points) {
+    x += std::log(n);
+    y += std::log(seconds);
+    xx += std::log(n) * std::log(n);
+    xy += std::log(n) * std::log(seconds);
+  }
+  const auto count = static_cast<double>(points.size());
+  return (count * xy - x * y) / (count * xx - x * x);
+}
+
+/// Prints a row for each number and the exponent. `work(n)` gives the seconds of one operation with n alive.
+void grow(const char* title, const char* of_what, const std::vector<int>& numbers, double bar, const options& how,
+          const std::function<double(int)>& work) {
+  std::vector<std::pair<double, double>> points;
+  for (const int n : numbers) {
+    const double seconds = work(n);
+    points.emplace_back(n, seconds);
+    if (how.json) {
+      std::printf("{\"name\":\"growth/%s\",\"n\":%d,\"seconds\":%.4g}\n", title, n, seconds);
+    } else {
+      std::printf("growth/%-24s %9d %s %14.3f us\n", title, n, of_what, seconds * 1e6);
+    }
+    std::fflush(stdout);
+  }
+  const double exponent = exponent_of(points);
+  if (how.json) {
+    std::printf("{\"name\":\"growth/%s\",\"exponent\":%.3f,\"bar\":%.1f}\n", title, exponent, bar);
+  } else {
+    std::printf("growth/%-24s exponent %.2f (bar %.1f)%s\n\n", title, exponent, bar, exponent <= bar ? "" : "  MISSED");
+  }
+}
+
+weft::machine play(int devices) {
+  weft::machine_options options;
+  options.backend = "host";
+  options.devices = devices;
+  return weft::machine{options};
+}
+
+/// The median of `how.samples` samples of `repeats` operations each.
+double median_of(const options& how, int repeats, const std::function<void()>& work) {
+  std::vector<double> all;
+  for (int i = 0; i < how.samples; ++i) all.push_back(seconds_of(repeats, work));
+  return spread_of(std::move(all)).median;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const options how = parse(argc, argv);
+  print_machine(how);
+
+  const std::vector<int> alive{1'000,  2'000,   4'000,   8'000,   16'000,   32'000,
+                               64'000, 128'000, 256'000, 512'000, 1'000'000};
+  const weft::machine m = play(2);
+  std::vector<weft::buffer<std::uint8_t>> kept;
+  const auto keep = [&](int n) {
+    while (kept.size() < static_cast<std::size_t>(n)) kept.emplace_back(m[0], 64U);
+  };
+  grow("allocate and free", "buffers alive", alive, 0.1, how, [&](int n) {
+    keep(n);
+    return median_of(how, 1000, [&] { const weft::buffer<std::uint8_t> one{m[0], 64U}; });
+  });
+  kept.clear();
+  grow("free_memory", "buffers alive", {1'000, 10'000, 100'000, 1'000'000}, 0.1, how, [&](int n) {
+    keep(n);
+    return median_of(how, 1000, [&] { static_cast<void>(m[0].free_memory()); });
+  });
+  kept.clear();
+  // by pairs: 240 for 16 devices, 65,280 for 256
+  const std::vector<int> pairs{16 * 15, 32 * 31, 64 * 63, 128 * 127, 256 * 255};
+  grow("open, enable all peers", "pairs", pairs, 1.1, how, [&](int n) {
+    const int devices = static_cast<int>(std::ceil(std::sqrt(n)));
+    return seconds_of(3, [&] {
+      const weft::machine opened = play(devices);
+      const auto peers = weft::enable_all_peers(opened);
+    });
+  });
+  return 0;
+}

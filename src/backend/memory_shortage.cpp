@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backend/memory_shortage.hpp"
+
+#include "core/hex.hpp"
+#include "core/make_error.hpp"
+
+#include <string>
+#include <utility>
+
+namespace weft::detail {
+
+void memory_shortage::look(const void* base, std::size_t size) noexcept {
+  holder next{base, size};
+  for (holder& kept : largest_) {
+    if (next.size > kept.size) std::swap(next, kept);
+  }
+}
+
+error memory_shortage::cause() const {
+  std::string text = to_string(device_) + " has " + to_string(now_.free) + " free of " + to_string(now_.total) +
+                     ", asked for " + to_string(bytes{asked_});
+  const char* before = "; largest: ";
+  for (const holder& one : largest_) {
+    if (one.size == 0) break;
+    text.append(before).append(to_string(bytes{one.size})).append(" at ").append(hex(one.base));
+    before = ", ";
+  }
+  return make_error(errc::out_of_memory, std::move(text));
+}
+
+}  // namespace weft::detail
