@@ -93,7 +93,7 @@ int main(int argc, char** argv) {
   const std::vector<int> pairs{16 * 15, 32 * 31, 64 * 63, 128 * 127, 256 * 255};
   grow("open, enable all peers", "pairs", pairs, 1.1, how, [&](int n) {
     const int devices = static_cast<int>(std::ceil(std::sqrt(n)));
-    return seconds_of(3, [&] {
+    return median_of(how, 1, [&] {
       const weft::machine opened = play(devices);
       const auto peers = weft::enable_all_peers(opened);
     });
