@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an allocation that does not fit is told: how much is free, and who holds most of the rest.
+// The error of an allocation that does not fit: how much memory is free, and which allocations hold most of the rest.
 #pragma once
 
 #include "weft/backend/backend.hpp"
