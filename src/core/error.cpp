@@ -1,7 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/core/error.hpp"
 
+#include "weft/core/result.hpp"
+
 namespace weft {
+
+namespace detail {
+
+void make_error(weft::error* place, weft::error&& from) noexcept { std::construct_at(place, std::move(from)); }
+void make_error(weft::error* place, const weft::error& from) { std::construct_at(place, from); }
+void end_error(weft::error* place) noexcept { std::destroy_at(place); }
+
+}  // namespace detail
 
 std::string_view to_string(errc code) {
   switch (code) {
