@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/fork_watch.hpp"
 
+#include "backend/address.hpp"
+
 #include <atomic>
 #include <new>
 #include <sys/mman.h>
@@ -13,7 +15,7 @@ using word = std::atomic<std::uint64_t>;
 
 /// One page that is zero again in a child; null where the kernel does not offer it.
 word* wiped_page() noexcept {
-  const auto size = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const auto size = page_size();
   void* page = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (page == MAP_FAILED) return nullptr;
   if (::madvise(page, size, MADV_WIPEONFORK) != 0) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/memory_word.hpp"
 
+#include "backend/address.hpp"
 #include "core/hex.hpp"
 #include "core/make_error.hpp"
 
@@ -42,8 +43,7 @@ std::optional<error> refused_word(const word_request& request, bool waits) {
 
 std::optional<error> misplaced_word(const word_request& request, const std::byte* begin, std::uint64_t size) {
   if (begin == nullptr) {
-    return make_error(errc::not_found,
-                      "the word at " + hex(request.address) + " lies in no allocation of this machine; was it freed?");
+    return not_allocated("the word at " + hex(request.address));
   }
   const auto offset = static_cast<std::uint64_t>(static_cast<const std::byte*>(request.address) - begin);
   if (request.size <= size - offset) return std::nullopt;

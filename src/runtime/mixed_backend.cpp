@@ -2,6 +2,7 @@
 // What a mixed machine consists of, and whose memory is whose. Order and movement: mixed_order.cpp.
 #include "runtime/mixed_backend.hpp"
 
+#include "backend/address.hpp"
 #include "core/hex.hpp"
 #include "core/make_error.hpp"
 #include "runtime/mixed_handle.hpp"
@@ -63,10 +64,6 @@ mixed_backend::owner mixed_backend::owner_of(const void* address) const noexcept
 error mixed_backend::no_device(device_id device) const {
   return make_error(errc::invalid_device, "there is no " + to_string(device) + ": this machine has " +
                                               std::to_string(descriptions_.size()) + " devices, from gpu0");
-}
-
-error mixed_backend::no_address(const void* address) const {
-  return make_error(errc::not_found, hex(address) + " lies in no allocation of this machine; was it freed?");
 }
 
 std::string mixed_backend::apart(device_id from, device_id to) const {
@@ -138,7 +135,7 @@ result<void> mixed_backend::release(void* base) noexcept {
   if (memory.is_host_memory() && memory.memory.base == base) {
     const release_outcome outcome = release_later(from, base);
     if (outcome == release_outcome::later) return {};
-    if (outcome == release_outcome::before) return no_address(base);
+    if (outcome == release_outcome::before) return not_allocated(base);
   }
   return from.release(base);
 }

@@ -179,7 +179,6 @@ class mixed_backend final : public backend {
   [[nodiscard]] backend* backend_of(multicast_id group) const noexcept;
   [[nodiscard]] owner owner_of(const void* address) const noexcept;
   [[nodiscard]] error no_device(device_id device) const;
-  [[nodiscard]] error no_address(const void* address) const;
   [[nodiscard]] std::string apart(device_id from, device_id to) const;
   [[nodiscard]] error no_peers(device_id from, device_id to) const;
   [[nodiscard]] std::optional<error> rights_apart(std::size_t part, std::span<const device_right> rights) const;

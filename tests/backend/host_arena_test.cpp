@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "backend/address.hpp"
 #include "backends/host/arena.hpp"
 
 #include <gtest/gtest.h>
@@ -27,7 +28,7 @@ block taken(arena& from, std::size_t size) {
 /// Whether anything is mapped at an address, without touching it.
 bool is_mapped(const void* address) {
   unsigned char resident = 0;
-  const auto page = number(address) / weft::host::page_size() * weft::host::page_size();
+  const auto page = number(address) / weft::page_size() * weft::page_size();
   return ::mincore(reinterpret_cast<void*>(page), 1, &resident) == 0;
 }
 
@@ -58,8 +59,8 @@ TEST_P(host_arena, aligns_to_256_bytes_and_large_blocks_to_the_page) {
   }
   for (const std::size_t size : {std::size_t{4} << 20, (std::size_t{17} << 20) + 1}) {
     const block b = taken(memory, size);
-    EXPECT_EQ(number(b.user()) % weft::host::page_size(), 0U) << size;
-    EXPECT_EQ(number(b.device_side()) % weft::host::page_size(), 0U) << size;
+    EXPECT_EQ(number(b.user()) % weft::page_size(), 0U) << size;
+    EXPECT_EQ(number(b.device_side()) % weft::page_size(), 0U) << size;
     blocks.push_back(b);
   }
   for (const block& b : blocks) memory.give(b);
@@ -204,7 +205,7 @@ TEST(plain_arena, has_one_address_for_users_and_devices) {
 
 TEST(file_window, that_is_private_keeps_what_is_written_to_itself) {
   arena memory{false};
-  const block b = taken(memory, weft::host::page_size());
+  const block b = taken(memory, weft::page_size());
   write(b, 1);
   auto window = weft::host::map_file(b.home->file.get(), b.offset, b.size, false);
   ASSERT_TRUE(window);

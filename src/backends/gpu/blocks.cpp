@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/gpu/blocks.hpp"
 
+#include "backend/address.hpp"
+#include "backends/gpu/device_pointer.hpp"
+
 #include <algorithm>
 #include <bit>
 #include <fcntl.h>
@@ -10,12 +13,7 @@
 namespace weft::gpu {
 namespace {
 
-std::uintptr_t number(const void* address) { return reinterpret_cast<std::uintptr_t>(address); }
 CUdeviceptr gpu_number(const void* address) { return static_cast<CUdeviceptr>(number(address)); }
-void* pointer(CUdeviceptr address) {
-  return reinterpret_cast<void*>(static_cast<std::uintptr_t>(address));  // NOLINT(performance-no-int-to-ptr)
-}
-
 std::string extent(const void* address, std::size_t size) { return to_string(bytes{size}) + " at " + hex(address); }
 
 error no_block(block_id block) {
@@ -164,7 +162,7 @@ result<block_id> blocks::block_of(const void* address) {
 
 result<void*> blocks::reserve(std::size_t size, std::size_t alignment, void* hint) {
   memory_.settle();
-  const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const auto page = page_size();
   if (size == 0 || size % page != 0) {
     return make_error(errc::invalid_argument, "a reservation of " + to_string(bytes{size}) +
                                                   ": sizes are multiples of a page, " + to_string(bytes{page}));

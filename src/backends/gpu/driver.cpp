@@ -11,7 +11,7 @@
 namespace weft::gpu {
 namespace {
 
-error absent(const std::string& library, const std::string& why, int native = 0) {
+error no_driver(const std::string& library, const std::string& why, int native = 0) {
   error cause = make_error(errc::unsupported, library + " cannot be used: " + why);
   cause.native_code = native;
   return cause;
@@ -93,11 +93,11 @@ result<std::shared_ptr<const driver>> start_driver(driver_functions table, std::
   static_cast<driver_functions&>(*made) = table;
   made->library = std::move(name);
   if (table.cuDriverGetVersion == nullptr || table.cuInit == nullptr)
-    return absent(made->library, "it has no cuInit or no cuDriverGetVersion, which every CUDA driver has");
+    return no_driver(made->library, "it has no cuInit or no cuDriverGetVersion, which every CUDA driver has");
   // before anything else: what an old driver lacks is not worth a word
   const CUresult asked = table.cuDriverGetVersion(&made->version);
-  if (asked != CUDA_SUCCESS) return absent(made->library, not_started(table, asked), asked);
-  if (made->version < oldest_driver) return absent(made->library, too_old(made->version));
+  if (asked != CUDA_SUCCESS) return no_driver(made->library, not_started(table, asked), asked);
+  if (made->version < oldest_driver) return no_driver(made->library, too_old(made->version));
   const char* missing = nullptr;
 #define WEFT_GPU_REQUIRE(function, since, parameters) \
   if (table.function == nullptr && missing == nullptr) missing = #function;
@@ -106,15 +106,15 @@ result<std::shared_ptr<const driver>> start_driver(driver_functions table, std::
 #undef WEFT_GPU_REQUIRE
 #undef WEFT_GPU_SKIP
   if (missing != nullptr) {
-    return absent(made->library, std::string{"it has no "} + missing + ", which the driver of CUDA " +
-                                     version_text(oldest_driver) + " has: update the driver");
+    return no_driver(made->library, std::string{"it has no "} + missing + ", which the driver of CUDA " +
+                                        version_text(oldest_driver) + " has: update the driver");
   }
   const CUresult started = table.cuInit(0);
-  if (started != CUDA_SUCCESS) return absent(made->library, not_started(table, started), started);
+  if (started != CUDA_SUCCESS) return no_driver(made->library, not_started(table, started), started);
   int count = 0;
   const CUresult counted = table.cuDeviceGetCount(&count);
-  if (counted != CUDA_SUCCESS) return absent(made->library, not_started(table, counted), counted);
-  if (count == 0) return absent(made->library, nothing_visible(), CUDA_ERROR_NO_DEVICE);
+  if (counted != CUDA_SUCCESS) return no_driver(made->library, not_started(table, counted), counted);
+  if (count == 0) return no_driver(made->library, nothing_visible(), CUDA_ERROR_NO_DEVICE);
   return std::shared_ptr<const driver>{std::move(made)};
 }
 
@@ -122,8 +122,8 @@ result<std::shared_ptr<const driver>> load_driver(const std::string& library) {
   void* const opened = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (opened == nullptr) {
     const char* const why = ::dlerror();  // NOLINT(concurrency-mt-unsafe): glibc keeps it per thread
-    return absent(library, (why != nullptr ? std::string{why} : "it could not be opened") +
-                               "; install NVIDIA's driver, or name its library with WEFT_CUDA_DRIVER");
+    return no_driver(library, (why != nullptr ? std::string{why} : "it could not be opened") +
+                                  "; install NVIDIA's driver, or name its library with WEFT_CUDA_DRIVER");
   }
   const resolver ask = resolver_of(opened);
   if (!ask) {
@@ -132,13 +132,13 @@ result<std::shared_ptr<const driver>> load_driver(const std::string& library) {
         reinterpret_cast<decltype(driver_functions::cuDriverGetVersion)>(::dlsym(opened, "cuDriverGetVersion"));
     int version = 0;
     if (of_version != nullptr && of_version(&version) == CUDA_SUCCESS && version > 0)
-      return absent(library, too_old(version));
-    return absent(library, "it has no cuGetProcAddress: it is no CUDA driver, or one before 11.3");
+      return no_driver(library, too_old(version));
+    return no_driver(library, "it has no cuGetProcAddress: it is no CUDA driver, or one before 11.3");
   }
   driver_functions table;
   constexpr int first_version = 2020;
   const CUresult first = find(ask, table.cuDriverGetVersion, "cuDriverGetVersion", first_version, first_version);
-  if (first == CUDA_ERROR_STUB_LIBRARY) return absent(library, stub_words, first);
+  if (first == CUDA_ERROR_STUB_LIBRARY) return no_driver(library, stub_words, first);
   int version = 0;
   if (table.cuDriverGetVersion == nullptr || table.cuDriverGetVersion(&version) != CUDA_SUCCESS)
     version = oldest_driver;

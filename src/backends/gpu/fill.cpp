@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fills of the CUDA backend: the driver's for words of 1, 2 and 4 bytes, else a kernel of the library's own, else
 // copies.
+#include "backend/address.hpp"
 #include "backends/gpu/gpu_backend.hpp"
 #include "backends/gpu/own_kernels.hpp"
 
@@ -16,7 +17,7 @@ using driver_command = queued::driver_command<pin>;
 using host_command = queued::host_command<pin>;
 
 /// The shortest pattern that says the same: 1, 2, 4, or what was given.
-std::uint32_t shortest(const std::array<std::byte, 16>& pattern, std::uint32_t size) {
+std::uint32_t shortest_period(const std::array<std::byte, 16>& pattern, std::uint32_t size) {
   for (std::uint32_t half = size / 2; half >= 1; half /= 2) {
     if (std::memcmp(pattern.data(), pattern.data() + half, half) != 0) break;
     size = half;
@@ -74,14 +75,14 @@ CUresult fill_by_kernel(const driver& cu, const loaded_kernel& kernel, int units
 
 /// Whether the driver fills so itself, by words that its address allows.
 bool is_of_words(CUdeviceptr at, const fill_request& f) {
-  const std::uint32_t word = shortest(f.pattern, f.pattern_size);
+  const std::uint32_t word = shortest_period(f.pattern, f.pattern_size);
   return word <= 4 && at % word == 0;
 }
 
 CUresult fill_all(const driver& cu, const loaded_kernel* kernel, int units, CUdeviceptr at, const fill_request& f,
                   CUstream stream) {
   if (is_of_words(at, f)) {
-    const std::uint32_t word = shortest(f.pattern, f.pattern_size);
+    const std::uint32_t word = shortest_period(f.pattern, f.pattern_size);
     return fill_words(cu, at, f.pattern, 0, word, f.count * (f.pattern_size / word), stream);
   }
   if (kernel != nullptr) return fill_by_kernel(cu, *kernel, units, at, f, stream);
@@ -109,8 +110,7 @@ result<event_ref> gpu_backend::fill(stream_handle handle, const fill_request& re
   try {
     const auto memory = memory_.find(request.dst, extent);
     if (!memory) {
-      return make_error(errc::not_found, "the destination " + hex(request.dst) +
-                                             " of a fill lies in no allocation of this machine; was it freed?");
+      return not_allocated("the destination " + hex(request.dst) + " of a fill");
     }
     const auto offset = static_cast<std::uint64_t>(static_cast<std::byte*>(request.dst) - memory->user);
     if (request.count > (memory->size - offset) / request.pattern_size) {

@@ -2,6 +2,7 @@
 // The CUDA backend: how it is put together and taken apart, what it says of its devices, and memory.
 #include "backends/gpu/gpu_backend.hpp"
 
+#include "backend/address.hpp"
 #include "backend/share_ticket.hpp"
 #include "backends/gpu/factory.hpp"
 
@@ -12,10 +13,6 @@
 
 namespace weft::gpu {
 namespace {
-
-error not_allocated(const void* address) {
-  return make_error(errc::not_found, hex(address) + " lies in no allocation of this machine; was it freed?");
-}
 
 error no_tables() {
   return make_error(errc::resource_exhausted, "the host has no memory left for the tables of the CUDA backend");

@@ -9,7 +9,7 @@ namespace weft::gpu {
 namespace {
 
 /// How often what is waited for is asked.
-constexpr std::chrono::milliseconds look_every{20};
+constexpr std::chrono::milliseconds look_at_late_work_every{20};
 
 }  // namespace
 
@@ -94,7 +94,7 @@ void late_work::serve(const std::stop_token& shutdown) {
     if (waiting_.empty()) {
       if (!changed_.wait(lock, shutdown, [&] { return is_called() || !waiting_.empty(); })) return;
     } else {
-      static_cast<void>(changed_.wait_for(lock, shutdown, look_every, is_called));
+      static_cast<void>(changed_.wait_for(lock, shutdown, look_at_late_work_every, is_called));
     }
     std::vector<std::function<void()>> now;
     take_ready(now);

@@ -1,29 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/gpu/memory_map.hpp"
 
+#include "backend/address.hpp"
 #include "backend/memory_shortage.hpp"
 #include "backends/gpu/blocks.hpp"
+#include "backends/gpu/device_pointer.hpp"
 #include "backends/gpu/sharing.hpp"
 
 #include <algorithm>
 #include <new>
 #include <optional>
 #include <sys/mman.h>
-#include <unistd.h>
 
 namespace weft::gpu {
 namespace {
-
-std::uintptr_t number(const void* address) { return reinterpret_cast<std::uintptr_t>(address); }
-
-std::byte* pointer(CUdeviceptr address) {
-  return reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(address));  // NOLINT(performance-no-int-to-ptr)
-}
-
-std::size_t page_size() {
-  static const auto size = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  return size;
-}
 
 std::size_t whole_pages(std::size_t size) { return (size + page_size() - 1) / page_size() * page_size(); }
 

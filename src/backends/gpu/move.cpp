@@ -2,6 +2,7 @@
 // Copies of the CUDA backend. What GPUs reach is the driver's to move, in the stream. What only the host
 // reaches the driver stages, and blocks who asks for it: a thread of the host does that in stream order, or the caller
 // itself where it waits anyway.
+#include "backend/address.hpp"
 #include "backends/gpu/gpu_backend.hpp"
 
 #include <algorithm>
@@ -102,8 +103,7 @@ result<gpu_backend::prepared_copy> gpu_backend::prepare(const copy_request& requ
     at.memory = memory_.find(address, extent);
     if (!at.memory) {
       if (!is_host) {
-        return make_error(errc::not_found, std::string{"the "} + name + " " + hex(address) +
-                                               " lies in no allocation of this machine; was it freed?");
+        return not_allocated(std::string{"the "} + name + " " + hex(address));
       }
       at.host = const_cast<std::byte*>(static_cast<const std::byte*>(address));  // read only where it is the source
       return std::nullopt;

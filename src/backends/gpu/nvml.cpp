@@ -36,7 +36,7 @@ std::optional<std::uint64_t> place_of(std::string_view address) {
   return parts[0] << 32 | parts[1] << 16 | parts[2];
 }
 
-management_library absent(const std::string& library, const std::string& why) {
+management_library no_management(const std::string& library, const std::string& why) {
   return make_error(errc::unsupported, "the management library " + library + " cannot be used: " + why +
                                            "; it comes with NVIDIA's driver, and WEFT_CUDA_NVML names another one");
 }
@@ -126,15 +126,15 @@ management_library load_nvml(const std::string& library) {
   void* const opened = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (opened == nullptr) {
     const char* const why = ::dlerror();  // NOLINT(concurrency-mt-unsafe): glibc keeps it per thread
-    return absent(library, why != nullptr ? why : "it could not be opened");
+    return no_management(library, why != nullptr ? why : "it could not be opened");
   }
   nvml_functions table;
 #define WEFT_GPU_FIND(name, parameters) table.name = reinterpret_cast<decltype(table.name)>(::dlsym(opened, #name));
   WEFT_GPU_NVML_FUNCTIONS(WEFT_GPU_FIND)
 #undef WEFT_GPU_FIND
-  if (table.nvmlInit_v2 == nullptr) return absent(library, "it has no nvmlInit_v2");
+  if (table.nvmlInit_v2 == nullptr) return no_management(library, "it has no nvmlInit_v2");
   if (const nvmlReturn status = table.nvmlInit_v2(); status != NVML_SUCCESS)
-    return absent(library, "nvmlInit_v2 gives " + std::to_string(status));
+    return no_management(library, "nvmlInit_v2 gives " + std::to_string(status));
   return std::shared_ptr<const nvml>{std::make_shared<nvml>(table)};
 }
 

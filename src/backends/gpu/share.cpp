@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The share group of the CUDA backend: arguments are checked here; memory_map, blocks, multicast and sharing do the
 // rest.
+#include "backend/address.hpp"
 #include "backends/gpu/gpu_backend.hpp"
 
 #include <array>
@@ -18,10 +19,6 @@ auto guarded(F&& f) noexcept -> decltype(f()) {
   } catch (const std::exception&) {
     return make_error(errc::resource_exhausted, "the host has no memory left for the tables of the CUDA backend");
   }
-}
-
-error not_allocated(const void* address) {
-  return make_error(errc::not_found, hex(address) + " lies in no allocation of this machine; was it freed?");
 }
 
 }  // namespace

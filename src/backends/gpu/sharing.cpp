@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/gpu/sharing.hpp"
 
+#include "backend/address.hpp"
+#include "backends/gpu/device_pointer.hpp"
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -15,17 +18,6 @@ namespace weft::gpu {
 namespace {
 
 constexpr std::size_t granule = std::size_t{2} << 20;  // of the driver's own blocks, which an export hands over whole
-
-std::size_t page_size() {
-  static const auto size = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  return size;
-}
-
-std::size_t whole_pages(std::uint64_t size) { return (size + page_size() - 1) / page_size() * page_size(); }
-
-std::byte* pointer(CUdeviceptr address) {
-  return reinterpret_cast<std::byte*>(static_cast<std::uintptr_t>(address));  // NOLINT(performance-no-int-to-ptr)
-}
 
 result<shared_page> map_last_page(int file, std::size_t offset, bool writes) {
   void* const base =
@@ -303,8 +295,7 @@ result<shared_bytes> sharing::give(const void* address, std::uint64_t size, hand
     }
     if (!refused) h.key = memory->exported->key;
   };
-  if (!memory_.visit(address, note))
-    return make_error(errc::not_found, hex(address) + " lies in no allocation of this machine; was it freed?");
+  if (!memory_.visit(address, note)) return not_allocated(address);
   if (refused) return *refused;
   return detail::encode(h);
 }
@@ -510,8 +501,7 @@ result<void> sharing::close(void* address) {
 
 result<void> sharing::set_access(void* address, std::span<const device_right> rights) {
   const auto memory = memory_.find(address);
-  if (!memory)
-    return make_error(errc::not_found, hex(address) + " lies in no allocation of this machine; was it freed?");
+  if (!memory) return not_allocated(address);
   if (!memory->only || memory->kind == memory_kind::block) {
     return make_error(errc::invalid_argument, "the memory at " + hex(address) + " is " +
                                                   std::string{to_string(memory->kind)} +

@@ -17,7 +17,7 @@ namespace {
 constexpr std::chrono::microseconds shortest{200};
 constexpr std::chrono::microseconds longest{20000};
 constexpr int rounds_untold = 100;  // some two seconds
-constexpr std::chrono::seconds patience{10};
+constexpr std::chrono::seconds word_timeout{10};
 constexpr std::size_t most_writers = 64;  // twice the queues that a GPU has at most
 
 /// Words that lie in one of 8 bytes are written in turn.
@@ -101,7 +101,7 @@ void word_waits::wait_again(std::size_t device) noexcept {
 bool word_waits::settle(std::size_t device) noexcept {
   std::unique_lock lock{mutex_};
   changed_.notify_all();
-  return changed_.wait_for(lock, patience, [&] {
+  return changed_.wait_for(lock, word_timeout, [&] {
     return std::none_of(waits_.begin(), waits_.end(),
                         [&](const auto& one) { return one.second.about.device == device && one.second.given_up; });
   });
@@ -128,7 +128,7 @@ void word_waits::end() noexcept {
   {
     std::unique_lock lock{mutex_};
     changed_.notify_all();
-    changed_.wait_for(lock, patience, [this] {
+    changed_.wait_for(lock, word_timeout, [this] {
       return std::none_of(waits_.begin(), waits_.end(), [](const auto& one) { return bool{one.second.memory}; });
     });
     last.swap(thread_);

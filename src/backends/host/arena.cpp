@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/host/arena.hpp"
 
+#include "backend/address.hpp"
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
@@ -34,11 +36,6 @@ error system_error(const char* what, int code) {
 
 void file_traits::release(type& file) noexcept { ::close(file); }
 void window_traits::release(type& w) noexcept { ::munmap(w.base, w.size); }
-
-std::size_t page_size() noexcept {
-  static const auto size = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  return size;
-}
 
 result<window_handle> reserve(std::size_t size) noexcept {
   void* base = ::mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -35,8 +35,6 @@ struct window_traits {
 /// A range of address space; unmapped when it ends.
 using window_handle = unique_handle<window_traits>;
 
-[[nodiscard]] std::size_t page_size() noexcept;
-
 /// Address space without memory behind it: touching it faults.
 [[nodiscard]] result<window_handle> reserve(std::size_t size) noexcept;
 /// A part of a file in memory, readable and writable. `shared` false keeps what is written private: it never arrives.

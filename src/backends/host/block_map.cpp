@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/host/block_map.hpp"
 
+#include "backend/address.hpp"
 #include "core/hex.hpp"
 #include "core/make_error.hpp"
 
@@ -20,8 +21,6 @@ namespace weft::host {
 namespace {
 
 constexpr int needed_seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-
-std::uintptr_t number(const void* address) { return reinterpret_cast<std::uintptr_t>(address); }
 
 error system_error(const std::string& what, int code) {
   const bool memory = code == ENOMEM || code == ENOSPC;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/host/host_backend.hpp"
 
+#include "backend/address.hpp"
 #include "backend/parking.hpp"
 #include "backends/host/factory.hpp"
 #include "core/hex.hpp"
@@ -230,8 +231,7 @@ result<void> host_backend::release(void* base) noexcept {
 result<memory_description> host_backend::find(const void* address) noexcept {
   if (auto cause = check_call("find", {})) return *cause;
   const auto found = memory_.find(address);
-  if (!found)
-    return make_error(errc::not_found, hex(address) + " lies in no allocation of this machine; was it freed?");
+  if (!found) return not_allocated(address);
   memory_description made;
   made.base = found->user;
   made.size = bytes{found->size};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The host backend: copies and fills.
+#include "backend/address.hpp"
 #include "backends/host/host_backend.hpp"
 #include "core/hex.hpp"
 #include "core/make_error.hpp"
@@ -115,9 +116,7 @@ result<event_ref> host_backend::fill(stream_handle handle, const fill_request& r
   std::uint64_t extent = 0;
   if (__builtin_mul_overflow(request.count, request.pattern_size, &extent)) extent = ~std::uint64_t{0};
   auto memory = memory_.find(request.dst, extent);
-  if (!memory)
-    return make_error(errc::not_found, "the destination " + hex(request.dst) +
-                                           " of a fill lies in no allocation of this machine; was it freed?");
+  if (!memory) return not_allocated("the destination " + hex(request.dst) + " of a fill");
   const auto offset = static_cast<std::uint64_t>(static_cast<std::byte*>(request.dst) - memory->user);
   if (request.count > (memory->size - offset) / request.pattern_size) {
     return make_error(errc::out_of_range, "a fill of " + std::to_string(request.count) + " elements at offset " +

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The host backend: kernels and host functions.
+#include "backend/address.hpp"
 #include "backends/host/host_backend.hpp"
 #include "core/hex.hpp"
 #include "core/make_error.hpp"
@@ -75,9 +76,8 @@ result<event_ref> host_backend::launch(stream_handle handle, launch_request requ
         const std::uint64_t extent = static_cast<std::uint64_t>(argument.count) * size_of(argument.type);
         auto memory = memory_.find(argument.address, extent);
         if (!memory) {
-          return make_error(errc::not_found, "argument " + std::to_string(i + 1) + " of '" + request.kernel->name +
-                                                 "' at " + hex(argument.address) +
-                                                 " lies in no allocation of this machine; was it freed?");
+          return not_allocated("argument " + std::to_string(i + 1) + " of '" + request.kernel->name + "' at " +
+                               hex(argument.address));
         }
         const auto offset = static_cast<std::uint64_t>(static_cast<std::byte*>(argument.address) - memory->user);
         if (extent > memory->size - offset) {

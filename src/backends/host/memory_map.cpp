@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/host/memory_map.hpp"
 
+#include "backend/address.hpp"
 #include "backend/memory_shortage.hpp"
 #include "backends/host/block_map.hpp"
 #include "core/hex.hpp"
@@ -17,8 +18,6 @@ namespace {
 
 constexpr std::size_t graveyard_size = 1024;
 constexpr std::size_t patterned = std::size_t{16} << 20;
-
-std::uintptr_t number(const void* address) { return reinterpret_cast<std::uintptr_t>(address); }
 
 bool same_range(const allocation& a, const allocation& b) { return a.mapping->range == b.mapping->range; }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/host/sharing.hpp"
 
+#include "backend/address.hpp"
 #include "core/hex.hpp"
 #include "core/make_error.hpp"
 
@@ -123,7 +124,7 @@ result<shared_bytes> sharing::give(const void* address, std::uint64_t size, bool
     h.key = memory->exported->key;
   };
   if (!memory_.visit(address, note)) {
-    return make_error(errc::not_found, hex(address) + " lies in no allocation of this machine; was it freed?");
+    return not_allocated(address);
   }
   if (refused) return *refused;
   return detail::encode(h);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/host/transfers.hpp"
 
+#include "backend/address.hpp"
 #include "backends/host/block_map.hpp"
 #include "core/hex.hpp"
 #include "core/make_error.hpp"
@@ -131,8 +132,7 @@ result<prepared_copy> transfers::prepare(const copy_request& request, device_id 
     auto memory = memory_.find(address, extent);
     if (!memory) {
       if (is_host) return pin{};
-      return make_error(errc::not_found, std::string{"the "} + name + " " + hex(address) +
-                                             " lies in no allocation of this machine; was it freed?");
+      return not_allocated(std::string{"the "} + name + " " + hex(address));
     }
     const auto offset = static_cast<std::uint64_t>(static_cast<const std::byte*>(address) - memory->user);
     if (extent > memory->size - offset) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/opencl/memory_map.hpp"
 
+#include "backend/address.hpp"
 #include "backend/memory_shortage.hpp"
 #include "core/hex.hpp"
 
@@ -9,17 +10,9 @@
 #include <cstdlib>
 #include <new>
 #include <sys/mman.h>
-#include <unistd.h>
 
 namespace weft::opencl {
 namespace {
-
-std::uintptr_t number(const void* address) { return reinterpret_cast<std::uintptr_t>(address); }
-
-std::size_t page_size() {
-  static const auto size = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  return size;
-}
 
 /// Address space that nothing lies in, so that an address names one buffer and nothing else of this process.
 std::byte* reserve(std::size_t size) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies and fills of the OpenCL backend. What lies in buffers of the stream's context is the driver's to move; what is
 // the host's on both sides, or lies in another context, is done in stream order on a thread of the host.
+#include "backend/address.hpp"
 #include "backends/opencl/opencl_backend.hpp"
 #include "core/hex.hpp"
 
@@ -81,8 +82,7 @@ result<opencl_backend::prepared_copy> opencl_backend::prepare(const copy_request
     memory = memory_.find(address);
     if (!memory) {
       if (!is_host) {
-        return make_error(errc::not_found, std::string{"the "} + name + " " + hex(address) +
-                                               " lies in no allocation of this machine; was it freed?");
+        return not_allocated(std::string{"the "} + name + " " + hex(address));
       }
       at.host = const_cast<std::byte*>(static_cast<const std::byte*>(address));  // read only where it is the source
       return std::nullopt;
@@ -322,8 +322,7 @@ result<event_ref> opencl_backend::fill(stream_handle handle, const fill_request&
   if (request.count == 0) return record(handle);
   const auto memory = memory_.find(request.dst);
   if (!memory) {
-    return make_error(errc::not_found, "the destination " + hex(request.dst) +
-                                           " of a fill lies in no allocation of this machine; was it freed?");
+    return not_allocated("the destination " + hex(request.dst) + " of a fill");
   }
   const auto offset = static_cast<std::uint64_t>(static_cast<std::byte*>(request.dst) - memory->user);
   if (request.count > (memory->size - offset) / request.pattern_size) {

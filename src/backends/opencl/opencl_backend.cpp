@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/opencl/opencl_backend.hpp"
 
+#include "backend/address.hpp"
 #include "core/hex.hpp"
 #include "weft/core/log.hpp"
 
@@ -12,10 +13,6 @@
 
 namespace weft::opencl {
 namespace {
-
-error not_allocated(const void* address) {
-  return make_error(errc::not_found, hex(address) + " lies in no allocation of this machine; was it freed?");
-}
 
 error no_tables() {
   return make_error(errc::resource_exhausted, "the host has no memory left for the tables of the OpenCL backend");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels and host functions of the OpenCL backend.
+#include "backend/address.hpp"
 #include "backends/opencl/opencl_backend.hpp"
 #include "core/hex.hpp"
 
@@ -218,8 +219,7 @@ result<void> ready_for(const kernel_code& code, std::size_t i, const kernel_argu
   const std::uint64_t extent = static_cast<std::uint64_t>(given.count) * element;
   auto memory = table.find(given.address);
   if (!memory) {
-    return make_error(errc::not_found,
-                      title() + " at " + hex(given.address) + " lies in no allocation of this machine; was it freed?");
+    return not_allocated(title() + " at " + hex(given.address));
   }
   const auto offset = static_cast<std::uint64_t>(static_cast<std::byte*>(given.address) - memory->user);
   if (extent > memory->size - offset) {

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Addresses as numbers, pages, and the one error for an address that nobody allocated.
+#pragma once
+
+#include "core/hex.hpp"
+#include "core/make_error.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace weft {
+
+[[nodiscard]] inline std::uintptr_t number(const void* address) { return reinterpret_cast<std::uintptr_t>(address); }
+
+[[nodiscard]] std::size_t page_size() noexcept;
+[[nodiscard]] inline std::size_t whole_pages(std::uint64_t size) {
+  return (size + page_size() - 1) / page_size() * page_size();
+}
+
+/// not_found. `what` is the address as the caller knows it: "the destination 0x7f… of a fill".
+[[nodiscard]] inline error not_allocated(const std::string& what) {
+  return make_error(errc::not_found, what + " lies in no allocation of this machine; was it freed?");
+}
+[[nodiscard]] inline error not_allocated(const void* address) { return not_allocated(hex(address)); }
+
+}  // namespace weft
