@@ -6,9 +6,10 @@
 file(GLOB sources CONFIGURE_DEPENDS tests/conformance/*.cpp)
 list(FILTER sources EXCLUDE REGEX "(_test|/main)\\.cpp$")
 if(sources)
+  weft_units(sources conformance ${sources})
   add_library(weft_conformance STATIC ${sources})
   weft_flags(weft_conformance)
-  target_compile_options(weft_conformance PRIVATE $<$<CONFIG:Release>:-O1>)  # no sentence of it depends on speed
+  target_compile_options(weft_conformance PRIVATE $<$<CONFIG:Release>:-O0>)  # no sentence of it depends on speed
   target_include_directories(weft_conformance PUBLIC tests)
   target_link_libraries(weft_conformance PUBLIC weft)
   if(EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/tests/conformance/main.cpp)
@@ -44,7 +45,7 @@ if(WEFT_CLI_ENABLED)
     list(FILTER measuring INCLUDE REGEX "/([a-z]+_bench|collective_work|copy_ways|guide_[a-z_]+|process_ring|queue_kernels)\\.cpp$")
     list(REMOVE_ITEM sources ${measuring})
     weft_units(sources tool ${sources})
-    weft_units(measuring tool_measuring ${measuring})
+    weft_units(measuring measuring ${measuring})
     set_property(SOURCE ${sources} APPEND PROPERTY COMPILE_OPTIONS $<$<CONFIG:Release>:-O1>
       $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)  # which g++ 12 sees in empty optionals at -O1
     set_source_files_properties(${sources} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)  # one is made with one optimisation

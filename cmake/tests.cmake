@@ -101,8 +101,8 @@ if(WEFT_TESTS_ENABLED)
     set(optimised ${sources})
     list(FILTER optimised INCLUDE REGEX "/tests/(kernel/|channel/queue_soak_)")
     list(FILTER sources EXCLUDE REGEX "/tests/(kernel/|channel/queue_soak_)")
-    weft_units(sources ${test} ${sources})
-    weft_units(optimised ${test}_optimised ${optimised})
+    weft_units(sources cases ${sources})
+    weft_units(optimised optimised ${optimised})
     if(optimised)
       set_property(SOURCE ${optimised} APPEND PROPERTY COMPILE_OPTIONS $<$<CONFIG:Release>:-O2>)
       set_source_files_properties(${optimised} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
@@ -212,7 +212,7 @@ if(WEFT_TESTS_ENABLED AND NOT WEFT_SANITIZE)
     target_compile_definitions(weft_model_ring PRIVATE WEFT_RING_MUTATED=1)
     target_include_directories(weft_model_ring PRIVATE ${mutated} include)
     target_include_directories(weft_model_ring SYSTEM PRIVATE ${WEFT_RELACY_INCLUDE_DIR})
-    target_compile_options(weft_model_ring PRIVATE -O2)  # searches, in every build
+    target_compile_options(weft_model_ring PRIVATE -O1)  # searches, in every build
     add_test(NAME model/ring COMMAND weft_model_ring)
     add_test(NAME model/mutants COMMAND weft_model_ring mutants)
     set_tests_properties(model/ring model/mutants PROPERTIES LABELS model TIMEOUT 600)
@@ -258,10 +258,10 @@ weft_check(probes_say_why_a_tool_is_not_used COMMAND ${scripts}/check-probes-tes
 
 weft_probe(weft_clang_for_headers CANDIDATES clang++-19 clang++ PROBES source_location.cpp)
 weft_check(check_headers_with_gcc COMMAND ${scripts}/check-headers g++ ${generated}/include
-  PROPERTIES TIMEOUT 1800 PROCESSORS 2)  # a compiler for each core
+  PROPERTIES TIMEOUT 1800 PROCESSORS 2 COST 1000)  # a compiler for each core, before the rest
 weft_check(check_headers_with_clang WHY_NOT ${weft_clang_for_headers_WHY}
   COMMAND ${scripts}/check-headers "${weft_clang_for_headers}" ${generated}/include
-  PROPERTIES TIMEOUT 1800 PROCESSORS 2)
+  PROPERTIES TIMEOUT 1800 PROCESSORS 2 COST 1000)
 
 weft_probe(weft_clang_for_devices CANDIDATES clang-19 clang PROBES amd_gpu.hip opencl.cl)
 weft_check(check_clang_devices WHY_NOT ${weft_clang_for_devices_WHY}

@@ -91,7 +91,7 @@ verdict a_device_cannot_enable_itself(context& c) {
   return holds();
 }
 
-verdict an_unknown_device_is_an_error(context& c) {
+verdict enabling_an_unknown_device_is_an_error(context& c) {
   const device_id good{0};
   for (const device_id bad : {device_id{-1}, unknown_device(c.m())}) {
     for (const auto& [from, to] : {std::pair{bad, good}, std::pair{good, bad}}) {
@@ -311,7 +311,7 @@ void add_peer_enable(case_list& list) {
        {"one disable ends access, however often it was enabled", group, one_disable_ends_two_enables, access},
        {"flags other than 0 are invalid_argument before anything else", group, flags_come_first},
        {"a device cannot enable itself", group, a_device_cannot_enable_itself},
-       {"an unknown device is invalid_device in enable and disable", group, an_unknown_device_is_an_error},
+       {"an unknown device is invalid_device in enable and disable", group, enabling_an_unknown_device_is_an_error},
        {"a pair without a path is peer_unsupported, and both devices are named", group, a_pair_without_path_is_refused,
         feature::missing_path},
        {"memory from before and after the enable is covered, that of a pool too", group,

@@ -5,27 +5,27 @@
 namespace weft::conformance {
 namespace {
 
-constexpr std::size_t count = 5003;
+constexpr std::size_t elements = 5003;
 
 verdict a_kernel_reads_and_writes_through_a_mapping(context& c) {
   const device_pair pair = offered_pair(c.m());
   const peer_access lease{c.m(), pair.from, pair.to};
-  const auto start = numbers(count, 1);
-  const buffer<std::uint32_t> theirs{c.m()[pair.to], count};
+  const auto start = numbers(elements, 1);
+  const buffer<std::uint32_t> theirs{c.m()[pair.to], elements};
   copy(theirs, start);
   const stream order{c.m()[pair.from]};
-  buffer<std::uint32_t> mine{c.m()[pair.from], count};
+  buffer<std::uint32_t> mine{c.m()[pair.from], elements};
   {
     const peer_mapping<std::uint32_t> view{c.m(), theirs, pair.from};
     require(view.span().on() == pair.from, "a mapping is not of the device that uses it");
-    require_equal(view.span().size(), count, "size of the mapping");
+    require_equal(view.span().size(), elements, "size of the mapping");
     weave(order, view.span(), mine, 3).wait();
     weave(order, mine, view.span(), 4).wait();
   }
-  std::vector<std::uint32_t> got(count);
+  std::vector<std::uint32_t> got(elements);
   copy(got, mine);
   require_all<std::uint32_t>(got, [&](std::size_t i) { return woven(start[i], 3, i); }, "read through the mapping");
-  std::vector<std::uint32_t> back(count);
+  std::vector<std::uint32_t> back(elements);
   copy(back, theirs);
   require_all<std::uint32_t>(back, [&](std::size_t i) { return woven(got[i], 4, i); }, "written through the mapping");
   return holds();
@@ -35,8 +35,8 @@ verdict a_mapping_covers_exactly_its_range(context& c) {
   const device_pair pair = offered_pair(c.m());
   const peer_access lease{c.m(), pair.from, pair.to};
   for (const auto& [offset, size] : {std::pair<std::size_t, std::size_t>{1, 1}, {1023, 7}, {1024, 1024}, {1, 4001}}) {
-    const auto start = numbers(count, 2);
-    const buffer<std::uint32_t> theirs{c.m()[pair.to], count};
+    const auto start = numbers(elements, 2);
+    const buffer<std::uint32_t> theirs{c.m()[pair.to], elements};
     copy(theirs, start);
     const peer_mapping<std::uint32_t> view{c.m(), theirs.subspan(offset, size), pair.from};
     const memory_description known = address_range(c.m()[pair.from], view.span().data());
@@ -47,7 +47,7 @@ verdict a_mapping_covers_exactly_its_range(context& c) {
     const buffer<std::uint32_t> mine{c.m()[pair.from], size};
     fill(mine, 77U);
     weave(stream{c.m()[pair.from]}, mine, view.span(), 1).wait();
-    std::vector<std::uint32_t> got(count);
+    std::vector<std::uint32_t> got(elements);
     copy(got, theirs);
     require_all<std::uint32_t>(
         got, [&](std::size_t i) { return i >= offset && i < offset + size ? woven(77, 1, i - offset) : start[i]; },
@@ -63,7 +63,7 @@ verdict a_mapping_covers_exactly_its_range(context& c) {
 
 verdict a_mapping_needs_access_and_does_not_enable_it(context& c) {
   const device_pair pair = offered_pair(c.m());
-  const buffer<std::uint32_t> theirs{c.m()[pair.to], count};
+  const buffer<std::uint32_t> theirs{c.m()[pair.to], elements};
   expect_error({can_access_peer(c.m(), pair.from, pair.to) ? errc::not_enabled : errc::peer_unsupported},
                "a mapping without access", [&] {
                  static_cast<void>(map_peer_memory(c.m(), theirs.data(), pair.to, pair.from, theirs.size_bytes()));
@@ -79,7 +79,7 @@ verdict a_mapping_needs_access_and_does_not_enable_it(context& c) {
 verdict a_mapping_without_a_path_is_refused(context& c) {
   const auto pair = pair_without_path(c.m());
   if (!pair) not_here("every pair has access");
-  const buffer<std::uint32_t> theirs{c.m()[pair->to], count};
+  const buffer<std::uint32_t> theirs{c.m()[pair->to], elements};
   const std::string what = expect_error({errc::peer_unsupported}, "a mapping without a path", [&] {
     static_cast<void>(map_peer_memory(c.m(), theirs.data(), pair->to, pair->from, theirs.size_bytes()));
   });
@@ -92,8 +92,8 @@ verdict wrong_arguments_of_map(context& c) {
   const device_pair pair = offered_pair(c.m());
   enable_peer(c.m(), pair.from, pair.to);
   if (can_access_peer(c.m(), pair.to, pair.from)) enable_peer(c.m(), pair.to, pair.from);
-  const buffer<std::uint32_t> theirs{c.m()[pair.to], count};
-  const buffer<std::uint32_t> mine{c.m()[pair.from], count};
+  const buffer<std::uint32_t> theirs{c.m()[pair.to], elements};
+  const buffer<std::uint32_t> mine{c.m()[pair.from], elements};
   const auto map = [&](void* address, device_id owner, device_id by, std::uint64_t size) {
     return
         [&c, address, owner, by, size] { static_cast<void>(map_peer_memory(c.m(), address, owner, by, bytes{size})); };
@@ -116,7 +116,7 @@ verdict wrong_arguments_of_map(context& c) {
 verdict wrong_arguments_of_unmap(context& c) {
   const device_pair pair = offered_pair(c.m());
   enable_peer(c.m(), pair.from, pair.to);
-  const buffer<std::uint32_t> theirs{c.m()[pair.to], count};
+  const buffer<std::uint32_t> theirs{c.m()[pair.to], elements};
   void* const view = map_peer_memory(c.m(), theirs.data(), pair.to, pair.from, theirs.size_bytes());
   expect_error({errc::wrong_device}, "unmapping for another device", [&] { unmap_peer_memory(c.m(), view, pair.to); });
   expect_error({errc::invalid_device, errc::wrong_device}, "unmapping for an unknown device",
@@ -127,7 +127,7 @@ verdict wrong_arguments_of_unmap(context& c) {
   expect_error({errc::not_found}, "unmapping an unknown address", [&] { unmap_peer_memory(c.m(), &local, pair.from); });
   expect_error({errc::not_found, errc::invalid_argument}, "unmapping null",
                [&] { unmap_peer_memory(c.m(), nullptr, pair.from); });
-  const buffer<std::uint32_t> mine{c.m()[pair.from], count};
+  const buffer<std::uint32_t> mine{c.m()[pair.from], elements};
   expect_error({errc::not_found}, "unmapping an allocation", [&] { unmap_peer_memory(c.m(), mine.data(), pair.from); });
   return holds();
 }
@@ -135,21 +135,21 @@ verdict wrong_arguments_of_unmap(context& c) {
 verdict after_unmap_the_address_is_unknown(context& c) {
   const device_pair pair = offered_pair(c.m());
   enable_peer(c.m(), pair.from, pair.to);
-  const buffer<std::uint32_t> theirs{c.m()[pair.to], count};
-  const auto start = numbers(count, 5);
+  const buffer<std::uint32_t> theirs{c.m()[pair.to], elements};
+  const auto start = numbers(elements, 5);
   copy(theirs, start);
   device_span<std::uint32_t> gone;
   {
     const peer_mapping<std::uint32_t> view{c.m(), theirs, pair.from};
     gone = view.span();
   }
-  const buffer<std::uint32_t> mine{c.m()[pair.from], count};
+  const buffer<std::uint32_t> mine{c.m()[pair.from], elements};
   fill(mine, 1U);
   expect_error({errc::not_found}, "the range of an ended mapping",
                [&] { static_cast<void>(address_range(c.m()[pair.from], gone.data())); });
   expect_error({errc::not_found, errc::illegal_access}, "a kernel with an ended mapping",
                [&] { weave(stream{c.m()[pair.from]}, mine, gone, 1).wait(); });
-  std::vector<std::uint32_t> got(count);
+  std::vector<std::uint32_t> got(elements);
   copy(got, theirs);
   require_all<std::uint32_t>(got, [&](std::size_t i) { return start[i]; }, "memory after the mapping ended");
   return holds();
@@ -158,7 +158,7 @@ verdict after_unmap_the_address_is_unknown(context& c) {
 verdict disable_takes_the_mapping_away(context& c) {
   const device_pair pair = offered_pair(c.m());
   enable_peer(c.m(), pair.from, pair.to);
-  const buffer<std::uint32_t> theirs{c.m()[pair.to], count};
+  const buffer<std::uint32_t> theirs{c.m()[pair.to], elements};
   fill(theirs, 9U);
   const peer_mapping<std::uint32_t> view{c.m(), theirs, pair.from};
   disable_peer(c.m(), pair.from, pair.to);
@@ -169,14 +169,14 @@ verdict disable_takes_the_mapping_away(context& c) {
 verdict two_mappings_are_two(context& c) {
   const device_pair pair = offered_pair(c.m());
   enable_peer(c.m(), pair.from, pair.to);
-  const buffer<std::uint32_t> theirs{c.m()[pair.to], count};
+  const buffer<std::uint32_t> theirs{c.m()[pair.to], elements};
   fill(theirs, 9U);
-  const buffer<std::uint32_t> mine{c.m()[pair.from], count};
+  const buffer<std::uint32_t> mine{c.m()[pair.from], elements};
   std::optional<peer_mapping<std::uint32_t>> first{std::in_place, c.m(), theirs, pair.from};
   const peer_mapping<std::uint32_t> second{c.m(), theirs, pair.from};
   first.reset();
   weave(stream{c.m()[pair.from]}, second.span(), mine, 6).wait();
-  std::vector<std::uint32_t> got(count);
+  std::vector<std::uint32_t> got(elements);
   copy(got, mine);
   require_all<std::uint32_t>(got, [&](std::size_t i) { return woven(9, 6, i); }, "through the mapping that is left");
   return holds();
@@ -185,15 +185,15 @@ verdict two_mappings_are_two(context& c) {
 verdict a_copy_goes_through_a_mapping(context& c) {
   const device_pair pair = offered_pair(c.m());
   enable_peer(c.m(), pair.from, pair.to);
-  const auto data = numbers(count, 8);
-  const buffer<std::uint32_t> theirs{c.m()[pair.to], count};
+  const auto data = numbers(elements, 8);
+  const buffer<std::uint32_t> theirs{c.m()[pair.to], elements};
   fill(theirs, 0U);
   const peer_mapping<std::uint32_t> view{c.m(), theirs, pair.from};
   copy(view.span(), data);
-  std::vector<std::uint32_t> got(count);
+  std::vector<std::uint32_t> got(elements);
   copy(got, theirs);
   require_all<std::uint32_t>(got, [&](std::size_t i) { return data[i]; }, "written by a copy into the mapping");
-  std::vector<std::uint32_t> through(count);
+  std::vector<std::uint32_t> through(elements);
   copy(through, view.span());
   require_all<std::uint32_t>(through, [&](std::size_t i) { return data[i]; }, "read by a copy from the mapping");
   return holds();

@@ -14,7 +14,7 @@ verdict a_device_is_not_its_own_peer(context& c) {
   return holds();
 }
 
-verdict an_unknown_device_is_an_error(context& c) {
+verdict a_query_of_an_unknown_device_is_an_error(context& c) {
   const device_id good{0};
   for (const device_id bad : {device_id{-1}, unknown_device(c.m())}) {
     for (const auto& [from, to] : {std::pair{bad, good}, std::pair{good, bad}, std::pair{bad, bad}}) {
@@ -181,7 +181,7 @@ void add_peer_query(case_list& list) {
   list.insert(
       list.end(),
       {{"a device is not a peer of itself", group, a_device_is_not_its_own_peer},
-       {"an unknown device is invalid_device in either place", group, an_unknown_device_is_an_error},
+       {"an unknown device is invalid_device in either place", group, a_query_of_an_unknown_device_is_an_error},
        {"access of each ordered pair is what the layout says", group, the_answer_is_that_of_the_layout,
         feature::two_devices},
        {"asking enables and disables nothing", group, asking_changes_nothing, feature::two_devices},
