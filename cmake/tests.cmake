@@ -268,7 +268,7 @@ weft_check(check_clang_devices WHY_NOT ${weft_clang_for_devices_WHY}
   COMMAND ${scripts}/check-clang-devices "${weft_clang_for_devices}")
 weft_check(check_nvcc COMMAND ${scripts}/check-nvcc)
 
-foreach(page README.md docs/queues.md docs/profiling.md)
+foreach(page README.md docs/reference/queues.md docs/reference/profiling.md)
   get_filename_component(name ${page} NAME_WE)
   weft_check(each_program_of_${name}_prints_what_the_page_says
     COMMAND ${scripts}/check-readme ${CMAKE_CURRENT_SOURCE_DIR}/${page} ${CMAKE_CXX_COMPILER}

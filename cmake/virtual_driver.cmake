@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The virtual CUDA driver: for tests, in the build tree only, never installed. docs/virtual_driver.md says what it is.
+# The virtual CUDA driver: for tests, in the build tree only, never installed. docs/porting/virtual_driver.md says what it is.
 
 # What stands before the text of every kernel is compiled in; a literal has an end, so there are several.
 set(side ${CMAKE_CURRENT_SOURCE_DIR}/tests/virtual_driver/driver)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // strict/…: what it costs that device pointers fault on the host (each allocation mapped twice). The default follows
-// from these figures: docs/memory.md.
+// from these figures: docs/reference/memory.md.
 
 #include "paired.hpp"
 #include "weft/memory/copy.hpp"

@@ -14,7 +14,7 @@ namespace {
 using detail::memory_ref;
 
 /// Bytes that a call's steps touch at most for the calling thread to do it itself: below, handing work to the devices'
-/// threads takes longer than the work (docs/collectives.md).
+/// threads takes longer than the work (docs/reference/collectives.md).
 constexpr std::uint64_t here_bytes = std::uint64_t{8} << 20;
 constexpr std::size_t here_steps = 256;
 constexpr std::size_t most_plans = 64;

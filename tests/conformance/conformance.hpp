@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a backend must do, one sentence per case. Bring a backend up by running this until nothing falls short;
-// docs/conformance.md is the manual.
+// docs/porting/conformance.md is the manual.
 #pragma once
 
 #include "weft/runtime/machine.hpp"

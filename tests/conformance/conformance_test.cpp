@@ -103,7 +103,7 @@ TEST(conformance_suite, has_sentences_that_differ_and_known_groups) {
 }
 
 TEST(conformance_suite, has_every_sentence_that_the_checklist_names) {
-  std::ifstream file{samples::source_folder() + "/docs/checklist.md"};
+  std::ifstream file{samples::source_folder() + "/docs/porting/checklist.md"};
   ASSERT_TRUE(file.is_open());
   std::set<std::string_view> names;
   for (const weft::conformance_case& one : weft::conformance_cases()) names.insert(one.name);

@@ -74,7 +74,7 @@ TEST(topology, what_is_compiled_in_equals_the_file_of_the_same_name) {
 }
 
 TEST(topology, the_examples_in_the_documentation_are_machines) {
-  const std::string page = text_of(samples::source_folder() + "/docs/topologies.md");
+  const std::string page = text_of(samples::source_folder() + "/docs/reference/topologies.md");
   int examples = 0;
   for (std::size_t at = page.find("```json\n"); at != std::string::npos; at = page.find("```json\n", at + 1)) {
     const std::size_t start = at + 8;

@@ -11,7 +11,7 @@
 
 namespace portable {
 
-/// What docs/kernels.md promises, in units in the last place of the correctly rounded result.
+/// What docs/reference/kernels.md promises, in units in the last place of the correctly rounded result.
 struct function_bound {
   std::string_view name;
   double host;

@@ -38,7 +38,7 @@ WEFT_KERNEL(relays, (WEFT_RING in, WEFT_RING out, uint64_t count), {
   }
 });
 
-// As docs/kernels.md has it, word for word.
+// As docs/reference/kernels.md has it, word for word.
 // clang-format off
 WEFT_KERNEL(relay, (WEFT_RING in, WEFT_RING out, uint64_t count), {
   struct tick {
@@ -154,7 +154,7 @@ TEST(kernel_code, a_ring_is_memory_of_one_device_that_the_whole_launch_reaches) 
 
 TEST(kernel_code, of_a_ring_in_the_documentation_is_compiled_here) {
   std::ostringstream page;
-  page << std::ifstream(samples::source_folder() + "/docs/kernels.md").rdbuf();
+  page << std::ifstream(samples::source_folder() + "/docs/reference/kernels.md").rdbuf();
   const auto code = weft::make_kernel_code<relay>();
   const std::string shown = "```cpp\nWEFT_KERNEL(relay," + code->parameter_text + "," + code->body_text + ");\n```";
   EXPECT_NE(without_blanks(page.str()).find(without_blanks(shown)), std::string::npos) << shown;

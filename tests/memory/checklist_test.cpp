@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contracts of memory, copies and peer access that need a machine made for them; docs/checklist.md says which is where.
+// Contracts of memory, copies and peer access that need a machine made for them; docs/porting/checklist.md says which
+// is where.
 #include "support/samples.hpp"
 #include "weft/exec/launch.hpp"
 #include "weft/memory/buffer.hpp"

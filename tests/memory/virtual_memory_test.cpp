@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocks, reservations, mappings and rights: the rules of the driver's interface, and the types that keep them. Numbers
-// in comments are those of docs/checklist.md.
+// in comments are those of docs/porting/checklist.md.
 #include "runtime/machine_state.hpp"
 #include "support/processes.hpp"
 #include "support/samples.hpp"

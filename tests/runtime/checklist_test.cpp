@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contracts of machines, devices and streams that need a machine or an environment made for them; docs/checklist.md
-// says which is where.
+// Contracts of machines, devices and streams that need a machine or an environment made for them;
+// docs/porting/checklist.md says which is where.
 #include "support/hang.hpp"
 #include "weft/memory/buffer.hpp"
 #include "weft/memory/copy.hpp"

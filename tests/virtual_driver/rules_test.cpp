@@ -427,7 +427,7 @@ TEST(virtual_driver_rules, a_misspelt_setting_is_refused_with_the_one_that_was_m
   const std::pair<const char*, const char*> cases[] = {
       {"WEFT_VIRTUAL_CUDA_DEVICE", "did you mean WEFT_VIRTUAL_CUDA_DEVICES?"},
       {"WEFT_VIRTUAL_CUDA_PTP", "did you mean WEFT_VIRTUAL_CUDA_P2P?"},
-      {"WEFT_VIRTUAL_CUDA_WHATEVER_IT_IS", "docs/virtual_driver.md"},
+      {"WEFT_VIRTUAL_CUDA_WHATEVER_IT_IS", "docs/porting/virtual_driver.md"},
   };
   for (const auto& one : cases) {
     const char* const name = one.first;

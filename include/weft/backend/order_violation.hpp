@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the check mode for order finds: two operations on the same bytes, at least one of which writes, that nothing
-// orders. docs/memory.md says what counts as an order.
+// orders. docs/reference/memory.md says what counts as an order.
 #pragma once
 
 #include "weft/core/bytes.hpp"

@@ -100,7 +100,7 @@ class reservation {
   reservation() = default;
 
   /// ok, or why there are no places: full, closed, failed (not possible with checksums, overwriting, spill or samples,
-  /// nor in pieces: docs/queues.md).
+  /// nor in pieces: docs/reference/queues.md).
   [[nodiscard]] queue_status status() const noexcept { return status_; }
   [[nodiscard]] std::size_t size() const noexcept { return count_; }
   explicit operator bool() const noexcept { return count_ != 0; }
@@ -369,7 +369,7 @@ class receiver {
   }
 
   /// The next message where it lies, valid until pop(); null when nothing is there. With checksums, overwriting or
-  /// samples, and in pieces (docs/queues.md), it is a copy.
+  /// samples, and in pieces (docs/reference/queues.md), it is a copy.
   [[nodiscard]] const T* front() noexcept {
     if (only_ != nullptr && only_->plain) [[likely]] {
       if (const void* at = peek(*only_)) return static_cast<const T*>(at);

@@ -31,7 +31,8 @@ struct alignas(isolation) queue_end {
   bool closed = false;        // by its owner
   std::uint64_t batches = 0;  // one writer; read by statistics
 
-  /// True, rarely, when the other end sleeps. A plain load: whoever sleeps has paid for the order (docs/queues.md).
+  /// True, rarely, when the other end sleeps. A plain load: whoever sleeps has paid for the order
+  /// (docs/reference/queues.md).
   [[nodiscard]] bool is_awaited() const noexcept { return other_waits->load(std::memory_order_relaxed) != 0; }
   void count_batch() noexcept { WEFT_RING_KEEP_64(&batches, batches + 1); }
 };

@@ -17,7 +17,7 @@
 namespace weft {
 
 /// Bits and speed: `rank` combines in the order of ranks, so that the bits of the result depend on nothing but the
-/// data; `any` takes the fastest algorithm. See docs/collectives.md for the order of each.
+/// data; `any` takes the fastest algorithm. See docs/reference/collectives.md for the order of each.
 enum class reduction_order : std::uint8_t { any, rank };
 [[nodiscard]] std::string_view to_string(reduction_order order);
 

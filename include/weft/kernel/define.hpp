@@ -1,7 +1,7 @@
 #pragma once
 // SPDX-License-Identifier: Apache-2.0
 // WEFT_KERNEL: one definition of a kernel that is compiled as C++ for the host, twice (raw and checked), and kept as
-// text for the run-time compilers of the devices. docs/kernels.md says what a body may contain.
+// text for the run-time compilers of the devices. docs/reference/kernels.md says what a body may contain.
 
 #include "weft/kernel/math.hpp"
 #include "weft/kernel/parameter.hpp"

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The mathematics that a kernel body may call on every backend, as plain C++ for the host. The names are global and
 // in C style because a body is C: the same text goes to NVRTC, HIPRTC and OpenCL C, whose prelude defines the same
-// names. The largest errors, per backend, are in docs/kernels.md.
+// names. The largest errors, per backend, are in docs/reference/kernels.md.
 
 #include <concepts>
 #include <type_traits>

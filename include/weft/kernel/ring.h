@@ -9,7 +9,7 @@
  * empty. Nothing is read across the link, nothing is exchanged or added atomically, and no word has two writers.
  *
  * Order: payload before stamp (release), stamp before payload (acquire); last read of a slot before credit (release),
- * credit before the slot is written again (acquire). docs/queues.md has the argument.
+ * credit before the slot is written again (acquire). docs/reference/queues.md has the argument.
  *
  * Three layouts. `slots`: payload, padding, 32-bit stamp. `packed`, for messages of up to 24 bytes: lines of 64 bytes
  * with several payloads and one word {line number, count}, published again with each message. `pieces`, for messages of

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One memory on each of several devices, written and read as one: a store reaches every replica, a load gives their
-// sum, smallest or largest. docs/sharing.md says what hardware does and what is emulated.
+// sum, smallest or largest. docs/reference/sharing.md says what hardware does and what is emulated.
 #pragma once
 
 #include "weft/core/result.hpp"

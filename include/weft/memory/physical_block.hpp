@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory of a device, apart from addresses: what buffers cannot do – be seen by chosen devices only, grow in place, be
-// given to another process – is done by mapping blocks. docs/sharing.md has the whole of it.
+// given to another process – is done by mapping blocks. docs/reference/sharing.md has the whole of it.
 #pragma once
 
 #include "weft/backend/backend.hpp"

@@ -38,9 +38,9 @@ struct machine_options {
   /// so stays whole, and notes() say why; so do those of the host, of which there are as many as `devices` asks for.
   std::optional<int> logical_devices{};
   clock_kind clock = clock_kind::wall;
-  std::optional<bool> strict{};  // device pointers fault when the host follows them; see docs/memory.md
+  std::optional<bool> strict{};  // device pointers fault when the host follows them; see docs/reference/memory.md
   bool check_access = false;     // kernels on the host backend check every access to their views
-  bool check_order = false;      // the host backend reports accesses that nothing orders; see docs/memory.md
+  bool check_order = false;      // the host backend reports accesses that nothing orders; see docs/reference/memory.md
   std::optional<std::byte> fill_new_memory{};
   int max_in_flight = 0;
   /// Backends of the program's own, asked before those of the build: how a port is tried out without changing weft.
@@ -97,7 +97,7 @@ class device_list {
 };
 
 /// Several devices as one machine: the GPUs of one backend, N virtual devices of the host with any topology, or those
-/// of several backends together (docs/opencl.md has what a mixed machine does and what it costs).
+/// of several backends together (docs/reference/opencl.md has what a mixed machine does and what it costs).
 ///
 /// Copies share the machine. When the last copy goes, or at close(), pending work ends as cancelled and memory is
 /// returned; buffers and streams that outlive it fail with machine_closed.

@@ -74,8 +74,8 @@ class stream {
   /// the device; on CUDA these leave a value in the word that compares. A wait for the event can be bounded; that of
   /// the destructor cannot.
   /// Errors: those of write_value(); invalid_argument for what no word can pass.
-  /// Cost: on CUDA none for the host, but the wait stands in a queue of the GPU (docs/streams.md); elsewhere a thread
-  /// that looks at the word, every millisecond at the least.
+  /// Cost: on CUDA none for the host, but the wait stands in a queue of the GPU (docs/reference/streams.md); elsewhere
+  /// a thread that looks at the word, every millisecond at the least.
   // NOLINTNEXTLINE(modernize-use-nodiscard)
   event wait_value(const std::uint32_t* word, std::uint32_t value,
                    word_comparison comparison = word_comparison::greater_equal) const;

@@ -140,7 +140,7 @@ std::string unknown_setting() {
     const auto near = nearest_name(name.substr(prefix.size()), ends);
     return std::string{name} + " is no setting" +
            (near ? "; did you mean " + std::string{prefix} + std::string{*near} + "?"
-                 : ": docs/virtual_driver.md lists them");
+                 : ": docs/porting/virtual_driver.md lists them");
   }
   return {};
 }
