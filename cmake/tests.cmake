@@ -251,6 +251,8 @@ weft_check(check_layers WHY_NOT ${no_python} COMMAND ${scripts}/check-layers)
 weft_check(check_layers_detects_a_violation WHY_NOT ${no_python} COMMAND ${scripts}/check-layers-test)
 weft_check(check_names WHY_NOT ${no_python} COMMAND ${scripts}/check-names)
 weft_check(check_names_detects_one_name_for_two_types WHY_NOT ${no_python} COMMAND ${scripts}/check-names-test)
+weft_check(check_docs WHY_NOT ${no_python} COMMAND ${scripts}/check-docs)
+weft_check(check_docs_detects_a_link_that_leads_nowhere WHY_NOT ${no_python} COMMAND ${scripts}/check-docs-test)
 weft_check(check_queue_code WHY_NOT ${no_python} COMMAND ${scripts}/check-queue-code ${generated}/include)
 weft_check(check_queue_code_detects_what_costs_too_much WHY_NOT ${no_python}
   COMMAND ${scripts}/check-queue-code-test ${generated}/include)
@@ -269,8 +271,10 @@ weft_check(check_clang_devices WHY_NOT ${weft_clang_for_devices_WHY}
   COMMAND ${scripts}/check-clang-devices "${weft_clang_for_devices}")
 weft_check(check_nvcc COMMAND ${scripts}/check-nvcc)
 
-foreach(page README.md docs/reference/queues.md docs/reference/profiling.md)
+foreach(page README.md docs/tutorial/first-copy.md docs/tutorial/four-devices.md docs/tutorial/all-reduce.md
+        docs/reference/queues.md docs/reference/profiling.md)
   get_filename_component(name ${page} NAME_WE)
+  string(REPLACE "-" "_" name ${name})
   weft_check(each_program_of_${name}_prints_what_the_page_says
     COMMAND ${scripts}/check-readme ${CMAKE_CURRENT_SOURCE_DIR}/${page} ${CMAKE_CXX_COMPILER}
             $<TARGET_FILE:weft> ${CMAKE_CURRENT_SOURCE_DIR}/include ${generated}/include)
