@@ -75,10 +75,12 @@ class [[nodiscard]] result {
       detail::end_error(&error_);
   }
 
+  // NOLINTBEGIN(readability-identifier-naming): members of an anonymous union are this class's own
   union {
     T value_;
     weft::error error_;
   };
+  // NOLINTEND(readability-identifier-naming)
   bool has_value_;
 };
 
