@@ -7,8 +7,8 @@ namespace weft {
 
 namespace detail {
 
-void make_error(weft::error* place, weft::error&& from) noexcept { std::construct_at(place, std::move(from)); }
-void make_error(weft::error* place, const weft::error& from) { std::construct_at(place, from); }
+void place_error(weft::error* place, weft::error&& from) noexcept { std::construct_at(place, std::move(from)); }
+void place_error(weft::error* place, const weft::error& from) { std::construct_at(place, from); }
 void end_error(weft::error* place) noexcept { std::destroy_at(place); }
 
 }  // namespace detail

@@ -13,8 +13,8 @@ namespace weft {
 namespace detail {
 
 // The rare half of every result, compiled once.
-void make_error(weft::error* place, weft::error&& from) noexcept;
-void make_error(weft::error* place, const weft::error& from);
+void place_error(weft::error* place, weft::error&& from) noexcept;
+void place_error(weft::error* place, const weft::error& from);
 void end_error(weft::error* place) noexcept;
 
 struct nothing {};
@@ -27,7 +27,7 @@ class [[nodiscard]] result {
  public:
   result(T value) : value_(std::move(value)), has_value_(true) {}  // NOLINT(google-explicit-constructor)
   result(weft::error cause) : has_value_(false) {                  // NOLINT(google-explicit-constructor)
-    detail::make_error(&error_, std::move(cause));
+    detail::place_error(&error_, std::move(cause));
   }
   result(const result& from)
     requires std::copy_constructible<T>
@@ -35,7 +35,7 @@ class [[nodiscard]] result {
     if (has_value_)
       std::construct_at(&value_, from.value_);
     else
-      detail::make_error(&error_, from.error_);
+      detail::place_error(&error_, from.error_);
   }
   result(result&& from) noexcept : has_value_(from.has_value_) { take(from); }
   result& operator=(result from) noexcept {
@@ -66,7 +66,7 @@ class [[nodiscard]] result {
     if (has_value_)
       std::construct_at(&value_, std::move(from.value_));
     else
-      detail::make_error(&error_, std::move(from.error_));
+      detail::place_error(&error_, std::move(from.error_));
   }
   void end() noexcept {
     if (has_value_)
