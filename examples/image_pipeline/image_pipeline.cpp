@@ -167,15 +167,18 @@ std::vector<peer_access> connect(const machine& m, const pipeline_options& optio
       }
     }
   }
-  if (options.check_links && options.devices.size() > 1) {
-    for (const peer_check& check : verify_peers(m)) {
-      if (check.offered && !check.arrived) {
-        report.notes.push_back("the link " + to_string(check.from) + " -> " + to_string(check.to) +
-                               " is not used: " + check.why);
-      }
-    }
-  }
   return leases;
+}
+
+/// Links over which images would have been gathered, had their data arrived.
+void note_lost_links(const machine& m, const pipeline_options& options, pipeline_report& report) {
+  const device_id gatherer = options.devices.front();
+  for (const device_id from : options.devices) {
+    const auto link = capability_between(m, from, gatherer);
+    if (link && !link->trusted)
+      report.notes.push_back("the link " + to_string(from) + " -> " + to_string(gatherer) +
+                             " is not used: " + link->why);
+  }
 }
 
 pipeline_options completed(const machine& m, const pipeline_options& asked) {
@@ -284,6 +287,7 @@ pipeline_report run_image_pipeline(const machine& m, std::span<const named_image
   work.run();
   report.seconds = std::chrono::duration<double>(m.now() - started).count();
   const copy_counters after = counters(m);
+  note_lost_links(m, options, report);
 
   for (const device_id id : options.devices) report.devices.push_back({id, 0, 0});
   for (std::size_t i = 0; i < images.size(); ++i) {

@@ -20,7 +20,6 @@ struct pipeline_options {
   std::vector<device_id> devices;  // images go to them in turn; the first one gathers; empty is all
   std::filesystem::path output;    // folder of the PNGs, made when missing; empty writes none
   bool verify = true;              // compare every pixel with the reference
-  bool check_links = true;         // see verify_peers(): a link that drops data is not used for gathering
   int in_flight = 0;               // images at work per device, so that uploads overlap kernels; 0 is 2, but 1 on
                                    // virtual devices, whose copies and kernels run on the same cores
 };

@@ -65,6 +65,20 @@ std::string_view to_string(word_comparison comparison) {
   return "greater_equal";
 }
 
+std::string_view to_string(peer_way way) {
+  switch (way) {
+    case peer_way::commands:
+      return "copies";
+    case peer_way::allocations:
+      return "allocations";
+    case peer_way::pools:
+      return "pools";
+    case peer_way::blocks:
+      return "blocks";
+  }
+  return "copies";
+}
+
 std::string_view to_string(atomic_operation operation) {
   static constexpr std::array<std::string_view, atomic_operation_count> names{
       "integer_add", "integer_min", "integer_max",      "integer_increment", "integer_decrement", "bit_and",  "bit_or",
@@ -105,6 +119,9 @@ bool backend::peer_enabled(device_id, device_id) noexcept { return false; }
 std::uint64_t backend::peer_epoch() noexcept { return 0; }
 result<void*> backend::map_peer(device_id, void*, bytes) noexcept { return not_offered("peer mappings"); }
 result<void> backend::unmap_peer(device_id, void*) noexcept { return not_offered("peer mappings"); }
+result<peer_delivery> backend::verify_peer(device_id, device_id, peer_way) noexcept {
+  return not_offered("a check of a pair without commands");
+}
 result<atomic_support> backend::peer_atomics(device_id, device_id, atomic_operation) noexcept {
   return not_offered("the atomics of a pair");
 }

@@ -5,6 +5,7 @@
 #include "channel/device_ring.hpp"
 #include "channel/queue_progress.hpp"
 #include "channel/shared_region.hpp"
+#include "runtime/peer_checks.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -79,15 +80,15 @@ class builder {
                   (capability->why.empty() ? "" : ": " + capability->why);
       return;
     }
-    if (!capability->trusted) {
-      facts.why = "a self-check found that data from " + to_string(facts.source) + " to " +
-                  to_string(facts.destination) + " does not arrive";
-      return;
-    }
     try {
       q_.leases.emplace_back(m_, facts.source, facts.destination);
     } catch (const error_exception& refused) {
       facts.why = refused.cause().what;
+      return;
+    }
+    if (const auto lost = peers_of(*q_.machine).refusal(facts.source, facts.destination, peer_way::allocations)) {
+      q_.leases.clear();
+      facts.why = *lost;
       return;
     }
     // so that the receiver can write the credit into the source's memory; without it the sender reads it across

@@ -3,7 +3,7 @@
 
 #include "collective/communicator_body.hpp"
 #include "memory/memory_state.hpp"
-#include "runtime/machine_state.hpp"
+#include "runtime/peer_checks.hpp"
 
 #include <algorithm>
 #include <set>
@@ -85,8 +85,8 @@ communicator::body::body(std::span<const device> devices, const communicator_opt
       refuse("the communicator was made without peer access");
     } else if (auto known = state.backend_of(from).peer(from, to); !known || !known->can_access) {
       refuse(known ? known->why : known.error().what);
-    } else if (std::string lies = detail::memory_of(state).distrust_of(from, to); !lies.empty()) {
-      refuse(lies);
+    } else if (const std::string lost = detail::peers_of(state).failure(from, to); !lost.empty()) {
+      refuse(lost);
     } else {
       try {
         leases.emplace_back(ranks->state, from, to);
@@ -298,6 +298,20 @@ std::shared_ptr<collective_run::body> communicator::body::new_call(std::string_v
   return made;
 }
 
+/// Whether what each rank's kernels write into the memory of the others arrives; tried before they do it first.
+bool communicator::body::writes_arrive() {
+  detail::peer_checks& peers = detail::peers_of(*ranks->state);
+  if (verified_ && *verified_ == peers.epoch()) return true;
+  for (const peer_access& lease : leases) {
+    const auto why = peers.refusal(lease.from(), lease.to(), peer_way::allocations);
+    if (!why) continue;
+    no_access = to_string(lease.from()) + " cannot use the memory of " + to_string(lease.to()) + ": " + *why;
+    return false;
+  }
+  verified_ = peers.epoch();
+  return true;
+}
+
 event_ref communicator::body::record_start(std::size_t rank) {
   if (streams.is_settled(static_cast<int>(rank))) return {};
   const int r = static_cast<int>(rank);
@@ -311,8 +325,13 @@ collective_run communicator::body::start(collective what, data_type type, const 
   require_usable(where);
   take(what, type, in, out, op, counts, o, where);
   streams.begin(o.streams, where);
-  const kept_plan& kept = plan(where);
-  if (kept.plan->steps->all().empty() || try_here(*kept.plan, where)) return collective_run{kept.over};
+  const kept_plan* chosen = &plan(where);
+  if (chosen->plan->steps->all().empty() || try_here(*chosen->plan, where)) return collective_run{chosen->over};
+  if (chosen->plan->choice.algorithm == collective_algorithm::direct && !writes_arrive()) {
+    wish_.no_direct = why_not_direct();
+    chosen = &plan(where);
+  }
+  const kept_plan& kept = *chosen;
   check_memory(where);
   clear_streams(o);
   grow_scratch(kept.plan->steps->schedule().scratch);

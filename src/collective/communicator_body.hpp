@@ -81,6 +81,7 @@ struct communicator::body {
   void clear_streams(const collective_options& o);
   [[nodiscard]] std::shared_ptr<collective_run::body> new_call(std::string_view what, const collective_options& o);
   [[nodiscard]] event_ref record_start(std::size_t rank);
+  [[nodiscard]] bool writes_arrive();
 
   detail::collective_plan wish_;
   detail::collective_buffers memory_, windows_;
@@ -91,6 +92,7 @@ struct communicator::body {
   std::shared_ptr<collective_run::body> last_;                // the newest
   bool may_run_here_ = false;
   std::uint64_t access_epoch_ = 0;
+  std::optional<std::uint64_t> verified_;               // peer_checks::epoch() of when all pairs were found to work
   std::string denied_;                                  // access that was leased, and that somebody took back
   std::vector<std::unique_ptr<traffic_word>> traffic_;  // [from * ranks + to]
 };

@@ -4,6 +4,7 @@
 #include "exec/kernel_table.hpp"
 #include "exec/launch_check.hpp"
 #include "runtime/launch_escort.hpp"
+#include "runtime/peer_checks.hpp"
 
 #include <algorithm>
 
@@ -28,6 +29,20 @@ result<event_ref> launch_escorted(backend& driver, stream_handle order, launch_r
   auto done = driver.launch(order, std::move(request));
   for (std::size_t i = 0; done && i < escorts.size(); ++i) done = escorts[i]->behind(driver, order);
   return done;
+}
+
+/// What a kernel writes into memory of another device must arrive there. Memory with rights of its own was verified
+/// when the right was given.
+void require_arrival(machine_state& state, device_id on, const memory_ref& memory, const kernel_code& code,
+                     std::size_t position, std::source_location where) {
+  if (memory.device == on || memory.device.value() < 0) return;
+  if (memory.kind != memory_kind::device || !state.backend_of(on).peer_enabled(on, memory.device)) return;
+  const auto why = peers_of(state).refusal(on, memory.device, peer_way::allocations);
+  if (!why) return;
+  raise(errc::peer_unsupported,
+        signature_of(code) + ": argument " + std::to_string(position + 1) + " is memory of " +
+            to_string(memory.device) + ", and " + *why + "; copy it to " + to_string(on) + " first",
+        where);
 }
 
 }  // namespace
@@ -136,6 +151,7 @@ event launch_on(const std::shared_ptr<machine_state>& state, device_id on, strea
             where);
     }
     request.arguments.push_back(checked_argument(*code, i, arguments[i], over, where));
+    if (arguments[i].is_memory) require_arrival(*state, on, arguments[i].memory, *code, i, where);
   }
   backend& driver = state->backend_of(on);
   if (!some) return {state, value_or_raise(driver.record(order), where)};

@@ -59,4 +59,7 @@ struct reservation_body {
 /// The least number of granules that hold so much. Errors: invalid_argument when that is more than 64 bits hold.
 [[nodiscard]] bytes in_granules(machine_state& state, bytes size);
 
+/// Errors: peer_unsupported where what the device writes into mapped blocks of `owner` does not arrive.
+void require_block_arrival(machine_state& state, const device_right& wanted, device_id owner);
+
 }  // namespace weft::detail

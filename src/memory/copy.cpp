@@ -88,7 +88,7 @@ plan make_plan(const memory_ref& dst, const memory_ref& src, const copy_shape& s
           auto again = memory_of(*state).choose(p.src.device, p.dst.device, bytes{shape.total()}, other);
           if (again) {
             p.choice = *again;
-          } else if (direct) {
+          } else if (direct && peers_of(*state).failure(p.src.device, p.dst.device).empty()) {
             p.choice.path = copy_path::direct;
           }
           p.path = p.choice.path;

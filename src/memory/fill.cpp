@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/memory/fill.hpp"
 
-#include "runtime/machine_state.hpp"
+#include "runtime/peer_checks.hpp"
 
 namespace weft::detail {
 
@@ -12,6 +12,11 @@ event fill_in(const stream& order, memory_ref dst, const fill_request& request, 
   if (request.count == 0) return order.record();
   if (dst.state != state.get())
     raise(errc::wrong_device, "the stream belongs to another machine than the memory", where);
+  if (dst.kind == memory_kind::device && dst.device != order.on_id() &&
+      state->backend_of(order.on_id()).peer_enabled(order.on_id(), dst.device)) {
+    peers_of(*state).require(order.on_id(), dst.device, peer_way::allocations,
+                             "a fill of memory of " + to_string(dst.device) + " by " + to_string(order.on_id()), where);
+  }
   fill_request made = request;
   made.dst = dst.address;
   made.where = where;

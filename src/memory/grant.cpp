@@ -53,6 +53,7 @@ class grant_body {
   grant_body& operator=(const grant_body&) = delete;
   ~grant_body() { end(); }
 
+  [[nodiscard]] const std::shared_ptr<machine_state>& state() const { return state_; }
   void lease(device_id owner) { lease_ = peer_access{state_, to_, owner}; }
   void take(carrier from, access_right wanted);
 
@@ -226,6 +227,7 @@ void take_mappings(grant_body& body, machine_state& state, void* address, std::u
     backend& driver = state.backend_of(at);
     const auto known = value_or_raise(driver.find(at));
     if (known.kind != memory_kind::block) raise(errc::not_found, "a span reaches past the end of its mapping");
+    require_block_arrival(state, {to, right}, known.device);
     body.take(mapping_at(driver, known.base, known.size, to), right);
     whole += known.size.value();
     at = static_cast<std::byte*>(known.base) + known.size.value();
@@ -253,6 +255,9 @@ void take_peer(grant_body& body, device_id owner, device_id to) {
   body.right = access_right::read_write;
   if (owner == to) return;
   body.lease(owner);
+  peers_of(*body.state())
+      .require(to, owner, peer_way::allocations,
+               "giving " + to_string(to) + " a right to memory of " + to_string(owner));
   body.way = grant_way::peer_access;
   body.exposes = to_string(to) + " can read and write all buffers of " + to_string(owner) +
                  ", those that exist and those that will, whatever right was asked for; for less, map a "

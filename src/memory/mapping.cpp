@@ -2,6 +2,7 @@
 #include "weft/memory/mapping.hpp"
 
 #include "memory/block_body.hpp"
+#include "runtime/peer_checks.hpp"
 #include "weft/core/log.hpp"
 
 #include <algorithm>
@@ -43,6 +44,14 @@ void mapped_block_traits::release(type& mapped) noexcept {
     if (!done && done.error().code != errc::not_found) log(log_level::warning, to_string(done.error()));
   }
   mapped = {};
+}
+
+void require_block_arrival(machine_state& state, const device_right& wanted, device_id owner) {
+  if (wanted.right == access_right::none || wanted.device == owner) return;
+  const auto pair = state.backend_of(wanted.device).peer(wanted.device, owner);
+  if (!pair || !pair->can_access) return;  // the driver refuses the right, and says why
+  peers_of(state).require(wanted.device, owner, peer_way::blocks,
+                          "giving " + to_string(wanted.device) + " a right to a block of " + to_string(owner));
 }
 
 void raise_empty_mapping() {
@@ -90,6 +99,8 @@ void mapping::grow(const physical_block& next) {
       static_cast<std::uint64_t>(static_cast<std::byte*>(last.address) - static_cast<std::byte*>(range.base)) +
       last.size.value();
   auto more = detail::mapped_at(last.range, next.body(), bytes{behind}, {});
+  for (const device_right& given : rights_)
+    detail::require_block_arrival(*range.state, given, more.get().block->about.device);
   if (!rights_.empty()) value_or_raise(range.driver->set_access(more.get().address, more.get().size, rights_));
   const bytes added = more.get().size;
   parts_.push_back(std::move(more));
@@ -103,6 +114,7 @@ void mapping::grant(std::span<const device_right> rights) {
   std::vector<device_right> all = rights_;
   for (const device_right& wanted : rights) {
     static_cast<void>(range.state->description_of(wanted.device));
+    for (const auto& part : parts_) detail::require_block_arrival(*range.state, wanted, part.get().block->about.device);
     const auto known =
         std::find_if(all.begin(), all.end(), [&](const device_right& r) { return r.device == wanted.device; });
     if (known == all.end()) {

@@ -7,8 +7,8 @@
 
 namespace weft::detail {
 
-memory_state::memory_state(machine_state& machine) : machine_(machine), facts_(route_facts_of(machine.layout())) {
-  distrusted_.resize(facts_.pairs.size());
+memory_state::memory_state(machine_state& machine)
+    : machine_(machine), peers_(peers_of(machine)), facts_(route_facts_of(machine.layout())) {
   backend& b = *machine_.backends().front();
   for (std::size_t i = 0; i < facts_.pairs.size(); ++i) {
     const device_id from{static_cast<int>(i / facts_.devices)};
@@ -32,16 +32,19 @@ ipc_event_service& memory_state::events() {
   return *events_;
 }
 
+/// Of what may change which pairs can be used; each part only grows, so the sum changes whenever one does.
+std::uint64_t memory_state::epoch() const { return machine_.backends().front()->peer_epoch() + peers_.epoch(); }
+
 void memory_state::refresh() {
   backend& b = *machine_.backends().front();
-  const std::uint64_t now = b.peer_epoch();
+  const std::uint64_t now = epoch();
   for (std::size_t i = 0; i < facts_.devices; ++i) {
     for (std::size_t k = 0; k < facts_.devices; ++k) {
       const device_id from{static_cast<int>(i)};
       const device_id to{static_cast<int>(k)};
       const std::size_t at = i * facts_.devices + k;
       // A copy runs on whichever device has the access: data may flow when either end may reach the other.
-      facts_.pairs[at].usable = i != k && distrusted_[at].empty() &&
+      facts_.pairs[at].usable = i != k && peers_.failure(from, to).empty() &&
                                 (facts_.pairs[at].can_copy || b.peer_enabled(from, to) || b.peer_enabled(to, from));
     }
   }
@@ -49,7 +52,25 @@ void memory_state::refresh() {
 }
 
 result<route_choice> memory_state::choose(device_id from, device_id to, bytes size, const route_wish& wish) {
-  const std::uint64_t now = machine_.backends().front()->peer_epoch();
+  while (true) {
+    auto chosen = choose_by_facts(from, to, size, wish);
+    if (!chosen) {
+      if (const std::string why = peers_.failure(from, to); wish.path == copy_path::direct && !why.empty())
+        chosen.error().what = "a direct copy from " + to_string(from) + " to " + to_string(to) + ": " + why;
+      return chosen;
+    }
+    // one that does not arrive is demoted by the question, and another route is found
+    const device_id via = chosen->via;
+    const bool arrives = chosen->path == copy_path::direct    ? !peers_.refusal(from, to, peer_way::commands)
+                         : chosen->path == copy_path::relayed ? !peers_.refusal(from, via, peer_way::commands) &&
+                                                                    !peers_.refusal(via, to, peer_way::commands)
+                                                              : true;
+    if (arrives) return chosen;
+  }
+}
+
+result<route_choice> memory_state::choose_by_facts(device_id from, device_id to, bytes size, const route_wish& wish) {
+  const std::uint64_t now = epoch();
   {
     const std::shared_lock lock{facts_mutex_};
     if (epoch_ == now) return route(facts_, from, to, size, wish);
@@ -148,17 +169,6 @@ result<copy_lane*> memory_state::take_lane(device_id from, device_id to, device_
 void memory_state::give_lane(copy_lane* lane) {
   const std::lock_guard lock{lanes_mutex_};
   idle_lanes_.emplace_back(lane);
-}
-
-void memory_state::distrust(device_id from, device_id to, std::string why) {
-  const std::unique_lock lock{facts_mutex_};
-  distrusted_[from.index() * facts_.devices + to.index()] = std::move(why);
-  refresh();
-}
-
-std::string memory_state::distrust_of(device_id from, device_id to) {
-  const std::shared_lock lock{facts_mutex_};
-  return distrusted_[from.index() * facts_.devices + to.index()];
 }
 
 void memory_state::set_measured(device_id from, device_id to, const lane_facts& lane) {

@@ -2,7 +2,7 @@
 // What the memory layer keeps per machine: facts for routes, counters, leases, and the lanes of staged copies.
 #pragma once
 
-#include "runtime/machine_state.hpp"
+#include "runtime/peer_checks.hpp"
 #include "weft/memory/copy.hpp"
 #include "weft/memory/peer_access.hpp"
 #include "weft/memory/route.hpp"
@@ -49,7 +49,7 @@ class memory_state {
   explicit memory_state(machine_state& machine);
   ~memory_state();
 
-  /// Facts as of now, for pure decisions.
+  /// By facts as of now, over pairs on which data arrives.
   [[nodiscard]] result<route_choice> choose(device_id from, device_id to, bytes size, const route_wish& wish);
   [[nodiscard]] route_facts facts();
 
@@ -64,8 +64,6 @@ class memory_state {
   void give_lane(copy_lane* lane);
 
   // peers
-  void distrust(device_id from, device_id to, std::string why);
-  [[nodiscard]] std::string distrust_of(device_id from, device_id to);
   void set_measured(device_id from, device_id to, const lane_facts& lane);
   void set_host_lanes(device_id id, const lane_facts& to_host, const lane_facts& from_host);
   [[nodiscard]] pair_facts pair(device_id from, device_id to);
@@ -98,13 +96,15 @@ class memory_state {
   std::vector<peer_check> checks;
 
  private:
+  [[nodiscard]] result<route_choice> choose_by_facts(device_id from, device_id to, bytes size, const route_wish& wish);
+  [[nodiscard]] std::uint64_t epoch() const;
   void refresh();
 
   machine_state& machine_;
+  peer_checks& peers_;
   std::shared_mutex facts_mutex_;
   route_facts facts_;
   std::uint64_t epoch_ = 0;
-  std::vector<std::string> distrusted_;
 
   struct tally {
     std::atomic<std::uint64_t> copies{0}, bytes{0}, failed{0};

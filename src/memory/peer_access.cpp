@@ -7,7 +7,6 @@
 #include "weft/memory/copy.hpp"
 
 #include <algorithm>
-#include <cstdio>
 
 namespace weft {
 namespace {
@@ -95,7 +94,14 @@ enable_outcome enable_peer(const machine& m, device_id from, device_id to, unsig
   if (flags != 0)
     raise(errc::invalid_argument,
           "the flags of a peer enable are reserved and must be 0, not " + std::to_string(flags));
-  return enable(*m.state(), from, to);
+  const enable_outcome how = enable(*m.state(), from, to);
+  // nobody sees what the program does with the addresses from here on
+  if (const auto why = detail::peers_of(*m.state()).refusal(from, to, peer_way::allocations)) {
+    if (how == enable_outcome::enabled) static_cast<void>(m.state()->backend_of(from).disable_peer(from, to));
+    raise(errc::peer_unsupported,
+          "enabling the access of " + to_string(from) + " to the memory of " + to_string(to) + ": " + *why);
+  }
+  return how;
 }
 
 disable_outcome disable_peer(const machine& m, device_id from, device_id to) {
@@ -209,9 +215,9 @@ std::optional<peer_capability> capability_between(const machine& m, device_id fr
       c.why.clear();
     }
   }
-  if (std::string lie = memory.distrust_of(from, to); !lie.empty()) {
+  if (const std::string lost = detail::peers_of(state).failure(from, to); !lost.empty()) {
     c.trusted = false;
-    c.why = "used through the host: " + lie;
+    c.why = "used through the host: " + lost;
   }
   return c;
 }
@@ -251,22 +257,6 @@ std::optional<int> performance_rank_of(backend_kind vendor, int native_rank) {
 
 namespace {
 
-constexpr std::size_t check_words = (std::size_t{64} << 10) / 8 + 1;  // not a multiple of anything
-
-/// Different at every place and for every pair, so that stale or shifted data is seen.
-std::uint64_t check_word(std::size_t i, device_id from, device_id to) {
-  std::uint64_t x = (i + 1) * 0x9e3779b97f4a7c15 + static_cast<std::uint64_t>(from.value()) * 0x10001 +
-                    static_cast<std::uint64_t>(to.value());
-  x ^= x >> 31;
-  return x * 0xbf58476d1ce4e5b9;
-}
-
-std::string hex(std::byte v) {
-  char text[8];
-  std::snprintf(text, sizeof text, "0x%02x", std::to_integer<unsigned>(v));
-  return text;
-}
-
 peer_check check_pair(const machine& m, device_id from, device_id to) {
   peer_check c{from, to, can_access_peer(m, from, to), false, ""};
   if (!c.offered) {
@@ -275,25 +265,9 @@ peer_check check_pair(const machine& m, device_id from, device_id to) {
   }
   try {
     const peer_access lease{m, from, to};
-    const buffer<std::uint64_t> source{m[from], check_words};
-    const buffer<std::uint64_t> target{m[to], check_words};
-    std::vector<std::uint64_t> expected(check_words), got(check_words);
-    for (std::size_t i = 0; i < check_words; ++i) expected[i] = check_word(i, from, to);
-    for (std::size_t i = 0; i < check_words; ++i) got[i] = ~expected[i];
-    weft::copy(target, got);
-    weft::copy(source, expected);
-    copy_options direct;
-    direct.route.path = copy_path::direct;
-    weft::copy(target, source, direct);
-    weft::copy(got, target);
-    const auto seen = std::as_bytes(std::span{got});
-    const auto wanted = std::as_bytes(std::span{expected});
-    const auto bad = std::mismatch(seen.begin(), seen.end(), wanted.begin());
-    c.arrived = bad.first == seen.end();
-    if (!c.arrived) {
-      c.why = "at byte " + std::to_string(bad.first - seen.begin()) + " expected " + hex(*bad.second) + ", got " +
-              hex(*bad.first);
-    }
+    peer_delivery found = detail::peers_of(*m.state()).try_all(from, to);
+    c.arrived = found.arrived;
+    c.why = std::move(found.why);
   } catch (const error_exception& failed) {
     c.why = failed.what();
   }
@@ -309,15 +283,7 @@ std::vector<peer_check> verify_peers(const machine& m, bool again) {
   const std::lock_guard lock{memory.checks_mutex};
   if (!memory.checks.empty() && !again) return memory.checks;
   memory.checks.clear();
-  for (const peer_pair& pair : peer_topology(m)) {
-    memory.distrust(pair.from, pair.to, "");
-    peer_check c = check_pair(m, pair.from, pair.to);
-    if (c.offered && !c.arrived) {
-      memory.distrust(pair.from, pair.to,
-                      "data from " + to_string(pair.from) + " to " + to_string(pair.to) + " did not arrive: " + c.why);
-    }
-    memory.checks.push_back(std::move(c));
-  }
+  for (const peer_pair& pair : peer_topology(m)) memory.checks.push_back(check_pair(m, pair.from, pair.to));
   return memory.checks;
 }
 
@@ -372,7 +338,7 @@ void measure_peers(const machine& m, bytes size) {
   copy_options direct;
   direct.route.path = copy_path::direct;
   for (const peer_pair& pair : peer_topology(m)) {
-    if (!memory.distrust_of(pair.from, pair.to).empty()) continue;
+    if (!detail::peers_of(state).failure(pair.from, pair.to).empty()) continue;
     if (!pair.supported && !memory.pair(pair.from, pair.to).can_copy) continue;
     const peer_access lease = pair.supported ? peer_access{m, pair.from, pair.to} : peer_access{};
     const buffer<std::byte> source{m[pair.from], large};
@@ -393,6 +359,10 @@ void* map_peer_memory(const machine& m, void* address, device_id owner, device_i
   if (known.device != owner || known.kind != memory_kind::device) {
     raise(errc::wrong_device, "the memory to map is " + std::string{to_string(known.kind)} + " memory of " +
                                   to_string(known.device) + ", not of " + to_string(owner));
+  }
+  if (is_enabled(state, by, owner)) {
+    detail::peers_of(state).require(by, owner, peer_way::allocations,
+                                    "mapping memory of " + to_string(owner) + " for " + to_string(by));
   }
   return value_or_raise(state.backend_of(by).map_peer(by, address, size));
 }

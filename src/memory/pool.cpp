@@ -154,6 +154,7 @@ void check_pool_right(machine_state& state, device_id on, const device& by, acce
   if (!pair.can_access) {
     raise(errc::peer_unsupported, to_string(by.id()) + " cannot use a pool on " + to_string(on) + ": " + pair.why);
   }
+  peers_of(state).require(by.id(), on, peer_way::pools, to_string(by.id()) + " cannot use a pool on " + to_string(on));
 }
 
 void pool_body::set_access(device_id by, access_right right) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/memory/shared_memory.hpp"
 
-#include "runtime/machine_state.hpp"
+#include "runtime/peer_checks.hpp"
 #include "weft/core/log.hpp"
+#include "weft/memory/peer_access.hpp"
 
 namespace weft::detail {
 
@@ -32,6 +33,19 @@ opened_place open_memory(const std::shared_ptr<machine_state>& state, device_id 
   backend& own = state->backend_of(by);
   const auto got = value_or_raise(own.open_memory(by, handle, family, limit));
   opened_place place{state, got.address, got.size.value(), by, got.owner};
+  if (family == handle_family::allocation && place.owner != by) {
+    try {
+      const peer_access lease{state, by, place.owner};  // as long as it takes to find out
+      peers_of(*state).require(by, place.owner, peer_way::allocations,
+                               "opening memory of " + to_string(place.owner) + " on " + to_string(by));
+    } catch (const error_exception& refused) {
+      if (!peers_of(*state).failure(by, place.owner).empty()) {
+        opened_traits::release(place);
+        raise(refused.cause());
+      }
+      // no room in the device's table of peers: the driver opened it all the same
+    }
+  }
   if (place.size % element != 0 || reinterpret_cast<std::uintptr_t>(place.address) % alignment != 0) {
     opened_traits::release(place);
     raise(errc::incompatible, to_string(got.size) + " of shared memory are no number of elements of " +

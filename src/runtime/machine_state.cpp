@@ -21,9 +21,10 @@ namespace weft::detail {
 namespace {
 
 /// Every variable that is read, here or by a backend.
-constexpr std::array<std::string_view, 10> variables{
-    "WEFT_BACKEND",     "WEFT_TOPOLOGY",    "WEFT_DEVICES",    "WEFT_LOGICAL_DEVICES", "WEFT_STRICT",
-    "WEFT_CHECK_ORDER", "WEFT_CUDA_DRIVER", "WEFT_CUDA_NVRTC", "WEFT_CUDA_NVML",       "WEFT_CUDA_PARTITIONS"};
+constexpr std::array<std::string_view, 11> variables{"WEFT_BACKEND",         "WEFT_TOPOLOGY",       "WEFT_DEVICES",
+                                                     "WEFT_LOGICAL_DEVICES", "WEFT_VERIFY_PEERS",   "WEFT_STRICT",
+                                                     "WEFT_CHECK_ORDER",     "WEFT_CUDA_DRIVER",    "WEFT_CUDA_NVRTC",
+                                                     "WEFT_CUDA_NVML",       "WEFT_CUDA_PARTITIONS"};
 
 std::optional<std::string> variable(const char* name) {
   const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): read once, when a machine is made
@@ -39,6 +40,13 @@ int whole_number(const std::string& text, const char* name) {
                                       std::to_string(max_devices));
   }
   return value;
+}
+
+peer_verification verification_named(const std::string& text) {
+  if (text == "never") return peer_verification::never;
+  if (text == "first_use") return peer_verification::first_use;
+  if (text == "always") return peer_verification::always;
+  raise(errc::invalid_argument, "WEFT_VERIFY_PEERS is '" + text + "': expected never, first_use or always");
 }
 
 /// "host, opencl" → host and opencl.
@@ -77,6 +85,9 @@ machine_state::machine_state(const machine_options& options) : options_(options)
   if (!options_.logical_devices) {
     if (const auto text = variable("WEFT_LOGICAL_DEVICES"))
       options_.logical_devices = whole_number(*text, "WEFT_LOGICAL_DEVICES");
+  }
+  if (!options_.verify_peers) {
+    if (const auto text = variable("WEFT_VERIFY_PEERS")) options_.verify_peers = verification_named(*text);
   }
   if (!options_.strict) {
     if (const auto text = variable("WEFT_STRICT")) options_.strict = *text != "0";

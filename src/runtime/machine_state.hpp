@@ -22,7 +22,7 @@
 namespace weft::detail {
 
 /// Layers above that keep state per machine, one place each.
-enum class part : std::size_t { memory, channel, kernels, launches, escorts, profile, count };
+enum class part : std::size_t { peers, memory, channel, kernels, launches, escorts, profile, count };
 
 class machine_state : public std::enable_shared_from_this<machine_state> {
  public:
@@ -131,7 +131,7 @@ class machine_state : public std::enable_shared_from_this<machine_state> {
   int device_count_ = 0;
   std::atomic<bool> closed_{false};
   std::atomic<bool> ended_{false};
-  std::mutex parts_mutex_;
+  std::recursive_mutex parts_mutex_;  // one part may be made of another
   std::array<slot, static_cast<std::size_t>(part::count)> parts_;
   std::mutex closing_mutex_;
   std::vector<std::function<void()>> closing_;

@@ -193,6 +193,12 @@ bool mixed_backend::peer_enabled(device_id from, device_id to) noexcept {
   return part != owner::none && part == part_of(to) && parts_[part]->peer_enabled(from, to);
 }
 
+result<peer_delivery> mixed_backend::verify_peer(device_id from, device_id to, peer_way way) noexcept {
+  const std::size_t part = part_of(from);
+  if (part == owner::none || part != part_of(to)) return no_peers(from, to);
+  return parts_[part]->verify_peer(from, to, way);
+}
+
 std::uint64_t mixed_backend::peer_epoch() noexcept {
   std::uint64_t sum = 0;  // each only grows, so the sum changes whenever one does
   for (const auto& part : parts_) sum += part->peer_epoch();

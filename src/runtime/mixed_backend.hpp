@@ -55,6 +55,7 @@ class mixed_backend final : public backend {
   [[nodiscard]] result<void> enable_peer(device_id from, device_id to) noexcept override;
   [[nodiscard]] result<void> disable_peer(device_id from, device_id to) noexcept override;
   [[nodiscard]] bool peer_enabled(device_id from, device_id to) noexcept override;
+  [[nodiscard]] result<peer_delivery> verify_peer(device_id from, device_id to, peer_way way) noexcept override;
   [[nodiscard]] std::uint64_t peer_epoch() noexcept override;
   [[nodiscard]] result<void*> map_peer(device_id by, void* address, bytes size) noexcept override;
   [[nodiscard]] result<void> unmap_peer(device_id by, void* mapped) noexcept override;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/runtime/stream.hpp"
 
-#include "runtime/machine_state.hpp"
+#include "runtime/peer_checks.hpp"
 
 #include <algorithm>
 
@@ -13,6 +13,20 @@ backend& backend_of(const detail::stream_identity& identity) {
   if (!identity.state) raise(errc::invalid_argument, "an empty stream: it was moved from");
   identity.state->require_open();
   return identity.state->backend_of(identity.device);
+}
+
+/// A word in the memory of another device must arrive there.
+event write_word(const detail::stream_identity& identity, const word_request& request) {
+  backend& own = backend_of(identity);
+  if (identity.state->device_count() > 1) {
+    const auto memory = own.find(request.address);
+    if (memory && memory->device != identity.device && own.peer_enabled(identity.device, memory->device)) {
+      detail::peers_of(*identity.state)
+          .require(identity.device, memory->device, peer_way::allocations,
+                   "writing a value into memory of " + to_string(memory->device));
+    }
+  }
+  return {identity.state, value_or_raise(own.write_value(identity.handle, request))};
 }
 
 }  // namespace
@@ -67,13 +81,11 @@ void stream::wait(const event& e) const {
 }
 
 event stream::write_value(std::uint32_t* word, std::uint32_t value) const {
-  return {identity_.get().state,
-          value_or_raise(backend_of(identity_.get()).write_value(native(), {word, sizeof value, value, {}}))};
+  return write_word(identity_.get(), {word, sizeof value, value, {}});
 }
 
 event stream::write_value(std::uint64_t* word, std::uint64_t value) const {
-  return {identity_.get().state,
-          value_or_raise(backend_of(identity_.get()).write_value(native(), {word, sizeof value, value, {}}))};
+  return write_word(identity_.get(), {word, sizeof value, value, {}});
 }
 
 event stream::wait_value(const std::uint32_t* word, std::uint32_t value, word_comparison comparison) const {

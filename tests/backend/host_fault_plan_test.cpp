@@ -87,6 +87,14 @@ TEST(fault_plan, of_a_call_strikes_that_function) {
   EXPECT_NE(cause->what.find("allocate"), std::string::npos) << cause->what;
 }
 
+TEST(fault_plan, changes_what_goes_over_the_link_of_a_pair_and_not_through_the_host) {
+  fault_plan plan{with({.what = kind::corrupts, .from = gpu0, .to = gpu1, .nth = 0})};
+  EXPECT_TRUE(plan.on_copy({}, gpu0, gpu1).corrupts);
+  EXPECT_FALSE(plan.on_copy({}, gpu0, gpu1, true).corrupts);
+  EXPECT_TRUE(plan.always_corrupts({}, gpu0, gpu1));
+  EXPECT_FALSE(plan.always_corrupts({}, gpu1, gpu0));
+}
+
 TEST(fault_plan, drops_what_one_device_writes_to_another_in_that_direction) {
   fault_plan plan{with({.what = kind::drops_data, .from = gpu0, .to = gpu1})};
   EXPECT_TRUE(plan.drops(gpu0, gpu1));

@@ -242,6 +242,7 @@ TEST_P(opencl_faults, a_copy_inside_a_context_is_one_command_without_access) {
   const auto data = samples::pattern(3'000'001, 4);
   const byte_buffer src = samples::filled(m[0], data);
   const byte_buffer dst{m[1], data.size()};
+  weft::copy(dst, src);  // the first use of a pair verifies it
   faults.copies = faults.other_moves = 0;
   const weft::copy_counters before = weft::counters(m);
   const weft::copy_report report = weft::copy(dst, src);

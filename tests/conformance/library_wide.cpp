@@ -109,6 +109,7 @@ verdict traffic_is_counted_on_links(context& c) {
   constexpr std::size_t size = 1000003;
   const buffer<std::uint8_t> src = filled(c.m()[pair.from], pattern(size, 3));
   const buffer<std::uint8_t> dst{c.m()[pair.to], size};
+  copy(dst, src, by_way(copy_path::direct));  // the first use of a pair verifies it, which may take commands
   const link_traffic before = c.m().traffic();
   require_equal(before.bytes_on_link.size(), c.m().layout().links.size(), "links counted");
   if (before.bytes_on_link.empty()) not_here("the layout has no links");

@@ -157,9 +157,8 @@ TEST_F(image_pipeline, a_link_that_drops_data_is_not_used) {
   ASSERT_EQ(report.notes.size(), 1U);
   EXPECT_TRUE(report.notes.front().starts_with("the link gpu1 -> gpu0 is not used: ")) << report.notes.front();
 
-  pipeline_options trusting;
-  trusting.check_links = false;
-  const auto wrong = run_image_pipeline(weft::machine{machine_options}, images, trusting);
+  machine_options.verify_peers = weft::peer_verification::never;
+  const auto wrong = run_image_pipeline(weft::machine{machine_options}, images, {});
   EXPECT_GT(wrong.pixels_wrong, 0U) << "the check of every pixel would not have seen it";
 }
 
@@ -198,7 +197,6 @@ TEST_F(image_pipeline, a_copy_that_fails_costs_one_image_and_names_it) {
   machine_options.machine = broken;
   const auto images = images_of_odd_sizes();
   pipeline_options options;
-  options.check_links = false;  // its copies would be counted too
   const auto report = run_image_pipeline(weft::machine{machine_options}, images, options);
   EXPECT_EQ(report.images, images.size() - 1);
   EXPECT_EQ(report.pixels_wrong, 0U);

@@ -63,14 +63,13 @@ TEST(programs, ordering_orders) {
   EXPECT_EQ(ended.text, "ready before copied: yes\n20 + 2 + 20 + 1 = 43\n");
 }
 
-TEST(programs, test_without_gpus_finds_the_link_that_lies) {
+TEST(programs, test_without_gpus_finds_the_link_that_loses_data) {
   const outcome ended = run(program("test_without_gpus"));
   EXPECT_EQ(ended.code, 0) << ended.text;
   EXPECT_EQ(ended.text,
             "one: arrived\npair_nvlink: arrived\nring_3_no_p2p: arrived\ntwo_socket_8: arrived\n"
-            "broken link: lost, as it should be\n"
-            "gpu0 -> gpu1 lies\ngpu1 -> gpu0 works\n"
-            "broken link, checked: arrived\n");
+            "broken link, not verified: lost, as it should be\nbroken link: arrived\n"
+            "gpu0 -> gpu1 failed verification\ngpu1 -> gpu0 works\n");
 }
 
 TEST(programs, ticks_arrive_in_order_and_average_to_the_plain_sum) {

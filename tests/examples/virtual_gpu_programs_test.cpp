@@ -35,7 +35,7 @@ constexpr example examples[] = {
     {"ticks", "the same as a plain sum\n"},
     {"automatic_balance", "every item was done once\n"},       // on the virtual clock, which is the host's
     {"three_stage_pipeline", "200000 of 200000 are right\n"},  // likewise
-    {"test_without_gpus", "broken link, checked: arrived\n"},  // machines that are played
+    {"test_without_gpus", "broken link: arrived\n"},           // machines that are played
     {"ring_peer", "gpu2 wrote to gpu3: 300007 words, 0 wrong, 0 copies\n"},
     {"ring_ipc", "gpu2 wrote to gpu3: 300007 words, 0 wrong, 0 copies\n"},
     {"ring_blocks", "gpu2 wrote to gpu3: 300007 words, 0 wrong, 0 copies\n"},

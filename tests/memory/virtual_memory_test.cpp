@@ -644,12 +644,12 @@ TEST(virtual_memory, hundred_thousand_cycles_of_map_and_unmap_leave_nothing_behi
   const physical_block block{m[0], 1_MiB};
   const address_reservation where{m, 64_MiB};
   const std::uint64_t free_before = m[0].free_memory().value();
-  const std::size_t descriptors = processes::open_descriptors();
   const auto cycle = [&](int i) {
     mapping one{where, block, bytes{static_cast<std::uint64_t>(i % 4) * block.size().value()}};
     one.grant({{gpu0, access_right::read_write}, {gpu1, access_right::read}});
   };
   cycle(0);
+  const std::size_t descriptors = processes::open_descriptors();
   const std::size_t mappings = processes::mappings_of("");
   for (int i = 0; i < (is_sanitized ? 2'000 : 100'000); ++i) cycle(i);
   EXPECT_EQ(processes::mappings_of(""), mappings);

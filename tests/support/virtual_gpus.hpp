@@ -37,6 +37,7 @@ class virtual_cuda {
     find(calls_, "weft_virtual_calls");
     find(fail_, "weft_virtual_fail");
     find(lose_, "weft_virtual_lose");
+    find(drop_, "weft_virtual_drop");
     find(register_, "weft_virtual_register_kernel");
     find(streams_, "weft_virtual_streams");
     find(limit_launches_, "weft_virtual_limit_launches");
@@ -49,6 +50,8 @@ class virtual_cuda {
   /// "cuMemAlloc@3=2": its third call from now on answers 2.
   void fail(const char* plan) const { fail_(plan); }
   void lose(int device, int code) const { lose_(device, code); }
+  /// See weft_virtual_drop().
+  void drop(int from, int to, unsigned ways) const { drop_(from, to, ways); }
   /// Holds up the next values that streams write, as many as that; none: lets them all go.
   void hold_values(unsigned count) const { hold_values_(count); }
   /// How large a block may be, and how many blocks a grid may have along x where a machine is opened after this.
@@ -70,6 +73,7 @@ class virtual_cuda {
   unsigned long long (*streams_)() = nullptr;
   void (*fail_)(const char*) = nullptr;
   void (*lose_)(int, int) = nullptr;
+  void (*drop_)(int, int, unsigned) = nullptr;
   void (*hold_values_)(unsigned) = nullptr;
   void (*limit_launches_)(unsigned, unsigned) = nullptr;
   weft_virtual_launch (*last_launch_)() = nullptr;

@@ -143,6 +143,7 @@ session::session(global_options options)
 
 machine session::open(const std::optional<std::string>& sim) const {
   machine_options wanted;
+  wanted.verify_peers = verify_peers_;
   wanted.backend = options_.backend;
   wanted.logical_devices = options_.logical_devices;
   wanted.clock = options_.clock;
@@ -166,8 +167,9 @@ machine session::open(const std::optional<std::string>& sim) const {
   }
 }
 
-const machine& session::open_machine() {
+const machine& session::open_machine(std::optional<peer_verification> verify) {
   if (!machine_) {
+    verify_peers_ = verify;
     machine_.emplace(open(options_.sim));
     for (const std::string& remark : machine_->notes()) warn(remark);
   }

@@ -58,8 +58,9 @@ class session {
   explicit session(global_options options);
 
   [[nodiscard]] const global_options& options() const { return options_; }
-  /// Opens the machine that the options ask for, once. Errors: failure with the code that fits.
-  [[nodiscard]] const machine& open_machine();
+  /// Opens the machine that the options ask for, once. Errors: failure with the code that fits. What measures pairs
+  /// and looks at all data itself opens it without verification, so that a link that loses data is shown, not avoided.
+  [[nodiscard]] const machine& open_machine(std::optional<peer_verification> verify = {});
   /// Opens one more machine with the same options.
   [[nodiscard]] machine open_again() const;
   /// Opens another machine with the same options, played from this topology.
@@ -91,6 +92,7 @@ class session {
   [[nodiscard]] machine open(const std::optional<std::string>& sim) const;
 
   global_options options_;
+  std::optional<peer_verification> verify_peers_;
   std::optional<machine> machine_;
   std::vector<std::string> warnings_;
   bool colour_ = false;

@@ -41,6 +41,7 @@ struct device_description {
   backend_kind kind = backend_kind::host;
   std::string uuid;
   std::string pci_address;  // empty when it has none
+  std::string driver;       // the computer's, with its version; empty for what a program brought itself
   std::optional<int> numa_node;
   bytes memory;
   int compute_units = 0;
@@ -87,6 +88,23 @@ struct peer_description {
   std::optional<double> bytes_per_second;  // of the link, as published; never invented
   std::optional<std::chrono::nanoseconds> latency;
   std::string why;  // why access or a figure is absent
+};
+
+/// A way in which data goes from one device into the memory of another. A driver may get one of them wrong and the
+/// others right.
+enum class peer_way : std::uint8_t {
+  commands,     // a copy command between two allocations
+  allocations,  // stores and loads of a kernel in an allocation
+  pools,        // a copy, stores and loads in memory of a pool, by the right to it
+  blocks,       // a copy, stores and loads in a mapped block, by the right to it
+};
+[[nodiscard]] std::string_view to_string(peer_way way);
+inline constexpr std::size_t peer_way_count = 4;
+
+/// Whether what was written over a pair was there when it was read back.
+struct peer_delivery {
+  bool arrived = true;
+  std::string why;  // the first bad byte; or what could not be tried, and why
 };
 
 /// An atomic operation of a kernel on the memory of a peer.
@@ -342,6 +360,10 @@ class backend {
   [[nodiscard]] virtual std::uint64_t peer_epoch() noexcept;
   [[nodiscard]] virtual result<void*> map_peer(device_id by, void* address, bytes size) noexcept;
   [[nodiscard]] virtual result<void> unmap_peer(device_id by, void* mapped) noexcept;
+  /// Writes a pattern from `from` into memory of `to` and reads it back, in a few microseconds: it waits for no other
+  /// work, and neither traffic(), a virtual clock nor the count of an injected fault sees it. Not offered where only
+  /// commands can tell: the caller then gives them. Errors: invalid_device; unsupported; out_of_memory.
+  [[nodiscard]] virtual result<peer_delivery> verify_peer(device_id from, device_id to, peer_way way) noexcept;
   /// How the pair carries one operation natively; none where it is made of others, or not at all.
   [[nodiscard]] virtual result<atomic_support> peer_atomics(device_id from, device_id to,
                                                             atomic_operation operation) noexcept;

@@ -27,7 +27,7 @@ enum class disable_outcome : std::uint8_t { disabled, not_enabled };
 
 /// Sets the driver's own, uncounted state; prefer peer_access. Covers memory that exists and memory that will.
 /// Errors, first that applies: invalid_argument (flags not 0, even for the device itself), invalid_device (unknown id,
-///   or the device itself), peer_unsupported (no path), too_many_peers.
+///   or the device itself), peer_unsupported (no path, or data does not arrive), too_many_peers.
 enable_outcome enable_peer(const machine& m, device_id from, device_id to, unsigned flags = 0);
 /// One call ends the access, however often it was enabled. Later access by a kernel loses the device.
 /// Errors: invalid_device, peer_unsupported.
@@ -94,7 +94,7 @@ struct peer_capability {
   std::optional<int> native_rank;       // as the vendor counts it
   int hops = 0;
   bool measured = false;  // bandwidth and latency: by measure_peers(), else published
-  bool trusted = true;    // false once a self-check found that data does not arrive
+  bool trusted = true;    // false once data of `from` was found not to arrive: machine_options::verify_peers
   std::string why;
 };
 
@@ -116,11 +116,12 @@ struct peer_check {
   device_id to;
   bool offered = false;
   bool arrived = false;
-  std::string why;  // first bad offset, expected, got; or why it was not tried
+  std::string why;  // first bad byte, expected, got; or what was not tried, and why
 };
 
-/// Writes a position-dependent pattern over every offered directed pair and reads it back; a pair that lies is used
-/// through the host from then on. Cached: `again` repeats it.
+/// Tries every ordered pair that offers access: copies, and stores and loads of a kernel, in allocations, pools and
+/// blocks as far as the driver offers them. A pair that loses data is not used from then on, as with
+/// machine_options::verify_peers, which does the same for the pairs that a program uses. Cached: `again` repeats it.
 [[nodiscard]] std::vector<peer_check> verify_peers(const machine& m, bool again = false);
 
 /// Measures bandwidth and latency of every directed pair that offers access or direct copies, and of the paths through
@@ -143,7 +144,7 @@ struct peer_view_traits {
 
 /// Raw form: an address through which `by` reads and writes exactly these bytes. Needs enabled access and does not
 /// enable it. Errors: invalid_argument (null, zero), invalid_device, not_enabled, peer_unsupported, out_of_range,
-///   not_found; wrong_device when the memory is not of `owner`.
+///   not_found; wrong_device when the memory is not of `owner`; peer_unsupported also where data does not arrive.
 [[nodiscard]] void* map_peer_memory(const machine& m, void* address, device_id owner, device_id by, bytes size);
 /// Errors: not_found for an address that is not mapped or already unmapped; wrong_device for another device's.
 void unmap_peer_memory(const machine& m, void* mapped, device_id by);

@@ -20,9 +20,16 @@ namespace detail {
 class machine_state;
 }
 
+/// When a machine finds out whether what one device writes into the memory of another arrives there.
+enum class peer_verification : std::uint8_t {
+  never,      // only by verify_peers()
+  first_use,  // once for each ordered pair that is used; what another process found since the boot holds
+  always,     // the same, and what other processes found is not believed
+};
+
 /// How a machine is put together. Everything has a default; the environment fills what is left open: WEFT_BACKEND,
-/// WEFT_TOPOLOGY (name or file), WEFT_DEVICES (number of host devices), WEFT_LOGICAL_DEVICES, WEFT_STRICT and
-/// WEFT_CHECK_ORDER (0 or 1).
+/// WEFT_TOPOLOGY (name or file), WEFT_DEVICES (number of host devices), WEFT_LOGICAL_DEVICES, WEFT_VERIFY_PEERS
+/// (never, first_use or always), WEFT_STRICT and WEFT_CHECK_ORDER (0 or 1).
 struct machine_options {
   /// "host", "opencl", …; empty is the best one present. Several, as in "host,opencl", make a mixed machine: the
   /// devices of the first come first. Errors: not_found, or what a backend says, naming it; unsupported with virtual
@@ -45,6 +52,9 @@ struct machine_options {
   int max_in_flight = 0;
   /// Backends of the program's own, asked before those of the build: how a port is tried out without changing weft.
   std::vector<backend_entry> more_backends{};
+  /// first_use unless set. A pair that loses data is reported by the log hook, and not used any more: copies take
+  /// another route, and kernels get no memory over it.
+  std::optional<peer_verification> verify_peers{};
   waiting wait_policy = waiting::adaptive;
   simulation model{};  // of the virtual clock
 };

@@ -263,6 +263,11 @@ class finder {
     about.kind = backend_kind::cuda;
     about.uuid = gpu.uuid;
     about.pci_address = gpu.pci_address;
+    // another driver than the computer's says nothing that the next process could rely on
+    if (wanted_.driver.empty() && !wanted_.table) {
+      about.driver = "CUDA " + version_text(cu_.version);
+      if (nvml_ != nullptr) about.driver += ", driver " + nvml_->driver_version();
+    }
     about.numa_node = gpu.numa_node;
     const auto share = static_cast<unsigned>(parts);
     about.memory = bytes{gpu.memory / share};

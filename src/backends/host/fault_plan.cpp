@@ -29,20 +29,30 @@ std::optional<error> fault_plan::on_call(std::string_view function, std::span<co
   return std::nullopt;
 }
 
-fault_plan::copy_verdict fault_plan::on_copy(std::span<const int> links, device_id from, device_id to) noexcept {
+bool fault_plan::entry::is_on_way(std::span<const int> links, device_id from, device_id to) const noexcept {
+  if (fault.link && std::find(links.begin(), links.end(), *fault.link) == links.end()) return false;
+  return (!fault.from || *fault.from == from) && (!fault.to || *fault.to == to);
+}
+
+fault_plan::copy_verdict fault_plan::on_copy(std::span<const int> links, device_id from, device_id to,
+                                             bool through_host) noexcept {
   copy_verdict verdict;
   for (auto& e : entries_) {
     const topology_fault& f = e->fault;
     const bool fails = f.what == topology_fault::kind::copy_fails;
     if (!fails && f.what != topology_fault::kind::corrupts) continue;
-    if (f.link && std::find(links.begin(), links.end(), *f.link) == links.end()) continue;
-    if (f.from && *f.from != from) continue;
-    if (f.to && *f.to != to) continue;
-    if (!e->strikes()) continue;
+    if (!fails && through_host && f.from && f.to) continue;
+    if (!e->is_on_way(links, from, to) || !e->strikes()) continue;
     (fails ? verdict.fails : verdict.corrupts) = true;
     if (fails && f.link) verdict.link = *f.link;
   }
   return verdict;
+}
+
+bool fault_plan::always_corrupts(std::span<const int> links, device_id from, device_id to) const noexcept {
+  return std::any_of(entries_.begin(), entries_.end(), [&](const auto& e) {
+    return e->fault.what == topology_fault::kind::corrupts && e->fault.nth == 0 && e->is_on_way(links, from, to);
+  });
 }
 
 fault_plan::operation_verdict fault_plan::on_operation(device_id device) noexcept {

@@ -32,8 +32,13 @@ class fault_plan {
     bool corrupts = false;
     int link = -1;  // the link that failed, or -1
   };
-  /// A copy is about to cross these links; ids are empty for host memory.
-  [[nodiscard]] copy_verdict on_copy(std::span<const int> links, device_id from, device_id to) noexcept;
+  /// A copy is about to cross these links; ids are empty for memory that no device owns. What goes through host memory
+  /// of a device (a step of a staged copy) may fail as a copy of the pair, but only the pair's own link changes data.
+  [[nodiscard]] copy_verdict on_copy(std::span<const int> links, device_id from, device_id to,
+                                     bool through_host = false) noexcept;
+
+  /// Whether every copy over these links is corrupted, the first as well as the last; counts nothing.
+  [[nodiscard]] bool always_corrupts(std::span<const int> links, device_id from, device_id to) const noexcept;
 
   struct operation_verdict {
     std::chrono::nanoseconds stall{0};
@@ -50,6 +55,7 @@ class fault_plan {
     topology_fault fault;
     std::atomic<std::uint64_t> seen{0};
     explicit entry(topology_fault f) : fault(std::move(f)) {}
+    [[nodiscard]] bool is_on_way(std::span<const int> links, device_id from, device_id to) const noexcept;
     [[nodiscard]] bool strikes() noexcept {
       const auto now = seen.fetch_add(1, std::memory_order_relaxed) + 1;
       return fault.nth == 0 || fault.nth == now;

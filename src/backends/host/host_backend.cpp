@@ -134,8 +134,7 @@ bool host_backend::known(device_id id) const noexcept {
   return id >= first_ && id.value() < first_.value() + machine_.device_count();
 }
 
-std::optional<error> host_backend::check_call(std::string_view function,
-                                              std::initializer_list<device_id> ids) noexcept {
+std::optional<error> host_backend::check_devices(std::initializer_list<device_id> ids) noexcept {
   if (here_.forked()) return forked();
   if (scheduler_.closed()) return make_error(errc::machine_closed, "the machine is closed");
   for (const device_id id : ids) {
@@ -145,6 +144,12 @@ std::optional<error> host_backend::check_call(std::string_view function,
                                                   to_string(first_));
     }
   }
+  return std::nullopt;
+}
+
+std::optional<error> host_backend::check_call(std::string_view function,
+                                              std::initializer_list<device_id> ids) noexcept {
+  if (auto cause = check_devices(ids)) return cause;
   if (!faults_.empty()) return faults_.on_call(function, {ids.begin(), ids.size()});
   return std::nullopt;
 }

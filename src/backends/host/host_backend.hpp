@@ -48,6 +48,7 @@ class host_backend final : public backend {
   [[nodiscard]] result<void> enable_peer(device_id from, device_id to) noexcept override;
   [[nodiscard]] result<void> disable_peer(device_id from, device_id to) noexcept override;
   [[nodiscard]] bool peer_enabled(device_id from, device_id to) noexcept override;
+  [[nodiscard]] result<peer_delivery> verify_peer(device_id from, device_id to, peer_way way) noexcept override;
   [[nodiscard]] std::uint64_t peer_epoch() noexcept override { return memory_.peer_epoch(); }
   [[nodiscard]] result<void*> map_peer(device_id by, void* address, bytes size) noexcept override;
   [[nodiscard]] result<void> unmap_peer(device_id by, void* mapped) noexcept override;
@@ -145,6 +146,8 @@ class host_backend final : public backend {
 
  private:
   [[nodiscard]] bool known(device_id id) const noexcept;
+  /// Without a look at the faults of the topology.
+  [[nodiscard]] std::optional<error> check_devices(std::initializer_list<device_id> ids) noexcept;
   [[nodiscard]] std::optional<error> check_call(std::string_view function,
                                                 std::initializer_list<device_id> ids) noexcept;
   [[nodiscard]] result<host_stream*> stream_of(std::string_view function, stream_handle handle) noexcept;

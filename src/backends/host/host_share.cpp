@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The host backend: peer access, windows, and memory that processes share.
 #include "backend/address.hpp"
+#include "backend/peer_pattern.hpp"
 #include "backends/host/host_backend.hpp"
 #include "core/hex.hpp"
 #include "core/make_error.hpp"
+
+#include <array>
+#include <cstring>
 
 namespace weft::host {
 result<void> host_backend::enable_peer(device_id from, device_id to) noexcept {
@@ -75,6 +79,44 @@ result<std::shared_ptr<std::byte>> host_backend::host_window(device_id by, void*
   if (!seen) return std::move(seen).error();
   std::byte* at = *seen;
   return std::shared_ptr<std::byte>{std::move(memory), at};
+}
+
+result<peer_delivery> host_backend::verify_peer(device_id from, device_id to, peer_way way) noexcept {
+  if (auto cause = check_devices({from, to})) return *cause;
+  std::array<std::uint64_t, 8> pattern{}, opposite{}, got{};
+  for (std::size_t i = 0; i < pattern.size(); ++i) {
+    pattern[i] = detail::pattern_word(i, from, to);
+    opposite[i] = ~pattern[i];
+  }
+  try {
+    auto trial = memory_.try_memory(from, to, sizeof pattern);
+    if (!trial) return std::move(trial).error();
+    std::byte* const there = trial->memory->device_side;
+    // what `write` leaves there of the pattern
+    const auto try_writing = [&](const char* how, auto&& write) -> std::optional<peer_delivery> {
+      std::memcpy(there, opposite.data(), sizeof opposite);
+      write();
+      std::memcpy(got.data(), there, sizeof got);
+      std::string bad = detail::first_difference(pattern, got);
+      if (bad.empty()) return std::nullopt;
+      return peer_delivery{false, how + bad};
+    };
+    if (way != peer_way::allocations) {
+      if (auto lost =
+              try_writing("a copy: ", [&] { transfers_.try_copy(from, to, there, std::as_bytes(std::span{pattern})); }))
+        return std::move(*lost);
+    }
+    if (way == peer_way::commands) return peer_delivery{};
+    if (auto lost = try_writing("stores: ", [&] { std::memcpy(trial->seen, pattern.data(), sizeof pattern); }))
+      return std::move(*lost);
+    std::memcpy(there, opposite.data(), sizeof opposite);
+    std::memcpy(got.data(), trial->seen, sizeof got);
+    if (std::string bad = detail::first_difference(opposite, got); !bad.empty())
+      return peer_delivery{false, "loads: " + bad};
+    return peer_delivery{};
+  } catch (const std::bad_alloc&) {
+    return make_error(errc::out_of_memory, "the host has no memory left to try a pair of devices");
+  }
 }
 
 namespace {

@@ -473,6 +473,11 @@ result<std::byte*> memory_map::resolve(device_id by, allocation& memory, const v
     }
     return find_alias(memory, local(by), offset);
   }
+  return seen_by(by, memory, offset);
+}
+
+/// Memory of one allocation, whatever the right to it: a private view where what is written does not arrive.
+result<std::byte*> memory_map::seen_by(device_id by, allocation& memory, std::ptrdiff_t offset) {
   if (memory.kind != memory_kind::device || memory.owner == by || !faults_.drops(by, memory.owner)) {
     return memory.device_side + offset;
   }
@@ -486,6 +491,22 @@ result<std::byte*> memory_map::resolve(device_id by, allocation& memory, const v
   std::byte* base = view->get().base + (memory.storage.offset - start);
   memory.drop_views.emplace_back(by, std::move(*view));
   return base + offset;
+}
+
+result<memory_map::trial> memory_map::try_memory(device_id by, device_id owner, std::size_t size) {
+  auto got = device_memory_[local(owner)]->take(size);
+  if (!got) return std::move(got).error();
+  trial made{std::make_unique<allocation>(), nullptr};
+  made.memory->home = this;
+  made.memory->owner = owner;
+  made.memory->storage = *got;
+  made.memory->user = got->user();
+  made.memory->device_side = got->device_side();
+  made.memory->size = size;
+  auto seen = seen_by(by, *made.memory, 0);
+  if (!seen) return std::move(seen).error();
+  made.seen = *seen;
+  return made;
 }
 
 void memory_map::forget(device_id device) {

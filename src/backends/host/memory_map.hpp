@@ -134,6 +134,13 @@ class memory_map {
   /// view; one that may only read a block gets an address that faults when written.
   [[nodiscard]] result<std::byte*> resolve(device_id by, allocation& memory, const void* address, bool writes = false);
 
+  /// Memory of a device that is in no table and on no account, and where another one finds it: for a try.
+  struct trial {
+    std::unique_ptr<allocation> memory;
+    std::byte* seen = nullptr;
+  };
+  [[nodiscard]] result<trial> try_memory(device_id by, device_id owner, std::size_t size);
+
   /// Everything on a device goes: its memory, mappings and relations. What the host sees too stays.
   void forget(device_id device);
   void clear();
@@ -146,6 +153,7 @@ class memory_map {
   [[nodiscard]] error out_of_memory(device_id device, std::size_t asked);
   void revoke(device_id by, device_id owner, bool end);
   void unlist(const allocation& window);
+  [[nodiscard]] result<std::byte*> seen_by(device_id by, allocation& memory, std::ptrdiff_t offset);
 
   const topology& machine_;
   device_id first_;

@@ -194,9 +194,7 @@ std::shared_ptr<const error> transfers::move(const prepared_copy& copy) {
   allocation* src = copy.src.get();
   // Access is looked at now, not at submission: a disable in between counts.
   const auto owner = [](const allocation* a) { return a == nullptr ? device_id{} : a->owner; };
-  const bool between = dst != nullptr && src != nullptr && owner(dst) != owner(src) &&
-                       dst->kind != memory_kind::pinned && src->kind != memory_kind::pinned &&
-                       dst->kind != memory_kind::unified && src->kind != memory_kind::unified;
+  const bool between = on_device(dst) && on_device(src) && dst->owner != src->owner;
   bool dropped = false;
   const bool of_blocks = is_block(dst) || is_block(src);
   if (between) {
@@ -244,7 +242,8 @@ std::shared_ptr<const error> transfers::move(const prepared_copy& copy) {
   if (!faults_.empty()) {
     const std::span<const int> links =
         copy.path != nullptr ? std::span<const int>{copy.path->links} : std::span<const int>{};
-    const auto verdict = faults_.on_copy(links, owner(src), owner(dst));
+    const bool through_host = !on_device(dst) || !on_device(src);
+    const auto verdict = faults_.on_copy(links, owner(src), owner(dst), through_host);
     if (verdict.fails) {
       std::string text = "injected fault: the copy of " + to_string(bytes{request.shape.total()}) + " from " +
                          (src != nullptr ? to_string(owner(src)) : "the host") + " to " +
@@ -254,26 +253,41 @@ std::shared_ptr<const error> transfers::move(const prepared_copy& copy) {
     }
     corrupts = verdict.corrupts;
   }
-  const copy_shape& shape = request.shape;
-  const std::size_t whole = dst == nullptr ? shape.width : dst->size;
   if (!dropped) {
-    for (std::uint64_t z = 0; z < shape.depth; ++z) {
-      if (request.stop.stop_requested() && z != 0) {
-        return shared_error(make_error(errc::cancelled, "a copy was cancelled after " + std::to_string(z) + " of " +
-                                                            std::to_string(shape.depth) + " slices"));
-      }
-      for (std::uint64_t y = 0; y < shape.height; ++y) {
-        engine_.copy(to + z * shape.dst_slice + y * shape.dst_pitch, from + z * shape.src_slice + y * shape.src_pitch,
-                     shape.width, whole);
-      }
+    if (auto cause = carry(to, from, request, dst == nullptr ? request.shape.width : dst->size, corrupts)) return cause;
+  }
+  account(copy.path, request.shape.total());
+  return nullptr;
+}
+
+/// Moves the bytes, slice by slice and row by row; `whole` is the size of the memory that they go into.
+std::shared_ptr<const error> transfers::carry(std::byte* to, const std::byte* from, const copy_request& request,
+                                              std::size_t whole, bool corrupts) {
+  const copy_shape& shape = request.shape;
+  for (std::uint64_t z = 0; z < shape.depth; ++z) {
+    if (request.stop.stop_requested() && z != 0) {
+      return shared_error(make_error(errc::cancelled, "a copy was cancelled after " + std::to_string(z) + " of " +
+                                                          std::to_string(shape.depth) + " slices"));
     }
-    if (corrupts && shape.total() != 0) {
-      std::byte& victim = to[shape.width / 2];
-      victim ^= std::byte{0x10};
+    for (std::uint64_t y = 0; y < shape.height; ++y) {
+      engine_.copy(to + z * shape.dst_slice + y * shape.dst_pitch, from + z * shape.src_slice + y * shape.src_pitch,
+                   shape.width, whole);
     }
   }
-  account(copy.path, shape.total());
+  if (corrupts && shape.total() != 0) {
+    std::byte& victim = to[shape.width / 2];
+    victim ^= std::byte{0x10};
+  }
   return nullptr;
+}
+
+void transfers::try_copy(device_id from, device_id to, std::byte* into, std::span<const std::byte> bytes) {
+  if (faults_.drops(from, to)) return;
+  copy_request request;
+  request.shape.width = bytes.size();
+  const link_path* path = path_between(from, to);
+  const std::span<const int> links = path != nullptr ? std::span<const int>{path->links} : std::span<const int>{};
+  static_cast<void>(carry(into, bytes.data(), request, bytes.size(), faults_.always_corrupts(links, from, to)));
 }
 
 std::shared_ptr<const error> transfers::move_through(prepared_copy& in, prepared_copy& out) {

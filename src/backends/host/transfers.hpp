@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
 namespace weft::host {
@@ -37,6 +38,9 @@ class transfers {
 
   /// Moves the bytes into a slot and out of it, a cache's worth at a time.
   [[nodiscard]] std::shared_ptr<const error> move_through(prepared_copy& in, prepared_copy& out);
+
+  /// Leaves in `into` what a copy of these bytes from one device would leave in the memory of the other. Not counted.
+  void try_copy(device_id from, device_id to, std::byte* into, std::span<const std::byte> bytes);
 
   [[nodiscard]] cost cost_of(const prepared_copy& copy) const noexcept;
   /// What a trace says of bytes that go from where `src` lies to where `dst` does.
@@ -69,6 +73,8 @@ class transfers {
   copy_engine engine_;
   std::vector<std::atomic<std::uint64_t>> traffic_;
   [[nodiscard]] const link_path* path_between(device_id from, device_id to) const;
+  std::shared_ptr<const error> carry(std::byte* to, const std::byte* from, const copy_request& request,
+                                     std::size_t whole, bool corrupts);
 
   std::mutex sources_mutex_;
   std::map<std::uint64_t, traffic_source> sources_;

@@ -66,9 +66,10 @@ void address_space::give(std::uint64_t address, std::size_t size) {
 }
 
 bool address_space::show(int window, std::uint64_t address, std::size_t size, int file, std::uint64_t offset,
-                         bool writable) const {
+                         bool writable, bool is_lost) const {
   return ::mmap(at(window, address), up(size, page), PROT_READ | (writable ? PROT_WRITE : 0),
-                MAP_SHARED | MAP_FIXED | MAP_NORESERVE, file, static_cast<off_t>(offset)) != MAP_FAILED;
+                (is_lost ? MAP_PRIVATE : MAP_SHARED) | MAP_FIXED | MAP_NORESERVE, file,
+                static_cast<off_t>(offset)) != MAP_FAILED;
 }
 
 void address_space::hide(int window, std::uint64_t address, std::size_t size) const {

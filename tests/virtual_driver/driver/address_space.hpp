@@ -33,8 +33,10 @@ class address_space {
   [[nodiscard]] std::optional<std::uint64_t> take(std::size_t size, std::size_t alignment, std::uint64_t hint = 0);
   void give(std::uint64_t address, std::size_t size);
 
-  /// Shows a part of a file in one window. False when the system refuses.
-  bool show(int window, std::uint64_t address, std::size_t size, int file, std::uint64_t offset, bool writable) const;
+  /// Shows a part of a file in one window. What is written there is seen in no other window where it `is_lost`. False
+  /// when the system refuses.
+  bool show(int window, std::uint64_t address, std::size_t size, int file, std::uint64_t offset, bool writable,
+            bool is_lost = false) const;
   void hide(int window, std::uint64_t address, std::size_t size) const;
 
   /// The file in which memory lies that has the same place in it as in the window.

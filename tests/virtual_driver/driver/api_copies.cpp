@@ -71,6 +71,9 @@ void count_copy(const copy_place& dst, const copy_place& src) {
 CUresult submit_copy(const stream_ref& s, copy_place dst, copy_place src, box b) {
   constexpr std::size_t staged_at_once = std::size_t{64} << 10;
   count_copy(dst, src);
+  const bool is_lost =
+      dst.device >= 0 && src.device >= 0 && dst.device != src.device &&
+      (the().lost_ways[static_cast<std::size_t>(src.device)][static_cast<std::size_t>(dst.device)] & 1U) != 0;
   const std::size_t read = b.extent(b.src_pitch, b.src_slice);
   std::shared_ptr<std::vector<std::byte>> kept;
   bool wait = dst.pageable;
@@ -81,8 +84,8 @@ CUresult submit_copy(const stream_ref& s, copy_place dst, copy_place src, box b)
       wait = true;
     }
   }
-  const mark_ref done = submit(s, {.run = [dst, src, b, kept] {
-                                 copy_box(dst.bytes, kept ? kept->data() : src.bytes, b);
+  const mark_ref done = submit(s, {.run = [dst, src, b, kept, is_lost] {
+                                 if (!is_lost) copy_box(dst.bytes, kept ? kept->data() : src.bytes, b);
                                  return CUDA_SUCCESS;
                                }});
   if (!wait) return CUDA_SUCCESS;

@@ -52,6 +52,11 @@ WEFT_VIRTUAL_API weft_virtual_launch weft_virtual_last_launch() {
   return shapes().last;
 }
 
+WEFT_VIRTUAL_API void weft_virtual_drop(int from, int to, unsigned ways) {
+  if (open_machine() == CUDA_SUCCESS && the().valid(from) && the().valid(to))
+    the().lost_ways[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)].store(ways);
+}
+
 WEFT_VIRTUAL_API unsigned long long weft_virtual_streams() { return stream::alive(); }
 
 WEFT_VIRTUAL_API unsigned long long weft_virtual_used(int ordinal) {

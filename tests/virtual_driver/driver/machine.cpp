@@ -100,7 +100,9 @@ void machine::show(int by, const memory_range& range) {
   if (allowed == access_none) {
     space.hide(window, range.base, range.size);
   } else {
-    space.show(window, range.base, range.size, range.memory->file, range.memory->offset, allowed == access_read_write);
+    const unsigned lost = lost_ways[static_cast<std::size_t>(by)][static_cast<std::size_t>(range.device)].load();
+    space.show(window, range.base, range.size, range.memory->file, range.memory->offset, allowed == access_read_write,
+               (lost & way_into(range.kind)) != 0);
   }
 }
 

@@ -162,6 +162,7 @@ struct machine {
   std::map<std::uint64_t, std::shared_ptr<memory_range>> ranges;  // by base
   std::map<std::uint64_t, std::size_t> reservations;              // by base
   std::uint64_t next_id = 1;
+  std::array<std::array<std::atomic<unsigned>, most_devices>, most_devices> lost_ways{};  // from, to: see way_into()
 
   handle_table<CUcontext, context> contexts;
   handle_table<CUstream, stream> streams;
@@ -200,6 +201,11 @@ struct machine {
   /// Waits for all work of a context.
   static void drain(const context_ref& c);
 };
+
+/// The bit of weft_virtual_drop() for what kernels write into memory of a kind.
+[[nodiscard]] constexpr unsigned way_into(range_kind kind) {
+  return kind == range_kind::pool ? 4U : kind == range_kind::mapping ? 8U : 2U;
+}
 
 /// A reference to a block; the number of references is that of the driver's handle.
 struct block_handle {

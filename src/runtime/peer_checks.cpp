@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "runtime/peer_checks.hpp"
+
+#include "runtime/peer_probe.hpp"
+#include "weft/core/log.hpp"
+
+namespace weft::detail {
+namespace {
+
+/// For a few small copies and kernels of two devices. Where they take longer, other work holds the devices, and the
+/// program must not stand still for a check.
+constexpr std::chrono::seconds first_use_limit{2};
+constexpr std::chrono::seconds asked_for_limit{30};
+
+/// Where data is lost, if not wherever it goes.
+const char* place_of(peer_way way) {
+  switch (way) {
+    case peer_way::commands:
+      break;
+    case peer_way::allocations:
+      return " by kernels";
+    case peer_way::pools:
+      return " in memory of pools";
+    case peer_way::blocks:
+      return " in mapped blocks";
+  }
+  return "";
+}
+
+}  // namespace
+
+peer_checks::peer_checks(machine_state& machine)
+    : machine_(machine),
+      devices_(static_cast<std::size_t>(machine.device_count())),
+      mode_(machine.options().verify_peers.value_or(peer_verification::first_use)),
+      seen_(devices_ * devices_) {
+  if (mode_ != peer_verification::never) return;
+  for (auto& pair : seen_) pair.store(all_ways, std::memory_order_relaxed);
+}
+
+peer_checks::~peer_checks() = default;
+
+std::shared_ptr<const std::string> peer_checks::look(device_id from, device_id to, peer_way way) {
+  const std::lock_guard lock{mutex_};
+  auto& seen = seen_[at(from, to)];
+  if ((seen.load(std::memory_order_relaxed) & failed) != 0) return failures_.at(at(from, to));
+  if ((seen.load(std::memory_order_relaxed) & bit(way)) != 0) return nullptr;
+  auto found = find_out(from, to, way);
+  if (!found && machine_.backend_of(from).on_worker()) return nullptr;  // may not wait here; the next use tries
+  if (!found) {
+    log(log_level::warning, "whether data goes from " + to_string(from) + " to " + to_string(to) + " (" +
+                                std::string{to_string(way)} + ") could not be verified: " + to_string(found.error()));
+  } else if (!found->arrived) {
+    demote(from, to, way, found->why);
+    return failures_.at(at(from, to));
+  }
+  seen.fetch_or(bit(way), std::memory_order_release);
+  return nullptr;
+}
+
+result<peer_delivery> peer_checks::find_out(device_id from, device_id to, peer_way way) {
+  peer_record* const kept = record(from, to);
+  const device_description &source = machine_.description_of(from), &target = machine_.description_of(to);
+  if (kept != nullptr && mode_ == peer_verification::first_use) {
+    if (auto known = kept->find(source, target, way)) return *known;
+  }
+  auto found = machine_.backend_of(from).verify_peer(from, to, way);
+  if (!found && found.error().code == errc::unsupported) found = probe(from, to, way, first_use_limit);
+  if (found && kept != nullptr) kept->add(source, target, way, *found);
+  return found;
+}
+
+result<peer_delivery> peer_checks::probe(device_id from, device_id to, peer_way way, std::chrono::nanoseconds limit) {
+  backend& driver = machine_.backend_of(from);
+  if (driver.on_worker()) {
+    error cause;
+    cause.code = errc::not_ready;
+    cause.what = "a thread that runs the device's work cannot wait for it";
+    cause.where = {};
+    return cause;
+  }
+  if (!probe_) probe_ = std::make_unique<peer_probe>(driver);
+  return probe_->run(from, to, way, limit);
+}
+
+void peer_checks::demote(device_id from, device_id to, peer_way way, const std::string& why) {
+  failures_[at(from, to)] = std::make_shared<const std::string>(
+      "data from " + to_string(from) + " to " + to_string(to) + " does not arrive" + place_of(way) + " (" + why + ")");
+  seen_[at(from, to)].fetch_or(failed, std::memory_order_release);
+  epoch_.fetch_add(1, std::memory_order_release);
+  log(log_level::error, *failures_[at(from, to)] + ": copies between them go another way from now on, and kernels of " +
+                            to_string(from) + " get no memory of " + to_string(to));
+}
+
+/// Null where nothing is kept of a pair.
+peer_record* peer_checks::record(device_id from, device_id to) {
+  if (!peer_record::is_kept(machine_.description_of(from), machine_.description_of(to))) return nullptr;
+  if (!record_) record_.emplace();
+  return &*record_;
+}
+
+void peer_checks::require(device_id from, device_id to, peer_way way, const std::string& what,
+                          std::source_location where) {
+  if (const auto why = refusal(from, to, way)) raise(errc::peer_unsupported, what + ": " + *why, where);
+}
+
+std::string peer_checks::failure(device_id from, device_id to) {
+  if (from == to || (seen_[at(from, to)].load(std::memory_order_acquire) & failed) == 0) return {};
+  const std::lock_guard lock{mutex_};
+  const auto found = failures_.find(at(from, to));
+  return found == failures_.end() ? std::string{} : *found->second;
+}
+
+peer_delivery peer_checks::try_all(device_id from, device_id to) {
+  const std::lock_guard lock{mutex_};
+  failures_.erase(at(from, to));
+  seen_[at(from, to)].fetch_and(static_cast<std::uint8_t>(~failed), std::memory_order_release);
+  epoch_.fetch_add(1, std::memory_order_release);
+  peer_delivery all;
+  peer_record* const kept = record(from, to);
+  for (const peer_way way : {peer_way::commands, peer_way::allocations, peer_way::pools, peer_way::blocks}) {
+    auto found = probe(from, to, way, asked_for_limit);
+    if (!found && found.error().code == errc::unsupported) continue;
+    if (!found) {
+      all = {false, to_string(found.error())};
+      continue;
+    }
+    if (kept != nullptr) kept->add(machine_.description_of(from), machine_.description_of(to), way, *found);
+    if (!found->why.empty()) all.why = found->why;
+    if (found->arrived) {
+      seen_[at(from, to)].fetch_or(bit(way), std::memory_order_release);
+      continue;
+    }
+    demote(from, to, way, found->why);
+    return *found;
+  }
+  return all;
+}
+
+}  // namespace weft::detail

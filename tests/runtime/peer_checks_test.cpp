@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+// When a pair is tried, what follows from it, and what the next process is spared.
+#include "runtime/peer_checks.hpp"
+
+#include "support/samples.hpp"
+#include "weft/core/log.hpp"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sys/stat.h>
+#include <thread>
+#include <unistd.h>
+
+namespace peer_checks_test {
+
+using samples::gpu0;
+using samples::gpu1;
+using samples::gpu2;
+using weft::errc;
+using weft::machine;
+using weft::peer_delivery;
+using weft::peer_verification;
+using weft::peer_way;
+
+/// What the driver below answers, and how often it was asked.
+struct answers {
+  std::atomic<int> asked{0};
+  weft::result<peer_delivery> of_commands{peer_delivery{}};
+  std::string driver = "driver 1";
+};
+answers* given = nullptr;
+
+/// Three devices of a driver that can try its pairs, and nothing else.
+class pairs final : public weft::backend {
+ public:
+  pairs() : layout_(weft::host_topology(3, weft::bytes{1024})) {
+    for (int i = 0; i < 3; ++i) {
+      weft::device_description made;
+      made.name = "one of a pair";
+      made.kind = weft::backend_kind::cuda;
+      made.pci_address = "0000:0" + std::to_string(i) + ":00.0";
+      made.driver = given->driver;
+      devices_.push_back(made);
+    }
+  }
+  [[nodiscard]] weft::backend_kind kind() const noexcept override { return weft::backend_kind::cuda; }
+  [[nodiscard]] std::span<const weft::device_description> devices() const noexcept override { return devices_; }
+  [[nodiscard]] weft::device_id first_device() const noexcept override { return gpu0; }
+  [[nodiscard]] const weft::topology& layout() const noexcept override { return layout_; }
+  [[nodiscard]] weft::result<peer_delivery> verify_peer(weft::device_id, weft::device_id,
+                                                        peer_way way) noexcept override {
+    ++given->asked;
+    return way == peer_way::commands ? given->of_commands : weft::result<peer_delivery>{peer_delivery{}};
+  }
+  void close() noexcept override {}
+
+ private:
+  std::vector<weft::device_description> devices_;
+  weft::topology layout_;
+};
+
+weft::result<std::unique_ptr<weft::backend>> open_pairs(const weft::backend_options&) noexcept {
+  return std::unique_ptr<weft::backend>{std::make_unique<pairs>()};
+}
+
+class peer_checks : public testing::Test {
+ protected:
+  void SetUp() override {
+    cache_ = std::filesystem::temp_directory_path() / ("weft-peers-" + std::to_string(::getpid()));
+    std::filesystem::remove_all(cache_);
+    std::filesystem::create_directories(cache_);
+    ::setenv("XDG_CACHE_HOME", cache_.c_str(), 1);
+    given = &driver;
+    before_ = weft::set_log_hook([this](weft::log_level, std::string_view text) { log.emplace_back(text); });
+  }
+  void TearDown() override {
+    weft::set_log_hook(std::move(before_));
+    std::filesystem::remove_all(cache_);
+  }
+  static machine open(std::optional<peer_verification> when = {}) {
+    weft::machine_options options;
+    options.more_backends = {{weft::backend_kind::cuda, "pairs", &open_pairs}};
+    options.backend = "pairs";
+    options.verify_peers = when;
+    return machine{options};
+  }
+  [[nodiscard]] std::filesystem::path file() const { return cache_ / "weft" / "peers"; }
+  /// Whether a new machine asks the driver for what an earlier one found out.
+  [[nodiscard]] bool is_asked_again(std::optional<peer_verification> when = {}) {
+    const int before = driver.asked;
+    const machine m = open(when);
+    static_cast<void>(weft::detail::peers_of(*m.state()).refusal(gpu0, gpu1, peer_way::commands));
+    return driver.asked != before;
+  }
+
+  answers driver;
+  std::vector<std::string> log;
+  std::filesystem::path cache_;
+
+ private:
+  weft::log_hook before_;
+};
+
+TEST_F(peer_checks, try_each_way_of_each_ordered_pair_once) {
+  const machine m = open();
+  auto& peers = weft::detail::peers_of(*m.state());
+  EXPECT_EQ(driver.asked, 0) << "opening a machine uses no pair";
+  for (int again = 0; again < 3; ++again) {
+    EXPECT_EQ(peers.refusal(gpu0, gpu1, peer_way::commands), nullptr);
+    EXPECT_EQ(driver.asked, 1);
+  }
+  EXPECT_EQ(peers.refusal(gpu1, gpu0, peer_way::commands), nullptr);
+  EXPECT_EQ(driver.asked, 2) << "the other direction is another pair";
+  EXPECT_EQ(peers.refusal(gpu0, gpu1, peer_way::blocks), nullptr);
+  EXPECT_EQ(driver.asked, 3) << "blocks may differ";
+  EXPECT_EQ(peers.refusal(gpu0, gpu0, peer_way::commands), nullptr);
+  EXPECT_EQ(driver.asked, 3) << "a device is not a peer of itself";
+}
+
+TEST_F(peer_checks, of_many_threads_at_once_try_a_pair_once) {
+  const machine m = open();
+  auto& peers = weft::detail::peers_of(*m.state());
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 8; ++t)
+    threads.emplace_back([&] { EXPECT_EQ(peers.refusal(gpu0, gpu1, peer_way::commands), nullptr); });
+  for (std::thread& t : threads) t.join();
+  EXPECT_EQ(driver.asked, 1);
+}
+
+TEST_F(peer_checks, end_the_use_of_a_pair_that_loses_data_and_say_so_once) {
+  driver.of_commands = peer_delivery{false, "a copy: at byte 8 expected 0x01, got 0x00"};
+  const machine m = open();
+  auto& peers = weft::detail::peers_of(*m.state());
+  const std::uint64_t before = peers.epoch();
+  const auto why = peers.refusal(gpu0, gpu1, peer_way::commands);
+  ASSERT_NE(why, nullptr);
+  EXPECT_NE(why->find("from gpu0 to gpu1 does not arrive (a copy: at byte 8 expected 0x01, got 0x00)"),
+            std::string::npos)
+      << *why;
+  EXPECT_NE(peers.epoch(), before);
+  EXPECT_NE(peers.refusal(gpu0, gpu1, peer_way::blocks), nullptr) << "no way of the pair is trusted any more";
+  EXPECT_EQ(driver.asked, 1);
+  EXPECT_EQ(peers.failure(gpu0, gpu1), *why);
+  EXPECT_EQ(peers.failure(gpu1, gpu0), "");
+  ASSERT_EQ(log.size(), 1U);
+  EXPECT_NE(log[0].find(*why), std::string::npos) << log[0];
+  EXPECT_EQ(samples::error_of([&] { peers.require(gpu0, gpu1, peer_way::pools, "a use"); }).code,
+            errc::peer_unsupported);
+}
+
+TEST_F(peer_checks, let_a_pair_be_used_that_cannot_be_tried_and_warn_once) {
+  driver.of_commands = weft::error{.code = errc::out_of_memory, .what = "nothing left"};
+  const machine m = open();
+  auto& peers = weft::detail::peers_of(*m.state());
+  for (int again = 0; again < 3; ++again) EXPECT_EQ(peers.refusal(gpu0, gpu1, peer_way::commands), nullptr);
+  EXPECT_EQ(driver.asked, 1);
+  ASSERT_EQ(log.size(), 1U);
+  EXPECT_NE(log[0].find("nothing left"), std::string::npos) << log[0];
+  EXPECT_TRUE(is_asked_again()) << "what was not found out is not kept";
+}
+
+TEST_F(peer_checks, never_try_a_pair_where_the_program_or_the_environment_says_so) {
+  EXPECT_FALSE(is_asked_again(peer_verification::never));
+  ::setenv("WEFT_VERIFY_PEERS", "never", 1);
+  EXPECT_FALSE(is_asked_again());
+  EXPECT_TRUE(is_asked_again(peer_verification::first_use)) << "what the program says goes first";
+  ::setenv("WEFT_VERIFY_PEERS", "sometimes", 1);
+  const weft::error refused = samples::error_of([] { static_cast<void>(open()); });
+  EXPECT_EQ(refused.code, errc::invalid_argument);
+  EXPECT_NE(refused.what.find("'sometimes'"), std::string::npos) << refused.what;
+  ::unsetenv("WEFT_VERIFY_PEERS");
+}
+
+TEST_F(peer_checks, spare_the_next_machine_what_one_found_out) {
+  EXPECT_TRUE(is_asked_again());
+  EXPECT_FALSE(is_asked_again());
+  EXPECT_TRUE(is_asked_again(peer_verification::always)) << "always does not believe it";
+  driver.driver = "driver 2";
+  EXPECT_TRUE(is_asked_again()) << "another driver may be mended, or broken";
+  EXPECT_FALSE(is_asked_again());
+  driver.driver = "";
+  EXPECT_TRUE(is_asked_again()) << "a driver of the program's is nobody else's";
+  EXPECT_TRUE(is_asked_again());
+}
+
+TEST_F(peer_checks, tell_the_next_machine_of_a_pair_that_loses_data) {
+  driver.of_commands = peer_delivery{false, "a copy: at byte 8\texpected\n0x01"};
+  EXPECT_TRUE(is_asked_again());
+  EXPECT_FALSE(is_asked_again());
+  ASSERT_EQ(log.size(), 2U) << "each machine says it";
+  EXPECT_NE(log[1].find("(a copy: at byte 8 expected 0x01)"), std::string::npos) << log[1];
+}
+
+TEST_F(peer_checks, forget_what_was_found_before_the_computer_started) {
+  EXPECT_TRUE(is_asked_again());
+  std::string text;
+  {
+    std::ifstream in{file()};
+    text.assign(std::istreambuf_iterator<char>{in}, {});
+  }
+  const std::size_t end = text.find('\n');
+  ASSERT_NE(end, std::string::npos) << text;
+  std::ofstream{file()} << "weft peers 1 12345" << text.substr(end);
+  EXPECT_TRUE(is_asked_again());
+  EXPECT_FALSE(is_asked_again()) << "and a new file was begun";
+}
+
+TEST_F(peer_checks, do_without_a_file_that_is_not_theirs_to_use) {
+  EXPECT_TRUE(is_asked_again());
+  const std::string good = [&] {
+    std::ifstream in{file()};
+    return std::string{std::istreambuf_iterator<char>{in}, {}};
+  }();
+  const auto elsewhere = cache_ / "elsewhere";
+  std::ofstream{elsewhere} << good;
+  std::filesystem::remove(file());
+  std::filesystem::create_symlink(elsewhere, file());
+  EXPECT_TRUE(is_asked_again()) << "a link";
+  std::filesystem::remove(file());
+  ASSERT_EQ(::mkfifo(file().c_str(), 0600), 0);
+  EXPECT_TRUE(is_asked_again()) << "a pipe, which would hang";
+  std::filesystem::remove(file());
+  for (const std::string& text :
+       {std::string{"weft"}, good.substr(0, good.size() - 1), good.substr(0, good.find('\n') + 1) + "a\tb\tc\n",
+        std::string(4096, '\t'), std::string(std::size_t{2} << 20, 'x')}) {
+    std::ofstream{file()} << text;
+    EXPECT_TRUE(is_asked_again()) << text.substr(0, 80);
+    std::filesystem::remove(file());
+  }
+  std::filesystem::remove_all(cache_);
+  std::ofstream{cache_} << "no folder";
+  EXPECT_TRUE(is_asked_again());
+}
+
+}  // namespace peer_checks_test
