@@ -4,6 +4,8 @@
 #include "runtime/peer_probe.hpp"
 #include "weft/core/log.hpp"
 
+#include <array>
+
 namespace weft::detail {
 namespace {
 
@@ -11,6 +13,9 @@ namespace {
 /// program must not stand still for a check.
 constexpr std::chrono::seconds first_use_limit{2};
 constexpr std::chrono::seconds asked_for_limit{30};
+
+constexpr std::array every_way{peer_way::commands, peer_way::allocations, peer_way::pools, peer_way::blocks};
+static_assert(every_way.size() == peer_way_count);
 
 /// Where data is lost, if not wherever it goes.
 const char* place_of(peer_way way) {
@@ -34,8 +39,33 @@ peer_checks::peer_checks(machine_state& machine)
       devices_(static_cast<std::size_t>(machine.device_count())),
       mode_(machine.options().verify_peers.value_or(peer_verification::first_use)),
       seen_(devices_ * devices_) {
-  if (mode_ != peer_verification::never) return;
-  for (auto& pair : seen_) pair.store(all_ways, std::memory_order_relaxed);
+  if (mode_ == peer_verification::never) {
+    for (auto& pair : seen_) pair.store(all_ways, std::memory_order_relaxed);
+  } else if (mode_ == peer_verification::first_use) {
+    believe_record();
+  }
+}
+
+/// What other processes have found holds here too.
+void peer_checks::believe_record() {
+  for (int a = 0; a < machine_.device_count(); ++a) {
+    const device_id from{a};
+    if (machine_.description_of(from).driver.empty()) continue;
+    for (int b = 0; b < machine_.device_count(); ++b) {
+      const device_id to{b};
+      peer_record* const kept = a == b ? nullptr : record(from, to);
+      for (const peer_way way : every_way) {
+        const auto known = kept != nullptr ? kept->find(machine_.description_of(from), machine_.description_of(to), way)
+                                           : std::nullopt;
+        if (!known) continue;
+        if (known->arrived) {
+          seen_[at(from, to)].fetch_or(bit(way), std::memory_order_relaxed);
+        } else if (!failures_.contains(at(from, to))) {
+          demote(from, to, way, known->why);
+        }
+      }
+    }
+  }
 }
 
 peer_checks::~peer_checks() = default;
@@ -59,14 +89,10 @@ std::shared_ptr<const std::string> peer_checks::look(device_id from, device_id t
 }
 
 result<peer_delivery> peer_checks::find_out(device_id from, device_id to, peer_way way) {
-  peer_record* const kept = record(from, to);
-  const device_description &source = machine_.description_of(from), &target = machine_.description_of(to);
-  if (kept != nullptr && mode_ == peer_verification::first_use) {
-    if (auto known = kept->find(source, target, way)) return *known;
-  }
   auto found = machine_.backend_of(from).verify_peer(from, to, way);
   if (!found && found.error().code == errc::unsupported) found = probe(from, to, way, first_use_limit);
-  if (found && kept != nullptr) kept->add(source, target, way, *found);
+  if (peer_record* const kept = record(from, to); found && kept != nullptr)
+    kept->add(machine_.description_of(from), machine_.description_of(to), way, *found);
   return found;
 }
 
@@ -118,7 +144,7 @@ peer_delivery peer_checks::try_all(device_id from, device_id to) {
   epoch_.fetch_add(1, std::memory_order_release);
   peer_delivery all;
   peer_record* const kept = record(from, to);
-  for (const peer_way way : {peer_way::commands, peer_way::allocations, peer_way::pools, peer_way::blocks}) {
+  for (const peer_way way : every_way) {
     auto found = probe(from, to, way, asked_for_limit);
     if (!found && found.error().code == errc::unsupported) continue;
     if (!found) {

@@ -50,6 +50,7 @@ class peer_checks {
   }
   [[nodiscard]] std::size_t at(device_id from, device_id to) const { return from.index() * devices_ + to.index(); }
 
+  void believe_record();
   [[nodiscard]] std::shared_ptr<const std::string> look(device_id from, device_id to, peer_way way);
   [[nodiscard]] result<peer_delivery> find_out(device_id from, device_id to, peer_way way);
   [[nodiscard]] result<peer_delivery> probe(device_id from, device_id to, peer_way way, std::chrono::nanoseconds limit);

@@ -122,13 +122,13 @@ matrix access_matrix(const machine& m, const pair_checks& checks) {
       }
       const auto check = checks.find({from.id().value(), to.id().value()});
       const bool can = can_access_peer(m, from.id(), to.id());
-      const bool lies = check != checks.end() && check->second.offered && !check->second.arrived;
+      const auto known = capability_between(m, from.id(), to.id());
+      const bool lies = !known->trusted || (check != checks.end() && check->second.offered && !check->second.arrived);
       if (check != checks.end() && check->second.offered) {
         ++offered;
         if (!lies) ++arrived;
       }
-      const bool copies = capability_between(m, from.id(), to.id())->can_copy;
-      row.emplace_back(lies ? "BAD" : can ? "OK" : copies ? "CP" : "NS");
+      row.emplace_back(lies ? "BAD" : can ? "OK" : known->can_copy ? "CP" : "NS");
     }
     if (!checks.empty()) row.push_back(fmt::format("{}/{}", arrived, offered));
     made.rows.push_back(std::move(row));
@@ -194,18 +194,21 @@ std::string class_legend() {
          "  XL#  = Through # Xe Links side by side\n";
 }
 
-std::string access_legend(bool verified, bool copies) {
+bool has(const matrix& m, std::string_view cell) {
+  return std::any_of(m.rows.begin(), m.rows.end(),
+                     [&](const auto& row) { return std::find(row.begin(), row.end(), cell) != row.end(); });
+}
+
+std::string access_legend(const matrix& shown, bool verified) {
   std::string text =
       "\nLegend:\n\n"
       "  X    = Self\n"
       "  OK   = The row's device can map the memory of the column's\n"
       "  NS   = Not supported\n";
-  if (copies) text += "  CP   = Not supported, but the driver copies between the two directly\n";
-  if (verified) {
-    text +=
-        "  BAD  = Offered, but a written pattern did not arrive: staged through the host instead\n"
-        "  Verified = pairs that passed, of those offered\n";
-  }
+  if (has(shown, "CP")) text += "  CP   = Not supported, but the driver copies between the two directly\n";
+  if (verified || has(shown, "BAD"))
+    text += "  BAD  = Offered, but a written pattern did not arrive: staged through the host instead\n";
+  if (verified) text += "  Verified = pairs that passed, of those offered\n";
   return text;
 }
 
@@ -268,19 +271,17 @@ exit_code run_topo(session& run, const topo_options& options) {
 
   const matrix classes = class_matrix(m);
   const matrix access = access_matrix(m, checks);
-  const bool copies =
-      std::ranges::any_of(access.rows, [](const auto& row) { return std::ranges::count(row, "CP") > 0; });
   const std::string plain =
-      options.p2p ? tabbed(access) + access_legend(!checks.empty(), copies) : tabbed(classes) + class_legend();
+      options.p2p ? tabbed(access) + access_legend(access, !checks.empty()) : tabbed(classes) + class_legend();
   if (options.matrix_only) {
     run.print(plain);
   } else {
     std::string text = run.machine_title() + "\n";
     if (m.simulated() && !m.layout().description.empty())
       text += run.paint(style::faint, m.layout().description) + "\n";
-    text += "\n" + (options.p2p ? blocks(run, access) + access_legend(!checks.empty(), copies)
+    text += "\n" + (options.p2p ? blocks(run, access) + access_legend(access, !checks.empty())
                                 : blocks(run, classes) + class_legend());
-    if (options.verify && !options.p2p) text += "\n" + blocks(run, access) + access_legend(true, copies);
+    if (options.verify && !options.p2p) text += "\n" + blocks(run, access) + access_legend(access, true);
     if (options.measure) text += "\n" + pair_lines(run, m);
     run.print(text);
   }
