@@ -456,7 +456,7 @@ class receiver {
     const void* at = nullptr;
     bool is_torn = false;
     if constexpr (per_line != 0) {
-      std::uint64_t seen = 0;
+      weft_uint64 seen = 0;
       at = weft_ring_look_packed(&end.ring, sizeof(T), &seen);
       is_torn = at == nullptr && weft_ring_is_torn_word(&end.ring, seen, per_line) != 0;
     } else {

@@ -15,6 +15,7 @@ class bytes {
 
   [[nodiscard]] constexpr std::uint64_t value() const { return value_; }
   [[nodiscard]] constexpr std::size_t size() const { return static_cast<std::size_t>(value_); }
+  friend constexpr bool operator==(bytes, bytes) = default;  // said for nvcc
   friend constexpr auto operator<=>(bytes, bytes) = default;
   friend constexpr bytes operator+(bytes a, bytes b) { return bytes{a.value_ + b.value_}; }
   friend constexpr bytes operator-(bytes a, bytes b) { return bytes{a.value_ - b.value_}; }

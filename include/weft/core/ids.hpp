@@ -16,6 +16,8 @@ class device_id {
 
   [[nodiscard]] constexpr int value() const { return value_; }
   [[nodiscard]] constexpr std::size_t index() const { return static_cast<std::size_t>(value_); }
+  // nvcc (13) compiles no comparison that another one implies
+  friend constexpr bool operator==(device_id, device_id) = default;
   friend constexpr auto operator<=>(device_id, device_id) = default;
 
  private:

@@ -27,6 +27,7 @@ class rank {
 
   [[nodiscard]] constexpr int value() const { return value_; }
   [[nodiscard]] constexpr std::size_t index() const { return static_cast<std::size_t>(value_); }
+  friend constexpr bool operator==(rank, rank) = default;  // said for nvcc
   friend constexpr auto operator<=>(rank, rank) = default;
 
  private:
