@@ -90,7 +90,7 @@ loan::loan(std::shared_ptr<queue_state> queue, queue_end& end, const device& on,
     }
   }
   end_ = &end;
-  was_plain_ = end.plain;
+  was_plain_ = end.is_plain();
   end.plain = false;
   end.lent = true;
   if (image_) return;  // the host looks after it, and wakes whom it has to
@@ -182,7 +182,8 @@ void loan::end() noexcept {
   }
   region_.reset();
   back.lent = false;
-  back.plain = was_plain_ && !back.closed;
+  back.plain.store(was_plain_ && !back.closed, std::memory_order_seq_cst);
+  if (queue_->is_over()) back.plain.store(false, std::memory_order_seq_cst);
   close_if_meant(*queue_, back);
   queue_->wake(*back.other_waits);
 }

@@ -316,6 +316,7 @@ queue_status refuse_lent(queue_state& queue) noexcept {
 /// One attempt to send, whatever the options. Never waits.
 queue_status put_one(queue_state& queue, queue_lane& l, const void* message) noexcept {
   if (l.sender.closed) return queue_status::closed;
+  if (queue.is_over()) return queue.ending();
   if (is_lent(queue, l.sender)) return refuse_lent(queue);
   // a spilling sender shares its ring with the progress thread, so that positions mean nothing to it
   const bool spills = queue.options.when_full == backpressure::spill;
@@ -339,6 +340,7 @@ queue_status put_one(queue_state& queue, queue_lane& l, const void* message) noe
 /// One attempt to receive, from the lanes in turn.
 queue_status get_one(queue_state& queue, void* message) noexcept {
   if (queue.receiver_closed.load(std::memory_order_relaxed)) return queue_status::closed;
+  if (queue.is_over()) return queue.ending();
   if (queue.holds) {
     std::memcpy(message, queue.held.data(), queue.size);
     queue.holds = false;
@@ -364,7 +366,7 @@ queue_status get_one(queue_state& queue, void* message) noexcept {
 /// A prefix of a batch, where messages lie in pieces and nothing but room is to be asked for: what the templates do for
 /// the other layouts.
 std::size_t put_in_pieces(queue_state& queue, queue_end& end, const std::byte* messages, std::size_t count) noexcept {
-  if (queue.shape.pieces == 0 || end.closed || is_lent(queue, end)) return 0;
+  if (queue.shape.pieces == 0 || end.closed || queue.is_over() || is_lent(queue, end)) return 0;
   std::size_t sent = 0;
   while (sent < count && weft_ring_space(&end.ring) == WEFT_RING_OK)
     weft_ring_put_pieces(&end.ring, messages + queue.size * sent++);
@@ -375,7 +377,7 @@ std::size_t put_in_pieces(queue_state& queue, queue_end& end, const std::byte* m
 /// As put_in_pieces. With several producers the lanes take turns, a message each.
 std::size_t take_in_pieces(queue_state& queue, std::byte* messages, std::size_t count) noexcept {
   queue_end& end = queue.lanes.front()->receiver;
-  if (queue.shape.pieces == 0 || queue.lanes.size() != 1 || queue.holds || is_lent(queue, end) ||
+  if (queue.shape.pieces == 0 || queue.lanes.size() != 1 || queue.holds || queue.is_over() || is_lent(queue, end) ||
       queue.receiver_closed.load(std::memory_order_relaxed))
     return 0;
   const std::uint64_t credit = end.ring.credit_seen;
@@ -420,7 +422,7 @@ batch_result send_batch_slowly(queue_state& queue, queue_end& end, const void* m
     const queue_status status = send_slowly(queue, end, from + done * queue.size, rest);
     if (status != queue_status::ok) return {done == 0 ? status : queue_status::partial, done};
   }
-  if (!end.plain) end.count_batch();
+  if (!end.is_plain()) end.count_batch();
   return {queue_status::ok, count};
 }
 
@@ -466,6 +468,10 @@ batch_result receive_batch_slowly(queue_state& queue, void* messages, std::size_
 const void* peek_slowly(queue_state& queue, queue_status& why) noexcept {
   why = queue_status::closed;
   if (queue.receiver_closed.load(std::memory_order_relaxed)) return nullptr;
+  if (queue.is_over()) {
+    why = queue.ending();
+    return nullptr;
+  }
   why = queue_status::ok;
   if (queue.holds) return queue.held.data();
   if (copies_front(queue)) {
@@ -521,6 +527,11 @@ void pop_slowly(queue_state& queue) noexcept {
 }
 
 void wake_other(queue_state& queue, queue_end& end) noexcept { queue.wake(*end.other_waits); }
+
+queue_status why_not_plain(const queue_state& queue, const queue_end& end) noexcept {
+  if (end.closed) return queue_status::closed;
+  return queue.is_over() ? queue.ending() : queue_status::failed;
+}
 
 queue_status no_space(queue_state& queue, queue_end& end, int why) noexcept { return sent_as(queue, end, why); }
 

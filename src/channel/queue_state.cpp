@@ -451,6 +451,13 @@ void queue_state::stop(std::shared_ptr<const error> cause) noexcept {
     if (cause) cause_ = std::move(cause);
     stopped_by_ = cause_ != nullptr ? queue_status::failed : queue_status::closed;
     stopped_.store(true, std::memory_order_release);
+    // before the flags of the ends: who sets one of them again looks at this afterwards
+    if (cause_ == nullptr || cause_->code == errc::machine_closed) over_.store(true, std::memory_order_seq_cst);
+  }
+  for (const auto& l : lanes) {
+    if (!is_over()) break;
+    l->sender.plain.store(false, std::memory_order_seq_cst);
+    l->receiver.plain.store(false, std::memory_order_seq_cst);
   }
   if (broken != nullptr) {
     const auto why = this->cause();

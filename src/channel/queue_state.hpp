@@ -203,9 +203,11 @@ class queue_state {
     return right && *right == access_right::read_write;
   }
 
-  /// Ends the queue for everybody: `cause` is what `failed` stands for, null for a plain close.
+  /// Ends the queue for everybody: `cause` is what `failed` stands for, null for a plain close. By that, and by the end
+  /// of the machine, it is over: what is in it is discarded. Else the receiver still gets what was sent before.
   void stop(std::shared_ptr<const error> cause) noexcept;
   [[nodiscard]] bool stopped() const noexcept { return stopped_.load(std::memory_order_acquire); }
+  [[nodiscard]] bool is_over() const noexcept { return over_.load(std::memory_order_seq_cst); }
   [[nodiscard]] queue_status ending() const noexcept;
   [[nodiscard]] std::shared_ptr<const error> cause() const noexcept;
   /// Keeps the first damage, without ending the queue.
@@ -219,6 +221,7 @@ class queue_state {
   std::shared_ptr<const error> cause_;
   queue_status stopped_by_ = queue_status::closed;
   std::atomic<bool> stopped_{false};
+  std::atomic<bool> over_{false};
 };
 
 /// Who sleeps on a word.

@@ -184,7 +184,7 @@ class sender {
   /// Cost: no lock, no fence, no system call, no allocation while the receiver is awake.
   queue_status try_send(const T& message) noexcept {
     detail::queue_end& end = *end_;
-    if (!end.plain) [[unlikely]]
+    if (!end.is_plain()) [[unlikely]]
       return detail::send_slowly(*queue_, end, &message, {});
     if (weft_ring_space(&end.ring) != WEFT_RING_OK) [[unlikely]]
       return detail::send_slowly(*queue_, end, &message, {});
@@ -195,14 +195,14 @@ class sender {
   /// Waits for space as the policy says, up to queue_options::timeout.
   queue_status send(const T& message, std::stop_token stop = {}) noexcept {
     detail::queue_end& end = *end_;
-    if (!end.plain || weft_ring_space(&end.ring) != WEFT_RING_OK) [[unlikely]]
+    if (!end.is_plain() || weft_ring_space(&end.ring) != WEFT_RING_OK) [[unlikely]]
       return detail::send_slowly(*queue_, end, &message, {true, {}, std::move(stop)});
     put(end, message);
     return queue_status::ok;
   }
   queue_status send_for(const T& message, std::chrono::nanoseconds limit, std::stop_token stop = {}) noexcept {
     detail::queue_end& end = *end_;
-    if (!end.plain || weft_ring_space(&end.ring) != WEFT_RING_OK) [[unlikely]]
+    if (!end.is_plain() || weft_ring_space(&end.ring) != WEFT_RING_OK) [[unlikely]]
       return detail::send_slowly(*queue_, end, &message, {true, limit, std::move(stop)});
     put(end, message);
     return queue_status::ok;
@@ -212,7 +212,7 @@ class sender {
   /// messages fit one).
   batch_result try_send_batch(std::span<const T> messages) noexcept {
     detail::queue_end& end = *end_;
-    if (!end.plain) [[unlikely]]
+    if (!end.is_plain()) [[unlikely]]
       return detail::send_batch_slowly(*queue_, end, messages.data(), messages.size(), {});
     const std::size_t sent = put_some(end, messages);
     if (sent == messages.size()) [[likely]]
@@ -232,7 +232,7 @@ class sender {
   /// no send before it is committed or let go.
   [[nodiscard]] reservation<T> reserve(std::size_t count) noexcept {
     detail::queue_end& end = *end_;
-    if (!end.plain) return {queue_.get(), &end, 0, end.closed ? queue_status::closed : queue_status::failed};
+    if (!end.is_plain()) return {queue_.get(), &end, 0, detail::why_not_plain(*queue_, end)};
     int why = WEFT_RING_OK;
     const std::size_t places = weft_ring_space_for(&end.ring, count, &why);
     const queue_status status = places != 0 || count == 0 ? queue_status::ok : detail::no_space(*queue_, end, why);
@@ -290,7 +290,7 @@ class sender {
   }
   batch_result send_batch_as(std::span<const T> messages, const detail::wait_rules& rules) noexcept {
     detail::queue_end& end = *end_;
-    if (!end.plain) [[unlikely]]
+    if (!end.is_plain()) [[unlikely]]
       return detail::send_batch_slowly(*queue_, end, messages.data(), messages.size(), rules);
     const std::size_t sent = put_some(end, messages);
     if (sent == messages.size()) [[likely]]
@@ -371,7 +371,7 @@ class receiver {
   /// The next message where it lies, valid until pop(); null when nothing is there. With checksums, overwriting or
   /// samples, and in pieces (docs/reference/queues.md), it is a copy.
   [[nodiscard]] const T* front() noexcept {
-    if (only_ != nullptr && only_->plain) [[likely]] {
+    if (only_ != nullptr && only_->is_plain()) [[likely]] {
       if (const void* at = peek(*only_)) return static_cast<const T*>(at);
     }
     queue_status why{};
@@ -379,7 +379,7 @@ class receiver {
   }
   /// Lets go of what front() gave.
   void pop() noexcept {
-    if (only_ != nullptr && only_->plain) [[likely]] {
+    if (only_ != nullptr && only_->is_plain()) [[likely]] {
       advance(*only_);
       return;
     }
@@ -388,7 +388,7 @@ class receiver {
   /// Copies the next message and leaves it there. ok, empty, closed or failed.
   queue_status try_peek(T& message) noexcept {
     queue_status why = queue_status::ok;
-    const void* at = only_ != nullptr && only_->plain ? peek(*only_) : nullptr;
+    const void* at = only_ != nullptr && only_->is_plain() ? peek(*only_) : nullptr;
     if (at == nullptr) at = detail::peek_slowly(*queue_, why);
     if (at == nullptr) return why;
     std::memcpy(&message, at, sizeof(T));
@@ -450,7 +450,7 @@ class receiver {
   /// 1024: the long way finds out what it is, and whether the other end still lives. Short, because the next message
   /// may come meanwhile.
   [[gnu::always_inline]] taken take(T& message) noexcept {
-    if (only_ == nullptr || !only_->plain) [[unlikely]]
+    if (only_ == nullptr || !only_->is_plain()) [[unlikely]]
       return taken::unclear;
     detail::queue_end& end = *only_;
     const void* at = nullptr;
@@ -491,7 +491,7 @@ class receiver {
   }
   batch_result receive_batch_as(std::span<T> messages, std::size_t at_least, const detail::wait_rules& rules) noexcept {
     std::size_t got = 0;
-    if (only_ != nullptr && only_->plain) [[likely]] {
+    if (only_ != nullptr && only_->is_plain()) [[likely]] {
       detail::queue_end& end = *only_;
       const std::uint64_t credit = end.ring.credit_seen;
       if constexpr (per_line != 0) {
@@ -524,8 +524,8 @@ class receiver {
 /// the only one, and why() says so; kernels then work on images of it (kernel_end::visibility()).
 ///
 /// The ends are opened once each (a sender per producer). They keep the queue alive; the queue may go before them.
-/// After the machine is closed every operation that has to wait says failed, with machine_closed. Thread: any; an end
-/// belongs to one thread at a time.
+/// After the machine is closed every operation says failed, with machine_closed. Thread: any; an end belongs to one
+/// thread at a time.
 template <message T>
 class message_queue {
  public:
@@ -558,8 +558,9 @@ class message_queue {
   [[nodiscard]] bool full() const noexcept { return size() >= capacity(); }
   [[nodiscard]] queue_statistics statistics() const noexcept { return detail::statistics_of(*queue_); }
 
-  /// Ends the queue for both ends: whatever waits, finds nothing or has no space says closed from now on, and what was
-  /// not received is discarded. To let the receiver have the rest first, close the sender instead.
+  /// Ends the queue for both ends: every operation that begins from now on, or waits, says closed, and what was not
+  /// received is discarded. To let the receiver have the rest first, close the sender instead. One that runs on another
+  /// thread meanwhile may still end well.
   void close() noexcept { detail::close_queue(*queue_); }
 
   [[nodiscard]] const std::shared_ptr<detail::queue_state>& state() const noexcept { return queue_; }

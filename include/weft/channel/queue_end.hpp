@@ -26,11 +26,14 @@ struct alignas(isolation) queue_end {
   weft_ring ring{};
   std::atomic<std::uint32_t>* other_waits = nullptr;  // not 0: somebody sleeps until this end has moved something
   std::size_t lane = 0;
-  bool plain = true;          // no checksum, no overwriting, no spill, no samples, not lent, not closed
-  bool lent = false;          // to kernels
-  bool closed = false;        // by its owner
-  std::uint64_t batches = 0;  // one writer; read by statistics
+  std::atomic<bool> plain{true};  // no checksum, no overwriting, no spill, no samples, not lent, not closed
+  bool lent = false;              // to kernels
+  bool closed = false;            // by its owner
+  std::uint64_t batches = 0;      // one writer; read by statistics
 
+  /// Whether the short way of an operation is right. Relaxed: who ends the queue on another thread is in no order with
+  /// an operation that runs at the time.
+  [[nodiscard]] bool is_plain() const noexcept { return plain.load(std::memory_order_relaxed); }
   /// True, rarely, when the other end sleeps. A plain load: whoever sleeps has paid for the order
   /// (docs/reference/queues.md).
   [[nodiscard]] bool is_awaited() const noexcept { return other_waits->load(std::memory_order_relaxed) != 0; }
@@ -56,6 +59,8 @@ struct wait_rules {
 [[nodiscard]] const void* peek_slowly(queue_state& queue, queue_status& why) noexcept;
 void pop_slowly(queue_state& queue) noexcept;
 void wake_other(queue_state& queue, queue_end& end) noexcept;
+/// Why an end that is not plain can reserve nothing.
+[[nodiscard]] queue_status why_not_plain(const queue_state& queue, const queue_end& end) noexcept;
 /// Why a reservation got nothing.
 [[nodiscard]] queue_status no_space(queue_state& queue, queue_end& end, int why) noexcept;
 [[nodiscard]] std::optional<error> failure_of(const queue_state& queue);
