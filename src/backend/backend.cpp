@@ -189,7 +189,7 @@ result<wait_outcome> backend::synchronize(stream_handle, wait_deadline, const st
   return not_offered("streams");
 }
 bool backend::drain(device_id, wait_deadline) noexcept { return true; }
-std::vector<stream_handle> backend::streams_of(device_id) noexcept { return {}; }
+std::vector<stream_handle> backend::streams_of(device_id) { return {}; }
 std::chrono::nanoseconds backend::now() noexcept { return std::chrono::steady_clock::now().time_since_epoch(); }
 result<event_ref> backend::copy(stream_handle, const copy_request&) noexcept { return not_offered("copies"); }
 result<event_ref> backend::copy_batch(stream_handle stream, std::span<const copy_request> requests) noexcept {
@@ -224,10 +224,10 @@ result<event_ref> backend::launch(stream_handle, launch_request) noexcept { retu
 result<event_ref> backend::call(stream_handle, std::function<result<void>()>) noexcept {
   return not_offered("host functions");
 }
-link_traffic backend::traffic() noexcept { return {}; }
+link_traffic backend::traffic() { return {}; }
 std::uint64_t backend::watch_traffic(const traffic_source&) noexcept { return 0; }
 void backend::unwatch_traffic(std::uint64_t) noexcept {}
-std::vector<order_violation> backend::order_violations() noexcept { return {}; }
+std::vector<order_violation> backend::order_violations() { return {}; }
 void backend::note_copy(stream_handle, const copy_request&) noexcept {}
 void backend::note_reuse(void*) noexcept {}
 result<std::shared_ptr<std::byte>> backend::host_window(device_id, void*, bytes) noexcept {

@@ -5,7 +5,9 @@
 #include "weft/core/error.hpp"
 
 #include <memory>
+#include <new>
 #include <string>
+#include <system_error>
 #include <utility>
 
 namespace weft {
@@ -24,6 +26,27 @@ namespace weft {
 /// For an event, which its waiters share.
 [[nodiscard]] inline std::shared_ptr<const error> shared_error(error cause) {
   return std::make_shared<const error>(std::move(cause));
+}
+
+/// Where the host has no memory left: the text is short enough to need none itself.
+[[nodiscard]] inline error no_host_memory() noexcept {
+  error cause;
+  cause.code = errc::resource_exhausted;
+  cause.what = "no host memory";
+  cause.where = {};
+  return cause;
+}
+
+/// Runs what allocates, at a border that no exception may pass. `F` gives a result.
+template <class F>
+auto guarded(F&& f) noexcept -> decltype(f()) {
+  try {
+    return f();
+  } catch (const std::bad_alloc&) {
+    return no_host_memory();
+  } catch (const std::system_error&) {  // of a thread or a lock
+    return no_host_memory();
+  }
 }
 
 }  // namespace weft

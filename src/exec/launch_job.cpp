@@ -490,21 +490,21 @@ void launch_job::advance() {
   {
     const std::lock_guard lock{mutex_};
     if (phase_ == phase::blocked || phase_ == phase::settled) return;
-    for (auto f = flights_.begin(); f != flights_.end();) {
-      if (!finished(f->last)) {
-        ++f;
-        continue;
-      }
-      flight done = std::move(*f);
-      f = flights_.erase(f);
-      if (done.is_leftover) continue;  // whatever came of it, the launch knows why it is there
-      if (phase_ == phase::combining) {
-        if (const auto cause = done.last.record() ? done.last.record()->cause() : nullptr) fail(cause);
-      } else {
-        ended(done);
-      }
-    }
     guarded([this] {
+      for (auto f = flights_.begin(); f != flights_.end();) {
+        if (!finished(f->last)) {
+          ++f;
+          continue;
+        }
+        flight done = std::move(*f);
+        f = flights_.erase(f);
+        if (done.is_leftover) continue;  // whatever came of it, the launch knows why it is there
+        if (phase_ == phase::combining) {
+          if (const auto cause = done.last.record() ? done.last.record()->cause() : nullptr) fail(cause);
+        } else {
+          ended(done);
+        }
+      }
       if (phase_ == phase::running && !balancer_->is_done()) pump();
     });
     spoiled = conclude();

@@ -25,12 +25,10 @@ bool succeeded(const event_ref& mark) { return mark && mark->finished() && !mark
 
 pipeline_body::~pipeline_body() {
   if (state_->closed() || tracks_.empty()) return;
-  std::vector<std::pair<backend*, stream_handle>> streams;
-  streams.reserve(tracks_.size());
-  for (const track& t : tracks_) streams.emplace_back(t.owner, t.handle);
-  state_->off_workers([keep = state_, streams = std::move(streams)] {
-    for (const auto& [owner, handle] : streams) owner->destroy_stream(handle);
-  });
+  // one after the other, which takes no memory
+  for (const track& t : tracks_) {
+    state_->off_workers([keep = state_, owner = t.owner, handle = t.handle] { owner->destroy_stream(handle); });
+  }
 }
 
 // ---- a batch goes through -------------------------------------------------------------------------------------------
@@ -123,10 +121,14 @@ event_ref pipeline_body::submit(batch& b, std::size_t first) {
 /// Not under a lock: what has ended already is told at once.
 void pipeline_body::watch(const batch_ref& b, const event_ref& last) {
   if (last) {
-    last->on_complete([self = shared_from_this(), b] { self->ended(b); });
-  } else {
-    ended(b);
+    try {
+      last->on_complete([self = shared_from_this(), b] { self->ended(b); });
+      return;
+    } catch (const std::bad_alloc&) {  // what cannot be told is waited for
+      static_cast<void>(last->owner->wait(*last, no_deadline, {}));
+    }
   }
+  ended(b);
 }
 
 std::optional<event> pipeline_body::push(std::span<const std::byte> in, std::size_t items, std::span<std::byte> out,
@@ -174,9 +176,9 @@ std::optional<event> pipeline_body::push(std::span<const std::byte> in, std::siz
         full = slot;
       } else {
         b->gate = value_or_raise(clock.create_gate(), where);
+        under_way_.push_back(b);
         b->number = pushed_++;
         b->pushed = clock.now();
-        under_way_.push_back(b);
         ++submitted_;
         lock.unlock();
         last = submit(*b, 0);
@@ -220,29 +222,38 @@ void pipeline_body::complete(const batch_ref& b, const std::shared_ptr<const err
   backend& clock = *state_->backends().front();
   {
     const std::lock_guard lock{mutex_};
-    entry made;
-    made.number = b->number;
-    made.items = b->counts.front();
-    made.pushed = b->pushed;
-    made.finished = clock.now();
     ++finished_;
     if (cause) {
       ++failed_;
       if (!failure_ && (!b->refused || b->taken_up)) failure_ = cause;
-    } else {
-      for (std::size_t i = 0; i < steps_.size(); ++i) {
-        made.steps.push_back({b->steps[i].before->times().ended, b->steps[i].after->times().ended});
-        busy_[i] += made.steps.back().end - made.steps.back().begin;
-      }
-      made.finished = made.steps.back().end;
-      if (!first_ || made.number < first_->number) first_ = made;
     }
-    history_.push_back(std::move(made));
-    if (history_.size() > options_.keep_batches) history_.pop_front();
+    try {
+      keep(*b, cause == nullptr, clock.now());
+    } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the report lacks a batch
+    }
   }
   if (b->gate) clock.open_gate(b->gate, cause);
   const std::lock_guard lock{mutex_};
   std::erase(under_way_, b);
+}
+
+/// Under mutex_. Notes a batch for the report.
+void pipeline_body::keep(const batch& b, bool is_well, nanoseconds now) {
+  entry made;
+  made.number = b.number;
+  made.items = b.counts.front();
+  made.pushed = b.pushed;
+  made.finished = now;
+  if (is_well) {
+    for (std::size_t i = 0; i < steps_.size(); ++i) {
+      made.steps.push_back({b.steps[i].before->times().ended, b.steps[i].after->times().ended});
+      busy_[i] += made.steps.back().end - made.steps.back().begin;
+    }
+    made.finished = made.steps.back().end;
+    if (!first_ || made.number < first_->number) first_ = made;
+  }
+  history_.push_back(std::move(made));
+  if (history_.size() > options_.keep_batches) history_.pop_front();
 }
 
 // ---- failures -------------------------------------------------------------------------------------------------------

@@ -96,6 +96,7 @@ class pipeline_body : public std::enable_shared_from_this<pipeline_body> {
   void run(const step& s, std::size_t index, const batch& b);
   void ended(const batch_ref& b) noexcept;
   void complete(const batch_ref& b, const std::shared_ptr<const error>& cause) noexcept;
+  void keep(const batch& b, bool is_well, std::chrono::nanoseconds now);
   void clear_soon() noexcept;
   void clear() noexcept;
   void look_for_end();

@@ -236,19 +236,22 @@ std::pair<device_id, device_id> actors(const plan& p) {
 }
 
 /// Counts a copy when it has ended, before anybody can see that it has: what was skipped or failed was not taken.
-void count_later(const plan& p, const event_ref& done) {
+/// Nothing is thrown once a copy is on its way: whoever caught that would let go of memory that it still uses.
+void count_later(const plan& p, const event_ref& done) noexcept {
   memory_state& memory = memory_of(*p.state);
-  if (!done) {
-    memory.count(p.path, p.request.shape.total());
-    return;
-  }
-  done->on_ending([&memory, path = p.path, size = p.request.shape.total()](const error* cause) {
+  const auto count = [&memory, path = p.path, size = p.request.shape.total()](const error* cause) {
     if (cause == nullptr) {
       memory.count(path, size);
     } else {
       memory.count_failure(path);
     }
-  });
+  };
+  if (!done) return count(nullptr);
+  try {
+    done->on_ending(count);
+  } catch (const std::bad_alloc&) {
+    count(nullptr);
+  }
 }
 
 [[noreturn]] void raise_at(error cause, std::source_location where) {

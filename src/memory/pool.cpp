@@ -110,7 +110,14 @@ void pool_body::give(void* block) noexcept {
     sizes_.erase(it);
     return;
   }
-  free_.emplace(it->second, block);
+  try {
+    free_.emplace(it->second, block);
+  } catch (const std::bad_alloc&) {  // not even a note that it is free: it goes back to the device
+    if (!state_->closed()) static_cast<void>(state_->backend_of(on_).release(block));
+    numbers_.reserved = numbers_.reserved - bytes{it->second};
+    sizes_.erase(it);
+    return;
+  }
   if (idle() > options_.keep.value()) trim_locked(options_.keep.value());
 }
 

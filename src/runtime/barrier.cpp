@@ -33,9 +33,15 @@ struct device_barrier::body {
     }
   };
   std::shared_ptr<filling> current;
+  std::shared_ptr<const error> gone;  // for those who have arrived, where no memory is left to say more
 
   ~body() {
-    if (current && !state->closed()) cancel("destroyed");
+    if (!current || state->closed()) return;
+    try {
+      cancel("destroyed");
+    } catch (const std::bad_alloc&) {
+      current->owner->open_gate(current->gate, gone);
+    }
   }
 
   /// Ends the filling: whoever has arrived fails with cancelled.
@@ -57,6 +63,14 @@ struct device_barrier::body {
     return made;
   }
   void begin(std::shared_ptr<filling> next) {
+    if (!gone) {
+      error cause;
+      cause.code = errc::cancelled;
+      cause.scope = error_scope::endpoint;
+      cause.what = "the barrier was destroyed";
+      cause.where = {};
+      gone = std::make_shared<const error>(std::move(cause));
+    }
     current = std::move(next);
     arrived.clear();
   }

@@ -17,11 +17,14 @@ struct callback_thread::desk {
     event_ref event;
     std::function<void()> f;
     bool holds = false;
+    std::uint64_t number = 0;
+    bool is_ready = true;  // false while after() still prepares it
   };
   kind what;
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<entry> waiting;
+  std::uint64_t numbers = 0;
   bool ended = false;
   bool gone = false;  // nobody serves any more
   std::thread::id server;
@@ -58,24 +61,36 @@ void callback_thread::after(const event_ref& given, std::function<void()> f) {
   // a copy: the caller's own may go with the callback, before this call is over
   const event_ref event = given;  // NOLINT(performance-unnecessary-copy-initialization)
   const bool holds = desk_->what.hold != nullptr;
-  // The hold is taken where the clock stands, on the thread that ended the event; and asked for before the thread can
-  // see the entry, or it could give back what has not been taken.
-  if (holds) event->on_ending([shared = desk_](const error*) { shared->what.hold->take(); });
+  std::uint64_t number = 0;
   {
     std::unique_lock lock{desk_->mutex};
     if (desk_->gone) {  // the machine is closed, and every event of it has ended
       lock.unlock();
-      f();
-      if (holds) desk_->what.hold->give();
-      return;
+      return f();
     }
-    desk_->waiting.push_back({event, std::move(f), holds});
-    desk_->changed.notify_all();
+    number = ++desk_->numbers;
+    desk_->waiting.push_back({event, std::move(f), holds, number, false});
   }
-  event->on_complete([shared = desk_] {
-    const std::lock_guard lock{shared->mutex};
-    shared->changed.notify_all();
-  });
+  const auto entry_of = [&] {
+    return std::find_if(desk_->waiting.begin(), desk_->waiting.end(),
+                        [&](const desk::entry& w) { return w.number == number; });
+  };
+  try {
+    event->on_complete([shared = desk_] {
+      const std::lock_guard lock{shared->mutex};
+      shared->changed.notify_all();
+    });
+    // The hold is taken where the clock stands, on the thread that ended the event; and asked for before the thread may
+    // take the entry, or it could give back what has not been taken. Last, since it cannot be taken back.
+    if (holds) event->on_ending([shared = desk_](const error*) { shared->what.hold->take(); });
+  } catch (...) {
+    const std::lock_guard lock{desk_->mutex};
+    desk_->waiting.erase(entry_of());
+    throw;
+  }
+  const std::lock_guard lock{desk_->mutex};
+  entry_of()->is_ready = true;
+  desk_->changed.notify_all();
 }
 
 void callback_thread::soon(std::function<void()> f) {
@@ -101,8 +116,8 @@ void callback_thread::desk::serve() {
   std::unique_lock lock{mutex};
   server = std::this_thread::get_id();
   for (;;) {
-    const auto done =
-        std::find_if(waiting.begin(), waiting.end(), [](const entry& w) { return !w.event || w.event->finished(); });
+    const auto done = std::find_if(waiting.begin(), waiting.end(),
+                                   [](const entry& w) { return w.is_ready && (!w.event || w.event->finished()); });
     if (done != waiting.end()) {
       auto f = std::move(done->f);
       event_ref event = std::move(done->event);

@@ -379,7 +379,13 @@ void machine_state::close() noexcept {
     const std::lock_guard lock{closing_mutex_};
     closing.swap(closing_);
   }
-  for (const auto& f : closing) f();
+  for (const auto& f : closing) {
+    try {
+      f();
+    } catch (const std::bad_alloc&) {
+      log(log_level::error, "a part of a machine had no host memory to end in order");
+    }
+  }
   for (const auto& b : backends_) b->close();
   // every event has ended; launches and coroutines that waited see that
   for (serving* place : {&deciders_, &callbacks_}) {
@@ -412,18 +418,12 @@ result<wait_outcome> machine_state::finish_pending(wait_deadline deadline) {
   return wait_outcome::ok;
 }
 
-void machine_state::off_workers(std::function<void()> f) noexcept {
-  // The last handle of a machine, or a stream, may have been captured by work and go with it.
-  const bool busy = std::any_of(backends_.begin(), backends_.end(), [](const auto& b) { return b->on_worker(); });
-  if (!busy) {
-    f();
-    return;
-  }
-  try {
-    std::thread{[keep = shared_from_this(), f = std::move(f)] { f(); }}.detach();
-  } catch (const std::system_error&) {
-    log(log_level::error, "a machine or stream went inside its own work, and no thread could be started to end it");
-  }
+bool machine_state::on_worker() const noexcept {
+  return std::any_of(backends_.begin(), backends_.end(), [](const auto& b) { return b->on_worker(); });
+}
+
+void machine_state::on_another_thread(std::function<void()> f) {
+  std::thread{[keep = shared_from_this(), f = std::move(f)] { f(); }}.detach();
 }
 
 void raise_failure(const event_record& record) { raise(*record.cause()); }

@@ -6,6 +6,7 @@
 #include "backend/fork_watch.hpp"
 #include "runtime/callback_thread.hpp"
 #include "weft/backend/backend.hpp"
+#include "weft/core/log.hpp"
 #include "weft/core/raise.hpp"
 #include "weft/runtime/machine.hpp"
 
@@ -67,7 +68,15 @@ class machine_state : public std::enable_shared_from_this<machine_state> {
   void before_synchronize(pending_work f);
   [[nodiscard]] result<wait_outcome> finish_pending(wait_deadline deadline);
   /// Runs `f`, which waits for work, here or, on a thread that does that work, on one of its own.
-  void off_workers(std::function<void()> f) noexcept;
+  template <class F>
+  void off_workers(F f) noexcept {
+    if (!on_worker()) return f();  // takes no memory: streams and machines end when there is none too
+    try {
+      on_another_thread(std::move(f));
+    } catch (const std::exception&) {
+      log(log_level::error, "a machine or stream went inside its own work, and no thread could be started to end it");
+    }
+  }
 
   /// Where continuations run. Started when first needed.
   [[nodiscard]] callback_thread& callbacks();
@@ -99,6 +108,9 @@ class machine_state : public std::enable_shared_from_this<machine_state> {
 
  private:
   [[noreturn]] void raise_unknown(device_id id) const;
+  /// The last handle of a machine, or a stream, may have been captured by work and go with it.
+  [[nodiscard]] bool on_worker() const noexcept;
+  void on_another_thread(std::function<void()> f);
   [[nodiscard]] std::shared_ptr<trace_sink> locked_trace() const;
   [[nodiscard]] std::optional<std::string> backend_of_environment();
   void open_backends();

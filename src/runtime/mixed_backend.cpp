@@ -433,7 +433,7 @@ result<access_right> mixed_backend::memory_access(device_id device, const void* 
 
 // ---- watch ----------------------------------------------------------------------------------------------------------
 
-link_traffic mixed_backend::traffic() noexcept {
+link_traffic mixed_backend::traffic() {
   link_traffic all;
   all.bytes_on_link.reserve(layout_.links.size());
   std::size_t end = 0;
@@ -484,7 +484,7 @@ void mixed_backend::trace_to(std::shared_ptr<trace_sink> sink) noexcept {
   for (const auto& part : parts_) part->trace_to(sink);
 }
 
-std::vector<order_violation> mixed_backend::order_violations() noexcept {
+std::vector<order_violation> mixed_backend::order_violations() {
   std::vector<order_violation> all;
   for (const auto& part : parts_) {
     auto some = part->order_violations();

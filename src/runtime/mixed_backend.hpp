@@ -123,7 +123,7 @@ class mixed_backend final : public backend {
   [[nodiscard]] result<wait_outcome> synchronize(stream_handle stream, wait_deadline deadline,
                                                  const std::stop_token& stop) noexcept override;
   [[nodiscard]] bool drain(device_id device, wait_deadline deadline) noexcept override;
-  [[nodiscard]] std::vector<stream_handle> streams_of(device_id device) noexcept override;
+  [[nodiscard]] std::vector<stream_handle> streams_of(device_id device) override;
   [[nodiscard]] std::chrono::nanoseconds now() noexcept override;
 
   // move
@@ -141,11 +141,11 @@ class mixed_backend final : public backend {
   [[nodiscard]] result<event_ref> call(stream_handle stream, std::function<result<void>()> function) noexcept override;
 
   // watch
-  [[nodiscard]] link_traffic traffic() noexcept override;
+  [[nodiscard]] link_traffic traffic() override;
   [[nodiscard]] std::uint64_t watch_traffic(const traffic_source& source) noexcept override;
   void unwatch_traffic(std::uint64_t id) noexcept override;
   void trace_to(std::shared_ptr<trace_sink> sink) noexcept override;
-  [[nodiscard]] std::vector<order_violation> order_violations() noexcept override;
+  [[nodiscard]] std::vector<order_violation> order_violations() override;
   void note_copy(stream_handle order, const copy_request& whole) noexcept override;
   void note_reuse(void* base) noexcept override;
   [[nodiscard]] std::shared_ptr<const error> lost(device_id device) noexcept override;

@@ -149,7 +149,7 @@ bool mixed_backend::drain(device_id device, wait_deadline deadline) noexcept {
   return by == nullptr || by->drain(device, deadline);
 }
 
-std::vector<stream_handle> mixed_backend::streams_of(device_id device) noexcept {
+std::vector<stream_handle> mixed_backend::streams_of(device_id device) {
   backend* const by = backend_of(device);
   if (by == nullptr) return {};
   std::vector<stream_handle> all = by->streams_of(device);

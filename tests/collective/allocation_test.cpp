@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Counts every allocation of this program, in all of its tests.
+// What allocates nothing after its first time.
+#include "collective/allocations.hpp"
 #include "collective/rank_ranks.hpp"
 #include "support/samples.hpp"
 #include "weft/collective/communicator.hpp"
@@ -10,15 +11,17 @@
 #include <cstdlib>
 #include <new>
 
-namespace {
-std::atomic<long> allocations{0};
-}
+std::atomic<long> allocations::made{0};
+std::atomic<long> allocations::until_failure{-1};
 
 // not inlined: the compiler would pair the malloc in one with the delete of the other
 [[gnu::noinline]] void* operator new(std::size_t size) {
-  allocations.fetch_add(1, std::memory_order_relaxed);
-  if (void* made = std::malloc(size == 0 ? 1 : size)) return made;
-  std::abort();
+  allocations::made.fetch_add(1, std::memory_order_relaxed);
+  auto& left = allocations::until_failure;
+  if (left.load(std::memory_order_relaxed) >= 0 && left.fetch_sub(1, std::memory_order_relaxed) == 0)
+    throw std::bad_alloc{};
+  if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
+  throw std::bad_alloc{};
 }
 [[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
@@ -42,9 +45,9 @@ TEST(communicator_allocation, small_calls_allocate_nothing_after_the_first_of_th
     all.broadcast(b).wait();
   };
   calls();
-  const long before = allocations;
+  const long before = allocations::made;
   for (int i = 0; i < 50; ++i) calls();
-  EXPECT_EQ(allocations - before, 0);
+  EXPECT_EQ(allocations::made - before, 0);
 }
 
 TEST(rank_communicator_allocation, calls_allocate_nothing_after_the_first_of_their_kind) {
@@ -63,9 +66,9 @@ TEST(rank_communicator_allocation, calls_allocate_nothing_after_the_first_of_the
     };
     calls();
     calls();
-    const long before = allocations;
+    const long before = allocations::made;
     for (int i = 0; i < 20; ++i) calls();
-    const long made = allocations - before;
+    const long made = allocations::made - before;
     return made == 0 ? "" : std::to_string(made) + " allocations";
   }));
 }

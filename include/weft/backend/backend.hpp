@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The one virtual class of weft: what a driver must offer, in seven groups. Plain values go in, result<T> comes out,
-// nothing throws. What a backend cannot do keeps the default body, which answers `unsupported` with the reason.
-// src/backends/null is the smallest backend there is; the conformance suite says whether yours is right.
+// nothing throws but what gives a list, which throws std::bad_alloc where there is no memory for it. What a backend
+// cannot do keeps the default body, which answers `unsupported` with the reason. src/backends/null is the smallest
+// backend there is; the conformance suite says whether yours is right.
 #pragma once
 
 #include "weft/backend/event_record.hpp"
@@ -488,7 +489,7 @@ class backend {
                                                          const std::stop_token& stop) noexcept;
   /// Waits for what was submitted to the device, and reports no failure. False when `deadline` came first.
   [[nodiscard]] virtual bool drain(device_id device, wait_deadline deadline) noexcept;
-  [[nodiscard]] virtual std::vector<stream_handle> streams_of(device_id device) noexcept;
+  [[nodiscard]] virtual std::vector<stream_handle> streams_of(device_id device);
   /// The clock of deadlines, events and records; on the wall clock it counts from backend_options::epoch.
   [[nodiscard]] virtual std::chrono::nanoseconds now() noexcept;
 
@@ -514,7 +515,7 @@ class backend {
   [[nodiscard]] virtual result<event_ref> call(stream_handle stream, std::function<result<void>()> function) noexcept;
 
   // watch
-  [[nodiscard]] virtual link_traffic traffic() noexcept;
+  [[nodiscard]] virtual link_traffic traffic();
   /// Adds what moves without commands to the account; `count` is read by traffic(). Its id, 0 where no account is kept.
   [[nodiscard]] virtual std::uint64_t watch_traffic(const traffic_source& source) noexcept;
   /// Reads `count` a last time and keeps the sum.
@@ -522,7 +523,7 @@ class backend {
   /// Records go to `sink` from now on, one for each operation that ends; null: nowhere.
   virtual void trace_to(std::shared_ptr<trace_sink> sink) noexcept;
   /// Accesses that nothing orders; none where nobody looks (backend_options::check_order).
-  [[nodiscard]] virtual std::vector<order_violation> order_violations() noexcept;
+  [[nodiscard]] virtual std::vector<order_violation> order_violations();
   /// Says, for check modes, that a copy begins here in `order` whose steps the caller makes in streams that are not
   /// told, and that its end will be waited for there.
   virtual void note_copy(stream_handle order, const copy_request& whole) noexcept;

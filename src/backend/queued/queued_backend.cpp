@@ -187,7 +187,7 @@ bool queued_backend::drain(device_id device, wait_deadline deadline) noexcept {
   return true;
 }
 
-std::vector<stream_handle> queued_backend::streams_of(device_id device) noexcept {
+std::vector<stream_handle> queued_backend::streams_of(device_id device) {
   std::vector<stream_handle> handles;
   for (const queued_stream* order : scheduler_->streams_of(device)) handles.push_back(order->handle());
   std::sort(handles.begin(), handles.end());

@@ -49,11 +49,11 @@ class queued_backend : public backend {
   [[nodiscard]] result<wait_outcome> synchronize(stream_handle stream, wait_deadline deadline,
                                                  const std::stop_token& stop) noexcept override;
   [[nodiscard]] bool drain(device_id device, wait_deadline deadline) noexcept override;
-  [[nodiscard]] std::vector<stream_handle> streams_of(device_id device) noexcept override;
+  [[nodiscard]] std::vector<stream_handle> streams_of(device_id device) override;
   [[nodiscard]] std::chrono::nanoseconds now() noexcept override { return scheduler_->now(); }
 
   // watch
-  [[nodiscard]] link_traffic traffic() noexcept override { return traffic_.now(); }
+  [[nodiscard]] link_traffic traffic() override { return traffic_.now(); }
   [[nodiscard]] std::uint64_t watch_traffic(const traffic_source& source) noexcept override {
     return traffic_.watch(source);
   }

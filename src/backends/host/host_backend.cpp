@@ -155,57 +155,64 @@ std::optional<error> host_backend::check_call(std::string_view function,
 }
 
 result<host_stream*> host_backend::stream_of(std::string_view function, stream_handle handle) noexcept {
-  host_stream* stream = scheduler_.find(handle);
-  if (auto cause = stream != nullptr ? check_call(function, {stream->device()}) : check_call(function, {}))
-    return *cause;
-  if (stream == nullptr) return make_error(errc::not_found, "the stream was destroyed, or belongs to another machine");
-  if (auto cause = scheduler_.lost(stream->device())) return error{*cause};
-  return stream;
+  return guarded([&]() -> result<host_stream*> {
+    host_stream* stream = scheduler_.find(handle);
+    if (auto cause = stream != nullptr ? check_call(function, {stream->device()}) : check_call(function, {}))
+      return *cause;
+    if (stream == nullptr)
+      return make_error(errc::not_found, "the stream was destroyed, or belongs to another machine");
+    if (auto cause = scheduler_.lost(stream->device())) return error{*cause};
+    return stream;
+  });
 }
 
 // ---- discover -------------------------------------------------------------------------------------------------------
 
 result<memory_use> host_backend::memory(device_id device) noexcept {
-  if (auto cause = check_call("memory", {device})) return *cause;
-  return memory_.use(device);
+  return guarded([&]() -> result<memory_use> {
+    if (auto cause = check_call("memory", {device})) return *cause;
+    return memory_.use(device);
+  });
 }
 
 result<peer_description> host_backend::peer(device_id from, device_id to) noexcept {
-  if (auto cause = check_call("peer", {from, to})) return *cause;
-  const device_id a{from.value() - first_.value()};
-  const device_id b{to.value() - first_.value()};
-  peer_description known_of;
-  if (a == b) {
-    known_of.why = "a device is not a peer of itself";
+  return guarded([&]() -> result<peer_description> {
+    if (auto cause = check_call("peer", {from, to})) return *cause;
+    const device_id a{from.value() - first_.value()};
+    const device_id b{to.value() - first_.value()};
+    peer_description known_of;
+    if (a == b) {
+      known_of.why = "a device is not a peer of itself";
+      return known_of;
+    }
+    const link_path& path = machine_.peer_paths[machine_.pair(a, b)];
+    known_of.can_access = machine_.can_access(a, b);
+    known_of.hops = static_cast<int>(path.links.size());
+    if (!known_of.can_access) {
+      known_of.why = path.links.empty() ? "no link between " + to_string(from) + " and " + to_string(to)
+                                        : "the topology '" + machine_.name + "' does not allow " + to_string(from) +
+                                              " to map the memory of " + to_string(to);
+      return known_of;
+    }
+    // the slowest link names the pair, as it limits it
+    const auto slowest = std::min_element(path.links.begin(), path.links.end(), [this](int x, int y) {
+      return machine_.links[static_cast<std::size_t>(x)].bytes_per_second <
+             machine_.links[static_cast<std::size_t>(y)].bytes_per_second;
+    });
+    if (slowest != path.links.end()) known_of.kind = machine_.links[static_cast<std::size_t>(*slowest)].kind;
+    known_of.atomics = true;
+    known_of.native_atomics = path.native_atomics;
+    known_of.array_access = true;  // one memory, one layout
+    if (path.bytes_per_second > 0) {
+      known_of.bytes_per_second = path.bytes_per_second;
+      known_of.latency = path.latency;
+    } else {
+      known_of.why = "bandwidth and latency are not published for this link; measure_peers() finds them";
+    }
+    const auto rank = std::lower_bound(bandwidths_.begin(), bandwidths_.end(), path.bytes_per_second, std::greater<>{});
+    known_of.performance_rank = static_cast<int>(rank - bandwidths_.begin());
     return known_of;
-  }
-  const link_path& path = machine_.peer_paths[machine_.pair(a, b)];
-  known_of.can_access = machine_.can_access(a, b);
-  known_of.hops = static_cast<int>(path.links.size());
-  if (!known_of.can_access) {
-    known_of.why = path.links.empty() ? "no link between " + to_string(from) + " and " + to_string(to)
-                                      : "the topology '" + machine_.name + "' does not allow " + to_string(from) +
-                                            " to map the memory of " + to_string(to);
-    return known_of;
-  }
-  // the slowest link names the pair, as it limits it
-  const auto slowest = std::min_element(path.links.begin(), path.links.end(), [this](int x, int y) {
-    return machine_.links[static_cast<std::size_t>(x)].bytes_per_second <
-           machine_.links[static_cast<std::size_t>(y)].bytes_per_second;
   });
-  if (slowest != path.links.end()) known_of.kind = machine_.links[static_cast<std::size_t>(*slowest)].kind;
-  known_of.atomics = true;
-  known_of.native_atomics = path.native_atomics;
-  known_of.array_access = true;  // one memory, one layout
-  if (path.bytes_per_second > 0) {
-    known_of.bytes_per_second = path.bytes_per_second;
-    known_of.latency = path.latency;
-  } else {
-    known_of.why = "bandwidth and latency are not published for this link; measure_peers() finds them";
-  }
-  const auto rank = std::lower_bound(bandwidths_.begin(), bandwidths_.end(), path.bytes_per_second, std::greater<>{});
-  known_of.performance_rank = static_cast<int>(rank - bandwidths_.begin());
-  return known_of;
 }
 
 // ---- allocate -------------------------------------------------------------------------------------------------------
@@ -228,67 +235,77 @@ result<void*> host_backend::allocate(device_id device, bytes size, memory_kind k
 }
 
 result<void> host_backend::release(void* base) noexcept {
-  if (scheduler_.closed() || here_.forked()) return {};  // everything went with the machine
-  if (order_) note_reuse(base);
-  return memory_.release(base);
+  return guarded([&]() -> result<void> {
+    if (scheduler_.closed() || here_.forked()) return {};  // everything went with the machine
+    if (order_) note_reuse(base);
+    return memory_.release(base);
+  });
 }
 
 result<memory_description> host_backend::find(const void* address) noexcept {
-  if (auto cause = check_call("find", {})) return *cause;
-  const auto found = memory_.find(address);
-  if (!found) return not_allocated(address);
-  memory_description made;
-  made.base = found->user;
-  made.size = bytes{found->size};
-  made.kind = found->kind;
-  made.device = found->kind == memory_kind::mapped ? found->by : found->owner;
-  made.pending = found->pending.load(std::memory_order_acquire);  // pairs with release in ~pin
-  return made;
+  return guarded([&]() -> result<memory_description> {
+    if (auto cause = check_call("find", {})) return *cause;
+    const auto found = memory_.find(address);
+    if (!found) return not_allocated(address);
+    memory_description made;
+    made.base = found->user;
+    made.size = bytes{found->size};
+    made.kind = found->kind;
+    made.device = found->kind == memory_kind::mapped ? found->by : found->owner;
+    made.pending = found->pending.load(std::memory_order_acquire);  // pairs with release in ~pin
+    return made;
+  });
 }
 
 result<void> host_backend::adopt(device_id device, void* base, bytes size) noexcept {
-  if (auto cause = check_call("adopt", {device})) return *cause;
-  auto made = memory_.adopt(device, base, size.size());
-  if (order_ && made) order_->renewed(base, size.value());
-  return made;
+  return guarded([&]() -> result<void> {
+    if (auto cause = check_call("adopt", {device})) return *cause;
+    auto made = memory_.adopt(device, base, size.size());
+    if (order_ && made) order_->renewed(base, size.value());
+    return made;
+  });
 }
 
 result<event_ref> host_backend::prefetch(stream_handle handle, void* base, bytes size) noexcept {
-  auto stream = stream_of("prefetch", handle);
-  if (!stream) return std::move(stream).error();
-  auto memory = memory_.find(base);
-  if (!memory || memory->kind != memory_kind::unified)
-    return make_error(errc::invalid_argument, hex(base) + " is not unified memory");
-  const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(base) - memory->user);
-  if (size.size() > memory->size - offset)
-    return make_error(errc::out_of_range, "a prefetch past the end of its memory");
-  // The host's memory is every virtual device's memory: what a prefetch can do here is to have the pages present.
-  std::byte* first = memory->device_side + offset;
-  operation_note note;
-  note.kind = trace_kind::fill;
-  note.bytes = size.value();
-  note.name = "prefetch";
-  auto mark = order_ ? order_->prefetch(handle, (*stream)->device(), base, size) : nullptr;
-  return submitted(scheduler_.submit(
-                       **stream,
-                       [held = pin{std::move(memory)}, first, count = size.size()]() -> work::outcome {
-                         for (std::size_t i = 0; i < count; i += page_size())
-                           static_cast<void>(*static_cast<volatile std::byte*>(first + i));
-                         return nullptr;
-                       },
-                       note),
-                   std::move(mark));
+  return guarded([&]() -> result<event_ref> {
+    auto stream = stream_of("prefetch", handle);
+    if (!stream) return std::move(stream).error();
+    auto memory = memory_.find(base);
+    if (!memory || memory->kind != memory_kind::unified)
+      return make_error(errc::invalid_argument, hex(base) + " is not unified memory");
+    const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(base) - memory->user);
+    if (size.size() > memory->size - offset)
+      return make_error(errc::out_of_range, "a prefetch past the end of its memory");
+    // The host's memory is every virtual device's memory: what a prefetch can do here is to have the pages present.
+    std::byte* first = memory->device_side + offset;
+    operation_note note;
+    note.kind = trace_kind::fill;
+    note.bytes = size.value();
+    note.name = "prefetch";
+    auto mark = order_ ? order_->prefetch(handle, (*stream)->device(), base, size) : nullptr;
+    return submitted(scheduler_.submit(
+                         **stream,
+                         [held = pin{std::move(memory)}, first, count = size.size()]() -> work::outcome {
+                           for (std::size_t i = 0; i < count; i += page_size())
+                             static_cast<void>(*static_cast<volatile std::byte*>(first + i));
+                           return nullptr;
+                         },
+                         note),
+                     std::move(mark));
+  });
 }
 
 result<void> host_backend::advise(void* base, bytes size, memory_advice, device_id device) noexcept {
-  if (auto cause = check_call("advise", {device})) return *cause;
-  const auto memory = memory_.find(base);
-  if (!memory || memory->kind != memory_kind::unified)
-    return make_error(errc::invalid_argument, hex(base) + " is not unified memory");
-  if (size.size() > memory->size - static_cast<std::size_t>(static_cast<std::byte*>(base) - memory->user)) {
-    return make_error(errc::out_of_range, "advice past the end of its memory");
-  }
-  return {};  // advice is allowed to change nothing, and one memory leaves nothing to change
+  return guarded([&]() -> result<void> {
+    if (auto cause = check_call("advise", {device})) return *cause;
+    const auto memory = memory_.find(base);
+    if (!memory || memory->kind != memory_kind::unified)
+      return make_error(errc::invalid_argument, hex(base) + " is not unified memory");
+    if (size.size() > memory->size - static_cast<std::size_t>(static_cast<std::byte*>(base) - memory->user)) {
+      return make_error(errc::out_of_range, "advice past the end of its memory");
+    }
+    return {};  // advice is allowed to change nothing, and one memory leaves nothing to change
+  });
 }
 
 // ---- order ----------------------------------------------------------------------------------------------------------
@@ -325,31 +342,39 @@ void host_backend::destroy_stream(stream_handle stream) noexcept {
 }
 
 result<stream_handle> host_backend::default_stream(device_id device) noexcept {
-  if (auto cause = check_call("default_stream", {device})) return *cause;
-  return default_streams_[static_cast<std::size_t>(device.value() - first_.value())];
+  return guarded([&]() -> result<stream_handle> {
+    if (auto cause = check_call("default_stream", {device})) return *cause;
+    return default_streams_[static_cast<std::size_t>(device.value() - first_.value())];
+  });
 }
 
 result<event_ref> host_backend::record(stream_handle handle) noexcept {
-  auto stream = stream_of("record", handle);
-  if (!stream) return std::move(stream).error();
-  auto mark = order_ ? order_->recorded(handle) : nullptr;
-  return submitted(scheduler_.submit(**stream, [] { return work::outcome{}; }), std::move(mark));
+  return guarded([&]() -> result<event_ref> {
+    auto stream = stream_of("record", handle);
+    if (!stream) return std::move(stream).error();
+    auto mark = order_ ? order_->recorded(handle) : nullptr;
+    return submitted(scheduler_.submit(**stream, [] { return work::outcome{}; }), std::move(mark));
+  });
 }
 
 result<void> host_backend::wait_event(stream_handle handle, const event_ref& event) noexcept {
-  auto stream = stream_of("wait_event", handle);
-  if (!stream) return std::move(stream).error();
-  if (!event) return {};
-  if (order_) order_->wait(handle, *event, this);
-  if (event->finished() && !event->cause()) return {};
-  auto made = submitted(scheduler_.submit(**stream, [] { return work::outcome{}; }, {}, {}, {}, event));
-  if (!made) return std::move(made).error();
-  return {};
+  return guarded([&]() -> result<void> {
+    auto stream = stream_of("wait_event", handle);
+    if (!stream) return std::move(stream).error();
+    if (!event) return {};
+    if (order_) order_->wait(handle, *event, this);
+    if (event->finished() && !event->cause()) return {};
+    auto made = submitted(scheduler_.submit(**stream, [] { return work::outcome{}; }, {}, {}, {}, event));
+    if (!made) return std::move(made).error();
+    return {};
+  });
 }
 
 result<event_ref> host_backend::create_gate() noexcept {
-  if (auto cause = check_call("create_gate", {})) return *cause;
-  return submitted(scheduler_.create_gate(), order_ ? order_->create_gate() : nullptr);
+  return guarded([&]() -> result<event_ref> {
+    if (auto cause = check_call("create_gate", {})) return *cause;
+    return submitted(scheduler_.create_gate(), order_ ? order_->create_gate() : nullptr);
+  });
 }
 
 void host_backend::open_gate(const event_ref& gate, std::shared_ptr<const error> cause) noexcept {
@@ -395,45 +420,49 @@ bool host_backend::settled(stream_handle handle) noexcept {
 
 result<wait_outcome> host_backend::synchronize(stream_handle handle, wait_deadline deadline,
                                                const std::stop_token& stop) noexcept {
-  host_stream* stream = scheduler_.find(handle);
-  if (auto cause = stream != nullptr ? check_call("synchronize", {stream->device()}) : check_call("synchronize", {}))
-    return *cause;
-  if (stream == nullptr) return make_error(errc::not_found, "the stream was destroyed, or belongs to another machine");
-  const auto mark = order_ ? order_->recorded(handle) : nullptr;
-  auto done = scheduler_.synchronize(*stream, deadline, stop);
-  // an error is a failure of work that has ended
-  if (mark && (!done || *done == wait_outcome::ok)) order_->host_waited(mark);
-  return done;
+  return guarded([&]() -> result<wait_outcome> {
+    host_stream* stream = scheduler_.find(handle);
+    if (auto cause = stream != nullptr ? check_call("synchronize", {stream->device()}) : check_call("synchronize", {}))
+      return *cause;
+    if (stream == nullptr)
+      return make_error(errc::not_found, "the stream was destroyed, or belongs to another machine");
+    const auto mark = order_ ? order_->recorded(handle) : nullptr;
+    auto done = scheduler_.synchronize(*stream, deadline, stop);
+    // an error is a failure of work that has ended
+    if (mark && (!done || *done == wait_outcome::ok)) order_->host_waited(mark);
+    return done;
+  });
 }
 
 bool host_backend::drain(device_id device, wait_deadline deadline) noexcept {
   if (scheduler_.closed() || here_.forked()) return true;
-  for (const stream_handle handle : scheduler_.streams_of(device)) {
-    host_stream* stream = scheduler_.find(handle);
-    if (stream == nullptr) continue;
-    const auto mark = order_ ? order_->recorded(handle) : nullptr;
-    if (!scheduler_.drain(*stream, deadline)) return false;
-    if (mark) order_->host_waited(mark);
-  }
-  return true;
+  bool is_done = true;
+  scheduler_.for_each_stream(device, [&](host_stream& stream) {
+    if (!is_done) return;
+    const auto mark = order_ ? order_->recorded(stream.handle()) : nullptr;
+    is_done = scheduler_.drain(stream, deadline);
+    if (mark && is_done) order_->host_waited(mark);
+  });
+  return is_done;
 }
 
-std::vector<stream_handle> host_backend::streams_of(device_id device) noexcept { return scheduler_.streams_of(device); }
+std::vector<stream_handle> host_backend::streams_of(device_id device) { return scheduler_.streams_of(device); }
 
 // ---- watch ----------------------------------------------------------------------------------------------------------
 
-link_traffic host_backend::traffic() noexcept { return transfers_.traffic(); }
+link_traffic host_backend::traffic() { return transfers_.traffic(); }
 
 std::uint64_t host_backend::watch_traffic(const traffic_source& source) noexcept {
   for (const device_id end : {source.from, source.to}) {
     if (end != device_id{} && !known(end)) return 0;
   }
-  return transfers_.watch(source);
+  const auto id = guarded([&]() -> result<std::uint64_t> { return transfers_.watch(source); });
+  return id ? *id : 0;
 }
 
 void host_backend::unwatch_traffic(std::uint64_t id) noexcept { transfers_.unwatch(id); }
 
-std::vector<order_violation> host_backend::order_violations() noexcept {
+std::vector<order_violation> host_backend::order_violations() {
   return order_ ? order_->violations() : std::vector<order_violation>{};
 }
 
@@ -453,17 +482,19 @@ std::shared_ptr<const error> host_backend::lost(device_id device) noexcept {
 }
 
 result<void> host_backend::reset(device_id device) noexcept {
-  if (auto cause = check_call("reset", {device})) return *cause;
-  // what is still queued is refused while the device counts as lost
-  scheduler_.lose(device, shared_error(make_error(errc::cancelled, to_string(device) + " is being reset")));
-  for (const stream_handle handle : scheduler_.streams_of(device)) {
-    if (host_stream* stream = scheduler_.find(handle))
-      static_cast<void>(scheduler_.synchronize(*stream, no_deadline, {}));
-  }
-  blocks_.forget(device);
-  memory_.forget(device);
-  scheduler_.restore(device);
-  return {};
+  return guarded([&]() -> result<void> {
+    if (auto cause = check_call("reset", {device})) return *cause;
+    // what is still queued is refused while the device counts as lost
+    scheduler_.lose(device, shared_error(make_error(errc::cancelled, to_string(device) + " is being reset")));
+    for (const stream_handle handle : scheduler_.streams_of(device)) {
+      if (host_stream* stream = scheduler_.find(handle))
+        static_cast<void>(scheduler_.synchronize(*stream, no_deadline, {}));
+    }
+    blocks_.forget(device);
+    memory_.forget(device);
+    scheduler_.restore(device);
+    return {};
+  });
 }
 
 void host_backend::end_work() noexcept {

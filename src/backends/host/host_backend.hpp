@@ -114,7 +114,7 @@ class host_backend final : public backend {
   [[nodiscard]] result<wait_outcome> synchronize(stream_handle stream, wait_deadline deadline,
                                                  const std::stop_token& stop) noexcept override;
   [[nodiscard]] bool drain(device_id device, wait_deadline deadline) noexcept override;
-  [[nodiscard]] std::vector<stream_handle> streams_of(device_id device) noexcept override;
+  [[nodiscard]] std::vector<stream_handle> streams_of(device_id device) override;
   [[nodiscard]] std::chrono::nanoseconds now() noexcept override { return scheduler_.now(); }
 
   // move
@@ -133,9 +133,9 @@ class host_backend final : public backend {
   // watch
   [[nodiscard]] std::uint64_t watch_traffic(const traffic_source& source) noexcept override;
   void unwatch_traffic(std::uint64_t id) noexcept override;
-  [[nodiscard]] link_traffic traffic() noexcept override;
+  [[nodiscard]] link_traffic traffic() override;
   void trace_to(std::shared_ptr<trace_sink> sink) noexcept override { scheduler_.trace_to(std::move(sink)); }
-  [[nodiscard]] std::vector<order_violation> order_violations() noexcept override;
+  [[nodiscard]] std::vector<order_violation> order_violations() override;
   void note_copy(stream_handle order, const copy_request& whole) noexcept override;
   void note_reuse(void* base) noexcept override;
   [[nodiscard]] std::shared_ptr<const error> lost(device_id device) noexcept override;

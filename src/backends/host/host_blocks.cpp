@@ -8,51 +8,41 @@
 #include <cstring>
 
 namespace weft::host {
-namespace {
-
-/// Runs what allocates: nothing may leave this border but a value.
-template <class F>
-auto guarded(F&& f) noexcept -> decltype(f()) {
-  try {
-    return f();
-  } catch (const std::bad_alloc&) {
-    return make_error(errc::resource_exhausted, "the host has no memory left for its tables of blocks");
-  }
-}
-
-}  // namespace
-
 result<atomic_support> host_backend::peer_atomics(device_id from, device_id to, atomic_operation operation) noexcept {
-  if (auto cause = check_call("peer_atomics", {from, to})) return *cause;
-  if (from == to) return make_error(errc::invalid_device, to_string(from) + " is not a peer of itself");
-  if (static_cast<std::size_t>(operation) >= atomic_operation_count) {
-    return make_error(errc::invalid_argument,
-                      "there is no atomic operation " + std::to_string(static_cast<int>(operation)));
-  }
-  const auto known = peer(from, to);
-  if (!known) return error{known.error()};
-  if (!known->native_atomics) return atomic_support::none;
-  // what a processor does on memory that it shares with another one
-  using s = atomic_support;
-  const s sizes = s::scalar_32 | s::scalar_64;
-  switch (operation) {
-    case atomic_operation::float_add:
-    case atomic_operation::float_min:
-    case atomic_operation::float_max:
-      return s::reduction | s::signed_integers | sizes;
-    case atomic_operation::exchange:
-    case atomic_operation::compare_exchange:
-      return s::signed_integers | s::unsigned_integers | sizes;
-    default:
-      return s::signed_integers | s::unsigned_integers | s::reduction | sizes;
-  }
+  return guarded([&]() -> result<atomic_support> {
+    if (auto cause = check_call("peer_atomics", {from, to})) return *cause;
+    if (from == to) return make_error(errc::invalid_device, to_string(from) + " is not a peer of itself");
+    if (static_cast<std::size_t>(operation) >= atomic_operation_count) {
+      return make_error(errc::invalid_argument,
+                        "there is no atomic operation " + std::to_string(static_cast<int>(operation)));
+    }
+    const auto known = peer(from, to);
+    if (!known) return error{known.error()};
+    if (!known->native_atomics) return atomic_support::none;
+    // what a processor does on memory that it shares with another one
+    using s = atomic_support;
+    const s sizes = s::scalar_32 | s::scalar_64;
+    switch (operation) {
+      case atomic_operation::float_add:
+      case atomic_operation::float_min:
+      case atomic_operation::float_max:
+        return s::reduction | s::signed_integers | sizes;
+      case atomic_operation::exchange:
+      case atomic_operation::compare_exchange:
+        return s::signed_integers | s::unsigned_integers | sizes;
+      default:
+        return s::signed_integers | s::unsigned_integers | s::reduction | sizes;
+    }
+  });
 }
 
 // ---- blocks and mappings --------------------------------------------------------------------------------------------
 
 result<block_granularity> host_backend::granularity(device_id device) noexcept {
-  if (auto cause = check_call("granularity", {device})) return *cause;
-  return block_granularity{bytes{block_map::granule()}, bytes{block_map::granule()}};
+  return guarded([&]() -> result<block_granularity> {
+    if (auto cause = check_call("granularity", {device})) return *cause;
+    return block_granularity{bytes{block_map::granule()}, bytes{block_map::granule()}};
+  });
 }
 
 result<block_id> host_backend::create_block(device_id device, bytes size, bool shareable) noexcept {
@@ -155,22 +145,24 @@ result<block_id> host_backend::import_block(device_id device, int descriptor) no
 // ---- multicast ------------------------------------------------------------------------------------------------------
 
 result<bytes> host_backend::multicast_granularity(std::span<const device_id> team) noexcept {
-  for (const device_id id : team) {
-    if (auto cause = check_call("multicast_granularity", {id})) return *cause;
-  }
-  if (team.size() < 2) {
-    return make_error(errc::unsupported,
-                      "multicast is between two devices or more, not " + std::to_string(team.size()));
-  }
-  for (const device_id a : team) {
-    for (const device_id b : team) {
-      if (a == b) continue;
-      if (!machine_.can_access(device_id{a.value() - first_.value()}, device_id{b.value() - first_.value()}))
-        return make_error(errc::unsupported,
-                          "no multicast between " + to_string(a) + " and " + to_string(b) + ": " + peer(a, b)->why);
+  return guarded([&]() -> result<bytes> {
+    for (const device_id id : team) {
+      if (auto cause = check_call("multicast_granularity", {id})) return *cause;
     }
-  }
-  return bytes{block_map::granule()};
+    if (team.size() < 2) {
+      return make_error(errc::unsupported,
+                        "multicast is between two devices or more, not " + std::to_string(team.size()));
+    }
+    for (const device_id a : team) {
+      for (const device_id b : team) {
+        if (a == b) continue;
+        if (!machine_.can_access(device_id{a.value() - first_.value()}, device_id{b.value() - first_.value()}))
+          return make_error(errc::unsupported,
+                            "no multicast between " + to_string(a) + " and " + to_string(b) + ": " + peer(a, b)->why);
+      }
+    }
+    return bytes{block_map::granule()};
+  });
 }
 
 result<multicast_id> host_backend::create_multicast(std::size_t devices, bytes size) noexcept {
@@ -191,9 +183,11 @@ result<multicast_id> host_backend::create_multicast(std::size_t devices, bytes s
 void host_backend::release_multicast(multicast_id group) noexcept { multicasts_.remove(group); }
 
 result<std::shared_ptr<multicast_group>> host_backend::multicast_of(multicast_id group) noexcept {
-  auto found = multicasts_.find(group);
-  if (!found) return make_error(errc::not_found, "there is no such multicast object; was it released?");
-  return found;
+  return guarded([&]() -> result<std::shared_ptr<multicast_group>> {
+    auto found = multicasts_.find(group);
+    if (!found) return make_error(errc::not_found, "there is no such multicast object; was it released?");
+    return found;
+  });
 }
 
 result<void> host_backend::add_multicast_device(multicast_id group, device_id device) noexcept {
@@ -221,16 +215,19 @@ result<void> host_backend::unbind_multicast(multicast_id group, device_id device
 
 result<host_backend::end_of_multicast> host_backend::other_end(const void* address, std::uint64_t size, device_id by,
                                                                bool writes) noexcept {
-  if (address == nullptr) return make_error(errc::invalid_argument, "a multicast from or to null");
-  auto memory = memory_.find(address, size);
-  if (!memory) return end_of_multicast{pin{}, const_cast<void*>(address)};  // the host's
-  const auto offset = static_cast<std::uint64_t>(static_cast<const std::byte*>(address) - memory->user);
-  if (size > memory->size - offset) {
-    return make_error(errc::out_of_range, to_string(bytes{size}) + " at offset " + std::to_string(offset) +
-                                              " passes the end of an allocation of " + to_string(bytes{memory->size}));
-  }
-  if (auto why = memory_.denied(by, *memory, writes)) return make_error(errc::invalid_argument, std::move(*why));
-  return end_of_multicast{pin{std::move(memory)}, const_cast<void*>(address)};
+  return guarded([&]() -> result<host_backend::end_of_multicast> {
+    if (address == nullptr) return make_error(errc::invalid_argument, "a multicast from or to null");
+    auto memory = memory_.find(address, size);
+    if (!memory) return end_of_multicast{pin{}, const_cast<void*>(address)};  // the host's
+    const auto offset = static_cast<std::uint64_t>(static_cast<const std::byte*>(address) - memory->user);
+    if (size > memory->size - offset) {
+      return make_error(errc::out_of_range, to_string(bytes{size}) + " at offset " + std::to_string(offset) +
+                                                " passes the end of an allocation of " +
+                                                to_string(bytes{memory->size}));
+    }
+    if (auto why = memory_.denied(by, *memory, writes)) return make_error(errc::invalid_argument, std::move(*why));
+    return end_of_multicast{pin{std::move(memory)}, const_cast<void*>(address)};
+  });
 }
 
 result<event_ref> host_backend::multicast_store(stream_handle handle, multicast_id group, bytes offset, const void* src,

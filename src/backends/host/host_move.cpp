@@ -7,30 +7,32 @@
 
 namespace weft::host {
 result<event_ref> host_backend::copy(stream_handle handle, const copy_request& request) noexcept {
-  auto stream = stream_of("copy", handle);
-  if (!stream) return std::move(stream).error();
-  if (request.shape.total() == 0) return record(handle);
-  auto ready = transfers_.prepare(request, (*stream)->device());
-  if (!ready) return std::move(ready).error();
-  const operation_note note = transfers::note_of(ready->src, ready->dst, request.shape.total());
-  if (request.wait && request.stop.stop_requested())
-    return make_error(errc::cancelled, "a copy was cancelled before it started");
-  auto mark = order_ ? order_->copies(handle, (*stream)->device(), {&request, 1}) : nullptr;
-  if (request.wait) {
-    std::shared_ptr<const error> failure;
-    if (scheduler_.try_inline(**stream, [&] { return transfers_.move(*ready); }, note, failure)) {
-      if (mark) order_->host_waited(mark);
-      if (failure) return error{*failure};
-      return event_ref{};
+  return guarded([&]() -> result<event_ref> {
+    auto stream = stream_of("copy", handle);
+    if (!stream) return std::move(stream).error();
+    if (request.shape.total() == 0) return record(handle);
+    auto ready = transfers_.prepare(request, (*stream)->device());
+    if (!ready) return std::move(ready).error();
+    const operation_note note = transfers::note_of(ready->src, ready->dst, request.shape.total());
+    if (request.wait && request.stop.stop_requested())
+      return make_error(errc::cancelled, "a copy was cancelled before it started");
+    auto mark = order_ ? order_->copies(handle, (*stream)->device(), {&request, 1}) : nullptr;
+    if (request.wait) {
+      std::shared_ptr<const error> failure;
+      if (scheduler_.try_inline(**stream, [&] { return transfers_.move(*ready); }, note, failure)) {
+        if (mark) order_->host_waited(mark);
+        if (failure) return error{*failure};
+        return event_ref{};
+      }
     }
-  }
-  const cost price = transfers_.cost_of(*ready);
-  auto boxed = std::make_unique<prepared_copy>(std::move(*ready));
-  auto stop = request.stop;
-  return submitted(
-      scheduler_.submit(
-          **stream, [this, boxed = std::move(boxed)] { return transfers_.move(*boxed); }, note, price, std::move(stop)),
-      std::move(mark));
+    const cost price = transfers_.cost_of(*ready);
+    auto boxed = std::make_unique<prepared_copy>(std::move(*ready));
+    auto stop = request.stop;
+    return submitted(scheduler_.submit(
+                         **stream, [this, boxed = std::move(boxed)] { return transfers_.move(*boxed); }, note, price,
+                         std::move(stop)),
+                     std::move(mark));
+  });
 }
 
 result<event_ref> host_backend::copy_batch(stream_handle handle, std::span<const copy_request> requests) noexcept {
@@ -110,54 +112,56 @@ result<event_ref> host_backend::copy_through(stream_handle handle, void* slot, c
 }
 
 result<event_ref> host_backend::fill(stream_handle handle, const fill_request& request) noexcept {
-  auto stream = stream_of("fill", handle);
-  if (!stream) return std::move(stream).error();
-  if (request.count == 0) return record(handle);
-  std::uint64_t extent = 0;
-  if (__builtin_mul_overflow(request.count, request.pattern_size, &extent)) extent = ~std::uint64_t{0};
-  auto memory = memory_.find(request.dst, extent);
-  if (!memory) return not_allocated("the destination " + hex(request.dst) + " of a fill");
-  const auto offset = static_cast<std::uint64_t>(static_cast<std::byte*>(request.dst) - memory->user);
-  if (request.count > (memory->size - offset) / request.pattern_size) {
-    return make_error(errc::out_of_range, "a fill of " + std::to_string(request.count) + " elements at offset " +
-                                              std::to_string(offset) + " passes the end of an allocation of " +
-                                              to_string(bytes{memory->size}));
-  }
-  if (memory->kind == memory_kind::block) {
-    if (auto why = memory_.denied((*stream)->device(), *memory, true))
-      return make_error(errc::invalid_argument, "a fill of a mapping of a block: " + *why);
-  }
-  struct boxed_fill {
-    pin dst;
-    fill_request request;
-  };
-  auto boxed = std::make_unique<boxed_fill>(boxed_fill{pin{std::move(memory)}, request});
-  const device_id by = (*stream)->device();
-  const cost price{nullptr, request.count * request.pattern_size, transfers_.memory_rate(*boxed->dst.get())};
-  operation_note note;
-  note.kind = trace_kind::fill;
-  note.bytes = price.bytes;
-  auto mark = order_ ? order_->fill(handle, by, request) : nullptr;
-  return submitted(
-      scheduler_.submit(
-          **stream,
-          [this, by, boxed = std::move(boxed)]() -> work::outcome {
-            allocation& a = *boxed->dst.get();
-            const device_id actor =
-                a.kind == memory_kind::device && a.owner != by && memory_.denied(by, a, true) ? a.owner : by;
-            auto to = memory_.resolve(a.kind == memory_kind::mapped ? a.by : actor, a, boxed->request.dst, true);
-            if (!to) return shared_error(std::move(to).error());
-            const fill_request& f = boxed->request;
-            if (f.pattern_size == 1) {
-              std::memset(*to, static_cast<int>(f.pattern[0]), f.count);
-            } else {
-              for (std::uint64_t i = 0; i < f.count; ++i)
-                std::memcpy(*to + i * f.pattern_size, f.pattern.data(), f.pattern_size);
-            }
-            return nullptr;
-          },
-          note, price, request.stop),
-      std::move(mark));
+  return guarded([&]() -> result<event_ref> {
+    auto stream = stream_of("fill", handle);
+    if (!stream) return std::move(stream).error();
+    if (request.count == 0) return record(handle);
+    std::uint64_t extent = 0;
+    if (__builtin_mul_overflow(request.count, request.pattern_size, &extent)) extent = ~std::uint64_t{0};
+    auto memory = memory_.find(request.dst, extent);
+    if (!memory) return not_allocated("the destination " + hex(request.dst) + " of a fill");
+    const auto offset = static_cast<std::uint64_t>(static_cast<std::byte*>(request.dst) - memory->user);
+    if (request.count > (memory->size - offset) / request.pattern_size) {
+      return make_error(errc::out_of_range, "a fill of " + std::to_string(request.count) + " elements at offset " +
+                                                std::to_string(offset) + " passes the end of an allocation of " +
+                                                to_string(bytes{memory->size}));
+    }
+    if (memory->kind == memory_kind::block) {
+      if (auto why = memory_.denied((*stream)->device(), *memory, true))
+        return make_error(errc::invalid_argument, "a fill of a mapping of a block: " + *why);
+    }
+    struct boxed_fill {
+      pin dst;
+      fill_request request;
+    };
+    auto boxed = std::make_unique<boxed_fill>(boxed_fill{pin{std::move(memory)}, request});
+    const device_id by = (*stream)->device();
+    const cost price{nullptr, request.count * request.pattern_size, transfers_.memory_rate(*boxed->dst.get())};
+    operation_note note;
+    note.kind = trace_kind::fill;
+    note.bytes = price.bytes;
+    auto mark = order_ ? order_->fill(handle, by, request) : nullptr;
+    return submitted(
+        scheduler_.submit(
+            **stream,
+            [this, by, boxed = std::move(boxed)]() -> work::outcome {
+              allocation& a = *boxed->dst.get();
+              const device_id actor =
+                  a.kind == memory_kind::device && a.owner != by && memory_.denied(by, a, true) ? a.owner : by;
+              auto to = memory_.resolve(a.kind == memory_kind::mapped ? a.by : actor, a, boxed->request.dst, true);
+              if (!to) return shared_error(std::move(to).error());
+              const fill_request& f = boxed->request;
+              if (f.pattern_size == 1) {
+                std::memset(*to, static_cast<int>(f.pattern[0]), f.count);
+              } else {
+                for (std::uint64_t i = 0; i < f.count; ++i)
+                  std::memcpy(*to + i * f.pattern_size, f.pattern.data(), f.pattern_size);
+              }
+              return nullptr;
+            },
+            note, price, request.stop),
+        std::move(mark));
+  });
 }
 
 }  // namespace weft::host

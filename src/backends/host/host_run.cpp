@@ -147,21 +147,23 @@ result<event_ref> host_backend::launch(stream_handle handle, launch_request requ
 }
 
 result<event_ref> host_backend::call(stream_handle handle, std::function<result<void>()> function) noexcept {
-  auto stream = stream_of("call", handle);
-  if (!stream) return std::move(stream).error();
-  operation_note note;
-  note.kind = trace_kind::host_call;
-  auto mark = order_ ? order_->recorded(handle) : nullptr;
-  auto talk = order_ ? order_->talks(handle) : nullptr;
-  return submitted(scheduler_.submit(
-                       **stream,
-                       [f = std::move(function), talk = std::move(talk)]() -> work::outcome {
-                         if (talk) talk->begins();
-                         auto done = f();
-                         return done ? nullptr : shared_error(std::move(done).error());
-                       },
-                       note),
-                   std::move(mark));
+  return guarded([&]() -> result<event_ref> {
+    auto stream = stream_of("call", handle);
+    if (!stream) return std::move(stream).error();
+    operation_note note;
+    note.kind = trace_kind::host_call;
+    auto mark = order_ ? order_->recorded(handle) : nullptr;
+    auto talk = order_ ? order_->talks(handle) : nullptr;
+    return submitted(scheduler_.submit(
+                         **stream,
+                         [f = std::move(function), talk = std::move(talk)]() -> work::outcome {
+                           if (talk) talk->begins();
+                           auto done = f();
+                           return done ? nullptr : shared_error(std::move(done).error());
+                         },
+                         note),
+                     std::move(mark));
+  });
 }
 
 }  // namespace weft::host

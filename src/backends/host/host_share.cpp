@@ -11,25 +11,29 @@
 
 namespace weft::host {
 result<void> host_backend::enable_peer(device_id from, device_id to) noexcept {
-  if (auto cause = check_call("enable_peer", {from, to})) return *cause;
-  if (from == to) return make_error(errc::invalid_device, to_string(from) + " is not a peer of itself");
-  const device_id a{from.value() - first_.value()};
-  const device_id b{to.value() - first_.value()};
-  if (!machine_.can_access(a, b)) {
-    return make_error(errc::peer_unsupported,
-                      to_string(from) + " cannot map " + to_string(to) + ": " + peer(from, to)->why);
-  }
-  return memory_.enable(from, to);
+  return guarded([&]() -> result<void> {
+    if (auto cause = check_call("enable_peer", {from, to})) return *cause;
+    if (from == to) return make_error(errc::invalid_device, to_string(from) + " is not a peer of itself");
+    const device_id a{from.value() - first_.value()};
+    const device_id b{to.value() - first_.value()};
+    if (!machine_.can_access(a, b)) {
+      return make_error(errc::peer_unsupported,
+                        to_string(from) + " cannot map " + to_string(to) + ": " + peer(from, to)->why);
+    }
+    return memory_.enable(from, to);
+  });
 }
 
 result<void> host_backend::disable_peer(device_id from, device_id to) noexcept {
-  if (auto cause = check_call("disable_peer", {from, to})) return *cause;
-  if (from == to) return make_error(errc::invalid_device, to_string(from) + " is not a peer of itself");
-  if (!machine_.can_access(device_id{from.value() - first_.value()}, device_id{to.value() - first_.value()})) {
-    return make_error(errc::peer_unsupported,
-                      to_string(from) + " cannot map " + to_string(to) + ": " + peer(from, to)->why);
-  }
-  return memory_.disable(from, to);
+  return guarded([&]() -> result<void> {
+    if (auto cause = check_call("disable_peer", {from, to})) return *cause;
+    if (from == to) return make_error(errc::invalid_device, to_string(from) + " is not a peer of itself");
+    if (!machine_.can_access(device_id{from.value() - first_.value()}, device_id{to.value() - first_.value()})) {
+      return make_error(errc::peer_unsupported,
+                        to_string(from) + " cannot map " + to_string(to) + ": " + peer(from, to)->why);
+    }
+    return memory_.disable(from, to);
+  });
 }
 
 bool host_backend::peer_enabled(device_id from, device_id to) noexcept {
@@ -61,24 +65,28 @@ result<void*> host_backend::map_peer(device_id by, void* address, bytes size) no
 }
 
 result<void> host_backend::unmap_peer(device_id by, void* mapped) noexcept {
-  if (scheduler_.closed() || here_.forked()) return {};
-  if (auto cause = check_call("unmap_peer", {by})) return *cause;
-  return memory_.unmap(by, mapped);
+  return guarded([&]() -> result<void> {
+    if (scheduler_.closed() || here_.forked()) return {};
+    if (auto cause = check_call("unmap_peer", {by})) return *cause;
+    return memory_.unmap(by, mapped);
+  });
 }
 
 result<std::shared_ptr<std::byte>> host_backend::host_window(device_id by, void* address, bytes size) noexcept {
-  if (auto cause = check_call("host_window", {by})) return *cause;
-  auto memory = memory_.find(address, size.value());
-  if (!memory) return not_allocated(address);
-  const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(address) - memory->user);
-  if (size.value() > memory->size - offset) {
-    return make_error(errc::out_of_range, "a window of " + to_string(size) + " at offset " + std::to_string(offset) +
-                                              " of an allocation of " + to_string(bytes{memory->size}));
-  }
-  auto seen = memory_.resolve(by, *memory, address);
-  if (!seen) return std::move(seen).error();
-  std::byte* at = *seen;
-  return std::shared_ptr<std::byte>{std::move(memory), at};
+  return guarded([&]() -> result<std::shared_ptr<std::byte>> {
+    if (auto cause = check_call("host_window", {by})) return *cause;
+    auto memory = memory_.find(address, size.value());
+    if (!memory) return not_allocated(address);
+    const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(address) - memory->user);
+    if (size.value() > memory->size - offset) {
+      return make_error(errc::out_of_range, "a window of " + to_string(size) + " at offset " + std::to_string(offset) +
+                                                " of an allocation of " + to_string(bytes{memory->size}));
+    }
+    auto seen = memory_.resolve(by, *memory, address);
+    if (!seen) return std::move(seen).error();
+    std::byte* at = *seen;
+    return std::shared_ptr<std::byte>{std::move(memory), at};
+  });
 }
 
 result<peer_delivery> host_backend::verify_peer(device_id from, device_id to, peer_way way) noexcept {
@@ -170,43 +178,49 @@ result<opened_memory_description> host_backend::open_memory(std::optional<device
 }
 
 result<void> host_backend::close_memory(void* address) noexcept {
-  if (scheduler_.closed() || here_.forked()) return {};
-  if (auto cause = check_call("close_memory", {})) return *cause;
-  return sharing_.close(address);
+  return guarded([&]() -> result<void> {
+    if (scheduler_.closed() || here_.forked()) return {};
+    if (auto cause = check_call("close_memory", {})) return *cause;
+    return sharing_.close(address);
+  });
 }
 
 result<void> host_backend::set_memory_access(void* address, std::span<const device_right> rights) noexcept {
-  if (auto cause = check_call("set_memory_access", {})) return *cause;
-  const auto memory = memory_.find(address);
-  if (!memory) return not_allocated(address);
-  if (!memory->only) {
-    return make_error(errc::invalid_argument, "the memory at " + hex(address) + " is " +
-                                                  std::string{to_string(memory->kind)} +
-                                                  " memory of no pool: peer access decides who may use it");
-  }
-  for (const device_right& r : rights) {
-    if (auto cause = check_call("set_memory_access", {r.device})) return *cause;
-    const device_id a{r.device.value() - first_.value()}, b{memory->owner.value() - first_.value()};
-    if (a == b && r.right != access_right::read_write) {
-      return make_error(errc::invalid_device, "the right of " + to_string(r.device) + " to its own memory cannot be " +
-                                                  std::string{to_string(r.right)});
+  return guarded([&]() -> result<void> {
+    if (auto cause = check_call("set_memory_access", {})) return *cause;
+    const auto memory = memory_.find(address);
+    if (!memory) return not_allocated(address);
+    if (!memory->only) {
+      return make_error(errc::invalid_argument, "the memory at " + hex(address) + " is " +
+                                                    std::string{to_string(memory->kind)} +
+                                                    " memory of no pool: peer access decides who may use it");
     }
-    if (a != b && r.right != access_right::none && !machine_.can_access(a, b)) {
-      return make_error(errc::peer_unsupported, to_string(r.device) + " cannot map the memory of " +
-                                                    to_string(memory->owner) + ": " +
-                                                    peer(r.device, memory->owner)->why);
+    for (const device_right& r : rights) {
+      if (auto cause = check_call("set_memory_access", {r.device})) return *cause;
+      const device_id a{r.device.value() - first_.value()}, b{memory->owner.value() - first_.value()};
+      if (a == b && r.right != access_right::read_write) {
+        return make_error(errc::invalid_device, "the right of " + to_string(r.device) +
+                                                    " to its own memory cannot be " + std::string{to_string(r.right)});
+      }
+      if (a != b && r.right != access_right::none && !machine_.can_access(a, b)) {
+        return make_error(errc::peer_unsupported, to_string(r.device) + " cannot map the memory of " +
+                                                      to_string(memory->owner) + ": " +
+                                                      peer(r.device, memory->owner)->why);
+      }
     }
-  }
-  for (const device_right& r : rights) memory->only->set(memory_.local(r.device), r.right);
-  return {};
+    for (const device_right& r : rights) memory->only->set(memory_.local(r.device), r.right);
+    return {};
+  });
 }
 
 result<access_right> host_backend::memory_access(device_id device, const void* address) noexcept {
-  if (auto cause = check_call("memory_access", {device})) return *cause;
-  const auto memory = memory_.find(address);
-  if (!memory) return not_allocated(address);
-  if (memory_.denied(device, *memory, false)) return access_right::none;
-  return memory_.denied(device, *memory, true) ? access_right::read : access_right::read_write;
+  return guarded([&]() -> result<access_right> {
+    if (auto cause = check_call("memory_access", {device})) return *cause;
+    const auto memory = memory_.find(address);
+    if (!memory) return not_allocated(address);
+    if (memory_.denied(device, *memory, false)) return access_right::none;
+    return memory_.denied(device, *memory, true) ? access_right::read : access_right::read_write;
+  });
 }
 
 }  // namespace weft::host

@@ -54,8 +54,8 @@ bool host_stream::start() noexcept {
       serve(ended);
       worker_thread_.store(0, std::memory_order_relaxed);
     }};
-  } catch (const std::system_error&) {
-    return false;  // no thread to be had
+  } catch (const std::exception&) {
+    return false;  // no thread to be had, or no memory for one
   }
   serving_.store(true, std::memory_order_seq_cst);
   return true;

@@ -3,10 +3,12 @@
 
 #include "backend/parking.hpp"
 #include "backend/word_watch.hpp"
+#include "core/make_error.hpp"
 
 #include <algorithm>
 #include <exception>
 #include <string>
+#include <thread>
 #include <unistd.h>
 #include <utility>
 
@@ -22,6 +24,22 @@ std::shared_ptr<const error> make(errc code, error_scope scope, std::string what
   return std::make_shared<const error>(std::move(cause));
 }
 
+/// What every machine has at hand from its start, for where no memory is left to say more. Kept for ever.
+const std::shared_ptr<const error>& without_memory() {
+  static const auto* const kept = new std::shared_ptr<const error>{shared_error(no_host_memory())};
+  return *kept;
+}
+
+/// A cause that takes memory to word.
+template <class F>
+std::shared_ptr<const error> worded(F&& cause) noexcept {
+  try {
+    return cause();
+  } catch (const std::bad_alloc&) {
+    return without_memory();
+  }
+}
+
 }  // namespace
 
 scheduler::scheduler(const topology& machine, device_id first, backend* face, const scheduler_options& options,
@@ -32,7 +50,9 @@ scheduler::scheduler(const topology& machine, device_id first, backend* face, co
       faults_(faults),
       epoch_(options.epoch.value_or(std::chrono::steady_clock::now())),
       tracks_(machine.devices.size()),
-      clock_(machine, first, *this, streams_, faults, {options.max_in_flight, options.model, options.hold}) {
+      clock_(machine, first, *this, streams_, faults, {options.max_in_flight, options.model, options.hold}),
+      end_of_machine_(make(errc::cancelled, error_scope::process, "the machine was closed")) {
+  static_cast<void>(without_memory());
   for (std::size_t i = 0; i < machine.devices.size(); ++i) devices_.push_back(std::make_unique<device_state>());
 }
 
@@ -118,7 +138,15 @@ event_ref scheduler::admit(host_stream& stream, operation* op) {
     }
     stream.push(op);
   } else {
-    if (!clock_.admit(*op)) {
+    bool is_in = false;
+    try {
+      is_in = clock_.admit(*op);
+    } catch (const std::bad_alloc&) {
+      stream.finished_.fetch_add(1, std::memory_order_release);
+      op->drop();
+      throw;
+    }
+    if (!is_in) {
       stream.finished_.fetch_add(1, std::memory_order_release);
       op->drop();
       return {};
@@ -127,7 +155,11 @@ event_ref scheduler::admit(host_stream& stream, operation* op) {
   return handle;
 }
 
-std::shared_ptr<const error> scheduler::refusal(operation& op) {
+std::shared_ptr<const error> scheduler::refusal(operation& op) noexcept {
+  return worded([&] { return why_refused(op); });
+}
+
+std::shared_ptr<const error> scheduler::why_refused(operation& op) {
   host_stream& stream = *op.home;
   if (closed())
     return make(errc::cancelled, error_scope::endpoint,
@@ -150,10 +182,14 @@ std::shared_ptr<const error> scheduler::run_body(operation& op) noexcept {
   try {
     return op.body();
   } catch (const std::exception& thrown) {
-    return make(errc::kernel_failed, error_scope::endpoint,
-                "a host function on " + to_string(op.device) + " threw: " + thrown.what());
+    return worded([&] {
+      return make(errc::kernel_failed, error_scope::endpoint,
+                  "a host function on " + to_string(op.device) + " threw: " + thrown.what());
+    });
   } catch (...) {
-    return make(errc::kernel_failed, error_scope::endpoint, "a host function on " + to_string(op.device) + " threw");
+    return worded([&] {
+      return make(errc::kernel_failed, error_scope::endpoint, "a host function on " + to_string(op.device) + " threw");
+    });
   }
 }
 
@@ -295,18 +331,14 @@ void scheduler::forget_failure(host_stream& stream) {
 }
 
 event_ref scheduler::create_gate() {
-  auto* gate = new event_record;
+  event_ref gate{new event_record};
   gate->owner = face_;
   gate->timed = false;
-  gate->retain();
   const std::lock_guard lock{gates_mutex_};
-  if (closed()) {  // close() has opened the gates it knew, and would not know this one
-    gate->drop();
-    gate->drop();
-    return {};
-  }
-  gates_.insert(gate);
-  return event_ref{gate};
+  if (closed()) return {};  // close() has opened the gates it knew, and would not know this one
+  gates_.insert(gate.get());
+  gate->retain();
+  return gate;
 }
 
 void scheduler::open_gate(event_record& gate, std::shared_ptr<const error> cause) {
@@ -340,7 +372,16 @@ wait_outcome scheduler::wait(event_record& event, wait_deadline deadline, const 
 
 bool scheduler::drain(host_stream& stream, wait_deadline deadline) {
   if (stream.idle()) return true;
-  const event_ref marker = submit(stream, [] { return work::outcome{}; });
+  event_ref marker;
+  try {
+    marker = submit(stream, [] { return work::outcome{}; });
+  } catch (const std::bad_alloc&) {  // without a marker: a look again and again
+    while (!stream.idle() && now() < deadline) {
+      if (options_.clock == clock_kind::virtual_time) clock_.poll();
+      std::this_thread::yield();
+    }
+    return stream.idle();
+  }
   return !marker || await(*marker, deadline, {}) != wait_outcome::timed_out;
 }
 
@@ -419,14 +460,12 @@ void scheduler::restore(device_id device) {
     state.root = state.told = nullptr;
     state.end = std::stop_source{};
   }
-  for (const stream_handle handle : streams_of(device)) {
-    host_stream* stream = find(handle);
-    if (stream == nullptr) continue;
-    const std::lock_guard lock{stream->failure_mutex_};
-    stream->unreported_ = nullptr;
-    if (stream->poison_)
-      stream->poison_until_ = stream->submitted_.load(std::memory_order_relaxed) & ~host_stream::inline_bit;
-  }
+  for_each_stream(device, [](host_stream& stream) {
+    const std::lock_guard lock{stream.failure_mutex_};
+    stream.unreported_ = nullptr;
+    if (stream.poison_)
+      stream.poison_until_ = stream.submitted_.load(std::memory_order_relaxed) & ~host_stream::inline_bit;
+  });
 }
 
 bool scheduler::on_worker() const noexcept {
@@ -446,13 +485,10 @@ void scheduler::close() {
     const std::lock_guard lock{gates_mutex_};
     gates.swap(gates_);
   }
-  const auto cause = make(errc::cancelled, error_scope::process, "the machine was closed");
   for (event_record* gate : gates) {
-    gate->complete(cause);
+    gate->complete(end_of_machine_);
     gate->drop();
   }
-  std::vector<host_stream*> all;
-  streams_.for_each_made([&](host_stream& s) { all.push_back(&s); });
   for (auto& state : devices_) {
     {
       const std::lock_guard lock{state->mutex};
@@ -466,10 +502,10 @@ void scheduler::close() {
   if (options_.clock == clock_kind::virtual_time) {
     clock_.end();  // everything that has not run yet is refused, in order
   } else {
-    for (host_stream* stream : all) {
-      while (!stream->idle()) std::this_thread::yield();  // all of it is refused; what runs ends by itself
-      stream->end();
-    }
+    streams_.for_each_made([](host_stream& stream) {
+      while (!stream.idle()) std::this_thread::yield();  // all of it is refused; what runs ends by itself
+      stream.end();
+    });
   }
 }
 

@@ -48,6 +48,13 @@ class scheduler {
   void destroy(stream_handle handle);
   [[nodiscard]] host_stream* find(stream_handle handle) const noexcept { return streams_.find(handle); }
   [[nodiscard]] std::vector<stream_handle> streams_of(device_id device);
+  /// Without memory, in the order in which they were made.
+  template <class F>
+  void for_each_stream(device_id device, F&& f) const {
+    streams_.for_each([&](host_stream& s) {
+      if (s.device() == device) f(s);
+    });
+  }
 
   /// Appends an operation to a stream. Null when the machine is closed.
   template <class F>
@@ -125,7 +132,8 @@ class scheduler {
   }
 
   /// Why an operation must not run, or null.
-  [[nodiscard]] std::shared_ptr<const error> refusal(operation& op);
+  [[nodiscard]] std::shared_ptr<const error> refusal(operation& op) noexcept;
+  [[nodiscard]] std::shared_ptr<const error> why_refused(operation& op);
   [[nodiscard]] static std::shared_ptr<const error> run_body(operation& op) noexcept;
   void execute(operation& op, operation* next);  // wall clock, on the worker
   /// Holds the worker until the operation's dependency has ended and what it waits for holds.
@@ -159,6 +167,8 @@ class scheduler {
   std::vector<std::vector<bool>> tracks_;  // of each device: numbers of streams that are taken
   operation_trace trace_;
   virtual_clock clock_;  // idle on the wall clock
+  std::shared_ptr<const error>
+      end_of_machine_;  // told to those who wait when it is closed; made before memory is short
   std::mutex gates_mutex_;
   std::set<event_record*> gates_;  // open gates hold one reference
 };

@@ -65,10 +65,21 @@ bool virtual_clock::admit(operation& op) {
   const std::lock_guard lock{mutex_};
   // again, now that close() cannot go past what is queued
   if (owner_.closed()) return false;
-  op.order = ++admitted_;
+  const bool is_first = op.home->queue_.empty();
+  if (is_first) make_room();
   op.home->queue_.push_back(&op);
+  op.order = ++admitted_;
+  if (is_first) ++with_work_;
   progress_.notify_all();
   return true;
+}
+
+/// One operation of each stream at most is ready or runs. Room for it is made where the submission can still fail, and
+/// not by whoever waits.
+void virtual_clock::make_room() {
+  const std::size_t needed = with_work_ + 1;
+  if (ready_.capacity() < needed) ready_.reserve(2 * needed);
+  if (running_.capacity() < needed) running_.reserve(2 * needed);
 }
 
 void virtual_clock::complete(event_record& event, std::shared_ptr<const error> cause) {
@@ -140,7 +151,8 @@ void virtual_clock::occupy(const operation& op, bool busy) {
 }
 
 void virtual_clock::grant() {
-  std::vector<operation*> ready;
+  std::vector<operation*>& ready = ready_;
+  ready.clear();
   next_ready_.reset();
   streams_.for_each_made([&](const host_stream& stream) {
     if (!stream.busy_ && !stream.queue_.empty() && is_ready(*stream.queue_.front()))
@@ -170,12 +182,16 @@ void virtual_clock::start(operation& op) {
   }
   occupy(op, true);
   op.started = now();
-  running_.insert({op.started + duration, rank_of(op), op.order, &op, std::move(cause)});
+  running one{op.started + duration, rank_of(op), op.order, &op, std::move(cause)};
+  // the first to end stands last
+  const auto at =
+      std::lower_bound(running_.begin(), running_.end(), one, [](const running& a, const running& b) { return b < a; });
+  running_.insert(at, std::move(one));
 }
 
 std::optional<nanoseconds> virtual_clock::next() const {
   if (running_.empty()) return next_ready_;
-  return next_ready_ ? std::min(*next_ready_, running_.begin()->end) : running_.begin()->end;
+  return next_ready_ ? std::min(*next_ready_, running_.back().end) : running_.back().end;
 }
 
 void virtual_clock::advance(nanoseconds to) {
@@ -184,12 +200,12 @@ void virtual_clock::advance(nanoseconds to) {
 }
 
 void virtual_clock::step(std::unique_lock<std::mutex>& lock) {
-  if (running_.empty() || (next_ready_ && *next_ready_ < running_.begin()->end)) {
+  if (running_.empty() || (next_ready_ && *next_ready_ < running_.back().end)) {
     advance(*next_ready_);  // what was delayed until then is a candidate now
     return;
   }
-  running first = *running_.begin();
-  running_.erase(running_.begin());
+  running first = std::move(running_.back());
+  running_.pop_back();
   advance(first.end);
   operation& op = *first.op;
   driving_ = true;
@@ -199,6 +215,7 @@ void virtual_clock::step(std::unique_lock<std::mutex>& lock) {
   lock.lock();
   occupy(op, false);
   op.home->queue_.pop_front();
+  if (op.home->queue_.empty()) --with_work_;
   lock.unlock();
   owner_.finish(op, std::move(first.cause));
   lock.lock();

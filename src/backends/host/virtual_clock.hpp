@@ -15,7 +15,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <sys/types.h>
 #include <vector>
 
@@ -70,6 +69,7 @@ class virtual_clock {
   };
 
   // all under mutex_
+  void make_room();
   void grant();
   [[nodiscard]] bool is_ready(operation& op);
   [[nodiscard]] bool has_resources(const operation& op) const;
@@ -100,8 +100,10 @@ class virtual_clock {
   std::condition_variable progress_;
   std::atomic<std::int64_t> now_{0};
   bool driving_ = false;
-  std::atomic<pid_t> driver_{0};  // the thread that runs an operation
-  std::set<running> running_;
+  std::atomic<pid_t> driver_{0};                        // the thread that runs an operation
+  std::size_t with_work_ = 0;                           // streams that have operations
+  std::vector<operation*> ready_;                       // of one grant()
+  std::vector<running> running_;                        // the first to end last
   std::optional<std::chrono::nanoseconds> next_ready_;  // the first of those that are delayed
   std::vector<bool> wire_busy_;
   std::vector<int> device_busy_;

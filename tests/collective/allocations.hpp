@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every allocation of this test program, by all of its threads: counted, and one of them may fail.
+#pragma once
+
+#include <atomic>
+
+namespace allocations {
+
+extern std::atomic<long> made;
+/// That many more succeed, and then one fails; negative: none does.
+extern std::atomic<long> until_failure;
+
+}  // namespace allocations
