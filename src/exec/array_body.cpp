@@ -111,14 +111,24 @@ void array_body::wrote(const array_instance& to, const interval& range) {
   }
 }
 
+/// Before a copy is submitted: who waits for it, and who must come after it, will know of it whatever else fails.
+void array_body::make_room(array_instance& to, array_instance& from, array_moves& moves) {
+  const auto for_one_more = [](auto& list) {
+    if (list.size() == list.capacity()) list.reserve(2 * list.size() + 8);
+  };
+  for_one_more(moves.copies);
+  for_one_more(from.uses);
+  for_one_more(to.uses);
+}
+
 void array_body::copied(array_instance& to, array_instance& from, const interval& range, const event& done,
                         array_moves& moves) {
   const std::uint64_t size = static_cast<std::uint64_t>(range.count()) * element();
+  moves.copies.push_back(done);
   from.uses.push_back({range, false, done});
   to.uses.push_back({range, true, done});
   to.valid.add(range);
   moves.bytes += size;
-  moves.copies.push_back(done);
   ++traffic_.copies;
   if (to.device == device_id{}) {
     traffic_.device_to_host += size;
@@ -147,6 +157,7 @@ void array_body::fetch(array_instance& to, const interval& range, const lane& by
           shape.width = static_cast<std::uint64_t>(part.count()) * element();
           copy_options options;
           if (from->device != device_id{} && from->device != to.device) options.route = route;
+          make_room(to, *from, moves);
           copied(to, *from, part, copy_in(by.in(), reference(to, part), reference(*from, part), shape, options, {}),
                  moves);
           left.remove(part);
@@ -259,6 +270,7 @@ event array_body::bring_home(const interval& range, const lane& by, const route_
             shape.width = static_cast<std::uint64_t>(part.count()) * element();
             copy_options options;
             if (home->device != device_id{} && home->device != from->device) options.route = route;
+            make_room(*home, *from, moves);
             last = copy_in(by.out(), reference(*home, part), reference(*from, part), shape, options, {});
             copied(*home, *from, part, last, moves);
             left.remove(part);
@@ -475,6 +487,7 @@ void array_body::read(std::uint64_t first, std::span<std::byte> to, std::source_
               order(order_in, *from, part, false);
               copy_shape shape;
               shape.width = static_cast<std::uint64_t>(part.count()) * element();
+              make_room(target, *from, moves);
               copied(target, *from, part,
                      copy_in(order_in, reference(target, part), reference(*from, part), shape, {}, where), moves);
             }

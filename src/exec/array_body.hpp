@@ -135,6 +135,7 @@ class array_body {
   [[nodiscard]] array_instance* find(device_id device, const interval& range);
   [[nodiscard]] memory_ref reference(const array_instance& in, const interval& range) const;
   void fetch(array_instance& to, const interval& range, const lane& by, const route_wish& route, array_moves& moves);
+  static void make_room(array_instance& to, array_instance& from, array_moves& moves);
   void copied(array_instance& to, array_instance& from, const interval& range, const event& done, array_moves& moves);
   void wrote(const array_instance& to, const interval& range);
   void settle_uses();
