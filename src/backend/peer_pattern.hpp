@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is written over a pair of devices to see whether it arrives.
+// The pattern that is written over a pair of devices to see whether it arrives.
 #pragma once
 
 #include "weft/core/ids.hpp"

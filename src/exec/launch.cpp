@@ -31,7 +31,7 @@ result<event_ref> launch_escorted(backend& driver, stream_handle order, launch_r
   return done;
 }
 
-/// What a kernel writes into memory of another device must arrive there. Memory with rights of its own was verified
+/// Stores of a kernel into memory of another device must arrive there. Memory with rights of its own was verified
 /// when the right was given.
 void require_arrival(machine_state& state, device_id on, const memory_ref& memory, const kernel_code& code,
                      std::size_t position, std::source_location where) {

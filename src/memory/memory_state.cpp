@@ -52,6 +52,7 @@ void memory_state::refresh() {
 }
 
 result<route_choice> memory_state::choose(device_id from, device_id to, bytes size, const route_wish& wish) {
+  peers_.report();  // of pairs that an earlier process has found to lose data
   while (true) {
     auto chosen = choose_by_facts(from, to, size, wish);
     if (!chosen) {

@@ -265,7 +265,9 @@ peer_check check_pair(const machine& m, device_id from, device_id to) {
   }
   try {
     const peer_access lease{m, from, to};
-    peer_delivery found = detail::peers_of(*m.state()).try_all(from, to);
+    detail::peer_checks& peers = detail::peers_of(*m.state());
+    peer_delivery found = peers.try_all(from, to);
+    peers.report();
     c.arrived = found.arrived;
     c.why = std::move(found.why);
   } catch (const error_exception& failed) {

@@ -86,6 +86,7 @@ void callback_thread::after(const event_ref& given, std::function<void()> f) {
   } catch (...) {
     const std::lock_guard lock{desk_->mutex};
     desk_->waiting.erase(entry_of());
+    desk_->changed.notify_all();  // the thread may only have waited for this entry to end
     throw;
   }
   const std::lock_guard lock{desk_->mutex};

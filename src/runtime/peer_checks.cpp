@@ -46,7 +46,7 @@ peer_checks::peer_checks(machine_state& machine)
   }
 }
 
-/// What other processes have found holds here too.
+/// The findings of other processes hold here too.
 void peer_checks::believe_record() {
   for (int a = 0; a < machine_.device_count(); ++a) {
     const device_id from{a};
@@ -76,10 +76,12 @@ std::shared_ptr<const std::string> peer_checks::look(device_id from, device_id t
   if ((seen.load(std::memory_order_relaxed) & failed) != 0) return failures_.at(at(from, to));
   if ((seen.load(std::memory_order_relaxed) & bit(way)) != 0) return nullptr;
   auto found = find_out(from, to, way);
-  if (!found && machine_.backend_of(from).on_worker()) return nullptr;  // may not wait here; the next use tries
   if (!found) {
-    log(log_level::warning, "whether data goes from " + to_string(from) + " to " + to_string(to) + " (" +
-                                std::string{to_string(way)} + ") could not be verified: " + to_string(found.error()));
+    if ((seen.fetch_or(warned, std::memory_order_relaxed) & warned) == 0) {
+      note(log_level::warning, "data from " + to_string(from) + " to " + to_string(to) + " (" +
+                                   std::string{to_string(way)} + ") is not verified: " + to_string(found.error()));
+    }
+    if (found.error().code == errc::not_ready) return nullptr;  // the next use tries
   } else if (!found->arrived) {
     demote(from, to, way, found->why);
     return failures_.at(at(from, to));
@@ -91,9 +93,30 @@ std::shared_ptr<const std::string> peer_checks::look(device_id from, device_id t
 result<peer_delivery> peer_checks::find_out(device_id from, device_id to, peer_way way) {
   auto found = machine_.backend_of(from).verify_peer(from, to, way);
   if (!found && found.error().code == errc::unsupported) found = probe(from, to, way, first_use_limit);
-  if (peer_record* const kept = record(from, to); found && kept != nullptr)
-    kept->add(machine_.description_of(from), machine_.description_of(to), way, *found);
+  if (found) keep(from, to, way, *found);
   return found;
+}
+
+/// For the next process, if all of the way was tried.
+void peer_checks::keep(device_id from, device_id to, peer_way way, const peer_delivery& found) {
+  if (found.arrived && !found.why.empty()) return;
+  if (peer_record* const kept = record(from, to))
+    kept->add(machine_.description_of(from), machine_.description_of(to), way, found);
+}
+
+void peer_checks::note(log_level level, std::string text) {
+  news_.emplace_back(level, std::move(text));
+  has_news_.store(true, std::memory_order_release);
+}
+
+void peer_checks::tell_news() {
+  std::vector<std::pair<log_level, std::string>> news;
+  {
+    const std::lock_guard lock{mutex_};
+    news.swap(news_);
+    has_news_.store(false, std::memory_order_relaxed);
+  }
+  for (const auto& [level, text] : news) log(level, text);
 }
 
 result<peer_delivery> peer_checks::probe(device_id from, device_id to, peer_way way, std::chrono::nanoseconds limit) {
@@ -114,8 +137,9 @@ void peer_checks::demote(device_id from, device_id to, peer_way way, const std::
       "data from " + to_string(from) + " to " + to_string(to) + " does not arrive" + place_of(way) + " (" + why + ")");
   seen_[at(from, to)].fetch_or(failed, std::memory_order_release);
   epoch_.fetch_add(1, std::memory_order_release);
-  log(log_level::error, *failures_[at(from, to)] + ": copies between them go another way from now on, and kernels of " +
-                            to_string(from) + " get no memory of " + to_string(to));
+  note(log_level::error, *failures_[at(from, to)] +
+                             ": copies between them go another way from now on, and kernels of " + to_string(from) +
+                             " get no memory of " + to_string(to));
 }
 
 /// Null where nothing is kept of a pair.
@@ -143,15 +167,18 @@ peer_delivery peer_checks::try_all(device_id from, device_id to) {
   seen_[at(from, to)].fetch_and(static_cast<std::uint8_t>(~failed), std::memory_order_release);
   epoch_.fetch_add(1, std::memory_order_release);
   peer_delivery all;
-  peer_record* const kept = record(from, to);
   for (const peer_way way : every_way) {
     auto found = probe(from, to, way, asked_for_limit);
     if (!found && found.error().code == errc::unsupported) continue;
-    if (!found) {
+    if (!found && found.error().code == errc::not_ready) {
       all = {false, to_string(found.error())};
       continue;
     }
-    if (kept != nullptr) kept->add(machine_.description_of(from), machine_.description_of(to), way, *found);
+    if (!found) {  // who asks wants to know that the pair is well, and it was not found to be
+      demote(from, to, way, to_string(found.error()));
+      return {false, to_string(found.error())};
+    }
+    keep(from, to, way, *found);
     if (!found->why.empty()) all.why = found->why;
     if (found->arrived) {
       seen_[at(from, to)].fetch_or(bit(way), std::memory_order_release);

@@ -5,6 +5,7 @@
 
 #include "runtime/machine_state.hpp"
 #include "runtime/peer_record.hpp"
+#include "weft/core/log.hpp"
 
 #include <atomic>
 #include <map>
@@ -12,6 +13,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace weft::detail {
@@ -30,12 +32,18 @@ class peer_checks {
     // acquire: pairs with the release of who tried
     const std::uint8_t seen = seen_[at(from, to)].load(std::memory_order_acquire);
     if ((seen & (bit(way) | failed)) == bit(way) || from == to) return nullptr;
-    return look(from, to, way);
+    auto why = look(from, to, way);
+    report();
+    return why;
+  }
+  /// Gives the log hook what was found since the last time. Under no lock, since the hook may ask the library.
+  void report() {
+    if (has_news_.load(std::memory_order_acquire)) tell_news();
   }
   /// Errors: peer_unsupported, with `what` must not be done and why.
   void require(device_id from, device_id to, peer_way way, const std::string& what, std::source_location where = {});
 
-  /// What was found so far; empty where nothing speaks against the pair.
+  /// The failure found so far; empty where nothing speaks against the pair.
   [[nodiscard]] std::string failure(device_id from, device_id to);
   /// Changes whenever failure() of some pair may have changed.
   [[nodiscard]] std::uint64_t epoch() const { return epoch_.load(std::memory_order_acquire); }
@@ -44,7 +52,7 @@ class peer_checks {
   [[nodiscard]] peer_delivery try_all(device_id from, device_id to);
 
  private:
-  static constexpr std::uint8_t failed = 0x80, all_ways = (1U << peer_way_count) - 1;
+  static constexpr std::uint8_t failed = 0x80, warned = 0x40, all_ways = (1U << peer_way_count) - 1;
   static constexpr std::uint8_t bit(peer_way way) {
     return static_cast<std::uint8_t>(1U << static_cast<unsigned>(way));
   }
@@ -55,7 +63,10 @@ class peer_checks {
   [[nodiscard]] result<peer_delivery> find_out(device_id from, device_id to, peer_way way);
   [[nodiscard]] result<peer_delivery> probe(device_id from, device_id to, peer_way way, std::chrono::nanoseconds limit);
   void demote(device_id from, device_id to, peer_way way, const std::string& why);
+  void keep(device_id from, device_id to, peer_way way, const peer_delivery& found);
   [[nodiscard]] peer_record* record(device_id from, device_id to);
+  void note(log_level level, std::string text);
+  void tell_news();
 
   machine_state& machine_;
   std::size_t devices_;
@@ -65,6 +76,8 @@ class peer_checks {
   std::mutex mutex_;
   std::map<std::size_t, std::shared_ptr<const std::string>> failures_;
   std::optional<peer_record> record_;
+  std::vector<std::pair<log_level, std::string>> news_;  // for the log hook
+  std::atomic<bool> has_news_{false};
   std::unique_ptr<peer_probe> probe_;
 };
 

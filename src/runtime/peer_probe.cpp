@@ -40,7 +40,7 @@ result<peer_delivery> peer_probe::run(device_id from, device_id to, peer_way way
     return tried(from, to, way);
   } catch (const error_exception& failed) {
     // commands that have not ended, or a device that was reset: the next run starts with new memory
-    if (failed.code() != errc::unsupported) {
+    if (failed.code() != errc::unsupported && failed.code() != errc::not_ready) {
       places_.erase(from);
       places_.erase(to);
     }
@@ -49,7 +49,8 @@ result<peer_delivery> peer_probe::run(device_id from, device_id to, peer_way way
 }
 
 peer_delivery peer_probe::tried(device_id from, device_id to, peer_way way) {
-  const place &source = place_on(from), &target = place_on(to);
+  place& source = place_on(from);
+  const place& target = place_on(to);
   word* const near = source.plain;
   word* const far = way == peer_way::pools    ? pool_memory(to, from)
                     : way == peer_way::blocks ? block_memory(to, from)
@@ -63,8 +64,12 @@ peer_delivery peer_probe::tried(device_id from, device_id to, peer_way way) {
     if (std::string bad = difference(target, far); !bad.empty()) return lost("a copy: ", bad);
     if (way == peer_way::commands) return {};
   }
-  if (auto ready = driver_.prepare(from, *move_code()); !ready)
-    return {true, "stores and loads of kernels were not tried: " + ready.error().what};
+  try {
+    load_kernel(from, source);
+  } catch (const error_exception& refused) {
+    if (refused.code() == errc::not_ready || refused.code() == errc::device_lost) raise(refused.cause());
+    return {true, "stores and loads of kernels were not tried: " + refused.cause().what};
+  }
   write(target, far, true);
   run_kernel(source, far, near);
   if (std::string bad = difference(target, far); !bad.empty()) return lost("stores: ", bad);
@@ -73,6 +78,16 @@ peer_delivery peer_probe::tried(device_id from, device_id to, peer_way way) {
   run_kernel(source, near, far);
   if (std::string bad = difference(source, near); !bad.empty()) return lost("loads: ", bad);
   return {};
+}
+
+void peer_probe::load_kernel(device_id device, place& at) {
+  if (at.has_kernel) return;
+  for (const stream_handle other : driver_.streams_of(device)) {
+    if (other != at.order && !driver_.idle(other))
+      raise(errc::not_ready, to_string(device) + " has work, which loading a kernel may wait for");
+  }
+  value_or_raise(driver_.prepare(device, *move_code()));
+  at.has_kernel = true;
 }
 
 bool peer_probe::is_gone(const word* memory) {

@@ -18,21 +18,24 @@ class peer_probe {
  public:
   explicit peer_probe(backend& driver) : driver_(driver) {}
 
-  /// Errors: what the driver says; timed_out, each step having `limit`.
+  /// Errors: those of the driver; timed_out, each step having `limit`; not_ready where a kernel would have to be loaded
+  /// on a device that has work: a driver may wait for that work first.
   [[nodiscard]] result<peer_delivery> run(device_id from, device_id to, peer_way way, std::chrono::nanoseconds limit);
 
  private:
   using word = std::uint64_t;
-  /// What is kept for a device; empty until it is needed.
+  /// The stream and the memory kept for a device; empty until needed.
   struct place {
     stream_handle order{};
     word *host = nullptr, *plain = nullptr, *pooled = nullptr, *block = nullptr;
     bytes block_size;
+    bool has_kernel = false;
   };
   [[nodiscard]] peer_delivery tried(device_id from, device_id to, peer_way way);
   [[nodiscard]] place& place_on(device_id device);
   [[nodiscard]] word* pool_memory(device_id owner, device_id user);
   [[nodiscard]] word* block_memory(device_id owner, device_id user);
+  void load_kernel(device_id device, place& at);
   [[nodiscard]] bool is_gone(const word* memory);
   void move(const place& by, word* into, const word* out_of);
   void run_kernel(const place& by, word* into, word* out_of);

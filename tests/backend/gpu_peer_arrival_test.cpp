@@ -130,6 +130,24 @@ TEST_F(gpu_peer_arrival, a_pair_that_is_well_is_tried_once) {
   EXPECT_TRUE(log.empty()) << log.front();
 }
 
+TEST_F(gpu_peer_arrival, a_kernel_is_not_loaded_on_a_device_whose_work_may_wait_for_the_caller) {
+  driver.drop(0, 1, allocations);
+  const machine m = open();
+  const auto leases = weft::enable_all_peers(m);
+  const buffer<std::uint32_t> word{m[1], 1};
+  samples::gate held;
+  const weft::stream busy{m[0]};
+  held.hold(busy);
+  const weft::stream order{m[0]};
+  order.write_value(word.data(), std::uint32_t{1});
+  order.write_value(word.data(), std::uint32_t{2});
+  ASSERT_EQ(log.size(), 1U) << "once for the pair";
+  EXPECT_NE(log[0].find("is not verified"), std::string::npos) << log[0];
+  held.open();
+  m.synchronize();
+  expect_refused(error_of([&] { order.write_value(word.data(), std::uint32_t{3}); }), "stores: at byte 0");
+}
+
 // so that the tests above can fail
 TEST_F(gpu_peer_arrival, data_is_lost_where_nothing_is_verified) {
   driver.drop(0, 1, copies | allocations);

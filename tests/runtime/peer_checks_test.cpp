@@ -150,6 +150,22 @@ TEST_F(peer_checks, end_the_use_of_a_pair_that_loses_data_and_say_so_once) {
             errc::peer_unsupported);
 }
 
+TEST_F(peer_checks, call_the_log_hook_under_no_lock) {
+  driver.of_commands = peer_delivery{false, "a copy: lost"};
+  const machine m = open();
+  auto& peers = weft::detail::peers_of(*m.state());
+  std::string asked;
+  weft::set_log_hook([&](weft::log_level, std::string_view) { asked = peers.failure(gpu0, gpu1); });
+  EXPECT_NE(peers.refusal(gpu0, gpu1, peer_way::commands), nullptr);
+  EXPECT_NE(asked, "") << "the hook may ask what it is told of";
+}
+
+TEST_F(peer_checks, do_not_keep_what_was_tried_in_part) {
+  driver.of_commands = peer_delivery{true, "stores and loads of kernels were not tried: no compiler"};
+  EXPECT_TRUE(is_asked_again());
+  EXPECT_TRUE(is_asked_again()) << "the next process may have the compiler";
+}
+
 TEST_F(peer_checks, let_a_pair_be_used_that_cannot_be_tried_and_warn_once) {
   driver.of_commands = weft::error{.code = errc::out_of_memory, .what = "nothing left"};
   const machine m = open();

@@ -24,7 +24,7 @@ std::shared_ptr<const error> make(errc code, error_scope scope, std::string what
   return std::make_shared<const error>(std::move(cause));
 }
 
-/// What every machine has at hand from its start, for where no memory is left to say more. Kept for ever.
+/// The cause of last resort, made before memory is short. Kept for ever.
 const std::shared_ptr<const error>& without_memory() {
   static const auto* const kept = new std::shared_ptr<const error>{shared_error(no_host_memory())};
   return *kept;
