@@ -52,7 +52,7 @@ struct control_header {
   std::uint64_t check = 0;  // of everything before
 
   static constexpr std::uint64_t the_magic = 0x314c4c4f43544657;  // "WFTCOLL1"
-  static constexpr std::uint32_t the_version = 1;
+  static constexpr std::uint32_t the_version = 2;
   [[nodiscard]] std::uint64_t computed_check() const noexcept;
 };
 static_assert(sizeof(control_header) == 48);
@@ -97,6 +97,10 @@ struct group_words {
   alignas(128) std::atomic<std::uint64_t> ended;     // why nothing works any more; 0 while it does
   alignas(128) std::atomic<std::uint32_t> sleepers;  // ranks that wait in the kernel
   std::atomic<std::uint32_t> bell;                   // on which they sleep
+  // survivors.hpp: sets of ranks
+  static constexpr std::uint32_t most_links = 192;
+  alignas(128) std::array<std::atomic<std::uint64_t>, most_links> chain;
+  std::array<std::atomic<std::uint64_t>, most_links> ready;
 };
 
 /// How a rank enters a call: its number, what it is in one word, and what others need of it, in one cache line where it
@@ -125,11 +129,7 @@ struct rank_area {
   std::atomic<std::uint32_t> departed;
   std::array<call_record, 2> calls;
   alignas(128) shared_text<512> why;
-  // shrinking: the attempt and who is believed gone, as bits; and what was decided in which attempt
-  alignas(128) std::atomic<std::uint64_t> attempt;
-  std::atomic<std::uint64_t> gone;
-  std::atomic<std::uint64_t> decided_attempt;
-  std::atomic<std::uint64_t> decided;
+  alignas(128) std::atomic<std::uint32_t> arrived;  // shrinking: the link of the chain that it waits for, and 1
 };
 
 struct control_place {

@@ -62,7 +62,8 @@ rank_communicator_body::rank_communicator_body(std::shared_ptr<process_group> gr
       on(device_of_rank),
       options(how),
       default_(on.default_stream()),
-      driver_(&on.state()->backend_of(on.id())) {
+      driver_(&on.state()->backend_of(on.id())),
+      survivors_(all_of(meeting.size())) {
   const auto n = static_cast<std::size_t>(size());
   pulls_.reserve(n);
   inputs_.resize(n);
@@ -82,6 +83,10 @@ rank_communicator_body::~rank_communicator_body() {
   meeting.ring();
 }
 
+result<descriptor> rank_communicator_body::make_block(int ranks, const rank_communicator_options& options) {
+  return control_block::make(control_shape::of(ranks, options.staging.value()), random_id());
+}
+
 std::unique_ptr<rank_communicator_body> rank_communicator_body::meet(std::shared_ptr<process_group> group,
                                                                      std::vector<rank> members, std::uint64_t tag,
                                                                      const device& on,
@@ -97,15 +102,16 @@ std::unique_ptr<rank_communicator_body> rank_communicator_body::meet(std::shared
   const int size = static_cast<int>(members.size());
   descriptor file;
   if (self == 0) {
-    auto made = control_block::make(control_shape::of(size, options.staging.value()), random_id());
+    auto made = make_block(size, options);
     const std::uint64_t failed = made ? 0 : static_cast<std::uint64_t>(made.error().code) + 1;
     const auto payload = packed(failed, made ? std::string_view{} : std::string_view{made.error().what});
     const int number = made ? made->get() : -1;
     const std::span<const int> with{&number, made ? 1U : 0U};
     for (int r = 1; r < size; ++r) {
-      // a dead one is named below, where everybody is waited for
       auto sent = group->send(members[static_cast<std::size_t>(r)], tag, payload, with, left());
-      if (!sent) raise(std::move(sent).error());
+      // who is gone is named below, where everybody is waited for
+      if (!sent && sent.error().code != errc::peer_dead && sent.error().code != errc::closed)
+        raise(std::move(sent).error());
     }
     file = value_or_raise(std::move(made));
   } else {

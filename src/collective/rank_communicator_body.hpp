@@ -57,6 +57,7 @@ class rank_communicator_body {
   std::atomic<collective_algorithm> last_algorithm{collective_algorithm::automatic};
 
  private:
+  class survivor_world;  // rank_shrink.cpp
   struct wires {
     rank_wire out, in;
   };
@@ -111,6 +112,7 @@ class rank_communicator_body {
   wires& wires_of(int other) { return wires_[static_cast<std::size_t>(other)]; }
 
   // rank_communicator_body.cpp
+  [[nodiscard]] static result<descriptor> make_block(int ranks, const rank_communicator_options& options);
   event submit(const stream& order, std::shared_ptr<rank_call> call, std::string refused);
   void finish_streamed();
   [[nodiscard]] peer_message receive(int from, std::uint64_t tag, std::string_view doing);
@@ -130,7 +132,8 @@ class rank_communicator_body {
   std::vector<wires> wires_;
   std::uint64_t blocks_ = 0;                 // symmetric blocks allocated so far
   std::uint64_t splits_ = 0;                 // communicators made of this one
-  std::uint64_t attempts_ = 0;               // of shrinking
+  std::uint64_t survivors_ = 0;              // as the last shrink() left them
+  std::uint32_t links_ = 0;                  // of the chain that survivors write, so far
   std::array<std::uint64_t, 2> recorded_{};  // fingerprints of the calls that the records hold
 
   // schedules

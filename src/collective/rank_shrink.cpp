@@ -1,152 +1,159 @@
 // SPDX-License-Identifier: Apache-2.0
-// How those who are left agree who they are.
-//
-// Each says whom it believes gone and takes over what the others say; who finds that all whom it counts on say the same
-// decides it, and what is decided once is taken over by whoever sees it. Two ranks never decide differently: a rank's
-// belief only grows, stops growing when it decides, and a decision needs the same belief of all whom it counts on.
+// The survivors of a communicator make themselves a new one: survivors.hpp on real memory, messages and time.
 #include "collective/rank_bit.hpp"
 #include "collective/rank_communicator_body.hpp"
+#include "collective/survivors.hpp"
 #include "weft/core/raise.hpp"
 
-#include <algorithm>
+#include <array>
+#include <bit>
 #include <string>
 #include <thread>
+#include <utility>
 
 namespace weft::detail {
 namespace {
 
 using clock = std::chrono::steady_clock;
 
-/// Who is gone, as all survivors have it. Errors: timed_out.
-class agreement {
- public:
-  agreement(rank_meeting& meeting, std::uint64_t attempt, clock::time_point until)
-      : m_(meeting),
-        attempt_(attempt),
-        until_(until),
-        all_(meeting.size() == 64 ? ~std::uint64_t{0} : bit(meeting.size()) - 1) {}
-
-  std::uint64_t reach() {
-    publish();
-    for (int turn = 0;; ++turn) {
-      if (const auto seen = decided()) return *seen;
-      look();
-      publish();
-      // once more after looking: who has died since may have decided before
-      if (const auto seen = decided()) return *seen;
-      if (agreed()) {
-        rank_area& own = m_.mine();
-        own.decided.store(gone_, std::memory_order_relaxed);
-        own.decided_attempt.store(attempt_, std::memory_order_seq_cst);  // pairs with acquire in decided
-        m_.ring();
-        return gone_;
-      }
-      const auto now = clock::now();
-      if (now > until_ + std::chrono::seconds{2}) {
-        raise(errc::timed_out, "the survivors of a communicator did not agree who they are");
-      }
-      nap(turn);
-    }
-  }
-
-  [[nodiscard]] std::uint64_t attempt() const { return attempt_; }
-
- private:
-  void publish() {
-    rank_area& own = m_.mine();
-    if (published_ && said_ == gone_ && said_attempt_ == attempt_) return;
-    own.gone.store(gone_, std::memory_order_relaxed);
-    own.attempt.store(attempt_, std::memory_order_seq_cst);  // pairs with acquire in look
-    said_ = gone_;
-    said_attempt_ = attempt_;
-    published_ = true;
-    m_.ring();
-  }
-
-  [[nodiscard]] std::optional<std::uint64_t> decided() const {
-    for (int r = 0; r < m_.size(); ++r) {
-      const rank_area& area = m_.area(r);
-      if (area.decided_attempt.load(std::memory_order_acquire) != attempt_) continue;
-      return area.decided.load(std::memory_order_relaxed) & all_;
-    }
-    return std::nullopt;
-  }
-
-  void look() {
-    const bool is_late = clock::now() > until_;
-    for (int r = 0; r < m_.size(); ++r) {
-      if (r == m_.self() || (gone_ & bit(r)) != 0) continue;
-      const std::uint64_t theirs = m_.area(r).attempt.load(std::memory_order_acquire);
-      // another one has seen this attempt fail: both mean the same meeting
-      if (theirs > attempt_ && theirs < attempt_ + 1000) attempt_ = theirs;
-      if (theirs == attempt_) gone_ |= m_.area(r).gone.load(std::memory_order_relaxed) & all_;
-      if (!m_.is_here(r) || (is_late && theirs < attempt_)) gone_ |= bit(r);
-    }
-    if ((gone_ & bit(m_.self())) != 0) {
-      // the others may go on without this one: so it stays out, whatever they decide
-      raise(errc::peer_dead, m_.name_of(m_.self()) + " came too late: the others go on without it");
-    }
-  }
-
-  [[nodiscard]] bool agreed() const {
-    for (int r = 0; r < m_.size(); ++r) {
-      if (r == m_.self() || (gone_ & bit(r)) != 0) continue;
-      const rank_area& area = m_.area(r);
-      if (area.attempt.load(std::memory_order_acquire) != attempt_) return false;
-      if ((area.gone.load(std::memory_order_relaxed) & all_) != gone_) return false;
-    }
-    return true;
-  }
-
-  void nap(int turn) {
-    if (turn < 100) return std::this_thread::yield();
-    group_words& words = m_.block().words();
-    words.sleepers.fetch_add(1, std::memory_order_seq_cst);
-    const std::uint32_t heard = words.bell.load(std::memory_order_seq_cst);
-    // what was said since the last look is found a millisecond later at most
-    parking::park(words.bell, heard, clock::now() + std::chrono::milliseconds{1}, parking::word_scope::shared);
-    words.sleepers.fetch_sub(1, std::memory_order_seq_cst);
-  }
-
-  rank_meeting& m_;
-  std::uint64_t attempt_;
-  clock::time_point until_;
-  std::uint64_t all_;
-  std::uint64_t gone_ = 0, said_ = 0, said_attempt_ = 0;
-  bool published_ = false;
-};
+// A wait for one message, after which the shared words are looked at again.
+constexpr std::chrono::milliseconds message_slice{2};
 
 }  // namespace
 
+/// What one rank of a communicator that ends does and sees.
+class rank_communicator_body::survivor_world {
+ public:
+  survivor_world(rank_communicator_body& of, std::chrono::nanoseconds limit)
+      : of_(of), m_(of.meeting), words_(m_.block().words()), limit_(limit) {}
+
+  void begin() {
+    until_ = clock::now() + limit_;
+    turns_ = 0;
+  }
+  [[nodiscard]] bool is_late() const { return clock::now() > until_; }
+  [[nodiscard]] bool is_here(int r) const { return m_.is_here(r); }
+
+  // seq_cst throughout: the proof takes one access after the other
+  void arrive(std::uint32_t p) {
+    m_.mine().arrived.store(p + 1, std::memory_order_seq_cst);
+    m_.ring();
+  }
+  [[nodiscard]] bool has_arrived(int r, std::uint32_t p) const { return m_.area(r).arrived.load() > p; }
+  [[nodiscard]] std::uint64_t word(std::uint32_t p) const { return link(words_.chain, p).load(); }
+  void write(std::uint32_t p, std::uint64_t set) {
+    std::uint64_t none = 0;
+    link(words_.chain, p).compare_exchange_strong(none, set);
+    m_.ring();
+  }
+  void say_ready(std::uint32_t p) {
+    link(words_.ready, p).fetch_or(bit(of_.self()));
+    m_.ring();
+  }
+  [[nodiscard]] std::uint64_t ready(std::uint32_t p) const { return link(words_.ready, p).load(); }
+
+  void make(std::uint64_t set) {
+    file_ = value_or_raise(make_block(std::popcount(set), of_.options));
+    build(set);
+  }
+  bool offer(std::uint32_t p, int r) {
+    const int number = file_.get();
+    const auto sent = m_.group().send(member(r), tag(p), {}, {&number, 1}, message_slice);
+    // who is dead is found by is_here
+    return sent || sent.error().code != errc::timed_out;
+  }
+  bool take(std::uint32_t p, int from, std::uint64_t set) {
+    if (awaited_.empty() || awaited_.back().second != p) awaited_.emplace_back(from, p);
+    auto got = m_.group().receive(member(from), tag(p), message_slice);
+    if (!got) {
+      if (got.error().code == errc::resource_exhausted) raise(std::move(got).error());
+      return false;
+    }
+    awaited_.pop_back();
+    if (got->descriptors.size() != 1) raise(errc::corrupt, m_.name_of(from) + " sent no memory for the survivors");
+    file_ = std::move(got->descriptors.front());
+    build(set);
+    return true;
+  }
+
+  void rest() {
+    if (++turns_ < 100) return std::this_thread::yield();
+    words_.sleepers.fetch_add(1, std::memory_order_seq_cst);
+    const std::uint32_t heard = words_.bell.load(std::memory_order_seq_cst);
+    // what was said since the last look is found a millisecond later at most
+    parking::park(words_.bell, heard, clock::now() + std::chrono::milliseconds{1}, parking::word_scope::shared);
+    words_.sleepers.fetch_sub(1, std::memory_order_seq_cst);
+  }
+
+  /// Offers that were not waited for to the end: each holds a descriptor.
+  void drop_offers() {
+    for (const auto& [from, p] : awaited_)
+      static_cast<void>(m_.group().receive(member(from), tag(p), std::chrono::nanoseconds{0}));
+    awaited_.clear();
+  }
+  [[nodiscard]] std::unique_ptr<rank_communicator_body> made() { return std::move(made_); }
+
+ private:
+  template <std::size_t N>
+  static std::atomic<std::uint64_t>& link(std::array<std::atomic<std::uint64_t>, N>& of, std::uint32_t p) {
+    if (p >= N)
+      raise(errc::resource_exhausted, "a communicator was shrunk too often: shrink the one that shrink() made");
+    return of[p];
+  }
+  [[nodiscard]] rank member(int r) const { return m_.members()[static_cast<std::size_t>(r)]; }
+  [[nodiscard]] std::uint64_t tag(std::uint32_t p) const {
+    return collective_tag(m_.block().id(), static_cast<std::uint16_t>(0x100 + p));
+  }
+  /// The new communicator, on the memory that was made or came.
+  void build(std::uint64_t set) {
+    std::vector<rank> members;
+    int self = 0;
+    for (int r = 0; r < m_.size(); ++r) {
+      if ((set & bit(r)) == 0) continue;
+      if (r == of_.self()) self = static_cast<int>(members.size());
+      members.push_back(member(r));
+    }
+    auto block = value_or_raise(control_block::open(file_.get(), static_cast<int>(members.size())));
+    made_ = std::make_unique<rank_communicator_body>(m_.shared_group(), std::move(members), self, std::move(block),
+                                                     of_.on, of_.options);
+  }
+
+  rank_communicator_body& of_;
+  rank_meeting& m_;
+  group_words& words_;
+  std::chrono::nanoseconds limit_;
+  clock::time_point until_{};
+  int turns_ = 0;
+  descriptor file_;
+  std::vector<std::pair<int, std::uint32_t>> awaited_;  // from whom, at which position
+  std::unique_ptr<rank_communicator_body> made_;
+};
+
 std::unique_ptr<rank_communicator_body> rank_communicator_body::shrink(std::chrono::nanoseconds limit) {
   on.state()->require_open();
-  const auto until = clock::now() + limit;
   // ranks that are still in a call end it: they are to come here too
   meeting.end(errc::cancelled, meeting.name_of(self()) + " shrinks the communicator");
   finish_streamed();
-  for (;;) {
-    agreement among{meeting, ++attempts_, until};
-    const std::uint64_t gone = among.reach();
-    attempts_ = among.attempt();
-    if ((gone & bit(self())) != 0) {
-      raise(errc::peer_dead, meeting.name_of(self()) + " came too late: the others go on without it");
-    }
-    std::vector<rank> members;
-    members.reserve(static_cast<std::size_t>(size()));
-    for (int r = 0; r < size(); ++r) {
-      if ((gone & bit(r)) == 0) members.push_back(meeting.members()[static_cast<std::size_t>(r)]);
-    }
-    try {
-      const auto left = std::max<std::chrono::nanoseconds>(until - clock::now(), std::chrono::seconds{1});
-      return meet(meeting.shared_group(), std::move(members),
-                  collective_tag(meeting.block().id(), static_cast<std::uint16_t>(0x100 + (attempts_ & 0xfff))), on,
-                  options, left);
-    } catch (const error_exception& e) {
-      // one of those who agreed has died since
-      if (e.code() != errc::peer_dead && e.code() != errc::closed) raise(e.cause());
-      if (clock::now() > until) raise(e.cause());
-    }
+  survivor_world world{*this, limit};
+  survivors<survivor_world> among{self(), survivors_, links_};
+  try {
+    while (!among.is_over()) among.step(world);
+  } catch (...) {
+    // without its memory it can be no member: the others go on at once
+    meeting.mine().departed.store(1, std::memory_order_seq_cst);
+    meeting.ring();
+    survivors_ = 0;
+    world.drop_offers();
+    throw;
   }
+  world.drop_offers();
+  survivors_ = among.set();
+  links_ = among.position();
+  if (!among.is_sound()) raise(errc::corrupt, "the memory of the communicator is damaged");
+  if (among.is_left_out()) {
+    raise(errc::peer_dead, meeting.name_of(self()) + " came too late: the others go on without it");
+  }
+  return world.made();
 }
 
 }  // namespace weft::detail

@@ -6,8 +6,10 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <random>
 #include <thread>
 
 namespace rank_faults_test {
@@ -278,6 +280,61 @@ TEST(rank, after_rank_dies_the_survivors_shrink_until_one_is_left) {
     EXPECT_EQ(all[round].wait(), -SIGKILL);
   }
   EXPECT_EQ(all[n - 1].wait(), 0);
+}
+
+/// The process group's ranks of a communicator, as bits.
+std::int64_t members_of(const rank_communicator& c) {
+  std::int64_t made = 0;
+  for (int r = 0; r < c.size(); ++r) made |= std::int64_t{1} << c.member(rank{r}).value();
+  return made;
+}
+
+// The second victim is killed at a random moment of the 3 ms after the first one: before, in or after the shrink.
+TEST(rank, killed_while_others_shrink_leaves_all_of_them_with_the_same_communicator) {
+  const int rounds = std::getenv("WEFT_NIGHTLY") != nullptr ? 1000 : 25;
+  std::mt19937 random{20261124};
+  for (int round = 0; round < rounds; ++round) {
+    const int n = 3 + round % 3, first = static_cast<int>(random() % static_cast<unsigned>(n));
+    const int second = (first + 1 + static_cast<int>(random() % static_cast<unsigned>(n - 1))) % n;
+    const processes::shared<board> b;
+    team all{
+        n, [&](rank_communicator& c, const group&) {
+          const auto me = c.self().index();
+          b->done[me].say(1);
+          const weft::error e = samples::error_of([&] {
+            for (;;) c.barrier();
+          });
+          if (e.code != errc::peer_dead && e.code != errc::cancelled) return to_string(e);
+          auto left = c.shrink(samples::only_a_hang);
+          b->heard[me] = members_of(left);
+          if (!b->go.hear(1)) return std::string{"not told to go on"};  // now the second victim is dead
+          const auto ends_well = [&](rank_communicator& with) {
+            if (std::string wrong = goes_on(with, n - 2); !wrong.empty()) return wrong;
+            return std::string{processes::open_descriptors("weft-communicator") != 0 ? "an offer is still open" : ""};
+          };
+          if ((members_of(left) >> second & 1) == 0) return ends_well(left);
+          const weft::error again = samples::error_of([&] { left.barrier(); });
+          if (again.code != errc::peer_dead && again.code != errc::cancelled) return to_string(again);
+          auto last = left.shrink(samples::only_a_hang);
+          return ends_well(last);
+        }};
+    for (int r = 0; r < n; ++r) ASSERT_TRUE(b->done[static_cast<std::size_t>(r)].hear(1));
+    all[first].kill(SIGKILL);
+    const auto until = clock::now() + std::chrono::microseconds{random() % 3000};
+    while (clock::now() < until) std::this_thread::yield();
+    all[second].kill(SIGKILL);
+    EXPECT_EQ(all[first].wait(), -SIGKILL);
+    EXPECT_EQ(all[second].wait(), -SIGKILL);
+    b->go.say(1);
+    std::int64_t agreed = 0;
+    for (int r = 0; r < n; ++r) {
+      if (r == first || r == second) continue;
+      ASSERT_EQ(all[r].wait(), 0) << "round " << round << ", rank " << r << ": " << first << ", then " << second;
+      const std::int64_t members = b->heard[static_cast<std::size_t>(r)];
+      ASSERT_TRUE(members == agreed || agreed == 0) << "round " << round << ": " << members << ", " << agreed;
+      agreed = members;
+    }
+  }
 }
 
 TEST(rank, of_a_closed_machine_ends_the_call_for_all) {

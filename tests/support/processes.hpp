@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -17,6 +18,7 @@
 #include <exception>
 #include <fstream>
 #include <string>
+#include <string_view>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -116,10 +118,15 @@ bool comes_true(F&& f) {
   return true;
 }
 
-inline std::size_t open_descriptors() {
+/// Descriptors of this process whose file has `name` in its own.
+inline std::size_t open_descriptors(std::string_view name = {}) {
   std::size_t count = 0;
   if (DIR* folder = ::opendir("/proc/self/fd")) {
-    while (::readdir(folder) != nullptr) ++count;
+    while (const dirent* one = ::readdir(folder)) {
+      std::array<char, 256> file{};
+      if (::readlinkat(::dirfd(folder), one->d_name, file.data(), file.size()) < 0) continue;
+      if (std::string_view{file.data(), file.size()}.find(name) != std::string_view::npos) ++count;
+    }
     ::closedir(folder);
   }
   return count;

@@ -222,9 +222,11 @@ class rank_communicator {
   /// Ends what is under way on every rank, with `why` as the cause, and all later calls. Local: needs no other rank,
   /// and may be called again.
   void abort(std::string_view why = "aborted by the program");
-  /// The survivors' communicator: called by every rank that is alive once a call has failed. Ranks that are dead, or
-  /// that do not come within the limit, are left out; their number is given to the others in order. Errors: peer_dead
-  /// when the others have agreed to leave this one out; timed_out.
+  /// The survivors' communicator: called by every rank that is alive once a call has failed. All ranks that return have
+  /// the same members, in the order of their ranks here, whoever dies meanwhile. A rank that does not come within the
+  /// limit is left out for good; waiting for one that stops in the middle takes the limit once more. A rank that dies
+  /// at the very end may be a member: the next call names it. Errors: peer_dead when the others go on without this
+  /// rank; resource_exhausted and out_of_memory when it cannot have the memory: the others then go on without it.
   [[nodiscard]] rank_communicator shrink(std::chrono::nanoseconds limit = std::chrono::seconds{5});
   /// Why every call fails, if it does.
   [[nodiscard]] std::optional<error> failure() const;
