@@ -87,21 +87,6 @@ class all_signals_blocked {
 
 }  // namespace
 
-void shared_file_traits::release(type& file) noexcept { ::close(file); }
-
-result<shared_file> make_shared_file(const char* name, std::size_t size) {
-  shared_file file{::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING)};
-  if (!file) return failed("creating memory to share", errno);
-  if (::ftruncate(file.get(), static_cast<off_t>(size)) != 0) {
-    return make(errc::out_of_memory, "sizing memory to share: " + std::generic_category().message(errno), errno);
-  }
-  // who maps it must not meet a SIGBUS because somebody made it shorter
-  if (::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-    return failed("sealing memory to share", errno);
-  }
-  return file;
-}
-
 // ---- the exporter ---------------------------------------------------------------------------------------------------
 
 result<std::uint64_t> share_server::door() {
@@ -411,14 +396,12 @@ result<attempt> try_fetch(const share_ticket& h, clock_type::time_point until, f
       }
       return make(errc::corrupt, exporter + " answered without what it shares");
     }
-    struct stat about{};
-    const int seals = ::fcntl(files[0].get(), F_GET_SEALS);
-    if (::fstat(files[0].get(), &about) != 0 || !S_ISREG(about.st_mode) || seals < 0 ||
-        (seals & (F_SEAL_SHRINK | F_SEAL_SEAL)) != (F_SEAL_SHRINK | F_SEAL_SEAL) || about.st_size < 0 ||
-        static_cast<std::uint64_t>(about.st_size) < reply->size || h.offset > reply->size ||
-        h.size > reply->size - h.offset) {
-      return make(errc::corrupt, "what " + exporter + " shares is not sealed memory of the size it claims");
+    if (auto checked = check_memory_file(files[0].get(), reply->size, memory_file_pages::any, "memory of " + exporter);
+        !checked) {
+      return std::move(checked).error();
     }
+    if (h.offset > reply->size || h.size > reply->size - h.offset)
+      return make(errc::corrupt, "what " + exporter + " shares is smaller than its handle says");
     into.file = std::move(files[0]);
     if (files.size() == 2) into.second = std::move(files[1]);
     into.reply = *reply;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backend/fork_watch.hpp"
+#include "backend/memory_file.hpp"
 #include "backend/share_ticket.hpp"
 #include "weft/core/result.hpp"
 #include "weft/core/unique_handle.hpp"
@@ -17,14 +18,6 @@
 #include <thread>
 
 namespace weft::detail {
-
-struct shared_file_traits {
-  using type = int;
-  static type none() noexcept { return -1; }
-  static void release(type& file) noexcept;
-};
-/// Owner of a descriptor in this layer; `runtime` has one for users.
-using shared_file = unique_handle<shared_file_traits>;
 
 /// What is handed out for one key.
 struct share_grant {
@@ -121,8 +114,5 @@ struct fetched_share {
 ///   corrupt (what answered is no exporter); unsupported (an exporter in a PID namespace that is not seen from here).
 [[nodiscard]] result<fetched_share> fetch_share(const share_ticket& h, std::chrono::nanoseconds limit,
                                                 const std::shared_ptr<process_watch>& known = nullptr);
-
-/// A sealed memory file of whole pages. Errors: resource_exhausted, out_of_memory.
-[[nodiscard]] result<shared_file> make_shared_file(const char* name, std::size_t size);
 
 }  // namespace weft::detail

@@ -201,7 +201,14 @@ connected_sender connect_sending(process_group& group, rank to, std::uint64_t ch
   shape.per_line = header->per_line;
   shape.capacity = header->capacity;
   shape.places = header->places;
-  auto region = map_region(offer->descriptors.front().get(), region_size(shape));
+  const bytes size{region_size(shape)};
+  if (size > how.largest) {
+    cause.code = errc::resource_exhausted;
+    cause.what = "an offered queue takes " + to_string(size) + ", and connect_options::largest accepts " +
+                 to_string(how.largest);
+    refuse_offer(group, to, channel, how, std::move(cause), where);
+  }
+  auto region = map_region(offer->descriptors.front().get(), size.value());
   if (!region) refuse_offer(group, to, channel, how, std::move(region).error(), where);
   auto queue = make_side(group, to, queue_side::sending, *header, std::move(*region), options);
   auto answered = group.send(to, answer_tag ^ channel, {}, {}, how.limit, how.stop);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "channel/shared_region.hpp"
 
+#include "backend/memory_file.hpp"
+
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fcntl.h>
 #include <new>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 namespace weft::detail {
@@ -36,6 +36,8 @@ ring_shape shape_in(const region_header& h) {
   shape.places = h.places;
   return shape;
 }
+
+constexpr std::uint64_t populated_bytes = std::uint64_t{16} << 20;
 
 std::string described(std::uint64_t size, std::uint64_t alignment) {
   return std::to_string(size) + " bytes aligned to " + std::to_string(alignment);
@@ -117,18 +119,10 @@ result<region_header> read_header(const std::byte* data, std::size_t size, const
 void mapped_range_traits::release(type& range) noexcept { ::munmap(range.base, range.size); }
 
 result<descriptor> make_region(const region_header& header) {
-  descriptor file{::memfd_create("weft-queue", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
-  if (!file) return failure(code_of(errno), "no memory file for a queue: " + std::string{std::strerror(errno)});
   const std::uint64_t size = region_size(shape_in(header));
-  // allocated now: a page that is missing later would be a SIGBUS in the middle of a send
-  if (const int error = ::posix_fallocate(file.get(), 0, static_cast<off_t>(size)); error != 0) {
-    errno = error;
-    return failure(code_of(error), "no memory for a queue of " + to_string(bytes{size}) + ": " + std::strerror(error));
-  }
-  if (::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-    return failure(errc::resource_exhausted,
-                   "a queue's memory could not be sealed: " + std::string{std::strerror(errno)});
-  }
+  auto memory = make_memory_file("weft-queue", size, memory_file_pages::all_there, "a queue");
+  if (!memory) return std::move(memory).error();
+  descriptor file{memory->release()};
   auto mapped = map_region(file.get(), size);
   if (!mapped) return std::move(mapped).error();
   std::byte* base = mapped->get().base;
@@ -145,19 +139,11 @@ result<descriptor> make_region(const region_header& header) {
 }
 
 result<mapped_region> map_region(int file, std::uint64_t size) {
-  struct stat about{};
-  if (::fstat(file, &about) != 0 || !S_ISREG(about.st_mode)) {
-    return failure(errc::corrupt, "what was offered as a queue's memory is not a memory file");
-  }
-  const int seals = ::fcntl(file, F_GET_SEALS);
-  if (seals < 0 || (seals & (F_SEAL_SHRINK | F_SEAL_SEAL)) != (F_SEAL_SHRINK | F_SEAL_SEAL)) {
-    return failure(errc::corrupt, "a queue's memory must be sealed against shrinking; this is not");
-  }
-  if (about.st_size < 0 || static_cast<std::uint64_t>(about.st_size) < size) {
-    return failure(errc::corrupt, "a queue of " + to_string(bytes{size}) + " in a file of " +
-                                      std::to_string(about.st_size) + " bytes");
-  }
-  void* base = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file, 0);
+  if (auto checked = check_memory_file(file, size, memory_file_pages::all_there, "a queue's memory"); !checked)
+    return std::move(checked).error();
+  // pages of a large one are mapped when they are touched: a limit of time holds for any size
+  const int at_once = size <= populated_bytes ? MAP_POPULATE : 0;
+  void* base = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | at_once, file, 0);
   if (base == MAP_FAILED) {
     return failure(code_of(errno),
                    "a queue of " + to_string(bytes{size}) + " could not be mapped: " + std::strerror(errno));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collective/control_block.hpp"
 
+#include "backend/memory_file.hpp"
 #include "collective/rank_wire.hpp"
 #include "weft/core/bytes.hpp"
 
@@ -8,9 +9,7 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 namespace weft::detail {
@@ -94,14 +93,9 @@ result<control_header> read_control_header(const std::byte* data, std::size_t si
 void control_place_traits::release(type& place) noexcept { ::munmap(place.base, place.size); }
 
 result<descriptor> control_block::make(const control_shape& shape, std::uint64_t id) {
-  descriptor file{::memfd_create("weft-communicator", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
-  if (!file) return failure(code_of(errno), "no memory file for a communicator: " + std::string{std::strerror(errno)});
-  // allocated now: a page that is missing later would be a SIGBUS in the middle of a call
-  if (const int error = ::posix_fallocate(file.get(), 0, static_cast<off_t>(shape.size())); error != 0) {
-    errno = error;
-    return failure(code_of(error),
-                   "no memory for a communicator, " + to_string(bytes{shape.size()}) + ": " + std::strerror(error));
-  }
+  auto memory = make_memory_file("weft-communicator", shape.size(), memory_file_pages::all_there, "a communicator");
+  if (!memory) return std::move(memory).error();
+  descriptor file{memory->release()};
   control_header header;
   header.magic = control_header::the_magic;
   header.version = control_header::the_version;
@@ -110,8 +104,7 @@ result<descriptor> control_block::make(const control_shape& shape, std::uint64_t
   header.wire = shape.wire;
   header.id = id;
   header.check = header.computed_check();
-  if (::pwrite(file.get(), &header, sizeof header, 0) != static_cast<ssize_t>(sizeof header) ||
-      ::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+  if (::pwrite(file.get(), &header, sizeof header, 0) != static_cast<ssize_t>(sizeof header)) {
     return failure(errc::resource_exhausted,
                    "a communicator's memory could not be set up: " + std::string{std::strerror(errno)});
   }
@@ -119,16 +112,9 @@ result<descriptor> control_block::make(const control_shape& shape, std::uint64_t
 }
 
 result<control_block> control_block::open(int file, int ranks) {
-  errno = 0;
-  struct stat about{};
-  if (::fstat(file, &about) != 0 || !S_ISREG(about.st_mode) || about.st_size < static_cast<off_t>(page)) {
-    return failure(errc::corrupt, "what was offered as a communicator's memory is not a memory file");
-  }
-  constexpr int needed = F_SEAL_SHRINK | F_SEAL_SEAL;
-  const int seals = ::fcntl(file, F_GET_SEALS);
-  if (seals < 0 || (seals & needed) != needed) {
-    return failure(errc::corrupt, "a communicator's memory must be sealed against shrinking; this is not");
-  }
+  constexpr std::string_view what = "the memory of a communicator";
+  if (auto checked = check_memory_file(file, page, memory_file_pages::any, what); !checked)
+    return std::move(checked).error();
   std::array<std::byte, sizeof(control_header)> raw{};
   const auto got = ::pread(file, raw.data(), raw.size(), 0);
   auto header = read_control_header(raw.data(), got < 0 ? 0 : static_cast<std::size_t>(got), ranks);
@@ -137,10 +123,8 @@ result<control_block> control_block::open(int file, int ranks) {
   made.shape_ = control_shape::of(ranks, header->half * 2);
   made.id_ = header->id;
   const std::uint64_t size = made.shape_.size();
-  if (static_cast<std::uint64_t>(about.st_size) < size) {
-    return failure(errc::corrupt, "a communicator of " + to_string(bytes{size}) + " in a file of " +
-                                      std::to_string(about.st_size) + " bytes");
-  }
+  if (auto checked = check_memory_file(file, size, memory_file_pages::all_there, what); !checked)
+    return std::move(checked).error();
   void* base = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file, 0);
   if (base == MAP_FAILED) {
     return failure(code_of(errno), "the memory of a communicator, " + to_string(bytes{size}) +

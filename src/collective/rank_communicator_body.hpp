@@ -101,6 +101,7 @@ class rank_communicator_body {
   void fold(const rank_call& call, std::int64_t count, std::span<void*> inputs, std::span<void*> outputs,
             std::int64_t divide_by);
   [[nodiscard]] place_words places_of(int of) const;
+  [[nodiscard]] static place_words own_places(const rank_call& call);
   [[nodiscard]] std::byte* checked(const symmetric_block& block, int of, std::uint64_t offset, std::int64_t elements,
                                    const rank_call& call);
 

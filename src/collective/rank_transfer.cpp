@@ -46,6 +46,11 @@ rank_communicator_body::place_words rank_communicator_body::places_of(int of) co
   return made;
 }
 
+rank_communicator_body::place_words rank_communicator_body::own_places(const rank_call& call) {
+  return {call.in.block != nullptr ? call.in.block->number() : 0, call.in.offset,
+          call.out.block != nullptr ? call.out.block->number() : 0, call.out.offset};
+}
+
 std::byte* rank_communicator_body::checked(const symmetric_block& block, int of, std::uint64_t offset,
                                            std::int64_t elements, const rank_call& call) {
   const std::uint64_t wanted = static_cast<std::uint64_t>(elements) * call.element();
@@ -109,8 +114,7 @@ void rank_communicator_body::execute(rank_call& call) {
   if (!by_schedule) {
     std::byte* data = meeting.entrance_of(self()).data.data();
     if (!tiny) {
-      const place_words places{call.in.block != nullptr ? call.in.block->number() : 0, call.in.offset,
-                               call.out.block != nullptr ? call.out.block->number() : 0, call.out.offset};
+      const place_words places = own_places(call);
       std::memcpy(data, &places, sizeof places);
     }
     if (call.in.at != nullptr && (tiny || (small && call.in.block == nullptr)) &&
@@ -241,19 +245,21 @@ void rank_communicator_body::run_brought(rank_call& call, std::size_t where) {
 
 void rank_communicator_body::run_large(rank_call& call, bool is_small) {
   const auto n = static_cast<std::size_t>(size());
+  // of itself a rank believes only its own memory: others can write what it has said
+  const place_words own = own_places(call);
   std::array<place_words, most_ranks> places;
-  for (int r = 0; r < size(); ++r) places[static_cast<std::size_t>(r)] = places_of(r);
-  bool inputs_are = true, outputs_are = true, none_is = true;
+  for (int r = 0; r < size(); ++r) places[static_cast<std::size_t>(r)] = r == self() ? own : places_of(r);
+  bool inputs_are = own.in_block != 0, outputs_are = own.out_block != 0, none_is = true;
   for (std::size_t r = 0; r < n; ++r) {
     none_is = none_is && places[r].in_block == 0;
-    inputs_are = inputs_are && places[r].in_block != 0 && places[r].in_block == places[0].in_block;
-    outputs_are = outputs_are && places[r].out_block != 0 && places[r].out_block == places[0].out_block;
+    inputs_are = inputs_are && places[r].in_block == own.in_block;
+    outputs_are = outputs_are && places[r].out_block == own.out_block;
   }
   // who has symmetric memory has brought nothing; where only some have, all go through the staging memory
   if (is_small && none_is) return run_brought(call, places_bytes);
   const auto root = static_cast<std::size_t>(call.terms.root);
   // all hold the block of the inputs, and so reach what the root has in it
-  const bool root_is = outputs_are || (inputs_are && places[root].out_block == places[0].in_block);
+  const bool root_is = outputs_are || (inputs_are && places[root].out_block == own.in_block);
   const std::uint64_t e = call.element();
   const auto input = [&](int r) {
     return checked(*call.in.block, r, places[static_cast<std::size_t>(r)].in_offset, input_of(call, r), call);

@@ -78,6 +78,8 @@ bool ipc_event_body::is_dead(std::uint32_t pid, std::uint64_t started) {
   if (pid == static_cast<std::uint32_t>(::getpid())) return false;
   if (owner_ && owner_->pid() == pid) return !owner_->alive();
   const std::lock_guard lock{mutex_};
+  // a page names no more at a time; more have been named by who writes what it likes, and each costs a descriptor
+  if (recorders_.size() >= page_->records.size()) recorders_.clear();
   const auto [it, is_new] = recorders_.try_emplace({pid, started});
   if (is_new) {
     auto watched = watch_process(static_cast<pid_t>(pid), started);
@@ -114,7 +116,7 @@ ipc_event_body::verdict ipc_event_body::look(std::uint64_t number) {
       return {true, std::move(cause)};
     }
     if (!is_dead(pid, record.started.load(std::memory_order_relaxed))) return {};
-    if (record.word.load(std::memory_order_acquire) != word) return look(number);  // it ended, and then died
+    if (record.word.load(std::memory_order_acquire) != word) return {};  // it ended, and then died: the next look tells
     return {true, process_error(errc::peer_dead, who(pid) + ", which made " + waited(number, number) + " has died",
                                 error_scope::process)};
   }
@@ -289,7 +291,10 @@ void ipc_event_service::serve() noexcept {
 ipc_event::ipc_event(const machine& m) {
   m.state()->require_open();
   body_ = std::make_shared<detail::ipc_event_body>(
-      m.state(), value_or_raise(detail::make_shared_file("weft-event", detail::page_bytes)), nullptr);
+      m.state(),
+      value_or_raise(
+          detail::make_memory_file("weft-event", detail::page_bytes, detail::memory_file_pages::all_there, "an event")),
+      nullptr);
 }
 
 ipc_event::ipc_event(const machine& m, const event_handle& handle, std::chrono::nanoseconds limit) {

@@ -216,7 +216,7 @@ pool_handle pool_body::handle() {
       share_grant grant;
     };
     auto made = std::make_shared<held>();
-    made->file = value_or_raise(make_shared_file("weft-pool", 4096));
+    made->file = value_or_raise(make_memory_file("weft-pool", 4096, memory_file_pages::all_there, "a pool"));
     made->grant.file = made->file.get();
     made->grant.size = 4096;
     made->grant.device = identity_of(state_->description_of(on_).uuid);

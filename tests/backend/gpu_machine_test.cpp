@@ -567,7 +567,8 @@ TEST_F(gpu_machine, does_not_believe_a_process_that_tells_of_more_than_it_shares
   std::memcpy(record.facts.native.data(), &native, sizeof native);
   record.facts.check = record.facts.computed_check();
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  const auto file = weft::detail::make_shared_file("weft-test", record.facts.size + page);
+  const auto file = weft::detail::make_memory_file("weft-test", record.facts.size + page,
+                                                   weft::detail::memory_file_pages::any, "a test");
   ASSERT_TRUE(file) << file.error().what;
   ASSERT_EQ(::pwrite(file->get(), &record, sizeof record, static_cast<off_t>(record.facts.size)),
             static_cast<ssize_t>(sizeof record));

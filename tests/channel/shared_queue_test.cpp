@@ -226,6 +226,14 @@ TEST(shared_queue, believes_nothing_that_it_is_offered) {
   const weft::descriptor open{::memfd_create("open", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
   ASSERT_EQ(::ftruncate(open.get(), static_cast<off_t>(region_size(shape))), 0);
   EXPECT_EQ(offered(raw(good), open.get()).code, errc::corrupt) << "a file that can still shrink";
+  const weft::descriptor sparse{::memfd_create("sparse", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
+  ASSERT_EQ(::ftruncate(sparse.get(), static_cast<off_t>(region_size(shape))), 0);
+  ASSERT_EQ(::fcntl(sparse.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_SEAL), 0);
+  EXPECT_EQ(offered(raw(good), sparse.get()).code, errc::corrupt) << "memory that this process would pay for";
+  const region_header huge = describe(type, shape_of(sizeof(record), alignof(record), std::uint64_t{1} << 32, true), 0);
+  const weft::error too_large = offered(raw(huge), sparse.get());
+  EXPECT_EQ(too_large.code, errc::resource_exhausted);
+  EXPECT_NE(too_large.what.find("connect_options::largest accepts 64 MiB"), std::string::npos) << too_large.what;
   const weft::descriptor null{::open("/dev/null", O_RDWR | O_CLOEXEC)};
   EXPECT_EQ(offered(raw(good), null.get()).code, errc::corrupt) << "not a memory file";
 }

@@ -2,9 +2,11 @@
 // Events between real processes. Children are forked before this process has a machine.
 #include "weft/memory/ipc_event.hpp"
 
+#include "memory/ipc_event_body.hpp"
 #include "support/hang.hpp"
 #include "support/processes.hpp"
 #include "support/samples.hpp"
+#include "support/vandal.hpp"
 #include "weft/memory/shared_memory.hpp"
 
 #include <gtest/gtest.h>
@@ -252,6 +254,71 @@ TEST(ipc_event, whose_process_is_killed_ends_all_waits_soon) {
     worst = std::max(worst, with->time.load() - killed);
   }
   RecordProperty("death_seen_us", static_cast<int>(worst / 1000));
+}
+
+TEST(ipc_event, whose_page_another_process_fills_with_garbage_gives_errors_and_costs_no_descriptors) {
+  shared<board> with;
+  child other{[&] {
+    if (!with->hear(1)) return 1;
+    const machine m = one_device();
+    const ipc_event opened{m, event_handle::from_bytes(with->events[0]), samples::only_a_hang};
+    const auto memory = vandal::mapping_of("weft-event");
+    if (memory.empty()) return 2;
+    auto& page = *reinterpret_cast<weft::detail::ipc_event_page*>(memory.data());
+    vandal::fields fields;
+    fields.add(page.magic);
+    fields.add(page.bell);
+    fields.add(page.recorded);
+    for (auto& record : page.records) {
+      fields.add(record.word);
+      fields.add(record.started);
+      fields.add(record.pid);
+      fields.add(record.code);
+    }
+    std::mt19937_64 random{7};
+    with->say(2);
+    while (with->now() < 3) fields.damage(random);
+    return 0;
+  }};
+  const machine m = one_device();
+  const ipc_event made{m};
+  const weft::stream order{m[0]};
+  with->events[0] = made.handle().bytes();
+  with->say(1);
+  ASSERT_TRUE(with->hear(2));
+  std::mt19937_64 random{8};
+  const std::size_t before = processes::open_descriptors("pidfd");
+  for (int i = 0; i < (nightly() ? 100'000 : 2'000); ++i) {
+    static_cast<void>(error_of([&] {
+      static_cast<void>(made.record(order));
+      static_cast<void>(made.wait(1 + random() % 80, 100us));
+      static_cast<void>(made.ready(1 + random() % 80));
+      if (i % 64 == 0) made.wait(order, 1 + random() % 80, 1ms).wait();
+    }));
+  }
+  EXPECT_LE(processes::open_descriptors("pidfd"), before + ipc_event::max_outstanding);
+  with->say(3);
+  EXPECT_EQ(other.wait(), 0);
+}
+
+TEST(ipc_event, that_names_many_processes_keeps_a_descriptor_for_no_more_than_it_has_records) {
+  shared<board> with;
+  std::vector<child> others;
+  for (std::uint64_t i = 0; i < ipc_event::max_outstanding + 20; ++i)
+    others.emplace_back([&with] { return with->hear(1) ? 0 : 1; });
+  const machine m = one_device();
+  const ipc_event made{m};
+  auto& page = *reinterpret_cast<weft::detail::ipc_event_page*>(vandal::mapping_of("weft-event").data());
+  const std::size_t before = processes::open_descriptors("pidfd");
+  page.recorded = 1;
+  page.records[1].word = 1 << 8 | weft::detail::ipc_event_page::begun;
+  for (const child& one : others) {
+    page.records[1].pid = static_cast<std::uint32_t>(one.pid());
+    EXPECT_FALSE(made.ready(1));
+  }
+  EXPECT_LE(processes::open_descriptors("pidfd"), before + ipc_event::max_outstanding);
+  with->say(1);
+  for (child& one : others) EXPECT_EQ(one.wait(), 0);
 }
 
 TEST(ipc_event, has_limits_and_stop_tokens_and_refuses_what_is_no_record) {

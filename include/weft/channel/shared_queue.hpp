@@ -3,6 +3,7 @@
 #pragma once
 
 #include "weft/channel/message_queue.hpp"
+#include "weft/core/bytes.hpp"
 #include "weft/runtime/process_group.hpp"
 
 #include <chrono>
@@ -14,10 +15,12 @@
 
 namespace weft {
 
-/// How long the two ends look for each other.
+/// How the two ends look for each other.
 struct connect_options {
   std::chrono::nanoseconds limit = std::chrono::seconds{30};
   std::stop_token stop{};
+  /// The largest memory of a queue that connect_sender() accepts from the other process.
+  bytes largest{std::uint64_t{64} << 20};
 };
 
 namespace detail {
@@ -73,7 +76,8 @@ template <message T>
 
 /// The sending end. `options` says what a full ring does (block, reject or drop_newest; overwrite_oldest if and only if
 /// the receiver says so), timeouts and the waiting policy; the rest is the receiver's choice. Errors: as
-/// connect_receiver(); corrupt when what was offered is not a queue.
+/// connect_receiver(); corrupt when what was offered is not a queue, or memory that the other process has not paid for;
+/// resource_exhausted when it is larger than connect_options::largest.
 template <message T>
 [[nodiscard]] sender<T> connect_sender(process_group& group, rank to, std::uint64_t channel,
                                        const queue_options& options = {}, const connect_options& how = {},

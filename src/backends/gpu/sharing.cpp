@@ -241,7 +241,8 @@ result<void> sharing::prepare(const std::shared_ptr<allocation>& memory, handle_
   detail::shared_file pool_file{pool};
   facts.check = facts.computed_check();
   const std::size_t offset = whole_pages(memory->size);
-  auto file = detail::make_shared_file("weft-cuda-share", offset + page_size());
+  auto file = detail::make_memory_file("weft-cuda-share", offset + page_size(), detail::memory_file_pages::any,
+                                       "memory to share");
   if (!file) return std::move(file).error();
   auto page = map_last_page(file->get(), offset, true);
   if (!page) return std::move(page).error();

@@ -2,6 +2,7 @@
 #include "backends/host/block_map.hpp"
 
 #include "backend/address.hpp"
+#include "backend/memory_file.hpp"
 #include "core/hex.hpp"
 #include "core/make_error.hpp"
 
@@ -479,10 +480,14 @@ result<block_map::offered> block_map::inspect(int descriptor) {
   struct stat about{};
   if (::fstat(descriptor, &about) != 0)
     return make_error(errc::invalid_argument, std::to_string(descriptor) + " is not an open descriptor");
-  const int seals = S_ISREG(about.st_mode) ? ::fcntl(descriptor, F_GET_SEALS) : -1;
-  if (seals < 0) return make_error(errc::corrupt, "what was offered as a block is not a memory file");
+  if (auto checked =
+          detail::check_memory_file(descriptor, block_header::room, detail::memory_file_pages::any, "a block");
+      !checked) {
+    return std::move(checked).error();
+  }
+  const int seals = ::fcntl(descriptor, F_GET_SEALS);
   if ((seals & needed_seals) != needed_seals) {
-    return make_error(errc::corrupt, "what was offered as a block is not sealed: its owner could take the memory away");
+    return make_error(errc::corrupt, "what was offered as a block is not sealed: its owner could move its header");
   }
   if ((seals & (F_SEAL_WRITE | F_SEAL_FUTURE_WRITE)) != 0 || (::fcntl(descriptor, F_GETFL) & O_ACCMODE) != O_RDWR) {
     return make_error(errc::corrupt, "what was offered as a block cannot be written");
