@@ -10,10 +10,16 @@
 
 namespace weft::detail {
 
+namespace {
+
+bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == '\x7f'; }
+
+}  // namespace
+
 // Text of a stranger, short and printable.
 std::string in_quotes(std::string_view text) {
   std::string out = "\"";
-  for (const char c : text.substr(0, 40)) out += static_cast<unsigned char>(c) < 0x20 || c == '\x7f' ? '?' : c;
+  for (const char c : text.substr(0, 40)) out += is_control(c) ? '?' : c;
   return out + (text.size() > 40 ? "…\"" : "\"");
 }
 
@@ -79,7 +85,12 @@ void fields::expected(std::string_view key, const std::string& what) const {
 std::string fields::text(std::string_view key, const std::string& what) const {
   const document* const value = find(key);
   if (value == nullptr) return {};
-  if (value->kind != document_kind::string || value->text.empty()) expected(key, what);
+  if (value->kind != document_kind::string || value->text.empty()) {
+    expected(key, what);
+  } else if (std::ranges::any_of(value->text, is_control)) {
+    // it is printed on terminals, which obey such characters
+    fail(key, "has a control character in " + in_quotes(value->text));
+  }
   return value->text;
 }
 

@@ -37,14 +37,22 @@ namespace weft {
   return cause;
 }
 
-/// Runs what allocates, at a border that no exception may pass. `F` gives a result.
+/// Where a thread could not be started.
+[[nodiscard]] inline error no_thread() {
+  return make_error(errc::resource_exhausted,
+                    "no thread could be started; raise the limit of threads (ulimit -u, or pids.max of the cgroup)");
+}
+
+/// Runs what allocates and starts threads, at a border that no exception may pass. `F` gives a result.
 template <class F>
 auto guarded(F&& f) noexcept -> decltype(f()) {
   try {
-    return f();
+    try {
+      return f();
+    } catch (const std::system_error&) {
+      return no_thread();
+    }
   } catch (const std::bad_alloc&) {
-    return no_host_memory();
-  } catch (const std::system_error&) {  // of a thread or a lock
     return no_host_memory();
   }
 }

@@ -278,15 +278,19 @@ peer_check check_pair(const machine& m, device_id from, device_id to) {
 
 }  // namespace
 
-std::vector<peer_check> verify_peers(const machine& m, bool again) {
+std::vector<peer_check> verify_peers(const machine& m, bool again, const std::stop_token& stop) {
   detail::machine_state& state = *m.state();
   state.require_open();
   detail::memory_state& memory = detail::memory_of(state);
   const std::lock_guard lock{memory.checks_mutex};
   if (!memory.checks.empty() && !again) return memory.checks;
   memory.checks.clear();
-  for (const peer_pair& pair : peer_topology(m)) memory.checks.push_back(check_pair(m, pair.from, pair.to));
-  return memory.checks;
+  std::vector<peer_check> made;
+  for (const peer_pair& pair : peer_topology(m)) {
+    if (stop.stop_requested()) return made;
+    made.push_back(check_pair(m, pair.from, pair.to));
+  }
+  return memory.checks = std::move(made);
 }
 
 namespace {
@@ -323,12 +327,13 @@ lane_facts measure_lane(const machine& m, std::uint64_t large, Copy&& copy_bytes
 
 }  // namespace
 
-void measure_peers(const machine& m, bytes size) {
+void measure_peers(const machine& m, bytes size, const std::stop_token& stop) {
   detail::machine_state& state = *m.state();
   state.require_open();
   detail::memory_state& memory = detail::memory_of(state);
   const std::uint64_t large = std::max<std::uint64_t>(size.value(), 64 << 10);
   for (const device& d : m.devices()) {
+    if (stop.stop_requested()) return;
     const buffer<std::byte> on_device{d, large};
     const pinned_buffer<std::byte> on_host{d, large};
     const lane_facts down =
@@ -340,6 +345,7 @@ void measure_peers(const machine& m, bytes size) {
   copy_options direct;
   direct.route.path = copy_path::direct;
   for (const peer_pair& pair : peer_topology(m)) {
+    if (stop.stop_requested()) return;
     if (!detail::peers_of(state).failure(pair.from, pair.to).empty()) continue;
     if (!pair.supported && !memory.pair(pair.from, pair.to).can_copy) continue;
     const peer_access lease = pair.supported ? peer_access{m, pair.from, pair.to} : peer_access{};

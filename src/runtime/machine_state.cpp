@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/machine_state.hpp"
 
+#include "core/environment.hpp"
 #include "core/joined_topology.hpp"
 #include "runtime/mixed_backend.hpp"
 #include "weft/core/log.hpp"
@@ -9,7 +10,6 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cstdlib>
 #include <cstring>
 #include <new>
 #include <system_error>
@@ -25,12 +25,6 @@ constexpr std::array<std::string_view, 11> variables{"WEFT_BACKEND",         "WE
                                                      "WEFT_LOGICAL_DEVICES", "WEFT_VERIFY_PEERS",   "WEFT_STRICT",
                                                      "WEFT_CHECK_ORDER",     "WEFT_CUDA_DRIVER",    "WEFT_CUDA_NVRTC",
                                                      "WEFT_CUDA_NVML",       "WEFT_CUDA_PARTITIONS"};
-
-std::optional<std::string> variable(const char* name) {
-  const char* value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): read once, when a machine is made
-  if (value == nullptr || *value == '\0') return std::nullopt;
-  return std::string{value};
-}
 
 int whole_number(const std::string& text, const char* name) {
   int value = 0;
@@ -78,21 +72,26 @@ machine_state::machine_state(const machine_options& options) : options_(options)
   }
   // what the program asks for goes before what the environment says
   if (!options_.backend) options_.backend = backend_of_environment();
-  if (!options_.sim && !options_.machine && !options_.devices) options_.sim = variable("WEFT_TOPOLOGY");
+  if (const auto named = environment("WEFT_TOPOLOGY"); named && !options_.sim && !options_.machine) {
+    if (options_.devices) {
+      notes_.push_back("WEFT_TOPOLOGY is '" + *named + "', and the program asks for " +
+                       std::to_string(*options_.devices) + " devices without a topology: it is not played");
+    } else {
+      options_.sim = named;
+    }
+  }
   if (!options_.devices) {
-    if (const auto text = variable("WEFT_DEVICES")) options_.devices = whole_number(*text, "WEFT_DEVICES");
+    if (const auto text = environment("WEFT_DEVICES")) options_.devices = whole_number(*text, "WEFT_DEVICES");
   }
   if (!options_.logical_devices) {
-    if (const auto text = variable("WEFT_LOGICAL_DEVICES"))
+    if (const auto text = environment("WEFT_LOGICAL_DEVICES"))
       options_.logical_devices = whole_number(*text, "WEFT_LOGICAL_DEVICES");
   }
   if (!options_.verify_peers) {
-    if (const auto text = variable("WEFT_VERIFY_PEERS")) options_.verify_peers = verification_named(*text);
+    if (const auto text = environment("WEFT_VERIFY_PEERS")) options_.verify_peers = verification_named(*text);
   }
-  if (!options_.strict) {
-    if (const auto text = variable("WEFT_STRICT")) options_.strict = *text != "0";
-  }
-  if (const auto text = variable("WEFT_CHECK_ORDER"); text && *text != "0") options_.check_order = true;
+  if (!options_.strict) options_.strict = environment_switch("WEFT_STRICT");
+  if (environment_switch("WEFT_CHECK_ORDER").value_or(false)) options_.check_order = true;
   open_backends();
 }
 
@@ -114,7 +113,7 @@ machine_state::~machine_state() {
 
 /// WEFT_BACKEND, unless the program asks for what the host alone can play.
 std::optional<std::string> machine_state::backend_of_environment() {
-  auto named = variable("WEFT_BACKEND");
+  auto named = environment("WEFT_BACKEND");
   if (!named) return named;
   const std::vector<std::string> names = names_in(*named);
   const bool has_host = std::find(names.begin(), names.end(), "host") != names.end();
@@ -150,6 +149,8 @@ void machine_state::open_backends() {
     plan.machine = value_or_raise(load_topology(*options_.sim));
   }
   std::vector<std::string> wanted = names_in(options_.backend.value_or(""));
+  if (options_.backend && wanted.empty())
+    raise(errc::invalid_argument, "'" + *options_.backend + "' names no backend: expected names such as cuda,host");
   if (plan.machine && wanted.empty()) wanted = {"host"};  // only the host backend plays topologies
   if (plan.machine && std::find(wanted.begin(), wanted.end(), "host") == wanted.end()) {
     raise(errc::invalid_argument, "a topology is played by the host backend; it cannot go with backend '" +

@@ -2,9 +2,9 @@
 #include "runtime/peer_record.hpp"
 
 #include "backend/share_ticket.hpp"
+#include "core/environment.hpp"
 #include "weft/runtime/descriptor.hpp"
 
-#include <cstdlib>
 #include <fcntl.h>
 #include <string_view>
 #include <sys/stat.h>
@@ -63,8 +63,8 @@ bool peer_record::is_kept(const device_description& from, const device_descripti
 
 std::string peer_record::user_folder() {
   for (const auto& [name, below] : {std::pair{"XDG_CACHE_HOME", "/weft"}, std::pair{"HOME", "/.cache/weft"}}) {
-    const char* const folder = ::secure_getenv(name);
-    if (folder != nullptr && *folder == '/') return std::string{folder} + below;
+    const auto folder = environment(name);
+    if (folder && folder->starts_with('/')) return *folder + below;
   }
   return {};
 }

@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <map>
 #include <set>
@@ -329,7 +330,7 @@ TEST(bench_collective, wrong_words_are_usage_errors_that_name_them) {
 
 TEST(bench_collective, an_interrupt_ends_with_130_and_keeps_the_document) {
   const auto stopped = [] {
-    tool::watch_interrupts();
+    tool::watch_interrupts(std::chrono::hours{1});
     ::raise(SIGINT);
     tool::global_options options;
     options.json = true;

@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <csignal>
 #include <set>
 #include <sstream>
@@ -520,7 +521,7 @@ TEST(bench_copy, a_device_that_is_not_there_ends_with_3) {
 
 TEST(bench_copy, an_interrupt_ends_with_130_and_keeps_the_document) {
   const auto stopped = [] {
-    tool::watch_interrupts();
+    tool::watch_interrupts(std::chrono::hours{1});
     ::raise(SIGINT);
     tool::global_options options;
     options.json = true;
@@ -726,7 +727,7 @@ TEST(bench_queue, a_process_with_one_core_binds_nothing_and_says_so) {
 
 TEST(bench_queue, an_interrupt_ends_with_130_and_keeps_the_document) {
   const auto stopped = [] {
-    tool::watch_interrupts();
+    tool::watch_interrupts(std::chrono::hours{1});
     ::raise(SIGINT);
     tool::global_options options;
     options.json = true;

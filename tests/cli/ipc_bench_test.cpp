@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <set>
 #include <string>
@@ -180,7 +181,7 @@ TEST(bench_ipc, wrong_words_are_usage_errors_and_absent_devices_end_with_3) {
 
 TEST(bench_ipc, an_interrupt_ends_with_130_and_keeps_the_document) {
   const auto stopped = [] {
-    tool::watch_interrupts();
+    tool::watch_interrupts(std::chrono::hours{1});
     ::raise(SIGINT);
     tool::global_options options;
     options.json = true;

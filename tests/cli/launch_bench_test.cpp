@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <map>
 #include <set>
@@ -180,7 +181,7 @@ TEST(bench_launch, wrong_words_are_answered_with_what_there_is) {
 
 TEST(bench_launch, an_interrupt_ends_with_130_and_keeps_the_document) {
   const auto stopped = [] {
-    tool::watch_interrupts();
+    tool::watch_interrupts(std::chrono::hours{1});
     ::raise(SIGINT);
     tool::global_options options;
     options.json = true;

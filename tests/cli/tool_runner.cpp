@@ -2,10 +2,12 @@
 #include "tool_runner.hpp"
 
 #include "support/paths.hpp"
+#include "support/processes.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <fcntl.h>
 #include <fstream>
@@ -51,6 +53,20 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
 
 }  // namespace
 
+namespace {
+
+/// Whether the process has a handler for a signal, or has ended.
+bool listens(pid_t process, int signal) {
+  std::ifstream status{"/proc/" + std::to_string(process) + "/status"};
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("State:") && line.find('Z') != std::string::npos) return true;
+    if (line.starts_with("SigCgt:")) return (std::stoull(line.substr(7), nullptr, 16) >> (signal - 1) & 1) != 0;
+  }
+  return true;
+}
+
+}  // namespace
+
 tool_result run_program(const std::vector<std::string>& command, const tool_environment& environment) {
   std::vector<std::string> words = command;
   std::vector<std::string> variables = child_environment(environment);
@@ -75,6 +91,10 @@ tool_result run_program(const std::vector<std::string>& command, const tool_envi
   ::close(out.write);
   ::close(err.write);
 
+  if (const int signal = environment.signal_once_it_listens; signal != 0) {
+    processes::comes_true([&] { return listens(child, signal); });
+    ::kill(child, signal);
+  }
   tool_result result;
   std::array<pollfd, 2> open{pollfd{out.read, POLLIN, 0}, pollfd{err.read, POLLIN, 0}};
   std::array<std::string*, 2> texts{&result.out, &result.err};

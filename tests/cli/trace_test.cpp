@@ -12,6 +12,7 @@
 #include <regex>
 #include <set>
 #include <string>
+#include <sys/stat.h>
 #include <vector>
 
 namespace weft::test {
@@ -120,6 +121,9 @@ TEST(trace_file, that_is_wrong_is_refused_with_its_place_and_what_was_expected) 
       {R"([{"ph": "X", "ts": 1, "dur": 1, "pid": []}])", "traceEvents[0].pid is a list, expected a whole number"},
       {R"([{"ph": "X", "ts": 1, "dur": 1, "tid": 1.5}])", "traceEvents[0].tid is a number, expected a whole number"},
       {"[\"\xff\"]", "not JSON"},
+      {R"([{"ph": "X", "ts": 0, "dur": 1}, {"ph": "X", "ts": 1e999, "dur": 1}])", "traceEvents[1]: number overflow"},
+      {R"([{"ph": "X", "args": )" + std::string(100, '[') + std::string(100, ']') + "}]",
+       "traceEvents[0] is nested deeper than 64 levels"},
   };
   for (const auto& [text, expected] : cases) {
     const auto trace = read_trace(text);
@@ -332,6 +336,23 @@ TEST(trace_view, that_cannot_be_drawn_says_why_and_leaves_no_picture) {
   EXPECT_EQ(run_tool({"trace", "view", (folder / "good.json").string(), "-o", "/dev/full"}).exit_code, 4);
   EXPECT_EQ(
       run_tool({"trace", "view", (folder / "good.json").string(), "-o", (folder / "no/t.svg").string()}).exit_code, 4);
+}
+
+TEST(trace_view, of_what_is_no_file_does_not_wait_and_of_standard_input_takes_a_dash) {
+  const scratch_folder folder;
+  const std::string fifo = (folder / "fifo").string();
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  const auto run = run_tool({"trace", "view", fifo});
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_TRUE(has(run.err, fifo + " is a pipe or a device, not a file")) << run.err;
+  EXPECT_TRUE(has(run_tool({"trace", "view", "-"}).err, "name the picture with -o"));
+  EXPECT_EQ(run_tool({"trace", "view", fifo, "-o", ""}).exit_code, 2);
+  write_text(folder / "t.json", sample_trace());
+  const std::string picture = (folder / "t.svg").string();
+  const auto piped = run_program({"sh", "-c", "cat \"$1\" | \"$0\" trace view - -o \"$2\"", samples::tool(),
+                                  (folder / "t.json").string(), picture});
+  EXPECT_EQ(piped.exit_code, 0) << piped.err;
+  EXPECT_TRUE(has(read_text(picture), "<svg"));
 }
 
 TEST(trace_view, of_a_file_that_is_too_large_reads_nothing) {

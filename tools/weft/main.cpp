@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <system_error>
 #include <variant>
 
 namespace {
@@ -56,7 +57,7 @@ exit_code run_line(const std::variant<command_line, finished_line>& parsed) {
   exit_code code = exit_code::ok;
   if (const auto* done = std::get_if<finished_line>(&parsed)) {
     fmt::print("{}", done->out);
-    fmt::print(stderr, "{}", done->err);
+    say(done->err);
     code = static_cast<exit_code>(done->exit_code);
   } else {
     watch_interrupts();
@@ -73,15 +74,20 @@ int main(int argc, char** argv) {
   try {
     code = run_line(parse_command_line(argc, argv));
   } catch (const failure& e) {
-    fmt::print(stderr, "weft: {}\n", e.what());
+    say(fmt::format("weft: {}\n", e.what()));
     code = e.code();
   } catch (const weft::error_exception& e) {
-    fmt::print(stderr, "weft: {}\n", e.cause().what);
+    say(fmt::format("weft: {}\n", e.cause().what));
     code = exit_code_of(e.cause());
   } catch (const std::bad_alloc&) {
     std::fputs("weft: the host is out of memory\n", stderr);
+  } catch (const std::system_error& e) {
+    const bool is_limit = e.code() == std::errc::resource_unavailable_try_again;
+    say(fmt::format("weft: {}\n", is_limit ? "no further thread or process can be started: raise the limit (ulimit -u, "
+                                             "or pids.max of the cgroup)"
+                                           : e.what()));
   } catch (const std::exception& e) {
-    fmt::print(stderr, "weft: {}\n", e.what());
+    say(fmt::format("weft: {}\n", e.what()));
   }
-  return static_cast<int>(code);
+  return static_cast<int>(interrupted() ? exit_code::interrupted : code);
 }

@@ -271,6 +271,8 @@ std::variant<command_line, finished_line> parse_command_line(int argc, const cha
   raw_line raw;
   for (int i = 0; i < argc; ++i) line.global.argv.emplace_back(argv[i]);
 
+  const CLI::Validator has_a_name{
+      [](const std::string& name) { return name.empty() ? "the name of a file is empty" : ""; }, "", "name"};
   CLI::App app{"Several GPUs as one machine.", "weft"};
   app.fallthrough();   // the global flags may stand after the command
   app.allow_extras();  // so that this file, not the parser, says what was meant
@@ -300,7 +302,9 @@ std::variant<command_line, finished_line> parse_command_line(int argc, const cha
   topo->add_flag("--p2p", line.topo.p2p, "The matrix of peer access: OK, NS (not supported)");
   topo->add_flag("--verify", line.topo.verify, "Write and read back a pattern over every offered pair first");
   topo->add_flag("--measure", line.topo.measure, "Measure bandwidth and latency of every pair first");
-  topo->add_option("-o,--output", line.topo.output, "Also write a .svg, .json, .dot or .txt file")->type_name("FILE");
+  topo->add_option("-o,--output", line.topo.output, "Also write a .svg, .json, .dot or .txt file")
+      ->type_name("FILE")
+      ->check(has_a_name);
 
   CLI::App* route = app.add_subcommand("route", "Show which way a copy takes, and why the other ways lost");
   route->add_option("FROM", line.route.from, "Device that has the data: 0 or gpu0")->required()->type_name("");
@@ -347,7 +351,9 @@ std::variant<command_line, finished_line> parse_command_line(int argc, const cha
   copy->add_option("--by", raw.makers, "Copies made by an engine, a kernel, or both; default both on GPUs")
       ->type_name("WHO");
   copy->add_flag("--no-p2p", line.bench_copy.no_p2p, "Only copies that are staged through the host");
-  copy->add_option("-o,--output", line.bench_copy.output, "Also write the JSON document to a file")->type_name("FILE");
+  copy->add_option("-o,--output", line.bench_copy.output, "Also write the JSON document to a file")
+      ->type_name("FILE")
+      ->check(has_a_name);
 
   CLI::App* queue = bench->add_subcommand("queue", "Send messages between pairs of devices, verified");
   queue
@@ -367,7 +373,8 @@ std::variant<command_line, finished_line> parse_command_line(int argc, const cha
   queue->add_flag("--quick", line.bench_queue.quick, "Fewer and shorter samples: a look, not a figure to quote");
   queue->add_option("--budget", raw.queue_budget, "Stop after about this long: 10s")->type_name("TIME");
   queue->add_option("-o,--output", line.bench_queue.output, "Also write the JSON document to a file")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->check(has_a_name);
 
   CLI::App* launching = bench->add_subcommand("launch", "Divide one kernel over devices: balance and overhead");
   launching->add_option("--strategy", raw.strategies, "Only these: static_equal, guided, automatic, …; default all")
@@ -379,7 +386,8 @@ std::variant<command_line, finished_line> parse_command_line(int argc, const cha
   launching->add_flag("--quick", line.bench_launch.quick, "Three seeds and samples: a look, not a figure to quote");
   launching->add_option("--budget", raw.launch_budget, "Stop after about this long: 30s")->type_name("TIME");
   launching->add_option("-o,--output", line.bench_launch.output, "Also write what was measured to a JSON file")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->check(has_a_name);
 
   CLI::App* ipc = bench->add_subcommand("ipc", "Open, touch and copy the memory of another process, verified");
   ipc->add_option("-s,--sizes", raw.ipc_sizes, "Bytes of the copies: a list or a range, as for copy; default 1M,64M")
@@ -388,7 +396,9 @@ std::variant<command_line, finished_line> parse_command_line(int argc, const cha
   ipc->add_option("--samples", line.bench_ipc.samples, "Samples of each row: 31")->type_name("N");
   ipc->add_flag("--quick", line.bench_ipc.quick, "Less memory and three samples: a look, not a figure to quote");
   ipc->add_option("--budget", raw.ipc_budget, "Stop after about this long: 10s")->type_name("TIME");
-  ipc->add_option("-o,--output", line.bench_ipc.output, "Also write the JSON document to a file")->type_name("FILE");
+  ipc->add_option("-o,--output", line.bench_ipc.output, "Also write the JSON document to a file")
+      ->type_name("FILE")
+      ->check(has_a_name);
 
   CLI::App* collectives = bench->add_subcommand("collective", "All-reduce and its family, every element verified");
   collectives->add_option("--collective", raw.measured.what, "A list of all_reduce, broadcast, …, or all: all_reduce")
@@ -408,7 +418,8 @@ std::variant<command_line, finished_line> parse_command_line(int argc, const cha
   collectives->add_flag("--quick", line.bench_collective.quick, "Three samples: a look, not a figure to quote");
   collectives->add_option("--budget", raw.collective_budget, "Stop after about this long: 30s")->type_name("TIME");
   collectives->add_option("-o,--output", line.bench_collective.output, "Also write the JSON document to a file")
-      ->type_name("FILE");
+      ->type_name("FILE")
+      ->check(has_a_name);
 
   CLI::App* guide = bench->add_subcommand(
       "guide", "The tables of a published multi-GPU guide: its figures, simulated, measured here");
@@ -418,7 +429,9 @@ std::variant<command_line, finished_line> parse_command_line(int argc, const cha
   CLI::App* demo = app.add_subcommand(
       "demo", "A tour: devices, links, copies, messages, a balanced kernel, and images blurred on four devices");
   demo->add_option("--images", line.demo.images, "Take the JPEG and PNG images of this folder")->type_name("DIR");
-  demo->add_option("-o,--output", line.demo.output, "Write into this folder: weft-demo")->type_name("DIR");
+  demo->add_option("-o,--output", line.demo.output, "Write into this folder: weft-demo")
+      ->type_name("DIR")
+      ->check(has_a_name);
   demo->add_option("--processes", line.demo.processes, "End with a ring of so many processes, 2 to 16")->type_name("N");
 
   CLI::App* conform = app.add_subcommand("conform", "Check what a backend promises, one sentence after the other");
@@ -429,7 +442,9 @@ std::variant<command_line, finished_line> parse_command_line(int argc, const cha
   trace->require_subcommand(0, 1);
   CLI::App* view = trace->add_subcommand("view", "Draw a Chrome trace, as weft::profiler writes it, as a picture");
   view->add_option("FILE", line.trace_view.input, "The trace: JSON")->required()->type_name("");
-  view->add_option("-o,--output", line.trace_view.output, "Write the SVG here: FILE with .svg")->type_name("SVG");
+  view->add_option("-o,--output", line.trace_view.output, "Write the SVG here: FILE with .svg")
+      ->type_name("SVG")
+      ->check(has_a_name);
 
   CLI::App* complete = app.add_subcommand("completion", "Print a completion script: source <(weft completion bash)");
   complete->add_option("SHELL", raw.shell, "bash")->type_name("");

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cmath>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -26,13 +25,6 @@
 namespace weft::tool {
 
 namespace {
-
-volatile std::sig_atomic_t stop_requested = 0;
-
-extern "C" void note_interrupt(int number) {
-  stop_requested = 1;
-  std::signal(number, SIG_DFL);  // the second one ends the process
-}
 
 std::string environment(const char* name) {
   const char* value = std::getenv(name);
@@ -110,6 +102,31 @@ class output_file {
 
 }  // namespace
 
+std::string printable(std::string_view text) {
+  std::string made;
+  made.reserve(text.size());
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '\x1b' && i + 1 < text.size() && text[i + 1] == '[') {
+      const auto end = text.find_first_not_of("0123456789;", i + 2);
+      if (end != std::string_view::npos && text[end] == 'm') {  // a colour
+        made += text.substr(i, end + 1 - i);
+        i = end;
+        continue;
+      }
+    }
+    const bool is_control = static_cast<unsigned char>(c) < 0x20 || c == '\x7f';
+    if (is_control && c != '\n' && c != '\t') {
+      made += fmt::format("\\x{:02x}", static_cast<unsigned>(static_cast<unsigned char>(c)));
+    } else {
+      made += c;
+    }
+  }
+  return made;
+}
+
+void say(std::string_view text) { fmt::print(stderr, "{}", printable(text)); }
+
 std::string reason_of(int number) { return std::error_code{number, std::generic_category()}.message(); }
 
 exit_code exit_code_of(const error& cause) {
@@ -181,7 +198,7 @@ machine session::open_again() const { return open(options_.sim); }
 machine session::open_topology(std::string_view name) const { return open(std::string{name}); }
 
 void session::warn(std::string text) {
-  fmt::print(stderr, "warning: {}\n", text);
+  say("warning: " + text + "\n");
   warnings_.push_back(std::move(text));
 }
 
@@ -211,11 +228,11 @@ std::string session::paint(style wanted, std::string_view text) const {
 }
 
 void session::print(std::string_view text) const {
-  if (!options_.json) std::fwrite(text.data(), 1, text.size(), stdout);
+  if (!options_.json) fmt::print("{}", printable(text));
 }
 
 void session::note(std::string_view text) const {
-  if (!options_.quiet) fmt::print(stderr, "{}\n", text);
+  if (!options_.quiet) say(std::string{text} + "\n");
 }
 
 bool session::simulated() const { return machine_ && (machine_->simulated() || virtual_time()); }
@@ -297,7 +314,7 @@ void progress::step(std::size_t done, std::string_view label) {
   last_ = now;
   const double spent = std::chrono::duration<double>(now - started_).count();
   const double left = done == 0 ? 0 : spent * static_cast<double>(total_ - done) / static_cast<double>(done);
-  const std::string line = fmt::format("{} {}/{} {}, about {:.0f} s left", what_, done, total_, label, left);
+  const std::string line = printable(fmt::format("{} {}/{} {}, about {:.0f} s left", what_, done, total_, label, left));
   if (terminal_) {
     drawn_ = true;
     fmt::print(stderr, "\r\x1b[K{}", line);
@@ -370,13 +387,6 @@ void make_folder(const std::string& path) {
   std::filesystem::create_directories(path, problem);
   if (problem) throw failure{exit_code::runtime, fmt::format("cannot make the folder {}: {}", path, problem.message())};
 }
-
-void watch_interrupts() {
-  std::signal(SIGINT, note_interrupt);
-  std::signal(SIGTERM, note_interrupt);
-}
-
-bool interrupted() { return stop_requested != 0; }
 
 void finish_output() {
   errno = 0;

@@ -2,6 +2,7 @@
 // What the tool says and how it ends: data on stdout, progress and remarks on stderr, one exit code.
 #pragma once
 
+#include "interruption.hpp"
 #include "options.hpp"
 #include "weft/runtime/machine.hpp"
 
@@ -43,6 +44,11 @@ class failure : public std::runtime_error {
 
 /// The code that an error of the library ends a command with.
 [[nodiscard]] exit_code exit_code_of(const error& cause);
+
+/// Text from outside for a terminal: control characters, but for the ends of lines and the tool's own colours, as \xNN.
+[[nodiscard]] std::string printable(std::string_view text);
+/// Writes it so to stderr.
+void say(std::string_view text);
 
 /// What the system says of an `errno`.
 [[nodiscard]] std::string reason_of(int number);
@@ -140,10 +146,6 @@ void write_file(const std::string& path, std::string_view content);
 
 /// Makes a folder with its parents. Errors: failure that names it.
 void make_folder(const std::string& path);
-
-/// True once the user has asked to stop (SIGINT or SIGTERM); a second time ends the process at once.
-void watch_interrupts();
-[[nodiscard]] bool interrupted();
 
 /// Flushes stdout; a full disk there is a failure too.
 void finish_output();

@@ -22,7 +22,7 @@ using pair_checks = std::map<std::pair<int, int>, peer_check>;
 
 pair_checks run_checks(session& run, const machine& m) {
   pair_checks checks;
-  for (const peer_check& check : verify_peers(m)) {
+  for (const peer_check& check : verify_peers(m, false, interruption())) {
     checks[{check.from.value(), check.to.value()}] = check;
     if (check.offered && !check.arrived) {
       run.warn(fmt::format("{} to {}: peer access is offered, but {}", to_string(check.from), to_string(check.to),
@@ -257,7 +257,7 @@ exit_code run_topo(session& run, const topo_options& options) {
   if (m.device_count() == 0) run.warn("this machine has no device");
   pair_checks checks;
   if (options.verify) checks = run_checks(run, m);
-  if (options.measure) measure_peers(m);
+  if (options.measure) measure_peers(m, bytes{std::uint64_t{16} << 20}, interruption());
 
   json doc = run.document("weft.topo/1");
   json devices = json::array();

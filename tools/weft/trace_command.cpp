@@ -8,28 +8,43 @@
 #include <array>
 #include <cerrno>
 #include <cstdio>
+#include <fcntl.h>
 #include <filesystem>
 #include <memory>
+#include <sys/stat.h>
 #include <system_error>
+#include <unistd.h>
 
 namespace weft::tool {
 
 namespace {
 
-/// Read and not mapped: a pipe is a file too. What has no size before it is read stops at the first byte too many.
+/// All of a regular file, or of standard input where the name is "-": opening anything else could wait for ever.
 std::string read_file(const std::string& path) {
   const auto fail = [&](int number) {
     throw failure{exit_code::runtime, fmt::format("cannot read {}: {}", path, reason_of(number))};
   };
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file{std::fopen(path.c_str(), "rbe"), &std::fclose};
-  if (!file) fail(errno);
-  std::error_code not_a_file;
-  const std::uintmax_t size_there = std::filesystem::file_size(path, not_a_file);
-  if (!not_a_file && size_there > most_trace_bytes) {
+  const auto too_large = [&](std::uint64_t size) {
     throw failure{exit_code::usage, fmt::format("{} has {} bytes, and traces of up to {} are drawn: record less of the "
                                                 "program",
-                                                path, size_there, most_trace_bytes)};
+                                                path, size, most_trace_bytes)};
+  };
+  const bool is_input = path == "-";
+  const int number = is_input ? ::dup(STDIN_FILENO) : ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (number < 0) fail(errno);
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file{::fdopen(number, "rb"), &std::fclose};
+  if (!file) fail(errno);
+  struct stat about{};
+  if (!is_input && ::fstat(number, &about) != 0) fail(errno);
+  if (S_ISDIR(about.st_mode)) fail(EISDIR);
+  if (!is_input && !S_ISREG(about.st_mode)) {
+    throw failure{exit_code::usage,
+                  fmt::format("{} is a pipe or a device, not a file: let it go to standard input, and "
+                              "name the trace \"-\"",
+                              path)};
   }
+  if (static_cast<std::uint64_t>(about.st_size) > most_trace_bytes)
+    too_large(static_cast<std::uint64_t>(about.st_size));
   std::string text;
   std::array<char, 65536> part{};
   while (text.size() <= most_trace_bytes) {
@@ -58,6 +73,8 @@ std::string picture_of(const std::string& input) {
 }  // namespace
 
 exit_code run_trace_view(session& run, const trace_view_options& options) {
+  if (options.input == "-" && options.output.empty())
+    throw failure{exit_code::usage, "a trace from standard input has no name: name the picture with -o"};
   const std::string output = options.output.empty() ? picture_of(options.input) : options.output;
   std::error_code absent;
   if (std::filesystem::equivalent(options.input, output, absent)) {

@@ -109,6 +109,8 @@ class reader {
     if (!process) return process.error();
     const auto thread = id_at(event, "tid", index);
     if (!thread) return thread.error();
+    if (processes_[*process].threads.try_emplace(*thread).second && ++threads_ > most_threads)
+      return wrong(fmt::format("it has more than {} threads", most_threads));
     if (letter == "M") {
       describe(event, *process, *thread);
       return std::nullopt;
@@ -121,6 +123,8 @@ class reader {
     const any_json* failed = arguments == nullptr ? nullptr : member(*arguments, "failed");
     traced_event made{text_or(member(event, "name"), "without a name"), text_or(member(event, "cat"), ""), *start,
                       *duration, failed != nullptr && failed->is_boolean() && failed->get<bool>()};
+    if (file_.events == most_trace_events)
+      return wrong(fmt::format("it has more than {} events: record less of the program", most_trace_events));
     file_.start = file_.events == 0 ? *start : std::min(file_.start, *start);
     file_.end = file_.events == 0 ? *start + *duration : std::max(file_.end, *start + *duration);
     ++file_.events;
@@ -168,8 +172,92 @@ class reader {
     if (what.ends_with("_sort_index") && order != nullptr && order->is_number()) place.order = order->get<double>();
   }
 
+  static constexpr std::size_t most_threads = 100'000;
+
   trace_file file_;
   std::map<std::string, process_place> processes_;
+  std::size_t threads_ = 0;
+};
+
+/// Ends the parsing.
+struct refused {
+  std::string what;
+};
+
+/// Takes a trace apart while it is parsed: of its document one event at a time is in memory.
+class trace_parser {
+ public:
+  /// What the JSON library asks with each part; false: it need not keep it.
+  bool take(int depth, any_json::parse_event_t part, any_json& value) {
+    using event = any_json::parse_event_t;
+    const bool begins = part == event::object_start || part == event::array_start;
+    if (depth == 0) {
+      if (part == event::array_start) begin_events(1);
+      if (part == event::value) root_ = kind_of(value);
+      if (part == event::object_start) root_ = kind_of(any_json::object());
+      return true;
+    }
+    if (part == event::key && depth == 1) {
+      const auto& name = value.get_ref<const std::string&>();
+      where_ = name == "traceEvents" ? place::events : name == "otherData" ? place::other : place::elsewhere;
+      return where_ != place::elsewhere;
+    }
+    if (depth == 1 && where_ == place::events && events_depth_ != 1) {
+      if (part == event::array_start) {
+        begin_events(2);
+      } else if (part == event::object_start || part == event::value) {
+        throw refused{fmt::format("traceEvents is {}, expected a list",
+                                  part == event::value ? kind_of(value) : kind_of(any_json::object()))};
+      }
+      return true;
+    }
+    if (where_ == place::events) {
+      if (begins && depth - events_depth_ > most_levels)
+        throw refused{fmt::format("traceEvents[{}] is nested deeper than {} levels", index_, most_levels)};
+      if (begins || part == event::key || depth != events_depth_) return true;
+      if (auto problem = reader_.add(value, index_++)) throw refused{std::move(problem->what)};
+      return false;
+    }
+    // of the rest two values are read, which are a text and a number
+    if (begins) return depth == 1 && where_ == place::other;
+    if (part != event::key) return true;
+    const auto& name = value.get_ref<const std::string&>();
+    return name == "clock" || name == "dropped_records";
+  }
+
+  [[nodiscard]] result<trace_file> finish(const any_json& document) {
+    if (!has_events_)
+      return wrong(root_ == kind_of(any_json::object())
+                       ? std::string{"it has no \"traceEvents\": this is no Chrome trace"}
+                       : fmt::format("it is {}: this is no Chrome trace", root_));
+    trace_file& file = reader_.file();
+    if (const any_json* other = member(document, "otherData")) {
+      file.clock = text_or(member(*other, "clock"), "");
+      const any_json* dropped = member(*other, "dropped_records");
+      if (dropped != nullptr && dropped->is_number_unsigned()) file.dropped = dropped->get<std::uint64_t>();
+    }
+    file.simulated = file.clock.find("simulated") != std::string::npos || file.clock == "virtual";
+    return reader_.finish();
+  }
+
+  [[nodiscard]] std::string where() const { return has_events_ ? fmt::format("traceEvents[{}]: ", index_) : ""; }
+
+ private:
+  enum class place : std::uint8_t { elsewhere, events, other };
+  static constexpr int most_levels = 64;
+
+  void begin_events(int depth) {
+    has_events_ = true;
+    where_ = place::events;
+    events_depth_ = depth;
+  }
+
+  reader reader_;
+  place where_ = place::elsewhere;
+  std::string_view root_;
+  int events_depth_ = 0;
+  bool has_events_ = false;
+  std::size_t index_ = 0;
 };
 
 }  // namespace
@@ -178,32 +266,23 @@ result<trace_file> read_trace(std::string_view text) {
   if (text.size() > most_trace_bytes)
     return wrong(fmt::format("it has {} bytes, and traces of up to {} are drawn: record less of the program",
                              text.size(), most_trace_bytes));
+  trace_parser parser;
   any_json document;
   try {
-    document = any_json::parse(text);
-  } catch (const any_json::parse_error& problem) {
+    document = any_json::parse(text, [&](int depth, any_json::parse_event_t part, any_json& value) {
+      return parser.take(depth, part, value);
+    });
+  } catch (const refused& why) {
+    return wrong(why.what);
+  } catch (const any_json::exception& problem) {
     // the library's own text begins with a code that means nothing here
     const std::string_view what = problem.what();
     const auto from = what.find("] ");
-    return wrong(fmt::format("it is not JSON: {}", from == std::string_view::npos ? what : what.substr(from + 2)));
+    const std::string_view words = from == std::string_view::npos ? what : what.substr(from + 2);
+    const bool has_place = dynamic_cast<const any_json::parse_error*>(&problem) != nullptr;
+    return wrong(fmt::format("{}{}{}", has_place ? "it is not JSON: " : "", has_place ? "" : parser.where(), words));
   }
-  const any_json* events = document.is_array() ? &document : member(document, "traceEvents");
-  if (events == nullptr)
-    return wrong(document.is_object() ? std::string{"it has no \"traceEvents\": this is no Chrome trace"}
-                                      : fmt::format("it is {}: this is no Chrome trace", kind_of(document)));
-  if (!events->is_array()) return wrong(fmt::format("traceEvents is {}, expected a list", kind_of(*events)));
-  reader made;
-  std::size_t index = 0;
-  for (const any_json& event : *events) {
-    if (auto problem = made.add(event, index++)) return std::move(*problem);
-  }
-  if (const any_json* other = member(document, "otherData")) {
-    made.file().clock = text_or(member(*other, "clock"), "");
-    const any_json* dropped = member(*other, "dropped_records");
-    if (dropped != nullptr && dropped->is_number_unsigned()) made.file().dropped = dropped->get<std::uint64_t>();
-  }
-  made.file().simulated = made.file().clock.find("simulated") != std::string::npos || made.file().clock == "virtual";
-  return made.finish();
+  return parser.finish(document);
 }
 
 }  // namespace weft::tool

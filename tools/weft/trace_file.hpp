@@ -39,8 +39,9 @@ struct trace_file {
   double end = 0;             // of the last one
 };
 
-/// Most bytes of a trace that is read: its document takes some ten times that in memory.
+/// Most bytes and events of a trace that is read: an event takes some 100 bytes in memory.
 constexpr std::uint64_t most_trace_bytes = std::uint64_t{256} << 20;
+constexpr std::size_t most_trace_events = 4'000'000;
 
 /// Errors: invalid_argument, with the place in the document and what was expected there.
 [[nodiscard]] result<trace_file> read_trace(std::string_view text);

@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -122,11 +123,14 @@ struct peer_check {
 /// Tries every ordered pair that offers access: copies, and stores and loads of a kernel, in allocations, pools and
 /// blocks as far as the driver offers them. A pair that loses data is not used from then on, as with
 /// machine_options::verify_peers, which does the same for the pairs that a program uses. Cached: `again` repeats it.
-[[nodiscard]] std::vector<peer_check> verify_peers(const machine& m, bool again = false);
+/// After `stop` it returns the pairs tried so far.
+[[nodiscard]] std::vector<peer_check> verify_peers(const machine& m, bool again = false,
+                                                   const std::stop_token& stop = {});
 
 /// Measures bandwidth and latency of every directed pair that offers access or direct copies, and of the paths through
-/// the host, on the machine's clock; fills capability_between() and the routes.
-void measure_peers(const machine& m, bytes size = bytes{std::uint64_t{16} << 20});
+/// the host, on the machine's clock; fills capability_between() and the routes. After `stop` it leaves the rest as it
+/// is.
+void measure_peers(const machine& m, bytes size = bytes{std::uint64_t{16} << 20}, const std::stop_token& stop = {});
 
 namespace detail {
 struct peer_view {

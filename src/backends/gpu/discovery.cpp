@@ -3,11 +3,11 @@
 
 #include "backends/gpu/error.hpp"
 #include "backends/gpu/partitions.hpp"
+#include "core/environment.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <cstdlib>
 #include <fstream>
 #include <string_view>
 
@@ -47,10 +47,6 @@ std::optional<int> numa_node_of(const std::string& root, std::string address) {
   return node;
 }
 
-const char* variable(const char* name) {
-  return std::getenv(name);  // NOLINT(concurrency-mt-unsafe): read when a machine is made
-}
-
 class finder {
  public:
   finder(const driver& cu, const nvml* management, const settings& wanted, const backend_options& options)
@@ -58,8 +54,7 @@ class finder {
 
   result<discovery> run() {
     std::string partitions = wanted_.partitions;
-    if (const char* const said = variable("WEFT_CUDA_PARTITIONS"); partitions.empty() && said != nullptr)
-      partitions = said;
+    if (partitions.empty()) partitions = detail::environment("WEFT_CUDA_PARTITIONS").value_or("");
     if (!partitions.empty() && partitions != "0" && partitions != "1") {
       return make_error(errc::invalid_argument,
                         "WEFT_CUDA_PARTITIONS is \"" + partitions +
@@ -69,10 +64,9 @@ class finder {
     int count = 0;
     if (const CUresult status = cu_.cuDeviceGetCount(&count); status != CUDA_SUCCESS)
       return cu_error(cu_, status, "counting the GPUs", errc::unsupported);
-    if (const char* const visible = variable("CUDA_VISIBLE_DEVICES"); visible != nullptr) {
-      found_.notes.push_back("CUDA_VISIBLE_DEVICES is \"" + std::string{visible} + "\": the driver shows " +
-                             std::to_string(count) + (count == 1 ? " GPU" : " GPUs") +
-                             ", numbered as that variable orders them");
+    if (const auto visible = detail::environment("CUDA_VISIBLE_DEVICES")) {
+      found_.notes.push_back("CUDA_VISIBLE_DEVICES is \"" + *visible + "\": the driver shows " + std::to_string(count) +
+                             (count == 1 ? " GPU" : " GPUs") + ", numbered as that variable orders them");
     }
     std::string reasons;
     for (int i = 0; i < count; ++i) {

@@ -5,9 +5,9 @@
 #include "backend/address.hpp"
 #include "backend/share_ticket.hpp"
 #include "backends/gpu/factory.hpp"
+#include "core/environment.hpp"
 
 #include <algorithm>
-#include <cstdlib>
 #include <exception>
 #include <unistd.h>
 
@@ -28,8 +28,7 @@ std::vector<std::uint64_t> identities_of(const discovery& found) {
 /// `wanted`, or what the environment says, or `usual`.
 std::string named(const std::string& wanted, const char* variable, const char* usual) {
   if (!wanted.empty()) return wanted;
-  const char* const said = std::getenv(variable);  // NOLINT(concurrency-mt-unsafe): read when a machine is made
-  return said != nullptr && *said != '\0' ? said : usual;
+  return detail::environment(variable).value_or(usual);
 }
 
 management_library open_management(const std::string& library) {

@@ -2,11 +2,11 @@
 #include "backends/gpu/nvrtc.hpp"
 
 #include "backends/gpu/error.hpp"
+#include "core/environment.hpp"
 #include "weft/backend/kernel_text.hpp"
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <dlfcn.h>
 #include <sys/stat.h>
 
@@ -27,16 +27,11 @@ std::string first_complaint(const std::string& words) {
   return words.substr(first, words.find('\n', at) - first);
 }
 
-std::string from_environment(const char* name) {
-  const char* const value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nobody here sets it
-  return value == nullptr ? "" : value;
-}
-
 /// The folders in which a toolkit may lie.
 std::vector<std::string> toolkits() {
   std::vector<std::string> found;
   for (const char* name : {"CUDA_HOME", "CUDA_PATH"}) {
-    if (auto folder = from_environment(name); !folder.empty()) found.push_back(std::move(folder));
+    if (auto folder = detail::environment(name)) found.push_back(*std::move(folder));
   }
   found.emplace_back("/usr/local/cuda");
   return found;
@@ -175,7 +170,7 @@ result<compiled_image> nvrtc::compile(const kernel_code& code, int architecture,
 }
 
 result<std::shared_ptr<const nvrtc>> load_nvrtc(const std::string& library, int driver_version) {
-  const std::string named = library.empty() ? from_environment("WEFT_CUDA_NVRTC") : library;
+  const std::string named = library.empty() ? detail::environment("WEFT_CUDA_NVRTC").value_or("") : library;
   if (!named.empty()) {
     auto made = open_one(named);
     if (!made) made.error().what = "the compiler named for CUDA kernels cannot be used: " + made.error().what;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/opencl/discovery.hpp"
 
+#include "core/environment.hpp"
+
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <cstdlib>
 #include <dlfcn.h>
 #include <filesystem>
 #include <fstream>
@@ -123,8 +124,7 @@ bool is_pocl_before(int version, const std::string& text) {
 
 /// The files that name drivers, with what is wrong with each.
 std::string wrong_icds() {
-  const char* const given = std::getenv("OCL_ICD_VENDORS");  // NOLINT(concurrency-mt-unsafe): read at discovery
-  const std::filesystem::path folder = given != nullptr ? given : "/etc/OpenCL/vendors";
+  const std::filesystem::path folder = detail::environment("OCL_ICD_VENDORS").value_or("/etc/OpenCL/vendors");
   std::string text;
   std::error_code failed;
   int seen = 0;

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// A user who stops a command, whichever it is and whatever it does at that moment.
+#include "interruption.hpp"
+
+#include "cli/tool_runner.hpp"
+#include "output.hpp"
+#include "support/samples.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cctype>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <fstream>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+namespace interruption_test {
+
+using weft::test::run_tool;
+using weft::test::scratch_folder;
+using words = std::vector<std::string>;
+
+/// Each takes many seconds when it is left alone.
+class command : public testing::TestWithParam<words> {};
+
+TEST_P(command, that_is_interrupted_ends_with_130) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    const scratch_folder folder;
+    weft::test::tool_environment how;
+    how.folder = folder.path();
+    how.signal_once_it_listens = signal;
+    const auto start = std::chrono::steady_clock::now();
+    const auto run = run_tool(GetParam(), how);
+    const auto took = std::chrono::steady_clock::now() - start;
+    EXPECT_EQ(run.exit_code, 130) << run.err;
+    RecordProperty("ms_after_signal_" + std::to_string(signal),
+                   std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(took).count()));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(every, command,
+                         testing::Values(words{"topo", "--measure", "--sim", "dgx_h100"},
+                                         words{"bench", "copy", "--sim", "dgx_h100"},
+                                         words{"bench", "queue", "--sim", "dgx_h100"}, words{"bench", "launch"},
+                                         words{"bench", "ipc"}, words{"bench", "collective", "--sim", "dgx_h100"},
+                                         words{"bench", "collective", "--processes", "3"}, words{"bench", "guide"},
+                                         words{"demo"}, words{"conform", "--all-topologies"}),
+                         [](const auto& info) {
+                           std::string name;
+                           for (const std::string& word : info.param) {
+                             for (const char c : word + "_")
+                               name += std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+                           }
+                           return name;
+                         });
+
+// In the middle of what cannot be stopped.
+TEST(command, that_does_not_look_ends_with_130_and_what_it_has_written) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto deaf = [] {
+    weft::tool::watch_interrupts(std::chrono::milliseconds{1});
+    std::fputs("written\n", stdout);
+    ::raise(SIGINT);
+    for (;;) ::pause();
+  };
+  EXPECT_EXIT(deaf(), ::testing::ExitedWithCode(130), "weft: interrupted");
+}
+
+TEST(text_from_outside, is_printed_without_what_a_terminal_obeys) {
+  EXPECT_EQ(weft::tool::printable("a\x1b]0;title\x07"), "a\\x1b]0;title\\x07");
+  EXPECT_EQ(weft::tool::printable("two\nlines\tand \x1b[1;31mred\x1b[0m"), "two\nlines\tand \x1b[1;31mred\x1b[0m");
+  EXPECT_EQ(weft::tool::printable("\x1b[2J \x1b["), "\\x1b[2J \\x1b[");
+  const auto run = run_tool({"topo", "--sim", "no\x1b[2J\x07.json"});
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_NE(run.err.find("no\\x1b[2J\\x07.json: no such file"), std::string::npos) << run.err;
+}
+
+TEST(text_from_outside, in_names_of_a_topology_has_no_control_characters) {
+  const scratch_folder folder;
+  weft::test::write_text(folder / "bell.json", R"({"schema": "weft.topology/1", "name": "ring\u0007",
+    "devices": [{"memory": "1GiB"}]})");
+  const auto run = run_tool({"topo", "--sim", (folder / "bell.json").string()});
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_NE(run.err.find("bell.json:1: name: has a control character in \"ring?\""), std::string::npos) << run.err;
+}
+
+TEST(backend, without_a_name_is_a_usage_error) {
+  const auto run = run_tool({"devices", "--backend", ","});
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_NE(run.err.find("names no backend"), std::string::npos) << run.err;
+}
+
+}  // namespace interruption_test

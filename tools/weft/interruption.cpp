@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "interruption.hpp"
+
+#include "output.hpp"
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <semaphore.h>
+#include <system_error>
+#include <thread>
+#include <unistd.h>
+
+namespace weft::tool {
+
+namespace {
+
+volatile std::sig_atomic_t stop_requested = 0;
+sem_t asked;
+
+extern "C" void note_interrupt(int number) {
+  const int before = errno;
+  stop_requested = 1;
+  std::signal(number, SIG_DFL);  // the second one ends the process
+  ::sem_post(&asked);
+  errno = before;
+}
+
+/// Kept for ever: a thread may look at it while the process ends.
+std::stop_source& source() {
+  static auto* const made = new std::stop_source;
+  return *made;
+}
+
+void end_after(std::chrono::milliseconds grace) {
+  while (::sem_wait(&asked) != 0) {
+  }
+  source().request_stop();
+  std::this_thread::sleep_for(grace);
+  // whoever writes at this moment has the lock, and what it has not written yet is lost
+  if (::ftrylockfile(stdout) == 0) ::fflush_unlocked(stdout);
+  constexpr std::string_view words = "weft: interrupted\n";
+  static_cast<void>(!::write(STDERR_FILENO, words.data(), words.size()));
+  ::_exit(static_cast<int>(exit_code::interrupted));
+}
+
+}  // namespace
+
+void watch_interrupts(std::chrono::milliseconds grace) {
+  static_cast<void>(source());
+  ::sem_init(&asked, 0, 0);
+  try {
+    std::thread{end_after, grace}.detach();
+  } catch (const std::system_error&) {
+    // without a thread a command still stops where it looks
+  }
+  std::signal(SIGINT, note_interrupt);
+  std::signal(SIGTERM, note_interrupt);
+  std::signal(SIGXFSZ, SIG_IGN);
+}
+
+bool interrupted() { return stop_requested != 0; }
+
+std::stop_token interruption() { return source().get_token(); }
+
+}  // namespace weft::tool

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a user stops a command.
+#pragma once
+
+#include <chrono>
+#include <stop_token>
+
+namespace weft::tool {
+
+/// From now on SIGINT and SIGTERM ask the command to stop, and a second one ends the process at once. A command that
+/// has not ended after `grace`, because it is in the middle of what cannot be stopped, ends with 130 and with what it
+/// has written. Files that grow beyond the limit of the process are an error of the write.
+void watch_interrupts(std::chrono::milliseconds grace = std::chrono::milliseconds{800});
+[[nodiscard]] bool interrupted();
+/// The same for calls that take a token.
+[[nodiscard]] std::stop_token interruption();
+
+}  // namespace weft::tool
