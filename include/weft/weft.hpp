@@ -11,6 +11,7 @@
 #include "weft/collective/communicator.hpp"
 #include "weft/collective/rank_communicator.hpp"
 #include "weft/core/half.hpp"
+#include "weft/core/host_memory.hpp"
 #include "weft/core/log.hpp"
 #include "weft/core/topology_analysis.hpp"
 #include "weft/core/version.hpp"

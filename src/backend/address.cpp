@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/address.hpp"
 
+#include "weft/core/bytes.hpp"
+
 #include <unistd.h>
 
 namespace weft {
@@ -8,6 +10,20 @@ namespace weft {
 std::size_t page_size() noexcept {
   static const auto size = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   return size;
+}
+
+std::optional<error> beyond_end(std::string_view what, std::uint64_t size, const void* address, const void* base,
+                                std::uint64_t allocated, std::optional<device_id> on) {
+  const std::uint64_t offset = number(address) - number(base);
+  if (size <= allocated - offset) return std::nullopt;
+  // a rounded size would hide by how little it passes
+  const auto exact = [](std::uint64_t of) {
+    std::string text = to_string(bytes{of});
+    return text.find('.') == std::string::npos ? text : std::to_string(of) + " B";
+  };
+  return make_error(errc::out_of_range, std::string{what} + " of " + exact(size) + " at offset " +
+                                            std::to_string(offset) + " passes the end of an allocation of " +
+                                            exact(allocated) + (on ? " on " + to_string(*on) : ""));
 }
 
 }  // namespace weft

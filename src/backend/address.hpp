@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Addresses as numbers, pages, and the one error for an address that nobody allocated.
+// Addresses as numbers, pages, and the errors of addresses: nobody allocated it, or a range passes the end.
 #pragma once
 
 #include "core/hex.hpp"
 #include "core/make_error.hpp"
+#include "weft/core/ids.hpp"
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 
 namespace weft {
 
@@ -23,5 +26,11 @@ namespace weft {
   return make_error(errc::not_found, what + " lies in no allocation of this machine; was it freed?");
 }
 [[nodiscard]] inline error not_allocated(const void* address) { return not_allocated(hex(address)); }
+
+/// out_of_range where `size` bytes at `address` pass the end of the allocation of `allocated` bytes at `base`, in which
+/// the address lies. `what` as the caller knows it: "the source range".
+[[nodiscard]] std::optional<error> beyond_end(std::string_view what, std::uint64_t size, const void* address,
+                                              const void* base, std::uint64_t allocated,
+                                              std::optional<device_id> on = {});
 
 }  // namespace weft

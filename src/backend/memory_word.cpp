@@ -45,11 +45,7 @@ std::optional<error> misplaced_word(const word_request& request, const std::byte
   if (begin == nullptr) {
     return not_allocated("the word at " + hex(request.address));
   }
-  const auto offset = static_cast<std::uint64_t>(static_cast<const std::byte*>(request.address) - begin);
-  if (request.size <= size - offset) return std::nullopt;
-  return make_error(errc::out_of_range, "a word of " + to_string(bytes{request.size}) + " at offset " +
-                                            std::to_string(offset) + " passes the end of an allocation of " +
-                                            to_string(bytes{size}));
+  return beyond_end("a word", request.size, request.address, begin, size);
 }
 
 bool compares(const word_request& request, std::uint64_t word) noexcept {

@@ -248,27 +248,23 @@ topology host_topology(int device_count, bytes memory_per_device) {
   return machine;
 }
 
-std::string link_class(const topology& machine, device_id from, device_id to) {
-  if (from == to) return "X";
-  constexpr std::array fabrics{std::pair{link_kind::nvlink, "NV"}, std::pair{link_kind::infinity_fabric, "XG"},
-                               std::pair{link_kind::xe_link, "XL"}};
-  for (const auto& [kind, letters] : fabrics) {
-    const int links = std::min(detail::fabric_links(machine, kind, from.value(), to.value()),
-                               detail::fabric_links(machine, kind, to.value(), from.value()));
-    if (links > 0) return letters + std::to_string(links);
-  }
+namespace {
 
-  // The lowest place above both, and how many switches are passed on the way.
-  const auto above = [&](device_id device) {
-    std::vector<int> places;
-    for (auto node = machine.nodes[device.index()].parent; node && places.size() <= machine.nodes.size();
-         node = machine.nodes[at(*node)].parent) {
-      places.push_back(*node);
-    }
-    return places;
-  };
-  const std::vector<int> a = above(from);
-  const std::vector<int> b = above(to);
+constexpr std::array fabrics{std::pair{link_kind::nvlink, "NV"}, std::pair{link_kind::infinity_fabric, "XG"},
+                             std::pair{link_kind::xe_link, "XL"}};
+
+/// Places above a device, the nearest first.
+std::vector<int> places_above(const topology& machine, device_id device) {
+  std::vector<int> places;
+  for (auto node = machine.nodes[device.index()].parent; node && places.size() <= machine.nodes.size();
+       node = machine.nodes[at(*node)].parent) {
+    places.push_back(*node);
+  }
+  return places;
+}
+
+/// By the lowest place above both, and how many switches are passed on the way.
+std::string_view host_class(const topology& machine, const std::vector<int>& a, const std::vector<int>& b) {
   for (std::size_t i = 0; i < a.size(); ++i) {
     const auto met = std::ranges::find(b, a[i]);
     if (met == b.end()) continue;
@@ -278,6 +274,49 @@ std::string link_class(const topology& machine, device_id from, device_id to) {
   if (a.empty() || b.empty()) return "SYS";
   const std::optional<int> here = machine.nodes[at(a.back())].numa_node;
   return here && here == machine.nodes[at(b.back())].numa_node ? "NODE" : "SYS";
+}
+
+}  // namespace
+
+std::string link_class(const topology& machine, device_id from, device_id to) {
+  if (from == to) return "X";
+  for (const auto& [kind, letters] : fabrics) {
+    const detail::fabric fabric{machine, kind};
+    const int links =
+        std::min(fabric.links_from(from.value())[at(to.value())], fabric.links_from(to.value())[at(from.value())]);
+    if (links > 0) return letters + std::to_string(links);
+  }
+  return std::string{host_class(machine, places_above(machine, from), places_above(machine, to))};
+}
+
+std::vector<std::string> link_classes(const topology& machine) {
+  const int count = machine.device_count();
+  const auto devices = at(count);
+  std::vector<std::string> made(devices * devices);
+  for (const auto& [kind, letters] : fabrics) {
+    const detail::fabric fabric{machine, kind};
+    std::vector<std::vector<int>> links;
+    links.reserve(devices);
+    for (int from = 0; from < count; ++from) links.push_back(fabric.links_from(from));
+    for (std::size_t a = 0; a < devices; ++a) {
+      for (std::size_t b = 0; b < devices; ++b) {
+        const int both = std::min(links[a][b], links[b][a]);
+        if (both > 0 && made[a * devices + b].empty()) made[a * devices + b] = letters + std::to_string(both);
+      }
+    }
+  }
+  std::vector<std::vector<int>> above;
+  above.reserve(devices);
+  for (int d = 0; d < count; ++d) above.push_back(places_above(machine, device_id{d}));
+  for (std::size_t a = 0; a < devices; ++a) {
+    for (std::size_t b = 0; b < devices; ++b) {
+      if (std::string& one = made[a * devices + b]; a == b)
+        one = "X";
+      else if (one.empty())
+        one = host_class(machine, above[a], above[b]);
+    }
+  }
+  return made;
 }
 
 }  // namespace weft

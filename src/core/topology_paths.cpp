@@ -248,22 +248,28 @@ std::optional<topology_problem> derive_paths(topology& machine) {
   return std::nullopt;
 }
 
-int fabric_links(const topology& machine, link_kind kind, int from, int to) {
-  std::vector<int> most(machine.nodes.size(), 0);
+fabric::fabric(const topology& machine, link_kind kind) : machine_(machine), out_of_(machine.nodes.size()) {
+  for (const topology_link& l : machine.links) {
+    if (l.kind == kind) out_of_[at(l.from)].push_back(&l);
+  }
+}
+
+std::vector<int> fabric::links_from(int from) const {
+  std::vector<int> most(machine_.nodes.size(), 0);
   std::vector<int> open{from};
   most[at(from)] = std::numeric_limits<int>::max();
   while (!open.empty()) {
     const int node = open.back();
     open.pop_back();
-    for (const topology_link& l : machine.links) {
-      if (l.from != node || l.kind != kind) continue;
-      const int through = std::min(most[at(node)], std::max(l.lanes, 1));
-      if (through <= most[at(l.to)]) continue;
-      most[at(l.to)] = through;
-      if (machine.nodes[at(l.to)].kind == node_kind::fabric_switch) open.push_back(l.to);
+    for (const topology_link* l : out_of_[at(node)]) {
+      const int through = std::min(most[at(node)], std::max(l->lanes, 1));
+      if (through <= most[at(l->to)]) continue;
+      most[at(l->to)] = through;
+      if (machine_.nodes[at(l->to)].kind == node_kind::fabric_switch) open.push_back(l->to);
     }
   }
-  return from == to ? 0 : most[at(to)];
+  most[at(from)] = 0;
+  return most;
 }
 
 }  // namespace weft::detail

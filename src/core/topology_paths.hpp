@@ -22,8 +22,17 @@ struct topology_problem {
 /// Checks everything and fills what is derived; complete_topology() with the part named apart.
 [[nodiscard]] std::optional<topology_problem> complete(topology& machine);
 
-/// Links bonded between two devices over one fabric kind alone, directly or through fabric switches; 0 if there are
-/// none. A link that does not say how many it is made of counts as one.
-[[nodiscard]] int fabric_links(const topology& machine, link_kind kind, int from, int to);
+/// The links of one kind alone, over which devices reach each other directly or through its switches.
+class fabric {
+ public:
+  fabric(const topology& machine, link_kind kind);
+  /// Links bonded from a device to each other node; 0 where there is no way. A link that does not say how many it is
+  /// made of counts as one.
+  [[nodiscard]] std::vector<int> links_from(int from) const;
+
+ private:
+  const topology& machine_;
+  std::vector<std::vector<const topology_link*>> out_of_;
+};
 
 }  // namespace weft::detail

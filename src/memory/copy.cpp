@@ -3,6 +3,7 @@
 // is one backend call; a staged or relayed one is a pipeline of chunks over a lane.
 #include "weft/memory/copy.hpp"
 
+#include "backend/address.hpp"
 #include "memory/memory_state.hpp"
 
 #include <algorithm>
@@ -436,9 +437,14 @@ copy_shape box_shape(std::size_t element, const box_extent& extent, std::size_t 
 namespace {
 
 /// The pointer and the device that the caller says it is on; the pointer decides, and a contradiction is an error.
-memory_ref raw_side(machine_state& state, const void* address, device_id on, std::uint64_t size,
+memory_ref raw_side(machine_state& state, const void* address, device_id on, std::uint64_t size, const char* name,
                     std::source_location where) {
   auto known = value_or_raise(state.backend_of(address).find(address), where);
+  // of all of it, before its first piece is on the way
+  if (auto wrong = beyond_end(name, size, address, known.base, known.size.value(), known.device)) {
+    wrong->where = where;
+    raise(*std::move(wrong));
+  }
   // any device may have a right to a block
   if (known.kind == memory_kind::block) known.device = on;
   if (known.device != on && known.kind != memory_kind::pinned && known.kind != memory_kind::unified) {
@@ -472,16 +478,18 @@ copy_report copy_peer(const machine& m, void* dst, device_id to, const void* src
                       const copy_options& options, std::source_location where) {
   detail::machine_state& state = *m.state();
   if (!detail::raw_checks(state, dst, to, src, from, size, where)) return {};
-  return detail::copy_now(detail::raw_side(state, dst, to, size.value(), where),
-                          detail::raw_side(state, src, from, size.value(), where), detail::flat(size), options, where);
+  return detail::copy_now(detail::raw_side(state, dst, to, size.value(), "the destination", where),
+                          detail::raw_side(state, src, from, size.value(), "the source", where), detail::flat(size),
+                          options, where);
 }
 
 event copy_peer(const stream& order, void* dst, device_id to, const void* src, device_id from, bytes size,
                 const copy_options& options, std::source_location where) {
   detail::machine_state& state = *order.state();
   if (!detail::raw_checks(state, dst, to, src, from, size, where)) return order.record();
-  return detail::copy_in(order, detail::raw_side(state, dst, to, size.value(), where),
-                         detail::raw_side(state, src, from, size.value(), where), detail::flat(size), options, where);
+  return detail::copy_in(order, detail::raw_side(state, dst, to, size.value(), "the destination", where),
+                         detail::raw_side(state, src, from, size.value(), "the source", where), detail::flat(size),
+                         options, where);
 }
 
 namespace {

@@ -14,6 +14,7 @@
 #include <new>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 extern char** environ;  // NOLINT(readability-redundant-declaration): POSIX declares it only with _GNU_SOURCE
 
@@ -144,7 +145,7 @@ void machine_state::open_backends() {
   plan.model = options_.model;
   if (options_.clock == clock_kind::virtual_time) hold_ = plan.hold = std::make_shared<clock_hold>();
   if (options_.machine) {
-    plan.machine = value_or_raise(complete_topology(*options_.machine));
+    plan.machine = value_or_raise(complete_topology(*std::exchange(options_.machine, std::nullopt)));
   } else if (options_.sim) {
     plan.machine = value_or_raise(load_topology(*options_.sim));
   }

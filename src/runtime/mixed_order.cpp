@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // In what order things happen on a mixed machine, and how bytes get from one backend's memory to another's.
+#include "backend/address.hpp"
 #include "core/make_error.hpp"
 #include "runtime/mixed_backend.hpp"
 #include "runtime/mixed_handle.hpp"
@@ -246,22 +247,18 @@ result<event_ref> mixed_backend::copy_across(stream_handle stream, copy_request 
   const auto as_plain = [&](const owner& memory, const void* address, std::uint64_t extent, bool& is_host,
                             const char* name) -> std::optional<error> {
     if (!memory.known() || memory.part == mover) return std::nullopt;
-    const auto offset = static_cast<std::uint64_t>(static_cast<const std::byte*>(address) -
-                                                   static_cast<const std::byte*>(memory.memory.base));
-    if (extent > memory.memory.size.value() - offset) {
-      return make_error(errc::out_of_range, "the " + std::string{name} + " range of " + to_string(bytes{extent}) +
-                                                " at offset " + std::to_string(offset) +
-                                                " passes the end of an allocation of " + to_string(memory.memory.size) +
-                                                " on " + to_string(memory.memory.device));
+    if (auto wrong =
+            beyond_end(name, extent, address, memory.memory.base, memory.memory.size.value(), memory.memory.device)) {
+      return wrong;
     }
     is_host = true;
     return std::nullopt;
   };
   if (auto bad = as_plain(dst, request.dst, shape.extent(shape.dst_pitch, shape.dst_slice), request.dst_is_host,
-                          "destination"))
+                          "the destination"))
     return std::move(*bad);
   if (auto bad =
-          as_plain(src, request.src, shape.extent(shape.src_pitch, shape.src_slice), request.src_is_host, "source"))
+          as_plain(src, request.src, shape.extent(shape.src_pitch, shape.src_slice), request.src_is_host, "the source"))
     return std::move(*bad);
   auto done = [&]() -> result<event_ref> {
     if (mover == here) return parts_[here]->copy(untagged(stream), request);

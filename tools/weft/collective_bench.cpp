@@ -2,6 +2,7 @@
 #include "collective_bench.hpp"
 
 #include "collective_words.hpp"
+#include "weft/core/host_memory.hpp"
 
 #include <fmt/format.h>
 
@@ -185,10 +186,7 @@ std::optional<std::string> does_not_fit(const machine& m, std::span<const device
     if (needs[id.index()] > free.value() / 4) return too_much(needs[id.index()], free, to_string(id));
   }
   if (m[devices.front()].kind() == backend_kind::host) {
-    const long pages = ::sysconf(_SC_AVPHYS_PAGES);
-    const long page = ::sysconf(_SC_PAGE_SIZE);
-    const std::uint64_t free =
-        pages > 0 && page > 0 ? static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page) : 0;
+    const std::uint64_t free = memory_of_host().free.value();
     if (free != 0 && all > free / 4) return too_much(all, bytes{free}, "this host");
   }
   return std::nullopt;

@@ -231,7 +231,21 @@ collective_processes_report run_collective_processes(session& run, const std::ve
       return 0;
     });
   }
-  return process_runner{run, join(0), named, plan}.all();
+  const auto say_who_died = [&] {
+    for (int r = 1; r < plan.ranks; ++r) {
+      forked_process& one = others[static_cast<std::size_t>(r) - 1];
+      const pid_t pid = one.pid();
+      if (const auto how = one.killed_by()) run.warn(fmt::format("rank {} (process {}) was ended by {}", r, pid, *how));
+    }
+  };
+  try {
+    collective_processes_report made = process_runner{run, join(0), named, plan}.all();
+    say_who_died();
+    return made;
+  } catch (...) {
+    say_who_died();
+    throw;
+  }
 }
 
 }  // namespace weft::tool

@@ -9,6 +9,7 @@
 #include <emmintrin.h>
 #endif
 
+#include "weft/core/host_memory.hpp"
 #include "weft/memory/peer_access.hpp"
 
 #include <fmt/format.h>
@@ -353,10 +354,7 @@ std::optional<std::string> too_large(const machine& m, const copy_row& row) {
     }
   }
   if (m[row.src].kind() == backend_kind::host) {
-    const long pages = ::sysconf(_SC_AVPHYS_PAGES);
-    const long page = ::sysconf(_SC_PAGE_SIZE);
-    const std::uint64_t free =
-        pages > 0 && page > 0 ? static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page) : 0;
+    const std::uint64_t free = memory_of_host().free.value();
     if (free != 0 && 2 * row.size > free / 4) {
       return fmt::format("{} need more than a quarter of the {} that are free on this host",
                          to_string(bytes{2 * row.size}), to_string(bytes{free}));

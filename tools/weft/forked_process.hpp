@@ -4,9 +4,14 @@
 
 #include "output.hpp"
 
+#include <fmt/format.h>
+
 #include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <exception>
+#include <optional>
+#include <string>
 #include <sys/prctl.h>
 #include <sys/types.h>
 #include <sys/wait.h>
@@ -45,6 +50,14 @@ class forked_process {
     return status == 0;
   }
   [[nodiscard]] pid_t pid() const { return child_; }
+  /// How it has ended already, where that was not its own will: "signal 11 (Segmentation fault)". Never waits.
+  [[nodiscard]] std::optional<std::string> killed_by() {
+    int status = 0;
+    if (child_ <= 0 || ::waitpid(child_, &status, WNOHANG) != child_) return std::nullopt;
+    child_ = -1;
+    if (!WIFSIGNALED(status)) return std::nullopt;
+    return fmt::format("signal {} ({})", WTERMSIG(status), ::strsignal(WTERMSIG(status)));
+  }
 
  private:
   template <class F>

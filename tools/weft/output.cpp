@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "output.hpp"
 
+#include "weft/core/host_memory.hpp"
 #include "weft/core/version.hpp"
 
 #include <fmt/chrono.h>
@@ -53,11 +54,7 @@ json host_json() {
   const std::string cpu = first_of_file("/proc/cpuinfo", "model name");
   host["cpu"] = cpu.empty() ? json(nullptr) : json(cpu);
   host["threads"] = std::thread::hardware_concurrency();
-  const long pages = ::sysconf(_SC_PHYS_PAGES);
-  const long page = ::sysconf(_SC_PAGE_SIZE);
-  host["memory_bytes"] = pages > 0 && page > 0
-                             ? json(static_cast<std::uint64_t>(pages) * static_cast<std::uint64_t>(page))
-                             : json(nullptr);
+  host["memory_bytes"] = memory_of_host().total.value();
   return host;
 }
 

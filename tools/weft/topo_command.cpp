@@ -32,8 +32,14 @@ pair_checks run_checks(session& run, const machine& m) {
   return checks;
 }
 
+exit_code result_of(const pair_checks& checks) {
+  const bool lies = std::ranges::any_of(checks, [](const auto& c) { return c.second.offered && !c.second.arrived; });
+  return lies ? exit_code::falls_short : exit_code::ok;
+}
+
 json pairs_with(const machine& m, const pair_checks& checks) {
   json list = json::array();
+  const std::vector<std::string> classes = link_classes(m.layout());
   const int count = m.device_count();
   for (int a = 0; a < count; ++a) {
     for (int b = 0; b < count; ++b) {
@@ -46,7 +52,7 @@ json pairs_with(const machine& m, const pair_checks& checks) {
       one["can_access"] = known->supported;
       one["can_copy"] = known->can_copy;
       one["link"] = to_string(known->link);
-      one["class"] = link_class(m.layout(), device_id{a}, device_id{b});
+      one["class"] = classes[m.layout().pair(device_id{a}, device_id{b})];
       one["rank"] = or_null(known->performance_rank);
       one["native_rank"] = or_null(known->native_rank);
       one["hops"] = known->hops > 0 ? json(known->hops) : json(nullptr);
@@ -92,10 +98,11 @@ matrix class_matrix(const machine& m) {
   made.header.emplace_back();
   for (const device& d : devices) made.header.push_back(fmt::format("GPU{}", d.id().value()));
   made.header.insert(made.header.end(), {"CPU Affinity", "NUMA Affinity"});
+  const std::vector<std::string> classes = link_classes(m.layout());
   for (const device& from : devices) {
     std::vector<std::string> row{fmt::format("GPU{}", from.id().value())};
     for (const device& to : devices) {
-      row.push_back(from == to ? " X " : link_class(m.layout(), from.id(), to.id()));
+      row.push_back(from == to ? " X " : classes[m.layout().pair(from.id(), to.id())]);
     }
     // The processors of a simulated machine are not those of this host.
     row.push_back(from.simulated() ? "N/A" : cpus_of(from.numa_node()));
@@ -217,12 +224,13 @@ std::string pair_lines(const session& run, const machine& m) {
   text_table table{
       {simulated ? "pair (simulated)" : "pair", "link", "class", "hops", "rank", "rate", "latency", "figures"},
       {false, false, false, true, true, true, true, false}};
+  const std::vector<std::string> classes = link_classes(m.layout());
   for (const device& a : m.devices()) {
     for (const device& b : m.devices()) {
       const auto known = capability_between(m, a.id(), b.id());
       if (!known || !known->supported) continue;
       table.row({fmt::format("{}-{}", to_string(a.id()), to_string(b.id())), std::string{to_string(known->link)},
-                 link_class(m.layout(), a.id(), b.id()), known->hops > 0 ? std::to_string(known->hops) : "-",
+                 classes[m.layout().pair(a.id(), b.id())], known->hops > 0 ? std::to_string(known->hops) : "-",
                  known->performance_rank ? std::to_string(*known->performance_rank) : "-",
                  known->bytes_per_second ? rate_text(*known->bytes_per_second) : "-",
                  known->latency ? time_text(std::chrono::duration<double>(*known->latency).count()) : "-",
@@ -259,15 +267,20 @@ exit_code run_topo(session& run, const topo_options& options) {
   if (options.verify) checks = run_checks(run, m);
   if (options.measure) measure_peers(m, bytes{std::uint64_t{16} << 20}, interruption());
 
-  json doc = run.document("weft.topo/1");
-  json devices = json::array();
-  for (const device& d : m.devices()) {
-    devices.push_back({{"index", d.id().value()}, {"name", d.name()}, {"numa_node", or_null(d.numa_node())}});
+  json doc;
+  // of a thousand devices it takes a gigabyte
+  if (run.options().json || ending == ".json") {
+    doc = run.document("weft.topo/1");
+    json devices = json::array();
+    for (const device& d : m.devices()) {
+      devices.push_back({{"index", d.id().value()}, {"name", d.name()}, {"numa_node", or_null(d.numa_node())}});
+    }
+    doc["devices"] = std::move(devices);
+    doc["pairs"] = pairs_with(m, checks);
+    doc["sources"] = m.layout().sources;
+    run.emit(doc);
+    if (ending.empty()) return result_of(checks);
   }
-  doc["devices"] = std::move(devices);
-  doc["pairs"] = pairs_with(m, checks);
-  doc["sources"] = m.layout().sources;
-  run.emit(doc);
 
   const matrix classes = class_matrix(m);
   const matrix access = access_matrix(m, checks);
@@ -295,8 +308,7 @@ exit_code run_topo(session& run, const topo_options& options) {
     write_file(options.output, content);
     run.note("wrote " + options.output);
   }
-  const bool lies = std::ranges::any_of(checks, [](const auto& c) { return c.second.offered && !c.second.arrived; });
-  return lies ? exit_code::falls_short : exit_code::ok;
+  return result_of(checks);
 }
 
 }  // namespace weft::tool

@@ -139,7 +139,9 @@ inline constexpr int max_devices = 1024;
 [[nodiscard]] std::vector<std::string_view> shipped_topologies();
 
 /// How far apart two devices are, in the letters of `nvidia-smi topo -m`: X, NV#, PIX, PXB, PHB, NODE, SYS;
-/// XG# for Infinity Fabric and XL# for Xe Link. The same in both directions.
+/// XG# for Infinity Fabric and XL# for Xe Link. The same in both directions. Cost: a search of all links.
 [[nodiscard]] std::string link_class(const topology& machine, device_id from, device_id to);
+/// Of all pairs, by machine.pair(). Cost: one search for each device.
+[[nodiscard]] std::vector<std::string> link_classes(const topology& machine);
 
 }  // namespace weft

@@ -112,12 +112,7 @@ result<event_ref> gpu_backend::fill(stream_handle handle, const fill_request& re
     if (!memory) {
       return not_allocated("the destination " + hex(request.dst) + " of a fill");
     }
-    const auto offset = static_cast<std::uint64_t>(static_cast<std::byte*>(request.dst) - memory->user);
-    if (request.count > (memory->size - offset) / request.pattern_size) {
-      return make_error(errc::out_of_range, "a fill of " + std::to_string(request.count) + " elements at offset " +
-                                                std::to_string(offset) + " passes the end of an allocation of " +
-                                                to_string(bytes{memory->size}));
-    }
+    if (auto wrong = beyond_end("a fill", extent, request.dst, memory->user, memory->size)) return std::move(*wrong);
     const device_id by = (*order)->device();
     if (memory->imported) {
       if (auto cause = memory->imported->broken(memory->user)) return std::move(*cause);

@@ -577,12 +577,7 @@ std::string memory_map::denied(device_id by, const allocation& memory, bool writ
 
 result<void*> memory_map::map(device_id by, const std::shared_ptr<allocation>& source, void* address,
                               std::size_t size) {
-  const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(address) - source->user);
-  if (size > source->size - offset) {
-    return make_error(errc::out_of_range, "a mapping of " + to_string(bytes{size}) + " at offset " +
-                                              std::to_string(offset) + " passes the end of an allocation of " +
-                                              to_string(bytes{source->size}));
-  }
+  if (auto wrong = beyond_end("a mapping", size, address, source->user, source->size)) return std::move(*wrong);
   auto made = std::make_shared<allocation>();
   made->home = this;
   made->kind = memory_kind::mapped;

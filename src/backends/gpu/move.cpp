@@ -103,25 +103,20 @@ result<gpu_backend::prepared_copy> gpu_backend::prepare(const copy_request& requ
     at.memory = memory_.find(address, extent);
     if (!at.memory) {
       if (!is_host) {
-        return not_allocated(std::string{"the "} + name + " " + hex(address));
+        return not_allocated(std::string{name} + " " + hex(address));
       }
       at.host = const_cast<std::byte*>(static_cast<const std::byte*>(address));  // read only where it is the source
       return std::nullopt;
     }
-    const auto offset = static_cast<std::uint64_t>(static_cast<const std::byte*>(address) - at.memory->user);
-    if (extent > at.memory->size - offset) {
-      return make_error(errc::out_of_range,
-                        "the " + std::string{name} + " range of " + to_string(bytes{extent}) + " at offset " +
-                            std::to_string(offset) + " passes the end of an allocation of " +
-                            to_string(bytes{at.memory->size}) + " on " + to_string(at.memory->owner));
-    }
+    if (auto wrong = beyond_end(name, extent, address, at.memory->user, at.memory->size, at.memory->owner))
+      return wrong;
     at.gpu = gpu_address(*at.memory, address);
     at.host = host_address(*at.memory, address);
     return std::nullopt;
   };
-  if (auto cause = side(request.dst, dst_extent, request.dst_is_host, "destination", made.dst))
+  if (auto cause = side(request.dst, dst_extent, request.dst_is_host, "the destination", made.dst))
     return std::move(*cause);
-  if (auto cause = side(request.src, src_extent, request.src_is_host, "source", made.src)) return std::move(*cause);
+  if (auto cause = side(request.src, src_extent, request.src_is_host, "the source", made.src)) return std::move(*cause);
   // where the bytes are, whatever addresses name them: a mapping and its source overlap too
   if (overlap(made.dst, dst_extent, made.src, src_extent)) {
     return make_error(errc::invalid_argument,

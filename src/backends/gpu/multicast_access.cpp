@@ -45,12 +45,7 @@ result<event_ref> gpu_backend::through_multicast(queued::queued_stream& order, m
   const std::string what = access.is_store ? "a store to a multicast" : "a load from a multicast";
   auto memory = memory_.find(access.memory, access.size);
   if (!memory) return make_error(errc::not_found, hex(access.memory) + " lies in no allocation; was it freed?");
-  const auto offset = static_cast<std::uint64_t>(static_cast<const std::byte*>(access.memory) - memory->user);
-  if (access.size > memory->size - offset) {
-    return make_error(errc::out_of_range, what + " of " + to_string(bytes{access.size}) + " at offset " +
-                                              std::to_string(offset) + " passes the end of an allocation of " +
-                                              to_string(bytes{memory->size}));
-  }
+  if (auto wrong = beyond_end(what, access.size, access.memory, memory->user, memory->size)) return std::move(*wrong);
   if (const std::string why = memory_.denied(by, *memory, !access.is_store); !why.empty())
     return make_error(errc::invalid_argument, what + ": " + why);
   const CUdeviceptr at = gpu_address(*memory, access.memory);

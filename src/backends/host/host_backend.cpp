@@ -6,6 +6,7 @@
 #include "backends/host/factory.hpp"
 #include "core/hex.hpp"
 #include "core/make_error.hpp"
+#include "weft/core/host_memory.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -45,11 +46,6 @@ error forked() {
                     "this machine belongs to process " + std::to_string(::getppid()) +
                         ": the child of a fork has none of its threads. Make a machine in the child, or fork "
                         "before there is one");
-}
-
-bytes memory_of_host() {
-  const auto pages = ::sysconf(_SC_PHYS_PAGES);
-  return bytes{static_cast<std::uint64_t>(pages > 0 ? pages : 1) * page_size()};
 }
 
 #ifdef WEFT_TSAN
@@ -524,7 +520,7 @@ result<std::unique_ptr<backend>> open(const backend_options& options) noexcept {
                                                       " host devices, asked for " +
                                                       std::to_string(options.device_count));
       }
-      const auto share = memory_of_host().value() / 2 / static_cast<std::uint64_t>(options.device_count);
+      const auto share = memory_of_host().total.value() / 2 / static_cast<std::uint64_t>(options.device_count);
       machine = host_topology(options.device_count, bytes{std::max<std::uint64_t>(share, page_size())});
       for (topology_device& d : machine.devices) d.compute_units = parking::cores();
     }

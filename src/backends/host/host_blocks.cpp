@@ -219,12 +219,7 @@ result<host_backend::end_of_multicast> host_backend::other_end(const void* addre
     if (address == nullptr) return make_error(errc::invalid_argument, "a multicast from or to null");
     auto memory = memory_.find(address, size);
     if (!memory) return end_of_multicast{pin{}, const_cast<void*>(address)};  // the host's
-    const auto offset = static_cast<std::uint64_t>(static_cast<const std::byte*>(address) - memory->user);
-    if (size > memory->size - offset) {
-      return make_error(errc::out_of_range, to_string(bytes{size}) + " at offset " + std::to_string(offset) +
-                                                " passes the end of an allocation of " +
-                                                to_string(bytes{memory->size}));
-    }
+    if (auto wrong = beyond_end("a multicast", size, address, memory->user, memory->size)) return std::move(*wrong);
     if (auto why = memory_.denied(by, *memory, writes)) return make_error(errc::invalid_argument, std::move(*why));
     return end_of_multicast{pin{std::move(memory)}, const_cast<void*>(address)};
   });

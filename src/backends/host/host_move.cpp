@@ -120,12 +120,7 @@ result<event_ref> host_backend::fill(stream_handle handle, const fill_request& r
     if (__builtin_mul_overflow(request.count, request.pattern_size, &extent)) extent = ~std::uint64_t{0};
     auto memory = memory_.find(request.dst, extent);
     if (!memory) return not_allocated("the destination " + hex(request.dst) + " of a fill");
-    const auto offset = static_cast<std::uint64_t>(static_cast<std::byte*>(request.dst) - memory->user);
-    if (request.count > (memory->size - offset) / request.pattern_size) {
-      return make_error(errc::out_of_range, "a fill of " + std::to_string(request.count) + " elements at offset " +
-                                                std::to_string(offset) + " passes the end of an allocation of " +
-                                                to_string(bytes{memory->size}));
-    }
+    if (auto wrong = beyond_end("a fill", extent, request.dst, memory->user, memory->size)) return std::move(*wrong);
     if (memory->kind == memory_kind::block) {
       if (auto why = memory_.denied((*stream)->device(), *memory, true))
         return make_error(errc::invalid_argument, "a fill of a mapping of a block: " + *why);

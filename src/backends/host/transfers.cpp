@@ -132,20 +132,15 @@ result<prepared_copy> transfers::prepare(const copy_request& request, device_id 
     auto memory = memory_.find(address, extent);
     if (!memory) {
       if (is_host) return pin{};
-      return not_allocated(std::string{"the "} + name + " " + hex(address));
+      return not_allocated(std::string{name} + " " + hex(address));
     }
-    const auto offset = static_cast<std::uint64_t>(static_cast<const std::byte*>(address) - memory->user);
-    if (extent > memory->size - offset) {
-      return make_error(errc::out_of_range, "the " + std::string{name} + " range of " + to_string(bytes{extent}) +
-                                                " at offset " + std::to_string(offset) +
-                                                " passes the end of an allocation of " +
-                                                to_string(bytes{memory->size}) + " on " + to_string(memory->owner));
-    }
+    if (auto wrong = beyond_end(name, extent, address, memory->user, memory->size, memory->owner))
+      return std::move(*wrong);
     return pin{std::move(memory)};
   };
-  auto dst = side(request.dst, dst_extent, request.dst_is_host, "destination");
+  auto dst = side(request.dst, dst_extent, request.dst_is_host, "the destination");
   if (!dst) return std::move(dst).error();
-  auto src = side(request.src, src_extent, request.src_is_host, "source");
+  auto src = side(request.src, src_extent, request.src_is_host, "the source");
   if (!src) return std::move(src).error();
   // where the bytes are, whatever addresses name them: a mapping and its source overlap too
   const auto place = [](const pin& p, const void* address) {

@@ -82,24 +82,18 @@ result<opencl_backend::prepared_copy> opencl_backend::prepare(const copy_request
     memory = memory_.find(address);
     if (!memory) {
       if (!is_host) {
-        return not_allocated(std::string{"the "} + name + " " + hex(address));
+        return not_allocated(std::string{name} + " " + hex(address));
       }
       at.host = const_cast<std::byte*>(static_cast<const std::byte*>(address));  // read only where it is the source
       return std::nullopt;
     }
-    const auto offset = static_cast<std::uint64_t>(static_cast<const std::byte*>(address) - memory->user);
-    if (extent > memory->size - offset) {
-      return make_error(errc::out_of_range, "the " + std::string{name} + " range of " + to_string(bytes{extent}) +
-                                                " at offset " + std::to_string(offset) +
-                                                " passes the end of an allocation of " +
-                                                to_string(bytes{memory->size}) + " on " + to_string(memory->owner));
-    }
+    if (auto wrong = beyond_end(name, extent, address, memory->user, memory->size, memory->owner)) return wrong;
     at = place_of(*memory, address);
     return std::nullopt;
   };
-  if (auto cause = side(request.dst, dst_extent, request.dst_is_host, "destination", made.dst_memory, made.dst))
+  if (auto cause = side(request.dst, dst_extent, request.dst_is_host, "the destination", made.dst_memory, made.dst))
     return std::move(*cause);
-  if (auto cause = side(request.src, src_extent, request.src_is_host, "source", made.src_memory, made.src))
+  if (auto cause = side(request.src, src_extent, request.src_is_host, "the source", made.src_memory, made.src))
     return std::move(*cause);
   // where the bytes are, whatever addresses name them: a mapping and its source overlap too
   bool overlap = false;
@@ -324,14 +318,10 @@ result<event_ref> opencl_backend::fill(stream_handle handle, const fill_request&
   if (!memory) {
     return not_allocated("the destination " + hex(request.dst) + " of a fill");
   }
-  const auto offset = static_cast<std::uint64_t>(static_cast<std::byte*>(request.dst) - memory->user);
-  if (request.count > (memory->size - offset) / request.pattern_size) {
-    return make_error(errc::out_of_range, "a fill of " + std::to_string(request.count) + " elements at offset " +
-                                              std::to_string(offset) + " passes the end of an allocation of " +
-                                              to_string(bytes{memory->size}));
-  }
+  std::uint64_t size = 0;
+  if (__builtin_mul_overflow(request.count, request.pattern_size, &size)) size = ~std::uint64_t{0};
+  if (auto wrong = beyond_end("a fill", size, request.dst, memory->user, memory->size)) return std::move(*wrong);
   try {
-    const std::size_t size = request.count * request.pattern_size;
     const auto submit = [&](auto made) {
       made->stop = request.stop;
       made->note.kind = trace_kind::fill;
