@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The short way in; everything here is a line or two of cmake, which CONTRIBUTING.md explains.
 .DEFAULT_GOAL := help
-.PHONY: help demo test build check format asan tsan minimal debug clang bench fresh stress mutate nightly clean
+.PHONY: help demo test build check format asan tsan minimal debug clang bench fresh stress mutate attack nightly clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z ]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 24
@@ -66,6 +66,9 @@ fresh:  ## the first two commands of README.md in a new Debian 12 that has nothi
 
 stress: build/release  ## all tests of the release build ten times, with all cores kept busy
 	scripts/stress 10
+
+attack: build/release  ## kills, garbage, torn files, failing allocations: a table of what came of them
+	scripts/attack
 
 mutate:  ## change one token at a time and see whether a test turns red
 	scripts/setup test

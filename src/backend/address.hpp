@@ -6,6 +6,7 @@
 #include "core/make_error.hpp"
 #include "weft/core/ids.hpp"
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -26,6 +27,21 @@ namespace weft {
   return make_error(errc::not_found, what + " lies in no allocation of this machine; was it freed?");
 }
 [[nodiscard]] inline error not_allocated(const void* address) { return not_allocated(hex(address)); }
+
+[[nodiscard]] inline error closed_machine() { return make_error(errc::machine_closed, "the machine is closed"); }
+
+/// Why an address is in no table of allocations: closing a machine takes them all out.
+class table_state {
+ public:
+  void clear() noexcept { cleared_.store(true, std::memory_order_release); }  // before the table is; pairs with acquire
+  template <class What>
+  [[nodiscard]] error absent(const What& what) const {
+    return cleared_.load(std::memory_order_acquire) ? closed_machine() : not_allocated(what);
+  }
+
+ private:
+  std::atomic<bool> cleared_{false};
+};
 
 /// out_of_range where `size` bytes at `address` pass the end of the allocation of `allocated` bytes at `base`, in which
 /// the address lies. `what` as the caller knows it: "the source range".

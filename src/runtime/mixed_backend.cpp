@@ -107,7 +107,7 @@ result<peer_description> mixed_backend::peer(device_id from, device_id to) noexc
   if (part == owner::none) return no_device(from);
   if (part_of(to) == owner::none) return no_device(to);
   if (part == part_of(to)) return parts_[part]->peer(from, to);
-  if (closed_.load(std::memory_order_acquire)) return make_error(errc::machine_closed, "the machine is closed");
+  if (closed_.load(std::memory_order_acquire)) return closed_machine();
   peer_description about;
   about.hops = static_cast<int>(layout_.peer_paths[layout_.pair(from, to)].links.size());
   about.why = apart(from, to);

@@ -39,6 +39,8 @@ peer_checks::peer_checks(machine_state& machine)
       devices_(static_cast<std::size_t>(machine.device_count())),
       mode_(machine.options().verify_peers.value_or(peer_verification::first_use)),
       seen_(devices_ * devices_) {
+  // memory that a check writes to goes with the machine: closing waits for a check, and none begins after it
+  machine_.before_close([this] { const std::lock_guard lock{mutex_}; });
   if (mode_ == peer_verification::never) {
     for (auto& pair : seen_) pair.store(all_ways, std::memory_order_relaxed);
   } else if (mode_ == peer_verification::first_use) {
@@ -120,6 +122,7 @@ void peer_checks::tell_news() {
 }
 
 result<peer_delivery> peer_checks::probe(device_id from, device_id to, peer_way way, std::chrono::nanoseconds limit) {
+  machine_.require_open();
   backend& driver = machine_.backend_of(from);
   if (driver.on_worker()) {
     error cause;

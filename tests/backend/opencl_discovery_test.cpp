@@ -224,6 +224,8 @@ class vendor_folder {
   auto opened = weft::opencl::open({});
   std::fprintf(stderr, "%s\n", opened ? "opened" : to_string(opened.error()).c_str());
   std::fflush(stderr);
+  std::error_code ignored;
+  fs::remove_all(folder, ignored);  // nothing of this process is destroyed
   std::_Exit(opened ? 0 : 3);
 }
 

@@ -40,7 +40,7 @@ class virtual_gpu_tool : public testing::TestWithParam<gpus> {
     for (const char* const which : {"WEFT_CUDA_DRIVER=", "WEFT_CUDA_NVRTC=", "WEFT_CUDA_NVML="})
       here.set.push_back(std::string{which} + samples::virtual_cuda_library());
     here.set.push_back("WEFT_VIRTUAL_CUDA_DEVICES=" + std::to_string(GetParam().count));
-    here.set.push_back("WEFT_VIRTUAL_CUDA_CACHE=" + testing::TempDir() + "weft_virtual_cuda_cache");
+    here.set.push_back("WEFT_VIRTUAL_CUDA_CACHE=" + samples::build_folder() + "/virtual_cuda_cache");
     here.folder = folder_.path();  // a demo writes into it
     words all{"--backend", "cuda"};
     if (GetParam().count == 1) all = with(all, {"--logical-devices", "4"});

@@ -46,7 +46,7 @@ std::string on(const std::string& gpus) {
   std::string words{"WEFT_BACKEND=cuda "};
   for (const char* const which : {"WEFT_CUDA_DRIVER=", "WEFT_CUDA_NVRTC=", "WEFT_CUDA_NVML="})
     words.append(which).append(samples::virtual_cuda_library() + " ");
-  words.append("WEFT_VIRTUAL_CUDA_CACHE=").append(testing::TempDir()).append("weft_virtual_cuda_cache ");
+  words.append("WEFT_VIRTUAL_CUDA_CACHE=").append(samples::build_folder()).append("/virtual_cuda_cache ");
   return words.append(gpus).append(" ");
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backends/opencl/factory.hpp"
+#include "support/paths.hpp"
 #include "weft/runtime/machine.hpp"
 
 #include <gtest/gtest.h>
@@ -25,7 +26,7 @@ inline weft::machine_options opencl_options(opencl_memory how = opencl_memory::s
   // NOLINTBEGIN(concurrency-mt-unsafe): before PoCL is loaded, in the one thread of a test
   setenv("POCL_DEVICES", "pthread pthread pthread pthread", 0);
   // PoCL would else fill the cache of the user who runs the tests.
-  setenv("POCL_CACHE_DIR", (testing::TempDir() + "weft_pocl_cache").c_str(), 0);
+  setenv("POCL_CACHE_DIR", (samples::build_folder() + "/pocl_cache").c_str(), 0);
   // NOLINTEND(concurrency-mt-unsafe)
   weft::machine_options options;
   options.more_backends = {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/queued/queued_backend.hpp"
 
+#include "backend/address.hpp"
 #include "core/make_error.hpp"
 
 #include <algorithm>
@@ -11,8 +12,6 @@
 
 namespace weft::queued {
 namespace {
-
-error closed_machine() { return make_error(errc::machine_closed, "the machine is closed"); }
 
 error no_stream() { return make_error(errc::not_found, "the stream was destroyed, or belongs to another machine"); }
 

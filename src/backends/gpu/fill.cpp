@@ -110,7 +110,7 @@ result<event_ref> gpu_backend::fill(stream_handle handle, const fill_request& re
   try {
     const auto memory = memory_.find(request.dst, extent);
     if (!memory) {
-      return not_allocated("the destination " + hex(request.dst) + " of a fill");
+      return memory_.absent("the destination " + hex(request.dst) + " of a fill");
     }
     if (auto wrong = beyond_end("a fill", extent, request.dst, memory->user, memory->size)) return std::move(*wrong);
     const device_id by = (*order)->device();

@@ -177,7 +177,7 @@ result<void> gpu_backend::release(void* base) noexcept {
 result<memory_description> gpu_backend::find(const void* address) noexcept {
   if (auto cause = check_call({})) return *cause;
   const auto found = memory_.find(address);
-  if (!found) return not_allocated(address);
+  if (!found) return memory_.absent(address);
   memory_description about;
   about.base = found->user;
   about.size = bytes{found->size};
@@ -270,7 +270,7 @@ result<void> gpu_backend::advise(void* base, bytes size, memory_advice advice, d
 result<std::shared_ptr<std::byte>> gpu_backend::host_window(device_id by, void* address, bytes size) noexcept {
   if (auto cause = check_call({by})) return *cause;
   auto memory = memory_.find(address);
-  if (!memory) return not_allocated(address);
+  if (!memory) return memory_.absent(address);
   std::byte* const at = host_address(*memory, address);
   if (at == nullptr) {
     return not_offered("windows of the host into memory of a GPU: " + to_string(memory->owner) +

@@ -4,6 +4,7 @@
 // at the owner's address, and that could not be taken back for one range.
 #pragma once
 
+#include "backend/address.hpp"
 #include "backend/fork_watch.hpp"
 #include "backends/gpu/contexts.hpp"
 #include "backends/gpu/late_work.hpp"
@@ -190,6 +191,11 @@ class memory_map {
   void register_again(device_id device);
   /// Host memory that somebody still looks into stays until they end.
   void clear();
+  /// The error for an address that find() does not know.
+  template <class What>
+  [[nodiscard]] error absent(const What& what) const {
+    return state_.absent(what);
+  }
 
   // for blocks and sharing, whose memory is found like any other
   [[nodiscard]] result<void> charge(device_id device, std::size_t size);
@@ -224,6 +230,7 @@ class memory_map {
   [[nodiscard]] error out_of_memory(device_id device, std::size_t asked);
 
  private:
+  table_state state_;
   friend struct allocation;
 
   /// What the driver was asked for between two GPUs.

@@ -103,7 +103,7 @@ result<gpu_backend::prepared_copy> gpu_backend::prepare(const copy_request& requ
     at.memory = memory_.find(address, extent);
     if (!at.memory) {
       if (!is_host) {
-        return not_allocated(std::string{name} + " " + hex(address));
+        return memory_.absent(std::string{name} + " " + hex(address));
       }
       at.host = const_cast<std::byte*>(static_cast<const std::byte*>(address));  // read only where it is the source
       return std::nullopt;

@@ -78,7 +78,7 @@ result<void*> gpu_backend::map_peer(device_id by, void* address, bytes size) noe
   if (auto cause = check_call({by})) return *cause;
   if (address == nullptr || size.value() == 0) return make_error(errc::invalid_argument, "mapping null or zero bytes");
   const auto source = memory_.find(address);
-  if (!source) return not_allocated(address);
+  if (!source) return memory_.absent(address);
   if (source->owner == by)
     return make_error(errc::invalid_device, to_string(by) + " owns this memory and needs no mapping");
   if (!memory_.can_access(by, source->owner)) return without_path(by, source->owner);
@@ -298,7 +298,7 @@ result<void> gpu_backend::set_memory_access(void* address, std::span<const devic
 result<access_right> gpu_backend::memory_access(device_id device, const void* address) noexcept {
   if (auto cause = check_call({device})) return *cause;
   const auto memory = memory_.find(address);
-  if (!memory) return not_allocated(address);
+  if (!memory) return memory_.absent(address);
   if (!memory_.denied(device, *memory).empty()) return access_right::none;
   return memory_.denied(device, *memory, true).empty() ? access_right::read_write : access_right::read;
 }

@@ -296,7 +296,7 @@ result<shared_bytes> sharing::give(const void* address, std::uint64_t size, hand
     }
     if (!refused) h.key = memory->exported->key;
   };
-  if (!memory_.visit(address, note)) return not_allocated(address);
+  if (!memory_.visit(address, note)) return memory_.absent(address);
   if (refused) return *refused;
   return detail::encode(h);
 }
@@ -502,7 +502,7 @@ result<void> sharing::close(void* address) {
 
 result<void> sharing::set_access(void* address, std::span<const device_right> rights) {
   const auto memory = memory_.find(address);
-  if (!memory) return not_allocated(address);
+  if (!memory) return memory_.absent(address);
   if (!memory->only || memory->kind == memory_kind::block) {
     return make_error(errc::invalid_argument, "the memory at " + hex(address) + " is " +
                                                   std::string{to_string(memory->kind)} +

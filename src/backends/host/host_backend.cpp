@@ -132,7 +132,7 @@ bool host_backend::known(device_id id) const noexcept {
 
 std::optional<error> host_backend::check_devices(std::initializer_list<device_id> ids) noexcept {
   if (here_.forked()) return forked();
-  if (scheduler_.closed()) return make_error(errc::machine_closed, "the machine is closed");
+  if (scheduler_.closed()) return closed_machine();
   for (const device_id id : ids) {
     if (!known(id)) {
       return make_error(errc::invalid_device, "there is no " + to_string(id) + ": this machine has " +
@@ -242,7 +242,7 @@ result<memory_description> host_backend::find(const void* address) noexcept {
   return guarded([&]() -> result<memory_description> {
     if (auto cause = check_call("find", {})) return *cause;
     const auto found = memory_.find(address);
-    if (!found) return not_allocated(address);
+    if (!found) return memory_.absent(address);
     memory_description made;
     made.base = found->user;
     made.size = bytes{found->size};
@@ -311,7 +311,7 @@ result<event_ref> host_backend::submitted(event_ref event, order_watch::mark_ref
     if (mark) event->order_mark = std::move(mark);
     return event;
   }
-  if (scheduler_.closed()) return make_error(errc::machine_closed, "the machine is closed");
+  if (scheduler_.closed()) return closed_machine();
   return make_error(
       errc::resource_exhausted,
       "no thread could be started for a stream; raise the limit of threads (ulimit -u) or use fewer streams");

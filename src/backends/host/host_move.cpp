@@ -119,7 +119,7 @@ result<event_ref> host_backend::fill(stream_handle handle, const fill_request& r
     std::uint64_t extent = 0;
     if (__builtin_mul_overflow(request.count, request.pattern_size, &extent)) extent = ~std::uint64_t{0};
     auto memory = memory_.find(request.dst, extent);
-    if (!memory) return not_allocated("the destination " + hex(request.dst) + " of a fill");
+    if (!memory) return memory_.absent("the destination " + hex(request.dst) + " of a fill");
     if (auto wrong = beyond_end("a fill", extent, request.dst, memory->user, memory->size)) return std::move(*wrong);
     if (memory->kind == memory_kind::block) {
       if (auto why = memory_.denied((*stream)->device(), *memory, true))

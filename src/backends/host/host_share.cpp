@@ -44,7 +44,7 @@ result<void*> host_backend::map_peer(device_id by, void* address, bytes size) no
   if (auto cause = check_call("map_peer", {by})) return *cause;
   if (address == nullptr || size.value() == 0) return make_error(errc::invalid_argument, "mapping null or zero bytes");
   const auto source = memory_.find(address);
-  if (!source) return not_allocated(address);
+  if (!source) return memory_.absent(address);
   if (source->owner == by)
     return make_error(errc::invalid_device, to_string(by) + " owns this memory and needs no mapping");
   if (!memory_.enabled(by, source->owner)) {
@@ -76,7 +76,7 @@ result<std::shared_ptr<std::byte>> host_backend::host_window(device_id by, void*
   return guarded([&]() -> result<std::shared_ptr<std::byte>> {
     if (auto cause = check_call("host_window", {by})) return *cause;
     auto memory = memory_.find(address, size.value());
-    if (!memory) return not_allocated(address);
+    if (!memory) return memory_.absent(address);
     const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(address) - memory->user);
     if (size.value() > memory->size - offset) {
       return make_error(errc::out_of_range, "a window of " + to_string(size) + " at offset " + std::to_string(offset) +
@@ -189,7 +189,7 @@ result<void> host_backend::set_memory_access(void* address, std::span<const devi
   return guarded([&]() -> result<void> {
     if (auto cause = check_call("set_memory_access", {})) return *cause;
     const auto memory = memory_.find(address);
-    if (!memory) return not_allocated(address);
+    if (!memory) return memory_.absent(address);
     if (!memory->only) {
       return make_error(errc::invalid_argument, "the memory at " + hex(address) + " is " +
                                                     std::string{to_string(memory->kind)} +
@@ -217,7 +217,7 @@ result<access_right> host_backend::memory_access(device_id device, const void* a
   return guarded([&]() -> result<access_right> {
     if (auto cause = check_call("memory_access", {device})) return *cause;
     const auto memory = memory_.find(address);
-    if (!memory) return not_allocated(address);
+    if (!memory) return memory_.absent(address);
     if (memory_.denied(device, *memory, false)) return access_right::none;
     return memory_.denied(device, *memory, true) ? access_right::read : access_right::read_write;
   });

@@ -87,6 +87,7 @@ memory_map::memory_map(const topology& machine, device_id first, const memory_op
 memory_map::~memory_map() { clear(); }
 
 void memory_map::clear() {
+  state_.clear();
   std::map<std::uintptr_t, std::shared_ptr<allocation>> gone;
   {
     const std::unique_lock lock{table_mutex_};

@@ -2,6 +2,7 @@
 // Every address of the machine: which allocation it lies in, whose it is, and who may use it now.
 #pragma once
 
+#include "backend/address.hpp"
 #include "backends/host/arena.hpp"
 #include "backends/host/fault_plan.hpp"
 #include "backends/host/shared_allocation.hpp"
@@ -144,10 +145,16 @@ class memory_map {
   /// Everything on a device goes: its memory, mappings and relations. What the host sees too stays.
   void forget(device_id device);
   void clear();
+  /// The error for an address that find() does not know.
+  template <class What>
+  [[nodiscard]] error absent(const What& what) const {
+    return state_.absent(what);
+  }
 
   [[nodiscard]] const memory_options& options() const { return options_; }
 
  private:
+  table_state state_;
   friend struct allocation;
   [[nodiscard]] std::size_t pair(device_id from, device_id to) const { return local(from) * devices_ + local(to); }
   [[nodiscard]] error out_of_memory(device_id device, std::size_t asked);

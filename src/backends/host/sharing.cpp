@@ -124,7 +124,7 @@ result<shared_bytes> sharing::give(const void* address, std::uint64_t size, bool
     h.key = memory->exported->key;
   };
   if (!memory_.visit(address, note)) {
-    return not_allocated(address);
+    return memory_.absent(address);
   }
   if (refused) return *refused;
   return detail::encode(h);

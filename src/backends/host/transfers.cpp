@@ -132,7 +132,7 @@ result<prepared_copy> transfers::prepare(const copy_request& request, device_id 
     auto memory = memory_.find(address, extent);
     if (!memory) {
       if (is_host) return pin{};
-      return not_allocated(std::string{name} + " " + hex(address));
+      return memory_.absent(std::string{name} + " " + hex(address));
     }
     if (auto wrong = beyond_end(name, extent, address, memory->user, memory->size, memory->owner))
       return std::move(*wrong);

@@ -60,6 +60,7 @@ memory_map::memory_map(std::shared_ptr<const api> cl, const discovery& found, de
 memory_map::~memory_map() { clear(); }
 
 void memory_map::clear() {
+  state_.clear();
   std::map<std::uintptr_t, std::shared_ptr<allocation>> gone;
   const std::unique_lock lock{table_mutex_};
   gone.swap(table_);

@@ -3,6 +3,7 @@
 // is asked by address is translated. Where the memory of the devices is the host's, the addresses are real.
 #pragma once
 
+#include "backend/address.hpp"
 #include "backends/opencl/discovery.hpp"
 #include "weft/backend/backend.hpp"
 
@@ -114,6 +115,11 @@ class memory_map {
   /// What belonged to a device is gone, its access to others and theirs to it too.
   void forget(device_id device);
   void clear();
+  /// The error for an address that find() does not know.
+  template <class What>
+  [[nodiscard]] error absent(const What& what) const {
+    return state_.absent(what);
+  }
 
   [[nodiscard]] bool shares_memory(device_id device) const { return contexts_[context_of(device)].shared_memory; }
   [[nodiscard]] bool shares_atomics(device_id device) const { return contexts_[context_of(device)].atomics; }
@@ -121,6 +127,7 @@ class memory_map {
   [[nodiscard]] std::size_t context_of(device_id device) const { return devices_[local(device)].context; }
 
  private:
+  table_state state_;
   friend struct allocation;
 
   struct device_row {

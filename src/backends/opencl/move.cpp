@@ -82,7 +82,7 @@ result<opencl_backend::prepared_copy> opencl_backend::prepare(const copy_request
     memory = memory_.find(address);
     if (!memory) {
       if (!is_host) {
-        return not_allocated(std::string{name} + " " + hex(address));
+        return memory_.absent(std::string{name} + " " + hex(address));
       }
       at.host = const_cast<std::byte*>(static_cast<const std::byte*>(address));  // read only where it is the source
       return std::nullopt;
@@ -316,7 +316,7 @@ result<event_ref> opencl_backend::fill(stream_handle handle, const fill_request&
   if (request.count == 0) return record(handle);
   const auto memory = memory_.find(request.dst);
   if (!memory) {
-    return not_allocated("the destination " + hex(request.dst) + " of a fill");
+    return memory_.absent("the destination " + hex(request.dst) + " of a fill");
   }
   std::uint64_t size = 0;
   if (__builtin_mul_overflow(request.count, request.pattern_size, &size)) size = ~std::uint64_t{0};

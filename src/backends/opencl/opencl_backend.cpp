@@ -109,7 +109,7 @@ result<void> opencl_backend::release(void* base) noexcept {
 result<memory_description> opencl_backend::find(const void* address) noexcept {
   if (auto cause = check_call({})) return *cause;
   const auto found = memory_.find(address);
-  if (!found) return not_allocated(address);
+  if (!found) return memory_.absent(address);
   memory_description about;
   about.base = found->user;
   about.size = bytes{found->size};
@@ -152,7 +152,7 @@ result<void> opencl_backend::advise(void* base, bytes size, memory_advice, devic
 result<std::shared_ptr<std::byte>> opencl_backend::host_window(device_id by, void* address, bytes size) noexcept {
   if (auto cause = check_call({by})) return *cause;
   auto memory = memory_.find(address);
-  if (!memory) return not_allocated(address);
+  if (!memory) return memory_.absent(address);
   if (!memory_.shares_atomics(memory->owner)) {
     return not_offered("windows of the host into device memory: " + to_string(memory->owner) +
                        " has no fine-grained shared memory with atomics");
@@ -203,7 +203,7 @@ result<void*> opencl_backend::map_peer(device_id by, void* address, bytes size) 
   if (auto cause = check_call({by})) return *cause;
   if (address == nullptr || size.value() == 0) return make_error(errc::invalid_argument, "mapping null or zero bytes");
   const auto source = memory_.find(address);
-  if (!source) return not_allocated(address);
+  if (!source) return memory_.absent(address);
   if (source->owner == by)
     return make_error(errc::invalid_device, to_string(by) + " owns this memory and needs no mapping");
   if (!memory_.can_access(by, source->owner)) return without_path(by, source->owner);
@@ -241,7 +241,7 @@ result<atomic_support> opencl_backend::peer_atomics(device_id from, device_id to
 result<access_right> opencl_backend::memory_access(device_id device, const void* address) noexcept {
   if (auto cause = check_call({device})) return *cause;
   const auto memory = memory_.find(address);
-  if (!memory) return not_allocated(address);
+  if (!memory) return memory_.absent(address);
   return memory_.denied(device, *memory).empty() ? access_right::read_write : access_right::none;
 }
 

@@ -21,9 +21,7 @@ constexpr std::string_view registered_image = "weft:registered";
 CUresult load_object(module& m, const std::byte* bytes, std::size_t size) {
   static std::atomic<std::uint64_t> number{0};
   const std::string path =
-      given().cache + "/module_" + std::to_string(::getpid()) + "_" + std::to_string(number.fetch_add(1)) + ".so";
-  std::error_code ignored;
-  std::filesystem::create_directories(given().cache, ignored);
+      cache_folder() + "/module_" + std::to_string(::getpid()) + "_" + std::to_string(number.fetch_add(1)) + ".so";
   std::ofstream file{path, std::ios::binary};
   file.write(reinterpret_cast<const char*>(bytes), static_cast<std::streamsize>(size));
   file.close();

@@ -156,10 +156,12 @@ struct header_folder {
   std::string path;
   explicit header_folder(const std::map<std::string, std::string>& headers) {
     if (headers.empty()) return;
-    path = given().cache + "/headers_XXXXXX";
+    path = cache_folder() + "/headers_XXXXXX";
     std::error_code ignored;
-    std::filesystem::create_directories(given().cache, ignored);
-    if (::mkdtemp(path.data()) == nullptr) return;
+    if (::mkdtemp(path.data()) == nullptr) {
+      path.clear();
+      return;
+    }
     for (const auto& [name, text] : headers) {
       const std::filesystem::path file = std::filesystem::path{path} / name;
       std::filesystem::create_directories(file.parent_path(), ignored);

@@ -85,15 +85,19 @@ compiled_text compile_text(const std::string& unit, const std::vector<std::strin
   std::string key = unit;
   for (const std::string& word : words) key += '\0' + word;
   std::error_code ignored;
-  std::filesystem::create_directories(s.cache, ignored);
-  const std::string kept = s.cache + "/" + hash_of(key) + ".so";
+  const std::string folder = cache_folder();
   compiled_text out;
+  if (folder.empty()) {
+    out.log = "no folder for compiled kernels can be made: name one with WEFT_VIRTUAL_CUDA_CACHE";
+    return out;
+  }
+  const std::string kept = folder + "/" + hash_of(key) + ".so";
   if (read_whole(kept, out.object)) {
     out.done = true;
     return out;
   }
   static std::atomic<int> number{0};
-  const std::string own = s.cache + "/" + std::to_string(::getpid()) + "_" + std::to_string(number.fetch_add(1));
+  const std::string own = folder + "/" + std::to_string(::getpid()) + "_" + std::to_string(number.fetch_add(1));
   const std::string source = own + ".cu";
   const std::string object = own + ".so";
   const std::string log = own + ".log";

@@ -7,10 +7,15 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <iterator>
+#include <memory>
+#include <mutex>
 #include <sstream>
 #include <string_view>
+#include <system_error>
 #include <unistd.h>
+#include <utility>
 
 namespace weft::virtual_cuda {
 namespace {
@@ -145,10 +150,27 @@ std::string unknown_setting() {
   return {};
 }
 
-std::string fresh_folder() {
-  std::string path = text_of("TMPDIR", "/tmp") + "/weft_virtual_cuda_XXXXXX";
-  return ::mkdtemp(path.data()) != nullptr ? path : "/tmp";
-}
+/// A folder of this process, gone with it.
+class own_folder {
+ public:
+  own_folder() {
+    std::string path = text_of("TMPDIR", "/tmp") + "/weft_virtual_cuda_XXXXXX";
+    if (::mkdtemp(path.data()) != nullptr) path_ = std::move(path);
+  }
+  own_folder(const own_folder&) = delete;
+  own_folder& operator=(const own_folder&) = delete;
+  ~own_folder() {
+    std::error_code ignored;
+    if (is_mine() && !path_.empty()) std::filesystem::remove_all(path_, ignored);
+  }
+  /// False in the child of a fork: the parent may end first.
+  [[nodiscard]] bool is_mine() const { return ::getpid() == maker_; }
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  pid_t maker_ = ::getpid();
+  std::string path_;
+};
 
 settings read_settings() {
   settings s;
@@ -185,13 +207,25 @@ settings read_settings() {
   s.health = health_of(text_of("WEFT_VIRTUAL_CUDA_HEALTH"), s.problem);
   if (const std::size_t window = size_of_text(text_of("WEFT_VIRTUAL_CUDA_WINDOW")); window != 0) s.window = window;
   s.cache = text_of("WEFT_VIRTUAL_CUDA_CACHE");
-  if (s.cache.empty()) s.cache = fresh_folder();
   s.compiler = text_of("CXX", WEFT_VIRTUAL_CUDA_CXX);
   if (!s.problem.empty()) std::fprintf(stderr, "weft virtual CUDA driver: %s\n", s.problem.c_str());
   return s;
 }
 
 }  // namespace
+
+std::string cache_folder() {
+  if (!given().cache.empty()) {
+    std::error_code ignored;
+    std::filesystem::create_directories(given().cache, ignored);
+    return given().cache;
+  }
+  static std::mutex mutex;
+  static std::unique_ptr<own_folder> folder;
+  const std::lock_guard lock{mutex};
+  if (!folder || !folder->is_mine()) folder = std::make_unique<own_folder>();
+  return folder->path();
+}
 
 std::size_t size_of_text(const std::string& text) {
   char* end = nullptr;

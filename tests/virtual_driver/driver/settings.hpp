@@ -46,6 +46,9 @@ struct settings {
 
 /// The settings of this process.
 [[nodiscard]] const settings& given();
+/// Where compiled kernels lie: as set, or a folder that this process makes at its first kernel and takes away at its
+/// end. Empty where none can be made.
+[[nodiscard]] std::string cache_folder();
 
 /// "3GiB", "512MiB", "1048576"; 0 when it is no size.
 [[nodiscard]] std::size_t size_of_text(const std::string& text);

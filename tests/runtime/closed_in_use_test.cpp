@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// A machine that is closed while threads use it, on every backend.
+#include "support/closing.hpp"
+
+namespace closed_in_use_test {
+
+TEST(machine_in_use, that_is_closed_says_so_and_touches_no_memory_that_has_gone) {
+  EXPECT_EQ(samples::closed_in_use(
+                [] {
+                  weft::machine_options options;
+                  options.devices = 2;
+                  return weft::machine{options};
+                },
+                300),
+            "");
+}
+
+}  // namespace closed_in_use_test
