@@ -30,7 +30,7 @@ namespace weft {
 
 [[nodiscard]] inline error closed_machine() { return make_error(errc::machine_closed, "the machine is closed"); }
 
-/// Why an address is in no table of allocations: closing a machine takes them all out.
+/// Chooses the error for an unknown address: machine_closed once the table was emptied by closing, else not_found.
 class table_state {
  public:
   void clear() noexcept { cleared_.store(true, std::memory_order_release); }  // before the table is; pairs with acquire

@@ -34,9 +34,13 @@ result<shared_file> make_memory_file(const char* name, std::uint64_t size, memor
   shared_file file{::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING)};
   if (!file) return no_memory(what, errno);
   const auto length = static_cast<off_t>(size);
-  const int number = pages == memory_file_pages::all_there  ? ::posix_fallocate(file.get(), 0, length)
-                     : ::ftruncate(file.get(), length) == 0 ? 0
-                                                            : errno;
+  int number = 0;
+  if (pages == memory_file_pages::all_there) {
+    while ((number = ::posix_fallocate(file.get(), 0, length)) == EINTR) {
+    }
+  } else if (::ftruncate(file.get(), length) != 0) {
+    number = errno;
+  }
   if (number != 0) return no_memory(std::string{what} + ", " + to_string(bytes{size}), number);
   if (::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) return no_memory(what, errno);
   return file;

@@ -28,7 +28,8 @@ class rank_communicator_body::survivor_world {
       : of_(of), m_(of.meeting), words_(m_.block().words()), limit_(limit) {}
 
   void begin() {
-    until_ = clock::now() + limit_;
+    const auto now = clock::now();
+    until_ = limit_ < clock::time_point::max() - now ? now + limit_ : clock::time_point::max();
     turns_ = 0;
   }
   [[nodiscard]] bool is_late() const { return clock::now() > until_; }
@@ -59,14 +60,16 @@ class rank_communicator_body::survivor_world {
   bool offer(std::uint32_t p, int r) {
     const int number = file_.get();
     const auto sent = m_.group().send(member(r), tag(p), {}, {&number, 1}, message_slice);
-    // who is dead is found by is_here
-    return sent || sent.error().code != errc::timed_out;
+    // who is gone is found by is_here; any other failure may pass
+    return sent || sent.error().code == errc::peer_dead || sent.error().code == errc::closed;
   }
   bool take(std::uint32_t p, int from, std::uint64_t set) {
     if (awaited_.empty() || awaited_.back().second != p) awaited_.emplace_back(from, p);
     auto got = m_.group().receive(member(from), tag(p), message_slice);
     if (!got) {
-      if (got.error().code == errc::resource_exhausted) raise(std::move(got).error());
+      // the descriptor was lost, or other messages hide the offer until somebody receives them
+      const bool may_come = got.error().scope == error_scope::endpoint && !is_late();
+      if (got.error().code == errc::resource_exhausted && !may_come) raise(std::move(got).error());
       return false;
     }
     awaited_.pop_back();
@@ -131,6 +134,10 @@ class rank_communicator_body::survivor_world {
 
 std::unique_ptr<rank_communicator_body> rank_communicator_body::shrink(std::chrono::nanoseconds limit) {
   on.state()->require_open();
+  const auto come_too_late = [&] {
+    raise(errc::peer_dead, meeting.name_of(self()) + " came too late: the others go on without it");
+  };
+  if ((survivors_ & bit(self())) == 0) come_too_late();
   // ranks that are still in a call end it: they are to come here too
   meeting.end(errc::cancelled, meeting.name_of(self()) + " shrinks the communicator");
   finish_streamed();
@@ -139,7 +146,7 @@ std::unique_ptr<rank_communicator_body> rank_communicator_body::shrink(std::chro
   try {
     while (!among.is_over()) among.step(world);
   } catch (...) {
-    // without its memory it can be no member: the others go on at once
+    // this rank could not get the new memory: it counts as gone, so that the others do not wait for it
     meeting.mine().departed.store(1, std::memory_order_seq_cst);
     meeting.ring();
     survivors_ = 0;
@@ -150,9 +157,7 @@ std::unique_ptr<rank_communicator_body> rank_communicator_body::shrink(std::chro
   survivors_ = among.set();
   links_ = among.position();
   if (!among.is_sound()) raise(errc::corrupt, "the memory of the communicator is damaged");
-  if (among.is_left_out()) {
-    raise(errc::peer_dead, meeting.name_of(self()) + " came too late: the others go on without it");
-  }
+  if (among.is_left_out()) come_too_late();
   return world.made();
 }
 

@@ -88,10 +88,15 @@ class survivors {
         phase_ = world.word(position_ + 1) != 0 ? phase::follow : phase::offer;
         return;
       case phase::offer:
-        if (!next_of_set()) {
+        if (next_of_set()) {
+          if (rank_ == self_ || (found_ & bit(rank_)) != 0 || world.offer(position_, rank_)) found_ |= bit(rank_);
+          ++rank_;
+          phase_ = phase::offer_or_stop;
+        } else if (found_ == set_ || world.is_late()) {
           phase_ = phase::say_ready;
-        } else {
-          if (rank_ == self_ || world.offer(position_, rank_) || world.is_late()) ++rank_;
+        } else {  // those who had no room
+          world.rest();
+          rank_ = 0;
           phase_ = phase::offer_or_stop;
         }
         return;
@@ -125,7 +130,7 @@ class survivors {
           // the maker may have kept all others waiting
           const std::uint64_t maker = bit(first());
           const std::uint64_t rest = (ready_ & maker) != 0 ? ready_ | bit(self_) : set_ & ~maker;
-          if (rest != set_) return decide(rest);
+          return decide(rest != set_ ? rest : set_ & ~bit(self_));
         }
         world.rest();
         return look_from(is_ready_ ? phase::outcome : phase::take);
@@ -180,12 +185,13 @@ class survivors {
   void follow(World& world) {
     const std::uint64_t said = world.word(has_set_ ? position_ + 1 : position_);
     look_from(phase::follow);
-    if (has_set_ && said == set_) {
+    if (has_set_ && said == set_ && is_ready_) {
       position_ += 2;
       phase_ = phase::agreed;
       return;
     }
-    sound_ = said != 0 && (said & ~set_) == 0;
+    // a set is repeated only once all of it are ready, this rank too
+    sound_ = said != 0 && (said & ~set_) == 0 && !(has_set_ && said == set_);
     if (has_set_) ++position_;
     has_set_ = true;
     is_ready_ = false;

@@ -14,6 +14,15 @@ namespace {
 
 bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == '\x7f'; }
 
+/// U+0080 to U+009F, which some terminals obey too, in UTF-8.
+bool has_long_control(std::string_view text) {
+  for (std::size_t i = 0; i + 1 < text.size(); ++i) {
+    const auto second = static_cast<unsigned char>(text[i + 1]);
+    if (static_cast<unsigned char>(text[i]) == 0xc2 && second >= 0x80 && second < 0xa0) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 // Text of a stranger, short and printable.
@@ -87,7 +96,7 @@ std::string fields::text(std::string_view key, const std::string& what) const {
   if (value == nullptr) return {};
   if (value->kind != document_kind::string || value->text.empty()) {
     expected(key, what);
-  } else if (std::ranges::any_of(value->text, is_control)) {
+  } else if (std::ranges::any_of(value->text, is_control) || has_long_control(value->text)) {
     // it is printed on terminals, which obey such characters
     fail(key, "has a control character in " + in_quotes(value->text));
   }

@@ -89,6 +89,7 @@ std::optional<std::string> group_of(const std::string& root, const group_files& 
 }
 
 void limit_by(host_memory& memory, const std::string& root, const group_files& files) {
+  const std::uint64_t of_computer = memory.total.value();
   const auto group = group_of(root, files);
   if (!group) return;
   for (const mount& one : mounts_of(root, files)) {
@@ -98,11 +99,12 @@ void limit_by(host_memory& memory, const std::string& root, const group_files& f
     for (;;) {
       const std::string folder = root + one.place + (path == "/" ? "" : path);
       const auto limit = number_in(folder + files.limit);
-      if (limit && *limit < memory.total.value()) {
+      // "no limit" of version 1 is a number beyond all memory
+      if (limit && *limit < of_computer) {
         const std::uint64_t cache = number_behind(folder + "/memory.stat", files.cache);
         const std::uint64_t usage = number_in(folder + files.usage).value_or(0);
         const std::uint64_t used = usage - std::min(usage, cache);
-        memory.total = bytes{*limit};
+        memory.total = bytes{std::min(memory.total.value(), *limit)};
         memory.free = bytes{std::min(memory.free.value(), *limit - std::min(*limit, used))};
       }
       if (path.empty() || path == "/") break;

@@ -78,8 +78,9 @@ bool ipc_event_body::is_dead(std::uint32_t pid, std::uint64_t started) {
   if (pid == static_cast<std::uint32_t>(::getpid())) return false;
   if (owner_ && owner_->pid() == pid) return !owner_->alive();
   const std::lock_guard lock{mutex_};
-  // a page names no more at a time; more have been named by who writes what it likes, and each costs a descriptor
-  if (recorders_.size() >= page_->records.size()) recorders_.clear();
+  // A page has room for so many recorders. Where more have been seen, somebody writes garbage: forget them all, because
+  // each holds a descriptor.
+  if (recorders_.size() >= page_->records.size() && !recorders_.contains({pid, started})) recorders_.clear();
   const auto [it, is_new] = recorders_.try_emplace({pid, started});
   if (is_new) {
     auto watched = watch_process(static_cast<pid_t>(pid), started);

@@ -39,13 +39,13 @@ peer_checks::peer_checks(machine_state& machine)
       devices_(static_cast<std::size_t>(machine.device_count())),
       mode_(machine.options().verify_peers.value_or(peer_verification::first_use)),
       seen_(devices_ * devices_) {
-  // memory that a check writes to goes with the machine: closing waits for a check, and none begins after it
-  machine_.before_close([this] { const std::lock_guard lock{mutex_}; });
   if (mode_ == peer_verification::never) {
     for (auto& pair : seen_) pair.store(all_ways, std::memory_order_relaxed);
   } else if (mode_ == peer_verification::first_use) {
     believe_record();
   }
+  // Memory that a check writes to goes with the machine: closing waits for a check, and none begins after it.
+  machine_.before_close([this] { const std::lock_guard lock{mutex_}; });
 }
 
 /// The findings of other processes hold here too.

@@ -6,11 +6,13 @@
 #include "support/opencl_machines.hpp"
 #include "support/samples.hpp"
 #include "weft/exec/launch.hpp"
+#include "weft/exec/launch_run.hpp"
 #include "weft/memory/fill.hpp"
 #include "weft/memory/peer_access.hpp"
 
 #include <cstring>
 #include <string>
+#include <vector>
 
 namespace opencl_memory_test {
 
@@ -158,6 +160,22 @@ TEST_P(opencl_memory_map, has_one_memory_in_unified_buffers_and_copies_nothing_f
     kernels += one.kind == weft::trace_kind::kernel ? 1 : 0;
   }
   EXPECT_EQ(kernels, static_cast<std::size_t>(m.device_count()));
+}
+
+TEST_P(opencl_memory_map, of_the_host_is_used_by_all_devices_of_a_launch_without_peer_access) {
+  const weft::machine m = open();
+  if (!m[0].has(weft::capability::unified_memory)) GTEST_SKIP() << "no unified memory";
+  std::vector<std::uint32_t> memory(50'000, 5);
+  weft::spread_options how;
+  how.strategy = weft::balance::static_equal;
+  how.unified_memory = true;
+  const weft::launch_run run = weft::launch<increments>(m, how, weft::range(50'000), memory);
+  run.wait();
+  for (std::size_t i = 0; i < memory.size(); ++i) ASSERT_EQ(memory[i], 6U) << i;
+  for (const weft::device_account& one : run.report().devices) {
+    EXPECT_EQ(one.failed_pieces, 0) << to_string(one.device);
+    EXPECT_EQ(one.items, 50'000 / m.device_count()) << to_string(one.device);
+  }
 }
 
 TEST_P(opencl_memory_map, refuses_unified_memory_with_the_reason_where_there_is_none) {

@@ -205,6 +205,10 @@ void do_everything(rank_communicator& c, weft::symmetric_buffer<float>& there) {
     static_cast<void>(c.states());
     static_cast<void>(c.failure());
   }
+  attempt([&] {
+    rank_communicator left = c.shrink(50ms);
+    left.all_reduce(small, reduce_op::sum, o);
+  });
   attempt([&] { static_cast<void>(c.shrink(50ms)); });
 }
 

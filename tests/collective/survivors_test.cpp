@@ -27,6 +27,7 @@ struct scenario {
   int deaths = 0;                             // ranks that may die, each before any of its steps
   int stops = 0;                              // ranks that may stop for ever without dying
   bool is_late = false;                       // a limit may pass at any time
+  bool is_full = false;                       // a rank may have no room for an offer
   bool overwrites = false, is_hasty = false;  // mistakes of a protocol, for the search to find
 };
 
@@ -87,6 +88,11 @@ struct world {
   }
   void make(std::uint64_t) {}
   bool offer(std::uint32_t p, int r) {
+    if (how.is_full && is_out_of_time) {
+      has_chosen = true;
+      return read(false, false);
+    }
+    has_chosen = has_chosen || how.is_full;
     wrote();
     all.offered.at(p) |= bit(r);
     return true;
@@ -266,6 +272,11 @@ TEST(survivors, agree_whoever_dies_when) {
   expect_agreement({.ranks = 3, .deaths = 3});
   expect_agreement({.ranks = 4, .deaths = 3}, is_night() ? 0 : 5'000);
   expect_agreement({.ranks = 5, .deaths = 4}, is_night() ? 1'000'000 : 5'000);
+}
+
+TEST(survivors, agree_where_there_is_no_room_for_an_offer) {
+  expect_agreement({.ranks = 3, .deaths = 1, .is_full = true});
+  expect_agreement({.ranks = 3, .stops = 1, .is_late = true, .is_full = true}, is_night() ? 0 : 5'000);
 }
 
 TEST(survivors, agree_whoever_stops_or_is_late) {

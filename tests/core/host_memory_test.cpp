@@ -58,6 +58,9 @@ TEST_F(host_memory, is_limited_by_groups_above_too) {
   file("/sys/fs/cgroup/user.slice/memory.max", "134217728\n");
   file("/sys/fs/cgroup/user.slice/memory.current", "134217728\n");
   expect(128, 0);
+  file("/sys/fs/cgroup/user.slice/memory.max", "536870912\n");
+  file("/sys/fs/cgroup/user.slice/memory.current", "503316480\n");
+  expect(256, 32);
 }
 
 TEST_F(host_memory, in_a_container_of_version_1_is_what_its_group_may_have) {

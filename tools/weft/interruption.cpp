@@ -6,7 +6,11 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <mutex>
+#include <poll.h>
 #include <semaphore.h>
+#include <string>
+#include <string_view>
 #include <system_error>
 #include <thread>
 #include <unistd.h>
@@ -32,13 +36,24 @@ std::stop_source& source() {
   return *made;
 }
 
+struct half_written {
+  std::mutex mutex;
+  std::string file;
+};
+half_written& unfinished_file() {
+  static auto* const made = new half_written;
+  return *made;
+}
+
 void end_after(std::chrono::milliseconds grace) {
   while (::sem_wait(&asked) != 0) {
   }
   source().request_stop();
   std::this_thread::sleep_for(grace);
-  // whoever writes at this moment has the lock, and what it has not written yet is lost
-  if (::ftrylockfile(stdout) == 0) ::fflush_unlocked(stdout);
+  // Not waiting: for whoever writes at this moment and has the lock, nor for a reader who has stopped.
+  pollfd room{STDOUT_FILENO, POLLOUT, 0};
+  if (::poll(&room, 1, 0) == 1 && ::ftrylockfile(stdout) == 0) ::fflush_unlocked(stdout);
+  if (half_written& half = unfinished_file(); half.mutex.try_lock() && !half.file.empty()) ::unlink(half.file.c_str());
   constexpr std::string_view words = "weft: interrupted\n";
   static_cast<void>(!::write(STDERR_FILENO, words.data(), words.size()));
   ::_exit(static_cast<int>(exit_code::interrupted));
@@ -57,6 +72,12 @@ void watch_interrupts(std::chrono::milliseconds grace) {
   std::signal(SIGINT, note_interrupt);
   std::signal(SIGTERM, note_interrupt);
   std::signal(SIGXFSZ, SIG_IGN);
+}
+
+void remove_when_ended(const std::string& unfinished) {
+  half_written& half = unfinished_file();
+  const std::lock_guard lock{half.mutex};
+  half.file = unfinished;
 }
 
 bool interrupted() { return stop_requested != 0; }

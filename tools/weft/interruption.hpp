@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <stop_token>
+#include <string>
 
 namespace weft::tool {
 
@@ -11,6 +12,8 @@ namespace weft::tool {
 /// has not ended after `grace`, because it is in the middle of what cannot be stopped, ends with 130 and with what it
 /// has written. Files that grow beyond the limit of the process are an error of the write.
 void watch_interrupts(std::chrono::milliseconds grace = std::chrono::milliseconds{800});
+/// A file that is half written, to be removed when the process is ended so; empty: none.
+void remove_when_ended(const std::string& unfinished);
 [[nodiscard]] bool interrupted();
 /// The same for calls that take a token.
 [[nodiscard]] std::stop_token interruption();

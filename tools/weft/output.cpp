@@ -64,13 +64,18 @@ class output_file {
   output_file(std::string path, int flags) : path_(std::move(path)), descriptor_(::open(path_.c_str(), flags, 0666)) {}
   ~output_file() {
     if (descriptor_ >= 0) ::close(descriptor_);
-    if (remove_) ::unlink(path_.c_str());
+    if (!remove_) return;
+    ::unlink(path_.c_str());
+    remove_when_ended("");
   }
   output_file(const output_file&) = delete;
   output_file& operator=(const output_file&) = delete;
 
   [[nodiscard]] bool opened() const { return descriptor_ >= 0; }
-  void remove_at_end(bool remove) { remove_ = remove; }
+  void remove_at_end(bool remove) {
+    remove_ = remove;
+    remove_when_ended(remove ? path_ : "");
+  }
   [[nodiscard]] const std::string& path() const { return path_; }
 
   /// 0 or the error number.
@@ -112,9 +117,13 @@ std::string printable(std::string_view text) {
         continue;
       }
     }
-    const bool is_control = static_cast<unsigned char>(c) < 0x20 || c == '\x7f';
+    const auto byte = static_cast<unsigned char>(c);
+    // the second half of a control character of 8 bits, in UTF-8
+    const bool is_long = i > 0 && static_cast<unsigned char>(text[i - 1]) == 0xc2 && byte >= 0x80 && byte < 0xa0;
+    const bool is_control = byte < 0x20 || byte == 0x7f || is_long;
+    if (is_long) made.pop_back();
     if (is_control && c != '\n' && c != '\t') {
-      made += fmt::format("\\x{:02x}", static_cast<unsigned>(static_cast<unsigned char>(c)));
+      made += fmt::format("\\x{:02x}", static_cast<unsigned>(byte));
     } else {
       made += c;
     }

@@ -45,7 +45,7 @@ class failure : public std::runtime_error {
 /// The code that an error of the library ends a command with.
 [[nodiscard]] exit_code exit_code_of(const error& cause);
 
-/// Text from outside for a terminal: control characters, but for the ends of lines and the tool's own colours, as \xNN.
+/// Text from outside for a terminal: control characters, but for ends of lines, tabs and colours, as \xNN.
 [[nodiscard]] std::string printable(std::string_view text);
 /// Writes it so to stderr.
 void say(std::string_view text);

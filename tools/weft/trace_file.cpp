@@ -191,6 +191,7 @@ class trace_parser {
   bool take(int depth, any_json::parse_event_t part, any_json& value) {
     using event = any_json::parse_event_t;
     const bool begins = part == event::object_start || part == event::array_start;
+    if (begins && depth > most_depth) throw refused{fmt::format("it is nested deeper than {} levels", most_depth)};
     if (depth == 0) {
       if (part == event::array_start) begin_events(1);
       if (part == event::value) root_ = kind_of(value);
@@ -218,7 +219,7 @@ class trace_parser {
       if (auto problem = reader_.add(value, index_++)) throw refused{std::move(problem->what)};
       return false;
     }
-    // of the rest two values are read, which are a text and a number
+    // outside of the events only otherData.clock and otherData.dropped_records are read
     if (begins) return depth == 1 && where_ == place::other;
     if (part != event::key) return true;
     const auto& name = value.get_ref<const std::string&>();
@@ -245,6 +246,7 @@ class trace_parser {
  private:
   enum class place : std::uint8_t { elsewhere, events, other };
   static constexpr int most_levels = 64;
+  static constexpr int most_depth = 1'000'000;  // of what is not read either: the parser keeps a bit for each level
 
   void begin_events(int depth) {
     has_events_ = true;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <cstdlib>
 #include <fstream>
 #include <string_view>
 
@@ -64,9 +65,12 @@ class finder {
     int count = 0;
     if (const CUresult status = cu_.cuDeviceGetCount(&count); status != CUDA_SUCCESS)
       return cu_error(cu_, status, "counting the GPUs", errc::unsupported);
-    if (const auto visible = detail::environment("CUDA_VISIBLE_DEVICES")) {
-      found_.notes.push_back("CUDA_VISIBLE_DEVICES is \"" + *visible + "\": the driver shows " + std::to_string(count) +
-                             (count == 1 ? " GPU" : " GPUs") + ", numbered as that variable orders them");
+    // as the driver reads it: empty, it hides all
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): read when a machine is made
+    if (const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES"); visible != nullptr) {
+      found_.notes.push_back("CUDA_VISIBLE_DEVICES is \"" + std::string{visible} + "\": the driver shows " +
+                             std::to_string(count) + (count == 1 ? " GPU" : " GPUs") +
+                             ", numbered as that variable orders them");
     }
     std::string reasons;
     for (int i = 0; i < count; ++i) {

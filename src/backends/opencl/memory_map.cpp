@@ -253,20 +253,19 @@ std::string memory_map::denied(device_id by, const allocation& memory) const {
     return std::string{to_string(memory.kind)} + " memory here is the host's alone: kernels of " + to_string(by) +
            " cannot use it, copies can";
   }
-  if (memory.kind == memory_kind::adopted && !memory.buffer)
+  if (memory.kind == memory_kind::adopted) {
+    // it stays the host's, which all devices of a context share: no peer access is needed
+    if (memory.buffer && memory.context == context_of(by)) return {};
     return "adopted memory here is the host's alone: kernels of " + to_string(by) + " cannot use it, copies can";
+  }
   if (memory.owner == by || enabled(by, memory.owner)) return {};
   return to_string(by) + " has no access to the memory of " + to_string(memory.owner);
 }
 
 result<void*> memory_map::map(device_id by, const std::shared_ptr<allocation>& source, void* address,
                               std::size_t size) {
+  if (auto wrong = beyond_end("a mapping", size, address, source->user, source->size)) return std::move(*wrong);
   const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(address) - source->user);
-  if (size > source->size - offset) {
-    return make_error(errc::out_of_range, "a mapping of " + to_string(bytes{size}) + " at offset " +
-                                              std::to_string(offset) + " passes the end of an allocation of " +
-                                              to_string(bytes{source->size}));
-  }
   auto made = std::make_shared<allocation>();
   made->home = this;
   made->kind = memory_kind::mapped;
