@@ -4,6 +4,7 @@
 
 #include "image_pipeline/gaussian.hpp"
 #include "image_pipeline/sample_images.hpp"
+#include "support/paths.hpp"
 #include "weft/backend/kernel_code.hpp"
 #include "weft/backend/kernel_text.hpp"
 
@@ -22,7 +23,7 @@ namespace gaussian_opencl_test {
 using namespace weft::images;
 
 TEST(gaussian, an_opencl_device_blurs_as_the_reference_does) {
-  ::setenv("POCL_CACHE_DIR", (testing::TempDir() + "weft_pocl_cache").c_str(), 0);
+  ::setenv("POCL_CACHE_DIR", (samples::build_folder() + "/pocl_cache").c_str(), 0);
   cl_platform_id platform = nullptr;
   cl_device_id device = nullptr;
   if (clGetPlatformIDs(1, &platform, nullptr) != CL_SUCCESS ||

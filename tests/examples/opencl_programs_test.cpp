@@ -2,6 +2,7 @@
 // Every example on OpenCL devices, and on a host device beside them: it does what it shows, or says what is missing.
 #include "examples/program.hpp"
 #include "image_pipeline/sample_images.hpp"
+#include "support/paths.hpp"
 #include "weft/runtime/machine.hpp"
 
 #include <gtest/gtest.h>
@@ -20,7 +21,7 @@ std::string why_no_opencl() {
   static const std::string why = [] {
     // NOLINTBEGIN(concurrency-mt-unsafe): before PoCL is loaded, in the one thread of a test
     setenv("POCL_DEVICES", "pthread pthread pthread pthread", 0);
-    setenv("POCL_CACHE_DIR", (testing::TempDir() + "weft_pocl_cache").c_str(), 0);
+    setenv("POCL_CACHE_DIR", (samples::build_folder() + "/pocl_cache").c_str(), 0);
     // NOLINTEND(concurrency-mt-unsafe)
     try {
       weft::machine_options options;

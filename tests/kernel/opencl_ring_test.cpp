@@ -2,6 +2,7 @@
 // A running OpenCL kernel and a host thread that talk through rings in fine-grained shared memory (PoCL needs no GPU).
 
 #include "support/hang.hpp"
+#include "support/paths.hpp"
 #include "weft/backend/kernel_text.hpp"
 
 #include <gtest/gtest.h>
@@ -64,7 +65,7 @@ class shared_memory_device {
 
   shared_memory_device() {
     // PoCL would else fill the cache of the user who runs the tests.
-    setenv("POCL_CACHE_DIR", (testing::TempDir() + "weft_pocl_cache").c_str(), 0);
+    setenv("POCL_CACHE_DIR", (samples::build_folder() + "/pocl_cache").c_str(), 0);
     library_ = dlopen("libOpenCL.so.1", RTLD_NOW | RTLD_LOCAL);
     if (library_ == nullptr) {
       why_absent_ = "libOpenCL.so.1 is not installed";

@@ -3,6 +3,7 @@
 
 #include "function_error.hpp"
 #include "portable_kernels.hpp"
+#include "support/paths.hpp"
 #include "weft/backend/kernel_text.hpp"
 #include "weft/backend/reduction_grid.hpp"
 
@@ -32,7 +33,7 @@ class opencl {
  public:
   opencl() {
     // PoCL would else fill the cache of the user who runs the tests.
-    setenv("POCL_CACHE_DIR", (testing::TempDir() + "weft_pocl_cache").c_str(), 0);
+    setenv("POCL_CACHE_DIR", (samples::build_folder() + "/pocl_cache").c_str(), 0);
     library_ = dlopen("libOpenCL.so.1", RTLD_NOW | RTLD_LOCAL);
     if (library_ == nullptr) {
       why_absent_ = "libOpenCL.so.1 is not installed";
