@@ -6,6 +6,7 @@
 #include "support/threads.hpp"
 #include "weft/exec/launch.hpp"
 #include "weft/memory/copy.hpp"
+#include "weft/memory/fill.hpp"
 #include "weft/memory/peer_access.hpp"
 
 #include <atomic>
@@ -21,7 +22,8 @@ WEFT_KERNEL(closing_add_one, (WEFT_INOUT(int32_t) values), { values[i] += 1; });
 /// Operations of every kind until one throws. Its error.
 inline weft::error use_until_closed(const weft::machine& m, int first, std::atomic<int>& ready) {
   return error_of([&] {
-    const weft::buffer<std::int32_t> a{m[0], 64}, b{m[1], 64};
+    const weft::buffer<std::int32_t> a{m[0], 64}, b{m[1], 64};  // for default streams
+    const weft::buffer<std::int32_t> c{m[0], 64}, d{m[1], 64};  // for this one
     const weft::stream order{m[0]};
     std::vector<std::int32_t> here(64);
     ++ready;
@@ -31,7 +33,7 @@ inline weft::error use_until_closed(const weft::machine& m, int first, std::atom
           weft::copy(b, a);
           break;
         case 1:
-          weft::copy(order, b, a);
+          weft::copy(order, d, c);
           break;
         case 2:
           weft::fill(a.span(), 3);
@@ -43,7 +45,7 @@ inline weft::error use_until_closed(const weft::machine& m, int first, std::atom
           static_cast<void>(weft::buffer<int>{m[1], 10});
           break;
         case 5:
-          weft::launch<closing_add_one>(order, weft::range(64), a);
+          weft::launch<closing_add_one>(order, weft::range(64), c);
           break;
         case 6:
           weft::copy_peer(m, b.data(), gpu1, a.data(), gpu0, weft::bytes{100});
