@@ -21,7 +21,7 @@ constexpr std::chrono::milliseconds message_slice{2};
 
 }  // namespace
 
-/// What one rank of a communicator that ends does and sees.
+/// The memory, messages and time of one rank, as survivors.hpp asks for them.
 class rank_communicator_body::survivor_world {
  public:
   survivor_world(rank_communicator_body& of, std::chrono::nanoseconds limit)

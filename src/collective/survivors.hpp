@@ -210,9 +210,6 @@ class survivors {
   phase phase_ = phase::arrive;
   bool has_set_ = false;  // set_ is a word of the chain
   bool is_ready_ = false, sound_ = true;
-
- public:
-  friend bool operator==(const survivors&, const survivors&) = default;
 };
 
 }  // namespace weft::detail

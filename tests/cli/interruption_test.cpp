@@ -3,7 +3,9 @@
 #include "interruption.hpp"
 
 #include "cli/tool_runner.hpp"
+#include "forked_process.hpp"
 #include "output.hpp"
+#include "support/processes.hpp"
 #include "support/samples.hpp"
 
 #include <gtest/gtest.h>
@@ -12,7 +14,9 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <unistd.h>
 #include <vector>
@@ -67,6 +71,36 @@ TEST(command, that_does_not_look_ends_with_130_and_what_it_has_written) {
     for (;;) ::pause();
   };
   EXPECT_EXIT(deaf(), ::testing::ExitedWithCode(130), "weft: interrupted");
+}
+
+TEST(forked_process, that_is_killed_tells_the_signal_and_one_that_ends_by_itself_tells_none) {
+  weft::tool::forked_process killed{[] {
+    for (;;) ::pause();
+    return 0;
+  }};
+  EXPECT_EQ(killed.killed_by(), std::nullopt) << "it runs";
+  ::kill(killed.pid(), SIGSEGV);
+  std::optional<std::string> how;
+  EXPECT_TRUE(processes::comes_true([&] { return (how = killed.killed_by()).has_value(); }));
+  EXPECT_EQ(how, "signal 11 (Segmentation fault)");
+  weft::tool::forked_process well{[] { return 3; }};
+  EXPECT_TRUE(processes::comes_true([&] { return !well.killed_by() && well.pid() < 0; }));
+}
+
+TEST(unfinished_file, is_removed_when_an_interrupted_command_is_ended) {
+  GTEST_FLAG_SET(death_test_style, "fast");  // the same folder in both processes
+  const scratch_folder folder;
+  const std::string file = (folder / "half").string();
+  const auto deaf = [&file] {
+    weft::test::write_text(file, "half");
+    weft::tool::remove_when_ended(file);
+    weft::tool::watch_interrupts(std::chrono::milliseconds{1});
+    std::fputs(std::filesystem::exists(file) ? "it is there\n" : "it is not there\n", stderr);
+    ::raise(SIGINT);
+    for (;;) ::pause();
+  };
+  EXPECT_EXIT(deaf(), ::testing::ExitedWithCode(130), "it is there");
+  EXPECT_FALSE(std::filesystem::exists(file));
 }
 
 TEST(text_from_outside, is_printed_without_what_a_terminal_obeys) {

@@ -37,6 +37,18 @@ TEST(environment, names_a_variable_that_nobody_reads_and_the_nearest_that_somebo
   EXPECT_NE(notes.find("WEFT_ZZZZZZZZZZZZ is not known\n"), std::string::npos) << notes;
 }
 
+TEST(environment, says_so_where_a_topology_is_not_played_because_the_program_asks_for_devices) {
+  const variable named{"WEFT_TOPOLOGY", "dgx_h100"};
+  machine_options options;
+  options.backend = "host";
+  options.devices = 3;
+  const machine m{options};
+  EXPECT_EQ(m.device_count(), 3);
+  std::string notes;
+  for (const std::string& note : m.notes()) notes += note + "\n";
+  EXPECT_NE(notes.find("WEFT_TOPOLOGY is 'dgx_h100', and the program asks for 3 devices"), std::string::npos) << notes;
+}
+
 TEST(environment, knows_every_variable_that_a_backend_reads) {
   const variable quiet{"WEFT_CUDA_PARTITIONS", "1"};
   const machine m{machine_options{}};

@@ -187,7 +187,7 @@ struct refused {
 /// Takes a trace apart while it is parsed: of its document one event at a time is in memory.
 class trace_parser {
  public:
-  /// What the JSON library asks with each part; false: it need not keep it.
+  /// Takes one part, as the JSON library comes to it. False: the library need not keep it.
   bool take(int depth, any_json::parse_event_t part, any_json& value) {
     using event = any_json::parse_event_t;
     const bool begins = part == event::object_start || part == event::array_start;
