@@ -58,7 +58,7 @@ std::shared_ptr<block_body> body_of(const std::shared_ptr<machine_state>& state,
   return made;
 }
 
-std::shared_ptr<block_body> opened(const std::shared_ptr<machine_state>& state, device_id on,
+std::shared_ptr<block_body> opened(const std::shared_ptr<machine_state>& state, std::optional<device_id> on,
                                    const descriptor& offered) {
   state->require_open();
   if (!offered) raise(errc::invalid_argument, "opening a block without a descriptor");
@@ -110,7 +110,7 @@ descriptor physical_block::share() const {
 }
 
 physical_block physical_block::open(const machine& m, const descriptor& offered) {
-  return physical_block{detail::opened(m.state(), device_id{}, offered)};
+  return physical_block{detail::opened(m.state(), {}, offered)};
 }
 
 physical_block physical_block::open(const device& taken_to_be_on, const descriptor& offered) {

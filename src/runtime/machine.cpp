@@ -12,7 +12,7 @@ namespace weft {
 machine::machine() : machine(machine_options{}) {}
 
 machine::machine(const machine_options& options) : state_(std::make_shared<detail::machine_state>(options)) {
-  lease_ = std::shared_ptr<void>(nullptr, [state = state_](void*) { state->off_workers([state] { state->close(); }); });
+  lease_ = std::shared_ptr<void>(nullptr, [state = state_](void*) { state->close_from_anywhere(); });
 }
 
 machine machine::load(std::string_view name_or_file) {
@@ -197,9 +197,7 @@ std::vector<order_violation> machine::order_violations() const {
 link_traffic machine::traffic() const { return state_->backends().front()->traffic(); }
 void machine::trace_to(const std::shared_ptr<trace_sink>& sink) const { state_->trace_to(sink); }
 
-void machine::close() {
-  state_->off_workers([state = state_] { state->close(); });
-}
+void machine::close() { state_->close_from_anywhere(); }
 bool machine::closed() const { return state_->closed(); }
 
 // ---- device ---------------------------------------------------------------------------------------------------------

@@ -424,8 +424,14 @@ bool machine_state::on_worker() const noexcept {
   return std::any_of(backends_.begin(), backends_.end(), [](const auto& b) { return b->on_worker(); });
 }
 
-void machine_state::on_another_thread(std::function<void()> f) {
+void machine_state::start_thread(std::function<void()> f) {
   std::thread{[keep = shared_from_this(), f = std::move(f)] { f(); }}.detach();
+}
+
+void machine_state::close_from_anywhere() noexcept {
+  if (!on_worker() && std::none_of(backends_.begin(), backends_.end(), [](const auto& b) { return b->in_call(); }))
+    return close();
+  on_another_thread([this] { close(); });
 }
 
 void raise_failure(const event_record& record) { raise(*record.cause()); }

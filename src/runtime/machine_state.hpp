@@ -71,12 +71,10 @@ class machine_state : public std::enable_shared_from_this<machine_state> {
   template <class F>
   void off_workers(F f) noexcept {
     if (!on_worker()) return f();  // takes no memory: streams and machines end when there is none too
-    try {
-      on_another_thread(std::move(f));
-    } catch (const std::exception&) {
-      log(log_level::error, "a machine or stream went inside its own work, and no thread could be started to end it");
-    }
+    on_another_thread(std::move(f));
   }
+  /// Closes, here or, on a thread inside work or a call of the machine's, on one of its own: closing waits for both.
+  void close_from_anywhere() noexcept;
 
   /// Where continuations run. Started when first needed.
   [[nodiscard]] callback_thread& callbacks();
@@ -110,7 +108,15 @@ class machine_state : public std::enable_shared_from_this<machine_state> {
   [[noreturn]] void raise_unknown(device_id id) const;
   /// The last handle of a machine, or a stream, may have been captured by work and go with it.
   [[nodiscard]] bool on_worker() const noexcept;
-  void on_another_thread(std::function<void()> f);
+  template <class F>
+  void on_another_thread(F f) noexcept {
+    try {
+      start_thread(std::move(f));
+    } catch (const std::exception&) {
+      log(log_level::error, "a machine or stream went inside its own work, and no thread could be started to end it");
+    }
+  }
+  void start_thread(std::function<void()> f);
   [[nodiscard]] std::shared_ptr<trace_sink> locked_trace() const;
   [[nodiscard]] std::optional<std::string> backend_of_environment();
   void open_backends();

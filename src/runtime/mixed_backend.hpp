@@ -33,125 +33,122 @@ class mixed_backend final : public backend {
   ~mixed_backend() override;
 
   // discover
-  [[nodiscard]] backend_kind kind() const noexcept override { return backend_kind::mixed; }
-  [[nodiscard]] std::span<const device_description> devices() const noexcept override { return descriptions_; }
-  [[nodiscard]] device_id first_device() const noexcept override { return device_id{0}; }
-  [[nodiscard]] const topology& layout() const noexcept override { return layout_; }
-  [[nodiscard]] result<memory_use> memory(device_id device) noexcept override;
-  [[nodiscard]] result<device_health> health(device_id device) noexcept override;
-  [[nodiscard]] result<peer_description> peer(device_id from, device_id to) noexcept override;
+  [[nodiscard]] result<memory_use> do_memory(device_id device) override;
+  [[nodiscard]] result<device_health> do_health(device_id device) override;
+  [[nodiscard]] result<peer_description> do_peer(device_id from, device_id to) override;
 
   // allocate
-  [[nodiscard]] result<void*> allocate(device_id device, bytes size, memory_kind kind) noexcept override;
-  [[nodiscard]] result<void> release(void* base) noexcept override;
-  [[nodiscard]] result<memory_description> find(const void* address) noexcept override;
-  [[nodiscard]] result<void> adopt(device_id device, void* base, bytes size) noexcept override;
-  [[nodiscard]] result<event_ref> prefetch(stream_handle stream, void* base, bytes size) noexcept override;
-  [[nodiscard]] result<void> advise(void* base, bytes size, memory_advice advice, device_id device) noexcept override;
-  [[nodiscard]] result<std::shared_ptr<std::byte>> host_window(device_id by, void* address,
-                                                               bytes size) noexcept override;
+  [[nodiscard]] result<void*> do_allocate(device_id device, bytes size, memory_kind kind) override;
+  [[nodiscard]] std::string_view do_why_no_unified() const noexcept override {
+    return "a mixed machine has none that the devices of all its backends see; open one backend alone";
+  }
+  [[nodiscard]] result<void> do_release(void* base) override;
+  [[nodiscard]] result<memory_description> do_find(const void* address) override;
+  [[nodiscard]] result<void> do_adopt(device_id device, void* base, bytes size) override;
+  [[nodiscard]] result<event_ref> do_prefetch(stream_handle stream, void* base, bytes size) override;
+  [[nodiscard]] result<void> do_advise(void* base, bytes size, memory_advice advice, device_id device) override;
+  [[nodiscard]] result<std::shared_ptr<std::byte>> do_host_window(device_id by, void* address, bytes size) override;
 
   // share
-  [[nodiscard]] result<void> enable_peer(device_id from, device_id to) noexcept override;
-  [[nodiscard]] result<void> disable_peer(device_id from, device_id to) noexcept override;
-  [[nodiscard]] bool peer_enabled(device_id from, device_id to) noexcept override;
-  [[nodiscard]] result<peer_delivery> verify_peer(device_id from, device_id to, peer_way way) noexcept override;
-  [[nodiscard]] std::uint64_t peer_epoch() noexcept override;
-  [[nodiscard]] result<void*> map_peer(device_id by, void* address, bytes size) noexcept override;
-  [[nodiscard]] result<void> unmap_peer(device_id by, void* mapped) noexcept override;
-  [[nodiscard]] result<atomic_support> peer_atomics(device_id from, device_id to,
-                                                    atomic_operation operation) noexcept override;
+  [[nodiscard]] bool do_can_access(device_id from, device_id to) noexcept override;
+  [[nodiscard]] result<void> do_enable_peer(device_id from, device_id to) override;
+  [[nodiscard]] result<void> do_disable_peer(device_id from, device_id to) override;
+  [[nodiscard]] bool do_peer_enabled(device_id from, device_id to) noexcept override;
+  [[nodiscard]] result<peer_delivery> do_verify_peer(device_id from, device_id to, peer_way way) override;
+  [[nodiscard]] std::uint64_t do_peer_epoch() noexcept override;
+  [[nodiscard]] result<void*> do_map_peer(device_id by, void* address, bytes size) override;
+  [[nodiscard]] result<void> do_unmap_peer(device_id by, void* mapped) override;
+  [[nodiscard]] result<atomic_support> do_peer_atomics(device_id from, device_id to,
+                                                       atomic_operation operation) override;
 
   // share, blocks and mappings: those of the first backend that has them, but for blocks themselves
-  [[nodiscard]] result<block_granularity> granularity(device_id device) noexcept override;
-  [[nodiscard]] result<block_id> create_block(device_id device, bytes size, bool shareable) noexcept override;
-  [[nodiscard]] result<void> retain_block(block_id block) noexcept override;
-  [[nodiscard]] result<void> release_block(block_id block) noexcept override;
-  [[nodiscard]] result<block_description> describe_block(block_id block) noexcept override;
-  [[nodiscard]] result<void*> reserve(bytes size, bytes alignment, void* hint) noexcept override;
-  [[nodiscard]] result<void> free_reservation(void* base, bytes size) noexcept override;
-  [[nodiscard]] result<void> map_block(void* address, bytes size, block_id block) noexcept override;
-  [[nodiscard]] result<void> unmap_block(void* address, bytes size) noexcept override;
-  [[nodiscard]] result<void> set_access(void* address, bytes size,
-                                        std::span<const device_right> rights) noexcept override;
-  [[nodiscard]] result<access_right> access_of(device_id device, const void* address) noexcept override;
-  [[nodiscard]] result<block_id> block_of(const void* address) noexcept override;
-  [[nodiscard]] result<int> export_block(block_id block) noexcept override;
-  [[nodiscard]] result<block_id> import_block(device_id device, int descriptor) noexcept override;
+  [[nodiscard]] result<block_granularity> do_granularity(device_id device) override;
+  [[nodiscard]] result<block_id> do_create_block(device_id device, bytes size, bool shareable) override;
+  [[nodiscard]] result<void> do_retain_block(block_id block) override;
+  [[nodiscard]] result<void> do_release_block(block_id block) override;
+  [[nodiscard]] result<block_description> do_describe_block(block_id block) override;
+  [[nodiscard]] result<void*> do_reserve(bytes size, bytes alignment, void* hint) override;
+  [[nodiscard]] result<void> do_free_reservation(void* base, bytes size) override;
+  [[nodiscard]] result<void> do_map_block(void* address, bytes size, block_id block) override;
+  [[nodiscard]] result<void> do_unmap_block(void* address, bytes size) override;
+  [[nodiscard]] result<void> do_set_access(void* address, bytes size, std::span<const device_right> rights) override;
+  [[nodiscard]] result<access_right> do_access_of(device_id device, const void* address) override;
+  [[nodiscard]] result<block_id> do_block_of(const void* address) override;
+  [[nodiscard]] result<int> do_export_block(block_id block) override;
+  [[nodiscard]] result<block_id> do_import_block(std::optional<device_id> device, int descriptor) override;
 
   // share, multicast: that of the first backend that has it
-  [[nodiscard]] result<bytes> multicast_granularity(std::span<const device_id> team) noexcept override;
-  [[nodiscard]] result<multicast_id> create_multicast(std::size_t devices, bytes size) noexcept override;
-  void release_multicast(multicast_id group) noexcept override;
-  [[nodiscard]] result<void> add_multicast_device(multicast_id group, device_id device) noexcept override;
-  [[nodiscard]] result<void> bind_multicast(multicast_id group, block_id block) noexcept override;
-  [[nodiscard]] result<void> unbind_multicast(multicast_id group, device_id device) noexcept override;
-  [[nodiscard]] result<event_ref> multicast_store(stream_handle stream, multicast_id group, bytes offset,
-                                                  const void* src, bytes size) noexcept override;
-  [[nodiscard]] result<event_ref> multicast_load(stream_handle stream, void* dst, multicast_id group, bytes offset,
-                                                 std::size_t count, element_type type,
-                                                 multicast_reduction how) noexcept override;
+  [[nodiscard]] result<bytes> do_multicast_granularity(std::span<const device_id> team) override;
+  [[nodiscard]] result<multicast_id> do_create_multicast(std::size_t devices, bytes size) override;
+  void do_release_multicast(multicast_id group) override;
+  [[nodiscard]] result<void> do_add_multicast_device(multicast_id group, device_id device) override;
+  [[nodiscard]] result<void> do_bind_multicast(multicast_id group, block_id block) override;
+  [[nodiscard]] result<void> do_unbind_multicast(multicast_id group, device_id device) override;
+  [[nodiscard]] result<event_ref> do_multicast_store(stream_handle stream, multicast_id group, bytes offset,
+                                                     const void* src, bytes size) override;
+  [[nodiscard]] result<event_ref> do_multicast_load(stream_handle stream, void* dst, multicast_id group, bytes offset,
+                                                    std::size_t count, element_type type,
+                                                    multicast_reduction how) override;
 
   // share, handles of memory
-  [[nodiscard]] result<void*> allocate_shareable(device_id device, bytes size, handle_family family) noexcept override;
-  [[nodiscard]] result<shared_bytes> export_memory(const void* address, bytes size,
-                                                   handle_family family) noexcept override;
-  [[nodiscard]] result<opened_memory_description> open_memory(std::optional<device_id> device,
-                                                              const shared_bytes& handle, handle_family family,
-                                                              std::chrono::nanoseconds limit) noexcept override;
-  [[nodiscard]] result<void> close_memory(void* address) noexcept override;
-  [[nodiscard]] result<void> set_memory_access(void* address, std::span<const device_right> rights) noexcept override;
-  [[nodiscard]] result<access_right> memory_access(device_id device, const void* address) noexcept override;
+  [[nodiscard]] result<void*> do_allocate_shareable(device_id device, bytes size, handle_family family) override;
+  [[nodiscard]] result<shared_bytes> do_export_memory(const void* address, bytes size, handle_family family) override;
+  [[nodiscard]] result<opened_memory_description> do_open_memory(std::optional<device_id> device,
+                                                                 const shared_bytes& handle, handle_family family,
+                                                                 std::chrono::nanoseconds limit) override;
+  [[nodiscard]] result<void> do_close_memory(void* address) override;
+  [[nodiscard]] result<void> do_set_memory_access(void* address, std::span<const device_right> rights) override;
+  [[nodiscard]] result<access_right> do_memory_access(device_id device, const void* address) override;
 
   // order
-  [[nodiscard]] result<stream_handle> create_stream(device_id device, int priority, bool told) noexcept override;
-  [[nodiscard]] result<stream_handle> adopt_stream(device_id device, void* driver_queue) noexcept override;
-  [[nodiscard]] result<void*> driver_queue(stream_handle stream) noexcept override;
-  void destroy_stream(stream_handle stream) noexcept override;
-  [[nodiscard]] result<stream_handle> default_stream(device_id device) noexcept override;
-  [[nodiscard]] result<event_ref> record(stream_handle stream) noexcept override;
-  [[nodiscard]] result<void> wait_event(stream_handle stream, const event_ref& event) noexcept override;
-  [[nodiscard]] result<event_ref> write_value(stream_handle stream, const word_request& request) noexcept override;
-  [[nodiscard]] result<event_ref> wait_value(stream_handle stream, const word_request& request) noexcept override;
-  [[nodiscard]] result<event_ref> create_gate() noexcept override;
-  void open_gate(const event_ref& gate, std::shared_ptr<const error> cause) noexcept override;
-  [[nodiscard]] wait_outcome wait(event_record& event, wait_deadline deadline,
-                                  const std::stop_token& stop) noexcept override;
-  [[nodiscard]] bool ready(event_record& event) noexcept override;
-  [[nodiscard]] bool idle(stream_handle stream) noexcept override;
-  [[nodiscard]] bool settled(stream_handle stream) noexcept override;
-  [[nodiscard]] result<wait_outcome> synchronize(stream_handle stream, wait_deadline deadline,
-                                                 const std::stop_token& stop) noexcept override;
-  [[nodiscard]] bool drain(device_id device, wait_deadline deadline) noexcept override;
-  [[nodiscard]] std::vector<stream_handle> streams_of(device_id device) override;
-  [[nodiscard]] std::chrono::nanoseconds now() noexcept override;
+  [[nodiscard]] result<stream_handle> do_create_stream(device_id device, int priority, bool told) override;
+  [[nodiscard]] result<stream_handle> do_adopt_stream(device_id device, void* driver_queue) override;
+  [[nodiscard]] result<void*> do_driver_queue(stream_handle stream) override;
+  void do_destroy_stream(stream_handle stream) override;
+  [[nodiscard]] result<stream_handle> do_default_stream(device_id device) override;
+  [[nodiscard]] result<event_ref> do_record(stream_handle stream) override;
+  [[nodiscard]] result<void> do_wait_event(stream_handle stream, const event_ref& event) override;
+  [[nodiscard]] result<event_ref> do_write_value(stream_handle stream, const word_request& request) override;
+  [[nodiscard]] result<event_ref> do_wait_value(stream_handle stream, const word_request& request) override;
+  [[nodiscard]] result<event_ref> do_create_gate() override;
+  void do_open_gate(const event_ref& gate, std::shared_ptr<const error> cause) override;
+  [[nodiscard]] wait_outcome do_wait(event_record& event, wait_deadline deadline,
+                                     const std::stop_token& stop) noexcept override;
+  [[nodiscard]] bool do_ready(event_record& event) override;
+  [[nodiscard]] bool do_idle(stream_handle stream) override;
+  [[nodiscard]] bool do_settled(stream_handle stream) override;
+  [[nodiscard]] result<wait_outcome> do_synchronize(stream_handle stream, wait_deadline deadline,
+                                                    const std::stop_token& stop) override;
+  [[nodiscard]] bool do_drain(device_id device, wait_deadline deadline) override;
+  [[nodiscard]] std::vector<stream_handle> do_streams_of(device_id device) override;
+  [[nodiscard]] std::chrono::nanoseconds do_now() noexcept override;
 
   // move
-  [[nodiscard]] result<event_ref> copy(stream_handle stream, const copy_request& request) noexcept override;
-  [[nodiscard]] result<event_ref> copy_batch(stream_handle stream,
-                                             std::span<const copy_request> requests) noexcept override;
-  [[nodiscard]] bool copies_through(device_id from, device_id to) noexcept override;
-  [[nodiscard]] result<event_ref> copy_through(stream_handle stream, void* slot,
-                                               const copy_request& request) noexcept override;
-  [[nodiscard]] result<event_ref> fill(stream_handle stream, const fill_request& request) noexcept override;
+  [[nodiscard]] result<event_ref> do_copy(stream_handle stream, const copy_request& request) override;
+  [[nodiscard]] result<event_ref> do_copy_batch(stream_handle stream, std::span<const copy_request> requests) override;
+  [[nodiscard]] bool do_copies_through(device_id from, device_id to) noexcept override;
+  [[nodiscard]] result<event_ref> do_copy_through(stream_handle stream, void* slot,
+                                                  const copy_request& request) override;
+  [[nodiscard]] result<event_ref> do_fill(stream_handle stream, const fill_request& request) override;
 
   // run
-  [[nodiscard]] result<void> prepare(device_id device, const kernel_code& kernel) noexcept override;
-  [[nodiscard]] result<event_ref> launch(stream_handle stream, launch_request request) noexcept override;
-  [[nodiscard]] result<event_ref> call(stream_handle stream, std::function<result<void>()> function) noexcept override;
+  [[nodiscard]] result<void> do_prepare(device_id device, const kernel_code& kernel) override;
+  [[nodiscard]] result<event_ref> do_launch(stream_handle stream, launch_request request) override;
+  [[nodiscard]] result<event_ref> do_call(stream_handle stream, std::function<result<void>()> function) override;
 
   // watch
-  [[nodiscard]] link_traffic traffic() override;
-  [[nodiscard]] std::uint64_t watch_traffic(const traffic_source& source) noexcept override;
-  void unwatch_traffic(std::uint64_t id) noexcept override;
-  void trace_to(std::shared_ptr<trace_sink> sink) noexcept override;
-  [[nodiscard]] std::vector<order_violation> order_violations() override;
-  void note_copy(stream_handle order, const copy_request& whole) noexcept override;
-  void note_reuse(void* base) noexcept override;
-  [[nodiscard]] std::shared_ptr<const error> lost(device_id device) noexcept override;
-  [[nodiscard]] result<void> reset(device_id device) noexcept override;
-  [[nodiscard]] bool on_worker() noexcept override;
-  void close() noexcept override;
+  [[nodiscard]] link_traffic do_traffic() override;
+  [[nodiscard]] std::uint64_t do_watch_traffic(const traffic_source& source) override;
+  void do_unwatch_traffic(std::uint64_t id) override;
+  void do_trace_to(std::shared_ptr<trace_sink> sink) override;
+  [[nodiscard]] std::vector<order_violation> do_order_violations() override;
+  void do_note_copy(stream_handle order, const copy_request& whole) override;
+  void do_note_reuse(void* base) override;
+  [[nodiscard]] std::shared_ptr<const error> do_lost(device_id device) override;
+  [[nodiscard]] result<void> do_reset(device_id device) override;
+  [[nodiscard]] bool do_on_worker() noexcept override;
+  void do_end_work() noexcept override;
+  void do_close() noexcept override;
 
  private:
   /// Whose memory an address is; `part` is `none` where nobody knows it.
@@ -173,13 +170,12 @@ class mixed_backend final : public backend {
     event_ref last;
   };
 
-  [[nodiscard]] std::size_t part_of(device_id device) const noexcept;
-  [[nodiscard]] backend* backend_of(device_id device) const noexcept;
-  [[nodiscard]] backend* backend_of(stream_handle stream) const noexcept;
-  [[nodiscard]] backend* backend_of(block_id block) const noexcept;
-  [[nodiscard]] backend* backend_of(multicast_id group) const noexcept;
+  [[nodiscard]] std::size_t part_of(device_id device) const noexcept { return part_of_[device.index()]; }
+  [[nodiscard]] backend& backend_of(device_id device) const noexcept { return *parts_[part_of(device)]; }
+  [[nodiscard]] backend& backend_of(stream_handle stream) const noexcept;
+  [[nodiscard]] backend& backend_of(block_id block) const noexcept;
+  [[nodiscard]] backend& backend_of(multicast_id group) const noexcept;
   [[nodiscard]] owner owner_of(const void* address) const noexcept;
-  [[nodiscard]] error no_device(device_id device) const;
   [[nodiscard]] std::string apart(device_id from, device_id to) const;
   [[nodiscard]] error no_peers(device_id from, device_id to) const;
   [[nodiscard]] std::optional<error> rights_apart(std::size_t part, std::span<const device_right> rights) const;
@@ -190,10 +186,10 @@ class mixed_backend final : public backend {
 
   /// The answer of the first part that offers the thing and knows what it is asked about.
   template <class F>
-  [[nodiscard]] auto first_that_knows(F&& ask) noexcept;
+  [[nodiscard]] auto first_that_knows(F&& ask);
 
   // order
-  [[nodiscard]] result<void> wait_in(backend& by, stream_handle own, const event_ref& event) noexcept;
+  [[nodiscard]] result<void> wait_in(backend& by, stream_handle own, const event_ref& event);
   [[nodiscard]] result<event_ref> stand_in_for(stream_handle order, device_id on,
                                                const std::function<result<event_ref>(backend&, stream_handle)>& work);
   [[nodiscard]] result<stand_in> take_stand_in(backend& by, device_id on);
@@ -208,11 +204,8 @@ class mixed_backend final : public backend {
   [[nodiscard]] release_outcome release_later(backend& from, void* base);
 
   std::vector<std::unique_ptr<backend>> parts_;
-  topology layout_;
-  std::vector<device_description> descriptions_;
   std::vector<std::size_t> part_of_;  // by device
   std::chrono::steady_clock::time_point epoch_;
-  std::atomic<bool> closed_{false};
 
   std::mutex stand_ins_mutex_;
   std::vector<stand_in> stand_ins_;  // that nobody is submitting to

@@ -27,45 +27,35 @@ struct countdown {
 
 }  // namespace
 
-std::chrono::nanoseconds mixed_backend::now() noexcept { return std::chrono::steady_clock::now() - epoch_; }
+std::chrono::nanoseconds mixed_backend::do_now() noexcept { return std::chrono::steady_clock::now() - epoch_; }
 
 // ---- order ----------------------------------------------------------------------------------------------------------
 
-result<stream_handle> mixed_backend::create_stream(device_id device, int priority, bool told) noexcept {
-  backend* const by = backend_of(device);
-  if (by == nullptr) return no_device(device);
-  return tagged(by->create_stream(device, priority, told), part_of(device));
+result<stream_handle> mixed_backend::do_create_stream(device_id device, int priority, bool told) {
+  return tagged(backend_of(device).create_stream(device, priority, told), part_of(device));
 }
 
-result<stream_handle> mixed_backend::adopt_stream(device_id device, void* driver_queue) noexcept {
-  backend* const by = backend_of(device);
-  if (by == nullptr) return no_device(device);
-  return tagged(by->adopt_stream(device, driver_queue), part_of(device));
+result<stream_handle> mixed_backend::do_adopt_stream(device_id device, void* driver_queue) {
+  return tagged(backend_of(device).adopt_stream(device, driver_queue), part_of(device));
 }
 
-result<void*> mixed_backend::driver_queue(stream_handle stream) noexcept {
-  return backend_of(stream)->driver_queue(untagged(stream));
+result<void*> mixed_backend::do_driver_queue(stream_handle stream) {
+  return backend_of(stream).driver_queue(untagged(stream));
 }
 
-void mixed_backend::destroy_stream(stream_handle stream) noexcept {
-  backend_of(stream)->destroy_stream(untagged(stream));
+void mixed_backend::do_destroy_stream(stream_handle stream) { backend_of(stream).destroy_stream(untagged(stream)); }
+
+result<stream_handle> mixed_backend::do_default_stream(device_id device) {
+  return tagged(backend_of(device).default_stream(device), part_of(device));
 }
 
-result<stream_handle> mixed_backend::default_stream(device_id device) noexcept {
-  backend* const by = backend_of(device);
-  if (by == nullptr) return no_device(device);
-  return tagged(by->default_stream(device), part_of(device));
+result<event_ref> mixed_backend::do_record(stream_handle stream) { return backend_of(stream).record(untagged(stream)); }
+
+result<void> mixed_backend::do_wait_event(stream_handle stream, const event_ref& event) {
+  return wait_in(backend_of(stream), untagged(stream), event);
 }
 
-result<event_ref> mixed_backend::record(stream_handle stream) noexcept {
-  return backend_of(stream)->record(untagged(stream));
-}
-
-result<void> mixed_backend::wait_event(stream_handle stream, const event_ref& event) noexcept {
-  return wait_in(*backend_of(stream), untagged(stream), event);
-}
-
-result<void> mixed_backend::wait_in(backend& by, stream_handle own, const event_ref& event) noexcept {
+result<void> mixed_backend::wait_in(backend& by, stream_handle own, const event_ref& event) {
   if (!event || event->owner == &by) return by.wait_event(own, event);
   if (event->finished() && !event->cause()) return by.wait_event(own, {});
   auto gate = by.create_gate();
@@ -83,12 +73,12 @@ result<void> mixed_backend::wait_in(backend& by, stream_handle own, const event_
   return {};
 }
 
-result<event_ref> mixed_backend::write_value(stream_handle stream, const word_request& request) noexcept {
-  return word_apart(stream, request, backend_of(stream)->write_value(untagged(stream), request));
+result<event_ref> mixed_backend::do_write_value(stream_handle stream, const word_request& request) {
+  return word_apart(stream, request, backend_of(stream).write_value(untagged(stream), request));
 }
 
-result<event_ref> mixed_backend::wait_value(stream_handle stream, const word_request& request) noexcept {
-  return word_apart(stream, request, backend_of(stream)->wait_value(untagged(stream), request));
+result<event_ref> mixed_backend::do_wait_value(stream_handle stream, const word_request& request) {
+  return word_apart(stream, request, backend_of(stream).wait_value(untagged(stream), request));
 }
 
 result<event_ref> mixed_backend::word_apart(stream_handle stream, const word_request& request,
@@ -100,22 +90,22 @@ result<event_ref> mixed_backend::word_apart(stream_handle stream, const word_req
                     "the word lies in " + std::string{to_string(elsewhere.memory.kind)} + " memory of " +
                         to_string(elsewhere.memory.device) + " (" +
                         std::string{to_string(parts_[elsewhere.part]->kind())} + "), which a stream of the " +
-                        std::string{to_string(backend_of(stream)->kind())} +
+                        std::string{to_string(backend_of(stream).kind())} +
                         " backend can neither write nor wait for: take memory of the stream's own backend");
 }
 
-result<event_ref> mixed_backend::create_gate() noexcept {
+result<event_ref> mixed_backend::do_create_gate() {
   auto gate = parts_.front()->create_gate();
   for (std::size_t i = 1; i < parts_.size() && !gate && gate.error().code == errc::unsupported; ++i)
     gate = parts_[i]->create_gate();
   return gate;
 }
 
-void mixed_backend::open_gate(const event_ref& gate, std::shared_ptr<const error> cause) noexcept {
+void mixed_backend::do_open_gate(const event_ref& gate, std::shared_ptr<const error> cause) {
   gate->owner->open_gate(gate, std::move(cause));
 }
 
-wait_outcome mixed_backend::wait(event_record& event, wait_deadline deadline, const std::stop_token& stop) noexcept {
+wait_outcome mixed_backend::do_wait(event_record& event, wait_deadline deadline, const std::stop_token& stop) noexcept {
   const event_ref tail = tail_of(event);
   if (tail) {
     const wait_outcome ended = tail->owner->wait(*tail, deadline, stop);
@@ -124,7 +114,7 @@ wait_outcome mixed_backend::wait(event_record& event, wait_deadline deadline, co
   return event.owner->wait(event, deadline, stop);
 }
 
-bool mixed_backend::ready(event_record& event) noexcept {
+bool mixed_backend::do_ready(event_record& event) {
   const event_ref tail = tail_of(event);
   return (!tail || tail->owner->ready(*tail)) && event.owner->ready(event);
 }
@@ -136,24 +126,22 @@ event_ref mixed_backend::tail_of(const event_record& event) {
   return found == tails_.end() ? event_ref{} : found->second;
 }
 
-bool mixed_backend::idle(stream_handle stream) noexcept { return backend_of(stream)->idle(untagged(stream)); }
+bool mixed_backend::do_idle(stream_handle stream) { return backend_of(stream).idle(untagged(stream)); }
 
-bool mixed_backend::settled(stream_handle stream) noexcept { return backend_of(stream)->settled(untagged(stream)); }
+bool mixed_backend::do_settled(stream_handle stream) { return backend_of(stream).settled(untagged(stream)); }
 
-result<wait_outcome> mixed_backend::synchronize(stream_handle stream, wait_deadline deadline,
-                                                const std::stop_token& stop) noexcept {
-  return backend_of(stream)->synchronize(untagged(stream), deadline, stop);
+result<wait_outcome> mixed_backend::do_synchronize(stream_handle stream, wait_deadline deadline,
+                                                   const std::stop_token& stop) {
+  return backend_of(stream).synchronize(untagged(stream), deadline, stop);
 }
 
-bool mixed_backend::drain(device_id device, wait_deadline deadline) noexcept {
-  backend* const by = backend_of(device);
-  return by == nullptr || by->drain(device, deadline);
+bool mixed_backend::do_drain(device_id device, wait_deadline deadline) {
+  return backend_of(device).drain(device, deadline);
 }
 
-std::vector<stream_handle> mixed_backend::streams_of(device_id device) {
-  backend* const by = backend_of(device);
-  if (by == nullptr) return {};
-  std::vector<stream_handle> all = by->streams_of(device);
+std::vector<stream_handle> mixed_backend::do_streams_of(device_id device) {
+  backend& by = backend_of(device);
+  std::vector<stream_handle> all = by.streams_of(device);
   for (stream_handle& one : all) one = tagged(one, part_of(device));
   return all;
 }
@@ -181,8 +169,8 @@ result<mixed_backend::stand_in> mixed_backend::take_stand_in(backend& by, device
 
 result<event_ref> mixed_backend::stand_in_for(stream_handle order, device_id on,
                                               const std::function<result<event_ref>(backend&, stream_handle)>& work) {
-  backend& of_order = *backend_of(order);
-  backend& by = *backend_of(on);
+  backend& of_order = backend_of(order);
+  backend& by = backend_of(on);
   auto start = of_order.record(untagged(order));
   if (!start) return std::move(start).error();
   auto taken = take_stand_in(by, on);
@@ -218,14 +206,10 @@ result<event_ref> mixed_backend::stand_in_for(stream_handle order, device_id on,
 
 // The stream's own backend is asked first: within it a copy costs what it always did. That it does not know an address
 // is where the others come in.
-result<event_ref> mixed_backend::copy(stream_handle stream, const copy_request& request) noexcept {
-  auto done = backend_of(stream)->copy(untagged(stream), request);
+result<event_ref> mixed_backend::do_copy(stream_handle stream, const copy_request& request) {
+  auto done = backend_of(stream).copy(untagged(stream), request);
   if (done || done.error().code != errc::not_found) return done;
-  try {
-    return copy_across(stream, request, std::move(done).error());
-  } catch (const std::bad_alloc&) {
-    return make_error(errc::out_of_memory, "the host has no memory left for a copy between backends");
-  }
+  return copy_across(stream, request, std::move(done).error());
 }
 
 result<event_ref> mixed_backend::copy_across(stream_handle stream, copy_request request, error unknown) {
@@ -337,46 +321,40 @@ void mixed_backend::forget_uses(device_id device) {
   for (const event_ref& one : pending) static_cast<void>(one->owner->wait(*one, no_deadline, {}));
 }
 
-result<event_ref> mixed_backend::copy_batch(stream_handle stream, std::span<const copy_request> requests) noexcept {
-  auto done = backend_of(stream)->copy_batch(untagged(stream), requests);
+result<event_ref> mixed_backend::do_copy_batch(stream_handle stream, std::span<const copy_request> requests) {
+  auto done = backend_of(stream).copy_batch(untagged(stream), requests);
   if (done || done.error().code != errc::not_found) return done;
   for (const copy_request& one : requests) {
-    if (auto part = copy(stream, one); !part) return part;
+    if (one.shape.total() == 0) continue;
+    if (auto part = do_copy(stream, one); !part) return part;
   }
-  return record(stream);
+  return do_record(stream);
 }
 
-bool mixed_backend::copies_through(device_id from, device_id to) noexcept {
-  const std::size_t part = part_of(from);
-  return part != owner::none && part == part_of(to) && parts_[part]->copies_through(from, to);
+bool mixed_backend::do_copies_through(device_id from, device_id to) noexcept {
+  return part_of(from) == part_of(to) && backend_of(from).copies_through(from, to);
 }
 
-result<event_ref> mixed_backend::copy_through(stream_handle stream, void* slot, const copy_request& request) noexcept {
-  return backend_of(stream)->copy_through(untagged(stream), slot, request);
+result<event_ref> mixed_backend::do_copy_through(stream_handle stream, void* slot, const copy_request& request) {
+  return backend_of(stream).copy_through(untagged(stream), slot, request);
 }
 
-result<event_ref> mixed_backend::fill(stream_handle stream, const fill_request& request) noexcept {
-  auto done = backend_of(stream)->fill(untagged(stream), request);
+result<event_ref> mixed_backend::do_fill(stream_handle stream, const fill_request& request) {
+  auto done = backend_of(stream).fill(untagged(stream), request);
   if (done || done.error().code != errc::not_found) return done;
   const owner dst = owner_of(request.dst);
   if (!dst.known() || dst.part == part_in(stream)) return done;
-  try {
-    return stand_in_for(stream, dst.memory.device,
-                        [&](backend& by, stream_handle own) { return by.fill(own, request); });
-  } catch (const std::bad_alloc&) {
-    return make_error(errc::out_of_memory, "the host has no memory left for a fill");
-  }
+  return stand_in_for(stream, dst.memory.device, [&](backend& by, stream_handle own) { return by.fill(own, request); });
 }
 
 // ---- run ------------------------------------------------------------------------------------------------------------
 
-result<void> mixed_backend::prepare(device_id device, const kernel_code& kernel) noexcept {
-  backend* const by = backend_of(device);
-  return by == nullptr ? no_device(device) : by->prepare(device, kernel);
+result<void> mixed_backend::do_prepare(device_id device, const kernel_code& kernel) {
+  return backend_of(device).prepare(device, kernel);
 }
 
-result<event_ref> mixed_backend::launch(stream_handle stream, launch_request request) noexcept {
-  backend& by = *backend_of(stream);
+result<event_ref> mixed_backend::do_launch(stream_handle stream, launch_request request) {
+  backend& by = backend_of(stream);
   std::vector<const void*> memory;
   memory.reserve(request.arguments.size());
   for (const kernel_argument& one : request.arguments) memory.push_back(one.count != 0 ? one.address : nullptr);
@@ -397,8 +375,8 @@ result<event_ref> mixed_backend::launch(stream_handle stream, launch_request req
   return done;
 }
 
-result<event_ref> mixed_backend::call(stream_handle stream, std::function<result<void>()> function) noexcept {
-  return backend_of(stream)->call(untagged(stream), std::move(function));
+result<event_ref> mixed_backend::do_call(stream_handle stream, std::function<result<void>()> function) {
+  return backend_of(stream).call(untagged(stream), std::move(function));
 }
 
 }  // namespace weft::detail

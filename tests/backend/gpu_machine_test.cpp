@@ -300,7 +300,7 @@ TEST_F(gpu_machine, knows_on_which_gpu_an_imported_block_was_made) {
     ASSERT_TRUE(made) << made.error().what;
     const auto descriptor = b.export_block(*made);
     ASSERT_TRUE(descriptor) << descriptor.error().what;
-    const auto taken = b.import_block(device_id{}, *descriptor);
+    const auto taken = b.import_block({}, *descriptor);
     ASSERT_TRUE(taken) << taken.error().what;
     EXPECT_EQ(b.describe_block(*taken)->device, first_of_its_gpu);
     EXPECT_EQ(b.describe_block(*b.import_block(last, *descriptor))->device, last) << "as asked";
@@ -308,7 +308,7 @@ TEST_F(gpu_machine, knows_on_which_gpu_an_imported_block_was_made) {
       EXPECT_EQ(b.import_block(device_id{0}, *descriptor).error().code, errc::incompatible);
     }
     driver.fail("cuMemGetAllocationPropertiesFromHandle@0=801");
-    EXPECT_EQ(b.import_block(device_id{}, *descriptor).error().code, errc::not_found);
+    EXPECT_EQ(b.import_block({}, *descriptor).error().code, errc::not_found);
     driver.fail("");
     ::close(*descriptor);
   }

@@ -62,10 +62,6 @@ TEST(null_backend, answers_what_it_does_not_offer_with_a_reason_that_names_it) {
   expect_unsupported(b->allocate(d, weft::bytes{1}, weft::memory_kind::device), "allocate");
   expect_unsupported(b->release(&word), "release");
   expect_unsupported(b->adopt(d, &word, weft::bytes{4}), "adopt");
-  expect_unsupported(b->prefetch(s, &word, weft::bytes{4}), "prefetch");
-  expect_unsupported(b->advise(&word, weft::bytes{4}, weft::memory_advice::none, d), "advise");
-  expect_unsupported(b->enable_peer(d, d), "enable_peer");
-  expect_unsupported(b->disable_peer(d, d), "disable_peer");
   expect_unsupported(b->map_peer(d, &word, weft::bytes{4}), "map_peer");
   expect_unsupported(b->unmap_peer(d, &word), "unmap_peer");
   expect_unsupported(b->create_stream(d, 0), "create_stream");
@@ -79,7 +75,6 @@ TEST(null_backend, answers_what_it_does_not_offer_with_a_reason_that_names_it) {
   expect_unsupported(b->copy(s, {}), "copy");
   const std::array<weft::copy_request, 2> requests{};
   expect_unsupported(b->copy_batch(s, requests), "copy_batch");
-  expect_unsupported(b->host_window(d, &word, weft::bytes{4}), "host_window");
   EXPECT_EQ(b->watch_traffic({}), 0U);
   EXPECT_FALSE(b->copies_through(b->first_device(), b->first_device()));
   expect_unsupported(b->copy_through(s, nullptr, {}), "copy_through");
@@ -87,7 +82,44 @@ TEST(null_backend, answers_what_it_does_not_offer_with_a_reason_that_names_it) {
   expect_unsupported(b->launch(s, {}), "launch");
   expect_unsupported(b->call(s, [] { return weft::result<void>{}; }), "call");
   expect_unsupported(b->reset(d), "reset");
-  EXPECT_EQ(asked, 26U);
+  expect_unsupported(b->copy_batch(s, {}), "copy_batch of nothing");
+  EXPECT_EQ(asked, 22U);
+}
+
+TEST(null_backend, checks_arguments_as_every_backend_does) {
+  const auto b = null_backend();
+  const device_id d{3}, stranger{4};
+  int word = 0;
+  const auto code = [](const auto& answer) { return answer ? errc{} : answer.error().code; };
+  EXPECT_EQ(code(b->memory(stranger)), errc::invalid_device);
+  EXPECT_EQ(code(b->enable_peer(d, d)), errc::invalid_device);
+  EXPECT_EQ(code(b->peer_atomics(d, d, weft::atomic_operation::exchange)), errc::invalid_device);
+  EXPECT_EQ(code(b->map_peer(d, nullptr, weft::bytes{4})), errc::invalid_argument);
+  EXPECT_EQ(code(b->export_memory(&word, weft::bytes{0}, weft::handle_family::allocation)), errc::invalid_argument);
+  EXPECT_EQ(code(b->prefetch(stream_handle{1}, &word, weft::bytes{4})), errc::invalid_argument);
+  EXPECT_EQ(code(b->host_window(d, &word, weft::bytes{4})), errc::not_found);
+  EXPECT_EQ(code(b->write_value(stream_handle{1}, {.address = &word, .size = 3})), errc::invalid_argument);
+  weft::copy_request from_null;
+  from_null.dst = &word;
+  from_null.shape.width = 4;
+  EXPECT_EQ(code(b->copy(stream_handle{1}, from_null)), errc::invalid_argument);
+  const weft::device_right right{stranger, weft::access_right::read};
+  EXPECT_EQ(code(b->set_access(&word, weft::bytes{4}, {&right, 1})), errc::invalid_device);
+}
+
+TEST(null_backend, that_was_closed_begins_nothing_and_ends_everything) {
+  const auto b = null_backend();
+  const device_id d{3};
+  int word = 0;
+  b->close();
+  b->close();
+  EXPECT_EQ(b->memory(d).error().code, errc::machine_closed);
+  EXPECT_EQ(b->allocate(d, weft::bytes{1}, weft::memory_kind::device).error().code, errc::machine_closed);
+  EXPECT_TRUE(b->release(&word));
+  EXPECT_TRUE(b->idle(stream_handle{1}));
+  EXPECT_TRUE(b->drain(d, weft::no_deadline));
+  EXPECT_FALSE(b->peer_enabled(d, d));
+  EXPECT_TRUE(b->streams_of(d).empty());
 }
 
 TEST(null_backend, answers_questions_with_what_is_so) {
@@ -110,7 +142,6 @@ TEST(null_backend, answers_questions_with_what_is_so) {
   EXPECT_EQ(found.error().code, errc::not_found);
   const auto before = b->now();
   EXPECT_LE(before, b->now());
-  EXPECT_TRUE(b->copy_batch(stream_handle{1}, {})) << "a batch of nothing asks for nothing";
   b->destroy_stream(stream_handle{1});
   b->close();
 }

@@ -4,6 +4,7 @@
 
 #include "conformance/conformance.hpp"
 #include "support/hang.hpp"
+#include "weft/backend/kernel_code.hpp"
 #include "weft/kernel/define.hpp"
 #include "weft/memory/buffer.hpp"
 #include "weft/memory/copy.hpp"

@@ -35,30 +35,26 @@ answers* given = nullptr;
 /// Three devices of a driver that can try its pairs, and nothing else.
 class pairs final : public weft::backend {
  public:
-  pairs() : layout_(weft::host_topology(3, weft::bytes{1024})) {
+  pairs() : backend(identity()) {}
+  ~pairs() override { close(); }
+
+ private:
+  static weft::backend_identity identity() {
+    weft::backend_identity of{weft::backend_kind::cuda, gpu0, {}, weft::host_topology(3, weft::bytes{1024})};
     for (int i = 0; i < 3; ++i) {
       weft::device_description made;
       made.name = "one of a pair";
       made.kind = weft::backend_kind::cuda;
       made.pci_address = "0000:0" + std::to_string(i) + ":00.0";
       made.driver = given->driver;
-      devices_.push_back(made);
+      of.devices.push_back(made);
     }
+    return of;
   }
-  [[nodiscard]] weft::backend_kind kind() const noexcept override { return weft::backend_kind::cuda; }
-  [[nodiscard]] std::span<const weft::device_description> devices() const noexcept override { return devices_; }
-  [[nodiscard]] weft::device_id first_device() const noexcept override { return gpu0; }
-  [[nodiscard]] const weft::topology& layout() const noexcept override { return layout_; }
-  [[nodiscard]] weft::result<peer_delivery> verify_peer(weft::device_id, weft::device_id,
-                                                        peer_way way) noexcept override {
+  [[nodiscard]] weft::result<peer_delivery> do_verify_peer(weft::device_id, weft::device_id, peer_way way) override {
     ++given->asked;
     return way == peer_way::commands ? given->of_commands : weft::result<peer_delivery>{peer_delivery{}};
   }
-  void close() noexcept override {}
-
- private:
-  std::vector<weft::device_description> devices_;
-  weft::topology layout_;
 };
 
 weft::result<std::unique_ptr<weft::backend>> open_pairs(const weft::backend_options&) noexcept {

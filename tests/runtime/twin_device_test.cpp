@@ -27,7 +27,13 @@ struct named {
 class listed final : public weft::backend {
  public:
   listed(const backend_options& options, weft::backend_kind kind, const std::vector<named>& all)
-      : kind_(kind), first_(options.first_device) {
+      : backend(identity(options, kind, all)) {}
+  ~listed() override { close(); }
+
+ private:
+  static weft::backend_identity identity(const backend_options& options, weft::backend_kind kind,
+                                         const std::vector<named>& all) {
+    weft::backend_identity of{kind, options.first_device, {}, {}};
     for (const named& one : all) {
       weft::device_description made;
       made.name = one.name;
@@ -37,23 +43,13 @@ class listed final : public weft::backend {
       made.memory = weft::bytes{1024};
       made.compute_units = 1;
       if (options.leave_out && options.leave_out(made)) continue;
-      devices_.push_back(made);
+      of.devices.push_back(made);
     }
-    layout_ = weft::host_topology(static_cast<int>(devices_.size()), weft::bytes{1024});
-    layout_.name = to_string(kind);
-    for (std::size_t i = 0; i < devices_.size(); ++i) layout_.devices[i].pci_address = devices_[i].pci_address;
+    of.layout = weft::host_topology(static_cast<int>(of.devices.size()), weft::bytes{1024});
+    of.layout.name = to_string(kind);
+    for (std::size_t i = 0; i < of.devices.size(); ++i) of.layout.devices[i].pci_address = of.devices[i].pci_address;
+    return of;
   }
-  [[nodiscard]] weft::backend_kind kind() const noexcept override { return kind_; }
-  [[nodiscard]] std::span<const weft::device_description> devices() const noexcept override { return devices_; }
-  [[nodiscard]] weft::device_id first_device() const noexcept override { return first_; }
-  [[nodiscard]] const weft::topology& layout() const noexcept override { return layout_; }
-  void close() noexcept override {}
-
- private:
-  weft::backend_kind kind_;
-  weft::device_id first_;
-  std::vector<weft::device_description> devices_;
-  weft::topology layout_;
 };
 
 weft::result<std::unique_ptr<weft::backend>> open_near(const backend_options& options) noexcept {

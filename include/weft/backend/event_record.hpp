@@ -6,6 +6,7 @@
 
 #include "weft/core/error.hpp"
 #include "weft/core/ids.hpp"
+#include "weft/core/waiting.hpp"
 
 #include <atomic>
 #include <chrono>
@@ -20,21 +21,6 @@
 namespace weft {
 
 class backend;
-
-/// How a wait ended. `failed` means the work itself failed: the record's cause says why.
-enum class wait_outcome : std::uint8_t { ok, timed_out, cancelled, failed };
-
-/// When to stop waiting, in the time of the backend's clock (virtual time when that is virtual).
-using wait_deadline = std::chrono::nanoseconds;
-inline constexpr wait_deadline no_deadline = wait_deadline::max();
-
-/// `limit` from `now` on; a limit that reaches past the end of time is none.
-[[nodiscard]] constexpr wait_deadline deadline_after(std::chrono::nanoseconds now, std::chrono::nanoseconds limit) {
-  return limit > no_deadline - now ? no_deadline : now + limit;
-}
-
-/// How a host thread waits: spin and then park (adaptive), spin only, or park at once.
-enum class waiting : std::uint8_t { adaptive, spin, park };
 
 /// Counted state of one event.
 /// Thread: any.

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "weft/backend/backend.hpp"
 #include "weft/backend/clock_hold.hpp"
+#include "weft/backend/event_record.hpp"
+#include "weft/core/device_description.hpp"
+#include "weft/core/result.hpp"
+#include "weft/core/topology.hpp"
 
 #include <chrono>
 #include <functional>

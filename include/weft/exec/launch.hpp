@@ -2,6 +2,7 @@
 #pragma once
 
 #include "weft/backend/kernel_code.hpp"
+#include "weft/core/kernel_cost.hpp"
 #include "weft/exec/kernels.hpp"
 #include "weft/memory/span.hpp"
 #include "weft/runtime/event.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "weft/backend/backend.hpp"
+#include "weft/core/memory_description.hpp"
 #include "weft/core/unique_handle.hpp"
 #include "weft/memory/span.hpp"
 #include "weft/runtime/device.hpp"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "weft/core/copy_shape.hpp"
 #include "weft/memory/buffer.hpp"
 #include "weft/memory/route.hpp"
 #include "weft/memory/span.hpp"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "weft/core/fill_request.hpp"
 #include "weft/memory/span.hpp"
 #include "weft/runtime/event.hpp"
 #include "weft/runtime/stream.hpp"

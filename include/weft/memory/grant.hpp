@@ -2,6 +2,7 @@
 // One way to let a device use memory, whatever kind of memory it is.
 #pragma once
 
+#include "weft/core/access_right.hpp"
 #include "weft/core/unique_handle.hpp"
 #include "weft/memory/mapping.hpp"
 #include "weft/memory/pool.hpp"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "weft/core/access_right.hpp"
 #include "weft/core/unique_handle.hpp"
 #include "weft/memory/address_reservation.hpp"
 #include "weft/memory/physical_block.hpp"

@@ -3,6 +3,7 @@
 // sum, smallest or largest. docs/reference/sharing.md says what hardware does and what is emulated.
 #pragma once
 
+#include "weft/core/multicast_reduction.hpp"
 #include "weft/core/result.hpp"
 #include "weft/kernel/parameter.hpp"
 #include "weft/memory/physical_block.hpp"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "weft/core/access_right.hpp"
 #include "weft/memory/memory_handle.hpp"
 #include "weft/memory/shared_memory.hpp"
 #include "weft/runtime/machine.hpp"

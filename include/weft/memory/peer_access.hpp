@@ -3,6 +3,7 @@
 // device that owns the memory.
 #pragma once
 
+#include "weft/core/peer_description.hpp"
 #include "weft/core/topology.hpp"
 #include "weft/core/unique_handle.hpp"
 #include "weft/memory/span.hpp"

@@ -3,7 +3,7 @@
 // given to another process – is done by mapping blocks. docs/reference/sharing.md has the whole of it.
 #pragma once
 
-#include "weft/backend/backend.hpp"
+#include "weft/core/block_description.hpp"
 #include "weft/core/bytes.hpp"
 #include "weft/runtime/descriptor.hpp"
 #include "weft/runtime/device.hpp"

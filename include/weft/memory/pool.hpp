@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "weft/core/access_right.hpp"
 #include "weft/memory/buffer.hpp"
 #include "weft/memory/memory_handle.hpp"
 

@@ -2,6 +2,7 @@
 // Memory of one process that others use: the exporter's side owns it, the importer's side has it open.
 #pragma once
 
+#include "weft/core/handle_family.hpp"
 #include "weft/memory/buffer.hpp"
 #include "weft/memory/memory_handle.hpp"
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "weft/backend/backend.hpp"
 #include "weft/core/bytes.hpp"
 #include "weft/core/ids.hpp"
+#include "weft/core/memory_description.hpp"
 #include "weft/core/raise.hpp"
 
 #include <cstddef>

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "weft/backend/backend.hpp"
+#include "weft/core/bytes.hpp"
+#include "weft/core/capability.hpp"
+#include "weft/core/device_description.hpp"
+#include "weft/core/error.hpp"
+#include "weft/core/ids.hpp"
+#include "weft/core/waiting.hpp"
 
 #include <chrono>
 #include <memory>

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "weft/backend/order_violation.hpp"
 #include "weft/backend/registry.hpp"
+#include "weft/core/link_traffic.hpp"
 #include "weft/core/raise.hpp"
 #include "weft/core/topology.hpp"
+#include "weft/core/trace.hpp"
 #include "weft/runtime/device.hpp"
 
 #include <functional>

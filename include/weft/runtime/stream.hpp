@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "weft/core/stream_handle.hpp"
 #include "weft/core/unique_handle.hpp"
+#include "weft/core/word_comparison.hpp"
 #include "weft/runtime/device.hpp"
 #include "weft/runtime/event.hpp"
 

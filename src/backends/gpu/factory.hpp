@@ -2,6 +2,7 @@
 #pragma once
 
 #include "backends/gpu/driver_functions.hpp"
+#include "weft/backend/backend.hpp"
 #include "weft/backend/registry.hpp"
 
 #include <memory>

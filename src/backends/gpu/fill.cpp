@@ -101,75 +101,69 @@ std::shared_ptr<const loaded_kernel> gpu_backend::fill_kernel(device_id device) 
   return nullptr;  // a device that is lost says so to the copies too
 }
 
-result<event_ref> gpu_backend::fill(stream_handle handle, const fill_request& request) noexcept {
+result<event_ref> gpu_backend::do_fill(stream_handle handle, const fill_request& request) {
   auto order = stream_of(handle);
   if (!order) return std::move(order).error();
-  if (request.count == 0) return record(handle);
-  std::uint64_t extent = 0;
-  if (__builtin_mul_overflow(request.count, request.pattern_size, &extent)) extent = ~std::uint64_t{0};
-  try {
-    const auto memory = memory_.find(request.dst, extent);
-    if (!memory) {
-      return memory_.absent("the destination " + hex(request.dst) + " of a fill");
-    }
-    if (auto wrong = beyond_end("a fill", extent, request.dst, memory->user, memory->size)) return std::move(*wrong);
-    const device_id by = (*order)->device();
-    if (memory->imported) {
-      if (auto cause = memory->imported->broken(memory->user)) return std::move(*cause);
-    }
-    if (memory->kind == memory_kind::block) {
-      if (const std::string why = memory_.denied(by, *memory, true); !why.empty())
-        return make_error(errc::invalid_argument, "a fill of a mapping of a block: " + why);
-    }
-    const auto submit = [&](auto made) {
-      made->stop = request.stop;
-      made->note.kind = trace_kind::fill;
-      made->note.bytes = extent;
-      made->memory.emplace_back(memory);
-      return submitted(**order, std::move(made));
-    };
-    const CUdeviceptr at = gpu_address(*memory, request.dst);
-    // Another GPU's memory is its own to fill; that of another process is reached where it was opened, and a block by
-    // whoever has a right to it.
-    const device_id owner = !on_device(memory.get()) || memory->kind == memory_kind::block ? by
-                            : memory->imported                                             ? memory->by
-                                                                                           : memory->owner;
-    // what the driver refuses is an error, and what a kernel may not touch is a lost device
-    const bool is_safe = !memory->imported && !memory->revoked.load(std::memory_order_acquire) &&
-                         (memory->kind == memory_kind::mapped || memory_.denied(owner, *memory, true).empty());
-    const bool by_kernel = is_safe && request.count > 1 && !is_of_words(at, request);
-    const int units = found_.gpu_of(local(owner)).compute_units;
-    if (found_.same_gpu(local(owner), local(by))) {
-      return submit(std::make_unique<driver_command>(
-          [this, memory, by, at, request, kernel = by_kernel ? fill_kernel(by) : nullptr, units](
-              queued::native_queue queue, queued::native_event* last) -> result<void> {
-            if (auto cause = memory_map::gone_with_reset(*memory)) return std::move(*cause);
-            auto into = streams_->begin(queue);
-            if (!into) return std::move(into).error();
-            // without one it is done otherwise
-            const bool is_loaded = kernel != nullptr && kernel->generation == places_->generation(local(by));
-            if (const CUresult status =
-                    fill_all(*cu_, is_loaded ? kernel.get() : nullptr, units, at, request, into->stream());
-                status != CUDA_SUCCESS)
-              return cu_error(*cu_, status, "a fill of " + to_string(bytes{request.count * request.pattern_size}));
-            auto ended = into->finish();
-            if (!ended) return std::move(ended).error();
-            *last = *ended;
-            return {};
-          }));
-    }
-    return submit(std::make_unique<host_command>(
-        [this, memory, at, request, owner, by_kernel, units]() -> std::shared_ptr<const error> {
-          if (auto cause = memory_map::gone_with_reset(*memory)) return shared_error(std::move(*cause));
-          const auto kernel = by_kernel ? fill_kernel(owner) : nullptr;
-          auto done = streams_->run_aside(owner, "a fill on " + to_string(owner), [&](CUstream stream) {
-            return fill_all(*cu_, kernel.get(), units, at, request, stream);
-          });
-          return done ? nullptr : shared_error(std::move(done).error());
-        }));
-  } catch (const std::bad_alloc&) {
-    return make_error(errc::out_of_memory, "the host has no memory left for a fill");
+  const std::uint64_t extent = request.total();
+  const auto memory = memory_.find(request.dst, extent);
+  if (!memory) {
+    return memory_.absent("the destination " + hex(request.dst) + " of a fill");
   }
+  if (auto wrong = beyond_end("a fill", extent, request.dst, memory->user, memory->size)) return std::move(*wrong);
+  const device_id by = (*order)->device();
+  if (memory->imported) {
+    if (auto cause = memory->imported->broken(memory->user)) return std::move(*cause);
+  }
+  if (memory->kind == memory_kind::block) {
+    if (const std::string why = memory_.denied(by, *memory, true); !why.empty())
+      return make_error(errc::invalid_argument, "a fill of a mapping of a block: " + why);
+  }
+  const auto submit = [&](auto made) {
+    made->stop = request.stop;
+    made->note.kind = trace_kind::fill;
+    made->note.bytes = extent;
+    made->memory.emplace_back(memory);
+    return submitted(**order, std::move(made));
+  };
+  const CUdeviceptr at = gpu_address(*memory, request.dst);
+  // Another GPU's memory is its own to fill; that of another process is reached where it was opened, and a block by
+  // whoever has a right to it.
+  const device_id owner = !on_device(memory.get()) || memory->kind == memory_kind::block ? by
+                          : memory->imported                                             ? memory->by
+                                                                                         : memory->owner;
+  // what the driver refuses is an error, and what a kernel may not touch is a lost device
+  const bool is_safe = !memory->imported && !memory->revoked.load(std::memory_order_acquire) &&
+                       (memory->kind == memory_kind::mapped || memory_.denied(owner, *memory, true).empty());
+  const bool by_kernel = is_safe && request.count > 1 && !is_of_words(at, request);
+  const int units = found_.gpu_of(local(owner)).compute_units;
+  if (found_.same_gpu(local(owner), local(by))) {
+    return submit(std::make_unique<driver_command>(
+        [this, memory, by, at, request, kernel = by_kernel ? fill_kernel(by) : nullptr, units](
+            queued::native_queue queue, queued::native_event* last) -> result<void> {
+          if (auto cause = memory_map::gone_with_reset(*memory)) return std::move(*cause);
+          auto into = streams_->begin(queue);
+          if (!into) return std::move(into).error();
+          // without one it is done otherwise
+          const bool is_loaded = kernel != nullptr && kernel->generation == places_->generation(local(by));
+          if (const CUresult status =
+                  fill_all(*cu_, is_loaded ? kernel.get() : nullptr, units, at, request, into->stream());
+              status != CUDA_SUCCESS)
+            return cu_error(*cu_, status, "a fill of " + to_string(bytes{request.count * request.pattern_size}));
+          auto ended = into->finish();
+          if (!ended) return std::move(ended).error();
+          *last = *ended;
+          return {};
+        }));
+  }
+  return submit(std::make_unique<host_command>(
+      [this, memory, at, request, owner, by_kernel, units]() -> std::shared_ptr<const error> {
+        if (auto cause = memory_map::gone_with_reset(*memory)) return shared_error(std::move(*cause));
+        const auto kernel = by_kernel ? fill_kernel(owner) : nullptr;
+        auto done = streams_->run_aside(owner, "a fill on " + to_string(owner), [&](CUstream stream) {
+          return fill_all(*cu_, kernel.get(), units, at, request, stream);
+        });
+        return done ? nullptr : shared_error(std::move(done).error());
+      }));
 }
 
 }  // namespace weft::gpu

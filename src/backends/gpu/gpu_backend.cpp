@@ -14,10 +14,6 @@
 namespace weft::gpu {
 namespace {
 
-error no_tables() {
-  return make_error(errc::resource_exhausted, "the host has no memory left for the tables of the CUDA backend");
-}
-
 std::vector<std::uint64_t> identities_of(const discovery& found) {
   std::vector<std::uint64_t> made;
   made.reserve(found.devices.size());
@@ -42,18 +38,17 @@ management_library open_management(const std::string& library) {
 
 gpu_backend::gpu_backend(const backend_options& options, const settings& wanted, std::shared_ptr<const driver> cu,
                          management_library management, discovery found, topology machine)
-    : queued_backend(options.first_device, std::move(machine), queued::descriptions_of(found.devices),
-                     "CUDA does not work in the child of a fork. Make a machine in a child that was forked before "
-                     "there was one"),
+    : queued_backend(
+          {backend_kind::cuda, options.first_device, queued::descriptions_of(found.devices), std::move(machine)}),
       cu_(std::move(cu)),
       nvml_(std::move(management)),
       found_(std::move(found)),
       places_(std::make_shared<contexts>(cu_, found_)),
-      memory_(cu_, found_, places_, first_),
+      memory_(cu_, found_, places_, first_device()),
       blocks_(memory_),
       multicast_(memory_, blocks_),
       sharing_(memory_, identities_of(found_)),
-      streams_(std::make_shared<stream_driver>(places_, first_, found_, options.wait_policy)),
+      streams_(std::make_shared<stream_driver>(places_, first_device(), found_, options.wait_policy)),
       modules_(places_, found_, wanted.compiler) {
   start(streams_, options);
 }
@@ -63,58 +58,43 @@ gpu_backend::~gpu_backend() {
   stop();
 }
 
-error gpu_backend::noticed(device_id device, error cause) noexcept {
+error gpu_backend::noticed(device_id device, error cause) {
   if (cause.scope != error_scope::device) return cause;
   // a context is lost as a whole, with every device that is a part of its GPU
   const auto shared = shared_error(cause);
-  for (std::size_t d = 0; d < descriptions_.size(); ++d) {
-    if (found_.same_gpu(d, local(device))) scheduler_->lose(memory_.global(d), shared);
+  for (std::size_t d = 0; d < devices().size(); ++d) {
+    if (found_.same_gpu(d, local(device))) scheduler_->lose(global(d), shared);
   }
   return cause;
 }
 
-void gpu_backend::look_at(device_id device) noexcept {
+void gpu_backend::look_at(device_id device) {
   see_ends(device);
   memory_.settle();
 }
 
 // ---- discover -------------------------------------------------------------------------------------------------------
 
-result<memory_use> gpu_backend::memory(device_id device) noexcept {
-  if (auto cause = check_call({device})) return *cause;
-  try {
-    look_at(device);
-    memory_use now = memory_.use(device);
-    // without a context the driver cannot be asked, and none is made to look
-    if (nvml_ && places_->made(local(device)) == nullptr) {
-      if (const auto free = (*nvml_)->free_memory(found_.gpu_of(local(device)).pci_address))
-        now.free = std::min(now.free, bytes{*free});
-    }
-    return now;
-  } catch (const std::exception&) {
-    return no_tables();
+result<memory_use> gpu_backend::do_memory(device_id device) {
+  look_at(device);
+  memory_use now = memory_.use(device);
+  // without a context the driver cannot be asked, and none is made to look
+  if (nvml_ && places_->made(local(device)) == nullptr) {
+    if (const auto free = (*nvml_)->free_memory(found_.gpu_of(local(device)).pci_address))
+      now.free = std::min(now.free, bytes{*free});
   }
+  return now;
 }
 
-result<device_health> gpu_backend::health(device_id device) noexcept {
-  if (auto cause = check_call({device})) return *cause;
-  try {
-    const gpu_place& gpu = found_.gpu_of(local(device));
-    auto now = nvml_ ? (*nvml_)->health(gpu.pci_address) : result<device_health>{nvml_.error()};
-    if (now) return now;
-    return make_error(errc::unsupported, "nothing tells how " + to_string(device) + " is: " + now.error().what);
-  } catch (const std::exception&) {
-    return no_tables();
-  }
+result<device_health> gpu_backend::do_health(device_id device) {
+  const gpu_place& gpu = found_.gpu_of(local(device));
+  auto now = nvml_ ? (*nvml_)->health(gpu.pci_address) : result<device_health>{nvml_.error()};
+  if (now) return now;
+  return make_error(errc::unsupported, "nothing tells how " + to_string(device) + " is: " + now.error().what);
 }
 
-result<peer_description> gpu_backend::peer(device_id from, device_id to) noexcept {
-  if (auto cause = check_call({from, to})) return *cause;
+result<peer_description> gpu_backend::do_peer(device_id from, device_id to) {
   peer_description about;
-  if (from == to) {
-    about.why = "a device is not a peer of itself";
-    return about;
-  }
   const gpu_place& one = found_.gpu_of(local(from));
   const gpu_place& other = found_.gpu_of(local(to));
   if (!memory_.can_access(from, to)) {
@@ -122,9 +102,7 @@ result<peer_description> gpu_backend::peer(device_id from, device_id to) noexcep
                 "; copies go through the host (nvidia-smi topo -p2p r says why)";
     return about;
   }
-  const link_path& path =
-      machine_
-          .peer_paths[machine_.pair(device_id{static_cast<int>(local(from))}, device_id{static_cast<int>(local(to))})];
+  const link_path& path = path_between(from, to);
   about.can_access = true;
   about.hops = static_cast<int>(path.links.size());
   about.atomics = true;
@@ -146,36 +124,20 @@ result<peer_description> gpu_backend::peer(device_id from, device_id to) noexcep
 
 // ---- allocate -------------------------------------------------------------------------------------------------------
 
-result<void*> gpu_backend::allocate(device_id device, bytes size, memory_kind kind) noexcept {
-  if (auto cause = check_call({device})) return *cause;
+result<void*> gpu_backend::do_allocate(device_id device, bytes size, memory_kind kind) {
   if (auto cause = scheduler_->lost(device)) return error{*cause};
-  if (kind != memory_kind::device && kind != memory_kind::pinned && kind != memory_kind::unified)
-    return make_error(errc::invalid_argument, std::string{to_string(kind)} + " memory is not allocated");
-  if (kind == memory_kind::unified && !has_all(descriptions_[local(device)].capabilities, capability::unified_memory)) {
-    return make_error(errc::unsupported, to_string(device) + " (" + descriptions_[local(device)].name +
-                                             ") has no managed memory that the host and every GPU of this machine use "
-                                             "at the same time; take pinned memory instead");
+  auto made = memory_.allocate(device, size.size(), kind);
+  if (!made && made.error().code == errc::out_of_memory) {
+    look_at(device);
+    made = memory_.allocate(device, size.size(), kind);
   }
-  try {
-    auto made = memory_.allocate(device, size.size(), kind);
-    if (!made && made.error().code == errc::out_of_memory) {
-      look_at(device);
-      made = memory_.allocate(device, size.size(), kind);
-    }
-    if (!made) return noticed(device, std::move(made).error());
-    return made;
-  } catch (const std::exception&) {
-    return no_tables();
-  }
+  if (!made) return noticed(device, std::move(made).error());
+  return made;
 }
 
-result<void> gpu_backend::release(void* base) noexcept {
-  if (scheduler_->closed() || here_.forked()) return {};  // everything went with the machine
-  return memory_.release(base);
-}
+result<void> gpu_backend::do_release(void* base) { return memory_.release(base); }
 
-result<memory_description> gpu_backend::find(const void* address) noexcept {
-  if (auto cause = check_call({})) return *cause;
+result<memory_description> gpu_backend::do_find(const void* address) {
   const auto found = memory_.find(address);
   if (!found) return memory_.absent(address);
   memory_description about;
@@ -187,65 +149,45 @@ result<memory_description> gpu_backend::find(const void* address) noexcept {
   return about;
 }
 
-result<void> gpu_backend::adopt(device_id device, void* base, bytes size) noexcept {
-  if (auto cause = check_call({device})) return *cause;
+result<void> gpu_backend::do_adopt(device_id device, void* base, bytes size) {
   if (auto cause = scheduler_->lost(device)) return error{*cause};
-  try {
-    auto done = memory_.adopt(device, base, size.size());
-    if (!done) return noticed(device, std::move(done).error());
-    return done;
-  } catch (const std::exception&) {
-    return no_tables();
-  }
+  auto done = memory_.adopt(device, base, size.size());
+  if (!done) return noticed(device, std::move(done).error());
+  return done;
 }
 
-/// The unified memory of a range, or why it is not that.
-result<std::shared_ptr<allocation>> gpu_backend::unified_at(void* base, bytes size, const char* what) noexcept {
-  auto memory = memory_.find(base);
-  if (!memory || memory->kind != memory_kind::unified)
-    return make_error(errc::invalid_argument, hex(base) + " is not unified memory");
-  if (size.size() > memory->size - static_cast<std::size_t>(static_cast<std::byte*>(base) - memory->user))
-    return make_error(errc::out_of_range, std::string{what} + " past the end of its memory");
-  return memory;
-}
-
-result<event_ref> gpu_backend::prefetch(stream_handle handle, void* base, bytes size) noexcept {
+result<event_ref> gpu_backend::do_prefetch(stream_handle handle, void* base, bytes size) {
   auto order = stream_of(handle);
   if (!order) return std::move(order).error();
-  auto memory = unified_at(base, size, "a prefetch");
-  if (!memory) return std::move(memory).error();
+  auto memory = memory_.find(base);
+  if (!memory) return memory_.absent(base);
   const device_id device = (*order)->device();
-  if (cu_->cuMemPrefetchAsync == nullptr || size.value() == 0) return record(handle);  // it moves when it is used
-  try {
-    auto made = std::make_unique<queued::driver_command<pin>>(
-        [this, device, at = gpu_address(**memory, base), size](queued::native_queue queue,
-                                                               queued::native_event* last) -> result<void> {
-          auto into = streams_->begin(queue);
-          if (!into) return std::move(into).error();
-          const CUmemLocation to{location_device, found_.gpu_of(local(device)).id};
-          const CUresult status = cu_->cuMemPrefetchAsync(at, size.size(), to, 0, into->stream());
-          if (status != CUDA_SUCCESS) return cu_error(*cu_, status, "a prefetch to " + to_string(device));
-          auto ended = into->finish();
-          if (!ended) return std::move(ended).error();
-          *last = *ended;
-          return {};
-        });
-    made->memory.emplace_back(std::move(*memory));
-    return submitted(**order, std::move(made));
-  } catch (const std::exception&) {
-    return no_tables();
-  }
+  if (cu_->cuMemPrefetchAsync == nullptr || size.value() == 0) return do_record(handle);  // it moves when it is used
+  auto made = std::make_unique<queued::driver_command<pin>>(
+      [this, device, at = gpu_address(*memory, base), size](queued::native_queue queue,
+                                                            queued::native_event* last) -> result<void> {
+        auto into = streams_->begin(queue);
+        if (!into) return std::move(into).error();
+        const CUmemLocation to{location_device, found_.gpu_of(local(device)).id};
+        const CUresult status = cu_->cuMemPrefetchAsync(at, size.size(), to, 0, into->stream());
+        if (status != CUDA_SUCCESS) return cu_error(*cu_, status, "a prefetch to " + to_string(device));
+        auto ended = into->finish();
+        if (!ended) return std::move(ended).error();
+        *last = *ended;
+        return {};
+      });
+  made->memory.emplace_back(std::move(memory));
+  return submitted(**order, std::move(made));
 }
 
-result<void> gpu_backend::advise(void* base, bytes size, memory_advice advice, device_id device) noexcept {
-  if (auto cause = check_call({device})) return *cause;
-  auto memory = unified_at(base, size, "advice");
-  if (!memory) return std::move(memory).error();
+result<void> gpu_backend::do_advise(void* base, bytes size, memory_advice advice, device_id device) {
+  const auto memory = memory_.find(base);
+  if (!memory) return memory_.absent(base);
   if (cu_->cuMemAdvise == nullptr || size.value() == 0) return {};  // advice is allowed to change nothing
   auto here = places_->enter(local(device));
   if (!here) return noticed(device, std::move(here).error());
   const CUmemLocation at{location_device, found_.gpu_of(local(device)).id};
-  const auto say = [&](int what) { return cu_->cuMemAdvise(gpu_address(**memory, base), size.size(), what, at); };
+  const auto say = [&](int what) { return cu_->cuMemAdvise(gpu_address(*memory, base), size.size(), what, at); };
   CUresult status = CUDA_SUCCESS;
   switch (advice) {
     case memory_advice::read_mostly:
@@ -267,8 +209,7 @@ result<void> gpu_backend::advise(void* base, bytes size, memory_advice advice, d
   return {};
 }
 
-result<std::shared_ptr<std::byte>> gpu_backend::host_window(device_id by, void* address, bytes size) noexcept {
-  if (auto cause = check_call({by})) return *cause;
+result<std::shared_ptr<std::byte>> gpu_backend::do_host_window(device_id by, void* address, bytes) {
   auto memory = memory_.find(address);
   if (!memory) return memory_.absent(address);
   std::byte* const at = host_address(*memory, address);
@@ -280,14 +221,24 @@ result<std::shared_ptr<std::byte>> gpu_backend::host_window(device_id by, void* 
     return not_offered("windows of the host into memory that " + to_string(memory->owner) +
                        " knows by another address, as adopted memory here; pinned memory has one");
   }
-  const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(address) - memory->user);
-  if (size.value() > memory->size - offset) {
-    return make_error(errc::out_of_range, "a window of " + to_string(size) + " at offset " + std::to_string(offset) +
-                                              " of an allocation of " + to_string(bytes{memory->size}));
-  }
   if (const std::string why = memory_.denied(by, *memory, true); !why.empty())
     return make_error(errc::illegal_access, "a window for " + to_string(by) + ": " + why);
   return std::shared_ptr<std::byte>{std::move(memory), at};
+}
+
+// ---- order: streams of the program's own; the rest is queued_backend's ---------------------------------------------
+
+result<stream_handle> gpu_backend::do_adopt_stream(device_id device, void* driver_queue) {
+  if (auto cause = scheduler_->lost(device)) return error{*cause};
+  auto made = scheduler_->adopt(device, driver_queue);
+  if (!made) return noticed(device, std::move(made).error());
+  return (*made)->handle();
+}
+
+result<void*> gpu_backend::do_driver_queue(stream_handle stream) {
+  auto order = stream_of(stream);
+  if (!order) return std::move(order).error();
+  return scheduler_->share_queue(**order);
 }
 
 // ---- the end, and a new beginning -----------------------------------------------------------------------------------
@@ -316,57 +267,50 @@ result<void> gpu_backend::serves(device_id device) noexcept {
   return {};
 }
 
-result<void> gpu_backend::reset(device_id device) noexcept {
-  if (auto cause = check_call({device})) return *cause;
-  try {
-    // a fault takes the context, and with it every part of the GPU; where no other part is lost, this one goes alone
-    std::vector<device_id> parts{device};
-    const bool is_broken = is_context_lost(device);
-    bool is_whole = true;
-    for (std::size_t d = 0; d < descriptions_.size(); ++d) {
-      if (d == local(device) || !found_.same_gpu(d, local(device))) continue;
-      parts.push_back(memory_.global(d));
-      is_whole = is_whole && (is_broken || scheduler_->lost(memory_.global(d)) != nullptr);
-    }
-    if (!is_whole) parts.resize(1);
-    // what is still held back is refused while the device counts as lost
-    const auto cause = shared_error(make_error(errc::cancelled, to_string(device) + " is being reset"));
-    for (const device_id part : parts) scheduler_->lose(part, cause);
-    for (const device_id part : parts) {
-      for (queued::queued_stream* order : scheduler_->streams_of(part))
-        static_cast<void>(scheduler_->synchronize(*order, no_deadline, {}));
-      // a late value would let a wait go that comes after it
-      if (!is_whole && !streams_->words().settle(local(part))) {
-        return make_error(errc::not_ready, to_string(part) +
-                                               " stays lost: waits for words that the reset has given up do not end; "
-                                               "reset it again later");
-      }
-    }
-    result<void> done;
-    if (is_whole) {
-      const auto alone = streams_->alone(local(device));
-      streams_->forget(local(device));
-      modules_.forget(local(device));
-      done = places_->reset(local(device));
-      if (is_broken) done = serves(device);  // the reset of a broken context may say what broke it
-    }
-    for (const device_id part : parts) {
-      multicast_.forget(part);
-      blocks_.forget(part);
-      memory_.forget(part);
-    }
-    memory_.register_again(device);
-    if (!done) return done;
-    for (const device_id part : parts) scheduler_->restore(part);
-    return {};
-  } catch (const std::exception&) {
-    return no_tables();
+result<void> gpu_backend::do_reset(device_id device) {
+  // a fault takes the context, and with it every part of the GPU; where no other part is lost, this one goes alone
+  std::vector<device_id> parts{device};
+  const bool is_broken = is_context_lost(device);
+  bool is_whole = true;
+  for (std::size_t d = 0; d < devices().size(); ++d) {
+    if (d == local(device) || !found_.same_gpu(d, local(device))) continue;
+    parts.push_back(global(d));
+    is_whole = is_whole && (is_broken || scheduler_->lost(global(d)) != nullptr);
   }
+  if (!is_whole) parts.resize(1);
+  // what is still held back is refused while the device counts as lost
+  const auto cause = shared_error(make_error(errc::cancelled, to_string(device) + " is being reset"));
+  for (const device_id part : parts) scheduler_->lose(part, cause);
+  for (const device_id part : parts) {
+    for (queued::queued_stream* order : scheduler_->streams_of(part))
+      static_cast<void>(scheduler_->synchronize(*order, no_deadline, {}));
+    // a late value would let a wait go that comes after it
+    if (!is_whole && !streams_->words().settle(local(part))) {
+      return make_error(errc::not_ready, to_string(part) +
+                                             " stays lost: waits for words that the reset has given up do not end; "
+                                             "reset it again later");
+    }
+  }
+  result<void> done;
+  if (is_whole) {
+    const auto alone = streams_->alone(local(device));
+    streams_->forget(local(device));
+    modules_.forget(local(device));
+    done = places_->reset(local(device));
+    if (is_broken) done = serves(device);  // the reset of a broken context may say what broke it
+  }
+  for (const device_id part : parts) {
+    multicast_.forget(part);
+    blocks_.forget(part);
+    memory_.forget(part);
+  }
+  memory_.register_again(device);
+  if (!done) return done;
+  for (const device_id part : parts) scheduler_->restore(part);
+  return {};
 }
 
-void gpu_backend::close() noexcept {
-  if (here_.forked()) return;  // its threads and its work are the parent's
-  scheduler_->close();
+void gpu_backend::do_close() noexcept {
   sharing_.end();
   streams_->close();
   modules_.clear();

@@ -30,113 +30,110 @@ class gpu_backend final : public queued::queued_backend {
   ~gpu_backend() override;
 
   // discover: gpu_backend.cpp
-  [[nodiscard]] backend_kind kind() const noexcept override { return backend_kind::cuda; }
-  [[nodiscard]] std::span<const std::string> notes() const noexcept override { return found_.notes; }
-  [[nodiscard]] result<memory_use> memory(device_id device) noexcept override;
-  [[nodiscard]] result<peer_description> peer(device_id from, device_id to) noexcept override;
-  [[nodiscard]] result<device_health> health(device_id device) noexcept override;
+  [[nodiscard]] std::span<const std::string> do_notes() const noexcept override { return found_.notes; }
+  [[nodiscard]] result<memory_use> do_memory(device_id device) override;
+  [[nodiscard]] result<peer_description> do_peer(device_id from, device_id to) override;
+  [[nodiscard]] result<device_health> do_health(device_id device) override;
 
   // allocate: gpu_backend.cpp
-  [[nodiscard]] result<void*> allocate(device_id device, bytes size, memory_kind kind) noexcept override;
-  [[nodiscard]] result<void> release(void* base) noexcept override;
-  [[nodiscard]] result<memory_description> find(const void* address) noexcept override;
-  [[nodiscard]] result<void> adopt(device_id device, void* base, bytes size) noexcept override;
-  [[nodiscard]] result<event_ref> prefetch(stream_handle stream, void* base, bytes size) noexcept override;
-  [[nodiscard]] result<void> advise(void* base, bytes size, memory_advice advice, device_id device) noexcept override;
-  [[nodiscard]] result<std::shared_ptr<std::byte>> host_window(device_id by, void* address,
-                                                               bytes size) noexcept override;
+  [[nodiscard]] result<void*> do_allocate(device_id device, bytes size, memory_kind kind) override;
+  [[nodiscard]] std::string_view do_why_no_unified() const noexcept override {
+    return "no managed memory that the host and every GPU of this machine use at the same time";
+  }
+  [[nodiscard]] result<void> do_release(void* base) override;
+  [[nodiscard]] result<memory_description> do_find(const void* address) override;
+  [[nodiscard]] result<void> do_adopt(device_id device, void* base, bytes size) override;
+  [[nodiscard]] result<event_ref> do_prefetch(stream_handle stream, void* base, bytes size) override;
+  [[nodiscard]] result<void> do_advise(void* base, bytes size, memory_advice advice, device_id device) override;
+  [[nodiscard]] result<std::shared_ptr<std::byte>> do_host_window(device_id by, void* address, bytes size) override;
 
   // share: share.cpp
-  [[nodiscard]] result<void> enable_peer(device_id from, device_id to) noexcept override;
-  [[nodiscard]] result<void> disable_peer(device_id from, device_id to) noexcept override;
-  [[nodiscard]] bool peer_enabled(device_id from, device_id to) noexcept override;
-  [[nodiscard]] std::uint64_t peer_epoch() noexcept override { return memory_.epoch(); }
-  [[nodiscard]] result<void*> map_peer(device_id by, void* address, bytes size) noexcept override;
-  [[nodiscard]] result<void> unmap_peer(device_id by, void* mapped) noexcept override;
-  [[nodiscard]] result<atomic_support> peer_atomics(device_id from, device_id to,
-                                                    atomic_operation operation) noexcept override;
+  [[nodiscard]] bool do_can_access(device_id from, device_id to) noexcept override;
+  [[nodiscard]] result<void> do_enable_peer(device_id from, device_id to) override;
+  [[nodiscard]] result<void> do_disable_peer(device_id from, device_id to) override;
+  [[nodiscard]] bool do_peer_enabled(device_id from, device_id to) noexcept override;
+  [[nodiscard]] std::uint64_t do_peer_epoch() noexcept override { return memory_.epoch(); }
+  [[nodiscard]] result<void*> do_map_peer(device_id by, void* address, bytes size) override;
+  [[nodiscard]] result<void> do_unmap_peer(device_id by, void* mapped) override;
+  [[nodiscard]] result<atomic_support> do_peer_atomics(device_id from, device_id to,
+                                                       atomic_operation operation) override;
 
-  [[nodiscard]] result<block_granularity> granularity(device_id device) noexcept override;
-  [[nodiscard]] result<block_id> create_block(device_id device, bytes size, bool shareable) noexcept override;
-  [[nodiscard]] result<void> retain_block(block_id block) noexcept override;
-  [[nodiscard]] result<void> release_block(block_id block) noexcept override;
-  [[nodiscard]] result<block_description> describe_block(block_id block) noexcept override;
-  [[nodiscard]] result<void*> reserve(bytes size, bytes alignment, void* hint) noexcept override;
-  [[nodiscard]] result<void> free_reservation(void* base, bytes size) noexcept override;
-  [[nodiscard]] result<void> map_block(void* address, bytes size, block_id block) noexcept override;
-  [[nodiscard]] result<void> unmap_block(void* address, bytes size) noexcept override;
-  [[nodiscard]] result<void> set_access(void* address, bytes size,
-                                        std::span<const device_right> rights) noexcept override;
-  [[nodiscard]] result<access_right> access_of(device_id device, const void* address) noexcept override;
-  [[nodiscard]] result<block_id> block_of(const void* address) noexcept override;
-  [[nodiscard]] result<int> export_block(block_id block) noexcept override;
-  [[nodiscard]] result<block_id> import_block(device_id device, int descriptor) noexcept override;
+  [[nodiscard]] result<block_granularity> do_granularity(device_id device) override;
+  [[nodiscard]] result<block_id> do_create_block(device_id device, bytes size, bool shareable) override;
+  [[nodiscard]] result<void> do_retain_block(block_id block) override;
+  [[nodiscard]] result<void> do_release_block(block_id block) override;
+  [[nodiscard]] result<block_description> do_describe_block(block_id block) override;
+  [[nodiscard]] result<void*> do_reserve(bytes size, bytes alignment, void* hint) override;
+  [[nodiscard]] result<void> do_free_reservation(void* base, bytes size) override;
+  [[nodiscard]] result<void> do_map_block(void* address, bytes size, block_id block) override;
+  [[nodiscard]] result<void> do_unmap_block(void* address, bytes size) override;
+  [[nodiscard]] result<void> do_set_access(void* address, bytes size, std::span<const device_right> rights) override;
+  [[nodiscard]] result<access_right> do_access_of(device_id device, const void* address) override;
+  [[nodiscard]] result<block_id> do_block_of(const void* address) override;
+  [[nodiscard]] result<int> do_export_block(block_id block) override;
+  [[nodiscard]] result<block_id> do_import_block(std::optional<device_id> device, int descriptor) override;
 
-  [[nodiscard]] result<bytes> multicast_granularity(std::span<const device_id> team) noexcept override;
-  [[nodiscard]] result<multicast_id> create_multicast(std::size_t devices, bytes size) noexcept override;
-  void release_multicast(multicast_id group) noexcept override;
-  [[nodiscard]] result<void> add_multicast_device(multicast_id group, device_id device) noexcept override;
-  [[nodiscard]] result<void> bind_multicast(multicast_id group, block_id block) noexcept override;
-  [[nodiscard]] result<void> unbind_multicast(multicast_id group, device_id device) noexcept override;
+  [[nodiscard]] result<bytes> do_multicast_granularity(std::span<const device_id> team) override;
+  [[nodiscard]] result<multicast_id> do_create_multicast(std::size_t devices, bytes size) override;
+  void do_release_multicast(multicast_id group) override;
+  [[nodiscard]] result<void> do_add_multicast_device(multicast_id group, device_id device) override;
+  [[nodiscard]] result<void> do_bind_multicast(multicast_id group, block_id block) override;
+  [[nodiscard]] result<void> do_unbind_multicast(multicast_id group, device_id device) override;
   // multicast_access.cpp
-  [[nodiscard]] result<event_ref> multicast_store(stream_handle stream, multicast_id group, bytes offset,
-                                                  const void* src, bytes size) noexcept override;
-  [[nodiscard]] result<event_ref> multicast_load(stream_handle stream, void* dst, multicast_id group, bytes offset,
-                                                 std::size_t count, element_type type,
-                                                 multicast_reduction how) noexcept override;
+  [[nodiscard]] result<event_ref> do_multicast_store(stream_handle stream, multicast_id group, bytes offset,
+                                                     const void* src, bytes size) override;
+  [[nodiscard]] result<event_ref> do_multicast_load(stream_handle stream, void* dst, multicast_id group, bytes offset,
+                                                    std::size_t count, element_type type,
+                                                    multicast_reduction how) override;
 
-  [[nodiscard]] result<void*> allocate_shareable(device_id device, bytes size, handle_family family) noexcept override;
-  [[nodiscard]] result<shared_bytes> export_memory(const void* address, bytes size,
-                                                   handle_family family) noexcept override;
-  [[nodiscard]] result<opened_memory_description> open_memory(std::optional<device_id> device,
-                                                              const shared_bytes& handle, handle_family family,
-                                                              std::chrono::nanoseconds limit) noexcept override;
-  [[nodiscard]] result<void> close_memory(void* address) noexcept override;
-  [[nodiscard]] result<void> set_memory_access(void* address, std::span<const device_right> rights) noexcept override;
-  [[nodiscard]] result<access_right> memory_access(device_id device, const void* address) noexcept override;
+  [[nodiscard]] result<void*> do_allocate_shareable(device_id device, bytes size, handle_family family) override;
+  [[nodiscard]] result<shared_bytes> do_export_memory(const void* address, bytes size, handle_family family) override;
+  [[nodiscard]] result<opened_memory_description> do_open_memory(std::optional<device_id> device,
+                                                                 const shared_bytes& handle, handle_family family,
+                                                                 std::chrono::nanoseconds limit) override;
+  [[nodiscard]] result<void> do_close_memory(void* address) override;
+  [[nodiscard]] result<void> do_set_memory_access(void* address, std::span<const device_right> rights) override;
+  [[nodiscard]] result<access_right> do_memory_access(device_id device, const void* address) override;
 
   // order: order.cpp, words.cpp, queued_backend
-  [[nodiscard]] result<stream_handle> adopt_stream(device_id device, void* driver_queue) noexcept override;
-  [[nodiscard]] result<void*> driver_queue(stream_handle stream) noexcept override;
-  [[nodiscard]] result<event_ref> write_value(stream_handle stream, const word_request& request) noexcept override;
-  [[nodiscard]] result<event_ref> wait_value(stream_handle stream, const word_request& request) noexcept override;
+  [[nodiscard]] result<stream_handle> do_adopt_stream(device_id device, void* driver_queue) override;
+  [[nodiscard]] result<void*> do_driver_queue(stream_handle stream) override;
+  [[nodiscard]] result<event_ref> do_write_value(stream_handle stream, const word_request& request) override;
+  [[nodiscard]] result<event_ref> do_wait_value(stream_handle stream, const word_request& request) override;
 
   // move: move.cpp, fill.cpp
-  [[nodiscard]] result<event_ref> copy(stream_handle stream, const copy_request& request) noexcept override;
-  [[nodiscard]] result<event_ref> copy_batch(stream_handle stream,
-                                             std::span<const copy_request> requests) noexcept override;
-  [[nodiscard]] result<event_ref> fill(stream_handle stream, const fill_request& request) noexcept override;
+  [[nodiscard]] result<event_ref> do_copy(stream_handle stream, const copy_request& request) override;
+  [[nodiscard]] result<event_ref> do_copy_batch(stream_handle stream, std::span<const copy_request> requests) override;
+  [[nodiscard]] result<event_ref> do_fill(stream_handle stream, const fill_request& request) override;
 
   // run: run.cpp
-  [[nodiscard]] result<void> prepare(device_id device, const kernel_code& kernel) noexcept override;
-  [[nodiscard]] result<event_ref> launch(stream_handle stream, launch_request request) noexcept override;
-  [[nodiscard]] result<event_ref> call(stream_handle stream, std::function<result<void>()> function) noexcept override;
+  [[nodiscard]] result<void> do_prepare(device_id device, const kernel_code& kernel) override;
+  [[nodiscard]] result<event_ref> do_launch(stream_handle stream, launch_request request) override;
+  [[nodiscard]] result<event_ref> do_call(stream_handle stream, std::function<result<void>()> function) override;
 
   // watch: gpu_backend.cpp
-  void trace_to(std::shared_ptr<trace_sink> sink) noexcept override {
+  void do_trace_to(std::shared_ptr<trace_sink> sink) override {
     streams_->time(sink != nullptr);
-    queued_backend::trace_to(std::move(sink));
+    queued_backend::do_trace_to(std::move(sink));
   }
-  [[nodiscard]] result<void> reset(device_id device) noexcept override;
-  void close() noexcept override;
+  [[nodiscard]] result<void> do_reset(device_id device) override;
+  void do_close() noexcept override;
 
  private:
   struct prepared_copy;
 
   /// It loses the device where it is sticky.
-  [[nodiscard]] error noticed(device_id device, error cause) noexcept override;
-  void looked() noexcept override { part_peers(); }
-  [[nodiscard]] result<std::shared_ptr<allocation>> unified_at(void* base, bytes size, const char* what) noexcept;
+  [[nodiscard]] error noticed(device_id device, error cause) override;
+  void looked() override { part_peers(); }
   [[nodiscard]] result<void> serves(device_id device) noexcept;
   [[nodiscard]] bool is_context_lost(device_id device) noexcept;
-  void look_at(device_id device) noexcept;
-  void part_peers() noexcept;
-  [[nodiscard]] error without_path(device_id from, device_id to) noexcept;
+  void look_at(device_id device);
+  void part_peers();
 
   // order, move and run
   [[nodiscard]] std::optional<error> without_word(device_id by, const word_request& request, bool waits) const;
-  [[nodiscard]] result<event_ref> submit_word(stream_handle stream, const word_request& request, bool waits) noexcept;
-  [[nodiscard]] result<prepared_copy> prepare(const copy_request& request, device_id by) noexcept;
+  [[nodiscard]] result<event_ref> submit_word(stream_handle stream, const word_request& request, bool waits);
+  [[nodiscard]] result<prepared_copy> prepare(const copy_request& request, device_id by);
   [[nodiscard]] std::shared_ptr<const error> check_access(const prepared_copy& copy) const;
   [[nodiscard]] result<event_ref> submit_copies(queued::queued_stream& to, std::vector<prepared_copy> copies,
                                                 std::stop_token stop);
@@ -148,7 +145,6 @@ class gpu_backend final : public queued::queued_backend {
   struct multicast_access;
   [[nodiscard]] result<event_ref> through_multicast(queued::queued_stream& order, multicast_access access);
 
-  [[nodiscard]] const link_path* path_between(device_id from, device_id to) const { return traffic_.between(from, to); }
   void account(const link_path& path, std::uint64_t count) noexcept { traffic_.add(path, count); }
 
   std::shared_ptr<const driver> cu_;

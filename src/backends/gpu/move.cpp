@@ -83,21 +83,19 @@ struct gpu_backend::prepared_copy {
 };
 
 const link_path* gpu_backend::path_of(const allocation* src, const allocation* dst) const {
-  if (on_device(src) && on_device(dst)) return path_between(src->owner, dst->owner);
-  if (on_device(src)) return path_between(src->owner, device_id{});
-  if (on_device(dst)) return path_between(device_id{}, dst->owner);
+  if (on_device(src) && on_device(dst)) return traffic_.between(src->owner, dst->owner);
+  if (on_device(src)) return traffic_.between(src->owner, device_id{});
+  if (on_device(dst)) return traffic_.between(device_id{}, dst->owner);
   return nullptr;
 }
 
-result<gpu_backend::prepared_copy> gpu_backend::prepare(const copy_request& request, device_id by) noexcept {
+result<gpu_backend::prepared_copy> gpu_backend::prepare(const copy_request& request, device_id by) {
   prepared_copy made;
   made.shape = request.shape;
   made.by = by;
   copy_shape& shape = made.shape;
   const std::uint64_t dst_extent = shape.extent(shape.dst_pitch, shape.dst_slice);
   const std::uint64_t src_extent = shape.extent(shape.src_pitch, shape.src_slice);
-  if (request.dst == nullptr || request.src == nullptr)
-    return make_error(errc::invalid_argument, "a copy from or to null");
   const auto side = [&](const void* address, std::uint64_t extent, bool is_host, const char* name,
                         end& at) -> std::optional<error> {
     at.memory = memory_.find(address, extent);
@@ -386,47 +384,34 @@ std::shared_ptr<const error> gpu_backend::copy_here(const prepared_copy& copy) c
   return done ? nullptr : shared_error(std::move(done).error());
 }
 
-result<event_ref> gpu_backend::copy(stream_handle handle, const copy_request& request) noexcept {
+result<event_ref> gpu_backend::do_copy(stream_handle handle, const copy_request& request) {
   auto order = stream_of(handle);
   if (!order) return std::move(order).error();
-  if (request.shape.total() == 0) return record(handle);
-  if (request.wait && request.stop.stop_requested())
-    return make_error(errc::cancelled, "a copy was cancelled before it started");
-  try {
-    auto ready = prepare(request, (*order)->device());
-    if (!ready) return std::move(ready).error();
-    if (request.wait && ready->is_for_host() && !streams_->is_timed() && scheduler_->settled(**order)) {
-      if (auto cause = copy_here(*ready)) return noticed((*order)->device(), error{*cause});
-      if (ready->path != nullptr) account(*ready->path, ready->shape.total());
-      return event_ref{};
-    }
-    std::vector<prepared_copy> one;
-    one.reserve(1);
-    one.push_back(std::move(*ready));
-    return submit_copies(**order, std::move(one), request.stop);
-  } catch (const std::bad_alloc&) {
-    return make_error(errc::out_of_memory, "the host has no memory left for a copy");
+  auto ready = prepare(request, (*order)->device());
+  if (!ready) return std::move(ready).error();
+  if (request.wait && ready->is_for_host() && !streams_->is_timed() && scheduler_->settled(**order)) {
+    if (auto cause = copy_here(*ready)) return noticed((*order)->device(), error{*cause});
+    if (ready->path != nullptr) account(*ready->path, ready->shape.total());
+    return event_ref{};
   }
+  std::vector<prepared_copy> one;
+  one.reserve(1);
+  one.push_back(std::move(*ready));
+  return submit_copies(**order, std::move(one), request.stop);
 }
 
-result<event_ref> gpu_backend::copy_batch(stream_handle handle, std::span<const copy_request> requests) noexcept {
+result<event_ref> gpu_backend::do_copy_batch(stream_handle handle, std::span<const copy_request> requests) {
   auto order = stream_of(handle);
   if (!order) return std::move(order).error();
-  try {
-    std::vector<prepared_copy> batch;
-    batch.reserve(requests.size());
-    for (const copy_request& request : requests) {
-      if (request.shape.total() == 0) continue;
-      auto ready = prepare(request, (*order)->device());
-      if (!ready) return std::move(ready).error();
-      batch.push_back(std::move(*ready));
-    }
-    if (batch.empty()) return record(handle);
-    return submit_copies(**order, std::move(batch), requests.front().stop);
-  } catch (const std::bad_alloc&) {
-    return make_error(errc::out_of_memory,
-                      "the host has no memory left for a batch of " + std::to_string(requests.size()) + " copies");
+  std::vector<prepared_copy> batch;
+  batch.reserve(requests.size());
+  for (const copy_request& request : requests) {
+    if (request.shape.total() == 0) continue;
+    auto ready = prepare(request, (*order)->device());
+    if (!ready) return std::move(ready).error();
+    batch.push_back(std::move(*ready));
   }
+  return submit_copies(**order, std::move(batch), requests.front().stop);
 }
 
 }  // namespace weft::gpu

@@ -84,7 +84,7 @@ result<event_ref> gpu_backend::through_multicast(queued::queued_stream& order, m
         if (!ended) return std::move(ended).error();
         *last = *ended;
         for (const device_id other : access.object->replicas()) {
-          const link_path* const path = access.is_store ? path_between(by, other) : path_between(other, by);
+          const link_path* const path = access.is_store ? traffic_.between(by, other) : traffic_.between(other, by);
           if (other != by && path != nullptr) account(*path, access.size);
         }
         return {};
@@ -97,78 +97,82 @@ result<event_ref> gpu_backend::through_multicast(queued::queued_stream& order, m
   return submitted(order, std::move(made));
 }
 
-result<event_ref> gpu_backend::multicast_store(stream_handle handle, multicast_id group, bytes offset, const void* src,
-                                               bytes size) noexcept {
+namespace {
+
+/// Memory that a store or load passes through on the device.
+struct staging {
+  staging(backend& of, void* at) : owner(of), base(at) {}
+  ~staging() { static_cast<void>(owner.release(base)); }
+  staging(const staging&) = delete;
+  staging& operator=(const staging&) = delete;
+  backend& owner;
+  void* base;
+};
+
+}  // namespace
+
+result<event_ref> gpu_backend::do_multicast_store(stream_handle handle, multicast_id group, bytes offset,
+                                                  const void* src, bytes size) {
   auto order = stream_of(handle);
   if (!order) return std::move(order).error();
-  try {
-    const device_id by = (*order)->device();
-    auto object = multicast_.use(group, by, offset.value(), size.value());
-    if (!object) return noticed(by, std::move(object).error());
-    if (size.value() == 0) return record(handle);
-    if (src == nullptr) return make_error(errc::invalid_argument, "a store to a multicast from null");
-    multicast_access access;
-    const std::uint64_t skew = (*object)->address() % 16;
-    access.items = (skew + size.value() + 15) / 16;
-    access.object = std::move(*object);
-    access.code = own_kernels::multicast_store();
-    access.size = access.count = size.value();
-    access.is_store = true;
-    access.memory = src;
-    if (memory_.find(src, size.value())) return through_multicast(**order, std::move(access));
-    auto staged = allocate(by, size, memory_kind::device);
-    if (!staged) return std::move(staged).error();
-    access.memory = *staged;
-    auto done = copy(handle, line(*staged, src, size.value(), false));
-    if (done) done = through_multicast(**order, std::move(access));
-    static_cast<void>(release(*staged));  // goes with the last that uses it
-    return done;
-  } catch (const std::bad_alloc&) {
-    return make_error(errc::out_of_memory, "the host has no memory left for a store to a multicast");
-  }
+  const device_id by = (*order)->device();
+  auto object = multicast_.use(group, by, offset.value(), size.value());
+  if (!object) return noticed(by, std::move(object).error());
+  if (size.value() == 0) return do_record(handle);
+  if (src == nullptr) return make_error(errc::invalid_argument, "a store to a multicast from null");
+  multicast_access access;
+  const std::uint64_t skew = (*object)->address() % 16;
+  access.items = (skew + size.value() + 15) / 16;
+  access.object = std::move(*object);
+  access.code = own_kernels::multicast_store();
+  access.size = access.count = size.value();
+  access.is_store = true;
+  access.memory = src;
+  if (memory_.find(src, size.value())) return through_multicast(**order, std::move(access));
+  auto staged = do_allocate(by, size, memory_kind::device);
+  if (!staged) return std::move(staged).error();
+  const staging goes_with_the_last_use{*this, *staged};
+  access.memory = *staged;
+  auto done = do_copy(handle, line(*staged, src, size.value(), false));
+  if (done) done = through_multicast(**order, std::move(access));
+  return done;
 }
 
-result<event_ref> gpu_backend::multicast_load(stream_handle handle, void* dst, multicast_id group, bytes offset,
-                                              std::size_t count, element_type type, multicast_reduction how) noexcept {
+result<event_ref> gpu_backend::do_multicast_load(stream_handle handle, void* dst, multicast_id group, bytes offset,
+                                                 std::size_t count, element_type type, multicast_reduction how) {
   auto order = stream_of(handle);
   if (!order) return std::move(order).error();
-  try {
-    const device_id by = (*order)->device();
-    std::uint64_t size = 0;
-    if (__builtin_mul_overflow(count, size_of(type), &size))
-      return make_error(errc::invalid_argument, std::to_string(count) + " elements: the size in bytes overflows");
-    auto object = multicast_.use(group, by, offset.value(), size);
-    if (!object) return noticed(by, std::move(object).error());
-    multicast_access access;
-    access.code = own_kernels::multicast_load(type, how);
-    if (!access.code) {
-      return make_error(errc::unsupported, std::string{"the hardware has no instruction for "} + words_for(how) +
-                                               " of " + std::string{name_of(type)} +
-                                               " over the replicas of a multicast: it adds up 32 and 64 bit integers "
-                                               "and floats, and finds the least and the largest of those integers");
-    }
-    if (offset.value() % size_of(type) != 0) {
-      return make_error(errc::invalid_argument, "a load from a multicast at byte " + std::to_string(offset.value()) +
-                                                    ", which is no multiple of the " + std::to_string(size_of(type)) +
-                                                    " bytes of an element");
-    }
-    if (count == 0) return record(handle);
-    if (dst == nullptr) return make_error(errc::invalid_argument, "a load from a multicast to null");
-    access.object = std::move(*object);
-    access.size = size;
-    access.count = access.items = count;
-    access.memory = dst;
-    if (memory_.find(dst, size)) return through_multicast(**order, std::move(access));
-    auto staged = allocate(by, bytes{size}, memory_kind::device);
-    if (!staged) return std::move(staged).error();
-    access.memory = *staged;
-    auto done = through_multicast(**order, std::move(access));
-    if (done) done = copy(handle, line(dst, *staged, size, true));
-    static_cast<void>(release(*staged));
-    return done;
-  } catch (const std::bad_alloc&) {
-    return make_error(errc::out_of_memory, "the host has no memory left for a load from a multicast");
+  const device_id by = (*order)->device();
+  const std::uint64_t size = count * size_of(type);
+  auto object = multicast_.use(group, by, offset.value(), size);
+  if (!object) return noticed(by, std::move(object).error());
+  multicast_access access;
+  access.code = own_kernels::multicast_load(type, how);
+  if (!access.code) {
+    return make_error(errc::unsupported, std::string{"the hardware has no instruction for "} + words_for(how) + " of " +
+                                             std::string{name_of(type)} +
+                                             " over the replicas of a multicast: it adds up 32 and 64 bit integers "
+                                             "and floats, and finds the least and the largest of those integers");
   }
+  if (offset.value() % size_of(type) != 0) {
+    return make_error(errc::invalid_argument, "a load from a multicast at byte " + std::to_string(offset.value()) +
+                                                  ", which is no multiple of the " + std::to_string(size_of(type)) +
+                                                  " bytes of an element");
+  }
+  if (count == 0) return do_record(handle);
+  if (dst == nullptr) return make_error(errc::invalid_argument, "a load from a multicast to null");
+  access.object = std::move(*object);
+  access.size = size;
+  access.count = access.items = count;
+  access.memory = dst;
+  if (memory_.find(dst, size)) return through_multicast(**order, std::move(access));
+  auto staged = do_allocate(by, bytes{size}, memory_kind::device);
+  if (!staged) return std::move(staged).error();
+  const staging goes_with_the_last_use{*this, *staged};
+  access.memory = *staged;
+  auto done = through_multicast(**order, std::move(access));
+  if (done) done = do_copy(handle, line(dst, *staged, size, true));
+  return done;
 }
 
 }  // namespace weft::gpu

@@ -242,74 +242,60 @@ std::int64_t items_of(const kernel_range& range) {
 
 }  // namespace
 
-result<void> gpu_backend::prepare(device_id device, const kernel_code& kernel) noexcept {
-  if (auto cause = check_call({device})) return *cause;
+result<void> gpu_backend::do_prepare(device_id device, const kernel_code& kernel) {
   if (auto cause = scheduler_->lost(device)) return error{*cause};
-  try {
-    auto loaded = modules_.get(kernel, local(device));
-    if (!loaded) return noticed(device, std::move(loaded).error());
-    return {};
-  } catch (const std::bad_alloc&) {
-    return make_error(errc::out_of_memory, "the host has no memory left to compile a kernel");
-  }
+  auto loaded = modules_.get(kernel, local(device));
+  if (!loaded) return noticed(device, std::move(loaded).error());
+  return {};
 }
 
-result<event_ref> gpu_backend::launch(stream_handle handle, launch_request request) noexcept {
+result<event_ref> gpu_backend::do_launch(stream_handle handle, launch_request request) {
   auto order = stream_of(handle);
   if (!order) return std::move(order).error();
   const device_id by = (*order)->device();
-  try {
-    const kernel_code& code = *request.kernel;
-    const gpu_place& gpu = found_.gpu_of(local(by));
-    constexpr int first_with_system_order = 7;  // loads and stores that order for the host too
-    if (has_ring(code) && gpu.major < first_with_system_order) {
-      return make_error(errc::unsupported, "the kernel '" + code.name + "' takes a ring, and " + to_string(by) + " (" +
-                                               gpu.name + ", compute capability " + std::to_string(gpu.major) + "." +
-                                               std::to_string(gpu.minor) +
-                                               ") cannot order its accesses with the host's: that takes 7.0");
-    }
-    auto loaded = modules_.get(code, local(by));
-    if (!loaded) return noticed(by, std::move(loaded).error());
-    auto made = std::make_unique<kernel_command>(*cu_, *streams_, memory_);
-    made->kernel = std::move(*loaded);
-    made->range = request.range;
-    made->by = by;
-    if (made->kernel->combine != nullptr) {
-      made->grid = reduction_grid_for(code, request.range, request.arguments,
-                                      {descriptions_[local(by)].compute_units, false, made->kernel->largest_block});
-    }
-    made->reserve(request.arguments.size());
-    for (std::size_t i = 0; i < request.arguments.size(); ++i) {
-      auto found = ready_for(code, i, request.arguments[i], memory_, made->arguments()[i]);
-      if (!found) return std::move(found).error();
-    }
-    const std::int64_t items = items_of(request.range);
-    if (items == 0) return record(handle);
-    made->note.kind = trace_kind::kernel;
-    made->note.items = items;
-    made->note.launch = request.launch;
-    made->stop = std::move(request.stop);
-    made->code = std::move(request.kernel);
-    return submitted(**order, std::move(made));
-  } catch (const std::bad_alloc&) {
-    return make_error(errc::out_of_memory, "the host has no memory left to launch a kernel");
+  const kernel_code& code = *request.kernel;
+  const gpu_place& gpu = found_.gpu_of(local(by));
+  constexpr int first_with_system_order = 7;  // loads and stores that order for the host too
+  if (has_ring(code) && gpu.major < first_with_system_order) {
+    return make_error(errc::unsupported, "the kernel '" + code.name + "' takes a ring, and " + to_string(by) + " (" +
+                                             gpu.name + ", compute capability " + std::to_string(gpu.major) + "." +
+                                             std::to_string(gpu.minor) +
+                                             ") cannot order its accesses with the host's: that takes 7.0");
   }
+  auto loaded = modules_.get(code, local(by));
+  if (!loaded) return noticed(by, std::move(loaded).error());
+  auto made = std::make_unique<kernel_command>(*cu_, *streams_, memory_);
+  made->kernel = std::move(*loaded);
+  made->range = request.range;
+  made->by = by;
+  if (made->kernel->combine != nullptr) {
+    made->grid = reduction_grid_for(code, request.range, request.arguments,
+                                    {description_of(by).compute_units, false, made->kernel->largest_block});
+  }
+  made->reserve(request.arguments.size());
+  for (std::size_t i = 0; i < request.arguments.size(); ++i) {
+    auto found = ready_for(code, i, request.arguments[i], memory_, made->arguments()[i]);
+    if (!found) return std::move(found).error();
+  }
+  const std::int64_t items = items_of(request.range);
+  if (items == 0) return do_record(handle);
+  made->note.kind = trace_kind::kernel;
+  made->note.items = items;
+  made->note.launch = request.launch;
+  made->stop = std::move(request.stop);
+  made->code = std::move(request.kernel);
+  return submitted(**order, std::move(made));
 }
 
-result<event_ref> gpu_backend::call(stream_handle handle, std::function<result<void>()> function) noexcept {
+result<event_ref> gpu_backend::do_call(stream_handle handle, std::function<result<void>()> function) {
   auto order = stream_of(handle);
   if (!order) return std::move(order).error();
-  try {
-    auto made =
-        std::make_unique<queued::host_command<pin>>([f = std::move(function)]() -> std::shared_ptr<const error> {
-          auto done = f();
-          return done ? nullptr : shared_error(std::move(done).error());
-        });
-    made->note.kind = trace_kind::host_call;
-    return submitted(**order, std::move(made));
-  } catch (const std::bad_alloc&) {
-    return make_error(errc::out_of_memory, "the host has no memory left for a host function");
-  }
+  auto made = std::make_unique<queued::host_command<pin>>([f = std::move(function)]() -> std::shared_ptr<const error> {
+    auto done = f();
+    return done ? nullptr : shared_error(std::move(done).error());
+  });
+  made->note.kind = trace_kind::host_call;
+  return submitted(**order, std::move(made));
 }
 
 }  // namespace weft::gpu

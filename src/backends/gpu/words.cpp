@@ -116,11 +116,11 @@ class wait_command final : public queued::command {
 
 }  // namespace
 
-result<event_ref> gpu_backend::write_value(stream_handle stream, const word_request& request) noexcept {
+result<event_ref> gpu_backend::do_write_value(stream_handle stream, const word_request& request) {
   return submit_word(stream, request, false);
 }
 
-result<event_ref> gpu_backend::wait_value(stream_handle stream, const word_request& request) noexcept {
+result<event_ref> gpu_backend::do_wait_value(stream_handle stream, const word_request& request) {
   return submit_word(stream, request, true);
 }
 
@@ -138,52 +138,47 @@ std::optional<error> gpu_backend::without_word(device_id by, const word_request&
   return std::nullopt;
 }
 
-result<event_ref> gpu_backend::submit_word(stream_handle handle, const word_request& request, bool waits) noexcept {
+result<event_ref> gpu_backend::submit_word(stream_handle handle, const word_request& request, bool waits) {
   auto order = stream_of(handle);
   if (!order) return std::move(order).error();
-  try {
-    if (auto cause = detail::refused_word(request, waits)) return std::move(*cause);
-    auto memory = memory_.find(request.address, request.size);
-    const std::byte* const begin = memory ? memory->user : nullptr;
-    if (auto cause = detail::misplaced_word(request, begin, memory ? memory->size : 0)) return std::move(*cause);
-    const device_id by = (*order)->device();
-    const allocation& root = root_of(*memory);
-    const CUdeviceptr at = gpu_address(*memory, request.address);
-    std::byte* const host = root.host == nullptr ? nullptr : root.host + (at - root.gpu);
-    if (root.kind == memory_kind::unified) {
-      auto denied = [this, by, waits, looked_at = memory.get()] { return refused(memory_, *looked_at, by, waits); };
-      return submitted(**order, std::make_unique<queued::word_command<pin>>(*scheduler_, request, waits, host,
-                                                                            pin{std::move(memory)}, std::move(denied)));
-    }
-    if (auto cause = without_word(by, request, waits)) return std::move(*cause);
-    if (waits) {
-      const word_waits::wait wanted{local(by), at, host, request, nullptr};
-      return submitted(**order, std::make_unique<wait_command>(*streams_, memory_, wanted, by,
-                                                               found_.gpu_of(local(by)).flushes_remote_writes,
-                                                               pin{std::move(memory)}));
-    }
-    auto made = std::make_unique<queued::driver_command<pin>>([this, by, at, request, looked_at = memory.get()](
-                                                                  queued::native_queue queue,
-                                                                  queued::native_event* last) -> result<void> {
-      if (auto cause = refused(memory_, *looked_at, by, false)) return std::move(*cause);
-      auto into = streams_->begin(queue);
-      if (!into) return std::move(into).error();
-      const CUresult status = is_short(request) ? cu_->cuStreamWriteValue32(
-                                                      into->stream(), at, static_cast<std::uint32_t>(request.value), 0)
-                                                : cu_->cuStreamWriteValue64(into->stream(), at, request.value, 0);
-      if (status != CUDA_SUCCESS) return cu_error(*cu_, status, name_of(false) + " on " + to_string(by));
-      auto ended = into->finish();
-      if (!ended) return std::move(ended).error();
-      *last = *ended;
-      return {};
-    });
-    made->note.kind = trace_kind::fill;
-    made->note.bytes = request.size;
-    made->memory.emplace_back(std::move(memory));
-    return submitted(**order, std::move(made));
-  } catch (const std::bad_alloc&) {
-    return make_error(errc::out_of_memory, "the host has no memory left for a word that a stream uses");
+  auto memory = memory_.find(request.address, request.size);
+  const std::byte* const begin = memory ? memory->user : nullptr;
+  if (auto cause = detail::misplaced_word(request, begin, memory ? memory->size : 0)) return std::move(*cause);
+  const device_id by = (*order)->device();
+  const allocation& root = root_of(*memory);
+  const CUdeviceptr at = gpu_address(*memory, request.address);
+  std::byte* const host = root.host == nullptr ? nullptr : root.host + (at - root.gpu);
+  if (root.kind == memory_kind::unified) {
+    auto denied = [this, by, waits, looked_at = memory.get()] { return refused(memory_, *looked_at, by, waits); };
+    return submitted(**order, std::make_unique<queued::word_command<pin>>(*scheduler_, request, waits, host,
+                                                                          pin{std::move(memory)}, std::move(denied)));
   }
+  if (auto cause = without_word(by, request, waits)) return std::move(*cause);
+  if (waits) {
+    const word_waits::wait wanted{local(by), at, host, request, nullptr};
+    return submitted(**order, std::make_unique<wait_command>(*streams_, memory_, wanted, by,
+                                                             found_.gpu_of(local(by)).flushes_remote_writes,
+                                                             pin{std::move(memory)}));
+  }
+  auto made = std::make_unique<queued::driver_command<pin>>([this, by, at, request, looked_at = memory.get()](
+                                                                queued::native_queue queue,
+                                                                queued::native_event* last) -> result<void> {
+    if (auto cause = refused(memory_, *looked_at, by, false)) return std::move(*cause);
+    auto into = streams_->begin(queue);
+    if (!into) return std::move(into).error();
+    const CUresult status =
+        is_short(request) ? cu_->cuStreamWriteValue32(into->stream(), at, static_cast<std::uint32_t>(request.value), 0)
+                          : cu_->cuStreamWriteValue64(into->stream(), at, request.value, 0);
+    if (status != CUDA_SUCCESS) return cu_error(*cu_, status, name_of(false) + " on " + to_string(by));
+    auto ended = into->finish();
+    if (!ended) return std::move(ended).error();
+    *last = *ended;
+    return {};
+  });
+  made->note.kind = trace_kind::fill;
+  made->note.bytes = request.size;
+  made->memory.emplace_back(std::move(memory));
+  return submitted(**order, std::move(made));
 }
 
 }  // namespace weft::gpu

@@ -28,7 +28,7 @@ std::int64_t items_of(const kernel_range& range) {
 }  // namespace
 
 cost host_backend::cost_of(const launch_request& request, device_id by) const noexcept {
-  const topology_device& device = machine_.devices[static_cast<std::size_t>(by.value() - first_.value())];
+  const topology_device& device = layout().devices[local(by)];
   cost price;
   price.computes = true;
   if (request.model) {
@@ -47,7 +47,7 @@ cost host_backend::cost_of(const launch_request& request, device_id by) const no
   return price;
 }
 
-result<event_ref> host_backend::launch(stream_handle handle, launch_request request) noexcept {
+result<event_ref> host_backend::do_launch(stream_handle handle, launch_request request) {
   auto stream = stream_of("launch", handle);
   if (!stream) return std::move(stream).error();
   if (request.kernel->host == nullptr) {
@@ -66,104 +66,97 @@ result<event_ref> host_backend::launch(stream_handle handle, launch_request requ
     std::vector<pin> many;   // of a kernel that takes more
     [[nodiscard]] std::span<pin> memory() { return many.empty() ? std::span<pin>{few} : std::span<pin>{many}; }
   };
-  try {
-    auto boxed = std::make_unique<boxed_launch>();
-    if (request.arguments.size() > boxed->few.size()) boxed->many.resize(request.arguments.size());
-    const std::span<pin> memory_of = boxed->memory();
-    for (std::size_t i = 0; i < request.arguments.size(); ++i) {
-      const kernel_argument& argument = request.arguments[i];
-      if (argument.direction != parameter_direction::scalar && argument.count != 0) {
-        const std::uint64_t extent = static_cast<std::uint64_t>(argument.count) * size_of(argument.type);
-        auto memory = memory_.find(argument.address, extent);
-        if (!memory) {
-          return memory_.absent("argument " + std::to_string(i + 1) + " of '" + request.kernel->name + "' at " +
-                                hex(argument.address));
-        }
-        const auto offset = static_cast<std::uint64_t>(static_cast<std::byte*>(argument.address) - memory->user);
-        if (extent > memory->size - offset) {
-          return make_error(errc::out_of_range, "argument " + std::to_string(i + 1) + " of '" + request.kernel->name +
-                                                    "' passes the end of its allocation of " +
-                                                    to_string(bytes{memory->size}));
-        }
-        memory_of[i] = pin{std::move(memory)};
+  auto boxed = std::make_unique<boxed_launch>();
+  if (request.arguments.size() > boxed->few.size()) boxed->many.resize(request.arguments.size());
+  const std::span<pin> memory_of = boxed->memory();
+  for (std::size_t i = 0; i < request.arguments.size(); ++i) {
+    const kernel_argument& argument = request.arguments[i];
+    if (argument.direction != parameter_direction::scalar && argument.count != 0) {
+      const std::uint64_t extent = static_cast<std::uint64_t>(argument.count) * size_of(argument.type);
+      auto memory = memory_.find(argument.address, extent);
+      if (!memory) {
+        return memory_.absent("argument " + std::to_string(i + 1) + " of '" + request.kernel->name + "' at " +
+                              hex(argument.address));
       }
+      const auto offset = static_cast<std::uint64_t>(static_cast<std::byte*>(argument.address) - memory->user);
+      if (extent > memory->size - offset) {
+        return make_error(errc::out_of_range, "argument " + std::to_string(i + 1) + " of '" + request.kernel->name +
+                                                  "' passes the end of its allocation of " +
+                                                  to_string(bytes{memory->size}));
+      }
+      memory_of[i] = pin{std::move(memory)};
     }
-    const device_id by = (*stream)->device();
-    operation_note note;
-    note.kind = trace_kind::kernel;
-    note.items = items_of(request.range);
-    note.launch = request.launch;
-    note.name = request.kernel->name;
-    auto mark = order_ ? order_->launch(handle, by, request) : nullptr;
-    auto talk = order_ && has_ring(*request.kernel) ? order_->talks(handle) : nullptr;
-    const cost price = scheduler_.on_wall_clock() ? cost{} : cost_of(request, by);
-    auto stop = request.stop;
-    boxed->request = std::move(request);
-    return submitted(
-        scheduler_.submit(
-            **stream,
-            [this, by, boxed = std::move(boxed), talk = std::move(talk)]() -> work::outcome {
-              if (talk) talk->begins();
-              launch_request& r = boxed->request;
-              for (std::size_t i = 0; i < r.arguments.size(); ++i) {
-                allocation* memory = boxed->memory()[i].get();
-                if (memory == nullptr) continue;
-                const bool writes = r.arguments[i].direction != parameter_direction::in;
-                auto at = memory_.resolve(by, *memory, r.arguments[i].address, writes);
-                if (!at) {
-                  error cause = std::move(at).error();
-                  cause.what =
-                      "kernel '" + r.kernel->name + "' on " + to_string(by) + ", argument " + std::to_string(i + 1) +
-                      (i < r.kernel->parameters.size() ? " (" + r.kernel->parameters[i].name + ")" : std::string{}) +
-                      ": " + cause.what;
-                  if (cause.code == errc::illegal_access) cause.scope = error_scope::device;
-                  return shared_error(std::move(cause));
-                }
-                r.arguments[i].address = *at;
-                if (memory->owner != by &&
-                    (memory->kind == memory_kind::device || memory->kind == memory_kind::block)) {
-                  const std::uint64_t size =
-                      static_cast<std::uint64_t>(r.arguments[i].count) * size_of(r.arguments[i].type);
-                  const auto direction = r.arguments[i].direction;
-                  if (direction != parameter_direction::out) transfers_.account(memory->owner, by, size);
-                  if (direction != parameter_direction::in) transfers_.account(by, memory->owner, size);
-                }
-              }
-              if (check_access_ && r.kernel->host_checked != nullptr) {
-                if (auto bad = r.kernel->host_checked(r.range, r.arguments)) {
-                  return shared_error(make_error(
-                      errc::illegal_access, describe(*r.kernel, *bad) + " on " + to_string(by), error_scope::device));
-                }
-                return nullptr;
-              }
-              r.kernel->host(r.range, r.arguments);
-              return nullptr;
-            },
-            note, price, std::move(stop)),
-        std::move(mark));
-  } catch (const std::bad_alloc&) {
-    return make_error(errc::out_of_memory, "the host has no memory left to launch a kernel");
   }
+  const device_id by = (*stream)->device();
+  operation_note note;
+  note.kind = trace_kind::kernel;
+  note.items = items_of(request.range);
+  note.launch = request.launch;
+  note.name = request.kernel->name;
+  auto mark = order_ ? order_->launch(handle, by, request) : nullptr;
+  auto talk = order_ && has_ring(*request.kernel) ? order_->talks(handle) : nullptr;
+  const cost price = scheduler_.on_wall_clock() ? cost{} : cost_of(request, by);
+  auto stop = request.stop;
+  boxed->request = std::move(request);
+  return submitted(
+      scheduler_.submit(
+          **stream,
+          [this, by, boxed = std::move(boxed), talk = std::move(talk)]() -> work::outcome {
+            if (talk) talk->begins();
+            launch_request& r = boxed->request;
+            for (std::size_t i = 0; i < r.arguments.size(); ++i) {
+              allocation* memory = boxed->memory()[i].get();
+              if (memory == nullptr) continue;
+              const bool writes = r.arguments[i].direction != parameter_direction::in;
+              auto at = memory_.resolve(by, *memory, r.arguments[i].address, writes);
+              if (!at) {
+                error cause = std::move(at).error();
+                cause.what =
+                    "kernel '" + r.kernel->name + "' on " + to_string(by) + ", argument " + std::to_string(i + 1) +
+                    (i < r.kernel->parameters.size() ? " (" + r.kernel->parameters[i].name + ")" : std::string{}) +
+                    ": " + cause.what;
+                if (cause.code == errc::illegal_access) cause.scope = error_scope::device;
+                return shared_error(std::move(cause));
+              }
+              r.arguments[i].address = *at;
+              if (memory->owner != by && (memory->kind == memory_kind::device || memory->kind == memory_kind::block)) {
+                const std::uint64_t size =
+                    static_cast<std::uint64_t>(r.arguments[i].count) * size_of(r.arguments[i].type);
+                const auto direction = r.arguments[i].direction;
+                if (direction != parameter_direction::out) transfers_.account(memory->owner, by, size);
+                if (direction != parameter_direction::in) transfers_.account(by, memory->owner, size);
+              }
+            }
+            if (check_access_ && r.kernel->host_checked != nullptr) {
+              if (auto bad = r.kernel->host_checked(r.range, r.arguments)) {
+                return shared_error(make_error(errc::illegal_access, describe(*r.kernel, *bad) + " on " + to_string(by),
+                                               error_scope::device));
+              }
+              return nullptr;
+            }
+            r.kernel->host(r.range, r.arguments);
+            return nullptr;
+          },
+          note, price, std::move(stop)),
+      std::move(mark));
 }
 
-result<event_ref> host_backend::call(stream_handle handle, std::function<result<void>()> function) noexcept {
-  return guarded([&]() -> result<event_ref> {
-    auto stream = stream_of("call", handle);
-    if (!stream) return std::move(stream).error();
-    operation_note note;
-    note.kind = trace_kind::host_call;
-    auto mark = order_ ? order_->recorded(handle) : nullptr;
-    auto talk = order_ ? order_->talks(handle) : nullptr;
-    return submitted(scheduler_.submit(
-                         **stream,
-                         [f = std::move(function), talk = std::move(talk)]() -> work::outcome {
-                           if (talk) talk->begins();
-                           auto done = f();
-                           return done ? nullptr : shared_error(std::move(done).error());
-                         },
-                         note),
-                     std::move(mark));
-  });
+result<event_ref> host_backend::do_call(stream_handle handle, std::function<result<void>()> function) {
+  auto stream = stream_of("call", handle);
+  if (!stream) return std::move(stream).error();
+  operation_note note;
+  note.kind = trace_kind::host_call;
+  auto mark = order_ ? order_->recorded(handle) : nullptr;
+  auto talk = order_ ? order_->talks(handle) : nullptr;
+  return submitted(scheduler_.submit(
+                       **stream,
+                       [f = std::move(function), talk = std::move(talk)]() -> work::outcome {
+                         if (talk) talk->begins();
+                         auto done = f();
+                         return done ? nullptr : shared_error(std::move(done).error());
+                       },
+                       note),
+                   std::move(mark));
 }
 
 }  // namespace weft::host

@@ -35,67 +35,58 @@ struct host_backend::word {
 
 result<std::shared_ptr<const host_backend::word>> host_backend::word_of(device_id by, const word_request& request,
                                                                         bool waits) {
-  if (auto cause = detail::refused_word(request, waits)) return std::move(*cause);
   auto memory = memory_.find(request.address, request.size);
   const std::byte* const begin = memory ? memory->user : nullptr;
   if (auto cause = detail::misplaced_word(request, begin, memory ? memory->size : 0)) return std::move(*cause);
   return std::make_shared<const word>(memory_, request, by, waits, pin{std::move(memory)});
 }
 
-result<event_ref> host_backend::write_value(stream_handle handle, const word_request& request) noexcept {
+result<event_ref> host_backend::do_write_value(stream_handle handle, const word_request& request) {
   auto stream = stream_of("write_value", handle);
   if (!stream) return std::move(stream).error();
-  try {
-    const device_id by = (*stream)->device();
-    auto target = word_of(by, request, false);
-    if (!target) return std::move(target).error();
-    operation_note note;
-    note.kind = trace_kind::fill;
-    note.bytes = request.size;
-    note.name = "value";
-    auto mark = order_ ? order_->recorded(handle) : nullptr;
-    return submitted(scheduler_.submit(
-                         **stream,
-                         [this, target = std::move(*target), mark]() -> work::outcome {
-                           auto at = target->place();
-                           if (!at) return shared_error(std::move(at).error());
-                           // a thread of the program may see the value, and know what came before it
-                           if (mark) order_->host_waited(mark);
-                           detail::store_word(*at, target->request.size, target->request.value);
-                           detail::word_written();
-                           const allocation& memory = *target->memory.get();
-                           if (memory.owner != target->by &&
-                               (memory.kind == memory_kind::device || memory.kind == memory_kind::block))
-                             transfers_.account(target->by, memory.owner, target->request.size);
-                           return nullptr;
-                         },
-                         note),
-                     std::move(mark));
-  } catch (const std::bad_alloc&) {
-    return make_error(errc::out_of_memory, "the host has no memory left to write a value");
-  }
+  const device_id by = (*stream)->device();
+  auto target = word_of(by, request, false);
+  if (!target) return std::move(target).error();
+  operation_note note;
+  note.kind = trace_kind::fill;
+  note.bytes = request.size;
+  note.name = "value";
+  auto mark = order_ ? order_->recorded(handle) : nullptr;
+  return submitted(
+      scheduler_.submit(
+          **stream,
+          [this, target = std::move(*target), mark]() -> work::outcome {
+            auto at = target->place();
+            if (!at) return shared_error(std::move(at).error());
+            // a thread of the program may see the value, and know what came before it
+            if (mark) order_->host_waited(mark);
+            detail::store_word(*at, target->request.size, target->request.value);
+            detail::word_written();
+            const allocation& memory = *target->memory.get();
+            if (memory.owner != target->by && (memory.kind == memory_kind::device || memory.kind == memory_kind::block))
+              transfers_.account(target->by, memory.owner, target->request.size);
+            return nullptr;
+          },
+          note),
+      std::move(mark));
 }
 
-result<event_ref> host_backend::wait_value(stream_handle handle, const word_request& request) noexcept {
+result<event_ref> host_backend::do_wait_value(stream_handle handle, const word_request& request) {
   auto stream = stream_of("wait_value", handle);
   if (!stream) return std::move(stream).error();
-  try {
-    auto source = word_of((*stream)->device(), request, true);
-    if (!source) return std::move(source).error();
-    auto until = [source = *source] { return source->may_go_on(); };
-    auto held = order_ ? order_->waits_for_word(handle) : nullptr;
-    auto mark = order_ ? order_->recorded(handle) : nullptr;
-    return submitted(scheduler_.submit(
-                         **stream,
-                         [source = std::move(*source), held = std::move(held)]() -> work::outcome {
-                           auto at = source->place();
-                           return at ? nullptr : shared_error(std::move(at).error());
-                         },
-                         {}, {}, {}, {}, std::move(until)),
-                     std::move(mark));
-  } catch (const std::bad_alloc&) {
-    return make_error(errc::out_of_memory, "the host has no memory left to wait for a value");
-  }
+  auto source = word_of((*stream)->device(), request, true);
+  if (!source) return std::move(source).error();
+  auto until = [source = *source] { return source->may_go_on(); };
+  auto held = order_ ? order_->waits_for_word(handle) : nullptr;
+  auto mark = order_ ? order_->recorded(handle) : nullptr;
+  return submitted(scheduler_.submit(
+                       **stream,
+                       [source = std::move(*source), held = std::move(held)]() -> work::outcome {
+                         auto at = source->place();
+                         return at ? nullptr : shared_error(std::move(at).error());
+                       },
+                       {}, {}, {}, {}, std::move(until)),
+                   std::move(mark));
 }
 
 }  // namespace weft::host

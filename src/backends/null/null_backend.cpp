@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The smallest backend: it says what it is and leaves every other answer to the defaults of backend.hpp, which name
-// what is not offered. A port begins as a copy of this file and takes over one group after the other, in the order
-// discover, allocate, order, move, run, share, watch; `weft conform --backend NAME` shows what holds so far.
+// The smallest backend: it says what it is and leaves every other answer to the defaults of the facets, which name what
+// is not offered. A port begins as a copy of this file and overrides one facet after the other (weft/backend/facets),
+// in the order discover, allocate, order, move, run, peers, blocks, handles, multicast, watch; `weft conform --backend
+// NAME` shows what holds so far.
 #include "backends/null/factory.hpp"
 
 namespace weft::null_device {
@@ -9,7 +10,11 @@ namespace {
 
 class null_backend final : public backend {
  public:
-  explicit null_backend(const backend_options& options) : first_(options.first_device) {
+  explicit null_backend(const backend_options& options) : backend(identity(options.first_device)) {}
+  ~null_backend() override { close(); }
+
+ private:
+  static backend_identity identity(device_id first) {
     device_description only;
     only.name = "nothing";
     only.kind = backend_kind::null;
@@ -17,24 +22,13 @@ class null_backend final : public backend {
     only.memory = bytes{1};
     only.compute_units = 1;
     only.simulated = true;
-    description_ = std::move(only);
-    layout_ = host_topology(1, bytes{1});
-    layout_.name = "null";
-    layout_.simulated = true;
-    layout_.devices[0].name = "nothing";
-    layout_.devices[0].capabilities = capability::none;
+    topology layout = host_topology(1, bytes{1});
+    layout.name = "null";
+    layout.simulated = true;
+    layout.devices[0].name = only.name;
+    layout.devices[0].capabilities = capability::none;
+    return {backend_kind::null, first, {std::move(only)}, std::move(layout)};
   }
-
-  [[nodiscard]] backend_kind kind() const noexcept override { return backend_kind::null; }
-  [[nodiscard]] std::span<const device_description> devices() const noexcept override { return {&description_, 1}; }
-  [[nodiscard]] device_id first_device() const noexcept override { return first_; }
-  [[nodiscard]] const topology& layout() const noexcept override { return layout_; }
-  void close() noexcept override {}
-
- private:
-  device_id first_;
-  device_description description_;
-  topology layout_;
 };
 
 }  // namespace

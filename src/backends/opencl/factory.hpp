@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "weft/backend/backend.hpp"
 #include "weft/backend/registry.hpp"
 
 #include <memory>

@@ -69,14 +69,12 @@ const link_path* opencl_backend::path_of(const allocation* src, const allocation
   return nullptr;
 }
 
-result<opencl_backend::prepared_copy> opencl_backend::prepare(const copy_request& request) noexcept {
+result<opencl_backend::prepared_copy> opencl_backend::prepare(const copy_request& request) {
   prepared_copy made;
   made.shape = request.shape;
   const copy_shape& shape = request.shape;
   const std::uint64_t dst_extent = shape.extent(shape.dst_pitch, shape.dst_slice);
   const std::uint64_t src_extent = shape.extent(shape.src_pitch, shape.src_slice);
-  if (request.dst == nullptr || request.src == nullptr)
-    return make_error(errc::invalid_argument, "a copy from or to null");
   const auto side = [&](const void* address, std::uint64_t extent, bool is_host, const char* name,
                         std::shared_ptr<allocation>& memory, place& at) -> std::optional<error> {
     memory = memory_.find(address);
@@ -272,112 +270,93 @@ result<event_ref> opencl_backend::submit_copies(queued::queued_stream& to, std::
   }));
 }
 
-result<event_ref> opencl_backend::copy(stream_handle handle, const copy_request& request) noexcept {
+result<event_ref> opencl_backend::do_copy(stream_handle handle, const copy_request& request) {
   auto order = stream_of(handle);
   if (!order) return std::move(order).error();
-  if (request.shape.total() == 0) return record(handle);
-  if (request.wait && request.stop.stop_requested())
-    return make_error(errc::cancelled, "a copy was cancelled before it started");
-  try {
+  auto ready = prepare(request);
+  if (!ready) return std::move(ready).error();
+  std::vector<prepared_copy> one;
+  one.reserve(1);
+  one.push_back(std::move(*ready));
+  return submit_copies(**order, std::move(one), request.stop);
+}
+
+result<event_ref> opencl_backend::do_copy_batch(stream_handle handle, std::span<const copy_request> requests) {
+  auto order = stream_of(handle);
+  if (!order) return std::move(order).error();
+  std::vector<prepared_copy> batch;
+  batch.reserve(requests.size());
+  for (const copy_request& request : requests) {
+    if (request.shape.total() == 0) continue;
     auto ready = prepare(request);
     if (!ready) return std::move(ready).error();
-    std::vector<prepared_copy> one;
-    one.reserve(1);
-    one.push_back(std::move(*ready));
-    return submit_copies(**order, std::move(one), request.stop);
-  } catch (const std::bad_alloc&) {
-    return make_error(errc::out_of_memory, "the host has no memory left for a copy");
+    batch.push_back(std::move(*ready));
   }
+  return submit_copies(**order, std::move(batch), requests.front().stop);
 }
 
-result<event_ref> opencl_backend::copy_batch(stream_handle handle, std::span<const copy_request> requests) noexcept {
+result<event_ref> opencl_backend::do_fill(stream_handle handle, const fill_request& request) {
   auto order = stream_of(handle);
   if (!order) return std::move(order).error();
-  try {
-    std::vector<prepared_copy> batch;
-    batch.reserve(requests.size());
-    for (const copy_request& request : requests) {
-      if (request.shape.total() == 0) continue;
-      auto ready = prepare(request);
-      if (!ready) return std::move(ready).error();
-      batch.push_back(std::move(*ready));
-    }
-    if (batch.empty()) return record(handle);
-    return submit_copies(**order, std::move(batch), requests.front().stop);
-  } catch (const std::bad_alloc&) {
-    return make_error(errc::out_of_memory,
-                      "the host has no memory left for a batch of " + std::to_string(requests.size()) + " copies");
-  }
-}
-
-result<event_ref> opencl_backend::fill(stream_handle handle, const fill_request& request) noexcept {
-  auto order = stream_of(handle);
-  if (!order) return std::move(order).error();
-  if (request.count == 0) return record(handle);
   const auto memory = memory_.find(request.dst);
   if (!memory) {
     return memory_.absent("the destination " + hex(request.dst) + " of a fill");
   }
-  std::uint64_t size = 0;
-  if (__builtin_mul_overflow(request.count, request.pattern_size, &size)) size = ~std::uint64_t{0};
+  const std::uint64_t size = request.total();
   if (auto wrong = beyond_end("a fill", size, request.dst, memory->user, memory->size)) return std::move(*wrong);
-  try {
-    const auto submit = [&](auto made) {
-      made->stop = request.stop;
-      made->note.kind = trace_kind::fill;
-      made->note.bytes = size;
-      made->memory.emplace_back(memory);
-      return submitted(**order, std::move(made));
-    };
-    const place at = place_of(*memory, request.dst);
-    const bool here = at.buffer != nullptr && memory->context == memory_.context_of((*order)->device());
-    const auto written = [request, size] {
-      std::vector<std::byte> pattern(size);
-      for (std::size_t i = 0; i < size; ++i) pattern[i] = request.pattern[i % request.pattern_size];
-      return pattern;
-    };
-    if (here && at.offset % request.pattern_size == 0) {
-      return submit(std::make_unique<driver_command>(
-          [cl = cl_.get(), at, size, pattern = request.pattern, step = request.pattern_size](
-              queued::native_queue queue, queued::native_event* last) -> result<void> {
-            cl_event made = nullptr;
-            const cl_int status = cl->clEnqueueFillBuffer(queue_of(queue), at.buffer, pattern.data(), step, at.offset,
-                                                          size, 0, nullptr, &made);
-            if (status != CL_SUCCESS) return cl_error(status, "a fill of " + to_string(bytes{size}));
-            *last = made;
-            return {};
-          }));
-    }
-    if (here) {
-      // the driver fills at multiples of the pattern only
-      return submit(std::make_unique<driver_command>(
-          [cl = cl_.get(), at, pattern = std::make_shared<const std::vector<std::byte>>(written())](
-              queued::native_queue queue, queued::native_event* last) -> result<void> {
-            cl_event made = nullptr;
-            const cl_int status = cl->clEnqueueWriteBuffer(queue_of(queue), at.buffer, CL_FALSE, at.offset,
-                                                           pattern->size(), pattern->data(), 0, nullptr, &made);
-            if (status != CL_SUCCESS) return cl_error(status, "a fill of " + to_string(bytes{pattern->size()}));
-            *last = made;
-            return {};
-          }));
-    }
-    return submit(std::make_unique<host_command>([this, at, size, written,
-                                                  owner = memory->owner]() -> std::shared_ptr<const error> {
-      const std::vector<std::byte> pattern = written();
-      if (at.host != nullptr) {
-        std::memcpy(at.host, pattern.data(), size);
-        return nullptr;
-      }
-      auto queue = aside(owner);
-      if (!queue) return shared_error(std::move(queue).error());
-      const cl_int status =
-          cl_->clEnqueueWriteBuffer(*queue, at.buffer, CL_TRUE, at.offset, size, pattern.data(), 0, nullptr, nullptr);
-      if (status != CL_SUCCESS) return shared_error(cl_error(status, "a fill on " + to_string(owner)));
-      return nullptr;
-    }));
-  } catch (const std::bad_alloc&) {
-    return make_error(errc::out_of_memory, "the host has no memory left for a fill");
+  const auto submit = [&](auto made) {
+    made->stop = request.stop;
+    made->note.kind = trace_kind::fill;
+    made->note.bytes = size;
+    made->memory.emplace_back(memory);
+    return submitted(**order, std::move(made));
+  };
+  const place at = place_of(*memory, request.dst);
+  const bool here = at.buffer != nullptr && memory->context == memory_.context_of((*order)->device());
+  const auto written = [request, size] {
+    std::vector<std::byte> pattern(size);
+    for (std::size_t i = 0; i < size; ++i) pattern[i] = request.pattern[i % request.pattern_size];
+    return pattern;
+  };
+  if (here && at.offset % request.pattern_size == 0) {
+    return submit(std::make_unique<driver_command>(
+        [cl = cl_.get(), at, size, pattern = request.pattern, step = request.pattern_size](
+            queued::native_queue queue, queued::native_event* last) -> result<void> {
+          cl_event made = nullptr;
+          const cl_int status = cl->clEnqueueFillBuffer(queue_of(queue), at.buffer, pattern.data(), step, at.offset,
+                                                        size, 0, nullptr, &made);
+          if (status != CL_SUCCESS) return cl_error(status, "a fill of " + to_string(bytes{size}));
+          *last = made;
+          return {};
+        }));
   }
+  if (here) {
+    // the driver fills at multiples of the pattern only
+    return submit(std::make_unique<driver_command>(
+        [cl = cl_.get(), at, pattern = std::make_shared<const std::vector<std::byte>>(written())](
+            queued::native_queue queue, queued::native_event* last) -> result<void> {
+          cl_event made = nullptr;
+          const cl_int status = cl->clEnqueueWriteBuffer(queue_of(queue), at.buffer, CL_FALSE, at.offset,
+                                                         pattern->size(), pattern->data(), 0, nullptr, &made);
+          if (status != CL_SUCCESS) return cl_error(status, "a fill of " + to_string(bytes{pattern->size()}));
+          *last = made;
+          return {};
+        }));
+  }
+  return submit(std::make_unique<host_command>(
+      [this, at, size, written, owner = memory->owner]() -> std::shared_ptr<const error> {
+        const std::vector<std::byte> pattern = written();
+        if (at.host != nullptr) {
+          std::memcpy(at.host, pattern.data(), size);
+          return nullptr;
+        }
+        auto queue = aside(owner);
+        if (!queue) return shared_error(std::move(queue).error());
+        const cl_int status =
+            cl_->clEnqueueWriteBuffer(*queue, at.buffer, CL_TRUE, at.offset, size, pattern.data(), 0, nullptr, nullptr);
+        if (status != CL_SUCCESS) return shared_error(cl_error(status, "a fill on " + to_string(owner)));
+        return nullptr;
+      }));
 }
 
 }  // namespace weft::opencl

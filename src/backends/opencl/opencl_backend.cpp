@@ -12,25 +12,17 @@
 #include <unistd.h>
 
 namespace weft::opencl {
-namespace {
-
-error no_tables() {
-  return make_error(errc::resource_exhausted, "the host has no memory left for the tables of the OpenCL backend");
-}
-
-}  // namespace
 
 opencl_backend::opencl_backend(const backend_options& options, std::shared_ptr<const api> cl, discovery found,
                                topology machine)
-    : queued_backend(options.first_device, std::move(machine), queued::descriptions_of(found.devices),
-                     "the child of a fork has none of its threads. Make a machine in the child, or fork before there "
-                     "is one"),
+    : queued_backend(
+          {backend_kind::opencl, options.first_device, queued::descriptions_of(found.devices), std::move(machine)}),
       cl_(std::move(cl)),
       found_(std::move(found)),
-      memory_(cl_, found_, first_),
+      memory_(cl_, found_, first_device()),
       programs_(cl_, found_),
       aside_(found_.devices.size()) {
-  start(std::make_shared<cl_queue_driver>(cl_, found_, first_), options);
+  start(std::make_shared<cl_queue_driver>(cl_, found_, first_device()), options);
 }
 
 opencl_backend::~opencl_backend() {
@@ -40,19 +32,13 @@ opencl_backend::~opencl_backend() {
 
 // ---- discover -------------------------------------------------------------------------------------------------------
 
-result<memory_use> opencl_backend::memory(device_id device) noexcept {
-  if (auto cause = check_call({device})) return *cause;
+result<memory_use> opencl_backend::do_memory(device_id device) {
   see_ends(device);
   return memory_.use(device);
 }
 
-result<peer_description> opencl_backend::peer(device_id from, device_id to) noexcept {
-  if (auto cause = check_call({from, to})) return *cause;
+result<peer_description> opencl_backend::do_peer(device_id from, device_id to) {
   peer_description about;
-  if (from == to) {
-    about.why = "a device is not a peer of itself";
-    return about;
-  }
   const context_place& place = found_.contexts[memory_.context_of(to)];
   about.can_copy = memory_.joined(from, to);
   if (!memory_.can_access(from, to)) {
@@ -63,9 +49,7 @@ result<peer_description> opencl_backend::peer(device_id from, device_id to) noex
                           "another device; copies are the driver's, inside their context";
     return about;
   }
-  const link_path& path =
-      machine_
-          .peer_paths[machine_.pair(device_id{static_cast<int>(local(from))}, device_id{static_cast<int>(local(to))})];
+  const link_path& path = path_between(from, to);
   about.can_access = true;
   about.kind = link_kind::host_memory;
   about.hops = static_cast<int>(path.links.size());
@@ -75,39 +59,19 @@ result<peer_description> opencl_backend::peer(device_id from, device_id to) noex
   return about;
 }
 
-error opencl_backend::without_path(device_id from, device_id to) noexcept {
-  auto about = peer(from, to);
-  return make_error(errc::peer_unsupported, to_string(from) + " cannot map " + to_string(to) + ": " +
-                                                (about ? about->why : about.error().what));
-}
-
 // ---- allocate -------------------------------------------------------------------------------------------------------
 
-result<void*> opencl_backend::allocate(device_id device, bytes size, memory_kind kind) noexcept {
-  if (auto cause = check_call({device})) return *cause;
+result<void*> opencl_backend::do_allocate(device_id device, bytes size, memory_kind kind) {
   if (auto cause = scheduler_->lost(device)) return error{*cause};
-  if (kind == memory_kind::unified && !has_all(descriptions_[local(device)].capabilities, capability::unified_memory)) {
-    return make_error(errc::unsupported, to_string(device) + " (" + descriptions_[local(device)].name +
-                                             ") has no fine-grained shared memory that the host and every device of "
-                                             "this machine see; take pinned memory instead");
-  }
-  try {
-    auto made = memory_.allocate(device, size.size(), kind);
-    if (made || made.error().code != errc::out_of_memory) return made;
-    see_ends(device);
-    return memory_.allocate(device, size.size(), kind);
-  } catch (const std::bad_alloc&) {
-    return no_tables();
-  }
+  auto made = memory_.allocate(device, size.size(), kind);
+  if (made || made.error().code != errc::out_of_memory) return made;
+  see_ends(device);
+  return memory_.allocate(device, size.size(), kind);
 }
 
-result<void> opencl_backend::release(void* base) noexcept {
-  if (scheduler_->closed() || here_.forked()) return {};  // everything went with the machine
-  return memory_.release(base);
-}
+result<void> opencl_backend::do_release(void* base) { return memory_.release(base); }
 
-result<memory_description> opencl_backend::find(const void* address) noexcept {
-  if (auto cause = check_call({})) return *cause;
+result<memory_description> opencl_backend::do_find(const void* address) {
   const auto found = memory_.find(address);
   if (!found) return memory_.absent(address);
   memory_description about;
@@ -119,38 +83,21 @@ result<memory_description> opencl_backend::find(const void* address) noexcept {
   return about;
 }
 
-result<void> opencl_backend::adopt(device_id device, void* base, bytes size) noexcept {
-  if (auto cause = check_call({device})) return *cause;
-  try {
-    return memory_.adopt(device, base, size.size());
-  } catch (const std::bad_alloc&) {
-    return no_tables();
-  }
+result<void> opencl_backend::do_adopt(device_id device, void* base, bytes size) {
+  return memory_.adopt(device, base, size.size());
 }
 
-result<event_ref> opencl_backend::prefetch(stream_handle handle, void* base, bytes size) noexcept {
+result<event_ref> opencl_backend::do_prefetch(stream_handle handle, void*, bytes) {
   auto order = stream_of(handle);
   if (!order) return std::move(order).error();
-  const auto memory = memory_.find(base);
-  if (!memory || memory->kind != memory_kind::unified)
-    return make_error(errc::invalid_argument, hex(base) + " is not unified memory");
-  if (size.size() > memory->size - static_cast<std::size_t>(static_cast<std::byte*>(base) - memory->user))
-    return make_error(errc::out_of_range, "a prefetch past the end of its memory");
-  return record(handle);  // one memory: it is there already
+  return do_record(handle);  // one memory: it is there already
 }
 
-result<void> opencl_backend::advise(void* base, bytes size, memory_advice, device_id device) noexcept {
-  if (auto cause = check_call({device})) return *cause;
-  const auto memory = memory_.find(base);
-  if (!memory || memory->kind != memory_kind::unified)
-    return make_error(errc::invalid_argument, hex(base) + " is not unified memory");
-  if (size.size() > memory->size - static_cast<std::size_t>(static_cast<std::byte*>(base) - memory->user))
-    return make_error(errc::out_of_range, "advice past the end of its memory");
+result<void> opencl_backend::do_advise(void*, bytes, memory_advice, device_id) {
   return {};  // advice is allowed to change nothing, and one memory leaves nothing to change
 }
 
-result<std::shared_ptr<std::byte>> opencl_backend::host_window(device_id by, void* address, bytes size) noexcept {
-  if (auto cause = check_call({by})) return *cause;
+result<std::shared_ptr<std::byte>> opencl_backend::do_host_window(device_id by, void* address, bytes) {
   auto memory = memory_.find(address);
   if (!memory) return memory_.absent(address);
   if (!memory_.shares_atomics(memory->owner)) {
@@ -161,11 +108,6 @@ result<std::shared_ptr<std::byte>> opencl_backend::host_window(device_id by, voi
     return not_offered("windows of the host into adopted memory, of which " + to_string(memory->owner) +
                        " may keep a copy: it shares fine-grained memory of the driver's only");
   }
-  const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(address) - memory->user);
-  if (size.value() > memory->size - offset) {
-    return make_error(errc::out_of_range, "a window of " + to_string(size) + " at offset " + std::to_string(offset) +
-                                              " of an allocation of " + to_string(bytes{memory->size}));
-  }
   if (const std::string why = memory_.denied(by, *memory); !why.empty())
     return make_error(errc::illegal_access, "a window for " + to_string(by) + ": " + why);
   std::byte* const at = place_of(*memory, address).host;
@@ -174,10 +116,9 @@ result<std::shared_ptr<std::byte>> opencl_backend::host_window(device_id by, voi
 
 // ---- share ----------------------------------------------------------------------------------------------------------
 
-result<void> opencl_backend::enable_peer(device_id from, device_id to) noexcept {
-  if (auto cause = check_call({from, to})) return *cause;
-  if (from == to) return make_error(errc::invalid_device, to_string(from) + " is not a peer of itself");
-  if (!memory_.can_access(from, to)) return without_path(from, to);
+bool opencl_backend::do_can_access(device_id from, device_id to) noexcept { return memory_.can_access(from, to); }
+
+result<void> opencl_backend::do_enable_peer(device_id from, device_id to) {
   if (memory_.set_enabled(from, to, true)) {
     return make_error(errc::already_enabled,
                       "access of " + to_string(from) + " to " + to_string(to) + " is enabled already");
@@ -185,23 +126,16 @@ result<void> opencl_backend::enable_peer(device_id from, device_id to) noexcept 
   return {};
 }
 
-result<void> opencl_backend::disable_peer(device_id from, device_id to) noexcept {
-  if (auto cause = check_call({from, to})) return *cause;
-  if (from == to) return make_error(errc::invalid_device, to_string(from) + " is not a peer of itself");
-  if (!memory_.can_access(from, to)) return without_path(from, to);
+result<void> opencl_backend::do_disable_peer(device_id from, device_id to) {
   if (!memory_.set_enabled(from, to, false)) {
     return make_error(errc::not_enabled, "access of " + to_string(from) + " to " + to_string(to) + " is not enabled");
   }
   return {};
 }
 
-bool opencl_backend::peer_enabled(device_id from, device_id to) noexcept {
-  return known(from) && known(to) && memory_.enabled(from, to);
-}
+bool opencl_backend::do_peer_enabled(device_id from, device_id to) noexcept { return memory_.enabled(from, to); }
 
-result<void*> opencl_backend::map_peer(device_id by, void* address, bytes size) noexcept {
-  if (auto cause = check_call({by})) return *cause;
-  if (address == nullptr || size.value() == 0) return make_error(errc::invalid_argument, "mapping null or zero bytes");
+result<void*> opencl_backend::do_map_peer(device_id by, void* address, bytes size) {
   const auto source = memory_.find(address);
   if (!source) return memory_.absent(address);
   if (source->owner == by)
@@ -211,21 +145,12 @@ result<void*> opencl_backend::map_peer(device_id by, void* address, bytes size) 
     return make_error(errc::not_enabled, to_string(by) + " has no access to " + to_string(source->owner) +
                                              ": enable it (peer_access) before mapping");
   }
-  try {
-    return memory_.map(by, source, address, size.size());
-  } catch (const std::bad_alloc&) {
-    return no_tables();
-  }
+  return memory_.map(by, source, address, size.size());
 }
 
-result<void> opencl_backend::unmap_peer(device_id by, void* mapped) noexcept {
-  if (scheduler_->closed() || here_.forked()) return {};
-  if (auto cause = check_call({by})) return *cause;
-  return memory_.unmap(by, mapped);
-}
+result<void> opencl_backend::do_unmap_peer(device_id by, void* mapped) { return memory_.unmap(by, mapped); }
 
-result<atomic_support> opencl_backend::peer_atomics(device_id from, device_id to, atomic_operation operation) noexcept {
-  if (auto cause = check_call({from, to})) return *cause;
+result<atomic_support> opencl_backend::do_peer_atomics(device_id from, device_id to, atomic_operation operation) {
   if (!memory_.can_access(from, to) || !memory_.shares_atomics(to)) return atomic_support::none;
   switch (operation) {
     case atomic_operation::float_add:
@@ -238,8 +163,7 @@ result<atomic_support> opencl_backend::peer_atomics(device_id from, device_id to
   }
 }
 
-result<access_right> opencl_backend::memory_access(device_id device, const void* address) noexcept {
-  if (auto cause = check_call({device})) return *cause;
+result<access_right> opencl_backend::do_memory_access(device_id device, const void* address) {
   const auto memory = memory_.find(address);
   if (!memory) return memory_.absent(address);
   return memory_.denied(device, *memory).empty() ? access_right::read_write : access_right::none;
@@ -247,8 +171,7 @@ result<access_right> opencl_backend::memory_access(device_id device, const void*
 
 // ---- watch ----------------------------------------------------------------------------------------------------------
 
-result<void> opencl_backend::reset(device_id device) noexcept {
-  if (auto cause = check_call({device})) return *cause;
+result<void> opencl_backend::do_reset(device_id device) {
   // what is still held back is refused while the device counts as lost
   scheduler_->lose(device, shared_error(make_error(errc::cancelled, to_string(device) + " is being reset")));
   for (queued::queued_stream* order : scheduler_->streams_of(device))
@@ -258,11 +181,7 @@ result<void> opencl_backend::reset(device_id device) noexcept {
   return {};
 }
 
-void opencl_backend::close() noexcept {
-  if (here_.forked()) return;  // its threads and its work are the parent's
-  scheduler_->close();
-  memory_.clear();
-}
+void opencl_backend::do_close() noexcept { memory_.clear(); }
 
 // ---- factory --------------------------------------------------------------------------------------------------------
 

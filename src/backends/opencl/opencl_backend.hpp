@@ -25,61 +25,60 @@ class opencl_backend final : public queued::queued_backend {
   ~opencl_backend() override;
 
   // discover
-  [[nodiscard]] backend_kind kind() const noexcept override { return backend_kind::opencl; }
-  [[nodiscard]] std::span<const std::string> notes() const noexcept override { return found_.notes; }
-  [[nodiscard]] result<memory_use> memory(device_id device) noexcept override;
-  [[nodiscard]] result<peer_description> peer(device_id from, device_id to) noexcept override;
+  [[nodiscard]] std::span<const std::string> do_notes() const noexcept override { return found_.notes; }
+  [[nodiscard]] result<memory_use> do_memory(device_id device) override;
+  [[nodiscard]] result<peer_description> do_peer(device_id from, device_id to) override;
 
   // allocate
-  [[nodiscard]] result<void*> allocate(device_id device, bytes size, memory_kind kind) noexcept override;
-  [[nodiscard]] result<void> release(void* base) noexcept override;
-  [[nodiscard]] result<memory_description> find(const void* address) noexcept override;
-  [[nodiscard]] result<void> adopt(device_id device, void* base, bytes size) noexcept override;
-  [[nodiscard]] result<event_ref> prefetch(stream_handle stream, void* base, bytes size) noexcept override;
-  [[nodiscard]] result<void> advise(void* base, bytes size, memory_advice advice, device_id device) noexcept override;
-  [[nodiscard]] result<std::shared_ptr<std::byte>> host_window(device_id by, void* address,
-                                                               bytes size) noexcept override;
+  [[nodiscard]] result<void*> do_allocate(device_id device, bytes size, memory_kind kind) override;
+  [[nodiscard]] std::string_view do_why_no_unified() const noexcept override {
+    return "no fine-grained shared memory that the host and every device of this machine see";
+  }
+  [[nodiscard]] result<void> do_release(void* base) override;
+  [[nodiscard]] result<memory_description> do_find(const void* address) override;
+  [[nodiscard]] result<void> do_adopt(device_id device, void* base, bytes size) override;
+  [[nodiscard]] result<event_ref> do_prefetch(stream_handle stream, void* base, bytes size) override;
+  [[nodiscard]] result<void> do_advise(void* base, bytes size, memory_advice advice, device_id device) override;
+  [[nodiscard]] result<std::shared_ptr<std::byte>> do_host_window(device_id by, void* address, bytes size) override;
 
   // share
-  [[nodiscard]] result<void> enable_peer(device_id from, device_id to) noexcept override;
-  [[nodiscard]] result<void> disable_peer(device_id from, device_id to) noexcept override;
-  [[nodiscard]] bool peer_enabled(device_id from, device_id to) noexcept override;
-  [[nodiscard]] std::uint64_t peer_epoch() noexcept override { return memory_.epoch(); }
-  [[nodiscard]] result<void*> map_peer(device_id by, void* address, bytes size) noexcept override;
-  [[nodiscard]] result<void> unmap_peer(device_id by, void* mapped) noexcept override;
-  [[nodiscard]] result<atomic_support> peer_atomics(device_id from, device_id to,
-                                                    atomic_operation operation) noexcept override;
-  [[nodiscard]] result<access_right> memory_access(device_id device, const void* address) noexcept override;
+  [[nodiscard]] bool do_can_access(device_id from, device_id to) noexcept override;
+  [[nodiscard]] result<void> do_enable_peer(device_id from, device_id to) override;
+  [[nodiscard]] result<void> do_disable_peer(device_id from, device_id to) override;
+  [[nodiscard]] bool do_peer_enabled(device_id from, device_id to) noexcept override;
+  [[nodiscard]] std::uint64_t do_peer_epoch() noexcept override { return memory_.epoch(); }
+  [[nodiscard]] result<void*> do_map_peer(device_id by, void* address, bytes size) override;
+  [[nodiscard]] result<void> do_unmap_peer(device_id by, void* mapped) override;
+  [[nodiscard]] result<atomic_support> do_peer_atomics(device_id from, device_id to,
+                                                       atomic_operation operation) override;
+  [[nodiscard]] result<access_right> do_memory_access(device_id device, const void* address) override;
 
   // order: words.cpp, queued_backend
-  [[nodiscard]] result<event_ref> write_value(stream_handle stream, const word_request& request) noexcept override;
-  [[nodiscard]] result<event_ref> wait_value(stream_handle stream, const word_request& request) noexcept override;
+  [[nodiscard]] result<event_ref> do_write_value(stream_handle stream, const word_request& request) override;
+  [[nodiscard]] result<event_ref> do_wait_value(stream_handle stream, const word_request& request) override;
 
   // move
-  [[nodiscard]] result<event_ref> copy(stream_handle stream, const copy_request& request) noexcept override;
-  [[nodiscard]] result<event_ref> copy_batch(stream_handle stream,
-                                             std::span<const copy_request> requests) noexcept override;
-  [[nodiscard]] result<event_ref> fill(stream_handle stream, const fill_request& request) noexcept override;
+  [[nodiscard]] result<event_ref> do_copy(stream_handle stream, const copy_request& request) override;
+  [[nodiscard]] result<event_ref> do_copy_batch(stream_handle stream, std::span<const copy_request> requests) override;
+  [[nodiscard]] result<event_ref> do_fill(stream_handle stream, const fill_request& request) override;
 
   // run
-  [[nodiscard]] result<void> prepare(device_id device, const kernel_code& kernel) noexcept override;
-  [[nodiscard]] result<event_ref> launch(stream_handle stream, launch_request request) noexcept override;
-  [[nodiscard]] result<event_ref> call(stream_handle stream, std::function<result<void>()> function) noexcept override;
+  [[nodiscard]] result<void> do_prepare(device_id device, const kernel_code& kernel) override;
+  [[nodiscard]] result<event_ref> do_launch(stream_handle stream, launch_request request) override;
+  [[nodiscard]] result<event_ref> do_call(stream_handle stream, std::function<result<void>()> function) override;
 
   // watch
-  [[nodiscard]] result<void> reset(device_id device) noexcept override;
-  void close() noexcept override;
+  [[nodiscard]] result<void> do_reset(device_id device) override;
+  void do_close() noexcept override;
 
  private:
   struct prepared_copy;
 
-  [[nodiscard]] error without_path(device_id from, device_id to) noexcept;
-
   // order
-  [[nodiscard]] result<event_ref> submit_word(stream_handle stream, const word_request& request, bool waits) noexcept;
+  [[nodiscard]] result<event_ref> submit_word(stream_handle stream, const word_request& request, bool waits);
 
   // move
-  [[nodiscard]] result<prepared_copy> prepare(const copy_request& request) noexcept;
+  [[nodiscard]] result<prepared_copy> prepare(const copy_request& request);
   [[nodiscard]] std::shared_ptr<const error> check_access(const prepared_copy& copy) const;
   [[nodiscard]] result<event_ref> submit_copies(queued::queued_stream& to, std::vector<prepared_copy> copies,
                                                 std::stop_token stop);

@@ -244,73 +244,60 @@ result<void> ready_for(const kernel_code& code, std::size_t i, const kernel_argu
 
 }  // namespace
 
-result<void> opencl_backend::prepare(device_id device, const kernel_code& kernel) noexcept {
-  if (auto cause = check_call({device})) return *cause;
-  try {
-    auto compiled = programs_.get(kernel, local(device));
-    if (!compiled) return std::move(compiled).error();
-    return {};
-  } catch (const std::bad_alloc&) {
-    return make_error(errc::out_of_memory, "the host has no memory left to compile a kernel");
-  }
+result<void> opencl_backend::do_prepare(device_id device, const kernel_code& kernel) {
+  auto compiled = programs_.get(kernel, local(device));
+  if (!compiled) return std::move(compiled).error();
+  return {};
 }
 
-result<event_ref> opencl_backend::launch(stream_handle handle, launch_request request) noexcept {
+result<event_ref> opencl_backend::do_launch(stream_handle handle, launch_request request) {
   auto order = stream_of(handle);
   if (!order) return std::move(order).error();
   const device_id by = (*order)->device();
-  try {
-    const kernel_code& code = *request.kernel;
-    auto compiled = programs_.get(code, local(by));
-    if (!compiled) return std::move(compiled).error();
-    auto made = std::make_unique<kernel_command>(*cl_, memory_);
-    made->kernel = std::move(*compiled);
-    made->range = request.range;
-    made->by = by;
-    if (made->kernel->combine.kernel) {
-      made->context = found_.contexts[memory_.context_of(by)].context.get();
-      made->grid = reduction_grid_for(code, request.range, request.arguments, made->kernel->units);
-    }
-    made->reserve(request.arguments.size());
-    for (std::size_t i = 0; i < request.arguments.size(); ++i) {
-      auto found = ready_for(code, i, request.arguments[i], memory_, by, made->arguments()[i]);
-      if (!found) return std::move(found).error();
-      made->is_shifted = made->is_shifted || made->arguments()[i].shift != 0;
-    }
-    if (made->is_shifted && !made->kernel->shifted.kernel) {
-      return make_error(errc::unsupported, "the raw kernel '" + code.name +
-                                               "' is given memory that does not begin with element 0, and its source "
-                                               "cannot be called from another kernel: " +
-                                               made->kernel->why_not_shifted);
-    }
-    std::int64_t items = 1;
-    for (std::size_t d = 0; d < static_cast<std::size_t>(request.range.dimensions); ++d)
-      items *= std::max<std::int64_t>(request.range.end[d] - request.range.begin[d], 0);
-    if (items == 0) return record(handle);
-    made->note.kind = trace_kind::kernel;
-    made->note.items = items;
-    made->note.launch = request.launch;
-    made->stop = std::move(request.stop);
-    made->code = std::move(request.kernel);
-    return submitted(**order, std::move(made));
-  } catch (const std::bad_alloc&) {
-    return make_error(errc::out_of_memory, "the host has no memory left to launch a kernel");
+  const kernel_code& code = *request.kernel;
+  auto compiled = programs_.get(code, local(by));
+  if (!compiled) return std::move(compiled).error();
+  auto made = std::make_unique<kernel_command>(*cl_, memory_);
+  made->kernel = std::move(*compiled);
+  made->range = request.range;
+  made->by = by;
+  if (made->kernel->combine.kernel) {
+    made->context = found_.contexts[memory_.context_of(by)].context.get();
+    made->grid = reduction_grid_for(code, request.range, request.arguments, made->kernel->units);
   }
+  made->reserve(request.arguments.size());
+  for (std::size_t i = 0; i < request.arguments.size(); ++i) {
+    auto found = ready_for(code, i, request.arguments[i], memory_, by, made->arguments()[i]);
+    if (!found) return std::move(found).error();
+    made->is_shifted = made->is_shifted || made->arguments()[i].shift != 0;
+  }
+  if (made->is_shifted && !made->kernel->shifted.kernel) {
+    return make_error(errc::unsupported, "the raw kernel '" + code.name +
+                                             "' is given memory that does not begin with element 0, and its source "
+                                             "cannot be called from another kernel: " +
+                                             made->kernel->why_not_shifted);
+  }
+  std::int64_t items = 1;
+  for (std::size_t d = 0; d < static_cast<std::size_t>(request.range.dimensions); ++d)
+    items *= std::max<std::int64_t>(request.range.end[d] - request.range.begin[d], 0);
+  if (items == 0) return do_record(handle);
+  made->note.kind = trace_kind::kernel;
+  made->note.items = items;
+  made->note.launch = request.launch;
+  made->stop = std::move(request.stop);
+  made->code = std::move(request.kernel);
+  return submitted(**order, std::move(made));
 }
 
-result<event_ref> opencl_backend::call(stream_handle handle, std::function<result<void>()> function) noexcept {
+result<event_ref> opencl_backend::do_call(stream_handle handle, std::function<result<void>()> function) {
   auto order = stream_of(handle);
   if (!order) return std::move(order).error();
-  try {
-    auto made = std::make_unique<host_command>([f = std::move(function)]() -> std::shared_ptr<const error> {
-      auto done = f();
-      return done ? nullptr : shared_error(std::move(done).error());
-    });
-    made->note.kind = trace_kind::host_call;
-    return submitted(**order, std::move(made));
-  } catch (const std::bad_alloc&) {
-    return make_error(errc::out_of_memory, "the host has no memory left for a host function");
-  }
+  auto made = std::make_unique<host_command>([f = std::move(function)]() -> std::shared_ptr<const error> {
+    auto done = f();
+    return done ? nullptr : shared_error(std::move(done).error());
+  });
+  made->note.kind = trace_kind::host_call;
+  return submitted(**order, std::move(made));
 }
 
 }  // namespace weft::opencl

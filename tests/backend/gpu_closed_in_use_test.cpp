@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// A machine of the virtual CUDA driver that is closed while threads use it.
+#include "support/closing.hpp"
+#include "support/virtual_gpus.hpp"
+
+namespace gpu_closed_in_use_test {
+
+class gpu_in_use : public samples::virtual_cuda_test {};
+
+TEST_F(gpu_in_use, that_is_closed_says_so_and_touches_no_memory_that_has_gone) {
+  EXPECT_EQ(samples::closed_in_use([] { return weft::machine{samples::virtual_cuda_options()}; }, 150), "");
+}
+
+}  // namespace gpu_closed_in_use_test
