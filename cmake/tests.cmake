@@ -77,20 +77,20 @@ if(WEFT_TESTS_ENABLED)
     endif()
     if(NOT WEFT_CUDA_ENABLED)
       list(FILTER sources EXCLUDE REGEX
-        "/tests/(backend/(gpu|cuda)|virtual_driver/conformance|(cli|examples)/virtual_gpu)_")
+        "/tests/((backend|collective)/(gpu|cuda)|virtual_driver/conformance|(cli|examples)/virtual_gpu)_")
     endif()
     if(NOT WEFT_CUDA_HEADER_DIR)
       list(FILTER sources EXCLUDE REGEX "/tests/backend/cuda_declarations_")
     endif()
     if(NOT WEFT_OPENCL_ENABLED)
-      list(FILTER sources EXCLUDE REGEX "/tests/backend/opencl_")
+      list(FILTER sources EXCLUDE REGEX "/tests/(backend|collective)/opencl_")
     endif()
     if(WEFT_SANITIZE)
       # NVRTC is a vendor's compiler, for a minute. What runs on the virtual driver is left out: that is not instrumented,
       # so ThreadSanitizer does not see what it orders, and what it keeps after a reset counts as leaked. gpu_driver,
       # discovery and memory tests play the driver in place, and the scheduler that CUDA shares has tests of its own.
       list(FILTER sources EXCLUDE REGEX
-        "/tests/backend/gpu_(adopted_stream|conformance|copy|faults|health|launch|machine|multicast|nvrtc|partition|queue|stream)_")
+        "/tests/(backend/gpu_(adopted_stream|closed_in_use|conformance|copy|faults|health|launch|machine|multicast|nvrtc|partition|queue|stream)|collective/(gpu|opencl)_failing_allocation)_")
     endif()
     set(test weft_tests_${folder})
     # with macros of their own for a vendor's header, or others where its toolkit is installed
@@ -113,7 +113,7 @@ if(WEFT_TESTS_ENABLED)
     target_precompile_headers(${test} REUSE_FROM weft_test_support)
     target_include_directories(${test} PRIVATE src tests)
     target_link_libraries(${test} PRIVATE weft GTest::gtest GTest::gtest_main)
-    if(folder MATCHES "^(backend|cli|examples|virtual_driver)$" AND TARGET weft_virtual_cuda)
+    if(folder MATCHES "^(backend|cli|collective|examples|virtual_driver)$" AND TARGET weft_virtual_cuda)
       add_dependencies(${test} weft_virtual_cuda)
     endif()
     if(WEFT_CUDA_HEADER_DIR AND alone)

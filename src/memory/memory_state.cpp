@@ -15,6 +15,7 @@ memory_state::memory_state(machine_state& machine)
     const device_id to{static_cast<int>(i % facts_.devices)};
     if (from == to) continue;
     const auto known = b.peer(from, to);
+    if (!known && known.error().code == errc::resource_exhausted) raise(known.error());  // it is not known
     facts_.pairs[i].can_copy = known && known->can_copy;
   }
   refresh();

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backends/gpu/factory.hpp"
+#include "core/make_error.hpp"
 #include "support/paths.hpp"
 #include "virtual_driver/virtual_driver.hpp"
 #include "weft/runtime/machine.hpp"
@@ -17,10 +18,14 @@
 namespace samples {
 
 inline weft::result<std::unique_ptr<weft::backend>> open_virtual_cuda(const weft::backend_options& options) noexcept {
-  weft::gpu::settings wanted;
-  wanted.driver = wanted.compiler = virtual_cuda_library();
-  wanted.management = "none";
-  return weft::gpu::open_with(options, wanted);
+  try {
+    weft::gpu::settings wanted;
+    wanted.driver = wanted.compiler = virtual_cuda_library();
+    wanted.management = "none";
+    return weft::gpu::open_with(options, wanted);
+  } catch (const std::bad_alloc&) {
+    return weft::no_host_memory();
+  }
 }
 
 inline weft::machine_options virtual_cuda_options() {
@@ -43,6 +48,7 @@ class virtual_cuda {
     find(limit_launches_, "weft_virtual_limit_launches");
     find(hold_values_, "weft_virtual_hold_values");
     find(last_launch_, "weft_virtual_last_launch");
+    find(listen_to_own_work_, "weft_virtual_listen_to_own_work");
   }
   [[nodiscard]] unsigned long long calls(const char* name) const { return calls_(name); }
   /// That somebody holds.
@@ -58,6 +64,7 @@ class virtual_cuda {
   void limit_launches(unsigned threads_per_block, unsigned blocks) const { limit_launches_(threads_per_block, blocks); }
   void limit_launches() const { limit_launches(1024, 2147483647U); }
   [[nodiscard]] weft_virtual_launch last_launch() const { return last_launch_(); }
+  void listen_to_own_work(void (*listener)(int)) const { listen_to_own_work_(listener); }
   void add_kernel(const char* name, weft_virtual_kernel_function body, unsigned count, const unsigned* sizes,
                   const unsigned char* is_pointer) const {
     register_(name, body, count, sizes, is_pointer);
@@ -77,6 +84,7 @@ class virtual_cuda {
   void (*hold_values_)(unsigned) = nullptr;
   void (*limit_launches_)(unsigned, unsigned) = nullptr;
   weft_virtual_launch (*last_launch_)() = nullptr;
+  void (*listen_to_own_work_)(void (*)(int)) = nullptr;
   void (*register_)(const char*, weft_virtual_kernel_function, unsigned, const unsigned*,
                     const unsigned char*) = nullptr;
 };

@@ -67,6 +67,7 @@ class command : public event_record {
 
  private:
   friend class scheduler;
+  friend class queued_stream;
 
   void watched() noexcept override;
   void keep(const std::shared_ptr<queue_driver>& driver, native_event made) noexcept;
@@ -76,6 +77,11 @@ class command : public event_record {
   std::atomic<native_event> shown_{nullptr};
   end_call at_end_;
   queued_stream* home_ = nullptr;
+  command* next_waiting_ = nullptr;       // in its stream, of those that are held back
+  command* next_flying_ = nullptr;        // … and of those in the driver's queue
+  command* next_to_arm_ = nullptr;        // of those that the driver is to be told of
+  command* next_looked_at_ = nullptr;     // of those whose ends the scheduler's thread looks for
+  bool is_looked_at_ = false;             // with the scheduler's mutex
   std::uint64_t sequence_ = 0;            // 1 for the first of its stream
   std::shared_ptr<const error> refused_;  // by the driver, when it was handed over
   bool failed_here_ = false;              // not because of another command

@@ -30,6 +30,7 @@ struct event_times {
   std::chrono::steady_clock::time_point ended;
 };
 
+/// What gives a result or an error may throw std::bad_alloc; nothing else does.
 /// A queue is named together with its device, an event with the device of the queue that made it. Outlives every event
 /// that users hold, so it is shared; what it owns goes with it.
 /// Thread: any, several at once; but calls that put work into one queue come one at a time.
@@ -40,16 +41,16 @@ class queue_driver {
   queue_driver& operator=(const queue_driver&) = delete;
   virtual ~queue_driver() = default;
 
-  [[nodiscard]] virtual result<native_queue> create_queue(device_id device, int priority) noexcept = 0;
+  [[nodiscard]] virtual result<native_queue> create_queue(device_id device, int priority) = 0;
   /// A queue over one that the program made and keeps. `again`: a queue of this function that nothing is in any more,
   /// to be this one, or null. Errors: wrong_device; unsupported.
-  [[nodiscard]] virtual result<native_queue> adopt_queue(device_id, void* theirs, native_queue again) noexcept {
+  [[nodiscard]] virtual result<native_queue> adopt_queue(device_id, void* theirs, native_queue again) {
     static_cast<void>(theirs), static_cast<void>(again);
     return error{
         .code = errc::unsupported, .what = "this driver's queues cannot be shared with the program", .where = {}};
   }
   /// What the driver calls a queue, for the program to put work into. Errors: unsupported.
-  [[nodiscard]] virtual result<void*> name_of(device_id, native_queue) noexcept {
+  [[nodiscard]] virtual result<void*> name_of(device_id, native_queue) {
     return error{
         .code = errc::unsupported, .what = "this driver's queues cannot be shared with the program", .where = {}};
   }
@@ -64,8 +65,7 @@ class queue_driver {
 
   /// An event that ends when all that the queue holds has ended, and `after` too if it is one; then what comes into the
   /// queue later begins after it. Not waiting.
-  [[nodiscard]] virtual result<native_event> mark(device_id device, native_queue queue,
-                                                  native_event after) noexcept = 0;
+  [[nodiscard]] virtual result<native_event> mark(device_id device, native_queue queue, native_event after) = 0;
   /// Whether queues of `by` can wait for events of `of`.
   [[nodiscard]] virtual bool can_wait(device_id by, device_id of) const noexcept = 0;
   /// What is in the queue begins without anybody waiting for it.
@@ -77,8 +77,7 @@ class queue_driver {
   [[nodiscard]] virtual event_state state(device_id device, native_event event) noexcept = 0;
   /// Of an event that failed: "`doing`: what the driver says", with `otherwise` where that says nothing better. Its
   /// scope is the device's when that is lost by it; then the scheduler loses the device.
-  [[nodiscard]] virtual error failure(device_id device, native_event event, std::string doing,
-                                      errc otherwise) noexcept = 0;
+  [[nodiscard]] virtual error failure(device_id device, native_event event, std::string doing, errc otherwise) = 0;
   /// Blocks until it has ended or failed; state() says which.
   virtual void wait(device_id device, native_event event) noexcept = 0;
   /// Of an event that ended well or not; none where the driver does not know.

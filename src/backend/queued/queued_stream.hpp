@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "backend/queued/chain.hpp"
 #include "backend/queued/command.hpp"
 #include "weft/backend/backend.hpp"
 
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <thread>
-#include <vector>
 
 namespace weft::queued {
 
@@ -59,12 +58,13 @@ class queued_stream {
   std::atomic<std::uint64_t> finished_{0};
   std::atomic<std::uint32_t> ending_{0};  // commands that are counted there and whose events do not say so yet
 
-  std::mutex mutex_;              // what follows
-  std::deque<command*> waiting_;  // not handed over yet; the first says why
-  std::deque<command*> flying_;   // in the driver's queue
-  command* on_host_ = nullptr;    // what the worker runs
-  std::vector<command*> to_arm_;  // handed over, watched, and the driver is not told yet; one reference each
-  event_ref last_;                // what was submitted last
+  std::mutex mutex_;                                 // what follows
+  chain<command, &command::next_waiting_> waiting_;  // not handed over yet; the first says why
+  chain<command, &command::next_flying_> flying_;    // in the driver's queue
+  command* on_host_ = nullptr;                       // what the worker runs
+  chain<command, &command::next_to_arm_> to_arm_;    // in the driver's queue, watched, and the driver is not told yet;
+                                                     // one reference each
+  event_ref last_;                                   // what was submitted last
 
   // whoever holds the flag takes the stream forward; who finds it held leaves a note
   std::atomic_flag held_;
@@ -77,6 +77,9 @@ class queued_stream {
   std::uint64_t poison_from_ = 0;
   std::uint64_t poison_until_ = 0;  // commands from and up to these sequences are skipped
   std::shared_ptr<const error> unreported_;
+
+  queued_stream* next_posted_ = nullptr;  // of those that the scheduler's thread takes forward; with its mutex
+  bool is_posted_ = false;
 
   std::condition_variable_any work_;  // with mutex_
   std::jthread worker_;               // runs host functions; started with the first

@@ -59,7 +59,13 @@ class set_for_scope {
 
 scheduler::scheduler(std::shared_ptr<queue_driver> driver, device_id first, std::size_t count, backend* face,
                      waiting policy, std::function<void(const link_path&, std::uint64_t)> moved)
-    : driver_(std::move(driver)), first_(first), face_(face), policy_(policy), moved_(std::move(moved)) {
+    : driver_(std::move(driver)),
+      first_(first),
+      face_(face),
+      policy_(policy),
+      moved_(std::move(moved)),
+      no_memory_(shared_error(no_host_memory())),
+      at_the_end_(shared_error(make_error(errc::cancelled, "the machine was closed", error_scope::process))) {
   while (devices_.size() < count) devices_.push_back(std::make_unique<device_state>());
 }
 
@@ -85,10 +91,11 @@ result<queued_stream*> scheduler::create(device_id device, int priority, bool to
   auto queue = driver_->create_queue(device, priority);
   if (!queue) return std::move(queue).error();
   const std::unique_lock lock{table_mutex_};
-  queued_stream& made = *streams_.emplace_back(std::make_unique<queued_stream>(*this, device, priority, *queue, false));
-  made.place_ = streams_.size();
-  open(made, told);
-  return &made;
+  auto made = std::make_unique<queued_stream>(*this, device, priority, *queue, false);
+  made->place_ = streams_.size() + 1;
+  streams_.push_back(std::move(made));  // whatever fails now, the queue belongs to a row of the table
+  open(*streams_.back(), told);
+  return streams_.back().get();
 }
 
 result<queued_stream*> scheduler::adopt(device_id device, void* driver_queue) {
@@ -227,9 +234,9 @@ std::shared_ptr<const error> scheduler::refusal(queued_stream& s, command& c) {
   if (auto cause = over(s.device_)) return cause;
   if (c.dependency && c.dependency->finished() && c.dependency->cause()) return c.dependency->cause();
   if (auto cause = poison_of(s, c.sequence_)) return cause;
-  if (c.stop.stop_requested())
-    return shared_error(make_error(errc::cancelled, "cancelled before it started on " + to_string(s.device_)));
-  return nullptr;
+  if (!c.stop.stop_requested()) return nullptr;
+  return cause_of(
+      [&] { return make_error(errc::cancelled, "cancelled before it started on " + to_string(s.device_)); });
 }
 
 bool scheduler::driver_can_wait(const queued_stream& s, const event_record& dependency) const {
@@ -247,14 +254,14 @@ scheduler::start_outcome scheduler::try_start(queued_stream& s, command& c, std:
   // A driver whose own line is full makes who submits wait, here with the stream's lock.
   constexpr std::size_t most_flying = 256;
   if (!cause && c.is_for_driver() && s.flying_.size() >= most_flying) {
-    command& half_way = *s.flying_[most_flying / 2];
+    command& half_way = *s.flying_.at(most_flying / 2);
     half_way.is_watched_ = true;
     note_to_arm(s, half_way);
     return start_outcome::blocked;
   }
   if (!cause && c.is_for_driver()) {
     native_event last = nullptr;
-    auto done = c.hand_over(s.queue_, &last);
+    auto done = guarded([&] { return c.hand_over(s.queue_, &last); });
     if (done) {
       c.keep(driver_, last);
       s.flying_.push_back(&c);
@@ -262,7 +269,7 @@ scheduler::start_outcome scheduler::try_start(queued_stream& s, command& c, std:
       if (c.is_watched_) note_to_arm(s, c);
       return start_outcome::started;
     }
-    cause = c.refused_ = shared_error(std::move(done).error());
+    cause = c.refused_ = cause_of([&] { return std::move(done).error(); });
     c.failed_here_ = true;
     // on a device that is lost by it nothing runs any more
     if (cause->scope != error_scope::device && fly_refused(s, c)) return start_outcome::started;
@@ -278,10 +285,14 @@ scheduler::start_outcome scheduler::try_start(queued_stream& s, command& c, std:
     try {
       s.worker_ = std::jthread{[this, &s](const std::stop_token& shutdown) { work(s, shutdown); }};
     } catch (const std::system_error&) {
-      cause = shared_error(
-          make_error(errc::resource_exhausted,
-                     "no thread could be started for a stream; raise the limit of threads (ulimit -u) or use "
-                     "fewer streams"));
+      cause = cause_of([] {
+        return make_error(errc::resource_exhausted,
+                          "no thread could be started for a stream; raise the limit of threads (ulimit -u) or use "
+                          "fewer streams");
+      });
+      return start_outcome::ended;
+    } catch (const std::bad_alloc&) {
+      cause = no_memory_;
       return start_outcome::ended;
     }
   }
@@ -293,7 +304,7 @@ scheduler::start_outcome scheduler::try_start(queued_stream& s, command& c, std:
 /// What a command of several parts left in the queue uses its memory: the command ends with that. Nobody waits for it
 /// here, as what the queue holds may wait for whoever submits. False: nothing of it is there. Under the stream's lock.
 bool scheduler::fly_refused(queued_stream& s, command& c) {
-  auto rest = driver_->mark(s.device_, s.queue_, nullptr);
+  auto rest = guarded([&] { return driver_->mark(s.device_, s.queue_, nullptr); });
   if (!rest) {
     driver_->finish(s.device_, s.queue_);
     return false;
@@ -393,13 +404,20 @@ void scheduler::pump(queued_stream& s) {
     }
     if (c == nullptr) {
       if (!dependency) return;
-      dependency->on_complete([this, &s] {
-        if (called_by_driver) {
-          post(s);
-        } else {
-          progress(s);
-        }
-      });
+      try {
+        dependency->on_complete([this, &s] {
+          if (called_by_driver) {
+            post(s);
+          } else {
+            progress(s);
+          }
+        });
+      } catch (const std::bad_alloc&) {
+        const std::lock_guard lock{s.mutex_};
+        if (s.waiting_.empty()) continue;
+        s.waiting_.front()->retain();
+        look_at(*s.waiting_.front());  // again and again, until it has ended
+      }
       continue;  // it may have ended meanwhile
     }
     finish(*c, std::move(cause));
@@ -433,12 +451,13 @@ void scheduler::note_to_arm(queued_stream& s, command& c) {
 
 /// Tells the driver of what was noted: not under the lock, since it may call at once.
 void scheduler::arm(queued_stream& s) noexcept {
-  std::vector<command*> noted;
-  {
-    const std::lock_guard lock{s.mutex_};
-    noted.swap(s.to_arm_);
-  }
-  for (command* c : noted) {
+  for (;;) {
+    command* c = nullptr;
+    {
+      const std::lock_guard lock{s.mutex_};
+      c = s.to_arm_.pop_front();
+    }
+    if (c == nullptr) return;
     c->at_end_ = {&scheduler::on_end, c};
     if (driver_->call_at_end(c->device, c->native(), c->at_end_)) continue;
     look_at(*c);
@@ -473,11 +492,13 @@ std::shared_ptr<const error> scheduler::outcome_of(command& c, event_state state
   if (auto cause = poison_of(*c.home_, c.sequence_)) return cause;
   if (auto cause = lost(c.device)) return cause;
   c.failed_here_ = true;
-  const std::string what = c.note.kind == trace_kind::kernel ? "the kernel '" + c.name() + "'"
-                           : c.note.kind == trace_kind::copy ? std::string{"a copy"}
-                                                             : "an operation";
-  return shared_error(driver_->failure(c.device, c.native(), what + " on " + to_string(c.device) + " failed",
-                                       c.note.kind == trace_kind::kernel ? errc::kernel_failed : errc::copy_failed));
+  return cause_of([&] {
+    const std::string what = c.note.kind == trace_kind::kernel ? "the kernel '" + c.name() + "'"
+                             : c.note.kind == trace_kind::copy ? std::string{"a copy"}
+                                                               : "an operation";
+    return driver_->failure(c.device, c.native(), what + " on " + to_string(c.device) + " failed",
+                            c.note.kind == trace_kind::kernel ? errc::kernel_failed : errc::copy_failed);
+  });
 }
 
 void scheduler::take_times(command& c) {

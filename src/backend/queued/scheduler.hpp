@@ -47,6 +47,9 @@ class scheduler {
   void destroy(stream_handle handle);
   [[nodiscard]] queued_stream* find(stream_handle handle) const noexcept;
   [[nodiscard]] std::vector<queued_stream*> streams_of(device_id device) const;
+  /// Calls `f` for each stream that there is, and was: those that went may serve again. Without a lock, without memory.
+  template <class F>
+  void for_each_row(F f) const;
 
   /// Takes over the command. Null when the machine is closed.
   [[nodiscard]] event_ref submit(queued_stream& to, std::unique_ptr<command> made);
@@ -62,6 +65,8 @@ class scheduler {
   [[nodiscard]] wait_outcome wait(event_record& event, wait_deadline deadline, const std::stop_token& stop);
   [[nodiscard]] bool ready(event_record& event);
   [[nodiscard]] bool idle(queued_stream& of);
+  /// All streams of a device. No allocation.
+  [[nodiscard]] bool idle_on(device_id device);
   [[nodiscard]] bool settled(queued_stream& of);
   [[nodiscard]] result<wait_outcome> synchronize(queued_stream& of, wait_deadline deadline,
                                                  const std::stop_token& stop);
@@ -126,14 +131,14 @@ class scheduler {
   [[nodiscard]] std::shared_ptr<const error> outcome_of(command& c, event_state state);
   static void on_end(void* data);
 
-  void post(queued_stream& s, command* until = nullptr);
-  void look_at(command& c);
-  void wake_service();
+  void post(queued_stream& s, command* until = nullptr) noexcept;
+  void look_at(command& c) noexcept;
+  void wake_service() noexcept;
   void serve(const std::stop_token& shutdown);
   void take_turn(std::unique_lock<std::mutex>& lock);
   void help();
   void work(queued_stream& s, const std::stop_token& shutdown);
-  [[nodiscard]] static std::shared_ptr<const error> run(command& c) noexcept;
+  [[nodiscard]] std::shared_ptr<const error> run(command& c) const noexcept;
 
   void poison(queued_stream& s, const std::shared_ptr<const error>& cause, std::uint64_t sequence);
   [[nodiscard]] std::shared_ptr<const error> poison_of(queued_stream& s, std::uint64_t sequence);
@@ -141,6 +146,10 @@ class scheduler {
   [[nodiscard]] wait_outcome await(event_record& event, wait_deadline deadline, const std::stop_token& stop);
   [[nodiscard]] command* own(event_record& event) const noexcept;
   void trace(const command& c, bool failed) noexcept;
+
+  /// The cause that `make` makes; where there is no memory for it, one that says so.
+  template <class F>
+  [[nodiscard]] std::shared_ptr<const error> cause_of(F make) const noexcept;
 
   static thread_local const scheduler* working_for;  // whose work this thread does
 
@@ -151,6 +160,7 @@ class scheduler {
   std::function<void(const link_path&, std::uint64_t)> moved_;
   std::chrono::steady_clock::time_point epoch_ = std::chrono::steady_clock::now();
   std::atomic<bool> closed_{false};
+  const std::shared_ptr<const error> no_memory_, at_the_end_;  // causes that must be there when memory is not
 
   std::vector<std::unique_ptr<device_state>> devices_;
   mutable std::mutex device_mutex_;
@@ -159,7 +169,7 @@ class scheduler {
   std::vector<std::unique_ptr<queued_stream>> streams_;  // never shrinks: a stream that went serves again
 
   std::mutex gates_mutex_;
-  std::set<event_record*> gates_;  // open gates hold one reference
+  std::set<event_record*> gates_;  // closed gates hold one reference
 
   std::atomic<bool> tracing_{false};
   std::mutex trace_mutex_;
@@ -168,12 +178,34 @@ class scheduler {
   std::atomic<std::uint64_t> armed_{0};  // callbacks that the driver owes us, or is about to be asked for
   std::mutex service_mutex_;
   std::condition_variable_any service_work_;
-  std::vector<queued_stream*> posted_;
-  std::vector<command*> looked_at_;  // one reference each
-  int turns_ = 0;                    // of threads that do what was in the lists
+  chain<queued_stream, &queued_stream::next_posted_> posted_;
+  chain<command, &command::next_looked_at_> looked_at_;  // one reference each
+  int turns_ = 0;                                        // of threads that do what was in the lists
   std::atomic<service_state> service_state_{service_state::not_asked_for};
   std::jthread service_;  // started with the first who is to be told
   bool service_is_over_ = false;
 };
+
+template <class F>
+void scheduler::for_each_row(F f) const {
+  for (std::size_t i = 0;; ++i) {
+    queued_stream* row = nullptr;
+    {
+      const std::shared_lock lock{table_mutex_};
+      if (i >= streams_.size()) return;
+      row = streams_[i].get();
+    }
+    f(*row);
+  }
+}
+
+template <class F>
+std::shared_ptr<const error> scheduler::cause_of(F make) const noexcept {
+  try {
+    return std::make_shared<const error>(make());
+  } catch (const std::bad_alloc&) {
+    return no_memory_;
+  }
+}
 
 }  // namespace weft::queued

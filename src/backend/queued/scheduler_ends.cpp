@@ -26,28 +26,34 @@ thread_local const scheduler* scheduler::working_for = nullptr;
 
 /// Has the stream taken forward by a thread that may submit: at once, and then again and again until a command of it
 /// has ended, if there is one. Takes over one reference of that.
-void scheduler::post(queued_stream& s, command* until) {
-  const std::lock_guard lock{service_mutex_};
-  if (std::find(posted_.begin(), posted_.end(), &s) == posted_.end()) posted_.push_back(&s);
-  if (until != nullptr) looked_at_.push_back(until);
-  wake_service();
+void scheduler::post(queued_stream& s, command* until) noexcept {
+  {
+    const std::lock_guard lock{service_mutex_};
+    if (!std::exchange(s.is_posted_, true)) posted_.push_back(&s);
+    if (until == nullptr) return wake_service();
+  }
+  look_at(*until);
 }
 
 /// Has that thread see the end of what the driver will not tell of. Takes over one reference.
-void scheduler::look_at(command& c) {
+void scheduler::look_at(command& c) noexcept {
   const std::lock_guard lock{service_mutex_};
-  looked_at_.push_back(&c);
+  if (std::exchange(c.is_looked_at_, true)) {
+    c.drop();  // the line has one of its own
+  } else {
+    looked_at_.push_back(&c);
+  }
   wake_service();
 }
 
 /// Under service_mutex_. Where no thread is to be had, who looks does what it would: the next call tries again. After
 /// close() there is nothing for a thread to do.
-void scheduler::wake_service() {
+void scheduler::wake_service() noexcept {
   if (service_is_over_) return;
   try {
     if (!service_.joinable()) service_ = std::jthread{[this](const std::stop_token& shutdown) { serve(shutdown); }};
     service_state_.store(service_state::runs, std::memory_order_release);
-  } catch (const std::system_error&) {
+  } catch (const std::exception&) {  // no thread, or no memory for one
     service_state_.store(service_state::not_to_be_had, std::memory_order_release);
   }
   service_work_.notify_all();
@@ -70,22 +76,30 @@ void scheduler::serve(const std::stop_token& shutdown) {
 
 /// Does what is there to do now, without the lock.
 void scheduler::take_turn(std::unique_lock<std::mutex>& lock) {
-  std::vector<queued_stream*> now_posted;
-  now_posted.swap(posted_);
-  std::vector<command*> looked_at;
-  looked_at.swap(looked_at_);
   ++turns_;
-  lock.unlock();
-  for (queued_stream* s : now_posted) progress(*s);
-  std::erase_if(looked_at, [this](command* c) {
-    if (!c->finished()) progress(*c->home_);
-    if (!c->finished()) return false;
-    c->drop();
-    return true;
-  });
-  lock.lock();
+  for (std::size_t left = posted_.size(); left > 0 && !posted_.empty(); --left) {
+    queued_stream& s = *posted_.pop_front();
+    s.is_posted_ = false;
+    lock.unlock();
+    progress(s);
+    lock.lock();
+  }
+  for (std::size_t left = looked_at_.size(); left > 0 && !looked_at_.empty(); --left) {
+    command& c = *looked_at_.pop_front();
+    lock.unlock();
+    if (!c.finished()) progress(*c.home_);
+    const bool is_over = c.finished();
+    lock.lock();
+    if (!is_over) {
+      looked_at_.push_back(&c);
+      continue;
+    }
+    c.is_looked_at_ = false;
+    lock.unlock();
+    c.drop();
+    lock.lock();
+  }
   --turns_;
-  looked_at_.insert(looked_at_.end(), looked_at.begin(), looked_at.end());
   service_work_.notify_all();
 }
 
@@ -118,16 +132,19 @@ void scheduler::work(queued_stream& s, const std::stop_token& shutdown) {
   }
 }
 
-std::shared_ptr<const error> scheduler::run(command& c) noexcept {
+std::shared_ptr<const error> scheduler::run(command& c) const noexcept {
+  const auto threw = [&](const char* what) {
+    return cause_of([&] {
+      return make_error(errc::kernel_failed, "a host function on " + to_string(c.device) + " threw" + what,
+                        error_scope::endpoint);
+    });
+  };
   try {
     return c.run_here();
   } catch (const std::exception& thrown) {
-    return shared_error(make_error(errc::kernel_failed,
-                                   "a host function on " + to_string(c.device) + " threw: " + thrown.what(),
-                                   error_scope::endpoint));
+    return cause_of([&] { return error{*threw((std::string{": "} + thrown.what()).c_str())}; });
   } catch (...) {
-    return shared_error(
-        make_error(errc::kernel_failed, "a host function on " + to_string(c.device) + " threw", error_scope::endpoint));
+    return threw("");
   }
 }
 
@@ -169,20 +186,25 @@ void scheduler::lose(device_id device, const std::shared_ptr<const error>& cause
     device_state& state = state_of(device);
     if (state.root) return;
     state.root = cause;
-    state.told = shared_error(
-        make_error(errc::device_lost, to_string(device) + " is lost since: " + cause->what, error_scope::device));
+    state.told = cause_of([&] {
+      return make_error(errc::device_lost, to_string(device) + " is lost since: " + cause->what, error_scope::device);
+    });
     state.lost.store(true, std::memory_order_release);
   }
   // what waits for others on this device waits no more
   driver_->give_up(device);
-  for (queued_stream* s : streams_of(device)) post(*s);
+  for_each_row([&](queued_stream& s) {
+    if (s.device_ == device) post(s);
+  });
 }
 
 std::shared_ptr<const error> scheduler::over(device_id device) const {
   if (!closed()) return lost(device);
-  return shared_error(make_error(errc::cancelled,
-                                 "the machine was closed before the operation on " + to_string(device) + " started",
-                                 error_scope::endpoint));
+  return cause_of([&] {
+    return make_error(errc::cancelled,
+                      "the machine was closed before the operation on " + to_string(device) + " started",
+                      error_scope::endpoint);
+  });
 }
 
 std::shared_ptr<const error> scheduler::lost(device_id device) const {
@@ -205,28 +227,25 @@ void scheduler::restore(device_id device) {
     state.lost.store(false, std::memory_order_release);
     state.root = state.told = nullptr;
   }
-  for (queued_stream* s : streams_of(device)) {
-    const std::lock_guard lock{s->failure_mutex_};
-    s->unreported_ = nullptr;
-    if (s->poison_) s->poison_until_ = s->submitted_.load(std::memory_order_relaxed);
-  }
+  for_each_row([&](queued_stream& s) {
+    if (s.device_ != device) return;
+    const std::lock_guard lock{s.failure_mutex_};
+    s.unreported_ = nullptr;
+    if (s.poison_) s.poison_until_ = s.submitted_.load(std::memory_order_relaxed);
+  });
 }
 
 // ---- waiting --------------------------------------------------------------------------------------------------------
 
 event_ref scheduler::create_gate() {
-  auto* const gate = new event_record;
+  const event_ref gate{new event_record};
   gate->owner = face_;
   gate->timed = false;
-  gate->retain();
   const std::lock_guard lock{gates_mutex_};
-  if (closed()) {  // close() has opened the gates it knew, and would not know this one
-    gate->drop();
-    gate->drop();
-    return {};
-  }
-  gates_.insert(gate);
-  return event_ref{gate};
+  if (closed()) return {};  // close() has opened the gates it knew, and would not know this one
+  gates_.insert(gate.get());
+  gate->retain();
+  return gate;
 }
 
 void scheduler::open_gate(event_record& gate, std::shared_ptr<const error> cause) {
@@ -283,6 +302,15 @@ bool scheduler::idle(queued_stream& of) {
   }
   if (!of.counted_idle()) return false;
   return !of.shared_.load(std::memory_order_acquire) || lost(of.device_) || driver_->is_empty(of.device_, of.queue_);
+}
+
+bool scheduler::idle_on(device_id device) {
+  bool is_idle = true;
+  for_each_row([&](queued_stream& s) {
+    const bool is_there = s.device_ == device && s.handle_.load(std::memory_order_acquire) != 0;
+    is_idle = is_idle && (!is_there || idle(s));
+  });
+  return is_idle;
 }
 
 bool scheduler::settled(queued_stream& of) { return idle(of) && !of.poisoned_.load(std::memory_order_acquire); }
@@ -369,27 +397,21 @@ void scheduler::close() {
     const std::lock_guard lock{gates_mutex_};
     gates.swap(gates_);
   }
-  const auto cause = shared_error(make_error(errc::cancelled, "the machine was closed", error_scope::process));
   for (event_record* gate : gates) {
-    gate->complete(cause);
+    gate->complete(at_the_end_);
     gate->drop();
   }
   for (std::size_t i = 0; i < devices_.size(); ++i) driver_->give_up(device_id{first_.value() + static_cast<int>(i)});
-  std::vector<queued_stream*> all;
-  {
-    const std::shared_lock lock{table_mutex_};
-    for (const auto& s : streams_) all.push_back(s.get());
-  }
-  for (queued_stream* s : all) {
+  for_each_row([this](queued_stream& s) {
     {
-      const std::lock_guard lock{s->mutex_};
+      const std::lock_guard lock{s.mutex_};
     }  // who comes after sees that the machine is closed
     // what was not handed over is refused; what the driver has, it ends
-    for (progress(*s); !s->counted_idle(); progress(*s)) {
-      finish_queue(*s);
+    for (progress(s); !s.counted_idle(); progress(s)) {
+      finish_queue(s);
       std::this_thread::yield();
     }
-  }
+  });
   // Before the service ends: what the driver calls may post.
   while (armed_.load(std::memory_order_acquire) != 0) std::this_thread::yield();
   {
@@ -409,14 +431,14 @@ void scheduler::close() {
     service_is_over_ = true;  // who asked to be told before it saw the machine closed starts none any more
   }
   if (service_.joinable()) service_.join();
-  for (queued_stream* s : all) {
-    if (s->worker_.joinable()) {
-      s->worker_.request_stop();
-      s->worker_.join();
+  for_each_row([](queued_stream& s) {
+    if (s.worker_.joinable()) {
+      s.worker_.request_stop();
+      s.worker_.join();
     }
-    const std::lock_guard lock{s->mutex_};
-    s->last_ = {};
-  }
+    const std::lock_guard lock{s.mutex_};
+    s.last_ = {};
+  });
 }
 
 }  // namespace weft::queued

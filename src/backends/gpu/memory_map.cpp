@@ -80,18 +80,6 @@ void memory_map::clear() {
 
 // ---- what goes back -------------------------------------------------------------------------------------------------
 
-void memory_map::later(std::function<void()> f) noexcept {
-  if (here_.forked()) return;  // CUDA does not work in the child of a fork; the memory is the parent's
-  if (!driver_thread::is_this() && !freed_elsewhere::is_this()) return f();
-  late_.add(std::move(f));
-}
-
-void memory_map::later_when(std::function<bool()> may, std::function<void()> f) noexcept {
-  if (here_.forked()) return;
-  if (may()) return later(std::move(f));
-  late_.add_when(std::move(may), std::move(f));
-}
-
 void memory_map::settle(std::chrono::milliseconds limit) noexcept {
   if (!driver_thread::is_this() && !freed_elsewhere::is_this() && !here_.forked()) late_.settle(limit);
 }
@@ -473,7 +461,7 @@ result<void> memory_map::disable(device_id from, device_id to) {
   return {};
 }
 
-void memory_map::part(const std::function<bool(std::size_t gpu)>& quiet) noexcept {
+void memory_map::part(const std::function<bool(std::size_t gpu)>& quiet) {
   if (!has_to_part_.exchange(false, std::memory_order_acq_rel)) return;
   const std::size_t gpus = found_.gpus.size();
   const std::uint64_t before = epoch();

@@ -170,7 +170,7 @@ class memory_map {
   /// From now on the library refuses; the driver's access goes with part(), once no work of `from` uses it.
   [[nodiscard]] result<void> disable(device_id from, device_id to);
   /// Takes from the driver what disable() has ended; `quiet` are GPUs of which no work runs, the others keep it.
-  void part(const std::function<bool(std::size_t gpu)>& quiet) noexcept;
+  void part(const std::function<bool(std::size_t gpu)>& quiet);
   [[nodiscard]] bool has_to_part() const noexcept { return has_to_part_.load(std::memory_order_acquire); }
   [[nodiscard]] bool enabled(device_id from, device_id to) const;
   [[nodiscard]] std::uint64_t epoch() const { return epoch_.load(std::memory_order_acquire); }
@@ -208,10 +208,27 @@ class memory_map {
   void remove(const std::shared_ptr<allocation>& ended);
   /// The mapped blocks that make up exactly this range; empty when there is none, or a gap, or a part of one.
   [[nodiscard]] std::vector<std::shared_ptr<allocation>> blocks_in(const void* address, std::uint64_t size) const;
-  /// Runs it now, or, on a thread of the driver and where operations end, on a thread of its own.
-  void later(std::function<void()> f) noexcept;
+  /// Runs it now, or, on a thread of the driver and where operations end, on a thread of its own. Without memory for
+  /// that it is left to the end of the context.
+  template <class F>
+  void later(F f) noexcept {
+    if (here_.forked()) return;  // CUDA does not work in the child of a fork; the memory is the parent's
+    try {
+      if (!driver_thread::is_this() && !freed_elsewhere::is_this()) return f();
+      late_.add(std::function<void()>{std::move(f)});
+    } catch (const std::bad_alloc&) {
+    }
+  }
   /// The same, once `may` says so; never where the machine ends before.
-  void later_when(std::function<bool()> may, std::function<void()> f) noexcept;
+  template <class May, class F>
+  void later_when(May may, F f) noexcept {
+    if (here_.forked()) return;
+    if (may()) return later(std::move(f));
+    try {
+      late_.add_when(std::function<bool()>{std::move(may)}, std::function<void()>{std::move(f)});
+    } catch (const std::bad_alloc&) {
+    }
+  }
   /// The contexts are about to go: what other processes have open goes with them.
   void end_late_work() noexcept { late_.end(); }
   /// What was put off is done, if it takes no longer than this.

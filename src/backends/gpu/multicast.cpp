@@ -22,13 +22,13 @@ struct multicast_groups::group {
   group& operator=(const group&) = delete;
   ~group() {
     if (home == nullptr || handle == 0) return;
-    std::vector<CUdevice> gpus;
-    gpus.reserve(bound.size());
-    for (const auto& one : bound) gpus.push_back(home->found().gpu_of(home->local(one.first)).id);
     // nobody may find the address when the memory behind it goes
-    home->later([cu = &home->cu(), h = handle, n = size, at = address, gpus = std::move(gpus), kept = bound] {
+    home->later([from = home, cu = &home->cu(), h = handle, n = size, at = address, kept = std::move(bound)] {
       if (at != 0) static_cast<void>(cu->cuMemUnmap(at, n));
-      for (const CUdevice gpu : gpus) static_cast<void>(cu->cuMulticastUnbind(h, gpu, 0, n));
+      for (const auto& one : kept) {
+        const CUdevice gpu = from->found().gpu_of(from->local(one.first)).id;
+        static_cast<void>(cu->cuMulticastUnbind(h, gpu, 0, n));
+      }
       if (at != 0) static_cast<void>(cu->cuMemAddressFree(at, n));
       static_cast<void>(cu->cuMemRelease(h));
     });

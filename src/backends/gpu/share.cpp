@@ -35,9 +35,7 @@ void gpu_backend::part_peers() {
   memory_.part([this](std::size_t gpu) {
     for (std::size_t d = 0; d < devices().size(); ++d) {
       if (places_->gpu_of(d) != gpu) continue;
-      for (queued::queued_stream* order : scheduler_->streams_of(global(d))) {
-        if (!scheduler_->idle(*order)) return false;
-      }
+      if (!scheduler_->idle_on(global(d))) return false;
     }
     return true;
   });

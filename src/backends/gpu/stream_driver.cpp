@@ -76,9 +76,10 @@ void stream_driver::on_end(void* id) {
 bool stream_driver::is_watching() noexcept {
   try {
     const std::lock_guard lock{watch_mutex_};
+    if (!watch_.joinable()) looked_for_.reserve(64);
     if (!watch_.joinable()) watch_ = std::jthread{[this](const std::stop_token& shutdown) { look_for_ends(shutdown); }};
     return true;
-  } catch (const std::system_error&) {
+  } catch (const std::exception&) {  // nor memory for one
     return false;
   }
 }
@@ -96,14 +97,19 @@ bool stream_driver::call_at_end(device_id device, queued::native_event event, co
   }
   // without the context nothing is known; without a stream to spare it is looked at, too
   const bool may_wait = inside && spare_aside(at);
-  if (may_wait) static_cast<void>(take_aside(at, &made.aside));
+  if (may_wait && take_aside(at, &made.aside) != CUDA_SUCCESS) made.aside = nullptr;
   if (may_wait && made.aside == nullptr) no_longer_waits(at, made.generation);
   end_table& table = end_table::get();
   std::uint64_t id = 0;
-  {
+  try {
     const std::lock_guard lock{table.mutex};
     id = ++table.last;
     table.ends.emplace(id, made);
+  } catch (const std::bad_alloc&) {
+    if (made.aside == nullptr) return false;
+    give_aside(at, made.aside, made.generation);
+    no_longer_waits(at, made.generation);
+    return false;
   }
   CUresult status = CUDA_ERROR_NOT_SUPPORTED;
   if (made.aside != nullptr) status = cu_.cuStreamWaitEvent(made.aside, ends.end, 0);
@@ -129,12 +135,17 @@ bool stream_driver::call_at_end(device_id device, queued::native_event event, co
 /// Calls for what ended without the driver's calling: it does not for a lost device, and may have refused to.
 void stream_driver::look_for_ends(const std::stop_token& shutdown) {
   end_table& table = end_table::get();
-  std::vector<std::pair<std::uint64_t, waiting_end>> mine;
+  auto& mine = looked_for_;
   const auto collect = [&] {
     mine.clear();
     const std::lock_guard lock{table.mutex};
     for (const auto& [id, end] : table.ends) {
-      if (end.home == this && end.call.function != nullptr) mine.emplace_back(id, end);
+      if (end.home != this || end.call.function == nullptr) continue;
+      try {
+        mine.emplace_back(id, end);
+      } catch (const std::bad_alloc&) {
+        break;  // the others another time
+      }
     }
     return !mine.empty();
   };
@@ -310,21 +321,26 @@ result<void> stream_driver::ready_stream(gpu_queue& queue) {
   return {};
 }
 
-result<queued::native_queue> stream_driver::create_queue(device_id device, int priority) noexcept {
+result<queued::native_queue> stream_driver::create_queue(device_id device, int priority) {
   const std::shared_lock call{place_of(local(device)).calls};
   auto inside = places_->enter(local(device));
   if (!inside) return std::move(inside).error();
   auto made = std::make_unique<gpu_queue>();
   made->device = local(device);
   made->priority = priority;
-  if (auto ok = ready_stream(*made); !ok) return std::move(ok).error();
+  gpu_queue* const queue = made.get();
+  {
+    const std::lock_guard lock{queues_mutex_};
+    queues_.push_back(std::move(made));
+  }
+  auto ok = guarded([&] { return ready_stream(*queue); });
+  if (ok) return queue;
   const std::lock_guard lock{queues_mutex_};
-  queues_.push_back(std::move(made));
-  return queues_.back().get();
+  std::erase_if(queues_, [&](const auto& one) { return one.get() == queue; });
+  return std::move(ok).error();
 }
 
-result<queued::native_queue> stream_driver::adopt_queue(device_id device, void* theirs,
-                                                        queued::native_queue again) noexcept {
+result<queued::native_queue> stream_driver::adopt_queue(device_id device, void* theirs, queued::native_queue again) {
   const std::string which = "the program's stream for " + to_string(device);
   const auto name = theirs == nullptr ? stream_legacy : reinterpret_cast<std::uintptr_t>(theirs);
   if (name == stream_per_thread) {
@@ -367,7 +383,7 @@ result<queued::native_queue> stream_driver::adopt_queue(device_id device, void* 
   return into;
 }
 
-result<void*> stream_driver::name_of(device_id, queued::native_queue queue) noexcept {
+result<void*> stream_driver::name_of(device_id, queued::native_queue queue) {
   gpu_queue& of = queue_of(queue);
   const std::shared_lock call{place_of(of.device).calls};
   auto inside = places_->enter(of.device);
@@ -428,11 +444,12 @@ result<CUdeviceptr> submission::scratch(std::size_t size) {
   if (size <= queue_.scratch_size) return queue_.scratch;
   constexpr std::size_t least = 1 << 16;
   size = std::max({size, 2 * queue_.scratch_size, least});
+  stream_driver::place& at = home_.place_of(queue_.device);
+  const std::lock_guard lock{at.mutex};
+  at.scratch.reserve(at.scratch.size() + 1);
   CUdeviceptr made = 0;
   const CUresult status = home_.cu_.cuMemAlloc(&made, size);
   if (status != CUDA_SUCCESS) return cu_error(home_.cu_, status, to_string(bytes{size}) + " to work in");
-  stream_driver::place& at = home_.place_of(queue_.device);
-  const std::lock_guard lock{at.mutex};
   if (queue_.scratch != 0) at.scratch.push_back(queue_.scratch);
   queue_.scratch = made;
   queue_.scratch_size = size;
@@ -445,8 +462,7 @@ result<queued::native_event> submission::finish() {
   return std::exchange(event_, nullptr);
 }
 
-result<queued::native_event> stream_driver::mark(device_id, queued::native_queue queue,
-                                                 queued::native_event after) noexcept {
+result<queued::native_event> stream_driver::mark(device_id, queued::native_queue queue, queued::native_event after) {
   auto into = begin(queue);
   if (!into) return std::move(into).error();
   into->event_->begins = false;
@@ -476,6 +492,11 @@ CUresult stream_driver::take_aside(std::size_t device, CUstream* stream) {
       at.asides.pop_back();
       return CUDA_SUCCESS;
     }
+    try {
+      at.asides.reserve(++at.made_asides);  // to give one back takes no memory
+    } catch (const std::bad_alloc&) {
+      return CUDA_ERROR_OUT_OF_MEMORY;
+    }
   }
   return cu_.cuStreamCreateWithPriority(stream, stream_non_blocking, 0);
 }
@@ -502,7 +523,7 @@ void stream_driver::no_longer_waits(std::size_t device, std::uint64_t generation
 }
 
 result<void> stream_driver::run_aside(device_id device, const std::string& doing,
-                                      const std::function<CUresult(CUstream)>& work) noexcept {
+                                      const std::function<CUresult(CUstream)>& work) {
   const std::size_t at = local(device);
   auto inside = places_->enter(at);
   if (!inside) return std::move(inside).error();
@@ -535,18 +556,26 @@ result<gpu_event*> stream_driver::take_event(std::size_t device, bool timed) {
     }
   }
   auto made = std::make_unique<gpu_event>();
-  made->gpu = places_->gpu_of(device);
-  made->timed = timed;
-  made->generation = at.generation.load(std::memory_order_acquire);
-  CUresult status = cu_.cuEventCreate(&made->end, event_blocking_sync);
-  if (status == CUDA_SUCCESS && timed) {
-    status = cu_.cuEventCreate(&made->begin, event_blocking_sync);
-    if (status != CUDA_SUCCESS) static_cast<void>(cu_.cuEventDestroy(made->end));
+  gpu_event* const event = made.get();
+  event->gpu = places_->gpu_of(device);
+  event->timed = timed;
+  event->generation = at.generation.load(std::memory_order_acquire);
+  {
+    const std::lock_guard lock{at.mutex};
+    at.events.push_back(std::move(made));
+    for (auto& free : at.free) free.reserve(at.events.capacity());  // to put one back takes no memory
   }
-  if (status != CUDA_SUCCESS) return cu_error(cu_, status, "an event");
-  const std::lock_guard lock{at.mutex};
-  at.events.push_back(std::move(made));
-  return at.events.back().get();
+  CUresult status = cu_.cuEventCreate(&event->end, event_blocking_sync);
+  if (status == CUDA_SUCCESS && timed) {
+    status = cu_.cuEventCreate(&event->begin, event_blocking_sync);
+    if (status != CUDA_SUCCESS) static_cast<void>(cu_.cuEventDestroy(event->end));
+  }
+  if (status == CUDA_SUCCESS) return event;
+  {
+    const std::lock_guard lock{at.mutex};
+    std::erase_if(at.events, [&](const auto& one) { return one.get() == event; });
+  }
+  return cu_error(cu_, status, "an event");
 }
 
 void stream_driver::put_back(gpu_event* event) noexcept {
@@ -602,7 +631,7 @@ queued::event_state stream_driver::state(device_id, queued::native_event event) 
   return status == CUDA_ERROR_NOT_READY ? queued::event_state::running : queued::event_state::failed;
 }
 
-error stream_driver::failure(device_id device, queued::native_event event, std::string doing, errc otherwise) noexcept {
+error stream_driver::failure(device_id device, queued::native_event event, std::string doing, errc otherwise) {
   if (!is_there(event_of(event))) {
     return make_error(errc::device_lost, std::move(doing) + ": " + to_string(device) + " was reset meanwhile",
                       error_scope::device);

@@ -78,23 +78,22 @@ class stream_driver final : public queued::queue_driver {
   stream_driver(std::shared_ptr<contexts> places, device_id first, const discovery& found, waiting policy);
   ~stream_driver() override;
 
-  [[nodiscard]] result<queued::native_queue> create_queue(device_id device, int priority) noexcept override;
+  [[nodiscard]] result<queued::native_queue> create_queue(device_id device, int priority) override;
   [[nodiscard]] result<queued::native_queue> adopt_queue(device_id device, void* theirs,
-                                                         queued::native_queue again) noexcept override;
-  [[nodiscard]] result<void*> name_of(device_id device, queued::native_queue queue) noexcept override;
+                                                         queued::native_queue again) override;
+  [[nodiscard]] result<void*> name_of(device_id device, queued::native_queue queue) override;
   [[nodiscard]] bool is_empty(device_id device, queued::native_queue queue) noexcept override;
   void give_up(device_id device) noexcept override { words_.give_up(local(device)); }
   void wait_again(device_id device) noexcept override { words_.wait_again(local(device)); }
   void destroy_queue(device_id device, queued::native_queue queue) noexcept override;
   [[nodiscard]] result<queued::native_event> mark(device_id device, queued::native_queue queue,
-                                                  queued::native_event after) noexcept override;
+                                                  queued::native_event after) override;
   /// Events know no borders between GPUs.
   [[nodiscard]] bool can_wait(device_id, device_id) const noexcept override { return true; }
   void flush(device_id, queued::native_queue) noexcept override {}  // the driver begins by itself
   void finish(device_id device, queued::native_queue queue) noexcept override;
   [[nodiscard]] queued::event_state state(device_id device, queued::native_event event) noexcept override;
-  [[nodiscard]] error failure(device_id device, queued::native_event event, std::string doing,
-                              errc otherwise) noexcept override;
+  [[nodiscard]] error failure(device_id device, queued::native_event event, std::string doing, errc otherwise) override;
   void wait(device_id device, queued::native_event event) noexcept override;
   [[nodiscard]] std::optional<queued::event_times> times(device_id device,
                                                          queued::native_event event) noexcept override;
@@ -110,7 +109,7 @@ class stream_driver final : public queued::queue_driver {
   [[nodiscard]] result<submission> begin(queued::native_queue queue, bool timed = false);
   /// Runs `work` in a stream of the device that nothing else uses meanwhile, and waits for it. For threads of the host.
   [[nodiscard]] result<void> run_aside(device_id device, const std::string& doing,
-                                       const std::function<CUresult(CUstream)>& work) noexcept;
+                                       const std::function<CUresult(CUstream)>& work);
 
   /// What streams wait for outside of the driver.
   [[nodiscard]] word_waits& words() noexcept { return words_; }
@@ -140,8 +139,9 @@ class stream_driver final : public queued::queue_driver {
     std::vector<std::unique_ptr<gpu_event>> events;
     std::array<std::vector<gpu_event*>, 2> free;  // by timed
     std::vector<CUstream> asides;                 // that nobody uses
-    std::size_t waiting_asides = 0;               // that wait for an event
-    std::vector<CUdeviceptr> scratch;             // outgrown; to free one now would wait for all work
+    std::size_t made_asides = 0;
+    std::size_t waiting_asides = 0;    // that wait for an event
+    std::vector<CUdeviceptr> scratch;  // outgrown; to free one now would wait for all work
     // events that know when they ended are compared with one whose time is known
     std::mutex clock_mutex;  // before the other
     CUevent base = nullptr;
@@ -191,8 +191,9 @@ class stream_driver final : public queued::queue_driver {
 
   std::mutex watch_mutex_;
   std::condition_variable_any watch_work_;
-  bool look_soon_ = false;  // at what the driver does not call for
-  std::jthread watch_;      // started with the first that is to be called
+  bool look_soon_ = false;                                         // at what the driver does not call for
+  std::vector<std::pair<std::uint64_t, waiting_end>> looked_for_;  // by that thread
+  std::jthread watch_;                                             // started with the first that is to be called
 };
 
 }  // namespace weft::gpu

@@ -20,7 +20,7 @@ cl_queue_driver::cl_queue_driver(std::shared_ptr<const api> cl, const discovery&
 // ---- queues ---------------------------------------------------------------------------------------------------------
 
 // Priorities are an extension that few drivers have: all queues are alike.
-result<queued::native_queue> cl_queue_driver::create_queue(device_id id, int) noexcept {
+result<queued::native_queue> cl_queue_driver::create_queue(device_id id, int) {
   device_state& device = state_of(id);
   cl_int status = CL_SUCCESS;
   cl_command_queue made = nullptr;
@@ -69,8 +69,7 @@ void cl_queue_driver::finish(device_id, queued::native_queue queue) noexcept {
 
 // ---- events ---------------------------------------------------------------------------------------------------------
 
-result<queued::native_event> cl_queue_driver::mark(device_id, queued::native_queue queue,
-                                                   queued::native_event after) noexcept {
+result<queued::native_event> cl_queue_driver::mark(device_id, queued::native_queue queue, queued::native_event after) {
   cl_event before = event_of(after);
   cl_event made = nullptr;
   if (before == nullptr) {
@@ -99,7 +98,7 @@ queued::event_state cl_queue_driver::state(device_id, queued::native_event event
   return status == CL_COMPLETE ? queued::event_state::ended : queued::event_state::failed;
 }
 
-error cl_queue_driver::failure(device_id, queued::native_event event, std::string doing, errc otherwise) noexcept {
+error cl_queue_driver::failure(device_id, queued::native_event event, std::string doing, errc otherwise) {
   return cl_error(status_of(event_of(event)), std::move(doing), otherwise);
 }
 

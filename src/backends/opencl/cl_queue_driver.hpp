@@ -21,16 +21,15 @@ class cl_queue_driver final : public queued::queue_driver {
  public:
   cl_queue_driver(std::shared_ptr<const api> cl, const discovery& found, device_id first);
 
-  [[nodiscard]] result<queued::native_queue> create_queue(device_id device, int priority) noexcept override;
+  [[nodiscard]] result<queued::native_queue> create_queue(device_id device, int priority) override;
   void destroy_queue(device_id device, queued::native_queue queue) noexcept override;
   [[nodiscard]] result<queued::native_event> mark(device_id device, queued::native_queue queue,
-                                                  queued::native_event after) noexcept override;
+                                                  queued::native_event after) override;
   [[nodiscard]] bool can_wait(device_id by, device_id of) const noexcept override;
   void flush(device_id device, queued::native_queue queue) noexcept override;
   void finish(device_id device, queued::native_queue queue) noexcept override;
   [[nodiscard]] queued::event_state state(device_id device, queued::native_event event) noexcept override;
-  [[nodiscard]] error failure(device_id device, queued::native_event event, std::string doing,
-                              errc otherwise) noexcept override;
+  [[nodiscard]] error failure(device_id device, queued::native_event event, std::string doing, errc otherwise) override;
   void wait(device_id device, queued::native_event event) noexcept override;
   [[nodiscard]] std::optional<queued::event_times> times(device_id device,
                                                          queued::native_event event) noexcept override;

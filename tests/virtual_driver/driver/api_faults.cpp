@@ -57,6 +57,8 @@ WEFT_VIRTUAL_API void weft_virtual_drop(int from, int to, unsigned ways) {
     the().lost_ways[static_cast<std::size_t>(from)][static_cast<std::size_t>(to)].store(ways);
 }
 
+WEFT_VIRTUAL_API void weft_virtual_listen_to_own_work(void (*listener)(int)) { own_work_listened_to_by() = listener; }
+
 WEFT_VIRTUAL_API unsigned long long weft_virtual_streams() { return stream::alive(); }
 
 WEFT_VIRTUAL_API unsigned long long weft_virtual_used(int ordinal) {

@@ -37,6 +37,7 @@ handle_table<nvrtcProgram, program>& programs() {
 
 template <class F>
 nvrtcResult program_call(const char* name, nvrtcProgram handle, bool arguments, F&& f) noexcept {
+  const own_work here;
   if (const CUresult code = begin_call(name); code != 0) return code;
   if (!arguments) return invalid_input;
   try {
@@ -242,6 +243,7 @@ WEFT_VIRTUAL_API nvrtcResult nvrtcGetSupportedArchs(int* list) {
 WEFT_VIRTUAL_API nvrtcResult nvrtcCreateProgram(nvrtcProgram* handle, const char* source, const char* name,
                                                 int header_count, const char* const* headers,
                                                 const char* const* include_names) {
+  const own_work here;
   if (const CUresult code = begin_call("nvrtcCreateProgram"); code != 0) return code;
   if (handle == nullptr || source == nullptr || header_count < 0) return invalid_input;
   if (header_count > 0 && (headers == nullptr || include_names == nullptr)) return invalid_input;

@@ -263,6 +263,7 @@ WEFT_VIRTUAL_API CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, v
   return stream_call("cuLaunchHostFunc", handle, function != nullptr, [&](const stream_ref& s) {
     submit(s, {.run =
                    [function, data] {
+                     const own_work not_here{-1};
                      inside_host_function() = true;
                      function(data);
                      inside_host_function() = false;

@@ -24,6 +24,7 @@ void count_from_zero();
 
 template <class F>
 CUresult plain_call(const char* name, bool arguments, F&& f) noexcept {
+  const own_work here;
   if (const CUresult code = begin_driver_call(name); code != 0) return code;
   if (!arguments) return CUDA_ERROR_INVALID_VALUE;
   try {

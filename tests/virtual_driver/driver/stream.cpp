@@ -17,6 +17,11 @@ void mark::wait() const {
   while (ended.load(std::memory_order_acquire) == 0) ended.wait(0, std::memory_order_acquire);
 }
 
+std::atomic<own_work_listener>& own_work_listened_to_by() noexcept {
+  static std::atomic<own_work_listener> listener{nullptr};
+  return listener;
+}
+
 bool& inside_host_function() {
   thread_local bool inside = false;
   return inside;
@@ -52,6 +57,7 @@ void stream::close() {
 }
 
 void stream::serve() {
+  const own_work all_of_this_thread;
   worker_.enter();
   for (;;) {
     operation next;

@@ -87,4 +87,22 @@ using stream_ref = std::shared_ptr<stream>;
 /// Whether this thread runs a function of the program at the moment, which may call nothing of the driver.
 [[nodiscard]] bool& inside_host_function();
 
+/// Told of each thread's own work of the driver: +1 where it begins, -1 where it ends or calls the program.
+using own_work_listener = void (*)(int);
+[[nodiscard]] std::atomic<own_work_listener>& own_work_listened_to_by() noexcept;
+class own_work {
+ public:
+  explicit own_work(int step = 1) noexcept : step_(step), listener_(own_work_listened_to_by().load()) { tell(step_); }
+  own_work(const own_work&) = delete;
+  own_work& operator=(const own_work&) = delete;
+  ~own_work() { tell(-step_); }
+
+ private:
+  void tell(int step) const noexcept {
+    if (listener_ != nullptr) listener_(step);
+  }
+  int step_;
+  own_work_listener listener_;
+};
+
 }  // namespace weft::virtual_cuda

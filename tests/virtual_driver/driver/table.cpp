@@ -52,6 +52,7 @@ const row* find_row(const char* name) {
 WEFT_VIRTUAL_API CUresult cuGetProcAddress_v2(const char* name, void** function, int version, unsigned long long flags,
                                               int* outcome) {
   if (given().stub_code != 0) return given().stub_code;
+  const own_work here;
   if (const CUresult code = begin_call("cuGetProcAddress"); code != 0) return code;
   if (name == nullptr || function == nullptr || flags > 2 || version > given().driver_version) {
     return CUDA_ERROR_INVALID_VALUE;

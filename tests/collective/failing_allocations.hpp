@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// Programs in which one allocation fails, whichever it is, on whichever thread: the program goes on, or is told by an
+// exception. A sample of all places by day, all of them with WEFT_NIGHTLY=1; each in a process of its own.
+#pragma once
+
+#include "collective/allocations.hpp"
+#include "support/processes.hpp"
+#include "support/samples.hpp"
+#include "weft/weft.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <unistd.h>
+
+namespace failing_allocations {
+
+using samples::gpu0;
+using samples::gpu1;
+using weft::buffer;
+using weft::clock_kind;
+using weft::machine;
+using weft::range;
+using weft::stream;
+
+WEFT_KERNEL(failing_double, (WEFT_IN(float) in, WEFT_OUT(float) out), { out[i] = in[i] * 2; });
+
+/// Opens what a program runs on.
+using opener = machine (*)();
+
+/// A machine, and access between all of its devices that can have it.
+struct home {
+  explicit home(opener open) : m(open()), leases(weft::enable_all_peers(m)) {}
+  machine m;
+  std::vector<weft::peer_access> leases;
+};
+
+// What memory an operation works with outlives it: an exception does not end what was submitted.
+
+inline void use_memory(opener open) {
+  std::vector<float> source(50'001, 3), back(50'001);
+  const home on{open};
+  const machine& m = on.m;
+  const std::size_t size = source.size();
+  const stream first{m[0]}, second{m[1], {.priority = 1}};
+  const buffer<float> a{m[0], size}, b{m[1], size};
+  const weft::memory_pool pool{m[0]};
+  const buffer<float> pooled{pool, size};
+  const weft::pinned_buffer<float> pinned{m[1], size};
+  weft::copy(first, a, source).wait();
+  weft::fill(second, b, 0.0F).wait();
+  weft::copy(pooled, a);
+  weft::copy_options staged;
+  staged.route.path = weft::copy_path::staged;
+  weft::copy(b, pooled, staged);
+  weft::copy(first, b, a, staged).wait();
+  if (!on.leases.empty()) {
+    weft::launch<failing_double>(second, range(static_cast<std::int64_t>(size)), a, b).wait();
+    const weft::peer_mapping<float> view{m, a.subspan(1000, 5000), gpu1};
+    weft::launch<failing_double>(second, range(5000), b.subspan(0, 5000), view.span()).wait();
+  }
+  weft::device_barrier barrier{m, {gpu0, gpu1}};
+  barrier.arrive_and_order(first);
+  static_cast<void>(barrier.arrive_and_wait(second, samples::soon));
+  const std::array parts{weft::part(pinned.subspan(0, 100), b.subspan(0, 100)),
+                         weft::part(pinned.subspan(200, 100), b.subspan(200, 100))};
+  weft::copy_batch(second, parts).wait();
+  static_cast<void>(m.traffic());
+  first.call([] {}).wait();
+  if (m[0].kind() != weft::backend_kind::opencl) {  // which has neither words in every memory nor blocks
+    const buffer<std::uint32_t> word{m[0], 1};
+    weft::fill(word, std::uint32_t{0});
+    first.write_value(word.data(), 1U);
+    second.wait_value(word.data(), 1U).wait();
+    weft::mapping block{weft::physical_block{m[0], weft::bytes{std::uint64_t{1} << 21}}};
+    block.grant({{gpu0, weft::access_right::read_write}, {gpu1, weft::access_right::read}});
+  }
+  weft::copy(back, b);
+  m.synchronize();
+}
+
+inline void use_launches(opener open) {
+  std::vector<float> x(2000, 1), y(2000), in(100, 1), out(100);
+  const home on{open};
+  weft::launch<failing_double>(on.m, range(2000), x, y).wait();
+  weft::array<float> ax{on.m, x}, ay{on.m, x.size()};
+  weft::launch<failing_double>(on.m, range(2000), ax, ay).wait();
+  static_cast<void>(ay.host());
+  static_cast<void>(weft::sum(on.m, ax));
+  auto line = weft::make_pipeline<float>(on.m, 100).kernel<failing_double>("a").kernel<failing_double>("b").build();
+  line.push(in, out);
+  line.drain();
+}
+
+inline void use_queues(opener open) {
+  const home on{open};
+  using mode = std::optional<weft::transfer_mode>;
+  const bool is_host = on.m[0].kind() == weft::backend_kind::host;
+  const std::vector<mode> modes = is_host
+                                      ? std::vector<mode>{weft::transfer_mode::direct, weft::transfer_mode::host_staged}
+                                      : std::vector<mode>{mode{}};
+  for (const mode wished : modes) {
+    weft::queue_options options;
+    if (wished) options.mode = *wished;
+    options.timeout = samples::soon;
+    weft::message_queue<int> queue{on.m, gpu0, gpu1, options};
+    auto tx = queue.open_sender();
+    auto rx = queue.open_receiver();
+    int got = 0;
+    for (int i = 0; i < 100; ++i) {
+      if (tx.send(i) != weft::queue_status::ok || rx.receive(got) != weft::queue_status::ok) return;
+    }
+  }
+}
+
+inline void use_collectives(opener open) {
+  const home on{open};
+  weft::communicator all{on.m.devices()};
+  std::vector<buffer<float>> memory;
+  for (const weft::device& d : on.m.devices()) memory.emplace_back(d, 3000);
+  for (const auto algorithm : {weft::collective_algorithm::ring, weft::collective_algorithm::direct}) {
+    weft::collective_options options;
+    options.algorithm = algorithm;
+    all.all_reduce(memory, weft::reduce_op::sum, options).wait();
+  }
+}
+
+/// What became of a program: it went on, an exception told it, or it has fewer places.
+enum : int { well = 0, told = 1, not_reached = 2 };
+
+/// Runs `program` in this process with that place failing. What it came to.
+template <class F>
+int run(F program, long place) {
+  ::alarm(static_cast<unsigned>(std::chrono::seconds{samples::only_a_hang}.count()));
+  allocations::until_failure = place;
+  int came_to = well;
+  try {
+    program();
+  } catch (const weft::error_exception&) {
+    came_to = told;
+  } catch (const std::bad_alloc&) {
+    came_to = told;
+  }
+  return allocations::until_failure >= 0 ? not_reached : came_to;
+}
+
+/// Tries every `step`-th place, by night each, until `attempt` says that it was not reached.
+template <class F>
+void expect_told_at(F attempt, long step) {
+  if (std::getenv("WEFT_NIGHTLY") != nullptr) step = 1;
+  int last = well;
+  long place = 0;
+  for (; last != not_reached; place += step) {
+    last = attempt(place);
+    ASSERT_TRUE(last == well || last == told || last == not_reached)
+        << "allocation " << place << (last < 0 ? ": signal " : ": ended with ") << std::abs(last);
+  }
+  EXPECT_GT(place, 5 * step) << "the program hardly began";
+}
+
+inline void expect_told_everywhere(void (*program)(opener), opener open, long step) {
+  expect_told_at(
+      [=](long place) {
+        processes::child one{[=] { return run([=] { program(open); }, place); }};
+        return one.wait();
+      },
+      step);
+}
+
+}  // namespace failing_allocations
