@@ -309,7 +309,8 @@ void suspend(awaited_operation& operation) {
 
 // ---- per machine ----------------------------------------------------------------------------------------------------
 
-channel_state::channel_state(machine_state& machine) : machine_(machine) {
+channel_state::channel_state(machine_state& machine)
+    : machine_(machine), at_the_end_(queue_error(errc::machine_closed, "the machine of the queue was closed")) {
   // the state owns this object, and ends it only after the machine was closed
   machine.before_close([this] { stop_all(); });
 }
@@ -339,14 +340,18 @@ result<stream_handle> channel_state::aside(device_id on) {
 }
 
 void channel_state::stop_all() noexcept {
-  std::vector<std::shared_ptr<queue_state>> open;
-  {
-    const std::lock_guard lock{mutex_};
-    for (const auto& known : queues_) {
-      if (auto queue = known.lock()) open.push_back(std::move(queue));
+  for (;;) {
+    std::shared_ptr<queue_state> open;
+    {
+      const std::lock_guard lock{mutex_};
+      while (open == nullptr && !queues_.empty()) {
+        open = queues_.begin()->lock();
+        queues_.erase(queues_.begin());
+      }
     }
+    if (open == nullptr) break;
+    open->stop(at_the_end_);
   }
-  for (const auto& queue : open) queue->stop(queue_error(errc::machine_closed, "the machine of the queue was closed"));
   progress_.end();
 }
 

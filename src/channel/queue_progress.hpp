@@ -89,6 +89,7 @@ class channel_state {
   void stop_all() noexcept;
 
   machine_state& machine_;
+  const std::shared_ptr<const error> at_the_end_;  // made before memory may be short
   queue_progress progress_;
   std::mutex mutex_;
   std::set<std::weak_ptr<queue_state>, std::owner_less<>> queues_;

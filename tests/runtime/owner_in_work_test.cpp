@@ -60,6 +60,35 @@ TEST_P(owner_in_work, that_is_the_stream_itself_ends_it) {
   EXPECT_NO_THROW(m.synchronize());
 }
 
+// What a refused call was given goes before the call comes back, and closing waits for calls.
+TEST_P(owner_in_work, that_goes_with_a_refused_call_closes_the_machine_that_the_call_is_of) {
+  weft::topology layout = weft::host_topology(1, weft::bytes{1 << 20});
+  weft::topology_fault fault;
+  fault.what = weft::topology_fault::kind::call_fails;
+  fault.call = "call";
+  layout.faults.push_back(fault);
+  weft::machine_options options;
+  options.machine = layout;
+  options.clock = GetParam();
+  auto m = std::make_unique<weft::machine>(options);
+  const weft::buffer<int> outlives{(*m)[0], 16};
+  const weft::stream order{(*m)[0]};
+  try {
+    static_cast<void>(order.call([held = std::shared_ptr<weft::machine>(std::move(m))] {}));
+    FAIL() << "the call was taken";
+  } catch (const weft::error_exception& refused) {
+    EXPECT_NE(refused.code(), weft::errc::machine_closed) << refused.what();
+  }
+  EXPECT_TRUE(soon([&] {
+    try {
+      static_cast<void>(outlives.on().free_memory());
+      return false;
+    } catch (const weft::error_exception& closed) {
+      return closed.code() == weft::errc::machine_closed;
+    }
+  }));
+}
+
 INSTANTIATE_TEST_SUITE_P(clocks, owner_in_work,
                          ::testing::Values(weft::clock_kind::wall, weft::clock_kind::virtual_time));
 

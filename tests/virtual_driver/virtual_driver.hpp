@@ -30,7 +30,8 @@ void weft_virtual_limit_launches(unsigned threads_per_block, unsigned blocks_alo
 void weft_virtual_hold_values(unsigned count);
 /// The shape of the last launch that the driver took.
 weft_virtual_launch weft_virtual_last_launch();
-/// Called with +1 where a thread begins work of the driver's own, and with -1 where that ends or calls the program back.
+/// Called with +1 where a thread begins work of the driver's own, and with -1 where that ends or calls the program
+/// back.
 void weft_virtual_listen_to_own_work(void (*listener)(int));
 /// Streams that somebody holds now, those without a name and those that went with their context included.
 unsigned long long weft_virtual_streams();

@@ -157,10 +157,6 @@ class backend : public watch_facet {
   /// returned. Later calls fail with machine_closed.
   void close() noexcept;
 
- protected:
-  /// Errors of the backends: what a call is told where the machine belongs to another process.
-  [[nodiscard]] bool forked() const noexcept;
-
  private:
   template <class F>
   [[nodiscard]] auto checked(std::initializer_list<device_id> ids, F&& f) noexcept -> decltype(f());
@@ -170,6 +166,7 @@ class backend : public watch_facet {
   [[nodiscard]] bool asked(bool otherwise, F&& f) noexcept;
   template <class F>
   void told(F&& f) noexcept;
+  [[nodiscard]] bool forked() const noexcept;
   [[nodiscard]] error unknown(device_id id) const;
   [[nodiscard]] std::optional<error> check_pair(device_id from, device_id to, bool needs_path);
   [[nodiscard]] std::optional<error> check_unified(const void* base, bytes size, const char* what);

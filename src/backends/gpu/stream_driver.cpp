@@ -194,6 +194,7 @@ stream_driver::stream_driver(std::shared_ptr<contexts> places, device_id first, 
       first_(first),
       policy_(policy),
       words_(places_, found.devices.size()) {
+  static_cast<void>(end_table::get());  // where memory for it can be refused
   for (std::size_t device = 0; device < found.devices.size(); ++device) {
     while (gpus_.size() <= places_->gpu_of(device)) {
       gpus_.push_back(std::make_unique<place>());
