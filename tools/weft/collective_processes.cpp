@@ -10,8 +10,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <new>
 #include <span>
+#include <sys/mman.h>
 
 namespace weft::tool {
 
@@ -21,6 +24,7 @@ using std::chrono::nanoseconds;
 using wall = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds gather_patience{60};
+constexpr const char* stopped_by_user = "stopped by the user";
 
 /// What a rank says to all others. Between two halves of one program: sent as it lies.
 struct word {
@@ -33,11 +37,31 @@ struct word {
   void set_text(const std::string& from) { from.copy(text, sizeof text - 1); }
 };
 
+/// One word that all processes see: the first says in it that the user has stopped.
+class stop_word {
+ public:
+  stop_word() : memory_(::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) {
+    if (memory_ == MAP_FAILED) throw failure{exit_code::runtime, "no memory for processes to share"};
+    word_ = ::new (memory_) std::atomic<std::uint32_t>{0};
+  }
+  stop_word(const stop_word&) = delete;
+  stop_word& operator=(const stop_word&) = delete;
+  ~stop_word() { ::munmap(memory_, size); }
+
+  void set() noexcept { word_->store(1, std::memory_order_relaxed); }
+  [[nodiscard]] bool is_set() const noexcept { return word_->load(std::memory_order_relaxed) != 0; }
+
+ private:
+  static constexpr std::size_t size = sizeof(std::atomic<std::uint32_t>);
+  void* memory_;
+  std::atomic<std::uint32_t>* word_;
+};
+
 class process_runner {
  public:
   process_runner(session& run, std::shared_ptr<process_group> group, const std::vector<int>& named,
-                 const collective_plan& plan)
-      : run_(run), group_(std::move(group)), plan_(plan), started_(wall::now()), m_(run.open_again()) {
+                 const collective_plan& plan, stop_word& stop)
+      : run_(run), group_(std::move(group)), plan_(plan), stop_(stop), started_(wall::now()), m_(run.open_again()) {
     devices_ = devices_of_ranks(m_.layout(), named, plan.ranks);
   }
 
@@ -61,7 +85,7 @@ class process_runner {
       if (!broken.empty()) {
         decision.set_text(broken);
       } else if (interrupted()) {
-        decision.set_text("stopped by the user");
+        decision.set_text(stopped_by_user);
       } else if (left.count() <= 0) {
         decision.set_text(
             fmt::format("the budget of {} was spent", time_text(std::chrono::duration<double>(plan_.budget).count())));
@@ -87,6 +111,7 @@ class process_runner {
         continue;
       }
       measure(mine, row, decision.seconds);
+      if (row.state == row_state::skipped) ++left_out;
       if (const auto failed = mine.failure()) broken = failed->what;
     }
     if (left_out > 0 && is_first())
@@ -135,6 +160,13 @@ class process_runner {
     return all;
   }
 
+  /// Whether the user has stopped, as all ranks see it: the first looks before a barrier, and all look behind it.
+  [[nodiscard]] bool is_stopped(rank_communicator& mine) {
+    if (is_first() && interrupted()) stop_.set();
+    mine.barrier();
+    return stop_.is_set();
+  }
+
   void measure(rank_communicator& mine, collective_row& row, double share) {
     try {
       sample(mine, row, share);
@@ -170,9 +202,16 @@ class process_runner {
     std::vector<double> times;
     static_cast<void>(together([&](word&) {
       times.reserve(static_cast<std::size_t>(samples));
-      for (int k = 0; k < samples; ++k) times.push_back(timed(repeats));
+      for (int k = 0; k < samples && !is_stopped(mine); ++k) times.push_back(timed(repeats));
       row.algorithm = work->algorithm();
     }));
+    if (stop_.is_set()) {
+      row.state = row_state::skipped;
+      row.why = stopped_by_user;
+      row.verified.reset();
+      row.wrong.reset();
+      return;
+    }
     // a sample ends when its last rank does
     const auto everybody = value_or_raise(group_->all_gather(std::as_bytes(std::span{times}), gather_patience));
     for (const auto& one : everybody) {
@@ -206,6 +245,7 @@ class process_runner {
   session& run_;
   std::shared_ptr<process_group> group_;
   const collective_plan& plan_;
+  stop_word& stop_;
   wall::time_point started_;
   machine m_;
   std::vector<device_id> devices_;
@@ -215,6 +255,7 @@ class process_runner {
 
 collective_processes_report run_collective_processes(session& run, const std::vector<int>& named,
                                                      const collective_plan& plan) {
+  stop_word stop;  // before there are others
   std::vector<rendezvous> places = rendezvous::connected(plan.ranks);
   const auto join = [&places](int rank) {
     rendezvous mine = std::move(places[static_cast<std::size_t>(rank)]);
@@ -227,7 +268,7 @@ collective_processes_report run_collective_processes(session& run, const std::ve
   others.reserve(static_cast<std::size_t>(plan.ranks));
   for (int r = 1; r < plan.ranks; ++r) {
     others.emplace_back([&] {
-      static_cast<void>(process_runner{run, join(r), named, plan}.all());
+      static_cast<void>(process_runner{run, join(r), named, plan, stop}.all());
       return 0;
     });
   }
@@ -239,7 +280,7 @@ collective_processes_report run_collective_processes(session& run, const std::ve
     }
   };
   try {
-    collective_processes_report made = process_runner{run, join(0), named, plan}.all();
+    collective_processes_report made = process_runner{run, join(0), named, plan, stop}.all();
     say_who_died();
     return made;
   } catch (...) {
