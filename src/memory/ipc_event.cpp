@@ -178,8 +178,10 @@ void ipc_event_service::add(waiting one) {
   if (thread_.joinable()) return;
   try {
     thread_ = std::thread{[this] { serve(); }};
+  } catch (const std::bad_alloc&) {
+    fresh_.pop_back();
+    throw;
   } catch (const std::system_error&) {
-    fresh_.back().owner->open_gate(fresh_.back().gate, nullptr);
     fresh_.pop_back();
     raise(errc::resource_exhausted,
           "no thread could be started that waits for events of other processes; raise the "
@@ -247,13 +249,14 @@ void ipc_event_service::serve() noexcept {
   ::pthread_sigmask(SIG_SETMASK, &all, nullptr);
   ::pthread_setname_np(::pthread_self(), "weft-events");
   std::vector<waiting> all_waiting;
-  try {
-    for (;;) {
+  for (;;) {
+    try {
       std::vector<std::pair<std::atomic<std::uint32_t>*, std::uint32_t>> words;
       words.emplace_back(&bell_, bell_.load(std::memory_order_acquire));
       if (stops_.load(std::memory_order_acquire)) return;
       {
         const std::lock_guard lock{mutex_};
+        all_waiting.reserve(all_waiting.size() + fresh_.size());
         std::move(fresh_.begin(), fresh_.end(), std::back_inserter(all_waiting));
         fresh_.clear();
       }
@@ -281,9 +284,13 @@ void ipc_event_service::serve() noexcept {
       std::chrono::nanoseconds limit = all_waiting.empty() ? std::chrono::seconds{1} : between_looks;
       if (next != clock_type::time_point::max()) limit = std::min<std::chrono::nanoseconds>(limit, next - now);
       park_any(words, std::max(limit, std::chrono::nanoseconds{0}));
+    } catch (const std::bad_alloc&) {
+      // who waits is told, and who comes later is served
+      for (waiting& one : all_waiting) {
+        if (one.gate) one.owner->open_gate(one.gate, no_memory_);  // none where it was being moved
+      }
+      all_waiting.clear();
     }
-  } catch (const std::bad_alloc&) {
-    for (waiting& one : all_waiting) one.owner->open_gate(one.gate, std::make_shared<const error>());
   }
 }
 
@@ -349,7 +356,13 @@ std::uint64_t ipc_event::record(const stream& order) const {
   const event done = order.record();
   const std::uint64_t number = body_->begin();
   if (const event_ref& work = done.record()) {
-    work->on_complete([body = body_, number, work = work.get()] { body->end(number, work->cause().get()); });
+    try {
+      work->on_complete([body = body_, number, work = work.get()] { body->end(number, work->cause().get()); });
+    } catch (const std::bad_alloc&) {
+      const error untold = no_host_memory();
+      body_->end(number, &untold);  // others may wait for the number
+      throw;
+    }
   } else {
     body_->end(number, nullptr);
   }
@@ -399,7 +412,12 @@ event ipc_event::wait(const stream& order, std::uint64_t number, std::chrono::na
   backend& own = body_->state()->backend_of(order.on().id());
   const event over{body_->state(), value_or_raise(own.create_gate())};
   order.wait(over);
-  detail::memory_of(*body_->state()).events().add({body_, number, detail::after(limit), &own, over.record()});
+  try {
+    detail::memory_of(*body_->state()).events().add({body_, number, detail::after(limit), &own, over.record()});
+  } catch (...) {
+    own.open_gate(over.record(), nullptr);  // nobody else would
+    throw;
+  }
   return over;
 }
 

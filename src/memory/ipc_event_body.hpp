@@ -3,6 +3,7 @@
 #pragma once
 
 #include "backend/share_server.hpp"
+#include "core/make_error.hpp"
 #include "runtime/machine_state.hpp"
 #include "weft/memory/ipc_event.hpp"
 
@@ -100,6 +101,7 @@ class ipc_event_service {
   void serve() noexcept;
 
   machine_state& machine_;
+  const std::shared_ptr<const error> no_memory_ = shared_error(no_host_memory());  // there when memory is not
   fork_watch here_;
   std::mutex mutex_;
   std::vector<waiting> fresh_;

@@ -27,6 +27,11 @@ TEST(failing_allocation, of_collectives_ends_no_process) {
   expect_told_everywhere(use_collectives, in_virtual_time, 11);
 }
 
+TEST(failing_allocation, of_what_is_shared_ends_no_process) {
+  expect_told_everywhere(use_sharing, on_the_wall_clock, 3);
+  expect_told_everywhere(use_sharing, in_virtual_time, 3);
+}
+
 /// Two ranks in processes of their own, in one of which a place fails: that one is told, and the other one too, or it
 /// goes on. What the first came to, or what went wrong in the second.
 int between_processes(long place) {

@@ -125,6 +125,32 @@ inline void use_collectives(opener open) {
   }
 }
 
+/// What is given to other processes, and to other devices.
+inline void use_sharing(opener open) {
+  const home on{open};
+  const machine& m = on.m;
+  const weft::profiler watch{m};
+  const stream order{m[0]};
+  const weft::shareable_buffer<int> mine{m[0], 1000};
+  static_cast<void>(mine.handle());
+  const weft::share_handle offered = weft::share(mine);
+  const weft::physical_block block{m[0], weft::bytes{std::uint64_t{1} << 21}, weft::sharing::with_processes};
+  const weft::mapping seen{block};
+  static_cast<void>(weft::share(seen));
+  const weft::access_grant right = weft::grant(seen, m[1], weft::access_right::read);
+  weft::fill(mine, 7);
+  const weft::ipc_event done{m};
+  const std::uint64_t number = done.record(order);
+  order.synchronize();
+  static_cast<void>(done.wait(number, samples::soon));
+  done.wait(order, number, samples::soon).wait();
+  const std::vector<weft::queue_edge> edges{{gpu0, gpu1}, {gpu1, gpu0}};
+  weft::queue_network<int> net{m, edges};
+  weft::router<int> away{net, gpu0};
+  static_cast<void>(away);
+  static_cast<void>(watch.profile());
+}
+
 /// What became of a program: it went on, an exception told it, or it has fewer places.
 enum : int { well = 0, told = 1, not_reached = 2 };
 

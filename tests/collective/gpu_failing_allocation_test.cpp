@@ -22,6 +22,7 @@ TEST_F(gpu_failing_allocation, of_memory_streams_and_copies_ends_no_process) {
 TEST_F(gpu_failing_allocation, of_launches_arrays_and_pipelines_ends_no_process) {
   expect_told_everywhere(use_launches, of_cuda, 97);
 }
+TEST_F(gpu_failing_allocation, of_what_is_shared_ends_no_process) { expect_told_everywhere(use_sharing, of_cuda, 31); }
 TEST_F(gpu_failing_allocation, of_messages_ends_no_process) { expect_told_everywhere(use_queues, of_cuda, 7); }
 TEST_F(gpu_failing_allocation, of_collectives_ends_no_process) { expect_told_everywhere(use_collectives, of_cuda, 97); }
 
