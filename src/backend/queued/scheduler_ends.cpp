@@ -238,7 +238,7 @@ void scheduler::restore(device_id device) {
 // ---- waiting --------------------------------------------------------------------------------------------------------
 
 event_ref scheduler::create_gate() {
-  const event_ref gate{new event_record};
+  event_ref gate{new event_record};
   gate->owner = face_;
   gate->timed = false;
   const std::lock_guard lock{gates_mutex_};

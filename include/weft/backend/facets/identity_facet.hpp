@@ -26,6 +26,9 @@ struct backend_identity {
 /// Thread: any.
 class identity_facet {
  public:
+  identity_facet(const identity_facet&) = delete;
+  identity_facet& operator=(const identity_facet&) = delete;
+
   [[nodiscard]] backend_kind kind() const noexcept { return identity_.kind; }
   [[nodiscard]] device_id first_device() const noexcept { return identity_.first; }
   [[nodiscard]] std::span<const device_description> devices() const noexcept { return identity_.devices; }
@@ -36,8 +39,6 @@ class identity_facet {
 
  protected:
   explicit identity_facet(backend_identity what) : identity_(std::move(what)) {}
-  identity_facet(const identity_facet&) = delete;
-  identity_facet& operator=(const identity_facet&) = delete;
   ~identity_facet() = default;
 
   /// Index of a device of this backend among devices().

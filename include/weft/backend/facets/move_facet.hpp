@@ -39,7 +39,9 @@ class move_facet : public order_facet {
   [[nodiscard]] virtual result<event_ref> do_copy_batch(stream_handle stream, std::span<const copy_request> requests) {
     result<event_ref> last = event_ref{};
     for (const copy_request& request : requests) {
-      if (request.shape.total() != 0 && !(last = do_copy(stream, request))) break;
+      if (request.shape.total() == 0) continue;
+      last = do_copy(stream, request);
+      if (!last) break;
     }
     return last;
   }

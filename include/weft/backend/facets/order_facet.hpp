@@ -61,6 +61,7 @@ class order_facet : public handles_facet {
   }
   /// An event that the host completes with do_open_gate(): what waits for it in a stream waits for the host.
   [[nodiscard]] virtual result<event_ref> do_create_gate() { return not_offered("gates"); }
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): an override keeps it
   virtual void do_open_gate(const event_ref&, std::shared_ptr<const error> /*cause*/) {}
   [[nodiscard]] virtual wait_outcome do_wait(event_record& event, wait_deadline, const std::stop_token& stop) noexcept {
     return event.wait(std::chrono::steady_clock::time_point::max(), stop, waiting::adaptive);

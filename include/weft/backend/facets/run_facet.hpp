@@ -34,8 +34,10 @@ class run_facet : public move_facet {
   /// Compiles and loads a kernel for a device, so that its first launch does not: a driver may do that only once all
   /// work of the device has ended. Errors: those of do_launch().
   [[nodiscard]] virtual result<void> do_prepare(device_id, const kernel_code&) { return {}; }
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): an override keeps it
   [[nodiscard]] virtual result<event_ref> do_launch(stream_handle, launch_request) { return not_offered("kernels"); }
   /// Runs a host function in stream order. The function must not call the library.
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): an override keeps it
   [[nodiscard]] virtual result<event_ref> do_call(stream_handle, std::function<result<void>()>) {
     return not_offered("host functions");
   }

@@ -33,6 +33,7 @@ class watch_facet : public run_facet {
   /// Reads `count` a last time and keeps the sum. Called at any time, also after the end.
   virtual void do_unwatch_traffic(std::uint64_t) {}
   /// Records go to the sink from now on, one for each operation that ends; null: nowhere.
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): an override keeps it
   virtual void do_trace_to(std::shared_ptr<trace_sink>) {}
   /// Accesses that nothing orders; none where nobody looks (backend_options::check_order). Called at any time.
   [[nodiscard]] virtual std::vector<order_violation> do_order_violations() { return {}; }
