@@ -37,11 +37,12 @@ class move_facet : public order_facet {
   [[nodiscard]] virtual result<event_ref> do_copy(stream_handle, const copy_request&) { return not_offered("copies"); }
   /// Many copies as one operation, not ordered among themselves. A copy of no bytes may be among them.
   [[nodiscard]] virtual result<event_ref> do_copy_batch(stream_handle stream, std::span<const copy_request> requests) {
-    result<event_ref> last = event_ref{};
+    event_ref last;
     for (const copy_request& request : requests) {
       if (request.shape.total() == 0) continue;
-      last = do_copy(stream, request);
-      if (!last) break;
+      auto done = do_copy(stream, request);
+      if (!done) return done;
+      last = std::move(*done);
     }
     return last;
   }
