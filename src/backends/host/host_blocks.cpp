@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host backend's blocks, mappings and multicast: arguments are checked here, block_map and multicast do the rest.
+// The host backend's blocks, mappings and multicast: block_map and multicast do the work.
 #include "backends/host/host_backend.hpp"
 #include "core/make_error.hpp"
 
@@ -8,6 +8,7 @@
 #include <cstring>
 
 namespace weft::host {
+
 result<atomic_support> host_backend::do_peer_atomics(device_id from, device_id to, atomic_operation operation) {
   if (auto cause = injected("peer_atomics", {from, to})) return *cause;
   if (!has_access(from, to) || !path_between(from, to).native_atomics) return atomic_support::none;
