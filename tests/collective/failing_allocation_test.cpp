@@ -32,6 +32,22 @@ TEST(failing_allocation, of_what_is_shared_ends_no_process) {
   expect_told_everywhere(use_sharing, in_virtual_time, 3);
 }
 
+TEST(failing_allocation, of_requests_ends_no_process) {
+  expect_told_everywhere(use_requests, on_the_wall_clock, 3);
+  expect_told_everywhere(use_requests, in_virtual_time, 3);
+}
+TEST(failing_allocation, of_reductions_ends_no_process) {
+  if (std::getenv("WEFT_NIGHTLY") != nullptr) expect_told_everywhere(use_reductions, on_the_wall_clock, 1);
+  expect_told_everywhere(use_reductions, in_virtual_time, 17);
+}
+TEST(failing_allocation, of_multicast_ends_no_process) {
+  expect_told_everywhere(use_multicast, on_the_wall_clock, 3);
+  expect_told_everywhere(use_multicast, in_virtual_time, 3);
+}
+TEST(failing_allocation, of_what_another_process_shares_ends_no_process) {
+  expect_told_where_opened(on_the_wall_clock, 7);
+}
+
 /// Two ranks in processes of their own, in one of which a place fails: that one is told, and the other one too, or it
 /// goes on. What the first came to, or what went wrong in the second.
 int between_processes(long place) {

@@ -10,6 +10,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <cstdlib>
 #include <unistd.h>
 
@@ -24,9 +25,15 @@ using weft::range;
 using weft::stream;
 
 WEFT_KERNEL(failing_double, (WEFT_IN(float) in, WEFT_OUT(float) out), { out[i] = in[i] * 2; });
+constexpr std::array<weft::device_id, 2> pair{gpu0, gpu1};
 
 /// Opens what a program runs on.
 using opener = machine (*)();
+
+/// A status tells of a failure as an exception does.
+inline void must(bool well) {
+  if (!well) throw std::bad_alloc{};
+}
 
 /// A machine, and access between all of its devices that can have it.
 struct home {
@@ -108,7 +115,8 @@ inline void use_queues(opener open) {
     auto rx = queue.open_receiver();
     int got = 0;
     for (int i = 0; i < 100; ++i) {
-      if (tx.send(i) != weft::queue_status::ok || rx.receive(got) != weft::queue_status::ok) return;
+      must(tx.send(i) == weft::queue_status::ok);
+      must(rx.receive(got) == weft::queue_status::ok);
     }
   }
 }
@@ -123,6 +131,119 @@ inline void use_collectives(opener open) {
     options.algorithm = algorithm;
     all.all_reduce(memory, weft::reduce_op::sum, options).wait();
   }
+}
+
+/// Questions of one device to another, which one thread asks and answers.
+inline void use_requests(opener open) {
+  const home on{open};
+  weft::request_options options;
+  options.outstanding = 4;
+  options.timeout = samples::soon;
+  auto [client, server] = weft::make_request_channel<int, int>(on.m, gpu0, gpu1, options);
+  int question = 0;
+  weft::call_id id;
+  for (int i = 0; i < 20; ++i) {
+    const weft::begun_call asked = client.begin(i);
+    must(static_cast<bool>(asked));
+    must(server.take(question, id) == weft::queue_status::ok && server.answer(id, question / 2) == weft::queue_status::ok);
+    must(static_cast<bool>(client.finish(asked.id)));
+  }
+  client.close();
+  static_cast<void>(server.take(question, id));
+}
+
+/// Kernels whose results become one number, from arrays, from the host and from buffers.
+inline void use_reductions(opener open) {
+  constexpr std::int64_t size = 3000;
+  std::vector<float> x(size, 1);
+  const home on{open};
+  weft::array<float> mapped{on.m, x};
+  static_cast<void>(weft::map_reduce<failing_double>(on.m, range(size), weft::reduce_op::sum, mapped));
+  static_cast<void>(weft::map_reduce<failing_double>(on.m, range(size), weft::reduce_op::max, x));
+  static_cast<void>(weft::sum(on.m, x));
+}
+
+/// Replicas that two devices store to and join as one memory.
+inline void use_multicast(opener open) {
+  const home on{open};
+  weft::multicast_object group{on.m, pair, weft::bytes{1000}};
+  for (const weft::device_id id : pair) group.add(id);
+  std::vector<weft::mapping> replicas;
+  for (const weft::device_id id : pair) {
+    const weft::physical_block block{on.m[id], group.size()};
+    must(static_cast<bool>(group.bind(block, samples::soon)));
+    replicas.emplace_back(block).grant(id, weft::access_right::read_write);
+  }
+  const stream order{on.m[0]};
+  std::vector<float> host(100, 1), joined(100);
+  const buffer<float> mine{on.m[0], 100};
+  group.store(order, 0, host).wait();
+  group.store(order, 10, mine).wait();
+  group.load(order, joined, 0).wait();
+  group.load(order, mine, 0).wait();
+  group.unbind(gpu1);
+}
+
+/// What one process shares, under the names with which others open it.
+struct shared_names : processes::steps {
+  enum : int { offered = 1, over = 2 };
+  struct name {
+    std::array<std::byte, weft::share_handle::max_wire_size> wire{};
+    std::size_t size = 0;
+    void keep(const weft::share_handle& handle) {
+      const auto made = handle.to_bytes();
+      std::ranges::copy(made, wire.begin());
+      size = made.size();
+    }
+    [[nodiscard]] weft::share_handle get() const { return weft::share_handle::from_bytes(std::span{wire}.first(size)); }
+  };
+  name allocation, block, pooled;
+  weft::shared_bytes memory{}, pool{}, pool_memory{}, event{};
+};
+
+/// Shares an allocation, a block, a pool with memory of it, and an event, until the others are over.
+inline int share_everything(opener open, shared_names& names) {
+  const machine m = open();
+  const weft::shareable_buffer<int> mine{m[0], 1000};
+  const weft::mapping block{
+      weft::physical_block{m[0], weft::bytes{std::uint64_t{1} << 21}, weft::sharing::with_processes}};
+  weft::pool_options shareable;
+  shareable.shareable = true;
+  const weft::memory_pool pool{m[0], shareable};
+  const buffer<int> pooled{pool, 1000};
+  const weft::ipc_event event{m};
+  event.record(stream{m[0]});
+  m.synchronize();
+  names.allocation.keep(weft::share(mine));
+  names.block.keep(weft::share(block));
+  names.pooled.keep(weft::share(pooled));
+  names.memory = mine.handle().bytes();
+  names.pool = pool.handle().bytes();
+  names.pool_memory = pool.handle_of(pooled).bytes();
+  names.event = event.handle().bytes();
+  names.say(shared_names::offered);
+  return names.hear(shared_names::over, std::chrono::hours{2}) ? 0 : 1;
+}
+
+/// Opens all of it, each thing in each way in which it can be had.
+inline void open_everything(opener open, const shared_names& names) {
+  const home on{open};
+  const weft::device& here = on.m[1];
+  for (const auto* one : {&names.allocation, &names.block, &names.pooled}) {
+    const weft::opened<int> seen = weft::open<int>(here, one->get());
+    weft::fill(seen.span().first(100), 1);
+  }
+  const weft::opened_memory<int> memory{here, weft::memory_handle{names.memory}};
+  weft::fill(memory.span().first(10), 3);
+  const weft::opened_pool pool{on.m, weft::pool_handle{names.pool}};
+  const weft::opened_memory<int> pooled = pool.open<int>(weft::pool_memory_handle{names.pool_memory});
+  pool.set_access(here, weft::access_right::read_write);
+  weft::fill(pooled.span().first(10), 2);
+  const weft::ipc_event done{on.m, weft::event_handle{names.event}};
+  const stream order{here};
+  done.wait(order, 1, samples::soon).wait();
+  static_cast<void>(done.record(order));
+  on.m.synchronize();
 }
 
 /// What is given to other processes, and to other devices.
@@ -151,8 +272,8 @@ inline void use_sharing(opener open) {
   static_cast<void>(watch.profile());
 }
 
-/// What became of a program: it went on, an exception told it, or it has fewer places.
-enum : int { well = 0, told = 1, not_reached = 2 };
+/// What became of a program: it went on, an exception told it, it has fewer places, or it throws though none failed.
+enum : int { well = 0, told = 1, not_reached = 2, broken = 3 };
 
 /// Runs `program` in this process with that place failing. What it came to.
 template <class F>
@@ -162,12 +283,14 @@ int run(F program, long place) {
   int came_to = well;
   try {
     program();
-  } catch (const weft::error_exception&) {
+  } catch (const weft::error_exception& e) {
     came_to = told;
+    if (allocations::until_failure >= 0) std::fprintf(stderr, "%s\n", e.what());  // nothing failed: the program is wrong
   } catch (const std::bad_alloc&) {
     came_to = told;
   }
-  return allocations::until_failure >= 0 ? not_reached : came_to;
+  if (allocations::until_failure < 0) return came_to;
+  return came_to == well ? not_reached : broken;
 }
 
 /// Tries every `step`-th place, by night each, until `attempt` says that it was not reached.
@@ -184,6 +307,22 @@ void expect_told_at(F attempt, long step) {
     if (++wrong == 20) return;
   }
   EXPECT_GT(place, 5 * step) << "the program hardly began";
+  testing::Test::RecordProperty("places", std::to_string(place));
+}
+
+/// As expect_told_everywhere, of what opens memory that a process of its own shares, which must live through all of it.
+inline void expect_told_where_opened(opener open, long step) {
+  const processes::shared<shared_names> names;
+  processes::child owner{[&] { return share_everything(open, *names); }};
+  ASSERT_TRUE(names->hear(shared_names::offered));
+  expect_told_at(
+      [&](long place) {
+        processes::child one{[&] { return run([&] { open_everything(open, *names); }, place); }};
+        return one.wait();
+      },
+      step);
+  names->say(shared_names::over);
+  EXPECT_EQ(owner.wait(), 0) << "the process that shares is not to be hurt";
 }
 
 inline void expect_told_everywhere(void (*program)(opener), opener open, long step) {

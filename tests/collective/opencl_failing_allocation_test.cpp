@@ -50,6 +50,10 @@ TEST_F(opencl_failing_allocation, of_memory_streams_and_copies_ends_no_process) 
 TEST_F(opencl_failing_allocation, of_launches_arrays_and_pipelines_ends_no_process) {
   expect_told_everywhere(use_launches, of_opencl, 197);
 }
+TEST_F(opencl_failing_allocation, of_requests_ends_no_process) { expect_told_everywhere(use_requests, of_opencl, 61); }
+TEST_F(opencl_failing_allocation, of_reductions_ends_no_process) {
+  expect_told_everywhere(use_reductions, of_opencl, 197);
+}
 TEST_F(opencl_failing_allocation, of_messages_ends_no_process) { expect_told_everywhere(use_queues, of_opencl, 23); }
 TEST_F(opencl_failing_allocation, of_collectives_ends_no_process) {
   expect_told_everywhere(use_collectives, of_opencl, 197);

@@ -19,6 +19,7 @@
 #include <fcntl.h>
 #include <random>
 #include <sched.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -198,6 +199,37 @@ TEST(memory_handle, that_is_damaged_cut_or_from_elsewhere_is_refused_and_maps_no
   EXPECT_EQ(forged([](share_ticket& h) { h.kind = weft::detail::share_kind::event; }), errc::invalid_argument);
   EXPECT_EQ(processes::mappings_of("weft-shared"), mappings);
   EXPECT_EQ(processes::open_descriptors(), descriptors);
+}
+
+// With no huge page left, what is mapped of such a file ends a process with SIGBUS when it is touched.
+TEST(memory_handle, of_an_exporter_that_serves_a_file_of_huge_pages_is_refused) {
+  constexpr std::uint64_t huge = std::uint64_t{2} << 20;
+  const weft::detail::shared_file file{::memfd_create("huge", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB)};
+  if (!file) GTEST_SKIP() << "this kernel makes no memory files of huge pages";
+  ASSERT_EQ(::ftruncate(file.get(), static_cast<off_t>(2 * huge)), 0);
+  ASSERT_EQ(::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL), 0);
+  shared<board> with;
+  const child other{[&] {
+    weft::detail::share_server server;
+    weft::detail::share_ticket h;
+    h.process = static_cast<std::uint32_t>(::getpid());
+    h.boot = weft::detail::this_boot();
+    h.door = weft::value_or_raise(server.door());
+    h.key = weft::detail::random_number();
+    h.size = huge;
+    server.offer(h.key, h.kind, [&] {
+      return std::make_shared<const weft::detail::share_grant>(weft::detail::share_grant{file.get(), {}, huge, 0, -1});
+    });
+    with->wire = weft::detail::encode(h);
+    with->say(1);
+    return with->hear(9) ? 0 : 1;
+  }};
+  ASSERT_TRUE(with->hear(1));
+  const machine m = two_devices();
+  const auto refused =
+      error_of([&] { const opened_memory<byte> open{m[0], received(with->wire), samples::only_a_hang}; });
+  EXPECT_EQ(refused.code, errc::corrupt);
+  EXPECT_NE(refused.what.find("huge pages"), std::string::npos) << refused.what;
 }
 
 TEST(memory_handle, opened_in_another_process_shows_the_same_bytes_both_ways) {
