@@ -3,6 +3,7 @@
 
 #include "channel/shared_region.hpp"
 #include "support/couple.hpp"
+#include "support/faults.hpp"
 #include "support/samples.hpp"
 
 #include <gtest/gtest.h>
@@ -337,6 +338,7 @@ TEST(death, of_the_sender_loses_nothing_that_it_published_and_tears_nothing) {
     EXPECT_EQ(pair.other.wait(), -SIGKILL);
     messages += received;
   }
+  samples::played_faults(kills);
   report("the sender's death", noticed);
   std::printf("%llu messages\n", static_cast<unsigned long long>(messages));
   EXPECT_EQ(processes::open_descriptors(), descriptors);
@@ -378,6 +380,7 @@ TEST(death, of_the_receiver_is_told_to_the_sender) {
     ASSERT_LE(consumed->count.load(std::memory_order_acquire), sent);
     EXPECT_EQ(pair.other.wait(), -SIGKILL);
   }
+  samples::played_faults(kills);
   report("the receiver's death", noticed);
   EXPECT_EQ(processes::open_descriptors(), descriptors);
   EXPECT_EQ(processes::mappings_of("weft-queue"), 0U);

@@ -5,6 +5,7 @@
 #include "cli/tool_runner.hpp"
 #include "forked_process.hpp"
 #include "output.hpp"
+#include "support/paths.hpp"
 #include "support/processes.hpp"
 #include "support/samples.hpp"
 
@@ -23,8 +24,11 @@
 
 namespace interruption_test {
 
+using weft::test::run_program;
 using weft::test::run_tool;
 using weft::test::scratch_folder;
+using weft::test::tool_result;
+using weft::tool::exit_code;
 using words = std::vector<std::string>;
 
 /// Each takes many seconds when it is left alone.
@@ -71,6 +75,28 @@ TEST(command, that_does_not_look_ends_with_130_and_what_it_has_written) {
     for (;;) ::pause();
   };
   EXPECT_EXIT(deaf(), ::testing::ExitedWithCode(130), "weft: interrupted");
+}
+
+/// Starts the tool where no further thread or process can be: root has no such limit, so as another user.
+tool_result run_alone(const words& arguments) {
+  words command{"prlimit", "--nproc=1", samples::tool()};
+  if (::geteuid() == 0) {
+    const words other_user{"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"};
+    command.insert(command.begin(), other_user.begin(), other_user.end());
+  }
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  return run_program(command);
+}
+
+TEST(command, without_room_for_a_thread_or_process_names_the_limit) {
+  if (const auto possible = run_alone({"--version"}); possible.exit_code != 0)
+    GTEST_SKIP() << "no other user can run the tool here: " << possible.err;
+  for (const words& arguments :
+       {words{"bench", "copy", "--sim", "dgx_h100"}, words{"bench", "collective", "--processes", "2"}}) {
+    const tool_result run = run_alone(arguments);
+    EXPECT_EQ(run.exit_code, static_cast<int>(exit_code::runtime)) << arguments.front();
+    EXPECT_NE(run.err.find("raise the limit (ulimit -u, or pids.max of the cgroup)"), std::string::npos) << run.err;
+  }
 }
 
 TEST(forked_process, that_is_killed_tells_the_signal_and_one_that_ends_by_itself_tells_none) {

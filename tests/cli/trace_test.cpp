@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/tool_runner.hpp"
+#include "support/faults.hpp"
 #include "support/paths.hpp"
 #include "trace_file.hpp"
 #include "trace_picture.hpp"
@@ -125,6 +126,7 @@ TEST(trace_file, that_is_wrong_is_refused_with_its_place_and_what_was_expected) 
       {R"([{"ph": "X", "args": )" + std::string(100, '[') + std::string(100, ']') + "}]",
        "traceEvents[0] is nested deeper than 64 levels"},
   };
+  samples::played_faults(std::size(cases));
   for (const auto& [text, expected] : cases) {
     const auto trace = read_trace(text);
     ASSERT_FALSE(trace) << text;
@@ -144,7 +146,9 @@ TEST(trace_file, however_deep_or_changed_is_read_or_refused_and_drawn) {
                                 "\"X\"", "\"M\"", "\"ph\"", "\\uffff", "\\u0000", "9999999999999999999999",
                                 "}",     "]",     ",",      "\""};
   int read = 0;
-  for (int round = 0; round < 800; ++round) {
+  constexpr int rounds = 800;
+  samples::played_faults(rounds);
+  for (int round = 0; round < rounds; ++round) {
     std::string text = whole;
     for (auto edits = 1 + random() % 3; edits > 0; --edits) {
       const std::size_t at = random() % text.size();

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "collective/allocations.hpp"
+#include "support/faults.hpp"
 #include "support/processes.hpp"
 #include "support/samples.hpp"
 #include "weft/weft.hpp"
@@ -307,7 +308,7 @@ void expect_told_at(F attempt, long step) {
     if (++wrong == 20) return;
   }
   EXPECT_GT(place, 5 * step) << "the program hardly began";
-  testing::Test::RecordProperty("places", std::to_string(place));
+  samples::played_faults(static_cast<std::uint64_t>(place / step));
 }
 
 /// As expect_told_everywhere, of what opens memory that a process of its own shares, which must live through all of it.

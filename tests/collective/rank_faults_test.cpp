@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Ranks that die, stop, abort or leave, and the survivors.
 #include "collective/rank_ranks.hpp"
+#include "support/faults.hpp"
 
 #include <array>
 #include <atomic>
@@ -259,6 +260,7 @@ TEST(rank, that_dies_while_memory_is_allocated_is_named) {
 
 TEST(rank, after_rank_dies_the_survivors_shrink_until_one_is_left) {
   constexpr int n = 5;
+  samples::played_faults(n - 1);
   const processes::shared<board> b;
   team all{n, [&](rank_communicator& first, const group&) {
              const int me = first.self().value();
@@ -293,6 +295,7 @@ std::int64_t members_of(const rank_communicator& c) {
 TEST(rank, killed_while_others_shrink_leaves_all_of_them_with_the_same_communicator) {
   const int rounds = std::getenv("WEFT_NIGHTLY") != nullptr ? 1000 : 25;
   std::mt19937 random{20261124};
+  samples::played_faults(2 * static_cast<std::uint64_t>(rounds));
   for (int round = 0; round < rounds; ++round) {
     const int n = 3 + round % 3, first = static_cast<int>(random() % static_cast<unsigned>(n));
     const int second = (first + 1 + static_cast<int>(random() % static_cast<unsigned>(n - 1))) % n;

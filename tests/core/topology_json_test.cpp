@@ -3,6 +3,7 @@
 #ifdef WEFT_HAS_JSON
 #include "core/document.hpp"
 #include "core/json_reader.hpp"
+#include "support/faults.hpp"
 #include "support/paths.hpp"
 #include "topology_tools.hpp"
 #include "weft/core/topology.hpp"
@@ -472,6 +473,7 @@ TEST(topology, thousands_of_damaged_files_give_a_machine_or_a_reason) {
   int good_ones = 0;
   int lines = 0;
   constexpr int rounds = 6000;
+  samples::played_faults(rounds);
   for (int round = 0; round < rounds; ++round) {
     std::string text = texts[below(texts.size())];
     for (std::size_t edits = 1 + below(3); edits > 0; --edits) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Events between real processes. Children are forked before this process has a machine.
+#include "support/faults.hpp"
 #include "weft/memory/ipc_event.hpp"
 
 #include "memory/ipc_event_body.hpp"
@@ -288,7 +289,9 @@ TEST(ipc_event, whose_page_another_process_fills_with_garbage_gives_errors_and_c
   ASSERT_TRUE(with->hear(2));
   std::mt19937_64 random{8};
   const std::size_t before = processes::open_descriptors("pidfd");
-  for (int i = 0; i < (nightly() ? 100'000 : 2'000); ++i) {
+  const int uses = nightly() ? 100'000 : 2'000;  // while the other process writes as fast as it can
+  samples::played_faults(static_cast<std::uint64_t>(uses));
+  for (int i = 0; i < uses; ++i) {
     static_cast<void>(error_of([&] {
       static_cast<void>(made.record(order));
       static_cast<void>(made.wait(1 + random() % 80, 100us));

@@ -2,6 +2,7 @@
 // Memory between real processes, by handles: children are forked before this process has a machine, as users must.
 #include "backend/share_server.hpp"
 #include "runtime/machine_state.hpp"
+#include "support/faults.hpp"
 #include "support/hang.hpp"
 #include "support/processes.hpp"
 #include "support/samples.hpp"
@@ -488,6 +489,7 @@ TEST(memory_handle, a_thousand_exports_opens_and_closes_leave_counts_as_they_wer
 
 TEST(memory_handle, survives_kills_of_exporters_and_importers_while_copies_run) {
   const int rounds = nightly() ? 400 : 40;
+  samples::played_faults(2 * static_cast<std::uint64_t>(rounds));
   std::mt19937 random{17};
   std::chrono::nanoseconds worst{0};
   shared<board> with;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every backend call is made to fail once, at each n: a program ends with an error or succeeds; it never crashes, hangs
 // or loses memory.
+#include "support/faults.hpp"
 #include "support/samples.hpp"
 #include "weft/exec/launch.hpp"
 #include "weft/memory/fill.hpp"
@@ -114,6 +115,7 @@ TEST_P(nth_failure, of_any_call_ends_the_program_with_an_error_and_loses_nothing
     quiet = run(fault, "call " + std::to_string(n), GetParam()) ? 0 : quiet + 1;
     if (testing::Test::HasFailure()) break;
   }
+  samples::played_faults(n);
   EXPECT_GT(n, 80U) << "fewer calls than the program makes";
   EXPECT_LT(n, 2000U);
 }
@@ -131,6 +133,7 @@ TEST_P(nth_failure, of_each_function_ends_the_program_with_an_error_and_loses_no
       ++struck;
       if (testing::Test::HasFailure()) return;
     }
+    samples::played_faults(static_cast<std::uint64_t>(struck));
     // these two are asked where a failure costs nothing but a detour
     const bool harmless = std::string_view{call} == "memory" || std::string_view{call} == "find";
     EXPECT_TRUE(struck > 0 || harmless) << call << " was never called";
@@ -156,6 +159,7 @@ TEST_P(nth_failure, of_any_copy_ends_the_program_with_an_error_and_loses_nothing
       if (cause.code == weft::errc::not_ready) break;
       EXPECT_TRUE(cause.code == weft::errc::copy_failed || cause.code == weft::errc::device_lost)
           << n << ": " << to_string(cause);
+      samples::played_faults(1);
       static_cast<void>(samples::error_of([&] { m.synchronize(); }));
       for (const weft::device& d : m.devices())
         EXPECT_EQ(d.free_memory(), d.total_memory()) << n << ": " << to_string(d.id());

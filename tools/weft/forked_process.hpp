@@ -15,6 +15,7 @@
 #include <sys/prctl.h>
 #include <sys/types.h>
 #include <sys/wait.h>
+#include <system_error>
 #include <type_traits>
 #include <unistd.h>
 #include <utility>
@@ -25,11 +26,11 @@ namespace weft::tool {
 /// nothing, and ends with its value. It ends with this process, and with this object at the latest.
 class forked_process {
  public:
-  /// Errors: failure when the system has no process left.
+  /// Throws std::system_error when no process can be started.
   template <class F>
     requires(!std::is_same_v<std::remove_cvref_t<F>, forked_process>)
   explicit forked_process(F&& body) : parent_(::getpid()), child_(::fork()) {
-    if (child_ < 0) throw failure{exit_code::runtime, "no further process can be started here"};
+    if (child_ < 0) throw std::system_error{errno, std::generic_category(), "a process of its own"};
     if (child_ == 0) ::_exit(in_child(body));
   }
   forked_process(forked_process&& other) noexcept : parent_(other.parent_), child_(std::exchange(other.child_, -1)) {}
