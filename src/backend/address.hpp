@@ -6,7 +6,6 @@
 #include "core/make_error.hpp"
 #include "weft/core/ids.hpp"
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -29,19 +28,6 @@ namespace weft {
 [[nodiscard]] inline error not_allocated(const void* address) { return not_allocated(hex(address)); }
 
 [[nodiscard]] inline error closed_machine() { return make_error(errc::machine_closed, "the machine is closed"); }
-
-/// Chooses the error for an unknown address: machine_closed once the table was emptied by closing, else not_found.
-class table_state {
- public:
-  void clear() noexcept { cleared_.store(true, std::memory_order_release); }  // before the table is; pairs with acquire
-  template <class What>
-  [[nodiscard]] error absent(const What& what) const {
-    return cleared_.load(std::memory_order_acquire) ? closed_machine() : not_allocated(what);
-  }
-
- private:
-  std::atomic<bool> cleared_{false};
-};
 
 /// out_of_range where `size` bytes at `address` pass the end of the allocation of `allocated` bytes at `base`, in which
 /// the address lies. `what` as the caller knows it: "the source range".

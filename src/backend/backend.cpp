@@ -95,6 +95,20 @@ std::optional<error> backend::check_pair(device_id from, device_id to, bool need
   return without_path(from, to);
 }
 
+std::optional<error> backend::check_mapping(device_id by, const void* address, bytes size,
+                                            const memory_description& source) {
+  const device_id owner = source.device;
+  if (source.kind != memory_kind::device)
+    return make_error(errc::not_found, hex(address) + " is not memory of a device");
+  if (owner == by) return make_error(errc::invalid_device, to_string(by) + " owns this memory and needs no mapping");
+  if (!do_can_access(by, owner)) return without_path(by, owner);
+  if (!do_peer_enabled(by, owner)) {
+    return make_error(errc::not_enabled, to_string(by) + " has no access to " + to_string(owner) +
+                                             ": enable it (peer_access) before mapping");
+  }
+  return beyond_end("a mapping", size.value(), address, source.base, source.size.value());
+}
+
 std::optional<error> backend::check_unified(const void* base, bytes size, const char* what) {
   const auto memory = do_find(base);
   if (!memory || memory->kind != memory_kind::unified)
@@ -196,6 +210,9 @@ result<void*> backend::map_peer(device_id by, void* address, bytes size) noexcep
   return checked({by}, [&]() -> result<void*> {
     if (address == nullptr || size.value() == 0)
       return make_error(errc::invalid_argument, "mapping null or zero bytes");
+    if (const auto source = do_find(address)) {
+      if (auto wrong = check_mapping(by, address, size, *source)) return std::move(*wrong);
+    }
     return do_map_peer(by, address, size);
   });
 }

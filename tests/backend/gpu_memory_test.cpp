@@ -534,7 +534,7 @@ TEST(gpu_peers, are_mapped_under_a_name_that_ends_with_the_mapping) {
   const bench b{table};
   auto* const theirs = static_cast<std::byte*>(*b.memory->allocate(gpu1, 8192, memory_kind::device));
   ASSERT_TRUE(b.memory->enable(gpu0, gpu1));
-  auto* const view = static_cast<std::byte*>(*b.memory->map(gpu0, b.memory->find(theirs), theirs + 100, 1000));
+  auto* const view = static_cast<std::byte*>(*b.memory->map(gpu0, theirs + 100, 1000));
   const auto known = b.memory->find(view);
   ASSERT_TRUE(known);
   EXPECT_EQ(known->user, view);
@@ -556,7 +556,7 @@ TEST(gpu_peers, lose_their_mappings_with_the_memory_behind) {
   const bench b{table};
   void* const theirs = *b.memory->allocate(gpu1, 8192, memory_kind::device);
   ASSERT_TRUE(b.memory->enable(gpu0, gpu1));
-  void* const view = *b.memory->map(gpu0, b.memory->find(theirs), theirs, 8192);
+  void* const view = *b.memory->map(gpu0, theirs, 8192);
   const auto known = b.memory->find(view);
   ASSERT_TRUE(b.memory->release(theirs));
   EXPECT_EQ(b.memory->find(view), nullptr);

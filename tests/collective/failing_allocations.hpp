@@ -146,7 +146,8 @@ inline void use_requests(opener open) {
   for (int i = 0; i < 20; ++i) {
     const weft::begun_call asked = client.begin(i);
     must(static_cast<bool>(asked));
-    must(server.take(question, id) == weft::queue_status::ok && server.answer(id, question / 2) == weft::queue_status::ok);
+    must(server.take(question, id) == weft::queue_status::ok &&
+         server.answer(id, question / 2) == weft::queue_status::ok);
     must(static_cast<bool>(client.finish(asked.id)));
   }
   client.close();
@@ -286,7 +287,8 @@ int run(F program, long place) {
     program();
   } catch (const weft::error_exception& e) {
     came_to = told;
-    if (allocations::until_failure >= 0) std::fprintf(stderr, "%s\n", e.what());  // nothing failed: the program is wrong
+    if (allocations::until_failure >= 0)
+      std::fprintf(stderr, "%s\n", e.what());  // nothing failed: the program is wrong
   } catch (const std::bad_alloc&) {
     came_to = told;
   }

@@ -23,7 +23,9 @@ TEST_F(gpu_failing_allocation, of_launches_arrays_and_pipelines_ends_no_process)
   expect_told_everywhere(use_launches, of_cuda, 97);
 }
 TEST_F(gpu_failing_allocation, of_what_is_shared_ends_no_process) { expect_told_everywhere(use_sharing, of_cuda, 31); }
-TEST_F(gpu_failing_allocation, of_what_another_process_shares_ends_no_process) { expect_told_where_opened(of_cuda, 31); }
+TEST_F(gpu_failing_allocation, of_what_another_process_shares_ends_no_process) {
+  expect_told_where_opened(of_cuda, 31);
+}
 TEST_F(gpu_failing_allocation, of_multicast_ends_no_process) { expect_told_everywhere(use_multicast, of_cuda, 31); }
 TEST_F(gpu_failing_allocation, of_requests_ends_no_process) { expect_told_everywhere(use_requests, of_cuda, 17); }
 TEST_F(gpu_failing_allocation, of_reductions_ends_no_process) { expect_told_everywhere(use_reductions, of_cuda, 97); }

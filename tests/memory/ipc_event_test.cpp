@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Events between real processes. Children are forked before this process has a machine.
-#include "support/faults.hpp"
 #include "weft/memory/ipc_event.hpp"
 
 #include "memory/ipc_event_body.hpp"
+#include "support/faults.hpp"
 #include "support/hang.hpp"
 #include "support/processes.hpp"
 #include "support/samples.hpp"

@@ -169,6 +169,8 @@ class backend : public watch_facet {
   [[nodiscard]] bool forked() const noexcept;
   [[nodiscard]] error unknown(device_id id) const;
   [[nodiscard]] std::optional<error> check_pair(device_id from, device_id to, bool needs_path);
+  [[nodiscard]] std::optional<error> check_mapping(device_id by, const void* address, bytes size,
+                                                   const memory_description& source);
   [[nodiscard]] std::optional<error> check_unified(const void* base, bytes size, const char* what);
 
   std::unique_ptr<detail::call_gate> gate_;

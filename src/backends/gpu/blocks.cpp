@@ -5,7 +5,6 @@
 #include "backends/gpu/device_pointer.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <fcntl.h>
 #include <limits>
 #include <unistd.h>
@@ -14,12 +13,7 @@ namespace weft::gpu {
 namespace {
 
 CUdeviceptr gpu_number(const void* address) { return static_cast<CUdeviceptr>(number(address)); }
-std::string extent(const void* address, std::size_t size) { return to_string(bytes{size}) + " at " + hex(address); }
-
-error no_block(block_id block) {
-  return make_error(errc::not_found,
-                    "there is no block " + std::to_string(static_cast<std::uint64_t>(block)) + "; was it released?");
-}
+using common::extent_of;
 
 int flags_of(access_right right) {
   switch (right) {
@@ -41,8 +35,9 @@ block_memory::~block_memory() {
 }
 
 reserved_range::~reserved_range() {
-  if (home == nullptr || base == 0) return;
-  home->later([cu = &home->cu(), at = base, n = reserved] { static_cast<void>(cu->cuMemAddressFree(at, n)); });
+  if (home == nullptr) return;
+  home->later(
+      [cu = &home->cu(), at = gpu_number(base), n = reserved] { static_cast<void>(cu->cuMemAddressFree(at, n)); });
 }
 
 std::string blocks::missing(device_id device) const {
@@ -79,24 +74,11 @@ result<std::size_t> blocks::granule(device_id device) const {
 
 // ---- blocks ---------------------------------------------------------------------------------------------------------
 
-block_id blocks::added(std::shared_ptr<block_memory> made) {
-  const std::lock_guard lock{mutex_};
-  made->id = block_id{++last_id_};
-  made->references = 1;
-  const block_id id = made->id;
-  blocks_.emplace(id, std::move(made));
-  return id;
-}
-
 result<block_id> blocks::create(device_id device, std::size_t size, bool shareable) {
   memory_.settle();
   auto step = granule(device);
   if (!step) return std::move(step).error();
-  if (size == 0 || size % *step != 0) {
-    return make_error(errc::invalid_argument, "a block of " + to_string(bytes{size}) + " on " + to_string(device) +
-                                                  ": sizes are multiples of " + to_string(bytes{*step}) +
-                                                  " there (see granularity)");
-  }
+  if (auto ok = check_size(size, *step, device); !ok) return std::move(ok).error();
   if (shareable && !memory_.found().gpu_of(memory_.local(device)).block_descriptors) {
     return make_error(errc::unsupported, to_string(device) + " exports no block as a descriptor");
   }
@@ -116,61 +98,11 @@ result<block_id> blocks::create(device_id device, std::size_t size, bool shareab
   return added(std::move(made));
 }
 
-result<void> blocks::retain(block_id block) {
-  const std::lock_guard lock{mutex_};
-  const auto it = blocks_.find(block);
-  if (it == blocks_.end()) return no_block(block);
-  ++it->second->references;
-  return {};
-}
-
-result<void> blocks::release(block_id block) {
-  std::shared_ptr<block_memory> gone;
-  const std::lock_guard lock{mutex_};
-  const auto it = blocks_.find(block);
-  if (it == blocks_.end()) return no_block(block);
-  if (--it->second->references != 0) return {};
-  gone = std::move(it->second);
-  blocks_.erase(it);
-  return {};
-}
-
-std::shared_ptr<block_memory> blocks::find(block_id block) {
-  const std::lock_guard lock{mutex_};
-  const auto it = blocks_.find(block);
-  return it == blocks_.end() ? nullptr : it->second;
-}
-
-result<block_description> blocks::describe(block_id block) {
-  const auto known = find(block);
-  if (!known) return no_block(block);
-  return block_description{known->device, bytes{known->size}, known->shareable, known->imported};
-}
-
-result<block_id> blocks::block_of(const void* address) {
-  const auto found = memory_.find(address);
-  if (!found || found->kind != memory_kind::block)
-    return make_error(errc::not_found, "no block is mapped at " + hex(address));
-  const std::shared_ptr<block_memory> block = found->mapping->memory;
-  const std::lock_guard lock{mutex_};
-  // the last reference may have gone while a mapping kept the memory
-  if (++block->references == 1) blocks_.emplace(block->id, block);
-  return block->id;
-}
-
 // ---- reservations ---------------------------------------------------------------------------------------------------
 
 result<void*> blocks::reserve(std::size_t size, std::size_t alignment, void* hint) {
   memory_.settle();
-  const auto page = page_size();
-  if (size == 0 || size % page != 0) {
-    return make_error(errc::invalid_argument, "a reservation of " + to_string(bytes{size}) +
-                                                  ": sizes are multiples of a page, " + to_string(bytes{page}));
-  }
-  if (alignment != 0 && !std::has_single_bit(alignment)) {
-    return make_error(errc::invalid_argument,
-                      "the alignment of a reservation is 0 or a power of two, not " + std::to_string(alignment));
-  }
+  if (auto ok = check_reservation(size, alignment); !ok) return std::move(ok).error();
   std::size_t to = alignment;
   std::string why;
   for (std::size_t d = 0; d < memory_.devices(); ++d) {
@@ -194,50 +126,9 @@ result<void*> blocks::reserve(std::size_t size, std::size_t alignment, void* hin
     return cause;
   }
   made->home = &memory_;
-  made->base = base;
+  made->base = static_cast<std::byte*>(pointer(base));
   made->reserved = asked;
-  const std::lock_guard lock{mutex_};
-  reservations_.emplace(static_cast<std::uintptr_t>(base), std::move(made));
-  return pointer(base);
-}
-
-result<void> blocks::free(void* base, std::size_t size) {
-  std::shared_ptr<reserved_range> gone;
-  const std::lock_guard lock{mutex_};
-  const auto it = reservations_.find(number(base));
-  if (it == reservations_.end())
-    return make_error(errc::not_found, "no reservation starts at " + hex(base) + "; was it freed before?");
-  if (it->second->size != size) {
-    return make_error(errc::invalid_argument, "the reservation at " + hex(base) + " has " +
-                                                  to_string(bytes{it->second->size}) + ", not " +
-                                                  to_string(bytes{size}) + ": it is freed as a whole");
-  }
-  std::map<std::size_t, std::size_t> busy;
-  {
-    const std::lock_guard range{it->second->mutex};
-    busy = it->second->busy;
-  }
-  for (const auto& [offset, length] : busy) {
-    const auto still = memory_.find(pointer(it->second->base + offset));
-    if (still && still->kind == memory_kind::block) {
-      return make_error(errc::invalid_argument, "the reservation at " + hex(base) + " still has " +
-                                                    to_string(bytes{length}) + " mapped at offset " +
-                                                    std::to_string(offset) + ": unmap it first");
-    }
-  }
-  // what work still uses keeps the address space until that has ended
-  gone = std::move(it->second);
-  reservations_.erase(it);
-  return {};
-}
-
-std::shared_ptr<reserved_range> blocks::range_of(const void* address, std::size_t size) {
-  auto it = reservations_.upper_bound(number(address));
-  if (it == reservations_.begin()) return nullptr;
-  --it;
-  const std::size_t offset = number(address) - it->first;
-  if (offset >= it->second->size || size > it->second->size - offset) return nullptr;
-  return it->second;
+  return keep(std::move(made));
 }
 
 // ---- mappings -------------------------------------------------------------------------------------------------------
@@ -250,82 +141,28 @@ result<void> blocks::map(void* address, std::size_t size, block_id block) {
   const std::shared_ptr<block_memory> memory = known->second;
   auto step = granule(memory->device);
   if (!step) return std::move(step).error();
-  if (size == 0 || size % *step != 0 || size > memory->size) {
-    return make_error(errc::invalid_argument,
-                      "mapping " + to_string(bytes{size}) + " of a block of " + to_string(bytes{memory->size}) +
-                          ": a mapping is not longer than its block, and a multiple of " + to_string(bytes{*step}));
-  }
-  auto range = range_of(address, size);
-  if (!range) {
-    return make_error(errc::invalid_argument,
-                      "mapping " + extent(address, size) + ": no reservation covers that; reserve it first");
-  }
-  const std::size_t offset = gpu_number(address) - range->base;
-  if (offset % *step != 0) {
-    return make_error(errc::invalid_argument, "mapping at offset " + std::to_string(offset) +
-                                                  " of a reservation: offsets are multiples of " +
-                                                  to_string(bytes{*step}));
-  }
-  auto mapping = std::make_shared<block_mapping>();
-  mapping->memory = memory;
-  mapping->range = range;
   auto made = std::make_shared<allocation>();
-  made->kind = memory_kind::block;
-  made->owner = memory->device;
-  made->user = static_cast<std::byte*>(address);
+  describe_mapping(*made, memory, address, size);
   made->gpu = gpu_number(address);
-  made->size = size;
-  made->only = std::make_unique<access_list>(memory_.devices());
-  made->mapping = mapping;
-  std::optional<std::size_t> taken;  // offset of what is there
-  CUresult status = CUDA_SUCCESS;
-  {
-    const std::lock_guard busy{range->mutex};
-    const auto next = range->busy.lower_bound(offset);
-    if (next != range->busy.begin() && std::prev(next)->first + std::prev(next)->second > offset)
-      taken = std::prev(next)->first;
-    if (next != range->busy.end() && next->first < offset + size) taken = next->first;
-    if (!taken) status = cu_.cuMemMap(made->gpu, size, 0, memory->handle, 0);
-    if (!taken && status == CUDA_SUCCESS) range->busy.emplace(offset, size);
+  auto at = take_place(*memory, address, size, *step);
+  if (!at) return std::move(at).error();
+  made->space = at->range;
+  made->reservation = at->range.get();
+  if (const CUresult status = cu_.cuMemMap(made->gpu, size, 0, memory->handle, 0); status != CUDA_SUCCESS) {
+    at->free();
+    return cu_error(cu_, status, "mapping " + extent_of(address, size), errc::invalid_argument);
   }
-  if (taken && memory_.find(pointer(range->base + *taken))) {
-    return make_error(errc::invalid_argument,
-                      "mapping " + extent(address, size) + ": something is mapped there already; unmap it first");
-  }
-  if (taken) {
-    return make_error(errc::not_ready, "mapping " + extent(address, size) +
-                                           ": work still uses what was mapped there before; wait for it first");
-  }
-  if (status != CUDA_SUCCESS) return cu_error(cu_, status, "mapping " + extent(address, size), errc::invalid_argument);
-  made->give_back = [cu = &cu_, mapping = std::move(mapping), at = made->gpu, size, offset] {
-    static_cast<void>(cu->cuMemUnmap(at, size));
-    const std::lock_guard busy{mapping->range->mutex};
-    mapping->range->busy.erase(offset);
+  made->give_back = [cu = &cu_, memory, at = std::move(*at), from = made->gpu, size] {
+    static_cast<void>(cu->cuMemUnmap(from, size));
+    at.free();
   };
   made->home = &memory_;
   memory_.add(std::move(made));
   return {};
 }
 
-result<void> blocks::unmap(void* address, std::size_t size) {
-  std::vector<std::shared_ptr<allocation>> ended;
-  const std::lock_guard lock{mutex_};
-  if (size != 0) ended = memory_.blocks_in(address, size);
-  if (ended.empty()) {
-    const auto there = memory_.find(address);
-    if (!there || there->kind != memory_kind::block)
-      return make_error(errc::not_found, "no block is mapped at " + hex(address) + "; was it unmapped before?");
-    return make_error(errc::invalid_argument, "unmapping " + extent(address, size) +
-                                                  ": mappings end as a whole; the one there is " +
-                                                  extent(there->user, there->size));
-  }
-  // the driver is told when no work uses it any more
-  for (const auto& one : ended) memory_.remove(one);
-  return {};
-}
-
 /// Tells the driver what each GPU may do: the most that any of its devices may.
-result<void> blocks::apply(const allocation& mapping, const access_list& rights) const {
+result<void> blocks::apply(const allocation& mapping, const common::access_list& rights) const {
   const discovery& found = memory_.found();
   std::vector<CUmemAccessDesc> wanted;
   for (std::size_t gpu = 0; gpu < found.gpus.size(); ++gpu) {
@@ -342,74 +179,49 @@ result<void> blocks::apply(const allocation& mapping, const access_list& rights)
   if (wanted.empty()) return {};
   const CUresult status = cu_.cuMemSetAccess(mapping.gpu, mapping.size, wanted.data(), wanted.size());
   if (status != CUDA_SUCCESS)
-    return cu_error(cu_, status, "setting rights on " + extent(mapping.user, mapping.size), errc::invalid_argument);
+    return cu_error(cu_, status, "setting rights on " + extent_of(mapping.user, mapping.size), errc::invalid_argument);
   return {};
 }
 
 result<void> blocks::set_access(void* address, std::size_t size, std::span<const device_right> rights) {
-  if (rights.empty()) return make_error(errc::invalid_argument, "setting rights for no device");
   const std::lock_guard lock{mutex_};
-  const auto mappings = size == 0 ? std::vector<std::shared_ptr<allocation>>{} : memory_.blocks_in(address, size);
-  if (mappings.empty()) {
-    return make_error(errc::invalid_argument, "setting rights on " + extent(address, size) +
-                                                  ": that must be one or several whole mappings that touch");
-  }
-  for (const device_right& one : rights) {
-    if (one.right > access_right::read_write)
-      return make_error(errc::invalid_argument,
-                        "a right is none, read or read_write, not " + std::to_string(static_cast<int>(one.right)));
-    if (one.right == access_right::none) continue;
-    for (const auto& mapping : mappings) {
-      if (one.device == mapping->owner || memory_.can_access(one.device, mapping->owner)) continue;
-      return make_error(errc::peer_unsupported, to_string(one.device) + " cannot reach a block of " +
-                                                    to_string(mapping->owner) + ": there is no peer path between them");
-    }
-  }
-  std::vector<std::unique_ptr<access_list>> next;
+  auto found = to_be_set(address, size, rights, [this](device_id device, device_id owner) -> std::optional<error> {
+    if (memory_.can_access(device, owner)) return std::nullopt;
+    return make_error(errc::peer_unsupported, to_string(device) + " cannot reach a block of " + to_string(owner) +
+                                                  ": there is no peer path between them");
+  });
+  if (!found) return std::move(found).error();
+  const std::vector<allocation_ref>& mappings = *found;
+  std::vector<std::unique_ptr<common::access_list>> next;
   for (const auto& mapping : mappings) {
-    auto list = std::make_unique<access_list>(memory_.devices());
-    for (std::size_t d = 0; d < memory_.devices(); ++d) list->set(d, mapping->only->of(d));
-    for (const device_right& one : rights) list->set(memory_.local(one.device), one.right);
-    next.push_back(std::move(list));
+    next.push_back(std::make_unique<common::access_list>(memory_.devices()));
+    next.back()->copy(*mapping->only);
+    for (const device_right& one : rights) next.back()->set(memory_.local(one.device), one.right);
   }
-  const auto keep = [&](access_list& into, const access_list& from) {
-    for (std::size_t d = 0; d < memory_.devices(); ++d) into.set(d, from.of(d));
-  };
   for (std::size_t i = 0; i < mappings.size(); ++i) {
-    access_list before{memory_.devices()};
-    keep(before, *mappings[i]->only);
+    common::access_list before{memory_.devices()};
+    before.copy(*mappings[i]->only);
     auto done = apply(*mappings[i], *next[i]);
     if (done) {
-      keep(*mappings[i]->only, *next[i]);
-      keep(*next[i], before);  // what undoing goes back to
+      mappings[i]->only->copy(*next[i]);
+      next[i]->copy(before);  // what undoing goes back to
       continue;
     }
     while (i-- > 0) {
       static_cast<void>(apply(*mappings[i], *next[i]));
-      keep(*mappings[i]->only, *next[i]);
+      mappings[i]->only->copy(*next[i]);
     }
     return done;
   }
   return {};
 }
 
-result<access_right> blocks::access_of(device_id device, const void* address) {
-  const auto found = memory_.find(address);
-  if (!found || found->kind != memory_kind::block)
-    return make_error(errc::not_found, "no block is mapped at " + hex(address));
-  return found->only->of(memory_.local(device));
-}
-
 // ---- between processes ----------------------------------------------------------------------------------------------
 
 result<int> blocks::give(block_id block) {
-  const auto memory = find(block);
-  if (!memory) return no_block(block);
-  if (!memory->shareable) {
-    return make_error(errc::invalid_argument, "a block of " + to_string(bytes{memory->size}) + " on " +
-                                                  to_string(memory->device) +
-                                                  " was not made to be shared: ask for that when it is made");
-  }
+  auto found = to_be_given(block);
+  if (!found) return std::move(found).error();
+  const std::shared_ptr<block_memory> memory = std::move(*found);
   int given = -1;
   const CUresult status = cu_.cuMemExportToShareableHandle(&given, memory->handle, handle_posix_fd, 0);
   if (status != CUDA_SUCCESS) return cu_error(cu_, status, "a descriptor for a block");
@@ -487,28 +299,6 @@ result<block_id> blocks::take(std::optional<device_id> wanted, int descriptor) {
   made->size = *size;
   made->shareable = made->imported = true;
   return added(std::move(made));
-}
-
-void blocks::forget(device_id device) {
-  std::vector<std::shared_ptr<block_memory>> gone;
-  const std::lock_guard lock{mutex_};
-  for (auto it = blocks_.begin(); it != blocks_.end();) {
-    if (it->second->device == device) {
-      it->second->references = 0;
-      gone.push_back(std::move(it->second));
-      it = blocks_.erase(it);
-    } else {
-      ++it;
-    }
-  }
-}
-
-void blocks::clear() {
-  std::map<block_id, std::shared_ptr<block_memory>> all;
-  std::map<std::uintptr_t, std::shared_ptr<reserved_range>> ranges;
-  const std::lock_guard lock{mutex_};
-  all.swap(blocks_);
-  ranges.swap(reservations_);
 }
 
 }  // namespace weft::gpu

@@ -107,7 +107,7 @@ result<event_ref> gpu_backend::do_fill(stream_handle handle, const fill_request&
   const std::uint64_t extent = request.total();
   const auto memory = memory_.find(request.dst, extent);
   if (!memory) {
-    return memory_.absent("the destination " + hex(request.dst) + " of a fill");
+    return not_allocated("the destination " + hex(request.dst) + " of a fill");
   }
   if (auto wrong = beyond_end("a fill", extent, request.dst, memory->user, memory->size)) return std::move(*wrong);
   const device_id by = (*order)->device();
@@ -128,9 +128,9 @@ result<event_ref> gpu_backend::do_fill(stream_handle handle, const fill_request&
   const CUdeviceptr at = gpu_address(*memory, request.dst);
   // Another GPU's memory is its own to fill; that of another process is reached where it was opened, and a block by
   // whoever has a right to it.
-  const device_id owner = !on_device(memory.get()) || memory->kind == memory_kind::block ? by
-                          : memory->imported                                             ? memory->by
-                                                                                         : memory->owner;
+  const device_id owner = !memory->on_device() || memory->kind == memory_kind::block ? by
+                          : memory->imported                                         ? memory->by
+                                                                                     : memory->owner;
   // what the driver refuses is an error, and what a kernel may not touch is a lost device
   const bool is_safe = !memory->imported && !memory->revoked.load(std::memory_order_acquire) &&
                        (memory->kind == memory_kind::mapped || memory_.denied(owner, *memory, true).empty());

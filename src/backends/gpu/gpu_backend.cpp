@@ -139,7 +139,7 @@ result<void> gpu_backend::do_release(void* base) { return memory_.release(base);
 
 result<memory_description> gpu_backend::do_find(const void* address) {
   const auto found = memory_.find(address);
-  if (!found) return memory_.absent(address);
+  if (!found) return not_allocated(address);
   memory_description about;
   about.base = found->user;
   about.size = bytes{found->size};
@@ -160,7 +160,7 @@ result<event_ref> gpu_backend::do_prefetch(stream_handle handle, void* base, byt
   auto order = stream_of(handle);
   if (!order) return std::move(order).error();
   auto memory = memory_.find(base);
-  if (!memory) return memory_.absent(base);
+  if (!memory) return not_allocated(base);
   const device_id device = (*order)->device();
   if (cu_->cuMemPrefetchAsync == nullptr || size.value() == 0) return do_record(handle);  // it moves when it is used
   auto made = std::make_unique<queued::driver_command<pin>>(
@@ -182,7 +182,7 @@ result<event_ref> gpu_backend::do_prefetch(stream_handle handle, void* base, byt
 
 result<void> gpu_backend::do_advise(void* base, bytes size, memory_advice advice, device_id device) {
   const auto memory = memory_.find(base);
-  if (!memory) return memory_.absent(base);
+  if (!memory) return not_allocated(base);
   if (cu_->cuMemAdvise == nullptr || size.value() == 0) return {};  // advice is allowed to change nothing
   auto here = places_->enter(local(device));
   if (!here) return noticed(device, std::move(here).error());
@@ -211,7 +211,7 @@ result<void> gpu_backend::do_advise(void* base, bytes size, memory_advice advice
 
 result<std::shared_ptr<std::byte>> gpu_backend::do_host_window(device_id by, void* address, bytes) {
   auto memory = memory_.find(address);
-  if (!memory) return memory_.absent(address);
+  if (!memory) return not_allocated(address);
   std::byte* const at = host_address(*memory, address);
   if (at == nullptr) {
     return not_offered("windows of the host into memory of a GPU: " + to_string(memory->owner) +

@@ -137,7 +137,6 @@ class gpu_backend final : public queued::queued_backend {
   [[nodiscard]] std::shared_ptr<const error> check_access(const prepared_copy& copy) const;
   [[nodiscard]] result<event_ref> submit_copies(queued::queued_stream& to, std::vector<prepared_copy> copies,
                                                 std::stop_token stop);
-  [[nodiscard]] result<device_id> engine_of(const prepared_copy& copy, device_id by) const;
   [[nodiscard]] CUresult copy_many(const std::vector<prepared_copy>& copies, CUstream stream) const;
   [[nodiscard]] std::shared_ptr<const error> copy_here(const prepared_copy& copy) const;
   [[nodiscard]] const link_path* path_of(const allocation* src, const allocation* dst) const;

@@ -2,7 +2,6 @@
 #include "backends/gpu/memory_map.hpp"
 
 #include "backend/address.hpp"
-#include "backend/memory_shortage.hpp"
 #include "backends/gpu/blocks.hpp"
 #include "backends/gpu/device_pointer.hpp"
 #include "backends/gpu/sharing.hpp"
@@ -15,8 +14,6 @@
 namespace weft::gpu {
 namespace {
 
-std::size_t whole_pages(std::size_t size) { return (size + page_size() - 1) / page_size() * page_size(); }
-
 /// Address space that nothing lies in: a name.
 std::byte* reserve(std::size_t size) {
   void* const base = ::mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -26,8 +23,10 @@ std::byte* reserve(std::size_t size) {
 /// How long memory may be on its way back where nothing goes on without it.
 constexpr std::chrono::milliseconds patience{1000};
 
-error known_already(const void* base) {
-  return make_error(errc::invalid_argument, "the memory at " + hex(base) + " is known already");
+std::vector<bytes> memory_of(const discovery& found) {
+  std::vector<bytes> each;
+  for (const auto& one : found.devices) each.push_back(one.description.memory);
+  return each;
 }
 
 }  // namespace
@@ -48,28 +47,32 @@ allocation::~allocation() {
   if (charged != 0) home->uncharge(owner, charged);
 }
 
+// Whatever names it: a mapping lies where its source does.
+bool allocation::on_device() const {
+  const allocation* root = this;
+  while (root->source) root = root->source.get();
+  return root->host == nullptr && root->known_range::on_device();
+}
+
+std::string allocation::why_revoked() const {
+  if (!is_registered) return known_range::why_revoked();
+  return "the driver did not take this memory of the host again after a reset: free it, and allocate it anew";
+}
+
 memory_map::memory_map(std::shared_ptr<const driver> cu, const discovery& found, std::shared_ptr<contexts> places,
                        device_id first)
-    : cu_(std::move(cu)),
+    : memory_model(first, memory_of(found)),
+      cu_(std::move(cu)),
       found_(found),
       places_(std::move(places)),
-      first_(first),
-      used_(found.devices.size()),
-      enabled_(found.devices.size() * found.devices.size()),
       joints_(found.gpus.size() * found.gpus.size()) {}
 
 memory_map::~memory_map() { clear(); }
 
 void memory_map::clear() {
-  state_.clear();
-  std::map<std::uintptr_t, std::shared_ptr<allocation>> gone;
-  {
-    const std::unique_lock lock{table_mutex_};
-    for (const auto& [base, a] : table_) {
-      if (a->exported) a->exported->end(share_state::closed);
-    }
-    gone.swap(table_);
-  }
+  auto gone = table_.clear([](allocation& one) {
+    if (one.exported) one.exported->end(share_state::closed);
+  });
   // a window that is still held keeps the pages, and not what the context has of them
   for (const auto& [base, a] : gone) {
     if (a->is_registered && a->give_back) later(std::exchange(a->give_back, nullptr));
@@ -80,7 +83,7 @@ void memory_map::clear() {
 
 // ---- what goes back -------------------------------------------------------------------------------------------------
 
-void memory_map::settle(std::chrono::milliseconds limit) noexcept {
+void memory_map::settle(std::chrono::milliseconds limit) const noexcept {
   if (!driver_thread::is_this() && !freed_elsewhere::is_this() && !here_.forked()) late_.settle(limit);
 }
 
@@ -94,29 +97,6 @@ std::function<void()> memory_map::in_context(std::size_t device, std::function<v
 }
 
 // ---- allocation -----------------------------------------------------------------------------------------------------
-
-error memory_map::out_of_memory(device_id device, std::size_t asked) {
-  weft::detail::memory_shortage found{device, use(device), asked};
-  const std::shared_lock lock{table_mutex_};
-  for (const auto& [base, a] : table_) {
-    if (a->owner == device && a->charged != 0) found.look(a->user, a->size);
-  }
-  return found.cause();
-}
-
-result<void> memory_map::charge(device_id device, std::size_t size) {
-  const std::uint64_t total = found_.devices[local(device)].description.memory.value();
-  std::atomic<std::uint64_t>& used = used_[local(device)];
-  std::uint64_t before = used.load(std::memory_order_relaxed);
-  do {
-    if (size > total || before > total - size) return out_of_memory(device, size);
-  } while (!used.compare_exchange_weak(before, before + size, std::memory_order_relaxed));
-  return {};
-}
-
-void memory_map::uncharge(device_id device, std::size_t size) noexcept {
-  used_[local(device)].fetch_sub(size, std::memory_order_relaxed);
-}
 
 /// Tells the driver of host memory. Under the table's lock, or before the table knows the allocation.
 CUresult memory_map::enroll(allocation& made) {
@@ -228,13 +208,7 @@ result<void> memory_map::adopt(device_id device, void* base, std::size_t size) {
   made->owner = device;
   made->user = static_cast<std::byte*>(base);
   made->size = size;
-  {
-    const std::shared_lock lock{table_mutex_};
-    const auto next = table_.upper_bound(number(base));
-    if (next != table_.end() && next->first < number(base) + size) return known_already(base);
-    if (next != table_.begin() && std::prev(next)->first + std::prev(next)->second->size > number(base))
-      return known_already(base);
-  }
+  if (auto ok = table_.may_add(base, size); !ok) return ok;
   const auto address = static_cast<CUdeviceptr>(number(base));
   unsigned kind = 0;
   int ordinal = -1;
@@ -296,99 +270,17 @@ result<void> memory_map::adopt(device_id device, void* base, std::size_t size) {
 }
 
 result<void> memory_map::release(void* base) {
-  std::vector<std::shared_ptr<allocation>> gone;  // ended without the lock
-  const std::unique_lock lock{table_mutex_};
-  const auto it = table_.find(number(base));
-  if (it == table_.end() || it->second->kind == memory_kind::mapped || it->second->kind == memory_kind::block)
-    return make_error(errc::not_found, "no allocation starts at " + hex(base) + "; was it freed before?");
-  if (it->second->exported) it->second->exported->end(share_state::freed);
-  gone.push_back(std::move(it->second));
-  table_.erase(it);
-  // mappings of it end with it
-  for (auto m = table_.begin(); m != table_.end();) {
-    if (m->second->source == gone.front()) {
-      m->second->revoked.store(true, std::memory_order_release);
-      gone.push_back(std::move(m->second));
-      m = table_.erase(m);
-    } else {
-      ++m;
-    }
-  }
+  const auto gone = table_.release(base, [](allocation& one) {
+    if (one.exported) one.exported->end(share_state::freed);
+  });
+  if (!gone) return gone.error();
   return {};
 }
 
-void memory_map::add(std::shared_ptr<allocation> made) {
-  const std::unique_lock lock{table_mutex_};
-  const std::uintptr_t base = number(made->user);
-  table_.insert_or_assign(base, std::move(made));
-}
-
-void memory_map::remove(const std::shared_ptr<allocation>& ended) {
-  ended->revoked.store(true, std::memory_order_release);
-  const std::unique_lock lock{table_mutex_};
-  const auto it = table_.find(number(ended->user));
-  if (it != table_.end() && it->second == ended) table_.erase(it);
-}
-
-std::shared_ptr<allocation> memory_map::find(const void* address) const {
-  const std::shared_lock lock{table_mutex_};
-  auto it = table_.upper_bound(number(address));
-  if (it == table_.begin()) return nullptr;
-  --it;
-  if (number(address) - it->first >= it->second->size) return nullptr;
-  return it->second;
-}
-
-bool memory_map::visit(const void* address, const std::function<void(const std::shared_ptr<allocation>&)>& f) const {
-  const std::unique_lock lock{table_mutex_};
-  auto it = table_.upper_bound(number(address));
-  if (it == table_.begin()) return false;
-  --it;
-  if (number(address) - it->first >= it->second->size) return false;
-  f(it->second);
-  return true;
-}
-
-std::shared_ptr<allocation> memory_map::find(const void* address, std::uint64_t extent) const {
-  auto first = find(address);
-  if (!first || first->kind != memory_kind::block) return first;
-  if (extent <= first->size - (number(address) - number(first->user))) return first;
-  auto whole = std::make_shared<allocation>();
-  whole->kind = memory_kind::block;
-  whole->owner = first->owner;
-  whole->user = first->user;
-  whole->gpu = first->gpu;
-  const std::shared_lock lock{table_mutex_};
-  for (auto it = table_.find(number(first->user)); it != table_.end(); ++it) {
-    if (it->second->kind != memory_kind::block || it->first != number(whole->user) + whole->size) break;
-    whole->size += it->second->size;
-    whole->parts.push_back(it->second);
-    if (number(whole->user) + whole->size >= number(address) + extent) break;
-  }
-  return whole;
-}
-
-std::vector<std::shared_ptr<allocation>> memory_map::blocks_in(const void* address, std::uint64_t size) const {
-  std::vector<std::shared_ptr<allocation>> found;
-  const std::shared_lock lock{table_mutex_};
-  std::uintptr_t at = number(address);
-  for (auto it = table_.find(at); it != table_.end(); ++it) {
-    if (it->second->kind != memory_kind::block || it->first != at) return {};
-    found.push_back(it->second);
-    at += it->second->size;
-    if (at - number(address) == size) return found;
-    if (at - number(address) > size) return {};
-  }
-  return {};
-}
-
-memory_use memory_map::use(device_id device) {
+memory_use memory_map::use(device_id device) const {
   settle();
   const std::size_t row = local(device);
-  memory_use now;
-  now.total = found_.devices[row].description.memory;
-  const std::uint64_t used = used_[row].load(std::memory_order_relaxed);
-  now.free = bytes{now.total.value() - std::min(used, now.total.value())};
+  memory_use now = memory_model::use(device);
   // a context is asked where there is one; none is made for it
   if (const CUcontext context = places_->made(row); context != nullptr) {
     const current_context here{*cu_, context};
@@ -406,15 +298,10 @@ bool memory_map::can_access(device_id from, device_id to) const {
   return found_.same_gpu(local(from), local(to)) || found_.pair_of(local(from), local(to)).access;
 }
 
-bool memory_map::enabled(device_id from, device_id to) const {
-  return enabled_[pair(from, to)].load(std::memory_order_acquire);
-}
-
 bool memory_map::still_used(std::size_t from_gpu, std::size_t to_gpu) const {
   for (std::size_t i = 0; i < devices(); ++i) {
     for (std::size_t k = 0; k < devices(); ++k) {
-      if (found_.devices[i].gpu == from_gpu && found_.devices[k].gpu == to_gpu &&
-          enabled_[i * devices() + k].load(std::memory_order_acquire))
+      if (found_.devices[i].gpu == from_gpu && found_.devices[k].gpu == to_gpu && enabled(global(i), global(k)))
         return true;
     }
   }
@@ -439,24 +326,15 @@ result<void> memory_map::join(std::size_t from, std::size_t to) {
 
 result<void> memory_map::enable(device_id from, device_id to) {
   const std::lock_guard lock{peer_mutex_};
-  if (enabled(from, to)) {
-    return make_error(errc::already_enabled,
-                      "access of " + to_string(from) + " to " + to_string(to) + " is enabled already");
-  }
-  if (!found_.same_gpu(local(from), local(to))) {
+  if (!enabled(from, to) && !found_.same_gpu(local(from), local(to))) {
     if (auto joined = join(local(from), local(to)); !joined) return joined;
   }
-  enabled_[pair(from, to)].store(true, std::memory_order_release);
-  epoch_.fetch_add(1, std::memory_order_acq_rel);
-  return {};
+  return peers_.enable(from, to);
 }
 
 result<void> memory_map::disable(device_id from, device_id to) {
   const std::lock_guard lock{peer_mutex_};
-  if (!enabled_[pair(from, to)].exchange(false, std::memory_order_acq_rel)) {
-    return make_error(errc::not_enabled, "access of " + to_string(from) + " to " + to_string(to) + " is not enabled");
-  }
-  epoch_.fetch_add(1, std::memory_order_acq_rel);
+  if (auto done = peers_.disable(from, to); !done) return done;
   has_to_part_.store(true, std::memory_order_release);
   return {};
 }
@@ -524,49 +402,18 @@ std::optional<error> memory_map::gone_with_reset(const allocation& memory) {
   return std::nullopt;
 }
 
-std::string memory_map::denied(device_id by, const allocation& memory, bool writes) const {
-  for (const auto& part : memory.parts) {
-    if (std::string why = denied(by, *part, writes); !why.empty()) return why;
-  }
-  if (!memory.parts.empty()) return {};
-  if (memory.revoked.load(std::memory_order_acquire) && memory.is_registered)
-    return "the driver did not take this memory of the host again after a reset: free it, and allocate it anew";
-  if (memory.revoked.load(std::memory_order_acquire))
-    return "the memory behind a mapping was freed, or the mapping has ended";
-  if (memory.imported) {
-    if (const auto why = memory.imported->broken(memory.user)) return why->what;
-  }
-  if (memory.only) {
-    const access_right right = memory.only->of(local(by));
-    if (right == access_right::none)
-      return to_string(by) + " has no right to this memory, which peer access does not cover: set its access";
-    if (right == access_right::read && writes) return to_string(by) + " may read this memory, but not write it";
+std::string memory_map::denied_of_host(device_id by, const allocation& memory) const {
+  if (memory.kind != memory_kind::adopted || found_.same_gpu(local(by), local(memory.owner)) ||
+      found_.gpu_of(local(by)).host_pointers)
     return {};
-  }
-  switch (memory.kind) {
-    case memory_kind::mapped:
-      if (by != memory.by) return "the mapping is that of " + to_string(memory.by) + ", not of " + to_string(by);
-      if (!enabled(by, memory.owner))
-        return to_string(by) + " has no access to " + to_string(memory.owner) + ": it was disabled";
-      return {};
-    case memory_kind::pinned:
-    case memory_kind::unified:
-      return {};
-    case memory_kind::adopted:
-      if (places_->gpu_of(local(by)) == places_->gpu_of(local(memory.owner)) || found_.gpu_of(local(by)).host_pointers)
-        return {};
-      return to_string(by) + " knows memory that was adopted for " + to_string(memory.owner) + " by no address";
-    default:
-      if (memory.owner == by || enabled(by, memory.owner)) return {};
-      return to_string(by) + " has no access to the memory of " + to_string(memory.owner);
-  }
+  return to_string(by) + " knows memory that was adopted for " + to_string(memory.owner) + " by no address";
 }
 
 // ---- peer mappings --------------------------------------------------------------------------------------------------
 
-result<void*> memory_map::map(device_id by, const std::shared_ptr<allocation>& source, void* address,
-                              std::size_t size) {
-  if (auto wrong = beyond_end("a mapping", size, address, source->user, source->size)) return std::move(*wrong);
+result<void*> memory_map::map(device_id by, void* address, std::size_t size) {
+  const ref source = find(address);
+  if (!source) return not_allocated(address);  // freed meanwhile
   auto made = std::make_shared<allocation>();
   made->home = this;
   made->kind = memory_kind::mapped;
@@ -574,6 +421,7 @@ result<void*> memory_map::map(device_id by, const std::shared_ptr<allocation>& s
   made->by = by;
   made->size = size;
   made->source = source;
+  made->source_offset = number(address) - number(source->user);
   made->gpu = gpu_address(*source, address);
   // a name of its own with the offset of the source in its page, as an alias of it would have
   made->reserved_size = whole_pages(size + page_size());
@@ -586,64 +434,35 @@ result<void*> memory_map::map(device_id by, const std::shared_ptr<allocation>& s
   return base;
 }
 
-result<void> memory_map::unmap(device_id by, void* mapped) {
-  std::shared_ptr<allocation> gone;
-  const std::unique_lock lock{table_mutex_};
-  const auto it = table_.find(number(mapped));
-  if (it == table_.end() || it->second->kind != memory_kind::mapped || it->second->imported)
-    return make_error(errc::not_found, "no peer mapping starts at " + hex(mapped) + "; was it unmapped before?");
-  if (it->second->by != by) {
-    return make_error(errc::wrong_device, "the mapping at " + hex(mapped) + " belongs to " + to_string(it->second->by) +
-                                              ", not to " + to_string(by));
-  }
-  it->second->revoked.store(true, std::memory_order_release);
-  gone = std::move(it->second);
-  table_.erase(it);
-  return {};
-}
-
 void memory_map::forget(device_id device) {
   const std::size_t row = local(device), gpu = places_->gpu_of(row);
   {
     const std::lock_guard lock{peer_mutex_};
-    for (std::size_t other = 0; other < devices(); ++other) {
-      enabled_[row * devices() + other].store(false, std::memory_order_release);
-      enabled_[other * devices() + row].store(false, std::memory_order_release);
-    }
+    peers_.forget(device);
     // with the context went what the driver was asked for
     if (places_->made(row) == nullptr) {
       for (std::size_t other = 0; other < found_.gpus.size(); ++other)
         joints_[gpu * found_.gpus.size() + other] = joints_[other * found_.gpus.size() + gpu] = {};
     }
-    epoch_.fetch_add(1, std::memory_order_acq_rel);
     has_to_part_.store(true, std::memory_order_release);
   }
   const bool is_whole = places_->made(row) == nullptr;
-  std::vector<std::shared_ptr<allocation>> gone;
-  const std::unique_lock lock{table_mutex_};
-  for (auto it = table_.begin(); it != table_.end();) {
-    allocation& a = *it->second;
-    if (a.is_registered) {  // the host's memory
-      ++it;
-    } else if (a.owner == device || (a.kind == memory_kind::mapped && a.by == device)) {
-      if (a.exported) a.exported->end(share_state::freed);
-      if (is_whole) a.exported = nullptr;  // it went with the context, whoever has it open
-      a.revoked.store(true, std::memory_order_release);
-      a.reset.store(true, std::memory_order_release);
-      gone.push_back(std::move(it->second));
-      it = table_.erase(it);
-    } else {
-      ++it;
-    }
-  }
+  const auto gone = table_.take_if([&](allocation& one) {
+    // what is registered is the host's memory
+    if (one.is_registered || (one.owner != device && (one.kind != memory_kind::mapped || one.by != device)))
+      return false;
+    if (one.exported) one.exported->end(share_state::freed);
+    if (is_whole) one.exported = nullptr;  // it went with the context, whoever has it open
+    one.reset.store(true, std::memory_order_release);
+    return true;
+  });
 }
 
 void memory_map::register_again(device_id device) {
   const std::size_t gpu = places_->gpu_of(local(device));
-  const std::unique_lock lock{table_mutex_};
-  for (const auto& [base, a] : table_) {
+  table_.for_each([&](const ref& a) {
     const std::size_t owner = local(a->owner);
-    if (!a->is_registered || places_->gpu_of(owner) != gpu || a->registered_in == places_->generation(owner)) continue;
+    if (!a->is_registered || places_->gpu_of(owner) != gpu || a->registered_in == places_->generation(owner)) return;
     a->give_back = nullptr;
     CUdeviceptr now = 0;
     auto here = places_->enter(owner);
@@ -651,8 +470,8 @@ void memory_map::register_again(device_id device) {
     // a portable registration may have stayed by another GPU's context
     const bool is_known = known == CUDA_SUCCESS || known == CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
     const bool is_there = is_known && cu_->cuMemHostGetDevicePointer(&now, a->host, 0) == CUDA_SUCCESS && now == a->gpu;
-    a->revoked.store(!is_there, std::memory_order_release);
-  }
+    a->revoked.store(!is_there);
+  });
 }
 
 }  // namespace weft::gpu

@@ -4,8 +4,8 @@
 // at the owner's address, and that could not be taken back for one range.
 #pragma once
 
-#include "backend/address.hpp"
 #include "backend/fork_watch.hpp"
+#include "backends/common/memory_model.hpp"
 #include "backends/gpu/contexts.hpp"
 #include "backends/gpu/late_work.hpp"
 #include "weft/backend/backend.hpp"
@@ -15,11 +15,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <shared_mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,61 +25,9 @@
 namespace weft::gpu {
 
 class memory_map;
-struct block_mapping;
+struct reserved_range;
 struct export_record;
 struct import_record;
-
-/// Which devices may use an allocation, where peer access does not decide.
-class access_list {
- public:
-  explicit access_list(std::size_t devices) : rights_(devices) {}
-
-  [[nodiscard]] access_right of(std::size_t device) const { return rights_[device].load(std::memory_order_acquire); }
-  void set(std::size_t device, access_right right) { rights_[device].store(right, std::memory_order_release); }
-
- private:
-  std::vector<std::atomic<access_right>> rights_;
-};
-
-/// One allocation, adopted memory, a mapping of either by another device, a mapped block, or memory of another process.
-struct allocation {
-  allocation() = default;
-  allocation(const allocation&) = delete;
-  allocation& operator=(const allocation&) = delete;
-  ~allocation();
-
-  memory_map* home = nullptr;
-  memory_kind kind = memory_kind::device;
-  device_id owner;
-  device_id by;               // of a mapping: who may use it
-  std::byte* user = nullptr;  // where users see it
-  std::size_t size = 0;
-  CUdeviceptr gpu = 0;                 // where GPUs find it
-  std::byte* host = nullptr;           // where the host reaches it; null: nowhere
-  std::shared_ptr<allocation> source;  // of a mapping
-  std::atomic<bool> revoked{false};    // a mapping whose source is gone, or that has ended itself
-  std::atomic<bool> reset{false};      // went with its device's context, whoever still holds this
-  std::atomic<std::uint64_t> pending{0};
-  std::unique_ptr<access_list> only;        // who may use it, where peer access does not decide
-  CUmemoryPool pool = nullptr;              // of its own, where it is shareable memory of a pool
-  bool own_pages = false;                   // nothing else lies in its pages: it can be exported
-  std::shared_ptr<export_record> exported;  // guarded by the table
-  std::shared_ptr<import_record> imported;  // memory of another process
-
-  std::shared_ptr<const block_mapping> mapping;    // of a mapped block
-  std::vector<std::shared_ptr<allocation>> parts;  // mapped blocks that touch, seen as one for one range
-
-  // host memory that is registered with the driver: a registration ends with its context, the memory does not
-  std::shared_ptr<std::byte> pages;  // pinned memory of our own, for as long as anybody looks into it
-  bool is_registered = false;        // give_back ends a registration, and nothing else
-  std::uint64_t registered_in = 0;   // generation of the context; guarded by the table
-
-  // what has to go back
-  std::function<void()> give_back;  // calls the driver; never on its own threads
-  std::byte* reserved = nullptr;    // address space without memory
-  std::size_t reserved_size = 0;
-  std::size_t charged = 0;  // bytes of the owner's limit
-};
 
 /// While it lives, memory that goes on this thread goes back to the driver on another: that may wait for all work of
 /// the GPU, and who ends an operation takes others forward.
@@ -98,30 +44,41 @@ class freed_elsewhere {
   bool outer_;
 };
 
-/// Keeps memory while an operation uses it.
-class pin {
- public:
-  pin() = default;
-  explicit pin(std::shared_ptr<allocation> memory) : memory_(std::move(memory)) {
-    if (memory_) memory_->pending.fetch_add(1, std::memory_order_relaxed);
+/// One allocation, adopted memory, a mapping of either by another device, a mapped block, or memory of another process.
+struct allocation : common::known_range<allocation> {
+  allocation() = default;
+  ~allocation();
+  void begin_as(const allocation& first) {
+    known_range::begin_as(first);
+    gpu = first.gpu;
   }
-  pin(pin&& other) noexcept : memory_(std::exchange(other.memory_, nullptr)) {}
-  pin& operator=(pin&& other) noexcept {
-    std::swap(memory_, other.memory_);
-    return *this;
-  }
-  ~pin() {
-    if (!memory_) return;
-    memory_->pending.fetch_sub(1, std::memory_order_release);  // pairs with acquire in find
-    const freed_elsewhere here;
-    memory_ = nullptr;
-  }
-  [[nodiscard]] allocation* get() const noexcept { return memory_.get(); }
-  explicit operator bool() const noexcept { return memory_ != nullptr; }
+  [[nodiscard]] bool on_device() const;
+  [[nodiscard]] std::string why_revoked() const;
 
- private:
-  std::shared_ptr<allocation> memory_;
+  memory_map* home = nullptr;
+  CUdeviceptr gpu = 0;                      // where GPUs find it
+  std::byte* host = nullptr;                // where the host reaches it; null: nowhere
+  std::atomic<bool> reset{false};           // went with its device's context, whoever still holds this
+  CUmemoryPool pool = nullptr;              // of its own, where it is shareable memory of a pool
+  bool own_pages = false;                   // nothing else lies in its pages: it can be exported
+  std::shared_ptr<export_record> exported;  // guarded by the table
+  std::shared_ptr<import_record> imported;  // memory of another process
+  std::shared_ptr<reserved_range> space;    // of a mapped block: its reservation
+
+  // host memory that is registered with the driver: a registration ends with its context, the memory does not
+  std::shared_ptr<std::byte> pages;  // pinned memory of our own, for as long as anybody looks into it
+  bool is_registered = false;        // give_back ends a registration, and nothing else
+  std::uint64_t registered_in = 0;   // generation of the context; guarded by the table
+
+  // what has to go back
+  std::function<void()> give_back;  // calls the driver; never on its own threads
+  std::byte* reserved = nullptr;    // address space without memory
+  std::size_t reserved_size = 0;
+
+  using last_use = freed_elsewhere;
 };
+
+using pin = common::pin<allocation>;
 
 /// Where GPUs find `address`, which lies inside `memory`.
 [[nodiscard]] inline CUdeviceptr gpu_address(const allocation& memory, const void* address) {
@@ -131,38 +88,19 @@ class pin {
 [[nodiscard]] inline std::byte* host_address(const allocation& memory, const void* address) {
   return memory.host == nullptr ? nullptr : memory.host + (static_cast<const std::byte*>(address) - memory.user);
 }
-/// The allocation behind mappings.
-[[nodiscard]] inline const allocation& root_of(const allocation& memory) {
-  const allocation* root = &memory;
-  while (root->source) root = root->source.get();
-  return *root;
-}
-
-/// In a GPU's own memory; what is not lies in the host's.
-[[nodiscard]] inline bool on_device(const allocation* a) {
-  if (a == nullptr) return false;
-  const allocation& root = root_of(*a);
-  return root.host == nullptr && root.kind != memory_kind::pinned && root.kind != memory_kind::unified;
-}
-
 /// Thread: any.
-class memory_map {
+class memory_map : public common::memory_model<allocation> {
  public:
   memory_map(std::shared_ptr<const driver> cu, const discovery& found, std::shared_ptr<contexts> places,
              device_id first);
   ~memory_map();
-  memory_map(const memory_map&) = delete;
-  memory_map& operator=(const memory_map&) = delete;
 
   /// With a granule it is made of whole ones, which nothing else lies in.
   [[nodiscard]] result<void*> allocate(device_id device, std::size_t size, memory_kind kind, std::size_t granule = 0);
   [[nodiscard]] result<void> adopt(device_id device, void* base, std::size_t size);
   /// The memory goes with the last operation that uses it.
   [[nodiscard]] result<void> release(void* base);
-  [[nodiscard]] std::shared_ptr<allocation> find(const void* address) const;
-  /// The same for a range. One that reaches over mapped blocks that touch finds them as one, which is no table's.
-  [[nodiscard]] std::shared_ptr<allocation> find(const void* address, std::uint64_t extent) const;
-  [[nodiscard]] memory_use use(device_id device);
+  [[nodiscard]] memory_use use(device_id device) const override;
 
   // which device may use the memory of which
   [[nodiscard]] bool can_access(device_id from, device_id to) const;
@@ -172,16 +110,11 @@ class memory_map {
   /// Takes from the driver what disable() has ended; `quiet` are GPUs of which no work runs, the others keep it.
   void part(const std::function<bool(std::size_t gpu)>& quiet);
   [[nodiscard]] bool has_to_part() const noexcept { return has_to_part_.load(std::memory_order_acquire); }
-  [[nodiscard]] bool enabled(device_id from, device_id to) const;
-  [[nodiscard]] std::uint64_t epoch() const { return epoch_.load(std::memory_order_acquire); }
   /// What is told to work that was submitted before the memory, or what is behind it, went with a reset.
   [[nodiscard]] static std::optional<error> gone_with_reset(const allocation& memory);
-  /// Why device `by` may not use `memory` now; empty if it may.
-  [[nodiscard]] std::string denied(device_id by, const allocation& memory, bool writes = false) const;
 
-  [[nodiscard]] result<void*> map(device_id by, const std::shared_ptr<allocation>& source, void* address,
-                                  std::size_t size);
-  [[nodiscard]] result<void> unmap(device_id by, void* mapped);
+  /// The address must lie in memory of a device, which `by` may use.
+  [[nodiscard]] result<void*> map(device_id by, void* address, std::size_t size);
 
   /// What belonged to a device is gone, its access to others and theirs to it too; that of a GPU whose context was
   /// reset went with it.
@@ -191,23 +124,10 @@ class memory_map {
   void register_again(device_id device);
   /// Host memory that somebody still looks into stays until they end.
   void clear();
-  /// The error for an address that find() does not know.
-  template <class What>
-  [[nodiscard]] error absent(const What& what) const {
-    return state_.absent(what);
-  }
 
   // for blocks and sharing, whose memory is found like any other
-  [[nodiscard]] result<void> charge(device_id device, std::size_t size);
-  void uncharge(device_id device, std::size_t size) noexcept;
   /// Runs unless the context of `device` in which it was made is gone.
   [[nodiscard]] std::function<void()> in_context(std::size_t device, std::function<void(const driver&)> f) const;
-  void add(std::shared_ptr<allocation> made);
-  /// Shows the allocation while nothing changes in the table; false when there is none.
-  bool visit(const void* address, const std::function<void(const std::shared_ptr<allocation>&)>& f) const;
-  void remove(const std::shared_ptr<allocation>& ended);
-  /// The mapped blocks that make up exactly this range; empty when there is none, or a gap, or a part of one.
-  [[nodiscard]] std::vector<std::shared_ptr<allocation>> blocks_in(const void* address, std::uint64_t size) const;
   /// Runs it now, or, on a thread of the driver and where operations end, on a thread of its own. Without memory for
   /// that it is left to the end of the context.
   template <class F>
@@ -232,22 +152,13 @@ class memory_map {
   /// The contexts are about to go: what other processes have open goes with them.
   void end_late_work() noexcept { late_.end(); }
   /// What was put off is done, if it takes no longer than this.
-  void settle(std::chrono::milliseconds limit = std::chrono::milliseconds{100}) noexcept;
+  void settle(std::chrono::milliseconds limit = std::chrono::milliseconds{100}) const noexcept;
 
-  [[nodiscard]] std::size_t local(device_id device) const {
-    return static_cast<std::size_t>(device.value() - first_.value());
-  }
-  [[nodiscard]] device_id global(std::size_t device) const {
-    return device_id{first_.value() + static_cast<int>(device)};
-  }
-  [[nodiscard]] std::size_t devices() const { return found_.devices.size(); }
   [[nodiscard]] const discovery& found() const { return found_; }
   [[nodiscard]] contexts& places() const { return *places_; }
   [[nodiscard]] const driver& cu() const { return *cu_; }
-  [[nodiscard]] error out_of_memory(device_id device, std::size_t asked);
 
  private:
-  table_state state_;
   friend struct allocation;
 
   /// What the driver was asked for between two GPUs.
@@ -255,7 +166,7 @@ class memory_map {
     bool made = false;     // by us
     bool foreign = false;  // it was there already: the program's own, which we leave
   };
-  [[nodiscard]] std::size_t pair(device_id from, device_id to) const { return local(from) * devices() + local(to); }
+  [[nodiscard]] std::string denied_of_host(device_id by, const allocation& memory) const override;
   [[nodiscard]] result<void> join(std::size_t from, std::size_t to);
   [[nodiscard]] bool joined_in_vain(std::size_t gpu);
   [[nodiscard]] bool still_used(std::size_t from_gpu, std::size_t to_gpu) const;
@@ -269,16 +180,10 @@ class memory_map {
   std::shared_ptr<const driver> cu_;
   const discovery& found_;
   std::shared_ptr<contexts> places_;
-  device_id first_;
-  std::vector<std::atomic<std::uint64_t>> used_;
-  std::vector<std::atomic<bool>> enabled_;  // [from * N + to]
   std::mutex peer_mutex_;
   std::atomic<bool> has_to_part_{false};
   std::vector<joint> joints_;  // [from GPU * GPUs + to GPU], under the mutex
-  std::atomic<std::uint64_t> epoch_{1};
-  mutable std::shared_mutex table_mutex_;
-  std::map<std::uintptr_t, std::shared_ptr<allocation>> table_;  // by address
-  late_work late_;
+  mutable late_work late_;
 };
 
 }  // namespace weft::gpu

@@ -2,7 +2,7 @@
 // Copies of the CUDA backend. What GPUs reach is the driver's to move, in the stream. What only the host
 // reaches the driver stages, and blocks who asks for it: a thread of the host does that in stream order, or the caller
 // itself where it waits anyway.
-#include "backend/address.hpp"
+#include "backends/common/copy_checks.hpp"
 #include "backends/gpu/gpu_backend.hpp"
 
 #include <algorithm>
@@ -12,6 +12,9 @@
 #include <new>
 
 namespace weft::gpu {
+
+using common::on_device;
+
 namespace {
 
 using driver_command = queued::driver_command<pin>;
@@ -27,7 +30,7 @@ struct end {
   [[nodiscard]] bool is_host() const { return host != nullptr && (!memory || memory->kind != memory_kind::unified); }
 };
 
-bool is_block(const end& one) { return one.memory && one.memory->kind == memory_kind::block; }
+bool is_block(const end& one) { return common::is_block(one.memory.get()); }
 
 /// One side of a box as the driver takes it. Nothing where it would not: rows that overlap, slices of no whole rows.
 struct box_side {
@@ -47,13 +50,6 @@ std::optional<box_side> side_of(const copy_shape& shape, std::uint64_t pitch, st
 /// Whether rows of a side begin where those before them end.
 bool is_packed(const copy_shape& s, std::uint64_t pitch, std::uint64_t slice) {
   return (s.height == 1 || pitch == s.width) && (s.depth == 1 || slice == s.width * s.height);
-}
-
-bool overlap(const end& to, std::uint64_t to_extent, const end& from, std::uint64_t from_extent) {
-  const auto meet = [&](std::uint64_t a, std::uint64_t b) { return a < b + from_extent && b < a + to_extent; };
-  if (to.gpu != 0 && from.gpu != 0) return meet(to.gpu, from.gpu);
-  return to.host != nullptr && from.host != nullptr &&
-         meet(reinterpret_cast<std::uintptr_t>(to.host), reinterpret_cast<std::uintptr_t>(from.host));
 }
 
 void copy_rows(const copy_shape& s, std::byte* to, const std::byte* from) {
@@ -94,38 +90,23 @@ result<gpu_backend::prepared_copy> gpu_backend::prepare(const copy_request& requ
   made.shape = request.shape;
   made.by = by;
   copy_shape& shape = made.shape;
-  const std::uint64_t dst_extent = shape.extent(shape.dst_pitch, shape.dst_slice);
-  const std::uint64_t src_extent = shape.extent(shape.src_pitch, shape.src_slice);
-  const auto side = [&](const void* address, std::uint64_t extent, bool is_host, const char* name,
-                        end& at) -> std::optional<error> {
-    at.memory = memory_.find(address, extent);
-    if (!at.memory) {
-      if (!is_host) {
-        return memory_.absent(std::string{name} + " " + hex(address));
-      }
-      at.host = const_cast<std::byte*>(static_cast<const std::byte*>(address));  // read only where it is the source
-      return std::nullopt;
-    }
-    if (auto wrong = beyond_end(name, extent, address, at.memory->user, at.memory->size, at.memory->owner))
-      return wrong;
-    at.gpu = gpu_address(*at.memory, address);
-    at.host = host_address(*at.memory, address);
-    return std::nullopt;
+  auto ends = common::ends_of(memory_, request);
+  if (!ends) return std::move(ends).error();
+  const auto side = [](std::shared_ptr<allocation> memory, const void* address) {
+    auto* const at =
+        const_cast<std::byte*>(static_cast<const std::byte*>(address));  // read only where it is the source
+    if (!memory) return end{nullptr, 0, at};
+    const CUdeviceptr gpu = gpu_address(*memory, at);
+    std::byte* const host = host_address(*memory, at);
+    return end{std::move(memory), gpu, host};
   };
-  if (auto cause = side(request.dst, dst_extent, request.dst_is_host, "the destination", made.dst))
-    return std::move(*cause);
-  if (auto cause = side(request.src, src_extent, request.src_is_host, "the source", made.src)) return std::move(*cause);
-  // where the bytes are, whatever addresses name them: a mapping and its source overlap too
-  if (overlap(made.dst, dst_extent, made.src, src_extent)) {
-    return make_error(errc::invalid_argument,
-                      "source and destination of a copy overlap: " + to_string(bytes{src_extent}) + " at " +
-                          hex(request.src) + " and at " + hex(request.dst));
-  }
+  made.dst = side(std::move(ends->dst), request.dst);
+  made.src = side(std::move(ends->src), request.src);
   const allocation* const dst = made.dst.memory.get();
   const allocation* const src = made.src.memory.get();
   made.path = path_of(src, dst);
   if (made.has_block()) {
-    if (auto engine = engine_of(made, by); !engine) return std::move(engine).error();
+    if (auto engine = common::engine_of(memory_, dst, src, by); !engine) return std::move(engine).error();
   } else if (on_device(dst) && on_device(src) && !found_.same_gpu(local(dst->owner), local(src->owner))) {
     // memory of another process is in the context where it was opened
     auto to = places_->of(local(dst->imported ? dst->by : dst->owner));
@@ -143,69 +124,14 @@ result<gpu_backend::prepared_copy> gpu_backend::prepare(const copy_request& requ
   return made;
 }
 
-/// Whose rights a copy from or to a block is made with: those of the stream's device, or of the device at the other
-/// end.
-result<device_id> gpu_backend::engine_of(const prepared_copy& copy, device_id by) const {
-  std::string why;
-  const auto may = [&](device_id who) {
-    for (const end* side : {&copy.dst, &copy.src}) {
-      if (!side->memory) continue;
-      std::string refused = memory_.denied(who, *side->memory, side == &copy.dst);
-      if (refused.empty()) continue;
-      if (why.empty()) why = std::move(refused);
-      return false;
-    }
-    return true;
-  };
-  if (may(by)) return by;
-  // A block's own device is such an end, but only together with another: else a stream would do what it has no right
-  // to.
-  const auto is_other_end = [](const end& one) { return on_device(one.memory.get()) && !is_block(one); };
-  if (is_other_end(copy.dst) || is_other_end(copy.src)) {
-    for (const end* side : {&copy.dst, &copy.src}) {
-      const device_id there = side->memory->kind == memory_kind::mapped ? side->memory->by : side->memory->owner;
-      if (may(there)) return there;
-    }
-  }
-  return make_error(errc::invalid_argument,
-                    std::string{"a copy "} + (is_block(copy.dst) ? "into" : "from") + " a mapping of a block: " + why);
-}
-
 /// Why a copy may not be made now; null if it may. Access is looked at when it starts: a disable in between counts.
 std::shared_ptr<const error> gpu_backend::check_access(const prepared_copy& copy) const {
   for (const end* side : {&copy.dst, &copy.src}) {
     if (!side->memory) continue;
     if (auto cause = memory_map::gone_with_reset(*side->memory)) return shared_error(std::move(*cause));
   }
-  if (copy.has_block()) {
-    auto engine = engine_of(copy, copy.by);
-    if (engine) return nullptr;
-    engine.error().code = errc::not_enabled;
-    engine.error().what += "; the right was withdrawn before it ran";
-    return shared_error(std::move(engine).error());
-  }
-  const allocation* const dst = copy.dst.memory.get();
-  const allocation* const src = copy.src.memory.get();
-  for (const allocation* a : {dst, src}) {
-    if (a == nullptr || !a->imported) continue;
-    if (auto cause = a->imported->broken(a->user)) return shared_error(std::move(*cause));
-  }
-  // one that may use both: from where opened memory was opened, otherwise its owner
-  const auto reaches = [&](const allocation& at) {
-    const device_id by = at.kind == memory_kind::mapped ? at.by : at.owner;
-    return memory_.denied(by, *dst, true).empty() && memory_.denied(by, *src).empty();
-  };
-  if (on_device(dst) && on_device(src) && dst->owner != src->owner && !reaches(*dst) && !reaches(*src)) {
-    return shared_error(make_error(errc::not_enabled, "a direct copy from " + to_string(src->owner) + " to " +
-                                                          to_string(dst->owner) +
-                                                          " needs peer access, which was disabled before it ran"));
-  }
-  for (const allocation* a : {dst, src}) {
-    if (a == nullptr || a->kind != memory_kind::mapped) continue;
-    if (const std::string why = memory_.denied(a->by, *a, a == dst); !why.empty())
-      return shared_error(make_error(errc::not_enabled, "a copy through a peer mapping: " + why));
-  }
-  return nullptr;
+  const auto who = common::may_start(memory_, copy.dst.memory.get(), copy.src.memory.get(), copy.by);
+  return who ? nullptr : shared_error(who.error());
 }
 
 namespace {
@@ -282,7 +208,7 @@ result<event_ref> gpu_backend::submit_copies(queued::queued_stream& to, std::vec
   const link_path* path = nullptr;
   bool for_host = false;
   const auto is_elsewhere = [this](const prepared_copy& one) {
-    const auto engine = engine_of(one, one.by);
+    const auto engine = common::engine_of(memory_, one.dst.memory.get(), one.src.memory.get(), one.by);
     return engine && *engine != one.by;
   };
   bool one_call = copies.size() > 1 && cu_->cuMemcpyBatchAsync != nullptr;
@@ -376,7 +302,7 @@ std::shared_ptr<const error> gpu_backend::copy_here(const prepared_copy& copy) c
   }
   device_id by = copy.by;
   if (copy.has_block()) {
-    if (auto engine = engine_of(copy, by)) by = *engine;
+    if (auto engine = common::engine_of(memory_, copy.dst.memory.get(), copy.src.memory.get(), by)) by = *engine;
   }
   auto done = streams_->run_aside(by, "a copy of " + to_string(bytes{copy.shape.total()}), [&](CUstream stream) {
     return copy_box(*cu_, copy.shape, copy.dst, copy.src, copy.dst_context, copy.src_context, stream);

@@ -212,7 +212,7 @@ result<void> ready_for(const kernel_code& code, std::size_t i, const kernel_argu
   const std::uint64_t extent = static_cast<std::uint64_t>(given.count) * element;
   auto memory = table.find(given.address, extent);
   if (!memory) {
-    return table.absent(title() + " at " + hex(given.address));
+    return not_allocated(title() + " at " + hex(given.address));
   }
   const auto offset = static_cast<std::uint64_t>(static_cast<std::byte*>(given.address) - memory->user);
   if (extent > memory->size - offset) {

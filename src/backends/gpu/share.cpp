@@ -44,16 +44,7 @@ void gpu_backend::part_peers() {
 bool gpu_backend::do_peer_enabled(device_id from, device_id to) noexcept { return memory_.enabled(from, to); }
 
 result<void*> gpu_backend::do_map_peer(device_id by, void* address, bytes size) {
-  const auto source = memory_.find(address);
-  if (!source) return memory_.absent(address);
-  if (source->owner == by)
-    return make_error(errc::invalid_device, to_string(by) + " owns this memory and needs no mapping");
-  if (!memory_.can_access(by, source->owner)) return without_path(by, source->owner);
-  if (!memory_.enabled(by, source->owner)) {
-    return make_error(errc::not_enabled, to_string(by) + " has no access to " + to_string(source->owner) +
-                                             ": enable it (peer_access) before mapping");
-  }
-  return memory_.map(by, source, address, size.size());
+  return memory_.map(by, address, size.size());
 }
 
 result<void> gpu_backend::do_unmap_peer(device_id by, void* mapped) { return memory_.unmap(by, mapped); }
@@ -190,7 +181,7 @@ result<void> gpu_backend::do_set_memory_access(void* address, std::span<const de
 
 result<access_right> gpu_backend::do_memory_access(device_id device, const void* address) {
   const auto memory = memory_.find(address);
-  if (!memory) return memory_.absent(address);
+  if (!memory) return not_allocated(address);
   if (!memory_.denied(device, *memory).empty()) return access_right::none;
   return memory_.denied(device, *memory, true).empty() ? access_right::read_write : access_right::read;
 }

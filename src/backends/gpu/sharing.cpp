@@ -188,7 +188,7 @@ result<void*> sharing::allocate_pool(device_id device, std::size_t size) {
   made->charged = size;
   made->own_pages = true;
   made->home = &memory_;
-  made->only = std::make_unique<access_list>(memory_.devices());
+  made->only = std::make_shared<common::access_list>(memory_.devices());
   made->only->set(memory_.local(device), access_right::read_write);
   auto here = memory_.places().enter(memory_.local(device));
   if (!here) return std::move(here).error();
@@ -296,7 +296,7 @@ result<shared_bytes> sharing::give(const void* address, std::uint64_t size, hand
     }
     if (!refused) h.key = memory->exported->key;
   };
-  if (!memory_.visit(address, note)) return memory_.absent(address);
+  if (!memory_.visit(address, note)) return not_allocated(address);
   if (refused) return *refused;
   return detail::encode(h);
 }
@@ -454,7 +454,7 @@ result<opened_memory_description> sharing::open(std::optional<device_id> wish, c
   made->imported->key = h.key;
   made->imported->exporter = fetched->exporter;
   made->imported->page = std::move(*page);
-  made->only = std::make_unique<access_list>(memory_.devices());
+  made->only = std::make_shared<common::access_list>(memory_.devices());
   made->only->set(memory_.local(by), access_right::read_write);
   // one at a time: the driver has one address for all, and would count a second opening
   std::unique_lock lock{mutex_};
@@ -502,7 +502,7 @@ result<void> sharing::close(void* address) {
 
 result<void> sharing::set_access(void* address, std::span<const device_right> rights) {
   const auto memory = memory_.find(address);
-  if (!memory) return memory_.absent(address);
+  if (!memory) return not_allocated(address);
   if (!memory->only || memory->kind == memory_kind::block) {
     return make_error(errc::invalid_argument, "the memory at " + hex(address) + " is " +
                                                   std::string{to_string(memory->kind)} +
@@ -528,8 +528,8 @@ result<void> sharing::set_access(void* address, std::span<const device_right> ri
     }
   }
   const discovery& found = memory_.found();
-  access_list next{memory_.devices()};
-  for (std::size_t d = 0; d < memory_.devices(); ++d) next.set(d, memory->only->of(d));
+  common::access_list next{memory_.devices()};
+  next.copy(*memory->only);
   for (const device_right& r : rights) next.set(memory_.local(r.device), r.right);
   std::vector<CUmemAccessDesc> wanted;
   for (std::size_t gpu = 0; pool != nullptr && gpu < found.gpus.size(); ++gpu) {

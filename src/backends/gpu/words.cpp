@@ -145,7 +145,7 @@ result<event_ref> gpu_backend::submit_word(stream_handle handle, const word_requ
   const std::byte* const begin = memory ? memory->user : nullptr;
   if (auto cause = detail::misplaced_word(request, begin, memory ? memory->size : 0)) return std::move(*cause);
   const device_id by = (*order)->device();
-  const allocation& root = root_of(*memory);
+  const allocation& root = *common::root_of(*memory, memory->user).first;
   const CUdeviceptr at = gpu_address(*memory, request.address);
   std::byte* const host = root.host == nullptr ? nullptr : root.host + (at - root.gpu);
   if (root.kind == memory_kind::unified) {

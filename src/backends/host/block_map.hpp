@@ -9,17 +9,18 @@
 // protection is that of the device that may do most.
 #pragma once
 
+#include "backends/common/block_table.hpp"
 #include "backends/host/memory_map.hpp"
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
-#include <string>
+#include <optional>
+#include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -47,17 +48,9 @@ static_assert(sizeof(block_header) == 80);
 /// Errors: corrupt (not a block's, damaged, impossible size); incompatible naming both versions.
 [[nodiscard]] result<block_header> read_block_header(const std::byte* data, std::size_t size, std::uint64_t file_size);
 
-/// Memory without an address. Lives while a reference or a mapping holds it.
-struct block_memory {
+struct block_memory : common::known_block {
   memory_map* home = nullptr;
-  block_id id{};
-  device_id device;
   file_handle file;
-  std::size_t size = 0;
-  bool shareable = false;
-  bool imported = false;
-  bool charged = false;
-  std::uint64_t references = 0;                   // guarded by the block_map
   std::uintptr_t place = 0;                       // where its bytes are said to be, for whoever compares: no address
   std::pair<std::uint64_t, std::uint64_t> inode;  // the same for all who share it
 
@@ -69,29 +62,25 @@ struct block_memory {
   }
 };
 
-/// Address space without memory.
-struct reserved_range {
+struct reserved_range : common::known_reservation {
   window_handle user_window, writable_window, readable_window;  // as the system gave them
-  std::byte* base = nullptr;                                    // aligned parts of them
-  std::byte* writable = nullptr;
+  std::byte* writable = nullptr;                                // aligned parts of them, as `base` is
   std::byte* readable = nullptr;
-  std::size_t size = 0;
-  std::mutex mutex;
-  std::map<std::size_t, std::size_t> busy;  // offset → size: mapped, or still used by work that has not ended
 };
 
-/// A block at an address, and what each device may do with it. What an allocation of this kind has besides.
+/// A block at an address: the pages that its devices use. What an allocation of this kind has besides.
 struct block_mapping {
   std::shared_ptr<block_memory> memory;
-  std::shared_ptr<reserved_range> range;
-  std::size_t offset = 0;  // in the range
+  std::shared_ptr<reserved_range> range;  // none until the mapping has its place
+  std::size_t offset = 0;                 // in the range
   std::size_t size = 0;
-  std::vector<std::atomic<access_right>> rights;  // by device
+  std::shared_ptr<common::access_list> rights;
+  std::size_t devices = 0;
   std::mutex mutex;
   access_right shown = access_right::none;  // one address: what its pages allow
   bool writable_shown = false, readable_shown = false;
 
-  explicit block_mapping(std::size_t devices) : rights(devices) {}
+  block_mapping() = default;
   block_mapping(const block_mapping&) = delete;
   block_mapping& operator=(const block_mapping&) = delete;
   ~block_mapping();
@@ -99,51 +88,25 @@ struct block_mapping {
   [[nodiscard]] bool one_address() const { return range->writable == range->base; }
   [[nodiscard]] std::byte* writable() const { return range->writable + offset; }
   [[nodiscard]] std::byte* readable() const { return range->readable + offset; }
-  [[nodiscard]] std::optional<std::string> denied(device_id by, std::size_t index, device_id owner, bool writes) const;
   /// Makes the pages that a device with this right uses. Errors: out_of_memory.
   [[nodiscard]] result<void> show(access_right right);
   /// Takes away what no device has a right to any more.
   void settle() noexcept;
 };
 
-/// Calls `f(mapping, where its bytes are, how many)` for each mapping that a range inside an allocation of blocks
-/// touches. Equal places are equal bytes, whatever addresses show them.
-template <class F>
-void for_each_piece(const allocation& memory, const void* address, std::uint64_t size, F&& f) {
-  const auto one = [&](const allocation& part, const std::byte* begin, const std::byte* end) {
-    const std::byte* from = std::max<const std::byte*>(begin, part.user);
-    const std::byte* to = std::min<const std::byte*>(end, part.user + part.size);
-    if (from < to)
-      f(part, part.mapping->memory->place + static_cast<std::uintptr_t>(from - part.user),
-        static_cast<std::uint64_t>(to - from));
-  };
-  const auto* begin = static_cast<const std::byte*>(address);
-  if (memory.parts.empty()) return one(memory, begin, begin + size);
-  for (const auto& part : memory.parts) one(*part, begin, begin + size);
-}
-
 /// Thread: any.
-class block_map {
+class block_map : public common::block_table<memory_map, block_memory, reserved_range> {
  public:
-  explicit block_map(memory_map& memory) : memory_(memory) {}
+  explicit block_map(memory_map& memory) : block_table(memory) {}
 
   [[nodiscard]] static constexpr std::size_t granule() { return std::size_t{2} << 20; }
 
   [[nodiscard]] result<block_id> create(device_id device, std::string_view uuid, std::size_t size, bool shareable);
-  [[nodiscard]] result<void> retain(block_id block);
-  [[nodiscard]] result<void> release(block_id block);
-  [[nodiscard]] result<block_description> describe(block_id block);
-  [[nodiscard]] std::shared_ptr<block_memory> find(block_id block);
-
   [[nodiscard]] result<void*> reserve(std::size_t size, std::size_t alignment, void* hint);
-  [[nodiscard]] result<void> free(void* base, std::size_t size);
   [[nodiscard]] result<void> map(void* address, std::size_t size, block_id block);
-  [[nodiscard]] result<void> unmap(void* address, std::size_t size);
-  /// The rights' devices must be known. `refused(device, owner)` says why the pair cannot share, if it cannot.
+  /// The rights' devices must be known. `refused(device, owner)` is why the pair cannot share, if it cannot.
   [[nodiscard]] result<void> set_access(void* address, std::size_t size, std::span<const device_right> rights,
-                                        const std::function<std::optional<std::string>(device_id, device_id)>& refused);
-  [[nodiscard]] result<access_right> access_of(device_id device, const void* address);
-  [[nodiscard]] result<block_id> block_of(const void* address);
+                                        const std::function<std::optional<error>(device_id, device_id)>& refused);
 
   [[nodiscard]] result<int> give(block_id block);
   struct offered {
@@ -155,21 +118,12 @@ class block_map {
   [[nodiscard]] static result<offered> inspect(int descriptor);
   [[nodiscard]] result<block_id> take(device_id device, offered what);
 
-  /// References to blocks of a device go, as its mappings do in memory_map::forget().
-  void forget(device_id device);
-  void clear();
-
  private:
+  /// Gives it a place, in which nothing else is said to be.
   [[nodiscard]] block_id added(std::shared_ptr<block_memory> made);
-  [[nodiscard]] std::shared_ptr<reserved_range> range_of(const void* address, std::size_t size);
 
-  memory_map& memory_;
-  std::mutex mutex_;
-  std::map<block_id, std::shared_ptr<block_memory>> blocks_;                // with references
-  std::vector<std::weak_ptr<block_memory>> shared_;                         // exported or imported, to be known again
-  std::map<std::uintptr_t, std::shared_ptr<reserved_range>> reservations_;  // by base
-  std::uint64_t last_id_ = 0;
-  std::uintptr_t next_place_ = std::uintptr_t{1} << 63;  // no address of a program lies there
+  std::vector<std::weak_ptr<block_memory>> shared_;                  // exported or imported, to be known again
+  std::atomic<std::uintptr_t> next_place_{std::uintptr_t{1} << 63};  // no address of a program lies there
 };
 
 }  // namespace weft::host

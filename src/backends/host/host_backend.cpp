@@ -191,7 +191,7 @@ result<void> host_backend::do_release(void* base) {
 result<memory_description> host_backend::do_find(const void* address) {
   if (auto cause = injected("find", {})) return *cause;
   const auto found = memory_.find(address);
-  if (!found) return memory_.absent(address);
+  if (!found) return not_allocated(address);
   memory_description made;
   made.base = found->user;
   made.size = bytes{found->size};
@@ -212,7 +212,7 @@ result<event_ref> host_backend::do_prefetch(stream_handle handle, void* base, by
   auto stream = stream_of("prefetch", handle);
   if (!stream) return std::move(stream).error();
   auto memory = memory_.find(base);
-  if (!memory) return memory_.absent(base);
+  if (!memory) return not_allocated(base);
   const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(base) - memory->user);
   // The host's memory is every virtual device's memory: what a prefetch can do here is to have the pages present.
   std::byte* first = memory->device_side + offset;

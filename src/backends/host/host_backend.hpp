@@ -45,7 +45,7 @@ class host_backend final : public backend {
   [[nodiscard]] result<void> do_disable_peer(device_id from, device_id to) override;
   [[nodiscard]] bool do_peer_enabled(device_id from, device_id to) noexcept override;
   [[nodiscard]] result<peer_delivery> do_verify_peer(device_id from, device_id to, peer_way way) override;
-  [[nodiscard]] std::uint64_t do_peer_epoch() noexcept override { return memory_.peer_epoch(); }
+  [[nodiscard]] std::uint64_t do_peer_epoch() noexcept override { return memory_.epoch(); }
   [[nodiscard]] result<void*> do_map_peer(device_id by, void* address, bytes size) override;
   [[nodiscard]] result<void> do_unmap_peer(device_id by, void* mapped) override;
   [[nodiscard]] result<atomic_support> do_peer_atomics(device_id from, device_id to,

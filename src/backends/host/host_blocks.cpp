@@ -77,9 +77,9 @@ result<void> host_backend::do_set_access(void* address, bytes size, std::span<co
     if (auto cause = injected("set_access", {one.device})) return *cause;
   }
   return blocks_.set_access(address, size.size(), rights,
-                            [this](device_id device, device_id owner) -> std::optional<std::string> {
-                              if (device == owner || has_access(device, owner)) return std::nullopt;
-                              return without_path(device, owner).what;
+                            [this](device_id device, device_id owner) -> std::optional<error> {
+                              if (has_access(device, owner)) return std::nullopt;
+                              return without_path(device, owner);
                             });
 }
 
@@ -185,7 +185,8 @@ result<host_backend::end_of_multicast> host_backend::other_end(const void* addre
   auto memory = memory_.find(address, size);
   if (!memory) return end_of_multicast{pin{}, const_cast<void*>(address)};  // the host's
   if (auto wrong = beyond_end("a multicast", size, address, memory->user, memory->size)) return std::move(*wrong);
-  if (auto why = memory_.denied(by, *memory, writes)) return make_error(errc::invalid_argument, std::move(*why));
+  if (auto why = memory_.denied(by, *memory, writes); !why.empty())
+    return make_error(errc::invalid_argument, std::move(why));
   return end_of_multicast{pin{std::move(memory)}, const_cast<void*>(address)};
 }
 

@@ -102,11 +102,11 @@ result<event_ref> host_backend::do_fill(stream_handle handle, const fill_request
   if (!stream) return std::move(stream).error();
   const std::uint64_t extent = request.total();
   auto memory = memory_.find(request.dst, extent);
-  if (!memory) return memory_.absent("the destination " + hex(request.dst) + " of a fill");
+  if (!memory) return not_allocated("the destination " + hex(request.dst) + " of a fill");
   if (auto wrong = beyond_end("a fill", extent, request.dst, memory->user, memory->size)) return std::move(*wrong);
   if (memory->kind == memory_kind::block) {
-    if (auto why = memory_.denied((*stream)->device(), *memory, true))
-      return make_error(errc::invalid_argument, "a fill of a mapping of a block: " + *why);
+    if (const std::string why = memory_.denied((*stream)->device(), *memory, true); !why.empty())
+      return make_error(errc::invalid_argument, "a fill of a mapping of a block: " + why);
   }
   struct boxed_fill {
     pin dst;
@@ -125,7 +125,7 @@ result<event_ref> host_backend::do_fill(stream_handle handle, const fill_request
           [this, by, boxed = std::move(boxed)]() -> work::outcome {
             allocation& a = *boxed->dst.get();
             const device_id actor =
-                a.kind == memory_kind::device && a.owner != by && memory_.denied(by, a, true) ? a.owner : by;
+                a.kind == memory_kind::device && a.owner != by && !memory_.denied(by, a, true).empty() ? a.owner : by;
             auto to = memory_.resolve(a.kind == memory_kind::mapped ? a.by : actor, a, boxed->request.dst, true);
             if (!to) return shared_error(std::move(to).error());
             const fill_request& f = boxed->request;

@@ -75,8 +75,8 @@ result<event_ref> host_backend::do_launch(stream_handle handle, launch_request r
       const std::uint64_t extent = static_cast<std::uint64_t>(argument.count) * size_of(argument.type);
       auto memory = memory_.find(argument.address, extent);
       if (!memory) {
-        return memory_.absent("argument " + std::to_string(i + 1) + " of '" + request.kernel->name + "' at " +
-                              hex(argument.address));
+        return not_allocated("argument " + std::to_string(i + 1) + " of '" + request.kernel->name + "' at " +
+                             hex(argument.address));
       }
       const auto offset = static_cast<std::uint64_t>(static_cast<std::byte*>(argument.address) - memory->user);
       if (extent > memory->size - offset) {

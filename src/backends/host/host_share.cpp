@@ -27,15 +27,6 @@ bool host_backend::do_peer_enabled(device_id from, device_id to) noexcept { retu
 
 result<void*> host_backend::do_map_peer(device_id by, void* address, bytes size) {
   if (auto cause = injected("map_peer", {by})) return *cause;
-  const auto source = memory_.find(address);
-  if (!source) return memory_.absent(address);
-  if (source->owner == by)
-    return make_error(errc::invalid_device, to_string(by) + " owns this memory and needs no mapping");
-  if (!memory_.enabled(by, source->owner)) {
-    if (!has_access(by, source->owner)) return without_path(by, source->owner);
-    return make_error(errc::not_enabled, to_string(by) + " has no access to " + to_string(source->owner) +
-                                             ": enable it (peer_access) before mapping");
-  }
   return memory_.map(by, address, size.size());
 }
 
@@ -47,7 +38,7 @@ result<void> host_backend::do_unmap_peer(device_id by, void* mapped) {
 result<std::shared_ptr<std::byte>> host_backend::do_host_window(device_id by, void* address, bytes size) {
   if (auto cause = injected("host_window", {by})) return *cause;
   auto memory = memory_.find(address, size.value());
-  if (!memory) return memory_.absent(address);
+  if (!memory) return not_allocated(address);
   auto seen = memory_.resolve(by, *memory, address);
   if (!seen) return std::move(seen).error();
   std::byte* at = *seen;
@@ -90,9 +81,9 @@ result<peer_delivery> host_backend::do_verify_peer(device_id from, device_id to,
 result<void*> host_backend::do_allocate_shareable(device_id device, bytes size, handle_family family) {
   if (auto cause = injected("allocate", {device})) return *cause;
   if (auto cause = scheduler_.lost(device)) return error{*cause};
-  std::shared_ptr<access_list> only;
+  std::shared_ptr<common::access_list> only;
   if (family == handle_family::pool) {
-    only = std::make_shared<access_list>(memory_.devices());
+    only = std::make_shared<common::access_list>(memory_.devices());
     only->set(memory_.local(device), access_right::read_write);
   }
   auto made = memory_.allocate(device, size.size(), memory_kind::device, true, std::move(only));
@@ -125,7 +116,7 @@ result<void> host_backend::do_close_memory(void* address) {
 result<void> host_backend::do_set_memory_access(void* address, std::span<const device_right> rights) {
   if (auto cause = injected("set_memory_access", {})) return *cause;
   const auto memory = memory_.find(address);
-  if (!memory) return memory_.absent(address);
+  if (!memory) return not_allocated(address);
   if (!memory->only) {
     return make_error(errc::invalid_argument, "the memory at " + hex(address) + " is " +
                                                   std::string{to_string(memory->kind)} +
@@ -147,9 +138,9 @@ result<void> host_backend::do_set_memory_access(void* address, std::span<const d
 result<access_right> host_backend::do_memory_access(device_id device, const void* address) {
   if (auto cause = injected("memory_access", {device})) return *cause;
   const auto memory = memory_.find(address);
-  if (!memory) return memory_.absent(address);
-  if (memory_.denied(device, *memory, false)) return access_right::none;
-  return memory_.denied(device, *memory, true) ? access_right::read : access_right::read_write;
+  if (!memory) return not_allocated(address);
+  if (!memory_.denied(device, *memory).empty()) return access_right::none;
+  return memory_.denied(device, *memory, true).empty() ? access_right::read_write : access_right::read;
 }
 
 }  // namespace weft::host

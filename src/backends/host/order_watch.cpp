@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/host/order_watch.hpp"
 
+#include "backends/common/copy_checks.hpp"
 #include "backends/host/block_map.hpp"
 
 #include <algorithm>
@@ -67,8 +68,9 @@ device_id order_watch::add(std::vector<order_access>& to, const void* address, s
   if (memory->kind == memory_kind::block) {
     // several mappings may show one block, and one range may reach over several mappings
     device_id owner;
-    for_each_piece(*memory, address, size, [&](const allocation& home, std::uintptr_t begin, std::uint64_t count) {
-      to.push_back({begin, count, writes, argument, home.mapping->memory->place});
+    common::for_each_piece(*memory, address, size, [&](const allocation& home, std::uint64_t at, std::uint64_t count) {
+      const std::uintptr_t place = home.mapping->memory->place;
+      to.push_back({place + at, count, writes, argument, place});
       owner = home.owner;
     });
     return owner;

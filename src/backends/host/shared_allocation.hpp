@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an allocation has besides, when another process uses it or made it, and who may use it when that is not decided
-// by peer access.
+// What an allocation has besides, when another process uses it or made it.
 #pragma once
 
 #include "backend/share_server.hpp"
@@ -43,22 +42,6 @@ struct import_record {
 
   /// Why it must not be used any more: freed, or its exporter is gone. The pages are there until it is closed.
   [[nodiscard]] std::optional<error> broken(const void* address) const;
-};
-
-/// Which devices may use an allocation, where peer access does not decide.
-class access_list {
- public:
-  explicit access_list(std::size_t devices) : rights_(devices) {}
-
-  [[nodiscard]] access_right of(std::size_t device) const {
-    return rights_[device].load(std::memory_order_seq_cst);  // with revoke: as for mappings
-  }
-  void set(std::size_t device, access_right right) { rights_[device].store(right, std::memory_order_seq_cst); }
-  /// Why not, if not.
-  [[nodiscard]] std::optional<std::string> denied(device_id by, std::size_t device, bool writes) const;
-
- private:
-  std::vector<std::atomic<access_right>> rights_;
 };
 
 }  // namespace weft::host

@@ -67,19 +67,6 @@ std::optional<error> import_record::broken(const void* address) const {
   return dead;
 }
 
-std::optional<std::string> access_list::denied(device_id by, std::size_t device, bool writes) const {
-  switch (of(device)) {
-    case access_right::none:
-      return to_string(by) + " has no right to this memory, which peer access does not cover: set its access";
-    case access_right::read:
-      if (writes) return to_string(by) + " may read this memory, but not write it";
-      return std::nullopt;
-    case access_right::read_write:
-      return std::nullopt;
-  }
-  return std::nullopt;
-}
-
 result<shared_bytes> sharing::give(const void* address, std::uint64_t size, bool of_pool) {
   auto door = server_.door();
   if (!door) return std::move(door).error();
@@ -124,7 +111,7 @@ result<shared_bytes> sharing::give(const void* address, std::uint64_t size, bool
     h.key = memory->exported->key;
   };
   if (!memory_.visit(address, note)) {
-    return memory_.absent(address);
+    return not_allocated(address);
   }
   if (refused) return *refused;
   return detail::encode(h);
@@ -212,7 +199,7 @@ result<opened_memory_description> sharing::open(std::optional<device_id> wish, c
   made->imported->exporter = fetched->exporter;
   made->imported->state = reinterpret_cast<const share_word*>(view->get().base + length);
   made->view = std::move(*view);
-  made->only = std::make_shared<access_list>(memory_.devices());
+  made->only = std::make_shared<common::access_list>(memory_.devices());
   made->only->set(memory_.local(by), access_right::read_write);
   if (auto cause = made->imported->broken(made->user)) return *cause;
   {
@@ -242,7 +229,7 @@ result<void> sharing::close(void* address) {
   }
   if (--memory->imported->opens != 0) return {};
   open_.erase({memory->imported->key, memory->by});
-  memory_.remove({&memory, 1});
+  memory_.remove(memory);
   return {};
 }
 

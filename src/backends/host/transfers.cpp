@@ -2,6 +2,7 @@
 #include "backends/host/transfers.hpp"
 
 #include "backend/address.hpp"
+#include "backends/common/copy_checks.hpp"
 #include "backends/host/block_map.hpp"
 #include "core/hex.hpp"
 #include "core/make_error.hpp"
@@ -11,31 +12,11 @@
 #include <string>
 
 namespace weft::host {
+
+using common::is_block;
+using common::on_device;
+
 namespace {
-
-bool overlaps(const std::byte* a, std::uint64_t n, const std::byte* b, std::uint64_t m) {
-  return a < b + m && b < a + n;
-}
-
-/// In a device's own memory; what is not lies in the host's.
-bool on_device(const allocation* a) {
-  return a != nullptr && (a->kind == memory_kind::device || a->kind == memory_kind::mapped ||
-                          a->kind == memory_kind::adopted || a->kind == memory_kind::block);
-}
-
-bool is_block(const allocation* a) { return a != nullptr && a->kind == memory_kind::block; }
-
-/// Whether two ranges of blocks share bytes, whatever addresses name them.
-bool blocks_overlap(const allocation& a, const void* at, std::uint64_t n, const allocation& b, const void* to,
-                    std::uint64_t m) {
-  bool found = false;
-  for_each_piece(a, at, n, [&](const allocation&, std::uintptr_t x, std::uint64_t xs) {
-    for_each_piece(b, to, m, [&](const allocation&, std::uintptr_t y, std::uint64_t ys) {
-      found = found || (x < y + ys && y < x + xs);
-    });
-  });
-  return found;
-}
 
 link_path joined(const link_path& first, const link_path& second) {
   link_path sum = first;
@@ -83,82 +64,18 @@ void transfers::account(const link_path* path, std::uint64_t count) noexcept {
     traffic_[static_cast<std::size_t>(link)].fetch_add(count, std::memory_order_relaxed);
 }
 
-result<device_id> transfers::engine_of(const prepared_copy& copy) const {
-  std::string why;
-  const auto may = [&](device_id by) {
-    for (const pin* side : {&copy.dst, &copy.src}) {
-      allocation* a = side->get();
-      if (a == nullptr) continue;
-      if (auto refused = memory_.denied(by, *a, side == &copy.dst)) {
-        if (why.empty()) why = std::move(*refused);
-        return false;
-      }
-    }
-    return true;
-  };
-  if (may(copy.by)) return copy.by;
-  // Between the memories of two devices either one's engine will do. A block's own device is one of them there, and
-  // only there: else a stream would do what its device has no right to.
-  const auto is_other_end = [](const allocation* a) { return on_device(a) && !is_block(a); };
-  if (is_other_end(copy.dst.get()) || is_other_end(copy.src.get())) {
-    for (const pin* side : {&copy.dst, &copy.src}) {
-      const allocation* a = side->get();
-      const device_id end = a->kind == memory_kind::mapped ? a->by : a->owner;
-      if (may(end)) return end;
-    }
-  }
-  return make_error(errc::invalid_argument, "a copy " + std::string{is_block(copy.dst.get()) ? "into" : "from"} +
-                                                " a mapping of a block: " + why);
-}
-
-bool transfers::reaches(const allocation& dst, const allocation& src) const {
-  if (!dst.only && !src.only) return memory_.enabled(src.owner, dst.owner) || memory_.enabled(dst.owner, src.owner);
-  // one that may use both: from where opened memory was opened, otherwise its owner
-  const auto seat = [](const allocation& a) { return a.kind == memory_kind::mapped ? a.by : a.owner; };
-  const auto may = [&](device_id by) { return !memory_.denied(by, dst, true) && !memory_.denied(by, src); };
-  return may(seat(dst)) || may(seat(src));
-}
-
 result<prepared_copy> transfers::prepare(const copy_request& request, device_id by) {
   prepared_copy made;
   made.request = request;
   made.by = by;
-  const copy_shape& shape = request.shape;
-  const std::uint64_t dst_extent = shape.extent(shape.dst_pitch, shape.dst_slice);
-  const std::uint64_t src_extent = shape.extent(shape.src_pitch, shape.src_slice);
-  if (request.dst == nullptr || request.src == nullptr)
-    return make_error(errc::invalid_argument, "a copy from or to null");
-  const auto side = [&](const void* address, std::uint64_t extent, bool is_host, const char* name) -> result<pin> {
-    auto memory = memory_.find(address, extent);
-    if (!memory) {
-      if (is_host) return pin{};
-      return memory_.absent(std::string{name} + " " + hex(address));
-    }
-    if (auto wrong = beyond_end(name, extent, address, memory->user, memory->size, memory->owner))
-      return std::move(*wrong);
-    return pin{std::move(memory)};
-  };
-  auto dst = side(request.dst, dst_extent, request.dst_is_host, "the destination");
-  if (!dst) return std::move(dst).error();
-  auto src = side(request.src, src_extent, request.src_is_host, "the source");
-  if (!src) return std::move(src).error();
-  // where the bytes are, whatever addresses name them: a mapping and its source overlap too
-  const auto place = [](const pin& p, const void* address) {
-    const auto* plain = static_cast<const std::byte*>(address);
-    return p && p.get()->source ? p.get()->source->user + p.get()->source_offset + (plain - p.get()->user) : plain;
-  };
-  if (is_block(dst->get()) && is_block(src->get())
-          ? blocks_overlap(*dst->get(), request.dst, dst_extent, *src->get(), request.src, src_extent)
-          : overlaps(place(*dst, request.dst), dst_extent, place(*src, request.src), src_extent)) {
-    return make_error(errc::invalid_argument,
-                      "source and destination of a copy overlap: " + to_string(bytes{src_extent}) + " at " +
-                          hex(request.src) + " and at " + hex(request.dst));
-  }
-  made.path = path_of(src->get(), dst->get());
-  made.dst = std::move(*dst);
-  made.src = std::move(*src);
+  auto ends = common::ends_of(memory_, request);
+  if (!ends) return std::move(ends).error();
+  made.path = path_of(ends->src.get(), ends->dst.get());
+  made.dst = pin{std::move(ends->dst)};
+  made.src = pin{std::move(ends->src)};
   if (is_block(made.dst.get()) || is_block(made.src.get())) {
-    if (auto engine = engine_of(made); !engine) return std::move(engine).error();
+    if (auto engine = common::engine_of(memory_, made.dst.get(), made.src.get(), by); !engine)
+      return std::move(engine).error();
   }
   return made;
 }
@@ -187,51 +104,20 @@ std::shared_ptr<const error> transfers::move(const prepared_copy& copy) {
   const copy_request& request = copy.request;
   allocation* dst = copy.dst.get();
   allocation* src = copy.src.get();
-  // Access is looked at now, not at submission: a disable in between counts.
+  const auto engine = common::may_start(memory_, dst, src, copy.by);
+  if (!engine) return shared_error(engine.error());
   const auto owner = [](const allocation* a) { return a == nullptr ? device_id{} : a->owner; };
-  const bool between = on_device(dst) && on_device(src) && dst->owner != src->owner;
-  bool dropped = false;
-  const bool of_blocks = is_block(dst) || is_block(src);
-  if (between) {
-    const device_id to = owner(dst);
-    const device_id from = owner(src);
-    if (!of_blocks && !reaches(*dst, *src)) {
-      return shared_error(make_error(errc::not_enabled, "a direct copy from " + to_string(from) + " to " +
-                                                            to_string(to) +
-                                                            " needs peer access, which was disabled before it ran"));
-    }
-    dropped = !faults_.empty() && faults_.drops(from, to);
-  }
-  for (const allocation* a : {dst, src}) {
-    if (a == nullptr || a->kind != memory_kind::mapped) continue;
-    if (a->imported) {
-      if (auto cause = a->imported->broken(a->user)) return shared_error(std::move(*cause));
-    }
-    if (auto why = memory_.denied(a->by, *a))
-      return shared_error(make_error(errc::not_enabled, "a copy through a peer mapping: " + *why));
-  }
-  auto* to = static_cast<std::byte*>(request.dst);
-  const auto* from = static_cast<const std::byte*>(request.src);
-  if (dst != nullptr) to = dst->device_side + (to - dst->user);
-  if (src != nullptr) from = src->device_side + (from - src->user);
-  if (of_blocks) {
-    auto engine = engine_of(copy);
-    if (!engine) {
-      engine.error().code = errc::not_enabled;
-      engine.error().what += "; the right was withdrawn before it ran";
-      return shared_error(std::move(engine).error());
-    }
-    const auto found = [&](allocation* a, const void* address, bool writes) -> result<std::byte*> {
-      if (!is_block(a)) return const_cast<std::byte*>(static_cast<const std::byte*>(address));
-      return memory_.resolve(*engine, *a, address, writes);
-    };
-    auto at_dst = found(dst, is_block(dst) ? request.dst : to, true);
-    if (!at_dst) return shared_error(std::move(at_dst).error());
-    auto at_src = found(src, is_block(src) ? request.src : from, false);
-    if (!at_src) return shared_error(std::move(at_src).error());
-    to = *at_dst;
-    from = *at_src;
-  }
+  const bool dropped = on_device(dst) && on_device(src) && dst->owner != src->owner && !faults_.empty() &&
+                       faults_.drops(src->owner, dst->owner);
+  const auto seen = [&](allocation* a, const void* address, bool writes) -> result<std::byte*> {
+    if (is_block(a)) return memory_.resolve(*engine, *a, address, writes);
+    auto* const plain = const_cast<std::byte*>(static_cast<const std::byte*>(address));
+    return a == nullptr ? plain : a->device_side + (plain - a->user);
+  };
+  const auto to = seen(dst, request.dst, true);
+  if (!to) return shared_error(to.error());
+  const auto from = seen(src, request.src, false);
+  if (!from) return shared_error(from.error());
 
   bool corrupts = false;
   if (!faults_.empty()) {
@@ -249,7 +135,8 @@ std::shared_ptr<const error> transfers::move(const prepared_copy& copy) {
     corrupts = verdict.corrupts;
   }
   if (!dropped) {
-    if (auto cause = carry(to, from, request, dst == nullptr ? request.shape.width : dst->size, corrupts)) return cause;
+    if (auto cause = carry(*to, *from, request, dst == nullptr ? request.shape.width : dst->size, corrupts))
+      return cause;
   }
   account(copy.path, request.shape.total());
   return nullptr;

@@ -60,11 +60,6 @@ class transfers {
   [[nodiscard]] std::size_t index(device_id id) const { return static_cast<std::size_t>(id.value() - first_.value()); }
   [[nodiscard]] const link_path* path_of(const allocation* src, const allocation* dst) const;
   void account(const link_path* path, std::uint64_t count) noexcept;
-  /// Whether the device of one end may use both.
-  [[nodiscard]] bool reaches(const allocation& dst, const allocation& src) const;
-  /// Whose engine moves the bytes of a copy from or to a block: that of the stream, or of a device whose memory is the
-  /// other end. Errors: invalid_argument when none of them may.
-  [[nodiscard]] result<device_id> engine_of(const prepared_copy& copy) const;
 
   const topology& machine_;
   device_id first_;

@@ -2,6 +2,7 @@
 // Copies and fills of the OpenCL backend. What lies in buffers of the stream's context is the driver's to move; what is
 // the host's on both sides, or lies in another context, is done in stream order on a thread of the host.
 #include "backend/address.hpp"
+#include "backends/common/copy_checks.hpp"
 #include "backends/opencl/opencl_backend.hpp"
 #include "core/hex.hpp"
 
@@ -12,24 +13,10 @@
 #include <new>
 
 namespace weft::opencl {
+
+using common::on_device;
+
 namespace {
-
-/// In a device's own memory; what is not lies in the host's.
-bool on_device(const allocation* a) {
-  return a != nullptr &&
-         (a->kind == memory_kind::device || a->kind == memory_kind::mapped || a->kind == memory_kind::adopted);
-}
-
-/// The allocation behind mappings, and where in it an address lies.
-std::pair<const allocation*, std::size_t> root_of(const allocation& memory, const void* address) {
-  auto offset = static_cast<std::size_t>(static_cast<const std::byte*>(address) - memory.user);
-  const allocation* root = &memory;
-  while (root->source) {
-    offset += root->source_offset;
-    root = root->source.get();
-  }
-  return {root, offset};
-}
 
 using box = std::array<std::size_t, 3>;
 
@@ -70,63 +57,27 @@ const link_path* opencl_backend::path_of(const allocation* src, const allocation
 }
 
 result<opencl_backend::prepared_copy> opencl_backend::prepare(const copy_request& request) {
+  auto ends = common::ends_of(memory_, request);
+  if (!ends) return std::move(ends).error();
+  const auto at = [](const allocation* memory, const void* address) {
+    // the host's memory is written only where it is the destination
+    if (memory == nullptr) return place{.host = const_cast<std::byte*>(static_cast<const std::byte*>(address))};
+    return place_of(*memory, address);
+  };
   prepared_copy made;
   made.shape = request.shape;
-  const copy_shape& shape = request.shape;
-  const std::uint64_t dst_extent = shape.extent(shape.dst_pitch, shape.dst_slice);
-  const std::uint64_t src_extent = shape.extent(shape.src_pitch, shape.src_slice);
-  const auto side = [&](const void* address, std::uint64_t extent, bool is_host, const char* name,
-                        std::shared_ptr<allocation>& memory, place& at) -> std::optional<error> {
-    memory = memory_.find(address);
-    if (!memory) {
-      if (!is_host) {
-        return memory_.absent(std::string{name} + " " + hex(address));
-      }
-      at.host = const_cast<std::byte*>(static_cast<const std::byte*>(address));  // read only where it is the source
-      return std::nullopt;
-    }
-    if (auto wrong = beyond_end(name, extent, address, memory->user, memory->size, memory->owner)) return wrong;
-    at = place_of(*memory, address);
-    return std::nullopt;
-  };
-  if (auto cause = side(request.dst, dst_extent, request.dst_is_host, "the destination", made.dst_memory, made.dst))
-    return std::move(*cause);
-  if (auto cause = side(request.src, src_extent, request.src_is_host, "the source", made.src_memory, made.src))
-    return std::move(*cause);
-  // where the bytes are, whatever addresses name them: a mapping and its source overlap too
-  bool overlap = false;
-  if (made.dst_memory && made.src_memory) {
-    const auto [to, at] = root_of(*made.dst_memory, request.dst);
-    const auto [from, begin] = root_of(*made.src_memory, request.src);
-    overlap = to == from && at < begin + src_extent && begin < at + dst_extent;
-  } else if (!made.dst_memory && !made.src_memory) {
-    overlap = made.dst.host < made.src.host + src_extent && made.src.host < made.dst.host + dst_extent;
-  }
-  if (overlap) {
-    return make_error(errc::invalid_argument,
-                      "source and destination of a copy overlap: " + to_string(bytes{src_extent}) + " at " +
-                          hex(request.src) + " and at " + hex(request.dst));
-  }
+  made.dst = at(ends->dst.get(), request.dst);
+  made.src = at(ends->src.get(), request.src);
+  made.dst_memory = std::move(ends->dst);
+  made.src_memory = std::move(ends->src);
   made.path = path_of(made.src_memory.get(), made.dst_memory.get());
   return made;
 }
 
 /// Why a copy may not be made now; null if it may. Access is looked at when it starts: a disable in between counts.
 std::shared_ptr<const error> opencl_backend::check_access(const prepared_copy& copy) const {
-  const allocation* const dst = copy.dst_memory.get();
-  const allocation* const src = copy.src_memory.get();
-  if (on_device(dst) && on_device(src) && dst->owner != src->owner && !memory_.joined(src->owner, dst->owner) &&
-      !memory_.enabled(src->owner, dst->owner) && !memory_.enabled(dst->owner, src->owner)) {
-    return shared_error(make_error(errc::not_enabled, "a direct copy from " + to_string(src->owner) + " to " +
-                                                          to_string(dst->owner) +
-                                                          " needs peer access, which was disabled before it ran"));
-  }
-  for (const allocation* a : {dst, src}) {
-    if (a == nullptr || a->kind != memory_kind::mapped) continue;
-    if (const std::string why = memory_.denied(a->by, *a); !why.empty())
-      return shared_error(make_error(errc::not_enabled, "a copy through a peer mapping: " + why));
-  }
-  return nullptr;
+  const auto who = common::may_start(memory_, copy.dst_memory.get(), copy.src_memory.get(), device_id{});
+  return who ? nullptr : shared_error(who.error());
 }
 
 result<void> opencl_backend::enqueue(cl_command_queue queue, const prepared_copy& copy, cl_event* ended) const {
@@ -300,7 +251,7 @@ result<event_ref> opencl_backend::do_fill(stream_handle handle, const fill_reque
   if (!order) return std::move(order).error();
   const auto memory = memory_.find(request.dst);
   if (!memory) {
-    return memory_.absent("the destination " + hex(request.dst) + " of a fill");
+    return not_allocated("the destination " + hex(request.dst) + " of a fill");
   }
   const std::uint64_t size = request.total();
   if (auto wrong = beyond_end("a fill", size, request.dst, memory->user, memory->size)) return std::move(*wrong);

@@ -40,7 +40,7 @@ result<memory_use> opencl_backend::do_memory(device_id device) {
 result<peer_description> opencl_backend::do_peer(device_id from, device_id to) {
   peer_description about;
   const context_place& place = found_.contexts[memory_.context_of(to)];
-  about.can_copy = memory_.joined(from, to);
+  about.can_copy = memory_.copies_without_access(from, to);
   if (!memory_.can_access(from, to)) {
     about.why = memory_.context_of(from) != memory_.context_of(to)
                     ? "OpenCL joins no devices of different platforms; copies go through the host"
@@ -73,7 +73,7 @@ result<void> opencl_backend::do_release(void* base) { return memory_.release(bas
 
 result<memory_description> opencl_backend::do_find(const void* address) {
   const auto found = memory_.find(address);
-  if (!found) return memory_.absent(address);
+  if (!found) return not_allocated(address);
   memory_description about;
   about.base = found->user;
   about.size = bytes{found->size};
@@ -99,7 +99,7 @@ result<void> opencl_backend::do_advise(void*, bytes, memory_advice, device_id) {
 
 result<std::shared_ptr<std::byte>> opencl_backend::do_host_window(device_id by, void* address, bytes) {
   auto memory = memory_.find(address);
-  if (!memory) return memory_.absent(address);
+  if (!memory) return not_allocated(address);
   if (!memory_.shares_atomics(memory->owner)) {
     return not_offered("windows of the host into device memory: " + to_string(memory->owner) +
                        " has no fine-grained shared memory with atomics");
@@ -118,34 +118,14 @@ result<std::shared_ptr<std::byte>> opencl_backend::do_host_window(device_id by, 
 
 bool opencl_backend::do_can_access(device_id from, device_id to) noexcept { return memory_.can_access(from, to); }
 
-result<void> opencl_backend::do_enable_peer(device_id from, device_id to) {
-  if (memory_.set_enabled(from, to, true)) {
-    return make_error(errc::already_enabled,
-                      "access of " + to_string(from) + " to " + to_string(to) + " is enabled already");
-  }
-  return {};
-}
+result<void> opencl_backend::do_enable_peer(device_id from, device_id to) { return memory_.enable(from, to); }
 
-result<void> opencl_backend::do_disable_peer(device_id from, device_id to) {
-  if (!memory_.set_enabled(from, to, false)) {
-    return make_error(errc::not_enabled, "access of " + to_string(from) + " to " + to_string(to) + " is not enabled");
-  }
-  return {};
-}
+result<void> opencl_backend::do_disable_peer(device_id from, device_id to) { return memory_.disable(from, to); }
 
 bool opencl_backend::do_peer_enabled(device_id from, device_id to) noexcept { return memory_.enabled(from, to); }
 
 result<void*> opencl_backend::do_map_peer(device_id by, void* address, bytes size) {
-  const auto source = memory_.find(address);
-  if (!source) return memory_.absent(address);
-  if (source->owner == by)
-    return make_error(errc::invalid_device, to_string(by) + " owns this memory and needs no mapping");
-  if (!memory_.can_access(by, source->owner)) return without_path(by, source->owner);
-  if (!memory_.enabled(by, source->owner)) {
-    return make_error(errc::not_enabled, to_string(by) + " has no access to " + to_string(source->owner) +
-                                             ": enable it (peer_access) before mapping");
-  }
-  return memory_.map(by, source, address, size.size());
+  return memory_.map(by, address, size.size());
 }
 
 result<void> opencl_backend::do_unmap_peer(device_id by, void* mapped) { return memory_.unmap(by, mapped); }
@@ -165,7 +145,7 @@ result<atomic_support> opencl_backend::do_peer_atomics(device_id from, device_id
 
 result<access_right> opencl_backend::do_memory_access(device_id device, const void* address) {
   const auto memory = memory_.find(address);
-  if (!memory) return memory_.absent(address);
+  if (!memory) return not_allocated(address);
   return memory_.denied(device, *memory).empty() ? access_right::read_write : access_right::none;
 }
 
