@@ -26,10 +26,6 @@ result<shared_page> map_last_page(int file, std::size_t offset, bool writes) {
   return shared_page{base};
 }
 
-detail::share_kind kind_of(handle_family family) {
-  return family == handle_family::pool ? detail::share_kind::pool_memory : detail::share_kind::memory;
-}
-
 /// Does it in a stream that nothing else is in, and waits: the default stream waits for the program's others, and may
 /// not be used while one of these is captured.
 template <class F>
@@ -78,39 +74,6 @@ result<std::shared_ptr<use_mark>> mark_in_use(int file, const std::string& what)
   return mine;
 }
 
-/// Why memory cannot be exported, if it cannot.
-std::optional<error> not_exportable(const allocation& memory, const void* address, handle_family family) {
-  const std::string at = hex(address);
-  if (memory.imported) {
-    return make_error(errc::invalid_argument, "the memory at " + at + " belongs to process " +
-                                                  std::to_string(memory.imported->exporter->pid()) +
-                                                  ": pass on the handle it was opened with");
-  }
-  switch (memory.kind) {
-    case memory_kind::device:
-      break;
-    case memory_kind::mapped:
-      return make_error(errc::invalid_argument, "the address " + at + " is a peer mapping: export what it maps");
-    case memory_kind::block:
-      return make_error(errc::invalid_argument, "the address " + at + " is a mapping of a block: export the block");
-    default:
-      return make_error(errc::invalid_argument, "the memory at " + at + " is " + std::string{to_string(memory.kind)} +
-                                                    ": only memory of a device is exported; allocate it as "
-                                                    "weft::shareable_buffer");
-  }
-  if (memory.pool != nullptr && family != handle_family::pool)
-    return make_error(errc::invalid_argument, "the memory at " + at + " belongs to a pool: export it by its pool");
-  if (memory.pool == nullptr && family == handle_family::pool)
-    return make_error(errc::invalid_argument, "the memory at " + at + " belongs to no pool");
-  if (!memory.own_pages) {
-    return make_error(errc::invalid_argument,
-                      "the memory at " + at +
-                          " may have neighbours in its block, which would be exported with it: allocate it as "
-                          "weft::shareable_buffer");
-  }
-  return std::nullopt;
-}
-
 }  // namespace
 
 std::uint64_t share_facts::computed_check() const noexcept {
@@ -145,22 +108,6 @@ void export_record::end(share_state why) noexcept {
 }
 
 bool export_record::claim() const noexcept { return lock_file(file.get(), F_WRLCK); }
-
-std::optional<error> import_record::broken(const void* address) const {
-  const auto now = static_cast<share_state>(page.record()->state.load(std::memory_order_acquire));
-  const std::string who = "process " + std::to_string(exporter->pid());
-  if (now == share_state::freed) {
-    return make_error(errc::closed, "stale: " + who + " has freed the memory that is open here at " + hex(address) +
-                                        "; close it and ask for a new handle");
-  }
-  if (now != share_state::live) {
-    return make_error(errc::closed,
-                      "stale: " + who + " has closed the machine whose memory is open here at " + hex(address));
-  }
-  if (exporter->alive()) return std::nullopt;
-  return make_error(errc::peer_dead, who + ", whose memory is open here at " + hex(address) + ", has died",
-                    error_scope::process);
-}
 
 // ---- the exporter's side --------------------------------------------------------------------------------------------
 
@@ -250,7 +197,7 @@ result<void> sharing::prepare(const std::shared_ptr<allocation>& memory, handle_
   memory->exported = std::shared_ptr<export_record>{
       new export_record{server_, detail::random_number(), std::move(*file), std::move(pool_file), std::move(*page)}};
   const std::uint64_t identity = identities_[memory_.local(memory->owner)];
-  server_.offer(memory->exported->key, kind_of(family),
+  server_.offer(memory->exported->key, common::kind_of(family),
                 [weak = std::weak_ptr{memory->exported}, size = memory->size, identity] {
                   struct held {
                     detail::share_grant grant;
@@ -271,26 +218,13 @@ result<void> sharing::prepare(const std::shared_ptr<allocation>& memory, handle_
 }
 
 result<shared_bytes> sharing::give(const void* address, std::uint64_t size, handle_family family) {
-  auto door = server_.door();
-  if (!door) return std::move(door).error();
-  detail::share_ticket h;
-  h.kind = kind_of(family);
-  h.family = detail::share_family::cuda;
-  h.process = static_cast<std::uint32_t>(::getpid());
-  h.boot = detail::this_boot();
-  h.door = *door;
-  h.size = size;
+  auto ticket = common::new_ticket(server_, family, detail::share_family::cuda, size);
+  if (!ticket) return std::move(ticket).error();
+  detail::share_ticket& h = *ticket;
   std::optional<error> refused;
   const auto note = [&](const std::shared_ptr<allocation>& memory) {
-    refused = not_exportable(*memory, address, family);
+    refused = common::not_exportable(*memory, address, family, h);
     if (refused) return;
-    h.offset = static_cast<std::uint64_t>(static_cast<const std::byte*>(address) - memory->user);
-    if (size > memory->size - h.offset) {
-      refused = make_error(errc::out_of_range, "exporting " + to_string(bytes{size}) + " at offset " +
-                                                   std::to_string(h.offset) + " of an allocation of " +
-                                                   to_string(bytes{memory->size}));
-      return;
-    }
     if (!memory->exported) {
       if (auto made = prepare(memory, family); !made) refused = std::move(made).error();
     }
@@ -324,13 +258,9 @@ bool sharing::still_goes_back(std::uint64_t key, device_id by) const {
 result<opened_memory_description> sharing::again(const detail::share_ticket& h, device_id by) {
   const auto it = open_.find({h.key, memory_.places().gpu_of(memory_.local(by))});
   const auto known = it == open_.end() ? nullptr : it->second.memory.lock();
-  if (!known || known->revoked.load(std::memory_order_acquire)) return opened_memory_description{};
-  if (auto cause = known->imported->broken(known->user)) return *cause;
-  if (h.offset > known->size || h.size > known->size - h.offset)
-    return make_error(errc::corrupt, "a handle names no range of what its process exported");
-  ++known->imported->opens;
-  known->only->set(memory_.local(by), access_right::read_write);
-  return opened_memory_description{known->user + h.offset, bytes{h.size}, known->owner};
+  auto had = common::open_again(known, h);
+  if (had && had->address != nullptr) known->only->set(memory_.local(by), access_right::read_write);
+  return had;
 }
 
 /// What the driver makes of the exporter's record, in the context of `into.by`.
@@ -398,21 +328,9 @@ result<void> sharing::check_extent(const allocation& opened, const std::string& 
 result<opened_memory_description> sharing::open(std::optional<device_id> wish, const shared_bytes& handle,
                                                 std::chrono::nanoseconds limit, handle_family family,
                                                 const std::function<void()>& see_ends) {
-  auto decoded = detail::decode(handle);
-  if (!decoded) return std::move(decoded).error();
-  const detail::share_ticket& h = *decoded;
-  if (h.kind != kind_of(family)) {
-    return make_error(errc::invalid_argument, "this is a handle of " + std::string{detail::to_string(h.kind)} +
-                                                  ", not of " + std::string{detail::to_string(kind_of(family))});
-  }
-  if (auto ok = detail::check_family(h, detail::share_family::cuda); !ok) return std::move(ok).error();
-  if (h.door == server_.known_door()) {
-    error cause = make_error(errc::invalid_argument,
-                             "this handle was exported by this very machine; use what it names, a handle is for other "
-                             "processes");
-    cause.native_code = CUDA_ERROR_INVALID_CONTEXT;
-    return cause;
-  }
+  auto ticket = common::ticket_of(handle, family, detail::share_family::cuda, server_);
+  if (!ticket) return std::move(ticket).error();
+  const detail::share_ticket& h = *ticket;
   std::shared_ptr<detail::process_watch> known;
   {
     const std::lock_guard lock{mutex_};
@@ -486,16 +404,11 @@ result<opened_memory_description> sharing::open(std::optional<device_id> wish, c
 }
 
 result<void> sharing::close(void* address) {
-  auto memory = memory_.find(address);
-  if (!memory) return make_error(errc::not_found, "nothing is open at " + hex(address) + "; was it closed before?");
-  if (!memory->imported) {
-    return make_error(errc::invalid_argument,
-                      "the memory at " + hex(address) + " is this process's own: it is freed, not closed");
-  }
+  const auto memory = memory_.find(address);
   const std::lock_guard lock{mutex_};
-  if (memory->imported->opens == 0)
-    return make_error(errc::not_found, "nothing is open at " + hex(address) + "; was it closed before?");
-  if (--memory->imported->opens != 0) return {};
+  const auto is_last = common::close_once(memory, address);
+  if (!is_last) return is_last.error();
+  if (!*is_last) return {};
   memory_.remove(memory);
   return {};
 }
@@ -503,30 +416,21 @@ result<void> sharing::close(void* address) {
 result<void> sharing::set_access(void* address, std::span<const device_right> rights) {
   const auto memory = memory_.find(address);
   if (!memory) return not_allocated(address);
-  if (!memory->only || memory->kind == memory_kind::block) {
-    return make_error(errc::invalid_argument, "the memory at " + hex(address) + " is " +
-                                                  std::string{to_string(memory->kind)} +
-                                                  " memory of no pool: peer access decides who may use it");
-  }
   const CUmemoryPool pool = memory->imported ? memory->imported->pool : memory->pool;
   const device_id home = memory->imported ? memory->by : memory->owner;
-  for (const device_right& r : rights) {
-    if (r.device == memory->owner && r.right != access_right::read_write) {
-      return make_error(errc::invalid_device, "the right of " + to_string(r.device) + " to its own memory cannot be " +
-                                                  std::string{to_string(r.right)});
-    }
-    if (r.right == access_right::none || r.device == memory->owner) continue;
-    if (!memory_.can_access(r.device, memory->owner)) {
-      return make_error(errc::peer_unsupported, to_string(r.device) + " cannot map the memory of " +
+  auto wrong = common::not_settable(*memory, address, rights, [&](device_id device) -> std::optional<error> {
+    if (!memory_.can_access(device, memory->owner)) {
+      return make_error(errc::peer_unsupported, to_string(device) + " cannot map the memory of " +
                                                     to_string(memory->owner) + ": there is no peer path");
     }
-    const bool same = memory_.places().gpu_of(memory_.local(r.device)) == memory_.places().gpu_of(memory_.local(home));
-    if (pool == nullptr && !same) {
+    if (pool == nullptr && !memory_.found().same_gpu(memory_.local(device), memory_.local(home))) {
       return make_error(errc::peer_unsupported, "memory opened on " + to_string(home) +
                                                     " has its address there alone: open the handle on " +
-                                                    to_string(r.device) + " too");
+                                                    to_string(device) + " too");
     }
-  }
+    return std::nullopt;
+  });
+  if (wrong) return std::move(*wrong);
   const discovery& found = memory_.found();
   common::access_list next{memory_.devices()};
   next.copy(*memory->only);

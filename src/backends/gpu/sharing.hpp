@@ -5,6 +5,7 @@
 #pragma once
 
 #include "backend/share_server.hpp"
+#include "backends/common/sharing_checks.hpp"
 #include "backends/gpu/memory_map.hpp"
 
 #include <array>
@@ -23,10 +24,8 @@
 
 namespace weft::gpu {
 
-/// What an exporter says of its memory, in the page after it.
-enum class share_state : std::uint64_t { live = 0, freed = 1, closed = 2 };
-using share_word = std::atomic<std::uint64_t>;
-static_assert(share_word::is_always_lock_free);
+using common::share_state;
+using common::share_word;
 
 /// What an exporter says of its memory once.
 struct share_facts {
@@ -89,8 +88,10 @@ struct import_record {
   CUmemoryPool pool = nullptr;    // of the driver, for memory of one
   std::weak_ptr<const void> use;  // alive until the driver has it back
 
-  /// Why it must not be used any more: freed, or its exporter is gone.
-  [[nodiscard]] std::optional<error> broken(const void* address) const;
+  /// Why it must not be used any more, if it must not.
+  [[nodiscard]] std::optional<error> broken(const void* address) const {
+    return common::broken_share(page.record()->state, *exporter, address);
+  }
 };
 
 /// Thread: any.

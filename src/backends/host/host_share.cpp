@@ -93,7 +93,7 @@ result<void*> host_backend::do_allocate_shareable(device_id device, bytes size, 
 
 result<shared_bytes> host_backend::do_export_memory(const void* address, bytes size, handle_family family) {
   if (auto cause = injected("export_memory", {})) return *cause;
-  return sharing_.give(address, size.value(), family == handle_family::pool);
+  return sharing_.give(address, size.value(), family);
 }
 
 result<opened_memory_description> host_backend::do_open_memory(std::optional<device_id> device,
@@ -103,7 +103,7 @@ result<opened_memory_description> host_backend::do_open_memory(std::optional<dev
   if (device) {
     if (auto cause = scheduler_.lost(*device)) return error{*cause};
   }
-  auto made = sharing_.open(device, handle, limit, family == handle_family::pool);
+  auto made = sharing_.open(device, handle, limit, family);
   if (order_ && made) order_->renewed(made->address, made->size.value());
   return made;
 }
@@ -117,20 +117,14 @@ result<void> host_backend::do_set_memory_access(void* address, std::span<const d
   if (auto cause = injected("set_memory_access", {})) return *cause;
   const auto memory = memory_.find(address);
   if (!memory) return not_allocated(address);
-  if (!memory->only) {
-    return make_error(errc::invalid_argument, "the memory at " + hex(address) + " is " +
-                                                  std::string{to_string(memory->kind)} +
-                                                  " memory of no pool: peer access decides who may use it");
-  }
   for (const device_right& r : rights) {
     if (auto cause = injected("set_memory_access", {r.device})) return *cause;
-    if (r.device == memory->owner && r.right != access_right::read_write) {
-      return make_error(errc::invalid_device, "the right of " + to_string(r.device) + " to its own memory cannot be " +
-                                                  std::string{to_string(r.right)});
-    }
-    if (r.device != memory->owner && r.right != access_right::none && !has_access(r.device, memory->owner))
-      return without_path(r.device, memory->owner);
   }
+  auto wrong = common::not_settable(*memory, address, rights, [&](device_id device) -> std::optional<error> {
+    if (has_access(device, memory->owner)) return std::nullopt;
+    return without_path(device, memory->owner);
+  });
+  if (wrong) return std::move(*wrong);
   for (const device_right& r : rights) memory->only->set(memory_.local(r.device), r.right);
   return {};
 }

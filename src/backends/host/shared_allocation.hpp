@@ -3,22 +3,17 @@
 #pragma once
 
 #include "backend/share_server.hpp"
+#include "backends/common/sharing_checks.hpp"
 #include "weft/backend/backend.hpp"
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <span>
-#include <string>
-#include <vector>
 
 namespace weft::host {
 
-/// What an exporter says of its memory, in the page after it.
-enum class share_state : std::uint64_t { live = 0, freed = 1, closed = 2 };
-using share_word = std::atomic<std::uint64_t>;
-static_assert(share_word::is_always_lock_free);
+using common::share_state;
+using common::share_word;
 
 /// Memory that other processes may open.
 struct export_record {
@@ -40,8 +35,10 @@ struct import_record {
   const share_word* state = nullptr;
   std::shared_ptr<detail::process_watch> exporter;
 
-  /// Why it must not be used any more: freed, or its exporter is gone. The pages are there until it is closed.
-  [[nodiscard]] std::optional<error> broken(const void* address) const;
+  /// Why it must not be used any more, if it must not.
+  [[nodiscard]] std::optional<error> broken(const void* address) const {
+    return common::broken_share(*state, *exporter, address);
+  }
 };
 
 }  // namespace weft::host

@@ -14,79 +14,14 @@
 #include <unistd.h>
 
 namespace weft::host {
-namespace {
-
-/// Why memory cannot be exported, if it cannot.
-std::optional<error> not_exportable(const allocation& memory, const void* address, bool of_pool) {
-  const std::string at = hex(address);
-  if (memory.imported) {
-    return make_error(errc::invalid_argument, "the memory at " + at + " belongs to process " +
-                                                  std::to_string(memory.imported->exporter->pid()) +
-                                                  ": pass on the handle it was opened with");
-  }
-  switch (memory.kind) {
-    case memory_kind::device:
-      break;
-    case memory_kind::mapped:
-      return make_error(errc::invalid_argument, "the address " + at + " is a peer mapping: export what it maps");
-    case memory_kind::block:
-      return make_error(errc::invalid_argument, "the address " + at + " is a mapping of a block: export the block");
-    default:
-      return make_error(errc::invalid_argument, "the memory at " + at + " is " + std::string{to_string(memory.kind)} +
-                                                    ": only memory of a device is exported; allocate it as "
-                                                    "weft::shareable_buffer");
-  }
-  if (memory.only && !of_pool) {
-    return make_error(errc::invalid_argument, "the memory at " + at + " belongs to a pool: export it by its pool");
-  }
-  if (!memory.own_pages) {
-    return make_error(errc::invalid_argument,
-                      "the memory at " + at +
-                          " has neighbours in its pages, which would be exported with it: allocate "
-                          "it as weft::shareable_buffer");
-  }
-  return std::nullopt;
-}
-
-}  // namespace
-
-std::optional<error> import_record::broken(const void* address) const {
-  const auto now = static_cast<share_state>(state->load(std::memory_order_acquire));
-  const std::string who = "process " + std::to_string(exporter->pid());
-  if (now == share_state::freed) {
-    return make_error(errc::closed, "stale: " + who + " has freed the memory that is open here at " + hex(address) +
-                                        "; close it and ask for a new handle");
-  }
-  if (now != share_state::live) {
-    return make_error(errc::closed,
-                      "stale: " + who + " has closed the machine whose memory is open here at " + hex(address));
-  }
-  if (exporter->alive()) return std::nullopt;
-  error dead = make_error(errc::peer_dead, who + ", whose memory is open here at " + hex(address) + ", has died");
-  dead.scope = error_scope::process;
-  return dead;
-}
-
-result<shared_bytes> sharing::give(const void* address, std::uint64_t size, bool of_pool) {
-  auto door = server_.door();
-  if (!door) return std::move(door).error();
-  detail::share_ticket h;
-  h.kind = of_pool ? detail::share_kind::pool_memory : detail::share_kind::memory;
-  h.process = static_cast<std::uint32_t>(::getpid());
-  h.boot = detail::this_boot();
-  h.door = *door;
-  h.size = size;
+result<shared_bytes> sharing::give(const void* address, std::uint64_t size, handle_family family) {
+  auto ticket = common::new_ticket(server_, family, detail::share_family::host, size);
+  if (!ticket) return std::move(ticket).error();
+  detail::share_ticket& h = *ticket;
   std::optional<error> refused;
   const auto note = [&](const std::shared_ptr<allocation>& memory) {
-    refused = not_exportable(*memory, address, of_pool);
+    refused = common::not_exportable(*memory, address, family, h);
     if (refused) return;
-    h.offset = static_cast<std::uint64_t>(static_cast<const std::byte*>(address) - memory->user);
-    if (size > memory->size - h.offset) {
-      refused = make_error(errc::out_of_range, "exporting " + to_string(bytes{size}) + " at offset " +
-                                                   std::to_string(h.offset) + " of an allocation of " +
-                                                   to_string(bytes{memory->size}));
-      return;
-    }
     if (!memory->exported) {
       std::byte* end = memory->device_side + memory->storage.size - page_size();
       auto* state = ::new (end) share_word{static_cast<std::uint64_t>(share_state::live)};
@@ -125,34 +60,14 @@ device_id sharing::owner_of(std::uint64_t identity, device_id otherwise) const {
 
 result<opened_memory_description> sharing::again(const detail::share_ticket& h, device_id by) {
   const auto it = open_.find({h.key, by});
-  const auto known = it == open_.end() ? nullptr : it->second.lock();
-  if (!known || known->revoked.load(std::memory_order_acquire)) return opened_memory_description{};
-  if (auto cause = known->imported->broken(known->user)) return *cause;
-  if (h.offset > known->size || h.size > known->size - h.offset) {
-    return make_error(errc::corrupt, "a handle names no range of what its process exported");
-  }
-  ++known->imported->opens;
-  return opened_memory_description{known->user + h.offset, bytes{h.size}, known->owner};
+  return common::open_again(it == open_.end() ? nullptr : it->second.lock(), h);
 }
 
 result<opened_memory_description> sharing::open(std::optional<device_id> wish, const shared_bytes& handle,
-                                                std::chrono::nanoseconds limit, bool of_pool) {
-  auto decoded = detail::decode(handle);
-  if (!decoded) return std::move(decoded).error();
-  const detail::share_ticket& h = *decoded;
-  if (h.kind != (of_pool ? detail::share_kind::pool_memory : detail::share_kind::memory)) {
-    return make_error(
-        errc::invalid_argument,
-        "this is a handle of " + std::string{detail::to_string(h.kind)} + ", not of " +
-            std::string{detail::to_string(of_pool ? detail::share_kind::pool_memory : detail::share_kind::memory)});
-  }
-  if (auto ok = detail::check_family(h, detail::share_family::host); !ok) return std::move(ok).error();
-  if (h.door == server_.known_door()) {
-    return make_error(
-        errc::invalid_argument,
-        "this handle was exported by this very machine; use what it names, a handle is for other processes",
-        error_scope::call, 201);
-  }
+                                                std::chrono::nanoseconds limit, handle_family family) {
+  auto ticket = common::ticket_of(handle, family, detail::share_family::host, server_);
+  if (!ticket) return std::move(ticket).error();
+  const detail::share_ticket& h = *ticket;
   std::shared_ptr<detail::process_watch> known;
   {
     const std::lock_guard lock{mutex_};
@@ -167,7 +82,7 @@ result<opened_memory_description> sharing::open(std::optional<device_id> wish, c
   if (!fetched) return std::move(fetched).error();
   const std::uint64_t size = fetched->reply.size;
   struct stat about{};
-  const std::size_t length = (size + page_size() - 1) / page_size() * page_size();
+  const std::size_t length = whole_pages(size);
   if (size == 0 || ::fstat(fetched->file.get(), &about) != 0 ||
       static_cast<std::uint64_t>(about.st_size) < length + page_size()) {
     return make_error(errc::corrupt, "what process " + std::to_string(h.process) + " shares is not memory of a device");
@@ -217,17 +132,11 @@ result<opened_memory_description> sharing::open(std::optional<device_id> wish, c
 }
 
 result<void> sharing::close(void* address) {
-  auto memory = memory_.find(address);
-  if (!memory) return make_error(errc::not_found, "nothing is open at " + hex(address) + "; was it closed before?");
-  if (!memory->imported) {
-    return make_error(errc::invalid_argument,
-                      "the memory at " + hex(address) + " is this process's own: it is freed, not closed");
-  }
+  const auto memory = memory_.find(address);
   const std::lock_guard lock{mutex_};
-  if (memory->imported->opens == 0) {
-    return make_error(errc::not_found, "nothing is open at " + hex(address) + "; was it closed before?");
-  }
-  if (--memory->imported->opens != 0) return {};
+  const auto is_last = common::close_once(memory, address);
+  if (!is_last) return is_last.error();
+  if (!*is_last) return {};
   open_.erase({memory->imported->key, memory->by});
   memory_.remove(memory);
   return {};

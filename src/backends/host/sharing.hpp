@@ -21,9 +21,9 @@ class sharing {
   sharing(const topology& machine, device_id first, memory_map& memory, std::vector<std::uint64_t> identities)
       : machine_(machine), first_(first), memory_(memory), identities_(std::move(identities)) {}
 
-  [[nodiscard]] result<shared_bytes> give(const void* address, std::uint64_t size, bool of_pool);
+  [[nodiscard]] result<shared_bytes> give(const void* address, std::uint64_t size, handle_family family);
   [[nodiscard]] result<opened_memory_description> open(std::optional<device_id> by, const shared_bytes& handle,
-                                                       std::chrono::nanoseconds limit, bool of_pool);
+                                                       std::chrono::nanoseconds limit, handle_family family);
   [[nodiscard]] result<void> close(void* address);
   /// Joins the server's thread.
   void end() noexcept { server_.stop(); }
