@@ -21,19 +21,21 @@ namespace weft::common {
 /// `A` is the backend's allocation, which derives from this. It lives while the table or an operation holds it.
 template <class A>
 struct known_range {
+  // what every operation looks at
+  std::byte* user = nullptr;  // the address that users know
+  std::size_t size = 0;       // bytes
+  device_id owner;            // where the bytes are
+  device_id by;               // mapped: who may use it
   memory_kind kind = memory_kind::device;
-  device_id owner;                        // where the bytes are
-  device_id by;                           // mapped: who may use it
-  std::byte* user = nullptr;              // the address that users know
-  std::size_t size = 0;                   // bytes
-  std::size_t charged = 0;                // bytes that count against the owner's limit
-  std::shared_ptr<A> source;              // peer mapping: the memory behind it …
-  std::size_t source_offset = 0;          // … and where in it the mapping starts
-  std::set<std::uintptr_t> windows;       // where peer mappings of it start; guarded by the table
   std::atomic<bool> revoked{false};       // a mapping that has ended, or whose source or right is gone
   std::atomic<std::uint64_t> pending{0};  // operations submitted with it
+  std::shared_ptr<A> source;              // peer mapping: the memory behind it …
+  std::size_t source_offset = 0;          // … and where in it the mapping starts
   std::shared_ptr<access_list> only;      // who may use it, where peer access does not decide
-  const void* reservation = nullptr;      // block: its reservation; mappings of one touch
+
+  std::size_t charged = 0;                // bytes that count against the owner's limit
+  std::set<std::uintptr_t> windows;       // where peer mappings of it start; guarded by the table
+  const void* reservation = nullptr;      // block: where it is mapped; mappings of one reservation touch
   std::shared_ptr<void> mapped;           // block: what is mapped, from its start on
   std::vector<std::shared_ptr<A>> parts;  // block: mappings that touch, seen as one for one range
 

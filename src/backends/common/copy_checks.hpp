@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -70,31 +71,30 @@ struct copy_ends {
   std::shared_ptr<A> dst, src;
 };
 
+/// Finds one end of a copy. Errors: not_found, out_of_range, naming the end.
+template <class Model>
+[[nodiscard]] std::optional<error> find_end(std::shared_ptr<typename Model::allocation_type>& end, const Model& memory,
+                                            const void* address, std::uint64_t extent, bool is_host, const char* name) {
+  end = memory.find(address, extent);
+  if (end) return beyond_end(name, extent, address, end->user, end->size, end->owner);
+  if (is_host) return std::nullopt;
+  return not_allocated(std::string{name} + " " + hex(address));
+}
+
 /// Finds the memory of a copy. `Model` is a memory_model.
 /// Errors: not_found, out_of_range, naming the end; invalid_argument where they overlap.
 template <class Model>
-[[nodiscard]] result<copy_ends<typename Model::allocation_type>> ends_of(const Model& memory,
-                                                                         const copy_request& request) {
+[[nodiscard]] std::optional<error> find_ends(copy_ends<typename Model::allocation_type>& ends, const Model& memory,
+                                             const copy_request& request) {
   const copy_shape& shape = request.shape;
   const std::uint64_t written = shape.extent(shape.dst_pitch, shape.dst_slice);
   const std::uint64_t read = shape.extent(shape.src_pitch, shape.src_slice);
-  copy_ends<typename Model::allocation_type> made;
-  const auto find = [&](auto& end, const void* address, std::uint64_t extent, bool is_host,
-                        const char* name) -> result<void> {
-    end = memory.find(address, extent);
-    if (!end && is_host) return {};
-    if (!end) return not_allocated(std::string{name} + " " + hex(address));
-    if (auto wrong = beyond_end(name, extent, address, end->user, end->size, end->owner)) return std::move(*wrong);
-    return {};
-  };
-  if (auto ok = find(made.dst, request.dst, written, request.dst_is_host, "the destination"); !ok)
-    return std::move(ok).error();
-  if (auto ok = find(made.src, request.src, read, request.src_is_host, "the source"); !ok) return std::move(ok).error();
-  if (overlap(made.dst.get(), request.dst, written, made.src.get(), request.src, read)) {
-    return make_error(errc::invalid_argument, "source and destination of a copy overlap: " + to_string(bytes{read}) +
-                                                  " at " + hex(request.src) + " and at " + hex(request.dst));
-  }
-  return made;
+  if (auto wrong = find_end(ends.dst, memory, request.dst, written, request.dst_is_host, "the destination"))
+    return wrong;
+  if (auto wrong = find_end(ends.src, memory, request.src, read, request.src_is_host, "the source")) return wrong;
+  if (!overlap(ends.dst.get(), request.dst, written, ends.src.get(), request.src, read)) return std::nullopt;
+  return make_error(errc::invalid_argument, "source and destination of a copy overlap: " + to_string(bytes{read}) +
+                                                " at " + hex(request.src) + " and at " + hex(request.dst));
 }
 
 /// Whose rights a copy from or to a block is made with: those of the stream's device, or of a device whose memory is

@@ -90,8 +90,8 @@ result<gpu_backend::prepared_copy> gpu_backend::prepare(const copy_request& requ
   made.shape = request.shape;
   made.by = by;
   copy_shape& shape = made.shape;
-  auto ends = common::ends_of(memory_, request);
-  if (!ends) return std::move(ends).error();
+  common::copy_ends<allocation> ends;
+  if (auto wrong = common::find_ends(ends, memory_, request)) return std::move(*wrong);
   const auto side = [](std::shared_ptr<allocation> memory, const void* address) {
     auto* const at =
         const_cast<std::byte*>(static_cast<const std::byte*>(address));  // read only where it is the source
@@ -100,8 +100,8 @@ result<gpu_backend::prepared_copy> gpu_backend::prepare(const copy_request& requ
     std::byte* const host = host_address(*memory, at);
     return end{std::move(memory), gpu, host};
   };
-  made.dst = side(std::move(ends->dst), request.dst);
-  made.src = side(std::move(ends->src), request.src);
+  made.dst = side(std::move(ends.dst), request.dst);
+  made.src = side(std::move(ends.src), request.src);
   const allocation* const dst = made.dst.memory.get();
   const allocation* const src = made.src.memory.get();
   made.path = path_of(src, dst);

@@ -68,11 +68,11 @@ result<prepared_copy> transfers::prepare(const copy_request& request, device_id 
   prepared_copy made;
   made.request = request;
   made.by = by;
-  auto ends = common::ends_of(memory_, request);
-  if (!ends) return std::move(ends).error();
-  made.path = path_of(ends->src.get(), ends->dst.get());
-  made.dst = pin{std::move(ends->dst)};
-  made.src = pin{std::move(ends->src)};
+  common::copy_ends<allocation> ends;
+  if (auto wrong = common::find_ends(ends, memory_, request)) return std::move(*wrong);
+  made.path = path_of(ends.src.get(), ends.dst.get());
+  made.dst = pin{std::move(ends.dst)};
+  made.src = pin{std::move(ends.src)};
   if (is_block(made.dst.get()) || is_block(made.src.get())) {
     if (auto engine = common::engine_of(memory_, made.dst.get(), made.src.get(), by); !engine)
       return std::move(engine).error();
@@ -109,15 +109,22 @@ std::shared_ptr<const error> transfers::move(const prepared_copy& copy) {
   const auto owner = [](const allocation* a) { return a == nullptr ? device_id{} : a->owner; };
   const bool dropped = on_device(dst) && on_device(src) && dst->owner != src->owner && !faults_.empty() &&
                        faults_.drops(src->owner, dst->owner);
-  const auto seen = [&](allocation* a, const void* address, bool writes) -> result<std::byte*> {
-    if (is_block(a)) return memory_.resolve(*engine, *a, address, writes);
-    auto* const plain = const_cast<std::byte*>(static_cast<const std::byte*>(address));
-    return a == nullptr ? plain : a->device_side + (plain - a->user);
+  const auto plain = [](const allocation* a, const void* address) {
+    auto* const at = const_cast<std::byte*>(static_cast<const std::byte*>(address));
+    return a == nullptr ? at : a->device_side + (at - a->user);
   };
-  const auto to = seen(dst, request.dst, true);
-  if (!to) return shared_error(to.error());
-  const auto from = seen(src, request.src, false);
-  if (!from) return shared_error(from.error());
+  std::byte* to = plain(dst, request.dst);
+  std::byte* from = plain(src, request.src);
+  if (is_block(dst)) {
+    auto seen = memory_.resolve(*engine, *dst, request.dst, true);
+    if (!seen) return shared_error(std::move(seen).error());
+    to = *seen;
+  }
+  if (is_block(src)) {
+    auto seen = memory_.resolve(*engine, *src, request.src, false);
+    if (!seen) return shared_error(std::move(seen).error());
+    from = *seen;
+  }
 
   bool corrupts = false;
   if (!faults_.empty()) {
@@ -135,8 +142,7 @@ std::shared_ptr<const error> transfers::move(const prepared_copy& copy) {
     corrupts = verdict.corrupts;
   }
   if (!dropped) {
-    if (auto cause = carry(*to, *from, request, dst == nullptr ? request.shape.width : dst->size, corrupts))
-      return cause;
+    if (auto cause = carry(to, from, request, dst == nullptr ? request.shape.width : dst->size, corrupts)) return cause;
   }
   account(copy.path, request.shape.total());
   return nullptr;

@@ -57,8 +57,8 @@ const link_path* opencl_backend::path_of(const allocation* src, const allocation
 }
 
 result<opencl_backend::prepared_copy> opencl_backend::prepare(const copy_request& request) {
-  auto ends = common::ends_of(memory_, request);
-  if (!ends) return std::move(ends).error();
+  common::copy_ends<allocation> ends;
+  if (auto wrong = common::find_ends(ends, memory_, request)) return std::move(*wrong);
   const auto at = [](const allocation* memory, const void* address) {
     // the host's memory is written only where it is the destination
     if (memory == nullptr) return place{.host = const_cast<std::byte*>(static_cast<const std::byte*>(address))};
@@ -66,10 +66,10 @@ result<opencl_backend::prepared_copy> opencl_backend::prepare(const copy_request
   };
   prepared_copy made;
   made.shape = request.shape;
-  made.dst = at(ends->dst.get(), request.dst);
-  made.src = at(ends->src.get(), request.src);
-  made.dst_memory = std::move(ends->dst);
-  made.src_memory = std::move(ends->src);
+  made.dst = at(ends.dst.get(), request.dst);
+  made.src = at(ends.src.get(), request.src);
+  made.dst_memory = std::move(ends.dst);
+  made.src_memory = std::move(ends.src);
   made.path = path_of(made.src_memory.get(), made.dst_memory.get());
   return made;
 }
