@@ -117,5 +117,15 @@ int main(int argc, char** argv) {
       const auto peers = weft::enable_all_peers(opened);
     });
   });
+  grow("what is known of each pair", "pairs", pairs, 1.1, how, [&](int n) {
+    const weft::machine asked = play(static_cast<int>(std::ceil(std::sqrt(n))));
+    return median_of(how, 1, [&] {
+      for (const weft::device& from : asked.devices()) {
+        for (const weft::device& to : asked.devices()) {
+          if (from.id() != to.id()) static_cast<void>(weft::capability_between(asked, from.id(), to.id()));
+        }
+      }
+    });
+  });
   return 0;
 }

@@ -210,7 +210,9 @@ result<void*> backend::map_peer(device_id by, void* address, bytes size) noexcep
   return checked({by}, [&]() -> result<void*> {
     if (address == nullptr || size.value() == 0)
       return make_error(errc::invalid_argument, "mapping null or zero bytes");
-    if (const auto source = do_find(address)) {
+    const auto source = do_find(address);
+    if (!source && source.error().code != errc::not_found) return error{source.error()};
+    if (source) {  // else the backend says whether it maps at all
       if (auto wrong = check_mapping(by, address, size, *source)) return std::move(*wrong);
     }
     return do_map_peer(by, address, size);

@@ -84,7 +84,7 @@ result<route_choice> memory_state::choose_by_facts(device_id from, device_id to,
 
 route_facts memory_state::facts() {
   const std::unique_lock lock{facts_mutex_};
-  refresh();
+  if (epoch_ != epoch()) refresh();
   return facts_;
 }
 
@@ -188,7 +188,7 @@ void memory_state::set_host_lanes(device_id id, const lane_facts& to_host, const
 
 pair_facts memory_state::pair(device_id from, device_id to) {
   const std::unique_lock lock{facts_mutex_};
-  refresh();
+  if (epoch_ != epoch()) refresh();
   return facts_.pair(from, to);
 }
 

@@ -48,6 +48,7 @@ class fake_driver final : public queued::queue_driver {
   std::atomic<bool> is_broken{false};  // everything that has not ended has failed, and the device is lost
   std::atomic<int> asked{0}, released{0}, looks{0}, looks_where_it_calls{0};
   std::vector<int> priorities;
+  std::optional<queued::event_times> ran;  // all there is
   std::function<void()> when_asked_to_wait, when_creating, when_waiting_again;
 
   void wait_again(device_id) noexcept override {
@@ -90,7 +91,7 @@ class fake_driver final : public queued::queue_driver {
     ++waits;
     end(static_cast<fake_event*>(event));
   }
-  std::optional<queued::event_times> times(device_id, queued::native_event) noexcept override { return std::nullopt; }
+  std::optional<queued::event_times> times(device_id, queued::native_event) noexcept override { return ran; }
   void release(device_id, queued::native_event) noexcept override { ++released; }
   bool call_at_end(device_id, queued::native_event event, const queued::end_call& call) noexcept override {
     ++asked;
@@ -196,6 +197,23 @@ class queued_scheduler : public testing::Test {
   std::shared_ptr<fake_driver> driver_ = std::make_shared<fake_driver>();
   std::unique_ptr<queued::scheduler> made_;
 };
+
+// How the clock of a device compares with ours is known to some microseconds only.
+TEST_F(queued_scheduler, traces_nothing_that_begins_before_it_was_submitted) {
+  using std::chrono_literals::operator""ms;
+  const auto sink = std::make_shared<weft::trace_sink>();
+  auto& s = stream_on(gpu0);
+  const auto before = std::chrono::steady_clock::now();
+  driver_->ran = queued::event_times{before - 2ms, before - 1ms};
+  work().trace_to(sink);
+  auto made = some_work();
+  made->note.kind = weft::trace_kind::copy;
+  EXPECT_EQ(work().wait(*work().submit(s, std::move(made)), no_deadline, {}), wait_outcome::ok);
+  const auto records = sink->take();
+  ASSERT_EQ(records.size(), 1U);
+  EXPECT_LE(records[0].submitted, records[0].started);
+  EXPECT_LE(records[0].started, records[0].ended);
+}
 
 // ---- who is told ----------------------------------------------------------------------------------------------------
 

@@ -293,11 +293,37 @@ json session::document(std::string_view schema) const {
   return doc;
 }
 
+namespace {
+
+std::string text_of(const json& document) { return document.dump(2, ' ', false, json::error_handler_t::replace); }
+
+}  // namespace
+
 void session::emit(const json& document) const {
   if (!options_.json) return;
-  const std::string text = document.dump(2, ' ', false, json::error_handler_t::replace);
+  const std::string text = text_of(document) + "\n";
   std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fputc('\n', stdout);
+}
+
+void session::emit(const json& document, const std::function<void(const json_sink&)>& each, const text_sink& to) {
+  constexpr std::string_view absent = "\n  \"pairs\": null";  // at the beginning of a line: in no text
+  constexpr std::size_t piece = std::size_t{64} << 10;
+  const std::string whole = text_of(document) + "\n";
+  const std::size_t at = whole.find(absent);
+  std::string text = whole.substr(0, at) + "\n  \"pairs\": [";
+  bool is_first = true;
+  each([&](const json& one) {
+    text += is_first ? "\n    " : ",\n    ";
+    is_first = false;
+    for (const char c : text_of(one)) {
+      text += c;
+      if (c == '\n') text += "    ";
+    }
+    if (text.size() < piece) return;
+    to(text);
+    text.clear();
+  });
+  to(text + (is_first ? "]" : "\n  ]") + whole.substr(at + absent.size()));
 }
 
 progress::progress(const session& owner, std::string what, std::size_t total)
@@ -361,8 +387,17 @@ std::string text_table::render(const session& painter) const {
 }
 
 void write_file(const std::string& path, std::string_view content) {
+  write_file(path, [&](const text_sink& to) { to(content); });
+}
+
+void write_file(const std::string& path, const std::function<void(const text_sink&)>& produce) {
   const auto fail = [&](const std::string& target, int number, std::string_view kept) {
     throw failure{exit_code::runtime, fmt::format("cannot write {}: {}{}", target, reason_of(number), kept)};
+  };
+  const auto write_all = [&](output_file& out, std::string_view kept) {
+    produce([&](std::string_view piece) {
+      if (const int number = out.write(piece); number != 0) fail(path, number, kept);
+    });
   };
   struct stat status{};
   const bool exists = ::stat(path.c_str(), &status) == 0;
@@ -371,7 +406,7 @@ void write_file(const std::string& path, std::string_view content) {
     // A device or a pipe must not be replaced by a file.
     output_file out{path, O_WRONLY | O_CLOEXEC};
     if (!out.opened()) fail(path, errno, "");
-    if (const int number = out.write(content); number != 0) fail(path, number, "");
+    write_all(out, "");
     return;
   }
   std::error_code ignored;
@@ -381,7 +416,7 @@ void write_file(const std::string& path, std::string_view content) {
   if (!out.opened()) fail(path, errno, "");
   out.remove_at_end(true);
   const std::string_view kept = exists ? "; the file that was there is unchanged" : "; nothing was left behind";
-  if (const int number = out.write(content); number != 0) fail(path, number, kept);
+  write_all(out, kept);
   if (const int number = out.close_checked(); number != 0) fail(path, number, kept);
   if (exists) ::chmod(out.path().c_str(), status.st_mode & 07777U);
   if (::rename(out.path().c_str(), target.c_str()) != 0) fail(path, errno, kept);

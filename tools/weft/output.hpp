@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -58,6 +59,9 @@ enum class style : std::uint8_t { plain, heading, good, bad, caution, faint };
 /// Whether colour is wanted: the flag, then NO_COLOR, CLICOLOR_FORCE and TERM=dumb, then whether `is_terminal`.
 [[nodiscard]] bool wants_colour(colour_choice choice, bool is_terminal);
 
+/// Takes the pieces of a text that is not in memory whole.
+using text_sink = std::function<void(std::string_view)>;
+
 /// One run of the tool: its options, its machine, its warnings.
 class session {
  public:
@@ -83,6 +87,10 @@ class session {
   [[nodiscard]] json document(std::string_view schema) const;
   /// Writes the document to stdout when JSON is wanted there.
   void emit(const json& document) const;
+  /// The same of a document whose "pairs" is null so far: `each` gives them one after the other, so that a million of
+  /// them are not in memory together.
+  using json_sink = std::function<void(const json&)>;
+  static void emit(const json& document, const std::function<void(const json_sink&)>& each, const text_sink& to);
 
   [[nodiscard]] bool simulated() const;
   /// True when times are those of a virtual clock.
@@ -143,6 +151,8 @@ class text_table {
 /// Writes a file whole or not at all: beside the target first, then renamed onto it. Devices and pipes are written
 /// directly. Errors: failure that names the path and the reason.
 void write_file(const std::string& path, std::string_view content);
+/// The same of a text that `produce` gives in pieces.
+void write_file(const std::string& path, const std::function<void(const text_sink&)>& produce);
 
 /// Makes a folder with its parents. Errors: failure that names it.
 void make_folder(const std::string& path);

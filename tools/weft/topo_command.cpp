@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <fstream>
 #include <map>
 #include <set>
@@ -37,8 +38,7 @@ exit_code result_of(const pair_checks& checks) {
   return lies ? exit_code::falls_short : exit_code::ok;
 }
 
-json pairs_with(const machine& m, const pair_checks& checks) {
-  json list = json::array();
+void for_each_pair(const machine& m, const pair_checks& checks, const session::json_sink& to) {
   const std::vector<std::string> classes = link_classes(m.layout());
   const int count = m.device_count();
   for (int a = 0; a < count; ++a) {
@@ -73,10 +73,9 @@ json pairs_with(const machine& m, const pair_checks& checks) {
       const bool absent = !known->performance_rank || known->hops == 0 || !known->bytes_per_second || !known->latency;
       if (why.empty() && absent) why = "not known for this machine until measured: weft topo --measure";
       one["why"] = why.empty() ? json(nullptr) : json(why);
-      list.push_back(std::move(one));
+      to(one);
     }
   }
-  return list;
 }
 
 /// Cells of a matrix with its header; the first column names the row.
@@ -242,7 +241,11 @@ std::string pair_lines(const session& run, const machine& m) {
 
 }  // namespace
 
-json pairs_json(const machine& m) { return pairs_with(m, {}); }
+json pairs_json(const machine& m) {
+  json list = json::array();
+  for_each_pair(m, {}, [&](const json& one) { list.push_back(one); });
+  return list;
+}
 
 exit_code run_topo(session& run, const topo_options& options) {
   static constexpr std::string_view endings[] = {".svg", ".json", ".dot", ".txt"};
@@ -268,7 +271,9 @@ exit_code run_topo(session& run, const topo_options& options) {
   if (options.measure) measure_peers(m, bytes{std::uint64_t{16} << 20}, interruption());
 
   json doc;
-  // of a thousand devices it takes a gigabyte
+  const auto write_document = [&](const text_sink& to) {
+    session::emit(doc, [&](const session::json_sink& each) { for_each_pair(m, checks, each); }, to);
+  };
   if (run.options().json || ending == ".json") {
     doc = run.document("weft.topo/1");
     json devices = json::array();
@@ -276,9 +281,10 @@ exit_code run_topo(session& run, const topo_options& options) {
       devices.push_back({{"index", d.id().value()}, {"name", d.name()}, {"numa_node", or_null(d.numa_node())}});
     }
     doc["devices"] = std::move(devices);
-    doc["pairs"] = pairs_with(m, checks);
+    doc["pairs"] = nullptr;  // written one by one: a thousand devices have a million
     doc["sources"] = m.layout().sources;
-    run.emit(doc);
+    if (run.options().json)
+      write_document([](std::string_view piece) { std::fwrite(piece.data(), 1, piece.size(), stdout); });
     if (ending.empty()) return result_of(checks);
   }
 
@@ -303,9 +309,9 @@ exit_code run_topo(session& run, const topo_options& options) {
     std::string content;
     if (ending == ".svg") content = topology_svg(m.layout());
     if (ending == ".dot") content = topology_dot(m.layout());
-    if (ending == ".json") content = doc.dump(2, ' ', false, json::error_handler_t::replace) + "\n";
     if (ending == ".txt") content = run.machine_title() + "\n\n" + plain;
-    write_file(options.output, content);
+    if (ending == ".json") write_file(options.output, write_document);
+    if (ending != ".json") write_file(options.output, content);
     run.note("wrote " + options.output);
   }
   return result_of(checks);

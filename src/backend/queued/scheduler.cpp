@@ -513,7 +513,7 @@ void scheduler::take_times(command& c) {
   // Where devices' clocks begin is known to some microseconds only. What comes after something does so in times as
   // well: a later command of a stream, and one that waited for another stream.
   if (c.dependency && c.dependency->timed) s.last_ended_ = std::max(s.last_ended_, c.dependency->ended);
-  const auto earliest = s.last_ended_;
+  const auto earliest = std::max(s.last_ended_, c.submitted_);
   const auto latest = std::max(c.ended, earliest);
   c.started = c.ended = latest;
   if (const native_event event = c.native(); event != nullptr) {
@@ -523,7 +523,7 @@ void scheduler::take_times(command& c) {
     }
   }
   c.ended = std::clamp(c.ended, earliest, latest);
-  c.started = std::clamp(c.started, std::min(std::max(earliest, c.submitted_), c.ended), c.ended);
+  c.started = std::clamp(c.started, earliest, c.ended);
   s.last_ended_ = c.ended;
 }
 

@@ -66,6 +66,7 @@ class address_table {
       it->second->pending.fetch_add(1);
       whole->size += it->second->size;
     }
+    if (whole->parts.empty()) return nullptr;  // unmapped meanwhile
     return whole;
   }
   /// The mappings of blocks that make up exactly this range; empty when there is none, or a gap, or a part of one.
@@ -137,10 +138,10 @@ class address_table {
   }
   /// Takes one out; operations that hold it may still end.
   void remove(const ref& ended) {
+    taken gone;
     const std::unique_lock lock{mutex_};
     ended->revoked.store(true);
     const auto it = table_.find(number(ended->user));
-    taken gone;
     if (it != table_.end() && it->second == ended) take(it, gone);
   }
   /// Takes out all for which `goes(allocation)` is true; they are revoked.

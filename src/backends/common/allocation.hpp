@@ -4,6 +4,7 @@
 #pragma once
 
 #include "backends/common/access_list.hpp"
+#include "weft/core/error.hpp"
 #include "weft/core/ids.hpp"
 #include "weft/core/memory_description.hpp"
 
@@ -11,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -27,7 +29,7 @@ struct known_range {
   device_id owner;            // where the bytes are
   device_id by;               // mapped: who may use it
   memory_kind kind = memory_kind::device;
-  std::atomic<bool> revoked{false};       // a mapping that has ended, or whose source or right is gone
+  std::atomic<bool> revoked{false};       // ended: a mapping, or memory that went with a reset
   std::atomic<std::uint64_t> pending{0};  // operations submitted with it
   std::shared_ptr<A> source;              // peer mapping: the memory behind it …
   std::size_t source_offset = 0;          // … and where in it the mapping starts
@@ -56,6 +58,9 @@ struct known_range {
   }
   /// Why nobody may use it any more, once it was revoked.
   [[nodiscard]] std::string why_revoked() const { return "the memory was freed, or its mapping has ended"; }
+
+  /// What is wrong with memory of another process, if anything is.
+  [[nodiscard]] std::optional<error> broken() const { return std::nullopt; }
 
   struct nothing {};
   using last_use = nothing;  // made by a pin around the release of what it held

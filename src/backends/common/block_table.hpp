@@ -13,7 +13,6 @@
 #include "weft/core/memory_description.hpp"
 #include "weft/core/result.hpp"
 
-#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -128,8 +127,8 @@ class block_table {
     return {};
   }
   [[nodiscard]] result<void> unmap(void* address, std::size_t size) {
+    std::vector<allocation_ref> ended;  // goes without the lock: the end of memory may call a driver
     const std::lock_guard lock{mutex_};
-    std::vector<allocation_ref> ended;
     if (size != 0) ended = memory_.blocks_in(address, size);
     if (ended.empty()) {
       const auto there = mapped_at(address);
@@ -145,16 +144,15 @@ class block_table {
 
   /// References to blocks of a device go, as its mappings do in the memory_map.
   void forget(device_id device) {
-    std::vector<std::shared_ptr<Block>> gone;
+    std::map<block_id, std::shared_ptr<Block>> gone;
     const std::lock_guard lock{mutex_};
     for (auto it = blocks_.begin(); it != blocks_.end();) {
+      const auto next = std::next(it);
       if (it->second->device == device) {
         it->second->references = 0;
-        gone.push_back(std::move(it->second));
-        it = blocks_.erase(it);
-      } else {
-        ++it;
+        gone.insert(blocks_.extract(it));
       }
+      it = next;
     }
   }
   void clear() {
@@ -204,7 +202,8 @@ class block_table {
   /// One reference more: the last may have gone while a mapping kept the memory. mutex_ must not be held.
   [[nodiscard]] block_id again(const std::shared_ptr<Block>& block) {
     const std::lock_guard lock{mutex_};
-    if (++block->references == 1) blocks_.emplace(block->id, block);
+    blocks_.try_emplace(block->id, block);
+    ++block->references;
     return block->id;
   }
   [[nodiscard]] void* keep(std::shared_ptr<Range> made) {
@@ -231,11 +230,12 @@ class block_table {
                      ": a mapping is not longer than its block, and a multiple of " + to_string(bytes{granule}));
     }
     auto it = reservations_.upper_bound(number(address));
-    const bool is_covered = it != reservations_.begin() && number(address) - (--it)->first < it->second->size &&
-                            size <= it->second->size - (number(address) - it->first);
-    if (!is_covered)
+    const bool is_after_one = it != reservations_.begin();
+    if (is_after_one) --it;
+    const std::size_t offset = is_after_one ? number(address) - it->first : 0;
+    if (!is_after_one || offset >= it->second->size || size > it->second->size - offset)
       return refused("mapping " + extent_of(address, size) + ": no reservation covers that; reserve it first");
-    place made{it->second, number(address) - it->first};
+    place made{it->second, offset};
     if (made.offset % granule != 0) {
       return refused("mapping at offset " + std::to_string(made.offset) +
                      " of a reservation: offsets are multiples of " + to_string(bytes{granule}));

@@ -97,10 +97,21 @@ template <class Model>
                                                 " at " + hex(request.src) + " and at " + hex(request.dst));
 }
 
+/// What is wrong with memory of another process at an end, if anything is.
+template <class A>
+[[nodiscard]] std::optional<error> broken_end(const A* dst, const A* src) {
+  for (const A* end : {dst, src}) {
+    if (end == nullptr) continue;
+    if (auto cause = end->broken()) return cause;
+  }
+  return std::nullopt;
+}
+
 /// Whose rights a copy from or to a block is made with: those of the stream's device, or of a device whose memory is
-/// the other end. Errors: invalid_argument when none of them may.
+/// the other end. Errors: invalid_argument when none of them may; what is wrong with memory of another process.
 template <class Model, class A>
 [[nodiscard]] result<device_id> engine_of(const Model& memory, const A* dst, const A* src, device_id by) {
+  if (auto cause = broken_end(dst, src)) return std::move(*cause);
   std::string why;
   const auto may = [&](device_id who) {
     for (const A* end : {dst, src}) {
@@ -132,21 +143,16 @@ template <class Model, class A>
 [[nodiscard]] result<device_id> may_start(const Model& memory, const A* dst, const A* src, device_id by) {
   if (is_block(dst) || is_block(src)) {
     auto engine = engine_of(memory, dst, src, by);
-    if (engine) return engine;
+    if (engine || engine.error().code != errc::invalid_argument) return engine;
     engine.error().code = errc::not_enabled;
     engine.error().what += "; the right was withdrawn before it ran";
     return engine;
   }
-  if constexpr (requires { dst->imported; }) {
-    for (const A* end : {dst, src}) {
-      if (end == nullptr || !end->imported) continue;
-      if (auto cause = end->imported->broken(end->user)) return std::move(*cause);
-    }
-  }
+  if (auto cause = broken_end(dst, src)) return std::move(*cause);
   const auto reaches = [&] {
-    if (!dst->only && !src->only)
-      return memory.enabled(src->owner, dst->owner) || memory.enabled(dst->owner, src->owner);
-    // one that may use both: from where opened memory was opened, otherwise its owner
+    if (!dst->only && !src->only && (memory.enabled(src->owner, dst->owner) || memory.enabled(dst->owner, src->owner)))
+      return true;
+    // one that may use both: for whom memory is mapped, from where opened memory was opened, otherwise its owner
     const auto may = [&](const A* end) {
       const device_id there = end->kind == memory_kind::mapped ? end->by : end->owner;
       return memory.denied(there, *dst, true).empty() && memory.denied(there, *src).empty();

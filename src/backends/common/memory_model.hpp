@@ -44,6 +44,14 @@ class memory_model {
   }
   void add(ref made) { table_.add(std::move(made)); }
   void remove(const ref& ended) { table_.remove(ended); }
+  /// What is to be mapped, as it is now: it may have been freed since the front looked. Errors: not_found;
+  /// out_of_range.
+  [[nodiscard]] result<ref> to_be_mapped(const void* address, std::size_t size) const {
+    ref source = find(address);
+    if (!source || source->kind != memory_kind::device) return not_allocated(address);
+    if (auto wrong = beyond_end("a mapping", size, address, source->user, source->size)) return std::move(*wrong);
+    return source;
+  }
   /// Ends a peer mapping. Errors: not_found; wrong_device.
   [[nodiscard]] result<void> unmap(device_id by, void* mapped) {
     auto gone = table_.unmap(by, mapped);
@@ -90,11 +98,7 @@ class memory_model {
     }
     if (!memory.parts.empty()) return {};
     if (memory.revoked.load()) return memory.why_revoked();
-    if constexpr (requires { memory.imported; }) {
-      if (memory.imported) {
-        if (const auto why = memory.imported->broken(memory.user)) return why->what;
-      }
-    }
+    if (const auto why = memory.broken()) return why->what;
     if (memory.only) return without_right(by, memory, writes);
     switch (memory.kind) {
       case memory_kind::mapped:

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/common/sharing_checks.hpp"
 
+#include <unistd.h>
+
 namespace weft::common {
 
 std::optional<error> broken_share(const share_word& state, detail::process_watch& exporter, const void* address) {

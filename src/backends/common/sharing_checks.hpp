@@ -16,7 +16,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <unistd.h>
 #include <utility>
 
 namespace weft::common {
@@ -79,7 +78,7 @@ template <class A>
 [[nodiscard]] result<opened_memory_description> open_again(const std::shared_ptr<A>& known,
                                                            const detail::share_ticket& h) {
   if (!known || known->revoked.load()) return opened_memory_description{};
-  if (auto cause = known->imported->broken(known->user)) return *cause;
+  if (auto cause = known->broken()) return *cause;
   if (h.offset > known->size || h.size > known->size - h.offset)
     return make_error(errc::corrupt, "a handle names no range of what its process exported");
   ++known->imported->opens;

@@ -144,18 +144,19 @@ result<void> blocks::map(void* address, std::size_t size, block_id block) {
   auto made = std::make_shared<allocation>();
   describe_mapping(*made, memory, address, size);
   made->gpu = gpu_number(address);
-  auto at = take_place(*memory, address, size, *step);
-  if (!at) return std::move(at).error();
-  made->space = at->range;
+  const auto at = std::make_shared<place>();
+  made->give_back = [cu = &cu_, memory, at, from = made->gpu, size] {
+    static_cast<void>(cu->cuMemUnmap(from, size));
+    at->free();
+  };
+  auto taken = take_place(*memory, address, size, *step);  // from here on nothing takes memory but the table, last
+  if (!taken) return std::move(taken).error();
+  *at = std::move(*taken);
   made->reservation = at->range.get();
   if (const CUresult status = cu_.cuMemMap(made->gpu, size, 0, memory->handle, 0); status != CUDA_SUCCESS) {
     at->free();
     return cu_error(cu_, status, "mapping " + extent_of(address, size), errc::invalid_argument);
   }
-  made->give_back = [cu = &cu_, memory, at = std::move(*at), from = made->gpu, size] {
-    static_cast<void>(cu->cuMemUnmap(from, size));
-    at.free();
-  };
   made->home = &memory_;
   memory_.add(std::move(made));
   return {};

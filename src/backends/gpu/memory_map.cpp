@@ -54,6 +54,8 @@ bool allocation::on_device() const {
   return root->host == nullptr && root->known_range::on_device();
 }
 
+std::optional<error> allocation::broken() const { return imported ? imported->broken(user) : std::nullopt; }
+
 std::string allocation::why_revoked() const {
   if (!is_registered) return known_range::why_revoked();
   return "the driver did not take this memory of the host again after a reset: free it, and allocate it anew";
@@ -412,8 +414,9 @@ std::string memory_map::denied_of_host(device_id by, const allocation& memory) c
 // ---- peer mappings --------------------------------------------------------------------------------------------------
 
 result<void*> memory_map::map(device_id by, void* address, std::size_t size) {
-  const ref source = find(address);
-  if (!source) return not_allocated(address);  // freed meanwhile
+  auto found = to_be_mapped(address, size);
+  if (!found) return std::move(found).error();
+  const ref source = std::move(*found);
   auto made = std::make_shared<allocation>();
   made->home = this;
   made->kind = memory_kind::mapped;

@@ -25,7 +25,6 @@
 namespace weft::gpu {
 
 class memory_map;
-struct reserved_range;
 struct export_record;
 struct import_record;
 
@@ -44,7 +43,8 @@ class freed_elsewhere {
   bool outer_;
 };
 
-/// One allocation, adopted memory, a mapping of either by another device, a mapped block, or memory of another process.
+/// One allocation, adopted memory, a mapping of device memory by another device, a mapped block, or memory of another
+/// process.
 struct allocation : common::known_range<allocation> {
   allocation() = default;
   ~allocation();
@@ -54,6 +54,7 @@ struct allocation : common::known_range<allocation> {
   }
   [[nodiscard]] bool on_device() const;
   [[nodiscard]] std::string why_revoked() const;
+  [[nodiscard]] std::optional<error> broken() const;
 
   memory_map* home = nullptr;
   CUdeviceptr gpu = 0;                      // where GPUs find it
@@ -63,7 +64,6 @@ struct allocation : common::known_range<allocation> {
   bool own_pages = false;                   // nothing else lies in its pages: it can be exported
   std::shared_ptr<export_record> exported;  // guarded by the table
   std::shared_ptr<import_record> imported;  // memory of another process
-  std::shared_ptr<reserved_range> space;    // of a mapped block: its reservation
 
   // host memory that is registered with the driver: a registration ends with its context, the memory does not
   std::shared_ptr<std::byte> pages;  // pinned memory of our own, for as long as anybody looks into it

@@ -3,11 +3,9 @@
 
 #include "backend/address.hpp"
 #include "backend/memory_file.hpp"
-#include "core/hex.hpp"
 #include "core/make_error.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cerrno>
 #include <cstddef>
 #include <cstdio>

@@ -185,6 +185,7 @@ result<host_backend::end_of_multicast> host_backend::other_end(const void* addre
   auto memory = memory_.find(address, size);
   if (!memory) return end_of_multicast{pin{}, const_cast<void*>(address)};  // the host's
   if (auto wrong = beyond_end("a multicast", size, address, memory->user, memory->size)) return std::move(*wrong);
+  if (auto cause = memory->broken()) return std::move(*cause);
   if (auto why = memory_.denied(by, *memory, writes); !why.empty())
     return make_error(errc::invalid_argument, std::move(why));
   return end_of_multicast{pin{std::move(memory)}, const_cast<void*>(address)};

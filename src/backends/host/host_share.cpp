@@ -3,8 +3,6 @@
 #include "backend/address.hpp"
 #include "backend/peer_pattern.hpp"
 #include "backends/host/host_backend.hpp"
-#include "core/hex.hpp"
-#include "core/make_error.hpp"
 
 #include <array>
 #include <cstring>

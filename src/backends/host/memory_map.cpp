@@ -3,7 +3,6 @@
 
 #include "backend/address.hpp"
 #include "backends/host/block_map.hpp"
-#include "core/hex.hpp"
 #include "core/make_error.hpp"
 
 #include <algorithm>
@@ -181,8 +180,9 @@ result<void> memory_map::disable(device_id from, device_id to) {
 }
 
 result<void*> memory_map::map(device_id by, void* address, std::size_t size) {
-  ref source = find(address);
-  if (!source || source->kind != memory_kind::device) return not_allocated(address);  // freed meanwhile
+  auto found = to_be_mapped(address, size);
+  if (!found) return std::move(found).error();
+  ref source = std::move(*found);
   const auto offset = static_cast<std::size_t>(static_cast<std::byte*>(address) - source->user);
   const std::size_t in_file = source->storage.offset + offset;
   const std::size_t start = in_file / page_size() * page_size();
@@ -212,9 +212,7 @@ result<void*> memory_map::map(device_id by, void* address, std::size_t size) {
 }
 
 result<std::byte*> memory_map::resolve(device_id by, allocation& memory, const void* address, bool writes) {
-  if (memory.imported) {
-    if (auto cause = memory.imported->broken(memory.user)) return *cause;
-  }
+  if (auto cause = memory.broken()) return std::move(*cause);
   if (auto why = denied(by, memory, writes); !why.empty()) return make_error(errc::illegal_access, std::move(why));
   const auto offset = static_cast<const std::byte*>(address) - memory.user;
   if (memory.kind == memory_kind::block) {
@@ -278,7 +276,10 @@ void memory_map::forget(device_id device) {
                           ? one.by == device || (one.source && one.owner == device)
                           : one.owner == device && (one.kind == memory_kind::device || one.kind == memory_kind::block);
     if (goes && one.exported) one.exported->end(share_state::freed);
-    if (goes && one.source && one.pending.load() == 0) ::mprotect(one.view.get().base, one.view.get().size, PROT_NONE);
+    if (goes && one.source) {
+      one.revoked.store(true);  // first, as in disable()
+      if (one.pending.load() == 0) ::mprotect(one.view.get().base, one.view.get().size, PROT_NONE);
+    }
     return goes;
   });
 }

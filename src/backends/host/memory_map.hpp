@@ -40,6 +40,7 @@ struct allocation : common::known_range<allocation> {
 
   allocation();
   ~allocation();
+  [[nodiscard]] std::optional<error> broken() const { return imported ? imported->broken(user) : std::nullopt; }
   void begin_as(const allocation& first) {
     known_range::begin_as(first);
     device_side = first.device_side;

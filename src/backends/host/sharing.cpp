@@ -2,7 +2,6 @@
 #include "backends/host/sharing.hpp"
 
 #include "backend/address.hpp"
-#include "core/hex.hpp"
 #include "core/make_error.hpp"
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 #include <unistd.h>
 
 namespace weft::host {
+
 result<shared_bytes> sharing::give(const void* address, std::uint64_t size, handle_family family) {
   auto ticket = common::new_ticket(server_, family, detail::share_family::host, size);
   if (!ticket) return std::move(ticket).error();

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/host/transfers.hpp"
 
-#include "backend/address.hpp"
 #include "backends/common/copy_checks.hpp"
 #include "backends/host/block_map.hpp"
-#include "core/hex.hpp"
 #include "core/make_error.hpp"
 
 #include <algorithm>

@@ -30,7 +30,7 @@ class transfers {
  public:
   transfers(const topology& machine, device_id first, memory_map& memory, fault_plan& faults);
 
-  /// Errors: invalid_argument (null, overlap, a block to which no device at work has the right), not_found,
+  /// Errors: invalid_argument (overlap, a block to which no device at work has the right), not_found,
   /// out_of_range.
   [[nodiscard]] result<prepared_copy> prepare(const copy_request& request, device_id by);
   /// Moves the bytes, if the devices may still; null or the cause.

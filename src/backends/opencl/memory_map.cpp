@@ -2,7 +2,6 @@
 #include "backends/opencl/memory_map.hpp"
 
 #include "backend/address.hpp"
-#include "core/hex.hpp"
 
 #include <algorithm>
 #include <cstdio>
@@ -168,8 +167,9 @@ std::string memory_map::denied_of_host(device_id by, const allocation& memory) c
 }
 
 result<void*> memory_map::map(device_id by, void* address, std::size_t size) {
-  const ref source = find(address);
-  if (!source) return not_allocated(address);  // freed meanwhile
+  auto found = to_be_mapped(address, size);
+  if (!found) return std::move(found).error();
+  const ref source = std::move(*found);
   auto made = std::make_shared<allocation>();
   made->home = this;
   made->kind = memory_kind::mapped;

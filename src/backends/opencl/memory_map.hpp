@@ -17,7 +17,7 @@ namespace weft::opencl {
 
 class memory_map;
 
-/// One allocation, adopted memory, or a mapping of either by another device.
+/// One allocation, adopted memory, or a mapping of device memory by another device.
 struct allocation : common::known_range<allocation> {
   allocation() = default;
   ~allocation();
