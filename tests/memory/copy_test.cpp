@@ -34,6 +34,18 @@ weft::copy_options by(copy_path path, weft::device_id via = {}) {
   return made;
 }
 
+// The bytes lie on gpu1; the device that they are mapped for reaches both ends, and the owners each other not at all.
+TEST(copy, through_a_peer_mapping_is_made_by_the_device_it_is_for) {
+  const machine m = play(wired(3));
+  const weft::peer_access to_source{m, gpu2, gpu1}, to_target{m, gpu2, gpu0};
+  const byte_buffer source{m[1], 1000}, target{m[0], 1000};
+  weft::copy(source, data(1000, 7));
+  const weft::peer_mapping<std::uint8_t> view{m, source.span(), gpu2};
+  const stream order{m[2]};
+  weft::copy(order, target, view.span()).wait();
+  EXPECT_TRUE(samples::same(contents(target), data(1000, 7)));
+}
+
 // ---- boxes ----------------------------------------------------------------------------------------------------------
 
 struct plane {

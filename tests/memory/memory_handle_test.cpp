@@ -8,6 +8,7 @@
 #include "support/samples.hpp"
 #include "weft/exec/launch.hpp"
 #include "weft/memory/fill.hpp"
+#include "weft/memory/mapping.hpp"
 #include "weft/memory/peer_access.hpp"
 #include "weft/memory/pool.hpp"
 #include "weft/memory/shared_memory.hpp"
@@ -388,6 +389,10 @@ TEST(memory_handle, of_a_killed_process_fails_soon_and_leaves_nothing) {
       seen = error_of([&] { samples::contents(open); }).code;
     }
     EXPECT_EQ(seen, errc::peer_dead);
+    weft::mapping block{weft::physical_block{m[0], weft::bytes{std::uint64_t{2} << 20}}};
+    block.grant(m[0].id(), weft::access_right::read_write);
+    EXPECT_EQ(error_of([&] { weft::copy(block.span<byte>().first(5000), open); }).code, errc::peer_dead)
+        << "nothing is wrong with the right to the block";
     RecordProperty("death_seen_us", static_cast<int>((clock_type::now() - start).count() / 1000));
     EXPECT_FALSE(m[0].is_lost());
   }
