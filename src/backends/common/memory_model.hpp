@@ -91,14 +91,14 @@ class memory_model {
   [[nodiscard]] std::uint64_t epoch() const noexcept { return peers_.epoch(); }
   /// Whether bytes go between the memories of two devices without access of one to the other.
   [[nodiscard]] virtual bool copies_without_access(device_id, device_id) const { return false; }
-  /// Why a device may not use an allocation now; empty if it may.
+  /// Why a device may not use an allocation now; empty if it may. Rights only: what is wrong with memory of another
+  /// process, which broken() says, is no device's doing and loses none.
   [[nodiscard]] std::string denied(device_id by, const A& memory, bool writes = false) const {
     for (const ref& part : memory.parts) {
       if (std::string why = denied(by, *part, writes); !why.empty()) return why;
     }
     if (!memory.parts.empty()) return {};
     if (memory.revoked.load()) return memory.why_revoked();
-    if (const auto why = memory.broken()) return why->what;
     if (memory.only) return without_right(by, memory, writes);
     switch (memory.kind) {
       case memory_kind::mapped:

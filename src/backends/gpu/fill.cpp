@@ -111,9 +111,7 @@ result<event_ref> gpu_backend::do_fill(stream_handle handle, const fill_request&
   }
   if (auto wrong = beyond_end("a fill", extent, request.dst, memory->user, memory->size)) return std::move(*wrong);
   const device_id by = (*order)->device();
-  if (memory->imported) {
-    if (auto cause = memory->imported->broken(memory->user)) return std::move(*cause);
-  }
+  if (auto cause = memory->broken()) return std::move(*cause);
   if (memory->kind == memory_kind::block) {
     if (const std::string why = memory_.denied(by, *memory, true); !why.empty())
       return make_error(errc::invalid_argument, "a fill of a mapping of a block: " + why);

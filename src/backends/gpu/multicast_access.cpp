@@ -46,6 +46,7 @@ result<event_ref> gpu_backend::through_multicast(queued::queued_stream& order, m
   auto memory = memory_.find(access.memory, access.size);
   if (!memory) return make_error(errc::not_found, hex(access.memory) + " lies in no allocation; was it freed?");
   if (auto wrong = beyond_end(what, access.size, access.memory, memory->user, memory->size)) return std::move(*wrong);
+  if (auto cause = memory->broken()) return std::move(*cause);
   if (const std::string why = memory_.denied(by, *memory, !access.is_store); !why.empty())
     return make_error(errc::invalid_argument, what + ": " + why);
   const CUdeviceptr at = gpu_address(*memory, access.memory);
@@ -67,6 +68,7 @@ result<event_ref> gpu_backend::through_multicast(queued::queued_stream& order, m
   auto made = std::make_unique<queued::driver_command<pin>>(
       [this, by, at, blocks, what, access, memory = memory.get(), kernel = std::move(*loaded)](
           queued::native_queue queue, queued::native_event* last) -> result<void> {
+        if (auto cause = memory->broken()) return std::move(*cause);
         if (const std::string why = memory_.denied(by, *memory, !access.is_store); !why.empty())
           return make_error(errc::not_enabled, what + ": " + why);
         auto into = streams_->begin(queue);

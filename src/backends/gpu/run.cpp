@@ -64,10 +64,7 @@ class kernel_command final : public queued::command {
       const ready_argument& one = arguments()[i];
       if (!one.memory) continue;
       if (auto cause = memory_map::gone_with_reset(*one.memory.get())) return std::move(*cause);
-      if (const auto& theirs = one.memory.get()->imported) {
-        // another process's doing: no device is lost by it
-        if (auto cause = theirs->broken(one.memory.get()->user)) return std::move(*cause);
-      }
+      if (auto cause = one.memory.get()->broken()) return std::move(*cause);
       const std::string why = memory_.denied(by, *one.memory.get(), one.is_written);
       if (!why.empty()) return without_right(i, why);
     }

@@ -15,10 +15,7 @@ std::string name_of(bool waits) { return waits ? "a wait for a value" : "a write
 /// Why `by` may not use the word now, if so: as a kernel with such an argument.
 std::optional<error> refused(const memory_map& table, const allocation& memory, device_id by, bool waits) {
   if (auto cause = memory_map::gone_with_reset(memory)) return cause;
-  if (memory.imported) {
-    // another process's doing: no device is lost by it
-    if (auto cause = memory.imported->broken(memory.user)) return cause;
-  }
+  if (auto cause = memory.broken()) return cause;
   const std::string why = table.denied(by, memory, !waits);
   if (why.empty()) return std::nullopt;
   return make_error(errc::illegal_access, name_of(waits) + " on " + to_string(by) + ": " + why, error_scope::device);
