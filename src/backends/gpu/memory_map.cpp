@@ -25,6 +25,7 @@ constexpr std::chrono::milliseconds patience{1000};
 
 std::vector<bytes> memory_of(const discovery& found) {
   std::vector<bytes> each;
+  each.reserve(found.devices.size());
   for (const auto& one : found.devices) each.push_back(one.description.memory);
   return each;
 }

@@ -40,6 +40,7 @@ result<std::byte*> find_alias(const allocation& memory, std::size_t device, std:
 
 std::vector<bytes> memory_of(const topology& machine) {
   std::vector<bytes> each;
+  each.reserve(machine.devices.size());
   for (const topology_device& one : machine.devices) each.push_back(one.memory);
   return each;
 }

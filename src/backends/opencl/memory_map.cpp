@@ -20,6 +20,7 @@ std::byte* reserve(std::size_t size) {
 
 std::vector<bytes> memory_of(const discovery& found) {
   std::vector<bytes> each;
+  each.reserve(found.devices.size());
   for (const device_place& one : found.devices) each.push_back(one.description.memory);
   return each;
 }
