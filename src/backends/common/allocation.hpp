@@ -41,7 +41,6 @@ struct known_range {
   std::shared_ptr<void> mapped;           // block: what is mapped, from its start on
   std::vector<std::shared_ptr<A>> parts;  // block: mappings that touch, seen as one for one range
 
-  known_range& operator=(const known_range&) = delete;
   ~known_range() {
     for (const auto& part : parts) part->pending.fetch_sub(1, std::memory_order_release);  // as ~pin
   }
@@ -64,8 +63,7 @@ struct known_range {
   using last_use = nothing;  // made by a pin around the release of what it held
 
  private:
-  known_range() = default;  // as the base of A only
-  known_range(const known_range&) = delete;
+  known_range() = default;  // as the base of A only; its atomics keep it from being copied
   friend A;
 };
 
