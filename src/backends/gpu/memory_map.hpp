@@ -89,7 +89,7 @@ using pin = common::pin<allocation>;
   return memory.host == nullptr ? nullptr : memory.host + (static_cast<const std::byte*>(address) - memory.user);
 }
 /// Thread: any.
-class memory_map : public common::memory_model<allocation> {
+class memory_map final : public common::memory_model<allocation> {
  public:
   memory_map(std::shared_ptr<const driver> cu, const discovery& found, std::shared_ptr<contexts> places,
              device_id first);

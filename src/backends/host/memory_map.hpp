@@ -50,7 +50,7 @@ struct allocation : common::known_range<allocation> {
 using pin = common::pin<allocation>;
 
 /// Thread: any.
-class memory_map : public common::memory_model<allocation> {
+class memory_map final : public common::memory_model<allocation> {
  public:
   memory_map(const topology& machine, device_id first, const memory_options& options, fault_plan& faults);
   ~memory_map();

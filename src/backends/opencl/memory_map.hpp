@@ -46,7 +46,7 @@ struct place {
 [[nodiscard]] place place_of(const allocation& memory, const void* address);
 
 /// Thread: any.
-class memory_map : public common::memory_model<allocation> {
+class memory_map final : public common::memory_model<allocation> {
  public:
   memory_map(std::shared_ptr<const api> cl, const discovery& found, device_id first);
   ~memory_map();
