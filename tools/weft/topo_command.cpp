@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "commands.hpp"
+#include "interruption.hpp"
 #include "topo_picture.hpp"
 #include "weft/core/nearest.hpp"
 #include "weft/memory/peer_access.hpp"
@@ -41,7 +42,7 @@ exit_code result_of(const pair_checks& checks) {
 void for_each_pair(const machine& m, const pair_checks& checks, const session::json_sink& to) {
   const std::vector<std::string> classes = link_classes(m.layout());
   const int count = m.device_count();
-  for (int a = 0; a < count; ++a) {
+  for (int a = 0; a < count && !interrupted(); ++a) {
     for (int b = 0; b < count; ++b) {
       if (a == b) continue;
       const auto known = capability_between(m, device_id{a}, device_id{b});

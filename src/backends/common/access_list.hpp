@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each device may do with an allocation, where peer access does not decide: memory of shareable pools, of other
-// processes, and mapped blocks.
+// The right of each device to an allocation, where peer access does not decide: to memory of shareable pools, of other
+// processes, and to mapped blocks.
 #pragma once
 
 #include "weft/core/access_right.hpp"

@@ -23,7 +23,8 @@ template <class A>
 class address_table {
  public:
   using ref = std::shared_ptr<A>;
-  /// What has left the table, to go without its lock: the end of memory may call a driver. Taking needs no memory.
+  /// Allocations that have left the table. They end without its lock, since that may call a driver. Taking them out
+  /// needs no memory.
   using taken = std::map<std::uintptr_t, ref>;
 
   /// Throws std::bad_alloc, and then nothing has changed.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every backend knows of an allocation, an adopted range, a peer mapping or a mapping of a block. A backend's own
+// The common part of an allocation, an adopted range, a peer mapping or a mapping of a block. A backend's own
 // `allocation` adds where its devices find the bytes, and what has to go back.
 #pragma once
 
@@ -56,7 +56,7 @@ struct known_range {
   /// Why nobody may use it any more, once it was revoked.
   [[nodiscard]] std::string why_revoked() const { return "the memory was freed, or its mapping has ended"; }
 
-  /// What is wrong with memory of another process, if anything is.
+  /// The error of memory of another process that has ended or freed it; none else.
   [[nodiscard]] std::optional<error> broken() const { return std::nullopt; }
 
   struct nothing {};

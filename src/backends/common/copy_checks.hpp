@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What makes a copy legal, whatever moves its bytes: both ends are looked up when it is submitted, and who may use them
-// when it starts.
+// The checks of a copy, whatever moves its bytes. Both ends are looked up when it is submitted; the rights to them are
+// looked at when it starts.
 #pragma once
 
 #include "backend/address.hpp"
@@ -97,7 +97,7 @@ template <class Model>
                                                 " at " + hex(request.src) + " and at " + hex(request.dst));
 }
 
-/// What is wrong with memory of another process at an end, if anything is.
+/// The error of an end that is memory of another process, if that has ended or freed it.
 template <class A>
 [[nodiscard]] std::optional<error> broken_end(const A* dst, const A* src) {
   for (const A* end : {dst, src}) {
