@@ -150,10 +150,12 @@ result<copy_lane*> memory_state::take_lane(device_id from, device_id to, device_
   const device_id owner = via.value() >= 0 ? via : from;
   const memory_kind kind = via.value() >= 0 ? memory_kind::device : memory_kind::pinned;
   backend& memory = machine_.backend_of(owner);
-  // a reset of the device has taken what was there
+  // a reset of the device has taken what was there, but for its address
   std::erase_if(lane->slots, [&](void* slot) {
     const auto known = memory.find(slot);
-    return !known && known.error().code == errc::not_found;
+    const bool is_gone = !known && known.error().code == errc::not_found;
+    if (is_gone) static_cast<void>(memory.release(slot));
+    return is_gone;
   });
   if (lane->slot_size < size) {
     for (void* slot : lane->slots) static_cast<void>(memory.release(slot));

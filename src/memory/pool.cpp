@@ -62,7 +62,8 @@ void* pool_body::take(std::size_t size) {
   for (auto it = first; it != last;) {
     void* block = it->second;
     const auto known = state_->backend_of(on_).find(block);
-    if (!known && known.error().code == errc::not_found) {  // a reset of the device took it
+    if (!known && known.error().code == errc::not_found) {  // a reset of the device took it, but for its address
+      static_cast<void>(state_->backend_of(on_).release(block));
       numbers_.reserved = numbers_.reserved - bytes{rounded};
       sizes_.erase(block);
       it = free_.erase(it);

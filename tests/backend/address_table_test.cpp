@@ -78,12 +78,47 @@ TEST(address_table, ends_the_mappings_of_what_is_released_and_no_others) {
   ASSERT_EQ(windows_in(all), 3U);
   const auto gone = all.release(source->user, [](range&) {});
   ASSERT_TRUE(gone);
-  EXPECT_EQ(gone->size(), 3U);
+  EXPECT_EQ(gone->size(), 1U);
   EXPECT_TRUE(view->revoked);
   EXPECT_EQ(windows_in(all), 1U);
   EXPECT_EQ(all.find(view->user), nullptr);
   EXPECT_NE(all.find(memory.data() + 3 * size), nullptr);
   EXPECT_EQ(all.release(source->user, [](range&) {}).error().code, errc::not_found);
+}
+
+TEST(address_table, keeps_the_address_of_what_ended_by_itself_until_it_is_given_back) {
+  table all;
+  const auto source = make(0), block = make_block(5, nullptr);
+  for (const auto& one : {source, make_window(2, source), make_window(4, source), block}) all.add(one);
+  const auto gone = all.end_if([&](const range& one) { return one.kind == memory_kind::block || one.by == gpu0; });
+  EXPECT_EQ(gone.size(), 1U) << "the address of a mapping of a block is its reservation's";
+  EXPECT_EQ(source.use_count(), 2) << "a mapping that has ended holds the memory behind it";
+  EXPECT_EQ(all.find(memory.data() + 2 * size), nullptr);
+  EXPECT_EQ(windows_in(all), 0U);
+  EXPECT_TRUE(all.is_stale(memory.data() + 3 * size - 1, 1));
+  EXPECT_FALSE(all.is_stale(memory.data() + 3 * size, size));
+  EXPECT_FALSE(all.may_add(memory.data() + 2 * size, 1)) << "its owner would free what is added";
+  EXPECT_TRUE(all.may_add(block->user, size));
+  EXPECT_EQ(all.unmap(gpu0, memory.data() + 2 * size).error().code, errc::not_found);
+  EXPECT_TRUE(all.may_add(memory.data() + 2 * size, size)) << "it was given back";
+  EXPECT_TRUE(all.is_stale(memory.data() + 4 * size, size));
+
+  ASSERT_TRUE(all.end_if([](const range&) { return true; }).empty());
+  EXPECT_EQ(all.release(source->user, [](range&) {}).error().code, errc::not_found);
+  EXPECT_FALSE(all.is_stale(source->user, size));
+  EXPECT_EQ(all.clear([](range&) {}).size(), 1U);
+}
+
+TEST(address_table, holds_the_memory_behind_an_ended_mapping_while_an_operation_uses_it) {
+  table all;
+  const auto source = make(0);
+  all.add(source);
+  all.add(make_window(2, source));
+  {
+    const weft::common::pin<range> operation{all.find(memory.data() + 2 * size)};
+    ASSERT_TRUE(all.release(source->user, [](range&) {}));
+    EXPECT_EQ(operation.get()->source, source);
+  }
 }
 
 TEST(address_table, sees_mappings_of_blocks_that_touch_as_one_and_holds_each_of_them) {

@@ -292,8 +292,10 @@ TEST_F(gpu_faults, of_memory_that_went_with_a_reset_end_the_work_that_was_held_b
       samples::raw_launch{weft::make_kernel_code(raw_of("sets_old", "word[0] = 9;")), 1, {argument_of(old->data())}}.in(
           m, third);
   m[0].reset();
+  const void* const place = old->data();
+  old.reset();
   const weft::buffer<byte> fresh{m[0], 5000};
-  EXPECT_EQ(fresh.data(), old->data()) << "the driver gives the place out again";
+  EXPECT_EQ(fresh.data(), place) << "the driver gives the place out again";
   weft::fill(fresh, byte{7});
   go.set_value();
   for (const weft::event* one : {&copied, &filled, &launched})

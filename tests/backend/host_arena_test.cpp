@@ -130,44 +130,6 @@ TEST_P(host_arena, keeps_one_small_segment_for_the_next_small_block) {
   EXPECT_NE(is_mapped(one), is_mapped(other));
 }
 
-TEST_P(host_arena, never_uses_a_retired_address_again) {
-  arena memory{GetParam()};
-  for (const std::size_t size : {std::size_t{5000}, std::size_t{6} << 20}) {
-    const block early = taken(memory, size);
-    const block late = taken(memory, size);
-    const auto *one = early.user(), *other = late.user();
-    memory.give(early);
-    memory.retire();
-    memory.give(late);  // the only segment, and not kept: nothing could use it
-    const block fresh = taken(memory, size);
-    const block next = taken(memory, size);
-    for (const block& b : {fresh, next}) {
-      EXPECT_TRUE(b.user() + size <= other || other + size <= b.user());
-    }
-    EXPECT_TRUE(is_mapped(other)) << "address space that is not reserved is found again by the next mapping";
-    if (size == 5000) {
-      EXPECT_TRUE(is_mapped(one)) << "one segment holds both";
-    }
-    GTEST_FLAG_SET(death_test_style, "threadsafe");
-    EXPECT_DEATH(static_cast<void>(*static_cast<const volatile std::byte*>(other)), "");
-    memory.give(fresh);
-    memory.give(next);
-  }
-}
-
-TEST_P(host_arena, leaves_the_holes_of_a_retired_segment_empty) {
-  arena memory{GetParam()};
-  const block hole = taken(memory, 5000);
-  const block live = taken(memory, 5000);
-  const auto* before = hole.user();
-  memory.give(hole);
-  memory.retire();
-  const block fresh = taken(memory, 5000);
-  EXPECT_NE(fresh.user(), before);
-  memory.give(fresh);
-  memory.give(live);
-}
-
 TEST_P(host_arena, says_when_the_system_has_no_more) {
   arena memory{GetParam()};
   const auto got = memory.take(std::size_t{1} << 60);

@@ -179,6 +179,25 @@ verdict freed_memory_is_not_found(context& c) {
   return holds();
 }
 
+verdict memory_of_a_reset_keeps_its_address_until_it_is_freed(context& c) {
+  const device on = c.m()[0];
+  constexpr std::size_t size = 70001;
+  const memory_pool pool{on};
+  std::vector<byte_buffer> before;
+  for (int i = 0; i < 4; ++i) {
+    before.emplace_back(on, size);
+    before.emplace_back(pool, size);
+  }
+  on.reset();
+  const auto data = pattern(size, 5);
+  std::vector<byte_buffer> after;
+  for (std::size_t i = 0; i < before.size(); ++i) after.push_back(filled(on, data));
+  before.clear();
+  for (std::size_t i = 0; i < 8; ++i) static_cast<void>(filled(on, pattern(size, i)));
+  for (const byte_buffer& one : after) require_same(contents(one), data, "memory from after the reset");
+  return holds();
+}
+
 verdict memory_goes_back_after_its_work(context& c) {
   const device on = c.m()[0];
   const stream order{on};
@@ -405,6 +424,8 @@ void add_memory(case_list& list) {
        {"ranges are read and written exactly, and end at the end", group, ranges_are_exact},
        {"a fill sets exactly its elements, of any size", group, fills_set_exactly_their_elements},
        {"freed memory is not found", group, freed_memory_is_not_found},
+       {"memory that went with a reset keeps its address until it is freed", group,
+        memory_of_a_reset_keeps_its_address_until_it_is_freed},
        {"memory is used again only after the work submitted with it", group, memory_goes_back_after_its_work},
        {"pinned memory is read and written by host and device", group, pinned_memory_is_of_host_and_device,
         feature::pinned_memory},

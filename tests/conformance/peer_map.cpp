@@ -182,6 +182,28 @@ verdict two_mappings_are_two(context& c) {
   return holds();
 }
 
+verdict a_mapping_without_memory_keeps_its_address_until_it_ends(context& c) {
+  const device_pair pair = offered_pair(c.m());
+  const peer_access lease{c.m(), pair.from, pair.to};
+  const auto map = [&](const buffer<std::uint32_t>& memory) {
+    return peer_mapping<std::uint32_t>{c.m(), memory, pair.from};
+  };
+  std::optional<buffer<std::uint32_t>> freed{std::in_place, c.m()[pair.to], elements};
+  std::optional<peer_mapping<std::uint32_t>> ended{map(*freed)};
+  freed.reset();
+  const auto data = numbers(elements, 3);
+  const buffer<std::uint32_t> theirs{c.m()[pair.to], elements};
+  copy(theirs, data);
+  const peer_mapping<std::uint32_t> view = map(theirs);
+  expect_error({errc::not_found}, "a copy through a mapping whose memory was freed",
+               [&] { copy(ended->span(), data); });
+  ended.reset();
+  std::vector<std::uint32_t> got(elements);
+  copy(got, view.span());
+  require_all<std::uint32_t>(got, [&](std::size_t i) { return data[i]; }, "a mapping from after another has ended");
+  return holds();
+}
+
 verdict a_copy_goes_through_a_mapping(context& c) {
   const device_pair pair = offered_pair(c.m());
   enable_peer(c.m(), pair.from, pair.to);
@@ -218,6 +240,8 @@ void add_peer_map(case_list& list) {
        {"after unmap the address is unknown", group, after_unmap_the_address_is_unknown, access},
        {"disable takes the mapping away, and using it is a fault", group, disable_takes_the_mapping_away, access},
        {"two mappings of one range end separately", group, two_mappings_are_two, access},
+       {"a mapping whose memory was freed keeps its address until it is unmapped", group,
+        a_mapping_without_memory_keeps_its_address_until_it_ends, access},
        {"a copy goes through a mapping", group, a_copy_goes_through_a_mapping, access}});
 }
 

@@ -18,6 +18,9 @@
 
 namespace weft::common {
 
+/// What ends by itself, with a reset of its device or with the memory behind a mapping, leaves a stale address: it is
+/// found no more, and stays taken until its owner gives it back. An owner has nothing but the address to name what it
+/// frees, so that another allocation at the same address would be freed in its place.
 /// Thread: any. Cost: logarithmic in what is in the table; freeing, in the number of mappings of what is freed.
 template <class A>
 class address_table {
@@ -45,11 +48,16 @@ class address_table {
     if (meets(base, size)) return known_already(base);
     return {};
   }
+  /// Whether a byte of it has a stale address.
+  [[nodiscard]] bool is_stale(const void* base, std::size_t size) const {
+    const std::shared_lock lock{mutex_};
+    return meets(stale_, base, size);
+  }
 
   /// The allocation that an address lies in; empty when there is none.
   [[nodiscard]] ref find(const void* address) const {
     const std::shared_lock lock{mutex_};
-    const auto it = at(address);
+    const auto it = at(table_, address);
     return it == table_.end() ? nullptr : it->second;
   }
   /// The same for a range. One that reaches over mappings of blocks that touch finds them as one allocation.
@@ -88,7 +96,7 @@ class address_table {
   template <class F>
   bool visit(const void* address, F&& f) const {
     const std::unique_lock lock{mutex_};
-    const auto it = at(address);
+    const auto it = at(table_, address);
     if (it == table_.end()) return false;
     f(it->second);
     return true;
@@ -108,32 +116,42 @@ class address_table {
     for (const auto& [base, one] : of_pair->second) f(*one);
   }
 
-  /// Takes an allocation out, with the mappings of it, which end. `ending(allocation)` is called with the lock held.
-  /// Errors: not_found.
+  /// Takes an allocation out; the mappings of it end. `ending(allocation)` is called with the lock held. Errors:
+  /// not_found, also for a stale address, which is given back.
   template <class F>
   [[nodiscard]] result<taken> release(void* base, F&& ending) {
+    taken gone;  // it ends after the lock
     const std::unique_lock lock{mutex_};
     const auto it = table_.find(number(base));
-    if (it == table_.end() || it->second->kind == memory_kind::mapped || it->second->kind == memory_kind::block)
+    if (it == table_.end() || it->second->kind == memory_kind::mapped || it->second->kind == memory_kind::block) {
+      if (give_back(base, false, gone))
+        return make_error(errc::not_found, "the memory at " + hex(base) + " went with a reset of its device");
       return make_error(errc::not_found, "no allocation starts at " + hex(base) + "; was it freed before?");
+    }
     A& memory = *it->second;
     ending(memory);
-    taken gone;
-    while (!memory.windows.empty()) take(table_.find(*memory.windows.begin()), gone);
+    for (const std::uintptr_t window : std::exchange(memory.windows, {})) {
+      if (const auto mapping = table_.find(window); mapping != table_.end()) end(mapping);
+    }
     gone.insert(table_.extract(it));
     return gone;
   }
-  /// Takes a peer mapping out. Errors: not_found; wrong_device.
+  /// Takes a peer mapping out. Errors: not_found, also for a stale address, which is given back; wrong_device.
   [[nodiscard]] result<taken> unmap(device_id by, void* mapped) {
+    taken gone;
     const std::unique_lock lock{mutex_};
     const auto it = table_.find(number(mapped));
-    if (it == table_.end() || !it->second->source)
+    if (it == table_.end() || !it->second->source) {
+      if (give_back(mapped, true, gone)) {
+        return make_error(errc::not_found, "the peer mapping at " + hex(mapped) +
+                                               " has ended: the memory was freed, or a device was reset");
+      }
       return make_error(errc::not_found, "no peer mapping starts at " + hex(mapped) + "; was it unmapped before?");
+    }
     if (it->second->by != by) {
       return make_error(errc::wrong_device, "the mapping at " + hex(mapped) + " belongs to " +
                                                 to_string(it->second->by) + ", not to " + to_string(by));
     }
-    taken gone;
     take(it, gone);
     return gone;
   }
@@ -145,14 +163,22 @@ class address_table {
     const auto it = table_.find(number(ended->user));
     if (it != table_.end() && it->second == ended) take(it, gone);
   }
-  /// Takes out all for which `goes(allocation)` is true; they are revoked.
+  /// Gives back the stale address of memory of another process that `address` lies in, if it is one.
+  void remove_stale(const void* address) {
+    taken gone;
+    const std::unique_lock lock{mutex_};
+    const auto it = at(stale_, address);
+    if (it != stale_.end() && it->second->imported) gone.insert(stale_.extract(it));
+  }
+  /// Ends all for which `goes(allocation)` is true. Their addresses are stale, but for those of mappings of blocks,
+  /// which are their reservation's.
   template <class F>
-  [[nodiscard]] taken take_if(F&& goes) {
+  [[nodiscard]] taken end_if(F&& goes) {
     taken gone;
     const std::unique_lock lock{mutex_};
     for (auto it = table_.begin(); it != table_.end();) {
       const auto next = std::next(it);
-      if (goes(*it->second)) take(it, gone);
+      if (goes(*it->second)) it->second->kind == memory_kind::block ? take(it, gone) : end(it);
       it = next;
     }
     return gone;
@@ -163,6 +189,7 @@ class address_table {
     const std::unique_lock lock{mutex_};
     for (const auto& [base, one] : table_) ending(*one);
     windows_.clear();
+    table_.merge(stale_);
     return std::exchange(table_, taken{});
   }
 
@@ -172,16 +199,19 @@ class address_table {
   [[nodiscard]] static error known_already(const void* base) {
     return make_error(errc::invalid_argument, "the memory at " + hex(base) + " is known already");
   }
-  [[nodiscard]] typename taken::const_iterator at(const void* address) const {
-    auto it = table_.upper_bound(number(address));
-    if (it == table_.begin()) return table_.end();
+  [[nodiscard]] static typename taken::const_iterator at(const taken& any, const void* address) {
+    auto it = any.upper_bound(number(address));
+    if (it == any.begin()) return any.end();
     --it;
-    return number(address) - it->first < it->second->size ? it : table_.end();
+    return number(address) - it->first < it->second->size ? it : any.end();
+  }
+  [[nodiscard]] static bool meets(const taken& any, const void* base, std::size_t size) {
+    const auto next = any.upper_bound(number(base));
+    if (next != any.end() && next->first < number(base) + size) return true;
+    return next != any.begin() && std::prev(next)->first + std::prev(next)->second->size > number(base);
   }
   [[nodiscard]] bool meets(const void* base, std::size_t size) const {
-    const auto next = table_.upper_bound(number(base));
-    if (next != table_.end() && next->first < number(base) + size) return true;
-    return next != table_.begin() && std::prev(next)->first + std::prev(next)->second->size > number(base);
+    return meets(table_, base, size) || meets(stale_, base, size);
   }
   /// Whether a mapping of a block begins `reached` bytes after the first one, in the same reservation.
   [[nodiscard]] static bool follows(const A& next, const A& first, std::uint64_t reached) {
@@ -213,9 +243,24 @@ class address_table {
     }
     into.insert(table_.extract(it));
   }
+  /// Ends it, but for its address.
+  void end(place it) {
+    const ref one = it->second;
+    take(it, stale_);
+    // where no operation holds the mapping, nothing keeps the memory behind it, which the caller or the table holds
+    if (one.use_count() == 2) one->source = nullptr;
+    one->hide();
+  }
+  bool give_back(const void* address, bool mapping, taken& into) {
+    const auto it = stale_.find(number(address));
+    if (it == stale_.end() || (it->second->kind == memory_kind::mapped) != mapping) return false;
+    into.insert(stale_.extract(it));
+    return true;
+  }
 
   mutable std::shared_mutex mutex_;
   taken table_;
+  taken stale_;
   // peer mappings by pair, then by where they start: a change of one pair looks at no other memory
   std::map<std::pair<device_id, device_id>, std::map<std::uintptr_t, A*>> windows_;
 };

@@ -59,6 +59,9 @@ struct known_range {
   /// The error of memory of another process that has ended or freed it; none else.
   [[nodiscard]] std::optional<error> broken() const { return std::nullopt; }
 
+  /// It has ended, and its address alone is kept.
+  void hide() const noexcept {}
+
   struct nothing {};
   using last_use = nothing;  // made by a pin around the release of what it held
 

@@ -52,6 +52,9 @@ class memory_model {
     if (auto wrong = beyond_end("a mapping", size, address, source->user, source->size)) return std::move(*wrong);
     return source;
   }
+  /// Whether a byte of it has a stale address.
+  [[nodiscard]] bool is_stale(const void* base, std::size_t size) const { return table_.is_stale(base, size); }
+  void remove_stale(const void* address) { table_.remove_stale(address); }
   /// Ends a peer mapping. Errors: not_found; wrong_device.
   [[nodiscard]] result<void> unmap(device_id by, void* mapped) {
     auto gone = table_.unmap(by, mapped);
@@ -117,6 +120,16 @@ class memory_model {
   }
 
  protected:
+  /// Ends all for which `goes(allocation)` is true, on the account of their devices too.
+  template <class F>
+  void end_if(F&& goes) {
+    const auto gone = table_.end_if([&](A& one) {
+      if (!goes(one)) return false;
+      uncharge(one.owner, std::exchange(one.charged, 0));
+      return true;
+    });
+  }
+
   memory_model(device_id first, std::vector<bytes> totals)
       : peers_(first, totals.size()), totals_(std::move(totals)), used_(totals_.size()) {}
   ~memory_model() = default;

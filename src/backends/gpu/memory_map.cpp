@@ -107,7 +107,7 @@ CUresult memory_map::enroll(allocation& made) {
   const CUresult status =
       cu_->cuMemHostRegister(made.host, made.size, host_register_portable | host_register_device_map);
   if (status != CUDA_SUCCESS) return status;
-  made.registered_in = places_->generation(device);
+  made.made_in = places_->generation(device);
   made.give_back = in_context(device, [base = made.host, keep = made.pages](const driver& cu) {
     static_cast<void>(cu.cuMemHostUnregister(base));
   });
@@ -174,17 +174,14 @@ result<void> memory_map::make(allocation& made) {
   return {};
 }
 
-result<void*> memory_map::allocate(device_id device, std::size_t size, memory_kind kind, std::size_t granule) {
-  if (size == 0) return make_error(errc::invalid_argument, "an allocation of 0 bytes on " + to_string(device));
-  if (size > ~std::size_t{0} - granule) return out_of_memory(device, size);
-  const std::size_t asked = granule == 0 ? size : (size + granule - 1) / granule * granule;
+result<memory_map::ref> memory_map::new_allocation(device_id device, std::size_t size, memory_kind kind) {
   auto made = std::make_shared<allocation>();
   made->kind = kind;
   made->owner = device;
-  made->size = asked;
+  made->size = size;
   if (kind != memory_kind::pinned) {
-    if (auto fits = charge(device, asked); !fits) return std::move(fits).error();
-    made->charged = asked;
+    if (auto fits = charge(device, size); !fits) return std::move(fits).error();
+    made->charged = size;
   }
   made->home = this;
   auto ok = make(*made);
@@ -193,11 +190,20 @@ result<void*> memory_map::allocate(device_id device, std::size_t size, memory_ki
     ok = make(*made);
   }
   if (!ok) return std::move(ok).error();
+  return made;
+}
+
+result<void*> memory_map::allocate(device_id device, std::size_t size, memory_kind kind, std::size_t granule) {
+  if (size == 0) return make_error(errc::invalid_argument, "an allocation of 0 bytes on " + to_string(device));
+  if (size > ~std::size_t{0} - granule) return out_of_memory(device, size);
+  const std::size_t asked = granule == 0 ? size : (size + granule - 1) / granule * granule;
+  auto made = make_beside_stale([&] { return new_allocation(device, asked, kind); });
+  if (!made) return std::move(made).error();
   // all that is said of it, before others find it
-  made->size = size;
-  made->own_pages = granule != 0;
-  void* const base = made->user;
-  add(std::move(made));
+  (*made)->size = size;
+  (*made)->own_pages = granule != 0;
+  void* const base = (*made)->user;
+  add(std::move(*made));
   return base;
 }
 
@@ -451,7 +457,7 @@ void memory_map::forget(device_id device) {
     has_to_part_.store(true, std::memory_order_release);
   }
   const bool is_whole = places_->made(row) == nullptr;
-  const auto gone = table_.take_if([&](allocation& one) {
+  end_if([&](allocation& one) {
     // what is registered is the host's memory
     if (one.is_registered || (one.owner != device && (one.kind != memory_kind::mapped || one.by != device)))
       return false;
@@ -466,7 +472,7 @@ void memory_map::register_again(device_id device) {
   const std::size_t gpu = places_->gpu_of(local(device));
   table_.for_each([&](const ref& a) {
     const std::size_t owner = local(a->owner);
-    if (!a->is_registered || places_->gpu_of(owner) != gpu || a->registered_in == places_->generation(owner)) return;
+    if (!a->is_registered || places_->gpu_of(owner) != gpu || a->made_in == places_->generation(owner)) return;
     a->give_back = nullptr;
     CUdeviceptr now = 0;
     auto here = places_->enter(owner);

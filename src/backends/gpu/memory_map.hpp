@@ -65,10 +65,10 @@ struct allocation : common::known_range<allocation> {
   std::shared_ptr<export_record> exported;  // guarded by the table
   std::shared_ptr<import_record> imported;  // memory of another process
 
+  std::uint64_t made_in = 0;  // registered or imported: generation of the context; guarded by the table
   // host memory that is registered with the driver: a registration ends with its context, the memory does not
   std::shared_ptr<std::byte> pages;  // pinned memory of our own, for as long as anybody looks into it
   bool is_registered = false;        // give_back ends a registration, and nothing else
-  std::uint64_t registered_in = 0;   // generation of the context; guarded by the table
 
   // what has to go back
   std::function<void()> give_back;  // calls the driver; never on its own threads
@@ -112,6 +112,18 @@ class memory_map final : public common::memory_model<allocation> {
   [[nodiscard]] bool has_to_part() const noexcept { return has_to_part_.load(std::memory_order_acquire); }
   /// What is told to work that was submitted before the memory, or what is behind it, went with a reset.
   [[nodiscard]] static std::optional<error> gone_with_reset(const allocation& memory);
+
+  /// Calls `make() -> result<ref>` until what it made has no stale address: a driver gives the addresses of a context
+  /// that was reset to others.
+  template <class F>
+  [[nodiscard]] result<ref> make_beside_stale(F make) const {
+    std::vector<ref> aside;
+    while (true) {
+      result<ref> made = make();
+      if (!made || !is_stale((*made)->user, (*made)->size)) return made;
+      aside.push_back(std::move(*made));
+    }
+  }
 
   /// The address must lie in memory of a device, which `by` may use.
   [[nodiscard]] result<void*> map(device_id by, void* address, std::size_t size);
@@ -170,6 +182,7 @@ class memory_map final : public common::memory_model<allocation> {
   [[nodiscard]] result<void> join(std::size_t from, std::size_t to);
   [[nodiscard]] bool joined_in_vain(std::size_t gpu);
   [[nodiscard]] bool still_used(std::size_t from_gpu, std::size_t to_gpu) const;
+  [[nodiscard]] result<ref> new_allocation(device_id device, std::size_t size, memory_kind kind);
   [[nodiscard]] result<void> make(allocation& made);
   [[nodiscard]] result<void> make_pinned(allocation& made, const std::string& what);
   [[nodiscard]] bool registers_pages() const;

@@ -128,6 +128,15 @@ result<void*> sharing::allocate(device_id device, std::size_t size, handle_famil
 result<void*> sharing::allocate_pool(device_id device, std::size_t size) {
   if (size == 0) return make_error(errc::invalid_argument, "an allocation of 0 bytes on " + to_string(device));
   memory_.settle();
+  auto made = memory_.make_beside_stale([&] { return new_in_pool(device, size); });
+  if (!made) return std::move(made).error();
+  void* const base = (*made)->user;
+  memory_.add(std::move(*made));
+  return base;
+}
+
+/// Memory in a pool of its own that nothing finds yet.
+result<std::shared_ptr<allocation>> sharing::new_in_pool(device_id device, std::size_t size) {
   if (auto fits = memory_.charge(device, size); !fits) return std::move(fits).error();
   auto made = std::make_shared<allocation>();
   made->owner = device;
@@ -161,9 +170,7 @@ result<void*> sharing::allocate_pool(device_id device, std::size_t size) {
   }
   if (status != CUDA_SUCCESS) return cu_error(cu_, status, what);
   made->user = pointer(made->gpu);
-  void* const base = made->user;
-  memory_.add(std::move(made));
-  return base;
+  return made;
 }
 
 result<void> sharing::prepare(const std::shared_ptr<allocation>& memory, handle_family family) {
@@ -252,7 +259,9 @@ bool sharing::still_goes_back(std::uint64_t key, device_id by) const {
   const auto it = open_.find({key, memory_.places().gpu_of(memory_.local(by))});
   if (it == open_.end() || it->second.use.expired()) return false;
   const auto known = it->second.memory.lock();
-  return !known || known->revoked.load(std::memory_order_acquire);
+  if (!known) return true;
+  const bool went_with_context = known->made_in != memory_.places().generation(memory_.local(known->by));
+  return known->revoked.load(std::memory_order_acquire) && !went_with_context;
 }
 
 result<opened_memory_description> sharing::again(const detail::share_ticket& h, device_id by) {
@@ -368,6 +377,7 @@ result<opened_memory_description> sharing::open(std::optional<device_id> wish, c
   made->by = by;
   made->size = size;
   made->home = &memory_;
+  made->made_in = memory_.places().generation(memory_.local(by));
   made->imported = std::make_shared<import_record>();
   made->imported->key = h.key;
   made->imported->exporter = fetched->exporter;
@@ -394,6 +404,11 @@ result<opened_memory_description> sharing::open(std::optional<device_id> wish, c
   auto had = again(h, by);
   if (!had || had->address != nullptr) return had;
   if (auto ok = import_native(*made, told, *fetched, family); !ok) return std::move(ok).error();
+  if (memory_.is_stale(made->user, made->size)) {
+    return make_error(errc::not_ready, "the driver maps memory of process " + std::to_string(h.process) + " at " +
+                                           hex(made->user) +
+                                           ", where memory lay that a reset has ended: free or close that first");
+  }
   std::erase_if(open_, [](const auto& entry) { return entry.second.memory.expired() && entry.second.use.expired(); });
   std::erase_if(exporters_, [](const auto& entry) { return entry.second.expired(); });
   exporters_[h.door] = made->imported->exporter;
@@ -405,6 +420,7 @@ result<opened_memory_description> sharing::open(std::optional<device_id> wish, c
 
 result<void> sharing::close(void* address) {
   const auto memory = memory_.find(address);
+  if (!memory) memory_.remove_stale(address);
   const std::lock_guard lock{mutex_};
   const auto is_last = common::close_once(memory, address);
   if (!is_last) return is_last.error();

@@ -118,6 +118,7 @@ class sharing {
   /// What is open already, counted once more; empty if it is not. Under the mutex.
   [[nodiscard]] result<opened_memory_description> again(const detail::share_ticket& h, device_id by);
   [[nodiscard]] result<void*> allocate_pool(device_id device, std::size_t size);
+  [[nodiscard]] result<std::shared_ptr<allocation>> new_in_pool(device_id device, std::size_t size);
   /// Makes what is handed out for an allocation. Under the table's lock.
   [[nodiscard]] result<void> prepare(const std::shared_ptr<allocation>& memory, handle_family family);
   [[nodiscard]] result<void> import_native(allocation& into, const share_facts& told, detail::fetched_share& got,

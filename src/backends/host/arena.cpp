@@ -97,7 +97,7 @@ result<block> arena::take(std::size_t size) noexcept {
     };
     if (!large) {
       for (auto& s : segments_) {
-        if (s->size != small_segment || s->retired || s->own) continue;
+        if (s->size != small_segment || s->own) continue;
         if (auto b = take_from(*s)) return *b;
       }
     }
@@ -143,33 +143,15 @@ void arena::give(const block& b) noexcept {
   }
   // Nothing of it is in use: the memory goes back to the system, but for one small segment, since a program that makes
   // and drops small buffers would pay for a mapping each time.
-  const auto small_ones = std::count_if(segments_.begin(), segments_.end(), [](const auto& owned) {
-    return owned->size == small_segment && !owned->retired && !owned->own;
-  });
-  if (size == s.size && (s.retired || s.own || s.size != small_segment || small_ones > 1)) {
-    if (s.retired) bury(s);
+  const auto small_ones = std::count_if(segments_.begin(), segments_.end(),
+                                        [](const auto& owned) { return owned->size == small_segment && !owned->own; });
+  if (size == s.size && (s.own || s.size != small_segment || small_ones > 1)) {
     std::erase_if(segments_, [&](const auto& owned) { return owned.get() == &s; });
     return;
   }
   try {
     s.free.emplace(offset, size);
   } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the block stays unused until the segment goes
-  }
-}
-
-void arena::retire() noexcept {
-  const std::lock_guard lock{mutex_};
-  for (const auto& s : segments_) s->retired = true;
-}
-
-void arena::bury(segment& s) noexcept {
-  const window w = s.user.get();
-  if (::mmap(w.base, w.size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED)
-    return;
-  try {
-    graves_.push_back(std::move(s.user));
-  } catch (const std::bad_alloc&) {
-    static_cast<void>(s.user.release());  // stays reserved until the process ends
   }
 }
 

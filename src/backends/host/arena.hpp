@@ -46,7 +46,6 @@ struct segment {
   window_handle alias;  // what devices use; empty when it is the same
   std::size_t size = 0;
   std::map<std::size_t, std::size_t> free;  // offset → size, coalesced
-  bool retired = false;                     // its addresses are never used again
   bool own = false;                         // of one block only
 
   [[nodiscard]] std::byte* device_side() const { return (alias ? alias : user).get().base; }
@@ -73,18 +72,13 @@ class arena {
   /// may map.
   [[nodiscard]] result<block> take_own(std::size_t size) noexcept;
   void give(const block& b) noexcept;
-  /// No address taken so far is handed out again, whenever its block is given back: whoever still knows one, after a
-  /// reset of the device, finds nothing there instead of somebody else's memory.
-  void retire() noexcept;
 
  private:
   result<segment*> add_segment(std::size_t size, bool own = false);
-  void bury(segment& s) noexcept;
 
   bool strict_;
   std::mutex mutex_;
   std::vector<std::unique_ptr<segment>> segments_;
-  std::vector<window_handle> graves_;  // address space without memory
 };
 
 }  // namespace weft::host

@@ -71,6 +71,11 @@ allocation::~allocation() {
   }
 }
 
+void allocation::hide() const noexcept {
+  const window& w = view.get();
+  if (w.base != nullptr && pending.load() == 0) ::mprotect(w.base, w.size, PROT_NONE);
+}
+
 memory_map::memory_map(const topology& machine, device_id first, const memory_options& options, fault_plan& faults)
     : memory_model(first, memory_of(machine)), machine_(machine), options_(options), faults_(faults) {
   for (std::size_t i = 0; i < devices(); ++i) device_memory_.push_back(std::make_unique<arena>(options.strict));
@@ -174,8 +179,7 @@ result<void> memory_map::disable(device_id from, device_id to) {
     // Work that has looked already keeps its memory: it started before. Work that looks later sees the flag: either it
     // sees revoked, or we see it pending.
     one.revoked.store(true);
-    const window& w = one.view.get();
-    if (one.pending.load() == 0) ::mprotect(w.base, w.size, PROT_NONE);
+    one.hide();
   });
   return {};
 }
@@ -269,18 +273,13 @@ void memory_map::forget(device_id device) {
   table_.for_each([&](const ref& one) {
     if (one->kind == memory_kind::block) one->only->set(local(device), access_right::none);
   });
-  device_memory_[local(device)]->retire();
   peers_.forget(device);
-  const auto gone = table_.take_if([&](allocation& one) {
+  end_if([&](allocation& one) {
     const bool is_mapping = one.kind == memory_kind::mapped;
     const bool goes = is_mapping
                           ? one.by == device || (one.source && one.owner == device)
                           : one.owner == device && (one.kind == memory_kind::device || one.kind == memory_kind::block);
     if (goes && one.exported) one.exported->end(share_state::freed);
-    if (goes && one.source) {
-      one.revoked.store(true);  // first, as in disable()
-      if (one.pending.load() == 0) ::mprotect(one.view.get().base, one.view.get().size, PROT_NONE);
-    }
     return goes;
   });
 }

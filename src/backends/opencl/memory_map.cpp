@@ -193,7 +193,7 @@ result<void*> memory_map::map(device_id by, void* address, std::size_t size) {
 
 void memory_map::forget(device_id device) {
   peers_.forget(device);
-  const auto gone = table_.take_if([&](const allocation& one) {
+  end_if([&](const allocation& one) {
     const bool is_mapping = one.kind == memory_kind::mapped;
     return (one.owner == device && (is_mapping || one.kind == memory_kind::device)) || (is_mapping && one.by == device);
   });
