@@ -9,6 +9,7 @@
 #include "weft/exec/launch.hpp"
 #include "weft/memory/fill.hpp"
 #include "weft/memory/peer_access.hpp"
+#include "weft/profile/profiler.hpp"
 
 #include <atomic>
 #include <chrono>
@@ -420,6 +421,19 @@ TEST_F(gpu_stream, that_goes_with_its_machine_ends_what_is_held_back) {
     shut.open();
   }
   EXPECT_TRUE(held.ready());
+}
+
+TEST_F(gpu_stream, has_the_profile_count_how_long_it_stood_still_for_another) {
+  const weft::machine m = open();
+  const weft::stream first{m[0]}, second{m[1]};
+  const weft::profiler watch{m};
+  samples::gate gate;
+  second.wait(gate.hold(first));
+  gate.open();
+  m.synchronize();
+  const weft::machine_profile p = watch.profile();
+  EXPECT_EQ(p.devices[1].waits, 1U);
+  EXPECT_GT(p.devices[1].synchronisation.count(), 0);
 }
 
 }  // namespace gpu_stream_test

@@ -9,6 +9,7 @@
 #include "weft/exec/launch_run.hpp"
 #include "weft/exec/pipeline.hpp"
 #include "weft/exec/reduce.hpp"
+#include "weft/profile/profiler.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -119,6 +120,19 @@ TEST_P(opencl_launch, adds_up_what_each_device_got_with_every_strategy) {
 
 WEFT_KERNEL(doubles, (WEFT_IN(float) in, WEFT_OUT(float) out), { out[i] = in[i] + in[i]; });
 WEFT_KERNEL(touches, (WEFT_INOUT(uint32_t) values), { values[i] = values[i] + 1U; });
+
+TEST_P(opencl_launch, has_the_profile_count_how_long_a_stream_stood_still_for_another) {
+  const weft::machine m = open();
+  const weft::stream first{m[0]}, second{m[1]};
+  const weft::profiler watch{m};
+  samples::gate gate;
+  second.wait(gate.hold(first));
+  gate.open();
+  m.synchronize();
+  const weft::machine_profile p = watch.profile();
+  EXPECT_EQ(p.devices[1].waits, 1U);
+  EXPECT_GT(p.devices[1].synchronisation.count(), 0);
+}
 
 TEST_P(opencl_launch, ends_a_pipeline_whose_device_is_lost_and_every_event_of_it) {
   const weft::machine m = open();

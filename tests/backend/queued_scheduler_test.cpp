@@ -215,6 +215,30 @@ TEST_F(queued_scheduler, traces_nothing_that_begins_before_it_was_submitted) {
   EXPECT_LE(records[0].started, records[0].ended);
 }
 
+TEST_F(queued_scheduler, traces_how_long_a_stream_stood_still_for_another) {
+  const auto sink = std::make_shared<weft::trace_sink>();
+  for (const bool joins : {true, false}) {
+    driver_->joins = joins;
+    auto& first = stream_on(gpu0);
+    auto& second = stream_on(gpu1);
+    work().trace_to(sink);
+    const event_ref e = submit(first);
+    ASSERT_TRUE(work().wait_for(second, e));
+    for (const auto now = work().now(); work().now() == now;) std::this_thread::yield();
+    EXPECT_EQ(work().wait(*e, no_deadline, {}), wait_outcome::ok);
+    while (!work().idle(second)) driver_->finish(gpu1, second.queue());
+    ASSERT_TRUE(work().wait_for(second, e)) << "for what has ended";
+    while (!work().idle(second)) driver_->finish(gpu1, second.queue());
+    const auto records = sink->take();
+    ASSERT_EQ(records.size(), 1U) << joins;
+    EXPECT_EQ(records[0].kind, weft::trace_kind::wait);
+    EXPECT_EQ(records[0].device, gpu1);
+    EXPECT_EQ(records[0].name, "waits for gpu0");
+    EXPECT_LT(records[0].started, records[0].ended);
+    EXPECT_LE(records[0].ended, e->ended);
+  }
+}
+
 // ---- who is told ----------------------------------------------------------------------------------------------------
 
 TEST_F(queued_scheduler, asks_the_driver_for_no_call_that_nobody_wants) {

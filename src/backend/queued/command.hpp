@@ -87,6 +87,7 @@ class command : public event_record {
   bool failed_here_ = false;              // not because of another command
   std::chrono::nanoseconds submitted_{0};
   std::chrono::steady_clock::time_point epoch_;  // what times count from
+  std::chrono::nanoseconds turn_{0};             // when it was its stream's turn to wait for the dependency
   bool has_times_ = false;                       // the driver was asked at the end, or does not know
   mutable std::optional<span> told_;             // what it said when it was asked later
   bool follows_dependency_ = false;              // the stream is taken forward when that ends

@@ -512,6 +512,7 @@ void scheduler::take_times(command& c) {
   }
   // Where devices' clocks begin is known to some microseconds only. What comes after something does so in times as
   // well: a later command of a stream, and one that waited for another stream.
+  c.turn_ = std::max(s.last_ended_, c.submitted_);
   if (c.dependency && c.dependency->timed) s.last_ended_ = std::max(s.last_ended_, c.dependency->ended);
   const auto earliest = std::max(s.last_ended_, c.submitted_);
   const auto latest = std::max(c.ended, earliest);

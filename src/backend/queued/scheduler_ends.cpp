@@ -346,20 +346,27 @@ void scheduler::trace_to(std::shared_ptr<trace_sink> sink) {
 }
 
 void scheduler::trace(const command& c, bool failed) noexcept {
-  if (c.note.kind == trace_kind::mark) return;
+  trace_record made;
+  made.kind = c.note.kind;
+  made.started = c.started;
+  made.ended = c.ended;
+  if (c.note.kind == trace_kind::mark) {
+    if (!c.dependency) return;
+    made.kind = trace_kind::wait;
+    made.started = c.turn_;
+    // an event that carries no time held the stream up only if the stream was taken forward by its end
+    if (c.dependency->timed) made.ended = c.dependency->ended;
+    if (made.started >= made.ended || !(c.dependency->timed || c.follows_dependency_)) return;
+  }
   std::shared_ptr<trace_sink> sink;
   {
     const std::lock_guard lock{trace_mutex_};
     sink = trace_;
   }
   if (sink == nullptr) return;
-  trace_record made;
-  made.kind = c.note.kind;
   made.device = c.device;
   made.stream = c.home_->track();
   made.submitted = c.submitted_;
-  made.started = c.started;
-  made.ended = c.ended;
   made.bytes = c.note.bytes;
   made.items = c.note.items;
   made.launch = c.note.launch;
@@ -368,7 +375,9 @@ void scheduler::trace(const command& c, bool failed) noexcept {
   made.failed = failed;
   try {
     const auto end = [](device_id id) { return id == device_id{} ? std::string{"host"} : to_string(id); };
-    made.name = c.note.kind == trace_kind::copy ? end(c.note.from) + " → " + end(c.note.to) : c.name();
+    made.name = c.note.kind == trace_kind::copy   ? end(c.note.from) + " → " + end(c.note.to)
+                : c.note.kind == trace_kind::mark ? "waits for " + end(c.dependency->device)
+                                                  : c.name();
   } catch (const std::bad_alloc&) {
     made.name.clear();  // a trace never fails the work that it watches
   }

@@ -26,9 +26,8 @@ class word_command final : public command {
         at_(at),
         memory_(std::move(memory)),
         refused_(std::move(refused)) {
-    if (waits) return;
-    note.kind = trace_kind::fill;
-    note.bytes = request.size;
+    note.kind = waits ? trace_kind::wait : trace_kind::fill;
+    if (!waits) note.bytes = request.size;
   }
 
   [[nodiscard]] std::shared_ptr<const error> run_here() override {
@@ -46,7 +45,7 @@ class word_command final : public command {
     refused_ = nullptr;
     memory_ = Kept{};
   }
-  [[nodiscard]] std::string name() const override { return waits_ ? "wait for a value" : "value"; }
+  [[nodiscard]] std::string name() const override { return waits_ ? "waits for a value" : "value"; }
 
  private:
   const scheduler& scheduler_;
