@@ -212,7 +212,9 @@ device_reason why_device(const balance_request& request, const balance_plan& pla
     case balance::weighted:
       return {"by its weight"};
     default:
-      if (known(d)) return {"by its measured speed of " + rate_text(d.items_per_second)};
+      if (known(d)) {
+        return {(d.is_given ? "by the given speed of " : "by its measured speed of ") + rate_text(d.items_per_second)};
+      }
       return {"by its nominal speed, until it is measured"};
   }
 }

@@ -247,6 +247,17 @@ TEST(topo, figures_that_are_not_known_are_null_with_a_reason_until_measured) {
   }
 }
 
+TEST(topo, a_measurement_of_this_hosts_memory_is_not_called_one_of_the_link) {
+  EXPECT_TRUE(
+      has(run_tool({"topo", "--p2p", "--measure", "--sim", "pair_nvlink"}).out, "measured: host memory, not the link"));
+  for (const json& pair : run_tool({"topo", "--json", "--measure", "--sim", "pair_nvlink"}).field("pairs"))
+    EXPECT_EQ(pair.at("measured_on"), "host_memory") << pair;
+  const auto simulated = run_tool({"topo", "--json", "--measure", "--sim", "pair_nvlink", "--clock", "virtual"});
+  for (const json& pair : simulated.field("pairs")) EXPECT_EQ(pair.at("measured_on"), "link") << pair;
+  for (const json& pair : run_tool({"topo", "--json", "--sim", "pair_nvlink"}).field("pairs"))
+    EXPECT_TRUE(pair.at("measured_on").is_null()) << pair;
+}
+
 TEST(topo, a_pair_that_drops_data_is_found_and_ends_with_1) {
   const auto run = run_tool({"topo", "--verify", "--json", "--sim", "faulty_4"});
   EXPECT_EQ(run.exit_code, 1) << run.err;
@@ -388,7 +399,7 @@ TEST(bench_copy, measures_and_verifies_every_ordered_pair) {
     EXPECT_LE(row.at("seconds").at("p5"), row.at("seconds").at("median")) << row;
     EXPECT_LE(row.at("seconds").at("median"), row.at("seconds").at("p95")) << row;
     EXPECT_EQ(row.at("seconds").at("samples"), 3) << row;
-    EXPECT_TRUE(row.at("why").is_null()) << row;
+    EXPECT_EQ(row.at("why").is_null(), row.at("share_of_limit").is_number()) << row;
   }
   EXPECT_EQ(names.size(), document.at("results").size());
   EXPECT_TRUE(names.contains("copy/direct/4KiB/gpu0-gpu1"));
@@ -416,6 +427,24 @@ TEST(bench_copy, without_p2p_only_staged_copies_are_made) {
       {"bench", "copy", "-s", "4K", "--samples", "3", "--json", "--budget", "60s", "--no-p2p", "--pairs", "0-1,2-3"});
   ASSERT_EQ(run.document().at("results").size(), 2U) << run.err;
   for (const json& row : run.field("results")) EXPECT_EQ(row.at("path"), "staged");
+}
+
+TEST(bench_copy, no_copy_is_faster_than_its_limit) {
+  const auto run = run_tool({"bench", "copy", "--samples", "3", "--min-time", "1ms", "--json", "--sizes", "4M,64M"});
+  for (const json& row : run.field("results")) {
+    EXPECT_TRUE(row.at("share_of_limit").is_null() ? row.at("why").is_string() : row.at("share_of_limit") <= 1.0)
+        << row;
+  }
+}
+
+TEST(bench_queue, a_time_that_is_lost_in_the_noise_is_no_figure) {
+  for (const json& row : run_tool({"bench", "queue", "--ends", "kernel", "--quick", "--json"}).field("results")) {
+    if (row.at("seconds").is_null()) {
+      EXPECT_TRUE(row.at("why").is_string()) << row;
+    } else {
+      EXPECT_GT(row.at("seconds").at("p5").get<double>(), 0) << row;
+    }
+  }
 }
 
 TEST(bench_copy, a_virtual_clock_is_close_to_the_limit_and_says_simulated) {

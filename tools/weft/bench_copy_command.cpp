@@ -123,7 +123,10 @@ std::string table_text(const session& run, const std::vector<copy_row>& rows) {
 std::vector<std::pair<std::string, std::string>> reasons_of(const std::vector<copy_row>& rows) {
   std::vector<std::pair<std::string, std::string>> reasons;
   reasons.reserve(rows.size());
-  for (const copy_row& row : rows) reasons.emplace_back(row.name, row.why);
+  for (const copy_row& row : rows) {
+    const bool passed_limit = row.why.empty() && row.limit.from == "host_copy";
+    reasons.emplace_back(row.name, passed_limit ? row.limit.why : row.why);
+  }
   return reasons;
 }
 

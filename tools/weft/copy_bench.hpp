@@ -43,6 +43,8 @@ struct copy_row {
 
   [[nodiscard]] std::optional<double> bytes_per_second() const;
   [[nodiscard]] std::optional<double> share() const;
+  /// A limit that a copy has passed is none.
+  void check_limit();
 };
 
 struct copy_plan {

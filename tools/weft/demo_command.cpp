@@ -227,7 +227,7 @@ exit_code run_demo(session& run, const demo_options& options) {
   }
   write("topology.svg", topology_svg(m.layout()));
 
-  run.print("\n" + run.paint(style::heading, "3. copies, verified") + "\n");
+  run.print("\n" + run.paint(style::heading, "3. copies of 4 MiB, verified") + "\n");
   copy_plan plan;
   plan.by_kernel = false;
   const std::uint64_t size = std::uint64_t{4} << 20;
@@ -244,6 +244,8 @@ exit_code run_demo(session& run, const demo_options& options) {
   if (std::ranges::any_of(rows, [](const copy_row& r) { return r.state == row_state::not_offered; })) {
     run.print("  s: staged through the host, where no direct access is offered\n");
   }
+  if (run.figures_note())
+    run.print("  of this host's memory: 4 MiB may lie in the caches of its CPU; other sizes: weft bench copy\n");
   for (const copy_row& row : rows) {
     if (row.state == row_state::failed || (row.verified && !*row.verified)) {
       run.print(fmt::format("  {}: {}\n", run.paint(style::bad, row.name), row.why));

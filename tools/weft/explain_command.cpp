@@ -24,6 +24,7 @@ exit_code run_explain_launch(session& run, const explain_launch_options& options
     balance_device one;
     one.id = d.id();
     one.items_per_second = options.items_per_second * speed / fastest;
+    one.is_given = true;
     const auto start = options.starts[std::min(d.id().index(), options.starts.size() - 1)];
     one.chunk_seconds = std::chrono::duration<double>(start).count();
     one.weight = speed;

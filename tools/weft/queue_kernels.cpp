@@ -109,7 +109,7 @@ class kernel_cell {
       // what launching and waiting take goes with two legs that differ in their round trips alone
       const double little = kernels ? leg(1) : 0;
       const double trips = static_cast<double>(kernels ? count - 1 : count);
-      if (good(row)) samples.push_back(std::max(0.0, whole - little) / trips);
+      if (good(row)) samples.push_back((whole - little) / trips);
       const bool enough = static_cast<int>(samples.size()) >= plan.samples;
       const bool late = wall::now() - began > share &&
                         samples.size() >= std::min<std::size_t>(3, static_cast<std::size_t>(plan.samples));
@@ -123,10 +123,20 @@ class kernel_cell {
       row.why = "stopped by the user";
       return;
     }
-    row.seconds = summarise(std::move(samples));
+    put_times(row, std::move(samples), count);
   }
 
  private:
+  /// A figure only where the difference of two measurements is more than their noise.
+  static void put_times(queue_row& row, std::vector<double> samples, std::uint64_t count) {
+    const statistics found = summarise(std::move(samples));
+    if (found.p5 > 0) {
+      row.seconds = found;
+    } else {
+      row.why =
+          fmt::format("lost in the noise: {} round trips took no longer than one in a part of the samples", count);
+    }
+  }
   static queue_options options(const queue_row& row) {
     queue_options made;
     made.capacity = 64;

@@ -39,6 +39,14 @@ exit_code result_of(const pair_checks& checks) {
   return lies ? exit_code::falls_short : exit_code::ok;
 }
 
+/// What a measurement between two devices was of: their link, or this host's memory, where that plays their memories.
+std::string_view measured_on(const machine& m, device_id a, device_id b) {
+  const auto is_played = [&](device_id id) {
+    return m[id].kind() == backend_kind::host || m[id].name().starts_with("Virtual ");
+  };
+  return is_played(a) && is_played(b) && m.clock() == clock_kind::wall ? "host_memory" : "link";
+}
+
 void for_each_pair(const machine& m, const pair_checks& checks, const session::json_sink& to) {
   const std::vector<std::string> classes = link_classes(m.layout());
   const int count = m.device_count();
@@ -63,6 +71,7 @@ void for_each_pair(const machine& m, const pair_checks& checks, const session::j
       one["latency_seconds"] =
           known->latency ? json(std::chrono::duration<double>(*known->latency).count()) : json(nullptr);
       one["measured"] = known->measured;
+      one["measured_on"] = known->measured ? json(measured_on(m, device_id{a}, device_id{b})) : json(nullptr);
       one["enabled"] = known->enabled;
       one["trusted"] = known->trusted;
       const auto check = checks.find({a, b});
@@ -234,7 +243,10 @@ std::string pair_lines(const session& run, const machine& m) {
                  known->performance_rank ? std::to_string(*known->performance_rank) : "-",
                  known->bytes_per_second ? rate_text(*known->bytes_per_second) : "-",
                  known->latency ? time_text(std::chrono::duration<double>(*known->latency).count()) : "-",
-                 known->measured ? (run.virtual_time() ? "measured, simulated" : "measured") : "published"});
+                 !known->measured                                  ? "published"
+                 : run.virtual_time()                              ? "measured, simulated"
+                 : measured_on(m, a.id(), b.id()) == "host_memory" ? "measured: host memory, not the link"
+                                                                   : "measured"});
     }
   }
   return table.render(run);
