@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/memory/peer_access.hpp"
 
+#include "core/make_error.hpp"
 #include "memory/memory_state.hpp"
 #include "weft/core/log.hpp"
 #include "weft/memory/buffer.hpp"
 #include "weft/memory/copy.hpp"
 
 #include <algorithm>
+#include <functional>
 
 namespace weft {
 namespace {
@@ -50,9 +52,41 @@ bool is_enabled(detail::machine_state& state, device_id from, device_id to) {
   return from != to && state.backend_of(from).peer_enabled(from, to);
 }
 
-enable_outcome enable(detail::machine_state& state, device_id from, device_id to) {
+void check_peers(detail::machine_state& state, device_id from, device_id to) {
   check(state, from, to);
   if (from == to) raise(errc::invalid_device, to_string(from) + " is not a peer of itself");
+}
+
+std::string enabling(device_id from, device_id to) {
+  return "enabling the access of " + to_string(from) + " to the memory of " + to_string(to);
+}
+
+/// Runs it when its turn comes in the stream.
+event in_order(const stream& order, std::stop_token stop, std::source_location where,
+               std::function<result<void>(backend& driver, device_id by)> f) {
+  backend& driver = order.state()->backend_of(order.on_id());
+  auto turn = [&driver, by = order.on_id(), stop = std::move(stop), where, f = std::move(f)]() -> result<void> {
+    result<void> done;
+    if (stop.stop_requested()) {
+      done = make_error(errc::cancelled, "cancelled before its turn came on " + to_string(by));
+    } else {
+      done = f(driver, by);
+    }
+    if (!done) done.error().where = where;
+    return done;
+  };
+  return {order.state(), value_or_raise(driver.call(order.native(), std::move(turn)), where)};
+}
+
+/// Errors: machine_closed; invalid_argument for a stream that was moved from.
+detail::machine_state& state_of(const stream& order, std::source_location where) {
+  if (!order.state()) raise(errc::invalid_argument, "an empty stream: it was moved from", where);
+  order.state()->require_open();
+  return *order.state();
+}
+
+enable_outcome enable(detail::machine_state& state, device_id from, device_id to) {
+  check_peers(state, from, to);
   auto done = state.backend_of(from).enable_peer(from, to);
   if (!done && done.error().code == errc::already_enabled) return enable_outcome::already_enabled;
   value_or_raise(std::move(done));
@@ -98,15 +132,35 @@ enable_outcome enable_peer(const machine& m, device_id from, device_id to, unsig
   // nobody sees what the program does with the addresses from here on
   if (const auto why = detail::peers_of(*m.state()).refusal(from, to, peer_way::allocations)) {
     if (how == enable_outcome::enabled) static_cast<void>(m.state()->backend_of(from).disable_peer(from, to));
-    raise(errc::peer_unsupported,
-          "enabling the access of " + to_string(from) + " to the memory of " + to_string(to) + ": " + *why);
+    raise(errc::peer_unsupported, enabling(from, to) + ": " + *why);
   }
   return how;
 }
 
+event enable_peer(const stream& order, device_id to, std::stop_token stop, std::source_location where) {
+  detail::machine_state& state = state_of(order, where);
+  check_peers(state, order.on_id(), to);
+  if (describe_pair(state, order.on_id(), to).can_access)
+    detail::peers_of(state).require(order.on_id(), to, peer_way::allocations, enabling(order.on_id(), to), where);
+  return in_order(order, std::move(stop), where, [to](backend& driver, device_id by) -> result<void> {
+    auto done = driver.enable_peer(by, to);
+    if (!done && done.error().code == errc::already_enabled) return {};
+    return done;
+  });
+}
+
+event disable_peer(const stream& order, device_id to, std::stop_token stop, std::source_location where) {
+  check_peers(state_of(order, where), order.on_id(), to);
+  return in_order(order, std::move(stop), where, [to](backend& driver, device_id by) -> result<void> {
+    auto done = driver.disable_peer(by, to);
+    if (!done && done.error().code == errc::not_enabled) return {};
+    return done;
+  });
+}
+
 disable_outcome disable_peer(const machine& m, device_id from, device_id to) {
-  detail::machine_state& state = checked(m, from, to);
-  if (from == to) raise(errc::invalid_device, to_string(from) + " is not a peer of itself");
+  detail::machine_state& state = *m.state();
+  check_peers(state, from, to);
   auto done = state.backend_of(from).disable_peer(from, to);
   if (!done && done.error().code == errc::not_enabled) return disable_outcome::not_enabled;
   value_or_raise(std::move(done));
@@ -357,22 +411,55 @@ void measure_peers(const machine& m, bytes size, const std::stop_token& stop) {
   }
 }
 
-void* map_peer_memory(const machine& m, void* address, device_id owner, device_id by, bytes size) {
-  detail::machine_state& state = *m.state();
-  state.require_open();
+namespace {
+
+void check_mapping(detail::machine_state& state, void* address, device_id owner, device_id by, bytes size) {
   if (address == nullptr || size.value() == 0)
     raise(errc::invalid_argument, "mapping null or zero bytes for " + to_string(by));
-  static_cast<void>(checked(m, owner, by));
+  check(state, owner, by);
   const auto known = value_or_raise(state.backend_of(address).find(address));
   if (known.device != owner || known.kind != memory_kind::device) {
     raise(errc::wrong_device, "the memory to map is " + std::string{to_string(known.kind)} + " memory of " +
                                   to_string(known.device) + ", not of " + to_string(owner));
   }
-  if (is_enabled(state, by, owner)) {
-    detail::peers_of(state).require(by, owner, peer_way::allocations,
-                                    "mapping memory of " + to_string(owner) + " for " + to_string(by));
-  }
+}
+
+std::string mapping_of(device_id owner, device_id by) {
+  return "mapping memory of " + to_string(owner) + " for " + to_string(by);
+}
+
+}  // namespace
+
+void* map_peer_memory(const machine& m, void* address, device_id owner, device_id by, bytes size) {
+  detail::machine_state& state = *m.state();
+  state.require_open();
+  check_mapping(state, address, owner, by, size);
+  if (is_enabled(state, by, owner))
+    detail::peers_of(state).require(by, owner, peer_way::allocations, mapping_of(owner, by));
   return value_or_raise(state.backend_of(by).map_peer(by, address, size));
+}
+
+peer_mapping_in_stream map_peer_memory(const stream& order, void* address, device_id owner, bytes size,
+                                       std::stop_token stop, std::source_location where) {
+  detail::machine_state& state = state_of(order, where);
+  const device_id by = order.on_id();
+  check_mapping(state, address, owner, by, size);
+  if (describe_pair(state, by, owner).can_access)
+    detail::peers_of(state).require(by, owner, peer_way::allocations, mapping_of(owner, by), where);
+  auto place = std::make_shared<void*>(nullptr);
+  event done = in_order(order, std::move(stop), where, [=](backend& driver, device_id on) -> result<void> {
+    auto mapped = driver.map_peer(on, address, size);
+    if (!mapped) return std::move(mapped).error();
+    *place = *mapped;
+    return {};
+  });
+  return {std::move(done), place};
+}
+
+event unmap_peer_memory(const stream& order, void* mapped, std::stop_token stop, std::source_location where) {
+  static_cast<void>(state_of(order, where));
+  return in_order(order, std::move(stop), where,
+                  [=](backend& driver, device_id by) { return driver.unmap_peer(by, mapped); });
 }
 
 void unmap_peer_memory(const machine& m, void* mapped, device_id by) {

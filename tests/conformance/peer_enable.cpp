@@ -7,6 +7,7 @@
 #include <atomic>
 #include <exception>
 #include <latch>
+#include <stop_token>
 #include <thread>
 
 namespace weft::conformance {
@@ -174,6 +175,37 @@ verdict a_reset_brings_a_device_back_without_its_relations(context& c) {
   return holds();
 }
 
+verdict access_changes_in_stream_order(context& c) {
+  const device_pair pair = offered_pair(c.m());
+  const buffer<std::uint32_t> theirs{c.m()[pair.to], some};
+  fill(theirs, 3U);
+  const auto enabled = [&] { return peer_enabled(c.m(), pair.from, pair.to); };
+  const stream order{c.m()[pair.from]};
+  gate closed{c.m(), order};
+  const event on = enable_peer(order, pair.to);
+  require(!enabled(), "access was enabled before its turn");
+  closed.open();
+  on.wait();
+  require(enabled(), "access was not enabled in its turn");
+  require_reach(c, pair.from, theirs, "after an enable in a stream");
+  enable_peer(order, pair.to).wait();
+  disable_peer(order, pair.to).wait();
+  require(!enabled(), "access was not disabled in its turn");
+  disable_peer(order, pair.to).wait();
+  {
+    std::stop_source stop;
+    gate again{c.m(), order};
+    const event late = enable_peer(order, pair.to, stop.get_token());
+    stop.request_stop();
+    again.open();
+    expect_error({errc::cancelled}, "an enable that was cancelled before its turn", [&] { late.wait(); });
+  }
+  require(!enabled(), "a cancelled enable has enabled");
+  expect_error({errc::invalid_device}, "a device that enables itself in a stream",
+               [&] { enable_peer(order, pair.from).wait(); });
+  return holds();
+}
+
 verdict leases_are_counted(context& c) {
   const device_pair pair = offered_pair(c.m());
   peer_access first{c.m(), pair.from, pair.to};
@@ -320,6 +352,8 @@ void add_peer_enable(case_list& list) {
         access_after_disable_is_a_fault_that_stays, access},
        {"a reset brings a lost device back, without its peer relations", group,
         a_reset_brings_a_device_back_without_its_relations, access},
+       {"access is enabled and disabled in the order of a stream, and a cancelled one is not", group,
+        access_changes_in_stream_order, access},
        {"leases are counted, and the last one disables", group, leases_are_counted, access},
        {"a lease never disables what somebody else enabled", group, a_lease_leaves_what_it_did_not_enable, access},
        {"leases for all peers cover every offered pair, and end with their owner", group, all_peers_at_once, access},

@@ -204,6 +204,31 @@ verdict a_mapping_without_memory_keeps_its_address_until_it_ends(context& c) {
   return holds();
 }
 
+verdict a_mapping_is_made_in_stream_order(context& c) {
+  const device_pair pair = offered_pair(c.m());
+  const auto data = numbers(elements, 4);
+  const buffer<std::uint32_t> theirs{c.m()[pair.to], elements};
+  copy(theirs, data);
+  const bytes size{elements * sizeof(std::uint32_t)};
+  const stream order{c.m()[pair.from]};
+  gate closed{c.m(), order};
+  enable_peer(order, pair.to);
+  const auto made = map_peer_memory(order, theirs.data(), pair.to, size);
+  require(made.address() == nullptr, "the mapping was made before its turn");
+  closed.open();
+  made.done().wait();
+  require(made.address() != nullptr, "the mapping was not made in its turn");
+  const device_span<std::uint32_t> view{c.m().state().get(), pair.from, static_cast<std::uint32_t*>(made.address()),
+                                        elements, memory_kind::mapped};
+  std::vector<std::uint32_t> got(elements);
+  copy(got, view);
+  require_all<std::uint32_t>(got, [&](std::size_t i) { return data[i]; }, "through a mapping made in a stream");
+  unmap_peer_memory(order, made.address()).wait();
+  expect_error({errc::not_found}, "a mapping that was unmapped in a stream", [&] { copy(got, view); });
+  expect_error({errc::not_found}, "the same once more", [&] { unmap_peer_memory(order, made.address()).wait(); });
+  return holds();
+}
+
 verdict a_copy_goes_through_a_mapping(context& c) {
   const device_pair pair = offered_pair(c.m());
   enable_peer(c.m(), pair.from, pair.to);
@@ -242,6 +267,7 @@ void add_peer_map(case_list& list) {
        {"two mappings of one range end separately", group, two_mappings_are_two, access},
        {"a mapping whose memory was freed keeps its address until it is unmapped", group,
         a_mapping_without_memory_keeps_its_address_until_it_ends, access},
+       {"a mapping is made and ended in the order of a stream", group, a_mapping_is_made_in_stream_order, access},
        {"a copy goes through a mapping", group, a_copy_goes_through_a_mapping, access}});
 }
 

@@ -8,10 +8,12 @@
 #include "weft/core/unique_handle.hpp"
 #include "weft/memory/span.hpp"
 #include "weft/runtime/machine.hpp"
+#include "weft/runtime/stream.hpp"
 
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <source_location>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -35,6 +37,14 @@ enable_outcome enable_peer(const machine& m, device_id from, device_id to, unsig
 /// Errors: invalid_device, peer_unsupported.
 disable_outcome disable_peer(const machine& m, device_id from, device_id to);
 [[nodiscard]] bool peer_enabled(const machine& m, device_id from, device_id to);
+
+/// The same in stream order, for the device of `order`: after the work before it in the stream, and before what comes
+/// next. A stop request is honoured until its turn comes. That access was enabled, or ended, already is no failure.
+/// Errors: at the call those of the arguments and of a pair that loses data; by the event the others, and cancelled.
+event enable_peer(const stream& order, device_id to, std::stop_token stop = {},
+                  std::source_location where = std::source_location::current());
+event disable_peer(const stream& order, device_id to, std::stop_token stop = {},
+                   std::source_location where = std::source_location::current());
 
 namespace detail {
 struct access_lease {
@@ -153,6 +163,30 @@ struct peer_view_traits {
 [[nodiscard]] void* map_peer_memory(const machine& m, void* address, device_id owner, device_id by, bytes size);
 /// Errors: not_found for an address that is not mapped or already unmapped; wrong_device for another device's.
 void unmap_peer_memory(const machine& m, void* mapped, device_id by);
+
+/// A mapping that is made in stream order.
+class peer_mapping_in_stream {
+ public:
+  peer_mapping_in_stream(event done, std::shared_ptr<void* const> address)
+      : done_(std::move(done)), address_(std::move(address)) {}
+
+  [[nodiscard]] const event& done() const { return done_; }
+  /// Null until it is made; functions that come later in the stream see it.
+  [[nodiscard]] void* address() const { return *address_; }
+
+ private:
+  event done_;
+  std::shared_ptr<void* const> address_;
+};
+
+/// The raw forms in stream order, for the device of `order`. Access may be enabled earlier in the same stream.
+/// Errors: at the call invalid_argument, invalid_device, not_found, wrong_device, and peer_unsupported where data does
+///   not arrive; by the event the others, and cancelled.
+[[nodiscard]] peer_mapping_in_stream map_peer_memory(const stream& order, void* address, device_id owner, bytes size,
+                                                     std::stop_token stop = {},
+                                                     std::source_location where = std::source_location::current());
+event unmap_peer_memory(const stream& order, void* mapped, std::stop_token stop = {},
+                        std::source_location where = std::source_location::current());
 
 /// A range of one device's memory made visible to another, for kernels of that device; unmapped when it ends.
 template <class T>
