@@ -100,6 +100,38 @@ kernel_argument checked_argument(const kernel_code& code, std::size_t position, 
   return made;
 }
 
+bool takes_any_device(const device_query& query) {
+  return query.ids.empty() && query.needs == capability::none && query.min_compute_units == 0 &&
+         query.min_memory == bytes{} && query.exclude.empty() && !query.backend && !query.score && query.at_most > 0;
+}
+
+void check_block(const kernel_code& code, const std::array<int, 3>& block, std::source_location where) {
+  if (block == std::array<int, 3>{}) return;
+  constexpr std::int64_t largest = 1024;  // no vendor has larger blocks
+  const auto refuse = [&](errc as, const std::string& why) {
+    raise(as,
+          "a block of " + std::to_string(block[0]) + " × " + std::to_string(block[1]) + " × " +
+              std::to_string(block[2]) + " for '" + code.name + "': " + why,
+          where);
+  };
+  std::int64_t items = 1;
+  for (std::size_t d = 0; d < block.size(); ++d) {
+    items *= std::clamp<std::int64_t>(block[d], 1, largest + 1);
+    if (block[d] < 0 || items > largest)
+      refuse(errc::invalid_argument, "a block has 1 to " + std::to_string(largest) + " items");
+    if (block[d] > 1 && d >= static_cast<std::size_t>(code.dimensions)) {
+      refuse(errc::invalid_argument, "the kernel runs over " + std::to_string(code.dimensions) +
+                                         (code.dimensions == 1 ? " dimension" : " dimensions"));
+    }
+  }
+  const bool reduces = std::any_of(code.parameters.begin(), code.parameters.end(),
+                                   [](const kernel_parameter& p) { return p.access.kind == access_kind::reduce; });
+  if (reduces) {
+    refuse(errc::unsupported,
+           "the blocks of a kernel that reduces are the library's, since the bits of its result depend on them");
+  }
+}
+
 bool checked_range(const kernel_code& code, const kernel_range& over, std::size_t arguments,
                    std::source_location where) {
   if (over.dimensions != code.dimensions) {
@@ -142,6 +174,8 @@ event launch_on(const std::shared_ptr<machine_state>& state, device_id on, strea
   request.range = over;
   request.stop = options.stop;
   request.model = options.model;
+  check_block(*code, options.block, where);
+  request.block = options.block;
   request.where = where;
   request.arguments.reserve(arguments.size());
   for (std::size_t i = 0; i < arguments.size(); ++i) {

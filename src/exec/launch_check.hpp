@@ -6,6 +6,7 @@
 #include "runtime/machine_state.hpp"
 #include "weft/exec/launch.hpp"
 
+#include <array>
 #include <memory>
 #include <source_location>
 #include <string_view>
@@ -16,6 +17,9 @@ namespace weft::detail {
 /// False when there is nothing to run. Errors: incompatible (dimensions, number of arguments), invalid_argument.
 [[nodiscard]] bool checked_range(const kernel_code& code, const kernel_range& over, std::size_t arguments,
                                  std::source_location where);
+/// Errors: invalid_argument for a block that no device has; unsupported for a kernel that reduces, whose blocks decide
+/// the bits of its result.
+void check_block(const kernel_code& code, const std::array<int, 3>& block, std::source_location where);
 /// Errors: incompatible and out_of_range, with the position and the name of the parameter.
 [[nodiscard]] kernel_argument checked_argument(const kernel_code& code, std::size_t position,
                                                const launch_argument& given, const kernel_range& over,
@@ -23,6 +27,8 @@ namespace weft::detail {
 /// What has to go before and behind a launch with these arguments: for rings alone.
 [[nodiscard]] std::vector<std::shared_ptr<launch_escort>> escorts_for(machine_state& state, const kernel_code& code,
                                                                       std::span<const launch_argument> arguments);
+/// Whether a query leaves out no device of any machine, and orders none.
+[[nodiscard]] bool takes_any_device(const device_query& query);
 /// Checks and launches in one stream of one device.
 [[nodiscard]] event launch_on(const std::shared_ptr<machine_state>& state, device_id on, stream_handle order,
                               std::shared_ptr<const kernel_code> code, const kernel_range& over,

@@ -205,6 +205,7 @@ launch_request launch_job::request_of(const piece& next) const {
   request.range.end[plan_.outer()] = request.range.begin[plan_.outer()] + next.count;
   request.stop = stop_.get_token();
   request.model = plan_.options.model;
+  request.block = plan_.options.block;
   request.launch = number_;
   request.where = plan_.where;
   request.arguments.reserve(plan_.arguments.size());

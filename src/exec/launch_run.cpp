@@ -10,26 +10,19 @@ namespace weft {
 namespace detail {
 namespace {
 
-/// No vendor has larger blocks.
-constexpr std::int64_t largest_block = 1024;
-
 void check_options(const kernel_code& code, const spread_options& options, std::size_t devices,
                    std::source_location where) {
-  std::int64_t items = 1;
-  for (const int extent : options.block) {
-    items *= std::clamp<std::int64_t>(extent, 1, largest_block + 1);
-    if (extent < 0 || items > largest_block) {
-      raise(errc::invalid_argument,
-            "a block of " + std::to_string(options.block[0]) + " × " + std::to_string(options.block[1]) + " × " +
-                std::to_string(options.block[2]) + " for '" + code.name + "': a block has 1 to " +
-                std::to_string(largest_block) + " items",
-            where);
-    }
-  }
+  check_block(code, options.block, where);
   if (options.granularity < 1) {
     raise(errc::invalid_argument,
           "a granularity of " + std::to_string(options.granularity) + " for '" + code.name +
               "': it is a number of steps from 1",
+          where);
+  }
+  if (options.strategy != balance::weighted && !options.weights.empty()) {
+    raise(errc::invalid_argument,
+          "weights for '" + code.name + "' with balance::" + std::string{to_string(options.strategy)} +
+              ": they are of balance::weighted",
           where);
   }
   if (options.strategy == balance::weighted && options.weights.size() != devices) {
@@ -37,6 +30,21 @@ void check_options(const kernel_code& code, const spread_options& options, std::
           std::to_string(options.weights.size()) + " weights for " + std::to_string(devices) +
               " devices: balance::weighted takes one for each, in the order of the devices chosen",
           where);
+  }
+}
+
+void check_limits(const machine& m, const spread_options& options, const device_list& chosen,
+                  std::source_location where) {
+  for (std::size_t i = 0; i < options.memory_limits.size(); ++i) {
+    const device_id id = m[options.memory_limits[i].device].id();  // must exist
+    const auto refuse = [&](const std::string& why) {
+      raise(errc::invalid_argument, "a memory limit for " + to_string(id) + ", " + why, where);
+    };
+    if (std::none_of(chosen.begin(), chosen.end(), [&](const device& d) { return d.id() == id; }))
+      refuse("which this launch does not use");
+    for (std::size_t k = 0; k < i; ++k) {
+      if (options.memory_limits[k].device == id) refuse("which has one already");
+    }
   }
 }
 
@@ -79,10 +87,10 @@ launch_run spread(const machine& m, std::shared_ptr<const kernel_code> code, con
 
   // One device that holds everything: a launch like any other, in the device's own stream.
   const bool plain =
-      state->device_count() == 1 && options.devices.ids.empty() && options.memory_limits.empty() &&
+      state->device_count() == 1 && takes_any_device(options.devices) && options.memory_limits.empty() &&
       options.asynchronous && options.strategy != balance::weighted &&
       std::all_of(arguments.begin(), arguments.end(), [](const spread_argument& a) { return !a.array && !a.is_host; });
-  if (plain && options.devices.needs == capability::none && !options.devices.backend) {
+  if (plain) {
     check_options(*code, options, 1, where);
     constexpr std::size_t usual = 8;
     std::array<launch_argument, usual> few;
@@ -91,8 +99,8 @@ launch_run spread(const machine& m, std::shared_ptr<const kernel_code> code, con
         many.empty() ? std::span{few}.first(arguments.size()) : std::span<launch_argument>{many};
     for (std::size_t i = 0; i < list.size(); ++i) list[i] = arguments[i].plain;
     const stream_handle order = value_or_raise(state->backends().front()->default_stream(device_id{0}), where);
-    return launch_run{
-        launch_on(state, device_id{0}, order, std::move(code), over, list, {options.stop, options.model}, where)};
+    return launch_run{launch_on(state, device_id{0}, order, std::move(code), over, list,
+                                {options.stop, options.model, options.block}, where)};
   }
 
   if (has_ring(*code)) refuse_images(*state, *code, arguments, where);
@@ -105,7 +113,7 @@ launch_run spread(const machine& m, std::shared_ptr<const kernel_code> code, con
   const device_list chosen = m.devices(options.devices);
   plan.devices.assign(chosen.begin(), chosen.end());
   check_options(*plan.code, options, plan.devices.size(), where);
-  for (const memory_limit& limit : options.memory_limits) static_cast<void>(m[limit.device]);  // must exist
+  check_limits(m, options, chosen, where);
 
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     spread_argument& given = arguments[i];

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Puts a pipeline together: where its stages go, its tracks, its steps and the buffers between them.
+#include "exec/launch_check.hpp"
 #include "exec/pipeline_body.hpp"
 #include "memory/memory_state.hpp"
 
@@ -91,6 +92,8 @@ void pipeline_body::place_stages_on(const machine& m) {
     placement_ = value_or_raise(place_stages(problem_of(m, devices)));
     return;
   }
+  if (!takes_any_device(options_.devices))
+    raise(errc::invalid_argument, "pipeline_options: a placement names the devices itself: leave `devices` out");
   for (const device_id id : options_.placement) {
     if (std::none_of(devices.begin(), devices.end(), [&](const device& d) { return d.id() == id; }))
       devices.push_back(m[id]);

@@ -403,6 +403,60 @@ weft::raw_kernel raw_triples() {
   return raw;
 }
 
+TEST_F(gpu_launch, has_the_blocks_that_were_asked_for) {
+  const weft::machine m = open();
+  const weft::buffer<std::uint8_t> visits{m[0], 1000};
+  const auto block = [&] {
+    const weft_virtual_launch last = driver.last_launch();
+    return std::array{last.block.x, last.block.y, last.block.z};
+  };
+  weft::fill(visits, std::uint8_t{0});
+  weft::launch<counts_visits>(weft::stream{m[0]}, {.block = {96, 0, 0}}, weft::range(1000), visits).wait();
+  EXPECT_EQ(block(), (std::array{96U, 1U, 1U}));
+  EXPECT_EQ(driver.last_launch().grid.x, 11U);
+  EXPECT_EQ(samples::contents(visits), once(1000));
+  weft::fill(visits, std::uint8_t{0});
+  weft::launch<counts_visits_3d>(weft::stream{m[0]}, {.block = {2, 4, 16}}, weft::range(10, 10, 10), visits,
+                                 std::int64_t{10}, std::int64_t{10})
+      .wait();
+  EXPECT_EQ(block(), (std::array{2U, 4U, 16U}));
+  EXPECT_EQ(samples::contents(visits), once(1000));
+
+  weft::array<std::uint8_t> all{m, 1000, std::uint8_t{0}};
+  weft::launch<counts_visits>(m, {.strategy = weft::balance::static_equal, .block = {64, 1, 1}}, weft::range(1000), all)
+      .wait();
+  EXPECT_EQ(block()[0], 64U);
+  EXPECT_EQ(all.host(), once(1000));
+}
+
+TEST_F(gpu_launch, refuses_blocks_that_the_device_or_the_kernel_cannot_have) {
+  const weft::machine m = open();
+  const weft::buffer<std::uint8_t> visits{m[0], 1000};
+  const weft::buffer<double> numbers{m[0], 1000};
+  const auto code = [&](std::array<int, 3> block) {
+    return error_of([&] {
+             weft::launch<counts_visits>(weft::stream{m[0]}, {.block = block}, weft::range(1000), visits).wait();
+           })
+        .code;
+  };
+  EXPECT_EQ(code({1025, 1, 1}), errc::invalid_argument);
+  EXPECT_EQ(code({-1, 1, 1}), errc::invalid_argument);
+  EXPECT_EQ(code({8, 8, 1}), errc::invalid_argument) << "a kernel of one dimension";
+  EXPECT_EQ(error_of([&] {
+              weft::launch<counts_visits_3d>(weft::stream{m[0]}, {.block = {1, 1, 128}}, weft::range(10, 10, 10),
+                                             visits, std::int64_t{10}, std::int64_t{10})
+                  .wait();
+            }).code,
+            errc::unsupported);
+  EXPECT_EQ(error_of([&] {
+              weft::launch<sums_and_finds_least>(weft::stream{m[0]}, {.block = {64, 1, 1}}, weft::range(1000), numbers,
+                                                 numbers.subspan(0, 1), numbers.subspan(1, 1))
+                  .wait();
+            }).code,
+            errc::unsupported)
+      << "the bits of a reduction depend on its blocks";
+}
+
 TEST_F(gpu_launch, takes_an_image_or_a_function_of_the_program_in_place_of_a_text) {
   const std::array<unsigned, 3> sizes{8, 8, 8};
   const std::array<unsigned char, 3> is_pointer{1, 0, 0};

@@ -214,6 +214,24 @@ weft::raw_kernel raw_of(std::string name, std::string source) {
   return raw;
 }
 
+TEST_P(opencl_kernel, has_the_groups_that_were_asked_for) {
+  const weft::machine m = open();
+  weft::raw_kernel raw = raw_of("tells_its_group",
+                                "__kernel void tells_its_group(__global uint* values, long first, long last) {\n"
+                                "  long i = first + (long)get_global_id(0);\n"
+                                "  if (i < last) values[i] = (uint)get_local_size(0);\n"
+                                "}\n");
+  raw.host = [](const weft::kernel_range&, std::span<const weft::kernel_argument>) {};
+  weft::kernels(m).add(weft::make_kernel_code(raw));
+  const weft::buffer<std::uint32_t> groups{m[0], 1000};
+  for (const int asked : {96, 5, 0}) {
+    weft::launch(weft::stream{m[0]}, {.block = {asked, 0, 0}}, "tells_its_group", weft::range(1000), groups).wait();
+    std::vector<std::uint32_t> got(1000);
+    weft::copy(got, groups);
+    EXPECT_EQ(got, std::vector<std::uint32_t>(1000, asked == 0 ? 256U : static_cast<std::uint32_t>(asked)));
+  }
+}
+
 weft::event launch_raw(const weft::machine& m, const weft::raw_kernel& raw, const weft::buffer<std::uint32_t>& memory,
                        std::size_t offset) {
   weft::launch_request request;

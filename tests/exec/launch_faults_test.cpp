@@ -94,12 +94,29 @@ TEST(spread_with_wrong_options, is_refused_before_anything_runs) {
   EXPECT_EQ(code({.strategy = balance::weighted, .weights = {1, 2}}), errc::invalid_argument);
   EXPECT_EQ(code({.strategy = balance::weighted, .weights = {0, 0, 0}}), errc::invalid_argument);
   EXPECT_EQ(code({.strategy = balance::weighted, .weights = {1, -1, 1}}), errc::invalid_argument);
+  EXPECT_EQ(code({.weights = {1, 1, 1}}), errc::invalid_argument) << "another strategy would not look at them";
   EXPECT_EQ(code({.block = {4096, 1, 1}}), errc::invalid_argument);
   EXPECT_EQ(code({.block = {64, 64, 1}}), errc::invalid_argument);
   EXPECT_EQ(code({.granularity = 0}), errc::invalid_argument);
   EXPECT_EQ(code({.memory_limits = {{device_id{9}, bytes{1 << 20}}}}), errc::invalid_device);
   EXPECT_EQ(code({.memory_limits = {{device_id{1}, bytes{2}}}}), errc::out_of_memory);
+  const weft::memory_limit fine{device_id{1}, bytes{1 << 20}};
+  EXPECT_EQ(code({.memory_limits = {fine, fine}}), errc::invalid_argument);
+  EXPECT_EQ(code({.devices = {.ids = {device_id{0}}}, .memory_limits = {fine}}), errc::invalid_argument);
   EXPECT_EQ(a.host(), ramp(100));
+}
+
+TEST(spread_with_wrong_options, is_refused_on_a_single_device_too) {
+  const machine m = samples::play(samples::wired(1));
+  const weft::buffer<std::int32_t> one{m[0], 100};
+  const auto code = [&](const spread_options& options) {
+    return error_of([&] { launch<fault_add>(m, options, range(100), one, 1).wait(); }).code;
+  };
+  EXPECT_EQ(code({.devices = {.min_compute_units = 100000}}), errc::not_found);
+  EXPECT_EQ(code({.devices = {.min_memory = bytes{std::uint64_t{1} << 60}}}), errc::not_found);
+  EXPECT_EQ(code({.devices = {.exclude = {device_id{0}}}}), errc::not_found);
+  EXPECT_EQ(code({.weights = {1}}), errc::invalid_argument);
+  EXPECT_EQ(code({.block = {4096, 1, 1}}), errc::invalid_argument);
 }
 
 TEST(spread_options_test, each_have_their_effect) {

@@ -515,6 +515,7 @@ TEST(pipeline, refuses_what_does_not_fit_and_says_what) {
   expect(text([&] { build({.depth = 0}); }), "invalid_argument: a pipeline of depth 0");
   expect(text([&] { build({.placement = {gpu0, gpu1}}); }), "a placement names 2 devices for 1 stages");
   expect(text([&] { build({.placement = {weft::device_id{7}}}); }), "invalid_device");
+  expect(text([&] { build({.devices = {.ids = {gpu0}}, .placement = {gpu0}}); }), "names the devices itself");
   expect(text([&] { build({.devices = {.ids = {weft::device_id{7}}}}); }), "invalid_device");
   expect(text([&] {
            static_cast<void>(weft::make_pipeline<float>(m, std::size_t{1} << 60).kernel<line_double>("a").build());

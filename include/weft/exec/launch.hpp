@@ -31,6 +31,7 @@ namespace weft {
 struct launch_options {
   std::stop_token stop{};              // honoured until the launch has reached the head of its stream
   std::optional<kernel_cost> model{};  // what it costs on a virtual clock; without it, what its bytes cost
+  std::array<int, 3> block{0, 0, 0};   // work items of a block in each dimension, on GPUs; 0: the library's choice
 };
 
 namespace detail {

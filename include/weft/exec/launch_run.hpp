@@ -47,7 +47,7 @@ struct spread_options {
   bool asynchronous = true;           // false: the call returns when the launch has ended
   bool unified_memory = false;        // host memory is used where it is, by devices that can; nothing is copied
   bool peer_to_peer = true;           // false: data between devices goes through the host
-  std::array<int, 3> block{0, 0, 0};  // work items per block; borders are multiples of its outermost extent
+  std::array<int, 3> block{0, 0, 0};  // as of launch_options; borders are multiples of its outermost extent
   std::int64_t granularity = 1;       // the same for other reasons: borders are multiples of it as well
   failure_policy on_failure = failure_policy::fail_fast;
   std::stop_token stop{};              // pieces that have not begun are not begun; the launch ends as cancelled

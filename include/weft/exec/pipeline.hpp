@@ -28,8 +28,8 @@ namespace weft {
 
 struct pipeline_options {
   int depth = 2;                       // buffers on each edge, and batches between two stages at most
-  device_query devices{};              // that may take part
-  std::vector<device_id> placement{};  // the device of each stage; empty: by cost
+  device_query devices{};              // that may take part, where the placement is by cost
+  std::vector<device_id> placement{};  // the device of each stage, in place of `devices`; empty: by cost
   bool overlap_hops = true;            // copies run beside the stages; false: in the stream of the stage before
   std::stop_token stop{};              // batches that have not begun their next hop end as cancelled
   std::size_t keep_batches = 4096;     // in the report; older ones are forgotten

@@ -51,6 +51,7 @@ class kernel_command final : public queued::command {
   std::shared_ptr<const kernel_code> code;
   kernel_range range;
   device_id by;
+  box block_size{};     // threads
   reduction_grid grid;  // of a reduction
 
   [[nodiscard]] std::span<ready_argument> arguments() { return many_.empty() ? std::span{few_}.first(count_) : many_; }
@@ -118,8 +119,7 @@ class kernel_command final : public queued::command {
 
   [[nodiscard]] result<void> run_along(std::size_t dimensions, kernel_range& part, CUstream order,
                                        argument_list& list) {
-    const box& block = kernel->block[dimensions - 1];
-    box items = block;  // of a block
+    box items = block_size;  // of a block
     items[0] /= kernel->item_lanes;
     std::array<std::int64_t, 3> most{1, 1, 1};  // items of a launch
     for (std::size_t d = 0; d < dimensions; ++d)
@@ -137,7 +137,7 @@ class kernel_command final : public queued::command {
           box blocks{1, 1, 1};
           for (std::size_t d = 0; d < dimensions; ++d)
             blocks[d] = static_cast<unsigned>((part.end[d] - part.begin[d] + items[d] - 1) / items[d]);
-          if (auto ok = start(kernel->function, blocks, block, order, list); !ok) return ok;
+          if (auto ok = start(kernel->function, blocks, block_size, order, list); !ok) return ok;
         }
       }
     }
@@ -181,9 +181,9 @@ class kernel_command final : public queued::command {
     const auto group = static_cast<unsigned>(grid.group);
     auto ok = start(kernel->function, {static_cast<unsigned>(grid.groups), 1, 1}, {group, 1, 1}, into.stream(), first);
     if (!ok) return ok;
-    const box& block = kernel->block[0];
-    const std::int64_t groups = (std::max<std::int64_t>(grid.elements, 1) + block[0] - 1) / block[0];
-    return start(kernel->combine, {static_cast<unsigned>(groups), 1, 1}, block, into.stream(), second);
+    const box& line = kernel->block[0];
+    const std::int64_t groups = (std::max<std::int64_t>(grid.elements, 1) + line[0] - 1) / line[0];
+    return start(kernel->combine, {static_cast<unsigned>(groups), 1, 1}, line, into.stream(), second);
   }
 
   const driver& cu_;
@@ -230,6 +230,23 @@ result<void> ready_for(const kernel_code& code, std::size_t i, const kernel_argu
   return {};
 }
 
+/// Threads of a block: as many items as asked for, or the kernel's own.
+result<box> block_for(const launch_request& request, const loaded_kernel& kernel, device_id by) {
+  if (request.block == std::array<int, 3>{})
+    return kernel.block[static_cast<std::size_t>(request.range.dimensions) - 1];
+  box made{};
+  for (std::size_t d = 0; d < made.size(); ++d) made[d] = static_cast<unsigned>(std::max(request.block[d], 1));
+  made[0] *= kernel.item_lanes;
+  constexpr unsigned deepest = 64;  // of every compute capability so far, in the third dimension
+  const unsigned threads = made[0] * made[1] * made[2];
+  if (threads <= static_cast<unsigned>(kernel.largest_block) && made[2] <= deepest) return made;
+  return make_error(errc::unsupported, "a block of " + std::to_string(threads) + " threads, " +
+                                           std::to_string(made[2]) + " deep, of the kernel '" + request.kernel->name +
+                                           "': " + to_string(by) + " runs it in blocks of " +
+                                           std::to_string(kernel.largest_block) + " at most, " +
+                                           std::to_string(deepest) + " deep");
+}
+
 std::int64_t items_of(const kernel_range& range) {
   std::int64_t items = 1;
   for (std::size_t d = 0; d < static_cast<std::size_t>(range.dimensions); ++d)
@@ -263,6 +280,9 @@ result<event_ref> gpu_backend::do_launch(stream_handle handle, launch_request re
   if (!loaded) return noticed(by, std::move(loaded).error());
   auto made = std::make_unique<kernel_command>(*cu_, *streams_, memory_);
   made->kernel = std::move(*loaded);
+  auto block = block_for(request, *made->kernel, by);
+  if (!block) return std::move(block).error();
+  made->block_size = *block;
   made->range = request.range;
   made->by = by;
   if (made->kernel->combine != nullptr) {

@@ -36,6 +36,23 @@ std::array<std::size_t, 3> group_of(int dimensions, const compiled_kernel& kerne
   return group;
 }
 
+/// The group asked for, or the kernel's own.
+result<std::array<std::size_t, 3>> group_for(const launch_request& request, const compiled_kernel& kernel,
+                                             device_id by) {
+  if (request.block == std::array<int, 3>{}) return group_of(request.range.dimensions, kernel);
+  std::array<std::size_t, 3> made{};
+  bool fits = true;
+  for (std::size_t d = 0; d < made.size(); ++d) {
+    made[d] = static_cast<std::size_t>(std::max(request.block[d], 1));
+    fits = fits && made[d] <= kernel.largest_sides[d];
+  }
+  if (fits && made[0] * made[1] * made[2] <= kernel.largest_group) return made;
+  return make_error(errc::unsupported, "a block of " + std::to_string(made[0]) + " × " + std::to_string(made[1]) +
+                                           " × " + std::to_string(made[2]) + " work items of the kernel '" +
+                                           request.kernel->name + "': " + to_string(by) + " runs it in groups of " +
+                                           std::to_string(kernel.largest_group) + " at most");
+}
+
 /// Sets a kernel's arguments one after the other, and remembers the first that was refused.
 class argument_list {
  public:
@@ -68,7 +85,8 @@ class kernel_command final : public queued::command {
   device_id by;
   bool is_shifted = false;
   cl_context context = nullptr;
-  reduction_grid grid;  // of a reduction
+  std::array<std::size_t, 3> group_size{};  // work items
+  reduction_grid grid;                      // of a reduction
 
   [[nodiscard]] std::span<ready_argument> arguments() { return many_.empty() ? std::span{few_}.first(count_) : many_; }
   void reserve(std::size_t count) {
@@ -142,15 +160,14 @@ class kernel_command final : public queued::command {
       return done;
     }
     std::array<std::size_t, 3> global{1, 1, 1};
-    const std::array<std::size_t, 3> group = group_of(range.dimensions, *kernel);
     for (std::size_t d = 0; d < static_cast<std::size_t>(range.dimensions); ++d) {
       const auto items = static_cast<std::size_t>(range.end[d] - range.begin[d]);
-      global[d] = (items + group[d] - 1) / group[d] * group[d];
+      global[d] = (items + group_size[d] - 1) / group_size[d] * group_size[d];
     }
     argument_list arguments{cl_, which.kernel.get()};
     set_arguments(arguments);
     if (arguments.status() != CL_SUCCESS) return bad_arguments(arguments.status());
-    const cl_int status = start(queue, which, range.dimensions, global, group, &made);
+    const cl_int status = start(queue, which, range.dimensions, global, group_size, &made);
     if (status != CL_SUCCESS) return cl_error(status, "the kernel '" + code->name + "'", errc::kernel_failed);
     *last = made;
     return {};
@@ -259,6 +276,9 @@ result<event_ref> opencl_backend::do_launch(stream_handle handle, launch_request
   if (!compiled) return std::move(compiled).error();
   auto made = std::make_unique<kernel_command>(*cl_, memory_);
   made->kernel = std::move(*compiled);
+  auto group = group_for(request, *made->kernel, by);
+  if (!group) return std::move(group).error();
+  made->group_size = *group;
   made->range = request.range;
   made->by = by;
   if (made->kernel->combine.kernel) {

@@ -6,6 +6,7 @@
 #include "weft/backend/kernel_code.hpp"
 #include "weft/core/kernel_cost.hpp"
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -22,6 +23,7 @@ struct launch_request {
   std::vector<kernel_argument> arguments;
   std::stop_token stop;
   std::optional<kernel_cost> model;  // virtual clock; without it the bytes of the arguments say what it costs
+  std::array<int, 3> block{};        // work items of a block in each dimension; all 0: the backend's choice
   std::uint64_t launch = 0;          // number of the launch over devices that this is a piece of; for the trace
   std::source_location where{};
 };
