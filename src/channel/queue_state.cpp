@@ -335,6 +335,8 @@ class builder {
   std::string trouble_;  // why a lane does not work
 };
 
+}  // namespace
+
 void check(const queue_options& o, std::source_location where) {
   const auto refuse = [&](std::string text) { raise(errc::invalid_argument, std::move(text), where); };
   if (o.capacity == 0) refuse("a queue without capacity");
@@ -355,9 +357,9 @@ void check(const queue_options& o, std::source_location where) {
   if (o.sample_every < 0 || (o.sample_every != 0 && !std::has_single_bit(static_cast<unsigned>(o.sample_every)))) {
     refuse("sample_every " + std::to_string(o.sample_every) + ": 0 or a power of two");
   }
+  if (o.sample_every != 0 && o.when_full == backpressure::spill)
+    refuse("samples of a queue that spills: what a sender keeps on its side has no time in the queue");
 }
-
-}  // namespace
 
 std::shared_ptr<queue_state> make_queue(const machine& m, device_id source, device_id destination, std::size_t size,
                                         std::size_t alignment, const queue_options& options,

@@ -127,6 +127,9 @@ struct queue_lane {
   std::vector<std::shared_ptr<queue_job>> jobs;  // looked at by the progress thread
 };
 
+/// Errors: invalid_argument; unsupported for a queue that kernels cannot have.
+void check(const queue_options& o, std::source_location where);
+
 /// Whether kernels know what a queue does with a message: neither checksums, samples, overwriting nor spill.
 [[nodiscard]] inline bool kernels_know(const queue_options& o) noexcept {
   return !o.validate && o.sample_every == 0 && o.when_full != backpressure::overwrite_oldest &&

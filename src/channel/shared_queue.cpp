@@ -47,6 +47,12 @@ class watched_process {
 };
 
 void check_shared(const queue_options& o, std::source_location where) {
+  check(o, where);
+  if (o.mode != transfer_mode::adaptive && o.mode != transfer_mode::direct) {
+    raise(errc::unsupported,
+          "a queue between processes lies in memory that both reach, and cannot be " + std::string{to_string(o.mode)},
+          where);
+  }
   if (o.when_full == backpressure::spill) {
     raise(errc::unsupported,
           "a queue between processes does not spill: what is kept on the sender's side would die with it", where);
@@ -63,10 +69,6 @@ void check_shared(const queue_options& o, std::source_location where) {
   if (o.sample_every != 0) {
     raise(errc::unsupported, "a queue between processes takes no samples: two processes share no board for them",
           where);
-  }
-  if (o.capacity == 0) raise(errc::invalid_argument, "a queue without capacity", where);
-  if (o.capacity > std::size_t{1} << 32) {
-    raise(errc::invalid_argument, "a queue of " + std::to_string(o.capacity) + " messages: at most 2^32", where);
   }
 }
 

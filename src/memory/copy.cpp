@@ -69,6 +69,11 @@ plan make_plan(const memory_ref& dst, const memory_ref& src, const copy_shape& s
   const bool from_device = p.src.device.value() >= 0;
   if (to_device && from_device) {
     if (p.dst.device == p.src.device && (p.dst.mapped || p.src.mapped)) {
+      if (options.route.path != copy_path::automatic && options.route.path != copy_path::direct) {
+        raise(errc::peer_unsupported,
+              "a copy through a peer mapping is direct, and cannot be " + std::string{to_string(options.route.path)},
+              where);
+      }
       p.path = copy_path::direct;
       p.choice.path = copy_path::direct;
     } else {
@@ -101,6 +106,10 @@ plan make_plan(const memory_ref& dst, const memory_ref& src, const copy_shape& s
     if (options.route.path != copy_path::automatic && options.route.path != p.path) {
       raise(errc::peer_unsupported,
             "a copy with host memory at one end cannot be " + std::string{to_string(options.route.path)}, where);
+    }
+    if (options.route.via.value() >= 0) {
+      raise(errc::peer_unsupported,
+            "a copy with host memory at one end does not go through " + to_string(options.route.via), where);
     }
   }
   return p;
@@ -350,6 +359,13 @@ copy_report copy_now(memory_ref dst, memory_ref src, const copy_shape& shape, co
   return report;
 }
 
+/// Of a copy in a stream.
+void refuse_verification(const copy_options& options, std::source_location where) {
+  if (options.verify == verification::none) return;
+  raise(errc::invalid_argument,
+        "a copy in a stream cannot be verified when it is submitted: use the form without a stream", where);
+}
+
 event copy_in(const stream& order, memory_ref dst, memory_ref src, const copy_shape& shape, const copy_options& options,
               std::source_location where) {
   const auto& state = order.state();
@@ -359,10 +375,7 @@ event copy_in(const stream& order, memory_ref dst, memory_ref src, const copy_sh
     if (ref->state != nullptr && ref->state != state.get())
       raise(errc::wrong_device, "the stream belongs to another machine than the memory", where);
   }
-  if (options.verify != verification::none) {
-    raise(errc::invalid_argument,
-          "a copy in a stream cannot be verified when it is submitted: use the form without a stream", where);
-  }
+  refuse_verification(options, where);
   if (shape.total() == 0) return order.record();
   plan p = make_plan(dst, src, shape, options, where);
   backend& by = state->backend_of(order.on().id());
@@ -531,6 +544,7 @@ event copy_batch(const stream& order, std::span<const copy_part> parts, const co
   const auto& state = order.state();
   if (!state) raise(errc::invalid_argument, "an empty stream: it was moved from", where);
   state->require_open();
+  refuse_verification(options, where);
   refuse_overlap(parts, where);
   backend& by = state->backend_of(order.on().id());
   std::vector<plan> plans;

@@ -199,6 +199,10 @@ result<route_choice> route(const route_facts& facts, device_id from, device_id t
     }
   }
   const std::uint64_t n = size.value();
+  if (wish.via.value() >= 0 && wish.path != copy_path::relayed) {
+    return refused("a copy that is " + std::string{to_string(wish.path)} + " through " + to_string(wish.via) +
+                   ": only a relayed one goes through another device");
+  }
   if (from == to) {
     if (wish.path != copy_path::automatic && wish.path != copy_path::same_device) {
       return refused("a copy on " + to_string(from) + " alone cannot be " + std::string{to_string(wish.path)});

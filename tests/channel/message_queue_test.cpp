@@ -133,6 +133,8 @@ TEST(message_queue, refuses_what_cannot_be_and_names_it) {
   EXPECT_EQ(error_with([](queue_options& o) { o.batch_size = 0; }).code, errc::invalid_argument);
   EXPECT_EQ(error_with([](queue_options& o) { o.sample_every = 3; }).code, errc::invalid_argument);
   EXPECT_EQ(error_with([](queue_options& o) { o.timeout = -1ns; }).code, errc::invalid_argument);
+  EXPECT_EQ(error_with([](queue_options& o) { o.sample_every = 4, o.when_full = backpressure::spill; }).code,
+            errc::invalid_argument);
   EXPECT_EQ(error_with([](queue_options& o) { o.capacity = std::size_t{1} << 33; }).code, errc::invalid_argument);
   EXPECT_EQ(error_with([](queue_options& o) { o.capacity = std::size_t{1} << 30; }).code, errc::out_of_memory);
   const auto rdma = error_with([](queue_options& o) { o.mode = transfer_mode::rdma; });

@@ -175,6 +175,16 @@ TEST(shared_queue, says_what_it_does_not_offer) {
   options.for_kernels = true;
   EXPECT_EQ(error_of([&] { static_cast<void>(connect_sender<int>(pair.group, there, 1, options)); }).code,
             errc::unsupported);
+  for (const weft::transfer_mode mode : {weft::transfer_mode::rdma, weft::transfer_mode::host_staged}) {
+    options = {};
+    options.mode = mode;
+    EXPECT_EQ(error_of([&] { static_cast<void>(connect_sender<int>(pair.group, there, 1, options)); }).code,
+              errc::unsupported);
+  }
+  options = {};
+  options.batch_size = 0;
+  EXPECT_EQ(error_of([&] { static_cast<void>(connect_sender<int>(pair.group, there, 1, options)); }).code,
+            errc::invalid_argument);
 }
 
 TEST(shared_queue, nobody_connects_to_ends_at_the_limit_and_a_dead_one_at_once) {

@@ -184,6 +184,15 @@ TEST(copy_batch, of_neighbours_is_one_copy_and_of_others_is_many) {
   EXPECT_TRUE(samples::same(contents(dst), expected));
 }
 
+TEST(copy_batch, refuses_what_it_would_not_do) {
+  const machine m = play(wired(2));
+  const byte_buffer a{m[0], 100}, b{m[0], 100};
+  const stream order{m[0]};
+  const std::vector<weft::copy_part> parts{weft::part(b.span(), a.span())};
+  EXPECT_EQ(error_of([&] { weft::copy_batch(order, parts, {.verify = weft::verification::full}).wait(); }).code,
+            errc::invalid_argument);
+}
+
 TEST(copy_batch, does_not_join_two_allocations_that_happen_to_be_neighbours) {
   const machine m = play(wired(1));
   std::vector<byte_buffer> sources, targets;

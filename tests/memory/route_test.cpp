@@ -173,6 +173,7 @@ TEST(route, honours_a_wish_or_refuses_it_with_the_reason) {
   };
   expect_refused(gpu0, gpu2, wish(copy_path::direct), "no peer path between gpu0 and gpu2");
   expect_refused(gpu0, gpu0, wish(copy_path::staged), "gpu0 alone");
+  expect_refused(gpu0, gpu1, wish(copy_path::automatic, gpu2), "only a relayed one goes through another device");
   expect_refused(gpu0, gpu1, wish(copy_path::same_device), "same_device");
   expect_refused(gpu0, gpu1, wish(copy_path::host_to_device), "host_to_device");
   expect_refused(gpu0, gpu1, wish(copy_path::relayed, gpu0), "through gpu0");

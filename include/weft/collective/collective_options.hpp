@@ -11,8 +11,10 @@
 
 namespace weft {
 
-/// What one call of a collective may say. `streams` are the caller's, one for each rank that it drives: the collective
-/// begins after what they hold and ends before what comes next in them; without them it is the default streams.
+/// What one call of a collective may say. `order` is of those that combine, `root` of those that have one; the others
+/// do not look at them, nor send() and barrier() at `algorithm`. `streams` are the caller's, one for each rank that it
+/// drives: the collective begins after what they hold and ends before what comes next in them; without them it is the
+/// default streams.
 struct collective_options {
   collective_algorithm algorithm = collective_algorithm::automatic;
   reduction_order order = reduction_order::any;

@@ -26,8 +26,8 @@ namespace weft {
 
 struct rank_communicator_options {
   std::chrono::nanoseconds limit = collective_patience;
-  /// Shared memory of each rank through which memory goes that is not symmetric. Two halves: one is filled while the
-  /// other is read.
+  /// Shared memory of each rank through which memory goes that is not symmetric; as rank 0 has it. Two halves: one is
+  /// filled while the other is read.
   bytes staging{std::uint64_t{1} << 20};
   waiting wait_policy = waiting::adaptive;
 };

@@ -72,7 +72,7 @@ struct route_choice {
 /// What the caller insists on; automatic leaves the choice to the cost.
 struct route_wish {
   copy_path path = copy_path::automatic;
-  device_id via{};
+  device_id via{};                          // of a relayed copy only
   double min_bytes_per_second = 0;          // a peer link known to be slower is not used
   std::chrono::nanoseconds max_latency{0};  // nor one known to take longer; 0 is no limit
 };

@@ -30,7 +30,7 @@ struct stream_traits {
 }  // namespace detail
 
 struct stream_options {
-  int priority = 0;  // higher goes first where the device has priorities
+  int priority = 0;  // higher goes first; without effect where the device lacks capability::priorities
 };
 
 /// Work of one device in the order of submission. Going out of scope waits for the work.
