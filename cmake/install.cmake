@@ -17,7 +17,8 @@ configure_package_config_file(cmake/weftConfig.cmake.in ${generated}/weftConfig.
   INSTALL_DESTINATION ${package_dir})
 # Before 1.0 a minor version may change the interface.
 write_basic_package_version_file(${generated}/weftConfigVersion.cmake COMPATIBILITY SameMinorVersion)
-install(FILES ${generated}/weftConfig.cmake ${generated}/weftConfigVersion.cmake DESTINATION ${package_dir})
+install(FILES ${generated}/weftConfig.cmake ${generated}/weftConfigVersion.cmake cmake/weft_kernel_check.cmake
+  DESTINATION ${package_dir})
 
 # The prefix is relative to the .pc file, so that the installed tree can be moved and --prefix can be given at install.
 file(RELATIVE_PATH pc_prefix /p/${CMAKE_INSTALL_LIBDIR}/pkgconfig /p)

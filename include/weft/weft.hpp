@@ -16,6 +16,7 @@
 #include "weft/core/topology_analysis.hpp"
 #include "weft/core/version.hpp"
 #include "weft/exec/array.hpp"
+#include "weft/exec/kernel_check.hpp"
 #include "weft/exec/kernels.hpp"
 #include "weft/exec/launch.hpp"
 #include "weft/exec/launch_history.hpp"

@@ -15,41 +15,44 @@
 
 namespace weft {
 
-#if !defined(WEFT_HAS_CUDA)
-namespace gpu {
+namespace {
 
-// Listed where it was not built too, so that a machine can say why.
-static result<std::unique_ptr<backend>> open(const backend_options&) noexcept {
+// Backends that were not built are listed too, so that a machine can say why it has none.
+[[maybe_unused]] error not_built(const char* why) {
   error cause;
   cause.code = errc::unsupported;
-  cause.what = "this build has no CUDA backend: it was told WEFT_CUDA=OFF";
+  cause.what = why;
   cause.where = {};
   return cause;
 }
 
-}  // namespace gpu
-#endif
-
-#if !defined(WEFT_HAS_OPENCL)
-namespace opencl {
-
-static result<std::unique_ptr<backend>> open(const backend_options&) noexcept {
-  error cause;
-  cause.code = errc::unsupported;
-  cause.what = "this build has no OpenCL backend: it found no CL/cl.h (opencl-c-headers), or was told WEFT_OPENCL=OFF";
-  cause.where = {};
-  return cause;
+#if defined(WEFT_HAS_CUDA)
+constexpr backend_entry cuda{backend_kind::cuda, "cuda", &gpu::open, true, &gpu::compile};
+#else
+result<std::unique_ptr<backend>> no_cuda(const backend_options&) noexcept {
+  return not_built("this build has no CUDA backend: it was told WEFT_CUDA=OFF");
 }
-
-}  // namespace opencl
+constexpr backend_entry cuda{backend_kind::cuda, "cuda", &no_cuda, false};
 #endif
+
+#if defined(WEFT_HAS_OPENCL)
+constexpr backend_entry open_cl{backend_kind::opencl, "opencl", &opencl::open};
+#else
+result<std::unique_ptr<backend>> no_opencl(const backend_options&) noexcept {
+  return not_built(
+      "this build has no OpenCL backend: it found no CL/cl.h (opencl-c-headers), or was told WEFT_OPENCL=OFF");
+}
+constexpr backend_entry open_cl{backend_kind::opencl, "opencl", &no_opencl, false};
+#endif
+
+}  // namespace
 
 std::span<const backend_entry> built_backends() {
   static constexpr std::array entries{
-      backend_entry{backend_kind::cuda, "cuda", &gpu::open},
+      cuda,
       backend_entry{backend_kind::host, "host", &host::open},
       // after the host: OpenCL may have nothing but the processor, which the host backend is closer to
-      backend_entry{backend_kind::opencl, "opencl", &opencl::open},
+      open_cl,
       backend_entry{backend_kind::null, "null", &null_device::open},
   };
   return entries;

@@ -3,6 +3,7 @@
 
 #include "weft/backend/clock_hold.hpp"
 #include "weft/backend/event_record.hpp"
+#include "weft/backend/kernel_code.hpp"
 #include "weft/core/device_description.hpp"
 #include "weft/core/result.hpp"
 #include "weft/core/topology.hpp"
@@ -29,6 +30,8 @@ struct simulation {
   /// at random by up to `delay`, so that a program that lacks an order shows it. Same seed, same schedule.
   std::uint64_t shuffle = 0;
   std::chrono::nanoseconds delay{0};
+
+  friend bool operator==(const simulation&, const simulation&) = default;
 };
 
 /// What a machine tells a backend when it opens it. A backend reads what concerns it.
@@ -55,11 +58,15 @@ struct backend_options {
   std::function<bool(const device_description&)> leave_out{};
 };
 
-/// A backend that weft was built with.
+/// A backend that weft knows.
 struct backend_entry {
   backend_kind kind;
   std::string_view name;
   result<std::unique_ptr<backend>> (*open)(const backend_options& options) noexcept;
+  bool is_built = true;  // false: open() only says why this build lacks it
+  /// Compiles a kernel's text without a device; null where that takes one. Errors: unsupported where the compiler is
+  /// missing, or the kernel has no text for it; incompatible with the compiler's words.
+  result<void> (*compile)(const kernel_code& code) noexcept = nullptr;
 };
 
 /// Every backend of this build, vendors first, in the order in which a default machine prefers them.

@@ -28,4 +28,9 @@ struct settings {
 [[nodiscard]] result<std::unique_ptr<backend>> open_with(const backend_options& options,
                                                          const settings& wanted) noexcept;
 
+/// Compiles a kernel's text with NVRTC, for the oldest architecture on which all that weft's kernels may say compiles.
+/// Needs no GPU and no driver. Errors: unsupported where NVRTC is not found, or the kernel has no text for CUDA;
+/// incompatible with the compiler's words.
+[[nodiscard]] result<void> compile(const kernel_code& code) noexcept;
+
 }  // namespace weft::gpu

@@ -2,6 +2,7 @@
 #include "backends/gpu/nvrtc.hpp"
 
 #include "backends/gpu/error.hpp"
+#include "backends/gpu/factory.hpp"
 #include "core/environment.hpp"
 #include "weft/backend/kernel_text.hpp"
 
@@ -204,6 +205,21 @@ result<std::shared_ptr<const nvrtc>> load_nvrtc(const std::string& library, int 
                         first_reason +
                         "); install it (the package libnvrtc of your system, or pip's nvidia-cuda-nvrtc), or name its "
                         "file in WEFT_CUDA_NVRTC");
+}
+
+result<void> compile(const kernel_code& code) noexcept {
+  try {
+    constexpr int oldest = 70;  // rings order their accesses with the host's from there on
+    auto with = load_nvrtc({}, 0);
+    if (!with) return std::move(with).error();
+    const std::vector<int>& known = (*with)->architectures();
+    const auto first = std::find_if(known.begin(), known.end(), [](int one) { return one >= oldest; });
+    auto made = (*with)->compile(code, first == known.end() ? oldest : *first);
+    if (!made) return std::move(made).error();
+    return {};
+  } catch (const std::bad_alloc&) {
+    return no_host_memory();
+  }
 }
 
 }  // namespace weft::gpu

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+# weft_add_kernel_check(NAME test HEADERS header... KERNELS kernel...)
+# A CTest test that compiles the text of WEFT_KERNELs for each kind of device whose compiler is on this computer, and is
+# skipped where there is none. HEADERS define the kernels; add what they need to the target NAME, which is the program.
+function(weft_add_kernel_check)
+  cmake_parse_arguments(PARSE_ARGV 0 check "" "NAME" "HEADERS;KERNELS")
+  if(NOT check_NAME OR NOT check_HEADERS OR NOT check_KERNELS OR check_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "weft_add_kernel_check(NAME test HEADERS header... KERNELS kernel...)")
+  endif()
+  set(text "#include \"weft/exec/kernel_check.hpp\"\n")
+  foreach(header IN LISTS check_HEADERS)
+    get_filename_component(path "${header}" ABSOLUTE)
+    string(APPEND text "#include \"${path}\"\n")
+  endforeach()
+  list(JOIN check_KERNELS ", " kernels)
+  string(APPEND text "int main() { return weft::detail::report_kernel_checks(weft::check_kernels<${kernels}>()); }\n")
+  file(CONFIGURE OUTPUT ${CMAKE_CURRENT_BINARY_DIR}/${check_NAME}_kernels.cpp CONTENT "${text}" @ONLY)
+  add_executable(${check_NAME} ${CMAKE_CURRENT_BINARY_DIR}/${check_NAME}_kernels.cpp)
+  target_link_libraries(${check_NAME} PRIVATE weft::weft)
+  add_test(NAME ${check_NAME} COMMAND ${check_NAME})
+  set_tests_properties(${check_NAME} PROPERTIES SKIP_RETURN_CODE 77)
+endfunction()

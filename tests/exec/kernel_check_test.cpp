@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "weft/exec/kernel_check.hpp"
+
+#include "support/samples.hpp"
+#include "weft/kernel/define.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace kernel_check_test {
+
+using weft::kernel_check;
+
+std::int32_t of_the_host_alone(std::int32_t number) { return number + 1; }
+WEFT_KERNEL(check_fine, (WEFT_INOUT(int32_t) numbers), { numbers[i] = numbers[i] * 2; });
+WEFT_KERNEL(check_host_call, (WEFT_INOUT(int32_t) numbers), { numbers[i] = of_the_host_alone(numbers[i]); });
+
+TEST(check_kernels, finds_what_only_the_host_can_run_without_any_device) {
+  std::size_t tried = 0;
+  for (const kernel_check& one : weft::check_kernels<check_fine, check_host_call>()) {
+    tried += one.is_tried ? 1U : 0U;
+    if (!one.is_tried) {
+      EXPECT_FALSE(one.why.empty()) << one.backend << " does not say why it was not tried";
+    } else if (one.kernel == "check_fine") {
+      EXPECT_EQ(one.why, "") << one.backend;
+    } else {
+      EXPECT_TRUE(one.failed()) << one.backend;
+      EXPECT_NE(one.why.find("of_the_host_alone"), std::string::npos) << one.why;
+      EXPECT_NE(one.why.find("kernel_check_test.cpp"), std::string::npos) << one.why;
+    }
+  }
+  if (tried == 0) GTEST_SKIP() << "no compiler for devices on this computer";
+}
+
+TEST(check_kernels, of_a_machine_are_those_that_are_registered_and_the_text_of_a_raw_kernel_may_be_missing) {
+  const weft::machine m = samples::play(samples::wired(1));
+  EXPECT_TRUE(weft::check_kernels(m).empty());
+  weft::raw_kernel raw;
+  raw.name = raw.entry = "of_nothing";
+  raw.host = [](const weft::kernel_range&, std::span<const weft::kernel_argument>) {};
+  weft::kernels(m).add<check_fine>().add(weft::make_kernel_code(raw));
+  std::size_t of_raw = 0;
+  for (const kernel_check& one : weft::check_kernels(m)) {
+    EXPECT_FALSE(one.failed()) << one.why;
+    if (one.kernel != "of_nothing") continue;
+    ++of_raw;
+    EXPECT_FALSE(one.is_tried) << one.backend;
+  }
+  EXPECT_EQ(of_raw, 2U) << "CUDA and OpenCL";
+}
+
+TEST(kernel_check_report, ends_with_1_for_a_failure_and_with_77_where_nothing_was_tried) {
+  const kernel_check fine{"a", "cuda", true, ""}, bad{"a", "cuda", true, "wrong"}, missing{"a", "cuda", false, "none"};
+  using checks = std::vector<kernel_check>;
+  EXPECT_EQ(weft::detail::report_kernel_checks(checks{fine, missing}), 0);
+  EXPECT_EQ(weft::detail::report_kernel_checks(checks{fine, bad}), 1);
+  EXPECT_EQ(weft::detail::report_kernel_checks(checks{missing}), 77);
+}
+
+}  // namespace kernel_check_test
