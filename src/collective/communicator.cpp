@@ -97,7 +97,7 @@ communicator::body::body(std::span<const device> devices, const communicator_opt
   }
   access_epoch_ = ranks->drivers.front()->peer_epoch();
   may_run_here_ = state.options().clock == clock_kind::wall && no_access.empty() && state.layout().faults.empty() &&
-                  !state.options().check_order;
+                  !state.checks_order();
 }
 
 communicator::body::~body() {

@@ -22,10 +22,16 @@ namespace weft::detail {
 namespace {
 
 /// Every variable that is read, here or by a backend.
-constexpr std::array<std::string_view, 11> variables{"WEFT_BACKEND",         "WEFT_TOPOLOGY",       "WEFT_DEVICES",
-                                                     "WEFT_LOGICAL_DEVICES", "WEFT_VERIFY_PEERS",   "WEFT_STRICT",
-                                                     "WEFT_CHECK_ORDER",     "WEFT_CUDA_DRIVER",    "WEFT_CUDA_NVRTC",
-                                                     "WEFT_CUDA_NVML",       "WEFT_CUDA_PARTITIONS"};
+constexpr std::array<std::string_view, 12> variables{
+    "WEFT_BACKEND",      "WEFT_TOPOLOGY",   "WEFT_DEVICES",   "WEFT_LOGICAL_DEVICES",
+    "WEFT_VERIFY_PEERS", "WEFT_STRICT",     "WEFT_CHECK",     "WEFT_CHECK_ORDER",
+    "WEFT_CUDA_DRIVER",  "WEFT_CUDA_NVRTC", "WEFT_CUDA_NVML", "WEFT_CUDA_PARTITIONS"};
+
+#ifdef NDEBUG
+constexpr bool is_debug_build = false;
+#else
+constexpr bool is_debug_build = true;
+#endif
 
 int whole_number(const std::string& text, const char* name) {
   int value = 0;
@@ -60,7 +66,8 @@ std::vector<std::string> names_in(std::string_view list) {
 
 }  // namespace
 
-machine_state::machine_state(const machine_options& options) : options_(options) {
+machine_state::machine_state(const machine_options& options) : options_(options), host_only_(options) {
+  value_or_raise(host_only_.check());
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string_view text{*entry};
     if (!text.starts_with("WEFT_")) continue;
@@ -71,7 +78,12 @@ machine_state::machine_state(const machine_options& options) : options_(options)
     if (const auto close = nearest_name(name, variables)) note += "; did you mean " + std::string{*close} + "?";
     notes_.push_back(std::move(note));
   }
-  // what the program asks for goes before what the environment says
+  read_environment();
+  open_backends();
+}
+
+/// What the program asks for goes before what the environment says.
+void machine_state::read_environment() {
   if (!options_.backend) options_.backend = backend_of_environment();
   if (const auto named = environment("WEFT_TOPOLOGY"); named && !options_.sim && !options_.machine) {
     if (options_.devices) {
@@ -81,8 +93,11 @@ machine_state::machine_state(const machine_options& options) : options_(options)
       options_.sim = named;
     }
   }
-  if (!options_.devices) {
-    if (const auto text = environment("WEFT_DEVICES")) options_.devices = whole_number(*text, "WEFT_DEVICES");
+  if (const auto text = environment("WEFT_DEVICES"); text && !options_.devices) {
+    options_.devices = whole_number(*text, "WEFT_DEVICES");
+    host_only_.take("WEFT_DEVICES");
+    if (options_.sim || options_.machine)
+      notes_.push_back("WEFT_DEVICES is " + *text + ", and the topology has devices of its own: it is not used");
   }
   if (!options_.logical_devices) {
     if (const auto text = environment("WEFT_LOGICAL_DEVICES"))
@@ -91,9 +106,18 @@ machine_state::machine_state(const machine_options& options) : options_(options)
   if (!options_.verify_peers) {
     if (const auto text = environment("WEFT_VERIFY_PEERS")) options_.verify_peers = verification_named(*text);
   }
-  if (!options_.strict) options_.strict = environment_switch("WEFT_STRICT");
-  if (environment_switch("WEFT_CHECK_ORDER").value_or(false)) options_.check_order = true;
-  open_backends();
+  const auto take = [&](std::optional<bool>& option, const char* variable) {
+    if (option) return;
+    option = environment_switch(variable);
+    if (option) host_only_.take(variable);
+  };
+  take(options_.strict, "WEFT_STRICT");
+  take(options_.check_access, "WEFT_CHECK");
+  checks_order_ = options_.check_order;
+  if (!checks_order_ && environment_switch("WEFT_CHECK_ORDER").value_or(false)) {
+    checks_order_ = true;
+    host_only_.take("WEFT_CHECK_ORDER");
+  }
 }
 
 machine_state::~machine_state() {
@@ -137,8 +161,8 @@ void machine_state::open_backends() {
   }
   plan.clock = options_.clock;
   plan.strict = options_.strict;
-  plan.check_access = options_.check_access;
-  plan.check_order = options_.check_order;
+  plan.check_access = options_.check_access.value_or(is_debug_build);
+  plan.check_order = checks_order_;
   plan.fill_new_memory = options_.fill_new_memory;
   plan.max_in_flight = options_.max_in_flight;
   plan.wait_policy = options_.wait_policy;
@@ -172,9 +196,14 @@ void machine_state::open_backends() {
   }
   for (std::size_t i = 0; i < entries.size(); ++i) {
     if (statuses_[i].looked_at) continue;
+    if (!entries[i].is_built) {
+      statuses_[i].looked_at = true;
+      statuses_[i].why = to_string(entries[i].open(plan).error());
+      continue;
+    }
     statuses_[i].why = wanted.empty() && entries[i].kind != backend_kind::null
-                           ? "present, not looked at: another backend was preferred"
-                           : "present, not looked at: it was not asked for";
+                           ? "not looked at: another backend was preferred"
+                           : "not looked at: it was not asked for";
   }
   if (backends_.empty() && !wanted.empty() && !options_.backend_required) {
     notes_.push_back("the backend '" + options_.backend.value_or("") + "' is not available (" +
@@ -214,11 +243,23 @@ void machine_state::drop_unknown(std::vector<std::string>& wanted, std::span<con
 
 bool machine_state::open_one(const backend_entry& entry, const backend_options& plan, backend_status& status,
                              std::optional<error>& why_not) {
-  auto opened = entry.open(plan);
+  const bool is_mixed = plan.epoch.has_value();
+  const bool is_host = entry.kind == backend_kind::host;
   status.looked_at = true;
+  if (!is_host && !is_mixed && entry.is_built) {
+    if (auto cause = host_only_.refusal(entry.name)) {
+      status.why = to_string(*cause);
+      why_not = std::move(cause);
+      return false;
+    }
+  }
+  auto opened = entry.open(plan);
   status.available = opened && !(*opened)->devices().empty();
   if (status.available) {
     backends_.push_back(std::move(*opened));
+    if (!is_host) {
+      for (std::string& note : host_only_.notes(entry.name, is_mixed)) notes_.push_back(std::move(note));
+    }
   } else {
     status.why = opened ? "no devices" : to_string(opened.error());
     if (!opened) why_not = std::move(opened).error();
@@ -231,6 +272,8 @@ void machine_state::open_several(std::span<const std::string> wanted, std::span<
                                  backend_options& plan, std::optional<error>& why_not) {
   if (wanted.size() > 1) {
     require_mixable(wanted);
+    if (std::exchange(plan.check_order, false))
+      notes_.emplace_back("WEFT_CHECK_ORDER is not followed: it sees the order of one backend's work only");
     plan.epoch = std::chrono::steady_clock::now();
   }
   const auto topology_of_host = plan.machine;

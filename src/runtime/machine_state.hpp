@@ -5,6 +5,7 @@
 
 #include "backend/fork_watch.hpp"
 #include "runtime/callback_thread.hpp"
+#include "runtime/host_options.hpp"
 #include "weft/backend/backend.hpp"
 #include "weft/core/log.hpp"
 #include "weft/core/raise.hpp"
@@ -49,6 +50,7 @@ class machine_state : public std::enable_shared_from_this<machine_state> {
   [[nodiscard]] const std::vector<backend_status>& statuses() const { return statuses_; }
   [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
   [[nodiscard]] const machine_options& options() const { return options_; }
+  [[nodiscard]] bool checks_order() const { return checks_order_; }
   [[nodiscard]] const topology& layout() const { return backends_.front()->layout(); }
   [[nodiscard]] std::chrono::nanoseconds now() const { return backends_.front()->now(); }
 
@@ -118,6 +120,7 @@ class machine_state : public std::enable_shared_from_this<machine_state> {
   }
   void start_thread(std::function<void()> f);
   [[nodiscard]] std::shared_ptr<trace_sink> locked_trace() const;
+  void read_environment();
   [[nodiscard]] std::optional<std::string> backend_of_environment();
   void open_backends();
   void drop_unknown(std::vector<std::string>& wanted, std::span<const backend_entry> entries);
@@ -143,6 +146,8 @@ class machine_state : public std::enable_shared_from_this<machine_state> {
 
   fork_watch here_;
   machine_options options_;
+  host_options host_only_;
+  bool checks_order_ = false;
   std::vector<std::unique_ptr<backend>> backends_;
   std::vector<backend_status> statuses_;
   std::vector<std::string> notes_;

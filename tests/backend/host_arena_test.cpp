@@ -130,6 +130,16 @@ TEST_P(host_arena, keeps_one_small_segment_for_the_next_small_block) {
   EXPECT_NE(is_mapped(one), is_mapped(other));
 }
 
+TEST_P(host_arena, has_a_page_behind_a_large_block_that_nobody_can_touch) {
+  arena memory{GetParam()};
+  const block b = taken(memory, (std::size_t{6} << 20) - 100);
+  write(b, 3);
+  EXPECT_TRUE(holds(b, 3));
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_DEATH(*static_cast<volatile std::byte*>(b.device_side() + (std::size_t{6} << 20)) = std::byte{1}, "");
+  memory.give(b);
+}
+
 TEST_P(host_arena, says_when_the_system_has_no_more) {
   arena memory{GetParam()};
   const auto got = memory.take(std::size_t{1} << 60);

@@ -558,6 +558,29 @@ TEST(checked_access, of_a_kernel_beyond_its_declaration_loses_the_device_and_cha
   EXPECT_FALSE(m[1].is_lost());
 }
 
+TEST(checked_access, is_a_matter_of_the_environment_too_and_the_default_of_a_debug_build) {
+  const auto code = [](const char* value, std::optional<bool> asked) {
+    if (value != nullptr) ::setenv("WEFT_CHECK", value, 1);  // NOLINT(concurrency-mt-unsafe): in the one thread
+    weft::machine_options options;
+    options.sim = "pair_nvlink";
+    options.check_access = asked;
+    const machine m{options};
+    ::unsetenv("WEFT_CHECK");  // NOLINT(concurrency-mt-unsafe)
+    const buffer<std::uint32_t> memory{m[0], 1000};
+    const weft::event past = weft::launch<checklist_overrun>(weft::stream{m[0]}, weft::range(1), memory, 1U);
+    return error_of([&] { past.wait(); }).code;
+  };
+  const errc none = error_of([] {}).code;
+#ifdef NDEBUG
+  EXPECT_EQ(code(nullptr, {}), none);
+#else
+  EXPECT_EQ(code(nullptr, {}), errc::illegal_access);
+#endif
+  EXPECT_EQ(code("0", {}), none);
+  EXPECT_EQ(code("1", {}), errc::illegal_access);
+  EXPECT_EQ(code("1", false), none) << "the program wins";
+}
+
 TEST(checked_access, lets_a_right_kernel_pass) {
   weft::machine_options options;
   options.sim = "pair_nvlink";

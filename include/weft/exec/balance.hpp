@@ -27,11 +27,11 @@ enum class balance : std::uint8_t {
 struct balance_device {
   device_id id;
   double items_per_second = 0;  // without what a chunk costs by itself; 0: not known
-  bool is_given = false;        // items_per_second is what the caller supposes, not what was measured
   double chunk_seconds = 0;     // what each chunk costs whatever its size; 0: not known
   double nominal_speed = 1;     // compute units × clock, or any such: stands in for a speed not known
   double weight = 1;            // weighted only
   std::int64_t cap = no_cap;    // items that fit; 0: none
+  bool is_given = false;        // items_per_second is what the caller supposes, not what was measured
 };
 
 struct balance_request {

@@ -32,7 +32,11 @@ enum class peer_verification : std::uint8_t {
 
 /// How a machine is put together. Everything has a default; the environment fills what is left open: WEFT_BACKEND,
 /// WEFT_TOPOLOGY (name or file), WEFT_DEVICES (number of host devices), WEFT_LOGICAL_DEVICES, WEFT_VERIFY_PEERS
-/// (never, first_use or always), WEFT_STRICT and WEFT_CHECK_ORDER (0 or 1).
+/// (never, first_use or always), WEFT_STRICT, WEFT_CHECK and WEFT_CHECK_ORDER (0 or 1).
+///
+/// Some options only the host backend has. Where a program relies on one (check_access, check_order, fill_new_memory,
+/// max_in_flight), another backend is not opened: unsupported, or the host where none was named. What changes no
+/// result there (devices, strict, model, and all that the environment says) is a remark in notes().
 struct machine_options {
   /// "host", "opencl", …; empty is the best one present. Several, as in "host,opencl", make a mixed machine: the
   /// devices of the first come first. Errors: not_found, or what a backend says, naming it; unsupported with virtual
@@ -49,8 +53,9 @@ struct machine_options {
   std::optional<int> logical_devices{};
   clock_kind clock = clock_kind::wall;
   std::optional<bool> strict{};  // device pointers fault when the host follows them; see docs/reference/memory.md
-  bool check_access = false;     // kernels on the host backend check every access to their views
-  bool check_order = false;      // the host backend reports accesses that nothing orders; see docs/reference/memory.md
+  /// Kernels on the host backend check every access to their views; unless set, so they do in a debug build of weft.
+  std::optional<bool> check_access{};
+  bool check_order = false;  // the host backend reports accesses that nothing orders; see docs/reference/memory.md
   std::optional<std::byte> fill_new_memory{};
   int max_in_flight = 0;
   /// Backends of the program's own, asked before those of the build: how a port is tried out without changing weft.

@@ -66,7 +66,8 @@ class arena {
  public:
   explicit arena(bool strict) : strict_(strict) {}
 
-  /// Aligned to 256 bytes, as device allocators do; large blocks to the page.
+  /// Aligned to 256 bytes, as device allocators do; large blocks, from 4 MiB on, to the page, with a page behind them
+  /// that nobody can touch.
   [[nodiscard]] result<block> take(std::size_t size) noexcept;
   /// Pages that nothing else lies in, in a sealed file of their own, and one page more after them: what another process
   /// may map.
@@ -75,6 +76,7 @@ class arena {
 
  private:
   result<segment*> add_segment(std::size_t size, bool own = false);
+  static void guard_end(const block& b) noexcept;
 
   bool strict_;
   std::mutex mutex_;
