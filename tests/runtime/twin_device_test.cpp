@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which backends make a machine, what is said of those that do not, and devices that two of them see.
 #include "support/samples.hpp"
+#include "weft/backend/backend.hpp"
 #include "weft/runtime/machine.hpp"
 
 #include <gtest/gtest.h>
