@@ -54,13 +54,13 @@ enum class error_scope : std::uint8_t { call, endpoint, device, process };
 [[nodiscard]] std::string_view to_string(error_scope scope);
 
 /// One failure, complete: code, scope, the vendor's number if there is one, a sentence that names the objects, and the
-/// caller's place in the source where it is known.
+/// place in the program's source of the call that failed, where it is known: never one in weft's own sources.
 struct error {
   errc code = errc::invalid_argument;
   error_scope scope = error_scope::call;
   int native_code = 0;
   std::string what;
-  std::source_location where = std::source_location::current();
+  std::source_location where{};  // line 0: unknown
 };
 
 /// "out_of_memory: gpu1 … (main.cpp:12)": the text that error_exception::what() returns.

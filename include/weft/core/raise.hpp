@@ -4,6 +4,7 @@
 #include "weft/core/error.hpp"
 #include "weft/core/result.hpp"
 
+#include <source_location>
 #include <stdexcept>
 
 namespace weft {
@@ -21,13 +22,13 @@ class error_exception : public std::runtime_error {
 
 /// Throws error_exception: the library's only throw.
 [[noreturn]] void raise(error cause);
-[[noreturn]] void raise(errc code, std::string what, std::source_location where = std::source_location::current());
+[[noreturn]] void raise(errc code, std::string what, std::source_location where = {});
 
 /// The value of a result, or its error thrown: the step from the backend border into the façade.
 template <class T>
 T value_or_raise(result<T> r, std::source_location where = std::source_location::current()) {
   if (!r) {
-    r.error().where = where;
+    if (r.error().where.line() == 0) r.error().where = where;
     raise(std::move(r).error());
   }
   if constexpr (!std::is_void_v<T>) return std::move(r).value();
