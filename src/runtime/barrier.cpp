@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/runtime/barrier.hpp"
 
+#include "core/called_from.hpp"
 #include "runtime/machine_state.hpp"
 
 #include <algorithm>
@@ -125,8 +126,9 @@ struct device_barrier::body {
   }
 };
 
-device_barrier::device_barrier(const machine& m, std::vector<device_id> participants)
+device_barrier::device_barrier(const machine& m, std::vector<device_id> participants, std::source_location where)
     : body_(std::make_unique<body>()) {
+  const called_from here{where};
   if (participants.empty()) raise(errc::invalid_argument, "a barrier needs at least one device");
   for (const device_id id : participants) static_cast<void>(m[id]);
   auto sorted = participants;
@@ -149,19 +151,26 @@ device_barrier::progress device_barrier::status() const {
   return {body_->generation, body_->arrived.size(), body_->participants.size()};
 }
 
-event device_barrier::arrive(const stream& by) { return body_->arrive(by); }
+event device_barrier::arrive(const stream& by, std::source_location where) {
+  const called_from here{where};
+  return body_->arrive(by);
+}
 
-event device_barrier::arrive_and_order(const stream& by) {
+event device_barrier::arrive_and_order(const stream& by, std::source_location where) {
+  const called_from here{where};
   event opening = body_->arrive(by);
   by.wait(opening);
   return opening;
 }
 
-wait_outcome device_barrier::arrive_and_wait(const stream& by, std::chrono::nanoseconds limit) {
+wait_outcome device_barrier::arrive_and_wait(const stream& by, std::chrono::nanoseconds limit,
+                                             std::source_location where) {
+  const called_from here{where};
   return body_->arrive(by).wait_for(limit);
 }
 
-void device_barrier::reset() {
+void device_barrier::reset(std::source_location where) {
+  const called_from here{where};
   const std::lock_guard lock{body_->mutex};
   auto next = body_->make_filling();
   body_->cancel("reset");

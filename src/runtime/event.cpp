@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/runtime/event.hpp"
 
+#include "core/called_from.hpp"
 #include "runtime/machine_state.hpp"
 
 #include <exception>
@@ -9,11 +10,12 @@ namespace weft {
 
 namespace {
 
-wait_outcome wait_until(const event& e, wait_deadline deadline, const std::stop_token& stop) {
+wait_outcome wait_until(const event& e, wait_deadline deadline, const std::stop_token& stop,
+                        std::source_location where) {
   if (!e.record()) return wait_outcome::ok;
   event_record& record = *e.record();
   const wait_outcome outcome = record.owner->wait(record, deadline, stop);
-  if (outcome == wait_outcome::failed) detail::raise_failure(record);
+  if (outcome == wait_outcome::failed) detail::raise_failure(*record.cause(), where);
   return outcome;
 }
 
@@ -21,13 +23,15 @@ wait_outcome wait_until(const event& e, wait_deadline deadline, const std::stop_
 
 bool event::ready() const { return !record_ || record_->owner->ready(*record_); }
 
-void event::wait() const { wait_until(*this, no_deadline, {}); }
+void event::wait(std::source_location where) const { wait_until(*this, no_deadline, {}, where); }
 
-wait_outcome event::wait(const std::stop_token& stop) const { return wait_until(*this, no_deadline, stop); }
+wait_outcome event::wait(const std::stop_token& stop, std::source_location where) const {
+  return wait_until(*this, no_deadline, stop, where);
+}
 
-wait_outcome event::wait_for(std::chrono::nanoseconds limit) const {
+wait_outcome event::wait_for(std::chrono::nanoseconds limit, std::source_location where) const {
   if (!record_) return wait_outcome::ok;
-  return wait_until(*this, deadline_after(record_->owner->now(), limit), {});
+  return wait_until(*this, deadline_after(record_->owner->now(), limit), {}, where);
 }
 
 std::optional<error> event::failure() const {
@@ -47,7 +51,8 @@ void event::on_done(std::function<void()> f) const {
   state_->callbacks().after(record_, [state = state_, f = std::move(f)] { f(); });
 }
 
-std::chrono::nanoseconds elapsed(const event& from, const event& to) {
+std::chrono::nanoseconds elapsed(const event& from, const event& to, std::source_location where) {
+  const called_from here{where};
   for (const event* e : {&from, &to}) {
     if (!e->is_recorded() || !e->record())
       raise(errc::invalid_argument, "elapsed() of an event that was never recorded");
@@ -64,11 +69,11 @@ std::chrono::nanoseconds elapsed(const event& from, const event& to) {
   return to.record()->times().ended - from.record()->times().ended;
 }
 
-void wait_all(std::span<const event> events) {
+void wait_all(std::span<const event> events, std::source_location where) {
   std::exception_ptr first;
   for (const event& e : events) {
     try {
-      e.wait();
+      e.wait(where);
     } catch (...) {
       if (!first) first = std::current_exception();
     }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/runtime/machine.hpp"
 
+#include "core/called_from.hpp"
 #include "runtime/machine_state.hpp"
 #include "weft/runtime/stream.hpp"
 
@@ -9,13 +10,16 @@
 
 namespace weft {
 
-machine::machine() : machine(machine_options{}) {}
+machine::machine(std::source_location where) : machine(machine_options{}, where) {}
 
-machine::machine(const machine_options& options) : state_(std::make_shared<detail::machine_state>(options)) {
+machine::machine(const machine_options& options, std::source_location where) {
+  const called_from here{where};
+  state_ = std::make_shared<detail::machine_state>(options);
   lease_ = std::shared_ptr<void>(nullptr, [state = state_](void*) { state->close_from_anywhere(); });
 }
 
-machine machine::load(std::string_view name_or_file) {
+machine machine::load(std::string_view name_or_file, std::source_location where) {
+  const called_from here{where};
   machine_options options;
   options.sim = std::string{name_or_file};
   return machine{options};
@@ -28,9 +32,10 @@ std::vector<device> machine::devices() const {
   return all;
 }
 
-device machine::operator[](device_id id) const {
-  static_cast<void>(state_->description_of(id));
-  return {state_, id};
+device machine::operator[](const detail::placed_id& which) const {
+  const called_from here{which.where};
+  static_cast<void>(state_->description_of(which.id));
+  return {state_, which.id};
 }
 
 int machine::device_count() const { return state_->device_count(); }
@@ -43,7 +48,8 @@ int machine::device_count(std::string_view backend) const {
   return count;
 }
 
-device_list machine::find_devices(const device_query& where) const {
+device_list machine::find_devices(const device_query& where, std::source_location caller) const {
+  const called_from here{caller};
   std::vector<device> candidates;
   std::vector<rejected_device> rejected;
   std::vector<std::string> notes;
@@ -119,7 +125,8 @@ device_list machine::find_devices(const device_query& where) const {
   return {std::move(chosen), std::move(rejected), std::move(notes)};
 }
 
-device_list machine::devices(const device_query& where) const {
+device_list machine::devices(const device_query& where, std::source_location caller) const {
+  const called_from here{caller};
   device_list found = find_devices(where);
   if (found.empty()) {
     std::string text = "no device is left";
@@ -179,9 +186,13 @@ wait_outcome synchronize_machine(detail::machine_state& state, wait_deadline dea
 
 }  // namespace
 
-void machine::synchronize() const { synchronize_machine(*state_, no_deadline); }
+void machine::synchronize(std::source_location where) const {
+  const called_from here{where};
+  synchronize_machine(*state_, no_deadline);
+}
 
-wait_outcome machine::synchronize_for(std::chrono::nanoseconds limit) const {
+wait_outcome machine::synchronize_for(std::chrono::nanoseconds limit, std::source_location where) const {
+  const called_from here{where};
   return synchronize_machine(*state_, deadline_after(now(), limit));
 }
 
@@ -212,20 +223,31 @@ bool device::has_own_compute_units() const { return state_->description_of(id_).
 const std::string& device::part_of() const { return state_->description_of(id_).part_of; }
 std::optional<int> device::numa_node() const { return state_->description_of(id_).numa_node; }
 bytes device::total_memory() const { return state_->description_of(id_).memory; }
-bytes device::free_memory() const { return value_or_raise(state_->backend_of(id_).memory(id_)).free; }
-device_health device::health() const { return value_or_raise(state_->backend_of(id_).health(id_)); }
+bytes device::free_memory(std::source_location where) const {
+  const called_from here{where};
+  return value_or_raise(state_->backend_of(id_).memory(id_)).free;
+}
+device_health device::health(std::source_location where) const {
+  const called_from here{where};
+  return value_or_raise(state_->backend_of(id_).health(id_));
+}
 int device::compute_units() const { return state_->description_of(id_).compute_units; }
 capability device::capabilities() const { return state_->description_of(id_).capabilities; }
 bool device::simulated() const { return state_->description_of(id_).simulated; }
 
-stream device::default_stream() const {
+stream device::default_stream(std::source_location where) const {
+  const called_from here{where};
   state_->require_open();
   return stream{
       detail::stream_identity{state_, value_or_raise(state_->backend_of(id_).default_stream(id_)), id_, false}};
 }
 
-void device::synchronize() const { synchronize_devices(*state_, id_, 1, no_deadline); }
-wait_outcome device::synchronize_for(std::chrono::nanoseconds limit) const {
+void device::synchronize(std::source_location where) const {
+  const called_from here{where};
+  synchronize_devices(*state_, id_, 1, no_deadline);
+}
+wait_outcome device::synchronize_for(std::chrono::nanoseconds limit, std::source_location where) const {
+  const called_from here{where};
   return synchronize_devices(*state_, id_, 1, deadline_after(state_->now(), limit));
 }
 
@@ -235,7 +257,8 @@ std::optional<error> device::lost_cause() const {
   if (!cause) return std::nullopt;
   return *cause;
 }
-void device::reset() const {
+void device::reset(std::source_location where) const {
+  const called_from here{where};
   state_->require_open();
   value_or_raise(state_->backend_of(id_).reset(id_));
 }

@@ -477,6 +477,9 @@ void machine_state::close_from_anywhere() noexcept {
   on_another_thread([this] { close(); });
 }
 
-void raise_failure(const event_record& record) { raise(*record.cause()); }
+void raise_failure(error cause, std::source_location where) {
+  if (cause.where.line() == 0) cause.where = where;
+  raise(std::move(cause));
+}
 
 }  // namespace weft::detail

@@ -57,9 +57,9 @@ class machine_state : public std::enable_shared_from_this<machine_state> {
   [[nodiscard]] bool closed() const { return closed_.load(std::memory_order_acquire); }
   /// In the child of a fork, which has none of the machine's threads.
   [[nodiscard]] bool forked() const noexcept { return here_.forked(); }
-  void require_open() const {
+  void require_open(std::source_location where = {}) const {
     if (closed())
-      raise(errc::machine_closed, "the machine was closed; buffers and streams of it cannot be used any more");
+      raise(errc::machine_closed, "the machine was closed; buffers and streams of it cannot be used any more", where);
   }
   void close() noexcept;
   /// Runs `f` when the machine is closed, before its work is ended; not at all when it is closed already.
@@ -166,7 +166,7 @@ class machine_state : public std::enable_shared_from_this<machine_state> {
   std::shared_ptr<trace_sink> trace_;
 };
 
-/// Ends a wait: an event's failure becomes an exception.
-void raise_failure(const event_record& record);
+/// Ends a wait: the failure of work becomes an exception, which names the wait where the work names no place.
+[[noreturn]] void raise_failure(error cause, std::source_location where);
 
 }  // namespace weft::detail

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/runtime/process_group.hpp"
 
+#include "core/called_from.hpp"
 #include "runtime/process_group_body.hpp"
 #include "weft/core/raise.hpp"
 
@@ -282,12 +283,16 @@ process_group& process_group::operator=(process_group&&) noexcept = default;
 
 rank process_group::self() const { return body_->self; }
 int process_group::size() const { return static_cast<int>(body_->members.size()); }
-const peer_process& process_group::peer(rank which) const { return body_->at(which).info; }
+const peer_process& process_group::peer(rank which, std::source_location where) const {
+  const called_from here{where};
+  return body_->at(which).info;
+}
 std::uint64_t process_group::refused() const { return body_->turned_away; }
 
 result<void> process_group::send(rank to, std::uint64_t tag, std::span<const std::byte> payload,
                                  std::span<const int> descriptors, std::chrono::nanoseconds limit,
-                                 const std::stop_token& stop) {
+                                 const std::stop_token& stop, std::source_location where) {
+  const called_from here{where};
   body& b = *body_;
   b.require_member("send");
   auto& m = b.other(to, "send");
@@ -330,7 +335,8 @@ result<void> process_group::send(rank to, std::uint64_t tag, std::span<const std
 }
 
 result<peer_message> process_group::receive(rank from, std::uint64_t tag, std::chrono::nanoseconds limit,
-                                            const std::stop_token& stop) {
+                                            const std::stop_token& stop, std::source_location where) {
+  const called_from here{where};
   body& b = *body_;
   b.require_member("receive");
   auto& m = b.other(from, "receive");
@@ -372,7 +378,9 @@ result<peer_message> process_group::receive(rank from, std::uint64_t tag, std::c
 
 // ---- meetings -----------------------------------------------------------------------------------------------------
 
-result<void> process_group::barrier(std::chrono::nanoseconds limit, const std::stop_token& stop) {
+result<void> process_group::barrier(std::chrono::nanoseconds limit, const std::stop_token& stop,
+                                    std::source_location where) {
+  const called_from here{where};
   body_->require_member("barrier");
   auto met = body_->meet(packet_kind::barrier, {}, limit, stop);
   if (!met) return std::move(met).error();
@@ -381,7 +389,9 @@ result<void> process_group::barrier(std::chrono::nanoseconds limit, const std::s
 
 result<std::vector<std::vector<std::byte>>> process_group::all_gather(std::span<const std::byte> mine,
                                                                       std::chrono::nanoseconds limit,
-                                                                      const std::stop_token& stop) {
+                                                                      const std::stop_token& stop,
+                                                                      std::source_location where) {
+  const called_from here{where};
   body_->require_member("all_gather");
   if (mine.size() > max_payload) {
     raise(errc::invalid_argument, "all_gather of " + std::to_string(mine.size()) + " bytes; at most " +
@@ -485,7 +495,8 @@ result<std::vector<std::vector<std::byte>>> process_group::body::meet(packet_kin
 
 // ---- death --------------------------------------------------------------------------------------------------------
 
-bool process_group::alive(rank which) const {
+bool process_group::alive(rank which, std::source_location where) const {
+  const called_from here{where};
   body& b = *body_;
   b.require_member("alive");
   auto& m = b.at(which);
@@ -500,7 +511,9 @@ bool process_group::alive(rank which) const {
   return m.state == body::presence::here;
 }
 
-result<rank> process_group::wait_death(std::chrono::nanoseconds limit, const std::stop_token& stop) {
+result<rank> process_group::wait_death(std::chrono::nanoseconds limit, const std::stop_token& stop,
+                                       std::source_location where) {
+  const called_from here{where};
   body& b = *body_;
   b.require_member("wait_death");
   std::unique_lock lock{b.mutex};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/runtime/rendezvous.hpp"
 
+#include "core/called_from.hpp"
 #include "runtime/gathering.hpp"
 #include "runtime/rendezvous_address.hpp"
 #include "weft/core/raise.hpp"
@@ -30,7 +31,8 @@ void require_rank(rank self, int size) {
 
 }  // namespace
 
-rendezvous rendezvous::at(std::string_view name, rank self, int size) {
+rendezvous rendezvous::at(std::string_view name, rank self, int size, std::source_location where) {
+  const called_from here{where};
   require_rank(self, size);
   constexpr std::string_view allowed = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-";
   if (name.empty() || name.size() > detail::max_rendezvous_name ||
@@ -45,7 +47,8 @@ rendezvous rendezvous::at(std::string_view name, rank self, int size) {
   return made;
 }
 
-std::vector<rendezvous> rendezvous::connected(int size) {
+std::vector<rendezvous> rendezvous::connected(int size, std::source_location where) {
+  const called_from here{where};
   require_size(size);
   std::vector<rendezvous> places;
   for (int r = 0; r < size; ++r) {
@@ -62,7 +65,8 @@ std::vector<rendezvous> rendezvous::connected(int size) {
   return places;
 }
 
-std::string rendezvous::ticket() const {
+std::string rendezvous::ticket(std::source_location where) const {
+  const called_from here{where};
   if (!name_.empty()) raise(errc::invalid_argument, "a place with a name needs no ticket: the name finds it");
   std::string text = "weft:" + std::to_string(self_.value()) + ":" + std::to_string(size_) + ":";
   for (const descriptor& link : links_) {
@@ -75,7 +79,8 @@ std::string rendezvous::ticket() const {
   return text;
 }
 
-rendezvous rendezvous::inherited(std::string_view ticket) {
+rendezvous rendezvous::inherited(std::string_view ticket, std::source_location where) {
+  const called_from here{where};
   const auto refuse = [&](const std::string& why) {
     raise(errc::invalid_argument,
           "\"" + detail::printable(std::as_bytes(std::span{ticket}).first(std::min<std::size_t>(ticket.size(), 80))) +
@@ -116,7 +121,8 @@ rendezvous rendezvous::inherited(std::string_view ticket) {
   return made;
 }
 
-result<process_group> rendezvous::join(const join_options& options) && {
+result<process_group> rendezvous::join(const join_options& options, std::source_location where) && {
+  const called_from here{where};
   if (options.announcement.size() > process_group::max_announcement) {
     raise(errc::invalid_argument, "an announcement has at most " + std::to_string(process_group::max_announcement) +
                                       " bytes, not " + std::to_string(options.announcement.size()));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/runtime/stream.hpp"
 
+#include "core/called_from.hpp"
 #include "runtime/peer_checks.hpp"
 
 #include <algorithm>
@@ -43,13 +44,15 @@ void stream_traits::release(type& identity) noexcept {
 
 }  // namespace detail
 
-stream::stream(const device& on, stream_options options) {
+stream::stream(const device& on, stream_options options, std::source_location where) {
+  const called_from here{where};
   on.state()->require_open();
   const stream_handle made = value_or_raise(on.state()->backend_of(on.id()).create_stream(on.id(), options.priority));
   identity_ = unique_handle<detail::stream_traits>{detail::stream_identity{on.state(), made, on.id(), true}};
 }
 
-stream stream::adopt(const device& on, stream_handle native) {
+stream stream::adopt(const device& on, stream_handle native, std::source_location where) {
+  const called_from here{where};
   on.state()->require_open();
   const auto known = on.state()->backend_of(on.id()).streams_of(on.id());
   if (std::find(known.begin(), known.end(), native) == known.end()) {
@@ -59,50 +62,63 @@ stream stream::adopt(const device& on, stream_handle native) {
   return stream{detail::stream_identity{on.state(), native, on.id(), false}};
 }
 
-stream stream::over(const device& on, void* driver_queue) {
+stream stream::over(const device& on, void* driver_queue, std::source_location where) {
+  const called_from here{where};
   on.state()->require_open();
   const stream_handle made = value_or_raise(on.state()->backend_of(on.id()).adopt_stream(on.id(), driver_queue));
   return stream{detail::stream_identity{on.state(), made, on.id(), true}};
 }
 
-void* stream::driver_queue() const { return value_or_raise(backend_of(identity_.get()).driver_queue(native())); }
+void* stream::driver_queue(std::source_location where) const {
+  const called_from here{where};
+  return value_or_raise(backend_of(identity_.get()).driver_queue(native()));
+}
 
 device stream::on() const { return {identity_.get().state, identity_.get().device}; }
 
-event stream::record() const {
+event stream::record(std::source_location where) const {
+  const called_from here{where};
   return {identity_.get().state, value_or_raise(backend_of(identity_.get()).record(native()))};
 }
 
-void stream::wait(const event& e) const {
+void stream::wait(const event& e, std::source_location where) const {
+  const called_from here{where};
   backend& own = backend_of(identity_.get());
   if (!e.is_recorded() || !e.record()) return;
   if (e.state() != state()) raise(errc::wrong_device, "the event belongs to another machine than the stream");
   value_or_raise(own.wait_event(native(), e.record()));
 }
 
-event stream::write_value(std::uint32_t* word, std::uint32_t value) const {
+event stream::write_value(std::uint32_t* word, std::uint32_t value, std::source_location where) const {
+  const called_from here{where};
   return write_word(identity_.get(), {word, sizeof value, value, {}});
 }
 
-event stream::write_value(std::uint64_t* word, std::uint64_t value) const {
+event stream::write_value(std::uint64_t* word, std::uint64_t value, std::source_location where) const {
+  const called_from here{where};
   return write_word(identity_.get(), {word, sizeof value, value, {}});
 }
 
-event stream::wait_value(const std::uint32_t* word, std::uint32_t value, word_comparison comparison) const {
+event stream::wait_value(const std::uint32_t* word, std::uint32_t value, word_comparison comparison,
+                         std::source_location where) const {
+  const called_from here{where};
   return {
       identity_.get().state,
       value_or_raise(backend_of(identity_.get())
                          .wait_value(native(), {const_cast<std::uint32_t*>(word), sizeof value, value, comparison}))};
 }
 
-event stream::wait_value(const std::uint64_t* word, std::uint64_t value, word_comparison comparison) const {
+event stream::wait_value(const std::uint64_t* word, std::uint64_t value, word_comparison comparison,
+                         std::source_location where) const {
+  const called_from here{where};
   return {
       identity_.get().state,
       value_or_raise(backend_of(identity_.get())
                          .wait_value(native(), {const_cast<std::uint64_t*>(word), sizeof value, value, comparison}))};
 }
 
-event stream::call(std::function<void()> function) const {
+event stream::call(std::function<void()> function, std::source_location where) const {
+  const called_from here{where};
   if (!function) raise(errc::invalid_argument, "a stream was asked to call an empty function");
   return {identity_.get().state, value_or_raise(backend_of(identity_.get()).call(native(), [f = std::move(function)] {
             f();
@@ -110,11 +126,18 @@ event stream::call(std::function<void()> function) const {
           }))};
 }
 
-bool stream::idle() const { return backend_of(identity_.get()).idle(native()); }
+bool stream::idle(std::source_location where) const {
+  const called_from here{where};
+  return backend_of(identity_.get()).idle(native());
+}
 
-void stream::synchronize() const { value_or_raise(backend_of(identity_.get()).synchronize(native(), no_deadline, {})); }
+void stream::synchronize(std::source_location where) const {
+  const called_from here{where};
+  value_or_raise(backend_of(identity_.get()).synchronize(native(), no_deadline, {}));
+}
 
-wait_outcome stream::synchronize_for(std::chrono::nanoseconds limit) const {
+wait_outcome stream::synchronize_for(std::chrono::nanoseconds limit, std::source_location where) const {
+  const called_from here{where};
   backend& own = backend_of(identity_.get());
   return value_or_raise(own.synchronize(native(), deadline_after(own.now(), limit), {}));
 }

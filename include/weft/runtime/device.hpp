@@ -11,6 +11,7 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <source_location>
 #include <string>
 #include <string_view>
 
@@ -35,7 +36,7 @@ class device {
   [[nodiscard]] const std::string& pci_address() const;
   [[nodiscard]] std::optional<int> numa_node() const;
   [[nodiscard]] bytes total_memory() const;
-  [[nodiscard]] bytes free_memory() const;
+  [[nodiscard]] bytes free_memory(std::source_location where = std::source_location::current()) const;
   [[nodiscard]] int compute_units() const;
   /// False for a part of a device that shares them with the other parts: what one runs slows the others, and
   /// compute_units() is no more than its share.
@@ -48,20 +49,21 @@ class device {
   [[nodiscard]] bool simulated() const;
   /// Temperature, power, errors: what sensors tell now. Errors: unsupported where nothing tells.
   /// Cost: some milliseconds of the management library; starts nothing on the device.
-  [[nodiscard]] device_health health() const;
+  [[nodiscard]] device_health health(std::source_location where = std::source_location::current()) const;
 
   /// The stream of work that names none; shared by all who use this device.
-  [[nodiscard]] stream default_stream() const;
+  [[nodiscard]] stream default_stream(std::source_location where = std::source_location::current()) const;
   /// Waits for all streams of the device. Errors: the first failure that no wait has reported yet.
-  void synchronize() const;
-  [[nodiscard]] wait_outcome synchronize_for(std::chrono::nanoseconds limit) const;
+  void synchronize(std::source_location where = std::source_location::current()) const;
+  [[nodiscard]] wait_outcome synchronize_for(std::chrono::nanoseconds limit,
+                                             std::source_location where = std::source_location::current()) const;
 
   [[nodiscard]] bool is_lost() const;
   /// Why the device is lost; empty when it is not.
   [[nodiscard]] std::optional<error> lost_cause() const;
   /// Brings a lost device back. Its memory and peer relations are gone: buffers on it fail with not_found. Pinned,
   /// unified and adopted memory is the host's too, and stays.
-  void reset() const;
+  void reset(std::source_location where = std::source_location::current()) const;
 
   friend bool operator==(const device& a, const device& b) { return a.id_ == b.id_ && a.state_ == b.state_; }
 

@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <source_location>
 #include <span>
 #include <stop_token>
 
@@ -42,11 +43,12 @@ class event {
   [[nodiscard]] bool ready() const;
 
   /// Errors: the root cause of a failed operation, with the operation and its device named.
-  void wait() const;
+  void wait(std::source_location where = std::source_location::current()) const;
   /// cancelled when `stop` was requested first. Errors: as wait().
-  wait_outcome wait(const std::stop_token& stop) const;
+  wait_outcome wait(const std::stop_token& stop, std::source_location where = std::source_location::current()) const;
   /// timed_out when `limit` on the machine's clock has passed first. Errors: as wait().
-  wait_outcome wait_for(std::chrono::nanoseconds limit) const;
+  wait_outcome wait_for(std::chrono::nanoseconds limit,
+                        std::source_location where = std::source_location::current()) const;
   /// The root cause once the work has failed. Never waits; does not count as reported.
   [[nodiscard]] std::optional<error> failure() const;
 
@@ -58,7 +60,7 @@ class event {
   void await_suspend(std::coroutine_handle<> waiter) const {
     on_done([waiter] { waiter.resume(); });
   }
-  void await_resume() const { wait(); }
+  void await_resume() const { wait(std::source_location{}); }
 
   [[nodiscard]] const event_ref& record() const { return record_; }
   [[nodiscard]] const std::shared_ptr<detail::machine_state>& state() const { return state_; }
@@ -71,9 +73,10 @@ class event {
 /// Time between the ends of two operations of one device, on the machine's clock.
 /// Errors: invalid_argument when one was never recorded or carries no time; wrong_device across devices, whose clocks
 /// do not compare; not_ready when one has not ended.
-[[nodiscard]] std::chrono::nanoseconds elapsed(const event& from, const event& to);
+[[nodiscard]] std::chrono::nanoseconds elapsed(const event& from, const event& to,
+                                               std::source_location where = std::source_location::current());
 
 /// Waits for all, then throws the failure of the first in order that failed.
-void wait_all(std::span<const event> events);
+void wait_all(std::span<const event> events, std::source_location where = std::source_location::current());
 
 }  // namespace weft

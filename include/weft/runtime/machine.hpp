@@ -13,6 +13,7 @@
 #include <initializer_list>
 #include <memory>
 #include <optional>
+#include <source_location>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,7 +22,17 @@ namespace weft {
 
 namespace detail {
 class machine_state;
-}
+
+/// A device's id with the place of the call: operator[] has no other parameter for it.
+struct placed_id {
+  device_id id;
+  std::source_location where;
+  // NOLINTBEGIN(google-explicit-constructor)
+  placed_id(device_id given, std::source_location at = std::source_location::current()) : id(given), where(at) {}
+  placed_id(int given, std::source_location at = std::source_location::current()) : id(given), where(at) {}
+  // NOLINTEND(google-explicit-constructor)
+};
+}  // namespace detail
 
 /// When a machine finds out whether what one device writes into the memory of another arrives there.
 enum class peer_verification : std::uint8_t {
@@ -123,20 +134,23 @@ class device_list {
 class machine {
  public:
   /// The machine that the environment and this computer give. Errors: not_found, unsupported, invalid_topology.
-  machine();
-  explicit machine(const machine_options& options);
+  machine(std::source_location where = std::source_location::current());  // NOLINT(google-explicit-constructor)
+  explicit machine(const machine_options& options, std::source_location where = std::source_location::current());
 
   /// A topology by name ("dgx_h100") or file, played by the host backend.
-  [[nodiscard]] static machine load(std::string_view name_or_file);
+  [[nodiscard]] static machine load(std::string_view name_or_file,
+                                    std::source_location where = std::source_location::current());
 
   /// All devices in their stable order: that of the topology, or of PCI addresses.
   [[nodiscard]] std::vector<device> devices() const;
   /// Errors: invalid_device for an unknown id; not_found, with every reason, when none is left.
-  [[nodiscard]] device_list devices(const device_query& where) const;
+  [[nodiscard]] device_list devices(const device_query& where,
+                                    std::source_location caller = std::source_location::current()) const;
   /// Like devices(where), but an empty list is a value.
-  [[nodiscard]] device_list find_devices(const device_query& where) const;
-  [[nodiscard]] device operator[](device_id id) const;
-  [[nodiscard]] device operator[](int id) const { return (*this)[device_id{id}]; }
+  [[nodiscard]] device_list find_devices(const device_query& where,
+                                         std::source_location caller = std::source_location::current()) const;
+  /// By id or number. Errors: invalid_device.
+  [[nodiscard]] device operator[](const detail::placed_id& which) const;
   [[nodiscard]] int device_count() const;
   /// Devices of one backend; 0 when it is absent.
   [[nodiscard]] int device_count(std::string_view backend) const;
@@ -156,9 +170,10 @@ class machine {
   [[nodiscard]] std::chrono::nanoseconds now() const;
 
   /// Waits for everything on every device. Errors: the first failure that no wait has reported yet.
-  void synchronize() const;
+  void synchronize(std::source_location where = std::source_location::current()) const;
   /// Like synchronize(), but gives up: timed_out. Errors as synchronize().
-  [[nodiscard]] wait_outcome synchronize_for(std::chrono::nanoseconds limit) const;
+  [[nodiscard]] wait_outcome synchronize_for(std::chrono::nanoseconds limit,
+                                             std::source_location where = std::source_location::current()) const;
 
   /// Accesses to the same bytes, one of them a write, that no stream, event or wait orders: what was found so far with
   /// machine_options::check_order, each pair of source lines once and at most 1,000; the log hook is told of all.

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <source_location>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -31,24 +32,26 @@ class rendezvous {
   /// the other's user before they read a byte.
   /// Errors: invalid_argument for an empty name, one of more than 64 bytes or with characters outside [A-Za-z0-9._-];
   /// for a rank outside 0 … size−1 or a size outside 1 … process_group::max_size.
-  static rendezvous at(std::string_view name, rank self, int size);
+  static rendezvous at(std::string_view name, rank self, int size,
+                       std::source_location where = std::source_location::current());
 
   /// One place per rank, connected already, without a name: for a parent that starts the others. After a fork each
   /// process keeps its own place and lets the others go. Errors: invalid_argument; resource_exhausted without
   /// descriptors.
-  static std::vector<rendezvous> connected(int size);
+  static std::vector<rendezvous> connected(int size, std::source_location where = std::source_location::current());
 
   /// The text that a program started by exec makes this place from again; the sockets outlive one exec from now on.
   /// Errors: invalid_argument for a place with a name, which needs none.
-  [[nodiscard]] std::string ticket() const;
+  [[nodiscard]] std::string ticket(std::source_location where = std::source_location::current()) const;
   /// Errors: invalid_argument for a text that is not a ticket or sockets that did not come along.
-  static rendezvous inherited(std::string_view ticket);
+  static rendezvous inherited(std::string_view ticket, std::source_location where = std::source_location::current());
 
   /// Waits until everybody is there; ends for all when it ends for one.
   /// Errors: timed_out naming the missing ranks; cancelled; peer_dead; name_taken (another user, or another rank 0);
   /// incompatible (version, size or rank) with both sides named; closed when another rank gave up; resource_exhausted.
   /// Cost: size² / 2 connections made by rank 0, two descriptors per peer kept.
-  [[nodiscard]] result<process_group> join(const join_options& options = {}) &&;
+  [[nodiscard]] result<process_group> join(const join_options& options = {},
+                                           std::source_location where = std::source_location::current()) &&;
 
  private:
   rendezvous() = default;

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <source_location>
 
 namespace weft {
 
@@ -40,36 +41,41 @@ struct stream_options {
 /// Thread: any; the order of calls from several threads is the order in which they arrive.
 class stream {
  public:
-  explicit stream(const device& on, stream_options options = {});
+  explicit stream(const device& on, stream_options options = {},
+                  std::source_location where = std::source_location::current());
   /// A stream that somebody else owns, by its native handle on that device's backend.
-  [[nodiscard]] static stream adopt(const device& on, stream_handle native);
+  [[nodiscard]] static stream adopt(const device& on, stream_handle native,
+                                    std::source_location where = std::source_location::current());
   /// A stream over a queue of the driver that the program made, as CUDA's CUstream (cudaStream_t), or null for CUDA's
   /// default stream. It must outlive this. What the program puts into it, and what weft does, run in the order in which
   /// they came there; events and waits of this stream cover both. Memory that only the program's own work uses must
   /// stay until that has ended.
   /// Errors: wrong_device for a queue of another device or context; unsupported where the backend has none.
-  [[nodiscard]] static stream over(const device& on, void* driver_queue);
+  [[nodiscard]] static stream over(const device& on, void* driver_queue,
+                                   std::source_location where = std::source_location::current());
 
   [[nodiscard]] device on() const;
   [[nodiscard]] stream_handle native() const { return identity_.get().handle; }
   /// The queue of the driver under this stream, for libraries of the vendor: CUstream on CUDA. It lasts as long as the
   /// stream, or until its device is reset. What waits in weft, behind call() or an event of another backend, is not in
   /// it yet. Errors: unsupported where the backend has none.
-  [[nodiscard]] void* driver_queue() const;
+  [[nodiscard]] void* driver_queue(std::source_location where = std::source_location::current()) const;
 
   /// An event that ends when all work submitted so far has.
-  [[nodiscard]] event record() const;
+  [[nodiscard]] event record(std::source_location where = std::source_location::current()) const;
   /// Work submitted from here on starts after `event` has ended; the host does not wait. Events of any device and
   /// backend of this machine. Errors: wrong_device for an event of another machine.
-  void wait(const event& event) const;
+  void wait(const event& event, std::source_location where = std::source_location::current()) const;
   /// Writes a word of memory, in order and by one store: a device, a stream (wait_value()) or a thread of the host that
   /// sees the value sees all that this stream did before. The word is memory of this machine that the device may use,
   /// at a multiple of its size; without a right to it the event fails as a kernel with such an argument does.
   /// Errors: invalid_argument (null, alignment); not_found; out_of_range; unsupported where the backend has none.
   // NOLINTNEXTLINE(modernize-use-nodiscard): the work is done whether or not somebody keeps the event
-  event write_value(std::uint32_t* word, std::uint32_t value) const;
+  event write_value(std::uint32_t* word, std::uint32_t value,
+                    std::source_location where = std::source_location::current()) const;
   // NOLINTNEXTLINE(modernize-use-nodiscard)
-  event write_value(std::uint64_t* word, std::uint64_t value) const;
+  event write_value(std::uint64_t* word, std::uint64_t value,
+                    std::source_location where = std::source_location::current()) const;
   /// What is submitted from here on starts once the word compares with `value`, and sees what came before the write
   /// that made it so: by write_value() of any stream, by a kernel, by the host or another process. The event ends then.
   /// A value that never comes holds the stream until close(), which cancels what is behind, or the loss or the reset of
@@ -80,18 +86,21 @@ class stream {
   /// a thread that looks at the word, every millisecond at the least.
   // NOLINTNEXTLINE(modernize-use-nodiscard)
   event wait_value(const std::uint32_t* word, std::uint32_t value,
-                   word_comparison comparison = word_comparison::greater_equal) const;
+                   word_comparison comparison = word_comparison::greater_equal,
+                   std::source_location where = std::source_location::current()) const;
   // NOLINTNEXTLINE(modernize-use-nodiscard)
   event wait_value(const std::uint64_t* word, std::uint64_t value,
-                   word_comparison comparison = word_comparison::greater_equal) const;
+                   word_comparison comparison = word_comparison::greater_equal,
+                   std::source_location where = std::source_location::current()) const;
   /// Runs a host function in order. It must not call the library. An exception it throws fails the event.
-  event call(std::function<void()> function) const;
+  event call(std::function<void()> function, std::source_location where = std::source_location::current()) const;
 
   /// True when no work is pending.
-  [[nodiscard]] bool idle() const;
+  [[nodiscard]] bool idle(std::source_location where = std::source_location::current()) const;
   /// Waits for all work. Errors: the first failure that no wait has reported yet.
-  void synchronize() const;
-  [[nodiscard]] wait_outcome synchronize_for(std::chrono::nanoseconds limit) const;
+  void synchronize(std::source_location where = std::source_location::current()) const;
+  [[nodiscard]] wait_outcome synchronize_for(std::chrono::nanoseconds limit,
+                                             std::source_location where = std::source_location::current()) const;
 
   [[nodiscard]] const std::shared_ptr<detail::machine_state>& state() const { return identity_.get().state; }
   [[nodiscard]] device_id on_id() const { return identity_.get().device; }
