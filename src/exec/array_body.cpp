@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/array_body.hpp"
 
+#include "core/called_from.hpp"
 #include "exec/launch_job.hpp"
 #include "exec/launch_state.hpp"
 #include "weft/memory/copy.hpp"
@@ -54,7 +55,7 @@ void array_body::borrow(const memory_ref& home) {
 void array_body::adopt(const device& by, const memory_ref& home) {
   borrow(home);
   array_instance& place = *instances_.front();
-  place.owned = unique_handle<memory_traits>{detail::adopt(by, home.address, home.size)};
+  place.owned = unique_handle<memory_traits>{detail::adopt(by, home.address, home.size, {})};
   place.is_shared = true;
   place.is_foreign = false;
   place.kind = memory_kind::adopted;
@@ -198,8 +199,8 @@ array_instance& array_body::acquire(const array_need& need, const lane& by, cons
     made->device = need.device;
     made->range = need.range;
     const auto wanted = static_cast<std::size_t>(need.range.count());
-    auto memory = passes_through_ ? allocate(launches_of(*machine_).passing(by.on()), wanted, element())
-                                  : allocate(by.on(), wanted, element(), memory_kind::device);
+    auto memory = passes_through_ ? allocate(launches_of(*machine_).passing(by.on()), wanted, element(), {})
+                                  : allocate(by.on(), wanted, element(), memory_kind::device, {});
     made->address = static_cast<std::byte*>(memory.address);
     made->owned = unique_handle<memory_traits>{std::move(memory)};
     instances_.push_back(std::move(made));
@@ -248,7 +249,7 @@ void array_body::ensure_home() {
   made->range = all();
   made->kind = memory_kind::pinned;
   const device near{machine_, device_id{0}};
-  auto memory = allocate(near, shape_.count, element(), memory_kind::pinned);
+  auto memory = allocate(near, shape_.count, element(), memory_kind::pinned, {});
   made->address = static_cast<std::byte*>(memory.address);
   made->owned = unique_handle<memory_traits>{std::move(memory)};
   instances_.push_back(std::move(made));
@@ -400,7 +401,7 @@ void array_body::wait_for_job() {
 
 void array_body::write(std::uint64_t first, std::span<const std::byte> from, std::source_location where) {
   if (from.empty()) return;
-  machine_->require_open();
+  machine_->require_open(where);
   const interval range{static_cast<std::int64_t>(first),
                        static_cast<std::int64_t>(first) + static_cast<std::int64_t>(from.size() / element())};
   if (first > shape_.count || range.end > count()) {
@@ -432,7 +433,7 @@ void array_body::write(std::uint64_t first, std::span<const std::byte> from, std
 
 void array_body::read(std::uint64_t first, std::span<std::byte> to, std::source_location where) {
   if (to.empty()) return;
-  machine_->require_open();
+  machine_->require_open(where);
   const interval range{static_cast<std::int64_t>(first),
                        static_cast<std::int64_t>(first) + static_cast<std::int64_t>(to.size() / element())};
   if (first > shape_.count || range.end > count()) {
@@ -514,7 +515,8 @@ void array_body::read(std::uint64_t first, std::span<std::byte> to, std::source_
 
 // ---- what array<T> calls --------------------------------------------------------------------------------------------
 
-std::shared_ptr<array_body> make_array(const machine& m, const array_shape& shape) {
+std::shared_ptr<array_body> make_array(const machine& m, const array_shape& shape, std::source_location where) {
+  const called_from here{where};
   m.state()->require_open();
   if (shape.count > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()) / shape.element) {
     raise(errc::invalid_argument,
@@ -529,10 +531,12 @@ void set_array(array_body& array, std::span<const std::byte> pattern) {
 }
 
 void write_array(array_body& array, std::uint64_t first, std::span<const std::byte> from, std::source_location where) {
+  const called_from here{where};
   array.write(first, from, where);
 }
 
 void read_array(const array_body& array, std::uint64_t first, std::span<std::byte> to, std::source_location where) {
+  const called_from here{where};
   const_cast<array_body&>(array).read(first, to, where);  // reading changes where elements are, not what they are
 }
 

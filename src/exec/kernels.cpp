@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/exec/kernels.hpp"
 
+#include "core/called_from.hpp"
 #include "exec/kernel_table.hpp"
 #include "weft/core/nearest.hpp"
 
@@ -8,7 +9,8 @@ namespace weft {
 
 kernel_registry kernels(const machine& m) { return kernel_registry{m.state()}; }
 
-kernel_registry& kernel_registry::add(std::shared_ptr<const kernel_code> code) {
+kernel_registry& kernel_registry::add(std::shared_ptr<const kernel_code> code, std::source_location where) {
+  const called_from here{where};
   state_->require_open();
   detail::kernel_table& table = detail::kernels_of(*state_);
   const std::unique_lock lock{table.mutex};
@@ -21,7 +23,8 @@ kernel_registry& kernel_registry::add(std::shared_ptr<const kernel_code> code) {
   return *this;
 }
 
-std::shared_ptr<const kernel_code> kernel_registry::at(std::string_view name) const {
+std::shared_ptr<const kernel_code> kernel_registry::at(std::string_view name, std::source_location where) const {
+  const called_from here{where};
   detail::kernel_table& table = detail::kernels_of(*state_);
   const std::shared_lock lock{table.mutex};
   if (const auto it = table.by_name.find(name); it != table.by_name.end()) return it->second;

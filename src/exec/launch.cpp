@@ -155,20 +155,20 @@ bool checked_range(const kernel_code& code, const kernel_range& over, std::size_
   return !empty;
 }
 
-std::shared_ptr<const kernel_code> registered_kernel(const std::shared_ptr<machine_state>& state,
-                                                     std::string_view name) {
+std::shared_ptr<const kernel_code> registered_kernel(const std::shared_ptr<machine_state>& state, std::string_view name,
+                                                     std::source_location where) {
   {
     kernel_table& table = kernels_of(*state);
     const std::shared_lock lock{table.mutex};
     if (const auto it = table.by_name.find(name); it != table.by_name.end()) return it->second;
   }
-  return kernel_registry{state}.at(name);
+  return kernel_registry{state}.at(name, where);
 }
 
 event launch_on(const std::shared_ptr<machine_state>& state, device_id on, stream_handle order,
                 std::shared_ptr<const kernel_code> code, const kernel_range& over,
                 std::span<const launch_argument> arguments, const launch_options& options, std::source_location where) {
-  state->require_open();
+  state->require_open(where);
   const bool some = checked_range(*code, over, arguments.size(), where);
   launch_request request;
   request.range = over;
@@ -205,13 +205,13 @@ event launch_in(const stream& order, std::shared_ptr<const kernel_code> code, co
 
 void prepare_on(const device& on, const kernel_code& code, std::source_location where) {
   const auto& state = on.state();
-  state->require_open();
+  state->require_open(where);
   value_or_raise(state->backend_of(on.id()).prepare(on.id(), code), where);
 }
 
 void prepare_named(const device& on, std::string_view name, std::source_location where) {
-  on.state()->require_open();
-  prepare_on(on, *registered_kernel(on.state(), name), where);
+  on.state()->require_open(where);
+  prepare_on(on, *registered_kernel(on.state(), name, where), where);
 }
 
 event launch_named(const stream& order, std::string_view name, const kernel_range& over,
@@ -219,8 +219,8 @@ event launch_named(const stream& order, std::string_view name, const kernel_rang
                    std::source_location where) {
   const auto& state = order.state();
   if (!state) raise(errc::invalid_argument, "an empty stream: it was moved from", where);
-  state->require_open();
-  return launch_in(order, registered_kernel(state, name), over, arguments, options, where);
+  state->require_open(where);
+  return launch_in(order, registered_kernel(state, name, where), over, arguments, options, where);
 }
 
 }  // namespace weft::detail

@@ -36,6 +36,6 @@ void check_block(const kernel_code& code, const std::array<int, 3>& block, std::
                               std::source_location where);
 /// Errors: not_found, with the nearest names.
 [[nodiscard]] std::shared_ptr<const kernel_code> registered_kernel(const std::shared_ptr<machine_state>& state,
-                                                                   std::string_view name);
+                                                                   std::string_view name, std::source_location where);
 
 }  // namespace weft::detail

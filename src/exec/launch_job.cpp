@@ -310,8 +310,8 @@ void launch_job::run_piece(flight& f, worker& by) {
     if (a.reduces && !alone) {
       // A result of its own for each device, from the value that changes nothing; combine() makes one of them.
       if (by.partial.size() <= reduction) {
-        auto memory =
-            allocate(way.on(), static_cast<std::size_t>(a.array->count()), a.array->element(), memory_kind::device);
+        auto memory = allocate(way.on(), static_cast<std::size_t>(a.array->count()), a.array->element(),
+                               memory_kind::device, plan_.where);
         by.partial.emplace_back(std::move(memory));
         fill_request fill = identity_of(a.plain.type, a.access.op);
         fill.count = static_cast<std::uint64_t>(a.array->count());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/exec/launch_run.hpp"
 
+#include "core/called_from.hpp"
 #include "exec/launch_check.hpp"
 #include "exec/launch_job.hpp"
 
@@ -36,7 +37,7 @@ void check_options(const kernel_code& code, const spread_options& options, std::
 void check_limits(const machine& m, const spread_options& options, const device_list& chosen,
                   std::source_location where) {
   for (std::size_t i = 0; i < options.memory_limits.size(); ++i) {
-    const device_id id = m[options.memory_limits[i].device].id();  // must exist
+    const device_id id = m[placed_id{options.memory_limits[i].device, where}].id();  // must exist
     const auto refuse = [&](const std::string& why) {
       raise(errc::invalid_argument, "a memory limit for " + to_string(id) + ", " + why, where);
     };
@@ -82,7 +83,7 @@ void refuse_images(machine_state& state, const kernel_code& code, std::span<cons
 launch_run spread(const machine& m, std::shared_ptr<const kernel_code> code, const kernel_range& over,
                   std::span<spread_argument> arguments, const spread_options& options, std::source_location where) {
   const auto& state = m.state();
-  state->require_open();
+  state->require_open(where);
   const bool some = checked_range(*code, over, arguments.size(), where);
 
   // One device that holds everything: a launch like any other, in the device's own stream.
@@ -103,6 +104,7 @@ launch_run spread(const machine& m, std::shared_ptr<const kernel_code> code, con
                                 {options.stop, options.model, options.block}, where)};
   }
 
+  const called_from here{where};
   if (has_ring(*code)) refuse_images(*state, *code, arguments, where);
   job_plan plan;
   plan.state = state;
@@ -110,7 +112,7 @@ launch_run spread(const machine& m, std::shared_ptr<const kernel_code> code, con
   plan.over = over;
   plan.options = options;
   plan.where = where;
-  const device_list chosen = m.devices(options.devices);
+  const device_list chosen = m.devices(options.devices, where);
   plan.devices.assign(chosen.begin(), chosen.end());
   check_options(*plan.code, options, plan.devices.size(), where);
   check_limits(m, options, chosen, where);
@@ -177,15 +179,15 @@ launch_run spread(const machine& m, std::shared_ptr<const kernel_code> code, con
   auto job = std::make_shared<launch_job>(std::move(plan));
   job->begin();
   launch_run run{std::move(job)};
-  if (!options.asynchronous) run.wait();
+  if (!options.asynchronous) run.wait(where);
   return run;
 }
 
 launch_run spread_named(const machine& m, std::string_view name, const kernel_range& over,
                         std::span<spread_argument> arguments, const spread_options& options,
                         std::source_location where) {
-  m.state()->require_open();
-  return spread(m, registered_kernel(m.state(), name), over, arguments, options, where);
+  m.state()->require_open(where);
+  return spread(m, registered_kernel(m.state(), name, where), over, arguments, options, where);
 }
 
 }  // namespace detail
@@ -203,15 +205,15 @@ launch_run::~launch_run() {
   if (job_ && job_->borrows_host_memory() && !job_->settled()) static_cast<void>(job_->wait_until(no_deadline));
 }
 
-void launch_run::wait() const {
-  if (!job_) return only_.wait();
-  if (job_->wait_until(no_deadline) == wait_outcome::failed) raise(error{*job_->tell()});
+void launch_run::wait(std::source_location where) const {
+  if (!job_) return only_.wait(where);
+  if (job_->wait_until(no_deadline) == wait_outcome::failed) detail::raise_failure(*job_->tell(), where);
 }
 
-wait_outcome launch_run::wait_for(std::chrono::nanoseconds limit) const {
-  if (!job_) return only_.wait_for(limit);
+wait_outcome launch_run::wait_for(std::chrono::nanoseconds limit, std::source_location where) const {
+  if (!job_) return only_.wait_for(limit, where);
   const wait_outcome outcome = job_->wait_until(deadline_after(job_->state()->now(), limit));
-  if (outcome == wait_outcome::failed) raise(error{*job_->tell()});
+  if (outcome == wait_outcome::failed) detail::raise_failure(*job_->tell(), where);
   return outcome;
 }
 
@@ -227,7 +229,8 @@ void launch_run::cancel() const {
   if (job_) job_->cancel();
 }
 
-launch_report launch_run::report() const {
+launch_report launch_run::report(std::source_location where) const {
+  const called_from here{where};
   if (!job_) {
     raise(errc::unsupported,
           "a launch on memory of one device keeps no account: its event's times say how long it took");

@@ -106,7 +106,7 @@ reduction map_and_reduce(const machine& m, const std::shared_ptr<const kernel_co
     // divided before multiplied: a range may be long
     made.next = std::min(items, (steps / parts * r + steps % parts * r / parts) * step);
     made.end = std::min(items, (steps / parts * (r + 1) + steps % parts * (r + 1) / parts) * step);
-    made.mapped = make_array(m, shape);
+    made.mapped = make_array(m, shape, where);
   }
 
   std::optional<error> cause;

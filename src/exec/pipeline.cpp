@@ -2,6 +2,7 @@
 // What a pipeline tells, and its face without types.
 #include "weft/exec/pipeline.hpp"
 
+#include "core/called_from.hpp"
 #include "exec/pipeline_body.hpp"
 
 #include <algorithm>
@@ -82,8 +83,10 @@ pipeline_report pipeline_body::report() const {
 }
 
 untyped_pipeline::untyped_pipeline(const machine& m, std::size_t max_items, std::size_t in_element,
-                                   std::vector<untyped_stage> stages, const pipeline_options& options)
+                                   std::vector<untyped_stage> stages, const pipeline_options& options,
+                                   std::source_location where)
     : body_(std::make_shared<pipeline_body>(m.state(), in_element, std::move(stages), options)) {
+  const called_from here{where};
   m.state()->require_open();
   body_->assemble(m, max_items);
 }
@@ -96,12 +99,15 @@ std::optional<event> untyped_pipeline::push(std::span<const std::byte> batch, st
   return body_->push(batch, items, result, results, limit, where);
 }
 
-wait_outcome untyped_pipeline::drain(std::optional<nanoseconds> limit) { return body_->drain(limit); }
+wait_outcome untyped_pipeline::drain(std::optional<nanoseconds> limit, std::source_location where) {
+  const called_from here{where};
+  return body_->drain(limit);
+}
 
 pipeline_report untyped_pipeline::report() const { return body_->report(); }
 
-std::size_t untyped_pipeline::results_of(std::size_t items) const {
-  return body_->counts_of(items, std::source_location::current()).back();
+std::size_t untyped_pipeline::results_of(std::size_t items, std::source_location where) const {
+  return body_->counts_of(items, where).back();
 }
 
 }  // namespace weft::detail

@@ -134,7 +134,7 @@ void pipeline_body::watch(const batch_ref& b, const event_ref& last) {
 std::optional<event> pipeline_body::push(std::span<const std::byte> in, std::size_t items, std::span<std::byte> out,
                                          std::size_t results, std::optional<nanoseconds> limit,
                                          std::source_location where) {
-  state_->require_open();
+  state_->require_open(where);
   auto counts = counts_of(items, where);
   if (counts.back() != results) {
     raise(errc::incompatible,

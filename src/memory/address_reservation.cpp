@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/memory/address_reservation.hpp"
 
+#include "core/called_from.hpp"
 #include "memory/block_body.hpp"
 #include "weft/core/log.hpp"
 
@@ -14,14 +15,17 @@ void detail::held_range_traits::release(type& held) noexcept {
   held = {};
 }
 
-address_reservation::address_reservation(const machine& m, bytes size, bytes alignment, void* hint)
-    : address_reservation(m.state(), size, alignment, hint) {}
+address_reservation::address_reservation(const machine& m, bytes size, bytes alignment, void* hint,
+                                         std::source_location where)
+    : address_reservation(m.state(), size, alignment, hint, where) {}
 
-address_reservation::address_reservation(const device& any_of_machine, bytes size, bytes alignment, void* hint)
-    : address_reservation(any_of_machine.state(), size, alignment, hint) {}
+address_reservation::address_reservation(const device& any_of_machine, bytes size, bytes alignment, void* hint,
+                                         std::source_location where)
+    : address_reservation(any_of_machine.state(), size, alignment, hint, where) {}
 
 address_reservation::address_reservation(const std::shared_ptr<detail::machine_state>& state, bytes size,
-                                         bytes alignment, void* hint) {
+                                         bytes alignment, void* hint, std::source_location where) {
+  const called_from here{where};
   state->require_open();
   if (size.value() == 0) raise(errc::invalid_argument, "a reservation of 0 bytes");
   backend& driver = detail::block_driver(*state);

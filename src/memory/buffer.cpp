@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/memory/buffer.hpp"
 
+#include "core/called_from.hpp"
 #include "memory/pool_body.hpp"
 #include "runtime/machine_state.hpp"
 #include "weft/core/log.hpp"
@@ -10,9 +11,10 @@
 namespace weft {
 namespace detail {
 
-void raise_subspan(std::size_t offset, std::size_t count, std::size_t size) {
+void raise_subspan(std::size_t offset, std::size_t count, std::size_t size, std::source_location where) {
   raise(errc::out_of_range,
-        "elements " + std::to_string(offset) + " + " + std::to_string(count) + " of a span of " + std::to_string(size));
+        "elements " + std::to_string(offset) + " + " + std::to_string(count) + " of a span of " + std::to_string(size),
+        where);
 }
 
 void memory_traits::release(type& memory) noexcept {
@@ -38,14 +40,17 @@ std::size_t checked_size(std::size_t count, std::size_t element, device_id on) {
 
 }  // namespace
 
-owned_memory allocate(const device& on, std::size_t count, std::size_t element, memory_kind kind) {
+owned_memory allocate(const device& on, std::size_t count, std::size_t element, memory_kind kind,
+                      std::source_location where) {
+  const called_from here{where};
   on.state()->require_open();
   const std::size_t size = checked_size(count, element, on.id());
   if (size == 0) return {on.state(), nullptr, nullptr};
   return {on.state(), nullptr, value_or_raise(on.state()->backend_of(on.id()).allocate(on.id(), bytes{size}, kind))};
 }
 
-owned_memory allocate(const memory_pool& pool, std::size_t count, std::size_t element) {
+owned_memory allocate(const memory_pool& pool, std::size_t count, std::size_t element, std::source_location where) {
+  const called_from here{where};
   const auto& body = pool.body();
   body->state()->require_open();
   const std::size_t size = checked_size(count, element, body->on());
@@ -55,7 +60,8 @@ owned_memory allocate(const memory_pool& pool, std::size_t count, std::size_t el
 
 device_id device_of(const memory_pool& pool) { return pool.body()->on(); }
 
-owned_memory adopt(const device& on, void* base, std::size_t size) {
+owned_memory adopt(const device& on, void* base, std::size_t size, std::source_location where) {
+  const called_from here{where};
   on.state()->require_open();
   value_or_raise(on.state()->backend_of(on.id()).adopt(on.id(), base, bytes{size}));
   return {on.state(), nullptr, base};
@@ -63,12 +69,14 @@ owned_memory adopt(const device& on, void* base, std::size_t size) {
 
 }  // namespace detail
 
-memory_description address_range(const device& any_of_machine, const void* address) {
+memory_description address_range(const device& any_of_machine, const void* address, std::source_location where) {
+  const called_from here{where};
   any_of_machine.state()->require_open();
   return value_or_raise(any_of_machine.state()->backend_of(address).find(address));
 }
 
-void prefetch(const device& to, device_span<const std::byte> range) {
+void prefetch(const device& to, device_span<const std::byte> range, std::source_location where) {
+  const called_from here{where};
   if (!to.has(capability::unified_memory))
     raise(errc::unsupported, to_string(to.id()) + " has no unified memory to prefetch");
   const stream order = to.default_stream();
@@ -77,7 +85,8 @@ void prefetch(const device& to, device_span<const std::byte> range) {
   done.wait();
 }
 
-void advise(const device& on, device_span<const std::byte> range, memory_advice advice) {
+void advise(const device& on, device_span<const std::byte> range, memory_advice advice, std::source_location where) {
+  const called_from here{where};
   if (!on.has(capability::unified_memory))
     raise(errc::unsupported, to_string(on.id()) + " has no unified memory to advise on");
   on.state()->require_open();

@@ -52,7 +52,7 @@ plan make_plan(const memory_ref& dst, const memory_ref& src, const copy_shape& s
   if (dst.state != nullptr && src.state != nullptr && dst.state != src.state) {
     raise(errc::wrong_device, "a copy between the memories of two machines: go through host memory", where);
   }
-  state->require_open();
+  state->require_open(where);
   plan p;
   p.state = state;
   p.dst = side_of(dst);
@@ -324,7 +324,7 @@ copy_report copy_now(memory_ref dst, memory_ref src, const copy_shape& shape, co
                      std::source_location where) {
   copy_report report;
   if (shape.total() == 0) {
-    if (auto* state = dst.state != nullptr ? dst.state : src.state) state->require_open();
+    if (auto* state = dst.state != nullptr ? dst.state : src.state) state->require_open(where);
     return report;
   }
   plan p = make_plan(dst, src, shape, options, where);
@@ -370,7 +370,7 @@ event copy_in(const stream& order, memory_ref dst, memory_ref src, const copy_sh
               std::source_location where) {
   const auto& state = order.state();
   if (!state) raise(errc::invalid_argument, "an empty stream: it was moved from", where);
-  state->require_open();
+  state->require_open(where);
   for (const memory_ref* ref : {&dst, &src}) {
     if (ref->state != nullptr && ref->state != state.get())
       raise(errc::wrong_device, "the stream belongs to another machine than the memory", where);
@@ -468,7 +468,7 @@ memory_ref raw_side(machine_state& state, const void* address, device_id on, std
 
 bool raw_checks(machine_state& state, const void* dst, device_id to, const void* src, device_id from, bytes size,
                 std::source_location where) {
-  state.require_open();
+  state.require_open(where);
   static_cast<void>(state.description_of(from));
   static_cast<void>(state.description_of(to));
   if (size.value() == 0) return false;
@@ -543,7 +543,7 @@ event copy_batch(const stream& order, std::span<const copy_part> parts, const co
   using namespace detail;
   const auto& state = order.state();
   if (!state) raise(errc::invalid_argument, "an empty stream: it was moved from", where);
-  state->require_open();
+  state->require_open(where);
   refuse_verification(options, where);
   refuse_overlap(parts, where);
   backend& by = state->backend_of(order.on().id());

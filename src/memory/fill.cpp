@@ -8,7 +8,7 @@ namespace weft::detail {
 event fill_in(const stream& order, memory_ref dst, const fill_request& request, std::source_location where) {
   const auto& state = order.state();
   if (!state) raise(errc::invalid_argument, "an empty stream: it was moved from", where);
-  state->require_open();
+  state->require_open(where);
   if (request.count == 0) return order.record();
   if (dst.state != state.get())
     raise(errc::wrong_device, "the stream belongs to another machine than the memory", where);
@@ -25,7 +25,7 @@ event fill_in(const stream& order, memory_ref dst, const fill_request& request, 
 
 void fill_now(memory_ref dst, fill_request request, std::source_location where) {
   if (dst.state == nullptr) raise(errc::invalid_argument, "a fill without a machine: an empty buffer or span", where);
-  dst.state->require_open();
+  dst.state->require_open(where);
   if (request.count == 0) return;
   backend& owner = dst.state->backend_of(dst.address);
   request.dst = dst.address;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/memory/grant.hpp"
 
+#include "core/called_from.hpp"
 #include "memory/block_body.hpp"
 #include "memory/memory_state.hpp"
 #include "memory/opened_share.hpp"
@@ -266,7 +267,8 @@ void take_peer(grant_body& body, device_id owner, device_id to) {
 
 }  // namespace
 
-access_grant grant_memory(const memory_ref& memory, const device& to, access_right right) {
+access_grant grant_memory(const memory_ref& memory, const device& to, access_right right, std::source_location where) {
+  const called_from here{where};
   if (memory.state == nullptr) {
     raise(errc::invalid_argument,
           "granting a right to nothing, or to host memory that no device has: put it into a weft::buffer");
@@ -304,7 +306,8 @@ access_grant grant_memory(const memory_ref& memory, const device& to, access_rig
   return finished(std::move(body));
 }
 
-access_grant grant_opened(const opened_view& memory, const device& to, access_right right) {
+access_grant grant_opened(const opened_view& memory, const device& to, access_right right, std::source_location where) {
+  const called_from here{where};
   if (!memory.body) raise(errc::invalid_argument, "granting a right to what is not open");
   auto body = started(memory.state, to, right);
   switch (memory.way) {
@@ -356,16 +359,27 @@ const detail::grant_body& access_grant::body() const {
   return *held_.get().body;
 }
 
-grant_way access_grant::way() const { return body().way; }
-access_right access_grant::right() const { return body().right; }
-const std::string& access_grant::exposes() const { return body().exposes; }
-
-access_grant grant(const mapping& memory, const device& to, access_right right) {
-  if (!memory) detail::raise_empty_mapping();
-  return detail::grant_memory(detail::untyped(memory.span<std::byte>()), to, right);
+grant_way access_grant::way(std::source_location where) const {
+  const called_from here{where};
+  return body().way;
+}
+access_right access_grant::right(std::source_location where) const {
+  const called_from here{where};
+  return body().right;
+}
+const std::string& access_grant::exposes(std::source_location where) const {
+  const called_from here{where};
+  return body().exposes;
 }
 
-access_grant grant(const memory_pool& memory, const device& to, access_right right) {
+access_grant grant(const mapping& memory, const device& to, access_right right, std::source_location where) {
+  const called_from here{where};
+  if (!memory) detail::raise_empty_mapping();
+  return detail::grant_memory(detail::untyped(memory.span<std::byte>()), to, right, where);
+}
+
+access_grant grant(const memory_pool& memory, const device& to, access_right right, std::source_location where) {
+  const called_from here{where};
   const auto& pool = memory.body();
   auto body = detail::started(pool->state().get(), to, right);
   if (pool->is_shareable()) {

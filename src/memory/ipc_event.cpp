@@ -2,6 +2,7 @@
 #include "weft/memory/ipc_event.hpp"
 
 #include "backend/parking.hpp"
+#include "core/called_from.hpp"
 #include "memory/ipc_event_body.hpp"
 #include "memory/memory_state.hpp"
 #include "runtime/packet_socket.hpp"
@@ -296,7 +297,8 @@ void ipc_event_service::serve() noexcept {
 
 }  // namespace detail
 
-ipc_event::ipc_event(const machine& m) {
+ipc_event::ipc_event(const machine& m, std::source_location where) {
+  const called_from here{where};
   m.state()->require_open();
   body_ = std::make_shared<detail::ipc_event_body>(
       m.state(),
@@ -305,7 +307,9 @@ ipc_event::ipc_event(const machine& m) {
       nullptr);
 }
 
-ipc_event::ipc_event(const machine& m, const event_handle& handle, std::chrono::nanoseconds limit) {
+ipc_event::ipc_event(const machine& m, const event_handle& handle, std::chrono::nanoseconds limit,
+                     std::source_location where) {
+  const called_from here{where};
   m.state()->require_open();
   const auto h = value_or_raise(detail::decode(handle.bytes()));
   if (h.kind != detail::share_kind::event) raise(errc::invalid_argument, "this is no handle of an event");
@@ -314,7 +318,8 @@ ipc_event::ipc_event(const machine& m, const event_handle& handle, std::chrono::
   body_ = std::make_shared<detail::ipc_event_body>(m.state(), std::move(got.file), std::move(got.exporter));
 }
 
-event_handle ipc_event::handle() const {
+event_handle ipc_event::handle(std::source_location where) const {
+  const called_from here{where};
   if (!body_->is_owner()) {
     raise(errc::invalid_argument, "this event was opened here: pass on the handle it was opened with");
   }
@@ -350,7 +355,8 @@ event_handle ipc_event::handle() const {
   return event_handle{detail::encode(h)};
 }
 
-std::uint64_t ipc_event::record(const stream& order) const {
+std::uint64_t ipc_event::record(const stream& order, std::source_location where) const {
+  const called_from here{where};
   if (order.state() != body_->state())
     raise(errc::wrong_device, "the event belongs to another machine than the stream");
   const event done = order.record();
@@ -380,12 +386,15 @@ void require_number(std::uint64_t number) {
 
 }  // namespace
 
-bool ipc_event::ready(std::uint64_t number) const {
+bool ipc_event::ready(std::uint64_t number, std::source_location where) const {
+  const called_from here{where};
   require_number(number);
   return body_->look(number).ended;
 }
 
-wait_outcome ipc_event::wait(std::uint64_t number, std::chrono::nanoseconds limit, const std::stop_token& stop) const {
+wait_outcome ipc_event::wait(std::uint64_t number, std::chrono::nanoseconds limit, const std::stop_token& stop,
+                             std::source_location where) const {
+  const called_from here{where};
   require_number(number);
   const auto until = detail::after(limit);
   auto& bell = body_->page().bell;
@@ -404,7 +413,9 @@ wait_outcome ipc_event::wait(std::uint64_t number, std::chrono::nanoseconds limi
   }
 }
 
-event ipc_event::wait(const stream& order, std::uint64_t number, std::chrono::nanoseconds limit) const {
+event ipc_event::wait(const stream& order, std::uint64_t number, std::chrono::nanoseconds limit,
+                      std::source_location where) const {
+  const called_from here{where};
   require_number(number);
   if (order.state() != body_->state())
     raise(errc::wrong_device, "the event belongs to another machine than the stream");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/memory/mapping.hpp"
 
+#include "core/called_from.hpp"
 #include "memory/block_body.hpp"
 #include "runtime/peer_checks.hpp"
 #include "weft/core/log.hpp"
@@ -84,14 +85,18 @@ unique_handle<mapped_block_traits> mapped_at(const std::shared_ptr<reservation_b
 }  // namespace
 }  // namespace detail
 
-mapping::mapping(const physical_block& what) : mapping(address_reservation{what.on(), what.size()}, what) {}
+mapping::mapping(const physical_block& what, std::source_location where)
+    : mapping(address_reservation{what.on(where), what.size(where), {}, nullptr, where}, what, {}, {}, where) {}
 
-mapping::mapping(const address_reservation& where, const physical_block& what, bytes offset, bytes size) {
+mapping::mapping(const address_reservation& where, const physical_block& what, bytes offset, bytes size,
+                 std::source_location caller) {
+  const called_from here{caller};
   parts_.push_back(detail::mapped_at(where.body(), what.body(), offset, size));
   size_ = parts_.back().get().size;
 }
 
-void mapping::grow(const physical_block& next) {
+void mapping::grow(const physical_block& next, std::source_location where) {
+  const called_from here{where};
   if (parts_.empty()) detail::raise_empty_mapping();
   const detail::mapped_block& last = parts_.back().get();
   const detail::held_range& range = last.range->handle.get();
@@ -107,7 +112,8 @@ void mapping::grow(const physical_block& next) {
   size_ += added;
 }
 
-void mapping::grant(std::span<const device_right> rights) {
+void mapping::grant(std::span<const device_right> rights, std::source_location where) {
+  const called_from here{where};
   if (parts_.empty()) detail::raise_empty_mapping();
   const detail::held_range& range = parts_.front().get().range->handle.get();
   range.state->require_open();
@@ -127,7 +133,8 @@ void mapping::grant(std::span<const device_right> rights) {
   rights_ = std::move(all);
 }
 
-access_right mapping::access_of(device_id by) const {
+access_right mapping::access_of(device_id by, std::source_location where) const {
+  const called_from here{where};
   if (parts_.empty()) detail::raise_empty_mapping();
   const detail::held_range& range = parts_.front().get().range->handle.get();
   range.state->require_open();

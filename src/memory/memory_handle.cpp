@@ -2,11 +2,13 @@
 #include "weft/memory/memory_handle.hpp"
 
 #include "backend/share_ticket.hpp"
+#include "core/called_from.hpp"
 #include "weft/core/raise.hpp"
 
 namespace weft::detail {
 
-shared_bytes checked_handle(std::span<const std::byte> bytes, shared_thing what) {
+shared_bytes checked_handle(std::span<const std::byte> bytes, shared_thing what, std::source_location where) {
+  const called_from here{where};
   const share_ticket h = value_or_raise(decode(bytes));
   if (static_cast<std::uint8_t>(h.kind) != static_cast<std::uint8_t>(what)) {
     raise(errc::invalid_argument, "this is a handle of " + std::string{to_string(h.kind)} + ", not of " +
@@ -15,7 +17,8 @@ shared_bytes checked_handle(std::span<const std::byte> bytes, shared_thing what)
   return encode(h);
 }
 
-shared_bytes handle_of_text(std::string_view text, shared_thing what) {
+shared_bytes handle_of_text(std::string_view text, shared_thing what, std::source_location where) {
+  const called_from here{where};
   shared_bytes bytes{};
   const auto digit = [](char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; };
   if (text.size() != 2 * bytes.size()) {
@@ -30,7 +33,7 @@ shared_bytes handle_of_text(std::string_view text, shared_thing what) {
     }
     bytes[i] = static_cast<std::byte>(high * 16 + low);
   }
-  return checked_handle(bytes, what);
+  return checked_handle(bytes, what, where);
 }
 
 std::string text_of_handle(const shared_bytes& bytes) {

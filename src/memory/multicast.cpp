@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/memory/multicast.hpp"
 
+#include "core/called_from.hpp"
 #include "memory/block_body.hpp"
 
 #include <algorithm>
@@ -40,7 +41,7 @@ std::string names_of(const std::vector<device_id>& devices) {
 
 multicast_body& held(const std::shared_ptr<multicast_body>& body, std::source_location where) {
   if (!body) raise(errc::invalid_argument, "an empty multicast_object: it was never made", where);
-  body->state->require_open();
+  body->state->require_open(where);
   return *body;
 }
 
@@ -53,10 +54,10 @@ backend& of_stream(multicast_body& body, const stream& order, std::source_locati
 
 }  // namespace
 
-std::uint64_t multicast_offset(std::size_t index, std::size_t element) {
+std::uint64_t multicast_offset(std::size_t index, std::size_t element, std::source_location where) {
   std::uint64_t offset = 0;
   if (__builtin_mul_overflow(index, element, &offset))
-    raise(errc::out_of_range, "element " + std::to_string(index) + " of a multicast object");
+    raise(errc::out_of_range, "element " + std::to_string(index) + " of a multicast object", where);
   return offset;
 }
 
@@ -81,7 +82,9 @@ event multicast_load(const std::shared_ptr<multicast_body>& body, const stream& 
 
 }  // namespace detail
 
-multicast_object::multicast_object(const machine& m, std::span<const device_id> team, bytes size) {
+multicast_object::multicast_object(const machine& m, std::span<const device_id> team, bytes size,
+                                   std::source_location where) {
+  const called_from here{where};
   const auto& state = m.state();
   state->require_open();
   if (size.value() == 0) raise(errc::invalid_argument, "a multicast object of 0 bytes");
@@ -102,8 +105,9 @@ multicast_object::multicast_object(const machine& m, std::span<const device_id> 
   body_ = std::move(made);
 }
 
-void multicast_object::add(device_id member) {
-  detail::multicast_body& body = detail::held(body_, std::source_location::current());
+void multicast_object::add(device_id member, std::source_location where) {
+  const called_from here{where};
+  detail::multicast_body& body = detail::held(body_, where);
   if (std::find(body.team.begin(), body.team.end(), member) == body.team.end()) {
     raise(errc::wrong_device,
           to_string(member) + " is not in the team of this multicast object: " + detail::names_of(body.team));
@@ -116,8 +120,10 @@ void multicast_object::add(device_id member) {
   body.joined.notify_all();
 }
 
-result<void> multicast_object::wait_joined(std::chrono::nanoseconds limit, const std::stop_token& stop) const {
-  detail::multicast_body& body = detail::held(body_, std::source_location::current());
+result<void> multicast_object::wait_joined(std::chrono::nanoseconds limit, const std::stop_token& stop,
+                                           std::source_location where) const {
+  const called_from here{where};
+  detail::multicast_body& body = detail::held(body_, where);
   // a limit that the clock cannot hold is none
   const auto now = std::chrono::steady_clock::now();
   const auto until = limit > std::chrono::hours{24 * 365} ? now + std::chrono::hours{24 * 365} : now + limit;
@@ -135,8 +141,9 @@ result<void> multicast_object::wait_joined(std::chrono::nanoseconds limit, const
 }
 
 result<void> multicast_object::bind(const physical_block& memory, std::chrono::nanoseconds limit,
-                                    const std::stop_token& stop) {
-  detail::multicast_body& body = detail::held(body_, std::source_location::current());
+                                    const std::stop_token& stop, std::source_location where) {
+  const called_from here{where};
+  detail::multicast_body& body = detail::held(body_, where);
   const device on = memory.on();
   if (on.state() != body.state)
     raise(errc::wrong_device, "binding a block of one machine to a multicast object of another");
@@ -147,24 +154,25 @@ result<void> multicast_object::bind(const physical_block& memory, std::chrono::n
   if (std::find(body.team.begin(), body.team.end(), on.id()) == body.team.end())
     raise(errc::wrong_device,
           to_string(on.id()) + " is not in the team of this multicast object: " + detail::names_of(body.team));
-  if (auto all = wait_joined(limit, stop); !all) return all;
+  if (auto all = wait_joined(limit, stop, where); !all) return all;
   const std::lock_guard lock{body.mutex};
   value_or_raise(body.driver->bind_multicast(body.id, memory.body()->handle.get().id));
   body.replicas.push_back(memory);
   return {};
 }
 
-void multicast_object::unbind(device_id member) {
-  detail::multicast_body& body = detail::held(body_, std::source_location::current());
+void multicast_object::unbind(device_id member, std::source_location where) {
+  const called_from here{where};
+  detail::multicast_body& body = detail::held(body_, where);
   const std::lock_guard lock{body.mutex};
   value_or_raise(body.driver->unbind_multicast(body.id, member));
   std::erase_if(body.replicas, [&](const physical_block& one) { return one.on().id() == member; });
 }
 
-bytes multicast_object::size() const { return detail::held(body_, std::source_location::current()).size; }
+bytes multicast_object::size(std::source_location where) const { return detail::held(body_, where).size; }
 
-const std::vector<device_id>& multicast_object::team() const {
-  return detail::held(body_, std::source_location::current()).team;
+const std::vector<device_id>& multicast_object::team(std::source_location where) const {
+  return detail::held(body_, where).team;
 }
 
 }  // namespace weft

@@ -2,6 +2,7 @@
 #include "weft/memory/opened_pool.hpp"
 
 #include "backend/share_server.hpp"
+#include "core/called_from.hpp"
 #include "memory/pool_body.hpp"
 
 #include <algorithm>
@@ -25,7 +26,8 @@ class opened_pool_body {
 }  // namespace detail
 
 opened_pool::opened_pool(const std::shared_ptr<detail::machine_state>& state, const pool_handle& handle,
-                         std::chrono::nanoseconds limit) {
+                         std::chrono::nanoseconds limit, std::source_location where) {
+  const called_from here{where};
   state->require_open();
   const auto h = value_or_raise(detail::decode(handle.bytes()));
   if (h.kind != detail::share_kind::pool) raise(errc::invalid_argument, "this is no handle of a pool");
@@ -46,13 +48,15 @@ opened_pool::opened_pool(const std::shared_ptr<detail::machine_state>& state, co
 device opened_pool::on() const { return {body_->state, body_->on}; }
 
 detail::opened_place opened_pool::open_bytes(const pool_memory_handle& handle, std::chrono::nanoseconds limit,
-                                             std::size_t element, std::size_t alignment) const {
+                                             std::size_t element, std::size_t alignment,
+                                             std::source_location where) const {
+  const called_from here{where};
   if (static_cast<std::uint32_t>(handle.process()) != body_->process && handle.process() != 0) {
     raise(errc::invalid_argument, "this memory is of process " + std::to_string(handle.process()) +
                                       ", the pool of process " + std::to_string(body_->process));
   }
-  auto place =
-      detail::open_memory(body_->state, body_->on, handle.bytes(), handle_family::pool, limit, element, alignment);
+  auto place = detail::open_memory(body_->state, body_->on, handle.bytes(), handle_family::pool, limit, element,
+                                   alignment, where);
   const std::lock_guard lock{body_->mutex};
   backend& own = body_->state->backend_of(body_->on);
   std::vector<device_right> rights;
@@ -66,7 +70,8 @@ detail::opened_place opened_pool::open_bytes(const pool_memory_handle& handle, s
   return place;
 }
 
-void opened_pool::set_access(const device& by, access_right right) const {
+void opened_pool::set_access(const device& by, access_right right, std::source_location where) const {
+  const called_from here{where};
   detail::check_pool_right(*body_->state, body_->on, by, right);
   const std::lock_guard lock{body_->mutex};
   backend& own = body_->state->backend_of(body_->on);

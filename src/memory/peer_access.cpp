@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/memory/peer_access.hpp"
 
+#include "core/called_from.hpp"
 #include "core/make_error.hpp"
 #include "memory/memory_state.hpp"
 #include "weft/core/log.hpp"
@@ -81,7 +82,7 @@ event in_order(const stream& order, std::stop_token stop, std::source_location w
 /// Errors: machine_closed; invalid_argument for a stream that was moved from.
 detail::machine_state& state_of(const stream& order, std::source_location where) {
   if (!order.state()) raise(errc::invalid_argument, "an empty stream: it was moved from", where);
-  order.state()->require_open();
+  order.state()->require_open(where);
   return *order.state();
 }
 
@@ -118,12 +119,14 @@ std::string_view to_string(peer_link link) {
   return "unknown";
 }
 
-bool can_access_peer(const machine& m, device_id from, device_id to) {
+bool can_access_peer(const machine& m, device_id from, device_id to, std::source_location where) {
+  const called_from here{where};
   detail::machine_state& state = checked(m, from, to);
   return from != to && describe_pair(state, from, to).can_access;
 }
 
-enable_outcome enable_peer(const machine& m, device_id from, device_id to, unsigned flags) {
+enable_outcome enable_peer(const machine& m, device_id from, device_id to, unsigned flags, std::source_location where) {
+  const called_from here{where};
   m.state()->require_open();
   if (flags != 0)
     raise(errc::invalid_argument,
@@ -138,6 +141,7 @@ enable_outcome enable_peer(const machine& m, device_id from, device_id to, unsig
 }
 
 event enable_peer(const stream& order, device_id to, std::stop_token stop, std::source_location where) {
+  const called_from here{where};
   detail::machine_state& state = state_of(order, where);
   check_peers(state, order.on_id(), to);
   if (describe_pair(state, order.on_id(), to).can_access)
@@ -150,6 +154,7 @@ event enable_peer(const stream& order, device_id to, std::stop_token stop, std::
 }
 
 event disable_peer(const stream& order, device_id to, std::stop_token stop, std::source_location where) {
+  const called_from here{where};
   check_peers(state_of(order, where), order.on_id(), to);
   return in_order(order, std::move(stop), where, [to](backend& driver, device_id by) -> result<void> {
     auto done = driver.disable_peer(by, to);
@@ -158,7 +163,8 @@ event disable_peer(const stream& order, device_id to, std::stop_token stop, std:
   });
 }
 
-disable_outcome disable_peer(const machine& m, device_id from, device_id to) {
+disable_outcome disable_peer(const machine& m, device_id from, device_id to, std::source_location where) {
+  const called_from here{where};
   detail::machine_state& state = *m.state();
   check_peers(state, from, to);
   auto done = state.backend_of(from).disable_peer(from, to);
@@ -167,9 +173,14 @@ disable_outcome disable_peer(const machine& m, device_id from, device_id to) {
   return disable_outcome::disabled;
 }
 
-bool peer_enabled(const machine& m, device_id from, device_id to) { return is_enabled(checked(m, from, to), from, to); }
+bool peer_enabled(const machine& m, device_id from, device_id to, std::source_location where) {
+  const called_from here{where};
+  return is_enabled(checked(m, from, to), from, to);
+}
 
-peer_access::peer_access(const std::shared_ptr<detail::machine_state>& state, device_id from, device_id to) {
+peer_access::peer_access(const std::shared_ptr<detail::machine_state>& state, device_id from, device_id to,
+                         std::source_location where) {
+  const called_from here{where};
   check(*state, from, to);
   detail::memory_state& memory = detail::memory_of(*state);
   const std::lock_guard lock{memory.leases_mutex};
@@ -215,7 +226,8 @@ void peer_view_traits::release(type& view) noexcept {
 
 }  // namespace detail
 
-std::vector<peer_access> enable_all_peers(const machine& m) {
+std::vector<peer_access> enable_all_peers(const machine& m, std::source_location where) {
+  const called_from here{where};
   std::vector<peer_access> leases;
   for (const peer_pair& pair : peer_topology(m)) {
     if (!pair.supported) continue;
@@ -238,7 +250,9 @@ std::vector<peer_pair> peer_topology(const machine& m) {
   return pairs;
 }
 
-std::optional<peer_capability> capability_between(const machine& m, device_id from, device_id to) {
+std::optional<peer_capability> capability_between(const machine& m, device_id from, device_id to,
+                                                  std::source_location where) {
+  const called_from here{where};
   detail::machine_state& state = checked(m, from, to);
   if (from == to) return std::nullopt;
   detail::memory_state& memory = detail::memory_of(state);
@@ -277,7 +291,8 @@ std::optional<peer_capability> capability_between(const machine& m, device_id fr
 }
 
 std::vector<atomic_support> peer_atomics(const machine& m, device_id from, device_id to,
-                                         std::span<const atomic_operation> operations) {
+                                         std::span<const atomic_operation> operations, std::source_location where) {
+  const called_from here{where};
   detail::machine_state& state = checked(m, from, to);
   if (from == to) raise(errc::invalid_device, to_string(from) + " is not a peer of itself");
   if (operations.empty()) raise(errc::invalid_argument, "asking for the support of no atomic operation");
@@ -332,7 +347,9 @@ peer_check check_pair(const machine& m, device_id from, device_id to) {
 
 }  // namespace
 
-std::vector<peer_check> verify_peers(const machine& m, bool again, const std::stop_token& stop) {
+std::vector<peer_check> verify_peers(const machine& m, bool again, const std::stop_token& stop,
+                                     std::source_location where) {
+  const called_from here{where};
   detail::machine_state& state = *m.state();
   state.require_open();
   detail::memory_state& memory = detail::memory_of(state);
@@ -381,7 +398,8 @@ lane_facts measure_lane(const machine& m, std::uint64_t large, Copy&& copy_bytes
 
 }  // namespace
 
-void measure_peers(const machine& m, bytes size, const std::stop_token& stop) {
+void measure_peers(const machine& m, bytes size, const std::stop_token& stop, std::source_location where) {
+  const called_from here{where};
   detail::machine_state& state = *m.state();
   state.require_open();
   detail::memory_state& memory = detail::memory_of(state);
@@ -430,7 +448,9 @@ std::string mapping_of(device_id owner, device_id by) {
 
 }  // namespace
 
-void* map_peer_memory(const machine& m, void* address, device_id owner, device_id by, bytes size) {
+void* map_peer_memory(const machine& m, void* address, device_id owner, device_id by, bytes size,
+                      std::source_location where) {
+  const called_from here{where};
   detail::machine_state& state = *m.state();
   state.require_open();
   check_mapping(state, address, owner, by, size);
@@ -441,6 +461,7 @@ void* map_peer_memory(const machine& m, void* address, device_id owner, device_i
 
 peer_mapping_in_stream map_peer_memory(const stream& order, void* address, device_id owner, bytes size,
                                        std::stop_token stop, std::source_location where) {
+  const called_from here{where};
   detail::machine_state& state = state_of(order, where);
   const device_id by = order.on_id();
   check_mapping(state, address, owner, by, size);
@@ -457,12 +478,14 @@ peer_mapping_in_stream map_peer_memory(const stream& order, void* address, devic
 }
 
 event unmap_peer_memory(const stream& order, void* mapped, std::stop_token stop, std::source_location where) {
+  const called_from here{where};
   static_cast<void>(state_of(order, where));
   return in_order(order, std::move(stop), where,
                   [=](backend& driver, device_id by) { return driver.unmap_peer(by, mapped); });
 }
 
-void unmap_peer_memory(const machine& m, void* mapped, device_id by) {
+void unmap_peer_memory(const machine& m, void* mapped, device_id by, std::source_location where) {
+  const called_from here{where};
   detail::machine_state& state = *m.state();
   state.require_open();
   static_cast<void>(state.description_of(by));

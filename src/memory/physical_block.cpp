@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/memory/physical_block.hpp"
 
+#include "core/called_from.hpp"
 #include "memory/block_body.hpp"
 #include "memory/ipc_event_body.hpp"
 #include "memory/memory_state.hpp"
@@ -74,7 +75,8 @@ const block_body& held(const std::shared_ptr<block_body>& body) {
 }  // namespace
 }  // namespace detail
 
-block_granularity granularity(const machine& m) {
+block_granularity granularity(const machine& m, std::source_location where) {
+  const called_from here{where};
   detail::machine_state& state = *m.state();
   state.require_open();
   backend& driver = detail::block_driver(state);
@@ -87,7 +89,8 @@ block_granularity granularity(const machine& m) {
   return most;
 }
 
-physical_block::physical_block(const device& on, bytes size, sharing with) {
+physical_block::physical_block(const device& on, bytes size, sharing with, std::source_location where) {
+  const called_from here{where};
   const auto& state = on.state();
   state->require_open();
   if (size.value() == 0) raise(errc::invalid_argument, "a block of 0 bytes on " + to_string(on.id()));
@@ -97,30 +100,47 @@ physical_block::physical_block(const device& on, bytes size, sharing with) {
                           value_or_raise(driver.create_block(on.id(), whole, with == sharing::with_processes)));
 }
 
-physical_block physical_block::behind(const machine& m, const void* address) {
+physical_block physical_block::behind(const machine& m, const void* address, std::source_location where) {
+  const called_from here{where};
   m.state()->require_open();
   backend& driver = detail::block_driver(*m.state());
   return physical_block{detail::body_of(m.state(), driver, value_or_raise(driver.block_of(address)))};
 }
 
-descriptor physical_block::share() const {
+descriptor physical_block::share(std::source_location where) const {
+  const called_from here{where};
   const auto& handle = detail::held(body_).handle.get();
   handle.state->require_open();
   return descriptor{value_or_raise(handle.driver->export_block(handle.id))};
 }
 
-physical_block physical_block::open(const machine& m, const descriptor& offered) {
+physical_block physical_block::open(const machine& m, const descriptor& offered, std::source_location where) {
+  const called_from here{where};
   return physical_block{detail::opened(m.state(), {}, offered)};
 }
 
-physical_block physical_block::open(const device& taken_to_be_on, const descriptor& offered) {
+physical_block physical_block::open(const device& taken_to_be_on, const descriptor& offered,
+                                    std::source_location where) {
+  const called_from here{where};
   return physical_block{detail::opened(taken_to_be_on.state(), taken_to_be_on.id(), offered)};
 }
 
-bytes physical_block::size() const { return detail::held(body_).about.size; }
-device physical_block::on() const { return {detail::held(body_).handle.get().state, body_->about.device}; }
-bool physical_block::is_shareable() const { return detail::held(body_).about.shareable; }
-bool physical_block::is_imported() const { return detail::held(body_).about.imported; }
+bytes physical_block::size(std::source_location where) const {
+  const called_from here{where};
+  return detail::held(body_).about.size;
+}
+device physical_block::on(std::source_location where) const {
+  const called_from here{where};
+  return {detail::held(body_).handle.get().state, body_->about.device};
+}
+bool physical_block::is_shareable(std::source_location where) const {
+  const called_from here{where};
+  return detail::held(body_).about.shareable;
+}
+bool physical_block::is_imported(std::source_location where) const {
+  const called_from here{where};
+  return detail::held(body_).about.imported;
+}
 
 bool operator==(const physical_block& a, const physical_block& b) {
   if (!a.body_ || !b.body_) return a.body_ == b.body_;

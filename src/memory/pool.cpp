@@ -2,6 +2,7 @@
 #include "weft/memory/pool.hpp"
 
 #include "backend/share_server.hpp"
+#include "core/called_from.hpp"
 #include "memory/ipc_event_body.hpp"
 #include "memory/memory_state.hpp"
 #include "memory/pool_body.hpp"
@@ -246,7 +247,8 @@ pool_memory_handle pool_body::handle_of(const void* address, std::uint64_t size)
 
 }  // namespace detail
 
-memory_pool::memory_pool(const device& on, pool_options options) {
+memory_pool::memory_pool(const device& on, pool_options options, std::source_location where) {
+  const called_from here{where};
   on.state()->require_open();
   body_ = std::make_shared<detail::pool_body>(on.state(), on.id(), options);
   if (!options.shareable) return;
@@ -258,17 +260,24 @@ memory_pool::memory_pool(const device& on, pool_options options) {
 
 device memory_pool::on() const { return {body_->state(), body_->on()}; }
 pool_statistics memory_pool::statistics() const { return body_->statistics(); }
-void memory_pool::set_access(const device& by, access_right right) const {
+void memory_pool::set_access(const device& by, access_right right, std::source_location where) const {
+  const called_from here{where};
   static_cast<void>(body_->access(by.id()));
   detail::check_pool_right(*body_->state(), body_->on(), by, right);
   body_->set_access(by.id(), right);
 }
-access_right memory_pool::access(const device& by) const { return body_->access(by.id()); }
-pool_handle memory_pool::handle() const {
+access_right memory_pool::access(const device& by, std::source_location where) const {
+  const called_from here{where};
+  return body_->access(by.id());
+}
+pool_handle memory_pool::handle(std::source_location where) const {
+  const called_from here{where};
   body_->state()->require_open();
   return body_->handle();
 }
-pool_memory_handle memory_pool::handle_of(const device_span<const std::byte>& memory) const {
+pool_memory_handle memory_pool::handle_of(const device_span<const std::byte>& memory,
+                                          std::source_location where) const {
+  const called_from here{where};
   body_->state()->require_open();
   return body_->handle_of(memory.data(), memory.size_bytes().value());
 }

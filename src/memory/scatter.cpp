@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/memory/scatter.hpp"
 
+#include "core/called_from.hpp"
 #include "memory/memory_state.hpp"
 
 #include <algorithm>
 
 namespace weft {
 
-std::vector<std::size_t> even_split(std::size_t count, std::size_t parts) {
+std::vector<std::size_t> even_split(std::size_t count, std::size_t parts, std::source_location where) {
+  const called_from here{where};
   if (parts == 0) raise(errc::invalid_argument, "a split into 0 parts");
   std::vector<std::size_t> shares(parts, count / parts);
   for (std::size_t i = 0; i < count % parts; ++i) ++shares[i];
@@ -31,7 +33,7 @@ void spread(std::span<const copy_part> parts, const copy_options& options, std::
     if (p.src.state != nullptr) state = p.src.state;
   }
   if (state == nullptr) raise(errc::invalid_argument, "no part is device memory", where);
-  state->require_open();
+  state->require_open(where);
   const auto device_of_ref = [](const memory_ref& ref) { return ref.state == nullptr ? device_id{} : ref.device; };
   // Each part runs in the default stream of the device that only it uses, so that the parts run side by side; each
   // starts after what the default streams of both its devices hold.

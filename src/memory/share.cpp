@@ -2,6 +2,7 @@
 #include "weft/memory/share.hpp"
 
 #include "backend/share_server.hpp"
+#include "core/called_from.hpp"
 #include "memory/block_body.hpp"
 #include "memory/ipc_event_body.hpp"
 #include "memory/memory_state.hpp"
@@ -118,7 +119,9 @@ std::string_view to_string(sharing_way way) {
 
 // ---- the handle -----------------------------------------------------------------------------------------------------
 
-share_handle::share_handle(std::span<const shared_bytes> parts) : parts_(parts.begin(), parts.end()) {
+share_handle::share_handle(std::span<const shared_bytes> parts, std::source_location where)
+    : parts_(parts.begin(), parts.end()) {
+  const called_from here{where};
   if (parts.empty() || parts.size() > max_parts) {
     raise(errc::corrupt, "a handle of shared memory has 1 to " + std::to_string(max_parts) + " parts, this has " +
                              std::to_string(parts.size()));
@@ -137,7 +140,8 @@ std::vector<std::byte> share_handle::to_bytes() const {
   return out;
 }
 
-share_handle share_handle::from_bytes(std::span<const std::byte> arrived) {
+share_handle share_handle::from_bytes(std::span<const std::byte> arrived, std::source_location where) {
+  const called_from here{where};
   const std::vector<std::byte> copy{
       arrived.begin(),
       std::next(arrived.begin(), static_cast<std::ptrdiff_t>(std::min(arrived.size(), max_wire_size)))};
@@ -177,7 +181,8 @@ std::string share_handle::text() const {
   return text;
 }
 
-share_handle share_handle::from_text(std::string_view text) {
+share_handle share_handle::from_text(std::string_view text, std::source_location where) {
+  const called_from here{where};
   const auto digit = [](char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; };
   if (text.size() % 2 != 0 || text.size() > 2 * max_wire_size)
     raise(errc::corrupt, "the text of a handle of shared memory has not " + std::to_string(text.size()) + " digits");
@@ -193,7 +198,8 @@ share_handle share_handle::from_text(std::string_view text) {
   return from_bytes(bytes);
 }
 
-std::vector<sharing_way> share_handle::ways() const {
+std::vector<sharing_way> share_handle::ways(std::source_location where) const {
+  const called_from here{where};
   std::vector<sharing_way> all;
   if (parts_.empty()) return all;
   const sorted_parts by = value_or_raise(sorted(parts_));
@@ -203,7 +209,8 @@ std::vector<sharing_way> share_handle::ways() const {
   return all;
 }
 
-std::uint64_t share_handle::size() const {
+std::uint64_t share_handle::size(std::source_location where) const {
+  const called_from here{where};
   if (parts_.empty()) return 0;
   const sorted_parts by = value_or_raise(sorted(parts_));
   return by.allocation ? by.allocation->size : by.pool_memory ? by.pool_memory->size : by.block_bytes();
@@ -254,7 +261,8 @@ shared_bytes offered_block(const std::shared_ptr<block_body>& body, std::uint64_
 
 }  // namespace
 
-share_handle share_memory(const memory_ref& memory) {
+share_handle share_memory(const memory_ref& memory, std::source_location where) {
+  const called_from here{where};
   if (memory.state == nullptr)
     raise(errc::invalid_argument, "sharing nothing, or host memory: put it into a weft::shareable_buffer");
   if (memory.size == 0) raise(errc::invalid_argument, "sharing memory of 0 bytes");
@@ -276,7 +284,8 @@ share_handle share_memory(const memory_ref& memory) {
 
 }  // namespace detail
 
-share_handle share(const mapping& memory) {
+share_handle share(const mapping& memory, std::source_location where) {
+  const called_from here{where};
   const auto& parts = memory.parts();
   if (parts.empty()) detail::raise_empty_mapping();
   if (parts.size() > share_handle::max_parts) {
@@ -289,7 +298,8 @@ share_handle share(const mapping& memory) {
   return share_handle{names};
 }
 
-share_handle share(const physical_block& memory) {
+share_handle share(const physical_block& memory, std::source_location where) {
+  const called_from here{where};
   const auto& body = memory.body();
   const shared_bytes name = detail::offered_block(body, body ? body->about.size.value() : 0);
   return share_handle{std::span{&name, 1}};
@@ -369,7 +379,8 @@ void open_allocation(opened_view& view, const device& on, const sorted_parts& pa
 }  // namespace
 
 opened_view open_share(const device& on, const share_handle& handle, nanoseconds limit, std::size_t element,
-                       std::size_t alignment) {
+                       std::size_t alignment, std::source_location where) {
+  const called_from here{where};
   on.state()->require_open();
   if (handle.parts().empty())
     raise(errc::invalid_argument, "opening a share_handle that names nothing; was it never set?");

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/memory/shared_memory.hpp"
 
+#include "core/called_from.hpp"
 #include "runtime/peer_checks.hpp"
 #include "weft/core/log.hpp"
 #include "weft/memory/peer_access.hpp"
 
 namespace weft::detail {
 
-owned_memory allocate_shareable(const device& on, std::size_t count, std::size_t element) {
+owned_memory allocate_shareable(const device& on, std::size_t count, std::size_t element, std::source_location where) {
+  const called_from here{where};
   on.state()->require_open();
   if (count > std::numeric_limits<std::size_t>::max() / element) {
     raise(errc::invalid_argument, std::to_string(count) + " elements of " + std::to_string(element) + " bytes on " +
@@ -19,7 +21,8 @@ owned_memory allocate_shareable(const device& on, std::size_t count, std::size_t
           value_or_raise(own.allocate_shareable(on.id(), bytes{count * element}, handle_family::allocation))};
 }
 
-shared_bytes export_memory(const memory_ref& memory, handle_family family) {
+shared_bytes export_memory(const memory_ref& memory, handle_family family, std::source_location where) {
+  const called_from here{where};
   if (memory.state == nullptr) raise(errc::invalid_argument, "exporting an empty span, or host memory");
   memory.state->require_open();
   return value_or_raise(
@@ -28,7 +31,8 @@ shared_bytes export_memory(const memory_ref& memory, handle_family family) {
 
 opened_place open_memory(const std::shared_ptr<machine_state>& state, device_id by, const shared_bytes& handle,
                          handle_family family, std::chrono::nanoseconds limit, std::size_t element,
-                         std::size_t alignment) {
+                         std::size_t alignment, std::source_location where) {
+  const called_from here{where};
   state->require_open();
   backend& own = state->backend_of(by);
   const auto got = value_or_raise(own.open_memory(by, handle, family, limit));

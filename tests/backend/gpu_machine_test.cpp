@@ -413,7 +413,7 @@ TEST_F(gpu_importer, DISABLED_reads_a_pool) {
   auto opened = samples::open_virtual_cuda({});
   ASSERT_TRUE(opened);
   weft::backend& b = **opened;
-  const auto name = weft::detail::handle_of_text(handle(), weft::shared_thing::pool_memory);
+  const auto name = weft::detail::handle_of_text(handle(), weft::shared_thing::pool_memory, {});
   const auto theirs = b.open_memory(device_id{0}, name, weft::handle_family::pool, samples::only_a_hang);
   ASSERT_TRUE(theirs) << theirs.error().what;
   EXPECT_EQ(theirs->owner, device_id{0});

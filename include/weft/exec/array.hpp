@@ -41,7 +41,8 @@ struct array_shape {
   std::uint64_t count = 0;
   std::size_t element = 1;  // bytes
 };
-[[nodiscard]] std::shared_ptr<array_body> make_array(const machine& m, const array_shape& shape);
+[[nodiscard]] std::shared_ptr<array_body> make_array(const machine& m, const array_shape& shape,
+                                                     std::source_location where);
 /// Every element becomes the pattern; nothing is written until a device needs it.
 void set_array(array_body& array, std::span<const std::byte> pattern);
 void write_array(array_body& array, std::uint64_t first, std::span<const std::byte> from, std::source_location where);
@@ -66,11 +67,16 @@ class array {
   using element_type = T;
 
   array() = default;
-  array(const machine& m, std::size_t count) : body_(detail::make_array(m, {count, sizeof(T)})), count_(count) {}
-  array(const machine& m, std::size_t count, T value) : array(m, count) {
+  array(const machine& m, std::size_t count, std::source_location where = std::source_location::current())
+      : body_(detail::make_array(m, {count, sizeof(T)}, where)), count_(count) {}
+  array(const machine& m, std::size_t count, T value, std::source_location where = std::source_location::current())
+      : array(m, count, where) {
     if (count != 0) detail::set_array(*body_, std::as_bytes(std::span{&value, 1}));
   }
-  array(const machine& m, std::span<const T> values) : array(m, values.size()) { write(values); }
+  array(const machine& m, std::span<const T> values, std::source_location where = std::source_location::current())
+      : array(m, values.size(), where) {
+    write(values, 0, where);
+  }
   array(array&&) noexcept = default;
   array& operator=(array&&) noexcept = default;
   array(const array&) = delete;

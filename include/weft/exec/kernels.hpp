@@ -5,6 +5,7 @@
 #include "weft/runtime/machine.hpp"
 
 #include <memory>
+#include <source_location>
 #include <string_view>
 #include <vector>
 
@@ -19,14 +20,16 @@ class kernel_registry {
   /// Registers kernels made by WEFT_KERNEL. The same definition again is no error.
   /// Errors: incompatible when a name is taken by another definition.
   template <class... Kernels>
-  kernel_registry& add() {
-    (add(make_kernel_code<Kernels>()), ...);
+  kernel_registry& add(std::source_location where = std::source_location::current()) {
+    (add(make_kernel_code<Kernels>(), where), ...);
     return *this;
   }
-  kernel_registry& add(std::shared_ptr<const kernel_code> code);
+  kernel_registry& add(std::shared_ptr<const kernel_code> code,
+                       std::source_location where = std::source_location::current());
 
   /// Errors: not_found, with the nearest names.
-  [[nodiscard]] std::shared_ptr<const kernel_code> at(std::string_view name) const;
+  [[nodiscard]] std::shared_ptr<const kernel_code> at(
+      std::string_view name, std::source_location where = std::source_location::current()) const;
   [[nodiscard]] std::vector<std::string> names() const;
 
  private:

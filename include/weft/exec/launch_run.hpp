@@ -148,9 +148,10 @@ class launch_run {
 
   /// Returns when every result is where it belongs: in the arrays, in the host memory of the arguments.
   /// Errors: the first cause; cancelled.
-  void wait() const;
+  void wait(std::source_location where = std::source_location::current()) const;
   /// timed_out when `limit` on the machine's clock has passed first. Errors: as wait().
-  wait_outcome wait_for(std::chrono::nanoseconds limit) const;
+  wait_outcome wait_for(std::chrono::nanoseconds limit,
+                        std::source_location where = std::source_location::current()) const;
   /// True once it has ended, well or not.
   [[nodiscard]] bool ready() const;
   /// Ends with the launch: for streams that come after it, and for co_await.
@@ -159,11 +160,11 @@ class launch_run {
   void cancel() const;
   /// What was expected of each device, what happened and why. Errors: not_ready before it has ended; unsupported for a
   /// launch of one operation on memory of one device, which keeps no account: event times tell.
-  [[nodiscard]] launch_report report() const;
+  [[nodiscard]] launch_report report(std::source_location where = std::source_location::current()) const;
 
   [[nodiscard]] bool await_ready() const { return ready(); }
   void await_suspend(std::coroutine_handle<> waiter) const { done().await_suspend(waiter); }
-  void await_resume() const { wait(); }
+  void await_resume() const { wait(std::source_location{}); }
 
  private:
   std::shared_ptr<detail::launch_job> job_;

@@ -98,7 +98,7 @@ class pipeline_body;
 class untyped_pipeline {
  public:
   untyped_pipeline(const machine& m, std::size_t max_items, std::size_t in_element, std::vector<untyped_stage> stages,
-                   const pipeline_options& options);
+                   const pipeline_options& options, std::source_location where);
   ~untyped_pipeline();
   untyped_pipeline(const untyped_pipeline&) = delete;
   untyped_pipeline& operator=(const untyped_pipeline&) = delete;
@@ -106,9 +106,9 @@ class untyped_pipeline {
   [[nodiscard]] std::optional<event> push(std::span<const std::byte> batch, std::size_t items,
                                           std::span<std::byte> result, std::size_t results,
                                           std::optional<std::chrono::nanoseconds> limit, std::source_location where);
-  [[nodiscard]] wait_outcome drain(std::optional<std::chrono::nanoseconds> limit);
+  [[nodiscard]] wait_outcome drain(std::optional<std::chrono::nanoseconds> limit, std::source_location where);
   [[nodiscard]] pipeline_report report() const;
-  [[nodiscard]] std::size_t results_of(std::size_t items) const;
+  [[nodiscard]] std::size_t results_of(std::size_t items, std::source_location where) const;
 
  private:
   std::shared_ptr<pipeline_body> body_;
@@ -171,12 +171,20 @@ class pipeline {
   }
 
   /// Waits for all batches that were pushed before. Errors: the first failure since the last drain.
-  void drain() { static_cast<void>(line_->drain(std::nullopt)); }
+  void drain(std::source_location where = std::source_location::current()) {
+    static_cast<void>(line_->drain(std::nullopt, where));
+  }
   /// timed_out when `limit` on the machine's clock came first. Errors: as drain().
-  [[nodiscard]] wait_outcome drain_for(std::chrono::nanoseconds limit) { return line_->drain(limit); }
+  [[nodiscard]] wait_outcome drain_for(std::chrono::nanoseconds limit,
+                                       std::source_location where = std::source_location::current()) {
+    return line_->drain(limit, where);
+  }
 
   /// Elements of the result of so many. Errors: out_of_range when they are more than a batch may have.
-  [[nodiscard]] std::size_t results_of(std::size_t items) const { return line_->results_of(items); }
+  [[nodiscard]] std::size_t results_of(std::size_t items,
+                                       std::source_location where = std::source_location::current()) const {
+    return line_->results_of(items, where);
+  }
   [[nodiscard]] pipeline_report report() const { return line_->report(); }
 
  private:
@@ -220,7 +228,8 @@ class pipeline_builder {
     return std::move(*this).template stage<made>(
         std::move(name),
         [launching, values...](const stream& order, device_span<const Next> in, device_span<made> out) {
-          launch<Kernel>(order, launching, range(static_cast<std::int64_t>(out.size())), in, out, values...);
+          const detail::placed_range over{range(static_cast<std::int64_t>(out.size())), {}};  // no line of this header
+          launch<Kernel>(order, launching, over, in, out, values...);
         },
         std::move(options));
   }
@@ -232,9 +241,9 @@ class pipeline_builder {
 
   /// Places the stages and allocates.
   /// Errors: invalid_argument (no stage, depth, placement), invalid_device, not_found (no device), out_of_memory.
-  [[nodiscard]] pipeline<First, Next> build() && {
-    return pipeline<First, Next>{
-        std::make_unique<detail::untyped_pipeline>(machine_, max_items_, sizeof(First), std::move(stages_), options_)};
+  [[nodiscard]] pipeline<First, Next> build(std::source_location where = std::source_location::current()) && {
+    return pipeline<First, Next>{std::make_unique<detail::untyped_pipeline>(machine_, max_items_, sizeof(First),
+                                                                            std::move(stages_), options_, where)};
   }
 
  private:

@@ -93,20 +93,25 @@ class reduce_run {
   ~reduce_run() = default;
 
   /// The result, once it is there. Errors: as launch_run::wait().
-  V wait() const {
-    run_.wait();
+  V wait(std::source_location where = std::source_location::current()) const {
+    run_.wait(where);
     return numbers_->template result<V>();
   }
   /// timed_out when `limit` on the machine's clock has passed first. Errors: as wait().
-  wait_outcome wait_for(std::chrono::nanoseconds limit) const { return run_.wait_for(limit); }
+  wait_outcome wait_for(std::chrono::nanoseconds limit,
+                        std::source_location where = std::source_location::current()) const {
+    return run_.wait_for(limit, where);
+  }
   [[nodiscard]] bool ready() const { return run_.ready(); }
   [[nodiscard]] event done() const { return run_.done(); }
   void cancel() const { run_.cancel(); }
-  [[nodiscard]] launch_report report() const { return run_.report(); }
+  [[nodiscard]] launch_report report(std::source_location where = std::source_location::current()) const {
+    return run_.report(where);
+  }
 
   [[nodiscard]] bool await_ready() const { return run_.await_ready(); }
   void await_suspend(std::coroutine_handle<> waiter) const { run_.await_suspend(waiter); }
-  V await_resume() const { return wait(); }
+  V await_resume() const { return wait(std::source_location{}); }
 
  private:
   std::unique_ptr<detail::reduction> numbers_;  // before run_, whose end waits for what writes them
@@ -150,12 +155,12 @@ template <class R>
 [[nodiscard]] reduced<detail::element_of_t<R>> reduce(const machine& m, const spread_options& options, const R& values,
                                                       reduce_op op,
                                                       std::source_location where = std::source_location::current()) {
-  return launch_reduce(m, options, values, op, where).wait();
+  return launch_reduce(m, options, values, op, where).wait(where);
 }
 template <class R>
 [[nodiscard]] reduced<detail::element_of_t<R>> reduce(const machine& m, const R& values, reduce_op op,
                                                       std::source_location where = std::source_location::current()) {
-  return launch_reduce(m, spread_options{}, values, op, where).wait();
+  return launch_reduce(m, spread_options{}, values, op, where).wait(where);
 }
 
 /// The sum of all elements; 0 for none. Errors and accuracy: as launch_reduce().

@@ -6,6 +6,7 @@
 #include "weft/runtime/machine.hpp"
 
 #include <memory>
+#include <source_location>
 
 namespace weft {
 
@@ -22,8 +23,10 @@ class address_reservation {
   address_reservation() = default;
   /// At least `size`: rounded up to the granularity. `alignment` is 0 or a power of two; `hint` is a wish.
   /// Errors: invalid_argument, out_of_memory, unsupported.
-  address_reservation(const machine& m, bytes size, bytes alignment = {}, void* hint = nullptr);
-  address_reservation(const device& any_of_machine, bytes size, bytes alignment = {}, void* hint = nullptr);
+  address_reservation(const machine& m, bytes size, bytes alignment = {}, void* hint = nullptr,
+                      std::source_location where = std::source_location::current());
+  address_reservation(const device& any_of_machine, bytes size, bytes alignment = {}, void* hint = nullptr,
+                      std::source_location where = std::source_location::current());
 
   /// Its first address; it belongs to devices, and the host must not follow it.
   [[nodiscard]] void* base() const;
@@ -33,7 +36,8 @@ class address_reservation {
   [[nodiscard]] const std::shared_ptr<detail::reservation_body>& body() const { return body_; }
 
  private:
-  address_reservation(const std::shared_ptr<detail::machine_state>& state, bytes size, bytes alignment, void* hint);
+  address_reservation(const std::shared_ptr<detail::machine_state>& state, bytes size, bytes alignment, void* hint,
+                      std::source_location where);
 
   std::shared_ptr<detail::reservation_body> body_;
 };

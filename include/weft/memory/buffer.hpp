@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <limits>
 #include <memory>
+#include <source_location>
 #include <span>
 #include <type_traits>
 
@@ -37,8 +38,10 @@ struct memory_traits {
 };
 
 /// Errors: out_of_memory naming device, asked, free and the largest holders; invalid_argument on overflow.
-[[nodiscard]] owned_memory allocate(const device& on, std::size_t count, std::size_t element, memory_kind kind);
-[[nodiscard]] owned_memory allocate(const memory_pool& pool, std::size_t count, std::size_t element);
+[[nodiscard]] owned_memory allocate(const device& on, std::size_t count, std::size_t element, memory_kind kind,
+                                    std::source_location where);
+[[nodiscard]] owned_memory allocate(const memory_pool& pool, std::size_t count, std::size_t element,
+                                    std::source_location where);
 [[nodiscard]] device_id device_of(const memory_pool& pool);
 
 }  // namespace detail
@@ -57,16 +60,18 @@ class basic_buffer {
   static constexpr memory_kind kind = Kind;
 
   basic_buffer() = default;
-  basic_buffer(const device& on, std::size_t count)
-      : memory_(detail::allocate(on, count, sizeof(T), Kind)), count_(count), device_(on.id()) {}
+  basic_buffer(const device& on, std::size_t count, std::source_location where = std::source_location::current())
+      : memory_(detail::allocate(on, count, sizeof(T), Kind, where)), count_(count), device_(on.id()) {}
   /// Unified memory, or pinned memory on a device without it; fell_back() tells.
-  basic_buffer(const device& on, std::size_t count, fall_back_to_pinned_t)
+  basic_buffer(const device& on, std::size_t count, fall_back_to_pinned_t,
+               std::source_location where = std::source_location::current())
     requires(Kind == memory_kind::unified)
-      : basic_buffer(on, count, on.has(capability::unified_memory) ? memory_kind::unified : memory_kind::pinned) {}
+      : basic_buffer(on, count, on.has(capability::unified_memory) ? memory_kind::unified : memory_kind::pinned,
+                     where) {}
   /// Takes the memory from a pool and returns it there.
-  basic_buffer(const memory_pool& pool, std::size_t count)
+  basic_buffer(const memory_pool& pool, std::size_t count, std::source_location where = std::source_location::current())
     requires(Kind == memory_kind::device)
-      : memory_(detail::allocate(pool, count, sizeof(T))), count_(count), device_(detail::device_of(pool)) {}
+      : memory_(detail::allocate(pool, count, sizeof(T), where)), count_(count), device_(detail::device_of(pool)) {}
 
   [[nodiscard]] std::size_t size() const { return count_; }
   [[nodiscard]] bool empty() const { return count_ == 0; }
@@ -77,8 +82,9 @@ class basic_buffer {
   [[nodiscard]] device_span<T> span() const { return {memory_.get().state.get(), device_, data(), count_, taken_}; }
   operator device_span<T>() const { return span(); }        // NOLINT(google-explicit-constructor)
   operator device_span<const T>() const { return span(); }  // NOLINT(google-explicit-constructor)
-  [[nodiscard]] device_span<T> subspan(std::size_t offset, std::size_t count) const {
-    return span().subspan(offset, count);
+  [[nodiscard]] device_span<T> subspan(std::size_t offset, std::size_t count,
+                                       std::source_location where = std::source_location::current()) const {
+    return span().subspan(offset, count, where);
   }
 
   /// True when unified memory was not to be had and this is pinned memory.
@@ -96,8 +102,8 @@ class basic_buffer {
   }
 
  private:
-  basic_buffer(const device& on, std::size_t count, memory_kind taken)
-      : memory_(detail::allocate(on, count, sizeof(T), taken)), count_(count), device_(on.id()), taken_(taken) {}
+  basic_buffer(const device& on, std::size_t count, memory_kind taken, std::source_location where)
+      : memory_(detail::allocate(on, count, sizeof(T), taken, where)), count_(count), device_(on.id()), taken_(taken) {}
 
   unique_handle<detail::memory_traits> memory_;
   std::size_t count_ = 0;
@@ -117,18 +123,21 @@ using unified_buffer = basic_buffer<T, memory_kind::unified>;
 
 /// The allocation that an address lies in: base, size, kind and device. Errors: not_found for null, freed or unknown
 /// addresses and one past the end.
-[[nodiscard]] memory_description address_range(const device& any_of_machine, const void* address);
+[[nodiscard]] memory_description address_range(const device& any_of_machine, const void* address,
+                                               std::source_location where = std::source_location::current());
 
 /// Moves unified memory towards a device ahead of use; ordered in the device's default stream.
 /// Errors: unsupported on a device without unified memory; invalid_argument for other memory.
-void prefetch(const device& to, device_span<const std::byte> range);
-void advise(const device& on, device_span<const std::byte> range, memory_advice advice);
+void prefetch(const device& to, device_span<const std::byte> range,
+              std::source_location where = std::source_location::current());
+void advise(const device& on, device_span<const std::byte> range, memory_advice advice,
+            std::source_location where = std::source_location::current());
 
 /// Registers host memory of the caller's so that the device may use it; ends with the object, which frees nothing.
 template <class T>
 class adopted_memory {
  public:
-  adopted_memory(const device& on, std::span<T> memory);
+  adopted_memory(const device& on, std::span<T> memory, std::source_location where = std::source_location::current());
 
   [[nodiscard]] device_span<T> span() const {
     return {memory_.get().state.get(), device_, static_cast<T*>(memory_.get().address), count_, memory_kind::adopted};
@@ -142,11 +151,11 @@ class adopted_memory {
 };
 
 namespace detail {
-[[nodiscard]] owned_memory adopt(const device& on, void* base, std::size_t size);
+[[nodiscard]] owned_memory adopt(const device& on, void* base, std::size_t size, std::source_location where);
 }
 
 template <class T>
-adopted_memory<T>::adopted_memory(const device& on, std::span<T> memory)
-    : memory_(detail::adopt(on, memory.data(), memory.size_bytes())), count_(memory.size()), device_(on.id()) {}
+adopted_memory<T>::adopted_memory(const device& on, std::span<T> memory, std::source_location where)
+    : memory_(detail::adopt(on, memory.data(), memory.size_bytes(), where)), count_(memory.size()), device_(on.id()) {}
 
 }  // namespace weft

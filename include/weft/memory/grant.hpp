@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <source_location>
 #include <string>
 #include <string_view>
 
@@ -50,11 +51,11 @@ class access_grant {
   access_grant() = default;
   explicit access_grant(detail::held_grant held) : held_(std::move(held)) {}
 
-  [[nodiscard]] grant_way way() const;
+  [[nodiscard]] grant_way way(std::source_location where = std::source_location::current()) const;
   /// What the device may do now: at least what was asked for.
-  [[nodiscard]] access_right right() const;
+  [[nodiscard]] access_right right(std::source_location where = std::source_location::current()) const;
   /// What else the device can use by this, which was not asked for; empty when there is nothing.
-  [[nodiscard]] const std::string& exposes() const;
+  [[nodiscard]] const std::string& exposes(std::source_location where = std::source_location::current()) const;
   explicit operator bool() const { return static_cast<bool>(held_); }
   /// Ends it now.
   void end() { held_.reset(); }
@@ -66,20 +67,25 @@ class access_grant {
 };
 
 namespace detail {
-[[nodiscard]] access_grant grant_memory(const memory_ref& memory, const device& to, access_right right);
-[[nodiscard]] access_grant grant_opened(const opened_view& memory, const device& to, access_right right);
+[[nodiscard]] access_grant grant_memory(const memory_ref& memory, const device& to, access_right right,
+                                        std::source_location where);
+[[nodiscard]] access_grant grant_opened(const opened_view& memory, const device& to, access_right right,
+                                        std::source_location where);
 }  // namespace detail
 
 /// Grants a right to all blocks that are mapped now; those of a later grow() have the mapping's own rights only.
 /// Errors: as mapping::grant.
-[[nodiscard]] access_grant grant(const mapping& memory, const device& to, access_right right);
+[[nodiscard]] access_grant grant(const mapping& memory, const device& to, access_right right,
+                                 std::source_location where = std::source_location::current());
 /// Grants a right to all memory of a pool; of one that follows peer access, as for its buffers.
 /// Errors: as memory_pool::set_access; as peer_access.
-[[nodiscard]] access_grant grant(const memory_pool& memory, const device& to, access_right right);
+[[nodiscard]] access_grant grant(const memory_pool& memory, const device& to, access_right right,
+                                 std::source_location where = std::source_location::current());
 /// Errors: as for what the way of opening gives; invalid_argument for an allocation, which is opened for one device.
 template <class T>
-[[nodiscard]] access_grant grant(const opened<T>& memory, const device& to, access_right right) {
-  return detail::grant_opened(memory.view(), to, right);
+[[nodiscard]] access_grant grant(const opened<T>& memory, const device& to, access_right right,
+                                 std::source_location where = std::source_location::current()) {
+  return detail::grant_opened(memory.view(), to, right, where);
 }
 /// Grants what lets `to` use this memory: peer access for buffers, which covers all buffers of their device and is
 /// never for reading only; a right for memory of a shareable pool, which covers the pool; a right for mappings, which
@@ -88,8 +94,9 @@ template <class T>
 ///   (peer mappings, opened_memory); wrong_device for a device of another machine; not_found for freed memory;
 ///   peer_unsupported, too_many_peers.
 template <class B>
-[[nodiscard]] access_grant grant(const B& memory, const device& to, access_right right) {
-  return detail::grant_memory(detail::untyped(detail::borrow(memory)), to, right);
+[[nodiscard]] access_grant grant(const B& memory, const device& to, access_right right,
+                                 std::source_location where = std::source_location::current()) {
+  return detail::grant_memory(detail::untyped(detail::borrow(memory)), to, right, where);
 }
 
 }  // namespace weft

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <source_location>
 #include <stop_token>
 
 namespace weft {
@@ -34,27 +35,30 @@ class ipc_event {
   static constexpr std::chrono::seconds patience{5};
 
   /// Errors: resource_exhausted.
-  explicit ipc_event(const machine& m);
+  explicit ipc_event(const machine& m, std::source_location where = std::source_location::current());
   /// One of another process. Errors: as those of opened_memory.
-  ipc_event(const machine& m, const event_handle& handle, std::chrono::nanoseconds limit = patience);
+  ipc_event(const machine& m, const event_handle& handle, std::chrono::nanoseconds limit = patience,
+            std::source_location where = std::source_location::current());
 
   /// The same each time. Errors: invalid_argument where it was opened: pass on the handle it was opened with.
-  [[nodiscard]] event_handle handle() const;
+  [[nodiscard]] event_handle handle(std::source_location where = std::source_location::current()) const;
 
   /// The number of this record, which ends when all work submitted to the stream so far has. In the virtual time of a
   /// simulation it ends when that machine is waited for. Errors: resource_exhausted while max_outstanding records have
   /// not ended.
-  std::uint64_t record(const stream& order) const;
+  std::uint64_t record(const stream& order, std::source_location where = std::source_location::current()) const;
   /// Records begun so far, by anybody.
   [[nodiscard]] std::uint64_t recorded() const;
 
   /// True once that record has ended, well or not; false before it was made.
-  [[nodiscard]] bool ready(std::uint64_t number) const;
+  [[nodiscard]] bool ready(std::uint64_t number, std::source_location where = std::source_location::current()) const;
   /// Blocks the caller. timed_out when `limit` has passed, cancelled when `stop` was requested.
-  wait_outcome wait(std::uint64_t number, std::chrono::nanoseconds limit, const std::stop_token& stop = {}) const;
+  wait_outcome wait(std::uint64_t number, std::chrono::nanoseconds limit, const std::stop_token& stop = {},
+                    std::source_location where = std::source_location::current()) const;
   /// Work submitted to the stream from here on starts after that record has ended; nobody is blocked. After `limit`
   /// the work fails with timed_out. The event says when the wait is over.
-  event wait(const stream& order, std::uint64_t number, std::chrono::nanoseconds limit) const;
+  event wait(const stream& order, std::uint64_t number, std::chrono::nanoseconds limit,
+             std::source_location where = std::source_location::current()) const;
 
  private:
   std::shared_ptr<detail::ipc_event_body> body_;

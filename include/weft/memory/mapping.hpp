@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <initializer_list>
 #include <memory>
+#include <source_location>
 #include <span>
 #include <type_traits>
 #include <vector>
@@ -42,25 +43,31 @@ class mapping {
  public:
   mapping() = default;
   /// The block at addresses of its own. Errors: as below, and those of reservation.
-  explicit mapping(const physical_block& what);
+  explicit mapping(const physical_block& what, std::source_location where = std::source_location::current());
   /// The first `size` bytes of a block, all of it by default, at an offset in a reservation.
   /// Shape: offset and size are multiples of the granularity.
   /// Errors: invalid_argument (misaligned, past the end of either, or something is mapped there), wrong_device for
   ///   objects of two machines, not_ready while work still uses what was mapped there before.
-  mapping(const address_reservation& where, const physical_block& what, bytes offset = {}, bytes size = {});
+  mapping(const address_reservation& where, const physical_block& what, bytes offset = {}, bytes size = {},
+          std::source_location caller = std::source_location::current());
 
   /// Maps one more block behind the last one; addresses and contents stay, rights extend to it.
   /// Errors: as the constructor; then nothing has changed.
-  void grow(const physical_block& next);
+  void grow(const physical_block& next, std::source_location where = std::source_location::current());
 
   /// What the device may do from now on, in place of what it could do before. Copies and launches that would do more
   /// are refused, copies and fills with invalid_argument, kernels with illegal_access, which loses the device; and page
   /// tables hold it too. Errors: invalid_device; peer_unsupported where the device cannot reach the block's.
-  void grant(device_id by, access_right right) { grant({{by, right}}); }
+  void grant(device_id by, access_right right, std::source_location where = std::source_location::current()) {
+    grant({{by, right}}, where);
+  }
   /// The same for several devices, all or nothing; who is not named keeps its right.
-  void grant(std::initializer_list<device_right> rights) { grant(std::span{rights.begin(), rights.size()}); }
-  void grant(std::span<const device_right> rights);
-  [[nodiscard]] access_right access_of(device_id by) const;
+  void grant(std::initializer_list<device_right> rights, std::source_location where = std::source_location::current()) {
+    grant(std::span{rights.begin(), rights.size()}, where);
+  }
+  void grant(std::span<const device_right> rights, std::source_location where = std::source_location::current());
+  [[nodiscard]] access_right access_of(device_id by,
+                                       std::source_location where = std::source_location::current()) const;
 
   [[nodiscard]] void* address() const;
   [[nodiscard]] bytes size() const { return size_; }

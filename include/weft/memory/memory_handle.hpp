@@ -6,6 +6,7 @@
 #include "weft/backend/shared_bytes.hpp"
 
 #include <cstdint>
+#include <source_location>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,8 +18,9 @@ namespace weft {
 enum class shared_thing : std::uint8_t { memory = 1, event = 2, pool = 3, pool_memory = 4, block = 5 };
 
 namespace detail {
-[[nodiscard]] shared_bytes checked_handle(std::span<const std::byte> bytes, shared_thing what);
-[[nodiscard]] shared_bytes handle_of_text(std::string_view text, shared_thing what);
+[[nodiscard]] shared_bytes checked_handle(std::span<const std::byte> bytes, shared_thing what,
+                                          std::source_location where);
+[[nodiscard]] shared_bytes handle_of_text(std::string_view text, shared_thing what, std::source_location where);
 [[nodiscard]] std::string text_of_handle(const shared_bytes& bytes);
 [[nodiscard]] pid_t process_of_handle(const shared_bytes& bytes);
 [[nodiscard]] std::uint64_t size_of_handle(const shared_bytes& bytes);
@@ -35,12 +37,14 @@ class basic_handle {
   explicit basic_handle(const shared_bytes& checked) : bytes_(checked) {}
   /// What arrived. Errors: corrupt (truncated, damaged, no handle); incompatible (another version);
   ///   invalid_argument for a handle of something else.
-  [[nodiscard]] static basic_handle from_bytes(std::span<const std::byte> bytes) {
-    return basic_handle{detail::checked_handle(bytes, What)};
+  [[nodiscard]] static basic_handle from_bytes(std::span<const std::byte> bytes,
+                                               std::source_location where = std::source_location::current()) {
+    return basic_handle{detail::checked_handle(bytes, What, where)};
   }
   /// What text() gave. Errors: as from_bytes.
-  [[nodiscard]] static basic_handle from_text(std::string_view text) {
-    return basic_handle{detail::handle_of_text(text, What)};
+  [[nodiscard]] static basic_handle from_text(std::string_view text,
+                                              std::source_location where = std::source_location::current()) {
+    return basic_handle{detail::handle_of_text(text, What, where)};
   }
 
   [[nodiscard]] const shared_bytes& bytes() const { return bytes_; }

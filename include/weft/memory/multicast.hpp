@@ -29,7 +29,7 @@ event multicast_store(const std::shared_ptr<multicast_body>& body, const stream&
 event multicast_load(const std::shared_ptr<multicast_body>& body, const stream& order, const memory_ref& dst,
                      std::uint64_t offset, std::size_t count, element_type type, multicast_reduction how,
                      std::source_location where);
-[[nodiscard]] std::uint64_t multicast_offset(std::size_t index, std::size_t element);
+[[nodiscard]] std::uint64_t multicast_offset(std::size_t index, std::size_t element, std::source_location where);
 }  // namespace detail
 
 /// Every device joins with add(), from the thread that serves it, and binds one block of its memory; nobody binds
@@ -43,22 +43,25 @@ class multicast_object {
   /// For these devices; `size` is rounded up to the granularity.
   /// Errors: unsupported for fewer than two devices, or devices without multicast, with the reason; invalid_argument
   ///   for 0 bytes or a device named twice.
-  multicast_object(const machine& m, std::span<const device_id> team, bytes size);
+  multicast_object(const machine& m, std::span<const device_id> team, bytes size,
+                   std::source_location where = std::source_location::current());
 
   /// Permanent. Errors: wrong_device for a device outside the team; invalid_argument for one that has joined.
-  void add(device_id member);
+  void add(device_id member, std::source_location where = std::source_location::current());
   /// Waits until the whole team has joined. Errors as values: timed_out naming who is missing; cancelled.
-  [[nodiscard]] result<void> wait_joined(std::chrono::nanoseconds limit, const std::stop_token& stop = {}) const;
+  [[nodiscard]] result<void> wait_joined(std::chrono::nanoseconds limit, const std::stop_token& stop = {},
+                                         std::source_location where = std::source_location::current()) const;
   /// Waits so, then makes the block the replica of its device, and keeps it.
   /// Errors as values: timed_out, cancelled. Throws wrong_device for a block of a device that has not joined;
   ///   invalid_argument for a block smaller than size(), or a device that has bound one already.
   [[nodiscard]] result<void> bind(const physical_block& memory, std::chrono::nanoseconds limit,
-                                  const std::stop_token& stop = {});
+                                  const std::stop_token& stop = {},
+                                  std::source_location where = std::source_location::current());
   /// Errors: not_found when the device has bound nothing.
-  void unbind(device_id member);
+  void unbind(device_id member, std::source_location where = std::source_location::current());
 
-  [[nodiscard]] bytes size() const;
-  [[nodiscard]] const std::vector<device_id>& team() const;
+  [[nodiscard]] bytes size(std::source_location where = std::source_location::current()) const;
+  [[nodiscard]] const std::vector<device_id>& team(std::source_location where = std::source_location::current()) const;
 
   /// Writes `src`, of the stream's device or of the host, to every replica from element `index` on.
   /// Errors: not_ready before all have bound; out_of_range; wrong_device for a stream of a device outside the team;
@@ -68,7 +71,7 @@ class multicast_object {
               std::source_location where = std::source_location::current()) const {
     const auto from = detail::borrow(src);
     using element = std::remove_cv_t<typename decltype(from)::element_type>;
-    return detail::multicast_store(body_, order, detail::multicast_offset(index, sizeof(element)),
+    return detail::multicast_store(body_, order, detail::multicast_offset(index, sizeof(element), where),
                                    detail::untyped(from), where);
   }
   /// Joins the elements of all replicas from `index` on into `dst`. Errors: as store.
@@ -79,8 +82,9 @@ class multicast_object {
     using element = typename decltype(to)::element_type;
     static_assert(!std::is_const_v<element>, "the destination of a load is const");
     static_assert(kernel_element<element>, "replicas are joined as fixed-width integers, float or double");
-    return detail::multicast_load(body_, order, detail::untyped(to), detail::multicast_offset(index, sizeof(element)),
-                                  to.size(), element_type_of<element>(), how, where);
+    return detail::multicast_load(body_, order, detail::untyped(to),
+                                  detail::multicast_offset(index, sizeof(element), where), to.size(),
+                                  element_type_of<element>(), how, where);
   }
 
  private:

@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <memory>
+#include <source_location>
 
 namespace weft {
 
@@ -25,27 +26,30 @@ class opened_pool {
   static constexpr std::chrono::seconds patience{5};
 
   /// Errors: as those of opened_memory; not_found for a pool of a device that this machine lacks.
-  opened_pool(const machine& m, const pool_handle& handle, std::chrono::nanoseconds limit = patience)
-      : opened_pool(m.state(), handle, limit) {}
+  opened_pool(const machine& m, const pool_handle& handle, std::chrono::nanoseconds limit = patience,
+              std::source_location where = std::source_location::current())
+      : opened_pool(m.state(), handle, limit, where) {}
   opened_pool(const std::shared_ptr<detail::machine_state>& state, const pool_handle& handle,
-              std::chrono::nanoseconds limit);
+              std::chrono::nanoseconds limit, std::source_location where = std::source_location::current());
 
   /// The device whose memory it is.
   [[nodiscard]] device on() const;
   /// Opens memory that the pool's owner exported; ends with what is returned. Errors: as those of opened_memory;
   /// invalid_argument for memory of another process's pool.
   template <class T>
-  [[nodiscard]] opened_memory<T> open(const pool_memory_handle& handle,
-                                      std::chrono::nanoseconds limit = patience) const {
-    return opened_memory<T>{open_bytes(handle, limit, sizeof(T), alignof(T))};
+  [[nodiscard]] opened_memory<T> open(const pool_memory_handle& handle, std::chrono::nanoseconds limit = patience,
+                                      std::source_location where = std::source_location::current()) const {
+    return opened_memory<T>{open_bytes(handle, limit, sizeof(T), alignof(T), where)};
   }
   /// What a device may do with all that is open and all that will be. Errors: as memory_pool::set_access.
-  void set_access(const device& by, access_right right) const;
+  void set_access(const device& by, access_right right,
+                  std::source_location where = std::source_location::current()) const;
   [[nodiscard]] access_right access(const device& by) const;
 
  private:
   [[nodiscard]] detail::opened_place open_bytes(const pool_memory_handle& handle, std::chrono::nanoseconds limit,
-                                                std::size_t element, std::size_t alignment) const;
+                                                std::size_t element, std::size_t alignment,
+                                                std::source_location where) const;
 
   std::shared_ptr<detail::opened_pool_body> body_;
 };

@@ -24,7 +24,8 @@ namespace weft {
 
 /// Whether `from` can map the memory of `to`. A device is not a peer of itself. Asking changes nothing.
 /// Errors: invalid_device for an unknown id in either place.
-[[nodiscard]] bool can_access_peer(const machine& m, device_id from, device_id to);
+[[nodiscard]] bool can_access_peer(const machine& m, device_id from, device_id to,
+                                   std::source_location where = std::source_location::current());
 
 enum class enable_outcome : std::uint8_t { enabled, already_enabled };
 enum class disable_outcome : std::uint8_t { disabled, not_enabled };
@@ -32,11 +33,14 @@ enum class disable_outcome : std::uint8_t { disabled, not_enabled };
 /// Sets the driver's own, uncounted state; prefer peer_access. Covers memory that exists and memory that will.
 /// Errors, first that applies: invalid_argument (flags not 0, even for the device itself), invalid_device (unknown id,
 ///   or the device itself), peer_unsupported (no path, or data does not arrive), too_many_peers.
-enable_outcome enable_peer(const machine& m, device_id from, device_id to, unsigned flags = 0);
+enable_outcome enable_peer(const machine& m, device_id from, device_id to, unsigned flags = 0,
+                           std::source_location where = std::source_location::current());
 /// One call ends the access, however often it was enabled. Later access by a kernel loses the device.
 /// Errors: invalid_device, peer_unsupported.
-disable_outcome disable_peer(const machine& m, device_id from, device_id to);
-[[nodiscard]] bool peer_enabled(const machine& m, device_id from, device_id to);
+disable_outcome disable_peer(const machine& m, device_id from, device_id to,
+                             std::source_location where = std::source_location::current());
+[[nodiscard]] bool peer_enabled(const machine& m, device_id from, device_id to,
+                                std::source_location where = std::source_location::current());
 
 /// The same in stream order, for the device of `order`: after the work before it in the stream, and before what comes
 /// next. A stop request is honoured until its turn comes. That access was enabled, or ended, already is no failure.
@@ -68,8 +72,11 @@ class peer_access {
  public:
   peer_access() = default;
   /// Errors: as enable_peer.
-  peer_access(const machine& m, device_id from, device_id to) : peer_access(m.state(), from, to) {}
-  peer_access(const std::shared_ptr<detail::machine_state>& state, device_id from, device_id to);
+  peer_access(const machine& m, device_id from, device_id to,
+              std::source_location where = std::source_location::current())
+      : peer_access(m.state(), from, to, where) {}
+  peer_access(const std::shared_ptr<detail::machine_state>& state, device_id from, device_id to,
+              std::source_location where = std::source_location::current());
 
   [[nodiscard]] device_id from() const { return lease_.get().from; }
   [[nodiscard]] device_id to() const { return lease_.get().to; }
@@ -82,7 +89,8 @@ class peer_access {
 
 /// Leases for every ordered pair that offers access, as far as the devices' tables of peers hold them: the usual start
 /// of a program that uses all devices as one. Copies between the other pairs are staged.
-[[nodiscard]] std::vector<peer_access> enable_all_peers(const machine& m);
+[[nodiscard]] std::vector<peer_access> enable_all_peers(const machine& m,
+                                                        std::source_location where = std::source_location::current());
 
 /// What moves data between two devices.
 enum class peer_link : std::uint8_t { none, pcie, nvlink, infinity_fabric, xe_link, unified_memory, unknown };
@@ -111,13 +119,15 @@ struct peer_capability {
 };
 
 /// Empty for a device and itself. Errors: invalid_device.
-[[nodiscard]] std::optional<peer_capability> capability_between(const machine& m, device_id from, device_id to);
+[[nodiscard]] std::optional<peer_capability> capability_between(
+    const machine& m, device_id from, device_id to, std::source_location where = std::source_location::current());
 
 /// How kernels of `from` carry out atomic operations on the memory of `to` natively, one answer for each operation;
 /// none for what is made of others, or is not possible at all.
 /// Errors: invalid_device (unknown, or the device itself); invalid_argument for no operation, or an unknown one.
 [[nodiscard]] std::vector<atomic_support> peer_atomics(const machine& m, device_id from, device_id to,
-                                                       std::span<const atomic_operation> operations);
+                                                       std::span<const atomic_operation> operations,
+                                                       std::source_location where = std::source_location::current());
 
 /// A vendor's own performance rank as a rank of which 0 is best and more is slower: CUDA counts so, HIP gives the
 /// number of a link type. Empty for a number that says nothing.
@@ -136,12 +146,14 @@ struct peer_check {
 /// machine_options::verify_peers, which does the same for the pairs that a program uses. Cached: `again` repeats it.
 /// After `stop` it returns the pairs tried so far.
 [[nodiscard]] std::vector<peer_check> verify_peers(const machine& m, bool again = false,
-                                                   const std::stop_token& stop = {});
+                                                   const std::stop_token& stop = {},
+                                                   std::source_location where = std::source_location::current());
 
 /// Measures bandwidth and latency of every directed pair that offers access or direct copies, and of the paths through
 /// the host, on the machine's clock; fills capability_between() and the routes. After `stop` it leaves the rest as it
 /// is.
-void measure_peers(const machine& m, bytes size = bytes{std::uint64_t{16} << 20}, const std::stop_token& stop = {});
+void measure_peers(const machine& m, bytes size = bytes{std::uint64_t{16} << 20}, const std::stop_token& stop = {},
+                   std::source_location where = std::source_location::current());
 
 namespace detail {
 struct peer_view {
@@ -160,9 +172,11 @@ struct peer_view_traits {
 /// Raw form: an address through which `by` reads and writes exactly these bytes. Needs enabled access and does not
 /// enable it. Errors: invalid_argument (null, zero), invalid_device, not_enabled, peer_unsupported, out_of_range,
 ///   not_found; wrong_device when the memory is not of `owner`; peer_unsupported also where data does not arrive.
-[[nodiscard]] void* map_peer_memory(const machine& m, void* address, device_id owner, device_id by, bytes size);
+[[nodiscard]] void* map_peer_memory(const machine& m, void* address, device_id owner, device_id by, bytes size,
+                                    std::source_location where = std::source_location::current());
 /// Errors: not_found for an address that is not mapped or already unmapped; wrong_device for another device's.
-void unmap_peer_memory(const machine& m, void* mapped, device_id by);
+void unmap_peer_memory(const machine& m, void* mapped, device_id by,
+                       std::source_location where = std::source_location::current());
 
 /// A mapping that is made in stream order.
 class peer_mapping_in_stream {
@@ -193,10 +207,11 @@ template <class T>
 class peer_mapping {
  public:
   peer_mapping() = default;
-  peer_mapping(const machine& m, device_span<T> range, device_id by)
-      : view_(detail::peer_view{
-            m.state(), by,
-            map_peer_memory(m, const_cast<std::remove_cv_t<T>*>(range.data()), range.on(), by, range.size_bytes())}),
+  peer_mapping(const machine& m, device_span<T> range, device_id by,
+               std::source_location where = std::source_location::current())
+      : view_(detail::peer_view{m.state(), by,
+                                map_peer_memory(m, const_cast<std::remove_cv_t<T>*>(range.data()), range.on(), by,
+                                                range.size_bytes(), where)}),
         count_(range.size()) {}
 
   /// The range as `by` sees it.

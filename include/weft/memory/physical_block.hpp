@@ -10,6 +10,7 @@
 #include "weft/runtime/machine.hpp"
 
 #include <memory>
+#include <source_location>
 
 namespace weft {
 
@@ -19,7 +20,8 @@ struct block_body;
 
 /// What blocks and mappings are multiples of, such that every device can take part. Errors: unsupported, with the
 /// reason, on a backend without blocks.
-[[nodiscard]] block_granularity granularity(const machine& m);
+[[nodiscard]] block_granularity granularity(const machine& m,
+                                            std::source_location where = std::source_location::current());
 
 /// Whether a block may be given to other processes: that cannot be asked for later.
 enum class sharing : bool { alone, with_processes };
@@ -33,27 +35,31 @@ class physical_block {
   physical_block() = default;
   /// At least `size`: rounded up to the granularity. Contents are unspecified.
   /// Errors: invalid_argument for 0; out_of_memory naming the device; unsupported; resource_exhausted.
-  physical_block(const device& on, bytes size, sharing with = sharing::alone);
+  physical_block(const device& on, bytes size, sharing with = sharing::alone,
+                 std::source_location where = std::source_location::current());
 
   /// The block that is mapped at an address of a mapping, also after all other objects that name it have gone.
   /// Errors: not_found.
-  [[nodiscard]] static physical_block behind(const machine& m, const void* address);
+  [[nodiscard]] static physical_block behind(const machine& m, const void* address,
+                                             std::source_location where = std::source_location::current());
 
   /// A descriptor for another process, or for this one: send it, and let it close. Every call gives a new one.
   /// Errors: invalid_argument for a block that was made with sharing::alone.
-  [[nodiscard]] descriptor share() const;
+  [[nodiscard]] descriptor share(std::source_location where = std::source_location::current()) const;
   /// The block of another process, or of this one. What comes from outside is checked: the descriptor may close
   /// afterwards. No rights come with it: map it and grant them.
   /// Errors: corrupt (not a block, damaged, or memory that its owner could take away), incompatible (another version),
   ///   not_found (its device is not of this machine: name one of this machine), invalid_argument (not open).
-  [[nodiscard]] static physical_block open(const machine& m, const descriptor& offered);
-  [[nodiscard]] static physical_block open(const device& taken_to_be_on, const descriptor& offered);
+  [[nodiscard]] static physical_block open(const machine& m, const descriptor& offered,
+                                           std::source_location where = std::source_location::current());
+  [[nodiscard]] static physical_block open(const device& taken_to_be_on, const descriptor& offered,
+                                           std::source_location where = std::source_location::current());
 
-  [[nodiscard]] bytes size() const;
-  [[nodiscard]] device on() const;
-  [[nodiscard]] bool is_shareable() const;
+  [[nodiscard]] bytes size(std::source_location where = std::source_location::current()) const;
+  [[nodiscard]] device on(std::source_location where = std::source_location::current()) const;
+  [[nodiscard]] bool is_shareable(std::source_location where = std::source_location::current()) const;
   /// True for a block of another process, whose memory counts there.
-  [[nodiscard]] bool is_imported() const;
+  [[nodiscard]] bool is_imported(std::source_location where = std::source_location::current()) const;
   explicit operator bool() const { return body_ != nullptr; }
   /// True for two objects that name one memory.
   friend bool operator==(const physical_block& a, const physical_block& b);

@@ -6,6 +6,7 @@
 #include "weft/memory/memory_handle.hpp"
 
 #include <memory>
+#include <source_location>
 
 namespace weft {
 
@@ -33,7 +34,8 @@ struct pool_statistics {
 /// Thread: any.
 class memory_pool {
  public:
-  explicit memory_pool(const device& on, pool_options options = {});
+  explicit memory_pool(const device& on, pool_options options = {},
+                       std::source_location where = std::source_location::current());
 
   [[nodiscard]] device on() const;
   [[nodiscard]] pool_statistics statistics() const;
@@ -43,21 +45,26 @@ class memory_pool {
   /// What a device may do with all memory of this pool, handed out before or after. At first its own device alone may
   /// use it, and cannot be kept out. Errors: invalid_argument for a pool that is not shareable, which follows peer
   /// access; invalid_device for its own device; peer_unsupported for one that cannot reach it.
-  void set_access(const device& by, access_right right) const;
+  void set_access(const device& by, access_right right,
+                  std::source_location where = std::source_location::current()) const;
   /// Errors: invalid_argument for a pool that is not shareable.
-  [[nodiscard]] access_right access(const device& by) const;
+  [[nodiscard]] access_right access(const device& by,
+                                    std::source_location where = std::source_location::current()) const;
 
   /// Names the pool for opened_pool. Errors: invalid_argument for a pool that is not shareable.
-  [[nodiscard]] pool_handle handle() const;
+  [[nodiscard]] pool_handle handle(std::source_location where = std::source_location::current()) const;
   /// Names memory of a buffer from this pool. The buffer must stay until those who opened it have closed it; one that
   /// goes earlier is not handed out again, and whoever still uses it is told. Errors: invalid_argument for other
   /// memory.
-  [[nodiscard]] pool_memory_handle handle_of(const device_span<const std::byte>& memory) const;
+  [[nodiscard]] pool_memory_handle handle_of(const device_span<const std::byte>& memory,
+                                             std::source_location where = std::source_location::current()) const;
   template <class T>
-  [[nodiscard]] pool_memory_handle handle_of(const buffer<T>& memory) const {
-    return handle_of(device_span<const std::byte>{memory.span().state(), memory.span().on(),
-                                                  reinterpret_cast<const std::byte*>(memory.data()),
-                                                  memory.size_bytes().size()});
+  [[nodiscard]] pool_memory_handle handle_of(const buffer<T>& memory,
+                                             std::source_location where = std::source_location::current()) const {
+    return handle_of(
+        device_span<const std::byte>{memory.span().state(), memory.span().on(),
+                                     reinterpret_cast<const std::byte*>(memory.data()), memory.size_bytes().size()},
+        where);
   }
 
   [[nodiscard]] const std::shared_ptr<detail::pool_body>& body() const { return body_; }

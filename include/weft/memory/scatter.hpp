@@ -10,7 +10,8 @@
 namespace weft {
 
 /// Sizes of `parts` shares of `count` elements: equal, with the remainder spread over the first ones.
-[[nodiscard]] std::vector<std::size_t> even_split(std::size_t count, std::size_t parts);
+[[nodiscard]] std::vector<std::size_t> even_split(std::size_t count, std::size_t parts,
+                                                  std::source_location where = std::source_location::current());
 
 namespace detail {
 void spread(std::span<const copy_part> parts, const copy_options& options, std::source_location where);

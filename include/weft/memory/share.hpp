@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <source_location>
 #include <span>
 #include <string>
 #include <string_view>
@@ -37,20 +38,23 @@ class share_handle {
   share_handle() = default;  // names nothing; whoever opens it is told
   /// Handles that name one memory: its blocks in the order of their addresses, a pool and memory of it, an allocation.
   /// Errors: corrupt for what does not fit together; incompatible.
-  explicit share_handle(std::span<const shared_bytes> parts);
+  explicit share_handle(std::span<const shared_bytes> parts,
+                        std::source_location where = std::source_location::current());
   /// What arrived. Errors: corrupt (truncated, damaged, no handle); incompatible (another version).
-  [[nodiscard]] static share_handle from_bytes(std::span<const std::byte> arrived);
+  [[nodiscard]] static share_handle from_bytes(std::span<const std::byte> arrived,
+                                               std::source_location where = std::source_location::current());
   /// What text() gave. Errors: as from_bytes.
-  [[nodiscard]] static share_handle from_text(std::string_view text);
+  [[nodiscard]] static share_handle from_text(std::string_view text,
+                                              std::source_location where = std::source_location::current());
 
   /// At most max_wire_size bytes.
   [[nodiscard]] std::vector<std::byte> to_bytes() const;
   /// Two hexadecimal digits for each byte.
   [[nodiscard]] std::string text() const;
   /// In which ways it can be had, the best first.
-  [[nodiscard]] std::vector<sharing_way> ways() const;
+  [[nodiscard]] std::vector<sharing_way> ways(std::source_location where = std::source_location::current()) const;
   /// Bytes that it names.
-  [[nodiscard]] std::uint64_t size() const;
+  [[nodiscard]] std::uint64_t size(std::source_location where = std::source_location::current()) const;
   /// The exporter, as it sees itself; 0 for a handle that names nothing.
   [[nodiscard]] pid_t process() const;
   [[nodiscard]] std::span<const shared_bytes> parts() const { return parts_; }
@@ -62,7 +66,7 @@ class share_handle {
 };
 
 namespace detail {
-[[nodiscard]] share_handle share_memory(const memory_ref& memory);
+[[nodiscard]] share_handle share_memory(const memory_ref& memory, std::source_location where);
 
 class opened_share;
 /// What open() made: the address, and what keeps it.
@@ -77,22 +81,23 @@ struct opened_view {
   std::string why;
 };
 [[nodiscard]] opened_view open_share(const device& on, const share_handle& handle, std::chrono::nanoseconds limit,
-                                     std::size_t element, std::size_t alignment);
+                                     std::size_t element, std::size_t alignment, std::source_location where);
 }  // namespace detail
 
 /// Shares all that is mapped, as long as this mapping lives, or the block objects that it was made of. Its blocks are
 /// served to who asks: one descriptor here for each, from the first call on. The same handle each time.
 /// Errors: invalid_argument for blocks that were made for this process alone, and for more than share_handle::max_parts
 ///   blocks; resource_exhausted.
-[[nodiscard]] share_handle share(const mapping& memory);
+[[nodiscard]] share_handle share(const mapping& memory, std::source_location where = std::source_location::current());
 /// The same for a block, mapped or not, as long as this object or a copy of it lives.
-[[nodiscard]] share_handle share(const physical_block& memory);
+[[nodiscard]] share_handle share(const physical_block& memory,
+                                 std::source_location where = std::source_location::current());
 /// Shares a shareable_buffer, a buffer of a shareable pool, or a span of either, as long as the buffer lives.
 /// Errors: invalid_argument for all other memory, with the type that can be shared; not_found for what was freed;
 ///   resource_exhausted.
 template <class B>
-[[nodiscard]] share_handle share(const B& memory) {
-  return detail::share_memory(detail::untyped(detail::borrow(memory)));
+[[nodiscard]] share_handle share(const B& memory, std::source_location where = std::source_location::current()) {
+  return detail::share_memory(detail::untyped(detail::borrow(memory)), where);
 }
 
 /// Memory of another process, open here until the last copy of this object has gone.
@@ -137,8 +142,9 @@ inline constexpr std::chrono::seconds open_patience{5};
 ///   resource_exhausted; the best way's failure if no way is left.
 template <class T>
 [[nodiscard]] opened<T> open(const device& on, const share_handle& handle,
-                             std::chrono::nanoseconds limit = open_patience) {
-  return opened<T>{detail::open_share(on, handle, limit, sizeof(T), alignof(T))};
+                             std::chrono::nanoseconds limit = open_patience,
+                             std::source_location where = std::source_location::current()) {
+  return opened<T>{detail::open_share(on, handle, limit, sizeof(T), alignof(T), where)};
 }
 
 }  // namespace weft

@@ -8,13 +8,15 @@
 
 #include <chrono>
 #include <limits>
+#include <source_location>
 
 namespace weft {
 
 namespace detail {
 
-[[nodiscard]] owned_memory allocate_shareable(const device& on, std::size_t count, std::size_t element);
-[[nodiscard]] shared_bytes export_memory(const memory_ref& memory, handle_family family);
+[[nodiscard]] owned_memory allocate_shareable(const device& on, std::size_t count, std::size_t element,
+                                              std::source_location where);
+[[nodiscard]] shared_bytes export_memory(const memory_ref& memory, handle_family family, std::source_location where);
 
 struct opened_place {
   std::shared_ptr<machine_state> state;
@@ -30,7 +32,7 @@ struct opened_traits {
 };
 [[nodiscard]] opened_place open_memory(const std::shared_ptr<machine_state>& state, device_id by,
                                        const shared_bytes& handle, handle_family family, std::chrono::nanoseconds limit,
-                                       std::size_t element, std::size_t alignment);
+                                       std::size_t element, std::size_t alignment, std::source_location where);
 
 }  // namespace detail
 
@@ -47,8 +49,8 @@ class shareable_buffer {
   using value_type = T;
 
   shareable_buffer() = default;
-  shareable_buffer(const device& on, std::size_t count)
-      : memory_(detail::allocate_shareable(on, count, sizeof(T))), count_(count), device_(on.id()) {}
+  shareable_buffer(const device& on, std::size_t count, std::source_location where = std::source_location::current())
+      : memory_(detail::allocate_shareable(on, count, sizeof(T), where)), count_(count), device_(on.id()) {}
 
   [[nodiscard]] std::size_t size() const { return count_; }
   [[nodiscard]] bool empty() const { return count_ == 0; }
@@ -58,13 +60,14 @@ class shareable_buffer {
   [[nodiscard]] device_span<T> span() const { return {memory_.get().state.get(), device_, data(), count_}; }
   operator device_span<T>() const { return span(); }        // NOLINT(google-explicit-constructor)
   operator device_span<const T>() const { return span(); }  // NOLINT(google-explicit-constructor)
-  [[nodiscard]] device_span<T> subspan(std::size_t offset, std::size_t count) const {
-    return span().subspan(offset, count);
+  [[nodiscard]] device_span<T> subspan(std::size_t offset, std::size_t count,
+                                       std::source_location where = std::source_location::current()) const {
+    return span().subspan(offset, count, where);
   }
 
   /// The name of all of it; the same each time. Errors: resource_exhausted.
-  [[nodiscard]] memory_handle handle() const {
-    return memory_handle{detail::export_memory(detail::untyped(span()), handle_family::allocation)};
+  [[nodiscard]] memory_handle handle(std::source_location where = std::source_location::current()) const {
+    return memory_handle{detail::export_memory(detail::untyped(span()), handle_family::allocation, where)};
   }
 
  private:
@@ -76,8 +79,9 @@ class shareable_buffer {
 /// A handle of a part of a shareable buffer; it carries where the part begins. Errors: invalid_argument for memory with
 /// neighbours, mappings, host memory and memory of pools; not_found for what was freed; out_of_range.
 template <class T>
-[[nodiscard]] memory_handle export_memory(const device_span<T>& memory) {
-  return memory_handle{detail::export_memory(detail::untyped(memory), handle_family::allocation)};
+[[nodiscard]] memory_handle export_memory(const device_span<T>& memory,
+                                          std::source_location where = std::source_location::current()) {
+  return memory_handle{detail::export_memory(detail::untyped(memory), handle_family::allocation, where)};
 }
 
 /// Memory of another process, open on one device of this one; ends with the object.
@@ -97,9 +101,10 @@ class opened_memory {
   /// Errors: corrupt, incompatible (damaged or foreign handles, and sizes that are no number of T); invalid_argument,
   ///   native 201, for a handle of this process; closed (freed); peer_dead; timed_out (its process is stopped);
   ///   peer_unsupported where `on` cannot reach the owner's device; resource_exhausted.
-  opened_memory(const device& on, const memory_handle& handle, std::chrono::nanoseconds limit = patience)
+  opened_memory(const device& on, const memory_handle& handle, std::chrono::nanoseconds limit = patience,
+                std::source_location where = std::source_location::current())
       : place_(detail::open_memory(on.state(), on.id(), handle.bytes(), handle_family::allocation, limit, sizeof(T),
-                                   alignof(T))) {}
+                                   alignof(T), where)) {}
   explicit opened_memory(detail::opened_place place) : place_(std::move(place)) {}
 
   [[nodiscard]] std::size_t size() const { return place_.get().size / sizeof(T); }

@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <source_location>
 #include <span>
 #include <type_traits>
 
@@ -25,7 +26,7 @@ struct memory_ref {
   memory_kind kind = memory_kind::device;
 };
 
-[[noreturn]] void raise_subspan(std::size_t offset, std::size_t count, std::size_t size);
+[[noreturn]] void raise_subspan(std::size_t offset, std::size_t count, std::size_t size, std::source_location where);
 }  // namespace detail
 
 /// Borrows elements in device memory. The address belongs to the device: the host must not follow it.
@@ -55,14 +56,19 @@ class device_span {
   [[nodiscard]] constexpr detail::machine_state* state() const { return state_; }
 
   /// Errors: out_of_range when offset + count passes the end.
-  [[nodiscard]] device_span subspan(std::size_t offset, std::size_t count) const {
-    if (offset > count_ || count > count_ - offset) detail::raise_subspan(offset, count, count_);
+  [[nodiscard]] device_span subspan(std::size_t offset, std::size_t count,
+                                    std::source_location where = std::source_location::current()) const {
+    if (offset > count_ || count > count_ - offset) detail::raise_subspan(offset, count, count_, where);
     return {state_, device_, data_ + offset, count, kind_};
   }
-  [[nodiscard]] device_span first(std::size_t count) const { return subspan(0, count); }
-  [[nodiscard]] device_span last(std::size_t count) const {
-    if (count > count_) detail::raise_subspan(0, count, count_);
-    return subspan(count_ - count, count);
+  [[nodiscard]] device_span first(std::size_t count,
+                                  std::source_location where = std::source_location::current()) const {
+    return subspan(0, count, where);
+  }
+  [[nodiscard]] device_span last(std::size_t count,
+                                 std::source_location where = std::source_location::current()) const {
+    if (count > count_) detail::raise_subspan(0, count, count_, where);
+    return subspan(count_ - count, count, where);
   }
 
  private:
