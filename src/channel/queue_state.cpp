@@ -5,6 +5,7 @@
 #include "channel/device_ring.hpp"
 #include "channel/queue_progress.hpp"
 #include "channel/shared_region.hpp"
+#include "core/called_from.hpp"
 #include "runtime/peer_checks.hpp"
 
 #include <algorithm>
@@ -364,6 +365,7 @@ void check(const queue_options& o, std::source_location where) {
 std::shared_ptr<queue_state> make_queue(const machine& m, device_id source, device_id destination, std::size_t size,
                                         std::size_t alignment, const queue_options& options,
                                         std::source_location where) {
+  const called_from here{where};
   machine_state& state = *m.state();
   state.require_open();
   static_cast<void>(state.description_of(source));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collective/communicator_body.hpp"
+#include "core/called_from.hpp"
 #include "runtime/machine_state.hpp"
 
 #include <algorithm>
@@ -102,13 +103,15 @@ error collective_run::body::late() const {
   return told;
 }
 
-void collective_run::wait() const {
+void collective_run::wait(std::source_location where) const {
+  const called_from here{where};
   if (!body_ || body_->over) return;
   if (body_->wait_until(deadline_after(body_->submitted, body_->limit)) == wait_outcome::timed_out)
     raise(body_->late());
 }
 
-wait_outcome collective_run::wait_for(std::chrono::nanoseconds limit) const {
+wait_outcome collective_run::wait_for(std::chrono::nanoseconds limit, std::source_location where) const {
+  const called_from here{where};
   if (!body_ || body_->over) return wait_outcome::ok;
   const wait_deadline last = deadline_after(body_->submitted, body_->limit);
   const wait_deadline until = deadline_after(body_->ranks->state->now(), limit);
@@ -123,7 +126,8 @@ bool collective_run::ready() const {
                      [](const event_ref& e) { return !e || e->owner->ready(*e); });
 }
 
-event collective_run::done(rank of) const {
+event collective_run::done(rank of, std::source_location where) const {
+  const called_from here{where};
   const int count = body_ ? body_->ranks->size() : 0;
   if (of.value() < 0 || of.value() >= count) {
     raise(errc::invalid_argument,

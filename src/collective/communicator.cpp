@@ -2,6 +2,7 @@
 #include "weft/collective/communicator.hpp"
 
 #include "collective/communicator_body.hpp"
+#include "core/called_from.hpp"
 #include "memory/memory_state.hpp"
 #include "runtime/peer_checks.hpp"
 
@@ -122,7 +123,7 @@ std::size_t communicator::body::checked(rank of, const char* what, std::source_l
 }
 
 void communicator::body::require_usable(std::source_location where) const {
-  ranks->state->require_open();
+  ranks->state->require_open(where);
   if (stop.stop_requested()) raise(errc::cancelled, "the communicator was aborted", where);
 }
 
@@ -439,19 +440,23 @@ collective_run communicator::body::barrier(const collective_options& o, std::sou
 
 namespace detail {
 
-void rank_memory::push(const memory_ref& one) {
+void rank_memory::push(const memory_ref& one, std::source_location where) {
   if (size_ == capacity) {
-    raise(errc::invalid_argument, "a collective was given memory of more than " + std::to_string(capacity) + " ranks");
+    raise(errc::invalid_argument, "a collective was given memory of more than " + std::to_string(capacity) + " ranks",
+          where);
   }
   list_[size_++] = one;
 }
 
 }  // namespace detail
 
-communicator::communicator(const machine& m, const communicator_options& options)
-    : communicator(neighbours(m), options) {}
-communicator::communicator(std::span<const device> ranks, const communicator_options& options)
-    : body_(std::make_unique<body>(ranks, options)) {}
+communicator::communicator(const machine& m, const communicator_options& options, std::source_location where)
+    : communicator(neighbours(m), options, where) {}
+communicator::communicator(std::span<const device> ranks, const communicator_options& options,
+                           std::source_location where) {
+  const called_from here{where};
+  body_ = std::make_unique<body>(ranks, options);
+}
 communicator::communicator(std::unique_ptr<body> made) : body_(std::move(made)) {}
 communicator::communicator(communicator&&) noexcept = default;
 communicator& communicator::operator=(communicator&&) noexcept = default;
@@ -459,11 +464,13 @@ communicator::~communicator() = default;
 
 int communicator::size() const { return body_->ranks->size(); }
 
-device communicator::on(rank of) const {
-  return body_->ranks->devices[body_->checked(of, "on", std::source_location::current())];
+device communicator::on(rank of, std::source_location where) const {
+  const called_from here{where};
+  return body_->ranks->devices[body_->checked(of, "on", where)];
 }
 
-std::vector<communicator> communicator::split(std::span<const int> colours) const {
+std::vector<communicator> communicator::split(std::span<const int> colours, std::source_location where) const {
+  const called_from here{where};
   if (colours.size() != static_cast<std::size_t>(size())) {
     raise(errc::invalid_argument,
           "split: " + std::to_string(colours.size()) + " colours for " + std::to_string(size()) + " ranks");
@@ -481,10 +488,11 @@ std::vector<communicator> communicator::split(std::span<const int> colours) cons
   return made;
 }
 
-communicator communicator::sub(std::span<const rank> ranks) const {
+communicator communicator::sub(std::span<const rank> ranks, std::source_location where) const {
+  const called_from here{where};
   std::vector<device> members;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
-    const std::size_t r = body_->checked(ranks[i], "sub", std::source_location::current());
+    const std::size_t r = body_->checked(ranks[i], "sub", where);
     if (std::find(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(i), ranks[i]) !=
         ranks.begin() + static_cast<std::ptrdiff_t>(i)) {
       raise(errc::invalid_argument, "sub: " + body_->name(r) + " is listed twice");
@@ -494,7 +502,8 @@ communicator communicator::sub(std::span<const rank> ranks) const {
   return communicator{members, body_->options};
 }
 
-communicator communicator::shrink() const {
+communicator communicator::shrink(std::source_location where) const {
+  const called_from here{where};
   std::vector<device> alive;
   for (const device& d : body_->ranks->devices) {
     if (!d.is_lost()) alive.push_back(d);
@@ -509,17 +518,20 @@ collective_run communicator::start(collective what, data_type type, const detail
                                    const detail::rank_memory& out, const reduction_op* op,
                                    std::span<const std::int64_t> counts, const collective_options& o,
                                    std::source_location where) {
+  const called_from here{where};
   return body_->start(what, type, in, out, op, counts, o, where);
 }
 
 collective_run communicator::send_bytes(rank from, const detail::memory_ref& src, rank to,
                                         const detail::memory_ref& dst, const collective_options& o,
                                         std::source_location where) {
+  const called_from here{where};
   return body_->send(from, src, to, dst, o, where);
 }
 
-collective_run communicator::barrier(const collective_options& o) {
-  return body_->barrier(o, std::source_location::current());
+collective_run communicator::barrier(const collective_options& o, std::source_location where) {
+  const called_from here{where};
+  return body_->barrier(o, where);
 }
 
 bytes communicator::scratch() const {

@@ -238,7 +238,7 @@ void fold_by(Where& by, const fold_request& request, std::source_location where)
 void fold_here(const fold_request& request) {
   if (request.count <= 0 || request.inputs.empty() || request.outputs.empty()) return;
   here by;
-  fold_by(by, request, std::source_location::current());
+  fold_by(by, request, {});
 }
 
 event fold_in(const stream& order, const fold_request& request, const launch_options& options,

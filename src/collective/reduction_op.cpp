@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/collective/reduction_op.hpp"
 
+#include "core/called_from.hpp"
 #include "weft/core/raise.hpp"
 
 #include <utility>
@@ -60,7 +61,8 @@ std::string reduction_op::name() const {
   return kernel_ ? kernel_->name : "?";
 }
 
-reduction_op reduction_op::of_kernel(std::shared_ptr<const kernel_code> kernel) {
+reduction_op reduction_op::of_kernel(std::shared_ptr<const kernel_code> kernel, std::source_location where) {
+  const called_from here{where};
   const auto& p = kernel->parameters;
   const auto is_one_to_one = [](const kernel_parameter& parameter) {
     return !parameter.is_ring && parameter.access.kind == access_kind::one_to_one;

@@ -31,7 +31,7 @@ struct collective_ranks {
   [[nodiscard]] std::string name(int rank) const;
   /// What the driver of a rank's device gave, or its error with the rank named.
   template <class T>
-  T value(int rank, result<T> given, std::source_location where = std::source_location::current()) const {
+  T value(int rank, result<T> given, std::source_location where = {}) const {
     if (!given) {
       given.error().what = name(rank) + ": " + given.error().what;
       given.error().where = where;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/profile/profiler.hpp"
 
+#include "core/called_from.hpp"
 #include "runtime/machine_state.hpp"
 #include "weft/profile/chrome_trace.hpp"
 #include "weft/profile/timeline.hpp"
@@ -157,11 +158,17 @@ class profiler::body {
   std::uint64_t overflowed_ = 0;
 };
 
-profiler::profiler(const machine& of, const profiler_options& options) : body_(std::make_unique<body>(of, options)) {}
+profiler::profiler(const machine& of, const profiler_options& options, std::source_location where) {
+  const called_from here{where};
+  body_ = std::make_unique<body>(of, options);
+}
 profiler::~profiler() = default;
 
 void profiler::pause() { body_->pause(); }
-void profiler::resume() { body_->resume(); }
+void profiler::resume(std::source_location where) {
+  const called_from here{where};
+  body_->resume();
+}
 bool profiler::is_recording() const { return body_->is_recording(); }
 void profiler::reset() { body_->reset(); }
 machine_profile profiler::profile() const { return body_->profile(); }
@@ -169,7 +176,8 @@ std::vector<trace_record> profiler::records() const { return body_->records(); }
 std::uint64_t profiler::dropped() const { return body_->dropped(); }
 std::string profiler::chrome_trace() const { return body_->chrome_trace(); }
 
-void profiler::write_chrome_trace(const std::string& path) const {
+void profiler::write_chrome_trace(const std::string& path, std::source_location where) const {
+  const called_from here{where};
   const std::string json = chrome_trace();
   errno = 0;
   std::ofstream file{path, std::ios::binary};

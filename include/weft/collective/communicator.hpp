@@ -36,12 +36,13 @@ class collective_run {
 
   /// Waits until every rank has its result. Errors: the first cause, with the rank and its device named; timed_out,
   /// with the ranks that have not ended named, once the limit of the call has passed; cancelled after abort().
-  void wait() const;
+  void wait(std::source_location where = std::source_location::current()) const;
   /// timed_out when `limit` on the machine's clock has passed first. Errors: as wait().
-  [[nodiscard]] wait_outcome wait_for(std::chrono::nanoseconds limit) const;
+  [[nodiscard]] wait_outcome wait_for(std::chrono::nanoseconds limit,
+                                      std::source_location where = std::source_location::current()) const;
   [[nodiscard]] bool ready() const;
   /// When that rank's memory is done with. Errors: invalid_argument.
-  [[nodiscard]] event done(rank of) const;
+  [[nodiscard]] event done(rank of, std::source_location where = std::source_location::current()) const;
   /// Which algorithm was taken, and why not the others.
   [[nodiscard]] collective_algorithm algorithm() const;
   [[nodiscard]] collective_choice choice() const;
@@ -58,21 +59,21 @@ class rank_memory {
   static constexpr std::size_t capacity = 64;
   rank_memory() = default;
   template <class R>
-  [[nodiscard]] static rank_memory of(const R& list) {
+  [[nodiscard]] static rank_memory of(const R& list, std::source_location where) {
     rank_memory made;
-    for (const auto& one : list) made.push(untyped(borrow(one)));
+    for (const auto& one : list) made.push(untyped(borrow(one)), where);
     return made;
   }
   template <class B>
-  [[nodiscard]] static rank_memory only(const B& one) {
+  [[nodiscard]] static rank_memory only(const B& one, std::source_location where) {
     rank_memory made;
-    made.push(untyped(borrow(one)));
+    made.push(untyped(borrow(one)), where);
     return made;
   }
   [[nodiscard]] std::span<const memory_ref> all() const { return {list_.data(), size_}; }
 
  private:
-  void push(const memory_ref& one);  // errors: invalid_argument past the capacity
+  void push(const memory_ref& one, std::source_location where);  // errors: invalid_argument past the capacity
 
   std::array<memory_ref, capacity> list_;
   std::size_t size_ = 0;
@@ -101,31 +102,35 @@ class communicator {
   static constexpr int max_size = 64;
 
   /// All devices of a machine, in neighbour_order(): consecutive ranks have the best links.
-  explicit communicator(const machine& m, const communicator_options& options = {});
+  explicit communicator(const machine& m, const communicator_options& options = {},
+                        std::source_location where = std::source_location::current());
   /// These devices, rank by rank. Errors: invalid_argument for none or more than max_size; wrong_device for two
   /// machines.
-  explicit communicator(std::span<const device> ranks, const communicator_options& options = {});
+  explicit communicator(std::span<const device> ranks, const communicator_options& options = {},
+                        std::source_location where = std::source_location::current());
   communicator(communicator&&) noexcept;
   communicator& operator=(communicator&&) noexcept;
   ~communicator();  // waits for what was submitted
 
   [[nodiscard]] int size() const;
   /// Errors: invalid_argument.
-  [[nodiscard]] device on(rank of) const;
+  [[nodiscard]] device on(rank of, std::source_location where = std::source_location::current()) const;
   /// Communicators of the ranks with one colour, by colour; ranks keep their order. Negative colours belong to none.
-  [[nodiscard]] std::vector<communicator> split(std::span<const int> colours) const;
+  [[nodiscard]] std::vector<communicator> split(std::span<const int> colours,
+                                                std::source_location where = std::source_location::current()) const;
   /// These ranks, in this order.
-  [[nodiscard]] communicator sub(std::span<const rank> ranks) const;
+  [[nodiscard]] communicator sub(std::span<const rank> ranks,
+                                 std::source_location where = std::source_location::current()) const;
   /// The ranks whose devices are not lost. Errors: device_lost when none is left.
-  [[nodiscard]] communicator shrink() const;
+  [[nodiscard]] communicator shrink(std::source_location where = std::source_location::current()) const;
   /// Ends what was submitted, as cancelled, as soon as each device gets to it; later calls fail. Never waits.
   void abort();
 
   template <class In, class Out>
   collective_run all_reduce(const In& in, const Out& out, const reduction_op& op, const collective_options& o = {},
                             std::source_location where = std::source_location::current()) {
-    return reducing<In, Out>(collective::all_reduce, detail::rank_memory::of(in), detail::rank_memory::of(out), op, o,
-                             where);
+    return reducing<In, Out>(collective::all_reduce, detail::rank_memory::of(in, where),
+                             detail::rank_memory::of(out, where), op, o, where);
   }
   template <class InOut>
   collective_run all_reduce(const InOut& memory, const reduction_op& op, const collective_options& o = {},
@@ -136,47 +141,50 @@ class communicator {
   template <class In, class Out>
   collective_run reduce(const In& in, const Out& out, const reduction_op& op, const collective_options& o = {},
                         std::source_location where = std::source_location::current()) {
-    return start(collective::reduce, data_type_of<detail::element_of_ranks<In>>, detail::rank_memory::of(in),
-                 detail::rank_memory::only(out), &op, {}, o, where);
+    return start(collective::reduce, data_type_of<detail::element_of_ranks<In>>, detail::rank_memory::of(in, where),
+                 detail::rank_memory::only(out, where), &op, {}, o, where);
   }
   /// Rank r gets the combined block r; `in` holds all blocks on each rank.
   template <class In, class Out>
   collective_run reduce_scatter(const In& in, const Out& out, const reduction_op& op, const collective_options& o = {},
                                 std::source_location where = std::source_location::current()) {
-    return reducing<In, Out>(collective::reduce_scatter, detail::rank_memory::of(in), detail::rank_memory::of(out), op,
-                             o, where);
+    return reducing<In, Out>(collective::reduce_scatter, detail::rank_memory::of(in, where),
+                             detail::rank_memory::of(out, where), op, o, where);
   }
   template <class In, class Out>
   collective_run all_gather(const In& in, const Out& out, const collective_options& o = {},
                             std::source_location where = std::source_location::current()) {
-    return moving<In>(collective::all_gather, detail::rank_memory::of(in), detail::rank_memory::of(out), {}, o, where);
+    return moving<In>(collective::all_gather, detail::rank_memory::of(in, where), detail::rank_memory::of(out, where),
+                      {}, o, where);
   }
   /// In place: what the root's memory holds goes to all others.
   template <class InOut>
   collective_run broadcast(const InOut& memory, const collective_options& o = {},
                            std::source_location where = std::source_location::current()) {
-    return moving<InOut>(collective::broadcast, detail::rank_memory::of(memory), detail::rank_memory::of(memory), {}, o,
-                         where);
+    return moving<InOut>(collective::broadcast, detail::rank_memory::of(memory, where),
+                         detail::rank_memory::of(memory, where), {}, o, where);
   }
   /// `in` is memory of the root alone.
   template <class In, class Out>
   collective_run scatter(const In& in, const Out& out, const collective_options& o = {},
                          std::source_location where = std::source_location::current()) {
-    return moving<Out>(collective::scatter, detail::rank_memory::only(in), detail::rank_memory::of(out), {}, o, where);
+    return moving<Out>(collective::scatter, detail::rank_memory::only(in, where), detail::rank_memory::of(out, where),
+                       {}, o, where);
   }
   /// `out` is memory of the root alone.
   template <class In, class Out>
   collective_run gather(const In& in, const Out& out, const collective_options& o = {},
                         std::source_location where = std::source_location::current()) {
-    return moving<In>(collective::gather, detail::rank_memory::of(in), detail::rank_memory::only(out), {}, o, where);
+    return moving<In>(collective::gather, detail::rank_memory::of(in, where), detail::rank_memory::only(out, where), {},
+                      o, where);
   }
   /// Equal blocks, unless `counts` gives the elements from each rank to each: [from * size + to].
   template <class In, class Out>
   collective_run all_to_all(const In& in, const Out& out, std::span<const std::int64_t> counts = {},
                             const collective_options& o = {},
                             std::source_location where = std::source_location::current()) {
-    return moving<In>(collective::all_to_all, detail::rank_memory::of(in), detail::rank_memory::of(out), counts, o,
-                      where);
+    return moving<In>(collective::all_to_all, detail::rank_memory::of(in, where), detail::rank_memory::of(out, where),
+                      counts, o, where);
   }
   /// Sends memory of one rank to memory of another; calls in any order make a grouped exchange.
   template <class Src, class Dst>
@@ -185,7 +193,8 @@ class communicator {
     return send_bytes(from, detail::untyped(detail::borrow(src)), to, detail::untyped(detail::borrow(dst)), o, where);
   }
   /// What comes next in any rank's stream starts after what is in everybody's now.
-  collective_run barrier(const collective_options& o = {});
+  collective_run barrier(const collective_options& o = {},
+                         std::source_location where = std::source_location::current());
 
   /// Bytes of scratch that are held now, on all ranks together.
   [[nodiscard]] bytes scratch() const;

@@ -62,8 +62,9 @@ class symmetric_buffer {
   [[nodiscard]] T* data() const { return mine_.data(); }
   operator device_span<T>() const { return mine_; }        // NOLINT(google-explicit-constructor)
   operator device_span<const T>() const { return mine_; }  // NOLINT(google-explicit-constructor)
-  [[nodiscard]] symmetric_buffer subspan(std::size_t offset, std::size_t count) const {
-    return {block_, mine_.subspan(offset, count)};
+  [[nodiscard]] symmetric_buffer subspan(std::size_t offset, std::size_t count,
+                                         std::source_location where = std::source_location::current()) const {
+    return {block_, mine_.subspan(offset, count, where)};
   }
   [[nodiscard]] const detail::symmetric_block* block() const { return block_.get(); }
 
@@ -110,7 +111,8 @@ class rank_communicator {
   /// Joins the group's communicator: all ranks call it with a device each, of a machine of their own or of one machine.
   /// Errors: peer_dead, timed_out, resource_exhausted, out_of_memory.
   [[nodiscard]] static rank_communicator join(std::shared_ptr<process_group> group, const device& mine,
-                                              const rank_communicator_options& options = {});
+                                              const rank_communicator_options& options = {},
+                                              std::source_location where = std::source_location::current());
   rank_communicator(rank_communicator&&) noexcept;
   rank_communicator& operator=(rank_communicator&&) noexcept;
   ~rank_communicator();
@@ -119,65 +121,75 @@ class rank_communicator {
   [[nodiscard]] int size() const;
   [[nodiscard]] device on() const;
   /// The rank's place in the process group.
-  [[nodiscard]] rank member(rank of) const;
+  [[nodiscard]] rank member(rank of, std::source_location where = std::source_location::current()) const;
 
   /// Collective: `count` elements on every rank's device. Errors: incompatible when the ranks ask for different sizes;
   ///   out_of_memory on any rank ends it on all.
   template <class T>
-  [[nodiscard]] symmetric_buffer<T> allocate(std::size_t count) {
+  [[nodiscard]] symmetric_buffer<T> allocate(std::size_t count,
+                                             std::source_location where = std::source_location::current()) {
     static_assert(std::is_trivially_copyable_v<T>);
-    auto [block, memory] = allocate_bytes(count, sizeof(T));
+    auto [block, memory] = allocate_bytes(count, sizeof(T), where);
     return {std::move(block),
             device_span<T>{memory.state, memory.device, static_cast<T*>(memory.address), count, memory.kind}};
   }
 
   template <class In, class Out>
-  event all_reduce(const In& in, const Out& out, const reduction_op& op, const collective_options& o = {}) {
-    return run<In>(collective::all_reduce, &in, &out, &op, {}, o);
+  event all_reduce(const In& in, const Out& out, const reduction_op& op, const collective_options& o = {},
+                   std::source_location where = std::source_location::current()) {
+    return run<In>(collective::all_reduce, &in, &out, &op, {}, o, where);
   }
   template <class InOut>
-  event all_reduce(const InOut& memory, const reduction_op& op, const collective_options& o = {}) {
-    return all_reduce(memory, memory, op, o);
+  event all_reduce(const InOut& memory, const reduction_op& op, const collective_options& o = {},
+                   std::source_location where = std::source_location::current()) {
+    return all_reduce(memory, memory, op, o, where);
   }
   /// `out` is looked at on the root alone.
   template <class In, class Out>
-  event reduce(const In& in, const Out& out, const reduction_op& op, const collective_options& o = {}) {
-    return run<In>(collective::reduce, &in, &out, &op, {}, o);
+  event reduce(const In& in, const Out& out, const reduction_op& op, const collective_options& o = {},
+               std::source_location where = std::source_location::current()) {
+    return run<In>(collective::reduce, &in, &out, &op, {}, o, where);
   }
   /// Equal blocks, unless `counts` gives each rank's.
   template <class In, class Out>
   event reduce_scatter(const In& in, const Out& out, const reduction_op& op, const collective_options& o = {},
-                       std::span<const std::int64_t> counts = {}) {
-    return run<In>(collective::reduce_scatter, &in, &out, &op, counts, o);
+                       std::span<const std::int64_t> counts = {},
+                       std::source_location where = std::source_location::current()) {
+    return run<In>(collective::reduce_scatter, &in, &out, &op, counts, o, where);
   }
   template <class In, class Out>
   event all_gather(const In& in, const Out& out, const collective_options& o = {},
-                   std::span<const std::int64_t> counts = {}) {
-    return run<In>(collective::all_gather, &in, &out, nullptr, counts, o);
+                   std::span<const std::int64_t> counts = {},
+                   std::source_location where = std::source_location::current()) {
+    return run<In>(collective::all_gather, &in, &out, nullptr, counts, o, where);
   }
   template <class InOut>
-  event broadcast(const InOut& memory, const collective_options& o = {}) {
-    return run<InOut>(collective::broadcast, &memory, &memory, nullptr, {}, o);
+  event broadcast(const InOut& memory, const collective_options& o = {},
+                  std::source_location where = std::source_location::current()) {
+    return run<InOut>(collective::broadcast, &memory, &memory, nullptr, {}, o, where);
   }
   /// `in` is looked at on the root alone.
   template <class In, class Out>
   event scatter(const In& in, const Out& out, const collective_options& o = {},
-                std::span<const std::int64_t> counts = {}) {
-    return run<Out>(collective::scatter, &in, &out, nullptr, counts, o);
+                std::span<const std::int64_t> counts = {},
+                std::source_location where = std::source_location::current()) {
+    return run<Out>(collective::scatter, &in, &out, nullptr, counts, o, where);
   }
   /// `out` is looked at on the root alone.
   template <class In, class Out>
   event gather(const In& in, const Out& out, const collective_options& o = {},
-               std::span<const std::int64_t> counts = {}) {
-    return run<In>(collective::gather, &in, &out, nullptr, counts, o);
+               std::span<const std::int64_t> counts = {},
+               std::source_location where = std::source_location::current()) {
+    return run<In>(collective::gather, &in, &out, nullptr, counts, o, where);
   }
   /// Equal blocks, unless `counts` gives all ranks': [from * size + to].
   template <class In, class Out>
   event all_to_all(const In& in, const Out& out, const collective_options& o = {},
-                   std::span<const std::int64_t> counts = {}) {
-    return run<In>(collective::all_to_all, &in, &out, nullptr, counts, o);
+                   std::span<const std::int64_t> counts = {},
+                   std::source_location where = std::source_location::current()) {
+    return run<In>(collective::all_to_all, &in, &out, nullptr, counts, o, where);
   }
-  void barrier(const collective_options& o = {});
+  void barrier(const collective_options& o = {}, std::source_location where = std::source_location::current());
 
   /// Sends and receives of one rank that run at the same time, so that no order of them deadlocks. The memory must live
   /// until run() has returned: a temporary does not.
@@ -195,7 +207,9 @@ class rank_communicator {
       return *this;
     }
     /// Messages of a pair match in order. Errors: incompatible, naming both sizes; those of all calls.
-    void run(const collective_options& o = {}) { of_->run_exchange(*this, o); }
+    void run(const collective_options& o = {}, std::source_location where = std::source_location::current()) {
+      of_->run_exchange(*this, o, where);
+    }
 
     struct part {
       rank other;
@@ -209,16 +223,19 @@ class rank_communicator {
     std::vector<part> list_;
   };
   template <class Src>
-  void send(rank to, const Src& src, const collective_options& o = {}) {
-    exchange{*this}.send(to, src).run(o);
+  void send(rank to, const Src& src, const collective_options& o = {},
+            std::source_location where = std::source_location::current()) {
+    exchange{*this}.send(to, src).run(o, where);
   }
   template <class Dst>
-  void receive(rank from, const Dst& dst, const collective_options& o = {}) {
-    exchange{*this}.receive(from, dst).run(o);
+  void receive(rank from, const Dst& dst, const collective_options& o = {},
+               std::source_location where = std::source_location::current()) {
+    exchange{*this}.receive(from, dst).run(o, where);
   }
 
   /// Collective: the ranks with this one's colour, in the order of their keys, then ranks.
-  [[nodiscard]] rank_communicator split(int colour, int key = 0);
+  [[nodiscard]] rank_communicator split(int colour, int key = 0,
+                                        std::source_location where = std::source_location::current());
   /// Ends what is under way on every rank, with `why` as the cause, and all later calls. Local: needs no other rank,
   /// and may be called again.
   void abort(std::string_view why = "aborted by the program");
@@ -227,7 +244,8 @@ class rank_communicator {
   /// limit is left out for good; waiting for one that stops in the middle takes the limit once more. A rank that dies
   /// at the very end may be a member: the next call names it. Errors: peer_dead when the others go on without this
   /// rank; resource_exhausted and out_of_memory when it cannot have the memory: the others then go on without it.
-  [[nodiscard]] rank_communicator shrink(std::chrono::nanoseconds limit = std::chrono::seconds{5});
+  [[nodiscard]] rank_communicator shrink(std::chrono::nanoseconds limit = std::chrono::seconds{5},
+                                         std::source_location where = std::source_location::current());
   /// Why every call fails, if it does.
   [[nodiscard]] std::optional<error> failure() const;
   /// Where every rank is, by its own account. Never waits.
@@ -244,17 +262,17 @@ class rank_communicator {
     std::shared_ptr<detail::symmetric_block> block;
     detail::memory_ref memory;
   };
-  [[nodiscard]] allocated allocate_bytes(std::size_t count, std::size_t element);
+  [[nodiscard]] allocated allocate_bytes(std::size_t count, std::size_t element, std::source_location where);
   template <class Typed, class In, class Out>
   event run(collective what, const In* in, const Out* out, const reduction_op* op, std::span<const std::int64_t> counts,
-            const collective_options& o) {
+            const collective_options& o, std::source_location where) {
     return run_bytes(what, data_type_of<detail::element_of_memory<Typed>>, detail::collective_memory_of(*in),
-                     detail::collective_memory_of(*out), op, counts, o);
+                     detail::collective_memory_of(*out), op, counts, o, where);
   }
   event run_bytes(collective what, data_type type, const detail::collective_memory& in,
                   const detail::collective_memory& out, const reduction_op* op, std::span<const std::int64_t> counts,
-                  const collective_options& o);
-  void run_exchange(const exchange& what, const collective_options& o);
+                  const collective_options& o, std::source_location where);
+  void run_exchange(const exchange& what, const collective_options& o, std::source_location where);
 
   std::unique_ptr<detail::rank_communicator_body> body_;
 };

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <source_location>
 #include <string>
 #include <utility>
 
@@ -27,9 +28,9 @@ class reduction_op {
   /// A kernel over (WEFT_INOUT(T) into, WEFT_IN(T) more): into[i] becomes what the two make. It must be associative,
   /// and commutative unless order::rank is asked for. Not for half and bfloat16, which no kernel takes.
   template <class Kernel>
-  [[nodiscard]] static reduction_op by() {
+  [[nodiscard]] static reduction_op by(std::source_location where = std::source_location::current()) {
     const auto& code = detail::code_of<Kernel>();
-    return of_kernel(code);
+    return of_kernel(code, where);
   }
 
   [[nodiscard]] kind what() const { return kind_; }
@@ -44,7 +45,7 @@ class reduction_op {
   reduction_op(kind what, std::shared_ptr<const kernel_code> kernel, data_type type)
       : kind_(what), kernel_(std::move(kernel)), type_(type) {}
   /// Errors: incompatible when the parameters are not those.
-  [[nodiscard]] static reduction_op of_kernel(std::shared_ptr<const kernel_code> kernel);
+  [[nodiscard]] static reduction_op of_kernel(std::shared_ptr<const kernel_code> kernel, std::source_location where);
 
   kind kind_;
   std::shared_ptr<const kernel_code> kernel_;

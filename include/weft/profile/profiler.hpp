@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <source_location>
 #include <string>
 #include <vector>
 
@@ -27,14 +28,15 @@ struct profiler_options {
 class profiler {
  public:
   /// Errors: already_enabled when another profiler of this machine lives; machine_closed.
-  explicit profiler(const machine& of, const profiler_options& options = {});
+  explicit profiler(const machine& of, const profiler_options& options = {},
+                    std::source_location where = std::source_location::current());
   ~profiler();
   profiler(const profiler&) = delete;
   profiler& operator=(const profiler&) = delete;
 
   /// From here to resume() nothing is recorded, and the time is nobody's: neither work nor idle. Twice is once.
   void pause();
-  void resume();
+  void resume(std::source_location where = std::source_location::current());
   [[nodiscard]] bool is_recording() const;
   /// Forgets everything recorded so far.
   void reset();
@@ -49,7 +51,7 @@ class profiler {
   /// Everything so far as JSON for Perfetto or `weft trace view`.
   [[nodiscard]] std::string chrome_trace() const;
   /// Errors: io_failed, with the reason.
-  void write_chrome_trace(const std::string& path) const;
+  void write_chrome_trace(const std::string& path, std::source_location where = std::source_location::current()) const;
 
  private:
   class body;
