@@ -76,15 +76,24 @@ memory_ref array_body::reference(const array_instance& in, const interval& range
   return ref;
 }
 
-array_instance* array_body::find(device_id device, const interval& range) {
+interval array_body::with_room(const interval& range) const {
+  return passes_through_ ? range : common(all(), {range.begin - halo_, range.end + halo_});
+}
+
+/// Of the memories that hold the range: the one that lacks least; for what is only written, where nothing has to come,
+/// the one with the most room for halos.
+array_instance* array_body::find(const array_need& need) {
+  const interval wide = with_room(need.range);
   array_instance* best = nullptr;
-  std::int64_t most = -1;
+  std::pair<std::int64_t, std::int64_t> most{-1, -1};
   for (const auto& one : instances_) {
-    if ((one->device != device && !one->is_shared) || !one->range.covers(range)) continue;
+    if ((one->device != need.device && !one->is_shared) || !one->range.covers(need.range)) continue;
     std::int64_t valid = 0;
-    for (const interval& part : one->valid.inside(range)) valid += part.count();
-    if (valid > most) {
-      most = valid;
+    for (const interval& part : one->valid.inside(need.range)) valid += part.count();
+    const std::int64_t room = common(one->range, wide).count();
+    const auto worth = need.reads ? std::pair{valid, room} : std::pair{room, valid};
+    if (worth > most) {
+      most = worth;
       best = one.get();
     }
   }
@@ -137,6 +146,9 @@ void array_body::copied(array_instance& to, array_instance& from, const interval
     traffic_.host_to_device += size;
   } else if (from.device != to.device) {
     traffic_.between_devices += size;
+  } else {
+    traffic_.within_devices += size;
+    return;
   }
   interval_set& had = had_[to.device];
   for (const interval& again : had.inside(range))
@@ -193,12 +205,12 @@ void array_body::fetch(array_instance& to, const interval& range, const lane& by
 array_instance& array_body::acquire(const array_need& need, const lane& by, const route_wish& route,
                                     array_moves& moves) {
   settle_uses();
-  array_instance* found = find(need.device, need.range);
+  array_instance* found = find(need);
   if (found == nullptr) {
     auto made = std::make_unique<array_instance>();
     made->device = need.device;
-    made->range = need.range;
-    const auto wanted = static_cast<std::size_t>(need.range.count());
+    made->range = with_room(need.range);
+    const auto wanted = static_cast<std::size_t>(made->range.count());
     auto memory = passes_through_ ? allocate(launches_of(*machine_).passing(by.on()), wanted, element(), {})
                                   : allocate(by.on(), wanted, element(), memory_kind::device, {});
     made->address = static_cast<std::byte*>(memory.address);
@@ -236,6 +248,8 @@ void array_body::commit(array_instance& where, const array_need& need, const eve
   });
   where.uses.push_back({need.range, need.writes, done});
   if (need.writes) wrote(where, need.range);
+  for (const auto& one : instances_) one->own.remove(need.own);
+  where.own.add(need.own);
 }
 
 bool array_body::has_home() const {
@@ -329,6 +343,7 @@ void array_body::shift(std::int64_t by) {
     interval_set moved;
     for (const interval& run : one->valid.runs()) moved.add({run.begin + by, run.end + by});
     one->valid = std::move(moved);
+    one->own.clear();
   }
 }
 
@@ -354,16 +369,36 @@ std::vector<array_part> array_body::parts() const {
   return made;
 }
 
+/// Of the valid elements those that no other device has.
+interval_set array_body::only_on(const array_instance& place) const {
+  interval_set alone = place.valid;
+  for (const auto& other : instances_) {
+    if (other->device == place.device || other->device == device_id{}) continue;
+    for (const interval& run : other->valid.runs()) alone.remove(run);
+  }
+  return alone;
+}
+
 std::vector<array_part> array_body::distribution(const interval& wanted) const {
   std::vector<array_part> made;
   interval_set left{wanted};
+  const auto take = [&](const array_instance& from, const interval& run) {
+    for (const interval& part : left.inside(run)) made.push_back({from.device, part.begin, part.count()});
+    left.remove(run);
+  };
+  // Instance by instance: two that touch are two memories, and one piece over both would have to be copied together.
+  // Shares come first: a halo is valid too, and nobody's place to work at.
   for (const auto& one : instances_) {
     if (one->device == device_id{}) continue;
-    // Instance by instance: two that touch are two memories, and one piece over both would have to be copied together.
-    for (const interval& run : one->valid.runs()) {
-      for (const interval& part : left.inside(run)) made.push_back({one->device, part.begin, part.count()});
-      left.remove(run);
+    for (const interval& share : one->own.runs()) {
+      for (const interval& run : one->valid.inside(share)) take(*one, run);
     }
+  }
+  // What several devices have, for a halo or as a whole, lies nowhere in particular.
+  for (const auto& one : instances_) {
+    if (one->device == device_id{}) continue;
+    const interval_set alone = only_on(*one);
+    for (const interval& run : alone.runs()) take(*one, run);
   }
   if (!left.empty()) return {};
   std::sort(made.begin(), made.end(), [](const array_part& a, const array_part& b) { return a.first < b.first; });
@@ -378,6 +413,30 @@ void array_body::settle_uses() {
   std::erase_if(instances_, [](const auto& one) {
     return !one->is_home && !one->is_shared && one->valid.empty() && one->uses.empty();
   });
+}
+
+/// Whether `other` can stand for `one`: on the same device, with as much room, and all elements have arrived.
+bool array_body::replaces(const array_instance& other, const array_instance& one) {
+  if (other.device != one.device || other.is_shared || !other.range.covers(one.range)) return false;
+  const auto& runs = one.valid.runs();
+  return std::none_of(other.uses.begin(), other.uses.end(), [](const array_use& use) { return use.writes; }) &&
+         std::all_of(runs.begin(), runs.end(), [&](const interval& run) { return other.valid.covers(run); });
+}
+
+void array_body::drop_duplicates() {
+  settle_uses();
+  for (auto one = instances_.begin(); one != instances_.end();) {
+    const bool needed = (*one)->is_home || (*one)->is_shared || !(*one)->uses.empty();
+    const auto other = std::find_if(instances_.begin(), instances_.end(), [&](const auto& candidate) {
+      return candidate != *one && replaces(*candidate, **one);
+    });
+    if (needed || other == instances_.end()) {
+      ++one;
+      continue;
+    }
+    for (const interval& run : (*one)->own.runs()) (*other)->own.add(run);
+    one = instances_.erase(one);
+  }
 }
 
 std::vector<event> array_body::pending(const interval& range, bool writes_only) const {

@@ -10,6 +10,7 @@
 #include "weft/memory/buffer.hpp"
 #include "weft/memory/route.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <map>
 #include <memory>
@@ -40,6 +41,7 @@ struct array_instance {
   bool is_foreign = false;  // plain host memory that weft did not allocate
   unique_handle<memory_traits> owned;
   interval_set valid;
+  interval_set own;  // what the last divided launch worked at here: without halos and whole arguments
   std::vector<array_use> uses;
 };
 
@@ -49,6 +51,7 @@ struct array_need {
   interval range;
   bool reads = false;
   bool writes = false;
+  interval own{};  // in a launch over several devices: the part of range that no other piece has
 };
 
 /// What copies for a piece came to.
@@ -75,6 +78,9 @@ class array_body {
   /// The caller's host memory, used by every device where it is.
   void adopt(const device& by, const memory_ref& home);
   void set(std::span<const std::byte> pattern);
+  /// A launch reads, or is likely to read, this many elements on either side of a part: new memory has room for them.
+  void expect_halo(std::int64_t elements) { halo_ = std::max(halo_, elements); }
+  [[nodiscard]] std::int64_t halo() const { return halo_; }
 
   /// Its memory on devices comes from a pool: it stands for memory of the caller's, for one launch.
   void pass_through() { passes_through_ = true; }
@@ -94,6 +100,9 @@ class array_body {
   [[nodiscard]] bool abandon(const interval& range, device_id device, bool reads);
   /// Drops instances on a device (none: on all) that hold nothing which is not valid elsewhere.
   void drop_replicas(device_id device);
+  /// Drops instances whose elements lie on the same device in a memory with more room too. Not between acquire() and
+  /// commit().
+  void drop_duplicates();
 
   /// What is on the devices counts as other elements, `by` further on, so that a window passes over a long array in the
   /// same memory. Nothing may be using it.
@@ -119,7 +128,7 @@ class array_body {
   /// Bytes of `range` that a device lacks.
   [[nodiscard]] std::uint64_t missing(device_id device, const interval& range) const;
   /// Every element of `wanted` once, in order, in pieces that lie in one memory of a device each; empty when some are
-  /// on no device.
+  /// on no device, or on several and nobody's share.
   [[nodiscard]] std::vector<array_part> distribution(const interval& wanted) const;
   [[nodiscard]] std::vector<array_part> parts() const;
   [[nodiscard]] array_traffic traffic() const { return traffic_; }
@@ -132,13 +141,16 @@ class array_body {
   std::weak_ptr<launch_job> last_job;
 
  private:
-  [[nodiscard]] array_instance* find(device_id device, const interval& range);
+  [[nodiscard]] array_instance* find(const array_need& need);
+  [[nodiscard]] interval with_room(const interval& range) const;
   [[nodiscard]] memory_ref reference(const array_instance& in, const interval& range) const;
   void fetch(array_instance& to, const interval& range, const lane& by, const route_wish& route, array_moves& moves);
   static void make_room(array_instance& to, array_instance& from, array_moves& moves);
   void copied(array_instance& to, array_instance& from, const interval& range, const event& done, array_moves& moves);
   void wrote(const array_instance& to, const interval& range);
   void settle_uses();
+  [[nodiscard]] interval_set only_on(const array_instance& place) const;
+  [[nodiscard]] static bool replaces(const array_instance& other, const array_instance& one);
   [[nodiscard]] std::vector<event> pending(const interval& range, bool writes_only) const;
   void wait_for_job();
 
@@ -151,6 +163,7 @@ class array_body {
   array_traffic traffic_;
   std::map<device_id, std::weak_ptr<lane>> lanes_;
   bool passes_through_ = false;
+  std::int64_t halo_ = 0;
   int better_ = 0;
   int patience_ = 3;
 };

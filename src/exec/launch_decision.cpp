@@ -34,6 +34,14 @@ interval job_argument::reach(const interval& steps) const {
   }
 }
 
+interval job_argument::own(const interval& steps) const {
+  if (slab == 0 || reduces || access.kind == access_kind::whole) return {};
+  if (access.kind != access_kind::halo) return reach(steps);
+  job_argument without = *this;
+  without.access.amount = 0;
+  return without.reach(steps);
+}
+
 std::int64_t job_plan::steps() const { return over.end[outer()] - over.begin[outer()]; }
 
 std::string launch_job::history_key() const {
@@ -42,10 +50,26 @@ std::string launch_job::history_key() const {
   return inner == 1 ? plan_.code->name : plan_.code->name + "/" + std::to_string(inner);
 }
 
+/// New memory gets room for the halo of what is read with one, and of what is written beside it in the same shape: the
+/// next launch may read that so.
+void launch_job::expect_halos() const {
+  for (const job_argument& a : plan_.arguments) {
+    if (!a.array || a.slab == 0 || a.access.kind != access_kind::halo) continue;
+    const std::int64_t halo = a.reach({0, 0}).end;  // what no steps at all need of those behind them
+    a.array->expect_halo(halo);
+    for (const job_argument& b : plan_.arguments) {
+      if (!b.array || b.is_temporary || !b.writes || b.reduces) continue;
+      if (b.slab == a.slab && b.array->count() == a.array->count()) b.array->expect_halo(halo);
+    }
+  }
+}
+
 void launch_job::decide() {
   launch_state& launches = launches_of(*plan_.state);
   const spread_options& options = plan_.options;
   const array_locks locks{arrays_};
+  for (array_body* a : arrays_) a->drop_duplicates();
+  expect_halos();
 
   // Whoever is gone already takes no part, if the others may do its work.
   if (options.on_failure == failure_policy::retry_elsewhere) {
@@ -98,9 +122,7 @@ void launch_job::decide() {
     keeps = keeps || (!a.is_temporary && options.keep_on_device);
     moves = moves || (a.is_temporary && (a.reads || a.writes));
     if (divided && !a.is_temporary) {
-      job_argument own = a;
-      if (own.access.kind == access_kind::halo) own.access.amount = 0;
-      auto parts = a.array->distribution(own.reach({plan_.over.begin[plan_.outer()], plan_.over.end[plan_.outer()]}));
+      auto parts = a.array->distribution(a.own({plan_.over.begin[plan_.outer()], plan_.over.end[plan_.outer()]}));
       if (!parts.empty() && (guide == nullptr || a.array->count() > guide->array->count())) {
         placed = std::move(parts);
         guide = &a;
@@ -115,8 +137,7 @@ void launch_job::decide() {
                             element;
       // blocks of a pool may be a quarter larger than what is asked for
       need.bytes_per_item += a.is_temporary ? per_step + per_step / 4 + 1 : per_step;
-      if (a.access.kind == access_kind::halo)
-        need.bytes_once += 2 * static_cast<std::uint64_t>(a.access.amount) * per_step;
+      need.bytes_once += 2 * static_cast<std::uint64_t>(a.array->halo()) * element;
     } else {
       need.bytes_once += static_cast<std::uint64_t>(a.array->count()) * element;
     }

@@ -351,7 +351,8 @@ void launch_job::run_piece(flight& f, worker& by) {
   for (std::size_t i = 0; i < places.size(); ++i) {
     if (places[i] == nullptr) continue;
     const job_argument& a = plan_.arguments[i];
-    a.array->commit(*places[i], {next.device, a.reach(steps), a.reads, a.writes}, kernel);
+    const interval own = alone ? interval{} : a.own(steps);
+    a.array->commit(*places[i], {next.device, a.reach(steps), a.reads, a.writes, own}, kernel);
   }
   f.last = kernel;
   for (const job_argument& a : plan_.arguments) {

@@ -34,6 +34,8 @@ struct job_argument {
 
   /// The elements that the steps begin … end − 1 reach.
   [[nodiscard]] interval reach(const interval& steps) const;
+  /// The part of it that no other steps reach: without a halo. None where all steps reach everything.
+  [[nodiscard]] interval own(const interval& steps) const;
 };
 
 /// A launch whose arguments have been checked.
@@ -114,6 +116,7 @@ class launch_job : public std::enable_shared_from_this<launch_job> {
   enum class phase : std::uint8_t { blocked, running, combining, settled };
 
   void decide();  // makes the balancer
+  void expect_halos() const;
   template <class F>
   void guarded(F&& decision);
   [[nodiscard]] balance_report reasons() const;

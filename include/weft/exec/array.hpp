@@ -29,8 +29,9 @@ struct array_traffic {
   std::uint64_t host_to_device = 0;   // bytes
   std::uint64_t device_to_host = 0;   // bytes
   std::uint64_t between_devices = 0;  // bytes
+  std::uint64_t within_devices = 0;   // bytes from one memory of a device to another, where a part or its halo grew
   std::uint64_t copies = 0;
-  std::uint64_t redundant = 0;  // bytes of the above that had been there before, unchanged, and had been dropped
+  std::uint64_t redundant = 0;  // bytes of the first three that had been there before, unchanged, and had been dropped
 };
 
 namespace detail {
