@@ -131,6 +131,8 @@ class array_body {
   /// on no device, or on several and nobody's share.
   [[nodiscard]] std::vector<array_part> distribution(const interval& wanted) const;
   [[nodiscard]] std::vector<array_part> parts() const;
+  /// Whether a use of `range` has to wait for something.
+  [[nodiscard]] bool is_busy(const interval& range, bool writes) const { return !pending(range, !writes).empty(); }
   [[nodiscard]] array_traffic traffic() const { return traffic_; }
 
   // without the mutex

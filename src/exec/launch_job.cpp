@@ -292,9 +292,11 @@ void launch_job::run_piece(flight& f, worker& by) {
   std::vector<array_instance*> places(plan_.arguments.size(), nullptr);
   std::size_t reduction = 0;
   if (!by.has_worked) {
+    f.is_queued = !way.idle();
     // What the user submitted to the device without naming a stream comes first.
     const auto earlier = driver.default_stream(next.device);
     if (earlier && !driver.settled(*earlier)) {
+      f.is_queued = true;
       const event before{plan_.state, value_or_raise(driver.record(*earlier), plan_.where)};
       way.in().wait(before);
       way.compute().wait(before);
@@ -325,6 +327,7 @@ void launch_job::run_piece(flight& f, worker& by) {
       continue;
     }
     const interval range = a.reach(steps);
+    if (!by.has_worked) f.is_queued = f.is_queued || a.array->is_busy(range, a.writes);
     if (range.empty()) {
       given.count = 0;
       request.arguments.push_back(given);
@@ -444,6 +447,14 @@ void launch_job::lose(const flight& undone, const std::shared_ptr<const error>& 
   }
 }
 
+/// When the time of a piece begins: with its submission, or, behind earlier launches, with its first operation.
+std::chrono::nanoseconds launch_job::began(const flight& done) const {
+  const piece_record& account = record_.pieces[done.record];
+  if (!done.is_queued) return account.submitted;
+  const auto first = done.in.copies.empty() ? account.run_begin : std::min(account.run_begin, account.in_begin);
+  return std::max(account.submitted, first);
+}
+
 void launch_job::ended(flight& done) {
   worker& by = worker_of(done.what.device);
   --by.in_flight;
@@ -477,7 +488,7 @@ void launch_job::ended(flight& done) {
   const std::chrono::nanoseconds end = std::max({account.in_end, account.run_end, account.out_end});
   // With two pieces on the way, the time of one is from the end of the one before it.
   const bool overlapped = account.submitted < by.last_end;
-  const double took = seconds(end - std::max(by.last_end, account.submitted));
+  const double took = seconds(end - std::max(by.last_end, began(done)));
   by.last_end = end;
   balancer_->finished(done.what, took);
   if (plan_.state->device_count() > 1) {

@@ -111,6 +111,7 @@ class launch_job : public std::enable_shared_from_this<launch_job> {
     event kernel;
     array_moves in, out;
     bool is_watched = false;
+    bool is_queued = false;    // the first of its worker, behind earlier launches
     bool is_leftover = false;  // what a piece had submitted when it could not go on
   };
   enum class phase : std::uint8_t { blocked, running, combining, settled };
@@ -128,6 +129,7 @@ class launch_job : public std::enable_shared_from_this<launch_job> {
   void run_piece(flight& f, worker& by);
   void leave_behind(const worker& by);
   void watch(const event& e);
+  [[nodiscard]] std::chrono::nanoseconds began(const flight& done) const;
   void ended(flight& done);
   void fail(std::shared_ptr<const error> cause);
   void lose(const flight& undone, const std::shared_ptr<const error>& cause);

@@ -32,6 +32,7 @@ WEFT_KERNEL_2D(halo_relax, (WEFT_IN(float, halo(1)) from, WEFT_OUT(float) to, in
   to[at] = fixed ? from[at] : 0.25f * ((from[at - w] + from[at + w]) + (from[at - 1] + from[at + 1]));
 });
 WEFT_KERNEL_2D(halo_scale, (WEFT_INOUT(float) values, int64_t w), { values[y * w + x] *= 2.0f; });
+WEFT_KERNEL(halo_add_one, (WEFT_INOUT(float) values), { values[i] += 1.0f; });
 
 std::vector<float> first_grid() {
   std::vector<float> made(cells);
@@ -146,6 +147,23 @@ TEST(halo_array, keeps_its_division_when_one_device_reads_it_all) {
   launch<halo_relax>(grid.m, one, range(width, height), grid.a, other, width, height).wait();
   grid.how.strategy = balance::automatic;
   EXPECT_EQ(items_of(grid.waited(1, false)), equal);
+}
+
+TEST(launch_history, of_queued_launches_is_that_of_launches_waited_for) {
+  constexpr std::int64_t n = std::int64_t{1} << 18;
+  const machine m = alike();
+  array<float> values{m, static_cast<std::size_t>(n), 1.0F};
+  const auto step = [&] { return launch<halo_add_one>(m, {.strategy = balance::static_equal}, range(n), values); };
+  const auto speed = [&] {
+    return weft::history_of(m).items_per_second({"halo_add_one", m[0].uuid(), true, true}, n / 4).value_or(0);
+  };
+  for (int k = 0; k < 5; ++k) step().wait();
+  const double waited = speed();
+  std::vector<launch_run> runs;
+  for (int k = 0; k < 100; ++k) runs.push_back(step());
+  for (const launch_run& run : runs) run.wait();
+  EXPECT_GT(waited, 0);
+  EXPECT_NEAR(speed(), waited, 0.01 * waited);
 }
 
 }  // namespace halo_array_test
