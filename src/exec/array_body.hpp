@@ -120,6 +120,10 @@ class array_body {
     return true;
   }
   void lies_well() { better_ = 0; }
+  /// Launches since the last divided_anew().
+  [[nodiscard]] int launches() const { return launches_; }
+  void launched() { ++launches_; }
+  void divided_anew() { launches_ = 0; }
   /// Every device and the host use it where it is.
   [[nodiscard]] bool is_shared() const { return instances_.size() == 1 && instances_.front()->is_shared; }
   [[nodiscard]] bool borrows_device_memory() const { return instances_.size() == 1 && !instances_.front()->is_foreign; }
@@ -168,6 +172,7 @@ class array_body {
   std::int64_t halo_ = 0;
   int better_ = 0;
   int patience_ = 3;
+  int launches_ = 0;
 };
 
 }  // namespace weft::detail

@@ -118,6 +118,8 @@ result<balance_plan> choose(const balance_request& request) {
   switch (request.strategy) {
     case balance::automatic:
       if (!request.devices.empty() && all_known(request)) return by_cost(request);
+      // Data would stay in as many memories as there were chunks.
+      if (request.keeps_data && request.alike) return proportional(request, balance::dynamic, by::speed);
       return proportional(request, balance::guided, by::speed);
     case balance::static_equal:
       return proportional(request, balance::static_equal, by::count);
@@ -159,6 +161,8 @@ std::string why_strategy(const balance_request& request, const balance_plan& pla
   const std::string chosen = request.strategy == balance::automatic
                                  ? name + ": "
                                  : name + " for " + std::string{to_string(request.strategy)} + ": ";
+  if (!all_known(request) && plan.strategy == balance::dynamic)
+    return chosen + not_known_yet(request) + ", and the devices are of one model, so each gets one share";
   if (!all_known(request)) return chosen + not_known_yet(request) + ", and chunks find it out";
   if (plan.strategy == balance::guided) {
     return chosen + "the launch is long enough that chunks cost little, and they follow the load";

@@ -14,6 +14,20 @@ namespace {
 /// Bytes per second of a move between devices, where only the order of magnitude counts: PCIe by way of the host.
 constexpr double likely_rate = 10e9;
 
+/// Devices of one model, as far as their descriptions tell.
+bool are_alike(const job_plan& plan) {
+  const device& first = plan.devices.front();
+  const auto speed = [&](const device& d) {  // of a device that is played
+    const auto& played = plan.state->layout().devices;
+    const auto at = static_cast<std::size_t>(d.id().value());
+    return at < played.size() ? played[at].speed : 1;
+  };
+  return std::all_of(plan.devices.begin(), plan.devices.end(), [&](const device& d) {
+    return d.kind() == first.kind() && d.name() == first.name() && d.compute_units() == first.compute_units() &&
+           d.total_memory() == first.total_memory() && speed(d) == speed(first);
+  });
+}
+
 }  // namespace
 
 interval job_argument::reach(const interval& steps) const {
@@ -68,7 +82,10 @@ void launch_job::decide() {
   launch_state& launches = launches_of(*plan_.state);
   const spread_options& options = plan_.options;
   const array_locks locks{arrays_};
-  for (array_body* a : arrays_) a->drop_duplicates();
+  for (array_body* a : arrays_) {
+    a->drop_duplicates();
+    a->launched();
+  }
   expect_halos();
 
   // Whoever is gone already takes no part, if the others may do its work.
@@ -191,6 +208,7 @@ void launch_job::decide() {
     }
     request.devices.push_back(one);
   }
+  request.alike = are_alike(plan_);
   if (request.devices.size() == 1 && request.devices.front().cap >= request.items) {
     const device_id only = request.devices.front().id;
     plan_made_.strategy = balance::static_equal;
@@ -282,11 +300,12 @@ bool launch_job::stays(const job_argument& guide, std::span<const piece> placed,
         if (bytes > 0) to_move += 50e-6 + static_cast<double>(bytes) / likely_rate;
       }
     }
-    // As often again as a loop that has come this far is likely to come.
-    constexpr double expected_repeats = 10;
+    // A loop that has come this far is likely to come as far again.
+    const double expected_repeats = std::max(10, guide.array->launches());
     if (!worth_moving(now, plan.predicted_seconds, expected_repeats, to_move)) {
       guide.array->lies_well();
     } else if (guide.array->should_move()) {
+      for (array_body* a : arrays_) a->divided_anew();
       return false;
     }
   }

@@ -273,6 +273,21 @@ TEST(balance, one_bad_sample_does_not_tilt_the_shares) {
 
 // ---- the choice
 
+TEST(balance, automatic_divides_equally_at_first_where_devices_are_alike_and_data_stays) {
+  balance_request request;
+  request.items = million;
+  for (int d = 0; d < 4; ++d) request.devices.push_back({device_id{d}});
+  request.alike = true;
+  EXPECT_EQ(plan_balance(request).value().strategy, balance::guided) << "data that leaves may come in chunks";
+  request.keeps_data = true;
+  const balance_plan plan = plan_balance(request).value();
+  EXPECT_EQ(plan.strategy, balance::dynamic);
+  for (const weft::share& s : plan.shares) EXPECT_EQ(s.count, million / 4);
+  EXPECT_NE(weft::explain_balance(request).value().why.find("of one model"), std::string::npos);
+  request.alike = false;
+  EXPECT_EQ(plan_balance(request).value().strategy, balance::guided) << "chunks find out who is faster";
+}
+
 TEST(balance, automatic_uses_one_device_where_starting_others_costs_more) {
   balance_request request;
   for (int i = 0; i < 4; ++i) request.devices.push_back({device_id{i}, 200e6, i == 0 ? 20e-6 : 120e-6});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loops over arrays that are read with a halo, in virtual time: what moves, what stays, and how long they take.
-#include "support/samples.hpp"
+#include "support/raw_launch.hpp"
 #include "weft/exec/launch_run.hpp"
 #include "weft/memory/copy.hpp"
 #include "weft/memory/peer_access.hpp"
@@ -12,9 +12,11 @@
 
 namespace halo_array_test {
 
+using std::chrono::nanoseconds;
 using weft::array;
 using weft::balance;
 using weft::device_id;
+using weft::kernel_cost;
 using weft::launch;
 using weft::launch_report;
 using weft::launch_run;
@@ -32,6 +34,8 @@ WEFT_KERNEL_2D(halo_relax, (WEFT_IN(float, halo(1)) from, WEFT_OUT(float) to, in
   to[at] = fixed ? from[at] : 0.25f * ((from[at - w] + from[at + w]) + (from[at - 1] + from[at + 1]));
 });
 WEFT_KERNEL_2D(halo_scale, (WEFT_INOUT(float) values, int64_t w), { values[y * w + x] *= 2.0f; });
+WEFT_KERNEL(halo_average, (WEFT_IN(float, whole) from, WEFT_OUT(float) to, int64_t n),
+            { to[i] = (from[i] + from[n - 1 - i]) * 0.5f; });
 WEFT_KERNEL(halo_add_one, (WEFT_INOUT(float) values), { values[i] += 1.0f; });
 
 std::vector<float> first_grid() {
@@ -60,6 +64,14 @@ machine alike() {
   options.sim = "pcie_4";
   options.clock = weft::clock_kind::virtual_time;
   return machine{options};
+}
+
+/// Three devices of speed 45 : 30 : 25.
+machine unlike() {
+  weft::topology layout = samples::wired(3);
+  constexpr double speeds[] = {1.35, 0.9, 0.75};
+  for (std::size_t d = 0; d < 3; ++d) layout.devices[d].speed = speeds[d];
+  return samples::simulated(weft::value_or_raise(weft::complete_topology(std::move(layout))));
 }
 
 /// A grid, twice: one is read, the other written.
@@ -95,6 +107,20 @@ struct loop {
   array<float>* from = &a;
   array<float>* to = &b;
 };
+
+double time_of(machine m, balance strategy, int steps, bool waits, bool swaps, double item_seconds) {
+  spread_options how;
+  how.strategy = strategy;
+  how.model = kernel_cost{0, item_seconds};
+  loop grid{std::move(m), how};
+  const nanoseconds begin = grid.m.now();
+  if (waits) {
+    grid.waited(steps, swaps);
+  } else {
+    grid.queued(steps, swaps);
+  }
+  return static_cast<double>((grid.m.now() - begin).count());
+}
 
 std::vector<std::int64_t> items_of(const launch_report& report) {
   std::vector<std::int64_t> made;
@@ -147,6 +173,64 @@ TEST(halo_array, keeps_its_division_when_one_device_reads_it_all) {
   launch<halo_relax>(grid.m, one, range(width, height), grid.a, other, width, height).wait();
   grid.how.strategy = balance::automatic;
   EXPECT_EQ(items_of(grid.waited(1, false)), equal);
+}
+
+TEST(halo_array, follows_a_new_division_in_one_share_each) {
+  loop grid{unlike()};
+  grid.how.model = kernel_cost{0, 5e-9};
+  const auto settled = grid.waited(40, false);
+  for (const auto& d : settled.devices) EXPECT_EQ(d.pieces, 1);
+  const auto traffic = grid.a.traffic();
+  EXPECT_EQ(items_of(grid.waited(40, false)), items_of(settled));
+  EXPECT_EQ(grid.a.traffic().copies, traffic.copies);
+}
+
+TEST(halo_array, that_all_devices_read_whole_is_still_divided_where_it_was_written) {
+  const machine m = alike();
+  std::vector<float> values(1024, 3.0F);
+  array<float> a{m, values}, b{m, values.size()};
+  array<float>*from = &a, *to = &b;
+  for (int k = 0; k < 6; ++k) {
+    const launch_run run = launch<halo_average>(m, range(1024), *from, *to, std::int64_t{1024});
+    run.wait();
+    EXPECT_EQ(items_of(run.report()), std::vector<std::int64_t>(4, 256)) << "step " << k;
+    std::swap(from, to);
+  }
+  EXPECT_EQ(from->host(), values);
+}
+
+TEST(halo_array, automatic_on_equal_devices_takes_as_long_as_equal_shares) {
+  for (const int steps : {1, 20, 300}) {
+    for (const bool waits : {true, false}) {
+      for (const bool swaps : {true, false}) {
+        const double equal = time_of(alike(), balance::static_equal, steps, waits, swaps, 1e-9);
+        EXPECT_LT(time_of(alike(), balance::automatic, steps, waits, swaps, 1e-9), 1.05 * equal)
+            << steps << " steps" << (waits ? ", each waited for" : "") << (swaps ? ", swapped" : "");
+      }
+    }
+  }
+}
+
+TEST(halo_array, automatic_on_unlike_devices_comes_near_the_ideal) {
+  for (const bool waits : {true, false}) {
+    for (const bool swaps : {true, false}) {
+      // equal shares take 4/3 of the ideal
+      const double equal = time_of(unlike(), balance::static_equal, 300, waits, swaps, 20e-9);
+      EXPECT_LT(time_of(unlike(), balance::automatic, 300, waits, swaps, 20e-9), 0.8 * equal)
+          << (waits ? "each waited for" : "queued") << (swaps ? ", swapped" : "");
+    }
+  }
+}
+
+TEST(halo_array, is_divided_anew_for_a_small_gain_when_its_loop_goes_on_for_long) {
+  spread_options how;
+  how.strategy = balance::static_equal;
+  how.model = kernel_cost{0, 1e-9};
+  loop grid{unlike(), how};
+  const auto equal = items_of(grid.waited(1, true));
+  grid.how.strategy = balance::automatic;
+  EXPECT_EQ(items_of(grid.waited(15, true)), equal) << "the move takes longer than ten launches would gain";
+  EXPECT_NE(items_of(grid.waited(60, true)), equal) << "but not longer than sixty";
 }
 
 TEST(launch_history, of_queued_launches_is_that_of_launches_waited_for) {

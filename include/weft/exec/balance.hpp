@@ -40,6 +40,7 @@ struct balance_request {
   balance strategy = balance::automatic;
   std::int64_t granularity = 1;  // every border is a multiple of it
   bool keeps_data = false;    // pieces stay on their devices until the launch ends: a cap limits a share, not a piece
+  bool alike = false;         // the devices are of one model: equally fast until something else is measured
   double guided_divisor = 2;  // k: a guided chunk is 1/k of the device's proportion of what is left
   double moved_item_seconds = 0;  // what stealing an item adds, for moving its data
 };
