@@ -87,6 +87,27 @@ TEST(kernel_end, kernels_of_two_devices_talk_through_a_queue) {
   }
 }
 
+TEST(kernel_end, that_is_moved_takes_its_loan_along) {
+  const machine m = play(wired(2));
+  const message_queue<std::uint64_t> queue{m, gpu0, gpu1};
+  auto tx = queue.open_sender();
+  auto rx = queue.open_receiver();
+  const weft::buffer<std::int32_t> sent{m[0], 1};
+  std::vector<weft::kernel_end> ends;
+  ends.emplace_back(tx);
+  ends.emplace_back(rx);  // moves the first when it makes room
+  weft::launch<send_numbers>(weft::stream{m[0]}, weft::range(1), ends[0], std::uint64_t{5}, std::uint64_t{1}, patience,
+                             sent)
+      .wait();
+  EXPECT_EQ(first_of(sent), WEFT_RING_OK);
+  EXPECT_EQ(tx.try_send(1), queue_status::failed) << "still lent";
+  ends.clear();
+  std::uint64_t got = 0;
+  EXPECT_EQ(rx.try_receive(got), queue_status::ok);
+  EXPECT_EQ(got, 15U);
+  EXPECT_EQ(tx.try_send(1), queue_status::ok);
+}
+
 TEST(kernel_end, a_kernel_sends_to_a_host_thread_that_waits) {
   const machine m = play(wired(2));
   queue_options options;

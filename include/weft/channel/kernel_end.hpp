@@ -96,26 +96,28 @@ class kernel_end {
       : kernel_end(rx, detail::device_of(*rx.state(), detail::facts_of(*rx.state()).destination, where), where) {}
   template <message T>
   kernel_end(sender<T>& tx, const device& on, std::source_location where = std::source_location::current())
-      : loan_(tx.state(), *tx.native(), on, where) {
+      : loan_(std::make_unique<detail::loan>(tx.state(), *tx.native(), on, where)) {
     static_assert(sizeof(T) % 4 == 0, "a kernel moves messages of whole 4-byte words");
   }
   template <message T>
   kernel_end(receiver<T>& rx, const device& on, std::source_location where = std::source_location::current())
-      : loan_(rx.state(), detail::lendable(rx.native(), where), on, where) {
+      : loan_(std::make_unique<detail::loan>(rx.state(), detail::lendable(rx.native(), where), on, where)) {
     static_assert(sizeof(T) % 4 == 0, "a kernel moves messages of whole 4-byte words");
   }
 
   /// What a launch takes.
-  [[nodiscard]] device_span<std::uint64_t> span() const { return loan_.words(); }
+  [[nodiscard]] device_span<std::uint64_t> span() const { return loan_->words(); }
   [[nodiscard]] ring_visibility visibility() const noexcept {
     return per_launch() ? ring_visibility::launch_boundary : ring_visibility::immediate;
   }
   /// Most messages that one launch finds or has space for; none where a kernel and the other end go on together.
-  [[nodiscard]] std::optional<std::size_t> per_launch() const noexcept { return loan_.per_launch(); }
-  void end() noexcept { loan_.end(); }
+  [[nodiscard]] std::optional<std::size_t> per_launch() const noexcept { return loan_->per_launch(); }
+  void end() noexcept {
+    if (loan_) loan_->end();
+  }
 
  private:
-  detail::loan loan_;
+  std::unique_ptr<detail::loan> loan_;  // null: moved from
 };
 
 }  // namespace weft
