@@ -56,6 +56,7 @@ constexpr example examples[] = {
     {"global_statistics"},
     {"gradient_averaging"},
     {"ticks"},
+    {"jacobi"},
     {"automatic_balance"},     // on the virtual clock, which is the host's
     {"three_stage_pipeline"},  // likewise
     {"test_without_gpus"},     // machines that are played

@@ -89,6 +89,42 @@ TEST(programs, ticks_go_through_the_host_where_the_devices_are_no_peers) {
   EXPECT_NE(ended.text.find("0 direct, 1000000 staged\nthe same as a plain sum\n"), std::string::npos) << ended.text;
 }
 
+TEST(programs, jacobi_exchanges_halos_in_three_ways_and_has_the_bits_of_a_plain_loop) {
+  const outcome ended = run(program("jacobi"));
+  EXPECT_EQ(ended.code, 0) << ended.text;
+  EXPECT_EQ(ended.text,
+            "residual 43.615695134690782\nresidual 30.808008739407978\nresidual 25.100208777906118\n"
+            "stores: the bits of a plain loop on 4 devices\ncopies: the bits of a plain loop on 4 devices\n"
+            "queues: the bits of a plain loop on 4 devices\n");
+}
+
+TEST(programs, jacobi_copies_and_queues_where_no_kernel_reaches_another_device) {
+  const outcome ended = run(program("jacobi") + " ring_3_no_p2p");
+  EXPECT_EQ(ended.code, 0) << ended.text;
+  EXPECT_NE(ended.text.find("stores: not here: peer_unsupported: gpu0 cannot map gpu1"), std::string::npos)
+      << ended.text;
+  EXPECT_NE(ended.text.find("copies: the bits of a plain loop on 3 devices\n"
+                            "queues: the bits of a plain loop on 3 devices\n"),
+            std::string::npos)
+      << ended.text;
+}
+
+TEST(programs, jacobi_writes_a_trace_in_which_copies_run_beside_the_rows_between) {
+  const programs::scratch_folder folder;
+  const outcome ended = run("cd " + (folder / "").string() + " && " + program("jacobi") + " dgx_h100 --trace");
+  EXPECT_EQ(ended.code, 0) << ended.text;
+  for (const char* const file : {"jacobi_stores.json", "jacobi_copies.json", "jacobi_queues.json"})
+    EXPECT_NE(text_of(folder / file).find("\"relax"), std::string::npos) << file;
+  double all = 0, beside = 0;
+  const std::size_t at = ended.text.find("jacobi_copies.json: ");
+  ASSERT_NE(at, std::string::npos) << ended.text;
+  ASSERT_EQ(std::sscanf(ended.text.c_str() + at, "jacobi_copies.json: %lf us of copies, %lf us of them", &all, &beside),
+            2)
+      << ended.text;
+  EXPECT_GT(all, 0);
+  EXPECT_GT(beside, 0.9 * all);
+}
+
 TEST(programs, data_parallel_gives_each_device_the_same_and_loses_nothing) {
   const outcome ended = run(program("data_parallel"));
   EXPECT_EQ(ended.code, 0) << ended.text;

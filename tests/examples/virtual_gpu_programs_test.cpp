@@ -33,6 +33,7 @@ constexpr example examples[] = {
     {"global_statistics", "1000 sensors on 4 devices: 0 wrong\n"},
     {"gradient_averaging", "4 devices: every loss and every weight on every rank is the same\n"},
     {"ticks", "the same as a plain sum\n"},
+    {"jacobi", "queues: the bits of a plain loop on 4 devices\n"},
     {"automatic_balance", "every item was done once\n"},       // on the virtual clock, which is the host's
     {"three_stage_pipeline", "200000 of 200000 are right\n"},  // likewise
     {"test_without_gpus", "broken link: arrived\n"},           // machines that are played
