@@ -135,8 +135,8 @@ class array_body {
   /// on no device, or on several and nobody's share.
   [[nodiscard]] std::vector<array_part> distribution(const interval& wanted) const;
   [[nodiscard]] std::vector<array_part> parts() const;
-  /// Whether a use of `range` has to wait for something.
-  [[nodiscard]] bool is_busy(const interval& range, bool writes) const { return !pending(range, !writes).empty(); }
+  /// What uses `range` and has not ended.
+  [[nodiscard]] std::vector<event> pending(const interval& range, bool writes_only) const;
   [[nodiscard]] array_traffic traffic() const { return traffic_; }
 
   // without the mutex
@@ -157,7 +157,6 @@ class array_body {
   void settle_uses();
   [[nodiscard]] interval_set only_on(const array_instance& place) const;
   [[nodiscard]] static bool replaces(const array_instance& other, const array_instance& one);
-  [[nodiscard]] std::vector<event> pending(const interval& range, bool writes_only) const;
   void wait_for_job();
 
   std::shared_ptr<machine_state> machine_;

@@ -6,6 +6,7 @@
 #include "weft/memory/fill.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace weft::detail {
@@ -293,13 +294,14 @@ void launch_job::run_piece(flight& f, worker& by) {
   std::size_t reduction = 0;
   if (!by.has_worked) {
     f.is_queued = !way.idle();
+    f.behind.clear();
     // What the user submitted to the device without naming a stream comes first.
     const auto earlier = driver.default_stream(next.device);
     if (earlier && !driver.settled(*earlier)) {
-      f.is_queued = true;
       const event before{plan_.state, value_or_raise(driver.record(*earlier), plan_.where)};
       way.in().wait(before);
       way.compute().wait(before);
+      f.behind.push_back(before);
     }
   }
   for (std::size_t i = 0; i < plan_.arguments.size(); ++i) {
@@ -327,7 +329,7 @@ void launch_job::run_piece(flight& f, worker& by) {
       continue;
     }
     const interval range = a.reach(steps);
-    if (!by.has_worked) f.is_queued = f.is_queued || a.array->is_busy(range, a.writes);
+    if (!by.has_worked) std::ranges::move(a.array->pending(range, !a.writes), std::back_inserter(f.behind));
     if (range.empty()) {
       given.count = 0;
       request.arguments.push_back(given);
@@ -447,12 +449,13 @@ void launch_job::lose(const flight& undone, const std::shared_ptr<const error>& 
   }
 }
 
-/// When the time of a piece begins: with its submission, or, behind earlier launches, with its first operation.
+/// When the time of a piece begins: with its submission, or when all that it had to wait for has ended. Behind work in
+/// its streams that shares no data with it, with its first operation.
 std::chrono::nanoseconds launch_job::began(const flight& done) const {
   const piece_record& account = record_.pieces[done.record];
-  if (!done.is_queued) return account.submitted;
-  const auto first = done.in.copies.empty() ? account.run_begin : std::min(account.run_begin, account.in_begin);
-  return std::max(account.submitted, first);
+  const std::chrono::nanoseconds begin = std::max(account.submitted, end_of(done.behind));
+  if (!done.is_queued || !done.behind.empty()) return begin;
+  return std::max(begin, done.in.copies.empty() ? account.run_begin : std::min(account.run_begin, account.in_begin));
 }
 
 void launch_job::ended(flight& done) {

@@ -111,8 +111,9 @@ class launch_job : public std::enable_shared_from_this<launch_job> {
     event kernel;
     array_moves in, out;
     bool is_watched = false;
-    bool is_queued = false;    // the first of its worker, behind earlier launches
-    bool is_leftover = false;  // what a piece had submitted when it could not go on
+    bool is_queued = false;     // the first of its worker, in streams with earlier work
+    std::vector<event> behind;  // likewise: what has to end before it
+    bool is_leftover = false;   // what a piece had submitted when it could not go on
   };
   enum class phase : std::uint8_t { blocked, running, combining, settled };
 

@@ -159,6 +159,13 @@ TEST(halo_array, whose_halo_comes_up_late_moves_once_on_its_device_and_keeps_one
   EXPECT_EQ(grid.a.traffic().within_devices, cells * sizeof(float)) << "and nothing moved again";
 }
 
+TEST(halo_array, whose_halo_comes_up_late_moves_once_in_queued_launches_too) {
+  loop grid{alike(), {.strategy = balance::static_equal}};
+  const launch_run scaled = launch<halo_scale>(grid.m, grid.how, range(width, height), grid.a, width);
+  grid.queued(6, true);
+  EXPECT_EQ(grid.a.traffic().within_devices + grid.b.traffic().within_devices, cells * sizeof(float));
+}
+
 TEST(halo_array, that_is_only_read_keeps_its_division) {
   loop grid{alike(), {.strategy = balance::static_equal}};
   const auto equal = items_of(grid.waited(1, false));
@@ -242,7 +249,7 @@ std::array<double, 2> speeds_of(const machine& m, std::string_view kernel, std::
   const auto learnt = [&] {
     return weft::history_of(m).items_per_second({kernel, m[0].uuid(), true, true}, share).value_or(0.0);
   };
-  for (std::size_t k = 0; k < 100; ++k) step(k).wait();
+  for (std::size_t k = 0; k < 200; ++k) step(k % 100).wait();  // memory that is filled for the first time takes longer
   const double waited = learnt();
   std::vector<launch_run> runs;
   for (std::size_t k = 0; k < 100; ++k) runs.push_back(step(k));
@@ -260,12 +267,28 @@ TEST(launch_history, of_queued_launches_is_that_of_launches_waited_for) {
   EXPECT_GT(chained[0], 0);
   EXPECT_NEAR(chained[1], chained[0], 0.01 * chained[0]) << "each works on what the one before it wrote";
   std::vector<array<float>> copies;
-  for (int k = 0; k < 20; ++k) copies.emplace_back(m, static_cast<std::size_t>(n), 1.0F);
-  const auto independent = speeds_of(m, "halo_add", n / 4, [&](std::size_t k) {
-    return launch<halo_add>(m, equal, range(n), values, copies[k % 20]);
-  });
+  for (int k = 0; k < 100; ++k) copies.emplace_back(m, static_cast<std::size_t>(n), 1.0F);
+  const auto independent = speeds_of(
+      m, "halo_add", n / 4, [&](std::size_t k) { return launch<halo_add>(m, equal, range(n), values, copies[k]); });
   EXPECT_GT(independent[0], 0);
   EXPECT_NEAR(independent[1], independent[0], 0.01 * independent[0]) << "each stands behind the one before it";
+}
+
+TEST(launch_history, of_a_launch_that_waits_for_another_device_leaves_the_wait_out) {
+  constexpr std::int64_t n = std::int64_t{1} << 18;
+  const machine m = alike();
+  array<float> values{m, static_cast<std::size_t>(n), 1.0F}, sums{m, static_cast<std::size_t>(n), 1.0F};
+  const auto speed_after = [&](bool waits) {
+    for (int k = 0; k < 6; ++k) {
+      const launch_run first = launch<halo_add_one>(m, {.devices = {.ids = {device_id{0}}}}, range(n), values);
+      if (waits) first.wait();
+      launch<halo_add>(m, {.devices = {.ids = {device_id{1}}}}, range(n), values, sums).wait();
+    }
+    return weft::history_of(m).items_per_second({"halo_add", m[1].uuid(), true, true}, n).value_or(0.0);
+  };
+  const double waited = speed_after(true);
+  EXPECT_GT(waited, 0);
+  EXPECT_NEAR(speed_after(false), waited, 0.01 * waited);
 }
 
 }  // namespace halo_array_test
