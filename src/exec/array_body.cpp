@@ -396,6 +396,7 @@ std::vector<array_part> array_body::distribution(const interval& wanted) const {
   }
   // What several devices have, for a halo or as a whole, lies nowhere in particular.
   for (const auto& one : instances_) {
+    if (left.empty()) break;
     if (one->device == device_id{}) continue;
     const interval_set alone = only_on(*one);
     for (const interval& run : alone.runs()) take(*one, run);

@@ -89,9 +89,15 @@ void launch_job::decide() {
   expect_halos();
 
   // Whoever is gone already takes no part, if the others may do its work.
+  std::vector<double> weights = options.weights;
   if (options.on_failure == failure_policy::retry_elsewhere) {
     const auto is_gone = [](const device& d) { return d.is_lost(); };
-    if (!std::all_of(plan_.devices.begin(), plan_.devices.end(), is_gone)) std::erase_if(plan_.devices, is_gone);
+    if (!std::all_of(plan_.devices.begin(), plan_.devices.end(), is_gone)) {
+      for (std::size_t i = weights.size(); i-- > 0;) {
+        if (is_gone(plan_.devices[i])) weights.erase(weights.begin() + static_cast<std::ptrdiff_t>(i));
+      }
+      std::erase_if(plan_.devices, is_gone);
+    }
   }
 
   // May it be divided? If not, it runs where most of its data is.
@@ -106,6 +112,7 @@ void launch_job::decide() {
     const auto best = std::min_element(plan_.devices.begin(), plan_.devices.end(),
                                        [&](const device& a, const device& b) { return lacking(a) < lacking(b); });
     plan_.devices = {*best};
+    std::fill(weights.begin(), weights.end(), 1.0);  // it gets all, whatever its weight among several
   }
   for (const device& d : plan_.devices) {
     worker made;
@@ -182,7 +189,7 @@ void launch_job::decide() {
     balance_device one;
     one.id = d.id();
     one.nominal_speed = std::max(1, d.compute_units());
-    if (options.strategy == balance::weighted) one.weight = options.weights[i];
+    if (options.strategy == balance::weighted) one.weight = weights[i];
     if (asks_history) {
       const work_key work{key_, d.uuid(), resident_, record_.simulated};
       if (const auto rate = launches.history.items_per_second(work, request.items)) one.items_per_second = *rate;

@@ -279,6 +279,27 @@ TEST(spread_whose_device_goes, with_the_only_copy_of_its_input_says_so) {
   EXPECT_TRUE(says(e, "only copy of 'values'") || says(e, "gpu1")) << e.what;
 }
 
+TEST(weights_of_a_launch, stay_with_their_devices_where_one_is_lost) {
+  auto topology = samples::wired(3);
+  topology_fault fault;
+  fault.what = topology_fault::kind::device_lost;
+  fault.device = device_id{0};
+  fault.nth = 1;
+  topology.faults.push_back(fault);
+  const machine m{weft::machine_options{.machine = topology}};
+  array<std::int32_t> lost{m, 100, 1};
+  static_cast<void>(
+      error_of([&] { launch<fault_add>(m, {.devices = {.ids = {device_id{0}}}}, range(100), lost, 1).wait(); }));
+  ASSERT_TRUE(m[0].is_lost());
+  array<std::int32_t> a{m, ramp(1'000)};
+  const auto run = launch<fault_add>(
+      m, {.strategy = balance::weighted, .weights = {5, 1, 3}, .on_failure = failure_policy::retry_elsewhere},
+      range(1'000), a, 1);
+  run.wait();
+  for (const auto& d : run.report().devices)
+    EXPECT_EQ(d.items, d.device == device_id{1} ? 250 : d.device == device_id{2} ? 750 : 0) << to_string(d.device);
+}
+
 TEST(spread_that_nobody_waits_for, is_told_by_synchronize_once) {
   auto topology = samples::wired(2);
   topology_fault fault;
