@@ -8,18 +8,12 @@
 namespace weft {
 namespace {
 
-/// The folder of the library's sources; empty where they were compiled under relative names, which a program's may
-/// share.
-std::string_view own_folder() {
-  constexpr std::string_view name = "core/raise.cpp";
-  const std::string_view path = std::source_location::current().file_name();
-  return path.starts_with('/') && path.ends_with(name) ? path.substr(0, path.size() - name.size()) : "";
-}
-
 /// Where the library calls its own public functions, their default arguments name its sources: no place in the program.
+/// CMakeLists.txt compiles these under names that begin so, in whatever folder they lie; headers are installed
+/// anywhere.
 bool is_of_program(const std::source_location& where) {
-  const std::string_view own = own_folder();
-  return where.line() != 0 && (own.empty() || !std::string_view{where.file_name()}.starts_with(own));
+  const std::string_view file = where.file_name();
+  return where.line() != 0 && !file.starts_with("weft/src/") && file.find("include/weft/") == file.npos;
 }
 
 /// What failed in the background names the call that began it: that comes first.

@@ -279,25 +279,29 @@ TEST(spread_whose_device_goes, with_the_only_copy_of_its_input_says_so) {
   EXPECT_TRUE(says(e, "only copy of 'values'") || says(e, "gpu1")) << e.what;
 }
 
-TEST(weights_of_a_launch, stay_with_their_devices_where_one_is_lost) {
+TEST(weights_of_a_launch, stay_with_their_devices_where_one_is_lost_before_it_begins) {
   auto topology = samples::wired(3);
   topology_fault fault;
   fault.what = topology_fault::kind::device_lost;
-  fault.device = device_id{0};
-  fault.nth = 1;
+  fault.device = device_id{1};
+  fault.nth = 2;  // behind the gate
   topology.faults.push_back(fault);
   const machine m{weft::machine_options{.machine = topology}};
-  array<std::int32_t> lost{m, 100, 1};
-  static_cast<void>(
-      error_of([&] { launch<fault_add>(m, {.devices = {.ids = {device_id{0}}}}, range(100), lost, 1).wait(); }));
-  ASSERT_TRUE(m[0].is_lost());
-  array<std::int32_t> a{m, ramp(1'000)};
-  const auto run = launch<fault_add>(
-      m, {.strategy = balance::weighted, .weights = {5, 1, 3}, .on_failure = failure_policy::retry_elsewhere},
-      range(1'000), a, 1);
+  array<std::int32_t> read{m, ramp(1'000)}, written{m, 1'000, 0};
+  samples::gate gate;
+  gate.hold(m[1].default_stream());
+  // in passes: until it has made up its mind about the last one, nobody who comes later begins
+  const launch_run lost =
+      launch<fault_twice>(m, {.devices = {.ids = {device_id{1}}}, .memory_limits = {{device_id{1}, bytes{1'000}}}},
+                          range(1'000), read, written);
+  const launch_run run = launch<fault_add>(
+      m, {.strategy = balance::weighted, .weights = {1, 5, 3}, .on_failure = failure_policy::retry_elsewhere},
+      range(1'000), read, 1);
+  gate.open();
+  EXPECT_EQ(error_of([&] { lost.wait(); }).code, errc::device_lost);
   run.wait();
   for (const auto& d : run.report().devices)
-    EXPECT_EQ(d.items, d.device == device_id{1} ? 250 : d.device == device_id{2} ? 750 : 0) << to_string(d.device);
+    EXPECT_EQ(d.items, d.device == device_id{0} ? 250 : d.device == device_id{2} ? 750 : 0) << to_string(d.device);
 }
 
 TEST(spread_that_nobody_waits_for, is_told_by_synchronize_once) {
