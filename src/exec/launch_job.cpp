@@ -453,9 +453,16 @@ void launch_job::lose(const flight& undone, const std::shared_ptr<const error>& 
 /// its streams that shares no data with it, with its first operation.
 std::chrono::nanoseconds launch_job::began(const flight& done) const {
   const piece_record& account = record_.pieces[done.record];
-  const std::chrono::nanoseconds begin = std::max(account.submitted, end_of(done.behind));
-  if (!done.is_queued || !done.behind.empty()) return begin;
-  return std::max(begin, done.in.copies.empty() ? account.run_begin : std::min(account.run_begin, account.in_begin));
+  const std::chrono::nanoseconds first =
+      done.in.copies.empty() ? account.run_begin : std::min(account.run_begin, account.in_begin);
+  const std::chrono::nanoseconds latest = std::max(account.submitted, first);
+  if (done.is_queued && done.behind.empty()) return latest;
+  std::chrono::nanoseconds begin = account.submitted;
+  for (const event& e : done.behind) {
+    // what has not ended was not waited for: it uses the same elements in another memory
+    if (finished(e)) begin = std::max(begin, end_of({&e, 1}));
+  }
+  return std::min(begin, latest);
 }
 
 void launch_job::ended(flight& done) {
