@@ -467,11 +467,11 @@ peer_mapping_in_stream map_peer_memory(const stream& order, void* address, devic
   check_mapping(state, address, owner, by, size);
   if (describe_pair(state, by, owner).can_access)
     detail::peers_of(state).require(by, owner, peer_way::allocations, mapping_of(owner, by), where);
-  auto place = std::make_shared<void*>(nullptr);
+  auto place = std::make_shared<std::atomic<void*>>(nullptr);
   event done = in_order(order, std::move(stop), where, [=](backend& driver, device_id on) -> result<void> {
     auto mapped = driver.map_peer(on, address, size);
     if (!mapped) return std::move(mapped).error();
-    *place = *mapped;
+    place->store(*mapped, std::memory_order_release);
     return {};
   });
   return {std::move(done), place};

@@ -249,6 +249,7 @@ bool machine_state::open_one(const backend_entry& entry, const backend_options& 
   if (!is_host && !is_mixed && entry.is_built) {
     if (auto cause = host_only_.refusal(entry.name)) {
       status.why = to_string(*cause);
+      if (!options_.backend) notes_.push_back(cause->what);
       why_not = std::move(cause);
       return false;
     }

@@ -10,6 +10,7 @@
 #include "weft/runtime/machine.hpp"
 #include "weft/runtime/stream.hpp"
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -181,16 +182,16 @@ void unmap_peer_memory(const machine& m, void* mapped, device_id by,
 /// A mapping that is made in stream order.
 class peer_mapping_in_stream {
  public:
-  peer_mapping_in_stream(event done, std::shared_ptr<void* const> address)
+  peer_mapping_in_stream(event done, std::shared_ptr<const std::atomic<void*>> address)
       : done_(std::move(done)), address_(std::move(address)) {}
 
   [[nodiscard]] const event& done() const { return done_; }
   /// Null until it is made; functions that come later in the stream see it.
-  [[nodiscard]] void* address() const { return *address_; }
+  [[nodiscard]] void* address() const { return address_->load(std::memory_order_acquire); }
 
  private:
   event done_;
-  std::shared_ptr<void* const> address_;
+  std::shared_ptr<const std::atomic<void*>> address_;
 };
 
 /// The raw forms in stream order, for the device of `order`. Access may be enabled earlier in the same stream.

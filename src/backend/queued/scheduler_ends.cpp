@@ -351,7 +351,7 @@ void scheduler::trace(const command& c, bool failed) noexcept {
   made.started = c.started;
   made.ended = c.ended;
   if (c.note.kind == trace_kind::mark) {
-    if (!c.dependency) return;
+    if (!c.dependency || !c.has_times_) return;
     made.kind = trace_kind::wait;
     made.started = c.turn_;
     // an event that carries no time held the stream up only if the stream was taken forward by its end

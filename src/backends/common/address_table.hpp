@@ -163,12 +163,14 @@ class address_table {
     const auto it = table_.find(number(ended->user));
     if (it != table_.end() && it->second == ended) take(it, gone);
   }
-  /// Gives back the stale address of memory of another process that `address` lies in, if it is one.
+  /// Gives back the stale address of memory of another process that `address` lies in, if it is one, once for each time
+  /// that it was opened. Under the lock of what is open.
   void remove_stale(const void* address) {
     taken gone;
     const std::unique_lock lock{mutex_};
     const auto it = at(stale_, address);
-    if (it != stale_.end() && it->second->imported) gone.insert(stale_.extract(it));
+    if (it != stale_.end() && it->second->imported && --it->second->imported->opens == 0)
+      gone.insert(stale_.extract(it));
   }
   /// Ends all for which `goes(allocation)` is true. Their addresses are stale, but for those of mappings of blocks,
   /// which are their reservation's.
@@ -186,10 +188,12 @@ class address_table {
   /// Takes out everything: the machine is closed. `ending` as for release().
   template <class F>
   [[nodiscard]] taken clear(F&& ending) {
+    taken left;  // at an address that is taken again, as a reservation's may be
     const std::unique_lock lock{mutex_};
     for (const auto& [base, one] : table_) ending(*one);
     windows_.clear();
     table_.merge(stale_);
+    left.swap(stale_);
     return std::exchange(table_, taken{});
   }
 

@@ -72,6 +72,7 @@ allocation::~allocation() {
 }
 
 void allocation::hide() const noexcept {
+  if (imported) return;  // its last page says what the exporter did, and is read until it is closed
   const window& w = view.get();
   if (w.base != nullptr && pending.load() == 0) ::mprotect(w.base, w.size, PROT_NONE);
 }

@@ -133,8 +133,8 @@ result<opened_memory_description> sharing::open(std::optional<device_id> wish, c
 
 result<void> sharing::close(void* address) {
   const auto memory = memory_.find(address);
-  if (!memory) memory_.remove_stale(address);
   const std::lock_guard lock{mutex_};
+  if (!memory) memory_.remove_stale(address);
   const auto is_last = common::close_once(memory, address);
   if (!is_last) return is_last.error();
   if (!*is_last) return {};
