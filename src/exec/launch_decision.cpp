@@ -93,10 +93,11 @@ void launch_job::decide() {
   if (options.on_failure == failure_policy::retry_elsewhere) {
     const auto is_gone = [](const device& d) { return d.is_lost(); };
     if (!std::all_of(plan_.devices.begin(), plan_.devices.end(), is_gone)) {
-      for (std::size_t i = weights.size(); i-- > 0;) {
-        if (is_gone(plan_.devices[i])) weights.erase(weights.begin() + static_cast<std::ptrdiff_t>(i));
+      for (std::size_t i = plan_.devices.size(); i-- > 0 && plan_.devices.size() > 1;) {
+        if (!is_gone(plan_.devices[i])) continue;  // asked once for both lists: it may be lost meanwhile
+        plan_.devices.erase(plan_.devices.begin() + static_cast<std::ptrdiff_t>(i));
+        if (!weights.empty()) weights.erase(weights.begin() + static_cast<std::ptrdiff_t>(i));
       }
-      std::erase_if(plan_.devices, is_gone);
     }
   }
 
