@@ -16,7 +16,7 @@ bool is_of_program(const std::source_location& where) {
   return where.line() != 0 && !file.starts_with("weft/src/") && file.find("include/weft/") == file.npos;
 }
 
-/// What failed in the background names the call that began it: that comes first.
+/// A failure in the background names the call that began it: that comes first.
 std::source_location place_of(const error& cause) {
   for (const std::source_location& where : {cause.where, called_from::place()}) {
     if (is_of_program(where)) return where;

@@ -10,7 +10,7 @@
 
 namespace weft {
 
-/// What one compiler says of one kernel.
+/// The verdict of one compiler on one kernel.
 struct kernel_check {
   std::string kernel;
   std::string backend;    // whose devices the compiler is for: "cuda"

@@ -18,8 +18,8 @@
 
 namespace weft::common {
 
-/// What ends by itself, with a reset of its device or with the memory behind a mapping, leaves a stale address: it is
-/// found no more, and stays taken until its owner gives it back. An owner has nothing but the address to name what it
+/// An allocation lost in a reset, and a mapping whose memory was freed, leave a stale address: it is found no more, and
+/// stays taken until its owner gives it back. An owner has nothing but the address to name what it
 /// frees, so that another allocation at the same address would be freed in its place.
 /// Thread: any. Cost: logarithmic in what is in the table; freeing, in the number of mappings of what is freed.
 template <class A>

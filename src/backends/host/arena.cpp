@@ -77,7 +77,7 @@ result<segment*> arena::add_segment(std::size_t size, bool own) {
   return segments_.back().get();
 }
 
-/// Who passes the end of a block that has a segment of its own faults, instead of writing where nobody looks.
+/// An access past the end of a block with a segment of its own faults, instead of landing where nobody looks.
 void arena::guard_end(const block& b) noexcept {
   const std::size_t rest = b.home->size - b.size;
   if (rest != 0) ::mprotect(b.device_side() + b.size, rest, PROT_NONE);

@@ -41,7 +41,7 @@ struct allocation : common::known_range<allocation> {
   allocation();
   ~allocation();
   [[nodiscard]] std::optional<error> broken() const { return imported ? imported->broken(user) : std::nullopt; }
-  /// Who follows its address faults, where no operation uses it.
+  /// Its address faults from now on, unless an operation uses it.
   void hide() const noexcept;
   void begin_as(const allocation& first) {
     known_range::begin_as(first);
