@@ -282,10 +282,11 @@ void launches(const weft::machine& m, const plain_gpu& plain, const options& how
 }
 
 /// One message to a kernel that stays, and its answer.
-void round_trips(const weft::machine& m, const options& how) {
+void round_trips(const weft::machine& m, weft::transfer_mode mode, const options& how) {
   try {
     weft::queue_options small;
     small.capacity = 64;
+    small.mode = mode;
     weft::message_queue<std::uint64_t> there{m, weft::device_id{m.device_count() - 1}, weft::device_id{0}, small};
     weft::message_queue<std::uint64_t> back{m, weft::device_id{0}, weft::device_id{m.device_count() - 1}, small};
     auto tx = there.open_sender();
@@ -311,10 +312,11 @@ void round_trips(const weft::machine& m, const options& how) {
     }
     running.wait();
     const spread s = spread_of(std::move(took));
-    std::printf("gpu/queue/round_trip: p5 %.2f us, median %.2f us, p95 %.2f us\n", s.p5 * 1e6, s.median * 1e6,
-                s.p95 * 1e6);
+    const std::string delivery{to_string(in.delivery())};
+    std::printf("gpu/queue/round_trip/%s: p5 %.2f us, median %.2f us, p95 %.2f us\n", delivery.c_str(), s.p5 * 1e6,
+                s.median * 1e6, s.p95 * 1e6);
   } catch (const weft::error_exception& e) {
-    std::printf("gpu/queue/round_trip: not offered: %s\n", e.what());
+    std::printf("gpu/queue/round_trip/%s: not offered: %s\n", std::string{to_string(mode)}.c_str(), e.what());
   }
 }
 
@@ -397,6 +399,9 @@ int main(int argc, char** argv) {
   staged(m, plain, how, size);
   launches(m, plain, how);
   reductions(m, plain, how, is_virtual ? size / 16 : size);  // each thread is a fiber there
-  round_trips(m, how);
+  round_trips(m, weft::transfer_mode::host_staged, how);
+  round_trips(m, weft::transfer_mode::direct, how);
+  ::setenv("WEFT_CUDA_GDRCOPY", "none", 1);  // NOLINT(concurrency-mt-unsafe): for a machine without windows
+  round_trips(weft::machine{chosen}, weft::transfer_mode::direct, how);
   return 0;
 }

@@ -186,6 +186,16 @@ result<std::shared_ptr<std::byte>> backend::host_window(device_id by, void* addr
   });
 }
 
+result<std::shared_ptr<bus_window>> backend::open_bus_window(void* address, bytes size) noexcept {
+  return checked({}, [&]() -> result<std::shared_ptr<bus_window>> {
+    const auto memory = do_find(address);
+    if (!memory) return error{memory.error()};
+    if (auto wrong = beyond_end("a window", size.value(), address, memory->base, memory->size.value()))
+      return std::move(*wrong);
+    return do_open_bus_window(address, size);
+  });
+}
+
 // ---- peers ----------------------------------------------------------------------------------------------------------
 
 result<void> backend::enable_peer(device_id from, device_id to) noexcept {

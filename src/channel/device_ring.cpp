@@ -36,12 +36,12 @@ WEFT_KERNEL(weft_ring_test_receive, (WEFT_RING in, uint64_t first, uint64_t coun
   done[i] = n - first;
 });
 
-constexpr std::size_t word = sizeof(std::uint64_t);
-constexpr std::size_t words_apart = isolation / word;
+constexpr std::size_t words_apart = isolation / ring_word;
 constexpr std::uint64_t least_messages = 16, most_messages = 256;
 /// A ring for the test, in the layout of the ring that is tested.
 constexpr ring_shape test_of(const ring_shape& shape, std::uint64_t capacity) {
-  return shape.pieces != 0 ? shape_in_pieces(2 * word, capacity) : shape_of(2 * word, word, capacity, false);
+  return shape.pieces != 0 ? shape_in_pieces(2 * ring_word, capacity)
+                           : shape_of(2 * ring_word, ring_word, capacity, false);
 }
 
 /// Bytes of a ring's slots, with room for those of the smallest test.
@@ -100,16 +100,19 @@ device_ring::device_ring(const machine& m, const queue_facts& facts, const ring_
     : source_(m[facts.source]),
       destination_(m[facts.destination]),
       shape_(shape),
-      far_(destination_, (room_of(shape) + sizeof(control_words)) / word),
-      near_(both_ways ? source_ : destination_, sizeof(control_words) / word),
+      far_(destination_, (room_of(shape) + sizeof(control_words)) / ring_word),
+      near_(both_ways ? source_ : destination_, sizeof(control_words) / ring_word),
       stops_(destination_, 2 * words_apart),
-      stops_window_(value_or_raise(destination_.state()
-                                       ->backend_of(destination_.id())
-                                       .host_window(destination_.id(), stops_.data(), bytes{stops_.size() * word}))) {
-  const auto at = [](const buffer<std::uint64_t>& block, std::size_t offset) { return block.data() + offset / word; };
+      stops_window_(
+          value_or_raise(destination_.state()
+                             ->backend_of(destination_.id())
+                             .host_window(destination_.id(), stops_.data(), bytes{stops_.size() * ring_word}))) {
+  const auto at = [](const buffer<std::uint64_t>& block, std::size_t offset) {
+    return block.data() + offset / ring_word;
+  };
   credit_ = {at(near_, offsetof(control_words, credit)), both_ways ? source_.id() : destination_.id()};
   fin_ = {at(far_, room_of(shape) + offsetof(control_words, fin)), destination_.id()};
-  std::memset(stops_window_.get(), 0, stops_.size() * word);
+  std::memset(stops_window_.get(), 0, stops_.size() * ring_word);
   make_empty();
 }
 
@@ -176,7 +179,7 @@ result<event_ref> device_ring::write(const far_word& to, std::uint64_t value) no
     if (!order) return order.error();
     word_request request;
     request.address = to.there;
-    request.size = word;
+    request.size = ring_word;
     request.value = value;
     return machine.backend_of(to.owner).write_value(*order, request);
   } catch (const std::exception& failed) {

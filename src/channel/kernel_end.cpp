@@ -3,6 +3,7 @@
 
 #include "channel/queue_progress.hpp"
 #include "channel/queue_state.hpp"
+#include "channel/ring_feed.hpp"
 #include "channel/ring_image.hpp"
 #include "weft/memory/copy.hpp"
 
@@ -13,6 +14,18 @@ namespace weft {
 
 std::string_view to_string(ring_visibility visibility) {
   return visibility == ring_visibility::immediate ? "immediate" : "launch_boundary";
+}
+
+std::string_view to_string(ring_delivery delivery) {
+  switch (delivery) {
+    case ring_delivery::in_place:
+      return "in_place";
+    case ring_delivery::stores:
+      return "stores";
+    case ring_delivery::copies:
+      return "copies";
+  }
+  return "?";
 }
 
 }  // namespace weft
@@ -74,9 +87,12 @@ loan::loan(std::shared_ptr<queue_state> queue, queue_end& end, const device& on,
       raise(is_gone ? errc::device_lost : errc::unsupported,
             "this end of a queue cannot be lent to kernels of " + to_string(on.id()) + ": " + why, where);
     }
+    feed_ = new_feed(end);
     words_ = buffer<std::uint64_t>{on, std::tuple_size_v<end_words>};
+    weft_ring ring = end.ring;
+    if (feed_) feed_->redirect(ring);
     end_words words;
-    std::memcpy(words.data(), &end.ring, sizeof words);
+    std::memcpy(words.data(), &ring, sizeof words);
     copy(words_, words);
   }
   if (between_processes) {
@@ -89,6 +105,10 @@ loan::loan(std::shared_ptr<queue_state> queue, queue_end& end, const device& on,
             where);
     }
   }
+  if (feed_ && !channels_of(machine).progress().add(feed_)) {
+    raise(errc::resource_exhausted,
+          "no thread could be started that brings messages to kernels; raise the limit of threads (ulimit -u)", where);
+  }
   end_ = &end;
   was_plain_ = end.is_plain();
   end.plain = false;
@@ -100,7 +120,32 @@ loan::loan(std::shared_ptr<queue_state> queue, queue_end& end, const device& on,
     queue_->lent.fetch_add(1, std::memory_order_relaxed);
     channels_of(machine).progress().count_loan(1);
   }
+  if (feed_) feed_from_now();
   queue_->wake(*end.other_waits);  // who sleeps there sleeps for as long as somebody would wake it
+}
+
+/// Where kernels would ask for messages across the bus, and the queue may bring them: asked to be direct always, else
+/// where that takes no copies. Errors: out_of_memory, resource_exhausted.
+std::shared_ptr<ring_feed> loan::new_feed(const queue_end& end) const {
+  queue_lane& lane = *queue_->lanes[end.lane];
+  const bool receives = &end == &lane.receiver;
+  if (!receives || queue_->machine == nullptr || !queue_->out_of_reach(on_.id()) || queue_->lies_with_devices)
+    return nullptr;
+  if (queue_->options.mode != transfer_mode::direct && queue_->options.mode != transfer_mode::adaptive) return nullptr;
+  const bool only_by_stores = queue_->options.mode == transfer_mode::adaptive;
+  try {
+    return std::make_shared<ring_feed>(*queue_, lane, on_, only_by_stores);
+  } catch (const error_exception& refused) {
+    if (only_by_stores && refused.code() == errc::unsupported) return nullptr;
+    throw;
+  }
+}
+
+/// Tells the sender's thread that it brings what it sends.
+void loan::feed_from_now() noexcept {
+  queue_->feed_from(feed_);
+  // a sender that has not seen this leaves what it sends to the progress thread, which looks again and again
+  static_cast<void>(feed_->bring());
 }
 
 /// Why kernels do not use a ring of this process where it lies; empty if they do.
@@ -135,6 +180,8 @@ std::string loan::why_not_in_region() {
 
 device_span<std::uint64_t> loan::words() const { return image_ ? image_->words() : words_.span(); }
 
+ring_delivery loan::delivery() const noexcept { return feed_ ? feed_->delivery() : ring_delivery::in_place; }
+
 std::optional<std::size_t> loan::per_launch() const noexcept {
   return image_ ? std::optional{image_->capacity()} : std::nullopt;
 }
@@ -168,6 +215,11 @@ void loan::end() noexcept {
   if (image_) {
     escorts_of(machine).remove(words().data());
     image_->end();
+  }
+  if (const auto feed = std::exchange(feed_, nullptr)) {
+    queue_->feed_from(nullptr);
+    channels_of(machine).progress().remove(feed.get());
+    feed->end();
   }
   if (end_ == nullptr) return;
   queue_end& back = *std::exchange(end_, nullptr);

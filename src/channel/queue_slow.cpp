@@ -689,6 +689,12 @@ queue_statistics statistics_of(const queue_state& queue) noexcept {
       s.staged.messages += forwarded;
       s.staged.bytes += forwarded * queue.shape.bytes;
     }
+    for (const auto& [of, fed] :
+         {std::pair{&l.fed_by_stores, &s.fed_by_stores}, {&l.fed_by_copies, &s.fed_by_copies}}) {
+      fed->operations += of->operations.get();
+      fed->messages += of->messages.get();
+      fed->bytes += of->messages.get() * queue.shape.bytes;
+    }
     (closed ? s.discarded : s.in_flight) += unread(queue, l);
   }
   // what a peek took out of its ring is not received yet

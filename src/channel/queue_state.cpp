@@ -4,6 +4,7 @@
 
 #include "channel/device_ring.hpp"
 #include "channel/queue_progress.hpp"
+#include "channel/ring_feed.hpp"
 #include "channel/shared_region.hpp"
 #include "core/called_from.hpp"
 #include "runtime/peer_checks.hpp"
@@ -438,7 +439,21 @@ queue_state::~queue_state() {
   }
 }
 
+void queue_state::feed_from(std::shared_ptr<ring_feed> feed) noexcept {
+  const std::lock_guard lock{feed_mutex_};
+  feed_ = std::move(feed);
+  receiver_waits->store(feed_ ? a_feed : nobody, std::memory_order_seq_cst);
+}
+
 void queue_state::wake(std::atomic<std::uint32_t>& word) noexcept {
+  if (word.load(std::memory_order_relaxed) == a_feed) {
+    const auto feed = [&] {
+      const std::lock_guard lock{feed_mutex_};
+      return feed_;
+    }();
+    if (feed) static_cast<void>(feed->bring());
+    return;
+  }
   // acq_rel: ordered among those who wake and those who sleep
   const std::uint32_t who = word.exchange(nobody, std::memory_order_acq_rel);
   if (who == a_thread) {

@@ -23,6 +23,7 @@ namespace weft::detail {
 
 class queue_job;
 class device_ring;
+class ring_feed;
 
 /// A count with one writer and any readers.
 class tally {
@@ -39,6 +40,15 @@ class tally {
   std::atomic<std::uint64_t> count_{0};
 };
 
+/// What one way has brought.
+struct brought_tally {
+  tally operations, messages;
+  void add(std::uint64_t count) noexcept {
+    operations.add();
+    messages.add(count);
+  }
+};
+
 /// The words of one ring as one of its two ends sees them.
 struct ring_view {
   std::byte* slots = nullptr;
@@ -46,6 +56,8 @@ struct ring_view {
   std::uint64_t* fin = nullptr;
   std::uint32_t* stop = nullptr;
 };
+
+inline constexpr std::size_t ring_word = sizeof(std::uint64_t);  // bytes
 
 /// Words of a ring beside its slots, each alone in its lines. What the writer of messages reads lies in one block, what
 /// the reader reads in the other.
@@ -109,6 +121,8 @@ struct queue_lane {
   std::deque<std::vector<std::byte>> spill;  // under spill_mutex
   std::atomic<std::uint64_t> spill_size{0};
   std::atomic<std::uint64_t> spill_cleared{0};
+  // whoever feeds a receiving kernel
+  alignas(isolation) brought_tally fed_by_stores, fed_by_copies;
   // the receiver's
   alignas(isolation) std::uint64_t lost = 0;  // read by statistics as an atomic
   // the forwarder's
@@ -216,10 +230,14 @@ class queue_state {
   /// Keeps the first damage, without ending the queue.
   void note(std::shared_ptr<const error> damage) noexcept;
 
-  /// Wakes whoever sleeps on a word, or has the progress thread look at it.
+  /// Wakes whoever sleeps on a word, or has the progress thread look at it; brings what was sent where kernels are fed.
   void wake(std::atomic<std::uint32_t>& word) noexcept;
+  /// From now on the sender brings what it sends to a receiving kernel; null: no more.
+  void feed_from(std::shared_ptr<ring_feed> feed) noexcept;
 
  private:
+  mutable std::mutex feed_mutex_;
+  std::shared_ptr<ring_feed> feed_;
   mutable std::mutex cause_mutex_;
   std::shared_ptr<const error> cause_;
   queue_status stopped_by_ = queue_status::closed;
@@ -227,8 +245,8 @@ class queue_state {
   std::atomic<bool> over_{false};
 };
 
-/// Who sleeps on a word.
-inline constexpr std::uint32_t nobody = 0, a_thread = 1, the_progress_thread = 2;
+/// Who sleeps on a word; a feed does not sleep, but wants to hear of every message.
+inline constexpr std::uint32_t nobody = 0, a_thread = 1, the_progress_thread = 2, a_feed = 3;
 
 [[nodiscard]] std::shared_ptr<const error> queue_error(errc code, std::string what,
                                                        error_scope scope = error_scope::endpoint);

@@ -137,6 +137,11 @@ result<std::shared_ptr<std::byte>> mixed_backend::do_host_window(device_id by, v
                                               to_string(memory.memory.device) + ": " + apart(by, memory.memory.device));
 }
 
+result<std::shared_ptr<bus_window>> mixed_backend::do_open_bus_window(void* address, bytes size) {
+  const owner memory = owner_of(address);
+  return parts_[memory.part]->open_bus_window(address, size);
+}
+
 // ---- share ----------------------------------------------------------------------------------------------------------
 
 // A pair of one backend; that has the last word.

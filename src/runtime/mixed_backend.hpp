@@ -48,6 +48,7 @@ class mixed_backend final : public backend {
   [[nodiscard]] result<event_ref> do_prefetch(stream_handle stream, void* base, bytes size) override;
   [[nodiscard]] result<void> do_advise(void* base, bytes size, memory_advice advice, device_id device) override;
   [[nodiscard]] result<std::shared_ptr<std::byte>> do_host_window(device_id by, void* address, bytes size) override;
+  [[nodiscard]] result<std::shared_ptr<bus_window>> do_open_bus_window(void* address, bytes size) override;
 
   // share
   [[nodiscard]] bool do_can_access(device_id from, device_id to) noexcept override;

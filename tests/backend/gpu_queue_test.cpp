@@ -13,6 +13,7 @@
 
 #include <array>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <vector>
@@ -80,6 +81,14 @@ WEFT_KERNEL(takes_notes,
               result[0] = done;
               result[1] = (uint64_t)came_to;
             });
+
+template <std::size_t Words>
+note<Words> note_of(std::uint64_t number) {
+  note<Words> made{};
+  for (std::uint32_t word = 0; word < Words; ++word)
+    made.words[word] = static_cast<std::uint32_t>(number) * 2654435761U + word * 40503U;
+  return made;
+}
 
 struct noted {
   weft::buffer<std::uint64_t> memory;
@@ -458,6 +467,249 @@ TEST_F(gpu_queue, for_kernels_is_not_lent_once_a_reset_has_taken_its_ring) {
   }
 }
 
+// ---- messages of the host that are brought to the memory of the GPU whose kernel receives them ----------------------
+
+class gpu_feed : public gpu_queue {
+ protected:
+  static machine with_windows() {
+    weft::machine_options options;
+    options.more_backends = {
+        {weft::backend_kind::cuda, "virtual_cuda_with_windows", &samples::open_virtual_cuda_with_windows}};
+    options.backend = "virtual_cuda_with_windows";
+    return machine{options};
+  }
+  static weft::queue_options asked(transfer_mode mode, std::size_t capacity = 64) {
+    weft::queue_options options;
+    options.capacity = capacity;
+    options.mode = mode;
+    options.timeout = samples::only_a_hang;
+    return options;
+  }
+  /// A queue to gpu1, and how far its messages are.
+  template <std::size_t Words>
+  struct fed {
+    const machine& m;
+    message_queue<note<Words>> queue;
+    weft::sender<note<Words>> tx = queue.open_sender();
+    weft::receiver<note<Words>> rx = queue.open_receiver();
+    noted got{m[gpu1]};
+    weft::stream order{m[gpu1]};
+    std::uint64_t sent = 0, taken = 0;
+
+    fed(const machine& of, const weft::queue_options& options) : m(of), queue{of, gpu0, gpu1, options} {}
+    void send(std::uint64_t count) {
+      for (; count != 0; --count) ASSERT_EQ(tx.send(note_of<Words>(sent++)), queue_status::ok);
+    }
+    [[nodiscard]] weft::event take(const kernel_end& in, std::uint64_t count) {
+      return weft::launch<takes_notes>(order, weft::range(1), in, taken, count, for_ever, got.memory);
+    }
+    void has_taken(const weft::event& taking, std::uint64_t count, int came_to = WEFT_RING_OK) {
+      taking.wait();
+      EXPECT_EQ(got.done(), count);
+      EXPECT_EQ(got.came_to(), came_to);
+      taken += count;
+    }
+    void takes_what_is_sent_meanwhile(const kernel_end& in, std::uint64_t count) {
+      const auto taking = take(in, count);
+      send(count);
+      has_taken(taking, count);
+    }
+    void host_takes(std::uint64_t count) {
+      for (; count != 0; --count) {
+        note<Words> one{};
+        ASSERT_EQ(rx.receive(one), queue_status::ok);
+        ASSERT_EQ(one.words, note_of<Words>(taken).words) << taken;
+        ++taken;
+      }
+    }
+  };
+  template <std::size_t Words>
+  static void is_brought(const machine& m, transfer_mode mode, weft::ring_delivery delivery) {
+    SCOPED_TRACE(Words);
+    fed<Words> f{m, asked(mode)};
+    f.send(5);  // before there is a loan
+    std::uint64_t brought = 0;
+    {
+      const kernel_end in{f.rx};
+      EXPECT_EQ(in.delivery(), delivery);
+      EXPECT_EQ(in.visibility(), ring_visibility::immediate);
+      EXPECT_EQ(slots_of(m, in).kind, weft::memory_kind::device);
+      EXPECT_EQ(slots_of(m, in).device, gpu1);
+      f.has_taken(f.take(in, 5), 5);
+      f.takes_what_is_sent_meanwhile(in, 643);  // ten laps
+      f.takes_what_is_sent_meanwhile(in, 7);
+      f.send(9);
+      const auto now = f.queue.statistics();
+      if (delivery == weft::ring_delivery::stores && Words < 1024) {
+        EXPECT_EQ(now.fed_by_stores.messages + now.fed_by_copies.messages, f.sent) << "who sends brings it at once";
+      }
+      f.has_taken(f.take(in, 6), 6);
+      brought = f.sent;
+    }
+    f.host_takes(3);  // that kernels have left
+    f.send(20);
+    f.host_takes(20);
+    const auto counted = f.queue.statistics();
+    EXPECT_EQ(counted.received, f.sent);
+    EXPECT_EQ(counted.fed_by_stores.messages + counted.fed_by_copies.messages, brought);
+    EXPECT_EQ(counted.fed_by_stores.bytes + counted.fed_by_copies.bytes, brought * 4 * Words);
+    EXPECT_EQ(counted.fed_by_stores.messages != 0, delivery == weft::ring_delivery::stores && Words < 1024);
+    // a second loan goes on where the host is
+    const kernel_end again{f.rx};
+    f.takes_what_is_sent_meanwhile(again, 70);
+  }
+};
+
+TEST_F(gpu_feed, by_copies_brings_what_the_host_sends_while_the_kernel_runs) {
+  const machine m = open();
+  is_brought<1>(m, transfer_mode::direct, weft::ring_delivery::copies);
+  is_brought<4>(m, transfer_mode::direct, weft::ring_delivery::copies);
+  is_brought<14>(m, transfer_mode::direct, weft::ring_delivery::copies);
+  is_brought<1024>(m, transfer_mode::direct, weft::ring_delivery::copies);
+}
+
+TEST_F(gpu_feed, by_stores_brings_what_the_host_sends_while_the_kernel_runs) {
+  const machine m = with_windows();
+  for (const transfer_mode mode : {transfer_mode::direct, transfer_mode::adaptive}) {
+    is_brought<1>(m, mode, weft::ring_delivery::stores);
+    is_brought<12>(m, mode, weft::ring_delivery::stores);
+    is_brought<14>(m, mode, weft::ring_delivery::stores);
+    is_brought<1024>(m, mode, weft::ring_delivery::stores);
+  }
+}
+
+TEST_F(gpu_feed, copies_what_is_too_much_for_stores) {
+  const machine m = with_windows();
+  fed<256> f{m, asked(transfer_mode::direct)};
+  f.send(20);  // 20 KiB, at once when the loan begins
+  const kernel_end in{f.rx};
+  EXPECT_EQ(f.queue.statistics().fed_by_copies.operations, 1U);
+  EXPECT_EQ(f.queue.statistics().fed_by_copies.messages, 20U);
+  f.has_taken(f.take(in, 20), 20);
+}
+
+TEST_F(gpu_feed, is_not_where_nobody_asked_and_it_would_take_copies) {
+  const machine without = open();
+  const machine with = with_windows();
+  for (const auto& [m, mode] : {std::pair{&without, transfer_mode::adaptive},
+                                {&without, transfer_mode::host_staged},
+                                {&with, transfer_mode::host_staged}}) {
+    fed<4> f{*m, asked(mode)};
+    const kernel_end in{f.rx}, out{f.tx};
+    EXPECT_EQ(in.delivery(), weft::ring_delivery::in_place);
+    EXPECT_EQ(out.delivery(), weft::ring_delivery::in_place);
+    EXPECT_EQ(slots_of(*m, in).kind, weft::memory_kind::pinned);
+  }
+}
+
+TEST_F(gpu_feed, brings_what_a_kernel_of_the_other_device_sends) {
+  for (const machine& m : {open(), with_windows()}) {
+    fed<4> f{m, asked(transfer_mode::direct)};
+    const noted sent{m[gpu0]};
+    const kernel_end out{f.tx}, in{f.rx};
+    const auto taking = f.take(in, 200);
+    weft::launch<sends_notes>(weft::stream{m[gpu0]}, weft::range(1), out, std::uint64_t{0}, std::uint64_t{200},
+                              for_ever, sent.memory)
+        .wait();
+    EXPECT_EQ(sent.done(), 200U);
+    f.has_taken(taking, 200);
+  }
+}
+
+TEST_F(gpu_feed, tells_the_kernel_of_the_end_behind_the_last_message) {
+  for (const machine& m : {open(), with_windows()}) {
+    fed<14> f{m, asked(transfer_mode::direct)};
+    const kernel_end in{f.rx};
+    const auto taking = f.take(in, 1000);
+    f.send(100);
+    f.tx.close();
+    f.has_taken(taking, 100, WEFT_RING_CLOSED);
+  }
+}
+
+TEST_F(gpu_feed, stops_the_kernel_when_the_queue_is_closed) {
+  for (const machine& m : {open(), with_windows()}) {
+    fed<14> f{m, asked(transfer_mode::direct)};
+    const kernel_end in{f.rx};
+    const auto taking = f.take(in, 1000);
+    f.queue.close();
+    taking.wait();
+    EXPECT_EQ(f.got.came_to(), WEFT_RING_STOPPED);
+  }
+}
+
+TEST_F(gpu_feed, DISABLED_copies_what_has_arrived_on_this_driver) {
+  const machine m = open();
+  fed<4> f{m, asked(transfer_mode::direct)};
+  const kernel_end in{f.rx};
+  f.takes_what_is_sent_meanwhile(in, 200);
+  EXPECT_EQ(driver.calls("cuStreamWriteValue64"), 0U);
+}
+
+TEST_F(gpu_feed, ends_the_queue_with_the_cause_when_a_copy_fails) {
+  const machine m = open();
+  fed<14> f{m, asked(transfer_mode::direct)};
+  const kernel_end in{f.rx};
+  const auto taking = f.take(in, 1000);
+  driver.fail("cuMemcpyHtoDAsync@0=2,cuMemcpyAsync@0=2");
+  queue_status status = queue_status::ok;
+  for (std::uint64_t n = 0; n < 1000 && status == queue_status::ok; ++n) status = f.tx.send(note_of<14>(n));
+  taking.wait();
+  EXPECT_EQ(f.got.came_to(), WEFT_RING_STOPPED);
+  EXPECT_EQ(status, queue_status::failed);
+  ASSERT_TRUE(f.tx.failure());
+  EXPECT_EQ(f.tx.failure()->code, weft::errc::out_of_memory) << f.tx.failure()->what;
+}
+
+TEST_F(gpu_feed, is_refused_with_the_reason_where_its_memory_is_not_to_be_had) {
+  const machine m = open();
+  fed<4> f{m, asked(transfer_mode::direct)};
+  driver.fail("cuMemAlloc@0=2");
+  EXPECT_EQ(samples::error_of([&] { const kernel_end in{f.rx}; }).code, weft::errc::out_of_memory);
+  driver.fail("");
+  f.send(3);
+  f.host_takes(3);  // the end is the host's still
+}
+
+TEST_F(gpu_feed, ends_with_its_machine) {
+  for (machine m : {open(), with_windows()}) {
+    fed<4> f{m, asked(transfer_mode::direct)};
+    const kernel_end in{f.rx};
+    f.send(3);
+    m.close();
+    EXPECT_EQ(f.tx.send(note_of<4>(3)), queue_status::failed);
+  }
+}
+
+TEST_F(gpu_feed, writes_no_more_into_memory_that_went_with_a_reset) {
+  const machine m = with_windows();
+  fed<4> f{m, asked(transfer_mode::direct)};
+  const kernel_end in{f.rx};
+  f.send(3);
+  const auto stored = driver.calls("gdr_copy_to_mapping");
+  EXPECT_GT(stored, 0U);
+  m[gpu1].reset();
+  EXPECT_EQ(driver.calls("gdr_unmap"), driver.calls("gdr_map"));
+  for (std::uint64_t n = 0; n < 10; ++n) static_cast<void>(f.tx.try_send(note_of<4>(n)));
+  EXPECT_EQ(driver.calls("gdr_copy_to_mapping"), stored);
+}
+
+TEST_F(gpu_feed, gives_its_window_back) {
+  const machine m = with_windows();
+  fed<4> f{m, asked(transfer_mode::direct)};
+  const auto pinned = driver.calls("gdr_pin_buffer"), unpinned = driver.calls("gdr_unpin_buffer");
+  {
+    const kernel_end in{f.rx};
+  }
+  EXPECT_EQ(driver.calls("gdr_pin_buffer"), pinned + 1);
+  EXPECT_EQ(driver.calls("gdr_unpin_buffer"), unpinned + 1);
+  // where nothing can be pinned it is brought by copies
+  driver.fail("gdr_pin_buffer@0=12");
+  const kernel_end in{f.rx};
+  EXPECT_EQ(in.delivery(), weft::ring_delivery::copies);
+  f.takes_what_is_sent_meanwhile(in, 100);
+}
+
 TEST_F(gpu_queue, DISABLED_tells_another_process_that_the_device_of_its_kernel_is_lost) {
   constexpr weft::rank here{0}, there{1};
   processes::couple pair{[&](weft::process_group& group) {
@@ -510,9 +762,10 @@ TEST_F(gpu_queue, DISABLED_joins_kernels_of_this_new_process_and_its_child) {
 }
 
 /// Runs a test in a new process: CUDA does not work in the child of a fork that has used it before.
-int run_anew(const char* test) {
+int run_anew(const char* test, const char* setting = nullptr) {
   processes::child anew{[&] {
-    const std::string filter = std::string{"--gtest_filter=gpu_queue.DISABLED_"} + test;
+    if (setting != nullptr) ::setenv(setting, "0", 1);  // NOLINT(concurrency-mt-unsafe): of a new process
+    const std::string filter = std::string{"--gtest_filter=*.DISABLED_"} + test;
     ::execl("/proc/self/exe", "anew", "--gtest_also_run_disabled_tests", filter.c_str(), nullptr);
     return 98;
   }};
@@ -525,6 +778,10 @@ TEST_F(gpu_queue, joins_kernels_of_two_processes_while_both_run) {
 
 TEST_F(gpu_queue, of_two_processes_ends_when_the_device_of_a_kernel_is_lost) {
   EXPECT_EQ(run_anew("tells_another_process_that_the_device_of_its_kernel_is_lost"), 0);
+}
+
+TEST_F(gpu_feed, copies_what_has_arrived_where_streams_write_no_long_words) {
+  EXPECT_EQ(run_anew("copies_what_has_arrived_on_this_driver", "WEFT_VIRTUAL_CUDA_MEMOPS"), 0);
 }
 
 }  // namespace gpu_queue_test

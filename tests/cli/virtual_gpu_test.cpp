@@ -172,7 +172,8 @@ TEST_P(virtual_gpu_tool, measures_messages_to_kernels_and_between_them) {
   EXPECT_EQ(rows[1].at("name"), "virtual_driver/queue/host_staged/round_trip_of_kernels/8B/gpu0-gpu1");
   for (const auto& row : rows) {
     EXPECT_EQ(row.at("verified"), true) << row;
-    EXPECT_TRUE(row.at("seconds").is_object()) << row;
+    // a difference of two times that the other work of this machine has swallowed is no figure
+    EXPECT_TRUE(row.at("seconds").is_object() || has(row.at("why").get<std::string>(), "lost in the noise")) << row;
   }
 }
 

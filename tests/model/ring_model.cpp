@@ -42,6 +42,8 @@ enum kind {
   credit_load,
   fin_store,
   fin_load,
+  tail_store,
+  tail_load,
   word_store,
   word_load,
   stop_store,
@@ -63,7 +65,7 @@ constexpr unsigned line_words = 4;  // words of payload in a line that are model
 // Where the header's addresses lead: nothing is stored in `area`, its addresses choose a modelled object.
 struct queue_memory {
   alignas(64) std::uint8_t area[1024];
-  std::uint64_t credit_at, fin_at;
+  std::uint64_t credit_at, fin_at, tail_at;
   std::uint32_t stop_at[2];
   layout shape = layout::slots;
 
@@ -71,7 +73,7 @@ struct queue_memory {
   rl::atomic<std::uint64_t> lines[4];
   rl::atomic<std::uint32_t> words[16];
   rl::var<std::uint32_t> plain[24];
-  rl::atomic<std::uint64_t> credit, fin;
+  rl::atomic<std::uint64_t> credit, fin, tail;
   rl::atomic<std::uint32_t> stop[2];
 
   std::size_t offset(const void* address) const {
@@ -118,6 +120,7 @@ std::uint64_t load_64(const void* address) {
   queue_memory& m = *memory;
   if (address == &m.credit_at) return m.credit.load(order(credit_load, rl::mo_acquire), RL_INFO);
   if (address == &m.fin_at) return m.fin.load(order(fin_load, rl::mo_acquire), RL_INFO);
+  if (address == &m.tail_at) return m.tail.load(order(tail_load, rl::mo_acquire), RL_INFO);
   const std::size_t at = m.offset(address);
   RL_ASSERT(m.holds(address) && at / 64 < 4 && at % 64 == 56);
   return m.lines[at / 64].load(order(line_load, rl::mo_acquire), RL_INFO);
@@ -127,6 +130,7 @@ void store_64(void* address, std::uint64_t value) {
   queue_memory& m = *memory;
   if (address == &m.credit_at) return m.credit.store(value, order(credit_store, rl::mo_release), RL_INFO);
   if (address == &m.fin_at) return m.fin.store(value, order(fin_store, rl::mo_release), RL_INFO);
+  if (address == &m.tail_at) return m.tail.store(value, order(tail_store, rl::mo_release), RL_INFO);
   const std::size_t at = m.offset(address);
   RL_ASSERT(m.holds(address) && at / 64 < 4 && at % 64 == 56);
   m.lines[at / 64].store(value, order(line_store, rl::mo_release), RL_INFO);
@@ -195,6 +199,7 @@ struct ring_scenario : rl::test_suite<Scenario, static_cast<rl::thread_id_t>(Thr
     for (auto& word : shared.plain) word(RL_INFO).store(0);
     shared.credit.store(0, rl::mo_relaxed, RL_INFO);
     shared.fin.store(WEFT_RING_OPEN, rl::mo_relaxed, RL_INFO);
+    shared.tail.store(0, rl::mo_relaxed, RL_INFO);
     for (auto& stop : shared.stop) stop.store(0, rl::mo_relaxed, RL_INFO);
     writer = weft_ring{};
     writer.slots = reinterpret_cast<std::uintptr_t>(shared.area);
@@ -390,6 +395,52 @@ struct stops_behind_messages : ring_scenario<stops_behind_messages<Layout, Messa
   }
 };
 
+/// Copies write the reader's slots, stamps and payload in no order, and behind each batch how many have arrived.
+template <layout Layout, unsigned Shift, unsigned Capacity, unsigned Messages>
+struct carried : ring_scenario<carried<Layout, Shift, Capacity, Messages>, 2, Layout, Shift, Capacity> {
+  static constexpr std::uint64_t batch = 2;
+
+  void before() {
+    ring_scenario<carried, 2, Layout, Shift, Capacity>::before();
+    this->reader.tail = reinterpret_cast<std::uintptr_t>(&this->shared.tail_at);
+  }
+  /// As a copy does: a stamp may be there before what it stands for, and no store releases another.
+  void carry(std::uint64_t message) {
+    const unsigned each = carried::pieces == 0 ? 1 : carried::pieces;
+    const std::size_t first = static_cast<std::size_t>(message & this->writer.mask) * carried::stride;
+    const std::size_t apart = this->shared.apart();
+    for (unsigned piece = 0; piece < each; ++piece) {
+      this->shared.stamps[first / apart + piece].store(static_cast<std::uint32_t>(message >> Shift) + 1, rl::mo_relaxed,
+                                                       RL_INFO);
+    }
+    std::uint32_t it[carried::words];
+    this->fill(it, message);
+    for (unsigned word = 0; word < carried::words; ++word) {
+      const unsigned in_piece = WEFT_RING_PIECE_PAYLOAD / 4;
+      const std::size_t at = carried::pieces == 0 ? 4 * word : word / in_piece * apart + word % in_piece * 4;
+      copy(this->shared.area + first + at, it + word, 4);
+    }
+  }
+  void thread(unsigned which) {
+    if (which == 1) return this->receive_all(Messages);
+    for (std::uint64_t sent = 0; sent < Messages;) {
+      int why = WEFT_RING_CORRUPT;
+      const std::uint64_t some =
+          weft_ring_space_for(&this->writer, std::min<std::uint64_t>(batch, Messages - sent), &why);
+      for (std::uint64_t i = 0; i < some; ++i) carry(sent + i);
+      sent += some;
+      this->writer.position = sent;
+      if (some != 0) {
+        store_64(&this->shared.tail_at, sent);
+      } else {
+        RL_ASSERT(why == WEFT_RING_FULL);
+        pause();
+      }
+    }
+    weft_ring_close_writer(&this->writer);
+  }
+};
+
 /// The writer overwrites; the reader's messages are whole and in order, and received + lost is what was sent.
 template <unsigned Shift, unsigned Messages>
 struct overwrites : ring_scenario<overwrites<Shift, Messages>, 2, layout::slots, Shift, (1U << Shift)> {
@@ -564,6 +615,8 @@ constexpr scenario scenarios[] = {
     {"stops_behind_messages", run<stops_behind_messages<layout::slots, 2>>, 200000, 3},
     {"stops_behind_messages_packed", run<stops_behind_messages<layout::packed, 2>>, 100000, 2},
     {"stops_behind_messages_pieces", run<stops_behind_messages<layout::pieces, 2>>, 100000, 2},
+    {"carried", run<carried<layout::slots, 1, 2, 5>>, 200000, 2},
+    {"carried_pieces", run<carried<layout::pieces, 1, 2, 5>>, 200000, 2},
     {"overwrites", run<overwrites<1, 6>>, 300000, 2},
     {"overwrites_four_slots", run<overwrites<2, 11>>, 200000, 1},
     {"reader_of_overwrites_closes", run<reader_of_overwrites_closes>, 50000, 2},
@@ -628,6 +681,8 @@ constexpr mutant weaker[] = {
     {"the close is stored relaxed", "it is a position: it says closed only to a reader who has received everything",
      fin_store, -1},
     {"the close is loaded relaxed", "as above", fin_load, -1},
+    {"what has arrived is told relaxed", nullptr, tail_store, -1},
+    {"what has arrived is looked at relaxed", nullptr, tail_load, -1},
     {"the stop is stored relaxed", nullptr, stop_store, -1},
     {"the stop is loaded relaxed", nullptr, stop_load, -1},
     {"the sleeper has no fence", nullptr, sleeper_fence, -1},

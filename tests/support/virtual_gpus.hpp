@@ -17,15 +17,26 @@
 
 namespace samples {
 
-inline weft::result<std::unique_ptr<weft::backend>> open_virtual_cuda(const weft::backend_options& options) noexcept {
+inline weft::result<std::unique_ptr<weft::backend>> open_virtual_cuda_with(const weft::backend_options& options,
+                                                                           const std::string& gdrcopy) noexcept {
   try {
     weft::gpu::settings wanted;
     wanted.driver = wanted.compiler = virtual_cuda_library();
     wanted.management = "none";
+    wanted.gdrcopy = gdrcopy;
     return weft::gpu::open_with(options, wanted);
   } catch (const std::bad_alloc&) {
     return weft::no_host_memory();
   }
+}
+
+inline weft::result<std::unique_ptr<weft::backend>> open_virtual_cuda(const weft::backend_options& options) noexcept {
+  return open_virtual_cuda_with(options, "none");
+}
+/// With windows of the host across the bus.
+inline weft::result<std::unique_ptr<weft::backend>> open_virtual_cuda_with_windows(
+    const weft::backend_options& options) noexcept {
+  return open_virtual_cuda_with(options, virtual_cuda_library());
 }
 
 inline weft::machine_options virtual_cuda_options() {

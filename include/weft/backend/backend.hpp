@@ -51,6 +51,7 @@ class backend : public watch_facet {
   [[nodiscard]] result<event_ref> prefetch(stream_handle stream, void* base, bytes size) noexcept;
   [[nodiscard]] result<void> advise(void* base, bytes size, memory_advice advice, device_id device) noexcept;
   [[nodiscard]] result<std::shared_ptr<std::byte>> host_window(device_id by, void* address, bytes size) noexcept;
+  [[nodiscard]] result<std::shared_ptr<bus_window>> open_bus_window(void* address, bytes size) noexcept;
 
   // peers: a pair without a path is peer_unsupported, a device and itself invalid_device
   [[nodiscard]] result<void> enable_peer(device_id from, device_id to) noexcept;

@@ -19,8 +19,17 @@ enum class ring_visibility : std::uint8_t {
 };
 [[nodiscard]] std::string_view to_string(ring_visibility visibility);
 
+/// How messages of the host get to where a receiving kernel looks for them.
+enum class ring_delivery : std::uint8_t {
+  in_place,  // it looks at the queue's own ring
+  stores,    // the host's stores across the bus into a ring in the device's memory; copies where a batch is large
+  copies,    // copies into that ring
+};
+[[nodiscard]] std::string_view to_string(ring_delivery delivery);
+
 namespace detail {
 
+class ring_feed;
 class ring_image;
 class queue_job;
 
@@ -42,12 +51,15 @@ class loan {
   void end() noexcept;
   [[nodiscard]] device_span<std::uint64_t> words() const;
   [[nodiscard]] std::optional<std::size_t> per_launch() const noexcept;
+  [[nodiscard]] ring_delivery delivery() const noexcept;
 
  private:
   loan(std::shared_ptr<queue_state> queue, const device& on) : queue_(std::move(queue)), on_(on) {}
   void check(const queue_end& end, std::source_location where) const;
   [[nodiscard]] std::string why_not_in_place(const queue_end& end);
   [[nodiscard]] std::string why_not_in_region();
+  [[nodiscard]] std::shared_ptr<ring_feed> new_feed(const queue_end& end) const;
+  void feed_from_now() noexcept;
   void fetch(queue_end& back) noexcept;
 
   std::shared_ptr<queue_state> queue_;
@@ -56,6 +68,7 @@ class loan {
   bool was_plain_ = false;
   std::shared_ptr<queue_job> watch_;                 // between processes: whether the other one lives
   std::optional<adopted_memory<std::byte>> region_;  // between processes: the ring, as the device has it
+  std::shared_ptr<ring_feed> feed_;                  // null: the kernel looks at the queue's own ring
   buffer<std::uint64_t> words_;
   std::shared_ptr<ring_image> image_;  // in place of words: the device's memory is reached by commands only
 };
@@ -112,6 +125,8 @@ class kernel_end {
   }
   /// Most messages that one launch finds or has space for; none where a kernel and the other end go on together.
   [[nodiscard]] std::optional<std::size_t> per_launch() const noexcept { return loan_->per_launch(); }
+  /// How a receiving end gets its messages; `in_place` for a sending one.
+  [[nodiscard]] ring_delivery delivery() const noexcept { return loan_->delivery(); }
   void end() noexcept {
     if (loan_) loan_->end();
   }

@@ -25,11 +25,11 @@ class queue_state;
 struct alignas(isolation) queue_end {
   weft_ring ring{};
   std::atomic<std::uint32_t>* other_waits = nullptr;  // not 0: somebody sleeps until this end has moved something
-  std::size_t lane = 0;
   std::atomic<bool> plain{true};  // no checksum, no overwriting, no spill, no samples, not lent, not closed
   bool lent = false;              // to kernels
   bool closed = false;            // by its owner
-  std::uint64_t batches = 0;      // one writer; read by statistics
+  std::size_t lane = 0;
+  std::uint64_t batches = 0;  // one writer; read by statistics
 
   /// Whether the short way of an operation is right. Relaxed: who ends the queue on another thread is in no order with
   /// an operation that runs at the time.

@@ -61,6 +61,8 @@ struct queue_statistics {
   std::uint64_t bytes = 0;         // of messages received
   moved direct;                    // written into the destination's memory by a sender
   moved staged;                    // moved there by the forwarder
+  moved fed_by_stores;             // brought to a receiving kernel's memory by the host's stores (ring_delivery)
+  moved fed_by_copies;             // … by copies
   std::chrono::nanoseconds at{0};  // when this was read, on the steady clock: rates are differences of two snapshots
   // of samples (queue_options::sample_every)
   duration_histogram send_call;  // in the call of a send

@@ -16,6 +16,8 @@
  * up to 48 bytes between a GPU and whoever it reaches by a link: 12 bytes of payload and the stamp, again and again,
  * each stored and loaded as one, so that nothing is read twice across the link and nothing is waited for in between.
  *
+ * Where only commands reach the reader's memory, `tail` says what has arrived, and the slots' own stamps come after it.
+ *
  * What the other side wrote is compared, never used as an index or a length: a position is always one's own.
  */
 #ifndef WEFT_KERNEL_RING_H
@@ -296,6 +298,8 @@ typedef struct weft_ring {
   weft_uint32 index;       /* packed: messages done in it */
   weft_uint32 pieces;      /* of a slot; 0 in the other layouts */
   weft_uint64 waits;       /* times the ring was found full, or empty */
+  weft_uint64 tail; /* reader, in its memory: messages that have arrived. 0: each slot says so by itself; else slots are
+                       written by copies, in any order, and this word behind them */
 } weft_ring;
 
 /* ---- the writer -----------------------------------------------------------------------------------------------------
@@ -786,8 +790,14 @@ WEFT_RING_FUNCTION int weft_ring_try_send(WEFT_RING_GLOBAL weft_ring* end, const
   return WEFT_RING_OK;
 }
 
+/* Whether copies may be at work on the next slot. */
+WEFT_RING_FUNCTION int weft_ring_is_on_its_way(WEFT_RING_GLOBAL weft_ring* end) {
+  return end->tail != 0 && WEFT_RING_LOAD_64(WEFT_RING_WORD_64(end, tail)) <= end->position;
+}
+
 /* Takes the next message; 0 when nothing is there. */
 WEFT_RING_FUNCTION int weft_ring_take(WEFT_RING_GLOBAL weft_ring* end, void* message) {
+  if (weft_ring_is_on_its_way(end)) return 0;
   if (end->pieces != 0) return weft_ring_get_pieces(end, message);
   WEFT_RING_GLOBAL weft_uint8* from =
       end->stride == 0 ? weft_ring_peek_packed(end, end->bytes) : weft_ring_peek_slot(end, end->stride);
@@ -804,6 +814,7 @@ WEFT_RING_FUNCTION int weft_ring_take(WEFT_RING_GLOBAL weft_ring* end, void* mes
 /* Why weft_ring_take() took nothing. */
 WEFT_RING_FUNCTION int weft_ring_absent(WEFT_RING_GLOBAL weft_ring* end) {
   int torn;
+  if (weft_ring_is_on_its_way(end)) return weft_ring_nothing(end);
   if (end->pieces != 0) {
     torn = weft_ring_is_torn_in_pieces(end);
   } else if (end->stride == 0) {

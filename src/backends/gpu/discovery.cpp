@@ -175,6 +175,9 @@ class finder {
         has(can_use_64_bit_stream_mem_ops) && cu_.cuStreamWaitValue64 != nullptr && cu_.cuStreamWriteValue64 != nullptr;
     gpu.compares_by_nor = has(can_use_stream_wait_value_nor);
     gpu.flushes_remote_writes = has(can_flush_remote_writes);
+    // both are asked for by GDRCopy's window: memory that can be pinned, and no flush before the owner reads
+    gpu.orders_bus_writes =
+        has(gpu_direct_rdma_supported) && value(gpu_direct_rdma_writes_ordering, 0) >= bus_writes_ordered_for_owner;
     gpu.blocks = has(virtual_memory_management_supported) && cu_.cuMemCreate != nullptr && cu_.cuMemMap != nullptr;
     gpu.block_descriptors = gpu.blocks && has(handle_type_posix_file_descriptor_supported);
     gpu.fabric = gpu.blocks && has(handle_type_fabric_supported);

@@ -40,6 +40,7 @@ struct gpu_place {
   bool has_long_words = false;         // stream memory operations of 8 bytes; those of 4 are everywhere
   bool compares_by_nor = false;        // … and one more comparison
   bool flushes_remote_writes = false;  // … and waits that see what other devices wrote before the value
+  bool orders_bus_writes = false;      // running kernels see writes across the bus in their order
   bool blocks = false, block_descriptors = false, fabric = false;
   bool pools = false, pool_descriptors = false;
   bool ipc = false;

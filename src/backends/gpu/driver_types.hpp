@@ -126,6 +126,8 @@ enum device_attribute : int {
   virtual_memory_management_supported = 102,
   handle_type_posix_file_descriptor_supported = 103,
   memory_pools_supported = 115,
+  gpu_direct_rdma_supported = 116,
+  gpu_direct_rdma_writes_ordering = 118,
   mempool_supported_handle_types = 119,
   can_use_64_bit_stream_mem_ops = 122,
   can_use_stream_wait_value_nor = 123,
@@ -135,6 +137,9 @@ enum device_attribute : int {
   multicast_supported = 132,
   host_numa_id = 134,
 };
+
+/// Of gpu_direct_rdma_writes_ordering: what other devices write needs no flush before this one reads it.
+inline constexpr int bus_writes_ordered_for_owner = 100;
 
 /// What a pair is asked for by cuDeviceGetP2PAttribute. A lower performance rank is better.
 enum p2p_attribute : int {

@@ -17,6 +17,7 @@ struct settings {
   std::string driver;                     // WEFT_CUDA_DRIVER, else libcuda.so.1
   std::string compiler;                   // WEFT_CUDA_NVRTC, else the newest libnvrtc that is found
   std::string management;                 // WEFT_CUDA_NVML, else libnvidia-ml.so.1; "none": without
+  std::string gdrcopy;                    // WEFT_CUDA_GDRCOPY, else libgdrapi.so.2; "none": without
   std::optional<driver_functions> table;  // in place of a library: a driver made of functions
   std::string partitions;                 // WEFT_CUDA_PARTITIONS: "0": the parts of a GPU share its multiprocessors
   std::string system_root = "/sys";       // where NUMA nodes of PCI devices are looked up

@@ -47,6 +47,7 @@ gpu_backend::gpu_backend(const backend_options& options, const settings& wanted,
       memory_(cu_, found_, places_, first_device()),
       blocks_(memory_),
       multicast_(memory_, blocks_),
+      bus_(named(wanted.gdrcopy, "WEFT_CUDA_GDRCOPY", "libgdrapi.so.2")),
       sharing_(memory_, identities_of(found_)),
       streams_(std::make_shared<stream_driver>(places_, first_device(), found_, options.wait_policy)),
       modules_(places_, found_, wanted.compiler) {
@@ -226,6 +227,20 @@ result<std::shared_ptr<std::byte>> gpu_backend::do_host_window(device_id by, voi
   return std::shared_ptr<std::byte>{std::move(memory), at};
 }
 
+result<std::shared_ptr<bus_window>> gpu_backend::do_open_bus_window(void* address, bytes size) {
+  auto memory = memory_.find(address);
+  if (!memory) return not_allocated(address);
+  if (memory->kind != memory_kind::device || memory->source)
+    return not_offered("windows across the bus but into memory of a GPU");
+  if (auto gone = memory_map::gone_with_reset(*memory)) return std::move(*gone);
+  if (!found_.gpu_of(local(memory->owner)).orders_bus_writes) {
+    return not_offered("windows across the bus: running kernels of " + to_string(memory->owner) +
+                       " may see such writes in any order (its driver says so)");
+  }
+  const CUdeviceptr at = gpu_address(*memory, address);
+  return bus_.open(std::move(memory), at, size.size());
+}
+
 // ---- order: streams of the program's own; the rest is queued_backend's ---------------------------------------------
 
 result<stream_handle> gpu_backend::do_adopt_stream(device_id device, void* driver_queue) {
@@ -294,6 +309,7 @@ result<void> gpu_backend::do_reset(device_id device) {
   result<void> done;
   if (is_whole) {
     const auto alone = streams_->alone(local(device));
+    for (const device_id part : parts) bus_.end(part);
     streams_->forget(local(device));
     modules_.forget(local(device));
     done = places_->reset(local(device));
@@ -311,6 +327,7 @@ result<void> gpu_backend::do_reset(device_id device) {
 }
 
 void gpu_backend::do_close() noexcept {
+  bus_.end(std::nullopt);
   sharing_.end();
   streams_->close();
   modules_.clear();

@@ -6,6 +6,7 @@
 
 #include "backend/queued/queued_backend.hpp"
 #include "backends/gpu/blocks.hpp"
+#include "backends/gpu/bus_windows.hpp"
 #include "backends/gpu/memory_map.hpp"
 #include "backends/gpu/module_cache.hpp"
 #include "backends/gpu/multicast.hpp"
@@ -46,6 +47,7 @@ class gpu_backend final : public queued::queued_backend {
   [[nodiscard]] result<event_ref> do_prefetch(stream_handle stream, void* base, bytes size) override;
   [[nodiscard]] result<void> do_advise(void* base, bytes size, memory_advice advice, device_id device) override;
   [[nodiscard]] result<std::shared_ptr<std::byte>> do_host_window(device_id by, void* address, bytes size) override;
+  [[nodiscard]] result<std::shared_ptr<bus_window>> do_open_bus_window(void* address, bytes size) override;
 
   // share: share.cpp
   [[nodiscard]] bool do_can_access(device_id from, device_id to) noexcept override;
@@ -153,6 +155,7 @@ class gpu_backend final : public queued::queued_backend {
   memory_map memory_;
   blocks blocks_;
   multicast_groups multicast_;
+  bus_windows bus_;
   sharing sharing_;
   std::shared_ptr<stream_driver> streams_;
   module_cache modules_;

@@ -192,6 +192,10 @@ int attribute_of(int attribute, CUdevice ordinal, bool& known) {
       return 0;
     case multicast_supported:
       return s.multicast ? 1 : 0;
+    case gpu_direct_rdma_supported:
+      return 1;
+    case gpu_direct_rdma_writes_ordering:
+      return s.gdr == "unordered" ? 0 : bus_writes_ordered_for_owner;
     default:
       known = attribute > 0 && attribute < 150;
       return 0;

@@ -126,13 +126,13 @@ played_health health_of(const std::string& text, std::string& problem) {
 std::string unknown_setting() {
   static constexpr std::string_view prefix = "WEFT_VIRTUAL_CUDA_";
   static constexpr std::string_view known[] = {
-      "WEFT_VIRTUAL_CUDA_ARCH",         "WEFT_VIRTUAL_CUDA_ATOMICS",   "WEFT_VIRTUAL_CUDA_CACHE",
-      "WEFT_VIRTUAL_CUDA_DEVICES",      "WEFT_VIRTUAL_CUDA_FAIL",      "WEFT_VIRTUAL_CUDA_GREEN",
-      "WEFT_VIRTUAL_CUDA_HEALTH",       "WEFT_VIRTUAL_CUDA_MANAGED",   "WEFT_VIRTUAL_CUDA_MAX_PEERS",
-      "WEFT_VIRTUAL_CUDA_MEMOPS",       "WEFT_VIRTUAL_CUDA_MEMORY",    "WEFT_VIRTUAL_CUDA_MISSING",
-      "WEFT_VIRTUAL_CUDA_MISSING_CODE", "WEFT_VIRTUAL_CUDA_MULTICAST", "WEFT_VIRTUAL_CUDA_P2P",
-      "WEFT_VIRTUAL_CUDA_SMS",          "WEFT_VIRTUAL_CUDA_STUB",      "WEFT_VIRTUAL_CUDA_TOPOLOGY",
-      "WEFT_VIRTUAL_CUDA_VERSION",      "WEFT_VIRTUAL_CUDA_WINDOW"};
+      "WEFT_VIRTUAL_CUDA_ARCH",      "WEFT_VIRTUAL_CUDA_ATOMICS",      "WEFT_VIRTUAL_CUDA_CACHE",
+      "WEFT_VIRTUAL_CUDA_DEVICES",   "WEFT_VIRTUAL_CUDA_FAIL",         "WEFT_VIRTUAL_CUDA_GDR",
+      "WEFT_VIRTUAL_CUDA_GREEN",     "WEFT_VIRTUAL_CUDA_HEALTH",       "WEFT_VIRTUAL_CUDA_MANAGED",
+      "WEFT_VIRTUAL_CUDA_MAX_PEERS", "WEFT_VIRTUAL_CUDA_MEMOPS",       "WEFT_VIRTUAL_CUDA_MEMORY",
+      "WEFT_VIRTUAL_CUDA_MISSING",   "WEFT_VIRTUAL_CUDA_MISSING_CODE", "WEFT_VIRTUAL_CUDA_MULTICAST",
+      "WEFT_VIRTUAL_CUDA_P2P",       "WEFT_VIRTUAL_CUDA_SMS",          "WEFT_VIRTUAL_CUDA_STUB",
+      "WEFT_VIRTUAL_CUDA_TOPOLOGY",  "WEFT_VIRTUAL_CUDA_VERSION",      "WEFT_VIRTUAL_CUDA_WINDOW"};
   for (const char* const* one = environ; *one != nullptr; ++one) {
     const std::string_view entry{*one};
     const std::string_view name = entry.substr(0, entry.find('='));
@@ -201,6 +201,9 @@ settings read_settings() {
   s.max_peers = number_of("WEFT_VIRTUAL_CUDA_MAX_PEERS", 0);
   s.native_atomics = number_of("WEFT_VIRTUAL_CUDA_ATOMICS", 1) != 0;
   s.green_contexts = number_of("WEFT_VIRTUAL_CUDA_GREEN", 1) != 0;
+  s.gdr = text_of("WEFT_VIRTUAL_CUDA_GDR", "ordered");
+  if (s.gdr != "ordered" && s.gdr != "unordered" && s.gdr != "none")
+    s.problem = "WEFT_VIRTUAL_CUDA_GDR: expected ordered, unordered or none, got '" + s.gdr + "'";
   s.managed = number_of("WEFT_VIRTUAL_CUDA_MANAGED", 1) != 0;
   s.multicast = number_of("WEFT_VIRTUAL_CUDA_MULTICAST", 1) != 0 && s.capability_major >= 9;
   s.memory_operations = number_of("WEFT_VIRTUAL_CUDA_MEMOPS", 1) != 0;

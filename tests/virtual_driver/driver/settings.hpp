@@ -34,6 +34,7 @@ struct settings {
   int max_peers = 0;                            // WEFT_VIRTUAL_CUDA_MAX_PEERS; 0 is no limit
   bool native_atomics = true;                   // WEFT_VIRTUAL_CUDA_ATOMICS=0
   bool green_contexts = true;                   // WEFT_VIRTUAL_CUDA_GREEN=0
+  std::string gdr = "ordered";                  // WEFT_VIRTUAL_CUDA_GDR: none, unordered
   bool managed = true;                          // WEFT_VIRTUAL_CUDA_MANAGED=0
   bool multicast = true;                        // WEFT_VIRTUAL_CUDA_MULTICAST=0; only from compute capability 9.0 on
   bool memory_operations = true;                // WEFT_VIRTUAL_CUDA_MEMOPS=0

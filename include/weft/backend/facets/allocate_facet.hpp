@@ -2,6 +2,7 @@
 // Memory and its addresses: values that the host must not follow, but for pinned, unified and adopted memory.
 #pragma once
 
+#include "weft/backend/bus_window.hpp"
 #include "weft/backend/event_record.hpp"
 #include "weft/backend/facets/discover_facet.hpp"
 #include "weft/core/memory_description.hpp"
@@ -43,6 +44,10 @@ class allocate_facet : public discover_facet {
   /// unsupported where the memory of a device is reached by commands only; illegal_access without peer access.
   [[nodiscard]] virtual result<std::shared_ptr<std::byte>> do_host_window(device_id, void*, bytes) {
     return not_offered("host windows");
+  }
+  /// Stores of the host into a range of device memory without a host window. Errors: unsupported where there is no way.
+  [[nodiscard]] virtual result<std::shared_ptr<bus_window>> do_open_bus_window(void*, bytes) {
+    return not_offered("windows for stores");
   }
 };
 
