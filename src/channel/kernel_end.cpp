@@ -87,8 +87,8 @@ loan::loan(std::shared_ptr<queue_state> queue, queue_end& end, const device& on,
       raise(is_gone ? errc::device_lost : errc::unsupported,
             "this end of a queue cannot be lent to kernels of " + to_string(on.id()) + ": " + why, where);
     }
-    feed_ = new_feed(end);
     words_ = buffer<std::uint64_t>{on, std::tuple_size_v<end_words>};
+    feed_ = new_feed(end);
     weft_ring ring = end.ring;
     if (feed_) feed_->redirect(ring);
     end_words words;
@@ -125,20 +125,19 @@ loan::loan(std::shared_ptr<queue_state> queue, queue_end& end, const device& on,
 }
 
 /// Where kernels would ask for messages across the bus, and the queue may bring them: asked to be direct always, else
-/// where that takes no copies. Errors: out_of_memory, resource_exhausted.
+/// where that takes no copies; null for no feed. Errors: out_of_memory, resource_exhausted.
 std::shared_ptr<ring_feed> loan::new_feed(const queue_end& end) const {
   queue_lane& lane = *queue_->lanes[end.lane];
   const bool receives = &end == &lane.receiver;
   if (!receives || queue_->machine == nullptr || !queue_->out_of_reach(on_.id()) || queue_->lies_with_devices)
     return nullptr;
-  if (queue_->options.mode != transfer_mode::direct && queue_->options.mode != transfer_mode::adaptive) return nullptr;
+  if (queue_->options.mode == transfer_mode::host_staged) return nullptr;
   const bool only_by_stores = queue_->options.mode == transfer_mode::adaptive;
-  try {
-    return std::make_shared<ring_feed>(*queue_, lane, on_, only_by_stores);
-  } catch (const error_exception& refused) {
-    if (only_by_stores && refused.code() == errc::unsupported) return nullptr;
-    throw;
-  }
+  const bytes words{words_.size() * ring_word};
+  if (only_by_stores && !on_.state()->backend_of(on_.id()).open_bus_window(words_.data(), words)) return nullptr;
+  auto feed = std::make_shared<ring_feed>(*queue_, lane, on_);
+  if (only_by_stores && feed->delivery() != ring_delivery::stores) return nullptr;
+  return feed;
 }
 
 /// Tells the sender's thread that it brings what it sends.

@@ -331,10 +331,15 @@ void channel_state::forget(const std::shared_ptr<queue_state>& queue) noexcept {
 }
 
 result<stream_handle> channel_state::aside(device_id on) {
-  constexpr int highest = 1000;  // more than any device has
   const std::lock_guard lock{aside_mutex_};
-  if (const auto found = aside_.find(on); found != aside_.end()) return found->second;
-  auto made = machine_.backend_of(on).create_stream(on, highest, false);
+  backend& driver = machine_.backend_of(on);
+  if (const auto found = aside_.find(on); found != aside_.end()) {
+    // a failure would skip what comes behind it, of other queues; it was that of its own event
+    if (driver.idle(found->second) && !driver.settled(found->second))
+      static_cast<void>(driver.synchronize(found->second, no_deadline, {}));
+    return found->second;
+  }
+  auto made = driver.create_stream(on, aside_priority, false);
   if (made) aside_.emplace(on, *made);
   return made;
 }

@@ -71,6 +71,9 @@ class queue_progress {
   std::thread thread_;
 };
 
+/// Of streams that must not wait behind anybody's work: more than any device has.
+inline constexpr int aside_priority = 1000;
+
 /// What the channel layer keeps per machine.
 class channel_state {
  public:

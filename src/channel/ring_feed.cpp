@@ -4,11 +4,12 @@
 #include "weft/memory/copy.hpp"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 #include <vector>
 
 namespace weft::detail {
-ring_feed::ring_feed(queue_state& queue, queue_lane& lane, const device& on, bool only_by_stores)
+ring_feed::ring_feed(queue_state& queue, queue_lane& lane, const device& on)
     : queue_(queue),
       lane_(lane),
       on_(on),
@@ -21,14 +22,11 @@ ring_feed::ring_feed(queue_state& queue, queue_lane& lane, const device& on, boo
   const std::array<std::uint64_t, 1> arrived{brought_}, open{WEFT_RING_OPEN};
   weft::copy(there_.subspan(tail_at() / ring_word, 1), arrived);
   weft::copy(there_.subspan(fin_at() / ring_word, 1), open);
-  if (auto window = driver_->open_bus_window(there_.data(), bytes{there_.size() * ring_word})) {
-    if (is_whole(**window)) window_ = std::move(*window);
-  } else if (only_by_stores) {
-    raise(std::move(window).error());
-  }
-  if (only_by_stores && !window_)
-    raise(errc::unsupported, "what the host stores into the memory of " + to_string(on.id()) + " does not arrive");
-  order_ = value_or_raise(channels_of(*on.state()).aside(on.id()));
+  if (auto window = driver_->open_bus_window(there_.data(), bytes{there_.size() * ring_word});
+      window && is_whole(**window))
+    window_ = std::move(*window);
+  // its own: where a copy fails, what comes behind it in the stream fails too
+  order_ = value_or_raise(driver_->create_stream(on.id(), aside_priority, false));
 }
 
 /// Whether what is stored through a window is what copies find there.
@@ -165,8 +163,8 @@ bool ring_feed::bring() noexcept {
     if (brought) return *brought;
     over_ = true;
     failed = std::make_shared<const error>(std::move(brought).error());
-  } catch (const std::exception& why) {
-    failed = queue_error(errc::resource_exhausted, why.what());
+  } catch (const std::bad_alloc&) {
+    return false;  // a later look tries again
   }
   queue_.stop(std::move(failed));
   return false;
@@ -179,6 +177,7 @@ void ring_feed::end() noexcept {
     if (one) static_cast<void>(driver_->wait(*one, no_deadline, {}));
     one = {};
   }
+  driver_->destroy_stream(std::exchange(order_, stream_handle::none));
 }
 
 }  // namespace weft::detail

@@ -23,8 +23,8 @@ namespace weft::detail {
 /// Thread: any. The sender's thread brings what it has sent; the progress thread what nobody's thread tells of.
 class ring_feed final : public queue_job {
  public:
-  /// Errors: out_of_memory, resource_exhausted; unsupported for a feed by stores where there is no window.
-  ring_feed(queue_state& queue, queue_lane& lane, const device& on, bool only_by_stores);
+  /// Errors: out_of_memory, resource_exhausted.
+  ring_feed(queue_state& queue, queue_lane& lane, const device& on);
   ~ring_feed() override { end(); }
 
   /// Has the kernel's end look at the ring of the feed.

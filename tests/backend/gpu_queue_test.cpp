@@ -451,6 +451,18 @@ TEST_F(gpu_queue, for_kernels_lies_in_host_memory_where_a_self_test_fails) {
   EXPECT_EQ(got.done(), 9U);
 }
 
+TEST_F(gpu_queue, for_kernels_closes_although_the_close_of_another_one_failed) {
+  const machine m{samples::virtual_cuda_options()};
+  {
+    const message_queue<std::uint64_t> failing{m, gpu0, gpu1, for_kernels()};
+    auto rx = failing.open_receiver();
+    driver.fail("cuStreamWriteValue64@1=2");
+    rx.close();
+  }
+  const message_queue<std::uint64_t> queue{m, gpu0, gpu1, for_kernels()};
+  EXPECT_EQ(queue.mode(), transfer_mode::direct) << queue.why();
+}
+
 TEST_F(gpu_queue, for_kernels_is_not_lent_once_a_reset_has_taken_its_ring) {
   for (const weft::device_id reset : {gpu0, gpu1}) {
     const machine m{samples::virtual_cuda_options()};
@@ -659,6 +671,10 @@ TEST_F(gpu_feed, ends_the_queue_with_the_cause_when_a_copy_fails) {
   EXPECT_EQ(status, queue_status::failed);
   ASSERT_TRUE(f.tx.failure());
   EXPECT_EQ(f.tx.failure()->code, weft::errc::out_of_memory) << f.tx.failure()->what;
+  driver.fail("");
+  fed<14> other{m, asked(transfer_mode::direct)};
+  const kernel_end next{other.rx};
+  other.takes_what_is_sent_meanwhile(next, 100);
 }
 
 TEST_F(gpu_feed, is_refused_with_the_reason_where_its_memory_is_not_to_be_had) {

@@ -38,7 +38,7 @@ class bus_windows::window final : public bus_window {
   void store(std::uint64_t offset, const void* from, std::size_t size) noexcept override {
     const std::lock_guard lock{mutex_};
     // ends with a fence, so that this is written before what comes next
-    if (mapped_ != nullptr)
+    if (mapped_ != nullptr && !here_.forked())
       static_cast<void>(
           call_.gdr_copy_to_mapping(pinned_, static_cast<std::byte*>(mapped_) + offset_ + offset, from, size));
   }
