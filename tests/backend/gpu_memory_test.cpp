@@ -215,6 +215,7 @@ TEST(gpu_memory, of_a_context_that_was_reset_is_not_given_back) {
   EXPECT_EQ(b.memory->find(at), nullptr);
   ASSERT_TRUE(b.places->of(0));
   held = {};  // there is a context again, and in it the address may be another's
+  b.memory->settle(samples::only_a_hang);
   EXPECT_EQ(calls("cuMemFree"), 0);
   EXPECT_EQ(b.memory->use(gpu0).free, bytes{std::uint64_t{1} << 30});
 }
@@ -280,6 +281,7 @@ TEST(gpu_memory, that_is_pinned_is_given_back_to_the_driver_before_its_pages_go)
   const bench b{registering_table()};
   void* const at = *b.memory->allocate(gpu0, 10000, memory_kind::pinned);
   EXPECT_TRUE(b.memory->release(at));
+  b.memory->settle(samples::only_a_hang);
   EXPECT_EQ(calls("cuMemHostUnregister on 0"), 1);
   b.memory->clear();
   EXPECT_EQ(calls("cuMemHostUnregister on 0"), 1);
@@ -300,6 +302,7 @@ TEST(gpu_memory, that_is_pinned_is_the_drivers_where_a_device_registers_none_or_
     void* const at = *b.memory->allocate(gpu0, 1000, memory_kind::pinned);
     EXPECT_EQ(at, theirs.data());
     EXPECT_TRUE(b.memory->release(at));
+    b.memory->settle(samples::only_a_hang);
     return calls("cuMemHostAlloc") == 1 && calls("cuMemFreeHost") == 1 && calls("cuMemHostUnregister") == 0;
   };
   EXPECT_TRUE(takes_the_drivers());

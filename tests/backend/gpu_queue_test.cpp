@@ -42,6 +42,8 @@ WEFT_KERNEL(answers_on_gpu,
               done[0] = n;
             });
 
+WEFT_KERNEL(sums_up, (WEFT_IN(double) numbers, WEFT_OUT(double, reduce(sum)) total), { total[0] += numbers[i]; });
+
 template <std::size_t Words>
 struct note {
   std::array<std::uint32_t, Words> words;
@@ -427,6 +429,46 @@ TEST_F(gpu_queue, for_kernels_stops_kernels_that_wait_when_it_is_closed) {
   queue.close();
   taking.wait();
   EXPECT_EQ(got.came_to(), WEFT_RING_STOPPED);
+}
+
+TEST_F(gpu_queue, gives_memory_back_beside_a_kernel_that_stays) {
+  const machine m{samples::virtual_cuda_options()};
+  message_queue<note<2>> queue{m, gpu0, gpu1, small()};
+  auto rx = queue.open_receiver();
+  auto tx = queue.open_sender();
+  const noted got{m[gpu1]};
+  const weft::stream order{m[gpu1]};
+  const kernel_end in{rx};
+  {
+    // a reduction works in memory of its stream, which goes with it
+    const weft::buffer<double> numbers{m[gpu1], 1000}, sum{m[gpu1], 1};
+    weft::launch<sums_up>(weft::stream{m[gpu1]}, weft::range(1000), numbers, sum).wait();
+  }
+  const auto taking =
+      weft::launch<takes_notes>(order, weft::range(1), in, std::uint64_t{0}, std::uint64_t{1}, for_ever, got.memory);
+  std::atomic<bool> freed{false};
+  std::jthread freeing{[&] {
+    {
+      const weft::buffer<std::byte> one{m[gpu1], 5000}, peers{m[gpu0], 5000};
+    }
+    {
+      const weft::pinned_buffer<std::byte> one{m[gpu1], 5000};
+    }
+    {
+      const weft::buffer<double> numbers{m[gpu1], 100'000}, sum{m[gpu1], 1};
+      const weft::stream other{m[gpu1]};
+      weft::launch<sums_up>(other, weft::range(1000), numbers.subspan(0, 1000), sum).wait();
+      weft::launch<sums_up>(other, weft::range(100'000), numbers, sum).wait();  // outgrows it
+    }
+    freed = true;
+    freed.notify_all();
+  }};
+  const auto until = std::chrono::steady_clock::now() + samples::only_a_hang;
+  while (!freed && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+  EXPECT_TRUE(freed) << "somebody waits for the kernel";
+  EXPECT_EQ(tx.send(note_of<2>(0)), queue_status::ok);
+  taking.wait();
+  EXPECT_EQ(got.done(), 1U);
 }
 
 TEST_F(gpu_queue, for_kernels_lies_in_host_memory_where_a_self_test_fails) {

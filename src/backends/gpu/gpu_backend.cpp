@@ -308,6 +308,7 @@ result<void> gpu_backend::do_reset(device_id device) {
   }
   result<void> done;
   if (is_whole) {
+    memory_.settle(std::chrono::milliseconds{1000});  // what goes back now is not to take what comes after the reset
     const auto alone = streams_->alone(local(device));
     for (const device_id part : parts) bus_.end(part);
     streams_->forget(local(device));

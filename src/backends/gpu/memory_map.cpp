@@ -37,14 +37,15 @@ allocation::~allocation() {
   if (home == nullptr) return;
   if (exported) exported->end(share_state::freed);
   if (exported) {  // the driver gives freed memory to others at once, whoever still has it open
-    home->later_when([record = exported] { return record->claim(); },
-                     [to = home, whose = owner, count = charged, f = std::move(give_back)] {
-                       if (f) f();
-                       to->uncharge(whose, count);
-                     });
+    home->take_back_when(
+        *this, [record = exported] { return record->claim(); },
+        [to = home, whose = owner, count = charged, f = std::move(give_back)] {
+          if (f) f();
+          to->uncharge(whose, count);
+        });
     return;
   }
-  if (give_back) home->later(std::move(give_back));
+  if (give_back) home->take_back(*this, std::move(give_back));
   if (charged != 0) home->uncharge(owner, charged);
 }
 
@@ -68,7 +69,8 @@ memory_map::memory_map(std::shared_ptr<const driver> cu, const discovery& found,
       cu_(std::move(cu)),
       found_(found),
       places_(std::move(places)),
-      joints_(found.gpus.size() * found.gpus.size()) {}
+      joints_(found.gpus.size() * found.gpus.size()),
+      late_(found.gpus.size() + 1) {}
 
 memory_map::~memory_map() { clear(); }
 
@@ -78,7 +80,7 @@ void memory_map::clear() {
   });
   // a window that is still held keeps the pages, and not what the context has of them
   for (const auto& [base, a] : gone) {
-    if (a->is_registered && a->give_back) later(std::exchange(a->give_back, nullptr));
+    if (a->is_registered && a->give_back) take_back(*a, std::exchange(a->give_back, nullptr));
   }
   gone.clear();
   settle(patience);
@@ -87,7 +89,12 @@ void memory_map::clear() {
 // ---- what goes back -------------------------------------------------------------------------------------------------
 
 void memory_map::settle(std::chrono::milliseconds limit) const noexcept {
-  if (!driver_thread::is_this() && !freed_elsewhere::is_this() && !here_.forked()) late_.settle(limit);
+  if (driver_thread::is_this() || freed_elsewhere::is_this() || here_.forked()) return;
+  const auto until = std::chrono::steady_clock::now() + limit;
+  for (late_work& one : late_) {
+    const auto left = until - std::chrono::steady_clock::now();
+    one.settle(std::max(std::chrono::milliseconds{0}, std::chrono::ceil<std::chrono::milliseconds>(left)));
+  }
 }
 
 std::function<void()> memory_map::in_context(std::size_t device, std::function<void(const driver&)> f) const {
@@ -129,7 +136,7 @@ CUresult memory_map::make_pages(allocation& made) {
   made.pages = {static_cast<std::byte*>(base), [length](std::byte* at) { ::munmap(at, length); }};
   made.user = made.host = made.pages.get();
   const CUresult status = enroll(made);
-  made.is_registered = status == CUDA_SUCCESS;
+  made.is_registered = made.goes_back_late = status == CUDA_SUCCESS;
   return status;
 }
 
@@ -142,6 +149,7 @@ result<void> memory_map::make_pinned(allocation& made, const std::string& what) 
     status = cu_->cuMemHostAlloc(&host, made.size, host_alloc_portable | host_alloc_device_map);
     if (status == CUDA_SUCCESS) {
       made.give_back = in_context(device, [host](const driver& cu) { static_cast<void>(cu.cuMemFreeHost(host)); });
+      made.goes_back_late = true;
       made.user = made.host = static_cast<std::byte*>(host);
     }
   }
@@ -168,6 +176,7 @@ result<void> memory_map::make(allocation& made) {
     return cause;
   }
   made.give_back = in_context(device, [address](const driver& cu) { static_cast<void>(cu.cuMemFree(address)); });
+  made.goes_back_late = true;
   made.gpu = address;
   made.user = pointer(address);
   if (made.kind == memory_kind::unified) made.host = made.user;

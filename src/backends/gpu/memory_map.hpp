@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -72,6 +73,7 @@ struct allocation : common::known_range<allocation> {
 
   // what has to go back
   std::function<void()> give_back;  // calls the driver; never on its own threads
+  bool goes_back_late = false;      // the driver waits for all work of the GPU before it takes this
   std::byte* reserved = nullptr;    // address space without memory
   std::size_t reserved_size = 0;
 
@@ -147,22 +149,36 @@ class memory_map final : public common::memory_model<allocation> {
     if (here_.forked()) return;  // CUDA does not work in the child of a fork; the memory is the parent's
     try {
       if (!driver_thread::is_this() && !freed_elsewhere::is_this()) return f();
-      late_.add(std::function<void()>{std::move(f)});
+      late_.back().add(std::function<void()>{std::move(f)});
+    } catch (const std::bad_alloc&) {
+    }
+  }
+  /// Gives an allocation back to the driver, where that may wait on the thread of its GPU: a kernel that stays, there
+  /// or on a peer, holds up nothing else.
+  template <class F>
+  void take_back(const allocation& gone, F f) noexcept {
+    if (!gone.goes_back_late) return later(std::move(f));
+    if (here_.forked()) return;
+    try {
+      late_of(gone.owner).add(std::function<void()>{std::move(f)});
     } catch (const std::bad_alloc&) {
     }
   }
   /// The same, once `may` says so; never where the machine ends before.
   template <class May, class F>
-  void later_when(May may, F f) noexcept {
+  void take_back_when(const allocation& gone, May may, F f) noexcept {
     if (here_.forked()) return;
-    if (may()) return later(std::move(f));
+    if (may()) return take_back(gone, std::move(f));
     try {
-      late_.add_when(std::function<bool()>{std::move(may)}, std::function<void()>{std::move(f)});
+      (gone.goes_back_late ? late_of(gone.owner) : late_.back())
+          .add_when(std::function<bool()>{std::move(may)}, std::function<void()>{std::move(f)});
     } catch (const std::bad_alloc&) {
     }
   }
   /// The contexts are about to go: what other processes have open goes with them.
-  void end_late_work() noexcept { late_.end(); }
+  void end_late_work() noexcept {
+    for (late_work& one : late_) one.end();
+  }
   /// What was put off is done, if it takes no longer than this.
   void settle(std::chrono::milliseconds limit = std::chrono::milliseconds{100}) const noexcept;
 
@@ -189,14 +205,16 @@ class memory_map final : public common::memory_model<allocation> {
   [[nodiscard]] CUresult make_pages(allocation& made);
   [[nodiscard]] CUresult enroll(allocation& made);
 
+  [[nodiscard]] late_work& late_of(device_id device) { return late_[found_.devices[local(device)].gpu]; }
+
   detail::fork_watch here_;
   std::shared_ptr<const driver> cu_;
   const discovery& found_;
   std::shared_ptr<contexts> places_;
   std::mutex peer_mutex_;
   std::atomic<bool> has_to_part_{false};
-  std::vector<joint> joints_;  // [from GPU * GPUs + to GPU], under the mutex
-  mutable late_work late_;
+  std::vector<joint> joints_;           // [from GPU * GPUs + to GPU], under the mutex
+  mutable std::deque<late_work> late_;  // one of each GPU, and last that of everything that does not wait for one
 };
 
 }  // namespace weft::gpu

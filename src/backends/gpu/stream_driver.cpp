@@ -198,6 +198,8 @@ stream_driver::stream_driver(std::shared_ptr<contexts> places, device_id first, 
   for (std::size_t device = 0; device < found.devices.size(); ++device) {
     while (gpus_.size() <= places_->gpu_of(device)) {
       gpus_.push_back(std::make_unique<place>());
+      gpus_.back()->id = found.gpu_of(device).id;
+      gpus_.back()->pools = found.gpu_of(device).pools;
       device_of_.push_back(device);
     }
   }
@@ -271,8 +273,7 @@ void stream_driver::close() noexcept {
       static_cast<void>(cu_.cuEventDestroy(std::exchange(at.base, nullptr)));
     for (const CUstream aside : at.asides) static_cast<void>(cu_.cuStreamDestroy(aside));
     at.asides.clear();
-    for (const CUdeviceptr one : at.scratch) static_cast<void>(cu_.cuMemFree(one));
-    at.scratch.clear();
+    for (const CUdeviceptr one : std::exchange(at.scratch, {})) static_cast<void>(cu_.cuMemFree(one));
     for (const auto& event : at.events) {
       if (event->generation != now) continue;
       for (CUevent* one : {&event->begin, &event->end}) {
@@ -284,9 +285,9 @@ void stream_driver::close() noexcept {
       const std::lock_guard queues{queues_mutex_};
       for (const auto& queue : queues_) {
         if (places_->gpu_of(queue->device) != gpu || queue->generation != now || queue->stream == nullptr) continue;
+        free_scratch(*queue);
         CUstream stream = std::exchange(queue->stream, nullptr);
         if (!queue->adopted) static_cast<void>(cu_.cuStreamDestroy(stream));
-        if (queue->scratch != 0) static_cast<void>(cu_.cuMemFree(std::exchange(queue->scratch, 0)));
       }
     }
     end_partitions(gpu);
@@ -410,8 +411,8 @@ void stream_driver::destroy_queue(device_id, queued::native_queue queue) noexcep
   if (gone.stream != nullptr && places_->made(gone.device) != nullptr &&
       gone.generation == place_of(gone.device).generation.load(std::memory_order_acquire)) {
     if (auto inside = places_->enter(gone.device)) {
+      free_scratch(gone);
       if (!gone.adopted) static_cast<void>(cu_.cuStreamDestroy(gone.stream));
-      if (gone.scratch != 0) static_cast<void>(cu_.cuMemFree(gone.scratch));
     }
   }
   const std::lock_guard lock{queues_mutex_};
@@ -441,20 +442,38 @@ submission::~submission() {
   if (event_ != nullptr) home_.put_back(event_);
 }
 
+/// Where the GPU has pools the driver takes memory to work in, and gives it back, in the order of the stream, and waits
+/// for nothing; elsewhere what was outgrown is kept, because to free it would wait for all work.
 result<CUdeviceptr> submission::scratch(std::size_t size) {
   if (size <= queue_.scratch_size) return queue_.scratch;
   constexpr std::size_t least = 1 << 16;
   size = std::max({size, 2 * queue_.scratch_size, least});
+  const driver& cu = home_.cu_;
   stream_driver::place& at = home_.place_of(queue_.device);
   const std::lock_guard lock{at.mutex};
-  at.scratch.reserve(at.scratch.size() + 1);
+  if (!at.pools) at.scratch.reserve(at.scratch.size() + 1);
   CUdeviceptr made = 0;
-  const CUresult status = home_.cu_.cuMemAlloc(&made, size);
-  if (status != CUDA_SUCCESS) return cu_error(home_.cu_, status, to_string(bytes{size}) + " to work in");
-  if (queue_.scratch != 0) at.scratch.push_back(queue_.scratch);
+  CUmemoryPool pool = nullptr;
+  CUresult status = at.pools ? cu.cuDeviceGetDefaultMemPool(&pool, at.id) : CUDA_SUCCESS;
+  if (status == CUDA_SUCCESS) {
+    status = at.pools ? cu.cuMemAllocFromPoolAsync(&made, size, pool, stream()) : cu.cuMemAlloc(&made, size);
+  }
+  if (status != CUDA_SUCCESS) return cu_error(cu, status, to_string(bytes{size}) + " to work in");
+  if (at.pools) {
+    home_.free_scratch(queue_);
+  } else if (queue_.scratch != 0) {
+    at.scratch.push_back(queue_.scratch);
+  }
   queue_.scratch = made;
   queue_.scratch_size = size;
   return made;
+}
+
+/// Behind the work of its stream; without pools, behind all work of the GPU.
+void stream_driver::free_scratch(gpu_queue& of) noexcept {
+  const CUdeviceptr gone = std::exchange(of.scratch, 0);
+  if (gone == 0) return;
+  static_cast<void>(place_of(of.device).pools ? cu_.cuMemFreeAsync(gone, of.stream) : cu_.cuMemFree(gone));
 }
 
 result<queued::native_event> submission::finish() {

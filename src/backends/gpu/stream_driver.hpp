@@ -140,8 +140,10 @@ class stream_driver final : public queued::queue_driver {
     std::array<std::vector<gpu_event*>, 2> free;  // by timed
     std::vector<CUstream> asides;                 // that nobody uses
     std::size_t made_asides = 0;
-    std::size_t waiting_asides = 0;    // that wait for an event
-    std::vector<CUdeviceptr> scratch;  // outgrown; to free one now would wait for all work
+    std::size_t waiting_asides = 0;  // that wait for an event
+    CUdevice id = 0;
+    bool pools = false;                // memory in the order of streams
+    std::vector<CUdeviceptr> scratch;  // outgrown where there are none; to free one now would wait for all work
     // events that know when they ended are compared with one whose time is known
     std::mutex clock_mutex;  // before the other
     CUevent base = nullptr;
@@ -154,6 +156,7 @@ class stream_driver final : public queued::queue_driver {
   [[nodiscard]] std::size_t local(device_id device) const {
     return static_cast<std::size_t>(device.value() - first_.value());
   }
+  void free_scratch(gpu_queue& of) noexcept;
   [[nodiscard]] place& place_of(std::size_t device) const { return *gpus_[places_->gpu_of(device)]; }
   /// False once its context was reset, which destroyed it.
   [[nodiscard]] bool is_there(const gpu_event& event) const {
