@@ -90,7 +90,7 @@ if(WEFT_TESTS_ENABLED)
       # so ThreadSanitizer does not see what it orders, and what it keeps after a reset counts as leaked. gpu_driver,
       # discovery and memory tests play the driver in place, and the scheduler that CUDA shares has tests of its own.
       list(FILTER sources EXCLUDE REGEX
-        "/tests/(backend/gpu_(adopted_stream|closed_in_use|conformance|copy|faults|health|launch|machine|multicast|nvrtc|partition|queue|stream)|collective/(gpu|opencl)_failing_allocation)_")
+        "/tests/(backend/gpu_(adopted_stream|closed_in_use|conformance|copy|faults|health|launch|machine|multicast|nvrtc|partition|queue|stream)|collective/((gpu|opencl)_failing_allocation|gpu_rank_communicator))_")
     endif()
     set(test weft_tests_${folder})
     # with macros of their own for a vendor's header, or others where its toolkit is installed

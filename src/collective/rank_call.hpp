@@ -7,6 +7,7 @@
 #include "weft/collective/data_type.hpp"
 #include "weft/collective/reduction_op.hpp"
 #include "weft/collective/schedule.hpp"
+#include "weft/memory/span.hpp"
 
 #include <array>
 #include <chrono>
@@ -45,13 +46,17 @@ struct call_terms {
 [[nodiscard]] std::string text_of(const call_record& record);
 [[nodiscard]] std::uint64_t hash_of(std::span<const std::int64_t> counts);
 
-/// Memory of this rank that the calling thread may follow.
+/// Memory of this rank.
 struct call_memory {
-  std::byte* at = nullptr;
+  std::byte* at = nullptr;  // where the calling thread may follow it; null where only a device reaches it
+  memory_ref device;        // then, and where `at` is an image of it
   std::uint64_t size = 0;
   std::shared_ptr<void> held;              // keeps it for calls that run later
   const symmetric_block* block = nullptr;  // of this communicator, else null
   std::uint64_t offset = 0;                // in it
+
+  [[nodiscard]] bool is_of_device() const { return at == nullptr && size != 0; }
+  [[nodiscard]] bool is_image() const { return at != nullptr && device.address != nullptr; }
 };
 
 struct rank_call {
@@ -59,6 +64,7 @@ struct rank_call {
   std::shared_ptr<const kernel_code> user;
   call_memory in, out;
   std::chrono::nanoseconds limit{};
+  bool is_streamed = false;                        // runs in a host function, where no driver may be called
   std::vector<std::int64_t> counts;                // as schedule.hpp has them; empty when blocks are equal
   std::array<std::int64_t, most_ranks + 1> start;  // of each rank's block; not for all_to_all
 

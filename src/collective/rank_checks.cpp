@@ -229,6 +229,9 @@ void rank_communicator_body::check_memory(rank_call& call, const collective_memo
   } else {
     place(call.out, out, writes);
   }
+  const bool by_schedule =
+      t.algorithm != collective_algorithm::automatic && t.algorithm != collective_algorithm::direct;
+  if (call.is_streamed || by_schedule) take_image(call);
   finish_default(in.memory, out.memory);
 }
 
@@ -246,17 +249,29 @@ call_memory rank_communicator_body::reach(const collective_memory& given, bool i
           "memory of another machine than that of " + to_string(rank{self()}) + " (" + to_string(on.id()) + ")");
   }
   if (given.symmetric != nullptr && given.symmetric->communicator() == meeting.block().id()) {
-    made.at = given.symmetric->of(self()) +
-              (static_cast<std::byte*>(memory.address) - static_cast<std::byte*>(given.symmetric->own().address));
+    if (given.symmetric->is_of_host()) {
+      made.at = given.symmetric->of(self()) +
+                (static_cast<std::byte*>(memory.address) - static_cast<std::byte*>(given.symmetric->own().address));
+    } else {
+      made.device = memory;
+    }
     if (is_kept) {
       made.held = std::const_pointer_cast<symmetric_block>(given.symmetric->shared_from_this());
     }
     return made;
   }
-  auto seen = value_or_raise(
-      on.state()->backend_of(memory.device).host_window(memory.device, memory.address, bytes{memory.size}));
-  made.at = seen.get();
-  made.held = std::move(seen);
+  auto seen = on.state()->backend_of(memory.device).host_window(memory.device, memory.address, bytes{memory.size});
+  if (seen) {
+    made.at = seen->get();
+    made.held = std::move(*seen);
+  } else if (seen.error().code != errc::unsupported) {
+    raise(std::move(seen).error());
+  } else if (memory.kind == memory_kind::pinned) {
+    // the host's own memory, of which no device knows where it lies
+    made.at = static_cast<std::byte*>(memory.address);
+  } else {
+    made.device = memory;
+  }
   return made;
 }
 

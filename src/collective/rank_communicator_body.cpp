@@ -24,7 +24,20 @@ std::uint64_t random_id() {
 struct part_words {
   std::uint64_t count = 0, element = 0;
   std::uint32_t failed = 0;  // errc + 1
-  std::uint32_t reserved = 0;
+  std::uint8_t way = 0, kind = 0, by_host = 0, reserved = 0;
+  std::uint64_t device = 0;
+  shared_bytes handle{};
+
+  void set(const symmetric_offer& offer) {
+    way = static_cast<std::uint8_t>(offer.way);
+    kind = static_cast<std::uint8_t>(offer.kind);
+    by_host = offer.by_host ? 1 : 0;
+    device = offer.device;
+    handle = offer.handle;
+  }
+  [[nodiscard]] symmetric_offer offer() const {
+    return {static_cast<symmetric_way>(way), static_cast<backend_kind>(kind), by_host != 0, device, handle};
+  }
 };
 
 template <class T>
@@ -151,17 +164,28 @@ void rank_communicator_body::finish_streamed() {
   last_.reset();
 }
 
-event rank_communicator_body::submit(const stream& order, std::shared_ptr<rank_call> call, std::string refused) {
+void rank_communicator_body::fail_left_out() {
+  meeting.fail(errc::cancelled,
+               "a call of " + meeting.name_of(self()) + " was left out, because the stream that it was in had failed");
+}
+
+event rank_communicator_body::submit(const stream& order, const std::shared_ptr<rank_call>& call, error cause) {
   if (last_ && !last_->ready()) order.wait(*last_);
   const std::uint64_t number = ++submitted_;
-  auto work = [this, call = std::move(call), refused = std::move(refused), number]() -> result<void> {
+  const auto at_once = [&](auto&& f) {
+    try {
+      f();
+    } catch (const error_exception& e) {
+      cause = e.cause();
+    }
+  };
+  // calls run one after another, whatever their streams: so one image serves all
+  if (cause.what.empty()) at_once([&] { fill_image(*call, &order); });
+  auto work = [this, call, refused = cause.what, number]() -> result<void> {
     result<void> done;
     try {
       // its number is its place in the order of all calls: one that is left out would shift those behind it
-      if (meeting.number() + 1 != number) {
-        meeting.fail(errc::cancelled, "a call of " + meeting.name_of(self()) +
-                                          " was left out, because the stream that it was in had failed");
-      }
+      if (meeting.number() + 1 != number) fail_left_out();
       if (refused.empty()) {
         execute(*call);
       } else {
@@ -175,6 +199,12 @@ event rank_communicator_body::submit(const stream& order, std::shared_ptr<rank_c
     return done;
   };
   last_ = event{on.state(), value_or_raise(driver_->call(order.native(), std::move(work)))};
+  if (cause.what.empty()) {
+    at_once([&] {
+      if (auto drained = drain_image(*call, &order)) last_ = std::move(drained);
+    });
+  }
+  if (!cause.what.empty()) raise(std::move(cause));
   return *last_;
 }
 
@@ -188,17 +218,18 @@ event rank_communicator_body::run(collective what, data_type type, const collect
     }
     if (meeting.block().words().ended.load(std::memory_order_acquire) != 0) meeting.raise_ended();
     auto call = std::make_shared<rank_call>();
+    call->is_streamed = true;
+    error cause;
     try {
       describe(*call, what, type, op, counts, in, out, o);
     } catch (const error_exception& e) {
-      static_cast<void>(submit(o.streams.front(), call, e.cause().what));
-      raise(e.cause());
+      cause = e.cause();
     }
-    return submit(o.streams.front(), std::move(call), {});
+    return submit(o.streams.front(), call, std::move(cause));
   }
   finish_streamed();
   if (meeting.block().words().ended.load(std::memory_order_acquire) != 0) meeting.raise_ended();
-  submitted_ = meeting.number() + 1;
+  if (meeting.number() != submitted_++) fail_left_out();
   try {
     describe(now_, what, type, op, counts, in, out, o);
   } catch (const error_exception& e) {
@@ -215,13 +246,16 @@ void rank_communicator_body::barrier(const collective_options& o) {
     auto call = std::make_shared<rank_call>();
     call->terms = {};
     call->limit = o.limit.value_or(options.limit);
-    static_cast<void>(submit(o.streams.front(), std::move(call), {}));
+    call->is_streamed = true;
+    static_cast<void>(submit(o.streams.front(), call, {}));
     return;
   }
   finish_streamed();
   now_.terms = {};
+  now_.in = now_.out = {};
   now_.limit = o.limit.value_or(options.limit);
-  submitted_ = meeting.number() + 1;
+  if (meeting.block().words().ended.load(std::memory_order_acquire) != 0) meeting.raise_ended();
+  if (meeting.number() != submitted_++) fail_left_out();
   execute(now_);
 }
 
@@ -259,23 +293,22 @@ std::shared_ptr<symmetric_block> rank_communicator_body::allocate(std::size_t co
   finish_streamed();
   meeting.resume(options.limit, {});
   const std::uint64_t tag = collective_tag(meeting.block().id(), 1);
-  part_words mine{count, element, 0, 0};
-  physical_block block;
-  mapping own;
-  descriptor file;
+  part_words mine;
+  mine.count = count;
+  mine.element = element;
+  symmetric_part own;
   error cause;
   const auto failed = [&](const error& e) {
-    mine.failed = static_cast<std::uint32_t>(e.code) + 1;
+    // whether peers are missing or something else: there is no such memory here
+    mine.failed = static_cast<std::uint32_t>(e.code == errc::peer_unsupported ? errc::unsupported : e.code) + 1;
     cause = e;
   };
   try {
     if (count > (std::uint64_t{1} << 46) / std::max<std::size_t>(element, 1)) {
       raise(errc::out_of_memory, "symmetric memory of " + std::to_string(count) + " elements on " + to_string(on.id()));
     }
-    block = physical_block{on, bytes{std::max<std::uint64_t>(count * element, 1)}, sharing::with_processes};
-    own = symmetric_block::mapped(block);
-    static_cast<void>(symmetric_block::window(own, count * element));  // else all are to hear why there is none
-    file = block.share();
+    own = symmetric_part::make(on, count * element);
+    mine.set(own.offer(on));
   } catch (const error_exception& e) {
     failed(e.cause());
   }
@@ -283,9 +316,10 @@ std::shared_ptr<symmetric_block> rank_communicator_body::allocate(std::size_t co
   // known to all, and none goes on with memory that another one has not.
   const auto tell = [&](bool with_memory) {
     const auto payload = packed(mine, std::string_view{cause.what}.substr(0, 1000));
-    const int number = file.get();
+    const int number = own.file().get();
+    const bool with_file = with_memory && mine.failed == 0 && number >= 0;
     for (int r = 0; r < size(); ++r) {
-      if (r != self()) send(r, tag, payload, {&number, with_memory && mine.failed == 0 ? 1U : 0U}, doing);
+      if (r != self()) send(r, tag, payload, {&number, with_file ? 1U : 0U}, doing);
     }
   };
   tell(true);
@@ -314,18 +348,35 @@ std::shared_ptr<symmetric_block> rank_communicator_body::allocate(std::size_t co
                                   std::to_string(all[i].count) + " elements of " + std::to_string(all[i].element));
   }
   raise_failed();
+  for (int r = 1; r < size(); ++r) {
+    const auto i = static_cast<std::size_t>(r);
+    if (all[i].kind == all[0].kind && all[i].by_host == all[0].by_host) continue;
+    const auto named = [&](std::size_t of) {
+      return meeting.name_of(static_cast<int>(of)) + " (" + std::string{to_string(all[of].offer().kind)} +
+             (all[of].by_host != 0 ? ", reached by the host)" : ", reached by devices alone)");
+    };
+    raise(errc::unsupported, "no memory is symmetric between " + named(0) + " and " + named(i));
+  }
   std::shared_ptr<symmetric_block> made;
   try {
-    std::vector<mapping> parts(static_cast<std::size_t>(size()));
+    std::vector<symmetric_part> parts(static_cast<std::size_t>(size()));
     for (int r = 0; r < size(); ++r) {
       if (r == self()) continue;
       const auto i = static_cast<std::size_t>(r);
-      if (others[i].descriptors.size() != 1) raise(errc::corrupt, meeting.name_of(r) + " sent no memory");
-      const auto theirs = physical_block::open(on, others[i].descriptors.front());
-      if (theirs.size() < block.size()) raise(errc::corrupt, meeting.name_of(r) + " sent less memory than it said");
-      parts[i] = symmetric_block::mapped(theirs);
+      const std::size_t files = all[i].offer().way == symmetric_way::handle ? 0 : 1;
+      if (others[i].descriptors.size() != files) raise(errc::corrupt, meeting.name_of(r) + " sent no memory");
+      const descriptor none;
+      const descriptor& file = files == 0 ? none : others[i].descriptors.front();
+      try {
+        parts[i] = symmetric_part::open(on, all[i].offer(), file, count * element, mine.by_host != 0);
+      } catch (const error_exception& e) {
+        error about = e.cause();
+        about.what = "the memory of " + meeting.name_of(r) + ": " + about.what;
+        raise(std::move(about));
+      }
       others[i].descriptors.clear();
     }
+    own.close_file();
     parts[static_cast<std::size_t>(self())] = std::move(own);
     made =
         std::make_shared<symmetric_block>(meeting.block().id(), blocks_ + 1, count * element, self(), std::move(parts));

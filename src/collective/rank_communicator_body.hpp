@@ -7,6 +7,7 @@
 #include "collective/symmetric_block.hpp"
 #include "runtime/machine_state.hpp"
 #include "weft/collective/rank_communicator.hpp"
+#include "weft/memory/buffer.hpp"
 
 #include <atomic>
 #include <functional>
@@ -89,6 +90,8 @@ class rank_communicator_body {
   // rank_transfer.cpp
   void execute(rank_call& call);
   void refuse(const rank_call& call, std::string_view why);
+  void refuse_begun(const rank_call& call, std::string_view why);
+  void bring(rank_call& call, bool is_tiny, bool is_small);
   [[noreturn]] void raise_mismatch(int other);
   [[nodiscard]] std::uint64_t largest_part(const rank_call& call) const;
   void run_brought(rank_call& call, std::size_t at);
@@ -99,11 +102,28 @@ class rank_communicator_body {
   void copy_own(const rank_call& call);
   [[nodiscard]] std::span<void*> pointers(std::vector<void*>& room, std::size_t count) const;
   void fold(const rank_call& call, std::int64_t count, std::span<void*> inputs, std::span<void*> outputs,
-            std::int64_t divide_by);
+            std::int64_t divide_by, bool by_device = false);
   [[nodiscard]] place_words places_of(int of) const;
   [[nodiscard]] static place_words own_places(const rank_call& call);
   [[nodiscard]] std::byte* checked(const symmetric_block& block, int of, std::uint64_t offset, std::int64_t elements,
                                    const rank_call& call);
+
+  // rank_device_memory.cpp
+  static void carry(const memory_ref& to, const memory_ref& from);
+  static void read(std::byte* to, const call_memory& from, std::uint64_t offset, std::uint64_t size);
+  static void write(const call_memory& to, std::uint64_t offset, const std::byte* from, std::uint64_t size);
+  static void move(const call_memory& to, std::uint64_t into, const call_memory& from, std::uint64_t at,
+                   std::uint64_t size);
+  void register_staging();
+  void choose_place(rank_call& call, bool is_small) const;
+  [[nodiscard]] std::byte* image_of(std::uint64_t size);
+  void take_image(rank_call& call);
+  void fill_image(const rank_call& call, const stream* order) const;
+  [[nodiscard]] std::optional<event> drain_image(const rank_call& call, const stream* order) const;
+  void pull_by_device(const rank_call& call, const symmetric_block& block, int from, std::uint64_t offset,
+                      std::uint64_t into, std::uint64_t size);
+  void fold_by_device(const fold_request& request);
+  [[nodiscard]] std::byte* device_scratch();
 
   // rank_schedule.cpp
   void run_schedule(rank_call& call);
@@ -114,8 +134,10 @@ class rank_communicator_body {
 
   // rank_communicator_body.cpp
   [[nodiscard]] static result<descriptor> make_block(int ranks, const rank_communicator_options& options);
-  event submit(const stream& order, std::shared_ptr<rank_call> call, std::string refused);
+  /// A call that `cause` has made one to refuse is raised once the others are to hear of it.
+  event submit(const stream& order, const std::shared_ptr<rank_call>& call, error cause);
   void finish_streamed();
+  [[noreturn]] void fail_left_out();
   [[nodiscard]] peer_message receive(int from, std::uint64_t tag, std::string_view doing);
   void send(int to, std::uint64_t tag, std::span<const std::byte> payload, std::span<const int> descriptors,
             std::string_view doing);
@@ -130,6 +152,11 @@ class rank_communicator_body {
   std::vector<void*> inputs_, outputs_;
   static constexpr std::size_t scratch_bytes = 16384;
   std::vector<std::byte> scratch_;
+  static constexpr std::size_t device_scratch_bytes = std::size_t{1} << 20;
+  buffer<std::byte> device_scratch_;                      // made when it is first needed
+  std::shared_ptr<pinned_buffer<std::byte>> image_;       // of memory that the host does not reach; grows
+  std::optional<adopted_memory<std::byte>> page_locked_;  // this rank's staging memory, for its device's copies
+  bool is_registered_ = false;                            // or cannot be
   std::vector<wires> wires_;
   std::uint64_t blocks_ = 0;                 // symmetric blocks allocated so far
   std::uint64_t splits_ = 0;                 // communicators made of this one

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 #include <string>
+#include <utility>
 
 namespace weft::detail {
 namespace {
@@ -183,6 +184,22 @@ void rank_communicator_body::exchange(std::span<const rank_communicator::exchang
     kept.push_back(reach(part.memory, true));
     finish_default(part.memory.memory, {});
   }
+  // what the host does not reach has its place in the image: what is sent is there before, what has come goes
+  // afterwards
+  std::uint64_t room = 0;
+  const auto each_of_device = [&](auto&& f) {
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      if (kept[i].device.address != nullptr && kept[i].size != 0) f(i);
+    }
+  };
+  each_of_device([&](std::size_t i) { room += (kept[i].size + 63) / 64 * 64; });
+  std::byte* image = room != 0 ? image_of(room) : nullptr;
+  each_of_device([&](std::size_t i) {
+    if (parts[i].is_send) read(image, kept[i], 0, kept[i].size);
+    kept[i].at = std::exchange(image, image + (kept[i].size + 63) / 64 * 64);
+  });
+  std::vector<std::size_t> come;  // receives that have what was sent
+  come.reserve(parts.size());
   meeting.resume(o.limit.value_or(options.limit), "an exchange of messages");
   moves_.clear();
   std::string wrong;
@@ -218,11 +235,19 @@ void rank_communicator_body::exchange(std::span<const rank_communicator::exchang
       differ(self(), kept[s].size, kept[r].size);
     } else if (kept[s].size != 0) {
       std::memmove(kept[r].at, kept[s].at, kept[s].size);
+      come.push_back(r);
     }
   }
   move_all();
+  std::size_t i = 0;
   for (const wire_move& m : moves_) {
+    while (parts[i].other.value() == self()) ++i;
     if (!m.is_send && m.said != m.size) differ(m.other, m.said, m.size);
+    if (!m.is_send && m.said == m.size) come.push_back(i);
+    ++i;
+  }
+  for (const std::size_t r : come) {
+    if (kept[r].is_image()) carry(kept[r].device, {nullptr, kept[r].at, kept[r].size, {}, memory_kind::pinned});
   }
   meeting.resume({}, {});
   if (!wrong.empty()) raise(errc::incompatible, wrong);

@@ -30,10 +30,6 @@ std::int64_t divisor(const rank_call& call, int ranks) {
   return call.terms.op == reduction_op::kind::average ? ranks : 1;
 }
 
-void copy_bytes(std::byte* to, const std::byte* from, std::uint64_t size) {
-  if (size != 0 && to != from) std::memcpy(to, from, size);
-}
-
 }  // namespace
 
 std::span<void*> rank_communicator_body::pointers(std::vector<void*>& room, std::size_t count) const {
@@ -72,7 +68,12 @@ void rank_communicator_body::raise_mismatch(int other) {
 }
 
 void rank_communicator_body::refuse(const rank_call& call, std::string_view why) {
-  const std::uint64_t number = meeting.begin(call.limit);
+  static_cast<void>(meeting.begin(call.limit));
+  refuse_begun(call, why);
+}
+
+void rank_communicator_body::refuse_begun(const rank_call& call, std::string_view why) {
+  const std::uint64_t number = meeting.number();
   call_record& record = meeting.mine().calls[number & 1];
   call.terms.write(record, number);
   record.refused.set(why.empty() ? "?" : why);
@@ -111,32 +112,47 @@ void rank_communicator_body::execute(rank_call& call) {
       call.terms.algorithm != collective_algorithm::automatic && call.terms.algorithm != collective_algorithm::direct;
   const std::uint64_t largest = largest_part(call);
   const bool tiny = largest <= tiny_bytes, small = largest <= small_bytes;
-  if (!by_schedule) {
-    std::byte* data = meeting.entrance_of(self()).data.data();
-    if (!tiny) {
-      const place_words places = own_places(call);
-      std::memcpy(data, &places, sizeof places);
-    }
-    if (call.in.at != nullptr && (tiny || (small && call.in.block == nullptr)) &&
-        call.terms.what != call_terms::barrier) {
-      copy_bytes(data + (tiny ? 0 : places_bytes), call.in.at,
-                 static_cast<std::uint64_t>(input_of(call, self())) * call.element());
-    }
+  try {
+    if (!call.is_streamed) fill_image(call, nullptr);
+    if (!by_schedule) bring(call, tiny, small);
+  } catch (const error_exception& e) {
+    refuse_begun(call, e.cause().what);
+    throw;
   }
   if (const int other = meeting.enter(fingerprint); other >= 0) raise_mismatch(other);
   last_algorithm.store(by_schedule ? call.terms.algorithm : collective_algorithm::direct, std::memory_order_relaxed);
-  if (by_schedule) {
-    run_schedule(call);
-  } else if (tiny) {
+  if (tiny && !by_schedule) {
     run_brought(call, 0);
   } else {
-    run_large(call, small);
+    try {
+      by_schedule ? run_schedule(call) : run_large(call, small);
+    } catch (const error_exception& e) {
+      // the others wait for what this rank was to do next
+      meeting.end(e.code(), meeting.name_of(self()) + " cannot go on: " + e.cause().what);
+      throw;
+    }
   }
   meeting.finish();
+  if (!call.is_streamed) static_cast<void>(drain_image(call, nullptr));
+}
+
+/// What the others find of this rank once they have met it: the places of its memory, or all that is in it.
+void rank_communicator_body::bring(rank_call& call, bool is_tiny, bool is_small) {
+  if (call.terms.what == call_terms::barrier) return;
+  std::byte* data = meeting.entrance_of(self()).data.data();
+  if (!is_tiny) {
+    choose_place(call, is_small);
+    const place_words places = own_places(call);
+    std::memcpy(data, &places, sizeof places);
+  }
+  if (is_tiny || (is_small && call.in.block == nullptr)) {
+    const std::uint64_t size = static_cast<std::uint64_t>(input_of(call, self())) * call.element();
+    if (call.in.size != 0) read(data + (is_tiny ? 0 : places_bytes), call.in, 0, size);
+  }
 }
 
 void rank_communicator_body::fold(const rank_call& call, std::int64_t count, std::span<void*> inputs,
-                                  std::span<void*> outputs, std::int64_t divide_by) {
+                                  std::span<void*> outputs, std::int64_t divide_by, bool by_device) {
   if (count == 0 || outputs.empty()) return;
   fold_request request;
   request.type = call.terms.type;
@@ -144,27 +160,31 @@ void rank_communicator_body::fold(const rank_call& call, std::int64_t count, std
   request.user = call.user;
   request.count = count;
   request.divide_by = divide_by;
+  const auto run = [&](const fold_request& one) { by_device ? fold_by_device(one) : fold_here(one); };
   // with more than one pass the first output keeps what the passes before made: it must be none of the later inputs
-  if (inputs.size() > fold_width) {
-    const auto later = inputs.subspan(fold_width);
+  const std::size_t in_one_pass = call.terms.op == reduction_op::kind::user ? 1 : fold_width;
+  if (inputs.size() > in_one_pass) {
+    const auto later = inputs.subspan(in_one_pass);
     const auto is_free = [&](void* output) { return std::find(later.begin(), later.end(), output) == later.end(); };
     const auto free = std::find_if(outputs.begin(), outputs.end(), is_free);
     if (free == outputs.end()) {
-      const auto step = static_cast<std::int64_t>(scratch_bytes / call.element());
-      std::array<void*, most_ranks> from{};
+      void* made = by_device ? device_scratch() : scratch_.data();
+      const auto step = static_cast<std::int64_t>((by_device ? device_scratch_bytes : scratch_bytes) / call.element());
+      std::array<void*, most_ranks> from{}, to{};
       for (std::int64_t at = 0; at < count; at += step) {
-        const std::int64_t some = std::min(step, count - at);
         const std::uint64_t offset = static_cast<std::uint64_t>(at) * call.element();
         for (std::size_t i = 0; i < inputs.size(); ++i) from[i] = static_cast<std::byte*>(inputs[i]) + offset;
-        void* made = scratch_.data();
-        request.count = some;
+        for (std::size_t i = 0; i < outputs.size(); ++i) to[i] = static_cast<std::byte*>(outputs[i]) + offset;
+        request.count = std::min(step, count - at);
         request.inputs = std::span{from}.first(inputs.size());
         request.outputs = std::span{&made, 1};
-        fold_here(request);
-        for (void* output : outputs) {
-          std::memcpy(static_cast<std::byte*>(output) + offset, made,
-                      static_cast<std::uint64_t>(some) * call.element());
-        }
+        run(request);
+        fold_request copies;
+        copies.type = request.type;
+        copies.count = request.count;
+        copies.inputs = std::span{&made, 1};
+        copies.outputs = std::span{to}.first(outputs.size());
+        run(copies);
       }
       return;
     }
@@ -172,7 +192,7 @@ void rank_communicator_body::fold(const rank_call& call, std::int64_t count, std
   }
   request.inputs = inputs;
   request.outputs = outputs;
-  fold_here(request);
+  run(request);
 }
 
 void rank_communicator_body::list_pulls(const rank_call& call) {
@@ -213,8 +233,8 @@ void rank_communicator_body::copy_own(const rank_call& call) {
   const std::uint64_t e = call.element();
   for (const pull& p : pulls_) {
     if (p.from != self() || is(call, collective::broadcast)) continue;
-    copy_bytes(call.out.at + static_cast<std::uint64_t>(p.into) * e, call.in.at + static_cast<std::uint64_t>(p.at) * e,
-               static_cast<std::uint64_t>(p.count) * e);
+    move(call.out, static_cast<std::uint64_t>(p.into) * e, call.in, static_cast<std::uint64_t>(p.at) * e,
+         static_cast<std::uint64_t>(p.count) * e);
   }
 }
 
@@ -229,17 +249,19 @@ void rank_communicator_body::run_brought(rank_call& call, std::size_t where) {
     const auto inputs = pointers(inputs_, static_cast<std::size_t>(size()));
     for (int r = 0; r < size(); ++r)
       inputs[static_cast<std::size_t>(r)] = meeting.entrance_of(r).data.data() + where + at;
-    outputs_[0] = call.out.at;
-    fold(call, block ? call.block(self()) : call.terms.count, inputs, pointers(outputs_, 1), divisor(call, size()));
+    const std::int64_t count = block ? call.block(self()) : call.terms.count;
+    outputs_[0] = call.out.is_of_device() ? scratch_.data() : call.out.at;
+    fold(call, count, inputs, pointers(outputs_, 1), divisor(call, size()));
+    if (call.out.is_of_device()) write(call.out, 0, scratch_.data(), static_cast<std::uint64_t>(count) * e);
     return;
   }
   list_pulls(call);
   copy_own(call);
   for (const pull& p : pulls_) {
     if (p.from == self()) continue;
-    copy_bytes(call.out.at + static_cast<std::uint64_t>(p.into) * e,
-               meeting.entrance_of(p.from).data.data() + where + static_cast<std::uint64_t>(p.at) * e,
-               static_cast<std::uint64_t>(p.count) * e);
+    write(call.out, static_cast<std::uint64_t>(p.into) * e,
+          meeting.entrance_of(p.from).data.data() + where + static_cast<std::uint64_t>(p.at) * e,
+          static_cast<std::uint64_t>(p.count) * e);
   }
 }
 
@@ -261,6 +283,8 @@ void rank_communicator_body::run_large(rank_call& call, bool is_small) {
   // all hold the block of the inputs, and so reach what the root has in it
   const bool root_is = outputs_are || (inputs_are && places[root].out_block == own.in_block);
   const std::uint64_t e = call.element();
+  const bool by_device = inputs_are && !call.in.block->is_of_host();
+  std::byte* const result = call.out.is_of_device() ? static_cast<std::byte*>(call.out.device.address) : call.out.at;
   const auto input = [&](int r) {
     return checked(*call.in.block, r, places[static_cast<std::size_t>(r)].in_offset, input_of(call, r), call);
   };
@@ -281,7 +305,7 @@ void rank_communicator_body::run_large(rank_call& call, bool is_small) {
       }
     } else if (is(call, collective::reduce_scatter)) {
       mine = {call.start[static_cast<std::size_t>(self())], call.block(self())};
-      outputs_[0] = call.out.at;
+      outputs_[0] = result;
     } else if (root_is) {
       const symmetric_block& block = outputs_are ? *call.out.block : *call.in.block;
       outputs_[0] = checked(block, call.terms.root, places[root].out_offset, call.terms.count, call) +
@@ -289,10 +313,10 @@ void rank_communicator_body::run_large(rank_call& call, bool is_small) {
     } else {
       // what the root alone can reach, it combines alone
       mine = self() == call.terms.root ? slice{0, call.terms.count} : slice{};
-      outputs_[0] = call.out.at;
+      outputs_[0] = result;
     }
     for (void*& at : inputs) at = static_cast<std::byte*>(at) + static_cast<std::uint64_t>(mine.begin) * e;
-    fold(call, mine.count, inputs, pointers(outputs_, outputs), divisor(call, size()));
+    fold(call, mine.count, inputs, pointers(outputs_, outputs), divisor(call, size()), by_device);
     return meeting.meet();
   }
 
@@ -301,13 +325,21 @@ void rank_communicator_body::run_large(rank_call& call, bool is_small) {
   if (!inputs_are) return staged_movement(call);
   for (const pull& p : pulls_) {
     if (p.from == self()) continue;
-    copy_bytes(call.out.at + static_cast<std::uint64_t>(p.into) * e,
-               input(p.from) + static_cast<std::uint64_t>(p.at) * e, static_cast<std::uint64_t>(p.count) * e);
+    const std::byte* const from = input(p.from);  // checked
+    const auto at = static_cast<std::uint64_t>(p.at) * e, into = static_cast<std::uint64_t>(p.into) * e;
+    const auto some = static_cast<std::uint64_t>(p.count) * e;
+    if (by_device) {
+      pull_by_device(call, *call.in.block, p.from, places[static_cast<std::size_t>(p.from)].in_offset + at, into, some);
+    } else {
+      write(call.out, into, from + at, some);
+    }
   }
+  if (by_device) default_.synchronize();
   meeting.meet();
 }
 
 void rank_communicator_body::staged_reduction(rank_call& call) {
+  if (call.in.is_of_device() || call.out.is_of_device()) register_staging();
   const control_block& block = meeting.block();
   const std::uint64_t e = call.element();
   const auto piece = static_cast<std::int64_t>(block.shape().half / e);
@@ -316,8 +348,8 @@ void rank_communicator_body::staged_reduction(rank_call& call) {
   const auto length = [&](std::int64_t k) { return std::min(piece, count - k * piece); };
   const auto fill = [&](std::int64_t k) {
     if (k >= pieces) return;
-    copy_bytes(block.staging(self(), static_cast<int>(k & 1)), call.in.at + static_cast<std::uint64_t>(k * piece) * e,
-               static_cast<std::uint64_t>(length(k)) * e);
+    read(block.staging(self(), static_cast<int>(k & 1)), call.in, static_cast<std::uint64_t>(k * piece) * e,
+         static_cast<std::uint64_t>(length(k)) * e);
   };
   // combines what lies in all halves from `begin` on, elements of the piece, into those of some ranks
   const auto combine = [&](int half, std::int64_t begin, std::int64_t some, int first, int last) {
@@ -358,14 +390,15 @@ void rank_communicator_body::staged_reduction(rank_call& call) {
       end = begin;
     }
     if (begin < end) {
-      copy_bytes(call.out.at + static_cast<std::uint64_t>(begin - from) * e,
-                 block.staging(self(), half) + static_cast<std::uint64_t>(begin - k * piece) * e,
-                 static_cast<std::uint64_t>(end - begin) * e);
+      write(call.out, static_cast<std::uint64_t>(begin - from) * e,
+            block.staging(self(), half) + static_cast<std::uint64_t>(begin - k * piece) * e,
+            static_cast<std::uint64_t>(end - begin) * e);
     }
   }
 }
 
 void rank_communicator_body::staged_movement(rank_call& call) {
+  if (call.in.is_of_device() || call.out.is_of_device()) register_staging();
   const control_block& block = meeting.block();
   const std::uint64_t e = call.element();
   // blocks for each other rank lie side by side in a half, whatever is for all lies there once
@@ -399,8 +432,8 @@ void rank_communicator_body::staged_movement(rank_call& call) {
       const std::int64_t count = to(r);
       const std::int64_t some = std::min(piece, count - k * piece);
       if (some > 0 && (!is_apart || r != self())) {
-        copy_bytes(half + static_cast<std::uint64_t>(is_apart ? r * piece : 0) * e,
-                   call.in.at + static_cast<std::uint64_t>(at + k * piece) * e, static_cast<std::uint64_t>(some) * e);
+        read(half + static_cast<std::uint64_t>(is_apart ? r * piece : 0) * e, call.in,
+             static_cast<std::uint64_t>(at + k * piece) * e, static_cast<std::uint64_t>(some) * e);
       }
       at += count;
     }
@@ -413,10 +446,10 @@ void rank_communicator_body::staged_movement(rank_call& call) {
     for (const pull& p : pulls_) {
       const std::int64_t some = std::min(piece, p.count - k * piece);
       if (p.from == self() || some <= 0) continue;
-      copy_bytes(call.out.at + static_cast<std::uint64_t>(p.into + k * piece) * e,
-                 block.staging(p.from, static_cast<int>(k & 1)) +
-                     static_cast<std::uint64_t>(is_apart ? self() * piece : 0) * e,
-                 static_cast<std::uint64_t>(some) * e);
+      write(call.out, static_cast<std::uint64_t>(p.into + k * piece) * e,
+            block.staging(p.from, static_cast<int>(k & 1)) +
+                static_cast<std::uint64_t>(is_apart ? self() * piece : 0) * e,
+            static_cast<std::uint64_t>(some) * e);
     }
     meeting.meet();
   }

@@ -17,6 +17,7 @@ namespace rank_faults_test {
 
 using namespace std::chrono_literals;
 using ranks::kind;
+using ranks::team;
 using weft::errc;
 using weft::rank;
 using weft::rank_communicator;
@@ -55,29 +56,6 @@ class turns {
 
  private:
   std::jthread thread_;
-};
-
-/// n processes, each a rank, that a test may stop and kill.
-class team {
- public:
-  team(int n, const ranks::part& what, weft::rank_communicator_options options = {}) {
-    auto places = weft::rendezvous::connected(n);
-    members_.reserve(places.size());
-    for (int r = 0; r < n; ++r) {
-      members_.emplace_back([&] {
-        weft::rendezvous mine = std::move(places[static_cast<std::size_t>(r)]);
-        places.clear();
-        const weft::machine m = ranks::a_machine(1);
-        const std::string found = ranks::joined(std::move(mine), m[0], what, options);
-        if (!found.empty()) std::fprintf(stderr, "rank %d: %s\n", r, found.c_str());
-        return found.empty() ? 0 : 1;
-      });
-    }
-  }
-  processes::child& operator[](int r) { return members_[static_cast<std::size_t>(r)]; }
-
- private:
-  std::vector<processes::child> members_;
 };
 
 /// Operations of several kinds and sizes until one fails.

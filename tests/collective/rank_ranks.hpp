@@ -28,6 +28,18 @@ inline weft::machine a_machine(int devices) {
   return weft::machine{options};
 }
 
+/// Where the ranks' machines come from.
+struct world {
+  std::function<weft::machine(int ranks)> machine = a_machine;
+  /// A driver that was loaded before a fork does not work in the child: the test itself loads none.
+  bool is_of_driver = false;
+
+  /// The device of a rank on a machine that may be its own: with a driver, each rank another one.
+  [[nodiscard]] weft::device device_of(const weft::machine& m, int r, bool is_own) const {
+    return m[is_own && !is_of_driver ? 0 : r % m.device_count()];
+  }
+};
+
 inline std::string joined(weft::rendezvous place, const weft::device& on, const part& what,
                           const weft::rank_communicator_options& options) {
   try {
@@ -39,48 +51,75 @@ inline std::string joined(weft::rendezvous place, const weft::device& on, const 
   }
 }
 
-/// Runs `what` as each of n ranks; fails with what any of them found wrong.
-inline testing::AssertionResult run(kind how, int n, const part& what, weft::rank_communicator_options options = {}) {
-  options.limit = samples::only_a_hang;
-  auto places = weft::rendezvous::connected(n);
-  std::string wrong;
-  if (how == kind::processes) {
-    std::vector<processes::child> children;
-    children.reserve(places.size());
+/// n processes, each a rank, that a test may stop and kill.
+class team {
+ public:
+  team(int n, const part& what, const weft::rank_communicator_options& options = {}, const world& in = {}) {
+    auto places = weft::rendezvous::connected(n);
+    members_.reserve(places.size());
     for (int r = 0; r < n; ++r) {
-      children.emplace_back([&] {
+      members_.emplace_back([&] {
         weft::rendezvous mine = std::move(places[static_cast<std::size_t>(r)]);
         places.clear();
-        const weft::machine m = a_machine(1);
-        const std::string found = joined(std::move(mine), m[0], what, options);
+        const weft::machine m = in.machine(1);
+        const std::string found = joined(std::move(mine), in.device_of(m, r, true), what, options);
         if (!found.empty()) std::fprintf(stderr, "rank %d: %s\n", r, found.c_str());
         return found.empty() ? 0 : 1;
       });
     }
-    places.clear();
+  }
+  processes::child& operator[](int r) { return members_[static_cast<std::size_t>(r)]; }
+
+ private:
+  std::vector<processes::child> members_;
+};
+
+/// What the ranks found wrong, as threads of this process.
+inline std::string found_by_threads(kind how, int n, const part& what, const weft::rank_communicator_options& options,
+                                    const world& in) {
+  const bool one = how == kind::threads_of_one_machine;
+  auto places = weft::rendezvous::connected(n);
+  const weft::machine all = in.machine(one ? n : 1);
+  std::vector<std::string> found(static_cast<std::size_t>(n));
+  {
+    std::vector<std::jthread> threads;
+    threads.reserve(places.size());
     for (int r = 0; r < n; ++r) {
-      const int value = children[static_cast<std::size_t>(r)].wait();
+      threads.emplace_back([&, r] {
+        const auto i = static_cast<std::size_t>(r);
+        const weft::machine own = one ? all : in.machine(1);
+        found[i] = joined(std::move(places[i]), in.device_of(own, r, !one), what, options);
+      });
+    }
+  }
+  std::string wrong;
+  for (int r = 0; r < n; ++r) {
+    const std::string& one_found = found[static_cast<std::size_t>(r)];
+    if (!one_found.empty()) wrong += "rank " + std::to_string(r) + ": " + one_found + "\n";
+  }
+  return wrong;
+}
+
+/// Runs `what` as each of n ranks; fails with what any of them found wrong.
+inline testing::AssertionResult run(kind how, int n, const part& what, weft::rank_communicator_options options = {},
+                                    const world& in = {}) {
+  options.limit = samples::only_a_hang;
+  std::string wrong;
+  if (how == kind::processes) {
+    team all{n, what, options, in};
+    for (int r = 0; r < n; ++r) {
+      const int value = all[r].wait();
       if (value != 0) wrong += "rank " + std::to_string(r) + " ended with " + std::to_string(value) + "\n";
     }
+  } else if (in.is_of_driver) {
+    processes::child all{[&] {
+      const std::string found = found_by_threads(how, n, what, options, in);
+      if (!found.empty()) std::fprintf(stderr, "%s", found.c_str());
+      return found.empty() ? 0 : 1;
+    }};
+    if (const int value = all.wait(); value != 0) wrong = "the ranks' process ended with " + std::to_string(value);
   } else {
-    const bool one = how == kind::threads_of_one_machine;
-    const weft::machine all = a_machine(one ? n : 1);
-    std::vector<std::string> found(static_cast<std::size_t>(n));
-    {
-      std::vector<std::jthread> threads;
-      threads.reserve(places.size());
-      for (int r = 0; r < n; ++r) {
-        threads.emplace_back([&, r] {
-          const auto i = static_cast<std::size_t>(r);
-          const weft::machine own = one ? all : a_machine(1);
-          found[i] = joined(std::move(places[i]), own[one ? r : 0], what, options);
-        });
-      }
-    }
-    for (int r = 0; r < n; ++r) {
-      if (!found[static_cast<std::size_t>(r)].empty())
-        wrong += "rank " + std::to_string(r) + ": " + found[static_cast<std::size_t>(r)] + "\n";
-    }
+    wrong = found_by_threads(how, n, what, options, in);
   }
   if (wrong.empty()) return testing::AssertionSuccess();
   return testing::AssertionFailure() << wrong;
