@@ -49,7 +49,7 @@ TEST(bench_kernels, a_copy_by_a_kernel_whose_stores_never_arrive_ends_with_1) {
 TEST(bench_kernels, without_peer_access_a_kernel_copies_nothing_and_the_row_says_why) {
   const auto run = run_tool({"bench", "copy", "-s", "4K", "--samples", "1", "--json", "--budget", "60s", "--by",
                              "kernel", "--pairs", "0-1", "--sim", "ring_3_no_p2p"});
-  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(run.exit_code, 6) << run.err;
   const json row = run.field("results")[0];
   EXPECT_TRUE(row.at("seconds").is_null()) << row;
   EXPECT_TRUE(row.at("kernel_on").is_null()) << row;
@@ -72,7 +72,7 @@ TEST(bench_kernels, messages_go_to_kernels_and_between_them) {
 TEST(bench_kernels, a_virtual_clock_has_no_messages_of_kernels) {
   const auto run = run_tool({"bench", "queue", "--quick", "-s", "8", "--ends", "kernel", "--json", "--budget", "60s",
                              "--sim", "pair_nvlink", "--clock", "virtual"});
-  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(run.exit_code, 6) << run.err;
   for (const json& row : run.field("results")) EXPECT_TRUE(has(row.at("why").dump(), "virtual clock")) << row;
 }
 

@@ -223,7 +223,7 @@ TEST(bench_collective, knows_the_operations_the_order_of_ranks_and_in_place) {
     }
   }
   const auto run = run_tool(with(bench, {"--json", "-s", "4000", "--collective", "all_to_all", "--in-place"}));
-  EXPECT_EQ(run.exit_code, 0);
+  EXPECT_EQ(run.exit_code, 6);
   EXPECT_TRUE(has(run.field("results").front().at("why"), "in place"));
 }
 
@@ -296,11 +296,11 @@ TEST(bench_collective, a_results_file_from_a_virtual_clock_is_refused_and_anothe
 TEST(bench_collective, what_does_not_fit_is_left_out_and_said) {
   for (const words& how : {words{}, words{"--processes", "2"}}) {
     const auto budget = run_tool(with({"bench", "collective", "--json", "-q", "-s", "4", "--budget", "0s"}, how));
-    EXPECT_EQ(budget.exit_code, 0) << budget.err;
+    EXPECT_EQ(budget.exit_code, 6) << budget.err;
     EXPECT_EQ(budget.field("complete"), false);
     EXPECT_TRUE(has(budget.field("results").back().at("why"), "budget")) << budget.out;
     const auto memory = run_tool(with({"bench", "collective", "--json", "-q", "-s", "1T"}, how));
-    EXPECT_EQ(memory.exit_code, 0) << memory.err;
+    EXPECT_EQ(memory.exit_code, 6) << memory.err;
     EXPECT_EQ(memory.field("complete"), false);
     EXPECT_TRUE(has(memory.field("results").back().at("why"), "quarter")) << memory.out;
   }

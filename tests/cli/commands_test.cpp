@@ -531,7 +531,7 @@ TEST(bench_copy, a_copy_that_fails_ends_with_4_and_the_others_go_on) {
 
 TEST(bench_copy, more_than_a_quarter_of_the_free_memory_is_not_used) {
   const auto run = run_tool({"bench", "copy", "-s", "1T", "--pairs", "0-0", "--json"});
-  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(run.exit_code, 6) << run.err;
   const json document = run.document();
   EXPECT_EQ(document.at("complete"), false);
   EXPECT_TRUE(has(document.at("results")[0].at("why"), "quarter")) << document;
@@ -539,7 +539,7 @@ TEST(bench_copy, more_than_a_quarter_of_the_free_memory_is_not_used) {
 
 TEST(bench_copy, a_spent_budget_leaves_rows_out_and_says_so) {
   const auto run = run_tool(with(small_bench, {"--budget", "0s", "--json"}));
-  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(run.exit_code, 6) << run.err;
   EXPECT_EQ(run.document().at("complete"), false);
   for (const json& row : run.field("results")) EXPECT_TRUE(has(row.at("why"), "budget")) << row;
 }
@@ -649,7 +649,7 @@ TEST(bench_queue, one_way_that_lies_is_found_and_not_offered_as_direct) {
   write_text(folder / "liar.json", machine.dump());
   const auto run = run_tool({"bench", "queue", "-s", "8", "--quick", "--mode", "direct", "--from", "0", "--to", "1",
                              "--json", "--budget", "60s", "--sim", (folder / "liar.json").string()});
-  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(run.exit_code, 6) << run.err;
   ASSERT_EQ(run.field("results").size(), 3U) << run.err;
   for (const json& row : run.field("results")) {
     EXPECT_TRUE(row.at("seconds").is_null()) << row;
@@ -714,7 +714,7 @@ TEST(bench_queue, writes_its_results) {
 
 TEST(bench_queue, a_spent_budget_leaves_rows_out_and_says_so) {
   const auto run = run_tool(with(small_queues, {"--budget", "0s", "--json"}));
-  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(run.exit_code, 6) << run.err;
   EXPECT_EQ(run.document().at("complete"), false);
   EXPECT_TRUE(has(run.err, "rows were not measured")) << run.err;
   for (const json& row : run.field("results")) EXPECT_TRUE(has(row.at("why"), "budget")) << row;

@@ -108,7 +108,7 @@ TEST(bench_ipc, one_device_shares_with_itself) {
 
 TEST(bench_ipc, devices_that_are_no_peers_have_no_rows_but_the_reason) {
   const auto run = run_tool(with(bench, {"--json", "--sim", "ring_3_no_p2p"}));
-  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(run.exit_code, 6) << run.err;
   EXPECT_EQ(run.field("complete"), true) << "nothing was left out that there is";
   for (const json& row : run.field("results")) {
     EXPECT_TRUE(row.at("seconds").is_null()) << row;
@@ -160,7 +160,7 @@ TEST(bench_ipc, a_results_file_from_a_virtual_clock_is_refused_and_another_is_wr
 
 TEST(bench_ipc, what_does_not_fit_is_left_out_and_said) {
   const auto budget = run_tool({"bench", "ipc", "--quick", "--json", "--budget", "0s"});
-  EXPECT_EQ(budget.exit_code, 0) << budget.err;
+  EXPECT_EQ(budget.exit_code, 6) << budget.err;
   EXPECT_EQ(budget.field("complete"), false);
   for (const json& row : budget.field("results")) EXPECT_TRUE(has(row.at("why"), "budget")) << row;
   const auto memory = run_tool({"bench", "ipc", "--quick", "--json", "-s", "1T", "--budget", "60s"});

@@ -159,7 +159,7 @@ TEST(bench_launch, a_virtual_clock_has_no_overhead_to_show) {
 
 TEST(bench_launch, a_spent_budget_leaves_rows_out_and_says_so) {
   const auto run = run_tool({"bench", "launch", "--json", "--budget", "0s"});
-  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(run.exit_code, 6) << run.err;
   EXPECT_EQ(run.field("complete"), false);
   for (const json& row : run.field("results")) {
     EXPECT_TRUE(row.at("seconds").is_null()) << row;

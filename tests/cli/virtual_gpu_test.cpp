@@ -213,10 +213,25 @@ TEST_P(virtual_gpu_tool, conforms) {
   EXPECT_TRUE(has(ended.out, " 0 fall short") || !has(ended.out, "fall short")) << ended.out;
 }
 
-TEST_P(virtual_gpu_tool, says_why_processes_have_no_symmetric_memory) {
-  const auto ended = run({"bench", "collective", "--quick", "-s", "1K", "--processes", "2"});
-  EXPECT_EQ(ended.exit_code, 0) << "not offered is no failure: " << ended.err;
-  EXPECT_TRUE(has(ended.out, "does not offer windows of the host")) << ended.out << ended.err;
+TEST_P(virtual_gpu_tool, has_ranks_in_processes) {
+  const auto ended = run({"--json", "bench", "collective", "--collective", "all", "-s", "1K,300000", "--samples", "3",
+                          "--processes", "3"});
+  ASSERT_EQ(ended.exit_code, 0) << ended.out << ended.err;
+  const nlohmann::json rows = ended.field("results");
+  EXPECT_EQ(rows.size(), 16U);
+  for (const nlohmann::json& row : rows) {
+    EXPECT_EQ(row.at("verified"), true) << row;
+    EXPECT_FALSE(row.at("seconds").is_null()) << row;
+  }
+}
+
+TEST_P(virtual_gpu_tool, says_why_processes_have_no_symmetric_memory_and_that_nothing_ran) {
+  const auto ended =
+      run({"bench", "collective", "--quick", "-s", "1K", "--processes", "2"}, {"WEFT_VIRTUAL_CUDA_P2P=none"});
+  if (GetParam().count == 1) return;  // parts of one GPU reach each other
+  EXPECT_EQ(ended.exit_code, 6) << ended.out << ended.err;
+  EXPECT_TRUE(has(ended.out, "there is no peer path between them")) << ended.out << ended.err;
+  EXPECT_TRUE(has(ended.err, "nothing was measured: rank")) << ended.err;
 }
 
 TEST_P(virtual_gpu_tool, still_names_a_variable_that_is_a_slip) {

@@ -141,7 +141,7 @@ exit_code run_bench_collective(session& run, const collective_bench_options& opt
     write_file(options.output, doc.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
     run.note("wrote " + options.output);
   }
-  return verdict_of(rows);
+  return verdict_of_bench(rows);
 }
 
 }  // namespace weft::tool

@@ -171,7 +171,7 @@ exit_code run_bench_copy(session& run, const copy_bench_options& options) {
     write_file(options.output, doc.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
     run.note("wrote " + options.output);
   }
-  return verdict_of(rows);
+  return verdict_of_bench(rows);
 }
 
 }  // namespace weft::tool

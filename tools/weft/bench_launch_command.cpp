@@ -178,7 +178,7 @@ exit_code run_bench_launch(session& run, const launch_bench_options& options) {
     run.note(
         fmt::format("wrote {}: the {} measured rows; simulated ones are no results", options.output, measured.size()));
   }
-  return verdict_of(rows);
+  return verdict_of_bench(rows);
 }
 
 }  // namespace weft::tool

@@ -35,6 +35,20 @@ template <class Row>
   return wrong ? exit_code::falls_short : exit_code::ok;
 }
 
+/// verdict_of() for a benchmark, which is no success where not one row ran. Errors: failure (nothing_measured), with
+/// the first reason.
+template <class Row>
+[[nodiscard]] exit_code verdict_of_bench(const std::vector<Row>& rows) {
+  const exit_code verdict = verdict_of(rows);
+  const bool any = std::ranges::any_of(rows, [](const Row& r) { return r.state == row_state::done; });
+  if (verdict == exit_code::ok && !any) {
+    const auto told = std::ranges::find_if(rows, [](const Row& r) { return !r.why.empty(); });
+    throw failure{exit_code::nothing_measured,
+                  "nothing was measured: " + (told == rows.end() ? std::string{"there is no such row"} : told->why)};
+  }
+  return verdict;
+}
+
 /// False when rows were left out.
 template <class Row>
 [[nodiscard]] bool all_measured(const std::vector<Row>& rows) {

@@ -450,8 +450,8 @@ std::variant<command_line, finished_line> parse_command_line(int argc, const cha
   complete->add_option("SHELL", raw.shell, "bash")->type_name("");
 
   app.footer(
-      "Exit codes: 0 ok, 1 a check failed, 2 usage, 3 backend or device absent, 4 runtime error, 5 timeout, 130 "
-      "interrupted.\n"
+      "Exit codes: 0 ok, 1 a check failed, 2 usage, 3 backend or device absent, 4 runtime error, 5 timeout, "
+      "6 nothing measured, 130 interrupted.\n"
       "Rates are in GB/s with 1 GB = 1e9 bytes; sizes count in 1024.");
 
   try {

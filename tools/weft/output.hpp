@@ -30,6 +30,7 @@ enum class exit_code : int {
   absent = 3,  // the backend or device that was asked for is not here
   runtime = 4,
   timed_out = 5,
+  nothing_measured = 6,  // a benchmark of which no row could run
   interrupted = 130,
 };
 
