@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collective/rank_call.hpp"
 
+#include "core/make_error.hpp"
+#include "weft/core/raise.hpp"
+
 namespace weft::detail {
 namespace {
 
@@ -96,6 +99,11 @@ std::string text_of(const call_record& record) {
     made += ", by " + std::string{to_string(static_cast<collective_algorithm>(byte(24)))};
   }
   return made;
+}
+
+error error_of(const std::exception& failure) {
+  const auto* const known = dynamic_cast<const error_exception*>(&failure);
+  return known != nullptr ? known->cause() : no_host_memory();
 }
 
 std::uint64_t hash_of(std::span<const std::int64_t> counts) {

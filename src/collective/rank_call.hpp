@@ -12,6 +12,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <span>
@@ -45,6 +46,9 @@ struct call_terms {
 /// "all_reduce of 1024 float32, sum"; of what another rank wrote, which need not make sense.
 [[nodiscard]] std::string text_of(const call_record& record);
 [[nodiscard]] std::uint64_t hash_of(std::span<const std::int64_t> counts);
+
+/// What others are told of a failure here.
+[[nodiscard]] error error_of(const std::exception& failure);
 
 /// Memory of this rank.
 struct call_memory {

@@ -175,8 +175,8 @@ event rank_communicator_body::submit(const stream& order, const std::shared_ptr<
   const auto at_once = [&](auto&& f) {
     try {
       f();
-    } catch (const error_exception& e) {
-      cause = e.cause();
+    } catch (const std::exception& e) {
+      cause = error_of(e);
     }
   };
   // calls run one after another, whatever their streams: so one image serves all
@@ -222,8 +222,8 @@ event rank_communicator_body::run(collective what, data_type type, const collect
     error cause;
     try {
       describe(*call, what, type, op, counts, in, out, o);
-    } catch (const error_exception& e) {
-      cause = e.cause();
+    } catch (const std::exception& e) {
+      cause = error_of(e);
     }
     return submit(o.streams.front(), call, std::move(cause));
   }

@@ -21,6 +21,9 @@ constexpr std::chrono::microseconds yielding_time{1500};
 // The dead and the late are looked for at least this often.
 constexpr std::chrono::milliseconds longest_nap{16};
 
+// A driver may see that a process has died before its group does.
+constexpr std::chrono::milliseconds death_notice{100};
+
 constexpr std::uint64_t ended_as(errc code, int reporter) {
   return (static_cast<std::uint64_t>(code) + 1) | (static_cast<std::uint64_t>(reporter) + 1) << 8;
 }
@@ -155,6 +158,22 @@ void rank_meeting::fail_dead(std::uint64_t who) {
                                                                               : " has died or left");
   }
   fail(errc::peer_dead, why + " during " + call_in_words());
+}
+
+void rank_meeting::give_up(const error& cause) {
+  const bool is_of_others = cause.code == errc::peer_dead || cause.code == errc::closed;
+  const auto until = std::chrono::steady_clock::now() + death_notice;
+  while (words_->ended.load(std::memory_order_acquire) == 0) {
+    std::uint64_t gone = 0;
+    for (int r = 0; r < size(); ++r) {
+      if (r != self_ && !is_here(r)) gone |= bit(r);
+    }
+    if (gone != 0) fail_dead(gone);
+    if (!is_of_others || std::chrono::steady_clock::now() >= until) break;
+    ::sched_yield();
+  }
+  end(cause.code, name_of(self_) + " cannot go on: " + cause.what);
+  raise(cause);
 }
 
 void rank_meeting::end(errc code, std::string_view why) noexcept {

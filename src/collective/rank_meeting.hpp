@@ -100,7 +100,10 @@ class rank_meeting {
 
   /// Ends the communicator for all, unless somebody has done so already, and throws why it has ended.
   [[noreturn]] void fail(errc code, std::string_view why);
-  /// The same without throwing.
+  /// Ends it for what this rank has failed with while the others wait for it, and throws that: but where what has
+  /// failed is the memory of a rank that has died, for its death.
+  [[noreturn]] void give_up(const error& cause);
+  /// As fail, without throwing.
   void end(errc code, std::string_view why) noexcept;
   [[nodiscard]] std::optional<error> failure() const;
   [[noreturn]] void raise_ended() const;

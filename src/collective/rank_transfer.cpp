@@ -115,8 +115,8 @@ void rank_communicator_body::execute(rank_call& call) {
   try {
     if (!call.is_streamed) fill_image(call, nullptr);
     if (!by_schedule) bring(call, tiny, small);
-  } catch (const error_exception& e) {
-    refuse_begun(call, e.cause().what);
+  } catch (const std::exception& e) {
+    refuse_begun(call, error_of(e).what);
     throw;
   }
   if (const int other = meeting.enter(fingerprint); other >= 0) raise_mismatch(other);
@@ -126,10 +126,8 @@ void rank_communicator_body::execute(rank_call& call) {
   } else {
     try {
       by_schedule ? run_schedule(call) : run_large(call, small);
-    } catch (const error_exception& e) {
-      // the others wait for what this rank was to do next
-      meeting.end(e.code(), meeting.name_of(self()) + " cannot go on: " + e.cause().what);
-      throw;
+    } catch (const std::exception& e) {
+      meeting.give_up(error_of(e));
     }
   }
   meeting.finish();

@@ -7,8 +7,8 @@
 #include "weft/core/raise.hpp"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
+#include <chrono>
+#include <optional>
 #include <sys/mman.h>
 
 namespace weft::detail {
@@ -30,12 +30,26 @@ mapped_file map_whole(int file, std::uint64_t size) {
   if (base == MAP_FAILED) {
     raise(errc::resource_exhausted, "there is no address space left for " + to_string(bytes{size}) + " of " + a_file);
   }
-  return {static_cast<std::byte*>(base), size};
+  return {nullptr, {}, static_cast<std::byte*>(base), size};
 }
+
+/// Waits for work that was submitted with it: what was adopted is its owner's to keep until then.
+constexpr std::chrono::seconds end_limit{10};
 
 }  // namespace
 
-void mapped_file_traits::release(type& file) noexcept { ::munmap(file.base, file.size); }
+void mapped_file_traits::release(type& file) noexcept {
+  if (file.state && !file.state->closed()) {
+    backend& driver = file.state->backend_of(file.device);
+    const auto known = driver.find(file.base);
+    if (known && known->pending != 0 && !driver.on_worker()) {
+      static_cast<void>(driver.drain(file.device, driver.now() + end_limit));
+    }
+    static_cast<void>(driver.release(file.base));
+  }
+  ::munmap(file.base, file.size);
+  file = {};
+}
 
 // ---- one part -------------------------------------------------------------------------------------------------------
 
@@ -59,16 +73,22 @@ void symmetric_part::take_window(const device& on, std::uint64_t size) {
 /// The device of the file's owner adopts it, and so finds it in its kernels and copies; the host of each rank maps it.
 void symmetric_part::take_file(const device& on, const descriptor& file, std::uint64_t size, bool is_own) {
   way_ = symmetric_way::file;
-  mapped_ = unique_handle<mapped_file_traits>{map_whole(file.get(), size)};
-  std::byte* const base = mapped_.get().base;
+  mapped_file made = map_whole(file.get(), size);
+  std::byte* const base = made.base;
+  mapped_ = unique_handle<mapped_file_traits>{made};
   memory_ = {nullptr, base, size, on.id(), memory_kind::adopted};
+  if (is_own) {
+    backend& driver = on.state()->backend_of(on.id());
+    value_or_raise(driver.adopt(on.id(), base, bytes{size}));
+    static_cast<void>(mapped_.release());
+    made.state = on.state();
+    made.device = on.id();
+    mapped_ = unique_handle<mapped_file_traits>{std::move(made)};
+    memory_.state = on.state().get();
+    // whether it is one memory for both, and not a copy that the device keeps
+    value_or_raise(driver.host_window(on.id(), base, bytes{size}));
+  }
   window_ = std::shared_ptr<std::byte>{base, [](std::byte*) {}};
-  if (!is_own) return;
-  adopted_.emplace(on, std::span{base, size});
-  memory_ = untyped(adopted_->span());
-  // whether it is one memory for both, and not a copy that the device keeps
-  auto seen = on.state()->backend_of(on.id()).host_window(on.id(), base, bytes{size});
-  if (!seen) raise(std::move(seen).error());
 }
 
 symmetric_part symmetric_part::make(const device& on, std::uint64_t size) {

@@ -12,7 +12,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,7 +30,10 @@ struct symmetric_offer {
   shared_bytes handle{};     // where it is by handle
 };
 
+/// A memory file at an address; its owner's device has adopted it.
 struct mapped_file {
+  std::shared_ptr<machine_state> state;  // of the device, else null
+  device_id device;
   std::byte* base = nullptr;
   std::uint64_t size = 0;
   bool operator==(const mapped_file& other) const { return base == other.base; }
@@ -76,7 +78,6 @@ class symmetric_part {
   shareable_buffer<std::byte> buffer_;
   opened_memory<std::byte> opened_;
   unique_handle<mapped_file_traits> mapped_;
-  std::optional<adopted_memory<std::byte>> adopted_;  // goes before what it has adopted
   memory_ref memory_;
   std::shared_ptr<std::byte> window_;  // goes first
 };

@@ -114,7 +114,11 @@ TEST_F(gpu_rank_communicator, names_both_calls_that_do_not_match_and_what_is_ref
       {}, cuda));
 }
 
-TEST_F(gpu_rank_communicator, that_is_killed_is_named_and_the_others_go_on) { expect_the_killed_is_named(cuda); }
+TEST_F(gpu_rank_communicator, that_is_killed_is_named_and_the_others_go_on) {
+  expect_the_killed_is_named(cuda);
+  set("WEFT_VIRTUAL_CUDA_MISSING", "cuMemCreate");  // memory that goes with its process
+  expect_the_killed_is_named(cuda);
+}
 
 TEST_F(gpu_rank_communicator, without_blocks_shares_its_allocations_between_processes) {
   set("WEFT_VIRTUAL_CUDA_MISSING", "cuMemCreate");

@@ -3,6 +3,8 @@
 #include "collective/rank_collectives.hpp"
 #include "support/opencl_machines.hpp"
 
+#include <thread>
+
 namespace opencl_rank_communicator_test {
 
 using namespace ranks;
@@ -71,6 +73,28 @@ TEST_P(opencl_rank_communicator, names_mismatches_refusals_and_the_reason_for_no
             e.what.find("fine-grained") == std::string::npos)
           return to_string(e);
         return tells_of_refusals(c);
+      },
+      {}, opencl));
+}
+
+TEST_P(opencl_rank_communicator, keeps_symmetric_memory_until_its_last_work_has_ended) {
+  if (GetParam() != opencl_memory::shared) return;
+  EXPECT_TRUE(ranks::run(
+      kind::processes, 2,
+      [](rank_communicator& c, const group&) {
+        constexpr std::size_t count = 1'000'000;
+        const weft::stream order{c.on()};
+        const std::vector<float> values(count, 1.0F);
+        std::vector<float> got(count);
+        auto there = c.allocate<float>(count);
+        samples::gate gate;
+        static_cast<void>(gate.hold(order));
+        weft::copy(order, there.span(), values);
+        const weft::event last = weft::copy(order, got, there.span());
+        std::jthread opener{[&] { gate.open(); }};
+        there = {};
+        last.wait();
+        return same(got, values, "through memory that has ended");
       },
       {}, opencl));
 }
