@@ -238,6 +238,52 @@ TEST_F(gpu_rank_communicator, tells_all_ranks_of_one_that_cannot_allocate) {
       {}, cuda));
 }
 
+TEST_F(gpu_rank_communicator, page_locks_its_staging_memory_at_the_first_call_that_copies_into_it) {
+  EXPECT_TRUE(ranks::run(
+      kind::processes, 2,
+      [](rank_communicator& c, const group&) {
+        const auto registered = [] { return samples::virtual_cuda{}.calls("cuMemHostRegister"); };
+        weft::buffer<float> plain{c.on(), 100'000};
+        weft::fill(plain, 1.0F);
+        const auto before = registered();
+        c.all_reduce(plain, reduce_op::sum);
+        const auto first = registered();
+        c.all_reduce(plain, reduce_op::sum);
+        return first == before + 1 && registered() == first ? std::string{} : std::string{"registered otherwise"};
+      },
+      {}, cuda));
+}
+
+TEST_F(gpu_rank_communicator, has_read_all_symmetric_memory_when_a_call_returns) {
+  EXPECT_TRUE(ranks::run(
+      kind::processes, 3,
+      [](rank_communicator& c, const group&) {
+        constexpr std::size_t count = 4'000'000, tail = 64;
+        auto there = c.allocate<float>(count), out = c.allocate<float>(count);
+        weft::fill(there, 1.0F);
+        c.barrier();
+        // whoever comes back first writes where the others' devices would read last
+        const auto writes_and_is_seen_by_none = [&](const char* what, auto&& call, const auto& result, float expected) {
+          const weft::stream own{c.on()};
+          call();
+          weft::fill(own, there.subspan(count - tail, tail), static_cast<float>(100 + c.self().value())).wait();
+          c.barrier();
+          std::vector<float> got(tail);
+          weft::copy(got, result.subspan(count - tail, tail));
+          weft::fill(there, 1.0F);
+          c.barrier();
+          return got == std::vector<float>(tail, expected) ? std::string{} : std::string{what} + " reads on";
+        };
+        std::string wrong =
+            writes_and_is_seen_by_none("all_reduce", [&] { c.all_reduce(there, out, reduce_op::sum); }, out, 3.0F);
+        if (!wrong.empty()) return wrong;
+        auto blocks = c.allocate<float>(3 * count);
+        return writes_and_is_seen_by_none(
+            "all_gather", [&] { c.all_gather(there, blocks); }, blocks.subspan(2 * count, count), 1.0F);
+      },
+      {}, cuda));
+}
+
 /// Rank 2 cannot copy what it hands in: what each rank hears.
 testing::AssertionResult hears(bool is_streamed, errc others, const std::string& why) {
   return ranks::run(

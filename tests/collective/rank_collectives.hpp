@@ -454,6 +454,11 @@ inline std::string mixes_memories(rank_communicator& c) {
       if (c.self() != rank{0}) continue;
       if (auto wrong = same(out.get(0, count), expected, "to the root" + of); !wrong.empty()) return wrong;
     }
+    const weft::pinned_buffer<std::int32_t> pinned{c.on(), count};
+    std::copy(mine.begin(), mine.end(), pinned.host().begin());
+    c.all_reduce(pinned, reduce_op::sum);
+    const std::vector<std::int32_t> got(pinned.host().begin(), pinned.host().end());
+    if (auto wrong = same(got, expected, "pinned" + of); !wrong.empty()) return wrong;
   }
   return {};
 }

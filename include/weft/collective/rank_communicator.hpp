@@ -100,11 +100,15 @@ struct rank_state {
 ///
 /// A call without a stream returns when this rank has its result, and its event is complete; with a stream it returns
 /// at once and runs in its order. Memory is this rank's: a buffer or span of its device, host memory, or a
-/// symmetric_buffer, which alone makes direct a single pass; other memory goes through the staging memory. Errors of
-/// all calls: peer_dead, timed_out, cancelled (abort), each naming the rank at fault and the operation: after
-///   these the communicator answers every call with the same error until shrink(); incompatible (calls that do not
-///   match; the communicator goes on); invalid_argument; unsupported.
-/// Cost: no allocation and no system call after the first of its kind, unless it has to sleep.
+/// symmetric_buffer, which alone makes direct a single pass; other memory goes through the staging memory. Memory that
+/// the host does not reach is copied there; in a stream, with an explicit algorithm, and in an exchange such memory,
+/// symmetric or not, has an image in pinned memory of this rank.
+/// Errors of all calls: peer_dead, timed_out, cancelled (abort, or a call left out with its stream), and what a device
+///   fails with in the middle of a call, each naming the rank at fault: after these the communicator answers every call
+///   with the same error until shrink(); incompatible (calls that do not match, or that a rank refuses; the
+///   communicator goes on); invalid_argument; unsupported.
+/// Cost: over memory that the host reaches no allocation and no system call after the first of its kind, unless it has
+///   to sleep. On a GPU the kernel that combines is compiled at the first call of a type.
 /// Thread: one call at a time, abort() and states() from any.
 class rank_communicator {
  public:
@@ -124,7 +128,8 @@ class rank_communicator {
   [[nodiscard]] rank member(rank of, std::source_location where = std::source_location::current()) const;
 
   /// Collective: `count` elements on every rank's device. Errors: incompatible when the ranks ask for different sizes;
-  ///   out_of_memory on any rank ends it on all.
+  ///   out_of_memory on any rank ends it on all, and so does unsupported: no memory that others can open, or a device
+  ///   that cannot reach another one's, both named.
   template <class T>
   [[nodiscard]] symmetric_buffer<T> allocate(std::size_t count,
                                              std::source_location where = std::source_location::current()) {
