@@ -67,6 +67,7 @@ struct rank_call {
   call_terms terms;
   std::shared_ptr<const kernel_code> user;
   call_memory in, out;
+  std::shared_ptr<void> image;  // of memory that the host does not reach; kept for calls that run later
   std::chrono::nanoseconds limit{};
   bool is_streamed = false;                        // runs in a host function, where no driver may be called
   std::vector<std::int64_t> counts;                // as schedule.hpp has them; empty when blocks are equal

@@ -84,6 +84,7 @@ void rank_communicator_body::describe(rank_call& call, collective what, data_typ
   t.algorithm = o.algorithm;
   call.limit = o.limit.value_or(options.limit);
   call.in = call.out = {};
+  call.image = nullptr;
   call.counts.assign(counts.begin(), counts.end());
   call.user = nullptr;
 

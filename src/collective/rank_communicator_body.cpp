@@ -157,11 +157,16 @@ void rank_communicator_body::finish_streamed() {
   if (!last_) return;
   // waiting for the event would take a failure away that is the program's to hear of
   while (!last_->ready()) {
-    const std::uint32_t seen = streamed_.load(std::memory_order_acquire);  // pairs with release in submit
+    const std::uint32_t seen = streamed_.load(std::memory_order_acquire);  // pairs with release in end_streamed
     if (last_->ready()) break;
     parking::park(streamed_, seen, std::chrono::steady_clock::now() + std::chrono::milliseconds{1});
   }
   last_.reset();
+}
+
+void rank_communicator_body::end_streamed() noexcept {
+  streamed_.fetch_add(1, std::memory_order_release);  // pairs with acquire in finish_streamed
+  parking::wake_all(streamed_);
 }
 
 void rank_communicator_body::fail_left_out() {
@@ -194,14 +199,18 @@ event rank_communicator_body::submit(const stream& order, const std::shared_ptr<
     } catch (const error_exception& e) {
       done = result<void>{e.cause()};
     }
-    streamed_.fetch_add(1, std::memory_order_release);  // pairs with acquire in finish_streamed
-    parking::wake_all(streamed_);
+    end_streamed();
     return done;
   };
   last_ = event{on.state(), value_or_raise(driver_->call(order.native(), std::move(work)))};
   if (cause.what.empty()) {
     at_once([&] {
-      if (auto drained = drain_image(*call, &order)) last_ = std::move(drained);
+      if (!drain_image(*call, &order)) return;
+      // what the call keeps, it keeps until its result is where it belongs
+      last_ = event{on.state(), value_or_raise(driver_->call(order.native(), [this, call]() -> result<void> {
+                      end_streamed();
+                      return {};
+                    }))};
     });
   }
   if (!cause.what.empty()) raise(std::move(cause));

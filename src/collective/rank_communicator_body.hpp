@@ -119,7 +119,8 @@ class rank_communicator_body {
   [[nodiscard]] std::byte* image_of(std::uint64_t size);
   void take_image(rank_call& call);
   void fill_image(const rank_call& call, const stream* order) const;
-  [[nodiscard]] std::optional<event> drain_image(const rank_call& call, const stream* order) const;
+  /// False where nothing was to be copied.
+  bool drain_image(const rank_call& call, const stream* order) const;
   void pull_by_device(const rank_call& call, const symmetric_block& block, int from, std::uint64_t offset,
                       std::uint64_t into, std::uint64_t size);
   void fold_by_device(const fold_request& request);
@@ -137,6 +138,7 @@ class rank_communicator_body {
   /// A call that `cause` has made one to refuse is raised once the others are to hear of it.
   event submit(const stream& order, const std::shared_ptr<rank_call>& call, error cause);
   void finish_streamed();
+  void end_streamed() noexcept;
   [[noreturn]] void fail_left_out();
   [[nodiscard]] peer_message receive(int from, std::uint64_t tag, std::string_view doing);
   void send(int to, std::uint64_t tag, std::span<const std::byte> payload, std::span<const int> descriptors,

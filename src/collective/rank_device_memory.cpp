@@ -101,12 +101,9 @@ void rank_communicator_body::take_image(rank_call& call) {
     out_at = b - std::min(a, b);
   }
   std::byte* const base = image_of(std::max(in_at + in_size, out_at + out_size));
-  const auto place = [&](call_memory& one, std::uint64_t at) {
-    one.at = base + at;
-    one.held = image_;
-  };
-  if (in) place(call.in, in_at);
-  if (out) place(call.out, out_at);
+  if (in) call.in.at = base + in_at;
+  if (out) call.out.at = base + out_at;
+  call.image = image_;
   call.in.block = call.out.block = nullptr;
 }
 
@@ -121,19 +118,20 @@ void rank_communicator_body::fill_image(const rank_call& call, const stream* ord
   static_cast<void>(copy_in(*order, to, from, all_of_it(size), {}, called_from::place()));
 }
 
-std::optional<event> rank_communicator_body::drain_image(const rank_call& call, const stream* order) const {
-  if (!call.out.is_image()) return std::nullopt;
+bool rank_communicator_body::drain_image(const rank_call& call, const stream* order) const {
+  if (!call.out.is_image()) return false;
   const bool has_it = static_cast<collective>(call.terms.what) == collective::broadcast && self() == call.terms.root;
   const std::uint64_t size = static_cast<std::uint64_t>(output_of(call, self())) * call.element();
-  if (has_it || size == 0) return std::nullopt;
+  if (has_it || size == 0) return false;
   memory_ref to = call.out.device;
   to.size = size;
   const memory_ref from = host_memory(call.out.at, size);
   if (order == nullptr) {
     carry(to, from);
-    return std::nullopt;
+  } else {
+    static_cast<void>(copy_in(*order, to, from, all_of_it(size), {}, called_from::place()));
   }
-  return copy_in(*order, to, from, all_of_it(size), {}, called_from::place());
+  return true;
 }
 
 /// Of another rank's part; the stream is waited for once all of them are there.

@@ -131,7 +131,7 @@ void rank_communicator_body::execute(rank_call& call) {
     }
   }
   meeting.finish();
-  if (!call.is_streamed) static_cast<void>(drain_image(call, nullptr));
+  if (!call.is_streamed) drain_image(call, nullptr);
 }
 
 /// What the others find of this rank once they have met it: the places of its memory, or all that is in it.

@@ -54,6 +54,10 @@ TEST_P(gpu_memories, of_every_kind_are_used_in_the_order_of_a_stream) {
     EXPECT_TRUE(ranks::run(
         how, 3, [](rank_communicator& c, const group&) { return runs_in_a_stream(c, GetParam()); }, {}, cuda));
   }
+  if (GetParam() == home::host) return;  // which is the program's to keep
+  EXPECT_TRUE(ranks::run(
+      kind::processes, 3,
+      [](rank_communicator& c, const group&) { return keeps_memory_of_streamed_calls(c, GetParam()); }, {}, cuda));
 }
 
 TEST_P(gpu_memories, of_every_kind_go_over_wires_by_the_algorithms_that_are_asked_for) {

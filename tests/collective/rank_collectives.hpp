@@ -403,6 +403,39 @@ inline std::string runs_in_a_stream(rank_communicator& c, home where) {
   return std::string{};
 }
 
+/// A call behind a gate whose memory the program lets go meanwhile.
+inline std::string keeps_memory_of_streamed_calls(rank_communicator& c, home where) {
+  constexpr std::size_t count = 50'000;
+  const weft::stream order{c.on()};
+  weft::collective_options o;
+  o.streams = {&order, 1};
+  memory<float> out{c, where, count};
+  samples::gate gate;
+  weft::event last;
+  {
+    memory<float> in{c, where, count};
+    in.set(input<float>(c.self().value(), count));
+    static_cast<void>(gate.hold(order));
+    in.with(0, count,
+            [&](auto a) { out.with(0, count, [&](auto b) { last = c.all_reduce(a, b, reduce_op::sum, o); }); });
+  }
+  gate.open();
+  last.wait();
+  if (auto wrong = same(out.get(0, count), reduced<float>(c.size(), count, reduction_op::kind::sum), "let go");
+      !wrong.empty())
+    return wrong;
+  // where the result goes, too
+  samples::gate another;
+  static_cast<void>(another.hold(order));
+  {
+    memory<float> both{c, where, count};
+    both.with(0, count, [&](auto part) { last = c.all_reduce(part, reduce_op::max, o); });
+  }
+  another.open();
+  last.wait();
+  return {};
+}
+
 /// Messages of memory of any kind, round the ranks and to itself.
 inline std::string exchanges_memory(rank_communicator& c, home where) {
   constexpr std::size_t count = 70'001;

@@ -215,6 +215,10 @@ TEST(rank_communicator, tells_all_of_a_call_that_one_rank_refuses) {
 TEST_P(memories, of_every_kind_are_used_in_the_order_of_a_stream) {
   EXPECT_TRUE(ranks::run(kind::processes, 3,
                          [](rank_communicator& c, const group&) { return runs_in_a_stream(c, GetParam()); }));
+  if (GetParam() == home::host) return;  // which is the program's to keep
+  EXPECT_TRUE(ranks::run(kind::processes, 3, [](rank_communicator& c, const group&) {
+    return keeps_memory_of_streamed_calls(c, GetParam());
+  }));
 }
 
 TEST(rank_communicator, splits_by_colour_and_orders_by_key) {
