@@ -4,6 +4,7 @@
 #include "backends/common/copy_checks.hpp"
 #include "backends/host/block_map.hpp"
 #include "core/make_error.hpp"
+#include "core/modelled_time.hpp"
 
 #include <algorithm>
 #include <cstdio>
@@ -14,29 +15,14 @@ namespace weft::host {
 using common::is_block;
 using common::on_device;
 
-namespace {
-
-link_path joined(const link_path& first, const link_path& second) {
-  link_path sum = first;
-  sum.links.insert(sum.links.end(), second.links.begin(), second.links.end());
-  sum.latency += second.latency;
-  if (first.links.empty()) {
-    sum.bytes_per_second = second.bytes_per_second;
-  } else if (!second.links.empty()) {
-    sum.bytes_per_second = std::min(first.bytes_per_second, second.bytes_per_second);
-  }
-  return sum;
-}
-
-}  // namespace
-
 transfers::transfers(const topology& machine, device_id first, memory_map& memory, fault_plan& faults)
     : machine_(machine), first_(first), memory_(memory), faults_(faults), traffic_(machine.links.size()) {
   const std::size_t count = machine_.devices.size();
   through_host_.resize(count * count);
   for (std::size_t s = 0; s < count; ++s) {
     for (std::size_t d = 0; d < count; ++d) {
-      through_host_[s * count + d] = joined(machine_.between_sockets[s * count + d], machine_.from_host[d]);
+      through_host_[s * count + d] =
+          detail::way_from_host_near(machine_, device_id{static_cast<int>(s)}, device_id{static_cast<int>(d)});
     }
   }
 }

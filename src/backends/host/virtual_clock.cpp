@@ -2,6 +2,7 @@
 #include "backends/host/virtual_clock.hpp"
 
 #include "backends/host/scheduler.hpp"
+#include "core/modelled_time.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -36,11 +37,6 @@ double uniform(std::uint64_t h) { return static_cast<double>((h >> 11) + 1) * 0x
 /// Box and Muller's transform of two uniform numbers.
 double standard_normal(std::uint64_t h) {
   return std::sqrt(-2 * std::log(uniform(hash(h, 1)))) * std::cos(2 * std::numbers::pi * uniform(hash(h, 2)));
-}
-
-nanoseconds to_time(double seconds) {
-  constexpr double thirty_years = 1e9;  // what a wrong model asks for must stay a number
-  return nanoseconds{std::llround(std::min(seconds, thirty_years) * 1e9)};
 }
 
 }  // namespace
@@ -101,17 +97,15 @@ nanoseconds virtual_clock::delay_of(const operation& op) const {
 nanoseconds virtual_clock::duration_of(const operation& op) {
   const cost& price = op.price;
   if (price.computes) {
-    const nanoseconds modelled = options_.model.launch_latency + to_time(price.seconds);
+    const nanoseconds modelled = options_.model.launch_latency + detail::modelled_time(price.seconds);
     const std::uint64_t number = ++kernels_begun_[index(op.device)];
     if (options_.model.noise == 0) return modelled;
     const double draw = standard_normal(hash(options_.model.seed, index(op.device), number));
     const double factor = std::max(0.1, 1 + options_.model.noise * draw);
-    return to_time(static_cast<double>(modelled.count()) * 1e-9 * factor);
+    return detail::modelled_time(static_cast<double>(modelled.count()) * 1e-9 * factor);
   }
-  const auto moving = [&](double rate) { return to_time(static_cast<double>(price.bytes) / rate); };
-  if (price.path == nullptr) return price.local_rate <= 0 ? nanoseconds{0} : moving(price.local_rate);
-  const link_path& path = *price.path;
-  return path.bytes_per_second <= 0 ? path.latency : path.latency + moving(path.bytes_per_second);
+  if (price.path == nullptr) return detail::time_in_memory(price.local_rate, price.bytes);
+  return detail::time_over(*price.path, price.bytes);
 }
 
 bool virtual_clock::is_ready(operation& op) {
