@@ -5,6 +5,7 @@
 #include "weft/core/raise.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <iterator>
 #include <map>
 #include <string>
@@ -92,7 +93,8 @@ class schedule_steps::order {
   }
 
   void add_rounds() {
-    for (const schedule_round& round : to_.schedule_.rounds) {
+    for (std::size_t number = 0; number < to_.schedule_.rounds.size(); ++number) {
+      const schedule_round& round = to_.schedule_.rounds[number];
       std::vector<draft> moves, folds;
       moves.reserve(round.moves.size());
       folds.reserve(round.folds.size());
@@ -100,6 +102,7 @@ class schedule_steps::order {
         if (m.count == 0 || same(m.from, m.to)) continue;
         draft made;
         made.step.move = &m;
+        made.step.round = static_cast<int>(number);
         made.step.at = m.to.rank;
         made.reads.push_back(part(m.from, m.count));
         made.writes.push_back(part(m.to, m.count));
@@ -110,6 +113,7 @@ class schedule_steps::order {
         if (f.count == 0) continue;
         draft made;
         made.step.fold = &f;
+        made.step.round = static_cast<int>(number);
         made.step.at = f.at;
         for (const schedule_place& p : f.inputs) made.reads.push_back(part(p, f.count));
         for (const schedule_place& p : f.outputs) made.writes.push_back(part(p, f.count));
@@ -139,26 +143,31 @@ class schedule_steps::order {
         s.stream = to_.layout_.lane(s.at, moves_into[static_cast<std::size_t>(s.at)]++);
       }
     }
+    number_streams();
   }
 
   void reduce() {
-    const auto streams = static_cast<std::size_t>(to_.layout_.count());
-    // clock[s][t]: the last step of stream t that stream s is known to come after
-    std::vector<int> clock(streams * streams, -1);
+    const std::size_t streams = used_.size();
+    const bool waits = std::any_of(drafts_.begin(), drafts_.end(), [](const draft& d) { return !d.after.empty(); });
+    // clock[s][t]: the last step of stream t that stream s is known to come after; nobody asks where nothing waits
+    std::vector<int> clock(waits ? streams * streams : 0, -1);
     std::vector<std::uint64_t> started(streams, 0);
     std::vector<std::uint64_t> started_at(drafts_.size(), 0);
-    const bool keeps = drafts_.size() * streams <= most_snapshots;
+    const bool keeps = waits && drafts_.size() * streams <= most_snapshots;
     std::vector<int> snapshot(keeps ? drafts_.size() * streams : 0);
     std::vector<int> last_of(streams, -1);
-    for (int r = 0; r < to_.layout_.ranks; ++r) started[static_cast<std::size_t>(to_.layout_.home(r))] = bit(r);
+    for (std::size_t s = 0; s < streams; ++s) {
+      const int rank = to_.layout_.rank_of(used_[s]);
+      if (used_[s] == to_.layout_.home(rank)) started[s] = bit(rank);
+    }
     to_.steps_.reserve(drafts_.size());
     for (std::size_t i = 0; i < drafts_.size(); ++i) {
       draft& d = drafts_[i];
-      const auto s = static_cast<std::size_t>(d.step.stream);
-      int* mine = &clock[s * streams];
+      const std::size_t s = d.stream;
+      int* mine = clock.data() + (waits ? s * streams : 0);
       std::sort(d.after.begin(), d.after.end(), std::greater<>{});  // a later one may have waited for an earlier one
       for (const int before : d.after) {
-        const auto other = static_cast<std::size_t>(drafts_[static_cast<std::size_t>(before)].step.stream);
+        const std::size_t other = drafts_[static_cast<std::size_t>(before)].stream;
         if (other == s || mine[other] >= before) continue;
         d.step.after.push_back(before);
         mine[other] = before;
@@ -172,7 +181,7 @@ class schedule_steps::order {
       started_at[i] = started[s];
       d.step.is_first_of_stream = last_of[s] < 0;
       last_of[s] = static_cast<int>(i);
-      mine[s] = static_cast<int>(i);
+      if (waits) mine[s] = static_cast<int>(i);
       if (keeps) std::copy(mine, mine + streams, &snapshot[i * streams]);
       to_.steps_.push_back(d.step);
     }
@@ -180,7 +189,7 @@ class schedule_steps::order {
       if (last >= 0) to_.last_.push_back(last);
     }
     std::sort(to_.last_.begin(), to_.last_.end());
-    end(streams, snapshot);
+    end(snapshot);
   }
 
  private:
@@ -189,9 +198,10 @@ class schedule_steps::order {
     std::vector<extent> reads, writes;
     std::vector<int> after;
     std::size_t group = 0;
+    std::size_t stream = 0;  // of used_
   };
 
-  static constexpr std::size_t most_snapshots = std::size_t{1} << 24;
+  static constexpr std::size_t most_snapshots = std::size_t{1} << 23;  // 32 MiB
 
   [[nodiscard]] extent part(const schedule_place& p, std::int64_t count) {
     const auto rank = static_cast<std::size_t>(p.rank);
@@ -218,6 +228,18 @@ class schedule_steps::order {
       }
     }
     return ranks;
+  }
+
+  /// Most schedules use few of the streams that there are.
+  void number_streams() {
+    std::vector<int> number(static_cast<std::size_t>(to_.layout_.count()), -1);
+    for (const draft& d : drafts_) number[static_cast<std::size_t>(d.step.stream)] = 0;
+    for (std::size_t s = 0; s < number.size(); ++s) {
+      if (number[s] < 0) continue;
+      number[s] = static_cast<int>(used_.size());
+      used_.push_back(static_cast<int>(s));
+    }
+    for (draft& d : drafts_) d.stream = static_cast<std::size_t>(number[static_cast<std::size_t>(d.step.stream)]);
   }
 
   /// Steps that all read before any of them writes. One that writes what another reads comes behind it.
@@ -249,26 +271,25 @@ class schedule_steps::order {
     drafts_.insert(drafts_.end(), std::make_move_iterator(group.begin()), std::make_move_iterator(group.end()));
   }
 
-  void end(std::size_t streams, const std::vector<int>& snapshot) {
+  void end(const std::vector<int>& snapshot) {
+    const std::size_t streams = used_.size();
     const auto ranks = static_cast<std::size_t>(to_.layout_.ranks);
     std::vector<int> last_touch(ranks * streams, -1);
     for (std::size_t i = 0; i < drafts_.size(); ++i) {
-      const std::uint64_t ranks_of = touched(drafts_[i]);
-      for (std::size_t r = 0; r < ranks; ++r) {
-        if ((ranks_of >> r & 1U) != 0)
-          last_touch[r * streams + static_cast<std::size_t>(drafts_[i].step.stream)] = static_cast<int>(i);
-      }
+      for (std::uint64_t left = touched(drafts_[i]); left != 0; left &= left - 1)
+        last_touch[static_cast<std::size_t>(std::countr_zero(left)) * streams + drafts_[i].stream] =
+            static_cast<int>(i);
     }
     to_.ends_.resize(ranks);
     for (std::size_t r = 0; r < ranks; ++r) {
       std::vector<int> wanted;
       for (std::size_t s = 0; s < streams; ++s) {
         const int step = last_touch[r * streams + s];
-        if (step >= 0 && static_cast<int>(s) != to_.layout_.home(static_cast<int>(r))) wanted.push_back(step);
+        if (step >= 0 && used_[s] != to_.layout_.home(static_cast<int>(r))) wanted.push_back(step);
       }
       const auto is_implied = [&](int step) {
         if (snapshot.empty()) return false;
-        const auto stream = static_cast<std::size_t>(drafts_[static_cast<std::size_t>(step)].step.stream);
+        const std::size_t stream = drafts_[static_cast<std::size_t>(step)].stream;
         return std::any_of(wanted.begin(), wanted.end(), [&](int other) {
           return other != step && snapshot[static_cast<std::size_t>(other) * streams + stream] >= step;
         });
@@ -284,6 +305,7 @@ class schedule_steps::order {
   std::vector<std::int64_t> offset_;
   std::uint64_t in_place_ = 0;
   std::vector<draft> drafts_;
+  std::vector<int> used_;  // streams of the layout that steps run in
   std::size_t groups_ = 0;
 };
 

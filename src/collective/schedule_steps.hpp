@@ -16,6 +16,8 @@ struct stream_layout {
   int ranks = 1;
   int lanes = 1;
 
+  /// Lanes where streams cost little.
+  [[nodiscard]] static int lanes_for(int ranks) { return ranks < 16 ? ranks : 16; }
   [[nodiscard]] int count() const { return ranks * (lanes + 2); }
   [[nodiscard]] int home(int rank) const { return rank; }
   [[nodiscard]] int lane(int rank, int which) const { return ranks + rank * (lanes + 1) + which % lanes; }
@@ -26,6 +28,7 @@ struct stream_layout {
 struct schedule_step {
   const schedule_move* move = nullptr;  // one of the two
   const schedule_fold* fold = nullptr;
+  int round = 0;                    // of the schedule
   int at = 0;                       // the rank that does it
   int stream = 0;                   // of the layout
   std::vector<int> after;           // steps of other streams that must have ended
