@@ -2,6 +2,7 @@
 #include "weft/collective/communicator.hpp"
 
 #include "collective/communicator_body.hpp"
+#include "collective/schedule_replay.hpp"
 #include "core/called_from.hpp"
 #include "memory/memory_state.hpp"
 #include "runtime/peer_checks.hpp"
@@ -43,7 +44,15 @@ std::shared_ptr<const detail::collective_ranks> ranks_of(std::span<const device>
 int lanes_of(const detail::collective_ranks& ranks) {
   const bool threads =
       ranks.state->options().clock == clock_kind::wall && ranks.drivers.front()->kind() == backend_kind::host;
-  return threads ? 1 : std::min(ranks.size(), 16);
+  return threads ? 1 : detail::stream_layout::lanes_for(ranks.size());
+}
+
+/// What the start of a kernel takes. On a virtual clock that is known; real ones are priced alike, as none is measured.
+std::chrono::nanoseconds launch_latency_of(const detail::collective_ranks& ranks) {
+  static_assert(usual_launch_latency == simulation{}.launch_latency);
+  const bool is_modelled =
+      ranks.state->options().clock == clock_kind::virtual_time && ranks.drivers.front()->kind() == backend_kind::host;
+  return is_modelled ? ranks.state->options().model.launch_latency : usual_launch_latency;
 }
 
 std::vector<device> neighbours(const machine& m) {
@@ -135,8 +144,9 @@ collective_choice communicator::body::choose(std::source_location where) const {
   const bool is_user = wish_.op == reduction_op::kind::user;
   const std::string& no_direct =
       is_user ? "a kernel of the program's combines two arrays, on one device" : wish_.no_direct;
+  const std::chrono::nanoseconds launch = launch_latency_of(*ranks);
   const auto chosen = [&](collective_algorithm wanted) {
-    return value_or_raise(choose_collective(wish_.shape, size, layout, ids, wish_.order, wanted), where);
+    return value_or_raise(choose_collective(wish_.shape, size, layout, ids, wish_.order, wanted, launch), where);
   };
   if (no_direct.empty()) return chosen(wish_.wanted);
   if (wish_.wanted == collective_algorithm::direct) raise(errc::unsupported, "direct: " + no_direct, where);
@@ -182,9 +192,9 @@ const communicator::body::kept_plan& communicator::body::plan(std::source_locati
   const std::size_t size = size_of(wish_.type);
   const std::int64_t piece = best_piece(wish_.shape, size, made->choice.algorithm, ranks->state->layout(), ids);
   auto schedule = value_or_raise(make_schedule(wish_.shape, made->choice.algorithm, piece), where);
-  collective_cost cost = cost_of(schedule, size, ranks->state->layout(), ids);
-  made->bytes_between = std::move(cost.bytes_between);
-  if (made->choice.algorithm == collective_algorithm::direct) made->remote_seconds = cost.seconds;
+  made->bytes_between = made->choice.candidates.front().cost.bytes_between;
+  if (ranks->state->options().clock == clock_kind::virtual_time)
+    made->remote_seconds = detail::remote_seconds_of(schedule, {ranks->state->layout(), ids, size});
   made->steps =
       std::make_unique<const detail::schedule_steps>(std::move(schedule), wish_.in_place, streams.layout().lanes);
   for (const detail::schedule_step& s : made->steps->all()) {

@@ -135,6 +135,17 @@ struct in_stream {
   }
 };
 
+/// Nowhere: told of what would run.
+struct listed {
+  std::vector<fold_launch>& into;
+
+  void run(const fold_pass& pass) const { into.push_back({pass.inputs.size(), pass.outputs.size()}); }
+  void apply(const std::shared_ptr<const kernel_code>& /*user*/, data_type /*type*/, std::int64_t /*count*/,
+             void* /*into*/, void* /*more*/) const {
+    into.push_back({2, 1});
+  }
+};
+
 [[noreturn]] void no_place(const char* what, std::source_location where) {
   raise(errc::unsupported,
         std::string{"a fold "} + what + " works in one of its outputs, and each of them is an input still to be read",
@@ -238,6 +249,12 @@ void fold_by(Where& by, const fold_request& request, std::source_location where)
 void fold_here(const fold_request& request) {
   if (request.count <= 0 || request.inputs.empty() || request.outputs.empty()) return;
   here by;
+  fold_by(by, request, {});
+}
+
+void launches_of(const fold_request& request, std::vector<fold_launch>& into) {
+  if (request.count <= 0 || request.inputs.empty() || request.outputs.empty()) return;
+  listed by{into};
   fold_by(by, request, {});
 }
 

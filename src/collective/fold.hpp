@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 namespace weft::detail {
 
@@ -52,5 +53,14 @@ void fold_here(const fold_request& request);
 /// Errors: those of fold_here, and of a launch.
 [[nodiscard]] event fold_in(const stream& order, const fold_request& request, const launch_options& options,
                             std::source_location where);
+
+/// Arrays that one launch of a fold reads and writes.
+struct fold_launch {
+  std::size_t inputs = 0, outputs = 0;
+};
+
+/// Adds the launches that a fold takes in a stream. Of addresses it matters which are the same, and nothing more.
+/// Errors: those of fold_here.
+void launches_of(const fold_request& request, std::vector<fold_launch>& into);
 
 }  // namespace weft::detail

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collective/schedule_run.hpp"
 
+#include "collective/schedule_replay.hpp"
 #include "runtime/machine_state.hpp"
 #include "weft/memory/copy.hpp"
 
@@ -64,17 +65,15 @@ void record_starts(const schedule_steps& steps, const collective_ranks& ranks, c
 }
 
 /// A virtual clock knows what a kernel's own memory costs, and nothing of links that it reads over: the model's time
-/// for all ranks stands for each one's, who work at the same time.
-std::optional<kernel_cost> model_of(const collective_plan& plan, const schedule_step& step, const topology& machine,
-                                    device_id by) {
-  const auto is_remote = [&](const schedule_place& p) { return p.rank != step.at; };
-  const schedule_fold& f = *step.fold;
-  if (plan.remote_seconds <= 0 || by.index() >= machine.devices.size() ||
-      (std::none_of(f.inputs.begin(), f.inputs.end(), is_remote) &&
-       std::none_of(f.outputs.begin(), f.outputs.end(), is_remote))) {
-    return std::nullopt;
-  }
-  return kernel_cost{plan.remote_seconds * machine.devices[by.index()].speed, 0};
+/// for all ranks stands for each one's, who work at the same time. Each launch of the fold takes its share.
+std::optional<kernel_cost> model_of(const collective_plan& plan, const schedule_step& step, const fold_request& request,
+                                    const topology& machine, device_id by) {
+  const double seconds = plan.remote_seconds.empty() ? 0 : plan.remote_seconds[static_cast<std::size_t>(step.round)];
+  if (seconds <= 0 || by.index() >= machine.devices.size() || !is_remote(*step.fold)) return std::nullopt;
+  std::vector<fold_launch> launches;
+  launches_of(request, launches);
+  if (launches.empty()) return std::nullopt;
+  return kernel_cost{seconds / static_cast<double>(launches.size()) * machine.devices[by.index()].speed, 0};
 }
 
 event_ref submit(const collective_plan& plan, const schedule_step& step, const collective_buffers& memory,
@@ -90,9 +89,10 @@ event_ref submit(const collective_plan& plan, const schedule_step& step, const c
   }
   launch_options options;
   options.stop = stop;
-  options.model = model_of(plan, step, order.state()->layout(), order.on_id());
   fold_addresses in, out;
-  return fold_in(order, request_of(plan, *step.fold, memory, in, out), options, where).record();
+  const fold_request request = request_of(plan, *step.fold, memory, in, out);
+  options.model = model_of(plan, step, request, order.state()->layout(), order.on_id());
+  return fold_in(order, request, options, where).record();
 }
 
 }  // namespace

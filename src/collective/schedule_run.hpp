@@ -58,7 +58,7 @@ struct collective_plan {
   std::unique_ptr<const schedule_steps> steps;
   std::vector<std::uint64_t> bytes_between;  // [from * ranks + to]
   std::uint64_t touched_bytes = 0;           // by all steps together
-  double remote_seconds = 0;                 // what folds over other ranks' memory take on a virtual clock
+  std::vector<double> remote_seconds;        // on a virtual clock, by round: what folds over other ranks' memory take
 
   [[nodiscard]] bool is_for(const collective_plan& wish) const;
 };

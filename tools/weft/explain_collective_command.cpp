@@ -85,16 +85,17 @@ exit_code run_explain_collective(session& run, const explain_collective_options&
   for (const collective_candidate& one : chosen->candidates) doc["candidates"].push_back(candidate_json(one));
   run.emit(doc);
 
-  run.print(
-      fmt::format("{} of {} ({} {}) over {} rank{} on {}\n"
-                  "ranks in order: {}; order of combining: {}\n\n{}\n"
-                  "Predicted by the latency and rate of each link of the topology, not measured. algbw: bytes by time; "
-                  "busbw: what\n"
-                  "a link must carry for it, as nccl-tests count it. Busiest link: bytes that the link with most to "
-                  "carry carries.\n",
-                  to_string(options.what), to_string(bytes{doc["bytes"].get<std::uint64_t>()}), count,
-                  to_string(options.type), ranks, ranks == 1 ? "" : "s", run.machine_title(), fmt::join(names, " "),
-                  to_string(options.order), table_text(run, *chosen)));
+  run.print(fmt::format(
+      "{} of {} ({} {}) over {} rank{} on {}\n"
+      "ranks in order: {}; order of combining: {}\n\n{}\n"
+      "Predicted by the latency and rate of each link of the topology, with {} for the start of a kernel; "
+      "not measured.\n"
+      "algbw: bytes by time; busbw: what a link must carry for it, as nccl-tests count it. Busiest link: "
+      "bytes that the\n"
+      "link with most to carry carries.\n",
+      to_string(options.what), to_string(bytes{doc["bytes"].get<std::uint64_t>()}), count, to_string(options.type),
+      ranks, ranks == 1 ? "" : "s", run.machine_title(), fmt::join(names, " "), to_string(options.order),
+      table_text(run, *chosen), time_text(std::chrono::duration<double>(usual_launch_latency).count())));
   return exit_code::ok;
 }
 

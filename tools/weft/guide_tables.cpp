@@ -93,8 +93,8 @@ constexpr guide_figure all_figures[] = {
 
     // Four devices, 100 MB.
     one("all-reduce", "naive, bandwidth used", "%", 25,
-        "the guide calls it all-to-all; pieces of 16 MiB come in while others go out, which the prediction, round by "
-        "round, does not count; a quarter is what is left of a link when everything goes through one device"),
+        "the guide calls it all-to-all; a quarter is what is left of a link when everything goes through one device, "
+        "first in and then out; pieces of 16 MiB come in while others go out, which would make it a half"),
     one("all-reduce", "tree, bandwidth used", "%", 50,
         "one binary tree in pieces, in the limit: the first pieces fill it, and each one pays its latency"),
     one("all-reduce", "ring, bandwidth used", "%", 100,

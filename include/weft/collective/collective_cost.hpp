@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a collective costs on a machine, by the alpha-beta model, and which algorithm is the cheapest. Pure.
+// What a collective costs on a machine, by the model that the virtual clock goes by, and which algorithm is the
+// cheapest. Pure.
 #pragma once
 
 #include "weft/collective/schedule.hpp"
@@ -8,6 +9,7 @@
 #include "weft/core/result.hpp"
 #include "weft/core/topology.hpp"
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -30,11 +32,20 @@ struct collective_cost {
   double seconds = 0;                        // predicted; 0 when the rate of a link on the way is unknown
 };
 
-/// Prices a schedule for ranks that live on `devices`, in order. A move takes the way that route() gives with peer
-/// access on wherever it is offered; a round takes as long as its busiest wire; folds take the memory bandwidth of
-/// their device.
+/// What the start of a kernel is taken to take where nobody says: the default of simulation::launch_latency. A figure
+/// of the model, and of the order of what kernels that follow each other in a stream of a GPU take; none was measured.
+inline constexpr std::chrono::nanoseconds usual_launch_latency{5000};
+
+/// Prices a schedule for ranks that live on `devices`, in order: how long it takes on the virtual clock of the machine
+/// when nothing else is under way, out of place, with an operation of the library's. Copies and kernels go in the
+/// streams and in the order in which a communicator submits them; a wire carries one copy at a time, a device runs one
+/// kernel at a time, and each start of a kernel takes `launch_latency`. A move takes the way that route() gives with
+/// peer access on wherever it is offered; folds take the memory bandwidth of their device, and those over memory of
+/// other ranks that of the busiest link.
+/// Cost: by the number of moves and folds; about a microsecond for each.
 [[nodiscard]] collective_cost cost_of(const collective_schedule& schedule, std::size_t element_size,
-                                      const topology& machine, std::span<const device_id> devices);
+                                      const topology& machine, std::span<const device_id> devices,
+                                      std::chrono::nanoseconds launch_latency = usual_launch_latency);
 
 /// One row of the table that a choice is made from.
 struct collective_candidate {
@@ -53,12 +64,13 @@ struct collective_choice {
   std::vector<collective_candidate> candidates;
 };
 
-/// Chooses an algorithm. `wanted` other than automatic is taken if it is possible.
+/// Chooses an algorithm. `wanted` other than automatic is taken if it is possible. `launch_latency`: as for cost_of().
 /// Errors: invalid_argument (shape); unsupported when `wanted` is not possible, with the reason.
 [[nodiscard]] result<collective_choice> choose_collective(
     const collective_shape& shape, std::size_t element_size, const topology& machine,
     std::span<const device_id> devices, reduction_order order,
-    collective_algorithm wanted = collective_algorithm::automatic);
+    collective_algorithm wanted = collective_algorithm::automatic,
+    std::chrono::nanoseconds launch_latency = usual_launch_latency);
 
 /// Bytes of a collective as algbw and busbw count them: of the whole array for those that scatter or gather.
 [[nodiscard]] std::uint64_t collective_bytes(const collective_shape& shape, std::size_t element_size);
