@@ -256,14 +256,21 @@ bool array_body::has_home() const {
   return std::any_of(instances_.begin(), instances_.end(), [](const auto& one) { return one->is_home; });
 }
 
+/// For what any device can do: the first that is there, since a machine goes on without the others.
+device array_body::somebody() const {
+  for (int i = 0; i < machine_->device_count(); ++i) {
+    if (device one{machine_, device_id{i}}; !one.is_lost()) return one;
+  }
+  return {machine_, device_id{0}};
+}
+
 void array_body::ensure_home() {
   if (has_home() || count() == 0) return;
   auto made = std::make_unique<array_instance>();
   made->is_home = true;
   made->range = all();
   made->kind = memory_kind::pinned;
-  const device near{machine_, device_id{0}};
-  auto memory = allocate(near, shape_.count, element(), memory_kind::pinned, {});
+  auto memory = allocate(somebody(), shape_.count, element(), memory_kind::pinned, {});
   made->address = static_cast<std::byte*>(memory.address);
   made->owned = unique_handle<memory_traits>{std::move(memory)};
   instances_.push_back(std::move(made));
@@ -541,9 +548,9 @@ void array_body::read(std::uint64_t first, std::span<std::byte> to, std::source_
           for (const interval& wanted : std::vector<interval>{left.runs()}) {
             for (const interval& part : from->valid.inside(wanted)) {
               left.remove(part);
-              const device_id actor = from_host ? device_id{0} : from->device;
-              auto& by = lanes[actor];
-              if (!by) by = launches.lanes.take(device{machine_, actor});
+              const device actor = from_host ? somebody() : device{machine_, from->device};
+              auto& by = lanes[actor.id()];
+              if (!by) by = launches.lanes.take(actor);
               const stream& order_in = by->out();
               order(order_in, *from, part, false);
               copy_shape shape;

@@ -157,6 +157,7 @@ class array_body {
   void settle_uses();
   [[nodiscard]] interval_set only_on(const array_instance& place) const;
   [[nodiscard]] static bool replaces(const array_instance& other, const array_instance& one);
+  [[nodiscard]] device somebody() const;
   void wait_for_job();
 
   std::shared_ptr<machine_state> machine_;

@@ -279,6 +279,26 @@ TEST(spread_whose_device_goes, with_the_only_copy_of_its_input_says_so) {
   EXPECT_TRUE(says(e, "only copy of 'values'") || says(e, "gpu1")) << e.what;
 }
 
+TEST(spread_whose_device_goes, leaves_arrays_on_the_host_that_others_bring_and_read) {
+  auto topology = samples::wired(2);
+  topology_fault fault;
+  fault.what = topology_fault::kind::device_lost;
+  fault.device = device_id{0};
+  fault.nth = 2;
+  topology.faults.push_back(fault);
+  const machine m{weft::machine_options{.machine = topology}};
+  const auto values = ramp(1'000);
+  const array<std::int32_t> from{m, values};
+  for (int k = 0; k < 3; ++k) {
+    array<std::int32_t> to{m, 1'000};
+    launch<fault_twice>(m, {.keep_on_device = false, .on_failure = failure_policy::retry_elsewhere}, range(1'000), from,
+                        to)
+        .wait();
+    EXPECT_EQ(to.host()[999], 2'000) << k;
+  }
+  EXPECT_TRUE(m[0].is_lost());
+}
+
 TEST(weights_of_a_launch, stay_with_their_devices_where_one_is_lost_before_it_begins) {
   auto topology = samples::wired(3);
   topology_fault fault;
