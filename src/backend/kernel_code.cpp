@@ -259,7 +259,7 @@ std::string describe(const kernel_code& code, const access_violation& violation)
   text += violation.undeclared ? "declares for this item only elements " : "reaches only elements ";
   text += (violation.index < violation.limit ? "from " : "below ") + std::to_string(violation.limit);
   if (violation.undeclared) {
-    text += "; declare what it needs with halo(r), rows(k) or whole";
+    text += "; declare what it needs with halo(r), wrap(r), rows(k) or whole";
   }
   return text;
 }

@@ -23,6 +23,8 @@ std::string text_of(const interval& range) {
   raise(errc::invalid_argument, "elements " + text_of(range) + " are read, and nothing has written them", where);
 }
 
+interval turned(const interval& range, std::int64_t by) { return {range.begin + by, range.end + by}; }
+
 bool is_done(const event& e) { return !e.record() || (e.record()->finished() && !e.record()->cause()); }
 
 bool has_failed(const event& e) { return e.record() && e.record()->finished() && e.record()->cause(); }
@@ -76,8 +78,50 @@ memory_ref array_body::reference(const array_instance& in, const interval& range
   return ref;
 }
 
+/// The parts of `wanted` that no device needs to be sent: every element of them is the pattern.
+std::vector<interval> array_body::constant_at(const interval& wanted) const {
+  std::vector<interval> made;
+  for (const std::int64_t by : turns()) {
+    for (const interval& part : constant_.inside(turned(wanted, by))) made.push_back(turned(part, -by));
+  }
+  return made;
+}
+
 interval array_body::with_room(const interval& range) const {
-  return passes_through_ ? range : common(all(), {range.begin - halo_, range.end + halo_});
+  if (passes_through_) return range;
+  return common({-beyond_, count() + beyond_}, {range.begin - halo_, range.end + halo_});
+}
+
+bool array_body::share_elements(const interval& a, const interval& b) const {
+  const auto all_turns = turns();
+  return std::any_of(all_turns.begin(), all_turns.end(), [&](std::int64_t by) { return turned(a, by).overlaps(b); });
+}
+
+/// The elements of `wanted` that are valid in an instance, each once: where they are wanted if they are there.
+std::vector<array_body::held_part> array_body::held(const array_instance& place, const interval& wanted) const {
+  std::vector<held_part> made;
+  interval_set left{wanted};
+  for (const std::int64_t by : turns()) {
+    for (const interval& missing : std::vector<interval>{left.runs()}) {
+      for (const interval& there : place.valid.inside(turned(missing, by))) {
+        made.push_back({turned(there, -by), by});
+        left.remove(made.back().range);
+      }
+    }
+  }
+  return made;
+}
+
+/// Without the copies that are a turn away.
+std::vector<interval> array_body::elements_of(const interval_set& places) const {
+  if (beyond_ == 0) return places.runs();
+  interval_set made;
+  for (const interval& run : places.runs()) {
+    for (const std::int64_t by : turns()) {
+      if (const interval inside = common(all(), turned(run, by)); !inside.empty()) made.add(inside);
+    }
+  }
+  return made.runs();
 }
 
 /// Of the memories that hold the range: the one that lacks least; for what is only written, where nothing has to come,
@@ -108,34 +152,48 @@ void array_body::order(const stream& stream, array_instance& where, const interv
 
 void array_body::wrote(const array_instance& to, const interval& range) {
   constant_.remove(range);
-  for (auto& [device, set] : had_) set.remove(range);
+  for (const std::int64_t by : turns()) {
+    const interval copy = turned(range, by);
+    for (auto& [device, set] : had_) set.remove(copy);
+    for (const auto& one : instances_) {
+      if (one.get() == &to && by == 0) continue;
+      one->valid.remove(copy);
+      // what failed to come here has been replaced, and is of no interest any more
+      std::erase_if(one->uses, [&](const array_use& use) { return copy.covers(use.range) && has_failed(use.done); });
+    }
+  }
   had_[to.device].add(range);
   for (const auto& one : instances_) {
-    if (one.get() == &to) {
-      one->valid.add(range);
-    } else {
-      one->valid.remove(range);
-      // what failed to come here has been replaced, and is of no interest any more
-      std::erase_if(one->uses, [&](const array_use& use) { return range.covers(use.range) && has_failed(use.done); });
-    }
+    if (one.get() == &to) one->valid.add(range);
   }
 }
 
 /// Before a copy is submitted: who waits for it, and who must come after it, will know of it whatever else fails.
 void array_body::make_room(array_instance& to, array_instance& from, array_moves& moves) {
   const auto for_one_more = [](auto& list) {
-    if (list.size() == list.capacity()) list.reserve(2 * list.size() + 8);
+    if (list.capacity() - list.size() < 2) list.reserve(2 * list.size() + 8);  // two: both ends may be one instance
   };
   for_one_more(moves.copies);
   for_one_more(from.uses);
   for_one_more(to.uses);
 }
 
-void array_body::copied(array_instance& to, array_instance& from, const interval& range, const event& done,
-                        array_moves& moves) {
+/// Submits a copy between two places, behind what uses them, and writes it down.
+event array_body::copy_part(const stream& order_in, array_instance& to, array_instance& from, const held_part& part,
+                            const route_wish& route, array_moves& moves) {
+  const interval& range = part.range;
+  const interval there = turned(range, part.turn);
+  order(order_in, from, there, false);
+  order(order_in, to, range, true);
   const std::uint64_t size = static_cast<std::uint64_t>(range.count()) * element();
+  copy_shape shape;
+  shape.width = size;
+  copy_options options;
+  if (from.device != device_id{} && to.device != device_id{} && from.device != to.device) options.route = route;
+  make_room(to, from, moves);
+  event done = copy_in(order_in, reference(to, range), reference(from, there), shape, options, {});
   moves.copies.push_back(done);
-  from.uses.push_back({range, false, done});
+  from.uses.push_back({there, false, done});
   to.uses.push_back({range, true, done});
   to.valid.add(range);
   moves.bytes += size;
@@ -148,12 +206,13 @@ void array_body::copied(array_instance& to, array_instance& from, const interval
     traffic_.between_devices += size;
   } else {
     traffic_.within_devices += size;
-    return;
+    return done;
   }
   interval_set& had = had_[to.device];
   for (const interval& again : had.inside(range))
     traffic_.redundant += static_cast<std::uint64_t>(again.count()) * element();
   had.add(range);
+  return done;
 }
 
 void array_body::fetch(array_instance& to, const interval& range, const lane& by, const route_wish& route,
@@ -161,19 +220,11 @@ void array_body::fetch(array_instance& to, const interval& range, const lane& by
   interval_set left{range};
   const auto take_from = [&](auto&& allowed) {
     for (const auto& from : instances_) {
-      if (from.get() == &to || !allowed(*from)) continue;
+      if (!allowed(*from)) continue;  // it may be `to` itself, whose other end a periodic halo has
       for (const interval& wanted : std::vector<interval>{left.runs()}) {
-        for (const interval& part : from->valid.inside(wanted)) {
-          order(by.in(), *from, part, false);
-          order(by.in(), to, part, true);
-          copy_shape shape;
-          shape.width = static_cast<std::uint64_t>(part.count()) * element();
-          copy_options options;
-          if (from->device != device_id{} && from->device != to.device) options.route = route;
-          make_room(to, *from, moves);
-          copied(to, *from, part, copy_in(by.in(), reference(to, part), reference(*from, part), shape, options, {}),
-                 moves);
-          left.remove(part);
+        for (const held_part& part : held(*from, wanted)) {
+          copy_part(by.in(), to, *from, part, route, moves);
+          left.remove(part.range);
         }
       }
     }
@@ -187,7 +238,7 @@ void array_body::fetch(array_instance& to, const interval& range, const lane& by
   take_from([&](const array_instance& from) { return from.device == device_id{}; });
   take_from([](const array_instance&) { return true; });
   for (const interval& wanted : std::vector<interval>{left.runs()}) {
-    for (const interval& part : constant_.inside(wanted)) {
+    for (const interval& part : constant_at(wanted)) {
       order(by.in(), to, part, true);
       fill_request request;
       request.count = static_cast<std::uint64_t>(part.count());
@@ -285,17 +336,9 @@ event array_body::bring_home(const interval& range, const lane& by, const route_
       for (const auto& from : instances_) {
         if (from == home) continue;
         for (const interval& wanted : std::vector<interval>{left.runs()}) {
-          for (const interval& part : from->valid.inside(wanted)) {
-            order(by.out(), *from, part, false);
-            order(by.out(), *home, part, true);
-            copy_shape shape;
-            shape.width = static_cast<std::uint64_t>(part.count()) * element();
-            copy_options options;
-            if (home->device != device_id{} && home->device != from->device) options.route = route;
-            make_room(*home, *from, moves);
-            last = copy_in(by.out(), reference(*home, part), reference(*from, part), shape, options, {});
-            copied(*home, *from, part, last, moves);
-            left.remove(part);
+          for (const held_part& part : held(*from, wanted)) {
+            last = copy_part(by.out(), *home, *from, part, route, moves);
+            left.remove(part.range);
           }
         }
       }
@@ -310,15 +353,18 @@ bool array_body::abandon(const interval& range, device_id device, bool reads) {
   for (const auto& one : instances_) {
     if (one->is_home) home = one.get();
     // What failed here is to be done again: it must not fail what does it.
-    std::erase_if(one->uses, [&](const array_use& use) { return use.range.overlaps(range) && has_failed(use.done); });
-    if (one->device == device && !one->is_home) one->valid.remove(range);
+    std::erase_if(one->uses,
+                  [&](const array_use& use) { return share_elements(use.range, range) && has_failed(use.done); });
+    if (one->device != device || one->is_home) continue;
+    for (const std::int64_t by : turns()) one->valid.remove(turned(range, by));
   }
   if (!reads) return true;
-  interval_set left{range};
+  interval_set left;
+  for (const interval& run : elements_of(interval_set{range})) left.add(run);
   for (const auto& one : instances_) {
-    for (const interval& part : one->valid.inside(range)) left.remove(part);
+    for (const interval& run : elements_of(one->valid)) left.remove(run);
   }
-  for (const interval& part : constant_.inside(range)) left.remove(part);
+  for (const interval& part : constant_.runs()) left.remove(part);
   if (left.empty()) return true;
   if (home == nullptr || home->device == device) return false;
   // Results reach the home only after their kernel has ended well: until then it holds what the piece began with.
@@ -330,10 +376,11 @@ void array_body::drop_replicas(device_id device) {
   settle_uses();
   std::erase_if(instances_, [&](const auto& one) {
     if (one->is_home || one->is_shared || (device != device_id{} && one->device != device)) return false;
-    interval_set alone = one->valid;
+    interval_set alone;
+    for (const interval& run : elements_of(one->valid)) alone.add(run);
     for (const auto& other : instances_) {
       if (!other || other.get() == one.get()) continue;
-      for (const interval& run : other->valid.runs()) alone.remove(run);
+      for (const interval& run : elements_of(other->valid)) alone.remove(run);
     }
     for (const interval& run : constant_.runs()) alone.remove(run);  // can be made again
     if (!alone.empty()) return false;
@@ -358,16 +405,16 @@ std::uint64_t array_body::missing(device_id device, const interval& range) const
   interval_set left{range};
   for (const auto& one : instances_) {
     if (one->device != device && !one->is_shared) continue;
-    for (const interval& part : one->valid.inside(range)) left.remove(part);
+    for (const held_part& part : held(*one, range)) left.remove(part.range);
   }
-  for (const interval& part : constant_.inside(range)) left.remove(part);
+  for (const interval& part : constant_at(range)) left.remove(part);
   return static_cast<std::uint64_t>(left.count()) * element();
 }
 
 std::vector<array_part> array_body::parts() const {
   std::map<device_id, interval_set> places;
   for (const auto& one : instances_) {
-    for (const interval& run : one->valid.runs()) places[one->device].add(run);
+    for (const interval& run : elements_of(one->valid)) places[one->device].add(run);
   }
   std::vector<array_part> made;
   for (const auto& [device, set] : places) {
@@ -378,10 +425,11 @@ std::vector<array_part> array_body::parts() const {
 
 /// Of the valid elements those that no other device has.
 interval_set array_body::only_on(const array_instance& place) const {
-  interval_set alone = place.valid;
+  interval_set alone;
+  for (const interval& run : elements_of(place.valid)) alone.add(run);
   for (const auto& other : instances_) {
     if (other->device == place.device || other->device == device_id{}) continue;
-    for (const interval& run : other->valid.runs()) alone.remove(run);
+    for (const interval& run : elements_of(other->valid)) alone.remove(run);
   }
   return alone;
 }
@@ -451,7 +499,8 @@ std::vector<event> array_body::pending(const interval& range, bool writes_only) 
   std::vector<event> found;
   for (const auto& one : instances_) {
     for (const array_use& use : one->uses) {
-      if ((use.writes || !writes_only) && use.range.overlaps(range) && !is_done(use.done)) found.push_back(use.done);
+      if ((use.writes || !writes_only) && share_elements(use.range, range) && !is_done(use.done))
+        found.push_back(use.done);
     }
   }
   return found;
@@ -524,7 +573,7 @@ void array_body::read(std::uint64_t first, std::span<std::byte> to, std::source_
       settle_uses();
       interval_set left{range};
       for (const auto& from : instances_) {
-        for (const interval& part : from->valid.inside(range)) left.remove(part);
+        for (const held_part& part : held(*from, range)) left.remove(part.range);
       }
       interval_set constant;
       for (const interval& wanted : std::vector<interval>{left.runs()}) {
@@ -546,18 +595,12 @@ void array_body::read(std::uint64_t first, std::span<std::byte> to, std::source_
         for (const auto& from : instances_) {
           if ((from->device == device_id{}) != from_host) continue;
           for (const interval& wanted : std::vector<interval>{left.runs()}) {
-            for (const interval& part : from->valid.inside(wanted)) {
-              left.remove(part);
+            for (const held_part& part : held(*from, wanted)) {
+              left.remove(part.range);
               const device actor = from_host ? somebody() : device{machine_, from->device};
               auto& by = lanes[actor.id()];
               if (!by) by = launches.lanes.take(actor);
-              const stream& order_in = by->out();
-              order(order_in, *from, part, false);
-              copy_shape shape;
-              shape.width = static_cast<std::uint64_t>(part.count()) * element();
-              make_room(target, *from, moves);
-              copied(target, *from, part,
-                     copy_in(order_in, reference(target, part), reference(*from, part), shape, {}, where), moves);
+              copy_part(by->out(), target, *from, part, {}, moves);
             }
           }
         }

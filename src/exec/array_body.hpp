@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Where the elements of an array are: instances on devices and on the host, which elements of each are valid, and the
 // work that still uses them. Validity is that after everything submitted; events say when that is.
+// A place before 0 or behind the last is a turn away from an element: it is one more copy of it, for a periodic halo.
 #pragma once
 
 #include "exec/interval_set.hpp"
@@ -11,11 +12,13 @@
 #include "weft/memory/route.hpp"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <source_location>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -78,8 +81,13 @@ class array_body {
   /// The caller's host memory, used by every device where it is.
   void adopt(const device& by, const memory_ref& home);
   void set(std::span<const std::byte> pattern);
-  /// A launch reads, or is likely to read, this many elements on either side of a part: new memory has room for them.
-  void expect_halo(std::int64_t elements) { halo_ = std::max(halo_, elements); }
+  /// A launch reads, or is likely to read, this many elements on either side of a part, and so many beyond the ends of
+  /// the array: new memory has room for them. Beyond an end are at most as many as there are.
+  void expect_halo(std::int64_t elements, std::int64_t beyond) {
+    halo_ = std::max(halo_, elements);
+    beyond_ = std::max(beyond_, beyond);
+    if (beyond_ > 0) turns_ = {0, count(), -count(), 2 * count(), -2 * count()};
+  }
   [[nodiscard]] std::int64_t halo() const { return halo_; }
 
   /// Its memory on devices comes from a pool: it stands for memory of the caller's, for one launch.
@@ -147,12 +155,27 @@ class array_body {
   std::weak_ptr<launch_job> last_job;
 
  private:
+  /// A part of what is wanted, and how far from there an instance has these elements.
+  struct held_part {
+    interval range;
+    std::int64_t turn = 0;
+  };
+  /// Between two places of one element: nothing but 0 where there is no periodic halo.
+  [[nodiscard]] std::span<const std::int64_t> turns() const {
+    return std::span{turns_}.first(beyond_ == 0 ? 1 : turns_.size());
+  }
+  /// Whether two ranges of places have elements in common.
+  [[nodiscard]] bool share_elements(const interval& a, const interval& b) const;
+  [[nodiscard]] std::vector<held_part> held(const array_instance& place, const interval& wanted) const;
+  [[nodiscard]] std::vector<interval> elements_of(const interval_set& places) const;
+  [[nodiscard]] std::vector<interval> constant_at(const interval& wanted) const;
   [[nodiscard]] array_instance* find(const array_need& need);
   [[nodiscard]] interval with_room(const interval& range) const;
   [[nodiscard]] memory_ref reference(const array_instance& in, const interval& range) const;
   void fetch(array_instance& to, const interval& range, const lane& by, const route_wish& route, array_moves& moves);
   static void make_room(array_instance& to, array_instance& from, array_moves& moves);
-  void copied(array_instance& to, array_instance& from, const interval& range, const event& done, array_moves& moves);
+  event copy_part(const stream& order, array_instance& to, array_instance& from, const held_part& part,
+                  const route_wish& route, array_moves& moves);
   void wrote(const array_instance& to, const interval& range);
   void settle_uses();
   [[nodiscard]] interval_set only_on(const array_instance& place) const;
@@ -170,6 +193,8 @@ class array_body {
   std::map<device_id, std::weak_ptr<lane>> lanes_;
   bool passes_through_ = false;
   std::int64_t halo_ = 0;
+  std::int64_t beyond_ = 0;
+  std::array<std::int64_t, 5> turns_{};
   int better_ = 0;
   int patience_ = 3;
   int launches_ = 0;

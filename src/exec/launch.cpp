@@ -100,6 +100,12 @@ kernel_argument checked_argument(const kernel_code& code, std::size_t position, 
   return made;
 }
 
+const kernel_parameter* periodic_parameter(const kernel_code& code) {
+  const auto found = std::find_if(code.parameters.begin(), code.parameters.end(),
+                                  [](const kernel_parameter& p) { return p.access.kind == access_kind::wrap; });
+  return found == code.parameters.end() ? nullptr : &*found;
+}
+
 bool takes_any_device(const device_query& query) {
   return query.ids.empty() && query.needs == capability::none && query.min_compute_units == 0 &&
          query.min_memory == bytes{} && query.exclude.empty() && !query.backend && !query.score && query.at_most > 0;
@@ -175,6 +181,12 @@ event launch_on(const std::shared_ptr<machine_state>& state, device_id on, strea
   request.stop = options.stop;
   request.model = options.model;
   check_block(*code, options.block, where);
+  if (const kernel_parameter* periodic = periodic_parameter(*code)) {
+    raise(errc::unsupported,
+          "'" + periodic->name + "' of '" + code->name +
+              "' has a periodic halo, which a stream does not bring: launch it over devices, launch(machine, …)",
+          where);
+  }
   request.block = options.block;
   request.where = where;
   request.arguments.reserve(arguments.size());

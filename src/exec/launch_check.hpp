@@ -27,6 +27,8 @@ void check_block(const kernel_code& code, const std::array<int, 3>& block, std::
 /// What has to go before and behind a launch with these arguments: for rings alone.
 [[nodiscard]] std::vector<std::shared_ptr<launch_escort>> escorts_for(machine_state& state, const kernel_code& code,
                                                                       std::span<const launch_argument> arguments);
+/// The first one with a periodic halo, or null.
+[[nodiscard]] const kernel_parameter* periodic_parameter(const kernel_code& code);
 /// Whether a query leaves out no device of any machine, and orders none.
 [[nodiscard]] bool takes_any_device(const device_query& query);
 /// Checks and launches in one stream of one device.

@@ -32,14 +32,16 @@ bool are_alike(const job_plan& plan) {
 
 interval job_argument::reach(const interval& steps) const {
   const std::int64_t most = array->count();
+  const std::int64_t beyond = access.kind == access_kind::wrap ? access.amount * slab : 0;  // at most `most`: checked
   const auto elements = [&](std::int64_t step, std::int64_t times) {
     std::int64_t at = 0;
-    if (__builtin_mul_overflow(step, times, &at)) at = step < 0 ? 0 : most;
-    return std::clamp<std::int64_t>(at, 0, most);
+    if (__builtin_mul_overflow(step, times, &at)) at = step < 0 ? -beyond : most + beyond;
+    return std::clamp<std::int64_t>(at, -beyond, most + beyond);
   };
   if (slab == 0 || reduces || access.kind == access_kind::whole) return {0, most};
   switch (access.kind) {
     case access_kind::halo:
+    case access_kind::wrap:
       return {elements(steps.begin - access.amount, slab), elements(steps.end + access.amount, slab)};
     case access_kind::rows:
       return {elements(steps.begin, access.amount * slab), elements(steps.end, access.amount * slab)};
@@ -50,7 +52,7 @@ interval job_argument::reach(const interval& steps) const {
 
 interval job_argument::own(const interval& steps) const {
   if (slab == 0 || reduces || access.kind == access_kind::whole) return {};
-  if (access.kind != access_kind::halo) return reach(steps);
+  if (!is_halo()) return reach(steps);
   job_argument without = *this;
   without.access.amount = 0;
   return without.reach(steps);
@@ -68,12 +70,13 @@ std::string launch_job::history_key() const {
 /// next launch may read that so.
 void launch_job::expect_halos() const {
   for (const job_argument& a : plan_.arguments) {
-    if (!a.array || a.slab == 0 || a.access.kind != access_kind::halo) continue;
-    const std::int64_t halo = a.reach({0, 0}).end;  // what no steps at all need of those behind them
-    a.array->expect_halo(halo);
+    if (!a.array || a.slab == 0 || !a.is_halo()) continue;
+    const interval around = a.reach({0, 0});  // what no steps at all need of those on either side
+    const auto expect = [&](array_body& of) { of.expect_halo(around.end, -around.begin); };
+    expect(*a.array);
     for (const job_argument& b : plan_.arguments) {
       if (!b.array || b.is_temporary || !b.writes || b.reduces) continue;
-      if (b.slab == a.slab && b.array->count() == a.array->count()) b.array->expect_halo(halo);
+      if (b.slab == a.slab && b.array->count() == a.array->count()) expect(*b.array);
     }
   }
 }

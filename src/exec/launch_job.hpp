@@ -32,7 +32,8 @@ struct job_argument {
   bool reduces = false;
   std::int64_t slab = 1;  // elements in one step of the outermost dimension; 0: not known, everything is needed
 
-  /// The elements that the steps begin … end − 1 reach.
+  [[nodiscard]] bool is_halo() const { return access.kind == access_kind::halo || access.kind == access_kind::wrap; }
+  /// The elements that the steps begin … end − 1 reach. Before 0 and from the end on: those of a periodic halo.
   [[nodiscard]] interval reach(const interval& steps) const;
   /// The part of it that no other steps reach: without a halo. None where all steps reach everything.
   [[nodiscard]] interval own(const interval& steps) const;

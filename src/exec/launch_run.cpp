@@ -6,6 +6,7 @@
 #include "exec/launch_job.hpp"
 
 #include <algorithm>
+#include <limits>
 
 namespace weft {
 namespace detail {
@@ -65,6 +66,21 @@ std::string indivisible(const kernel_code& code, std::span<const job_argument> a
   return {};
 }
 
+/// Errors: incompatible for a periodic halo that is written, that goes round more than once, or that has no steps.
+void check_period(const job_argument& a, std::int64_t outer, const std::string& who, std::source_location where) {
+  const auto refuse = [&](const std::string& why) { raise(errc::incompatible, who + " " + why, where); };
+  if (a.writes) refuse("is written, and a periodic halo is only read");
+  if (a.slab == 0) {
+    refuse("has " + std::to_string(a.plain.count) + " elements, which do not divide by the outermost extent of " +
+           std::to_string(outer) + ": its periodic halo needs whole steps");
+  }
+  if (a.plain.count > std::numeric_limits<std::int64_t>::max() / 4) refuse("is too long for a periodic halo");
+  if (a.access.amount > a.plain.count / a.slab) {
+    refuse("has " + std::to_string(a.plain.count / a.slab) + " steps, and a periodic halo of " +
+           std::to_string(a.access.amount) + " goes round more than once");
+  }
+}
+
 /// A ring of which each launch gets an image belongs to launches in a stream: pieces have streams of their own.
 void refuse_images(machine_state& state, const kernel_code& code, std::span<const spread_argument> arguments,
                    std::source_location where) {
@@ -89,7 +105,7 @@ launch_run spread(const machine& m, std::shared_ptr<const kernel_code> code, con
   // One device that holds everything: a launch like any other, in the device's own stream.
   const bool plain =
       state->device_count() == 1 && takes_any_device(options.devices) && options.memory_limits.empty() &&
-      options.asynchronous && options.strategy != balance::weighted &&
+      options.asynchronous && options.strategy != balance::weighted && periodic_parameter(*code) == nullptr &&
       std::all_of(arguments.begin(), arguments.end(), [](const spread_argument& a) { return !a.array && !a.is_host; });
   if (plain) {
     check_options(*code, options, 1, where);
@@ -138,6 +154,7 @@ launch_run spread(const machine& m, std::shared_ptr<const kernel_code> code, con
       if (over.dimensions > 1 && made.access.kind != access_kind::whole && !made.reduces) {
         made.slab = slab_of(made.access, made.plain.count, over.end[plan.outer()]);
       }
+      if (some && made.access.kind == access_kind::wrap) check_period(made, over.end[plan.outer()], at_fault(), where);
       made.array = given.array;
       if (!made.array) {
         made.is_temporary = true;

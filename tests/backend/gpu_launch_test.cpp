@@ -4,6 +4,7 @@
 #include "backends/gpu/driver.hpp"
 #include "kernel/portable_kernels.hpp"
 #include "runtime/machine_state.hpp"
+#include "support/periodic_grids.hpp"
 #include "support/raw_launch.hpp"
 #include "support/samples.hpp"
 #include "support/virtual_gpus.hpp"
@@ -249,6 +250,8 @@ std::vector<std::uint32_t> each_lane_in_its_place(std::int64_t items) {
   }
   return marks;
 }
+
+TEST_F(gpu_launch, over_devices_brings_periodic_halos) { samples::expect_periodic_loops(open()); }
 
 TEST_F(gpu_launch, of_items_that_threads_share_gives_neighbouring_threads_neighbouring_lanes_of_one_item) {
   const weft::machine m = open();

@@ -2,6 +2,7 @@
 // Launches over several OpenCL devices, logical arrays, reductions, pipelines of copies, and messages between devices.
 #include "support/hang.hpp"
 #include "support/opencl_machines.hpp"
+#include "support/periodic_grids.hpp"
 #include "support/samples.hpp"
 #include "weft/channel/kernel_end.hpp"
 #include "weft/channel/message_queue.hpp"
@@ -76,6 +77,8 @@ TEST_P(opencl_launch, brings_each_piece_what_it_reads_of_its_neighbours) {
     ASSERT_EQ(got[i], left + 3 * data[i] - right) << "item " << i;
   }
 }
+
+TEST_P(opencl_launch, brings_periodic_halos) { samples::expect_periodic_loops(open()); }
 
 TEST_P(opencl_launch, reduces_over_all_devices_to_the_bits_of_one) {
   const weft::machine m = open();

@@ -196,7 +196,7 @@ TEST(checked_kernel, a_read_beyond_the_declared_halo_is_found_inside_the_buffer_
   EXPECT_EQ(violation->limit, 2);
   EXPECT_EQ(weft::describe(*one.code, *violation),
             "neighbour: item 0 reads element 2 of parameter 1, 'input', which declares for this item only elements "
-            "below 2; declare what it needs with halo(r), rows(k) or whole");
+            "below 2; declare what it needs with halo(r), wrap(r), rows(k) or whole");
 }
 
 TEST(checked_kernel, a_write_past_the_end_changes_nothing) {

@@ -135,7 +135,7 @@ class checked_buffer {
         return {first_, last_};
       }
       const std::int64_t at = state_->outermost();
-      if constexpr (Access.kind == access_kind::halo) {
+      if constexpr (Access.kind == access_kind::halo || Access.kind == access_kind::wrap) {
         return {(at - Access.amount) * step_, (at + Access.amount + 1) * step_};
       } else if constexpr (Access.kind == access_kind::rows) {
         return {at * Access.amount * step_, (at + 1) * Access.amount * step_};
@@ -192,8 +192,9 @@ template <class T, parameter_direction Direction, access_rule Access>
 struct parameter_traits<described_buffer<T, Direction, Access>> {
   static constexpr std::int64_t largest_amount = std::int64_t{1} << 31;
   static constexpr bool is_allowed = kernel_element<T>;
-  static constexpr bool is_access_allowed =
-      Access.amount >= (Access.kind == access_kind::rows ? 1 : 0) && Access.amount <= largest_amount;
+  static constexpr bool is_access_allowed = Access.amount >= (Access.kind == access_kind::rows ? 1 : 0) &&
+                                            Access.amount <= largest_amount &&
+                                            (Access.kind != access_kind::wrap || Direction == parameter_direction::in);
   static constexpr bool is_reduction = Access.kind == access_kind::reduce;
   static constexpr bool is_ring = false;
   static constexpr parameter_direction direction = Direction;
@@ -356,7 +357,7 @@ inline constexpr host_checked_entry host_checked_entry_of =
 }  // namespace weft
 
 /// A buffer that the body only reads, only writes, or both; a second argument is the access:
-/// halo(r), rows(k), whole, reduce(sum | product | min | max). Without one, item i reaches element i.
+/// halo(r), wrap(r), rows(k), whole, reduce(sum | product | min | max). Without one, item i reaches element i.
 #define WEFT_IN(...) WEFT_DETAIL_BUFFER(in, __VA_ARGS__)
 #define WEFT_OUT(...) WEFT_DETAIL_BUFFER(out, __VA_ARGS__)
 #define WEFT_INOUT(...) WEFT_DETAIL_BUFFER(inout, __VA_ARGS__)
@@ -382,6 +383,7 @@ inline constexpr host_checked_entry host_checked_entry_of =
                                                , WEFT_DETAIL_ACCESS(__VA_ARGS__))>
 #define WEFT_DETAIL_ACCESS(word) WEFT_DETAIL_ACCESS_##word
 #define WEFT_DETAIL_ACCESS_halo(radius) ::weft::access::halo(radius)
+#define WEFT_DETAIL_ACCESS_wrap(radius) ::weft::access::wrap(radius)
 #define WEFT_DETAIL_ACCESS_rows(count) ::weft::access::rows(count)
 #define WEFT_DETAIL_ACCESS_whole ::weft::access::whole()
 #define WEFT_DETAIL_ACCESS_reduce(op) ::weft::access::reduce(::weft::reduce_op::op)
@@ -418,6 +420,6 @@ inline constexpr host_checked_entry host_checked_entry_of =
                   "double, by value or in WEFT_IN, WEFT_OUT or WEFT_INOUT, and WEFT_RING");                            \
     static_assert(weft_parameters::are_accesses_allowed,                                                               \
                   "weft: in kernel " #name " a halo may not be negative, rows must be at least one, and both at most " \
-                  "2^31");                                                                                             \
+                  "2^31; wrap is of WEFT_IN alone");                                                                   \
   }
 // clang-format on

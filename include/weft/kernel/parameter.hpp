@@ -15,14 +15,15 @@ enum class element_type : std::uint8_t { int8, int16, int32, int64, uint8, uint1
 
 enum class parameter_direction : std::uint8_t { in, out, inout, scalar };
 
-enum class access_kind : std::uint8_t { one_to_one, halo, rows, whole, reduce };
+enum class access_kind : std::uint8_t { one_to_one, halo, rows, whole, reduce, wrap };
 
 enum class reduce_op : std::uint8_t { sum, product, min, max };
 
 /// Which elements of a buffer one work item reaches; this decides how a launch may be split.
 /// Shape: counted along the outermost dimension o of the range (i in 1-D, y in 2-D, z in 3-D). One step of o is one
 ///   element in 1-D and one slab (a row, a plane) in 2-D and 3-D. one_to_one reaches step o, halo(r) the steps
-///   o - r … o + r, rows(k) the steps o * k … o * k + k - 1, whole and reduce(op) every element.
+///   o - r … o + r, rows(k) the steps o * k … o * k + k - 1, whole and reduce(op) every element. wrap(r) reaches as
+///   halo(r) does, in an array without ends: step -1 is the last, and the step after the last is the first.
 struct access_rule {
   access_kind kind = access_kind::one_to_one;
   std::int64_t amount = 0;
@@ -34,6 +35,7 @@ struct access_rule {
 namespace access {
 
 constexpr access_rule halo(std::int64_t radius) { return {access_kind::halo, radius, reduce_op::sum}; }
+constexpr access_rule wrap(std::int64_t radius) { return {access_kind::wrap, radius, reduce_op::sum}; }
 constexpr access_rule rows(std::int64_t count) { return {access_kind::rows, count, reduce_op::sum}; }
 constexpr access_rule whole() { return {access_kind::whole, 0, reduce_op::sum}; }
 constexpr access_rule reduce(reduce_op op) { return {access_kind::reduce, 0, op}; }
@@ -49,8 +51,9 @@ struct kernel_range {
 
 /// One argument of a launch with its type erased: a buffer's address, or a scalar's bytes.
 /// Shape: `address` is where element `first` lies, and `count` elements may be reached from there, so that a piece of a
-///   split array keeps its global indices. `slab` is the number of elements in one step of the outermost dimension of
-///   a 2-D or 3-D launch; 0 means unknown, and then check mode checks the reach alone.
+///   split array keeps its global indices; of a periodic halo it may be negative. `slab` is the number of elements in
+///   one step of the outermost dimension of a 2-D or 3-D launch; 0 means unknown, and then check mode checks the reach
+///   alone.
 struct kernel_argument {
   element_type type = element_type::float32;
   parameter_direction direction = parameter_direction::scalar;

@@ -20,9 +20,7 @@ elements reach(const kernel_argument& argument, const access_rule& rule, const k
   const elements all{0, argument.count};
   const auto outer = static_cast<std::size_t>(range.dimensions - 1);
   const std::int64_t step = range.dimensions == 1 ? 1 : argument.slab;
-  const bool is_local =
-      rule.kind == access_kind::one_to_one || rule.kind == access_kind::halo || rule.kind == access_kind::rows;
-  if (!is_local || step <= 0) return all;
+  if (rule.kind == access_kind::whole || rule.kind == access_kind::reduce || step <= 0) return all;
   const std::int64_t each = rule.kind == access_kind::rows ? rule.amount : 1;
   elements made;
   if (__builtin_sub_overflow(range.begin[outer], radius, &made.begin) ||
@@ -165,7 +163,8 @@ order_watch::mark_ref order_watch::launch(stream_handle stream, device_id on, co
           static_cast<std::uint32_t>(i + 1));
     };
     // an item writes what is its own; around it, it reads
-    const std::int64_t radius = rule.kind == access_kind::halo ? rule.amount : 0;
+    const bool is_halo = rule.kind == access_kind::halo || rule.kind == access_kind::wrap;
+    const std::int64_t radius = is_halo ? rule.amount : 0;
     const elements own = reach(argument, rule, request.range, 0);
     if (argument.direction == parameter_direction::in) {
       part(reach(argument, rule, request.range, radius), false);
