@@ -2,17 +2,16 @@
 // Memory that each rank of a communicator has on its device and that all ranks reach.
 #pragma once
 
+#include "weft/core/device_description.hpp"
 #include "weft/core/unique_handle.hpp"
 #include "weft/memory/mapping.hpp"
 #include "weft/memory/physical_block.hpp"
 #include "weft/memory/shared_memory.hpp"
 #include "weft/memory/span.hpp"
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <vector>
 
 namespace weft::detail {
