@@ -196,7 +196,8 @@ result<collective_choice> choose_collective(const collective_shape& shape, std::
     } else if (combines && order == reduction_order::rank && !is_direct && algorithm != collective_algorithm::naive) {
       one.why = "does not combine in the order of ranks";
     } else {
-      auto made = make_schedule(shape, algorithm, best_piece(shape, element_size, algorithm, machine, devices));
+      auto made =
+          make_schedule(shape, algorithm, best_piece(shape, element_size, algorithm, machine, devices, launch_latency));
       if (!made) return std::move(made).error();
       one.possible = true;
       one.cost = cost_of(*made, element_size, machine, devices, launch_latency);

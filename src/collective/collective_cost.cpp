@@ -156,7 +156,8 @@ double bus_factor(collective what, int ranks) {
 }
 
 std::int64_t best_piece(const collective_shape& shape, std::size_t element_size, collective_algorithm algorithm,
-                        const topology& machine, std::span<const device_id> devices) {
+                        const topology& machine, std::span<const device_id> devices,
+                        std::chrono::nanoseconds launch_latency) {
   const auto elements_of = [&](std::uint64_t size) {
     return std::max<std::int64_t>(1, static_cast<std::int64_t>(size / element_size));
   };
@@ -180,6 +181,9 @@ std::int64_t best_piece(const collective_shape& shape, std::size_t element_size,
   }
   if (slowest.bytes_per_second <= 0) return longest;
   const double time = static_cast<double>(collective_bytes(shape, element_size)) / slowest.bytes_per_second;
+  // A rank has room for two pieces, each of which comes in, is folded and goes out: half a launch for each.
+  if (shape.what != collective::broadcast)
+    slowest.latency_seconds += std::chrono::duration<double>(launch_latency).count() / 2;
   const auto more_rounds = static_cast<double>(whole->rounds.size() - 1);
   const double pieces = std::sqrt(more_rounds * time / std::max(slowest.latency_seconds, 1e-9));
   const double piece = static_cast<double>(shape.counts.front()) / std::max(pieces, 1.0);

@@ -190,7 +190,8 @@ const communicator::body::kept_plan& communicator::body::plan(std::source_locati
   made->no_direct = wish_.no_direct;
   made->choice = choose(where);
   const std::size_t size = size_of(wish_.type);
-  const std::int64_t piece = best_piece(wish_.shape, size, made->choice.algorithm, ranks->state->layout(), ids);
+  const std::int64_t piece =
+      best_piece(wish_.shape, size, made->choice.algorithm, ranks->state->layout(), ids, launch_latency_of(*ranks));
   auto schedule = value_or_raise(make_schedule(wish_.shape, made->choice.algorithm, piece), where);
   made->bytes_between = made->choice.candidates.front().cost.bytes_between;
   if (ranks->state->options().clock == clock_kind::virtual_time)

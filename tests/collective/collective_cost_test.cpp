@@ -450,7 +450,7 @@ TEST(collective_seconds, of_the_specification_are_near_a_half_and_all_of_a_link)
   EXPECT_GE(share_of_link(switched(4), count, collective_algorithm::ring), 0.98);
   EXPECT_GE(share_of_link(switched(4), count, collective_algorithm::halving_doubling), 0.98);
   // A tree comes to a half in the limit: its pieces fill the tree first, and each of them pays its latency.
-  EXPECT_NEAR(share_of_link(switched(4), count, collective_algorithm::tree), 0.45, 0.01);
+  EXPECT_NEAR(share_of_link(switched(4), count, collective_algorithm::tree), 0.46, 0.01);
   EXPECT_NEAR(share_of_link(switched(4), 100 * count, collective_algorithm::tree), 0.5, 0.02);
   EXPECT_NEAR(share_of_link(switched(4, rate, std::chrono::nanoseconds{10}), 100 * count, collective_algorithm::tree),
               0.5, 0.01);
@@ -475,21 +475,29 @@ TEST(collective_seconds, are_unknown_where_a_rate_is) {
 
 // ---- pieces
 
+/// How much longer a collective takes with the library's piece than with the best of a row of lengths.
+double loss_of(const collective_shape& shape, collective_algorithm algorithm, const topology& machine,
+               std::chrono::nanoseconds start) {
+  const std::int64_t piece =
+      best_piece(shape, element, algorithm, machine, first_devices(machine.device_count()), start);
+  const double taken = price(shape, algorithm, piece, machine, start).seconds;
+  double best = taken;
+  for (std::int64_t other = 20'000; other < shape.counts.front(); other += other / 4)
+    best = std::min(best, price(shape, algorithm, other, machine, start).seconds);
+  return taken / best;
+}
+
 TEST(best_piece, is_close_to_the_best_there_is) {
-  constexpr int n = 9;
-  const topology machine = switched(n);
-  const auto devices = first_devices(n);
+  const topology machine = switched(9);
+  const topology fast = samples::shipped("dgx_h100");
   for (const std::int64_t count : {1'000'000, 25'000'000}) {
     for (const auto& [what, algorithm] : {std::pair{collective::all_reduce, collective_algorithm::tree},
                                           std::pair{collective::broadcast, collective_algorithm::tree},
                                           std::pair{collective::reduce, collective_algorithm::ring}}) {
-      const collective_shape shape{what, n, 0, {count}};
-      const std::int64_t piece = best_piece(shape, element, algorithm, machine, devices);
-      const double taken = price(shape, algorithm, piece, machine, {}).seconds;
-      double best = taken;
-      for (std::int64_t other = 20'000; other < count; other += other / 4)
-        best = std::min(best, price(shape, algorithm, other, machine, {}).seconds);
-      EXPECT_LE(taken, 1.03 * best) << to_string(what) << " by " << to_string(algorithm) << " of " << count;
+      const std::string text = std::string{to_string(what)} + " by " + std::string{to_string(algorithm)} + " of ";
+      EXPECT_LE(loss_of({what, 9, 0, {count}}, algorithm, machine, {}), 1.03) << text << count;
+      // where the start of a kernel takes longer than many a piece is on its way
+      EXPECT_LE(loss_of({what, 8, 0, {count}}, algorithm, fast, usual_launch_latency), 1.07) << text << count;
     }
   }
 }

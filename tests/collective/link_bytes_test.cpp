@@ -108,7 +108,7 @@ std::vector<weft::device_id> ids_of(const communicator& all) {
 weft::collective_cost price(const communicator& all, const machine& m, const weft::collective_shape& shape,
                             collective_algorithm algorithm, std::chrono::nanoseconds launch = {}) {
   const auto ids = ids_of(all);
-  const std::int64_t piece = weft::best_piece(shape, sizeof(float), algorithm, m.layout(), ids);
+  const std::int64_t piece = weft::best_piece(shape, sizeof(float), algorithm, m.layout(), ids, launch);
   const auto schedule = weft::value_or_raise(weft::make_schedule(shape, algorithm, piece));
   return weft::cost_of(schedule, sizeof(float), m.layout(), ids, launch);
 }
