@@ -33,6 +33,17 @@ WEFT_KERNEL(row_sum, (WEFT_IN(int32_t, rows(3)) input, WEFT_OUT(int32_t) output,
 WEFT_KERNEL_2D(row_above, (WEFT_IN(int32_t) input, WEFT_OUT(int32_t) output, int64_t width),
                { output[y * width + x] = input[weft_max(y - 1, 0) * width + x]; });
 WEFT_KERNEL(total, (WEFT_IN(int64_t) input, WEFT_INOUT(int64_t, reduce(sum)) result), { result[0] += input[i]; });
+WEFT_KERNEL(by_its_own_index, (WEFT_IN(int32_t, whole) from, WEFT_INOUT(int32_t) at, WEFT_OUT(int32_t) to), {
+  at[i] = at[i] + 1;
+  to[i] = from[at[i]];
+});
+WEFT_KERNEL_2D(two_by_two, (WEFT_IN(int32_t) from, WEFT_OUT(int32_t) to, int64_t w), {
+  to[2 * (y * w + x)] = from[2 * (y * w + x)];
+  to[2 * (y * w + x) + 1] = from[2 * (y * w + x) + 1] + (x == 4 && y == 2 ? from[5] : 0);
+});
+int calls = 0;
+int counted(int number) { return ++calls, number; }
+WEFT_KERNEL(calls_the_program, (WEFT_IN(int32_t) from, WEFT_OUT(int32_t) to), { to[i] = counted(from[i]); });
 WEFT_KERNEL(one_number, (WEFT_OUT(float) output, float number), { output[i] = number; });
 WEFT_KERNEL(no_parameters, (), {
   if (i > 3) return;
@@ -245,6 +256,61 @@ TEST(checked_kernel, in_two_dimensions_one_to_one_means_the_item_s_own_row) {
   EXPECT_EQ(violation->index, 0);
   EXPECT_EQ(violation->limit, 5);
   EXPECT_EQ(weft::describe(*one.code, *violation).substr(0, 43), "row_above: item (0, 1) reads element 0 of p");
+}
+
+TEST(checked_kernel, of_many_items_names_the_first_that_is_wrong_and_runs_those_before_it) {
+  constexpr std::size_t n = 5'000;
+  for (const std::size_t wrong : {std::size_t{0}, std::size_t{1'023}, std::size_t{1'024}, std::size_t{3'000}, n - 1}) {
+    run one{
+        weft::make_kernel_code<by_its_own_index>(),
+        portable::range_of(n),
+        {in(portable::filled<std::int32_t>(n, [](std::size_t k) { return k * 3; })),
+         portable::inout(portable::filled<std::int32_t>(n, [](std::size_t k) { return n - 2 - std::min(k, n - 2); })),
+         out<std::int32_t>(n)}};
+    auto at = one.values[1].as<std::int32_t>();
+    at[wrong] = n - 1;  // the last one, and it is moved on by one
+    at[n - 1] = wrong == n - 1 ? n - 1 : 0;
+    one.values[1] = portable::inout(at);
+    const auto violation = check(one);
+    ASSERT_TRUE(violation) << wrong;
+    EXPECT_EQ(violation->item[0], static_cast<std::int64_t>(wrong));
+    EXPECT_EQ(violation->parameter, 0U);
+    EXPECT_EQ(violation->index, static_cast<std::int64_t>(n));
+    const auto to = one.values[2].as<std::int32_t>(), after = one.values[1].as<std::int32_t>();
+    for (std::size_t i = 0; i < n; ++i) {
+      ASSERT_EQ(after[i], at[i] + (i <= wrong ? 1 : 0)) << i;
+      if (i >= wrong) continue;
+      ASSERT_EQ(to[i], 3 * after[i]) << i;
+    }
+  }
+}
+
+TEST(checked_kernel, that_writes_several_elements_for_an_item_is_checked_item_by_item) {
+  constexpr std::size_t n = 2 * 8 * 4;
+  run one{weft::make_kernel_code<two_by_two>(),
+          portable::range_of(8, 4),
+          {in(portable::filled<std::int32_t>(n, [](std::size_t k) { return k; })), out<std::int32_t>(n),
+           scalar<std::int64_t>(8)}};
+  const auto violation = check(one);
+  ASSERT_TRUE(violation);
+  EXPECT_EQ(violation->item, (std::array<std::int64_t, 3>{4, 2, 0}));
+  EXPECT_EQ(violation->index, 5);
+  EXPECT_EQ(violation->limit, 32);
+  const auto to = one.values[1].as<std::int32_t>();
+  for (std::size_t i = 0; i < 40; ++i) EXPECT_EQ(to[i], static_cast<std::int32_t>(i));
+}
+
+TEST(checked_kernel, calls_what_is_not_of_the_library_once_for_each_item) {
+  run one{weft::make_kernel_code<calls_the_program>(),
+          portable::range_of(3'000),
+          {in(std::vector<std::int32_t>(3'000, 4)), out<std::int32_t>(3'000)}};
+  calls = 0;
+  EXPECT_FALSE(check(one));
+  EXPECT_EQ(calls, 3'000);
+  static_assert(!weft::detail::is_pure("{ to[i] = counted (from[i]); }"));
+  static_assert(!weft::detail::is_pure("{ static int n; to[i] = ++n; }"));
+  static_assert(
+      weft::detail::is_pure("{ for (int k = 0; k < 3; ++k) if (k) to[i] = (float)(k) + weft_exp(from[i]); }"));
 }
 
 TEST(checked_kernel, an_unsigned_index_too_large_to_be_one_is_caught) {
