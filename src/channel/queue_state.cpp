@@ -285,7 +285,7 @@ class builder {
   }
 
   placed on_host(queue_lane& l, std::size_t size) {
-    if (q_.lies_in_host_memory) {
+    if (q_.lies_in_host_memory && q_.options.pinned) {
       if (const auto shared = on_host_for_kernels(l, size)) return *shared;
     }
     const device_id near = q_.source_out_of_reach ? q_.facts.destination : q_.facts.source;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Each option of a machine on each backend: it has an effect, or somebody says that it has none.
-#include "support/opencl_machines.hpp"
-#include "support/samples.hpp"
-#include "support/virtual_gpus.hpp"
+#include "support/option_rows.hpp"
 
 #include <gtest/gtest.h>
 
@@ -19,20 +17,7 @@ using weft::errc;
 using weft::machine;
 using weft::machine_options;
 
-/// Of an aggregate.
-struct anything {
-  template <class T>
-  operator T() const;  // NOLINT(google-explicit-constructor): stands for a value of any field
-};
-template <class T, class... Fields>
-consteval std::size_t fields() {
-  if constexpr (requires { T{Fields{}..., anything{}}; }) {
-    return fields<T, Fields..., anything>();
-  } else {
-    return sizeof...(Fields);
-  }
-}
-static_assert(fields<machine_options>() == 18, "a new option needs a row below");
+static_assert(samples::fields<machine_options>() == 18, "a new option needs a row below");
 
 struct option {
   const char* name;

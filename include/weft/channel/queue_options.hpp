@@ -30,8 +30,8 @@ struct queue_options {
   transfer_mode mode = transfer_mode::adaptive;
   backpressure when_full = backpressure::block;
   std::chrono::nanoseconds timeout = std::chrono::seconds{5};  // of waiting forms that name no other
-  std::size_t batch_size = 64;                 // messages of receive_batch() without a size; of a forwarder's turn
-  bool pinned = true;                          // the ring of the staged mode lies in page-locked memory, if it can
+  std::size_t batch_size = 64;  // messages of receive_batch() without a size; of a forwarder's turn
+  bool pinned = true;           // a ring in host memory is page-locked, if it can be: CUDA kernels need it
   bytes staging_size{std::uint64_t{1} << 20};  // most bytes a forwarder moves at a time
   bool validate = false;                       // a checksum with every message
   int producers = 1;                           // ends that may send; each keeps its own order

@@ -16,9 +16,9 @@
 namespace weft {
 
 struct join_options {
-  std::span<const std::byte> announcement;  // what the others see as peer(r).announcement
+  std::span<const std::byte> announcement{};  // what the others see as peer(r).announcement
   std::chrono::nanoseconds limit = std::chrono::seconds{30};
-  std::stop_token stop;
+  std::stop_token stop{};
 };
 
 /// One process's place at a meeting of `size` processes of one user on one machine. Nothing is created in a file
