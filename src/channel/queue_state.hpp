@@ -40,7 +40,7 @@ class tally {
   std::atomic<std::uint64_t> count_{0};
 };
 
-/// What one way has brought.
+/// Messages brought to a kernel by one way, and the batches.
 struct brought_tally {
   tally operations, messages;
   void add(std::uint64_t count) noexcept {
@@ -245,7 +245,7 @@ class queue_state {
   std::atomic<bool> over_{false};
 };
 
-/// Who sleeps on a word; a feed does not sleep, but wants to hear of every message.
+/// Values of a waiting flag: the sleeper that it names is woken. A feed does not sleep; it hears of every message.
 inline constexpr std::uint32_t nobody = 0, a_thread = 1, the_progress_thread = 2, a_feed = 3;
 
 [[nodiscard]] std::shared_ptr<const error> queue_error(errc code, std::string what,

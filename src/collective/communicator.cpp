@@ -47,7 +47,7 @@ int lanes_of(const detail::collective_ranks& ranks) {
   return threads ? 1 : detail::stream_layout::lanes_for(ranks.size());
 }
 
-/// What the start of a kernel takes. On a virtual clock that is known; real ones are priced alike, as none is measured.
+/// Time to start a kernel: the virtual clock's, or the usual one for real devices, of which none was measured.
 std::chrono::nanoseconds launch_latency_of(const detail::collective_ranks& ranks) {
   static_assert(usual_launch_latency == simulation{}.launch_latency);
   const bool is_modelled =

@@ -448,9 +448,11 @@ TEST_F(gpu_queue, gives_memory_back_beside_a_kernel_that_stays) {
       weft::launch<takes_notes>(order, weft::range(1), in, std::uint64_t{0}, std::uint64_t{1}, for_ever, got.memory);
   std::atomic<bool> freed{false};
   std::jthread freeing{[&] {
+    const weft::bytes free = m[gpu1].free_memory();
     {
-      const weft::buffer<std::byte> one{m[gpu1], 5000}, peers{m[gpu0], 5000};
+      const weft::buffer<std::byte> one{m[gpu1], 1U << 20}, peers{m[gpu0], 1U << 20};
     }
+    EXPECT_EQ(m[gpu1].free_memory(), free) << "it is nobody's, although the driver does not have it yet";
     {
       const weft::pinned_buffer<std::byte> one{m[gpu1], 5000};
     }

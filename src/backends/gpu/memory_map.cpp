@@ -70,6 +70,7 @@ memory_map::memory_map(std::shared_ptr<const driver> cu, const discovery& found,
       found_(found),
       places_(std::move(places)),
       joints_(found.gpus.size() * found.gpus.size()),
+      returning_(found.gpus.size()),
       late_(found.gpus.size() + 1) {}
 
 memory_map::~memory_map() { clear(); }
@@ -303,8 +304,10 @@ memory_use memory_map::use(device_id device) const {
   if (const CUcontext context = places_->made(row); context != nullptr) {
     const current_context here{*cu_, context};
     std::size_t free = 0, total = 0;
+    // read first: what goes back meanwhile counts twice, which the account above bounds, and not too little
+    const std::uint64_t returning = returning_[places_->gpu_of(row)].load(std::memory_order_relaxed);
     if (here.status() == CUDA_SUCCESS && cu_->cuMemGetInfo(&free, &total) == CUDA_SUCCESS)
-      now.free = std::min(now.free, bytes{free});
+      now.free = std::min(now.free, bytes{free + returning});
   }
   return now;
 }

@@ -160,7 +160,13 @@ class memory_map final : public common::memory_model<allocation> {
     if (!gone.goes_back_late) return later(std::move(f));
     if (here_.forked()) return;
     try {
-      late_of(gone.owner).add(std::function<void()>{std::move(f)});
+      const std::size_t gpu = found_.devices[local(gone.owner)].gpu;
+      std::atomic<std::uint64_t>& returning = returning_[gpu];
+      returning.fetch_add(gone.charged, std::memory_order_relaxed);
+      late_[gpu].add([&returning, size = gone.charged, f = std::move(f)] {
+        f();
+        returning.fetch_sub(size, std::memory_order_relaxed);
+      });
     } catch (const std::bad_alloc&) {
     }
   }
@@ -170,7 +176,7 @@ class memory_map final : public common::memory_model<allocation> {
     if (here_.forked()) return;
     if (may()) return take_back(gone, std::move(f));
     try {
-      (gone.goes_back_late ? late_of(gone.owner) : late_.back())
+      (gone.goes_back_late ? late_[found_.devices[local(gone.owner)].gpu] : late_.back())
           .add_when(std::function<bool()>{std::move(may)}, std::function<void()>{std::move(f)});
     } catch (const std::bad_alloc&) {
     }
@@ -205,15 +211,14 @@ class memory_map final : public common::memory_model<allocation> {
   [[nodiscard]] CUresult make_pages(allocation& made);
   [[nodiscard]] CUresult enroll(allocation& made);
 
-  [[nodiscard]] late_work& late_of(device_id device) { return late_[found_.devices[local(device)].gpu]; }
-
   detail::fork_watch here_;
   std::shared_ptr<const driver> cu_;
   const discovery& found_;
   std::shared_ptr<contexts> places_;
   std::mutex peer_mutex_;
   std::atomic<bool> has_to_part_{false};
-  std::vector<joint> joints_;           // [from GPU * GPUs + to GPU], under the mutex
+  std::vector<joint> joints_;                         // [from GPU * GPUs + to GPU], under the mutex
+  std::deque<std::atomic<std::uint64_t>> returning_;  // bytes of each GPU that are freed, and not the driver's yet
   mutable std::deque<late_work> late_;  // one of each GPU, and last that of everything that does not wait for one
 };
 
