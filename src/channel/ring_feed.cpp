@@ -53,8 +53,8 @@ bool ring_feed::is_sent(std::uint64_t message) const noexcept {
   const auto has = [lap](const std::byte* stamp) {
     return WEFT_RING_LOAD_32(reinterpret_cast<const std::uint32_t*>(stamp)) == lap;
   };
-  for (std::uint32_t piece = 0; piece < ring.pieces; ++piece) {
-    if (!has(slot + piece * WEFT_RING_PIECE + WEFT_RING_PIECE_PAYLOAD)) return false;
+  for (std::uint32_t i = 0; i < ring.pieces; ++i) {
+    if (!has(slot + i * WEFT_RING_PIECE + WEFT_RING_PIECE_PAYLOAD)) return false;
   }
   return ring.pieces != 0 || has(slot + ring.stride - sizeof lap);
 }
