@@ -112,6 +112,23 @@ TEST(gpu_health, of_a_gpu_that_the_library_does_not_know_is_refused) {
   EXPECT_FALSE(management.health(""));
 }
 
+TEST(gpu_management, tells_in_words_why_two_gpus_are_no_peers) {
+  nvml_functions t = without_sensors();
+  EXPECT_EQ(nvml{t}.p2p_refusal("0000:10:00.0", "0000:20:00.0"), "") << "a library that does not say";
+  static unsigned answer = 0;
+  t.nvmlDeviceGetP2PStatus = [](nvmlDevice, nvmlDevice, unsigned what, unsigned* status) {
+    *status = what == nvml_p2p_read ? answer : 0;
+    return 0;
+  };
+  const nvml management{t};
+  EXPECT_EQ(management.p2p_refusal("0000:10:00.0", "0000:20:00.0"), "");
+  answer = 4;
+  EXPECT_EQ(management.p2p_refusal("0000:10:00.0", "0000:20:00.0"), "a setting of the driver turns it off");
+  answer = 4000;
+  EXPECT_EQ(management.p2p_refusal("0000:10:00.0", "0000:20:00.0"), "the driver does not know");
+  EXPECT_EQ(management.p2p_refusal("", "0000:20:00.0"), "");
+}
+
 TEST(gpu_management, that_is_not_there_is_absent_with_the_reason) {
   const auto opened = load_nvml("/nowhere/libnvidia-ml.so.1");
   ASSERT_FALSE(opened);

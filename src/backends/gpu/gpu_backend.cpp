@@ -99,8 +99,10 @@ result<peer_description> gpu_backend::do_peer(device_id from, device_id to) {
   const gpu_place& one = found_.gpu_of(local(from));
   const gpu_place& other = found_.gpu_of(local(to));
   if (!memory_.can_access(from, to)) {
+    const std::string reason = nvml_ ? (*nvml_)->p2p_refusal(one.pci_address, other.pci_address) : std::string{};
     about.why = "the driver offers no peer access from " + one.name + " to " + other.name +
-                "; copies go through the host (nvidia-smi topo -p2p r says why)";
+                (reason.empty() ? std::string{} : ", for " + reason) +
+                "; copies go through the host (weft doctor says what to do)";
     return about;
   }
   const link_path& path = path_between(from, to);

@@ -105,6 +105,16 @@ std::optional<nvlink_facts> nvml::nvlink(const std::string& from, const std::str
   return nvlink_facts{std::min(here.to_switch, there.to_switch), std::min(here.generation, there.generation)};
 }
 
+std::string nvml::p2p_refusal(const std::string& from, const std::string& to) const {
+  const nvmlDevice one = device_at(from);
+  const nvmlDevice other = device_at(to);
+  unsigned status = 0;
+  if (one == nullptr || other == nullptr || call_.nvmlDeviceGetP2PStatus == nullptr ||
+      call_.nvmlDeviceGetP2PStatus(one, other, nvml_p2p_read, &status) != NVML_SUCCESS || status == 0)
+    return {};
+  return std::string{nvml_p2p_words[std::min<std::size_t>(status, nvml_p2p_words.size() - 1)]};
+}
+
 std::optional<std::uint64_t> nvml::free_memory(const std::string& gpu) const {
   const nvmlDevice device = device_at(gpu);
   nvmlMemory memory{};

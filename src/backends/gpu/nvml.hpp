@@ -36,6 +36,8 @@ class nvml {
   /// GPUs are named by their PCI address, as the driver writes it. No links where there are none; empty where the
   /// library does not know.
   [[nodiscard]] std::optional<nvlink_facts> nvlink(const std::string& from, const std::string& to) const;
+  /// Why `from` cannot read the memory of `to`; empty where it can, or where the library does not say.
+  [[nodiscard]] std::string p2p_refusal(const std::string& from, const std::string& to) const;
   [[nodiscard]] std::optional<std::uint64_t> free_memory(const std::string& gpu) const;
   /// Of a MIG instance: that of its GPU, whose address it has. Errors: unsupported for a GPU that it does not know.
   [[nodiscard]] result<device_health> health(const std::string& gpu) const;

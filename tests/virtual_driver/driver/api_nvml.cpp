@@ -3,6 +3,7 @@
 #include "backends/gpu/nvml_functions.hpp"
 #include "virtual_driver/driver/call.hpp"
 
+#include <cctype>
 #include <cstdio>
 #include <cstring>
 #include <strings.h>
@@ -122,6 +123,51 @@ WEFT_VIRTUAL_API nvmlReturn nvmlDeviceGetHandleByUUID(const char* uuid, nvmlDevi
     if (uuid_of(n).text() == uuid) return tell(device, handle_of(n));
   }
   return not_found;
+}
+WEFT_VIRTUAL_API nvmlReturn nvmlSystemGetCudaDriverVersion_v2(int* version) {
+  if (const CUresult code = begin_call("nvmlSystemGetCudaDriverVersion_v2"); code != 0) return code;
+  return version == nullptr ? invalid_argument : static_cast<nvmlReturn>(cuDriverGetVersion(version));
+}
+WEFT_VIRTUAL_API nvmlReturn nvmlDeviceGetCount_v2(unsigned* count) {
+  if (const CUresult code = begin_call("nvmlDeviceGetCount_v2"); code != 0) return code;
+  if (started.load() == 0) return uninitialized;
+  return count == nullptr ? invalid_argument : tell(count, static_cast<unsigned>(given().machine.device_count()));
+}
+WEFT_VIRTUAL_API nvmlReturn nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice* device) {
+  if (const CUresult code = begin_call("nvmlDeviceGetHandleByIndex_v2"); code != 0) return code;
+  if (started.load() == 0) return uninitialized;
+  if (device == nullptr || index >= given().machine.devices.size()) return invalid_argument;
+  return tell(device, handle_of(static_cast<int>(index)));
+}
+WEFT_VIRTUAL_API nvmlReturn nvmlDeviceGetPciInfo_v3(nvmlDevice device, nvmlPciInfo* place) {
+  return device_call("nvmlDeviceGetPciInfo_v3", place != nullptr, device, [&](int n) {
+    *place = {};
+    // eight digits of domain, and capital letters, as the library writes them
+    std::snprintf(place->address, sizeof place->address, "0000%s", pci_of(n).c_str());
+    for (char& letter : place->address) letter = static_cast<char>(std::toupper(static_cast<unsigned char>(letter)));
+    std::snprintf(place->legacy_address, sizeof place->legacy_address, "%s", pci_of(n).c_str());
+    return NVML_SUCCESS;
+  });
+}
+WEFT_VIRTUAL_API nvmlReturn nvmlDeviceGetName(nvmlDevice device, char* text, unsigned size) {
+  return device_call("nvmlDeviceGetName", text != nullptr, device, [&](int n) {
+    const std::string name = "Virtual " + given().machine.devices[static_cast<std::size_t>(n)].name;
+    if (size <= name.size()) return small;
+    std::memcpy(text, name.c_str(), name.size() + 1);
+    return NVML_SUCCESS;
+  });
+}
+WEFT_VIRTUAL_API nvmlReturn nvmlDeviceGetPersistenceMode(nvmlDevice device, unsigned* is_on) {
+  return device_call("nvmlDeviceGetPersistenceMode", is_on != nullptr, device, [&](int) { return tell(is_on, 1U); });
+}
+WEFT_VIRTUAL_API nvmlReturn nvmlDeviceGetP2PStatus(nvmlDevice device, nvmlDevice peer, unsigned what,
+                                                   unsigned* status) {
+  return device_call("nvmlDeviceGetP2PStatus", status != nullptr && index_of(peer) >= 0 && what <= nvml_p2p_atomics,
+                     device, [&](int n) {
+                       const int other = index_of(peer);
+                       const bool can = n != other && given().machine.can_access(device_id{n}, device_id{other});
+                       return tell(status, can ? 0U : 1U);  // what a topology refuses, its chipset does
+                     });
 }
 WEFT_VIRTUAL_API nvmlReturn nvmlDeviceGetMemoryInfo(nvmlDevice device, nvmlMemory* memory) {
   return device_call("nvmlDeviceGetMemoryInfo", memory != nullptr, device, [&](int n) {
