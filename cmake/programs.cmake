@@ -37,7 +37,7 @@ endif()
 # ---- the tool: everything but main.cpp is a library, so that its tests can link it -----------------------------------
 
 if(WEFT_CLI_ENABLED)
-  file(GLOB sources CONFIGURE_DEPENDS tools/weft/*.cpp)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS tools/weft/*.cpp)
   list(FILTER sources EXCLUDE REGEX "/main\\.cpp$")
   if(sources AND EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/tools/weft/main.cpp)
     # as fast as the library are only the loops that measure it
@@ -53,7 +53,7 @@ if(WEFT_CLI_ENABLED)
     weft_flags(weft_tool)
     target_precompile_headers(weft_tool PRIVATE
       <fmt/format.h> <algorithm> <array> <chrono> <functional> <map> <memory> <optional> <string> <thread> <vector>)
-    target_include_directories(weft_tool PUBLIC tools/weft)
+    target_include_directories(weft_tool PUBLIC tools/weft PRIVATE src)  # declarations of NVML, which the backend has
     target_link_libraries(weft_tool
       PUBLIC weft fmt::fmt nlohmann_json::nlohmann_json CLI11::CLI11 PNG::PNG TurboJPEG::TurboJPEG)
     foreach(part weft_conformance weft_images)

@@ -53,6 +53,7 @@ class virtual_gpu_tool : public testing::TestWithParam<gpus> {
 const std::vector<words> commands{
     {},
     {"devices"},
+    {"doctor", "--run"},
     {"topo", "--verify", "--measure"},
     {"route", "0", "1", "64M"},
     {"explain", "launch", "1M", "--rate", "1G"},
@@ -77,6 +78,15 @@ TEST_P(virtual_gpu_tool, runs_every_command_and_says_that_no_figure_is_one_of_a_
         << name << ": settings of the virtual driver are no slips: " << ended.err;
     EXPECT_EQ(has(ended.err, "offered as 4 logical devices"), GetParam().count == 1) << name << ended.err;
   }
+}
+
+TEST_P(virtual_gpu_tool, tells_why_the_driver_offers_no_peer_access) {
+  if (GetParam().count == 1) GTEST_SKIP() << "parts of one GPU reach each other";
+  const words apart{"WEFT_VIRTUAL_CUDA_TOPOLOGY=" + samples::source_folder() + "/topologies/ring_3_no_p2p.json"};
+  const auto shown = run({"topo", "--json"}, apart);
+  EXPECT_TRUE(has(shown.out, "for the chipset does not support it")) << shown.out.substr(0, 4000) << shown.err;
+  const auto asked = run({"doctor", "--check", "p2p-status"}, apart);
+  EXPECT_TRUE(has(asked.out, "6 of 6 ordered pairs: the chipset does not support it")) << asked.out;
 }
 
 TEST_P(virtual_gpu_tool, writes_documents_that_hold_to_their_schemas_and_are_marked) {

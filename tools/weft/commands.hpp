@@ -9,6 +9,7 @@ namespace weft::tool {
 // Each prints its text or its document and says how it went. Errors: failure, error_exception.
 exit_code run_summary(session& run);
 exit_code run_devices(session& run);
+exit_code run_doctor(session& run, const doctor_options& options);
 exit_code run_topo(session& run, const topo_options& options);
 exit_code run_route(session& run, const route_options& options);
 exit_code run_explain_launch(session& run, const explain_launch_options& options);

@@ -23,6 +23,8 @@ exit_code run_command(const command_line& line) {
       return run_summary(run);
     case command::devices:
       return run_devices(run);
+    case command::doctor:
+      return run_doctor(run, line.doctor);
     case command::topo:
       return run_topo(run, line.topo);
     case command::route:

@@ -297,6 +297,20 @@ std::variant<command_line, finished_line> parse_command_line(int argc, const cha
 
   app.add_subcommand("devices", "List devices, and backends with the reason why they are absent");
 
+  CLI::App* doctor =
+      app.add_subcommand("doctor", "Look for what is wrong with this computer's GPUs, and say what to do");
+  doctor->add_flag("--run", line.doctor.run, "Use the GPUs too, for about ten seconds: data, rates, a kernel on each");
+  doctor->add_option("--check", line.doctor.check, "Only this check, with all that it has seen")->type_name("NAME");
+  doctor->add_option("-o,--output", line.doctor.output, "Also write a page: one HTML file, pictures inside")
+      ->type_name("FILE")
+      ->check(has_a_name);
+  doctor->add_option("--collect", line.doctor.collect, "Write what was read to a JSON file, for a bug report")
+      ->type_name("FILE")
+      ->check(has_a_name);
+  doctor->add_option("--from", line.doctor.from, "Look at such a file, not at this computer")
+      ->type_name("FILE")
+      ->check(has_a_name);
+
   CLI::App* topo = app.add_subcommand("topo", "Show how devices are linked: the matrix of nvidia-smi topo -m");
   topo->add_flag("-m,--matrix", line.topo.matrix_only, "The matrix and its legend, tab separated, and nothing else");
   topo->add_flag("--p2p", line.topo.p2p, "The matrix of peer access: OK, NS (not supported)");
@@ -485,6 +499,15 @@ std::variant<command_line, finished_line> parse_command_line(int argc, const cha
   }
 
   if (topo->parsed()) line.what = command::topo;
+  if (doctor->parsed()) {
+    line.what = command::doctor;
+    const doctor_options& to = line.doctor;
+    if (!to.from.empty() && (to.run || line.global.sim))
+      return usage(*doctor, "--from looks at a file: neither --run nor --sim has anything to do there");
+    if (line.global.sim && !to.run) return usage(*doctor, "a simulated machine has nothing to look at without --run");
+    if (!to.output.empty() && !to.output.ends_with(".html") && !to.output.starts_with("/dev/"))
+      return usage(*doctor, to.output + ": a page is HTML, and its name ends with .html");
+  }
   if (app.get_subcommand("devices")->parsed()) line.what = command::devices;
   if (demo->parsed()) line.what = command::demo;
   if (trace->parsed() && !view->parsed()) return usage(*trace, "what is to be done with it? weft trace view");

@@ -43,6 +43,14 @@ struct topo_options {
   std::string output;
 };
 
+struct doctor_options {
+  bool run = false;
+  std::string check;    // empty: all
+  std::string output;   // an HTML page
+  std::string collect;  // writes what was read
+  std::string from;     // reads that in place of this computer
+};
+
 struct route_options {
   std::string from;
   std::string to;
@@ -157,6 +165,7 @@ struct trace_view_options {
 enum class command : std::uint8_t {
   summary,
   devices,
+  doctor,
   topo,
   route,
   bench_copy,
@@ -176,6 +185,7 @@ struct command_line {
   command what = command::summary;
   global_options global;
   topo_options topo;
+  doctor_options doctor;
   route_options route;
   explain_launch_options explain_launch;
   explain_collective_options explain_collective;

@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+// The doctor on recorded machines (tests/doctor), on broken records, and on this computer.
+#include "cli/tool_runner.hpp"
+#include "doctor/checks.hpp"
+#include "doctor/gather.hpp"
+#include "doctor/record.hpp"
+#include "support/paths.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <string>
+#include <sys/stat.h>
+#include <vector>
+
+namespace weft::test {
+namespace doctor_test {
+
+using nlohmann::ordered_json;
+using tool::all_checks;
+using tool::diagnose;
+using tool::machine_facts;
+using tool::system_record;
+
+std::string machines_folder() { return samples::source_folder() + "/tests/doctor/"; }
+
+ordered_json case_of(const std::string& name) {
+  return ordered_json::parse(read_text(machines_folder() + name + ".json"));
+}
+
+/// A machine as --collect writes it: whole in its file, or another one with changes (RFC 7396).
+ordered_json machine_of(const std::string& name) {
+  ordered_json one = case_of(name);
+  if (one.contains("machine")) return one.at("machine");
+  ordered_json machine = machine_of(one.at("of"));
+  machine.merge_patch(one.at("change"));
+  return machine;
+}
+
+std::vector<std::string> machine_names() {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator{machines_folder()})
+    names.push_back(entry.path().stem().string());
+  std::ranges::sort(names);
+  return names;
+}
+
+/// Words with one blank between them, however lines were broken.
+std::string in_one_line(const std::string& text) {
+  std::string line;
+  for (const char letter : text) {
+    const bool is_blank = letter == ' ' || letter == '\n';
+    if (!is_blank || (!line.empty() && line.back() != ' ')) line += is_blank ? ' ' : letter;
+  }
+  return line;
+}
+
+class recorded_machine : public testing::TestWithParam<std::string> {};
+
+TEST_P(recorded_machine, is_diagnosed_as_its_file_says) {
+  const ordered_json expected = case_of(GetParam()).at("expect");
+  // kept for people: weft doctor --from build/…/doctor/NAME.json
+  const std::string folder = samples::build_folder() + "/doctor";
+  std::filesystem::create_directories(folder);
+  const std::string file = folder + "/" + GetParam() + ".json";
+  write_text(file, machine_of(GetParam()).dump(1));
+
+  const tool_result run = run_tool({"doctor", "--from", file, "--json"});
+  EXPECT_EQ(run.exit_code, expected.at("exit")) << run.err << run.out;
+  std::map<std::string, std::string> wrong, part_of;
+  std::set<std::string> unknown;
+  for (const auto& check : run.field("checks")) {
+    const std::string name = check.at("name");
+    const std::string verdict = check.at("verdict");
+    if (check.at("part_of").is_string()) {
+      part_of[name] = check.at("part_of");
+    } else if (verdict == "failed" || verdict == "warning") {
+      wrong[name] = verdict;
+      EXPECT_FALSE(check.at("advice").is_null()) << name;
+      EXPECT_FALSE(check.at("evidence").empty()) << name;
+    } else if (verdict == "unknown") {
+      unknown.insert(name);
+    }
+    EXPECT_FALSE(check.at("summary").get<std::string>().empty()) << name;
+  }
+  EXPECT_EQ(wrong, (expected.at("wrong").get<std::map<std::string, std::string>>())) << run.out;
+  EXPECT_EQ(part_of, (expected.at("part_of").get<std::map<std::string, std::string>>()));
+  EXPECT_EQ(unknown, expected.at("unknown").get<std::set<std::string>>());
+
+  const tool_result shown = run_tool({"doctor", "--from", file});
+  EXPECT_EQ(shown.exit_code, expected.at("exit"));
+  for (const auto& words : expected.at("says"))
+    EXPECT_NE(in_one_line(shown.out).find(in_one_line(words)), std::string::npos) << words << "\n" << shown.out;
+}
+
+INSTANTIATE_TEST_SUITE_P(doctor, recorded_machine, testing::ValuesIn(machine_names()),
+                         [](const auto& about) { return about.param; });
+
+TEST(doctor, has_a_heading_in_the_troubleshooting_page_for_every_check) {
+  std::set<std::string> headings, names;
+  std::istringstream page{read_text(samples::source_folder() + "/docs/how-to/troubleshooting.md")};
+  for (std::string line; std::getline(page, line);) {
+    if (line.starts_with("### ")) headings.insert(line.substr(4));
+  }
+  for (const tool::check& one : all_checks()) names.insert(std::string{one.name});
+  EXPECT_EQ(headings, names);
+  EXPECT_GE(names.size(), 33U);
+}
+
+TEST(doctor, finds_the_same_in_what_it_has_collected) {
+  const scratch_folder folder;
+  const std::string file = folder / "here.json";
+  const tool_result here = run_tool({"doctor", "--collect", file, "--json"});
+  EXPECT_TRUE(here.exit_code == 0 || here.exit_code == 1 || here.exit_code == 3) << here.err;
+  const tool_result there = run_tool({"doctor", "--from", file, "--json"});
+  EXPECT_EQ(there.exit_code, here.exit_code) << there.err;
+  EXPECT_EQ(there.field("checks"), here.field("checks"));
+  EXPECT_EQ(there.field("gpus"), here.field("gpus"));
+}
+
+TEST(doctor, collects_neither_serial_numbers_nor_names_nor_secrets) {
+  const scratch_folder folder;
+  const std::string file = folder / "here.json";
+  tool_environment environment;
+  environment.set = {"NCCL_DEBUG=INFO", "WEFT_SECRET_OF_MINE=hush", "MY_PASSWORD=hush2", "CUDA_VISIBLE_DEVICES=0"};
+  static_cast<void>(run_tool({"doctor", "--collect", file}, environment));
+  const std::string text = read_text(file);
+  EXPECT_NE(text.find("NCCL_DEBUG"), std::string::npos);
+  std::array<char, 256> host{};
+  ASSERT_EQ(::gethostname(host.data(), host.size() - 1), 0);
+  for (const std::string& secret :
+       std::vector<std::string>{"hush", "hush2", '"' + std::string{host.data()} + '"', "product_serial", "product_uuid",
+                                "machine-id", "unique_id"})
+    EXPECT_EQ(text.find(secret), std::string::npos) << secret;
+}
+
+TEST(doctor, shows_one_check_with_all_that_it_has_seen) {
+  const scratch_folder folder;
+  write_text(folder / "m.json", machine_of("x4_riser").dump());
+  const tool_result run = run_tool({"doctor", "--from", folder / "m.json", "--check", "pci-link"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_NE(run.out.find("0000:17:00.0: gen 4 x16 now"), std::string::npos) << run.out;
+  EXPECT_EQ(run.out.find("persistence"), std::string::npos) << run.out;
+  // the code is of that check alone
+  write_text(folder / "m.json", machine_of("memory_worn_out").dump());
+  EXPECT_EQ(run_tool({"doctor", "--from", folder / "m.json", "--check", "pci-link"}).exit_code, 0);
+  EXPECT_EQ(run_tool({"doctor", "--from", folder / "m.json", "--check", "gpu-memory"}).exit_code, 1);
+  const tool_result none = run_tool({"doctor", "--check", "pci-lnk"});
+  EXPECT_EQ(none.exit_code, 2);
+  EXPECT_NE(none.err.find("did you mean pci-link?"), std::string::npos) << none.err;
+}
+
+TEST(doctor, tells_what_is_wrong_with_a_file_that_is_no_record) {
+  const scratch_folder folder;
+  const auto refuse = [&](const std::string& file, const std::string& words) {
+    const tool_result run = run_tool({"doctor", "--from", file});
+    EXPECT_EQ(run.exit_code, 2) << run.out;
+    EXPECT_NE(run.err.find(words), std::string::npos) << run.err;
+  };
+  refuse(folder / "absent.json", "No such file");
+  write_text(folder / "a.json", "{");
+  refuse(folder / "a.json", "no JSON document");
+  write_text(folder / "b.json", R"({"schema": "weft.topo/1"})");
+  refuse(folder / "b.json", "weft doctor --collect writes one");
+  write_text(folder / "c.json", R"({"schema": "weft.machine/1", "files": {"/proc/cmdline": 3}})");
+  refuse(folder / "c.json", "/proc/cmdline of files is not a text");
+  refuse(folder.path(), "no file that");
+  ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
+  refuse(folder / "pipe", "no file that");
+}
+
+/// Calls `change` for every part of a document.
+void for_each_part(ordered_json& part, const std::function<void(ordered_json&)>& change) {
+  change(part);
+  if (!part.is_structured()) return;
+  for (auto& one : part) for_each_part(one, change);
+}
+
+TEST(doctor, survives_records_in_which_any_part_is_of_another_kind) {
+  const std::vector<ordered_json> others{nullptr,
+                                         18446744073709551615ULL,
+                                         -1e300,
+                                         "x,-",
+                                         "99999999999999999999-0",
+                                         ordered_json::array({nullptr}),
+                                         ordered_json::object({{"a", 1}})};
+  for (const char* name : {"x4_riser", "nvlink_down", "no_permission"}) {
+    ordered_json machine = machine_of(name);
+    std::size_t refused = 0;
+    std::size_t tried = 0;
+    for_each_part(machine, [&](ordered_json& part) {
+      const ordered_json kept = part;
+      for (const ordered_json& other : others) {
+        if (++tried % 5 != 0) continue;  // 5 and 7 have no divisor in common, so that each meets each kind of part
+        part = other;
+        try {
+          const system_record record{machine, "a record"};
+          const auto found = diagnose(machine_facts{record});
+          EXPECT_EQ(found.findings.size(), all_checks().size());
+        } catch (const tool::failure&) {
+          ++refused;
+        }
+      }
+      part = kept;
+    });
+    EXPECT_GT(tried, 10 * refused) << name;
+  }
+}
+
+TEST(doctor, reads_access_control_from_configuration_space) {
+  std::array<std::byte, 4096> space{};
+  const auto put = [&](std::size_t at, std::uint32_t word) {
+    for (std::size_t i = 0; i < 4; ++i) space[at + i] = static_cast<std::byte>(word >> (8 * i));
+  };
+  EXPECT_FALSE(tool::acs_of(space));
+  put(0x100, 0x14820001);  // AER, the next at 0x148
+  put(0x148, 0x0001000d);  // ACS, the last
+  put(0x14c, 0x001d005f);
+  const auto state = tool::acs_of(space);
+  ASSERT_TRUE(state);
+  EXPECT_EQ(state->can, 0x5f);
+  EXPECT_EQ(state->does, 0x1d);
+  put(0x148, 0x10010003);  // a list in a circle
+  EXPECT_FALSE(tool::acs_of(space));
+  put(0x148, 0xffc1000d);
+  put(0x100, 0xffc20001);  // at the end of the space, where its registers would not fit
+  put(0xffc, 0x0000000d);
+  EXPECT_FALSE(tool::acs_of(space));
+  EXPECT_FALSE(tool::acs_of(std::span{space}.first(64)));
+}
+
+TEST(doctor, keeps_lines_of_the_kernel_that_tell_of_faults) {
+  EXPECT_TRUE(tool::is_about_gpus("[1.0] NVRM: Xid (PCI:0000:65:00): 79, GPU has fallen off the bus."));
+  EXPECT_TRUE(tool::is_about_gpus("[1.0] amdgpu 0000:05:00.0: amdgpu: GPU reset begin!"));
+  EXPECT_TRUE(tool::is_about_gpus("[1.0] DMAR: [DMA Read] Request device [65:00.0] fault addr ffff"));
+  EXPECT_FALSE(tool::is_about_gpus("[1.0] NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.54.15"));
+  EXPECT_FALSE(tool::is_about_gpus("[1.0] usb 1-1: device descriptor read error"));
+}
+
+TEST(doctor, writes_a_page_without_scripts_that_takes_hostile_names_as_text) {
+  const scratch_folder folder;
+  ordered_json machine = machine_of("x4_riser");
+  machine["nvml"]["gpus"]["0000:66:00.0"]["name"] = "<script>alert(1)</script>";
+  machine["process"]["environment"]["CUDA_LAUNCH_BLOCKING"] = "1";
+  write_text(folder / "m.json", machine.dump());
+  const tool_result run = run_tool({"doctor", "--from", folder / "m.json", "-o", folder / "page.html"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  const std::string page = read_text(folder / "page.html");
+  EXPECT_TRUE(page.starts_with("<!DOCTYPE html>"));
+  EXPECT_EQ(page.find("<script"), std::string::npos);
+  EXPECT_NE(page.find("&lt;script&gt;"), std::string::npos);
+  EXPECT_EQ(page.find("<?xml"), std::string::npos);
+  std::size_t pictures = 0;
+  for (auto at = page.find("<svg"); at != std::string::npos; at = page.find("<svg", at + 1)) ++pictures;
+  EXPECT_EQ(pictures, 2U);
+  for (const char* reference : {" src=", " href=", "url(", "@import"})
+    EXPECT_EQ(page.find(reference), std::string::npos);
+  EXPECT_NE(page.find("4 of its 16 lanes"), std::string::npos);
+  EXPECT_EQ(run_tool({"doctor", "-o", folder / "page.pdf"}).exit_code, 2);
+}
+
+TEST(doctor, finds_the_pair_of_a_simulated_machine_that_loses_data) {
+  const tool_result run = run_tool({"doctor", "--run", "--sim", "faulty_4"});
+  EXPECT_EQ(run.exit_code, 1) << run.err;
+  EXPECT_NE(in_one_line(run.out).find("0000:17:00.0 to 0000:18:00.0 loses data"), std::string::npos) << run.out;
+  EXPECT_NE(run.out.find("4 simulated devices"), std::string::npos) << run.out;
+  const tool_result well = run_tool({"doctor", "--run", "--sim", "pcie_4", "--clock", "virtual", "--json"});
+  EXPECT_EQ(well.exit_code, 0) << well.out;
+  for (const auto& check : well.field("checks")) {
+    EXPECT_EQ(check.at("verdict"), check.at("needs_work") ? "ok" : "not_applicable") << check;
+  }
+}
+
+TEST(doctor, has_nothing_to_do_for_a_simulated_machine_without_work) {
+  EXPECT_EQ(run_tool({"doctor", "--sim", "pcie_4"}).exit_code, 2);
+  EXPECT_EQ(run_tool({"doctor", "--from", "x.json", "--run"}).exit_code, 2);
+}
+
+TEST(doctor, documents_are_valid_by_their_schemas) {
+  const scratch_folder folder;
+  std::vector<tool_result> runs{run_tool({"doctor", "--json"}),
+                                run_tool({"doctor", "--run", "--sim", "faulty_4", "--json"})};
+  for (const std::string& name : machine_names()) {
+    write_text(folder / "m.json", machine_of(name).dump());
+    runs.push_back(run_tool({"doctor", "--from", folder / "m.json", "--json"}));
+    runs.push_back({0, machine_of(name).dump(), ""});
+  }
+  static_cast<void>(run_tool({"doctor", "--collect", folder / "here.json"}));
+  runs.push_back({0, read_text(folder / "here.json"), ""});
+  const tool_result checked = check_documents(runs);
+  if (checked.exit_code == no_checker) GTEST_SKIP() << checked.err;
+  EXPECT_EQ(checked.exit_code, 0) << checked.out;
+}
+
+}  // namespace doctor_test
+}  // namespace weft::test

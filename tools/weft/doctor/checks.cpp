@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "doctor/checks.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace weft::tool {
+
+namespace {
+
+constexpr std::array table{
+    check{"pci-gpus", "does each GPU on the bus have its driver?", doctor_checks::pci_gpus},
+    check{"pci-link", "is each GPU joined to the bus by all its lanes?", doctor_checks::pci_link},
+    check{"pci-window", "does the bus show the whole memory of each GPU?", doctor_checks::pci_window},
+    check{"pci-errors", "has the bus counted errors?", doctor_checks::pci_errors},
+    check{"iommu", "does the IOMMU translate what GPUs access?", doctor_checks::iommu},
+    check{"acs", "may switches pass requests from GPU to GPU?", doctor_checks::acs},
+    check{"hypervisor", "is this a virtual machine?", doctor_checks::hypervisor},
+    check{"kernel-log", "has the kernel reported faults of GPUs?", doctor_checks::kernel_log},
+    check{"driver-version", "are the driver's module and its libraries of one version?", doctor_checks::driver_version},
+    check{"nouveau", "does the driver nouveau hold a GPU?", doctor_checks::nouveau},
+    check{"device-nodes", "can this user open the devices?", doctor_checks::device_nodes},
+    check{"libraries", "are the libraries there that programs open?", doctor_checks::libraries},
+    check{"toolkit", "does the driver know what the compiler makes?", doctor_checks::toolkit},
+    check{"container", "was the container started with GPUs?", doctor_checks::container},
+    check{"shared-memory", "is /dev/shm large enough?", doctor_checks::shared_memory},
+    check{"limits", "may the process open and lock enough?", doctor_checks::limits},
+    check{"virtual-memory", "do the kernel's settings suit large reservations?", doctor_checks::virtual_memory},
+    check{"numa", "may the process run near its GPUs?", doctor_checks::numa},
+    check{"processors", "are there two processors for each GPU?", doctor_checks::processors},
+    check{"environment", "do variables hide GPUs or slow them down?", doctor_checks::environment},
+    check{"processes", "can processes share memory?", doctor_checks::processes},
+    check{"rdma", "can network adapters reach GPU memory?", doctor_checks::rdma},
+    check{"persistence", "does the driver stay awake?", doctor_checks::persistence},
+    check{"gpu-mode", "may several processes and peers use each GPU?", doctor_checks::gpu_mode},
+    check{"gpu-memory", "is the memory of each GPU sound?", doctor_checks::gpu_memory},
+    check{"clocks", "does heat or power hold clocks down?", doctor_checks::clocks},
+    check{"nvlink", "is every NVLink up?", doctor_checks::nvlink},
+    check{"fabric", "has the fabric manager set up the switches?", doctor_checks::fabric},
+    check{"p2p-status", "does the driver allow peer access?", doctor_checks::p2p_status},
+    check{"gpu-users", "do other processes use the GPUs?", doctor_checks::gpu_users},
+    check{"p2p-data", "does data arrive over each pair?", doctor_checks::p2p_data, true},
+    check{"p2p-rate", "is each pair as fast as its like?", doctor_checks::p2p_rate, true},
+    check{"host-rate", "is each GPU's way to host memory as fast as its link?", doctor_checks::host_rate, true},
+    check{"kernels", "does a kernel run on each GPU?", doctor_checks::kernels, true},
+};
+
+finding& of(diagnosis& all, std::string_view name) {
+  const auto found = std::ranges::find(table, name, &check::name);
+  return all.findings[static_cast<std::size_t>(found - table.begin())];
+}
+
+/// Trouble that is no part of another.
+bool is_open(const finding& one) {
+  return (one.found == verdict::warning || one.found == verdict::failed) && one.part_of.empty();
+}
+
+bool is_about(const finding& one, const std::string& address) {
+  return std::ranges::find(one.about, address) != one.about.end();
+}
+
+bool is_of_one_gpu(const finding& one, const finding& other) {
+  return std::ranges::any_of(other.about, [&](const std::string& address) { return is_about(one, address); });
+}
+
+/// Tells `cause` as the reason of `effect`, where both are of the same GPUs: one finding with its cause, as bad as the
+/// worse of the two.
+void explain(diagnosis& all, std::string_view effect, std::string_view cause) {
+  finding& shown = of(all, effect);
+  finding& merged = of(all, cause);
+  if (!is_open(shown) || !is_open(merged) || !(merged.about.empty() || is_of_one_gpu(shown, merged))) return;
+  merged.part_of = effect;
+  if (merged.found == verdict::failed) shown.found = verdict::failed;
+  shown.cause += (shown.cause.empty() ? "" : "; ") + merged.summary;
+  if (!merged.cause.empty()) shown.cause += ": " + merged.cause;
+  // with its cause known, nobody need look for it; what to do about lost data meanwhile stays
+  const bool is_first = std::ranges::count(all.findings, effect, &finding::part_of) == 1;
+  const bool keeps_own = effect == "p2p-data" || !is_first;
+  shown.advice = keeps_own ? merged.advice + "; " + shown.advice : merged.advice;
+  std::vector<evidence> facts;
+  for (const evidence& fact : merged.facts) {
+    const bool is_of_another =
+        fact.what.find(':') != std::string::npos && !merged.about.empty() && !is_about(merged, fact.what);
+    if (!is_of_another) facts.push_back(fact);
+  }
+  shown.facts.insert(shown.facts.begin(), facts.begin(), facts.end());
+}
+
+/// Leaves out what only follows from a failure, or from the same GPU's trouble: its own advice would lead astray.
+void follows(diagnosis& all, std::string_view trouble, std::string_view consequence) {
+  const finding& shown = of(all, trouble);
+  finding& merged = of(all, consequence);
+  if (!is_open(shown) || !is_open(merged)) return;
+  if (shown.found == verdict::failed || is_of_one_gpu(shown, merged)) merged.part_of = trouble;
+}
+
+}  // namespace
+
+std::string_view to_string(verdict found) {
+  switch (found) {
+    case verdict::ok:
+      return "ok";
+    case verdict::warning:
+      return "warning";
+    case verdict::failed:
+      return "failed";
+    case verdict::unknown:
+      return "unknown";
+    case verdict::not_applicable:
+      break;
+  }
+  return "not_applicable";
+}
+
+std::span<const check> all_checks() { return table; }
+
+std::size_t diagnosis::count(verdict found) const {
+  return static_cast<std::size_t>(std::ranges::count_if(
+      findings, [found](const finding& one) { return one.found == found && one.part_of.empty(); }));
+}
+
+diagnosis diagnose(const machine_facts& machine) {
+  diagnosis all;
+  const bool is_simulated = bool_in(machine.record().document(), "simulated").value_or(false);
+  for (const check& one : table) {
+    all.findings.push_back(is_simulated && !one.needs_work
+                               ? finding{verdict::not_applicable, "the machine is simulated", {}, {}, {}, {}, {}}
+                               : one.look(machine));
+  }
+  // what loses or slows data between GPUs, the likeliest first
+  explain(all, "p2p-data", "iommu");
+  explain(all, "p2p-data", "acs");
+  explain(all, "p2p-status", "gpu-mode");
+  explain(all, "p2p-rate", "pci-link");
+  explain(all, "p2p-rate", "nvlink");
+  follows(all, "p2p-rate", "host-rate");
+  explain(all, "host-rate", "pci-link");
+  for (const char* consequence : {"device-nodes", "libraries", "driver-version"})
+    follows(all, "container", consequence);
+  follows(all, "pci-gpus", "libraries");
+  follows(all, "nouveau", "libraries");
+  follows(all, "driver-version", "libraries");
+  follows(all, "fabric", "kernels");
+  return all;
+}
+
+}  // namespace weft::tool

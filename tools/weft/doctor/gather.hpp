@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "output.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+namespace weft::tool {
+
+/// This computer as a weft.machine/1 document: below half a second, without root, without a context on a GPU. Serial
+/// numbers, UUIDs, the names of the computer and its users, and addresses of its network are not read.
+[[nodiscard]] json gather_system();
+
+/// What the management library of NVIDIA's driver knows, part of the document; {"why": …} where it is not there.
+[[nodiscard]] json gather_nvml();
+
+/// Access Control Services of a bridge, from its configuration space: PCI Express Base Specification, extended
+/// capability 0x000d.
+struct acs_state {
+  std::uint16_t can = 0;
+  std::uint16_t does = 0;
+};
+/// None where the bridge has no such capability. Only root can read beyond the first 64 bytes.
+[[nodiscard]] std::optional<acs_state> acs_of(std::span<const std::byte> configuration);
+
+/// Whether a line of the kernel's log is about a GPU, its link, or what stands between it and memory.
+[[nodiscard]] bool is_about_gpus(const std::string& line);
+
+}  // namespace weft::tool

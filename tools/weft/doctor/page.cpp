@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "doctor/report.hpp"
+#include "svg_words.hpp"
+#include "topo_picture.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+namespace weft::tool {
+
+namespace {
+
+constexpr std::string_view look =
+    "body{font:15px/1.5 'DejaVu Sans',Verdana,sans-serif;max-width:60em;margin:2em auto;padding:0 1em;color:#222}"
+    "h1{font-size:1.4em}h2{font-size:1.1em;margin-top:2em}code{font-family:'DejaVu Sans Mono',monospace}"
+    "section{border-left:6px solid #999;padding:.2em 1em;margin:1em 0}section.failed{border-color:#b3261e}"
+    "section.warning{border-color:#b07b00}section.ok{border-color:#2e7d32}table{border-collapse:collapse;font-size:."
+    "9em}"
+    "td,th{border:1px solid #ccc;padding:.2em .6em;text-align:left;vertical-align:top}svg{max-width:100%;height:auto}";
+
+std::string_view colour_of(verdict found) {
+  switch (found) {
+    case verdict::failed:
+      return "#f4c7c3";
+    case verdict::warning:
+      return "#fce8b2";
+    default:
+      return "#cfe8d0";
+  }
+}
+
+/// The worst that was found about one GPU.
+verdict worst_of(const diagnosis& found, const std::string& address) {
+  verdict worst = verdict::ok;
+  for (const finding& one : found.findings) {
+    if (std::ranges::find(one.about, address) == one.about.end()) continue;
+    if (one.found == verdict::failed || (one.found == verdict::warning && worst == verdict::ok)) worst = one.found;
+  }
+  return worst;
+}
+
+/// GPUs in the boxes of their NUMA nodes, coloured by what was found about them.
+std::string gpus_picture(const machine_facts& machine, const diagnosis& found) {
+  constexpr int width = 190, height = 74, gap = 12, each_row = 4;
+  std::map<int, std::vector<const gpu_facts*>> nodes;
+  for (const gpu_facts& gpu : machine.gpus()) nodes[gpu.numa_node.value_or(-1)].push_back(&gpu);
+  int y = gap;
+  std::string inside;
+  for (const auto& [node, gpus] : nodes) {
+    const int rows = (static_cast<int>(gpus.size()) + each_row - 1) / each_row;
+    const int tall = 26 + rows * (height + gap);
+    inside +=
+        fmt::format("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" rx=\"6\" fill=\"#f5f5f5\" stroke=\"#999\"/>",
+                    gap, y, each_row * (width + gap) + gap, tall);
+    inside += fmt::format("<text x=\"{}\" y=\"{}\">{}</text>", 2 * gap, y + 18,
+                          node < 0 ? std::string{"NUMA node not known"} : fmt::format("NUMA node {}", node));
+    for (std::size_t i = 0; i < gpus.size(); ++i) {
+      const gpu_facts& gpu = *gpus[i];
+      const int left = 2 * gap + static_cast<int>(i % each_row) * (width + gap);
+      const int top = y + 26 + static_cast<int>(i / each_row) * (height + gap);
+      const std::string name = gpu.name.empty() ? std::string{to_string(gpu.vendor)} : gpu.name;
+      const std::string lines[] = {gpu.address, name.size() > 25 ? name.substr(0, 23) + ".." : name,
+                                   "bus " + link_text(gpu.link.lanes, gpu.link.rate)};
+      inside += fmt::format("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" rx=\"4\" fill=\"{}\" stroke=\"#555\"/>",
+                            left, top, width, height, colour_of(worst_of(found, gpu.address)));
+      for (int line = 0; line < 3; ++line)
+        inside +=
+            fmt::format("<text x=\"{}\" y=\"{}\">{}</text>", left + 8, top + 20 + 20 * line, svg_words(lines[line]));
+    }
+    y += tall + gap;
+  }
+  return fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {}\" font-family=\"DejaVu Sans, Verdana, "
+      "sans-serif\" font-size=\"12\">{}</svg>",
+      each_row * (width + gap) + 3 * gap, y, inside);
+}
+
+/// Rates of the pairs that work measured, by their ends in order; empty where there are none.
+std::string rates_picture(const machine_facts& machine) {
+  const json& pairs = machine.record().at("/work/pairs");
+  std::vector<std::string> ends;
+  if (!pairs.is_array()) return {};
+  for (const json& pair : pairs) {
+    for (const char* end : {"from", "to"}) {
+      const auto label = string_in(pair, end);
+      if (label && std::ranges::find(ends, *label) == ends.end()) ends.push_back(*label);
+    }
+  }
+  if (ends.size() < 2 || ends.size() > 64) return {};
+  std::ranges::sort(ends);
+  heat_map map;
+  map.title = "Copies between the GPUs";
+  map.subtitle = fmt::format("in the order {} to {}; outlined: data was lost", ends.front(), ends.back());
+  map.unit = "GB/s";
+  map.devices = ends.size();
+  map.values.resize(ends.size() * ends.size());
+  map.failed.resize(ends.size() * ends.size());
+  for (const json& pair : pairs) {
+    const auto from = std::ranges::find(ends, string_in(pair, "from").value_or(""));
+    const auto to = std::ranges::find(ends, string_in(pair, "to").value_or(""));
+    if (from == ends.end() || to == ends.end()) continue;
+    const auto at =
+        static_cast<std::size_t>(from - ends.begin()) * ends.size() + static_cast<std::size_t>(to - ends.begin());
+    const auto rate = number_in(pair, "bytes_per_second");
+    if (rate) map.values[at] = *rate / 1e9;
+    map.failed[at] = bool_in(pair, "arrived") == false;
+  }
+  return heat_map_svg(map);
+}
+
+/// A picture without the first line that only a file of its own has.
+std::string_view inside_page(std::string_view svg) {
+  return svg.starts_with("<?xml") ? svg.substr(std::min(svg.size(), svg.find("?>") + 2)) : svg;
+}
+
+std::string section(const check& asked, const finding& one) {
+  std::string text = fmt::format("<section class=\"{}\" id=\"{}\"><b>{}: {}</b><br>{}", to_string(one.found),
+                                 asked.name, to_string(one.found), asked.name, svg_words(one.summary));
+  if (!one.cause.empty()) text += "<br>likely: " + svg_words(one.cause);
+  if (!one.advice.empty()) text += "<br>do: " + svg_words(one.advice);
+  if (!one.part_of.empty()) text += "<br>belongs to " + svg_words(one.part_of);
+  if (!one.facts.empty()) {
+    text += "<table><tr><th>seen</th><th>value</th><th>where</th></tr>";
+    for (const evidence& fact : one.facts)
+      text += fmt::format("<tr><td>{}</td><td>{}</td><td><code>{}</code></td></tr>", svg_words(fact.what),
+                          svg_words(fact.value), svg_words(fact.where));
+    text += "</table>";
+  }
+  return text + "</section>\n";
+}
+
+}  // namespace
+
+std::string doctor_page(const machine_facts& machine, const diagnosis& found, const std::string& title) {
+  std::string text = fmt::format(
+      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{0}</title>"
+      "<style>{1}</style></head><body>\n<h1>{0}</h1>\n<p>{2}</p>\n",
+      svg_words(title), look, svg_words(headline(machine, found)));
+  if (!machine.gpus().empty()) text += gpus_picture(machine, found) + "\n";
+  const std::string rates = rates_picture(machine);
+  text += std::string{inside_page(rates)};
+  static constexpr std::pair<verdict, std::string_view> parts[] = {{verdict::failed, "Failures"},
+                                                                   {verdict::warning, "Warnings"},
+                                                                   {verdict::unknown, "Not known"},
+                                                                   {verdict::ok, "Well"},
+                                                                   {verdict::not_applicable, "Does not apply"}};
+  const auto checks = all_checks();
+  for (const auto& [level, heading] : parts) {
+    std::string list;
+    for (std::size_t i = 0; i < checks.size(); ++i) {
+      if (found.findings[i].found == level) list += section(checks[i], found.findings[i]);
+    }
+    if (!list.empty()) text += fmt::format("<h2>{}</h2>\n{}", heading, list);
+  }
+  return text + "</body></html>\n";
+}
+
+}  // namespace weft::tool

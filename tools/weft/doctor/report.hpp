@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// A diagnosis as text for a terminal, as a part of a document, and as a page that can be mailed.
+#pragma once
+
+#include "doctor/checks.hpp"
+#include "output.hpp"
+
+#include <string>
+#include <string_view>
+
+namespace weft::tool {
+
+/// Where a check is explained, from the root of weft's sources.
+[[nodiscard]] std::string docs_of(const check& one);
+
+/// Failures and warnings whole, what is unknown with its reason, the others by name. Only `wanted`, whole, where it
+/// names a check. Lines are at most `columns` wide.
+[[nodiscard]] std::string doctor_text(const session& run, const machine_facts& machine, const diagnosis& found,
+                                      std::string_view wanted, std::size_t columns);
+
+/// gpus, counts and checks of weft.doctor/1.
+void add_diagnosis(json& document, const machine_facts& machine, const diagnosis& found, std::string_view wanted);
+
+/// One HTML file without scripts and without links to other files; pictures are SVG inside.
+[[nodiscard]] std::string doctor_page(const machine_facts& machine, const diagnosis& found, const std::string& title);
+
+/// "8 GPUs, 1 failure, 2 warnings".
+[[nodiscard]] std::string headline(const machine_facts& machine, const diagnosis& found);
+
+}  // namespace weft::tool

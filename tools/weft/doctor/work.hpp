@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "output.hpp"
+
+namespace weft::tool {
+
+/// Uses every device, within about ten seconds: verifies and measures each pair, the way between each device and host
+/// memory near and far, and runs a kernel on each. The part "work" of a weft.machine/1 document. What fails is told
+/// there; an interrupt ends it with what it has.
+[[nodiscard]] json measure_work(session& run, const machine& m);
+
+}  // namespace weft::tool

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "commands.hpp"
+#include "doctor/gather.hpp"
+#include "doctor/report.hpp"
+#include "doctor/work.hpp"
+#include "weft/core/nearest.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <fstream>
+#include <iterator>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace weft::tool {
+
+namespace {
+
+json read_record(const std::string& path) {
+  constexpr std::streamsize largest = std::streamsize{64} << 20;
+  struct stat about{};
+  // a pipe would be waited for, and a device has no end
+  if (::stat(path.c_str(), &about) == 0 && !S_ISREG(about.st_mode))
+    throw failure{exit_code::usage, path + ": this is no file that weft doctor --collect has written"};
+  std::ifstream in{path, std::ios::binary};
+  if (!in) throw failure{exit_code::usage, fmt::format("{}: {}", path, reason_of(errno))};
+  if (about.st_size > largest) throw failure{exit_code::usage, path + ": this is larger than 64 MiB"};
+  const std::string text{std::istreambuf_iterator<char>{in}, {}};
+  json document = json::parse(text, nullptr, false);
+  if (document.is_discarded()) throw failure{exit_code::usage, path + ": this is no JSON document"};
+  return document;
+}
+
+std::size_t terminal_columns() {
+  constexpr std::size_t usual = 100, fewest = 60;
+  winsize size{};
+  if (::isatty(STDOUT_FILENO) != 1 || ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return usual;
+  return std::max<std::size_t>(size.ws_col, fewest);
+}
+
+void expect_check(const std::string& name) {
+  std::vector<std::string_view> known;
+  for (const check& one : all_checks()) known.push_back(one.name);
+  if (name.empty() || std::ranges::find(known, name) != known.end()) return;
+  const auto nearest = nearest_name(name, known);
+  throw failure{exit_code::usage, fmt::format("there is no check {}{}", name,
+                                              nearest ? fmt::format("; did you mean {}?", *nearest)
+                                                      : fmt::format("; they are {}", fmt::join(known, ", ")))};
+}
+
+json observed(session& run, const doctor_options& options) {
+  if (!options.from.empty()) return read_record(options.from);
+  json document;
+  if (run.options().sim) {
+    document = {{"schema", "weft.machine/1"}, {"simulated", true}};
+  } else {
+    document = gather_system();
+  }
+  if (!options.run) return document;
+  // pairs are looked at, whatever an earlier run knows of them
+  const machine& m = run.open_machine(peer_verification::never);
+  document["work"] = measure_work(run, m);
+  return document;
+}
+
+}  // namespace
+
+exit_code run_doctor(session& run, const doctor_options& options) {
+  expect_check(options.check);
+  const auto start = std::chrono::steady_clock::now();
+  const std::string source = options.from.empty() ? "this computer" : options.from;
+  const system_record record{observed(run, options), source};
+  if (!options.collect.empty()) {
+    write_file(options.collect, record.document().dump(1) + "\n");
+    run.note(
+        fmt::format("wrote {}: read it before you send it on; no serial numbers and names are in it", options.collect));
+  }
+  const machine_facts machine{record};
+  const diagnosis found = diagnose(machine);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+
+  json document = run.document("weft.doctor/1");
+  document["source"] = source;
+  document["seconds"] = seconds;
+  add_diagnosis(document, machine, found, options.check);
+  run.emit(document);
+  const std::string title = options.run ? run.machine_title() + "\n" : std::string{};
+  run.print(title + fmt::format("weft doctor: {} ({})\n\n", headline(machine, found), time_text(seconds)) +
+            doctor_text(run, machine, found, options.check, terminal_columns()));
+  if (!options.output.empty()) {
+    write_file(options.output, doctor_page(machine, found, "weft doctor: " + source));
+    run.note("wrote " + options.output);
+  }
+
+  const auto is_asked_for = [&](std::size_t i) {
+    return options.check.empty() || all_checks()[i].name == options.check;
+  };
+  for (std::size_t i = 0; i < found.findings.size(); ++i) {
+    if (is_asked_for(i) && found.findings[i].found == verdict::failed) return exit_code::falls_short;
+  }
+  const bool has_nothing = machine.gpus().empty() && !record.at("/work").is_object();
+  return has_nothing ? exit_code::absent : exit_code::ok;
+}
+
+}  // namespace weft::tool
