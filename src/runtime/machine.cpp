@@ -218,6 +218,7 @@ device::device(std::shared_ptr<detail::machine_state> state, device_id id) : sta
 const std::string& device::name() const { return state_->description_of(id_).name; }
 backend_kind device::kind() const { return state_->description_of(id_).kind; }
 const std::string& device::uuid() const { return state_->description_of(id_).uuid; }
+const std::string& device::driver() const { return state_->description_of(id_).driver; }
 const std::string& device::pci_address() const { return state_->description_of(id_).pci_address; }
 bool device::has_own_compute_units() const { return state_->description_of(id_).own_compute_units; }
 const std::string& device::part_of() const { return state_->description_of(id_).part_of; }

@@ -169,9 +169,9 @@ TEST(doctor, tells_what_is_wrong_with_a_file_that_is_no_record) {
   refuse(folder / "b.json", "weft doctor --collect writes one");
   write_text(folder / "c.json", R"({"schema": "weft.machine/1", "files": {"/proc/cmdline": 3}})");
   refuse(folder / "c.json", "/proc/cmdline of files is not a text");
-  refuse(folder.path(), "no file that");
+  refuse(folder.path(), "no plain file");
   ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
-  refuse(folder / "pipe", "no file that");
+  refuse(folder / "pipe", "no plain file");
 }
 
 /// Calls `change` for every part of a document.

@@ -96,6 +96,8 @@ TEST_P(virtual_gpu_tool, writes_documents_that_hold_to_their_schemas_and_are_mar
     const auto document = documents.back().document();
     EXPECT_EQ(document.value("virtual_driver", false), true) << documents.back().out << documents.back().err;
     EXPECT_EQ(document.value("simulated", true), false) << documents.back().out;
+    EXPECT_EQ(document["machine"]["drivers"].size(), 1U) << document["machine"];
+    EXPECT_EQ(document["machine"]["drivers"].size(), 1U) << document["machine"];
     if (document.contains("note")) {
       EXPECT_TRUE(has(document.at("note").dump(), "a virtual driver")) << document.at("note");
     }

@@ -22,6 +22,7 @@ exit_code run_bench_collective(session& run, const collective_bench_options& opt
 exit_code run_bench_guide(session& run, const guide_options& options);
 exit_code run_demo(session& run, const demo_options& options);
 exit_code run_conform(session& run, const conform_options& options);
+exit_code run_compare(session& run, const compare_options& options);
 exit_code run_trace_view(session& run, const trace_view_options& options);
 
 /// devices[] of weft.devices/1.

@@ -3,36 +3,19 @@
 #include "doctor/gather.hpp"
 #include "doctor/report.hpp"
 #include "doctor/work.hpp"
+#include "json_parts.hpp"
 #include "weft/core/nearest.hpp"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
-#include <fstream>
-#include <iterator>
 #include <sys/ioctl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 namespace weft::tool {
 
 namespace {
-
-json read_record(const std::string& path) {
-  constexpr std::streamsize largest = std::streamsize{64} << 20;
-  struct stat about{};
-  // a pipe would be waited for, and a device has no end
-  if (::stat(path.c_str(), &about) == 0 && !S_ISREG(about.st_mode))
-    throw failure{exit_code::usage, path + ": this is no file that weft doctor --collect has written"};
-  std::ifstream in{path, std::ios::binary};
-  if (!in) throw failure{exit_code::usage, fmt::format("{}: {}", path, reason_of(errno))};
-  if (about.st_size > largest) throw failure{exit_code::usage, path + ": this is larger than 64 MiB"};
-  const std::string text{std::istreambuf_iterator<char>{in}, {}};
-  json document = json::parse(text, nullptr, false);
-  if (document.is_discarded()) throw failure{exit_code::usage, path + ": this is no JSON document"};
-  return document;
-}
 
 std::size_t terminal_columns() {
   constexpr std::size_t usual = 100, fewest = 60;
@@ -52,7 +35,7 @@ void expect_check(const std::string& name) {
 }
 
 json observed(session& run, const doctor_options& options) {
-  if (!options.from.empty()) return read_record(options.from);
+  if (!options.from.empty()) return read_json(options.from);
   json document;
   if (run.options().sim) {
     document = {{"schema", "weft.machine/1"}, {"simulated", true}};

@@ -49,6 +49,8 @@ exit_code run_command(const command_line& line) {
       return run_demo(run, line.demo);
     case command::conform:
       return run_conform(run, line.conform);
+    case command::compare:
+      return run_compare(run, line.compare);
     case command::trace_view:
       return run_trace_view(run, line.trace_view);
   }

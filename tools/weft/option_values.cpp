@@ -216,4 +216,14 @@ result<std::chrono::nanoseconds> parse_duration(std::string_view text) {
   return std::chrono::nanoseconds{static_cast<std::int64_t>(value * scale)};
 }
 
+result<double> parse_share(std::string_view text) {
+  double value = 0;
+  const auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const std::string_view unit{end, static_cast<std::size_t>(text.data() + text.size() - end)};
+  if (unit == "%") value /= 100;
+  if (problem != std::errc{} || (!unit.empty() && unit != "%") || !(value >= 0 && value <= 100))
+    return bad_text(fmt::format("'{}' is not a share: write 10% or 0.1", text));
+  return value;
+}
+
 }  // namespace weft::tool

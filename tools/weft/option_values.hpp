@@ -50,6 +50,9 @@ using pair_choice = std::pair<int, int>;
 /// "10s", "500ms", "2m".
 [[nodiscard]] result<std::chrono::nanoseconds> parse_duration(std::string_view text);
 
+/// "10%" or "0.1".
+[[nodiscard]] result<double> parse_share(std::string_view text);
+
 /// "2" or "gpu2".
 [[nodiscard]] result<int> parse_device(std::string_view text);
 

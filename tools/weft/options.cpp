@@ -64,6 +64,7 @@ struct raw_line {
   collective_words measured;
   std::string collective_sizes;
   std::string collective_budget;
+  std::string threshold;
   std::string shell = "bash";
   bool version = false;
 };
@@ -460,6 +461,14 @@ std::variant<command_line, finished_line> parse_command_line(int argc, const cha
       ->type_name("SVG")
       ->check(has_a_name);
 
+  CLI::App* compared = app.add_subcommand("compare", "Two files of results: what became slower, faster, or wrong");
+  compared->add_option("FIRST", line.compare.first, "Results that weft bench … -o has written")
+      ->required()
+      ->type_name("");
+  compared->add_option("SECOND", line.compare.second, "Those that are compared with them")->required()->type_name("");
+  compared->add_option("--threshold", raw.threshold, "A row counts from this difference on: 10%")->type_name("SHARE");
+  compared->add_flag("--all", line.compare.all, "Show the rows that are the same too");
+
   CLI::App* complete = app.add_subcommand("completion", "Print a completion script: source <(weft completion bash)");
   complete->add_option("SHELL", raw.shell, "bash")->type_name("");
 
@@ -512,6 +521,14 @@ std::variant<command_line, finished_line> parse_command_line(int argc, const cha
   if (demo->parsed()) line.what = command::demo;
   if (trace->parsed() && !view->parsed()) return usage(*trace, "what is to be done with it? weft trace view");
   if (view->parsed()) line.what = command::trace_view;
+  if (compared->parsed()) {
+    line.what = command::compare;
+    if (!raw.threshold.empty()) {
+      const auto share = parse_share(raw.threshold);
+      if (!share) return usage(*compared, share.error().what);
+      line.compare.threshold = *share;
+    }
+  }
   if (conform->parsed()) {
     line.what = command::conform;
     if (line.conform.all_topologies && line.global.sim) {

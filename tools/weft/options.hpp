@@ -157,6 +157,12 @@ struct conform_options {
   bool all_topologies = false;
 };
 
+struct compare_options {
+  std::string first, second;
+  double threshold = 0.1;
+  bool all = false;  // rows that are the same too
+};
+
 struct trace_view_options {
   std::string input;
   std::string output;  // empty: beside the input, with .svg
@@ -177,6 +183,7 @@ enum class command : std::uint8_t {
   demo,
   conform,
   trace_view,
+  compare,
   explain_launch,
   explain_collective,
 };
@@ -198,6 +205,7 @@ struct command_line {
   demo_options demo;
   conform_options conform;
   trace_view_options trace_view;
+  compare_options compare;
 };
 
 /// Help, the version, a completion script or a usage error: there is nothing to run.

@@ -17,6 +17,7 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sys/stat.h>
 #include <sys/utsname.h>
 #include <thread>
@@ -283,8 +284,17 @@ json session::document(std::string_view schema) const {
   doc["machine"] = nullptr;
   if (machine_) {
     const topology& layout = machine_->layout();
-    doc["machine"] = {
-        {"name", layout.name}, {"description", layout.description}, {"devices", machine_->device_count()}};
+    std::set<std::string> models;
+    std::set<std::string> drivers;
+    for (const device& d : machine_->devices()) {
+      models.insert(d.name());
+      if (!d.driver().empty()) drivers.insert(d.driver());
+    }
+    doc["machine"] = {{"name", layout.name},
+                      {"description", layout.description},
+                      {"devices", machine_->device_count()},
+                      {"models", models},
+                      {"drivers", drivers}};
   }
   doc["clock"] = virtual_time() ? "virtual" : "wall";
   doc["simulated"] = simulated();

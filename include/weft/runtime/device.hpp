@@ -35,6 +35,8 @@ class device {
   /// Empty when the device has none.
   [[nodiscard]] const std::string& pci_address() const;
   [[nodiscard]] std::optional<int> numa_node() const;
+  /// The driver with its version; empty for a device that has none, as those of the host backend.
+  [[nodiscard]] const std::string& driver() const;
   [[nodiscard]] bytes total_memory() const;
   [[nodiscard]] bytes free_memory(std::source_location where = std::source_location::current()) const;
   [[nodiscard]] int compute_units() const;

@@ -11,8 +11,6 @@ namespace weft::tool {
 
 namespace {
 
-const json nothing;
-
 void expect_texts(const json& document, const char* part, const std::string& source) {
   const json& object = part_of(document, part);
   if (object.is_null()) return;
@@ -53,39 +51,6 @@ std::set<int> number_list(std::string_view list) {
     for (auto one = *first; one <= *last; ++one) numbers.insert(static_cast<int>(one));
   }
   return numbers;
-}
-
-const json& part_of(const json& object, const std::string& key) {
-  if (!object.is_object()) return nothing;
-  const auto found = object.find(key);
-  return found == object.end() ? nothing : *found;
-}
-
-std::optional<std::string> string_in(const json& object, const std::string& key) {
-  const json& value = part_of(object, key);
-  if (!value.is_string()) return std::nullopt;
-  return value.get<std::string>();
-}
-
-std::optional<std::int64_t> integer_in(const json& object, const std::string& key) {
-  const json& value = part_of(object, key);
-  if (value.is_number_unsigned() &&
-      value.get<std::uint64_t>() > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()))
-    return std::nullopt;
-  if (!value.is_number_integer()) return std::nullopt;
-  return value.get<std::int64_t>();
-}
-
-std::optional<double> number_in(const json& object, const std::string& key) {
-  const json& value = part_of(object, key);
-  if (!value.is_number()) return std::nullopt;
-  return value.get<double>();
-}
-
-std::optional<bool> bool_in(const json& object, const std::string& key) {
-  const json& value = part_of(object, key);
-  if (!value.is_boolean()) return std::nullopt;
-  return value.get<bool>();
 }
 
 system_record::system_record(json document, const std::string& source) : document_(std::move(document)) {

@@ -3,6 +3,7 @@
 // (weft.machine/1). Checks read nothing else, so that a document from elsewhere gives the same findings.
 #pragma once
 
+#include "json_parts.hpp"
 #include "output.hpp"
 
 #include <cstdint>
@@ -44,15 +45,6 @@ class system_record {
  private:
   json document_;
 };
-
-/// A value of a document where it has that type. Numbers from elsewhere may be of any size: what does not fit is
-/// absent.
-[[nodiscard]] std::optional<std::string> string_in(const json& object, const std::string& key);
-[[nodiscard]] std::optional<std::int64_t> integer_in(const json& object, const std::string& key);
-[[nodiscard]] std::optional<double> number_in(const json& object, const std::string& key);
-[[nodiscard]] std::optional<bool> bool_in(const json& object, const std::string& key);
-/// A part of an object; null where there is none.
-[[nodiscard]] const json& part_of(const json& object, const std::string& key);
 
 /// A text as a whole number, decimal or hexadecimal after 0x.
 [[nodiscard]] std::optional<std::int64_t> whole_number(std::string_view text);
