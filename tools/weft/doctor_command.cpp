@@ -71,7 +71,7 @@ exit_code run_doctor(session& run, const doctor_options& options) {
   add_diagnosis(document, machine, found, options.check);
   run.emit(document);
   const std::string title = options.run ? run.machine_title() + "\n" : std::string{};
-  run.print(title + fmt::format("weft doctor: {} ({})\n\n", headline(machine, found), time_text(seconds)) +
+  run.print(title + fmt::format("weft doctor: {}\n\n", headline(machine, found)) +
             doctor_text(run, machine, found, options.check, terminal_columns()));
   if (!options.output.empty()) {
     write_file(options.output, doctor_page(machine, found, "weft doctor: " + source));

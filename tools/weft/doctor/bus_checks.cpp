@@ -7,7 +7,7 @@
 #include <map>
 #include <set>
 
-namespace weft::tool {
+namespace weft::tool::doctor_checks {
 
 namespace {
 
@@ -23,8 +23,8 @@ constexpr std::array xids{
     xid{43, "a program's work was stopped after a fault", true},
     xid{45, "a program's work was ended early", true},
     xid{48, "memory error of two bits", false},
-    xid{63, "a row or page of memory was put out of use", false},
-    xid{64, "a bad row or page could not be put out of use", false},
+    xid{63, "the GPU has retired bad memory", false},
+    xid{64, "the GPU could not retire bad memory", false},
     xid{74, "an NVLink failed", false},
     xid{79, "the GPU has fallen off the bus", false},
     xid{94, "memory error, contained in one program", false},
@@ -34,112 +34,155 @@ constexpr std::array xids{
 
 }  // namespace
 
-namespace doctor_checks {
-
 finding pci_gpus(const machine_facts& machine) {
   if (machine.gpus().empty()) {
-    finding none = does_not_apply("no GPU of NVIDIA, AMD or Intel is on the PCI bus");
-    none.advice = machine.is_in_virtual_machine()
-                      ? "give the virtual machine a GPU (PCI passthrough), or choose an instance type with GPUs"
-                      : "look with lspci whether the system sees the card; seat it again, or turn on its slot in the "
-                        "firmware";
-    none.facts.push_back({"devices", "0 of class display or accelerator", pci_folder});
+    finding none = does_not_apply("This computer has no NVIDIA, AMD or Intel GPU on its PCI bus.");
+    none.steps = {"$ lspci | grep -iE 'vga|3d|display|accel'"};
+    none.steps.emplace_back(
+        machine.is_in_virtual_machine()
+            ? "This is a virtual machine: attach a GPU to it (PCI passthrough), or choose an instance "
+              "type with GPUs."
+            : "If lspci lists no card either: switch off, seat it again, check its power cables, and "
+              "look whether the firmware has its slot on.");
+    none.facts.push_back({"display and accelerator devices", "0", pci_folder});
+    none.decisive = 1;
     return none;
   }
-  complaints wrong;
-  std::vector<evidence> facts;
-  std::string advice;
+  std::vector<std::string> without, kept, unlisted;
+  std::size_t held = 0;
+  finding made;
   for (const gpu_facts& gpu : machine.gpus()) {
-    facts.push_back({gpu.address,
-                     fmt::format("{}, driver {}", to_string(gpu.vendor), gpu.driver.empty() ? "none" : gpu.driver),
-                     gpu.is_on_bus ? pci_folder + gpu.address + "/driver" : std::string{from_nvml}});
-    if (!gpu.is_on_bus || gpu.driver == "nouveau") continue;  // a check of its own
-    if (gpu.driver.empty()) {
-      wrong.add(verdict::failed, gpu.address, gpu.title() + " has no driver");
-      advice = gpu.vendor == gpu_vendor::nvidia ? "install NVIDIA's driver (Debian: apt install nvidia-driver; Ubuntu: "
-                                                  "ubuntu-drivers install), then restart"
-               : gpu.vendor == gpu_vendor::amd  ? "load it (modprobe amdgpu), or install amdgpu-dkms, then restart"
-                                                : "install a kernel that has the driver xe or i915 for this GPU";
-    } else if (gpu.driver == "vfio-pci" || gpu.driver == "pci-stub") {
-      wrong.add(verdict::warning, gpu.address,
-                fmt::format("{} is kept for a virtual machine (driver {})", gpu.title(), gpu.driver));
-      if (advice.empty()) advice = "to use it here, take its id out of vfio-pci.ids and /etc/modprobe.d, then restart";
-    } else if (gpu.driver == "nvidia" && machine.has_nvml() && gpu.nvml->is_null() && !machine.is_in_container()) {
-      wrong.add(verdict::failed, gpu.address, gpu.title() + " is on the bus, but its driver does not list it");
-      advice = "look for its Xid in the kernel's log (weft doctor --check kernel-log); switch the computer off and on";
-    }
+    made.facts.push_back({gpu.address,
+                          fmt::format("{}, driver {}", to_string(gpu.vendor), gpu.driver.empty() ? "none" : gpu.driver),
+                          gpu.is_on_bus ? pci_folder + gpu.address + "/driver" : std::string{from_nvml}});
+    if (gpu.driver == "nouveau") ++held;  // a check of its own
+    if (!gpu.is_on_bus || gpu.driver == "nouveau") continue;
+    if (gpu.driver.empty()) without.push_back(gpu.address);
+    if (gpu.driver == "vfio-pci" || gpu.driver == "pci-stub") kept.push_back(gpu.address);
+    const bool is_lost =
+        gpu.driver == "nvidia" && machine.has_nvml() && gpu.nvml->is_null() && !machine.is_in_container();
+    if (is_lost) unlisted.push_back(gpu.address);
   }
-  if (wrong.any()) return wrong.told({}, std::move(advice), std::move(facts));
-  return well(counted(machine.gpus().size(), "GPU") + ", each with its driver", std::move(facts));
+  const auto say = [&](const std::vector<std::string>& gpus, verdict how_bad, const std::string& sentence,
+                       std::vector<std::string> steps) {
+    if (gpus.empty()) return;
+    if (made.found != verdict::failed) made.found = how_bad;
+    made.summary += (made.summary.empty() ? "" : " ") + sentence;
+    made.about.insert(made.about.end(), gpus.begin(), gpus.end());
+    made.steps.insert(made.steps.end(), steps.begin(), steps.end());
+  };
+  say(unlisted, verdict::failed,
+      gpus_do(machine, unlisted, "does not answer", "do not answer") + ": still on the bus, but lost to the driver.",
+      {"Save the kernel's log, then switch the computer off and on (a restart is not enough).",
+       "If it happens again: check the power cables, then the cooling, then replace the card."});
+  const gpu_facts* first = without.empty() ? nullptr : machine.gpu_at(without.front());
+  const bool is_nvidia = first != nullptr && first->vendor == gpu_vendor::nvidia;
+  say(without, verdict::failed, gpus_do(machine, without, "has no driver.", "have no driver."),
+      is_nvidia
+          ? std::vector<std::string>{"Install NVIDIA's driver (Debian: nvidia-driver; Ubuntu: ubuntu-drivers install), "
+                                     "then restart.",
+                                     "If it is installed: modprobe nvidia tells why it does not load. With Secure Boot "
+                                     "the module must be signed."}
+          : std::vector<std::string>{"$ sudo modprobe amdgpu",
+                                     "If there is no such module, install amdgpu-dkms and restart."});
+  say(kept, verdict::warning, gpus_do(machine, kept, "is", "are") + " kept for virtual machines (driver vfio-pci).",
+      {"To use it here: take its id out of vfio-pci.ids (kernel options, /etc/modprobe.d), then restart."});
+  if (made.found == verdict::ok) {
+    made.summary = fmt::format("{}, each with its driver", counted(machine.gpus().size(), "GPU"));
+  } else {
+    made.effect = "No program can use it.";
+    put_decisive_first(made);
+  }
+  return made;
 }
 
 finding pci_link(const machine_facts& machine) {
-  complaints wrong;
-  std::vector<evidence> facts;
-  std::set<std::string> causes;
+  finding made;
+  std::set<std::string> texts;
+  std::vector<std::string> by_slot, by_fault;
   std::size_t known = 0;
   for (const gpu_facts& gpu : machine.gpus()) {
     const bus_link& link = gpu.link;
     if (!link.lanes || !link.most_lanes) continue;
     ++known;
     const bus_link slot = gpu.bridges.empty() ? bus_link{} : machine.link_of(gpu.bridges.back());
-    facts.push_back({gpu.address,
-                     fmt::format("{} now, card {}, slot {}", link_text(link.lanes, link.rate),
-                                 link_text(link.most_lanes, link.most_rate),
-                                 slot.most_lanes ? link_text(slot.most_lanes, slot.most_rate) : "not known"),
-                     pci_folder + gpu.address + "/current_link_width"});
+    made.facts.push_back({gpu.address,
+                          fmt::format("now {}, card {}, slot {}", link_text(link.lanes, link.rate),
+                                      link_text(link.most_lanes, link.most_rate),
+                                      slot.most_lanes ? link_text(slot.most_lanes, slot.most_rate) : "not known"),
+                          pci_folder + gpu.address + "/current_link_width"});
     if (*link.lanes >= *link.most_lanes) continue;
-    wrong.add(verdict::warning, gpu.address,
-              fmt::format("{} runs on {} of its {} lanes ({})", gpu.title(), *link.lanes, *link.most_lanes,
-                          link_text(link.lanes, link.rate)));
-    causes.insert(slot.most_lanes && *slot.most_lanes <= *link.lanes
-                      ? fmt::format("its slot has {} lanes", *slot.most_lanes)
-                      : "the slot offers more: a riser, a cable, a dirty contact, or lanes that the firmware divides");
+    (slot.most_lanes && *slot.most_lanes <= *link.lanes ? by_slot : by_fault).push_back(gpu.address);
+    texts.insert(fmt::format("{} of {} lanes", *link.lanes, *link.most_lanes));
   }
   if (known == 0) {
     return machine.gpus().empty() ? does_not_apply("there is no GPU")
                                   : not_known("the system does not say how many lanes the links have");
   }
-  if (wrong.any()) {
-    return wrong.told(fmt::format("{}", fmt::join(causes, "; ")),
-                      "use another slot, or seat the card and its riser again; look for bifurcation in the firmware",
-                      std::move(facts));
+  if (texts.empty()) {
+    // the generation falls while a GPU rests, so that it tells nothing here
+    made.summary = fmt::format("all lanes of {} are in use", counted(known, "GPU"));
+    return made;
   }
-  // the rate falls while a GPU rests, so that it tells nothing here
-  return well(fmt::format("all lanes of {} are in use", counted(known, "GPU")), std::move(facts));
+  made.about = by_fault;
+  made.about.insert(made.about.end(), by_slot.begin(), by_slot.end());
+  made.summary =
+      fmt::format("{} only {} of the PCIe bus.", gpus_do(machine, made.about, "uses", "use"), fmt::join(texts, ", "));
+  made.effect = "Copies to and from it are slower by as much.";
+  if (by_fault.empty()) {
+    made.cause = "The slot has no more lanes. The board may be built so.";
+    made.steps = {
+        "If the speed matters: move the card to a slot with more lanes, or look in the firmware whether it splits "
+        "this slot (bifurcation)."};
+  } else {
+    made.found = verdict::warning;
+    made.cause =
+        "Card and slot have more: a riser, a cable, a dirty contact, or a firmware setting that splits the slot "
+        "(bifurcation)";
+    made.is_guess = true;
+    made.steps = {"Look in the firmware whether it splits this slot.",
+                  "Switch off, seat the card and its riser again, and look whether the number has changed.",
+                  "Then try another slot, and another riser."};
+  }
+  put_decisive_first(made);
+  return made;
 }
 
 finding pci_window(const machine_facts& machine) {
-  complaints wrong;
-  std::vector<evidence> facts;
+  finding made;
+  std::set<std::string> texts;
   for (const gpu_facts& gpu : machine.gpus()) {
     if (!gpu.memory || !gpu.window) continue;
-    const auto size = [](std::int64_t count) { return to_string(bytes{static_cast<std::uint64_t>(count)}); };
-    facts.push_back({gpu.address, fmt::format("{} of {}", size(*gpu.window), size(*gpu.memory)),
-                     gpu.nvml->is_null() ? pci_folder + gpu.address + "/resource" : std::string{from_nvml}});
+    made.facts.push_back({gpu.address, fmt::format("{} of {}", size_text(*gpu.window), size_text(*gpu.memory)),
+                          gpu.nvml->is_null() ? pci_folder + gpu.address + "/resource" : std::string{from_nvml}});
     // some of the memory is never shown: it is the driver's own
-    if (*gpu.window < *gpu.memory / 8 * 7)
-      wrong.add(verdict::warning, gpu.address,
-                fmt::format("the bus shows {} of the {} of {}", size(*gpu.window), size(*gpu.memory), gpu.title()));
+    if (*gpu.window >= *gpu.memory / 8 * 7) continue;
+    made.about.push_back(gpu.address);
+    texts.insert(fmt::format("{} of {}", size_text(*gpu.window), size_text(*gpu.memory)));
   }
-  if (facts.empty()) {
-    return machine.gpus().empty() ? does_not_apply("there is no GPU")
-                                  : not_known("nothing tells the size of the memory, or of its window on the bus");
+  if (made.facts.empty()) {
+    return machine.gpus().empty()
+               ? does_not_apply("there is no GPU")
+               : not_known("nothing tells the size of the memory, or of its window on the bus (BAR1)");
   }
-  if (!wrong.any()) return well("the bus shows the whole memory of each GPU", std::move(facts));
-  if (machine.gpus().size() < 2)
-    return well("the bus shows a part of the memory; only peers would need the rest", facts);
-  return wrong.told(
-      "peers and network adapters reach memory through this window",
-      "turn on \"Above 4G decoding\" and \"Resizable BAR\" in the firmware; cards without it keep 256 MiB",
-      std::move(facts));
+  if (made.about.empty()) {
+    made.summary = "the bus shows the whole memory of each GPU";
+    return made;
+  }
+  made.summary = fmt::format("{} only {} of memory on the PCIe bus (BAR1).",
+                             gpus_do(machine, made.about, "shows", "show"), fmt::join(texts, ", "));
+  const bool has_use = machine.gpus().size() > 1 && machine.may_have_peers();
+  made.effect = has_use ? "Other GPUs and network adapters reach memory through this window."
+                        : "Only peer access and network adapters would need more, and there are none here.";
+  if (has_use) made.found = verdict::warning;
+  made.steps = {
+      "Turn on \"Above 4G decoding\" and \"Resizable BAR\" in the firmware. Cards without Resizable BAR always show "
+      "256 MiB."};
+  put_decisive_first(made);
+  return made;
 }
 
 namespace {
-
-struct error_counts {
-  std::int64_t corrected = 0, others = 0;
-};
 
 /// The last line of each file: "TOTAL_ERR_COR 12".
 std::optional<std::int64_t> total_errors(const system_record& record, const std::string& file) {
@@ -155,8 +198,7 @@ std::optional<std::int64_t> total_errors(const system_record& record, const std:
 
 finding pci_errors(const machine_facts& machine) {
   constexpr std::int64_t many = 100;  // a link that trains at the start has some
-  complaints wrong;
-  std::vector<evidence> facts;
+  finding made;
   std::int64_t few = 0;
   std::size_t known = 0;
   std::set<std::string> looked_at;
@@ -168,70 +210,85 @@ finding pci_errors(const machine_facts& machine) {
       const auto corrected = total_errors(machine.record(), folder + "/aer_dev_correctable");
       if (!corrected || !looked_at.insert(place).second) continue;
       ++known;
-      const std::int64_t others = total_errors(machine.record(), folder + "/aer_dev_nonfatal").value_or(0) +
-                                  total_errors(machine.record(), folder + "/aer_dev_fatal").value_or(0);
-      if (*corrected == 0 && others == 0) continue;
-      facts.push_back({place, fmt::format("{} corrected, {} not corrected", *corrected, others),
-                       folder + "/aer_dev_correctable, _nonfatal, _fatal"});
+      const std::int64_t others =
+          std::max<std::int64_t>(total_errors(machine.record(), folder + "/aer_dev_nonfatal").value_or(0), 0) +
+          std::max<std::int64_t>(total_errors(machine.record(), folder + "/aer_dev_fatal").value_or(0), 0);
+      if (*corrected <= 0 && others == 0) continue;
+      made.facts.push_back({place, fmt::format("{} corrected, {} not corrected, since the start", *corrected, others),
+                            folder + "/aer_dev_correctable, _nonfatal, _fatal"});
       const std::string who =
-          place == gpu.address ? gpu.title() : fmt::format("bridge {} above {}", place, gpu.title());
-      if (others > 0) {
-        wrong.add(verdict::failed, gpu.address,
-                  fmt::format("{} has counted {}", who,
-                              counted(static_cast<std::size_t>(others), "error") + " that could not be corrected"));
-      } else if (*corrected >= many) {
-        wrong.add(verdict::warning, gpu.address, fmt::format("{} has counted {} corrected errors", who, *corrected));
-      } else {
+          place == gpu.address ? "GPU " + place : fmt::format("The bridge {} above GPU {}", place, gpu.address);
+      if (others == 0 && *corrected < many) {
         few += *corrected;
+        continue;
       }
+      if (others > 0 || made.found == verdict::ok) made.found = others > 0 ? verdict::failed : verdict::warning;
+      made.summary +=
+          fmt::format("{}{} has counted {} PCIe errors{}.", made.summary.empty() ? "" : " ", who, *corrected + others,
+                      others > 0 ? fmt::format(", {} of which could not be corrected", others) : ", all corrected");
+      made.about.push_back(gpu.address);
     }
   }
   if (machine.gpus().empty()) return does_not_apply("there is no GPU");
   if (known == 0)
     return not_known("the system counts no errors of these devices: AER is off, or a virtual machine hides it");
-  if (wrong.any()) {
-    return wrong.told("a bad riser, cable or contact, or a link that is too fast for its length",
-                      "look whether the count grows under load; seat the card again, change the riser, or set the slot "
-                      "one generation lower in the firmware",
-                      std::move(facts));
+  if (made.found == verdict::ok) {
+    return well(
+        few == 0 ? "no errors since the start" : fmt::format("{} corrected errors since the start, which is few", few),
+        std::move(made.facts));
   }
-  return well(
-      few == 0 ? "no errors since the start" : fmt::format("{} corrected errors since the start, which is few", few),
-      std::move(facts));
+  made.effect = "Packets are repeated, which is slow; those that could not be corrected end programs.";
+  made.cause = "a bad riser, cable or contact, or a riser that is too long for this PCIe generation";
+  made.is_guess = true;
+  made.steps = {fmt::format("$ grep . {}{}/aer_dev_*", pci_folder, made.about.front()),
+                "Look whether the count grows under load. Then switch off and seat the card and its riser again.",
+                "Try another riser, or set the slot one PCIe generation lower in the firmware."};
+  made.decisive = made.facts.size();
+  return made;
 }
 
 finding iommu(const machine_facts& machine) {
   const system_record& record = machine.record();
-  std::vector<evidence> facts;
+  finding made;
   const std::string words = record.text("/proc/cmdline").value_or("");
-  if (!words.empty()) facts.push_back({"kernel options", words, "/proc/cmdline"});
   const auto units = record.names("/sys/class/iommu");
-  if (!units.empty()) facts.push_back({"units", fmt::format("{}", fmt::join(units, ", ")), "/sys/class/iommu"});
-  const auto translated = machine.translated();
-  for (const std::string& address : translated) {
+  made.about = machine.translated();
+  for (const std::string& address : made.about) {
     const std::string group = record.link(pci_folder + address + "/iommu_group");
     const std::string type = "/sys/kernel/iommu_groups/" + group.substr(group.rfind('/') + 1) + "/type";
-    facts.push_back({address, record.text(type).value_or(""), type});
+    made.facts.push_back({address, record.text(type).value_or("") + " (translating)", type});
   }
+  if (!words.empty()) made.facts.push_back({"kernel options", words, "/proc/cmdline"});
+  if (!units.empty()) made.facts.push_back({"units", fmt::format("{}", fmt::join(units, ", ")), "/sys/class/iommu"});
   if (machine.gpus().empty()) return does_not_apply("there is no GPU");
-  if (translated.empty()) {
+  if (made.about.empty()) {
     const bool has_groups = std::ranges::any_of(machine.gpus(), [&](const gpu_facts& gpu) {
       return !record.link(pci_folder + gpu.address + "/iommu_group").empty();
     });
     if (!has_groups && !units.empty())
       return not_known("the system has an IOMMU, but does not say what it does for GPUs");
-    return well(units.empty() ? "no IOMMU is on" : "the IOMMU passes accesses through", std::move(facts));
+    return well(units.empty() ? "no IOMMU is on" : "the IOMMU passes accesses through", std::move(made.facts));
   }
-  if (machine.gpus().size() < 2) return well("the IOMMU translates; with one GPU that costs little", std::move(facts));
-  if (machine.is_in_virtual_machine()) return well("the virtual machine has an IOMMU of its own", std::move(facts));
-  return {verdict::warning,
-          fmt::format("the IOMMU translates what {} access", counted(translated.size(), "GPU")),
-          "accesses between GPUs over PCIe then pass the root complex: slower, and on some systems lost",
-          "start the kernel with iommu=pt (GRUB_CMDLINE_LINUX in /etc/default/grub, update-grub, restart); if data is "
-          "still lost, turn VT-d or AMD-Vi off in the firmware",
-          std::move(facts),
-          translated,
-          {}};
+  if (machine.gpus().size() < 2)
+    return well("the IOMMU translates; with one GPU that costs little", std::move(made.facts));
+  if (machine.is_in_virtual_machine())
+    return well("the virtual machine has an IOMMU of its own", std::move(made.facts));
+  const bool is_amd = std::ranges::any_of(units, [](const std::string& unit) { return unit.starts_with("ivhd"); });
+  made.found = verdict::warning;
+  made.summary = fmt::format("The IOMMU translates the memory accesses of {}.", gpus_text(machine, made.about));
+  made.effect = "Copies between GPUs over PCIe are slower. On some systems they deliver wrong data.";
+  const bool is_tried = machine.record().at("/work").is_object();
+  if (!is_tried) made.steps = {"Find out whether data is lost here (weft doctor --run)."};
+  made.steps.insert(
+      made.steps.end(),
+      {"Add iommu=pt to the kernel options (Debian, Ubuntu: GRUB_CMDLINE_LINUX in /etc/default/grub, then "
+       "update-grub), "
+       "and restart.",
+       fmt::format("If data is lost even so, turn {} off in the firmware. Virtual machines then get no devices of this "
+                   "computer, and devices are no longer kept apart.",
+                   is_amd ? "AMD-Vi (IOMMU)" : "VT-d")});
+  put_decisive_first(made);
+  return made;
 }
 
 finding acs(const machine_facts& machine) {
@@ -240,31 +297,36 @@ finding acs(const machine_facts& machine) {
       std::ranges::any_of(machine.gpus(), [](const gpu_facts& gpu) { return !gpu.bridges.empty(); });
   if (!has_bridges) return does_not_apply("no bridge is above the GPUs");
   const json& told = machine.record().at("/acs");
-  if (const auto why = string_in(told, "why"))
-    return not_known(*why, "sudo weft doctor --check acs, or: sudo lspci -vvv | grep -e '^[0-9a-f]' -e ACSCtl");
+  if (const auto why = string_in(told, "why")) {
+    return not_known(*why, {machine.is_in_container() ? "Run it on the host, as root: weft doctor --check acs"
+                                                      : "$ sudo weft doctor --check acs"});
+  }
   if (!told.is_object() || told.empty()) return not_known("the configuration space of bridges was not read");
   const auto redirecting = machine.redirecting();
   if (redirecting.empty()) return well("no bridge above a GPU redirects requests");
-  std::vector<evidence> facts;
-  std::vector<std::string> about;
+  finding made{
+      .found = verdict::warning,
+      .summary = fmt::format("Access Control Services (ACS) are on for {} above GPUs.",
+                             counted(redirecting.size(), "PCIe bridge")),
+      .effect =
+          "Copies between GPUs go through the processor instead of through the switch: slower, and some programs hang.",
+      .cause = "The firmware or a hypervisor has turned them on, to keep devices of virtual machines apart."};
+  made.steps = {
+      "If this computer gives devices to virtual machines, leave them on.",
+      "Else turn ACS off in the firmware, or start the kernel with pci=disable_acs_redir=ADDRESS;ADDRESS (for good).",
+      "To try it until the next restart:"};
   for (const std::string& bridge : redirecting) {
-    facts.push_back({bridge, fmt::format("ACS control 0x{:04x}", *integer_in(part_of(told, bridge), "does")),
-                     pci_folder + bridge + "/config, extended capability 0x000d"});
+    made.facts.push_back(
+        {bridge,
+         fmt::format("ACS control 0x{:04x}: requests are redirected", *integer_in(part_of(told, bridge), "does")),
+         pci_folder + bridge + "/config"});
+    made.steps.push_back(fmt::format("$ sudo setpci -s {} ECAP_ACS+0x6.w=0000", bridge));
   }
+  made.decisive = made.facts.size();
   for (const gpu_facts& gpu : machine.gpus()) {
-    if (std::ranges::find_first_of(gpu.bridges, redirecting) != gpu.bridges.end()) about.push_back(gpu.address);
+    if (std::ranges::find_first_of(gpu.bridges, redirecting) != gpu.bridges.end()) made.about.push_back(gpu.address);
   }
-  return {verdict::warning,
-          fmt::format("{} above GPUs {} requests up to the root complex", counted(redirecting.size(), "bridge"),
-                      redirecting.size() == 1 ? "sends" : "send"),
-          "Access Control Services are on, as virtual machines want it: GPUs below one switch then talk through the "
-          "processor",
-          fmt::format("turn ACS off in the firmware, or after each start, for each bridge above: setpci -s {} "
-                      "ECAP_ACS+0x6.w=0000 (not on a host of virtual machines)",
-                      redirecting.front()),
-          std::move(facts),
-          std::move(about),
-          {}};
+  return made;
 }
 
 finding hypervisor(const machine_facts& machine) {
@@ -289,6 +351,22 @@ std::optional<std::int64_t> xid_of(const std::string& line) {
   return whole_number(std::string_view{line}.substr(begin, line.find_first_not_of("0123456789", begin) - begin));
 }
 
+/// The GPU that a line of the log names: "0000:66:00.0", or "PCI:0000:65:00" without its function.
+std::string gpu_in(const machine_facts& machine, const std::string& line) {
+  for (const gpu_facts& gpu : machine.gpus()) {
+    if (line.find(gpu.address.substr(0, gpu.address.rfind('.'))) != std::string::npos) return gpu.address;
+  }
+  return {};
+}
+
+std::string times(std::size_t count) { return count == 1 ? "once" : fmt::format("{} times", count); }
+
+/// What the lines of the log are about, each kind of them counted.
+struct log_lines {
+  std::map<std::int64_t, std::size_t> xids;
+  std::size_t translations = 0, bus_errors = 0, resets = 0;
+};
+
 }  // namespace
 
 finding kernel_log(const machine_facts& machine) {
@@ -296,62 +374,79 @@ finding kernel_log(const machine_facts& machine) {
   if (!lines.is_array()) {
     const auto why = string_in(machine.record().at("/kernel_log"), "why");
     return not_known("the kernel's log cannot be read: " + why.value_or("it was not asked for"),
-                     "sudo weft doctor --check kernel-log, or: sudo dmesg | grep -e NVRM -e AER -e DMAR -e AMD-Vi");
+                     {"$ sudo weft doctor --check kernel-log"});
   }
-  std::map<std::int64_t, std::size_t> seen;
-  std::size_t translations = 0;
-  std::size_t bus_errors = 0;
-  std::size_t resets = 0;
-  std::vector<evidence> facts;
+  log_lines seen;
+  finding made;
+  std::set<std::string> about;
   for (const json& one : lines) {
     if (!one.is_string()) continue;
     const auto line = one.get<std::string>();
     const auto holds = [&line](std::string_view part) { return line.find(part) != std::string::npos; };
     if (const auto number = xid_of(line)) {
-      ++seen[*number];
+      ++seen.xids[*number];
     } else if (holds("DMAR:") || holds("AMD-Vi") || holds("IO_PAGE_FAULT")) {
-      ++translations;
+      ++seen.translations;
     } else if (holds("AER:") || holds("pcieport")) {
-      ++bus_errors;
+      ++seen.bus_errors;
     } else if (holds("amdgpu") && (holds("reset") || holds("timeout"))) {
-      ++resets;
+      ++seen.resets;
     } else {
       continue;
     }
-    if (facts.size() < 5) facts.push_back({"line", line, "the kernel's log (dmesg)"});
+    if (const std::string gpu = gpu_in(machine, line); !gpu.empty()) about.insert(gpu);
+    if (made.facts.size() < 5) made.facts.push_back({"line", line, "the kernel's log (dmesg)"});
   }
-  complaints wrong;
+  const auto say = [&](verdict how_bad, const std::string& sentence) {
+    if (made.found != verdict::failed) made.found = how_bad;
+    made.summary += (made.summary.empty() ? "" : " ") + sentence;
+  };
   std::size_t programs = 0;
-  for (const auto& [number, count] : seen) {
+  bool is_lost = false;
+  for (const auto& [number, count] : seen.xids) {
     const auto known = std::ranges::find(xids, number, &xid::number);
     if (known != xids.end() && known->is_programs) {
       programs += count;
       continue;
     }
-    wrong.add(number == 63 || known == xids.end() ? verdict::warning : verdict::failed, {},
-              fmt::format("Xid {} {}: {}", number, counted(count, "time"),
-                          known == xids.end() ? "see NVIDIA's table of Xid errors" : known->meaning));
+    is_lost = is_lost || number == 79 || number == 119;
+    say(number == 63 || known == xids.end() ? verdict::warning : verdict::failed,
+        fmt::format("NVIDIA's driver has reported error {} (Xid), {}: {}.", number, times(count),
+                    known == xids.end() ? "see NVIDIA's table of Xid errors" : known->meaning));
   }
-  if (translations > 0)
-    wrong.add(verdict::failed, {}, fmt::format("the IOMMU has refused accesses, {}", counted(translations, "time")));
-  if (resets > 0) wrong.add(verdict::failed, {}, fmt::format("amdgpu has reset a GPU, {}", counted(resets, "time")));
-  if (bus_errors > 0)
-    wrong.add(verdict::warning, {}, fmt::format("the bus has reported errors, {}", counted(bus_errors, "time")));
-  if (wrong.any()) {
-    const bool is_lost = seen.contains(79) || seen.contains(119);
-    return wrong.told({},
-                      is_lost ? "switch the computer off and on; if it comes again: power cables, heat, then the card"
-                      : translations > 0
-                          ? "start the kernel with iommu=pt; a program that writes past its memory can cause it too"
-                          : "nvidia-smi -q shows which GPU; reset it (nvidia-smi --gpu-reset), and replace the card "
-                            "if the number grows",
-                      std::move(facts));
+  if (seen.resets > 0) say(verdict::failed, fmt::format("The driver amdgpu has reset a GPU, {}.", times(seen.resets)));
+  if (seen.translations > 0)
+    say(verdict::failed, fmt::format("The IOMMU has blocked accesses to memory, {}.", times(seen.translations)));
+  if (seen.bus_errors > 0)
+    say(verdict::warning, fmt::format("The PCIe bus has reported errors, {}.", times(seen.bus_errors)));
+  made.about.assign(about.begin(), about.end());
+  made.decisive = made.facts.size();
+  if (made.found == verdict::ok) {
+    made.decisive = 0;
+    made.about.clear();
+    made.summary = programs > 0 ? fmt::format("only faults of programs (Xid 13, 31, 43, 45), {}", times(programs))
+                                : "no faults of GPUs, their links, or the IOMMU";
+    return made;
   }
-  if (programs > 0)
-    return well(fmt::format("only faults of programs (Xid 13, 31, 43, 45), {}", counted(programs, "time")),
-                std::move(facts));
-  return well("no faults of GPUs, their links, or the IOMMU");
+  const std::string which = made.about.empty() ? "ADDRESS" : made.about.front();
+  if (is_lost) {
+    made.steps = {"Save the log, then switch the computer off and on (a restart is not enough).",
+                  "If it happens again: check the power cables, then the cooling, then replace the card."};
+  } else if (seen.translations > 0) {
+    made.effect = "Something was stopped from writing to a wrong place.";
+    made.cause = "a broken connection, or a program or driver that used memory after freeing it";
+    made.is_guess = true;
+    made.steps = {"Mend the GPU's connection first, if pci-errors names it.",
+                  "Then find the program that ran at that time. iommu=pt would hide the fault, not mend it."};
+  } else if (!seen.xids.empty()) {
+    made.steps = {
+        "End the programs of this GPU, then reset it:", fmt::format("$ sudo nvidia-smi --gpu-reset -i {}", which),
+        "If the error comes again, run NVIDIA's diagnostics (dcgmi diag -r 3), and have the GPU replaced if they "
+        "fail."};
+  } else {
+    made.steps = {"Look at the lines around it: sudo dmesg"};
+  }
+  return made;
 }
 
-}  // namespace doctor_checks
-}  // namespace weft::tool
+}  // namespace weft::tool::doctor_checks

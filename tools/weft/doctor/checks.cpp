@@ -27,7 +27,7 @@ constexpr std::array table{
     check{"limits", "may the process open and lock enough?", doctor_checks::limits},
     check{"virtual-memory", "do the kernel's settings suit large reservations?", doctor_checks::virtual_memory},
     check{"numa", "may the process run near its GPUs?", doctor_checks::numa},
-    check{"processors", "are there two processors for each GPU?", doctor_checks::processors},
+    check{"cpus", "are there two CPUs for each GPU?", doctor_checks::cpus},
     check{"environment", "do variables hide GPUs or slow them down?", doctor_checks::environment},
     check{"processes", "can processes share memory?", doctor_checks::processes},
     check{"rdma", "can network adapters reach GPU memory?", doctor_checks::rdma},
@@ -63,27 +63,29 @@ bool is_of_one_gpu(const finding& one, const finding& other) {
   return std::ranges::any_of(other.about, [&](const std::string& address) { return is_about(one, address); });
 }
 
-/// Tells `cause` as the reason of `effect`, where both are of the same GPUs: one finding with its cause, as bad as the
-/// worse of the two.
-void explain(diagnosis& all, std::string_view effect, std::string_view cause) {
+/// What becomes of the steps of a finding when its cause is known: those against the cause take their place, come after
+/// them (they help meanwhile), or are left out (they would do less).
+enum class cause_steps : std::uint8_t { replace, add, leave_out };
+
+/// Tells `cause` as the reason of `effect`, where both are of the same GPUs: one finding, as bad as the worse of the
+/// two.
+void explain(diagnosis& all, std::string_view effect, std::string_view cause, cause_steps how) {
   finding& shown = of(all, effect);
   finding& merged = of(all, cause);
   if (!is_open(shown) || !is_open(merged) || !(merged.about.empty() || is_of_one_gpu(shown, merged))) return;
+  const bool is_first = std::ranges::count(all.findings, effect, &finding::part_of) == 0;
   merged.part_of = effect;
   if (merged.found == verdict::failed) shown.found = verdict::failed;
-  shown.cause += (shown.cause.empty() ? "" : "; ") + merged.summary;
-  if (!merged.cause.empty()) shown.cause += ": " + merged.cause;
-  // with its cause known, nobody need look for it; what to do about lost data meanwhile stays
-  const bool is_first = std::ranges::count(all.findings, effect, &finding::part_of) == 1;
-  const bool keeps_own = effect == "p2p-data" || !is_first;
-  shown.advice = keeps_own ? merged.advice + "; " + shown.advice : merged.advice;
-  std::vector<evidence> facts;
-  for (const evidence& fact : merged.facts) {
-    const bool is_of_another =
-        fact.what.find(':') != std::string::npos && !merged.about.empty() && !is_about(merged, fact.what);
-    if (!is_of_another) facts.push_back(fact);
-  }
-  shown.facts.insert(shown.facts.begin(), facts.begin(), facts.end());
+  const bool has_guess = shown.is_guess && !shown.cause.empty();
+  if (!shown.cause.empty()) shown.cause += shown.cause.ends_with('.') ? " " : ". ";
+  shown.cause += merged.summary;
+  // one guess is enough
+  if (!merged.cause.empty() && !has_guess) shown.cause += (merged.is_guess ? " Likely: " : " ") + merged.cause;
+  if (is_first && how == cause_steps::replace) shown.steps.clear();
+  if (how != cause_steps::leave_out) shown.steps.insert(shown.steps.end(), merged.steps.begin(), merged.steps.end());
+  shown.facts.insert(shown.facts.begin() + static_cast<std::ptrdiff_t>(std::min(shown.decisive, std::size_t{1})),
+                     merged.facts.begin(), merged.facts.begin() + static_cast<std::ptrdiff_t>(merged.decisive));
+  shown.decisive += merged.decisive;
 }
 
 /// Leaves out what only follows from a failure, or from the same GPU's trouble: its own advice would lead astray.
@@ -124,22 +126,22 @@ diagnosis diagnose(const machine_facts& machine) {
   const bool is_simulated = bool_in(machine.record().document(), "simulated").value_or(false);
   for (const check& one : table) {
     all.findings.push_back(is_simulated && !one.needs_work
-                               ? finding{verdict::not_applicable, "the machine is simulated", {}, {}, {}, {}, {}}
+                               ? finding{.found = verdict::not_applicable, .summary = "the machine is simulated"}
                                : one.look(machine));
   }
-  // what loses or slows data between GPUs, the likeliest first
-  explain(all, "p2p-data", "iommu");
-  explain(all, "p2p-data", "acs");
-  explain(all, "p2p-status", "gpu-mode");
-  explain(all, "p2p-rate", "pci-link");
-  explain(all, "p2p-rate", "nvlink");
+  explain(all, "p2p-data", "iommu", cause_steps::add);
+  explain(all, "p2p-data", "acs", cause_steps::add);
+  explain(all, "p2p-rate", "pci-link", cause_steps::replace);
+  explain(all, "p2p-rate", "nvlink", cause_steps::replace);
   follows(all, "p2p-rate", "host-rate");
-  explain(all, "host-rate", "pci-link");
+  explain(all, "host-rate", "pci-link", cause_steps::replace);
+  explain(all, "pci-gpus", "kernel-log", cause_steps::replace);
+  explain(all, "gpu-memory", "kernel-log", cause_steps::leave_out);
+  explain(all, "pci-errors", "kernel-log", cause_steps::leave_out);
   for (const char* consequence : {"device-nodes", "libraries", "driver-version"})
     follows(all, "container", consequence);
-  follows(all, "pci-gpus", "libraries");
-  follows(all, "nouveau", "libraries");
-  follows(all, "driver-version", "libraries");
+  for (const char* missing : {"pci-gpus", "nouveau", "driver-version"}) follows(all, missing, "libraries");
+  follows(all, "pci-gpus", "nouveau");
   follows(all, "fabric", "kernels");
   return all;
 }

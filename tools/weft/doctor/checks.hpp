@@ -20,15 +20,21 @@ struct evidence {
   std::string what, value, where;
 };
 
+/// What one check found. A finding that is ok and says what to do is a note: nothing is wrong, but it could be better.
 struct finding {
   verdict found = verdict::ok;
-  std::string summary;  // one sentence; for unknown and not_applicable: why
-  std::string cause;    // the likely one; empty where the summary says all
-  std::string advice;   // a command or a setting; empty where nothing is to be done
-  std::vector<evidence> facts;
-  std::vector<std::string> about;  // addresses of the GPUs that it is of
+  std::string summary{};  // one sentence; for unknown and not_applicable: why
+  std::string effect{};   // what programs notice of it
+  std::string cause{};
+  bool is_guess = false;             // the cause is likely, not seen
+  std::vector<std::string> steps{};  // what to do, in order; those that begin with "$ " are commands
+  std::vector<evidence> facts{};     // the first `decisive` ones are what the verdict rests on
+  std::size_t decisive = 0;
+  std::vector<std::string> about{};  // addresses of the GPUs that it is of
   /// Another check whose finding this one explains, or follows from: it is told there and not counted twice.
-  std::string part_of;
+  std::string part_of{};
+
+  [[nodiscard]] bool is_note() const { return found == verdict::ok && !steps.empty(); }
 };
 
 struct check {
@@ -71,7 +77,7 @@ finding shared_memory(const machine_facts& machine);
 finding limits(const machine_facts& machine);
 finding virtual_memory(const machine_facts& machine);
 finding numa(const machine_facts& machine);
-finding processors(const machine_facts& machine);
+finding cpus(const machine_facts& machine);
 finding environment(const machine_facts& machine);
 finding processes(const machine_facts& machine);
 

@@ -48,8 +48,7 @@ std::optional<std::pair<std::int64_t, std::int64_t>> version_pair(const std::opt
 }  // namespace
 
 finding driver_version(const machine_facts& machine) {
-  if (!machine.has(gpu_vendor::nvidia))
-    return does_not_apply("only NVIDIA's driver has parts that can differ, and there is no GPU of NVIDIA");
+  if (!machine.has(gpu_vendor::nvidia)) return does_not_apply("only NVIDIA's driver has parts that can differ");
   const system_record& record = machine.record();
   const std::string module = version_in(record.text("/proc/driver/nvidia/version").value_or(""), "Kernel Module");
   const auto path = string_in(library_of(machine, "cuda"), "path");
@@ -60,28 +59,32 @@ finding driver_version(const machine_facts& machine) {
   if (!library.empty()) facts.push_back({"libcuda", library, *path});
   if (!told.empty()) facts.push_back({"driver", told, std::string{from_nvml}});
   constexpr std::int64_t mismatch = 18;  // NVML_ERROR_LIB_RM_VERSION_MISMATCH
-  const bool differs =
-      !module.empty() && !library.empty() && library.find('.') != std::string::npos && module != library;
+  const bool differs = !module.empty() && library.find('.') != std::string::npos && module != library;
   if (integer_in(machine.nvml(), "code") == mismatch || differs) {
-    return {verdict::failed,
-            fmt::format("the kernel module is of version {}, its libraries of version {}",
-                        module.empty() ? "?" : module, library.empty() ? "another" : library),
-            machine.is_in_container() ? "the container brings libraries of its own"
-                                      : "the driver was upgraded, and the old module is still loaded",
-            machine.is_in_container()
-                ? "take NVIDIA's driver libraries out of the image: the container toolkit mounts those of the host"
-                : "restart the computer; or end all programs on GPUs, then rmmod nvidia_uvm nvidia_drm "
-                  "nvidia_modeset nvidia and modprobe nvidia",
-            std::move(facts),
-            {},
-            {}};
+    finding made{
+        .found = verdict::failed,
+        .summary = fmt::format(
+            "The loaded kernel module is of version {}, and the libraries are of version {}. They must be equal.",
+            module.empty() ? "?" : module, library.empty() ? "?" : library),
+        .effect = "No CUDA program can start.",
+        .facts = std::move(facts)};
+    made.decisive = made.facts.size();
+    if (machine.is_in_container()) {
+      made.cause = "The container brings driver libraries of its own.";
+      made.steps = {"Take NVIDIA's driver libraries out of the image: the container toolkit mounts those of the host."};
+    } else {
+      made.cause = "the driver was upgraded, and the old module is still loaded";
+      made.is_guess = true;
+      made.steps = {"Look whether the new module is installed; it must print the version of the libraries:",
+                    "$ modinfo -F version nvidia",
+                    "If it does, restart the computer. If not, install the module again (DKMS)."};
+    }
+    return made;
   }
   if (module.empty()) {
     const bool is_bound =
         std::ranges::any_of(machine.gpus(), [](const gpu_facts& gpu) { return gpu.driver == "nvidia"; });
-    if (!is_bound && !machine.has_nvml())
-      return not_known("the module nvidia is not loaded",
-                       "modprobe nvidia; install the driver if there is no such module");
+    if (!is_bound && !machine.has_nvml()) return not_known("the module nvidia is not loaded");
     return well("the module does not tell its version; nothing contradicts the libraries", std::move(facts));
   }
   return well("version " + module, std::move(facts));
@@ -89,132 +92,155 @@ finding driver_version(const machine_facts& machine) {
 
 finding nouveau(const machine_facts& machine) {
   if (!machine.has(gpu_vendor::nvidia)) return does_not_apply("there is no GPU of NVIDIA");
-  complaints wrong;
-  std::vector<evidence> facts;
+  finding made;
   for (const gpu_facts& gpu : machine.gpus()) {
     if (gpu.driver != "nouveau") continue;
-    wrong.add(verdict::failed, gpu.address, gpu.title() + " is held by nouveau, which cannot compute");
-    facts.push_back({gpu.address, "driver nouveau", "/sys/bus/pci/devices/" + gpu.address + "/driver"});
+    made.about.push_back(gpu.address);
+    made.facts.push_back({gpu.address, "driver nouveau", pci_folder + gpu.address + "/driver"});
   }
-  if (wrong.any()) {
-    return wrong.told("the system chose its own driver at the start",
-                      "install NVIDIA's driver; it writes \"blacklist nouveau\" and \"options nouveau modeset=0\" into "
-                      "/etc/modprobe.d; then update-initramfs -u, and restart",
-                      std::move(facts));
-  }
-  return well("no");
+  if (made.about.empty()) return well("no GPU is held by nouveau");
+  made.found = verdict::failed;
+  made.decisive = made.facts.size();
+  made.summary = gpus_do(machine, made.about, "is", "are") + " held by nouveau, the driver that comes with Linux.";
+  made.effect = "nouveau cannot compute: no CUDA program can use it.";
+  made.steps = {
+      "Install NVIDIA's driver (Debian: nvidia-driver; Ubuntu: ubuntu-drivers install), then restart. Its package "
+      "keeps "
+      "nouveau from loading.",
+      "If nouveau still holds it: write \"blacklist nouveau\" into /etc/modprobe.d/nouveau.conf, make the initial "
+      "ramdisk "
+      "again (Debian, Ubuntu: update-initramfs -u; Fedora: dracut -f), and restart."};
+  return made;
 }
 
 finding device_nodes(const machine_facts& machine) {
   const json& nodes = machine.record().at("/nodes");
   if (!nodes.is_object()) return not_known("nobody has looked at /dev");
-  complaints wrong;
-  std::vector<evidence> facts;
-  std::string advice;
-  const auto expect = [&](const std::string& path, const std::string& how_to_get) {
-    if (part_of(nodes, path).is_object()) return;
-    wrong.add(verdict::failed, {}, path + " does not exist");
-    facts.push_back({path, "absent", "/dev"});
-    advice = how_to_get;
+  const auto has_driver = [&](const char* name) {
+    return std::ranges::any_of(machine.gpus(), [name](const gpu_facts& gpu) { return gpu.driver == name; });
   };
-  const std::string start_container =
-      "start the container with its GPUs: docker run --gpus all, or --device nvidia.com/gpu=all";
-  const bool has_driver = std::ranges::any_of(
-      machine.gpus(), [](const gpu_facts& gpu) { return gpu.driver == "nvidia" || gpu.driver == "amdgpu"; });
-  if (!has_driver) return does_not_apply("no GPU has a driver that makes device files");
-  for (const gpu_facts& gpu : machine.gpus()) {
-    if (gpu.driver == "nvidia") {
-      for (const char* path : {"/dev/nvidiactl", "/dev/nvidia-uvm"}) {
-        if (std::ranges::none_of(facts, [path](const evidence& known) { return known.what == path; }))
-          expect(path, machine.is_in_container()
-                           ? start_container
-                           : "nvidia-modprobe -c 0 -u makes them; nvidia-persistenced keeps them");
-      }
-    } else if (gpu.driver == "amdgpu" &&
-               std::ranges::none_of(facts, [](const evidence& known) { return known.what == "/dev/kfd"; })) {
-      expect("/dev/kfd", machine.is_in_container() ? "start the container with --device /dev/kfd --device /dev/dri"
-                                                   : "modprobe amdgpu; the kernel must have HSA_AMD");
+  if (!has_driver("nvidia") && !has_driver("amdgpu"))
+    return does_not_apply("no GPU has a driver that makes device files");
+  finding made;
+  std::vector<std::string> expected;
+  if (has_driver("nvidia")) expected = {"/dev/nvidiactl", "/dev/nvidia-uvm"};
+  if (has_driver("amdgpu")) expected.emplace_back("/dev/kfd");
+  std::erase_if(expected, [&](const std::string& path) { return part_of(nodes, path).is_object(); });
+  for (const std::string& path : expected) made.facts.push_back({path, "absent", "/dev"});
+  if (!expected.empty()) {
+    made.summary = fmt::format("{} {} not exist.", fmt::join(expected, " and "), expected.size() == 1 ? "does" : "do");
+    if (machine.is_in_container()) {
+      made.steps = {"Start the container with its GPUs:", has_driver("nvidia")
+                                                              ? "$ docker run --gpus all …"
+                                                              : "$ docker run --device /dev/kfd --device /dev/dri …"};
+    } else if (has_driver("nvidia")) {
+      made.steps = {"$ sudo nvidia-modprobe -c 0 -u"};
+    } else {
+      made.steps = {"$ sudo modprobe amdgpu", "The kernel must be built with HSA_AMD."};
     }
   }
   std::vector<std::string> closed;
+  std::string group;
   for (const auto& [path, node] : nodes.items()) {
     // of no use without a GPU that it leads to, and not needed by every program
     const bool is_needed =
         !path.starts_with("/dev/nvidia-caps") && !path.starts_with("/dev/nvidia-nvswitch") && path != "/dev/gdrdrv";
-    if (!is_needed || bool_in(node, "usable").value_or(true)) continue;
-    closed.push_back(path);
-    const std::string group = string_in(node, "group").value_or("?");
-    facts.push_back({path,
-                     fmt::format("mode {}, group {}: {}", string_in(node, "mode").value_or("?"), group,
-                                 string_in(node, "why").value_or("")),
-                     "access(2)"});
-    advice = group == "render" || group == "video"
-                 ? fmt::format("sudo usermod -aG {} $USER, then log in again", group)
-                 : "let the group or all users open it (udev rule), or give the container the device with --device";
+    if (is_needed && !bool_in(node, "usable").value_or(true)) closed.push_back(path);
+  }
+  std::ranges::stable_sort(closed, {}, &std::string::size);  // /dev/kfd before the many of /dev/dri
+  for (const std::string& path : closed) {
+    const json& node = part_of(nodes, path);
+    group = string_in(node, "group").value_or("?");
+    made.facts.push_back({path,
+                          fmt::format("mode {}, group {}: {}", string_in(node, "mode").value_or("?"), group,
+                                      string_in(node, "why").value_or("")),
+                          "access(2)"});
   }
   if (!closed.empty()) {
     constexpr std::size_t most = 2;
-    std::ranges::stable_sort(closed, {}, &std::string::size);  // /dev/kfd before the many of /dev/dri
     const auto more = closed.size() > most ? fmt::format(" and {} more", closed.size() - most) : std::string{};
     closed.resize(std::min(closed.size(), most));
-    wrong.add(verdict::failed, {}, fmt::format("this user may not open {}{}", fmt::join(closed, ", "), more));
+    made.summary +=
+        fmt::format("{}This user may not open {}{}.", made.summary.empty() ? "" : " ", fmt::join(closed, ", "), more);
+    if (machine.is_in_container()) {
+      made.steps.emplace_back("Give the container the devices and their group (docker run --device … --group-add …).");
+    } else if (group == "render" || group == "video") {
+      made.steps.insert(made.steps.end(),
+                        {fmt::format("$ sudo usermod -aG {} $USER", group),
+                         "Log out and in again (sessions of tmux too); id must then show the group."});
+    } else {
+      made.steps.emplace_back("Let a group or all users open them (a rule of udev).");
+    }
   }
-  if (wrong.any()) return wrong.told({}, std::move(advice), std::move(facts));
-  return well(fmt::format("this user can open {}", counted(nodes.size(), "device file")));
+  if (made.summary.empty()) return well(fmt::format("this user can open {}", counted(nodes.size(), "device file")));
+  made.found = verdict::failed;
+  made.effect = "Programs of this user find no GPU.";
+  made.decisive = made.facts.size();
+  return made;
 }
 
 finding libraries(const machine_facts& machine) {
+  if (machine.gpus().empty()) return does_not_apply("there is no GPU");
   if (!machine.record().at("/libraries").is_object()) return not_known("nobody has looked for libraries");
-  complaints wrong;
-  std::vector<evidence> facts;
-  std::string advice;
+  finding made;
   const auto add = [&](verdict how_bad, const json& library, const std::string& sentence,
-                       const std::string& what_to_do) {
-    wrong.add(how_bad, {}, sentence);
-    facts.push_back({string_in(library, "name").value_or("?"), string_in(library, "path").value_or("absent"),
-                     string_in(library, "why").value_or("dlopen(3)")});
-    advice += (advice.empty() ? "" : "; ") + what_to_do;
+                       std::vector<std::string> steps) {
+    if (made.found != verdict::failed) made.found = how_bad;
+    made.summary += (made.summary.empty() ? "" : " ") + sentence;
+    made.facts.push_back({string_in(library, "name").value_or("libnvidia-ml.so.1"),
+                          string_in(library, "path").value_or("absent"),
+                          string_in(library, "why").value_or("dlopen(3)")});
+    made.steps.insert(made.steps.end(), steps.begin(), steps.end());
   };
   if (machine.has(gpu_vendor::nvidia)) {
     const json& cuda = library_of(machine, "cuda");
     const json& nvrtc = library_of(machine, "nvrtc");
     if (!is_there(cuda)) {
-      add(verdict::failed, cuda, "libcuda.so.1 cannot be opened",
-          machine.is_in_container()
-              ? "start the container with --gpus all and NVIDIA_DRIVER_CAPABILITIES=compute,utility"
-              : "install the driver's library (Debian: libcuda1; Ubuntu: libnvidia-compute-<version>)");
+      add(verdict::failed, cuda, "The driver's library libcuda.so.1 is not there.",
+          {"Install it with the driver (Debian: libcuda1; Ubuntu: libnvidia-compute-VERSION, of the driver's own "
+           "version)."});
     } else if (string_in(cuda, "path")->find("/stubs/") != std::string::npos) {
-      add(verdict::failed, cuda, "libcuda.so.1 is the toolkit's stub, which only serves to link",
-          "take the folder \"stubs\" out of LD_LIBRARY_PATH");
+      add(verdict::failed, cuda,
+          "Programs load a stub of libcuda.so.1: an empty library of the toolkit that serves to link programs. No CUDA "
+          "program can start.",
+          {"Take the folder stubs out of LD_LIBRARY_PATH (and of /etc/ld.so.conf.d):", "$ echo $LD_LIBRARY_PATH"});
     }
     if (!is_there(nvrtc)) {
-      add(verdict::warning, nvrtc, "the compiler NVRTC cannot be opened: kernels from source do not run",
-          "install it (pip install nvidia-cuda-nvrtc-cu12 or Debian's libnvrtc), or name it in WEFT_CUDA_NVRTC");
+      add(verdict::warning, nvrtc,
+          "NVRTC, NVIDIA's compiler at run time, is not there: kernels from source do not run.",
+          {"Install it (Debian: libnvrtc; pip: nvidia-cuda-nvrtc-cu12), or name it in WEFT_CUDA_NVRTC."});
     }
-    if (!machine.has_nvml())
-      add(verdict::warning, machine.nvml(), "NVIDIA's management library does not answer",
-          "install libnvidia-ml1, or start the container with NVIDIA_DRIVER_CAPABILITIES=compute,utility");
+    if (!machine.has_nvml()) {
+      add(verdict::warning, machine.nvml(), "NVIDIA's management library (NVML) does not answer: sensors are not read.",
+          {"Install libnvidia-ml1, of the driver's own version."});
+    }
   }
   if (machine.has(gpu_vendor::amd)) {
     const json& opencl = library_of(machine, "opencl");
     const json& hip = library_of(machine, "hip");
     if (!is_there(hip) && !is_there(opencl)) {
-      add(verdict::failed, hip, "neither libamdhip64 nor libOpenCL can be opened",
-          "install ROCm's runtime (hip-runtime-amd, rocm-opencl-runtime)");
+      add(verdict::failed, hip, "Neither libamdhip64 nor libOpenCL is there.",
+          {"Install ROCm's run time (packages hip-runtime-amd, rocm-opencl-runtime)."});
     } else if (is_there(opencl) && machine.record().names("/etc/OpenCL/vendors").empty()) {
-      add(verdict::warning, opencl, "libOpenCL finds no driver: /etc/OpenCL/vendors is empty",
-          "install rocm-opencl-runtime");
+      add(verdict::warning, opencl, "libOpenCL finds no driver: /etc/OpenCL/vendors is empty.",
+          {"Install rocm-opencl-runtime."});
     }
   }
-  if (machine.gpus().empty()) return does_not_apply("there is no GPU");
-  if (wrong.any()) return wrong.told({}, std::move(advice), std::move(facts));
+  if (made.found != verdict::ok) {
+    made.effect =
+        made.found == verdict::failed ? "No program can use these GPUs." : "Programs start, but cannot do all.";
+    made.decisive = made.facts.size();
+    return made;
+  }
   for (const char* name : {"cuda", "nvrtc", "opencl", "hip"}) {
     const json& library = library_of(machine, name);
     if (is_there(library))
-      facts.push_back({string_in(library, "name").value_or(name), string_in(library, "version").value_or("there"),
-                       *string_in(library, "path")});
+      made.facts.push_back({string_in(library, "name").value_or(name), string_in(library, "version").value_or("there"),
+                            *string_in(library, "path")});
   }
-  return well(fmt::format("{} that programs open", counted(facts.size(), "library")), std::move(facts));
+  made.summary = fmt::format("found {}", counted(made.facts.size(), "library that programs open"));
+  if (made.facts.size() != 1) made.summary = fmt::format("found {} libraries that programs open", made.facts.size());
+  return made;
 }
 
 finding toolkit(const machine_facts& machine) {
@@ -224,21 +250,21 @@ finding toolkit(const machine_facts& machine) {
   const auto driver = version_pair(driver_text);
   const auto compiler = version_pair(compiler_text);
   if (!driver || !compiler)
-    return not_known(!driver ? "libcuda does not tell which CUDA it serves"
+    return not_known(!driver ? "libcuda does not answer for which CUDA it is"
                              : "there is no NVRTC that tells its version");
-  std::vector<evidence> facts{{"driver serves CUDA", *driver_text, "cuDriverGetVersion"},
-                              {"NVRTC", *compiler_text, "nvrtcVersion"}};
-  if (compiler->first > driver->first) {
-    return {verdict::failed,
-            fmt::format("NVRTC {} makes code that a driver for CUDA {} does not take", *compiler_text, *driver_text),
-            {},
-            fmt::format("install a newer driver, or NVRTC of CUDA {} (pip install nvidia-cuda-nvrtc-cu{})",
-                        driver->first, driver->first),
-            std::move(facts),
-            {},
-            {}};
-  }
-  return well(fmt::format("NVRTC {} for a driver of CUDA {}", *compiler_text, *driver_text), std::move(facts));
+  finding made{
+      .facts = {{"NVRTC", *compiler_text, "nvrtcVersion"}, {"driver serves CUDA", *driver_text, "cuDriverGetVersion"}}};
+  made.summary = fmt::format("NVRTC {} for a driver of CUDA {}", *compiler_text, *driver_text);
+  if (compiler->first <= driver->first) return made;
+  made.found = verdict::failed;
+  made.decisive = made.facts.size();
+  made.summary =
+      fmt::format("NVRTC, NVIDIA's compiler at run time, is of CUDA {}; the driver takes code of CUDA {} at most.",
+                  *compiler_text, *driver_text);
+  made.effect = "Kernels from source do not load.";
+  made.steps = {"Install a newer driver; or an older NVRTC, first in LD_LIBRARY_PATH or named in WEFT_CUDA_NVRTC:",
+                fmt::format("$ pip install 'nvidia-cuda-nvrtc-cu{}=={}.*'", driver->first, *driver_text)};
+  return made;
 }
 
 finding rdma(const machine_facts& machine) {
@@ -254,7 +280,7 @@ finding rdma(const machine_facts& machine) {
   return not_known(
       "nvidia_peermem is not loaded; whether dma-buf serves in its place (open kernel modules, Linux 5.12) cannot be "
       "read",
-      "modprobe nvidia-peermem, if the network library does not say that it uses dma-buf");
+      {"If the network library does not say that it uses dma-buf:", "$ sudo modprobe nvidia-peermem"});
 }
 
 }  // namespace weft::tool::doctor_checks

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <set>
 
 namespace weft::tool {
@@ -70,8 +71,44 @@ std::string_view to_string(gpu_vendor vendor) {
   return "Intel";
 }
 
-std::string gpu_facts::title() const {
-  return fmt::format("GPU {} ({})", address, name.empty() ? std::string{to_string(vendor)} : name);
+std::string machine_facts::title() const {
+  std::map<std::string, int> models;
+  for (const gpu_facts& gpu : gpus_) ++models[gpu.model()];
+  std::string text;
+  for (const auto& [model, count] : models) text += fmt::format("{}{} x {}", text.empty() ? "" : ", ", count, model);
+  if (const auto driver = string_in(nvml(), "driver")) text += ", driver " + *driver;
+  return text;
+}
+
+std::vector<const gpu_facts*> machine_facts::visible() const {
+  std::vector<const gpu_facts*> all;
+  for (const gpu_facts& gpu : gpus_) all.push_back(&gpu);
+  const auto shown = string_in(record_.at("/process/environment"), "CUDA_VISIBLE_DEVICES");
+  // numbers count in the bus's order only among equal models, or where the environment says so
+  const bool is_equal =
+      std::ranges::all_of(gpus_, [this](const gpu_facts& gpu) { return gpu.name == gpus_.front().name; });
+  const bool is_by_bus = string_in(record_.at("/process/environment"), "CUDA_DEVICE_ORDER") == "PCI_BUS_ID";
+  if (!shown || !(is_equal || is_by_bus)) return all;
+  std::vector<const gpu_facts*> some;
+  for (const std::string_view entry : split(*shown, ',')) {
+    const auto number = whole_number(entry);
+    if (!number) return all;  // a UUID
+    if (*number < 0 || *number >= static_cast<std::int64_t>(all.size())) break;
+    some.push_back(all[static_cast<std::size_t>(*number)]);
+  }
+  return some;
+}
+
+bool machine_facts::may_have_peers() const {
+  const json& told = record_.at("/nvml/p2p");
+  if (!told.is_object() || told.empty()) return true;
+  for (const auto& [from, row] : told.items()) {
+    if (!row.is_object()) continue;
+    for (const auto& [to, pair] : row.items()) {
+      if (integer_in(pair, "read").value_or(0) == 0) return true;
+    }
+  }
+  return false;
 }
 
 bus_link machine_facts::link_of(const std::string& address) const {

@@ -33,8 +33,8 @@ struct gpu_facts {
   std::optional<std::int64_t> memory, window;  // bytes of it, and of what the bus shows of it
   const json* nvml = nullptr;                  // what the management library tells; never null, but JSON's null
 
-  /// "GPU 0000:1b:00.0 (NVIDIA H100 80GB HBM3)".
-  [[nodiscard]] std::string title() const;
+  /// The model, or at least the vendor.
+  [[nodiscard]] std::string model() const { return name.empty() ? std::string{to_string(vendor)} : name; }
 };
 
 /// Thread: any.
@@ -51,6 +51,13 @@ class machine_facts {
   /// Network adapters for remote memory access.
   [[nodiscard]] const std::vector<std::string>& rdma_adapters() const { return rdma_adapters_; }
   [[nodiscard]] bus_link link_of(const std::string& address) const;
+
+  /// "4 x NVIDIA A10, driver 550.54.15".
+  [[nodiscard]] std::string title() const;
+  /// GPUs that the environment lets programs see, as far as that can be told; all of them where nothing hides any.
+  [[nodiscard]] std::vector<const gpu_facts*> visible() const;
+  /// False where the driver says of every pair that it can be no peers.
+  [[nodiscard]] bool may_have_peers() const;
 
   [[nodiscard]] bool is_in_virtual_machine() const;
   [[nodiscard]] bool is_in_container() const;

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,42 +15,49 @@
 namespace weft::tool::doctor_checks {
 
 inline finding well(std::string summary, std::vector<evidence> facts = {}) {
-  return {verdict::ok, std::move(summary), {}, {}, std::move(facts), {}, {}};
+  return {.summary = std::move(summary), .facts = std::move(facts)};
 }
-inline finding not_known(std::string why, std::string advice = {}) {
-  return {verdict::unknown, std::move(why), {}, std::move(advice), {}, {}, {}};
+inline finding not_known(std::string why, std::vector<std::string> steps = {}) {
+  return {.found = verdict::unknown, .summary = std::move(why), .steps = std::move(steps)};
 }
-inline finding does_not_apply(std::string why) { return {verdict::not_applicable, std::move(why), {}, {}, {}, {}, {}}; }
+inline finding does_not_apply(std::string why) { return {.found = verdict::not_applicable, .summary = std::move(why)}; }
 
 /// "1 GPU", "2 GPUs", "2 processes".
 inline std::string counted(std::size_t count, std::string_view noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : noun.ends_with("s") ? "es" : "s");
 }
 
-/// What is wrong with some of many: a finding as bad as the worst of them, whose summary names the first ones.
-class complaints {
- public:
-  void add(verdict how_bad, std::string about, std::string sentence) {
-    if (sentences_.empty() || how_bad == verdict::failed) worst_ = how_bad;
-    if (!about.empty()) about_.push_back(std::move(about));
-    sentences_.push_back(std::move(sentence));
-  }
-  [[nodiscard]] bool any() const { return !sentences_.empty(); }
-  [[nodiscard]] std::size_t count() const { return sentences_.size(); }
-  [[nodiscard]] finding told(std::string cause, std::string advice, std::vector<evidence> facts) {
-    constexpr std::size_t most = 3;
-    std::string summary;
-    for (std::size_t i = 0; i < std::min(most, sentences_.size()); ++i) summary += (i == 0 ? "" : "; ") + sentences_[i];
-    if (sentences_.size() > most) summary += fmt::format("; and {} more", sentences_.size() - most);
-    return {worst_, std::move(summary), std::move(cause), std::move(advice), std::move(facts), std::move(about_), {}};
-  }
+/// "GPU 0000:17:00.0", "GPUs 0000:17:00.0 and 0000:18:00.0", "all 4 GPUs", "5 of 8 GPUs (0000:17:00.0, …)".
+inline std::string gpus_text(const machine_facts& machine, const std::vector<std::string>& addresses) {
+  const std::size_t all = machine.gpus().size();
+  if (addresses.empty()) return "no GPU";
+  if (addresses.size() == 1) return "GPU " + addresses.front();
+  if (addresses.size() == all) return fmt::format("all {} GPUs", all);
+  if (addresses.size() == 2) return fmt::format("GPUs {} and {}", addresses[0], addresses[1]);
+  const std::vector<std::string> first(addresses.begin(), addresses.begin() + 2);
+  return fmt::format("{} of {} GPUs ({}, …)", addresses.size(), all, fmt::join(first, ", "));
+}
 
- private:
-  verdict worst_ = verdict::warning;
-  std::vector<std::string> sentences_, about_;
-};
+/// The same at the start of a sentence, with its verb: "All 4 GPUs run", "GPU 0000:17:00.0 runs".
+inline std::string gpus_do(const machine_facts& machine, const std::vector<std::string>& addresses,
+                           std::string_view one, std::string_view many) {
+  std::string text = gpus_text(machine, addresses);
+  if (text.starts_with("all")) text.front() = 'A';
+  return fmt::format("{} {}", text, addresses.size() == 1 ? one : many);
+}
+
+/// Puts those facts first that are of what the finding is about.
+inline void put_decisive_first(finding& one) {
+  const auto rest = std::ranges::stable_partition(
+      one.facts, [&](const evidence& fact) { return std::ranges::find(one.about, fact.what) != one.about.end(); });
+  one.decisive = static_cast<std::size_t>(rest.begin() - one.facts.begin());
+}
 
 /// Where the management library's answers come from.
 constexpr std::string_view from_nvml = "NVML (libnvidia-ml.so.1)";
+
+inline std::string size_text(std::int64_t count) {
+  return to_string(bytes{static_cast<std::uint64_t>(std::max<std::int64_t>(count, 0))});
+}
 
 }  // namespace weft::tool::doctor_checks

@@ -188,7 +188,7 @@ void gather_device(gathering& to, const std::string& address) {
   to.files(folder,
            {"class", "vendor", "device", "numa_node", "current_link_speed", "current_link_width", "max_link_speed",
             "max_link_width", "resource", "aer_dev_correctable", "aer_dev_nonfatal", "aer_dev_fatal",
-            "mem_info_vram_total", "current_compute_partition", "current_memory_partition", "reset_method"});
+            "mem_info_vram_total", "current_compute_partition", "current_memory_partition", "ras/umc_err_count"});
   to.link(folder);
   to.link(folder + "/driver");
   const std::string group = to.link(folder + "/iommu_group");
@@ -229,10 +229,17 @@ void gather_pci(gathering& to) {
 // ---- the process, and what surrounds it
 // ------------------------------------------------------------------------------
 
-json limit_of(decltype(RLIMIT_NOFILE) which) {
-  rlimit limit{};
-  if (::getrlimit(which, &limit) != 0) return nullptr;
-  return limit.rlim_cur == RLIM_INFINITY ? json("unlimited") : json(limit.rlim_cur);
+json limits_of_process() {
+  json made;
+  const auto text = [](rlim_t value) { return value == RLIM_INFINITY ? json("unlimited") : json(value); };
+  for (const auto& [name, which] :
+       {std::pair{"memlock", RLIMIT_MEMLOCK}, std::pair{"nofile", RLIMIT_NOFILE}, std::pair{"nproc", RLIMIT_NPROC}}) {
+    rlimit limit{};
+    if (::getrlimit(which, &limit) != 0) continue;
+    made[name] = text(limit.rlim_cur);
+    made[std::string{name} + "_hard"] = text(limit.rlim_max);
+  }
+  return made;
 }
 
 bool starts_with_any(std::string_view name, std::initializer_list<std::string_view> starts) {
@@ -246,8 +253,7 @@ json gather_process() {
   CPU_ZERO(&processors);
   made["processors"] =
       ::sched_getaffinity(0, sizeof processors, &processors) == 0 ? json(CPU_COUNT(&processors)) : json(nullptr);
-  made["limits"] = {
-      {"memlock", limit_of(RLIMIT_MEMLOCK)}, {"nofile", limit_of(RLIMIT_NOFILE)}, {"nproc", limit_of(RLIMIT_NPROC)}};
+  made["limits"] = limits_of_process();
   json environment = json::object();
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string_view text{*entry};

@@ -8,26 +8,20 @@
 #include <map>
 #include <set>
 
-namespace weft::tool {
+namespace weft::tool::doctor_checks {
 
 namespace {
 
-// by nvmlGpuP2PStatus_t, as gpu::nvml_p2p_words
+// What to do, by nvmlGpuP2PStatus_t, as gpu::nvml_p2p_words.
 constexpr std::array<std::string_view, gpu::nvml_p2p_words.size()> p2p_advice{
     "",
-    "put both GPUs below one PCIe switch or root port; in a virtual machine, the hypervisor must present them so",
-    "nothing to set: NVIDIA's driver offers it on this model only over NVLink, or not at all",
-    "use GPUs of one socket, or NVLink",
-    "take it out of NVreg_RegistryDwords in /etc/modprobe.d, then load the module again",
-    "nothing to set",
-    "restart; then look at the kernel's log (weft doctor --check kernel-log)",
+    "Put both GPUs below one PCIe switch or root port.",
+    "",  // nothing to set
+    "Use GPUs of one socket together, or NVLink.",
+    "Take the setting out of NVreg_RegistryDwords in /etc/modprobe.d, then load the module nvidia again.",
+    "",
+    "Restart. Then look at the kernel's log (weft doctor --check kernel-log).",
 };
-
-}  // namespace
-
-namespace doctor_checks {
-
-namespace {
 
 /// Those that the management library tells something of.
 std::vector<const gpu_facts*> told(const machine_facts& machine) {
@@ -43,8 +37,20 @@ finding without_nvml(const machine_facts& machine) {
   return machine.has(gpu_vendor::nvidia) ? not_known(machine.nvml_why()) : does_not_apply(machine.nvml_why());
 }
 
+/// The same of what GPUs of other vendors have too: nobody has looked at theirs.
+finding not_looked_at(const machine_facts& machine) {
+  if (machine.has(gpu_vendor::nvidia)) return not_known(machine.nvml_why());
+  if (machine.gpus().empty()) return does_not_apply("there is no GPU");
+  return not_known("weft asks only NVIDIA's library for this; amd-smi or xpu-smi tells");
+}
+
 evidence nvml_fact(const gpu_facts& gpu, std::string value) {
   return {gpu.address, std::move(value), std::string{from_nvml}};
+}
+
+/// Modules that are soldered or screwed to a board with switches: nobody seats them again.
+bool is_module(const gpu_facts& gpu) {
+  return gpu.name.find("HBM") != std::string::npos || gpu.name.find("SXM") != std::string::npos;
 }
 
 }  // namespace
@@ -52,133 +58,206 @@ evidence nvml_fact(const gpu_facts& gpu, std::string value) {
 finding persistence(const machine_facts& machine) {
   const auto gpus = told(machine);
   if (gpus.empty()) return without_nvml(machine);
-  complaints wrong;
-  std::vector<evidence> facts;
+  finding made;
   for (const gpu_facts* gpu : gpus) {
     const auto is_on = integer_in(*gpu->nvml, "persistence");
     if (!is_on) continue;
-    facts.push_back(nvml_fact(*gpu, *is_on != 0 ? "on" : "off"));
-    if (*is_on == 0) wrong.add(verdict::warning, gpu->address, "off on " + gpu->title());
+    made.facts.push_back(nvml_fact(*gpu, *is_on != 0 ? "on" : "off"));
+    if (*is_on == 0) made.about.push_back(gpu->address);
   }
-  if (facts.empty()) return not_known("the driver does not tell its persistence mode");
-  if (!wrong.any()) return well("on", std::move(facts));
-  finding made =
-      wrong.told("the driver leaves a GPU when its last program ends: the next one waits a second or more for it",
-                 "sudo systemctl enable --now nvidia-persistenced, or sudo nvidia-smi -pm 1", std::move(facts));
-  made.summary = fmt::format("persistence mode is off on {}", counted(wrong.count(), "GPU"));
+  if (made.facts.empty()) return not_known("the driver does not tell its persistence mode");
+  if (made.about.empty()) return well("on", std::move(made.facts));
+  put_decisive_first(made);
+  made.summary = fmt::format("Persistence mode is off on {}.", gpus_text(machine, made.about));
+  made.effect =
+      "The driver shuts a GPU down when no program uses it. The next program starts one to two seconds later.";
+  made.steps = {"Until the next restart:", "$ sudo nvidia-smi -pm 1",
+                "For good: the service nvidia-persistenced, without --no-persistence-mode."};
   return made;
 }
 
 finding gpu_mode(const machine_facts& machine) {
+  finding made;
+  for (const gpu_facts& gpu : machine.gpus()) {
+    const std::string file = pci_folder + gpu.address + "/current_compute_partition";
+    if (const auto partition = machine.record().text(file))
+      made.facts.push_back({gpu.address, "compute partition " + *partition, file});
+  }
   const auto gpus = told(machine);
-  if (gpus.empty()) return without_nvml(machine);
-  complaints wrong;
-  std::vector<evidence> facts;
-  std::string advice;
+  if (gpus.empty() && made.facts.empty()) return not_looked_at(machine);
+  if (gpus.empty()) {
+    made.summary = made.facts.front().value;
+    return made;
+  }
+  std::vector<std::string> divided, waiting, closed, exclusive;
   for (const gpu_facts* gpu : gpus) {
     const json& mig = part_of(*gpu->nvml, "mig");
-    const bool is_divided = bool_in(mig, "now").value_or(false);
-    if (is_divided) {
-      wrong.add(verdict::warning, gpu->address, "MIG is on: parts of " + gpu->title() + " are no peers of anything");
-      facts.push_back(nvml_fact(*gpu, "MIG on"));
-      advice = fmt::format("if you need peers: sudo nvidia-smi -i {} -mig 0, and reset the GPU", gpu->address);
+    const auto mode = integer_in(*gpu->nvml, "compute_mode").value_or(0);
+    const auto note = [&](std::vector<std::string>& list, std::string value) {
+      list.push_back(gpu->address);
+      made.about.push_back(gpu->address);
+      made.facts.push_back(nvml_fact(*gpu, std::move(value)));
+    };
+    if (bool_in(mig, "now").value_or(false)) {
+      note(divided, "MIG on");
     } else if (bool_in(mig, "after_reset").value_or(false)) {
-      wrong.add(verdict::warning, gpu->address, "MIG waits for a reset of " + gpu->title());
-      facts.push_back(nvml_fact(*gpu, "MIG on after the next reset"));
-      advice = fmt::format("sudo nvidia-smi -i {} --gpu-reset, or restart", gpu->address);
+      note(waiting, "MIG on after the next reset");
     }
-    constexpr std::int64_t prohibited = 2, exclusive = 3;
-    const auto mode = integer_in(*gpu->nvml, "compute_mode");
-    if (mode == prohibited || mode == exclusive || mode == 1) {
-      wrong.add(mode == prohibited ? verdict::failed : verdict::warning, gpu->address,
-                mode == prohibited ? gpu->title() + " is closed to programs (compute mode \"prohibited\")"
-                                   : "only one process may use " + gpu->title() + " (compute mode \"exclusive\")");
-      facts.push_back(nvml_fact(*gpu, fmt::format("compute mode {}", *mode)));
-      advice = fmt::format("sudo nvidia-smi -i {} -c 0", gpu->address);
-    }
+    constexpr std::int64_t prohibited = 2;
+    if (mode == prohibited) note(closed, "compute mode prohibited");
+    if (mode == 1 || mode == 3) note(exclusive, "compute mode exclusive");
   }
-  if (wrong.any()) return wrong.told({}, std::move(advice), std::move(facts));
-  return well("undivided, and open to several processes");
+  if (made.about.empty()) return well("undivided, and open to several processes", std::move(made.facts));
+  made.decisive = made.facts.size();
+  const auto say = [&](const std::vector<std::string>& list, verdict how_bad, const std::string& sentence,
+                       const std::string& effect, std::vector<std::string> steps) {
+    if (list.empty()) return;
+    if (how_bad != verdict::ok && made.found != verdict::failed) made.found = how_bad;
+    made.summary += (made.summary.empty() ? "" : " ") + sentence;
+    made.effect += (made.effect.empty() ? "" : " ") + effect;
+    made.steps.insert(made.steps.end(), steps.begin(), steps.end());
+  };
+  say(closed, verdict::failed,
+      gpus_do(machine, closed, "refuses", "refuse") + " all CUDA programs (compute mode \"prohibited\").",
+      "Programs do not find it.",
+      {"Somebody has set this: ask the administrator. To open it:",
+       fmt::format("$ sudo nvidia-smi -i {} -c DEFAULT", fmt::join(closed, ","))});
+  say(exclusive, verdict::warning,
+      gpus_do(machine, exclusive, "takes", "take") + " one process at a time (compute mode \"exclusive\").",
+      "The second process fails.",
+      {"To let several in:", fmt::format("$ sudo nvidia-smi -i {} -c DEFAULT", fmt::join(exclusive, ","))});
+  say(divided, verdict::ok, gpus_do(machine, divided, "is", "are") + " divided into parts (MIG is on).",
+      "A divided GPU cannot copy directly to other GPUs.",
+      {"If that is wanted, do nothing. Turning MIG off removes its parts and what runs on them:",
+       fmt::format("$ sudo nvidia-smi -i {} -mig 0", fmt::join(divided, ","))});
+  say(waiting, verdict::warning, fmt::format("MIG waits for a reset of {}.", gpus_text(machine, waiting)),
+      "Until then it is not divided.",
+      {"End its programs, then:", fmt::format("$ sudo nvidia-smi --gpu-reset -i {}", fmt::join(waiting, ","))});
+  return made;
 }
 
+namespace {
+
+/// Errors that AMD's driver has counted: "ue: 0" of "ue: 0, ce: 3".
+std::optional<std::int64_t> uncorrected_of(const std::optional<std::string>& text) {
+  if (!text || !text->starts_with("ue:")) return std::nullopt;
+  const std::string_view rest = trimmed(std::string_view{*text}.substr(3));
+  return whole_number(rest.substr(0, rest.find_first_not_of("0123456789")));
+}
+
+}  // namespace
+
 finding gpu_memory(const machine_facts& machine) {
-  const auto gpus = told(machine);
-  if (gpus.empty()) return without_nvml(machine);
-  complaints wrong;
-  std::vector<evidence> facts;
-  std::size_t known = 0;
-  bool must_go = false;
-  for (const gpu_facts* gpu : gpus) {
-    const json& rows = part_of(*gpu->nvml, "remapped_rows");
-    const auto errors = integer_in(*gpu->nvml, "memory_errors");
-    if (rows.is_object() || errors) ++known;
-    if (bool_in(rows, "failed").value_or(false)) {
-      must_go = true;
-      wrong.add(verdict::failed, gpu->address, gpu->title() + " has no spare row left for a bad one");
-      facts.push_back(nvml_fact(*gpu, "remapping of a row has failed"));
-    } else if (bool_in(rows, "pending").value_or(false) ||
-               integer_in(*gpu->nvml, "retirement_pending").value_or(0) != 0) {
-      wrong.add(verdict::warning, gpu->address, gpu->title() + " puts bad memory out of use at its next reset");
-      facts.push_back(nvml_fact(*gpu, fmt::format("rows remapped: {} after errors, one pending",
-                                                  integer_in(rows, "uncorrected").value_or(0))));
-    }
-    if (errors.value_or(0) > 0) {
-      wrong.add(verdict::failed, gpu->address,
-                fmt::format("{} has had {} that could not be corrected", gpu->title(),
-                            counted(static_cast<std::size_t>(*errors), "memory error")));
-      facts.push_back(nvml_fact(*gpu, fmt::format("{} since the driver was loaded", *errors)));
+  finding made;
+  std::vector<std::string> worn, pending, counted_errors;
+  std::int64_t errors = 0;
+  for (const gpu_facts& gpu : machine.gpus()) {
+    const std::string file = pci_folder + gpu.address + "/ras/umc_err_count";
+    const json& rows = part_of(*gpu.nvml, "remapped_rows");
+    const auto from_amd = uncorrected_of(machine.record().text(file));
+    const auto seen = gpu.nvml->is_object() ? integer_in(*gpu.nvml, "memory_errors") : from_amd;
+    if (!rows.is_object() && !seen) continue;
+    const bool has_failed = bool_in(rows, "failed").value_or(false);
+    const bool is_pending =
+        bool_in(rows, "pending").value_or(false) || integer_in(*gpu.nvml, "retirement_pending").value_or(0) != 0;
+    made.facts.push_back(
+        {gpu.address,
+         fmt::format("{} since the driver was loaded{}",
+                     seen.value_or(0) > 0 ? counted(static_cast<std::size_t>(*seen), "uncorrected error")
+                                          : "no uncorrected errors",
+                     has_failed   ? "; replacing a bad row has failed"
+                     : is_pending ? "; a bad row waits for a reset"
+                                  : ""),
+         from_amd ? file : std::string{from_nvml}});
+    if (has_failed) worn.push_back(gpu.address);
+    if (is_pending && !has_failed) pending.push_back(gpu.address);
+    if (seen.value_or(0) > 0 && !has_failed) {
+      counted_errors.push_back(gpu.address);
+      errors += *seen;
     }
   }
-  if (known == 0) return not_known("these GPUs do not count memory errors (no ECC)");
-  if (!wrong.any()) return well(fmt::format("no errors on {}", counted(known, "GPU")), std::move(facts));
-  return wrong.told(
-      {},
-      must_go ? "stop using the GPU, run NVIDIA's diagnostics (dcgmi diag -r 3), and have it replaced"
-              : "end its programs and reset it (sudo nvidia-smi --gpu-reset -i ADDRESS); if errors come again, "
-                "dcgmi diag -r 3, and have it replaced",
-      std::move(facts));
+  if (made.facts.empty())
+    return told(machine).empty()
+               ? not_looked_at(machine)
+               : does_not_apply("these GPUs do not count memory errors: ECC is off, or they have none");
+  const auto say = [&](const std::vector<std::string>& list, verdict how_bad, const std::string& sentence) {
+    if (list.empty()) return;
+    if (made.found != verdict::failed) made.found = how_bad;
+    made.summary += (made.summary.empty() ? "" : " ") + sentence;
+    made.about.insert(made.about.end(), list.begin(), list.end());
+  };
+  say(worn, verdict::failed,
+      gpus_do(machine, worn, "has", "have") + " bad memory that could not be replaced by spare memory.");
+  say(counted_errors, verdict::failed,
+      fmt::format("{} had {} that could not be corrected.", gpus_do(machine, counted_errors, "has", "have"),
+                  counted(static_cast<std::size_t>(errors), "memory error")));
+  say(pending, verdict::warning,
+      gpus_do(machine, pending, "has", "have") + " bad memory. It is replaced by spare memory at the next reset.");
+  if (made.found == verdict::ok)
+    return well(fmt::format("no errors on {}", counted(made.facts.size(), "GPU")), std::move(made.facts));
+  put_decisive_first(made);
+  if (!worn.empty()) {
+    made.effect = "Programs on it can fail at any time.";
+    made.steps = {
+        "Take it out of use. Save nvidia-smi -q, run NVIDIA's diagnostics (dcgmi diag -r 3), and have it replaced."};
+  } else {
+    made.effect = counted_errors.empty() ? "It works until then." : "The programs that ran on it then have failed.";
+    made.steps = {"End its programs, then reset it:",
+                  fmt::format("$ sudo nvidia-smi --gpu-reset -i {}", fmt::join(made.about, ",")),
+                  "If errors come again, run NVIDIA's diagnostics (dcgmi diag -r 3). If they fail, have it replaced."};
+  }
+  return made;
 }
 
 finding clocks(const machine_facts& machine) {
   struct reason {
     std::uint64_t bit;
     const char* what;
-    const char* advice;
+    bool is_heat;
   };
   // nvmlClocksEventReasons: idleness, settings of users and the usual power limit are no faults
-  static constexpr reason reasons[] = {
-      {0x40, "heat (hardware)", "look at fans, dust and the room's temperature"},
-      {0x20, "heat (driver)", "look at fans, dust and the room's temperature"},
-      {0x80, "the power supply (power brake)", "look at its power cables and at the supply of the chassis"},
-      {0x08, "hardware protection", "look at cooling and power cables"},
-  };
+  static constexpr reason reasons[] = {{0x40, "heat (hardware)", true},
+                                       {0x20, "heat (driver)", true},
+                                       {0x80, "the power supply (power brake)", false},
+                                       {0x08, "protection of the hardware", false}};
   const auto gpus = told(machine);
-  if (gpus.empty()) return without_nvml(machine);
-  complaints wrong;
-  std::vector<evidence> facts;
-  std::string advice;
+  if (gpus.empty()) return not_looked_at(machine);
+  finding made;
+  std::set<std::string> texts;
+  bool is_hot = false;
   for (const gpu_facts* gpu : gpus) {
-    const auto bits = integer_in(*gpu->nvml, "clock_reasons");
+    const auto bits = static_cast<std::uint64_t>(integer_in(*gpu->nvml, "clock_reasons").value_or(0));
     const auto celsius = integer_in(*gpu->nvml, "celsius");
     const auto limit = integer_in(*gpu->nvml, "slowdown_celsius");
-    if (bits || celsius) {
-      facts.push_back(nvml_fact(*gpu, fmt::format("{} C{}, reasons 0x{:x}", celsius ? std::to_string(*celsius) : "?",
-                                                  limit ? fmt::format(" of {} C", *limit) : "", bits.value_or(0))));
+    if (!celsius && part_of(*gpu->nvml, "clock_reasons").is_null()) continue;
+    std::string held;
+    for (const reason& one : reasons) {
+      if ((bits & one.bit) == 0) continue;
+      held += (held.empty() ? "" : " and ") + std::string{one.what};
+      is_hot = is_hot || one.is_heat;
     }
-    const auto found = std::ranges::find_if(
-        reasons, [&](const reason& one) { return (static_cast<std::uint64_t>(bits.value_or(0)) & one.bit) != 0; });
-    if (found != std::end(reasons)) {
-      wrong.add(verdict::warning, gpu->address, fmt::format("{} is held down by {}", gpu->title(), found->what));
-      advice = found->advice;
-    } else if (celsius && limit && *celsius >= *limit - 3) {
-      wrong.add(verdict::warning, gpu->address,
-                fmt::format("{} is at {} C, and slows down at {} C", gpu->title(), *celsius, *limit));
-      advice = reasons[0].advice;
-    }
+    const bool is_near = celsius && limit && *celsius >= *limit - 3;
+    made.facts.push_back(nvml_fact(*gpu, fmt::format("{} C{}{}", celsius ? std::to_string(*celsius) : "?",
+                                                     limit ? fmt::format(", slows down at {} C", *limit) : "",
+                                                     held.empty() ? "" : "; held down by " + held)));
+    if (held.empty() && !is_near) continue;
+    is_hot = is_hot || is_near;
+    made.about.push_back(gpu->address);
+    texts.insert(held.empty() ? "its temperature, which is near the limit" : held);
   }
-  if (facts.empty()) return not_known("the driver tells neither clocks nor temperatures");
-  if (wrong.any()) return wrong.told({}, std::move(advice), std::move(facts));
-  return well("neither heat nor power holds clocks down", std::move(facts));
+  if (made.facts.empty()) return not_known("the driver tells neither clocks nor temperatures");
+  if (made.about.empty()) return well("neither heat nor power holds clocks down", std::move(made.facts));
+  put_decisive_first(made);
+  made.found = verdict::warning;
+  made.summary =
+      fmt::format("{} slower than it could: {}.", gpus_do(machine, made.about, "runs", "run"), fmt::join(texts, "; "));
+  made.effect = "Kernels take longer, and GPUs that work with it wait.";
+  const bool is_alone = made.about.size() == 1 && gpus.size() > 1;
+  made.steps = {!is_hot    ? "Look at its power cables, and at the power supplies of the chassis."
+                : is_alone ? "Only this GPU is hot: look at the fans and the airflow of its slot (cards without fans "
+                             "need those of the chassis)."
+                           : "Look at fans, dust and the temperature of the room."};
+  return made;
 }
 
 finding nvlink(const machine_facts& machine) {
@@ -204,71 +283,87 @@ finding nvlink(const machine_facts& machine) {
     most[gpu->name] = std::max(most[gpu->name], one.up);
   }
   if (links.empty()) return does_not_apply("these GPUs have no NVLink");
-  complaints wrong;
-  std::vector<evidence> facts;
-  std::string advice;
+  finding made;
+  const gpu_facts* worst = nullptr;
+  std::vector<std::string> noisy;
   for (const gpu_facts* gpu : gpus) {
     const auto found = links.find(gpu->address);
     if (found == links.end()) continue;
     const count& one = found->second;
-    facts.push_back(nvml_fact(*gpu, fmt::format("{} of {} links up, {}", one.up, one.all,
-                                                counted(static_cast<std::size_t>(one.errors), "error"))));
+    made.facts.push_back(nvml_fact(*gpu, fmt::format("{} of {} links up{}, {} since the driver was loaded", one.up,
+                                                     one.all, one.down.empty() ? "" : " (down: " + one.down + ")",
+                                                     counted(static_cast<std::size_t>(one.errors), "error"))));
     if (one.up < most[gpu->name]) {
-      wrong.add(verdict::failed, gpu->address,
-                fmt::format("{} has {} of {} links up (down: {})", gpu->title(), one.up, most[gpu->name], one.down));
-      advice =
-          "reset the GPU (sudo nvidia-smi --gpu-reset); if the link stays down, seat the GPU or its bridge again, then "
-          "look "
-          "at the kernel's log";
+      worst = gpu;
+      made.about.push_back(gpu->address);
+      made.summary += fmt::format("{}GPU {} has {} of {} NVLinks up.", made.summary.empty() ? "" : " ", gpu->address,
+                                  one.up, most[gpu->name]);
     } else if (one.errors > 0) {
-      wrong.add(verdict::warning, gpu->address,
-                fmt::format("the links of {} have counted {}", gpu->title(),
-                            counted(static_cast<std::size_t>(one.errors), "error")));
-      if (advice.empty()) advice = "look whether the number grows under load; then seat the GPU or its bridge again";
+      noisy.push_back(gpu->address);
     }
   }
-  if (wrong.any()) return wrong.told({}, std::move(advice), std::move(facts));
-  const bool none_up = std::ranges::all_of(links, [](const auto& one) { return one.second.up == 0; });
-  return well(none_up ? "no NVLink is connected: no bridge, or no switch" : "as many links as on each like GPU",
-              std::move(facts));
+  if (worst != nullptr) {
+    made.effect = "Copies to and from it are slower.";
+    made.steps = {"End all its programs, then reset it:",
+                  fmt::format("$ sudo nvidia-smi --gpu-reset -i {}", fmt::join(made.about, ",")),
+                  is_module(*worst) ? "If links stay down: the board needs service; ask its vendor."
+                                    : "If links stay down: switch off, and seat the GPU and its NVLink bridge again."};
+  } else if (!noisy.empty()) {
+    made.about = noisy;
+    made.summary = fmt::format("The NVLinks of {} have counted errors.", gpus_text(machine, noisy));
+    made.effect = "Packets are repeated. Many of them make copies slower.";
+    made.steps = {"Look whether the number grows under load:", "$ nvidia-smi nvlink -e",
+                  "If it does, ask the vendor; a bridge can be seated again."};
+  } else {
+    const bool none_up = std::ranges::all_of(links, [](const auto& one) { return one.second.up == 0; });
+    return well(none_up ? "no NVLink is connected: no bridge, or no switch" : "as many links as on each like GPU",
+                std::move(made.facts));
+  }
+  made.found = verdict::warning;
+  put_decisive_first(made);
+  return made;
 }
 
 finding fabric(const machine_facts& machine) {
-  const auto gpus = told(machine);
-  complaints wrong;
-  std::vector<evidence> facts;
+  finding made;
   constexpr std::int64_t not_supported = 0, completed = 3;
-  for (const gpu_facts* gpu : gpus) {
+  static constexpr const char* names[] = {"not supported", "not started", "in progress", "completed"};
+  for (const gpu_facts* gpu : told(machine)) {
     const json& state_of = part_of(*gpu->nvml, "fabric");
     const auto state = integer_in(state_of, "state");
     if (!state || *state == not_supported) continue;
     const auto status = integer_in(state_of, "status").value_or(0);
-    static constexpr const char* names[] = {"not supported", "not started", "in progress", "completed"};
     const std::string name = *state >= 0 && *state <= completed ? names[*state] : std::to_string(*state);
-    facts.push_back(nvml_fact(*gpu, fmt::format("registration {}, status {}", name, status)));
-    if (*state != completed || status != 0)
-      wrong.add(verdict::failed, gpu->address,
-                fmt::format("{} is not part of the fabric (registration {})", gpu->title(), name));
+    made.facts.push_back(
+        nvml_fact(*gpu, fmt::format("registration {}{}", name, status == 0 ? "" : fmt::format(", error {}", status))));
+    if (*state != completed || status != 0) made.about.push_back(gpu->address);
   }
   const system_record& record = machine.record();
   const bool has_manager = record.has_folder("/var/run/nvidia-fabricmanager");
-  if (facts.empty() && machine.switches().empty()) return does_not_apply("there are no switches for NVLink");
-  if (facts.empty() && !has_manager && !machine.is_in_container()) {
-    wrong.add(verdict::failed, {}, "the fabric manager does not run");
-    facts.push_back({"/var/run/nvidia-fabricmanager", "absent", "/var/run"});
+  if (made.facts.empty() && machine.switches().empty()) return does_not_apply("there are no switches for NVLink");
+  const bool is_silent = made.facts.empty() && !has_manager && !machine.is_in_container();
+  if (made.about.empty() && !is_silent) {
+    if (made.facts.empty() && machine.is_in_container())
+      return not_known("there are switches, and only the host sees its fabric manager");
+    return well("every GPU is part of it", std::move(made.facts));
   }
-  if (wrong.any()) {
-    const std::string driver = string_in(machine.nvml(), "driver").value_or("");
-    return wrong.told(
-        "until it has set up the switches, CUDA does not start (error 802)",
-        fmt::format("sudo systemctl enable --now nvidia-fabricmanager, of the driver's own version{}; its log says "
-                    "what it waits for (journalctl -u nvidia-fabricmanager)",
-                    driver.empty() ? "" : " " + driver),
-        std::move(facts));
-  }
-  if (facts.empty() && machine.is_in_container())
-    return not_known("there are switches, and only the host sees its fabric manager");
-  return well("every GPU is part of it", std::move(facts));
+  put_decisive_first(made);
+  made.found = verdict::failed;
+  if (is_silent) made.facts = {{"/var/run/nvidia-fabricmanager", "absent", "/var/run"}};
+  if (is_silent) made.decisive = 1;
+  made.summary = is_silent
+                     ? std::string{"The fabric manager does not run."}
+                     : fmt::format("{} not joined the NVLink fabric.", gpus_do(machine, made.about, "has", "have"));
+  made.effect =
+      "The service nvidia-fabricmanager sets up the NVLink switches. Until it has, every CUDA program fails with error "
+      "802.";
+  const std::string driver = string_in(machine.nvml(), "driver").value_or("");
+  made.steps = {"$ systemctl status nvidia-fabricmanager",
+                fmt::format("If it is not installed: install it in the driver's own version{}.",
+                            driver.empty() ? "" : ", " + driver),
+                "$ sudo systemctl enable --now nvidia-fabricmanager",
+                "If it does not start, its log says why:", "$ journalctl -u nvidia-fabricmanager"};
+  return made;
 }
 
 finding p2p_status(const machine_facts& machine) {
@@ -279,85 +374,89 @@ finding p2p_status(const machine_facts& machine) {
     const auto is_on = record.text(parameter);
     if (!is_on) return not_known("amdgpu does not tell whether peers may use PCIe");
     if (*is_on != "N" && *is_on != "0") return well("amdgpu allows peers over PCIe", {{"pcie_p2p", *is_on, parameter}});
-    return {verdict::warning,
-            "amdgpu does not allow peers over PCIe",
-            {},
-            "load it with amdgpu.pcie_p2p=1 (kernel option), and a kernel with HSA_AMD_P2P",
-            {{"pcie_p2p", *is_on, parameter}},
-            {},
-            {}};
+    return {.found = verdict::warning,
+            .summary = "AMD's driver does not allow peer access over PCIe (pcie_p2p is off).",
+            .effect = "Copies between GPUs that no Infinity Fabric joins go through the host.",
+            .steps = {"Find out who turned it off:", "$ grep -r pcie_p2p /etc/modprobe.d /proc/cmdline",
+                      "Take that out, or add amdgpu.pcie_p2p=1 to the kernel options; then restart."},
+            .facts = {{"pcie_p2p", *is_on, parameter}},
+            .decisive = 1};
   }
   const json& told_of = record.at("/nvml/p2p");
   if (!machine.has_nvml() || !told_of.is_object()) return without_nvml(machine);
-  std::map<std::int64_t, std::vector<std::string>> refused;
+  std::map<std::size_t, std::vector<std::string>> refused;
   std::set<std::string> about;
   std::size_t all = 0;
+  const auto is_divided = [&](const std::string& address) {  // by MIG: gpu-mode tells
+    const gpu_facts* gpu = machine.gpu_at(address);
+    return gpu != nullptr && bool_in(part_of(*gpu->nvml, "mig"), "now").value_or(false);
+  };
   for (const auto& [from, row] : told_of.items()) {
     if (!row.is_object()) continue;
     for (const auto& [to, pair] : row.items()) {
+      if (is_divided(from) || is_divided(to)) continue;
       const auto read = integer_in(pair, "read");
       const auto write = integer_in(pair, "write");
       if (!read && !write) continue;
       ++all;
       const std::int64_t worst = read.value_or(0) != 0 ? *read : write.value_or(0);
       if (worst == 0) continue;
-      refused[worst].push_back(from + " to " + to);
+      refused[static_cast<std::size_t>(std::clamp<std::int64_t>(worst, 0, p2p_advice.size() - 1))].push_back(
+          from + " to " + to);
       about.insert({from, to});
     }
   }
-  if (all == 0) return not_known("the driver does not tell which pairs may be peers");
-  if (refused.empty()) return well(fmt::format("all {} may be peers", counted(all, "ordered pair")));
-  std::vector<evidence> facts;
-  std::string summary;
-  std::string advice;
+  if (all == 0) return not_known("the driver tells of no pair whether it may be peers");
+  if (refused.empty()) return well(fmt::format("all {} ordered pairs may be peers", all));
+  finding made{.effect = "Copies between them go through the host. weft does that by itself."};
+  made.about.assign(about.begin(), about.end());
+  const bool is_virtual = machine.is_in_virtual_machine();
   for (const auto& [status, names] : refused) {
-    const auto which = static_cast<std::size_t>(std::clamp<std::int64_t>(status, 0, p2p_advice.size() - 1));
-    summary += fmt::format("{}{} of {}: {}", summary.empty() ? "" : "; ", names.size(), counted(all, "ordered pair"),
-                           gpu::nvml_p2p_words[which]);
-    advice += (advice.empty() ? "" : "; ") + std::string{p2p_advice[which]};
-    for (std::size_t i = 0; i < std::min<std::size_t>(names.size(), 3); ++i)
-      facts.push_back({names[i], fmt::format("status {}", status), "nvmlDeviceGetP2PStatus"});
+    made.summary += fmt::format(
+        "{}{} of {} ordered pairs of GPUs have no peer access: {}.", made.summary.empty() ? "" : " ", names.size(), all,
+        is_virtual && status == 1 ? "the virtual machine does not offer it" : gpu::nvml_p2p_words[status]);
+    made.facts.push_back({names.front() + (names.size() > 1 ? fmt::format(" and {} more", names.size() - 1) : ""),
+                          std::string{gpu::nvml_p2p_words[status]}, fmt::format("nvmlDeviceGetP2PStatus, {}", status)});
+    if (!p2p_advice[status].empty() && !is_virtual) made.steps.emplace_back(p2p_advice[status]);
   }
-  finding made{verdict::warning,
-               "no peer access for " + summary,
-               {},
-               advice + "; weft copies these pairs through the host by itself",
-               std::move(facts),
-               std::vector<std::string>{about.begin(), about.end()},
-               {}};
-  if (machine.is_in_virtual_machine())
-    made.cause = "this is a virtual machine, and the hypervisor decides what peers can do";
+  made.decisive = made.facts.size();
+  if (is_virtual)
+    made.steps = {
+        "You cannot change this inside the virtual machine: ask who runs it, or choose an instance type with NVLink."};
+  // what nobody can change is worth a word, and no warning
+  const bool can_change = !made.steps.empty();
+  if (can_change) made.found = verdict::warning;
+  if (!can_change) made.steps = {"Nothing can be set. Use as few copies between GPUs as you can."};
   return made;
 }
 
 finding gpu_users(const machine_facts& machine) {
   const auto gpus = told(machine);
-  if (gpus.empty()) return without_nvml(machine);
-  complaints wrong;
-  std::vector<evidence> facts;
-  std::size_t known = 0;
+  if (gpus.empty()) return not_looked_at(machine);
+  finding made;
+  std::int64_t held = 0;
   for (const gpu_facts* gpu : gpus) {
     const json& users = part_of(*gpu->nvml, "users");
     const auto count = integer_in(users, "processes");
     if (!count) continue;
-    ++known;
     const auto used = integer_in(users, "memory").value_or(0);
-    if (*count <= 0) continue;
-    facts.push_back(
-        nvml_fact(*gpu, fmt::format("{}, {}", counted(static_cast<std::size_t>(*count), "other process"),
-                                    to_string(bytes{static_cast<std::uint64_t>(std::max<std::int64_t>(used, 0))}))));
-    if (gpu->memory && used > *gpu->memory / 10) {
-      wrong.add(verdict::warning, gpu->address,
-                fmt::format("other processes hold {} of {}", to_string(bytes{static_cast<std::uint64_t>(used)}),
-                            gpu->title()));
-    }
+    made.facts.push_back(nvml_fact(
+        *gpu,
+        fmt::format("{}, {}", counted(static_cast<std::size_t>(std::max<std::int64_t>(*count, 0)), "other process"),
+                    size_text(used))));
+    if (*count <= 0 || !gpu->memory || used <= *gpu->memory / 10) continue;
+    made.about.push_back(gpu->address);
+    held += used;
   }
-  if (known == 0) return not_known("the driver does not tell who uses the GPUs");
-  if (wrong.any())
-    return wrong.told("memory and time are shared with them",
-                      "nvidia-smi shows them; end what is left over from earlier runs", std::move(facts));
-  return well(facts.empty() ? "no other process" : "other processes use little memory", std::move(facts));
+  if (made.facts.empty()) return not_known("the driver does not tell who uses the GPUs");
+  if (made.about.empty()) return well("no other process, or little memory of theirs", std::move(made.facts));
+  put_decisive_first(made);
+  made.found = verdict::warning;
+  made.summary = fmt::format("Other processes hold {} of {}.", size_text(held), gpus_text(machine, made.about));
+  made.effect = "Your programs get less memory, and run slower.";
+  made.steps = {"See whose they are:", "$ nvidia-smi --query-compute-apps=pid,used_memory,gpu_bus_id --format=csv",
+                "$ ps -o pid,user,etime,cmd -p PID", "End only your own."};
+  return made;
 }
 
-}  // namespace doctor_checks
-}  // namespace weft::tool
+}  // namespace weft::tool::doctor_checks

@@ -3,7 +3,6 @@
 #include "doctor/finding_words.hpp"
 
 #include <algorithm>
-#include <cstdlib>
 #include <set>
 
 namespace weft::tool::doctor_checks {
@@ -44,34 +43,34 @@ std::optional<double> quota_of(const system_record& record, std::vector<evidence
 
 finding container(const machine_facts& machine) {
   if (!machine.is_in_container()) return does_not_apply("this is no container");
-  std::vector<evidence> facts{{"container", "yes", "/.dockerenv or /run/.containerenv"}};
+  finding made{.facts = {{"container", "yes", "/.dockerenv or /run/.containerenv"}}};
   const auto devices = variable(machine, "NVIDIA_VISIBLE_DEVICES");
   const auto abilities = variable(machine, "NVIDIA_DRIVER_CAPABILITIES");
-  if (devices) facts.push_back({"NVIDIA_VISIBLE_DEVICES", *devices, "the environment"});
-  if (abilities) facts.push_back({"NVIDIA_DRIVER_CAPABILITIES", *abilities, "the environment"});
-  if (!machine.has(gpu_vendor::nvidia))
-    return well("a container, and no GPU of NVIDIA to hand into it", std::move(facts));
-  const json& nodes = machine.record().at("/nodes");
-  if (!part_of(nodes, "/dev/nvidiactl").is_object() && !machine.has_nvml()) {
-    return {
-        verdict::failed,
-        "the container was started without GPUs",
-        devices && (*devices == "void" || devices->empty()) ? "NVIDIA_VISIBLE_DEVICES asks for none" : "",
-        "docker run --gpus all (NVIDIA Container Toolkit on the host), or --device nvidia.com/gpu=all (CDI, podman)",
-        std::move(facts),
-        {},
-        {}};
+  if (devices) made.facts.push_back({"NVIDIA_VISIBLE_DEVICES", *devices, "the environment"});
+  if (abilities) made.facts.push_back({"NVIDIA_DRIVER_CAPABILITIES", *abilities, "the environment"});
+  made.summary = machine.has(gpu_vendor::nvidia) ? "a container with GPUs"
+                                                 : "a container; there is no GPU of NVIDIA to hand into it";
+  if (!machine.has(gpu_vendor::nvidia)) return made;
+  made.effect = "No program in the container can use a GPU.";
+  made.steps = {
+      "Start a new container with the GPUs. The host needs NVIDIA's container toolkit; do not install a driver in the "
+      "container.",
+      "$ docker run --gpus all …", "With CDI (podman, newer Docker):", "$ podman run --device nvidia.com/gpu=all …"};
+  made.decisive = made.facts.size();
+  if (!part_of(machine.record().at("/nodes"), "/dev/nvidiactl").is_object() && !machine.has_nvml()) {
+    made.found = verdict::failed;
+    made.summary = "The container was started without GPUs.";
+    if (devices && (*devices == "void" || devices->empty()))
+      made.cause = "NVIDIA_VISIBLE_DEVICES asks for none. Its image, or docker run -e, may set it.";
+    return made;
   }
   if (abilities && *abilities != "all" && abilities->find("compute") == std::string::npos) {
-    return {verdict::failed,
-            "the container has no libraries to compute: NVIDIA_DRIVER_CAPABILITIES is " + *abilities,
-            {},
-            "start it with NVIDIA_DRIVER_CAPABILITIES=compute,utility",
-            std::move(facts),
-            {},
-            {}};
+    made.found = verdict::failed;
+    made.summary = fmt::format("The container has no CUDA libraries: NVIDIA_DRIVER_CAPABILITIES is {}.", *abilities);
+    made.steps = {"$ docker run --gpus all -e NVIDIA_DRIVER_CAPABILITIES=compute,utility …"};
+    return made;
   }
-  return well("a container with GPUs", std::move(facts));
+  return {.summary = made.summary, .facts = made.facts};
 }
 
 finding shared_memory(const machine_facts& machine) {
@@ -80,69 +79,88 @@ finding shared_memory(const machine_facts& machine) {
   if (!size)
     return not_known("/dev/shm cannot be asked: " +
                      string_in(machine.record().at("/shared_memory"), "why").value_or("nobody has"));
-  const std::string text = to_string(bytes{static_cast<std::uint64_t>(std::max<std::int64_t>(*size, 0))});
-  std::vector<evidence> facts{{"/dev/shm", text, "statvfs(3)"}};
-  if (*size >= enough) return well("/dev/shm has " + text, std::move(facts));
-  return {verdict::warning,
-          "/dev/shm has only " + text,
-          "NCCL, MPI and data loaders keep their buffers there and fail or slow down; weft itself does not use it",
-          machine.is_in_container() ? "docker run --ipc=host, or --shm-size=8g" : "mount -o remount,size=8G /dev/shm",
-          std::move(facts),
-          {},
-          {}};
+  std::vector<evidence> facts{{"/dev/shm", size_text(*size), "statvfs(3)"}};
+  if (*size >= enough) return well("/dev/shm has " + size_text(*size), std::move(facts));
+  finding made{.found = verdict::warning,
+               .summary = fmt::format("/dev/shm, the memory that processes share, has only {}.", size_text(*size)),
+               .effect = "NCCL, MPI and data loaders keep buffers there: they fail or are slow. weft does not use it.",
+               .facts = std::move(facts),
+               .decisive = 1};
+  if (machine.is_in_container()) {
+    made.cause = "Containers get 64 MiB unless asked.";
+    made.steps = {"Start a new container with more. In Kubernetes: an emptyDir of medium Memory at /dev/shm.",
+                  "$ docker run --shm-size=8g …"};
+  } else {
+    made.steps = {"$ sudo mount -o remount,size=8G /dev/shm", "For good: the line of /dev/shm in /etc/fstab."};
+  }
+  return made;
 }
 
 finding limits(const machine_facts& machine) {
   const json& limits = machine.record().at("/process/limits");
   if (!limits.is_object()) return not_known("nobody has asked for the limits of the process");
-  complaints wrong;
-  std::vector<evidence> facts;
-  std::string advice;
-  const auto look = [&](const char* name, const char* letter, std::int64_t least, const std::string& why) {
-    const json& limit = part_of(limits, name);
-    if (limit.is_null()) return;
-    facts.push_back({name, limit.is_string() ? limit.get<std::string>() : limit.dump(), "getrlimit(2)"});
-    const auto number = integer_in(limits, name);
-    if (!number || *number >= least) return;
-    wrong.add(verdict::warning, {}, fmt::format("{} is {}: {}", name, *number, why));
-    advice += fmt::format("{}ulimit -{} {}", advice.empty() ? "" : "; ", letter,
-                          least >= (1 << 20) ? "unlimited" : std::to_string(4 * least));
+  finding made;
+  bool needs_root = false;
+  const auto look = [&](std::string_view name, const char* letter, std::int64_t least, std::int64_t wanted,
+                        std::string_view before, std::string_view after) {
+    const std::string key{name};
+    if (part_of(limits, key).is_null()) return;
+    const auto number = integer_in(limits, key);
+    const auto hard = integer_in(limits, key + "_hard");
+    const auto text = [&](std::optional<std::int64_t> value) {
+      return !value ? std::string{"unlimited"} : name == "memlock" ? size_text(*value) : std::to_string(*value);
+    };
+    evidence fact{key, fmt::format("{}, at most {}", text(number), text(hard)), "getrlimit(2)"};
+    if (!number || *number >= least) return made.facts.push_back(std::move(fact));
+    made.facts.insert(made.facts.begin(), std::move(fact));
+    ++made.decisive;
+    made.found = verdict::warning;
+    made.summary += fmt::format("{}{}{}{}", made.summary.empty() ? "" : " ", before, text(number), after);
+    made.steps.push_back(fmt::format("$ ulimit -{} {}", letter, wanted > 0 ? std::to_string(wanted) : "unlimited"));
+    needs_root = needs_root || (hard && (wanted <= 0 || *hard < wanted));
   };
-  look("nofile", "n", 1024, "each block of memory that is shared between processes needs a descriptor");
-  look("nproc", "u", 512, "each device has a few threads");
+  look("nofile", "n", 1024, 4096, "A process may open ", " files; sharing memory between processes needs more.");
+  look("nproc", "u", 512, 4096, "This user may have ", " threads; each device needs a few.");
   const bool registers = !machine.rdma_adapters().empty() || !machine.record().names("/sys/class/infiniband").empty();
-  if (registers) look("memlock", "l", std::int64_t{1} << 30, "network libraries lock the memory that they send from");
-  if (wrong.any()) {
-    return wrong.told({}, advice + " (for good: /etc/security/limits.conf; in a container: docker run --ulimit)",
-                      std::move(facts));
-  }
-  return well("descriptors, threads and locked memory suffice", std::move(facts));
+  if (registers)
+    look("memlock", "l", std::int64_t{1} << 30, 0, "A process may lock ",
+         " of memory; network libraries lock what they send.");
+  if (made.found == verdict::ok) return well("descriptors, threads and locked memory suffice", std::move(made.facts));
+  made.effect = "Programs fail when they reach a limit.";
+  if (needs_root)
+    made.steps.emplace_back(
+        "The hard limit is lower: root raises it in /etc/security/limits.conf, for services with LimitNOFILE= and "
+        "LimitMEMLOCK=, for containers with docker run --ulimit; a batch system has its own.");
+  return made;
 }
 
 finding virtual_memory(const machine_facts& machine) {
   const system_record& record = machine.record();
-  complaints wrong;
-  std::vector<evidence> facts;
-  std::string advice;
+  finding made;
   const auto look = [&](const char* name, auto&& is_bad, const std::string& sentence, const char* value) {
     const std::string file = fmt::format("/proc/sys/vm/{}", name);
     const auto number = record.number(file);
     if (!number) return;
-    facts.push_back({name, std::to_string(*number), file});
-    if (!is_bad(*number)) return;
-    wrong.add(verdict::warning, {}, fmt::format("{} is {}: {}", name, *number, sentence));
-    advice += fmt::format("{}sysctl vm.{}={}", advice.empty() ? "" : "; ", name, value);
+    evidence fact{name, std::to_string(*number), file};
+    if (!is_bad(*number)) return made.facts.push_back(std::move(fact));
+    made.facts.insert(made.facts.begin(), std::move(fact));
+    ++made.decisive;
+    made.found = verdict::warning;
+    made.summary += (made.summary.empty() ? "" : " ") + fmt::format("vm.{} is {}: {}", name, *number, sentence);
+    made.steps.push_back(fmt::format("$ sudo sysctl vm.{}={}", name, value));
   };
   look(
       "overcommit_memory", [](std::int64_t n) { return n == 2; },
-      "drivers reserve more addresses than there is memory, and are refused", "0");
-  look("max_map_count", [](std::int64_t n) { return n < 65530; }, "each mapping of a buffer counts", "262144");
+      "drivers reserve more addresses than there is memory, and are refused.", "0");
+  look("max_map_count", [](std::int64_t n) { return n < 65530; }, "each mapping of a buffer counts.", "262144");
   look(
       "zone_reclaim_mode", [](std::int64_t n) { return n != 0; },
-      "a NUMA node that is full waits instead of using another", "0");
-  if (facts.empty()) return not_known("/proc/sys/vm cannot be read");
-  if (wrong.any()) return wrong.told({}, "sudo " + advice, std::move(facts));
-  return well("overcommit, mappings and reclaim are as drivers want them", std::move(facts));
+      "a full NUMA node waits instead of using its neighbour.", "0");
+  if (made.facts.empty()) return not_known("/proc/sys/vm cannot be read");
+  if (made.found == verdict::ok)
+    return well("overcommit, mappings and reclaim are as drivers want them", std::move(made.facts));
+  made.steps.emplace_back("For good: write it into /etc/sysctl.d.");
+  return made;
 }
 
 finding numa(const machine_facts& machine) {
@@ -150,114 +168,137 @@ finding numa(const machine_facts& machine) {
   if (machine.gpus().empty()) return does_not_apply("there is no GPU");
   const std::string online = record.text("/sys/devices/system/node/online").value_or("0");
   if (number_list(online).size() < 2) return does_not_apply("the host has one NUMA node");
-  std::vector<evidence> facts{{"nodes", online, "/sys/devices/system/node/online"}};
-  complaints wrong;
-  std::string advice;
+  finding made;
   const std::string allowed_text = status_of(machine, "Cpus_allowed_list:");
   const auto allowed = number_list(allowed_text);
-  if (!allowed.empty()) facts.push_back({"processors of this process", allowed_text, "/proc/self/status"});
-  for (const gpu_facts& gpu : machine.gpus()) {
-    if (!gpu.numa_node) continue;
-    const std::string file = fmt::format("/sys/devices/system/node/node{}/cpulist", *gpu.numa_node);
-    const auto text = record.text(file);
-    facts.push_back(
-        {gpu.address, fmt::format("node {}", *gpu.numa_node), "/sys/bus/pci/devices/" + gpu.address + "/numa_node"});
+  std::set<int> far_nodes;
+  for (const gpu_facts* gpu : machine.visible()) {
+    if (!gpu->numa_node) continue;
+    const auto text = record.text(fmt::format("/sys/devices/system/node/node{}/cpulist", *gpu->numa_node));
+    made.facts.push_back({gpu->address, fmt::format("NUMA node {}, CPUs {}", *gpu->numa_node, text.value_or("?")),
+                          pci_folder + gpu->address + "/numa_node"});
     if (!text || allowed.empty()) continue;
     const auto near = number_list(*text);
-    const bool is_near = std::ranges::any_of(allowed, [&near](int one) { return near.contains(one); });
-    if (is_near || near.empty()) continue;
-    wrong.add(verdict::warning, gpu.address,
-              fmt::format("this process may not run on node {}, where {} is", *gpu.numa_node, gpu.title()));
-    advice =
-        "start it with processors of that node too (numactl --cpunodebind, taskset, or the cpuset of the container)";
+    if (near.empty() || std::ranges::any_of(allowed, [&near](int one) { return near.contains(one); })) continue;
+    made.about.push_back(gpu->address);
+    far_nodes.insert(*gpu->numa_node);
+  }
+  put_decisive_first(made);
+  const auto decide = [&](evidence fact, const std::string& sentence, const std::string& effect,
+                          std::vector<std::string> steps) {
+    made.found = verdict::warning;
+    made.facts.insert(made.facts.begin(), std::move(fact));
+    ++made.decisive;
+    made.summary += (made.summary.empty() ? "" : " ") + sentence;
+    made.effect += (made.effect.empty() ? "" : " ") + effect;
+    made.steps.insert(made.steps.end(), steps.begin(), steps.end());
+  };
+  if (!far_nodes.empty()) {
+    decide({"CPUs of this shell", allowed_text, "/proc/self/status"},
+           fmt::format("Programs started from this shell may only use CPUs {}. {} near NUMA node {}.", allowed_text,
+                       gpus_do(machine, made.about, "is", "are"), fmt::join(far_nodes, ", ")),
+           "Copies between them and host memory pass the link between the sockets.",
+           {"Start programs with CPUs near their GPUs (numactl --cpunodebind, taskset, the cpuset of the container, or "
+            "the batch "
+            "system's own options)."});
   }
   if (record.number("/proc/sys/kernel/numa_balancing") == 1) {
-    facts.push_back({"numa_balancing", "1", "/proc/sys/kernel/numa_balancing"});
-    wrong.add(verdict::warning, {}, "automatic NUMA balancing moves pages while GPUs use them");
-    advice += std::string{advice.empty() ? "" : "; "} + "sudo sysctl kernel.numa_balancing=0";
+    decide({"numa_balancing", "1", "/proc/sys/kernel/numa_balancing"}, "Automatic NUMA balancing is on.",
+           "The kernel moves memory between sockets while GPUs use it, and stalls them.",
+           {"$ sudo sysctl kernel.numa_balancing=0", "For good: write it into /etc/sysctl.d."});
   }
-  if (wrong.any()) return wrong.told({}, std::move(advice), std::move(facts));
-  return well("the process may run near each GPU", std::move(facts));
+  if (made.found == verdict::ok) return well("programs may run near each GPU", std::move(made.facts));
+  return made;
 }
 
-finding processors(const machine_facts& machine) {
+finding cpus(const machine_facts& machine) {
   const system_record& record = machine.record();
   const auto allowed = integer_in(record.at("/process"), "processors");
-  if (!allowed) return not_known("the system does not say on which processors this process may run");
-  std::vector<evidence> facts{{"processors", std::to_string(*allowed), "sched_getaffinity(2)"}};
-  double usable = static_cast<double>(*allowed);
-  if (const auto quota = quota_of(record, facts)) usable = std::min(usable, *quota);
-  if (const auto governor = record.text("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"))
-    facts.push_back({"governor", *governor, "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor"});
-  const std::size_t gpus = machine.gpus().size();
-  if (gpus > 0 && usable < 2.0 * static_cast<double>(gpus)) {
-    return {verdict::warning,
-            fmt::format("{:.3g} processors for {}", usable, counted(gpus, "GPU")),
-            "each GPU has a thread that starts its work and one that waits for it; they take turns",
-            "give the process more: taskset, the cpuset or the quota of the container (docker run --cpus)",
-            std::move(facts),
-            {},
-            {}};
+  if (!allowed) return not_known("the system does not say on which CPUs this process may run");
+  std::vector<evidence> facts{{"CPUs", std::to_string(*allowed), "sched_getaffinity(2)"}};
+  const auto quota = quota_of(record, facts);
+  const double usable = std::min(static_cast<double>(*allowed), quota.value_or(static_cast<double>(*allowed)));
+  const bool is_by_quota = quota && *quota < static_cast<double>(*allowed);
+  const std::size_t gpus = machine.visible().size();
+  const std::size_t wanted = 2 * gpus;
+  if (usable >= static_cast<double>(wanted))
+    return well(fmt::format("{:.3g} CPUs for {}", usable, counted(gpus, "GPU")), std::move(facts));
+  finding made{
+      .found = verdict::warning,
+      .summary = fmt::format("Programs may use {:.3g} CPUs for {}.", usable, counted(gpus, "GPU")),
+      .effect =
+          "Each GPU keeps about two threads busy, one that starts work and one that waits. They wait for each other.",
+      .facts = std::move(facts)};
+  made.decisive = made.facts.size();
+  if (is_by_quota) {
+    made.summary =
+        fmt::format("The control group allows {:.3g} CPUs of {}, for {}.", usable, *allowed, counted(gpus, "GPU"));
+    made.steps = {
+        fmt::format("Allow at least {} (docker run --cpus={}, or resources.limits in Kubernetes).", wanted, wanted)};
+  } else {
+    made.steps = {fmt::format(
+        "Allow at least {} (taskset, the cpuset of the container, or the batch system's own options).", wanted)};
   }
-  return well(fmt::format("{:.3g} processors for {}", usable, counted(gpus, "GPU")), std::move(facts));
+  return made;
 }
 
 finding environment(const machine_facts& machine) {
   struct rule {
     const char* name;
     const char* value;  // nullptr: any
-    verdict how_bad;
     const char* effect;
   };
   static constexpr rule rules[] = {
-      {"CUDA_LAUNCH_BLOCKING", "1", verdict::warning, "each launch waits for its end"},
-      {"CUDA_DEVICE_MAX_CONNECTIONS", "1", verdict::warning, "streams of a GPU run one after the other"},
-      {"CUDA_DISABLE_PTX_JIT", "1", verdict::warning, "kernels that were not compiled for this GPU do not load"},
-      {"NCCL_P2P_DISABLE", "1", verdict::warning, "NCCL copies between GPUs through the host (weft does not read it)"},
-      {"NCCL_IB_DISABLE", "1", verdict::warning, "NCCL does not use InfiniBand (weft does not read it)"},
-      {"HSA_ENABLE_SDMA", "0", verdict::warning, "copies of AMD GPUs take compute units"},
-      {"HSA_OVERRIDE_GFX_VERSION", nullptr, verdict::warning, "the AMD runtime is told of another GPU than there is"},
-      {"WEFT_CHECK", "1", verdict::warning, "weft checks every access of kernels on the host backend"},
-      {"WEFT_VERIFY_PEERS", "never", verdict::warning, "weft trusts pairs that lose data"},
-      {"WEFT_BACKEND", "host", verdict::warning, "weft plays devices on the processor and leaves the GPUs alone"},
+      {"CUDA_LAUNCH_BLOCKING", "1", "Programs wait after each kernel, as for debugging."},
+      {"CUDA_DEVICE_MAX_CONNECTIONS", "1", "Streams of a GPU run one after the other."},
+      {"CUDA_DISABLE_PTX_JIT", "1", "Kernels that were not compiled for this GPU do not load."},
+      {"NCCL_P2P_DISABLE", "1", "NCCL copies between GPUs through the host (weft does not read it)."},
+      {"NCCL_IB_DISABLE", "1", "NCCL does not use InfiniBand (weft does not read it)."},
+      {"HSA_ENABLE_SDMA", "0", "Copies of AMD GPUs take compute units."},
+      {"HSA_OVERRIDE_GFX_VERSION", nullptr, "AMD's run time is told of another GPU than there is."},
+      {"WEFT_CHECK", "1", "weft checks every access of kernels on the host backend, which is slower."},
+      {"WEFT_VERIFY_PEERS", "never", "weft trusts pairs that lose data."},
+      {"WEFT_BACKEND", "host", "weft plays devices on the processor and leaves the GPUs alone."},
   };
-  const json& set = machine.record().at("/process/environment");
-  if (!set.is_object()) return not_known("nobody has looked at the environment");
-  complaints wrong;
-  std::vector<evidence> facts;
-  std::string advice;
+  if (!machine.record().at("/process/environment").is_object())
+    return not_known("nobody has looked at the environment");
+  finding made;
+  std::string unset;
   const auto add = [&](verdict how_bad, const std::string& name, const std::string& value, const std::string& effect) {
-    wrong.add(how_bad, {}, fmt::format("{}={}: {}", name, value, effect));
-    facts.push_back({name, value, "the environment"});
-    advice += (advice.empty() ? "unset " : " ") + name;
+    if (made.found != verdict::failed) made.found = how_bad;
+    made.summary +=
+        fmt::format("{}{} is {}.", made.summary.empty() ? "" : " ", name, value.empty() ? "empty" : "set to " + value);
+    made.effect += (made.effect.empty() ? "" : " ") + effect;
+    made.facts.insert(made.facts.begin(), {name, value, "the environment"});
+    ++made.decisive;
+    unset += " " + name;
   };
+  for (const auto& [name, vendor] :
+       {std::pair{"CUDA_VISIBLE_DEVICES", gpu_vendor::nvidia}, std::pair{"HIP_VISIBLE_DEVICES", gpu_vendor::amd},
+        std::pair{"ROCR_VISIBLE_DEVICES", gpu_vendor::amd}}) {
+    const auto value = variable(machine, name);
+    if (!value || !machine.has(vendor)) continue;
+    // a list ends at the first entry that names no device
+    const std::string_view first = trimmed(split(*value, ',').front());
+    if (first.empty() || first.starts_with('-')) {
+      add(verdict::failed, name, *value, "Programs see no GPU.");
+    } else {
+      made.facts.push_back({name, *value, "the environment"});
+    }
+  }
+  const bool hides_all = made.found == verdict::failed;
   for (const rule& one : rules) {
     const auto value = variable(machine, one.name);
-    if (value && (one.value == nullptr || *value == one.value)) add(one.how_bad, one.name, *value, one.effect);
+    if (value && (one.value == nullptr || *value == one.value)) add(verdict::warning, one.name, *value, one.effect);
   }
-  for (const char* name : {"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"}) {
-    const auto value = variable(machine, name);
-    if (!value) continue;
-    const bool is_cuda = std::string_view{name} == "CUDA_VISIBLE_DEVICES";
-    const auto vendor = is_cuda ? gpu_vendor::nvidia : gpu_vendor::amd;
-    const auto all = static_cast<std::size_t>(std::ranges::count(machine.gpus(), vendor, &gpu_facts::vendor));
-    if (all == 0) continue;
-    // a list ends at the first entry that names no device
-    std::size_t shown = 0;
-    for (const std::string_view entry : split(*value, ',')) {
-      if (trimmed(entry).empty() || trimmed(entry).starts_with('-')) break;
-      ++shown;
-    }
-    if (shown == 0) {
-      add(verdict::failed, name, value->empty() ? "''" : *value, "programs see no GPU");
-    } else if (shown < all) {
-      facts.push_back({name, *value, "the environment"});
-    }
+  if (made.found == verdict::ok) {
+    return well(made.facts.empty() ? "no variable hides or slows down GPUs"
+                                   : fmt::format("{} chooses the GPUs that programs see", made.facts.front().what),
+                std::move(made.facts));
   }
-  if (wrong.any()) return wrong.told({}, std::move(advice), std::move(facts));
-  if (!facts.empty())
-    return well(fmt::format("{} shows programs a part of the GPUs", facts.front().what), std::move(facts));
-  return well("no variable hides or slows down GPUs");
+  made.steps = {"$ unset" + unset};
+  if (hides_all) made.steps.emplace_back("In a job of a batch system, ask for GPUs instead: it sets the variable.");
+  return made;
 }
 
 finding processes(const machine_facts& machine) {
@@ -269,18 +310,17 @@ finding processes(const machine_facts& machine) {
   if (!seccomp.empty()) facts.push_back({"seccomp", seccomp, "/proc/self/status"});
   const std::string ids = status_of(machine, "NSpid:");
   if (scope.value_or(0) >= 2) {
-    return {
-        verdict::warning,
-        fmt::format("ptrace_scope is {}: one process may not copy from the memory of another", *scope),
-        "MPI and UCX then send through shared memory, with two copies; weft passes descriptors and does not need it",
-        "sudo sysctl kernel.yama.ptrace_scope=0, or 1 for processes of one parent",
-        std::move(facts),
-        {},
-        {}};
+    return {.found = verdict::warning,
+            .summary = fmt::format("One process may not copy from the memory of another (ptrace_scope is {}).", *scope),
+            .effect =
+                "MPI and UCX send through shared memory instead, with two copies. weft passes descriptors and does not "
+                "need it.",
+            .steps = {"$ sudo sysctl kernel.yama.ptrace_scope=1"},
+            .facts = std::move(facts),
+            .decisive = 1};
   }
-  if (machine.is_in_container() || ids.find('\t') != std::string::npos) {
+  if (machine.is_in_container() || ids.find('\t') != std::string::npos)
     return well("within this container; between two, IPC handles need --ipc=host and --pid=host", std::move(facts));
-  }
   return well("processes of one user can share memory", std::move(facts));
 }
 

@@ -60,7 +60,7 @@ std::string gpus_picture(const machine_facts& machine, const diagnosis& found) {
       const gpu_facts& gpu = *gpus[i];
       const int left = 2 * gap + static_cast<int>(i % each_row) * (width + gap);
       const int top = y + 26 + static_cast<int>(i / each_row) * (height + gap);
-      const std::string name = gpu.name.empty() ? std::string{to_string(gpu.vendor)} : gpu.name;
+      const std::string name = gpu.model();
       const std::string lines[] = {gpu.address, name.size() > 25 ? name.substr(0, 23) + ".." : name,
                                    "bus " + link_text(gpu.link.lanes, gpu.link.rate)};
       inside += fmt::format("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" rx=\"4\" fill=\"{}\" stroke=\"#555\"/>",
@@ -118,9 +118,14 @@ std::string_view inside_page(std::string_view svg) {
 std::string section(const check& asked, const finding& one) {
   std::string text = fmt::format("<section class=\"{}\" id=\"{}\"><b>{}: {}</b><br>{}", to_string(one.found),
                                  asked.name, to_string(one.found), asked.name, svg_words(one.summary));
-  if (!one.cause.empty()) text += "<br>likely: " + svg_words(one.cause);
-  if (!one.advice.empty()) text += "<br>do: " + svg_words(one.advice);
-  if (!one.part_of.empty()) text += "<br>belongs to " + svg_words(one.part_of);
+  if (!one.effect.empty()) text += "<br>effect: " + svg_words(one.effect);
+  if (!one.cause.empty()) text += (one.is_guess ? "<br>likely: " : "<br>cause: ") + svg_words(one.cause);
+  if (!one.part_of.empty()) text += "<br>part of " + svg_words(one.part_of);
+  if (!one.steps.empty()) text += "<p>What to do:</p>";
+  for (const std::string& step : one.steps) {
+    text += step.starts_with("$ ") ? fmt::format("<pre>{}</pre>", svg_words(step.substr(2)))
+                                   : fmt::format("<div>{}</div>", svg_words(step));
+  }
   if (!one.facts.empty()) {
     text += "<table><tr><th>seen</th><th>value</th><th>where</th></tr>";
     for (const evidence& fact : one.facts)

@@ -11,7 +11,7 @@ namespace weft::tool {
 namespace {
 
 /// Words in lines of `columns`, the second and later ones indented. A word that is longer than a line stays whole: it
-/// is a path or a command that somebody copies.
+/// is a path that somebody copies.
 std::string wrapped(std::string_view first, std::string_view text, std::size_t indent, std::size_t columns) {
   std::string lines{first};
   std::size_t width = first.size();
@@ -44,34 +44,66 @@ style style_of(verdict found) {
   }
 }
 
-std::string_view word_of(verdict found) {
-  switch (found) {
+std::string_view word_of(const finding& one) {
+  switch (one.found) {
     case verdict::failed:
       return "FAILED";
+    case verdict::ok:
+      return one.is_note() ? "note" : "ok";
     case verdict::not_applicable:
-      return "n/a";
+      return one.steps.empty() ? "n/a" : "NO GPU";
     default:
-      return to_string(found);
+      return to_string(one.found);
   }
 }
 
-std::string whole(const session& run, const check& asked, const finding& one, std::size_t columns, std::size_t most) {
-  const std::string verdict_word = fmt::format("{:<{}}", word_of(one.found), name_column);
-  const std::string head = fmt::format("{:<{}}", asked.name, text_column - name_column);
-  // colour has no width
-  std::string text = wrapped(verdict_word + head, one.summary, text_column, columns);
-  text.replace(0, verdict_word.size(), run.paint(style_of(one.found), verdict_word));
-  const auto line = [&](std::string_view what, std::string_view words) {
-    if (!words.empty()) text += wrapped(fmt::format("{:>{}}  ", what, text_column - 2), words, text_column, columns);
+/// A line that begins with a coloured word, wrapped: colour has no width.
+std::string marked(const session& run, verdict found, std::string_view word, std::string_view rest,
+                   std::string_view text, std::size_t indent, std::size_t columns) {
+  const std::string first = fmt::format("{:<{}}", word, name_column);
+  std::string lines = wrapped(first + std::string{rest}, text, indent, columns);
+  return lines.replace(0, first.size(), run.paint(style_of(found), first));
+}
+
+/// Names of checks whose findings this one tells too.
+std::vector<std::string_view> told_with(const diagnosis& found, std::string_view name) {
+  std::vector<std::string_view> list;
+  for (std::size_t i = 0; i < found.findings.size(); ++i) {
+    if (found.findings[i].part_of == name) list.push_back(all_checks()[i].name);
+  }
+  return list;
+}
+
+/// What a finding rests on, or all that it has seen.
+enum class shown_facts : std::uint8_t { none, decisive, all };
+
+std::string whole(const session& run, const diagnosis& found, std::size_t which, std::size_t columns,
+                  shown_facts facts) {
+  const check& asked = all_checks()[which];
+  const finding& one = found.findings[which];
+  std::string text = marked(run, one.found, word_of(one), fmt::format("{:<{}}", asked.name, text_column - name_column),
+                            one.summary, text_column, columns);
+  const auto line = [&](std::string_view label, std::string_view words) {
+    if (!words.empty()) text += wrapped(fmt::format("{:>{}}  ", label, text_column - 2), words, text_column, columns);
   };
-  line("likely", one.cause);
-  line("do", one.advice);
-  for (std::size_t i = 0; i < std::min(most, one.facts.size()); ++i)
+  line("effect", one.effect);
+  line(one.is_guess ? "likely" : "cause", one.cause);
+  bool is_first = true;
+  for (const std::string& step : one.steps) {
+    const std::string label = fmt::format("{:>{}}  ", is_first ? "do" : "", text_column - 2);
+    // a command stays in one line, to be copied
+    text += step.starts_with("$ ") ? label + "  " + step + "\n" : wrapped(label, step, text_column, columns);
+    is_first = false;
+  }
+  const std::size_t all = facts == shown_facts::all ? one.facts.size() : one.decisive;
+  const std::size_t some = facts == shown_facts::none ? 0 : facts == shown_facts::all ? all : std::min(all, most_shown);
+  for (std::size_t i = 0; i < some; ++i)
     line(i == 0 ? "seen" : "", fmt::format("{}: {} [{}]", one.facts[i].what, one.facts[i].value, one.facts[i].where));
-  if (one.facts.size() > most)
-    line("", fmt::format("and {} more: weft doctor --check {}", one.facts.size() - most, asked.name));
-  if (!one.part_of.empty()) line("", "belongs to " + one.part_of);
-  if (one.found == verdict::failed || one.found == verdict::warning) line("docs", docs_of(asked));
+  if (some > 0 && some < all) line("", fmt::format("and {} more: weft doctor --check {}", all - some, asked.name));
+  if (const auto others = told_with(found, asked.name); !others.empty())
+    line("also", fmt::format("{}: part of the same", fmt::join(others, ", ")));
+  if (!one.part_of.empty()) line("", "part of " + one.part_of);
+  if (one.found == verdict::failed || one.found == verdict::warning || one.is_note()) line("docs", docs_of(asked));
   return text;
 }
 
@@ -95,16 +127,22 @@ std::string unknown_text(const session& run, const diagnosis& found, std::size_t
           found.findings[other].found == verdict::unknown && found.findings[other].summary == one.summary;
       if (is_alike && !checks[other].needs_work) alike.push_back(checks[other].name);
     }
-    if (alike.size() == 1) {
-      text += whole(run, checks[i], one, columns, 0);
-      continue;
-    }
-    const std::string first = fmt::format("{:<{}}", word_of(verdict::unknown), name_column);
-    std::string lines =
-        wrapped(first, fmt::format("{}: {}", fmt::join(alike, ", "), one.summary), name_column, columns);
-    text += lines.replace(0, first.size(), run.paint(style_of(verdict::unknown), first));
+    text += alike.size() == 1
+                ? whole(run, found, i, columns, shown_facts::none)
+                : marked(run, one.found, "unknown", "", fmt::format("{}: {}", fmt::join(alike, ", "), one.summary),
+                         name_column, columns);
   }
   return text;
+}
+
+/// Whether something must be mended before a program can use a GPU at all.
+bool is_closed(const diagnosis& found) {
+  for (const char* name :
+       {"pci-gpus", "container", "device-nodes", "driver-version", "nouveau", "libraries", "fabric"}) {
+    const auto at = std::ranges::find(all_checks(), name, &check::name) - all_checks().begin();
+    if (found.findings[static_cast<std::size_t>(at)].found == verdict::failed) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -112,19 +150,26 @@ std::string unknown_text(const session& run, const diagnosis& found, std::size_t
 std::string docs_of(const check& one) { return fmt::format("docs/how-to/troubleshooting.md#{}", one.name); }
 
 std::string headline(const machine_facts& machine, const diagnosis& found) {
-  const json& record = machine.record().document();
   const json& kernels = machine.record().at("/work/kernels");
-  std::string text = bool_in(record, "simulated").value_or(false) ? plural(kernels.size(), "simulated device")
-                     : machine.gpus().empty()                     ? "no GPU"
-                                                                  : plural(machine.gpus().size(), "GPU");
-  if (!machine.gpus().empty() &&
-      std::ranges::all_of(machine.gpus(), [](const gpu_facts& gpu) { return gpu.name.starts_with("Virtual "); }))
-    text += " of the virtual driver";
+  const bool is_simulated = bool_in(machine.record().document(), "simulated").value_or(false);
+  const bool is_virtual = !machine.gpus().empty() && std::ranges::all_of(machine.gpus(), [](const gpu_facts& gpu) {
+    return gpu.name.starts_with("Virtual ");
+  });
+  std::string text = is_simulated             ? plural(kernels.size(), "simulated device")
+                     : machine.gpus().empty() ? "no GPU"
+                                              : machine.title() + (is_virtual ? " (the virtual driver: no GPU)" : "");
+  if (machine.gpus().empty() && !is_simulated) return text;
   const std::size_t failures = found.count(verdict::failed);
   const std::size_t warnings = found.count(verdict::warning);
-  if (failures > 0) text += ", " + plural(failures, "failure");
-  if (warnings > 0) text += ", " + plural(warnings, "warning");
-  if (failures + warnings == 0 && (!machine.gpus().empty() || !kernels.empty())) text += ", nothing wrong was found";
+  text += ": ";
+  if (failures > 0) text += plural(failures, "failure");
+  if (warnings > 0) text += (failures > 0 ? ", " : "") + plural(warnings, "warning");
+  if (failures + warnings == 0) text += "nothing wrong was found";
+  std::size_t not_run = 0;
+  for (std::size_t i = 0; i < found.findings.size(); ++i) {
+    if (all_checks()[i].needs_work && found.findings[i].found == verdict::unknown) ++not_run;
+  }
+  if (not_run > 0) text += fmt::format(", {} not run", plural(not_run, "check"));
   return text;
 }
 
@@ -134,45 +179,50 @@ std::string doctor_text(const session& run, const machine_facts& machine, const 
   std::string text;
   if (!wanted.empty()) {
     for (std::size_t i = 0; i < checks.size(); ++i) {
-      if (checks[i].name != wanted) continue;
-      text += fmt::format("{}: {}\n\n", checks[i].name, checks[i].title);
-      text += whole(run, checks[i], found.findings[i], columns, found.findings[i].facts.size());
+      if (checks[i].name == wanted)
+        text += fmt::format("{}: {}\n\n", checks[i].name, checks[i].title) +
+                whole(run, found, i, columns, shown_facts::all);
     }
     return text;
   }
-  for (const verdict level : {verdict::failed, verdict::warning}) {
+  const auto told = [&](auto&& is_wanted) {
     for (std::size_t i = 0; i < checks.size(); ++i) {
-      const finding& one = found.findings[i];
-      if (one.found == level && one.part_of.empty()) text += whole(run, checks[i], one, columns, most_shown) + "\n";
+      if (found.findings[i].part_of.empty() && is_wanted(found.findings[i], checks[i]))
+        text += whole(run, found, i, columns, shown_facts::decisive) + "\n";
     }
-  }
-  for (std::size_t i = 0; i < checks.size(); ++i) {
-    const finding& one = found.findings[i];
-    if (one.found == verdict::not_applicable && !one.advice.empty())
-      text += whole(run, checks[i], one, columns, most_shown) + "\n";
-  }
+  };
+  // wrong data first: everything else costs only time
+  told([](const finding& one, const check& asked) { return one.found == verdict::failed && asked.name == "p2p-data"; });
+  told([](const finding& one, const check& asked) { return one.found == verdict::failed && asked.name != "p2p-data"; });
+  told([](const finding& one, const check&) { return one.found == verdict::warning; });
+  told([](const finding& one, const check&) {
+    return one.is_note() || (one.found == verdict::not_applicable && !one.steps.empty());
+  });
   text += unknown_text(run, found, columns);
-  const auto names = [&](verdict level, bool of_work) {
+  const auto names = [&](auto&& is_wanted) {
     std::vector<std::string_view> list;
     for (std::size_t i = 0; i < checks.size(); ++i) {
-      const bool is_listed = level == verdict::unknown          ? checks[i].needs_work == of_work
-                             : level == verdict::not_applicable ? found.findings[i].advice.empty()
-                                                                : true;
-      if (found.findings[i].found == level && is_listed) list.push_back(checks[i].name);
+      if (found.findings[i].part_of.empty() && is_wanted(found.findings[i], checks[i])) list.push_back(checks[i].name);
     }
     return list;
   };
-  const auto summary = [&](verdict level, const std::vector<std::string_view>& list, std::string_view more) {
-    if (list.empty()) return;
-    const std::string first = fmt::format("{:<{}}", word_of(level), name_column);
-    std::string lines = wrapped(first + plural(list.size(), "check") + ": ",
-                                fmt::format("{}{}", fmt::join(list, ", "), more), name_column, columns);
-    text += lines.replace(0, first.size(), run.paint(style_of(level), first));
+  const auto summary = [&](verdict level, std::string_view word, const std::vector<std::string_view>& list,
+                           std::string_view more) {
+    if (!list.empty())
+      text += marked(run, level, word, plural(list.size(), "check") + ": ",
+                     fmt::format("{}{}", fmt::join(list, ", "), more), name_column, columns);
   };
-  summary(verdict::ok, names(verdict::ok, false), "");
-  summary(verdict::not_applicable, names(verdict::not_applicable, false), "");
-  if (!machine.gpus().empty())
-    summary(verdict::unknown, names(verdict::unknown, true), " need work on the GPUs: weft doctor --run");
+  summary(verdict::ok, "ok",
+          names([](const finding& one, const check&) { return one.found == verdict::ok && !one.is_note(); }), "");
+  summary(verdict::not_applicable, "n/a", names([](const finding& one, const check&) {
+            return one.found == verdict::not_applicable && one.steps.empty();
+          }),
+          "");
+  const bool can_work = !machine.gpus().empty() && !is_closed(found);
+  summary(verdict::unknown, "not run", names([](const finding& one, const check& asked) {
+            return one.found == verdict::unknown && asked.needs_work;
+          }),
+          can_work ? ". They use the GPUs for about ten seconds: weft doctor --run" : "");
   return text;
 }
 
@@ -204,9 +254,12 @@ void add_diagnosis(json& document, const machine_facts& machine, const diagnosis
                     {"question", checks[i].title},
                     {"verdict", to_string(one.found)},
                     {"summary", one.summary},
+                    {"effect", or_nothing(one.effect)},
                     {"cause", or_nothing(one.cause)},
-                    {"advice", or_nothing(one.advice)},
+                    {"cause_is_likely", one.is_guess},
+                    {"advice", one.steps},
                     {"evidence", std::move(facts)},
+                    {"decisive", one.decisive},
                     {"about", one.about},
                     {"part_of", or_nothing(one.part_of)},
                     {"needs_work", checks[i].needs_work},

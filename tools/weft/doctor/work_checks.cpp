@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* by_work = "weft doctor --run";
 
-finding without_work() { return not_known("it needs work on the GPUs", "weft doctor --run"); }
+finding without_work() { return not_known("it uses the GPUs; weft doctor --run does"); }
 
 const json& work_of(const machine_facts& machine, const char* part) {
   return part_of(machine.record().at("/work"), part);
@@ -43,29 +43,36 @@ void add_ends(const json& pair, std::vector<std::string>& to) {
 finding p2p_data(const machine_facts& machine) {
   const json& pairs = work_of(machine, "pairs");
   if (!pairs.is_array()) return without_work();
-  if (pairs.empty()) return does_not_apply("there are no two devices");
-  complaints wrong;
-  std::vector<evidence> facts;
-  std::vector<std::string> about;
+  finding made;
+  std::vector<std::string> bad;
   std::size_t offered = 0;
   for (const json& pair : pairs) {
     if (!bool_in(pair, "offered").value_or(false)) continue;
     ++offered;
     if (bool_in(pair, "arrived").value_or(true)) continue;
-    wrong.add(verdict::failed, {}, pair_text(pair) + " loses data");
-    facts.push_back({pair_text(pair), string_in(pair, "why").value_or(""), by_work});
-    add_ends(pair, about);
+    bad.push_back(pair_text(pair));
+    made.facts.push_back({pair_text(pair), string_in(pair, "why").value_or("data does not arrive"), by_work});
+    add_ends(pair, made.about);
   }
-  if (!wrong.any()) {
-    return offered == 0 ? does_not_apply("no pair offers peer access")
-                        : well(fmt::format("it arrives over all {}", counted(offered, "ordered pair")));
-  }
-  finding made = wrong.told(
-      machine.is_in_virtual_machine() ? "the hypervisor offers peer access over a way that it does not pass on" : "",
-      "until then weft copies these pairs through the host by itself; other libraries need to be told "
-      "(NCCL_P2P_DISABLE=1)",
-      std::move(facts));
-  made.about = std::move(about);
+  if (pairs.empty()) return does_not_apply("there are no two devices that work");
+  if (offered == 0) return does_not_apply("no pair offers peer access");
+  if (bad.empty()) return well(fmt::format("it arrives over all {} ordered pairs", offered));
+  constexpr std::size_t most = 2;
+  const std::string more = bad.size() > most ? fmt::format(" and {} more", bad.size() - most) : "";
+  made.found = verdict::failed;
+  made.decisive = made.facts.size();
+  made.summary =
+      fmt::format("Direct copies deliver WRONG DATA, or fail, over {} of {} ordered pairs: ", bad.size(), offered);
+  bad.resize(std::min(bad.size(), most));
+  made.summary += fmt::format("{}{}.", fmt::join(bad, ", "), more);
+  made.effect =
+      "Programs that use them compute with wrong data and get no error. Earlier results may be wrong. weft itself "
+      "copies these "
+      "pairs through the host.";
+  if (machine.is_in_virtual_machine())
+    made.cause = "the hypervisor offers peer access over a way that it does not pass on";
+  made.is_guess = true;
+  made.steps = {"Until it is mended, tell other libraries not to use peer access:", "$ export NCCL_P2P_DISABLE=1"};
   return made;
 }
 
@@ -101,30 +108,29 @@ finding p2p_rate(const machine_facts& machine) {
     }
   }
   if (slow.empty()) return well("each pair is about as fast as its like", std::move(facts));
-  std::vector<std::string> about;
-  for (const slow_pair& one : slow) add_ends(*one.pair, about);
+  finding made{
+      .found = verdict::warning, .effect = "What uses these pairs waits for the slowest.", .facts = std::move(facts)};
+  for (const slow_pair& one : slow) add_ends(*one.pair, made.about);
   const auto has_end = [](const slow_pair& one, const std::string& label) {
     return string_in(*one.pair, "from") == label || string_in(*one.pair, "to") == label;
   };
-  const auto common = std::ranges::find_if(about, [&](const std::string& label) {
+  const auto common = std::ranges::find_if(made.about, [&](const std::string& label) {
     return std::ranges::all_of(slow, [&](const slow_pair& one) { return has_end(one, label); });
   });
-  complaints wrong;
-  if (common != about.end() && slow.size() > 2) {
-    wrong.add(verdict::warning, {},
-              fmt::format("every slow pair is one of {}: {} where like pairs reach {} (x{:.2f})", *common,
-                          rate_text(slow.front().rate), rate_text(slow.front().usual),
-                          slow.front().rate / slow.front().usual));
-    about = {*common};
+  const slow_pair& first = slow.front();
+  const std::string speeds = fmt::format("{} instead of {} ({:.0f}%)", rate_text(first.rate), rate_text(first.usual),
+                                         100 * first.rate / first.usual);
+  if (common != made.about.end() && slow.size() > 2) {
+    const bool is_address = machine.gpu_at(*common) != nullptr;
+    made.summary = fmt::format("All slow copies are to or from {}{}: {}.", is_address ? "GPU " : "", *common, speeds);
+    made.about = {*common};
   } else {
-    for (const slow_pair& one : slow)
-      wrong.add(verdict::warning, {},
-                fmt::format("{}: {} where like pairs reach {} (x{:.2f})", pair_text(*one.pair), rate_text(one.rate),
-                            rate_text(one.usual), one.rate / one.usual));
+    made.summary = fmt::format("{} is slow: {}{}.", pair_text(*first.pair), speeds,
+                               slow.size() > 1 ? fmt::format("; and {} more", counted(slow.size() - 1, "pair")) : "");
   }
-  finding made = wrong.told({}, "repeat it on a machine at rest (weft bench copy); then look at the links of both GPUs",
-                            std::move(facts));
-  made.about = std::move(about);
+  made.decisive = 1;
+  made.facts.insert(made.facts.begin(), {pair_text(*first.pair), speeds, by_work});
+  made.steps = {"Repeat it on a machine at rest (weft bench copy). Then look at the links of both GPUs."};
   return made;
 }
 
@@ -132,10 +138,18 @@ finding host_rate(const machine_facts& machine) {
   const json& rates = work_of(machine, "host");
   if (!rates.is_array()) return without_work();
   if (is_played(machine)) return of_host_memory();
-  complaints wrong;
-  std::vector<evidence> facts;
-  std::string advice;
+  finding made;
   std::map<std::string, double> near;
+  std::vector<evidence> decisive;
+  bool is_link = false;
+  bool is_far_slow = false;
+  const auto say = [&](const std::string& label, const std::string& sentence) {
+    made.found = verdict::warning;
+    made.summary += (made.summary.empty() ? "" : " ") + sentence;
+    made.about.push_back(label);
+    decisive.push_back(made.facts.back());
+    made.facts.pop_back();
+  };
   for (const json& one : rates) {
     const std::string label = string_in(one, "device").value_or("?");
     const auto to = number_in(one, "to_device");
@@ -143,58 +157,65 @@ finding host_rate(const machine_facts& machine) {
     if (!to || !from) continue;
     const auto node = integer_in(one, "node");
     const bool is_far = bool_in(one, "near") == false;
-    facts.push_back({label,
-                     fmt::format("to it {}, from it {}{}", rate_text(*to), rate_text(*from),
-                                 node ? fmt::format(", node {}{}", *node, is_far ? " (far)" : " (near)") : ""),
-                     by_work});
+    made.facts.push_back({label,
+                          fmt::format("to it {}, from it {}{}", rate_text(*to), rate_text(*from),
+                                      node ? fmt::format(", NUMA node {} ({})", *node, is_far ? "far" : "near") : ""),
+                          by_work});
     const double slower = std::min(*to, *from);
     if (is_far) {
       const auto found = near.find(label);
-      if (found != near.end() && slower < 0.7 * found->second) {
-        wrong.add(verdict::warning, label,
-                  fmt::format("from node {}, {} gets {} of the {} that it gets from near memory", *node, label,
-                              rate_text(slower), rate_text(found->second)));
-        advice = "run its threads on its own node (numactl --cpunodebind --membind)";
-      }
+      if (found == near.end() || slower >= 0.7 * found->second) continue;
+      is_far_slow = true;
+      say(label, fmt::format("From memory of the far socket, {} gets {} instead of {}.", label, rate_text(slower),
+                             rate_text(found->second)));
       continue;
     }
     near[label] = slower;
     const gpu_facts* gpu = machine.gpu_at(label);
     if (gpu == nullptr) continue;
-    bus_link most{gpu->link.most_lanes, {}, gpu->link.most_rate, {}};
-    if (!gpu->bridges.empty()) {  // the slot may be narrower, or older
+    std::optional<double> rate = gpu->link.most_rate;
+    if (!gpu->bridges.empty()) {  // the slot may be older
       const bus_link slot = machine.link_of(gpu->bridges.back());
-      if (slot.most_rate && most.rate) most.rate = std::min(*slot.most_rate, *most.rate);
+      if (slot.most_rate && rate) rate = std::min(*slot.most_rate, *rate);
     }
-    const auto expected = link_bytes_per_second(most.lanes, most.rate);
+    const auto expected = link_bytes_per_second(gpu->link.most_lanes, rate);
     constexpr double usual = 0.8, least = 0.6;  // packets have headers; below `least` something is wrong
-    if (expected && slower < least * *expected) {
-      wrong.add(verdict::warning, label,
-                fmt::format("{} reaches {} of the {} that {} allows", gpu->title(), rate_text(slower),
-                            rate_text(usual * *expected), link_text(most.lanes, most.rate)));
-      if (advice.empty())
-        advice = "repeat it on a machine at rest; then look at its lanes (weft doctor --check pci-link)";
-    }
+    if (!expected || slower >= least * *expected) continue;
+    is_link = true;
+    say(label, fmt::format("GPU {} copies to and from host memory at {}; {} allows about {}.", label, rate_text(slower),
+                           link_text(gpu->link.most_lanes, rate), rate_text(usual * *expected)));
   }
-  if (facts.empty()) return not_known("nothing was measured");
-  if (wrong.any()) return wrong.told({}, std::move(advice), std::move(facts));
-  return well("as fast as the links allow", std::move(facts));
+  made.decisive = decisive.size();
+  made.facts.insert(made.facts.begin(), decisive.begin(), decisive.end());
+  if (made.facts.empty()) return not_known("nothing was measured");
+  if (made.found == verdict::ok) return well("as fast as the links allow", std::move(made.facts));
+  made.effect = "Loading data and staged copies take longer.";
+  if (is_link)
+    made.steps.emplace_back("Repeat it on a machine at rest. Then look at its lanes (weft doctor --check pci-link).");
+  if (is_far_slow) made.steps.emplace_back("Run its threads on its own socket (numactl --cpunodebind --membind).");
+  return made;
 }
 
 finding kernels(const machine_facts& machine) {
   const json& list = work_of(machine, "kernels");
   if (!list.is_array()) return without_work();
-  complaints wrong;
-  std::vector<evidence> facts;
+  finding made;
+  std::string why;
   for (const json& one : list) {
     const std::string label = string_in(one, "device").value_or("?");
     if (bool_in(one, "right").value_or(false)) continue;
-    const std::string why = string_in(one, "why").value_or("no reason is known");
-    wrong.add(verdict::failed, label, fmt::format("no kernel runs on {}: {}", label, why));
-    facts.push_back({label, why, by_work});
+    why = string_in(one, "why").value_or("no reason is known");
+    made.about.push_back(label);
+    made.facts.push_back({label, why, by_work});
   }
-  if (wrong.any()) return wrong.told({}, "look at the checks libraries, toolkit and kernel-log", std::move(facts));
-  return well(fmt::format("one ran on {}, with the right result", counted(list.size(), "device")));
+  if (made.about.empty())
+    return well(fmt::format("one ran on {}, with the right result", counted(list.size(), "device")));
+  made.found = verdict::failed;
+  made.decisive = made.facts.size();
+  made.summary = fmt::format("No kernel runs on {} of {}: {}.", made.about.size(), counted(list.size(), "device"), why);
+  made.effect = "No program can use them.";
+  made.steps = {"Look at the checks libraries, toolkit, fabric and kernel-log."};
+  return made;
 }
 
 }  // namespace weft::tool::doctor_checks
