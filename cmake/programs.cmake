@@ -42,7 +42,7 @@ if(WEFT_CLI_ENABLED)
   if(sources AND EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/tools/weft/main.cpp)
     # as fast as the library are only the loops that measure it
     set(measuring ${sources})
-    list(FILTER measuring INCLUDE REGEX "/([a-z]+_bench|collective_work|copy_ways|guide_[a-z_]+|process_ring|queue_kernels)\\.cpp$")
+    list(FILTER measuring INCLUDE REGEX "/([a-z]+_bench|collective_work|copy_patterns|copy_ways|guide_[a-z_]+|process_ring|queue_kernels)\\.cpp$")
     list(REMOVE_ITEM sources ${measuring})
     weft_units(sources tool ${sources})
     weft_units(measuring measuring ${measuring})

@@ -127,5 +127,21 @@ TEST(heat_map, writes_each_value_and_marks_what_failed) {
   expect_no_overlap("heat map", svg);
 }
 
+TEST(topology_picture, shows_below_what_verification_and_measurement_found) {
+  const test::scratch_folder folder;
+  const auto plain = test::run_tool({"topo", "--sim", "faulty_4", "-o", folder / "plain.svg"});
+  const auto verified = test::run_tool({"topo", "--verify", "--sim", "faulty_4", "-o", folder / "verified.svg"});
+  EXPECT_EQ(verified.exit_code, 1) << verified.err;
+  const std::string before = test::read_text(folder / "plain.svg");
+  const std::string after = test::read_text(folder / "verified.svg");
+  EXPECT_EQ(before.find(">bad<"), std::string::npos);
+  EXPECT_NE(after.find(">bad<"), std::string::npos);
+  EXPECT_NE(after.find(before.substr(0, before.size() - 7)), std::string::npos) << "the machine stays above";
+  const auto measured =
+      test::run_tool({"topo", "--measure", "--sim", "pcie_4", "--clock", "virtual", "-o", folder / "measured.svg"});
+  EXPECT_EQ(measured.exit_code, 0) << measured.err;
+  EXPECT_NE(test::read_text(folder / "measured.svg").find("Rates between devices"), std::string::npos);
+}
+
 }  // namespace topo_picture_test
 }  // namespace weft::tool

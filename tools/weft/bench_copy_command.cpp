@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "commands.hpp"
 #include "copy_bench.hpp"
+#include "copy_matrix.hpp"
+#include "copy_patterns.hpp"
 
 #include <fmt/format.h>
 
@@ -40,6 +42,10 @@ copy_plan plan_for(const machine& m, const copy_bench_options& options) {
   plan.samples = options.samples;
   plan.min_time = options.min_time;
   plan.budget = options.budget;
+  if (options.latency) {
+    if (options.sizes.empty()) plan.sizes = {8, 64, 512, 4096, std::uint64_t{64} << 10};
+    plan.by_kernel = plan.by_kernel.value_or(false);
+  }
   return plan;
 }
 
@@ -120,6 +126,12 @@ std::string table_text(const session& run, const std::vector<copy_row>& rows) {
   return by_pair.empty() ? std::string{} : table.render(run);
 }
 
+std::vector<std::pair<std::string, std::string>> reasons_of(const std::vector<pattern_row>& rows) {
+  std::vector<std::pair<std::string, std::string>> reasons;
+  for (const pattern_row& row : rows) reasons.emplace_back(row.name, row.why);
+  return reasons;
+}
+
 std::vector<std::pair<std::string, std::string>> reasons_of(const std::vector<copy_row>& rows) {
   std::vector<std::pair<std::string, std::string>> reasons;
   reasons.reserve(rows.size());
@@ -143,12 +155,18 @@ exit_code run_bench_copy(session& run, const copy_bench_options& options) {
   require_own_results_file(run, options.output);
   const copy_plan plan = plan_for(m, options);
   const std::vector<copy_row> rows = run_copies(run, m, plan);
+  std::vector<pattern_row> patterns;
+  const std::uint64_t largest = *std::ranges::max_element(plan.sizes);
+  // of chosen pairs, or without peers, nothing else was asked for
+  const bool has_patterns = options.pairs.empty() && options.by_engine && !options.no_p2p && !options.latency;
+  if (has_patterns) patterns = run_patterns(run, m, largest, std::min(options.samples, 5), options.budget / 2);
 
   json doc = run.document("weft.bench.copy/1");
   const bool host = m[0].kind() == backend_kind::host;
   doc["note"] = or_null(run.figures_note());
-  doc["complete"] = all_measured(rows);
+  doc["complete"] = all_measured(rows) && all_measured(patterns);
   doc["results"] = named_results(run, rows_json(rows));
+  doc["patterns"] = named_results(run, patterns_json(patterns));
   run.emit(doc);
 
   std::string head = fmt::format("copies on {}\n", run.machine_title());
@@ -162,16 +180,28 @@ exit_code run_bench_copy(session& run, const copy_bench_options& options) {
   head += fmt::format(
       "Median of the samples, every pair verified; 1 GB = 1e9 bytes. The limit is {}.\n\n",
       host && !run.virtual_time() ? "the best plain copy in this host's memory" : "the rate of the slowest link");
-  const std::string pairs = table_text(run, rows);
-  const std::string makers = makers_text(run, rows);
-  run.print(head + pairs + (pairs.empty() || makers.empty() ? "" : "\n") + makers +
-            reasons_text(run, reasons_of(rows)));
+  std::string text = head;
+  const auto shown = static_cast<std::size_t>(m.device_count());
+  const auto quantity = options.latency ? copy_quantity::latency : copy_quantity::rate;
+  for (const std::uint64_t size : plan.sizes) {
+    const bool is_shown = options.by_engine && options.pairs.empty() && (options.latency || size == largest);
+    if (is_shown) text += copy_matrix_text(run, m, rows, size, quantity, shown) + "\n";
+  }
+  for (const std::string& table : {patterns_text(run, patterns), table_text(run, rows), makers_text(run, rows)}) {
+    if (!table.empty()) text += table + "\n";
+  }
+  if (text.ends_with("\n\n")) text.pop_back();
+  run.print(text + reasons_text(run, reasons_of(rows)) + reasons_text(run, reasons_of(patterns)));
 
   if (!options.output.empty()) {
-    write_file(options.output, doc.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
+    const bool is_picture = options.output.ends_with(".svg");
+    write_file(options.output, is_picture ? copy_matrix_svg(run, rows, largest, shown)
+                                          : doc.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
     run.note("wrote " + options.output);
   }
-  return verdict_of_bench(rows);
+  const exit_code of_patterns = verdict_of(patterns);
+  const exit_code of_pairs = verdict_of_bench(rows);
+  return of_pairs == exit_code::ok ? of_patterns : of_pairs;
 }
 
 }  // namespace weft::tool

@@ -2,6 +2,7 @@
 #include "collective_bench.hpp"
 #include "commands.hpp"
 #include "copy_bench.hpp"
+#include "copy_matrix.hpp"
 #include "image_pipeline/image_pipeline.hpp"
 #include "launch_bench.hpp"
 #include "process_ring.hpp"
@@ -47,50 +48,6 @@ std::vector<device_id> of_the_first(const machine& m, std::size_t count) {
     if (ids.size() < count) ids.push_back(d.id());
   }
   return ids;
-}
-
-/// The matrix of copies: direct where it is offered, else staged.
-std::string copy_map(const session& run, const std::vector<copy_row>& rows, std::size_t devices, std::uint64_t size) {
-  heat_map map;
-  map.devices = devices;
-  map.simulated = run.simulated();
-  map.unit = "GB/s";
-  map.title = run.virtual_time() ? "Copy rates (simulated)" : "Copy rates";
-  map.subtitle = fmt::format("{}, {}, direct where offered", size_name(size), run.machine_title());
-  map.values.resize(devices * devices);
-  map.failed.resize(devices * devices);
-  for (const copy_row& row : rows) {
-    const std::size_t i = row.src.index() * devices + row.dst.index();
-    const auto rate = row.bytes_per_second();
-    if (row.path == copy_path::staged && map.values[i]) continue;
-    if (row.verified && !*row.verified) map.failed[i] = true;
-    if (rate) map.values[i] = *rate / 1e9;
-  }
-  return heat_map_svg(map);
-}
-
-std::string matrix_text(const session& run, const std::vector<copy_row>& rows, std::size_t devices) {
-  std::vector<std::string> header{run.simulated() ? "GB/s (simulated)" : "GB/s"};
-  for (std::size_t d = 0; d < devices; ++d) header.push_back(fmt::format("to gpu{}", d));
-  text_table table{header, std::vector<bool>(devices + 1, true)};
-  for (std::size_t from = 0; from < devices; ++from) {
-    std::vector<std::string> cells(devices + 1, "-");
-    std::vector<style> styles(devices + 1, style::plain);
-    cells[0] = fmt::format("gpu{}", from);
-    for (const copy_row& row : rows) {
-      if (row.src.index() != from) continue;
-      std::string& cell = cells[row.dst.index() + 1];
-      const bool bad = row.verified && !*row.verified;
-      if (bad) styles[row.dst.index() + 1] = style::bad;
-      if (bad) {
-        cell = "BAD";
-      } else if (const auto rate = row.bytes_per_second(); rate && cell == "-") {
-        cell = fmt::format("{:.1f}{}", *rate / 1e9, row.path == copy_path::staged ? "s" : "");
-      }
-    }
-    table.row(std::move(cells), std::move(styles));
-  }
-  return table.render(run);
 }
 
 /// Messages from the first device to the second, or to itself where it is alone, by whatever mode the queue chooses.
@@ -240,7 +197,7 @@ exit_code run_demo(session& run, const demo_options& options) {
     }
   }
   const std::vector<copy_row> rows = run_copies(run, m, plan);
-  run.print(matrix_text(run, rows, shown));
+  run.print(copy_matrix_text(run, m, rows, size, copy_quantity::rate, shown));
   if (std::ranges::any_of(rows, [](const copy_row& r) { return r.state == row_state::not_offered; })) {
     run.print("  s: staged through the host, where no direct access is offered\n");
   }
@@ -251,7 +208,7 @@ exit_code run_demo(session& run, const demo_options& options) {
       run.print(fmt::format("  {}: {}\n", run.paint(style::bad, row.name), row.why));
     }
   }
-  write("copies.svg", copy_map(run, rows, shown, size));
+  write("copies.svg", copy_matrix_svg(run, rows, size, shown));
 
   run.print("\n" + run.paint(style::heading, "4. messages, each one checked") + "\n");
   const queue_row messages = send_messages(run, m);

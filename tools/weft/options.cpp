@@ -355,20 +355,24 @@ std::variant<command_line, finished_line> parse_command_line(int argc, const cha
   CLI::App* bench = app.add_subcommand("bench", "Measure this machine");
   bench->require_subcommand(0, 1);
   CLI::App* copy = bench->add_subcommand("copy", "Copy between all ordered pairs of devices, verified");
-  copy->add_option("-s,--sizes", raw.sizes,
-                   "Bytes: a list (4K,64M) or a range (8..64M in steps of four, 8..64M:2 in steps of two); K = 1024")
-      ->type_name("SIZES");
-  copy->add_option("--pairs", raw.pairs, "Only these pairs: 0-1,2-3; default all, each device with itself too")
-      ->type_name("PAIRS");
-  copy->add_option("--samples", line.bench_copy.samples, "Copies of each row")->type_name("N");
-  copy->add_option("--min-time", raw.min_time, "Go on for at least this long in each row: 100ms")->type_name("TIME");
-  copy->add_option("--budget", raw.budget, "Stop after about this long: 10s")->type_name("TIME");
-  copy->add_option("--by", raw.makers, "Copies made by an engine, a kernel, or both; default both on GPUs")
-      ->type_name("WHO");
-  copy->add_flag("--no-p2p", line.bench_copy.no_p2p, "Only copies that are staged through the host");
-  copy->add_option("-o,--output", line.bench_copy.output, "Also write the JSON document to a file")
-      ->type_name("FILE")
-      ->check(has_a_name);
+  CLI::App* latency = bench->add_subcommand("latency", "The same with 8 B to 64 KiB: times in place of rates");
+  for (CLI::App* one : {copy, latency}) {
+    one->add_option("-s,--sizes", raw.sizes,
+                    "Bytes: a list (4K,64M) or a range (8..64M in steps of four, 8..64M:2 in steps of two); K = 1024")
+        ->type_name("SIZES");
+    one->add_option("--pairs", raw.pairs, "Only these pairs: 0-1,2-3; default all, each device with itself too")
+        ->type_name("PAIRS");
+    one->add_option("--samples", line.bench_copy.samples, "Copies of each row")->type_name("N");
+    one->add_option("--min-time", raw.min_time, "Go on for at least this long in each row: 100ms")->type_name("TIME");
+    one->add_option("--budget", raw.budget, "Stop after about this long: 10s")->type_name("TIME");
+    one->add_option("--by", raw.makers, "Copies made by an engine, a kernel, or both; default both on GPUs")
+        ->type_name("WHO");
+    one->add_flag("--no-p2p", line.bench_copy.no_p2p, "Only copies that are staged through the host");
+    one->add_option("-o,--output", line.bench_copy.output,
+                    "Also write the JSON document, or the matrix as .svg, to a file")
+        ->type_name("FILE")
+        ->check(has_a_name);
+  }
 
   CLI::App* queue = bench->add_subcommand("queue", "Send messages between pairs of devices, verified");
   queue
@@ -592,19 +596,21 @@ std::variant<command_line, finished_line> parse_command_line(int argc, const cha
     }
   }
   if (bench->parsed() && bench->get_subcommands().empty()) {
-    return usage(*bench, "what is to be measured? weft bench copy, queue, launch, ipc, collective, or guide");
+    return usage(*bench, "what is to be measured? weft bench copy, latency, queue, launch, ipc, collective, or guide");
   }
-  if (copy->parsed()) {
+  if (copy->parsed() || latency->parsed()) {
+    const CLI::App* const asked = copy->parsed() ? copy : latency;
     line.what = command::bench_copy;
     copy_bench_options& to = line.bench_copy;
+    to.latency = latency->parsed();
     if (!raw.sizes.empty()) {
       auto sizes = parse_sizes(raw.sizes);
-      if (!sizes) return usage(*copy, sizes.error().what);
+      if (!sizes) return usage(*asked, sizes.error().what);
       to.sizes = std::move(sizes).value();
     }
     if (!raw.pairs.empty()) {
       auto pairs = parse_pairs(raw.pairs);
-      if (!pairs) return usage(*copy, pairs.error().what);
+      if (!pairs) return usage(*asked, pairs.error().what);
       to.pairs = std::move(pairs).value();
     }
     if (!raw.makers.empty()) {
@@ -614,11 +620,11 @@ std::variant<command_line, finished_line> parse_command_line(int argc, const cha
       to.by_engine = raw.makers != "kernel";
       to.by_kernel = raw.makers != "engine";
     }
-    if (to.samples < 1 || to.samples > 1'000'000) return usage(*copy, "--samples is a number from 1 to 1000000");
+    if (to.samples < 1 || to.samples > 1'000'000) return usage(*asked, "--samples is a number from 1 to 1000000");
     for (const auto& [text, target] : {std::pair{&raw.min_time, &to.min_time}, std::pair{&raw.budget, &to.budget}}) {
       if (text->empty()) continue;
       const auto time = parse_duration(*text);
-      if (!time) return usage(*copy, time.error().what);
+      if (!time) return usage(*asked, time.error().what);
       *target = *time;
     }
   }

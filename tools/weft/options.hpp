@@ -87,6 +87,7 @@ struct copy_bench_options {
   bool no_p2p = false;
   bool by_engine = true;
   std::optional<bool> by_kernel;  // empty: where a device is not the host's
+  bool latency = false;           // small sizes, and times in place of rates
   std::string output;
 };
 

@@ -228,6 +228,31 @@ std::string access_legend(const matrix& shown, bool verified) {
   return text;
 }
 
+/// Rates of all pairs, and those that lost data; what --verify and --measure found, if it was asked for.
+std::string pairs_picture(const session& run, const machine& m, const pair_checks& checks) {
+  const auto count = static_cast<std::size_t>(m.device_count());
+  heat_map map;
+  map.devices = count;
+  map.simulated = run.simulated();
+  map.unit = "GB/s";
+  map.title = "Rates between devices";
+  map.subtitle =
+      checks.empty() ? "measured; data was not verified" : "outlined: peer access is offered, and data did not arrive";
+  map.values.resize(count * count);
+  map.failed.resize(count * count);
+  for (const device& from : m.devices()) {
+    for (const device& to : m.devices()) {
+      const auto known = capability_between(m, from.id(), to.id());
+      if (!known) continue;
+      const std::size_t i = from.id().index() * count + to.id().index();
+      if (known->bytes_per_second) map.values[i] = *known->bytes_per_second / 1e9;
+      const auto check = checks.find({from.id().value(), to.id().value()});
+      map.failed[i] = !known->trusted || (check != checks.end() && check->second.offered && !check->second.arrived);
+    }
+  }
+  return heat_map_svg(map);
+}
+
 std::string pair_lines(const session& run, const machine& m) {
   const bool simulated = run.simulated();
   text_table table{
@@ -321,6 +346,8 @@ exit_code run_topo(session& run, const topo_options& options) {
   if (!options.output.empty()) {
     std::string content;
     if (ending == ".svg") content = topology_svg(m.layout());
+    if (ending == ".svg" && (options.verify || options.measure))
+      content = stacked_svg(content, pairs_picture(run, m, checks));
     if (ending == ".dot") content = topology_dot(m.layout());
     if (ending == ".txt") content = run.machine_title() + "\n\n" + plain;
     if (ending == ".json") write_file(options.output, write_document);

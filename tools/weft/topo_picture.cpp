@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdio>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -554,6 +555,32 @@ std::string heat_map_svg(const heat_map& map) {
   const double words = std::max(
       {9.4 * static_cast<double>(map.title.size()) + 20, 6.9 * static_cast<double>(map.subtitle.size()), 400.0});
   return page.finish(std::max(left + n * cell_width + 24, words + 48), below + 52, map.title, map.simulated);
+}
+
+namespace {
+
+std::pair<double, double> size_of(const std::string& picture) {
+  double width = 0;
+  double height = 0;
+  const auto at = picture.find("viewBox=\"0 0 ");
+  if (at != std::string::npos)
+    static_cast<void>(std::sscanf(picture.c_str() + at, "viewBox=\"0 0 %lf %lf", &width, &height));
+  return {width, height};
+}
+
+}  // namespace
+
+std::string stacked_svg(const std::string& above, const std::string& below) {
+  const auto [upper_width, upper_height] = size_of(above);
+  const auto [lower_width, lower_height] = size_of(below);
+  const double width = std::max(upper_width, lower_width);
+  const double height = upper_height + lower_height;
+  std::string lower = below;
+  lower.insert(std::string_view{"<svg"}.size(), fmt::format(" y=\"{:.0f}\"", upper_height));
+  return fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" "
+      "height=\"{1:.0f}\" role=\"img\">\n{2}{3}</svg>\n",
+      width, height, above, lower);
 }
 
 }  // namespace weft::tool

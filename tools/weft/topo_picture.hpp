@@ -31,4 +31,7 @@ struct heat_map {
 };
 [[nodiscard]] std::string heat_map_svg(const heat_map& map);
 
+/// Two pictures of this file in one, the second below the first.
+[[nodiscard]] std::string stacked_svg(const std::string& above, const std::string& below);
+
 }  // namespace weft::tool

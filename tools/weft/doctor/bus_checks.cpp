@@ -72,25 +72,30 @@ finding pci_gpus(const machine_facts& machine) {
     made.steps.insert(made.steps.end(), steps.begin(), steps.end());
   };
   say(unlisted, verdict::failed,
-      gpus_do(machine, unlisted, "does not answer", "do not answer") + ": still on the bus, but lost to the driver.",
-      {"Save the kernel's log, then switch the computer off and on (a restart is not enough).",
-       "If it happens again: check the power cables, then the cooling, then replace the card."});
+      gpus_do(machine, unlisted, "no longer answers", "no longer answer") + ". The kernel still lists it.",
+      {"Save a report first, the log is lost afterwards:", "$ sudo nvidia-bug-report.sh",
+       "Let what runs on the other GPUs end, then switch the computer off and on (a restart is often not enough).",
+       "If it happens again: check power cables and cooling, seat the card and its riser again, then replace it."});
   const gpu_facts* first = without.empty() ? nullptr : machine.gpu_at(without.front());
   const bool is_nvidia = first != nullptr && first->vendor == gpu_vendor::nvidia;
-  say(without, verdict::failed, gpus_do(machine, without, "has no driver.", "have no driver."),
-      is_nvidia
-          ? std::vector<std::string>{"Install NVIDIA's driver (Debian: nvidia-driver; Ubuntu: ubuntu-drivers install), "
-                                     "then restart.",
-                                     "If it is installed: modprobe nvidia tells why it does not load. With Secure Boot "
-                                     "the module must be signed."}
-          : std::vector<std::string>{"$ sudo modprobe amdgpu",
-                                     "If there is no such module, install amdgpu-dkms and restart."});
+  const std::string others = held == 0 ? ""
+                                       : fmt::format(" {} held by nouveau, which cannot compute.",
+                                                     held == 1 ? "Another one is" : fmt::format("{} others are", held));
+  say(without, verdict::failed, gpus_do(machine, without, "has no driver.", "have no driver.") + others,
+      is_nvidia ? std::vector<std::string>{"See why the driver does not load. If there is no such module, it is not "
+                                           "installed; with Secure Boot it must be signed.",
+                                           "$ sudo modprobe nvidia",
+                                           "To install it: Debian nvidia-driver, Ubuntu ubuntu-drivers install, Fedora "
+                                           "and RHEL NVIDIA's repository. Then "
+                                           "restart; its package keeps nouveau away."}
+                : std::vector<std::string>{"$ sudo modprobe amdgpu",
+                                           "If there is no such module, install amdgpu-dkms and restart."});
   say(kept, verdict::warning, gpus_do(machine, kept, "is", "are") + " kept for virtual machines (driver vfio-pci).",
       {"To use it here: take its id out of vfio-pci.ids (kernel options, /etc/modprobe.d), then restart."});
   if (made.found == verdict::ok) {
     made.summary = fmt::format("{}, each with its driver", counted(machine.gpus().size(), "GPU"));
   } else {
-    made.effect = "No program can use it.";
+    made.effect = "No program can use them.";
     put_decisive_first(made);
   }
   return made;
@@ -128,7 +133,7 @@ finding pci_link(const machine_facts& machine) {
   made.about.insert(made.about.end(), by_slot.begin(), by_slot.end());
   made.summary =
       fmt::format("{} only {} of the PCIe bus.", gpus_do(machine, made.about, "uses", "use"), fmt::join(texts, ", "));
-  made.effect = "Copies to and from it are slower by as much.";
+  made.effect = "Copies to and from it are slower in that proportion.";
   if (by_fault.empty()) {
     made.cause = "The slot has no more lanes. The board may be built so.";
     made.steps = {
@@ -137,12 +142,12 @@ finding pci_link(const machine_facts& machine) {
   } else {
     made.found = verdict::warning;
     made.cause =
-        "Card and slot have more: a riser, a cable, a dirty contact, or a firmware setting that splits the slot "
+        "card and slot both have more, so a riser, a cable or a dirty contact; or the firmware splits the slot "
         "(bifurcation)";
     made.is_guess = true;
-    made.steps = {"Look in the firmware whether it splits this slot.",
-                  "Switch off, seat the card and its riser again, and look whether the number has changed.",
-                  "Then try another slot, and another riser."};
+    made.steps = {"Switch off, and seat the card and its riser again. Then all its lanes must show:",
+                  fmt::format("$ cat {}{}/current_link_width", pci_folder, by_fault.front()),
+                  "If not: another riser, another slot; and look in the firmware whether it splits this slot."};
   }
   put_decisive_first(made);
   return made;
@@ -172,12 +177,14 @@ finding pci_window(const machine_facts& machine) {
   made.summary = fmt::format("{} only {} of memory on the PCIe bus (BAR1).",
                              gpus_do(machine, made.about, "shows", "show"), fmt::join(texts, ", "));
   const bool has_use = machine.gpus().size() > 1 && machine.may_have_peers();
-  made.effect = has_use ? "Other GPUs and network adapters reach memory through this window."
-                        : "Only peer access and network adapters would need more, and there are none here.";
+  made.effect =
+      has_use
+          ? "Other GPUs and network adapters reach memory through this window."
+          : "That does no harm: only peer access and network adapters would need more, and this computer uses neither.";
   if (has_use) made.found = verdict::warning;
   made.steps = {
-      "Turn on \"Above 4G decoding\" and \"Resizable BAR\" in the firmware. Cards without Resizable BAR always show "
-      "256 MiB."};
+      std::string{has_use ? "Turn on" : "Nothing need be done. To change it, turn on"} +
+      " \"Above 4G decoding\" and \"Resizable BAR\" in the firmware. Cards without Resizable BAR always show 256 MiB."};
   put_decisive_first(made);
   return made;
 }
@@ -278,15 +285,16 @@ finding iommu(const machine_facts& machine) {
   made.summary = fmt::format("The IOMMU translates the memory accesses of {}.", gpus_text(machine, made.about));
   made.effect = "Copies between GPUs over PCIe are slower. On some systems they deliver wrong data.";
   const bool is_tried = machine.record().at("/work").is_object();
-  if (!is_tried) made.steps = {"Find out whether data is lost here (weft doctor --run)."};
+  if (!is_tried) made.steps = {"See whether copies are wrong here (weft doctor --run). In either case:"};
   made.steps.insert(
       made.steps.end(),
-      {"Add iommu=pt to the kernel options (Debian, Ubuntu: GRUB_CMDLINE_LINUX in /etc/default/grub, then "
-       "update-grub), "
-       "and restart.",
-       fmt::format("If data is lost even so, turn {} off in the firmware. Virtual machines then get no devices of this "
-                   "computer, and devices are no longer kept apart.",
-                   is_amd ? "AMD-Vi (IOMMU)" : "VT-d")});
+      {"Add iommu=pt to the kernel options (Debian, Ubuntu: GRUB_CMDLINE_LINUX in /etc/default/grub, then sudo "
+       "update-grub), and "
+       "restart. Then check: weft doctor --run",
+       fmt::format(
+           "If copies are still wrong, turn {} off in the firmware. Virtual machines then get no devices of this "
+           "computer, and devices are no longer kept apart.",
+           is_amd ? "AMD-Vi (IOMMU)" : "VT-d")});
   put_decisive_first(made);
   return made;
 }
@@ -310,11 +318,11 @@ finding acs(const machine_facts& machine) {
                              counted(redirecting.size(), "PCIe bridge")),
       .effect =
           "Copies between GPUs go through the processor instead of through the switch: slower, and some programs hang.",
-      .cause = "The firmware or a hypervisor has turned them on, to keep devices of virtual machines apart."};
-  made.steps = {
-      "If this computer gives devices to virtual machines, leave them on.",
-      "Else turn ACS off in the firmware, or start the kernel with pci=disable_acs_redir=ADDRESS;ADDRESS (for good).",
-      "To try it until the next restart:"};
+      .cause =
+          "Linux turns them on with the IOMMU; firmware and hypervisors do too. They keep devices of virtual machines "
+          "apart."};
+  made.steps = {"If this computer gives devices to virtual machines, leave them on.",
+                "Otherwise turn them off until the next restart:"};
   for (const std::string& bridge : redirecting) {
     made.facts.push_back(
         {bridge,
@@ -322,6 +330,9 @@ finding acs(const machine_facts& machine) {
          pci_folder + bridge + "/config"});
     made.steps.push_back(fmt::format("$ sudo setpci -s {} ECAP_ACS+0x6.w=0000", bridge));
   }
+  made.steps.insert(made.steps.end(), {"To check: sudo weft doctor --check acs. Permanently: off in the firmware, or "
+                                       "this kernel option, with its quotes:",
+                                       fmt::format("$ 'pci=disable_acs_redir={}'", fmt::join(redirecting, ";"))});
   made.decisive = made.facts.size();
   for (const gpu_facts& gpu : machine.gpus()) {
     if (std::ranges::find_first_of(gpu.bridges, redirecting) != gpu.bridges.end()) made.about.push_back(gpu.address);
@@ -430,8 +441,9 @@ finding kernel_log(const machine_facts& machine) {
   }
   const std::string which = made.about.empty() ? "ADDRESS" : made.about.front();
   if (is_lost) {
-    made.steps = {"Save the log, then switch the computer off and on (a restart is not enough).",
-                  "If it happens again: check the power cables, then the cooling, then replace the card."};
+    made.steps = {
+        "Save a report, then switch the computer off and on (a restart is often not enough).",
+        "If it happens again: check power cables and cooling, seat the card and its riser again, then replace it."};
   } else if (seen.translations > 0) {
     made.effect = "Something was stopped from writing to a wrong place.";
     made.cause = "a broken connection, or a program or driver that used memory after freeing it";

@@ -77,10 +77,16 @@ void explain(diagnosis& all, std::string_view effect, std::string_view cause, ca
   merged.part_of = effect;
   if (merged.found == verdict::failed) shown.found = verdict::failed;
   const bool has_guess = shown.is_guess && !shown.cause.empty();
-  if (!shown.cause.empty()) shown.cause += shown.cause.ends_with('.') ? " " : ". ";
-  shown.cause += merged.summary;
-  // one guess is enough
-  if (!merged.cause.empty() && !has_guess) shown.cause += (merged.is_guess ? " Likely: " : " ") + merged.cause;
+  if (how == cause_steps::replace) {
+    shown.summary = merged.summary + " " + shown.summary;  // what is broken, then what that does
+    shown.cause = merged.cause;
+    shown.is_guess = merged.is_guess;
+  } else {
+    if (!shown.cause.empty()) shown.cause += shown.cause.ends_with('.') ? " " : ". ";
+    shown.cause += merged.summary;
+    // one guess is enough
+    if (!merged.cause.empty() && !has_guess) shown.cause += (merged.is_guess ? " Likely: " : " ") + merged.cause;
+  }
   if (is_first && how == cause_steps::replace) shown.steps.clear();
   if (how != cause_steps::leave_out) shown.steps.insert(shown.steps.end(), merged.steps.begin(), merged.steps.end());
   shown.facts.insert(shown.facts.begin() + static_cast<std::ptrdiff_t>(std::min(shown.decisive, std::size_t{1})),
@@ -89,10 +95,11 @@ void explain(diagnosis& all, std::string_view effect, std::string_view cause, ca
 }
 
 /// Leaves out what only follows from a failure, or from the same GPU's trouble: its own advice would lead astray.
-void follows(diagnosis& all, std::string_view trouble, std::string_view consequence) {
+/// Not where its summary has the word `unless`: that is another matter.
+void follows(diagnosis& all, std::string_view trouble, std::string_view consequence, std::string_view unless = "\n") {
   const finding& shown = of(all, trouble);
   finding& merged = of(all, consequence);
-  if (!is_open(shown) || !is_open(merged)) return;
+  if (!is_open(shown) || !is_open(merged) || merged.summary.find(unless) != std::string::npos) return;
   if (shown.found == verdict::failed || is_of_one_gpu(shown, merged)) merged.part_of = trouble;
 }
 
@@ -137,7 +144,7 @@ diagnosis diagnose(const machine_facts& machine) {
   explain(all, "host-rate", "pci-link", cause_steps::replace);
   explain(all, "pci-gpus", "kernel-log", cause_steps::replace);
   explain(all, "gpu-memory", "kernel-log", cause_steps::leave_out);
-  explain(all, "pci-errors", "kernel-log", cause_steps::leave_out);
+  follows(all, "pci-errors", "kernel-log", "IOMMU");
   for (const char* consequence : {"device-nodes", "libraries", "driver-version"})
     follows(all, "container", consequence);
   for (const char* missing : {"pci-gpus", "nouveau", "driver-version"}) follows(all, missing, "libraries");

@@ -26,6 +26,8 @@ const json& library_of(const machine_facts& machine, const char* name) {
   return part_of(machine.record().at("/libraries"), name);
 }
 
+std::string folder_of(const std::string& path) { return path.substr(0, path.rfind('/')); }
+
 bool is_there(const json& library) { return string_in(library, "path").has_value(); }
 
 /// "libcuda.so.550.54.15" is of version 550.54.15.
@@ -75,9 +77,10 @@ finding driver_version(const machine_facts& machine) {
     } else {
       made.cause = "the driver was upgraded, and the old module is still loaded";
       made.is_guess = true;
-      made.steps = {"Look whether the new module is installed; it must print the version of the libraries:",
+      made.steps = {fmt::format("Look whether the new module is installed; it must print {}:",
+                                library.empty() ? "the version of the libraries" : library),
                     "$ modinfo -F version nvidia",
-                    "If it does, restart the computer. If not, install the module again (DKMS)."};
+                    "If it does, restart the computer. If not, build the module first:", "$ sudo dkms autoinstall"};
     }
     return made;
   }
@@ -201,9 +204,11 @@ finding libraries(const machine_facts& machine) {
            "version)."});
     } else if (string_in(cuda, "path")->find("/stubs/") != std::string::npos) {
       add(verdict::failed, cuda,
-          "Programs load a stub of libcuda.so.1: an empty library of the toolkit that serves to link programs. No CUDA "
+          "Programs load a stub of libcuda.so.1: an empty library of the toolkit, only meant for linking. No CUDA "
           "program can start.",
-          {"Take the folder stubs out of LD_LIBRARY_PATH (and of /etc/ld.so.conf.d):", "$ echo $LD_LIBRARY_PATH"});
+          {fmt::format("Take {} out of LD_LIBRARY_PATH; or, if it stands in /etc/ld.so.conf.d, out of there, then:",
+                       folder_of(*string_in(cuda, "path"))),
+           "$ sudo ldconfig"});
     }
     if (!is_there(nvrtc)) {
       add(verdict::warning, nvrtc,
@@ -250,8 +255,7 @@ finding toolkit(const machine_facts& machine) {
   const auto driver = version_pair(driver_text);
   const auto compiler = version_pair(compiler_text);
   if (!driver || !compiler)
-    return not_known(!driver ? "libcuda does not answer for which CUDA it is"
-                             : "there is no NVRTC that tells its version");
+    return not_known(!driver ? "libcuda does not report its CUDA version" : "there is no NVRTC that tells its version");
   finding made{
       .facts = {{"NVRTC", *compiler_text, "nvrtcVersion"}, {"driver serves CUDA", *driver_text, "cuDriverGetVersion"}}};
   made.summary = fmt::format("NVRTC {} for a driver of CUDA {}", *compiler_text, *driver_text);
@@ -261,9 +265,15 @@ finding toolkit(const machine_facts& machine) {
   made.summary =
       fmt::format("NVRTC, NVIDIA's compiler at run time, is of CUDA {}; the driver takes code of CUDA {} at most.",
                   *compiler_text, *driver_text);
-  made.effect = "Kernels from source do not load.";
-  made.steps = {"Install a newer driver; or an older NVRTC, first in LD_LIBRARY_PATH or named in WEFT_CUDA_NVRTC:",
-                fmt::format("$ pip install 'nvidia-cuda-nvrtc-cu{}=={}.*'", driver->first, *driver_text)};
+  made.effect =
+      "Programs that compile kernels as they run (weft, CuPy, Numba) fail. Compiled programs are not affected.";
+  made.facts.front().where = string_in(library_of(machine, "nvrtc"), "path").value_or("nvrtcVersion");
+  made.steps = {
+      "Install a newer driver. Or, in a Python environment of its own, an older NVRTC, and tell weft where it is:",
+      fmt::format("$ pip install 'nvidia-cuda-nvrtc-cu{}=={}.*'", driver->first, *driver_text),
+      fmt::format("$ export WEFT_CUDA_NVRTC=$(python3 -c 'import nvidia.cuda_nvrtc as n; "
+                  "print(n.__path__[0])')/lib/libnvrtc.so.{}",
+                  driver->first)};
   return made;
 }
 

@@ -72,7 +72,8 @@ finding persistence(const machine_facts& machine) {
   made.effect =
       "The driver shuts a GPU down when no program uses it. The next program starts one to two seconds later.";
   made.steps = {"Until the next restart:", "$ sudo nvidia-smi -pm 1",
-                "For good: the service nvidia-persistenced, without --no-persistence-mode."};
+                "Permanently: the service nvidia-persistenced, without --no-persistence-mode in its ExecStart "
+                "(systemctl edit --full)."};
   return made;
 }
 
@@ -120,7 +121,7 @@ finding gpu_mode(const machine_facts& machine) {
   say(closed, verdict::failed,
       gpus_do(machine, closed, "refuses", "refuse") + " all CUDA programs (compute mode \"prohibited\").",
       "Programs do not find it.",
-      {"Somebody has set this: ask the administrator. To open it:",
+      {"Somebody has set this: ask the administrator before you open it:",
        fmt::format("$ sudo nvidia-smi -i {} -c DEFAULT", fmt::join(closed, ","))});
   say(exclusive, verdict::warning,
       gpus_do(machine, exclusive, "takes", "take") + " one process at a time (compute mode \"exclusive\").",
@@ -132,7 +133,8 @@ finding gpu_mode(const machine_facts& machine) {
        fmt::format("$ sudo nvidia-smi -i {} -mig 0", fmt::join(divided, ","))});
   say(waiting, verdict::warning, fmt::format("MIG waits for a reset of {}.", gpus_text(machine, waiting)),
       "Until then it is not divided.",
-      {"End its programs, then:", fmt::format("$ sudo nvidia-smi --gpu-reset -i {}", fmt::join(waiting, ","))});
+      {"Let its programs end (ask their users), then:",
+       fmt::format("$ sudo nvidia-smi --gpu-reset -i {}", fmt::join(waiting, ","))});
   return made;
 }
 
@@ -199,12 +201,15 @@ finding gpu_memory(const machine_facts& machine) {
   if (!worn.empty()) {
     made.effect = "Programs on it can fail at any time.";
     made.steps = {
-        "Take it out of use. Save nvidia-smi -q, run NVIDIA's diagnostics (dcgmi diag -r 3), and have it replaced."};
+        "Take it out of use: drain it in the batch system, or leave it out of CUDA_VISIBLE_DEVICES. Save nvidia-smi "
+        "-q, run NVIDIA's diagnostics (dcgmi diag -r 3 -i INDEX), and have it replaced."};
   } else {
-    made.effect = counted_errors.empty() ? "It works until then." : "The programs that ran on it then have failed.";
-    made.steps = {"End its programs, then reset it:",
-                  fmt::format("$ sudo nvidia-smi --gpu-reset -i {}", fmt::join(made.about, ",")),
-                  "If errors come again, run NVIDIA's diagnostics (dcgmi diag -r 3). If they fail, have it replaced."};
+    made.effect = counted_errors.empty() ? "It usually works until then; reset it soon."
+                                         : "The programs that ran on it then have failed.";
+    made.steps = {
+        "Let its programs end (ask their users), then reset it:",
+        fmt::format("$ sudo nvidia-smi --gpu-reset -i {}", fmt::join(made.about, ",")),
+        "If errors come again, run NVIDIA's diagnostics (dcgmi diag -r 3 -i INDEX). If they fail, have it replaced."};
   }
   return made;
 }
@@ -304,7 +309,7 @@ finding nvlink(const machine_facts& machine) {
   }
   if (worst != nullptr) {
     made.effect = "Copies to and from it are slower.";
-    made.steps = {"End all its programs, then reset it:",
+    made.steps = {"Let its programs end (ask their users), then reset it:",
                   fmt::format("$ sudo nvidia-smi --gpu-reset -i {}", fmt::join(made.about, ",")),
                   is_module(*worst) ? "If links stay down: the board needs service; ask its vendor."
                                     : "If links stay down: switch off, and seat the GPU and its NVLink bridge again."};
@@ -351,18 +356,21 @@ finding fabric(const machine_facts& machine) {
   made.found = verdict::failed;
   if (is_silent) made.facts = {{"/var/run/nvidia-fabricmanager", "absent", "/var/run"}};
   if (is_silent) made.decisive = 1;
-  made.summary = is_silent
-                     ? std::string{"The fabric manager does not run."}
+  made.summary = is_silent ? std::string{"The fabric manager does not run."}
+                 : made.about.size() == machine.gpus().size()
+                     ? fmt::format("None of the {} GPUs has joined the NVLink fabric.", made.about.size())
                      : fmt::format("{} not joined the NVLink fabric.", gpus_do(machine, made.about, "has", "have"));
   made.effect =
       "The service nvidia-fabricmanager sets up the NVLink switches. Until it has, every CUDA program fails with error "
       "802.";
   const std::string driver = string_in(machine.nvml(), "driver").value_or("");
   made.steps = {"$ systemctl status nvidia-fabricmanager",
+                "If it runs: restart it, and compare its version with the driver's.",
                 fmt::format("If it is not installed: install it in the driver's own version{}.",
                             driver.empty() ? "" : ", " + driver),
                 "$ sudo systemctl enable --now nvidia-fabricmanager",
-                "If it does not start, its log says why:", "$ journalctl -u nvidia-fabricmanager"};
+                "If it does not start, its log says why:",
+                "$ journalctl -u nvidia-fabricmanager"};
   return made;
 }
 
@@ -422,7 +430,8 @@ finding p2p_status(const machine_facts& machine) {
   made.decisive = made.facts.size();
   if (is_virtual)
     made.steps = {
-        "You cannot change this inside the virtual machine: ask who runs it, or choose an instance type with NVLink."};
+        "You cannot change this inside the virtual machine: ask its operator to allow peer access, or choose an "
+        "instance type with NVLink."};
   // what nobody can change is worth a word, and no warning
   const bool can_change = !made.steps.empty();
   if (can_change) made.found = verdict::warning;
@@ -454,7 +463,8 @@ finding gpu_users(const machine_facts& machine) {
   made.found = verdict::warning;
   made.summary = fmt::format("Other processes hold {} of {}.", size_text(held), gpus_text(machine, made.about));
   made.effect = "Your programs get less memory, and run slower.";
-  made.steps = {"See whose they are:", "$ nvidia-smi --query-compute-apps=pid,used_memory,gpu_bus_id --format=csv",
+  made.steps = {"See whose they are (in a container, on the host):",
+                "$ nvidia-smi --query-compute-apps=pid,used_memory,gpu_bus_id --format=csv",
                 "$ ps -o pid,user,etime,cmd -p PID", "End only your own."};
   return made;
 }

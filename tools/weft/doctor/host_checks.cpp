@@ -55,13 +55,14 @@ finding container(const machine_facts& machine) {
   made.steps = {
       "Start a new container with the GPUs. The host needs NVIDIA's container toolkit; do not install a driver in the "
       "container.",
-      "$ docker run --gpus all …", "With CDI (podman, newer Docker):", "$ podman run --device nvidia.com/gpu=all …"};
+      "$ docker run --gpus all …", "With CDI (podman, newer Docker):", "$ podman run --device nvidia.com/gpu=all …",
+      "In Kubernetes: nvidia.com/gpu in resources.limits."};
   made.decisive = made.facts.size();
   if (!part_of(machine.record().at("/nodes"), "/dev/nvidiactl").is_object() && !machine.has_nvml()) {
     made.found = verdict::failed;
     made.summary = "The container was started without GPUs.";
     if (devices && (*devices == "void" || devices->empty()))
-      made.cause = "NVIDIA_VISIBLE_DEVICES asks for none. Its image, or docker run -e, may set it.";
+      made.cause = "NVIDIA_VISIBLE_DEVICES asks for none (the image, or docker run -e, sets it).";
     return made;
   }
   if (abilities && *abilities != "all" && abilities->find("compute") == std::string::npos) {
@@ -91,7 +92,7 @@ finding shared_memory(const machine_facts& machine) {
     made.steps = {"Start a new container with more. In Kubernetes: an emptyDir of medium Memory at /dev/shm.",
                   "$ docker run --shm-size=8g …"};
   } else {
-    made.steps = {"$ sudo mount -o remount,size=8G /dev/shm", "For good: the line of /dev/shm in /etc/fstab."};
+    made.steps = {"$ sudo mount -o remount,size=8G /dev/shm", "Permanently: the line of /dev/shm in /etc/fstab."};
   }
   return made;
 }
@@ -100,7 +101,7 @@ finding limits(const machine_facts& machine) {
   const json& limits = machine.record().at("/process/limits");
   if (!limits.is_object()) return not_known("nobody has asked for the limits of the process");
   finding made;
-  bool needs_root = false;
+  std::vector<std::string> for_root;
   const auto look = [&](std::string_view name, const char* letter, std::int64_t least, std::int64_t wanted,
                         std::string_view before, std::string_view after) {
     const std::string key{name};
@@ -116,8 +117,10 @@ finding limits(const machine_facts& machine) {
     ++made.decisive;
     made.found = verdict::warning;
     made.summary += fmt::format("{}{}{}{}", made.summary.empty() ? "" : " ", before, text(number), after);
-    made.steps.push_back(fmt::format("$ ulimit -{} {}", letter, wanted > 0 ? std::to_string(wanted) : "unlimited"));
-    needs_root = needs_root || (hard && (wanted <= 0 || *hard < wanted));
+    const std::string most = wanted > 0 ? std::to_string(wanted) : "unlimited";
+    const bool is_allowed = !hard || (wanted > 0 && *hard >= wanted);
+    if (is_allowed) made.steps.push_back(fmt::format("$ ulimit -{} {}", letter, most));
+    if (!is_allowed) for_root.push_back(fmt::format("* - {} {}", key, most));
   };
   look("nofile", "n", 1024, 4096, "A process may open ", " files; sharing memory between processes needs more.");
   look("nproc", "u", 512, 4096, "This user may have ", " threads; each device needs a few.");
@@ -127,10 +130,13 @@ finding limits(const machine_facts& machine) {
          " of memory; network libraries lock what they send.");
   if (made.found == verdict::ok) return well("descriptors, threads and locked memory suffice", std::move(made.facts));
   made.effect = "Programs fail when they reach a limit.";
-  if (needs_root)
+  if (!for_root.empty()) {
     made.steps.emplace_back(
-        "The hard limit is lower: root raises it in /etc/security/limits.conf, for services with LimitNOFILE= and "
-        "LimitMEMLOCK=, for containers with docker run --ulimit; a batch system has its own.");
+        "Root must raise the hard limit: in /etc/security/limits.conf (then log in again); for services LimitNOFILE= "
+        "and "
+        "LimitMEMLOCK=; for containers docker run --ulimit. Lines for limits.conf:");
+    for (const std::string& line : for_root) made.steps.push_back("$ " + line);
+  }
   return made;
 }
 
@@ -159,7 +165,7 @@ finding virtual_memory(const machine_facts& machine) {
   if (made.facts.empty()) return not_known("/proc/sys/vm cannot be read");
   if (made.found == verdict::ok)
     return well("overcommit, mappings and reclaim are as drivers want them", std::move(made.facts));
-  made.steps.emplace_back("For good: write it into /etc/sysctl.d.");
+  made.steps.emplace_back("Permanently: write it into a file such as /etc/sysctl.d/90-gpu.conf.");
   return made;
 }
 
@@ -194,18 +200,19 @@ finding numa(const machine_facts& machine) {
     made.steps.insert(made.steps.end(), steps.begin(), steps.end());
   };
   if (!far_nodes.empty()) {
-    decide({"CPUs of this shell", allowed_text, "/proc/self/status"},
-           fmt::format("Programs started from this shell may only use CPUs {}. {} near NUMA node {}.", allowed_text,
-                       gpus_do(machine, made.about, "is", "are"), fmt::join(far_nodes, ", ")),
-           "Copies between them and host memory pass the link between the sockets.",
-           {"Start programs with CPUs near their GPUs (numactl --cpunodebind, taskset, the cpuset of the container, or "
-            "the batch "
-            "system's own options)."});
+    decide(
+        {"CPUs of this shell", allowed_text, "/proc/self/status"},
+        fmt::format("Programs started from this shell may only use CPUs {}. {} near NUMA node {}.", allowed_text,
+                    gpus_do(machine, made.about, "is", "are"), fmt::join(far_nodes, ", ")),
+        "Copies between them and host memory pass the link between the sockets.",
+        {"Find out what limits this shell (a batch job, a container, taskset), and ask there for CPUs of both sockets.",
+         "Within what is allowed, start each program near its GPU: numactl --cpunodebind=NODE --membind=NODE PROGRAM"});
   }
   if (record.number("/proc/sys/kernel/numa_balancing") == 1) {
     decide({"numa_balancing", "1", "/proc/sys/kernel/numa_balancing"}, "Automatic NUMA balancing is on.",
            "The kernel moves memory between sockets while GPUs use it, and stalls them.",
-           {"$ sudo sysctl kernel.numa_balancing=0", "For good: write it into /etc/sysctl.d."});
+           {"$ sudo sysctl kernel.numa_balancing=0",
+            "Permanently: write it into a file such as /etc/sysctl.d/90-gpu.conf."});
   }
   if (made.found == verdict::ok) return well("programs may run near each GPU", std::move(made.facts));
   return made;
@@ -223,12 +230,12 @@ finding cpus(const machine_facts& machine) {
   const std::size_t wanted = 2 * gpus;
   if (usable >= static_cast<double>(wanted))
     return well(fmt::format("{:.3g} CPUs for {}", usable, counted(gpus, "GPU")), std::move(facts));
-  finding made{
-      .found = verdict::warning,
-      .summary = fmt::format("Programs may use {:.3g} CPUs for {}.", usable, counted(gpus, "GPU")),
-      .effect =
-          "Each GPU keeps about two threads busy, one that starts work and one that waits. They wait for each other.",
-      .facts = std::move(facts)};
+  finding made{.found = verdict::warning,
+               .summary = fmt::format("Programs may use {:.3g} CPUs for {}.", usable, counted(gpus, "GPU")),
+               .effect =
+                   "Each GPU usually keeps two threads busy, one that starts work and one that waits. They then wait "
+                   "for a free CPU.",
+               .facts = std::move(facts)};
   made.decisive = made.facts.size();
   if (is_by_quota) {
     made.summary =
@@ -296,8 +303,10 @@ finding environment(const machine_facts& machine) {
                                    : fmt::format("{} chooses the GPUs that programs see", made.facts.front().what),
                 std::move(made.facts));
   }
-  made.steps = {"$ unset" + unset};
-  if (hides_all) made.steps.emplace_back("In a job of a batch system, ask for GPUs instead: it sets the variable.");
+  made.steps = {"$ unset" + unset, "If it comes back, look for it in ~/.bashrc, ~/.profile and /etc/profile.d."};
+  if (hides_all)
+    made.steps.insert(made.steps.begin(),
+                      "In a batch job, ask for GPUs instead: the batch system sets the variable. Otherwise:");
   return made;
 }
 

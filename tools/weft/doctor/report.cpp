@@ -101,7 +101,7 @@ std::string whole(const session& run, const diagnosis& found, std::size_t which,
     line(i == 0 ? "seen" : "", fmt::format("{}: {} [{}]", one.facts[i].what, one.facts[i].value, one.facts[i].where));
   if (some > 0 && some < all) line("", fmt::format("and {} more: weft doctor --check {}", all - some, asked.name));
   if (const auto others = told_with(found, asked.name); !others.empty())
-    line("also", fmt::format("{}: part of the same", fmt::join(others, ", ")));
+    line("also", fmt::format("{} (part of the same; weft doctor --check NAME)", fmt::join(others, ", ")));
   if (!one.part_of.empty()) line("", "part of " + one.part_of);
   if (one.found == verdict::failed || one.found == verdict::warning || one.is_note()) line("docs", docs_of(asked));
   return text;
@@ -222,7 +222,9 @@ std::string doctor_text(const session& run, const machine_facts& machine, const 
   summary(verdict::unknown, "not run", names([](const finding& one, const check& asked) {
             return one.found == verdict::unknown && asked.needs_work;
           }),
-          can_work ? ". They use the GPUs for about ten seconds: weft doctor --run" : "");
+          can_work ? ". They use the GPUs for about ten seconds, best when nobody else does: weft doctor --run"
+          : machine.gpus().empty() ? ": there is no GPU"
+                                   : ": mend the failure above first");
   return text;
 }
 

@@ -61,8 +61,11 @@ finding p2p_data(const machine_facts& machine) {
   const std::string more = bad.size() > most ? fmt::format(" and {} more", bad.size() - most) : "";
   made.found = verdict::failed;
   made.decisive = made.facts.size();
+  const bool is_wrong = std::ranges::none_of(
+      made.facts, [](const evidence& fact) { return fact.value.find("failed") != std::string::npos; });
   made.summary =
-      fmt::format("Direct copies deliver WRONG DATA, or fail, over {} of {} ordered pairs: ", bad.size(), offered);
+      fmt::format("Direct copies deliver WRONG DATA{} over {} of {} ordered pairs: ", is_wrong ? "" : ", or fail,",
+                  bad.size(), offered);
   bad.resize(std::min(bad.size(), most));
   made.summary += fmt::format("{}{}.", fmt::join(bad, ", "), more);
   made.effect =
@@ -72,7 +75,10 @@ finding p2p_data(const machine_facts& machine) {
   if (machine.is_in_virtual_machine())
     made.cause = "the hypervisor offers peer access over a way that it does not pass on";
   made.is_guess = true;
-  made.steps = {"Until it is mended, tell other libraries not to use peer access:", "$ export NCCL_P2P_DISABLE=1"};
+  made.steps = {
+      "Now: stop programs that use several of these GPUs, and tell their users. For NCCL alone this suffices, in each "
+      "shell:",
+      "$ export NCCL_P2P_DISABLE=1", "For UCX and MPI over it:", "$ export UCX_TLS=^cuda_ipc"};
   return made;
 }
 
@@ -108,8 +114,9 @@ finding p2p_rate(const machine_facts& machine) {
     }
   }
   if (slow.empty()) return well("each pair is about as fast as its like", std::move(facts));
-  finding made{
-      .found = verdict::warning, .effect = "What uses these pairs waits for the slowest.", .facts = std::move(facts)};
+  finding made{.found = verdict::warning,
+               .effect = "Collectives over several GPUs go at the speed of the slowest pair.",
+               .facts = std::move(facts)};
   for (const slow_pair& one : slow) add_ends(*one.pair, made.about);
   const auto has_end = [](const slow_pair& one, const std::string& label) {
     return string_in(*one.pair, "from") == label || string_in(*one.pair, "to") == label;
