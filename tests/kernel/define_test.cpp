@@ -10,6 +10,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <string_view>
 
 namespace define_test {
 
@@ -40,6 +41,18 @@ WEFT_KERNEL(by_its_own_index, (WEFT_IN(int32_t, whole) from, WEFT_INOUT(int32_t)
 WEFT_KERNEL_2D(two_by_two, (WEFT_IN(int32_t) from, WEFT_OUT(int32_t) to, int64_t w), {
   to[2 * (y * w + x)] = from[2 * (y * w + x)];
   to[2 * (y * w + x) + 1] = from[2 * (y * w + x) + 1] + (x == 4 && y == 2 ? from[5] : 0);
+});
+WEFT_KERNEL(scatter_by, (WEFT_IN(int32_t) from, WEFT_IN(int32_t) at, WEFT_OUT(int32_t, whole) to),
+            { to[at[i]] = from[i]; });
+WEFT_KERNEL_2D(by_a_shared_count,
+               (WEFT_IN(int32_t, whole) from, WEFT_INOUT(int32_t) count, WEFT_OUT(int32_t) to, int64_t w), {
+                 count[y * w] = count[y * w] + 1;
+                 to[y * w + x] = from[count[y * w]];
+               });
+WEFT_KERNEL(by_a_sum, (WEFT_IN(int32_t, whole) from, WEFT_INOUT(int32_t, rows(2)) at, WEFT_OUT(int32_t) to),
+            { to[i] = from[at[2 * i] + at[2 * i + 1]]; });
+WEFT_KERNEL(apart_from_its_neighbour, (WEFT_INOUT(int32_t, rows(2)) of), {
+  while (of[2 * i] == of[2 * i + 1]) of[2 * i] -= 1;
 });
 int calls = 0;
 int counted(int number) { return ++calls, number; }
@@ -258,6 +271,25 @@ TEST(checked_kernel, in_two_dimensions_one_to_one_means_the_item_s_own_row) {
   EXPECT_EQ(weft::describe(*one.code, *violation).substr(0, 43), "row_above: item (0, 1) reads element 0 of p");
 }
 
+TEST(checked_kernel, in_two_dimensions_a_row_ends_where_the_next_begins_or_the_argument_ends) {
+  std::vector<std::int32_t> input(10), output(10);
+  std::array<weft::kernel_argument, 3> arguments;
+  arguments[0].address = input.data();
+  arguments[1].address = output.data();
+  arguments[1].count = arguments[0].slab = arguments[1].slab = 5;
+  const std::int64_t width = 5;
+  std::memcpy(arguments[2].scalar.data(), &width, sizeof width);
+  for (const std::int64_t count : {3, 10}) {
+    arguments[0].count = count;
+    const auto violation = weft::host_checked_entry_of<row_above>({2, {0, 0, 0}, {7, 1, 1}}, arguments);
+    ASSERT_TRUE(violation) << count;
+    EXPECT_EQ(violation->parameter, 0U);
+    EXPECT_EQ(violation->undeclared, count == 10);
+    EXPECT_EQ(violation->item[0], std::min<std::int64_t>(count, 5));
+    EXPECT_EQ(violation->limit, std::min<std::int64_t>(count, 5));
+  }
+}
+
 TEST(checked_kernel, of_many_items_names_the_first_that_is_wrong_and_runs_those_before_it) {
   constexpr std::size_t n = 5'000;
   for (const std::size_t wrong : {std::size_t{0}, std::size_t{1'023}, std::size_t{1'024}, std::size_t{3'000}, n - 1}) {
@@ -285,6 +317,65 @@ TEST(checked_kernel, of_many_items_names_the_first_that_is_wrong_and_runs_those_
   }
 }
 
+TEST(checked_kernel, that_scatters_ends_at_the_first_item_that_is_wrong) {
+  constexpr std::size_t n = 5'000;
+  for (const std::size_t wrong : {std::size_t{0}, std::size_t{1'024}, std::size_t{3'000}, n - 1, n}) {
+    auto at = portable::filled<std::int32_t>(n, [](std::size_t k) { return n - 1 - k; });
+    if (wrong < n) at[wrong] = -1;
+    run one{weft::make_kernel_code<scatter_by>(),
+            portable::range_of(n),
+            {in(portable::filled<std::int32_t>(n, [](std::size_t k) { return k + 1; })), in(at), out<std::int32_t>(n)}};
+    const auto violation = check(one);
+    ASSERT_EQ(violation.has_value(), wrong < n);
+    EXPECT_EQ(violation ? violation->item[0] : std::int64_t{n}, static_cast<std::int64_t>(wrong));
+    EXPECT_EQ(violation ? violation->index : -1, -1);
+    const auto to = one.values[2].as<std::int32_t>();
+    for (std::size_t i = 0; i < n; ++i) ASSERT_EQ(to[n - 1 - i], static_cast<std::int32_t>(i < wrong ? i + 1 : 0)) << i;
+  }
+}
+
+TEST(checked_kernel, finds_an_index_that_is_wrong_because_of_what_another_item_wrote) {
+  run one{weft::make_kernel_code<by_a_shared_count>(),
+          portable::range_of(50, 2),
+          {in(std::vector<std::int32_t>(40)), portable::inout(std::vector<std::int32_t>(100)), out<std::int32_t>(100),
+           scalar<std::int64_t>(50)}};
+  const auto violation = check(one);
+  ASSERT_TRUE(violation);
+  EXPECT_EQ(violation->item, (std::array<std::int64_t, 3>{39, 0, 0}));
+  EXPECT_EQ(violation->index, 40);
+}
+
+TEST(checked_kernel, finds_an_index_that_another_item_wrote_through_another_parameter) {
+  std::vector<std::int32_t> from(8, 100), at{1, 2, 3, 4, 5, 6, 7, 0};
+  std::array<weft::kernel_argument, 3> arguments;
+  arguments[0].address = from.data();
+  arguments[1].address = arguments[2].address = at.data();
+  for (auto& argument : arguments) argument.count = 8;
+  const auto violation = weft::host_checked_entry_of<scatter_by>(portable::range_of(8), arguments);
+  ASSERT_TRUE(violation);
+  EXPECT_EQ(violation->item[0], 1);
+  EXPECT_EQ(violation->index, 100);
+}
+
+TEST(checked_kernel, finds_an_index_that_is_wrong_by_the_second_of_two_elements_read_back) {
+  run one{weft::make_kernel_code<by_a_sum>(),
+          portable::range_of(50),
+          {in(std::vector<std::int32_t>(40)),
+           portable::inout(portable::filled<std::int32_t>(100, [](std::size_t k) { return k % 2 * (k / 2); })),
+           out<std::int32_t>(50)}};
+  const auto violation = check(one);
+  ASSERT_TRUE(violation);
+  EXPECT_EQ(violation->item[0], 40);
+}
+
+TEST(checked_kernel, with_a_loop_over_what_it_reads_back_ends) {
+  run one{weft::make_kernel_code<apart_from_its_neighbour>(),
+          portable::range_of(3),
+          {portable::inout(std::vector<std::int32_t>{1, 2, 4, 4, 7, 6})}};
+  EXPECT_FALSE(check(one));
+  EXPECT_EQ(one.values[0].as<std::int32_t>(), (std::vector<std::int32_t>{1, 2, 3, 4, 7, 6}));
+}
+
 TEST(checked_kernel, that_writes_several_elements_for_an_item_is_checked_item_by_item) {
   constexpr std::size_t n = 2 * 8 * 4;
   run one{weft::make_kernel_code<two_by_two>(),
@@ -307,25 +398,73 @@ TEST(checked_kernel, calls_what_is_not_of_the_library_once_for_each_item) {
   calls = 0;
   EXPECT_FALSE(check(one));
   EXPECT_EQ(calls, 3'000);
-  static_assert(!weft::detail::is_pure("{ to[i] = counted (from[i]); }"));
-  static_assert(!weft::detail::is_pure("{ static int n; to[i] = ++n; }"));
-  static_assert(
-      weft::detail::is_pure("{ for (int k = 0; k < 3; ++k) if (k) to[i] = (float)(k) + weft_exp(from[i]); }"));
+}
+
+/// What is read of a body whose parameters are (WEFT_IN(float, halo(1)) from, WEFT_OUT(float) to, int64_t n).
+constexpr weft::detail::body_reading reading(std::string_view body) {
+  return weft::detail::read_body("(WEFT_IN(float, halo(1)) from, WEFT_OUT(float) to, int64_t n)", body,
+                                 std::array<bool, 3>{false, true, false});
+}
+
+TEST(checked_kernel, is_pure_where_its_body_calls_the_library_alone) {
+  static_assert(!reading("{ to[i] = counted (from[i]); }").is_pure);
+  static_assert(!reading("{ static int n; to[i] = ++n; }").is_pure);
+  static_assert(reading("{ for (int k = 0; k < 3; ++k) if (k) to[i] = (float)(k) + weft_exp(from[i]); }").is_pure);
+}
+
+TEST(checked_kernel, is_blind_where_no_value_of_what_it_writes_reaches_an_index_or_a_condition) {
+  for (const std::string_view blind : {
+           "{ to[from[i]] = from[i]; }",
+           "{ if (i < n) to[i] = from[i]; else to [ n ] = 2 ; }",
+           "{ to[2 * i] = from[i]; to[2 * i + 1] = -from[i]; }",
+           "{ for (int k = 0; k < 3; ++k) { to[i] += from[k]; to[i] <<= 1; } }",
+           "{ to[i] = weft_max(to[i], from[i]); }",
+           "{ to[i] = from[i] * to[i] + to[i + 1]; to[i] = from[i] == 0 ? 1 : 2; int two = 2; }",
+       }) {
+    EXPECT_TRUE(reading(blind).is_blind) << blind;
+  }
+  for (const std::string_view sees : {
+           "{ float v = to[i]; to[i] = v; }",
+           "{ float v; v = (float)to[i]; }",
+           "{ to[i] = from[to[i]]; }",
+           "{ to[to[i]] = 1; }",
+           "{ if (to[i] > 3) to[i] = 3; }",
+           "{ to[i] = to[i] > 3 ? from[i] : from[i + 1]; }",
+           "{ to[i] = to[i] && from[i]; }",
+           "{ to[i] = to[i] and from[i]; }",
+           "{ to[i] = (n = to[i]); }",
+           "{ to[i] = 3, n = to[i]; }",
+           "{ to[i] == 3 ? from[0] : from[1]; }",
+           "{ for (n = 0; n < 3; to[i] = n) n = to[i]; }",
+           "{ int n = (int)to[i]++; }",
+           "{ n = to[i] = 3; }",
+           "{ something(to); }",
+           "{ to[i] = something(to); }",
+           "{ for (n = 0; n < 3; to[i] = n) while (to[i]) ; }",
+           "{ to[i] = to[i] + [&] { return from[to[i]]; }(); }",
+           "{ to[i] = to['[']; }",
+       }) {
+    EXPECT_FALSE(reading(sees).is_blind) << sees;
+  }
+  EXPECT_FALSE((weft::detail::read_body("(TWO(from, to))", "{ b[i] = a[b[i]]; }", std::array{false, true}).is_blind));
+  EXPECT_TRUE(reading("{ while (n) to[i] = --n; }").has_loop);
+  EXPECT_FALSE(reading("{ to[i] = n; }").has_loop);
 }
 
 TEST(checked_kernel, an_unsigned_index_too_large_to_be_one_is_caught) {
   weft::detail::check_state state;
+  const std::int64_t item = 0;
   std::array<float, 4> elements{1, 2, 3, 4};
   weft::kernel_argument argument;
   argument.address = elements.data();
   argument.count = 4;
-  const weft::detail::checked_buffer<float, weft::parameter_direction::in, weft::access::whole()> view(argument, 0,
-                                                                                                       state);
+  const weft::detail::checked_buffer<float, weft::parameter_direction::in, weft::access::whole(), 1> view(
+      argument, elements.data(), 0, item, state);
   EXPECT_EQ(view[std::uint8_t{3}], 4.0F);
-  EXPECT_FALSE(state.violation);
+  EXPECT_FALSE(state.is_refused);
   EXPECT_EQ(view[std::numeric_limits<std::uint64_t>::max()], 0.0F);
-  ASSERT_TRUE(state.violation);
-  EXPECT_EQ(state.violation->index, -1);
+  ASSERT_TRUE(state.is_refused);
+  EXPECT_EQ(state.violation.index, -1);
 }
 
 TEST(kernel_math, host_functions_keep_the_errors_that_the_documentation_states) {

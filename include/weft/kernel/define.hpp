@@ -4,6 +4,7 @@
 // indices alone), and kept as text for the run-time compilers of the devices. docs/reference/kernels.md says what a
 // body may contain.
 
+#include "weft/kernel/detail/body_reading.hpp"
 #include "weft/kernel/math.hpp"
 #include "weft/kernel/parameter.hpp"
 #include "weft/kernel/ring.h"
@@ -14,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <new>
 #include <optional>
 #include <span>
 #include <string_view>
@@ -23,7 +25,7 @@
 // g++ 12 vectorises at -O3 only, so the host loop asks for it itself; the other words say that no multiply-add is
 // fused (same bits with and without -march=native) and that nobody watches floating-point traps, which would hold back
 // the vectoriser. clang vectorises at -O2, and learns about fusing from a pragma. Without optimisation nothing is
-// asked for, so that a debugger can step through a body.
+// asked for, so that a debugger can step through a body; checks alone are kept from costing a multiple, by -Og.
 #if defined(__clang__)
 #define WEFT_DETAIL_HOST_LOOP
 #define WEFT_DETAIL_DRY_LOOP
@@ -41,8 +43,7 @@
 #define WEFT_DETAIL_CHECKED_LOOP [[gnu::optimize("O2", "fp-contract=off", "no-trapping-math")]]
 #else
 #define WEFT_DETAIL_HOST_LOOP
-#define WEFT_DETAIL_DRY_LOOP
-#define WEFT_DETAIL_CHECKED_LOOP
+#define WEFT_DETAIL_CHECKED_LOOP [[gnu::optimize("Og", "fp-contract=off")]]
 #endif
 #define WEFT_DETAIL_INDEPENDENT _Pragma("GCC ivdep")
 #define WEFT_DETAIL_NO_CONTRACTION
@@ -54,10 +55,16 @@
 #define WEFT_DETAIL_NO_CONTRACTION
 #endif
 
-// SSE2 compares no numbers of 64 bits, which indices are: a dry run is also compiled for AVX2, and chosen when it runs.
-// Values of floating point are the same.
-#if defined(__OPTIMIZE__) && defined(__x86_64__) && defined(__GNUC__) && !defined(__AVX2__)
+// Dry runs pay where they are optimised. SSE2 compares no numbers of 64 bits, which indices are: they are compiled for
+// SSE4.2 and for AVX2, and chosen when they run. Values of floating point are the same.
+#if defined(__OPTIMIZE__)
+#define WEFT_DETAIL_DRY
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__AVX2__)
+#define WEFT_DETAIL_DRY_NARROW [[gnu::target("sse4.2")]]
 #define WEFT_DETAIL_DRY_WIDE [[gnu::target("avx2")]]
+#else
+#define WEFT_DETAIL_DRY_NARROW
+#endif
 #endif
 
 namespace weft {
@@ -103,167 +110,183 @@ struct raw_view {
   using ring = ::weft_ring*;
 };
 
+// ---- check mode
+
+constexpr bool is_local(access_rule access) {
+  return access.kind != access_kind::whole && access.kind != access_kind::reduce;
+}
+constexpr std::int64_t each_of(access_rule access) { return access.kind == access_kind::rows ? access.amount : 1; }
+constexpr std::int64_t around_of(access_rule access) { return access.kind == access_kind::rows ? 0 : access.amount; }
+
 struct check_state {
-  int dimensions = 1;
-  std::int64_t at = 0;  // the outermost id of the item
-  std::array<std::int64_t, 3> item{0, 0, 0};
-  std::optional<access_violation> violation;
+  bool is_inside = false;  // all that the parameters declare for the items is in the arguments
+  bool is_refused = false;
+  access_violation violation;
+  alignas(8) std::array<std::byte, 8> spare{};
 };
 
-// Allows what the argument reaches and the parameter declares. Anything else is noted once and lands in an element of
-// the view's own, so that a wrong kernel corrupts nothing.
-template <class T, parameter_direction Direction, access_rule Access>
+// Allows what the argument reaches and the parameter declares. Anything else is noted once and lands in a spare
+// element, so that a wrong kernel corrupts nothing. In plain words, since programs are also checked unoptimised.
+template <class T, parameter_direction Direction, access_rule Access, int Dimensions>
 class checked_buffer {
  public:
   static constexpr bool is_written = Direction != parameter_direction::in;
-  using reference = std::conditional_t<is_written, T&, const T&>;
+  static constexpr std::int64_t each = each_of(Access), around = around_of(Access);
+  static constexpr bool is_moving = is_local(Access) && Dimensions == 1;  // each item has elements of its own
+  using element = std::conditional_t<is_written, T, const T>;
 
-  checked_buffer(const kernel_argument& argument, std::size_t parameter, check_state& state)
-      : elements_(static_cast<T*>(argument.address)),
-        first_(argument.first),
-        last_(argument.first + argument.count),
-        step_(state.dimensions == 1 ? 1 : argument.slab),
+  [[gnu::always_inline]] checked_buffer(const kernel_argument& argument, element* zero, std::size_t parameter,
+                                        const std::int64_t& at, check_state& state)
+      : zero_(zero),
+        low_(argument.first),
+        count_(static_cast<std::uint64_t>(argument.count)),
+        argument_(&argument),
         parameter_(parameter),
-        state_(&state) {}
+        at_(&at),
+        state_(&state) {
+    if constexpr (is_moving) {
+      count_ = state.is_inside ? (2 * around + 1) * each : 0;
+    } else if constexpr (is_local(Access)) {
+      if (argument.slab <= 0) return;
+      const std::int64_t end = argument.first + argument.count;
+      const std::int64_t low = (at - around) * each * argument.slab;
+      const std::int64_t high = (at + around + 1) * each * argument.slab;
+      if (low > low_) low_ = low;
+      count_ = static_cast<std::uint64_t>(high < low_ || end < low_ ? 0 : (high < end ? high : end) - low_);
+    }
+  }
 
   template <std::integral Index>
-  reference operator[](Index asked) const {
-    const auto index = static_cast<std::int64_t>(asked);
-    if (index < first_ || index >= last_) [[unlikely]] {
-      return refuse(index, index < first_ ? first_ : last_, false);
+  [[gnu::always_inline]] element& operator[](Index asked) const {
+    if (static_cast<std::uint64_t>(asked) - static_cast<std::uint64_t>(is_moving ? (*at_ - around) * each : low_) >=
+        count_) [[unlikely]] {
+      return judged(*argument_, zero_, parameter_, *at_, *state_, static_cast<std::int64_t>(asked));
     }
-    // in plain words, since programs are also checked where nothing is optimised
-    if constexpr (Access.kind != access_kind::whole && Access.kind != access_kind::reduce) {
-      constexpr std::int64_t each = Access.kind == access_kind::rows ? Access.amount : 1;
-      constexpr std::int64_t around = Access.kind == access_kind::rows ? 0 : Access.amount;
-      const std::int64_t low = (state_->at - around) * each * step_;
-      const std::int64_t high = (state_->at + around + 1) * each * step_;
-      if (step_ > 0 && (index < low || index >= high)) [[unlikely]] {
-        return refuse(index, index < low ? low : high, true);
-      }
-    }
-    return elements_[index - first_];
+    return zero_[static_cast<std::int64_t>(asked)];
   }
 
  private:
-  reference refuse(std::int64_t index, std::int64_t limit, bool undeclared) const {
-    if (!state_->violation) {
-      state_->violation = access_violation{parameter_, index, limit, is_written, undeclared, state_->item};
+  /// The exact answer, for where the quick one is not yes.
+  [[gnu::noinline]] static element& judged(const kernel_argument& argument, element* zero, std::size_t parameter,
+                                           std::int64_t at, check_state& state, std::int64_t index) {
+    const std::int64_t step = Dimensions == 1 ? 1 : argument.slab;
+    std::int64_t low = argument.first, high = argument.first + argument.count;
+    const bool undeclared = index >= low && index < high;
+    if (undeclared) {
+      if (!is_local(Access) || step <= 0) return zero[index];
+      low = (at - around) * each * step;
+      high = (at + around + 1) * each * step;
+      if (index >= low && index < high) return zero[index];
     }
-    spare_ = T{};
-    return spare_;
+    if (!state.is_refused) {
+      state.is_refused = true;
+      state.violation = {parameter, index, index < low ? low : high, is_written, undeclared, {}};
+    }
+    return *::new (static_cast<void*>(&state.spare)) T{};
   }
 
-  T* elements_;
-  std::int64_t first_;
-  std::int64_t last_;
-  std::int64_t step_;
+  element* zero_;
+  std::int64_t low_;
+  std::uint64_t count_;
+  const kernel_argument* argument_;
   std::size_t parameter_;
+  const std::int64_t* at_;  // the outermost id of the item
   check_state* state_;
-  mutable T spare_{};
 };
 
+template <int Dimensions>
 struct checked_view {
   template <class T, parameter_direction Direction, access_rule Access = access_rule{}>
-  using buffer = checked_buffer<T, Direction, Access>;
+  using buffer = const checked_buffer<T, Direction, Access, Dimensions>&;
   using ring = ::weft_ring*;  // its functions keep to the ring by themselves
 };
 
-// A dry run asks of many items at once whether all they access is allowed, and computes nothing else: what is written
-// stays in the view, where only the item that wrote it sees it. Branches and early ends, which hold back the vectoriser
-// in a checked view, are left to those items for which the answer is not a plain yes.
-template <class T, parameter_direction Direction, access_rule Access, int Dimensions>
+// A dry run asks of many items at once whether all they access is allowed, and computes nothing else: nothing is
+// written. Branches and early ends, which hold back the vectoriser in a checked view, are left to those items for which
+// the answer is not a plain yes. It computes the indices of the real run because no index depends on what another item
+// writes: of a blind body none depends on any result; of others each item reads back one element, its own alone.
+struct dry_item {
+  std::int64_t x;
+  std::int64_t at;          // the outermost id
+  std::uint64_t doubt = 0;  // its highest bit
+  std::uint64_t some = 0;   // of index - x, where elements are an item's own if that is one number for all items
+  std::uint64_t all = ~std::uint64_t{0};
+};
+
+template <class T, parameter_direction Direction, access_rule Access, int Dimensions, bool IsBlind>
 class dry_buffer {
  public:
   static constexpr bool is_written = Direction != parameter_direction::in;
-  static constexpr bool is_local = Access.kind != access_kind::whole && Access.kind != access_kind::reduce;
+  static constexpr std::int64_t each = each_of(Access), around = around_of(Access);
+  static constexpr bool is_private =
+      Dimensions == 1 && (Access.kind == access_kind::one_to_one || Access.kind == access_kind::rows);
 
-  [[gnu::always_inline]] dry_buffer(const T* zero, std::int64_t first, std::int64_t count, std::int64_t step,
-                                    std::int64_t at, std::uint64_t& doubt)
-      : zero_(zero), first_(first), count_(count), step_(step), at_(at), doubt_(&doubt) {}
+  // All that a parameter declares is there, which was asked before.
+  [[gnu::always_inline]] dry_buffer(const kernel_argument& argument, const T* zero, dry_item& item)
+      : zero_(zero), low_(argument.first), count_(argument.count), item_(&item) {
+    if constexpr (is_local(Access)) {
+      const std::int64_t step = each * (Dimensions == 1 ? 1 : argument.slab);
+      low_ = (item.at - around) * step;
+      count_ = (2 * around + 1) * step;
+    }
+  }
 
   template <std::integral Index>
   [[gnu::always_inline]] T operator[](Index asked) const
     requires(!is_written)
   {
     const auto index = static_cast<std::int64_t>(asked);
-    const std::uint64_t outside = doubt_of(index);
-    *doubt_ |= outside;
-    return outside >> 63U == 0 ? value_at(index) : T{};
+    return is_outside(index) ? T{} : zero_[index];
   }
-  // One element for each item: which one it was, and what it has become, is known without memory.
   template <std::integral Index>
   [[gnu::always_inline]] T& operator[](Index asked) const
     requires is_written
   {
     const auto index = static_cast<std::int64_t>(asked);
-    const std::uint64_t outside = doubt_of(index);
-    if (!is_known_) {
-      is_known_ = true;
-      index_ = index;
-      value_ = outside >> 63U == 0 ? value_at(index) : T{};
+    const bool outside = is_outside(index);
+    if constexpr (IsBlind) {
+      value_ = T{1};  // any number that is harmless to divide by
+    } else {
+      if (!is_known_) {
+        is_known_ = true;
+        index_ = index;
+        value_ = outside ? T{} : zero_[index];
+      }
+      const auto other = static_cast<std::uint64_t>(index) ^ static_cast<std::uint64_t>(index_);
+      item_->doubt |= other | (0 - other);
+      if constexpr (!is_private) {
+        const auto from_x = static_cast<std::uint64_t>(index) - static_cast<std::uint64_t>(item_->x);
+        item_->some |= from_x;
+        item_->all &= from_x;
+      }
     }
-    const auto other = static_cast<std::uint64_t>(index) ^ static_cast<std::uint64_t>(index_);
-    *doubt_ |= outside | other | (0 - other);
     return value_;
   }
 
  private:
-  /// Its highest bit is set where the parameter does not declare the element for the item; that all it declares is
-  /// there was asked before. By the signs of differences, since SSE2 compares no numbers of 64 bits.
-  [[gnu::always_inline]] [[nodiscard]] std::uint64_t doubt_of(std::int64_t index) const {
-    const std::int64_t step = Dimensions == 1 ? 1 : step_;
-    const auto outside = [&](std::int64_t low, std::int64_t count) {
-      const auto above = static_cast<std::uint64_t>(index) - static_cast<std::uint64_t>(low);
-      return above | (static_cast<std::uint64_t>(count) - 1 - above);
-    };
-    if constexpr (!is_local) {
-      return outside(first_, count_);
-    } else if constexpr (Access.kind == access_kind::rows) {
-      return outside(at_ * Access.amount * step, Access.amount * step);
-    } else {
-      return outside((at_ - Access.amount) * step, (2 * Access.amount + 1) * step);
-    }
+  /// By the signs of differences, since SSE2 compares no numbers of 64 bits.
+  [[gnu::always_inline]] [[nodiscard]] bool is_outside(std::int64_t index) const {
+    const auto above = static_cast<std::uint64_t>(index) - static_cast<std::uint64_t>(low_);
+    const std::uint64_t outside = above | (static_cast<std::uint64_t>(count_) - 1 - above);
+    item_->doubt |= outside;
+    return outside >> 63U != 0;
   }
-  [[gnu::always_inline]] [[nodiscard]] T value_at(std::int64_t index) const { return zero_[index - first_]; }
 
   const T* zero_;
-  std::int64_t first_;
+  std::int64_t low_;
   std::int64_t count_;
-  std::int64_t step_;
-  std::int64_t at_;
-  std::uint64_t* doubt_;
+  dry_item* item_;
   mutable bool is_known_ = false;
   mutable std::int64_t index_ = 0;
   mutable T value_{};
 };
 
-template <int Dimensions>
+template <int Dimensions, bool IsBlind>
 struct dry_view {
   template <class T, parameter_direction Direction, access_rule Access = access_rule{}>
-  using buffer = dry_buffer<T, Direction, Access, Dimensions>;
+  using buffer = const dry_buffer<T, Direction, Access, Dimensions, IsBlind>&;
   using ring = ::weft_ring*;
 };
-
-/// Whether a body calls the library's functions alone, which do nothing but give a value.
-constexpr bool is_pure(std::string_view body) {
-  const auto is_word = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
-  };
-  if (body.find("static") != std::string_view::npos) return false;
-  for (std::size_t at = 0; (at = body.find('(', at)) != std::string_view::npos; ++at) {
-    std::size_t end = at;
-    while (end > 0 && (body[end - 1] == ' ' || body[end - 1] == '\n' || body[end - 1] == '\t')) --end;
-    std::size_t begin = end;
-    while (begin > 0 && is_word(body[begin - 1])) --begin;
-    const std::string_view word = body.substr(begin, end - begin);
-    if (!word.empty() && !word.starts_with("weft_") && word != "if" && word != "for" && word != "while" &&
-        word != "switch" && word != "return") {
-      return false;
-    }
-  }
-  return true;
-}
 
 // ---- what one declared parameter is, and how it is taken out of an argument
 
@@ -277,15 +300,18 @@ struct parameter_traits {  // a scalar, or something that is not allowed
   static constexpr access_rule access{};
   using element = T;
 
-  static T raw(const kernel_argument& argument) {
+  [[gnu::always_inline]] static T raw(const kernel_argument& argument) {
     T value;
-    std::memcpy(&value, argument.scalar.data(), sizeof(T));
+    __builtin_memcpy(&value, &argument.scalar, sizeof(T));
     return value;
   }
-  static T checked(const kernel_argument& argument, std::size_t, check_state&) { return raw(argument); }
-  static constexpr bool is_dry = true;
   template <int Dimensions>
-  [[gnu::always_inline]] static T dry(const kernel_argument& argument, std::int64_t, std::uint64_t&) {
+  [[gnu::always_inline]] static T checked(const kernel_argument& argument, std::size_t, const std::int64_t&,
+                                          check_state&) {
+    return raw(argument);
+  }
+  template <int Dimensions, bool IsBlind>
+  [[gnu::always_inline]] static T dry(const kernel_argument& argument, dry_item&) {
     return raw(argument);
   }
   template <int Dimensions>
@@ -307,35 +333,32 @@ struct parameter_traits<described_buffer<T, Direction, Access>> {
 
   // As in a C kernel the pointer is that of element 0, even if this piece of the array starts later. Then it lies
   // outside the piece, which pointer arithmetic may not do, so the address is computed as a number.
-  static auto* raw(const kernel_argument& argument) {
+  [[gnu::always_inline]] static auto* raw(const kernel_argument& argument) {
     using pointer = std::conditional_t<Direction == parameter_direction::in, const T*, T*>;
     const auto offset = static_cast<std::uintptr_t>(argument.first) * sizeof(T);
     return reinterpret_cast<pointer>(reinterpret_cast<std::uintptr_t>(argument.address) - offset);
   }
-  static checked_buffer<T, Direction, Access> checked(const kernel_argument& argument, std::size_t parameter,
-                                                      check_state& state) {
-    return {argument, parameter, state};
-  }
-  // Who may write everything may read what another item wrote.
-  static constexpr bool is_dry = Direction == parameter_direction::in || Access.kind == access_kind::one_to_one ||
-                                 Access.kind == access_kind::rows || Access.kind == access_kind::reduce;
   template <int Dimensions>
-  [[gnu::always_inline]] static dry_buffer<T, Direction, Access, Dimensions> dry(const kernel_argument& argument,
-                                                                                 std::int64_t at,
-                                                                                 std::uint64_t& doubt) {
-    return {static_cast<const T*>(argument.address), argument.first, argument.count, argument.slab, at, doubt};
+  [[gnu::always_inline]] static checked_buffer<T, Direction, Access, Dimensions> checked(
+      const kernel_argument& argument, std::size_t parameter, const std::int64_t& at, check_state& state) {
+    return {argument, raw(argument), parameter, at, state};
+  }
+  template <int Dimensions, bool IsBlind>
+  [[gnu::always_inline]] static dry_buffer<T, Direction, Access, Dimensions, IsBlind> dry(
+      const kernel_argument& argument, dry_item& item) {
+    return {argument, raw(argument), item};
   }
   /// Leaves those of the outermost ids begin … end - 1 for which all that the parameter declares is in the argument.
   template <int Dimensions>
   static void keep_inside(const kernel_argument& argument, std::int64_t& begin, std::int64_t& end) {
-    if constexpr (Access.kind != access_kind::whole && Access.kind != access_kind::reduce) {
+    if constexpr (is_local(Access)) {
       const std::int64_t step = Dimensions == 1 ? 1 : argument.slab;
       std::int64_t each = 0;
-      if (step <= 0 || __builtin_mul_overflow(step, Access.kind == access_kind::rows ? Access.amount : 1, &each)) {
+      if (step <= 0 || __builtin_mul_overflow(step, each_of(Access), &each)) {
         end = begin;
         return;
       }
-      const std::int64_t around = Access.kind == access_kind::rows ? 0 : Access.amount;
+      constexpr std::int64_t around = around_of(Access);
       const std::int64_t first = argument.first, last = first + argument.count;
       begin = std::max(begin, first / each + (first % each > 0 ? 1 : 0) + around);
       end = std::min(end, last / each - (last % each < 0 ? 1 : 0) - around);
@@ -354,8 +377,13 @@ struct parameter_traits<described_ring> {
   using element = std::uint64_t;
 
   static ::weft_ring* raw(const kernel_argument& argument) { return static_cast<::weft_ring*>(argument.address); }
-  static ::weft_ring* checked(const kernel_argument& argument, std::size_t, check_state&) { return raw(argument); }
-  static constexpr bool is_dry = false;  // what it sends is sent
+  template <int Dimensions>
+  [[gnu::always_inline]] static ::weft_ring* checked(const kernel_argument& argument, std::size_t, const std::int64_t&,
+                                                     check_state&) {
+    return raw(argument);
+  }
+  template <int Dimensions>
+  static void keep_inside(const kernel_argument&, std::int64_t&, std::int64_t&) {}
 };
 
 template <class... Parameters>
@@ -365,7 +393,9 @@ struct parameter_list {
   static constexpr bool are_accesses_allowed = (parameter_traits<Parameters>::is_access_allowed && ...);
   static constexpr bool has_reduction = (parameter_traits<Parameters>::is_reduction || ...);
   static constexpr bool has_ring = (parameter_traits<Parameters>::is_ring || ...);
-  static constexpr bool are_dry = (parameter_traits<Parameters>::is_dry && ...);
+  static constexpr std::array<bool, size> are_written{
+      (parameter_traits<Parameters>::direction == parameter_direction::out ||
+       parameter_traits<Parameters>::direction == parameter_direction::inout)...};
 };
 
 template <int Dimensions, class Function>
@@ -427,57 +457,86 @@ WEFT_DETAIL_HOST_LOOP [[gnu::noinline]] void run_items(const kernel_range& range
   }
 }
 
-// Ends with the first item that did something not allowed: what it computes after that means nothing. It asks for
-// the same optimisation as the raw loop, so that both give the same bits.
+// The items of one row: x from begin[0] to end[0]. Ends with the first that did something not allowed: what it computes
+// after that means nothing.
 template <class Kernel, class... Values>
-WEFT_DETAIL_CHECKED_LOOP [[gnu::noinline]] std::optional<access_violation> run_items_checked(const kernel_range& range,
-                                                                                             check_state& state,
-                                                                                             Values... values) {
+[[gnu::always_inline]] inline bool check_row(const kernel_range& range, std::int64_t y, std::int64_t z,
+                                             std::int64_t& at, check_state& state, const Values&... values) {
+  constexpr int dimensions = Kernel::weft_about().dimensions;
+  const std::int64_t end = range.end[0];
+  for (std::int64_t x = range.begin[0]; x < end; ++x) {
+    if constexpr (dimensions == 1) at = x;
+    run_item<Kernel, checked_view<dimensions>>(x, y, z, values...);
+    if (state.is_refused) [[unlikely]] {
+      state.violation.item = {x, y, z};
+      return false;
+    }
+  }
+  return true;
+}
+// It asks for the same optimisation as the raw loop, so that both give the same bits.
+template <class Kernel, class... P, std::size_t... N>
+WEFT_DETAIL_CHECKED_LOOP [[gnu::noinline]] std::optional<access_violation> run_items_checked(
+    parameter_list<P...>, std::index_sequence<N...>, const kernel_range& range, bool is_inside,
+    [[maybe_unused]] const kernel_argument* arguments) {
   constexpr int dimensions = Kernel::weft_about().dimensions;
   const std::int64_t end_y = dimensions > 1 ? range.end[1] : 1;
   const std::int64_t end_z = dimensions > 2 ? range.end[2] : 1;
+  check_state state;
+  state.is_inside = is_inside;
   for (std::int64_t z = dimensions > 2 ? range.begin[2] : 0; z < end_z; ++z) {
     for (std::int64_t y = dimensions > 1 ? range.begin[1] : 0; y < end_y; ++y) {
-      for (std::int64_t x = range.begin[0]; x < range.end[0]; ++x) {
-        state.at = dimensions == 1 ? x : dimensions == 2 ? y : z;
-        state.item = {x, y, z};
-        run_item<Kernel, checked_view>(x, y, z, values...);
-        if (state.violation) [[unlikely]] {
-          return state.violation;
-        }
+      std::int64_t at = dimensions == 2 ? y : z;
+      if (!check_row<Kernel>(range, y, z, at, state,
+                             parameter_traits<P>::template checked<dimensions>(arguments[N], N, at, state)...)) {
+        return state.violation;
       }
     }
   }
   return std::nullopt;
 }
 
+#if defined(WEFT_DETAIL_DRY)
 // The items of one row: x from begin[0] to end[0]. True when all that they access is allowed.
-template <class Kernel, class... P, std::size_t... N>
-[[gnu::always_inline]] inline bool try_row(parameter_list<P...>, std::index_sequence<N...>, const kernel_range& row,
+template <class Kernel, bool IsBlind, class... P, std::size_t... N>
+[[gnu::always_inline]] inline bool try_row(parameter_list<P...>, std::index_sequence<N...>, const kernel_range* row,
                                            [[maybe_unused]] const kernel_argument* arguments) {
   constexpr int dimensions = Kernel::weft_about().dimensions;
-  const std::int64_t begin = row.begin[0], end = row.end[0], y = row.begin[1], z = row.begin[2];
-  [[maybe_unused]] const std::array<kernel_argument, sizeof...(P)> given{arguments[N]...};
-  std::uint64_t doubtful = 0;
+  const std::int64_t begin = row->begin[0], end = row->end[0], y = row->begin[1], z = row->begin[2];
+  std::uint64_t doubtful = 0, some = 0, all = ~std::uint64_t{0};
   for (std::int64_t x = begin; x < end; ++x) {
-    [[maybe_unused]] const std::int64_t at = dimensions == 1 ? x : dimensions == 2 ? y : z;
-    std::uint64_t doubt = 0;
-    run_item<Kernel, dry_view<dimensions>>(x, y, z,
-                                           parameter_traits<P>::template dry<dimensions>(given[N], at, doubt)...);
-    doubtful += doubt >> 63U;  // a sum, so that the bits of one item do not wait for those of the one before
+    dry_item item{x, dimensions == 1 ? x : dimensions == 2 ? y : z};
+    run_item<Kernel, dry_view<dimensions, IsBlind>>(
+        x, y, z, parameter_traits<P>::template dry<dimensions, IsBlind>(arguments[N], item)...);
+    doubtful += item.doubt >> 63U;  // a sum, so that the bits of one item do not wait for those of the one before
+    some |= item.some;
+    all &= item.all;
   }
-  return doubtful == 0;
+  return doubtful == 0 && (some & ~all) == 0;
 }
-template <class Kernel, class... P>
-WEFT_DETAIL_DRY_LOOP [[gnu::noinline]] bool try_row_anywhere(const kernel_range& row,
-                                                             const kernel_argument* arguments) {
-  return try_row<Kernel>(parameter_list<P...>{}, std::index_sequence_for<P...>{}, row, arguments);
+template <class Kernel, bool IsBlind, class... P>
+WEFT_DETAIL_DRY_NARROW WEFT_DETAIL_DRY_LOOP [[gnu::noinline]] bool try_row_narrow(const kernel_range* row,
+                                                                                  const kernel_argument* arguments) {
+  return try_row<Kernel, IsBlind>(parameter_list<P...>{}, std::index_sequence_for<P...>{}, row, arguments);
 }
 #if defined(WEFT_DETAIL_DRY_WIDE)
-template <class Kernel, class... P>
-WEFT_DETAIL_DRY_WIDE WEFT_DETAIL_DRY_LOOP [[gnu::noinline]] bool try_row_wide(const kernel_range& row,
+template <class Kernel, bool IsBlind, class... P>
+WEFT_DETAIL_DRY_WIDE WEFT_DETAIL_DRY_LOOP [[gnu::noinline]] bool try_row_wide(const kernel_range* row,
                                                                               const kernel_argument* arguments) {
-  return try_row<Kernel>(parameter_list<P...>{}, std::index_sequence_for<P...>{}, row, arguments);
+  return try_row<Kernel, IsBlind>(parameter_list<P...>{}, std::index_sequence_for<P...>{}, row, arguments);
+}
+#endif
+
+/// Whether no buffer that is written overlaps another.
+inline bool are_apart(std::span<const kernel_argument> arguments, const bool* are_written, const std::size_t* sizes) {
+  const auto begin = [&](std::size_t n) { return reinterpret_cast<std::uintptr_t>(arguments[n].address); };
+  const auto end = [&](std::size_t n) { return begin(n) + static_cast<std::uintptr_t>(arguments[n].count) * sizes[n]; };
+  for (std::size_t n = 0; n < arguments.size(); ++n) {
+    for (std::size_t other = 0; are_written[n] && other < arguments.size(); ++other) {
+      if (other != n && begin(n) < end(other) && begin(other) < end(n)) return false;
+    }
+  }
+  return true;
 }
 #endif
 
@@ -492,56 +551,66 @@ struct host_runner<Kernel, parameter_list<P...>> {
     }(std::index_sequence_for<P...>{});
   }
 
+  // Items whose accesses a dry run allows run as they are; the others one by one, so that the first fault is found.
   static std::optional<access_violation> run_checked(const kernel_range& range,
                                                      [[maybe_unused]] std::span<const kernel_argument> arguments) {
-#if defined(__OPTIMIZE__)
-    if constexpr (parameter_list<P...>::are_dry && is_pure(Kernel::weft_about().body_text)) {
-      return run_in_rows(range, arguments);
-    }
-#endif
-    return run_exactly(range, arguments);
-  }
-
- private:
-  // Items whose accesses a dry run allows run as they are; the others one by one, so that the first fault is found.
-  static std::optional<access_violation> run_in_rows(const kernel_range& range,
-                                                     std::span<const kernel_argument> arguments) {
     constexpr int dimensions = Kernel::weft_about().dimensions;
     constexpr auto outer = static_cast<std::size_t>(dimensions - 1);
     std::int64_t begin = range.begin[outer], end = range.end[outer];
     [&]<std::size_t... N>(std::index_sequence<N...>) {
       (parameter_traits<P>::template keep_inside<dimensions>(arguments[N], begin, end), ...);
     }(std::index_sequence_for<P...>{});
-    if (begin >= end) return run_exactly(range, arguments);
+    if (begin >= end) return run_exactly(range, false, arguments);
     kernel_range part = range;
     part.end[outer] = begin;
-    if (auto violation = run_exactly(part, arguments)) return violation;
+    if (auto violation = run_exactly(part, false, arguments)) return violation;
     part.begin[outer] = begin;
     part.end[outer] = end;
     if (auto violation = run_inside(part, arguments)) return violation;
     part.begin[outer] = end;
     part.end[outer] = range.end[outer];
-    return run_exactly(part, arguments);
+    return run_exactly(part, false, arguments);
   }
+
+ private:
   static std::optional<access_violation> run_inside(const kernel_range& range,
                                                     std::span<const kernel_argument> arguments) {
+#if defined(WEFT_DETAIL_DRY)
+    constexpr body_reading body =
+        read_body(Kernel::weft_about().parameter_text, Kernel::weft_expanded_body(), parameter_list<P...>::are_written);
+    // what a body reads back may be another element than its own, and then a loop may not end
+    constexpr bool is_dry = !parameter_list<P...>::has_ring && body.is_pure && (body.is_blind || !body.has_loop);
+    constexpr std::array<std::size_t, sizeof...(P)> sizes{sizeof(typename parameter_traits<P>::element)...};
+    if constexpr (is_dry) {
+      if (are_apart(arguments, parameter_list<P...>::are_written.data(), sizes.data())) {
+        return run_in_rows<body.is_blind>(range, arguments);
+      }
+    }
+#endif
+    return run_exactly(range, true, arguments);
+  }
+#if defined(WEFT_DETAIL_DRY)
+  template <bool IsBlind>
+  static std::optional<access_violation> run_in_rows(const kernel_range& range,
+                                                     std::span<const kernel_argument> arguments) {
     constexpr int dimensions = Kernel::weft_about().dimensions;
     constexpr std::int64_t most = 1024;  // items at once: what they read stays in the first cache until they run
-    auto try_it = &try_row_anywhere<Kernel, P...>;
+    bool is_plain = true;                // a kernel that once was not is likely to be so again
+    auto try_it = &try_row_narrow<Kernel, IsBlind, P...>;
 #if defined(WEFT_DETAIL_DRY_WIDE)
-    if (__builtin_cpu_supports("avx2")) try_it = &try_row_wide<Kernel, P...>;
+    is_plain = __builtin_cpu_supports("sse4.2") != 0;
+    if (__builtin_cpu_supports("avx2")) try_it = &try_row_wide<Kernel, IsBlind, P...>;
 #endif
-    bool is_plain = true;  // a kernel that once was not is likely to be so again
     const std::int64_t end_y = dimensions > 1 ? range.end[1] : 1;
     const std::int64_t end_z = dimensions > 2 ? range.end[2] : 1;
     for (std::int64_t z = dimensions > 2 ? range.begin[2] : 0; z < end_z; ++z) {
       for (std::int64_t y = dimensions > 1 ? range.begin[1] : 0; y < end_y; ++y) {
         for (std::int64_t x = range.begin[0]; x < range.end[0]; x += most) {
           const kernel_range row{dimensions, {x, y, z}, {std::min(range.end[0] - x, most) + x, y + 1, z + 1}};
-          is_plain = is_plain && try_it(row, arguments.data());
+          is_plain = is_plain && try_it(&row, arguments.data());
           if (is_plain) {
             run(row, arguments);
-          } else if (auto violation = run_exactly(row, arguments)) {
+          } else if (auto violation = run_exactly(row, true, arguments)) {
             return violation;
           }
         }
@@ -549,13 +618,11 @@ struct host_runner<Kernel, parameter_list<P...>> {
     }
     return std::nullopt;
   }
-  static std::optional<access_violation> run_exactly(const kernel_range& range,
-                                                     [[maybe_unused]] std::span<const kernel_argument> arguments) {
-    check_state state;
-    state.dimensions = Kernel::weft_about().dimensions;
-    return [&]<std::size_t... N>(std::index_sequence<N...>) {
-      return run_items_checked<Kernel>(range, state, parameter_traits<P>::checked(arguments[N], N, state)...);
-    }(std::index_sequence_for<P...>{});
+#endif
+  static std::optional<access_violation> run_exactly(const kernel_range& range, bool is_inside,
+                                                     std::span<const kernel_argument> arguments) {
+    return run_items_checked<Kernel>(parameter_list<P...>{}, std::index_sequence_for<P...>{}, range, is_inside,
+                                     arguments.data());
   }
 };
 
@@ -631,6 +698,7 @@ inline constexpr host_checked_entry host_checked_entry_of =
     }                                                                                                                  \
     _Pragma("GCC diagnostic pop")                                                                                      \
     static constexpr ::weft::detail::kernel_about weft_about() { return text; }                                        \
+    static constexpr const char* weft_expanded_body() { return #__VA_ARGS__; }                                         \
     using weft_parameters =                                                                                            \
         ::weft::detail::parameters_of_function<dimension_count,                                                        \
                                                decltype(&weft_body<::weft::detail::describing_view>)>::type;           \
