@@ -7,6 +7,7 @@ help:  ## this list
 	@sed -n 's/^\([a-z ]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 24
 
 demo:  ## install what is missing, build the tool, and show what it does
+	@echo "make demo: about two minutes on two cores the first time, nearly all of it compiling"
 	scripts/setup demo
 	cmake --preset release -DWEFT_CLI=ON
 	cmake --build build/release --target weft_cli

@@ -9,6 +9,16 @@ install(DIRECTORY topologies DESTINATION ${CMAKE_INSTALL_DATADIR}/weft FILES_MAT
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 if(TARGET weft_cli)
   install(TARGETS weft_cli)
+  if(NOT CMAKE_CROSSCOMPILING)  # the tool writes its manual and completions itself
+    foreach(page "help --man:man/man1/weft.1" "completion bash:bash-completion/completions/weft"
+            "completion zsh:zsh/site-functions/_weft" "completion fish:fish/vendor_completions.d/weft.fish")
+      string(REGEX MATCH "^(.*):(.*/)(.*)$" page ${page})
+      string(REPLACE " " ";" words ${CMAKE_MATCH_1})
+      set(folder "\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR}/${CMAKE_MATCH_2}")
+      install(CODE "file(MAKE_DIRECTORY \"${folder}\")
+        execute_process(COMMAND \"$<TARGET_FILE:weft_cli>\" ${words} OUTPUT_FILE \"${folder}${CMAKE_MATCH_3}\")")
+    endforeach()
+  endif()
 endif()
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/weft)

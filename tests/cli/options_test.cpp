@@ -239,5 +239,41 @@ TEST(completion, completes_commands_options_and_topologies) {
   EXPECT_EQ(complete("weft topo --sim", "dgx"), "dgx_h100\n");
 }
 
+TEST(completion, names_every_command_for_zsh_and_fish) {
+  const auto script = [](const char* shell) {
+    const auto parsed = parse({"completion", shell});
+    const auto* done = std::get_if<finished_line>(&parsed);
+    return done != nullptr && done->exit_code == 0 ? done->out : std::string{};
+  };
+  EXPECT_TRUE(script("zsh").starts_with("#compdef weft\n"));
+  EXPECT_NE(script("zsh").find("_weft()"), std::string::npos);
+  for (const char* word : {"-a doctor", "-a latency", "-l threshold -r", "-l matrix -d", "dgx_h100"})
+    EXPECT_NE(script("fish").find(word), std::string::npos) << word;
+  const test::scratch_folder folder;
+  test::write_text(folder / "weft.fish", script("fish"));
+  if (test::run_program({"sh", "-c", "command -v fish"}).exit_code == 0) {
+    EXPECT_EQ(test::run_program({"fish", "-n", folder / "weft.fish"}).exit_code, 0);
+  }
+}
+
+TEST(help, explains_commands_and_topics_and_says_what_there_is) {
+  const auto said = [](std::initializer_list<const char*> words) {
+    const auto parsed = parse(words);
+    const auto* done = std::get_if<finished_line>(&parsed);
+    return done != nullptr ? *done : finished_line{-1, {}, {}};
+  };
+  EXPECT_NE(said({"help", "bench", "copy"}).out.find("--pairs"), std::string::npos);
+  EXPECT_EQ(said({"help", "bench", "copy"}).out, said({"bench", "copy", "--help"}).out);
+  EXPECT_NE(said({"bench", "copy", "--help"}).out.find("--sim, --backend"), std::string::npos)
+      << "global flags are told with each";
+  EXPECT_NE(said({"help", "exit-codes"}).out.find("130"), std::string::npos);
+  EXPECT_EQ(said({"help", "unit"}).exit_code, 2);
+  EXPECT_NE(said({"help", "unit"}).err.find("did you mean units?"), std::string::npos);
+  EXPECT_NE(said({"--version", "--json"}).out.find("\"schema\": \"weft.version/1\""), std::string::npos);
+  const std::string manual = said({"help", "--man"}).out;
+  for (const char* part : {".TH WEFT 1", ".SS weft bench latency", "\\-\\-threshold", ".SH EXIT\\-CODES"})
+    EXPECT_NE(manual.find(part), std::string::npos) << part;
+}
+
 }  // namespace options_test
 }  // namespace weft::tool

@@ -13,9 +13,11 @@
 #include <fstream>
 #include <iterator>
 #include <poll.h>
+#include <pty.h>
 #include <stdexcept>
 #include <string_view>
 #include <sys/wait.h>
+#include <termios.h>
 #include <unistd.h>
 
 namespace weft::test {
@@ -31,6 +33,21 @@ pipe_ends make_pipe() {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) throw std::runtime_error{"no pipe"};
   return {ends[0], ends[1]};
+}
+
+/// A terminal without echo, whose other end is read as a pipe is.
+pipe_ends make_terminal(int columns) {
+  pipe_ends ends;
+  winsize size{};
+  size.ws_col = static_cast<unsigned short>(columns);
+  size.ws_row = 50;
+  if (::openpty(&ends.read, &ends.write, nullptr, nullptr, &size) != 0) throw std::runtime_error{"no terminal"};
+  for (const int end : {ends.read, ends.write}) ::fcntl(end, F_SETFD, FD_CLOEXEC);
+  termios mode{};
+  ::tcgetattr(ends.write, &mode);
+  ::cfmakeraw(&mode);
+  ::tcsetattr(ends.write, TCSANOW, &mode);
+  return ends;
 }
 
 std::vector<std::string> child_environment(const tool_environment& wanted) {
@@ -74,7 +91,7 @@ tool_result run_program(const std::vector<std::string>& command, const tool_envi
   const std::vector<char*> envp = pointers(variables);
   const std::string target = environment.standard_output.string();
   const std::string folder = environment.folder.string();
-  const pipe_ends out = make_pipe();
+  const pipe_ends out = environment.terminal_columns > 0 ? make_terminal(environment.terminal_columns) : make_pipe();
   const pipe_ends err = make_pipe();
 
   const pid_t child = ::fork();

@@ -24,6 +24,7 @@ struct tool_environment {
   std::vector<std::string> set;           // "NAME=value"; WEFT_… and colour variables of the caller are not passed on
   std::filesystem::path standard_output;  // instead of a pipe
   std::filesystem::path folder;           // to start in
+  int terminal_columns = 0;               // stdout is a terminal of this width instead of a pipe
   int signal_once_it_listens = 0;         // sent as soon as the program has a handler for it
 };
 

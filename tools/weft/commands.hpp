@@ -10,6 +10,7 @@ namespace weft::tool {
 exit_code run_summary(session& run);
 exit_code run_devices(session& run);
 exit_code run_doctor(session& run, const doctor_options& options);
+exit_code run_report(session& run, const report_options& options);
 exit_code run_topo(session& run, const topo_options& options);
 exit_code run_route(session& run, const route_options& options);
 exit_code run_explain_launch(session& run, const explain_launch_options& options);

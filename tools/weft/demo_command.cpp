@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <thread>
 
 namespace weft::tool {
 
@@ -230,6 +231,12 @@ exit_code run_demo(session& run, const demo_options& options) {
                            : "  " + run.paint(style::bad, "an item was not done once") + "\n");
 
   run.print("\n" + run.paint(style::heading, "7. images: a 5x5 Gaussian blur, gathered over peer copies") + "\n");
+  const bool is_played =
+      std::ranges::all_of(m.devices(), [](const device& d) { return d.kind() == backend_kind::host; });
+  if (is_played) {
+    const unsigned cpus = std::thread::hardware_concurrency();
+    run.print(fmt::format("  the devices share {} CPU{}, which limits the speed-up\n", cpus, cpus == 1 ? "" : "s"));
+  }
   run.print(fmt::format("  {} images, {}\n", pictures.pictures.size(), pictures.origin));
   for (const images::named_failure& bad : pictures.failures) run.warn(fmt::format("{}: {}", bad.name, bad.why));
   const std::vector<peer_access> access = enable_all_peers(m);

@@ -3,6 +3,7 @@
 #include "doctor/gather.hpp"
 #include "doctor/report.hpp"
 #include "doctor/work.hpp"
+#include "html_page.hpp"
 #include "json_parts.hpp"
 #include "weft/core/nearest.hpp"
 
@@ -10,19 +11,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <sys/ioctl.h>
-#include <unistd.h>
-
 namespace weft::tool {
 
 namespace {
-
-std::size_t terminal_columns() {
-  constexpr std::size_t usual = 100, fewest = 60;
-  winsize size{};
-  if (::isatty(STDOUT_FILENO) != 1 || ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return usual;
-  return std::max<std::size_t>(size.ws_col, fewest);
-}
 
 void expect_check(const std::string& name) {
   std::vector<std::string_view> known;
@@ -70,11 +61,16 @@ exit_code run_doctor(session& run, const doctor_options& options) {
   document["seconds"] = seconds;
   add_diagnosis(document, machine, found, options.check);
   run.emit(document);
+  constexpr std::size_t usual = 100, fewest = 60;
+  const std::size_t columns = terminal_columns();
   const std::string title = options.run ? run.machine_title() + "\n" : std::string{};
-  run.print(title + fmt::format("weft doctor: {}\n\n", headline(machine, found)) +
-            doctor_text(run, machine, found, options.check, terminal_columns()));
+  run.print(
+      title + fmt::format("weft doctor: {}\n\n", headline(machine, found)) +
+      doctor_text(run, machine, found, options.check, std::max<std::size_t>(columns == 0 ? usual : columns, fewest)));
   if (!options.output.empty()) {
-    write_file(options.output, doctor_page(machine, found, "weft doctor: " + source));
+    html_page page{"weft doctor: " + source};
+    add_doctor(page, machine, found);
+    write_file(options.output, page.finish());
     run.note("wrote " + options.output);
   }
 

@@ -25,6 +25,8 @@ exit_code run_command(const command_line& line) {
       return run_devices(run);
     case command::doctor:
       return run_doctor(run, line.doctor);
+    case command::report:
+      return run_report(run, line.report);
     case command::topo:
       return run_topo(run, line.topo);
     case command::route:

@@ -3,6 +3,7 @@
 
 #include "collective_words.hpp"
 #include "launch_bench.hpp"
+#include "option_pages.hpp"
 #include "output.hpp"
 #include "queue_bench.hpp"
 #include "weft/collective/communicator.hpp"
@@ -12,6 +13,7 @@
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -65,31 +67,16 @@ struct raw_line {
   std::string collective_sizes;
   std::string collective_budget;
   std::string threshold;
+  std::vector<std::string> topic;
+  bool man = false;
+  std::string report_budget;
   std::string shell = "bash";
   bool version = false;
 };
 
-/// Everything that a word after `app` may be: subcommands and long options.
-std::vector<std::string> words_of(const CLI::App& app) {
-  std::vector<std::string> words;
-  for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; }))
-    words.push_back(sub->get_name());
-  for (const CLI::App* level = &app; level != nullptr; level = level->get_parent()) {
-    for (const CLI::Option* option : level->get_options()) {
-      for (const std::string& name : option->get_snames()) words.push_back("-" + name);
-      for (const std::string& name : option->get_lnames()) words.push_back("--" + name);
-    }
-  }
-  return words;
-}
-
 const CLI::App* deepest(const CLI::App& app) {
   const auto chosen = app.get_subcommands();
   return chosen.empty() ? &app : deepest(*chosen.front());
-}
-
-std::string path_of(const CLI::App& app) {
-  return app.get_parent() == nullptr ? app.get_name() : path_of(*app.get_parent()) + " " + app.get_name();
 }
 
 finished_line usage(const CLI::App& at, const std::string& message) {
@@ -123,58 +110,6 @@ std::string no_such_messages(std::uint64_t size) {
   const std::uint64_t nearest = *std::ranges::min_element(queue_sizes, {}, further);
   return fmt::format("there are no messages of {} bytes; did you mean {}? Sizes are {}", size, nearest,
                      fmt::join(queue_sizes, ", "));
-}
-
-/// A bash function that completes from the same tree that parses.
-std::string completion(const CLI::App& app) {
-  std::string cases;
-  const auto walk = [&cases](const auto& self, const CLI::App& at) -> void {
-    std::string words;
-    for (const std::string& word : words_of(at)) {
-      if (word.size() > 2) words += (words.empty() ? "" : " ") + word;
-    }
-    cases += fmt::format("    '{}') words='{}' ;;\n", path_of(at), words);
-    for (const CLI::App* sub : at.get_subcommands([](const CLI::App*) { return true; })) self(self, *sub);
-  };
-  walk(walk, app);
-  std::string topologies;
-  for (const std::string_view name : shipped_topologies()) topologies += fmt::format("{} ", name);
-  return fmt::format(
-      R"(# bash completion for weft: source <(weft completion bash)
-_weft() {{
-  local current="${{COMP_WORDS[COMP_CWORD]}}" previous="${{COMP_WORDS[COMP_CWORD-1]}}" path=weft words='' word
-  case "$previous" in
-    --sim) COMPREPLY=($(compgen -W '{}' -- "$current") $(compgen -f -- "$current")); return ;;
-    --clock) COMPREPLY=($(compgen -W 'wall virtual' -- "$current")); return ;;
-    --mode) COMPREPLY=($(compgen -W 'direct host_staged both' -- "$current")); return ;;
-    --by) COMPREPLY=($(compgen -W 'engine kernel both' -- "$current")); return ;;
-    --ends) COMPREPLY=($(compgen -W 'host kernel both' -- "$current")); return ;;
-    --color) COMPREPLY=($(compgen -W 'auto always never' -- "$current")); return ;;
-    -o|--output|--images) COMPREPLY=($(compgen -f -- "$current")); return ;;
-  esac
-  for word in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
-    case "$path $word" in
-{}    esac
-  done
-  case "$path" in
-{}  esac
-  COMPREPLY=($(compgen -W "$words" -- "$current"))
-}}
-complete -F _weft weft
-)",
-      topologies,
-      [&app] {
-        std::string paths;
-        const auto collect = [&paths](const auto& self, const CLI::App& at) -> void {
-          for (const CLI::App* sub : at.get_subcommands([](const CLI::App*) { return true; })) {
-            paths += fmt::format("      '{}') path='{}' ;;\n", path_of(*sub), path_of(*sub));
-            self(self, *sub);
-          }
-        };
-        collect(collect, app);
-        return paths;
-      }(),
-      cases);
 }
 
 /// Options that both commands have. `algorithms` says how many of them --algorithm takes.
@@ -311,6 +246,12 @@ std::variant<command_line, finished_line> parse_command_line(int argc, const cha
   doctor->add_option("--from", line.doctor.from, "Look at such a file, not at this computer")
       ->type_name("FILE")
       ->check(has_a_name);
+  CLI::App* report = app.add_subcommand("report", "Devices, links, doctor, copies and collectives as one HTML page");
+  report->add_option("-o,--output", line.report.output, "Write it here: weft-report.html")
+      ->type_name("FILE")
+      ->check(has_a_name);
+  report->add_flag("--quick", line.report.quick, "Small sizes and three samples: a look, not figures to quote");
+  report->add_option("--budget", raw.report_budget, "Measure for about this long: 30s")->type_name("TIME");
 
   CLI::App* topo = app.add_subcommand("topo", "Show how devices are linked: the matrix of nvidia-smi topo -m");
   topo->add_flag("-m,--matrix", line.topo.matrix_only, "The matrix and its legend, tab separated, and nothing else");
@@ -474,12 +415,29 @@ std::variant<command_line, finished_line> parse_command_line(int argc, const cha
   compared->add_flag("--all", line.compare.all, "Show the rows that are the same too");
 
   CLI::App* complete = app.add_subcommand("completion", "Print a completion script: source <(weft completion bash)");
-  complete->add_option("SHELL", raw.shell, "bash")->type_name("");
+  complete->add_option("SHELL", raw.shell, "bash, zsh or fish")->type_name("");
+
+  CLI::App* help = app.add_subcommand("help", "Explain a command, or a topic: exit-codes, units, environment, json");
+  help->add_option("TOPIC", raw.topic, "A command (bench copy), or a topic")->type_name("");
+  help->add_flag("--man", raw.man, "Print the manual page of the whole tool, for man(1)");
 
   app.footer(
       "Exit codes: 0 ok, 1 a check failed, 2 usage, 3 backend or device absent, 4 runtime error, 5 timeout, "
       "6 nothing measured, 130 interrupted.\n"
-      "Rates are in GB/s with 1 GB = 1e9 bytes; sizes count in 1024.");
+      "Rates are in GB/s with 1 GB = 1e9 bytes; sizes count in 1024.");  // what stands before or after each command is
+                                                                         // told with each
+  std::string global;
+  for (const std::string& word : words_of(app)) {
+    if (word.starts_with("--") && word != "--help" && word != "--version")
+      global += (global.empty() ? "" : ", ") + word;
+  }
+  const auto tell_global = [&](const auto& self, CLI::App& at) -> void {
+    for (CLI::App* sub : at.get_subcommands([](CLI::App*) { return true; })) {
+      sub->footer("Flags of every command (weft --help): " + global);
+      self(self, *sub);
+    }
+  };
+  tell_global(tell_global, app);
 
   try {
     app.parse(argc, argv);
@@ -491,6 +449,11 @@ std::variant<command_line, finished_line> parse_command_line(int argc, const cha
     return usage(*deepest(app), problem.what());
   }
   if (const auto extras = app.remaining(true); !extras.empty()) return unexpected(*deepest(app), extras.front());
+  if (raw.version && line.global.json) {
+    const json about{
+        {"schema", "weft.version/1"}, {"name", "weft"}, {"version", library_version()}, {"commit", library_commit()}};
+    return finished_line{0, about.dump(2) + "\n", {}};
+  }
   if (raw.version) {
     return finished_line{0, fmt::format("weft {} (commit {})\n", library_version(), library_commit()), {}};
   }
@@ -512,6 +475,16 @@ std::variant<command_line, finished_line> parse_command_line(int argc, const cha
   }
 
   if (topo->parsed()) line.what = command::topo;
+  if (report->parsed()) {
+    line.what = command::report;
+    if (!raw.report_budget.empty()) {
+      const auto time = parse_duration(raw.report_budget);
+      if (!time) return usage(*report, time.error().what);
+      line.report.budget = *time;
+    }
+    if (!line.report.output.ends_with(".html") && !line.report.output.starts_with("/dev/"))
+      return usage(*report, line.report.output + ": a page is HTML, and its name ends with .html");
+  }
   if (doctor->parsed()) {
     line.what = command::doctor;
     const doctor_options& to = line.doctor;
@@ -539,9 +512,18 @@ std::variant<command_line, finished_line> parse_command_line(int argc, const cha
       return usage(*conform, "--sim names one topology and --all-topologies means every one: give one of them");
     }
   }
+  if (help->parsed()) {
+    if (raw.man) return finished_line{0, manual(app), {}};
+    if (auto text = help_about(app, raw.topic)) return finished_line{0, std::move(*text), {}};
+    std::vector<std::string> known = words_of(app);
+    std::erase_if(known, [](const std::string& word) { return word.starts_with('-'); });
+    for (const std::string_view name : help_topics()) known.emplace_back(name);
+    return wrong("TOPIC", fmt::format("{}", fmt::join(raw.topic, " ")), {known.begin(), known.end()});
+  }
   if (complete->parsed()) {
-    if (raw.shell != "bash") return wrong("SHELL", raw.shell, {"bash"});
-    return finished_line{0, completion(app), {}};
+    const std::string script = completion(app, raw.shell);
+    if (script.empty()) return wrong("SHELL", raw.shell, {"bash", "zsh", "fish"});
+    return finished_line{0, script, {}};
   }
   if (route->parsed()) {
     line.what = command::route;

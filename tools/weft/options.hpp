@@ -51,6 +51,12 @@ struct doctor_options {
   std::string from;     // reads that in place of this computer
 };
 
+struct report_options {
+  std::string output = "weft-report.html";
+  bool quick = false;
+  std::chrono::nanoseconds budget = std::chrono::seconds{30};
+};
+
 struct route_options {
   std::string from;
   std::string to;
@@ -173,6 +179,7 @@ enum class command : std::uint8_t {
   summary,
   devices,
   doctor,
+  report,
   topo,
   route,
   bench_copy,
@@ -194,6 +201,7 @@ struct command_line {
   global_options global;
   topo_options topo;
   doctor_options doctor;
+  report_options report;
   route_options route;
   explain_launch_options explain_launch;
   explain_collective_options explain_collective;

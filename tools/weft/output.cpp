@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
@@ -18,6 +19,7 @@
 #include <filesystem>
 #include <fstream>
 #include <set>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
 #include <thread>
@@ -132,7 +134,16 @@ std::string printable(std::string_view text) {
   return made;
 }
 
-void say(std::string_view text) { fmt::print(stderr, "{}", printable(text)); }
+namespace {
+
+std::atomic<bool> progress_is_drawn{false};  // the cursor of stderr stands behind it
+
+}  // namespace
+
+void say(std::string_view text) {
+  if (progress_is_drawn.exchange(false)) fmt::print(stderr, "\r\x1b[K");
+  fmt::print(stderr, "{}", printable(text));
+}
 
 std::string reason_of(int number) { return std::error_code{number, std::generic_category()}.message(); }
 
@@ -234,8 +245,59 @@ std::string session::paint(style wanted, std::string_view text) const {
   return fmt::format("\x1b[{}m{}\x1b[0m", code, text);
 }
 
+namespace {
+
+/// Lines that are longer than `most` go on in the next one, as far in as they began. Colours have no width. A word that
+/// is longer than a line stays whole: it is a path that somebody copies.
+std::string folded(const std::string& text, std::size_t most) {
+  std::string made;
+  for (const std::string_view line : split(text, '\n')) {
+    if (!made.empty() || line.data() != text.data()) made += '\n';
+    if (line.substr(std::min(line.find_first_not_of(' '), line.size())).starts_with("$ ")) {  // a command, to be copied
+      made += line;
+      continue;
+    }
+    const std::size_t indent = std::min(line.find_first_not_of(' '), line.size());
+    std::size_t width = 0;
+    std::size_t blank = std::string::npos;  // the last one of this line in `made`
+    std::size_t since_blank = 0;
+    bool is_colour = false;
+    for (const char letter : line) {
+      if (letter == '\x1b') is_colour = true;
+      made += letter;
+      if (is_colour) {
+        is_colour = letter != 'm';
+        continue;
+      }
+      if ((static_cast<unsigned char>(letter) & 0xC0U) == 0x80U) continue;  // inside a UTF-8 letter
+      ++width;
+      ++since_blank;
+      if (letter == ' ' && width > indent + 1) {
+        blank = made.size() - 1;
+        since_blank = 0;
+      }
+      if (width <= most || blank == std::string::npos || indent + since_blank > most) continue;
+      made.replace(blank, 1, "\n" + std::string(indent, ' '));
+      blank = std::string::npos;
+      width = indent + since_blank;
+    }
+  }
+  return made;
+}
+
+}  // namespace
+
+std::size_t terminal_columns() {
+  winsize size{};
+  if (::isatty(STDOUT_FILENO) != 1 || ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0) return 0;
+  return size.ws_col;
+}
+
 void session::print(std::string_view text) const {
-  if (!options_.json) fmt::print("{}", printable(text));
+  if (options_.json) return;
+  const std::size_t columns = terminal_columns();
+  const std::string safe = printable(text);
+  fmt::print("{}", columns == 0 ? safe : folded(safe, columns));
 }
 
 void session::note(std::string_view text) const {
@@ -345,7 +407,7 @@ progress::progress(const session& owner, std::string what, std::size_t total)
       last_(started_) {}
 
 progress::~progress() {
-  if (drawn_) fmt::print(stderr, "\r\x1b[K");
+  if (progress_is_drawn.exchange(false)) fmt::print(stderr, "\r\x1b[K");
 }
 
 void progress::step(std::size_t done, std::string_view label) {
@@ -358,8 +420,11 @@ void progress::step(std::size_t done, std::string_view label) {
   const double left = done == 0 ? 0 : spent * static_cast<double>(total_ - done) / static_cast<double>(done);
   const std::string line = printable(fmt::format("{} {}/{} {}, about {:.0f} s left", what_, done, total_, label, left));
   if (terminal_) {
-    drawn_ = true;
-    fmt::print(stderr, "\r\x1b[K{}", line);
+    progress_is_drawn = true;
+    winsize size{};
+    // a line that is folded by the terminal cannot be taken back
+    const bool has_size = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
+    fmt::print(stderr, "\r\x1b[K{}", has_size ? line.substr(0, size.ws_col - 1U) : line);
   } else {
     fmt::print(stderr, "{}\n", line);
   }
@@ -374,24 +439,54 @@ void text_table::row(std::vector<std::string> cells, std::vector<style> styles) 
   lines_.push_back({std::move(cells), std::move(styles)});
 }
 
+namespace {
+
+/// Ends of blocks of columns, each of which fits into `most` characters beside the first column; one block where `most`
+/// is 0. A column that is too wide alone stands alone.
+std::vector<std::size_t> block_ends(const std::vector<std::size_t>& widths, std::size_t most) {
+  constexpr std::size_t gap = 2;
+  std::vector<std::size_t> ends;
+  std::size_t width = widths.empty() ? 0 : widths[0];
+  for (std::size_t c = 1; c < widths.size(); ++c) {
+    const bool is_first = ends.empty() ? c == 1 : c == ends.back();
+    if (most != 0 && !is_first && width + gap + widths[c] > most) {
+      ends.push_back(c);
+      width = widths[0];
+    }
+    width += gap + widths[c];
+  }
+  ends.push_back(widths.size());
+  return ends;
+}
+
+}  // namespace
+
 std::string text_table::render(const session& painter) const {
   std::vector<std::size_t> widths(right_.size());
   for (const line& l : lines_) {
     for (std::size_t c = 0; c < l.cells.size(); ++c) widths[c] = std::max(widths[c], l.cells[c].size());
   }
   std::string text;
-  for (std::size_t r = 0; r < lines_.size(); ++r) {
+  const auto cell = [&](std::size_t r, std::size_t c, bool is_last) {
     const line& l = lines_[r];
-    for (std::size_t c = 0; c < l.cells.size(); ++c) {
-      const style wanted = r == 0 ? style::heading : c < l.styles.size() ? l.styles[c] : style::plain;
-      const std::string padding(widths[c] - l.cells[c].size(), ' ');
-      const bool last = c + 1 == l.cells.size();
-      if (right_[c]) text += padding;
-      text += painter.paint(wanted, l.cells[c]);
-      if (!right_[c] && !last) text += padding;
-      if (!last) text += "  ";
+    const style wanted = r == 0 ? style::heading : c < l.styles.size() ? l.styles[c] : style::plain;
+    const std::string padding(widths[c] - l.cells[c].size(), ' ');
+    if (right_[c]) text += padding;
+    text += painter.paint(wanted, l.cells[c]);
+    if (!right_[c] && !is_last) text += padding;
+    if (!is_last) text += "  ";
+  };
+  std::size_t begin = 1;
+  for (const std::size_t end : block_ends(widths, terminal_columns())) {
+    if (begin > 1) text += '\n';  // the next columns, beside the same first one
+    for (std::size_t r = 0; r < lines_.size(); ++r) {
+      if (lines_[r].cells.empty()) continue;
+      const std::size_t last = std::min(end, lines_[r].cells.size());
+      cell(r, 0, last <= begin);
+      for (std::size_t c = begin; c < last; ++c) cell(r, c, c + 1 == last);
+      text += '\n';
     }
-    text += '\n';
+    begin = end;
   }
   return text;
 }

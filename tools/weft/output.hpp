@@ -57,6 +57,9 @@ void say(std::string_view text);
 
 enum class style : std::uint8_t { plain, heading, good, bad, caution, faint };
 
+/// How wide the terminal is that stdout leads to; 0 where it leads elsewhere.
+[[nodiscard]] std::size_t terminal_columns();
+
 /// Whether colour is wanted: the flag, then NO_COLOR, CLICOLOR_FORCE and TERM=dumb, then whether `is_terminal`.
 [[nodiscard]] bool wants_colour(colour_choice choice, bool is_terminal);
 
@@ -79,7 +82,7 @@ class session {
 
   void warn(std::string text);
   [[nodiscard]] std::string paint(style wanted, std::string_view text) const;
-  /// Writes to stdout unless a JSON document is wanted there.
+  /// Writes to stdout unless a JSON document is wanted there; in a terminal, no line is wider than that.
   void print(std::string_view text) const;
   /// Writes a remark to stderr, unless quiet.
   void note(std::string_view text) const;
@@ -128,12 +131,12 @@ class progress {
   std::size_t total_;
   bool enabled_;
   bool terminal_;
-  bool drawn_ = false;
   std::chrono::steady_clock::time_point started_;
   std::chrono::steady_clock::time_point last_;
 };
 
-/// Rows of text with columns as wide as their widest cell. Columns named in `right` are right-aligned.
+/// Rows of text with columns as wide as their widest cell. In a terminal, columns that do not fit come below, beside
+/// the first one again. Columns named in `right` are right-aligned.
 class text_table {
  public:
   explicit text_table(std::vector<std::string> header, std::vector<bool> right = {});

@@ -12,9 +12,6 @@
 #include <fstream>
 #include <map>
 #include <set>
-#include <sys/ioctl.h>
-#include <unistd.h>
-
 namespace weft::tool {
 
 namespace {
@@ -158,43 +155,18 @@ std::string tabbed(const matrix& m) {
   return text;
 }
 
-/// Blocks of columns that fit a terminal; one block elsewhere.
-std::string blocks(const session& run, const matrix& m) {
-  winsize size{};
-  std::size_t columns = 0;
-  if (::isatty(STDOUT_FILENO) == 1 && ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0) columns = size.ws_col;
-  std::vector<std::size_t> widths;
-  for (std::size_t c = 0; c < m.header.size(); ++c) {
-    std::size_t width = m.header[c].size();
-    for (const auto& row : m.rows) width = std::max(width, row[c].size());
-    widths.push_back(width + 2);
-  }
-  std::string text;
-  for (std::size_t begin = 1; begin < m.header.size();) {
-    std::size_t end = begin + 1;
-    std::size_t width = widths[0] + widths[begin];
-    while (end < m.header.size() && (columns == 0 || width + widths[end] <= columns)) width += widths[end++];
-    const auto pick = [&](const std::vector<std::string>& cells) {
-      std::vector<std::string> some{cells[0]};
-      some.insert(some.end(), cells.begin() + static_cast<std::ptrdiff_t>(begin),
-                  cells.begin() + static_cast<std::ptrdiff_t>(end));
-      return some;
-    };
-    text_table table{pick(m.header)};
-    for (const auto& row : m.rows) {
-      auto cells = pick(row);
-      std::vector<style> styles(cells.size(), style::plain);
-      for (std::size_t c = 1; c < cells.size(); ++c) {
-        if (cells[c] == "BAD") styles[c] = style::bad;
-        if (cells[c] == "OK") styles[c] = style::good;
-        if (cells[c] == "NS") styles[c] = style::faint;
-      }
-      table.row(std::move(cells), std::move(styles));
+std::string matrix_text(const session& run, const matrix& m) {
+  text_table table{m.header};
+  for (const auto& row : m.rows) {
+    std::vector<style> styles(row.size(), style::plain);
+    for (std::size_t c = 1; c < row.size(); ++c) {
+      if (row[c] == "BAD") styles[c] = style::bad;
+      if (row[c] == "OK") styles[c] = style::good;
+      if (row[c] == "NS") styles[c] = style::faint;
     }
-    text += (begin == 1 ? "" : "\n") + table.render(run);
-    begin = end;
+    table.row(row, std::move(styles));
   }
-  return text;
+  return table.render(run);
 }
 
 std::string class_legend() {
@@ -336,9 +308,9 @@ exit_code run_topo(session& run, const topo_options& options) {
     std::string text = run.machine_title() + "\n";
     if (m.simulated() && !m.layout().description.empty())
       text += run.paint(style::faint, m.layout().description) + "\n";
-    text += "\n" + (options.p2p ? blocks(run, access) + access_legend(access, !checks.empty())
-                                : blocks(run, classes) + class_legend());
-    if (options.verify && !options.p2p) text += "\n" + blocks(run, access) + access_legend(access, true);
+    text += "\n" + (options.p2p ? matrix_text(run, access) + access_legend(access, !checks.empty())
+                                : matrix_text(run, classes) + class_legend());
+    if (options.verify && !options.p2p) text += "\n" + matrix_text(run, access) + access_legend(access, true);
     if (options.measure) text += "\n" + pair_lines(run, m);
     run.print(text);
   }

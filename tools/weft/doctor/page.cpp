@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "doctor/report.hpp"
+#include "html_page.hpp"
 #include "svg_words.hpp"
 #include "topo_picture.hpp"
 
@@ -11,14 +12,6 @@
 namespace weft::tool {
 
 namespace {
-
-constexpr std::string_view look =
-    "body{font:15px/1.5 'DejaVu Sans',Verdana,sans-serif;max-width:60em;margin:2em auto;padding:0 1em;color:#222}"
-    "h1{font-size:1.4em}h2{font-size:1.1em;margin-top:2em}code{font-family:'DejaVu Sans Mono',monospace}"
-    "section{border-left:6px solid #999;padding:.2em 1em;margin:1em 0}section.failed{border-color:#b3261e}"
-    "section.warning{border-color:#b07b00}section.ok{border-color:#2e7d32}table{border-collapse:collapse;font-size:."
-    "9em}"
-    "td,th{border:1px solid #ccc;padding:.2em .6em;text-align:left;vertical-align:top}svg{max-width:100%;height:auto}";
 
 std::string_view colour_of(verdict found) {
   switch (found) {
@@ -110,11 +103,6 @@ std::string rates_picture(const machine_facts& machine) {
   return heat_map_svg(map);
 }
 
-/// A picture without the first line that only a file of its own has.
-std::string_view inside_page(std::string_view svg) {
-  return svg.starts_with("<?xml") ? svg.substr(std::min(svg.size(), svg.find("?>") + 2)) : svg;
-}
-
 std::string section(const check& asked, const finding& one) {
   std::string text = fmt::format("<section class=\"{}\" id=\"{}\"><b>{}: {}</b><br>{}", to_string(one.found),
                                  asked.name, to_string(one.found), asked.name, svg_words(one.summary));
@@ -138,14 +126,10 @@ std::string section(const check& asked, const finding& one) {
 
 }  // namespace
 
-std::string doctor_page(const machine_facts& machine, const diagnosis& found, const std::string& title) {
-  std::string text = fmt::format(
-      "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{0}</title>"
-      "<style>{1}</style></head><body>\n<h1>{0}</h1>\n<p>{2}</p>\n",
-      svg_words(title), look, svg_words(headline(machine, found)));
-  if (!machine.gpus().empty()) text += gpus_picture(machine, found) + "\n";
-  const std::string rates = rates_picture(machine);
-  text += std::string{inside_page(rates)};
+void add_doctor(html_page& page, const machine_facts& machine, const diagnosis& found) {
+  page.paragraph(headline(machine, found));
+  if (!machine.gpus().empty()) page.picture(gpus_picture(machine, found));
+  if (const std::string rates = rates_picture(machine); !rates.empty()) page.picture(rates);
   static constexpr std::pair<verdict, std::string_view> parts[] = {{verdict::failed, "Failures"},
                                                                    {verdict::warning, "Warnings"},
                                                                    {verdict::unknown, "Not known"},
@@ -155,11 +139,13 @@ std::string doctor_page(const machine_facts& machine, const diagnosis& found, co
   for (const auto& [level, heading] : parts) {
     std::string list;
     for (std::size_t i = 0; i < checks.size(); ++i) {
-      if (found.findings[i].found == level) list += section(checks[i], found.findings[i]);
+      if (found.findings[i].found == level && found.findings[i].part_of.empty())
+        list += section(checks[i], found.findings[i]);
     }
-    if (!list.empty()) text += fmt::format("<h2>{}</h2>\n{}", heading, list);
+    if (list.empty()) continue;
+    page.heading(heading);
+    page.markup(list);
   }
-  return text + "</body></html>\n";
 }
 
 }  // namespace weft::tool

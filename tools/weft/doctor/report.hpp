@@ -10,6 +10,8 @@
 
 namespace weft::tool {
 
+class html_page;
+
 /// Where a check is explained, from the root of weft's sources.
 [[nodiscard]] std::string docs_of(const check& one);
 
@@ -21,8 +23,8 @@ namespace weft::tool {
 /// gpus, counts and checks of weft.doctor/1.
 void add_diagnosis(json& document, const machine_facts& machine, const diagnosis& found, std::string_view wanted);
 
-/// One HTML file without scripts and without links to other files; pictures are SVG inside.
-[[nodiscard]] std::string doctor_page(const machine_facts& machine, const diagnosis& found, const std::string& title);
+/// Pictures of the GPUs and their rates, then the findings, the worst first.
+void add_doctor(html_page& page, const machine_facts& machine, const diagnosis& found);
 
 /// "8 GPUs, 1 failure, 2 warnings".
 [[nodiscard]] std::string headline(const machine_facts& machine, const diagnosis& found);

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/tool_runner.hpp"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+namespace weft::test {
+namespace report_test {
+
+std::size_t times(const std::string& text, const std::string& part) {
+  std::size_t count = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+TEST(report, holds_devices_links_findings_copies_and_collectives_in_one_file) {
+  const scratch_folder folder;
+  const tool_result run =
+      run_tool({"report", "--quick", "--sim", "pcie_4", "--clock", "virtual", "-o", folder / "r.html"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_NE(run.out.find("wrote " + (folder / "r.html").string()), std::string::npos) << run.out;
+  const std::string page = read_text(folder / "r.html");
+  for (const char* heading : {"<h2>Devices</h2>", "<h2>What weft doctor found</h2>", "<h2>Copies of 1MiB</h2>",
+                              "<h2>Collectives over all devices</h2>"})
+    EXPECT_EQ(times(page, heading), 1U) << heading;
+  EXPECT_EQ(times(page, "<svg"), 3U) << "the machine, the doctor's rates, the matrix of copies";
+  EXPECT_EQ(times(page, "<svg"), times(page, "</svg>"));
+  EXPECT_EQ(times(page, "<table"), times(page, "</table>"));
+  EXPECT_NE(page.find("All times are simulated"), std::string::npos);
+  EXPECT_NE(page.find("copy/all_to_one/1MiB/gpu3"), std::string::npos);
+  EXPECT_NE(page.find("<td>all_gather</td>"), std::string::npos);
+  for (const char* reference : {"<script", " src=", " href=", "@import"})
+    EXPECT_EQ(times(page, reference), 0U) << reference;
+}
+
+TEST(report, ends_with_1_where_a_pair_loses_data) {
+  const scratch_folder folder;
+  const tool_result run = run_tool({"report", "--quick", "--sim", "faulty_4", "-o", folder / "r.html", "--json"});
+  EXPECT_EQ(run.exit_code, 1) << run.err;
+  EXPECT_NE(read_text(folder / "r.html").find("WRONG DATA"), std::string::npos);
+  const tool_result checked = check_documents({run});
+  if (checked.exit_code == no_checker) GTEST_SKIP() << checked.err;
+  EXPECT_EQ(checked.exit_code, 0) << checked.out;
+}
+
+TEST(report, is_named_as_what_it_is) {
+  EXPECT_EQ(run_tool({"report", "-o", "page.pdf"}).exit_code, 2);
+  EXPECT_EQ(run_tool({"report", "--quick", "--sim", "one", "-o", "/dev/full"}).exit_code, 4);
+}
+
+}  // namespace report_test
+}  // namespace weft::test
