@@ -7,6 +7,7 @@
 #include "channel/ring_feed.hpp"
 #include "channel/shared_region.hpp"
 #include "core/called_from.hpp"
+#include "core/decision_log.hpp"
 #include "runtime/peer_checks.hpp"
 
 #include <algorithm>
@@ -402,6 +403,12 @@ std::shared_ptr<queue_state> make_queue(const machine& m, device_id source, devi
   if (options.mode == transfer_mode::adaptive && queue->facts.why.empty() &&
       queue->facts.mode == transfer_mode::host_staged) {
     queue->facts.why = "no direct way";
+  }
+  if (is_logged(log_level::info)) {
+    log_decision("queue from " + to_string(source) + " to " + to_string(destination) + ", messages of " +
+                 std::to_string(size) +
+                 " bytes: " + (queue->facts.mode == transfer_mode::direct ? "direct" : "staged through the host") +
+                 (queue->facts.why.empty() ? "" : ", for " + queue->facts.why));
   }
   queue->trouble = [machine = queue->machine.get(), source, destination]() -> std::shared_ptr<const error> {
     if (machine->closed()) return queue_error(errc::machine_closed, "the machine of the queue was closed");

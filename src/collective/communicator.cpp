@@ -4,6 +4,7 @@
 #include "collective/communicator_body.hpp"
 #include "collective/schedule_replay.hpp"
 #include "core/called_from.hpp"
+#include "core/decision_log.hpp"
 #include "memory/memory_state.hpp"
 #include "runtime/peer_checks.hpp"
 
@@ -190,6 +191,14 @@ const communicator::body::kept_plan& communicator::body::plan(std::source_locati
   made->no_direct = wish_.no_direct;
   made->choice = choose(where);
   const std::size_t size = size_of(wish_.type);
+  if (is_logged(log_level::info)) {
+    const collective_choice& choice = made->choice;
+    detail::log_decision(std::string{to_string(wish_.shape.what)} + " over " + std::to_string(wish_.shape.ranks) +
+                         " ranks of " +
+                         to_string(bytes{static_cast<std::uint64_t>(collective_bytes(wish_.shape, size))}) + ": " +
+                         std::string{to_string(choice.algorithm)} + ", " + choice.candidates.front().why +
+                         (wish_.no_direct.empty() ? "" : "; not direct, for " + wish_.no_direct));
+  }
   const std::int64_t piece =
       best_piece(wish_.shape, size, made->choice.algorithm, ranks->state->layout(), ids, launch_latency_of(*ranks));
   auto schedule = value_or_raise(make_schedule(wish_.shape, made->choice.algorithm, piece), where);

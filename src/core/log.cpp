@@ -1,36 +1,116 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/core/log.hpp"
 
+#include "core/decision_log.hpp"
+#include "core/environment.hpp"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstdio>
+#include <ctime>
 #include <mutex>
+#include <optional>
+#include <string>
+#include <unistd.h>
+#include <unordered_set>
 #include <utility>
 
 namespace weft {
 namespace {
 
-struct hook_slot {
+constexpr std::array<std::string_view, 4> level_names{"debug", "info", "warning", "error"};
+constexpr int silent = static_cast<int>(level_names.size());
+
+int level_in_environment() {
+  const auto wanted = detail::environment("WEFT_LOG");
+  if (!wanted) return silent;
+  const auto found = std::find(level_names.begin(), level_names.end(), *wanted);
+  // a machine refuses another word; until then it means the usual
+  return static_cast<int>(found == level_names.end() ? log_level::warning
+                                                     : static_cast<log_level>(found - level_names.begin()));
+}
+
+/// "rank 3" as the launchers of several processes say it; the process where nobody does.
+std::string own_name() {
+  for (const char* variable : {"RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"}) {
+    if (const auto rank = detail::environment(variable)) return "rank " + *rank;
+  }
+  return "process " + std::to_string(::getpid());
+}
+
+struct log_state {
   std::mutex mutex;
   log_hook hook;
+  int hook_level = silent;
+  const int stderr_level = level_in_environment();
+  std::atomic<int> least{stderr_level};
+  std::unordered_set<std::string> decisions;  // that were told
 };
 
 // Never destroyed: a destructor of the user's may still log while the process ends.
-hook_slot& slot() {
-  static hook_slot& only = *new hook_slot;
+log_state& state() {
+  static log_state& only = *new log_state;
   return only;
+}
+
+/// One write, so that lines of several processes do not mix.
+void write_line(log_level level, std::string_view text) {
+  std::timespec now{};
+  std::timespec_get(&now, TIME_UTC);
+  std::tm parts{};
+  ::gmtime_r(&now.tv_sec, &parts);
+  std::array<char, 32> time{};
+  std::snprintf(time.data(), time.size(), "%02d:%02d:%02d.%03ld", parts.tm_hour, parts.tm_min, parts.tm_sec,
+                now.tv_nsec / 1'000'000);
+  std::string line = "weft ";
+  line.append(time.data()).append(" [").append(own_name()).append("] ").append(to_string(level)).append(": ");
+  for (const char letter : text) line += static_cast<unsigned char>(letter) < 0x20 ? ' ' : letter;
+  line += '\n';
+  static_cast<void>(!::write(STDERR_FILENO, line.data(), line.size()));
 }
 
 }  // namespace
 
-log_hook set_log_hook(log_hook hook) {
-  const std::lock_guard lock{slot().mutex};
-  return std::exchange(slot().hook, std::move(hook));
+std::string_view to_string(log_level level) { return level_names[static_cast<std::size_t>(level)]; }
+
+log_hook set_log_hook(log_hook hook, log_level least) {
+  const std::lock_guard lock{state().mutex};
+  state().hook_level = hook ? static_cast<int>(least) : silent;
+  state().least = std::min(state().hook_level, state().stderr_level);
+  return std::exchange(state().hook, std::move(hook));
+}
+
+bool is_logged(log_level level) noexcept {
+  return static_cast<int>(level) >= state().least.load(std::memory_order_relaxed);
 }
 
 void log(log_level level, std::string_view text) noexcept {
   try {
-    const std::lock_guard lock{slot().mutex};
-    if (slot().hook) slot().hook(level, text);
+    if (!is_logged(level)) return;
+    const std::lock_guard lock{state().mutex};
+    if (static_cast<int>(level) >= state().stderr_level) write_line(level, text);
+    if (static_cast<int>(level) >= state().hook_level) state().hook(level, text);
   } catch (...) {  // NOLINT(bugprone-empty-catch): there is nowhere left to report to
   }
 }
 
+namespace detail {
+
+void log_decision(const std::string& text) noexcept {
+  try {
+    bool is_new = false;
+    {
+      constexpr std::size_t most = 65'536;
+      const std::lock_guard lock{state().mutex};
+      auto& told = state().decisions;
+      if (told.size() >= most) told.clear();
+      is_new = told.insert(text).second;
+    }
+    log(is_new ? log_level::info : log_level::debug, text);
+  } catch (...) {  // NOLINT(bugprone-empty-catch): as above
+  }
+}
+
+}  // namespace detail
 }  // namespace weft

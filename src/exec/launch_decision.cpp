@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a launch is divided: what each step needs, what fits, where the data lies, and what the balancer is told of it.
+#include "core/decision_log.hpp"
 #include "exec/launch_job.hpp"
 #include "exec/launch_state.hpp"
 #include "weft/exec/memory_cap.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <utility>
 
@@ -243,12 +245,24 @@ void launch_job::decide() {
       if (a.array && a.writes) a.array->ensure_home();
     }
   }
+  if (is_logged(log_level::info)) log_decision(split_text(request.items));
   request_ = std::move(request);
   if (placed_pieces.empty()) {
     balancer_.emplace(*request_, plan_made_);
   } else {
     balancer_.emplace(*request_, placed_pieces);
   }
+}
+
+/// How the launch is divided, with shares in twentieths: history moves them a little at each launch, which is no news.
+std::string launch_job::split_text(std::int64_t items) const {
+  std::string text = "launch of " + plan_.code->name + ": " + std::string{to_string(plan_made_.strategy)};
+  for (const share& part : plan_made_.shares) {
+    const double twentieths = items > 0 ? 20.0 * static_cast<double>(part.count) / static_cast<double>(items) : 0;
+    text += ", " + to_string(part.device) + " about " + std::to_string(5 * std::lround(twentieths)) + "%";
+  }
+  if (!plan_.one_device_because.empty()) text += "; on one device: " + plan_.one_device_because;
+  return text;
 }
 
 /// The steps as the data of one argument lies; none when that is no division into steps, or a device takes no part.

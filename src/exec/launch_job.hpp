@@ -120,6 +120,7 @@ class launch_job : public std::enable_shared_from_this<launch_job> {
 
   void decide();  // makes the balancer
   void expect_halos() const;
+  [[nodiscard]] std::string split_text(std::int64_t items) const;
   template <class F>
   void guarded(F&& decision);
   [[nodiscard]] balance_report reasons() const;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "memory/memory_state.hpp"
 
+#include "core/decision_log.hpp"
 #include "memory/ipc_event_body.hpp"
 
 #include <algorithm>
@@ -67,7 +68,13 @@ result<route_choice> memory_state::choose(device_id from, device_id to, bytes si
                          : chosen->path == copy_path::relayed ? !peers_.refusal(from, via, peer_way::commands) &&
                                                                     !peers_.refusal(via, to, peer_way::commands)
                                                               : true;
-    if (arrives) return chosen;
+    if (!arrives) continue;
+    if (is_logged(log_level::info)) {
+      log_decision("copies from " + to_string(from) + " to " + to_string(to) + ": " +
+                   std::string{to_string(chosen->path)} +
+                   (chosen->path == copy_path::relayed ? " by way of " + to_string(via) : ""));
+    }
+    return chosen;
   }
 }
 

@@ -22,10 +22,11 @@ namespace weft::detail {
 namespace {
 
 /// Every variable that is read, here or by a backend.
-constexpr std::array<std::string_view, 13> variables{
-    "WEFT_BACKEND",   "WEFT_TOPOLOGY",     "WEFT_DEVICES",        "WEFT_LOGICAL_DEVICES", "WEFT_VERIFY_PEERS",
-    "WEFT_STRICT",    "WEFT_CHECK",        "WEFT_CHECK_ORDER",    "WEFT_CUDA_DRIVER",     "WEFT_CUDA_NVRTC",
-    "WEFT_CUDA_NVML", "WEFT_CUDA_GDRCOPY", "WEFT_CUDA_PARTITIONS"};
+constexpr std::array<std::string_view, 14> variables{"WEFT_BACKEND",         "WEFT_TOPOLOGY",     "WEFT_DEVICES",
+                                                     "WEFT_LOGICAL_DEVICES", "WEFT_VERIFY_PEERS", "WEFT_STRICT",
+                                                     "WEFT_CHECK",           "WEFT_CHECK_ORDER",  "WEFT_CUDA_DRIVER",
+                                                     "WEFT_CUDA_NVRTC",      "WEFT_CUDA_NVML",    "WEFT_CUDA_GDRCOPY",
+                                                     "WEFT_CUDA_PARTITIONS", "WEFT_LOG"};
 
 #ifdef NDEBUG
 constexpr bool is_debug_build = false;
@@ -80,10 +81,26 @@ machine_state::machine_state(const machine_options& options) : options_(options)
   }
   read_environment();
   open_backends();
+  log_opened();
+}
+
+/// What this machine is, for who listens: WEFT_LOG, set_log_hook().
+void machine_state::log_opened() const {
+  for (const std::string& note : notes_) log(log_level::info, note);
+  if (!is_logged(log_level::info)) return;
+  std::string text = "machine of";
+  for (const auto& b : backends_) {
+    for (const device_description& d : b->devices())
+      text += (text.ends_with("of") ? " " : ", ") + d.name + " (" + std::string{to_string(d.kind)} + ")";
+  }
+  log(log_level::info, text);
 }
 
 /// What the program asks for goes before what the environment says.
 void machine_state::read_environment() {
+  if (const auto level = environment("WEFT_LOG");
+      level && *level != "debug" && *level != "info" && *level != "warning" && *level != "error")
+    raise(errc::invalid_argument, "WEFT_LOG is '" + *level + "': expected debug, info, warning or error");
   if (!options_.backend) options_.backend = backend_of_environment();
   if (const auto named = environment("WEFT_TOPOLOGY"); named && !options_.sim && !options_.machine) {
     if (options_.devices) {

@@ -121,6 +121,7 @@ class machine_state : public std::enable_shared_from_this<machine_state> {
   void start_thread(std::function<void()> f);
   [[nodiscard]] std::shared_ptr<trace_sink> locked_trace() const;
   void read_environment();
+  void log_opened() const;
   [[nodiscard]] std::optional<std::string> backend_of_environment();
   void open_backends();
   void drop_unknown(std::vector<std::string>& wanted, std::span<const backend_entry> entries);

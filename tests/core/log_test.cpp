@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/core/log.hpp"
 
+#include "core/decision_log.hpp"
+
 #include <gtest/gtest.h>
 
 #include <stdexcept>
@@ -37,6 +39,33 @@ TEST_F(log_hook, hears_level_and_text) {
   weft::log(log_level::warning, "one");
   weft::log(log_level::error, "two");
   EXPECT_EQ(heard, (std::vector<std::string>{"w:one", "e:two"}));
+}
+
+TEST_F(log_hook, hears_only_what_is_as_grave_as_it_wants) {
+  std::vector<std::string> heard;
+  const auto listen = [&](log_level level, std::string_view text) {
+    heard.push_back(std::string{to_string(level)} + ":" + std::string{text});
+  };
+  EXPECT_FALSE(weft::is_logged(log_level::error));
+  weft::set_log_hook(listen);
+  EXPECT_TRUE(weft::is_logged(log_level::warning));
+  EXPECT_FALSE(weft::is_logged(log_level::info));
+  weft::log(log_level::info, "unheard");
+  weft::set_log_hook(listen, log_level::info);
+  weft::log(log_level::debug, "unheard");
+  weft::log(log_level::info, "heard");
+  EXPECT_EQ(heard, std::vector<std::string>{"info:heard"});
+}
+
+TEST_F(log_hook, hears_a_decision_at_info_once_and_at_debug_again) {
+  std::vector<std::string> heard;
+  weft::set_log_hook(
+      [&](log_level level, std::string_view text) {
+        heard.push_back(std::string{to_string(level)} + ":" + std::string{text});
+      },
+      log_level::debug);
+  for (const char* text : {"decided so", "decided so", "decided otherwise"}) weft::detail::log_decision(text);
+  EXPECT_EQ(heard, (std::vector<std::string>{"info:decided so", "debug:decided so", "info:decided otherwise"}));
 }
 
 TEST_F(log_hook, gives_back_the_one_before) {

@@ -6,16 +6,25 @@
 
 namespace weft {
 
-enum class log_level : unsigned char { warning, error };
+/// debug: each decision. info: a decision that is new – the route of a pair, the algorithm of a collective, how a
+/// kernel is divided, the mode of a queue, the devices of a machine. warning: something works less well than it could.
+/// error: a failure that no call could report.
+enum class log_level : unsigned char { debug, info, warning, error };
+[[nodiscard]] std::string_view to_string(log_level level);
 
-/// Where the library's few remarks go (a failure in a destructor, a machine that fell back). Silent until set.
+/// Where the library's remarks go. Silent until set, but for the variable WEFT_LOG: debug, info, warning or error
+/// writes what is as grave, or graver, to stderr as lines "weft TIME [rank R] LEVEL: text", whatever the hook does.
 /// Thread: the hook may be called from any thread, one call at a time.
 using log_hook = std::function<void(log_level, std::string_view)>;
 
-/// Replaces the hook of the process and returns the one before. An empty hook is silence.
-log_hook set_log_hook(log_hook hook);
+/// Replaces the hook of the process and returns the one before. It is told of what is at least as grave as `least`. An
+/// empty hook is silence.
+log_hook set_log_hook(log_hook hook, log_level least = log_level::warning);
 
-/// Hands one remark to the hook.
+/// Whether anybody hears a remark of this level: asked before its text is put together. Cost: one atomic load.
+[[nodiscard]] bool is_logged(log_level level) noexcept;
+
+/// Hands one remark to those who hear it.
 void log(log_level level, std::string_view text) noexcept;
 
 }  // namespace weft
