@@ -11,6 +11,7 @@
 #include <map>
 #include <queue>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 namespace weft {
@@ -148,6 +149,33 @@ class writer {
     }
     add_details(r);
     json_ += '}';
+  }  /// An arrow from a copy to the kernel that it ran before.
+  void add_flow(const trace_record& copy, const track_key& from, const trace_record& kernel, const track_key& to,
+                nanoseconds origin) {
+    ++flows_;
+    const auto end = [&](std::string_view phase, const track_key& key, nanoseconds at) {
+      begin(phase, key.process, thread_of(key));
+      json_ += ",\"name\":\"data\",\"cat\":\"flow\",\"id\":";
+      append_number(json_, flows_);
+      json_ += ",\"ts\":";
+      append_microseconds(json_, nanoseconds_between(origin, at));
+      json_ += phase == "f" ? ",\"bp\":\"e\"}" : "}";
+    };
+    end("s", from, copy.started);
+    end("f", to, kernel.started);
+  }
+
+  /// A value that goes up and down, as a track of its own.
+  void add_counter(std::string_view name, std::int64_t process, nanoseconds at, nanoseconds origin,
+                   std::int64_t value) {
+    begin("C", process, 0);
+    json_ += ",\"name\":";
+    append_string(json_, name);
+    json_ += ",\"ts\":";
+    append_microseconds(json_, nanoseconds_between(origin, at));
+    json_ += ",\"args\":{\"value\":";
+    append_number(json_, value);
+    json_ += "}}";
   }
 
   /// The names come last, when every track is known; readers collect them from anywhere.
@@ -254,8 +282,65 @@ class writer {
   std::string json_;
   std::map<track_key, int> threads_;
   int sorted_ = 0;
+  std::uint64_t flows_ = 0;
   bool any_ = false;
 };
+
+/// The copy that a kernel waited for: the last one that had ended, brought data to the kernel's device, and belongs to
+/// the same launch, or ran in the same stream.
+void add_flows(writer& out, const std::vector<const trace_record*>& order, const std::vector<track_key>& keys) {
+  using group = std::tuple<int, bool, std::uint64_t>;  // a device, and a launch or a stream
+  std::map<group, std::size_t> last;                   // copies that have started, by what could wait for them
+  const auto groups_of = [](const trace_record& r, device_id device) {
+    std::vector<group> found{{device.value(), false, r.stream}};
+    if (r.launch != 0) found.push_back({device.value(), true, r.launch});
+    return found;
+  };
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const trace_record& r = *order[i];
+    if (r.kind == trace_kind::copy && r.to.value() >= 0) {
+      for (const group& one : groups_of(r, r.to)) last[one] = i;
+    } else if (r.kind == trace_kind::kernel) {
+      for (const group& one : groups_of(r, r.device)) {
+        const auto found = last.find(one);
+        if (found == last.end() || order[found->second]->ended > r.started) continue;
+        out.add_flow(*order[found->second], keys[found->second], r, keys[i], order.front()->started);
+        last.erase(found);  // one arrow for each copy
+        break;
+      }
+    }
+  }
+}
+
+/// Bytes that copies have under way, and how much work of each device is submitted and not over.
+void add_counters(writer& out, const std::vector<const trace_record*>& order) {
+  using change = std::tuple<nanoseconds, std::int64_t, std::int64_t>;  // when, whose process, by how much
+  const auto write = [&](std::string_view name, std::vector<change> changes) {
+    std::sort(changes.begin(), changes.end());
+    std::map<std::int64_t, std::int64_t> values;
+    for (std::size_t i = 0; i < changes.size(); ++i) {
+      const auto& [at, process, by] = changes[i];
+      values[process] += by;
+      const bool is_last =
+          i + 1 == changes.size() || std::get<0>(changes[i + 1]) != at || std::get<1>(changes[i + 1]) != process;
+      if (is_last) out.add_counter(name, process, at, order.front()->started, values[process]);
+    }
+  };
+  std::vector<change> moving;
+  std::vector<change> queued;
+  for (const trace_record* r : order) {
+    if (r->kind == trace_kind::copy && r->bytes != 0) {
+      moving.emplace_back(r->started, host_process, static_cast<std::int64_t>(r->bytes));
+      moving.emplace_back(std::max(r->started, r->ended), host_process, -static_cast<std::int64_t>(r->bytes));
+    }
+    if (r->device.value() >= 0 && r->kind != trace_kind::mark && r->submitted.count() != 0) {
+      queued.emplace_back(std::max(r->submitted, order.front()->started), process_of(r->device), 1);
+      queued.emplace_back(std::max(r->started, r->ended), process_of(r->device), -1);
+    }
+  }
+  write("bytes in flight", std::move(moving));
+  write("work submitted", std::move(queued));
+}
 
 }  // namespace
 
@@ -268,16 +353,20 @@ std::string chrome_trace(std::span<const trace_record> records, const chrome_tra
     if (a->started != b->started) return a->started < b->started;
     return a->ended != b->ended ? a->ended < b->ended : a < b;
   });
-
   writer out{context};
   std::map<std::pair<std::int64_t, std::uint64_t>, levels> streams;
+  std::vector<track_key> keys;
+  keys.reserve(order.size());
   for (const trace_record* r : order) {
     track_key key{process_of(r->device), r->stream, 0};
     if (r->kind != trace_kind::mark) {
       key.level = streams[{key.process, key.stream}].place(r->started, std::max(r->started, r->ended));
     }
     out.add(*r, order.front()->started, key);
+    keys.push_back(key);
   }
+  add_flows(out, order, keys);
+  add_counters(out, order);
   return out.finish();
 }
 

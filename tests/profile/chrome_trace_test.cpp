@@ -92,6 +92,65 @@ TEST(chrome_trace, names_a_process_for_each_device_and_a_thread_for_each_stream)
   for (const json& event : document.at("traceEvents")) EXPECT_GT(event.at("pid").get<int>(), 0) << "0 is the idle task";
 }
 
+trace_record copy_to(int device, std::uint64_t stream, std::int64_t from, std::int64_t to, std::uint64_t launch = 0) {
+  trace_record made = record(trace_kind::copy, device, stream, from, to);
+  made.to = device_id{device};
+  made.bytes = 1000;
+  made.launch = launch;
+  return made;
+}
+
+TEST(chrome_trace, draws_an_arrow_from_each_copy_to_the_kernel_that_waited_for_it) {
+  trace_record of_launch = record(trace_kind::kernel, 1, 9, 400, 500);
+  of_launch.launch = 5;
+  const std::vector<trace_record> records{
+      copy_to(0, 3, 0, 100),
+      record(trace_kind::kernel, 0, 3, 100, 200),  // one stream: an arrow
+      record(trace_kind::kernel, 0, 3, 200, 300),  // its copy has one already
+      copy_to(1, 4, 100, 300, 5),
+      of_launch,  // one launch in two streams: an arrow
+      copy_to(2, 6, 0, 900),
+      record(trace_kind::kernel, 2, 6, 800, 950),  // not over yet when the kernel began: none
+      copy_to(2, 7, 950, 960),
+      record(trace_kind::kernel, 2, 8, 970, 990)};  // another stream: none
+  const json document = parsed(chrome_trace(records));
+  const auto starts = events_of(document, "s");
+  const auto ends = events_of(document, "f");
+  ASSERT_EQ(starts.size(), 2U) << document;
+  ASSERT_EQ(ends.size(), 2U);
+  std::set<std::pair<std::int64_t, std::int64_t>> arrows;
+  for (std::size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(starts[i].at("id"), ends[i].at("id"));
+    EXPECT_EQ(ends[i].at("bp"), "e") << "the end binds to the event that encloses it";
+    arrows.emplace(ns_of(starts[i].at("ts")), ns_of(ends[i].at("ts")));
+    // an arrow's ends lie in events of their tracks
+    for (const json* end : {&starts[i], &ends[i]}) {
+      const auto complete = events_of(document, "X");
+      EXPECT_TRUE(std::any_of(complete.begin(), complete.end(), [&](const json& event) {
+        return event.at("tid") == end->at("tid") && event.at("ts") == end->at("ts");
+      })) << *end;
+    }
+  }
+  EXPECT_EQ(arrows, (std::set<std::pair<std::int64_t, std::int64_t>>{{0, 100}, {100, 400}}));
+}
+
+TEST(chrome_trace, counts_bytes_under_way_and_work_that_is_submitted_and_not_over) {
+  std::vector<trace_record> records{copy_to(0, 1, 100, 300), copy_to(1, 1, 200, 300),
+                                    record(trace_kind::kernel, 0, 1, 300, 400)};
+  for (trace_record& r : records) r.submitted = nanoseconds{50};
+  const auto counters = events_of(parsed(chrome_trace(records)), "C");
+  std::map<std::string, std::vector<std::pair<std::int64_t, std::int64_t>>> seen;
+  for (const json& one : counters) {
+    seen[one.at("name").get<std::string>() + " " + std::to_string(one.at("pid").get<int>())].emplace_back(
+        ns_of(one.at("ts")), one.at("args").at("value").get<std::int64_t>());
+  }
+  using values = std::vector<std::pair<std::int64_t, std::int64_t>>;
+  EXPECT_EQ(seen["bytes in flight 1"], (values{{0, 1000}, {100, 2000}, {200, 0}}));
+  EXPECT_EQ(seen["work submitted 2"], (values{{0, 2}, {200, 1}, {300, 0}}))
+      << "before the first record started, time is 0";
+  EXPECT_EQ(seen["work submitted 3"], (values{{0, 1}, {200, 0}}));
+}
+
 TEST(chrome_trace, says_when_its_clock_is_virtual) {
   const json document = parsed(chrome_trace(std::vector{record(trace_kind::kernel, 0, 0, 0, 1)}, {.simulated = true}));
   EXPECT_EQ(document.at("otherData").at("clock"), "virtual, simulated: not a measurement");
