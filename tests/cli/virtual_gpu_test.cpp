@@ -41,7 +41,8 @@ class virtual_gpu_tool : public testing::TestWithParam<gpus> {
       here.set.push_back(std::string{which} + samples::virtual_cuda_library());
     here.set.push_back("WEFT_VIRTUAL_CUDA_DEVICES=" + std::to_string(GetParam().count));
     here.set.push_back("WEFT_VIRTUAL_CUDA_CACHE=" + samples::build_folder() + "/virtual_cuda_cache");
-    here.folder = folder_.path();  // a demo writes into it
+    here.set.push_back("XDG_CACHE_HOME=" + folder_.path().string());  // measured rates
+    here.folder = folder_.path();                                     // a demo writes into it
     words all{"--backend", "cuda"};
     if (GetParam().count == 1) all = with(all, {"--logical-devices", "4"});
     return run_tool(with(all, command), here);
@@ -78,6 +79,31 @@ TEST_P(virtual_gpu_tool, runs_every_command_and_says_that_no_figure_is_one_of_a_
         << name << ": settings of the virtual driver are no slips: " << ended.err;
     EXPECT_EQ(has(ended.err, "offered as 4 logical devices"), GetParam().count == 1) << name << ended.err;
   }
+}
+
+TEST_P(virtual_gpu_tool, keeps_measured_rates_for_later_commands_until_the_computer_starts_again) {
+  if (GetParam().count == 1) GTEST_SKIP() << "a part of a GPU has no address of its own";
+  const words here{"XDG_CACHE_HOME=" + folder_.path().string()};
+  const auto rate_known = [](const tool_result& run) {
+    return !run.document()["route"]["predicted_seconds"].is_null();
+  };
+  const words asked{"route", "0", "1", "64M", "--json"};
+  EXPECT_FALSE(rate_known(run(asked, here)));
+  const auto measured = run(with(asked, {"--measure"}), here);
+  EXPECT_TRUE(rate_known(measured)) << measured.out;
+  EXPECT_EQ(measured.field("rates"), "measured now");
+  const auto later = run(asked, here);
+  EXPECT_TRUE(rate_known(later)) << later.out;
+  EXPECT_TRUE(has(later.out, "measured at 20")) << later.out;
+  // an earlier start of the computer, then what is no JSON
+  const auto file = folder_ / "weft/rates.json";
+  std::string text = read_text(file);
+  auto document = nlohmann::json::parse(text);
+  document["start"] = "another";
+  write_text(file, document.dump());
+  EXPECT_FALSE(rate_known(run(asked, here)));
+  write_text(file, "{");
+  EXPECT_FALSE(rate_known(run(asked, here)));
 }
 
 TEST_P(virtual_gpu_tool, tells_why_the_driver_offers_no_peer_access) {

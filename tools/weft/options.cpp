@@ -268,6 +268,7 @@ std::variant<command_line, finished_line> parse_command_line(int argc, const cha
   route->add_option("SIZE", raw.route_size, "Bytes, with K, M, G, T (1024 each): 64M")->required()->type_name("");
   route->add_option("--path", line.route.path, "Insist on this way: automatic, direct, staged or relayed")
       ->type_name("PATH");
+  route->add_flag("--measure", line.route.measure, "Measure the rates first, and keep them for later commands");
   route->add_option("--via", line.route.via, "The device in the middle of a relayed copy")->type_name("DEVICE");
 
   CLI::App* explain = app.add_subcommand("explain", "Show what would be decided, and why");

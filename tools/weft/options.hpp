@@ -63,6 +63,7 @@ struct route_options {
   std::uint64_t size = 0;
   std::string path = "automatic";
   std::string via;
+  bool measure = false;
 };
 
 struct explain_launch_options {

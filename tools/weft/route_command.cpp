@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "commands.hpp"
+#include "measured_rates.hpp"
 #include "weft/memory/peer_access.hpp"
 #include "weft/memory/route.hpp"
 
@@ -60,13 +61,15 @@ exit_code run_route(session& run, const route_options& options) {
   route_wish wish;
   wish.path = path_of(options.path);
   if (!options.via.empty()) wish.via = device_of(m, options.via, "--via");
-
-  const route_facts facts = facts_of(m);
+  route_facts facts = facts_of(m);
+  const measured_rates rates = options.measure ? measure_rates(m) : kept_rates(m);
+  rates.apply(facts);
   const auto explained = explain_route(facts, from, to, size, wish);
   if (!explained) throw failure{exit_code_of(explained.error()), explained.error().what};
   const route_choice& chosen = explained->chosen;
   static constexpr std::string_view assumption = "every pair that offers peer access has it enabled";
-  static constexpr std::string_view unknown = "the rate of a link on the way is not known for this machine";
+  static constexpr std::string_view unknown =
+      "the rate of a link on the way is not known: weft route --measure finds it";
   const bool predicted = chosen.predicted_seconds > 0;
 
   json doc = run.document("weft.route/1");
@@ -74,6 +77,7 @@ exit_code run_route(session& run, const route_options& options) {
   doc["to"] = to.value();
   doc["bytes"] = size.value();
   doc["assumes"] = assumption;
+  doc["rates"] = rates.source.empty() ? json(nullptr) : json(rates.source);
   json route;
   route["path"] = to_string(chosen.path);
   route["via"] = via_json(chosen.path, chosen.via);
@@ -109,8 +113,10 @@ exit_code run_route(session& run, const route_options& options) {
                other.predicted_seconds ? time_text(*other.predicted_seconds) : std::string{"-"},
                rate(other.predicted_seconds.value_or(0)), other.why});
   }
-  run.print(fmt::format("{} from {} to {} on {}\n\n{}\nAssumes that {}.\n", to_string(size), to_string(from),
-                        to_string(to), run.machine_title(), table.render(run), assumption));
+  run.print(
+      fmt::format("{} from {} to {} on {}\n\n{}\nAssumes that {}.\n", to_string(size), to_string(from), to_string(to),
+                  run.machine_title(), table.render(run), assumption) +
+      (rates.source.empty() ? std::string{} : fmt::format("Rates that no topology tells were {}.\n", rates.source)));
   return exit_code::ok;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "commands.hpp"
 #include "interruption.hpp"
+#include "measured_rates.hpp"
 #include "topo_picture.hpp"
 #include "weft/core/nearest.hpp"
 #include "weft/memory/peer_access.hpp"
@@ -278,7 +279,7 @@ exit_code run_topo(session& run, const topo_options& options) {
   if (m.device_count() == 0) run.warn("this machine has no device");
   pair_checks checks;
   if (options.verify) checks = run_checks(run, m);
-  if (options.measure) measure_peers(m, bytes{std::uint64_t{16} << 20}, interruption());
+  if (options.measure) static_cast<void>(measure_rates(m));
 
   json doc;
   const auto write_document = [&](const text_sink& to) {
