@@ -449,6 +449,12 @@ TEST(checked_kernel, is_blind_where_no_value_of_what_it_writes_reaches_an_index_
   EXPECT_FALSE((weft::detail::read_body("(TWO(from, to))", "{ b[i] = a[b[i]]; }", std::array{false, true}).is_blind));
   EXPECT_TRUE(reading("{ while (n) to[i] = --n; }").has_loop);
   EXPECT_FALSE(reading("{ to[i] = n; }").has_loop);
+  // longer than compilers read while they compile: nothing is claimed
+  const auto of_length = [](std::size_t length) { return "{ to[i] = n; " + std::string(length, ' ') + "}"; };
+  EXPECT_TRUE(reading(of_length(3000)).is_blind);
+  const auto longest = reading(of_length(4000));
+  EXPECT_FALSE(longest.is_blind || longest.is_pure);
+  EXPECT_TRUE(longest.has_loop);
 }
 
 TEST(checked_kernel, an_unsigned_index_too_large_to_be_one_is_caught) {

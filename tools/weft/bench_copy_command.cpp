@@ -128,6 +128,7 @@ std::string table_text(const session& run, const std::vector<copy_row>& rows) {
 
 std::vector<std::pair<std::string, std::string>> reasons_of(const std::vector<pattern_row>& rows) {
   std::vector<std::pair<std::string, std::string>> reasons;
+  reasons.reserve(rows.size());
   for (const pattern_row& row : rows) reasons.emplace_back(row.name, row.why);
   return reasons;
 }

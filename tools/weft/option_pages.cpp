@@ -126,7 +126,7 @@ complete -F _weft weft
 
 /// Fish asks for each option by itself.
 std::string fish_completion(const CLI::App& app) {
-  const auto quoted = [](std::string text) {
+  const auto quoted = [](const std::string& text) {
     std::string safe;
     for (const char letter : text) safe += letter == '\'' ? std::string{"\\'"} : std::string{letter};
     return safe;

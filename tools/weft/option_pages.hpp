@@ -7,8 +7,9 @@
 #include <string_view>
 #include <vector>
 
+// NOLINTNEXTLINE(readability-identifier-naming): the parser's own names
 namespace CLI {
-class App;
+class App;  // NOLINT(readability-identifier-naming)
 }
 
 namespace weft::tool {

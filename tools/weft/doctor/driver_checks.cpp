@@ -150,7 +150,9 @@ finding device_nodes(const machine_facts& machine) {
         !path.starts_with("/dev/nvidia-caps") && !path.starts_with("/dev/nvidia-nvswitch") && path != "/dev/gdrdrv";
     if (is_needed && !bool_in(node, "usable").value_or(true)) closed.push_back(path);
   }
-  std::ranges::stable_sort(closed, {}, &std::string::size);  // /dev/kfd before the many of /dev/dri
+  std::ranges::sort(closed, {}, [](const std::string& path) {
+    return std::pair{path.size(), path};
+  });  // /dev/kfd before the many of /dev/dri
   for (const std::string& path : closed) {
     const json& node = part_of(nodes, path);
     group = string_in(node, "group").value_or("?");

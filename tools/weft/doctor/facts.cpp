@@ -82,6 +82,7 @@ std::string machine_facts::title() const {
 
 std::vector<const gpu_facts*> machine_facts::visible() const {
   std::vector<const gpu_facts*> all;
+  all.reserve(gpus_.size());
   for (const gpu_facts& gpu : gpus_) all.push_back(&gpu);
   const auto shown = string_in(record_.at("/process/environment"), "CUDA_VISIBLE_DEVICES");
   // numbers count in the bus's order only among equal models, or where the environment says so

@@ -48,9 +48,15 @@ inline std::string gpus_do(const machine_facts& machine, const std::vector<std::
 
 /// Puts those facts first that are of what the finding is about.
 inline void put_decisive_first(finding& one) {
-  const auto rest = std::ranges::stable_partition(
-      one.facts, [&](const evidence& fact) { return std::ranges::find(one.about, fact.what) != one.about.end(); });
-  one.decisive = static_cast<std::size_t>(rest.begin() - one.facts.begin());
+  std::vector<evidence> others;
+  std::vector<evidence> first;
+  for (evidence& fact : one.facts) {
+    const bool is_decisive = std::ranges::find(one.about, fact.what) != one.about.end();
+    (is_decisive ? first : others).push_back(std::move(fact));
+  }
+  one.decisive = first.size();
+  one.facts = std::move(first);
+  one.facts.insert(one.facts.end(), others.begin(), others.end());
 }
 
 /// Where the management library's answers come from.

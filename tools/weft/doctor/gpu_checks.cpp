@@ -410,7 +410,7 @@ finding p2p_status(const machine_facts& machine) {
       const std::int64_t worst = read.value_or(0) != 0 ? *read : write.value_or(0);
       if (worst == 0) continue;
       refused[static_cast<std::size_t>(std::clamp<std::int64_t>(worst, 0, p2p_advice.size() - 1))].push_back(
-          from + " to " + to);
+          fmt::format("{} to {}", from, to));
       about.insert({from, to});
     }
   }

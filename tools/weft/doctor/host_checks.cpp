@@ -52,11 +52,12 @@ finding container(const machine_facts& machine) {
                                                  : "a container; there is no GPU of NVIDIA to hand into it";
   if (!machine.has(gpu_vendor::nvidia)) return made;
   made.effect = "No program in the container can use a GPU.";
-  made.steps = {
-      "Start a new container with the GPUs. The host needs NVIDIA's container toolkit; do not install a driver in the "
-      "container.",
-      "$ docker run --gpus all …", "With CDI (podman, newer Docker):", "$ podman run --device nvidia.com/gpu=all …",
-      "In Kubernetes: nvidia.com/gpu in resources.limits."};
+  made.steps = {"Start a new container with the GPUs. The host needs NVIDIA's container toolkit.",
+                "Do not install a driver in the container.",
+                "$ docker run --gpus all …",
+                "With CDI (podman, newer Docker):",
+                "$ podman run --device nvidia.com/gpu=all …",
+                "In Kubernetes: nvidia.com/gpu in resources.limits."};
   made.decisive = made.facts.size();
   if (!part_of(machine.record().at("/nodes"), "/dev/nvidiactl").is_object() && !machine.has_nvml()) {
     made.found = verdict::failed;

@@ -92,7 +92,7 @@ std::string whole(const session& run, const diagnosis& found, std::size_t which,
   for (const std::string& step : one.steps) {
     const std::string label = fmt::format("{:>{}}  ", is_first ? "do" : "", text_column - 2);
     // a command stays in one line, to be copied
-    text += step.starts_with("$ ") ? label + "  " + step + "\n" : wrapped(label, step, text_column, columns);
+    text += step.starts_with("$ ") ? fmt::format("{}  {}\n", label, step) : wrapped(label, step, text_column, columns);
     is_first = false;
   }
   const std::size_t all = facts == shown_facts::all ? one.facts.size() : one.decisive;
