@@ -268,7 +268,7 @@ weft_check(check_headers_with_clang WHY_NOT ${weft_clang_for_headers_WHY}
 
 weft_probe(weft_clang_for_devices CANDIDATES clang-19 clang PROBES amd_gpu.hip opencl.cl)
 weft_check(check_clang_devices WHY_NOT ${weft_clang_for_devices_WHY}
-  COMMAND ${scripts}/check-clang-devices "${weft_clang_for_devices}")
+  COMMAND ${scripts}/check-clang-devices "${weft_clang_for_devices}" ${generated}/include)
 weft_check(check_nvcc COMMAND ${scripts}/check-nvcc --build ${CMAKE_CURRENT_BINARY_DIR} PROPERTIES TIMEOUT 600 COST 100)
 weft_check(check_umbrella COMMAND ${scripts}/check-umbrella ${CMAKE_CXX_COMPILER} ${generated}/include)
 

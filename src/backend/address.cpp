@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/address.hpp"
 
+#include "core/readable.hpp"
 #include "weft/core/bytes.hpp"
 
 #include <unistd.h>
@@ -17,13 +18,9 @@ std::optional<error> beyond_end(std::string_view what, std::uint64_t size, const
   const std::uint64_t offset = number(address) - number(base);
   if (size <= allocated - offset) return std::nullopt;
   // a rounded size would hide by how little it passes
-  const auto exact = [](std::uint64_t of) {
-    std::string text = to_string(bytes{of});
-    return text.find('.') == std::string::npos ? text : std::to_string(of) + " B";
-  };
-  return make_error(errc::out_of_range, std::string{what} + " of " + exact(size) + " at offset " +
+  return make_error(errc::out_of_range, std::string{what} + " of " + exact_size(size) + " at offset " +
                                             std::to_string(offset) + " passes the end of an allocation of " +
-                                            exact(allocated) + (on ? " on " + to_string(*on) : ""));
+                                            exact_size(allocated) + (on ? " on " + to_string(*on) : ""));
 }
 
 }  // namespace weft

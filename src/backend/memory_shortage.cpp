@@ -3,6 +3,7 @@
 
 #include "core/hex.hpp"
 #include "core/make_error.hpp"
+#include "core/readable.hpp"
 
 #include <string>
 #include <utility>
@@ -17,8 +18,13 @@ void memory_shortage::look(const void* base, std::size_t size) noexcept {
 }
 
 error memory_shortage::cause() const {
-  std::string text = to_string(device_) + " has " + to_string(now_.free) + " free of " + to_string(now_.total) +
-                     ", asked for " + to_string(bytes{asked_});
+  // what is asked for may pass what is free by a few bytes, and rounding would hide them
+  const std::uint64_t free = now_.free.value();
+  const std::uint64_t total = now_.total.value();
+  std::string text =
+      to_string(device_) + " has " + size_beside(free, asked_) + " free of " + size_beside(total, asked_) +
+      ", asked for " +
+      (size_beside(asked_, free) == to_string(bytes{asked_}) ? size_beside(asked_, total) : size_beside(asked_, free));
   const char* before = "; largest: ";
   for (const holder& one : largest_) {
     if (one.size == 0) break;

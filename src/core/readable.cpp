@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/readable.hpp"
 
+#include "weft/core/bytes.hpp"
+
 #include <array>
 #include <cstdio>
 
@@ -28,6 +30,16 @@ std::string readable_count(std::int64_t count) {
   const std::size_t first = count < 0 ? 1 : 0;
   for (std::size_t at = text.size(); at > first + 3;) text.insert(at -= 3, ",");
   return text;
+}
+
+std::string exact_size(std::uint64_t bytes) {
+  std::string text = to_string(weft::bytes{bytes});
+  return text.find('.') == std::string::npos ? text : std::to_string(bytes) + " B";
+}
+
+std::string size_beside(std::uint64_t bytes, std::uint64_t other) {
+  std::string text = to_string(weft::bytes{bytes});
+  return bytes != other && text == to_string(weft::bytes{other}) ? exact_size(bytes) : text;
 }
 
 }  // namespace weft::detail

@@ -10,6 +10,11 @@ namespace weft::detail {
 /// "120 us", "1.33 s", "0 s": three significant digits and the unit that fits. Never negative.
 [[nodiscard]] std::string readable_time(double seconds);
 
+/// "64 MiB", or "4001 B" where that would be rounded.
+[[nodiscard]] std::string exact_size(std::uint64_t bytes);
+/// As to_string(bytes), but exact where rounding would make the size look like `other`, which it is not.
+[[nodiscard]] std::string size_beside(std::uint64_t bytes, std::uint64_t other);
+
 /// "1,000,000".
 [[nodiscard]] std::string readable_count(std::int64_t count);
 

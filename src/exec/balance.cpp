@@ -217,7 +217,8 @@ device_reason why_device(const balance_request& request, const balance_plan& pla
       return {"by its weight"};
     default:
       if (known(d)) {
-        return {(d.is_given ? "by the given speed of " : "by its measured speed of ") + rate_text(d.items_per_second)};
+        return {(d.is_given ? "by the supposed speed of " : "by its measured speed of ") +
+                rate_text(d.items_per_second)};
       }
       return {"by its nominal speed, until it is measured"};
   }

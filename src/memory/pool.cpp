@@ -84,8 +84,8 @@ void* pool_body::take(std::size_t size) {
     trim_locked(0);
     if (rounded > options_.max_size.value() || numbers_.reserved.value() > options_.max_size.value() - rounded) {
       raise(errc::out_of_memory, "a pool on " + to_string(on_) + " has " + to_string(numbers_.used) +
-                                     " in use of at most " + to_string(options_.max_size) + ", asked for " +
-                                     to_string(bytes{size}));
+                                     " in use of at most " + detail::size_beside(options_.max_size.value(), size) +
+                                     ", asked for " + detail::size_beside(size, options_.max_size.value()));
     }
   }
   auto got = fresh(rounded);

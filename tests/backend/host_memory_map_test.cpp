@@ -67,6 +67,14 @@ TEST(memory_map, refuses_sizes_beyond_any_device_without_overflow) {
   EXPECT_EQ(two.map.allocate(gpu0, 0, memory_kind::device).error().code, errc::invalid_argument);
 }
 
+TEST(memory_map, says_by_how_little_memory_falls_short) {
+  memory_of_two two{4000};
+  const auto refused = two.map.allocate(gpu1, 4001, memory_kind::device);
+  ASSERT_FALSE(refused);
+  EXPECT_TRUE(refused.error().what.starts_with("gpu1 has 4000 B free of 4000 B, asked for 4001 B"))
+      << refused.error().what;
+}
+
 TEST(memory_map, says_who_holds_the_memory_that_is_missing) {
   memory_of_two two;
   std::vector<void*> held;

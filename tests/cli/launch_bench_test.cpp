@@ -254,7 +254,7 @@ TEST(explain_launch, tells_what_each_device_would_get_and_why) {
     const json& device = document.at("devices")[i];
     EXPECT_NEAR(device.at("items").get<double>(), 1e6 * shares[i], 1) << device;
     EXPECT_NEAR(device.at("items_per_second").get<double>(), 1e6 * shares[i], 1e-3) << device;
-    EXPECT_TRUE(has(device.at("why").get<std::string>(), "given speed")) << device << " nothing was measured";
+    EXPECT_TRUE(has(device.at("why").get<std::string>(), "supposed speed")) << device << " nothing was measured";
   }
   EXPECT_NEAR(document.at("ideal_seconds").get<double>(), 1.0, 1e-9);
   const auto text = run_tool(line);

@@ -34,4 +34,13 @@ TEST(readable, counts_are_in_groups_of_three) {
   EXPECT_EQ(readable_count(std::numeric_limits<std::int64_t>::max()), "9,223,372,036,854,775,807");
 }
 
+TEST(readable, sizes_that_differ_do_not_look_alike) {
+  EXPECT_EQ(weft::detail::exact_size(4096), "4 KiB");
+  EXPECT_EQ(weft::detail::exact_size(4001), "4001 B");
+  EXPECT_EQ(weft::detail::size_beside(4001, 4000), "4001 B");
+  EXPECT_EQ(weft::detail::size_beside(4000, 4001), "4000 B");
+  EXPECT_EQ(weft::detail::size_beside(4001, 8000), "3.9 KiB");
+  EXPECT_EQ(weft::detail::size_beside(4000, 4000), "3.9 KiB");
+}
+
 }  // namespace readable_test

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "commands.hpp"
 #include "queue_bench.hpp"
+#include "queue_kernels.hpp"
 
 #include <fmt/format.h>
 
@@ -20,6 +21,12 @@ queue_plan plan_for(const machine& m, const queue_bench_options& options) {
     throw failure{exit_code::absent, fmt::format("there is no gpu{}: {} has {} device{}", id, m.layout().name, count,
                                                  count == 1 ? "" : "s")};
   };
+  if (!options.host_ends && std::ranges::find(options.sizes, kernel_message_size) == options.sizes.end()) {
+    throw failure{
+        exit_code::usage,
+        fmt::format("messages between kernels are timed with {} bytes only: add {} to --sizes, or leave --ends out",
+                    kernel_message_size, kernel_message_size)};
+  }
   queue_plan plan;
   plan.sizes = options.sizes;
   plan.batches = options.batches;

@@ -109,6 +109,21 @@ static __device__ __forceinline__ void weft_ring_store_32(void* address, weft_ui
 static __device__ __forceinline__ void weft_ring_store_64(void* address, weft_uint64 value) {
   asm volatile("st.release.sys.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
 }
+#if defined(__clang__) && !defined(__CUDACC_RTC__)
+/* clang looks at bodies of the host's functions while it compiles for the device, too. */
+static __host__ __forceinline__ weft_uint32 weft_ring_load_32(const void* address) {
+  return __atomic_load_n((const weft_uint32*)address, __ATOMIC_ACQUIRE);
+}
+static __host__ __forceinline__ weft_uint64 weft_ring_load_64(const void* address) {
+  return __atomic_load_n((const weft_uint64*)address, __ATOMIC_ACQUIRE);
+}
+static __host__ __forceinline__ void weft_ring_store_32(void* address, weft_uint32 value) {
+  __atomic_store_n((weft_uint32*)address, value, __ATOMIC_RELEASE);
+}
+static __host__ __forceinline__ void weft_ring_store_64(void* address, weft_uint64 value) {
+  __atomic_store_n((weft_uint64*)address, value, __ATOMIC_RELEASE);
+}
+#endif
 #if __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1203 && !defined(__clang__)
 /* Accesses of 16 bytes as one: PTX 8.3, sm_70. The two halves, the stamp in the upper four bytes of the second. */
 #define WEFT_RING_WHOLE_PIECES
