@@ -18,9 +18,9 @@ std::optional<error> beyond_end(std::string_view what, std::uint64_t size, const
   const std::uint64_t offset = number(address) - number(base);
   if (size <= allocated - offset) return std::nullopt;
   // a rounded size would hide by how little it passes
-  return make_error(errc::out_of_range, std::string{what} + " of " + exact_size(size) + " at offset " +
+  return make_error(errc::out_of_range, std::string{what} + " of " + detail::exact_size(size) + " at offset " +
                                             std::to_string(offset) + " passes the end of an allocation of " +
-                                            exact_size(allocated) + (on ? " on " + to_string(*on) : ""));
+                                            detail::exact_size(allocated) + (on ? " on " + to_string(*on) : ""));
 }
 
 }  // namespace weft

@@ -7,9 +7,12 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstddef>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <mutex>
+#include <new>
 #include <optional>
 #include <string>
 #include <unistd.h>
@@ -22,10 +25,11 @@ namespace {
 constexpr std::array<std::string_view, 4> level_names{"debug", "info", "warning", "error"};
 constexpr int silent = static_cast<int>(level_names.size());
 
-int level_in_environment() {
-  const auto wanted = detail::environment("WEFT_LOG");
-  if (!wanted) return silent;
-  const auto found = std::find(level_names.begin(), level_names.end(), *wanted);
+/// Nothing here allocates: whether somebody listens is asked where memory has run out, too.
+int level_in_environment() noexcept {
+  const char* wanted = ::secure_getenv("WEFT_LOG");
+  if (wanted == nullptr || *wanted == '\0') return silent;
+  const auto found = std::find(level_names.begin(), level_names.end(), std::string_view{wanted});
   // a machine refuses another word; until then it means the usual
   return static_cast<int>(found == level_names.end() ? log_level::warning
                                                      : static_cast<log_level>(found - level_names.begin()));
@@ -49,8 +53,9 @@ struct log_state {
 };
 
 // Never destroyed: a destructor of the user's may still log while the process ends.
-log_state& state() {
-  static log_state& only = *new log_state;
+log_state& state() noexcept {
+  alignas(log_state) static std::array<std::byte, sizeof(log_state)> place;
+  static log_state& only = *new (place.data()) log_state;
   return only;
 }
 
