@@ -84,6 +84,15 @@ bool listens(pid_t process, int signal) {
 
 }  // namespace
 
+bool has_terminals() {
+  int read = -1;
+  int write = -1;
+  if (::openpty(&read, &write, nullptr, nullptr, nullptr) != 0) return false;
+  ::close(read);
+  ::close(write);
+  return true;
+}
+
 tool_result run_program(const std::vector<std::string>& command, const tool_environment& environment) {
   std::vector<std::string> words = command;
   std::vector<std::string> variables = child_environment(environment);

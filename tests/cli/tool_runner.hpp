@@ -20,6 +20,9 @@ struct tool_result {
   [[nodiscard]] nlohmann::json field(const std::string& name) const;
 };
 
+/// Whether this system gives out terminals: a root without /dev/pts does not.
+[[nodiscard]] bool has_terminals();
+
 struct tool_environment {
   std::vector<std::string> set;           // "NAME=value"; WEFT_… and colour variables of the caller are not passed on
   std::filesystem::path standard_output;  // instead of a pipe

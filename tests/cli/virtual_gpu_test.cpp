@@ -54,7 +54,7 @@ class virtual_gpu_tool : public testing::TestWithParam<gpus> {
 const std::vector<words> commands{
     {},
     {"devices"},
-    {"doctor", "--run"},
+    {"doctor", "--run", "--check", "p2p-data"},  // the others look at this computer
     {"topo", "--verify", "--measure"},
     {"route", "0", "1", "64M"},
     {"explain", "launch", "1M", "--rate", "1G"},
