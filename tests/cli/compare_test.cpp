@@ -63,6 +63,16 @@ TEST_F(comparison, fails_when_a_row_became_slower_by_more_than_the_threshold) {
   EXPECT_EQ(compare(after, before).exit_code, 1) << "b";
 }
 
+TEST_F(comparison, looks_at_copies_at_the_same_time_too) {
+  json before = results({row("a", 1e-3, 0.02)});
+  json after = before;
+  before["patterns"] = {row("copy/to_host/1MiB/gpu0", 1e-3, 0.02)};
+  after["patterns"] = {row("copy/to_host/1MiB/gpu0", 2e-3, 0.02)};
+  const tool_result run = compare(before, after);
+  EXPECT_EQ(run.exit_code, 1) << run.out;
+  EXPECT_TRUE(has(run.out, "1 slower, 0 faster, 1 the same")) << run.out;
+}
+
 TEST_F(comparison, does_not_count_a_difference_within_the_spread_of_the_samples) {
   EXPECT_EQ(compare(results({row("a", 1e-3, 0.5)}), results({row("a", 1.3e-3, 0.5)})).exit_code, 0);
   EXPECT_EQ(compare(results({row("a", 1e-3, 0.1)}), results({row("a", 1.3e-3, 0.5)})).exit_code, 0);

@@ -33,7 +33,14 @@ results_file read_results(const std::string& path) {
   const json& results = part_of(file.document, "results");
   if (!schema || !schema->starts_with("weft.bench.") || !results.is_array())
     throw failure{exit_code::usage, path + ": this holds no results; weft bench … -o FILE writes them"};
-  for (const json& row : results) {
+  std::vector<const json*> rows;
+  for (const char* part : {"results", "patterns"}) {  // bench copy has both
+    const json& list = part_of(file.document, part);
+    if (!list.is_array()) continue;
+    for (const json& row : list) rows.push_back(&row);
+  }
+  for (const json* const entry : rows) {
+    const json& row = *entry;
     const json& seconds = part_of(row, "seconds");
     const auto name = string_in(row, "name");
     const auto median = number_in(seconds, "median");

@@ -48,9 +48,9 @@ exit_code run_doctor(session& run, const doctor_options& options) {
   const std::string source = options.from.empty() ? "this computer" : options.from;
   const system_record record{observed(run, options), source};
   if (!options.collect.empty()) {
-    write_file(options.collect, record.document().dump(1) + "\n");
+    write_file(options.collect, record.document().dump(1, ' ', false, json::error_handler_t::replace) + "\n");
     run.note(
-        fmt::format("wrote {}: read it before you send it on; no serial numbers and names are in it", options.collect));
+        fmt::format("wrote {}: read it before you send it on: paths and variables may hold names", options.collect));
   }
   const machine_facts machine{record};
   const diagnosis found = diagnose(machine);

@@ -12,7 +12,7 @@
 namespace weft::tool {
 
 /// This computer as a weft.machine/1 document: below half a second, without root, without a context on a GPU. Serial
-/// numbers, UUIDs, the names of the computer and its users, and addresses of its network are not read.
+/// numbers, the name of the computer and addresses of its network are not read; paths and variables may hold more.
 [[nodiscard]] json gather_system();
 
 /// What the management library of NVIDIA's driver knows, part of the document; {"why": …} where it is not there.
