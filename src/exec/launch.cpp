@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/exec/launch.hpp"
 
+#include "core/decision_log.hpp"
 #include "exec/kernel_table.hpp"
 #include "exec/launch_check.hpp"
 #include "runtime/launch_escort.hpp"
@@ -171,6 +172,10 @@ std::shared_ptr<const kernel_code> registered_kernel(const std::shared_ptr<machi
   return kernel_registry{state}.at(name, where);
 }
 
+std::string model_without_virtual_clock(const kernel_code& code) {
+  return "the model of the kernel '" + code.name + "' has no effect: it is for virtual clocks, and this one is real";
+}
+
 event launch_on(const std::shared_ptr<machine_state>& state, device_id on, stream_handle order,
                 std::shared_ptr<const kernel_code> code, const kernel_range& over,
                 std::span<const launch_argument> arguments, const launch_options& options, std::source_location where) {
@@ -180,6 +185,8 @@ event launch_on(const std::shared_ptr<machine_state>& state, device_id on, strea
   request.range = over;
   request.stop = options.stop;
   request.model = options.model;
+  if (options.model && state->options().clock != clock_kind::virtual_time && is_logged(log_level::info))
+    log_decision(model_without_virtual_clock(*code));
   check_block(*code, options.block, where);
   if (const kernel_parameter* periodic = periodic_parameter(*code)) {
     raise(errc::unsupported,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/launch_job.hpp"
 
+#include "exec/launch_check.hpp"
 #include "exec/launch_state.hpp"
 #include "weft/memory/copy.hpp"
 #include "weft/memory/fill.hpp"
@@ -50,6 +51,7 @@ launch_job::launch_job(job_plan plan) : plan_(std::move(plan)) {
   std::sort(arrays_.begin(), arrays_.end());
   arrays_.erase(std::unique(arrays_.begin(), arrays_.end()), arrays_.end());
   if (!plan_.one_device_because.empty()) record_.notes.push_back("not divided: " + plan_.one_device_because);
+  if (plan_.options.model && !record_.simulated) record_.notes.push_back(model_without_virtual_clock(*plan_.code));
 }
 
 void launch_job::begin() {

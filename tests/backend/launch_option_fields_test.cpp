@@ -153,10 +153,13 @@ TEST_P(option_fields, of_a_launch_over_devices_have_effects) {
        }},
       {"stop", "whether it begins",
        [](const machine& m) { return error_of([&] { report_of(m, {.stop = stopped()}); }).code == errc::cancelled; }},
-      {"model", "the time on a virtual clock",
-       [](const machine&) {
+      {"model", "the time on a virtual clock, and on a real one somebody says that it does not",
+       [](const machine& real) {
          const machine m = played();
-         return report_of(m, {.model = weft::kernel_cost{1, 0}}).seconds >= 1;
+         const weft::spread_options modelled{.model = weft::kernel_cost{1, 0}};
+         const auto notes = report_of(real, modelled).notes;
+         return report_of(m, modelled).seconds >= 1 && report_of(m, modelled).notes.empty() && notes.size() == 1 &&
+                notes[0].find("model") != std::string::npos;
        }},
   };
   samples::expect_each<spread_options>(open(), rows);

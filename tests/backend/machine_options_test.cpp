@@ -17,16 +17,13 @@ using weft::errc;
 using weft::machine;
 using weft::machine_options;
 
-static_assert(samples::fields<machine_options>() == 18, "a new option needs a row below");
-
 struct option {
   const char* name;
   std::function<void(machine_options&)> set;
   enum class elsewhere : std::uint8_t { refused, noted, has_effect } on_gpus;
 };
 
-/// All but backend, backend_required, keep_duplicates and more_backends, which choose the backends themselves;
-/// wait_policy and verify_peers, which each backend has and other tests look at.
+/// Those that are the host backend's, or limit devices.
 const std::vector<option>& options() {
   using enum option::elsewhere;
   static const std::vector<option> all{

@@ -2,6 +2,7 @@
 // Each field of the options of copies, pools, streams, profilers and collectives changes something, or is refused.
 #include "runtime/machine_state.hpp"
 #include "support/option_rows.hpp"
+#include "support/threads.hpp"
 #include "weft/collective/communicator.hpp"
 #include "weft/collective/rank_communicator.hpp"
 #include "weft/memory/peer_access.hpp"
@@ -12,7 +13,7 @@
 #include <chrono>
 #include <future>
 #include <stop_token>
-#include <sys/resource.h>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -104,9 +105,24 @@ TEST_P(memory_option_fields, of_pools_streams_and_profilers_have_effects) {
       {"priority", "who goes first, where the device has priorities",
        [](const machine& on) {
          if (!on[0].has(weft::capability::priorities)) return true;  // the capability says so
-         samples::gate gate;  // one operation at a time: what waits for the device goes by priority
-         const weft::stream low{on[0]}, high{on[0], {.priority = 5}};
-         return low.native() != high.native();
+         if (on[0].kind() == weft::backend_kind::cuda) {
+           const weft::stream low{on[0], {.priority = 1}}, high{on[0], {.priority = 3}};
+           const samples::virtual_cuda driver;
+           return driver.priority(low.driver_queue()) == -1 && driver.priority(high.driver_queue()) == -3;
+         }
+         const machine one_at_a_time{{.backend = "host", .max_in_flight = 1}};
+         samples::gate gate;
+         std::promise<void> begun;
+         const weft::stream held{one_at_a_time[0]}, low{one_at_a_time[0]}, high{one_at_a_time[0], {.priority = 5}};
+         held.call([&] { begun.set_value(); });
+         gate.hold(held);
+         begun.get_future().wait();
+         std::string order;
+         low.call([&] { order += 'l'; });
+         high.call([&] { order += 'h'; });
+         gate.open();
+         one_at_a_time.synchronize();
+         return order == "hl";
        }},
   };
   samples::expect_each<weft::stream_options>(m, of_streams);
@@ -222,13 +238,6 @@ TEST_P(memory_option_fields, of_collectives_by_one_caller_have_effects) {
   samples::expect_each<weft::collective_options>(m, of_calls);
 }
 
-/// How often this thread has slept.
-long sleeps() {
-  rusage used{};
-  ::getrusage(RUSAGE_THREAD, &used);
-  return used.ru_nvcsw;
-}
-
 /// What two ranks, threads of one machine, do; rank 0 tells.
 template <class F>
 bool as_ranks(const machine& m, const weft::rank_communicator_options& how, F&& f) {
@@ -244,9 +253,7 @@ bool as_ranks(const machine& m, const weft::rank_communicator_options& how, F&& 
   return told;
 }
 
-TEST(memory_option_fields, of_collectives_by_ranks_have_effects) {
-  weft::machine_options two;
-  two.devices = 2;
+TEST_P(memory_option_fields, of_collectives_by_ranks_have_effects) {
   const auto footprint = [](const machine& m, bytes staging) {
     bytes held;
     as_ranks(m, {.staging = staging}, [&](weft::rank_communicator& all, bool is_first) {
@@ -279,9 +286,9 @@ TEST(memory_option_fields, of_collectives_by_ranks_have_effects) {
                std::promise<void> nobody;
                static_cast<void>(nobody.get_future().wait_for(40ms));
              }
-             const long before = sleeps();
+             const long before = samples::sleeps_of_this_thread();
              all.barrier();
-             if (is_first) took = sleeps() - before;
+             if (is_first) took = samples::sleeps_of_this_thread() - before;
              return true;
            });
            return took;
@@ -289,7 +296,7 @@ TEST(memory_option_fields, of_collectives_by_ranks_have_effects) {
          return slept(weft::waiting::park) > slept(weft::waiting::spin);
        }},
   };
-  samples::expect_each<weft::rank_communicator_options>(machine{two}, rows);
+  samples::expect_each<weft::rank_communicator_options>(open(), rows);
 }
 
 }  // namespace memory_option_fields_test

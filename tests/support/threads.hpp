@@ -3,8 +3,16 @@
 
 #include <cstddef>
 #include <pthread.h>
+#include <sys/resource.h>
 
 namespace samples {
+
+/// How often this thread has given its processor away to wait.
+inline long sleeps_of_this_thread() {
+  rusage used{};
+  ::getrusage(RUSAGE_THREAD, &used);
+  return used.ru_nvcsw;
+}
 
 /// While it lives the process starts no thread: none has an address space for its stack. A limit of threads or of
 /// memory would do the same to a user, but not to a test that runs as root or under a sanitizer.

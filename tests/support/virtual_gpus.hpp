@@ -60,6 +60,7 @@ class virtual_cuda {
     find(hold_values_, "weft_virtual_hold_values");
     find(last_launch_, "weft_virtual_last_launch");
     find(listen_to_own_work_, "weft_virtual_listen_to_own_work");
+    find(priority_, "weft_virtual_priority");
   }
   [[nodiscard]] unsigned long long calls(const char* name) const { return calls_(name); }
   /// That somebody holds.
@@ -76,6 +77,8 @@ class virtual_cuda {
   void limit_launches() const { limit_launches(1024, 2147483647U); }
   [[nodiscard]] weft_virtual_launch last_launch() const { return last_launch_(); }
   void listen_to_own_work(void (*listener)(int)) const { listen_to_own_work_(listener); }
+  /// As the driver has it: the lower goes first.
+  [[nodiscard]] int priority(void* stream) const { return priority_(stream); }
   void add_kernel(const char* name, weft_virtual_kernel_function body, unsigned count, const unsigned* sizes,
                   const unsigned char* is_pointer) const {
     register_(name, body, count, sizes, is_pointer);
@@ -96,6 +99,7 @@ class virtual_cuda {
   void (*limit_launches_)(unsigned, unsigned) = nullptr;
   weft_virtual_launch (*last_launch_)() = nullptr;
   void (*listen_to_own_work_)(void (*)(int)) = nullptr;
+  int (*priority_)(void*) = nullptr;
   void (*register_)(const char*, weft_virtual_kernel_function, unsigned, const unsigned*,
                     const unsigned char*) = nullptr;
 };

@@ -35,6 +35,8 @@ weft_virtual_launch weft_virtual_last_launch();
 void weft_virtual_listen_to_own_work(void (*listener)(int));
 /// Streams that somebody holds now, those without a name and those that went with their context included.
 unsigned long long weft_virtual_streams();
+/// Of a stream: the lower goes first. 1 where there is no such stream.
+int weft_virtual_priority(void* stream);
 /// Bytes that are charged to a device now.
 unsigned long long weft_virtual_used(int device);
 }

@@ -61,6 +61,11 @@ WEFT_VIRTUAL_API void weft_virtual_listen_to_own_work(void (*listener)(int)) { o
 
 WEFT_VIRTUAL_API unsigned long long weft_virtual_streams() { return stream::alive(); }
 
+WEFT_VIRTUAL_API int weft_virtual_priority(void* handle) {
+  const auto found = is_open() ? the().streams.find(static_cast<CUstream>(handle)) : nullptr;
+  return found ? found->priority() : 1;
+}
+
 WEFT_VIRTUAL_API unsigned long long weft_virtual_used(int ordinal) {
   if (!is_open() || !the().valid(ordinal)) return 0;
   return __atomic_load_n(&the().devices[static_cast<std::size_t>(ordinal)].used, __ATOMIC_RELAXED);
