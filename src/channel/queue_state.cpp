@@ -249,8 +249,11 @@ class builder {
     q_.lies_in_host_memory = q_.source_out_of_reach || q_.destination_out_of_reach;
     if (!q_.lies_in_host_memory || q_.options.mode == transfer_mode::host_staged) return;
     const device_id first = q_.source_out_of_reach ? facts.source : facts.destination;
-    facts.why = "the host reaches the memory of " + to_string(first) +
-                " by commands only, so messages stay in host memory: " + *q_.out_of_reach(first);
+    facts.why =
+        "the host reaches the memory of " + to_string(first) + " by commands only, so messages stay in host memory";
+    if (!q_.machine->description_of(facts.destination).rings_by_commands)
+      facts.why += ", and are brought to a receiving kernel's GPU where its kernel_end says so";
+    facts.why += ": " + *q_.out_of_reach(first);
   }
 
   placed on_device(queue_lane& l, device_id owner, device_id writer, device_id reader, std::size_t size) {

@@ -215,6 +215,21 @@ TEST_P(virtual_gpu_tool, measures_messages_to_kernels_and_between_them) {
   }
 }
 
+TEST_P(virtual_gpu_tool, measures_messages_that_are_brought_to_a_kernel) {
+  const words command{"bench",  "queue",  "--quick", "-s",     "8",      "--pairs",  "0-1",
+                      "--mode", "direct", "--ends",  "kernel", "--json", "--budget", "60s"};
+  for (const auto& [windows, way] :
+       {std::pair{samples::virtual_cuda_library(), "stores"}, std::pair{std::string{"none"}, "copies"}}) {
+    const auto ended = run(command, {"WEFT_CUDA_GDRCOPY=" + windows});
+    EXPECT_EQ(ended.exit_code, 0) << ended.err;
+    const auto rows = ended.field("results");
+    ASSERT_EQ(rows.size(), 2U) << ended.out;
+    EXPECT_EQ(rows[0].at("delivery"), way) << rows[0];
+    EXPECT_EQ(rows[0].at("verified"), true) << rows[0];
+    EXPECT_EQ(rows[1].at("delivery"), "in_place") << "queues for kernels alone need no host";
+  }
+}
+
 TEST_P(virtual_gpu_tool, shows_how_each_device_is) {
   const words changed{"WEFT_VIRTUAL_CUDA_HEALTH=celsius=83,reasons=0x244,memory_errors=2,busy=none"};
   const auto text = run({"devices"}, changed);

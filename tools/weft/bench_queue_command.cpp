@@ -106,10 +106,15 @@ std::string kernels_text(const session& run, const std::vector<queue_row>& rows)
   for (const queue_row& row : rows) {
     if (has_kernels(row.kind)) by_pair[{row.src, row.dst, row.mode}].push_back(&row);
   }
+  bool is_brought = false;
   for (const auto& [key, line_rows] : by_pair) {
     const auto& [src, dst, mode] = key;
-    std::vector<std::string> line{fmt::format("{}-{}", to_string(src), to_string(dst)),
-                                  size_name(line_rows.front()->size), std::string{to_string(mode)}};
+    const auto brought = line_rows.front()->delivery.value_or(ring_delivery::in_place);
+    is_brought = is_brought || brought != ring_delivery::in_place;
+    std::vector<std::string> line{
+        fmt::format("{}-{}", to_string(src), to_string(dst)), size_name(line_rows.front()->size),
+        brought == ring_delivery::in_place ? std::string{to_string(mode)}
+                                           : fmt::format("{} by {}", to_string(mode), to_string(brought))};
     for (const queue_row* row : line_rows) {  // to a kernel first: the order of the plan
       line.push_back(row->seconds ? time_text(row->seconds->median) : "-");
       line.push_back(row->seconds ? fmt::format("{}..{}", time_text(row->seconds->p5), time_text(row->seconds->p95))
@@ -120,7 +125,10 @@ std::string kernels_text(const session& run, const std::vector<queue_row>& rows)
     styles.back() = style_of_verified(line.back());
     table.row(std::move(line), std::move(styles));
   }
-  return by_pair.empty() ? std::string{} : table.render(run);
+  if (by_pair.empty()) return {};
+  return table.render(run) + (is_brought ? "by stores, by copies: messages go to the kernel's GPU so, and its answers "
+                                           "through host memory\n"
+                                         : "");
 }
 
 std::string queue_head_text(const session& run, const machine& m, bool host) {

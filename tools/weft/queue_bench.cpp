@@ -535,6 +535,7 @@ json rows_json(const std::vector<queue_row>& rows) {
     one["batch"] = row.batch;
     one["seconds"] = seconds_json(row.seconds);
     one["messages_per_second"] = or_null(row.messages_per_second());
+    one["delivery"] = row.delivery ? json(to_string(*row.delivery)) : json(nullptr);
     one["verified"] = or_null(row.verified);
     one["why"] = row.why.empty() ? json(nullptr) : json(row.why);
     list.push_back(std::move(one));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "bench_row.hpp"
+#include "weft/channel/kernel_end.hpp"
 #include "weft/channel/queue_options.hpp"
 #include "weft/core/ids.hpp"
 
@@ -73,8 +74,9 @@ struct queue_row {
   std::uint64_t size = 0;
   std::size_t batch = 1;
   row_state state = row_state::done;
-  std::optional<statistics> seconds;  // of a round trip, or per message
-  std::uint64_t messages = 0;         // that arrived and were checked
+  std::optional<statistics> seconds;      // of a round trip, or per message
+  std::uint64_t messages = 0;             // that arrived and were checked
+  std::optional<ring_delivery> delivery;  // to the kernel there
   std::optional<bool> verified;
   std::string why;
 
