@@ -175,7 +175,7 @@ std::string why_lost(const collective_candidate& lost, const collective_candidat
 result<collective_choice> choose_collective(const collective_shape& shape, std::size_t element_size,
                                             const topology& machine, std::span<const device_id> devices,
                                             reduction_order order, collective_algorithm wanted,
-                                            std::chrono::nanoseconds launch_latency) {
+                                            std::chrono::nanoseconds launch_latency, std::uint64_t in_place) {
   if (auto checked = check(shape, element_size, machine, devices); !checked) return std::move(checked).error();
   collective_choice choice;
   choice.is_forced = wanted != collective_algorithm::automatic;
@@ -200,7 +200,7 @@ result<collective_choice> choose_collective(const collective_shape& shape, std::
           make_schedule(shape, algorithm, best_piece(shape, element_size, algorithm, machine, devices, launch_latency));
       if (!made) return std::move(made).error();
       one.possible = true;
-      one.cost = cost_of(*made, element_size, machine, devices, launch_latency);
+      one.cost = cost_of(*made, element_size, machine, devices, launch_latency, in_place);
       if (one.cost.seconds > 0) {
         one.algorithm_bandwidth = static_cast<double>(collective_bytes(shape, element_size)) / one.cost.seconds;
         one.bus_bandwidth = one.algorithm_bandwidth * bus_factor(shape.what, shape.ranks);

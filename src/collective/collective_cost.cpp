@@ -29,7 +29,7 @@ class pricer {
     cost_.bytes_on_link.assign(machine.links.size(), 0);
   }
 
-  [[nodiscard]] collective_cost price(std::chrono::nanoseconds launch_latency) {
+  [[nodiscard]] collective_cost price(std::chrono::nanoseconds launch_latency, std::uint64_t in_place) {
     cost_.rounds = static_cast<int>(schedule_.rounds.size());
     for (const schedule_round& round : schedule_.rounds) {
       for (const schedule_move& m : round.moves) add(m);
@@ -39,7 +39,8 @@ class pricer {
       cost_.scratch_bytes = std::max(cost_.scratch_bytes, size_of(elements));
     if (is_known_) {
       const int lanes = detail::stream_layout::lanes_for(schedule_.shape.ranks);
-      const auto takes = detail::replay(detail::schedule_steps{schedule_, 0, lanes}, ground_, ways_, launch_latency);
+      const auto takes =
+          detail::replay(detail::schedule_steps{schedule_, in_place, lanes}, ground_, ways_, launch_latency);
       // what goes from rank to rank takes some time, however little of it a clock would show
       const std::chrono::nanoseconds least{moves_ ? 1 : 0};
       cost_.seconds = std::chrono::duration<double>(std::max(takes, least)).count();
@@ -123,8 +124,9 @@ bool is_pipelined(collective what, collective_algorithm algorithm) {
 std::string_view to_string(reduction_order order) { return order == reduction_order::rank ? "rank" : "any"; }
 
 collective_cost cost_of(const collective_schedule& schedule, std::size_t element_size, const topology& machine,
-                        std::span<const device_id> devices, std::chrono::nanoseconds launch_latency) {
-  return pricer{schedule, element_size, machine, devices}.price(launch_latency);
+                        std::span<const device_id> devices, std::chrono::nanoseconds launch_latency,
+                        std::uint64_t in_place) {
+  return pricer{schedule, element_size, machine, devices}.price(launch_latency, in_place);
 }
 
 std::uint64_t collective_bytes(const collective_shape& shape, std::size_t element_size) {

@@ -147,7 +147,8 @@ collective_choice communicator::body::choose(std::source_location where) const {
       is_user ? "a kernel of the program's combines two arrays, on one device" : wish_.no_direct;
   const std::chrono::nanoseconds launch = launch_latency_of(*ranks);
   const auto chosen = [&](collective_algorithm wanted) {
-    return value_or_raise(choose_collective(wish_.shape, size, layout, ids, wish_.order, wanted, launch), where);
+    return value_or_raise(
+        choose_collective(wish_.shape, size, layout, ids, wish_.order, wanted, launch, wish_.in_place), where);
   };
   if (no_direct.empty()) return chosen(wish_.wanted);
   if (wish_.wanted == collective_algorithm::direct) raise(errc::unsupported, "direct: " + no_direct, where);

@@ -37,15 +37,17 @@ struct collective_cost {
 inline constexpr std::chrono::nanoseconds usual_launch_latency{5000};
 
 /// Prices a schedule for ranks that live on `devices`, in order: how long it takes on the virtual clock of the machine
-/// when nothing else is under way, out of place, with an operation of the library's. Copies and kernels go in the
+/// when nothing else is under way, with an operation of the library's. Copies and kernels go in the
 /// streams and in the order in which a communicator submits them; a wire carries one copy at a time, a device runs one
 /// kernel at a time, and each start of a kernel takes `launch_latency`. A move takes the way that route() gives with
 /// peer access on wherever it is offered; folds take the memory bandwidth of their device, and those over memory of
-/// other ranks that of the busiest link.
-/// Cost: by the number of moves and folds; about a microsecond for each.
+/// other ranks that of the busiest link. `in_place` has a bit for each rank whose input lies in its output, or the
+/// other way round, where in_place_offset() says: it copies less within itself. Cost: by the number of moves and folds;
+/// about a microsecond for each.
 [[nodiscard]] collective_cost cost_of(const collective_schedule& schedule, std::size_t element_size,
                                       const topology& machine, std::span<const device_id> devices,
-                                      std::chrono::nanoseconds launch_latency = usual_launch_latency);
+                                      std::chrono::nanoseconds launch_latency = usual_launch_latency,
+                                      std::uint64_t in_place = 0);
 
 /// One row of the table that a choice is made from.
 struct collective_candidate {
@@ -64,13 +66,14 @@ struct collective_choice {
   std::vector<collective_candidate> candidates;
 };
 
-/// Chooses an algorithm. `wanted` other than automatic is taken if it is possible. `launch_latency`: as for cost_of().
+/// Chooses an algorithm. `wanted` other than automatic is taken if it is possible. `launch_latency`
+/// and `in_place`: as for cost_of().
 /// Errors: invalid_argument (shape); unsupported when `wanted` is not possible, with the reason.
 [[nodiscard]] result<collective_choice> choose_collective(
     const collective_shape& shape, std::size_t element_size, const topology& machine,
     std::span<const device_id> devices, reduction_order order,
     collective_algorithm wanted = collective_algorithm::automatic,
-    std::chrono::nanoseconds launch_latency = usual_launch_latency);
+    std::chrono::nanoseconds launch_latency = usual_launch_latency, std::uint64_t in_place = 0);
 
 /// Bytes of a collective as algbw and busbw count them: of the whole array for those that scatter or gather.
 [[nodiscard]] std::uint64_t collective_bytes(const collective_shape& shape, std::size_t element_size);
