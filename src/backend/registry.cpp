@@ -36,7 +36,7 @@ constexpr backend_entry cuda{backend_kind::cuda, "cuda", &no_cuda, false};
 #endif
 
 #if defined(WEFT_HAS_OPENCL)
-constexpr backend_entry open_cl{backend_kind::opencl, "opencl", &opencl::open};
+constexpr backend_entry open_cl{backend_kind::opencl, "opencl", &opencl::open, true, &opencl::compile};
 #else
 result<std::unique_ptr<backend>> no_opencl(const backend_options&) noexcept {
   return not_built(

@@ -11,11 +11,10 @@
 namespace weft {
 namespace {
 
-/// The compiler of one backend: its own, which needs no device, or that of its first device.
+/// The compiler of one backend: that of its first device, or where there is none its own, which needs no device.
 class text_compiler {
  public:
   explicit text_compiler(const backend_entry& entry) : entry_(entry) {
-    if (entry.compile != nullptr) return;
     auto opened = entry.open({});
     if (!opened) {
       missing_ = std::move(opened).error();
@@ -28,13 +27,14 @@ class text_compiler {
 
   [[nodiscard]] kernel_check check(const kernel_code& code) const {
     kernel_check made{code.name, std::string{entry_.name}, false, {}};
-    if (missing_) {
+    if (missing_ && entry_.compile == nullptr) {
       made.why = missing_->what;
       return made;
     }
     const auto done = driver_ ? driver_->prepare(driver_->first_device(), code) : entry_.compile(code);
     made.is_tried = done || done.error().code != errc::unsupported;
     if (!done) made.why = done.error().what;
+    if (!made.is_tried && missing_) made.why = missing_->what + "; " + made.why;
     return made;
   }
 

@@ -2,6 +2,7 @@
 #include "weft/exec/kernel_check.hpp"
 
 #include "support/samples.hpp"
+#include "weft/backend/registry.hpp"
 #include "weft/kernel/define.hpp"
 
 #include <gtest/gtest.h>
@@ -16,6 +17,11 @@ using weft::kernel_check;
 
 std::int32_t of_the_host_alone(std::int32_t number) { return number + 1; }
 WEFT_KERNEL(check_fine, (WEFT_INOUT(int32_t) numbers), { numbers[i] = numbers[i] * 2; });
+WEFT_KERNEL(check_ring, (WEFT_RING out, int64_t polls), {
+  uint64_t word = (uint64_t)i;
+  weft_ring_send(out, &word, (uint64_t)polls);
+});
+WEFT_KERNEL(check_sum, (WEFT_IN(float) from, WEFT_INOUT(float, reduce(sum)) to), { to[0] += from[i]; });
 WEFT_KERNEL(check_host_call, (WEFT_INOUT(int32_t) numbers), { numbers[i] = of_the_host_alone(numbers[i]); });
 
 TEST(check_kernels, finds_what_only_the_host_can_run_without_any_device) {
@@ -33,6 +39,23 @@ TEST(check_kernels, finds_what_only_the_host_can_run_without_any_device) {
     }
   }
   if (tried == 0) GTEST_SKIP() << "no compiler for devices on this computer";
+}
+
+TEST(check_kernels, reads_opencl_by_clang_where_there_is_no_driver) {
+  const auto* const opencl = weft::find_backend("opencl");
+  if (!opencl->is_built) GTEST_SKIP() << "this build has no OpenCL backend";
+  const auto fine = opencl->compile(*weft::make_kernel_code<check_fine>());
+  if (!fine && fine.error().code == weft::errc::unsupported) GTEST_SKIP() << fine.error().what;
+  EXPECT_TRUE(fine) << fine.error().what;
+  const auto ring = opencl->compile(*weft::make_kernel_code<check_ring>());
+  EXPECT_TRUE(ring) << ring.error().what;
+  const auto sum = opencl->compile(*weft::make_kernel_code<check_sum>());
+  EXPECT_TRUE(sum) << sum.error().what;
+  const auto bad = opencl->compile(*weft::make_kernel_code<check_host_call>());
+  ASSERT_FALSE(bad);
+  EXPECT_EQ(bad.error().code, weft::errc::incompatible);
+  EXPECT_NE(bad.error().what.find("of_the_host_alone"), std::string::npos) << bad.error().what;
+  EXPECT_NE(bad.error().what.find("kernel_check_test.cpp"), std::string::npos) << bad.error().what;
 }
 
 TEST(check_kernels, of_a_machine_are_those_that_are_registered_and_the_text_of_a_raw_kernel_may_be_missing) {

@@ -64,8 +64,8 @@ struct backend_entry {
   std::string_view name;
   result<std::unique_ptr<backend>> (*open)(const backend_options& options) noexcept;
   bool is_built = true;  // false: open() only says why this build lacks it
-  /// Compiles a kernel's text without a device; null where that takes one. Errors: unsupported where the compiler is
-  /// missing, or the kernel has no text for it; incompatible with the compiler's words.
+  /// Compiles a kernel's text where open() finds no device; null where that takes one. Errors: unsupported where the
+  /// compiler is missing, or the kernel has no text for it; incompatible with the compiler's words.
   result<void> (*compile)(const kernel_code& code) noexcept = nullptr;
 };
 

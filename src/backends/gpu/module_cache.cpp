@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/gpu/module_cache.hpp"
 
+#include "backends/common/compiler_words.hpp"
 #include "backends/gpu/error.hpp"
 #include "weft/backend/kernel_text.hpp"
 
@@ -73,7 +74,7 @@ result<CUmodule> module_cache::load_module(const kernel_code& code, const std::s
   if (status != CUDA_SUCCESS) {
     const gpu_place& gpu = found_.gpu_of(device);
     error cause = cu_error(cu, status,
-                           title_of(code) + " cannot be loaded on " + gpu.name + " (compute capability " +
+                           common::title_of(code) + " cannot be loaded on " + gpu.name + " (compute capability " +
                                std::to_string(gpu.major) + "." + std::to_string(gpu.minor) + ")",
                            errc::incompatible);
     words.back() = '\0';
@@ -90,7 +91,7 @@ result<CUfunction> module_cache::function_of(const kernel_code& code, CUmodule m
   const CUresult status = places_->cu().cuModuleGetFunction(&made, module, name.c_str());
   if (status == CUDA_SUCCESS) return made;
   return cu_error(places_->cu(), status,
-                  title_of(code) + ": what was compiled or given defines no kernel " + name +
+                  common::title_of(code) + ": what was compiled or given defines no kernel " + name +
                       (code.raw ? " (declare it extern \"C\" __global__)" : ""),
                   errc::incompatible);
 }
@@ -102,15 +103,16 @@ result<void> module_cache::measure(const kernel_code& code, std::size_t device, 
     if (one == nullptr) continue;
     int most = 0;
     const CUresult status = cu.cuFuncGetAttribute(&most, function_max_threads_per_block, one);
-    if (status != CUDA_SUCCESS) return cu_error(cu, status, title_of(code) + ", asked for its size of blocks");
+    if (status != CUDA_SUCCESS) return cu_error(cu, status, common::title_of(code) + ", asked for its size of blocks");
     made.largest_block = std::min(made.largest_block, std::max(most, 1));
   }
   if (code.on_gpus) {
     made.item_lanes = static_cast<unsigned>(code.on_gpus->item_lanes);
     if (made.largest_block < code.on_gpus->item_lanes) {
-      return make_error(errc::incompatible, title_of(code) + " needs blocks of " + std::to_string(made.item_lanes) +
-                                                " threads, and " + found_.gpu_of(device).name +
-                                                " runs it in blocks of " + std::to_string(made.largest_block));
+      return make_error(errc::incompatible, common::title_of(code) + " needs blocks of " +
+                                                std::to_string(made.item_lanes) + " threads, and " +
+                                                found_.gpu_of(device).name + " runs it in blocks of " +
+                                                std::to_string(made.largest_block));
     }
   }
   for (int dimensions = 1; dimensions <= 3; ++dimensions) {
@@ -139,8 +141,8 @@ result<std::shared_ptr<const loaded_kernel>> module_cache::load(const kernel_cod
   if (code.raw && code.raw->cuda_function != nullptr) {
     made.function = static_cast<CUfunction>(code.raw->cuda_function());
     if (made.function == nullptr) {
-      return make_error(errc::incompatible, title_of(code) + " has no function for " + found_.gpu_of(device).name +
-                                                ": was it compiled for its architecture?");
+      return make_error(errc::incompatible, common::title_of(code) + " has no function for " +
+                                                found_.gpu_of(device).name + ": was it compiled for its architecture?");
     }
   } else {
     // Loaded once, though this be tried again: to unload it waits for all work of the GPU.

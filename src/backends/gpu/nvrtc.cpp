@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/gpu/nvrtc.hpp"
 
+#include "backends/common/compiler_words.hpp"
 #include "backends/gpu/error.hpp"
 #include "backends/gpu/factory.hpp"
 #include "core/environment.hpp"
@@ -17,15 +18,6 @@ namespace {
 /// "9.0"
 std::string capability_text(int architecture) {
   return std::to_string(architecture / 10) + "." + std::to_string(architecture % 10);
-}
-
-/// The first line of a compiler's words that speaks of an error: with WEFT_KERNEL it begins with the user's file.
-std::string first_complaint(const std::string& words) {
-  const std::size_t at = words.find("error");
-  if (at == std::string::npos) return words.substr(0, words.find('\n'));
-  const std::size_t begin = words.rfind('\n', at);
-  const std::size_t first = begin == std::string::npos ? 0 : begin + 1;
-  return words.substr(first, words.find('\n', at) - first);
 }
 
 /// The folders in which a toolkit may lie.
@@ -71,11 +63,6 @@ result<std::shared_ptr<const nvrtc>> open_one(const std::string& name) {
 
 }  // namespace
 
-std::string title_of(const kernel_code& code) {
-  const std::string where = code.file.empty() ? "" : code.file + ":" + std::to_string(code.line) + ": ";
-  return where + "the kernel '" + code.name + "'";
-}
-
 nvrtc::nvrtc(const nvrtc_functions& table, std::string library) : call_(table), library_(std::move(library)) {
   int major = 0;
   int minor = 0;
@@ -104,7 +91,7 @@ result<std::string> nvrtc::target_of(const kernel_code& code, int architecture) 
   if (architectures_.empty() || knows(architecture)) return "sm_" + std::to_string(architecture);
   const auto above = std::upper_bound(architectures_.begin(), architectures_.end(), architecture);
   if (above == architectures_.begin()) {
-    return make_error(errc::incompatible, title_of(code) + " cannot be compiled for compute capability " +
+    return make_error(errc::incompatible, common::title_of(code) + " cannot be compiled for compute capability " +
                                               capability_text(architecture) + ": " + library_ + " begins with " +
                                               capability_text(architectures_.front()) +
                                               "; name that of an older toolkit in WEFT_CUDA_NVRTC");
@@ -143,8 +130,9 @@ result<compiled_image> nvrtc::compile(const kernel_code& code, int architecture,
   nvrtcResult status =
       call_.nvrtcCreateProgram(&program, text.c_str(), (code.name + ".cu").c_str(), 0, nullptr, nullptr);
   if (status != NVRTC_SUCCESS) {
-    return make_error(status == NVRTC_ERROR_OUT_OF_MEMORY ? errc::resource_exhausted : errc::incompatible,
-                      title_of(code) + ": " + library_ + " takes no program (error " + std::to_string(status) + ")");
+    return make_error(
+        status == NVRTC_ERROR_OUT_OF_MEMORY ? errc::resource_exhausted : errc::incompatible,
+        common::title_of(code) + ": " + library_ + " takes no program (error " + std::to_string(status) + ")");
   }
   status = call_.nvrtcCompileProgram(program, static_cast<int>(pointers.size()), pointers.data());
   compiled_image made;
@@ -161,11 +149,9 @@ result<compiled_image> nvrtc::compile(const kernel_code& code, int architecture,
   }
   call_.nvrtcDestroyProgram(&program);
   if (status == NVRTC_SUCCESS) return made;
-  constexpr std::size_t most = 2000;
-  const std::string words = made.log.empty() ? "NVRTC error " + std::to_string(status) : made.log;
-  error cause = make_error(status == NVRTC_ERROR_OUT_OF_MEMORY ? errc::resource_exhausted : errc::incompatible,
-                           title_of(code) + " does not compile for " + *target + ": " + first_complaint(words) + "\n" +
-                               words.substr(0, most));
+  error cause =
+      common::does_not_compile(code, *target, made.log.empty() ? "NVRTC error " + std::to_string(status) : made.log,
+                               status == NVRTC_ERROR_OUT_OF_MEMORY ? errc::resource_exhausted : errc::incompatible);
   cause.native_code = status;
   return cause;
 }

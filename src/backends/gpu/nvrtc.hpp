@@ -12,9 +12,6 @@
 
 namespace weft::gpu {
 
-/// "FILE:LINE: the kernel 'name'"
-[[nodiscard]] std::string title_of(const kernel_code& code);
-
 /// What a text became: machine code of one architecture, or PTX, which the driver compiles when it is loaded.
 struct compiled_image {
   std::string bytes;  // PTX ends with a zero

@@ -21,5 +21,8 @@ struct settings {
 [[nodiscard]] result<std::unique_ptr<backend>> open(const backend_options& options) noexcept;
 [[nodiscard]] result<std::unique_ptr<backend>> open_with(const backend_options& options,
                                                          const settings& wanted) noexcept;
+/// Reads a kernel's text by clang's library, for computers without an OpenCL driver. Errors: unsupported where that is
+/// missing; incompatible with clang's words.
+[[nodiscard]] result<void> compile(const kernel_code& code) noexcept;
 
 }  // namespace weft::opencl

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/opencl/program_cache.hpp"
 
+#include "backends/common/compiler_words.hpp"
 #include "weft/backend/kernel_text.hpp"
 
 #include <algorithm>
@@ -17,16 +18,6 @@ std::string_view c_name(element_type type) {
 }
 
 constexpr std::array<std::string_view, 3> axis{"x", "y", "z"};
-
-/// The first line of a compiler's words that speaks of an error: with WEFT_KERNEL it begins with the user's file.
-std::string first_complaint(const std::string& words) {
-  std::size_t at = words.find("error:");
-  if (at == std::string::npos) at = words.find("error");
-  if (at == std::string::npos) return words.substr(0, words.find('\n'));
-  const std::size_t begin = words.rfind('\n', at);
-  const std::size_t first = begin == std::string::npos ? 0 : begin + 1;
-  return words.substr(first, words.find('\n', at) - first);
-}
 
 }  // namespace
 
@@ -105,12 +96,8 @@ result<program_handle> program_cache::build(const std::string& text, const kerne
       words.clear();
     words.resize(std::min(words.find('\0'), words.size()));
   }
-  constexpr std::size_t most = 2000;
-  error cause = make_error(errc::incompatible,
-                           "the kernel '" + code.name + "'" +
-                               (code.file.empty() ? "" : " of " + code.file + ":" + std::to_string(code.line)) +
-                               " does not compile for " + device.description.name + ": " + first_complaint(words) +
-                               (words.empty() ? name_of(status) : "\n" + words.substr(0, most)));
+  error cause =
+      common::does_not_compile(code, device.description.name, words.empty() ? std::string{name_of(status)} : words);
   cause.native_code = status;
   return cause;
 }
