@@ -198,6 +198,7 @@ std::string access_legend(const matrix& shown, bool verified) {
   if (verified || has(shown, "BAD"))
     text += "  BAD  = Offered, but a written pattern did not arrive: staged through the host instead\n";
   if (verified) text += "  Verified = pairs that passed, of those offered\n";
+  if (!verified && has(shown, "OK")) text += "\nThis is what the driver says. --verify tries whether data arrives.\n";
   return text;
 }
 
