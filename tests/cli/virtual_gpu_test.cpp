@@ -95,6 +95,9 @@ TEST_P(virtual_gpu_tool, keeps_measured_rates_for_later_commands_until_the_compu
   const auto later = run(asked, here);
   EXPECT_TRUE(rate_known(later)) << later.out;
   EXPECT_TRUE(has(later.out, "measured at 20")) << later.out;
+  const auto explained = run({"explain", "all_reduce", "64M", "--json"}, here);
+  EXPECT_TRUE(has(explained.field("rates").dump(), "measured at 20")) << explained.out;
+  EXPECT_FALSE(explained.field("candidates").front().at("predicted_seconds").is_null()) << explained.out;
   // an earlier start of the computer, then what is no JSON
   const auto file = folder_ / "weft/rates.json";
   std::string text = read_text(file);
@@ -102,6 +105,7 @@ TEST_P(virtual_gpu_tool, keeps_measured_rates_for_later_commands_until_the_compu
   document["start"] = "another";
   write_text(file, document.dump());
   EXPECT_FALSE(rate_known(run(asked, here)));
+  EXPECT_TRUE(run({"explain", "all_reduce", "64M", "--json"}, here).field("rates").is_null());
   write_text(file, "{");
   EXPECT_FALSE(rate_known(run(asked, here)));
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collective_words.hpp"
 #include "commands.hpp"
+#include "measured_rates.hpp"
 
 #include <fmt/format.h>
 
@@ -51,10 +52,18 @@ std::string table_text(const session& run, const collective_choice& choice) {
   return table.render(run);
 }
 
+std::string rates_words(const measured_rates& rates, const collective_choice& choice) {
+  if (!rates.source.empty()) return fmt::format(" (those that no topology tells were {})", rates.source);
+  return choice.candidates.front().cost.seconds > 0 ? " of the topology" : ", which --measure finds";
+}
+
 }  // namespace
 
 exit_code run_explain_collective(session& run, const explain_collective_options& options) {
-  const topology& layout = run.open_machine().layout();
+  const machine& m = run.open_machine();
+  topology layout = m.layout();
+  const measured_rates rates = options.measure ? measure_rates(m) : kept_rates(m);
+  rates.apply(layout);
   const std::vector<device_id> devices = devices_of_ranks(layout, options.devices, options.ranks);
   const auto ranks = static_cast<int>(devices.size());
   const std::int64_t count = options.size == 0 ? 0 : elements_of(options.size, options.type);
@@ -72,6 +81,7 @@ exit_code run_explain_collective(session& run, const explain_collective_options&
   doc["type"] = to_string(options.type);
   doc["order"] = to_string(options.order);
   doc["ranks"] = ranks;
+  doc["rates"] = rates.source.empty() ? json(nullptr) : json(rates.source);
   doc["devices"] = json::array();
   std::vector<std::string> names;
   names.reserve(devices.size());
@@ -85,17 +95,18 @@ exit_code run_explain_collective(session& run, const explain_collective_options&
   for (const collective_candidate& one : chosen->candidates) doc["candidates"].push_back(candidate_json(one));
   run.emit(doc);
 
-  run.print(fmt::format(
-      "{} of {} ({} {}) over {} rank{} on {}\n"
-      "ranks in order: {}; order of combining: {}\n\n{}\n"
-      "Predicted by the latency and rate of each link of the topology, with {} for the start of a kernel; "
-      "not measured.\n"
-      "algbw: bytes by time; busbw: what a link must carry for it, as nccl-tests count it. Busiest link: "
-      "bytes that the\n"
-      "link with most to carry carries.\n",
-      to_string(options.what), to_string(bytes{doc["bytes"].get<std::uint64_t>()}), count, to_string(options.type),
-      ranks, ranks == 1 ? "" : "s", run.machine_title(), fmt::join(names, " "), to_string(options.order),
-      table_text(run, *chosen), time_text(std::chrono::duration<double>(usual_launch_latency).count())));
+  run.print(
+      fmt::format("{} of {} ({} {}) over {} rank{} on {}\n"
+                  "ranks in order: {}; order of combining: {}\n\n{}\n"
+                  "Predicted by the latency and rate of each link{}, with {} for the start of a kernel; "
+                  "not measured.\n"
+                  "algbw: bytes by time; busbw: what a link must carry for it, as nccl-tests count it. Busiest link: "
+                  "bytes that the\n"
+                  "link with most to carry carries.\n",
+                  to_string(options.what), to_string(bytes{doc["bytes"].get<std::uint64_t>()}), count,
+                  to_string(options.type), ranks, ranks == 1 ? "" : "s", run.machine_title(), fmt::join(names, " "),
+                  to_string(options.order), table_text(run, *chosen), rates_words(rates, *chosen),
+                  time_text(std::chrono::duration<double>(usual_launch_latency).count())));
   return exit_code::ok;
 }
 

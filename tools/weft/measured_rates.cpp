@@ -112,6 +112,30 @@ void measured_rates::apply(route_facts& facts) const {
   }
 }
 
+void measured_rates::apply(topology& machine) const {
+  if (source.empty()) return;
+  std::vector<lane_facts> found(machine.links.size());
+  const auto cross = [&](const link_path& way, const lane_facts& lane) {
+    for (const int link : way.links) {
+      lane_facts& best = found[static_cast<std::size_t>(link)];
+      if (lane.bytes_per_second <= best.bytes_per_second) continue;
+      best = {lane.bytes_per_second, lane.latency_seconds / static_cast<double>(way.links.size())};
+    }
+  };
+  for (const auto& [ends, lane] : pairs)
+    cross(machine.peer_paths[machine.pair(device_id{ends.first}, device_id{ends.second})], lane);
+  for (std::size_t d = 0; d < machine.devices.size(); ++d) {
+    cross(machine.to_host[d], to_host[d]);
+    cross(machine.from_host[d], from_host[d]);
+  }
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (machine.links[i].bytes_per_second > 0 || found[i].bytes_per_second <= 0) continue;
+    machine.links[i].bytes_per_second = found[i].bytes_per_second;
+    machine.links[i].latency = std::chrono::nanoseconds{std::llround(found[i].latency_seconds * 1e9)};
+  }
+  if (auto complete = complete_topology(machine)) machine = *std::move(complete);
+}
+
 measured_rates measure_rates(const machine& m) {
   constexpr std::uint64_t size = std::uint64_t{16} << 20;
   measure_peers(m, bytes{size}, interruption());

@@ -20,6 +20,9 @@ struct measured_rates {
 
   /// Fills in what is not known.
   void apply(route_facts& facts) const;
+  /// The same for links: one is as fast as the fastest way over it that was measured, and the time before a way's first
+  /// byte is spread over its links.
+  void apply(topology& machine) const;
 };
 
 /// Measures every pair and the ways to the host, and keeps what is of real devices: those with a driver's version and a

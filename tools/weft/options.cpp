@@ -292,6 +292,8 @@ std::variant<command_line, finished_line> parse_command_line(int argc, const cha
         ->required()
         ->type_name("");
     add_collective_options(*one, raw.explained, "Insist on one");
+    one->add_flag("--measure", line.explain_collective.measure,
+                  "Measure the rates first, and keep them for later commands");
   }
 
   CLI::App* bench = app.add_subcommand("bench", "Measure this machine");

@@ -83,6 +83,7 @@ struct explain_collective_options {
   data_type type = data_type::float32;
   reduction_order order = reduction_order::any;
   collective_algorithm algorithm = collective_algorithm::automatic;
+  bool measure = false;
 };
 
 struct copy_bench_options {
