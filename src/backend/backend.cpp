@@ -6,6 +6,7 @@
 #include "backend/memory_word.hpp"
 #include "core/hex.hpp"
 #include "core/make_error.hpp"
+#include "core/profiler_range.hpp"
 
 #include <algorithm>
 #include <string>
@@ -464,6 +465,7 @@ std::optional<error> check_copy(const copy_request& request) {
 }  // namespace
 
 result<event_ref> backend::copy(stream_handle stream, const copy_request& request) noexcept {
+  const detail::profiler_range range{[&] { return "copy " + to_string(bytes{request.shape.total()}); }};
   return checked({}, [&]() -> result<event_ref> {
     if (auto wrong = check_copy(request)) return std::move(*wrong);
     return request.shape.total() == 0 ? do_record(stream) : do_copy(stream, request);
@@ -471,6 +473,7 @@ result<event_ref> backend::copy(stream_handle stream, const copy_request& reques
 }
 
 result<event_ref> backend::copy_batch(stream_handle stream, std::span<const copy_request> requests) noexcept {
+  const detail::profiler_range range{[&] { return std::to_string(requests.size()) + " copies"; }};
   return checked({}, [&]() -> result<event_ref> {
     bool moves = false;
     for (const copy_request& request : requests) {
@@ -493,6 +496,7 @@ result<event_ref> backend::copy_through(stream_handle stream, void* slot, const 
 }
 
 result<event_ref> backend::fill(stream_handle stream, const fill_request& request) noexcept {
+  const detail::profiler_range range{[&] { return "fill " + to_string(bytes{request.count * request.pattern_size}); }};
   return checked({}, [&] { return request.count == 0 ? do_record(stream) : do_fill(stream, request); });
 }
 
@@ -502,6 +506,7 @@ result<void> backend::prepare(device_id device, const kernel_code& kernel) noexc
   return checked({device}, [&] { return do_prepare(device, kernel); });
 }
 result<event_ref> backend::launch(stream_handle stream, launch_request request) noexcept {
+  const detail::profiler_range range{[&] { return "launch " + request.kernel->name; }};
   return checked({}, [&] { return do_launch(stream, std::move(request)); });
 }
 result<event_ref> backend::call(stream_handle stream, std::function<result<void>()> function) noexcept {

@@ -5,6 +5,7 @@
 #include "collective/schedule_replay.hpp"
 #include "core/called_from.hpp"
 #include "core/decision_log.hpp"
+#include "core/profiler_range.hpp"
 #include "memory/memory_state.hpp"
 #include "runtime/peer_checks.hpp"
 
@@ -344,6 +345,7 @@ collective_run communicator::body::start(collective what, data_type type, const 
                                          const detail::rank_memory& out, const reduction_op* op,
                                          std::span<const std::int64_t> counts, const collective_options& o,
                                          std::source_location where) {
+  const detail::profiler_range range{[&] { return std::string{to_string(what)}; }};
   require_usable(where);
   take(what, type, in, out, op, counts, o, where);
   streams.begin(o.streams, where);

@@ -2,6 +2,7 @@
 #include "weft/exec/launch_run.hpp"
 
 #include "core/called_from.hpp"
+#include "core/profiler_range.hpp"
 #include "exec/launch_check.hpp"
 #include "exec/launch_job.hpp"
 
@@ -98,6 +99,7 @@ void refuse_images(machine_state& state, const kernel_code& code, std::span<cons
 
 launch_run spread(const machine& m, std::shared_ptr<const kernel_code> code, const kernel_range& over,
                   std::span<spread_argument> arguments, const spread_options& options, std::source_location where) {
+  const profiler_range range{[&] { return "launch " + code->name + " over devices"; }};
   const auto& state = m.state();
   state->require_open(where);
   const bool some = checked_range(*code, over, arguments.size(), where);
