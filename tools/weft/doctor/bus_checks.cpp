@@ -49,13 +49,13 @@ finding pci_gpus(const machine_facts& machine) {
     return none;
   }
   std::vector<std::string> without, kept, unlisted;
-  std::size_t held = 0;
+  std::vector<std::string> held;
   finding made;
   for (const gpu_facts& gpu : machine.gpus()) {
     made.facts.push_back({gpu.address,
                           fmt::format("{}, driver {}", to_string(gpu.vendor), gpu.driver.empty() ? "none" : gpu.driver),
                           gpu.is_on_bus ? pci_folder + gpu.address + "/driver" : std::string{from_nvml}});
-    if (gpu.driver == "nouveau") ++held;  // a check of its own
+    if (gpu.driver == "nouveau") held.push_back(gpu.address);  // a check of its own
     if (!gpu.is_on_bus || gpu.driver == "nouveau") continue;
     if (gpu.driver.empty()) without.push_back(gpu.address);
     if (gpu.driver == "vfio-pci" || gpu.driver == "pci-stub") kept.push_back(gpu.address);
@@ -78,24 +78,29 @@ finding pci_gpus(const machine_facts& machine) {
        "If it happens again: check power cables and cooling, seat the card and its riser again, then replace it."});
   const gpu_facts* first = without.empty() ? nullptr : machine.gpu_at(without.front());
   const bool is_nvidia = first != nullptr && first->vendor == gpu_vendor::nvidia;
-  const std::string others = held == 0 ? ""
-                                       : fmt::format(" {} held by nouveau, which cannot compute.",
-                                                     held == 1 ? "Another one is" : fmt::format("{} others are", held));
+  const std::string others =
+      held.empty() ? "" : " " + gpus_do(machine, held, "is", "are") + " held by nouveau, which cannot compute.";
   say(without, verdict::failed, gpus_do(machine, without, "has no driver.", "have no driver.") + others,
-      is_nvidia ? std::vector<std::string>{"See why the driver does not load. If there is no such module, it is not "
-                                           "installed; with Secure Boot it must be signed.",
-                                           "$ sudo modprobe nvidia",
-                                           "To install it: Debian nvidia-driver, Ubuntu ubuntu-drivers install, Fedora "
-                                           "and RHEL NVIDIA's repository. Then "
-                                           "restart; its package keeps nouveau away."}
-                : std::vector<std::string>{"$ sudo modprobe amdgpu",
-                                           "If there is no such module, install amdgpu-dkms and restart."});
+      is_nvidia ? std::vector<std::string>{"Load the driver:", "$ sudo modprobe nvidia",
+                                           "If it says \"not found\", the driver is not installed. Install it and "
+                                           "restart (on Debian the package nvidia-driver, on Fedora and RHEL from "
+                                           "NVIDIA's repository, on Ubuntu by this command). It keeps nouveau away:",
+                                           "$ sudo ubuntu-drivers install",
+                                           "If it says \"Key was rejected\", sign the module, or turn Secure Boot off "
+                                           "in the firmware."}
+                : std::vector<std::string>{"Load the driver:", "$ sudo modprobe amdgpu",
+                                           "If it says \"not found\", install amdgpu-dkms and restart."});
   say(kept, verdict::warning, gpus_do(machine, kept, "is", "are") + " kept for virtual machines (driver vfio-pci).",
       {"To use it here: take its id out of vfio-pci.ids (kernel options, /etc/modprobe.d), then restart."});
   if (made.found == verdict::ok) {
     made.summary = fmt::format("{}, each with its driver", counted(machine.gpus().size(), "GPU"));
   } else {
-    made.effect = "No program can use them.";
+    const std::size_t bad = made.about.size();
+    const std::size_t well = machine.gpus().size() - bad;
+    made.effect = bad == 1 ? "No program can use it." : "No program can use them.";
+    if (bad == unlisted.size() && well > 0)
+      made.effect +=
+          fmt::format(" The other {} may go on working, or fail as well.", well == 1 ? "one" : std::to_string(well));
     put_decisive_first(made);
   }
   return made;
@@ -105,6 +110,7 @@ finding pci_link(const machine_facts& machine) {
   finding made;
   std::set<std::string> texts;
   std::vector<std::string> by_slot, by_fault;
+  std::int64_t wanted = 0;  // lanes of the first one by a fault
   std::size_t known = 0;
   for (const gpu_facts& gpu : machine.gpus()) {
     const bus_link& link = gpu.link;
@@ -117,7 +123,10 @@ finding pci_link(const machine_facts& machine) {
                                       slot.most_lanes ? link_text(slot.most_lanes, slot.most_rate) : "not known"),
                           pci_folder + gpu.address + "/current_link_width"});
     if (*link.lanes >= *link.most_lanes) continue;
-    (slot.most_lanes && *slot.most_lanes <= *link.lanes ? by_slot : by_fault).push_back(gpu.address);
+    const bool is_by_slot = slot.most_lanes && *slot.most_lanes <= *link.lanes;
+    if (!is_by_slot && by_fault.empty())
+      wanted = std::min(*link.most_lanes, slot.most_lanes.value_or(*link.most_lanes));
+    (is_by_slot ? by_slot : by_fault).push_back(gpu.address);
     texts.insert(fmt::format("{} of {} lanes", *link.lanes, *link.most_lanes));
   }
   if (known == 0) {
@@ -145,9 +154,10 @@ finding pci_link(const machine_facts& machine) {
         "card and slot both have more, so a riser, a cable or a dirty contact; or the firmware splits the slot "
         "(bifurcation)";
     made.is_guess = true;
-    made.steps = {"Switch off, and seat the card and its riser again. Then all its lanes must show:",
-                  fmt::format("$ cat {}{}/current_link_width", pci_folder, by_fault.front()),
-                  "If not: another riser, another slot; and look in the firmware whether it splits this slot."};
+    made.steps = {
+        fmt::format("Switch the computer off, and seat the card and its riser again. Then this must print {}:", wanted),
+        fmt::format("$ cat {}{}/current_link_width", pci_folder, by_fault.front()),
+        "If not: another riser, another slot; and look in the firmware whether it splits this slot."};
   }
   put_decisive_first(made);
   return made;
@@ -221,8 +231,9 @@ finding pci_errors(const machine_facts& machine) {
           std::max<std::int64_t>(total_errors(machine.record(), folder + "/aer_dev_nonfatal").value_or(0), 0) +
           std::max<std::int64_t>(total_errors(machine.record(), folder + "/aer_dev_fatal").value_or(0), 0);
       if (*corrected <= 0 && others == 0) continue;
-      made.facts.push_back({place, fmt::format("{} corrected, {} not corrected, since the start", *corrected, others),
-                            folder + "/aer_dev_correctable, _nonfatal, _fatal"});
+      made.facts.push_back(
+          {place, fmt::format("{} corrected, {} not corrected, since the computer started", *corrected, others),
+           folder + "/aer_dev_correctable, _nonfatal, _fatal"});
       const std::string who =
           place == gpu.address ? "GPU " + place : fmt::format("The bridge {} above GPU {}", place, gpu.address);
       if (others == 0 && *corrected < many) {
@@ -240,9 +251,9 @@ finding pci_errors(const machine_facts& machine) {
   if (known == 0)
     return not_known("the system counts no errors of these devices: AER is off, or a virtual machine hides it");
   if (made.found == verdict::ok) {
-    return well(
-        few == 0 ? "no errors since the start" : fmt::format("{} corrected errors since the start, which is few", few),
-        std::move(made.facts));
+    return well(few == 0 ? "no errors since the computer started"
+                         : fmt::format("{} corrected errors since the computer started, which is few", few),
+                std::move(made.facts));
   }
   made.effect = "Packets are repeated, which is slow; those that could not be corrected end programs.";
   made.cause = "a bad riser, cable or contact, or a riser that is too long for this PCIe generation";
@@ -285,14 +296,17 @@ finding iommu(const machine_facts& machine) {
   made.summary = fmt::format("The IOMMU translates the memory accesses of {}.", gpus_text(machine, made.about));
   made.effect = "Copies between GPUs over PCIe are slower. On some systems they deliver wrong data.";
   const bool is_tried = machine.record().at("/work").is_object();
-  if (!is_tried) made.steps = {"See whether copies are wrong here (weft doctor --run). In either case:"};
+  if (!is_tried)
+    made.steps = {"First see whether copies are wrong here:", "$ weft doctor --run",
+                  "If they are, stop programs that use several GPUs. If not, this can wait for the "
+                  "next maintenance:"};
   made.steps.insert(
       made.steps.end(),
       {"Add iommu=pt to the kernel options (Debian, Ubuntu: GRUB_CMDLINE_LINUX in /etc/default/grub, then sudo "
        "update-grub), and "
        "restart. Then check: weft doctor --run",
        fmt::format(
-           "If copies are still wrong, turn {} off in the firmware. Virtual machines then get no devices of this "
+           "If that finds wrong data, turn {} off in the firmware. Virtual machines then get no devices of this "
            "computer, and devices are no longer kept apart.",
            is_amd ? "AMD-Vi (IOMMU)" : "VT-d")});
   put_decisive_first(made);
@@ -330,9 +344,11 @@ finding acs(const machine_facts& machine) {
          pci_folder + bridge + "/config"});
     made.steps.push_back(fmt::format("$ sudo setpci -s {} ECAP_ACS+0x6.w=0000", bridge));
   }
-  made.steps.insert(made.steps.end(), {"To check: sudo weft doctor --check acs. Permanently: off in the firmware, or "
-                                       "this kernel option, with its quotes:",
-                                       fmt::format("$ 'pci=disable_acs_redir={}'", fmt::join(redirecting, ";"))});
+  made.steps.insert(made.steps.end(),
+                    {"Then check:", "$ sudo weft doctor --check acs",
+                     "Permanently: turn ACS off in the firmware, or add this kernel option, with its single quotes, to "
+                     "GRUB_CMDLINE_LINUX in /etc/default/grub, then run sudo update-grub and restart:",
+                     fmt::format("| 'pci=disable_acs_redir={}'", fmt::join(redirecting, ";"))});
   made.decisive = made.facts.size();
   for (const gpu_facts& gpu : machine.gpus()) {
     if (std::ranges::find_first_of(gpu.bridges, redirecting) != gpu.bridges.end()) made.about.push_back(gpu.address);
@@ -440,21 +456,28 @@ finding kernel_log(const machine_facts& machine) {
     return made;
   }
   const std::string which = made.about.empty() ? "ADDRESS" : made.about.front();
+  constexpr std::int64_t uncorrected = 48, uncontained = 95;
+  if (seen.xids.contains(uncorrected) || seen.xids.contains(uncontained))
+    made.effect = "Programs that ran on it then may have crashed, or have wrong results. Start none before the reset.";
   if (is_lost) {
     made.steps = {
-        "Save a report, then switch the computer off and on (a restart is often not enough).",
+        "Save a report (it writes nvidia-bug-report.log.gz):", "$ sudo nvidia-bug-report.sh",
+        "Then switch the computer off and on (a restart is often not enough).",
         "If it happens again: check power cables and cooling, seat the card and its riser again, then replace it."};
   } else if (seen.translations > 0) {
-    made.effect = "Something was stopped from writing to a wrong place.";
+    made.effect = "A device was stopped from using memory that was not given to it.";
     made.cause = "a broken connection, or a program or driver that used memory after freeing it";
     made.is_guess = true;
-    made.steps = {"Mend the GPU's connection first, if pci-errors names it.",
-                  "Then find the program that ran at that time. iommu=pt would hide the fault, not mend it."};
-  } else if (!seen.xids.empty()) {
     made.steps = {
-        "End the programs of this GPU, then reset it:", fmt::format("$ sudo nvidia-smi --gpu-reset -i {}", which),
-        "If the error comes again, run NVIDIA's diagnostics (dcgmi diag -r 3), and have the GPU replaced if they "
-        "fail."};
+        "Mend the GPU's connection first, if pci-errors names it. If it comes back after that, these lines tell "
+        "when and which device. Look for the program that used it then:",
+        "$ sudo dmesg -T | grep -E 'IO_PAGE_FAULT|DMAR'"};
+  } else if (!seen.xids.empty()) {
+    made.steps = {"Stop the programs of this GPU now, and tell their users. Then reset it:",
+                  fmt::format("$ sudo nvidia-smi --gpu-reset -i {}", which),
+                  "If the error comes again, run NVIDIA's diagnostics (dcgmi diag -r 3, all GPUs), and have the GPU "
+                  "replaced if they "
+                  "fail."};
   } else {
     made.steps = {"Look at the lines around it: sudo dmesg"};
   }

@@ -75,7 +75,12 @@ void explain(diagnosis& all, std::string_view effect, std::string_view cause, ca
   if (!is_open(shown) || !is_open(merged) || !(merged.about.empty() || is_of_one_gpu(shown, merged))) return;
   const bool is_first = std::ranges::count(all.findings, effect, &finding::part_of) == 0;
   merged.part_of = effect;
-  if (merged.found == verdict::failed) shown.found = verdict::failed;
+  if (merged.found == verdict::failed && shown.found != verdict::failed) {
+    shown.found = verdict::failed;
+    // the worse of the two says what to do, and how soon
+    if (!merged.effect.empty()) shown.effect = merged.effect;
+    if (how == cause_steps::leave_out) shown.steps = merged.steps;
+  }
   const bool has_guess = shown.is_guess && !shown.cause.empty();
   if (how == cause_steps::replace) {
     shown.summary = merged.summary + " " + shown.summary;  // what is broken, then what that does

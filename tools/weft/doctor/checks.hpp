@@ -27,7 +27,7 @@ struct finding {
   std::string effect{};   // what programs notice of it
   std::string cause{};
   bool is_guess = false;             // the cause is likely, not seen
-  std::vector<std::string> steps{};  // what to do, in order; those that begin with "$ " are commands
+  std::vector<std::string> steps{};  // in order; "$ " begins a command, "| " a line of a file
   std::vector<evidence> facts{};     // the first `decisive` ones are what the verdict rests on
   std::size_t decisive = 0;
   std::vector<std::string> about{};  // addresses of the GPUs that it is of

@@ -206,11 +206,11 @@ finding libraries(const machine_facts& machine) {
            "version)."});
     } else if (string_in(cuda, "path")->find("/stubs/") != std::string::npos) {
       add(verdict::failed, cuda,
-          "Programs load a stub of libcuda.so.1: an empty library of the toolkit, only meant for linking. No CUDA "
-          "program can start.",
-          {fmt::format("Take {} out of LD_LIBRARY_PATH; or, if it stands in /etc/ld.so.conf.d, out of there, then:",
+          "Programs load a stub of libcuda.so.1: an empty library of the toolkit, only meant for linking.",
+          {"See where its folder is named:",
+           fmt::format("$ echo $LD_LIBRARY_PATH; grep -rn {} /etc/ld.so.conf.d ~/.bashrc ~/.profile",
                        folder_of(*string_in(cuda, "path"))),
-           "$ sudo ldconfig"});
+           "Take it out of there, log in again, and if it was in /etc/ld.so.conf.d:", "$ sudo ldconfig"});
     }
     if (!is_there(nvrtc)) {
       add(verdict::warning, nvrtc,
@@ -271,7 +271,10 @@ finding toolkit(const machine_facts& machine) {
       "Programs that compile kernels as they run (weft, CuPy, Numba) fail. Compiled programs are not affected.";
   made.facts.front().where = string_in(library_of(machine, "nvrtc"), "path").value_or("nvrtcVersion");
   made.steps = {
-      "Install a newer driver. Or, in a Python environment of its own, an older NVRTC, and tell weft where it is:",
+      fmt::format(
+          "Install a driver that serves CUDA {} or newer: that mends all programs. Or, for weft alone, an older "
+          "NVRTC in a Python environment of its own:",
+          *compiler_text),
       fmt::format("$ pip install 'nvidia-cuda-nvrtc-cu{}=={}.*'", driver->first, *driver_text),
       fmt::format("$ export WEFT_CUDA_NVRTC=$(python3 -c 'import nvidia.cuda_nvrtc as n; "
                   "print(n.__path__[0])')/lib/libnvrtc.so.{}",

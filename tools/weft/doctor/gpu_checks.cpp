@@ -41,7 +41,9 @@ finding without_nvml(const machine_facts& machine) {
 finding not_looked_at(const machine_facts& machine) {
   if (machine.has(gpu_vendor::nvidia)) return not_known(machine.nvml_why());
   if (machine.gpus().empty()) return does_not_apply("there is no GPU");
-  return not_known("weft asks only NVIDIA's library for this; amd-smi or xpu-smi tells");
+  return not_known(
+      "weft asks only NVIDIA's library for this; the vendor's own tool tells (amd-smi metric and amd-smi process for "
+      "AMD)");
 }
 
 evidence nvml_fact(const gpu_facts& gpu, std::string value) {
@@ -72,8 +74,9 @@ finding persistence(const machine_facts& machine) {
   made.effect =
       "The driver shuts a GPU down when no program uses it. The next program starts one to two seconds later.";
   made.steps = {"Until the next restart:", "$ sudo nvidia-smi -pm 1",
-                "Permanently: the service nvidia-persistenced, without --no-persistence-mode in its ExecStart "
-                "(systemctl edit --full)."};
+                "Permanently: take --no-persistence-mode out of the service's ExecStart, and start it:",
+                "$ sudo systemctl edit --full nvidia-persistenced",
+                "$ sudo systemctl enable --now nvidia-persistenced"};
   return made;
 }
 
@@ -121,7 +124,7 @@ finding gpu_mode(const machine_facts& machine) {
   say(closed, verdict::failed,
       gpus_do(machine, closed, "refuses", "refuse") + " all CUDA programs (compute mode \"prohibited\").",
       "Programs do not find it.",
-      {"Somebody has set this: ask the administrator before you open it:",
+      {"Somebody set this on purpose. If it is no longer wanted, let programs use it again:",
        fmt::format("$ sudo nvidia-smi -i {} -c DEFAULT", fmt::join(closed, ","))});
   say(exclusive, verdict::warning,
       gpus_do(machine, exclusive, "takes", "take") + " one process at a time (compute mode \"exclusive\").",
@@ -167,7 +170,7 @@ finding gpu_memory(const machine_facts& machine) {
          fmt::format("{} since the driver was loaded{}",
                      seen.value_or(0) > 0 ? counted(static_cast<std::size_t>(*seen), "uncorrected error")
                                           : "no uncorrected errors",
-                     has_failed   ? "; replacing a bad row has failed"
+                     has_failed   ? "; a bad row could not be replaced by spare memory"
                      : is_pending ? "; a bad row waits for a reset"
                                   : ""),
          from_amd ? file : std::string{from_nvml}});
@@ -202,14 +205,14 @@ finding gpu_memory(const machine_facts& machine) {
     made.effect = "Programs on it can fail at any time.";
     made.steps = {
         "Take it out of use: drain it in the batch system, or leave it out of CUDA_VISIBLE_DEVICES. Save nvidia-smi "
-        "-q, run NVIDIA's diagnostics (dcgmi diag -r 3 -i INDEX), and have it replaced."};
+        "-q, run NVIDIA's diagnostics for all GPUs (dcgmi diag -r 3), and have it replaced."};
   } else {
     made.effect = counted_errors.empty() ? "It usually works until then; reset it soon."
                                          : "The programs that ran on it then have failed.";
-    made.steps = {
-        "Let its programs end (ask their users), then reset it:",
-        fmt::format("$ sudo nvidia-smi --gpu-reset -i {}", fmt::join(made.about, ",")),
-        "If errors come again, run NVIDIA's diagnostics (dcgmi diag -r 3 -i INDEX). If they fail, have it replaced."};
+    made.steps = {"Let its programs end (ask their users), then reset it:",
+                  fmt::format("$ sudo nvidia-smi --gpu-reset -i {}", fmt::join(made.about, ",")),
+                  "If errors come again, run NVIDIA's diagnostics for all GPUs (dcgmi diag -r 3). If they fail, have "
+                  "it replaced."};
   }
   return made;
 }
@@ -221,10 +224,10 @@ finding clocks(const machine_facts& machine) {
     bool is_heat;
   };
   // nvmlClocksEventReasons: idleness, settings of users and the usual power limit are no faults
-  static constexpr reason reasons[] = {{0x40, "heat (hardware)", true},
-                                       {0x20, "heat (driver)", true},
-                                       {0x80, "the power supply (power brake)", false},
-                                       {0x08, "protection of the hardware", false}};
+  static constexpr reason reasons[] = {{0x40, "it is too hot, and the hardware slows it down", true},
+                                       {0x20, "it is too hot, and the driver slows it down", true},
+                                       {0x80, "the power supply holds it back (power brake)", false},
+                                       {0x08, "the hardware protects itself", false}};
   const auto gpus = told(machine);
   if (gpus.empty()) return not_looked_at(machine);
   finding made;
@@ -242,9 +245,9 @@ finding clocks(const machine_facts& machine) {
       is_hot = is_hot || one.is_heat;
     }
     const bool is_near = celsius && limit && *celsius >= *limit - 3;
-    made.facts.push_back(nvml_fact(*gpu, fmt::format("{} C{}{}", celsius ? std::to_string(*celsius) : "?",
-                                                     limit ? fmt::format(", slows down at {} C", *limit) : "",
-                                                     held.empty() ? "" : "; held down by " + held)));
+    made.facts.push_back(nvml_fact(
+        *gpu, fmt::format("{} C{}{}", celsius ? std::to_string(*celsius) : "?",
+                          limit ? fmt::format(", hardware limit {} C", *limit) : "", held.empty() ? "" : ": " + held)));
     if (held.empty() && !is_near) continue;
     is_hot = is_hot || is_near;
     made.about.push_back(gpu->address);
@@ -364,13 +367,18 @@ finding fabric(const machine_facts& machine) {
       "The service nvidia-fabricmanager sets up the NVLink switches. Until it has, every CUDA program fails with error "
       "802.";
   const std::string driver = string_in(machine.nvml(), "driver").value_or("");
-  made.steps = {"$ systemctl status nvidia-fabricmanager",
-                "If it runs: restart it, and compare its version with the driver's.",
-                fmt::format("If it is not installed: install it in the driver's own version{}.",
-                            driver.empty() ? "" : ", " + driver),
-                "$ sudo systemctl enable --now nvidia-fabricmanager",
-                "If it does not start, its log says why:",
-                "$ journalctl -u nvidia-fabricmanager"};
+  made.steps = {
+      fmt::format("See whether its service runs. If it is unknown, install the package nvidia-fabricmanager of "
+                  "exactly the driver's version{}, from where the driver came.",
+                  driver.empty() ? "" : " (" + driver + ")"),
+      "$ systemctl status nvidia-fabricmanager",
+      "Start it, now and with each start of the computer:",
+      "$ sudo systemctl enable --now nvidia-fabricmanager",
+      "If it does not start, or runs already, its log says why; another version than the driver's does not "
+      "work:",
+      "$ journalctl -u nvidia-fabricmanager",
+      "Then check:",
+      "$ weft doctor --check fabric"};
   return made;
 }
 
@@ -382,13 +390,17 @@ finding p2p_status(const machine_facts& machine) {
     const auto is_on = record.text(parameter);
     if (!is_on) return not_known("amdgpu does not tell whether peers may use PCIe");
     if (*is_on != "N" && *is_on != "0") return well("amdgpu allows peers over PCIe", {{"pcie_p2p", *is_on, parameter}});
-    return {.found = verdict::warning,
-            .summary = "AMD's driver does not allow peer access over PCIe (pcie_p2p is off).",
-            .effect = "Copies between GPUs that no Infinity Fabric joins go through the host.",
-            .steps = {"Find out who turned it off:", "$ grep -r pcie_p2p /etc/modprobe.d /proc/cmdline",
-                      "Take that out, or add amdgpu.pcie_p2p=1 to the kernel options; then restart."},
-            .facts = {{"pcie_p2p", *is_on, parameter}},
-            .decisive = 1};
+    return {
+        .found = verdict::warning,
+        .summary = "AMD's driver does not allow peer access over PCIe (pcie_p2p is off).",
+        .effect =
+            "Copies between GPUs go through the host, but for pairs that Infinity Fabric joins (weft topo "
+            "shows them as XGMI).",
+        .steps = {"See where it is turned off:", "$ grep -r pcie_p2p /etc/modprobe.d /proc/cmdline",
+                  "Take that out, run sudo update-initramfs -u (Fedora, RHEL: dracut -f), and restart. If nothing is "
+                  "found, add amdgpu.pcie_p2p=1 to the kernel options and restart."},
+        .facts = {{"pcie_p2p", *is_on, parameter}},
+        .decisive = 1};
   }
   const json& told_of = record.at("/nvml/p2p");
   if (!machine.has_nvml() || !told_of.is_object()) return without_nvml(machine);
@@ -422,7 +434,8 @@ finding p2p_status(const machine_facts& machine) {
   for (const auto& [status, names] : refused) {
     made.summary += fmt::format(
         "{}{} of {} ordered pairs of GPUs have no peer access: {}.", made.summary.empty() ? "" : " ", names.size(), all,
-        is_virtual && status == 1 ? "the virtual machine does not offer it" : gpu::nvml_p2p_words[status]);
+        is_virtual && status == 1 ? "the virtual machine shows a chipset that does not support it"
+                                  : gpu::nvml_p2p_words[status]);
     made.facts.push_back({names.front() + (names.size() > 1 ? fmt::format(" and {} more", names.size() - 1) : ""),
                           std::string{gpu::nvml_p2p_words[status]}, fmt::format("nvmlDeviceGetP2PStatus, {}", status)});
     if (!p2p_advice[status].empty() && !is_virtual) made.steps.emplace_back(p2p_advice[status]);
@@ -430,12 +443,17 @@ finding p2p_status(const machine_facts& machine) {
   made.decisive = made.facts.size();
   if (is_virtual)
     made.steps = {
-        "You cannot change this inside the virtual machine: ask its operator to allow peer access, or choose an "
-        "instance type with NVLink."};
+        "You cannot change this inside the virtual machine. Ask its operator for GPUs with peer access (with QEMU and "
+        "VFIO: one x-nv-gpudirect-clique for all), or choose an instance type with NVLink."};
+  if (is_virtual) {
+    made.facts.push_back({"virtual machine", "yes", "weft doctor --check hypervisor"});
+    made.decisive = made.facts.size();
+  }
   // what nobody can change is worth a word, and no warning
   const bool can_change = !made.steps.empty();
   if (can_change) made.found = verdict::warning;
-  if (!can_change) made.steps = {"Nothing can be set. Use as few copies between GPUs as you can."};
+  if (!can_change)
+    made.steps = {"Nothing need be done, and nothing can be set. Programs that copy between GPUs take longer here."};
   return made;
 }
 

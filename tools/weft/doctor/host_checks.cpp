@@ -52,12 +52,14 @@ finding container(const machine_facts& machine) {
                                                  : "a container; there is no GPU of NVIDIA to hand into it";
   if (!machine.has(gpu_vendor::nvidia)) return made;
   made.effect = "No program in the container can use a GPU.";
-  made.steps = {"Start a new container with the GPUs. The host needs NVIDIA's container toolkit.",
-                "Do not install a driver in the container.",
-                "$ docker run --gpus all …",
-                "With CDI (podman, newer Docker):",
-                "$ podman run --device nvidia.com/gpu=all …",
-                "In Kubernetes: nvidia.com/gpu in resources.limits."};
+  made.steps = {
+      "Start a new container with the GPUs. The host needs NVIDIA's container toolkit (nvidia-ctk --version "
+      "shows it there).",
+      "$ docker run --gpus all …",
+      "With CDI (podman, newer Docker):",
+      "$ podman run --device nvidia.com/gpu=all …",
+      "In Kubernetes: nvidia.com/gpu in resources.limits.",
+      "Do not install a driver in the container."};
   made.decisive = made.facts.size();
   if (!part_of(machine.record().at("/nodes"), "/dev/nvidiactl").is_object() && !machine.has_nvml()) {
     made.found = verdict::failed;
@@ -90,8 +92,8 @@ finding shared_memory(const machine_facts& machine) {
                .decisive = 1};
   if (machine.is_in_container()) {
     made.cause = "Containers get 64 MiB unless asked.";
-    made.steps = {"Start a new container with more. In Kubernetes: an emptyDir of medium Memory at /dev/shm.",
-                  "$ docker run --shm-size=8g …"};
+    made.steps = {"Start a new container with more:", "$ docker run --shm-size=8g …",
+                  "In Kubernetes: an emptyDir of medium Memory at /dev/shm."};
   } else {
     made.steps = {"$ sudo mount -o remount,size=8G /dev/shm", "Permanently: the line of /dev/shm in /etc/fstab."};
   }
@@ -130,13 +132,14 @@ finding limits(const machine_facts& machine) {
     look("memlock", "l", std::int64_t{1} << 30, 0, "A process may lock ",
          " of memory; network libraries lock what they send.");
   if (made.found == verdict::ok) return well("descriptors, threads and locked memory suffice", std::move(made.facts));
-  made.effect = "Programs fail when they reach a limit.";
+  made.effect =
+      "Programs end with \"Too many open files\", \"Cannot allocate memory\" or \"Resource temporarily "
+      "unavailable\" when they reach a limit.";
   if (!for_root.empty()) {
     made.steps.emplace_back(
-        "Root must raise the hard limit: in /etc/security/limits.conf (then log in again); for services LimitNOFILE= "
-        "and "
-        "LimitMEMLOCK=; for containers docker run --ulimit. Lines for limits.conf:");
-    for (const std::string& line : for_root) made.steps.push_back("$ " + line);
+        "Root must raise the hard limit. For services: LimitNOFILE= and LimitMEMLOCK= in the unit. For containers: "
+        "docker run --ulimit. For logins, add to /etc/security/limits.conf and log in again:");
+    for (const std::string& line : for_root) made.steps.push_back("| " + line);
   }
   return made;
 }
@@ -201,13 +204,15 @@ finding numa(const machine_facts& machine) {
     made.steps.insert(made.steps.end(), steps.begin(), steps.end());
   };
   if (!far_nodes.empty()) {
-    decide(
-        {"CPUs of this shell", allowed_text, "/proc/self/status"},
-        fmt::format("Programs started from this shell may only use CPUs {}. {} near NUMA node {}.", allowed_text,
-                    gpus_do(machine, made.about, "is", "are"), fmt::join(far_nodes, ", ")),
-        "Copies between them and host memory pass the link between the sockets.",
-        {"Find out what limits this shell (a batch job, a container, taskset), and ask there for CPUs of both sockets.",
-         "Within what is allowed, start each program near its GPU: numactl --cpunodebind=NODE --membind=NODE PROGRAM"});
+    decide({"CPUs of this shell", allowed_text, "/proc/self/status"},
+           fmt::format("Programs started from this shell may only use CPUs {}. {} near NUMA node {}.", allowed_text,
+                       gpus_do(machine, made.about, "is", "are"), fmt::join(far_nodes, ", ")),
+           "Copies between them and host memory pass the link between the sockets.",
+           {"See what limits this shell: a batch job shows in the first, taskset in the second. Ask there for CPUs of "
+            "both "
+            "sockets:",
+            "$ cat /proc/self/cgroup", "$ taskset -pc $$",
+            "Or use only GPUs that are near: leave the others out of CUDA_VISIBLE_DEVICES."});
   }
   if (record.number("/proc/sys/kernel/numa_balancing") == 1) {
     decide({"numa_balancing", "1", "/proc/sys/kernel/numa_balancing"}, "Automatic NUMA balancing is on.",
@@ -257,7 +262,7 @@ finding environment(const machine_facts& machine) {
     const char* effect;
   };
   static constexpr rule rules[] = {
-      {"CUDA_LAUNCH_BLOCKING", "1", "Programs wait after each kernel, as for debugging."},
+      {"CUDA_LAUNCH_BLOCKING", "1", "This is a setting for debugging: programs wait after each kernel."},
       {"CUDA_DEVICE_MAX_CONNECTIONS", "1", "Streams of a GPU run one after the other."},
       {"CUDA_DISABLE_PTX_JIT", "1", "Kernels that were not compiled for this GPU do not load."},
       {"NCCL_P2P_DISABLE", "1", "NCCL copies between GPUs through the host (weft does not read it)."},
@@ -307,7 +312,7 @@ finding environment(const machine_facts& machine) {
   made.steps = {"$ unset" + unset, "If it comes back, look for it in ~/.bashrc, ~/.profile and /etc/profile.d."};
   if (hides_all)
     made.steps.insert(made.steps.begin(),
-                      "In a batch job, ask for GPUs instead: the batch system sets the variable. Otherwise:");
+                      "In a batch job, ask the batch system for GPUs: it sets the variable. Elsewhere:");
   return made;
 }
 

@@ -111,8 +111,8 @@ std::string section(const check& asked, const finding& one) {
   if (!one.part_of.empty()) text += "<br>part of " + svg_words(one.part_of);
   if (!one.steps.empty()) text += "<p>What to do:</p>";
   for (const std::string& step : one.steps) {
-    text += step.starts_with("$ ") ? fmt::format("<pre>{}</pre>", svg_words(step.substr(2)))
-                                   : fmt::format("<div>{}</div>", svg_words(step));
+    text += step.starts_with("$ ") || step.starts_with("| ") ? fmt::format("<pre>{}</pre>", svg_words(step.substr(2)))
+                                                             : fmt::format("<div>{}</div>", svg_words(step));
   }
   if (!one.facts.empty()) {
     text += "<table><tr><th>seen</th><th>value</th><th>where</th></tr>";

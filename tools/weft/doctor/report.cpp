@@ -91,8 +91,10 @@ std::string whole(const session& run, const diagnosis& found, std::size_t which,
   bool is_first = true;
   for (const std::string& step : one.steps) {
     const std::string label = fmt::format("{:>{}}  ", is_first ? "do" : "", text_column - 2);
-    // a command stays in one line, to be copied
-    text += step.starts_with("$ ") ? fmt::format("{}  {}\n", label, step) : wrapped(label, step, text_column, columns);
+    // what is to be copied stays in one line
+    text += step.starts_with("$ ")   ? fmt::format("{}  {}\n", label, step)
+            : step.starts_with("| ") ? fmt::format("{}  {}\n", label, step.substr(2))
+                                     : wrapped(label, step, text_column, columns);
     is_first = false;
   }
   const std::size_t all = facts == shown_facts::all ? one.facts.size() : one.decisive;
@@ -101,7 +103,8 @@ std::string whole(const session& run, const diagnosis& found, std::size_t which,
     line(i == 0 ? "seen" : "", fmt::format("{}: {} [{}]", one.facts[i].what, one.facts[i].value, one.facts[i].where));
   if (some > 0 && some < all) line("", fmt::format("and {} more: weft doctor --check {}", all - some, asked.name));
   if (const auto others = told_with(found, asked.name); !others.empty())
-    line("also", fmt::format("{} (part of the same; weft doctor --check NAME)", fmt::join(others, ", ")));
+    line("also",
+         fmt::format("{}, for the same reason (weft doctor --check {})", fmt::join(others, ", "), others.front()));
   if (!one.part_of.empty()) line("", "part of " + one.part_of);
   if (one.found == verdict::failed || one.found == verdict::warning || one.is_note()) line("docs", docs_of(asked));
   return text;
@@ -111,15 +114,53 @@ std::string plural(std::size_t count, std::string_view noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 
+bool has_failed(const diagnosis& found, std::initializer_list<std::string_view> names) {
+  for (const std::string_view name : names) {
+    const auto at = std::ranges::find(all_checks(), name, &check::name) - all_checks().begin();
+    if (found.findings[static_cast<std::size_t>(at)].found == verdict::failed) return true;
+  }
+  return false;
+}
+
+/// Whether something must be mended before the driver tells anything.
+bool is_silent(const diagnosis& found) {
+  return has_failed(found, {"pci-gpus", "container", "device-nodes", "driver-version", "nouveau", "libraries"});
+}
+/// … or before work on the GPUs could show more.
+bool is_closed(const diagnosis& found) {
+  return is_silent(found) || has_failed(found, {"fabric", "environment", "gpu-mode", "gpu-memory", "toolkit"});
+}
+
+/// A check that needs work, and had none or none that could show anything.
+bool is_not_run(const diagnosis& found, std::size_t which) {
+  if (!all_checks()[which].needs_work) return false;
+  const verdict level = found.findings[which].found;
+  return level == verdict::unknown || (level == verdict::not_applicable && is_closed(found));
+}
+
 /// What could not be looked at, each reason once.
 std::string unknown_text(const session& run, const diagnosis& found, std::size_t columns) {
   const auto checks = all_checks();
   std::string text;
+  const bool is_blind = is_silent(found);
+  if (is_blind) {  // the reasons would read like more failures
+    std::vector<std::string_view> names;
+    for (std::size_t i = 0; i < checks.size(); ++i) {
+      if (found.findings[i].found == verdict::unknown && !checks[i].needs_work && found.findings[i].steps.empty())
+        names.push_back(checks[i].name);
+    }
+    if (!names.empty()) {
+      text += marked(run, verdict::unknown, "unknown", "",
+                     fmt::format("{}: cannot be checked until the failure above is mended", fmt::join(names, ", ")),
+                     name_column, columns);
+    }
+  }
   std::vector<std::string> told;
   for (std::size_t i = 0; i < checks.size(); ++i) {
     const finding& one = found.findings[i];
     if (one.found != verdict::unknown || checks[i].needs_work || std::ranges::find(told, one.summary) != told.end())
       continue;
+    if (is_blind && one.steps.empty()) continue;
     told.push_back(one.summary);
     std::vector<std::string_view> alike;
     for (std::size_t other = i; other < checks.size(); ++other) {
@@ -133,16 +174,6 @@ std::string unknown_text(const session& run, const diagnosis& found, std::size_t
                          name_column, columns);
   }
   return text;
-}
-
-/// Whether something must be mended before a program can use a GPU at all.
-bool is_closed(const diagnosis& found) {
-  for (const char* name :
-       {"pci-gpus", "container", "device-nodes", "driver-version", "nouveau", "libraries", "fabric"}) {
-    const auto at = std::ranges::find(all_checks(), name, &check::name) - all_checks().begin();
-    if (found.findings[static_cast<std::size_t>(at)].found == verdict::failed) return true;
-  }
-  return false;
 }
 
 }  // namespace
@@ -167,7 +198,7 @@ std::string headline(const machine_facts& machine, const diagnosis& found) {
   if (failures + warnings == 0) text += "nothing wrong was found";
   std::size_t not_run = 0;
   for (std::size_t i = 0; i < found.findings.size(); ++i) {
-    if (all_checks()[i].needs_work && found.findings[i].found == verdict::unknown) ++not_run;
+    if (found.findings[i].part_of.empty() && is_not_run(found, i)) ++not_run;
   }
   if (not_run > 0) text += fmt::format(", {} not run", plural(not_run, "check"));
   return text;
@@ -202,7 +233,7 @@ std::string doctor_text(const session& run, const machine_facts& machine, const 
   const auto names = [&](auto&& is_wanted) {
     std::vector<std::string_view> list;
     for (std::size_t i = 0; i < checks.size(); ++i) {
-      if (found.findings[i].part_of.empty() && is_wanted(found.findings[i], checks[i])) list.push_back(checks[i].name);
+      if (found.findings[i].part_of.empty() && is_wanted(found.findings[i], i)) list.push_back(checks[i].name);
     }
     return list;
   };
@@ -213,15 +244,14 @@ std::string doctor_text(const session& run, const machine_facts& machine, const 
                      fmt::format("{}{}", fmt::join(list, ", "), more), name_column, columns);
   };
   summary(verdict::ok, "ok",
-          names([](const finding& one, const check&) { return one.found == verdict::ok && !one.is_note(); }), "");
-  summary(verdict::not_applicable, "n/a", names([](const finding& one, const check&) {
-            return one.found == verdict::not_applicable && one.steps.empty();
+          names([](const finding& one, std::size_t) { return one.found == verdict::ok && !one.is_note(); }), "");
+  summary(verdict::not_applicable, "n/a", names([&](const finding& one, std::size_t which) {
+            return one.found == verdict::not_applicable && one.steps.empty() && !is_not_run(found, which);
           }),
           "");
   const bool can_work = !machine.gpus().empty() && !is_closed(found);
-  summary(verdict::unknown, "not run", names([](const finding& one, const check& asked) {
-            return one.found == verdict::unknown && asked.needs_work;
-          }),
+  summary(verdict::unknown, "not run",
+          names([&](const finding&, std::size_t which) { return is_not_run(found, which); }),
           can_work ? ". They use the GPUs for about ten seconds, best when nobody else does: weft doctor --run"
           : machine.gpus().empty() ? ": there is no GPU"
                                    : ": mend the failure above first");

@@ -70,14 +70,14 @@ finding p2p_data(const machine_facts& machine) {
   made.summary += fmt::format("{}{}.", fmt::join(bad, ", "), more);
   made.effect =
       "Programs that use them compute with wrong data and get no error. Earlier results may be wrong. weft itself "
-      "copies these "
-      "pairs through the host.";
+      "copies between these pairs through the host.";
   if (machine.is_in_virtual_machine())
     made.cause = "the hypervisor offers peer access over a way that it does not pass on";
   made.is_guess = true;
   made.steps = {
-      "Now: stop programs that use several of these GPUs, and tell their users. For NCCL alone this suffices, in each "
-      "shell:",
+      "Now: stop programs that use several of these GPUs, and tell their users. Programs that copy between GPUs by "
+      "NCCL "
+      "alone may go on with this, in each shell:",
       "$ export NCCL_P2P_DISABLE=1", "For UCX and MPI over it:", "$ export UCX_TLS=^cuda_ipc"};
   return made;
 }
