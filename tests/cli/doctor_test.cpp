@@ -239,6 +239,41 @@ TEST(doctor, reads_access_control_from_configuration_space) {
   EXPECT_FALSE(tool::acs_of(std::span{space}.first(64)));
 }
 
+TEST(doctor, reads_temperatures_and_users_of_gpus_of_amd_from_the_files_of_their_driver) {
+  const scratch_folder root;
+  const auto put = [&](const std::string& file, const std::string& text) {
+    std::filesystem::create_directories((root / file).parent_path());
+    write_text(root / file, text);
+  };
+  for (const char* address : {"0000:05:00.0", "0001:c6:00.0"}) {
+    const std::string folder = std::string{"sys/bus/pci/devices/"} + address + "/";
+    put(folder + "vendor", "0x1002\n");
+    put(folder + "class", "0x120000\n");
+    put(folder + "hwmon/hwmon7/temp2_input", "61500\n");
+    put(folder + "hwmon/hwmon7/temp2_label", "junction\n");
+    put(folder + "hwmon/hwmon7/temp2_crit", "100000\n");
+  }
+  put("sys/bus/pci/devices/0000:17:00.0/vendor", "0x10de\n");
+  const std::string kfd = "sys/class/kfd/kfd/";
+  put(kfd + "topology/nodes/0/gpu_id", "0\n");
+  put(kfd + "topology/nodes/1/gpu_id", "4242\n");
+  put(kfd + "topology/nodes/1/properties", "cpu_cores_count 0\nlocation_id 1280\ndomain 0\n");
+  put(kfd + "topology/nodes/2/gpu_id", "77\n");
+  put(kfd + "topology/nodes/2/properties", "location_id 50688\ndomain 1\n");
+  put(kfd + "proc/100/vram_4242", "4096\n");
+  put(kfd + "proc/101/vram_4242", "1000\n");
+  put(kfd + "proc/101/vram_77", "0\n");
+  put(kfd + "proc/" + std::to_string(::getpid()) + "/vram_77", "500\n");
+  const tool::json found = tool::gather_amd(root.path().string());
+  ASSERT_EQ(found.size(), 2U) << found;
+  EXPECT_EQ(found.at("0000:05:00.0").at("users"), (tool::json{{"processes", 2}, {"memory", 5096}}));
+  EXPECT_EQ(found.at("0001:c6:00.0").at("users"), (tool::json{{"processes", 0}, {"memory", 0}}))
+      << "this process is no other";
+  EXPECT_EQ(found.at("0000:05:00.0").at("temperatures"),
+            tool::json::array({{{"name", "junction"}, {"celsius", 61}, {"limit", 100}}}));
+  EXPECT_TRUE(tool::gather_amd((root / "nothing").string()).empty());
+}
+
 TEST(doctor, keeps_lines_of_the_kernel_that_tell_of_faults) {
   EXPECT_TRUE(tool::is_about_gpus("[1.0] NVRM: Xid (PCI:0000:65:00): 79, GPU has fallen off the bus."));
   EXPECT_TRUE(tool::is_about_gpus("[1.0] amdgpu 0000:05:00.0: amdgpu: GPU reset begin!"));

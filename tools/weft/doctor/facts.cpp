@@ -146,6 +146,7 @@ void machine_facts::add_from_bus(const std::string& address) {
   one.memory = record_.number(folder + "/mem_info_vram_total");
   one.window = largest_window(record_.text(folder + "/resource"));
   one.nvml = &no_answers;
+  one.amd = &part_of(record_.at("/amd"), address);
   gpus_.push_back(std::move(one));
 }
 
@@ -155,6 +156,7 @@ void machine_facts::add_from_nvml(const std::string& address, const json& told) 
     gpus_.emplace_back();
     found = std::prev(gpus_.end());
     found->address = address;
+    found->amd = &no_answers;
   }
   found->nvml = &told;
   found->name = string_in(told, "name").value_or("");

@@ -32,6 +32,7 @@ struct gpu_facts {
   std::optional<int> numa_node;
   std::optional<std::int64_t> memory, window;  // bytes of it, and of what the bus shows of it
   const json* nvml = nullptr;                  // what the management library tells; never null, but JSON's null
+  const json* amd = nullptr;                   // what AMD's driver tells; the same
 
   /// The model, or at least the vendor.
   [[nodiscard]] std::string model() const { return name.empty() ? std::string{to_string(vendor)} : name; }

@@ -458,6 +458,7 @@ json gather_system() {
   to.set("shared_memory", gather_shared_memory());
   to.set("libraries", gather_libraries(named_by("WEFT_CUDA_DRIVER", "libcuda.so.1"), named_by("WEFT_CUDA_NVRTC", "")));
   to.set("nvml", gather_nvml());
+  to.set("amd", gather_amd());
   to.set("kernel_log", gather_kernel_log());
   return to.take();
 }

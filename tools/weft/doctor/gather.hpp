@@ -18,6 +18,10 @@ namespace weft::tool {
 /// What the management library of NVIDIA's driver knows, part of the document; {"why": …} where it is not there.
 [[nodiscard]] json gather_nvml();
 
+/// What AMD's driver tells of each GPU by its files: temperatures, and how much memory other processes have. GPUs by
+/// address. `root`: in front of /sys.
+[[nodiscard]] json gather_amd(const std::string& root = {});
+
 /// Access Control Services of a bridge, from its configuration space: PCI Express Base Specification, extended
 /// capability 0x000d.
 struct acs_state {

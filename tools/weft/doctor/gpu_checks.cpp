@@ -41,9 +41,7 @@ finding without_nvml(const machine_facts& machine) {
 finding not_looked_at(const machine_facts& machine) {
   if (machine.has(gpu_vendor::nvidia)) return not_known(machine.nvml_why());
   if (machine.gpus().empty()) return does_not_apply("there is no GPU");
-  return not_known(
-      "weft asks only NVIDIA's library for this; the vendor's own tool tells (amd-smi metric and amd-smi process for "
-      "AMD)");
+  return not_known("the driver does not tell; the vendor's own tool may (amd-smi metric, amd-smi process, xpu-smi)");
 }
 
 evidence nvml_fact(const gpu_facts& gpu, std::string value) {
@@ -217,6 +215,32 @@ finding gpu_memory(const machine_facts& machine) {
   return made;
 }
 
+namespace {
+
+/// GPUs slow down a little before their limit.
+constexpr std::int64_t near_degrees = 3;
+
+struct temperature {
+  std::string sensor;
+  std::int64_t celsius = 0, limit = 0;
+};
+
+/// The sensor of a GPU of AMD's that is nearest to its limit.
+std::optional<temperature> hottest_of(const gpu_facts& gpu) {
+  std::optional<temperature> found;
+  const json& sensors = part_of(*gpu.amd, "temperatures");
+  for (const json& one : sensors.is_array() ? sensors : json::array()) {
+    const auto celsius = integer_in(one, "celsius");
+    const auto limit = integer_in(one, "limit");
+    if (!celsius || !limit || *celsius < -1000 || *celsius > 1000 || *limit <= 0 || *limit > 1000) continue;
+    if (!found || *limit - *celsius < found->limit - found->celsius)
+      found = temperature{string_in(one, "name").value_or("?"), *celsius, *limit};
+  }
+  return found;
+}
+
+}  // namespace
+
 finding clocks(const machine_facts& machine) {
   struct reason {
     std::uint64_t bit;
@@ -228,11 +252,23 @@ finding clocks(const machine_facts& machine) {
                                        {0x20, "it is too hot, and the driver slows it down", true},
                                        {0x80, "the power supply holds it back (power brake)", false},
                                        {0x08, "the hardware protects itself", false}};
-  const auto gpus = told(machine);
-  if (gpus.empty()) return not_looked_at(machine);
   finding made;
   std::set<std::string> texts;
   bool is_hot = false;
+  const auto note_near = [&](const gpu_facts& gpu) {
+    is_hot = true;
+    made.about.push_back(gpu.address);
+    texts.insert("its temperature is near the limit");
+  };
+  for (const gpu_facts& gpu : machine.gpus()) {
+    if (const auto hottest = hottest_of(gpu)) {
+      made.facts.push_back({gpu.address, fmt::format("{} C, limit {} C", hottest->celsius, hottest->limit),
+                            pci_folder + gpu.address + "/hwmon, " + hottest->sensor});
+      if (hottest->celsius >= hottest->limit - near_degrees) note_near(gpu);
+    }
+  }
+  const auto gpus = told(machine);
+  if (gpus.empty() && made.facts.empty()) return not_looked_at(machine);
   for (const gpu_facts* gpu : gpus) {
     const auto bits = static_cast<std::uint64_t>(integer_in(*gpu->nvml, "clock_reasons").value_or(0));
     const auto celsius = integer_in(*gpu->nvml, "celsius");
@@ -244,23 +280,25 @@ finding clocks(const machine_facts& machine) {
       held += (held.empty() ? "" : " and ") + std::string{one.what};
       is_hot = is_hot || one.is_heat;
     }
-    const bool is_near = celsius && limit && *celsius >= *limit - 3;
+    const bool is_near = celsius && limit && *celsius >= *limit - near_degrees;
     made.facts.push_back(nvml_fact(
         *gpu, fmt::format("{} C{}{}", celsius ? std::to_string(*celsius) : "?",
                           limit ? fmt::format(", hardware limit {} C", *limit) : "", held.empty() ? "" : ": " + held)));
-    if (held.empty() && !is_near) continue;
-    is_hot = is_hot || is_near;
+    if (held.empty() && is_near) note_near(*gpu);
+    if (held.empty()) continue;
     made.about.push_back(gpu->address);
-    texts.insert(held.empty() ? "its temperature, which is near the limit" : held);
+    texts.insert(held);
   }
   if (made.facts.empty()) return not_known("the driver tells neither clocks nor temperatures");
-  if (made.about.empty()) return well("neither heat nor power holds clocks down", std::move(made.facts));
+  if (made.about.empty())
+    return well(gpus.empty() ? "no temperature is near its limit" : "neither heat nor power holds clocks down",
+                std::move(made.facts));
   put_decisive_first(made);
   made.found = verdict::warning;
   made.summary =
       fmt::format("{} slower than it could: {}.", gpus_do(machine, made.about, "runs", "run"), fmt::join(texts, "; "));
   made.effect = "Kernels take longer, and GPUs that work with it wait.";
-  const bool is_alone = made.about.size() == 1 && gpus.size() > 1;
+  const bool is_alone = made.about.size() == 1 && machine.gpus().size() > 1;
   made.steps = {!is_hot    ? "Look at its power cables, and at the power supplies of the chassis."
                 : is_alone ? "Only this GPU is hot: look at the fans and the airflow of its slot (cards without fans "
                              "need those of the chassis)."
@@ -394,8 +432,8 @@ finding p2p_status(const machine_facts& machine) {
         .found = verdict::warning,
         .summary = "AMD's driver does not allow peer access over PCIe (pcie_p2p is off).",
         .effect =
-            "Copies between GPUs go through the host, but for pairs that Infinity Fabric joins (weft topo "
-            "shows them as XGMI).",
+            "Copies between GPUs go through the host, but for pairs that Infinity Fabric joins (amd-smi "
+            "topology shows them).",
         .steps = {"See where it is turned off:", "$ grep -r pcie_p2p /etc/modprobe.d /proc/cmdline",
                   "Take that out, run sudo update-initramfs -u (Fedora, RHEL: dracut -f), and restart. If nothing is "
                   "found, add amdgpu.pcie_p2p=1 to the kernel options and restart."},
@@ -458,31 +496,34 @@ finding p2p_status(const machine_facts& machine) {
 }
 
 finding gpu_users(const machine_facts& machine) {
-  const auto gpus = told(machine);
-  if (gpus.empty()) return not_looked_at(machine);
   finding made;
   std::int64_t held = 0;
-  for (const gpu_facts* gpu : gpus) {
-    const json& users = part_of(*gpu->nvml, "users");
+  for (const gpu_facts& gpu : machine.gpus()) {
+    const bool is_amd = gpu.nvml->is_null();
+    const json& users = part_of(is_amd ? *gpu.amd : *gpu.nvml, "users");
     const auto count = integer_in(users, "processes");
     if (!count) continue;
     const auto used = integer_in(users, "memory").value_or(0);
-    made.facts.push_back(nvml_fact(
-        *gpu,
-        fmt::format("{}, {}", counted(static_cast<std::size_t>(std::max<std::int64_t>(*count, 0)), "other process"),
-                    size_text(used))));
-    if (*count <= 0 || !gpu->memory || used <= *gpu->memory / 10) continue;
-    made.about.push_back(gpu->address);
+    made.facts.push_back(
+        {gpu.address,
+         fmt::format("{}, {}", counted(static_cast<std::size_t>(std::max<std::int64_t>(*count, 0)), "other process"),
+                     size_text(used)),
+         is_amd ? "/sys/class/kfd/kfd/proc" : std::string{from_nvml}});
+    if (*count <= 0 || !gpu.memory || used <= *gpu.memory / 10) continue;
+    made.about.push_back(gpu.address);
     held += used;
   }
-  if (made.facts.empty()) return not_known("the driver does not tell who uses the GPUs");
+  if (made.facts.empty())
+    return told(machine).empty() ? not_looked_at(machine) : not_known("the driver does not tell who uses the GPUs");
   if (made.about.empty()) return well("no other process, or little memory of theirs", std::move(made.facts));
   put_decisive_first(made);
   made.found = verdict::warning;
   made.summary = fmt::format("Other processes hold {} of {}.", size_text(held), gpus_text(machine, made.about));
   made.effect = "Your programs get less memory, and run slower.";
   made.steps = {"See whose they are (in a container, on the host):",
-                "$ nvidia-smi --query-compute-apps=pid,used_memory,gpu_bus_id --format=csv",
+                machine.has(gpu_vendor::nvidia)
+                    ? "$ nvidia-smi --query-compute-apps=pid,used_memory,gpu_bus_id --format=csv"
+                    : "$ grep . /sys/class/kfd/kfd/proc/*/vram_*",
                 "$ ps -o pid,user,etime,cmd -p PID", "End only your own."};
   return made;
 }
