@@ -72,6 +72,12 @@ TEST(topology_picture, shows_every_device_and_says_simulated) {
   EXPECT_EQ(topology_svg(host_topology(2, bytes{1 << 20})).find(">simulated</text>"), std::string::npos);
 }
 
+TEST(topology_picture, shows_how_the_names_of_unlike_devices_differ) {
+  const std::string picture = topology_svg(*load_topology("mixed_3"));
+  for (const char* name : {"GeForce RTX 3090", "GeForce RTX 3080", "GeForce RTX 3070"})
+    EXPECT_NE(picture.find('>' + std::string{name} + '<'), std::string::npos) << name;
+}
+
 TEST(topology_picture, is_the_same_for_the_same_machine) {
   const auto machine = load_topology("mi300x_8");
   ASSERT_TRUE(machine);

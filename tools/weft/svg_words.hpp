@@ -38,4 +38,19 @@ inline std::string svg_words(std::string_view text) {
   return safe;
 }
 
+/// A text, cut where it is longer.
+inline std::string fitted(const std::string& text, std::size_t letters) {
+  if (text.size() <= letters) return text;
+  std::size_t end = letters - 2;
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;  // not inside a UTF-8 letter
+  return text.substr(0, end) + "..";
+}
+
+/// A device's name without the words in front that do not fit: models differ at the end.
+inline std::string fitted_name(std::string name, std::size_t letters) {
+  for (std::size_t space = name.find(' '); name.size() > letters && space != std::string::npos; space = name.find(' '))
+    name.erase(0, space + 1);
+  return fitted(name, letters);
+}
+
 }  // namespace weft::tool

@@ -58,13 +58,6 @@ std::string_view people_name(link_kind kind) {
   return "unknown link";
 }
 
-std::string fitted(const std::string& text, std::size_t letters) {
-  if (text.size() <= letters) return text;
-  std::size_t end = letters - 2;
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;  // not inside a UTF-8 letter
-  return text.substr(0, end) + "..";
-}
-
 std::string rate_of(double bytes_per_second) {
   return bytes_per_second > 0 ? fmt::format("{:.4g} GB/s", bytes_per_second / 1e9) : std::string{"rate unknown"};
 }
@@ -392,7 +385,7 @@ std::string topology_svg(const topology& machine) {
     const double y = places.device_top();
     page.rectangle(left, y, at_place::box_width, at_place::box_height, 8, "device");
     page.text(places.centre(device), y + 20, "strong", "middle", machine.nodes[at(device)].name);
-    page.text(places.centre(device), y + 37, "small", "middle", fitted(d.name, 20));
+    page.text(places.centre(device), y + 37, "small", "middle", fitted_name(d.name, 20));
     page.text(places.centre(device), y + 52, "small faint", "middle",
               fmt::format("{}, {} unit{}", to_string(d.memory), d.compute_units, d.compute_units == 1 ? "" : "s"));
   }

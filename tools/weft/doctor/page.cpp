@@ -53,8 +53,7 @@ std::string gpus_picture(const machine_facts& machine, const diagnosis& found) {
       const gpu_facts& gpu = *gpus[i];
       const int left = 2 * gap + static_cast<int>(i % each_row) * (width + gap);
       const int top = y + 26 + static_cast<int>(i / each_row) * (height + gap);
-      const std::string name = gpu.model();
-      const std::string lines[] = {gpu.address, name.size() > 25 ? name.substr(0, 23) + ".." : name,
+      const std::string lines[] = {gpu.address, fitted_name(gpu.model(), 25),
                                    "bus " + link_text(gpu.link.lanes, gpu.link.rate)};
       inside += fmt::format("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" rx=\"4\" fill=\"{}\" stroke=\"#555\"/>",
                             left, top, width, height, colour_of(worst_of(found, gpu.address)));
