@@ -227,7 +227,7 @@ TEST(completion, completes_commands_options_and_topologies) {
   test::write_text(folder / "weft.bash", done->out);
   const auto complete = [&](const std::string& words, const std::string& last) {
     const std::string script = "source weft.bash; COMP_WORDS=(" + words + " '" + last +
-                               "'); COMP_CWORD=$((${#COMP_WORDS[@]}-1)); _weft; echo \"${COMPREPLY[@]}\"";
+                               "'); COMP_CWORD=$((${#COMP_WORDS[@]}-1)); _weft_words; echo \"${COMPREPLY[@]}\"";
     const auto run = test::run_program({"bash", "-c", script}, {{}, {}, folder.path()});
     EXPECT_EQ(run.exit_code, 0) << run.err;
     return run.out;
@@ -239,21 +239,44 @@ TEST(completion, completes_commands_options_and_topologies) {
   EXPECT_EQ(complete("weft topo --sim", "dgx"), "dgx_h100\n");
 }
 
-TEST(completion, names_every_command_for_zsh_and_fish) {
+TEST(completion, works_in_zsh_and_fish) {
   const auto script = [](const char* shell) {
     const auto parsed = parse({"completion", shell});
     const auto* done = std::get_if<finished_line>(&parsed);
     return done != nullptr && done->exit_code == 0 ? done->out : std::string{};
   };
   EXPECT_TRUE(script("zsh").starts_with("#compdef weft\n"));
-  EXPECT_NE(script("zsh").find("_weft()"), std::string::npos);
   for (const char* word : {"-a doctor", "-a latency", "-l threshold -r", "-l matrix -d", "dgx_h100"})
     EXPECT_NE(script("fish").find(word), std::string::npos) << word;
   const test::scratch_folder folder;
   test::write_text(folder / "weft.fish", script("fish"));
-  if (test::run_program({"sh", "-c", "command -v fish"}).exit_code == 0) {
-    EXPECT_EQ(test::run_program({"fish", "-n", folder / "weft.fish"}).exit_code, 0);
+  test::write_text(folder / "weft.zsh", script("zsh"));
+  const auto is_here = [](const std::string& shell) {
+    return test::run_program({"sh", "-c", "command -v " + shell}).exit_code == 0;
+  };
+  const auto said = [&](const std::string& shell, const std::vector<std::string>& command) {
+    if (!is_here(shell)) return std::string{};
+    const auto run = test::run_program(command, {{}, {}, folder.path()});
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    EXPECT_EQ(run.err, "") << shell;
+    return run.out;
+  };
+  const std::string in_fish = "source weft.fish; complete -C 'weft bench co'; complete -C 'weft topo --mat'";
+  const std::string of_fish = said("fish", {"fish", "--no-config", "-c", in_fish});
+  // as zsh calls a function of bash
+  const std::string in_zsh =
+      "autoload -U +X compinit && compinit -u -D; source ./weft.zsh; setopt ksharrays; COMP_WORDS=(weft bench copy "
+      "--pai); COMP_CWORD=3; _weft_words; print -r -- ${COMPREPLY[@]}";
+  const std::string of_zsh = said("zsh", {"zsh", "-f", "-c", in_zsh});
+  if (is_here("fish")) {
+    for (const char* word : {"copy\t", "collective\t", "--matrix\t"})
+      EXPECT_NE(of_fish.find(word), std::string::npos) << of_fish;
   }
+  if (is_here("zsh")) {
+    EXPECT_NE(of_zsh.find(" --pairs "), std::string::npos) << of_zsh;  // zsh chooses among them by what was typed
+    EXPECT_EQ(of_zsh.find("--batch"), std::string::npos) << of_zsh;
+  }
+  if (!is_here("fish") || !is_here("zsh")) GTEST_SKIP() << "zsh or fish is not here";
 }
 
 TEST(help, explains_commands_and_topics_and_says_what_there_is) {

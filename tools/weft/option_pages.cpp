@@ -64,7 +64,9 @@ std::vector<std::string> words_of(const CLI::App& app) {
   for (const CLI::App* level = &app; level != nullptr; level = level->get_parent()) {
     for (const CLI::Option* option : level->get_options()) {
       for (const std::string& name : option->get_snames()) words.push_back("-" + name);
-      for (const std::string& name : option->get_lnames()) words.push_back("--" + name);
+      for (const std::string& name : option->get_lnames()) {
+        if (level == &app || std::ranges::find(words, "--" + name) == words.end()) words.push_back("--" + name);
+      }
     }
   }
   return words;
@@ -72,7 +74,7 @@ std::vector<std::string> words_of(const CLI::App& app) {
 
 namespace {
 
-/// A bash function that completes from the same tree that parses.
+/// A bash function that completes from the same tree that parses; zsh runs it too, where `path` would be PATH.
 std::string bash_completion(const CLI::App& app) {
   std::string cases;
   const auto walk = [&cases](const auto& self, const CLI::App& at) -> void {
@@ -88,8 +90,9 @@ std::string bash_completion(const CLI::App& app) {
   for (const std::string_view name : shipped_topologies()) topologies += fmt::format("{} ", name);
   return fmt::format(
       R"(# bash completion for weft: source <(weft completion bash)
-_weft() {{
-  local current="${{COMP_WORDS[COMP_CWORD]}}" previous="${{COMP_WORDS[COMP_CWORD-1]}}" path=weft words='' word
+_weft_words() {{
+  local current="${{COMP_WORDS[COMP_CWORD]}}" previous="${{COMP_WORDS[COMP_CWORD-1]}}"
+  local at=weft words='' i
   case "$previous" in
     --sim) COMPREPLY=($(compgen -W '{}' -- "$current") $(compgen -f -- "$current")); return ;;
     --clock) COMPREPLY=($(compgen -W 'wall virtual' -- "$current")); return ;;
@@ -99,22 +102,22 @@ _weft() {{
     --color) COMPREPLY=($(compgen -W 'auto always never' -- "$current")); return ;;
     -o|--output|--images) COMPREPLY=($(compgen -f -- "$current")); return ;;
   esac
-  for word in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
-    case "$path $word" in
+  for ((i = 1; i < COMP_CWORD; ++i)); do
+    case "$at ${{COMP_WORDS[i]}}" in
 {}    esac
   done
-  case "$path" in
+  case "$at" in
 {}  esac
   COMPREPLY=($(compgen -W "$words" -- "$current"))
 }}
-complete -F _weft weft
+complete -F _weft_words weft
 )",
       topologies,
       [&app] {
         std::string paths;
         const auto collect = [&paths](const auto& self, const CLI::App& at) -> void {
           for (const CLI::App* sub : at.get_subcommands([](const CLI::App*) { return true; })) {
-            paths += fmt::format("      '{}') path='{}' ;;\n", path_of(*sub), path_of(*sub));
+            paths += fmt::format("      '{}') at='{}' ;;\n", path_of(*sub), path_of(*sub));
             self(self, *sub);
           }
         };
@@ -168,8 +171,10 @@ std::string escaped(std::string_view text) {
 std::string completion(const CLI::App& app, std::string_view shell) {
   if (shell == "bash") return bash_completion(app);
   if (shell == "fish") return fish_completion(app);
-  // zsh runs functions of bash
-  if (shell == "zsh") return "#compdef weft\nautoload -U +X bashcompinit && bashcompinit\n" + bash_completion(app);
+  if (shell == "zsh") {  // which runs functions of bash; the first time it has loaded this file as the function _weft
+    return "#compdef weft\nautoload -U +X bashcompinit && bashcompinit\n" + bash_completion(app) +
+           "if [[ $funcstack[1] == _weft ]]; then _bash_complete -F _weft_words; fi\n";
+  }
   return {};
 }
 
