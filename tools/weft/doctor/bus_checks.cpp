@@ -83,11 +83,14 @@ finding pci_gpus(const machine_facts& machine) {
   say(without, verdict::failed, gpus_do(machine, without, "has no driver.", "have no driver.") + others,
       is_nvidia ? std::vector<std::string>{"Load the driver:", "$ sudo modprobe nvidia",
                                            "If it says \"not found\", the driver is not installed. Install it and "
-                                           "restart (on Debian the package nvidia-driver, on Fedora and RHEL from "
-                                           "NVIDIA's repository, on Ubuntu by this command). It keeps nouveau away:",
+                                           "restart: on Debian the package nvidia-driver, on Fedora and RHEL from "
+                                           "NVIDIA's repository, on Ubuntu by this command:",
                                            "$ sudo ubuntu-drivers install",
                                            "If it says \"Key was rejected\", sign the module, or turn Secure Boot off "
-                                           "in the firmware."}
+                                           "in the firmware.",
+                                           "If it works, and nouveau still holds a GPU: write the line \"blacklist "
+                                           "nouveau\" into a file of /etc/modprobe.d, then:",
+                                           "$ sudo update-initramfs -u && sudo reboot"}
                 : std::vector<std::string>{"Load the driver:", "$ sudo modprobe amdgpu",
                                            "If it says \"not found\", install amdgpu-dkms and restart."});
   say(kept, verdict::warning, gpus_do(machine, kept, "is", "are") + " kept for virtual machines (driver vfio-pci).",
@@ -298,7 +301,7 @@ finding iommu(const machine_facts& machine) {
   const bool is_tried = machine.record().at("/work").is_object();
   if (!is_tried)
     made.steps = {"First see whether copies are wrong here:", "$ weft doctor --run",
-                  "If they are, stop programs that use several GPUs. If not, this can wait for the "
+                  "If they are, stop programs that use several GPUs, and do this now. If not, do it at the "
                   "next maintenance:"};
   made.steps.insert(
       made.steps.end(),
@@ -458,7 +461,9 @@ finding kernel_log(const machine_facts& machine) {
   const std::string which = made.about.empty() ? "ADDRESS" : made.about.front();
   constexpr std::int64_t uncorrected = 48, uncontained = 95;
   if (seen.xids.contains(uncorrected) || seen.xids.contains(uncontained))
-    made.effect = "Programs that ran on it then may have crashed, or have wrong results. Start none before the reset.";
+    made.effect =
+        "Programs that ran on it at that time (sudo dmesg -T tells when) may have crashed, or have wrong results. "
+        "Start none before the reset.";
   if (is_lost) {
     made.steps = {
         "Save a report (it writes nvidia-bug-report.log.gz):", "$ sudo nvidia-bug-report.sh",

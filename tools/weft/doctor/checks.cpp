@@ -155,6 +155,14 @@ diagnosis diagnose(const machine_facts& machine) {
   for (const char* missing : {"pci-gpus", "nouveau", "driver-version"}) follows(all, missing, "libraries");
   follows(all, "pci-gpus", "nouveau");
   follows(all, "fabric", "kernels");
+  // both by the CPUs that the shell may use
+  finding& far = of(all, "numa");
+  finding& few = of(all, "cpus");
+  if (is_open(far) && is_open(few) && !far.about.empty() && few.summary.find("control group") == std::string::npos) {
+    few.part_of = "numa";
+    far.summary += " " + few.summary;
+    far.effect += " " + few.effect;
+  }
   return all;
 }
 

@@ -250,6 +250,17 @@ finding libraries(const machine_facts& machine) {
   return made;
 }
 
+namespace {
+
+/// Source: CUDA Toolkit Release Notes, minimum driver of each major version.
+std::string driver_for(std::int64_t cuda) {
+  return cuda == 12   ? "driver 525 or newer"
+         : cuda == 13 ? "driver 580 or newer"
+                      : fmt::format("a driver that serves CUDA {}.0 or newer", cuda);
+}
+
+}  // namespace
+
 finding toolkit(const machine_facts& machine) {
   if (!machine.has(gpu_vendor::nvidia)) return does_not_apply("there is no GPU of NVIDIA");
   const auto driver_text = string_in(library_of(machine, "cuda"), "version");
@@ -272,9 +283,9 @@ finding toolkit(const machine_facts& machine) {
   made.facts.front().where = string_in(library_of(machine, "nvrtc"), "path").value_or("nvrtcVersion");
   made.steps = {
       fmt::format(
-          "Install a driver that serves CUDA {} or newer: that mends all programs. Or, for weft alone, an older "
-          "NVRTC in a Python environment of its own:",
-          *compiler_text),
+          "Install {}: that mends all programs. Or, for weft alone, an older NVRTC in a Python environment of its "
+          "own:",
+          driver_for(compiler->first)),
       fmt::format("$ pip install 'nvidia-cuda-nvrtc-cu{}=={}.*'", driver->first, *driver_text),
       fmt::format("$ export WEFT_CUDA_NVRTC=$(python3 -c 'import nvidia.cuda_nvrtc as n; "
                   "print(n.__path__[0])')/lib/libnvrtc.so.{}",

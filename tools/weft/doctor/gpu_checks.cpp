@@ -166,8 +166,8 @@ finding gpu_memory(const machine_facts& machine) {
     made.facts.push_back(
         {gpu.address,
          fmt::format("{} since the driver was loaded{}",
-                     seen.value_or(0) > 0 ? counted(static_cast<std::size_t>(*seen), "uncorrected error")
-                                          : "no uncorrected errors",
+                     seen.value_or(0) > 0 ? counted(static_cast<std::size_t>(*seen), "uncorrected error") + " counted"
+                                          : "no uncorrected errors counted",
                      has_failed   ? "; a bad row could not be replaced by spare memory"
                      : is_pending ? "; a bad row waits for a reset"
                                   : ""),
@@ -247,9 +247,9 @@ finding clocks(const machine_facts& machine) {
     const char* what;
     bool is_heat;
   };
+  constexpr std::uint64_t heat_bits = 0x40 | 0x20;  // by the hardware, by the driver
   // nvmlClocksEventReasons: idleness, settings of users and the usual power limit are no faults
-  static constexpr reason reasons[] = {{0x40, "it is too hot, and the hardware slows it down", true},
-                                       {0x20, "it is too hot, and the driver slows it down", true},
+  static constexpr reason reasons[] = {{heat_bits, "it is too hot", true},
                                        {0x80, "the power supply holds it back (power brake)", false},
                                        {0x08, "the hardware protects itself", false}};
   finding made;
@@ -431,12 +431,12 @@ finding p2p_status(const machine_facts& machine) {
     return {
         .found = verdict::warning,
         .summary = "AMD's driver does not allow peer access over PCIe (pcie_p2p is off).",
-        .effect =
-            "Copies between GPUs go through the host, but for pairs that Infinity Fabric joins (amd-smi "
-            "topology shows them).",
-        .steps = {"See where it is turned off:", "$ grep -r pcie_p2p /etc/modprobe.d /proc/cmdline",
-                  "Take that out, run sudo update-initramfs -u (Fedora, RHEL: dracut -f), and restart. If nothing is "
-                  "found, add amdgpu.pcie_p2p=1 to the kernel options and restart."},
+        .effect = "Copies go through the host, except between GPUs that Infinity Fabric joins.",
+        .steps = {"See how they are joined. If every pair is XGMI, nothing need be done:", "$ amd-smi topology",
+                  "Else see where it is turned off:", "$ grep -r pcie_p2p /etc/modprobe.d /proc/cmdline",
+                  "In /etc/modprobe.d: take it out, and run sudo update-initramfs -u (Fedora, RHEL: dracut -f). In "
+                  "/proc/cmdline: take it out of GRUB_CMDLINE_LINUX in /etc/default/grub, and run sudo update-grub. "
+                  "Nowhere: add amdgpu.pcie_p2p=1 there. Then restart."},
         .facts = {{"pcie_p2p", *is_on, parameter}},
         .decisive = 1};
   }

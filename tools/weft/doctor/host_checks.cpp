@@ -208,10 +208,10 @@ finding numa(const machine_facts& machine) {
            fmt::format("Programs started from this shell may only use CPUs {}. {} near NUMA node {}.", allowed_text,
                        gpus_do(machine, made.about, "is", "are"), fmt::join(far_nodes, ", ")),
            "Copies between them and host memory pass the link between the sockets.",
-           {"See what limits this shell: a batch job shows in the first, taskset in the second. Ask there for CPUs of "
-            "both "
-            "sockets:",
-            "$ cat /proc/self/cgroup", "$ taskset -pc $$",
+           {"See whether this shell belongs to a batch job or a container, whose name is in the path:",
+            "$ cat /proc/self/cgroup",
+            "If so, ask there for CPUs of both sockets, two for each GPU. If not, it was started by taskset or "
+            "numactl: start one without.",
             "Or use only GPUs that are near: leave the others out of CUDA_VISIBLE_DEVICES."});
   }
   if (record.number("/proc/sys/kernel/numa_balancing") == 1) {

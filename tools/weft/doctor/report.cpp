@@ -253,8 +253,9 @@ std::string doctor_text(const session& run, const machine_facts& machine, const 
   summary(verdict::unknown, "not run",
           names([&](const finding&, std::size_t which) { return is_not_run(found, which); }),
           can_work ? ". They use the GPUs for about ten seconds, best when nobody else does: weft doctor --run"
-          : machine.gpus().empty() ? ": there is no GPU"
-                                   : ": mend the failure above first");
+          : machine.gpus().empty()           ? ": there is no GPU"
+          : found.count(verdict::failed) > 1 ? ": mend the failures above first"
+                                             : ": mend the failure above first");
   return text;
 }
 

@@ -75,9 +75,8 @@ finding p2p_data(const machine_facts& machine) {
     made.cause = "the hypervisor offers peer access over a way that it does not pass on";
   made.is_guess = true;
   made.steps = {
-      "Now: stop programs that use several of these GPUs, and tell their users. Programs that copy between GPUs by "
-      "NCCL "
-      "alone may go on with this, in each shell:",
+      "Now: stop programs that use several of these GPUs, and tell their users. Those that copy between GPUs by NCCL "
+      "alone may be started again in a shell with this:",
       "$ export NCCL_P2P_DISABLE=1", "For UCX and MPI over it:", "$ export UCX_TLS=^cuda_ipc"};
   return made;
 }
