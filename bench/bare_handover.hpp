@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "backend/parking.hpp"
+#include "os/parking.hpp"
 
 #include <atomic>
 #include <chrono>

@@ -4,14 +4,7 @@
 #include "core/readable.hpp"
 #include "weft/core/bytes.hpp"
 
-#include <unistd.h>
-
 namespace weft {
-
-std::size_t page_size() noexcept {
-  static const auto size = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  return size;
-}
 
 std::optional<error> beyond_end(std::string_view what, std::uint64_t size, const void* address, const void* base,
                                 std::uint64_t allocated, std::optional<device_id> on) {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Addresses as numbers, pages, and the errors of addresses: nobody allocated it, or a range passes the end.
+// Addresses as numbers, and the errors of addresses: nobody allocated it, or a range passes the end.
 #pragma once
 
 #include "core/hex.hpp"
 #include "core/make_error.hpp"
+#include "os/pages.hpp"
 #include "weft/core/ids.hpp"
 
 #include <cstddef>
@@ -15,11 +16,6 @@
 namespace weft {
 
 [[nodiscard]] inline std::uintptr_t number(const void* address) { return reinterpret_cast<std::uintptr_t>(address); }
-
-[[nodiscard]] std::size_t page_size() noexcept;
-[[nodiscard]] inline std::size_t whole_pages(std::uint64_t size) {
-  return (size + page_size() - 1) / page_size() * page_size();
-}
 
 /// not_found. `what` is the address as the caller knows it: "the destination 0x7f… of a fill".
 [[nodiscard]] inline error not_allocated(const std::string& what) {

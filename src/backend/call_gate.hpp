@@ -3,7 +3,7 @@
 // takes memory and the driver's objects away.
 #pragma once
 
-#include "backend/fork_watch.hpp"
+#include "os/fork_watch.hpp"
 #include "weft/core/error.hpp"
 
 #include <array>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/backend/event_record.hpp"
 
-#include "backend/parking.hpp"
+#include "os/parking.hpp"
 
 #include <algorithm>
 

@@ -2,6 +2,7 @@
 #include "weft/backend/kernel_code.hpp"
 
 #include "backend/word_character.hpp"
+#include "core/fnv.hpp"
 
 #include <algorithm>
 #include <iterator>
@@ -81,22 +82,15 @@ parameter_words parse_parameter(std::string_view text) {
           std::string(trimmed(text.substr(close + 1)))};
 }
 
-// FNV-1a over 64 bits. Every text is closed by its length, so that moving a letter over a border changes the hash.
+// Every text is closed by its length, so that moving a letter over a border changes the hash.
 struct text_hash {
-  std::uint64_t value = 0xcbf29ce484222325U;
+  detail::fnv value;
 
   void add(std::string_view text) {
-    for (const char c : text) {
-      add_byte(static_cast<unsigned char>(c));
-    }
+    value.add_text(text);
     add(static_cast<std::uint64_t>(text.size()));
   }
-  void add(std::uint64_t number) {
-    for (int shift = 0; shift < 64; shift += 8) {
-      add_byte(static_cast<unsigned char>(number >> shift));
-    }
-  }
-  void add_byte(unsigned char byte) { value = (value ^ byte) * 0x100000001b3U; }
+  void add(std::uint64_t number) { value.add_number(number); }
 };
 
 std::uint64_t hash_of(const kernel_code& code) {
@@ -128,7 +122,7 @@ std::uint64_t hash_of(const kernel_code& code) {
     hash.add(code.on_gpus->functions);
     hash.add(code.on_gpus->body_text);
   }
-  return hash.value;
+  return hash.value.value();
 }
 
 std::string described(parameter_direction direction, element_type type) {

@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/share_server.hpp"
 
+#include "core/make_error.hpp"
+#include "os/process.hpp"
+#include "os/socket.hpp"
+#include "os/system_error.hpp"
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
-#include <cstring>
 #include <ctime>
-#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <string>
-#include <sys/eventfd.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/un.h>
 #include <system_error>
 #include <unistd.h>
@@ -29,24 +28,6 @@ using clock_type = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 
-error make(errc code, std::string what, int native = 0) {
-  error cause;
-  cause.code = code;
-  cause.scope = code == errc::peer_dead ? error_scope::process : error_scope::call;
-  cause.native_code = native;
-  cause.what = std::move(what);
-  cause.where = {};
-  return cause;
-}
-
-error failed(const std::string& doing, int number) {
-  const bool scarce = number == EMFILE || number == ENFILE || number == ENOMEM || number == ENOBUFS;
-  return make(scarce ? errc::resource_exhausted : errc::io_failed,
-              doing + ": " + std::generic_category().message(number) +
-                  (number == EMFILE ? "; raise the process's limit of open files (ulimit -n)" : ""),
-              number);
-}
-
 /// The abstract address of a door: no file, and gone with the process that holds it.
 std::pair<sockaddr_un, socklen_t> address_of(std::uint64_t door) {
   sockaddr_un address{};
@@ -54,11 +35,6 @@ std::pair<sockaddr_un, socklen_t> address_of(std::uint64_t door) {
   const int length = std::snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "weft.share.%016llx",
                                    static_cast<unsigned long long>(door));
   return {address, static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<std::size_t>(length))};
-}
-
-void ring(int bell) noexcept {
-  const std::uint64_t one = 1;
-  static_cast<void>(!::write(bell, &one, sizeof one));
 }
 
 std::string process_name(std::uint32_t pid) { return "process " + std::to_string(pid); }
@@ -91,25 +67,25 @@ class all_signals_blocked {
 
 result<std::uint64_t> share_server::door() {
   const std::lock_guard lock{mutex_};
-  if (stopped_) return make(errc::machine_closed, "the machine is closed");
+  if (stopped_) return make_error(errc::machine_closed, "the machine is closed");
   if (const std::uint64_t open = door_.load(std::memory_order_relaxed)) return open;
-  shared_file bell{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
-  if (!bell) return failed("cannot serve shared memory", errno);
-  shared_file listener{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
-  if (!listener) return failed("cannot serve shared memory", errno);
+  event_bell bell = event_bell::make();
+  if (!bell) return system_error("cannot serve shared memory", errno);
+  descriptor listener{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+  if (!listener) return system_error("cannot serve shared memory", errno);
   const std::uint64_t fresh = random_number();
   const auto [address, length] = address_of(fresh);
   if (::bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
       ::listen(listener.get(), 64) != 0) {
-    return failed("cannot serve shared memory", errno);
+    return system_error("cannot serve shared memory", errno);
   }
   const all_signals_blocked quiet;
   try {
-    thread_ = std::thread{[this, door = listener.get(), wake = bell.get()] { serve(door, wake); }};
+    thread_ = std::thread{[this, door = listener.get(), wake = bell.file()] { serve(door, wake); }};
   } catch (const std::system_error&) {
-    return make(errc::resource_exhausted,
-                "no thread could be started to serve shared memory; raise the limit of "
-                "threads (ulimit -u)");
+    return make_error(errc::resource_exhausted,
+                      "no thread could be started to serve shared memory; raise the limit of "
+                      "threads (ulimit -u)");
   }
   listener_ = std::move(listener);
   bell_ = std::move(bell);
@@ -142,7 +118,7 @@ void share_server::stop() noexcept {
     if (here_.forked()) {
       ends.detach();  // it runs in the parent
     } else {
-      ring(bell_.get());
+      bell_.ring();
       ends.join();
     }
   }
@@ -192,24 +168,15 @@ share_server::turn share_server::answer(int connection) noexcept {
       }
     }
     auto bytes = encode_reply(reply);
-    iovec part{bytes.data(), bytes.size()};
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(2 * sizeof(int))> control{};
-    msghdr head{};
-    head.msg_iov = &part;
-    head.msg_iovlen = 1;
+    const iovec part{bytes.data(), bytes.size()};
+    std::array<int, 2> files{};
+    std::size_t count = 0;
     if (grant) {
-      const std::array<int, 2> files{grant->file, grant->second};
-      const std::size_t size = (grant->second < 0 ? 1 : 2) * sizeof(int);
-      head.msg_control = control.data();
-      head.msg_controllen = CMSG_SPACE(size);
-      cmsghdr* c = CMSG_FIRSTHDR(&head);
-      c->cmsg_level = SOL_SOCKET;
-      c->cmsg_type = SCM_RIGHTS;
-      c->cmsg_len = CMSG_LEN(size);
-      std::memcpy(CMSG_DATA(c), files.data(), size);
+      files[count++] = grant->file;
+      if (grant->second >= 0) files[count++] = grant->second;
     }
     // a connection has room for one packet: what does not go is not waited for, and the importer asks again
-    static_cast<void>(::sendmsg(connection, &head, MSG_DONTWAIT | MSG_NOSIGNAL));
+    static_cast<void>(send_packet(connection, {&part, 1}, std::span{files}.first(count), false, "an importer"));
     served_.fetch_add(1, std::memory_order_relaxed);
   } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the importer sees the hang-up, and asks again
   }
@@ -219,7 +186,7 @@ share_server::turn share_server::answer(int connection) noexcept {
 void share_server::serve(int listener, int bell) noexcept {
   ::pthread_setname_np(::pthread_self(), "weft-share");
   struct waiting_one {
-    shared_file connection;
+    descriptor connection;
     clock_type::time_point since;
   };
   std::array<waiting_one, max_pending> pending;  // oldest first
@@ -256,16 +223,14 @@ void share_server::serve(int listener, int bell) noexcept {
       }
     }
     if ((these[1].revents & POLLIN) == 0) continue;
-    shared_file connection{::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
+    descriptor connection{::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)};
     if (!connection) {
       if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
         rest_until = seen + milliseconds{5};
       }
       continue;
     }
-    ucred who{};
-    socklen_t size = sizeof who;
-    if (::getsockopt(connection.get(), SOL_SOCKET, SO_PEERCRED, &who, &size) != 0 || who.uid != ::geteuid()) {
+    if (const auto who = maker_of(connection.get()); !who || who->uid != ::geteuid()) {
       foreign_.fetch_add(1, std::memory_order_relaxed);
       continue;
     }
@@ -279,8 +244,7 @@ void share_server::serve(int listener, int bell) noexcept {
 
 bool process_watch::alive_now() noexcept {
   if (dead_.load(std::memory_order_relaxed)) return false;
-  pollfd state{process_.get(), POLLIN, 0};
-  if (::poll(&state, 1, 0) == 1 && state.revents != 0) dead_.store(true, std::memory_order_relaxed);
+  if (is_readable(process_.get())) dead_.store(true, std::memory_order_relaxed);
   return !dead_.load(std::memory_order_relaxed);
 }
 
@@ -294,12 +258,9 @@ bool process_watch::alive() noexcept {
 }
 
 result<std::shared_ptr<process_watch>> watch_of(std::uint32_t pid) {
-  shared_file process{static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0))};
-  if (!process) {
-    if (errno == ESRCH) return make(errc::peer_dead, process_name(pid) + " has ended");
-    return failed("cannot watch " + process_name(pid), errno);
-  }
-  return std::make_shared<process_watch>(std::move(process), pid);
+  auto process = watch_process(static_cast<pid_t>(pid), 0);
+  if (!process) return std::move(process).error();
+  return std::make_shared<process_watch>(std::move(*process), pid);
 }
 
 namespace {
@@ -309,60 +270,56 @@ enum class attempt : std::uint8_t { done, again };
 /// One connection to the exporter. `again` when it was cut off before an answer, as in a flood.
 result<attempt> try_fetch(const share_ticket& h, clock_type::time_point until, fetched_share& into) {
   const std::string exporter = process_name(h.process);
-  shared_file connection{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
-  if (!connection) return failed("cannot ask " + exporter + " for what it shares", errno);
+  descriptor connection{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
+  if (!connection) return system_error("cannot ask " + exporter + " for what it shares", errno);
   const auto [address, length] = address_of(h.door);
   if (::connect(connection.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
     if (errno == EAGAIN || errno == EINTR) return attempt::again;  // its queue of connections is full
     if (errno == ECONNREFUSED) {
-      return make(errc::peer_dead,
-                  exporter + ", which exported this handle, or its machine, is gone" +
-                      (into.exporter && into.exporter->alive_now() ? "; the process itself lives" : ""));
+      return make_error(errc::peer_dead,
+                        exporter + ", which exported this handle, or its machine, is gone" +
+                            (into.exporter && into.exporter->alive_now() ? "; the process itself lives" : ""),
+                        error_scope::process);
     }
-    return failed("cannot ask " + exporter + " for what it shares", errno);
+    return system_error("cannot ask " + exporter + " for what it shares", errno);
   }
-  ucred who{};
-  socklen_t size = sizeof who;
-  if (::getsockopt(connection.get(), SOL_SOCKET, SO_PEERCRED, &who, &size) != 0 || who.uid != ::geteuid()) {
-    return make(errc::corrupt, "the address in this handle is held by another user; nothing was said to it");
+  const auto who = maker_of(connection.get());
+  if (!who || who->uid != ::geteuid()) {
+    return make_error(errc::corrupt, "the address in this handle is held by another user; nothing was said to it");
   }
-  if (who.pid == ::getpid()) {
-    return make(errc::invalid_argument,
-                "this handle was exported by this very process; use what it names, a handle is for others", 201);
+  if (who->pid == ::getpid()) {
+    return make_error(errc::invalid_argument,
+                      "this handle was exported by this very process; use what it names, a handle is for others",
+                      error_scope::call, 201);
   }
-  if (who.pid == 0) {
-    return make(errc::unsupported,
-                "the exporter is in a PID namespace that is not seen from here, so its death would "
-                "not be noticed; start both in one");
+  if (who->pid == 0) {
+    return make_error(errc::unsupported,
+                      "the exporter is in a PID namespace that is not seen from here, so its death would "
+                      "not be noticed; start both in one");
   }
   // Watched before it is asked: whoever answers lived when it was watched, so the number is its own.
-  if (!into.exporter || into.exporter->pid() != static_cast<std::uint32_t>(who.pid)) {
-    auto watched = watch_of(static_cast<std::uint32_t>(who.pid));
+  if (!into.exporter || into.exporter->pid() != static_cast<std::uint32_t>(who->pid)) {
+    auto watched = watch_of(static_cast<std::uint32_t>(who->pid));
     if (!watched) return std::move(watched).error();
     into.exporter = std::move(*watched);
   }
   const auto request = encode_request(h);
   if (::send(connection.get(), request.data(), request.size(), MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
     if (errno == EPIPE || errno == ECONNRESET || errno == EAGAIN || errno == EINTR) return attempt::again;
-    return failed("cannot ask " + exporter + " for what it shares", errno);
+    return system_error("cannot ask " + exporter + " for what it shares", errno);
   }
   for (;;) {
     std::array<std::byte, reply_size + 1> room;
-    iovec part{room.data(), room.size()};
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(3 * sizeof(int))> control;
-    msghdr head{};
-    head.msg_iov = &part;
-    head.msg_iovlen = 1;
-    head.msg_control = control.data();
-    head.msg_controllen = control.size();
-    const ssize_t got = ::recvmsg(connection.get(), &head, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0 && errno == EAGAIN) {
+    raw_packet raw;
+    const auto got = receive_packet(connection.get(), room, raw, exporter.c_str());
+    if (!got) return error{got.error()};
+    if (*got == packet_io::later) {
       const auto left = until - clock_type::now();
       if (left <= nanoseconds{0}) return attempt::again;
       // An exporter that forked leaves its socket to a child that answers nobody: its death ends the wait.
       if (!into.exporter->alive_now()) {
-        return make(errc::peer_dead, exporter + " has died before it handed out what it shares");
+        return make_error(errc::peer_dead, exporter + " has died before it handed out what it shares",
+                          error_scope::process);
       }
       pollfd state{connection.get(), POLLIN, 0};
       const auto slice = std::min<nanoseconds>(left, milliseconds{20});
@@ -370,38 +327,29 @@ result<attempt> try_fetch(const share_ticket& h, clock_type::time_point until, f
       static_cast<void>(::ppoll(&state, 1, &time, nullptr));
       continue;
     }
-    if (got == 0 || (got < 0 && errno == ECONNRESET)) return attempt::again;
-    if (got < 0) return failed("cannot read the answer of " + exporter, errno);
-    std::vector<shared_file> files;
-    for (cmsghdr* c = CMSG_FIRSTHDR(&head); c != nullptr; c = CMSG_NXTHDR(&head, c)) {
-      if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
-      for (std::size_t i = 0; i < (c->cmsg_len - CMSG_LEN(0)) / sizeof(int); ++i) {
-        int file = -1;
-        std::memcpy(&file, CMSG_DATA(c) + i * sizeof(int), sizeof file);
-        files.emplace_back(file);
-      }
-    }
-    auto reply = decode_reply(std::span{room}.first(std::min<std::size_t>(static_cast<std::size_t>(got), room.size())));
+    if (raw.bytes.empty()) return attempt::again;
+    std::vector<descriptor>& files = raw.descriptors;
+    auto reply = decode_reply(raw.bytes);
     if (!reply) return std::move(reply).error();
     if (reply->answer == share_answer::gone) {
-      return make(errc::closed, "stale: " + exporter + " has freed what this handle names");
+      return make_error(errc::closed, "stale: " + exporter + " has freed what this handle names");
     }
     if (reply->answer != share_answer::granted) {
-      return make(errc::corrupt, exporter + " refused this handle: it names no range of what was exported");
+      return make_error(errc::corrupt, exporter + " refused this handle: it names no range of what was exported");
     }
     if (files.empty() || files.size() > 2) {
-      if ((head.msg_flags & MSG_CTRUNC) != 0) {
-        return make(errc::resource_exhausted, "no descriptor is left for what " + exporter +
-                                                  " shares; raise the process's limit of open files (ulimit -n)");
+      if (raw.lost_descriptors) {
+        return make_error(errc::resource_exhausted, "no descriptor is left for what " + exporter +
+                                                        " shares; raise the process's limit of open files (ulimit -n)");
       }
-      return make(errc::corrupt, exporter + " answered without what it shares");
+      return make_error(errc::corrupt, exporter + " answered without what it shares");
     }
     if (auto checked = check_memory_file(files[0].get(), reply->size, memory_file_pages::any, "memory of " + exporter);
         !checked) {
       return std::move(checked).error();
     }
     if (h.offset > reply->size || h.size > reply->size - h.offset)
-      return make(errc::corrupt, "what " + exporter + " shares is smaller than its handle says");
+      return make_error(errc::corrupt, "what " + exporter + " shares is smaller than its handle says");
     into.file = std::move(files[0]);
     if (files.size() == 2) into.second = std::move(files[1]);
     into.reply = *reply;
@@ -414,7 +362,7 @@ result<attempt> try_fetch(const share_ticket& h, clock_type::time_point until, f
 result<fetched_share> fetch_share(const share_ticket& h, nanoseconds limit,
                                   const std::shared_ptr<process_watch>& known) {
   if (h.boot != this_boot()) {
-    return make(errc::incompatible, "this handle is from another computer, or from before this one was started");
+    return make_error(errc::incompatible, "this handle is from another computer, or from before this one was started");
   }
   const auto start = clock_type::now();
   const auto until = limit > clock_type::time_point::max() - start ? clock_type::time_point::max() : start + limit;
@@ -426,9 +374,9 @@ result<fetched_share> fetch_share(const share_ticket& h, nanoseconds limit,
     if (*tried == attempt::done) return got;
     const auto left = until - clock_type::now();
     if (left <= nanoseconds{0}) {
-      return make(errc::timed_out, process_name(h.process) + " did not hand out what it shares within " +
-                                       std::to_string(std::chrono::duration_cast<milliseconds>(limit).count()) +
-                                       " ms; is it stopped?");
+      return make_error(errc::timed_out, process_name(h.process) + " did not hand out what it shares within " +
+                                             std::to_string(std::chrono::duration_cast<milliseconds>(limit).count()) +
+                                             " ms; is it stopped?");
     }
     nap(std::min<nanoseconds>(left, milliseconds{1}));
   }

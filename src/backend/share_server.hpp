@@ -2,9 +2,10 @@
 // Hands out descriptors of memory files to processes of the same user that know a random number, and fetches them.
 #pragma once
 
-#include "backend/fork_watch.hpp"
-#include "backend/memory_file.hpp"
 #include "backend/share_ticket.hpp"
+#include "os/event_bell.hpp"
+#include "os/fork_watch.hpp"
+#include "os/memory_file.hpp"
 #include "weft/core/result.hpp"
 #include "weft/core/unique_handle.hpp"
 
@@ -72,7 +73,8 @@ class share_server {
   fork_watch here_;
   std::mutex mutex_;
   std::map<std::uint64_t, entry> offers_;
-  shared_file listener_, bell_;
+  descriptor listener_;
+  event_bell bell_;
   bool stopped_ = false;
   std::atomic<std::uint64_t> door_{0}, foreign_{0}, served_{0};
   std::thread thread_;
@@ -82,7 +84,7 @@ class share_server {
 /// Thread: any.
 class process_watch {
  public:
-  process_watch(shared_file process, std::uint32_t pid) : process_(std::move(process)), pid_(pid) {}
+  process_watch(descriptor process, std::uint32_t pid) : process_(std::move(process)), pid_(pid) {}
 
   /// False from a few milliseconds after its death on.
   [[nodiscard]] bool alive() noexcept;
@@ -91,7 +93,7 @@ class process_watch {
   [[nodiscard]] std::uint32_t pid() const noexcept { return pid_; }
 
  private:
-  shared_file process_;
+  descriptor process_;
   std::uint32_t pid_;
   std::atomic<bool> dead_{false};
   std::atomic<std::int64_t> next_look_{0};
@@ -101,8 +103,8 @@ class process_watch {
 
 /// What an exporter has given.
 struct fetched_share {
-  shared_file file;    // sealed against shrinking, and at least as large as the answer says
-  shared_file second;  // of the exporter's driver, where it has one; checked by nobody yet
+  descriptor file;    // sealed against shrinking, and at least as large as the answer says
+  descriptor second;  // of the exporter's driver, where it has one; checked by nobody yet
   std::shared_ptr<process_watch> exporter;
   share_reply reply;
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/word_watch.hpp"
 
-#include "backend/parking.hpp"
+#include "os/parking.hpp"
 
 #include <algorithm>
 #include <atomic>

@@ -3,8 +3,8 @@
 // and on behalf of suspended coroutines. It starts with the first such job and sleeps when there is nothing to do.
 #pragma once
 
-#include "backend/parking.hpp"
 #include "channel/queue_state.hpp"
+#include "os/parking.hpp"
 
 #include <cstddef>
 #include <list>

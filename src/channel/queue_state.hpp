@@ -2,7 +2,7 @@
 // What a queue is behind its ends: where its rings lie, how they are joined, and what has happened to it.
 #pragma once
 
-#include "backend/parking.hpp"
+#include "os/parking.hpp"
 #include "runtime/machine_state.hpp"
 #include "weft/backend/kernel_code.hpp"
 #include "weft/channel/message_queue.hpp"

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "channel/shared_region.hpp"
 
-#include "backend/memory_file.hpp"
+#include "core/fnv.hpp"
+#include "os/memory_file.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -46,9 +47,9 @@ std::string described(std::uint64_t size, std::uint64_t alignment) {
 }  // namespace
 
 std::uint64_t hash_of_name(const char* name) noexcept {
-  std::uint64_t hash = 0xcbf29ce484222325;
-  for (; *name != '\0'; ++name) hash = (hash ^ static_cast<unsigned char>(*name)) * 0x100000001b3;
-  return hash;
+  fnv hash;
+  hash.add_text(name);
+  return hash.value();
 }
 
 std::uint64_t region_header::computed_check() const noexcept {

@@ -6,9 +6,9 @@
 
 #include "weft/channel/ring_shape.hpp"
 #include "weft/channel/shared_queue.hpp"
+#include "weft/core/descriptor.hpp"
 #include "weft/core/result.hpp"
 #include "weft/core/unique_handle.hpp"
-#include "weft/runtime/descriptor.hpp"
 
 #include <atomic>
 #include <cstddef>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collective/control_block.hpp"
 
-#include "backend/memory_file.hpp"
 #include "collective/rank_wire.hpp"
+#include "os/memory_file.hpp"
 #include "weft/core/bytes.hpp"
 
 #include <algorithm>

@@ -4,9 +4,9 @@
 // and believed only as far as it cannot lead out of this memory.
 #pragma once
 
+#include "weft/core/descriptor.hpp"
 #include "weft/core/result.hpp"
 #include "weft/core/unique_handle.hpp"
-#include "weft/runtime/descriptor.hpp"
 
 #include <array>
 #include <atomic>

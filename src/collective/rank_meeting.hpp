@@ -2,8 +2,8 @@
 // How the ranks of a communicator wait for each other, and how a failure of one becomes known to all.
 #pragma once
 
-#include "backend/parking.hpp"
 #include "collective/control_block.hpp"
+#include "os/parking.hpp"
 #include "weft/collective/rank_communicator.hpp"
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collective/symmetric_block.hpp"
 
-#include "backend/memory_file.hpp"
 #include "backend/share_ticket.hpp"
+#include "os/memory_file.hpp"
 #include "runtime/machine_state.hpp"
 #include "weft/core/raise.hpp"
 

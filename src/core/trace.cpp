@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/core/trace.hpp"
 
+#include "core/fnv.hpp"
+
 #include <new>
 #include <utility>
 
@@ -27,24 +29,21 @@ std::string_view to_string(trace_kind kind) {
 }
 
 std::uint64_t trace_hash(std::span<const trace_record> records) {
-  std::uint64_t hash = 0xcbf29ce484222325;
-  const auto byte = [&hash](std::uint64_t value) { hash = (hash ^ (value & 0xff)) * 0x100000001b3; };
-  const auto number = [&byte](auto value) {
-    for (int shift = 0; shift < 64; shift += 8) byte(static_cast<std::uint64_t>(value) >> shift);
-  };
+  detail::fnv hash;
+  const auto number = [&hash](auto value) { hash.add_number(static_cast<std::uint64_t>(value)); };
   for (const trace_record& r : records) {
     number(r.kind);
     number(r.device.value());
     number(r.stream);
     number(r.name.size());  // so that no name runs into what follows it
-    for (const char c : r.name) byte(static_cast<unsigned char>(c));
+    hash.add_text(r.name);
     number(r.started.count());
     number(r.ended.count());
     number(r.bytes);
     number(r.items);
     number(r.failed);
   }
-  return hash;
+  return hash.value();
 }
 
 void trace_sink::add(trace_record record) noexcept {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/memory/ipc_event.hpp"
 
-#include "backend/parking.hpp"
 #include "core/called_from.hpp"
+#include "core/make_error.hpp"
 #include "memory/ipc_event_body.hpp"
 #include "memory/memory_state.hpp"
+#include "os/parking.hpp"
 #include "runtime/packet_socket.hpp"
 
 #include <algorithm>
@@ -43,7 +44,7 @@ std::string waited(std::uint64_t number, std::uint64_t recorded) {
 
 }  // namespace
 
-ipc_event_body::ipc_event_body(std::shared_ptr<machine_state> state, shared_file file,
+ipc_event_body::ipc_event_body(std::shared_ptr<machine_state> state, descriptor file,
                                std::shared_ptr<process_watch> owner)
     : state_(std::move(state)), file_(std::move(file)), owner_(std::move(owner)) {
   void* at = ::mmap(nullptr, page_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file_.get(), 0);
@@ -86,7 +87,7 @@ bool ipc_event_body::is_dead(std::uint32_t pid, std::uint64_t started) {
   if (is_new) {
     auto watched = watch_process(static_cast<pid_t>(pid), started);
     if (watched) {
-      it->second = std::make_shared<process_watch>(shared_file{watched->release()}, pid);
+      it->second = std::make_shared<process_watch>(descriptor{watched->release()}, pid);
     } else if (watched.error().code != errc::peer_dead) {
       recorders_.erase(it);  // no descriptor for it now: look again later
       return false;
@@ -119,19 +120,19 @@ ipc_event_body::verdict ipc_event_body::look(std::uint64_t number) {
     }
     if (!is_dead(pid, record.started.load(std::memory_order_relaxed))) return {};
     if (record.word.load(std::memory_order_acquire) != word) return {};  // it ended, and then died: the next look tells
-    return {true, process_error(errc::peer_dead, who(pid) + ", which made " + waited(number, number) + " has died",
-                                error_scope::process)};
+    return {true, make_error(errc::peer_dead, who(pid) + ", which made " + waited(number, number) + " has died",
+                             error_scope::process)};
   }
   if (!owner_) return {};
   if (page_->owner_gone.load(std::memory_order_acquire) != 0) {
-    return {true, process_error(errc::closed, who(owner_->pid()) + " let an event go before " +
-                                                  waited(number, page_->recorded.load()) + " was made")};
+    return {true, make_error(errc::closed, who(owner_->pid()) + " let an event go before " +
+                                               waited(number, page_->recorded.load()) + " was made")};
   }
   if (!owner_->alive()) {
-    return {true, process_error(errc::peer_dead,
-                                who(owner_->pid()) + ", which owns the event, died before " +
-                                    waited(number, page_->recorded.load()) + " was made",
-                                error_scope::process)};
+    return {true, make_error(errc::peer_dead,
+                             who(owner_->pid()) + ", which owns the event, died before " +
+                                 waited(number, page_->recorded.load()) + " was made",
+                             error_scope::process)};
   }
   return {};
 }
@@ -269,9 +270,9 @@ void ipc_event_service::serve() noexcept {
         auto verdict = one.body->look(one.number);
         if (!verdict.ended && now >= one.until) {
           verdict.ended = true;
-          verdict.cause = process_error(errc::timed_out, "a stream waited for " +
-                                                             waited(one.number, one.body->page().recorded.load()) +
-                                                             " until its limit had passed");
+          verdict.cause = make_error(errc::timed_out, "a stream waited for " +
+                                                          waited(one.number, one.body->page().recorded.load()) +
+                                                          " until its limit had passed");
         }
         if (!verdict.ended) {
           next = std::min(next, one.until);

@@ -44,7 +44,7 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std
 class ipc_event_body {
  public:
   /// Makes the page, or maps that of another process.
-  ipc_event_body(std::shared_ptr<machine_state> state, shared_file file, std::shared_ptr<process_watch> owner);
+  ipc_event_body(std::shared_ptr<machine_state> state, descriptor file, std::shared_ptr<process_watch> owner);
   ipc_event_body(const ipc_event_body&) = delete;
   ipc_event_body& operator=(const ipc_event_body&) = delete;
   ~ipc_event_body();
@@ -70,7 +70,7 @@ class ipc_event_body {
   [[nodiscard]] bool is_dead(std::uint32_t pid, std::uint64_t started);
 
   std::shared_ptr<machine_state> state_;
-  shared_file file_;
+  descriptor file_;
   std::shared_ptr<process_watch> owner_;  // null in the owner
   ipc_event_page* page_ = nullptr;
   std::mutex mutex_;

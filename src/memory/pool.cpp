@@ -215,7 +215,7 @@ pool_handle pool_body::handle() {
   const std::lock_guard lock{mutex_};
   if (key_ == 0) {
     struct held {
-      shared_file file;
+      descriptor file;
       share_grant grant;
     };
     auto made = std::make_shared<held>();

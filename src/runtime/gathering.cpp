@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/gathering.hpp"
 
+#include "core/make_error.hpp"
 #include "runtime/rendezvous_address.hpp"
 
 #include <algorithm>
@@ -49,7 +50,7 @@ error refusal_of(const packet& p, const std::string& who) {
     case refusal_code::closed:
       break;
   }
-  return process_error(code, who + ": " + printable(p.payload));
+  return make_error(code, who + ": " + printable(p.payload));
 }
 
 std::uint64_t bit(int r) { return std::uint64_t{1} << r; }
@@ -165,17 +166,16 @@ result<descriptor> gathering::listen() {
       const auto holder = maker_of(question.get());
       const std::string who = holder ? process_name(holder->pid) : "another process";
       if (holder && holder->uid != ::geteuid()) {
-        return process_error(errc::name_taken, meeting_name() + " is held by " + who + " of user " +
-                                                   std::to_string(holder->uid) + ", and this is user " +
-                                                   std::to_string(::geteuid()) + ": choose another name");
+        return make_error(errc::name_taken, meeting_name() + " is held by " + who + " of user " +
+                                                std::to_string(holder->uid) + ", and this is user " +
+                                                std::to_string(::geteuid()) + ": choose another name");
       }
-      return process_error(errc::name_taken, "another rank 0, " + who + ", is gathering a group at " + meeting_name() +
-                                                 ": choose another name, or give this process another rank");
+      return make_error(errc::name_taken, "another rank 0, " + who + ", is gathering a group at " + meeting_name() +
+                                              ": choose another name, or give this process another rank");
     }
     if (errno != ECONNREFUSED && errno != EAGAIN) {
-      return process_error(errc::name_taken,
-                           meeting_name() + " is held by a socket of another kind: choose another name",
-                           error_scope::call, errno);
+      return make_error(errc::name_taken, meeting_name() + " is held by a socket of another kind: choose another name",
+                        error_scope::call, errno);
     }
     // held, and not listening: another one that begins, or ends
     if (auto ok = in_time("the name, which another process holds"); !ok) {
@@ -207,7 +207,7 @@ result<void> gathering::accept_all(int listener) {
       guests_.erase(guests_.begin());
     }
     accept_credentials(link.get(), true);
-    make_room(link.get());
+    make_room(link.get(), max_packet_bytes);
     guests_.push_back({std::move(link), -1});
   }
   return {};
@@ -227,8 +227,7 @@ result<gathering::seating> gathering::seat(guest& g) {
   if (got && *got == packet_io::later) return seating::later;
   if (got && *got == packet_io::ended) {
     if (g.expected < 0) return seating::turned_away;  // went away without a word: nobody's loss
-    return process_error(errc::peer_dead, to_string(rank{g.expected}) + " ended before it joined",
-                         error_scope::process);
+    return make_error(errc::peer_dead, to_string(rank{g.expected}) + " ended before it joined", error_scope::process);
   }
   auto parsed = got ? checked_packet(raw) : result<packet>{got.error()};
   // A connected place has no second chance: what is wrong with it is wrong with the meeting.
@@ -241,25 +240,25 @@ result<gathering::seating> gathering::seat(guest& g) {
   const packet& p = *parsed;
   const std::string who = raw.sender ? process_name(raw.sender->pid) : "a process";
   if (p.kind != packet_kind::hello) {
-    return away(process_error(errc::corrupt, "expected the first packet of " + who + " to be hello"));
+    return away(make_error(errc::corrupt, "expected the first packet of " + who + " to be hello"));
   }
   if (p.size != static_cast<std::uint32_t>(size_)) {
-    return away(process_error(errc::incompatible, who + " came to " + meeting_name() + " as rank " +
-                                                      std::to_string(p.rank) + " of " + std::to_string(p.size) +
-                                                      "; expected a group of " + std::to_string(size_)));
+    return away(make_error(errc::incompatible, who + " came to " + meeting_name() + " as rank " +
+                                                   std::to_string(p.rank) + " of " + std::to_string(p.size) +
+                                                   "; expected a group of " + std::to_string(size_)));
   }
   const int r = static_cast<int>(p.rank);
   if (r == 0 || (g.expected >= 0 && r != g.expected)) {
-    return away(process_error(
-        errc::incompatible, who + " came to " + meeting_name() + " as rank " + std::to_string(r) + ", expected " +
-                                (r == 0 ? "1 to " + std::to_string(size_ - 1) : "rank " + std::to_string(g.expected))));
+    return away(make_error(errc::incompatible,
+                           who + " came to " + meeting_name() + " as rank " + std::to_string(r) + ", expected " +
+                               (r == 0 ? "1 to " + std::to_string(size_ - 1) : "rank " + std::to_string(g.expected))));
   }
   member& place = seats_[static_cast<std::size_t>(r)];
   if (place.link) {
-    return away(process_error(errc::incompatible, who + " came to " + meeting_name() + " as " +
-                                                      to_string(place.info.rank) + ", which is process " +
-                                                      std::to_string(place.info.pid) +
-                                                      " already: give each process a rank of its own"));
+    return away(make_error(errc::incompatible, who + " came to " + meeting_name() + " as " +
+                                                   to_string(place.info.rank) + ", which is process " +
+                                                   std::to_string(place.info.pid) +
+                                                   " already: give each process a rank of its own"));
   }
   member arrival;
   arrival.info.rank = rank{r};
@@ -296,7 +295,7 @@ result<void> gathering::introduce() {
   };
   for (std::size_t i = 1; i < seats_.size(); ++i) {
     for (std::size_t j = i + 1; j < seats_.size(); ++j) {
-      auto ends = connected_sockets();
+      auto ends = connected_sockets(max_packet_bytes);
       if (!ends) return std::move(ends).error();
       if (auto ok = tell(seats_[i], seats_[j], ends->first); !ok) return ok;
       if (auto ok = tell(seats_[j], seats_[i], ends->second); !ok) return ok;
@@ -338,15 +337,15 @@ result<bool> gathering::hear(member& m, packet_kind expected) {
   if (!got) return got.error();
   if (*got == packet_io::later) return false;
   if (*got == packet_io::ended) {
-    return process_error(errc::peer_dead, who + " died while the group of " + meeting_name() + " gathered",
-                         error_scope::process);
+    return make_error(errc::peer_dead, who + " died while the group of " + meeting_name() + " gathered",
+                      error_scope::process);
   }
   auto parsed = checked_packet(raw);
   if (!parsed) return std::move(parsed).error();
   if (parsed->kind == packet_kind::refusal) return refusal_of(*parsed, who + " gave up");
   if (parsed->kind == expected) return true;
-  return process_error(errc::corrupt, who + " sent a packet of a kind that does not belong into a gathering",
-                       error_scope::endpoint);
+  return make_error(errc::corrupt, who + " sent a packet of a kind that does not belong into a gathering",
+                    error_scope::endpoint);
 }
 
 // ---- the others ---------------------------------------------------------------------------------------------------
@@ -359,19 +358,18 @@ result<descriptor> gathering::connect() {
     if (::connect(made.get(), reinterpret_cast<const sockaddr*>(&address), length) == 0) {
       const auto holder = maker_of(made.get());
       if (!holder || holder->uid != ::geteuid()) {
-        return process_error(errc::name_taken,
-                             meeting_name() + " is held by " +
-                                 (holder ? process_name(holder->pid) + " of user " + std::to_string(holder->uid)
-                                         : std::string{"an unknown process"}) +
-                                 ", and this is user " + std::to_string(::geteuid()) + ": choose another name");
+        return make_error(errc::name_taken,
+                          meeting_name() + " is held by " +
+                              (holder ? process_name(holder->pid) + " of user " + std::to_string(holder->uid)
+                                      : std::string{"an unknown process"}) +
+                              ", and this is user " + std::to_string(::geteuid()) + ": choose another name");
       }
-      make_room(made.get());
+      make_room(made.get(), max_packet_bytes);
       return made;
     }
     if (errno == EPROTOTYPE) {
-      return process_error(errc::name_taken,
-                           meeting_name() + " is held by a socket of another kind: choose another name",
-                           error_scope::call, errno);
+      return make_error(errc::name_taken, meeting_name() + " is held by a socket of another kind: choose another name",
+                        error_scope::call, errno);
     }
     // nobody listens yet, or more have come than rank 0 has looked at
     if (errno != ECONNREFUSED && errno != EAGAIN && errno != EINTR) {
@@ -434,10 +432,10 @@ result<void> gathering::attend() {
     // Without a welcome this was a rank 0 of before, whose name was about to go: look for ours.
     const bool welcomed = seats_.front().process.get() >= 0;
     if (welcomed || name_.empty()) {
-      return process_error(errc::peer_dead,
-                           (welcomed ? member_name(seats_.front().info) : std::string{"rank 0"}) +
-                               " died while the group of " + meeting_name() + " gathered",
-                           error_scope::process);
+      return make_error(errc::peer_dead,
+                        (welcomed ? member_name(seats_.front().info) : std::string{"rank 0"}) +
+                            " died while the group of " + meeting_name() + " gathered",
+                        error_scope::process);
     }
     if (auto ok = in_time("rank 0, which closes the connection"); !ok) return ok;
     pace();
@@ -452,11 +450,11 @@ result<gathering::answer> gathering::follow(const descriptor& link, const packet
         p, (welcomed ? member_name(host.info) : std::string{"rank 0"}) + " of " + meeting_name() + " refused");
   }
   const auto unexpected = [&](const std::string& why) {
-    return process_error(errc::corrupt, "rank 0 of " + meeting_name() + " " + why, error_scope::endpoint);
+    return make_error(errc::corrupt, "rank 0 of " + meeting_name() + " " + why, error_scope::endpoint);
   };
   if (p.size != static_cast<std::uint32_t>(size_)) {
-    return process_error(errc::incompatible, "rank 0 of " + meeting_name() + " gathers a group of " +
-                                                 std::to_string(p.size) + "; expected " + std::to_string(size_));
+    return make_error(errc::incompatible, "rank 0 of " + meeting_name() + " gathers a group of " +
+                                              std::to_string(p.size) + "; expected " + std::to_string(size_));
   }
   if (p.kind != packet_kind::peer && p.rank != 0) return unexpected("says that it is rank " + std::to_string(p.rank));
   if (welcomed == (p.kind == packet_kind::welcome)) return unexpected("did not begin with one welcome");
@@ -477,10 +475,10 @@ result<gathering::answer> gathering::follow(const descriptor& link, const packet
         return unexpected("introduced rank " + std::to_string(r) + " where that cannot be");
       }
       if (raw.descriptors.size() < p.descriptors) {
-        return process_error(errc::resource_exhausted, "no room for the connection to rank " + std::to_string(r) +
-                                                           ": a group of " + std::to_string(size_) + " takes " +
-                                                           std::to_string(2 * size_ + 1) +
-                                                           " descriptors; raise the process's limit (ulimit -n)");
+        return make_error(errc::resource_exhausted, "no room for the connection to rank " + std::to_string(r) +
+                                                        ": a group of " + std::to_string(size_) + " takes " +
+                                                        std::to_string(2 * size_ + 1) +
+                                                        " descriptors; raise the process's limit (ulimit -n)");
       }
       if (!is_process_descriptor(raw.descriptors[0].get()) || !is_packet_socket(raw.descriptors[1].get()) ||
           p.uid != ::geteuid()) {
@@ -544,17 +542,17 @@ std::string gathering::absent() const {
 }
 
 result<void> gathering::identify(member& m, const packet& p, const raw_packet& raw) const {
-  if (!raw.sender) return process_error(errc::corrupt, to_string(m.info.rank) + " came without its credentials");
+  if (!raw.sender) return make_error(errc::corrupt, to_string(m.info.rank) + " came without its credentials");
   const credentials who = *raw.sender;
   if (who.uid != ::geteuid()) {
-    return process_error(errc::incompatible, to_string(m.info.rank) + ", " + process_name(who.pid) +
-                                                 ", belongs to user " + std::to_string(who.uid) + "; expected user " +
-                                                 std::to_string(::geteuid()));
+    return make_error(errc::incompatible, to_string(m.info.rank) + ", " + process_name(who.pid) + ", belongs to user " +
+                                              std::to_string(who.uid) + "; expected user " +
+                                              std::to_string(::geteuid()));
   }
   if (who.pid <= 0) {
-    return process_error(errc::incompatible, to_string(m.info.rank) +
-                                                 " is in a pid namespace that this process does not "
-                                                 "see: start the group in one namespace");
+    return make_error(errc::incompatible, to_string(m.info.rank) +
+                                              " is in a pid namespace that this process does not "
+                                              "see: start the group in one namespace");
   }
   auto watched = watch_process(who.pid, p.start_time);
   if (!watched) return std::move(watched).error();
@@ -572,8 +570,8 @@ result<void> gathering::put(const descriptor& link, const packet& p, const std::
     auto wrote = write_packet(link.get(), p, descriptors, with_credentials);
     if (wrote && *wrote == packet_io::done) return {};
     if (wrote && *wrote == packet_io::ended) {
-      return process_error(errc::peer_dead, to + " died while the group of " + meeting_name() + " gathered",
-                           error_scope::process);
+      return make_error(errc::peer_dead, to + " died while the group of " + meeting_name() + " gathered",
+                        error_scope::process);
     }
     const bool crowded = !wrote && wrote.error().native_code == ETOOMANYREFS;  // until others have received theirs
     if (!wrote && !crowded) return std::move(wrote).error();
@@ -589,13 +587,13 @@ result<void> gathering::put(const descriptor& link, const packet& p, const std::
 
 result<void> gathering::in_time(const std::string& awaited) const {
   if (stop_.requested()) {
-    return process_error(errc::cancelled, "joining " + meeting_name() + " was cancelled; it waited for " + awaited);
+    return make_error(errc::cancelled, "joining " + meeting_name() + " was cancelled; it waited for " + awaited);
   }
   if (until_ == no_deadline || steady_now() < until_) return {};
   const auto limit = std::chrono::duration_cast<std::chrono::milliseconds>(options_.limit).count();
   std::string what = meeting_name() + " waited " + std::to_string(limit) + " ms for " + awaited;
   if (refused_ != 0) what += "; " + std::to_string(refused_) + " turned away, the last: " + remark_;
-  return process_error(errc::timed_out, std::move(what));
+  return make_error(errc::timed_out, std::move(what));
 }
 
 void gathering::pace() {

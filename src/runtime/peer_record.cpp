@@ -3,7 +3,7 @@
 
 #include "backend/share_ticket.hpp"
 #include "core/environment.hpp"
-#include "weft/runtime/descriptor.hpp"
+#include "weft/core/descriptor.hpp"
 
 #include <fcntl.h>
 #include <string_view>

@@ -2,6 +2,7 @@
 #include "weft/runtime/process_group.hpp"
 
 #include "core/called_from.hpp"
+#include "core/make_error.hpp"
 #include "runtime/process_group_body.hpp"
 #include "weft/core/raise.hpp"
 
@@ -15,10 +16,10 @@
 namespace weft {
 namespace {
 
+
 using detail::packet;
 using detail::packet_io;
 using detail::packet_kind;
-using detail::process_error;
 
 std::string milliseconds(std::chrono::nanoseconds limit) {
   return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(limit).count()) + " ms";
@@ -44,7 +45,7 @@ process_group::body::~body() {
 result<void> process_group::body::begin() {
   watch = descriptor{::epoll_create1(EPOLL_CLOEXEC)};
   deaths = descriptor{::epoll_create1(EPOLL_CLOEXEC)};
-  nudge = descriptor{::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)};
+  nudge = detail::event_bell::make();
   if (!watch || !deaths || !nudge) return detail::system_error("cannot watch the processes of a group", errno);
   const auto add = [](const descriptor& set, const descriptor& fd, std::uint32_t events, std::size_t index) {
     epoll_event event{};
@@ -123,17 +124,17 @@ void process_group::body::give_up(member& m, error why) {
 error process_group::body::gone(const member& m) const {
   if (m.broken) return *m.broken;
   if (m.state == presence::left)
-    return process_error(errc::closed, name_of(m) + " has left the group", error_scope::endpoint);
-  return process_error(errc::peer_dead, name_of(m) + " has died", error_scope::process);
+    return make_error(errc::closed, name_of(m) + " has left the group", error_scope::endpoint);
+  return make_error(errc::peer_dead, name_of(m) + " has died", error_scope::process);
 }
 
 void process_group::body::take(member& m, const packet& p, detail::raw_packet& raw) {
   if (p.rank != static_cast<std::uint32_t>(m.info.rank.value()) || p.size != members.size()) {
-    give_up(m, process_error(errc::corrupt,
-                             "expected a packet of rank " + std::to_string(m.info.rank.value()) + " of " +
-                                 std::to_string(members.size()) + ", got one of rank " + std::to_string(p.rank) +
-                                 " of " + std::to_string(p.size),
-                             error_scope::endpoint));
+    give_up(m, make_error(errc::corrupt,
+                          "expected a packet of rank " + std::to_string(m.info.rank.value()) + " of " +
+                              std::to_string(members.size()) + ", got one of rank " + std::to_string(p.rank) + " of " +
+                              std::to_string(p.size),
+                          error_scope::endpoint));
     return;
   }
   entry made;
@@ -145,10 +146,10 @@ void process_group::body::take(member& m, const packet& p, detail::raw_packet& r
     case packet_kind::message:
       if (made.descriptors.size() < p.descriptors) {
         made.failure =
-            process_error(errc::resource_exhausted,
-                          "a message of " + name_of(m) + " came with " + std::to_string(p.descriptors) +
-                              " descriptors, and this process had room for " + std::to_string(made.descriptors.size()) +
-                              ": raise its limit (ulimit -n), then have it sent again");
+            make_error(errc::resource_exhausted,
+                       "a message of " + name_of(m) + " came with " + std::to_string(p.descriptors) +
+                           " descriptors, and this process had room for " + std::to_string(made.descriptors.size()) +
+                           ": raise its limit (ulimit -n), then have it sent again");
         made.descriptors.clear();
       }
       m.unread.push_back(std::move(made));
@@ -167,7 +168,7 @@ void process_group::body::take(member& m, const packet& p, detail::raw_packet& r
     default:
       break;
   }
-  give_up(m, process_error(errc::corrupt, "sent a packet of a kind that does not belong here", error_scope::endpoint));
+  give_up(m, make_error(errc::corrupt, "sent a packet of a kind that does not belong here", error_scope::endpoint));
 }
 
 void process_group::body::read_from(member& m, bool everything) {
@@ -208,10 +209,7 @@ void process_group::body::look() {
   }
   if (!news) return;
   changed.notify_all();
-  if (watched) {
-    const std::uint64_t one = 1;
-    static_cast<void>(!::write(nudge.get(), &one, sizeof one));
-  }
+  if (watched) nudge.ring();
 }
 
 process_group::body::outcome process_group::body::wait(std::unique_lock<std::mutex>& lock,
@@ -244,15 +242,14 @@ process_group::body::outcome process_group::body::wait(std::unique_lock<std::mut
       these.clear();
       these.push_back({watch.get(), POLLIN, 0});
       if (writable >= 0) these.push_back({writable, POLLOUT, 0});
-      if (mine) these.push_back({nudge.get(), POLLIN, 0});
+      if (mine) these.push_back({nudge.file(), POLLIN, 0});
       if (mine) watched = true;
       lock.unlock();
       signal->poll(these, until);
       lock.lock();
       if (mine) {
         watched = false;
-        std::uint64_t rung = 0;
-        static_cast<void>(!::read(nudge.get(), &rung, sizeof rung));
+        nudge.silence();
         changed.notify_all();  // another may want to watch
       }
       look();
@@ -329,9 +326,9 @@ result<void> process_group::send(rank to, std::uint64_t tag, std::span<const std
     return *std::move(failure);
   }
   const std::string what = "a message of " + std::to_string(payload.size()) + " bytes to " + b.name_of(m);
-  if (how == body::outcome::cancelled) return process_error(errc::cancelled, what + " was cancelled");
-  return process_error(errc::timed_out,
-                       what + " found no room for " + milliseconds(limit) + ": the peer reads nothing, or is stopped");
+  if (how == body::outcome::cancelled) return make_error(errc::cancelled, what + " was cancelled");
+  return make_error(errc::timed_out,
+                    what + " found no room for " + milliseconds(limit) + ": the peer reads nothing, or is stopped");
 }
 
 result<peer_message> process_group::receive(rank from, std::uint64_t tag, std::chrono::nanoseconds limit,
@@ -356,17 +353,17 @@ result<peer_message> process_group::receive(rank from, std::uint64_t tag, std::c
   };
   const auto how = b.wait(lock, limit, stop, done);
   const std::string what = "a message of " + b.name_of(m) + " with tag " + std::to_string(tag);
-  if (how == body::outcome::cancelled) return process_error(errc::cancelled, "the wait for " + what + " was cancelled");
+  if (how == body::outcome::cancelled) return make_error(errc::cancelled, "the wait for " + what + " was cancelled");
   if (how == body::outcome::timed_out && m.unread.size() >= max_unread) {
     // not before time is up: another thread may be about to receive them
-    return process_error(errc::resource_exhausted,
-                         what + " may be hidden: " + std::to_string(m.unread.size()) +
-                             " messages with other tags came first, the first with tag " +
-                             std::to_string(m.unread.front().tag) + ": receive them",
-                         error_scope::endpoint);
+    return make_error(errc::resource_exhausted,
+                      what + " may be hidden: " + std::to_string(m.unread.size()) +
+                          " messages with other tags came first, the first with tag " +
+                          std::to_string(m.unread.front().tag) + ": receive them",
+                      error_scope::endpoint);
   }
   if (how == body::outcome::timed_out) {
-    return process_error(errc::timed_out, what + " did not come within " + milliseconds(limit));
+    return make_error(errc::timed_out, what + " did not come within " + milliseconds(limit));
   }
   if (!failure && found->failure) failure = std::move(found->failure);
   if (failure) {
@@ -449,12 +446,12 @@ result<std::vector<std::vector<std::byte>>> process_group::body::meet(packet_kin
       }
       // after it has heard from us, so that it finds the same
       if (!m.meetings.empty() && (m.meetings.front().kind != kind || m.meetings.front().tag != met)) {
-        failure = process_error(errc::incompatible,
-                                what + " number " + std::to_string(met) + " met " +
-                                    (m.meetings.front().kind == packet_kind::barrier ? "barrier" : "all_gather") +
-                                    " number " + std::to_string(m.meetings.front().tag) + " of " + name_of(m) +
-                                    ": all ranks must call the same meetings in the same order",
-                                error_scope::endpoint);
+        failure = make_error(errc::incompatible,
+                             what + " number " + std::to_string(met) + " met " +
+                                 (m.meetings.front().kind == packet_kind::barrier ? "barrier" : "all_gather") +
+                                 " number " + std::to_string(m.meetings.front().tag) + " of " + name_of(m) +
+                                 ": all ranks must call the same meetings in the same order",
+                             error_scope::endpoint);
         return true;
       }
       if (m.meetings.empty()) {
@@ -476,9 +473,8 @@ result<std::vector<std::vector<std::byte>>> process_group::body::meet(packet_kin
       if (!m.link || (!m.meetings.empty() && current->sent[m.info.rank.index()])) continue;
       missing += (missing.empty() ? "" : ", ") + name_of(m);
     }
-    if (how == outcome::cancelled)
-      return process_error(errc::cancelled, what + " was cancelled; not there: " + missing);
-    return process_error(errc::timed_out, what + ": not there within " + milliseconds(limit) + ": " + missing);
+    if (how == outcome::cancelled) return make_error(errc::cancelled, what + " was cancelled; not there: " + missing);
+    return make_error(errc::timed_out, what + ": not there within " + milliseconds(limit) + ": " + missing);
   }
   std::vector<std::vector<std::byte>> all(members.size());
   for (member& m : members) {
@@ -518,9 +514,9 @@ result<rank> process_group::wait_death(std::chrono::nanoseconds limit, const std
   b.require_member("wait_death");
   std::unique_lock lock{b.mutex};
   const auto how = b.wait(lock, limit, stop, [&] { return !b.untold.empty(); });
-  if (how == body::outcome::cancelled) return process_error(errc::cancelled, "the wait for a death was cancelled");
+  if (how == body::outcome::cancelled) return make_error(errc::cancelled, "the wait for a death was cancelled");
   if (how == body::outcome::timed_out) {
-    return process_error(errc::timed_out, "nobody has died within " + milliseconds(limit));
+    return make_error(errc::timed_out, "nobody has died within " + milliseconds(limit));
   }
   const rank who = b.untold.front();
   b.untold.pop_front();

@@ -84,10 +84,10 @@ struct process_group::body {
 
   std::mutex mutex;
   std::condition_variable_any changed;
-  bool watched = false;  // a thread sleeps in poll
-  descriptor watch;      // epoll: connections to read, processes that end
-  descriptor deaths;     // epoll: hang-ups and processes that end, each until wait_death() has told it
-  descriptor nudge;      // eventfd: wakes the watcher when another thread has read what it waits for
+  bool watched = false;      // a thread sleeps in poll
+  descriptor watch;          // epoll: connections to read, processes that end
+  descriptor deaths;         // epoll: hang-ups and processes that end, each until wait_death() has told it
+  detail::event_bell nudge;  // wakes the watcher when another thread has read what it waits for
   std::vector<std::byte> room;
   std::deque<rank> untold;
   std::optional<meeting> current;

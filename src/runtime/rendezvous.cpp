@@ -56,7 +56,7 @@ std::vector<rendezvous> rendezvous::connected(int size, std::source_location whe
     place.self_ = rank{r};
     place.size_ = size;
     if (r > 0) {
-      auto ends = value_or_raise(detail::connected_sockets());
+      auto ends = value_or_raise(detail::connected_sockets(detail::max_packet_bytes));
       places.front().links_.push_back(std::move(ends.first));
       place.links_.push_back(std::move(ends.second));
     }

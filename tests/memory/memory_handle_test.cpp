@@ -206,7 +206,7 @@ TEST(memory_handle, that_is_damaged_cut_or_from_elsewhere_is_refused_and_maps_no
 // With no huge page left, what is mapped of such a file ends a process with SIGBUS when it is touched.
 TEST(memory_handle, of_an_exporter_that_serves_a_file_of_huge_pages_is_refused) {
   constexpr std::uint64_t huge = std::uint64_t{2} << 20;
-  const weft::detail::shared_file file{::memfd_create("huge", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB)};
+  const weft::descriptor file{::memfd_create("huge", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB)};
   if (!file) GTEST_SKIP() << "this kernel makes no memory files of huge pages";
   ASSERT_EQ(::ftruncate(file.get(), static_cast<off_t>(2 * huge)), 0);
   ASSERT_EQ(::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL), 0);
@@ -684,9 +684,9 @@ TEST(memory_handle, is_served_while_junk_floods_the_exporter) {
   child flooder{[&] {
     socklen_t length = 0;
     const sockaddr_un address = door_of(with->wire, length);
-    std::vector<weft::detail::shared_file> held;
+    std::vector<weft::descriptor> held;
     for (int i = 0; i < junk; ++i) {
-      weft::detail::shared_file s{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)};
+      weft::descriptor s{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)};
       if (::connect(s.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) return 1;
       const byte nonsense[100] = {1, 2, 3};
       if (i % 3 != 0) static_cast<void>(::send(s.get(), nonsense, static_cast<std::size_t>(1 + i % 100), MSG_NOSIGNAL));

@@ -2,7 +2,7 @@
 // Children of a test: forked, watched, and never left behind.
 #pragma once
 
-#include "backend/parking.hpp"
+#include "os/parking.hpp"
 #include "support/hang.hpp"
 #include "weft/core/raise.hpp"
 

@@ -5,7 +5,7 @@
 
 #include "weft/core/block_description.hpp"
 #include "weft/core/bytes.hpp"
-#include "weft/runtime/descriptor.hpp"
+#include "weft/core/descriptor.hpp"
 #include "weft/runtime/device.hpp"
 #include "weft/runtime/machine.hpp"
 

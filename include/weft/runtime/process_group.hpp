@@ -3,8 +3,8 @@
 // exchange, and news of a death. What is big or fast goes through memory that is shared by a descriptor sent here.
 #pragma once
 
+#include "weft/core/descriptor.hpp"
 #include "weft/core/result.hpp"
-#include "weft/runtime/descriptor.hpp"
 
 #include <chrono>
 #include <compare>

@@ -3,9 +3,9 @@
 // not be there.
 #pragma once
 
-#include "backend/fork_watch.hpp"
 #include "backends/gpu/gdr_functions.hpp"
 #include "backends/gpu/memory_map.hpp"
+#include "os/fork_watch.hpp"
 #include "weft/backend/bus_window.hpp"
 
 #include <memory>

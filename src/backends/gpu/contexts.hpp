@@ -2,9 +2,9 @@
 // The primary context of each GPU, made when somebody first needs it, and which of them the calling thread has.
 #pragma once
 
-#include "backend/fork_watch.hpp"
 #include "backends/gpu/discovery.hpp"
 #include "backends/gpu/error.hpp"
+#include "os/fork_watch.hpp"
 
 #include <atomic>
 #include <cstdint>

@@ -3,7 +3,7 @@
 // GPU, and what other processes use waits for them.
 #pragma once
 
-#include "backend/fork_watch.hpp"
+#include "os/fork_watch.hpp"
 
 #include <chrono>
 #include <condition_variable>

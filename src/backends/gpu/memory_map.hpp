@@ -4,10 +4,10 @@
 // at the owner's address, and that could not be taken back for one range.
 #pragma once
 
-#include "backend/fork_watch.hpp"
 #include "backends/common/memory_model.hpp"
 #include "backends/gpu/contexts.hpp"
 #include "backends/gpu/late_work.hpp"
+#include "os/fork_watch.hpp"
 #include "weft/backend/backend.hpp"
 
 #include <atomic>

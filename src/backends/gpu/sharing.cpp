@@ -3,6 +3,7 @@
 
 #include "backend/address.hpp"
 #include "backends/gpu/device_pointer.hpp"
+#include "core/fnv.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -59,7 +60,7 @@ class use_mark {
   [[nodiscard]] int get() const noexcept { return file_.get(); }
 
  private:
-  detail::shared_file file_;
+  descriptor file_;
 };
 
 /// What the exporter sent is its own open file, in which its locks and ours would be one: so it is opened anew.
@@ -77,15 +78,12 @@ result<std::shared_ptr<use_mark>> mark_in_use(int file, const std::string& what)
 }  // namespace
 
 std::uint64_t share_facts::computed_check() const noexcept {
-  std::uint64_t hash = 0xcbf29ce484222325;
-  const auto take = [&](const void* data, std::size_t count) {
-    for (std::size_t i = 0; i < count; ++i) hash = (hash ^ static_cast<const unsigned char*>(data)[i]) * 0x100000001b3;
-  };
-  take(&magic, sizeof magic);
-  take(&size, sizeof size);
-  take(&gpu, sizeof gpu);
-  take(native.data(), native.size());
-  return hash;
+  detail::fnv hash;
+  hash.add_bytes(&magic, sizeof magic);
+  hash.add_bytes(&size, sizeof size);
+  hash.add_bytes(&gpu, sizeof gpu);
+  hash.add_bytes(native.data(), native.size());
+  return hash.value();
 }
 
 share_facts share_record::told() const noexcept {
@@ -192,7 +190,7 @@ result<void> sharing::prepare(const std::shared_ptr<allocation>& memory, handle_
     if (status == CUDA_SUCCESS) status = cu_.cuMemPoolExportToShareableHandle(&pool, memory->pool, handle_posix_fd, 0);
   }
   if (status != CUDA_SUCCESS) return cu_error(cu_, status, "exporting " + hex(memory->user));
-  detail::shared_file pool_file{pool};
+  descriptor pool_file{pool};
   facts.check = facts.computed_check();
   const std::size_t offset = whole_pages(memory->size);
   auto file = detail::make_memory_file("weft-cuda-share", offset + page_size(), detail::memory_file_pages::any,

@@ -69,8 +69,8 @@ class shared_page {
 struct export_record {
   detail::share_server& server;
   std::uint64_t key = 0;
-  detail::shared_file file;
-  detail::shared_file pool;  // descriptor of the driver's pool; none for memory of no pool
+  descriptor file;
+  descriptor pool;  // descriptor of the driver's pool; none for memory of no pool
   shared_page page;
 
   /// Nobody opens it any more, and who has it open learns why.

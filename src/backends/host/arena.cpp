@@ -2,6 +2,7 @@
 #include "backends/host/arena.hpp"
 
 #include "backend/address.hpp"
+#include "os/memory_file.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -34,7 +35,6 @@ error system_error(const char* what, int code) {
 
 }  // namespace
 
-void file_traits::release(type& file) noexcept { ::close(file); }
 void window_traits::release(type& w) noexcept { ::munmap(w.base, w.size); }
 
 result<window_handle> reserve(std::size_t size) noexcept {
@@ -54,13 +54,9 @@ result<segment*> arena::add_segment(std::size_t size, bool own) {
   auto fresh = std::make_unique<segment>();
   fresh->size = size;
   fresh->own = own;
-  fresh->file = file_handle{::memfd_create(own ? "weft-shared" : "weft", MFD_CLOEXEC | (own ? MFD_ALLOW_SEALING : 0U))};
-  if (!fresh->file) return system_error("creating memory", errno);
-  if (::ftruncate(fresh->file.get(), static_cast<off_t>(size)) != 0) return system_error("sizing memory", errno);
-  // another process maps it: nobody may make it shorter under its feet
-  if (own && ::fcntl(fresh->file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-    return system_error("sealing memory", errno);
-  }
+  auto file = detail::make_memory_file(own ? "weft-shared" : "weft", size, detail::memory_file_pages::any, "a device");
+  if (!file) return std::move(file).error();
+  fresh->file = std::move(*file);
   auto mapped = map_file(fresh->file.get(), 0, size, true);
   if (!mapped) return std::move(mapped).error();
   ::madvise(mapped->get().base, size, MADV_HUGEPAGE);  // a wish; most systems keep small pages for shared memory

@@ -4,6 +4,7 @@
 // a host that follows a device pointer faults as it does on hardware.
 #pragma once
 
+#include "weft/core/descriptor.hpp"
 #include "weft/core/result.hpp"
 #include "weft/core/unique_handle.hpp"
 
@@ -14,13 +15,6 @@
 #include <vector>
 
 namespace weft::host {
-
-struct file_traits {
-  using type = int;
-  static type none() { return -1; }
-  static void release(type& file) noexcept;
-};
-using file_handle = unique_handle<file_traits>;
 
 struct window {
   std::byte* base = nullptr;
@@ -41,7 +35,7 @@ using window_handle = unique_handle<window_traits>;
 [[nodiscard]] result<window_handle> map_file(int file, std::size_t offset, std::size_t size, bool shared) noexcept;
 
 struct segment {
-  file_handle file;
+  descriptor file;
   window_handle user;   // what users see
   window_handle alias;  // what devices use; empty when it is the same
   std::size_t size = 0;

@@ -2,8 +2,9 @@
 #include "backends/host/block_map.hpp"
 
 #include "backend/address.hpp"
-#include "backend/memory_file.hpp"
+#include "core/fnv.hpp"
 #include "core/make_error.hpp"
+#include "os/memory_file.hpp"
 
 #include <algorithm>
 #include <cerrno>
@@ -58,17 +59,15 @@ std::byte* aligned(const window_handle& window, std::size_t alignment) {
   return window.get().base + ((at + alignment - 1) / alignment * alignment - at);
 }
 
-std::uint64_t mixed(const void* data, std::size_t size) {
-  std::uint64_t sum = 0xcbf29ce484222325;  // FNV-1a
-  for (std::size_t i = 0; i < size; ++i) sum = (sum ^ static_cast<const unsigned char*>(data)[i]) * 0x100000001b3;
-  return sum;
-}
-
 }  // namespace
 
 // ---- what a file says -----------------------------------------------------------------------------------------------
 
-std::uint64_t block_header::computed_check() const noexcept { return mixed(this, offsetof(block_header, check)); }
+std::uint64_t block_header::computed_check() const noexcept {
+  detail::fnv hash;
+  hash.add_bytes(this, offsetof(block_header, check));
+  return hash.value();
+}
 
 result<block_header> read_block_header(const std::byte* data, std::size_t size, std::uint64_t file_size) {
   block_header h;
@@ -159,10 +158,10 @@ result<block_id> block_map::create(device_id device, std::string_view uuid, std:
   made->size = size;
   made->shareable = shareable;
   made->charged = true;
-  made->file = file_handle{::memfd_create("weft-block", MFD_CLOEXEC | MFD_ALLOW_SEALING)};
-  if (!made->file) return system_error("creating a block of " + to_string(bytes{size}), errno);
-  if (::ftruncate(made->file.get(), static_cast<off_t>(size + block_header::room)) != 0)
-    return system_error("sizing a block of " + to_string(bytes{size}), errno);
+  auto file =
+      detail::make_memory_file("weft-block", size + block_header::room, detail::memory_file_pages::any, "a block");
+  if (!file) return std::move(file).error();
+  made->file = std::move(*file);
   block_header header;
   header.magic = block_header::the_magic;
   header.version = block_header::the_version;
@@ -170,10 +169,8 @@ result<block_id> block_map::create(device_id device, std::string_view uuid, std:
   header.creator = ::getpid();
   std::copy_n(uuid.begin(), std::min(uuid.size(), header.device.size() - 1), header.device.begin());
   header.check = header.computed_check();
-  if (shareable && (::pwrite(made->file.get(), &header, sizeof header, static_cast<off_t>(size)) != sizeof header ||
-                    ::fcntl(made->file.get(), F_ADD_SEALS, needed_seals) != 0)) {
-    return system_error("sealing a block of " + to_string(bytes{size}), errno);
-  }
+  if (shareable && ::pwrite(made->file.get(), &header, sizeof header, static_cast<off_t>(size)) != sizeof header)
+    return system_error("writing the header of a block of " + to_string(bytes{size}), errno);
   if (memory_.options().fill_new) {
     auto seen = map_file(made->file.get(), 0, size, true);
     if (!seen) return std::move(seen).error();
@@ -307,7 +304,7 @@ result<block_map::offered> block_map::inspect(int descriptor) {
   }
   auto header = read_block_header(raw.data(), raw.size(), file_size);
   if (!header) return std::move(header).error();
-  offered made{file_handle{::fcntl(descriptor, F_DUPFD_CLOEXEC, 0)}, *header, {about.st_dev, about.st_ino}};
+  offered made{weft::descriptor{::fcntl(descriptor, F_DUPFD_CLOEXEC, 0)}, *header, {about.st_dev, about.st_ino}};
   if (!made.file) return system_error("keeping the descriptor of a block", errno);
   return made;
 }

@@ -50,7 +50,7 @@ static_assert(sizeof(block_header) == 80);
 
 struct block_memory : common::known_block {
   memory_map* home = nullptr;
-  file_handle file;
+  descriptor file;
   std::uintptr_t place = 0;                       // where its bytes are said to be, for whoever compares: no address
   std::pair<std::uint64_t, std::uint64_t> inode;  // the same for all who share it
 
@@ -110,7 +110,7 @@ class block_map : public common::block_table<memory_map, block_memory, reserved_
 
   [[nodiscard]] result<int> give(block_id block);
   struct offered {
-    file_handle file;
+    descriptor file;
     block_header header;
     std::pair<std::uint64_t, std::uint64_t> inode;
   };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/host/copy_engine.hpp"
 
-#include "backend/parking.hpp"
+#include "os/parking.hpp"
 
 #include <cstring>
 #include <pthread.h>

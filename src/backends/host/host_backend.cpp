@@ -2,10 +2,11 @@
 #include "backends/host/host_backend.hpp"
 
 #include "backend/address.hpp"
-#include "backend/parking.hpp"
 #include "backends/host/factory.hpp"
+#include "core/fnv.hpp"
 #include "core/hex.hpp"
 #include "core/make_error.hpp"
+#include "os/parking.hpp"
 #include "weft/core/host_memory.hpp"
 
 #include <algorithm>
@@ -17,11 +18,10 @@ namespace {
 
 /// A name-based identity: the same for the same machine and place, different between equal models.
 std::string uuid_of(const topology& machine, std::size_t index) {
-  std::uint64_t a = 0xcbf29ce484222325;  // FNV-1a, 64 bit, twice with different ends
-  std::uint64_t b = 0;
-  const std::string text = "weft-host/" + machine.name + "/" + std::to_string(index);
-  for (const char c : text) a = (a ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  b = (a ^ 0x9e3779b97f4a7c15) * 0x100000001b3;
+  detail::fnv hash;
+  hash.add_text("weft-host/" + machine.name + "/" + std::to_string(index));
+  const std::uint64_t a = hash.value();
+  std::uint64_t b = (a ^ 0x9e3779b97f4a7c15) * 0x100000001b3;  // other bits of the same
   b ^= b >> 29;
   char out[37];
   std::snprintf(out, sizeof out, "%08x-%04x-8%03x-8%03x-%012llx", static_cast<unsigned>(a >> 32),

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/host/host_stream.hpp"
 
-#include "backend/parking.hpp"
 #include "backends/host/scheduler.hpp"
+#include "os/parking.hpp"
 
 #include <new>
 #include <pthread.h>

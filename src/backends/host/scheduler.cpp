@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/host/scheduler.hpp"
 
-#include "backend/parking.hpp"
 #include "backend/word_watch.hpp"
 #include "core/make_error.hpp"
+#include "os/parking.hpp"
 
 #include <algorithm>
 #include <exception>

@@ -2,6 +2,7 @@
 #include "backends/opencl/discovery.hpp"
 
 #include "core/environment.hpp"
+#include "core/fnv.hpp"
 
 #include <algorithm>
 #include <array>
@@ -67,10 +68,10 @@ std::string uuid_text(const std::array<unsigned char, 16>& raw) {
 /// A name-based identity, where the driver has none: the same as long as platforms list their devices in one order.
 std::string made_uuid(const std::string& place) {
   std::array<unsigned char, 16> raw{};
-  std::uint64_t hash = 0xcbf29ce484222325U;  // FNV-1a
-  for (std::size_t i = 0; i < raw.size(); ++i) {
-    for (const char c : place) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
-    raw[i] = static_cast<unsigned char>(hash >> 56);
+  detail::fnv hash;
+  for (unsigned char& byte : raw) {
+    hash.add_text(place);
+    byte = static_cast<unsigned char>(hash.value() >> 56);
   }
   raw[6] = static_cast<unsigned char>((raw[6] & 0x0fU) | 0x80U);
   raw[8] = static_cast<unsigned char>((raw[8] & 0x3fU) | 0x80U);

@@ -2,7 +2,7 @@
 // Waiting for a word to change: spin for a while, then sleep in the kernel. std::atomic::wait has no deadline.
 #pragma once
 
-#include "weft/backend/event_record.hpp"
+#include "weft/core/waiting.hpp"
 
 #include <atomic>
 #include <chrono>

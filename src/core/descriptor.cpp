@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "weft/runtime/descriptor.hpp"
+#include "weft/core/descriptor.hpp"
 
 #include <unistd.h>
 

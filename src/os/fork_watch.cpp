@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/fork_watch.hpp"
+#include "os/fork_watch.hpp"
 
-#include "backend/address.hpp"
+#include "os/pages.hpp"
 
 #include <atomic>
 #include <new>

@@ -3,28 +3,20 @@
 // before they are mapped, because what is missing when it is touched ends a process with SIGBUS.
 #pragma once
 
+#include "weft/core/descriptor.hpp"
 #include "weft/core/result.hpp"
-#include "weft/core/unique_handle.hpp"
 
 #include <cstdint>
 #include <string_view>
 
 namespace weft::detail {
 
-struct shared_file_traits {
-  using type = int;
-  static type none() noexcept { return -1; }
-  static void release(type& file) noexcept;
-};
-/// Owner of a descriptor in this layer; `runtime` has one for users.
-using shared_file = unique_handle<shared_file_traits>;
-
 /// Whether a file's pages come when they are touched, or are all there from the start.
 enum class memory_file_pages : std::uint8_t { any, all_there };
 
 /// Sealed and zero; `name` is seen in /proc. Errors, naming `what`: out_of_memory, resource_exhausted.
-[[nodiscard]] result<shared_file> make_memory_file(const char* name, std::uint64_t size, memory_file_pages pages,
-                                                   std::string_view what);
+[[nodiscard]] result<descriptor> make_memory_file(const char* name, std::uint64_t size, memory_file_pages pages,
+                                                  std::string_view what);
 
 /// Errors, naming `what`: corrupt where a file that another process offers is no memory file, can be made shorter, has
 /// huge pages (there may be none left at the first touch), is smaller than `size`, or where pages are missing that

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/parking.hpp"
+#include "os/parking.hpp"
 
 #include "support/hang.hpp"
 

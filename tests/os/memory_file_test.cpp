@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files that another process offers as memory.
-#include "backend/memory_file.hpp"
+#include "os/memory_file.hpp"
 
 #include "support/samples.hpp"
 
@@ -14,13 +14,13 @@ namespace memory_file_test {
 
 using weft::errc;
 using weft::detail::check_memory_file;
+using weft::descriptor;
 using weft::detail::memory_file_pages;
-using weft::detail::shared_file;
 
 constexpr std::uint64_t size = std::uint64_t{4} << 20;
 
-shared_file offered(unsigned kind, int seals) {
-  shared_file file{::memfd_create("offered", MFD_CLOEXEC | MFD_ALLOW_SEALING | kind)};
+descriptor offered(unsigned kind, int seals) {
+  descriptor file{::memfd_create("offered", MFD_CLOEXEC | MFD_ALLOW_SEALING | kind)};
   if (file && (::ftruncate(file.get(), size) != 0 || ::fcntl(file.get(), F_ADD_SEALS, seals) != 0)) return {};
   return file;
 }

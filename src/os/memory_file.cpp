@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/memory_file.hpp"
+#include "os/memory_file.hpp"
 
 #include "core/make_error.hpp"
 #include "weft/core/bytes.hpp"
@@ -16,8 +16,6 @@
 
 namespace weft::detail {
 
-void shared_file_traits::release(type& file) noexcept { ::close(file); }
-
 namespace {
 
 error no_memory(std::string_view what, int number) {
@@ -29,9 +27,9 @@ error no_memory(std::string_view what, int number) {
 
 }  // namespace
 
-result<shared_file> make_memory_file(const char* name, std::uint64_t size, memory_file_pages pages,
-                                     std::string_view what) {
-  shared_file file{::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING)};
+result<descriptor> make_memory_file(const char* name, std::uint64_t size, memory_file_pages pages,
+                                    std::string_view what) {
+  descriptor file{::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING)};
   if (!file) return no_memory(what, errno);
   const auto length = static_cast<off_t>(size);
   int number = 0;
