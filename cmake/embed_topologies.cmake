@@ -87,7 +87,7 @@ foreach(name IN LISTS names)
 endforeach()
 
 set(source "// Made by cmake/embed_topologies.cmake from topologies/*.json; changes here are lost.
-#include \"core/shipped.hpp\"
+#include \"core/topology/shipped.hpp\"
 
 namespace weft::detail {
 namespace {

@@ -43,10 +43,11 @@ function(weft_flags target)
   target_link_options(${target} PRIVATE ${weft_sanitizers})
 endfunction()
 
-# The folder whose sources are compiled together with this one: a layer or a backend with its subfolders, else its own.
+# The folder whose sources are compiled together with this one: a layer, a backend or the tool with its subfolders (but
+# for the doctor), else its own.
 function(weft_unit_folder variable source)
   file(RELATIVE_PATH path ${PROJECT_SOURCE_DIR} ${source})
-  if(path MATCHES "^src/backends/[^/]+|^src/[^/]+")
+  if(path MATCHES "^src/backends/[^/]+|^src/[^/]+|^tools/weft/doctor|^tools/weft")
     set(${variable} ${PROJECT_SOURCE_DIR}/${CMAKE_MATCH_0} PARENT_SCOPE)
   else()
     get_filename_component(folder ${source} DIRECTORY)

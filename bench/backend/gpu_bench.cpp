@@ -5,8 +5,8 @@
 // round trip through queues at most 3 us. Without a GPU it says so. On a virtual driver it runs as a check of itself:
 // its figures are then of the host.
 
-#include "backends/gpu/driver.hpp"
-#include "backends/gpu/nvrtc.hpp"
+#include "backends/gpu/driver/driver.hpp"
+#include "backends/gpu/kernels/nvrtc.hpp"
 #include "paired.hpp"
 #include "weft/backend/kernel_text.hpp"
 #include "weft/channel/kernel_end.hpp"

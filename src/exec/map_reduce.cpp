@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/exec/map_reduce.hpp"
 
-#include "exec/array_body.hpp"
+#include "exec/arrays/array_body.hpp"
 #include "weft/core/raise.hpp"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Partial results of the devices, made into one.
-#include "exec/launch_job.hpp"
+#include "exec/split_launch/launch_job.hpp"
 
 #include <algorithm>
 #include <cstring>

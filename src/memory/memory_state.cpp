@@ -2,7 +2,7 @@
 #include "memory/memory_state.hpp"
 
 #include "core/decision_log.hpp"
-#include "memory/ipc_event_body.hpp"
+#include "memory/sharing/ipc_event_body.hpp"
 
 #include <algorithm>
 

@@ -3,8 +3,8 @@
 
 #include "core/called_from.hpp"
 #include "memory/block_body.hpp"
-#include "memory/ipc_event_body.hpp"
 #include "memory/memory_state.hpp"
+#include "memory/sharing/ipc_event_body.hpp"
 #include "weft/core/log.hpp"
 
 #include <algorithm>

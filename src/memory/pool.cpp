@@ -4,9 +4,9 @@
 #include "backend/share_server.hpp"
 #include "core/called_from.hpp"
 #include "core/readable.hpp"
-#include "memory/ipc_event_body.hpp"
 #include "memory/memory_state.hpp"
 #include "memory/pool_body.hpp"
+#include "memory/sharing/ipc_event_body.hpp"
 
 #include <algorithm>
 #include <bit>

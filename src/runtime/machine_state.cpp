@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/machine_state.hpp"
 
+#include "backends/mixed/factory.hpp"
 #include "core/environment.hpp"
-#include "core/joined_topology.hpp"
-#include "runtime/mixed_backend.hpp"
+#include "core/topology/joined_topology.hpp"
 #include "weft/core/log.hpp"
 #include "weft/core/nearest.hpp"
 
@@ -344,8 +344,8 @@ void machine_state::require_mixable(std::span<const std::string> wanted) const {
   const auto refuse = [&](errc code, const std::string& why) {
     raise(code, "the backends '" + options_.backend.value_or("") + "' on one machine: " + why);
   };
-  if (wanted.size() > mixed_backend::most)
-    refuse(errc::invalid_argument, "at most " + std::to_string(mixed_backend::most) + " can be mixed");
+  if (wanted.size() > mixed::most_backends)
+    refuse(errc::invalid_argument, "at most " + std::to_string(mixed::most_backends) + " can be mixed");
   for (std::size_t i = 1; i < wanted.size(); ++i) {
     if (std::find(wanted.begin(), wanted.begin() + static_cast<std::ptrdiff_t>(i), wanted[i]) !=
         wanted.begin() + static_cast<std::ptrdiff_t>(i))
@@ -380,7 +380,7 @@ void machine_state::join_backends(const backend_options& plan) {
   for (const auto& b : backends_) layouts.push_back(&b->layout());
   topology joined = value_or_raise(join_topologies(layouts));
   try {
-    auto one = std::make_unique<mixed_backend>(std::move(backends_), std::move(joined), *plan.epoch);
+    auto one = mixed::join(std::move(backends_), std::move(joined), *plan.epoch);
     backends_.clear();
     backends_.push_back(std::move(one));
   } catch (const std::system_error&) {

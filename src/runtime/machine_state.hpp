@@ -3,8 +3,8 @@
 // Owners that outlive the machine keep this object; after close() every backend call in it answers machine_closed.
 #pragma once
 
+#include "backend/callback_thread.hpp"
 #include "os/fork_watch.hpp"
-#include "runtime/callback_thread.hpp"
 #include "runtime/host_options.hpp"
 #include "weft/backend/backend.hpp"
 #include "weft/core/log.hpp"

@@ -16,7 +16,6 @@
 namespace weft {
 namespace {
 
-
 using detail::packet;
 using detail::packet_io;
 using detail::packet_kind;

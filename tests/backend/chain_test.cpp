@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/queued/chain.hpp"
+#include "backends/queued/chain.hpp"
 
 #include <gtest/gtest.h>
 

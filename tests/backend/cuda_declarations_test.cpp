@@ -6,8 +6,8 @@
 #include <cudaTypedefs.h>
 #include <nvrtc.h>
 
-#include "backends/gpu/driver_functions.hpp"
-#include "backends/gpu/nvrtc_functions.hpp"
+#include "backends/gpu/driver/driver_functions.hpp"
+#include "backends/gpu/kernels/nvrtc_functions.hpp"
 // clang-format on
 
 #include <gtest/gtest.h>

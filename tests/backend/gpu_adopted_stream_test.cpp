@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams over what the program itself made with CUDA, and weft's streams in the program's hands, on the virtual
 // driver: one order for both, and neither's end touches what is the other's.
-#include "backends/gpu/driver.hpp"
+#include "backends/gpu/driver/driver.hpp"
 #include "support/samples.hpp"
 #include "support/virtual_gpus.hpp"
 #include "weft/exec/launch.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the CUDA backend makes of a driver's answers: devices, peers, parts of a GPU, and a layout.
-#include "backends/gpu/discovery.hpp"
+#include "backends/gpu/devices/discovery.hpp"
 #include "support/scripted_gpu.hpp"
 
 #include <gtest/gtest.h>

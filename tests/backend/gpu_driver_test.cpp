@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the loader of the CUDA driver says of libraries and tables that cannot be used, and what its errors are to weft.
-#include "backends/gpu/driver.hpp"
-#include "backends/gpu/error.hpp"
+#include "backends/gpu/driver/driver.hpp"
+#include "backends/gpu/driver/error.hpp"
 #include "support/scripted_gpu.hpp"
 
 #include <gtest/gtest.h>

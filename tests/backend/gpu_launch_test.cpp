@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels through the CUDA backend, on the virtual driver: what is launched and with how few calls, what may be given
 // in place of a text, and what becomes of kernels that fail.
-#include "backends/gpu/driver.hpp"
+#include "backends/gpu/driver/driver.hpp"
 #include "kernel/portable_kernels.hpp"
 #include "runtime/machine_state.hpp"
 #include "support/periodic_grids.hpp"

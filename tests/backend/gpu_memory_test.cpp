@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Contexts, memory and peers of the CUDA backend on a scripted driver: what it is asked for, where, and when.
-#include "backends/gpu/memory_map.hpp"
+#include "backends/gpu/memory/memory_map.hpp"
 #include "core/hex.hpp"
 #include "support/hang.hpp"
 #include "support/scripted_gpu.hpp"

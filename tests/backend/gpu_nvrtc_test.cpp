@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The run-time compiler as the CUDA backend uses it, which takes no GPU: what it makes for each architecture, the
 // registers and spills of the library's own kernels, and what it says of texts that are wrong.
-#include "backends/gpu/nvrtc.hpp"
-#include "backends/gpu/own_kernels.hpp"
+#include "backends/gpu/kernels/nvrtc.hpp"
+#include "backends/gpu/kernels/own_kernels.hpp"
 #include "kernel/portable_kernels.hpp"
 #include "support/paths.hpp"
 #include "support/written_kernels.hpp"

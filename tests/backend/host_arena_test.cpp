@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/address.hpp"
-#include "backends/host/arena.hpp"
+#include "backends/host/memory/arena.hpp"
 
 #include <gtest/gtest.h>
 

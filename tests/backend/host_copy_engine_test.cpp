@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backends/host/copy_engine.hpp"
+#include "backends/host/engine/copy_engine.hpp"
 #include "support/samples.hpp"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backends/host/fault_plan.hpp"
+#include "backends/host/engine/fault_plan.hpp"
 #include "support/samples.hpp"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backends/host/memory_map.hpp"
+#include "backends/host/memory/memory_map.hpp"
 #include "support/samples.hpp"
 #include "weft/memory/fill.hpp"
 #include "weft/memory/peer_access.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backends/host/order_check.hpp"
+#include "backends/host/race_check/order_check.hpp"
 
 #include "weft/core/log.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The scheduler that drivers with queues share, over a driver that ends what the test says, when it says so.
-#include "backend/queued/scheduler.hpp"
+#include "backends/queued/scheduler.hpp"
 #include "core/make_error.hpp"
 #include "support/hang.hpp"
 #include "support/threads.hpp"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // weft explain all_reduce and weft bench collective: what they say, what they refuse, and that their documents hold.
+#include "bench/collective/collective_values.hpp"
+#include "bench/collective/collective_words.hpp"
 #include "cli/tool_runner.hpp"
-#include "collective_values.hpp"
-#include "collective_words.hpp"
-#include "commands.hpp"
+#include "command_line/commands.hpp"
 #include "support/paths.hpp"
 
 #include <gtest/gtest.h>

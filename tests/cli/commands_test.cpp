@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "commands.hpp"
+#include "command_line/commands.hpp"
 
+#include "bench/copy/copy_bench.hpp"
+#include "bench/queue_bench.hpp"
 #include "cli/tool_runner.hpp"
-#include "copy_bench.hpp"
-#include "queue_bench.hpp"
 #include "support/paths.hpp"
 #include "weft/core/topology.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/tool_runner.hpp"
-#include "guide_tables.hpp"
+#include "guide/guide_tables.hpp"
 #include "support/paths.hpp"
 #include "weft/core/error.hpp"
 #include "weft/core/raise.hpp"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A user who stops a command, whichever it is and whatever it does at that moment.
-#include "interruption.hpp"
+#include "command_line/interruption.hpp"
 
 #include "cli/tool_runner.hpp"
-#include "forked_process.hpp"
-#include "output.hpp"
+#include "command_line/forked_process.hpp"
+#include "command_line/output.hpp"
 #include "support/paths.hpp"
 #include "support/processes.hpp"
 #include "support/samples.hpp"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // weft bench ipc and the ring of weft demo --processes: what they say of memory between processes.
-#include "ipc_bench.hpp"
+#include "bench/ipc_bench.hpp"
 
+#include "bench/process_ring.hpp"
 #include "cli/tool_runner.hpp"
-#include "commands.hpp"
-#include "process_ring.hpp"
+#include "command_line/commands.hpp"
 #include "support/paths.hpp"
 
 #include <gtest/gtest.h>

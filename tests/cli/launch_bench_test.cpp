@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "launch_bench.hpp"
+#include "bench/launch_bench.hpp"
 
 #include "cli/tool_runner.hpp"
-#include "commands.hpp"
+#include "command_line/commands.hpp"
 
 #include <gtest/gtest.h>
 

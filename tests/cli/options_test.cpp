@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "options.hpp"
+#include "command_line/options.hpp"
 
 #include "cli/tool_runner.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "topo_picture.hpp"
+#include "pictures/topo_picture.hpp"
 
 #include "cli/tool_runner.hpp"
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/tool_runner.hpp"
+#include "pictures/trace_file.hpp"
+#include "pictures/trace_picture.hpp"
 #include "support/faults.hpp"
 #include "support/paths.hpp"
-#include "trace_file.hpp"
-#include "trace_picture.hpp"
 #include "weft/profile/chrome_trace.hpp"
 
 #include <gtest/gtest.h>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The memory that ranks share, when what is in it was not written by weft.
-#include "collective/control_block.hpp"
+#include "collective/ranks/control_block.hpp"
 
 #include "collective/rank_ranks.hpp"
-#include "collective/rank_wire.hpp"
+#include "collective/ranks/rank_wire.hpp"
 #include "support/faults.hpp"
 #include "support/vandal.hpp"
 

@@ -2,7 +2,7 @@
 // What the tests of folds share: data, and a fold written down element by element.
 #pragma once
 
-#include "collective/fold.hpp"
+#include "collective/fold/fold.hpp"
 
 #include <gtest/gtest.h>
 

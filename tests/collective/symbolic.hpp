@@ -4,7 +4,7 @@
 // round.
 #pragma once
 
-#include "collective/fold.hpp"
+#include "collective/fold/fold.hpp"
 #include "weft/collective/schedule.hpp"
 
 #include <algorithm>

@@ -2,7 +2,7 @@
 // Variables and files that a program's user may choose, and those that he may not.
 #include "core/environment.hpp"
 
-#include "core/file_text.hpp"
+#include "core/documents/file_text.hpp"
 #include "support/samples.hpp"
 
 #include <cstdlib>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/joined_topology.hpp"
+#include "core/topology/joined_topology.hpp"
 
 #include <gtest/gtest.h>
 

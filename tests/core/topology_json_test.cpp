@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Topologies as text: what is read, what is refused and how.
 #ifdef WEFT_HAS_JSON
-#include "core/document.hpp"
-#include "core/json_reader.hpp"
+#include "core/documents/document.hpp"
+#include "core/documents/json_reader.hpp"
 #include "support/faults.hpp"
 #include "support/paths.hpp"
 #include "topology_tools.hpp"

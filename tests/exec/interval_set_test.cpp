@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "exec/interval_set.hpp"
+#include "exec/arrays/interval_set.hpp"
 
 #include <gtest/gtest.h>
 

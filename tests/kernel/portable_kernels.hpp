@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels that must compute the same on every backend, each with data, and a way to run one on the host.
 
-#include "collective/fold.hpp"
+#include "collective/fold/fold.hpp"
 #include "weft/backend/kernel_code.hpp"
 #include "weft/exec/reduce.hpp"
 

@@ -2,7 +2,7 @@
 // Events between real processes. Children are forked before this process has a machine.
 #include "weft/memory/ipc_event.hpp"
 
-#include "memory/ipc_event_body.hpp"
+#include "memory/sharing/ipc_event_body.hpp"
 #include "support/faults.hpp"
 #include "support/hang.hpp"
 #include "support/processes.hpp"

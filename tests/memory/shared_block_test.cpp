@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blocks between processes: children are forked before any machine exists, and get descriptors by their group's socket.
-#include "backends/host/block_map.hpp"
+#include "backends/host/memory/block_map.hpp"
 #include "support/hang.hpp"
 #include "support/processes.hpp"
 #include "support/samples.hpp"

@@ -12,9 +12,9 @@
 
 namespace memory_file_test {
 
+using weft::descriptor;
 using weft::errc;
 using weft::detail::check_memory_file;
-using weft::descriptor;
 using weft::detail::memory_file_pages;
 
 constexpr std::uint64_t size = std::uint64_t{4} << 20;

@@ -4,8 +4,8 @@
 // driver's answers; programs run on the virtual driver.
 #pragma once
 
-#include "backends/gpu/driver.hpp"
-#include "backends/gpu/driver_functions.hpp"
+#include "backends/gpu/driver/driver.hpp"
+#include "backends/gpu/driver/driver_functions.hpp"
 
 #include <algorithm>
 #include <cstdio>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory, addresses and rights apart; pools; parts of a device; and what the management library says.
-#include "backends/gpu/nvml_functions.hpp"
+#include "backends/gpu/driver/nvml_functions.hpp"
 #include "virtual_driver/loaded_driver.hpp"
 
 #include <array>

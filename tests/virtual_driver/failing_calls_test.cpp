@@ -3,7 +3,7 @@
 // hold says why. A sample, chosen by WEFT_SEED; or the campaign, WEFT_SWEEP=all: every function, every one of its
 // calls, every code. WEFT_SWEEP=2/8 is the second of eight shares of it, for several processes; WEFT_SWEEP_CASES and
 // WEFT_SWEEP_FUNCTIONS are parts of names that it keeps to.
-#include "backends/gpu/nvml_functions.hpp"
+#include "backends/gpu/driver/nvml_functions.hpp"
 #include "conformance/conformance.hpp"
 #include "support/paths.hpp"
 #include "virtual_driver/loaded_driver.hpp"

@@ -2,8 +2,8 @@
 // The virtual driver in a child of the test: its settings are the child's environment, its faults end nobody else.
 #pragma once
 
-#include "backends/gpu/driver_functions.hpp"
-#include "backends/gpu/nvrtc_functions.hpp"
+#include "backends/gpu/driver/driver_functions.hpp"
+#include "backends/gpu/kernels/nvrtc_functions.hpp"
 #include "support/paths.hpp"
 #include "support/processes.hpp"
 #include "virtual_driver/virtual_driver.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "commands.hpp"
-#include "options.hpp"
-#include "output.hpp"
+#include "command_line/commands.hpp"
+#include "command_line/options.hpp"
+#include "command_line/output.hpp"
 #include "weft/core/raise.hpp"
 
 #include <fmt/format.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "backends/gpu/driver_functions.hpp"
+#include "backends/gpu/driver/driver_functions.hpp"
 #include "weft/backend/backend.hpp"
 #include "weft/backend/registry.hpp"
 

@@ -4,14 +4,14 @@
 // what order) and module_cache (what a kernel's text became).
 #pragma once
 
-#include "backend/queued/queued_backend.hpp"
-#include "backends/gpu/blocks.hpp"
-#include "backends/gpu/bus_windows.hpp"
-#include "backends/gpu/memory_map.hpp"
-#include "backends/gpu/module_cache.hpp"
-#include "backends/gpu/multicast.hpp"
-#include "backends/gpu/sharing.hpp"
-#include "backends/gpu/stream_driver.hpp"
+#include "backends/gpu/kernels/module_cache.hpp"
+#include "backends/gpu/memory/blocks.hpp"
+#include "backends/gpu/memory/bus_windows.hpp"
+#include "backends/gpu/memory/memory_map.hpp"
+#include "backends/gpu/memory/multicast.hpp"
+#include "backends/gpu/memory/sharing.hpp"
+#include "backends/gpu/order/stream_driver.hpp"
+#include "backends/queued/queued_backend.hpp"
 #include "weft/backend/registry.hpp"
 
 #include <atomic>

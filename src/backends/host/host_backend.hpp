@@ -3,14 +3,14 @@
 // in what order) and transfers (over which links, how fast).
 #pragma once
 
-#include "backends/host/block_map.hpp"
-#include "backends/host/fault_plan.hpp"
-#include "backends/host/memory_map.hpp"
-#include "backends/host/multicast.hpp"
-#include "backends/host/order_watch.hpp"
-#include "backends/host/scheduler.hpp"
-#include "backends/host/sharing.hpp"
-#include "backends/host/transfers.hpp"
+#include "backends/host/engine/fault_plan.hpp"
+#include "backends/host/engine/transfers.hpp"
+#include "backends/host/memory/block_map.hpp"
+#include "backends/host/memory/memory_map.hpp"
+#include "backends/host/memory/multicast.hpp"
+#include "backends/host/memory/sharing.hpp"
+#include "backends/host/order/scheduler.hpp"
+#include "backends/host/race_check/order_watch.hpp"
 #include "weft/backend/backend.hpp"
 #include "weft/backend/registry.hpp"
 

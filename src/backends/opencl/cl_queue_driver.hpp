@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Queues and events of OpenCL, for the scheduler of src/backend/queued.
+// Queues and events of OpenCL, for the scheduler of src/backends/queued.
 #pragma once
 
-#include "backend/queued/queue_driver.hpp"
 #include "backends/opencl/discovery.hpp"
+#include "backends/queued/queue_driver.hpp"
 
 #include <chrono>
 #include <memory>

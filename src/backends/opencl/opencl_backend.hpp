@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The OpenCL backend: each group of the interface is a few lines over memory_map (whose bytes, who may), the scheduler
-// of src/backend/queued (in what order) and program_cache (what a kernel's text became).
+// of src/backends/queued (in what order) and program_cache (what a kernel's text became).
 #pragma once
 
-#include "backend/queued/queued_backend.hpp"
 #include "backends/opencl/cl_queue_driver.hpp"
 #include "backends/opencl/memory_map.hpp"
 #include "backends/opencl/program_cache.hpp"
+#include "backends/queued/queued_backend.hpp"
 #include "weft/backend/registry.hpp"
 
 #include <memory>

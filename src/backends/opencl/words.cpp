@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Words of memory that streams of the OpenCL backend write and wait for: by the host, since OpenCL has no command that
 // does.
-#include "backend/queued/word_command.hpp"
 #include "backends/opencl/opencl_backend.hpp"
+#include "backends/queued/word_command.hpp"
 #include "core/make_error.hpp"
 
 #include <new>

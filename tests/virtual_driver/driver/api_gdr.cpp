@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // GDRCopy: a window of the host into memory of a device, which the program may otherwise not touch.
-#include "backends/gpu/gdr_functions.hpp"
+#include "backends/gpu/driver/gdr_functions.hpp"
 #include "virtual_driver/driver/call.hpp"
 
 #include <cerrno>

@@ -2,7 +2,7 @@
 // Every function of the backend's table under the symbol that a driver exports it by.
 #pragma once
 
-#include "backends/gpu/driver_functions.hpp"
+#include "backends/gpu/driver/driver_functions.hpp"
 
 // clang-format off
 #define WEFT_VIRTUAL_FUNCTIONS(ROW) \

@@ -2,7 +2,7 @@
 // Runs what a device does so that a fault in it comes back as a code, and does not end the process.
 #pragma once
 
-#include "backends/gpu/driver_types.hpp"
+#include "backends/gpu/driver/driver_types.hpp"
 
 #include <atomic>
 #include <csetjmp>

@@ -3,7 +3,7 @@
 // which is never held while anything is waited for.
 #pragma once
 
-#include "backends/gpu/driver_functions.hpp"
+#include "backends/gpu/driver/driver_functions.hpp"
 #include "virtual_driver/driver/address_space.hpp"
 #include "virtual_driver/driver/settings.hpp"
 #include "virtual_driver/driver/stream.hpp"

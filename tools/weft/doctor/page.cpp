@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "doctor/report.hpp"
-#include "html_page.hpp"
-#include "svg_words.hpp"
-#include "topo_picture.hpp"
+#include "pictures/html_page.hpp"
+#include "pictures/svg_words.hpp"
+#include "pictures/topo_picture.hpp"
 
 #include <fmt/format.h>
 

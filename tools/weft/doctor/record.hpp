@@ -3,8 +3,8 @@
 // (weft.machine/1). Checks read nothing else, so that a document from elsewhere gives the same findings.
 #pragma once
 
-#include "json_parts.hpp"
-#include "output.hpp"
+#include "command_line/json_parts.hpp"
+#include "command_line/output.hpp"
 
 #include <cstdint>
 #include <optional>

@@ -2,8 +2,8 @@
 // A diagnosis as text for a terminal, as a part of a document, and as a page that can be mailed.
 #pragma once
 
+#include "command_line/output.hpp"
 #include "doctor/checks.hpp"
-#include "output.hpp"
 
 #include <string>
 #include <string_view>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "doctor/work.hpp"
 
-#include "copy_bench.hpp"
+#include "bench/copy/copy_bench.hpp"
+#include "command_line/statistics.hpp"
 #include "doctor/record.hpp"
-#include "statistics.hpp"
 #include "weft/exec/launch_run.hpp"
 #include "weft/memory/buffer.hpp"
 #include "weft/memory/copy.hpp"

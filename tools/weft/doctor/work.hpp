@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "output.hpp"
+#include "command_line/output.hpp"
 
 namespace weft::tool {
 

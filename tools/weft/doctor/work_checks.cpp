@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What work on the GPUs showed: data, rates, kernels.
+#include "command_line/statistics.hpp"
 #include "doctor/finding_words.hpp"
-#include "statistics.hpp"
 
 #include <algorithm>
 #include <map>

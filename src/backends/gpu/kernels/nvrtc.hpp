@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// The compiler that comes with CUDA as a library, opened at run time. It needs no GPU and no driver.
+#pragma once
+
+#include "backends/gpu/kernels/nvrtc_functions.hpp"
+#include "weft/backend/kernel_code.hpp"
+#include "weft/core/result.hpp"
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace weft::gpu {
+
+/// What a text became: machine code of one architecture, or PTX, which the driver compiles when it is loaded.
+struct compiled_image {
+  std::string bytes;  // PTX ends with a zero
+  bool is_ptx = false;
+  std::string log;  // what the compiler said; with `verbose` also registers and spills
+};
+
+/// Architectures are 10 times major + minor of the compute capability, as 90.
+/// Thread: any.
+class nvrtc {
+ public:
+  nvrtc(const nvrtc_functions& table, std::string library);
+
+  /// Machine code for an architecture that the compiler knows; for one that it does not, PTX of the newest before it.
+  /// Errors: unsupported for a raw kernel without a source for CUDA; incompatible for a text that does not compile,
+  /// beginning with the file and line of its WEFT_KERNEL, and for an architecture older than all that it knows.
+  /// Cost: some ten milliseconds.
+  [[nodiscard]] result<compiled_image> compile(const kernel_code& code, int architecture, bool verbose = false) const;
+
+  [[nodiscard]] bool knows(int architecture) const;
+  /// Whether it compiles a text without a kernel: a library may be there without its other parts.
+  [[nodiscard]] bool works() const;
+  [[nodiscard]] const std::vector<int>& architectures() const noexcept { return architectures_; }
+  [[nodiscard]] const std::string& library() const noexcept { return library_; }
+  [[nodiscard]] int version() const noexcept { return version_; }  // 1000 times major + 10 times minor
+
+ private:
+  [[nodiscard]] result<std::string> target_of(const kernel_code& code, int architecture) const;
+  [[nodiscard]] std::string log_of(nvrtcProgram program) const;
+
+  nvrtc_functions call_;
+  std::string library_;
+  int version_ = 0;
+  std::vector<int> architectures_;  // ascending
+};
+
+/// The compiler of `library`; of an empty name, that in WEFT_CUDA_NVRTC, else the newest that is found and not newer
+/// than the driver, whose version is 1000 times major + 10 times minor; 0: any. It stays open as long as the process.
+/// Errors: unsupported, with what was tried and what to do.
+[[nodiscard]] result<std::shared_ptr<const nvrtc>> load_nvrtc(const std::string& library, int driver_version);
+
+}  // namespace weft::gpu

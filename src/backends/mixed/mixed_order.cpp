@@ -1,0 +1,382 @@
+// SPDX-License-Identifier: Apache-2.0
+// In what order things happen on a mixed machine, and how bytes get from one backend's memory to another's.
+#include "backend/address.hpp"
+#include "backends/mixed/mixed_backend.hpp"
+#include "backends/mixed/mixed_handle.hpp"
+#include "core/make_error.hpp"
+
+#include <algorithm>
+#include <new>
+
+namespace weft::detail {
+namespace {
+
+/// A cause as another backend is told of it: what took a device of one takes none of the other.
+std::shared_ptr<const error> carried(const std::shared_ptr<const error>& cause) {
+  if (!cause || cause->scope != error_scope::device) return cause;
+  error elsewhere = *cause;
+  elsewhere.scope = error_scope::endpoint;
+  return std::make_shared<const error>(std::move(elsewhere));
+}
+
+/// Counts a wait for events, and does something once the last has ended.
+struct countdown {
+  std::atomic<std::size_t> left{0};
+  std::function<void()> last;
+};
+
+}  // namespace
+
+std::chrono::nanoseconds mixed_backend::do_now() noexcept { return std::chrono::steady_clock::now() - epoch_; }
+
+// ---- order ----------------------------------------------------------------------------------------------------------
+
+result<stream_handle> mixed_backend::do_create_stream(device_id device, int priority, bool told) {
+  return tagged(backend_of(device).create_stream(device, priority, told), part_of(device));
+}
+
+result<stream_handle> mixed_backend::do_adopt_stream(device_id device, void* driver_queue) {
+  return tagged(backend_of(device).adopt_stream(device, driver_queue), part_of(device));
+}
+
+result<void*> mixed_backend::do_driver_queue(stream_handle stream) {
+  return backend_of(stream).driver_queue(untagged(stream));
+}
+
+void mixed_backend::do_destroy_stream(stream_handle stream) { backend_of(stream).destroy_stream(untagged(stream)); }
+
+result<stream_handle> mixed_backend::do_default_stream(device_id device) {
+  return tagged(backend_of(device).default_stream(device), part_of(device));
+}
+
+result<event_ref> mixed_backend::do_record(stream_handle stream) { return backend_of(stream).record(untagged(stream)); }
+
+result<void> mixed_backend::do_wait_event(stream_handle stream, const event_ref& event) {
+  return wait_in(backend_of(stream), untagged(stream), event);
+}
+
+result<void> mixed_backend::wait_in(backend& by, stream_handle own, const event_ref& event) {
+  if (!event || event->owner == &by) return by.wait_event(own, event);
+  if (event->finished() && !event->cause()) return by.wait_event(own, {});
+  auto gate = by.create_gate();
+  if (!gate) return std::move(gate).error();
+  (*gate)->device = event->device;
+  if (auto ok = by.wait_event(own, *gate); !ok) {
+    by.open_gate(*gate, nullptr);
+    return ok;
+  }
+  if (event->finished()) {
+    by.open_gate(*gate, carried(event->cause()));
+  } else {
+    hops_.after(event, [&by, gate = *gate, event] { by.open_gate(gate, carried(event->cause())); });
+  }
+  return {};
+}
+
+result<event_ref> mixed_backend::do_write_value(stream_handle stream, const word_request& request) {
+  return word_apart(stream, request, backend_of(stream).write_value(untagged(stream), request));
+}
+
+result<event_ref> mixed_backend::do_wait_value(stream_handle stream, const word_request& request) {
+  return word_apart(stream, request, backend_of(stream).wait_value(untagged(stream), request));
+}
+
+result<event_ref> mixed_backend::word_apart(stream_handle stream, const word_request& request,
+                                            result<event_ref> done) const {
+  if (done || done.error().code != errc::not_found) return done;
+  const owner elsewhere = owner_of(request.address);
+  if (!elsewhere.known() || elsewhere.part == part_in(stream)) return done;
+  return make_error(errc::peer_unsupported,
+                    "the word lies in " + std::string{to_string(elsewhere.memory.kind)} + " memory of " +
+                        to_string(elsewhere.memory.device) + " (" +
+                        std::string{to_string(parts_[elsewhere.part]->kind())} + "), which a stream of the " +
+                        std::string{to_string(backend_of(stream).kind())} +
+                        " backend can neither write nor wait for: take memory of the stream's own backend");
+}
+
+result<event_ref> mixed_backend::do_create_gate() {
+  auto gate = parts_.front()->create_gate();
+  for (std::size_t i = 1; i < parts_.size() && !gate && gate.error().code == errc::unsupported; ++i)
+    gate = parts_[i]->create_gate();
+  return gate;
+}
+
+void mixed_backend::do_open_gate(const event_ref& gate, std::shared_ptr<const error> cause) {
+  gate->owner->open_gate(gate, std::move(cause));
+}
+
+wait_outcome mixed_backend::do_wait(event_record& event, wait_deadline deadline, const std::stop_token& stop) noexcept {
+  const event_ref tail = tail_of(event);
+  if (tail) {
+    const wait_outcome ended = tail->owner->wait(*tail, deadline, stop);
+    if (ended == wait_outcome::timed_out || ended == wait_outcome::cancelled) return ended;
+  }
+  return event.owner->wait(event, deadline, stop);
+}
+
+bool mixed_backend::do_ready(event_record& event) {
+  const event_ref tail = tail_of(event);
+  return (!tail || tail->owner->ready(*tail)) && event.owner->ready(event);
+}
+
+event_ref mixed_backend::tail_of(const event_record& event) {
+  const std::lock_guard lock{tails_mutex_};
+  const auto found =
+      std::find_if(tails_.begin(), tails_.end(), [&](const auto& one) { return one.first.get() == &event; });
+  return found == tails_.end() ? event_ref{} : found->second;
+}
+
+bool mixed_backend::do_idle(stream_handle stream) { return backend_of(stream).idle(untagged(stream)); }
+
+bool mixed_backend::do_settled(stream_handle stream) { return backend_of(stream).settled(untagged(stream)); }
+
+result<wait_outcome> mixed_backend::do_synchronize(stream_handle stream, wait_deadline deadline,
+                                                   const std::stop_token& stop) {
+  return backend_of(stream).synchronize(untagged(stream), deadline, stop);
+}
+
+bool mixed_backend::do_drain(device_id device, wait_deadline deadline) {
+  return backend_of(device).drain(device, deadline);
+}
+
+std::vector<stream_handle> mixed_backend::do_streams_of(device_id device) {
+  backend& by = backend_of(device);
+  std::vector<stream_handle> all = by.streams_of(device);
+  for (stream_handle& one : all) one = tagged(one, part_of(device));
+  return all;
+}
+
+// ---- streams that stand in ------------------------------------------------------------------------------------------
+
+result<mixed_backend::stand_in> mixed_backend::take_stand_in(backend& by, device_id on) {
+  stand_in taken;
+  {
+    const std::lock_guard lock{stand_ins_mutex_};
+    const auto idle = std::find_if(stand_ins_.begin(), stand_ins_.end(), [on](const stand_in& one) {
+      return one.on == on && (!one.last || one.last->owner->ready(*one.last));
+    });
+    if (idle != stand_ins_.end()) {
+      taken = std::move(*idle);
+      stand_ins_.erase(idle);
+    }
+  }
+  // a failure of the work before was told to whom it was done for; it must not skip what comes now
+  if (taken.stream != stream_handle::none && by.synchronize(taken.stream, no_deadline, {})) return taken;
+  auto stream = by.create_stream(on, 0, false);
+  if (!stream) return std::move(stream).error();
+  return stand_in{on, *stream, {}};
+}
+
+result<event_ref> mixed_backend::stand_in_for(stream_handle order, device_id on,
+                                              const std::function<result<event_ref>(backend&, stream_handle)>& work) {
+  backend& of_order = backend_of(order);
+  backend& by = backend_of(on);
+  auto start = of_order.record(untagged(order));
+  if (!start) return std::move(start).error();
+  auto taken = take_stand_in(by, on);
+  if (!taken) return std::move(taken).error();
+  stand_in& own = *taken;
+  own.last = *start;
+  const auto submit = [&]() -> result<void> {
+    if (auto ok = wait_in(by, own.stream, *start); !ok) return ok;
+    auto done = work(by, own.stream);
+    if (!done) return std::move(done).error();
+    own.last = *done;
+    return wait_in(of_order, untagged(order), *done);
+  };
+  const auto ok = submit();
+  const event_ref moved = own.last;
+  {
+    const std::lock_guard lock{stand_ins_mutex_};
+    stand_ins_.push_back(std::move(own));
+  }
+  auto end = ok ? of_order.record(untagged(order)) : result<event_ref>{ok.error()};
+  if (!end) {
+    // the caller learns of no event to wait for: nothing of it may go on
+    if (moved.get() != start->get()) static_cast<void>(by.wait(*moved, no_deadline, {}));
+    return end;
+  }
+  const std::lock_guard lock{tails_mutex_};
+  std::erase_if(tails_, [](const auto& one) { return one.second->finished(); });
+  tails_.emplace_back(*end, moved);
+  return end;
+}
+
+// ---- move -----------------------------------------------------------------------------------------------------------
+
+// The stream's own backend is asked first: within it a copy costs what it always did. That it does not know an address
+// is where the others come in.
+result<event_ref> mixed_backend::do_copy(stream_handle stream, const copy_request& request) {
+  auto done = backend_of(stream).copy(untagged(stream), request);
+  if (done || done.error().code != errc::not_found) return done;
+  return copy_across(stream, request, std::move(done).error());
+}
+
+result<event_ref> mixed_backend::copy_across(stream_handle stream, copy_request request, error unknown) {
+  const std::size_t here = part_in(stream);
+  const copy_shape& shape = request.shape;
+  const owner dst = request.dst_is_host ? owner{} : owner_of(request.dst);
+  const owner src = request.src_is_host ? owner{} : owner_of(request.src);
+  if ((!request.dst_is_host && !dst.known()) || (!request.src_is_host && !src.known())) return unknown;
+  // whose device memory is moved: only its own backend can
+  std::size_t mover = here;
+  for (const owner* one : {&dst, &src}) {
+    if (!one->known() || one->is_host_memory() || one->part == mover) continue;
+    const owner& other = one == &dst ? src : dst;
+    if (other.known() && !other.is_host_memory() && other.part != one->part)
+      return no_peers(src.memory.device, dst.memory.device);
+    mover = one->part;
+  }
+  // host memory of another backend is plain host memory to the one that moves it: nobody else looks at its bounds
+  const auto as_plain = [&](const owner& memory, const void* address, std::uint64_t extent, bool& is_host,
+                            const char* name) -> std::optional<error> {
+    if (!memory.known() || memory.part == mover) return std::nullopt;
+    if (auto wrong =
+            beyond_end(name, extent, address, memory.memory.base, memory.memory.size.value(), memory.memory.device)) {
+      return wrong;
+    }
+    is_host = true;
+    return std::nullopt;
+  };
+  if (auto bad = as_plain(dst, request.dst, shape.extent(shape.dst_pitch, shape.dst_slice), request.dst_is_host,
+                          "the destination"))
+    return std::move(*bad);
+  if (auto bad =
+          as_plain(src, request.src, shape.extent(shape.src_pitch, shape.src_slice), request.src_is_host, "the source"))
+    return std::move(*bad);
+  auto done = [&]() -> result<event_ref> {
+    if (mover == here) return parts_[here]->copy(untagged(stream), request);
+    const device_id on =
+        dst.known() && dst.part == mover && !dst.is_host_memory() ? dst.memory.device : src.memory.device;
+    request.wait = false;
+    return stand_in_for(stream, on, [&](backend& by, stream_handle own) { return by.copy(own, request); });
+  }();
+  if (!done) return done;
+  for (const owner* one : {&dst, &src}) {
+    if (!one->known() || !one->is_host_memory() || one->part == mover || !*done) continue;
+    const event_ref tail = tail_of(**done);
+    remember_use(*one, tail ? tail : *done);
+  }
+  return done;
+}
+
+void mixed_backend::remember_use(const owner& memory, const event_ref& by) {
+  if (!by) return;
+  const std::lock_guard lock{uses_mutex_};
+  auto& uses = uses_[memory.memory.base].by;
+  std::erase_if(uses, [](const event_ref& one) { return one->finished(); });
+  uses.push_back(by);
+}
+
+// Its own backend knows nothing of what others do with host memory: it is told of the end when they are done.
+mixed_backend::release_outcome mixed_backend::release_later(backend& from, void* base) {
+  auto wait = std::make_shared<countdown>();
+  std::vector<event_ref> pending;
+  std::uint64_t number = 0;
+  {
+    const std::lock_guard lock{uses_mutex_};
+    const auto found = uses_.find(base);
+    if (found == uses_.end()) return release_outcome::now;
+    if (found->second.released != 0) return release_outcome::before;
+    std::erase_if(found->second.by, [](const event_ref& one) { return one->finished(); });
+    if (found->second.by.empty()) {
+      uses_.erase(found);
+      return release_outcome::now;
+    }
+    number = found->second.released = ++last_release_;
+    pending = found->second.by;
+  }
+  wait->left = pending.size();
+  wait->last = [this, &from, base, number] {
+    {
+      const std::lock_guard lock{uses_mutex_};
+      const auto found = uses_.find(base);
+      if (found == uses_.end() || found->second.released != number) return;  // it went with its device
+      uses_.erase(found);
+    }
+    static_cast<void>(from.release(base));
+  };
+  for (const event_ref& one : pending) {
+    hops_.after(one, [wait] {
+      if (wait->left.fetch_sub(1, std::memory_order_acq_rel) == 1) wait->last();
+    });
+  }
+  return release_outcome::later;
+}
+
+void mixed_backend::forget_uses(device_id device) {
+  std::vector<event_ref> pending;
+  {
+    const std::lock_guard lock{uses_mutex_};
+    for (auto one = uses_.begin(); one != uses_.end();) {
+      const owner memory = owner_of(one->first);
+      if (!memory.known() || memory.memory.device != device) {
+        ++one;
+        continue;
+      }
+      pending.insert(pending.end(), one->second.by.begin(), one->second.by.end());
+      one = uses_.erase(one);
+    }
+  }
+  for (const event_ref& one : pending) static_cast<void>(one->owner->wait(*one, no_deadline, {}));
+}
+
+result<event_ref> mixed_backend::do_copy_batch(stream_handle stream, std::span<const copy_request> requests) {
+  auto done = backend_of(stream).copy_batch(untagged(stream), requests);
+  if (done || done.error().code != errc::not_found) return done;
+  for (const copy_request& one : requests) {
+    if (one.shape.total() == 0) continue;
+    if (auto part = do_copy(stream, one); !part) return part;
+  }
+  return do_record(stream);
+}
+
+bool mixed_backend::do_copies_through(device_id from, device_id to) noexcept {
+  return part_of(from) == part_of(to) && backend_of(from).copies_through(from, to);
+}
+
+result<event_ref> mixed_backend::do_copy_through(stream_handle stream, void* slot, const copy_request& request) {
+  return backend_of(stream).copy_through(untagged(stream), slot, request);
+}
+
+result<event_ref> mixed_backend::do_fill(stream_handle stream, const fill_request& request) {
+  auto done = backend_of(stream).fill(untagged(stream), request);
+  if (done || done.error().code != errc::not_found) return done;
+  const owner dst = owner_of(request.dst);
+  if (!dst.known() || dst.part == part_in(stream)) return done;
+  return stand_in_for(stream, dst.memory.device, [&](backend& by, stream_handle own) { return by.fill(own, request); });
+}
+
+// ---- run ------------------------------------------------------------------------------------------------------------
+
+result<void> mixed_backend::do_prepare(device_id device, const kernel_code& kernel) {
+  return backend_of(device).prepare(device, kernel);
+}
+
+result<event_ref> mixed_backend::do_launch(stream_handle stream, launch_request request) {
+  backend& by = backend_of(stream);
+  std::vector<const void*> memory;
+  memory.reserve(request.arguments.size());
+  for (const kernel_argument& one : request.arguments) memory.push_back(one.count != 0 ? one.address : nullptr);
+  const auto kernel = request.kernel;
+  auto done = by.launch(untagged(stream), std::move(request));
+  if (done || done.error().code != errc::not_found) return done;
+  for (std::size_t i = 0; i < memory.size(); ++i) {
+    const owner elsewhere = memory[i] == nullptr ? owner{} : owner_of(memory[i]);
+    if (!elsewhere.known() || elsewhere.part == part_in(stream)) continue;
+    return make_error(errc::peer_unsupported,
+                      "argument " + std::to_string(i + 1) + " of '" + kernel->name + "' lies in " +
+                          std::string{to_string(elsewhere.memory.kind)} + " memory of " +
+                          to_string(elsewhere.memory.device) + " (" +
+                          std::string{to_string(parts_[elsewhere.part]->kind())} + "), which a kernel of the " +
+                          std::string{to_string(by.kind())} +
+                          " backend cannot reach: copy it to the kernel's device, or launch over an array<T>");
+  }
+  return done;
+}
+
+result<event_ref> mixed_backend::do_call(stream_handle stream, std::function<result<void>()> function) {
+  return backend_of(stream).call(untagged(stream), std::move(function));
+}
+
+}  // namespace weft::detail

@@ -1,0 +1,433 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collective/ranks/rank_communicator_body.hpp"
+
+#include "collective/schedule/rank_bit.hpp"
+#include "weft/core/raise.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <random>
+#include <string>
+
+namespace weft::detail {
+namespace {
+
+// Between two looks for an abort while a message is waited for.
+constexpr std::chrono::milliseconds look_every{20};
+
+std::uint64_t random_id() {
+  std::random_device source;
+  return std::uint64_t{source()} << 32 | source();
+}
+
+/// What a rank says of its part of symmetric memory.
+struct part_words {
+  std::uint64_t count = 0, element = 0;
+  std::uint32_t failed = 0;  // errc + 1
+  std::uint8_t way = 0, kind = 0, by_host = 0, reserved = 0;
+  std::uint64_t device = 0;
+  shared_bytes handle{};
+
+  void set(const symmetric_offer& offer) {
+    way = static_cast<std::uint8_t>(offer.way);
+    kind = static_cast<std::uint8_t>(offer.kind);
+    by_host = offer.by_host ? 1 : 0;
+    device = offer.device;
+    handle = offer.handle;
+  }
+  [[nodiscard]] symmetric_offer offer() const {
+    return {static_cast<symmetric_way>(way), static_cast<backend_kind>(kind), by_host != 0, device, handle};
+  }
+};
+
+template <class T>
+T words_of(const peer_message& message) {
+  T made{};
+  if (message.payload.size() >= sizeof made) std::memcpy(&made, message.payload.data(), sizeof made);
+  return made;
+}
+
+template <class T>
+std::vector<std::byte> packed(const T& words, std::string_view text) {
+  std::vector<std::byte> made(sizeof words + text.size());
+  std::memcpy(made.data(), &words, sizeof words);
+  if (!text.empty()) std::memcpy(made.data() + sizeof words, text.data(), text.size());
+  return made;
+}
+
+template <class T>
+std::string text_behind(const peer_message& message) {
+  if (message.payload.size() <= sizeof(T)) return {};
+  return {reinterpret_cast<const char*>(message.payload.data()) + sizeof(T), message.payload.size() - sizeof(T)};
+}
+
+errc code_in(std::uint64_t failed) {
+  const std::uint64_t code = failed - 1;
+  return code <= static_cast<std::uint64_t>(errc::device_lost) ? static_cast<errc>(code) : errc::corrupt;
+}
+
+}  // namespace
+
+rank_communicator_body::rank_communicator_body(std::shared_ptr<process_group> group, std::vector<rank> members,
+                                               int self, control_block block, const device& device_of_rank,
+                                               const rank_communicator_options& how)
+    : meeting(std::move(group), std::move(members), self, std::move(block), how.wait_policy, device_of_rank.state()),
+      on(device_of_rank),
+      options(how),
+      default_(on.default_stream()),
+      driver_(&on.state()->backend_of(on.id())),
+      survivors_(all_of(meeting.size())) {
+  const auto n = static_cast<std::size_t>(size());
+  pulls_.reserve(n);
+  inputs_.resize(n);
+  outputs_.resize(n);
+  scratch_.resize(scratch_bytes);
+  wires_.reserve(n);
+  const control_block& shared = meeting.block();
+  for (int r = 0; r < size(); ++r) {
+    wires_.push_back(
+        {rank_wire{shared.wire(self, r), shared.shape().wire}, rank_wire{shared.wire(r, self), shared.shape().wire}});
+  }
+}
+
+rank_communicator_body::~rank_communicator_body() {
+  finish_streamed();
+  meeting.mine().departed.store(1, std::memory_order_seq_cst);
+  meeting.ring();
+}
+
+result<descriptor> rank_communicator_body::make_block(int ranks, const rank_communicator_options& options) {
+  return control_block::make(control_shape::of(ranks, options.staging.value()), random_id());
+}
+
+std::unique_ptr<rank_communicator_body> rank_communicator_body::meet(std::shared_ptr<process_group> group,
+                                                                     std::vector<rank> members, std::uint64_t tag,
+                                                                     const device& on,
+                                                                     const rank_communicator_options& options,
+                                                                     std::chrono::nanoseconds limit) {
+  const auto until = std::chrono::steady_clock::now() + limit;
+  const auto left = [&] {
+    return std::max(std::chrono::nanoseconds{0}, std::chrono::nanoseconds{until - std::chrono::steady_clock::now()});
+  };
+  const auto at = std::find(members.begin(), members.end(), group->self());
+  if (at == members.end()) raise(errc::invalid_argument, "a communicator of which this process is no member");
+  const int self = static_cast<int>(at - members.begin());
+  const int size = static_cast<int>(members.size());
+  descriptor file;
+  if (self == 0) {
+    auto made = make_block(size, options);
+    const std::uint64_t failed = made ? 0 : static_cast<std::uint64_t>(made.error().code) + 1;
+    const auto payload = packed(failed, made ? std::string_view{} : std::string_view{made.error().what});
+    const int number = made ? made->get() : -1;
+    const std::span<const int> with{&number, made ? 1U : 0U};
+    for (int r = 1; r < size; ++r) {
+      auto sent = group->send(members[static_cast<std::size_t>(r)], tag, payload, with, left());
+      // who is gone is named below, where everybody is waited for
+      if (!sent && sent.error().code != errc::peer_dead && sent.error().code != errc::closed)
+        raise(std::move(sent).error());
+    }
+    file = value_or_raise(std::move(made));
+  } else {
+    auto got = value_or_raise(group->receive(members.front(), tag, left()));
+    if (const auto failed = words_of<std::uint64_t>(got); failed != 0 || got.descriptors.size() != 1) {
+      raise(failed == 0 ? errc::corrupt : code_in(failed),
+            "rank 0 of a communicator could not make its memory: " + text_behind<std::uint64_t>(got));
+    }
+    file = std::move(got.descriptors.front());
+  }
+  auto block = value_or_raise(control_block::open(file.get(), size));
+  auto made = std::make_unique<rank_communicator_body>(std::move(group), std::move(members), self, std::move(block), on,
+                                                       options);
+  rank_meeting& m = made->meeting;
+  m.resume(left(), "the joining of a communicator");
+  m.mine().joined.store(1, std::memory_order_seq_cst);
+  m.ring();
+  const auto missing = [&] {
+    std::uint64_t whom = 0;
+    for (int r = 0; r < size; ++r) {
+      if (m.area(r).joined.load(std::memory_order_acquire) == 0) whom |= bit(r);
+    }
+    return whom;
+  };
+  m.wait([&] { return missing() == 0; }, missing);
+  return made;
+}
+
+void rank_communicator_body::finish_streamed() {
+  if (!last_) return;
+  // waiting for the event would take a failure away that is the program's to hear of
+  while (!last_->ready()) {
+    const std::uint32_t seen = streamed_.load(std::memory_order_acquire);  // pairs with release in end_streamed
+    if (last_->ready()) break;
+    parking::park(streamed_, seen, std::chrono::steady_clock::now() + std::chrono::milliseconds{1});
+  }
+  last_.reset();
+}
+
+void rank_communicator_body::end_streamed() noexcept {
+  streamed_.fetch_add(1, std::memory_order_release);  // pairs with acquire in finish_streamed
+  parking::wake_all(streamed_);
+}
+
+void rank_communicator_body::fail_left_out() {
+  meeting.fail(errc::cancelled,
+               "a call of " + meeting.name_of(self()) + " was left out, because the stream that it was in had failed");
+}
+
+event rank_communicator_body::submit(const stream& order, const std::shared_ptr<rank_call>& call, error cause) {
+  if (last_ && !last_->ready()) order.wait(*last_);
+  const std::uint64_t number = ++submitted_;
+  const auto at_once = [&](auto&& f) {
+    try {
+      f();
+    } catch (const std::exception& e) {
+      cause = error_of(e);
+    }
+  };
+  // calls run one after another, whatever their streams: so one image serves all
+  if (cause.what.empty()) at_once([&] { fill_image(*call, &order); });
+  auto work = [this, call, refused = cause.what, number]() -> result<void> {
+    result<void> done;
+    try {
+      // its number is its place in the order of all calls: one that is left out would shift those behind it
+      if (meeting.number() + 1 != number) fail_left_out();
+      if (refused.empty()) {
+        execute(*call);
+      } else {
+        refuse(*call, refused);
+      }
+    } catch (const error_exception& e) {
+      done = result<void>{e.cause()};
+    }
+    end_streamed();
+    return done;
+  };
+  last_ = event{on.state(), value_or_raise(driver_->call(order.native(), std::move(work)))};
+  if (cause.what.empty()) {
+    at_once([&] {
+      if (!drain_image(*call, &order)) return;
+      // what the call keeps, it keeps until its result is where it belongs
+      last_ = event{on.state(), value_or_raise(driver_->call(order.native(), [this, call]() -> result<void> {
+                      end_streamed();
+                      return {};
+                    }))};
+    });
+  }
+  if (!cause.what.empty()) raise(std::move(cause));
+  return *last_;
+}
+
+event rank_communicator_body::run(collective what, data_type type, const collective_memory& in,
+                                  const collective_memory& out, const reduction_op* op,
+                                  std::span<const std::int64_t> counts, const collective_options& o) {
+  on.state()->require_open();
+  if (!o.streams.empty()) {
+    if (o.streams.size() != 1 || !(o.streams.front().on() == on)) {
+      raise(errc::invalid_argument, "a call of one rank takes one stream, of its device " + to_string(on.id()));
+    }
+    if (meeting.block().words().ended.load(std::memory_order_acquire) != 0) meeting.raise_ended();
+    auto call = std::make_shared<rank_call>();
+    call->is_streamed = true;
+    error cause;
+    try {
+      describe(*call, what, type, op, counts, in, out, o);
+    } catch (const std::exception& e) {
+      cause = error_of(e);
+    }
+    return submit(o.streams.front(), call, std::move(cause));
+  }
+  finish_streamed();
+  if (meeting.block().words().ended.load(std::memory_order_acquire) != 0) meeting.raise_ended();
+  if (meeting.number() != submitted_++) fail_left_out();
+  try {
+    describe(now_, what, type, op, counts, in, out, o);
+  } catch (const error_exception& e) {
+    refuse(now_, e.cause().what);
+    raise(e.cause());
+  }
+  execute(now_);
+  return {};
+}
+
+void rank_communicator_body::barrier(const collective_options& o) {
+  on.state()->require_open();
+  if (!o.streams.empty()) {
+    auto call = std::make_shared<rank_call>();
+    call->terms = {};
+    call->limit = o.limit.value_or(options.limit);
+    call->is_streamed = true;
+    static_cast<void>(submit(o.streams.front(), call, {}));
+    return;
+  }
+  finish_streamed();
+  now_.terms = {};
+  now_.in = now_.out = {};
+  now_.limit = o.limit.value_or(options.limit);
+  if (meeting.block().words().ended.load(std::memory_order_acquire) != 0) meeting.raise_ended();
+  if (meeting.number() != submitted_++) fail_left_out();
+  execute(now_);
+}
+
+peer_message rank_communicator_body::receive(int from, std::uint64_t tag, std::string_view doing) {
+  const auto until = std::chrono::steady_clock::now() + options.limit;
+  for (;;) {
+    auto got = meeting.group().receive(meeting.members()[static_cast<std::size_t>(from)], tag, look_every);
+    if (got) return std::move(*got);
+    if (meeting.failure()) meeting.raise_ended();
+    const errc code = got.error().code;
+    if (code == errc::timed_out && std::chrono::steady_clock::now() < until && meeting.is_here(from)) continue;
+    if (code == errc::timed_out && !meeting.is_here(from)) {
+      meeting.fail(errc::peer_dead,
+                   meeting.name_of(from) + " has let the communicator go during " + std::string{doing});
+    }
+    meeting.fail(code == errc::closed ? errc::peer_dead : code,
+                 meeting.name_of(from) + (code == errc::timed_out ? " did not come in time to " : " was lost during ") +
+                     std::string{doing});
+  }
+}
+
+void rank_communicator_body::send(int to, std::uint64_t tag, std::span<const std::byte> payload,
+                                  std::span<const int> descriptors, std::string_view doing) {
+  auto sent =
+      meeting.group().send(meeting.members()[static_cast<std::size_t>(to)], tag, payload, descriptors, options.limit);
+  if (sent) return;
+  const errc code = sent.error().code;
+  meeting.fail(code == errc::closed ? errc::peer_dead : code,
+               meeting.name_of(to) + " was lost during " + std::string{doing});
+}
+
+std::shared_ptr<symmetric_block> rank_communicator_body::allocate(std::size_t count, std::size_t element) {
+  constexpr std::string_view doing = "an allocation of symmetric memory";
+  on.state()->require_open();
+  finish_streamed();
+  meeting.resume(options.limit, {});
+  const std::uint64_t tag = collective_tag(meeting.block().id(), 1);
+  part_words mine;
+  mine.count = count;
+  mine.element = element;
+  symmetric_part own;
+  error cause;
+  const auto failed = [&](const error& e) {
+    // whether peers are missing or something else: there is no such memory here
+    mine.failed = static_cast<std::uint32_t>(e.code == errc::peer_unsupported ? errc::unsupported : e.code) + 1;
+    cause = e;
+  };
+  try {
+    if (count > (std::uint64_t{1} << 46) / std::max<std::size_t>(element, 1)) {
+      raise(errc::out_of_memory, "symmetric memory of " + std::to_string(count) + " elements on " + to_string(on.id()));
+    }
+    own = symmetric_part::make(on, count * element);
+    mine.set(own.offer(on));
+  } catch (const error_exception& e) {
+    failed(e.cause());
+  }
+  // Twice everybody tells everybody: what it has, and whether it reaches what the others have. A failure of one is so
+  // known to all, and none goes on with memory that another one has not.
+  const auto tell = [&](bool with_memory) {
+    const auto payload = packed(mine, std::string_view{cause.what}.substr(0, 1000));
+    const int number = own.file().get();
+    const bool with_file = with_memory && mine.failed == 0 && number >= 0;
+    for (int r = 0; r < size(); ++r) {
+      if (r != self()) send(r, tag, payload, {&number, with_file ? 1U : 0U}, doing);
+    }
+  };
+  tell(true);
+  std::vector<peer_message> others(static_cast<std::size_t>(size()));
+  for (int r = 0; r < size(); ++r) {
+    if (r != self()) others[static_cast<std::size_t>(r)] = receive(r, tag, doing);
+  }
+  std::vector<part_words> all(static_cast<std::size_t>(size()));
+  for (int r = 0; r < size(); ++r) {
+    const auto i = static_cast<std::size_t>(r);
+    all[i] = r == self() ? mine : words_of<part_words>(others[i]);
+  }
+  const auto raise_failed = [&] {
+    for (int r = 0; r < size(); ++r) {
+      const auto i = static_cast<std::size_t>(r);
+      if (all[i].failed == 0) continue;
+      raise(code_in(all[i].failed), meeting.name_of(r) + " has no symmetric memory: " +
+                                        (r == self() ? cause.what : text_behind<part_words>(others[i])));
+    }
+  };
+  for (int r = 1; r < size(); ++r) {
+    const auto i = static_cast<std::size_t>(r);
+    if (all[i].count == all[0].count && all[i].element == all[0].element) continue;
+    raise(errc::incompatible, meeting.name_of(0) + " asks for " + std::to_string(all[0].count) + " elements of " +
+                                  std::to_string(all[0].element) + " bytes, " + meeting.name_of(r) + " for " +
+                                  std::to_string(all[i].count) + " elements of " + std::to_string(all[i].element));
+  }
+  raise_failed();
+  for (int r = 1; r < size(); ++r) {
+    const auto i = static_cast<std::size_t>(r);
+    if (all[i].kind == all[0].kind && all[i].by_host == all[0].by_host) continue;
+    const auto named = [&](std::size_t of) {
+      return meeting.name_of(static_cast<int>(of)) + " (" + std::string{to_string(all[of].offer().kind)} +
+             (all[of].by_host != 0 ? ", reached by the host)" : ", reached by devices alone)");
+    };
+    raise(errc::unsupported, "no memory is symmetric between " + named(0) + " and " + named(i));
+  }
+  std::shared_ptr<symmetric_block> made;
+  try {
+    std::vector<symmetric_part> parts(static_cast<std::size_t>(size()));
+    for (int r = 0; r < size(); ++r) {
+      if (r == self()) continue;
+      const auto i = static_cast<std::size_t>(r);
+      const std::size_t files = all[i].offer().way == symmetric_way::handle ? 0 : 1;
+      if (others[i].descriptors.size() != files) raise(errc::corrupt, meeting.name_of(r) + " sent no memory");
+      const descriptor none;
+      const descriptor& file = files == 0 ? none : others[i].descriptors.front();
+      try {
+        parts[i] = symmetric_part::open(on, all[i].offer(), file, count * element, mine.by_host != 0);
+      } catch (const error_exception& e) {
+        error about = e.cause();
+        about.what = "the memory of " + meeting.name_of(r) + ": " + about.what;
+        raise(std::move(about));
+      }
+      others[i].descriptors.clear();
+    }
+    own.close_file();
+    parts[static_cast<std::size_t>(self())] = std::move(own);
+    made =
+        std::make_shared<symmetric_block>(meeting.block().id(), blocks_ + 1, count * element, self(), std::move(parts));
+  } catch (const error_exception& e) {
+    failed(e.cause());
+  }
+  tell(false);
+  for (int r = 0; r < size(); ++r) {
+    const auto i = static_cast<std::size_t>(r);
+    if (r != self()) others[i] = receive(r, tag, doing);
+    all[i] = r == self() ? mine : words_of<part_words>(others[i]);
+  }
+  raise_failed();
+  ++blocks_;
+  return made;
+}
+
+std::unique_ptr<rank_communicator_body> rank_communicator_body::split(int colour, int key) {
+  struct place {
+    std::int32_t colour, key;
+  };
+  std::vector<place> all(static_cast<std::size_t>(size()));
+  place mine{colour, key};
+  const auto bytes_of = [](auto* at, std::size_t count) {
+    return collective_memory{{nullptr, at, count * sizeof(place), {}, memory_kind::pinned}, nullptr};
+  };
+  static_cast<void>(run(collective::all_gather, data_type::int32, bytes_of(&mine, 1), bytes_of(all.data(), all.size()),
+                        nullptr, {}, {}));
+  std::vector<int> order;
+  order.reserve(all.size());
+  for (int r = 0; r < size(); ++r) {
+    if (all[static_cast<std::size_t>(r)].colour == colour) order.push_back(r);
+  }
+  std::sort(order.begin(), order.end(), [&](int a, int b) {
+    const int left = all[static_cast<std::size_t>(a)].key, right = all[static_cast<std::size_t>(b)].key;
+    return left != right ? left < right : a < b;
+  });
+  std::vector<rank> members;
+  members.reserve(order.size());
+  for (const int r : order) members.push_back(meeting.members()[static_cast<std::size_t>(r)]);
+  return meet(meeting.shared_group(), std::move(members), collective_tag(meeting.block().id(), 2), on, options,
+              options.limit);
+}
+
+}  // namespace weft::detail

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+// One rank's part of a schedule, and messages between two ranks: bytes over wires. What a wire is made of is not known
+// here.
+#include "collective/ranks/rank_communicator_body.hpp"
+#include "weft/core/raise.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+
+namespace weft::detail {
+namespace {
+
+constexpr std::uint64_t header_bytes = 16;
+constexpr std::uint64_t message_mark = 0x6d65'7373'6167'6500;
+// Small enough that the parts of a tree or a ring overlap, large enough that their rounds do not cost.
+constexpr std::uint64_t piece_bytes = std::uint64_t{1} << 20;
+
+std::uint64_t mark_of(std::uint64_t call, std::size_t round) { return call << 24 ^ (round + 1); }
+
+}  // namespace
+
+struct rank_communicator_body::kept_schedule {
+  std::uint64_t key = 0;
+  collective_schedule plan;
+  std::vector<std::byte> scratch;
+};
+
+/// Moves what can be moved now. True when anything was.
+bool rank_communicator_body::move_some() {
+  std::uint64_t sending = 0, receiving = 0;  // whom an earlier move has not ended with: they go in order
+  bool moved = false;
+  for (wire_move& m : moves_) {
+    const bool knows = m.is_send || m.done >= header_bytes;
+    if (knows && m.done == header_bytes + (m.is_send ? m.size : m.said)) continue;
+    std::uint64_t& busy = m.is_send ? sending : receiving;
+    const std::uint64_t bit = std::uint64_t{1} << m.other;
+    if ((busy & bit) != 0) continue;
+    busy |= bit;
+    rank_wire& wire = m.is_send ? wires_of(m.other).out : wires_of(m.other).in;
+    for (;;) {
+      std::size_t some = 0;
+      if (m.done < header_bytes) {
+        auto raw = std::as_writable_bytes(std::span{m.header}).subspan(m.done);
+        if (m.is_send) {
+          some = wire.try_send(raw);
+        } else {
+          std::array<std::byte, header_bytes> got{};
+          some = wire.try_receive(std::span{got}.first(raw.size()));
+          // kept behind the one that is expected, to compare when it is whole
+          std::memcpy(reinterpret_cast<std::byte*>(m.got.data()) + m.done, got.data(), some);
+        }
+      } else if (m.is_send) {
+        const std::uint64_t at = m.done - header_bytes;
+        some = wire.try_send({m.at + at, m.size - at});
+      } else {
+        const std::uint64_t at = m.done - header_bytes;
+        if (m.said == m.size) {
+          some = wire.try_receive({m.at + at, m.size - at});
+        } else {  // does not fit: taken off the wire, for what follows
+          some = wire.try_receive(std::span{scratch_}.first(std::min<std::uint64_t>(scratch_.size(), m.said - at)));
+        }
+      }
+      if (wire.is_broken()) meeting.fail(errc::corrupt, "the wire with " + meeting.name_of(m.other) + " is damaged");
+      if (some == 0) break;
+      moved = true;
+      const bool was_header = m.done < header_bytes;
+      m.done += some;
+      if (was_header && m.done == header_bytes && !m.is_send) {
+        m.said = m.got[1];
+        const bool may_differ = m.header[0] == message_mark;
+        if (m.got[0] != m.header[0] || (!may_differ && m.said != m.size)) {
+          meeting.fail(errc::incompatible, meeting.name_of(m.other) + " sends " + meeting.name_of(self()) +
+                                               " what belongs to another call: sends and receives do not match");
+        }
+      }
+      if (m.done >= header_bytes && m.done == header_bytes + (m.is_send ? m.size : m.said)) {
+        busy &= ~bit;
+        break;
+      }
+    }
+  }
+  if (moved) meeting.ring();
+  return moved;
+}
+
+void rank_communicator_body::move_all() {
+  const auto open = [&] {
+    std::uint64_t whom = 0;
+    for (const wire_move& m : moves_) {
+      const bool ended = m.done >= header_bytes && m.done == header_bytes + (m.is_send ? m.size : m.said);
+      if (!ended) whom |= std::uint64_t{1} << m.other;
+    }
+    return whom;
+  };
+  // Every move that gets further is a new beginning for whoever waits. wait() asks more than once, and what it asks
+  // moves: so that something has moved is kept.
+  while (open() != 0) {
+    bool moved = false;
+    meeting.wait([&] { return moved = move_some() || moved; }, open);
+  }
+}
+
+void rank_communicator_body::run_schedule(rank_call& call) {
+  const std::uint64_t key = call.terms.fingerprint();
+  const std::uint64_t e = call.element();
+  if (!schedule_ || schedule_->key != key) {
+    collective_shape shape;
+    shape.what = static_cast<collective>(call.terms.what);
+    shape.ranks = size();
+    shape.root = call.terms.root;
+    const bool one =
+        shape.what == collective::all_reduce || shape.what == collective::reduce || shape.what == collective::broadcast;
+    if (call.terms.is_uneven) {
+      shape.counts = call.counts;
+    } else {
+      const auto n = static_cast<std::size_t>(size());
+      shape.counts.assign(one ? 1 : shape.what == collective::all_to_all ? n * n : n, call.terms.count);
+    }
+    auto made = std::make_shared<kept_schedule>();
+    made->key = key;
+    made->plan = value_or_raise(make_schedule(shape, call.terms.algorithm, static_cast<std::int64_t>(piece_bytes / e)));
+    made->scratch.resize(static_cast<std::uint64_t>(made->plan.scratch[static_cast<std::size_t>(self())]) * e);
+    std::size_t widest = 0;
+    for (const schedule_round& round : made->plan.rounds) {
+      for (const schedule_fold& f : round.folds) widest = std::max({widest, f.inputs.size(), f.outputs.size()});
+    }
+    inputs_.resize(std::max(inputs_.size(), widest));
+    outputs_.resize(std::max(outputs_.size(), widest));
+    schedule_ = std::move(made);
+  }
+  const kept_schedule& kept = *schedule_;
+  const auto address = [&](const schedule_place& place) {
+    std::byte* base = place.where == schedule_place::memory::input    ? call.in.at
+                      : place.where == schedule_place::memory::output ? call.out.at
+                                                                      : schedule_->scratch.data();
+    return base + static_cast<std::uint64_t>(place.at) * e;
+  };
+  for (std::size_t i = 0; i < kept.plan.rounds.size(); ++i) {
+    const schedule_round& round = kept.plan.rounds[i];
+    moves_.clear();
+    for (const schedule_move& m : round.moves) {
+      const bool sends = m.from.rank == self(), receives = m.to.rank == self();
+      const std::uint64_t bytes_of = static_cast<std::uint64_t>(m.count) * e;
+      if (bytes_of == 0 || (!sends && !receives)) continue;
+      if (sends && receives) {
+        if (address(m.from) != address(m.to)) std::memmove(address(m.to), address(m.from), bytes_of);
+        continue;
+      }
+      wire_move one;
+      one.is_send = sends;
+      one.other = sends ? m.to.rank : m.from.rank;
+      one.at = address(sends ? m.from : m.to);
+      one.size = bytes_of;
+      one.header = {mark_of(meeting.number(), i), bytes_of};
+      moves_.push_back(one);
+    }
+    move_all();
+    for (const schedule_fold& f : round.folds) {
+      if (f.at != self()) continue;
+      for (std::size_t k = 0; k < f.inputs.size(); ++k) inputs_[k] = address(f.inputs[k]);
+      for (std::size_t k = 0; k < f.outputs.size(); ++k) outputs_[k] = address(f.outputs[k]);
+      const bool divides = f.is_last && call.terms.op == reduction_op::kind::average;
+      fold(call, f.count, pointers(inputs_, f.inputs.size()), pointers(outputs_, f.outputs.size()),
+           divides ? size() : 1);
+    }
+  }
+}
+
+void rank_communicator_body::exchange(std::span<const rank_communicator::exchange::part> parts,
+                                      const collective_options& o) {
+  on.state()->require_open();
+  finish_streamed();
+  if (!o.streams.empty()) {
+    raise(errc::unsupported, "sends and receives between ranks run at once: wait for the stream, then call them");
+  }
+  std::vector<call_memory> kept;
+  kept.reserve(parts.size());
+  for (const auto& part : parts) {
+    if (part.other.value() < 0 || part.other.value() >= size()) {
+      raise(errc::invalid_argument, "a message with " + to_string(part.other) + " of " + std::to_string(size()));
+    }
+    kept.push_back(reach(part.memory, true));
+    finish_default(part.memory.memory, {});
+  }
+  // what the host does not reach has its place in the image: what is sent is there before, what has come goes
+  // afterwards
+  std::uint64_t room = 0;
+  const auto each_of_device = [&](auto&& f) {
+    for (std::size_t i = 0; i < parts.size(); ++i) {
+      if (kept[i].device.address != nullptr && kept[i].size != 0) f(i);
+    }
+  };
+  each_of_device([&](std::size_t i) { room += (kept[i].size + 63) / 64 * 64; });
+  std::byte* image = room != 0 ? image_of(room) : nullptr;
+  each_of_device([&](std::size_t i) {
+    if (parts[i].is_send) read(image, kept[i], 0, kept[i].size);
+    kept[i].at = std::exchange(image, image + (kept[i].size + 63) / 64 * 64);
+  });
+  std::vector<std::size_t> come;  // receives that have what was sent
+  come.reserve(parts.size());
+  meeting.resume(o.limit.value_or(options.limit), "an exchange of messages");
+  moves_.clear();
+  std::string wrong;
+  const auto differ = [&](int from, std::uint64_t sent, std::uint64_t taken) {
+    if (wrong.empty()) {
+      wrong = meeting.name_of(from) + " sends " + std::to_string(sent) + " bytes, " + meeting.name_of(self()) +
+              " receives " + std::to_string(taken);
+    }
+  };
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (parts[i].other.value() == self()) continue;
+    wire_move one;
+    one.is_send = parts[i].is_send;
+    one.other = parts[i].other.value();
+    one.at = kept[i].at;
+    one.size = kept[i].size;
+    one.header = {message_mark, one.size};
+    moves_.push_back(one);
+  }
+  // to itself: the sends and the receives in their order
+  for (std::size_t s = 0, r = 0;; ++s, ++r) {
+    const auto next = [&](std::size_t at, bool is_send) {
+      while (at < parts.size() && (parts[at].other.value() != self() || parts[at].is_send != is_send)) ++at;
+      return at;
+    };
+    s = next(s, true);
+    r = next(r, false);
+    if (s == parts.size() && r == parts.size()) break;
+    if (s == parts.size() || r == parts.size()) {
+      raise(errc::invalid_argument, "a message of " + meeting.name_of(self()) + " to itself without its other half");
+    }
+    if (kept[s].size != kept[r].size) {
+      differ(self(), kept[s].size, kept[r].size);
+    } else if (kept[s].size != 0) {
+      std::memmove(kept[r].at, kept[s].at, kept[s].size);
+      come.push_back(r);
+    }
+  }
+  move_all();
+  std::size_t i = 0;
+  for (const wire_move& m : moves_) {
+    while (parts[i].other.value() == self()) ++i;
+    if (!m.is_send && m.said != m.size) differ(m.other, m.said, m.size);
+    if (!m.is_send && m.said == m.size) come.push_back(i);
+    ++i;
+  }
+  for (const std::size_t r : come) {
+    if (kept[r].is_image()) carry(kept[r].device, {nullptr, kept[r].at, kept[r].size, {}, memory_kind::pinned});
+  }
+  meeting.resume({}, {});
+  if (!wrong.empty()) raise(errc::incompatible, wrong);
+}
+
+}  // namespace weft::detail

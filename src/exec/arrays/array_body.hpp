@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the elements of an array are: instances on devices and on the host, which elements of each are valid, and the
+// work that still uses them. Validity is that after everything submitted; events say when that is.
+// A place before 0 or behind the last is a turn away from an element: it is one more copy of it, for a periodic halo.
+#pragma once
+
+#include "exec/arrays/interval_set.hpp"
+#include "exec/split_launch/lane.hpp"
+#include "runtime/machine_state.hpp"
+#include "weft/exec/array.hpp"
+#include "weft/memory/buffer.hpp"
+#include "weft/memory/route.hpp"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <source_location>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace weft::detail {
+
+class launch_job;
+
+/// Work on a part of an instance.
+struct array_use {
+  interval range;
+  bool writes = false;
+  event done;
+};
+
+/// Elements in one place.
+struct array_instance {
+  device_id device;        // none: host memory
+  bool is_shared = false;  // every device may use it where it is
+  bool is_home = false;    // borrowed from the caller, or the array's own place on the host: stays
+  interval range;
+  std::byte* address = nullptr;  // of range.begin
+  memory_kind kind = memory_kind::device;
+  bool is_foreign = false;  // plain host memory that weft did not allocate
+  unique_handle<memory_traits> owned;
+  interval_set valid;
+  interval_set own;  // what the last divided launch worked at here: without halos and whole arguments
+  std::vector<array_use> uses;
+};
+
+/// What one piece of a launch asks of an array.
+struct array_need {
+  device_id device;
+  interval range;
+  bool reads = false;
+  bool writes = false;
+  interval own{};  // in a launch over several devices: the part of range that no other piece has
+};
+
+/// What copies for a piece came to.
+struct array_moves {
+  std::uint64_t bytes = 0;
+  std::vector<event> copies;
+};
+
+/// Thread: with `mutex` held, unless said otherwise. Nobody may wait while holding it: launches decide under it.
+class array_body {
+ public:
+  array_body(std::shared_ptr<machine_state> machine, const array_shape& shape)
+      : machine_(std::move(machine)), shape_(shape) {}
+
+  mutable std::mutex mutex;
+
+  [[nodiscard]] const std::shared_ptr<machine_state>& machine() const { return machine_; }
+  [[nodiscard]] std::int64_t count() const { return static_cast<std::int64_t>(shape_.count); }
+  [[nodiscard]] std::size_t element() const { return shape_.element; }
+  [[nodiscard]] interval all() const { return {0, count()}; }
+
+  /// The caller's memory is where the elements are, and where results go.
+  void borrow(const memory_ref& home);
+  /// The caller's host memory, used by every device where it is.
+  void adopt(const device& by, const memory_ref& home);
+  void set(std::span<const std::byte> pattern);
+  /// A launch reads, or is likely to read, this many elements on either side of a part, and so many beyond the ends of
+  /// the array: new memory has room for them. Beyond an end are at most as many as there are.
+  void expect_halo(std::int64_t elements, std::int64_t beyond) {
+    halo_ = std::max(halo_, elements);
+    beyond_ = std::max(beyond_, beyond);
+    if (beyond_ > 0) turns_ = {0, count(), -count(), 2 * count(), -2 * count()};
+  }
+  [[nodiscard]] std::int64_t halo() const { return halo_; }
+
+  /// Its memory on devices comes from a pool: it stands for memory of the caller's, for one launch.
+  void pass_through() { passes_through_ = true; }
+
+  /// Makes a part usable on a device: finds or allocates an instance and submits the copies that it lacks. The kernel
+  /// then waits for order().
+  /// Errors: out_of_memory; invalid_argument for elements that nothing has written.
+  array_instance& acquire(const array_need& need, const lane& by, const route_wish& route, array_moves& moves);
+  /// Makes `stream` wait for what conflicts with a use of `range`.
+  static void order(const stream& stream, array_instance& where, const interval& range, bool writes);
+  /// The use that acquire() was for has been submitted.
+  void commit(array_instance& where, const array_need& need, const event& done);
+  /// Copies a part to its home and makes that valid, in the lane's output stream. Null when there is nothing to do.
+  [[nodiscard]] event bring_home(const interval& range, const lane& by, const route_wish& route, array_moves& moves);
+  /// Drops what `device` alone held of `range` without having finished; the home counts again for what it gave.
+  /// False when there is nothing left to start from.
+  [[nodiscard]] bool abandon(const interval& range, device_id device, bool reads);
+  /// Drops instances on a device (none: on all) that hold nothing which is not valid elsewhere.
+  void drop_replicas(device_id device);
+  /// Drops instances whose elements lie on the same device in a memory with more room too. Not between acquire() and
+  /// commit().
+  void drop_duplicates();
+
+  /// What is on the devices counts as other elements, `by` further on, so that a window passes over a long array in the
+  /// same memory. Nothing may be using it.
+  void shift(std::int64_t by);
+  [[nodiscard]] bool has_home() const;
+  /// The streams of a launch that used it on a device and is still on its way, or null.
+  [[nodiscard]] std::shared_ptr<lane> lane_on(device_id device) const;
+  void used_by(const std::shared_ptr<lane>& way);
+  /// A launch has found that another division of the data would pay, or that this one is good. True when several in a
+  /// row have found so, and twice as many each time: data must not follow every disturbance of a measured time.
+  [[nodiscard]] bool should_move() {
+    if (++better_ < patience_) return false;
+    better_ = 0;
+    patience_ *= 2;
+    return true;
+  }
+  void lies_well() { better_ = 0; }
+  /// Launches since the last divided_anew().
+  [[nodiscard]] int launches() const { return launches_; }
+  void launched() { ++launches_; }
+  void divided_anew() { launches_ = 0; }
+  /// Every device and the host use it where it is.
+  [[nodiscard]] bool is_shared() const { return instances_.size() == 1 && instances_.front()->is_shared; }
+  [[nodiscard]] bool borrows_device_memory() const { return instances_.size() == 1 && !instances_.front()->is_foreign; }
+  /// Gives the array a home on the host: results of a launch that may not stay on the devices go there.
+  void ensure_home();
+  /// Bytes of `range` that a device lacks.
+  [[nodiscard]] std::uint64_t missing(device_id device, const interval& range) const;
+  /// Every element of `wanted` once, in order, in pieces that lie in one memory of a device each; empty when some are
+  /// on no device, or on several and nobody's share.
+  [[nodiscard]] std::vector<array_part> distribution(const interval& wanted) const;
+  [[nodiscard]] std::vector<array_part> parts() const;
+  /// What uses `range` and has not ended.
+  [[nodiscard]] std::vector<event> pending(const interval& range, bool writes_only) const;
+  [[nodiscard]] array_traffic traffic() const { return traffic_; }
+
+  // without the mutex
+  void write(std::uint64_t first, std::span<const std::byte> from, std::source_location where);
+  void read(std::uint64_t first, std::span<std::byte> to, std::source_location where);
+
+  /// The last launch that uses it and may still submit work; under the mutex.
+  std::weak_ptr<launch_job> last_job;
+
+ private:
+  /// A part of what is wanted, and how far from there an instance has these elements.
+  struct held_part {
+    interval range;
+    std::int64_t turn = 0;
+  };
+  /// Between two places of one element: nothing but 0 where there is no periodic halo.
+  [[nodiscard]] std::span<const std::int64_t> turns() const {
+    return std::span{turns_}.first(beyond_ == 0 ? 1 : turns_.size());
+  }
+  /// Whether two ranges of places have elements in common.
+  [[nodiscard]] bool share_elements(const interval& a, const interval& b) const;
+  [[nodiscard]] std::vector<held_part> held(const array_instance& place, const interval& wanted) const;
+  [[nodiscard]] std::vector<interval> elements_of(const interval_set& places) const;
+  [[nodiscard]] std::vector<interval> constant_at(const interval& wanted) const;
+  [[nodiscard]] array_instance* find(const array_need& need);
+  [[nodiscard]] interval with_room(const interval& range) const;
+  [[nodiscard]] memory_ref reference(const array_instance& in, const interval& range) const;
+  void fetch(array_instance& to, const interval& range, const lane& by, const route_wish& route, array_moves& moves);
+  static void make_room(array_instance& to, array_instance& from, array_moves& moves);
+  event copy_part(const stream& order, array_instance& to, array_instance& from, const held_part& part,
+                  const route_wish& route, array_moves& moves);
+  void wrote(const array_instance& to, const interval& range);
+  void settle_uses();
+  [[nodiscard]] interval_set only_on(const array_instance& place) const;
+  [[nodiscard]] static bool replaces(const array_instance& other, const array_instance& one);
+  [[nodiscard]] device somebody() const;
+  void wait_for_job();
+
+  std::shared_ptr<machine_state> machine_;
+  array_shape shape_;
+  std::vector<std::unique_ptr<array_instance>> instances_;
+  std::vector<std::byte> pattern_;  // of elements in constant_
+  interval_set constant_;
+  std::map<device_id, interval_set> had_;  // unchanged since it was there; host under none
+  array_traffic traffic_;
+  std::map<device_id, std::weak_ptr<lane>> lanes_;
+  bool passes_through_ = false;
+  std::int64_t halo_ = 0;
+  std::int64_t beyond_ = 0;
+  std::array<std::int64_t, 5> turns_{};
+  int better_ = 0;
+  int patience_ = 3;
+  int launches_ = 0;
+};
+
+}  // namespace weft::detail

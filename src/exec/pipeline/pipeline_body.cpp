@@ -1,0 +1,388 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "exec/pipeline/pipeline_body.hpp"
+
+#include "weft/memory/copy.hpp"
+
+#include <algorithm>
+
+namespace weft::detail {
+namespace {
+
+using std::chrono::nanoseconds;
+
+std::shared_ptr<const error> shared(errc code, error_scope scope, std::string what) {
+  error made;
+  made.code = code;
+  made.scope = scope;
+  made.what = std::move(what);
+  made.where = {};
+  return std::make_shared<const error>(std::move(made));
+}
+
+bool succeeded(const event_ref& mark) { return mark && mark->finished() && !mark->cause(); }
+
+}  // namespace
+
+pipeline_body::~pipeline_body() {
+  if (state_->closed() || tracks_.empty()) return;
+  // one after the other, which takes no memory
+  for (const track& t : tracks_) {
+    state_->off_workers([keep = state_, owner = t.owner, handle = t.handle] { owner->destroy_stream(handle); });
+  }
+}
+
+// ---- a batch goes through -------------------------------------------------------------------------------------------
+
+std::string pipeline_body::name_of(const step& s) const {
+  switch (s.what) {
+    case action::take_in:
+      return "the copy to stage '" + stages_[s.stage].name + "' on " + to_string(s.to);
+    case action::stage:
+      return "stage '" + stages_[s.stage].name + "' on " + to_string(s.to);
+    case action::hop:
+      return "the copy from stage '" + stages_[s.stage].name + "' on " + to_string(s.from) + " to " + to_string(s.to);
+    case action::give_out:
+      return "the copy of the result of stage '" + stages_[s.stage].name + "' from " + to_string(s.from);
+  }
+  return {};
+}
+
+memory_ref pipeline_body::slot_of(std::size_t at, const batch& b) const {
+  const place& p = places_[at];
+  const auto span = p.slots[b.number % p.slots.size()].span().first(b.counts[p.boundary] * p.element);
+  return untyped(span);
+}
+
+void pipeline_body::run(const step& s, std::size_t index, const batch& b) {
+  const stream& order = tracks_[s.track].order;
+  copy_options copying;
+  copying.stop = options_.stop;
+  const auto bytes_of = [](const memory_ref& memory) { return typed<std::byte>(memory, memory.size); };
+  switch (s.what) {
+    case action::take_in:
+      copy(order, bytes_of(slot_of(index, b)), b.in, copying);
+      return;
+    case action::hop:
+      copy(order, bytes_of(slot_of(index, b)), bytes_of(slot_of(index - 1, b)), copying);
+      return;
+    case action::give_out:
+      copy(order, b.out, bytes_of(slot_of(index - 1, b)), copying);
+      return;
+    case action::stage:
+      stages_[s.stage].work(order, slot_of(index - 1, b), b.counts[s.stage], slot_of(index, b), b.counts[s.stage + 1]);
+  }
+}
+
+/// Under submitting_. What ends when all of it has; null when nothing could be submitted.
+event_ref pipeline_body::submit(batch& b, std::size_t first) {
+  event_ref last;
+  for (std::size_t i = first; i < steps_.size() && !b.refused; ++i) {
+    const step& s = steps_[i];
+    const track& t = tracks_[s.track];
+    batch::marks& mark = b.steps[i];
+    mark = {};
+    try {
+      if (i > first && steps_[i - 1].track != s.track)
+        value_or_raise(t.owner->wait_event(t.handle, b.steps[i - 1].after));
+      if (i < places_.size() && steps_[i + 1].track != s.track) {
+        const place& p = places_[i];
+        value_or_raise(t.owner->wait_event(t.handle, p.last[b.number % p.last.size()]));
+      }
+      mark.before = value_or_raise(t.owner->record(t.handle));
+      run(s, i, b);
+    } catch (const error_exception& e) {
+      b.thrown = std::current_exception();
+      b.refused = std::make_shared<const error>(e.cause());
+    } catch (const std::exception& e) {
+      b.thrown = std::current_exception();
+      b.refused = shared(errc::kernel_failed, error_scope::call, name_of(s) + " threw while it submitted: " + e.what());
+    } catch (...) {
+      b.thrown = std::current_exception();
+      b.refused = shared(errc::kernel_failed, error_scope::call, name_of(s) + " threw while it submitted");
+    }
+    // Also behind a step that was submitted in part: its buffers are free when that part has ended.
+    if (auto after = t.owner->record(t.handle)) {
+      mark.after = std::move(*after);
+    } else if (!b.refused) {
+      b.refused = std::make_shared<const error>(std::move(after).error());
+    }
+    if (!mark.after) mark.after = mark.before;
+    if (mark.after) {
+      const std::lock_guard lock{mutex_};
+      for (const std::size_t at : {i - 1, i}) {  // i − 1 wraps around for the first step
+        if (at < places_.size()) places_[at].last[b.number % places_[at].last.size()] = mark.after;
+      }
+      last = mark.after;
+    }
+  }
+  return last;
+}
+
+/// Not under a lock: what has ended already is told at once.
+void pipeline_body::watch(const batch_ref& b, const event_ref& last) {
+  if (last) {
+    try {
+      last->on_complete([self = shared_from_this(), b] { self->ended(b); });
+      return;
+    } catch (const std::bad_alloc&) {  // what cannot be told is waited for
+      static_cast<void>(last->owner->wait(*last, no_deadline, {}));
+    }
+  }
+  ended(b);
+}
+
+std::optional<event> pipeline_body::push(std::span<const std::byte> in, std::size_t items, std::span<std::byte> out,
+                                         std::size_t results, std::optional<nanoseconds> limit,
+                                         std::source_location where) {
+  state_->require_open(where);
+  auto counts = counts_of(items, where);
+  if (counts.back() != results) {
+    raise(errc::incompatible,
+          "the result of a batch of " + std::to_string(items) + " elements has " + std::to_string(counts.back()) +
+              ", and room was given for " + std::to_string(results),
+          where);
+  }
+  backend& clock = *state_->backends().front();
+  const wait_deadline deadline = limit ? deadline_after(clock.now(), *limit) : no_deadline;
+  const auto b = std::make_shared<batch>();
+  b->in = in;
+  b->out = out;
+  b->counts = std::move(counts);
+  b->steps.resize(steps_.size());
+  std::shared_ptr<const error> refused;
+  std::exception_ptr thrown;
+  while (!b->gate) {
+    event_ref full, last;
+    bool quiet = false;
+    {
+      const std::lock_guard turn{submitting_};
+      std::unique_lock lock{mutex_};
+      if (!end_) look_for_end();
+      if (end_) {
+        error cause = *end_;
+        lock.unlock();
+        cause.where = where;
+        raise(std::move(cause));
+      }
+      const event_ref& slot = places_.front().last[pushed_ % places_.front().last.size()];
+      if (slot && slot->finished() && slot->cause() && !broken_) {  // before the batch's own end has told
+        broken_ = true;
+        quiet = submitted_ == 0;
+      }
+      if (broken_) {
+        if (!cleared_) cleared_ = value_or_raise(clock.create_gate(), where);
+        full = cleared_;
+      } else if (slot && !slot->finished()) {
+        full = slot;
+      } else {
+        b->gate = value_or_raise(clock.create_gate(), where);
+        under_way_.push_back(b);
+        b->number = pushed_++;
+        b->pushed = clock.now();
+        ++submitted_;
+        lock.unlock();
+        last = submit(*b, 0);
+        refused = b->refused;
+        thrown = b->thrown;
+      }
+    }
+    if (b->gate) {
+      watch(b, last);
+      break;
+    }
+    if (quiet) clear_soon();
+    if (limit && limit->count() <= 0) {
+      if (!full->owner->ready(*full)) return std::nullopt;
+      continue;
+    }
+    const wait_outcome outcome = full->owner->wait(*full, deadline, options_.stop);
+    if (outcome == wait_outcome::timed_out) return std::nullopt;
+  }
+  if (thrown) std::rethrow_exception(thrown);
+  if (refused) raise(*refused);
+  return event{state_, b->gate};
+}
+
+/// The last mark of a batch has ended. On the thread that ended it.
+void pipeline_body::ended(const batch_ref& b) noexcept {
+  const bool clean = std::all_of(b->steps.begin(), b->steps.end(),
+                                 [](const batch::marks& m) { return !m.after || succeeded(m.after); });
+  if (clean) complete(b, b->refused);
+  bool quiet = false;
+  {
+    const std::lock_guard lock{mutex_};
+    if (!clean) broken_ = true;
+    quiet = --submitted_ == 0 && broken_;
+  }
+  if (quiet) clear_soon();
+}
+
+/// Takes a batch off the line and tells its event.
+void pipeline_body::complete(const batch_ref& b, const std::shared_ptr<const error>& cause) noexcept {
+  backend& clock = *state_->backends().front();
+  {
+    const std::lock_guard lock{mutex_};
+    ++finished_;
+    if (cause) {
+      ++failed_;
+      if (!failure_ && (!b->refused || b->taken_up)) failure_ = cause;
+    }
+    try {
+      keep(*b, cause == nullptr, clock.now());
+    } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the report lacks a batch
+    }
+  }
+  if (b->gate) clock.open_gate(b->gate, cause);
+  const std::lock_guard lock{mutex_};
+  std::erase(under_way_, b);
+}
+
+/// Under mutex_. Notes a batch for the report.
+void pipeline_body::keep(const batch& b, bool is_well, nanoseconds now) {
+  entry made;
+  made.number = b.number;
+  made.items = b.counts.front();
+  made.pushed = b.pushed;
+  made.finished = now;
+  if (is_well) {
+    for (std::size_t i = 0; i < steps_.size(); ++i) {
+      made.steps.push_back({b.steps[i].before->times().ended, b.steps[i].after->times().ended});
+      busy_[i] += made.steps.back().end - made.steps.back().begin;
+    }
+    made.finished = made.steps.back().end;
+    if (!first_ || made.number < first_->number) first_ = made;
+  }
+  history_.push_back(std::move(made));
+  if (history_.size() > options_.keep_batches) history_.pop_front();
+}
+
+// ---- failures -------------------------------------------------------------------------------------------------------
+
+/// Nothing moves any more: has the streams cleared where submitting is allowed, while a virtual clock stands still.
+void pipeline_body::clear_soon() noexcept {
+  backend& clock = *state_->backends().front();
+  try {
+    if (auto now = clock.create_gate()) {
+      // A clock waits from the end of an event until what was to be done after it is done: this event ends here.
+      state_->deciders().after(*now, [self = shared_from_this()] { self->clear(); });
+      clock.open_gate(*now, nullptr);
+      return;
+    }
+  } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): no thread to be had
+  }
+  clear();  // closed meanwhile: nothing will be submitted, and the batches only have to be told
+}
+
+/// Under mutex_. Why nothing may go in any more, if so.
+void pipeline_body::look_for_end() {
+  if (state_->closed()) {
+    end_ = shared(errc::machine_closed, error_scope::process, "the pipeline has ended: its machine was closed");
+    return;
+  }
+  for (const step& s : steps_) {
+    const track& t = tracks_[s.track];
+    if (const auto cause = t.owner->lost(t.on)) {
+      end_ = shared(errc::device_lost, error_scope::device,
+                    "the pipeline has ended: " + to_string(t.on) + ", which has " + name_of(s) +
+                        ", is lost since: " + cause->what);
+      return;
+    }
+  }
+  if (options_.stop.stop_requested())
+    end_ = shared(errc::cancelled, error_scope::endpoint, "the pipeline was cancelled");
+}
+
+void pipeline_body::clear() noexcept {
+  std::vector<std::pair<batch_ref, std::shared_ptr<const error>>> over;
+  std::vector<std::pair<batch_ref, event_ref>> begun;
+  event_ref opened;
+  {
+    const std::lock_guard turn{submitting_};
+    std::vector<std::pair<batch_ref, std::size_t>> again;
+    {
+      const std::lock_guard lock{mutex_};
+      if (submitted_ != 0 || !broken_) return;
+      if (!end_) look_for_end();
+      if (!end_) {
+        for (const track& t : tracks_) {
+          // every batch has ended, so the streams are idle: this only makes them forget
+          static_cast<void>(t.owner->synchronize(t.handle, no_deadline, {}));
+        }
+      }
+      bool found = false;
+      std::shared_ptr<const error> any;
+      for (const batch_ref& b : under_way_) {
+        std::size_t i = 0;
+        while (i < steps_.size() && succeeded(b->steps[i].after)) ++i;
+        const auto* mark = i < steps_.size() ? &b->steps[i] : nullptr;
+        const auto cause = mark != nullptr && mark->after && mark->after->finished() ? mark->after->cause() : nullptr;
+        if (b->refused) {
+          over.emplace_back(b, b->refused);
+          found = true;
+        } else if (cause && succeeded(mark->before)) {  // begun, and failed itself
+          error named = *cause;
+          named.what =
+              "batch " + std::to_string(b->number) + " of a pipeline, " + name_of(steps_[i]) + ": " + cause->what;
+          over.emplace_back(b, std::make_shared<const error>(std::move(named)));
+          found = true;
+        } else if (end_) {
+          error named = *end_;
+          named.what += "; batch " + std::to_string(b->number) + " had not passed " +
+                        name_of(steps_[std::min(i, steps_.size() - 1)]);
+          over.emplace_back(b, std::make_shared<const error>(std::move(named)));
+        } else {
+          if (!any) any = cause;
+          b->taken_up = true;
+          again.emplace_back(b, i);
+        }
+      }
+      // What skipped them came from none of them. Somebody has to have it, or they would be skipped for ever.
+      if (!found && !end_ && !again.empty()) {
+        over.emplace_back(again.front().first, any ? any : shared(errc::cancelled, error_scope::endpoint, "skipped"));
+        again.erase(again.begin());
+      }
+      for (place& p : places_) std::fill(p.last.begin(), p.last.end(), event_ref{});
+      broken_ = false;
+      submitted_ = again.size();
+      opened = std::exchange(cleared_, {});
+    }
+    for (const auto& [b, from] : again) begun.emplace_back(b, submit(*b, from));
+  }
+  for (const auto& [b, last] : begun) watch(b, last);
+  for (const auto& [b, cause] : over) complete(b, cause);
+  if (opened) state_->backends().front()->open_gate(opened, nullptr);
+}
+
+// ---- waiting --------------------------------------------------------------------------------------------
+
+std::vector<event_ref> pipeline_body::gates() const {
+  const std::lock_guard lock{mutex_};
+  std::vector<event_ref> found;
+  found.reserve(under_way_.size());
+  for (const batch_ref& b : under_way_) found.push_back(b->gate);
+  return found;
+}
+
+wait_outcome pipeline_body::drain(std::optional<nanoseconds> limit) {
+  backend& clock = *state_->backends().front();
+  const wait_deadline deadline = limit ? deadline_after(clock.now(), *limit) : no_deadline;
+  for (const event_ref& gate : gates()) {
+    if (gate->owner->wait(*gate, deadline, {}) == wait_outcome::timed_out) return wait_outcome::timed_out;
+  }
+  std::unique_lock lock{mutex_};
+  if (const auto cause = std::exchange(failure_, nullptr)) {
+    lock.unlock();
+    raise(*cause);
+  }
+  return wait_outcome::ok;
+}
+
+void pipeline_body::finish() noexcept {
+  // inside its own work nothing may wait for that work: the body stays until it is done
+  if (state_->backends().front()->on_worker()) return;
+  for (const event_ref& gate : gates()) {
+    static_cast<void>(gate->owner->wait(*gate, no_deadline, {}));
+  }
+}
+
+}  // namespace weft::detail

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "exec/split_launch/lane.hpp"
+
+#include "runtime/machine_state.hpp"
+
+#include <algorithm>
+
+namespace weft::detail {
+namespace {
+
+stream_identity untold_stream(const device& on) {
+  on.state()->require_open();
+  const stream_handle made = value_or_raise(on.state()->backend_of(on.id()).create_stream(on.id(), 0, false));
+  return {on.state(), made, on.id(), true};
+}
+
+}  // namespace
+
+own_stream::own_stream(const device& on) : owned_(untold_stream(on)), face_(stream::adopt(on, owned_.get().handle)) {}
+
+void lane::clear() noexcept {
+  if (on_.state()->closed()) return;
+  backend& by = on_.state()->backend_of(on_.id());
+  for (const own_stream* s : {&compute_, &in_, &out_}) {
+    static_cast<void>(by.synchronize(s->face().native(), no_deadline, {}));
+  }
+}
+
+std::shared_ptr<lane> lane_pool::take(const device& on) {
+  const std::lock_guard lock{mutex_};
+  std::vector<std::shared_ptr<lane>> mine;
+  for (const auto& one : lanes_) {
+    if (!(one->on() == on)) continue;
+    if (one.use_count() == 1 && one->idle()) return one;
+    mine.push_back(one);
+  }
+  if (mine.size() >= per_device) return mine[next_++ % mine.size()];
+  lanes_.push_back(std::make_shared<lane>(on));
+  return lanes_.back();
+}
+
+void lane_pool::clear() noexcept {
+  std::vector<std::shared_ptr<lane>> gone;
+  const std::lock_guard lock{mutex_};
+  gone.swap(lanes_);
+}
+
+}  // namespace weft::detail

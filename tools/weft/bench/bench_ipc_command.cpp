@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "command_line/commands.hpp"
+#include "ipc_bench.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace weft::tool {
+
+namespace {
+
+ipc_plan plan_for(const machine& m, const ipc_bench_options& options) {
+  const int count = m.device_count();
+  if (count == 0) throw failure{exit_code::absent, "this machine has no device; weft devices says why"};
+  ipc_plan plan;
+  plan.sizes = options.sizes;
+  if (plan.sizes.empty()) plan.sizes = {std::uint64_t{1} << 20, std::uint64_t{options.quick ? 8U : 64U} << 20};
+  if (options.quick) {
+    plan.open_size = std::uint64_t{64} << 20;
+    plan.touch_size = std::uint64_t{8} << 20;
+  }
+  plan.samples = options.samples.value_or(options.quick ? 3 : 31);
+  plan.budget = options.budget;
+  for (const auto& [from, to] : options.pairs) {
+    for (const int id : {from, to}) {
+      if (id < count) continue;
+      throw failure{exit_code::absent, fmt::format("there is no gpu{}: {} has {} device{}", id, m.layout().name, count,
+                                                   count == 1 ? "" : "s")};
+    }
+    plan.pairs.emplace_back(device_id{from}, device_id{to});
+  }
+  if (plan.pairs.empty()) plan.pairs.emplace_back(device_id{0}, device_id{count > 1 ? 1 : 0});
+  return plan;
+}
+
+/// A line for each kind, pair and size: between processes, and in one.
+std::string table_text(const session& run, const std::vector<ipc_row>& rows) {
+  text_table table{{run.simulated() ? "what (simulated)" : "what", "pair", "size", "between processes", "p5..p95",
+                    "rate", "of limit", "one process", "rate", "between / one", "data"},
+                   {false, false, true, true, true, true, true, true, true, true, false}};
+  const auto percent = [](const std::optional<double>& share) {
+    return share ? fmt::format("{:.0f}%", 100 * *share) : std::string{"-"};
+  };
+  const auto time = [](const ipc_row& row) { return row.seconds ? time_text(row.seconds->median) : std::string{"-"}; };
+  const auto rate = [](const ipc_row& row) {
+    const auto value = row.bytes_per_second();
+    return value ? rate_text(*value) : std::string{"-"};
+  };
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const ipc_row& between = rows[i];
+    if (between.path != ipc_path::between_processes) continue;
+    const bool paired = i + 1 < rows.size() && rows[i + 1].path == ipc_path::one_process;
+    const ipc_row* one = paired ? &rows[i + 1] : nullptr;
+    std::vector<std::string> line{
+        std::string{to_string(between.kind)},
+        fmt::format("{}-{}", to_string(between.src), to_string(between.dst)),
+        size_name(between.size),
+        time(between),
+        between.seconds ? fmt::format("{}..{}", time_text(between.seconds->p5), time_text(between.seconds->p95)) : "-",
+        rate(between),
+        percent(between.share()),
+        one != nullptr ? time(*one) : "-",
+        one != nullptr ? rate(*one) : "-",
+        percent(between.share_of_one_process),
+        verified_text<ipc_row>({&between, one})};
+    std::vector<style> styles(line.size(), style::plain);
+    styles.back() = style_of_verified(line.back());
+    table.row(std::move(line), std::move(styles));
+  }
+  return table.render(run);
+}
+
+std::string ipc_head_text(const session& run, const machine& m, bool host) {
+  std::string head = fmt::format("memory of another process on {}\n", run.machine_title());
+  if (run.virtual_time()) {
+    head += "All times are simulated: a model of the topology's links, no measurement.\n";
+  } else if (host && m.simulated()) {
+    head += "The machine is simulated; times are those of this host's memory, not a GPU figure.\n";
+  }
+  return head +
+         "open: until a shared buffer can be used. first_touch: a kernel reads a byte of each page. read, write: "
+         "copies\n"
+         "from and to the other process. Median of the samples, all verified; 1 GB = 1e9 bytes." +
+         (host ? " The limit is the best\nplain copy in this host's memory.\n\n" : std::string{"\n\n"});
+}
+
+}  // namespace
+
+exit_code run_bench_ipc(session& run, const ipc_bench_options& options) {
+  if (!options.output.empty() && run.virtual_time()) {
+    throw failure{exit_code::usage,
+                  fmt::format("{} is not written: times of a virtual clock are simulated, and results files are for "
+                              "measurements; drop --clock virtual or -o",
+                              options.output)};
+  }
+  memory_holder other{run};  // forked before this process has a machine
+  const machine& m = run.open_machine(peer_verification::never);
+  require_own_results_file(run, options.output);
+  const ipc_plan plan = plan_for(m, options);
+  const std::vector<ipc_row> rows = run_ipc(run, m, plan, other);
+
+  json doc = run.document("weft.bench.ipc/1");
+  const bool host = m[0].kind() == backend_kind::host;
+  doc["note"] = or_null(run.figures_note());
+  doc["complete"] = all_measured(rows);
+  doc["results"] = named_results(run, rows_json(rows));
+  run.emit(doc);
+
+  std::vector<std::pair<std::string, std::string>> reasons;
+  reasons.reserve(rows.size());
+  for (const ipc_row& row : rows) reasons.emplace_back(row.name, row.why);
+  run.print(ipc_head_text(run, m, host) + table_text(run, rows) + reasons_text(run, reasons));
+
+  if (!options.output.empty()) {
+    write_file(options.output, doc.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
+    run.note("wrote " + options.output);
+  }
+  return verdict_of_bench(rows);
+}
+
+}  // namespace weft::tool

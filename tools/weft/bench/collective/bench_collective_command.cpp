@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "collective_bench.hpp"
+#include "collective_words.hpp"
+#include "command_line/commands.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace weft::tool {
+
+namespace {
+
+constexpr int few_ranks = 4;  // up to here the default sizes are those of a large message
+
+collective_plan plan_for(const collective_bench_options& options, int ranks) {
+  collective_plan plan;
+  plan.collectives = options.collectives;
+  plan.algorithms = options.algorithms;
+  plan.ranks = ranks;
+  plan.processes = options.processes.value_or(0);
+  plan.type = options.type;
+  plan.operation = options.operation;
+  plan.order = options.order;
+  plan.in_place = options.in_place;
+  plan.samples = options.samples.value_or(options.quick ? 3 : 15);
+  plan.budget = options.budget;
+  plan.sizes = options.sizes;
+  if (plan.sizes.empty()) {
+    for (std::uint64_t size = 4; size <= std::uint64_t{ranks > few_ranks ? 4U : 64U} << 20; size *= 16) {
+      if (size >= size_of(plan.type)) plan.sizes.push_back(size);
+    }
+  }
+  return plan;
+}
+
+std::string table_text(const session& run, const collective_plan& plan, const std::vector<collective_row>& rows) {
+  const std::string mark = run.virtual_time() ? " (simulated)" : "";
+  std::string text;
+  for (const collective what : plan.collectives) {
+    text += "\n";
+    if (plan.collectives.size() > 1) text += run.paint(style::heading, to_string(what)) + "\n";
+    text_table table{{"size", "count", "type", "algorithm", "time" + mark, "p5..p95", "algbw", "busbw", "wrong"},
+                     {true, true, false, false, true, true, true, true, true}};
+    for (const collective_row& row : rows) {
+      if (row.task.shape.what != what) continue;
+      const auto rate = [](const std::optional<double>& value) { return value ? rate_text(*value) : std::string{"-"}; };
+      std::vector<std::string> line{
+          size_name(row.size),
+          std::to_string(row.count),
+          std::string{to_string(row.task.type)},
+          std::string{to_string(row.algorithm)},
+          row.seconds ? time_text(row.seconds->median) : "-",
+          row.seconds ? fmt::format("{}..{}", time_text(row.seconds->p5), time_text(row.seconds->p95)) : "-",
+          rate(row.algorithm_bandwidth()),
+          rate(row.bus_bandwidth()),
+          row.wrong ? std::to_string(*row.wrong) : "-"};
+      std::vector<style> styles(line.size(), style::plain);
+      styles.back() = !row.wrong ? style::faint : *row.wrong == 0 ? style::good : style::bad;
+      table.row(std::move(line), std::move(styles));
+    }
+    text += table.render(run);
+  }
+  return text;
+}
+
+std::string collective_head_text(const session& run, const collective_plan& plan, const std::vector<device_id>& devices,
+                                 bool host) {
+  std::vector<std::string> names;
+  names.reserve(devices.size());
+  for (const device_id id : devices) names.push_back(to_string(id));
+  std::string head =
+      fmt::format("{} on {}\n", plan.collectives.size() == 1 ? to_string(plan.collectives.front()) : "collectives",
+                  run.machine_title());
+  head += fmt::format("{} rank{}, {}: {}\n", plan.ranks, plan.ranks == 1 ? "" : "s",
+                      plan.processes > 0 ? "a process each, symmetric memory" : "one caller", fmt::join(names, " "));
+  if (std::ranges::any_of(plan.collectives, combines)) {
+    head += fmt::format("{}, order {}, {}\n", operation_of(plan.operation).name(), to_string(plan.order),
+                        plan.in_place ? "in place" : "out of place");
+  }
+  if (run.virtual_time()) {
+    head += "All times are simulated: a model of the topology's links, no measurement.\n";
+  } else if (host) {
+    head += "Times are those of this host's memory and cores, not a GPU figure.\n";
+  }
+  return head +
+         "Median of the samples; algbw: bytes by time; busbw: as nccl-tests count it, what a link must carry. Every\n"
+         "element of every rank is checked before the samples and after them; wrong: how many were not right.\n";
+}
+
+}  // namespace
+
+exit_code run_bench_collective(session& run, const collective_bench_options& options) {
+  const bool wants_virtual = run.options().clock == clock_kind::virtual_time;
+  if (!options.output.empty() && wants_virtual) {
+    throw failure{exit_code::usage,
+                  fmt::format("{} is not written: times of a virtual clock are simulated, and results files are for "
+                              "measurements; drop --clock virtual or -o",
+                              options.output)};
+  }
+  if (options.processes && wants_virtual) {
+    throw failure{exit_code::usage,
+                  "every process has a machine of its own, and a virtual clock is one machine's: drop --clock virtual "
+                  "or --processes"};
+  }
+  std::vector<device_id> devices;
+  std::vector<collective_row> rows;
+  collective_plan plan;
+  if (options.processes) {
+    plan = plan_for(options, *options.processes);
+    auto report = run_collective_processes(run, options.devices, plan);  // forks before this process has a machine
+    rows = std::move(report.rows);
+    devices = std::move(report.devices);
+  } else {
+    devices = devices_of_ranks(run.open_machine(peer_verification::never).layout(), options.devices, options.ranks);
+    plan = plan_for(options, static_cast<int>(devices.size()));
+    rows = run_collectives(run, run.open_machine(peer_verification::never), devices, plan);
+  }
+  const machine& m = run.open_machine(peer_verification::never);
+  require_own_results_file(run, options.output);
+  const bool host = m[devices.front()].kind() == backend_kind::host;
+
+  json doc = run.document("weft.bench.collective/1");
+  doc["note"] = or_null(run.figures_note());
+  doc["callers"] = plan.processes > 0 ? "a process for each rank" : "one for all ranks";
+  doc["devices"] = json::array();
+  for (const device_id id : devices) doc["devices"].push_back(id.value());
+  doc["operation"] = operation_of(plan.operation).name();
+  doc["order"] = to_string(plan.order);
+  doc["in_place"] = plan.in_place;
+  doc["complete"] = all_measured(rows);
+  doc["results"] = named_results(run, rows_json(rows));
+  run.emit(doc);
+
+  std::vector<std::pair<std::string, std::string>> reasons;
+  reasons.reserve(rows.size());
+  for (const collective_row& row : rows) reasons.emplace_back(row.name, row.why);
+  run.print(collective_head_text(run, plan, devices, host) + table_text(run, plan, rows) + reasons_text(run, reasons));
+
+  if (!options.output.empty()) {
+    write_file(options.output, doc.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
+    run.note("wrote " + options.output);
+  }
+  return verdict_of_bench(rows);
+}
+
+}  // namespace weft::tool

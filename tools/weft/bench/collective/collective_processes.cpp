@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives with a process for each rank. All go through the same rows in step: what one decides or finds, all are
+// told before they go on.
+#include "collective_bench.hpp"
+#include "collective_words.hpp"
+#include "command_line/forked_process.hpp"
+#include "command_line/statistics.hpp"
+#include "weft/runtime/rendezvous.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <new>
+#include <span>
+#include <sys/mman.h>
+
+namespace weft::tool {
+
+namespace {
+
+using std::chrono::nanoseconds;
+using wall = std::chrono::steady_clock;
+
+constexpr std::chrono::seconds gather_patience{60};
+constexpr const char* stopped_by_user = "stopped by the user";
+
+/// What a rank says to all others. Between two halves of one program: sent as it lies.
+struct word {
+  std::int32_t code = -1;  // an errc, or -1: nothing is wrong
+  std::int32_t device = 0;
+  std::uint64_t wrong = 0;
+  double seconds = 0;
+  char text[232] = {};
+
+  void set_text(const std::string& from) { from.copy(text, sizeof text - 1); }
+};
+
+/// One word that all processes see: the first says in it that the user has stopped.
+class stop_word {
+ public:
+  stop_word() : memory_(::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) {
+    if (memory_ == MAP_FAILED) throw failure{exit_code::runtime, "no memory for processes to share"};
+    word_ = ::new (memory_) std::atomic<std::uint32_t>{0};
+  }
+  stop_word(const stop_word&) = delete;
+  stop_word& operator=(const stop_word&) = delete;
+  ~stop_word() { ::munmap(memory_, size); }
+
+  void set() noexcept { word_->store(1, std::memory_order_relaxed); }
+  [[nodiscard]] bool is_set() const noexcept { return word_->load(std::memory_order_relaxed) != 0; }
+
+ private:
+  static constexpr std::size_t size = sizeof(std::atomic<std::uint32_t>);
+  void* memory_;
+  std::atomic<std::uint32_t>* word_;
+};
+
+class process_runner {
+ public:
+  process_runner(session& run, std::shared_ptr<process_group> group, const std::vector<int>& named,
+                 const collective_plan& plan, stop_word& stop)
+      : run_(run), group_(std::move(group)), plan_(plan), stop_(stop), started_(wall::now()), m_(run.open_again()) {
+    devices_ = devices_of_ranks(m_.layout(), named, plan.ranks);
+  }
+
+  collective_processes_report all() {
+    collective_processes_report made;
+    made.devices = devices_;
+    made.rows = rows_of(plan_);
+    std::vector<collective_row>& rows = made.rows;
+    rank_communicator mine = rank_communicator::join(group_, m_[devices_[group_->self().index()]]);
+    std::optional<progress> line;
+    if (is_first()) line.emplace(run_, "collectives", rows.size());
+    std::size_t left_out = 0;
+    std::string broken;  // no further calls once one has failed for good
+    for (std::size_t i = 0; i < rows.size(); ++i) {
+      collective_row& row = rows[i];
+      if (row.state != row_state::done) continue;
+      if (line) line->step(i, row.name);
+      // the first process decides for all: clocks and signals differ
+      word decision;
+      const auto left = plan_.budget - std::chrono::duration_cast<nanoseconds>(wall::now() - started_);
+      if (!broken.empty()) {
+        decision.set_text(broken);
+      } else if (interrupted()) {
+        decision.set_text(stopped_by_user);
+      } else if (left.count() <= 0) {
+        decision.set_text(
+            fmt::format("the budget of {} was spent", time_text(std::chrono::duration<double>(plan_.budget).count())));
+      }
+      decision.seconds = std::chrono::duration<double>(left).count() / static_cast<double>(rows.size() - i);
+      decision = exchange(decision).front();
+      if (decision.text[0] != '\0') {
+        row.state = row_state::skipped;
+        row.why = decision.text;
+        ++left_out;
+        continue;
+      }
+      if (const auto why = does_not_fit(m_, devices_, row.task)) {
+        // free memory is not the same everywhere, and somebody may still have found room
+        row.why = *why;
+      }
+      word room;
+      room.set_text(row.why);
+      if (const std::string why = first_text(exchange(room)); !why.empty()) {
+        row.state = row_state::skipped;
+        row.why = why;
+        if (is_first()) run_.warn(row.name + ": " + why);
+        continue;
+      }
+      measure(mine, row, decision.seconds);
+      if (row.state == row_state::skipped) ++left_out;
+      if (const auto failed = mine.failure()) broken = failed->what;
+    }
+    if (left_out > 0 && is_first())
+      run_.warn(fmt::format("{} of {} rows were not measured: {}", left_out, rows.size(), rows.back().why));
+    return made;
+  }
+
+ private:
+  [[nodiscard]] bool is_first() const { return group_->self() == rank{0}; }
+
+  [[nodiscard]] std::vector<word> exchange(const word& mine) {
+    const auto all = value_or_raise(group_->all_gather(std::as_bytes(std::span{&mine, 1}), gather_patience));
+    std::vector<word> made(all.size());
+    for (std::size_t r = 0; r < all.size(); ++r) {
+      if (all[r].size() != sizeof(word)) throw failure{exit_code::runtime, "a process said something else"};
+      std::memcpy(&made[r], all[r].data(), sizeof(word));
+    }
+    return made;
+  }
+
+  static std::string first_text(const std::vector<word>& all) {
+    for (const word& one : all) {
+      if (one.text[0] != '\0') return one.text;
+    }
+    return {};
+  }
+
+  /// Does something on every rank; the first error of any is that of all.
+  template <class F>
+  std::vector<word> together(F&& step) {
+    word mine;
+    try {
+      step(mine);
+    } catch (const error_exception& e) {
+      mine.code = static_cast<std::int32_t>(e.code());
+      mine.set_text(e.cause().what);
+    }
+    std::vector<word> all = exchange(mine);
+    for (const word& one : all) {
+      if (one.code < 0) continue;
+      error cause;
+      cause.code = static_cast<errc>(one.code);
+      cause.what = one.text;
+      throw error_exception{cause};
+    }
+    return all;
+  }
+
+  /// Whether the user has stopped, as all ranks see it: the first looks before a barrier, and all look behind it.
+  [[nodiscard]] bool is_stopped(rank_communicator& mine) {
+    if (is_first() && interrupted()) stop_.set();
+    mine.barrier();
+    return stop_.is_set();
+  }
+
+  void measure(rank_communicator& mine, collective_row& row, double share) {
+    try {
+      sample(mine, row, share);
+    } catch (const error_exception& e) {
+      row.why = e.cause().what;
+      row.seconds.reset();
+      row.verified.reset();
+      row.wrong.reset();
+      row.state = e.code() == errc::unsupported ? row_state::not_offered
+                  : e.code() == errc::timed_out ? row_state::no_answer
+                                                : row_state::failed;
+    }
+  }
+
+  void sample(rank_communicator& mine, collective_row& row, double share) {
+    std::unique_ptr<collective_work> work;
+    static_cast<void>(together([&](word&) { work = work_of_one(mine, row.task); }));
+    if (!check(row, *work)) return;
+
+    const auto timed = [&](int repeats) {
+      mine.barrier();
+      const auto start = wall::now();
+      for (int i = 0; i < repeats; ++i) work->run();
+      return seconds_since(start) / repeats;
+    };
+    double once = 0;
+    for (const word& one : together([&](word& said) { said.seconds = timed(3); })) once = std::max(once, one.seconds);
+    // few enough that a sample is not disturbed, enough that reading the clock and the barrier do not show
+    const int repeats = static_cast<int>(std::clamp(200e-6 / std::max(once, 1e-9), 1.0, 1000.0));
+    const double fit = share / std::max(once * repeats, 1e-9);
+    const int samples = static_cast<int>(std::clamp<double>(plan_.samples, std::min(3, plan_.samples),
+                                                            std::max(fit, std::min(3.0, double(plan_.samples)))));
+    std::vector<double> times;
+    static_cast<void>(together([&](word&) {
+      times.reserve(static_cast<std::size_t>(samples));
+      for (int k = 0; k < samples && !is_stopped(mine); ++k) times.push_back(timed(repeats));
+      row.algorithm = work->algorithm();
+    }));
+    if (stop_.is_set()) {
+      row.state = row_state::skipped;
+      row.why = stopped_by_user;
+      row.verified.reset();
+      row.wrong.reset();
+      return;
+    }
+    // a sample ends when its last rank does
+    const auto everybody = value_or_raise(group_->all_gather(std::as_bytes(std::span{times}), gather_patience));
+    for (const auto& one : everybody) {
+      for (std::size_t k = 0; k < times.size() && (k + 1) * sizeof(double) <= one.size(); ++k) {
+        double took = 0;
+        std::memcpy(&took, one.data() + k * sizeof(double), sizeof took);
+        times[k] = std::max(times[k], took);
+      }
+    }
+    row.seconds = summarise(std::move(times));
+    static_cast<void>(check(row, *work));
+  }
+
+  bool check(collective_row& row, collective_work& work) {
+    const std::vector<word> all = together([&](word& said) {
+      work.load();
+      work.run();
+      const collective_finding found = work.check();
+      said.wrong = found.wrong;
+      said.set_text(found.first);
+    });
+    row.algorithm = work.algorithm();
+    std::uint64_t wrong = 0;
+    for (const word& one : all) wrong += one.wrong;
+    row.wrong = row.wrong.value_or(0) + wrong;
+    row.verified = *row.wrong == 0;
+    if (row.why.empty()) row.why = first_text(all);
+    return wrong == 0;
+  }
+
+  session& run_;
+  std::shared_ptr<process_group> group_;
+  const collective_plan& plan_;
+  stop_word& stop_;
+  wall::time_point started_;
+  machine m_;
+  std::vector<device_id> devices_;
+};
+
+}  // namespace
+
+collective_processes_report run_collective_processes(session& run, const std::vector<int>& named,
+                                                     const collective_plan& plan) {
+  stop_word stop;  // before there are others
+  std::vector<rendezvous> places = rendezvous::connected(plan.ranks);
+  const auto join = [&places](int rank) {
+    rendezvous mine = std::move(places[static_cast<std::size_t>(rank)]);
+    places.clear();  // those of the others: as long as one is held here, its end is not seen
+    join_options how;
+    how.limit = gather_patience;
+    return std::make_shared<process_group>(value_or_raise(std::move(mine).join(how)));
+  };
+  std::vector<forked_process> others;
+  others.reserve(static_cast<std::size_t>(plan.ranks));
+  for (int r = 1; r < plan.ranks; ++r) {
+    others.emplace_back([&] {
+      static_cast<void>(process_runner{run, join(r), named, plan, stop}.all());
+      return 0;
+    });
+  }
+  const auto say_who_died = [&] {
+    for (int r = 1; r < plan.ranks; ++r) {
+      forked_process& one = others[static_cast<std::size_t>(r) - 1];
+      const pid_t pid = one.pid();
+      if (const auto how = one.killed_by()) run.warn(fmt::format("rank {} (process {}) was ended by {}", r, pid, *how));
+    }
+  };
+  try {
+    collective_processes_report made = process_runner{run, join(0), named, plan, stop}.all();
+    say_who_died();
+    return made;
+  } catch (...) {
+    say_who_died();
+    throw;
+  }
+}
+
+}  // namespace weft::tool
