@@ -28,7 +28,7 @@ set_target_properties(weft_virtual_cuda PROPERTIES
   LINK_DEPENDS ${side}/exports.map LIBRARY_OUTPUT_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/lib)
 if(WEFT_SANITIZE)
   # Stacks are switched and jumped out of in it: it stays as it is, with what it needs of the library.
-  file(GLOB core CONFIGURE_DEPENDS src/core/*.cpp)
+  file(GLOB_RECURSE core CONFIGURE_DEPENDS src/core/*.cpp)
   if(NOT WEFT_JSON_ENABLED)
     list(FILTER core EXCLUDE REGEX "/json_reader\\.cpp$")
   endif()

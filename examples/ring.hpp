@@ -6,7 +6,7 @@
 #include "weft/exec/launch.hpp"
 #include "weft/memory/copy.hpp"
 #include "weft/memory/peer_access.hpp"
-#include "weft/runtime/rendezvous.hpp"
+#include "weft/processes/rendezvous.hpp"
 
 #include <cstdint>
 #include <cstdlib>

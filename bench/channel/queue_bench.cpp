@@ -9,7 +9,7 @@
 #include "traffic.hpp"
 #include "two_cores.hpp"
 #include "weft/memory/peer_access.hpp"
-#include "weft/runtime/rendezvous.hpp"
+#include "weft/processes/rendezvous.hpp"
 
 #include <algorithm>
 #include <chrono>

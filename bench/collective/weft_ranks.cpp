@@ -3,8 +3,8 @@
 
 #include "weft/collective/rank_communicator.hpp"
 #include "weft/core/raise.hpp"
+#include "weft/processes/rendezvous.hpp"
 #include "weft/runtime/machine.hpp"
-#include "weft/runtime/rendezvous.hpp"
 
 #include <memory>
 #include <string>

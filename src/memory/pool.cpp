@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/memory/pool.hpp"
 
-#include "backend/share_server.hpp"
 #include "core/called_from.hpp"
 #include "core/readable.hpp"
 #include "memory/memory_state.hpp"
 #include "memory/pool_body.hpp"
 #include "memory/sharing/ipc_event_body.hpp"
+#include "processes/share_server.hpp"
 
 #include <algorithm>
 #include <bit>

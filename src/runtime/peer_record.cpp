@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/peer_record.hpp"
 
-#include "backend/share_ticket.hpp"
 #include "core/environment.hpp"
+#include "processes/share_ticket.hpp"
 #include "weft/core/descriptor.hpp"
 
 #include <fcntl.h>

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CUDA backend as a machine, on the virtual driver: what it offers, its logical devices, loss and return, and
 // memory between processes.
-#include "backend/share_server.hpp"
 #include "backends/gpu/driver/driver.hpp"
 #include "backends/gpu/memory/sharing.hpp"
 #include "conformance/conformance.hpp"
+#include "processes/share_server.hpp"
 #include "runtime/machine_state.hpp"
 #include "support/hang.hpp"
 #include "support/processes.hpp"

@@ -7,8 +7,8 @@
 #include "weft/collective/rank_communicator.hpp"
 #include "weft/memory/peer_access.hpp"
 #include "weft/memory/pool.hpp"
+#include "weft/processes/rendezvous.hpp"
 #include "weft/profile/profiler.hpp"
-#include "weft/runtime/rendezvous.hpp"
 
 #include <chrono>
 #include <future>

@@ -6,7 +6,7 @@
 #include "weft/channel/message_queue.hpp"
 #include "weft/channel/request.hpp"
 #include "weft/channel/shared_queue.hpp"
-#include "weft/runtime/rendezvous.hpp"
+#include "weft/processes/rendezvous.hpp"
 
 #include <chrono>
 #include <future>

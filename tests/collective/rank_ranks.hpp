@@ -5,7 +5,7 @@
 #include "support/processes.hpp"
 #include "support/samples.hpp"
 #include "weft/collective/rank_communicator.hpp"
-#include "weft/runtime/rendezvous.hpp"
+#include "weft/processes/rendezvous.hpp"
 
 #include <cstdio>
 #include <functional>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Any bytes as a handle, a request to an exporter or its answer: they mean all that is in them, or are refused with a
 // reason; what is believed can be written again, bit for bit.
-#include "backend/share_ticket.hpp"
+#include "processes/share_ticket.hpp"
 
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Any bytes that another process sends give a packet that means all that is in them, or the reason why not.
-#include "runtime/packet.hpp"
+#include "processes/packet.hpp"
 
 #include <algorithm>
 #include <cstddef>

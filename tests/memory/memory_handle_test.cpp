@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory between real processes, by handles: children are forked before this process has a machine, as users must.
-#include "backend/share_server.hpp"
+#include "processes/share_server.hpp"
 #include "runtime/machine_state.hpp"
 #include "support/faults.hpp"
 #include "support/hang.hpp"

@@ -3,7 +3,7 @@
 // this process has a machine, as users must.
 #include "weft/memory/share.hpp"
 
-#include "backend/share_ticket.hpp"
+#include "processes/share_ticket.hpp"
 #include "runtime/machine_state.hpp"
 #include "support/hang.hpp"
 #include "support/processes.hpp"

@@ -8,7 +8,7 @@
 #include "weft/memory/fill.hpp"
 #include "weft/memory/mapping.hpp"
 #include "weft/memory/physical_block.hpp"
-#include "weft/runtime/rendezvous.hpp"
+#include "weft/processes/rendezvous.hpp"
 
 #include <gtest/gtest.h>
 

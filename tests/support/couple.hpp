@@ -2,7 +2,7 @@
 #pragma once
 
 #include "support/processes.hpp"
-#include "weft/runtime/rendezvous.hpp"
+#include "weft/processes/rendezvous.hpp"
 
 #include <utility>
 #include <vector>

@@ -4,7 +4,7 @@
 
 #include "weft/channel/message_queue.hpp"
 #include "weft/core/bytes.hpp"
-#include "weft/runtime/process_group.hpp"
+#include "weft/processes/process_group.hpp"
 
 #include <chrono>
 #include <cstdint>

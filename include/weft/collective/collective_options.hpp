@@ -2,7 +2,7 @@
 #pragma once
 
 #include "weft/collective/collective_cost.hpp"
-#include "weft/runtime/process_group.hpp"
+#include "weft/processes/process_group.hpp"
 #include "weft/runtime/stream.hpp"
 
 #include <chrono>

@@ -7,9 +7,9 @@
 #include "weft/collective/data_type.hpp"
 #include "weft/collective/reduction_op.hpp"
 #include "weft/memory/span.hpp"
+#include "weft/processes/process_group.hpp"
 #include "weft/runtime/device.hpp"
 #include "weft/runtime/event.hpp"
-#include "weft/runtime/process_group.hpp"
 
 #include <chrono>
 #include <cstddef>

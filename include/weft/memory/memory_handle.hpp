@@ -3,7 +3,7 @@
 // keeps nothing alive, and is worthless to other users.
 #pragma once
 
-#include "weft/backend/shared_bytes.hpp"
+#include "weft/core/shared_bytes.hpp"
 
 #include <cstdint>
 #include <source_location>

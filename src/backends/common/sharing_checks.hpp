@@ -4,9 +4,9 @@
 #pragma once
 
 #include "backend/address.hpp"
-#include "backend/share_server.hpp"
 #include "core/hex.hpp"
 #include "core/make_error.hpp"
+#include "processes/share_server.hpp"
 #include "weft/backend/backend.hpp"
 #include "weft/core/bytes.hpp"
 

@@ -3,9 +3,9 @@
 #include "backends/gpu/gpu_backend.hpp"
 
 #include "backend/address.hpp"
-#include "backend/share_ticket.hpp"
 #include "backends/gpu/factory.hpp"
 #include "core/environment.hpp"
+#include "processes/share_ticket.hpp"
 
 #include <algorithm>
 #include <exception>

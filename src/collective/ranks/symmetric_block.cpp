@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collective/ranks/symmetric_block.hpp"
 
-#include "backend/share_ticket.hpp"
 #include "os/memory_file.hpp"
+#include "processes/share_ticket.hpp"
 #include "runtime/machine_state.hpp"
 #include "weft/core/raise.hpp"
 

@@ -6,7 +6,7 @@
 #include "memory/memory_state.hpp"
 #include "memory/sharing/ipc_event_body.hpp"
 #include "os/parking.hpp"
-#include "runtime/packet_socket.hpp"
+#include "processes/packet_socket.hpp"
 
 #include <algorithm>
 #include <cerrno>

@@ -2,8 +2,8 @@
 // The page of an event between processes, what one process knows of it, and who opens the gates of streams that wait.
 #pragma once
 
-#include "backend/share_server.hpp"
 #include "core/make_error.hpp"
+#include "processes/share_server.hpp"
 #include "runtime/machine_state.hpp"
 #include "weft/memory/ipc_event.hpp"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/memory/memory_handle.hpp"
 
-#include "backend/share_ticket.hpp"
 #include "core/called_from.hpp"
+#include "processes/share_ticket.hpp"
 #include "weft/core/raise.hpp"
 
 namespace weft::detail {

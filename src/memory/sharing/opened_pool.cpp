@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/memory/opened_pool.hpp"
 
-#include "backend/share_server.hpp"
 #include "core/called_from.hpp"
 #include "memory/pool_body.hpp"
+#include "processes/share_server.hpp"
 
 #include <algorithm>
 #include <map>

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/memory/share.hpp"
 
-#include "backend/share_server.hpp"
 #include "core/called_from.hpp"
 #include "memory/block_body.hpp"
 #include "memory/memory_state.hpp"
 #include "memory/pool_body.hpp"
 #include "memory/sharing/ipc_event_body.hpp"
 #include "memory/sharing/opened_share.hpp"
+#include "processes/share_server.hpp"
 
 #include <algorithm>
 #include <array>

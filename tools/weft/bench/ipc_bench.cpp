@@ -9,7 +9,7 @@
 #include "weft/memory/fill.hpp"
 #include "weft/memory/peer_access.hpp"
 #include "weft/memory/shared_memory.hpp"
-#include "weft/runtime/rendezvous.hpp"
+#include "weft/processes/rendezvous.hpp"
 
 #include <fmt/format.h>
 

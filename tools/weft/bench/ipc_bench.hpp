@@ -5,7 +5,7 @@
 
 #include "bench/copy/copy_bench.hpp"
 #include "bench_row.hpp"
-#include "weft/runtime/process_group.hpp"
+#include "weft/processes/process_group.hpp"
 
 #include <chrono>
 #include <cstdint>

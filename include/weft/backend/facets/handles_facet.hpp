@@ -4,8 +4,8 @@
 #pragma once
 
 #include "weft/backend/facets/multicast_facet.hpp"
-#include "weft/backend/shared_bytes.hpp"
 #include "weft/core/handle_family.hpp"
+#include "weft/core/shared_bytes.hpp"
 
 #include <chrono>
 #include <optional>

@@ -4,9 +4,9 @@
 // asked for the driver's.
 #pragma once
 
-#include "backend/share_server.hpp"
 #include "backends/common/sharing_checks.hpp"
 #include "backends/gpu/memory/memory_map.hpp"
+#include "processes/share_server.hpp"
 
 #include <array>
 #include <atomic>

@@ -2,8 +2,8 @@
 // What an allocation has besides, when another process uses it or made it.
 #pragma once
 
-#include "backend/share_server.hpp"
 #include "backends/common/sharing_checks.hpp"
+#include "processes/share_server.hpp"
 #include "weft/backend/backend.hpp"
 
 #include <cstdint>

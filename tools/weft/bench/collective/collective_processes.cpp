@@ -5,7 +5,7 @@
 #include "collective_words.hpp"
 #include "command_line/forked_process.hpp"
 #include "command_line/statistics.hpp"
-#include "weft/runtime/rendezvous.hpp"
+#include "weft/processes/rendezvous.hpp"
 
 #include <fmt/format.h>
 

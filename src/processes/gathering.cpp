@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/gathering.hpp"
+#include "processes/gathering.hpp"
 
 #include "core/make_error.hpp"
-#include "runtime/rendezvous_address.hpp"
+#include "processes/rendezvous_address.hpp"
 
 #include <algorithm>
 #include <array>

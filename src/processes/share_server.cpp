@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/share_server.hpp"
+#include "processes/share_server.hpp"
 
 #include "core/make_error.hpp"
 #include "os/process.hpp"

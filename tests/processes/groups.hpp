@@ -4,13 +4,13 @@
 // rendezvous does not mind and ThreadSanitizer can watch.
 #pragma once
 
-#include "runtime/packet.hpp"
-#include "runtime/packet_socket.hpp"
-#include "runtime/rendezvous_address.hpp"
+#include "processes/packet.hpp"
+#include "processes/packet_socket.hpp"
+#include "processes/rendezvous_address.hpp"
 #include "support/hang.hpp"
 #include "support/samples.hpp"
 #include "weft/core/raise.hpp"
-#include "weft/runtime/rendezvous.hpp"
+#include "weft/processes/rendezvous.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/packet.hpp"
+#include "processes/packet.hpp"
 
 #include <climits>
 #include <cstring>

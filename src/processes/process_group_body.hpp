@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "runtime/packet_socket.hpp"
-#include "weft/runtime/process_group.hpp"
+#include "processes/packet_socket.hpp"
+#include "weft/processes/process_group.hpp"
 
 #include <condition_variable>
 #include <deque>

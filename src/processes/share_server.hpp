@@ -2,10 +2,10 @@
 // Hands out descriptors of memory files to processes of the same user that know a random number, and fetches them.
 #pragma once
 
-#include "backend/share_ticket.hpp"
 #include "os/event_bell.hpp"
 #include "os/fork_watch.hpp"
 #include "os/memory_file.hpp"
+#include "processes/share_ticket.hpp"
 #include "weft/core/result.hpp"
 #include "weft/core/unique_handle.hpp"
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "weft/runtime/process_group.hpp"
+#include "weft/processes/process_group.hpp"
 
 #include "core/called_from.hpp"
 #include "core/make_error.hpp"
-#include "runtime/process_group_body.hpp"
+#include "processes/process_group_body.hpp"
 #include "weft/core/raise.hpp"
 
 #include <algorithm>

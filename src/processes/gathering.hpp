@@ -3,9 +3,9 @@
 // hands out the ends; nobody is in the group before everybody holds all of it.
 #pragma once
 
-#include "runtime/packet_socket.hpp"
-#include "runtime/process_group_body.hpp"
-#include "weft/runtime/rendezvous.hpp"
+#include "processes/packet_socket.hpp"
+#include "processes/process_group_body.hpp"
+#include "weft/processes/rendezvous.hpp"
 
 #include <cstdint>
 #include <string>

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "weft/core/result.hpp"
-#include "weft/runtime/process_group.hpp"
+#include "weft/processes/process_group.hpp"
 
 #include <array>
 #include <cstddef>

@@ -3,9 +3,9 @@
 // exporter and a number that only the exporter knows; it opens nothing by itself.
 #pragma once
 
-#include "weft/backend/shared_bytes.hpp"
 #include "weft/core/error.hpp"
 #include "weft/core/result.hpp"
+#include "weft/core/shared_bytes.hpp"
 
 #include <cstdint>
 #include <span>

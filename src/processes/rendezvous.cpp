@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "weft/runtime/rendezvous.hpp"
+#include "weft/processes/rendezvous.hpp"
 
 #include "core/called_from.hpp"
-#include "runtime/gathering.hpp"
-#include "runtime/rendezvous_address.hpp"
+#include "processes/gathering.hpp"
+#include "processes/rendezvous_address.hpp"
 #include "weft/core/raise.hpp"
 
 #include <algorithm>

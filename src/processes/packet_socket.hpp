@@ -7,9 +7,9 @@
 #include "os/process.hpp"
 #include "os/socket.hpp"
 #include "os/system_error.hpp"
-#include "runtime/packet.hpp"
-#include "weft/backend/event_record.hpp"
+#include "processes/packet.hpp"
 #include "weft/core/result.hpp"
+#include "weft/core/waiting.hpp"
 
 #include <chrono>
 #include <functional>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/share_ticket.hpp"
+#include "processes/share_ticket.hpp"
 
 #include "core/make_error.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "runtime/packet_socket.hpp"
+#include "processes/packet_socket.hpp"
 
 #include "core/make_error.hpp"
 
