@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The command line as values. Only options.cpp knows the parser behind it.
+// The command line as values. Only the sources of this folder know the parser behind it.
 #pragma once
 
 #include "option_values.hpp"

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "command_entry.hpp"
+
+namespace weft::tool {
+
+namespace {
+
+void add_demo(command_entries& to) {
+  CLI::App* demo = to.app.add_subcommand(
+      "demo", "A tour: devices, links, copies, messages, a balanced kernel, and images blurred on four devices");
+  demo_options& options = to.line.demo;
+  demo->add_option("--images", options.images, "Take the JPEG and PNG images of this folder")->type_name("DIR");
+  add_output(*demo, options.output, "Write into this folder: weft-demo", "DIR");
+  demo->add_option("--processes", options.processes, "End with a ring of so many processes, 2 to 16")->type_name("N");
+  to.add(demo, command::demo, [&options] { return in_range("--processes", options.processes, 16, 2); });
+}
+
+void add_conform(command_entries& to) {
+  CLI::App* conform = to.app.add_subcommand("conform", "Check what a backend promises, one sentence after the other");
+  conform_options& options = to.line.conform;
+  conform->add_flag("--all-topologies", options.all_topologies, "On the host backend, over every shipped topology");
+  to.add(conform, command::conform, [&options, &line = to.line]() -> complaint {
+    if (options.all_topologies && line.global.sim)
+      return "--sim names one topology and --all-topologies means every one: give one of them";
+    return std::nullopt;
+  });
+}
+
+void add_trace(command_entries& to) {
+  CLI::App* trace = to.app.add_subcommand("trace", "Look at what a program recorded");
+  trace->require_subcommand(0, 1);
+  to.add(trace, command::summary, takes_a_command(trace, "what is to be done with it? weft trace view"));
+  CLI::App* view = trace->add_subcommand("view", "Draw a Chrome trace, as weft::profiler writes it, as a picture");
+  trace_view_options& options = to.line.trace_view;
+  view->add_option("FILE", options.input, "The trace: JSON")->required()->type_name("");
+  add_output(*view, options.output, "Write the SVG here: FILE with .svg", "SVG");
+  to.add(view, command::trace_view);
+}
+
+void add_compare(command_entries& to) {
+  CLI::App* compare = to.app.add_subcommand("compare", "Two files of results: what became slower, faster, or wrong");
+  compare_options& options = to.line.compare;
+  const auto threshold = std::make_shared<std::string>();
+  compare->add_option("FIRST", options.first, "Results that weft bench … -o has written")->required()->type_name("");
+  compare->add_option("SECOND", options.second, "Those that are compared with them")->required()->type_name("");
+  compare->add_option("--threshold", *threshold, "A row counts from this difference on: 10%")->type_name("SHARE");
+  compare->add_flag("--all", options.all, "Show the rows that are the same too");
+  to.add(compare, command::compare, [&options, threshold] { return read(*threshold, parse_share, options.threshold); });
+}
+
+}  // namespace
+
+void add_other_commands(command_entries& to) {
+  add_demo(to);
+  add_conform(to);
+  add_trace(to);
+  add_compare(to);
+}
+
+}  // namespace weft::tool
