@@ -119,24 +119,24 @@ bool open_roctx() {
 
 }  // namespace
 
-constinit std::atomic<profiler_range::listener> profiler_range::found_{listener::unknown};
+constinit std::atomic<profiler_range::listener> profiler_range::found{listener::unknown};
 
 bool profiler_range::look() noexcept {
   static constinit std::mutex once;
   const std::lock_guard lock{once};
-  listener now = found_.load(std::memory_order_relaxed);
+  listener now = found.load(std::memory_order_relaxed);
   if (now != listener::unknown) return now != listener::none;
   try {
     now = open_nvtx() ? listener::nvtx : open_roctx() ? listener::roctx : listener::none;
   } catch (const std::bad_alloc&) {
     return false;  // asked again
   }
-  found_.store(now, std::memory_order_release);
+  found.store(now, std::memory_order_release);
   return now != listener::none;
 }
 
 void profiler_range::push(const std::string& words) {
-  if (found_.load(std::memory_order_acquire) == listener::roctx) {
+  if (found.load(std::memory_order_acquire) == listener::roctx) {
     roctx_push(words.c_str());
     return;
   }
@@ -146,7 +146,7 @@ void profiler_range::push(const std::string& words) {
 }
 
 void profiler_range::pop() noexcept {
-  if (found_.load(std::memory_order_acquire) == listener::roctx) {
+  if (found.load(std::memory_order_acquire) == listener::roctx) {
     roctx_pop();
   } else {
     reinterpret_cast<int (*)(void*)>(modules[domains].functions[pop_in_domain])(nvtx_domain);

@@ -13,7 +13,7 @@ class profiler_range {
  public:
   /// `words` is called, without arguments for a string, only where somebody listens.
   template <class Words>
-  explicit profiler_range(Words&& words) noexcept {
+  explicit profiler_range(const Words& words) noexcept {
     if (!is_listening()) return;
     try {
       push(words());
@@ -30,14 +30,14 @@ class profiler_range {
  private:
   enum class listener : unsigned char { unknown, none, nvtx, roctx };
   [[nodiscard]] static bool is_listening() noexcept {
-    const listener now = found_.load(std::memory_order_acquire);  // pairs with the release of look()
+    const listener now = found.load(std::memory_order_acquire);  // pairs with the release of look()
     return now == listener::unknown ? look() : now != listener::none;
   }
   [[nodiscard]] static bool look() noexcept;
   static void push(const std::string& words);
   static void pop() noexcept;
 
-  static std::atomic<listener> found_;
+  static std::atomic<listener> found;
   bool is_open_ = false;
 };
 

@@ -100,11 +100,14 @@ result<std::shared_ptr<const libclang>> load_libclang() {
   for (int version = newest; version >= oldest; --version) {
     const std::string number = std::to_string(version);
     // it looks for its headers beside the path that it was opened by: first where Debian's have theirs
-    for (const std::string& name :
-         {"/usr/lib/llvm-" + number + "/lib/libclang.so.1", "libclang-" + number + ".so." + number,
-          "libclang-" + number + ".so.1", "libclang-" + number + ".so.13", "libclang.so." + number}) {
-      if (auto made = try_one(name)) return made;
+    for (const auto& [before, after] :
+         {std::pair{"/usr/lib/llvm-", "/lib/libclang.so.1"}, std::pair{"libclang-", ".so.1"},
+          std::pair{"libclang-", ".so.13"}, std::pair{"libclang.so.", ""}}) {
+      if (auto made = try_one(before + number + after)) return made;
     }
+    std::string own_number = "libclang-" + number;
+    own_number.append(".so.").append(number);
+    if (auto made = try_one(own_number)) return made;
   }
   if (auto made = try_one("libclang.so.13")) return made;
   return make_error(errc::unsupported,

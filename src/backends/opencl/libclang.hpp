@@ -26,6 +26,7 @@ class libclang {
   using index = void*;
   using unit = void*;
   using diagnostic = void*;
+  // NOLINTBEGIN(readability-identifier-naming): the functions of the library keep their names
   struct functions {
     index (*clang_createIndex)(int exclude_declarations, int display);
     void (*clang_disposeIndex)(index);
@@ -40,6 +41,7 @@ class libclang {
     const char* (*clang_getCString)(string);
     void (*clang_disposeString)(string);
   };
+  // NOLINTEND(readability-identifier-naming)
 
   libclang(const functions& call, std::string library) : call_(call), library_(std::move(library)) {}
 

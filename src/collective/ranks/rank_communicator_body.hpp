@@ -161,7 +161,6 @@ class rank_communicator_body {
   bool is_registered_ = false;                            // or cannot be
   std::vector<wires> wires_;
   std::uint64_t blocks_ = 0;                 // symmetric blocks allocated so far
-  std::uint64_t splits_ = 0;                 // communicators made of this one
   std::uint64_t survivors_ = 0;              // as the last shrink() left them
   std::uint32_t links_ = 0;                  // of the chain that survivors write, so far
   std::array<std::uint64_t, 2> recorded_{};  // fingerprints of the calls that the records hold

@@ -34,6 +34,32 @@ constexpr std::array xids{
 
 }  // namespace
 
+namespace {
+
+/// What to do where a GPU has no driver.
+std::vector<std::string> steps_to_load(bool is_nvidia) {
+  std::vector<std::string> steps{"Load the driver:"};
+  if (!is_nvidia) {
+    steps.emplace_back("$ sudo modprobe amdgpu");
+    steps.emplace_back("If it says \"not found\", install amdgpu-dkms and restart.");
+    return steps;
+  }
+  steps.emplace_back("$ sudo modprobe nvidia");
+  steps.emplace_back(
+      "If it says \"not found\", the driver is not installed. Install it and restart: on Debian the package "
+      "nvidia-driver, on Fedora and RHEL from NVIDIA's repository, on Ubuntu by this command:");
+  steps.emplace_back("$ sudo ubuntu-drivers install");
+  steps.emplace_back("If it says \"Key was rejected\", sign the module, or turn Secure Boot off in the firmware.");
+  steps.emplace_back(
+      "If it works, and nouveau still holds a GPU: write the line \"blacklist nouveau\" into a file of "
+      "/etc/modprobe.d, "
+      "then:");
+  steps.emplace_back("$ sudo update-initramfs -u && sudo reboot");
+  return steps;
+}
+
+}  // namespace
+
 finding pci_gpus(const machine_facts& machine) {
   if (machine.gpus().empty()) {
     finding none = does_not_apply("This computer has no NVIDIA, AMD or Intel GPU on its PCI bus.");
@@ -81,18 +107,7 @@ finding pci_gpus(const machine_facts& machine) {
   const std::string others =
       held.empty() ? "" : " " + gpus_do(machine, held, "is", "are") + " held by nouveau, which cannot compute.";
   say(without, verdict::failed, gpus_do(machine, without, "has no driver.", "have no driver.") + others,
-      is_nvidia ? std::vector<std::string>{"Load the driver:", "$ sudo modprobe nvidia",
-                                           "If it says \"not found\", the driver is not installed. Install it and "
-                                           "restart: on Debian the package nvidia-driver, on Fedora and RHEL from "
-                                           "NVIDIA's repository, on Ubuntu by this command:",
-                                           "$ sudo ubuntu-drivers install",
-                                           "If it says \"Key was rejected\", sign the module, or turn Secure Boot off "
-                                           "in the firmware.",
-                                           "If it works, and nouveau still holds a GPU: write the line \"blacklist "
-                                           "nouveau\" into a file of /etc/modprobe.d, then:",
-                                           "$ sudo update-initramfs -u && sudo reboot"}
-                : std::vector<std::string>{"Load the driver:", "$ sudo modprobe amdgpu",
-                                           "If it says \"not found\", install amdgpu-dkms and restart."});
+      steps_to_load(is_nvidia));
   say(kept, verdict::warning, gpus_do(machine, kept, "is", "are") + " kept for virtual machines (driver vfio-pci).",
       {"To use it here: take its id out of vfio-pci.ids (kernel options, /etc/modprobe.d), then restart."});
   if (made.found == verdict::ok) {

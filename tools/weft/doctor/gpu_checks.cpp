@@ -412,8 +412,7 @@ finding fabric(const machine_facts& machine) {
       "$ systemctl status nvidia-fabricmanager",
       "Start it, now and with each start of the computer:",
       "$ sudo systemctl enable --now nvidia-fabricmanager",
-      "If it does not start, or runs already, its log says why; another version than the driver's does not "
-      "work:",
+      "If it does not start, or runs already, see its log (it must be of the driver's version):",
       "$ journalctl -u nvidia-fabricmanager",
       "Then check:",
       "$ weft doctor --check fabric"};
@@ -428,17 +427,20 @@ finding p2p_status(const machine_facts& machine) {
     const auto is_on = record.text(parameter);
     if (!is_on) return not_known("amdgpu does not tell whether peers may use PCIe");
     if (*is_on != "N" && *is_on != "0") return well("amdgpu allows peers over PCIe", {{"pcie_p2p", *is_on, parameter}});
-    return {
-        .found = verdict::warning,
-        .summary = "AMD's driver does not allow peer access over PCIe (pcie_p2p is off).",
-        .effect = "Copies go through the host, except between GPUs that Infinity Fabric joins.",
-        .steps = {"See how they are joined. If every pair is XGMI, nothing need be done:", "$ amd-smi topology",
-                  "Else see where it is turned off:", "$ grep -r pcie_p2p /etc/modprobe.d /proc/cmdline",
-                  "In /etc/modprobe.d: take it out, and run sudo update-initramfs -u (Fedora, RHEL: dracut -f). In "
-                  "/proc/cmdline: take it out of GRUB_CMDLINE_LINUX in /etc/default/grub, and run sudo update-grub. "
-                  "Nowhere: add amdgpu.pcie_p2p=1 there. Then restart."},
-        .facts = {{"pcie_p2p", *is_on, parameter}},
-        .decisive = 1};
+    std::vector<std::string> steps{
+        "See how they are joined. If every pair is XGMI, nothing need be done:", "$ amd-smi topology",
+        "Else see where it is turned off:", "$ grep -r pcie_p2p /etc/modprobe.d /proc/cmdline"};
+    steps.emplace_back(
+        "In /etc/modprobe.d: take it out, and run sudo update-initramfs -u (Fedora, RHEL: dracut -f). In "
+        "/proc/cmdline: "
+        "take it out of GRUB_CMDLINE_LINUX in /etc/default/grub, and run sudo update-grub. Nowhere: add "
+        "amdgpu.pcie_p2p=1 there. Then restart.");
+    return {.found = verdict::warning,
+            .summary = "AMD's driver does not allow peer access over PCIe (pcie_p2p is off).",
+            .effect = "Copies go through the host, except between GPUs that Infinity Fabric joins.",
+            .steps = std::move(steps),
+            .facts = {{"pcie_p2p", *is_on, parameter}},
+            .decisive = 1};
   }
   const json& told_of = record.at("/nvml/p2p");
   if (!machine.has_nvml() || !told_of.is_object()) return without_nvml(machine);

@@ -53,8 +53,7 @@ finding container(const machine_facts& machine) {
   if (!machine.has(gpu_vendor::nvidia)) return made;
   made.effect = "No program in the container can use a GPU.";
   made.steps = {
-      "Start a new container with the GPUs. The host needs NVIDIA's container toolkit (nvidia-ctk --version "
-      "shows it there).",
+      "Start a new container with the GPUs. The host needs NVIDIA's container toolkit (try nvidia-ctk --version):",
       "$ docker run --gpus all …",
       "With CDI (podman, newer Docker):",
       "$ podman run --device nvidia.com/gpu=all …",
