@@ -56,8 +56,8 @@ function(weft_unit_folder variable source)
 endfunction()
 
 # weft_units(<variable> <name> <source>...): where WEFT_UNITY is on, generated files that include several of the sources
-# each, of one folder, about 128 KiB together and all about as large; else the sources. A folder shares one namespace for
-# names of its own files, so that a file more never brings two of another folder together. CMake's own unity build writes
+# each, of one part of the tree (weft_unit_folder), about 128 KiB together and all about as large; else the sources. Such a
+# part shares one namespace for names of its own files, so that a file more never brings two of another part together. CMake's own unity build writes
 # absolute paths into these files, so that no two checkouts could share a compiler cache.
 function(weft_units variable name)
   set(units ${ARGN})

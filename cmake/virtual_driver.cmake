@@ -29,9 +29,6 @@ set_target_properties(weft_virtual_cuda PROPERTIES
 if(WEFT_SANITIZE)
   # Stacks are switched and jumped out of in it: it stays as it is, with what it needs of the library.
   file(GLOB_RECURSE core CONFIGURE_DEPENDS src/core/*.cpp)
-  if(NOT WEFT_JSON_ENABLED)
-    list(FILTER core EXCLUDE REGEX "/json_reader\\.cpp$")
-  endif()
   target_sources(weft_virtual_cuda PRIVATE ${core} ${generated}/topologies.cpp)
   if(WEFT_JSON_ENABLED)
     target_link_libraries(weft_virtual_cuda PRIVATE nlohmann_json::nlohmann_json)

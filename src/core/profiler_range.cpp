@@ -14,8 +14,7 @@
 namespace weft::detail {
 namespace {
 
-// ---- NVTX: the tool's library asks for the places of the functions that it wants to be called
-// ------------------------
+// ---- NVTX: the tool's library asks where to put its functions -------------------------------------------------------
 
 using any_function = void (*)();
 
@@ -62,7 +61,7 @@ const void* give_table(std::uint32_t id) {
   return id == callbacks_id ? static_cast<const void*>(&callbacks) : id == version_id ? &version : nullptr;
 }
 
-/// What a range is called, as the tool reads it.
+/// The name of a range, as the tool reads it.
 struct nvtx_event {
   std::uint16_t version = 3;
   std::uint16_t size = sizeof(nvtx_event);

@@ -28,7 +28,7 @@ void check_block(const kernel_code& code, const std::array<int, 3>& block, std::
 /// What has to go before and behind a launch with these arguments: for rings alone.
 [[nodiscard]] std::vector<std::shared_ptr<launch_escort>> escorts_for(machine_state& state, const kernel_code& code,
                                                                       std::span<const launch_argument> arguments);
-/// What a launch says of launch_options::model where the clock is real.
+/// The remark of a launch that sets launch_options::model where the clock is real.
 [[nodiscard]] std::string model_without_virtual_clock(const kernel_code& code);
 /// The first one with a periodic halo, or null.
 [[nodiscard]] const kernel_parameter* periodic_parameter(const kernel_code& code);

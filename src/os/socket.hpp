@@ -49,7 +49,8 @@ inline constexpr std::size_t most_descriptors = 16;
 
 /// From now on what is read carries the sender's credentials, if the sender attached them.
 void accept_credentials(int socket, bool on) noexcept;
-/// Who made the other end: for a listener's name the listener, for an accepted connection who connected.
+/// The process that made the other end: the listener where this end connected, the one that connected where this end
+/// was accepted.
 [[nodiscard]] std::optional<credentials> maker_of(int socket) noexcept;
 /// Two ends, each with room for four packets of `packet_bytes`.
 [[nodiscard]] result<std::pair<descriptor, descriptor>> connected_sockets(std::size_t packet_bytes);

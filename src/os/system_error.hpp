@@ -7,8 +7,8 @@
 
 namespace weft::detail {
 
-/// What a system call that failed with `number` means: resource_exhausted for want of descriptors or memory, io_failed
-/// otherwise.
+/// The error of a system call that failed with `number`: resource_exhausted for want of descriptors or memory, else
+/// io_failed.
 [[nodiscard]] error system_error(std::string doing, int number);
 
 }  // namespace weft::detail

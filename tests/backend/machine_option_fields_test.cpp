@@ -31,7 +31,7 @@ using namespace std::chrono_literals;
 WEFT_KERNEL(machine_fields_shift, (WEFT_IN(int32_t, whole) from, WEFT_OUT(int32_t) to, int64_t by),
             { to[i] = from[i + by]; });
 
-/// Refuses what a backend answers otherwise: a row that only one backend has says unsupported on the others.
+/// A machine for one question; constructors throw where a backend refuses the options.
 machine opened(const machine_options& asked) { return machine{asked}; }
 
 std::string notes_of(const machine& m) {
@@ -57,7 +57,7 @@ class machine_option_fields : public samples::option_test {
     set(options);
     return options;
   }
-  /// What only the host has: an effect there, and words elsewhere.
+  /// A field that only the host obeys: seen there; elsewhere refused with an error, or named in a note of the machine.
   template <class F, class Seen>
   [[nodiscard]] static bool only_on_host(const char* name, F&& set, Seen&& is_seen) {
     if (is_host()) return is_seen(with(set));
@@ -338,7 +338,7 @@ std::chrono::nanoseconds time_of_kernels(const weft::simulation& model) {
   m.synchronize();
   return m.now();
 }
-/// Who goes first of eight calls that are ready at the same instant.
+/// The order in which eight calls go that are ready at the same instant.
 std::string order_of_equals(const weft::simulation& model) {
   const machine m{{.backend = "host", .clock = weft::clock_kind::virtual_time, .model = model}};
   std::vector<weft::stream> streams;

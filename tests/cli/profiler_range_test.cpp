@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What profilers of the vendors see: real libraries in the places where Nsight Systems and rocprof put theirs.
+// Ranges as profilers of the vendors see them: real libraries in the places where Nsight Systems and rocprof put
+// theirs.
 #include "cli/tool_runner.hpp"
 #include "support/paths.hpp"
 

@@ -32,7 +32,7 @@ struct queue_options {
   std::chrono::nanoseconds timeout = std::chrono::seconds{5};  // of waiting forms that name no other
   std::size_t batch_size = 64;  // messages of receive_batch() without a size; of a forwarder's turn
   bool pinned = true;           // a ring in host memory is page-locked, if it can be: CUDA kernels need it
-  bytes staging_size{std::uint64_t{1} << 20};  // most bytes a forwarder moves at a time; one ring has none
+  bytes staging_size{std::uint64_t{1} << 20};  // most bytes a forwarder moves at a time, where there is one
   bool validate = false;                       // a checksum with every message
   int producers = 1;                           // ends that may send; each keeps its own order
   bytes spill_limit{std::uint64_t{64} << 20};  // of the policy spill, per sender

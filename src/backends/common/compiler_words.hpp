@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a run-time compiler says of a kernel's text, as an error.
+// The words of a run-time compiler about a kernel's text, as an error.
 #pragma once
 
 #include "core/make_error.hpp"

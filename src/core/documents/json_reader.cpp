@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/documents/json_reader.hpp"
 
+#ifdef WEFT_HAS_JSON
+
 #include <nlohmann/json.hpp>
 
 #include <cstddef>
@@ -104,3 +106,5 @@ result<document> read_json(std::string_view text, std::string_view origin) {
 }
 
 }  // namespace weft::detail
+
+#endif

@@ -8,7 +8,7 @@ namespace weft::tool {
 
 namespace {
 
-/// What all of these commands are told in the same words.
+/// The options that all of these commands have.
 struct usual_words {
   std::string sizes, pairs, budget;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What `explain all_reduce` and `bench collective` are told of a collective.
+// The options of a collective: those of `explain all_reduce` and `bench collective`.
 #pragma once
 
 #include "bench/collective/collective_words.hpp"

@@ -16,7 +16,7 @@
 
 namespace weft::tool {
 
-/// What is wrong with words, for the user; nothing where all is well.
+/// An error in the words of the line, for the user; nothing where all is well.
 using complaint = std::optional<std::string>;
 
 struct command_entry {
@@ -92,7 +92,7 @@ inline CLI::Option* add_output(CLI::App& to, std::string& file, const std::strin
   return file + ": a page is HTML, and its name ends with .html";
 }
 
-/// What several commands measure alike.
+/// The most samples that a command which measures takes.
 inline constexpr int most_samples = 1'000'000;
 
 }  // namespace weft::tool

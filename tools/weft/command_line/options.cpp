@@ -38,7 +38,7 @@ finished_line unexpected(const CLI::App& at, const std::string& word) {
                                name, hint));
 }
 
-/// What stands before or after every command.
+/// The options that may stand before or after every command.
 class global_words {
  public:
   global_words(CLI::App& app, global_options& to) : to_(to) {
@@ -66,7 +66,7 @@ class global_words {
     if (colour_ != "auto") to_.colour = colour_ == "always" ? colour_choice::always : colour_choice::never;
     return std::nullopt;
   }
-  /// What --version prints, if it was asked for.
+  /// The output of --version, if it was asked for.
   [[nodiscard]] std::optional<finished_line> version() const {
     if (!version_) return std::nullopt;
     if (!to_.json)
@@ -116,7 +116,7 @@ class page_words {
   bool man_ = false;
 };
 
-/// What stands below the help of the tool, and of each command.
+/// The lines below the help of the tool, and of each command.
 void add_footers(CLI::App& app) {
   app.footer(
       "Exit codes: 0 ok, 1 a check failed, 2 usage, 3 backend or device absent, 4 runtime error, 5 timeout, "
@@ -136,7 +136,7 @@ void add_footers(CLI::App& app) {
   tell_global(tell_global, app);
 }
 
-/// What is wrong with the line as the parser sees it, or the help that was asked for.
+/// The parser's complaint about the line, or the help that was asked for.
 std::optional<finished_line> parse(CLI::App& app, int argc, const char* const* argv) {
   try {
     app.parse(argc, argv);

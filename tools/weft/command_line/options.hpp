@@ -23,7 +23,7 @@ namespace weft::tool {
 
 enum class colour_choice : std::uint8_t { automatic, always, never };
 
-/// What stands before or after any command.
+/// The options that may stand before or after any command.
 struct global_options {
   std::optional<std::string> sim;
   std::optional<std::string> backend;

@@ -32,11 +32,7 @@ constexpr std::array xids{
     xid{119, "the GPU's own processor (GSP) does not answer", false},
 };
 
-}  // namespace
-
-namespace {
-
-/// What to do where a GPU has no driver.
+/// The steps where a GPU has no driver.
 std::vector<std::string> steps_to_load(bool is_nvidia) {
   std::vector<std::string> steps{"Load the driver:"};
   if (!is_nvidia) {

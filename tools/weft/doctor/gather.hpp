@@ -18,7 +18,7 @@ namespace weft::tool {
 /// What the management library of NVIDIA's driver knows, part of the document; {"why": …} where it is not there.
 [[nodiscard]] json gather_nvml();
 
-/// What AMD's driver tells of each GPU by its files: temperatures, and how much memory other processes have. GPUs by
+/// The files of AMD's driver about each GPU: its temperatures, and how much memory other processes have. GPUs by
 /// address. `root`: in front of /sys.
 [[nodiscard]] json gather_amd(const std::string& root = {});
 
