@@ -462,10 +462,13 @@ std::optional<error> check_copy(const copy_request& request) {
   return std::nullopt;
 }
 
+/// The name of its range for a profiler.
+std::string words_of(const copy_request& request) { return "copy " + to_string(bytes{request.shape.total()}); }
+
 }  // namespace
 
 result<event_ref> backend::copy(stream_handle stream, const copy_request& request) noexcept {
-  const detail::profiler_range range{[&] { return "copy " + to_string(bytes{request.shape.total()}); }};
+  const detail::profiler_range range{[&] { return words_of(request); }};
   return checked({}, [&]() -> result<event_ref> {
     if (auto wrong = check_copy(request)) return std::move(*wrong);
     return request.shape.total() == 0 ? do_record(stream) : do_copy(stream, request);
@@ -489,6 +492,7 @@ bool backend::copies_through(device_id from, device_id to) noexcept {
 }
 
 result<event_ref> backend::copy_through(stream_handle stream, void* slot, const copy_request& request) noexcept {
+  const detail::profiler_range range{[&] { return words_of(request); }};
   return checked({}, [&]() -> result<event_ref> {
     if (auto wrong = check_copy(request)) return std::move(*wrong);
     return request.shape.total() == 0 ? do_record(stream) : do_copy_through(stream, slot, request);

@@ -3,14 +3,16 @@
 
 #include "backends/common/compiler_words.hpp"
 #include "backends/opencl/factory.hpp"
-#include "backends/opencl/program_cache.hpp"
 #include "core/environment.hpp"
 #include "core/make_error.hpp"
 #include "weft/backend/kernel_text.hpp"
 
-#include <algorithm>
 #include <dlfcn.h>
+#include <mutex>
 #include <new>
+#include <optional>
+#include <type_traits>
+#include <utility>
 
 namespace weft::opencl {
 namespace {
@@ -45,6 +47,39 @@ std::shared_ptr<const libclang> open_one(const std::string& name) {
 std::vector<std::string> opencl_options(std::vector<std::string> options) {
   options.insert(options.end(), {"-x", "cl", "--target=spir64", "-fno-caret-diagnostics"});
   return options;
+}
+
+result<std::shared_ptr<const libclang>> search(const std::optional<std::string>& named) {
+  if (named) {
+    if (auto made = open_one(*named); made && made->works()) return made;
+    return make_error(errc::unsupported, "WEFT_LIBCLANG is '" + *named + "', which reads no OpenCL C");
+  }
+  constexpr int newest = 25, oldest = 14;
+  std::string without_headers;
+  const auto try_one = [&](const std::string& name) -> std::shared_ptr<const libclang> {
+    auto made = open_one(name);
+    if (made && made->works()) return made;
+    if (made) without_headers = name;
+    return nullptr;
+  };
+  for (int version = newest; version >= oldest; --version) {
+    const std::string number = std::to_string(version);
+    // it looks for its headers beside the path that it was opened by: first where Debian's have theirs
+    for (const auto& [before, after] :
+         {std::pair{"/usr/lib/llvm-", "/lib/libclang.so.1"}, std::pair{"libclang-", ".so.1"},
+          std::pair{"libclang-", ".so.13"}, std::pair{"libclang.so.", ""}}) {
+      if (auto made = try_one(before + number + after)) return made;
+    }
+    std::string own_number = "libclang-" + number;
+    own_number.append(".so.").append(number);
+    if (auto made = try_one(own_number)) return made;
+  }
+  if (auto made = try_one("libclang.so.13")) return made;
+  return make_error(errc::unsupported,
+                    without_headers.empty()
+                        ? "there is no libclang of version " + std::to_string(oldest) +
+                              " or newer (the package clang of your system), nor named in WEFT_LIBCLANG"
+                        : without_headers + " has no headers for OpenCL: install the package clang of its version");
 }
 
 }  // namespace
@@ -85,36 +120,18 @@ bool libclang::works() const {
 }
 
 result<std::shared_ptr<const libclang>> load_libclang() {
-  if (const auto named = detail::environment("WEFT_LIBCLANG")) {
-    if (auto made = open_one(*named); made && made->works()) return made;
-    return make_error(errc::unsupported, "WEFT_LIBCLANG is '" + *named + "', which reads no OpenCL C");
+  static constinit std::mutex mutex;
+  static std::shared_ptr<const libclang> found;
+  static std::optional<std::string> found_for;  // the value of WEFT_LIBCLANG then
+  const auto named = detail::environment("WEFT_LIBCLANG");
+  const std::lock_guard lock{mutex};
+  if (found && found_for == named) return found;
+  auto made = search(named);
+  if (made) {
+    found = *made;
+    found_for = named;
   }
-  constexpr int newest = 25, oldest = 14;
-  std::string without_headers;
-  const auto try_one = [&](const std::string& name) -> std::shared_ptr<const libclang> {
-    auto made = open_one(name);
-    if (made && made->works()) return made;
-    if (made) without_headers = name;
-    return nullptr;
-  };
-  for (int version = newest; version >= oldest; --version) {
-    const std::string number = std::to_string(version);
-    // it looks for its headers beside the path that it was opened by: first where Debian's have theirs
-    for (const auto& [before, after] :
-         {std::pair{"/usr/lib/llvm-", "/lib/libclang.so.1"}, std::pair{"libclang-", ".so.1"},
-          std::pair{"libclang-", ".so.13"}, std::pair{"libclang.so.", ""}}) {
-      if (auto made = try_one(before + number + after)) return made;
-    }
-    std::string own_number = "libclang-" + number;
-    own_number.append(".so.").append(number);
-    if (auto made = try_one(own_number)) return made;
-  }
-  if (auto made = try_one("libclang.so.13")) return made;
-  return make_error(errc::unsupported,
-                    without_headers.empty()
-                        ? "there is no libclang of version " + std::to_string(oldest) +
-                              " or newer (the package clang of your system), nor named in WEFT_LIBCLANG"
-                        : without_headers + " has no headers for OpenCL: install the package clang of its version");
+  return made;
 }
 
 result<void> compile(const kernel_code& code) noexcept {

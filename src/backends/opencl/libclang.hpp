@@ -57,7 +57,8 @@ class libclang {
   std::string library_;
 };
 
-/// The newest one here, or the one that WEFT_LIBCLANG names. Errors: unsupported, with what was looked for.
+/// The newest one here, or the one that WEFT_LIBCLANG names. The search tries some fifty names and reads a text; its
+/// result is kept. Thread: any. Errors: unsupported, with what was looked for.
 [[nodiscard]] result<std::shared_ptr<const libclang>> load_libclang();
 
 }  // namespace weft::opencl
