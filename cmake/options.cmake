@@ -83,6 +83,7 @@ endmacro()
 
 weft_feature(JSON "topology files" PACKAGES nlohmann_json)
 weft_feature(CUDA "the CUDA backend")  # needs nothing: the driver is opened at run time
+weft_feature(HIP "the HIP backend")  # the same
 weft_feature(OPENCL "the OpenCL backend" PACKAGES CLHeaders)
 weft_feature(CLI "the tool weft" TOP_LEVEL FEATURES JSON PACKAGES CLI11 fmt nlohmann_json PNG TurboJPEG)
 weft_feature(EXAMPLES "example programs" TOP_LEVEL)

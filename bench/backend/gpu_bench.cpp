@@ -5,8 +5,8 @@
 // round trip through queues at most 3 us. Without a GPU it says so. On a virtual driver it runs as a check of itself:
 // its figures are then of the host.
 
-#include "backends/gpu/driver/driver.hpp"
-#include "backends/gpu/kernels/nvrtc.hpp"
+#include "backends/gpu/cuda/cuda.hpp"
+#include "backends/gpu/cuda/nvrtc.hpp"
 #include "paired.hpp"
 #include "weft/backend/kernel_text.hpp"
 #include "weft/channel/kernel_end.hpp"
@@ -382,7 +382,7 @@ void reductions(const weft::machine& m, const plain_gpu& plain, const options& h
 int main(int argc, char** argv) {
   if (argc == 3 && std::string_view{argv[1]} == "--lend") return lend(std::strtoull(argv[2], nullptr, 10));
   const options how = parse(argc, argv);
-  const auto cu = weft::gpu::load_driver(driver_library());
+  const auto cu = weft::gpu::load_cuda(driver_library());
   if (!cu) leave_out(cu.error().what);
   weft::machine_options chosen;
   chosen.backend = "cuda";

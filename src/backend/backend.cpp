@@ -151,6 +151,10 @@ result<void*> backend::allocate(device_id device, bytes size, memory_kind kind) 
   });
 }
 
+result<void*> backend::allocate_coherent(device_id device, bytes size) noexcept {
+  return checked({device}, [&] { return do_allocate_coherent(device, size); });
+}
+
 result<void> backend::release(void* base) noexcept {
   return ended([&] { return do_release(base); });
 }

@@ -115,6 +115,8 @@ std::uint64_t hash_of(const kernel_code& code) {
     hash.add(code.raw->entry);
     hash.add(code.raw->cuda_image);
     hash.add(static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(code.raw->cuda_function)));
+    hash.add(code.raw->hip_image);
+    hash.add(static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(code.raw->hip_function)));
     hash.add(static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(code.raw->host)));
   }
   if (code.on_gpus) {

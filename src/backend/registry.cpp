@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/backend/registry.hpp"
 
-#if defined(WEFT_HAS_CUDA)
+#if defined(WEFT_HAS_CUDA) || defined(WEFT_HAS_HIP)
 #include "backends/gpu/factory.hpp"
 #endif
 #include "backends/host/factory.hpp"
@@ -35,6 +35,15 @@ result<std::unique_ptr<backend>> no_cuda(const backend_options&) noexcept {
 constexpr backend_entry cuda{backend_kind::cuda, "cuda", &no_cuda, false};
 #endif
 
+#if defined(WEFT_HAS_HIP)
+constexpr backend_entry hip{backend_kind::hip, "hip", &gpu::open_hip, true, &gpu::compile_for_hip};
+#else
+result<std::unique_ptr<backend>> no_hip(const backend_options&) noexcept {
+  return not_built("this build has no HIP backend: it was told WEFT_HIP=OFF");
+}
+constexpr backend_entry hip{backend_kind::hip, "hip", &no_hip, false};
+#endif
+
 #if defined(WEFT_HAS_OPENCL)
 constexpr backend_entry open_cl{backend_kind::opencl, "opencl", &opencl::open, true, &opencl::compile};
 #else
@@ -50,6 +59,7 @@ constexpr backend_entry open_cl{backend_kind::opencl, "opencl", &no_opencl, fals
 std::span<const backend_entry> built_backends() {
   static constexpr std::array entries{
       cuda,
+      hip,
       backend_entry{backend_kind::host, "host", &host::open},
       // after the host: OpenCL may have nothing but the processor, which the host backend is closer to
       open_cl,

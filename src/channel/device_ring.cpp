@@ -100,8 +100,8 @@ device_ring::device_ring(const machine& m, const queue_facts& facts, const ring_
     : source_(m[facts.source]),
       destination_(m[facts.destination]),
       shape_(shape),
-      far_(destination_, (room_of(shape) + sizeof(control_words)) / ring_word),
-      near_(both_ways ? source_ : destination_, sizeof(control_words) / ring_word),
+      far_(destination_, (room_of(shape) + sizeof(control_words)) / ring_word, for_running_kernels),
+      near_(both_ways ? source_ : destination_, sizeof(control_words) / ring_word, for_running_kernels),
       stops_(destination_, 2 * words_apart),
       stops_window_(
           value_or_raise(destination_.state()

@@ -257,7 +257,7 @@ class builder {
   }
 
   placed on_device(queue_lane& l, device_id owner, device_id writer, device_id reader, std::size_t size) {
-    auto block = std::make_shared<buffer<std::byte>>(m_[owner], size);
+    auto block = std::make_shared<buffer<std::byte>>(m_[owner], size, for_running_kernels);
     l.memory.push_back(block);
     placed made;
     made.writer = window(l, writer, block->data(), size);

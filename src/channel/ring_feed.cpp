@@ -16,7 +16,7 @@ ring_feed::ring_feed(queue_state& queue, queue_lane& lane, const device& on)
       driver_(&on.state()->backend_of(on.id())),
       here_(reinterpret_cast<const std::byte*>(lane.receiver.ring.slots)),
       slots_size_(round_up(queue.shape.slots_size(), isolation)),
-      there_(on, (slots_size_ + 2 * isolation) / ring_word),
+      there_(on, (slots_size_ + 2 * isolation) / ring_word, for_running_kernels),
       words_(on, most_under_way),
       brought_(lane.receiver.ring.position) {
   const std::array<std::uint64_t, 1> arrived{brought_}, open{WEFT_RING_OPEN};

@@ -21,4 +21,23 @@ std::string_view to_string(backend_kind kind) {
   return "null";
 }
 
+std::optional<int> performance_rank_of(backend_kind vendor, int native_rank) {
+  if (native_rank < 0) return std::nullopt;
+  if (vendor != backend_kind::hip) return native_rank;
+  // HSA's link types, of which the number is no rank: HyperTransport, QPI, PCIe, InfiniBand, XGMI
+  switch (native_rank) {
+    case 4:
+      return 0;
+    case 0:
+    case 1:
+      return 1;
+    case 2:
+      return 2;
+    case 3:
+      return 3;
+    default:
+      return std::nullopt;
+  }
+}
+
 }  // namespace weft

@@ -40,13 +40,28 @@ std::size_t checked_size(std::size_t count, std::size_t element, device_id on) {
 
 }  // namespace
 
-owned_memory allocate(const device& on, std::size_t count, std::size_t element, memory_kind kind,
-                      std::source_location where) {
+namespace {
+
+template <class F>
+owned_memory allocated(const device& on, std::size_t count, std::size_t element, std::source_location where, F&& from) {
   const called_from here{where};
   on.state()->require_open();
   const std::size_t size = checked_size(count, element, on.id());
   if (size == 0) return {on.state(), nullptr, nullptr};
-  return {on.state(), nullptr, value_or_raise(on.state()->backend_of(on.id()).allocate(on.id(), bytes{size}, kind))};
+  return {on.state(), nullptr, value_or_raise(from(on.state()->backend_of(on.id()), bytes{size}))};
+}
+
+}  // namespace
+
+owned_memory allocate(const device& on, std::size_t count, std::size_t element, memory_kind kind,
+                      std::source_location where) {
+  return allocated(on, count, element, where,
+                   [&](backend& from, bytes size) { return from.allocate(on.id(), size, kind); });
+}
+
+owned_memory allocate_coherent(const device& on, std::size_t count, std::size_t element, std::source_location where) {
+  return allocated(on, count, element, where,
+                   [&](backend& from, bytes size) { return from.allocate_coherent(on.id(), size); });
 }
 
 owned_memory allocate(const memory_pool& pool, std::size_t count, std::size_t element, std::source_location where) {

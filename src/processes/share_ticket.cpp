@@ -66,7 +66,17 @@ std::string_view to_string(share_kind kind) {
   return "memory";
 }
 
-std::string_view to_string(share_family family) { return family == share_family::cuda ? "CUDA" : "host"; }
+std::string_view to_string(share_family family) {
+  switch (family) {
+    case share_family::host:
+      return "host";
+    case share_family::cuda:
+      return "CUDA";
+    case share_family::hip:
+      return "HIP";
+  }
+  return "unknown";
+}
 
 result<void> check_family(const share_ticket& h, share_family here) {
   if (h.family == here) return {};
@@ -125,7 +135,7 @@ result<share_ticket> decode(std::span<const std::byte> bytes) {
                                               " of handles, this process version " + std::to_string(version));
   }
   if (kind < static_cast<std::uint8_t>(share_kind::memory) || kind > static_cast<std::uint8_t>(share_kind::block) ||
-      family > static_cast<std::uint16_t>(share_family::cuda) || unused != 0 || h.door == 0 || h.key == 0 ||
+      family > static_cast<std::uint16_t>(share_family::hip) || unused != 0 || h.door == 0 || h.key == 0 ||
       h.offset + h.size < h.offset) {
     return make_error(errc::corrupt, "a handle says what cannot be");
   }

@@ -17,7 +17,7 @@ enum class share_kind : std::uint8_t { memory = 1, event = 2, pool = 3, pool_mem
 [[nodiscard]] std::string_view to_string(share_kind kind);
 
 /// Whose memory it is: no backend can map that of another.
-enum class share_family : std::uint16_t { host = 0, cuda = 1 };
+enum class share_family : std::uint16_t { host = 0, cuda = 1, hip = 2 };
 [[nodiscard]] std::string_view to_string(share_family family);
 
 struct share_ticket {

@@ -7,7 +7,7 @@
 #include <nvrtc.h>
 
 #include "backends/gpu/driver/driver_functions.hpp"
-#include "backends/gpu/kernels/nvrtc_functions.hpp"
+#include "backends/gpu/cuda/nvrtc_functions.hpp"
 // clang-format on
 
 #include <gtest/gtest.h>

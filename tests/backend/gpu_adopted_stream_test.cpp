@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Streams over what the program itself made with CUDA, and weft's streams in the program's hands, on the virtual
 // driver: one order for both, and neither's end touches what is the other's.
-#include "backends/gpu/driver/driver.hpp"
+#include "backends/gpu/cuda/cuda.hpp"
 #include "support/samples.hpp"
 #include "support/virtual_gpus.hpp"
 #include "weft/exec/launch.hpp"
@@ -47,7 +47,7 @@ class gpu_adopted_stream : public samples::virtual_cuda_test {
   void SetUp() override {
     virtual_cuda_test::SetUp();
     if (IsSkipped()) return;
-    cu_ = *weft::gpu::load_driver(samples::virtual_cuda_library());
+    cu_ = *weft::gpu::load_cuda(samples::virtual_cuda_library());
   }
   void TearDown() override {
     for (const int device : retained_) EXPECT_EQ(cu_->cuDevicePrimaryCtxRelease(device), CUDA_SUCCESS);

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the CUDA backend makes of a driver's answers: devices, peers, parts of a GPU, and a layout.
+#include "backends/gpu/cuda/cuda.hpp"
+#include "backends/gpu/cuda/nvml.hpp"
 #include "backends/gpu/devices/discovery.hpp"
 #include "support/scripted_gpu.hpp"
 
@@ -28,8 +30,8 @@ class gpu_discovery : public testing::Test {
   void TearDown() override { ::unsetenv("CUDA_VISIBLE_DEVICES"); }
 
   static weft::result<discovery> look(const driver_functions& table, const weft::backend_options& options = {},
-                                      const nvml* management = nullptr) {
-    auto cu = start_driver(table, "a table");
+                                      const management* management = nullptr) {
+    auto cu = start_driver(table, "a table", cuda());
     if (!cu) return std::move(cu).error();
     settings wanted;
     wanted.system_root = root();
@@ -177,7 +179,7 @@ TEST_F(gpu_discovery, makes_a_layout_of_parts_and_wholes) {
   offer_peer(0, 1);
   const auto found = look(table, options);
   ASSERT_TRUE(found);
-  const auto laid = layout_of(*found);
+  const auto laid = layout_of(*found, cuda());
   ASSERT_TRUE(laid) << laid.error().what;
   EXPECT_EQ(laid->device_count(), 6);
   EXPECT_TRUE(laid->can_access(device_id{0}, device_id{2}));
@@ -212,7 +214,7 @@ TEST_F(gpu_discovery, makes_a_layout_with_a_socket_for_each_node_and_no_invented
   offer_peer(2, 0);
   const auto found = look(table);
   ASSERT_TRUE(found);
-  const auto laid = layout_of(*found);
+  const auto laid = layout_of(*found, cuda());
   ASSERT_TRUE(laid) << laid.error().what;
   const weft::topology& made = *laid;
   ASSERT_EQ(made.device_count(), 3);

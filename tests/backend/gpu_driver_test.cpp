@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the loader of the CUDA driver says of libraries and tables that cannot be used, and what its errors are to weft.
-#include "backends/gpu/driver/driver.hpp"
+#include "backends/gpu/cuda/cuda.hpp"
 #include "backends/gpu/driver/error.hpp"
 #include "support/scripted_gpu.hpp"
 
@@ -56,25 +56,25 @@ class visible {
 };
 
 TEST(gpu_driver, that_is_not_there_is_absent_with_the_reason_and_what_to_do) {
-  const std::string why = reason(load_driver("/nowhere/libcuda.so.1"));
+  const std::string why = reason(load_cuda("/nowhere/libcuda.so.1"));
   EXPECT_TRUE(says(why, "/nowhere/libcuda.so.1")) << why;
   EXPECT_TRUE(says(why, "install") && says(why, "WEFT_CUDA_DRIVER")) << why;
 }
 
 TEST(gpu_driver, a_library_that_is_none_is_said_to_be_none) {
-  const std::string why = reason(load_driver("libm.so.6"));
+  const std::string why = reason(load_cuda("libm.so.6"));
   EXPECT_TRUE(says(why, "cuGetProcAddress")) << why;
 }
 
 TEST(gpu_driver, the_toolkits_stub_is_told_from_a_driver) {
   const char* const stub = "/usr/local/cuda/lib64/stubs/libcuda.so";
   if (!std::filesystem::exists(stub)) GTEST_SKIP() << "there is no " << stub;
-  const std::string why = reason(load_driver(stub));
+  const std::string why = reason(load_cuda(stub));
   EXPECT_TRUE(says(why, "stub") && says(why, "LD_LIBRARY_PATH")) << why;
 }
 
 TEST(gpu_driver, a_table_that_answers_starts) {
-  const auto started = start_driver(scripted_table(2), "a table");
+  const auto started = start_driver(scripted_table(2), "a table", cuda());
   ASSERT_TRUE(started) << started.error().what;
   EXPECT_EQ((*started)->version, 13000);
   EXPECT_EQ((*started)->library, "a table");
@@ -85,28 +85,28 @@ TEST(gpu_driver, one_that_is_too_old_is_refused_before_it_is_started) {
   auto table = scripted_table();
   scripted_gpu::get().version = 11080;
   table.cuMemAlloc = nullptr;  // what it lacks is not worth a word
-  const std::string why = reason(start_driver(table, "libcuda.so.1"));
+  const std::string why = reason(start_driver(table, "libcuda.so.1", cuda()));
   EXPECT_TRUE(says(why, "11.8") && says(why, "12.0") && says(why, "update")) << why;
   EXPECT_EQ(scripted_gpu::get().count("cuInit"), 0);
 }
 
 TEST(gpu_driver, the_oldest_that_serves_is_taken) {
   const auto table = scripted_table();
-  scripted_gpu::get().version = oldest_driver;
-  EXPECT_TRUE(start_driver(table, "a table"));
+  scripted_gpu::get().version = oldest_cuda;
+  EXPECT_TRUE(start_driver(table, "a table", cuda()));
 }
 
 TEST(gpu_driver, a_function_that_is_missing_is_named) {
   auto table = scripted_table();
   table.cuMemcpyPeerAsync = nullptr;
-  const std::string why = reason(start_driver(table, "libcuda.so.1"));
+  const std::string why = reason(start_driver(table, "libcuda.so.1", cuda()));
   EXPECT_TRUE(says(why, "cuMemcpyPeerAsync")) << why;
   auto without = scripted_table();
   without.cuMulticastCreate = nullptr;
-  EXPECT_TRUE(start_driver(without, "a table")) << "what is optional may be missing";
+  EXPECT_TRUE(start_driver(without, "a table", cuda())) << "what is optional may be missing";
   auto no_start = scripted_table();
   no_start.cuInit = nullptr;
-  EXPECT_TRUE(says(reason(start_driver(no_start, "x")), "cuInit"));
+  EXPECT_TRUE(says(reason(start_driver(no_start, "x", cuda())), "cuInit"));
 }
 
 TEST(gpu_driver, what_it_refuses_at_the_start_is_said_with_what_to_do) {
@@ -119,7 +119,7 @@ TEST(gpu_driver, what_it_refuses_at_the_start_is_said_with_what_to_do) {
         std::pair{CUDA_ERROR_UNKNOWN, "in the driver's own words"}}) {
     const auto table = scripted_table();
     scripted_gpu::get().fails["cuInit"] = code;
-    const auto opened = start_driver(table, "libcuda.so.1");
+    const auto opened = start_driver(table, "libcuda.so.1", cuda());
     EXPECT_TRUE(says(reason(opened), words)) << code << ": " << opened.error().what;
     EXPECT_EQ(opened.error().native_code, code);
   }
@@ -129,17 +129,17 @@ TEST(gpu_driver, a_variable_that_hides_every_gpu_is_named) {
   const visible none{"-1"};
   const auto table = scripted_table();
   scripted_gpu::get().fails["cuInit"] = CUDA_ERROR_NO_DEVICE;
-  const std::string why = reason(start_driver(table, "libcuda.so.1"));
+  const std::string why = reason(start_driver(table, "libcuda.so.1", cuda()));
   EXPECT_TRUE(says(why, "CUDA_VISIBLE_DEVICES") && says(why, "\"-1\"")) << why;
 }
 
 TEST(gpu_driver, one_that_counts_no_device_is_absent) {
-  EXPECT_TRUE(says(reason(start_driver(scripted_table(0), "libcuda.so.1")), "GPU"));
+  EXPECT_TRUE(says(reason(start_driver(scripted_table(0), "libcuda.so.1", cuda())), "GPU"));
 }
 
 TEST(gpu_error, has_the_drivers_words_number_and_what_is_lost) {
-  const auto table = scripted_table();
-  const weft::error cause = cu_error(table, CUDA_ERROR_OUT_OF_MEMORY, "4 KiB on gpu0");
+  const auto cu = *start_driver(scripted_table(), "a table", cuda());
+  const weft::error cause = cu_error(*cu, CUDA_ERROR_OUT_OF_MEMORY, "4 KiB on gpu0");
   EXPECT_EQ(cause.code, errc::out_of_memory);
   EXPECT_EQ(cause.native_code, 2);
   EXPECT_EQ(cause.scope, weft::error_scope::call);
@@ -147,15 +147,15 @@ TEST(gpu_error, has_the_drivers_words_number_and_what_is_lost) {
 }
 
 TEST(gpu_error, that_is_sticky_takes_its_device_along_and_no_other_does) {
-  const auto table = scripted_table();
+  const auto cu = *start_driver(scripted_table(), "a table", cuda());
   for (const int code : {214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719}) {
     EXPECT_TRUE(is_sticky(code)) << code;
-    EXPECT_EQ(cu_error(table, code, "x").scope, weft::error_scope::device) << code;
+    EXPECT_EQ(cu_error(*cu, code, "x").scope, weft::error_scope::device) << code;
   }
   for (const int code :
        {0, 1, 2, 3, 101, 201, 205, 208, 217, 400, 401, 500, 600, 704, 705, 711, 712, 800, 801, 802, 999}) {
     EXPECT_FALSE(is_sticky(code)) << code;
-    EXPECT_EQ(cu_error(table, code, "x").scope, weft::error_scope::call) << code;
+    EXPECT_EQ(cu_error(*cu, code, "x").scope, weft::error_scope::call) << code;
   }
 }
 
@@ -171,8 +171,9 @@ TEST(gpu_error, of_the_driver_is_one_of_wefts) {
 }
 
 TEST(gpu_error, of_a_driver_without_words_still_has_its_number) {
-  driver_functions mute;
-  EXPECT_EQ(name_of(mute, 719), "CUDA error (719)");
+  driver cu;
+  cu.by = &cuda();
+  EXPECT_EQ(name_of(cu, 719), "CUDA error (719)");
 }
 
 }  // namespace gpu_driver_test

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Faults of the CUDA backend, on the virtual driver and in processes of their own: a kernel that faults, a device
 // without memory, code for another architecture, and processes that free or die while others use what they share.
-#include "backends/gpu/kernels/nvrtc.hpp"
+#include "backends/gpu/cuda/nvrtc.hpp"
 #include "support/hang.hpp"
 #include "support/processes.hpp"
 #include "support/raw_launch.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a GPU is: what the CUDA backend makes of the management library's answers, and of none.
-#include "backends/gpu/driver/nvml.hpp"
+#include "backends/gpu/cuda/nvml.hpp"
 #include "support/virtual_gpus.hpp"
 
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels through the CUDA backend, on the virtual driver: what is launched and with how few calls, what may be given
 // in place of a text, and what becomes of kernels that fail.
-#include "backends/gpu/driver/driver.hpp"
+#include "backends/gpu/cuda/cuda.hpp"
 #include "kernel/portable_kernels.hpp"
 #include "runtime/machine_state.hpp"
 #include "support/periodic_grids.hpp"
@@ -391,7 +391,7 @@ void triples(const weft_virtual_launch*, void** arguments) {
 }
 
 void* function_of_the_program() {
-  static const auto cu = weft::gpu::load_driver(samples::virtual_cuda_library());
+  static const auto cu = weft::gpu::load_cuda(samples::virtual_cuda_library());
   weft::gpu::CUmodule module = nullptr;
   weft::gpu::CUfunction function = nullptr;
   if (!cu || (*cu)->cuModuleLoadDataEx(&module, "weft:registered", 0, nullptr, nullptr) != 0) return nullptr;

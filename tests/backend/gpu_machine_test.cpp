@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CUDA backend as a machine, on the virtual driver: what it offers, its logical devices, loss and return, and
 // memory between processes.
-#include "backends/gpu/driver/driver.hpp"
+#include "backends/gpu/cuda/cuda.hpp"
 #include "backends/gpu/memory/sharing.hpp"
 #include "conformance/conformance.hpp"
 #include "processes/share_server.hpp"
@@ -331,7 +331,7 @@ TEST_F(gpu_machine, keeps_the_memory_of_the_host_over_a_reset) {
 TEST_F(gpu_machine, adopts_what_the_program_page_locked_and_leaves_it_so) {
   const weft::machine m = open();
   const weft::buffer<byte> there{m[0], 5000};
-  const auto cu = *weft::gpu::load_driver(samples::virtual_cuda_library());
+  const auto cu = *weft::gpu::load_cuda(samples::virtual_cuda_library());
   weft::gpu::CUcontext context = nullptr;
   ASSERT_EQ(cu->cuDevicePrimaryCtxRetain(&context, 0), 0);
   ASSERT_EQ(cu->cuCtxPushCurrent(context), 0);
@@ -552,7 +552,7 @@ TEST_F(gpu_importer, DISABLED_is_told_of_more_than_there_is) {
 
 TEST_F(gpu_machine, does_not_believe_a_process_that_tells_of_more_than_it_shares) {
   namespace gpu = weft::gpu;
-  const auto cu = gpu::load_driver(samples::virtual_cuda_library());
+  const auto cu = gpu::load_cuda(samples::virtual_cuda_library());
   ASSERT_TRUE(cu) << cu.error().what;
   gpu::CUcontext context = nullptr;
   ASSERT_EQ((*cu)->cuDevicePrimaryCtxRetain(&context, 0), gpu::CUDA_SUCCESS);

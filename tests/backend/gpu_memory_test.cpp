@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Contexts, memory and peers of the CUDA backend on a scripted driver: what it is asked for, where, and when.
+#include "backends/gpu/cuda/cuda.hpp"
 #include "backends/gpu/memory/memory_map.hpp"
 #include "core/hex.hpp"
 #include "support/hang.hpp"
@@ -37,7 +38,7 @@ struct bench {
 
   explicit bench(const driver_functions& table, const weft::backend_options& options = {}) {
     ::unsetenv("CUDA_VISIBLE_DEVICES");
-    cu = *start_driver(table, "a table");
+    cu = *start_driver(table, "a table", cuda());
     found = *discover(*cu, nullptr, {}, options);
     places = std::make_shared<contexts>(cu, found);
     memory = std::make_unique<memory_map>(cu, found, places, gpu0);

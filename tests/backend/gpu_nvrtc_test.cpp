@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The run-time compiler as the CUDA backend uses it, which takes no GPU: what it makes for each architecture, the
 // registers and spills of the library's own kernels, and what it says of texts that are wrong.
-#include "backends/gpu/kernels/nvrtc.hpp"
+#include "backends/gpu/cuda/nvrtc.hpp"
 #include "backends/gpu/kernels/own_kernels.hpp"
 #include "kernel/portable_kernels.hpp"
 #include "support/paths.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tool with --backend cuda on the virtual driver: every command ends well, says that nothing of it is a GPU's, and
-// its documents hold.
+// The tool with --backend cuda and --backend hip on the virtual driver: every command ends well, says that nothing of
+// it is a GPU's, and its documents hold.
 #include "cli/tool_runner.hpp"
 #include "support/paths.hpp"
 
@@ -24,10 +24,11 @@ words with(words first, const words& more) {
   return first;
 }
 
-/// Four GPUs, or one that is offered as four.
+/// Four GPUs, or one that is offered as four, as a vendor's driver shows them.
 struct gpus {
   const char* name;
   int count;
+  std::string backend = "cuda";
 };
 
 void PrintTo(const gpus& one, std::ostream* out) { *out << one.name; }
@@ -39,14 +40,19 @@ class virtual_gpu_tool : public testing::TestWithParam<gpus> {
     here.set = std::move(more_environment);  // first: of two values the first is read
     for (const char* const which : {"WEFT_CUDA_DRIVER=", "WEFT_CUDA_NVRTC=", "WEFT_CUDA_NVML="})
       here.set.push_back(std::string{which} + samples::virtual_cuda_library());
+    for (const char* const which : {"WEFT_HIP_DRIVER=", "WEFT_HIP_HIPRTC="})
+      here.set.push_back(std::string{which} + samples::virtual_hip_library());
     here.set.push_back("WEFT_VIRTUAL_CUDA_DEVICES=" + std::to_string(GetParam().count));
     here.set.push_back("WEFT_VIRTUAL_CUDA_CACHE=" + samples::build_folder() + "/virtual_cuda_cache");
     here.set.push_back("XDG_CACHE_HOME=" + folder_.path().string());  // measured rates
     here.folder = folder_.path();                                     // a demo writes into it
-    words all{"--backend", "cuda"};
+    words all{"--backend", GetParam().backend};
     if (GetParam().count == 1) all = with(all, {"--logical-devices", "4"});
     return run_tool(with(all, command), here);
   }
+
+  /// What NVIDIA's libraries tell beside the driver.
+  [[nodiscard]] static bool has_nvidias_libraries() { return GetParam().backend == "cuda"; }
 
   scratch_folder folder_;
 };
@@ -111,6 +117,7 @@ TEST_P(virtual_gpu_tool, keeps_measured_rates_for_later_commands_until_the_compu
 }
 
 TEST_P(virtual_gpu_tool, tells_why_the_driver_offers_no_peer_access) {
+  if (!has_nvidias_libraries()) GTEST_SKIP() << "NVML tells";
   if (GetParam().count == 1) GTEST_SKIP() << "parts of one GPU reach each other";
   const words apart{"WEFT_VIRTUAL_CUDA_TOPOLOGY=" + samples::source_folder() + "/topologies/ring_3_no_p2p.json"};
   const auto shown = run({"topo", "--json"}, apart);
@@ -222,8 +229,10 @@ TEST_P(virtual_gpu_tool, measures_messages_to_kernels_and_between_them) {
 TEST_P(virtual_gpu_tool, measures_messages_that_are_brought_to_a_kernel) {
   const words command{"bench",  "queue",  "--quick", "-s",     "8",      "--pairs",  "0-1",
                       "--mode", "direct", "--ends",  "kernel", "--json", "--budget", "60s"};
+  // HIP has no windows across the bus
   for (const auto& [windows, way] :
-       {std::pair{samples::virtual_cuda_library(), "stores"}, std::pair{std::string{"none"}, "copies"}}) {
+       {std::pair{samples::virtual_cuda_library(), has_nvidias_libraries() ? "stores" : "copies"},
+        std::pair{std::string{"none"}, "copies"}}) {
     const auto ended = run(command, {"WEFT_CUDA_GDRCOPY=" + windows});
     EXPECT_EQ(ended.exit_code, 0) << ended.err;
     const auto rows = ended.field("results");
@@ -235,6 +244,7 @@ TEST_P(virtual_gpu_tool, measures_messages_that_are_brought_to_a_kernel) {
 }
 
 TEST_P(virtual_gpu_tool, shows_how_each_device_is) {
+  if (!has_nvidias_libraries()) GTEST_SKIP() << "NVML tells";
   const words changed{"WEFT_VIRTUAL_CUDA_HEALTH=celsius=83,reasons=0x244,memory_errors=2,busy=none"};
   const auto text = run({"devices"}, changed);
   EXPECT_TRUE(has(text.out, "83 C")) << text.out;
@@ -253,6 +263,7 @@ TEST_P(virtual_gpu_tool, shows_how_each_device_is) {
 }
 
 TEST_P(virtual_gpu_tool, says_why_nothing_tells_how_a_device_is) {
+  if (!has_nvidias_libraries()) GTEST_SKIP() << "NVML tells";
   const auto text = run({"devices"}, {"WEFT_CUDA_NVML=none"});
   EXPECT_EQ(text.exit_code, 0) << text.err;
   EXPECT_FALSE(has(text.out, "temperature")) << text.out;
@@ -295,7 +306,8 @@ TEST_P(virtual_gpu_tool, still_names_a_variable_that_is_a_slip) {
   EXPECT_TRUE(has(run({"devices"}, {"WEFT_CUDA_DRIVRE=x"}).err, "did you mean WEFT_CUDA_DRIVER?"));
 }
 
-INSTANTIATE_TEST_SUITE_P(machines, virtual_gpu_tool, testing::Values(gpus{"four_gpus", 4}, gpus{"one_as_four", 1}),
+INSTANTIATE_TEST_SUITE_P(machines, virtual_gpu_tool,
+                         testing::Values(gpus{"four_gpus", 4}, gpus{"one_as_four", 1}, gpus{"four_of_hip", 4, "hip"}),
                          [](const testing::TestParamInfo<gpus>& one) { return std::string{one.param.name}; });
 
 }  // namespace virtual_gpu_test

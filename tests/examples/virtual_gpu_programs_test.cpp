@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every example on the CUDA backend over the virtual driver, and on one GPU that is offered as four: it does what it
-// shows, with the words that it has on every machine.
+// Every example on the CUDA and the HIP backend over the virtual driver, and on one GPU that is offered as four: it
+// does what it shows, with the words that it has on every machine.
 #include "examples/program.hpp"
 #include "image_pipeline/sample_images.hpp"
 #include "support/paths.hpp"
@@ -44,20 +44,23 @@ constexpr example examples[] = {
 };
 
 std::string on(const std::string& gpus) {
-  std::string words{"WEFT_BACKEND=cuda "};
+  std::string words;
   for (const char* const which : {"WEFT_CUDA_DRIVER=", "WEFT_CUDA_NVRTC=", "WEFT_CUDA_NVML="})
     words.append(which).append(samples::virtual_cuda_library() + " ");
+  for (const char* const which : {"WEFT_HIP_DRIVER=", "WEFT_HIP_HIPRTC="})
+    words.append(which).append(samples::virtual_hip_library() + " ");
   words.append("WEFT_VIRTUAL_CUDA_CACHE=").append(samples::build_folder()).append("/virtual_cuda_cache ");
   return words.append(gpus).append(" ");
 }
 
-constexpr const char* four = "WEFT_VIRTUAL_CUDA_DEVICES=4";
-constexpr const char* one_as_four = "WEFT_VIRTUAL_CUDA_DEVICES=1 WEFT_LOGICAL_DEVICES=4";
+constexpr const char* machines[] = {"WEFT_BACKEND=cuda WEFT_VIRTUAL_CUDA_DEVICES=4",
+                                    "WEFT_BACKEND=cuda WEFT_VIRTUAL_CUDA_DEVICES=1 WEFT_LOGICAL_DEVICES=4",
+                                    "WEFT_BACKEND=hip WEFT_VIRTUAL_CUDA_DEVICES=4"};
 
 class virtual_gpu_programs : public testing::TestWithParam<example> {};
 
 TEST_P(virtual_gpu_programs, do_what_they_show) {
-  for (const char* const gpus : {four, one_as_four}) {
+  for (const char* const gpus : machines) {
     const outcome ended = run(on(gpus) + program(GetParam().name));
     EXPECT_EQ(ended.code, 0) << gpus << "\n" << ended.text;
     EXPECT_NE(ended.text.find(GetParam().says), std::string::npos) << gpus << "\n" << ended.text;
@@ -70,7 +73,7 @@ INSTANTIATE_TEST_SUITE_P(all, virtual_gpu_programs, testing::ValuesIn(examples),
 TEST(virtual_gpu_image_pipeline, is_right_to_the_pixel) {
   const programs::scratch_folder folder;
   weft::images::make_sample_images(folder / "in");
-  for (const char* const gpus : {four, one_as_four}) {
+  for (const char* const gpus : machines) {
     const outcome ended =
         run(on(gpus) + program("image_pipeline") + " " + (folder / "in").string() + " " + (folder / "out").string());
     EXPECT_EQ(ended.code, 0) << gpus << "\n" << ended.text;

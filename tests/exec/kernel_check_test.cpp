@@ -72,7 +72,7 @@ TEST(check_kernels, of_a_machine_are_those_that_are_registered_and_the_text_of_a
     ++of_raw;
     EXPECT_FALSE(one.is_tried) << one.backend;
   }
-  EXPECT_EQ(of_raw, 2U) << "CUDA and OpenCL";
+  EXPECT_EQ(of_raw, 3U) << "CUDA, HIP and OpenCL";
 }
 
 TEST(kernel_check_report, ends_with_1_for_a_failure_and_with_77_where_nothing_was_tried) {

@@ -8,5 +8,6 @@ std::string build_folder() { return WEFT_BINARY_DIR; }
 std::string program_folder() { return WEFT_BIN_DIR; }
 std::string tool() { return WEFT_TOOL_PATH; }
 std::string virtual_cuda_library() { return WEFT_VIRTUAL_CUDA_PATH; }
+std::string virtual_hip_library() { return WEFT_VIRTUAL_HIP_PATH; }
 
 }  // namespace samples

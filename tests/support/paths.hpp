@@ -12,5 +12,6 @@ std::string build_folder();          // the build
 std::string program_folder();        // its programs
 std::string tool();                  // the program weft; empty where it was not built
 std::string virtual_cuda_library();  // the library of the virtual driver; empty where it was not built
+std::string virtual_hip_library();   // the same devices as a HIP runtime
 
 }  // namespace samples

@@ -4,7 +4,7 @@
 // driver's answers; programs run on the virtual driver.
 #pragma once
 
-#include "backends/gpu/driver/driver.hpp"
+#include "backends/gpu/cuda/cuda.hpp"
 #include "backends/gpu/driver/driver_functions.hpp"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory, addresses and rights apart; pools; parts of a device; and what the management library says.
-#include "backends/gpu/driver/nvml_functions.hpp"
+#include "backends/gpu/cuda/nvml_functions.hpp"
 #include "virtual_driver/loaded_driver.hpp"
 
 #include <array>
@@ -416,7 +416,7 @@ TEST(virtual_driver_management, links_are_those_of_the_topology) {
 #define WEFT_LOOK_UP(name, parameters) ml.name = find<nvmlReturn parameters>(#name);
     WEFT_GPU_NVML_FUNCTIONS(WEFT_LOOK_UP)
 #undef WEFT_LOOK_UP
-    driver cu;
+    loaded_driver cu;
     ASSERT_EQ(cu.cuInit(0), CUDA_SUCCESS);
     char address[32] = {};
     ASSERT_EQ(cu.cuDeviceGetPCIBusId(address, sizeof address, 3), CUDA_SUCCESS);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The conformance suite on the CUDA backend over the virtual driver: machines of many kinds.
+// The conformance suite on the backends of GPUs over the virtual driver: machines of many kinds.
 #include "conformance/conformance.hpp"
 
 #include "virtual_driver/loaded_driver.hpp"
@@ -13,6 +13,7 @@ namespace conformance_test {
 
 using virtual_cuda::be_bounded;
 using virtual_cuda::environment;
+using virtual_cuda::open_hip_machine;
 using virtual_cuda::open_machine;
 
 struct machine_case {
@@ -46,8 +47,8 @@ std::vector<machine_case> machine_cases() {
 
 class virtual_cuda_conformance : public testing::TestWithParam<machine_case> {};
 
-void expect_that_nothing_falls_short(const environment& variables) {
-  virtual_cuda::in_child(variables, [] {
+void expect_that_nothing_falls_short(const environment& variables, weft::machine (*open)() = &open_machine) {
+  virtual_cuda::in_child(variables, [open] {
     be_bounded();
     weft::run_options options;
     options.after_each = [](const weft::case_result& result) {
@@ -58,7 +59,7 @@ void expect_that_nothing_falls_short(const environment& variables) {
         EXPECT_FALSE(result.why.empty()) << result.group << ": " << result.name;
       }
     };
-    const auto results = weft::run_conformance(&open_machine, options);
+    const auto results = weft::run_conformance(open, options);
     EXPECT_EQ(results.size(), weft::conformance_cases().size());
   });
 }
@@ -102,6 +103,35 @@ INSTANTIATE_TEST_SUITE_P(
             "no_blocks_and_no_pools",
             environment{{"WEFT_VIRTUAL_CUDA_MISSING", "cuMemCreate,cuMemMap,cuMemPoolCreate,cuMemFreeAsync"},
                         {"WEFT_VIRTUAL_CUDA_MISSING_CODE", "500"}}}),
+    [](const testing::TestParamInfo<std::pair<std::string, environment>>& one) { return one.param.first; });
+
+// ---- the same devices as a HIP runtime shows them -------------------------------------------------------------------
+
+class virtual_hip_conformance : public testing::TestWithParam<std::pair<std::string, environment>> {};
+
+TEST_P(virtual_hip_conformance, nothing_falls_short_and_what_is_not_offered_has_a_reason) {
+  expect_that_nothing_falls_short(GetParam().second, &open_hip_machine);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    machines, virtual_hip_conformance,
+    testing::Values(
+        std::pair<std::string, environment>{"one_device", environment{{"WEFT_VIRTUAL_CUDA_DEVICES", "1"}}},
+        std::pair<std::string, environment>{"four_devices", environment{{"WEFT_VIRTUAL_CUDA_MEMORY", "64MiB"}}},
+        std::pair<std::string, environment>{
+            "access_one_way", environment{{"WEFT_VIRTUAL_CUDA_DEVICES", "2"}, {"WEFT_VIRTUAL_CUDA_P2P", "one_way"}}},
+        std::pair<std::string, environment>{"access_in_a_chain", environment{{"WEFT_VIRTUAL_CUDA_P2P", "chain"}}},
+        std::pair<std::string, environment>{"no_access", environment{{"WEFT_VIRTUAL_CUDA_P2P", "none"}}},
+        std::pair<std::string, environment>{"no_managed_memory", environment{{"WEFT_VIRTUAL_CUDA_MANAGED", "0"}}},
+        std::pair<std::string, environment>{"no_waits_for_values", environment{{"WEFT_VIRTUAL_HIP_WAIT_VALUES", "0"}}},
+        std::pair<std::string, environment>{"the_oldest_runtime",
+                                            environment{{"WEFT_VIRTUAL_HIP_VERSION", "60240091"}}},
+        std::pair<std::string, environment>{
+            "one_gpu_as_four_devices", environment{{"WEFT_VIRTUAL_CUDA_DEVICES", "1"}, {"WEFT_LOGICAL_DEVICES", "4"}}},
+        std::pair<std::string, environment>{
+            "one_gpu_as_four_devices_that_share_its_compute_units",
+            environment{
+                {"WEFT_VIRTUAL_CUDA_DEVICES", "1"}, {"WEFT_LOGICAL_DEVICES", "4"}, {"WEFT_HIP_PARTITIONS", "0"}}}),
     [](const testing::TestParamInfo<std::pair<std::string, environment>>& one) { return one.param.first; });
 
 }  // namespace conformance_test

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The conformance suite on the CUDA backend over a driver of which one call fails: no crash, no hang, and what does not
-// hold says why. A sample, chosen by WEFT_SEED; or the campaign, WEFT_SWEEP=all: every function, every one of its
+// The conformance suite on the backends of GPUs over a driver of which one call fails: no crash, no hang, and what does
+// not hold says why. A sample, chosen by WEFT_SEED; or the campaign, WEFT_SWEEP=all: every function, every one of its
 // calls, every code. WEFT_SWEEP=2/8 is the second of eight shares of it, for several processes; WEFT_SWEEP_CASES and
 // WEFT_SWEEP_FUNCTIONS are parts of names that it keeps to.
-#include "backends/gpu/driver/nvml_functions.hpp"
+#include "backends/gpu/cuda/nvml_functions.hpp"
 #include "conformance/conformance.hpp"
 #include "support/paths.hpp"
 #include "virtual_driver/loaded_driver.hpp"
@@ -27,6 +27,7 @@
 namespace failing_calls_test {
 
 using virtual_cuda::be_bounded;
+using virtual_cuda::open_hip_machine;
 using virtual_cuda::open_machine;
 
 std::string environment_of(const char* name) {
@@ -44,6 +45,14 @@ std::vector<std::string> groups() {
 
 std::string name_of(const testing::TestParamInfo<std::string>& one) { return one.param; }
 
+/// The face of the driver that this process's children have: fork passes it on.
+struct face {
+  std::string library;
+  weft::machine (*open)();
+  bool keeps_contexts;  // a fault ends the process, and contexts stay
+};
+face played{samples::virtual_cuda_library(), &open_machine, false};
+
 // ---- one run --------------------------------------------------------------------------------------------------------
 
 /// "cuMemAlloc", 3, "2": its third call answers 2. "kill": it ends the process.
@@ -57,8 +66,8 @@ struct failing_call {
 
 // Whether a case that did not hold says that a call failed.
 bool tells_of_a_failure(const std::string& why) {
-  for (const char* const words :
-       {"CUDA_ERROR_", "NVRTC_ERROR_", "it failed: ", "did not open: ", "is lost", "closing the machine failed: "}) {
+  for (const char* const words : {"CUDA_ERROR_", "NVRTC_ERROR_", "hipError", "HIPRTC error",
+                                  "it failed: ", "did not open: ", "is lost", "closing the machine failed: "}) {
     if (why.find(words) != std::string::npos) return true;
   }
   return false;
@@ -82,14 +91,16 @@ bool gives_back(const std::string& function) {
 
 /// When its machine is closed, memory and contexts are back: once the plan is over, nothing of the driver is in use.
 void expect_nothing_kept() {
-  const virtual_cuda::driver cu;
-  int count = 0;
-  if (cu.cuDeviceGetCount(&count) != weft::gpu::CUDA_SUCCESS) return;  // it was never started
-  for (int device = 0; device < count; ++device) {
-    unsigned flags = 0;
-    int is_active = 0;
-    EXPECT_EQ(cu.cuDevicePrimaryCtxGetState(device, &flags, &is_active), weft::gpu::CUDA_SUCCESS);
-    EXPECT_EQ(is_active, 0) << "the context of device " << device << " was not given back";
+  for (int device = 0; device < 4; ++device) {
+    if (!played.keeps_contexts) {
+      const virtual_cuda::loaded_driver cu;
+      int count = 0;
+      if (cu.cuDeviceGetCount(&count) != weft::gpu::CUDA_SUCCESS || device >= count) return;  // it was never started
+      unsigned flags = 0;
+      int is_active = 0;
+      EXPECT_EQ(cu.cuDevicePrimaryCtxGetState(device, &flags, &is_active), weft::gpu::CUDA_SUCCESS);
+      EXPECT_EQ(is_active, 0) << "the context of device " << device << " was not given back";
+    }
     EXPECT_EQ(virtual_cuda::find<unsigned long long(int)>("weft_virtual_used")(device), 0U)
         << "bytes of device " << device << " that nobody gave back";
   }
@@ -98,11 +109,12 @@ void expect_nothing_kept() {
 /// In a child: the case with a call that fails.
 void run_failing(const weft::conformance_case& one, const failing_call& failing) {
   be_bounded();
+  virtual_cuda::library_path() = played.library;
   static std::atomic<int> remarks{0};  // of what has nobody to throw to, such as a stream that goes out of scope
   weft::set_log_hook([](weft::log_level, std::string_view) { ++remarks; });
-  const weft::case_result result = weft::run_case(one, &open_machine);
+  const weft::case_result result = weft::run_case(one, played.open);
   virtual_cuda::find<void(const char*)>("weft_virtual_fail")("");
-  if (!gives_back(failing.function)) expect_nothing_kept();
+  if (!gives_back(failing.function) && !(played.keeps_contexts && is_sticky(failing.code))) expect_nothing_kept();
   if (result.verdict == weft::verdict_kind::holds) return;  // done otherwise, or again
   EXPECT_FALSE(result.why.empty());
   EXPECT_EQ(result.why.find("CUDA_SUCCESS"), std::string::npos) << "a failure without its cause: " << result.why;
@@ -160,6 +172,7 @@ counts calls_of(const std::function<void()>& work) {
   const processes::shared<counts> count;
   virtual_cuda::in_child({}, [&] {
     be_bounded();
+    virtual_cuda::library_path() = played.library;
     work();
     for (std::size_t f = 0; f < std::size(functions); ++f)
       (*count)[f] = virtual_cuda::find<unsigned long long(const char*)>("weft_virtual_calls")(functions[f]);
@@ -168,26 +181,25 @@ counts calls_of(const std::function<void()>& work) {
 }
 
 counts calls_of_case(const weft::conformance_case& one) {
-  return calls_of([&] { static_cast<void>(weft::run_case(one, &open_machine)); });
+  return calls_of([&] { static_cast<void>(weft::run_case(one, played.open)); });
 }
 
 /// Every case opens a machine, with the same calls: one group is enough for those.
 counts calls_before(const std::string& group) {
-  return group == "selection" ? counts{} : calls_of([] { static_cast<void>(open_machine()); });
+  return group == "selection" ? counts{} : calls_of([] { static_cast<void>(played.open()); });
 }
 
 // ---- a sample -------------------------------------------------------------------------------------------------------
 
-class virtual_cuda_failures : public testing::TestWithParam<std::string> {};
-
-TEST_P(virtual_cuda_failures, a_failing_call_of_any_function_ends_in_an_error_that_is_told) {
+/// One call of each case of a group, for each code.
+void sample_failures_of(const std::string& group) {
   const std::string text = environment_of("WEFT_SEED");
   const unsigned long long seed = text.empty() ? 1 : std::strtoull(text.c_str(), nullptr, 10);
   std::printf("WEFT_SEED=%llu\n", seed);
   std::mt19937_64 random{seed};
-  const unsigned long long opening = calls_before(GetParam())[0];
+  const unsigned long long opening = calls_before(group)[0];
   for (const weft::conformance_case& one : weft::conformance_cases()) {
-    if (one.group != GetParam()) continue;
+    if (one.group != group) continue;
     const unsigned long long calls = calls_of_case(one)[0];
     if (calls <= opening) continue;
     for (const char* const code : {"2", "999", "700"})
@@ -195,6 +207,23 @@ TEST_P(virtual_cuda_failures, a_failing_call_of_any_function_ends_in_an_error_th
   }
 }
 
+class virtual_cuda_failures : public testing::TestWithParam<std::string> {};
+
+TEST_P(virtual_cuda_failures, a_failing_call_of_any_function_ends_in_an_error_that_is_told) {
+  sample_failures_of(GetParam());
+}
+
+class virtual_hip_failures : public testing::TestWithParam<std::string> {
+ protected:
+  void SetUp() override { played = {samples::virtual_hip_library(), &open_hip_machine, true}; }
+  void TearDown() override { played = {samples::virtual_cuda_library(), &open_machine, false}; }
+};
+
+TEST_P(virtual_hip_failures, a_failing_call_of_any_function_ends_in_an_error_that_is_told) {
+  sample_failures_of(GetParam());
+}
+
+INSTANTIATE_TEST_SUITE_P(groups, virtual_hip_failures, testing::ValuesIn(groups()), name_of);
 INSTANTIATE_TEST_SUITE_P(groups, virtual_cuda_failures, testing::ValuesIn(groups()), name_of);
 
 // ---- the campaign ---------------------------------------------------------------------------------------------------

@@ -2,8 +2,8 @@
 // The virtual driver in a child of the test: its settings are the child's environment, its faults end nobody else.
 #pragma once
 
+#include "backends/gpu/cuda/nvrtc_functions.hpp"
 #include "backends/gpu/driver/driver_functions.hpp"
-#include "backends/gpu/kernels/nvrtc_functions.hpp"
 #include "support/paths.hpp"
 #include "support/processes.hpp"
 #include "virtual_driver/virtual_driver.hpp"
@@ -23,9 +23,15 @@ namespace virtual_cuda {
 
 using namespace weft::gpu;
 
+/// Which face of the driver this process has; to be set before the first call.
+inline std::string& library_path() {
+  static std::string path = samples::virtual_cuda_library();
+  return path;
+}
+
 /// The library of this process, opened at the first call.
 inline void* library() {
-  static void* const opened = ::dlopen(samples::virtual_cuda_library().c_str(), RTLD_NOW | RTLD_LOCAL);
+  static void* const opened = ::dlopen(library_path().c_str(), RTLD_NOW | RTLD_LOCAL);
   return opened;
 }
 
@@ -34,8 +40,8 @@ Function* find(const char* name) {
   return reinterpret_cast<Function*>(::dlsym(library(), name));
 }
 
-struct driver : driver_functions {
-  driver() {
+struct loaded_driver : driver_functions {
+  loaded_driver() {
     cuGetProcAddress = find<CUresult(const char*, void**, int, unsigned long long, int*)>("cuGetProcAddress_v2");
 #define WEFT_LOOK_UP(name, version, parameters) \
   static_cast<void>(cuGetProcAddress(#name, reinterpret_cast<void**>(&name), version, 0, nullptr));
@@ -69,7 +75,7 @@ inline void in_child(const environment& variables, const std::function<void()>& 
 }
 
 /// A driver with contexts: that of device 0 is current.
-struct session : driver {
+struct session : loaded_driver {
   explicit session(int devices = 1) {
     EXPECT_EQ(cuInit(0), CUDA_SUCCESS);
     for (int n = 0; n < devices; ++n) {

@@ -13,7 +13,7 @@ using namespace virtual_cuda;
 
 TEST(virtual_driver_rules, every_function_of_the_table_is_there_and_says_so) {
   in_child({}, [] {
-    driver cu;
+    loaded_driver cu;
 #define WEFT_EXPECT_FOUND(name, version, parameters) EXPECT_NE(cu.name, nullptr) << #name;
     WEFT_GPU_DRIVER_FUNCTIONS(WEFT_EXPECT_FOUND, WEFT_EXPECT_FOUND)
 #undef WEFT_EXPECT_FOUND
@@ -44,7 +44,7 @@ TEST(virtual_driver_rules, stub_old_and_incomplete_drivers_can_be_played) {
     EXPECT_EQ(init(0), CUDA_ERROR_STUB_LIBRARY);
   });
   in_child({{"WEFT_VIRTUAL_CUDA_VERSION", "11040"}}, [] {
-    driver cu;
+    loaded_driver cu;
     int version = 0;
     EXPECT_EQ(cu.cuDriverGetVersion(&version), CUDA_SUCCESS);
     EXPECT_EQ(version, 11040);
@@ -71,7 +71,7 @@ TEST(virtual_driver_rules, visible_devices_are_read_as_the_driver_reads_them) {
   for (const visible_case& one : cases) {
     SCOPED_TRACE(one.list);
     in_child({{"CUDA_VISIBLE_DEVICES", one.list}}, [&] {
-      driver cu;
+      loaded_driver cu;
       if (one.shown.empty()) {
         EXPECT_EQ(cu.cuInit(0), CUDA_ERROR_NO_DEVICE);
         return;
@@ -91,7 +91,7 @@ TEST(virtual_driver_rules, visible_devices_are_read_as_the_driver_reads_them) {
 
 TEST(virtual_driver_rules, nothing_works_before_init_and_after_fork) {
   in_child({}, [] {
-    driver cu;
+    loaded_driver cu;
     int count = 0;
     EXPECT_EQ(cu.cuDeviceGetCount(&count), CUDA_ERROR_NOT_INITIALIZED);
     EXPECT_EQ(cu.cuInit(1), CUDA_ERROR_INVALID_VALUE);
@@ -103,7 +103,7 @@ TEST(virtual_driver_rules, nothing_works_before_init_and_after_fork) {
 
 TEST(virtual_driver_rules, null_outputs_come_before_missing_contexts) {
   in_child({}, [] {
-    driver cu;
+    loaded_driver cu;
     ASSERT_EQ(cu.cuInit(0), CUDA_SUCCESS);
     CUdeviceptr address = 0;
     EXPECT_EQ(cu.cuMemAlloc(nullptr, 5), CUDA_ERROR_INVALID_VALUE);

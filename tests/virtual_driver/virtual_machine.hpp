@@ -25,6 +25,20 @@ inline weft::machine open_machine() {
   return weft::machine{options};
 }
 
+inline weft::result<std::unique_ptr<weft::backend>> open_hip_backend(const weft::backend_options& options) noexcept {
+  weft::gpu::settings wanted;
+  wanted.driver = wanted.compiler = samples::virtual_hip_library();
+  return weft::gpu::open_hip_with(options, wanted);
+}
+
+/// The same devices as a HIP runtime shows them.
+inline weft::machine open_hip_machine() {
+  weft::machine_options options;
+  options.more_backends = {{weft::backend_kind::hip, "virtual_hip", &open_hip_backend}};
+  options.backend = "virtual_hip";
+  return weft::machine{options};
+}
+
 /// What one case may take: longer than a wait in it, which then says itself what it waited for.
 inline constexpr unsigned run_seconds = samples::only_a_hang.count() * 3 / 2;
 /// A run that hangs is ended by its alarm, and the test says which it was. Called again, it begins anew.

@@ -45,6 +45,7 @@ class backend : public watch_facet {
 
   // allocate; what ends something, here and below, does nothing once the machine was closed: its end did it
   [[nodiscard]] result<void*> allocate(device_id device, bytes size, memory_kind kind) noexcept;
+  [[nodiscard]] result<void*> allocate_coherent(device_id device, bytes size) noexcept;
   [[nodiscard]] result<void> release(void* base) noexcept;
   [[nodiscard]] result<memory_description> find(const void* address) noexcept;
   [[nodiscard]] result<void> adopt(device_id device, void* base, bytes size) noexcept;

@@ -34,6 +34,8 @@ struct kernel_parameter {
 /// CUDA takes `cuda_function`, else `cuda_image`, else `cuda_source`. The image is PTX, a cubin or a fatbin, as nvcc
 ///   writes them. The function is for a kernel that nvcc compiled into the program: it gives the CUfunction for the
 ///   context that is current, as cudaGetFuncBySymbol does, or null; it is called once for each GPU.
+/// HIP takes `hip_function`, else `hip_image`, else `hip_source`. The image is a code object or a bundle of them, as
+///   hipcc --genco writes it; the function gives the hipFunction_t, as hipGetFuncBySymbol does.
 struct raw_kernel {
   std::string name;
   std::vector<kernel_parameter> parameters;
@@ -45,6 +47,8 @@ struct raw_kernel {
   std::string entry;
   std::string cuda_image;
   void* (*cuda_function)() = nullptr;
+  std::string hip_image;
+  void* (*hip_function)() = nullptr;
 };
 
 /// A kernel's body once more, for GPUs: neighbouring threads share an item, where one alone would read many elements in

@@ -16,6 +16,10 @@ namespace weft {
 enum class backend_kind : std::uint8_t { host, cuda, hip, opencl, null, mixed };
 [[nodiscard]] std::string_view to_string(backend_kind kind);
 
+/// A vendor's own performance rank as a rank of which 0 is best and more is slower: CUDA counts so, HIP gives the
+/// number of a link type. Empty for a number that says nothing.
+[[nodiscard]] std::optional<int> performance_rank_of(backend_kind vendor, int native_rank);
+
 struct device_description {
   std::string name;
   backend_kind kind = backend_kind::host;

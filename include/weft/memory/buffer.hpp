@@ -21,6 +21,12 @@ class memory_pool;
 struct fall_back_to_pinned_t {};
 inline constexpr fall_back_to_pinned_t fall_back_to_pinned;
 
+/// Asks for memory of a device in which a running kernel sees what others write meanwhile, and they what it writes:
+/// other devices, copies, the host. AMD's GPUs keep other memory in their caches until a kernel ends; elsewhere all
+/// memory of a device is such. It may be slower to read.
+struct for_running_kernels_t {};
+inline constexpr for_running_kernels_t for_running_kernels;
+
 namespace detail {
 
 class pool_body;
@@ -42,6 +48,8 @@ struct memory_traits {
                                     std::source_location where);
 [[nodiscard]] owned_memory allocate(const memory_pool& pool, std::size_t count, std::size_t element,
                                     std::source_location where);
+[[nodiscard]] owned_memory allocate_coherent(const device& on, std::size_t count, std::size_t element,
+                                             std::source_location where);
 [[nodiscard]] device_id device_of(const memory_pool& pool);
 
 }  // namespace detail
@@ -68,6 +76,10 @@ class basic_buffer {
     requires(Kind == memory_kind::unified)
       : basic_buffer(on, count, on.has(capability::unified_memory) ? memory_kind::unified : memory_kind::pinned,
                      where) {}
+  basic_buffer(const device& on, std::size_t count, for_running_kernels_t,
+               std::source_location where = std::source_location::current())
+    requires(Kind == memory_kind::device)
+      : memory_(detail::allocate_coherent(on, count, sizeof(T), where)), count_(count), device_(on.id()) {}
   /// Takes the memory from a pool and returns it there.
   basic_buffer(const memory_pool& pool, std::size_t count, std::source_location where = std::source_location::current())
     requires(Kind == memory_kind::device)

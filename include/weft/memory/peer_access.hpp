@@ -130,10 +130,6 @@ struct peer_capability {
                                                        std::span<const atomic_operation> operations,
                                                        std::source_location where = std::source_location::current());
 
-/// A vendor's own performance rank as a rank of which 0 is best and more is slower: CUDA counts so, HIP gives the
-/// number of a link type. Empty for a number that says nothing.
-[[nodiscard]] std::optional<int> performance_rank_of(backend_kind vendor, int native_rank);
-
 struct peer_check {
   device_id from;
   device_id to;

@@ -21,33 +21,25 @@ std::vector<std::uint64_t> identities_of(const discovery& found) {
   return made;
 }
 
-/// `wanted`, or what the environment says, or `usual`.
-std::string named(const std::string& wanted, const char* variable, const char* usual) {
+/// `wanted`, or what the environment says, or the usual one.
+std::string named(const std::string& wanted, const library_name& library) {
   if (!wanted.empty()) return wanted;
-  return detail::environment(variable).value_or(usual);
-}
-
-management_library open_management(const std::string& library) {
-  if (library != "none") return load_nvml(library);
-  return make_error(errc::unsupported,
-                    "the management library was not opened: WEFT_CUDA_NVML, or the program, says none; without it the "
-                    "driver's own library is opened, libnvidia-ml.so.1");
+  return detail::environment(library.variable).value_or(library.usual);
 }
 
 }  // namespace
 
 gpu_backend::gpu_backend(const backend_options& options, const settings& wanted, std::shared_ptr<const driver> cu,
-                         management_library management, discovery found, topology machine)
-    : queued_backend(
-          {backend_kind::cuda, options.first_device, queued::descriptions_of(found.devices), std::move(machine)}),
+                         management_library told, discovery found, topology machine)
+    : queued_backend({cu->by->kind, options.first_device, queued::descriptions_of(found.devices), std::move(machine)}),
       cu_(std::move(cu)),
-      nvml_(std::move(management)),
+      management_(std::move(told)),
       found_(std::move(found)),
       places_(std::make_shared<contexts>(cu_, found_)),
       memory_(cu_, found_, places_, first_device()),
       blocks_(memory_),
       multicast_(memory_, blocks_),
-      bus_(named(wanted.gdrcopy, "WEFT_CUDA_GDRCOPY", "libgdrapi.so.2")),
+      bus_(named(wanted.gdrcopy, cu_->by->bus_windows), cu_->by->bus_windows.variable),
       sharing_(memory_, identities_of(found_)),
       streams_(std::make_shared<stream_driver>(places_, first_device(), found_, options.wait_policy)),
       modules_(places_, found_, wanted.compiler) {
@@ -80,8 +72,8 @@ result<memory_use> gpu_backend::do_memory(device_id device) {
   look_at(device);
   memory_use now = memory_.use(device);
   // without a context the driver cannot be asked, and none is made to look
-  if (nvml_ && places_->made(local(device)) == nullptr) {
-    if (const auto free = (*nvml_)->free_memory(found_.gpu_of(local(device)).pci_address))
+  if (management_ && places_->made(local(device)) == nullptr) {
+    if (const auto free = (*management_)->free_memory(found_.gpu_of(local(device)).pci_address))
       now.free = std::min(now.free, bytes{*free});
   }
   return now;
@@ -89,7 +81,7 @@ result<memory_use> gpu_backend::do_memory(device_id device) {
 
 result<device_health> gpu_backend::do_health(device_id device) {
   const gpu_place& gpu = found_.gpu_of(local(device));
-  auto now = nvml_ ? (*nvml_)->health(gpu.pci_address) : result<device_health>{nvml_.error()};
+  auto now = management_ ? (*management_)->health(gpu.pci_address) : result<device_health>{management_.error()};
   if (now) return now;
   return make_error(errc::unsupported, "nothing tells how " + to_string(device) + " is: " + now.error().what);
 }
@@ -99,7 +91,8 @@ result<peer_description> gpu_backend::do_peer(device_id from, device_id to) {
   const gpu_place& one = found_.gpu_of(local(from));
   const gpu_place& other = found_.gpu_of(local(to));
   if (!memory_.can_access(from, to)) {
-    const std::string reason = nvml_ ? (*nvml_)->p2p_refusal(one.pci_address, other.pci_address) : std::string{};
+    const std::string reason =
+        management_ ? (*management_)->p2p_refusal(one.pci_address, other.pci_address) : std::string{};
     about.why = "the driver offers no peer access from " + one.name + " to " + other.name +
                 (reason.empty() ? std::string{} : ", for " + reason) +
                 "; copies go through the host (weft doctor says what to do)";
@@ -118,7 +111,8 @@ result<peer_description> gpu_backend::do_peer(device_id from, device_id to) {
   }
   const gpu_pair& pair = found_.pair_of(local(from), local(to));
   about.kind = pair.kind;
-  about.performance_rank = about.native_rank = pair.rank;
+  about.native_rank = pair.rank;
+  if (pair.rank) about.performance_rank = performance_rank_of(cu_->by->kind, *pair.rank);
   about.native_atomics = pair.native_atomics;
   about.partial_native_atomics = pair.partial_atomics;
   about.array_access = pair.arrays;
@@ -127,12 +121,12 @@ result<peer_description> gpu_backend::do_peer(device_id from, device_id to) {
 
 // ---- allocate -------------------------------------------------------------------------------------------------------
 
-result<void*> gpu_backend::do_allocate(device_id device, bytes size, memory_kind kind) {
+result<void*> gpu_backend::allocate_here(device_id device, bytes size, memory_kind kind, bool coherent) {
   if (auto cause = scheduler_->lost(device)) return error{*cause};
-  auto made = memory_.allocate(device, size.size(), kind);
+  auto made = memory_.allocate(device, size.size(), kind, 0, coherent);
   if (!made && made.error().code == errc::out_of_memory) {
     look_at(device);
-    made = memory_.allocate(device, size.size(), kind);
+    made = memory_.allocate(device, size.size(), kind, 0, coherent);
   }
   if (!made) return noticed(device, std::move(made).error());
   return made;
@@ -260,9 +254,13 @@ result<void*> gpu_backend::do_driver_queue(stream_handle stream) {
 
 // ---- the end, and a new beginning -----------------------------------------------------------------------------------
 
-/// Whether the driver answers nothing but an earlier fault there. Not waiting.
+/// Whether the driver answers nothing but an earlier fault there: of any device, where a fault ends the process. Not
+/// waiting.
 bool gpu_backend::is_context_lost(device_id device) noexcept {
-  const CUcontext context = places_->made(local(device));
+  std::size_t asked = local(device);
+  for (std::size_t d = 0; !cu_->by->reset_ends_faults && places_->made(asked) == nullptr && d < devices().size(); ++d)
+    asked = d;
+  const CUcontext context = places_->made(asked);
   if (context == nullptr) return false;
   const current_context here{*cu_, context};
   std::size_t free = 0, total = 0;  // a question that touches no stream: one may be captured
@@ -298,6 +296,10 @@ result<void> gpu_backend::do_reset(device_id device) {
   // what is still held back is refused while the device counts as lost
   const auto cause = shared_error(make_error(errc::cancelled, to_string(device) + " is being reset"));
   for (const device_id part : parts) scheduler_->lose(part, cause);
+  if (is_broken && !cu_->by->reset_ends_faults) {
+    return make_error(errc::device_lost, to_string(device) + " stays lost: after a fault " + cu_->by->name +
+                                             " serves this process no more; restart the process");
+  }
   for (const device_id part : parts) {
     for (queued::queued_stream* order : scheduler_->streams_of(part))
       static_cast<void>(scheduler_->synchronize(*order, no_deadline, {}));
@@ -344,31 +346,28 @@ void gpu_backend::do_close() noexcept {
 
 // ---- factory --------------------------------------------------------------------------------------------------------
 
-result<std::unique_ptr<backend>> open_with(const backend_options& options, const settings& wanted) noexcept {
+result<std::unique_ptr<backend>> open_of(const vendor& by, const backend_options& options,
+                                         const settings& wanted) noexcept {
   try {
-    if (options.clock == clock_kind::virtual_time) {
-      return make_error(errc::unsupported,
-                        "the CUDA backend runs on the wall clock; virtual time is the host backend's");
-    }
+    const std::string title = std::string{"the "} + by.name + " backend";
+    if (options.clock == clock_kind::virtual_time)
+      return make_error(errc::unsupported, title + " runs on the wall clock; virtual time is the host backend's");
     if (options.machine)
-      return make_error(errc::unsupported,
-                        "the CUDA backend is the GPUs that are there; the host backend plays others");
-    auto cu = wanted.table ? start_driver(*wanted.table, wanted.driver.empty() ? "a table" : wanted.driver)
-                           : load_driver(named(wanted.driver, "WEFT_CUDA_DRIVER", "libcuda.so.1"));
+      return make_error(errc::unsupported, title + " is the GPUs that are there; the host backend plays others");
+    auto cu = wanted.table ? start_driver(*wanted.table, wanted.driver.empty() ? "a table" : wanted.driver, by)
+                           : by.load(named(wanted.driver, by.driver));
     if (!cu) return std::move(cu).error();
-    management_library management = open_management(named(wanted.management, "WEFT_CUDA_NVML", "libnvidia-ml.so.1"));
-    auto found = discover(**cu, management ? management->get() : nullptr, wanted, options);
+    management_library told = by.manage(**cu, named(wanted.management, by.management), wanted.system_root);
+    auto found = discover(**cu, told ? told->get() : nullptr, wanted, options);
     if (!found) return std::move(found).error();
-    for (std::string& note : found->notes) note.insert(0, "CUDA: ");
-    auto machine = layout_of(*found);
+    for (std::string& note : found->notes) note.insert(0, std::string{by.name} + ": ");
+    auto machine = layout_of(*found, by);
     if (!machine) return std::move(machine).error();
-    return std::unique_ptr<backend>{std::make_unique<gpu_backend>(
-        options, wanted, std::move(*cu), std::move(management), std::move(*found), std::move(*machine))};
+    return std::unique_ptr<backend>{std::make_unique<gpu_backend>(options, wanted, std::move(*cu), std::move(told),
+                                                                  std::move(*found), std::move(*machine))};
   } catch (const std::exception& failed) {
-    return make_error(errc::resource_exhausted, std::string{"the CUDA backend: "} + failed.what());
+    return make_error(errc::resource_exhausted, std::string{"the "} + by.name + " backend: " + failed.what());
   }
 }
-
-result<std::unique_ptr<backend>> open(const backend_options& options) noexcept { return open_with(options, {}); }
 
 }  // namespace weft::gpu

@@ -27,7 +27,7 @@ namespace weft::gpu {
 class gpu_backend final : public queued::queued_backend {
  public:
   gpu_backend(const backend_options& options, const settings& wanted, std::shared_ptr<const driver> cu,
-              management_library management, discovery found, topology machine);
+              management_library told, discovery found, topology machine);
   ~gpu_backend() override;
 
   // discover: gpu_backend.cpp
@@ -37,7 +37,12 @@ class gpu_backend final : public queued::queued_backend {
   [[nodiscard]] result<device_health> do_health(device_id device) override;
 
   // allocate: gpu_backend.cpp
-  [[nodiscard]] result<void*> do_allocate(device_id device, bytes size, memory_kind kind) override;
+  [[nodiscard]] result<void*> do_allocate(device_id device, bytes size, memory_kind kind) override {
+    return allocate_here(device, size, kind, false);
+  }
+  [[nodiscard]] result<void*> do_allocate_coherent(device_id device, bytes size) override {
+    return allocate_here(device, size, memory_kind::device, true);
+  }
   [[nodiscard]] std::string_view do_why_no_unified() const noexcept override {
     return "no managed memory that the host and every GPU of this machine use at the same time";
   }
@@ -127,6 +132,7 @@ class gpu_backend final : public queued::queued_backend {
   /// It loses the device where it is sticky.
   [[nodiscard]] error noticed(device_id device, error cause) override;
   void looked() override { part_peers(); }
+  [[nodiscard]] result<void*> allocate_here(device_id device, bytes size, memory_kind kind, bool coherent);
   [[nodiscard]] result<void> serves(device_id device) noexcept;
   [[nodiscard]] bool is_context_lost(device_id device) noexcept;
   void look_at(device_id device);
@@ -149,7 +155,7 @@ class gpu_backend final : public queued::queued_backend {
   void account(const link_path& path, std::uint64_t count) noexcept { traffic_.add(path, count); }
 
   std::shared_ptr<const driver> cu_;
-  management_library nvml_;
+  management_library management_;
   discovery found_;
   std::shared_ptr<contexts> places_;
   memory_map memory_;

@@ -95,6 +95,10 @@ result<void*> mixed_backend::do_allocate(device_id device, bytes size, memory_ki
   return backend_of(device).allocate(device, size, kind);
 }
 
+result<void*> mixed_backend::do_allocate_coherent(device_id device, bytes size) {
+  return backend_of(device).allocate_coherent(device, size);
+}
+
 result<void> mixed_backend::do_release(void* base) {
   const owner memory = owner_of(base);
   if (!memory.known()) return parts_.front()->release(base);  // its reason, or its leave after the end of the machine

@@ -37,6 +37,7 @@ class mixed_backend final : public backend {
 
   // allocate
   [[nodiscard]] result<void*> do_allocate(device_id device, bytes size, memory_kind kind) override;
+  [[nodiscard]] result<void*> do_allocate_coherent(device_id device, bytes size) override;
   [[nodiscard]] std::string_view do_why_no_unified() const noexcept override {
     return "a mixed machine has none that the devices of all its backends see; open one backend alone";
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The management library: what it says about the devices of the machine, all of them, whatever is visible to CUDA.
-#include "backends/gpu/driver/nvml_functions.hpp"
+#include "backends/gpu/cuda/nvml_functions.hpp"
 #include "virtual_driver/driver/call.hpp"
 
 #include <cctype>

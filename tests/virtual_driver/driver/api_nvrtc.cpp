@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The run-time compiler: takes CUDA C++, answers an image that this driver loads, or what is wrong with the text.
-#include "backends/gpu/kernels/nvrtc_functions.hpp"
+#include "backends/gpu/cuda/nvrtc_functions.hpp"
 #include "virtual_driver/driver/call.hpp"
 #include "virtual_driver/driver/compiler.hpp"
 #include "virtual_driver/driver/device_text.hpp"

@@ -131,6 +131,10 @@ inline T __shfl_down_sync(unsigned, T v, unsigned by, int width = 32) {
   return weft_virtual_swap_(v, (lane & (width - 1)) + (int)by < width ? lane + (int)by : lane);
 }
 template <class T>
+inline T __shfl_down(T v, unsigned by, int width = 32) { /* HIP's: without a mask */
+  return __shfl_down_sync(~0u, v, by, width);
+}
+template <class T>
 inline T __shfl_up_sync(unsigned, T v, unsigned by, int width = 32) {
   const int lane = (int)weft_virtual_lane_();
   return weft_virtual_swap_(v, (lane & (width - 1)) >= (int)by ? lane - (int)by : lane);

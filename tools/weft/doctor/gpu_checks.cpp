@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What NVIDIA's management library knows of each GPU, and what AMD's driver shows in the system's files.
-#include "backends/gpu/driver/nvml_functions.hpp"
+#include "backends/gpu/cuda/nvml_functions.hpp"
 #include "doctor/finding_words.hpp"
 
 #include <algorithm>

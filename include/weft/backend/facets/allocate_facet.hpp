@@ -21,6 +21,11 @@ class allocate_facet : public discover_facet {
 
   /// `kind` is device, pinned or unified; unified only where the device has that capability.
   [[nodiscard]] virtual result<void*> do_allocate(device_id, bytes, memory_kind) { return not_offered("memory"); }
+  /// Memory of a device in which a running kernel sees what the host, engines and other devices write meanwhile, and
+  /// they what it writes: where all memory of a device is such, it is that.
+  [[nodiscard]] virtual result<void*> do_allocate_coherent(device_id device, bytes size) {
+    return do_allocate(device, size, memory_kind::device);
+  }
   /// What a device lacks that has no unified memory.
   [[nodiscard]] virtual std::string_view do_why_no_unified() const noexcept {
     return "no memory that the host and every device see at the same address";

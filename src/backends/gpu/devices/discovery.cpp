@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <cstdlib>
 #include <fstream>
 #include <string_view>
 
@@ -50,26 +49,23 @@ std::optional<int> numa_node_of(const std::string& root, std::string address) {
 
 class finder {
  public:
-  finder(const driver& cu, const nvml* management, const settings& wanted, const backend_options& options)
-      : cu_(cu), nvml_(management), wanted_(wanted), options_(options) {}
+  finder(const driver& cu, const management* management, const settings& wanted, const backend_options& options)
+      : cu_(cu), management_(management), wanted_(wanted), options_(options) {}
 
   result<discovery> run() {
     std::string partitions = wanted_.partitions;
-    if (partitions.empty()) partitions = detail::environment("WEFT_CUDA_PARTITIONS").value_or("");
+    if (partitions.empty()) partitions = detail::environment(by_.partitions_variable).value_or("");
     if (!partitions.empty() && partitions != "0" && partitions != "1") {
       return make_error(errc::invalid_argument,
-                        "WEFT_CUDA_PARTITIONS is \"" + partitions +
+                        std::string{by_.partitions_variable} + " is \"" + partitions +
                             "\"; it is 0, the logical devices of a GPU sharing its multiprocessors, or 1");
     }
     splits_ = partitions != "0";
     int count = 0;
     if (const CUresult status = cu_.cuDeviceGetCount(&count); status != CUDA_SUCCESS)
       return cu_error(cu_, status, "counting the GPUs", errc::unsupported);
-    // as the driver reads it: empty, it hides all
-    // NOLINTNEXTLINE(concurrency-mt-unsafe): read when a machine is made
-    if (const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES"); visible != nullptr) {
-      found_.notes.push_back("CUDA_VISIBLE_DEVICES is \"" + std::string{visible} + "\": the driver shows " +
-                             std::to_string(count) + (count == 1 ? " GPU" : " GPUs") +
+    if (const std::string hidden = hidden_by(by_); !hidden.empty()) {
+      found_.notes.push_back(hidden + ": the driver shows " + std::to_string(count) + (count == 1 ? " GPU" : " GPUs") +
                              ", numbered as that variable orders them");
     }
     std::string reasons;
@@ -92,7 +88,7 @@ class finder {
     if (!options_.leave_out) return false;
     device_description about;
     about.name = gpu.name;
-    about.kind = backend_kind::cuda;
+    about.kind = by_.kind;
     about.uuid = gpu.uuid;
     about.pci_address = gpu.pci_address;
     return options_.leave_out(about);
@@ -107,7 +103,7 @@ class finder {
     std::array<char, 256> name{};
     if (cu_.cuDeviceGetName(name.data(), static_cast<int>(name.size()) - 1, gpu.id) == CUDA_SUCCESS)
       gpu.name = name.data();
-    if (gpu.name.empty()) gpu.name = "a CUDA device";
+    if (gpu.name.empty()) gpu.name = std::string{"a "} + by_.name + " device";
     const std::string title = place + " (" + gpu.name + ")";
     std::size_t memory = 0;
     if (const CUresult status = cu_.cuDeviceTotalMem(&memory, gpu.id); status != CUDA_SUCCESS || memory == 0)
@@ -146,7 +142,8 @@ class finder {
     std::transform(gpu.pci_address.begin(), gpu.pci_address.end(), gpu.pci_address.begin(),
                    [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
     // without one, its place still names it to every process that sees the same GPUs
-    if (gpu.uuid.empty()) gpu.uuid = "cuda/" + std::to_string(ordinal) + "/" + gpu.pci_address;
+    if (gpu.uuid.empty())
+      gpu.uuid = std::string{to_string(by_.kind)} + "/" + std::to_string(ordinal) + "/" + gpu.pci_address;
     const int node = attribute(cu_, gpu.id, host_numa_id, -1);
     gpu.numa_node = node >= 0 ? std::optional{node} : numa_node_of(wanted_.system_root, gpu.pci_address);
   }
@@ -157,6 +154,7 @@ class finder {
     gpu.compute_units = std::max(1, value(multiprocessor_count, 1));
     gpu.major = value(compute_capability_major, 0);
     gpu.minor = value(compute_capability_minor, 0);
+    gpu.architecture = by_.architecture(cu_, gpu);
     gpu.warp = value(warp_size, 32);
     gpu.largest_block = value(max_threads_per_block, 1024);
     gpu.largest_grid = {value(max_grid_dim_x, 65535), value(max_grid_dim_y, 65535), value(max_grid_dim_z, 65535)};
@@ -171,6 +169,8 @@ class finder {
     gpu.registers_host = has(host_register_supported);
     gpu.cooperative = has(cooperative_launch);
     gpu.priorities = has(stream_priorities_supported);
+    gpu.has_short_words = (by_.has_short_words || has(can_use_64_bit_stream_mem_ops)) &&
+                          cu_.cuStreamWaitValue32 != nullptr && cu_.cuStreamWriteValue32 != nullptr;
     gpu.has_long_words =
         has(can_use_64_bit_stream_mem_ops) && cu_.cuStreamWaitValue64 != nullptr && cu_.cuStreamWriteValue64 != nullptr;
     gpu.compares_by_nor = has(can_use_stream_wait_value_nor);
@@ -211,13 +211,13 @@ class finder {
     pair.native_atomics = value(p2p_native_atomic_supported).value_or(0) != 0;
     pair.partial_atomics = !pair.native_atomics && value(p2p_only_partial_native_atomic_supported).value_or(0) != 0;
     pair.arrays = value(p2p_array_access_supported).value_or(0) != 0;
-    if (nvml_ == nullptr) return pair;
-    const auto link = nvml_->nvlink(from.pci_address, to.pci_address);
+    if (management_ == nullptr) return pair;
+    const auto link = management_->joined({from.id, from.pci_address}, {to.id, to.pci_address});
     if (!link) return pair;
-    if (link->links > 0) {
-      pair.kind = link_kind::nvlink;
+    if (link->kind != link_kind::unknown) {
+      pair.kind = link->kind;
       pair.generation = link->generation;
-      pair.lanes = link->links;
+      pair.lanes = link->lanes;
     } else if (!from.integrated && !to.integrated) {
       pair.kind = link_kind::pcie;  // what else there is would have been told
     }
@@ -235,7 +235,7 @@ class finder {
     }
     if (parts > 1) {
       auto shares = splits_ ? split_multiprocessors(cu_, gpu.id, static_cast<unsigned>(parts))
-                            : make_error(errc::unsupported, "WEFT_CUDA_PARTITIONS is 0");
+                            : make_error(errc::unsupported, std::string{by_.partitions_variable} + " is 0");
       const std::string offered = gpu.name + " is offered as " + std::to_string(parts) + " logical devices";
       if (shares) {
         gpu.shares = std::move(*shares);
@@ -261,13 +261,14 @@ class finder {
     made.parts = parts;
     device_description& about = made.description;
     about.name = gpu.name;
-    about.kind = backend_kind::cuda;
+    about.kind = by_.kind;
     about.uuid = gpu.uuid;
     about.pci_address = gpu.pci_address;
     // another driver than the computer's says nothing that the next process could rely on
     if (wanted_.driver.empty() && !wanted_.table) {
-      about.driver = "CUDA " + version_text(cu_.version);
-      if (nvml_ != nullptr) about.driver += ", driver " + nvml_->driver_version();
+      about.driver = std::string{by_.name} + " " + version_text(cu_.version);
+      const std::string version = management_ == nullptr ? std::string{} : management_->driver_version();
+      if (!version.empty()) about.driver += ", driver " + version;
     }
     about.numa_node = gpu.numa_node;
     const auto share = static_cast<unsigned>(parts);
@@ -304,7 +305,8 @@ class finder {
   }
 
   const driver& cu_;
-  const nvml* nvml_;
+  const vendor& by_ = *cu_.by;
+  const management* management_;
   const settings& wanted_;
   const backend_options& options_;
   bool splits_ = true;  // the multiprocessors of a GPU, for its parts
@@ -313,16 +315,17 @@ class finder {
 
 }  // namespace
 
-result<discovery> discover(const driver& cu, const nvml* management, const settings& wanted,
+result<discovery> discover(const driver& cu, const management* management, const settings& wanted,
                            const backend_options& options) {
   return finder{cu, management, wanted, options}.run();
 }
 
-result<topology> layout_of(const discovery& found) {
+result<topology> layout_of(const discovery& found, const vendor& by) {
   const auto count = found.devices.size();
   topology made;
-  made.name = "cuda";
-  made.description = "GPUs as the CUDA driver shows them; the rates of what joins them are unknown until measured";
+  made.name = std::string{to_string(by.kind)};
+  made.description = std::string{"GPUs as the driver of "} + by.name +
+                     " shows them; the rates of what joins them are unknown until measured";
   made.simulated = false;
   made.access.assign(count * count, false);
   const auto join = [&](std::size_t from, std::size_t to, link_kind kind, bool atomics, int generation, int lanes) {

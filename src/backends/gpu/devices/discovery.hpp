@@ -3,7 +3,7 @@
 #pragma once
 
 #include "backends/gpu/driver/driver.hpp"
-#include "backends/gpu/driver/nvml.hpp"
+#include "backends/gpu/driver/management.hpp"
 #include "backends/gpu/factory.hpp"
 #include "weft/backend/backend.hpp"
 #include "weft/core/topology.hpp"
@@ -24,6 +24,7 @@ struct gpu_place {
   std::uint64_t memory = 0;
   int compute_units = 1;
   int major = 0, minor = 0;  // compute capability
+  int architecture = 0;      // that kernels are compiled for: see run_time_compiler
   int warp = 32;
   int largest_block = 1024;           // threads
   std::array<int, 3> largest_grid{};  // blocks
@@ -37,7 +38,8 @@ struct gpu_place {
   bool registers_host = false;
   bool cooperative = false;
   bool priorities = false;
-  bool has_long_words = false;         // stream memory operations of 8 bytes; those of 4 are everywhere
+  bool has_short_words = false;        // stream memory operations of 4 bytes
+  bool has_long_words = false;         // … and of 8
   bool compares_by_nor = false;        // … and one more comparison
   bool flushes_remote_writes = false;  // … and waits that see what other devices wrote before the value
   bool orders_bus_writes = false;      // running kernels see writes across the bus in their order
@@ -61,7 +63,7 @@ struct gpu_pair {
   std::optional<int> rank;  // the driver's: 0 is best
   bool native_atomics = false, partial_atomics = false, arrays = false;
   link_kind kind = link_kind::unknown;
-  int generation = 0, lanes = 0;  // of NVLink
+  int generation = 0, lanes = 0;  // of what joins them, where that is told
 };
 
 struct discovery {
@@ -79,11 +81,11 @@ struct discovery {
 };
 
 /// Errors: unsupported when no GPU is left, with every reason.
-[[nodiscard]] result<discovery> discover(const driver& cu, const nvml* management, const settings& wanted,
+[[nodiscard]] result<discovery> discover(const driver& cu, const management* management, const settings& wanted,
                                          const backend_options& options);
 
 /// The devices, the sockets, the links to them, and links between devices that have access.
 /// Errors: invalid_topology for what no machine is.
-[[nodiscard]] result<topology> layout_of(const discovery& found);
+[[nodiscard]] result<topology> layout_of(const discovery& found, const vendor& by);
 
 }  // namespace weft::gpu

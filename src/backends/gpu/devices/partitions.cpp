@@ -12,7 +12,8 @@ result<std::vector<CUdevResource>> split_multiprocessors(const driver& cu, CUdev
   if (cu.cuDeviceGetDevResource == nullptr || cu.cuDevSmResourceSplitByCount == nullptr ||
       cu.cuDevResourceGenerateDesc == nullptr || cu.cuGreenCtxCreate == nullptr || cu.cuGreenCtxDestroy == nullptr ||
       cu.cuGreenCtxStreamCreate == nullptr)
-    return make_error(errc::unsupported, "green contexts take a driver of CUDA 12.5 or later");
+    return make_error(errc::unsupported,
+                      std::string{"this driver of "} + cu.by->name + " cannot split them; a newer one may");
   CUdevResource whole;
   CUresult status = cu.cuDeviceGetDevResource(gpu, &whole, resource_sm);
   if (status != CUDA_SUCCESS) return cu_error(cu, status, "its multiprocessors cannot be asked for", errc::unsupported);
@@ -70,8 +71,8 @@ result<CUstream> partitions::create_stream(std::size_t device, int priority) {
   if (status == CUDA_SUCCESS) status = try_stream(part, &stream, priority);
   if (status == CUDA_SUCCESS) return stream;
   return cu_error(cu_, status,
-                  "a stream on multiprocessors of its own (a green context; with WEFT_CUDA_PARTITIONS=0 the parts of a "
-                  "GPU share all of them)");
+                  std::string{"a stream on multiprocessors of its own (with "} + cu_.by->partitions_variable +
+                      "=0 the parts of a GPU share all of them)");
 }
 
 void partitions::end(std::size_t device) noexcept {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of the CUDA driver in a table, found when it is opened: weft is linked against no CUDA.
+// The functions of a driver in a table, found when it is opened: weft is linked against no vendor's library.
 #pragma once
 
 #include "backends/gpu/driver/driver_functions.hpp"
+#include "backends/gpu/driver/vendor.hpp"
 #include "weft/core/result.hpp"
 
 #include <memory>
@@ -10,23 +11,26 @@
 
 namespace weft::gpu {
 
-inline constexpr int oldest_driver = 12000;  // 12.0, as cuDriverGetVersion says it
-
 /// The table, and where it is from. Calls go through it: cu->cuMemAlloc(…).
 struct driver : driver_functions {
   std::string library;
   int version = 0;  // 1000 times major + 10 times minor
+  const vendor* by = nullptr;
 };
 
 /// "13.0"
 [[nodiscard]] std::string version_text(int version);
 
-/// The driver of a library, initialised, which stays open as long as the process: drivers do not like to be unloaded.
-/// Errors: unsupported, with the reason and what to do, when it is not there, is a stub, is too old, lacks a function,
-/// or has no device.
-[[nodiscard]] result<std::shared_ptr<const driver>> load_driver(const std::string& library);
+/// Why a library is no driver that can be used. Errors: unsupported.
+[[nodiscard]] error no_driver(const std::string& library, const std::string& why, int native = 0);
+[[nodiscard]] std::string too_old(const vendor& by, int version);
 
-/// The same of a table that is filled already.
-[[nodiscard]] result<std::shared_ptr<const driver>> start_driver(driver_functions table, std::string name);
+/// The variables that hide GPUs and are set, as `NAME is "value"`; empty for none.
+[[nodiscard]] std::string hidden_by(const vendor& by);
+
+/// Initialises what the table leads to. Errors: unsupported, with the reason and what to do, where it is a stub, is too
+/// old, lacks a function, or has no device.
+[[nodiscard]] result<std::shared_ptr<const driver>> start_driver(driver_functions table, std::string name,
+                                                                 const vendor& by);
 
 }  // namespace weft::gpu

@@ -1,47 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/gpu/driver/error.hpp"
 
-#include <cstdio>
-
 namespace weft::gpu {
-namespace {
 
-/// What the one who reads it can do; empty where the driver's words say it all.
-std::string advice_for(CUresult status) {
-  switch (status) {
-    case CUDA_ERROR_DEVICE_UNAVAILABLE:
-      return "another process may have it for itself: look at its compute mode (nvidia-smi -q -d COMPUTE)";
-    case CUDA_ERROR_NO_BINARY_FOR_GPU:
-      return "the code was compiled for another architecture: give PTX, or a text, or compile for this one";
-    case CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
-      return "the PTX is newer than the driver: update the driver, or compile with an older toolkit";
-    case CUDA_ERROR_TOO_MANY_PEERS:
-      return "disable peer access that is not used any more";
-    case CUDA_ERROR_NOT_PERMITTED:
-      return "it needs a right that this process does not have, such as a fabric channel";
-    case CUDA_ERROR_SYSTEM_NOT_READY:
-      return "the fabric manager may not be running";
-    case CUDA_ERROR_SYSTEM_DRIVER_MISMATCH:
-      return "libcuda and the kernel module are of different versions: reboot, or reload the module";
-    case CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE:
-      return "the forward-compatibility libcuda does not serve this GPU: take the cuda-compat folder out of "
-             "LD_LIBRARY_PATH";
-    default:
-      return {};
-  }
-}
-
-}  // namespace
-
-std::string name_of(const driver_functions& cu, CUresult status) {
+std::string name_of(const driver& cu, CUresult status) {
   const char* name = nullptr;
   const char* words = nullptr;
   if (cu.cuGetErrorName != nullptr) static_cast<void>(cu.cuGetErrorName(status, &name));
   if (cu.cuGetErrorString != nullptr) static_cast<void>(cu.cuGetErrorString(status, &words));
-  std::string text = name != nullptr ? name : "CUDA error";
+  std::string text = name != nullptr ? name : std::string{cu.by->name} + " error";
   text += " (" + std::to_string(status) + ")";
   if (words != nullptr && *words != '\0') text += std::string{": "} + words;
-  if (const std::string advice = advice_for(status); !advice.empty()) text += "; " + advice;
+  if (const std::string advice = cu.by->advice(status); !advice.empty()) text += "; " + advice;
   return text;
 }
 
@@ -123,7 +93,7 @@ errc errc_of(CUresult status, errc otherwise) {
   }
 }
 
-error cu_error(const driver_functions& cu, CUresult status, std::string doing, errc otherwise) {
+error cu_error(const driver& cu, CUresult status, std::string doing, errc otherwise) {
   error cause = make_error(errc_of(status, otherwise), std::move(doing) + ": " + name_of(cu, status));
   cause.native_code = status;
   if (is_sticky(status)) cause.scope = error_scope::device;

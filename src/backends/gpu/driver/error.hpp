@@ -11,7 +11,7 @@
 namespace weft::gpu {
 
 /// "CUDA_ERROR_OUT_OF_MEMORY (2): out of memory", in the driver's own words.
-[[nodiscard]] std::string name_of(const driver_functions& cu, CUresult status);
+[[nodiscard]] std::string name_of(const driver& cu, CUresult status);
 
 /// Whether the context answers nothing but this from now on: its device is lost.
 [[nodiscard]] bool is_sticky(CUresult status);
@@ -20,7 +20,7 @@ namespace weft::gpu {
 [[nodiscard]] errc errc_of(CUresult status, errc otherwise);
 
 /// `doing` failed with `status`. Its scope is the device's when that is lost by it.
-[[nodiscard]] error cu_error(const driver_functions& cu, CUresult status, std::string doing,
+[[nodiscard]] error cu_error(const driver& cu, CUresult status, std::string doing,
                              errc otherwise = errc::resource_exhausted);
 
 }  // namespace weft::gpu

@@ -12,8 +12,6 @@
 namespace weft::gpu {
 namespace {
 
-int architecture_of(const gpu_place& gpu) { return 10 * gpu.major + gpu.minor; }
-
 /// Threads of a block in each dimension: rows of memory lie along x, and a warp has 32 threads.
 std::array<unsigned, 3> block_of(int dimensions, unsigned largest) {
   std::array<unsigned, 3> block{256, 1, 1};
@@ -40,10 +38,10 @@ std::shared_ptr<module_cache::entry<T>> module_cache::entry_of(table<T>& in, con
   return found;
 }
 
-result<std::shared_ptr<const nvrtc>> module_cache::compiler() {
+result<std::shared_ptr<const run_time_compiler>> module_cache::compiler() {
   const std::lock_guard lock{compiler_mutex_};
   if (!compiler_) {
-    auto made = load_nvrtc(library_, places_->cu().version);
+    auto made = places_->cu().by->compiler(library_, places_->cu().version);
     if (!made) return made;
     compiler_ = std::move(*made);
   }
@@ -74,8 +72,8 @@ result<CUmodule> module_cache::load_module(const kernel_code& code, const std::s
   if (status != CUDA_SUCCESS) {
     const gpu_place& gpu = found_.gpu_of(device);
     error cause = cu_error(cu, status,
-                           common::title_of(code) + " cannot be loaded on " + gpu.name + " (compute capability " +
-                               std::to_string(gpu.major) + "." + std::to_string(gpu.minor) + ")",
+                           common::title_of(code) + " cannot be loaded on " + gpu.name + " (" +
+                               cu.by->architecture_text(gpu.architecture) + ")",
                            errc::incompatible);
     words.back() = '\0';
     if (words.front() != '\0') cause.what += std::string{"\n"} + words.data();
@@ -129,17 +127,19 @@ result<std::shared_ptr<const loaded_kernel>> module_cache::load(const kernel_cod
                                                                 CUmodule& module, std::uint64_t generation) {
   loaded_kernel made;
   std::shared_ptr<const compiled_image> image;
-  const bool is_given = code.raw && (code.raw->cuda_function != nullptr || !code.raw->cuda_image.empty());
+  const vendor& by = *places_->cu().by;
+  void* (*const function)() = code.raw ? (*code.raw).*by.function : nullptr;
+  const bool is_given = function != nullptr || (code.raw && !((*code.raw).*by.image).empty());
   if (!is_given) {
-    auto compiled = image_of(code, architecture_of(found_.gpu_of(device)));
+    auto compiled = image_of(code, found_.gpu_of(device).architecture);
     if (!compiled) return std::move(compiled).error();
     image = std::move(*compiled);
   }
   auto inside = places_->enter(device);
   if (!inside) return std::move(inside).error();
   made.generation = generation;
-  if (code.raw && code.raw->cuda_function != nullptr) {
-    made.function = static_cast<CUfunction>(code.raw->cuda_function());
+  if (function != nullptr) {
+    made.function = static_cast<CUfunction>(function());
     if (made.function == nullptr) {
       return make_error(errc::incompatible, common::title_of(code) + " has no function for " +
                                                 found_.gpu_of(device).name + ": was it compiled for its architecture?");
@@ -147,7 +147,7 @@ result<std::shared_ptr<const loaded_kernel>> module_cache::load(const kernel_cod
   } else {
     // Loaded once, though this be tried again: to unload it waits for all work of the GPU.
     if (module == nullptr) {
-      auto loaded = load_module(code, is_given ? code.raw->cuda_image : image->bytes, device, generation);
+      auto loaded = load_module(code, is_given ? (*code.raw).*by.image : image->bytes, device, generation);
       if (!loaded) return std::move(loaded).error();
       module = *loaded;
     }

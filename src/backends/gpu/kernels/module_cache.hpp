@@ -5,7 +5,7 @@
 
 #include "backends/gpu/devices/contexts.hpp"
 #include "backends/gpu/devices/discovery.hpp"
-#include "backends/gpu/kernels/nvrtc.hpp"
+#include "backends/gpu/kernels/run_time_compiler.hpp"
 #include "weft/backend/kernel_code.hpp"
 
 #include <cstdint>
@@ -32,15 +32,15 @@ struct loaded_kernel {
 /// Thread: any. Devices are counted from 0 here.
 class module_cache {
  public:
-  /// `compiler` names a library, see load_nvrtc(); it is opened with the first kernel that needs it.
+  /// `compiler` names a library, see vendor::compiler; it is opened with the first kernel that needs it.
   module_cache(std::shared_ptr<contexts> places, const discovery& found, std::string compiler);
   ~module_cache();
   module_cache(const module_cache&) = delete;
   module_cache& operator=(const module_cache&) = delete;
 
-  /// Errors: unsupported for a kernel without anything for CUDA, and without NVRTC; incompatible with the compiler's or
-  /// the driver's words for one that does not compile, load or fit this GPU.
-  /// Cost: a look into a table, but for the first time.
+  /// Errors: unsupported for a kernel without anything for this vendor, and without its compiler; incompatible with the
+  /// compiler's or the driver's words for one that does not compile, load or fit this GPU. Cost: a look into a table,
+  /// but for the first time.
   [[nodiscard]] result<std::shared_ptr<const loaded_kernel>> get(const kernel_code& code, std::size_t device);
 
   /// The context of the device's GPU is about to go, and what is loaded there with it.
@@ -68,7 +68,7 @@ class module_cache {
   using table = std::unordered_map<key, std::shared_ptr<entry<T>>, key_hash>;
 
   [[nodiscard]] result<std::shared_ptr<const compiled_image>> image_of(const kernel_code& code, int architecture);
-  [[nodiscard]] result<std::shared_ptr<const nvrtc>> compiler();
+  [[nodiscard]] result<std::shared_ptr<const run_time_compiler>> compiler();
   [[nodiscard]] result<std::shared_ptr<const loaded_kernel>> load(const kernel_code& code, std::size_t device,
                                                                   CUmodule& module, std::uint64_t generation);
   [[nodiscard]] result<CUmodule> load_module(const kernel_code& code, const std::string& bytes, std::size_t device,
@@ -82,7 +82,7 @@ class module_cache {
   const discovery& found_;
   std::string library_;
   std::mutex compiler_mutex_;
-  std::shared_ptr<const nvrtc> compiler_;
+  std::shared_ptr<const run_time_compiler> compiler_;
 
   std::shared_mutex mutex_;  // what follows
   table<compiled_image> images_;

@@ -12,7 +12,7 @@ namespace {
 std::shared_ptr<const kernel_code> made(const std::string& name, std::string text) {
   raw_kernel raw;
   raw.name = raw.entry = name;
-  raw.cuda_source = std::move(text);
+  raw.cuda_source = raw.hip_source = std::move(text);
   return make_kernel_code(std::move(raw));
 }
 

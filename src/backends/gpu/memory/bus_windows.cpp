@@ -71,10 +71,10 @@ bus_windows::~bus_windows() {
 result<void> bus_windows::load() {
   const auto without = [this](const std::string& why) {
     missing_ = make_error(errc::unsupported, "no windows across the bus: GDRCopy's library " + library_ +
-                                                 " cannot be used: " + why + "; WEFT_CUDA_GDRCOPY names another one");
+                                                 " cannot be used: " + why + "; " + variable_ + " names another one");
     return result<void>{*missing_};
   };
-  if (library_ == "none") return without("WEFT_CUDA_GDRCOPY, or the program, says none");
+  if (library_ == "none") return without(variable_ + ", or the program, says none");
   void* const library = ::dlopen(library_.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     const char* const why = ::dlerror();  // NOLINT(concurrency-mt-unsafe): glibc keeps it per thread

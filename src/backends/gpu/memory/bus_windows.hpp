@@ -20,7 +20,7 @@ namespace weft::gpu {
 class bus_windows {
  public:
   /// The library is opened when the first window is asked for. "none": without.
-  explicit bus_windows(std::string library) : library_(std::move(library)) {}
+  bus_windows(std::string library, const char* variable) : library_(std::move(library)), variable_(variable) {}
   bus_windows(const bus_windows&) = delete;
   bus_windows& operator=(const bus_windows&) = delete;
   ~bus_windows();
@@ -35,6 +35,7 @@ class bus_windows {
   [[nodiscard]] result<void> load();
 
   const std::string library_;
+  const std::string variable_;  // that names another
   detail::fork_watch here_;
   std::mutex mutex_;
   std::optional<error> missing_;  // why there is none, once that was tried

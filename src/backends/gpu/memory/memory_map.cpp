@@ -169,8 +169,12 @@ result<void> memory_map::make(allocation& made) {
       to_string(bytes{made.size}) + " of " + std::string{to_string(made.kind)} + " memory on " + to_string(made.owner);
   if (made.kind == memory_kind::pinned) return make_pinned(made, what);
   CUdeviceptr address = 0;
-  status = made.kind == memory_kind::unified ? cu_->cuMemAllocManaged(&address, made.size, attach_global)
-                                             : cu_->cuMemAlloc(&address, made.size);
+  if (made.kind == memory_kind::unified) {
+    status = cu_->cuMemAllocManaged(&address, made.size, attach_global);
+  } else {
+    status =
+        made.coherent ? cu_->by->allocate_coherent(*cu_, &address, made.size) : cu_->cuMemAlloc(&address, made.size);
+  }
   if (status != CUDA_SUCCESS) {
     error cause = cu_error(*cu_, status, what);
     if (cause.code == errc::out_of_memory) cause.what += "; " + out_of_memory(made.owner, made.size).what;
@@ -184,8 +188,10 @@ result<void> memory_map::make(allocation& made) {
   return {};
 }
 
-result<memory_map::ref> memory_map::new_allocation(device_id device, std::size_t size, memory_kind kind) {
+result<memory_map::ref> memory_map::new_allocation(device_id device, std::size_t size, memory_kind kind,
+                                                   bool coherent) {
   auto made = std::make_shared<allocation>();
+  made->coherent = coherent;
   made->kind = kind;
   made->owner = device;
   made->size = size;
@@ -203,11 +209,12 @@ result<memory_map::ref> memory_map::new_allocation(device_id device, std::size_t
   return made;
 }
 
-result<void*> memory_map::allocate(device_id device, std::size_t size, memory_kind kind, std::size_t granule) {
+result<void*> memory_map::allocate(device_id device, std::size_t size, memory_kind kind, std::size_t granule,
+                                   bool coherent) {
   if (size == 0) return make_error(errc::invalid_argument, "an allocation of 0 bytes on " + to_string(device));
   if (size > ~std::size_t{0} - granule) return out_of_memory(device, size);
   const std::size_t asked = granule == 0 ? size : (size + granule - 1) / granule * granule;
-  auto made = make_beside_stale([&] { return new_allocation(device, asked, kind); });
+  auto made = make_beside_stale([&] { return new_allocation(device, asked, kind, coherent); });
   if (!made) return std::move(made).error();
   // all that is said of it, before others find it
   (*made)->size = size;

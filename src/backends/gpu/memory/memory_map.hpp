@@ -63,6 +63,7 @@ struct allocation : common::known_range<allocation> {
   std::atomic<bool> reset{false};           // went with its device's context, whoever still holds this
   CUmemoryPool pool = nullptr;              // of its own, where it is shareable memory of a pool
   bool own_pages = false;                   // nothing else lies in its pages: it can be exported
+  bool coherent = false;                    // with running kernels
   std::shared_ptr<export_record> exported;  // guarded by the table
   std::shared_ptr<import_record> imported;  // memory of another process
 
@@ -98,7 +99,8 @@ class memory_map final : public common::memory_model<allocation> {
   ~memory_map();
 
   /// With a granule it is made of whole ones, which nothing else lies in.
-  [[nodiscard]] result<void*> allocate(device_id device, std::size_t size, memory_kind kind, std::size_t granule = 0);
+  [[nodiscard]] result<void*> allocate(device_id device, std::size_t size, memory_kind kind, std::size_t granule = 0,
+                                       bool coherent = false);
   [[nodiscard]] result<void> adopt(device_id device, void* base, std::size_t size);
   /// The memory goes with the last operation that uses it.
   [[nodiscard]] result<void> release(void* base);
@@ -204,7 +206,7 @@ class memory_map final : public common::memory_model<allocation> {
   [[nodiscard]] result<void> join(std::size_t from, std::size_t to);
   [[nodiscard]] bool joined_in_vain(std::size_t gpu);
   [[nodiscard]] bool still_used(std::size_t from_gpu, std::size_t to_gpu) const;
-  [[nodiscard]] result<ref> new_allocation(device_id device, std::size_t size, memory_kind kind);
+  [[nodiscard]] result<ref> new_allocation(device_id device, std::size_t size, memory_kind kind, bool coherent);
   [[nodiscard]] result<void> make(allocation& made);
   [[nodiscard]] result<void> make_pinned(allocation& made, const std::string& what);
   [[nodiscard]] bool registers_pages() const;

@@ -152,8 +152,7 @@ result<std::shared_ptr<allocation>> sharing::new_in_pool(device_id device, std::
   wanted.location = {location_device, memory_.found().gpu_of(memory_.local(device)).id};
   // Rights are a pool's: so each allocation has one of its own, which is to reserve no more address space than that
   // needs; without a size a driver takes twice the memory of the GPU.
-  constexpr int knows_sizes = 12020;
-  if (cu_.version >= knows_sizes) wanted.max_size = (size + granule - 1) / granule * granule;
+  if (cu_.version >= cu_.by->knows_pool_sizes) wanted.max_size = (size + granule - 1) / granule * granule;
   CUresult status = cu_.cuMemPoolCreate(&made->pool, &wanted);
   if (status != CUDA_SUCCESS) return cu_error(cu_, status, what);
   made->give_back = memory_.in_context(
@@ -223,7 +222,7 @@ result<void> sharing::prepare(const std::shared_ptr<allocation>& memory, handle_
 }
 
 result<shared_bytes> sharing::give(const void* address, std::uint64_t size, handle_family family) {
-  auto ticket = common::new_ticket(server_, family, detail::share_family::cuda, size);
+  auto ticket = common::new_ticket(server_, family, memory_.cu().by->family, size);
   if (!ticket) return std::move(ticket).error();
   detail::share_ticket& h = *ticket;
   std::optional<error> refused;
@@ -335,7 +334,7 @@ result<void> sharing::check_extent(const allocation& opened, const std::string& 
 result<opened_memory_description> sharing::open(std::optional<device_id> wish, const shared_bytes& handle,
                                                 std::chrono::nanoseconds limit, handle_family family,
                                                 const std::function<void()>& see_ends) {
-  auto ticket = common::ticket_of(handle, family, detail::share_family::cuda, server_);
+  auto ticket = common::ticket_of(handle, family, memory_.cu().by->family, server_);
   if (!ticket) return std::move(ticket).error();
   const detail::share_ticket& h = *ticket;
   std::shared_ptr<detail::process_watch> known;

@@ -345,6 +345,11 @@ result<queued::native_queue> stream_driver::create_queue(device_id device, int p
 result<queued::native_queue> stream_driver::adopt_queue(device_id device, void* theirs, queued::native_queue again) {
   const std::string which = "the program's stream for " + to_string(device);
   const auto name = theirs == nullptr ? stream_legacy : reinterpret_cast<std::uintptr_t>(theirs);
+  if (name == stream_legacy && cu_.version < cu_.by->names_default_stream) {
+    return make_error(errc::unsupported, which + " is the default stream, which has no name before " + cu_.by->name +
+                                             " " + version_text(cu_.by->names_default_stream) +
+                                             ": give one that the program made");
+  }
   if (name == stream_per_thread) {
     return make_error(errc::invalid_argument,
                       which +
@@ -352,8 +357,7 @@ result<queued::native_queue> stream_driver::adopt_queue(device_id device, void* 
                           "that cuStreamCreate made");
   }
   if (cu_.cuStreamGetCtx == nullptr)
-    return make_error(errc::unsupported,
-                      "this driver cannot say where a stream belongs: it must be of CUDA 9.2 or later");
+    return make_error(errc::unsupported, "this driver cannot say where a stream belongs: update it");
   const std::shared_lock call{place_of(local(device)).calls};
   auto inside = places_->enter(local(device));
   if (!inside) return std::move(inside).error();

@@ -127,8 +127,7 @@ std::optional<error> gpu_backend::without_word(device_id by, const word_request&
   const auto lacks = [&](const std::string& what) {
     return make_error(errc::unsupported, to_string(by) + " (" + gpu.name + ") has no stream memory operations " + what);
   };
-  if (cu_->cuStreamWaitValue32 == nullptr || cu_->cuStreamWriteValue32 == nullptr)
-    return lacks("in this driver: it must be of CUDA 11.7 or later");
+  if (!gpu.has_short_words) return lacks("with this driver: a newer one may have them");
   if (!is_short(request) && !gpu.has_long_words) return lacks("for words of 8 bytes: take one of 4");
   if (waits && request.comparison == word_comparison::nor && !gpu.compares_by_nor)
     return lacks("that compare by nor: take another comparison");

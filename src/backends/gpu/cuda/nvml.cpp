@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backends/gpu/driver/nvml.hpp"
+#include "backends/gpu/cuda/nvml.hpp"
 
 #include "backends/gpu/driver/error.hpp"
 
@@ -95,14 +95,15 @@ nvml::link_ends nvml::ends_of(const std::string& gpu, const std::string& other) 
   return found;
 }
 
-std::optional<nvlink_facts> nvml::nvlink(const std::string& from, const std::string& to) const {
-  if (call_.nvmlDeviceGetNvLinkState == nullptr || device_at(from) == nullptr) return std::nullopt;
-  const link_ends here = ends_of(from, to);
-  if (here.to_other > 0) return nvlink_facts{here.to_other, here.generation};
-  if (here.to_switch == 0) return nvlink_facts{};
-  const link_ends there = ends_of(to, from);
-  if (there.to_switch == 0) return nvlink_facts{};
-  return nvlink_facts{std::min(here.to_switch, there.to_switch), std::min(here.generation, there.generation)};
+std::optional<joined_by> nvml::joined(const gpu_name& from, const gpu_name& to) const {
+  if (call_.nvmlDeviceGetNvLinkState == nullptr || device_at(from.pci_address) == nullptr) return std::nullopt;
+  const link_ends here = ends_of(from.pci_address, to.pci_address);
+  if (here.to_other > 0) return joined_by{link_kind::nvlink, here.to_other, here.generation};
+  if (here.to_switch == 0) return joined_by{};
+  const link_ends there = ends_of(to.pci_address, from.pci_address);
+  if (there.to_switch == 0) return joined_by{};
+  return joined_by{link_kind::nvlink, std::min(here.to_switch, there.to_switch),
+                   std::min(here.generation, there.generation)};
 }
 
 std::string nvml::p2p_refusal(const std::string& from, const std::string& to) const {
@@ -145,7 +146,7 @@ management_library load_nvml(const std::string& library) {
   if (table.nvmlInit_v2 == nullptr) return no_management(library, "it has no nvmlInit_v2");
   if (const nvmlReturn status = table.nvmlInit_v2(); status != NVML_SUCCESS)
     return no_management(library, "nvmlInit_v2 gives " + std::to_string(status));
-  return std::shared_ptr<const nvml>{std::make_shared<nvml>(table)};
+  return std::shared_ptr<const management>{std::make_shared<nvml>(table)};
 }
 
 }  // namespace weft::gpu

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a GPU is, as the management library tells: each sensor by itself, since a GPU has some and not others.
+#include "backends/gpu/cuda/nvml.hpp"
 #include "backends/gpu/driver/error.hpp"
-#include "backends/gpu/driver/nvml.hpp"
 
 #include <array>
 #include <cstdio>

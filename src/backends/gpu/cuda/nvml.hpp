@@ -3,7 +3,8 @@
 // be there; its header is not part of the toolkit, so what is used of it is declared here.
 #pragma once
 
-#include "backends/gpu/driver/nvml_functions.hpp"
+#include "backends/gpu/cuda/nvml_functions.hpp"
+#include "backends/gpu/driver/management.hpp"
 #include "weft/backend/backend.hpp"
 #include "weft/core/ids.hpp"
 #include "weft/core/result.hpp"
@@ -19,30 +20,19 @@
 
 namespace weft::gpu {
 
-/// How two GPUs are joined.
-struct nvlink_facts {
-  int links = 0;       // that are up and lead to the other
-  int generation = 0;  // as the library numbers them
-};
-
 /// Thread: any.
-class nvml {
+class nvml final : public management {
  public:
   explicit nvml(nvml_functions table) : call_(table) {}
-  nvml(const nvml&) = delete;
-  nvml& operator=(const nvml&) = delete;
-  ~nvml();
+  ~nvml() override;
 
-  /// GPUs are named by their PCI address, as the driver writes it. No links where there are none; empty where the
-  /// library does not know.
-  [[nodiscard]] std::optional<nvlink_facts> nvlink(const std::string& from, const std::string& to) const;
-  /// Why `from` cannot read the memory of `to`; empty where it can, or where the library does not say.
-  [[nodiscard]] std::string p2p_refusal(const std::string& from, const std::string& to) const;
-  [[nodiscard]] std::optional<std::uint64_t> free_memory(const std::string& gpu) const;
-  /// Of a MIG instance: that of its GPU, whose address it has. Errors: unsupported for a GPU that it does not know.
-  [[nodiscard]] result<device_health> health(const std::string& gpu) const;
-  /// "550.54.15"; empty when it does not say.
-  [[nodiscard]] std::string driver_version() const;
+  /// By NVLink, of the library's generation.
+  [[nodiscard]] std::optional<joined_by> joined(const gpu_name& from, const gpu_name& to) const override;
+  [[nodiscard]] std::string p2p_refusal(const std::string& from, const std::string& to) const override;
+  [[nodiscard]] std::optional<std::uint64_t> free_memory(const std::string& gpu) const override;
+  /// Of a MIG instance: that of its GPU, whose address it has.
+  [[nodiscard]] result<device_health> health(const std::string& gpu) const override;
+  [[nodiscard]] std::string driver_version() const override;
 
  private:
   /// One that is up.
@@ -63,9 +53,6 @@ class nvml {
   mutable std::mutex links_mutex_;
   mutable std::map<std::string, std::vector<link>> links_;  // by address; read once: each takes dozens of calls
 };
-
-/// The library, or why there is none.
-using management_library = result<std::shared_ptr<const nvml>>;
 
 /// Errors: unsupported with the reason and what to do. It stays open as long as the process.
 [[nodiscard]] management_library load_nvml(const std::string& library);

@@ -2,7 +2,8 @@
 // The compiler that comes with CUDA as a library, opened at run time. It needs no GPU and no driver.
 #pragma once
 
-#include "backends/gpu/kernels/nvrtc_functions.hpp"
+#include "backends/gpu/cuda/nvrtc_functions.hpp"
+#include "backends/gpu/kernels/run_time_compiler.hpp"
 #include "weft/backend/kernel_code.hpp"
 #include "weft/core/result.hpp"
 
@@ -12,24 +13,18 @@
 
 namespace weft::gpu {
 
-/// What a text became: machine code of one architecture, or PTX, which the driver compiles when it is loaded.
-struct compiled_image {
-  std::string bytes;  // PTX ends with a zero
-  bool is_ptx = false;
-  std::string log;  // what the compiler said; with `verbose` also registers and spills
-};
+/// "9.0" of 90.
+[[nodiscard]] std::string capability_text(int architecture);
 
-/// Architectures are 10 times major + minor of the compute capability, as 90.
 /// Thread: any.
-class nvrtc {
+class nvrtc final : public run_time_compiler {
  public:
   nvrtc(const nvrtc_functions& table, std::string library);
 
   /// Machine code for an architecture that the compiler knows; for one that it does not, PTX of the newest before it.
-  /// Errors: unsupported for a raw kernel without a source for CUDA; incompatible for a text that does not compile,
-  /// beginning with the file and line of its WEFT_KERNEL, and for an architecture older than all that it knows.
-  /// Cost: some ten milliseconds.
-  [[nodiscard]] result<compiled_image> compile(const kernel_code& code, int architecture, bool verbose = false) const;
+  /// Refused is an architecture older than all that it knows.
+  [[nodiscard]] result<compiled_image> compile(const kernel_code& code, int architecture,
+                                               bool verbose = false) const override;
 
   [[nodiscard]] bool knows(int architecture) const;
   /// Whether it compiles a text without a kernel: a library may be there without its other parts.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backends/gpu/kernels/nvrtc.hpp"
+#include "backends/gpu/cuda/nvrtc.hpp"
 
 #include "backends/common/compiler_words.hpp"
 #include "backends/gpu/driver/error.hpp"
@@ -14,11 +14,6 @@
 
 namespace weft::gpu {
 namespace {
-
-/// "9.0"
-std::string capability_text(int architecture) {
-  return std::to_string(architecture / 10) + "." + std::to_string(architecture % 10);
-}
 
 /// The folders in which a toolkit may lie.
 std::vector<std::string> toolkits() {
@@ -62,6 +57,10 @@ result<std::shared_ptr<const nvrtc>> open_one(const std::string& name) {
 }
 
 }  // namespace
+
+std::string capability_text(int architecture) {
+  return std::to_string(architecture / 10) + "." + std::to_string(architecture % 10);
+}
 
 nvrtc::nvrtc(const nvrtc_functions& table, std::string library) : call_(table), library_(std::move(library)) {
   int major = 0;

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// All that differs between the vendors whose drivers fill the table of functions. What is shared asks this value and
+// never which vendor it is: cuda/ has one of them, hip/ the other.
+#pragma once
+
+#include "backends/gpu/driver/management.hpp"
+#include "backends/gpu/kernels/run_time_compiler.hpp"
+#include "processes/share_ticket.hpp"
+#include "weft/backend/kernel_code.hpp"
+#include "weft/core/device_description.hpp"
+#include "weft/core/result.hpp"
+
+#include <array>
+#include <memory>
+#include <string>
+
+namespace weft::gpu {
+
+struct driver;
+struct gpu_place;
+
+/// A library of the vendor that is opened at run time.
+struct library_name {
+  const char* variable;  // of the environment, which names another; "none" where it need not be there. Empty: none does
+  const char* usual;
+};
+
+struct vendor {
+  backend_kind kind;
+  const char* name;  // "CUDA"
+  detail::share_family family;
+  library_name driver, management, bus_windows;
+  const char* partitions_variable;    // "0": the parts of a GPU share its compute units
+  std::array<const char*, 3> hiding;  // variables that hide GPUs; null behind the last
+  const char* list_command;           // shows what GPUs the system has
+  int oldest_driver;                  // 1000 times major + 10 times minor
+  int knows_pool_sizes;               // the driver from which a pool may have a size
+  int names_default_stream;           // … and from which the handle 1 is the default stream
+  bool reset_ends_faults;             // otherwise the process has to be started anew
+  bool has_short_words;               // every GPU has stream memory operations of 4 bytes
+  std::string raw_kernel::* image;    // compiled by the vendor's compiler
+  void* (*raw_kernel::*function)();   // … into the program
+
+  /// Errors: unsupported, with the reason and what to do.
+  result<std::shared_ptr<const struct driver>> (*load)(const std::string& library);
+  management_library (*manage)(const struct driver& cu, const std::string& library, const std::string& system_root);
+  /// `library` may be empty: then what the environment says, else what is found.
+  result<std::shared_ptr<const run_time_compiler>> (*compiler)(const std::string& library, int driver_version);
+  /// Memory that running kernels share with others.
+  CUresult (*allocate_coherent)(const struct driver& cu, CUdeviceptr* address, std::size_t size);
+  /// Of a GPU, as run_time_compiler counts them.
+  int (*architecture)(const struct driver& cu, const gpu_place& gpu);
+  std::string (*architecture_text)(int architecture);  // "compute capability 9.0"
+  /// What who reads an error of the driver can do; empty where its words say it all.
+  std::string (*advice)(CUresult status);
+};
+
+}  // namespace weft::gpu

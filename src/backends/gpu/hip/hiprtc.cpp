@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "backends/gpu/hip/hiprtc.hpp"
+
+#include "backends/common/compiler_words.hpp"
+#include "backends/gpu/factory.hpp"
+#include "backends/gpu/hip/hip.hpp"
+#include "backends/gpu/hip/rocm_library.hpp"
+#include "core/environment.hpp"
+#include "core/make_error.hpp"
+#include "weft/backend/kernel_text.hpp"
+
+#include <algorithm>
+#include <array>
+#include <dlfcn.h>
+#include <utility>
+#include <vector>
+
+namespace weft::gpu::amd {
+namespace {
+
+/// Since which major version of ROCm its compiler serves an architecture. Source: the releases' lists of supported
+/// GPUs, and the targets of their LLVM.
+struct served_architecture {
+  int number;
+  int since;
+};
+constexpr std::array served{
+    served_architecture{0x803, 5},  served_architecture{0x900, 5},  served_architecture{0x906, 5},
+    served_architecture{0x908, 5},  served_architecture{0x90a, 5},  served_architecture{0x1010, 5},
+    served_architecture{0x1012, 5}, served_architecture{0x1030, 5}, served_architecture{0x942, 6},
+    served_architecture{0x1100, 6}, served_architecture{0x1101, 6}, served_architecture{0x1102, 6},
+    served_architecture{0x950, 7},  served_architecture{0x1150, 7}, served_architecture{0x1151, 7},
+    served_architecture{0x1200, 7}, served_architecture{0x1201, 7},
+};
+constexpr int everywhere = 0x90a;  // on which all that weft's kernels may say compiles, and every version serves
+
+result<std::shared_ptr<const hiprtc>> table_of(const rocm_library& found, int driver_major) {
+  hiprtc_functions table;
+  std::string missing;
+#define WEFT_GPU_LOOK_UP(name, parameters)                                           \
+  table.name = reinterpret_cast<decltype(table.name)>(::dlsym(found.handle, #name)); \
+  if (table.name == nullptr) missing += missing.empty() ? #name : ", " #name;
+  WEFT_GPU_HIPRTC_FUNCTIONS(WEFT_GPU_LOOK_UP)
+#undef WEFT_GPU_LOOK_UP
+  if (!missing.empty()) return make_error(errc::unsupported, found.name + " is no HIPRTC: it has no " + missing);
+  return std::make_shared<const hiprtc>(table, found.name, found.major, driver_major);
+}
+
+}  // namespace
+
+bool hiprtc::knows(int architecture) const {
+  // a runtime shows no GPU that the compiler of its release does not serve
+  if (major_ != 0 && major_ == driver_major_) return true;
+  return std::any_of(served.begin(), served.end(), [&](const served_architecture& one) {
+    return one.number == architecture && (major_ == 0 || one.since <= major_);
+  });
+}
+
+std::string hiprtc::log_of(hiprtcProgram program) const {
+  std::size_t size = 0;
+  if (call_.hiprtcGetProgramLogSize(program, &size) != HIPRTC_SUCCESS || size == 0) return {};
+  std::string words(size, '\0');
+  if (call_.hiprtcGetProgramLog(program, words.data()) != HIPRTC_SUCCESS) return {};
+  words.resize(std::min(words.find('\0'), words.size()));
+  return words;
+}
+
+result<compiled_image> hiprtc::compile(const kernel_code& code, int architecture, bool verbose) const {
+  const std::string text = kernel_text(code, dialect::hip);
+  if (text.empty()) {
+    return make_error(errc::unsupported, "the raw kernel '" + code.name +
+                                             "' has no source for HIP; it runs where one of its sources does");
+  }
+  const std::string target = gfx_name(architecture);
+  if (!knows(architecture)) {
+    return make_error(errc::incompatible, common::title_of(code) + " cannot be compiled for " + target + ": " +
+                                              library_ +
+                                              " may not serve it, and would then end the process; name the HIPRTC of "
+                                              "the runtime's own release in WEFT_HIP_HIPRTC");
+  }
+  std::vector<std::string> options = kernel_options(code, dialect::hip, 0);
+  options.push_back("--offload-arch=" + target);
+  if (verbose) options.emplace_back("-Rpass-analysis=kernel-resource-usage");
+  std::vector<const char*> pointers;
+  pointers.reserve(options.size());
+  for (const std::string& option : options) pointers.push_back(option.c_str());
+
+  hiprtcProgram program = nullptr;
+  hiprtcResult status =
+      call_.hiprtcCreateProgram(&program, text.c_str(), (code.name + ".hip").c_str(), 0, nullptr, nullptr);
+  const auto kind_of = [&] {
+    return status == HIPRTC_ERROR_OUT_OF_MEMORY ? errc::resource_exhausted : errc::incompatible;
+  };
+  if (status != HIPRTC_SUCCESS) {
+    return make_error(kind_of(), common::title_of(code) + ": " + library_ + " takes no program (error " +
+                                     std::to_string(status) + ")");
+  }
+  status = call_.hiprtcCompileProgram(program, static_cast<int>(pointers.size()), pointers.data());
+  compiled_image made;
+  made.log = log_of(program);
+  if (status == HIPRTC_SUCCESS) {
+    std::size_t size = 0;
+    status = call_.hiprtcGetCodeSize(program, &size);
+    made.bytes.resize(status == HIPRTC_SUCCESS ? size : 0);
+    if (status == HIPRTC_SUCCESS) status = call_.hiprtcGetCode(program, made.bytes.data());
+  }
+  static_cast<void>(call_.hiprtcDestroyProgram(&program));
+  if (status == HIPRTC_SUCCESS) return made;
+  error cause = common::does_not_compile(
+      code, target, made.log.empty() ? "HIPRTC error " + std::to_string(status) : made.log, kind_of());
+  cause.native_code = status;
+  return cause;
+}
+
+result<std::shared_ptr<const hiprtc>> load_hiprtc(const std::string& library, int driver_version) {
+  const std::string named = library.empty() ? detail::environment("WEFT_HIP_HIPRTC").value_or("") : library;
+  const int driver_major = driver_version / 1000;
+  std::string why;
+  if (!named.empty()) {
+    const rocm_library found = open_rocm_library(named, {}, {}, why);
+    if (found.handle != nullptr) return table_of(found, driver_major);
+    return make_error(errc::unsupported, "the compiler named for HIP kernels cannot be used: " + why);
+  }
+  // a runtime loads the code objects of its own release and older ones; before 7 the compiler is in the runtime, too
+  for (const int major : {7, 6, 5}) {
+    if (driver_major != 0 && major > driver_major) continue;
+    for (const char* const base : {"libhiprtc.so", "libamdhip64.so"}) {
+      const rocm_library found = open_rocm_library({}, base, {major}, why);
+      if (found.handle == nullptr) continue;
+      if (auto made = table_of(found, driver_major)) return made;
+    }
+  }
+  return make_error(errc::unsupported,
+                    "HIP kernels need HIPRTC, of which neither libhiprtc.so.7, .6 nor .5 was found (" + why +
+                        "); install it (hip-runtime-amd of ROCm), or name its file in WEFT_HIP_HIPRTC");
+}
+
+}  // namespace weft::gpu::amd
+
+namespace weft::gpu {
+
+result<void> compile_for_hip(const kernel_code& code) noexcept {
+  try {
+    auto with = amd::load_hiprtc({}, 0);
+    if (!with) return std::move(with).error();
+    auto made = (*with)->compile(code, amd::everywhere);
+    if (!made) return std::move(made).error();
+    return {};
+  } catch (const std::bad_alloc&) {
+    return no_host_memory();
+  }
+}
+
+}  // namespace weft::gpu

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the HIP backend does of its own: which library it takes, what it makes of HIP's answers, and how it ends after a
+// fault. What it shares with CUDA the conformance suite holds.
+#include "backends/gpu/hip/amd_management.hpp"
+#include "backends/gpu/hip/hip.hpp"
+#include "backends/gpu/hip/hip_attributes.hpp"
+#include "backends/gpu/hip/hiprtc.hpp"
+#include "support/samples.hpp"
+#include "virtual_driver/loaded_driver.hpp"
+#include "virtual_driver/virtual_machine.hpp"
+#include "weft/backend/kernel_code.hpp"
+#include "weft/channel/message_queue.hpp"
+#include "weft/memory/buffer.hpp"
+#include "weft/memory/copy.hpp"
+#include "weft/memory/fill.hpp"
+#include "weft/memory/peer_access.hpp"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <string>
+#include <unistd.h>
+
+namespace hip_backend_test {
+
+namespace amd = weft::gpu::amd;
+using virtual_cuda::environment;
+using virtual_cuda::in_child;
+using virtual_cuda::open_hip_machine;
+using weft::errc;
+
+bool says(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+/// Why a library cannot be used.
+std::string reason(const std::string& library) {
+  const auto opened = amd::load_hip(library);
+  if (opened) {
+    ADD_FAILURE() << "it was opened";
+    return {};
+  }
+  EXPECT_EQ(opened.error().code, errc::unsupported);
+  return opened.error().what;
+}
+
+/// What opening a machine fails with.
+std::string refusal() {
+  try {
+    static_cast<void>(open_hip_machine());
+  } catch (const weft::error_exception& refused) {
+    return refused.cause().what;
+  }
+  ADD_FAILURE() << "it was opened";
+  return {};
+}
+
+// ---- the library ----------------------------------------------------------------------------------------------------
+
+TEST(hip_library, that_is_not_there_is_absent_with_the_reason_and_what_to_do) {
+  in_child({}, [] {
+    const std::string why = reason("/nowhere/libamdhip64.so.7");
+    EXPECT_TRUE(says(why, "/nowhere/libamdhip64.so.7") && says(why, "install") && says(why, "WEFT_HIP_DRIVER")) << why;
+  });
+}
+
+TEST(hip_library, that_is_none_is_said_to_be_none) {
+  in_child({}, [] {
+    const std::string why = reason("libm.so.6");
+    EXPECT_TRUE(says(why, "it is no HIP runtime")) << why;
+  });
+}
+
+TEST(hip_library, that_is_too_old_names_both_versions) {
+  in_child({{"WEFT_VIRTUAL_HIP_VERSION", "50221153"}}, [] {
+    const std::string why = reason(samples::virtual_hip_library());
+    EXPECT_TRUE(says(why, "HIP 5.2") && says(why, "6.2 or newer")) << why;
+  });
+}
+
+TEST(hip_library, without_a_gpu_says_what_shows_them_and_what_hides_them) {
+  in_child({{"WEFT_VIRTUAL_CUDA_DEVICES", "0"}}, [] {
+    const std::string why = refusal();
+    EXPECT_TRUE(says(why, "it finds no GPU: rocminfo shows")) << why;
+  });
+  in_child({{"WEFT_VIRTUAL_CUDA_DEVICES", "0"}, {"ROCR_VISIBLE_DEVICES", "7"}}, [] {
+    const std::string why = refusal();
+    EXPECT_TRUE(says(why, "ROCR_VISIBLE_DEVICES is \"7\"")) << why;
+  });
+}
+
+TEST(hip_library, is_one_for_a_process) {
+  in_child({}, [] {
+    const std::string copy = testing::TempDir() + "weft_hip_" + std::to_string(::getpid()) + ".so";
+    std::filesystem::copy_file(samples::virtual_hip_library(), copy);
+    ASSERT_TRUE(amd::load_hip(samples::virtual_hip_library()));
+    EXPECT_TRUE(amd::load_hip(samples::virtual_hip_library())) << "the same again";
+    const std::string why = reason(copy);
+    EXPECT_TRUE(says(why, "this process uses another HIP library already")) << why;
+    std::filesystem::remove(copy);
+  });
+}
+
+TEST(hip_library, has_a_version_of_two_numbers) {
+  in_child({{"WEFT_VIRTUAL_HIP_VERSION", "71452802"}}, [] {
+    const auto opened = amd::load_hip(samples::virtual_hip_library());
+    ASSERT_TRUE(opened) << opened.error().what;
+    EXPECT_EQ((*opened)->version, 7140);
+    EXPECT_EQ(weft::gpu::version_text((*opened)->version), "7.14");
+  });
+}
+
+// ---- what differs ---------------------------------------------------------------------------------------------------
+
+TEST(hip_attribute, has_one_number_for_each_of_ours) {
+  std::set<int> ours;
+  for (const amd::attribute_pair& one : amd::hip_attributes) EXPECT_TRUE(ours.insert(one.ours).second) << one.ours;
+  EXPECT_EQ(amd::hip_attribute_of(weft::gpu::warp_size), amd::hip_warp_size);
+  EXPECT_EQ(amd::hip_attribute_of(weft::gpu::multicast_supported), std::nullopt);
+}
+
+TEST(hip_architecture, is_the_number_in_its_name) {
+  EXPECT_EQ(amd::gfx_number("gfx90a:sramecc+:xnack-"), 0x90a);
+  EXPECT_EQ(amd::gfx_number("gfx1100"), 0x1100);
+  EXPECT_EQ(amd::gfx_name(0x90a), "gfx90a");
+  for (const char* const none : {"", "gfx", "gfx:", "gfx90q", "sm_90", "gfx9-4-generic"})
+    EXPECT_EQ(amd::gfx_number(none), 0) << none;
+}
+
+TEST(hip_device, is_described_and_its_links_are_ranked) {
+  in_child({{"WEFT_VIRTUAL_CUDA_TOPOLOGY", "mi300x_8"}}, [] {
+    const weft::machine m = open_hip_machine();
+    EXPECT_EQ(m[0].kind(), weft::backend_kind::hip);
+    EXPECT_EQ(m.device_count(), 8);
+    const auto pair = weft::capability_between(m, weft::device_id{0}, weft::device_id{1});
+    ASSERT_TRUE(pair);
+    EXPECT_EQ(pair->native_rank, 4) << "the link's type, which is XGMI";
+    EXPECT_EQ(pair->performance_rank, 0) << "and so the best there is";
+    EXPECT_EQ(pair->link, weft::peer_link::infinity_fabric);
+  });
+}
+
+TEST(hip_device, without_waits_for_values_says_so_and_does_the_rest) {
+  in_child({{"WEFT_VIRTUAL_HIP_WAIT_VALUES", "0"}}, [] {
+    const weft::machine m = open_hip_machine();
+    const weft::buffer<std::uint32_t> word{m[0], 1};
+    const weft::stream order{m[0]};
+    try {
+      static_cast<void>(order.write_value(word.data(), 1U));
+      FAIL() << "it was written";
+    } catch (const weft::error_exception& refused) {
+      EXPECT_EQ(refused.code(), errc::unsupported);
+      EXPECT_TRUE(says(refused.cause().what, "has no stream memory operations")) << refused.cause().what;
+    }
+  });
+}
+
+TEST(hip_stream, that_is_the_default_one_is_adopted_where_it_has_a_name) {
+  in_child({{"WEFT_VIRTUAL_HIP_VERSION", "60443482"}}, [] {
+    const weft::machine m = open_hip_machine();
+    try {
+      static_cast<void>(weft::stream::over(m[0], nullptr));
+      FAIL() << "it was adopted";
+    } catch (const weft::error_exception& refused) {
+      EXPECT_EQ(refused.code(), errc::unsupported);
+      EXPECT_TRUE(says(refused.cause().what, "no name before HIP 7.0")) << refused.cause().what;
+    }
+  });
+  in_child({}, [] {
+    const weft::machine m = open_hip_machine();
+    const weft::stream order = weft::stream::over(m[0], nullptr);
+    const weft::buffer<int> memory{m[0], 1};
+    int read = 0;
+    weft::fill(memory, 7);
+    weft::copy(std::span{&read, 1}, memory);
+    order.synchronize();
+    EXPECT_EQ(read, 7);
+  });
+}
+
+TEST(hip_memory, that_running_kernels_share_is_in_no_cache) {
+  in_child({}, [] {
+    virtual_cuda::library_path() = samples::virtual_hip_library();
+    const auto calls = [] {
+      return virtual_cuda::find<unsigned long long(const char*)>("weft_virtual_calls")("hipExtMallocWithFlags");
+    };
+    const weft::machine m = open_hip_machine();
+    const weft::buffer<int> plain{m[0], 100};
+    EXPECT_EQ(calls(), 0U);
+    const weft::buffer<int> shared{m[0], 100, weft::for_running_kernels};
+    EXPECT_EQ(calls(), 1U);
+    EXPECT_EQ(weft::address_range(m[0], shared.data()).kind, weft::memory_kind::device);
+    const weft::message_queue<std::uint64_t> queue{
+        m, weft::device_id{0}, weft::device_id{1}, {.mode = weft::transfer_mode::direct, .for_kernels = true}};
+    EXPECT_GT(calls(), 1U) << "the ring of a queue between two GPUs";
+  });
+}
+
+// ---- faults ---------------------------------------------------------------------------------------------------------
+
+TEST(hip_fault, loses_every_device_of_the_process_for_good) {
+  in_child({}, [] {
+    const weft::machine m = open_hip_machine();
+    const weft::buffer<int> one{m[0], 1}, other{m[1], 1};
+    weft::fill(one, 1);
+    weft::fill(other, 1);
+    m.synchronize();
+    virtual_cuda::library_path() = samples::virtual_hip_library();
+    virtual_cuda::find<void(int, int)>("weft_virtual_lose")(0, weft::gpu::CUDA_ERROR_ILLEGAL_ADDRESS);
+    for (const weft::buffer<int>* memory : {&one, &other}) {
+      EXPECT_THROW(
+          {
+            weft::fill(*memory, 2);
+            m.synchronize();
+          },
+          weft::error_exception);
+    }
+    for (const weft::device& device : m.devices()) {
+      try {
+        device.reset();
+        ADD_FAILURE() << "it was reset";
+      } catch (const weft::error_exception& refused) {
+        EXPECT_EQ(refused.code(), errc::device_lost);
+        EXPECT_TRUE(says(refused.cause().what, "restart the process")) << refused.cause().what;
+      }
+    }
+  });
+}
+
+TEST(hip_fault, is_no_reset_that_the_library_itself_asks_for) {
+  in_child({}, [] {
+    const weft::machine m = open_hip_machine();
+    m[0].reset();
+    const weft::buffer<int> memory{m[0], 4};
+    weft::fill(memory, 3);
+    std::vector<int> read(4);
+    weft::copy(read, memory);
+    EXPECT_EQ(read, std::vector<int>(4, 3));
+  });
+}
+
+// ---- the compiler ---------------------------------------------------------------------------------------------------
+
+TEST(hip_compiler, refuses_an_architecture_that_would_end_the_process) {
+  const amd::hiprtc of_six{amd::hiprtc_functions{}, "libhiprtc.so.6", 6, 0};
+  EXPECT_TRUE(of_six.knows(0x90a));
+  EXPECT_TRUE(of_six.knows(0x942));
+  EXPECT_FALSE(of_six.knows(0x950)) << "is of ROCm 7";
+  EXPECT_FALSE(of_six.knows(0x9999));
+  const amd::hiprtc of_five{amd::hiprtc_functions{}, "libamdhip64.so.5", 5, 0};
+  EXPECT_FALSE(of_five.knows(0x942));
+  const amd::hiprtc beside_its_runtime{amd::hiprtc_functions{}, "libhiprtc.so.8", 8, 8};
+  EXPECT_TRUE(beside_its_runtime.knows(0x1300)) << "a GPU that the runtime of its release shows";
+  in_child({{"WEFT_VIRTUAL_HIP_ARCH", "gfx9999"}}, [] {
+    weft::raw_kernel raw;
+    raw.name = raw.entry = "nothing";
+    raw.hip_source = "extern \"C\" __global__ void nothing(long long begin, long long end) {}";
+    raw.dimensions = 1;
+    const auto code = weft::make_kernel_code(raw);
+    const auto compiler = amd::load_hiprtc(samples::virtual_hip_library(), 7010);
+    ASSERT_TRUE(compiler);
+    const auto made = (*compiler)->compile(*code, 0x9999);
+    ASSERT_FALSE(made);
+    EXPECT_EQ(made.error().code, errc::incompatible);
+    EXPECT_TRUE(says(made.error().what, "gfx9999") && says(made.error().what, "would then end the process"))
+        << made.error().what;
+  });
+}
+
+// ---- sysfs ----------------------------------------------------------------------------------------------------------
+
+class amd_sysfs : public testing::Test {
+ protected:
+  void SetUp() override { std::filesystem::create_directories(gpu_ + "/hwmon/hwmon3"); }
+  void TearDown() override { std::filesystem::remove_all(root_); }
+  void write(const std::string& name, const std::string& text) const {
+    const std::filesystem::path file = gpu_ + "/" + name;
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream{file} << text;
+  }
+  const std::string root_ = testing::TempDir() + "weft_amd_sys_" + std::to_string(::getpid());
+  const std::string gpu_ = root_ + "/bus/pci/devices/0000:03:00.0";
+  const amd::amd_management management_{root_};
+};
+
+TEST_F(amd_sysfs, tells_how_a_gpu_is) {
+  write("hwmon/hwmon3/temp1_input", "61000\n");
+  write("hwmon/hwmon3/power1_average", "250500000\n");
+  write("gpu_busy_percent", "75\n");
+  write("ras/umc_err_count", "ue: 2\nce: 1000\n");
+  write("ras/xgmi_wafl_err_count", "ue: 3\nce: 0\n");
+  write("current_link_speed", "32.0 GT/s PCIe\n");
+  write("current_link_width", "16\n");
+  write("mem_info_vram_total", "68702699520\n");
+  write("mem_info_vram_used", "702699520\n");
+  const auto now = management_.health("0000:03:00.0");
+  ASSERT_TRUE(now) << now.error().what;
+  EXPECT_EQ(now->celsius, 61);
+  EXPECT_EQ(now->watts, 250.5);
+  EXPECT_EQ(now->busy, 0.75);
+  EXPECT_EQ(now->memory_errors, 2U);
+  EXPECT_EQ(now->link_errors, 3U);
+  EXPECT_EQ(now->pcie_generation, 5);
+  EXPECT_EQ(now->pcie_lanes, 16);
+  EXPECT_EQ(management_.free_memory("0000:03:00.0"), 68000000000U);
+}
+
+TEST_F(amd_sysfs, leaves_empty_what_no_sensor_tells_and_refuses_a_gpu_that_is_not_there) {
+  write("hwmon/hwmon3/power1_input", "5000000\n");
+  const auto now = management_.health("0000:03:00.0");
+  ASSERT_TRUE(now) << now.error().what;
+  EXPECT_EQ(now->watts, 5) << "by its newer name";
+  EXPECT_FALSE(now->celsius || now->busy || now->memory_errors || now->link_errors || now->pcie_generation ||
+               now->pcie_lanes || now->held_down_by);
+  EXPECT_EQ(management_.free_memory("0000:03:00.0"), std::nullopt);
+  const auto none = management_.health("0000:99:00.0");
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, errc::unsupported);
+  EXPECT_TRUE(says(none.error().what, "0000:99:00.0")) << none.error().what;
+  EXPECT_FALSE(management_.health(""));
+}
+
+}  // namespace hip_backend_test
