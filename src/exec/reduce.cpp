@@ -119,6 +119,8 @@ shared_item_form form_for_gpus(element_type type) {
   form.functions += std::string{"using number = "} + (is_small ? "int32_t" : "element") + ";\n";
   form.functions += std::string{"using result = "} + (is_real(type) ? "double" : "uint64_t") + ";\n";
   form.functions += std::string{"using total = "} + (is_small ? "int32_t" : "result") + ";\n";
+  form.functions += is_real(type) ? "WEFT_FUNCTION bool is_nan(number a) { return a != a; }\n"
+                                  : "WEFT_FUNCTION bool is_nan(number) { return false; }\n";
   form.functions += R"cuda(
 template <class T, class Join>
 WEFT_FUNCTION T joined(T mine, Join join, const element* __restrict__ values, const int count, const int lane) {
@@ -151,9 +153,9 @@ WEFT_FUNCTION T joined(T mine, Join join, const element* __restrict__ values, co
   } else if (op == 1) {
     all = joined(result(1), [](result a, result b) { return a * b; }, block, size, lane);
   } else if (op == 2) {
-    all = joined(any, [](number a, number b) { return b < a || a != a ? b : a; }, block, size, lane);
+    all = joined(any, [](number a, number b) { return b < a || is_nan(a) ? b : a; }, block, size, lane);
   } else {
-    all = joined(any, [](number a, number b) { return b > a || a != a ? b : a; }, block, size, lane);
+    all = joined(any, [](number a, number b) { return b > a || is_nan(a) ? b : a; }, block, size, lane);
   }
   if (lane == 0) results[i] = all;
 )cuda";

@@ -2,11 +2,7 @@
 // The run-time compiler as the CUDA backend uses it, which takes no GPU: what it makes for each architecture, the
 // registers and spills of the library's own kernels, and what it says of texts that are wrong.
 #include "backends/gpu/cuda/nvrtc.hpp"
-#include "backends/gpu/kernels/own_kernels.hpp"
-#include "kernel/portable_kernels.hpp"
-#include "support/paths.hpp"
-#include "support/written_kernels.hpp"
-#include "weft/backend/kernel_text.hpp"
+#include "support/device_kernels.hpp"
 
 #include <gtest/gtest.h>
 
@@ -23,22 +19,6 @@ namespace gpu_nvrtc_test {
 using weft::errc;
 using weft::gpu::compiled_image;
 using weft::gpu::nvrtc;
-
-WEFT_KERNEL(sum_and_least,
-            (WEFT_IN(float) values, WEFT_INOUT(double, reduce(sum)) sum, WEFT_INOUT(float, reduce(min)) least), {
-              sum[0] += values[i];
-              least[0] = weft_fmin(least[0], values[i]);
-            });
-
-WEFT_KERNEL(sends_on, (WEFT_RING in, WEFT_RING out, uint64_t polls), {
-  uint32_t message[16];
-  while (weft_ring_receive(in, &message, polls) == WEFT_RING_OK) {
-    message[0] += 1;
-    if (weft_ring_send(out, &message, polls) != WEFT_RING_OK) {
-      return;
-    }
-  }
-});
 
 std::int32_t known_to_the_host_alone(std::int32_t number) { return number + 1; }
 
@@ -72,16 +52,6 @@ weight weight_of(const std::string& log) {
     most.registers = std::max(most.registers, number_before(one, "registers"));
   }
   return most;
-}
-
-/// The kernels that are the library's own.
-std::vector<std::shared_ptr<const weft::kernel_code>> own_kernels() {
-  std::vector<std::shared_ptr<const weft::kernel_code>> all;
-  for (int type = 0; type <= static_cast<int>(weft::element_type::float64); ++type)
-    all.push_back(weft::detail::reduction_kernel(static_cast<weft::element_type>(type)));
-  for (const portable::run& one : portable::fold_runs()) all.push_back(one.code);
-  all.push_back(weft::gpu::own_kernels::fill());
-  return all;
 }
 
 class gpu_nvrtc : public testing::Test {
@@ -123,7 +93,7 @@ class gpu_nvrtc_for : public gpu_nvrtc, public testing::WithParamInterface<int> 
   }
 };
 
-TEST_P(gpu_nvrtc_for, compiles_every_kernel_of_the_library_without_spills) { compiles(own_kernels(), 0); }
+TEST_P(gpu_nvrtc_for, compiles_every_kernel_of_the_library_without_spills) { compiles(samples::library_kernels(), 0); }
 
 TEST_P(gpu_nvrtc_for, compiles_the_stores_and_loads_of_multicast_without_spills) {
   if (GetParam() < 90) GTEST_SKIP() << "multicast begins with compute capability 9.0";
@@ -140,23 +110,12 @@ TEST_P(gpu_nvrtc_for, compiles_the_stores_and_loads_of_multicast_without_spills)
 }
 
 TEST_P(gpu_nvrtc_for, compiles_every_kernel_of_queues_the_tool_and_the_examples_without_spills) {
-  for (const auto& [folder, least] :
-       {std::pair{"/src/channel", 2U}, std::pair{"/tools", 9U}, std::pair{"/examples", 9U}}) {
-    const auto all = samples::written_kernels_below(samples::source_folder() + folder);
-    EXPECT_GE(all.size(), least) << folder;
-    compiles(all, 0);
-  }
+  compiles(samples::program_kernels(), 0);
 }
 
 TEST_P(gpu_nvrtc_for, compiles_portable_kernels_reductions_and_rings) {
-  std::vector<std::shared_ptr<const weft::kernel_code>> all{weft::make_kernel_code<sum_and_least>(),
-                                                            weft::make_kernel_code<sends_on>()};
-  for (const portable::run& one : portable::exact_runs()) all.push_back(one.code);
-  for (const portable::run& one :
-       {portable::float_division_run(), portable::float_function_run(), portable::double_function_run()})
-    all.push_back(one.code);
   constexpr int some = 256;  // sin and cos of large numbers keep a table in memory
-  compiles(all, some);
+  compiles(samples::portable_kernels(), some);
 }
 
 /// Without blanks and the numbers of lines, which the preprocessor takes from a text and puts there.
@@ -188,11 +147,11 @@ TEST(kernels_of_a_source_file, are_read_as_the_compiler_reads_them) {
   EXPECT_EQ(names.size(), read.size());
   EXPECT_GE(names.size(), 10U);
 
-  const auto rings = samples::written_kernels(__FILE__);
+  const auto rings = samples::written_kernels(samples::source_folder() + "/tests/support/device_kernels.hpp");
   const auto sends = std::find_if(rings.begin(), rings.end(), [](const auto& one) { return one->name == "sends_on"; });
   ASSERT_NE(sends, rings.end());
   EXPECT_EQ(dense(weft::kernel_text(**sends, weft::dialect::cuda)),
-            dense(weft::kernel_text(*weft::make_kernel_code<sends_on>(), weft::dialect::cuda)));
+            dense(weft::kernel_text(*weft::make_kernel_code<samples::sends_on>(), weft::dialect::cuda)));
 }
 
 INSTANTIATE_TEST_SUITE_P(architectures, gpu_nvrtc_for, testing::ValuesIn(architectures),

@@ -39,10 +39,9 @@ void* at(CUdeviceptr address) {
 
 // ---- devices and contexts -------------------------------------------------------------------------------------------
 
-/// 70125424 is 7.1, and the rest a patch's number.
 CUresult driver_version(int* version) {
   const CUresult status = hip_table().hipDriverGetVersion(version);
-  if (status == CUDA_SUCCESS) *version = *version / 10000000 * 1000 + *version / 100000 % 100 * 10;
+  if (status == CUDA_SUCCESS) *version = hip_version(*version);
   return status;
 }
 

@@ -20,6 +20,9 @@ inline constexpr int oldest_hip = 6020;  // 6.2
 /// Errors: unsupported, with the reason and what to do.
 [[nodiscard]] result<std::shared_ptr<const driver>> load_hip(const std::string& library);
 
+/// 70125424, as HIP says it, is 7010: 7.1, and the rest a patch's number.
+[[nodiscard]] constexpr int hip_version(int theirs) { return theirs / 10000000 * 1000 + theirs / 100000 % 100 * 10; }
+
 /// "gfx90a" as 0x90a, whatever features follow it; 0 for what is no such name.
 [[nodiscard]] int gfx_number(const std::string& name);
 [[nodiscard]] std::string gfx_name(int number);

@@ -18,23 +18,32 @@
 namespace weft::gpu::amd {
 namespace {
 
-/// Since which major version of ROCm its compiler serves an architecture. Source: the releases' lists of supported
-/// GPUs, and the targets of their LLVM.
+/// Since which version of ROCm, as 1000 times major + 10 times minor, its compiler serves an architecture for sure.
+/// Source: the releases' lists of supported GPUs, and the targets of their LLVM.
 struct served_architecture {
   int number;
   int since;
 };
 constexpr std::array served{
-    served_architecture{0x803, 5},  served_architecture{0x900, 5},  served_architecture{0x906, 5},
-    served_architecture{0x908, 5},  served_architecture{0x90a, 5},  served_architecture{0x1010, 5},
-    served_architecture{0x1012, 5}, served_architecture{0x1030, 5}, served_architecture{0x942, 6},
-    served_architecture{0x1100, 6}, served_architecture{0x1101, 6}, served_architecture{0x1102, 6},
-    served_architecture{0x950, 7},  served_architecture{0x1150, 7}, served_architecture{0x1151, 7},
-    served_architecture{0x1200, 7}, served_architecture{0x1201, 7},
+    served_architecture{0x803, 5000},  served_architecture{0x900, 5000},  served_architecture{0x906, 5000},
+    served_architecture{0x908, 5000},  served_architecture{0x90a, 5000},  served_architecture{0x1010, 5000},
+    served_architecture{0x1012, 5000}, served_architecture{0x1030, 5000}, served_architecture{0x942, 5070},
+    served_architecture{0x1100, 5070}, served_architecture{0x1101, 5070}, served_architecture{0x1102, 5070},
+    served_architecture{0x950, 7000},  served_architecture{0x1150, 7000}, served_architecture{0x1151, 7000},
+    served_architecture{0x1200, 7000}, served_architecture{0x1201, 7000},
 };
 constexpr int everywhere = 0x90a;  // on which all that weft's kernels may say compiles, and every version serves
 
-result<std::shared_ptr<const hiprtc>> table_of(const rocm_library& found, int driver_major) {
+/// Of the release that a library is of: a compiler inside the runtime knows that one's, a library of its own has the
+/// major version in its name.
+int version_of(const rocm_library& found) {
+  auto* const ask = reinterpret_cast<CUresult (*)(int*)>(::dlsym(found.handle, "hipDriverGetVersion"));
+  int version = 0;
+  if (ask != nullptr && ask(&version) == CUDA_SUCCESS) return hip_version(version);
+  return 1000 * found.major;
+}
+
+result<std::shared_ptr<const hiprtc>> table_of(const rocm_library& found, int driver_version) {
   hiprtc_functions table;
   std::string missing;
 #define WEFT_GPU_LOOK_UP(name, parameters)                                           \
@@ -43,16 +52,16 @@ result<std::shared_ptr<const hiprtc>> table_of(const rocm_library& found, int dr
   WEFT_GPU_HIPRTC_FUNCTIONS(WEFT_GPU_LOOK_UP)
 #undef WEFT_GPU_LOOK_UP
   if (!missing.empty()) return make_error(errc::unsupported, found.name + " is no HIPRTC: it has no " + missing);
-  return std::make_shared<const hiprtc>(table, found.name, found.major, driver_major);
+  return std::make_shared<const hiprtc>(table, found.name, version_of(found), driver_version);
 }
 
 }  // namespace
 
 bool hiprtc::knows(int architecture) const {
   // a runtime shows no GPU that the compiler of its release does not serve
-  if (major_ != 0 && major_ == driver_major_) return true;
+  if (version_ != 0 && version_ / 1000 == driver_version_ / 1000) return true;
   return std::any_of(served.begin(), served.end(), [&](const served_architecture& one) {
-    return one.number == architecture && (major_ == 0 || one.since <= major_);
+    return one.number == architecture && (version_ == 0 || one.since <= version_);
   });
 }
 
@@ -118,7 +127,7 @@ result<std::shared_ptr<const hiprtc>> load_hiprtc(const std::string& library, in
   std::string why;
   if (!named.empty()) {
     const rocm_library found = open_rocm_library(named, {}, {}, why);
-    if (found.handle != nullptr) return table_of(found, driver_major);
+    if (found.handle != nullptr) return table_of(found, driver_version);
     return make_error(errc::unsupported, "the compiler named for HIP kernels cannot be used: " + why);
   }
   // a runtime loads the code objects of its own release and older ones; before 7 the compiler is in the runtime, too
@@ -127,7 +136,7 @@ result<std::shared_ptr<const hiprtc>> load_hiprtc(const std::string& library, in
     for (const char* const base : {"libhiprtc.so", "libamdhip64.so"}) {
       const rocm_library found = open_rocm_library({}, base, {major}, why);
       if (found.handle == nullptr) continue;
-      if (auto made = table_of(found, driver_major)) return made;
+      if (auto made = table_of(found, driver_version)) return made;
     }
   }
   return make_error(errc::unsupported,

@@ -14,9 +14,10 @@ namespace weft::gpu::amd {
 /// Thread: any.
 class hiprtc final : public run_time_compiler {
  public:
-  /// `major` is the library's version, 0 where nothing tells it; `driver_major` that of the HIP runtime, 0 without one.
-  hiprtc(const hiprtc_functions& table, std::string library, int major, int driver_major)
-      : call_(table), library_(std::move(library)), major_(major), driver_major_(driver_major) {}
+  /// Versions are 1000 times major + 10 times minor: that of the library, 0 where nothing tells it, and that of the HIP
+  /// runtime, 0 without one.
+  hiprtc(const hiprtc_functions& table, std::string library, int version, int driver_version)
+      : call_(table), library_(std::move(library)), version_(version), driver_version_(driver_version) {}
 
   /// A code object. An architecture that the library may not know is refused: it would end the process.
   [[nodiscard]] result<compiled_image> compile(const kernel_code& code, int architecture,
@@ -29,8 +30,8 @@ class hiprtc final : public run_time_compiler {
 
   hiprtc_functions call_;
   std::string library_;
-  int major_;
-  int driver_major_;
+  int version_;
+  int driver_version_;
 };
 
 /// The compiler of `library`; of an empty name, that in WEFT_HIP_HIPRTC, else the newest that is found and not newer
