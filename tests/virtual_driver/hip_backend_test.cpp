@@ -5,6 +5,7 @@
 #include "backends/gpu/hip/hip.hpp"
 #include "backends/gpu/hip/hip_attributes.hpp"
 #include "backends/gpu/hip/hiprtc.hpp"
+#include "runtime/machine_state.hpp"
 #include "support/samples.hpp"
 #include "virtual_driver/loaded_driver.hpp"
 #include "virtual_driver/virtual_machine.hpp"
@@ -194,6 +195,28 @@ TEST(hip_memory, that_running_kernels_share_is_in_no_cache) {
         m, weft::device_id{0}, weft::device_id{1}, {.mode = weft::transfer_mode::direct, .for_kernels = true}};
     EXPECT_GT(calls(), 1U) << "the ring of a queue between two GPUs";
   });
+}
+
+TEST(hip_blocks, are_taken_from_a_descriptor_in_the_form_that_the_release_takes) {
+  for (const char* const form : {"address", "value"}) {
+    in_child({{"WEFT_VIRTUAL_HIP_IMPORT", form}}, [form] {
+      const weft::machine m = open_hip_machine();
+      const weft::device_id id{0};
+      weft::backend& driver = m[0].state()->backend_of(id);
+      const weft::bytes size = weft::value_or_raise(driver.granularity(id)).minimum;
+      const weft::block_id block = weft::value_or_raise(driver.create_block(id, size, true));
+      const int descriptor = weft::value_or_raise(driver.export_block(block));
+      for (const int again : {1, 2}) {
+        const auto taken = driver.import_block(id, descriptor);
+        ASSERT_TRUE(taken) << form << ", " << again << ": " << taken.error().what;
+        EXPECT_EQ(weft::value_or_raise(driver.describe_block(*taken)).size, size);
+        EXPECT_TRUE(driver.release_block(*taken));
+      }
+      EXPECT_FALSE(driver.import_block(id, STDERR_FILENO)) << "a descriptor of something else";
+      ::close(descriptor);
+      EXPECT_TRUE(driver.release_block(block));
+    });
+  }
 }
 
 // ---- faults ---------------------------------------------------------------------------------------------------------

@@ -437,7 +437,7 @@ TEST(virtual_driver_rules, a_misspelt_setting_is_refused_with_the_one_that_was_m
       ASSERT_EQ(::pipe(ends), 0);
       const int usual = ::dup(STDERR_FILENO);
       ::dup2(ends[1], STDERR_FILENO);
-      EXPECT_EQ(driver{}.cuInit(0), CUDA_ERROR_INVALID_VALUE) << name;
+      EXPECT_EQ(loaded_driver{}.cuInit(0), CUDA_ERROR_INVALID_VALUE) << name;
       std::string said(1000, '\0');
       ::dup2(usual, STDERR_FILENO);
       ::close(ends[1]);

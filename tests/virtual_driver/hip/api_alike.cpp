@@ -38,7 +38,7 @@ WEFT_HIP(hipMemsetD32Async, (CUdeviceptr dst, unsigned value, std::size_t count,
 using block = CUmemGenericAllocationHandle;
 WEFT_HIP(hipMemCreate,
          (block * handle, std::size_t size, const CUmemAllocationProp* properties, unsigned long long flags),
-         cuMemCreate(handle, size, properties, flags))
+         plain(cuMemCreate(handle, size, properties, flags)))
 WEFT_HIP(hipMemRelease, (block handle), cuMemRelease(handle))
 WEFT_HIP(hipMemMap, (CUdeviceptr address, std::size_t size, std::size_t offset, block handle, unsigned long long flags),
          cuMemMap(address, size, offset, handle, flags))
@@ -47,16 +47,11 @@ WEFT_HIP(hipMemSetAccess, (CUdeviceptr address, std::size_t size, const CUmemAcc
          cuMemSetAccess(address, size, rights, count))
 WEFT_HIP(hipMemGetAccess, (unsigned long long* right, const CUmemLocation* location, CUdeviceptr address),
          cuMemGetAccess(right, location, address))
-WEFT_HIP(hipMemAddressReserve,
-         (CUdeviceptr * address, std::size_t size, std::size_t alignment, CUdeviceptr hint, unsigned long long flags),
-         cuMemAddressReserve(address, size, alignment, hint, flags))
 WEFT_HIP(hipMemAddressFree, (CUdeviceptr address, std::size_t size), cuMemAddressFree(address, size))
 WEFT_HIP(hipMemGetAllocationGranularity, (std::size_t* size, const CUmemAllocationProp* properties, int which),
          cuMemGetAllocationGranularity(size, properties, which))
 WEFT_HIP(hipMemExportToShareableHandle, (void* shareable, block handle, int type, unsigned long long flags),
-         cuMemExportToShareableHandle(shareable, handle, type, flags))
-WEFT_HIP(hipMemImportFromShareableHandle, (block * handle, void* shareable, int type),
-         cuMemImportFromShareableHandle(handle, shareable, type))
+         plain(cuMemExportToShareableHandle(shareable, handle, type, flags)))
 WEFT_HIP(hipMemRetainAllocationHandle, (block * handle, void* address), cuMemRetainAllocationHandle(handle, address))
 WEFT_HIP(hipMemGetAllocationPropertiesFromHandle, (CUmemAllocationProp * properties, block handle),
          cuMemGetAllocationPropertiesFromHandle(properties, handle))
@@ -64,8 +59,8 @@ WEFT_HIP(hipMemGetAllocationPropertiesFromHandle, (CUmemAllocationProp * propert
 // ---- pools ----------------------------------------------------------------------------------------------------------
 
 WEFT_HIP(hipDeviceGetDefaultMemPool, (CUmemoryPool * pool, int device), cuDeviceGetDefaultMemPool(pool, device))
-WEFT_HIP(hipMemPoolCreate, (CUmemoryPool * pool, const CUmemPoolProps* properties), cuMemPoolCreate(pool, properties))
-WEFT_HIP(hipMemPoolDestroy, (CUmemoryPool pool), cuMemPoolDestroy(pool))
+WEFT_HIP(hipMemPoolCreate, (CUmemoryPool * pool, const CUmemPoolProps* properties),
+         plain(cuMemPoolCreate(pool, properties)))
 WEFT_HIP(hipMemPoolSetAttribute, (CUmemoryPool pool, int attribute, void* value),
          cuMemPoolSetAttribute(pool, attribute, value))
 WEFT_HIP(hipMemPoolGetAttribute, (CUmemoryPool pool, int attribute, void* value),
@@ -73,12 +68,12 @@ WEFT_HIP(hipMemPoolGetAttribute, (CUmemoryPool pool, int attribute, void* value)
 WEFT_HIP(hipMemPoolSetAccess, (CUmemoryPool pool, const CUmemAccessDesc* rights, std::size_t count),
          cuMemPoolSetAccess(pool, rights, count))
 WEFT_HIP(hipMemPoolGetAccess, (int* right, CUmemoryPool pool, CUmemLocation* location),
-         cuMemPoolGetAccess(right, pool, location))
+         plain(cuMemPoolGetAccess(right, pool, location)))
 WEFT_HIP(hipMemPoolTrimTo, (CUmemoryPool pool, std::size_t keep), cuMemPoolTrimTo(pool, keep))
 WEFT_HIP(hipMemPoolExportToShareableHandle, (void* shareable, CUmemoryPool pool, int type, unsigned flags),
-         cuMemPoolExportToShareableHandle(shareable, pool, type, flags))
+         plain(cuMemPoolExportToShareableHandle(shareable, pool, type, flags)))
 WEFT_HIP(hipMemPoolImportFromShareableHandle, (CUmemoryPool * pool, void* shareable, int type, unsigned flags),
-         cuMemPoolImportFromShareableHandle(pool, shareable, type, flags))
+         plain(cuMemPoolImportFromShareableHandle(pool, shareable, type, flags)))
 WEFT_HIP(hipMemPoolExportPointer, (CUmemPoolPtrExportData * data, CUdeviceptr address),
          cuMemPoolExportPointer(data, address))
 WEFT_HIP(hipMemPoolImportPointer, (CUdeviceptr * address, CUmemoryPool pool, CUmemPoolPtrExportData* data),

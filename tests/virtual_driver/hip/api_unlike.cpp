@@ -108,6 +108,8 @@ WEFT_VIRTUAL_API CUresult hipDeviceCanAccessPeer(int* can, int device, int peer)
   return asked([&] { return cuDeviceCanAccessPeer(can, device, peer); });
 }
 
+constexpr int wall_clock_rate = 10017;
+
 WEFT_VIRTUAL_API CUresult hipDeviceGetAttribute(int* value, int attribute, int device) {
   return asked([&]() -> CUresult {
     if (value == nullptr || !the().valid(device))
@@ -119,7 +121,13 @@ WEFT_VIRTUAL_API CUresult hipDeviceGetAttribute(int* value, int attribute, int d
     for (const amd::attribute_pair& one : amd::hip_attributes) {
       if (one.hip == attribute) return cuDeviceGetAttribute(value, one.ours, device);
     }
-    return CUDA_ERROR_INVALID_VALUE;
+    if (attribute == wall_clock_rate) {
+      *value = 100000;  // kHz
+      return CUDA_SUCCESS;
+    }
+    *value = 0;  // others that there are
+    return attribute >= 0 && (attribute < 92 || (attribute >= 10000 && attribute < 10020)) ? CUDA_SUCCESS
+                                                                                           : CUDA_ERROR_INVALID_VALUE;
   });
 }
 
@@ -302,6 +310,25 @@ WEFT_VIRTUAL_API CUresult hipPointerGetAttribute(void* value, int attribute, CUd
   });
 }
 
+/// Takes the address of a descriptor, which it reads: anything else ends the process. Later releases take it itself.
+WEFT_VIRTUAL_API CUresult hipMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* shareable,
+                                                          int type) {
+  return entered([&]() -> CUresult {
+    if (handle == nullptr || shareable == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (hip_given().imports_by_address)
+      shareable = reinterpret_cast<void*>(static_cast<std::uintptr_t>(*static_cast<const int*>(shareable)));
+    return cuMemImportFromShareableHandle(handle, shareable, type);
+  });
+}
+/// A size that it cannot reserve is more memory than there is.
+WEFT_VIRTUAL_API CUresult hipMemAddressReserve(CUdeviceptr* address, std::size_t size, std::size_t alignment,
+                                               CUdeviceptr hint, unsigned long long flags) {
+  return entered([&]() -> CUresult {
+    const CUresult status = cuMemAddressReserve(address, size, alignment, hint, flags);
+    return status == CUDA_ERROR_INVALID_VALUE && address != nullptr && flags == 0 ? CUDA_ERROR_OUT_OF_MEMORY : status;
+  });
+}
+
 WEFT_HIP(hipMemAdvise, (CUdeviceptr address, std::size_t size, int advice, int device),
          cuMemAdvise_v2(address, size, advice, {location_device, device}))
 WEFT_HIP(hipMemPrefetchAsync, (CUdeviceptr address, std::size_t size, int device, CUstream stream),
@@ -312,11 +339,14 @@ WEFT_HIP(hipMemPrefetchAsync, (CUdeviceptr address, std::size_t size, int device
 WEFT_HIP(hipMemcpyAsync, (CUdeviceptr dst, CUdeviceptr src, std::size_t size, int kind, CUstream stream),
          kind < 0 || kind > 4 ? CUDA_ERROR_INVALID_VALUE : cuMemcpyAsync(dst, src, size, stream))
 /// The devices are looked at for being in range, and no further: addresses tell whose memory it is.
-WEFT_HIP(hipMemcpyPeerAsync,
-         (CUdeviceptr dst, int dst_device, CUdeviceptr src, int src_device, std::size_t size, CUstream stream),
-         !the().valid(dst_device) || !the().valid(src_device)
-             ? CUDA_ERROR_INVALID_DEVICE
-             : cuMemcpyPeerAsync(dst, context_of(dst_device), src, context_of(src_device), size, stream))
+WEFT_VIRTUAL_API CUresult hipMemcpyPeerAsync(CUdeviceptr dst, int dst_device, CUdeviceptr src, int src_device,
+                                             std::size_t size, CUstream stream) {
+  return entered([&]() -> CUresult {
+    if (!the().valid(dst_device) || !the().valid(src_device)) return CUDA_ERROR_INVALID_DEVICE;
+    const CUresult status = cuMemcpyPeerAsync(dst, context_of(dst_device), src, context_of(src_device), size, stream);
+    return status == CUDA_ERROR_INVALID_HANDLE ? CUDA_ERROR_CONTEXT_IS_DESTROYED : status;  // a stream that is none
+  });
+}
 
 WEFT_VIRTUAL_API CUresult hipDrvMemcpy3DAsync(const amd::HIP_MEMCPY3D* copy, CUstream stream) {
   return entered([&]() -> CUresult {

@@ -51,6 +51,7 @@ const hip_settings& hip_given() {
     auto* const made = new hip_settings;
     made->version = std::atoi(text_of("WEFT_VIRTUAL_HIP_VERSION", "70125424").c_str());
     made->architecture = text_of("WEFT_VIRTUAL_HIP_ARCH", "gfx90a:sramecc+:xnack-");
+    made->imports_by_address = text_of("WEFT_VIRTUAL_HIP_IMPORT", "address") == "address";
     made->has_wait_values = text_of("WEFT_VIRTUAL_HIP_WAIT_VALUES", "1") != "0";
     return made;
   }();
@@ -92,7 +93,13 @@ CUresult ready() noexcept {
 
 CUresult noted(CUresult status) noexcept {
   if (ends_the_process(status)) fault.store(status);
+  if (status != CUDA_SUCCESS && status != CUDA_ERROR_NOT_READY) last_error() = status;
   return status;
+}
+
+CUresult& last_error() {
+  thread_local CUresult last = CUDA_SUCCESS;
+  return last;
 }
 
 }  // namespace weft::virtual_hip

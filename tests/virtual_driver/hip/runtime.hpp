@@ -15,9 +15,10 @@ using namespace weft::virtual_cuda;
 
 /// What a test says about HIP, by environment; the machine is that of WEFT_VIRTUAL_CUDA_….
 struct hip_settings {
-  int version = 70125424;       // WEFT_VIRTUAL_HIP_VERSION, as hipDriverGetVersion says it
-  std::string architecture;     // WEFT_VIRTUAL_HIP_ARCH; gfx90a without it, with the features that a driver names
-  bool has_wait_values = true;  // WEFT_VIRTUAL_HIP_WAIT_VALUES=0
+  int version = 70125424;          // WEFT_VIRTUAL_HIP_VERSION, as hipDriverGetVersion says it
+  std::string architecture;        // WEFT_VIRTUAL_HIP_ARCH; gfx90a without it, with the features that a driver names
+  bool imports_by_address = true;  // WEFT_VIRTUAL_HIP_IMPORT=value: a descriptor is given itself, not its address
+  bool has_wait_values = true;     // WEFT_VIRTUAL_HIP_WAIT_VALUES=0
 };
 [[nodiscard]] const hip_settings& hip_given();
 
@@ -30,7 +31,9 @@ void forget_context(int device);
 
 /// Starts the driver. A fault of any device leaves every later call of the process failing with it.
 [[nodiscard]] CUresult ready() noexcept;
-/// Remembers a fault.
+/// Of this thread, until it is asked for.
+[[nodiscard]] CUresult& last_error();
+/// Remembers a fault, and a failure as the thread's last.
 CUresult noted(CUresult status) noexcept;
 
 /// With the context of the thread's device current.
@@ -50,6 +53,11 @@ template <class F>
 CUresult asked(F&& f) noexcept {
   if (const CUresult code = ready(); code != CUDA_SUCCESS) return code;
   return noted(f());
+}
+
+/// HIP has one code for every part of a description that cannot be.
+[[nodiscard]] constexpr CUresult plain(CUresult status) {
+  return status == CUDA_ERROR_NOT_SUPPORTED || status == CUDA_ERROR_INVALID_DEVICE ? CUDA_ERROR_INVALID_VALUE : status;
 }
 
 [[nodiscard]] inline CUdeviceptr number(const void* address) { return reinterpret_cast<CUdeviceptr>(address); }

@@ -19,6 +19,7 @@
 #include <dlfcn.h>
 #include <mutex>
 #include <string_view>
+#include <unistd.h>
 #include <utility>
 
 namespace weft::gpu::amd {
@@ -126,6 +127,38 @@ CUresult advise(CUdeviceptr address, std::size_t size, int advice, CUmemLocation
 CUresult prefetch(CUdeviceptr address, std::size_t size, CUmemLocation location, unsigned, CUstream stream) {
   return hip_table().hipMemPrefetchAsync(at(address), size, location.id, stream);
 }
+
+/// Releases differ in what they take: a descriptor in place of a pointer, as CUDA does, or the address of one. The
+/// first would end the process where the other is meant, so that one is tried with a block of our own, once. Source:
+/// clr of October 2024 reads the address (rocdevice.cpp, ImportShareableHSAHandle); AMD's later tests give the
+/// descriptor itself.
+bool takes_addresses_of_descriptors(const driver_functions& cu) {
+  CUmemAllocationProp wanted;
+  wanted.requested_handle_types = handle_posix_fd;
+  CUmemGenericAllocationHandle mine = 0, again = 0;
+  std::size_t size = 0;
+  int descriptor = -1;
+  bool takes = true;  // does no harm where it is wrong
+  if (hip_table().hipGetDevice(&wanted.location.id) != CUDA_SUCCESS ||
+      cu.cuMemGetAllocationGranularity(&size, &wanted, granularity_minimum) != CUDA_SUCCESS ||
+      cu.cuMemCreate(&mine, size, &wanted, 0) != CUDA_SUCCESS)
+    return takes;
+  if (cu.cuMemExportToShareableHandle(&descriptor, mine, handle_posix_fd, 0) == CUDA_SUCCESS) {
+    takes = hip_table().hipMemImportFromShareableHandle(&again, &descriptor, handle_posix_fd) == CUDA_SUCCESS;
+    if (takes) static_cast<void>(cu.cuMemRelease(again));
+    ::close(descriptor);
+  }
+  static_cast<void>(cu.cuMemRelease(mine));
+  return takes;
+}
+
+driver_functions made_table;  // of the library in use, for what asks it more than one thing
+
+CUresult import_block(CUmemGenericAllocationHandle* handle, void* shareable, int type) {
+  static const bool by_address = takes_addresses_of_descriptors(made_table);
+  int descriptor = static_cast<int>(reinterpret_cast<std::uintptr_t>(shareable));
+  return hip_table().hipMemImportFromShareableHandle(handle, by_address ? &descriptor : shareable, type);
+}
 CUresult export_pool(void* shareable, CUmemoryPool pool, int type, unsigned long long) {
   return hip_table().hipMemPoolExportToShareableHandle(shareable, pool, type, 0);
 }
@@ -228,6 +261,7 @@ driver_functions table_of(void* library, const hip_functions& hip) {
   adapt(cu.cuMemcpy3DAsync, &copy_box<CUDA_MEMCPY3D>, hip.hipDrvMemcpy3DAsync);
   adapt(cu.cuMemcpy3DPeerAsync, &copy_box<CUDA_MEMCPY3D_PEER>, hip.hipDrvMemcpy3DAsync);
   adapt(cu.cuMemcpyBatchAsync, &copy_batch, hip.hipMemcpyBatchAsync);
+  adapt(cu.cuMemImportFromShareableHandle, &import_block, hip.hipMemImportFromShareableHandle);
   adapt(cu.cuMemPoolExportToShareableHandle, &export_pool, hip.hipMemPoolExportToShareableHandle);
   adapt(cu.cuMemPoolImportFromShareableHandle, &import_pool, hip.hipMemPoolImportFromShareableHandle);
   adapt(cu.cuStreamGetCtx, &stream_context, hip.hipStreamGetDevice);
@@ -368,13 +402,14 @@ result<std::shared_ptr<const driver>> load_hip(const std::string& library) {
 #undef WEFT_GPU_FIND
     opened_table.store(made, std::memory_order_release);
     in_use = found.handle;
+    made_table = table_of(found.handle, *made);
   }
   int version = 0;
   if (driver_version(&version) == CUDA_SUCCESS && version >= oldest_hip) {
     if (const char* const missing = missing_in(found.handle); missing != nullptr)
       return no_driver(found.name, std::string{"it has no "} + missing + ", which HIP 6.2 has: update ROCm");
   }
-  return start_driver(table_of(found.handle, hip_table()), found.name, hip());
+  return start_driver(made_table, found.name, hip());
 }
 
 }  // namespace weft::gpu::amd

@@ -49,7 +49,6 @@
   OPTIONAL(cuMemAddressFree, hipMemAddressFree)                                                                       \
   OPTIONAL(cuMemGetAllocationGranularity, hipMemGetAllocationGranularity)                                             \
   OPTIONAL(cuMemExportToShareableHandle, hipMemExportToShareableHandle)                                               \
-  OPTIONAL(cuMemImportFromShareableHandle, hipMemImportFromShareableHandle)                                           \
   OPTIONAL(cuMemRetainAllocationHandle, hipMemRetainAllocationHandle)                                                 \
   OPTIONAL(cuMemGetAllocationPropertiesFromHandle, hipMemGetAllocationPropertiesFromHandle)                           \
   OPTIONAL(cuMemPoolCreate, hipMemPoolCreate)                                                                         \
@@ -115,6 +114,7 @@
   OPTIONAL(hipMemcpyBatchAsync, (void** dsts, void** srcs, std::size_t* sizes, std::size_t count,                     \
                                  CUmemcpyAttributes* attributes, std::size_t* attribute_of, std::size_t kinds,        \
                                  std::size_t* failed, CUstream stream))                                               \
+  OPTIONAL(hipMemImportFromShareableHandle, (CUmemGenericAllocationHandle* handle, void* shareable, int type))        \
   OPTIONAL(hipMemPoolExportToShareableHandle, (void* shareable, CUmemoryPool pool, int type, unsigned flags))         \
   OPTIONAL(hipMemPoolImportFromShareableHandle, (CUmemoryPool* pool, void* shareable, int type, unsigned flags))      \
   OPTIONAL(hipStreamGetDevice, (CUstream stream, int* device))                                                        \

@@ -69,7 +69,8 @@ CUresult make(CUgreenCtx* context, CUdevResourceDesc description, CUdevice, unsi
 }
 CUresult end(CUgreenCtx) { return CUDA_SUCCESS; }
 
-/// A masked stream has no priority: HIP takes none beside a mask.
+/// A masked stream has no priority, and work of the default stream waits for it and it for that: HIP takes neither a
+/// priority nor flags beside a mask (hipExtStreamCreateWithCUMask of clr).
 CUresult make_stream(CUstream* stream, CUgreenCtx context, unsigned, int) {
   const share units = share::of(context);
   constexpr std::size_t bits = 32;
