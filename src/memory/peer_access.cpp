@@ -50,7 +50,7 @@ peer_link link_of(const peer_description& known) {
 }
 
 bool is_enabled(detail::machine_state& state, device_id from, device_id to) {
-  return from != to && state.backend_of(from).peer_enabled(from, to);
+  return from != to && detail::peers_of(state).enabled(from, to);
 }
 
 void check_peers(detail::machine_state& state, device_id from, device_id to) {
@@ -88,7 +88,7 @@ detail::machine_state& state_of(const stream& order, std::source_location where)
 
 enable_outcome enable(detail::machine_state& state, device_id from, device_id to) {
   check_peers(state, from, to);
-  auto done = state.backend_of(from).enable_peer(from, to);
+  auto done = detail::peers_of(state).enable(from, to);
   if (!done && done.error().code == errc::already_enabled) return enable_outcome::already_enabled;
   value_or_raise(std::move(done));
   return enable_outcome::enabled;
@@ -134,7 +134,7 @@ enable_outcome enable_peer(const machine& m, device_id from, device_id to, unsig
   const enable_outcome how = enable(*m.state(), from, to);
   // nobody sees what the program does with the addresses from here on
   if (const auto why = detail::peers_of(*m.state()).refusal(from, to, peer_way::allocations)) {
-    if (how == enable_outcome::enabled) static_cast<void>(m.state()->backend_of(from).disable_peer(from, to));
+    if (how == enable_outcome::enabled) static_cast<void>(detail::peers_of(*m.state()).disable(from, to));
     raise(errc::peer_unsupported, enabling(from, to) + ": " + *why);
   }
   return how;
@@ -144,10 +144,11 @@ event enable_peer(const stream& order, device_id to, std::stop_token stop, std::
   const called_from here{where};
   detail::machine_state& state = state_of(order, where);
   check_peers(state, order.on_id(), to);
+  detail::peer_checks& peers = detail::peers_of(state);
   if (describe_pair(state, order.on_id(), to).can_access)
-    detail::peers_of(state).require(order.on_id(), to, peer_way::allocations, enabling(order.on_id(), to), where);
-  return in_order(order, std::move(stop), where, [to](backend& driver, device_id by) -> result<void> {
-    auto done = driver.enable_peer(by, to);
+    peers.require(order.on_id(), to, peer_way::allocations, enabling(order.on_id(), to), where);
+  return in_order(order, std::move(stop), where, [to, &peers](backend&, device_id by) -> result<void> {
+    auto done = peers.enable(by, to);
     if (!done && done.error().code == errc::already_enabled) return {};
     return done;
   });
@@ -155,9 +156,11 @@ event enable_peer(const stream& order, device_id to, std::stop_token stop, std::
 
 event disable_peer(const stream& order, device_id to, std::stop_token stop, std::source_location where) {
   const called_from here{where};
-  check_peers(state_of(order, where), order.on_id(), to);
-  return in_order(order, std::move(stop), where, [to](backend& driver, device_id by) -> result<void> {
-    auto done = driver.disable_peer(by, to);
+  detail::machine_state& state = state_of(order, where);
+  check_peers(state, order.on_id(), to);
+  detail::peer_checks& peers = detail::peers_of(state);
+  return in_order(order, std::move(stop), where, [to, &peers](backend&, device_id by) -> result<void> {
+    auto done = peers.disable(by, to);
     if (!done && done.error().code == errc::not_enabled) return {};
     return done;
   });
@@ -167,7 +170,7 @@ disable_outcome disable_peer(const machine& m, device_id from, device_id to, std
   const called_from here{where};
   detail::machine_state& state = *m.state();
   check_peers(state, from, to);
-  auto done = state.backend_of(from).disable_peer(from, to);
+  auto done = detail::peers_of(state).disable(from, to);
   if (!done && done.error().code == errc::not_enabled) return disable_outcome::not_enabled;
   value_or_raise(std::move(done));
   return disable_outcome::disabled;
@@ -204,7 +207,7 @@ void access_traits::release(type& lease) noexcept {
       backend& b = lease.state->backend_of(lease.from);
       const auto until = b.now() + drain_limit;
       if (b.drain(lease.from, until) && b.drain(lease.to, until)) {
-        const auto done = b.disable_peer(lease.from, lease.to);
+        const auto done = peers_of(*lease.state).disable(lease.from, lease.to);
         if (!done && done.error().code != errc::not_enabled) log(log_level::warning, to_string(done.error()));
         entry.ours = false;
       } else {

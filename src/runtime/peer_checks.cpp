@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/peer_checks.hpp"
 
+#include "core/make_error.hpp"
 #include "runtime/peer_probe.hpp"
 #include "weft/core/log.hpp"
 
@@ -132,7 +133,46 @@ result<peer_delivery> peer_checks::probe(device_id from, device_id to, peer_way 
     return cause;
   }
   if (!probe_) probe_ = std::make_unique<peer_probe>(driver);
-  return probe_->run(from, to, way, limit);
+  const bool lends = way == peer_way::allocations && !driver.peer_enabled(from, to);
+  if (lends) {
+    if (auto lent = lend(from, to); !lent) return std::move(lent).error();
+  }
+  auto found = probe_->run(from, to, way, limit);
+  if (lends) end_lending(from, to);
+  return found;
+}
+
+bool peer_checks::enabled(device_id from, device_id to) {
+  return lent_to_.load(std::memory_order_acquire) != at(from, to) && machine_.backend_of(from).peer_enabled(from, to);
+}
+
+result<void> peer_checks::enable(device_id from, device_id to) {
+  const std::lock_guard lock{rights_};
+  if (lent_to_.load(std::memory_order_relaxed) != at(from, to)) return machine_.backend_of(from).enable_peer(from, to);
+  lent_to_.store(nobody, std::memory_order_release);  // it stays, for the program
+  return {};
+}
+
+result<void> peer_checks::disable(device_id from, device_id to) {
+  const std::lock_guard lock{rights_};
+  if (lent_to_.load(std::memory_order_relaxed) != at(from, to)) return machine_.backend_of(from).disable_peer(from, to);
+  return make_error(errc::not_enabled, to_string(from) + " has no access to " + to_string(to));
+}
+
+/// For the check that runs, of which there is one at a time.
+result<void> peer_checks::lend(device_id from, device_id to) {
+  const std::lock_guard lock{rights_};
+  auto lent = machine_.backend_of(from).enable_peer(from, to);
+  if (lent) lent_to_.store(at(from, to), std::memory_order_release);
+  if (!lent && lent.error().code == errc::peer_unsupported) lent.error().code = errc::unsupported;
+  return lent || lent.error().code == errc::already_enabled ? result<void>{} : lent;
+}
+
+void peer_checks::end_lending(device_id from, device_id to) {
+  const std::lock_guard lock{rights_};
+  if (lent_to_.load(std::memory_order_relaxed) != at(from, to)) return;
+  static_cast<void>(machine_.backend_of(from).disable_peer(from, to));  // a reset has taken it, or it works
+  lent_to_.store(nobody, std::memory_order_release);
 }
 
 void peer_checks::demote(device_id from, device_id to, peer_way way, const std::string& why) {

@@ -8,6 +8,7 @@
 #include "weft/core/log.hpp"
 
 #include <atomic>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -48,6 +49,11 @@ class peer_checks {
   /// Changes whenever failure() of some pair may have changed.
   [[nodiscard]] std::uint64_t epoch() const { return epoch_.load(std::memory_order_acquire); }
 
+  /// Access as the program has it: what a check lends itself while it tries a pair is not seen. Errors: the backend's.
+  [[nodiscard]] bool enabled(device_id from, device_id to);
+  [[nodiscard]] result<void> enable(device_id from, device_id to);
+  [[nodiscard]] result<void> disable(device_id from, device_id to);
+
   /// Tries all ways of a pair that the driver offers by real commands, whatever was found before.
   [[nodiscard]] peer_delivery try_all(device_id from, device_id to);
 
@@ -62,6 +68,8 @@ class peer_checks {
   [[nodiscard]] std::shared_ptr<const std::string> look(device_id from, device_id to, peer_way way);
   [[nodiscard]] result<peer_delivery> find_out(device_id from, device_id to, peer_way way);
   [[nodiscard]] result<peer_delivery> probe(device_id from, device_id to, peer_way way, std::chrono::nanoseconds limit);
+  [[nodiscard]] result<void> lend(device_id from, device_id to);
+  void end_lending(device_id from, device_id to);
   void demote(device_id from, device_id to, peer_way way, const std::string& why);
   void keep(device_id from, device_id to, peer_way way, const peer_delivery& found);
   [[nodiscard]] peer_record* record(device_id from, device_id to);
@@ -75,6 +83,9 @@ class peer_checks {
   std::atomic<std::uint64_t> epoch_{0};
   std::mutex mutex_;
   std::map<std::size_t, std::shared_ptr<const std::string>> failures_;
+  static constexpr std::size_t nobody = SIZE_MAX;
+  std::mutex rights_;                         // held for a call of the driver, never while a check works
+  std::atomic<std::size_t> lent_to_{nobody};  // the pair that has access for a check alone
   std::optional<peer_record> record_;
   std::vector<std::pair<log_level, std::string>> news_;  // for the log hook
   std::atomic<bool> has_news_{false};
