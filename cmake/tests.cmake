@@ -190,7 +190,7 @@ if(WEFT_TESTS_ENABLED)
     endif()
     set(filter)
     if(folder STREQUAL "virtual_driver")  # hours, which scripts/nightly starts
-      set(filter TEST_FILTER "-*virtual_cuda_sweep*")
+      set(filter TEST_FILTER "-*virtual_*_sweep*")
     endif()
     if(folder MATCHES "^(cli|examples)$")  # the tool and the examples on the virtual driver have its label too
       set(filter TEST_FILTER "-*virtual_gpu*")
@@ -267,7 +267,11 @@ set(scripts ${CMAKE_CURRENT_SOURCE_DIR}/scripts)
 if(TARGET weft_conform AND TARGET weft_virtual_cuda AND TARGET bench_backend_gpu)
   add_test(NAME gpu_check_runs_to_its_end_on_the_virtual_driver
     COMMAND ${scripts}/gpu-check --virtual --build ${CMAKE_CURRENT_BINARY_DIR} --out ${CMAKE_CURRENT_BINARY_DIR}/gpu_check)
-  set_tests_properties(gpu_check_runs_to_its_end_on_the_virtual_driver PROPERTIES LABELS "virtual_driver;bench" TIMEOUT 900)
+  add_test(NAME gpu_check_runs_to_its_end_on_the_virtual_hip_runtime
+    COMMAND ${scripts}/gpu-check --virtual --backend hip --build ${CMAKE_CURRENT_BINARY_DIR}
+            --out ${CMAKE_CURRENT_BINARY_DIR}/gpu_check_hip)
+  set_tests_properties(gpu_check_runs_to_its_end_on_the_virtual_driver
+    gpu_check_runs_to_its_end_on_the_virtual_hip_runtime PROPERTIES LABELS "virtual_driver;bench" TIMEOUT 900)
 endif()
 
 weft_check(an_installed_weft_builds_and_runs_a_consumer

@@ -6,7 +6,8 @@
 // its figures are then of the host.
 
 #include "backends/gpu/cuda/cuda.hpp"
-#include "backends/gpu/cuda/nvrtc.hpp"
+#include "backends/gpu/devices/discovery.hpp"
+#include "backends/gpu/hip/hip.hpp"
 #include "paired.hpp"
 #include "weft/backend/kernel_text.hpp"
 #include "weft/channel/kernel_end.hpp"
@@ -53,9 +54,18 @@ WEFT_KERNEL(gpu_bench_answers,
 
 constexpr std::uint64_t polls = 20'000'000'000;
 
+std::string variable(const char* name) {
+  const char* const value = std::getenv(name);  // NOLINT(concurrency-mt-unsafe): nothing runs yet
+  return value != nullptr ? value : "";
+}
+
+/// WEFT_BACKEND=hip: AMD's GPUs; CUDA's without it.
+const weft::gpu::vendor& maker() {
+  return variable("WEFT_BACKEND") == "hip" ? weft::gpu::amd::hip() : weft::gpu::cuda();
+}
 std::string driver_library() {
-  const char* const named = std::getenv("WEFT_CUDA_DRIVER");  // NOLINT(concurrency-mt-unsafe): nothing runs yet
-  return named != nullptr ? named : "libcuda.so.1";
+  const std::string named = variable(maker().driver.variable);
+  return named.empty() ? maker().driver.usual : named;
 }
 
 [[noreturn]] void leave_out(const std::string& why) {
@@ -165,7 +175,7 @@ void copies(const weft::machine& m, const plain_gpu& plain, const options& how, 
 /// The process whose memory is copied: until nobody reads what it says.
 int lend(std::size_t size) {
   weft::machine_options chosen;
-  chosen.backend = "cuda";
+  chosen.backend = std::string{to_string(maker().kind)};
   const weft::machine m{chosen};
   const std::size_t n = size / sizeof(float);
   const weft::shareable_buffer<float> lent{m[0], n};
@@ -243,13 +253,12 @@ void launches(const weft::machine& m, const plain_gpu& plain, const options& how
   const weft::buffer<float> memory{m[0], items};
   const weft::stream order{m[0]};
   const weft::kernel_code& code = *weft::detail::code_of<gpu_bench_nothing>();
-  int major = 0;
-  int minor = 0;
-  plain_gpu::check(plain->cuDeviceGetAttribute(&major, weft::gpu::compute_capability_major, 0));
-  plain_gpu::check(plain->cuDeviceGetAttribute(&minor, weft::gpu::compute_capability_minor, 0));
-  const auto compiler = weft::gpu::load_nvrtc("", plain->version);
+  weft::gpu::gpu_place gpu;
+  plain_gpu::check(plain->cuDeviceGetAttribute(&gpu.major, weft::gpu::compute_capability_major, 0));
+  plain_gpu::check(plain->cuDeviceGetAttribute(&gpu.minor, weft::gpu::compute_capability_minor, 0));
+  const auto compiler = maker().compiler("", plain->version);
   if (!compiler) leave_out(compiler.error().what);
-  const auto image = (*compiler)->compile(code, major * 10 + minor);
+  const auto image = (*compiler)->compile(code, maker().architecture(*plain.operator->(), gpu));
   if (!image) leave_out(image.error().what);
   weft::gpu::CUmodule module = nullptr;
   weft::gpu::CUfunction function = nullptr;
@@ -382,10 +391,10 @@ void reductions(const weft::machine& m, const plain_gpu& plain, const options& h
 int main(int argc, char** argv) {
   if (argc == 3 && std::string_view{argv[1]} == "--lend") return lend(std::strtoull(argv[2], nullptr, 10));
   const options how = parse(argc, argv);
-  const auto cu = weft::gpu::load_cuda(driver_library());
+  const auto cu = maker().load(driver_library());
   if (!cu) leave_out(cu.error().what);
   weft::machine_options chosen;
-  chosen.backend = "cuda";
+  chosen.backend = std::string{to_string(maker().kind)};
   const weft::machine m{chosen};
   const bool is_virtual = m[0].name().starts_with("Virtual ");
   print_machine(how, m[0].name() + ", " + (*cu)->library +

@@ -89,6 +89,13 @@ bool gives_back(const std::string& function) {
   return false;
 }
 
+/// Where contexts stay: a fault keeps all memory until the process ends, and the calls that give memory back make the
+/// device current first.
+bool keeps_memory(const failing_call& failing) {
+  return played.keeps_contexts && (is_sticky(failing.code) || failing.function.rfind("device.", 0) == 0 ||
+                                   failing.function.rfind("cuCtx", 0) == 0);
+}
+
 /// When its machine is closed, memory and contexts are back: once the plan is over, nothing of the driver is in use.
 void expect_nothing_kept() {
   for (int device = 0; device < 4; ++device) {
@@ -114,7 +121,7 @@ void run_failing(const weft::conformance_case& one, const failing_call& failing)
   weft::set_log_hook([](weft::log_level, std::string_view) { ++remarks; });
   const weft::case_result result = weft::run_case(one, played.open);
   virtual_cuda::find<void(const char*)>("weft_virtual_fail")("");
-  if (!gives_back(failing.function) && !(played.keeps_contexts && is_sticky(failing.code))) expect_nothing_kept();
+  if (!gives_back(failing.function) && !keeps_memory(failing)) expect_nothing_kept();
   if (result.verdict == weft::verdict_kind::holds) return;  // done otherwise, or again
   EXPECT_FALSE(result.why.empty());
   EXPECT_EQ(result.why.find("CUDA_SUCCESS"), std::string::npos) << "a failure without its cause: " << result.why;
@@ -131,6 +138,7 @@ std::string fault_of(const weft::conformance_case& one, const failing_call& fail
   std::fflush(nullptr);  // or the child says it again
   processes::child child{[&] {
     ::setenv("WEFT_VIRTUAL_CUDA_CACHE", (samples::build_folder() + "/virtual_cuda_cache").c_str(), 0);
+    virtual_cuda::keep_nothing_between_processes();
     ::setenv("WEFT_VIRTUAL_CUDA_FAIL", failing.plan().c_str(), 1);
     const int before = virtual_cuda::failures_so_far();
     run_failing(one, failing);
@@ -209,15 +217,16 @@ void sample_failures_of(const std::string& group) {
 
 class virtual_cuda_failures : public testing::TestWithParam<std::string> {};
 
-TEST_P(virtual_cuda_failures, a_failing_call_of_any_function_ends_in_an_error_that_is_told) {
-  sample_failures_of(GetParam());
-}
-
-class virtual_hip_failures : public testing::TestWithParam<std::string> {
+class hip_face : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override { played = {samples::virtual_hip_library(), &open_hip_machine, true}; }
   void TearDown() override { played = {samples::virtual_cuda_library(), &open_machine, false}; }
 };
+class virtual_hip_failures : public hip_face {};
+
+TEST_P(virtual_cuda_failures, a_failing_call_of_any_function_ends_in_an_error_that_is_told) {
+  sample_failures_of(GetParam());
+}
 
 TEST_P(virtual_hip_failures, a_failing_call_of_any_function_ends_in_an_error_that_is_told) {
   sample_failures_of(GetParam());
@@ -249,16 +258,14 @@ struct share {
   }
 };
 
-class virtual_cuda_sweep : public testing::TestWithParam<std::string> {};
-
-TEST_P(virtual_cuda_sweep, every_call_of_every_function_may_fail_with_every_code) {
+void sweep(const std::string& group) {
   const auto mine = share::wanted();
   if (!mine) GTEST_SKIP() << "some hours: WEFT_SWEEP=all runs it, WEFT_SWEEP=2/8 a share of it";
   const std::string cases = environment_of("WEFT_SWEEP_CASES");
   const std::string kept = environment_of("WEFT_SWEEP_FUNCTIONS");
-  const counts before = calls_before(GetParam());
+  const counts before = calls_before(group);
   for (const weft::conformance_case& one : weft::conformance_cases()) {
-    if (one.group != GetParam() || one.name.find(cases) == std::string_view::npos) continue;
+    if (one.group != group || one.name.find(cases) == std::string_view::npos) continue;
     const auto began = std::chrono::steady_clock::now();
     const counts calls = calls_of_case(one);
     int runs = 0;
@@ -275,11 +282,18 @@ TEST_P(virtual_cuda_sweep, every_call_of_every_function_may_fail_with_every_code
       }
     }
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - began;
-    std::fprintf(stderr, "sweep %s: %d runs, %d faults, %.1f s: %s\n", GetParam().c_str(), runs, faults, took.count(),
+    std::fprintf(stderr, "sweep %s: %d runs, %d faults, %.1f s: %s\n", group.c_str(), runs, faults, took.count(),
                  std::string{one.name}.c_str());
   }
 }
 
+class virtual_cuda_sweep : public testing::TestWithParam<std::string> {};
+class virtual_hip_sweep : public hip_face {};
+
+TEST_P(virtual_cuda_sweep, every_call_of_every_function_may_fail_with_every_code) { sweep(GetParam()); }
+TEST_P(virtual_hip_sweep, every_call_of_every_function_may_fail_with_every_code) { sweep(GetParam()); }
+
+INSTANTIATE_TEST_SUITE_P(groups, virtual_hip_sweep, testing::ValuesIn(groups()), name_of);
 INSTANTIATE_TEST_SUITE_P(groups, virtual_cuda_sweep, testing::ValuesIn(groups()), name_of);
 
 }  // namespace failing_calls_test

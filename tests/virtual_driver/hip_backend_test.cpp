@@ -5,6 +5,7 @@
 #include "backends/gpu/hip/hip.hpp"
 #include "backends/gpu/hip/hip_attributes.hpp"
 #include "backends/gpu/hip/hiprtc.hpp"
+#include "backends/gpu/hip/rocm_library.hpp"
 #include "runtime/machine_state.hpp"
 #include "support/samples.hpp"
 #include "virtual_driver/loaded_driver.hpp"
@@ -18,6 +19,7 @@
 
 #include <gtest/gtest.h>
 
+#include <dlfcn.h>
 #include <filesystem>
 #include <fstream>
 #include <set>
@@ -62,6 +64,15 @@ TEST(hip_library, that_is_not_there_is_absent_with_the_reason_and_what_to_do) {
   in_child({}, [] {
     const std::string why = reason("/nowhere/libamdhip64.so.7");
     EXPECT_TRUE(says(why, "/nowhere/libamdhip64.so.7") && says(why, "install") && says(why, "WEFT_HIP_DRIVER")) << why;
+  });
+}
+
+TEST(hip_library, is_not_opened_where_the_kernel_shows_no_gpu) {
+  if (weft::gpu::amd::can_have_gpus()) GTEST_SKIP() << "this computer has /dev/kfd or /dev/dxg";
+  in_child({}, [] {
+    const std::string why = reason("");
+    EXPECT_TRUE(says(why, "/dev/kfd") && says(why, "amdgpu") && says(why, "container")) << why;
+    EXPECT_EQ(::dlopen("libamdhip64.so.5", RTLD_LAZY | RTLD_NOLOAD), nullptr);
   });
 }
 

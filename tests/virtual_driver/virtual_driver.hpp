@@ -37,6 +37,6 @@ void weft_virtual_listen_to_own_work(void (*listener)(int));
 unsigned long long weft_virtual_streams();
 /// Of a stream: the lower goes first. 1 where there is no such stream.
 int weft_virtual_priority(void* stream);
-/// Bytes that are charged to a device now.
+/// Bytes that are charged to a device now, but for what its primary context takes.
 unsigned long long weft_virtual_used(int device);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA backend: how it is put together and taken apart, what it says of its devices, and memory.
+// The backend of GPUs: how it is put together and taken apart, what it says of its devices, and memory.
 #include "backends/gpu/gpu_backend.hpp"
 
 #include "backend/address.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA backend: each group of the interface is a few lines over discovery and contexts (which GPUs), memory_map
-// (whose bytes, who may), blocks and sharing (the driver's ways to share), queued::scheduler over stream_driver (in
-// what order) and module_cache (what a kernel's text became).
+// The backend of GPUs, whatever vendor's: each group of the interface is a few lines over discovery and contexts (which
+// GPUs), memory_map (whose bytes, who may), blocks and sharing (the driver's ways to share), queued::scheduler over
+// stream_driver (in what order) and module_cache (what a kernel's text became).
 #pragma once
 
 #include "backends/gpu/kernels/module_cache.hpp"

@@ -68,7 +68,9 @@ WEFT_VIRTUAL_API int weft_virtual_priority(void* handle) {
 
 WEFT_VIRTUAL_API unsigned long long weft_virtual_used(int ordinal) {
   if (!is_open() || !the().valid(ordinal)) return 0;
-  return __atomic_load_n(&the().devices[static_cast<std::size_t>(ordinal)].used, __ATOMIC_RELAXED);
+  const std::lock_guard lock{the().mutex};
+  const device& d = the().devices[static_cast<std::size_t>(ordinal)];
+  return __atomic_load_n(&d.used, __ATOMIC_RELAXED) - (d.primary ? d.primary->charged : 0);
 }
 
 }  // namespace weft::virtual_cuda

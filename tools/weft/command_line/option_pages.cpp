@@ -42,7 +42,7 @@ constexpr topic topics[] = {
      "WEFT_LOGICAL_DEVICES  offer each device as so many, as --logical-devices\n"
      "WEFT_VERIFY_PEERS     never, first_use or always: when pairs of devices are verified\n"
      "WEFT_CHECK            1: check every access of kernels on the host backend\n"
-     "WEFT_CUDA_DRIVER, WEFT_CUDA_NVRTC, WEFT_CUDA_NVML  the libraries to open\n"
+     "WEFT_CUDA_DRIVER, WEFT_CUDA_NVRTC, WEFT_CUDA_NVML, WEFT_HIP_DRIVER, WEFT_HIP_HIPRTC  the libraries to open\n"
      "NO_COLOR, CLICOLOR_FORCE  as in other programs\n"},
     {"json",
      "Every command prints one JSON document with --json. Its field schema names its form, weft.NAME/1; the schemas "

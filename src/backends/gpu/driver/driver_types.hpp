@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vocabulary of the CUDA driver, declared by ourselves so that this backend builds where there is no toolkit.
+// The vocabulary of the CUDA driver, which HIP's is put into, declared by ourselves so that this backend builds
+// without a toolkit.
 // tests/backend/cuda_declarations_test.cpp holds every size, offset, number and signature against cuda.h where one is.
 // Enumerations of the driver are plain integers here: a newer driver may answer what this header does not list.
 #pragma once

@@ -376,8 +376,15 @@ const vendor& hip() {
 }
 
 result<std::shared_ptr<const driver>> load_hip(const std::string& library) {
+  // the runtime is large, and starts to work when it is opened
+  if (library.empty() && !can_have_gpus()) {
+    return no_driver(
+        "libamdhip64",
+        "there is no /dev/kfd, by which a process reaches the GPUs of AMD; load the kernel's module amdgpu, "
+        "or give a container the devices /dev/kfd and /dev/dri");
+  }
   std::string why;
-  const rocm_library found = open_rocm_library(library, "libamdhip64.so", {7, 6, 5}, why);
+  const rocm_library found = open_rocm_library(library, "libamdhip64.so", {7, 6, 5}, library_place::among_others, why);
   if (found.handle == nullptr) {
     return no_driver(library.empty() ? "libamdhip64" : library,
                      why + "; install ROCm's HIP runtime (rocm-hip-runtime), or name its library with WEFT_HIP_DRIVER");

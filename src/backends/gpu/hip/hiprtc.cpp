@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <dlfcn.h>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -41,6 +42,11 @@ int version_of(const rocm_library& found) {
   int version = 0;
   if (ask != nullptr && ask(&version) == CUDA_SUCCESS) return hip_version(version);
   return 1000 * found.major;
+}
+
+/// A runtime with a compiler inside must not start twice on GPUs: where there are some, it stands where all find it.
+library_place place_of(std::string_view base) {
+  return base == "libamdhip64.so" && can_have_gpus() ? library_place::among_others : library_place::alone;
 }
 
 result<std::shared_ptr<const hiprtc>> table_of(const rocm_library& found, int driver_version) {
@@ -126,7 +132,7 @@ result<std::shared_ptr<const hiprtc>> load_hiprtc(const std::string& library, in
   const int driver_major = driver_version / 1000;
   std::string why;
   if (!named.empty()) {
-    const rocm_library found = open_rocm_library(named, {}, {}, why);
+    const rocm_library found = open_rocm_library(named, {}, {}, library_place::among_others, why);
     if (found.handle != nullptr) return table_of(found, driver_version);
     return make_error(errc::unsupported, "the compiler named for HIP kernels cannot be used: " + why);
   }
@@ -134,7 +140,7 @@ result<std::shared_ptr<const hiprtc>> load_hiprtc(const std::string& library, in
   for (const int major : {7, 6, 5}) {
     if (driver_major != 0 && major > driver_major) continue;
     for (const char* const base : {"libhiprtc.so", "libamdhip64.so"}) {
-      const rocm_library found = open_rocm_library({}, base, {major}, why);
+      const rocm_library found = open_rocm_library({}, base, {major}, place_of(base), why);
       if (found.handle == nullptr) continue;
       if (auto made = table_of(found, driver_version)) return made;
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels and host functions of the CUDA backend.
+// Kernels and host functions of the gpu backend.
 #include "backend/address.hpp"
 #include "backends/gpu/gpu_backend.hpp"
 #include "weft/backend/kernel_text.hpp"

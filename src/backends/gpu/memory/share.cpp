@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the CUDA backend shares between devices and processes: memory_map, blocks, multicast and sharing do it.
+// What the gpu backend shares between devices and processes: memory_map, blocks, multicast and sharing do it.
 #include "backend/address.hpp"
 #include "backends/gpu/gpu_backend.hpp"
 

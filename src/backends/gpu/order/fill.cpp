@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fills of the CUDA backend: the driver's for words of 1, 2 and 4 bytes, else a kernel of the library's own, else
+// Fills of the gpu backend: the driver's for words of 1, 2 and 4 bytes, else a kernel of the library's own, else
 // copies.
 #include "backend/address.hpp"
 #include "backends/gpu/gpu_backend.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies of the CUDA backend. What GPUs reach is the driver's to move, in the stream. What only the host
+// Copies of the gpu backend. What GPUs reach is the driver's to move, in the stream. What only the host
 // reaches the driver stages, and blocks who asks for it: a thread of the host does that in stream order, or the caller
 // itself where it waits anyway.
 #include "backends/common/copy_checks.hpp"

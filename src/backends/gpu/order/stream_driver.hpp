@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What CUDA's streams and events do for the scheduler. Both are objects of ours that outlive a reset of their GPU,
+// What a GPU's streams and events do for the scheduler. Both are objects of ours that outlive a reset of their GPU,
 // which destroys the driver's: a queue then gets a new stream, and an event of before has failed.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Words of memory that streams of the CUDA backend write and wait for: the driver's, but for managed memory, which it
+// Words of memory that streams of the gpu backend write and wait for: the driver's, but for managed memory, which it
 // does not take there.
 #include "backend/memory_word.hpp"
 #include "backends/gpu/gpu_backend.hpp"
