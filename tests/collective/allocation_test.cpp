@@ -4,6 +4,7 @@
 #include "collective/rank_ranks.hpp"
 #include "support/samples.hpp"
 #include "weft/collective/communicator.hpp"
+#include "weft/exec/pipeline.hpp"
 
 #include <gtest/gtest.h>
 
@@ -12,12 +13,14 @@
 #include <new>
 
 std::atomic<long> allocations::made{0};
+thread_local long allocations::made_here = 0;
 std::atomic<long> allocations::until_failure{-1};
 thread_local int allocations::for_a_driver = 0;
 
 // not inlined: the compiler would pair the malloc in one with the delete of the other
 [[gnu::noinline]] void* operator new(std::size_t size) {
   allocations::made.fetch_add(1, std::memory_order_relaxed);
+  ++allocations::made_here;
   auto& left = allocations::until_failure;
   if (allocations::for_a_driver == 0 && left.load(std::memory_order_relaxed) >= 0 &&
       left.fetch_sub(1, std::memory_order_relaxed) == 0)
@@ -50,6 +53,25 @@ TEST(communicator_allocation, small_calls_allocate_nothing_after_the_first_of_th
   const long before = allocations::made;
   for (int i = 0; i < 50; ++i) calls();
   EXPECT_EQ(allocations::made - before, 0);
+}
+
+/// So its destructor ends no process where there is no memory.
+TEST(pipeline_allocation, a_wait_for_the_end_of_its_batches_allocates_nothing) {
+  const weft::machine m = samples::play(samples::wired(1));
+  samples::gate slow;
+  auto line = weft::make_pipeline<float>(m, 1)
+                  .stage<float>("held", [&](const weft::stream& order, weft::device_span<const float>,
+                                            weft::device_span<float>) { static_cast<void>(slow.hold(order)); })
+                  .build();
+  std::vector<float> in(1), out(1);
+  line.push(in, out);
+  const long before = allocations::made_here;
+  const auto held = line.drain_for(std::chrono::milliseconds{1});
+  slow.open();
+  const auto ended = line.drain_for(samples::soon);
+  EXPECT_EQ(allocations::made_here, before);
+  EXPECT_EQ(held, weft::wait_outcome::timed_out);
+  EXPECT_EQ(ended, weft::wait_outcome::ok);
 }
 
 TEST(rank_communicator_allocation, calls_allocate_nothing_after_the_first_of_their_kind) {

@@ -355,20 +355,30 @@ void pipeline_body::clear() noexcept {
 
 // ---- waiting --------------------------------------------------------------------------------------------
 
-std::vector<event_ref> pipeline_body::gates() const {
+pipeline_body::batch_ref pipeline_body::under_way_since(std::uint64_t number) const noexcept {
   const std::lock_guard lock{mutex_};
-  std::vector<event_ref> found;
-  found.reserve(under_way_.size());
-  for (const batch_ref& b : under_way_) found.push_back(b->gate);
-  return found;
+  for (const batch_ref& b : under_way_) {
+    if (b->number >= number) return b;
+  }
+  return nullptr;
+}
+
+/// Takes no memory: a pipeline also ends where there is none.
+wait_outcome pipeline_body::wait_for_gates(wait_deadline deadline) const noexcept {
+  const std::uint64_t end = [&] {
+    const std::lock_guard lock{mutex_};
+    return pushed_;
+  }();
+  for (batch_ref b = under_way_since(0); b && b->number < end; b = under_way_since(b->number + 1)) {
+    if (b->gate->owner->wait(*b->gate, deadline, {}) == wait_outcome::timed_out) return wait_outcome::timed_out;
+  }
+  return wait_outcome::ok;
 }
 
 wait_outcome pipeline_body::drain(std::optional<nanoseconds> limit) {
   backend& clock = *state_->backends().front();
   const wait_deadline deadline = limit ? deadline_after(clock.now(), *limit) : no_deadline;
-  for (const event_ref& gate : gates()) {
-    if (gate->owner->wait(*gate, deadline, {}) == wait_outcome::timed_out) return wait_outcome::timed_out;
-  }
+  if (wait_for_gates(deadline) == wait_outcome::timed_out) return wait_outcome::timed_out;
   std::unique_lock lock{mutex_};
   if (const auto cause = std::exchange(failure_, nullptr)) {
     lock.unlock();
@@ -380,9 +390,7 @@ wait_outcome pipeline_body::drain(std::optional<nanoseconds> limit) {
 void pipeline_body::finish() noexcept {
   // inside its own work nothing may wait for that work: the body stays until it is done
   if (state_->backends().front()->on_worker()) return;
-  for (const event_ref& gate : gates()) {
-    static_cast<void>(gate->owner->wait(*gate, no_deadline, {}));
-  }
+  static_cast<void>(wait_for_gates(no_deadline));
 }
 
 }  // namespace weft::detail

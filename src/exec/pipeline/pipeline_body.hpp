@@ -100,7 +100,8 @@ class pipeline_body : public std::enable_shared_from_this<pipeline_body> {
   void clear_soon() noexcept;
   void clear() noexcept;
   void look_for_end();
-  [[nodiscard]] std::vector<event_ref> gates() const;
+  [[nodiscard]] batch_ref under_way_since(std::uint64_t number) const noexcept;
+  [[nodiscard]] wait_outcome wait_for_gates(wait_deadline deadline) const noexcept;
 
   std::shared_ptr<machine_state> state_;
   std::size_t in_element_;
