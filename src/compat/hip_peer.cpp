@@ -19,7 +19,16 @@ namespace {
 
 // one machine at a time; who calls holds no lock, since a session ends only while nobody calls
 std::atomic<const machine*> used{nullptr};
-thread_local int current = 0;
+std::atomic<unsigned> sessions{0};
+
+/// The device of this thread in the session that there is.
+int& current() {
+  thread_local unsigned session = 0;
+  thread_local int device = 0;
+  const unsigned now = sessions.load(std::memory_order_acquire);
+  if (std::exchange(session, now) != now) device = 0;
+  return device;
+}
 
 hipError_t code_of(const error& cause) noexcept {
   switch (cause.code) {
@@ -68,8 +77,8 @@ bool is_there(const machine& m, int device) { return device >= 0 && device < m.d
 
 /// Of a peer of the current device.
 hipError_t wrong_peer(const machine& m, int peer) {
-  if (!is_there(m, peer) || peer == current) return hipErrorInvalidDevice;
-  return can_access_peer(m, device_id{current}, device_id{peer}) ? hipSuccess : hipErrorInvalidDevice;
+  if (!is_there(m, peer) || peer == current()) return hipErrorInvalidDevice;
+  return can_access_peer(m, device_id{current()}, device_id{peer}) ? hipSuccess : hipErrorInvalidDevice;
 }
 
 template <class Order>
@@ -88,7 +97,10 @@ hipError_t copy_between(const machine& m, const Order& order, void* dst, int to,
 
 peer_session::peer_session(const machine& m) {
   const machine* none = nullptr;
-  if (used.compare_exchange_strong(none, &m, std::memory_order_acq_rel)) return;
+  if (used.compare_exchange_strong(none, &m, std::memory_order_acq_rel)) {
+    sessions.fetch_add(1, std::memory_order_acq_rel);
+    return;
+  }
   raise(errc::closed, "another peer_session lives: HIP's functions work on one machine at a time");
 }
 
@@ -129,7 +141,7 @@ const char* hipGetErrorName(hipError_t error) noexcept {
 hipError_t hipSetDevice(int deviceId) noexcept {
   return with_machine([&](const machine& m) {
     if (!is_there(m, deviceId)) return hipErrorInvalidDevice;
-    current = deviceId;
+    current() = deviceId;
     return hipSuccess;
   });
 }
@@ -137,7 +149,7 @@ hipError_t hipSetDevice(int deviceId) noexcept {
 hipError_t hipGetDevice(int* deviceId) noexcept {
   return with_machine([&](const machine&) {
     if (deviceId == nullptr) return hipErrorInvalidValue;
-    *deviceId = current;
+    *deviceId = current();
     return hipSuccess;
   });
 }
@@ -155,7 +167,7 @@ hipError_t hipDeviceEnablePeerAccess(int peerDeviceId, unsigned int flags) noexc
   return with_machine([&](const machine& m) {
     if (flags != 0) return hipErrorInvalidValue;
     if (const hipError_t wrong = wrong_peer(m, peerDeviceId); wrong != hipSuccess) return wrong;
-    const auto done = enable_peer(m, device_id{current}, device_id{peerDeviceId});
+    const auto done = enable_peer(m, device_id{current()}, device_id{peerDeviceId});
     return done == enable_outcome::enabled ? hipSuccess : hipErrorPeerAccessAlreadyEnabled;
   });
 }
@@ -163,7 +175,7 @@ hipError_t hipDeviceEnablePeerAccess(int peerDeviceId, unsigned int flags) noexc
 hipError_t hipDeviceDisablePeerAccess(int peerDeviceId) noexcept {
   return with_machine([&](const machine& m) {
     if (const hipError_t wrong = wrong_peer(m, peerDeviceId); wrong != hipSuccess) return wrong;
-    const auto done = disable_peer(m, device_id{current}, device_id{peerDeviceId});
+    const auto done = disable_peer(m, device_id{current()}, device_id{peerDeviceId});
     return done == disable_outcome::disabled ? hipSuccess : hipErrorPeerAccessNotEnabled;
   });
 }

@@ -149,12 +149,12 @@ TEST(gpu_error, has_the_drivers_words_number_and_what_is_lost) {
 TEST(gpu_error, that_is_sticky_takes_its_device_along_and_no_other_does) {
   const auto cu = *start_driver(scripted_table(), "a table", cuda());
   for (const int code : {214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719}) {
-    EXPECT_TRUE(is_sticky(code)) << code;
+    EXPECT_TRUE(is_sticky(*cu, code)) << code;
     EXPECT_EQ(cu_error(*cu, code, "x").scope, weft::error_scope::device) << code;
   }
   for (const int code :
        {0, 1, 2, 3, 101, 201, 205, 208, 217, 400, 401, 500, 600, 704, 705, 711, 712, 800, 801, 802, 999}) {
-    EXPECT_FALSE(is_sticky(code)) << code;
+    EXPECT_FALSE(is_sticky(*cu, code)) << code;
     EXPECT_EQ(cu_error(*cu, code, "x").scope, weft::error_scope::call) << code;
   }
 }

@@ -258,6 +258,11 @@ TEST(hip_peer_session, is_one_at_a_time_and_without_one_there_is_no_device) {
     EXPECT_EQ(hipSetDevice(1), hipSuccess);
   }
   EXPECT_EQ(hipSetDevice(1), hipErrorNoDevice);
+  const weft::machine smaller{weft::machine_options{.backend = "host", .devices = 1}};
+  const peer_session again{smaller};
+  int device = -1;
+  EXPECT_EQ(hipGetDevice(&device), hipSuccess);
+  EXPECT_EQ(device, 0) << "a device of the machine before";
 }
 
 }  // namespace hip_peer_test

@@ -19,11 +19,14 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <dlfcn.h>
 #include <filesystem>
 #include <fstream>
 #include <set>
 #include <string>
+#include <thread>
 #include <unistd.h>
 
 namespace hip_backend_test {
@@ -190,12 +193,14 @@ TEST(hip_stream, that_is_the_default_one_is_adopted_where_it_has_a_name) {
   });
 }
 
+unsigned long long calls_of(const char* function) {
+  virtual_cuda::library_path() = samples::virtual_hip_library();
+  return virtual_cuda::find<unsigned long long(const char*)>("weft_virtual_calls")(function);
+}
+
 TEST(hip_memory, that_running_kernels_share_is_in_no_cache) {
   in_child({}, [] {
-    virtual_cuda::library_path() = samples::virtual_hip_library();
-    const auto calls = [] {
-      return virtual_cuda::find<unsigned long long(const char*)>("weft_virtual_calls")("hipExtMallocWithFlags");
-    };
+    const auto calls = [] { return calls_of("hipExtMallocWithFlags uncached"); };
     const weft::machine m = open_hip_machine();
     const weft::buffer<int> plain{m[0], 100};
     EXPECT_EQ(calls(), 0U);
@@ -205,6 +210,84 @@ TEST(hip_memory, that_running_kernels_share_is_in_no_cache) {
     const weft::message_queue<std::uint64_t> queue{
         m, weft::device_id{0}, weft::device_id{1}, {.mode = weft::transfer_mode::direct, .for_kernels = true}};
     EXPECT_GT(calls(), 1U) << "the ring of a queue between two GPUs";
+  });
+}
+
+TEST(hip_memory, that_running_kernels_share_is_fine_grained_where_a_release_knows_no_other) {
+  in_child({{"WEFT_VIRTUAL_HIP_UNCACHED", "0"}}, [] {
+    const weft::machine m = open_hip_machine();
+    const weft::buffer<int> shared{m[0], 100, weft::for_running_kernels};
+    EXPECT_EQ(calls_of("hipExtMallocWithFlags fine-grained"), 1U);
+  });
+}
+
+TEST(hip_memory, that_is_pinned_is_coherent_with_running_kernels) {
+  in_child({{"WEFT_VIRTUAL_CUDA_FAIL", "cuMemHostRegister@1=801"}}, [] {  // pages of the process are so by themselves
+    const weft::machine m = open_hip_machine();
+    const weft::pinned_buffer<int> mine{m[0], 100};
+    EXPECT_EQ(calls_of("hipHostMalloc coherent"), 1U);
+  });
+}
+
+TEST(hip_memory, that_the_program_has_from_the_runtime_is_adopted) {
+  in_child({}, [] {
+    const weft::machine m = open_hip_machine();
+    const auto library = ::dlopen(samples::virtual_hip_library().c_str(), RTLD_NOW | RTLD_NOLOAD);
+    const auto allocate = reinterpret_cast<int (*)(void**, std::size_t)>(::dlsym(library, "hipMalloc"));
+    void* theirs = nullptr;
+    ASSERT_EQ(allocate(&theirs, 4096), 0);
+    const weft::adopted_memory<std::uint8_t> mine{m[0], std::span{static_cast<std::uint8_t*>(theirs), 4096}};
+    weft::fill(mine.span(), std::uint8_t{7});
+  });
+}
+
+TEST(hip_devices, have_the_names_that_rocminfo_shows_or_those_of_their_places) {
+  in_child({}, [] {
+    const weft::machine m = open_hip_machine();
+    EXPECT_TRUE(m[0].uuid().starts_with("GPU-")) << m[0].uuid();
+    EXPECT_EQ(m[0].uuid().size(), 20U);
+  });
+  in_child({{"WEFT_VIRTUAL_HIP_UUIDS", "0"}}, [] {
+    const weft::machine m = open_hip_machine();
+    EXPECT_NE(m[0].uuid(), m[1].uuid());
+  });
+}
+
+TEST(hip_events, are_looked_at_while_another_thread_waits_for_them) {
+  in_child({}, [] {
+    virtual_cuda::be_bounded();
+    const weft::machine m = open_hip_machine();
+    const weft::stream order{m[0]};
+    const weft::pinned_buffer<std::uint32_t> word{m[0], 1};
+    std::atomic_ref<std::uint32_t> mine{word.host()[0]};
+    const weft::event reached = order.wait_value(word.data(), 1, weft::word_comparison::equal);
+    std::jthread waiting{[&] { reached.wait(); }};
+    for (int n = 0; n < 200; ++n) {
+      EXPECT_FALSE(reached.ready());
+      EXPECT_EQ(reached.wait_for(std::chrono::microseconds{100}), weft::wait_outcome::timed_out);
+    }
+    mine.store(1);
+  });
+}
+
+TEST(hip_blocks, are_of_the_device_that_was_asked_whatever_device_the_thread_has) {
+  in_child({}, [] {
+    const weft::machine m = open_hip_machine();
+    const weft::device_id second{1};
+    weft::backend& driver = m[0].state()->backend_of(second);
+    const weft::bytes size = weft::value_or_raise(driver.granularity(second)).minimum;
+    virtual_cuda::library_path() = samples::virtual_hip_library();
+    const auto used = virtual_cuda::find<unsigned long long(int)>("weft_virtual_used");
+    const auto before = used(1);
+    const weft::block_id block = weft::value_or_raise(driver.create_block(second, size, true));
+    EXPECT_EQ(used(1), before + size.value()) << "the block is on another device";
+    const int descriptor = weft::value_or_raise(driver.export_block(block));
+    const auto taken = driver.import_block(second, descriptor);
+    EXPECT_TRUE(taken) << taken.error().what;
+    const auto anywhere = driver.import_block(std::nullopt, descriptor);
+    ASSERT_FALSE(anywhere) << "HIP does not tell where a block was made";
+    EXPECT_TRUE(says(anywhere.error().what, "say on which device")) << anywhere.error().what;
+    ::close(descriptor);
   });
 }
 
@@ -232,8 +315,8 @@ TEST(hip_blocks, are_taken_from_a_descriptor_in_the_form_that_the_release_takes)
 
 // ---- faults ---------------------------------------------------------------------------------------------------------
 
-TEST(hip_fault, loses_every_device_of_the_process_for_good) {
-  in_child({}, [] {
+void a_fault_loses_every_device(const environment& runtime) {
+  in_child(runtime, [] {
     const weft::machine m = open_hip_machine();
     const weft::buffer<int> one{m[0], 1}, other{m[1], 1};
     weft::fill(one, 1);
@@ -259,6 +342,12 @@ TEST(hip_fault, loses_every_device_of_the_process_for_good) {
       }
     }
   });
+}
+
+TEST(hip_fault, loses_every_device_of_the_process_for_good) { a_fault_loses_every_device({}); }
+
+TEST(hip_fault, is_known_where_the_runtime_calls_it_an_unknown_error) {
+  a_fault_loses_every_device({{"WEFT_VIRTUAL_HIP_FAULTS", "unknown"}});
 }
 
 TEST(hip_fault, is_no_reset_that_the_library_itself_asks_for) {

@@ -48,7 +48,8 @@ class peer_session {
   ~peer_session();
 };
 
-/// The device of the calling thread, 0 at first. Errors: InvalidDevice; of the second InvalidValue for null.
+/// The device of the calling thread, 0 at first in each session. Errors: InvalidDevice; of the second InvalidValue for
+/// null.
 hipError_t hipSetDevice(int deviceId) noexcept;
 hipError_t hipGetDevice(int* deviceId) noexcept;
 

@@ -264,7 +264,7 @@ bool gpu_backend::is_context_lost(device_id device) noexcept {
   if (context == nullptr) return false;
   const current_context here{*cu_, context};
   std::size_t free = 0, total = 0;  // a question that touches no stream: one may be captured
-  return here.status() != CUDA_SUCCESS || is_sticky(cu_->cuMemGetInfo(&free, &total));
+  return here.status() != CUDA_SUCCESS || is_sticky(*cu_, cu_->cuMemGetInfo(&free, &total));
 }
 
 /// Whether the GPU does anything in a new context: after some faults a driver serves a process no more.

@@ -64,6 +64,7 @@ template <class Word>
 bool holds(Word now, Word value, unsigned how) {
   switch (how & 3U) {
     case wait_value_geq:
+      if ((how & wait_value_plain) != 0) return now >= value;
       return static_cast<std::make_signed_t<Word>>(static_cast<Word>(now - value)) >= 0;
     case wait_value_eq:
       return now == value;
@@ -112,7 +113,8 @@ bool has_words() {
 
 template <class Word>
 CUresult wait_value(const char* name, CUstream stream, CUdeviceptr address, Word value, unsigned flags) {
-  const bool arguments = address != 0 && address % sizeof(Word) == 0 && (flags & ~(3U | wait_value_flush)) == 0;
+  const bool arguments =
+      address != 0 && address % sizeof(Word) == 0 && (flags & ~(3U | wait_value_flush | wait_value_plain)) == 0;
   return stream_call(name, stream, arguments, [&](const stream_ref& s) -> CUresult {
     if (!has_words<Word>() || (flags & wait_value_flush) != 0) return CUDA_ERROR_NOT_SUPPORTED;
     if ((flags & 3U) == wait_value_nor && !given().memory_operations) return CUDA_ERROR_NOT_SUPPORTED;

@@ -58,6 +58,9 @@ class handle_table {
   std::unordered_map<std::uint64_t, std::shared_ptr<Object>> objects_;
 };
 
+/// Of a wait for a value: numbers do not wrap around, as HIP compares them. No driver of CUDA's has such a flag.
+inline constexpr unsigned wait_value_plain = 1U << 29;
+
 /// Memory of a device, whatever addresses it has.
 struct physical {
   int file = -1;

@@ -36,13 +36,7 @@ WEFT_HIP(hipMemsetD32Async, (CUdeviceptr dst, unsigned value, std::size_t count,
 // ---- memory, addresses and rights apart -----------------------------------------------------------------------------
 
 using block = CUmemGenericAllocationHandle;
-WEFT_HIP(hipMemCreate,
-         (block * handle, std::size_t size, const CUmemAllocationProp* properties, unsigned long long flags),
-         plain(cuMemCreate(handle, size, properties, flags)))
 WEFT_HIP(hipMemRelease, (block handle), cuMemRelease(handle))
-WEFT_HIP(hipMemMap, (CUdeviceptr address, std::size_t size, std::size_t offset, block handle, unsigned long long flags),
-         cuMemMap(address, size, offset, handle, flags))
-WEFT_HIP(hipMemUnmap, (CUdeviceptr address, std::size_t size), cuMemUnmap(address, size))
 WEFT_HIP(hipMemSetAccess, (CUdeviceptr address, std::size_t size, const CUmemAccessDesc* rights, std::size_t count),
          cuMemSetAccess(address, size, rights, count))
 WEFT_HIP(hipMemGetAccess, (unsigned long long* right, const CUmemLocation* location, CUdeviceptr address),
@@ -53,8 +47,6 @@ WEFT_HIP(hipMemGetAllocationGranularity, (std::size_t* size, const CUmemAllocati
 WEFT_HIP(hipMemExportToShareableHandle, (void* shareable, block handle, int type, unsigned long long flags),
          plain(cuMemExportToShareableHandle(shareable, handle, type, flags)))
 WEFT_HIP(hipMemRetainAllocationHandle, (block * handle, void* address), cuMemRetainAllocationHandle(handle, address))
-WEFT_HIP(hipMemGetAllocationPropertiesFromHandle, (CUmemAllocationProp * properties, block handle),
-         cuMemGetAllocationPropertiesFromHandle(properties, handle))
 
 // ---- pools ----------------------------------------------------------------------------------------------------------
 
@@ -65,8 +57,6 @@ WEFT_HIP(hipMemPoolSetAttribute, (CUmemoryPool pool, int attribute, void* value)
          cuMemPoolSetAttribute(pool, attribute, value))
 WEFT_HIP(hipMemPoolGetAttribute, (CUmemoryPool pool, int attribute, void* value),
          cuMemPoolGetAttribute(pool, attribute, value))
-WEFT_HIP(hipMemPoolSetAccess, (CUmemoryPool pool, const CUmemAccessDesc* rights, std::size_t count),
-         cuMemPoolSetAccess(pool, rights, count))
 WEFT_HIP(hipMemPoolGetAccess, (int* right, CUmemoryPool pool, CUmemLocation* location),
          plain(cuMemPoolGetAccess(right, pool, location)))
 WEFT_HIP(hipMemPoolTrimTo, (CUmemoryPool pool, std::size_t keep), cuMemPoolTrimTo(pool, keep))
@@ -102,13 +92,10 @@ WEFT_HIP(hipStreamIsCapturing, (CUstream stream, int* status), cuStreamIsCapturi
 WEFT_HIP(hipThreadExchangeStreamCaptureMode, (int* mode), cuThreadExchangeStreamCaptureMode(mode))
 WEFT_HIP(hipStreamQuery, (CUstream stream), cuStreamQuery(stream))
 WEFT_HIP(hipStreamSynchronize, (CUstream stream), cuStreamSynchronize(stream))
-WEFT_HIP(hipStreamWaitEvent, (CUstream stream, CUevent event, unsigned flags), cuStreamWaitEvent(stream, event, flags))
 WEFT_HIP(hipLaunchHostFunc, (CUstream stream, CUhostFn function, void* data), cuLaunchHostFunc(stream, function, data))
 WEFT_HIP(hipEventCreateWithFlags, (CUevent * event, unsigned flags), cuEventCreate(event, flags))
 WEFT_HIP(hipEventDestroy, (CUevent event), cuEventDestroy_v2(event))
 WEFT_HIP(hipEventRecord, (CUevent event, CUstream stream), cuEventRecord(event, stream))
-WEFT_HIP(hipEventQuery, (CUevent event), cuEventQuery(event))
-WEFT_HIP(hipEventSynchronize, (CUevent event), cuEventSynchronize(event))
 WEFT_HIP(hipEventElapsedTime, (float* milliseconds, CUevent start, CUevent end),
          cuEventElapsedTime(milliseconds, start, end))
 

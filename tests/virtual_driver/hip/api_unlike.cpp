@@ -6,7 +6,13 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string_view>
 
 namespace weft::virtual_hip {
 
@@ -95,8 +101,25 @@ WEFT_VIRTUAL_API CUresult hipDeviceGet(int* device, int ordinal) {
 WEFT_VIRTUAL_API CUresult hipDeviceGetName(char* name, int size, int device) {
   return asked([&] { return cuDeviceGetName(name, size, device); });
 }
+/// The text of a number: 16 digits, or "XX" where the hardware has none.
 WEFT_VIRTUAL_API CUresult hipDeviceGetUuid(CUuuid* uuid, int device) {
-  return asked([&] { return cuDeviceGetUuid_v2(uuid, device); });
+  return asked([&] {
+    CUuuid made{};
+    const CUresult status = uuid == nullptr ? CUDA_ERROR_INVALID_VALUE : cuDeviceGetUuid_v2(&made, device);
+    if (status != CUDA_SUCCESS) return status;
+    *uuid = {};
+    if (!hip_given().has_uuids) {
+      uuid->bytes[0] = uuid->bytes[1] = 'X';
+      return CUDA_SUCCESS;
+    }
+    constexpr std::string_view digits = "0123456789abcdef";
+    for (std::size_t i = 0; i < 8; ++i) {
+      const auto byte = static_cast<unsigned char>(made.bytes[8 + i] ^ made.bytes[i]);
+      uuid->bytes[2 * i] = digits[byte >> 4U];
+      uuid->bytes[2 * i + 1] = digits[byte & 15U];
+    }
+    return CUDA_SUCCESS;
+  });
 }
 WEFT_VIRTUAL_API CUresult hipDeviceTotalMem(std::size_t* bytes, int device) {
   return asked([&] { return cuDeviceTotalMem_v2(bytes, device); });
@@ -277,15 +300,25 @@ WEFT_VIRTUAL_API CUresult hipDeviceReset() {
 /// Null is nothing to free.
 WEFT_HIP(hipFree, (CUdeviceptr address), address == 0 ? CUDA_SUCCESS : cuMemFree_v2(address))
 WEFT_HIP(hipHostFree, (void* address), address == nullptr ? CUDA_SUCCESS : cuMemFreeHost(address))
-WEFT_HIP(hipHostMalloc, (void** address, std::size_t size, unsigned flags),
-         cuMemHostAlloc(address, size, (flags & (host_alloc_portable | host_alloc_device_map)) | host_alloc_device_map))
-/// Fine-grained and uncached memory are what they are on real devices: coherent with running kernels. What else there
-/// is here, too, so that a test asks for the calls.
+/// All memory is coherent with running kernels here. So a test asks for the calls, by the kind that was wanted.
+WEFT_VIRTUAL_API CUresult hipHostMalloc(void** address, std::size_t size, unsigned flags) {
+  return entered([&]() -> CUresult {
+    const bool is_coherent = (flags & amd::hip_host_coherent) != 0;
+    if (const CUresult code = is_coherent ? begin_driver_call("hipHostMalloc coherent") : CUDA_SUCCESS; code != 0)
+      return code;
+    return cuMemHostAlloc(address, size,
+                          (flags & (host_alloc_portable | host_alloc_device_map)) | host_alloc_device_map);
+  });
+}
 WEFT_VIRTUAL_API CUresult hipExtMallocWithFlags(CUdeviceptr* address, std::size_t size, unsigned flags) {
   return entered([&]() -> CUresult {
-    if (const CUresult code = begin_driver_call("hipExtMallocWithFlags"); code != CUDA_SUCCESS) return code;
-    if (flags != 0 && flags != amd::hip_malloc_finegrained && flags != amd::hip_malloc_uncached)
-      return CUDA_ERROR_INVALID_VALUE;
+    const bool is_uncached = flags == amd::hip_malloc_uncached;
+    if (!is_uncached && flags != 0 && flags != amd::hip_malloc_finegrained) return CUDA_ERROR_INVALID_VALUE;
+    if (is_uncached && !hip_given().has_uncached) return CUDA_ERROR_INVALID_VALUE;
+    const char* const name = is_uncached  ? "hipExtMallocWithFlags uncached"
+                             : flags != 0 ? "hipExtMallocWithFlags fine-grained"
+                                          : "hipExtMallocWithFlags";
+    if (const CUresult code = begin_driver_call(name); code != CUDA_SUCCESS) return code;
     return cuMemAlloc_v2(address, size);
   });
 }
@@ -297,16 +330,104 @@ WEFT_VIRTUAL_API CUresult hipMemGetAddressRange(CUdeviceptr* base, std::size_t* 
   });
 }
 
-/// Of memory there is no context to be had, and managed memory has a type of its own.
+/// The context of memory is an object of its own making, a size has 32 bits, and managed memory has a type of its own.
 WEFT_VIRTUAL_API CUresult hipPointerGetAttribute(void* value, int attribute, CUdeviceptr address) {
   return entered([&]() -> CUresult {
-    if (attribute == pointer_context) return CUDA_ERROR_NOT_SUPPORTED;
+    if (attribute == pointer_context) {
+      static const int its_own = 0;
+      *static_cast<const void**>(value) = &its_own;
+      return CUDA_SUCCESS;
+    }
+    if (attribute == pointer_range_size) {
+      std::size_t size = 0;
+      const CUresult status = cuPointerGetAttribute(&size, attribute, address);
+      *static_cast<std::uint32_t*>(value) = static_cast<std::uint32_t>(size);
+      return status;
+    }
     const CUresult status = cuPointerGetAttribute(value, attribute, address);
     if (status != CUDA_SUCCESS || attribute != pointer_memory_type) return status;
     int is_managed = 0;
     if (cuPointerGetAttribute(&is_managed, pointer_is_managed, address) == CUDA_SUCCESS && is_managed != 0)
       *static_cast<unsigned*>(value) = amd::hip_memory_managed;
     return CUDA_SUCCESS;
+  });
+}
+
+// ---- memory, addresses and rights apart -----------------------------------------------------------------------------
+
+namespace {
+
+/// What HIP says of a block that it imported, and where it says to have mapped more than there is.
+struct told_of_blocks {
+  std::mutex mutex;
+  std::map<CUmemGenericAllocationHandle, int> imported_on;
+  std::set<CUdeviceptr> vacuous;
+
+  static told_of_blocks& get() {
+    static auto* const one = new told_of_blocks;
+    return *one;
+  }
+};
+
+}  // namespace
+
+/// On the thread's device, whatever the description says: so newer releases have it.
+WEFT_VIRTUAL_API CUresult hipMemCreate(CUmemGenericAllocationHandle* handle, std::size_t size,
+                                       const CUmemAllocationProp* properties, unsigned long long flags) {
+  return entered([&]() -> CUresult {
+    CUmemAllocationProp here;
+    if (properties != nullptr) {
+      here = *properties;
+      if (here.location.type == location_device && the().valid(here.location.id)) here.location.id = current_device();
+    }
+    return plain(cuMemCreate(handle, size, properties == nullptr ? nullptr : &here, flags));
+  });
+}
+
+/// A mapping that is longer than its block is a success that maps nothing.
+WEFT_VIRTUAL_API CUresult hipMemMap(CUdeviceptr address, std::size_t size, std::size_t offset,
+                                    CUmemGenericAllocationHandle handle, unsigned long long flags) {
+  return entered([&]() -> CUresult {
+    const CUresult status = cuMemMap(address, size, offset, handle, flags);
+    const auto block = the().blocks.find(handle);
+    if (status != CUDA_ERROR_INVALID_VALUE || block == nullptr || block->memory == nullptr) return status;
+    if (offset != 0 || size <= block->memory->size) return status;
+    told_of_blocks& told = told_of_blocks::get();
+    const std::lock_guard lock{told.mutex};
+    told.vacuous.insert(address);
+    return CUDA_SUCCESS;
+  });
+}
+/// … and to end it ends the process.
+WEFT_VIRTUAL_API CUresult hipMemUnmap(CUdeviceptr address, std::size_t size) {
+  return entered([&]() -> CUresult {
+    told_of_blocks& told = told_of_blocks::get();
+    const std::lock_guard lock{told.mutex};
+    if (told.vacuous.count(address) != 0) std::abort();
+    return cuMemUnmap(address, size);
+  });
+}
+
+/// An imported block is said to be of the device on which the importing thread was.
+WEFT_VIRTUAL_API CUresult hipMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* properties,
+                                                                  CUmemGenericAllocationHandle handle) {
+  return entered([&]() -> CUresult {
+    const CUresult status = cuMemGetAllocationPropertiesFromHandle(properties, handle);
+    told_of_blocks& told = told_of_blocks::get();
+    const std::lock_guard lock{told.mutex};
+    const auto known = told.imported_on.find(handle);
+    if (status == CUDA_SUCCESS && known != told.imported_on.end()) properties->location.id = known->second;
+    return status;
+  });
+}
+
+/// A right on a pool can be given and not be taken away.
+WEFT_VIRTUAL_API CUresult hipMemPoolSetAccess(CUmemoryPool pool, const CUmemAccessDesc* rights, std::size_t count) {
+  return entered([&]() -> CUresult {
+    for (std::size_t i = 0; rights != nullptr && i < count; ++i) {
+      if (rights[i].flags == access_none) return CUDA_ERROR_INVALID_DEVICE;
+    }
+    return cuMemPoolSetAccess(pool, rights, count);
   });
 }
 
@@ -317,7 +438,13 @@ WEFT_VIRTUAL_API CUresult hipMemImportFromShareableHandle(CUmemGenericAllocation
     if (handle == nullptr || shareable == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (hip_given().imports_by_address)
       shareable = reinterpret_cast<void*>(static_cast<std::uintptr_t>(*static_cast<const int*>(shareable)));
-    return cuMemImportFromShareableHandle(handle, shareable, type);
+    const CUresult status = cuMemImportFromShareableHandle(handle, shareable, type);
+    if (status == CUDA_SUCCESS) {
+      told_of_blocks& told = told_of_blocks::get();
+      const std::lock_guard lock{told.mutex};
+      told.imported_on[*handle] = current_device();
+    }
+    return status;
   });
 }
 /// A size that it cannot reserve is more memory than there is.
@@ -386,8 +513,37 @@ WEFT_HIP(hipMemcpyBatchAsync,
 
 // ---- order and code -------------------------------------------------------------------------------------------------
 
+namespace {
+
+/// One thread at a time asks for an event or waits for it: who waits keeps the others from asking.
+std::shared_ptr<std::mutex> lock_of(CUevent event) {
+  static std::mutex guard;
+  static auto* const all = new std::map<CUevent, std::shared_ptr<std::mutex>>;
+  const std::lock_guard lock{guard};
+  auto& one = (*all)[event];
+  if (one == nullptr) one = std::make_shared<std::mutex>();
+  return one;
+}
+
+}  // namespace
+
+#define WEFT_HIP_LOCKED(name, parameters, call) \
+  WEFT_VIRTUAL_API CUresult name parameters {   \
+    return entered([&]() -> CUresult {          \
+      const auto mutex = lock_of(event);        \
+      const std::lock_guard lock{*mutex};       \
+      return call;                              \
+    });                                         \
+  }
+WEFT_HIP_LOCKED(hipEventQuery, (CUevent event), cuEventQuery(event))
+WEFT_HIP_LOCKED(hipEventSynchronize, (CUevent event), cuEventSynchronize(event))
+WEFT_HIP_LOCKED(hipStreamWaitEvent, (CUstream stream, CUevent event, unsigned flags),
+                cuStreamWaitEvent(stream, event, flags))
+
+/// The name of the default stream is none to this function: it takes it for an object.
 WEFT_VIRTUAL_API CUresult hipStreamGetDevice(CUstream stream, int* device) {
   return entered([&]() -> CUresult {
+    if (reinterpret_cast<std::uintptr_t>(stream) == stream_legacy) std::abort();
     CUcontext home = nullptr;
     const CUresult status = cuStreamGetCtx(stream, &home);
     if (status != CUDA_SUCCESS) return status;
@@ -400,12 +556,14 @@ WEFT_VIRTUAL_API CUresult hipStreamGetDevice(CUstream stream, int* device) {
 
 WEFT_HIP(hipStreamWaitValue32,
          (CUstream stream, CUdeviceptr address, std::uint32_t value, unsigned flags, std::uint32_t mask),
-         !hip_given().has_wait_values || ~mask != 0 ? CUDA_ERROR_NOT_SUPPORTED
-                                                    : cuStreamWaitValue32_v2(stream, address, value, flags))
+         !hip_given().has_wait_values || ~mask != 0
+             ? CUDA_ERROR_NOT_SUPPORTED
+             : cuStreamWaitValue32_v2(stream, address, value, flags | wait_value_plain))
 WEFT_HIP(hipStreamWaitValue64,
          (CUstream stream, CUdeviceptr address, unsigned long value, unsigned flags, unsigned long mask),
-         !hip_given().has_wait_values || ~mask != 0 ? CUDA_ERROR_NOT_SUPPORTED
-                                                    : cuStreamWaitValue64_v2(stream, address, value, flags))
+         !hip_given().has_wait_values || ~mask != 0
+             ? CUDA_ERROR_NOT_SUPPORTED
+             : cuStreamWaitValue64_v2(stream, address, value, flags | wait_value_plain))
 WEFT_HIP(hipStreamWriteValue32, (CUstream stream, CUdeviceptr address, std::uint32_t value, unsigned flags),
          !hip_given().has_wait_values ? CUDA_ERROR_NOT_SUPPORTED
                                       : cuStreamWriteValue32_v2(stream, address, value, flags))

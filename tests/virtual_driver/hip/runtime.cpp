@@ -53,6 +53,9 @@ const hip_settings& hip_given() {
     made->architecture = text_of("WEFT_VIRTUAL_HIP_ARCH", "gfx90a:sramecc+:xnack-");
     made->imports_by_address = text_of("WEFT_VIRTUAL_HIP_IMPORT", "address") == "address";
     made->has_wait_values = text_of("WEFT_VIRTUAL_HIP_WAIT_VALUES", "1") != "0";
+    made->has_uncached = text_of("WEFT_VIRTUAL_HIP_UNCACHED", "1") != "0";
+    made->names_faults = text_of("WEFT_VIRTUAL_HIP_FAULTS", "named") == "named";
+    made->has_uuids = text_of("WEFT_VIRTUAL_HIP_UUIDS", "1") != "0";
     return made;
   }();
   return *one;
@@ -92,7 +95,10 @@ CUresult ready() noexcept {
 }
 
 CUresult noted(CUresult status) noexcept {
-  if (ends_the_process(status)) fault.store(status);
+  if (ends_the_process(status)) {
+    if (!hip_given().names_faults) status = CUDA_ERROR_UNKNOWN;
+    fault.store(status);
+  }
   if (status != CUDA_SUCCESS && status != CUDA_ERROR_NOT_READY) last_error() = status;
   return status;
 }

@@ -19,6 +19,9 @@ struct hip_settings {
   std::string architecture;        // WEFT_VIRTUAL_HIP_ARCH; gfx90a without it, with the features that a driver names
   bool imports_by_address = true;  // WEFT_VIRTUAL_HIP_IMPORT=value: a descriptor is given itself, not its address
   bool has_wait_values = true;     // WEFT_VIRTUAL_HIP_WAIT_VALUES=0
+  bool has_uncached = true;        // WEFT_VIRTUAL_HIP_UNCACHED=0: fine-grained memory alone
+  bool names_faults = true;        // WEFT_VIRTUAL_HIP_FAULTS=unknown: each is an unknown error
+  bool has_uuids = true;           // WEFT_VIRTUAL_HIP_UUIDS=0
 };
 [[nodiscard]] const hip_settings& hip_given();
 

@@ -98,6 +98,18 @@ std::string advice(CUresult status) {
   }
 }
 
+std::string uuid_text(const CUuuid& raw) {
+  static constexpr std::string_view digits = "0123456789abcdef";
+  std::string text;
+  for (std::size_t i = 0; i < sizeof raw.bytes; ++i) {
+    const auto byte = static_cast<unsigned char>(raw.bytes[i]);
+    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
+    text += digits[byte >> 4U];
+    text += digits[byte & 15U];
+  }
+  return text;
+}
+
 }  // namespace
 
 const vendor& cuda() {
@@ -115,7 +127,15 @@ const vendor& cuda() {
       .knows_pool_sizes = 12020,
       .names_default_stream = oldest_cuda,
       .reset_ends_faults = true,
+      .names_faults = true,
       .has_short_words = true,
+      .wraps_words = true,
+      .descriptors_have_sizes = false,
+      .blocks_name_gpus = true,
+      .ends_pool_rights = true,
+      .host_atomics_beat_pcie = true,
+      .reset_ends_code = true,
+      .most_threads = ~std::uint64_t{0},
       .image = &raw_kernel::cuda_image,
       .function = &raw_kernel::cuda_function,
       .load = &load_cuda,
@@ -124,6 +144,7 @@ const vendor& cuda() {
       .allocate_coherent = [](const driver& cu, CUdeviceptr* at, std::size_t size) { return cu.cuMemAlloc(at, size); },
       .architecture = &architecture,
       .architecture_text = &architecture_text,
+      .uuid_text = &uuid_text,
       .advice = &advice,
   };
   return one;

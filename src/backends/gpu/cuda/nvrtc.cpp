@@ -4,6 +4,7 @@
 #include "backends/common/compiler_words.hpp"
 #include "backends/gpu/driver/error.hpp"
 #include "backends/gpu/factory.hpp"
+#include "backends/gpu/kernels/compile_text.hpp"
 #include "core/environment.hpp"
 #include "weft/backend/kernel_text.hpp"
 
@@ -98,15 +99,6 @@ result<std::string> nvrtc::target_of(const kernel_code& code, int architecture) 
   return "compute_" + std::to_string(*std::prev(above));
 }
 
-std::string nvrtc::log_of(nvrtcProgram program) const {
-  std::size_t size = 0;
-  if (call_.nvrtcGetProgramLogSize(program, &size) != NVRTC_SUCCESS || size == 0) return {};
-  std::string words(size, '\0');
-  if (call_.nvrtcGetProgramLog(program, words.data()) != NVRTC_SUCCESS) return {};
-  words.resize(std::min(words.find('\0'), words.size()));
-  return words;
-}
-
 result<compiled_image> nvrtc::compile(const kernel_code& code, int architecture, bool verbose) const {
   const std::string text = kernel_text(code, dialect::cuda);
   if (text.empty()) {
@@ -121,38 +113,20 @@ result<compiled_image> nvrtc::compile(const kernel_code& code, int architecture,
   }
   options.push_back("--gpu-architecture=" + *target);
   if (verbose) options.emplace_back("--ptxas-options=-v");
-  std::vector<const char*> pointers;
-  pointers.reserve(options.size());
-  for (const std::string& option : options) pointers.push_back(option.c_str());
-
-  nvrtcProgram program = nullptr;
-  nvrtcResult status =
-      call_.nvrtcCreateProgram(&program, text.c_str(), (code.name + ".cu").c_str(), 0, nullptr, nullptr);
-  if (status != NVRTC_SUCCESS) {
-    return make_error(
-        status == NVRTC_ERROR_OUT_OF_MEMORY ? errc::resource_exhausted : errc::incompatible,
-        common::title_of(code) + ": " + library_ + " takes no program (error " + std::to_string(status) + ")");
-  }
-  status = call_.nvrtcCompileProgram(program, static_cast<int>(pointers.size()), pointers.data());
-  compiled_image made;
-  made.is_ptx = target->starts_with("compute_");
-  made.log = log_of(program);
-  if (status == NVRTC_SUCCESS) {
-    std::size_t size = 0;
-    status = made.is_ptx ? call_.nvrtcGetPTXSize(program, &size) : call_.nvrtcGetCUBINSize(program, &size);
-    if (status == NVRTC_SUCCESS) {
-      made.bytes.resize(size);
-      status =
-          made.is_ptx ? call_.nvrtcGetPTX(program, made.bytes.data()) : call_.nvrtcGetCUBIN(program, made.bytes.data());
-    }
-  }
-  call_.nvrtcDestroyProgram(&program);
-  if (status == NVRTC_SUCCESS) return made;
-  error cause =
-      common::does_not_compile(code, *target, made.log.empty() ? "NVRTC error " + std::to_string(status) : made.log,
-                               status == NVRTC_ERROR_OUT_OF_MEMORY ? errc::resource_exhausted : errc::incompatible);
-  cause.native_code = status;
-  return cause;
+  const bool is_ptx = target->starts_with("compute_");
+  const program_calls calls{"NVRTC",
+                            ".cu",
+                            NVRTC_ERROR_OUT_OF_MEMORY,
+                            call_.nvrtcCreateProgram,
+                            call_.nvrtcDestroyProgram,
+                            call_.nvrtcCompileProgram,
+                            call_.nvrtcGetProgramLogSize,
+                            call_.nvrtcGetProgramLog,
+                            is_ptx ? call_.nvrtcGetPTXSize : call_.nvrtcGetCUBINSize,
+                            is_ptx ? call_.nvrtcGetPTX : call_.nvrtcGetCUBIN};
+  auto made = compile_text<nvrtcProgram>(calls, library_, code, text, *target, options);
+  if (made) made->is_ptx = is_ptx;
+  return made;
 }
 
 result<std::shared_ptr<const nvrtc>> load_nvrtc(const std::string& library, int driver_version) {

@@ -35,7 +35,6 @@ class nvrtc final : public run_time_compiler {
 
  private:
   [[nodiscard]] result<std::string> target_of(const kernel_code& code, int architecture) const;
-  [[nodiscard]] std::string log_of(nvrtcProgram program) const;
 
   nvrtc_functions call_;
   std::string library_;

@@ -24,18 +24,6 @@ int attribute(const driver& cu, CUdevice device, int which, int otherwise = 0) {
 
 bool offers(const driver& cu, CUdevice device, int which) { return attribute(cu, device, which) != 0; }
 
-std::string uuid_text(const CUuuid& raw) {
-  static constexpr std::string_view digits = "0123456789abcdef";
-  std::string text;
-  for (std::size_t i = 0; i < sizeof raw.bytes; ++i) {
-    const auto byte = static_cast<unsigned char>(raw.bytes[i]);
-    if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
-    text += digits[byte >> 4U];
-    text += digits[byte & 15U];
-  }
-  return text;
-}
-
 /// What sysfs says of a PCI device; empty where it says nothing or -1.
 std::optional<int> numa_node_of(const std::string& root, std::string address) {
   if (address.empty()) return std::nullopt;
@@ -135,7 +123,7 @@ class finder {
 
   void identify(gpu_place& gpu, int ordinal) const {
     CUuuid raw{};
-    if (cu_.cuDeviceGetUuid(&raw, gpu.id) == CUDA_SUCCESS) gpu.uuid = uuid_text(raw);
+    if (cu_.cuDeviceGetUuid(&raw, gpu.id) == CUDA_SUCCESS) gpu.uuid = by_.uuid_text(raw);
     std::array<char, 32> address{};
     if (cu_.cuDeviceGetPCIBusId(address.data(), static_cast<int>(address.size()), gpu.id) == CUDA_SUCCESS)
       gpu.pci_address = address.data();
@@ -385,8 +373,9 @@ result<topology> layout_of(const discovery& found, const vendor& by) {
   for (std::size_t d = 0; d < count; ++d) {
     const gpu_place& gpu = found.gpu_of(d);
     const std::size_t socket = socket_of(gpu);
-    // a GPU with atomics to the host hangs on something better than PCIe; by what name, the driver does not say
-    const bool is_pcie = !gpu.integrated && !gpu.host_atomics && !gpu.pci_address.empty();
+    // by what name what is better than PCIe goes, the driver does not say
+    const bool is_better = gpu.host_atomics && by.host_atomics_beat_pcie;
+    const bool is_pcie = !gpu.integrated && !is_better && !gpu.pci_address.empty();
     const link_kind kind = gpu.integrated ? link_kind::host_memory : is_pcie ? link_kind::pcie : link_kind::unknown;
     join(d, socket, kind, gpu.host_atomics, 0, 0);
     join(socket, d, kind, gpu.host_atomics, 0, 0);

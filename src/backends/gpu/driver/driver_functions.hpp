@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every function of the driver that this backend, or a test that plays a program of its own, may call, once: name, the
 // version of CUDA whose form of it is meant (as cuGetProcAddress takes it), whether the backend cannot do without it,
-// and its parameters. HIP becomes a second way to fill the same table.
+// and its parameters. gpu/hip fills the same table by adapters.
 #pragma once
 
 #include "backends/gpu/driver/driver_types.hpp"

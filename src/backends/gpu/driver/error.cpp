@@ -15,7 +15,11 @@ std::string name_of(const driver& cu, CUresult status) {
   return text;
 }
 
-bool is_sticky(CUresult status) {
+bool is_sticky(const driver& cu, CUresult status) {
+  if (status == CUDA_ERROR_UNKNOWN && !cu.by->names_faults) {
+    std::size_t free = 0, total = 0;  // a question that touches no stream
+    return cu.cuMemGetInfo(&free, &total) == CUDA_ERROR_UNKNOWN;
+  }
   switch (status) {
     case CUDA_ERROR_ECC_UNCORRECTABLE:
     case CUDA_ERROR_NVLINK_UNCORRECTABLE:
@@ -96,7 +100,7 @@ errc errc_of(CUresult status, errc otherwise) {
 error cu_error(const driver& cu, CUresult status, std::string doing, errc otherwise) {
   error cause = make_error(errc_of(status, otherwise), std::move(doing) + ": " + name_of(cu, status));
   cause.native_code = status;
-  if (is_sticky(status)) cause.scope = error_scope::device;
+  if (is_sticky(cu, status)) cause.scope = error_scope::device;
   return cause;
 }
 

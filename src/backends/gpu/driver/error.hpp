@@ -14,7 +14,7 @@ namespace weft::gpu {
 [[nodiscard]] std::string name_of(const driver& cu, CUresult status);
 
 /// Whether the context answers nothing but this from now on: its device is lost.
-[[nodiscard]] bool is_sticky(CUresult status);
+[[nodiscard]] bool is_sticky(const driver& cu, CUresult status);
 
 /// Out of memory, a lost device, …; `otherwise` for what says nothing better.
 [[nodiscard]] errc errc_of(CUresult status, errc otherwise);

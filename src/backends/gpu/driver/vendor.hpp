@@ -3,6 +3,7 @@
 // never which vendor it is: cuda/ has one of them, hip/ the other.
 #pragma once
 
+#include "backends/gpu/driver/driver_types.hpp"
 #include "backends/gpu/driver/management.hpp"
 #include "backends/gpu/kernels/run_time_compiler.hpp"
 #include "processes/share_ticket.hpp"
@@ -11,6 +12,7 @@
 #include "weft/core/result.hpp"
 
 #include <array>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -31,13 +33,21 @@ struct vendor {
   detail::share_family family;
   library_name driver, management, bus_windows;
   const char* partitions_variable;    // "0": the parts of a GPU share its compute units
-  std::array<const char*, 3> hiding;  // variables that hide GPUs; null behind the last
+  std::array<const char*, 4> hiding;  // variables that hide GPUs; null behind the last
   const char* list_command;           // shows what GPUs the system has
   int oldest_driver;                  // 1000 times major + 10 times minor
   int knows_pool_sizes;               // the driver from which a pool may have a size
   int names_default_stream;           // … and from which the handle 1 is the default stream
   bool reset_ends_faults;             // otherwise the process has to be started anew
+  bool names_faults;                  // otherwise a fault may be an unknown error, which every later call repeats
   bool has_short_words;               // every GPU has stream memory operations of 4 bytes
+  bool wraps_words;                   // its waits compare by greater_equal as weft does, cyclically
+  bool descriptors_have_sizes;        // lseek() tells how long a block is; otherwise a mapping that is too long fails
+  bool blocks_name_gpus;              // otherwise a block is made, and said to be, where the thread is
+  bool ends_pool_rights;              // a right on the memory of a pool can be taken away
+  bool host_atomics_beat_pcie;        // a GPU with atomics to the host hangs on something better than PCIe
+  bool reset_ends_code;               // events and modules go with a reset
+  std::uint64_t most_threads;         // of a grid along one dimension
   std::string raw_kernel::* image;    // compiled by the vendor's compiler
   void* (*raw_kernel::*function)();   // … into the program
 
@@ -51,7 +61,9 @@ struct vendor {
   /// Of a GPU, as run_time_compiler counts them.
   int (*architecture)(const struct driver& cu, const gpu_place& gpu);
   std::string (*architecture_text)(int architecture);  // "compute capability 9.0"
-  /// What who reads an error of the driver can do; empty where its words say it all.
+  /// Of a GPU, for people and other programs; empty where it has none of its own.
+  std::string (*uuid_text)(const CUuuid& uuid);
+  /// Advice for a code of an error; empty for none.
   std::string (*advice)(CUresult status);
 };
 

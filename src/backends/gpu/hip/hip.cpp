@@ -12,13 +12,16 @@
 #include "backends/gpu/hip/hiprtc.hpp"
 #include "backends/gpu/hip/rocm_library.hpp"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <charconv>
+#include <chrono>
 #include <cstring>
 #include <dlfcn.h>
 #include <mutex>
 #include <string_view>
+#include <thread>
 #include <unistd.h>
 #include <utility>
 
@@ -166,6 +169,14 @@ CUresult import_pool(CUmemoryPool* pool, void* shareable, int type, unsigned lon
   return hip_table().hipMemPoolImportFromShareableHandle(pool, shareable, type, 0);
 }
 
+/// Newer releases answer with an object of theirs where older ones have no context; sizes have 32 bits there.
+CUresult pointer_attribute_of(void* value, int attribute, CUdeviceptr address) {
+  if (attribute == pointer_context) return CUDA_ERROR_NOT_SUPPORTED;
+  if (attribute != pointer_range_size) return hip_table().hipPointerGetAttribute(value, attribute, at(address));
+  CUdeviceptr start = 0;
+  return made_table.cuMemGetAddressRange(&start, static_cast<std::size_t*>(value), address);
+}
+
 // ---- copies ---------------------------------------------------------------------------------------------------------
 
 CUresult copy(CUdeviceptr dst, CUdeviceptr src, std::size_t size, CUstream stream) {
@@ -213,7 +224,9 @@ CUresult copy_batch(CUdeviceptr* dsts, CUdeviceptr* srcs, std::size_t* sizes, st
 
 // ---- order and code -------------------------------------------------------------------------------------------------
 
+/// The name of the default stream is that of each device; as a handle it would end the process here.
 CUresult stream_context(CUstream stream, CUcontext* context) {
+  if (reinterpret_cast<std::uintptr_t>(stream) == stream_legacy) return current(context);
   int device = 0;
   const CUresult status = hip_table().hipStreamGetDevice(stream, &device);
   if (status == CUDA_SUCCESS) *context = token_of(device);
@@ -224,6 +237,14 @@ CUresult wait_value_32(CUstream stream, CUdeviceptr address, std::uint32_t value
 }
 CUresult wait_value_64(CUstream stream, CUdeviceptr address, unsigned long value, unsigned flags) {
   return hip_table().hipStreamWaitValue64(stream, at(address), value, flags, ~std::uint64_t{0});
+}
+
+/// HIP's own wait keeps every other thread from asking for the event until it has ended.
+CUresult wait_for_event(CUevent event) {
+  for (auto pause = std::chrono::microseconds{10};; pause = std::min(2 * pause, std::chrono::microseconds{200})) {
+    if (const CUresult status = made_table.cuEventQuery(event); status != CUDA_ERROR_NOT_READY) return status;
+    std::this_thread::sleep_for(pause);
+  }
 }
 
 /// There is nothing for a driver to compile in a code object, and so no log.
@@ -264,6 +285,8 @@ driver_functions table_of(void* library, const hip_functions& hip) {
   adapt(cu.cuMemImportFromShareableHandle, &import_block, hip.hipMemImportFromShareableHandle);
   adapt(cu.cuMemPoolExportToShareableHandle, &export_pool, hip.hipMemPoolExportToShareableHandle);
   adapt(cu.cuMemPoolImportFromShareableHandle, &import_pool, hip.hipMemPoolImportFromShareableHandle);
+  adapt(cu.cuPointerGetAttribute, &pointer_attribute_of, hip.hipPointerGetAttribute);
+  adapt(cu.cuEventSynchronize, &wait_for_event, cu.cuEventQuery);
   adapt(cu.cuStreamGetCtx, &stream_context, hip.hipStreamGetDevice);
   adapt(cu.cuStreamWaitValue32, &wait_value_32, hip.hipStreamWaitValue32);
   adapt(cu.cuStreamWaitValue64, &wait_value_64, hip.hipStreamWaitValue64);
@@ -317,6 +340,12 @@ int architecture(const driver&, const gpu_place& gpu) {
   return gfx_number({name, ::strnlen(name, hip_architecture_size)});
 }
 
+/// 16 digits, as rocminfo shows them. Some hardware has none, and all of it says "XX".
+std::string uuid_text(const CUuuid& uuid) {
+  const std::string digits{uuid.bytes, ::strnlen(uuid.bytes, sizeof uuid.bytes)};
+  return digits.size() == sizeof uuid.bytes ? "GPU-" + digits : std::string{};
+}
+
 std::string advice(CUresult status) {
   switch (status) {
     case CUDA_ERROR_NO_BINARY_FOR_GPU:
@@ -355,13 +384,21 @@ const vendor& hip() {
       .management = {"", ""},
       .bus_windows = {"", "none"},
       .partitions_variable = "WEFT_HIP_PARTITIONS",
-      .hiding = {"HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"},
+      .hiding = {"HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"},
       .list_command = "rocminfo",
       .oldest_driver = oldest_hip,
       .knows_pool_sizes = oldest_hip,
       .names_default_stream = 7000,
       .reset_ends_faults = false,
+      .names_faults = false,
       .has_short_words = false,
+      .wraps_words = false,
+      .descriptors_have_sizes = true,
+      .blocks_name_gpus = false,
+      .ends_pool_rights = false,
+      .host_atomics_beat_pcie = false,
+      .reset_ends_code = false,
+      .most_threads = 0xffffffff,
       .image = &raw_kernel::hip_image,
       .function = &raw_kernel::hip_function,
       .load = &load_hip,
@@ -370,6 +407,7 @@ const vendor& hip() {
       .allocate_coherent = &allocate_coherent,
       .architecture = &architecture,
       .architecture_text = &gfx_name,
+      .uuid_text = &uuid_text,
       .advice = &advice,
   };
   return one;
@@ -401,6 +439,12 @@ result<std::shared_ptr<const driver>> load_hip(const std::string& library) {
                      "this process uses another HIP library already; name one in WEFT_HIP_DRIVER before "
                      "the first machine is opened");
   }
+  int version = 0;
+  const bool is_new = version_of(&version) == CUDA_SUCCESS && hip_version(version) >= oldest_hip;
+  if (is_new) {
+    if (const char* const missing = missing_in(found.handle); missing != nullptr)
+      return no_driver(found.name, std::string{"it has no "} + missing + ", which HIP 6.2 has: update ROCm");
+  }
   if (in_use == nullptr) {
     auto* const made = new hip_functions;  // never destroyed: threads of HIP may outlive main
 #define WEFT_GPU_FIND(name, parameters) \
@@ -408,13 +452,8 @@ result<std::shared_ptr<const driver>> load_hip(const std::string& library) {
     WEFT_GPU_HIP_FUNCTIONS(WEFT_GPU_FIND, WEFT_GPU_FIND)
 #undef WEFT_GPU_FIND
     opened_table.store(made, std::memory_order_release);
-    in_use = found.handle;
+    if (is_new) in_use = found.handle;  // one that is too old is told so, and stands in the way of none
     made_table = table_of(found.handle, *made);
-  }
-  int version = 0;
-  if (driver_version(&version) == CUDA_SUCCESS && version >= oldest_hip) {
-    if (const char* const missing = missing_in(found.handle); missing != nullptr)
-      return no_driver(found.name, std::string{"it has no "} + missing + ", which HIP 6.2 has: update ROCm");
   }
   return start_driver(made_table, found.name, hip());
 }

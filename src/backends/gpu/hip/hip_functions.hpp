@@ -31,7 +31,6 @@
   REQUIRED(cuMemHostGetDevicePointer, hipHostGetDevicePointer)                                                        \
   REQUIRED(cuMemGetAddressRange, hipMemGetAddressRange)                                                               \
   REQUIRED(cuMemAllocManaged, hipMallocManaged)                                                                       \
-  REQUIRED(cuPointerGetAttribute, hipPointerGetAttribute)                                                             \
   OPTIONAL(cuPointerSetAttribute, hipPointerSetAttribute)                                                             \
   REQUIRED(cuMemcpyHtoDAsync, hipMemcpyHtoDAsync)                                                                     \
   REQUIRED(cuMemcpyDtoHAsync, hipMemcpyDtoHAsync)                                                                     \
@@ -81,7 +80,6 @@
   REQUIRED(cuEventDestroy, hipEventDestroy)                                                                           \
   REQUIRED(cuEventRecord, hipEventRecord)                                                                             \
   REQUIRED(cuEventQuery, hipEventQuery)                                                                               \
-  REQUIRED(cuEventSynchronize, hipEventSynchronize)                                                                   \
   REQUIRED(cuEventElapsedTime, hipEventElapsedTime)                                                                   \
   REQUIRED(cuModuleUnload, hipModuleUnload)                                                                           \
   REQUIRED(cuModuleGetFunction, hipModuleGetFunction)                                                                 \
@@ -105,6 +103,7 @@
   REQUIRED(hipDeviceDisablePeerAccess, (int peer))                                                                    \
   REQUIRED(hipHostMalloc, (void** address, std::size_t size, unsigned flags))                                         \
   OPTIONAL(hipExtMallocWithFlags, (void** address, std::size_t size, unsigned flags))                                 \
+  REQUIRED(hipPointerGetAttribute, (void* value, int attribute, void* address))                                       \
   OPTIONAL(hipMemAdvise, (const void* address, std::size_t size, int advice, int device))                             \
   OPTIONAL(hipMemPrefetchAsync, (const void* address, std::size_t size, int device, CUstream stream))                 \
   REQUIRED(hipMemcpyAsync, (void* dst, const void* src, std::size_t size, int kind, CUstream stream))                 \

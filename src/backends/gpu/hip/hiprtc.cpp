@@ -5,6 +5,7 @@
 #include "backends/gpu/factory.hpp"
 #include "backends/gpu/hip/hip.hpp"
 #include "backends/gpu/hip/rocm_library.hpp"
+#include "backends/gpu/kernels/compile_text.hpp"
 #include "core/environment.hpp"
 #include "core/make_error.hpp"
 #include "weft/backend/kernel_text.hpp"
@@ -71,15 +72,6 @@ bool hiprtc::knows(int architecture) const {
   });
 }
 
-std::string hiprtc::log_of(hiprtcProgram program) const {
-  std::size_t size = 0;
-  if (call_.hiprtcGetProgramLogSize(program, &size) != HIPRTC_SUCCESS || size == 0) return {};
-  std::string words(size, '\0');
-  if (call_.hiprtcGetProgramLog(program, words.data()) != HIPRTC_SUCCESS) return {};
-  words.resize(std::min(words.find('\0'), words.size()));
-  return words;
-}
-
 result<compiled_image> hiprtc::compile(const kernel_code& code, int architecture, bool verbose) const {
   const std::string text = kernel_text(code, dialect::hip);
   if (text.empty()) {
@@ -96,35 +88,17 @@ result<compiled_image> hiprtc::compile(const kernel_code& code, int architecture
   std::vector<std::string> options = kernel_options(code, dialect::hip, 0);
   options.push_back("--offload-arch=" + target);
   if (verbose) options.emplace_back("-Rpass-analysis=kernel-resource-usage");
-  std::vector<const char*> pointers;
-  pointers.reserve(options.size());
-  for (const std::string& option : options) pointers.push_back(option.c_str());
-
-  hiprtcProgram program = nullptr;
-  hiprtcResult status =
-      call_.hiprtcCreateProgram(&program, text.c_str(), (code.name + ".hip").c_str(), 0, nullptr, nullptr);
-  const auto kind_of = [&] {
-    return status == HIPRTC_ERROR_OUT_OF_MEMORY ? errc::resource_exhausted : errc::incompatible;
-  };
-  if (status != HIPRTC_SUCCESS) {
-    return make_error(kind_of(), common::title_of(code) + ": " + library_ + " takes no program (error " +
-                                     std::to_string(status) + ")");
-  }
-  status = call_.hiprtcCompileProgram(program, static_cast<int>(pointers.size()), pointers.data());
-  compiled_image made;
-  made.log = log_of(program);
-  if (status == HIPRTC_SUCCESS) {
-    std::size_t size = 0;
-    status = call_.hiprtcGetCodeSize(program, &size);
-    made.bytes.resize(status == HIPRTC_SUCCESS ? size : 0);
-    if (status == HIPRTC_SUCCESS) status = call_.hiprtcGetCode(program, made.bytes.data());
-  }
-  static_cast<void>(call_.hiprtcDestroyProgram(&program));
-  if (status == HIPRTC_SUCCESS) return made;
-  error cause = common::does_not_compile(
-      code, target, made.log.empty() ? "HIPRTC error " + std::to_string(status) : made.log, kind_of());
-  cause.native_code = status;
-  return cause;
+  const program_calls calls{"HIPRTC",
+                            ".hip",
+                            HIPRTC_ERROR_OUT_OF_MEMORY,
+                            call_.hiprtcCreateProgram,
+                            call_.hiprtcDestroyProgram,
+                            call_.hiprtcCompileProgram,
+                            call_.hiprtcGetProgramLogSize,
+                            call_.hiprtcGetProgramLog,
+                            call_.hiprtcGetCodeSize,
+                            call_.hiprtcGetCode};
+  return compile_text<hiprtcProgram>(calls, library_, code, text, target, options);
 }
 
 result<std::shared_ptr<const hiprtc>> load_hiprtc(const std::string& library, int driver_version) {

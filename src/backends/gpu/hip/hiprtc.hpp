@@ -26,8 +26,6 @@ class hiprtc final : public run_time_compiler {
   [[nodiscard]] const std::string& library() const noexcept { return library_; }
 
  private:
-  [[nodiscard]] std::string log_of(hiprtcProgram program) const;
-
   hiprtc_functions call_;
   std::string library_;
   int version_;

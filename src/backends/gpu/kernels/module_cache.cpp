@@ -187,22 +187,26 @@ result<std::shared_ptr<const loaded_kernel>> module_cache::get(const kernel_code
 void module_cache::forget(std::size_t device) {
   const std::size_t gpu = places_->gpu_of(device);
   const std::lock_guard lock{mutex_};
+  if (!places_->cu().by->reset_ends_code && places_->made(device) != nullptr) unload(device);
   std::erase_if(kernels_, [&](const auto& one) { return one.first.place == gpu; });
   std::erase_if(modules_, [&](const auto& one) { return one.gpu == gpu; });
 }
 
+/// Under the mutex.
+void module_cache::unload(std::size_t device) noexcept {
+  auto inside = places_->enter(device);
+  if (!inside) return;
+  std::erase_if(modules_, [&](const auto& one) {
+    if (one.gpu != places_->gpu_of(device)) return false;
+    if (one.generation == places_->generation(device))
+      static_cast<void>(places_->cu().cuModuleUnload(one.module));  // of a lost device: gone anyway
+    return true;
+  });
+}
+
 void module_cache::clear() noexcept {
   const std::lock_guard lock{mutex_};
-  for (std::size_t device = 0; device < found_.devices.size() && !modules_.empty(); ++device) {
-    auto inside = places_->enter(device);
-    if (!inside) continue;
-    std::erase_if(modules_, [&](const auto& one) {
-      if (one.gpu != places_->gpu_of(device)) return false;
-      if (one.generation == places_->generation(device))
-        static_cast<void>(places_->cu().cuModuleUnload(one.module));  // of a lost device: gone anyway
-      return true;
-    });
-  }
+  for (std::size_t device = 0; device < found_.devices.size() && !modules_.empty(); ++device) unload(device);
   kernels_.clear();
   modules_.clear();
 }

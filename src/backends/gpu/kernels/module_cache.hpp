@@ -75,6 +75,7 @@ class module_cache {
                                              std::uint64_t generation);
   [[nodiscard]] result<CUfunction> function_of(const kernel_code& code, CUmodule module, const std::string& name) const;
   [[nodiscard]] result<void> measure(const kernel_code& code, std::size_t device, loaded_kernel& made) const;
+  void unload(std::size_t device) noexcept;
   template <class T>
   [[nodiscard]] std::shared_ptr<entry<T>> entry_of(table<T>& in, const key& at);
 

@@ -122,8 +122,11 @@ class kernel_command final : public queued::command {
     box items = block_size;  // of a block
     items[0] /= kernel->item_lanes;
     std::array<std::int64_t, 3> most{1, 1, 1};  // items of a launch
-    for (std::size_t d = 0; d < dimensions; ++d)
-      most[d] = static_cast<std::int64_t>(kernel->largest_grid[d]) * static_cast<std::int64_t>(items[d]);
+    for (std::size_t d = 0; d < dimensions; ++d) {
+      const std::uint64_t blocks =
+          std::min<std::uint64_t>(kernel->largest_grid[d], cu_.by->most_threads / block_size[d]);
+      most[d] = static_cast<std::int64_t>(blocks) * static_cast<std::int64_t>(items[d]);
+    }
     const auto end_of = [&](std::size_t d, std::int64_t begin) {
       return range.end[d] - begin > most[d] ? begin + most[d] : range.end[d];
     };

@@ -74,6 +74,12 @@ result<std::size_t> blocks::granule(device_id device) const {
 
 // ---- blocks ---------------------------------------------------------------------------------------------------------
 
+/// Where a thread has to be to make or import a block; nowhere where its description says on which GPU it is.
+result<current_context> blocks::place_for_blocks(device_id device) const {
+  if (cu_.by->blocks_name_gpus) return current_context{};
+  return memory_.places().enter(memory_.local(device));
+}
+
 result<block_id> blocks::create(device_id device, std::size_t size, bool shareable) {
   memory_.settle();
   auto step = granule(device);
@@ -89,6 +95,8 @@ result<block_id> blocks::create(device_id device, std::size_t size, bool shareab
   made->size = size;
   made->shareable = shareable;
   made->charged = true;
+  auto here = place_for_blocks(device);
+  if (!here) return std::move(here).error();
   const CUmemAllocationProp wanted = properties(device, shareable);
   const CUresult status = cu_.cuMemCreate(&made->handle, size, &wanted, 0);
   if (status != CUDA_SUCCESS) {
@@ -231,7 +239,12 @@ result<int> blocks::give(block_id block) {
 }
 
 /// The driver tells nothing of the size of what it imported; what can be mapped is no longer than that.
-result<std::size_t> blocks::size_of(CUmemGenericAllocationHandle handle, device_id device) const {
+result<std::size_t> blocks::size_of(CUmemGenericAllocationHandle handle, int descriptor, device_id device) const {
+  if (cu_.by->descriptors_have_sizes) {
+    const off_t end = ::lseek(descriptor, 0, SEEK_END);
+    if (end > 0) return static_cast<std::size_t>(end);
+    return make_error(errc::corrupt, "descriptor " + std::to_string(descriptor) + " does not tell its size");
+  }
   auto step = granule(device);
   if (!step) return std::move(step).error();
   const std::size_t most = memory_.found().gpu_of(memory_.local(device)).memory / *step;
@@ -254,7 +267,7 @@ result<std::size_t> blocks::size_of(CUmemGenericAllocationHandle handle, device_
 result<device_id> blocks::home_of(CUmemGenericAllocationHandle handle) const {
   constexpr const char* advice = "; say on which device it is to be taken";
   CUmemAllocationProp about;
-  if (cu_.cuMemGetAllocationPropertiesFromHandle == nullptr ||
+  if (!cu_.by->blocks_name_gpus || cu_.cuMemGetAllocationPropertiesFromHandle == nullptr ||
       cu_.cuMemGetAllocationPropertiesFromHandle(&about, handle) != CUDA_SUCCESS ||
       about.location.type != location_device) {
     return make_error(errc::not_found,
@@ -275,6 +288,8 @@ result<block_id> blocks::take(std::optional<device_id> wanted, int descriptor) {
   if (descriptor < 0 || ::fcntl(descriptor, F_GETFD) < 0)
     return make_error(errc::invalid_argument, std::to_string(descriptor) + " is not an open descriptor");
   auto made = std::make_shared<block_memory>();
+  auto inside = place_for_blocks(asked);
+  if (!inside) return std::move(inside).error();
   CUresult status =
       cu_.cuMemImportFromShareableHandle(&made->handle, pointer(static_cast<CUdeviceptr>(descriptor)), handle_posix_fd);
   if (status != CUDA_SUCCESS) {
@@ -294,7 +309,7 @@ result<block_id> blocks::take(std::optional<device_id> wanted, int descriptor) {
     return make_error(errc::incompatible,
                       "the block is of GPU " + std::to_string(about.location.id) + ", not of " + to_string(device));
   }
-  auto size = size_of(made->handle, device);
+  auto size = size_of(made->handle, descriptor, device);
   if (!size) return std::move(size).error();
   made->device = device;
   made->size = *size;

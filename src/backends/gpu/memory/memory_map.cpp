@@ -250,7 +250,7 @@ result<void> memory_map::adopt(device_id device, void* base, std::size_t size) {
         home != places_->made(local(device))) {
       return make_error(errc::wrong_device, "the memory at " + hex(base) +
                                                 " belongs to a context that the program made: weft works in the "
-                                                "primary context, as the CUDA runtime does, and cannot use it");
+                                                "primary context, as the vendor's runtime does, and cannot use it");
     }
     CUdeviceptr start = 0;
     std::size_t length = 0;

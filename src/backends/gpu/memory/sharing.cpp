@@ -192,7 +192,7 @@ result<void> sharing::prepare(const std::shared_ptr<allocation>& memory, handle_
   descriptor pool_file{pool};
   facts.check = facts.computed_check();
   const std::size_t offset = whole_pages(memory->size);
-  auto file = detail::make_memory_file("weft-cuda-share", offset + page_size(), detail::memory_file_pages::any,
+  auto file = detail::make_memory_file("weft-gpu-share", offset + page_size(), detail::memory_file_pages::any,
                                        "memory to share");
   if (!file) return std::move(file).error();
   auto page = map_last_page(file->get(), offset, true);
@@ -458,7 +458,9 @@ result<void> sharing::set_access(void* address, std::span<const device_right> ri
     }
     // a pool can be read and written, or not at all: the library keeps what is only read from being written
     const auto flags = [](access_right right) { return right == access_right::none ? access_none : access_read_write; };
-    if (flags(before) != flags(after)) wanted.push_back({{location_device, found.gpus[gpu].id}, flags(after)});
+    const bool is_told = flags(before) < flags(after) || cu_.by->ends_pool_rights;
+    if (flags(before) != flags(after) && is_told)
+      wanted.push_back({{location_device, found.gpus[gpu].id}, flags(after)});
   }
   if (!wanted.empty()) {
     const CUresult status = cu_.cuMemPoolSetAccess(pool, wanted.data(), wanted.size());

@@ -22,7 +22,8 @@ constexpr std::chrono::microseconds spin{100};
 constexpr std::chrono::milliseconds look_every{10};
 /// … and where the driver does not call.
 constexpr std::chrono::microseconds look_closely{200};
-/// Streams aside of a GPU. Each holds one of the GPU's 8 to 32 queues while it waits, and with that all that shares it.
+/// Streams aside of a GPU. Each holds one of the GPU's queues (CUDA: 8 to 32, HIP: 4) while it waits, and with that all
+/// that shares it.
 constexpr std::size_t most_asides = 2;
 /// The driver's clock and ours are compared anew after this time.
 constexpr std::chrono::seconds drift{1};
@@ -225,10 +226,12 @@ void stream_driver::end_partitions(std::size_t gpu) noexcept {
 void stream_driver::forget(std::size_t device) noexcept {
   place& at = place_of(device);
   words_.forget(device);
-  if (places_->made(device) != nullptr) {
-    const auto inside = places_->enter(device);
-    end_partitions(places_->gpu_of(device));
-  }
+  const bool is_made = places_->made(device) != nullptr;
+  const auto inside = is_made ? places_->enter(device) : result<current_context>{current_context{}};
+  if (is_made) end_partitions(places_->gpu_of(device));
+  const auto destroy = [&](CUevent one) {
+    if (one != nullptr && is_made && inside && !cu_.by->reset_ends_code) static_cast<void>(cu_.cuEventDestroy(one));
+  };
   {
     const std::lock_guard lock{at.mutex};
     at.generation.fetch_add(1, std::memory_order_acq_rel);
@@ -238,12 +241,15 @@ void stream_driver::forget(std::size_t device) noexcept {
     // of those in use each goes with its last user
     std::erase_if(at.events, [&](const auto& one) {
       const auto& free = at.free[one->timed ? 1 : 0];
-      return std::find(free.begin(), free.end(), one.get()) != free.end();
+      if (std::find(free.begin(), free.end(), one.get()) == free.end()) return false;
+      destroy(one->begin);
+      destroy(one->end);
+      return true;
     });
     for (auto& free : at.free) free.clear();
   }
   const std::lock_guard lock{at.clock_mutex};
-  at.base = nullptr;
+  destroy(std::exchange(at.base, nullptr));
 }
 
 void stream_driver::close() noexcept {
@@ -354,7 +360,7 @@ result<queued::native_queue> stream_driver::adopt_queue(device_id device, void* 
     return make_error(errc::invalid_argument,
                       which +
                           " is each thread's own default stream, and weft submits on several threads: give one "
-                          "that cuStreamCreate made");
+                          "that the program made");
   }
   if (cu_.cuStreamGetCtx == nullptr)
     return make_error(errc::unsupported, "this driver cannot say where a stream belongs: update it");
@@ -368,7 +374,7 @@ result<queued::native_queue> stream_driver::adopt_queue(device_id device, void* 
   if (home != places_->made(local(device))) {
     return make_error(errc::wrong_device, which +
                                               " belongs to another device, or to a context that the program made: "
-                                              "weft works in the primary context, as the CUDA runtime does");
+                                              "weft works in the primary context, as the vendor's runtime does");
   }
   int capturing = 0;
   if (cu_.cuStreamIsCapturing != nullptr && cu_.cuStreamIsCapturing(stream, &capturing) == CUDA_SUCCESS &&
@@ -559,7 +565,7 @@ result<void> stream_driver::run_aside(device_id device, const std::string& doing
   status = work(stream);
   const CUresult ended = wait_for(stream);
   if (status == CUDA_SUCCESS) status = ended;
-  if (!is_sticky(status)) give_aside(at, stream, generation);
+  if (!is_sticky(cu_, status)) give_aside(at, stream, generation);
   if (status != CUDA_SUCCESS) return cu_error(cu_, status, doing, errc::copy_failed);
   return {};
 }
@@ -625,7 +631,7 @@ CUresult stream_driver::query(std::size_t device, CUevent event) const noexcept 
     } else {
       status = inside.error().native_code != 0 ? inside.error().native_code : CUDA_ERROR_UNKNOWN;
     }
-    if (status == CUDA_SUCCESS || status == CUDA_ERROR_NOT_READY || is_sticky(status)) break;
+    if (status == CUDA_SUCCESS || status == CUDA_ERROR_NOT_READY || is_sticky(cu_, status)) break;
   }
   return status;
 }
@@ -644,7 +650,7 @@ CUresult stream_driver::ask(gpu_event& event) const noexcept {
 /// Waits for a stream, also where the driver at first does not.
 CUresult stream_driver::wait_for(CUstream stream) const noexcept {
   const CUresult status = cu_.cuStreamSynchronize(stream);
-  return status == CUDA_SUCCESS || is_sticky(status) ? status : cu_.cuStreamSynchronize(stream);
+  return status == CUDA_SUCCESS || is_sticky(cu_, status) ? status : cu_.cuStreamSynchronize(stream);
 }
 
 queued::event_state stream_driver::state(device_id, queued::native_event event) noexcept {

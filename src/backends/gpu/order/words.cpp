@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Words of memory that streams of the gpu backend write and wait for: the driver's, but for managed memory, which it
-// does not take there.
+// does not take there, and for comparisons that it makes in another way.
 #include "backend/memory_word.hpp"
 #include "backends/gpu/gpu_backend.hpp"
 #include "backends/queued/word_command.hpp"
@@ -144,12 +144,19 @@ result<event_ref> gpu_backend::submit_word(stream_handle handle, const word_requ
   const allocation& root = *common::root_of(*memory, memory->user).first;
   const CUdeviceptr at = gpu_address(*memory, request.address);
   std::byte* const host = root.host == nullptr ? nullptr : root.host + (at - root.gpu);
-  if (root.kind == memory_kind::unified) {
+  const auto by_the_host = [&] {
     auto denied = [this, by, waits, looked_at = memory.get()] { return refused(memory_, *looked_at, by, waits); };
     return submitted(**order, std::make_unique<queued::word_command<pin>>(*scheduler_, request, waits, host,
                                                                           pin{std::move(memory)}, std::move(denied)));
-  }
+  };
+  if (root.kind == memory_kind::unified) return by_the_host();
   if (auto cause = without_word(by, request, waits)) return std::move(*cause);
+  if (waits && request.comparison == word_comparison::greater_equal && !cu_->by->wraps_words) {
+    if (host != nullptr) return by_the_host();
+    return make_error(errc::unsupported, std::string{cu_->by->name} +
+                                             " compares words as numbers that do not wrap around: wait for equal, or "
+                                             "for a word of pinned memory, which the host waits for");
+  }
   if (waits) {
     const word_waits::wait wanted{local(by), at, host, request, nullptr};
     return submitted(**order, std::make_unique<wait_command>(*streams_, memory_, wanted, by,
