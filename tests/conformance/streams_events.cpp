@@ -529,9 +529,9 @@ verdict peers_wait_for_each_others_words(context& c) {
   const buffer<std::uint32_t> words{c.m()[pair.to], 2};
   fill(here, words, 0U).wait();
   const end_of_waits end{c.m()};
-  const event ping = offered(c, [&] { return here.wait_value(words.data(), 1); });
+  const event ping = offered(c, [&] { return here.wait_value(words.data(), 1, word_comparison::equal); });
   const event pong = here.write_value(words.data() + 1, 1);
-  const event answered = there.wait_value(words.data() + 1, 1);
+  const event answered = there.wait_value(words.data() + 1, 1, word_comparison::equal);
   require(answered.wait_for(soon) == wait_outcome::timed_out, "an answer came before the question");
   const stream asking{c.m()[pair.from]};
   asking.write_value(words.data(), 1).wait();
@@ -560,7 +560,7 @@ verdict a_wait_for_a_value_behind_a_failure_is_skipped(context& c) {
   fill(order, word, 0U).wait();
   const end_of_waits end{c.m()};
   order.call(fail_on_purpose);
-  const event skipped = offered(c, [&] { return order.wait_value(word.data(), 1); });
+  const event skipped = offered(c, [&] { return order.wait_value(word.data(), 1, word_comparison::equal); });
   expect_error({errc::kernel_failed}, "a wait for a value that never comes, behind a failure",
                [&] { static_cast<void>(skipped.wait_for(long_enough)); });
   return holds();
