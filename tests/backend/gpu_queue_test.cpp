@@ -595,11 +595,15 @@ class gpu_feed : public gpu_queue {
       f.takes_what_is_sent_meanwhile(in, 643);  // ten laps
       f.takes_what_is_sent_meanwhile(in, 7);
       f.send(9);
-      const auto now = f.queue.statistics();
+      const auto are_brought = [&] {
+        const auto now = f.queue.statistics();
+        return now.fed_by_stores.messages + now.fed_by_copies.messages == f.sent;
+      };
       if (delivery == weft::ring_delivery::stores && Words < 1024) {
-        EXPECT_EQ(now.fed_by_stores.messages + now.fed_by_copies.messages, f.sent) << "who sends brings it at once";
+        EXPECT_TRUE(are_brought()) << "who sends brings it at once";
       }
       f.has_taken(f.take(in, 6), 6);
+      EXPECT_TRUE(processes::comes_true(are_brought)) << "copies take their time, and end with the loan";
       brought = f.sent;
     }
     f.host_takes(3);  // that kernels have left
