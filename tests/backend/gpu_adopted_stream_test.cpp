@@ -181,7 +181,7 @@ TEST_F(gpu_adopted_stream, is_refused_where_it_is_of_another_device_or_of_each_t
 TEST_F(gpu_adopted_stream, goes_with_a_reset_of_its_device_and_says_so) {
   const weft::machine m = open();
   const weft::stream order = weft::stream::over(m[2], program_stream(2));
-  driver.lose(2, 700);
+  driver.lose(2, 710);
   EXPECT_NE(error_of([&] { order.record().wait(); }).what, "");
   m[2].reset();
   const auto cause = error_of([&] { order.record().wait(); });

@@ -145,8 +145,11 @@ TEST_F(gpu_other_process, DISABLED_runs_a_kernel_that_faults) {
     EXPECT_FALSE(m[other].is_lost()) << other;
     expect_work_on(m[other]);
   }
-  m[1].reset();
-  expect_work_on(m[1]);
+  const auto refused = error_of([&] { m[1].reset(); });
+  EXPECT_EQ(refused.code, errc::device_lost) << to_string(refused);
+  EXPECT_NE(refused.what.find("restart the process"), std::string::npos) << refused.what;
+  EXPECT_TRUE(m[1].is_lost());
+  expect_work_on(m[2]);
   say("done");
 }
 

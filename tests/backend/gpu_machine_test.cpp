@@ -186,7 +186,7 @@ TEST_F(gpu_machine, loses_a_gpu_alone_and_gets_it_back_by_a_reset) {
     const weft::buffer<byte> lost{m[0], data.size()}, kept{m[1], data.size()};
     weft::copy(lost, data);
     weft::copy(kept, data);
-    driver.lose(0, 700);
+    driver.lose(0, 710);
     EXPECT_NO_FATAL_FAILURE(static_cast<void>(code_of([&] { static_cast<void>(contents(lost)); })));
     EXPECT_TRUE(m[0].is_lost());
     EXPECT_FALSE(m[1].is_lost());
@@ -200,11 +200,35 @@ TEST_F(gpu_machine, loses_a_gpu_alone_and_gets_it_back_by_a_reset) {
   EXPECT_EQ(contents(again), data);
 }
 
+/// As cuda.h says of each fault.
+TEST_F(gpu_machine, says_that_the_process_has_to_start_anew_after_a_fault_that_no_reset_ends) {
+  for (const int fault : {214, 220, 709, 710}) EXPECT_FALSE(weft::gpu::cuda().ends_process(fault)) << fault;
+  for (const int fault : {226, 700, 702, 714, 715, 716, 717, 718, 719, 721, 810})
+    EXPECT_TRUE(weft::gpu::cuda().ends_process(fault)) << fault;
+  const weft::machine m = open();
+  int lost = 0;
+  for (const int fault : {226, 700, 719}) {
+    SCOPED_TRACE(fault);
+    const weft::device gpu = m[lost];
+    const weft::buffer<byte> memory{gpu, 100};
+    driver.lose(lost++, fault);
+    static_cast<void>(code_of([&] { static_cast<void>(contents(memory)); }));
+    const auto refused = samples::error_of([&] { gpu.reset(); });
+    EXPECT_EQ(refused.code, errc::device_lost) << to_string(refused);
+    EXPECT_EQ(refused.native_code, fault);
+    EXPECT_NE(refused.what.find("restart the process"), std::string::npos) << refused.what;
+    EXPECT_TRUE(gpu.is_lost());
+  }
+  const weft::buffer<byte> memory{m[lost], 100};
+  weft::fill(memory, byte{4});
+  EXPECT_EQ(contents(memory), std::vector<byte>(100, 4)) << "a device that met no fault";
+}
+
 TEST_F(gpu_machine, loses_every_part_of_a_gpu_with_it) {
   const weft::machine m = open_parts(2);
   const weft::buffer<byte> lost{m[0], 4096};
   weft::fill(lost, byte{1});
-  driver.lose(0, 719);
+  driver.lose(0, 710);
   static_cast<void>(code_of([&] { static_cast<void>(contents(lost)); }));
   EXPECT_TRUE(m[0].is_lost());
   EXPECT_EQ(code_of([&] { const weft::buffer<byte> more{m[1], 4096}; }), errc::device_lost);
@@ -230,7 +254,7 @@ TEST_F(gpu_machine, resets_the_whole_gpu_where_a_part_met_its_fault) {
   const weft::machine m = open_parts(2);
   const weft::buffer<byte> mine{m[0], 4096}, other{m[1], 4096};
   weft::fill(mine, byte{1});
-  driver.lose(0, 719);
+  driver.lose(0, 710);
   static_cast<void>(code_of([&] { static_cast<void>(contents(mine)); }));
   m[0].reset();
   const weft::buffer<byte> again{m[1], 4096};

@@ -153,7 +153,7 @@ TEST_F(gpu_partition, is_made_anew_by_a_reset_for_streams_of_before) {
   const weft::stream first{m[0]}, second{m[1]};
   EXPECT_EQ(seen_by(m, second).size(), 4U);
   const auto made = driver.calls("cuGreenCtxCreate"), ended = driver.calls("cuGreenCtxDestroy");
-  driver.lose(0, 700);
+  driver.lose(0, 710);
   EXPECT_THROW(static_cast<void>(seen_by(m, second)), weft::error_exception);
   EXPECT_TRUE(m[0].is_lost()) << "a fault is every part's";
   const auto destroyed = driver.calls("cuStreamDestroy");

@@ -147,10 +147,10 @@ TEST_F(gpu_stream, whose_device_is_lost_tells_its_waiters_though_the_driver_neve
     if (asks_to_be_called) busy.running().on_done([&] { told.set_value(); });
     auto waited =
         std::async(std::launch::async, [&] { return of(m).wait(*busy.running().record(), of(m).now() + soon, {}); });
-    driver.lose(2, 719);
+    driver.lose(2, 710);
     EXPECT_EQ(waited.get(), wait_outcome::failed);
     EXPECT_TRUE(m[2].is_lost());
-    EXPECT_EQ(busy.running().failure()->native_code, 719);
+    EXPECT_EQ(busy.running().failure()->native_code, 710);
     if (asks_to_be_called) {
       EXPECT_EQ(called.wait_for(soon), std::future_status::ready);
     }

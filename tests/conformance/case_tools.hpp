@@ -170,6 +170,7 @@ void add_memory(case_list& list);
 void add_address_range(case_list& list);
 void add_routes(case_list& list);
 void add_kernels(case_list& list);
+void add_faults(case_list& list);
 void add_library_wide(case_list& list);
 
 }  // namespace weft::conformance

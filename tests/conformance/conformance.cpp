@@ -218,6 +218,7 @@ std::vector<conformance_case> conformance_cases() {
   add_streams_events(list);
   add_barriers(list);
   add_kernels(list);
+  add_faults(list);
   add_peer_query(list);
   add_peer_enable(list);
   add_peer_copy(list);
@@ -228,11 +229,12 @@ std::vector<conformance_case> conformance_cases() {
   return list;
 }
 
-case_result run_case(const conformance_case& one, const std::function<machine()>& open) {
+case_result run_case(const conformance_case& one, const std::function<machine()>& open,
+                     const std::optional<verdict>& fault) {
   const auto begin = std::chrono::steady_clock::now();
   verdict v;
   try {
-    conformance::context c{open};
+    conformance::context c{open, fault};
     v = conformance::judge(one, c);
   } catch (const std::exception& e) {
     v = {verdict_kind::falls_short, std::string{"closing the machine failed: "} + e.what()};
@@ -248,7 +250,7 @@ std::vector<case_result> run_conformance(const std::function<machine()>& open, c
         one.group.find(options.filter) == std::string_view::npos) {
       continue;
     }
-    results.push_back(run_case(one, open));
+    results.push_back(run_case(one, open, options.fault));
     if (options.after_each) options.after_each(results.back());
   }
   return results;

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -52,14 +53,18 @@ enum class feature : std::uint8_t {
 /// Thread: one at a time.
 class context {
  public:
-  explicit context(const std::function<machine()>& open_machine) : open_(&open_machine) {}
+  explicit context(const std::function<machine()>& open_machine, const std::optional<verdict>& fault = std::nullopt)
+      : open_(&open_machine), fault_(fault) {}
 
   [[nodiscard]] machine& m();
   /// One more machine like it.
   [[nodiscard]] machine open() const { return (*open_)(); }
+  /// What live_through_fault() said, where it was asked.
+  [[nodiscard]] const std::optional<verdict>& fault() const { return fault_; }
 
  private:
   const std::function<machine()>* open_;
+  std::optional<verdict> fault_;
   std::vector<machine> first_;
 };
 
@@ -84,13 +89,19 @@ struct case_result {
 struct run_options {
   std::string filter;                                  // part of a name or of a group; empty is all
   std::function<void(const case_result&)> after_each;  // called on the calling thread
+  std::optional<verdict> fault;                        // of live_through_fault(); absent: not offered
 };
+
+/// What comes of a kernel that stores where no memory is: in a process of its own, a fork of this one, which must not
+/// have opened a machine of a GPU. It ends within the time in which only a hang does not.
+[[nodiscard]] verdict live_through_fault(const std::function<machine()>& open);
 
 /// Every case of the suite, in a fixed order.
 [[nodiscard]] std::vector<conformance_case> conformance_cases();
 
 /// Runs one case. Never throws for what a machine does.
-[[nodiscard]] case_result run_case(const conformance_case& one, const std::function<machine()>& open);
+[[nodiscard]] case_result run_case(const conformance_case& one, const std::function<machine()>& open,
+                                   const std::optional<verdict>& fault = std::nullopt);
 
 /// Runs the suite over the machines that `open` makes: one for each case, sometimes two. Never throws for what a
 /// machine does.

@@ -91,7 +91,7 @@ TEST(conformance_suite, has_sentences_that_differ_and_known_groups) {
   std::set<std::string_view> names;
   const std::set<std::string_view> groups{"selection", "memory",       "address_range", "streams_events", "barriers",
                                           "kernels",   "peer_query",   "peer_enable",   "peer_copy",      "peer_map",
-                                          "routes",    "library_wide", "blocks"};
+                                          "routes",    "library_wide", "blocks",        "faults"};
   std::set<std::string_view> seen;
   for (const weft::conformance_case& one : weft::conformance_cases()) {
     EXPECT_TRUE(names.insert(one.name).second) << one.name;

@@ -56,7 +56,9 @@ int report(const subject& one, const std::string& filter) {
     }
     std::fflush(stdout);
   };
-  static_cast<void>(weft::run_conformance([&] { return weft::machine{one.options}; }, run));
+  const auto open = [&] { return weft::machine{one.options}; };
+  if (!one.options.sim) run.fault = weft::live_through_fault(open);  // no machine was opened before
+  static_cast<void>(weft::run_conformance(open, run));
   std::printf("%s: %d hold, %d not offered, %d fall short\n\n", one.title.c_str(), holds, absent, fallen);
   return fallen;
 }

@@ -59,6 +59,8 @@ void expect_that_nothing_falls_short(const environment& variables, weft::machine
         EXPECT_FALSE(result.why.empty()) << result.group << ": " << result.name;
       }
     };
+    options.fault = weft::live_through_fault(open);
+    EXPECT_EQ(options.fault->kind, weft::verdict_kind::holds) << options.fault->why;
     const auto results = weft::run_conformance(open, options);
     EXPECT_EQ(results.size(), weft::conformance_cases().size());
   });

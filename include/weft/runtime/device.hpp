@@ -65,6 +65,7 @@ class device {
   [[nodiscard]] std::optional<error> lost_cause() const;
   /// Brings a lost device back. Its memory and peer relations are gone: buffers on it fail with not_found. Pinned,
   /// unified and adopted memory is the host's too, and stays.
+  /// Errors: device_lost where the vendor serves this process no more, which has to be started anew.
   void reset(std::source_location where = std::source_location::current()) const;
 
   friend bool operator==(const device& a, const device& b) { return a.id_ == b.id_ && a.state_ == b.state_; }

@@ -254,38 +254,44 @@ result<void*> gpu_backend::do_driver_queue(stream_handle stream) {
 
 // ---- the end, and a new beginning -----------------------------------------------------------------------------------
 
-/// Whether the driver answers nothing but an earlier fault there: of any device, where a fault ends the process. Not
-/// waiting.
-bool gpu_backend::is_context_lost(device_id device) noexcept {
+/// The fault that is all that the driver answers there, else 0. A device without a context has that of another, which
+/// may have ended the process. Not waiting.
+CUresult gpu_backend::fault_of(device_id device) noexcept {
   std::size_t asked = local(device);
-  for (std::size_t d = 0; !cu_->by->reset_ends_faults && places_->made(asked) == nullptr && d < devices().size(); ++d)
-    asked = d;
+  for (std::size_t d = 0; places_->made(asked) == nullptr && d < devices().size(); ++d) asked = d;
   const CUcontext context = places_->made(asked);
-  if (context == nullptr) return false;
+  if (context == nullptr) return CUDA_SUCCESS;
   const current_context here{*cu_, context};
+  if (here.status() != CUDA_SUCCESS) return here.status();
   std::size_t free = 0, total = 0;  // a question that touches no stream: one may be captured
-  return here.status() != CUDA_SUCCESS || is_sticky(*cu_, cu_->cuMemGetInfo(&free, &total));
+  const CUresult status = cu_->cuMemGetInfo(&free, &total);
+  return is_sticky(*cu_, status) ? status : CUDA_SUCCESS;
+}
+
+error gpu_backend::process_ended(device_id device, error cause) const {
+  cause.code = errc::device_lost;
+  cause.what = to_string(device) + " stays lost: after a fault " + cu_->by->name +
+               " serves this process no more; restart the process: " + cause.what;
+  return cause;
 }
 
 /// Whether the GPU does anything in a new context: after some faults a driver serves a process no more.
-result<void> gpu_backend::serves(device_id device) noexcept {
-  const std::string what = "after its reset " + to_string(device) + " does not serve this process; start it anew";
+result<void> gpu_backend::serves(device_id device) {
   auto here = places_->enter(local(device));
-  if (!here) {
-    here.error().what = what + ": " + here.error().what;
-    return std::move(here).error();
-  }
+  if (!here) return process_ended(device, std::move(here).error());
   CUdeviceptr probe = 0;
   CUresult status = cu_->cuMemAlloc(&probe, 1);
   if (status == CUDA_SUCCESS) status = cu_->cuMemFree(probe);
-  if (status != CUDA_SUCCESS) return cu_error(*cu_, status, what, errc::device_lost);
+  if (status != CUDA_SUCCESS)
+    return process_ended(device, cu_error(*cu_, status, "allocating after the reset", errc::device_lost));
   return {};
 }
 
 result<void> gpu_backend::do_reset(device_id device) {
   // a fault takes the context, and with it every part of the GPU; where no other part is lost, this one goes alone
   std::vector<device_id> parts{device};
-  const bool is_broken = is_context_lost(device);
+  const CUresult fault = fault_of(device);
+  const bool is_broken = fault != CUDA_SUCCESS;
   bool is_whole = true;
   for (std::size_t d = 0; d < devices().size(); ++d) {
     if (d == local(device) || !found_.same_gpu(d, local(device))) continue;
@@ -296,10 +302,8 @@ result<void> gpu_backend::do_reset(device_id device) {
   // what is still held back is refused while the device counts as lost
   const auto cause = shared_error(make_error(errc::cancelled, to_string(device) + " is being reset"));
   for (const device_id part : parts) scheduler_->lose(part, cause);
-  if (is_broken && !cu_->by->reset_ends_faults) {
-    return make_error(errc::device_lost, to_string(device) + " stays lost: after a fault " + cu_->by->name +
-                                             " serves this process no more; restart the process");
-  }
+  if (is_broken && cu_->by->ends_process(fault) && places_->made(local(device)) != nullptr)
+    return process_ended(device, cu_error(*cu_, fault, "asking the driver", errc::device_lost));
   for (const device_id part : parts) {
     for (queued::queued_stream* order : scheduler_->streams_of(part))
       static_cast<void>(scheduler_->synchronize(*order, no_deadline, {}));

@@ -133,8 +133,9 @@ class gpu_backend final : public queued::queued_backend {
   [[nodiscard]] error noticed(device_id device, error cause) override;
   void looked() override { part_peers(); }
   [[nodiscard]] result<void*> allocate_here(device_id device, bytes size, memory_kind kind, bool coherent);
-  [[nodiscard]] result<void> serves(device_id device) noexcept;
-  [[nodiscard]] bool is_context_lost(device_id device) noexcept;
+  [[nodiscard]] error process_ended(device_id device, error cause) const;
+  [[nodiscard]] result<void> serves(device_id device);
+  [[nodiscard]] CUresult fault_of(device_id device) noexcept;
   void look_at(device_id device);
   void part_peers();
 

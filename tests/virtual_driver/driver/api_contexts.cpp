@@ -14,6 +14,21 @@ CUresult primary_call(const char* name, bool arguments, CUdevice ordinal, F&& f)
   });
 }
 
+// What a fault of that kind leaves a process is its end: every later call answers it, and no reset takes it away.
+CUresult fault_of_process(const device& d) {
+  const std::lock_guard lock{the().mutex};
+  const CUresult fault = d.primary == nullptr ? CUDA_SUCCESS : d.primary->lost.load();
+  switch (fault) {
+    case CUDA_ERROR_ECC_UNCORRECTABLE:
+    case CUDA_ERROR_NVLINK_UNCORRECTABLE:
+    case CUDA_ERROR_ASSERT:
+    case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+      return CUDA_SUCCESS;
+    default:
+      return fault;
+  }
+}
+
 // Takes a device's context out of the books; relations to other devices end with it.
 context_ref forget_primary(CUdevice ordinal) {
   machine& m = the();
@@ -66,12 +81,14 @@ bool machine::release_primary(CUdevice ordinal) {
     if (d.references == 0) return false;
     if (--d.references != 0) return true;
   }
+  if (fault_of_process(device_at(ordinal)) != CUDA_SUCCESS) return true;
   if (const context_ref gone = forget_primary(ordinal)) destroy_context(gone);
   return true;
 }
 
 WEFT_VIRTUAL_API CUresult cuDevicePrimaryCtxRetain(CUcontext* handle, CUdevice ordinal) {
-  return primary_call("cuDevicePrimaryCtxRetain", handle != nullptr, ordinal, [&](device& d) {
+  return primary_call("cuDevicePrimaryCtxRetain", handle != nullptr, ordinal, [&](device& d) -> CUresult {
+    if (const CUresult fault = fault_of_process(d); fault != CUDA_SUCCESS) return fault;
     the().retain_primary(ordinal);
     const std::lock_guard lock{the().mutex};
     *handle = d.primary_handle;
@@ -86,7 +103,8 @@ WEFT_VIRTUAL_API CUresult cuDevicePrimaryCtxRelease_v2(CUdevice ordinal) {
 }
 
 WEFT_VIRTUAL_API CUresult cuDevicePrimaryCtxReset_v2(CUdevice ordinal) {
-  return primary_call("cuDevicePrimaryCtxReset", true, ordinal, [&](device&) {
+  return primary_call("cuDevicePrimaryCtxReset", true, ordinal, [&](device& d) -> CUresult {
+    if (const CUresult fault = fault_of_process(d); fault != CUDA_SUCCESS) return fault;
     // Whoever retained the context may still release it; the next one who retains it finds a new one.
     if (const context_ref gone = forget_primary(ordinal)) the().destroy_context(gone);
     return CUDA_SUCCESS;

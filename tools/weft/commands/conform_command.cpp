@@ -35,7 +35,7 @@ std::string sentence(const session& run, const case_result& result) {
 
 /// Runs the suite over one machine; false when the user stopped it.
 bool run_suite(session& run, const std::function<machine()>& open, std::string_view title, std::string_view topology,
-               json& cases, tally& all) {
+               const std::optional<verdict>& fault, json& cases, tally& all) {
   run.print(run.paint(style::heading, title) + "\n");
   const std::size_t total = conformance_cases().size();
   std::size_t done = 0;
@@ -55,7 +55,7 @@ bool run_suite(session& run, const std::function<machine()>& open, std::string_v
     if (interrupted()) throw stopped{};
   };
   try {
-    static_cast<void>(run_conformance(open, {{}, after}));
+    static_cast<void>(run_conformance(open, {{}, after, fault}));
   } catch (const stopped&) {
     return false;
   }
@@ -65,6 +65,9 @@ bool run_suite(session& run, const std::function<machine()>& open, std::string_v
 }  // namespace
 
 exit_code run_conform(session& run, const conform_options& options) {
+  std::optional<verdict> fault;
+  if (!options.all_topologies && !run.options().sim)  // before the first machine is opened
+    fault = live_through_fault([&] { return run.open_again(); });
   const machine& first = run.open_machine();
   json cases = json::array();
   tally all;
@@ -81,13 +84,15 @@ exit_code run_conform(session& run, const conform_options& options) {
         continue;
       }
       complete = run_suite(
-          run, [&] { return run.open_topology(name); }, fmt::format("host, {} (simulated)", name), name, cases, all);
+          run, [&] { return run.open_topology(name); }, fmt::format("host, {} (simulated)", name), name, fault, cases,
+          all);
     }
   } else {
     const std::string_view backend = first.device_count() == 0 ? "no device" : to_string(first.devices()[0].kind());
     const std::string_view name = run.options().sim ? std::string_view{*run.options().sim} : std::string_view{};
     complete = run_suite(
-        run, [&] { return run.open_again(); }, fmt::format("{}, {}", backend, run.machine_title()), name, cases, all);
+        run, [&] { return run.open_again(); }, fmt::format("{}, {}", backend, run.machine_title()), name, fault, cases,
+        all);
   }
 
   json doc = run.document("weft.conform/1");

@@ -98,6 +98,27 @@ std::string advice(CUresult status) {
   }
 }
 
+/// By cuda.h (13.0), which says of these that the process must be terminated and relaunched; after an assertion the
+/// context must be destroyed, and of memory errors it says nothing.
+bool ends_process(CUresult fault) {
+  switch (fault) {
+    case CUDA_ERROR_CONTAINED:
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case CUDA_ERROR_LAUNCH_TIMEOUT:
+    case CUDA_ERROR_HARDWARE_STACK_ERROR:
+    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+    case CUDA_ERROR_MISALIGNED_ADDRESS:
+    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+    case CUDA_ERROR_INVALID_PC:
+    case CUDA_ERROR_LAUNCH_FAILED:
+    case CUDA_ERROR_TENSOR_MEMORY_LEAK:
+    case CUDA_ERROR_MPS_CLIENT_TERMINATED:
+      return true;
+    default:
+      return false;
+  }
+}
+
 std::string uuid_text(const CUuuid& raw) {
   static constexpr std::string_view digits = "0123456789abcdef";
   std::string text;
@@ -126,7 +147,6 @@ const vendor& cuda() {
       .oldest_driver = oldest_cuda,
       .knows_pool_sizes = 12020,
       .names_default_stream = oldest_cuda,
-      .reset_ends_faults = true,
       .names_faults = true,
       .has_short_words = true,
       .wraps_words = true,
@@ -141,6 +161,7 @@ const vendor& cuda() {
       .load = &load_cuda,
       .manage = &manage,
       .compiler = &compiler,
+      .ends_process = &ends_process,
       .allocate_coherent = [](const driver& cu, CUdeviceptr* at, std::size_t size) { return cu.cuMemAlloc(at, size); },
       .architecture = &architecture,
       .architecture_text = &architecture_text,

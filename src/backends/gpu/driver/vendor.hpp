@@ -38,7 +38,6 @@ struct vendor {
   int oldest_driver;                  // 1000 times major + 10 times minor
   int knows_pool_sizes;               // the driver from which a pool may have a size
   int names_default_stream;           // … and from which the handle 1 is the default stream
-  bool reset_ends_faults;             // otherwise the process has to be started anew
   bool names_faults;                  // otherwise a fault may be an unknown error, which every later call repeats
   bool has_short_words;               // every GPU has stream memory operations of 4 bytes
   bool wraps_words;                   // its waits compare by greater_equal as weft does, cyclically
@@ -56,6 +55,8 @@ struct vendor {
   management_library (*manage)(const struct driver& cu, const std::string& library, const std::string& system_root);
   /// `library` may be empty: then what the environment says, else what is found.
   result<std::shared_ptr<const run_time_compiler>> (*compiler)(const std::string& library, int driver_version);
+  /// Whether that fault leaves the process nothing but to be started anew; after another a reset brings the GPU back.
+  bool (*ends_process)(CUresult fault);
   /// Memory that running kernels share with others.
   CUresult (*allocate_coherent)(const struct driver& cu, CUdeviceptr* address, std::size_t size);
   /// Of a GPU, as run_time_compiler counts them.
