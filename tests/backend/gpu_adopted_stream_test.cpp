@@ -166,6 +166,44 @@ TEST_F(gpu_adopted_stream, may_be_the_default_stream) {
   EXPECT_EQ(numbers.host()[9], 8U);
 }
 
+/// Whose context, by cuStreamGetCtx(), is not the primary one.
+TEST_F(gpu_adopted_stream, may_be_of_a_green_context) {
+  enter(0);
+  CUdevResource whole, half;
+  unsigned count = 1;
+  CUdevResourceDesc description = nullptr;
+  CUgreenCtx green = nullptr;
+  CUstream theirs = nullptr;
+  ASSERT_EQ(cu_->cuDeviceGetDevResource(0, &whole, resource_sm), CUDA_SUCCESS);
+  ASSERT_EQ(cu_->cuDevSmResourceSplitByCount(&half, &count, &whole, nullptr, 0, 4), CUDA_SUCCESS);
+  ASSERT_EQ(cu_->cuDevResourceGenerateDesc(&description, &half, 1), CUDA_SUCCESS);
+  ASSERT_EQ(cu_->cuGreenCtxCreate(&green, description, 0, green_context_default_stream), CUDA_SUCCESS);
+  ASSERT_EQ(cu_->cuGreenCtxStreamCreate(&theirs, green, stream_non_blocking, 0), CUDA_SUCCESS);
+  CUcontext home = nullptr, primary = nullptr;
+  ASSERT_EQ(cu_->cuStreamGetCtx(theirs, &home), CUDA_SUCCESS);
+  ASSERT_EQ(cu_->cuCtxGetCurrent(&primary), CUDA_SUCCESS);
+  ASSERT_NE(home, primary);
+  leave();
+  {
+    const weft::machine m = open();
+    const weft::stream order = weft::stream::over(m[0], theirs);
+    const weft::pinned_buffer<std::uint32_t> numbers{m[0], 10};
+    for (std::uint32_t& one : numbers.host()) one = 4;
+    held_function held;
+    put(theirs, held);
+    const auto doubled = weft::launch<doubles_each>(order, weft::range(10), numbers);
+    EXPECT_FALSE(doubled.ready()) << "behind the program's work";
+    held.let_go();
+    doubled.wait();
+    EXPECT_EQ(numbers.host()[9], 8U);
+    EXPECT_EQ(error_of([&] { static_cast<void>(weft::stream::over(m[1], theirs)); }).code, errc::wrong_device);
+  }
+  enter(0);
+  EXPECT_EQ(cu_->cuStreamDestroy(theirs), CUDA_SUCCESS);
+  EXPECT_EQ(cu_->cuGreenCtxDestroy(green), CUDA_SUCCESS);
+  leave();
+}
+
 TEST_F(gpu_adopted_stream, is_refused_where_it_is_of_another_device_or_of_each_thread) {
   const weft::machine m = open();
   const CUstream theirs = program_stream(0);

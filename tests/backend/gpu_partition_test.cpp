@@ -91,10 +91,12 @@ TEST_F(gpu_partition, is_not_made_for_whole_gpus) {
   EXPECT_EQ(driver.calls("cuDeviceGetDevResource"), before);
 }
 
-TEST_F(gpu_partition, touches_no_gpu_before_there_is_a_stream) {
-  const auto before = driver.calls("cuDevicePrimaryCtxRetain") + driver.calls("cuGreenCtxCreate");
+TEST_F(gpu_partition, keeps_no_context_before_there_is_a_stream) {
+  driver.fail("");  // counts from here
   const weft::machine m = open_parts(2);
-  EXPECT_EQ(driver.calls("cuDevicePrimaryCtxRetain") + driver.calls("cuGreenCtxCreate"), before);
+  EXPECT_EQ(driver.calls("cuDevicePrimaryCtxRetain"), driver.calls("cuDevicePrimaryCtxRelease"));
+  EXPECT_EQ(driver.calls("cuGreenCtxCreate"), driver.calls("cuGreenCtxDestroy"));
+  EXPECT_EQ(driver.calls("cuGreenCtxCreate"), static_cast<unsigned>(m.device_count()) / 2) << "one for each GPU";
 }
 
 TEST_F(gpu_partition, is_shared_with_the_reason_where_it_is_not_wanted_or_not_to_be_had) {
@@ -127,15 +129,15 @@ TEST_F(gpu_partition, setting_that_is_neither_0_nor_1_is_refused) {
 }
 
 TEST_F(gpu_partition, is_given_back_with_its_streams) {
-  const auto made = driver.calls("cuGreenCtxCreate"), ended = driver.calls("cuGreenCtxDestroy");
   {
     const weft::machine m = open_parts(2);
+    driver.fail("");  // counts from here
     const weft::stream first{m[0]}, second{m[1]};
     static_cast<void>(seen_by(m, first));
     static_cast<void>(seen_by(m, second));
   }
-  EXPECT_EQ(driver.calls("cuGreenCtxCreate"), made + 2);
-  EXPECT_EQ(driver.calls("cuGreenCtxDestroy"), ended + 2);
+  EXPECT_EQ(driver.calls("cuGreenCtxCreate"), 2U);
+  EXPECT_EQ(driver.calls("cuGreenCtxDestroy"), 2U);
   EXPECT_TRUE(streams_are_gone()) << driver.streams();
 }
 
@@ -164,9 +166,25 @@ TEST_F(gpu_partition, is_made_anew_by_a_reset_for_streams_of_before) {
   EXPECT_EQ(driver.calls("cuGreenCtxCreate") - made, driver.calls("cuGreenCtxDestroy") - ended);
 }
 
-TEST_F(gpu_partition, that_the_driver_refuses_says_how_to_do_without) {
+/// At the start; the parts share all multiprocessors then.
+TEST_F(gpu_partition, that_the_driver_refuses_is_none_and_the_machine_says_so) {
   for (const char* const refused : {"cuDevResourceGenerateDesc@0=801", "cuGreenCtxCreate@0=801",
-                                    "cuGreenCtxStreamCreate@0=801", "cuEventRecord@0=400"}) {
+                                    "cuGreenCtxStreamCreate@0=801", "cuEventRecord@1=400"}) {
+    SCOPED_TRACE(refused);
+    driver.fail(refused);
+    const weft::machine m = open_parts(2);
+    driver.fail("");
+    EXPECT_FALSE(m[0].has_own_compute_units());
+    EXPECT_EQ(m[0].compute_units(), 4) << "its share";
+    EXPECT_TRUE(is_noted(m, "2 logical devices: they share its multiprocessors (it refuses streams on"));
+    EXPECT_EQ(seen_by(m, weft::stream{m[1]}).size(), 8U);
+  }
+  EXPECT_TRUE(streams_are_gone()) << driver.streams();
+}
+
+TEST_F(gpu_partition, that_the_driver_refuses_later_says_how_to_do_without) {
+  for (const char* const refused :
+       {"cuDevResourceGenerateDesc@0=801", "cuGreenCtxCreate@0=801", "cuGreenCtxStreamCreate@0=801"}) {
     const weft::machine m = open_parts(2);
     driver.fail(refused);  // counts from here
     try {
@@ -176,8 +194,6 @@ TEST_F(gpu_partition, that_the_driver_refuses_says_how_to_do_without) {
       EXPECT_NE(failed.cause().what.find("WEFT_CUDA_PARTITIONS=0"), std::string::npos) << failed.cause().what;
       EXPECT_FALSE(m[1].is_lost());
     }
-    const bool is_made = std::string{refused}.starts_with("cuEvent");
-    EXPECT_EQ(driver.calls("cuStreamDestroy"), is_made ? 1U : 0U) << refused;
     driver.fail("");
     EXPECT_EQ(seen_by(m, weft::stream{m[1]}).size(), 4U) << "another time";
   }

@@ -149,7 +149,9 @@ WEFT_VIRTUAL_API CUresult cuGreenCtxStreamCreate(CUstream* stream_handle, CUgree
     if (found == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
     const context_ref& c = found->primary;
     if (const int lost = c->lost.load(); lost != 0) return lost;
-    *stream_handle = the().add(std::make_shared<stream>(c, false, std::clamp(priority, -5, 0), found->multiprocessors));
+    auto made = std::make_shared<stream>(c, false, std::clamp(priority, -5, 0), found->multiprocessors);
+    made->converted = found->handle;
+    *stream_handle = the().add(std::move(made));
     return CUDA_SUCCESS;
   });
 }

@@ -202,7 +202,8 @@ WEFT_VIRTUAL_API CUresult cuStreamDestroy_v2(CUstream handle) {
 
 WEFT_VIRTUAL_API CUresult cuStreamGetCtx(CUstream handle, CUcontext* context) {
   return stream_call("cuStreamGetCtx", handle, context != nullptr, [&](const stream_ref& s) {
-    *context = the().devices[static_cast<std::size_t>(s->home()->device)].primary_handle;
+    *context = s->converted != nullptr ? s->converted
+                                       : the().devices[static_cast<std::size_t>(s->home()->device)].primary_handle;
     return CUDA_SUCCESS;
   });
 }
@@ -326,7 +327,7 @@ WEFT_VIRTUAL_API CUresult cuEventDestroy_v2(CUevent handle) {
 WEFT_VIRTUAL_API CUresult cuEventRecord(CUevent handle, CUstream where) {
   return stream_call("cuEventRecord", where, true, [&](const stream_ref& s) -> CUresult {
     const auto e = the().events.find(handle);
-    if (e == nullptr || e->home->device != s->home()->device) return CUDA_ERROR_INVALID_HANDLE;
+    if (e == nullptr || e->home != s->home()) return CUDA_ERROR_INVALID_HANDLE;
     if (e->shared != nullptr) {
       e->shared->recorder.store(::getpid());
       const std::uint64_t count = e->shared->recorded.fetch_add(1, std::memory_order_acq_rel) + 1;

@@ -59,6 +59,8 @@ class stream : public std::enable_shared_from_this<stream> {
   [[nodiscard]] int priority() const { return priority_; }
   /// Null: all of the device's.
   [[nodiscard]] const multiprocessor_list& multiprocessors() const { return multiprocessors_; }
+  /// The context that its green context was converted into; null: none.
+  CUcontext converted = nullptr;
   /// Its green context is gone: every call with it says so.
   [[nodiscard]] std::atomic<bool>& orphaned() { return orphaned_; }
   /// The thread ends when what is queued has ended.

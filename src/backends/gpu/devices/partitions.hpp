@@ -13,9 +13,15 @@
 namespace weft::gpu {
 
 /// The multiprocessors of a GPU as `parts` sets of one size, no two of which share one: the largest that the driver
-/// makes. What is left over is in none. Touches no GPU. Errors: unsupported, with what this driver or GPU lacks.
+/// makes. What is left over is in none. Makes the GPU's context and one stream on the first set, and ends both again:
+/// so that a driver which refuses them is known at the start. Errors: unsupported, with what this driver or GPU lacks.
 /// Source: CUDA driver API, "Green Contexts"; one split for all parts, since two may hand out the same.
 [[nodiscard]] result<std::vector<CUdevResource>> split_multiprocessors(const driver& cu, CUdevice gpu, unsigned parts);
+
+/// Whether an event of the current context may be recorded in a stream. cuEventRecord() demands the same context, while
+/// cuGreenCtxRecordEvent() takes an event of the same primary context: what holds for streams of green contexts, the
+/// driver is asked.
+[[nodiscard]] CUresult try_event(const driver& cu, CUstream stream);
 
 /// Thread: any. Devices are counted from 0 here.
 class partitions {
@@ -38,8 +44,6 @@ class partitions {
     CUdevResource share;
     CUgreenCtx context = nullptr;
   };
-  [[nodiscard]] CUresult make(row& part) const;
-  [[nodiscard]] CUresult try_stream(const row& part, CUstream* stream, int priority) const;
 
   std::shared_ptr<contexts> places_;
   const driver& cu_;

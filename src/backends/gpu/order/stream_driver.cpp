@@ -371,15 +371,15 @@ result<queued::native_queue> stream_driver::adopt_queue(device_id device, void* 
   CUcontext home = nullptr;
   if (const CUresult status = cu_.cuStreamGetCtx(stream, &home); status != CUDA_SUCCESS)
     return cu_error(cu_, status, which, errc::invalid_argument);
-  if (home != places_->made(local(device))) {
-    return make_error(errc::wrong_device, which +
-                                              " belongs to another device, or to a context that the program made: "
-                                              "weft works in the primary context, as the vendor's runtime does");
-  }
   int capturing = 0;
   if (cu_.cuStreamIsCapturing != nullptr && cu_.cuStreamIsCapturing(stream, &capturing) == CUDA_SUCCESS &&
       capturing != 0)
     return make_error(errc::invalid_argument, which + " is being captured into a graph: end the capture first");
+  if (home != places_->made(local(device)) && try_event(cu_, stream) != CUDA_SUCCESS) {
+    return make_error(errc::wrong_device, which +
+                                              " belongs to another device, or to a context that the program made: "
+                                              "weft works in the primary context, as the vendor's runtime does");
+  }
   auto* into = static_cast<gpu_queue*>(again);
   const std::lock_guard lock{queues_mutex_};
   if (into == nullptr) {
