@@ -28,14 +28,14 @@ using weft::errc;
 using weft::wait_outcome;
 
 WEFT_KERNEL(adds_one, (WEFT_INOUT(uint32_t) numbers), { numbers[i] = numbers[i] + 1U; });
-/// Runs until the host sets the first word.
+/// Runs until the host sets the word to 1, and then to 2.
 std::shared_ptr<const weft::kernel_code> waits_for_a_word() {
   weft::raw_kernel raw;
   raw.name = raw.entry = "waits_for_a_word";
   raw.parameters = {{"word", weft::element_type::uint8, weft::parameter_direction::inout, {}, false}};
   raw.cuda_source =
       "extern \"C\" __global__ void waits_for_a_word(volatile unsigned char* word, long long, long long) {"
-      " if (threadIdx.x == 0) while (word[0] == 0) { } }";
+      " if (threadIdx.x == 0) { while (word[0] == 0) { } word[0] = 2; } }";
   return weft::make_kernel_code(raw);
 }
 
@@ -59,6 +59,10 @@ class endless_kernel {
   }
   ~endless_kernel() { end(); }
   void end() { std::atomic_ref{word_.data()[0]}.store(1); }
+  /// After end(): the kernel looks at the word no more, which may go. Only where the driver lets it run.
+  [[nodiscard]] bool has_ended() const {
+    return processes::comes_true([&] { return std::atomic_ref{word_.data()[0]}.load() == 2; });
+  }
   [[nodiscard]] const weft::event& running() const { return running_; }
 
  private:
@@ -236,6 +240,7 @@ TEST_F(gpu_stream, is_told_also_where_a_call_fails_that_asks_to_be_told) {
       }
       busy.end();
       ASSERT_EQ(is_told.wait_for(soon), std::future_status::ready);
+      ASSERT_TRUE(busy.has_ended()) << "else the word goes with a device that is lost for this library alone";
       if (!is_fault) {
         ASSERT_FALSE(busy.running().failure()) << "a call that failed is not the work";
       }

@@ -53,6 +53,7 @@ class virtual_cuda {
     find(calls_, "weft_virtual_calls");
     find(fail_, "weft_virtual_fail");
     find(lose_, "weft_virtual_lose");
+    find(heal_, "weft_virtual_heal");
     find(drop_, "weft_virtual_drop");
     find(register_, "weft_virtual_register_kernel");
     find(streams_, "weft_virtual_streams");
@@ -68,6 +69,8 @@ class virtual_cuda {
   /// "cuMemAlloc@3=2": its third call from now on answers 2.
   void fail(const char* plan) const { fail_(plan); }
   void lose(int device, int code) const { lose_(device, code); }
+  /// See weft_virtual_heal().
+  void heal() const { heal_(); }
   /// See weft_virtual_drop().
   void drop(int from, int to, unsigned ways) const { drop_(from, to, ways); }
   /// Holds up the next values that streams write, as many as that; none: lets them all go.
@@ -94,6 +97,7 @@ class virtual_cuda {
   unsigned long long (*streams_)() = nullptr;
   void (*fail_)(const char*) = nullptr;
   void (*lose_)(int, int) = nullptr;
+  void (*heal_)() = nullptr;
   void (*drop_)(int, int, unsigned) = nullptr;
   void (*hold_values_)(unsigned) = nullptr;
   void (*limit_launches_)(unsigned, unsigned) = nullptr;
@@ -112,6 +116,7 @@ class virtual_cuda_test : public testing::Test {
   void TearDown() override {
     if (virtual_cuda_library().empty()) return;
     driver.fail("");
+    driver.heal();
     driver.hold_values(0);
     driver.limit_launches();
   }

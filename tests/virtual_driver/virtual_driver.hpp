@@ -17,6 +17,8 @@ void weft_virtual_count_from_zero();
 unsigned long long weft_virtual_copies(int staged);
 /// Takes a device's context away with this code, as a fault does; kernels that run are ended.
 void weft_virtual_lose(int device, int code);
+/// Devices that a fault has lost are as a new process finds them.
+void weft_virtual_heal(void);
 /// What a device sends into the memory of another never arrives, and nobody says so. `ways`: 1 for copies, 2 for what
 /// kernels write into allocations, 4 into pools, 8 into mappings; of memory that is made, or made open, after this.
 void weft_virtual_drop(int from, int to, unsigned ways);

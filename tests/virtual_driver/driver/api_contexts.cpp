@@ -111,6 +111,18 @@ WEFT_VIRTUAL_API CUresult cuDevicePrimaryCtxReset_v2(CUdevice ordinal) {
   });
 }
 
+WEFT_VIRTUAL_API void weft_virtual_heal() {
+  if (!is_open()) return;
+  for (int ordinal = 0; ordinal < the().count(); ++ordinal) {
+    if (fault_of_process(device_at(ordinal)) == CUDA_SUCCESS) continue;
+    {
+      const std::lock_guard lock{the().mutex};
+      device_at(ordinal).references = 0;
+    }
+    if (const context_ref gone = forget_primary(ordinal)) the().destroy_context(gone);
+  }
+}
+
 WEFT_VIRTUAL_API CUresult cuDevicePrimaryCtxGetState(CUdevice ordinal, unsigned* flags, int* active) {
   return primary_call("cuDevicePrimaryCtxGetState", flags != nullptr && active != nullptr, ordinal, [&](device& d) {
     const std::lock_guard lock{the().mutex};
