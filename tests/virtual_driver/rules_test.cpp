@@ -156,6 +156,7 @@ TEST(virtual_driver_rules, enabling_and_disabling_have_no_count) {
     session cu{4};
     EXPECT_EQ(cu.cuCtxEnablePeerAccess(cu.contexts[0], 7), CUDA_ERROR_INVALID_VALUE) << "flags come first";
     EXPECT_EQ(cu.cuCtxDisablePeerAccess(cu.contexts[1]), CUDA_ERROR_PEER_ACCESS_NOT_ENABLED);
+    EXPECT_EQ(cu.cuCtxDisablePeerAccess(cu.contexts[0]), CUDA_ERROR_PEER_ACCESS_NOT_ENABLED) << "its own";
     EXPECT_EQ(cu.cuCtxEnablePeerAccess(cu.contexts[1], 0), CUDA_SUCCESS);
     EXPECT_EQ(cu.cuCtxEnablePeerAccess(cu.contexts[1], 0), CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
     EXPECT_EQ(cu.cuCtxEnablePeerAccess(cu.contexts[2], 0), CUDA_SUCCESS);
@@ -165,6 +166,24 @@ TEST(virtual_driver_rules, enabling_and_disabling_have_no_count) {
     EXPECT_EQ(cu.cuCtxEnablePeerAccess(cu.contexts[3], 0), CUDA_SUCCESS);
     EXPECT_EQ(cu.cuDevicePrimaryCtxReset(3), CUDA_SUCCESS);
     EXPECT_EQ(cu.cuCtxDisablePeerAccess(cu.contexts[3]), CUDA_ERROR_INVALID_CONTEXT);
+  });
+}
+
+TEST(virtual_driver_rules, every_error_of_cuda_13_has_its_name) {
+  in_child({}, [] {
+    const session cu{1};
+    int named = 0;
+    for (int code = 0; code < 2000; ++code) {
+      const char* name = nullptr;
+      const char* text = nullptr;
+      const bool is_known = cu.cuGetErrorName(code, &name) == CUDA_SUCCESS;
+      EXPECT_EQ(cu.cuGetErrorString(code, &text) == CUDA_SUCCESS, is_known) << code;
+      named += is_known ? 1 : 0;
+    }
+    const char* name = nullptr;
+    EXPECT_EQ(cu.cuGetErrorName(720, &name), CUDA_SUCCESS);
+    EXPECT_STREQ(name, "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE");
+    EXPECT_EQ(named, 101) << "as many as cuda.h 13.0 has";
   });
 }
 

@@ -222,7 +222,7 @@ WEFT_VIRTUAL_API CUresult cuCtxDisablePeerAccess(CUcontext peer) {
   return context_call("cuCtxDisablePeerAccess", true, [&](const context_ref& c) -> CUresult {
     machine& m = the();
     const context_ref other = m.contexts.find(peer);
-    if (other == nullptr || other == c || other->device == c->device) return CUDA_ERROR_INVALID_CONTEXT;
+    if (other == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
     const std::lock_guard lock{m.mutex};
     bool& on = device_at(c->device).peers[static_cast<std::size_t>(other->device)];
     if (!on) return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
