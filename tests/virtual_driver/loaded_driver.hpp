@@ -61,7 +61,7 @@ inline int failures_so_far() {
 }
 
 /// What this computer keeps of drivers that tests have played must not decide what they find.
-inline void keep_nothing_between_processes() { ::setenv("XDG_CACHE_HOME", "/nonexistent", 0); }
+inline void keep_nothing_between_processes() { ::setenv("XDG_CACHE_HOME", "/dev/null", 0); }
 
 /// Runs `body` in a child with these variables; the child's failed expectations are the test's.
 inline void in_child(const environment& variables, const std::function<void()>& body, int expected = 0) {
