@@ -209,6 +209,10 @@ std::string_view to_string(verdict_kind kind) {
   return "";
 }
 
+bool is_among(const conformance_case& one, std::string_view filter) {
+  return one.name.find(filter) != std::string_view::npos || one.group.find(filter) != std::string_view::npos;
+}
+
 std::vector<conformance_case> conformance_cases() {
   using namespace conformance;
   case_list list;
@@ -246,10 +250,7 @@ case_result run_case(const conformance_case& one, const std::function<machine()>
 std::vector<case_result> run_conformance(const std::function<machine()>& open, const run_options& options) {
   std::vector<case_result> results;
   for (const conformance_case& one : conformance_cases()) {
-    if (one.name.find(options.filter) == std::string_view::npos &&
-        one.group.find(options.filter) == std::string_view::npos) {
-      continue;
-    }
+    if (!is_among(one, options.filter)) continue;
     results.push_back(run_case(one, open, options.fault));
     if (options.after_each) options.after_each(results.back());
   }

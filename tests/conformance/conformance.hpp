@@ -96,6 +96,9 @@ struct run_options {
 /// have opened a machine of a GPU. It ends within the time in which only a hang does not.
 [[nodiscard]] verdict live_through_fault(const std::function<machine()>& open);
 
+/// Whether a case is one of those; see run_options.
+[[nodiscard]] bool is_among(const conformance_case& one, std::string_view filter);
+
 /// Every case of the suite, in a fixed order.
 [[nodiscard]] std::vector<conformance_case> conformance_cases();
 

@@ -2,8 +2,10 @@
 #include "conformance/case_tools.hpp"
 
 #include <array>
+#include <cerrno>
 #include <csignal>
 #include <fcntl.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -88,8 +90,16 @@ void add_faults(case_list& list) {
 verdict live_through_fault(const std::function<machine()>& open) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return {verdict_kind::not_offered, "there is no pipe"};
+  const pid_t suite = ::getpid();
   const pid_t child = ::fork();
+  if (child < 0) {
+    for (const int end : ends) ::close(end);
+    return {verdict_kind::not_offered, "no process can be forked"};
+  }
   if (child == 0) {
+    // it goes with the suite, and where the driver hangs, alone
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != suite) ::_exit(1);
     ::alarm(static_cast<unsigned>(std::chrono::seconds{samples::only_a_hang}.count()));
     const verdict v = conformance::judged_here(open);
     const std::string text = std::to_string(static_cast<int>(v.kind)) + v.why;
@@ -98,11 +108,15 @@ verdict live_through_fault(const std::function<machine()>& open) {
   ::close(ends[1]);
   std::string text;
   std::array<char, 4096> part{};
-  for (ssize_t size = 0; (size = ::read(ends[0], part.data(), part.size())) > 0;)
-    text.append(part.data(), static_cast<std::size_t>(size));
+  for (ssize_t size = 1; size != 0;) {
+    size = ::read(ends[0], part.data(), part.size());
+    if (size < 0 && errno != EINTR) break;
+    if (size > 0) text.append(part.data(), static_cast<std::size_t>(size));
+  }
   ::close(ends[0]);
   int status = 0;
-  ::waitpid(child, &status, 0);
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
   if (WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM)
     return {verdict_kind::falls_short, "a process whose kernel faulted did not go on"};
   if (WIFSIGNALED(status)) {
