@@ -226,6 +226,23 @@ TEST_F(gpu_discovery, makes_a_layout_with_a_socket_for_each_node_and_no_invented
   for (const weft::topology_link& link : made.links) EXPECT_EQ(link.bytes_per_second, 0);
 }
 
+/// AMD's GPUs have atomics to the host over PCIe.
+TEST_F(gpu_discovery, takes_atomics_to_the_host_for_a_better_link_where_the_vendor_has_them_on_no_other) {
+  const auto table = scripted_table(1);
+  scripted_gpu::get().devices[0].attributes[host_native_atomic_supported] = 1;
+  const auto found = look(table);
+  ASSERT_TRUE(found);
+  vendor beside = cuda();
+  beside.host_atomics_beat_pcie = false;
+  for (const vendor& by : {cuda(), beside}) {
+    const auto laid = layout_of(*found, by);
+    ASSERT_TRUE(laid) << laid.error().what;
+    ASSERT_FALSE(laid->links.empty());
+    for (const weft::topology_link& link : laid->links)
+      EXPECT_EQ(link.kind, by.host_atomics_beat_pcie ? weft::link_kind::unknown : weft::link_kind::pcie);
+  }
+}
+
 // ---- links, as the management library tells them ------------------------------------------------------------------
 
 nvmlDevice device_number(unsigned number) {
