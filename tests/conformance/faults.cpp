@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "conformance/case_tools.hpp"
+#include "weft/exec/launch.hpp"
+#include "weft/memory/fill.hpp"
 
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdint>
 #include <fcntl.h>
+#include <string>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <vector>
 
 namespace weft {
 namespace conformance {
