@@ -26,7 +26,7 @@ std::string run(weft::process_group& group) {
     weft::value_or_raise(group.send(weft::rank{previous}, 1, {}, files, ring::patience));
   }
   const weft::peer_message came = weft::value_or_raise(group.receive(weft::rank{next}, 1, ring::patience));
-  weft::mapping there{weft::physical_block::open(m[next], came.descriptors.at(0))};
+  weft::mapping there{weft::physical_block::open(m[next], came.descriptors.at(0), block.size())};
   there.grant(gpu.id(), weft::access_right::read_write);  // rights are each process's own: none came with it
 
   weft::launch<ring::ring_write>(weft::stream{gpu}, weft::range(ring::count),

@@ -60,11 +60,11 @@ std::shared_ptr<block_body> body_of(const std::shared_ptr<machine_state>& state,
 }
 
 std::shared_ptr<block_body> opened(const std::shared_ptr<machine_state>& state, std::optional<device_id> on,
-                                   const descriptor& offered) {
+                                   const descriptor& offered, bytes size) {
   state->require_open();
   if (!offered) raise(errc::invalid_argument, "opening a block without a descriptor");
   backend& driver = block_driver(*state);
-  return body_of(state, driver, value_or_raise(driver.import_block(on, offered.get())));
+  return body_of(state, driver, value_or_raise(driver.import_block(on, offered.get(), size)));
 }
 
 const block_body& held(const std::shared_ptr<block_body>& body) {
@@ -114,15 +114,16 @@ descriptor physical_block::share(std::source_location where) const {
   return descriptor{value_or_raise(handle.driver->export_block(handle.id))};
 }
 
-physical_block physical_block::open(const machine& m, const descriptor& offered, std::source_location where) {
-  const called_from here{where};
-  return physical_block{detail::opened(m.state(), {}, offered)};
-}
-
-physical_block physical_block::open(const device& taken_to_be_on, const descriptor& offered,
+physical_block physical_block::open(const machine& m, const descriptor& offered, bytes size,
                                     std::source_location where) {
   const called_from here{where};
-  return physical_block{detail::opened(taken_to_be_on.state(), taken_to_be_on.id(), offered)};
+  return physical_block{detail::opened(m.state(), {}, offered, size)};
+}
+
+physical_block physical_block::open(const device& taken_to_be_on, const descriptor& offered, bytes size,
+                                    std::source_location where) {
+  const called_from here{where};
+  return physical_block{detail::opened(taken_to_be_on.state(), taken_to_be_on.id(), offered, size)};
 }
 
 bytes physical_block::size(std::source_location where) const {

@@ -309,6 +309,30 @@ TEST_F(gpu_machine, finds_the_size_of_an_imported_block) {
   ::close(ends[1]);
 }
 
+TEST_F(gpu_machine, tries_one_size_of_an_imported_block_where_its_maker_told_it) {
+  auto opened = samples::open_virtual_cuda({});
+  ASSERT_TRUE(opened);
+  weft::backend& b = **opened;
+  const auto step = b.granularity(device_id{0});
+  if (!step) GTEST_SKIP() << step.error().what;
+  const bytes size{3 * step->minimum.value()};
+  const auto made = b.create_block(device_id{0}, size, true);
+  ASSERT_TRUE(made) << made.error().what;
+  const auto given = b.export_block(*made);
+  ASSERT_TRUE(given) << given.error().what;
+  const weft::descriptor file{*given};
+  const auto maps = driver.calls("cuMemMap");
+  const auto taken = b.import_block(device_id{0}, file.get(), size);
+  ASSERT_TRUE(taken) << taken.error().what;
+  EXPECT_EQ(b.describe_block(*taken)->size, size);
+  EXPECT_EQ(driver.calls("cuMemMap"), maps + 1);
+  const auto in_part = b.import_block(device_id{0}, file.get(), bytes{size.value() - 1});
+  ASSERT_TRUE(in_part) << in_part.error().what;
+  EXPECT_EQ(b.describe_block(*in_part)->size, size) << "in whole granules";
+  for (const bytes more : {bytes{size.value() + 1}, bytes{~std::uint64_t{0}}})
+    EXPECT_EQ(b.import_block(device_id{0}, file.get(), more).error().code, errc::corrupt) << more.value();
+}
+
 TEST_F(gpu_machine, knows_on_which_gpu_an_imported_block_was_made) {
   for (const int parts : {1, 2}) {
     weft::backend_options options;
@@ -424,6 +448,16 @@ TEST_F(gpu_importer, DISABLED_is_told_that_it_was_freed) {
             errc::closed);
 }
 
+TEST_F(gpu_importer, DISABLED_is_told_that_another_context_has_it_open) {
+  const weft::machine m = open();
+  driver.fail("cuIpcOpenMemHandle@1=208");
+  const weft::error cause = samples::error_of([&] {
+    const weft::opened_memory<byte> no{m[0], weft::memory_handle::from_text(handle()), samples::only_a_hang};
+  });
+  EXPECT_EQ(cause.code, errc::not_ready);
+  EXPECT_NE(cause.what.find("another context of this process"), std::string::npos) << cause.what;
+}
+
 TEST_F(gpu_machine, shares_memory_with_another_process) {
   const weft::machine m = open();
   const weft::shareable_buffer<byte> mine{m[0], shared_size};
@@ -431,6 +465,7 @@ TEST_F(gpu_machine, shares_memory_with_another_process) {
   EXPECT_EQ(run_importer("opens_twice", mine.handle().text()), 0);
   EXPECT_EQ(run_importer("adds_one", mine.handle().text()), 0);
   EXPECT_EQ(contents(mine.span()), pattern(shared_size, 2));
+  EXPECT_EQ(run_importer("is_told_that_another_context_has_it_open", mine.handle().text()), 0);
 }
 
 TEST_F(gpu_importer, DISABLED_reads_a_pool) {

@@ -269,6 +269,16 @@ TEST(shared_block, forged_without_a_mistake_is_a_block) {
   EXPECT_EQ(opened(two_devices(), forgery{}.made()), errc::not_ready);
 }
 
+TEST(shared_block, smaller_than_its_maker_said_is_refused) {
+  const machine m = two_devices();
+  const physical_block made{m[0], weft::bytes{1}, weft::sharing::with_processes};
+  EXPECT_TRUE(physical_block::open(m, made.share(), made.size()));
+  EXPECT_EQ(error_of([&] {
+              static_cast<void>(physical_block::open(m, made.share(), weft::bytes{made.size().value() + 1}));
+            }).code,
+            errc::corrupt);
+}
+
 TEST(shared_block, whose_owner_could_take_the_memory_away_is_refused) {
   const machine m = two_devices();
   for (const int missing : {F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_SEAL}) {

@@ -47,12 +47,14 @@ class physical_block {
   /// Errors: invalid_argument for a block that was made with sharing::alone.
   [[nodiscard]] descriptor share(std::source_location where = std::source_location::current()) const;
   /// The block of another process, or of this one. What comes from outside is checked: the descriptor may close
-  /// afterwards. No rights come with it: map it and grant them.
-  /// Errors: corrupt (not a block, damaged, or memory that its owner could take away), incompatible (another version),
+  /// afterwards. No rights come with it: map it and grant them. `size`: what its maker says; 0 is unknown. CUDA tells
+  /// no size: without it weft tries which sizes can be mapped, in address space for the memory of a whole GPU.
+  /// Errors: corrupt (not a block, damaged, smaller than was said, or memory that its owner could take away),
+  ///   incompatible (another version),
   ///   not_found (its device is not of this machine: name one of this machine), invalid_argument (not open).
-  [[nodiscard]] static physical_block open(const machine& m, const descriptor& offered,
+  [[nodiscard]] static physical_block open(const machine& m, const descriptor& offered, bytes size = {},
                                            std::source_location where = std::source_location::current());
-  [[nodiscard]] static physical_block open(const device& taken_to_be_on, const descriptor& offered,
+  [[nodiscard]] static physical_block open(const device& taken_to_be_on, const descriptor& offered, bytes size = {},
                                            std::source_location where = std::source_location::current());
 
   [[nodiscard]] bytes size(std::source_location where = std::source_location::current()) const;

@@ -78,7 +78,7 @@ class gpu_backend final : public queued::queued_backend {
   [[nodiscard]] result<access_right> do_access_of(device_id device, const void* address) override;
   [[nodiscard]] result<block_id> do_block_of(const void* address) override;
   [[nodiscard]] result<int> do_export_block(block_id block) override;
-  [[nodiscard]] result<block_id> do_import_block(std::optional<device_id> device, int descriptor) override;
+  [[nodiscard]] result<block_id> do_import_block(std::optional<device_id> device, int descriptor, bytes size) override;
 
   [[nodiscard]] result<bytes> do_multicast_granularity(std::span<const device_id> team) override;
   [[nodiscard]] result<multicast_id> do_create_multicast(std::size_t devices, bytes size) override;

@@ -266,13 +266,13 @@ result<block_id> mixed_backend::do_block_of(const void* address) {
 
 result<int> mixed_backend::do_export_block(block_id block) { return backend_of(block).export_block(untagged(block)); }
 
-result<block_id> mixed_backend::do_import_block(std::optional<device_id> device, int descriptor) {
-  if (device) return tagged(backend_of(*device).import_block(device, descriptor), part_of(*device));
+result<block_id> mixed_backend::do_import_block(std::optional<device_id> device, int descriptor, bytes size) {
+  if (device) return tagged(backend_of(*device).import_block(device, descriptor, size), part_of(*device));
   // whoever knows the device that it was made on
-  auto got = tagged(parts_.front()->import_block({}, descriptor), 0);
+  auto got = tagged(parts_.front()->import_block({}, descriptor, size), 0);
   for (std::size_t i = 1; i < parts_.size() && !got; ++i) {
     if (got.error().code != errc::unsupported && got.error().code != errc::not_found) break;
-    auto here = tagged(parts_[i]->import_block({}, descriptor), i);
+    auto here = tagged(parts_[i]->import_block({}, descriptor, size), i);
     if (here || here.error().code != errc::unsupported) got = std::move(here);
   }
   return got;

@@ -75,7 +75,7 @@ class mixed_backend final : public backend {
   [[nodiscard]] result<access_right> do_access_of(device_id device, const void* address) override;
   [[nodiscard]] result<block_id> do_block_of(const void* address) override;
   [[nodiscard]] result<int> do_export_block(block_id block) override;
-  [[nodiscard]] result<block_id> do_import_block(std::optional<device_id> device, int descriptor) override;
+  [[nodiscard]] result<block_id> do_import_block(std::optional<device_id> device, int descriptor, bytes size) override;
 
   // share, multicast: that of the first backend that has it
   [[nodiscard]] result<bytes> do_multicast_granularity(std::span<const device_id> team) override;

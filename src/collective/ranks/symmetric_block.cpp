@@ -132,7 +132,7 @@ symmetric_part symmetric_part::open(const device& on, const symmetric_offer& off
   switch (offer.way) {
     case symmetric_way::block: {
       // as its own device: what another process's device may do where the host reaches all is for this process to say
-      auto theirs = physical_block::open(by_host ? on : device_with(on, offer.device), file);
+      auto theirs = physical_block::open(by_host ? on : device_with(on, offer.device), file, bytes{room});
       if (theirs.size().value() < room) raise(errc::corrupt, "it sent less memory than it said");
       const device_id by = by_host ? theirs.on().id() : on.id();
       made.take_block(std::move(theirs), by);

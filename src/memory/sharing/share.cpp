@@ -340,7 +340,7 @@ void open_blocks(opened_view& view, const device& on, const sorted_parts& parts,
     const detail::share_ticket& h = parts.blocks[i];
     auto got = value_or_raise(fetch_share(h, limit.now()));
     const descriptor file{got.file.release()};
-    const physical_block block = physical_block::open(device_with(on, got.reply.device), file);
+    const physical_block block = physical_block::open(device_with(on, got.reply.device), file, bytes{got.reply.size});
     if (h.size > block.size().value() || (i != 0 && h.size != block.size().value()))
       raise(errc::corrupt, "a handle of shared memory names no mapping of the blocks that were exported");
     if (i == 0) {

@@ -54,8 +54,8 @@ class blocks_facet : public peers_facet {
     return not_offered("blocks that are shared by descriptor");
   }
   /// One reference. The descriptor stays the caller's. Without a device the block is that of the device it was made on.
-  /// Errors: corrupt, incompatible; not_found; resource_exhausted.
-  [[nodiscard]] virtual result<block_id> do_import_block(std::optional<device_id>, int /*descriptor*/) {
+  /// `size`: what its maker says; 0 is unknown. Errors: corrupt, incompatible; not_found; resource_exhausted.
+  [[nodiscard]] virtual result<block_id> do_import_block(std::optional<device_id>, int /*descriptor*/, bytes /*size*/) {
     return not_offered("blocks that are shared by descriptor");
   }
 };

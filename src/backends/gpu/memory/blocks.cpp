@@ -238,25 +238,35 @@ result<int> blocks::give(block_id block) {
   return given;
 }
 
-/// The driver tells nothing of the size of what it imported; what can be mapped is no longer than that.
-result<std::size_t> blocks::size_of(CUmemGenericAllocationHandle handle, int descriptor, device_id device) const {
+/// The driver tells nothing of the size of what it imported; what can be mapped is no longer than that. What the maker
+/// told is mapped once to see that it is there; else the size is searched for.
+result<std::size_t> blocks::size_of(CUmemGenericAllocationHandle handle, int descriptor, device_id device,
+                                    std::size_t told) const {
   if (cu_.by->descriptors_have_sizes) {
     const off_t end = ::lseek(descriptor, 0, SEEK_END);
-    if (end > 0) return static_cast<std::size_t>(end);
-    return make_error(errc::corrupt, "descriptor " + std::to_string(descriptor) + " does not tell its size");
+    if (end > 0 && told <= static_cast<std::size_t>(end)) return static_cast<std::size_t>(end);
+    return make_error(errc::corrupt, "descriptor " + std::to_string(descriptor) +
+                                         (end > 0 ? " has less memory than was told" : " does not tell its size"));
   }
   auto step = granule(device);
   if (!step) return std::move(step).error();
-  const std::size_t most = memory_.found().gpu_of(memory_.local(device)).memory / *step;
+  const std::size_t of_gpu = memory_.found().gpu_of(memory_.local(device)).memory / *step;
+  const std::size_t expected = told / *step + (told % *step != 0 ? 1 : 0);
+  if (expected > of_gpu)
+    return make_error(errc::corrupt, "a block of " + to_string(device) + " was said to have " + to_string(bytes{told}));
+  const std::size_t most = told != 0 ? expected : of_gpu;
   CUdeviceptr base = 0;
   CUresult status = cu_.cuMemAddressReserve(&base, most * *step, 0, 0, 0);
   if (status != CUDA_SUCCESS) return cu_error(cu_, status, "address space for an imported block");
-  std::size_t fits = 0, over = most + 1;
-  while (over - fits > 1) {
+  const auto maps = [&](std::size_t granules) {
+    status = cu_.cuMemMap(base, granules * *step, 0, handle, 0);
+    if (status == CUDA_SUCCESS) static_cast<void>(cu_.cuMemUnmap(base, granules * *step));
+    return status == CUDA_SUCCESS;
+  };
+  std::size_t fits = told != 0 && maps(most) ? most : 0;
+  for (std::size_t over = most + 1; told == 0 && over - fits > 1;) {
     const std::size_t middle = fits + (over - fits) / 2;
-    status = cu_.cuMemMap(base, middle * *step, 0, handle, 0);
-    if (status == CUDA_SUCCESS) static_cast<void>(cu_.cuMemUnmap(base, middle * *step));
-    (status == CUDA_SUCCESS ? fits : over) = middle;
+    (maps(middle) ? fits : over) = middle;
   }
   static_cast<void>(cu_.cuMemAddressFree(base, most * *step));
   if (fits == 0) return cu_error(cu_, status, "mapping an imported block", errc::corrupt);
@@ -281,7 +291,7 @@ result<device_id> blocks::home_of(CUmemGenericAllocationHandle handle) const {
                                          ", which this machine has not" + advice);
 }
 
-result<block_id> blocks::take(std::optional<device_id> wanted, int descriptor) {
+result<block_id> blocks::take(std::optional<device_id> wanted, int descriptor, std::size_t told) {
   const device_id asked = wanted.value_or(memory_.global(0));
   if (const std::string why = missing(asked); !why.empty())
     return make_error(errc::unsupported, "blocks on " + to_string(asked) + ": " + why);
@@ -309,7 +319,7 @@ result<block_id> blocks::take(std::optional<device_id> wanted, int descriptor) {
     return make_error(errc::incompatible,
                       "the block is of GPU " + std::to_string(about.location.id) + ", not of " + to_string(device));
   }
-  auto size = size_of(made->handle, descriptor, device);
+  auto size = size_of(made->handle, descriptor, device, told);
   if (!size) return std::move(size).error();
   made->device = device;
   made->size = *size;

@@ -48,7 +48,7 @@ class blocks : public common::block_table<memory_map, block_memory, reserved_ran
   [[nodiscard]] result<int> give(block_id block);
   /// Without a device the block is of that which the driver names: the first part of the GPU. Errors, then: not_found
   /// where the driver does not tell, or the GPU is not of this machine.
-  [[nodiscard]] result<block_id> take(std::optional<device_id> device, int descriptor);
+  [[nodiscard]] result<block_id> take(std::optional<device_id> device, int descriptor, std::size_t told);
 
  private:
   /// Why a device's GPU has no blocks; empty if it has.
@@ -58,7 +58,7 @@ class blocks : public common::block_table<memory_map, block_memory, reserved_ran
   [[nodiscard]] result<device_id> home_of(CUmemGenericAllocationHandle handle) const;
   [[nodiscard]] result<current_context> place_for_blocks(device_id device) const;
   [[nodiscard]] result<std::size_t> size_of(CUmemGenericAllocationHandle handle, int descriptor,
-                                            device_id device) const;
+                                            device_id device, std::size_t told) const;
   [[nodiscard]] result<void> apply(const allocation& mapping, const common::access_list& rights) const;
 
   const driver& cu_;

@@ -112,8 +112,8 @@ result<block_id> gpu_backend::do_block_of(const void* address) { return blocks_.
 
 result<int> gpu_backend::do_export_block(block_id block) { return blocks_.give(block); }
 
-result<block_id> gpu_backend::do_import_block(std::optional<device_id> device, int descriptor) {
-  return blocks_.take(device, descriptor);
+result<block_id> gpu_backend::do_import_block(std::optional<device_id> device, int descriptor, bytes size) {
+  return blocks_.take(device, descriptor, size.size());
 }
 
 // ---- multicast ------------------------------------------------------------------------------------------------------

@@ -311,6 +311,11 @@ result<void> sharing::import_native(allocation& into, const share_facts& told, d
       });
     }
   }
+  if (status == CUDA_ERROR_ALREADY_MAPPED) {
+    return make_error(errc::not_ready, what + ": " + name_of(cu_, status) +
+                                           "; another context of this process has it open, and a GPU opens a handle "
+                                           "in one context of a process only: close it there first");
+  }
   if (status == CUDA_ERROR_INVALID_VALUE || status == CUDA_ERROR_INVALID_HANDLE || status == CUDA_ERROR_MAP_FAILED)
     return make_error(errc::closed, what + ": " + name_of(cu_, status) + "; was it freed meanwhile?");
   if (status != CUDA_SUCCESS) return cu_error(cu_, status, what);

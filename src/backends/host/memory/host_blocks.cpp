@@ -98,10 +98,13 @@ result<int> host_backend::do_export_block(block_id block) {
   return blocks_.give(block);
 }
 
-result<block_id> host_backend::do_import_block(std::optional<device_id> device, int descriptor) {
+result<block_id> host_backend::do_import_block(std::optional<device_id> device, int descriptor, bytes size) {
   if (auto cause = device ? injected("import_block", {*device}) : injected("import_block", {})) return *cause;
   auto offered = block_map::inspect(descriptor);
   if (!offered) return std::move(offered).error();
+  if (size.value() > offered->header.size) {
+    return make_error(errc::corrupt, "a block of " + to_string(bytes{offered->header.size}) + " was said to have " + to_string(size));
+  }
   if (!device) {
     const std::string_view uuid{offered->header.device.data()};
     const auto at =
