@@ -26,9 +26,9 @@ class device_ring {
   device_ring(const device_ring&) = delete;
   device_ring& operator=(const device_ring&) = delete;
 
-  /// Has a kernel of the source send, a kernel of the destination receive, and the space come back. Why that did not
-  /// work; nothing when it did, and the ring is empty again.
-  /// Cost: four launches; the first on a device compiles two kernels and loads them, which waits for its work.
+  /// Has a kernel of the source send, a kernel of the destination receive, and the space come back; then both at once,
+  /// to see that messages arrive whole. Why that did not work; nothing when it did, and the ring is empty again. Cost:
+  /// six launches; the first on a device compiles two kernels and loads them, which waits for its work.
   [[nodiscard]] std::optional<std::string> trouble();
 
   [[nodiscard]] ring_view sending() const noexcept;
@@ -46,7 +46,12 @@ class device_ring {
 
   void make_empty();
   result<event_ref> write(const far_word& word, std::uint64_t value) noexcept;
+  struct stopped_at_end;
+  void stop_test(bool now) noexcept;
+  [[nodiscard]] std::string test_name() const;
   [[nodiscard]] std::optional<std::string> pass(queue_end& tx, queue_end& rx, std::uint64_t first, std::uint64_t count);
+  [[nodiscard]] std::optional<std::string> pass_at_once(queue_end& tx, queue_end& rx, std::uint64_t first,
+                                                        std::uint64_t count);
 
   device source_, destination_;
   ring_shape shape_;

@@ -825,10 +825,17 @@ TEST_F(gpu_queue, DISABLED_joins_kernels_of_this_new_process_and_its_child) {
   EXPECT_EQ(pair.other.wait(), 0);
 }
 
+TEST_F(gpu_queue, DISABLED_for_kernels_finds_that_messages_arrive_in_parts) {
+  const machine m{samples::virtual_cuda_options()};
+  const message_queue<std::uint64_t> queue{m, gpu0, gpu1, for_kernels()};
+  EXPECT_EQ(queue.mode(), transfer_mode::host_staged);
+  EXPECT_NE(queue.why().find("does not deliver 16 bytes at once"), std::string::npos) << queue.why();
+}
+
 /// Runs a test in a new process: CUDA does not work in the child of a fork that has used it before.
-int run_anew(const char* test, const char* setting = nullptr) {
+int run_anew(const char* test, const char* setting = nullptr, const std::string& value = "0") {
   processes::child anew{[&] {
-    if (setting != nullptr) ::setenv(setting, "0", 1);  // NOLINT(concurrency-mt-unsafe): of a new process
+    if (setting != nullptr) ::setenv(setting, value.c_str(), 1);  // NOLINT(concurrency-mt-unsafe): of a new process
     const std::string filter = std::string{"--gtest_filter=*.DISABLED_"} + test;
     ::execl("/proc/self/exe", "anew", "--gtest_also_run_disabled_tests", filter.c_str(), nullptr);
     return 98;
@@ -842,6 +849,12 @@ TEST_F(gpu_queue, joins_kernels_of_two_processes_while_both_run) {
 
 TEST_F(gpu_queue, of_two_processes_ends_when_the_device_of_a_kernel_is_lost) {
   EXPECT_EQ(run_anew("tells_another_process_that_the_device_of_its_kernel_is_lost"), 0);
+}
+
+TEST_F(gpu_queue, for_kernels_is_not_trusted_to_a_way_that_delivers_messages_in_parts) {
+  const char* const compiler = std::getenv("CXX");  // NOLINT(concurrency-mt-unsafe): nobody sets it
+  const std::string tears = std::string{compiler != nullptr ? compiler : "c++"} + " -DWEFT_VIRTUAL_TEARS=3";
+  EXPECT_EQ(run_anew("for_kernels_finds_that_messages_arrive_in_parts", "CXX", tears), 0);
 }
 
 TEST_F(gpu_feed, copies_what_has_arrived_where_streams_write_no_long_words) {

@@ -431,3 +431,24 @@ struct weft_virtual_kernel_<F> {
     return {name, (void*)F, (unsigned)sizeof...(A), sizes, pointers, &call, &all};
   }
 };
+/* Accesses of 16 bytes, as kernel/ring.h makes them where a compiler has them. The half with the stamp is stored last and
+ * loaded first. With WEFT_VIRTUAL_TEARS=N the link delivers them in the wrong order, from the stamp N on. */
+#if !defined(__HIPCC_RTC__)
+#define WEFT_RING_WHOLE_PIECES
+inline void weft_ring_store_piece(void* address, uint64_t low, uint64_t high, int) {
+  uint64_t* const halves = (uint64_t*)address;
+#if defined(WEFT_VIRTUAL_TEARS)
+  if ((high >> 32) >= WEFT_VIRTUAL_TEARS) {
+    __atomic_store_n(halves + 1, high, __ATOMIC_RELEASE);
+    for (int n = 0; n < 2000; ++n) weft_virtual_yield_();
+  }
+#endif
+  __atomic_store_n(halves, low, __ATOMIC_RELAXED);
+  __atomic_store_n(halves + 1, high, __ATOMIC_RELEASE);
+}
+inline void weft_ring_load_piece(const void* address, uint64_t* low, uint64_t* high, int) {
+  const uint64_t* const halves = (const uint64_t*)address;
+  *high = __atomic_load_n(halves + 1, __ATOMIC_ACQUIRE);
+  *low = __atomic_load_n(halves, __ATOMIC_RELAXED);
+}
+#endif

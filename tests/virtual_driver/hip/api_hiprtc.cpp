@@ -31,7 +31,7 @@ WEFT_VIRTUAL_API nvrtcResult hiprtcDestroyProgram(nvrtcProgram* handle) { return
 
 /// An architecture that it does not know ends the process, as the real one's compiler does.
 WEFT_VIRTUAL_API nvrtcResult hiprtcCompileProgram(nvrtcProgram handle, int count, const char** options) {
-  std::vector<std::string> words;
+  std::vector<std::string> words{"-D__HIPCC_RTC__=1"};
   for (int n = 0; n < count; ++n) {
     const std::string_view word = options[n];
     constexpr std::string_view target = "--offload-arch=";

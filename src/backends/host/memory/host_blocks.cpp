@@ -103,7 +103,8 @@ result<block_id> host_backend::do_import_block(std::optional<device_id> device, 
   auto offered = block_map::inspect(descriptor);
   if (!offered) return std::move(offered).error();
   if (size.value() > offered->header.size) {
-    return make_error(errc::corrupt, "a block of " + to_string(bytes{offered->header.size}) + " was said to have " + to_string(size));
+    return make_error(errc::corrupt,
+                      "a block of " + to_string(bytes{offered->header.size}) + " was said to have " + to_string(size));
   }
   if (!device) {
     const std::string_view uuid{offered->header.device.data()};
