@@ -88,6 +88,26 @@ TEST_F(gpu_words, that_never_come_end_with_the_machine_and_what_is_behind_them_a
   }
 }
 
+// Each hardware queue has waits at its head: a value that goes through one of them stands behind them.
+TEST_F(gpu_words, that_never_come_end_where_waits_hold_every_queue_of_the_gpu) {
+  for (const bool on_device : {true, false}) {
+    driver.limit_connections(8);
+    machine m = open();
+    const word_buffer words{m[0], 32};
+    const weft::pinned_buffer<std::uint32_t> pinned{m[0], 32};
+    fill(words, 0U);
+    for (std::uint32_t& one : pinned.host()) std::atomic_ref{one}.store(0);
+    std::vector<stream> held;
+    std::vector<event> never;
+    for (std::size_t n = 0; n < 32; ++n) {
+      held.emplace_back(m[0]);
+      never.push_back(held.back().wait_value(on_device ? words.data() + n : pinned.data() + n, 1));
+    }
+    m.close();
+    for (const event& one : never) EXPECT_EQ(error_of([&] { one.wait(); }).code, errc::cancelled);
+  }
+}
+
 /// Two waits that no one value lets go for long: what lets one go takes the other's away.
 struct rivals {
   word_comparison how;

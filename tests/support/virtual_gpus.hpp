@@ -59,6 +59,7 @@ class virtual_cuda {
     find(streams_, "weft_virtual_streams");
     find(limit_launches_, "weft_virtual_limit_launches");
     find(hold_values_, "weft_virtual_hold_values");
+    find(limit_connections_, "weft_virtual_limit_connections");
     find(last_launch_, "weft_virtual_last_launch");
     find(listen_to_own_work_, "weft_virtual_listen_to_own_work");
     find(priority_, "weft_virtual_priority");
@@ -75,6 +76,8 @@ class virtual_cuda {
   void drop(int from, int to, unsigned ways) const { drop_(from, to, ways); }
   /// Holds up the next values that streams write, as many as that; none: lets them all go.
   void hold_values(unsigned count) const { hold_values_(count); }
+  /// See weft_virtual_limit_connections().
+  void limit_connections(unsigned count) const { limit_connections_(count); }
   /// How large a block may be, and how many blocks a grid may have along x where a machine is opened after this.
   void limit_launches(unsigned threads_per_block, unsigned blocks) const { limit_launches_(threads_per_block, blocks); }
   void limit_launches() const { limit_launches(1024, 2147483647U); }
@@ -100,6 +103,7 @@ class virtual_cuda {
   void (*heal_)() = nullptr;
   void (*drop_)(int, int, unsigned) = nullptr;
   void (*hold_values_)(unsigned) = nullptr;
+  void (*limit_connections_)(unsigned) = nullptr;
   void (*limit_launches_)(unsigned, unsigned) = nullptr;
   weft_virtual_launch (*last_launch_)() = nullptr;
   void (*listen_to_own_work_)(void (*)(int)) = nullptr;
@@ -118,6 +122,7 @@ class virtual_cuda_test : public testing::Test {
     driver.fail("");
     driver.heal();
     driver.hold_values(0);
+    driver.limit_connections(0);
     driver.limit_launches();
   }
   [[nodiscard]] static weft::machine open() { return weft::machine{virtual_cuda_options()}; }

@@ -30,6 +30,9 @@ void weft_virtual_register_kernel(const char* name, weft_virtual_kernel_function
 void weft_virtual_limit_launches(unsigned threads_per_block, unsigned blocks_along_x);
 /// Holds up the next values that streams write, as many as that, until none are to be held up.
 void weft_virtual_hold_values(unsigned count);
+/// Hardware queues of a context that is made after this, and as many for copies to and from the host: streams take them
+/// in turn, and a wait holds up all that shares its queue. 0, as unless this says otherwise: each stream has its own.
+void weft_virtual_limit_connections(unsigned count);
 /// The shape of the last launch that the driver took.
 weft_virtual_launch weft_virtual_last_launch();
 /// Called with +1 where a thread begins work of the driver's own, and with -1 where that ends or calls the program

@@ -84,10 +84,12 @@ CUresult submit_copy(const stream_ref& s, copy_place dst, copy_place src, box b)
       wait = true;
     }
   }
-  const mark_ref done = submit(s, {.run = [dst, src, b, kept, is_lost] {
-                                 if (!is_lost) copy_box(dst.bytes, kept ? kept->data() : src.bytes, b);
-                                 return CUDA_SUCCESS;
-                               }});
+  const mark_ref done = submit(s, {.run =
+                                       [dst, src, b, kept, is_lost] {
+                                         if (!is_lost) copy_box(dst.bytes, kept ? kept->data() : src.bytes, b);
+                                         return CUDA_SUCCESS;
+                                       },
+                                   .copies = (dst.device < 0) != (src.device < 0)});
   if (!wait) return CUDA_SUCCESS;
   done->wait();
   return s->home()->lost.load();

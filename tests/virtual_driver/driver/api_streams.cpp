@@ -122,14 +122,15 @@ CUresult wait_value(const char* name, CUstream stream, CUdeviceptr address, Word
     if (const auto code = find_word(address, sizeof(Word), s->home()->device, false, at); code != 0) return code;
     context* const home = s->home().get();
     submit(s, {.run = [at, value, flags, home]() -> CUresult {
-             const auto* const word = reinterpret_cast<const Word*>(at.bytes);
-             // pairs with the release of write_value, of kernels and of the host
-             for (int round = 0; !holds<Word>(__atomic_load_n(word, __ATOMIC_ACQUIRE), value, flags); ++round) {
-               if (home->lost.load() != 0) break;
-               pause_a_little(round);
-             }
-             return CUDA_SUCCESS;
-           }});
+                 const auto* const word = reinterpret_cast<const Word*>(at.bytes);
+                 // pairs with the release of write_value, of kernels and of the host
+                 for (int round = 0; !holds<Word>(__atomic_load_n(word, __ATOMIC_ACQUIRE), value, flags); ++round) {
+                   if (home->lost.load() != 0) break;
+                   pause_a_little(round);
+                 }
+                 return CUDA_SUCCESS;
+               },
+               .waits = true});
     return CUDA_SUCCESS;
   });
 }
@@ -180,6 +181,8 @@ WEFT_VIRTUAL_API void weft_virtual_hold_values(unsigned count) {
   hold.more.store(count);
   if (count == 0) hold.let_go.fetch_add(1);
 }
+
+WEFT_VIRTUAL_API void weft_virtual_limit_connections(unsigned count) { connections_of_contexts().store(count); }
 
 WEFT_VIRTUAL_API CUresult cuStreamCreateWithPriority(CUstream* handle, unsigned flags, int priority) {
   return context_call("cuStreamCreateWithPriority", handle != nullptr,
@@ -252,6 +255,7 @@ WEFT_VIRTUAL_API CUresult cuStreamWaitEvent(CUstream handle, CUevent wanted, uns
       submit(s, {.run = [e, count, home]() -> CUresult {
                    return wait_for(*e->shared, count, home->dead) ? CUDA_SUCCESS : CUDA_ERROR_LAUNCH_FAILED;
                  },
+                 .waits = true,
                  .guarded = false});
       return CUDA_SUCCESS;
     }

@@ -39,6 +39,13 @@ physical::~physical() {
   }
 }
 
+context::context() {
+  for (unsigned n = 0; n < connections_of_contexts().load(); ++n) {
+    shared.work.push_back(std::make_shared<connection>());
+    shared.copies.push_back(std::make_shared<connection>());
+  }
+}
+
 void context::lose(CUresult code) {
   int fine = 0;
   lost.compare_exchange_strong(fine, code);

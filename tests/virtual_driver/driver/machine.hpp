@@ -115,7 +115,9 @@ struct context {
   std::atomic<bool> dead{false};
   std::mutex submit_mutex;  // order of submission across its streams
   std::vector<std::weak_ptr<stream>> streams;
+  connections shared;
 
+  context();
   void lose(CUresult code);
   /// Null once the context is destroyed: the stream holds its context, and each would keep the other.
   [[nodiscard]] stream_ref null_stream() const {

@@ -32,9 +32,37 @@ std::atomic<unsigned long long>& stream::count() {
   return all;
 }
 
+void connection::wait_turn(std::uint64_t ticket) const {
+  for (auto now = turn_.load(); now != ticket; now = turn_.load()) turn_.wait(now);
+}
+
+void connection::next() {
+  turn_.fetch_add(1);
+  turn_.notify_all();
+}
+
+std::atomic<unsigned>& connections_of_contexts() {
+  static std::atomic<unsigned> count{0};
+  return count;
+}
+
+stream::stream(std::shared_ptr<context> home, bool blocking, int priority, multiprocessor_list multiprocessors)
+    : home_(std::move(home)),
+      blocking_(blocking),
+      priority_(priority),
+      multiprocessors_(std::move(multiprocessors)),
+      number_(home_->shared.streams.fetch_add(1)) {
+  count().fetch_add(1);
+}
+
 mark_ref stream::submit(operation work) {
   mark_ref done = work.done;
   const std::lock_guard lock{mutex_};
+  const connections::list& shared = work.copies ? home_->shared.copies : home_->shared.work;
+  if (!shared.empty()) {
+    work.through = shared[number_ % shared.size()];
+    work.ticket = work.through->ticket();
+  }
   last_ = done;
   queue_.push_back(std::move(work));
   if (!started_) {
@@ -68,8 +96,10 @@ void stream::serve() {
       next = std::move(queue_.front());
       queue_.pop_front();
     }
+    if (next.through != nullptr) next.through->wait_turn(next.ticket);
     for (const mark_ref& before : next.after) before->wait();
     next.after.clear();
+    if (next.through != nullptr && !next.waits) next.through->next();
     if (home_->lost.load() == 0 || next.even_when_lost) {
       CUresult code = 0;
       if (next.guarded) {
@@ -82,6 +112,7 @@ void stream::serve() {
       }
       if (code != 0) home_->lose(code);
     }
+    if (next.through != nullptr && next.waits) next.through->next();
     next.run = nullptr;  // what it holds goes before anybody sees it ended
     next.done->end();
   }

@@ -30,22 +30,44 @@ struct mark {
 };
 using mark_ref = std::shared_ptr<mark>;
 
+/// A queue of the hardware that streams share: what is at its head holds up all behind it. A wait is at the head until
+/// it has ended, other work until it has begun.
+class connection {
+ public:
+  [[nodiscard]] std::uint64_t ticket() { return given_.fetch_add(1); }
+  void wait_turn(std::uint64_t ticket) const;
+  void next();
+
+ private:
+  std::atomic<std::uint64_t> given_{0}, turn_{0};
+};
+
+/// Those of a context, for work and for copies: streams take one after the other. None where streams share nothing.
+struct connections {
+  using list = std::vector<std::shared_ptr<connection>>;
+  list work, copies;
+  std::atomic<std::size_t> streams{0};
+};
+/// How many a context that is made from now on has of each; 0: each stream its own.
+[[nodiscard]] std::atomic<unsigned>& connections_of_contexts();
+
 struct operation {
   std::function<CUresult()> run;  // not 0: the context is lost
   std::vector<mark_ref> after{};
+  bool waits = false;           // it is at the head of its connection until it has ended
+  bool copies = false;          // it goes to a connection for copies
   bool guarded = true;          // false: does not touch device memory, or guards itself
   bool even_when_lost = false;  // bookkeeping that must happen
   mark_ref done = std::make_shared<mark>();
+  std::shared_ptr<connection> through{};
+  std::uint64_t ticket = 0;
 };
 
 class stream : public std::enable_shared_from_this<stream> {
  public:
   /// Of a green context: kernels run on its multiprocessors.
   using multiprocessor_list = std::shared_ptr<const std::vector<unsigned>>;
-  stream(std::shared_ptr<context> home, bool blocking, int priority, multiprocessor_list multiprocessors = nullptr)
-      : home_(std::move(home)), blocking_(blocking), priority_(priority), multiprocessors_(std::move(multiprocessors)) {
-    count().fetch_add(1);
-  }
+  stream(std::shared_ptr<context> home, bool blocking, int priority, multiprocessor_list multiprocessors = nullptr);
   stream(const stream&) = delete;
   stream& operator=(const stream&) = delete;
   ~stream() { count().fetch_sub(1); }
@@ -75,6 +97,7 @@ class stream : public std::enable_shared_from_this<stream> {
   bool blocking_;
   int priority_;
   multiprocessor_list multiprocessors_;
+  std::size_t number_ = 0;  // of its context
   std::atomic<bool> orphaned_{false};
   worker_thread worker_;
   std::mutex mutex_;

@@ -18,7 +18,8 @@ constexpr std::chrono::microseconds shortest{200};
 constexpr std::chrono::microseconds longest{20000};
 constexpr int rounds_untold = 100;  // some two seconds
 constexpr std::chrono::seconds word_timeout{10};
-constexpr std::size_t most_writers = 64;  // twice the queues that a GPU has at most
+constexpr std::size_t most_queues = 32;   // that a GPU has
+constexpr std::size_t most_writers = 64;  // the first through each of them, the others as copies
 
 /// Words that lie in one of 8 bytes are written in turn.
 CUdeviceptr home_of(CUdeviceptr at) { return at & ~CUdeviceptr{7}; }
@@ -210,8 +211,9 @@ void word_waits::take_round(std::unique_lock<std::mutex>& lock) {
     }
     found->second.is_written = true;  // and so it stays
     const wait about = found->second.about;
+    const bool by_copy = found->second.writers.size() > most_queues;
     lock.unlock();
-    const CUstream writer = write(about);
+    const CUstream writer = write(about, by_copy);
     lock.lock();
     entry& one = waits_.at(id);
     one.is_written = false;
@@ -224,8 +226,9 @@ void word_waits::take_round(std::unique_lock<std::mutex>& lock) {
 }
 
 // A stream that waits holds the queue of the GPU that it is in, and what shares it. Each new stream is given another
-// queue, and so a write that is held up too is not the last.
-CUstream word_waits::write(const wait& given) noexcept {
+// queue, and so a write that is held up too is not the last. Where waits hold all of them, copies from the host have
+// queues of their own.
+CUstream word_waits::write(const wait& given, bool by_copy) noexcept {
   const std::uint64_t value = detail::comparing_word(given.request);
   const auto inside = places_->enter(given.device);
   if (!inside) return nullptr;
@@ -236,7 +239,9 @@ CUstream word_waits::write(const wait& given) noexcept {
   if (cu.cuCtxGetStreamPriorityRange(&least, &greatest) != CUDA_SUCCESS ||
       cu.cuStreamCreateWithPriority(&stream, stream_non_blocking, greatest) != CUDA_SUCCESS)
     return nullptr;
-  if (given.request.size == sizeof(std::uint32_t)) {
+  if (by_copy) {
+    static_cast<void>(cu.cuMemcpyHtoDAsync(given.at, &value, given.request.size, stream));  // read before it returns
+  } else if (given.request.size == sizeof(std::uint32_t)) {
     static_cast<void>(cu.cuStreamWriteValue32(stream, given.at, static_cast<std::uint32_t>(value), 0));
   } else {
     static_cast<void>(cu.cuStreamWriteValue64(stream, given.at, value, 0));

@@ -71,7 +71,7 @@ class word_waits {
   void look_at(entry& one) noexcept;
   [[nodiscard]] std::vector<std::uint64_t> chosen();
 
-  [[nodiscard]] CUstream write(const wait& given) noexcept;
+  [[nodiscard]] CUstream write(const wait& given, bool by_copy) noexcept;
   void destroy(entry& one) noexcept;
   void serve(const std::stop_token& shutdown);
 
