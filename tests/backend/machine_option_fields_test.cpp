@@ -198,7 +198,9 @@ TEST_P(machine_option_fields, of_a_machine_have_effects) {
              "check_order", [](machine_options& o) { o.check_order = true; },
              [](const machine_options& asked) {
                const auto before = weft::set_log_hook([](weft::log_level, std::string_view) {});
-               const machine m{asked};
+               machine_options in_turn = asked;  // in no order that the streams know, and not at the same time
+               in_turn.max_in_flight = 1;
+               const machine m{in_turn};
                const samples::byte_buffer memory{m[0], 64};
                const weft::stream one{m[0]}, other{m[0]};
                const auto first = weft::fill(one, memory, std::uint8_t{1});
