@@ -10,6 +10,13 @@ namespace {
 // trivially destructible: no owner, no order of destruction
 std::atomic<int> spinning{0};
 
+// A yield gives the core to whoever is next, perhaps another program for its whole turn: then nobody yields for a
+// while.
+using clock = std::chrono::steady_clock;
+constexpr std::chrono::microseconds costly{200};
+constexpr std::chrono::milliseconds forbearance{50};
+std::atomic<clock::rep> yields_again_at{0};
+
 }  // namespace
 
 int cores() noexcept {
@@ -34,9 +41,20 @@ bool heavy_fence(word_scope scope) noexcept {
   return syscall(SYS_membarrier, command, 0, 0) == 0;
 }
 
-spinner::spinner(waiting policy, std::uint32_t turns) noexcept : limit_(turns), forever_(policy == waiting::spin) {
+spinner::spinner(waiting policy, std::uint32_t turns) noexcept
+    : limit_(turns), alone_(cores() == 1 ? 0 : of_a_handover), forever_(policy == waiting::spin) {
   const int before = spinning.fetch_add(1, std::memory_order_relaxed);
   if (!forever_ && before >= cores()) allowed_ = false;
+}
+
+bool spinner::give_way() noexcept {
+  const auto begin = clock::now();
+  if (begin.time_since_epoch().count() < yields_again_at.load(std::memory_order_relaxed)) return false;
+  sched_yield();
+  const auto end = clock::now();
+  if (end - begin < costly) return true;
+  yields_again_at.store((end + forbearance).time_since_epoch().count(), std::memory_order_relaxed);
+  return false;
 }
 
 spinner::~spinner() { spinning.fetch_sub(1, std::memory_order_relaxed); }

@@ -56,8 +56,8 @@ inline void park(std::atomic<std::uint32_t>& word, std::uint32_t seen, std::chro
           nullptr, FUTEX_BITSET_MATCH_ANY);
 }
 
-/// A bounded spin. On a machine with fewer cores than spinners, spinning only takes the core from whoever works: the
-/// number of threads that spin at a time is therefore kept below the number of cores, and the others park at once.
+/// A bounded spin. No more threads spin at a time than there are cores; others park at once. A hand-over between two
+/// running threads takes the first turns; after them a spinner gives its core to any thread that has work for it.
 class spinner {
  public:
   explicit spinner(waiting policy, std::uint32_t turns = usual) noexcept;
@@ -70,6 +70,7 @@ class spinner {
     if (!allowed_) return false;
     pause();
     ++turns_;
+    if (turns_ % 8 == 0 && turns_ >= alone_ && !give_way()) return forever_;
     return forever_ || turns_ < limit_;
   }
   [[nodiscard]] bool time_to_look() const noexcept { return turns_ % 64 == 0; }
@@ -78,9 +79,14 @@ class spinner {
   // Some tens of microseconds of pauses: longer than a hand-over between two running threads takes, and about what a
   // futex sleep and wake costs (bench/runtime/handover_bench shows both).
   static constexpr std::uint32_t usual = 600;
+  static constexpr std::uint32_t of_a_handover = 64;
+
+  /// False where that costs much now: better to sleep, and be woken at once.
+  static bool give_way() noexcept;
 
   std::uint32_t turns_ = 0;
   std::uint32_t limit_;
+  std::uint32_t alone_;  // turns without giving way
   bool forever_ = false;
   bool allowed_ = true;
 };
