@@ -197,10 +197,23 @@ TEST(virtual_driver_processes, waiting_for_an_event_of_a_process_that_is_killed_
       -SIGKILL);
 }
 
+struct parcel {
+  CUmemPoolPtrExportData data;
+};
+
+/// What stands for a pool of another process here, by the number of its descriptor there.
+CUmemoryPool import_pool(const session& cu, pid_t owner, int number) {
+  const std::string path = "/proc/" + std::to_string(owner) + "/fd/" + std::to_string(number);
+  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  EXPECT_GE(fd, 0);
+  CUmemoryPool pool = nullptr;
+  EXPECT_EQ(cu.cuMemPoolImportFromShareableHandle(&pool, reinterpret_cast<void*>(static_cast<std::intptr_t>(fd)),
+                                                  handle_posix_fd, 0),
+            CUDA_SUCCESS);
+  return pool;
+}
+
 TEST(virtual_driver_processes, a_pool_is_imported_without_rights_of_its_exporter) {
-  struct parcel {
-    CUmemPoolPtrExportData data;
-  };
   with_two(
       [](int end) {
         session cu;
@@ -225,19 +238,54 @@ TEST(virtual_driver_processes, a_pool_is_imported_without_rights_of_its_exporter
         const pid_t owner = line::hear<pid_t>(end);
         auto got = line::hear<parcel>(end);
         session cu;
-        const std::string path = "/proc/" + std::to_string(owner) + "/fd/" + std::to_string(number);
-        const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
-        ASSERT_GE(fd, 0);
-        CUmemoryPool pool = nullptr;
-        ASSERT_EQ(cu.cuMemPoolImportFromShareableHandle(&pool, reinterpret_cast<void*>(static_cast<std::intptr_t>(fd)),
-                                                        handle_posix_fd, 0),
-                  CUDA_SUCCESS);
+        const CUmemoryPool pool = import_pool(cu, owner, number);
         CUdeviceptr a = 0;
         EXPECT_EQ(cu.cuMemAllocFromPoolAsync(&a, 64, pool, nullptr), CUDA_ERROR_NOT_PERMITTED);
         ASSERT_EQ(cu.cuMemPoolImportPointer(&a, pool, &got.data), CUDA_SUCCESS);
         EXPECT_EQ(cu.read<int>(a), 31);
         got.data.reserved[8] ^= 1;
         EXPECT_EQ(cu.cuMemPoolImportPointer(&a, pool, &got.data), CUDA_ERROR_INVALID_VALUE);
+        line::say(end, 1);
+      });
+}
+
+TEST(virtual_driver_processes, an_imported_pool_takes_pointers_of_the_pool_that_it_stands_for_alone) {
+  with_two(
+      [](int end) {
+        session cu;
+        CUmemPoolProps properties;
+        properties.handle_types = handle_posix_fd;
+        line::say(end, ::getpid());
+        for (int value : {31, 32}) {
+          CUmemoryPool pool = nullptr;
+          ASSERT_EQ(cu.cuMemPoolCreate(&pool, &properties), CUDA_SUCCESS);
+          int fd = -1;
+          ASSERT_EQ(cu.cuMemPoolExportToShareableHandle(&fd, pool, handle_posix_fd, 0), CUDA_SUCCESS);
+          CUdeviceptr a = 0;
+          ASSERT_EQ(cu.cuMemAllocFromPoolAsync(&a, 64, pool, nullptr), CUDA_SUCCESS);
+          cu.write(a, value);
+          parcel sent{};
+          ASSERT_EQ(cu.cuMemPoolExportPointer(&sent.data, a), CUDA_SUCCESS);
+          line::say(end, fd);
+          line::say(end, sent);
+        }
+        static_cast<void>(line::hear<int>(end));
+      },
+      [](int end) {
+        const pid_t owner = line::hear<pid_t>(end);
+        session cu;
+        CUmemoryPool pools[2];
+        parcel parcels[2];
+        for (int n : {0, 1}) {
+          pools[n] = import_pool(cu, owner, line::hear<int>(end));
+          parcels[n] = line::hear<parcel>(end);
+        }
+        for (int n : {0, 1}) {
+          CUdeviceptr a = 0;
+          EXPECT_EQ(cu.cuMemPoolImportPointer(&a, pools[1 - n], &parcels[n].data), CUDA_ERROR_INVALID_VALUE);
+          ASSERT_EQ(cu.cuMemPoolImportPointer(&a, pools[n], &parcels[n].data), CUDA_SUCCESS);
+          EXPECT_EQ(cu.read<int>(a), 31 + n);
+        }
         line::say(end, 1);
       });
 }

@@ -11,17 +11,10 @@
 namespace weft::virtual_cuda {
 namespace {
 
-int visible(int physical_device) {
-  for (int n = 0; n < the().count(); ++n) {
-    if (the().devices[static_cast<std::size_t>(n)].physical_index == physical_device) return n;
-  }
-  return -1;
-}
-
 // Opening again in the same context gives the same address, once more counted.
 CUresult open_memory(const context_ref& c, const foreign_record& record, CUdeviceptr* address) {
   machine& m = the();
-  const std::string origin = std::to_string(record.process) + "/" + std::to_string(record.id);
+  const std::string origin = origin_of(record, record.id);
   const std::lock_guard lock{m.mutex};
   for (const auto& [base, range] : m.ranges) {
     if (range->kind != range_kind::imported || range->origin != origin) continue;
@@ -30,7 +23,7 @@ CUresult open_memory(const context_ref& c, const foreign_record& record, CUdevic
     *address = base;
     return CUDA_SUCCESS;
   }
-  const int owner = visible(record.physical_device);
+  const int owner = m.ordinal_of(record.physical_device);
   if (owner >= 0 && owner != c->device && !m.can_access(c->device, owner)) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
   const int file = open_file_of(record);
   if (file < 0) return CUDA_ERROR_MAP_FAILED;

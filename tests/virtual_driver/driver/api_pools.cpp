@@ -27,7 +27,11 @@ void note_use(pool& p) {
   p.reserved_high = std::max(p.reserved_high, p.reserved);
 }
 
-std::string token_text(const pool& p) { return "weft-virtual-pool-" + std::to_string(p.device); }
+// A pool's descriptor is a file whose name says where it came from, in this process and in the one that it is sent to.
+std::string token_text(const pool& p) {
+  return "weft-virtual-pool-" + std::to_string(the().devices[static_cast<std::size_t>(p.device)].physical_index) + "-" +
+         origin_of(record_here(foreign_record::kind::pool_pointer), p.id);
+}
 
 CUresult allocate_from(const stream_ref& s, const std::shared_ptr<pool>& p, std::size_t size, CUdeviceptr* address) {
   if (p->imported) return CUDA_ERROR_NOT_PERMITTED;
@@ -199,15 +203,19 @@ WEFT_VIRTUAL_API CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool* handl
     if (type != handle_posix_fd) return CUDA_ERROR_NOT_SUPPORTED;
     char path[64];
     char target[128] = {};
+    char origin[64] = {};
     std::snprintf(path, sizeof path, "/proc/self/fd/%d", static_cast<int>(reinterpret_cast<std::intptr_t>(shareable)));
-    int device = -1;
+    int physical = -1;
     if (::readlink(path, target, sizeof target - 1) < 0 ||
-        std::sscanf(target, "/memfd:weft-virtual-pool-%d", &device) != 1 || !the().valid(device)) {
+        std::sscanf(target, "/memfd:weft-virtual-pool-%d-%63[0-9/]", &physical, origin) != 2) {
       return CUDA_ERROR_INVALID_VALUE;
     }
+    const int device = the().ordinal_of(physical);
+    if (device < 0) return CUDA_ERROR_INVALID_VALUE;
     auto made = std::make_shared<pool>();
     made->device = device;
     made->imported = true;
+    made->origin = origin;
     made->properties.location.id = device;
     made->rights[static_cast<std::size_t>(device)] = access_read_write;
     *handle = the().pools.add(made);
@@ -225,7 +233,7 @@ WEFT_VIRTUAL_API CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData* data, C
       return CUDA_ERROR_INVALID_VALUE;
     }
     foreign_record record = record_here(foreign_record::kind::pool_pointer);
-    record.id = range->id;
+    record.id = range->home->id;
     record.offset = range->memory->offset;
     record.size = range->size;
     record.file = range->memory->file;
@@ -242,7 +250,8 @@ WEFT_VIRTUAL_API CUresult cuMemPoolImportPointer(CUdeviceptr* address, CUmemoryP
                    [&](const std::shared_ptr<pool>& p) -> CUresult {
                      foreign_record record;
                      std::memcpy(&record, data->reserved, sizeof record);
-                     if (!p->imported || !is_whole(record, foreign_record::kind::pool_pointer)) {
+                     if (!p->imported || !is_whole(record, foreign_record::kind::pool_pointer) ||
+                         origin_of(record, record.id) != p->origin) {
                        return CUDA_ERROR_INVALID_VALUE;
                      }
                      const int file = open_file_of(record);

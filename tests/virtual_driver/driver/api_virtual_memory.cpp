@@ -26,10 +26,7 @@ std::optional<int> device_of_block(int file) {
   if (::readlink(path, target, sizeof target - 1) < 0) return std::nullopt;
   int physical = 0;
   if (std::sscanf(target, "/memfd:weft-virtual-block-%d", &physical) != 1) return std::nullopt;
-  for (int n = 0; n < the().count(); ++n) {
-    if (the().devices[static_cast<std::size_t>(n)].physical_index == physical) return n;
-  }
-  return -1;  // of a device that this process does not see
+  return the().ordinal_of(physical);
 }
 
 bool right_flags(int flags) { return flags == access_none || flags == access_read || flags == access_read_write; }

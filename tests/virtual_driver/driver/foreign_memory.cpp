@@ -68,6 +68,10 @@ bool is_whole(const foreign_record& record, foreign_record::kind what) {
 
 bool is_own(const foreign_record& record) { return record.process == ::getpid(); }
 
+std::string origin_of(const foreign_record& record, std::uint64_t id) {
+  return std::to_string(record.process) + "/" + std::to_string(record.started) + "/" + std::to_string(id);
+}
+
 int open_file_of(const foreign_record& record) {
   if (!is_alive(record.process) || state_of(record.process).started != record.started) return -1;
   const std::string path = "/proc/" + std::to_string(record.process) + "/fd/" + std::to_string(record.file);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <sys/types.h>
 
 namespace weft::virtual_cuda {
@@ -31,6 +32,8 @@ void seal(foreign_record& record);
 /// Whether it is one of ours and whole.
 [[nodiscard]] bool is_whole(const foreign_record& record, foreign_record::kind what);
 [[nodiscard]] bool is_own(const foreign_record& record);
+/// Names an object of the record's process, for as long as that lives.
+[[nodiscard]] std::string origin_of(const foreign_record& record, std::uint64_t id);
 /// The other process's file, or −1 when it is gone.
 [[nodiscard]] int open_file_of(const foreign_record& record);
 

@@ -74,6 +74,13 @@ bool machine::can_access(int from, int to) const {
          about.machine.access[static_cast<std::size_t>(a) * static_cast<std::size_t>(n) + static_cast<std::size_t>(b)];
 }
 
+int machine::ordinal_of(int physical) const {
+  for (int n = 0; n < count(); ++n) {
+    if (devices[static_cast<std::size_t>(n)].physical_index == physical) return n;
+  }
+  return -1;
+}
+
 std::shared_ptr<memory_range> machine::find(std::uint64_t address) const {
   auto it = ranges.upper_bound(address);
   if (it == ranges.begin()) return nullptr;

@@ -103,7 +103,7 @@ struct pool {
   bool imported = false;
   bool is_default = false;
   std::uint64_t id = 0;
-  int token = -1;  // the descriptor that names it in another process
+  std::string origin;  // of an imported one
 };
 
 struct context {
@@ -180,6 +180,8 @@ struct machine {
   [[nodiscard]] int count() const { return static_cast<int>(devices.size()); }
   [[nodiscard]] bool valid(int ordinal) const { return ordinal >= 0 && ordinal < count(); }
   [[nodiscard]] bool can_access(int from, int to) const;
+  /// −1: of a device that this process does not see.
+  [[nodiscard]] int ordinal_of(int physical) const;
 
   // with the lock held
   [[nodiscard]] std::shared_ptr<memory_range> find(std::uint64_t address) const;
