@@ -270,6 +270,42 @@ TEST(virtual_driver_rules, the_null_stream_waits_for_blocking_streams_and_they_f
   });
 }
 
+TEST(virtual_driver_rules, a_copy_in_the_null_stream_is_work_of_both_its_devices) {
+  in_child({}, [] {
+    session cu{3};
+    static std::atomic<int> gate{0};
+    const CUdeviceptr a = cu.allocate(4);
+    cu.write(a, 77);
+    cu.use(1);
+    const CUdeviceptr b = cu.allocate(4);
+    cu.write(b, 0);
+    void* seen = nullptr;
+    ASSERT_EQ(cu.cuMemHostAlloc(&seen, sizeof(int), 0), CUDA_SUCCESS);
+    for (const int held : {0, 1}) {
+      gate = 0;
+      cu.use(held);
+      EXPECT_EQ(cu.cuLaunchHostFunc(cu.stream(0), [](void*) { gate.wait(0); }, nullptr), CUDA_SUCCESS);
+      cu.use(2);  // whose null stream it is
+      EXPECT_EQ(cu.cuMemcpyPeerAsync(b, cu.contexts[1], a, cu.contexts[0], 4, nullptr), CUDA_SUCCESS);
+      cu.use(1 - held);
+      const CUstream later = cu.stream(0);
+      EXPECT_EQ(cu.cuMemcpyDtoHAsync(seen, b, 4, later), CUDA_SUCCESS);
+      const CUstream free = cu.stream();
+      for (int n = 0; n < 50; ++n) {  // not held by null streams; and whatever else could run has its chance
+        EXPECT_EQ(cu.cuLaunchHostFunc(free, [](void*) {}, nullptr), CUDA_SUCCESS);
+        EXPECT_EQ(cu.cuStreamSynchronize(free), CUDA_SUCCESS);
+      }
+      EXPECT_EQ(cu.cuStreamQuery(later), CUDA_ERROR_NOT_READY) << "device " << 1 - held << " waits for the copy";
+      cu.use(2);
+      EXPECT_EQ(cu.cuStreamQuery(nullptr), CUDA_ERROR_NOT_READY) << "the copy waits for device " << held;
+      gate = 1;
+      gate.notify_all();
+      EXPECT_EQ(cu.cuStreamSynchronize(later), CUDA_SUCCESS);
+      EXPECT_EQ(*static_cast<int*>(seen), 77);
+    }
+  });
+}
+
 TEST(virtual_driver_rules, events_that_were_never_recorded_count_as_reached) {
   in_child({}, [] {
     session cu{2};

@@ -67,6 +67,20 @@ void count_copy(const copy_place& dst, const copy_place& src) {
   (reaches(dst.device, src.device) || reaches(src.device, dst.device) ? counts.direct : counts.staged).fetch_add(1);
 }
 
+// Between two devices, in a null stream: work of either comes before it or after it. The null streams of both that are
+// not the copy's own.
+std::vector<stream_ref> other_null_streams(const stream_ref& s, const copy_place& dst, const copy_place& src) {
+  std::vector<stream_ref> all;
+  if (dst.device < 0 || src.device < 0 || dst.device == src.device || s != s->home()->null_stream()) return all;
+  const std::lock_guard lock{the().mutex};
+  for (const int device : {dst.device, src.device}) {
+    const context_ref& c = the().devices[static_cast<std::size_t>(device)].primary;
+    stream_ref null = c == nullptr || c == s->home() ? nullptr : c->null_stream();
+    if (null != nullptr) all.push_back(std::move(null));
+  }
+  return all;
+}
+
 // Memory that the driver does not know is read before the call returns, and written before it returns.
 CUresult submit_copy(const stream_ref& s, copy_place dst, copy_place src, box b) {
   constexpr std::size_t staged_at_once = std::size_t{64} << 10;
@@ -84,12 +98,18 @@ CUresult submit_copy(const stream_ref& s, copy_place dst, copy_place src, box b)
       wait = true;
     }
   }
+  const auto nothing = [] { return CUDA_SUCCESS; };
+  const std::vector<stream_ref> others = other_null_streams(s, dst, src);
+  std::vector<mark_ref> before;
+  for (const stream_ref& other : others) before.push_back(submit(other, {.run = nothing, .guarded = false}));
   const mark_ref done = submit(s, {.run =
                                        [dst, src, b, kept, is_lost] {
                                          if (!is_lost) copy_box(dst.bytes, kept ? kept->data() : src.bytes, b);
                                          return CUDA_SUCCESS;
                                        },
+                                   .after = std::move(before),
                                    .copies = (dst.device < 0) != (src.device < 0)});
+  for (const stream_ref& other : others) submit(other, {.run = nothing, .after = {done}, .guarded = false});
   if (!wait) return CUDA_SUCCESS;
   done->wait();
   return s->home()->lost.load();
