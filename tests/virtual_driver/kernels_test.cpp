@@ -2,6 +2,7 @@
 // Kernels really run: compiled by the host's compiler, with the rights of their device, and their faults stick.
 #include "virtual_driver/loaded_driver.hpp"
 
+#include <array>
 #include <atomic>
 #include <numeric>
 #include <thread>
@@ -119,6 +120,58 @@ TEST(virtual_driver_kernels, a_kernel_that_is_not_there_is_not_a_kernel_that_doe
     EXPECT_EQ(cu.cuModuleLoadDataEx(&module, "// text\n.version 8.0\n", 0, nullptr, nullptr), CUDA_ERROR_INVALID_PTX);
     EXPECT_EQ(cu.cuModuleLoadDataEx(&module, "whatever", 0, nullptr, nullptr), CUDA_ERROR_INVALID_IMAGE);
     EXPECT_EQ(cu.load(texts, &module, nullptr, "sm_80"), CUDA_ERROR_NO_BINARY_FOR_GPU);
+  });
+}
+
+constexpr const char* hidden_texts = R"(
+#define KERNEL(name) extern "C" __global__ void name
+#define ENTRY __global__
+#define BOUND 64
+KERNEL(by_macro)(int* p) { *p = 1; }
+extern "C" {
+void helper();
+}
+ENTRY void mangled(int* p) { *p = 2; }
+namespace a { namespace b {
+const int most = BOUND;
+__launch_bounds__(most) __global__ void inside(int* p) { *p = 3; }
+} }
+#if 0
+__global__ void never(int* p) { nothing; }
+#endif
+KERNEL(write)(int* p) { *p = 4; }
+#include "barriers.h"
+)";
+constexpr const char* hidden_header = R"(
+#define MEET() __syncthreads()
+#define MORE extern __shared__ int more[]
+extern "C" __global__ void swapped(int* p) {
+  MORE;
+  more[threadIdx.x] = threadIdx.x;
+  MEET();
+  p[threadIdx.x] = more[blockDim.x - 1 - threadIdx.x];
+}
+)";
+
+TEST(virtual_driver_kernels, macros_headers_and_namespaces_hide_no_kernel_and_no_barrier) {
+  in_child({}, [] {
+    session cu;
+    CUmodule module = nullptr;
+    ASSERT_EQ(cu.load(hidden_texts, &module, nullptr, "sm_90", {{"barriers.h", hidden_header}}), CUDA_SUCCESS);
+    const CUdeviceptr a = cu.allocate(16);
+    int expected = 0;
+    for (const char* const name : {"by_macro", "_Z7mangledPi", "_ZN1a1b6insideEPi", "write"}) {
+      CUfunction f = nullptr;
+      ASSERT_EQ(cu.cuModuleGetFunction(&f, module, name), CUDA_SUCCESS) << name;
+      EXPECT_EQ(cu.launch(f, 1, 1, nullptr, a), CUDA_SUCCESS);
+      EXPECT_EQ(cu.read<int>(a), ++expected);
+    }
+    CUfunction swapped = nullptr;
+    ASSERT_EQ(cu.cuModuleGetFunction(&swapped, module, "swapped"), CUDA_SUCCESS);
+    CUdeviceptr argument = a;
+    void* list[] = {&argument};
+    EXPECT_EQ(cu.cuLaunchKernel(swapped, 1, 1, 1, 4, 1, 1, 16, nullptr, list, nullptr), CUDA_SUCCESS);
+    EXPECT_EQ((cu.read<std::array<int, 4>>(a)), (std::array<int, 4>{3, 2, 1, 0}));
   });
 }
 

@@ -117,13 +117,22 @@ struct session : loaded_driver {
     EXPECT_EQ(cuStreamSynchronize(nullptr), CUDA_SUCCESS);
   }
   /// Compiles and loads; the compiler's complaint is in `log`.
-  CUresult load(const std::string& text, CUmodule* module, std::string* log = nullptr, const char* arch = "sm_90") {
+  CUresult load(const std::string& text, CUmodule* module, std::string* log = nullptr, const char* arch = "sm_90",
+                const std::vector<std::pair<const char*, const char*>>& headers = {}) {
     nvrtcProgram program = nullptr;
     nvrtc_functions rtc;
 #define WEFT_LOOK_UP(name, parameters) rtc.name = find<nvrtcResult parameters>(#name);
     WEFT_GPU_NVRTC_FUNCTIONS(WEFT_LOOK_UP)
 #undef WEFT_LOOK_UP
-    EXPECT_EQ(rtc.nvrtcCreateProgram(&program, text.c_str(), "user.cu", 0, nullptr, nullptr), NVRTC_SUCCESS);
+    std::vector<const char*> names;
+    std::vector<const char*> contents;
+    for (const auto& [name, content] : headers) {
+      names.push_back(name);
+      contents.push_back(content);
+    }
+    EXPECT_EQ(rtc.nvrtcCreateProgram(&program, text.c_str(), "user.cu", static_cast<int>(headers.size()),
+                                     contents.data(), names.data()),
+              NVRTC_SUCCESS);
     const std::string architecture = std::string{"--gpu-architecture="} + arch;
     const char* const options[] = {architecture.c_str(), "--std=c++17", "--fmad=false"};
     const nvrtcResult compiled = rtc.nvrtcCompileProgram(program, 3, options);

@@ -41,7 +41,7 @@ CUresult load_object(module& m, const std::byte* bytes, std::size_t size) {
     Dl_info about{};
     if (e.name != nullptr) {
       made.name = e.name;
-    } else if (::dladdr(e.address, &about) != 0 && about.dli_sname != nullptr) {
+    } else if (::dladdr(e.address, &about) != 0 && about.dli_saddr == e.address) {
       made.name = about.dli_sname;
     }
     made.sizes.assign(e.sizes, e.sizes + e.count);

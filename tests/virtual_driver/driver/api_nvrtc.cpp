@@ -185,7 +185,10 @@ nvrtcResult compile(program& p, int count, const char* const* options) {
   if (const nvrtcResult code = read_options(count, options, wanted, p.log); code != NVRTC_SUCCESS) return code;
   const header_folder folder{p.headers};
   if (!folder.path.empty()) wanted.for_host.push_back("-I" + folder.path);
-  const compiled_text made = compile_text(unit_of(p.text, p.name, p.expressions), wanted.for_host);
+  std::string key;
+  for (const std::string& one : p.expressions) key += one + '\n';
+  const compiled_text made = compile_text(text_to_preprocess(p.text, p.name), wanted.for_host, key,
+                                          [&](const std::string& text) { return unit_of(text, p.expressions); });
   p.log = made.log;
   if (!made.done) return NVRTC_ERROR_COMPILATION;
   p.is_text = wanted.is_text;

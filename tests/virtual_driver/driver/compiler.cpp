@@ -69,21 +69,31 @@ int run_compiler(std::vector<std::string> words, const std::string& log) {
 
 }  // namespace
 
-compiled_text compile_text(const std::string& unit, const std::vector<std::string>& options) {
+compiled_text compile_text(const std::string& text, const std::vector<std::string>& options, const std::string& key,
+                           const std::function<std::string(const std::string&)>& unit_of) {
+  constexpr const char* way = "2";  // of making a unit: a new number whenever unit_of makes another of the same text
   const settings& s = given();
   std::vector<std::string> words;
   std::istringstream compiler{s.compiler};  // "ccache g++" is two words
   for (std::string word; compiler >> word;) words.push_back(word);
+  std::vector<std::string> preprocessing = words;
+  preprocessing.insert(preprocessing.end(), {"-x", "c++", "-E", "-w"});
+  preprocessing.insert(preprocessing.end(), options.begin(), options.end());
   for (const char* word :
        {"-x", "c++", "-O1", "-w", "-fPIC", "-shared", "-fno-exceptions", "-fno-rtti", "-ffp-contract=off",
         "-fno-math-errno", "-fno-gnu-unique", "-fno-strict-aliasing", "-fvisibility=default",
+        "-Wl,-Bsymbolic",  // a kernel may be called as a function of the host's libraries is
         // an access that is not aligned is a fault, as on hardware
         "-fsanitize=alignment", "-fsanitize-undefined-trap-on-error"}) {
     words.emplace_back(word);
   }
-  words.insert(words.end(), options.begin(), options.end());
-  std::string key = unit;
-  for (const std::string& word : words) key += '\0' + word;
+  for (const std::string& word : options) {
+    if (word.rfind("-std", 0) == 0) words.push_back(word);  // the others are for the preprocessor
+  }
+  std::string whole_key = way + text + '\0' + key;
+  for (const auto* const list : {&preprocessing, &words}) {
+    for (const std::string& word : *list) whole_key += '\0' + word;
+  }
   std::error_code ignored;
   const std::string folder = cache_folder();
   compiled_text out;
@@ -91,7 +101,7 @@ compiled_text compile_text(const std::string& unit, const std::vector<std::strin
     out.log = "no folder for compiled kernels can be made: name one with WEFT_VIRTUAL_CUDA_CACHE";
     return out;
   }
-  const std::string kept = folder + "/" + hash_of(key) + ".so";
+  const std::string kept = folder + "/" + hash_of(whole_key) + ".so";
   if (read_whole(kept, out.object)) {
     out.done = true;
     return out;
@@ -99,22 +109,25 @@ compiled_text compile_text(const std::string& unit, const std::vector<std::strin
   static std::atomic<int> number{0};
   const std::string own = folder + "/" + std::to_string(::getpid()) + "_" + std::to_string(number.fetch_add(1));
   const std::string source = own + ".cu";
+  const std::string expanded = own + ".ii";
   const std::string object = own + ".so";
   const std::string log = own + ".log";
-  if (!write_whole(source, unit)) {
+  const auto run = [&](std::vector<std::string>& list, const std::string& made) {
+    list.insert(list.end(), {"-o", made, source});
+    const int status = run_compiler(list, log);
+    static_cast<void>(read_whole(log, out.log));
+    if (status != 0 && out.log.empty()) out.log = "the compiler '" + s.compiler + "' cannot be run";
+    return status == 0;
+  };
+  std::string preprocessed;
+  if (!write_whole(source, text)) {
     out.log = "cannot write " + source;
-    return out;
-  }
-  words.insert(words.end(), {"-o", object, source});
-  const int status = run_compiler(words, log);
-  static_cast<void>(read_whole(log, out.log));
-  if (status != 0) {
-    if (out.log.empty()) out.log = "the compiler '" + s.compiler + "' cannot be run";
-  } else if (read_whole(object, out.object)) {
+  } else if (run(preprocessing, expanded) && read_whole(expanded, preprocessed) &&
+             write_whole(source, unit_of(preprocessed)) && run(words, object) && read_whole(object, out.object)) {
     out.done = true;
     std::filesystem::rename(object, kept, ignored);  // whole at once for whoever else looks
   }
-  for (const std::string& file : {source, log, object}) ::unlink(file.c_str());
+  for (const std::string& file : {source, expanded, log, object}) ::unlink(file.c_str());
   return out;
 }
 

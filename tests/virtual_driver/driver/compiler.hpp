@@ -2,6 +2,7 @@
 // The host's compiler, run on the text of kernels; what it makes is kept by what it was made from.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -13,7 +14,10 @@ struct compiled_text {
   std::string log;
 };
 
-/// Thread: any; several processes may share the folder.
-[[nodiscard]] compiled_text compile_text(const std::string& unit, const std::vector<std::string>& options);
+/// Preprocesses `text`, and compiles what `unit_of` makes of that; `key` says what else that depends on. Thread: any;
+/// several processes may share the folder.
+[[nodiscard]] compiled_text compile_text(const std::string& text, const std::vector<std::string>& options,
+                                         const std::string& key,
+                                         const std::function<std::string(const std::string&)>& unit_of);
 
 }  // namespace weft::virtual_cuda

@@ -406,6 +406,7 @@ struct weft_virtual_kernel_;
 template <class... A, void (*F)(A...)>
 struct weft_virtual_kernel_<F> {
   static constexpr unsigned sizes[] = {(unsigned)sizeof(A)..., 0};
+  static constexpr unsigned alignments[] = {(unsigned)alignof(A)..., 0};
   static constexpr unsigned char pointers[] = {weft_virtual_is_pointer_<A>::value..., 0};
   template <unsigned... N>
   static inline void with(void** a, weft_virtual_list_<N...>) {
@@ -427,8 +428,8 @@ struct weft_virtual_kernel_<F> {
               }
         }
   }
-  static constexpr weft_virtual_entry entry(const char* name) {
-    return {name, (void*)F, (unsigned)sizeof...(A), sizes, pointers, &call, &all};
+  static constexpr weft_virtual_entry entry(const char* name, unsigned most_threads) {
+    return {name, (void*)F, (unsigned)sizeof...(A), sizes, alignments, pointers, &call, &all, most_threads};
   }
 };
 /* Accesses of 16 bytes, as kernel/ring.h makes them where a compiler has them. The half with the stamp is stored last and

@@ -38,9 +38,11 @@ struct weft_virtual_entry {
   void* address;
   unsigned count;
   const unsigned* sizes;
+  const unsigned* alignments;
   const unsigned char* is_pointer;
   void (*call)(void** arguments);                                   /* one thread */
   void (*all)(const struct weft_virtual_launch*, void** arguments); /* every thread, one after the other */
+  unsigned most_threads; /* of a block, by its launch bounds; 0: as many as the device takes */
 };
 
 struct weft_virtual_table {

@@ -8,18 +8,11 @@
 
 namespace weft::virtual_cuda {
 
-/// A kernel that stands in a text.
-struct found_kernel {
-  std::string name;
-  bool is_c = false;  // extern "C": known by this name; any other by its mangled one
-};
+/// Declarations and the text, for the preprocessor: what CUDA adds to the language stays in what that makes of it.
+[[nodiscard]] std::string text_to_preprocess(std::string_view text, std::string_view file);
 
-/// Every `__global__` function in a text that can be named as it is: not templates.
-[[nodiscard]] std::vector<found_kernel> kernels_in(std::string_view text);
-
-/// The whole unit: declarations, the text with `extern __shared__` written out, the table of its kernels.
+/// The whole unit, from what the preprocessor made: with `extern __shared__` written out, and the table of its kernels.
 /// `expressions` name further kernels, as instances of templates.
-[[nodiscard]] std::string unit_of(std::string_view text, std::string_view file,
-                                  const std::vector<std::string>& expressions);
+[[nodiscard]] std::string unit_of(const std::string& preprocessed, const std::vector<std::string>& expressions);
 
 }  // namespace weft::virtual_cuda
