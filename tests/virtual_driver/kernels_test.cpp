@@ -20,6 +20,13 @@ extern "C" __global__ void meet(int* arrived) {
   atomicAdd(arrived, 1);
   while (atomicAdd(arrived, 0) < (int)gridDim.x) __nanosleep(10);
 }
+extern "C" __global__ void apart(int* p, int* arrived) {
+  __shared__ int mine[2];
+  mine[threadIdx.x] = blockIdx.x * 10 + threadIdx.x;
+  atomicAdd(arrived, 1);
+  while (atomicAdd(arrived, 0) < (int)(gridDim.x * blockDim.x)) __nanosleep(10);
+  p[blockIdx.x * blockDim.x + threadIdx.x] = mine[1 - threadIdx.x];
+}
 extern "C" __global__ void uneven(int* p) {
   __shared__ int v;
   if (threadIdx.x == 0) v = 0;
@@ -348,6 +355,19 @@ TEST(virtual_driver_kernels, blocks_of_a_cooperative_launch_are_all_there) {
     EXPECT_EQ(cu.cuLaunchCooperativeKernel(cu.kernel(texts, "meet"), 7, 1, 1, 1, 1, 1, 0, nullptr, arguments),
               CUDA_SUCCESS);
     EXPECT_EQ(cu.read<int>(arrived), 7);
+  });
+}
+
+TEST(virtual_driver_kernels, each_block_of_a_cooperative_launch_has_shared_variables_of_its_own) {
+  in_child({}, [] {
+    session cu;
+    CUdeviceptr arrived = cu.allocate(4);
+    cu.write(arrived, 0);
+    CUdeviceptr out = cu.allocate(24);
+    void* arguments[] = {&out, &arrived};
+    EXPECT_EQ(cu.cuLaunchCooperativeKernel(cu.kernel(texts, "apart"), 3, 1, 1, 2, 1, 1, 0, nullptr, arguments),
+              CUDA_SUCCESS);
+    EXPECT_EQ((cu.read<std::array<int, 6>>(out)), (std::array<int, 6>{1, 0, 11, 10, 21, 20}));
   });
 }
 

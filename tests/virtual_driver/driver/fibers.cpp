@@ -5,6 +5,7 @@
 #include "virtual_driver/driver/module.hpp"
 #include "virtual_driver/driver/multicast.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -33,6 +34,7 @@ struct block_of_threads {
   gathering whole;
   std::vector<gathering> warps;
   std::vector<std::byte> shared;
+  std::vector<std::byte> variables;  // while another block runs
 };
 
 struct fiber {
@@ -52,6 +54,8 @@ struct crew {
   ucontext_t keeper{};
   fiber* running = nullptr;
   weft_virtual_thread* now = nullptr;
+  std::span<std::byte> variables;      // of the block that runs
+  block_of_threads* inside = nullptr;  // which that is
   const std::function<void()>* body = nullptr;
   std::byte* stacks = nullptr;
   std::size_t bytes = 0;
@@ -155,6 +159,7 @@ void prepare(crew& c, const weft_virtual_launch& shape, std::uint64_t first_bloc
     home->threads = home->whole.members = threads;
     home->warps.resize((threads + 31) / 32);
     home->shared.resize(shape.shared_bytes + 16);
+    if (blocks > 1) home->variables.assign(c.variables.begin(), c.variables.end());
     const std::uint64_t number = first_block + b;
     for (std::size_t t = 0; t < threads; ++t) {
       fiber& f = c.fibers[b * threads + t];
@@ -180,6 +185,13 @@ void prepare(crew& c, const weft_virtual_launch& shape, std::uint64_t first_bloc
   }
 }
 
+void enter(crew& c, block_of_threads& block) {
+  if (c.inside == &block) return;
+  if (c.inside != nullptr) std::copy(c.variables.begin(), c.variables.end(), c.inside->variables.begin());
+  std::copy(block.variables.begin(), block.variables.end(), c.variables.begin());
+  c.inside = &block;
+}
+
 void turn_until_ended(crew& c) {
   for (std::size_t left = c.fibers.size(); left != 0;) {
     bool moved = false;
@@ -187,6 +199,7 @@ void turn_until_ended(crew& c) {
       if (f.ended || (f.waits_for != nullptr && f.waits_for->round == f.waits_round)) continue;
       f.waits_for = nullptr;
       c.running = &f;
+      enter(c, *f.home);
       *c.now = f.self;
       ::swapcontext(&c.keeper, &f.place);
       moved = true;
@@ -199,7 +212,7 @@ void turn_until_ended(crew& c) {
 }  // namespace
 
 void run_fibers(const weft_virtual_launch& shape, bool all_blocks, weft_virtual_thread* now,
-                const std::function<void()>& body) {
+                std::span<std::byte> shared, const std::function<void()>& body) {
   const std::uint64_t blocks = std::uint64_t{shape.grid.x} * shape.grid.y * shape.grid.z;
   const std::uint64_t at_once = all_blocks ? blocks : 1;
   for (std::uint64_t first = 0; first < blocks; first += at_once) {
@@ -208,6 +221,7 @@ void run_fibers(const weft_virtual_launch& shape, bool all_blocks, weft_virtual_
       drop_crew();
       current_crew = std::make_unique<crew>();
       current_crew->now = now;
+      current_crew->variables = shared;
       current_crew->body = &body;
       prepare(*current_crew, shape, first, at_once);
     }

@@ -4,14 +4,17 @@
 
 #include "virtual_driver/driver/device_side.h"
 
+#include <cstddef>
 #include <functional>
+#include <span>
 
 namespace weft::virtual_cuda {
 
 /// Runs `body` once for every thread of the launch: block after block, or all blocks at once where they may wait for
-/// each other. `now` is where the kernel's code looks up who it is.
+/// each other. `now` is where the kernel's code looks up who it is; `shared` is where its shared variables lie, of
+/// which each of several blocks has its own.
 void run_fibers(const weft_virtual_launch& shape, bool all_blocks, weft_virtual_thread* now,
-                const std::function<void()>& body);
+                std::span<std::byte> shared, const std::function<void()>& body);
 
 /// What a kernel calls; works inside run_fibers(), and outside as far as one thread at a time can do it.
 [[nodiscard]] const weft_virtual_services& services();

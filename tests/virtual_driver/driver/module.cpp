@@ -6,6 +6,8 @@
 
 #include <cstring>
 #include <dlfcn.h>
+#include <link.h>
+#include <span>
 
 namespace weft::virtual_cuda {
 namespace {
@@ -57,6 +59,23 @@ struct opened_ranges {
     count = 0;
   }
 };
+
+// What each thread of the host has of a module's variables: shared ones, which are static to a block.
+std::span<std::byte> thread_variables(const module& of) {
+  link_map* map = nullptr;
+  void* at = nullptr;
+  static_cast<void>(of.table->now());  // or this thread has none yet
+  if (::dlinfo(of.library, RTLD_DI_LINKMAP, static_cast<void*>(&map)) != 0 ||
+      ::dlinfo(of.library, RTLD_DI_TLS_DATA, static_cast<void*>(&at)) != 0) {
+    return {};
+  }
+  const auto* const head = reinterpret_cast<const ElfW(Ehdr)*>(map->l_addr);
+  const auto* const segments = reinterpret_cast<const ElfW(Phdr)*>(map->l_addr + head->e_phoff);
+  for (int n = 0; n < head->e_phnum; ++n) {
+    if (segments[n].p_type == PT_TLS) return {static_cast<std::byte*>(at), segments[n].p_memsz};
+  }
+  return {};
+}
 
 }  // namespace
 
@@ -118,6 +137,8 @@ CUresult run_kernel(launch_work& work) {
   run_on(device);
   running = &work;
   if (table != nullptr) table->start(&services());
+  const std::span<std::byte> variables =
+      work.cooperative && table != nullptr ? thread_variables(*work.home) : std::span<std::byte>{};
   const CUresult code = run_guarded(g, [&] {
     // lost since it was looked at: whoever took the context away found nothing to end yet
     if (const CUresult lost = work.on->lost.load(); lost != 0) end_guarded(lost);
@@ -125,7 +146,8 @@ CUresult run_kernel(launch_work& work) {
       lend_shared(shared.data());
       work.kernel->registered(&work.shape, arguments.data());
     } else if (table->has_barriers != 0 || work.cooperative) {
-      run_fibers(work.shape, work.cooperative, table->now(), [&] { work.kernel->compiled->call(arguments.data()); });
+      run_fibers(work.shape, work.cooperative, table->now(), variables,
+                 [&] { work.kernel->compiled->call(arguments.data()); });
     } else {
       lend_shared(shared.data());
       work.kernel->compiled->all(&work.shape, arguments.data());
