@@ -295,6 +295,62 @@ TEST(virtual_driver_kernels, access_to_a_peer_is_enabled_for_old_and_new_memory_
   });
 }
 
+TEST(virtual_driver_kernels, freeing_waits_for_the_owner_s_work_and_takes_memory_from_peers_at_once) {
+  in_child({}, [] {
+    session cu{2};
+    CUdeviceptr words = 0;
+    ASSERT_EQ(cu.cuMemAllocManaged(&words, 8, attach_global), CUDA_SUCCESS);
+    auto* const word = reinterpret_cast<int*>(words);
+    word[0] = word[1] = 0;
+    const CUdeviceptr a = cu.allocate(4096);
+    const CUdeviceptr of_peer = cu.allocate(4096);
+    const CUstream s = cu.stream();
+    ASSERT_EQ(cu.launch(cu.kernel(texts, "begin_and_spin"), 1, 1, s, words, words + 4), CUDA_SUCCESS);
+    while (std::atomic_ref{word[0]}.load() == 0) std::this_thread::yield();
+    std::atomic<bool> freed{false};
+    std::thread freeing{[&] {
+      cu.use(0);
+      EXPECT_EQ(cu.cuMemFree(of_peer), CUDA_SUCCESS);
+      freed = true;
+    }};
+    cu.use(1);
+    ASSERT_EQ(cu.cuCtxEnablePeerAccess(cu.contexts[0], 0), CUDA_SUCCESS);
+    const CUfunction put = cu.kernel(texts, "put");
+    EXPECT_EQ(cu.launch(put, 1, 1, nullptr, a, 1), CUDA_SUCCESS);
+    EXPECT_EQ(cu.cuStreamSynchronize(nullptr), CUDA_SUCCESS) << "what is not freed is there";
+    CUresult code = CUDA_SUCCESS;
+    while (code == CUDA_SUCCESS) {
+      EXPECT_EQ(cu.launch(put, 1, 1, nullptr, of_peer, 1), CUDA_SUCCESS);
+      code = cu.cuStreamSynchronize(nullptr);
+    }
+    EXPECT_EQ(code, CUDA_ERROR_ILLEGAL_ADDRESS);
+    EXPECT_FALSE(freed);
+    std::atomic_ref{word[1]}.store(1);
+    freeing.join();
+  });
+}
+
+TEST(virtual_driver_kernels, a_pointer_of_a_pool_is_freed_without_a_wait) {
+  in_child({}, [] {
+    session cu;
+    CUmemoryPool pool = nullptr;
+    ASSERT_EQ(cu.cuDeviceGetDefaultMemPool(&pool, 0), CUDA_SUCCESS);
+    CUdeviceptr a = 0;
+    ASSERT_EQ(cu.cuMemAllocFromPoolAsync(&a, 64, pool, nullptr), CUDA_SUCCESS);
+    const CUstream s = cu.stream();
+    const CUdeviceptr word = cu.allocate(4);
+    cu.write(word, 0);
+    EXPECT_EQ(cu.cuStreamWaitValue32(s, word, 1, wait_value_eq), CUDA_SUCCESS);
+    EXPECT_EQ(cu.cuMemFree(a), CUDA_SUCCESS);
+    EXPECT_EQ(cu.cuStreamQuery(s), CUDA_ERROR_NOT_READY);
+    ASSERT_EQ(cu.cuMemAllocFromPoolAsync(&a, 64, pool, nullptr), CUDA_SUCCESS);
+    EXPECT_EQ(cu.cuMemFreeAsync(a, s), CUDA_SUCCESS);
+    EXPECT_EQ(cu.cuMemFree(a), CUDA_ERROR_INVALID_VALUE) << "freed behind the wait";
+    EXPECT_EQ(cu.cuStreamWriteValue32(cu.stream(), word, 1, 0), CUDA_SUCCESS);
+    EXPECT_EQ(cu.cuStreamSynchronize(s), CUDA_SUCCESS);
+  });
+}
+
 TEST(virtual_driver_kernels, a_kernel_of_another_device_s_module_is_refused_in_a_stream) {
   in_child({}, [] {
     session cu{2};

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <csignal>
 #include <cstring>
+#include <sys/mman.h>
 #include <thread>
 
 namespace rules_test {
@@ -439,6 +440,84 @@ TEST(virtual_driver_rules, ranges_are_those_of_the_call_that_made_them) {
     EXPECT_EQ(cu.cuMemHostRegister(&mine, sizeof mine, 0), CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
     EXPECT_EQ(cu.cuMemHostUnregister(&mine), CUDA_SUCCESS);
     EXPECT_EQ(cu.cuMemHostUnregister(&mine), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+  });
+}
+
+TEST(virtual_driver_rules, host_memory_goes_by_the_call_that_it_came_by) {
+  in_child({}, [] {
+    session cu;
+    void* pinned = &cu;
+    EXPECT_EQ(cu.cuMemHostAlloc(&pinned, 0, 0), CUDA_SUCCESS);
+    EXPECT_EQ(pinned, nullptr);
+    EXPECT_EQ(cu.cuMemFreeHost(nullptr), CUDA_SUCCESS);
+    ASSERT_EQ(cu.cuMemHostAlloc(&pinned, 8192, 0), CUDA_SUCCESS);
+    EXPECT_EQ(cu.cuMemHostUnregister(pinned), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(cu.cuMemHostUnregister(nullptr), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(cu.cuMemHostUnregister(&pinned), CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED);
+    std::vector<char> mine(8192);
+    ASSERT_EQ(cu.cuMemHostRegister(mine.data(), mine.size(), 0), CUDA_SUCCESS);
+    EXPECT_EQ(cu.cuMemHostRegister(mine.data() + 4096, 1, 0), CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
+    EXPECT_EQ(cu.cuMemHostUnregister(mine.data() + 4096), CUDA_ERROR_INVALID_VALUE) << "not where it begins";
+    EXPECT_EQ(cu.cuMemFreeHost(mine.data()), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(cu.cuMemHostUnregister(mine.data()), CUDA_SUCCESS);
+    EXPECT_EQ(cu.cuMemFreeHost(pinned), CUDA_SUCCESS);
+  });
+}
+
+TEST(virtual_driver_rules, only_pages_that_are_there_to_be_written_are_registered) {
+  in_child({}, [] {
+    session cu;
+    constexpr std::size_t page = 4096;
+    void* const got = ::mmap(nullptr, 3 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    auto* const at = static_cast<char*>(got);
+    ASSERT_EQ(::munmap(at + 2 * page, page), 0);
+    ASSERT_EQ(::mprotect(at + page, page, PROT_READ), 0);
+    EXPECT_EQ(cu.cuMemHostRegister(at + 2 * page, page, 0), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(cu.cuMemHostRegister(at, 2 * page, 0), CUDA_ERROR_INVALID_VALUE) << "to be read only";
+    EXPECT_EQ(cu.cuMemHostRegister(at, page, 8), CUDA_ERROR_NOT_SUPPORTED) << "a flag that needs an attribute";
+    EXPECT_EQ(cu.cuMemHostRegister(at, page, 0), CUDA_SUCCESS);
+  });
+}
+
+TEST(virtual_driver_rules, a_pointer_tells_about_itself_without_a_context) {
+  in_child({}, [] {
+    session cu;
+    const CUdeviceptr a = cu.allocate(64);
+    CUdeviceptr of_pool = 0;
+    CUmemoryPool pool = nullptr;
+    ASSERT_EQ(cu.cuDeviceGetDefaultMemPool(&pool, 0), CUDA_SUCCESS);
+    ASSERT_EQ(cu.cuMemAllocFromPoolAsync(&of_pool, 64, pool, nullptr), CUDA_SUCCESS);
+    ASSERT_EQ(cu.cuCtxSetCurrent(nullptr), CUDA_SUCCESS);
+    unsigned type = 0;
+    int ordinal = 9;
+    CUcontext context = nullptr;
+    CUmemoryPool home = nullptr;
+    CUdeviceptr seen = 0;
+    EXPECT_EQ(cu.cuPointerGetAttribute(&type, pointer_memory_type, a + 63), CUDA_SUCCESS);
+    EXPECT_EQ(type, unsigned{memory_type_device});
+    EXPECT_EQ(cu.cuPointerGetAttribute(&ordinal, pointer_device_ordinal, a), CUDA_SUCCESS);
+    EXPECT_EQ(ordinal, 0);
+    EXPECT_EQ(cu.cuPointerGetAttribute(&context, pointer_context, a), CUDA_SUCCESS);
+    EXPECT_EQ(context, cu.contexts[0]);
+    EXPECT_EQ(cu.cuPointerGetAttribute(&home, pointer_pool, of_pool), CUDA_SUCCESS);
+    EXPECT_EQ(home, pool);
+    EXPECT_EQ(cu.cuPointerGetAttribute(&seen, pointer_device_pointer, a), CUDA_ERROR_INVALID_CONTEXT);
+    EXPECT_EQ(cu.cuPointerGetAttribute(&type, pointer_memory_type, a + 64), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(cu.cuPointerGetAttribute(&type, 9999, a), CUDA_ERROR_INVALID_VALUE);
+  });
+}
+
+TEST(virtual_driver_rules, links_have_the_five_attributes_that_the_header_has) {
+  in_child({}, [] {
+    const session cu{2};
+    int value = 0;
+    for (int attribute = -1; attribute < 10; ++attribute) {
+      const CUresult expected = attribute >= 1 && attribute <= 5 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+      EXPECT_EQ(cu.cuDeviceGetP2PAttribute(&value, attribute, 0, 1), expected) << attribute;
+    }
+    EXPECT_EQ(cu.cuDeviceGetP2PAttribute(&value, p2p_performance_rank, 0, 0), CUDA_ERROR_INVALID_DEVICE);
+    EXPECT_EQ(cu.cuDeviceGetP2PAttribute(&value, p2p_performance_rank, 0, 99), CUDA_ERROR_INVALID_DEVICE);
+    EXPECT_EQ(cu.cuDeviceGetP2PAttribute(nullptr, p2p_performance_rank, 0, 1), CUDA_ERROR_INVALID_VALUE);
   });
 }
 

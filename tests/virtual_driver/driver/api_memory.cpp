@@ -2,11 +2,14 @@
 // Memory that has an address from the start: of devices, of the host, and of both.
 #include "virtual_driver/driver/call.hpp"
 
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
 namespace weft::virtual_cuda {
 namespace {
+
+constexpr unsigned host_register_read_only = 8;
 
 // Programs must not count on zeros: so small new memory holds none.
 void spoil(const memory_range& range) {
@@ -30,6 +33,23 @@ CUresult allocate_host(const context_ref& c, range_kind kind, std::uint64_t* add
   m.ranges.emplace(range->base, range);
   *address = range->base;
   return CUDA_SUCCESS;
+}
+
+// Whether the system has every page of a range for this process to read and to write.
+bool is_mapped(std::uint64_t begin, std::uint64_t end) {
+  std::FILE* const maps = std::fopen("/proc/self/maps", "re");
+  if (maps == nullptr) return false;
+  char line[512];
+  while (begin < end && std::fgets(line, sizeof line, maps) != nullptr) {
+    unsigned long from = 0;
+    unsigned long to = 0;
+    char rights[5] = {};
+    if (std::sscanf(line, "%lx-%lx %4s", &from, &to, rights) != 3 || to <= begin) continue;
+    if (from > begin || rights[0] != 'r' || rights[1] != 'w') break;
+    begin = to;
+  }
+  std::fclose(maps);
+  return begin >= end;
 }
 
 bool is_host(const memory_range& r) { return r.kind == range_kind::pinned || r.kind == range_kind::registered; }
@@ -72,7 +92,7 @@ CUresult tell(const memory_range& r, std::uint64_t address, int attribute, void*
     case pointer_allowed_handle_types:
       return put(static_cast<unsigned long long>(r.memory ? r.memory->handle_types : 0));
     case pointer_pool:
-      return put(CUmemoryPool{nullptr});
+      return put(r.home ? r.home->handle : CUmemoryPool{nullptr});
     default:
       return CUDA_ERROR_INVALID_VALUE;
   }
@@ -105,12 +125,17 @@ WEFT_VIRTUAL_API CUresult cuMemFree_v2(CUdeviceptr address) {
       const std::lock_guard lock{m.mutex};
       const auto range = m.find(address);
       if (range == nullptr || range->base != address || is_host(*range) || range->kind == range_kind::mapping ||
-          range->kind == range_kind::multicast || range->kind == range_kind::imported) {
+          range->kind == range_kind::multicast || range->kind == range_kind::imported || range->opened != 0) {
         return CUDA_ERROR_INVALID_VALUE;
       }
-      owner = m.devices[static_cast<std::size_t>(range->device)].primary;
+      // What a stream gave is taken without a wait. All work of the device comes before anything else goes; that of
+      // its peers does not, and loses its sight of the memory at once (PyTorch issue 196257).
+      if (range->kind != range_kind::pool) owner = m.devices[static_cast<std::size_t>(range->device)].primary;
+      for (int by = 0; owner != nullptr && range->kind == range_kind::device && by < m.count(); ++by) {
+        if (by != range->device) m.space.hide(address_space::device(by), range->base, range->size);
+      }
     }
-    if (owner != nullptr) machine::drain(owner);  // as the driver does: all work of the device comes first
+    if (owner != nullptr) machine::drain(owner);
     const std::lock_guard lock{m.mutex};
     const auto range = m.find(address);
     if (range == nullptr || range->base != address) return CUDA_ERROR_INVALID_VALUE;
@@ -132,9 +157,9 @@ WEFT_VIRTUAL_API CUresult cuMemGetInfo_v2(std::size_t* free, std::size_t* total)
 }
 
 WEFT_VIRTUAL_API CUresult cuMemHostAlloc(void** address, std::size_t size, unsigned flags) {
-  return context_call("cuMemHostAlloc", address != nullptr && size != 0 && flags < 8, [&](const context_ref& c) {
+  return context_call("cuMemHostAlloc", address != nullptr && flags < 8, [&](const context_ref& c) {
     std::uint64_t made = 0;
-    const CUresult code = allocate_host(c, range_kind::pinned, &made, size);
+    const CUresult code = size == 0 ? CUDA_SUCCESS : allocate_host(c, range_kind::pinned, &made, size);
     if (code == CUDA_SUCCESS) *address = reinterpret_cast<void*>(made);
     return code;
   });
@@ -154,6 +179,7 @@ WEFT_VIRTUAL_API CUresult cuMemAllocManaged(CUdeviceptr* address, std::size_t si
 WEFT_VIRTUAL_API CUresult cuMemFreeHost(void* address) {
   return context_call("cuMemFreeHost", true, [&](const context_ref& c) -> CUresult {
     machine& m = the();
+    if (address == nullptr) return CUDA_SUCCESS;
     {
       const std::lock_guard lock{m.mutex};
       const auto range = m.find(reinterpret_cast<std::uint64_t>(address));
@@ -177,7 +203,8 @@ WEFT_VIRTUAL_API CUresult cuMemHostRegister_v2(void* address, std::size_t size, 
                       [&](const context_ref& c) -> CUresult {
                         machine& m = the();
                         const auto base = reinterpret_cast<std::uint64_t>(address);
-                        if (m.space.holds(base)) return CUDA_ERROR_INVALID_VALUE;
+                        if ((flags & host_register_read_only) != 0) return CUDA_ERROR_NOT_SUPPORTED;
+                        if (m.space.holds(base) || !is_mapped(base, base + size)) return CUDA_ERROR_INVALID_VALUE;
                         const std::lock_guard lock{m.mutex};
                         const auto after = m.ranges.lower_bound(base);
                         // what the driver itself page-locked is not refused as registered before
@@ -204,9 +231,9 @@ WEFT_VIRTUAL_API CUresult cuMemHostUnregister(void* address) {
     const std::lock_guard lock{m.mutex};
     const auto base = reinterpret_cast<std::uint64_t>(address);
     const auto range = m.find(base);
-    if (range == nullptr || range->kind != range_kind::registered || range->base != base) {
-      return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
-    }
+    if (range == nullptr) return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+    // the driver knows it, and by another call or address
+    if (range->kind != range_kind::registered || range->base != base) return CUDA_ERROR_INVALID_VALUE;
     m.ranges.erase(base);
     return CUDA_SUCCESS;
   });
@@ -237,7 +264,10 @@ WEFT_VIRTUAL_API CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, std::size_t
 }
 
 WEFT_VIRTUAL_API CUresult cuPointerGetAttribute(void* value, int attribute, CUdeviceptr address) {
-  return context_call("cuPointerGetAttribute", value != nullptr, [&](const context_ref&) -> CUresult {
+  return plain_call("cuPointerGetAttribute", value != nullptr, [&]() -> CUresult {
+    const context_ref c = current();  // which only the address that its kernels use depends on
+    if (c == nullptr && attribute == pointer_device_pointer) return CUDA_ERROR_INVALID_CONTEXT;
+    if (const int lost = c == nullptr ? 0 : c->lost.load(); lost != 0) return lost;
     const std::lock_guard lock{the().mutex};
     const auto range = the().find(address);
     if (range == nullptr) return CUDA_ERROR_INVALID_VALUE;

@@ -71,7 +71,7 @@ WEFT_VIRTUAL_API CUresult cuMemPoolCreate(CUmemoryPool* handle, const CUmemPoolP
       const std::lock_guard lock{the().mutex};
       made->id = the().next_id++;
     }
-    *handle = the().pools.add(made);
+    *handle = made->handle = the().pools.add(made);
     return CUDA_SUCCESS;
   });
 }
@@ -218,7 +218,7 @@ WEFT_VIRTUAL_API CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool* handl
     made->origin = origin;
     made->properties.location.id = device;
     made->rights[static_cast<std::size_t>(device)] = access_read_write;
-    *handle = the().pools.add(made);
+    *handle = made->handle = the().pools.add(made);
     return CUDA_SUCCESS;
   });
 }

@@ -62,7 +62,7 @@ machine::machine(const settings& s)
     first->rights[n] = access_read_write;
     first->is_default = true;
     first->id = next_id++;
-    devices[n].default_pool = pools.add(first);
+    devices[n].default_pool = first->handle = pools.add(first);
   }
 }
 

@@ -95,6 +95,7 @@ struct memory_range {
 };
 
 struct pool {
+  CUmemoryPool handle = nullptr;
   int device = 0;
   CUmemPoolProps properties{};
   std::array<std::uint8_t, most_devices> rights{};
