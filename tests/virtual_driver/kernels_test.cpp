@@ -11,6 +11,8 @@ namespace kernels_test {
 
 using namespace virtual_cuda;
 
+constexpr CUresult cooperative_launch_too_large = 720;
+
 constexpr const char* texts = R"(
 extern "C" __global__ void put(int* p, int value) { p[blockIdx.x * blockDim.x + threadIdx.x] = value; }
 extern "C" __global__ void through(int** p, int value) { **p = value; }
@@ -424,6 +426,105 @@ TEST(virtual_driver_kernels, each_block_of_a_cooperative_launch_has_shared_varia
     EXPECT_EQ(cu.cuLaunchCooperativeKernel(cu.kernel(texts, "apart"), 3, 1, 1, 2, 1, 1, 0, nullptr, arguments),
               CUDA_SUCCESS);
     EXPECT_EQ((cu.read<std::array<int, 6>>(out)), (std::array<int, 6>{1, 0, 11, 10, 21, 20}));
+  });
+}
+
+constexpr const char* sized_texts = R"(
+extern "C" __global__ void plain(int* p) { *p = 1; }
+extern "C" __global__ void __launch_bounds__(2 * 32) bounded(int* p) { *p = 1; }
+extern "C" __global__ void shares(int* p) {
+  __shared__ int half[56 << 8];
+  half[threadIdx.x] = 1;
+  __syncthreads();
+  *p = half[0];
+}
+struct pair { char a; double b; };
+extern "C" __global__ void packed(char c, pair both, int* p, short s) { *p = c + (int)both.b + s; }
+)";
+
+TEST(virtual_driver_kernels, occupancy_goes_by_threads_blocks_shared_memory_and_bounds) {
+  in_child({}, [] {
+    session cu;
+    const CUfunction plain = cu.kernel(sized_texts, "plain");
+    const CUfunction bounded = cu.kernel(sized_texts, "bounded");
+    const CUfunction shares = cu.kernel(sized_texts, "shares");
+    const auto blocks = [&](CUfunction f, int threads, std::size_t dynamic) {
+      int found = -1;
+      EXPECT_EQ(cu.cuOccupancyMaxActiveBlocksPerMultiprocessor(&found, f, threads, dynamic), CUDA_SUCCESS);
+      return found;
+    };
+    EXPECT_EQ(blocks(plain, 32, 0), 32) << "so many blocks at most";
+    EXPECT_EQ(blocks(plain, 1024, 0), 2);
+    EXPECT_EQ(blocks(plain, 33, 0), 32) << "whole warps";
+    EXPECT_EQ(blocks(plain, 32, 48 << 10), 4) << "each a KiB more, of 228 KiB";
+    EXPECT_EQ(blocks(bounded, 64, 0), 32);
+    EXPECT_EQ(blocks(bounded, 65, 0), 0) << "past its bounds";
+    EXPECT_EQ(blocks(shares, 32, 0), 4) << "56 KiB of its own and one of the driver's";
+    int value = 0;
+    EXPECT_EQ(cu.cuFuncGetAttribute(&value, function_shared_bytes, shares), CUDA_SUCCESS);
+    EXPECT_EQ(value, 56 << 10);
+    EXPECT_EQ(cu.cuFuncGetAttribute(&value, function_max_threads_per_block, bounded), CUDA_SUCCESS);
+    EXPECT_EQ(value, 64);
+    int grid = 0;
+    int block = 0;
+    EXPECT_EQ(cu.cuOccupancyMaxPotentialBlockSize(&grid, &block, plain, nullptr, 0, 0), CUDA_SUCCESS);
+    EXPECT_EQ(block, 1024);
+    EXPECT_EQ(grid, 2 * 8);
+    EXPECT_EQ(cu.cuOccupancyMaxPotentialBlockSize(&grid, &block, plain, nullptr, 0, 96), CUDA_SUCCESS);
+    EXPECT_EQ(block, 64) << "32 of them are 2048 threads, and 21 blocks of 96 are 2016";
+    EXPECT_EQ(grid, 32 * 8);
+    const CUdeviceptr a = cu.allocate(4);
+    EXPECT_EQ(cu.launch(bounded, 1, 64, nullptr, a), CUDA_SUCCESS);
+    EXPECT_EQ(cu.launch(bounded, 1, 65, nullptr, a), CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
+    EXPECT_EQ(cu.launch(shares, 1, 32, nullptr, a), CUDA_SUCCESS);
+    EXPECT_EQ(cu.read<int>(a), 1);
+  });
+  in_child({{"WEFT_VIRTUAL_CUDA_ARCH", "86"}}, [] {
+    session cu;
+    int value = 0;
+    EXPECT_EQ(cu.cuDeviceGetAttribute(&value, max_threads_per_multiprocessor, 0), CUDA_SUCCESS);
+    EXPECT_EQ(value, 1536);
+    EXPECT_EQ(cu.cuDeviceGetAttribute(&value, max_shared_memory_per_block_optin, 0), CUDA_SUCCESS);
+    EXPECT_EQ(value, 99 << 10);
+  });
+}
+
+TEST(virtual_driver_kernels, a_cooperative_launch_has_as_many_blocks_as_are_held_at_once) {
+  in_child({{"WEFT_VIRTUAL_CUDA_SMS", "2"}}, [] {
+    session cu;
+    const CUfunction shares = cu.kernel(sized_texts, "shares");
+    CUdeviceptr a = cu.allocate(4);
+    void* list[] = {&a};
+    EXPECT_EQ(cu.cuLaunchCooperativeKernel(shares, 4 * 2, 1, 1, 32, 1, 1, 0, nullptr, list), CUDA_SUCCESS);
+    EXPECT_EQ(cu.cuLaunchCooperativeKernel(shares, 4 * 2 + 1, 1, 1, 32, 1, 1, 0, nullptr, list),
+              cooperative_launch_too_large);
+    EXPECT_EQ(cu.cuCtxSynchronize(), CUDA_SUCCESS);
+  });
+}
+
+TEST(virtual_driver_kernels, arguments_are_taken_from_one_buffer_too) {
+  in_child({}, [] {
+    session cu;
+    const CUfunction packed = cu.kernel(sized_texts, "packed");
+    struct {
+      char c;
+      struct {
+        char a;
+        double b;
+      } both;
+      CUdeviceptr p;
+      short s;
+    } all{1, {0, 20}, cu.allocate(4), 300};
+    std::size_t size = sizeof all;
+    void* const buffer = reinterpret_cast<void*>(std::uintptr_t{1});
+    void* const buffer_size = reinterpret_cast<void*>(std::uintptr_t{2});
+    void* extra[] = {buffer, &all, buffer_size, &size, nullptr};
+    EXPECT_EQ(cu.cuLaunchKernel(packed, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, extra), CUDA_SUCCESS);
+    EXPECT_EQ(cu.read<int>(all.p), 321);
+    void* list[] = {&all.c, &all.both, &all.p, &all.s};
+    EXPECT_EQ(cu.cuLaunchKernel(packed, 1, 1, 1, 1, 1, 1, 0, nullptr, list, extra), CUDA_ERROR_INVALID_VALUE) << "both";
+    size = 32;
+    EXPECT_EQ(cu.cuLaunchKernel(packed, 1, 1, 1, 1, 1, 1, 0, nullptr, nullptr, extra), CUDA_ERROR_INVALID_VALUE);
   });
 }
 

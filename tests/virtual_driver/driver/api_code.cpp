@@ -10,12 +10,46 @@
 #include <dlfcn.h>
 #include <filesystem>
 #include <fstream>
+#include <link.h>
 #include <unistd.h>
 
 namespace weft::virtual_cuda {
 namespace {
 
+// Of `extra`: a list of names and values.
+void* const launch_end = nullptr;
+void* const launch_buffer = reinterpret_cast<void*>(std::uintptr_t{1});
+void* const launch_buffer_size = reinterpret_cast<void*>(std::uintptr_t{2});
+
+unsigned most_threads_of(const function& f) {
+  const std::lock_guard lock{shapes().mutex};
+  const unsigned device = shapes().threads_per_block;
+  return f.kernel->most_threads == 0 ? device : std::min(device, f.kernel->most_threads);
+}
+
 constexpr std::string_view registered_image = "weft:registered";
+// Bytes of the __shared__ variables that stand in a function: thread-local symbols of the object, whose names begin with
+// the function's.
+std::size_t shared_bytes_of(const std::byte* object, std::string_view function) {
+  const std::string encoded{function.substr(0, 2) == "_Z" ? function.substr(2)
+                                                         : std::to_string(function.size()) + std::string{function}};
+  const std::string begin = "_ZZ" + encoded + "E";
+  const auto* const head = reinterpret_cast<const ElfW(Ehdr)*>(object);
+  const auto* const sections = reinterpret_cast<const ElfW(Shdr)*>(object + head->e_shoff);
+  std::size_t sum = 0;
+  for (int n = 0; n < head->e_shnum; ++n) {
+    if (sections[n].sh_type != SHT_SYMTAB) continue;
+    const auto* const names = reinterpret_cast<const char*>(object + sections[sections[n].sh_link].sh_offset);
+    const auto* const symbols = reinterpret_cast<const ElfW(Sym)*>(object + sections[n].sh_offset);
+    for (std::size_t k = 0; k < sections[n].sh_size / sizeof *symbols; ++k) {
+      if (ELF64_ST_TYPE(symbols[k].st_info) != STT_TLS || std::strncmp(names + symbols[k].st_name, begin.c_str(), begin.size()) != 0)
+        continue;
+      sum = up(sum, 16) + symbols[k].st_size;
+    }
+  }
+  return sum;
+}
+
 // A file with a name of its own for each module: the loader tells libraries apart by name and by file, and each module
 // has its own globals. The name goes at once.
 CUresult load_object(module& m, const std::byte* bytes, std::size_t size) {
@@ -41,10 +75,13 @@ CUresult load_object(module& m, const std::byte* bytes, std::size_t size) {
     Dl_info about{};
     if (e.name != nullptr) {
       made.name = e.name;
-    } else if (::dladdr(e.address, &about) != 0 && about.dli_saddr == e.address) {
-      made.name = about.dli_sname;
     }
+    const bool has_symbol = ::dladdr(e.address, &about) != 0 && about.dli_saddr == e.address;
+    if (has_symbol && e.name == nullptr) made.name = about.dli_sname;
     made.sizes.assign(e.sizes, e.sizes + e.count);
+    made.alignments.assign(e.alignments, e.alignments + e.count);
+    made.most_threads = e.most_threads;
+    if (has_symbol) made.shared_bytes = shared_bytes_of(bytes, about.dli_sname);
     made.is_pointer.assign(e.is_pointer, e.is_pointer + e.count);
     m.kernels.push_back(std::move(made));
   }
@@ -85,10 +122,51 @@ struct shape3 {
   [[nodiscard]] std::uint64_t product() const { return std::uint64_t{x} * y * z; }
 };
 
+// Where each argument is in a buffer that holds them all, as a structure of them does. False when it does not.
+bool find_in_buffer(const kernel_entry& k, void** extra, std::vector<void*>& found) {
+  std::byte* buffer = nullptr;
+  const std::size_t* size = nullptr;
+  for (; *extra != launch_end; extra += 2) {
+    if (*extra == launch_buffer) {
+      buffer = static_cast<std::byte*>(extra[1]);
+    } else if (*extra == launch_buffer_size) {
+      size = static_cast<const std::size_t*>(extra[1]);
+    } else {
+      return false;
+    }
+  }
+  std::size_t at = 0;
+  for (std::size_t n = 0; n < k.sizes.size(); ++n) {
+    at = up(at, k.alignments[n]);
+    if (buffer == nullptr || size == nullptr || at + k.sizes[n] > *size) return false;
+    found[n] = buffer + at;
+    at += k.sizes[n];
+  }
+  return true;
+}
+
+// Blocks of a kernel that a multiprocessor holds at once; registers are no limit here.
+int occupancy(const function& f, std::uint64_t threads, std::size_t dynamic_shared) {
+  const multiprocessor_limits most = limits();
+  const std::size_t own = f.kernel->shared_bytes + dynamic_shared;
+  if (threads > most_threads_of(f) || own > std::max<std::size_t>(most.shared_per_block, 48U << 10U)) return 0;
+  const std::size_t warps = up(threads, 32) / 32;
+  const std::size_t by_threads = static_cast<std::size_t>(most.threads) / 32 / warps;
+  const std::size_t taken = up(own, 128) + most.shared_of_driver;
+  const std::size_t by_shared = taken == 0 ? by_threads : most.shared / taken;
+  return static_cast<int>(std::min({by_threads, by_shared, static_cast<std::size_t>(most.blocks)}));
+}
+
 // The values of the arguments, as they are at the call. What is large lies behind the rest and is pointed at.
 CUresult capture(launch_work& work, void** parameters, void** extra) {
   const kernel_entry& k = *work.kernel;
-  if (extra != nullptr || (parameters == nullptr && !k.sizes.empty())) return CUDA_ERROR_INVALID_VALUE;
+  if (extra != nullptr && parameters != nullptr) return CUDA_ERROR_INVALID_VALUE;
+  std::vector<void*> in_buffer(k.sizes.size());
+  if (extra != nullptr) {
+    if (!find_in_buffer(k, extra, in_buffer)) return CUDA_ERROR_INVALID_VALUE;
+    parameters = in_buffer.data();
+  }
+  if (parameters == nullptr && !k.sizes.empty()) return CUDA_ERROR_INVALID_VALUE;
   std::size_t large = k.sizes.size() * 16;
   std::vector<std::size_t> at(k.sizes.size());
   std::size_t whole = large;
@@ -117,6 +195,7 @@ CUresult launch(const char* name, CUfunction handle, shape3 grid, shape3 block, 
     const auto f = the().functions.find(handle);
     if (f == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (f->home->home->device != s->home()->device) return CUDA_ERROR_INVALID_HANDLE;
+    const unsigned most_threads = most_threads_of(*f);
     const weft_virtual_launch shape{{grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared};
     {
       const std::lock_guard lock{shapes().mutex};
@@ -124,10 +203,16 @@ CUresult launch(const char* name, CUfunction handle, shape3 grid, shape3 block, 
           grid.x > shapes().blocks_along_x || grid.y > 65535 || grid.z > 65535 || shared > f->dynamic_shared) {
         return CUDA_ERROR_INVALID_VALUE;
       }
+      if (block.product() > most_threads) return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
       shapes().last = shape;
     }
     auto work = std::make_shared<launch_work>();
-    if (cooperative && grid.product() * block.product() > 16384) return 720;  // too large to run at once
+    if (cooperative) {
+      const auto each = static_cast<std::uint64_t>(occupancy(*f, block.product(), shared));
+      const std::uint64_t all = s->multiprocessors() == nullptr ? static_cast<std::uint64_t>(given().multiprocessors)
+                                                                : s->multiprocessors()->size();
+      if (grid.product() > each * all) return 720;  // CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE
+    }
     work->home = f->home;
     work->kernel = f->kernel;
     work->on = s->home().get();
@@ -146,6 +231,24 @@ CUresult launch(const char* name, CUfunction handle, shape3 grid, shape3 block, 
 }
 
 }  // namespace
+
+multiprocessor_limits limits() {
+  constexpr std::size_t kib = 1024;
+  switch (given().capability_major * 10 + given().capability_minor) {
+    case 75:
+      return {1024, 16, 64 * kib, 64 * kib, 0};
+    case 80:
+      return {2048, 32, 164 * kib, 163 * kib, kib};
+    case 86:
+      return {1536, 16, 100 * kib, 99 * kib, kib};
+    case 89:
+      return {1536, 24, 100 * kib, 99 * kib, kib};
+    case 120:
+      return {1536, 24, 100 * kib, 99 * kib, kib};
+    default:  // 9.0, 10.0
+      return {2048, 32, 228 * kib, 227 * kib, kib};
+  }
+}
 
 launch_shapes& shapes() {
   static launch_shapes one;
@@ -184,6 +287,7 @@ WEFT_VIRTUAL_API CUresult cuModuleGetFunction(CUfunction* handle, CUmodule from,
       auto made = std::make_shared<function>();
       made->home = m;
       made->kernel = &k;
+      made->dynamic_shared -= static_cast<unsigned>(std::min<std::size_t>(made->dynamic_shared, k.shared_bytes));
       *handle = the().functions.add(made);
       return CUDA_SUCCESS;
     }
@@ -225,10 +329,11 @@ WEFT_VIRTUAL_API CUresult cuFuncGetAttribute(int* value, int attribute, CUfuncti
     if (f == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     const int arch = given().capability_major * 10 + given().capability_minor;
     switch (attribute) {
-      case function_max_threads_per_block: {
-        const std::lock_guard lock{shapes().mutex};
-        *value = static_cast<int>(shapes().threads_per_block);
-      }
+      case function_max_threads_per_block:
+        *value = static_cast<int>(most_threads_of(*f));
+        return CUDA_SUCCESS;
+      case function_shared_bytes:
+        *value = static_cast<int>(f->kernel->shared_bytes);
         return CUDA_SUCCESS;
       case function_registers:
         *value = 32;
@@ -252,27 +357,42 @@ WEFT_VIRTUAL_API CUresult cuFuncSetAttribute(CUfunction handle, int attribute, i
     const auto f = the().functions.find(handle);
     if (f == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (attribute != function_max_dynamic_shared_bytes) return CUDA_SUCCESS;
-    if (value > (227 << 10)) return CUDA_ERROR_INVALID_VALUE;
+    // with what it has of its own, as much as a block of this device can have
+    if (static_cast<std::size_t>(value) + f->kernel->shared_bytes > limits().shared_per_block) return CUDA_ERROR_INVALID_VALUE;
     f->dynamic_shared = static_cast<unsigned>(value);
     return CUDA_SUCCESS;
   });
 }
 
 WEFT_VIRTUAL_API CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction handle, int block,
-                                                                      std::size_t) {
+                                                                      std::size_t dynamic_shared) {
   return plain_call("cuOccupancyMaxActiveBlocksPerMultiprocessor", blocks != nullptr && block > 0, [&]() -> CUresult {
-    if (the().functions.find(handle) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    *blocks = std::clamp(2048 / block, 0, 32);
+    const auto f = the().functions.find(handle);
+    if (f == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    *blocks = occupancy(*f, static_cast<std::uint64_t>(block), dynamic_shared);
     return CUDA_SUCCESS;
   });
 }
 
-WEFT_VIRTUAL_API CUresult cuOccupancyMaxPotentialBlockSize(int* grid, int* block, CUfunction handle, CUoccupancyB2DSize,
-                                                           std::size_t, int limit) {
-  return plain_call("cuOccupancyMaxPotentialBlockSize", grid != nullptr && block != nullptr, [&]() -> CUresult {
-    if (the().functions.find(handle) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    *block = limit > 0 ? std::min(limit, 256) : 256;
-    *grid = given().multiprocessors * (2048 / *block);
+WEFT_VIRTUAL_API CUresult cuOccupancyMaxPotentialBlockSize(int* grid, int* block, CUfunction handle,
+                                                           CUoccupancyB2DSize shared_of_block,
+                                                           std::size_t dynamic_shared, int limit) {
+  const bool arguments = grid != nullptr && block != nullptr && limit >= 0;
+  return plain_call("cuOccupancyMaxPotentialBlockSize", arguments, [&]() -> CUresult {
+    const auto f = the().functions.find(handle);
+    if (f == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    const int most = static_cast<int>(most_threads_of(*f));
+    *grid = *block = 0;
+    // the most threads at once, in the fewest blocks
+    int threads = 0;
+    for (int size = limit == 0 ? most : std::min(limit, most); size > 0; size = (size - 1) / 32 * 32) {
+      const int blocks = occupancy(*f, static_cast<std::uint64_t>(size),
+                                   shared_of_block == nullptr ? dynamic_shared : shared_of_block(size));
+      if (blocks * size <= threads) continue;
+      threads = blocks * size;
+      *block = size;
+      *grid = blocks * given().multiprocessors;
+    }
     return CUDA_SUCCESS;
   });
 }

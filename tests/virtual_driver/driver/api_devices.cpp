@@ -184,7 +184,7 @@ int attribute_of(int attribute, CUdevice ordinal, bool& known) {
     case max_shared_memory_per_block:
       return 48 << 10;
     case max_shared_memory_per_block_optin:
-      return 227 << 10;
+      return static_cast<int>(limits().shared_per_block);
     case warp_size:
       return 32;
     case clock_rate:
@@ -198,7 +198,13 @@ int attribute_of(int attribute, CUdevice ordinal, bool& known) {
     case l2_cache_size:
       return 1 << 20;
     case max_threads_per_multiprocessor:
-      return 2048;
+      return limits().threads;
+    case 81:  // CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR
+      return static_cast<int>(limits().shared);
+    case 106:  // CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR
+      return limits().blocks;
+    case 111:  // CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK
+      return static_cast<int>(limits().shared_of_driver);
     case async_engine_count:
       return 3;
     case compute_capability_major:

@@ -4,6 +4,7 @@
 #include "virtual_driver/driver/fibers.hpp"
 #include "virtual_driver/driver/multicast.hpp"
 
+#include <bit>
 #include <cstring>
 #include <dlfcn.h>
 #include <link.h>
@@ -93,6 +94,7 @@ void register_kernel(std::string name, void (*body)(const weft_virtual_launch*, 
   kernel_entry made;
   made.name = std::move(name);
   made.registered = body;
+  for (const unsigned size : sizes) made.alignments.push_back(std::has_single_bit(size) && size <= 16 ? size : 8);
   made.sizes = std::move(sizes);
   made.is_pointer = std::move(is_pointer);
   const std::lock_guard lock{registered_mutex};

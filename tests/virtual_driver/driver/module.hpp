@@ -18,7 +18,10 @@ struct kernel_entry {
   const weft_virtual_entry* compiled = nullptr;
   void (*registered)(const weft_virtual_launch*, void**) = nullptr;
   std::vector<unsigned> sizes;
+  std::vector<unsigned> alignments;
   std::vector<unsigned char> is_pointer;
+  unsigned most_threads = 0;   // of a block, by its launch bounds; 0: as many as the device takes
+  std::size_t shared_bytes = 0;  // of its own __shared__ variables
 };
 
 struct module {
@@ -62,6 +65,15 @@ struct launch_work {
   std::vector<std::byte> values;  // arguments, each at a multiple of 16
 };
 [[nodiscard]] CUresult run_kernel(launch_work& work);
+
+/// What a multiprocessor of the played architecture holds: of the table of technical specifications in CUDA's programming
+/// guide.
+struct multiprocessor_limits {
+  int threads, blocks;
+  std::size_t shared, shared_per_block;  // bytes; per block where the program asked for as much as there is
+  std::size_t shared_of_driver;          // that it takes of each block
+};
+[[nodiscard]] multiprocessor_limits limits();
 
 /// The largest block and the longest grid that a kernel may have, and the shape of the last launch that was taken.
 struct launch_shapes {
