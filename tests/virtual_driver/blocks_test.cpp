@@ -318,6 +318,32 @@ TEST(virtual_driver_pools, limits_and_counts_follow_the_order_of_the_stream) {
   });
 }
 
+TEST(virtual_driver_pools, a_stream_gets_what_it_freed_itself_at_once) {
+  in_child({{"WEFT_VIRTUAL_CUDA_MEMORY", "8MiB"}}, [] {
+    session cu;
+    constexpr std::size_t size = std::size_t{5} << 20;
+    CUmemoryPool pool = nullptr;
+    ASSERT_EQ(cu.cuDeviceGetDefaultMemPool(&pool, 0), CUDA_SUCCESS);
+    const CUstream s = cu.stream();
+    const CUdeviceptr word = cu.allocate(4);
+    cu.write(word, 0);
+    CUdeviceptr first = 0;
+    CUdeviceptr second = 0;
+    ASSERT_EQ(cu.cuMemAllocFromPoolAsync(&first, size, pool, s), CUDA_SUCCESS);
+    EXPECT_EQ(cu.cuStreamWaitValue32(s, word, 1, wait_value_eq), CUDA_SUCCESS);
+    EXPECT_EQ(cu.cuMemsetD8Async(first, 1, size, s), CUDA_SUCCESS);
+    EXPECT_EQ(cu.cuMemFreeAsync(first, s), CUDA_SUCCESS);
+    EXPECT_EQ(cu.cuMemAllocFromPoolAsync(&second, size, pool, s), CUDA_SUCCESS);
+    EXPECT_EQ(second, first) << "behind the free";
+    EXPECT_EQ(cu.cuMemsetD8Async(second, 2, size, s), CUDA_SUCCESS);
+    EXPECT_EQ(cu.cuStreamWriteValue32(cu.stream(), word, 1, 0), CUDA_SUCCESS);
+    EXPECT_EQ(cu.cuStreamSynchronize(s), CUDA_SUCCESS);
+    EXPECT_EQ(cu.read<int>(second + size - 4), 0x02020202) << "it is not the one that was freed";
+    EXPECT_EQ(cu.cuMemFreeAsync(second, s), CUDA_SUCCESS);
+    EXPECT_EQ(cu.cuStreamSynchronize(s), CUDA_SUCCESS);
+  });
+}
+
 TEST(virtual_driver_pools, only_the_own_device_may_use_a_pool_until_rights_are_given) {
   in_child({}, [] {
     session cu{2};
@@ -346,7 +372,7 @@ TEST(virtual_driver_pools, only_the_own_device_may_use_a_pool_until_rights_are_g
 }
 
 TEST(virtual_driver_parts, multiprocessors_are_split_into_parts_with_streams_of_their_own) {
-  in_child({}, [] {
+  in_child({{"WEFT_VIRTUAL_CUDA_ARCH", "86"}}, [] {
     session cu;
     CUdevResource whole;
     ASSERT_EQ(cu.cuDeviceGetDevResource(0, &whole, resource_sm), CUDA_SUCCESS);
@@ -365,9 +391,20 @@ TEST(virtual_driver_parts, multiprocessors_are_split_into_parts_with_streams_of_
     CUstream s = nullptr;
     ASSERT_EQ(cu.cuGreenCtxStreamCreate(&s, green, stream_non_blocking, 0), CUDA_SUCCESS);
     const CUdeviceptr a = cu.allocate(4);
-    EXPECT_EQ(cu.launch(cu.kernel(put_text, "put"), 1, 1, s, a), CUDA_SUCCESS);
+    EXPECT_EQ(cu.cuMemsetD32Async(a, 5, 1, s), CUDA_SUCCESS);
     EXPECT_EQ(cu.cuStreamSynchronize(s), CUDA_SUCCESS);
     EXPECT_EQ(cu.read<int>(a), 5);
+    CUcontext converted = nullptr;
+    CUcontext seen = nullptr;
+    ASSERT_EQ(cu.cuCtxFromGreenCtx(&converted, green), CUDA_SUCCESS);
+    EXPECT_EQ(cu.cuStreamGetCtx(s, &seen), CUDA_SUCCESS);
+    EXPECT_EQ(seen, converted);
+    EXPECT_EQ(cu.cuStreamGetCtx(nullptr, &seen), CUDA_SUCCESS);
+    EXPECT_EQ(seen, cu.contexts[0]);
+    ASSERT_EQ(cu.cuCtxPushCurrent(converted), CUDA_SUCCESS);
+    EXPECT_EQ(cu.cuStreamGetCtx(nullptr, &seen), CUDA_SUCCESS);
+    EXPECT_EQ(seen, converted) << "the context that is current";
+    ASSERT_EQ(cu.cuCtxPopCurrent(nullptr), CUDA_SUCCESS);
     EXPECT_EQ(cu.cuGreenCtxDestroy(green), CUDA_SUCCESS);
     EXPECT_EQ(cu.cuStreamQuery(s), CUDA_ERROR_CONTEXT_IS_DESTROYED);
     EXPECT_EQ(cu.cuStreamDestroy(s), CUDA_ERROR_CONTEXT_IS_DESTROYED);
@@ -375,18 +412,44 @@ TEST(virtual_driver_parts, multiprocessors_are_split_into_parts_with_streams_of_
   });
 }
 
+struct split_case {
+  const char* architecture;
+  unsigned flags, minimum, size;
+};
+
+TEST(virtual_driver_parts, have_the_least_size_and_the_step_of_their_architecture) {
+  const split_case cases[] = {{"75", 0, 1, 2}, {"75", 0, 3, 4},  {"80", 0, 1, 4},  {"80", 0, 5, 6},
+                              {"90", 0, 1, 8}, {"90", 0, 9, 16}, {"120", 0, 4, 8}, {"90", 1, 1, 2}};
+  for (const split_case& one : cases) {
+    SCOPED_TRACE(std::string{one.architecture} + ", " + std::to_string(one.minimum));
+    in_child({{"WEFT_VIRTUAL_CUDA_ARCH", one.architecture}, {"WEFT_VIRTUAL_CUDA_SMS", "48"}}, [&] {
+      const session cu;
+      CUdevResource whole;
+      ASSERT_EQ(cu.cuDeviceGetDevResource(0, &whole, resource_sm), CUDA_SUCCESS);
+      CUdevResource part;
+      unsigned count = 1;
+      ASSERT_EQ(cu.cuDevSmResourceSplitByCount(&part, &count, &whole, nullptr, one.flags, one.minimum), CUDA_SUCCESS);
+      EXPECT_EQ(part.sm.sm_count, one.size);
+      EXPECT_EQ(one.size % (one.flags == 0 ? whole.sm.sm_coscheduled_alignment : 2), 0U);
+      EXPECT_EQ(cu.cuDevSmResourceSplitByCount(nullptr, &count, &whole, nullptr, one.flags, one.minimum), CUDA_SUCCESS);
+      EXPECT_EQ(count, 48 / one.size) << "how many there would be";
+      EXPECT_EQ(cu.cuDevSmResourceSplitByCount(nullptr, &count, &whole, nullptr, 0, 49), CUDA_ERROR_INVALID_VALUE);
+    });
+  }
+}
+
 constexpr const char* where_text = R"(extern "C" __global__ void where(unsigned* to) {
   to[blockIdx.x] = weft_multiprocessor();
 })";
 
 TEST(virtual_driver_parts, kernels_run_on_the_multiprocessors_of_their_stream_in_the_primary_context) {
-  in_child({}, [] {
+  in_child({{"WEFT_VIRTUAL_CUDA_SMS", "16"}}, [] {
     session cu;
     CUdevResource whole;
     ASSERT_EQ(cu.cuDeviceGetDevResource(0, &whole, resource_sm), CUDA_SUCCESS);
     CUdevResource parts[2];
     unsigned count = 2;
-    ASSERT_EQ(cu.cuDevSmResourceSplitByCount(parts, &count, &whole, nullptr, 0, 4), CUDA_SUCCESS);
+    ASSERT_EQ(cu.cuDevSmResourceSplitByCount(parts, &count, &whole, nullptr, 0, 8), CUDA_SUCCESS);
     ASSERT_EQ(count, 2U);
     CUdevResourceDesc description = nullptr;
     ASSERT_EQ(cu.cuDevResourceGenerateDesc(&description, &parts[1], 1), CUDA_SUCCESS);
@@ -394,17 +457,17 @@ TEST(virtual_driver_parts, kernels_run_on_the_multiprocessors_of_their_stream_in
     ASSERT_EQ(cu.cuGreenCtxCreate(&green, description, 0, green_context_default_stream), CUDA_SUCCESS);
     CUstream s = nullptr;
     ASSERT_EQ(cu.cuGreenCtxStreamCreate(&s, green, stream_non_blocking, 0), CUDA_SUCCESS);
-    const CUdeviceptr a = cu.allocate(6 * sizeof(unsigned));
+    const CUdeviceptr a = cu.allocate(10 * sizeof(unsigned));
     const CUfunction where = cu.kernel(where_text, "where");
-    EXPECT_EQ(cu.launch(where, 6, 1, s, a), CUDA_SUCCESS);
+    EXPECT_EQ(cu.launch(where, 10, 1, s, a), CUDA_SUCCESS);
     CUevent ended = nullptr;  // of the primary context, as everything else is
     ASSERT_EQ(cu.cuEventCreate(&ended, 0), CUDA_SUCCESS);
     EXPECT_EQ(cu.cuEventRecord(ended, s), CUDA_SUCCESS);
     EXPECT_EQ(cu.cuEventSynchronize(ended), CUDA_SUCCESS);
-    using six = std::array<unsigned, 6>;
-    EXPECT_EQ(cu.read<six>(a), (six{4, 5, 6, 7, 4, 5}));
-    EXPECT_EQ(cu.launch(where, 6, 1, nullptr, a), CUDA_SUCCESS);
-    EXPECT_EQ(cu.read<six>(a), (six{0, 1, 2, 3, 4, 5})) << "all of them";
+    using ten = std::array<unsigned, 10>;
+    EXPECT_EQ(cu.read<ten>(a), (ten{8, 9, 10, 11, 12, 13, 14, 15, 8, 9}));
+    EXPECT_EQ(cu.launch(where, 10, 1, nullptr, a), CUDA_SUCCESS);
+    EXPECT_EQ(cu.read<ten>(a), (ten{0, 1, 2, 3, 4, 5, 6, 7, 8, 9})) << "all of them";
     EXPECT_EQ(cu.launch(cu.kernel(put_text, "put"), 1, 1, s, CUdeviceptr{64}), CUDA_SUCCESS);
     EXPECT_EQ(cu.cuCtxSynchronize(), CUDA_ERROR_ILLEGAL_ADDRESS) << "a fault there is the primary context's";
   });

@@ -93,10 +93,12 @@ INSTANTIATE_TEST_SUITE_P(
         std::pair<std::string, environment>{"no_native_atomics", environment{{"WEFT_VIRTUAL_CUDA_ATOMICS", "0"}}},
         std::pair<std::string, environment>{"no_managed_memory", environment{{"WEFT_VIRTUAL_CUDA_MANAGED", "0"}}},
         std::pair<std::string, environment>{"no_memory_operations", environment{{"WEFT_VIRTUAL_CUDA_MEMOPS", "0"}}},
-        std::pair<std::string, environment>{
-            "one_gpu_as_four_devices", environment{{"WEFT_VIRTUAL_CUDA_DEVICES", "1"}, {"WEFT_LOGICAL_DEVICES", "4"}}},
+        std::pair<std::string, environment>{"one_gpu_as_four_devices", environment{{"WEFT_VIRTUAL_CUDA_DEVICES", "1"},
+                                                                                   {"WEFT_VIRTUAL_CUDA_SMS", "32"},
+                                                                                   {"WEFT_LOGICAL_DEVICES", "4"}}},
         std::pair<std::string, environment>{"one_gpu_as_four_devices_with_little_memory",
                                             environment{{"WEFT_VIRTUAL_CUDA_DEVICES", "1"},
+                                                        {"WEFT_VIRTUAL_CUDA_SMS", "32"},
                                                         {"WEFT_LOGICAL_DEVICES", "4"},
                                                         {"WEFT_VIRTUAL_CUDA_MEMORY", "256MiB"}}},
         std::pair<std::string, environment>{"the_oldest_driver", environment{{"WEFT_VIRTUAL_CUDA_VERSION", "12000"}}},
@@ -128,8 +130,9 @@ INSTANTIATE_TEST_SUITE_P(
         std::pair<std::string, environment>{"no_waits_for_values", environment{{"WEFT_VIRTUAL_HIP_WAIT_VALUES", "0"}}},
         std::pair<std::string, environment>{"the_oldest_runtime",
                                             environment{{"WEFT_VIRTUAL_HIP_VERSION", "60240091"}}},
-        std::pair<std::string, environment>{
-            "one_gpu_as_four_devices", environment{{"WEFT_VIRTUAL_CUDA_DEVICES", "1"}, {"WEFT_LOGICAL_DEVICES", "4"}}},
+        std::pair<std::string, environment>{"one_gpu_as_four_devices", environment{{"WEFT_VIRTUAL_CUDA_DEVICES", "1"},
+                                                                                   {"WEFT_VIRTUAL_CUDA_SMS", "32"},
+                                                                                   {"WEFT_LOGICAL_DEVICES", "4"}}},
         std::pair<std::string, environment>{
             "one_gpu_as_four_devices_that_share_its_compute_units",
             environment{

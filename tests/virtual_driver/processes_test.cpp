@@ -89,6 +89,35 @@ TEST(virtual_driver_processes, memory_is_opened_by_another_process_and_counted) 
       });
 }
 
+TEST(virtual_driver_processes, each_device_s_context_opens_a_handle_for_itself) {
+  with_two(
+      [](int end) {
+        session cu;
+        const CUdeviceptr a = cu.allocate(64);
+        cu.write(a, 11);
+        CUipcMemHandle handle{};
+        ASSERT_EQ(cu.cuIpcGetMemHandle(&handle, a), CUDA_SUCCESS);
+        line::say(end, handle);
+        static_cast<void>(line::hear<int>(end));
+      },
+      [](int end) {
+        const auto handle = line::hear<CUipcMemHandle>(end);
+        session cu{2};
+        CUdeviceptr at[2] = {0, 0};
+        for (const int device : {0, 1}) {
+          cu.use(device);
+          ASSERT_EQ(cu.cuIpcOpenMemHandle(&at[device], handle, 1), CUDA_SUCCESS);
+          EXPECT_EQ(cu.read<int>(at[device]), 11);
+        }
+        EXPECT_NE(at[0], at[1]);
+        EXPECT_EQ(cu.cuIpcCloseMemHandle(at[1]), CUDA_SUCCESS);
+        EXPECT_EQ(cu.cuIpcCloseMemHandle(at[1]), CUDA_ERROR_INVALID_VALUE);
+        cu.use(0);
+        EXPECT_EQ(cu.read<int>(at[0]), 11) << "that of the other is there still";
+        line::say(end, 1);
+      });
+}
+
 TEST(virtual_driver_processes, a_handle_names_one_allocation_and_only_plain_memory) {
   in_child({}, [] {
     session cu;

@@ -271,6 +271,36 @@ TEST(virtual_driver_rules, the_null_stream_waits_for_blocking_streams_and_they_f
   });
 }
 
+TEST(virtual_driver_rules, each_thread_has_an_implicit_stream_that_the_null_stream_waits_for) {
+  in_child({}, [] {
+    session cu;
+    const auto per_thread = reinterpret_cast<CUstream>(std::uintptr_t{2});
+    static std::atomic<int> gate{0};
+    EXPECT_EQ(cu.cuLaunchHostFunc(per_thread, [](void*) { gate.wait(0); }, nullptr), CUDA_SUCCESS);
+    EXPECT_EQ(cu.cuStreamQuery(per_thread), CUDA_ERROR_NOT_READY);
+    std::thread{[&] {
+      cu.use(0);
+      EXPECT_EQ(cu.cuStreamQuery(per_thread), CUDA_SUCCESS) << "another one";
+      EXPECT_EQ(cu.cuLaunchHostFunc(per_thread, [](void*) {}, nullptr), CUDA_SUCCESS);
+      EXPECT_EQ(cu.cuStreamSynchronize(per_thread), CUDA_SUCCESS);
+    }}.join();
+    EXPECT_EQ(cu.cuLaunchHostFunc(nullptr, [](void*) { gate = gate == 1 ? 2 : -1; }, nullptr), CUDA_SUCCESS);
+    EXPECT_EQ(cu.cuStreamQuery(nullptr), CUDA_ERROR_NOT_READY);
+    CUcontext seen = nullptr;
+    EXPECT_EQ(cu.cuStreamGetCtx(per_thread, &seen), CUDA_SUCCESS);
+    EXPECT_EQ(seen, cu.contexts[0]);
+    EXPECT_EQ(cu.cuStreamDestroy(per_thread), CUDA_ERROR_INVALID_HANDLE);
+    gate = 1;
+    gate.notify_all();
+    EXPECT_EQ(cu.cuStreamSynchronize(per_thread), CUDA_SUCCESS);
+    EXPECT_EQ(cu.cuCtxSynchronize(), CUDA_SUCCESS);
+    EXPECT_EQ(gate, 2);
+    EXPECT_EQ(cu.cuDevicePrimaryCtxReset(0), CUDA_SUCCESS);
+    auto* const streams = find<unsigned long long()>("weft_virtual_streams");
+    EXPECT_TRUE(processes::comes_true([&] { return streams() == 0; })) << streams();
+  });
+}
+
 TEST(virtual_driver_rules, a_copy_in_the_null_stream_is_work_of_both_its_devices) {
   in_child({}, [] {
     session cu{3};

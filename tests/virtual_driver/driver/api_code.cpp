@@ -28,11 +28,11 @@ unsigned most_threads_of(const function& f) {
 }
 
 constexpr std::string_view registered_image = "weft:registered";
-// Bytes of the __shared__ variables that stand in a function: thread-local symbols of the object, whose names begin with
-// the function's.
+// Bytes of the __shared__ variables that stand in a function: thread-local symbols of the object, whose names begin
+// with the function's.
 std::size_t shared_bytes_of(const std::byte* object, std::string_view function) {
   const std::string encoded{function.substr(0, 2) == "_Z" ? function.substr(2)
-                                                         : std::to_string(function.size()) + std::string{function}};
+                                                          : std::to_string(function.size()) + std::string{function}};
   const std::string begin = "_ZZ" + encoded + "E";
   const auto* const head = reinterpret_cast<const ElfW(Ehdr)*>(object);
   const auto* const sections = reinterpret_cast<const ElfW(Shdr)*>(object + head->e_shoff);
@@ -42,7 +42,8 @@ std::size_t shared_bytes_of(const std::byte* object, std::string_view function) 
     const auto* const names = reinterpret_cast<const char*>(object + sections[sections[n].sh_link].sh_offset);
     const auto* const symbols = reinterpret_cast<const ElfW(Sym)*>(object + sections[n].sh_offset);
     for (std::size_t k = 0; k < sections[n].sh_size / sizeof *symbols; ++k) {
-      if (ELF64_ST_TYPE(symbols[k].st_info) != STT_TLS || std::strncmp(names + symbols[k].st_name, begin.c_str(), begin.size()) != 0)
+      if (ELF64_ST_TYPE(symbols[k].st_info) != STT_TLS ||
+          std::strncmp(names + symbols[k].st_name, begin.c_str(), begin.size()) != 0)
         continue;
       sum = up(sum, 16) + symbols[k].st_size;
     }
@@ -358,7 +359,8 @@ WEFT_VIRTUAL_API CUresult cuFuncSetAttribute(CUfunction handle, int attribute, i
     if (f == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (attribute != function_max_dynamic_shared_bytes) return CUDA_SUCCESS;
     // with what it has of its own, as much as a block of this device can have
-    if (static_cast<std::size_t>(value) + f->kernel->shared_bytes > limits().shared_per_block) return CUDA_ERROR_INVALID_VALUE;
+    if (static_cast<std::size_t>(value) + f->kernel->shared_bytes > limits().shared_per_block)
+      return CUDA_ERROR_INVALID_VALUE;
     f->dynamic_shared = static_cast<unsigned>(value);
     return CUDA_SUCCESS;
   });

@@ -17,7 +17,14 @@ struct weft_virtual_green {
 
 namespace {
 
-constexpr unsigned smallest_part = 2;
+// Of the guideline for each architecture, at the head of cuda.h's green contexts.
+struct part_rule {
+  unsigned smallest, step;
+};
+part_rule rule_of_parts(bool ignores_coscheduling = false) {
+  if (given().capability_major >= 9 && !ignores_coscheduling) return {8, 8};
+  return {given().capability_major == 8 && !ignores_coscheduling ? 4U : 2U, 2};
+}
 
 struct resource_list {
   std::vector<CUdevResource> parts;
@@ -37,8 +44,8 @@ CUdevResource resource_of(unsigned first, unsigned count) {
   made.type = resource_sm;
   std::memcpy(made.internal_padding, &first, sizeof first);
   made.sm.sm_count = count;
-  made.sm.min_sm_partition_size = smallest_part;
-  made.sm.sm_coscheduled_alignment = smallest_part;
+  made.sm.min_sm_partition_size = rule_of_parts().smallest;
+  made.sm.sm_coscheduled_alignment = rule_of_parts().step;
   return made;
 }
 unsigned first_of(const CUdevResource& resource) {
@@ -69,7 +76,8 @@ WEFT_VIRTUAL_API CUresult cuDevSmResourceSplitByCount(CUdevResource* parts, unsi
   const bool arguments =
       count != nullptr && whole != nullptr && flags < 4 && whole->type == resource_sm && minimum <= whole->sm.sm_count;
   return green_call("cuDevSmResourceSplitByCount", arguments, [&]() -> CUresult {
-    const auto each = static_cast<unsigned>(up(std::max(minimum, smallest_part), smallest_part));
+    const part_rule rule = rule_of_parts((flags & 1U) != 0);  // CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING
+    const auto each = static_cast<unsigned>(up(std::max(minimum, rule.smallest), rule.step));
     const unsigned most = whole->sm.sm_count / each;
     if (most == 0) return 915;  // CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION
     const unsigned made = parts == nullptr ? most : std::min(*count, most);

@@ -11,14 +11,13 @@
 namespace weft::virtual_cuda {
 namespace {
 
-// Opening again in the same context gives the same address, once more counted.
+// Opening again in the same context gives the same address, once more counted; each device has one context.
 CUresult open_memory(const context_ref& c, const foreign_record& record, CUdeviceptr* address) {
   machine& m = the();
   const std::string origin = origin_of(record, record.id);
   const std::lock_guard lock{m.mutex};
   for (const auto& [base, range] : m.ranges) {
-    if (range->kind != range_kind::imported || range->origin != origin) continue;
-    if (range->generation != c->generation) return CUDA_ERROR_INVALID_HANDLE;
+    if (range->kind != range_kind::imported || range->origin != origin || range->generation != c->generation) continue;
     ++range->opened;
     *address = base;
     return CUDA_SUCCESS;

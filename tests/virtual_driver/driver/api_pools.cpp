@@ -33,6 +33,23 @@ std::string token_text(const pool& p) {
          origin_of(record_here(foreign_record::kind::pool_pointer), p.id);
 }
 
+// What the same stream freed and has not come to yet: order is kept without a wait. The free finds another range there.
+std::shared_ptr<memory_range> take_freed(const stream_ref& s, const std::shared_ptr<pool>& p, std::size_t size) {
+  machine& m = the();
+  for (const auto& [base, range] : m.ranges) {
+    if (range->home != p || range->opened >= 0 || range->freed_in.lock() != s || range->size != size) continue;
+    const std::size_t charged = up(size, 512);
+    if (!m.charge(p->device, charged)) return nullptr;
+    auto again = std::make_shared<memory_range>(*range);
+    again->id = m.next_id++;
+    again->opened = 0;
+    again->freed_in.reset();
+    again->memory->charged = charged;
+    return again;
+  }
+  return nullptr;
+}
+
 CUresult allocate_from(const stream_ref& s, const std::shared_ptr<pool>& p, std::size_t size, CUdeviceptr* address) {
   if (p->imported) return CUDA_ERROR_NOT_PERMITTED;
   machine& m = the();
@@ -41,7 +58,8 @@ CUresult allocate_from(const stream_ref& s, const std::shared_ptr<pool>& p, std:
     return CUDA_ERROR_OUT_OF_MEMORY;
   }
   CUresult code = 0;
-  const auto range = m.allocate(p->device, size, range_kind::pool, code);
+  auto range = take_freed(s, p, size);
+  if (range == nullptr) range = m.allocate(p->device, size, range_kind::pool, code);
   if (range == nullptr) return code;
   range->home = p;
   range->generation = s->home()->device == p->device ? s->home()->generation : 0;
@@ -49,7 +67,7 @@ CUresult allocate_from(const stream_ref& s, const std::shared_ptr<pool>& p, std:
   p->used += range->size;
   note_use(*p);
   m.show(*range);
-  m.ranges.emplace(range->base, range);
+  m.ranges[range->base] = range;
   *address = range->base;
   return CUDA_SUCCESS;
 }
@@ -309,6 +327,7 @@ WEFT_VIRTUAL_API CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
         return CUDA_ERROR_INVALID_VALUE;
       }
       range->opened = -1;  // freed once
+      range->freed_in = s;
       // Whoever allocates in this stream comes behind the free: for limits it counts from now on.
       range->home->used -= range->size;
       range->home->reserved =

@@ -205,8 +205,10 @@ WEFT_VIRTUAL_API CUresult cuStreamDestroy_v2(CUstream handle) {
 
 WEFT_VIRTUAL_API CUresult cuStreamGetCtx(CUstream handle, CUcontext* context) {
   return stream_call("cuStreamGetCtx", handle, context != nullptr, [&](const stream_ref& s) {
-    *context = s->converted != nullptr ? s->converted
-                                       : the().devices[static_cast<std::size_t>(s->home()->device)].primary_handle;
+    const bool is_special = reinterpret_cast<std::uint64_t>(handle) <= 2;
+    *context = is_special                ? context_stack().back()
+               : s->converted != nullptr ? s->converted
+                                         : the().devices[static_cast<std::size_t>(s->home()->device)].primary_handle;
     return CUDA_SUCCESS;
   });
 }

@@ -51,6 +51,52 @@ void context::lose(CUresult code) {
   lost.compare_exchange_strong(fine, code);
 }
 
+namespace {
+
+// What a thread leaves behind at its end: what is queued in its streams still runs.
+struct thread_traces {
+  std::vector<std::weak_ptr<context>> seen;
+  ~thread_traces() {
+    for (const auto& weak : seen) {
+      if (const context_ref c = weak.lock()) c->forget_thread(std::this_thread::get_id());
+    }
+  }
+};
+thread_local thread_traces traces;
+
+}  // namespace
+
+stream_ref context::stream_of_thread(const std::shared_ptr<context>& self) {
+  stream_ref made;
+  {
+    const std::lock_guard lock{null_mutex_};
+    if (null_stream_ == nullptr) return nullptr;
+    stream_ref& mine = of_threads_[std::this_thread::get_id()];
+    if (mine != nullptr) return mine;
+    made = mine = std::make_shared<stream>(self, true, 0);
+  }
+  traces.seen.push_back(self);
+  const std::lock_guard lock{submit_mutex};
+  streams.push_back(made);
+  return made;
+}
+
+void context::forget_thread(std::thread::id gone) {
+  stream_ref last;
+  const std::lock_guard lock{null_mutex_};
+  if (const auto it = of_threads_.find(gone); it != of_threads_.end()) {
+    last = std::move(it->second);
+    of_threads_.erase(it);
+    last->close();
+  }
+}
+
+void context::forget_threads() {
+  std::map<std::thread::id, stream_ref> gone;
+  const std::lock_guard lock{null_mutex_};
+  gone.swap(of_threads_);
+}
+
 machine::machine(const settings& s)
     : about(s), space(s.window, static_cast<int>(s.visible.size())), devices(s.visible.size()) {
   for (std::size_t n = 0; n < devices.size(); ++n) {
@@ -228,6 +274,7 @@ void machine::destroy_context(const context_ref& gone) {
       if (auto s = weak.lock()) all.push_back(s);
     }
   }
+  gone->forget_threads();
   for (const stream_ref& s : all) {
     const mark_ref last = s->last();
     while (last != nullptr && !last->is_ended()) {
@@ -265,9 +312,11 @@ context_ref current() {
 }
 
 stream_ref stream_of(CUstream handle) {
-  if (reinterpret_cast<std::uint64_t>(handle) > 2) return the().streams.find(handle);
+  const auto number = reinterpret_cast<std::uint64_t>(handle);
+  if (number > 2) return the().streams.find(handle);
   const context_ref c = current();
-  return c == nullptr ? nullptr : c->null_stream();
+  if (c == nullptr) return nullptr;
+  return number == 2 ? c->stream_of_thread(c) : c->null_stream();
 }
 
 std::vector<mark_ref> pending_of(const stream_ref& s) {

@@ -14,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <thread>
 #include <unordered_map>
 #include <vector>
 
@@ -89,7 +90,8 @@ struct memory_range {
   CUmemGenericAllocationHandle handle = 0;          // of a mapping
   std::shared_ptr<struct multicast_object> group;   // of a multicast's: nothing is shown anywhere
   std::shared_ptr<struct pool> home;                // of a pool's
-  int opened = 0;                                   // of an imported one
+  int opened = 0;                                   // of an imported one; −1: a stream will free it
+  std::weak_ptr<stream> freed_in;                   // which
   std::string origin;                               // of an imported one
   int open_to_kernels = 0;                          // kernels that have it in the program's window now
 };
@@ -129,10 +131,15 @@ struct context {
     const std::lock_guard lock{null_mutex_};
     null_stream_.swap(made);
   }
+  /// Its implicit streams of threads; null once the context is destroyed.
+  stream_ref stream_of_thread(const std::shared_ptr<context>& self);
+  void forget_thread(std::thread::id gone);
+  void forget_threads();
 
  private:
   mutable std::mutex null_mutex_;
   stream_ref null_stream_;
+  std::map<std::thread::id, stream_ref> of_threads_;
 };
 using context_ref = std::shared_ptr<context>;
 
@@ -231,7 +238,8 @@ struct block_handle {
 [[nodiscard]] std::vector<CUcontext>& context_stack();
 [[nodiscard]] context_ref current();
 
-/// A stream by its handle: 0, 1 and 2 are the null stream of the current context. Null when there is none.
+/// A stream by its handle: of the current context, 0 and 1 are the null stream, and 2 is the one of this thread. Null
+/// when there is none.
 [[nodiscard]] stream_ref stream_of(CUstream handle);
 
 /// Queues work with the order that the null stream has with the others of its context.

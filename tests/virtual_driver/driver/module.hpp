@@ -20,7 +20,7 @@ struct kernel_entry {
   std::vector<unsigned> sizes;
   std::vector<unsigned> alignments;
   std::vector<unsigned char> is_pointer;
-  unsigned most_threads = 0;   // of a block, by its launch bounds; 0: as many as the device takes
+  unsigned most_threads = 0;     // of a block, by its launch bounds; 0: as many as the device takes
   std::size_t shared_bytes = 0;  // of its own __shared__ variables
 };
 
@@ -66,8 +66,8 @@ struct launch_work {
 };
 [[nodiscard]] CUresult run_kernel(launch_work& work);
 
-/// What a multiprocessor of the played architecture holds: of the table of technical specifications in CUDA's programming
-/// guide.
+/// What a multiprocessor of the played architecture holds: of the table of technical specifications in CUDA's
+/// programming guide.
 struct multiprocessor_limits {
   int threads, blocks;
   std::size_t shared, shared_per_block;  // bytes; per block where the program asked for as much as there is
