@@ -23,6 +23,8 @@ constexpr std::size_t threads = 64 * 256;
 
 class gpu_partition : public samples::virtual_cuda_test {
  protected:
+  /// An architecture whose sets grow by twos from two on: those of 9.0 by eights.
+  static void SetUpTestSuite() { ::setenv("WEFT_VIRTUAL_CUDA_ARCH", "75", 1); }
   static weft::machine open_parts(int parts, const std::string& partitions = "1") {
     weft::machine_options options = samples::virtual_cuda_options();
     options.more_backends.front().open = partitions == "0" ? &open_shared : &samples::open_virtual_cuda;
