@@ -4,6 +4,8 @@
 
 #include <array>
 #include <atomic>
+#include <filesystem>
+#include <fstream>
 #include <numeric>
 #include <thread>
 
@@ -546,6 +548,54 @@ TEST(virtual_driver_kernels, each_module_is_itself_however_many_there_are) {
         EXPECT_EQ(cu.cuModuleUnload(module), CUDA_SUCCESS);
       }
     }
+  });
+}
+
+TEST(virtual_driver_kernels, may_have_the_name_of_a_function_of_the_hosts) {
+  in_child({}, [] {
+    session cu;
+    const CUdeviceptr a = cu.allocate(4);
+    const CUfunction f =
+        cu.kernel("extern \"C\" __global__ void write(int* out, int value) { *out = value; }", "write");
+    EXPECT_EQ(cu.launch(f, 1, 1, nullptr, a, 41), CUDA_SUCCESS);
+    EXPECT_EQ(cu.read<int>(a), 41);
+  });
+}
+
+TEST(virtual_driver_kernels, the_first_one_may_stand_right_behind_a_macro) {
+  in_child({}, [] {
+    session cu;
+    CUmodule module = nullptr;
+    ASSERT_EQ(
+        cu.load("#ifndef GUARD\n#define GUARD \\\n  1\nextern \"C\" __global__ void first(int* out) { *out = GUARD; }\n"
+                "#endif\n#define KERNEL(name) \\\n  extern \"C\" __global__ void name(int* out) { *out = 2; }\n",
+                &module),
+        CUDA_SUCCESS);
+    CUfunction found = nullptr;
+    EXPECT_EQ(cu.cuModuleGetFunction(&found, module, "first"), CUDA_SUCCESS);
+  });
+}
+
+TEST(virtual_driver_kernels, find_what_they_include_beside_their_text) {
+  in_child({}, [] {
+    session cu;
+    const std::string folder = samples::build_folder() + "/beside_kernels";
+    std::filesystem::create_directories(folder);
+    const std::string text = "#include \"beside.h\"\nextern \"C\" __global__ void tell(int* out) { *out = beside; }\n";
+    const CUdeviceptr a = cu.allocate(4);
+    for (const int value : {5, 6}) {  // what it includes is no part of the text: nothing is taken from the cache
+      std::ofstream{folder + "/beside.h"} << "constexpr int beside = " << value << ";\n";
+      CUmodule module = nullptr;
+      CUfunction f = nullptr;
+      ASSERT_EQ(cu.load(text, &module, nullptr, "sm_90", {}, folder + "/user.cu"), CUDA_SUCCESS);
+      ASSERT_EQ(cu.cuModuleGetFunction(&f, module, "tell"), CUDA_SUCCESS);
+      EXPECT_EQ(cu.launch(f, 1, 1, nullptr, a), CUDA_SUCCESS);
+      EXPECT_EQ(cu.read<int>(a), value);
+    }
+    CUmodule module = nullptr;
+    std::string log;
+    EXPECT_EQ(cu.load(text, &module, &log, "sm_90", {}, folder + "/user.cu", {"--no-source-include"}),
+              10000 + NVRTC_ERROR_COMPILATION);
   });
 }
 

@@ -118,7 +118,8 @@ struct session : loaded_driver {
   }
   /// Compiles and loads; the compiler's complaint is in `log`.
   CUresult load(const std::string& text, CUmodule* module, std::string* log = nullptr, const char* arch = "sm_90",
-                const std::vector<std::pair<const char*, const char*>>& headers = {}) {
+                const std::vector<std::pair<const char*, const char*>>& headers = {},
+                const std::string& name = "user.cu", const std::vector<const char*>& more = {}) {
     nvrtcProgram program = nullptr;
     nvrtc_functions rtc;
 #define WEFT_LOOK_UP(name, parameters) rtc.name = find<nvrtcResult parameters>(#name);
@@ -126,16 +127,17 @@ struct session : loaded_driver {
 #undef WEFT_LOOK_UP
     std::vector<const char*> names;
     std::vector<const char*> contents;
-    for (const auto& [name, content] : headers) {
-      names.push_back(name);
+    for (const auto& [header, content] : headers) {
+      names.push_back(header);
       contents.push_back(content);
     }
-    EXPECT_EQ(rtc.nvrtcCreateProgram(&program, text.c_str(), "user.cu", static_cast<int>(headers.size()),
+    EXPECT_EQ(rtc.nvrtcCreateProgram(&program, text.c_str(), name.c_str(), static_cast<int>(headers.size()),
                                      contents.data(), names.data()),
               NVRTC_SUCCESS);
     const std::string architecture = std::string{"--gpu-architecture="} + arch;
-    const char* const options[] = {architecture.c_str(), "--std=c++17", "--fmad=false"};
-    const nvrtcResult compiled = rtc.nvrtcCompileProgram(program, 3, options);
+    std::vector<const char*> options{architecture.c_str(), "--std=c++17", "--fmad=false"};
+    options.insert(options.end(), more.begin(), more.end());
+    const nvrtcResult compiled = rtc.nvrtcCompileProgram(program, static_cast<int>(options.size()), options.data());
     std::size_t size = 0;
     EXPECT_EQ(rtc.nvrtcGetProgramLogSize(program, &size), NVRTC_SUCCESS);
     std::string words(size, '\0');

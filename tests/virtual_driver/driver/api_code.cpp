@@ -8,8 +8,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <dlfcn.h>
-#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <link.h>
 #include <unistd.h>
 
@@ -89,6 +89,13 @@ CUresult load_object(module& m, const std::byte* bytes, std::size_t size) {
   return CUDA_SUCCESS;
 }
 
+std::string read_file(const char* path) {
+  std::ifstream file{path, std::ios::binary};
+  return {std::istreambuf_iterator<char>{file}, {}};
+}
+
+}  // namespace
+
 CUresult load_image(module& m, const void* image) {
   const auto* const text = static_cast<const char*>(image);
   if (std::strncmp(text, registered_image.data(), registered_image.size()) == 0) {
@@ -117,6 +124,41 @@ CUresult load_image(module& m, const void* image) {
   if (!fits) return header.is_text != 0 ? CUDA_ERROR_INVALID_PTX : CUDA_ERROR_NO_BINARY_FOR_GPU;
   return load_object(m, static_cast<const std::byte*>(image) + sizeof header, header.size);
 }
+
+std::string copy_of_image(const void* image) {
+  const auto* const text = static_cast<const char*>(image);
+  if (std::strncmp(text, image_magic, sizeof image_magic) != 0) return text;
+  image_header header;
+  std::memcpy(&header, image, sizeof header);
+  return {text, sizeof header + header.size};
+}
+
+CUresult load_module(const context_ref& c, const void* image, CUmodule& handle) {
+  auto made = std::make_shared<module>();
+  made->home = c;
+  if (const CUresult code = load_image(*made, image); code != CUDA_SUCCESS) return code;
+  handle = the().modules.add(made);
+  return CUDA_SUCCESS;
+}
+
+void unload_module(CUmodule handle) {
+  const auto gone = the().modules.take(handle);
+  if (gone != nullptr) the().functions.remove_if([&](const function& f) { return f.home == gone; });
+}
+
+std::shared_ptr<function> find_function(const std::shared_ptr<module>& from, std::string_view name) {
+  for (const kernel_entry& k : from->kernels) {
+    if (k.name != name) continue;
+    auto made = std::make_shared<function>();
+    made->home = from;
+    made->kernel = &k;
+    made->dynamic_shared -= static_cast<unsigned>(std::min<std::size_t>(made->dynamic_shared, k.shared_bytes));
+    return made;
+  }
+  return nullptr;
+}
+
+namespace {
 
 struct shape3 {
   unsigned x, y, z;
@@ -193,9 +235,9 @@ CUresult capture(launch_work& work, void** parameters, void** extra) {
 CUresult launch(const char* name, CUfunction handle, shape3 grid, shape3 block, unsigned shared, CUstream stream,
                 void** parameters, void** extra, bool cooperative) {
   return stream_call(name, stream, true, [&](const stream_ref& s) -> CUresult {
-    const auto f = the().functions.find(handle);
+    auto f = the().functions.find(handle);
     if (f == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    if (f->home->home->device != s->home()->device) return CUDA_ERROR_INVALID_HANDLE;
+    if (const CUresult code = resolve(s->home(), f); code != CUDA_SUCCESS) return code;
     const unsigned most_threads = most_threads_of(*f);
     const weft_virtual_launch shape{{grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared};
     {
@@ -260,12 +302,26 @@ WEFT_VIRTUAL_API CUresult cuModuleLoadDataEx(CUmodule* handle, const void* image
                                              void** values) {
   const bool arguments =
       handle != nullptr && image != nullptr && (count == 0 || (options != nullptr && values != nullptr));
-  return context_call("cuModuleLoadDataEx", arguments, [&](const context_ref& c) -> CUresult {
-    auto made = std::make_shared<module>();
-    made->home = c;
-    if (const CUresult code = load_image(*made, image); code != 0) return code;
-    *handle = the().modules.add(made);
-    return CUDA_SUCCESS;
+  return context_call("cuModuleLoadDataEx", arguments,
+                      [&](const context_ref& c) { return load_module(c, image, *handle); });
+}
+
+WEFT_VIRTUAL_API CUresult cuModuleLoadData(CUmodule* handle, const void* image) {
+  return context_call("cuModuleLoadData", handle != nullptr && image != nullptr,
+                      [&](const context_ref& c) { return load_module(c, image, *handle); });
+}
+
+WEFT_VIRTUAL_API CUresult cuModuleLoad(CUmodule* handle, const char* path) {
+  return context_call("cuModuleLoad", handle != nullptr && path != nullptr, [&](const context_ref& c) -> CUresult {
+    if (::access(path, R_OK) != 0) return 301;  // CUDA_ERROR_FILE_NOT_FOUND
+    const std::string image = read_file(path);
+    image_header header;
+    if (image.compare(0, sizeof image_magic, image_magic, sizeof image_magic) == 0) {
+      if (image.size() < sizeof header) return CUDA_ERROR_INVALID_IMAGE;
+      std::memcpy(&header, image.data(), sizeof header);
+      if (image.size() - sizeof header < header.size) return CUDA_ERROR_INVALID_IMAGE;
+    }
+    return load_module(c, image.data(), *handle);
   });
 }
 
@@ -273,8 +329,7 @@ WEFT_VIRTUAL_API CUresult cuModuleUnload(CUmodule handle) {
   return context_call("cuModuleUnload", true, [&](const context_ref& c) -> CUresult {
     if (the().modules.find(handle) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     machine::drain(c);
-    const auto gone = the().modules.take(handle);
-    the().functions.remove_if([&](const function& f) { return f.home == gone; });
+    unload_module(handle);
     return CUDA_SUCCESS;
   });
 }
@@ -283,16 +338,10 @@ WEFT_VIRTUAL_API CUresult cuModuleGetFunction(CUfunction* handle, CUmodule from,
   return context_call("cuModuleGetFunction", handle != nullptr && name != nullptr, [&](const context_ref&) -> CUresult {
     const auto m = the().modules.find(from);
     if (m == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    for (const kernel_entry& k : m->kernels) {
-      if (k.name != name) continue;
-      auto made = std::make_shared<function>();
-      made->home = m;
-      made->kernel = &k;
-      made->dynamic_shared -= static_cast<unsigned>(std::min<std::size_t>(made->dynamic_shared, k.shared_bytes));
-      *handle = the().functions.add(made);
-      return CUDA_SUCCESS;
-    }
-    return CUDA_ERROR_NOT_FOUND;
+    auto made = find_function(m, name);
+    if (made == nullptr) return CUDA_ERROR_NOT_FOUND;
+    *handle = the().functions.add(std::move(made));
+    return CUDA_SUCCESS;
   });
 }
 
@@ -304,7 +353,10 @@ WEFT_VIRTUAL_API CUresult cuModuleGetGlobal_v2(CUdeviceptr* address, std::size_t
     void* const found = m->library == nullptr ? nullptr : ::dlsym(m->library, name);
     if (found == nullptr) return CUDA_ERROR_NOT_FOUND;
     if (address != nullptr) *address = reinterpret_cast<CUdeviceptr>(found);
-    if (size != nullptr) *size = 0;
+    Dl_info about{};
+    void* symbol = nullptr;
+    if (::dladdr1(found, &about, &symbol, RTLD_DL_SYMENT) == 0 || symbol == nullptr) return CUDA_ERROR_NOT_FOUND;
+    if (size != nullptr) *size = static_cast<const ElfW(Sym)*>(symbol)->st_size;
     return CUDA_SUCCESS;
   });
 }
@@ -324,32 +376,54 @@ WEFT_VIRTUAL_API CUresult cuLaunchCooperativeKernel(CUfunction function, unsigne
                 shared_bytes, stream, parameters, nullptr, true);
 }
 
+WEFT_VIRTUAL_API CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** parameters,
+                                           void** extra) {
+  const bool arguments = config != nullptr && (config->attribute_count == 0 || config->attributes != nullptr);
+  if (!arguments) return plain_call("cuLaunchKernelEx", false, [] { return CUDA_SUCCESS; });
+  constexpr int ignored = 0, cooperative = 2, cluster = 4, priority = 8;
+  bool is_cooperative = false;
+  bool is_known = true;
+  for (unsigned n = 0; is_known && n < config->attribute_count; ++n) {
+    const CUlaunchAttribute& one = config->attributes[n];
+    if (one.id == cooperative) is_cooperative = one.cooperative != 0;
+    const bool alone = one.id == cluster && one.cluster[0] * one.cluster[1] * one.cluster[2] == 1;
+    is_known = one.id == ignored || one.id == cooperative || one.id == priority || alone;
+  }
+  if (!is_known) return plain_call("cuLaunchKernelEx", true, [] { return CUDA_ERROR_NOT_SUPPORTED; });
+  return launch("cuLaunchKernelEx", function, {config->grid_x, config->grid_y, config->grid_z},
+                {config->block_x, config->block_y, config->block_z}, config->shared_bytes, config->stream, parameters,
+                extra, is_cooperative);
+}
+
+CUresult attribute_of(const function& f, int attribute, int* value) {
+  const int arch = given().capability_major * 10 + given().capability_minor;
+  switch (attribute) {
+    case function_max_threads_per_block:
+      *value = static_cast<int>(most_threads_of(f));
+      return CUDA_SUCCESS;
+    case function_shared_bytes:
+      *value = static_cast<int>(f.kernel->shared_bytes);
+      return CUDA_SUCCESS;
+    case function_registers:
+      *value = 32;
+      return CUDA_SUCCESS;
+    case function_ptx_version:
+    case function_binary_version:
+      *value = arch;
+      return CUDA_SUCCESS;
+    case function_max_dynamic_shared_bytes:
+      *value = static_cast<int>(f.dynamic_shared);
+      return CUDA_SUCCESS;
+    default:
+      *value = 0;
+      return attribute >= 0 && attribute < 16 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+  }
+}
+
 WEFT_VIRTUAL_API CUresult cuFuncGetAttribute(int* value, int attribute, CUfunction handle) {
   return plain_call("cuFuncGetAttribute", value != nullptr, [&]() -> CUresult {
     const auto f = the().functions.find(handle);
-    if (f == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    const int arch = given().capability_major * 10 + given().capability_minor;
-    switch (attribute) {
-      case function_max_threads_per_block:
-        *value = static_cast<int>(most_threads_of(*f));
-        return CUDA_SUCCESS;
-      case function_shared_bytes:
-        *value = static_cast<int>(f->kernel->shared_bytes);
-        return CUDA_SUCCESS;
-      case function_registers:
-        *value = 32;
-        return CUDA_SUCCESS;
-      case function_ptx_version:
-      case function_binary_version:
-        *value = arch;
-        return CUDA_SUCCESS;
-      case function_max_dynamic_shared_bytes:
-        *value = static_cast<int>(f->dynamic_shared);
-        return CUDA_SUCCESS;
-      default:
-        *value = 0;
-        return attribute >= 0 && attribute < 16 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-    }
+    return f == nullptr ? CUDA_ERROR_INVALID_HANDLE : attribute_of(*f, attribute, value);
   });
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Contexts: one primary context for each device, a stack of them for each thread, and access between them.
+// Contexts: one primary context for each device and those that the program creates, a stack of them for each thread,
+// and access between them.
 #include "virtual_driver/driver/call.hpp"
 
 namespace weft::virtual_cuda {
@@ -15,9 +16,7 @@ CUresult primary_call(const char* name, bool arguments, CUdevice ordinal, F&& f)
 }
 
 // What a fault of that kind leaves a process is its end: every later call answers it, and no reset takes it away.
-CUresult fault_of_process(const device& d) {
-  const std::lock_guard lock{the().mutex};
-  const CUresult fault = d.primary == nullptr ? CUDA_SUCCESS : d.primary->lost.load();
+CUresult lasting(CUresult fault) {
   switch (fault) {
     case CUDA_ERROR_ECC_UNCORRECTABLE:
     case CUDA_ERROR_NVLINK_UNCORRECTABLE:
@@ -29,29 +28,34 @@ CUresult fault_of_process(const device& d) {
   }
 }
 
-// Takes a device's context out of the books; relations to other devices end with it.
-context_ref forget_primary(CUdevice ordinal) {
-  machine& m = the();
-  const std::lock_guard lock{m.mutex};
-  device& d = device_at(ordinal);
-  context_ref gone = std::move(d.primary);
-  d.primary = nullptr;
-  if (gone == nullptr) return nullptr;
-  m.contexts.take(d.primary_handle);
-  d.primary_handle = nullptr;
-  const auto cut = [&](CUdevice from, CUdevice to) {
-    bool& on = device_at(from).peers[static_cast<std::size_t>(to)];
-    if (!on) return;
-    on = false;
-    for (const auto& [base, range] : m.ranges) {
-      if (range->device == to && range->kind == range_kind::device && m.space.holds(base)) m.show(from, *range);
-    }
-  };
-  for (int other = 0; other < m.count(); ++other) {
-    cut(ordinal, other);
-    cut(other, ordinal);
+CUresult fault_of_process(const device& d) {
+  const std::lock_guard lock{the().mutex};
+  for (const context_ref& c : d.contexts()) {
+    if (const CUresult fault = lasting(c->lost.load()); fault != CUDA_SUCCESS) return fault;
   }
+  return d.fault;
+}
+
+context_ref forget_primary(CUdevice ordinal) {
+  const std::lock_guard lock{the().mutex};
+  context_ref gone = std::exchange(device_at(ordinal).primary, nullptr);
+  if (gone != nullptr) the().forget_context(gone);
   return gone;
+}
+
+context_ref forget_created(CUcontext handle) {
+  const std::lock_guard lock{the().mutex};
+  for (device& d : the().devices) {
+    for (auto it = d.created.begin(); it != d.created.end(); ++it) {
+      if ((*it)->handle != handle) continue;
+      context_ref gone = std::move(*it);
+      d.created.erase(it);
+      the().forget_context(gone);
+      if (const CUresult fault = lasting(gone->lost.load()); fault != CUDA_SUCCESS) d.fault = fault;
+      return gone;
+    }
+  }
+  return nullptr;
 }
 
 int peers_of(const device& d) {
@@ -60,15 +64,41 @@ int peers_of(const device& d) {
   return n;
 }
 
+CUresult create_context(CUcontext* handle, unsigned flags, CUdevice ordinal, const CUctxCreateParams& wanted) {
+  constexpr unsigned schedules = 7, known_flags = 0xff;
+  const unsigned schedule = flags & schedules;
+  const bool arguments = handle != nullptr && (flags & ~known_flags) == 0 && schedule <= context_schedule_blocking &&
+                         (schedule & (schedule - 1)) == 0;
+  return primary_call("cuCtxCreate", arguments, ordinal, [&](device& d) -> CUresult {
+    if (wanted.graphics != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+    if (wanted.affinity_count != 0) return 224;  // CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY: there is no MPS
+    if (const CUresult fault = fault_of_process(d); fault != CUDA_SUCCESS) return fault;
+    const std::lock_guard lock{the().mutex};
+    d.created.push_back(the().make_context(ordinal, flags));
+    *handle = d.created.back()->handle;
+    context_stack().push_back(*handle);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult destroy(CUcontext handle) {
+  return plain_call("cuCtxDestroy", handle != nullptr, [&]() -> CUresult {
+    const context_ref gone = forget_created(handle);
+    if (gone == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    auto& stack = context_stack();
+    if (!stack.empty() && stack.back() == handle) stack.pop_back();
+    the().destroy_context(gone);
+    return CUDA_SUCCESS;
+  });
+}
+
 }  // namespace
 
 context_ref machine::retain_primary(CUdevice ordinal) {
   const std::lock_guard lock{mutex};
   device& d = device_at(ordinal);
   if (d.primary == nullptr) {
-    d.primary = make_context(ordinal);
-    d.primary->flags = d.flags;
-    d.primary_handle = contexts.add(d.primary);
+    d.primary = make_context(ordinal, d.flags);
   }
   ++d.references;
   return d.primary;
@@ -91,7 +121,7 @@ WEFT_VIRTUAL_API CUresult cuDevicePrimaryCtxRetain(CUcontext* handle, CUdevice o
     if (const CUresult fault = fault_of_process(d); fault != CUDA_SUCCESS) return fault;
     the().retain_primary(ordinal);
     const std::lock_guard lock{the().mutex};
-    *handle = d.primary_handle;
+    *handle = d.primary->handle;
     return CUDA_SUCCESS;
   });
 }
@@ -120,6 +150,10 @@ WEFT_VIRTUAL_API void weft_virtual_heal() {
       device_at(ordinal).references = 0;
     }
     if (const context_ref gone = forget_primary(ordinal)) the().destroy_context(gone);
+    for (const context_ref& c : device_at(ordinal).contexts()) {
+      if (const context_ref gone = forget_created(c->handle)) the().destroy_context(gone);
+    }
+    device_at(ordinal).fault = CUDA_SUCCESS;
   }
 }
 
@@ -136,6 +170,30 @@ WEFT_VIRTUAL_API CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice ordinal, unsign
   return primary_call("cuDevicePrimaryCtxSetFlags", (flags & 7U) <= context_schedule_blocking, ordinal, [&](device& d) {
     const std::lock_guard lock{the().mutex};
     d.flags = flags;
+    return CUDA_SUCCESS;
+  });
+}
+
+WEFT_VIRTUAL_API CUresult cuCtxCreate_v4(CUcontext* handle, const CUctxCreateParams* wanted, unsigned flags,
+                                         CUdevice ordinal) {
+  return create_context(handle, flags, ordinal, wanted == nullptr ? CUctxCreateParams{} : *wanted);
+}
+WEFT_VIRTUAL_API CUresult cuCtxCreate_v3(CUcontext* handle, const void* affinity, int affinity_count, unsigned flags,
+                                         CUdevice ordinal) {
+  return create_context(handle, flags, ordinal, {affinity, affinity_count, nullptr});
+}
+WEFT_VIRTUAL_API CUresult cuCtxCreate_v2(CUcontext* handle, unsigned flags, CUdevice ordinal) {
+  return create_context(handle, flags, ordinal, {});
+}
+WEFT_VIRTUAL_API CUresult cuCtxCreate(CUcontext* handle, unsigned flags, CUdevice ordinal) {
+  return create_context(handle, flags, ordinal, {});
+}
+
+WEFT_VIRTUAL_API CUresult cuCtxDestroy_v2(CUcontext handle) { return destroy(handle); }
+
+WEFT_VIRTUAL_API CUresult cuCtxGetFlags(unsigned* flags) {
+  return context_call("cuCtxGetFlags", flags != nullptr, [&](const context_ref& c) {
+    *flags = c->flags;
     return CUDA_SUCCESS;
   });
 }
@@ -200,20 +258,18 @@ WEFT_VIRTUAL_API CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned flags) 
   return context_call("cuCtxEnablePeerAccess", flags == 0, [&](const context_ref& c) -> CUresult {
     machine& m = the();
     const context_ref other = m.contexts.find(peer);
-    if (other == nullptr || other == c || other->device == c->device) return CUDA_ERROR_INVALID_CONTEXT;
+    if (other == nullptr || other == c) return CUDA_ERROR_INVALID_CONTEXT;
     if (!m.can_access(c->device, other->device)) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
     const std::lock_guard lock{m.mutex};
     device& d = device_at(c->device);
-    bool& on = d.peers[static_cast<std::size_t>(other->device)];
-    if (on) return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+    if (c->peers.contains(other->generation)) return CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
     const int limit = m.about.max_peers != 0
                           ? m.about.max_peers
                           : m.about.machine.devices[static_cast<std::size_t>(d.physical_index)].max_peers;
-    if (limit != 0 && peers_of(d) >= limit) return CUDA_ERROR_TOO_MANY_PEERS;
-    on = true;
-    for (const auto& [base, range] : m.ranges) {
-      if (range->device == other->device && range->kind == range_kind::device) m.show(c->device, *range);
-    }
+    const bool is_one = d.peers[static_cast<std::size_t>(other->device)];
+    if (!is_one && limit != 0 && peers_of(d) >= limit) return CUDA_ERROR_TOO_MANY_PEERS;
+    c->peers.insert(other->generation);
+    m.settle_peers(c->device, other->device);
     return CUDA_SUCCESS;
   });
 }
@@ -224,12 +280,8 @@ WEFT_VIRTUAL_API CUresult cuCtxDisablePeerAccess(CUcontext peer) {
     const context_ref other = m.contexts.find(peer);
     if (other == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
     const std::lock_guard lock{m.mutex};
-    bool& on = device_at(c->device).peers[static_cast<std::size_t>(other->device)];
-    if (!on) return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
-    on = false;
-    for (const auto& [base, range] : m.ranges) {
-      if (range->device == other->device && range->kind == range_kind::device) m.show(c->device, *range);
-    }
+    if (c->peers.erase(other->generation) == 0) return CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
+    m.settle_peers(c->device, other->device);
     return CUDA_SUCCESS;
   });
 }

@@ -115,12 +115,11 @@ CUresult submit_copy(const stream_ref& s, copy_place dst, copy_place src, box b)
   return s->home()->lost.load();
 }
 
-// Which devices must have a right to either side, where rights matter.
-struct sides {
-  int dst, src;
-};
+std::uint64_t number(const void* p) { return reinterpret_cast<std::uint64_t>(p); }
 
-CUresult copy_flat(const stream_ref& s, std::uint64_t dst, std::uint64_t src, std::size_t size, sides by) {
+}  // namespace
+
+CUresult copy_flat(const stream_ref& s, std::uint64_t dst, std::uint64_t src, std::size_t size, copy_sides by) {
   if (size == 0) return CUDA_SUCCESS;
   copy_place to, from;
   if (const CUresult code = find_place(dst, size, by.dst, true, to); code != 0) return code;
@@ -130,9 +129,7 @@ CUresult copy_flat(const stream_ref& s, std::uint64_t dst, std::uint64_t src, st
   return submit_copy(s, to, from, b);
 }
 
-sides same(const stream_ref& s) { return {s->home()->device, s->home()->device}; }
-
-std::uint64_t number(const void* p) { return reinterpret_cast<std::uint64_t>(p); }
+namespace {
 
 // One side of a box: where its first byte is. False for what has no address, as arrays.
 bool start_of(unsigned type, const void* host, CUdeviceptr dev, std::size_t x, std::size_t y, std::size_t z,
@@ -142,8 +139,10 @@ bool start_of(unsigned type, const void* host, CUdeviceptr dev, std::size_t x, s
   return at != 0;
 }
 
+}  // namespace
+
 template <class Description>
-CUresult copy_cube(const stream_ref& s, const Description& c, sides by) {
+CUresult copy_cube(const stream_ref& s, const Description& c, copy_sides by) {
   if (c.width == 0 || c.height == 0 || c.depth == 0) return CUDA_SUCCESS;
   box b;
   b.width = c.width;
@@ -169,9 +168,14 @@ CUresult copy_cube(const stream_ref& s, const Description& c, sides by) {
     return code;
   return submit_copy(s, to, from, b);
 }
+template CUresult copy_cube(const stream_ref&, const CUDA_MEMCPY3D&, copy_sides);
+template CUresult copy_cube(const stream_ref&, const CUDA_MEMCPY3D_PEER&, copy_sides);
+
+namespace {
 
 template <class Pattern>
-CUresult fill(const char* name, CUdeviceptr dst, Pattern value, std::size_t count, CUstream stream) {
+CUresult fill(const char* name, CUdeviceptr dst, Pattern value, std::size_t count, CUstream stream,
+              bool waits_for_host = false) {
   return stream_call(name, stream, true, [&](const stream_ref& s) -> CUresult {
     if (count == 0) return CUDA_SUCCESS;
     if (dst == 0 || dst % sizeof(Pattern) != 0 || count > (~std::size_t{0}) / sizeof(Pattern)) {
@@ -180,11 +184,13 @@ CUresult fill(const char* name, CUdeviceptr dst, Pattern value, std::size_t coun
     copy_place to;
     if (const auto code = find_place(dst, count * sizeof(Pattern), s->home()->device, true, to); code != 0) return code;
     if (to.pageable) return CUDA_ERROR_INVALID_VALUE;
-    submit(s, {.run = [to, value, count] {
-             std::fill_n(reinterpret_cast<Pattern*>(to.bytes), count, value);
-             return CUDA_SUCCESS;
-           }});
-    return CUDA_SUCCESS;
+    const mark_ref done = submit(s, {.run = [to, value, count] {
+                                   std::fill_n(reinterpret_cast<Pattern*>(to.bytes), count, value);
+                                   return CUDA_SUCCESS;
+                                 }});
+    if (!waits_for_host || to.device >= 0) return CUDA_SUCCESS;
+    done->wait();
+    return s->home()->lost.load();
   });
 }
 
@@ -231,7 +237,7 @@ WEFT_VIRTUAL_API CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D* copy, CUstream
 
 WEFT_VIRTUAL_API CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER* copy, CUstream stream) {
   return stream_call("cuMemcpy3DPeerAsync", stream, copy != nullptr, [&](const stream_ref& s) -> CUresult {
-    sides by = same(s);
+    copy_sides by = same(s);
     const auto side = [&](unsigned type, CUcontext handle, int& device) {
       if (type != memory_type_device) return true;
       const context_ref c = the().contexts.find(handle);
@@ -281,6 +287,16 @@ WEFT_VIRTUAL_API CUresult cuMemsetD16Async(CUdeviceptr dst, unsigned short value
 }
 WEFT_VIRTUAL_API CUresult cuMemsetD32Async(CUdeviceptr dst, unsigned value, std::size_t count, CUstream stream) {
   return fill("cuMemsetD32Async", dst, value, count, stream);
+}
+
+WEFT_VIRTUAL_API CUresult cuMemsetD8_v2(CUdeviceptr dst, unsigned char value, std::size_t count) {
+  return fill("cuMemsetD8", dst, value, count, nullptr, true);
+}
+WEFT_VIRTUAL_API CUresult cuMemsetD16_v2(CUdeviceptr dst, unsigned short value, std::size_t count) {
+  return fill("cuMemsetD16", dst, value, count, nullptr, true);
+}
+WEFT_VIRTUAL_API CUresult cuMemsetD32_v2(CUdeviceptr dst, unsigned value, std::size_t count) {
+  return fill("cuMemsetD32", dst, value, count, nullptr, true);
 }
 
 }  // namespace weft::virtual_cuda

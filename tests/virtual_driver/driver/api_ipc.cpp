@@ -46,9 +46,9 @@ CUresult open_memory(const context_ref& c, const foreign_record& record, CUdevic
   range->rights[static_cast<std::size_t>(c->device)] = access_read_write;
   // the flag that must be given says so: access to the exporter's device is enabled on the way
   if (owner >= 0 && owner != c->device) {
-    m.devices[static_cast<std::size_t>(c->device)].peers[static_cast<std::size_t>(owner)] = true;
-    for (const auto& [base, other] : m.ranges) {
-      if (other->device == owner && other->kind == range_kind::device) m.show(c->device, *other);
+    if (const context_ref& primary = m.devices[static_cast<std::size_t>(owner)].primary) {
+      c->peers.insert(primary->generation);
+      m.settle_peers(c->device, owner);
     }
   }
   m.show(*range);

@@ -65,7 +65,10 @@ CUresult tell(const memory_range& r, std::uint64_t address, int attribute, void*
     case pointer_context:
       if (r.kind == range_kind::mapping || r.kind == range_kind::pool || r.kind == range_kind::multicast)
         return put(CUcontext{nullptr});
-      return put(m.devices[static_cast<std::size_t>(r.device)].primary_handle);
+      {
+        const context_ref maker = m.maker_of(r);
+        return put(maker == nullptr ? CUcontext{nullptr} : maker->handle);
+      }
     case pointer_memory_type:
       return put(is_host(r) ? unsigned{memory_type_host} : unsigned{memory_type_device});
     case pointer_device_pointer:
@@ -98,6 +101,43 @@ CUresult tell(const memory_range& r, std::uint64_t address, int attribute, void*
   }
 }
 
+CUresult tell_nothing(int attribute, void* value) {
+  constexpr int no_device = -2;
+  switch (attribute) {
+    case pointer_device_ordinal:
+      std::memcpy(value, &no_device, sizeof no_device);
+      return CUDA_SUCCESS;
+    case pointer_memory_type:
+    case pointer_sync_memops:
+    case pointer_is_managed:
+    case pointer_is_legacy_ipc_capable:
+    case pointer_mapped:
+      std::memset(value, 0, sizeof(int));
+      return CUDA_SUCCESS;
+    case pointer_context:
+    case pointer_device_pointer:
+    case pointer_host_pointer:
+    case pointer_buffer_id:
+    case pointer_range_start:
+    case pointer_range_size:
+    case pointer_allowed_handle_types:
+    case pointer_pool:
+      std::memset(value, 0, sizeof(std::uint64_t));
+      return CUDA_SUCCESS;
+    default:
+      return CUDA_ERROR_INVALID_VALUE;
+  }
+}
+
+CUresult pin(const char* name, void** address, std::size_t size, unsigned flags) {
+  return context_call(name, address != nullptr && flags < 8, [&](const context_ref& c) {
+    std::uint64_t made = 0;
+    const CUresult code = size == 0 ? CUDA_SUCCESS : allocate_host(c, range_kind::pinned, &made, size);
+    if (code == CUDA_SUCCESS) *address = reinterpret_cast<void*>(made);
+    return code;
+  });
+}
+
 }  // namespace
 
 WEFT_VIRTUAL_API CUresult cuMemAlloc_v2(CUdeviceptr* address, std::size_t size) {
@@ -120,7 +160,7 @@ WEFT_VIRTUAL_API CUresult cuMemFree_v2(CUdeviceptr address) {
   return context_call("cuMemFree", true, [&](const context_ref&) -> CUresult {
     machine& m = the();
     if (address == 0) return CUDA_SUCCESS;
-    context_ref owner;
+    int owner = -1;
     {
       const std::lock_guard lock{m.mutex};
       const auto range = m.find(address);
@@ -130,12 +170,12 @@ WEFT_VIRTUAL_API CUresult cuMemFree_v2(CUdeviceptr address) {
       }
       // What a stream gave is taken without a wait. All work of the device comes before anything else goes; that of
       // its peers does not, and loses its sight of the memory at once (PyTorch issue 196257).
-      if (range->kind != range_kind::pool) owner = m.devices[static_cast<std::size_t>(range->device)].primary;
-      for (int by = 0; owner != nullptr && range->kind == range_kind::device && by < m.count(); ++by) {
+      if (range->kind != range_kind::pool) owner = range->device;
+      for (int by = 0; range->kind == range_kind::device && by < m.count(); ++by) {
         if (by != range->device) m.space.hide(address_space::device(by), range->base, range->size);
       }
     }
-    if (owner != nullptr) machine::drain(owner);
+    if (owner >= 0) m.drain(owner);
     const std::lock_guard lock{m.mutex};
     const auto range = m.find(address);
     if (range == nullptr || range->base != address) return CUDA_ERROR_INVALID_VALUE;
@@ -157,12 +197,10 @@ WEFT_VIRTUAL_API CUresult cuMemGetInfo_v2(std::size_t* free, std::size_t* total)
 }
 
 WEFT_VIRTUAL_API CUresult cuMemHostAlloc(void** address, std::size_t size, unsigned flags) {
-  return context_call("cuMemHostAlloc", address != nullptr && flags < 8, [&](const context_ref& c) {
-    std::uint64_t made = 0;
-    const CUresult code = size == 0 ? CUDA_SUCCESS : allocate_host(c, range_kind::pinned, &made, size);
-    if (code == CUDA_SUCCESS) *address = reinterpret_cast<void*>(made);
-    return code;
-  });
+  return pin("cuMemHostAlloc", address, size, flags);
+}
+WEFT_VIRTUAL_API CUresult cuMemAllocHost_v2(void** address, std::size_t size) {
+  return pin("cuMemAllocHost", address, size, 0);
 }
 
 WEFT_VIRTUAL_API CUresult cuMemAllocManaged(CUdeviceptr* address, std::size_t size, unsigned flags) {
@@ -272,6 +310,25 @@ WEFT_VIRTUAL_API CUresult cuPointerGetAttribute(void* value, int attribute, CUde
     const auto range = the().find(address);
     if (range == nullptr) return CUDA_ERROR_INVALID_VALUE;
     return tell(*range, address, attribute, value);
+  });
+}
+
+// Of what is no pointer of the driver's each attribute is null, and that is no error.
+WEFT_VIRTUAL_API CUresult cuPointerGetAttributes(unsigned count, const int* attributes, void** values,
+                                                 CUdeviceptr address) {
+  const bool arguments = count != 0 && attributes != nullptr && values != nullptr;
+  return context_call("cuPointerGetAttributes", arguments, [&](const context_ref&) -> CUresult {
+    const std::lock_guard lock{the().mutex};
+    const auto range = the().find(address);
+    for (unsigned n = 0; n < count; ++n) {
+      if (values[n] == nullptr) return CUDA_ERROR_INVALID_VALUE;
+      if (const CUresult code = tell_nothing(attributes[n], values[n]); code != CUDA_SUCCESS) return code;
+      if (range == nullptr) continue;
+      const CUresult code = tell(*range, address, attributes[n], values[n]);
+      // device memory has no address of the host's
+      if (code != CUDA_SUCCESS && attributes[n] != pointer_host_pointer) return code;
+    }
+    return CUDA_SUCCESS;
   });
 }
 

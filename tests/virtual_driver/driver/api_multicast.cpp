@@ -9,8 +9,6 @@
 namespace weft::virtual_cuda {
 namespace {
 
-constexpr std::size_t granularity = std::size_t{2} << 20;
-
 /// Calls `f` with the object, the lock held.
 template <class F>
 CUresult object_call(const char* name, bool arguments, CUmemGenericAllocationHandle handle, F&& f) noexcept {

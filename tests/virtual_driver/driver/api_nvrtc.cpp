@@ -52,6 +52,7 @@ struct request {
   int architecture = 75;
   bool is_text = true;  // compute_…: PTX; sm_…: a cubin
   std::vector<std::string> for_host;
+  bool source_folder = true;  // is searched for what the text includes
 };
 
 bool known_architecture(int number) {
@@ -91,6 +92,8 @@ nvrtcResult read_options(int count, const char* const* options, request& wanted,
       standard = next();
     } else if (name == "define-macro" || name == "D" || name == "include-path" || name == "I") {
       wanted.for_host.push_back((name[0] == 'd' || name[0] == 'D' ? "-D" : "-I") + next());
+    } else if (name == "no-source-include") {
+      wanted.source_folder = false;
     } else if (dashes == 1 && (name[0] == 'D' || name[0] == 'I' || name[0] == 'U')) {
       wanted.for_host.push_back(word);
     } else {
@@ -124,7 +127,6 @@ nvrtcResult read_options(int count, const char* const* options, request& wanted,
                                                  "split-compile",
                                                  "fdevice-syntax-only",
                                                  "dopt",
-                                                 "no-source-include",
                                                  "builtin-initialization",
                                                  "no-cache",
                                                  "brief-diagnostics",
@@ -185,10 +187,16 @@ nvrtcResult compile(program& p, int count, const char* const* options) {
   if (const nvrtcResult code = read_options(count, options, wanted, p.log); code != NVRTC_SUCCESS) return code;
   const header_folder folder{p.headers};
   if (!folder.path.empty()) wanted.for_host.push_back("-I" + folder.path);
+  const bool has_files = p.text.find("#include \"") != std::string::npos;
+  if (has_files && wanted.source_folder) {
+    const std::string of_source = std::filesystem::path{p.name}.parent_path().string();
+    wanted.for_host.push_back("-I" + (of_source.empty() ? "." : of_source));
+  }
   std::string key;
   for (const std::string& one : p.expressions) key += one + '\n';
-  const compiled_text made = compile_text(text_to_preprocess(p.text, p.name), wanted.for_host, key,
-                                          [&](const std::string& text) { return unit_of(text, p.expressions); });
+  const compiled_text made = compile_text(
+      text_to_preprocess(p.text, p.name), wanted.for_host, key,
+      [&](const std::string& text) { return unit_of(text, p.expressions); }, !has_files);
   p.log = made.log;
   if (!made.done) return NVRTC_ERROR_COMPILATION;
   p.is_text = wanted.is_text;

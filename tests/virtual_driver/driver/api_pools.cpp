@@ -62,7 +62,8 @@ CUresult allocate_from(const stream_ref& s, const std::shared_ptr<pool>& p, std:
   if (range == nullptr) range = m.allocate(p->device, size, range_kind::pool, code);
   if (range == nullptr) return code;
   range->home = p;
-  range->generation = s->home()->device == p->device ? s->home()->generation : 0;
+  // of no context that the program creates and destroys
+  if (m.devices[static_cast<std::size_t>(p->device)].primary == s->home()) range->generation = s->home()->generation;
   range->memory->handle_types = p->properties.handle_types;
   p->used += range->size;
   note_use(*p);
@@ -310,8 +311,7 @@ WEFT_VIRTUAL_API CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, std::siz
 
 WEFT_VIRTUAL_API CUresult cuMemAllocAsync(CUdeviceptr* address, std::size_t size, CUstream stream) {
   return stream_call("cuMemAllocAsync", stream, address != nullptr && size != 0, [&](const stream_ref& s) -> CUresult {
-    const auto& d = the().devices[static_cast<std::size_t>(s->home()->device)];
-    return allocate_from(s, the().pools.find(d.default_pool), size, address);
+    return allocate_from(s, the().pools.find(the().pool_of(s->home()->device)), size, address);
   });
 }
 

@@ -206,9 +206,7 @@ WEFT_VIRTUAL_API CUresult cuStreamDestroy_v2(CUstream handle) {
 WEFT_VIRTUAL_API CUresult cuStreamGetCtx(CUstream handle, CUcontext* context) {
   return stream_call("cuStreamGetCtx", handle, context != nullptr, [&](const stream_ref& s) {
     const bool is_special = reinterpret_cast<std::uint64_t>(handle) <= 2;
-    *context = is_special                ? context_stack().back()
-               : s->converted != nullptr ? s->converted
-                                         : the().devices[static_cast<std::size_t>(s->home()->device)].primary_handle;
+    *context = is_special ? context_stack().back() : s->converted != nullptr ? s->converted : s->home()->handle;
     return CUDA_SUCCESS;
   });
 }
@@ -393,6 +391,9 @@ WEFT_VIRTUAL_API CUresult cuEventElapsedTime(float* milliseconds, CUevent start,
     *milliseconds = std::chrono::duration<float, std::milli>(last->when - first->when).count();
     return CUDA_SUCCESS;
   });
+}
+WEFT_VIRTUAL_API CUresult cuEventElapsedTime_v2(float* milliseconds, CUevent start, CUevent end) {
+  return cuEventElapsedTime(milliseconds, start, end);
 }
 
 }  // namespace weft::virtual_cuda

@@ -14,8 +14,6 @@
 namespace weft::virtual_cuda {
 namespace {
 
-constexpr std::size_t granularity = std::size_t{2} << 20;
-
 // The name of the file says what it is, in this process and in the one that it is sent to.
 std::string name_of_block(int physical_device) { return "weft-virtual-block-" + std::to_string(physical_device); }
 

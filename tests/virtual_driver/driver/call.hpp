@@ -4,6 +4,7 @@
 
 #include "virtual_driver/driver/functions.hpp"
 #include "virtual_driver/driver/machine.hpp"
+#include "virtual_driver/driver/more_functions.hpp"
 
 #include <new>
 

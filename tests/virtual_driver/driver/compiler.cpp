@@ -70,7 +70,7 @@ int run_compiler(std::vector<std::string> words, const std::string& log) {
 }  // namespace
 
 compiled_text compile_text(const std::string& text, const std::vector<std::string>& options, const std::string& key,
-                           const std::function<std::string(const std::string&)>& unit_of) {
+                           const std::function<std::string(const std::string&)>& unit_of, bool may_be_kept) {
   constexpr const char* way = "2";  // of making a unit: a new number whenever unit_of makes another of the same text
   const settings& s = given();
   std::vector<std::string> words;
@@ -102,7 +102,7 @@ compiled_text compile_text(const std::string& text, const std::vector<std::strin
     return out;
   }
   const std::string kept = folder + "/" + hash_of(whole_key) + ".so";
-  if (read_whole(kept, out.object)) {
+  if (may_be_kept && read_whole(kept, out.object)) {
     out.done = true;
     return out;
   }

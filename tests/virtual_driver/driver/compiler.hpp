@@ -14,10 +14,11 @@ struct compiled_text {
   std::string log;
 };
 
-/// Preprocesses `text`, and compiles what `unit_of` makes of that; `key` says what else that depends on. Thread: any;
-/// several processes may share the folder.
+/// Preprocesses `text`, and compiles what `unit_of` makes of that; `key` says what else that depends on. What
+/// depends on files is not kept. Thread: any; several processes may share the folder.
 [[nodiscard]] compiled_text compile_text(const std::string& text, const std::vector<std::string>& options,
                                          const std::string& key,
-                                         const std::function<std::string(const std::string&)>& unit_of);
+                                         const std::function<std::string(const std::string&)>& unit_of,
+                                         bool may_be_kept);
 
 }  // namespace weft::virtual_cuda

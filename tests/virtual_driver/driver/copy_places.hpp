@@ -16,6 +16,18 @@ struct copy_place {
 /// Answers INVALID_VALUE for what lies in no memory, or past its end.
 [[nodiscard]] CUresult find_place(std::uint64_t address, std::size_t extent, int by, bool writes, copy_place& place);
 
+/// The device that has to have a right to either side, where rights matter.
+struct copy_sides {
+  int dst, src;
+};
+[[nodiscard]] inline copy_sides same(const stream_ref& s) { return {s->home()->device, s->home()->device}; }
+
+[[nodiscard]] CUresult copy_flat(const stream_ref& s, std::uint64_t dst, std::uint64_t src, std::size_t size,
+                                 copy_sides by);
+/// Of the descriptions of CUDA_MEMCPY3D and CUDA_MEMCPY3D_PEER.
+template <class Description>
+[[nodiscard]] CUresult copy_cube(const stream_ref& s, const Description& c, copy_sides by);
+
 /// Copies between devices so far: direct, and through the host because no access was enabled.
 struct copy_counts {
   std::atomic<std::uint64_t> direct{0}, staged{0};

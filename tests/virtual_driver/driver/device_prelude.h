@@ -103,6 +103,8 @@ inline void __nanosleep(unsigned) { weft_virtual_yield_(); }
   __builtin_unreachable();
 }
 inline long long clock64() { return (long long)weft_virtual_services_->clock(); }
+typedef long clock_t;
+inline clock_t clock() noexcept { return (clock_t)weft_virtual_services_->clock(); }
 /* What hardware keeps in %smid. */
 inline unsigned weft_multiprocessor() {
   return weft_virtual_services_->multiprocessor(blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z));
@@ -306,6 +308,8 @@ inline int __popc(unsigned v) { return __builtin_popcount(v); }
 inline int __popcll(unsigned long long v) { return __builtin_popcountll(v); }
 inline int __clz(int v) { return v == 0 ? 32 : __builtin_clz((unsigned)v); }
 inline int __clzll(long long v) { return v == 0 ? 64 : __builtin_clzll((unsigned long long)v); }
+inline int __mul24(int a, int b) { return ((a << 8) >> 8) * ((b << 8) >> 8); }
+inline unsigned __umul24(unsigned a, unsigned b) { return (a & 0xffffffu) * (b & 0xffffffu); }
 inline int __ffs(int v) { return __builtin_ffs(v); }
 inline unsigned __float_as_uint(float f) {
   unsigned u;
@@ -360,6 +364,14 @@ inline double fma(double x, double y, double z) noexcept { return __builtin_fma(
 inline float fma(float x, float y, float z) noexcept { return __builtin_fmaf(x, y, z); }
 inline float rsqrtf(float x) { return 1.0f / __builtin_sqrtf(x); }
 inline double rsqrt(double x) { return 1.0 / __builtin_sqrt(x); }
+/* The fast ones are as exact as the others here. */
+inline float __expf(float x) { return __builtin_expf(x); }
+inline float __logf(float x) { return __builtin_logf(x); }
+inline float __log2f(float x) { return __builtin_log2f(x); }
+inline float __sinf(float x) { return __builtin_sinf(x); }
+inline float __cosf(float x) { return __builtin_cosf(x); }
+inline float __powf(float x, float y) { return __builtin_powf(x, y); }
+inline float __fdividef(float x, float y) { return x / y; }
 inline bool isnan(double x) { return __builtin_isnan(x); }
 inline bool isinf(double x) { return __builtin_isinf(x); }
 inline int abs(int x) noexcept { return x < 0 ? -x : x; }

@@ -279,14 +279,9 @@ CUresult cuGreenCtxCreate(CUgreenCtx* context, CUdevResourceDesc description, CU
 CUresult cuGreenCtxDestroy(CUgreenCtx context);
 CUresult cuCtxFromGreenCtx(CUcontext* context, CUgreenCtx green);
 CUresult cuGreenCtxStreamCreate(CUstream* stream, CUgreenCtx context, unsigned flags, int priority);
-// in every driver, though not in the table
-CUresult cuCtxGetDevice(CUdevice* device);
-CUresult cuStreamCreate(CUstream* stream, unsigned flags);
 CUresult cuStreamGetCtx(CUstream stream, CUcontext* context);
 CUresult cuStreamIsCapturing(CUstream stream, int* status);
 CUresult cuThreadExchangeStreamCaptureMode(int* mode);
-CUresult cuMemAllocAsync(CUdeviceptr* address, std::size_t size, CUstream stream);
-CUresult cuGetProcAddress_v2(const char* name, void** function, int version, unsigned long long flags, int* outcome);
 }
 
 }  // namespace weft::virtual_cuda

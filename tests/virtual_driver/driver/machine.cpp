@@ -225,13 +225,54 @@ void machine::end(const std::shared_ptr<memory_range>& range) {
   space.give(range->base, range->size);
 }
 
-context_ref machine::make_context(int ordinal) {
+std::vector<context_ref> device::contexts() const {
+  std::vector<context_ref> all = created;
+  if (primary != nullptr) all.push_back(primary);
+  return all;
+}
+
+context_ref machine::maker_of(const memory_range& range) const {
+  const device& d = devices[static_cast<std::size_t>(range.device)];
+  for (const context_ref& c : d.created) {
+    if (c->generation == range.generation) return c;
+  }
+  return d.primary;
+}
+
+void machine::settle_peers(int from, int to) {
+  bool may = false;
+  for (const context_ref& c : devices[static_cast<std::size_t>(from)].contexts()) {
+    for (const context_ref& other : devices[static_cast<std::size_t>(to)].contexts()) {
+      may = may || c->peers.contains(other->generation);
+    }
+  }
+  bool& on = devices[static_cast<std::size_t>(from)].peers[static_cast<std::size_t>(to)];
+  if (on == may) return;
+  on = may;
+  for (const auto& [base, range] : ranges) {
+    if (range->device == to && range->kind == range_kind::device) show(from, *range);
+  }
+}
+
+void machine::forget_context(const context_ref& gone) {
+  contexts.take(gone->handle);
+  for (int other = 0; other < count(); ++other) {
+    for (const context_ref& c : devices[static_cast<std::size_t>(other)].contexts()) c->peers.erase(gone->generation);
+    if (other == gone->device) continue;
+    settle_peers(gone->device, other);
+    settle_peers(other, gone->device);
+  }
+}
+
+context_ref machine::make_context(int ordinal, unsigned flags) {
   auto made = std::make_shared<context>();
   made->device = ordinal;
+  made->flags = flags;
   static std::atomic<std::uint64_t> generations{1};
   made->generation = generations.fetch_add(1);
   made->set_null_stream(std::make_shared<stream>(made, false, 0));
   made->charged = charge(ordinal, memory_of_a_context) ? memory_of_a_context : 0;
+  made->handle = contexts.add(made);
   return made;
 }
 
@@ -259,6 +300,15 @@ void machine::drain(const context_ref& c) {
     }
   }
   for (const mark_ref& m : all) m->wait();
+}
+
+void machine::drain(int ordinal) {
+  std::vector<context_ref> all;
+  {
+    const std::lock_guard lock{mutex};
+    all = devices[static_cast<std::size_t>(ordinal)].contexts();
+  }
+  for (const context_ref& c : all) drain(c);
 }
 
 // Work that runs is ended, as a reset of the device does: a kernel that spins would else keep it for ever.

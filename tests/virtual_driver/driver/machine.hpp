@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <unordered_map>
@@ -109,9 +110,13 @@ struct pool {
   std::string origin;  // of an imported one
 };
 
+inline constexpr std::size_t granularity = std::size_t{2} << 20;  // of blocks and multicast objects
+
 struct context {
   int device = 0;
   std::uint64_t generation = 0;
+  CUcontext handle = nullptr;
+  std::set<std::uint64_t> peers;  // generations of the contexts whose memory it may use
   unsigned flags = 0;
   std::size_t charged = 0;   // of its device's memory
   std::atomic<int> lost{0};  // the code that every later call answers
@@ -158,11 +163,15 @@ struct device {
   std::size_t memory = 0;
   std::size_t used = 0;
   context_ref primary;
-  CUcontext primary_handle = nullptr;
+  std::vector<context_ref> created;  // by the program
+  CUresult fault = CUDA_SUCCESS;     // of a created context that is gone: what it left of the process stays
   int references = 0;
   unsigned flags = 0;
   CUmemoryPool default_pool = nullptr;
-  std::array<bool, most_devices> peers{};  // whose memory it may use
+  std::atomic<CUmemoryPool> current_pool{nullptr};  // null: never set
+  std::array<bool, most_devices> peers{};           // whose memory one of its contexts may use
+
+  [[nodiscard]] std::vector<context_ref> contexts() const;
 };
 
 struct machine {
@@ -202,9 +211,17 @@ struct machine {
   /// Memory of the heap at a new address. Empty with `code` set when there is none.
   std::shared_ptr<memory_range> allocate(int ordinal, std::size_t size, range_kind kind, CUresult& code);
   void end(const std::shared_ptr<memory_range>& range);
+  /// The context that made a range, or the primary one; null where that is gone.
+  [[nodiscard]] context_ref maker_of(const memory_range& range) const;
+  /// What a device may use of another's is what one of its contexts may.
+  void settle_peers(int from, int to);
+  /// Out of the books, with its relations to other contexts.
+  void forget_context(const context_ref& gone);
 
   // without it
-  context_ref make_context(int ordinal);
+  context_ref make_context(int ordinal, unsigned flags);
+  /// Whose memory cuMemAllocAsync gives.
+  [[nodiscard]] CUmemoryPool pool_of(int ordinal) const;
   /// A stream becomes one of its context.
   CUstream add(const stream_ref& made);
   /// The primary context of a device, made when nobody had it. Whoever took it gives it back.
@@ -215,6 +232,8 @@ struct machine {
   void forget_code(const context_ref& gone);
   /// Waits for all work of a context.
   static void drain(const context_ref& c);
+  /// Waits for all work of a device.
+  void drain(int ordinal);
 };
 
 /// The bit of weft_virtual_drop() for what kernels write into memory of a kind.

@@ -5,6 +5,7 @@
 #include "virtual_driver/driver/device_side.h"
 #include "virtual_driver/driver/machine.hpp"
 
+#include <map>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -32,11 +33,33 @@ struct module {
   ~module();
 };
 
+/// Code for any context: what its image holds, and the module of it that a context has.
+struct library {
+  std::string image;
+  std::shared_ptr<module> described;  // of no context, never run
+  std::mutex mutex;
+  std::map<std::uint64_t, CUmodule> modules;  // by the context's generation
+
+  CUresult in(const context_ref& c, CUmodule& found);
+};
+
 struct function {
   std::shared_ptr<module> home;
   const kernel_entry* kernel = nullptr;
   unsigned dynamic_shared = 48U << 10;
+  std::shared_ptr<library> whole;  // of a kernel that belongs to no context
 };
+
+[[nodiscard]] CUresult load_image(module& m, const void* image);
+/// An image says how long it is.
+[[nodiscard]] std::string copy_of_image(const void* image);
+[[nodiscard]] CUresult load_module(const context_ref& c, const void* image, CUmodule& made);
+void unload_module(CUmodule handle);
+/// Null where there is none of that name.
+[[nodiscard]] std::shared_ptr<function> find_function(const std::shared_ptr<module>& from, std::string_view name);
+[[nodiscard]] CUresult attribute_of(const function& f, int attribute, int* value);
+/// What runs in a context: a function of it, or a kernel of a library there.
+[[nodiscard]] CUresult resolve(const context_ref& c, std::shared_ptr<function>& f);
 
 /// What nvrtcGetCUBIN answers: this, then the bytes of a shared object. A module for an architecture of one device.
 struct image_header {

@@ -2,6 +2,7 @@
 // What cuGetProcAddress finds: each function by its name and the version of CUDA that brought this form of it.
 #include "virtual_driver/driver/call.hpp"
 #include "virtual_driver/driver/functions.hpp"
+#include "virtual_driver/driver/more_functions.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -29,22 +30,24 @@ WEFT_VIRTUAL_FUNCTIONS(WEFT_ROW)
 const row* const rows[] = {WEFT_VIRTUAL_FUNCTIONS(WEFT_ROW)};
 #undef WEFT_ROW
 
-// Not in the backend's table, but in any driver.
-const row more_rows[] = {
-    {"cuCtxGetDevice", 2000, reinterpret_cast<void*>(&cuCtxGetDevice)},
-    {"cuStreamCreate", 2000, reinterpret_cast<void*>(&cuStreamCreate)},
-    {"cuMemAllocAsync", 11020, reinterpret_cast<void*>(&cuMemAllocAsync)},
-};
+#define WEFT_ROW(name, version, symbol, parameters) {#name, version, reinterpret_cast<void*>(&symbol)},
+const row more_rows[] = {WEFT_VIRTUAL_MORE_FUNCTIONS(WEFT_ROW)};
+#undef WEFT_ROW
 // NOLINTEND(cppcoreguidelines-pro-type-reinterpret-cast)
 
-const row* find_row(const char* name) {
-  for (const row* r : rows) {
-    if (std::strcmp(r->name, name) == 0) return r;
-  }
-  for (const row& r : more_rows) {
-    if (std::strcmp(r.name, name) == 0) return &r;
-  }
-  return nullptr;
+// The newest form that a version has; else the oldest that there is.
+const row* find_row(const char* name, int version) {
+  const row* best = nullptr;
+  const auto look_at = [&](const row& r) {
+    if (r.version > given().driver_version || std::strcmp(r.name, name) != 0) return;
+    const bool fits = r.version <= version;
+    const bool best_fits = best != nullptr && best->version <= version;
+    if (best == nullptr || (fits ? !best_fits || r.version > best->version : !best_fits && r.version < best->version))
+      best = &r;
+  };
+  for (const row* r : rows) look_at(*r);
+  for (const row& r : more_rows) look_at(r);
+  return best;
 }
 
 }  // namespace
@@ -63,10 +66,9 @@ WEFT_VIRTUAL_API CUresult cuGetProcAddress_v2(const char* name, void** function,
     *function = found;
     return CUDA_SUCCESS;
   };
-  const row* const r = find_row(name);
+  const row* const r = find_row(name, version);
   const auto& missing = given().missing;
-  if (r == nullptr || r->version > given().driver_version ||
-      std::find(missing.begin(), missing.end(), name) != missing.end()) {
+  if (r == nullptr || std::find(missing.begin(), missing.end(), name) != missing.end()) {
     return answer(nullptr, symbol_not_found);
   }
   if (r->version > version) return answer(nullptr, symbol_version_not_sufficient);

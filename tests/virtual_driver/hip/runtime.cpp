@@ -73,7 +73,7 @@ CUcontext context_of(int device) {
   if (handle == nullptr) {
     static_cast<void>(the().retain_primary(device));
     const std::lock_guard books{the().mutex};
-    handle = the().devices[static_cast<std::size_t>(device)].primary_handle;
+    handle = the().devices[static_cast<std::size_t>(device)].primary->handle;
   }
   return handle;
 }
