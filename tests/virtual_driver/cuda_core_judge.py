@@ -127,8 +127,8 @@ def memory(device):
     mapped = VirtualMemoryResource(device).allocate(1, stream=stream)
     check(mapped.size % (2 << 20) == 0, "a mapping is a multiple of the granularity")
     mapped.fill(numpy.uint8(7), stream=stream)
-    mapped.close()
     stream.sync()
+    mapped.close()
 
 
 def kernels(device):
