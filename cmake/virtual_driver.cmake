@@ -19,6 +19,9 @@ function(weft_virtual_part target kind)
   add_dependencies(${target} weft_device_text)
   target_compile_features(${target} PRIVATE cxx_std_20)
   target_compile_options(${target} PRIVATE ${weft_warnings} $<$<CONFIG:Release>:-O1>)
+  if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")  # stacks are switched, the shadow stack is not: says so to ld.so
+    target_compile_options(${target} PRIVATE -fcf-protection=none)
+  endif()
   target_compile_definitions(${target} PRIVATE WEFT_VIRTUAL_CUDA_CXX="${CMAKE_CXX_COMPILER}")
   target_include_directories(${target} PRIVATE src tests include ${generated} ${generated}/include)
   set_target_properties(${target} PROPERTIES

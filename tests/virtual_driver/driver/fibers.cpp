@@ -4,33 +4,36 @@
 #include "virtual_driver/driver/guard.hpp"
 #include "virtual_driver/driver/module.hpp"
 #include "virtual_driver/driver/multicast.hpp"
+#include "virtual_driver/driver/stacks.hpp"
 
 #include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <memory>
 #include <sched.h>
-#include <sys/mman.h>
-#include <ucontext.h>
+#include <span>
 #include <vector>
 
 namespace weft::virtual_cuda {
 namespace {
 
-constexpr std::size_t stack_size = std::size_t{64} << 10;
-// below all stacks: what runs over its own by so much faults, whatever else lies there
-constexpr std::size_t out_of_bounds = std::size_t{4} << 20;
+struct fiber;
+
+struct fiber_queue {
+  fiber* first = nullptr;
+  fiber* last = nullptr;
+  void push(fiber& one);
+  void push_all(fiber_queue& others);
+  [[nodiscard]] fiber* pop();
+};
 
 struct gathering {
   std::size_t members = 0;  // that have not ended
   std::size_t arrived = 0;
-  std::uint64_t round = 0;
+  fiber_queue waiting{};
 };
 
 struct block_of_threads {
-  std::size_t threads = 0;
   gathering whole;
   std::vector<gathering> warps;
   std::vector<std::byte> shared;
@@ -38,151 +41,77 @@ struct block_of_threads {
 };
 
 struct fiber {
-  ucontext_t place{};
-  weft_virtual_thread self{};
+  left_stack place{};
   block_of_threads* home = nullptr;
-  std::size_t warp = 0, lane = 0;
-  gathering* waits_for = nullptr;
-  std::uint64_t waits_round = 0;
+  std::size_t number = 0;  // in its block
+  fiber* next = nullptr;   // of the queue that it is in
   unsigned long long offered = 0;
-  bool ended = false;
 };
 
+// A thread has no stack of its own before it waits: the next one to begin runs on the stack of one that ended.
 struct crew {
   std::vector<fiber> fibers;
-  std::vector<std::unique_ptr<block_of_threads>> blocks;
-  ucontext_t keeper{};
+  std::vector<block_of_threads> blocks;
+  std::size_t threads = 0;  // of a block
+  std::size_t begun = 0, ended = 0, stacks_taken = 0;
+  weft_virtual_thread next{};  // to begin
+  block_of_threads* next_home = nullptr;
+  std::size_t next_number = 0;
+  fiber_queue ready;
+  left_stack keeper{};
   fiber* running = nullptr;
   weft_virtual_thread* now = nullptr;
   std::span<std::byte> variables;      // of the block that runs
   block_of_threads* inside = nullptr;  // which that is
-  const std::function<void()>* body = nullptr;
-  std::byte* stacks = nullptr;
-  std::size_t bytes = 0;
+  void (*body)(void**) = nullptr;
+  void** arguments = nullptr;
+  stacks pool;
 };
 
-// Left by a fault that jumps out of it: taken down by the next launch of this thread.
-thread_local std::unique_ptr<crew> current_crew;
-thread_local void* lent_shared = nullptr;
+// Kept for the next launch of this thread, which begins anew: a fault jumps out of it anywhere.
+thread_local crew kept_crew;
+constinit thread_local crew* current_crew = nullptr;
+constinit thread_local void* lent_shared = nullptr;
 
-void drop_crew() {
-  if (current_crew && current_crew->stacks != nullptr)
-    ::munmap(current_crew->stacks - out_of_bounds, out_of_bounds + current_crew->bytes);
-  current_crew.reset();
+void fiber_queue::push(fiber& one) {
+  one.next = nullptr;
+  (first == nullptr ? first : last->next) = &one;
+  last = &one;
 }
 
-void complete(gathering& g) {
-  if (g.members != 0 && g.arrived == g.members) {
-    g.arrived = 0;
-    ++g.round;
-  }
+void fiber_queue::push_all(fiber_queue& others) {
+  if (others.first == nullptr) return;
+  (first == nullptr ? first : last->next) = others.first;
+  last = others.last;
+  others.first = nullptr;
 }
 
-void switch_away() {
-  crew& c = *current_crew;
-  fiber* const self = c.running;
-  ::swapcontext(&self->place, &c.keeper);
+fiber* fiber_queue::pop() {
+  fiber* const one = first;
+  if (one != nullptr) first = one->next;
+  return one;
 }
 
-void gather(gathering& g) {
-  fiber* const self = current_crew->running;
-  self->waits_for = &g;
-  self->waits_round = g.round;
-  ++g.arrived;
-  complete(g);
-  switch_away();
+void complete(crew& c, gathering& g) {
+  if (g.arrived != g.members) return;
+  g.arrived = 0;
+  c.ready.push_all(g.waiting);
 }
 
-void barrier(int of_warp) {
-  if (!current_crew) return;
-  fiber& self = *current_crew->running;
-  gather(of_warp != 0 ? self.home->warps[self.warp] : self.home->whole);
-}
-
-unsigned long long exchange(unsigned long long value, int from) {
-  if (!current_crew) return value;
-  fiber& self = *current_crew->running;
-  self.offered = value;
-  barrier(1);
-  // fibers of a block lie side by side
-  const fiber* const first_of_warp = &self - self.lane;
-  const auto lane = static_cast<std::size_t>(from);
-  const bool is_there = from >= 0 && lane < self.home->threads - 32 * self.warp && lane < 32;
-  const unsigned long long got = is_there ? first_of_warp[lane].offered : value;
-  barrier(1);
-  return got;
-}
-
-void* shared() { return current_crew ? current_crew->running->home->shared.data() : lent_shared; }
-
-void yield() {
-  if (current_crew) {
-    switch_away();
-  } else {
-    ::sched_yield();
-  }
-}
-
-void fail(int code) { end_guarded(code); }
-
-unsigned long long clock_now() {
-  return static_cast<unsigned long long>(std::chrono::steady_clock::now().time_since_epoch().count());
-}
-
-void leave(gathering& g) {
+void leave(crew& c, gathering& g) {
   --g.members;
-  complete(g);
+  complete(c, g);
 }
 
-void run_one() {
-  crew& c = *current_crew;
-  fiber& self = *c.running;
-  (*c.body)();
-  self.ended = true;
-  leave(self.home->whole);
-  leave(self.home->warps[self.warp]);
-  ::swapcontext(&self.place, &c.keeper);
-}
-
-void prepare(crew& c, const weft_virtual_launch& shape, std::uint64_t first_block, std::uint64_t blocks) {
-  const std::size_t threads = std::size_t{shape.block.x} * shape.block.y * shape.block.z;
-  const std::size_t count = threads * blocks;
-  c.bytes = count * stack_size;
-  void* const memory = ::mmap(nullptr, out_of_bounds + c.bytes, PROT_READ | PROT_WRITE,
-                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_STACK, -1, 0);
-  if (memory == MAP_FAILED) end_guarded(gpu::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
-  ::mprotect(memory, out_of_bounds, PROT_NONE);
-  c.stacks = static_cast<std::byte*>(memory) + out_of_bounds;
-  c.fibers = std::vector<fiber>(count);
-  for (std::uint64_t b = 0; b < blocks; ++b) {
-    auto home = std::make_unique<block_of_threads>();
-    home->threads = home->whole.members = threads;
-    home->warps.resize((threads + 31) / 32);
-    home->shared.resize(shape.shared_bytes + 16);
-    if (blocks > 1) home->variables.assign(c.variables.begin(), c.variables.end());
-    const std::uint64_t number = first_block + b;
-    for (std::size_t t = 0; t < threads; ++t) {
-      fiber& f = c.fibers[b * threads + t];
-      f.home = home.get();
-      f.warp = t / 32;
-      f.lane = t % 32;
-      ++home->warps[f.warp].members;
-      f.self.block_size = shape.block;
-      f.self.grid_size = shape.grid;
-      f.self.thread = {static_cast<unsigned>(t % shape.block.x),
-                       static_cast<unsigned>(t / shape.block.x % shape.block.y),
-                       static_cast<unsigned>(t / (std::size_t{shape.block.x} * shape.block.y))};
-      f.self.block = {static_cast<unsigned>(number % shape.grid.x),
-                      static_cast<unsigned>(number / shape.grid.x % shape.grid.y),
-                      static_cast<unsigned>(number / (std::uint64_t{shape.grid.x} * shape.grid.y))};
-      ::getcontext(&f.place);
-      f.place.uc_stack.ss_sp = c.stacks + (b * threads + t) * stack_size;
-      f.place.uc_stack.ss_size = stack_size;
-      f.place.uc_link = nullptr;
-      ::makecontext(&f.place, &run_one, 0);
-    }
-    c.blocks.push_back(std::move(home));
-  }
+// The next place in a block or a grid; false: that was the last one.
+bool advance(weft_virtual_dim& place, const weft_virtual_dim& size) {
+  if (++place.x != size.x) return true;
+  place.x = 0;
+  if (++place.y != size.y) return true;
+  place.y = 0;
+  if (++place.z != size.z) return true;
+  place.z = 0;
+  return false;
 }
 
 void enter(crew& c, block_of_threads& block) {
@@ -192,43 +121,141 @@ void enter(crew& c, block_of_threads& block) {
   c.inside = &block;
 }
 
-void turn_until_ended(crew& c) {
-  for (std::size_t left = c.fibers.size(); left != 0;) {
-    bool moved = false;
-    for (fiber& f : c.fibers) {
-      if (f.ended || (f.waits_for != nullptr && f.waits_for->round == f.waits_round)) continue;
-      f.waits_for = nullptr;
-      c.running = &f;
-      enter(c, *f.home);
-      *c.now = f.self;
-      ::swapcontext(&c.keeper, &f.place);
-      moved = true;
-      if (f.ended) --left;
-    }
-    if (!moved) end_guarded(gpu::CUDA_ERROR_LAUNCH_TIMEOUT);  // all wait for a barrier that nobody completes
+void begin_thread(crew& c) {
+  fiber& one = c.fibers[c.begun++];
+  one.home = c.next_home;
+  one.number = c.next_number++;
+  one.offered = 0;
+  c.running = &one;
+  enter(c, *one.home);
+  *c.now = c.next;
+  if (advance(c.next.thread, c.next.block_size)) return;
+  c.next_number = 0;
+  ++c.next_home;
+  advance(c.next.block, c.next.grid_size);
+}
+
+void run_threads() noexcept {
+  crew& c = *current_crew;
+  left_stack nowhere{};
+  while (c.begun != c.fibers.size()) {
+    begin_thread(c);
+    c.body(c.arguments);
+    const fiber& self = *c.running;
+    leave(c, self.home->whole);
+    leave(c, self.home->warps[self.number / 32]);
+    ++c.ended;
   }
+  c.running = c.ready.pop();
+  if (c.running != nullptr) switch_stack(nowhere, c.running->place);
+  if (c.ended != c.begun) end_guarded(gpu::CUDA_ERROR_LAUNCH_TIMEOUT);  // all wait for a barrier that nobody completes
+  switch_stack(nowhere, c.keeper);
+}
+
+// Runs others until it is the running fiber's turn again.
+void switch_away(crew& c) {
+  fiber& self = *c.running;
+  if (c.begun != c.fibers.size()) {
+    left_stack fresh{};
+    c.pool.begin(c.stacks_taken++, &run_threads, fresh);
+    switch_stack(self.place, fresh);
+  } else {
+    c.running = c.ready.pop();
+    if (c.running == nullptr) end_guarded(gpu::CUDA_ERROR_LAUNCH_TIMEOUT);
+    if (c.running != &self) switch_stack(self.place, c.running->place);
+  }
+  enter(c, *self.home);
+}
+
+void barrier(int of_warp) {
+  if (current_crew == nullptr) return;
+  crew& c = *current_crew;
+  fiber& self = *c.running;
+  gathering& g = of_warp != 0 ? self.home->warps[self.number / 32] : self.home->whole;
+  g.waiting.push(self);
+  ++g.arrived;
+  complete(c, g);
+  switch_away(c);
+}
+
+unsigned long long exchange(unsigned long long value, int from) {
+  if (current_crew == nullptr) return value;
+  const crew& c = *current_crew;
+  fiber& self = *c.running;
+  self.offered = value;
+  barrier(1);
+  // fibers of a block lie side by side
+  const fiber* const first_of_warp = &self - self.number % 32;
+  const auto lane = static_cast<std::size_t>(from);
+  const bool is_there = from >= 0 && lane < c.threads - self.number / 32 * 32 && lane < 32;
+  const unsigned long long got = is_there ? first_of_warp[lane].offered : value;
+  barrier(1);
+  return got;
+}
+
+void* shared() { return current_crew != nullptr ? current_crew->running->home->shared.data() : lent_shared; }
+
+void yield() {
+  crew* const c = current_crew;
+  if (c == nullptr || (c->begun == c->fibers.size() && c->ready.first == nullptr)) {
+    ::sched_yield();
+    return;
+  }
+  c->ready.push(*c->running);
+  switch_away(*c);
+}
+
+void fail(int code) { end_guarded(code); }
+
+unsigned long long clock_now() {
+  return static_cast<unsigned long long>(std::chrono::steady_clock::now().time_since_epoch().count());
+}
+
+void prepare(crew& c, const weft_virtual_launch& shape, std::size_t blocks) {
+  c.begun = c.ended = c.stacks_taken = 0;
+  c.inside = nullptr;
+  c.next_number = 0;
+  c.ready = {};
+  c.fibers.resize(c.threads * blocks);
+  c.blocks.resize(blocks);
+  for (block_of_threads& home : c.blocks) {
+    home.whole = {c.threads};
+    home.warps.assign((c.threads + 31) / 32, {32});
+    if (c.threads % 32 != 0) home.warps.back().members = c.threads % 32;
+    home.shared.assign(std::size_t{shape.shared_bytes} + 16, std::byte{});
+    home.variables.clear();
+    if (blocks > 1) home.variables.assign(c.variables.begin(), c.variables.end());
+  }
+  c.next_home = c.blocks.data();
+  if (!c.pool.reserve(c.fibers.size())) end_guarded(gpu::CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES);
 }
 
 }  // namespace
 
 void run_fibers(const weft_virtual_launch& shape, bool all_blocks, weft_virtual_thread* now,
-                std::span<std::byte> shared, const std::function<void()>& body) {
+                std::span<std::byte> shared, void (*body)(void**), void** arguments) {
   const std::uint64_t blocks = std::uint64_t{shape.grid.x} * shape.grid.y * shape.grid.z;
   const std::uint64_t at_once = all_blocks ? blocks : 1;
-  for (std::uint64_t first = 0; first < blocks; first += at_once) {
+  crew& c = kept_crew;
+  current_crew = &c;
+  c.threads = std::size_t{shape.block.x} * shape.block.y * shape.block.z;
+  c.next = {{}, {}, shape.block, shape.grid};
+  c.now = now;
+  c.variables = shared;
+  c.body = body;
+  c.arguments = arguments;
+  for (std::uint64_t done = 0; done != blocks; done += at_once) {
     {
       const undisturbed making;
-      drop_crew();
-      current_crew = std::make_unique<crew>();
-      current_crew->now = now;
-      current_crew->variables = shared;
-      current_crew->body = &body;
-      prepare(*current_crew, shape, first, at_once);
+      prepare(c, shape, at_once);
     }
-    turn_until_ended(*current_crew);
+    left_stack first{};
+    c.pool.begin(c.stacks_taken++, &run_threads, first);
+    switch_stack(c.keeper, first);
   }
   const undisturbed dropping;
-  drop_crew();
+  current_crew = nullptr;
+  c.pool.trim();
 }
 
 const weft_virtual_services& services() {
@@ -238,8 +265,7 @@ const weft_virtual_services& services() {
 }
 
 void lend_shared(void* memory) {
-  const undisturbed dropping;
-  drop_crew();
+  current_crew = nullptr;
   lent_shared = memory;
 }
 

@@ -5,7 +5,6 @@
 #include "virtual_driver/driver/device_side.h"
 
 #include <cstddef>
-#include <functional>
 #include <span>
 
 namespace weft::virtual_cuda {
@@ -14,7 +13,7 @@ namespace weft::virtual_cuda {
 /// each other. `now` is where the kernel's code looks up who it is; `shared` is where its shared variables lie, of
 /// which each of several blocks has its own.
 void run_fibers(const weft_virtual_launch& shape, bool all_blocks, weft_virtual_thread* now,
-                std::span<std::byte> shared, const std::function<void()>& body);
+                std::span<std::byte> shared, void (*body)(void**), void** arguments);
 
 /// What a kernel calls; works inside run_fibers(), and outside as far as one thread at a time can do it.
 [[nodiscard]] const weft_virtual_services& services();

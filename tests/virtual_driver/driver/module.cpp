@@ -148,8 +148,7 @@ CUresult run_kernel(launch_work& work) {
       lend_shared(shared.data());
       work.kernel->registered(&work.shape, arguments.data());
     } else if (table->has_barriers != 0 || work.cooperative) {
-      run_fibers(work.shape, work.cooperative, table->now(), variables,
-                 [&] { work.kernel->compiled->call(arguments.data()); });
+      run_fibers(work.shape, work.cooperative, table->now(), variables, work.kernel->compiled->call, arguments.data());
     } else {
       lend_shared(shared.data());
       work.kernel->compiled->all(&work.shape, arguments.data());
