@@ -530,6 +530,54 @@ TEST(virtual_driver_kernels, arguments_are_taken_from_one_buffer_too) {
   });
 }
 
+TEST(virtual_driver_kernels, variables_of_a_module_are_memory_of_its_device) {
+  in_child({}, [] {
+    session cu{2};
+    CUmodule module = nullptr;
+    ASSERT_EQ(cu.load("__device__ int count = 5;\n__constant__ float factors[3000];\n"
+                      "extern \"C\" __global__ void next(int* p) { *p = ++count + (int)factors[2999]; }\n"
+                      "extern \"C\" __global__ void set(int* p) { *p = 70; }\n",
+                      &module),
+              CUDA_SUCCESS);
+    const auto find_kernel = [&](const char* name) {
+      CUfunction f = nullptr;
+      EXPECT_EQ(cu.cuModuleGetFunction(&f, module, name), CUDA_SUCCESS);
+      return f;
+    };
+    CUdeviceptr count = 0;
+    CUdeviceptr factors = 0;
+    std::size_t size = 0;
+    ASSERT_EQ(cu.cuModuleGetGlobal(&count, &size, module, "count"), CUDA_SUCCESS);
+    EXPECT_EQ(size, 4U);
+    ASSERT_EQ(cu.cuModuleGetGlobal(&factors, &size, module, "factors"), CUDA_SUCCESS);
+    EXPECT_EQ(size, 12000U);
+    EXPECT_EQ(cu.cuModuleGetGlobal(nullptr, &size, module, "count"), CUDA_SUCCESS);
+    EXPECT_EQ(cu.cuModuleGetGlobal(nullptr, nullptr, module, "count"), CUDA_ERROR_INVALID_VALUE);
+    EXPECT_EQ(cu.cuModuleGetGlobal(&factors, &size, module, "next"), CUDA_ERROR_NOT_FOUND) << "a kernel";
+    EXPECT_EQ(cu.cuModuleGetGlobal(&factors, &size, module, "nothing"), CUDA_ERROR_NOT_FOUND);
+    EXPECT_EQ(cu.read<int>(count), 5);
+    cu.write(count, 20);
+    cu.write(factors + 4 * 2999, 300.F);
+    const CUdeviceptr a = cu.allocate(4);
+    EXPECT_EQ(cu.launch(find_kernel("next"), 1, 1, nullptr, a), CUDA_SUCCESS);
+    EXPECT_EQ(cu.read<int>(a), 321);
+    EXPECT_EQ(cu.launch(find_kernel("set"), 1, 1, nullptr, count), CUDA_SUCCESS) << "by its address";
+    EXPECT_EQ(cu.launch(find_kernel("next"), 1, 1, nullptr, a), CUDA_SUCCESS);
+    EXPECT_EQ(cu.read<int>(a), 371);
+    EXPECT_EQ(cu.cuMemsetD32Async(count, 1, 1, nullptr), CUDA_SUCCESS);
+    EXPECT_EQ(cu.read<int>(count), 1);
+    unsigned type = 0;
+    EXPECT_EQ(cu.cuPointerGetAttribute(&type, pointer_memory_type, count), CUDA_SUCCESS);
+    EXPECT_EQ(type, unsigned{memory_type_device});
+    EXPECT_EQ(cu.cuMemFree(count), CUDA_ERROR_INVALID_VALUE);
+    auto* const used = find<unsigned long long(int)>("weft_virtual_used");
+    const auto before = used(0);
+    EXPECT_EQ(cu.cuModuleUnload(module), CUDA_SUCCESS);
+    EXPECT_LT(used(0), before);
+    EXPECT_EQ(cu.cuMemcpyDtoHAsync(&type, count, 4, nullptr), CUDA_ERROR_INVALID_VALUE) << "gone with its module";
+  });
+}
+
 TEST(virtual_driver_kernels, each_module_is_itself_however_many_there_are) {
   in_child({}, [] {
     session cu;

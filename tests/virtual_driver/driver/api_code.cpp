@@ -11,6 +11,7 @@
 #include <fstream>
 #include <iterator>
 #include <link.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 namespace weft::virtual_cuda {
@@ -49,6 +50,52 @@ std::size_t shared_bytes_of(const std::byte* object, std::string_view function) 
     }
   }
   return sum;
+}
+
+// A variable of a module, by its symbol; null where there is none.
+const ElfW(Sym) * variable_of(const module& m, const char* name, std::uint64_t& at) {
+  void* const found = m.library == nullptr ? nullptr : ::dlsym(m.library, name);
+  Dl_info about{};
+  void* entry = nullptr;
+  if (found == nullptr || ::dladdr1(found, &about, &entry, RTLD_DL_SYMENT) == 0) return nullptr;
+  const auto* const symbol = static_cast<const ElfW(Sym)*>(entry);
+  at = reinterpret_cast<std::uint64_t>(found);
+  const bool is_variable =
+      symbol != nullptr && ELF64_ST_TYPE(symbol->st_info) == STT_OBJECT && about.dli_saddr == found;
+  return is_variable ? symbol : nullptr;
+}
+
+// Makes the variables of a module memory of its device: the pages that its code has them in are those of an allocation.
+CUresult place_globals(module& m) {
+  link_map* map = nullptr;
+  if (::dlinfo(m.library, RTLD_DI_LINKMAP, static_cast<void*>(&map)) != 0) return CUDA_ERROR_INVALID_IMAGE;
+  const auto* const head = reinterpret_cast<const ElfW(Ehdr)*>(map->l_addr);
+  const auto* const segments = reinterpret_cast<const ElfW(Phdr)*>(map->l_addr + head->e_phoff);
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+  for (int n = 0; n < head->e_phnum; ++n) {
+    const std::uint64_t last = segments[n].p_vaddr + segments[n].p_memsz;
+    if (segments[n].p_type == PT_GNU_RELRO) begin = map->l_addr + last / page * page;  // to be read only since
+    if (segments[n].p_type == PT_LOAD && (segments[n].p_flags & PF_W) != 0) {
+      begin = std::max(begin, map->l_addr + segments[n].p_vaddr / page * page);
+      end = map->l_addr + up(last, page);
+    }
+  }
+  if (begin >= end) return CUDA_SUCCESS;
+  machine& all = the();
+  const std::lock_guard lock{all.mutex};
+  CUresult code = 0;
+  const auto range = all.allocate(m.home->device, end - begin, range_kind::global, code);
+  if (range == nullptr) return code;
+  all.show(*range);
+  std::memcpy(all.space.at(address_space::engine, range->base), reinterpret_cast<void*>(begin), end - begin);
+  all.ranges.emplace(range->base, range);
+  m.globals = range;
+  m.globals_here = begin;
+  const bool placed =
+      ::mmap(reinterpret_cast<void*>(begin), end - begin, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED,
+             range->memory->file, static_cast<off_t>(range->memory->offset)) != MAP_FAILED;
+  return placed ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 // A file with a name of its own for each module: the loader tells libraries apart by name and by file, and each module
@@ -122,7 +169,8 @@ CUresult load_image(module& m, const void* image) {
   const bool fits = header.is_text != 0 ? header.architecture <= have
                                         : header.architecture / 10 == have / 10 && header.architecture <= have;
   if (!fits) return header.is_text != 0 ? CUDA_ERROR_INVALID_PTX : CUDA_ERROR_NO_BINARY_FOR_GPU;
-  return load_object(m, static_cast<const std::byte*>(image) + sizeof header, header.size);
+  const CUresult code = load_object(m, static_cast<const std::byte*>(image) + sizeof header, header.size);
+  return code == CUDA_SUCCESS && m.table->has_variables != 0 ? place_globals(m) : code;
 }
 
 std::string copy_of_image(const void* image) {
@@ -347,16 +395,17 @@ WEFT_VIRTUAL_API CUresult cuModuleGetFunction(CUfunction* handle, CUmodule from,
 
 WEFT_VIRTUAL_API CUresult cuModuleGetGlobal_v2(CUdeviceptr* address, std::size_t* size, CUmodule from,
                                                const char* name) {
-  return context_call("cuModuleGetGlobal", name != nullptr, [&](const context_ref&) -> CUresult {
+  const bool arguments = name != nullptr && (address != nullptr || size != nullptr);
+  return context_call("cuModuleGetGlobal", arguments, [&](const context_ref&) -> CUresult {
     const auto m = the().modules.find(from);
     if (m == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    void* const found = m->library == nullptr ? nullptr : ::dlsym(m->library, name);
-    if (found == nullptr) return CUDA_ERROR_NOT_FOUND;
-    if (address != nullptr) *address = reinterpret_cast<CUdeviceptr>(found);
-    Dl_info about{};
-    void* symbol = nullptr;
-    if (::dladdr1(found, &about, &symbol, RTLD_DL_SYMENT) == 0 || symbol == nullptr) return CUDA_ERROR_NOT_FOUND;
-    if (size != nullptr) *size = static_cast<const ElfW(Sym)*>(symbol)->st_size;
+    std::uint64_t at = 0;
+    const ElfW(Sym)* const found = variable_of(*m, name, at);
+    if (found == nullptr || m->globals == nullptr || at - m->globals_here >= m->globals->size) {
+      return CUDA_ERROR_NOT_FOUND;
+    }
+    if (address != nullptr) *address = m->globals->base + (at - m->globals_here);
+    if (size != nullptr) *size = found->st_size;
     return CUDA_SUCCESS;
   });
 }

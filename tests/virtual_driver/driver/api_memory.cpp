@@ -165,7 +165,8 @@ WEFT_VIRTUAL_API CUresult cuMemFree_v2(CUdeviceptr address) {
       const std::lock_guard lock{m.mutex};
       const auto range = m.find(address);
       if (range == nullptr || range->base != address || is_host(*range) || range->kind == range_kind::mapping ||
-          range->kind == range_kind::multicast || range->kind == range_kind::imported || range->opened != 0) {
+          range->kind == range_kind::multicast || range->kind == range_kind::imported ||
+          range->kind == range_kind::global || range->opened != 0) {
         return CUDA_ERROR_INVALID_VALUE;
       }
       // What a stream gave is taken without a wait. All work of the device comes before anything else goes; that of

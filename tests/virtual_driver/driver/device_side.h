@@ -49,6 +49,7 @@ struct weft_virtual_table {
   unsigned count;
   const struct weft_virtual_entry* entries;
   int has_barriers;
+  int has_variables; /* __device__ or __constant__ ones, perhaps */
   void (*start)(const struct weft_virtual_services*);
   struct weft_virtual_thread* (*now)(void);
 };

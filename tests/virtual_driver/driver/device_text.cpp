@@ -133,7 +133,7 @@ std::string literal(std::string_view text) {
 
 std::string text_to_preprocess(std::string_view text, std::string_view file) {
   std::string all{prelude};
-  for (const char* const word : {"__global__", "__shared__"})
+  for (const char* const word : {"__global__", "__shared__", "__device__", "__constant__", "__managed__"})
     all += "#undef " + std::string{word} + "\n#define " + word + " " + word + "\n";
   all += "#undef __launch_bounds__\n#define __launch_bounds__(...) __launch_bounds__(__VA_ARGS__)\n";
   all += std::string{boundary} + "\n#line 1 " + literal(file) + "\n";
@@ -154,10 +154,16 @@ std::string unit_of(const std::string& preprocessed, const std::vector<std::stri
       R"(extern\s+__shared__\s+((?:(?:alignas|__attribute__)\s*\([^;]*?\)\s*)?)([^;\[\]()]*?)(\w+)\s*\[\s*\]\s*;)"};
   written = std::regex_replace(written, dynamic, "$2* const $3 = static_cast<$2*>(weft_virtual_services_->shared());");
   static const std::regex meetings{R"(__syncthreads|__syncwarp|__shared__|__shfl_|__nanosleep)"};
+  // An object or an array, rather than a function: no bracket before its end. More than there are does no harm.
+  static const std::regex variables{R"((__device__|__constant__|__managed__)[^(){};]*[;={\[])"};
+  const bool has_variables =
+      std::regex_search(code.begin() + static_cast<std::ptrdiff_t>(code.find(boundary)), code.end(), variables);
   const bool barriers =
       std::regex_search(code.begin() + static_cast<std::ptrdiff_t>(code.find(boundary)), code.end(), meetings);
   std::string unit =
-      "#define __global__\n#define __shared__ static thread_local\n#define __launch_bounds__(...)\n" + written;
+      "#define __global__\n#define __device__\n#define __constant__\n#define __managed__\n#define __shared__ static "
+      "thread_local\n#define __launch_bounds__(...)\n" +
+      written;
   unit += "#line 1 \"weft virtual table\"\nstatic const weft_virtual_entry weft_virtual_entries_[] = {\n";
   for (std::size_t n = 0; n < kernels.size(); ++n) {
     unit += "  weft_virtual_kernel_<&" + kernels[n].scope + kernels[n].name + ">::entry(nullptr, " + kernels[n].scope +
@@ -171,8 +177,8 @@ std::string unit_of(const std::string& preprocessed, const std::vector<std::stri
   unit += "static void weft_virtual_start_(const weft_virtual_services* s) { weft_virtual_services_ = s; }\n";
   unit += "static weft_virtual_thread* weft_virtual_where_() { return &weft_virtual_now_; }\n";
   unit += "extern \"C\" __attribute__((visibility(\"default\"))) const weft_virtual_table weft_virtual_module_ = {" +
-          std::to_string(kernels.size() + expressions.size()) + ", weft_virtual_entries_, " + (barriers ? "1" : "0") +
-          ", weft_virtual_start_, weft_virtual_where_};\n";
+          std::to_string(kernels.size() + expressions.size()) + ", weft_virtual_entries_, " +
+          (barriers ? "1, " : "0, ") + (has_variables ? "1" : "0") + ", weft_virtual_start_, weft_virtual_where_};\n";
   return unit;
 }
 

@@ -137,6 +137,7 @@ std::shared_ptr<memory_range> machine::find(std::uint64_t address) const {
 std::uint8_t machine::right(int by, const memory_range& range) const {
   switch (range.kind) {
     case range_kind::device:
+    case range_kind::global:
     case range_kind::imported:
       return by == range.device ||
                      devices[static_cast<std::size_t>(by)].peers[static_cast<std::size_t>(range.device)] ||
@@ -250,7 +251,7 @@ void machine::settle_peers(int from, int to) {
   if (on == may) return;
   on = may;
   for (const auto& [base, range] : ranges) {
-    if (range->device == to && range->kind == range_kind::device) show(from, *range);
+    if (range->device == to && follows_access(range->kind)) show(from, *range);
   }
 }
 

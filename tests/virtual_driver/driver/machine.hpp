@@ -76,7 +76,12 @@ struct physical {
   ~physical();
 };
 
-enum class range_kind { device, pinned, registered, managed, mapping, pool, imported, multicast };
+enum class range_kind { device, global, pinned, registered, managed, mapping, pool, imported, multicast };
+
+/// Whether peers with access to its device may use it.
+[[nodiscard]] constexpr bool follows_access(range_kind kind) {
+  return kind == range_kind::device || kind == range_kind::global;
+}
 
 /// What lies at an address.
 struct memory_range {

@@ -82,6 +82,9 @@ std::span<std::byte> thread_variables(const module& of) {
 
 module::~module() {
   if (library != nullptr) ::dlclose(library);
+  if (globals == nullptr) return;
+  const std::lock_guard lock{the().mutex};
+  the().end(globals);
 }
 
 void machine::forget_code(const context_ref& gone) {

@@ -30,6 +30,8 @@ struct module {
   void* library = nullptr;
   const weft_virtual_table* table = nullptr;
   std::vector<kernel_entry> kernels;
+  std::shared_ptr<memory_range> globals;  // its variables, as memory of its device
+  std::uint64_t globals_here = 0;         // where its code finds them
   ~module();
 };
 
