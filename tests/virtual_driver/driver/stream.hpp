@@ -15,6 +15,7 @@
 
 namespace weft::virtual_cuda {
 
+using gpu::CUcontext;
 using gpu::CUresult;
 
 struct context;
