@@ -170,7 +170,9 @@ CUresult load_image(module& m, const void* image) {
                                         : header.architecture / 10 == have / 10 && header.architecture <= have;
   if (!fits) return header.is_text != 0 ? CUDA_ERROR_INVALID_PTX : CUDA_ERROR_NO_BINARY_FOR_GPU;
   const CUresult code = load_object(m, static_cast<const std::byte*>(image) + sizeof header, header.size);
-  return code == CUDA_SUCCESS && m.table->has_variables != 0 ? place_globals(m) : code;
+  const bool has_place =
+      m.home != nullptr && m.table != nullptr && m.table->has_variables != 0;  // a library has none yet
+  return code == CUDA_SUCCESS && has_place ? place_globals(m) : code;
 }
 
 std::string copy_of_image(const void* image) {
