@@ -635,4 +635,25 @@ TEST(virtual_driver_rules, the_nth_call_fails_or_ends_the_process) {
   });
 }
 
+TEST(virtual_driver_rules, the_nth_call_hangs_and_keeps_no_other_thread_from_calling) {
+  in_child(
+      {{"WEFT_VIRTUAL_CUDA_FAIL", "cuMemAlloc@1=hang"}},
+      [] {
+        ::alarm(samples::only_a_hang.count());
+        session cu;
+        std::thread stays{[&] {
+          CUdeviceptr never_set = 0;
+          static_cast<void>(cu.cuMemAlloc(&never_set, 5));
+        }};
+        EXPECT_TRUE(processes::comes_true(
+            [] { return find<unsigned long long(const char*)>("weft_virtual_calls")("cuMemAlloc") == 1U; }));
+        CUdeviceptr a = 0;
+        if (cu.cuMemAlloc(&a, 5) != CUDA_SUCCESS) std::_Exit(1);
+        std::signal(SIGALRM, [](int) { std::_Exit(42); });
+        ::alarm(1);
+        stays.join();
+      },
+      42);
+}
+
 }  // namespace rules_test

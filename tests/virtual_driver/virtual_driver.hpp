@@ -10,7 +10,8 @@ using weft_virtual_kernel_function = void (*)(const weft_virtual_launch* shape, 
 
 /// Calls of a function so far, or of all ("*"). "device.launch" counts kernels as they begin to run; "*" does not.
 unsigned long long weft_virtual_calls(const char* name);
-/// "cuMemAlloc@3=2,cuLaunchKernel@1=kill,*@17=999": from now on, counted from here. Empty: nothing fails.
+/// "cuMemAlloc@3=2,cuLaunchKernel@1=kill,cuMemFree@2=hang,*@17=999": from now on, counted from here. Empty: nothing
+/// fails.
 void weft_virtual_fail(const char* plan);
 void weft_virtual_count_from_zero();
 /// Copies between devices: those that went directly, or through the host because no access was enabled.

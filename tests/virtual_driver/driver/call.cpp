@@ -10,6 +10,8 @@
 namespace weft::virtual_cuda {
 namespace {
 
+constexpr CUresult never = -1;  // in place of a code: the call does not return
+
 struct planned {
   std::uint64_t nth = 0;  // 0: each
   CUresult code = 0;
@@ -35,13 +37,14 @@ void read_plan(call_book& book, const std::string& text) {
     const std::size_t nth = one.find('@');
     const std::size_t code = one.find('=');
     if (nth == std::string::npos || code == std::string::npos || code < nth) {
-      std::fprintf(stderr, "weft virtual CUDA driver: fault '%s': expected function@n=code or =kill\n", one.c_str());
+      std::fprintf(stderr, "weft virtual CUDA driver: fault '%s': expected function@n=code, =kill or =hang\n",
+                   one.c_str());
       continue;
     }
     planned p;
     p.nth = std::strtoull(one.c_str() + nth + 1, nullptr, 10);
     p.kill = one.substr(code + 1) == "kill";
-    p.code = std::atoi(one.c_str() + code + 1);
+    p.code = one.substr(code + 1) == "hang" ? never : std::atoi(one.c_str() + code + 1);
     book.plans[one.substr(0, nth)].push_back(p);
   }
 }
@@ -67,33 +70,32 @@ CUresult look_up(const call_book& b, const std::string& name, std::uint64_t coun
   return 0;
 }
 
+CUresult counted(const char* name, bool is_call) {
+  call_book& b = book();
+  const std::lock_guard lock{b.mutex};
+  const std::uint64_t count = ++b.counts[name];
+  if (is_call) ++b.all;
+  if (const CUresult code = look_up(b, name, count); code != 0 || !is_call) return code;
+  return look_up(b, "*", b.all);
+}
+
+CUresult begin(const char* name, bool is_call) noexcept {
+  try {
+    const CUresult code = counted(name, is_call);
+    while (code == never) ::pause();
+    return code;
+  } catch (...) {
+    return CUDA_ERROR_OUT_OF_MEMORY;
+  }
+}
+
 pid_t home_process = 0;
 
 }  // namespace
 
-CUresult begin_kernel() noexcept {
-  try {
-    call_book& b = book();
-    const std::lock_guard lock{b.mutex};
-    constexpr const char* name = "device.launch";
-    return look_up(b, name, ++b.counts[name]);
-  } catch (...) {
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  }
-}
+CUresult begin_kernel() noexcept { return begin("device.launch", false); }
 
-CUresult begin_call(const char* name) noexcept {
-  try {
-    call_book& b = book();
-    const std::lock_guard lock{b.mutex};
-    const std::uint64_t count = ++b.counts[name];
-    ++b.all;
-    if (const CUresult code = look_up(b, name, count); code != 0) return code;
-    return look_up(b, "*", b.all);
-  } catch (...) {
-    return CUDA_ERROR_OUT_OF_MEMORY;
-  }
-}
+CUresult begin_call(const char* name) noexcept { return begin(name, true); }
 
 CUresult begin_driver_call(const char* name) noexcept {
   if (given().stub_code != 0) return given().stub_code;

@@ -10,7 +10,8 @@
 
 namespace weft::virtual_cuda {
 
-/// Counts the call; answers the code that it was told to fail with, or 0. May end the process, if told so.
+/// Counts the call; answers the code that it was told to fail with, or 0. If told so, ends the process or never
+/// returns.
 [[nodiscard]] CUresult begin_call(const char* name) noexcept;
 /// A kernel begins to run: counted as "device.launch", and never among the calls, since it is nobody's who could say
 /// when.
