@@ -3,7 +3,9 @@
 // what the plain calls reach: copies 0.98, from another process too, staging between logical devices 0.9 of the slower
 // link, the kernel of a reduction 0.9 of the copy bandwidth of the chip; a launch at most 1 us above cuLaunchKernel; a
 // round trip through queues at most 3 us. Without a GPU it says so. On a virtual driver it runs as a check of itself:
-// its figures are then of the host.
+// its figures are then of the host. Each figure is printed as soon as it is known, and --part NAME measures one of the
+// parts below alone: a driver that hangs then costs the rest of a part. WEFT_BENCH_CUB names the library made of
+// cub_sum.cu.
 
 #include "backends/gpu/cuda/cuda.hpp"
 #include "backends/gpu/devices/discovery.hpp"
@@ -24,13 +26,19 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <dlfcn.h>
+#include <functional>
+#include <memory>
 #include <poll.h>
 #include <string>
 #include <string_view>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 namespace {
@@ -94,6 +102,15 @@ class plain_gpu {
     std::exit(1);
   }
   void finish() const { check(cu_->cuStreamSynchronize(stream_)); }
+  /// A call that submits to the stream, and the wait for it.
+  [[nodiscard]] contender waited_for(std::string name, std::function<weft::gpu::CUresult()> call) const {
+    return {std::move(name), [this, call = std::move(call)] {
+              return seconds_of(1, [&] {
+                check(call());
+                finish();
+              });
+            }};
+  }
   [[nodiscard]] weft::gpu::CUstream stream() const { return stream_; }
   const weft::gpu::driver* operator->() const { return cu_.get(); }
 
@@ -113,6 +130,10 @@ void check_pattern(const std::vector<float>& got, const char* what) {
   }
 }
 
+contender by_weft(std::function<void()> copy) {
+  return {"weft::copy", [copy = std::move(copy)] { return seconds_of(1, copy); }};
+}
+
 void copies(const weft::machine& m, const plain_gpu& plain, const options& how, std::size_t size) {
   const std::size_t n = size / sizeof(float);
   const weft::buffer<float> a{m[0], n}, b{m[0], n};
@@ -120,56 +141,90 @@ void copies(const weft::machine& m, const plain_gpu& plain, const options& how, 
   for (std::size_t i = 0; i < n; ++i) host.data()[i] = static_cast<float>(i % 1000);
   weft::copy(a, host);
   const std::string amount = std::to_string(size >> 20) + "MiB";
-  compare("gpu/copy/device/" + amount,
-          {{"weft::copy", [&] { return seconds_of(1, [&] { weft::copy(b, a); }); }},
-           {"cuMemcpyDtoDAsync",
-            [&] {
-              return seconds_of(1, [&] {
-                plain_gpu::check(
-                    plain->cuMemcpyDtoDAsync(address_of(b.data()), address_of(a.data()), size, plain.stream()));
-                plain.finish();
-              });
-            }}},
-          how, static_cast<double>(size));
-  compare("gpu/copy/from_pinned/" + amount,
-          {{"weft::copy", [&] { return seconds_of(1, [&] { weft::copy(b, host); }); }},
-           {"cuMemcpyHtoDAsync",
-            [&] {
-              return seconds_of(1, [&] {
-                plain_gpu::check(plain->cuMemcpyHtoDAsync(address_of(b.data()), host.data(), size, plain.stream()));
-                plain.finish();
-              });
-            }}},
-          how, static_cast<double>(size));
-  compare("gpu/copy/to_pinned/" + amount,
-          {{"weft::copy", [&] { return seconds_of(1, [&] { weft::copy(host, b); }); }},
-           {"cuMemcpyDtoHAsync",
-            [&] {
-              return seconds_of(1, [&] {
-                plain_gpu::check(plain->cuMemcpyDtoHAsync(host.data(), address_of(b.data()), size, plain.stream()));
-                plain.finish();
-              });
-            }}},
-          how, static_cast<double>(size));
-  const weft::stream order{m[0]};
-  compare("gpu/copy/kernel/" + amount + ": a kernel that copies, against the copy engine",
-          {{"kernel",
-            [&] {
-              return seconds_of(
-                  1, [&] { launch<gpu_bench_copy>(order, range(static_cast<std::int64_t>(n)), a, b).wait(); });
-            }},
-           {"cuMemcpyDtoDAsync",
-            [&] {
-              return seconds_of(1, [&] {
-                plain_gpu::check(
-                    plain->cuMemcpyDtoDAsync(address_of(b.data()), address_of(a.data()), size, plain.stream()));
-                plain.finish();
-              });
-            }}},
-          how, static_cast<double>(size));
+  const auto bytes = static_cast<double>(size);
+  const contender on_device = plain.waited_for("cuMemcpyDtoDAsync", [&] {
+    return plain->cuMemcpyDtoDAsync(address_of(b.data()), address_of(a.data()), size, plain.stream());
+  });
+  const contender to_device = plain.waited_for("cuMemcpyHtoDAsync", [&] {
+    return plain->cuMemcpyHtoDAsync(address_of(b.data()), host.data(), size, plain.stream());
+  });
+  const contender to_host = plain.waited_for("cuMemcpyDtoHAsync", [&] {
+    return plain->cuMemcpyDtoHAsync(host.data(), address_of(b.data()), size, plain.stream());
+  });
+  compare("gpu/copy/device/" + amount, {by_weft([&] { weft::copy(b, a); }), on_device}, how, bytes);
+  compare("gpu/copy/from_pinned/" + amount, {by_weft([&] { weft::copy(b, host); }), to_device}, how, bytes);
+  compare("gpu/copy/to_pinned/" + amount, {by_weft([&] { weft::copy(host, b); }), to_host}, how, bytes);
   std::vector<float> got(n);
   weft::copy(got, b);
   check_pattern(got, "copies");
+}
+
+/// The threads of a kernel in the place of the engine that copies.
+void copies_by_kernel(const weft::machine& m, const plain_gpu& plain, const options& how, std::size_t size) {
+  const std::size_t n = size / sizeof(float);
+  const weft::buffer<float> a{m[0], n}, b{m[0], n};
+  const weft::pinned_buffer<float> host{m[0], n};
+  for (std::size_t i = 0; i < n; ++i) host.data()[i] = static_cast<float>(i % 1000);
+  weft::copy(a, host);
+  const weft::stream order{m[0]};
+  const auto by_kernel = [&](const auto& from) {
+    return contender{"kernel", [&] {
+                       return seconds_of(1, [&] {
+                         launch<gpu_bench_copy>(order, range(static_cast<std::int64_t>(n)), from, b).wait();
+                       });
+                     }};
+  };
+  const std::string amount = std::to_string(size >> 20) + "MiB";
+  const std::string title = ": a kernel that copies, against the copy engine";
+  const auto bytes = static_cast<double>(size);
+  compare("gpu/copy/kernel/" + amount + title,
+          {by_kernel(a), plain.waited_for("cuMemcpyDtoDAsync",
+                                          [&] {
+                                            return plain->cuMemcpyDtoDAsync(address_of(b.data()), address_of(a.data()),
+                                                                            size, plain.stream());
+                                          })},
+          how, bytes);
+  compare("gpu/copy/kernel_from_pinned/" + amount + title,
+          {by_kernel(host), plain.waited_for("cuMemcpyHtoDAsync",
+                                             [&] {
+                                               return plain->cuMemcpyHtoDAsync(address_of(b.data()), host.data(), size,
+                                                                               plain.stream());
+                                             })},
+          how, bytes);
+  std::vector<float> got(n);
+  weft::copy(got, b);
+  check_pattern(got, "copies by a kernel");
+}
+
+/// Host memory that weft made and registered, and the driver's own kind: the same plain calls with both.
+void pinned_kinds(const weft::machine& m, const plain_gpu& plain, const options& how, std::size_t size) {
+  const std::size_t n = size / sizeof(float);
+  const weft::buffer<float> b{m[0], n};
+  const weft::pinned_buffer<float> registered{m[0], n};
+  void* allocated = nullptr;
+  plain_gpu::check(
+      plain->cuMemHostAlloc(&allocated, size, weft::gpu::host_alloc_portable | weft::gpu::host_alloc_device_map));
+  for (std::size_t i = 0; i < n; ++i) registered.data()[i] = static_cast<float>(i % 1000);
+  std::copy_n(registered.data(), n, static_cast<float*>(allocated));
+  const auto from = [&](const char* name, const void* host) {
+    return plain.waited_for(
+        name, [&, host] { return plain->cuMemcpyHtoDAsync(address_of(b.data()), host, size, plain.stream()); });
+  };
+  const auto to = [&](const char* name, void* host) {
+    return plain.waited_for(
+        name, [&, host] { return plain->cuMemcpyDtoHAsync(host, address_of(b.data()), size, plain.stream()); });
+  };
+  const std::string amount = std::to_string(size >> 20) + "MiB";
+  const std::string title = ": plain calls, with the pinned memory of weft and with the driver's";
+  const auto bytes = static_cast<double>(size);
+  compare("gpu/pinned/from/" + amount + title,
+          {from("registered by weft", registered.data()), from("cuMemHostAlloc", allocated)}, how, bytes);
+  compare("gpu/pinned/to/" + amount + title,
+          {to("registered by weft", registered.data()), to("cuMemHostAlloc", allocated)}, how, bytes);
+  const auto* const first = static_cast<const float*>(allocated);
+  check_pattern({first, first + n}, "pinned memory of the driver");
+  check_pattern({registered.data(), registered.data() + n}, "pinned memory of weft");
+  plain_gpu::check(plain->cuMemFreeHost(allocated));
 }
 
 /// The process whose memory is copied: until nobody reads what it says.
@@ -208,15 +263,12 @@ void copies_between_processes(const weft::machine& m, const plain_gpu& plain, co
     const weft::opened_memory<float> theirs{m[0], weft::memory_handle::from_text(handle)};
     const weft::buffer<float> mine{m[0], n};
     compare("gpu/copy/between_processes/" + std::to_string(size >> 20) + "MiB",
-            {{"weft::copy", [&] { return seconds_of(1, [&] { weft::copy(mine, theirs.span()); }); }},
-             {"cuMemcpyDtoDAsync",
-              [&] {
-                return seconds_of(1, [&] {
-                  plain_gpu::check(plain->cuMemcpyDtoDAsync(address_of(mine.data()), address_of(theirs.data()), size,
-                                                            plain.stream()));
-                  plain.finish();
-                });
-              }}},
+            {by_weft([&] { weft::copy(mine, theirs.span()); }),
+             plain.waited_for("cuMemcpyDtoDAsync",
+                              [&] {
+                                return plain->cuMemcpyDtoDAsync(address_of(mine.data()), address_of(theirs.data()),
+                                                                size, plain.stream());
+                              })},
             how, static_cast<double>(size));
     std::vector<float> got(n);
     weft::copy(got, mine);
@@ -234,14 +286,10 @@ void staged(const weft::machine& m, const plain_gpu& plain, const options& how, 
   for (std::size_t i = 0; i < n; ++i) host.data()[i] = static_cast<float>(i % 1000);
   weft::copy(a, host);
   compare("gpu/copy/between_devices/" + std::to_string(size >> 20) + "MiB: without peer access, against one link",
-          {{"weft::copy", [&] { return seconds_of(1, [&] { weft::copy(b, a); }); }},
-           {"cuMemcpyDtoHAsync",
-            [&] {
-              return seconds_of(1, [&] {
-                plain_gpu::check(plain->cuMemcpyDtoHAsync(host.data(), address_of(a.data()), size, plain.stream()));
-                plain.finish();
-              });
-            }}},
+          {by_weft([&] { weft::copy(b, a); }),
+           plain.waited_for(
+               "cuMemcpyDtoHAsync",
+               [&] { return plain->cuMemcpyDtoHAsync(host.data(), address_of(a.data()), size, plain.stream()); })},
           how, static_cast<double>(size));
   std::vector<float> got(n);
   weft::copy(got, b);
@@ -329,6 +377,48 @@ void round_trips(const weft::machine& m, weft::transfer_mode mode, const options
   }
 }
 
+/// Of cub_sum.cu.
+using cub_sum = int (*)(const float*, float*, std::size_t, void*, std::size_t*, void*);
+
+/// The kernel of a sum and CUB's, which also adds up what its blocks found.
+void against_cub(const weft::machine& m, const plain_gpu& plain, const options& how, const contender& kernel,
+                 const weft::buffer<float>& ones, int rounds) {
+  const std::string library = variable("WEFT_BENCH_CUB");
+  if (library.empty()) return;
+  void* const opened = ::dlopen(library.c_str(), RTLD_NOW | RTLD_LOCAL);
+  const auto sum = opened != nullptr ? reinterpret_cast<cub_sum>(::dlsym(opened, "weft_cub_sum")) : nullptr;
+  std::size_t workspace_size = 0;
+  const weft::buffer<float> result{m[0], 1};
+  int status = -1;
+  if (sum != nullptr) status = sum(ones.data(), result.data(), ones.size(), nullptr, &workspace_size, plain.stream());
+  if (status != 0) {
+    std::printf("gpu/reduce/cub: left out: %s does not work, status %d\n", library.c_str(), status);
+    return;
+  }
+  const weft::buffer<std::byte> workspace{m[0], std::max<std::size_t>(workspace_size, 1)};
+  compare(
+      "gpu/reduce/cub/" + std::to_string(ones.size() * sizeof(float) >> 20) + "MiB: the kernel of a sum, against CUB",
+      {kernel,
+       {"cub::DeviceReduce::Sum",
+        [&] {
+          return seconds_of(1,
+                            [&] {
+                              for (int round = 0; round < rounds; ++round)
+                                plain_gpu::check(sum(ones.data(), result.data(), ones.size(), workspace.data(),
+                                                     &workspace_size, plain.stream()));
+                              plain.finish();
+                            }) /
+                 rounds;
+        }}},
+      how, static_cast<double>(ones.size() * sizeof(float)));
+  std::vector<float> got(1);
+  weft::copy(got, result);
+  const auto count = static_cast<float>(ones.size());
+  if (std::abs(got[0] - count) <= count * 1e-6F) return;
+  std::fprintf(stderr, "gpu: CUB: a wrong sum\n");
+  std::exit(1);
+}
+
 /// The kernel alone, many behind each other so that submitting them is hidden, and then a whole call, which also brings
 /// a number for each 1,024 elements to the host and adds those up there. A copy reads and writes: the chip moves twice
 /// the bytes that a sum reads.
@@ -353,28 +443,27 @@ void reductions(const weft::machine& m, const plain_gpu& plain, const options& h
                                            }) /
                                        (2 * rounds);
                               }};
+  const contender kernel{"kernel", [&] {
+                           return seconds_of(1,
+                                             [&] {
+                                               weft::event last;
+                                               for (int round = 0; round < rounds; ++round)
+                                                 last = launch(order, code->name, range(blocks), a, results,
+                                                               static_cast<std::int64_t>(n), std::int32_t{0});
+                                               last.wait();
+                                             }) /
+                                  rounds;
+                         }};
   const std::string amount = std::to_string(size >> 20) + "MiB";
   compare("gpu/reduce/kernel/" + amount + ": the kernel of a sum, against half the time of a copy of the same bytes",
-          {{"kernel",
-            [&] {
-              return seconds_of(1,
-                                [&] {
-                                  weft::event last;
-                                  for (int round = 0; round < rounds; ++round)
-                                    last = launch(order, code->name, range(blocks), a, results,
-                                                  static_cast<std::int64_t>(n), std::int32_t{0});
-                                  last.wait();
-                                }) /
-                     rounds;
-            }},
-           half_copies},
-          how, static_cast<double>(size));
+          {kernel, half_copies}, how, static_cast<double>(size));
   std::vector<double> got(results.size());
   weft::copy(got, results);
   if (got != std::vector<double>(got.size(), static_cast<double>(weft::detail::reduction_block))) {
     std::fprintf(stderr, "gpu: reductions: wrong sums\n");
     std::exit(1);
   }
+  against_cub(m, plain, how, kernel, a, rounds);
   compare("gpu/reduce/" + amount + ": a whole sum, against the same",
           {{"weft::sum",
             [&] {
@@ -390,6 +479,14 @@ void reductions(const weft::machine& m, const plain_gpu& plain, const options& h
 
 int main(int argc, char** argv) {
   if (argc == 3 && std::string_view{argv[1]} == "--lend") return lend(std::strtoull(argv[2], nullptr, 10));
+  std::setvbuf(stdout, nullptr, _IOLBF, BUFSIZ);
+  std::string only;
+  if (argc >= 3 && std::string_view{argv[1]} == "--part") {
+    only = argv[2];
+    argv[2] = argv[0];
+    argc -= 2;
+    argv += 2;
+  }
   const options how = parse(argc, argv);
   const auto cu = maker().load(driver_library());
   if (!cu) leave_out(cu.error().what);
@@ -403,14 +500,29 @@ int main(int argc, char** argv) {
   // small memory: a GPU that others use; the virtual driver only shows that the data is right
   const std::size_t most = std::size_t{is_virtual ? 16U : 256U} << 20;
   const std::size_t size = std::min<std::size_t>(most, m[0].free_memory().value() / 8) & ~std::size_t{4095};
-  copies(m, plain, how, size);
-  copies_between_processes(m, plain, how, size);
-  staged(m, plain, how, size);
-  launches(m, plain, how);
-  reductions(m, plain, how, is_virtual ? size / 16 : size);  // each thread is a fiber there
-  round_trips(m, weft::transfer_mode::host_staged, how);
-  round_trips(m, weft::transfer_mode::direct, how);
-  ::setenv("WEFT_CUDA_GDRCOPY", "none", 1);  // NOLINT(concurrency-mt-unsafe): for a machine without windows
-  round_trips(weft::machine{chosen}, weft::transfer_mode::direct, how);
-  return 0;
+  const std::size_t small = is_virtual ? size / 16 : size;  // each thread of a kernel is a fiber there
+  const std::vector<std::pair<std::string_view, std::function<void()>>> parts{
+      {"copies", [&] { copies(m, plain, how, size); }},
+      {"launches", [&] { launches(m, plain, how); }},
+      {"queues",
+       [&] {
+         round_trips(m, weft::transfer_mode::host_staged, how);
+         round_trips(m, weft::transfer_mode::direct, how);
+         ::setenv("WEFT_CUDA_GDRCOPY", "none", 1);  // NOLINT(concurrency-mt-unsafe): for a machine without windows
+         round_trips(weft::machine{chosen}, weft::transfer_mode::direct, how);
+       }},
+      {"reductions", [&] { reductions(m, plain, how, small); }},
+      {"processes", [&] { copies_between_processes(m, plain, how, size); }},
+      {"pinned", [&] { pinned_kinds(m, plain, how, size); }},
+      {"kernels", [&] { copies_by_kernel(m, plain, how, small); }},
+      {"staged", [&] { staged(m, plain, how, size); }}};
+  bool is_known = false;
+  for (const auto& [name, measure] : parts) {
+    if (!only.empty() && only != name) continue;
+    is_known = true;
+    measure();
+  }
+  if (is_known) return 0;
+  std::fprintf(stderr, "gpu: there is no part '%s'\n", only.c_str());
+  return 2;
 }
