@@ -313,18 +313,28 @@ void launches(const weft::machine& m, const plain_gpu& plain, const options& how
   plain_gpu::check(plain->cuModuleLoadDataEx(&module, image->bytes.data(), 0, nullptr, nullptr));
   plain_gpu::check(plain->cuModuleGetFunction(&function, module, weft::kernel_entry(code).c_str()));
   weft::gpu::CUevent event = nullptr;
+  weft::gpu::CUevent timed = nullptr;
   plain_gpu::check(plain->cuEventCreate(&event, weft::gpu::event_disable_timing));
+  plain_gpu::check(plain->cuEventCreate(&timed, weft::gpu::event_blocking_sync));  // as weft's own
   weft::gpu::CUdeviceptr first = address_of(memory.data());
   std::int64_t begin = 0;
   std::int64_t end = items;
   std::array<void*, 3> parameters{&first, &begin, &end};
   const int pairs = how.samples * 200;
-  const auto by_hand = [&](bool with_event) {
-    return contender{with_event ? "cuLaunchKernel + cuEventRecord" : "cuLaunchKernel", [&, with_event] {
+  const auto by_hand = [&](weft::gpu::CUevent with, bool enters = false) {
+    const std::string name = std::string{"cuLaunchKernel"} + (with == nullptr ? "" : " + cuEventRecord") +
+                             (with == timed ? " with a time" : "") + (enters ? " + calls for the context" : "");
+    return contender{name, [&, with, enters] {
                        return seconds_of(1, [&] {
+                         weft::gpu::CUcontext context = nullptr;
+                         if (enters) {
+                           plain_gpu::check(plain->cuCtxGetCurrent(&context));
+                           plain_gpu::check(plain->cuCtxPushCurrent(context));
+                         }
                          plain_gpu::check(plain->cuLaunchKernel(function, 1, 1, 1, 256, 1, 1, 0, plain.stream(),
                                                                 parameters.data(), nullptr));
-                         if (with_event) plain_gpu::check(plain->cuEventRecord(event, plain.stream()));
+                         if (with != nullptr) plain_gpu::check(plain->cuEventRecord(with, plain.stream()));
+                         if (enters) plain_gpu::check(plain->cuCtxPopCurrent(&context));
                          plain.finish();
                        });
                      }};
@@ -332,9 +342,14 @@ void launches(const weft::machine& m, const plain_gpu& plain, const options& how
   const contender ours{"launch in a stream", [&] {
                          return seconds_of(1, [&] { launch<gpu_bench_nothing>(order, range(items), memory).wait(); });
                        }};
-  compare_difference("gpu/launch: one buffer, submitted and waited for", ours, by_hand(false), pairs, how);
-  compare_difference("gpu/launch/event: the same, the plain calls with an event", ours, by_hand(true), pairs, how);
+  compare_difference("gpu/launch: one buffer, submitted and waited for", ours, by_hand(nullptr), pairs, how);
+  compare_difference("gpu/launch/event: the same, the plain calls with an event", ours, by_hand(event), pairs, how);
+  // whether untimed events, and fewer calls for the context, would be worth their rules
+  compare_difference("gpu/launch/time: what the time of an event costs", by_hand(timed), by_hand(event), pairs, how);
+  compare_difference("gpu/launch/context: what looking, entering and leaving cost", by_hand(event, true),
+                     by_hand(event), pairs, how);
   plain->cuEventDestroy(event);
+  plain->cuEventDestroy(timed);
   plain->cuModuleUnload(module);
 }
 
