@@ -305,8 +305,8 @@ result<block_id> backend::block_of(const void* address) noexcept {
 result<int> backend::export_block(block_id block) noexcept {
   return checked({}, [&] { return do_export_block(block); });
 }
-result<block_id> backend::import_block(std::optional<device_id> device, int descriptor, bytes size) noexcept {
-  return checked({device.value_or(first_device())}, [&] { return do_import_block(device, descriptor, size); });
+result<block_id> backend::import_block(std::optional<device_id> device, int file, bytes size) noexcept {
+  return checked({device.value_or(first_device())}, [&] { return do_import_block(device, file, size); });
 }
 
 // ---- multicast ------------------------------------------------------------------------------------------------------

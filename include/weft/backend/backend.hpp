@@ -78,8 +78,7 @@ class backend : public watch_facet {
   [[nodiscard]] result<access_right> access_of(device_id device, const void* address) noexcept;
   [[nodiscard]] result<block_id> block_of(const void* address) noexcept;
   [[nodiscard]] result<int> export_block(block_id block) noexcept;
-  [[nodiscard]] result<block_id> import_block(std::optional<device_id> device, int descriptor,
-                                              bytes size = {}) noexcept;
+  [[nodiscard]] result<block_id> import_block(std::optional<device_id> device, int file, bytes size = {}) noexcept;
 
   // multicast
   [[nodiscard]] result<bytes> multicast_granularity(std::span<const device_id> team) noexcept;
