@@ -267,7 +267,8 @@ TEST_P(memory_option_fields, of_collectives_by_ranks_have_effects) {
        [](const machine& m) {
          std::promise<void> done;
          auto ended = done.get_future();
-         return as_ranks(m, {.limit = 5ms}, [&](weft::rank_communicator& all, bool is_first) {
+         // long enough for both to join, which the limit is for, too
+         return as_ranks(m, {.limit = 3s}, [&](weft::rank_communicator& all, bool is_first) {
            if (!is_first) return ended.wait(), true;  // does not come
            const auto said = error_of([&] { all.barrier(); });
            done.set_value();
