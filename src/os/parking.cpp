@@ -41,13 +41,16 @@ bool heavy_fence(word_scope scope) noexcept {
   return syscall(SYS_membarrier, command, 0, 0) == 0;
 }
 
-spinner::spinner(waiting policy, std::uint32_t turns) noexcept
-    : limit_(turns), alone_(cores() == 1 ? 0 : of_a_handover), forever_(policy == waiting::spin) {
+spinner::spinner(waiting policy, std::uint32_t turns) noexcept : limit_(turns), forever_(policy == waiting::spin) {
+  alone_ = cores() == 1 ? 0 : forever_ ? ~std::uint32_t{0} : of_a_handover;  // who is to spin keeps its core
   const int before = spinning.fetch_add(1, std::memory_order_relaxed);
   if (!forever_ && before >= cores()) allowed_ = false;
 }
 
 bool spinner::give_way() noexcept {
+  // Not while a core may be idle: two threads that give each other their core stay there, and the system moves only
+  // those that go on.
+  if (spinning.load(std::memory_order_relaxed) < cores()) return true;
   const auto begin = clock::now();
   if (begin.time_since_epoch().count() < yields_again_at.load(std::memory_order_relaxed)) return false;
   sched_yield();

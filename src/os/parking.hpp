@@ -57,7 +57,8 @@ inline void park(std::atomic<std::uint32_t>& word, std::uint32_t seen, std::chro
 }
 
 /// A bounded spin. No more threads spin at a time than there are cores; others park at once. A hand-over between two
-/// running threads takes the first turns; after them a spinner gives its core to any thread that has work for it.
+/// running threads takes the first turns; after them, where spinners hold all cores, one gives its core to any thread
+/// that has work for it.
 class spinner {
  public:
   explicit spinner(waiting policy, std::uint32_t turns = usual) noexcept;
@@ -86,7 +87,7 @@ class spinner {
 
   std::uint32_t turns_ = 0;
   std::uint32_t limit_;
-  std::uint32_t alone_;  // turns without giving way
+  std::uint32_t alone_ = 0;  // turns without giving way
   bool forever_ = false;
   bool allowed_ = true;
 };
