@@ -284,7 +284,7 @@ TEST_F(gpu_machine, is_closed_in_the_child_of_a_fork) {
 
 // ---- blocks ---------------------------------------------------------------------------------------------------------
 
-TEST_F(gpu_machine, finds_the_size_of_an_imported_block) {
+TEST_F(gpu_machine, finds_the_size_of_an_imported_block_and_tries_one_that_its_maker_told) {
   auto opened = samples::open_virtual_cuda({});
   ASSERT_TRUE(opened);
   weft::backend& b = **opened;
@@ -300,6 +300,16 @@ TEST_F(gpu_machine, finds_the_size_of_an_imported_block) {
   ASSERT_TRUE(taken) << taken.error().what;
   EXPECT_EQ(b.describe_block(*taken)->size, size);
   EXPECT_TRUE(b.describe_block(*taken)->imported);
+  const auto maps = driver.calls("cuMemMap");
+  const auto as_told = b.import_block(device_id{0}, *descriptor, size);
+  ASSERT_TRUE(as_told) << as_told.error().what;
+  EXPECT_EQ(b.describe_block(*as_told)->size, size);
+  EXPECT_EQ(driver.calls("cuMemMap"), maps + 1);
+  const auto in_part = b.import_block(device_id{0}, *descriptor, bytes{size.value() - 1});
+  ASSERT_TRUE(in_part) << in_part.error().what;
+  EXPECT_EQ(b.describe_block(*in_part)->size, size) << "in whole granules";
+  for (const bytes more : {bytes{size.value() + 1}, bytes{~std::uint64_t{0}}})
+    EXPECT_EQ(b.import_block(device_id{0}, *descriptor, more).error().code, errc::corrupt) << more.value();
   ::close(*descriptor);
   EXPECT_EQ(b.import_block(device_id{0}, *descriptor).error().code, errc::invalid_argument);
   int ends[2];
@@ -307,30 +317,6 @@ TEST_F(gpu_machine, finds_the_size_of_an_imported_block) {
   EXPECT_EQ(b.import_block(device_id{0}, ends[0]).error().code, errc::corrupt);
   ::close(ends[0]);
   ::close(ends[1]);
-}
-
-TEST_F(gpu_machine, tries_one_size_of_an_imported_block_where_its_maker_told_it) {
-  auto opened = samples::open_virtual_cuda({});
-  ASSERT_TRUE(opened);
-  weft::backend& b = **opened;
-  const auto step = b.granularity(device_id{0});
-  if (!step) GTEST_SKIP() << step.error().what;
-  const bytes size{3 * step->minimum.value()};
-  const auto made = b.create_block(device_id{0}, size, true);
-  ASSERT_TRUE(made) << made.error().what;
-  const auto given = b.export_block(*made);
-  ASSERT_TRUE(given) << given.error().what;
-  const weft::descriptor file{*given};
-  const auto maps = driver.calls("cuMemMap");
-  const auto taken = b.import_block(device_id{0}, file.get(), size);
-  ASSERT_TRUE(taken) << taken.error().what;
-  EXPECT_EQ(b.describe_block(*taken)->size, size);
-  EXPECT_EQ(driver.calls("cuMemMap"), maps + 1);
-  const auto in_part = b.import_block(device_id{0}, file.get(), bytes{size.value() - 1});
-  ASSERT_TRUE(in_part) << in_part.error().what;
-  EXPECT_EQ(b.describe_block(*in_part)->size, size) << "in whole granules";
-  for (const bytes more : {bytes{size.value() + 1}, bytes{~std::uint64_t{0}}})
-    EXPECT_EQ(b.import_block(device_id{0}, file.get(), more).error().code, errc::corrupt) << more.value();
 }
 
 TEST_F(gpu_machine, knows_on_which_gpu_an_imported_block_was_made) {

@@ -43,6 +43,7 @@ class virtual_gpu_tool : public testing::TestWithParam<gpus> {
     for (const char* const which : {"WEFT_HIP_DRIVER=", "WEFT_HIP_HIPRTC="})
       here.set.push_back(std::string{which} + samples::virtual_hip_library());
     here.set.push_back("WEFT_VIRTUAL_CUDA_DEVICES=" + std::to_string(GetParam().count));
+    if (GetParam().count == 1) here.set.push_back("WEFT_VIRTUAL_CUDA_SMS=32");  // enough for four parts
     here.set.push_back("WEFT_VIRTUAL_CUDA_CACHE=" + samples::build_folder() + "/virtual_cuda_cache");
     here.set.push_back("XDG_CACHE_HOME=" + folder_.path().string());  // measured rates
     here.folder = folder_.path();                                     // a demo writes into it

@@ -53,9 +53,10 @@ std::string on(const std::string& gpus) {
   return words.append(gpus).append(" ");
 }
 
-constexpr const char* machines[] = {"WEFT_BACKEND=cuda WEFT_VIRTUAL_CUDA_DEVICES=4",
-                                    "WEFT_BACKEND=cuda WEFT_VIRTUAL_CUDA_DEVICES=1 WEFT_LOGICAL_DEVICES=4",
-                                    "WEFT_BACKEND=hip WEFT_VIRTUAL_CUDA_DEVICES=4"};
+constexpr const char* machines[] = {
+    "WEFT_BACKEND=cuda WEFT_VIRTUAL_CUDA_DEVICES=4",
+    "WEFT_BACKEND=cuda WEFT_VIRTUAL_CUDA_DEVICES=1 WEFT_VIRTUAL_CUDA_SMS=32 WEFT_LOGICAL_DEVICES=4",
+    "WEFT_BACKEND=hip WEFT_VIRTUAL_CUDA_DEVICES=4"};
 
 class virtual_gpu_programs : public testing::TestWithParam<example> {};
 

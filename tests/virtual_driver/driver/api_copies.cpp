@@ -119,6 +119,15 @@ std::uint64_t number(const void* p) { return reinterpret_cast<std::uint64_t>(p);
 
 }  // namespace
 
+CUresult find_peers(CUcontext dst, CUcontext src, copy_sides& by) {
+  const context_ref to = the().contexts.find(dst);
+  const context_ref from = the().contexts.find(src);
+  if (to == nullptr || from == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  by = {to->device, from->device};
+  const int lost = to->lost.load();
+  return lost != 0 ? lost : from->lost.load();
+}
+
 CUresult copy_flat(const stream_ref& s, std::uint64_t dst, std::uint64_t src, std::size_t size, copy_sides by) {
   if (size == 0) return CUDA_SUCCESS;
   copy_place to, from;
@@ -219,14 +228,10 @@ WEFT_VIRTUAL_API CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr dst, CUdeviceptr src,
 WEFT_VIRTUAL_API CUresult cuMemcpyPeerAsync(CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src,
                                             CUcontext src_context, std::size_t size, CUstream stream) {
   return stream_call("cuMemcpyPeerAsync", stream, true, [&](const stream_ref& s) -> CUresult {
-    const context_ref to = the().contexts.find(dst_context);
-    const context_ref from = the().contexts.find(src_context);
-    if (to == nullptr || from == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    copy_sides by = same(s);
+    if (const CUresult code = find_peers(dst_context, src_context, by); code != CUDA_SUCCESS) return code;
     if (size != 0 && (dst == 0 || src == 0)) return CUDA_ERROR_INVALID_VALUE;
-    for (const context_ref& c : {to, from}) {
-      if (const int lost = c->lost.load(); lost != 0) return lost;
-    }
-    return copy_flat(s, dst, src, size, {to->device, from->device});
+    return copy_flat(s, dst, src, size, by);
   });
 }
 

@@ -89,14 +89,10 @@ WEFT_VIRTUAL_API CUresult cuMemcpyDtoD_v2(CUdeviceptr dst, CUdeviceptr src, std:
 WEFT_VIRTUAL_API CUresult cuMemcpyPeer(CUdeviceptr dst, CUcontext dst_context, CUdeviceptr src, CUcontext src_context,
                                        std::size_t size) {
   return stream_call("cuMemcpyPeer", nullptr, true, [&](const stream_ref& s) -> CUresult {
-    const context_ref to = the().contexts.find(dst_context);
-    const context_ref from = the().contexts.find(src_context);
-    if (to == nullptr || from == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    copy_sides by = same(s);
+    if (const CUresult code = find_peers(dst_context, src_context, by); code != CUDA_SUCCESS) return code;
     if (size != 0 && (dst == 0 || src == 0)) return CUDA_ERROR_INVALID_VALUE;
-    for (const context_ref& c : {to, from}) {
-      if (const int lost = c->lost.load(); lost != 0) return lost;
-    }
-    return copy_now(s, dst, src, size, {to->device, from->device});
+    return copy_now(s, dst, src, size, by);
   });
 }
 

@@ -22,6 +22,9 @@ struct copy_sides {
 };
 [[nodiscard]] inline copy_sides same(const stream_ref& s) { return {s->home()->device, s->home()->device}; }
 
+/// Those of a copy between two contexts; what the first that is lost says, and INVALID_CONTEXT where there is none.
+[[nodiscard]] CUresult find_peers(CUcontext dst, CUcontext src, copy_sides& by);
+
 [[nodiscard]] CUresult copy_flat(const stream_ref& s, std::uint64_t dst, std::uint64_t src, std::size_t size,
                                  copy_sides by);
 /// Of the descriptions of CUDA_MEMCPY3D and CUDA_MEMCPY3D_PEER.
