@@ -99,6 +99,8 @@ if(WEFT_BENCH_ENABLED)
   if(shared)
     add_library(weft_bench_support STATIC ${shared})
     weft_flags(weft_bench_support)
+    set_source_files_properties(bench/kernel/plain_loops.cpp PROPERTIES COMPILE_OPTIONS "-O3;-march=native"
+      SKIP_PRECOMPILE_HEADERS ON SKIP_UNITY_BUILD_INCLUSION ON)
     target_include_directories(weft_bench_support PUBLIC bench)
     target_link_libraries(weft_bench_support PUBLIC weft)
   endif()

@@ -121,6 +121,36 @@ TEST(host_kernel, raw_and_checked_runs_give_equal_bits) {
   }
 }
 
+template <class Kernel>
+void expect_equal_bits_in_every_width(const run& one) {
+  using runner = weft::detail::host_runner<Kernel, weft::detail::parameters_of<Kernel>>;
+  run narrow = one;
+  runner::run_in(weft::detail::vector_width::narrow, narrow.range, portable::arguments_of(narrow));
+  for (const auto vectors : {weft::detail::vector_width::wide, weft::detail::vector_width::widest}) {
+    if (vectors > weft::detail::widest_here()) continue;
+    run wide = one;
+    runner::run_in(vectors, wide.range, portable::arguments_of(wide));
+    for (std::size_t n = 0; n < narrow.values.size(); ++n) {
+      EXPECT_EQ(wide.values[n].bytes, narrow.values[n].bytes)
+          << one.code->name << ", parameter " << n << ", width " << static_cast<int>(vectors);
+    }
+  }
+}
+
+TEST(host_kernel, the_vectors_of_every_processor_give_equal_bits) {
+  expect_equal_bits_in_every_width<portable::float_division>(portable::float_division_run());
+  expect_equal_bits_in_every_width<portable::float_functions>(portable::float_function_run());
+  expect_equal_bits_in_every_width<portable::double_functions>(portable::double_function_run());
+  expect_equal_bits_in_every_width<portable::blur_5x5>(portable::blur_run(67, 41));
+  expect_equal_bits_in_every_width<portable::write_index>(portable::index_run(35, 4, 5));
+  const auto close_to_one = [](std::size_t k) { return 1.0F + static_cast<float>(k) * 0x1p-12F; };
+  expect_equal_bits_in_every_width<portable::saxpy>(
+      {weft::make_kernel_code<portable::saxpy>(),
+       portable::range_of(1003),
+       {in(portable::filled<float>(1003, close_to_one)), portable::inout(std::vector<float>(1003, -1.0F)),
+        scalar(1.0F + 0x1p-12F), scalar<std::int32_t>(0)}});
+}
+
 TEST(host_kernel, a_piece_of_an_array_is_addressed_by_its_global_indices) {
   const std::vector<std::int32_t> whole = neighbour_run(100, 1).values[0].as<std::int32_t>();
   std::vector<std::int32_t> input(whole.begin() + 39, whole.begin() + 61);

@@ -55,13 +55,23 @@
 #define WEFT_DETAIL_NO_CONTRACTION
 #endif
 
+// A host loop works in the widest vectors that its processor has: it is compiled for SSE2, AVX2 and AVX-512, and chosen
+// when it runs. Nothing is fused, so the bits are the same. Who compiles for AVX2 or more gets that alone.
+#if defined(__OPTIMIZE__) && defined(__x86_64__) && defined(__GNUC__) && !defined(__AVX2__)
+#define WEFT_DETAIL_WIDE [[gnu::target("avx2")]]
+#if defined(__clang__)
+#define WEFT_DETAIL_WIDEST [[gnu::target("avx2,avx512f,avx512bw,avx512dq,avx512vl")]]
+#else  // which would use half of them
+#define WEFT_DETAIL_WIDEST [[gnu::target("avx2,avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")]]
+#endif
+#endif
+
 // Dry runs pay where they are optimised. SSE2 compares no numbers of 64 bits, which indices are: they are compiled for
-// SSE4.2 and for AVX2, and chosen when they run. Values of floating point are the same.
+// SSE4.2 and for AVX2.
 #if defined(__OPTIMIZE__)
 #define WEFT_DETAIL_DRY
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__AVX2__)
+#if defined(WEFT_DETAIL_WIDE)
 #define WEFT_DETAIL_DRY_NARROW [[gnu::target("sse4.2")]]
-#define WEFT_DETAIL_DRY_WIDE [[gnu::target("avx2")]]
 #else
 #define WEFT_DETAIL_DRY_NARROW
 #endif
@@ -432,10 +442,9 @@ template <class Kernel, class View, class... Values>
   }
 }
 
-// Not inlined: the optimisation asked for is that of this one function. A reduction and a ring do carry something from
-// one item to the next, so there the loop is not called independent.
+// A reduction and a ring do carry something from one item to the next, so there the loop is not called independent.
 template <class Kernel, class... Values>
-WEFT_DETAIL_HOST_LOOP [[gnu::noinline]] void run_items(const kernel_range& range, Values... values) {
+[[gnu::always_inline]] inline void run_items(const kernel_range& range, Values... values) {
   constexpr int dimensions = Kernel::weft_about().dimensions;
   const std::int64_t begin_x = range.begin[0];
   const std::int64_t end_x = range.end[0];
@@ -455,6 +464,34 @@ WEFT_DETAIL_HOST_LOOP [[gnu::noinline]] void run_items(const kernel_range& range
       }
     }
   }
+}
+
+// Not inlined: what is asked for is that of one function each.
+template <class Kernel, class... Values>
+WEFT_DETAIL_HOST_LOOP [[gnu::noinline]] void run_items_narrow(const kernel_range& range, Values... values) {
+  run_items<Kernel>(range, values...);
+}
+#if defined(WEFT_DETAIL_WIDE)
+template <class Kernel, class... Values>
+WEFT_DETAIL_WIDE WEFT_DETAIL_HOST_LOOP [[gnu::noinline]] void run_items_wide(const kernel_range& range,
+                                                                             Values... values) {
+  run_items<Kernel>(range, values...);
+}
+template <class Kernel, class... Values>
+WEFT_DETAIL_WIDEST WEFT_DETAIL_HOST_LOOP [[gnu::noinline]] void run_items_widest(const kernel_range& range,
+                                                                                 Values... values) {
+  run_items<Kernel>(range, values...);
+}
+#endif
+
+enum class vector_width : std::uint8_t { narrow, wide, widest };
+/// Of this processor. The first ones with AVX-512 lower their clock for it: they are those without VBMI2.
+[[nodiscard]] inline vector_width widest_here() {
+#if defined(WEFT_DETAIL_WIDE)
+  if (__builtin_cpu_supports("avx512vbmi2") && __builtin_cpu_supports("avx512bw")) return vector_width::widest;
+  if (__builtin_cpu_supports("avx2")) return vector_width::wide;
+#endif
+  return vector_width::narrow;
 }
 
 // The items of one row: x from begin[0] to end[0]. Ends with the first that did something not allowed: what it computes
@@ -519,10 +556,10 @@ WEFT_DETAIL_DRY_NARROW WEFT_DETAIL_DRY_LOOP [[gnu::noinline]] bool try_row_narro
                                                                                   const kernel_argument* arguments) {
   return try_row<Kernel, IsBlind>(parameter_list<P...>{}, std::index_sequence_for<P...>{}, row, arguments);
 }
-#if defined(WEFT_DETAIL_DRY_WIDE)
+#if defined(WEFT_DETAIL_WIDE)
 template <class Kernel, bool IsBlind, class... P>
-WEFT_DETAIL_DRY_WIDE WEFT_DETAIL_DRY_LOOP [[gnu::noinline]] bool try_row_wide(const kernel_range* row,
-                                                                              const kernel_argument* arguments) {
+WEFT_DETAIL_WIDE WEFT_DETAIL_DRY_LOOP [[gnu::noinline]] bool try_row_wide(const kernel_range* row,
+                                                                          const kernel_argument* arguments) {
   return try_row<Kernel, IsBlind>(parameter_list<P...>{}, std::index_sequence_for<P...>{}, row, arguments);
 }
 #endif
@@ -545,9 +582,21 @@ struct host_runner;
 
 template <class Kernel, class... P>
 struct host_runner<Kernel, parameter_list<P...>> {
-  static void run(const kernel_range& range, [[maybe_unused]] std::span<const kernel_argument> arguments) {
+  static void run(const kernel_range& range, std::span<const kernel_argument> arguments) {
+    run_in(widest_here(), range, arguments);
+  }
+  static void run_in([[maybe_unused]] vector_width vectors, const kernel_range& range,
+                     [[maybe_unused]] std::span<const kernel_argument> arguments) {
     [&]<std::size_t... N>(std::index_sequence<N...>) {
-      run_items<Kernel>(range, parameter_traits<P>::raw(arguments[N])...);
+#if defined(WEFT_DETAIL_WIDE)
+      if constexpr (!parameter_list<P...>::has_ring) {
+        if (vectors == vector_width::widest)
+          return run_items_widest<Kernel>(range, parameter_traits<P>::raw(arguments[N])...);
+        if (vectors == vector_width::wide)
+          return run_items_wide<Kernel>(range, parameter_traits<P>::raw(arguments[N])...);
+      }
+#endif
+      run_items_narrow<Kernel>(range, parameter_traits<P>::raw(arguments[N])...);
     }(std::index_sequence_for<P...>{});
   }
 
@@ -597,9 +646,9 @@ struct host_runner<Kernel, parameter_list<P...>> {
     constexpr std::int64_t most = 1024;  // items at once: what they read stays in the first cache until they run
     bool is_plain = true;                // a kernel that once was not is likely to be so again
     auto try_it = &try_row_narrow<Kernel, IsBlind, P...>;
-#if defined(WEFT_DETAIL_DRY_WIDE)
+#if defined(WEFT_DETAIL_WIDE)
     is_plain = __builtin_cpu_supports("sse4.2") != 0;
-    if (__builtin_cpu_supports("avx2")) try_it = &try_row_wide<Kernel, IsBlind, P...>;
+    if (widest_here() != vector_width::narrow) try_it = &try_row_wide<Kernel, IsBlind, P...>;
 #endif
     const std::int64_t end_y = dimensions > 1 ? range.end[1] : 1;
     const std::int64_t end_z = dimensions > 2 ? range.end[2] : 1;

@@ -237,39 +237,10 @@ static_assert(static_cast<int>(reduction_op::kind::sum) == 0 && static_cast<int>
               "the kernels know them by number");
 static_assert(fold_width == 8 && fold_block == 512, "the kernels are written for these");
 
-// ---- the same bodies in wider registers, where the processor has them: a fold that stays in the caches is bound by
-// what one load moves. Each element is computed as before and nothing is fused, so the bits are the same.
-#if defined(__x86_64__)
-template <class Kernel, class... Values>
-WEFT_DETAIL_HOST_LOOP [[gnu::noinline, gnu::target("avx2")]] void run_wide_items(const kernel_range& range,
-                                                                                 Values... values) {
-  for (std::int64_t i = range.begin[0]; i < range.end[0]; ++i) run_item<Kernel, raw_view>(i, 0, 0, values...);
-}
-
-template <class Kernel, class List>
-struct wide_runner;
-template <class Kernel, class... P>
-struct wide_runner<Kernel, parameter_list<P...>> {
-  static void run(const kernel_range& range, std::span<const kernel_argument> arguments) {
-    [&]<std::size_t... N>(std::index_sequence<N...>) {
-      // to the wide registers and back takes longer than a few blocks
-      if (range.end[0] - range.begin[0] < 8) return run_items<Kernel>(range, parameter_traits<P>::raw(arguments[N])...);
-      run_wide_items<Kernel>(range, parameter_traits<P>::raw(arguments[N])...);
-    }(std::index_sequence_for<P...>{});
-  }
-};
-#endif
-
 /// Made once and never destroyed, as code_of() has it.
 template <class Kernel>
 const std::shared_ptr<const kernel_code>& fold_code() {
-  static const auto& code = *new std::shared_ptr<const kernel_code>([] {
-    auto made = std::make_shared<kernel_code>(*make_kernel_code<Kernel>());
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2")) made->host = &wide_runner<Kernel, parameters_of<Kernel>>::run;
-#endif
-    return made;
-  }());
+  static const auto& code = *new std::shared_ptr<const kernel_code>(make_kernel_code<Kernel>());
   return code;
 }
 
