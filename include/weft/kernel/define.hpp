@@ -57,7 +57,8 @@
 
 // A host loop works in the widest vectors that its processor has: it is compiled for SSE2, AVX2 and AVX-512, and chosen
 // when it runs. Nothing is fused, so the bits are the same. Who compiles for AVX2 or more gets that alone.
-#if defined(__OPTIMIZE__) && defined(__x86_64__) && defined(__GNUC__) && !defined(__AVX2__)
+#if defined(__OPTIMIZE__) && defined(__x86_64__) && defined(__GNUC__) && !defined(__AVX2__) && \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // under which it would compile for minutes
 #define WEFT_DETAIL_WIDE [[gnu::target("avx2")]]
 #if defined(__clang__)
 #define WEFT_DETAIL_WIDEST [[gnu::target("avx2,avx512f,avx512bw,avx512dq,avx512vl")]]
