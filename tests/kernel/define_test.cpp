@@ -127,7 +127,7 @@ void expect_equal_bits_in_every_width(const run& one) {
   run narrow = one;
   runner::run_in(weft::detail::vector_width::narrow, narrow.range, portable::arguments_of(narrow));
   for (const auto vectors : {weft::detail::vector_width::wide, weft::detail::vector_width::widest}) {
-    if (vectors > weft::detail::widest_here()) continue;
+    if (vectors > weft::detail::widest_here()) continue;  // AVX-512 where the processor has AVX2 alone
     run wide = one;
     runner::run_in(vectors, wide.range, portable::arguments_of(wide));
     for (std::size_t n = 0; n < narrow.values.size(); ++n) {
@@ -138,6 +138,8 @@ void expect_equal_bits_in_every_width(const run& one) {
 }
 
 TEST(host_kernel, the_vectors_of_every_processor_give_equal_bits) {
+  if (weft::detail::widest_here() == weft::detail::vector_width::narrow)
+    GTEST_SKIP() << "this build or this processor has vectors of one width";
   expect_equal_bits_in_every_width<portable::float_division>(portable::float_division_run());
   expect_equal_bits_in_every_width<portable::float_functions>(portable::float_function_run());
   expect_equal_bits_in_every_width<portable::double_functions>(portable::double_function_run());

@@ -56,9 +56,8 @@
 #endif
 
 // A host loop works in the widest vectors that its processor has: it is compiled for SSE2, AVX2 and AVX-512, and chosen
-// when it runs. Nothing is fused, so the bits are the same. Who compiles for AVX2 or more gets that alone.
-#if defined(__OPTIMIZE__) && defined(__x86_64__) && defined(__GNUC__) && !defined(__AVX2__) && \
-    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // under which it would compile for minutes
+// when it runs. Nothing is fused, so the bits are the same. A program compiled for AVX2 or more has that alone.
+#if defined(__OPTIMIZE__) && defined(__x86_64__) && defined(__GNUC__) && !defined(__AVX2__)
 #define WEFT_DETAIL_WIDE [[gnu::target("avx2")]]
 #if defined(__clang__)
 #define WEFT_DETAIL_WIDEST [[gnu::target("avx2,avx512f,avx512bw,avx512dq,avx512vl")]]
@@ -467,7 +466,7 @@ template <class Kernel, class... Values>
   }
 }
 
-// Not inlined: what is asked for is that of one function each.
+// Not inlined: each asks for its own optimisation and vectors.
 template <class Kernel, class... Values>
 WEFT_DETAIL_HOST_LOOP [[gnu::noinline]] void run_items_narrow(const kernel_range& range, Values... values) {
   run_items<Kernel>(range, values...);
@@ -486,7 +485,7 @@ WEFT_DETAIL_WIDEST WEFT_DETAIL_HOST_LOOP [[gnu::noinline]] void run_items_widest
 #endif
 
 enum class vector_width : std::uint8_t { narrow, wide, widest };
-/// Of this processor. The first ones with AVX-512 lower their clock for it: they are those without VBMI2.
+/// Of this processor and this build. AVX-512 counts with VBMI2 only: processors before lower their clock for 512 bits.
 [[nodiscard]] inline vector_width widest_here() {
 #if defined(WEFT_DETAIL_WIDE)
   if (__builtin_cpu_supports("avx512vbmi2") && __builtin_cpu_supports("avx512bw")) return vector_width::widest;
