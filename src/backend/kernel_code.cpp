@@ -268,7 +268,8 @@ std::int64_t slab_of(const access_rule& access, std::int64_t count, std::int64_t
 namespace detail {
 
 std::shared_ptr<const kernel_code> build_kernel_code(const kernel_about& about, std::span<const parameter_kind> kinds,
-                                                     host_entry host, host_checked_entry host_checked) {
+                                                     host_entry host, host_checked_entry host_checked,
+                                                     std::int64_t brief_items) {
   auto code = std::make_shared<kernel_code>();
   code->name = about.name;
   code->dimensions = about.dimensions;
@@ -278,6 +279,7 @@ std::shared_ptr<const kernel_code> build_kernel_code(const kernel_about& about, 
   code->line = about.line;
   code->host = host;
   code->host_checked = host_checked;
+  code->brief_items = brief_items;
   const std::vector<parameter_words> words = parse_parameters(code->parameter_text);
   for (std::size_t n = 0; n < kinds.size(); ++n) {
     code->parameters.push_back({n < words.size() ? words[n].name : std::string(), kinds[n].type, kinds[n].direction,

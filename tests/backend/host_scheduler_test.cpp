@@ -3,6 +3,8 @@
 #include "runtime/machine_state.hpp"
 #include "support/hang.hpp"
 #include "support/samples.hpp"
+#include "weft/exec/launch.hpp"
+#include "weft/memory/copy.hpp"
 #include "weft/memory/fill.hpp"
 #include "weft/memory/peer_access.hpp"
 
@@ -46,6 +48,57 @@ struct host_gate {
   weft::event_ref record;
   event as_event;
 };
+
+WEFT_KERNEL(counts_up, (WEFT_INOUT(int32_t) values), { values[i] += 1; });
+WEFT_KERNEL(waits_for_a_flag, (WEFT_INOUT(int32_t) values), {
+  while (__atomic_load_n(&values[i], __ATOMIC_ACQUIRE) == 0) {
+  }
+});
+
+TEST(brief_work, has_ended_when_its_call_returns_where_the_stream_is_idle) {
+  const machine m{host(2)};
+  const stream order{m[1]};
+  const weft::buffer<std::int32_t> values{m[1], 256};
+  std::vector<std::int32_t> seen(256);
+  EXPECT_TRUE(order.record().ready());
+  EXPECT_TRUE(weft::fill(order, values, 5).ready());
+  EXPECT_TRUE(weft::launch<counts_up>(order, weft::range(256), values).ready());
+  EXPECT_TRUE(weft::copy(order, seen, values).ready());
+  EXPECT_EQ(seen, std::vector<std::int32_t>(256, 6));
+}
+
+TEST(brief_work, waits_for_what_came_before_it_in_its_stream) {
+  const machine m{host(2)};
+  const stream order{m[1]};
+  const weft::buffer<std::int32_t> values{m[1], 4};
+  gate before;
+  before.hold(order);
+  const event filled = weft::fill(order, values, 5);
+  const event counted = weft::launch<counts_up>(order, weft::range(4), values);
+  EXPECT_FALSE(filled.ready());
+  EXPECT_FALSE(counted.ready());
+  before.open();
+  counted.wait();
+  EXPECT_TRUE(filled.ready());
+}
+
+TEST(brief_work, is_no_kernel_that_may_wait_for_what_comes_later) {
+  const machine m{host(1)};
+  const stream order{m[0]};
+  const weft::pinned_buffer<std::int32_t> flag{m[0], 1};
+  flag.data()[0] = 0;
+  const event waiting = weft::launch<waits_for_a_flag>(order, weft::range(1), flag);
+  std::atomic_ref{flag.data()[0]}.store(1);
+  waiting.wait();
+}
+
+TEST(brief_work, that_fails_is_reported_by_its_stream_and_skips_what_follows) {
+  const machine m{host(2)};
+  const stream order{m[1]};
+  const weft::buffer<std::int32_t> elsewhere{m[0], 4};
+  const event refused = weft::launch<counts_up>(order, weft::range(4), elsewhere);
+  EXPECT_EQ(error_of([&] { refused.wait(); }).code, errc::illegal_access);
+}
 
 TEST(stream_order, holds_for_a_thousand_operations) {
   for (const clock_kind clock : {clock_kind::wall, clock_kind::virtual_time}) {

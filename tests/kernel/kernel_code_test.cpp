@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
 #include <set>
 #include <sstream>
@@ -64,6 +65,24 @@ void raw_host(const weft::kernel_range& range, std::span<const weft::kernel_argu
   for (std::int64_t i = range.begin[0]; i < range.end[0]; ++i) {
     static_cast<float*>(arguments[0].address)[i] = static_cast<float>(i);
   }
+}
+
+WEFT_KERNEL(straight, (WEFT_IN(float) a, WEFT_OUT(float) b), { b[i] = a[i] > 0 ? weft_sqrt(a[i]) : a[i]; });
+WEFT_KERNEL(looping, (WEFT_IN(float) a, WEFT_OUT(float) b), {
+  b[i] = 0;
+  for (int k = 0; k < 4; ++k) b[i] += a[i];
+});
+WEFT_KERNEL(calling, (WEFT_IN(float) a, WEFT_OUT(float) b), { b[i] = std::abs(a[i]); });
+WEFT_KERNEL(receiving, (WEFT_RING from, WEFT_OUT(uint64_t) b), {
+  if (i == 0) weft_ring_receive(from, &b[0], 8);
+});
+
+TEST(kernel_code, is_brief_for_few_items_without_loops_rings_and_functions_of_the_program) {
+  EXPECT_GE(weft::make_kernel_code<straight>()->brief_items, 64);
+  EXPECT_LE(weft::make_kernel_code<straight>()->brief_items, 4096);
+  EXPECT_EQ(weft::make_kernel_code<looping>()->brief_items, 0);
+  EXPECT_EQ(weft::make_kernel_code<calling>()->brief_items, 0);
+  EXPECT_EQ(weft::make_kernel_code<receiving>()->brief_items, 0);
 }
 
 TEST(kernel_parameters, are_split_at_commas_outside_parentheses) {

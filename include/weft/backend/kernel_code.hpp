@@ -77,6 +77,7 @@ struct kernel_code {
   host_entry host = nullptr;
   host_checked_entry host_checked = nullptr;
   std::optional<raw_kernel> raw;
+  std::int64_t brief_items = 0;  // so many take no longer than to wake a thread; 0: one may wait for something
   std::optional<shared_item_form> on_gpus;  // in place of body_text, on CUDA and HIP
   std::uint64_t hash = 0;
 };
@@ -138,7 +139,8 @@ struct parameter_kind {
 
 [[nodiscard]] std::shared_ptr<const kernel_code> build_kernel_code(const kernel_about& about,
                                                                    std::span<const parameter_kind> kinds,
-                                                                   host_entry host, host_checked_entry host_checked);
+                                                                   host_entry host, host_checked_entry host_checked,
+                                                                   std::int64_t brief_items);
 
 template <class... P>
 [[nodiscard]] constexpr std::array<parameter_kind, sizeof...(P)> kinds_of(parameter_list<P...>) {
@@ -153,7 +155,13 @@ template <class... P>
 template <class Kernel>
 [[nodiscard]] std::shared_ptr<const kernel_code> make_kernel_code() {
   static constexpr auto kinds = detail::kinds_of(detail::parameters_of<Kernel>{});
-  return detail::build_kernel_code(Kernel::weft_about(), kinds, host_entry_of<Kernel>, host_checked_entry_of<Kernel>);
+  constexpr detail::body_reading body = detail::reading_of<Kernel>;
+  // Without loops, rings and functions of the program, an item takes a nanosecond or less for each character.
+  constexpr bool is_bounded = body.is_pure && !body.has_loop && !detail::parameters_of<Kernel>::has_ring;
+  constexpr std::string_view text = Kernel::weft_expanded_body();
+  constexpr std::int64_t brief_items = is_bounded ? std::int64_t{16384 / (text.size() + 1)} : 0;
+  return detail::build_kernel_code(Kernel::weft_about(), kinds, host_entry_of<Kernel>, host_checked_entry_of<Kernel>,
+                                   brief_items);
 }
 
 /// The same kernel with a form of its own for GPUs.

@@ -427,6 +427,10 @@ template <class Kernel>
 using parameters_of = typename parameters_of_function<Kernel::weft_about().dimensions,
                                                       decltype(&Kernel::template weft_body<describing_view>)>::type;
 
+template <class Kernel>
+inline constexpr body_reading reading_of =
+    read_body(Kernel::weft_about().parameter_text, Kernel::weft_expanded_body(), parameters_of<Kernel>::are_written);
+
 // ---- the host loops
 
 template <class Kernel, class View, class... Values>
@@ -625,8 +629,7 @@ struct host_runner<Kernel, parameter_list<P...>> {
   static std::optional<access_violation> run_inside(const kernel_range& range,
                                                     std::span<const kernel_argument> arguments) {
 #if defined(WEFT_DETAIL_DRY)
-    constexpr body_reading body =
-        read_body(Kernel::weft_about().parameter_text, Kernel::weft_expanded_body(), parameter_list<P...>::are_written);
+    constexpr body_reading body = reading_of<Kernel>;
     // what a body reads back may be another element than its own, and then a loop may not end
     constexpr bool is_dry = !parameter_list<P...>::has_ring && body.is_pure && (body.is_blind || !body.has_loop);
     constexpr std::array<std::size_t, sizeof...(P)> sizes{sizeof(typename parameter_traits<P>::element)...};

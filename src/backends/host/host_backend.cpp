@@ -274,7 +274,7 @@ result<event_ref> host_backend::do_record(stream_handle handle) {
   auto stream = stream_of("record", handle);
   if (!stream) return std::move(stream).error();
   auto mark = order_ ? order_->recorded(handle) : nullptr;
-  return submitted(scheduler_.submit(**stream, [] { return work::outcome{}; }), std::move(mark));
+  return submitted(scheduler_.submit_or_run(**stream, true, [] { return work::outcome{}; }), std::move(mark));
 }
 
 result<void> host_backend::do_wait_event(stream_handle handle, const event_ref& event) {

@@ -6,6 +6,12 @@
 #include "core/make_error.hpp"
 
 namespace weft::host {
+namespace {
+
+/// To wake a thread takes 3 to 10 us, and to move this at most one.
+bool is_brief(std::uint64_t bytes, std::uint64_t rows = 1) { return bytes <= 4096 && rows <= 64; }
+
+}  // namespace
 
 result<event_ref> host_backend::do_copy(stream_handle handle, const copy_request& request) {
   auto stream = stream_of("copy", handle);
@@ -25,9 +31,11 @@ result<event_ref> host_backend::do_copy(stream_handle handle, const copy_request
   const cost price = transfers_.cost_of(*ready);
   auto boxed = std::make_unique<prepared_copy>(std::move(*ready));
   auto stop = request.stop;
+  const std::uint64_t rows = request.shape.height * request.shape.depth;  // no overflow: each has a byte
   return submitted(
-      scheduler_.submit(
-          **stream, [this, boxed = std::move(boxed)] { return transfers_.move(*boxed); }, note, price, std::move(stop)),
+      scheduler_.submit_or_run(
+          **stream, is_brief(note.bytes, rows), [this, boxed = std::move(boxed)] { return transfers_.move(*boxed); },
+          note, price, std::move(stop)),
       std::move(mark));
 }
 
@@ -48,10 +56,11 @@ result<event_ref> host_backend::do_copy_batch(stream_handle handle, std::span<co
     note = transfers::note_of(ready->src, ready->dst, price.bytes);
     batch->push_back(std::move(*ready));
   }
+  const bool is_short = batch->size() <= 4 && is_brief(price.bytes);
   auto stop = requests.front().stop;
   auto mark = order_ ? order_->copies(handle, (*stream)->device(), requests) : nullptr;
-  return submitted(scheduler_.submit(
-                       **stream,
+  return submitted(scheduler_.submit_or_run(
+                       **stream, is_short,
                        [this, batch = std::move(batch)]() -> work::outcome {
                          for (const prepared_copy& one : *batch) {
                            if (auto cause = transfers_.move(one)) return cause;
@@ -120,8 +129,8 @@ result<event_ref> host_backend::do_fill(stream_handle handle, const fill_request
   note.bytes = price.bytes;
   auto mark = order_ ? order_->fill(handle, by, request) : nullptr;
   return submitted(
-      scheduler_.submit(
-          **stream,
+      scheduler_.submit_or_run(
+          **stream, is_brief(price.bytes),
           [this, by, boxed = std::move(boxed)]() -> work::outcome {
             allocation& a = *boxed->dst.get();
             const device_id actor =

@@ -95,12 +95,13 @@ result<event_ref> host_backend::do_launch(stream_handle handle, launch_request r
   note.name = request.kernel->name;
   auto mark = order_ ? order_->launch(handle, by, request) : nullptr;
   auto talk = order_ && has_ring(*request.kernel) ? order_->talks(handle) : nullptr;
+  const bool is_brief = note.items > 0 && note.items <= request.kernel->brief_items;
   const cost price = scheduler_.on_wall_clock() ? cost{} : cost_of(request, by);
   auto stop = request.stop;
   boxed->request = std::move(request);
   return submitted(
-      scheduler_.submit(
-          **stream,
+      scheduler_.submit_or_run(
+          **stream, is_brief,
           [this, by, boxed = std::move(boxed), talk = std::move(talk)]() -> work::outcome {
             if (talk) talk->begins();
             launch_request& r = boxed->request;

@@ -53,8 +53,8 @@ result<event_ref> host_backend::do_write_value(stream_handle handle, const word_
   note.name = "value";
   auto mark = order_ ? order_->recorded(handle) : nullptr;
   return submitted(
-      scheduler_.submit(
-          **stream,
+      scheduler_.submit_or_run(
+          **stream, true,
           [this, target = std::move(*target), mark]() -> work::outcome {
             auto at = target->place();
             if (!at) return shared_error(std::move(at).error());

@@ -54,6 +54,7 @@ struct operation final : event_record {
   std::stop_token stop;
   [[nodiscard]] bool stands_still() const noexcept { return dependency || until; }
 
+  bool is_here = false;                                  // run by the thread that submitted it
   bool queued_for_slot = false;                          // counted among those that wait for a place on the device
   std::optional<std::chrono::nanoseconds> ready_at;      // virtual clock: when everything before it had ended
   std::optional<std::chrono::nanoseconds> submitted_at;  // while somebody traces

@@ -112,10 +112,47 @@ std::shared_ptr<const error> scheduler::closed_error() {
   return make(errc::machine_closed, error_scope::call, "the machine is closed");
 }
 
+std::uint64_t scheduler::take_turn(host_stream& stream) noexcept {
+  if (options_.clock != clock_kind::wall || options_.max_in_flight != 0 || !faults_.empty()) return 0;
+  std::uint64_t seen = stream.submitted_.load(std::memory_order_relaxed);
+  // acquire: pairs with the release of the operation that ended last in this stream
+  if (seen != stream.finished_.load(std::memory_order_acquire)) return 0;
+  if (stream.poisoned_.load(std::memory_order_acquire) || is_lost(stream.device())) return 0;
+  // Nobody submitted since: the turn is ours, and the worker sees the bit before it starts anything that comes later.
+  const bool is_ours =
+      stream.submitted_.compare_exchange_strong(seen, (seen + 1) | host_stream::inline_bit, std::memory_order_seq_cst);
+  return is_ours ? seen + 1 : 0;
+}
+
+void scheduler::belong(host_stream& stream, operation& op) const noexcept {
+  op.owner = face_;
+  op.device = stream.device();
+  op.stream = static_cast<std::uint64_t>(stream.handle());
+}
+
+event_ref scheduler::run_here(host_stream& stream, operation* op, std::uint64_t turn) {
+  belong(stream, *op);
+  op->sequence = turn;
+  op->is_here = true;
+  if (closed_.load(std::memory_order_seq_cst)) {
+    stream.finished_.fetch_add(1, std::memory_order_release);
+    op->drop();
+    give_turn(stream);
+    return {};
+  }
+  op->retain();
+  event_ref handle{op};
+  op->started = now();
+  if (trace_.on()) op->submitted_at = op->started;
+  auto cause = refusal(*op);
+  if (!cause) cause = run_body(*op);
+  finish(*op, std::move(cause));
+  give_turn(stream);  // last: until now the stream is not idle, and what comes later has not begun
+  return handle;
+}
+
 event_ref scheduler::admit(host_stream& stream, operation* op) {
-  op->owner = face_;
-  op->device = stream.device();
-  op->stream = static_cast<std::uint64_t>(stream.handle());
+  belong(stream, *op);
   // Counted before the look at closed_: close() either is seen here, or sees this operation and waits for it.
   op->sequence = (stream.submitted_.fetch_add(1, std::memory_order_seq_cst) & ~host_stream::inline_bit) + 1;
   if (closed_.load(std::memory_order_seq_cst)) {
@@ -293,7 +330,7 @@ void scheduler::finish(operation& op, std::shared_ptr<const error> cause) {
   op.dependency = {};
   op.until = nullptr;
   host_stream& stream = *op.home;
-  stream.last_ended_ = op.ended;
+  if (!op.is_here) stream.last_ended_ = op.ended;
   if (cause) {
     if (cause->code == errc::illegal_access && cause->scope == error_scope::device) lose(op.device, cause);
     poison(stream, cause, op.sequence);

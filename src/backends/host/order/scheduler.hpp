@@ -61,15 +61,19 @@ class scheduler {
   [[nodiscard]] event_ref submit(host_stream& stream, F body, const operation_note& note = {}, const cost& price = {},
                                  std::stop_token stop = {}, event_ref dependency = {},
                                  std::function<bool()> until = {}) {
-    auto* op = ::new (stream.take_memory()) operation;
-    op->home = &stream;
-    op->body.set(std::move(body));
-    op->note = note;
-    op->price = price;
-    op->stop = std::move(stop);
+    operation* op = made(stream, std::move(body), note, price, std::move(stop));
     op->dependency = std::move(dependency);
     op->until = std::move(until);
     return admit(stream, op);
+  }
+  /// As submit(). Of an idle stream the calling thread runs it, if it is brief: it waits for nothing, and takes no
+  /// longer than to wake a thread.
+  template <class F>
+  [[nodiscard]] event_ref submit_or_run(host_stream& stream, bool is_brief, F body, const operation_note& note = {},
+                                        const cost& price = {}, std::stop_token stop = {}) {
+    operation* op = made(stream, std::move(body), note, price, std::move(stop));
+    const std::uint64_t turn = is_brief ? take_turn(stream) : 0;
+    return turn != 0 ? run_here(stream, op, turn) : admit(stream, op);
   }
   /// Runs the body on the calling thread if the stream is idle, without an event.
   /// Returns false when it was not run. Only on the wall clock.
@@ -113,7 +117,26 @@ class scheduler {
   friend class host_stream;
   friend class virtual_clock;
 
+  template <class F>
+  [[nodiscard]] operation* made(host_stream& stream, F body, const operation_note& note, const cost& price,
+                                std::stop_token stop) {
+    auto* op = ::new (stream.take_memory()) operation;
+    op->home = &stream;
+    op->body.set(std::move(body));
+    op->note = note;
+    op->price = price;
+    op->stop = std::move(stop);
+    return op;
+  }
   [[nodiscard]] event_ref admit(host_stream& stream, operation* op);
+  /// The number in its stream of what the calling thread may run now, until it gives the turn back: nothing of the
+  /// stream is unfinished, and its worker waits. 0: it may not. Only on the wall clock.
+  [[nodiscard]] std::uint64_t take_turn(host_stream& stream) noexcept;
+  static void give_turn(host_stream& stream) noexcept {
+    stream.submitted_.fetch_and(~host_stream::inline_bit, std::memory_order_release);
+  }
+  [[nodiscard]] event_ref run_here(host_stream& stream, operation* op, std::uint64_t turn);
+  void belong(host_stream& stream, operation& op) const noexcept;
   [[nodiscard]] static std::shared_ptr<const error> closed_error();
 
   struct device_state {
@@ -176,16 +199,7 @@ class scheduler {
 template <class F>
 bool scheduler::try_inline(host_stream& stream, F&& body, const operation_note& note,
                            std::shared_ptr<const error>& failure) {
-  if (options_.clock != clock_kind::wall || options_.max_in_flight != 0 || !faults_.empty()) return false;
-  std::uint64_t seen = stream.submitted_.load(std::memory_order_relaxed);
-  // acquire: pairs with the release of the operation that ended last in this stream
-  if (seen != stream.finished_.load(std::memory_order_acquire)) return false;
-  if (stream.poisoned_.load(std::memory_order_acquire) ||
-      state_of(stream.device()).lost.load(std::memory_order_acquire))
-    return false;
-  // Nobody submitted since: the turn is ours, and the worker sees the bit before it starts anything that comes later.
-  if (!stream.submitted_.compare_exchange_strong(seen, (seen + 1) | host_stream::inline_bit, std::memory_order_seq_cst))
-    return false;
+  if (take_turn(stream) == 0) return false;
   if (closed_.load(std::memory_order_seq_cst)) {
     failure = closed_error();
   } else if (!trace_.on()) {
@@ -196,7 +210,7 @@ bool scheduler::try_inline(host_stream& stream, F&& body, const operation_note& 
     trace_.add(stream, note, {started, started, now()}, failure != nullptr);
   }
   stream.finished_.fetch_add(1, std::memory_order_release);
-  stream.submitted_.fetch_and(~host_stream::inline_bit, std::memory_order_release);
+  give_turn(stream);
   return true;
 }
 
