@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// The processes of one program on several computers: who takes part, and on which node.
+#pragma once
+
+#include "weft/core/result.hpp"
+#include "weft/processes/process_group.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <source_location>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <sys/types.h>
+#include <vector>
+
+namespace weft {
+
+/// What a launcher tells a process of its place.
+struct world_place {
+  rank self;
+  int size = 0;
+  std::optional<int> local_rank;  // on its node
+  std::string host;               // where rank 0 listens, by name or address; of one process, none is needed
+  std::uint16_t port = 0;
+
+  /// By the variables that torchrun and most launchers set: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT.
+  /// For the first three also Open MPI's (OMPI_COMM_WORLD_…), Slurm's (SLURM_…) and PMI's. The port is
+  /// WEFT_MASTER_PORT, else the one after MASTER_PORT, because a program that uses torch has its own store there.
+  /// Errors: not_found naming the variable that is missing; invalid_argument naming one with a wrong value.
+  static world_place from_environment(std::source_location where = std::source_location::current());
+};
+
+/// Gives what every rank said, by rank; called by all in the same order. For a program that can do it already.
+/// An exception of it ends the join with its words.
+using exchange_function = std::function<std::vector<std::vector<std::byte>>(std::span<const std::byte> mine)>;
+
+struct world_options {
+  std::chrono::nanoseconds limit = std::chrono::seconds{60};
+  std::stop_token stop{};
+  std::string interface{};  // of the network, by name; empty: WEFT_WORLD_INTERFACE, else as the system routes
+  std::string token{};      // empty: WEFT_WORLD_TOKEN, else what is in the file WEFT_WORLD_TOKEN_FILE
+};
+
+/// One process of a world, as it told.
+struct world_member {
+  weft::rank rank;
+  int node = 0;           // nodes are numbered by their lowest rank
+  weft::rank local;       // its place on the node, by rank
+  std::string host;       // name of the computer
+  std::string interface;  // that it met the others by; empty where an exchange function did it
+  std::string address;
+  pid_t pid = 0;
+};
+
+/// The ranks that have met. Processes are on one node when they are on one computer and in one network namespace, where
+/// they can share memory; they form a process_group.
+///
+/// Rank 0 gathers all: n ranks cost n connections to it, which end with the join. The token proves that a process
+/// belongs here; nothing is encrypted. Thread: any; join() once per world.
+class world {
+ public:
+  static constexpr int max_size = 4096;
+
+  ~world();
+  world(world&&) noexcept;
+  world& operator=(world&&) noexcept;
+
+  /// Waits until all have joined, and their nodes have. When it fails for one, it fails for all.
+  /// Errors: timed_out naming who is late; cancelled; name_taken (another program has the port); not_found (host,
+  /// interface); incompatible (version, size, token, a rank or local rank twice), naming both; peer_dead; unsupported
+  /// (more ranks on a node than process_group::max_size). Throws invalid_argument for a place that cannot be.
+  /// To find the address of `host` may take longer than the limit: it lasts as long as the system's resolver.
+  [[nodiscard]] static result<world> join(const world_place& place, const world_options& options = {},
+                                          std::source_location where = std::source_location::current());
+  /// The same by the caller's own exchange, which is called twice. It is the caller's to bound it.
+  [[nodiscard]] static result<world> join(rank self, int size, const exchange_function& exchange,
+                                          const world_options& options = {},
+                                          std::source_location where = std::source_location::current());
+
+  [[nodiscard]] rank self() const;
+  [[nodiscard]] int size() const;
+  [[nodiscard]] int nodes() const;
+  /// Errors: invalid_argument for a rank outside the world.
+  [[nodiscard]] const world_member& member(rank which,
+                                           std::source_location where = std::source_location::current()) const;
+  /// The ranks of a node, in order. Errors: invalid_argument.
+  [[nodiscard]] std::span<const rank> ranks_of(int node,
+                                               std::source_location where = std::source_location::current()) const;
+  /// The processes of this node; a process's rank there is member(self()).local.
+  [[nodiscard]] const std::shared_ptr<process_group>& node_group() const;
+
+  struct body;
+  explicit world(std::unique_ptr<body> made);
+
+ private:
+  std::unique_ptr<body> body_;
+};
+
+/// Name of a member in messages: "rank 3 (node 1, host b, pid 4711)".
+[[nodiscard]] std::string to_string(const world_member& member);
+
+}  // namespace weft

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a rank tells the others of itself when it joins a world.
+#pragma once
+
+#include "weft/core/result.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace weft::detail {
+
+struct announcement {
+  std::int32_t rank = 0;
+  std::int32_t size = 0;
+  std::int32_t local_rank = -1;  // as the launcher says; −1: it says nothing
+  std::int32_t pid = 0;
+  std::uint64_t session = 0;  // rank 0's names the world
+  std::string version;
+  std::string host;
+  std::string place;  // equal for processes that can share memory
+  std::string interface;
+  std::string address;
+};
+
+[[nodiscard]] std::vector<std::byte> written(const announcement& a);
+/// Errors: corrupt.
+[[nodiscard]] result<announcement> read_announcement(std::span<const std::byte> bytes);
+
+/// Of this process: version, host, place, pid, and a session by chance.
+[[nodiscard]] announcement announcement_of_this_process();
+
+}  // namespace weft::detail

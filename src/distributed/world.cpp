@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "weft/distributed/world.hpp"
+
+#include "core/called_from.hpp"
+#include "core/environment.hpp"
+#include "core/make_error.hpp"
+#include "distributed/announcement.hpp"
+#include "distributed/meeting/meeting.hpp"
+#include "weft/core/raise.hpp"
+#include "weft/processes/rendezvous.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <utility>
+
+namespace weft {
+
+struct world::body {
+  rank self;
+  std::vector<world_member> members;     // by rank
+  std::vector<std::vector<rank>> nodes;  // the ranks of each
+  std::shared_ptr<process_group> on_node;
+};
+
+namespace {
+
+using detail::announcement;
+using gathered = std::vector<std::vector<std::byte>>;
+using gather_function = std::function<result<gathered>(std::span<const std::byte>)>;
+
+void require(rank self, int size) {
+  if (size < 1 || size > world::max_size) {
+    raise(errc::invalid_argument,
+          "a world has 1 to " + std::to_string(world::max_size) + " ranks, not " + std::to_string(size));
+  }
+  if (self.value() < 0 || self.value() >= size)
+    raise(errc::invalid_argument, to_string(self) + " is not in a world of " + std::to_string(size));
+}
+
+std::string token_of(const world_options& options) {
+  if (!options.token.empty()) return options.token;
+  if (auto token = detail::environment("WEFT_WORLD_TOKEN")) return std::move(*token);
+  const auto path = detail::environment("WEFT_WORLD_TOKEN_FILE");
+  if (!path) return {};
+  std::ifstream file{*path};
+  std::string token{std::istreambuf_iterator<char>{file}, {}};
+  while (!token.empty() && (token.back() == '\n' || token.back() == '\r')) token.pop_back();
+  if (token.empty()) raise(errc::not_found, "WEFT_WORLD_TOKEN_FILE: \"" + *path + "\" cannot be read or is empty");
+  return token;
+}
+
+std::string about(const announcement& a) {
+  return "rank " + std::to_string(a.rank) + " (host " + a.host + ", pid " + std::to_string(a.pid) + ")";
+}
+
+error incompatible(std::string what) { return make_error(errc::incompatible, std::move(what), error_scope::process); }
+
+// What everybody said, or what in it cannot be: the same answer at every rank.
+result<std::vector<announcement>> read_all(const gathered& said, int size) {
+  if (said.size() != static_cast<std::size_t>(size)) {
+    return incompatible("the exchange gave " + std::to_string(said.size()) + " parts in a world of " +
+                        std::to_string(size));
+  }
+  std::vector<announcement> all;
+  for (std::size_t r = 0; r < said.size(); ++r) {
+    auto one = detail::read_announcement(said[r]);
+    if (!one) {
+      return make_error(one.error().code, "what rank " + std::to_string(r) + " says of itself: " + one.error().what,
+                        error_scope::process);
+    }
+    if (one->rank != static_cast<std::int32_t>(r) || one->size != size) {
+      return incompatible(about(*one) + " of " + std::to_string(one->size) + " has place " + std::to_string(r) +
+                          " in a world of " + std::to_string(size));
+    }
+    all.push_back(std::move(*one));
+    if (all.back().version != all.front().version) {
+      return incompatible(about(all.back()) + " runs weft " + all.back().version + ", " + about(all.front()) +
+                          " runs weft " + all.front().version);
+    }
+  }
+  return all;
+}
+
+// Who is on which node.
+result<void> settle(world::body& made, const std::vector<announcement>& all) {
+  std::map<std::string, int> known;                     // node by place
+  std::map<std::pair<int, int>, std::size_t> by_local;  // rank by node and the launcher's local rank
+  for (std::size_t r = 0; r < all.size(); ++r) {
+    const announcement& a = all[r];
+    const int node = known.try_emplace(a.place, static_cast<int>(known.size())).first->second;
+    if (made.nodes.size() == static_cast<std::size_t>(node)) made.nodes.emplace_back();
+    auto& here = made.nodes[static_cast<std::size_t>(node)];
+    made.members.push_back({rank{a.rank}, node, rank{static_cast<int>(here.size())}, a.host, a.interface, a.address,
+                            static_cast<pid_t>(a.pid)});
+    here.push_back(rank{a.rank});
+    if (here.size() > static_cast<std::size_t>(process_group::max_size)) {
+      return make_error(errc::unsupported, about(a) + " is one too many: a node has at most " +
+                                               std::to_string(process_group::max_size) + " ranks");
+    }
+    if (a.local_rank < 0) continue;
+    const auto [first, is_new] = by_local.try_emplace({node, a.local_rank}, r);
+    if (!is_new) {
+      return incompatible(about(all[first->second]) + " and " + about(a) +
+                          " are on one node, and both have LOCAL_RANK " + std::to_string(a.local_rank));
+    }
+  }
+  return {};
+}
+
+result<process_group> meet_on_node(const world::body& made, std::uint64_t session, std::chrono::nanoseconds limit,
+                                   const std::stop_token& stop) {
+  const world_member& me = made.members[made.self.index()];
+  char name[48];
+  std::snprintf(name, sizeof name, "weft-world-%016llx-%d", static_cast<unsigned long long>(session), me.node);
+  join_options options;
+  options.limit = limit;
+  options.stop = stop;
+  const auto size = static_cast<int>(made.nodes[static_cast<std::size_t>(me.node)].size());
+  return rendezvous::at(name, me.local, size).join(options);
+}
+
+result<world> join_by(rank self, int size, std::optional<int> local_rank, announcement mine,
+                      const gather_function& gather, std::chrono::nanoseconds limit, const std::stop_token& stop) {
+  const auto until = deadline_after(detail::steady_now(), limit);
+  mine.rank = self.value();
+  mine.size = size;
+  mine.local_rank = local_rank.value_or(-1);
+  auto said = gather(detail::written(mine));
+  if (!said) return std::move(said).error();
+  auto all = read_all(*said, size);
+  if (!all) return std::move(all).error();
+  auto made = std::make_unique<world::body>();
+  made->self = self;
+  if (auto settled = settle(*made, *all); !settled) return std::move(settled).error();
+  const auto left =
+      until == no_deadline ? no_deadline : std::max(until - detail::steady_now(), std::chrono::nanoseconds{0});
+  auto group = meet_on_node(*made, all->front().session, left, stop);
+
+  // Nobody is in before every node is complete: the second round says so, or what failed where.
+  const std::string failure = group ? std::string{} : group.error().what.substr(0, 1024);
+  auto verdicts = gather(std::as_bytes(std::span{failure}));
+  if (!group) return std::move(group).error();
+  if (!verdicts) return std::move(verdicts).error();
+  for (std::size_t r = 0; r < verdicts->size(); ++r) {
+    if ((*verdicts)[r].empty()) continue;
+    const auto& text = (*verdicts)[r];
+    return make_error(errc::peer_dead,
+                      to_string(made->members[r]) + " did not meet the other ranks of its node: " +
+                          std::string{reinterpret_cast<const char*>(text.data()), text.size()},
+                      error_scope::process);
+  }
+  made->on_node = std::make_shared<process_group>(std::move(*group));
+  return world{std::move(made)};
+}
+
+}  // namespace
+
+world::world(std::unique_ptr<body> made) : body_(std::move(made)) {}
+world::~world() = default;
+world::world(world&&) noexcept = default;
+world& world::operator=(world&&) noexcept = default;
+
+result<world> world::join(const world_place& place, const world_options& options, std::source_location where) {
+  const called_from here{where};
+  require(place.self, place.size);
+  if (place.size > 1 && (place.host.empty() || place.port == 0))
+    raise(errc::invalid_argument, "a world of several ranks needs the host and the port of rank 0");
+  announcement mine = detail::announcement_of_this_process();
+  detail::meeting_place at;
+  at.self = place.self;
+  at.size = place.size;
+  at.host = place.host;
+  at.port = place.port;
+  at.interface =
+      options.interface.empty() ? detail::environment("WEFT_WORLD_INTERFACE").value_or("") : options.interface;
+  at.token = token_of(options);
+  at.who = "host " + mine.host + ", pid " + std::to_string(mine.pid);
+  at.version = mine.version;
+  at.until = deadline_after(detail::steady_now(), options.limit);
+  at.stop = options.stop;
+  detail::meeting ranks{std::move(at)};
+  if (auto open = ranks.open(); !open) return std::move(open).error();
+  mine.interface = ranks.interface();
+  mine.address = ranks.address();
+  return join_by(
+      place.self, place.size, place.local_rank, std::move(mine),
+      [&](std::span<const std::byte> bytes) { return ranks.all_gather(bytes); }, options.limit, options.stop);
+}
+
+result<world> world::join(rank self, int size, const exchange_function& exchange, const world_options& options,
+                          std::source_location where) {
+  const called_from here{where};
+  require(self, size);
+  if (!exchange) raise(errc::invalid_argument, "a world without an exchange function");
+  const auto gather = [&](std::span<const std::byte> mine) -> result<gathered> {
+    try {
+      return exchange(mine);
+    } catch (const std::exception& failed) {
+      return make_error(errc::closed, std::string{"the exchange of the ranks failed: "} + failed.what(),
+                        error_scope::process);
+    }
+  };
+  return join_by(self, size, std::nullopt, detail::announcement_of_this_process(), gather, options.limit, options.stop);
+}
+
+rank world::self() const { return body_->self; }
+int world::size() const { return static_cast<int>(body_->members.size()); }
+int world::nodes() const { return static_cast<int>(body_->nodes.size()); }
+
+const world_member& world::member(rank which, std::source_location where) const {
+  const called_from here{where};
+  require(which, size());
+  return body_->members[which.index()];
+}
+
+std::span<const rank> world::ranks_of(int node, std::source_location where) const {
+  const called_from here{where};
+  if (node < 0 || node >= nodes())
+    raise(errc::invalid_argument, "there is no node " + std::to_string(node) + " among " + std::to_string(nodes()));
+  return body_->nodes[static_cast<std::size_t>(node)];
+}
+
+const std::shared_ptr<process_group>& world::node_group() const { return body_->on_node; }
+
+std::string to_string(const world_member& member) {
+  return to_string(member.rank) + " (node " + std::to_string(member.node) + ", host " + member.host + ", pid " +
+         std::to_string(member.pid) + ")";
+}
+
+}  // namespace weft
