@@ -21,17 +21,18 @@ constexpr std::size_t most_letters = 255;
 struct numbers {
   std::uint32_t magic = is_ours;
   std::int32_t rank = 0, size = 0, local_rank = 0, pid = 0;
-  std::uint32_t reserved = 0;
+  std::uint32_t needs_engine = 0;
   std::uint64_t session = 0;
 };
 
-constexpr std::array texts{&announcement::version, &announcement::host, &announcement::place, &announcement::interface,
-                           &announcement::address};
+constexpr std::array texts{&announcement::version,      &announcement::host,    &announcement::place,
+                           &announcement::interface,    &announcement::address, &announcement::engine,
+                           &announcement::engine_reason};
 
 }  // namespace
 
 std::vector<std::byte> written(const announcement& a) {
-  const numbers fixed{is_ours, a.rank, a.size, a.local_rank, a.pid, 0, a.session};
+  const numbers fixed{is_ours, a.rank, a.size, a.local_rank, a.pid, a.needs_engine ? 1U : 0U, a.session};
   const auto bytes = std::as_bytes(std::span{&fixed, 1});
   std::vector<std::byte> made{bytes.begin(), bytes.end()};
   for (const auto text : texts) {
@@ -39,6 +40,7 @@ std::vector<std::byte> written(const announcement& a) {
     made.push_back(static_cast<std::byte>(letters.size()));
     made.insert(made.end(), letters.begin(), letters.end());
   }
+  made.insert(made.end(), a.engine_address.begin(), a.engine_address.end());
   return made;
 }
 
@@ -54,11 +56,12 @@ result<announcement> read_announcement(std::span<const std::byte> bytes) {
   made.size = fixed.size;
   made.local_rank = fixed.local_rank;
   made.pid = fixed.pid;
+  made.needs_engine = fixed.needs_engine != 0;
   made.session = fixed.session;
   for (const auto text : texts) {
     if (bytes.empty()) return wrong();
     const auto length = std::to_integer<std::size_t>(bytes.front());
-    if (bytes.size() <= length) return wrong();
+    if (bytes.size() < 1 + length) return wrong();
     for (const std::byte b : bytes.subspan(1, length)) {
       const auto letter = std::to_integer<unsigned char>(b);
       if (letter < 0x20 || letter == 0x7f) return wrong();
@@ -66,6 +69,7 @@ result<announcement> read_announcement(std::span<const std::byte> bytes) {
     }
     bytes = bytes.subspan(1 + length);
   }
+  made.engine_address.assign(bytes.begin(), bytes.end());
   return made;
 }
 

@@ -17,12 +17,16 @@ struct announcement {
   std::int32_t size = 0;
   std::int32_t local_rank = -1;  // as the launcher says; −1: it says nothing
   std::int32_t pid = 0;
+  bool needs_engine = false;  // does not join without one
   std::uint64_t session = 0;  // rank 0's names the world
   std::string version;
   std::string host;
   std::string place;  // equal for processes that can share memory
   std::string interface;
   std::string address;
+  std::string engine;         // its name with its version; empty: none
+  std::string engine_reason;  // why there is none
+  std::vector<std::byte> engine_address;
 };
 
 [[nodiscard]] std::vector<std::byte> written(const announcement& a);

@@ -5,6 +5,7 @@
 #include "core/environment.hpp"
 #include "core/make_error.hpp"
 #include "distributed/announcement.hpp"
+#include "distributed/engine/messenger.hpp"
 #include "distributed/meeting/meeting.hpp"
 #include "weft/core/raise.hpp"
 #include "weft/processes/rendezvous.hpp"
@@ -24,6 +25,9 @@ struct world::body {
   std::vector<world_member> members;     // by rank
   std::vector<std::vector<rank>> nodes;  // the ranks of each
   std::shared_ptr<process_group> on_node;
+  std::string engine;
+  std::string engine_reason;
+  std::unique_ptr<detail::messenger> messages;
 };
 
 namespace {
@@ -111,6 +115,34 @@ result<void> settle(world::body& made, const std::vector<announcement>& all) {
   return {};
 }
 
+// The engine of this rank, and what the others have to know of it; null where it is to do without, with the reason.
+std::unique_ptr<detail::engine> open_engine(rank self, int size, world_engine wanted, announcement& mine) {
+  mine.needs_engine = wanted == world_engine::ucx && size > 1;
+  if (wanted == world_engine::none || size == 1) {
+    mine.engine_reason = size == 1 ? "it is alone" : "it is to do without";
+    return nullptr;
+  }
+  auto made = detail::open_ucx(self.value(), size);
+  auto address = made ? (*made)->address() : result<std::vector<std::byte>>{made.error()};
+  if (!address) {
+    mine.engine_reason = address.error().what;
+    return nullptr;
+  }
+  mine.engine = (*made)->name();
+  mine.engine_address = std::move(*address);
+  return std::move(*made);
+}
+
+// Whether all ranks have one engine; the same answer at every rank.
+std::string why_no_engine(const std::vector<announcement>& all) {
+  for (const announcement& a : all) {
+    if (a.engine.empty()) return about(a) + " has no engine: " + a.engine_reason;
+    if (a.engine != all.front().engine)
+      return about(a) + " has " + a.engine + ", " + about(all.front()) + " has " + all.front().engine;
+  }
+  return {};
+}
+
 result<process_group> meet_on_node(const world::body& made, std::uint64_t session, std::chrono::nanoseconds limit,
                                    const std::stop_token& stop) {
   const world_member& me = made.members[made.self.index()];
@@ -124,11 +156,12 @@ result<process_group> meet_on_node(const world::body& made, std::uint64_t sessio
 }
 
 result<world> join_by(rank self, int size, std::optional<int> local_rank, announcement mine,
-                      const gather_function& gather, std::chrono::nanoseconds limit, const std::stop_token& stop) {
-  const auto until = deadline_after(detail::steady_now(), limit);
+                      const world_options& options, const gather_function& gather) {
+  const auto until = deadline_after(detail::steady_now(), options.limit);
   mine.rank = self.value();
   mine.size = size;
   mine.local_rank = local_rank.value_or(-1);
+  std::unique_ptr<detail::engine> engine = open_engine(self, size, options.engine, mine);
   auto said = gather(detail::written(mine));
   if (!said) return std::move(said).error();
   auto all = read_all(*said, size);
@@ -136,9 +169,12 @@ result<world> join_by(rank self, int size, std::optional<int> local_rank, announ
   auto made = std::make_unique<world::body>();
   made->self = self;
   if (auto settled = settle(*made, *all); !settled) return std::move(settled).error();
+  made->engine_reason = why_no_engine(*all);
+  if (!made->engine_reason.empty() && std::ranges::any_of(*all, &announcement::needs_engine))
+    return incompatible("the ranks have no engine in common: " + made->engine_reason);
   const auto left =
       until == no_deadline ? no_deadline : std::max(until - detail::steady_now(), std::chrono::nanoseconds{0});
-  auto group = meet_on_node(*made, all->front().session, left, stop);
+  auto group = meet_on_node(*made, all->front().session, left, options.stop);
 
   // Nobody is in before every node is complete: the second round says so, or what failed where.
   const std::string failure = group ? std::string{} : group.error().what.substr(0, 1024);
@@ -152,6 +188,15 @@ result<world> join_by(rank self, int size, std::optional<int> local_rank, announ
                       to_string(made->members[r]) + " did not meet the other ranks of its node: " +
                           std::string{reinterpret_cast<const char*>(text.data()), text.size()},
                       error_scope::process);
+  }
+  if (made->engine_reason.empty()) {
+    made->engine = engine->name();
+    std::vector<std::vector<std::byte>> addresses;
+    for (announcement& a : *all) addresses.push_back(std::move(a.engine_address));
+    engine->introduce(std::move(addresses));
+    made->messages = std::make_unique<detail::messenger>(std::move(engine), [members = made->members](int r) {
+      return to_string(members[static_cast<std::size_t>(r)]);
+    });
   }
   made->on_node = std::make_shared<process_group>(std::move(*group));
   return world{std::move(made)};
@@ -186,9 +231,8 @@ result<world> world::join(const world_place& place, const world_options& options
   if (auto open = ranks.open(); !open) return std::move(open).error();
   mine.interface = ranks.interface();
   mine.address = ranks.address();
-  return join_by(
-      place.self, place.size, place.local_rank, std::move(mine),
-      [&](std::span<const std::byte> bytes) { return ranks.all_gather(bytes); }, options.limit, options.stop);
+  return join_by(place.self, place.size, place.local_rank, std::move(mine), options,
+                 [&](std::span<const std::byte> bytes) { return ranks.all_gather(bytes); });
 }
 
 result<world> world::join(rank self, int size, const exchange_function& exchange, const world_options& options,
@@ -204,7 +248,7 @@ result<world> world::join(rank self, int size, const exchange_function& exchange
                         error_scope::process);
     }
   };
-  return join_by(self, size, std::nullopt, detail::announcement_of_this_process(), gather, options.limit, options.stop);
+  return join_by(self, size, std::nullopt, detail::announcement_of_this_process(), options, gather);
 }
 
 rank world::self() const { return body_->self; }
@@ -225,6 +269,31 @@ std::span<const rank> world::ranks_of(int node, std::source_location where) cons
 }
 
 const std::shared_ptr<process_group>& world::node_group() const { return body_->on_node; }
+
+const std::string& world::engine() const { return body_->engine; }
+const std::string& world::engine_reason() const { return body_->engine_reason; }
+
+namespace {
+detail::messenger& messages_with(const world::body& of, rank other) {
+  require(other, static_cast<int>(of.members.size()));
+  if (other == of.self) raise(errc::invalid_argument, to_string(other) + " is this process: it sends itself nothing");
+  if (!of.messages) raise(errc::unsupported, "nothing carries messages between ranks: " + of.engine_reason);
+  return *of.messages;
+}
+}  // namespace
+
+result<void> world::send(rank to, std::uint32_t tag, std::span<const std::byte> bytes, std::chrono::nanoseconds limit,
+                         const std::stop_token& stop, std::source_location where) {
+  const called_from here{where};
+  return messages_with(*body_, to).send(to.value(), tag, bytes, limit, stop);
+}
+
+result<std::size_t> world::receive(rank from, std::uint32_t tag, std::span<std::byte> into,
+                                   std::chrono::nanoseconds limit, const std::stop_token& stop,
+                                   std::source_location where) {
+  const called_from here{where};
+  return messages_with(*body_, from).receive(from.value(), tag, into, limit, stop);
+}
 
 std::string to_string(const world_member& member) {
   return to_string(member.rank) + " (node " + std::to_string(member.node) + ", host " + member.host + ", pid " +

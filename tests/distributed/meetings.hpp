@@ -8,7 +8,10 @@
 
 #include <barrier>
 #include <fstream>
+#include <net/if.h>
 #include <sched.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
 
 namespace meetings {
 
@@ -19,6 +22,7 @@ using groups::failure_of;
 using groups::says;
 using samples::error_of;
 using samples::only_a_hang;
+using weft::descriptor;
 using weft::errc;
 using weft::rank;
 using weft::result;
@@ -44,6 +48,7 @@ inline world_options within(std::chrono::nanoseconds limit, std::string token = 
   world_options made;
   made.limit = limit;
   made.token = std::move(token);
+  made.engine = weft::world_engine::none;
   return made;
 }
 
@@ -69,8 +74,8 @@ inline void write_file(const char* path, const std::string& text) {
 inline std::string leave_the_network() {
   const auto user = ::geteuid();
   const auto group = ::getegid();
-  if (user == 0 && ::unshare(CLONE_NEWNET) == 0) return {};
-  if (::unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) {
+  if (user == 0 && ::unshare(CLONE_NEWNET | CLONE_NEWNS) == 0) return {};
+  if (::unshare(CLONE_NEWUSER | CLONE_NEWNET | CLONE_NEWNS) != 0) {
     if (errno == EINVAL) return "this process has threads that are not the test's (ThreadSanitizer's)";
     return std::string{"unshare: "} + std::strerror(errno);
   }
@@ -80,10 +85,30 @@ inline std::string leave_the_network() {
   return {};
 }
 
+/// /sys shows the interfaces of the network in which it was mounted, and UCX looks there.
+inline void see_the_network() {
+  if (::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+      ::mount("sysfs", "/sys", "sysfs", 0, nullptr) != 0)
+    throw std::runtime_error{std::string{"cannot mount sysfs: "} + std::strerror(errno)};
+}
+
+/// Returns once the kernel says that the cable carries.
+inline void wait_for_carrier(const char* interface) {
+  const descriptor any{::socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0)};
+  ifreq asked{};
+  std::strncpy(asked.ifr_name, interface, IFNAMSIZ - 1);
+  while (::ioctl(any.get(), SIOCGIFFLAGS, &asked) != 0 || (asked.ifr_flags & IFF_RUNNING) == 0) ::sched_yield();
+}
+
 /// Empty, or why this process may not make network namespaces.
 inline std::string no_namespaces() {
   if (::access("/usr/sbin/ip", X_OK) != 0 && ::access("/sbin/ip", X_OK) != 0) return "no ip (package iproute2)";
-  return child{leave_the_network}.said();
+  return child{[] {
+           std::string reason = leave_the_network();
+           if (reason.empty()) see_the_network();
+           return reason;
+         }}
+      .said();
 }
 
 inline void run(const std::string& command) {
@@ -95,15 +120,18 @@ inline void run(const std::string& command) {
 inline std::string on_two_nodes(const std::function<std::string()>& first, const std::function<std::string()>& second) {
   child outside{[&] {
     if (const std::string reason = leave_the_network(); !reason.empty()) throw std::runtime_error{reason};
+    see_the_network();
     int ready[2];
     int joined[2];
     if (::pipe2(ready, O_CLOEXEC) != 0 || ::pipe2(joined, O_CLOEXEC) != 0) throw std::runtime_error{"pipe"};
     char one = 0;
     child other{[&] {
-      if (::unshare(CLONE_NEWNET) != 0) throw std::runtime_error{"unshare"};
+      if (::unshare(CLONE_NEWNET | CLONE_NEWNS) != 0) throw std::runtime_error{"unshare"};
+      see_the_network();
       static_cast<void>(!::write(ready[1], &one, 1));
       static_cast<void>(!::read(joined[0], &one, 1));
       run("PATH=$PATH:/usr/sbin:/sbin; ip link set lo up; ip addr add 10.77.0.2/24 dev weft1; ip link set weft1 up");
+      wait_for_carrier("weft1");
       static_cast<void>(!::write(ready[1], &one, 1));
       return second();
     }};
@@ -112,6 +140,7 @@ inline std::string on_two_nodes(const std::function<std::string()>& first, const
         std::to_string(other.pid()) + " && ip addr add 10.77.0.1/24 dev weft0 && ip link set weft0 up");
     static_cast<void>(!::write(joined[1], &one, 1));
     static_cast<void>(!::read(ready[0], &one, 1));
+    wait_for_carrier("weft0");
     const std::string said = first();
     return said + other.said();
   }};

@@ -39,7 +39,12 @@ struct world_place {
 /// An exception of it ends the join with its words.
 using exchange_function = std::function<std::vector<std::vector<std::byte>>(std::span<const std::byte> mine)>;
 
+/// What carries bytes between ranks: UCX (libucp.so.0 from release 1.13) where every rank has it in one release, or
+/// nothing. Asked for by name it has to be there.
+enum class world_engine : unsigned char { automatic, ucx, none };
+
 struct world_options {
+  world_engine engine = world_engine::automatic;
   std::chrono::nanoseconds limit = std::chrono::seconds{60};
   std::stop_token stop{};
   std::string interface{};  // of the network, by name; empty: WEFT_WORLD_INTERFACE, else as the system routes
@@ -93,6 +98,24 @@ class world {
                                                std::source_location where = std::source_location::current()) const;
   /// The processes of this node; a process's rank there is member(self()).local.
   [[nodiscard]] const std::shared_ptr<process_group>& node_group() const;
+
+  /// What carries messages, with its version, as "ucx 1.13.1"; empty: nothing does, for engine_reason().
+  [[nodiscard]] const std::string& engine() const;
+  [[nodiscard]] const std::string& engine_reason() const;
+
+  /// Sends bytes to one rank. Returns when the memory is the caller's again: small messages are copied, and of large
+  /// ones the receiver has what it needs. Order: messages to one rank with one tag arrive in order.
+  /// Errors of both: timed_out, cancelled, peer_dead (that rank died or left) with the rank and its node. A message
+  /// that was given up ends the connection with that rank. Throws invalid_argument for self and ranks outside;
+  /// unsupported without an engine. Thread: any, several at a time. Messages move while some thread of the process is
+  /// in one of these calls.
+  result<void> send(rank to, std::uint32_t tag, std::span<const std::byte> bytes, std::chrono::nanoseconds limit,
+                    const std::stop_token& stop = {}, std::source_location where = std::source_location::current());
+  /// The next message of that rank with that tag; gives its size. What was sent before that rank left still arrives.
+  /// Errors: incompatible for a message that is longer than the memory for it, which is lost.
+  result<std::size_t> receive(rank from, std::uint32_t tag, std::span<std::byte> into, std::chrono::nanoseconds limit,
+                              const std::stop_token& stop = {},
+                              std::source_location where = std::source_location::current());
 
   struct body;
   explicit world(std::unique_ptr<body> made);

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// What carries bytes between the ranks of a world: a library that exists, opened at run time.
+#pragma once
+
+#include "weft/core/error.hpp"
+#include "weft/core/result.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace weft::detail {
+
+/// One message on its way. It stays where it is until it has ended.
+struct transfer {
+  enum class stage : std::uint8_t { under_way, done, cancelled, failed };
+  stage at = stage::under_way;
+  std::size_t bytes = 0;   // that were received; until then, for how many there is room
+  std::string why;         // it failed
+  void* native = nullptr;  // the engine's, while it is under way
+};
+
+/// Thread: one at a time; the caller sees to it.
+class engine {
+ public:
+  engine() = default;
+  engine(const engine&) = delete;
+  engine& operator=(const engine&) = delete;
+  virtual ~engine() = default;
+
+  [[nodiscard]] virtual const std::string& name() const noexcept = 0;  // with its version: "ucx 1.13.1"
+  /// By which other ranks connect.
+  [[nodiscard]] virtual result<std::vector<std::byte>> address() = 0;
+  /// Once, before the first message: where the ranks are. Connections are made when they are needed.
+  virtual void introduce(std::vector<std::vector<std::byte>> addresses) = 0;
+
+  /// Messages of one rank with one tag arrive in order; tags do not wait for each other. The memory stays the
+  /// caller's until the transfer has ended.
+  virtual void send(transfer& t, int to, std::uint32_t tag, std::span<const std::byte> bytes) = 0;
+  virtual void receive(transfer& t, int from, std::uint32_t tag, std::span<std::byte> into) = 0;
+  /// Ends a transfer that is under way. A message to a rank cannot be called back: the connection ends with it.
+  virtual void cancel(transfer& t, int peer) = 0;
+  /// Why nothing reaches that rank any more; null as long as it may be there.
+  [[nodiscard]] virtual const std::string* failure(int rank) const noexcept = 0;
+
+  /// Moves on what is under way. False when there was nothing to do.
+  virtual bool progress() = 0;
+  /// Readable when there may be something to do, once arm() said so. False: there is something already.
+  [[nodiscard]] virtual int wake_file() const noexcept = 0;
+  [[nodiscard]] virtual bool arm() noexcept = 0;
+};
+
+/// UCX, from release 1.13 on. Errors: not_found, with what is missing.
+[[nodiscard]] result<std::unique_ptr<engine>> open_ucx(int self, int ranks);
+
+}  // namespace weft::detail

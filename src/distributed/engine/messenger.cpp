@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "distributed/engine/messenger.hpp"
+
+#include "core/make_error.hpp"
+
+#include <utility>
+
+namespace weft::detail {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr auto spinning = 50us;  // before a thread sleeps: about what it takes to wake one on another node's news
+
+}  // namespace
+
+messenger::messenger(std::unique_ptr<engine> by, std::function<std::string(int)> name)
+    : engine_(std::move(by)), name_(std::move(name)), bell_(event_bell::make()) {}
+
+result<void> messenger::send(int to, std::uint32_t tag, std::span<const std::byte> bytes,
+                             std::chrono::nanoseconds limit, const std::stop_token& stop) {
+  std::unique_lock lock{mutex_};
+  transfer t;
+  engine_->send(t, to, tag, bytes);
+  auto sent = finish(lock, t, {to, tag, true, bytes.size()}, limit, stop);
+  return sent ? result<void>{} : std::move(sent).error();
+}
+
+result<std::size_t> messenger::receive(int from, std::uint32_t tag, std::span<std::byte> into,
+                                       std::chrono::nanoseconds limit, const std::stop_token& stop) {
+  std::unique_lock lock{mutex_};
+  transfer t;
+  engine_->receive(t, from, tag, into);
+  return finish(lock, t, {from, tag, false, into.size()}, limit, stop);
+}
+
+error messenger::failed(const call& c, errc code, const std::string& how) const {
+  return make_error(code,
+                    (c.is_send ? "sending " + std::to_string(c.size) + " bytes to " + name_(c.peer)
+                               : "receiving from " + name_(c.peer)) +
+                        " with tag " + std::to_string(c.tag) + " by " + engine_->name() + ": " + how,
+                    code == errc::peer_dead ? error_scope::process : error_scope::call);
+}
+
+result<std::size_t> messenger::finish(std::unique_lock<std::mutex>& lock, transfer& t, const call& c,
+                                      std::chrono::nanoseconds limit, const std::stop_token& stop) {
+  using stage = transfer::stage;
+  const auto begin = steady_now();
+  const wait_deadline until = deadline_after(begin, limit);
+  auto spin_until = begin + spinning;
+  std::optional<stop_signal> signal;
+  const auto over = [&] { return t.at != stage::under_way; };
+  for (unsigned turn = 0; !over(); ++turn) {
+    if (is_watched_) {
+      bell_.ring();  // what was started may need what that thread sleeps for
+      ++others_;
+      if (stop.stop_possible()) {  // looked at a hundred times a second: whoever watches hears it at once
+        changed_.wait_for(lock, 10ms, [&] { return over() || !is_watched_; });
+      } else if (until == no_deadline) {
+        changed_.wait(lock, [&] { return over() || !is_watched_; });
+      } else {
+        changed_.wait_for(lock, until - steady_now(), [&] { return over() || !is_watched_; });
+      }
+      --others_;
+    } else if (!engine_->progress() && !over()) {
+      const auto now = turn % 16 == 0 ? steady_now() : begin;  // to look at the clock costs as much as to progress
+      if (now >= spin_until) {
+        if (!signal) signal.emplace(stop);
+        sleep(lock, *signal, until);
+      } else if (others_ > 0 || turn % 16 == 15) {
+        lock.unlock();  // others start theirs
+        lock.lock();
+      }
+    } else {
+      spin_until = steady_now() + spinning;
+    }
+    if (over()) break;
+    const std::string* gone = engine_->failure(c.peer);
+    const bool is_late = turn % 16 == 0 && steady_now() >= until;
+    if (gone == nullptr && !is_late && !stop.stop_requested()) continue;
+    // Said before the cancel, which may end the connection.
+    const error cause = gone != nullptr         ? failed(c, errc::peer_dead, "that rank died or left (" + *gone + ")")
+                        : stop.stop_requested() ? failed(c, errc::cancelled, "cancelled")
+                                                : failed(c, errc::timed_out, "time is up");
+    engine_->cancel(t, c.peer);
+    if (others_ > 0) changed_.notify_all();
+    if (t.at == stage::done) break;  // it came at the last moment
+    return cause;
+  }
+  if (others_ > 0) changed_.notify_all();
+  if (t.at == stage::done) return t.bytes;
+  if (const std::string* gone = engine_->failure(c.peer))
+    return failed(c, errc::peer_dead, "that rank died or left (" + *gone + ")");
+  return failed(c, errc::incompatible, t.why);
+}
+
+// Sleeps until the engine or another thread has something, as the one that looks after the engine.
+void messenger::sleep(std::unique_lock<std::mutex>& lock, stop_signal& signal, wait_deadline until) {
+  if (!engine_->arm()) return;
+  is_watched_ = true;
+  lock.unlock();
+  std::vector<pollfd> these{{engine_->wake_file(), POLLIN, 0}, {bell_.file(), POLLIN, 0}};
+  signal.poll(these, until);
+  lock.lock();
+  bell_.silence();
+  is_watched_ = false;
+  while (engine_->progress()) {
+  }
+  if (others_ > 0) changed_.notify_all();
+}
+
+}  // namespace weft::detail

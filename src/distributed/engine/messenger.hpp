@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Waits for messages between ranks: bounded, cancellable, from any thread.
+#pragma once
+
+#include "distributed/engine/engine.hpp"
+#include "os/event_bell.hpp"
+#include "processes/packet_socket.hpp"
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <stop_token>
+
+namespace weft::detail {
+
+class messenger {
+ public:
+  /// `name` gives a rank's name for errors.
+  messenger(std::unique_ptr<engine> by, std::function<std::string(int)> name);
+
+  /// Returns when the memory is the caller's again; that rank may not have received it yet.
+  result<void> send(int to, std::uint32_t tag, std::span<const std::byte> bytes, std::chrono::nanoseconds limit,
+                    const std::stop_token& stop);
+  /// How many bytes came.
+  result<std::size_t> receive(int from, std::uint32_t tag, std::span<std::byte> into, std::chrono::nanoseconds limit,
+                              const std::stop_token& stop);
+
+ private:
+  struct call {
+    int peer;
+    std::uint32_t tag;
+    bool is_send;
+    std::size_t size;
+  };
+  /// Waits for a transfer that was started; the lock is held.
+  result<std::size_t> finish(std::unique_lock<std::mutex>& lock, transfer& t, const call& c,
+                             std::chrono::nanoseconds limit, const std::stop_token& stop);
+  void sleep(std::unique_lock<std::mutex>& lock, stop_signal& signal, wait_deadline until);
+  error failed(const call& c, errc code, const std::string& how) const;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;  // somebody's transfer has ended, or nobody looks after the engine
+  std::unique_ptr<engine> engine_;
+  std::function<std::string(int)> name_;
+  bool is_watched_ = false;  // a thread looks after the engine: it progresses for all
+  int others_ = 0;           // threads that wait for it
+  event_bell bell_;          // wakes that thread: something new was started
+};
+
+}  // namespace weft::detail

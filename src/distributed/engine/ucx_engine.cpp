@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/make_error.hpp"
+#include "distributed/engine/engine.hpp"
+#include "distributed/engine/ucp_declarations.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <dlfcn.h>
+#include <optional>
+#include <utility>
+
+namespace weft::detail {
+namespace {
+
+constexpr const char* library_file = "libucp.so.0";
+constexpr unsigned am_are_you_there = 0;  // the active message that makes a connection, and says nothing
+
+/// The library stays open: it registers handlers that outlive its last user.
+result<const ucp::calls*> opened() {
+  struct found {
+    ucp::calls calls;
+    std::string missing;
+  };
+  static const found library = [] {
+    found made;
+    void* handle = ::dlopen(library_file, RTLD_NOW | RTLD_LOCAL);
+    if (handle == nullptr) {
+      const char* why = ::dlerror();
+      made.missing = why != nullptr ? why : std::string{library_file} + " cannot be opened";
+      return made;
+    }
+    const auto find = [&](auto& call, const char* name) {
+      void* at = ::dlsym(handle, name);
+      if (at == nullptr) made.missing = std::string{library_file} + " has no " + name + ": UCX 1.13 or later is needed";
+      call = reinterpret_cast<std::remove_reference_t<decltype(call)>>(at);
+    };
+    ucp::calls& c = made.calls;
+    find(c.get_version, "ucp_get_version");
+    find(c.config_read, "ucp_config_read");
+    find(c.config_release, "ucp_config_release");
+    find(c.init_version, "ucp_init_version");
+    find(c.cleanup, "ucp_cleanup");
+    find(c.worker_create, "ucp_worker_create");
+    find(c.worker_destroy, "ucp_worker_destroy");
+    find(c.worker_get_address, "ucp_worker_get_address");
+    find(c.worker_release_address, "ucp_worker_release_address");
+    find(c.worker_progress, "ucp_worker_progress");
+    find(c.worker_get_efd, "ucp_worker_get_efd");
+    find(c.worker_arm, "ucp_worker_arm");
+    find(c.worker_set_am_recv_handler, "ucp_worker_set_am_recv_handler");
+    find(c.ep_create, "ucp_ep_create");
+    find(c.ep_flush_nbx, "ucp_ep_flush_nbx");
+    find(c.ep_close_nbx, "ucp_ep_close_nbx");
+    find(c.tag_send_nbx, "ucp_tag_send_nbx");
+    find(c.tag_recv_nbx, "ucp_tag_recv_nbx");
+    find(c.am_send_nbx, "ucp_am_send_nbx");
+    find(c.request_cancel, "ucp_request_cancel");
+    find(c.request_check_status, "ucp_request_check_status");
+    find(c.request_free, "ucp_request_free");
+    find(c.status_string, "ucs_status_string");
+    return made;
+  }();
+  if (!library.missing.empty()) return make_error(errc::not_found, "UCX: " + library.missing);
+  return &library.calls;
+}
+
+class ucx_engine final : public engine {
+ public:
+  ucx_engine(const ucp::calls& calls, std::string name, int self, int ranks)
+      : calls_(calls), name_(std::move(name)), self_(self), peers_(static_cast<std::size_t>(ranks)) {}
+
+  ~ucx_engine() override {
+    if (worker_ != nullptr) close_all();
+    if (worker_ != nullptr) calls_.worker_destroy(worker_);
+    if (context_ != nullptr) calls_.cleanup(context_);
+  }
+
+  result<void> open() {
+    ucp::config* settings = nullptr;
+    if (const auto failed = calls_.config_read(nullptr, nullptr, &settings))
+      return refused("read its settings", failed);
+    ucp::params wanted;
+    wanted.field_mask = ucp::params::has_features | ucp::params::has_estimated_eps;
+    wanted.features = ucp::params::tags | ucp::params::active_messages | ucp::params::wakeup;
+    wanted.estimated_num_eps = peers_.size();
+    const auto failed = calls_.init_version(1, 13, &wanted, settings, &context_);
+    calls_.config_release(settings);
+    if (failed != ucp::ok) return refused("start", failed);
+    ucp::worker_params how;
+    how.field_mask = ucp::worker_params::has_thread_mode;
+    how.thread_mode = ucp::worker_params::serialized;
+    if (const auto none = calls_.worker_create(context_, &how, &worker_)) return refused("make a worker", none);
+    if (const auto none = calls_.worker_get_efd(worker_, &wake_file_))
+      return refused("tell when something arrives", none);
+    ucp::message_handler nothing;
+    nothing.field_mask = ucp::message_handler::has_id | ucp::message_handler::has_call;
+    nothing.id = am_are_you_there;
+    nothing.call = [](void*, const void*, std::size_t, void*, std::size_t, const void*) { return ucp::ok; };
+    if (const auto none = calls_.worker_set_am_recv_handler(worker_, &nothing)) return refused("take messages", none);
+    return {};
+  }
+
+  const std::string& name() const noexcept override { return name_; }
+
+  result<std::vector<std::byte>> address() override {
+    ucp::address* at = nullptr;
+    std::size_t size = 0;
+    if (const auto failed = calls_.worker_get_address(worker_, &at, &size)) return refused("tell its address", failed);
+    const auto* bytes = reinterpret_cast<const std::byte*>(at);
+    std::vector<std::byte> made{bytes, bytes + size};
+    calls_.worker_release_address(worker_, at);
+    return made;
+  }
+
+  void introduce(std::vector<std::vector<std::byte>> addresses) override {
+    for (std::size_t r = 0; r < peers_.size(); ++r) peers_[r].address = std::move(addresses[r]);
+  }
+
+  void send(transfer& t, int to, std::uint32_t tag, std::span<const std::byte> bytes) override {
+    ucp::endpoint* ep = connected(to);
+    if (ep == nullptr) return fail(t, *peers_[index(to)].failure);
+    peers_[index(to)].was_sent_to = true;
+    ucp::request_params how = calling(t);
+    how.call.sent = [](void* request, ucp::status status, void* user) { ended(request, status, 0, user); };
+    begun(t, calls_.tag_send_nbx(ep, bytes.data(), bytes.size(), full_tag(self_, tag), &how));
+  }
+
+  void receive(transfer& t, int from, std::uint32_t tag, std::span<std::byte> into) override {
+    t.bytes = into.size();
+    ucp::request_params how = calling(t);
+    // A message that is here already is told by the call as well: UCX before 1.16 gives its size in no other way.
+    how.field_mask |= ucp::request_params::never_at_once;
+    how.call.received = [](void* request, ucp::status status, const ucp::tag_info* got, void* user) {
+      ended(request, status, got->length, user);
+    };
+    const ucp::started s =
+        calls_.tag_recv_nbx(worker_, into.data(), into.size(), full_tag(from, tag), ~std::uint64_t{}, &how);
+    begun(t, s);
+    // Its death is seen by the end of a connection: there has to be one.
+    if (t.at == transfer::stage::under_way) static_cast<void>(connected(from));
+  }
+
+  void cancel(transfer& t, int rank) override {
+    if (t.at != transfer::stage::under_way) return;
+    calls_.request_cancel(worker_, t.native);
+    // What is being sent does not obey: UCX ends it with its connection.
+    for (int n = 0; n < 1000 && t.at == transfer::stage::under_way; ++n) calls_.worker_progress(worker_);
+    if (t.at == transfer::stage::under_way) {
+      peer& gone = peers_[index(rank)];
+      if (!gone.failure) gone.failure = "a message to it was given up";
+      if (gone.ep != nullptr) close(gone);
+      while (t.at == transfer::stage::under_way) calls_.worker_progress(worker_);
+    }
+  }
+
+  const std::string* failure(int rank) const noexcept override {
+    const auto& why = peers_[index(rank)].failure;
+    return why ? &*why : nullptr;
+  }
+
+  bool progress() override { return calls_.worker_progress(worker_) != 0; }
+  int wake_file() const noexcept override { return wake_file_; }
+  bool arm() noexcept override { return calls_.worker_arm(worker_) != ucp::busy; }
+
+ private:
+  struct peer {
+    std::vector<std::byte> address;
+    ucp::endpoint* ep = nullptr;
+    std::optional<std::string> failure;
+    bool was_sent_to = false;  // and may still have to get it
+  };
+
+  static std::size_t index(int rank) noexcept { return static_cast<std::size_t>(rank); }
+  static std::uint64_t full_tag(int from, std::uint32_t tag) noexcept {
+    return static_cast<std::uint64_t>(from) << 32U | tag;
+  }
+
+  // The endpoint of that rank, made now if there is none; null when the rank has failed.
+  ucp::endpoint* connected(int rank) {
+    peer& p = peers_[index(rank)];
+    if (p.failure) return nullptr;
+    if (p.ep != nullptr) return p.ep;
+    ucp::endpoint_params how;
+    how.field_mask = ucp::endpoint_params::has_address | ucp::endpoint_params::has_error_mode |
+                     ucp::endpoint_params::has_error_handler;
+    how.to = reinterpret_cast<const ucp::address*>(p.address.data());
+    how.error_mode = ucp::endpoint_params::peer_errors;
+    how.on_error.user = &p;
+    how.on_error.call = [](void* user, ucp::endpoint*, ucp::status why) {
+      auto& failure = static_cast<peer*>(user)->failure;
+      if (!failure) failure = text_of(why);
+    };
+    if (const auto failed = calls_.ep_create(worker_, &how, &p.ep); failed != ucp::ok) {
+      p.failure = text_of(failed);
+      return nullptr;
+    }
+    const ucp::request_params plain{};
+    const ucp::started asked = calls_.am_send_nbx(p.ep, am_are_you_there, nullptr, 0, nullptr, 0, &plain);
+    if (asked != nullptr && !ucp::is_error(asked)) calls_.request_free(asked);  // once it has ended
+    return p.ep;
+  }
+
+  static ucp::request_params calling(transfer& t) noexcept {
+    ucp::request_params how;
+    how.field_mask = ucp::request_params::has_callback | ucp::request_params::has_user_data;
+    how.user_data = &t;
+    return how;
+  }
+
+  static void end(transfer& t, ucp::status how, std::size_t bytes) {
+    // A message that was here already may end well, and be longer than what was copied.
+    const bool is_cut = how == ucp::message_truncated || (how == ucp::ok && bytes > t.bytes);
+    t.bytes = bytes;
+    t.native = nullptr;
+    if (is_cut) {
+      fail(t, "the message is longer than the memory for it");
+    } else if (how == ucp::ok) {
+      t.at = transfer::stage::done;
+    } else if (how == ucp::cancelled) {
+      t.at = transfer::stage::cancelled;
+    } else {
+      fail(t, text_of(how));
+    }
+  }
+
+  static void ended(void* request, ucp::status how, std::size_t bytes, void* user) {
+    end(*static_cast<transfer*>(user), how, bytes);
+    (*opened())->request_free(request);
+  }
+
+  static void begun(transfer& t, ucp::started s) {
+    if (t.at != transfer::stage::under_way) return;  // it was told while it was started
+    if (s == nullptr || ucp::is_error(s)) return end(t, ucp::error_of(s), 0);
+    t.native = s;
+  }
+
+  // Progresses until a request has ended, or a peer has failed, whose requests may never end; no longer than `until`.
+  void wait_for(ucp::started s, const peer& p, std::chrono::steady_clock::time_point until) {
+    if (s == nullptr || ucp::is_error(s)) return;
+    while (calls_.request_check_status(s) > ucp::ok && !p.failure && std::chrono::steady_clock::now() < until)
+      calls_.worker_progress(worker_);
+    calls_.request_free(s);
+  }
+
+  // What is in flight is lost.
+  void close(peer& p) {
+    ucp::request_params how;
+    how.field_mask = ucp::request_params::has_flags;
+    how.flags = ucp::request_params::close_by_force;
+    wait_for(calls_.ep_close_nbx(std::exchange(p.ep, nullptr), &how), p, steady_second());
+  }
+
+  // First what was sent leaves this process, for a second at most: a rank that stands still takes nothing.
+  void close_all() {
+    const ucp::request_params plain{};
+    std::vector<std::pair<peer*, ucp::started>> leaving;
+    for (peer& p : peers_)
+      if (p.ep != nullptr && p.was_sent_to && !p.failure) leaving.emplace_back(&p, calls_.ep_flush_nbx(p.ep, &plain));
+    const auto until = steady_second();
+    for (const auto& [p, flush] : leaving) wait_for(flush, *p, until);
+    for (peer& p : peers_)
+      if (p.ep != nullptr) close(p);
+  }
+
+  static std::chrono::steady_clock::time_point steady_second() {
+    return std::chrono::steady_clock::now() + std::chrono::seconds{1};
+  }
+
+  static std::string text_of(ucp::status why) { return (*opened())->status_string(why); }
+
+  error refused(const char* doing, ucp::status why) const {
+    error cause = make_error(errc::not_found, name_ + " cannot " + doing + ": " + calls_.status_string(why));
+    cause.native_code = why;
+    return cause;
+  }
+  static void fail(transfer& t, std::string why) {
+    t.why = std::move(why);
+    t.at = transfer::stage::failed;
+  }
+
+  const ucp::calls& calls_;
+  std::string name_;
+  int self_;
+  std::vector<peer> peers_;  // by rank; it never grows: endpoints point into it
+  ucp::context* context_ = nullptr;
+  ucp::worker* worker_ = nullptr;
+  int wake_file_ = -1;
+};
+
+}  // namespace
+
+result<std::unique_ptr<engine>> open_ucx(int self, int ranks) {
+  const auto calls = opened();
+  if (!calls) return calls.error();
+  unsigned major = 0;
+  unsigned minor = 0;
+  unsigned release = 0;
+  (*calls)->get_version(&major, &minor, &release);
+  auto made = std::make_unique<ucx_engine>(
+      **calls, "ucx " + std::to_string(major) + "." + std::to_string(minor) + "." + std::to_string(release), self,
+      ranks);
+  if (auto open = made->open(); !open) return std::move(open).error();
+  return std::unique_ptr<engine>{std::move(made)};
+}
+
+}  // namespace weft::detail

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages between ranks by UCX over TCP. Ranks are processes, on one node or on two.
+#include "distributed/engine/engine.hpp"
+#include "distributed/engine/messenger.hpp"
+#include "distributed/meetings.hpp"
+
+#include <gtest/gtest.h>
+
+namespace {
+
+using namespace meetings;
+
+constexpr auto long_enough = only_a_hang;
+
+world_options with_ucx() {
+  ::setenv("UCX_TLS", "tcp,self", 1);             // between namespaces of one computer it would take shared memory
+  ::setenv("UCX_MEM_MMAP_HOOK_MODE", "none", 1);  // it would rewrite functions that ThreadSanitizer has rewritten
+  world_options made = within(only_a_hang);
+  made.engine = weft::world_engine::ucx;
+  return made;
+}
+
+/// Empty, or why there is no UCX here.
+std::string no_ucx() {
+  return child{[] {
+           static_cast<void>(with_ucx());
+           auto opened = weft::detail::open_ucx(0, 1);
+           return opened ? std::string{} : opened.error().what;
+         }}
+      .said();
+}
+
+#define NEEDS(what)                                                     \
+  if (const std::string reason = what(); !reason.empty()) {             \
+    EXPECT_FALSE(says(reason, "signal")) << "what is there has to run"; \
+    GTEST_SKIP() << reason;                                             \
+  }                                                                     \
+  static_assert(true)
+
+std::vector<std::byte> pattern(std::size_t size, int seed) {
+  std::vector<std::byte> made(size);
+  for (std::size_t n = 0; n < size; ++n)
+    made[n] = static_cast<std::byte>(n * 31 + n / 251 + static_cast<unsigned>(seed));
+  return made;
+}
+
+std::span<const std::byte> view(std::string_view text) { return std::as_bytes(std::span{text}); }
+
+/// What a rank found wrong: what `work` says, or why it could not join.
+template <class F>
+std::string as_rank(world_place at, const F& work) {
+  auto w = world::join(at, with_ucx());
+  if (!w) return failure_of(w);
+  if (!w->engine().starts_with("ucx 1.")) return "engine: " + w->engine() + w->engine_reason();
+  return work(*w);
+}
+
+/// Two ranks as processes of this node.
+template <class A, class B>
+std::string two_ranks(const A& zero, const B& one) {
+  const auto port = fresh_port();
+  const auto at = [host = host_of_this_test(), port](int r) { return world_place{rank{r}, 2, {}, host, port}; };
+  child first{[&] { return as_rank(at(0), zero); }};
+  child second{[&] { return as_rank(at(1), one); }};
+  return first.said() + second.said();
+}
+
+std::string converse(world& w) {
+  const rank other{1 - w.self().value()};
+  std::string wrong;
+  for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{8}, std::size_t{4096}, std::size_t{65537},
+                                 std::size_t{1} << 20U, std::size_t{16} << 20U}) {
+    const auto mine = pattern(size, w.self().value());
+    std::vector<std::byte> theirs(size);
+    const auto send = [&] {
+      if (auto sent = w.send(other, 7, mine, long_enough); !sent) wrong += to_string(sent.error()) + "; ";
+    };
+    const auto receive = [&] {
+      auto got = w.receive(other, 7, theirs, long_enough);
+      if (!got) {
+        wrong += to_string(got.error()) + "; ";
+      } else if (*got != size || theirs != pattern(size, other.value())) {
+        wrong += "other bytes at " + std::to_string(size) + "; ";
+      }
+    };
+    if (w.self() == rank{0}) send(), receive();
+    if (w.self() == rank{1}) receive(), send();
+  }
+  return wrong;
+}
+
+TEST(messages, of_every_size_arrive_as_they_were_sent) {
+  NEEDS(no_ucx);
+  EXPECT_EQ(two_ranks(converse, converse), "");
+}
+
+TEST(messages, of_every_size_arrive_on_another_node) {
+  NEEDS(no_ucx);
+  NEEDS(no_namespaces);
+  const auto node = [](int r) {
+    return [r] {
+      return as_rank({rank{r}, 2, {}, "10.77.0.1", 29501},
+                     [](world& w) { return w.nodes() == 2 ? converse(w) : "nodes: " + std::to_string(w.nodes()); });
+    };
+  };
+  EXPECT_EQ(on_two_nodes(node(0), node(1)), "");
+}
+
+TEST(messages, of_one_tag_are_in_order_and_tags_do_not_wait_for_each_other) {
+  NEEDS(no_ucx);
+  const auto zero = [](world& w) {
+    for (const auto& [tag, text] : {std::pair{1U, "a"}, {2U, "b"}, {1U, "c"}})
+      if (auto sent = w.send(rank{1}, tag, view(text), long_enough); !sent) return failure_of(sent);
+    return std::string{};
+  };
+  const auto one = [](world& w) {
+    std::string seen;
+    for (const unsigned tag : {2U, 1U, 1U}) {
+      std::array<std::byte, 4> room{};
+      auto got = w.receive(rank{0}, tag, room, long_enough);  // of tag 1 both are there when tag 2 has come
+      if (!got || *got != 1) return got ? "bytes: " + std::to_string(*got) : failure_of(got);
+      seen += static_cast<char>(room[0]);
+    }
+    return seen == "bac" ? std::string{} : seen;
+  };
+  EXPECT_EQ(two_ranks(zero, one), "");
+}
+
+TEST(messages, that_do_not_come_in_time_can_be_waited_for_again) {
+  NEEDS(no_ucx);
+  const auto zero = [](world& w) {
+    std::array<std::byte, 4> room{};
+    auto late = w.receive(rank{1}, 1, room, 50ms);
+    if (code_of(late) != errc::timed_out || !says(failure_of(late), "receiving from rank 1 (node 0"))
+      return failure_of(late);
+    std::stop_source stop;
+    std::jthread stopper{[&] { stop.request_stop(); }};
+    late = w.receive(rank{1}, 1, room, long_enough, stop.get_token());
+    if (code_of(late) != errc::cancelled) return failure_of(late);
+    if (auto sent = w.send(rank{1}, 1, view("go"), long_enough); !sent) return failure_of(sent);
+    auto got = w.receive(rank{1}, 1, room, long_enough);
+    return got && *got == 3 ? std::string{} : failure_of(got);
+  };
+  const auto one = [](world& w) {
+    std::array<std::byte, 4> room{};
+    if (auto got = w.receive(rank{0}, 1, room, long_enough); !got) return failure_of(got);
+    auto sent = w.send(rank{0}, 1, view("now"), long_enough);
+    return sent ? std::string{} : failure_of(sent);
+  };
+  EXPECT_EQ(two_ranks(zero, one), "");
+}
+
+TEST(messages, that_are_too_long_are_refused_and_the_next_one_arrives) {
+  NEEDS(no_ucx);
+  const auto zero = [](world& w) {
+    for (const std::size_t size : {std::size_t{5}, std::size_t{4}})
+      if (auto sent = w.send(rank{1}, 1, pattern(size, 0), long_enough); !sent) return failure_of(sent);
+    return std::string{};
+  };
+  const auto one = [](world& w) {
+    std::array<std::byte, 4> room{};
+    auto got = w.receive(rank{0}, 1, room, long_enough);
+    if (code_of(got) != errc::incompatible || !says(failure_of(got), "longer")) return failure_of(got);
+    got = w.receive(rank{0}, 1, room, long_enough);
+    return got && *got == 4 ? std::string{} : failure_of(got);
+  };
+  EXPECT_EQ(two_ranks(zero, one), "");
+}
+
+TEST(messages, go_from_several_threads_at_once) {
+  NEEDS(no_ucx);
+  const auto work = [](world& w) {
+    const rank other{1 - w.self().value()};
+    std::array<std::string, 6> wrong;
+    std::vector<std::jthread> threads;
+    for (std::uint32_t tag = 0; tag < wrong.size(); ++tag) {
+      threads.emplace_back([&, tag] {
+        const bool sends_first = (tag % 2 == 0) == (w.self() == rank{0});
+        for (int n = 0; n < 50; ++n) {
+          std::array<std::byte, 64> room{};
+          for (const bool sends : {sends_first, !sends_first}) {
+            if (sends) {
+              if (auto sent = w.send(other, tag, pattern(64, n), long_enough); !sent) wrong[tag] += failure_of(sent);
+            } else if (auto got = w.receive(other, tag, room, long_enough); !got) {
+              wrong[tag] += failure_of(got);
+            } else if (!std::ranges::equal(room, pattern(64, n))) {
+              wrong[tag] += "other bytes; ";
+            }
+          }
+        }
+      });
+    }
+    threads.clear();
+    std::string all;
+    for (const auto& one : wrong) all += one;
+    return all;
+  };
+  EXPECT_EQ(two_ranks(work, work), "");
+}
+
+TEST(messages, from_a_rank_that_is_killed_end_with_its_name) {
+  NEEDS(no_ucx);
+  NEEDS(no_namespaces);
+  // The victim tells its pid, and stops in the middle of a receive.
+  const auto first = [] {
+    return as_rank({rank{0}, 2, {}, "10.77.0.1", 29501}, [](world& w) {
+      std::array<std::byte, 4> room{};
+      if (auto got = w.receive(rank{1}, 1, room, long_enough); !got) return failure_of(got);
+      ::kill(w.member(rank{1}).pid, SIGKILL);
+      auto got = w.receive(rank{1}, 1, room, long_enough);
+      const std::string told = failure_of(got);
+      if (code_of(got) != errc::peer_dead || !says(told, "rank 1 (node 1, host ")) return told;
+      auto sent = w.send(rank{1}, 1, pattern(8, 0), long_enough);
+      return code_of(sent) == errc::peer_dead ? std::string{} : failure_of(sent);
+    });
+  };
+  const auto second = [] {
+    return as_rank({rank{1}, 2, {}, "10.77.0.1", 29501}, [](world& w) {
+      static_cast<void>(w.send(rank{0}, 1, view("here"), long_enough));
+      std::array<std::byte, 4> room{};
+      static_cast<void>(w.receive(rank{0}, 2, room, long_enough));
+      return std::string{"it lives"};
+    });
+  };
+  EXPECT_EQ(on_two_nodes(first, second), "ended by signal 9") << "the victim, and nothing else to say";
+}
+
+TEST(messages, need_an_engine_that_all_ranks_have) {
+  const auto port = fresh_port();
+  const auto without = join_all({0, 1}, [&](int r) { return world::join(place(r, 2, port), within(only_a_hang)); });
+  for (auto& w : without) {
+    ASSERT_TRUE(w) << failure_of(w);
+    EXPECT_EQ(w->engine(), "");
+    EXPECT_TRUE(says(w->engine_reason(), "rank 0 (host ")) << w->engine_reason();
+  }
+  const weft::error cause =
+      error_of([&] { static_cast<void>(const_cast<world&>(*without[0]).send(rank{1}, 0, {}, long_enough)); });
+  EXPECT_EQ(cause.code, errc::unsupported);
+  EXPECT_TRUE(says(cause.what, "it is to do without")) << cause.what;
+}
+
+TEST(messages, asked_for_by_an_engine_that_one_rank_does_without_end_the_join) {
+  NEEDS(no_ucx);
+  const auto port = fresh_port();
+  const std::string host = host_of_this_test();
+  child ucx{[&] { return failure_of(world::join({rank{1}, 2, {}, host, port}, with_ucx())); }};
+  EXPECT_EQ(code_of(world::join(place(0, 2, port), within(only_a_hang))), errc::incompatible);
+  const std::string told = ucx.said();
+  EXPECT_TRUE(says(told, "incompatible")) << told;
+  EXPECT_TRUE(says(told, "rank 0 (host ")) << told;
+}
+
+}  // namespace
