@@ -123,6 +123,7 @@ struct message_handler {
 struct calls {
   void (*get_version)(unsigned*, unsigned*, unsigned*) = nullptr;
   status (*config_read)(const char* prefix, const char* file, config**) = nullptr;
+  status (*config_modify)(config*, const char* name, const char* value) = nullptr;
   void (*config_release)(config*) = nullptr;
   status (*init_version)(unsigned, unsigned, const params*, const config*, context**) = nullptr;
   void (*cleanup)(context*) = nullptr;
