@@ -53,6 +53,8 @@ exit_code run_command(const command_line& line) {
       return run_conform(run, line.conform);
     case command::compare:
       return run_compare(run, line.compare);
+    case command::world_check:
+      return run_world_check(run, line.world_check);
     case command::trace_view:
       return run_trace_view(run, line.trace_view);
   }

@@ -39,7 +39,7 @@ struct command_entries {
 void add_looking_commands(command_entries& to);  // devices, doctor, report, topo, route
 void add_explain_commands(command_entries& to);
 void add_bench_commands(command_entries& to);
-void add_other_commands(command_entries& to);  // demo, conform, trace, compare
+void add_other_commands(command_entries& to);  // demo, conform, trace, compare, world
 
 /// Only for commands that hold others: what a line that names none of those is told.
 [[nodiscard]] inline std::function<complaint()> takes_a_command(CLI::App* at, const char* question) {

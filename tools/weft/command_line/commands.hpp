@@ -24,6 +24,7 @@ exit_code run_bench_guide(session& run, const guide_options& options);
 exit_code run_demo(session& run, const demo_options& options);
 exit_code run_conform(session& run, const conform_options& options);
 exit_code run_compare(session& run, const compare_options& options);
+exit_code run_world_check(session& run, const world_check_options& options);
 exit_code run_trace_view(session& run, const trace_view_options& options);
 
 /// devices[] of weft.devices/1.

@@ -172,6 +172,10 @@ struct compare_options {
   bool all = false;  // rows that are the same too
 };
 
+struct world_check_options {
+  std::chrono::nanoseconds limit = std::chrono::seconds{60};  // to meet, and for each message
+};
+
 struct trace_view_options {
   std::string input;
   std::string output;  // empty: beside the input, with .svg
@@ -193,6 +197,7 @@ enum class command : std::uint8_t {
   demo,
   conform,
   trace_view,
+  world_check,
   compare,
   explain_launch,
   explain_collective,
@@ -216,6 +221,7 @@ struct command_line {
   demo_options demo;
   conform_options conform;
   trace_view_options trace_view;
+  world_check_options world_check;
   compare_options compare;
 };
 

@@ -48,6 +48,18 @@ void add_compare(command_entries& to) {
   to.add(compare, command::compare, [&options, threshold] { return read(*threshold, parse_share, options.threshold); });
 }
 
+void add_world(command_entries& to) {
+  CLI::App* world = to.app.add_subcommand("world", "The processes of a program on several nodes");
+  world->require_subcommand(0, 1);
+  to.add(world, command::summary, takes_a_command(world, "what is to be done with it? weft world check"));
+  CLI::App* check = world->add_subcommand(
+      "check", "Started as every rank by torchrun, mpirun or srun: each pair sends and verifies; rank 0 prints");
+  world_check_options& options = to.line.world_check;
+  const auto limit = std::make_shared<std::string>();
+  check->add_option("--limit", *limit, "How long to wait for the ranks, and for each message: 60s")->type_name("TIME");
+  to.add(check, command::world_check, [&options, limit] { return read(*limit, parse_duration, options.limit); });
+}
+
 }  // namespace
 
 void add_other_commands(command_entries& to) {
@@ -55,6 +67,7 @@ void add_other_commands(command_entries& to) {
   add_conform(to);
   add_trace(to);
   add_compare(to);
+  add_world(to);
 }
 
 }  // namespace weft::tool

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// `weft world check`: every rank is the real tool in a process of its own.
+#include "weft/distributed/world.hpp"
+
+#include "cli/tool_runner.hpp"
+#include "processes/groups.hpp"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <regex>
+#include <string>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
+namespace weft::test {
+namespace world_test {
+
+/// No other test has these: a process has addresses of its own on the loopback interface.
+tool_environment as_rank(int rank, int size, int port) {
+  const int pid = ::getpid();
+  const std::string host = "127." + std::to_string(64 + (pid >> 16) % 64) + "." + std::to_string((pid >> 8) % 256) +
+                           "." + std::to_string(pid % 256);
+  tool_environment made;
+  made.set = {"RANK=" + std::to_string(rank),        "WORLD_SIZE=" + std::to_string(size), "MASTER_ADDR=" + host,
+              "MASTER_PORT=" + std::to_string(port), "WEFT_WORLD_TOKEN=of this test",      "UCX_TLS=tcp,self",
+              "UCX_MEM_MMAP_HOOK_MODE=none"};
+  return made;
+}
+
+std::vector<tool_result> check(int size, const std::vector<std::string>& more = {}) {
+  static std::atomic<int> port{23001};
+  const int here = port++;
+  std::vector<tool_result> ended(static_cast<std::size_t>(size));
+  std::vector<std::jthread> ranks;
+  for (int r = 0; r < size; ++r) {
+    ranks.emplace_back([&, r] {
+      std::vector<std::string> words{"world", "check"};
+      words.insert(words.end(), more.begin(), more.end());
+      ended[static_cast<std::size_t>(r)] = run_tool(words, as_rank(r, size, here));
+    });
+  }
+  ranks.clear();
+  return ended;
+}
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+TEST(world_check, verifies_every_pair_and_rank_0_prints_them) {
+  const auto ended = check(3, {"--json"});
+  if (has(ended[0].err, "libucp.so.0")) GTEST_SKIP() << ended[0].err;
+  for (const tool_result& one : ended) EXPECT_EQ(one.exit_code, 0) << one.err;
+  EXPECT_EQ(ended[1].out + ended[2].out, "");
+  const auto document = ended[0].document();
+  EXPECT_EQ(document["ranks"].size(), 3U);
+  ASSERT_EQ(document["pairs"].size(), 3U);
+  for (const auto& pair : document["pairs"]) {
+    EXPECT_EQ(pair["verdict"], "ok");
+    EXPECT_GT(pair["round_trip_seconds"], 0);
+    EXPECT_GT(pair["bytes_per_second"], 0);
+  }
+  const tool_result judged = check_documents({ended[0]});
+  EXPECT_TRUE(judged.exit_code == no_checker || judged.exit_code == 0) << judged.out;
+}
+
+TEST(world_check, meets_every_pair_once_for_even_and_odd_numbers_of_ranks) {
+  for (const int size : {2, 5, 6}) {
+    const auto ended = check(size);
+    if (has(ended[0].err, "libucp.so.0")) GTEST_SKIP() << ended[0].err;
+    for (const tool_result& one : ended) EXPECT_EQ(one.exit_code, 0) << one.err;
+    for (int a = 0; a < size; ++a)
+      for (int b = a + 1; b < size; ++b)
+        EXPECT_TRUE(has(ended[0].out, "\n" + std::to_string(a) + " " + std::to_string(b) + " ")) << ended[0].out;
+  }
+}
+
+TEST(world_check, fails_for_the_pairs_of_a_rank_that_left_and_checks_the_others) {
+  const tool_environment third = as_rank(2, 3, 24101);
+  groups::child leaver{[&] {
+    for (const std::string& one : third.set) {
+      const std::size_t equals = one.find('=');
+      ::setenv(one.substr(0, equals).c_str(), one.substr(equals + 1).c_str(), 1);
+    }
+    const auto joined = world::join(world_place::from_environment());
+    return joined ? std::string{} : joined.error().what;
+  }};
+  tool_result first;
+  tool_result second;
+  {
+    std::jthread other{[&] { second = run_tool({"world", "check"}, as_rank(1, 3, 24101)); }};
+    first = run_tool({"world", "check"}, as_rank(0, 3, 24101));
+  }
+  EXPECT_EQ(leaver.said(), "");
+  if (has(first.err, "libucp.so.0")) GTEST_SKIP() << first.err;
+  EXPECT_EQ(first.exit_code, 1) << first.out << first.err;
+  EXPECT_EQ(second.exit_code, 1) << second.err;
+  EXPECT_TRUE(std::regex_search(first.out, std::regex{"\n0 1 .* ok *\n"})) << first.out;
+  EXPECT_TRUE(std::regex_search(first.out, std::regex{"\n0 2 .* FAILED: .*rank 2 \\(node 0"})) << first.out;
+  EXPECT_TRUE(std::regex_search(first.out, std::regex{"\n1 2 .* FAILED: .*rank 2 \\(node 0"})) << first.out;
+}
+
+TEST(world_check, of_one_process_needs_no_engine) {
+  const tool_result alone = check(1)[0];
+  EXPECT_EQ(alone.exit_code, 0) << alone.err;
+  EXPECT_TRUE(has(alone.out, "1 rank on 1 node")) << alone.out;
+}
+
+TEST(world_check, says_which_variable_is_missing_and_who_is_late) {
+  const tool_result none = run_tool({"world", "check"});
+  EXPECT_EQ(none.exit_code, 2);
+  EXPECT_TRUE(has(none.err, "WORLD_SIZE")) << none.err;
+  const tool_result late = run_tool({"world", "check", "--limit", "200ms"}, as_rank(0, 2, 24001));
+  EXPECT_EQ(late.exit_code, 5) << late.err;
+  EXPECT_TRUE(has(late.err, "rank 1")) << late.err;
+  EXPECT_EQ(run_tool({"world"}).exit_code, 2);
+}
+
+}  // namespace world_test
+}  // namespace weft::test
