@@ -21,7 +21,7 @@ constexpr std::size_t most_letters = 255;
 struct numbers {
   std::uint32_t magic = is_ours;
   std::int32_t rank = 0, size = 0, local_rank = 0, pid = 0;
-  std::uint32_t needs_engine = 0;
+  std::uint32_t wanted = 0;
   std::uint64_t session = 0;
 };
 
@@ -32,7 +32,7 @@ constexpr std::array texts{&announcement::version,      &announcement::host,    
 }  // namespace
 
 std::vector<std::byte> written(const announcement& a) {
-  const numbers fixed{is_ours, a.rank, a.size, a.local_rank, a.pid, a.needs_engine ? 1U : 0U, a.session};
+  const numbers fixed{is_ours, a.rank, a.size, a.local_rank, a.pid, a.wanted, a.session};
   const auto bytes = std::as_bytes(std::span{&fixed, 1});
   std::vector<std::byte> made{bytes.begin(), bytes.end()};
   for (const auto text : texts) {
@@ -56,7 +56,7 @@ result<announcement> read_announcement(std::span<const std::byte> bytes) {
   made.size = fixed.size;
   made.local_rank = fixed.local_rank;
   made.pid = fixed.pid;
-  made.needs_engine = fixed.needs_engine != 0;
+  made.wanted = fixed.wanted;
   made.session = fixed.session;
   for (const auto text : texts) {
     if (bytes.empty()) return wrong();

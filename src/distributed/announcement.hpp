@@ -17,7 +17,7 @@ struct announcement {
   std::int32_t size = 0;
   std::int32_t local_rank = -1;  // as the launcher says; −1: it says nothing
   std::int32_t pid = 0;
-  bool needs_engine = false;  // does not join without one
+  std::uint32_t wanted = 0;   // engine, as a number of world_engine
   std::uint64_t session = 0;  // rank 0's names the world
   std::string version;
   std::string host;

@@ -7,6 +7,7 @@
 #include "distributed/announcement.hpp"
 #include "distributed/engine/messenger.hpp"
 #include "distributed/meeting/meeting.hpp"
+#include "distributed/mpi/mpi_ranks.hpp"
 #include "weft/core/raise.hpp"
 #include "weft/processes/rendezvous.hpp"
 
@@ -115,32 +116,54 @@ result<void> settle(world::body& made, const std::vector<announcement>& all) {
   return {};
 }
 
-// The engine of this rank, and what the others have to know of it; null where it is to do without, with the reason.
-std::unique_ptr<detail::engine> open_engine(rank self, int size, world_engine wanted, announcement& mine) {
-  mine.needs_engine = wanted == world_engine::ucx && size > 1;
-  if (wanted == world_engine::none || size == 1) {
-    mine.engine_reason = size == 1 ? "it is alone" : "it is to do without";
-    return nullptr;
-  }
-  auto made = detail::open_ucx(self.value(), size);
-  auto address = made ? (*made)->address() : result<std::vector<std::byte>>{made.error()};
-  if (!address) {
+// UCX of this rank, and what the others have to know of it; null where it is to do without, with the reason.
+std::unique_ptr<detail::engine> open_ucx_of(rank self, int size, announcement& mine) {
+  const auto wanted = static_cast<world_engine>(mine.wanted);
+  if (size == 1) {
+    mine.engine_reason = "it is alone";
+  } else if (wanted == world_engine::none) {
+    mine.engine_reason = "it is to do without";
+  } else if (wanted == world_engine::mpi) {
+    mine.engine_reason = "it is to take MPI";
+  } else {
+    auto made = detail::open_ucx(self.value(), size);
+    auto address = made ? (*made)->address() : result<std::vector<std::byte>>{made.error()};
+    if (address) {
+      mine.engine = (*made)->name();
+      mine.engine_address = std::move(*address);
+      return std::move(*made);
+    }
     mine.engine_reason = address.error().what;
-    return nullptr;
   }
-  mine.engine = (*made)->name();
-  mine.engine_address = std::move(*address);
-  return std::move(*made);
+  return nullptr;
 }
 
-// Whether all ranks have one engine; the same answer at every rank.
-std::string why_no_engine(const std::vector<announcement>& all) {
+// Why not all ranks have UCX in one release; empty where they have. The same at every rank, as all that follows.
+std::string why_no_ucx(const std::vector<announcement>& all) {
   for (const announcement& a : all) {
-    if (a.engine.empty()) return about(a) + " has no engine: " + a.engine_reason;
+    if (a.engine.empty()) return about(a) + " has no UCX: " + a.engine_reason;
     if (a.engine != all.front().engine)
       return about(a) + " has " + a.engine + ", " + about(all.front()) + " has " + all.front().engine;
   }
   return {};
+}
+
+// What carries messages, as all want it and have it: ucx, mpi, or none with the reason.
+result<world_engine> common_engine(const std::vector<announcement>& all, bool has_mpi, std::string& reason) {
+  const auto who_wants = [&](world_engine one) {
+    return std::ranges::find(all, static_cast<std::uint32_t>(one), &announcement::wanted);
+  };
+  const auto wants_ucx = who_wants(world_engine::ucx);
+  const auto wants_mpi = who_wants(world_engine::mpi);
+  const auto without = who_wants(world_engine::none);
+  reason = why_no_ucx(all);
+  if (reason.empty()) return world_engine::ucx;
+  if (all.size() == 1) return world_engine::none;
+  if (has_mpi && wants_ucx == all.end() && without == all.end()) return world_engine::mpi;
+  if (wants_ucx != all.end()) return incompatible(about(*wants_ucx) + " needs UCX: " + reason);
+  if (wants_mpi == all.end()) return world_engine::none;
+  return incompatible(about(*wants_mpi) + " needs MPI: " +
+                      (has_mpi ? about(*without) + " is to do without" : "the world was not joined by it"));
 }
 
 result<process_group> meet_on_node(const world::body& made, std::uint64_t session, std::chrono::nanoseconds limit,
@@ -156,12 +179,14 @@ result<process_group> meet_on_node(const world::body& made, std::uint64_t sessio
 }
 
 result<world> join_by(rank self, int size, std::optional<int> local_rank, announcement mine,
-                      const world_options& options, const gather_function& gather) {
+                      const world_options& options, const gather_function& gather,
+                      const std::shared_ptr<detail::mpi::ranks>& by_mpi = nullptr) {
   const auto until = deadline_after(detail::steady_now(), options.limit);
   mine.rank = self.value();
   mine.size = size;
   mine.local_rank = local_rank.value_or(-1);
-  std::unique_ptr<detail::engine> engine = open_engine(self, size, options.engine, mine);
+  mine.wanted = static_cast<std::uint32_t>(options.engine);
+  std::unique_ptr<detail::engine> engine = open_ucx_of(self, size, mine);
   auto said = gather(detail::written(mine));
   if (!said) return std::move(said).error();
   auto all = read_all(*said, size);
@@ -169,9 +194,10 @@ result<world> join_by(rank self, int size, std::optional<int> local_rank, announ
   auto made = std::make_unique<world::body>();
   made->self = self;
   if (auto settled = settle(*made, *all); !settled) return std::move(settled).error();
-  made->engine_reason = why_no_engine(*all);
-  if (!made->engine_reason.empty() && std::ranges::any_of(*all, &announcement::needs_engine))
-    return incompatible("the ranks have no engine in common: " + made->engine_reason);
+  auto chosen = common_engine(*all, by_mpi != nullptr, made->engine_reason);
+  if (!chosen) return std::move(chosen).error();
+  if (*chosen == world_engine::mpi) engine = detail::mpi::open_messages(by_mpi);
+  if (*chosen == world_engine::none) engine = nullptr;
   const auto left =
       until == no_deadline ? no_deadline : std::max(until - detail::steady_now(), std::chrono::nanoseconds{0});
   auto group = meet_on_node(*made, all->front().session, left, options.stop);
@@ -189,7 +215,8 @@ result<world> join_by(rank self, int size, std::optional<int> local_rank, announ
                           std::string{reinterpret_cast<const char*>(text.data()), text.size()},
                       error_scope::process);
   }
-  if (made->engine_reason.empty()) {
+  if (engine) {
+    made->engine_reason.clear();
     made->engine = engine->name();
     std::vector<std::vector<std::byte>> addresses;
     for (announcement& a : *all) addresses.push_back(std::move(a.engine_address));
@@ -249,6 +276,18 @@ result<world> world::join(rank self, int size, const exchange_function& exchange
     }
   };
   return join_by(self, size, std::nullopt, detail::announcement_of_this_process(), options, gather);
+}
+
+result<world> world::join_mpi(const void* communicator, const world_options& options, std::source_location where) {
+  const called_from here{where};
+  const auto until = deadline_after(detail::steady_now(), options.limit);
+  auto ranks = detail::mpi::ranks::of(communicator, until, options.stop);
+  if (!ranks) return std::move(ranks).error();
+  const rank self{(*ranks)->self()};
+  require(self, (*ranks)->size());
+  return join_by(
+      self, (*ranks)->size(), std::nullopt, detail::announcement_of_this_process(), options,
+      [&](std::span<const std::byte> mine) { return (*ranks)->all_gather(mine, until, options.stop); }, *ranks);
 }
 
 rank world::self() const { return body_->self; }

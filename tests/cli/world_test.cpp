@@ -4,6 +4,7 @@
 
 #include "cli/tool_runner.hpp"
 #include "processes/groups.hpp"
+#include "support/hang.hpp"
 
 #include <gtest/gtest.h>
 
@@ -16,6 +17,8 @@
 
 namespace weft::test {
 namespace world_test {
+
+using samples::only_a_hang;
 
 /// No other test has these: a process has addresses of its own on the loopback interface.
 tool_environment as_rank(int rank, int size, int port) {
@@ -82,8 +85,10 @@ TEST(world_check, fails_for_the_pairs_of_a_rank_that_left_and_checks_the_others)
       const std::size_t equals = one.find('=');
       ::setenv(one.substr(0, equals).c_str(), one.substr(equals + 1).c_str(), 1);
     }
-    const auto joined = world::join(world_place::from_environment());
-    return joined ? std::string{} : joined.error().what;
+    auto joined = world::join(world_place::from_environment());
+    if (!joined) return joined.error().what;
+    for (const int r : {0, 1}) static_cast<void>(joined->send(rank{r}, 99, {}, only_a_hang));  // which connects them
+    return std::string{};
   }};
   tool_result first;
   tool_result second;

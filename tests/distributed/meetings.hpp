@@ -41,6 +41,8 @@ inline std::uint16_t fresh_port() {
   return static_cast<std::uint16_t>(next++);
 }
 
+inline std::span<const std::byte> view(std::string_view text) { return std::as_bytes(std::span{text}); }
+
 inline world_place place(int self, int size, std::uint16_t port) {
   return {rank{self}, size, std::nullopt, host_of_this_test(), port};
 }

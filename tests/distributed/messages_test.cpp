@@ -44,8 +44,6 @@ std::vector<std::byte> pattern(std::size_t size, int seed) {
   return made;
 }
 
-std::span<const std::byte> view(std::string_view text) { return std::as_bytes(std::span{text}); }
-
 /// What a rank found wrong: what `work` says, or why it could not join.
 template <class F>
 std::string as_rank(world_place at, const F& work) {
@@ -223,6 +221,65 @@ TEST(messages, from_a_rank_that_is_killed_end_with_its_name) {
     });
   };
   EXPECT_EQ(on_two_nodes(first, second), "ended by signal 9") << "the victim, and nothing else to say";
+}
+
+/// Both nodes answer each other; in between the first takes its end of the cable down, and `meanwhile` goes on.
+template <class F>
+std::string over_a_cut_cable(const F& meanwhile) {
+  const auto first = [&] {
+    return as_rank({rank{0}, 2, {}, "10.77.0.1", 29501}, [&](world& w) {
+      std::array<std::byte, 4> room{};
+      if (auto got = w.receive(rank{1}, 1, room, long_enough); !got) return failure_of(got);
+      run("PATH=$PATH:/usr/sbin:/sbin; ip link set weft0 down");
+      return meanwhile(w);
+    });
+  };
+  const auto second = [] {
+    return as_rank({rank{1}, 2, {}, "10.77.0.1", 29501}, [](world& w) {
+      if (auto sent = w.send(rank{0}, 1, view("here"), long_enough); !sent) return failure_of(sent);
+      for (int n = 0; n < 100; ++n) {  // each waits for an answer: whatever is lost, is missed
+        auto sent = w.send(rank{0}, 2, pattern(5000, n), long_enough);
+        std::array<std::byte, 4> room{};
+        if (sent) static_cast<void>(w.receive(rank{0}, 3, room, long_enough));
+      }
+      return std::string{};
+    });
+  };
+  return on_two_nodes(first, second);
+}
+
+TEST(messages, wait_for_a_cable_that_is_cut_for_300_ms_and_lose_nothing) {
+  NEEDS(no_ucx);
+  NEEDS(no_namespaces);
+  const auto meanwhile = [](world& w) {
+    std::jthread mender{[] { run("PATH=$PATH:/usr/sbin:/sbin; sleep 0.3; ip link set weft0 up"); }};  // the cut itself
+    for (int n = 0; n < 100; ++n) {
+      std::vector<std::byte> room(5000);
+      if (auto got = w.receive(rank{1}, 2, room, long_enough); !got) return failure_of(got);
+      if (room != pattern(5000, n)) return "other bytes in message " + std::to_string(n);
+      if (auto sent = w.send(rank{1}, 3, view("next"), long_enough); !sent) return failure_of(sent);
+    }
+    return std::string{};
+  };
+  EXPECT_EQ(over_a_cut_cable(meanwhile), "");
+}
+
+TEST(messages, over_a_cable_that_stays_cut_end_with_the_name_of_the_node) {
+  NEEDS(no_ucx);
+  NEEDS(no_namespaces);
+  const auto meanwhile = [](world& w) {
+    std::vector<std::byte> room(5000);
+    for (int n = 0; n < 100; ++n) {  // what was on the way before the cut still comes
+      auto got = w.receive(rank{1}, 2, room, 500ms);
+      if (got) continue;
+      ::kill(w.member(rank{1}).pid, SIGKILL);  // which would wait for its own limit
+      const std::string told = failure_of(got);
+      return code_of(got) == errc::timed_out && says(told, "receiving from rank 1 (node 1, host ") ? std::string{}
+                                                                                                   : told;
+    }
+    return std::string{"nothing was cut"};
+  };
+  EXPECT_EQ(over_a_cut_cable(meanwhile), "ended by signal 9");
 }
 
 TEST(messages, need_an_engine_that_all_ranks_have) {

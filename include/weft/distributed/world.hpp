@@ -39,9 +39,9 @@ struct world_place {
 /// An exception of it ends the join with its words.
 using exchange_function = std::function<std::vector<std::vector<std::byte>>(std::span<const std::byte> mine)>;
 
-/// What carries bytes between ranks: UCX (libucp.so.0 from release 1.13) where every rank has it in one release, or
-/// nothing. Asked for by name it has to be there.
-enum class world_engine : unsigned char { automatic, ucx, none };
+/// What carries bytes between ranks: UCX (libucp.so.0 from release 1.13) where every rank has it in one release; else
+/// MPI where the world was joined by it; else nothing. Asked for by name it has to be there.
+enum class world_engine : unsigned char { automatic, ucx, mpi, none };
 
 struct world_options {
   world_engine engine = world_engine::automatic;
@@ -86,6 +86,13 @@ class world {
   [[nodiscard]] static result<world> join(rank self, int size, const exchange_function& exchange,
                                           const world_options& options = {},
                                           std::source_location where = std::source_location::current());
+
+  /// By the MPI of the program, between MPI_Init and MPI_Finalize: over a copy of MPI_COMM_WORLD, or of the
+  /// communicator that `communicator` points to (an MPI_Comm of the program's). Collective over it. The world has to go
+  /// before MPI_Finalize. Threads of the program that call MPI while others wait in weft need MPI_THREAD_MULTIPLE.
+  /// Errors: as above; not_found without an initialised MPI; closed with MPI's words.
+  [[nodiscard]] static result<world> join_mpi(const void* communicator = nullptr, const world_options& options = {},
+                                              std::source_location where = std::source_location::current());
 
   [[nodiscard]] rank self() const;
   [[nodiscard]] int size() const;

@@ -48,7 +48,8 @@ class engine {
 
   /// Moves on what is under way. False when there was nothing to do.
   virtual bool progress() = 0;
-  /// Readable when there may be something to do, once arm() said so. False: there is something already.
+  /// Readable when there may be something to do, once arm() said so; −1 where nothing tells. arm() gives false when
+  /// there is something already.
   [[nodiscard]] virtual int wake_file() const noexcept = 0;
   [[nodiscard]] virtual bool arm() noexcept = 0;
 };

@@ -3,6 +3,7 @@
 
 #include "core/make_error.hpp"
 
+#include <algorithm>
 #include <utility>
 
 namespace weft::detail {
@@ -11,6 +12,8 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto spinning = 50us;  // before a thread sleeps: about what it takes to wake one on another node's news
+
+constexpr auto nap = 200us;  // beside an engine that wakes nobody
 
 }  // namespace
 
@@ -99,7 +102,11 @@ void messenger::sleep(std::unique_lock<std::mutex>& lock, stop_signal& signal, w
   if (!engine_->arm()) return;
   is_watched_ = true;
   lock.unlock();
-  std::vector<pollfd> these{{engine_->wake_file(), POLLIN, 0}, {bell_.file(), POLLIN, 0}};
+  std::vector<pollfd> these{{bell_.file(), POLLIN, 0}};
+  if (engine_->wake_file() >= 0)
+    these.push_back({engine_->wake_file(), POLLIN, 0});
+  else
+    until = std::min<wait_deadline>(until, steady_now() + nap);
   signal.poll(these, until);
   lock.lock();
   bell_.silence();

@@ -189,6 +189,10 @@ class ucx_engine final : public engine {
     peer& p = peers_[index(rank)];
     if (p.failure) return nullptr;
     if (p.ep != nullptr) return p.ep;
+    // First UCX forgets connections that have broken: one that it is about to end would be taken for the new endpoint,
+    // and then an assertion of UCX ends the process.
+    for (int n = 0; n < 10'000 && progress(); ++n) {
+    }
     ucp::endpoint_params how;
     how.field_mask = ucp::endpoint_params::has_address | ucp::endpoint_params::has_error_mode |
                      ucp::endpoint_params::has_error_handler;

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "distributed/mpi/mpi_ranks.hpp"
+
+#include "core/make_error.hpp"
+#include "processes/packet_socket.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <climits>
+#include <cstring>
+#include <limits>
+#include <thread>
+#include <utility>
+
+namespace weft::detail::mpi {
+namespace {
+
+error failed(const library& calls, const char* doing, int how) {
+  error cause =
+      make_error(errc::closed, calls.name + " cannot " + doing + ": " + calls.text_of(how), error_scope::process);
+  cause.native_code = how;
+  return cause;
+}
+
+/// Waits for what all ranks take part in. What it works on has to stay when it fails: MPI cannot call it back.
+result<void> finish(const library& calls, handle& request, const char* doing, wait_deadline until,
+                    const std::stop_token& stop) {
+  for (;;) {
+    int is_over = 0;
+    status unread;
+    if (const int how = calls.test(&request, &is_over, &unread); how != success) return failed(calls, doing, how);
+    if (is_over != 0) return {};
+    if (stop.stop_requested())
+      return make_error(errc::cancelled, calls.name + ": cancelled while it waited to " + doing);
+    if (steady_now() >= until) {
+      return make_error(errc::timed_out, calls.name + ": time is up while it waited for all ranks to " + doing);
+    }
+    std::this_thread::yield();
+  }
+}
+
+/// Memory that MPI may go on to use for as long as the process lives.
+template <class T>
+class lent {
+ public:
+  explicit lent(T value) : held_(std::make_unique<T>(std::move(value))) {}
+  ~lent() {
+    if (is_out_) static_cast<void>(held_.release());
+  }
+  lent(const lent&) = delete;
+  lent& operator=(const lent&) = delete;
+  T& operator*() { return *held_; }
+  T* operator->() { return held_.get(); }
+  void goes_out() { is_out_ = true; }
+  void is_back() { is_out_ = false; }
+
+ private:
+  std::unique_ptr<T> held_;
+  bool is_out_ = false;
+};
+
+class messages final : public engine {
+ public:
+  explicit messages(std::shared_ptr<ranks> of)
+      : of_(std::move(of)),
+        calls_(of_->calls()),
+        name_("mpi: " + calls_.name),
+        failures_(static_cast<std::size_t>(of_->size())) {}
+
+  ~messages() override {
+    // What was sent leaves, for a second at most; what does not is MPI's for ever.
+    const auto until = steady_now() + std::chrono::seconds{1};
+    while (!flying_.empty() && is_open() && steady_now() < until) progress();
+    for (auto& one : flying_) static_cast<void>(one.release());
+  }
+
+  const std::string& name() const noexcept override { return name_; }
+  result<std::vector<std::byte>> address() override { return std::vector<std::byte>{}; }
+  void introduce(std::vector<std::vector<std::byte>>) override {}
+
+  void send(transfer& t, int to, std::uint32_t tag, std::span<const std::byte> bytes) override {
+    if (!may_go(t, tag, bytes.size())) return;
+    auto made = std::make_unique<flight>();
+    made->of = &t;
+    made->copy.assign(bytes.begin(), bytes.end());
+    start(std::move(made), calls_.isend, to, tag);
+  }
+
+  void receive(transfer& t, int from, std::uint32_t tag, std::span<std::byte> into) override {
+    // One more byte than wanted tells a longer message from one that fits, where MPI would end the program or say less.
+    if (!may_go(t, tag, into.size())) return;
+    auto made = std::make_unique<flight>();
+    made->of = &t;
+    made->into = into;
+    made->copy.resize(into.size() + 1);
+    start(std::move(made), calls_.irecv, from, tag);
+  }
+
+  void cancel(transfer& t, int rank) override {
+    auto* const own = static_cast<flight*>(t.native);
+    if (t.at != transfer::stage::under_way || own == nullptr) return;
+    if (own->is_receive()) {
+      calls_.cancel(&own->request);
+      while (t.at == transfer::stage::under_way) progress();
+      return;
+    }
+    own->of = nullptr;  // MPI goes on with the copy
+    auto& failure = failures_[static_cast<std::size_t>(rank)];
+    if (failure.empty()) failure = "a message to it was given up";
+    t.native = nullptr;
+    t.at = transfer::stage::cancelled;
+  }
+
+  const std::string* failure(int rank) const noexcept override {
+    const std::string& why = failures_[static_cast<std::size_t>(rank)];
+    return why.empty() ? nullptr : &why;
+  }
+
+  bool progress() override {
+    bool moved = false;
+    for (std::size_t n = 0; n < flying_.size();) {
+      int is_over = 0;
+      status how_many;
+      flight& f = *flying_[n];
+      const int how = calls_.test(&f.request, &is_over, &how_many);
+      if (how == success && is_over == 0) {
+        ++n;
+        continue;
+      }
+      moved = true;
+      const std::unique_ptr<flight> ended = std::move(flying_[n]);
+      flying_.erase(flying_.begin() + static_cast<std::ptrdiff_t>(n));
+      if (ended->of != nullptr) land(*ended, how, how_many);
+    }
+    return moved;
+  }
+  int wake_file() const noexcept override { return -1; }
+  bool arm() noexcept override { return true; }
+
+ private:
+  struct flight {
+    transfer* of = nullptr;  // null: given up
+    handle request = 0;
+    std::vector<std::byte> copy;
+    std::span<std::byte> into;
+    bool receives = false;
+    [[nodiscard]] bool is_receive() const noexcept { return receives; }
+  };
+
+  bool is_open() const {
+    int is_over = 0;
+    calls_.finalized(&is_over);
+    return is_over == 0;
+  }
+
+  static void fail(transfer& t, std::string why) {
+    t.why = std::move(why);
+    t.native = nullptr;
+    t.at = transfer::stage::failed;
+  }
+
+  bool may_go(transfer& t, std::uint32_t tag, std::size_t size) const {
+    if (!is_open()) {
+      fail(t, "MPI has been finalized");
+    } else if (tag > most_tag) {
+      fail(t, "MPI grants tags to " + std::to_string(most_tag));
+    } else if (size >= INT_MAX) {
+      fail(t, "MPI counts bytes in an int: a message has less than 2 GiB");
+    }
+    return t.at == transfer::stage::under_way;
+  }
+
+  template <class Call>
+  void start(std::unique_ptr<flight> f, Call call, int rank, std::uint32_t tag) {
+    f->receives = std::is_same_v<Call, decltype(calls_.irecv)>;
+    const int how = call(f->copy.data(), static_cast<int>(f->copy.size()), calls_.byte, rank, static_cast<int>(tag),
+                         of_->comm(), &f->request);
+    if (how != success) return fail(*f->of, calls_.text_of(how));
+    f->of->native = f.get();
+    flying_.push_back(std::move(f));
+    progress();
+  }
+
+  void land(flight& f, int how, const status& what) {
+    transfer& t = *f.of;
+    t.native = nullptr;
+    int is_cancelled = 0;
+    if (how == success) calls_.test_cancelled(&what, &is_cancelled);
+    if (is_cancelled != 0) {
+      t.at = transfer::stage::cancelled;
+      return;
+    }
+    if (how != success) return fail(t, calls_.text_of(how));
+    if (f.is_receive()) {
+      int count = 0;
+      calls_.get_count(&what, calls_.byte, &count);
+      t.bytes = static_cast<std::size_t>(count);
+      if (t.bytes > f.into.size()) return fail(t, "the message is longer than the memory for it");
+      std::copy_n(f.copy.begin(), t.bytes, f.into.begin());
+    }
+    t.at = transfer::stage::done;
+  }
+
+  std::shared_ptr<ranks> of_;
+  const library& calls_;
+  std::string name_;
+  std::vector<std::string> failures_;
+  std::vector<std::unique_ptr<flight>> flying_;
+};
+
+}  // namespace
+
+result<std::shared_ptr<ranks>> ranks::of(const void* communicator, wait_deadline until, const std::stop_token& stop) {
+  const auto calls = running();
+  if (!calls) return calls.error();
+  const library& l = **calls;
+  handle from = l.world;
+  if (communicator != nullptr) {
+    from = 0;
+    std::memcpy(&from, communicator, l.handle_bytes);
+  }
+  lent<std::pair<handle, handle>> made{{0, 0}};  // communicator, request
+  if (const int how = l.comm_idup(from, &made->first, &made->second); how != success)
+    return failed(l, "copy the communicator", how);
+  made.goes_out();
+  if (auto met = finish(l, made->second, "copy the communicator", until, stop); !met) return std::move(met).error();
+  made.is_back();
+  l.comm_set_errhandler(made->first, l.errors_return);
+  return std::make_shared<ranks>(l, made->first);
+}
+
+ranks::~ranks() {
+  int is_over = 0;
+  calls_.finalized(&is_over);
+  if (is_over == 0) calls_.comm_free(&comm_);
+}
+
+int ranks::self() const {
+  int value = -1;
+  calls_.comm_rank(comm_, &value);
+  return value;
+}
+
+int ranks::size() const {
+  int value = 0;
+  calls_.comm_size(comm_, &value);
+  return value;
+}
+
+result<std::vector<std::vector<std::byte>>> ranks::all_gather(std::span<const std::byte> mine, wait_deadline until,
+                                                              const std::stop_token& stop) const {
+  struct parts {
+    std::vector<std::byte> mine;
+    std::vector<std::byte> all;
+    handle request = 0;
+  };
+  const auto count = static_cast<std::size_t>(size());
+  const auto gather = [&](std::span<const std::byte> part) -> result<std::vector<std::byte>> {
+    lent<parts> p{{{part.begin(), part.end()}, std::vector<std::byte>(count * part.size()), 0}};
+    const auto each = static_cast<int>(part.size());
+    const int how =
+        calls_.iallgather(p->mine.data(), each, calls_.byte, p->all.data(), each, calls_.byte, comm_, &p->request);
+    if (how != success) return failed(calls_, "gather", how);
+    p.goes_out();
+    if (auto met = finish(calls_, p->request, "gather", until, stop); !met) return std::move(met).error();
+    p.is_back();
+    return std::move(p->all);
+  };
+  const auto own = static_cast<std::uint64_t>(mine.size());
+  auto sizes = gather(std::as_bytes(std::span{&own, 1}));
+  if (!sizes) return std::move(sizes).error();
+  std::vector<std::uint64_t> lengths(count);
+  std::memcpy(lengths.data(), sizes->data(), sizes->size());
+  const std::uint64_t longest = *std::ranges::max_element(lengths);
+  if (longest > std::uint64_t{1} << 20U)
+    return make_error(errc::corrupt, calls_.name + ": a rank wants to say " + std::to_string(longest) + " bytes");
+  std::vector<std::byte> padded{mine.begin(), mine.end()};
+  padded.resize(longest);
+  auto said = gather(padded);
+  if (!said) return std::move(said).error();
+  std::vector<std::vector<std::byte>> all;
+  for (std::size_t r = 0; r < count; ++r) {
+    const auto from = said->begin() + static_cast<std::ptrdiff_t>(r * longest);
+    all.emplace_back(from, from + static_cast<std::ptrdiff_t>(lengths[r]));
+  }
+  return all;
+}
+
+std::unique_ptr<engine> open_messages(std::shared_ptr<ranks> of) { return std::make_unique<messages>(std::move(of)); }
+
+}  // namespace weft::detail::mpi

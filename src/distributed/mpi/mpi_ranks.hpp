@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ranks of a communicator of the program's: what they say to each other when they join, and their messages.
+#pragma once
+
+#include "distributed/engine/engine.hpp"
+#include "distributed/mpi/mpi_library.hpp"
+#include "weft/core/waiting.hpp"
+
+#include <memory>
+#include <stop_token>
+#include <vector>
+
+namespace weft::detail::mpi {
+
+/// A copy of a communicator, in which nobody else sends.
+class ranks {
+ public:
+  /// Of `communicator`, which points to the program's MPI_Comm; of MPI_COMM_WORLD where it is null. Collective.
+  /// Errors: not_found without an initialised MPI; timed_out, cancelled; closed, with MPI's words.
+  static result<std::shared_ptr<ranks>> of(const void* communicator, wait_deadline until, const std::stop_token& stop);
+  ranks(const library& calls, handle comm) : calls_(calls), comm_(comm) {}
+  ranks(const ranks&) = delete;
+  ranks& operator=(const ranks&) = delete;
+  ~ranks();
+
+  [[nodiscard]] const library& calls() const noexcept { return calls_; }
+  [[nodiscard]] handle comm() const noexcept { return comm_; }
+  [[nodiscard]] int self() const;
+  [[nodiscard]] int size() const;
+
+  /// What every rank said, by rank. Collective. Errors: as of().
+  result<std::vector<std::vector<std::byte>>> all_gather(std::span<const std::byte> mine, wait_deadline until,
+                                                         const std::stop_token& stop) const;
+
+ private:
+  const library& calls_;
+  handle comm_;
+};
+
+/// MPI's point-to-point messages. They are copied when they are sent, because MPI may read them after a limit has
+/// passed. Tags go to 32,767, and a message has less than 2 GiB.
+[[nodiscard]] std::unique_ptr<engine> open_messages(std::shared_ptr<ranks> of);
+
+}  // namespace weft::detail::mpi

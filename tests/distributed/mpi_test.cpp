@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// Worlds of a program that runs MPI. The launcher of a real MPI starts this program once more for each rank.
+#include "distributed/meetings.hpp"
+#include "distributed/mpi/mpi_library.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <dlfcn.h>
+
+namespace {
+
+using namespace meetings;
+
+struct implementation {
+  const char* library;
+  const char* launcher;
+};
+constexpr implementation open_mpi{"libmpi.so.40",
+                                  "mpirun.openmpi --allow-run-as-root --oversubscribe --mca btl self,tcp"};
+constexpr implementation mpich{"libmpich.so.12", "mpiexec.mpich"};
+
+/// What a rank finds wrong, in a program that has initialised MPI.
+std::string talk_in_a_ring(world& w) {
+  std::string wrong;
+  const auto expect = [&](bool is_right, const std::string& what) {
+    if (!is_right) wrong += "rank " + std::to_string(w.self().value()) + ": " + what + "; ";
+  };
+  expect(w.size() == 3, "size " + std::to_string(w.size()));
+  expect(w.nodes() == 1, "nodes " + std::to_string(w.nodes()));
+  expect(w.node_group()->size() == 3, "another group");
+  for (const std::size_t size : {std::size_t{0}, std::size_t{8}, std::size_t{4096}, std::size_t{3} << 20U}) {
+    const rank next{(w.self().value() + 1) % 3};
+    const rank before{(w.self().value() + 2) % 3};
+    const std::vector<std::byte> mine(size, static_cast<std::byte>(w.self().value() + 1));
+    std::vector<std::byte> theirs(size);
+    const auto send = [&] {
+      auto sent = w.send(next, 9, mine, only_a_hang);
+      expect(static_cast<bool>(sent), failure_of(sent));
+    };
+    const auto receive = [&] {
+      auto got = w.receive(before, 9, theirs, only_a_hang);
+      expect(got && *got == size, failure_of(got));
+      expect(theirs == std::vector<std::byte>(size, static_cast<std::byte>(before.value() + 1)), "other bytes");
+    };
+    if (w.self() == rank{0})
+      send(), receive();
+    else
+      receive(), send();
+  }
+  std::array<std::byte, 4> room{};
+  if (w.self() == rank{0}) {  // too late, too long, and then well
+    auto got = w.receive(rank{1}, 1, room, 50ms);
+    expect(code_of(got) == errc::timed_out, failure_of(got));
+    expect(static_cast<bool>(w.send(rank{1}, 1, view("go"), only_a_hang)), "no go");
+    got = w.receive(rank{1}, 1, room, only_a_hang);
+    expect(code_of(got) == errc::incompatible && says(failure_of(got), "longer"), failure_of(got));
+    got = w.receive(rank{1}, 1, room, only_a_hang);
+    expect(got && *got == 4, failure_of(got));
+  }
+  if (w.self() == rank{1}) {
+    expect(static_cast<bool>(w.receive(rank{0}, 1, room, only_a_hang)), "no go came");
+    for (const char* text : {"fives", "four"})
+      expect(static_cast<bool>(w.send(rank{0}, 1, view(text), only_a_hang)), text);
+  }
+  return wrong;
+}
+
+/// A rank that the launcher has started: writes what it finds wrong, and "well" at rank 0.
+int be_a_rank(const char* library, weft::world_engine engine) {
+  void* mpi = ::dlopen(library, RTLD_NOW | RTLD_GLOBAL);
+  const auto call = [&](const char* name) { return reinterpret_cast<int (*)(void*, void*)>(::dlsym(mpi, name)); };
+  if (mpi == nullptr || call("MPI_Init")(nullptr, nullptr) != 0) {
+    std::puts("cannot initialise MPI");
+    return 1;
+  }
+  std::string wrong;
+  {
+    world_options options = within(only_a_hang);
+    options.engine = engine;
+    auto w = world::join_mpi(nullptr, options);
+    wrong = w ? talk_in_a_ring(*w) : failure_of(w);
+    if (w && w->self() == rank{0}) std::printf("well by %s\n", w->engine().c_str());
+    if (w) static_cast<void>(w->node_group()->barrier(only_a_hang));
+  }
+  if (!wrong.empty()) std::puts(wrong.c_str());
+  reinterpret_cast<int (*)()>(::dlsym(mpi, "MPI_Finalize"))();
+  if (auto none = world::join_mpi(); none || !says(failure_of(none), "has been finalized"))
+    std::puts("joined after all");
+  return wrong.empty() ? 0 : 1;
+}
+
+// Runs before main() in a process that the launcher started.
+[[maybe_unused]] const bool is_the_test = [] {
+  const char* library = std::getenv("TEST_MPI_LIBRARY");
+  if (library == nullptr) return true;
+  const std::string engine = std::getenv("TEST_MPI_ENGINE");
+  std::_Exit(be_a_rank(library, engine == "mpi" ? weft::world_engine::mpi : weft::world_engine::automatic));
+}();
+
+/// What three ranks wrote; empty where that MPI is not here.
+std::string three_ranks(const implementation& mpi, const char* engine) {
+  const std::string launcher{mpi.launcher};
+  const std::string found = "command -v " + launcher.substr(0, launcher.find(' ')) + " > /dev/null";
+  if (std::system(found.c_str()) != 0) return {};
+  const std::string line = std::string{"env -u RANK TEST_MPI_LIBRARY="} + mpi.library + " TEST_MPI_ENGINE=" + engine +
+                           " UCX_TLS=tcp,self UCX_MEM_MMAP_HOOK_MODE=none OMPI_MCA_rmaps_base_oversubscribe=1 " +
+                           launcher + " -n 3 " + std::filesystem::read_symlink("/proc/self/exe").string() + " 2>&1";
+  std::string said;
+  FILE* out = ::popen(line.c_str(), "r");
+  std::array<char, 4096> part{};
+  while (out != nullptr && std::fgets(part.data(), part.size(), out) != nullptr) said += part.data();
+  if (out != nullptr) said += ::pclose(out) == 0 ? "" : "it failed";
+  return said;
+}
+
+TEST(world_by_mpi, meets_and_sends_by_open_mpi) {
+  const std::string said = three_ranks(open_mpi, "mpi");
+  if (said.empty()) GTEST_SKIP() << "no Open MPI here (openmpi-bin)";
+  EXPECT_TRUE(says(said, "well by mpi: Open MPI")) << said;
+  EXPECT_EQ(std::ranges::count(said, '\n'), 1) << said;
+}
+
+TEST(world_by_mpi, meets_and_sends_by_mpich) {
+  const std::string said = three_ranks(mpich, "mpi");
+  if (said.empty()) GTEST_SKIP() << "no MPICH here (mpich)";
+  EXPECT_TRUE(says(said, "well by mpi: MPICH")) << said;
+  EXPECT_EQ(std::ranges::count(said, '\n'), 1) << said;
+}
+
+TEST(world_by_mpi, takes_ucx_where_every_rank_has_it) {
+  const std::string said = three_ranks(open_mpi, "automatic");
+  if (said.empty()) GTEST_SKIP() << "no Open MPI here (openmpi-bin)";
+  EXPECT_TRUE(says(said, "well by ucx") || says(said, "well by mpi")) << said;
+}
+
+TEST(world_by_mpi, needs_an_mpi_that_is_initialised) {
+  const auto none = world::join_mpi();
+  EXPECT_EQ(code_of(none), errc::not_found);
+  EXPECT_TRUE(says(failure_of(none), "this process has opened no MPI")) << failure_of(none);
+}
+
+}  // namespace
