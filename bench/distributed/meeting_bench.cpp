@@ -24,6 +24,7 @@ template <class F>
 double in_threads(int count, const F& rank_does) {
   std::barrier<> start{count + 1};
   std::vector<std::jthread> ranks;
+  ranks.reserve(static_cast<std::size_t>(count));
   for (int r = 0; r < count; ++r) {
     ranks.emplace_back([&, r] {
       start.arrive_and_wait();

@@ -37,6 +37,7 @@ std::vector<tool_result> check(int size, const std::vector<std::string>& more = 
   const int here = port++;
   std::vector<tool_result> ended(static_cast<std::size_t>(size));
   std::vector<std::jthread> ranks;
+  ranks.reserve(ended.size());
   for (int r = 0; r < size; ++r) {
     ranks.emplace_back([&, r] {
       std::vector<std::string> words{"world", "check"};

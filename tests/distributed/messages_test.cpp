@@ -46,7 +46,7 @@ std::vector<std::byte> pattern(std::size_t size, int seed) {
 
 /// What a rank found wrong: what `work` says, or why it could not join.
 template <class F>
-std::string as_rank(world_place at, const F& work) {
+std::string as_rank(const world_place& at, const F& work) {
   auto w = world::join(at, with_ucx());
   if (!w) return failure_of(w);
   if (!w->engine().starts_with("ucx 1.")) return "engine: " + w->engine() + w->engine_reason();
@@ -171,6 +171,7 @@ TEST(messages, go_from_several_threads_at_once) {
     const rank other{1 - w.self().value()};
     std::array<std::string, 6> wrong;
     std::vector<std::jthread> threads;
+    threads.reserve(wrong.size());
     for (std::uint32_t tag = 0; tag < wrong.size(); ++tag) {
       threads.emplace_back([&, tag] {
         const bool sends_first = (tag % 2 == 0) == (w.self() == rank{0});
@@ -206,7 +207,7 @@ TEST(messages, from_a_rank_that_is_killed_end_with_its_name) {
       if (auto got = w.receive(rank{1}, 1, room, long_enough); !got) return failure_of(got);
       ::kill(w.member(rank{1}).pid, SIGKILL);
       auto got = w.receive(rank{1}, 1, room, long_enough);
-      const std::string told = failure_of(got);
+      std::string told = failure_of(got);
       if (code_of(got) != errc::peer_dead || !says(told, "rank 1 (node 1, host ")) return told;
       auto sent = w.send(rank{1}, 1, pattern(8, 0), long_enough);
       return code_of(sent) == errc::peer_dead ? std::string{} : failure_of(sent);
@@ -273,7 +274,7 @@ TEST(messages, over_a_cable_that_stays_cut_end_with_the_name_of_the_node) {
       auto got = w.receive(rank{1}, 2, room, 500ms);
       if (got) continue;
       ::kill(w.member(rank{1}).pid, SIGKILL);  // which would wait for its own limit
-      const std::string told = failure_of(got);
+      std::string told = failure_of(got);
       return code_of(got) == errc::timed_out && says(told, "receiving from rank 1 (node 1, host ") ? std::string{}
                                                                                                    : told;
     }

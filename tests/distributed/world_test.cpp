@@ -164,6 +164,7 @@ TEST(world, is_not_kept_from_meeting_by_strangers) {
     EXPECT_TRUE(w) << failure_of(w);
   }};
   std::vector<weft::descriptor> silent;
+  silent.reserve(100);
   for (int n = 0; n < 100; ++n) silent.push_back(connect_to(port));  // more than are kept
   std::mt19937 random{7};
   for (int n = 0; n < 40; ++n) {
@@ -357,7 +358,7 @@ TEST(world, does_not_believe_an_exchange_that_mixes_ranks_up_or_gives_garbage) {
         within(only_a_hang));
   });
   for (const auto& w : ended) EXPECT_EQ(code_of(w), errc::incompatible) << failure_of(w);
-  const auto join_with = [](std::vector<std::vector<std::byte>> all) {
+  const auto join_with = [](const std::vector<std::vector<std::byte>>& all) {
     return code_of(world::join(rank{0}, 1, [all](std::span<const std::byte>) { return all; }));
   };
   EXPECT_EQ(join_with({}), errc::incompatible);
@@ -415,7 +416,7 @@ TEST(world, takes_the_interface_that_it_is_told_to) {
 
 class variables {
  public:
-  explicit variables(std::vector<std::pair<const char*, const char*>> set) {
+  explicit variables(const std::vector<std::pair<const char*, const char*>>& set) {
     for (const char* name :
          {"RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "WEFT_MASTER_PORT", "OMPI_COMM_WORLD_RANK",
           "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID",
@@ -444,8 +445,8 @@ TEST(world_place, is_read_from_the_variables_of_launchers) {
 }
 
 TEST(world_place, names_the_variable_that_is_missing_or_wrong) {
-  const auto failure = [](std::vector<std::pair<const char*, const char*>> set) {
-    variables these{std::move(set)};
+  const auto failure = [](const std::vector<std::pair<const char*, const char*>>& set) {
+    variables these{set};
     return error_of([] { static_cast<void>(world_place::from_environment()); });
   };
   EXPECT_TRUE(says(failure({}).what, "WORLD_SIZE"));

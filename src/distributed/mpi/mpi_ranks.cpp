@@ -45,7 +45,9 @@ class lent {
  public:
   explicit lent(T value) : held_(std::make_unique<T>(std::move(value))) {}
   ~lent() {
-    if (is_out_) static_cast<void>(held_.release());
+    if (!is_out_) return;
+    T* const forgotten = held_.release();
+    static_cast<void>(forgotten);
   }
   lent(const lent&) = delete;
   lent& operator=(const lent&) = delete;
@@ -71,7 +73,10 @@ class messages final : public engine {
     // What was sent leaves, for a second at most; what does not is MPI's for ever.
     const auto until = steady_now() + std::chrono::seconds{1};
     while (!flying_.empty() && is_open() && steady_now() < until) progress();
-    for (auto& one : flying_) static_cast<void>(one.release());
+    for (auto& one : flying_) {
+      flight* const forgotten = one.release();
+      static_cast<void>(forgotten);
+    }
   }
 
   const std::string& name() const noexcept override { return name_; }
