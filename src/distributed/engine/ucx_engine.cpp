@@ -189,8 +189,9 @@ class ucx_engine final : public engine {
     peer& p = peers_[index(rank)];
     if (p.failure) return nullptr;
     if (p.ep != nullptr) return p.ep;
-    // First UCX forgets connections that have broken: one that it is about to end would be taken for the new endpoint,
-    // and then an assertion of UCX ends the process.
+    // First UCX looks at its connections. It makes an endpoint out of one that this rank has opened to us; if that is
+    // broken by now, sending over it fails before UCX expects it, and an assertion of UCX ends the process. This makes
+    // it rare.
     for (int n = 0; n < 10'000 && progress(); ++n) {
     }
     ucp::endpoint_params how;
