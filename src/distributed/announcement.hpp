@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a rank tells the others of itself when it joins a world.
+// The announcement that each rank sends when it joins a world.
 #pragma once
 
 #include "weft/core/result.hpp"

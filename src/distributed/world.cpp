@@ -8,6 +8,7 @@
 #include "distributed/engine/messenger.hpp"
 #include "distributed/meeting/meeting.hpp"
 #include "distributed/mpi/mpi_ranks.hpp"
+#include "processes/packet.hpp"
 #include "weft/core/raise.hpp"
 #include "weft/processes/rendezvous.hpp"
 
@@ -64,7 +65,7 @@ std::string about(const announcement& a) {
 
 error incompatible(std::string what) { return make_error(errc::incompatible, std::move(what), error_scope::process); }
 
-// What everybody said, or what in it cannot be: the same answer at every rank.
+// Reads the announcements of all ranks and refuses what cannot be: the same answer at every rank.
 result<std::vector<announcement>> read_all(const gathered& said, int size) {
   if (said.size() != static_cast<std::size_t>(size)) {
     return incompatible("the exchange gave " + std::to_string(said.size()) + " parts in a world of " +
@@ -90,7 +91,7 @@ result<std::vector<announcement>> read_all(const gathered& said, int size) {
   return all;
 }
 
-// Who is on which node.
+// Groups the ranks into nodes.
 result<void> settle(world::body& made, const std::vector<announcement>& all) {
   std::map<std::string, int> known;                     // node by place
   std::map<std::pair<int, int>, std::size_t> by_local;  // rank by node and the launcher's local rank
@@ -138,7 +139,7 @@ std::unique_ptr<detail::engine> open_ucx_of(rank self, int size, announcement& m
   return nullptr;
 }
 
-// Why not all ranks have UCX in one release; empty where they have. The same at every rank, as all that follows.
+// Empty where all ranks have UCX in one release, else the reason. The same at every rank, as all that follows.
 std::string why_no_ucx(const std::vector<announcement>& all) {
   for (const announcement& a : all) {
     if (a.engine.empty()) return about(a) + " has no UCX: " + a.engine_reason;
@@ -148,7 +149,7 @@ std::string why_no_ucx(const std::vector<announcement>& all) {
   return {};
 }
 
-// What carries messages, as all want it and have it: ucx, mpi, or none with the reason.
+// Chooses the engine from what all ranks want and have: ucx, mpi, or none with the reason.
 result<world_engine> common_engine(const std::vector<announcement>& all, bool has_mpi, std::string& reason) {
   const auto who_wants = [&](world_engine one) {
     return std::ranges::find(all, static_cast<std::uint32_t>(one), &announcement::wanted);
@@ -210,10 +211,10 @@ result<world> join_by(rank self, int size, std::optional<int> local_rank, announ
   for (std::size_t r = 0; r < verdicts->size(); ++r) {
     if ((*verdicts)[r].empty()) continue;
     const auto& text = (*verdicts)[r];
-    return make_error(errc::peer_dead,
-                      to_string(made->members[r]) + " did not meet the other ranks of its node: " +
-                          std::string{reinterpret_cast<const char*>(text.data()), text.size()},
-                      error_scope::process);
+    return make_error(
+        errc::peer_dead,
+        to_string(made->members[r]) + " did not meet the other ranks of its node: " + detail::printable(text),
+        error_scope::process);
   }
   if (engine) {
     made->engine_reason.clear();

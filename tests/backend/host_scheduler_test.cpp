@@ -92,7 +92,7 @@ TEST(brief_work, is_no_kernel_that_may_wait_for_what_comes_later) {
   waiting.wait();
 }
 
-TEST(brief_work, that_fails_is_reported_by_its_stream_and_skips_what_follows) {
+TEST(brief_work, that_fails_is_reported_by_its_event) {
   const machine m{host(2)};
   const stream order{m[1]};
   const weft::buffer<std::int32_t> elsewhere{m[0], 4};

@@ -20,7 +20,7 @@
 
 namespace weft {
 
-/// What a launcher tells a process of its place.
+/// The place of a process, as its launcher sets it.
 struct world_place {
   rank self;
   int size = 0;
@@ -39,8 +39,8 @@ struct world_place {
 /// An exception of it ends the join with its words.
 using exchange_function = std::function<std::vector<std::vector<std::byte>>(std::span<const std::byte> mine)>;
 
-/// What carries bytes between ranks: UCX (libucp.so.0 from release 1.13) where every rank has it in one release; else
-/// MPI where the world was joined by it; else nothing. Asked for by name it has to be there.
+/// The library that carries bytes between ranks: UCX (libucp.so.0 from release 1.13) where every rank has it in one
+/// release; else MPI where the world was joined by it; else nothing. Asked for by name it has to be there.
 enum class world_engine : unsigned char { automatic, ucx, mpi, none };
 
 struct world_options {
@@ -66,7 +66,7 @@ struct world_member {
 /// they can share memory; they form a process_group.
 ///
 /// Rank 0 gathers all: n ranks cost n connections to it, which end with the join. The token proves that a process
-/// belongs here; nothing is encrypted. Thread: any; join() once per world.
+/// belongs here; nothing is encrypted. Thread: any; destroy it when no call is under way.
 class world {
  public:
   static constexpr int max_size = 4096;
@@ -106,7 +106,7 @@ class world {
   /// The processes of this node; a process's rank there is member(self()).local.
   [[nodiscard]] const std::shared_ptr<process_group>& node_group() const;
 
-  /// What carries messages, with its version, as "ucx 1.13.1"; empty: nothing does, for engine_reason().
+  /// The library that carries messages, with its version: "ucx 1.13.1". Empty: there is none, for engine_reason().
   [[nodiscard]] const std::string& engine() const;
   [[nodiscard]] const std::string& engine_reason() const;
 

@@ -12,8 +12,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto spinning = 50us;  // before a thread sleeps: about what it takes to wake one on another node's news
-
-constexpr auto nap = 200us;  // beside an engine that wakes nobody
+constexpr auto nap = 200us;      // where nothing wakes a thread
 
 }  // namespace
 
@@ -54,7 +53,9 @@ result<std::size_t> messenger::finish(std::unique_lock<std::mutex>& lock, transf
   std::optional<stop_signal> signal;
   const auto over = [&] { return t.at != stage::under_way; };
   for (unsigned turn = 0; !over(); ++turn) {
+    bool has_slept = false;
     if (is_watched_) {
+      has_slept = true;
       bell_.ring();  // what was started may need what that thread sleeps for
       ++others_;
       if (stop.stop_possible()) {  // looked at a hundred times a second: whoever watches hears it at once
@@ -70,6 +71,7 @@ result<std::size_t> messenger::finish(std::unique_lock<std::mutex>& lock, transf
       if (now >= spin_until) {
         if (!signal) signal.emplace(stop);
         sleep(lock, *signal, until);
+        has_slept = true;
       } else if (others_ > 0 || turn % 16 == 15) {
         lock.unlock();  // others start theirs
         lock.lock();
@@ -79,7 +81,7 @@ result<std::size_t> messenger::finish(std::unique_lock<std::mutex>& lock, transf
     }
     if (over()) break;
     const std::string* gone = engine_->failure(c.peer);
-    const bool is_late = turn % 16 == 0 && steady_now() >= until;
+    const bool is_late = (has_slept || turn % 16 == 0) && steady_now() >= until;
     if (gone == nullptr && !is_late && !stop.stop_requested()) continue;
     // Said before the cancel, which may end the connection.
     const error cause = gone != nullptr         ? failed(c, errc::peer_dead, "that rank died or left (" + *gone + ")")
@@ -103,7 +105,8 @@ void messenger::sleep(std::unique_lock<std::mutex>& lock, stop_signal& signal, w
   is_watched_ = true;
   lock.unlock();
   std::vector<pollfd> these{{bell_.file(), POLLIN, 0}};
-  if (engine_->wake_file() >= 0)
+  const bool is_told = engine_->wake_file() >= 0 && bell_;  // without a descriptor to spare there is no bell
+  if (is_told)
     these.push_back({engine_->wake_file(), POLLIN, 0});
   else
     until = std::min<wait_deadline>(until, steady_now() + nap);

@@ -2,7 +2,7 @@
 // What ranks say to each other when they meet. Both sides prove that they know the token, and neither sends it.
 #pragma once
 
-#include "core/sha256.hpp"
+#include "distributed/meeting/sha256.hpp"
 
 #include <array>
 #include <cstddef>

@@ -128,6 +128,8 @@ result<void> meeting::host() {
   if (auto listens = listen(); !listens) return listens;
   if (auto seated = seat_all(); !seated) return dismissed(std::move(seated).error());
   listener_.reset();
+  for (std::size_t place = 0; place < guests_.size(); ++place)
+    if (guests_[place] && guests_[place]->rank < 0) turn_away(place, "everybody is there");
   return {};
 }
 

@@ -3,9 +3,9 @@
 // given to all. Nothing of a program's data goes this way.
 #pragma once
 
-#include "core/sha256.hpp"
 #include "distributed/meeting/frame_link.hpp"
 #include "distributed/meeting/network_interface.hpp"
+#include "distributed/meeting/sha256.hpp"
 #include "processes/packet_socket.hpp"
 #include "weft/core/result.hpp"
 #include "weft/processes/process_group.hpp"

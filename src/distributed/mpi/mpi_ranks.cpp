@@ -92,7 +92,8 @@ class messages final : public engine {
   }
 
   void receive(transfer& t, int from, std::uint32_t tag, std::span<std::byte> into) override {
-    // One more byte than wanted tells a longer message from one that fits, where MPI would end the program or say less.
+    // One more byte than wanted tells a longer message from one that fits; by an error of MPI it could not be told
+    // apart.
     if (!may_go(t, tag, into.size())) return;
     auto made = std::make_unique<flight>();
     made->of = &t;

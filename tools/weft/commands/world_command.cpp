@@ -67,7 +67,7 @@ class talk {
     record_.lower = std::min(w_.self(), other_).value();
     record_.higher = std::max(w_.self(), other_).value();
     record_.how = pair_state::well;
-    if (!small(leads) || !large(leads)) return record_;
+    if (small(leads)) large(leads);
     return record_;
   }
 
@@ -113,30 +113,29 @@ class talk {
     return true;
   }
 
-  bool large(bool leads) {
+  void large(bool leads) {
     constexpr std::size_t all = large_messages * large_bytes;
     std::vector<std::byte> mine(all);
     std::vector<std::byte> theirs(all);
     fill(mine, w_.self().value());
     std::array<std::byte, 1> ready{};
     for (const bool sends : {!leads, leads})  // both have filled theirs: what follows is the messages' time
-      if (!(sends ? send(small_tag, ready) : receive(small_tag, ready))) return false;
+      if (!(sends ? send(small_tag, ready) : receive(small_tag, ready))) return;
     const auto begin = clock::now();
     for (std::size_t at = 0; at < all; at += large_bytes) {
       for (const bool sends : {leads, !leads}) {
         if (!(sends ? send(large_tag, std::span{mine}.subspan(at, large_bytes))
                     : receive(large_tag, std::span{theirs}.subspan(at, large_bytes))))
-          return false;
+          return;
       }
     }
     record_.rate = 2.0 * static_cast<double>(all) / std::chrono::duration<double>(clock::now() - begin).count();
     fill(mine, other_.value());
     const auto differs = std::ranges::mismatch(theirs, mine);
-    if (differs.in1 == theirs.end()) return true;
+    if (differs.in1 == theirs.end()) return;
     const auto at = static_cast<std::size_t>(differs.in1 - theirs.begin());
     record_.fail(pair_state::wrong_data,
                  fmt::format("byte {} of message {} of 1 MiB is another", at % large_bytes, at / large_bytes));
-    return false;
   }
 
   world& w_;

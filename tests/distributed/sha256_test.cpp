@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/sha256.hpp"
+#include "distributed/meeting/sha256.hpp"
 
 #include <gtest/gtest.h>
 
