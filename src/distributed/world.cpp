@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/distributed/world.hpp"
 
+#include "collective/ranks/rank_communicator_body.hpp"
 #include "core/called_from.hpp"
 #include "core/environment.hpp"
 #include "core/make_error.hpp"
@@ -8,6 +9,7 @@
 #include "distributed/engine/messenger.hpp"
 #include "distributed/meeting/meeting.hpp"
 #include "distributed/mpi/mpi_ranks.hpp"
+#include "distributed/world_carrier.hpp"
 #include "processes/packet.hpp"
 #include "weft/core/raise.hpp"
 #include "weft/processes/rendezvous.hpp"
@@ -29,7 +31,9 @@ struct world::body {
   std::shared_ptr<process_group> on_node;
   std::string engine;
   std::string engine_reason;
-  std::unique_ptr<detail::messenger> messages;
+  std::shared_ptr<detail::messenger> messages;
+  std::shared_ptr<std::atomic<std::uint32_t>> numbers;  // of communicators, so far
+  std::uint32_t joined = 0;                             // communicators of all ranks
 };
 
 namespace {
@@ -187,6 +191,7 @@ result<world> join_by(rank self, int size, std::optional<int> local_rank, announ
   mine.size = size;
   mine.local_rank = local_rank.value_or(-1);
   mine.wanted = static_cast<std::uint32_t>(options.engine);
+  mine.place += "/" + (options.node.empty() ? detail::environment("WEFT_WORLD_NODE").value_or("") : options.node);
   std::unique_ptr<detail::engine> engine = open_ucx_of(self, size, mine);
   auto said = gather(detail::written(mine));
   if (!said) return std::move(said).error();
@@ -222,10 +227,11 @@ result<world> join_by(rank self, int size, std::optional<int> local_rank, announ
     std::vector<std::vector<std::byte>> addresses;
     for (announcement& a : *all) addresses.push_back(std::move(a.engine_address));
     engine->introduce(std::move(addresses));
-    made->messages = std::make_unique<detail::messenger>(std::move(engine), [members = made->members](int r) {
+    made->messages = std::make_shared<detail::messenger>(std::move(engine), [members = made->members](int r) {
       return to_string(members[static_cast<std::size_t>(r)]);
     });
   }
+  made->numbers = std::make_shared<std::atomic<std::uint32_t>>(0);
   made->on_node = std::make_shared<process_group>(std::move(*group));
   return world{std::move(made)};
 }
@@ -333,6 +339,34 @@ result<std::size_t> world::receive(rank from, std::uint32_t tag, std::span<std::
                                    std::source_location where) {
   const called_from here{where};
   return messages_with(*body_, from).receive(from.value(), tag, into, limit, stop);
+}
+
+rank_communicator world::communicator(const device& mine, const rank_communicator_options& options,
+                                      std::source_location where) {
+  const called_from here{where};
+  if (size() > detail::most_ranks) {
+    raise(errc::unsupported, "a communicator has at most " + std::to_string(detail::most_ranks) +
+                                 " ranks, this world has " + std::to_string(size()));
+  }
+  if (!body_->messages && nodes() > 1)
+    raise(errc::unsupported, "nothing carries messages between ranks: " + body_->engine_reason);
+  std::vector<rank> members;
+  std::vector<int> all, on;
+  for (const world_member& one : body_->members) {
+    members.push_back(one.node == member(self()).node ? one.local : rank{-1});
+    all.push_back(one.rank.value());
+    on.push_back(one.node);
+  }
+  const std::uint32_t number = body_->joined++;
+  std::unique_ptr<detail::far_ranks> far;
+  if (body_->messages) {
+    far = std::make_unique<detail::far_ranks>(
+        std::make_unique<detail::world_carrier>(body_->messages, body_->numbers, std::move(all), 2 * number),
+        std::move(on), self().value());
+  }
+  return rank_communicator{detail::rank_communicator_body::meet(body_->on_node, std::move(members),
+                                                                detail::collective_tag(number, 3), mine, options,
+                                                                options.limit, std::move(far))};
 }
 
 std::string to_string(const world_member& member) {

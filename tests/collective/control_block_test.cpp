@@ -30,9 +30,9 @@ using group = std::shared_ptr<weft::process_group>;
 
 TEST(control_block, has_a_place_for_everything_and_none_twice) {
   for (const int n : {1, 2, 5, 8, 64}) {
-    const auto shape = control_shape::of(n, 10'000);
+    const auto shape = control_shape::of(n, n, 10'000);
     const auto file = weft::value_or_raise(control_block::make(shape, 42));
-    const auto block = weft::value_or_raise(control_block::open(file.get(), n));
+    const auto block = weft::value_or_raise(control_block::open(file.get(), n, n));
     EXPECT_EQ(block.id(), 42U);
     EXPECT_EQ(block.shape(), shape);
     std::vector<std::pair<std::byte*, std::byte*>> places;
@@ -53,30 +53,30 @@ TEST(control_block, has_a_place_for_everything_and_none_twice) {
 }
 
 TEST(control_block, that_is_damaged_or_of_another_build_is_refused) {
-  const auto shape = control_shape::of(3, 8192);
+  const auto shape = control_shape::of(3, 3, 8192);
   const auto file = weft::value_or_raise(control_block::make(shape, 7));
   std::array<std::byte, sizeof(control_header)> raw{};
   ASSERT_EQ(::pread(file.get(), raw.data(), raw.size(), 0), static_cast<ssize_t>(raw.size()));
-  ASSERT_TRUE(weft::detail::read_control_header(raw.data(), raw.size(), 3));
-  EXPECT_EQ(weft::detail::read_control_header(raw.data(), raw.size(), 4).error().code, errc::incompatible);
+  ASSERT_TRUE(weft::detail::read_control_header(raw.data(), raw.size(), 3, 3));
+  EXPECT_EQ(weft::detail::read_control_header(raw.data(), raw.size(), 4, 4).error().code, errc::incompatible);
   for (std::size_t size = 0; size < raw.size(); ++size)
-    EXPECT_EQ(weft::detail::read_control_header(raw.data(), size, 3).error().code, errc::corrupt) << size;
+    EXPECT_EQ(weft::detail::read_control_header(raw.data(), size, 3, 3).error().code, errc::corrupt) << size;
   for (std::size_t bit = 0; bit < raw.size() * 8; ++bit) {
     auto damaged = raw;
     damaged[bit / 8] ^= std::byte{1} << (bit % 8);
-    EXPECT_FALSE(weft::detail::read_control_header(damaged.data(), damaged.size(), 3)) << "bit " << bit;
+    EXPECT_FALSE(weft::detail::read_control_header(damaged.data(), damaged.size(), 3, 3)) << "bit " << bit;
   }
   // right in itself, with numbers that lead out of the memory
   control_header wide;
   std::memcpy(&wide, raw.data(), sizeof wide);
   wide.half = std::uint64_t{1} << 62;
   wide.check = wide.computed_check();
-  EXPECT_EQ(weft::detail::read_control_header(reinterpret_cast<std::byte*>(&wide), sizeof wide, 3).error().code,
+  EXPECT_EQ(weft::detail::read_control_header(reinterpret_cast<std::byte*>(&wide), sizeof wide, 3, 3).error().code,
             errc::corrupt);
 }
 
 TEST(control_block, that_its_owner_could_take_away_is_refused) {
-  const auto shape = control_shape::of(2, 8192);
+  const auto shape = control_shape::of(2, 2, 8192);
   const auto good = weft::value_or_raise(control_block::make(shape, 7));
   std::array<std::byte, sizeof(control_header)> raw{};
   ASSERT_EQ(::pread(good.get(), raw.data(), raw.size(), 0), static_cast<ssize_t>(raw.size()));
@@ -87,17 +87,17 @@ TEST(control_block, that_its_owner_could_take_away_is_refused) {
     EXPECT_EQ(::fcntl(file.get(), F_ADD_SEALS, seals), 0);
     return file;
   };
-  EXPECT_EQ(control_block::open(forged(shape.size(), 0).get(), 2).error().code, errc::corrupt);
-  EXPECT_EQ(control_block::open(forged(shape.size(), F_SEAL_SHRINK).get(), 2).error().code, errc::corrupt);
-  EXPECT_EQ(control_block::open(forged(shape.size() - 1, F_SEAL_SHRINK | F_SEAL_SEAL).get(), 2).error().code,
+  EXPECT_EQ(control_block::open(forged(shape.size(), 0).get(), 2, 2).error().code, errc::corrupt);
+  EXPECT_EQ(control_block::open(forged(shape.size(), F_SEAL_SHRINK).get(), 2, 2).error().code, errc::corrupt);
+  EXPECT_EQ(control_block::open(forged(shape.size() - 1, F_SEAL_SHRINK | F_SEAL_SEAL).get(), 2, 2).error().code,
             errc::corrupt);
   const auto sparse = forged(shape.size(), F_SEAL_SHRINK | F_SEAL_SEAL);
-  EXPECT_EQ(control_block::open(sparse.get(), 2).error().code, errc::corrupt) << "this process would pay for it";
+  EXPECT_EQ(control_block::open(sparse.get(), 2, 2).error().code, errc::corrupt) << "this process would pay for it";
   ASSERT_EQ(::posix_fallocate(sparse.get(), 0, static_cast<off_t>(shape.size())), 0);
-  EXPECT_TRUE(control_block::open(sparse.get(), 2));
+  EXPECT_TRUE(control_block::open(sparse.get(), 2, 2));
   std::array<int, 2> pipe{};
   ASSERT_EQ(::pipe(pipe.data()), 0);
-  EXPECT_EQ(control_block::open(pipe[0], 2).error().code, errc::corrupt);
+  EXPECT_EQ(control_block::open(pipe[0], 2, 2).error().code, errc::corrupt);
   ::close(pipe[0]);
   ::close(pipe[1]);
 }
@@ -148,7 +148,7 @@ std::span<std::byte> control_memory() { return vandal::mapping_of("weft-communic
 
 /// Everything in it that is no payload.
 vandal::fields fields_of(std::span<std::byte> memory, int ranks) {
-  const auto shape = control_shape::of(ranks, std::uint64_t{1} << 20);
+  const auto shape = control_shape::of(ranks, ranks, std::uint64_t{1} << 20);
   vandal::fields made;
   auto& words = *reinterpret_cast<weft::detail::group_words*>(memory.data() + 128);
   made.add(words.sleepers);
@@ -230,7 +230,7 @@ TEST(control_block, full_of_garbage_gives_errors_and_never_harms) {
                              const auto memory = control_memory();
                              if (memory.empty()) return std::string{"no memory to damage"};
                              std::mt19937_64 random{seed};
-                             const auto shape = control_shape::of(3, std::uint64_t{1} << 20);
+                             const auto shape = control_shape::of(3, 3, std::uint64_t{1} << 20);
                              const vandal::fields fields = fields_of(memory, 3);
                              auto& ended = reinterpret_cast<weft::detail::group_words*>(memory.data() + 128)->ended;
                              for (int i = 0; i < writes || g->alive(rank{0}) || g->alive(rank{1}); ++i) {
@@ -263,7 +263,8 @@ TEST(control_block, in_which_a_rank_names_memory_outside_of_what_it_has_is_corru
       return e.code == errc::corrupt && e.what.find("rank 2 (pid") != std::string::npos ? std::string{} : to_string(e);
     }
     const auto memory = control_memory();
-    auto* areas = reinterpret_cast<weft::detail::rank_area*>(memory.data() + control_shape::of(3, 1 << 20).areas_at());
+    auto* areas =
+        reinterpret_cast<weft::detail::rank_area*>(memory.data() + control_shape::of(3, 3, 1 << 20).areas_at());
     const std::uint64_t next = areas[2].entrances[0].number > areas[2].entrances[1].number
                                    ? areas[2].entrances[0].number + 1
                                    : areas[2].entrances[1].number + 1;
@@ -292,7 +293,8 @@ TEST(control_block, in_which_others_write_what_a_rank_has_said_of_itself_does_no
       return std::string{};
     }
     const auto memory = control_memory();
-    auto* areas = reinterpret_cast<weft::detail::rank_area*>(memory.data() + control_shape::of(2, 1 << 20).areas_at());
+    auto* areas =
+        reinterpret_cast<weft::detail::rank_area*>(memory.data() + control_shape::of(2, 2, 1 << 20).areas_at());
     const std::uint64_t next = std::max(areas[1].entrances[0].number.load(), areas[1].entrances[1].number.load()) + 1;
     auto& from = areas[0].entrances[next & 1];
     auto& own = areas[1].entrances[next & 1];

@@ -15,8 +15,27 @@ namespace schedule_test {
 
 using memory = schedule_place::memory;
 
-constexpr std::array all_algorithms{collective_algorithm::naive, collective_algorithm::tree, collective_algorithm::ring,
-                                    collective_algorithm::halving_doubling, collective_algorithm::direct};
+constexpr std::array all_algorithms{collective_algorithm::naive,  collective_algorithm::tree,
+                                    collective_algorithm::ring,   collective_algorithm::halving_doubling,
+                                    collective_algorithm::direct, collective_algorithm::hierarchical};
+
+/// Ways to spread so many ranks over nodes: in blocks, round about, unevenly, and one rank on each.
+std::vector<std::vector<int>> nodes_for(collective_algorithm algorithm, int n) {
+  if (algorithm != collective_algorithm::hierarchical) return {{}};
+  std::vector<std::vector<int>> list;
+  const auto spread = [&](auto&& node_of) {
+    std::vector<int> nodes;
+    for (int r = 0; r < n; ++r) nodes.push_back(node_of(r));
+    if (std::adjacent_find(nodes.begin(), nodes.end(), std::not_equal_to<>{}) != nodes.end()) list.push_back(nodes);
+  };
+  spread([&](int r) { return 2 * r / n; });
+  spread([](int r) { return r % 2; });
+  spread([](int r) { return r % 3; });
+  spread([](int r) { return r == 1 ? 7 : 0; });
+  spread([](int r) { return r < 3 ? 5 : r / 4; });
+  if (n <= 9) spread([](int r) { return r; });
+  return list;
+}
 
 bool has_blocks(collective what) {
   return what == collective::reduce_scatter || what == collective::all_gather || what == collective::scatter ||
@@ -50,10 +69,15 @@ std::string text(const collective_shape& shape, collective_algorithm algorithm, 
   std::string made = std::string{to_string(shape.what)} + " by " + std::string{to_string(algorithm)} + ", " +
                      std::to_string(shape.ranks) + " ranks, root " + std::to_string(shape.root) + ", counts";
   for (const std::int64_t c : shape.counts) made += " " + std::to_string(c);
+  if (!shape.nodes.empty()) made += ", nodes";
+  for (const int node : shape.nodes) made += " " + std::to_string(node);
   return made + ", pieces of " + std::to_string(piece) + (in_place ? ", in place" : ", out of place");
 }
 
-std::int64_t scratch_pieces(collective_algorithm algorithm, int n) {
+std::int64_t scratch_pieces(const collective_schedule& made) {
+  const auto [algorithm, n] = std::pair{made.algorithm, made.shape.ranks};
+  if (algorithm == collective_algorithm::hierarchical)
+    return made.shape.what == collective::reduce_scatter ? n * (n + 2) : n + 4;
   if (algorithm == collective_algorithm::naive) return 2 * (n - 1);
   return algorithm == collective_algorithm::tree ? 4 : 2;
 }
@@ -65,7 +89,7 @@ std::string bounds_fault(const collective_schedule& made, std::int64_t piece) {
     for (const schedule_move& m : round.moves)
       if (m.count > piece) return "a move of " + std::to_string(m.count) + " elements";
   }
-  const std::int64_t limit = scratch_pieces(made.algorithm, made.shape.ranks) * piece;
+  const std::int64_t limit = scratch_pieces(made) * piece;
   for (const std::int64_t elements : made.scratch)
     if (elements > limit) return std::to_string(elements) + " elements of scratch, limit " + std::to_string(limit);
   return {};
@@ -85,32 +109,34 @@ int prove(collective what, int n) {
   }
   for (const collective_algorithm algorithm : all_algorithms) {
     if (!offers(what, algorithm).offered) continue;
-    for (const auto& counts : all_counts) {
-      for (const int root : roots) {
-        for (const std::int64_t piece : pieces) {
-          const collective_shape shape{what, n, root, counts};
-          const auto made = make_schedule(shape, algorithm, piece);
-          if (!made) {
-            ADD_FAILURE() << text(shape, algorithm, piece, false) << ": " << made.error().what;
-            return proven;
-          }
-          const std::string bounds = bounds_fault(*made, piece);
-          if (!bounds.empty()) {
-            ADD_FAILURE() << text(shape, algorithm, piece, false) << ": " << bounds;
-            return proven;
-          }
-          for (const bool in_place : {false, true}) {
-            if (in_place && !in_place_offset(shape, 0)) continue;
-            const std::string fault = symbolic::fault_of(*made, in_place);
-            if (!fault.empty()) {
-              ADD_FAILURE() << text(shape, algorithm, piece, in_place) << ": " << fault;
+    for (const auto& nodes : nodes_for(algorithm, n))
+      for (const auto& counts : all_counts) {
+        for (const int root : roots) {
+          for (const std::int64_t piece : pieces) {
+            if (!nodes.empty() && piece % 2 != 0 && piece != 3) continue;  // there are many ways to spread
+            const collective_shape shape{what, n, root, counts, nodes};
+            const auto made = make_schedule(shape, algorithm, piece);
+            if (!made) {
+              ADD_FAILURE() << text(shape, algorithm, piece, false) << ": " << made.error().what;
               return proven;
             }
-            ++proven;
+            const std::string bounds = bounds_fault(*made, piece);
+            if (!bounds.empty()) {
+              ADD_FAILURE() << text(shape, algorithm, piece, false) << ": " << bounds;
+              return proven;
+            }
+            for (const bool in_place : {false, true}) {
+              if (in_place && !in_place_offset(shape, 0)) continue;
+              const std::string fault = symbolic::fault_of(*made, in_place);
+              if (!fault.empty()) {
+                ADD_FAILURE() << text(shape, algorithm, piece, in_place) << ": " << fault;
+                return proven;
+              }
+              ++proven;
+            }
           }
         }
       }
-    }
   }
   return proven;
 }
@@ -234,7 +260,7 @@ TEST(schedule, of_one_rank_is_a_copy_to_its_output) {
 
 TEST(schedule, of_nothing_has_no_rounds) {
   for (const collective_algorithm algorithm : all_algorithms) {
-    const auto made = make_schedule({collective::all_reduce, 4, 0, {0}}, algorithm, 0);
+    const auto made = make_schedule({collective::all_reduce, 4, 0, {0}, {0, 0, 1, 1}}, algorithm, 0);
     ASSERT_TRUE(made);
     EXPECT_TRUE(made->rounds.empty()) << to_string(algorithm);
   }
@@ -254,6 +280,42 @@ TEST(schedule, of_a_shape_that_cannot_be_names_what_is_wrong) {
   EXPECT_EQ(refusal({collective::all_reduce, 2, 0, {1}}, -3), "invalid_argument: all_reduce: a piece of -3 elements");
   EXPECT_EQ(refusal({collective::all_gather, 2, 0, {INT64_MAX / 2, INT64_MAX / 2}}),
             "invalid_argument: all_gather: more elements together than can be counted");
+  EXPECT_EQ(refusal({collective::all_reduce, 4, 0, {1}, {0, 1}}),
+            "invalid_argument: all_reduce: the nodes of 2 ranks for 4");
+}
+
+TEST(schedule, of_hierarchical_needs_ranks_on_several_nodes) {
+  for (const std::vector<int>& nodes : {std::vector<int>{}, std::vector<int>{3, 3}}) {
+    const auto made = make_schedule({collective::all_reduce, 2, 0, {4}, nodes}, collective_algorithm::hierarchical, 0);
+    ASSERT_FALSE(made);
+    EXPECT_EQ(made.error().code, errc::unsupported);
+    EXPECT_EQ(made.error().what, "all_reduce by hierarchical: all ranks are on one node");
+  }
+}
+
+TEST(schedule, of_hierarchical_sends_no_more_between_nodes_than_one_rank_of_each_would) {
+  const int n = 8;
+  const std::int64_t count = 64;
+  const std::vector<int> nodes{0, 0, 0, 0, 1, 1, 1, 1};
+  const std::vector<std::int64_t> blocks(n, count / n);
+  const auto crossing = [&](collective what, collective_algorithm algorithm) {
+    const bool is_whole = what == collective::all_reduce || what == collective::reduce || what == collective::broadcast;
+    const auto made = make_schedule({what, n, 0, is_whole ? std::vector{count} : blocks, nodes}, algorithm, 0);
+    std::int64_t sum = 0;
+    for (const schedule_round& round : made->rounds) {
+      for (const schedule_move& m : round.moves) {
+        const auto node = [&](const schedule_place& p) { return nodes[static_cast<std::size_t>(p.rank)]; };
+        if (node(m.from) != node(m.to)) sum += m.count;
+      }
+    }
+    return sum;
+  };
+  EXPECT_EQ(crossing(collective::all_reduce, collective_algorithm::hierarchical), 2 * count);
+  EXPECT_EQ(crossing(collective::reduce, collective_algorithm::hierarchical), count);
+  EXPECT_EQ(crossing(collective::broadcast, collective_algorithm::hierarchical), count);
+  EXPECT_EQ(crossing(collective::reduce_scatter, collective_algorithm::hierarchical), count);
+  EXPECT_EQ(crossing(collective::all_gather, collective_algorithm::hierarchical), count);
+  EXPECT_EQ(crossing(collective::all_reduce, collective_algorithm::naive), 8 * count);  // there and back for each
 }
 
 TEST(schedule, that_is_not_offered_is_refused_with_the_reason) {
@@ -273,7 +335,7 @@ TEST(schedule, that_is_not_offered_is_refused_with_the_reason) {
       ++refused;
     }
   }
-  EXPECT_EQ(refused, 8 + 5 + 3 + 1);  // automatic, tree, ring, halving_doubling
+  EXPECT_EQ(refused, 8 + 5 + 3 + 1 + 3);  // automatic, tree, ring, halving_doubling, hierarchical
 }
 
 TEST(collective_shape, says_what_each_rank_hands_in_and_takes_out) {

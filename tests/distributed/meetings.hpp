@@ -3,6 +3,7 @@
 // namespaces of the test's own.
 #pragma once
 
+#include "distributed/engine/engine.hpp"
 #include "processes/groups.hpp"
 #include "weft/distributed/world.hpp"
 
@@ -116,6 +117,32 @@ inline std::string no_namespaces() {
 inline void run(const std::string& command) {
   if (std::system(command.c_str()) != 0) throw std::runtime_error{command};
 }
+
+/// UCX over TCP.
+inline world_options with_ucx() {
+  ::setenv("UCX_TLS", "tcp,self", 1);             // between namespaces of one computer it would take shared memory
+  ::setenv("UCX_MEM_MMAP_HOOK_MODE", "none", 1);  // it would rewrite functions that ThreadSanitizer has rewritten
+  world_options made = within(only_a_hang);
+  made.engine = weft::world_engine::ucx;
+  return made;
+}
+
+/// Empty, or why there is no UCX here.
+inline std::string no_ucx() {
+  return child{[] {
+           static_cast<void>(with_ucx());
+           auto opened = weft::detail::open_ucx(0, 1);
+           return opened ? std::string{} : opened.error().what;
+         }}
+      .said();
+}
+
+#define NEEDS(what)                                                     \
+  if (const std::string reason = what(); !reason.empty()) {             \
+    EXPECT_FALSE(says(reason, "signal")) << "what is there has to run"; \
+    GTEST_SKIP() << reason;                                             \
+  }                                                                     \
+  static_assert(true)
 
 /// Two nodes, 10.77.0.1 and 10.77.0.2, joined by a cable of two ends ("weft0" on the first, "weft1" on the second).
 /// Calls from a process of its own, `first` on the first node after `second` runs on the second; gives what they said.

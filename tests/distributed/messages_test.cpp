@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages between ranks by UCX over TCP. Ranks are processes, on one node or on two.
-#include "distributed/engine/engine.hpp"
 #include "distributed/engine/messenger.hpp"
 #include "distributed/meetings.hpp"
 
@@ -11,31 +10,6 @@ namespace {
 using namespace meetings;
 
 constexpr auto long_enough = only_a_hang;
-
-world_options with_ucx() {
-  ::setenv("UCX_TLS", "tcp,self", 1);             // between namespaces of one computer it would take shared memory
-  ::setenv("UCX_MEM_MMAP_HOOK_MODE", "none", 1);  // it would rewrite functions that ThreadSanitizer has rewritten
-  world_options made = within(only_a_hang);
-  made.engine = weft::world_engine::ucx;
-  return made;
-}
-
-/// Empty, or why there is no UCX here.
-std::string no_ucx() {
-  return child{[] {
-           static_cast<void>(with_ucx());
-           auto opened = weft::detail::open_ucx(0, 1);
-           return opened ? std::string{} : opened.error().what;
-         }}
-      .said();
-}
-
-#define NEEDS(what)                                                     \
-  if (const std::string reason = what(); !reason.empty()) {             \
-    EXPECT_FALSE(says(reason, "signal")) << "what is there has to run"; \
-    GTEST_SKIP() << reason;                                             \
-  }                                                                     \
-  static_assert(true)
 
 std::vector<std::byte> pattern(std::size_t size, int seed) {
   std::vector<std::byte> made(size);

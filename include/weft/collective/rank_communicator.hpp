@@ -260,9 +260,9 @@ class rank_communicator {
   /// Shared memory that this communicator holds, without symmetric buffers.
   [[nodiscard]] bytes footprint() const;
 
- private:
   explicit rank_communicator(std::unique_ptr<detail::rank_communicator_body> made);
 
+ private:
   struct allocated {
     std::shared_ptr<detail::symmetric_block> block;
     detail::memory_ref memory;

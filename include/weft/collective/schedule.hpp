@@ -32,9 +32,11 @@ inline constexpr int collective_count = 8;
 /// everybody. tree: one binary tree over all ranks, in pieces, so that its levels work at the same time; up and down
 /// overlap. ring: each rank receives from the one before it and sends to the one behind it. halving_doubling: partners
 /// at distances of powers of two, in log2(N) rounds (Thakur, Rabenseifner, Gropp, 2005). direct: each rank combines its
-/// slice of everybody's memory in place, in the order of ranks; needs mapped memory.
-enum class collective_algorithm : std::uint8_t { automatic, naive, tree, ring, halving_doubling, direct };
-inline constexpr int collective_algorithm_count = 6;
+/// slice of everybody's memory in place, in the order of ranks; needs mapped memory. hierarchical: for ranks on several
+/// nodes: combines inside each node, sends slices between ranks that have the same place on their nodes, and spreads
+/// inside again.
+enum class collective_algorithm : std::uint8_t { automatic, naive, tree, ring, halving_doubling, direct, hierarchical };
+inline constexpr int collective_algorithm_count = 7;
 [[nodiscard]] std::string_view to_string(collective_algorithm algorithm);
 
 /// What is wanted, in elements. `counts` holds
@@ -46,6 +48,7 @@ struct collective_shape {
   int ranks = 1;
   int root = 0;
   std::vector<std::int64_t> counts;
+  std::vector<int> nodes{};  // of each rank; empty: all are on one
   friend bool operator==(const collective_shape&, const collective_shape&) = default;
 };
 
@@ -97,6 +100,8 @@ struct collective_schedule {
   std::vector<schedule_round> rounds;
 };
 
+[[nodiscard]] bool is_on_several_nodes(const collective_shape& shape);
+
 /// Whether there is such an algorithm for the collective; if not, the reason.
 struct schedule_offer {
   bool offered = false;
@@ -106,8 +111,9 @@ struct schedule_offer {
 
 /// The schedule. It is right in place and out of place, for every number of ranks and all counts, zero included.
 /// `piece` is the largest number of elements in one move, and bounds the scratch of a rank: 2 pieces, 2 (N - 1) for
-/// naive, 4 for tree; 0 is no limit.
-/// Errors: invalid_argument (ranks, root, counts); unsupported with the reason of offers().
+/// naive, 4 for tree, N + 4 for hierarchical, or N (N + 2) by which it scatters; 0 is no limit.
+/// Errors: invalid_argument (ranks, root, counts, nodes); unsupported with the reason of offers(), and for hierarchical
+///   where all ranks are on one node.
 [[nodiscard]] result<collective_schedule> make_schedule(const collective_shape& shape, collective_algorithm algorithm,
                                                         std::int64_t piece);
 

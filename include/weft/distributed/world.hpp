@@ -2,6 +2,7 @@
 // The processes of one program on several computers: who takes part, and on which node.
 #pragma once
 
+#include "weft/collective/rank_communicator.hpp"
 #include "weft/core/result.hpp"
 #include "weft/processes/process_group.hpp"
 
@@ -48,6 +49,8 @@ struct world_options {
   std::chrono::nanoseconds limit = std::chrono::seconds{60};
   std::stop_token stop{};
   std::string interface{};  // of the network, by name; empty: WEFT_WORLD_INTERFACE, else as the system routes
+  std::string node{};       // ranks of one computer with different ones count as on several nodes: to try that there;
+                            // empty: WEFT_WORLD_NODE
   std::string token{};      // empty: WEFT_WORLD_TOKEN, else what is in the file WEFT_WORLD_TOKEN_FILE
 };
 
@@ -123,6 +126,12 @@ class world {
   result<std::size_t> receive(rank from, std::uint32_t tag, std::span<std::byte> into, std::chrono::nanoseconds limit,
                               const std::stop_token& stop = {},
                               std::source_location where = std::source_location::current());
+
+  /// Collectives over all ranks: each calls it with a device of its own. The calls are the same as on one node; what
+  /// differs is said in docs/reference/worlds.md. Errors: unsupported (no engine, more than 64 ranks); peer_dead,
+  /// timed_out, resource_exhausted, out_of_memory.
+  [[nodiscard]] rank_communicator communicator(const device& mine, const rank_communicator_options& options = {},
+                                               std::source_location where = std::source_location::current());
 
   struct body;
   explicit world(std::unique_ptr<body> made);

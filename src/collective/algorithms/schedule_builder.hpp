@@ -78,5 +78,6 @@ void schedule_tree(schedule_builder& to);
 void schedule_ring(schedule_builder& to);
 void schedule_halving_doubling(schedule_builder& to);
 void schedule_direct(schedule_builder& to);
+void schedule_hierarchical(schedule_builder& to);
 
 }  // namespace weft::detail

@@ -34,11 +34,12 @@ errc code_of(int number) {
 
 }  // namespace
 
-control_shape control_shape::of(int ranks, std::uint64_t staging) {
+control_shape control_shape::of(int ranks, int near, std::uint64_t staging) {
   control_shape made;
   made.ranks = ranks;
+  made.near = near;
   made.half = std::clamp<std::uint64_t>(in_pages(staging / 2), page, std::uint64_t{1} << 30);
-  const auto pairs = static_cast<std::uint64_t>(ranks) * static_cast<std::uint64_t>(ranks);
+  const auto pairs = static_cast<std::uint64_t>(near) * static_cast<std::uint64_t>(near);
   made.wire = std::clamp<std::uint64_t>(std::bit_floor((std::uint64_t{4} << 20) / pairs), 4096, 65536);
   return made;
 }
@@ -47,10 +48,10 @@ std::uint64_t control_shape::areas_at() const { return page; }
 std::uint64_t control_shape::staging_at() const {
   return areas_at() + in_pages(static_cast<std::uint64_t>(ranks) * sizeof(rank_area));
 }
-std::uint64_t control_shape::wires_at() const { return staging_at() + static_cast<std::uint64_t>(ranks) * 2 * half; }
+std::uint64_t control_shape::wires_at() const { return staging_at() + static_cast<std::uint64_t>(near) * 2 * half; }
 std::uint64_t control_shape::size() const {
   return wires_at() +
-         in_pages(static_cast<std::uint64_t>(ranks) * static_cast<std::uint64_t>(ranks) * (wire_words_bytes + wire));
+         in_pages(static_cast<std::uint64_t>(near) * static_cast<std::uint64_t>(near) * (wire_words_bytes + wire));
 }
 
 std::uint64_t control_header::computed_check() const noexcept {
@@ -64,7 +65,7 @@ std::uint64_t control_header::computed_check() const noexcept {
   return sum;
 }
 
-result<control_header> read_control_header(const std::byte* data, std::size_t size, int ranks) {
+result<control_header> read_control_header(const std::byte* data, std::size_t size, int ranks, int near) {
   errno = 0;
   control_header h;
   if (size < sizeof h) return failure(errc::corrupt, "what was offered as a communicator's memory is too small");
@@ -82,8 +83,12 @@ result<control_header> read_control_header(const std::byte* data, std::size_t si
     return failure(errc::incompatible, "a communicator of " + std::to_string(h.ranks) +
                                            " ranks was offered to one of " + std::to_string(ranks));
   }
+  if (h.near != static_cast<std::uint32_t>(near)) {
+    return failure(errc::incompatible, "a communicator with " + std::to_string(h.near) +
+                                           " ranks on this node was offered to one with " + std::to_string(near));
+  }
   // recomputed, not believed
-  const control_shape shape = control_shape::of(ranks, h.half > std::uint64_t{1} << 30 ? 0 : h.half * 2);
+  const control_shape shape = control_shape::of(ranks, near, h.half > std::uint64_t{1} << 30 ? 0 : h.half * 2);
   if (h.half != shape.half || h.wire != shape.wire) {
     return failure(errc::corrupt, "the header of a communicator has numbers that cannot be");
   }
@@ -100,6 +105,7 @@ result<descriptor> control_block::make(const control_shape& shape, std::uint64_t
   header.magic = control_header::the_magic;
   header.version = control_header::the_version;
   header.ranks = static_cast<std::uint32_t>(shape.ranks);
+  header.near = static_cast<std::uint32_t>(shape.near);
   header.half = shape.half;
   header.wire = shape.wire;
   header.id = id;
@@ -111,16 +117,16 @@ result<descriptor> control_block::make(const control_shape& shape, std::uint64_t
   return file;
 }
 
-result<control_block> control_block::open(int file, int ranks) {
+result<control_block> control_block::open(int file, int ranks, int near) {
   constexpr std::string_view what = "the memory of a communicator";
   if (auto checked = check_memory_file(file, page, memory_file_pages::any, what); !checked)
     return std::move(checked).error();
   std::array<std::byte, sizeof(control_header)> raw{};
   const auto got = ::pread(file, raw.data(), raw.size(), 0);
-  auto header = read_control_header(raw.data(), got < 0 ? 0 : static_cast<std::size_t>(got), ranks);
+  auto header = read_control_header(raw.data(), got < 0 ? 0 : static_cast<std::size_t>(got), ranks, near);
   if (!header) return std::move(header).error();
   control_block made;
-  made.shape_ = control_shape::of(ranks, header->half * 2);
+  made.shape_ = control_shape::of(ranks, near, header->half * 2);
   made.id_ = header->id;
   const std::uint64_t size = made.shape_.size();
   if (auto checked = check_memory_file(file, size, memory_file_pages::all_there, what); !checked)
@@ -151,7 +157,7 @@ std::byte* control_block::staging(int rank, int half) const {
 
 std::byte* control_block::wire(int from, int to) const {
   return place_.get().base + shape_.wires_at() +
-         static_cast<std::uint64_t>(from * shape_.ranks + to) * (wire_words_bytes + shape_.wire);
+         static_cast<std::uint64_t>(from * shape_.near + to) * (wire_words_bytes + shape_.wire);
 }
 
 }  // namespace weft::detail

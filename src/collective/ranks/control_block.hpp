@@ -26,14 +26,15 @@ inline constexpr std::size_t small_bytes = 8192;
 inline constexpr std::size_t places_bytes = 64;
 inline constexpr int most_ranks = 64;  // ranks are bits of a word
 
-/// How a control block is laid out: a pure function of three numbers, computed by every rank for itself.
+/// How a control block is laid out: a pure function of four numbers, computed by every rank for itself.
 struct control_shape {
-  int ranks = 1;
+  int ranks = 1;           // each has an area
+  int near = 1;            // of them on this node, each with staging memory, and wires to the others
   std::uint64_t half = 0;  // bytes of one half of a rank's staging memory, a multiple of 4096
   std::uint64_t wire = 0;  // bytes on the way between two ranks, in one direction
 
   /// Wires share 4 MiB, with at least 4 KiB and at most 64 KiB each.
-  [[nodiscard]] static control_shape of(int ranks, std::uint64_t staging);
+  [[nodiscard]] static control_shape of(int ranks, int near, std::uint64_t staging);
   [[nodiscard]] std::uint64_t areas_at() const;
   [[nodiscard]] std::uint64_t staging_at() const;
   [[nodiscard]] std::uint64_t wires_at() const;
@@ -46,20 +47,22 @@ struct control_header {
   std::uint64_t magic = 0;
   std::uint32_t version = 0;
   std::uint32_t ranks = 0;
+  std::uint32_t near = 0;
+  std::uint32_t reserved = 0;
   std::uint64_t half = 0;
   std::uint64_t wire = 0;
   std::uint64_t id = 0;
   std::uint64_t check = 0;  // of everything before
 
   static constexpr std::uint64_t the_magic = 0x314c4c4f43544657;  // "WFTCOLL1"
-  static constexpr std::uint32_t the_version = 2;
+  static constexpr std::uint32_t the_version = 3;
   [[nodiscard]] std::uint64_t computed_check() const noexcept;
 };
-static_assert(sizeof(control_header) == 48);
+static_assert(sizeof(control_header) == 56);
 
-/// What a header says, if it can be believed for so many ranks. Pure; reads nothing past `size` bytes.
-/// Errors: corrupt (no header, damaged, impossible numbers); incompatible naming both sides.
-[[nodiscard]] result<control_header> read_control_header(const std::byte* data, std::size_t size, int ranks);
+/// What a header says, if it can be believed for so many ranks, `near` of them on this node. Pure; reads nothing past
+/// `size` bytes. Errors: corrupt (no header, damaged, impossible numbers); incompatible naming both sides.
+[[nodiscard]] result<control_header> read_control_header(const std::byte* data, std::size_t size, int ranks, int near);
 
 /// Text that others may read at any time: in words, so that no read of it is a race.
 template <std::size_t Bytes>
@@ -76,6 +79,7 @@ class shared_text {
   /// What can be printed of it.
   [[nodiscard]] std::string get() const {
     std::string made;
+    if (words_.front().load(std::memory_order_relaxed) == 0) return made;
     made.reserve(Bytes);
     for (const auto& shared : words_) {
       const std::uint64_t word = shared.load(std::memory_order_relaxed);
@@ -151,12 +155,13 @@ class control_block {
   [[nodiscard]] static result<descriptor> make(const control_shape& shape, std::uint64_t id);
   /// Maps what another rank made, or this one. Errors: corrupt (not sealed, too small, damaged), incompatible;
   /// resource_exhausted.
-  [[nodiscard]] static result<control_block> open(int file, int ranks);
+  [[nodiscard]] static result<control_block> open(int file, int ranks, int near);
 
   [[nodiscard]] const control_shape& shape() const { return shape_; }
   [[nodiscard]] std::uint64_t id() const { return id_; }
   [[nodiscard]] group_words& words() const;
   [[nodiscard]] rank_area& area(int rank) const;
+  /// Ranks are counted on their node, as for wires.
   [[nodiscard]] std::byte* staging(int rank, int half) const;
   /// Words and bytes of the wire between two ranks.
   [[nodiscard]] std::byte* wire(int from, int to) const;

@@ -34,7 +34,7 @@ std::uint64_t packed(const call_terms& t) {
   return static_cast<std::uint64_t>(t.what) | static_cast<std::uint64_t>(t.type) << 8 |
          static_cast<std::uint64_t>(t.reduces() ? t.op : reduction_op::kind::sum) << 16 |
          static_cast<std::uint64_t>(t.algorithm) << 24 | static_cast<std::uint64_t>(t.root) << 32 |
-         static_cast<std::uint64_t>(t.is_uneven) << 40;
+         static_cast<std::uint64_t>(t.is_uneven) << 40 | static_cast<std::uint64_t>(t.by_rank_order) << 41;
 }
 
 }  // namespace

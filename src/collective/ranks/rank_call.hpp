@@ -35,7 +35,8 @@ struct call_terms {
   int root = 0;            // 0 where there is none
   std::int64_t count = 0;  // elements: of the array, or of each block
   std::uint64_t counts_hash = 0;
-  bool is_uneven = false;  // each block has its own count; `count` is their sum
+  bool is_uneven = false;      // each block has its own count; `count` is their sum
+  bool by_rank_order = false;  // it chooses the algorithm: only where automatic may combine in another order
 
   [[nodiscard]] bool reduces() const;
   [[nodiscard]] bool has_root() const;

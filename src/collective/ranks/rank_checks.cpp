@@ -157,7 +157,15 @@ void rank_communicator_body::describe(rank_call& call, collective what, data_typ
       }
     }
   }
+  const bool is_spread = is_on_several_nodes();
+  t.by_rank_order = is_spread && t.reduces() && o.order == reduction_order::rank;
   if (o.algorithm != collective_algorithm::automatic) {
+    const bool is_of_nodes = o.algorithm == collective_algorithm::hierarchical;
+    if (is_spread ? o.algorithm == collective_algorithm::direct : is_of_nodes) {
+      refuse(errc::unsupported, named(call) + " by " + std::string{to_string(o.algorithm)} +
+                                    (is_of_nodes ? ": all ranks are on one node"
+                                                 : ": the ranks are on several nodes, which share no memory"));
+    }
     const schedule_offer offer = offers(what, o.algorithm);
     if (!offer.offered) {
       refuse(errc::unsupported,
@@ -230,9 +238,7 @@ void rank_communicator_body::check_memory(rank_call& call, const collective_memo
   } else {
     place(call.out, out, writes);
   }
-  const bool by_schedule =
-      t.algorithm != collective_algorithm::automatic && t.algorithm != collective_algorithm::direct;
-  if (call.is_streamed || by_schedule) take_image(call);
+  if (call.is_streamed || algorithm_of(call) != collective_algorithm::direct) take_image(call);
   finish_default(in.memory, out.memory);
 }
 

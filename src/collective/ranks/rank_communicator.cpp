@@ -34,7 +34,7 @@ rank rank_communicator::member(rank of, std::source_location where) const {
   if (of.value() < 0 || of.value() >= size()) {
     raise(errc::invalid_argument, to_string(of) + " of " + std::to_string(size()) + " ranks");
   }
-  return body_->meeting.members()[of.index()];
+  return body_->member(of.value());
 }
 
 void rank_communicator::barrier(const collective_options& o, std::source_location where) {

@@ -69,9 +69,10 @@ errc code_in(std::uint64_t failed) {
 }  // namespace
 
 rank_communicator_body::rank_communicator_body(std::shared_ptr<process_group> group, std::vector<rank> members,
-                                               int self, control_block block, const device& device_of_rank,
-                                               const rank_communicator_options& how)
-    : meeting(std::move(group), std::move(members), self, std::move(block), how.wait_policy, device_of_rank.state()),
+                                               int self, control_block block, std::unique_ptr<far_ranks> far,
+                                               const device& device_of_rank, const rank_communicator_options& how)
+    : meeting(std::move(group), std::move(members), self, std::move(block), std::move(far), how.wait_policy,
+              device_of_rank.state()),
       on(device_of_rank),
       options(how),
       default_(on.default_stream()),
@@ -84,9 +85,13 @@ rank_communicator_body::rank_communicator_body(std::shared_ptr<process_group> gr
   scratch_.resize(scratch_bytes);
   wires_.reserve(n);
   const control_block& shared = meeting.block();
+  const int mine = meeting.local(self);
   for (int r = 0; r < size(); ++r) {
-    wires_.push_back(
-        {rank_wire{shared.wire(self, r), shared.shape().wire}, rank_wire{shared.wire(r, self), shared.shape().wire}});
+    wires& made = wires_.emplace_back();
+    if (!meeting.is_near(r)) continue;
+    const int other = meeting.local(r);
+    made = {rank_wire{shared.wire(mine, other), shared.shape().wire},
+            rank_wire{shared.wire(other, mine), shared.shape().wire}};
   }
 }
 
@@ -96,15 +101,20 @@ rank_communicator_body::~rank_communicator_body() {
   meeting.ring();
 }
 
-result<descriptor> rank_communicator_body::make_block(int ranks, const rank_communicator_options& options) {
-  return control_block::make(control_shape::of(ranks, options.staging.value()), random_id());
+result<descriptor> rank_communicator_body::make_block(int ranks, int near, const rank_communicator_options& options) {
+  // between nodes nothing goes through staging memory
+  const std::uint64_t staging = near == ranks ? options.staging.value() : 0;
+  return control_block::make(control_shape::of(ranks, near, staging), random_id());
 }
 
-std::unique_ptr<rank_communicator_body> rank_communicator_body::meet(std::shared_ptr<process_group> group,
-                                                                     std::vector<rank> members, std::uint64_t tag,
-                                                                     const device& on,
-                                                                     const rank_communicator_options& options,
-                                                                     std::chrono::nanoseconds limit) {
+rank rank_communicator_body::member(int of) const {
+  const far_ranks* far = meeting.far();
+  return far != nullptr ? rank{far->carrier().member(of)} : meeting.members()[static_cast<std::size_t>(of)];
+}
+
+std::unique_ptr<rank_communicator_body> rank_communicator_body::meet(
+    std::shared_ptr<process_group> group, std::vector<rank> members, std::uint64_t tag, const device& on,
+    const rank_communicator_options& options, std::chrono::nanoseconds limit, std::unique_ptr<far_ranks> far) {
   const auto until = std::chrono::steady_clock::now() + limit;
   const auto left = [&] {
     return std::max(std::chrono::nanoseconds{0}, std::chrono::nanoseconds{until - std::chrono::steady_clock::now()});
@@ -113,14 +123,19 @@ std::unique_ptr<rank_communicator_body> rank_communicator_body::meet(std::shared
   if (at == members.end()) raise(errc::invalid_argument, "a communicator of which this process is no member");
   const int self = static_cast<int>(at - members.begin());
   const int size = static_cast<int>(members.size());
+  const int near = far ? far->near_count() : size;
+  const auto is_near = [&](int r) { return members[static_cast<std::size_t>(r)].value() >= 0; };
+  int first = 0;  // of this node
+  while (!is_near(first)) ++first;
   descriptor file;
-  if (self == 0) {
-    auto made = make_block(size, options);
+  if (self == first) {
+    auto made = make_block(size, near, options);
     const std::uint64_t failed = made ? 0 : static_cast<std::uint64_t>(made.error().code) + 1;
     const auto payload = packed(failed, made ? std::string_view{} : std::string_view{made.error().what});
     const int number = made ? made->get() : -1;
     const std::span<const int> with{&number, made ? 1U : 0U};
-    for (int r = 1; r < size; ++r) {
+    for (int r = first + 1; r < size; ++r) {
+      if (!is_near(r)) continue;
       auto sent = group->send(members[static_cast<std::size_t>(r)], tag, payload, with, left());
       // who is gone is named below, where everybody is waited for
       if (!sent && sent.error().code != errc::peer_dead && sent.error().code != errc::closed)
@@ -128,16 +143,17 @@ std::unique_ptr<rank_communicator_body> rank_communicator_body::meet(std::shared
     }
     file = value_or_raise(std::move(made));
   } else {
-    auto got = value_or_raise(group->receive(members.front(), tag, left()));
+    auto got = value_or_raise(group->receive(members[static_cast<std::size_t>(first)], tag, left()));
     if (const auto failed = words_of<std::uint64_t>(got); failed != 0 || got.descriptors.size() != 1) {
       raise(failed == 0 ? errc::corrupt : code_in(failed),
-            "rank 0 of a communicator could not make its memory: " + text_behind<std::uint64_t>(got));
+            "rank " + std::to_string(first) +
+                " of a communicator could not make its memory: " + text_behind<std::uint64_t>(got));
     }
     file = std::move(got.descriptors.front());
   }
-  auto block = value_or_raise(control_block::open(file.get(), size));
-  auto made = std::make_unique<rank_communicator_body>(std::move(group), std::move(members), self, std::move(block), on,
-                                                       options);
+  auto block = value_or_raise(control_block::open(file.get(), size, near));
+  auto made = std::make_unique<rank_communicator_body>(std::move(group), std::move(members), self, std::move(block),
+                                                       std::move(far), on, options);
   rank_meeting& m = made->meeting;
   m.resume(left(), "the joining of a communicator");
   m.mine().joined.store(1, std::memory_order_seq_cst);
@@ -145,11 +161,16 @@ std::unique_ptr<rank_communicator_body> rank_communicator_body::meet(std::shared
   const auto missing = [&] {
     std::uint64_t whom = 0;
     for (int r = 0; r < size; ++r) {
-      if (m.area(r).joined.load(std::memory_order_acquire) == 0) whom |= bit(r);
+      if (m.is_near(r) && m.area(r).joined.load(std::memory_order_acquire) == 0) whom |= bit(r);
     }
     return whom;
   };
   m.wait([&] { return missing() == 0; }, missing);
+  if (m.far() != nullptr) {
+    collective_options all;
+    all.limit = left();
+    made->barrier(all);
+  }
   return made;
 }
 
@@ -296,7 +317,43 @@ void rank_communicator_body::send(int to, std::uint64_t tag, std::span<const std
                meeting.name_of(to) + " was lost during " + std::string{doing});
 }
 
+/// Each node has its own; what fails on one of them fails everywhere.
 std::shared_ptr<symmetric_block> rank_communicator_body::allocate(std::size_t count, std::size_t element) {
+  if (!is_on_several_nodes()) return allocate_on_node(count, element);
+  std::shared_ptr<symmetric_block> made;
+  std::optional<error> cause;
+  try {
+    made = allocate_on_node(count, element);
+  } catch (const error_exception& e) {
+    if (meeting.failure()) throw;
+    cause = e.cause();
+  }
+  struct words {
+    std::uint64_t failed, count, element;
+  };
+  words mine{cause ? static_cast<std::uint64_t>(cause->code) + 1 : 0, count, element};
+  std::vector<words> all(static_cast<std::size_t>(size()));
+  gather_words(std::as_writable_bytes(std::span{&mine, 1}), std::as_writable_bytes(std::span{all}));
+  if (cause) raise(std::move(*cause));
+  for (int r = 0; r < size(); ++r) {
+    const words& one = all[static_cast<std::size_t>(r)];
+    if (one.failed != 0) raise(code_in(one.failed), meeting.name_of(r) + " has no symmetric memory");
+    if (one.count == count && one.element == element) continue;
+    raise(errc::incompatible, meeting.name_of(self()) + " asks for " + std::to_string(count) + " elements of " +
+                                  std::to_string(element) + " bytes, " + meeting.name_of(r) + " for " +
+                                  std::to_string(one.count) + " elements of " + std::to_string(one.element));
+  }
+  return made;
+}
+
+void rank_communicator_body::gather_words(std::span<std::byte> mine, std::span<std::byte> all) {
+  const auto memory = [](std::span<std::byte> of) {
+    return collective_memory{{nullptr, of.data(), of.size(), {}, memory_kind::pinned}, nullptr};
+  };
+  static_cast<void>(run(collective::all_gather, data_type::uint8, memory(mine), memory(all), nullptr, {}, {}));
+}
+
+std::shared_ptr<symmetric_block> rank_communicator_body::allocate_on_node(std::size_t count, std::size_t element) {
   constexpr std::string_view doing = "an allocation of symmetric memory";
   on.state()->require_open();
   finish_streamed();
@@ -328,18 +385,18 @@ std::shared_ptr<symmetric_block> rank_communicator_body::allocate(std::size_t co
     const int number = own.file().get();
     const bool with_file = with_memory && mine.failed == 0 && number >= 0;
     for (int r = 0; r < size(); ++r) {
-      if (r != self()) send(r, tag, payload, {&number, with_file ? 1U : 0U}, doing);
+      if (r != self() && meeting.is_near(r)) send(r, tag, payload, {&number, with_file ? 1U : 0U}, doing);
     }
   };
   tell(true);
   std::vector<peer_message> others(static_cast<std::size_t>(size()));
   for (int r = 0; r < size(); ++r) {
-    if (r != self()) others[static_cast<std::size_t>(r)] = receive(r, tag, doing);
+    if (r != self() && meeting.is_near(r)) others[static_cast<std::size_t>(r)] = receive(r, tag, doing);
   }
   std::vector<part_words> all(static_cast<std::size_t>(size()));
   for (int r = 0; r < size(); ++r) {
     const auto i = static_cast<std::size_t>(r);
-    all[i] = r == self() ? mine : words_of<part_words>(others[i]);
+    all[i] = r == self() || !meeting.is_near(r) ? mine : words_of<part_words>(others[i]);
   }
   const auto raise_failed = [&] {
     for (int r = 0; r < size(); ++r) {
@@ -370,7 +427,7 @@ std::shared_ptr<symmetric_block> rank_communicator_body::allocate(std::size_t co
   try {
     std::vector<symmetric_part> parts(static_cast<std::size_t>(size()));
     for (int r = 0; r < size(); ++r) {
-      if (r == self()) continue;
+      if (r == self() || !meeting.is_near(r)) continue;
       const auto i = static_cast<std::size_t>(r);
       const std::size_t files = all[i].offer().way == symmetric_way::handle ? 0 : 1;
       if (others[i].descriptors.size() != files) raise(errc::corrupt, meeting.name_of(r) + " sent no memory");
@@ -395,8 +452,8 @@ std::shared_ptr<symmetric_block> rank_communicator_body::allocate(std::size_t co
   tell(false);
   for (int r = 0; r < size(); ++r) {
     const auto i = static_cast<std::size_t>(r);
-    if (r != self()) others[i] = receive(r, tag, doing);
-    all[i] = r == self() ? mine : words_of<part_words>(others[i]);
+    if (r != self() && meeting.is_near(r)) others[i] = receive(r, tag, doing);
+    all[i] = r == self() || !meeting.is_near(r) ? mine : words_of<part_words>(others[i]);
   }
   raise_failed();
   ++blocks_;
@@ -406,14 +463,12 @@ std::shared_ptr<symmetric_block> rank_communicator_body::allocate(std::size_t co
 std::unique_ptr<rank_communicator_body> rank_communicator_body::split(int colour, int key) {
   struct place {
     std::int32_t colour, key;
+    std::uint32_t number;  // that its carrier has not given yet
   };
   std::vector<place> all(static_cast<std::size_t>(size()));
-  place mine{colour, key};
-  const auto bytes_of = [](auto* at, std::size_t count) {
-    return collective_memory{{nullptr, at, count * sizeof(place), {}, memory_kind::pinned}, nullptr};
-  };
-  static_cast<void>(run(collective::all_gather, data_type::int32, bytes_of(&mine, 1), bytes_of(all.data(), all.size()),
-                        nullptr, {}, {}));
+  far_ranks* const far = meeting.far();
+  place mine{colour, key, far != nullptr ? far->carrier().free_number() : 0};
+  gather_words(std::as_writable_bytes(std::span{&mine, 1}), std::as_writable_bytes(std::span{all}));
   std::vector<int> order;
   order.reserve(all.size());
   for (int r = 0; r < size(); ++r) {
@@ -425,9 +480,21 @@ std::unique_ptr<rank_communicator_body> rank_communicator_body::split(int colour
   });
   std::vector<rank> members;
   members.reserve(order.size());
-  for (const int r : order) members.push_back(meeting.members()[static_cast<std::size_t>(r)]);
+  std::vector<int> nodes;
+  std::uint32_t number = 0;
+  for (const int r : order) {
+    members.push_back(meeting.members()[static_cast<std::size_t>(r)]);
+    nodes.push_back(far != nullptr ? far->nodes()[static_cast<std::size_t>(r)] : 0);
+    number = std::max(number, all[static_cast<std::size_t>(r)].number);
+  }
+  std::unique_ptr<far_ranks> theirs;
+  if (far != nullptr) {
+    const auto self_at = std::find(order.begin(), order.end(), self()) - order.begin();
+    theirs =
+        std::make_unique<far_ranks>(far->carrier().among(order, number), std::move(nodes), static_cast<int>(self_at));
+  }
   return meet(meeting.shared_group(), std::move(members), collective_tag(meeting.block().id(), 2), on, options,
-              options.limit);
+              options.limit, std::move(theirs));
 }
 
 }  // namespace weft::detail

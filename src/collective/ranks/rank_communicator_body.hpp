@@ -10,6 +10,7 @@
 #include "weft/memory/buffer.hpp"
 
 #include <atomic>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -30,17 +31,18 @@ struct fold_request;
 class rank_communicator_body {
  public:
   rank_communicator_body(std::shared_ptr<process_group> group, std::vector<rank> members, int self, control_block block,
-                         const device& on, const rank_communicator_options& options);
+                         std::unique_ptr<far_ranks> far, const device& on, const rank_communicator_options& options);
   ~rank_communicator_body();
   rank_communicator_body(const rank_communicator_body&) = delete;
   rank_communicator_body& operator=(const rank_communicator_body&) = delete;
 
-  /// Makes or receives the memory in which these members meet. `tag` must be of this meeting alone.
-  [[nodiscard]] static std::unique_ptr<rank_communicator_body> meet(std::shared_ptr<process_group> group,
-                                                                    std::vector<rank> members, std::uint64_t tag,
-                                                                    const device& on,
-                                                                    const rank_communicator_options& options,
-                                                                    std::chrono::nanoseconds limit);
+  /// Makes or receives the memory in which these members meet: places in the group of this node, −1 for those on other
+  /// nodes, whom `far` then reaches. `tag` must be of this meeting alone.
+  [[nodiscard]] static std::unique_ptr<rank_communicator_body> meet(
+      std::shared_ptr<process_group> group, std::vector<rank> members, std::uint64_t tag, const device& on,
+      const rank_communicator_options& options, std::chrono::nanoseconds limit, std::unique_ptr<far_ranks> far = {});
+  /// A rank's place in what the communicator was made of: the group of its node, or the world.
+  [[nodiscard]] rank member(int of) const;
 
   /// Checks the call and runs it, now or in its stream.
   event run(collective what, data_type type, const collective_memory& in, const collective_memory& out,
@@ -76,6 +78,9 @@ class rank_communicator_body {
 
   [[nodiscard]] int self() const { return meeting.self(); }
   [[nodiscard]] int size() const { return meeting.size(); }
+  [[nodiscard]] bool is_on_several_nodes() const {
+    return meeting.far() != nullptr && meeting.far()->near_count() != size();
+  }
 
   // rank_checks.cpp
   void describe(rank_call& call, collective what, data_type type, const reduction_op* op,
@@ -128,18 +133,22 @@ class rank_communicator_body {
 
   // rank_schedule.cpp
   void run_schedule(rank_call& call);
+  [[nodiscard]] collective_algorithm algorithm_of(const rank_call& call) const;
   void move_all();
   bool move_some();
 
   wires& wires_of(int other) { return wires_[static_cast<std::size_t>(other)]; }
 
   // rank_communicator_body.cpp
-  [[nodiscard]] static result<descriptor> make_block(int ranks, const rank_communicator_options& options);
+  [[nodiscard]] static result<descriptor> make_block(int ranks, int near, const rank_communicator_options& options);
   /// A call that `cause` has made one to refuse is raised once the others are to hear of it.
   event submit(const stream& order, const std::shared_ptr<rank_call>& call, error cause);
   void finish_streamed();
   void end_streamed() noexcept;
   [[noreturn]] void fail_left_out();
+  /// What every rank says, in the order of ranks.
+  void gather_words(std::span<std::byte> mine, std::span<std::byte> all);
+  [[nodiscard]] std::shared_ptr<symmetric_block> allocate_on_node(std::size_t count, std::size_t element);
   [[nodiscard]] peer_message receive(int from, std::uint64_t tag, std::string_view doing);
   void send(int to, std::uint64_t tag, std::span<const std::byte> payload, std::span<const int> descriptors,
             std::string_view doing);
@@ -174,8 +183,18 @@ class rank_communicator_body {
     std::uint64_t done = 0;                        // bytes, with the header
     std::array<std::uint64_t, 2> header{}, got{};  // a mark and the size, as expected and as they came
     std::uint64_t said = 0;                        // bytes that the sender said it sends
+    transfer* header_on = nullptr;                 // of messages with a rank on another node
+    transfer* on = nullptr;                        // with such a rank: no wire
+    bool is_started = false;
+    std::vector<std::byte> lost;  // what came and does not fit
+    [[nodiscard]] bool is_over() const;
   };
+  bool move_far(wire_move& m);
+  void end_far_moves() noexcept;
+  transfer& next_transfer();
   std::vector<wire_move> moves_;
+  std::deque<transfer> transfers_;  // of moves_; they do not move
+  std::size_t transfers_used_ = 0;
   struct kept_schedule;
   std::shared_ptr<kept_schedule> schedule_;
 };

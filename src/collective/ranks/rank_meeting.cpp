@@ -36,18 +36,20 @@ std::string lasting(std::chrono::nanoseconds limit) {
 }  // namespace
 
 rank_meeting::rank_meeting(std::shared_ptr<process_group> group, std::vector<rank> members, int self,
-                           control_block block, waiting policy, std::shared_ptr<machine_state> machine)
+                           control_block block, std::unique_ptr<far_ranks> far, waiting policy,
+                           std::shared_ptr<machine_state> machine)
     : group_(std::move(group)),
       members_(std::move(members)),
       self_(self),
       block_(std::move(block)),
+      far_(std::move(far)),
       words_(&block_.words()),
       mine_(&block_.area(self)),
       policy_(policy),
       machine_(std::move(machine)),
       // more ranks than cores: who spins keeps the core from the one that it waits for
-      most_spins_(parking::cores() < size() ? 0 : usual_spins),
-      least_spins_(parking::cores() < size() ? 0 : few_spins),
+      most_spins_(parking::cores() < block_.shape().near ? 0 : usual_spins),
+      least_spins_(parking::cores() < block_.shape().near ? 0 : few_spins),
       spins_(most_spins_) {}
 
 rank_meeting::patience::step rank_meeting::patience::next() noexcept {
@@ -80,24 +82,36 @@ std::chrono::steady_clock::time_point rank_meeting::patience::nap_end() noexcept
   return end;
 }
 
-int rank_meeting::enter(std::uint64_t fingerprint) {
+int rank_meeting::enter(std::uint64_t fingerprint, std::uint64_t brought) {
   entrance& own = mine_->entrances[number_ & 1];
   own.fingerprint.store(fingerprint, std::memory_order_relaxed);
   // pairs with acquire below; seq_cst for ring()
   own.number.store(number_, std::memory_order_seq_cst);
   ring();
   int next = 0;
+  const bool leads = far_ && far_->is_leader();
+  if (leads) far_->begin(number_);
   const auto come = [&] {
+    const bool is_told = !leads || far_->exchange(block_, brought);
+    if (leads && is_told) ring();
     while (next < size() && entrance_of(next).number.load(std::memory_order_acquire) == number_) ++next;
-    return next == size();
+    return is_told && next == size();
   };
-  wait(come, [&] {
-    std::uint64_t missing = 0;
+  const auto missing = [&] {
+    std::uint64_t whom = 0;
     for (int r = next; r < size(); ++r) {
-      if (entrance_of(r).number.load(std::memory_order_acquire) != number_) missing |= bit(r);
+      if (entrance_of(r).number.load(std::memory_order_acquire) != number_) whom |= bit(r);
     }
-    return missing;
-  });
+    return whom;
+  };
+  try {
+    wait(come, missing);
+  } catch (const error_exception& e) {
+    // what another node has said makes no sense: this node's ranks wait for its leader
+    if (e.cause().code == errc::corrupt) end(e.cause().code, e.cause().what);
+    throw;
+  }
+  has_met_ = true;
   const std::uint64_t first = entrance_of(0).fingerprint.load(std::memory_order_relaxed);
   for (int r = 1; r < size(); ++r) {
     if (entrance_of(r).fingerprint.load(std::memory_order_relaxed) != first) return r;
@@ -129,6 +143,12 @@ void rank_meeting::wake() const noexcept {
 
 void rank_meeting::look(std::uint64_t missing) {
   suspects_ = 0;
+  if (far_ && far_->is_leader()) {
+    if (far_->hear(block_)) wake();
+    // who has told that it lets the communicator go is looked for when it is missed
+    const int lost = far_->lost_leader(block_);
+    if (lost >= 0 && words_->ended.load(std::memory_order_acquire) == 0) fail_dead(bit(lost));
+  }
   if (words_->ended.load(std::memory_order_acquire) != 0) raise_ended();  // pairs with release in end
   if (machine_->closed()) {
     end(errc::cancelled, "the machine of " + name_of(self_) + " was closed during " + call_in_words());
@@ -154,8 +174,13 @@ void rank_meeting::fail_dead(std::uint64_t who) {
   for (int r = 0; r < size(); ++r) {
     if ((who >> r & 1) == 0) continue;
     if (!why.empty()) why += ", ";
-    why += name_of(r) + (group_->alive(members_[static_cast<std::size_t>(r)]) ? " has let the communicator go"
-                                                                              : " has died or left");
+    why += name_of(r);
+    if (const auto lost = is_near(r) ? std::nullopt : far_->carrier().failure(r)) {
+      why += " has died or left (" + *lost + ")";
+    } else {
+      why += is_near(r) && !group_->alive(members_[static_cast<std::size_t>(r)]) ? " has died or left"
+                                                                                 : " has let the communicator go";
+    }
   }
   fail(errc::peer_dead, why + " during " + call_in_words());
 }
@@ -188,6 +213,16 @@ void rank_meeting::end(errc code, std::string_view why) noexcept {
     }
   }
   wake();
+  tell_far();
+}
+
+void rank_meeting::tell_far() const noexcept {
+  if (!far_ || !far_->is_leader()) return;
+  const std::lock_guard lock{ending_};
+  const std::uint64_t ended = words_->ended.load(std::memory_order_acquire);
+  const std::uint64_t reporter = (ended >> 8 & 0xff) - 1;
+  if (ended != 0 && reporter < static_cast<std::uint64_t>(size()))
+    far_->tell(ended, area(static_cast<int>(reporter)).why.get());
 }
 
 void rank_meeting::fail(errc code, std::string_view why) {
@@ -214,11 +249,13 @@ std::optional<error> rank_meeting::failure() const {
 }
 
 void rank_meeting::raise_ended() const {
+  tell_far();
   auto cause = failure();
   raise(cause ? std::move(*cause) : error{errc::corrupt, error_scope::endpoint, 0, "a failure that is none", {}});
 }
 
 std::string rank_meeting::name_of(int r) const {
+  if (far_) return far_->carrier().name_of(r);
   return "rank " + std::to_string(r) + " (pid " +
          std::to_string(group_->peer(members_[static_cast<std::size_t>(r)]).pid) + ")";
 }
@@ -234,7 +271,11 @@ std::string rank_meeting::names_of(std::uint64_t ranks) const {
 }
 
 bool rank_meeting::is_here(int r) const {
-  return area(r).departed.load(std::memory_order_acquire) == 0 && group_->alive(members_[static_cast<std::size_t>(r)]);
+  if (!is_near(r) && far_->carrier().failure(r)) return false;
+  // what a rank on another node has sent may still be on its way when it has gone: it is missed where it is to enter
+  if (!is_near(r) && has_met_) return true;
+  if (area(r).departed.load(std::memory_order_acquire) != 0) return false;
+  return !is_near(r) || group_->alive(members_[static_cast<std::size_t>(r)]);
 }
 
 std::string rank_meeting::call_in_words() const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "collective/ranks/control_block.hpp"
+#include "collective/ranks/far_ranks.hpp"
 #include "os/parking.hpp"
 #include "weft/collective/rank_communicator.hpp"
 
@@ -21,8 +22,9 @@ namespace weft::detail {
 /// Thread: one at a time; fail(), failure() and what only reads from any.
 class rank_meeting {
  public:
+  /// `members`: the ranks' places in the group of their node; what stands for those that are `far` is not looked at.
   rank_meeting(std::shared_ptr<process_group> group, std::vector<rank> members, int self, control_block block,
-               waiting policy, std::shared_ptr<machine_state> machine);
+               std::unique_ptr<far_ranks> far, waiting policy, std::shared_ptr<machine_state> machine);
 
   [[nodiscard]] int self() const { return self_; }
   [[nodiscard]] int size() const { return static_cast<int>(members_.size()); }
@@ -30,6 +32,11 @@ class rank_meeting {
   [[nodiscard]] process_group& group() const { return *group_; }
   [[nodiscard]] const std::shared_ptr<process_group>& shared_group() const { return group_; }
   [[nodiscard]] const control_block& block() const { return block_; }
+  /// Null where all ranks are on one node.
+  [[nodiscard]] far_ranks* far() const { return far_.get(); }
+  [[nodiscard]] bool is_near(int rank) const { return !far_ || far_->is_near(rank); }
+  /// A rank's place among those of its node.
+  [[nodiscard]] int local(int rank) const { return far_ ? far_->local(rank) : rank; }
   [[nodiscard]] rank_area& area(int of) const { return block_.area(of); }
   [[nodiscard]] rank_area& mine() const { return *mine_; }
 
@@ -39,6 +46,7 @@ class rank_meeting {
     limit_ = limit;
     until_ = {};
     doing_ = {};
+    has_met_ = false;
     return ++number_;
   }
   /// Begins what is no call of all ranks, named `doing` in messages. Errors: failure().
@@ -52,7 +60,8 @@ class rank_meeting {
   [[nodiscard]] entrance& entrance_of(int of) const { return block_.area(of).entrances[number_ & 1]; }
 
   /// Says that this rank is in the call, and waits until all are. The first rank whose call is not rank 0's, or −1.
-  int enter(std::uint64_t fingerprint);
+  /// `brought`: bytes of each entrance that ranks on other nodes are to see.
+  int enter(std::uint64_t fingerprint, std::uint64_t brought = 0);
   /// Waits until all ranks have come here as often.
   void meet();
   void finish() { mine_->finished.store(number_, std::memory_order_relaxed); }
@@ -78,6 +87,10 @@ class rank_meeting {
           ::sched_yield();
           break;
         case patience::step::sleep: {
+          if (far_ && far_->is_waiting()) {
+            far_->carrier().rest(p.nap_end());
+            break;
+          }
           words_->sleepers.fetch_add(1, std::memory_order_seq_cst);
           const std::uint32_t heard = words_->bell.load(std::memory_order_seq_cst);
           const bool go_on = done() || words_->ended.load(std::memory_order_seq_cst) != 0;
@@ -140,6 +153,8 @@ class rank_meeting {
   }
 
   void wake() const noexcept;
+  /// The leader of a node tells the other nodes why the communicator has ended.
+  void tell_far() const noexcept;
   void look(std::uint64_t missing);
   [[noreturn]] void fail_dead(std::uint64_t who);
   [[nodiscard]] std::string call_in_words() const;
@@ -149,6 +164,7 @@ class rank_meeting {
   std::vector<rank> members_;
   int self_;
   control_block block_;
+  std::unique_ptr<far_ranks> far_;
   group_words* words_;
   rank_area* mine_;
   waiting policy_;
@@ -157,6 +173,7 @@ class rank_meeting {
   std::uint64_t number_ = 0;
   std::uint64_t step_ = 0;
   std::uint64_t suspects_ = 0;
+  bool has_met_ = true;  // all ranks are in this call
   std::chrono::nanoseconds limit_{};
   std::chrono::steady_clock::time_point until_{};  // of the call; not set before somebody is missing
   std::string_view doing_;                         // instead of the call's record

@@ -2,6 +2,7 @@
 // One rank's part of a schedule, and messages between two ranks: bytes over wires. What a wire is made of is not known
 // here.
 #include "collective/ranks/rank_communicator_body.hpp"
+#include "collective/schedule/rank_bit.hpp"
 #include "weft/core/raise.hpp"
 
 #include <algorithm>
@@ -27,17 +28,109 @@ struct rank_communicator_body::kept_schedule {
   std::vector<std::byte> scratch;
 };
 
+/// The algorithm that is asked for, or the one for the place of the ranks.
+collective_algorithm rank_communicator_body::algorithm_of(const rank_call& call) const {
+  const call_terms& t = call.terms;
+  if (t.algorithm != collective_algorithm::automatic) return t.algorithm;
+  if (!is_on_several_nodes()) return collective_algorithm::direct;
+  const bool is_offered = t.what != call_terms::barrier &&
+                          offers(static_cast<collective>(t.what), collective_algorithm::hierarchical).offered;
+  return is_offered && !t.by_rank_order ? collective_algorithm::hierarchical : collective_algorithm::naive;
+}
+
+bool rank_communicator_body::wire_move::is_over() const {
+  const bool knows = is_send || done >= header_bytes;
+  return knows && done == header_bytes + (is_send ? size : said);
+}
+
+transfer& rank_communicator_body::next_transfer() {
+  if (transfers_used_ == transfers_.size()) transfers_.emplace_back();
+  transfer& t = transfers_[transfers_used_++];
+  t.at = transfer::stage::under_way;
+  return t;
+}
+
+/// A move with a rank on another node: its bytes are a message. Where sizes may differ, its header is one before it.
+bool rank_communicator_body::move_far(wire_move& m) {
+  using purpose = rank_carrier::purpose;
+  rank_carrier& by = meeting.far()->carrier();
+  const bool may_differ = m.header[0] == message_mark;
+  const purpose what = may_differ ? purpose::exchange : purpose::move;
+  const auto has_ended = [&](const transfer& t) {
+    const auto at = t.at.load(std::memory_order_acquire);
+    if (at == transfer::stage::under_way) return false;
+    if (at == transfer::stage::done) return true;
+    if (const auto lost = by.failure(m.other))
+      meeting.fail(errc::peer_dead, meeting.name_of(m.other) + " has died or left (" + *lost + ")");
+    meeting.fail(errc::corrupt, "a message between " + meeting.name_of(m.other) + " and " + meeting.name_of(self()) +
+                                    " was lost: " + t.why);
+  };
+  const auto start = [&](transfer*& on, std::byte* at, std::uint64_t size) {
+    on = &next_transfer();
+    if (m.is_send) {
+      by.send(*on, m.other, what, {at, size});
+    } else {
+      by.receive(*on, m.other, what, {at, size});
+    }
+  };
+  if (m.done < header_bytes) {
+    if (!may_differ) {
+      m.got = m.header;
+    } else {
+      if (m.header_on == nullptr)
+        start(m.header_on, reinterpret_cast<std::byte*>(m.is_send ? m.header.data() : m.got.data()), header_bytes);
+      if (!has_ended(*m.header_on)) return false;
+      if (!m.is_send && (m.header_on->bytes != header_bytes || m.got[0] != message_mark))
+        meeting.fail(errc::corrupt, meeting.name_of(m.other) + " sends what is no message of an exchange");
+    }
+    m.done = header_bytes;
+    m.said = m.got[1];
+    if (m.is_over()) return true;  // nothing follows
+  }
+  if (m.on == nullptr) {
+    if (!m.is_send && m.said != m.size) {  // does not fit: taken off, for what follows
+      m.lost.resize(m.said);
+      start(m.on, m.lost.data(), m.said);
+    } else {
+      start(m.on, m.at, m.size);
+    }
+  }
+  if (!has_ended(*m.on)) return false;
+  const std::uint64_t expected = m.is_send ? m.size : m.said;
+  if (!m.is_send && m.on->bytes != expected) {
+    meeting.fail(errc::corrupt, meeting.name_of(m.other) + " sends " + std::to_string(m.on->bytes) + " bytes, not " +
+                                    std::to_string(expected));
+  }
+  m.done += expected;
+  return true;
+}
+
+void rank_communicator_body::end_far_moves() noexcept {
+  for (const wire_move& m : moves_) {
+    for (transfer* t : {m.header_on, m.on})
+      if (t != nullptr && t->is_under_way()) meeting.far()->carrier().cancel(*t, m.other);
+  }
+}
+
 /// Moves what can be moved now. True when anything was.
 bool rank_communicator_body::move_some() {
   std::uint64_t sending = 0, receiving = 0;  // whom an earlier move has not ended with: they go in order
-  bool moved = false;
+  bool moved = false, all_far = true;
+  if (is_on_several_nodes()) meeting.far()->carrier().progress();
   for (wire_move& m : moves_) {
-    const bool knows = m.is_send || m.done >= header_bytes;
-    if (knows && m.done == header_bytes + (m.is_send ? m.size : m.said)) continue;
+    if (m.is_over()) continue;
+    if (!meeting.is_near(m.other)) {
+      std::uint64_t& before = m.is_send ? sending : receiving;
+      // whole messages keep their order by themselves; those with a header wait for the one before
+      if ((before & bit(m.other)) != 0 && m.header[0] == message_mark) continue;
+      if (move_far(m)) moved = true;
+      if (!m.is_over()) before |= bit(m.other);
+      continue;
+    }
+    all_far = false;
     std::uint64_t& busy = m.is_send ? sending : receiving;
-    const std::uint64_t bit = std::uint64_t{1} << m.other;
-    if ((busy & bit) != 0) continue;
-    busy |= bit;
+    if ((busy & bit(m.other)) != 0) continue;
+    busy |= bit(m.other);
     rank_wire& wire = m.is_send ? wires_of(m.other).out : wires_of(m.other).in;
     for (;;) {
       std::size_t some = 0;
@@ -75,13 +168,14 @@ bool rank_communicator_body::move_some() {
                                                " what belongs to another call: sends and receives do not match");
         }
       }
-      if (m.done >= header_bytes && m.done == header_bytes + (m.is_send ? m.size : m.said)) {
-        busy &= ~bit;
+      if (m.is_over()) {
+        busy &= ~bit(m.other);
         break;
       }
     }
   }
   if (moved) meeting.ring();
+  if (is_on_several_nodes()) meeting.far()->set_waiting(all_far);
   return moved;
 }
 
@@ -89,16 +183,21 @@ void rank_communicator_body::move_all() {
   const auto open = [&] {
     std::uint64_t whom = 0;
     for (const wire_move& m : moves_) {
-      const bool ended = m.done >= header_bytes && m.done == header_bytes + (m.is_send ? m.size : m.said);
-      if (!ended) whom |= std::uint64_t{1} << m.other;
+      if (!m.is_over()) whom |= bit(m.other);
     }
     return whom;
   };
   // Every move that gets further is a new beginning for whoever waits. wait() asks more than once, and what it asks
   // moves: so that something has moved is kept.
-  while (open() != 0) {
-    bool moved = false;
-    meeting.wait([&] { return moved = move_some() || moved; }, open);
+  transfers_used_ = 0;
+  try {
+    while (open() != 0) {
+      bool moved = false;
+      meeting.wait([&] { return moved = move_some() || moved; }, open);
+    }
+  } catch (...) {
+    end_far_moves();
+    throw;
   }
 }
 
@@ -110,6 +209,7 @@ void rank_communicator_body::run_schedule(rank_call& call) {
     shape.what = static_cast<collective>(call.terms.what);
     shape.ranks = size();
     shape.root = call.terms.root;
+    if (const far_ranks* far = meeting.far()) shape.nodes = far->nodes();
     const bool one =
         shape.what == collective::all_reduce || shape.what == collective::reduce || shape.what == collective::broadcast;
     if (call.terms.is_uneven) {
@@ -120,7 +220,7 @@ void rank_communicator_body::run_schedule(rank_call& call) {
     }
     auto made = std::make_shared<kept_schedule>();
     made->key = key;
-    made->plan = value_or_raise(make_schedule(shape, call.terms.algorithm, static_cast<std::int64_t>(piece_bytes / e)));
+    made->plan = value_or_raise(make_schedule(shape, algorithm_of(call), static_cast<std::int64_t>(piece_bytes / e)));
     made->scratch.resize(static_cast<std::uint64_t>(made->plan.scratch[static_cast<std::size_t>(self())]) * e);
     std::size_t widest = 0;
     for (const schedule_round& round : made->plan.rounds) {

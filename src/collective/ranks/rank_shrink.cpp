@@ -54,7 +54,7 @@ class rank_communicator_body::survivor_world {
   [[nodiscard]] std::uint64_t ready(std::uint32_t p) const { return link(words_.ready, p).load(); }
 
   void make(std::uint64_t set) {
-    file_ = value_or_raise(make_block(std::popcount(set), of_.options));
+    file_ = value_or_raise(make_block(std::popcount(set), std::popcount(set), of_.options));
     build(set);
   }
   bool offer(std::uint32_t p, int r) {
@@ -116,9 +116,10 @@ class rank_communicator_body::survivor_world {
       if (r == of_.self()) self = static_cast<int>(members.size());
       members.push_back(member(r));
     }
-    auto block = value_or_raise(control_block::open(file_.get(), static_cast<int>(members.size())));
+    const auto size = static_cast<int>(members.size());
+    auto block = value_or_raise(control_block::open(file_.get(), size, size));
     made_ = std::make_unique<rank_communicator_body>(m_.shared_group(), std::move(members), self, std::move(block),
-                                                     of_.on, of_.options);
+                                                     nullptr, of_.on, of_.options);
   }
 
   rank_communicator_body& of_;
@@ -134,6 +135,8 @@ class rank_communicator_body::survivor_world {
 
 std::unique_ptr<rank_communicator_body> rank_communicator_body::shrink(std::chrono::nanoseconds limit) {
   on.state()->require_open();
+  if (meeting.far() != nullptr)
+    raise(errc::unsupported, "the ranks are on several nodes: join a world of those that are left");
   const auto come_too_late = [&] {
     raise(errc::peer_dead, meeting.name_of(self()) + " came too late: the others go on without it");
   };

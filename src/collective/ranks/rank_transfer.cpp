@@ -108,10 +108,13 @@ void rank_communicator_body::execute(rank_call& call) {
   } else {
     meeting.mine().calls[number & 1].number.store(number, std::memory_order_relaxed);
   }
-  const bool by_schedule =
-      call.terms.algorithm != collective_algorithm::automatic && call.terms.algorithm != collective_algorithm::direct;
+  const collective_algorithm by = algorithm_of(call);
   const std::uint64_t largest = largest_part(call);
-  const bool tiny = largest <= tiny_bytes, small = largest <= small_bytes;
+  const bool is_spread = is_on_several_nodes(), small = largest <= small_bytes;
+  // what is small goes to the other nodes with the news that this rank is in the call
+  const bool tiny = largest <= tiny_bytes || (is_spread && small);
+  const bool by_schedule =
+      is_spread ? !tiny || call.terms.algorithm != collective_algorithm::automatic : by != collective_algorithm::direct;
   try {
     if (!call.is_streamed) fill_image(call, nullptr);
     if (!by_schedule) bring(call, tiny, small);
@@ -119,8 +122,9 @@ void rank_communicator_body::execute(rank_call& call) {
     refuse_begun(call, error_of(e).what);
     throw;
   }
-  if (const int other = meeting.enter(fingerprint); other >= 0) raise_mismatch(other);
-  last_algorithm.store(by_schedule ? call.terms.algorithm : collective_algorithm::direct, std::memory_order_relaxed);
+  const int other = meeting.enter(fingerprint, is_spread && !by_schedule ? largest : 0);
+  if (other >= 0) raise_mismatch(other);
+  last_algorithm.store(by_schedule ? by : collective_algorithm::direct, std::memory_order_relaxed);
   if (tiny && !by_schedule) {
     run_brought(call, 0);
   } else {

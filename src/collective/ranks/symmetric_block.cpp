@@ -174,7 +174,9 @@ symmetric_offer symmetric_part::offer(const device& on) const {
 symmetric_block::symmetric_block(std::uint64_t communicator, std::uint64_t number, std::uint64_t size, int self,
                                  std::vector<symmetric_part> parts)
     : communicator_(communicator), number_(number), size_(size), self_(self), parts_(std::move(parts)) {
-  is_of_host_ = std::all_of(parts_.begin(), parts_.end(), [](const auto& p) { return p.window() != nullptr; });
+  // ranks on other nodes have parts of their own, which nobody reaches here
+  is_of_host_ = std::all_of(parts_.begin(), parts_.end(),
+                            [](const auto& p) { return p.window() != nullptr || p.memory().address == nullptr; });
   starts_.reserve(parts_.size());
   for (const symmetric_part& p : parts_)
     starts_.push_back(is_of_host_ ? p.window() : static_cast<std::byte*>(p.memory().address));

@@ -11,9 +11,9 @@
 namespace weft {
 namespace {
 
-constexpr std::array all_algorithms{collective_algorithm::direct, collective_algorithm::ring,
-                                    collective_algorithm::halving_doubling, collective_algorithm::tree,
-                                    collective_algorithm::naive};
+constexpr std::array all_algorithms{
+    collective_algorithm::direct, collective_algorithm::ring,  collective_algorithm::halving_doubling,
+    collective_algorithm::tree,   collective_algorithm::naive, collective_algorithm::hierarchical};
 
 error unfit(errc code, std::string what) {
   error cause;
@@ -183,14 +183,19 @@ result<collective_choice> choose_collective(const collective_shape& shape, std::
   const bool combines = shape.what == collective::all_reduce || shape.what == collective::reduce ||
                         shape.what == collective::reduce_scatter;
   const std::string unmapped = why_not_mapped(machine, devices);
+  const bool has_nodes = is_on_several_nodes(shape);
   bool by_time = true;
   for (const collective_algorithm algorithm : all_algorithms) {
     const bool is_direct = algorithm == collective_algorithm::direct;
+    const bool is_of_nodes = algorithm == collective_algorithm::hierarchical;
+    if (is_of_nodes && !has_nodes && wanted != algorithm) continue;  // nothing to choose there
     const schedule_offer offer = offers(shape.what, algorithm);
     collective_candidate one;
     one.algorithm = algorithm;
     if (!offer.offered) {
       one.why = offer.why;
+    } else if (is_of_nodes && !has_nodes) {
+      one.why = "all ranks are on one node";
     } else if (is_direct && !unmapped.empty()) {
       one.why = unmapped;
     } else if (combines && order == reduction_order::rank && !is_direct && algorithm != collective_algorithm::naive) {

@@ -67,6 +67,9 @@ result<void> check(const collective_shape& shape, std::int64_t piece) {
     total += count;
   }
   if (piece < 0) return wrong("a piece of " + std::to_string(piece) + " elements");
+  if (!shape.nodes.empty() && shape.nodes.size() != static_cast<std::size_t>(shape.ranks)) {
+    return wrong("the nodes of " + std::to_string(shape.nodes.size()) + " ranks for " + std::to_string(shape.ranks));
+  }
   return {};
 }
 
@@ -108,6 +111,8 @@ std::string_view to_string(collective_algorithm algorithm) {
       return "halving_doubling";
     case collective_algorithm::direct:
       return "direct";
+    case collective_algorithm::hierarchical:
+      return "hierarchical";
   }
   return "automatic";
 }
@@ -178,6 +183,10 @@ std::optional<std::int64_t> in_place_offset(const collective_shape& shape, int r
   return std::nullopt;
 }
 
+bool is_on_several_nodes(const collective_shape& shape) {
+  return std::adjacent_find(shape.nodes.begin(), shape.nodes.end(), std::not_equal_to<>{}) != shape.nodes.end();
+}
+
 schedule_offer offers(collective what, collective_algorithm algorithm) {
   const bool moves_blocks = what == collective::scatter || what == collective::gather;
   switch (algorithm) {
@@ -204,6 +213,10 @@ schedule_offer offers(collective what, collective_algorithm algorithm) {
       if (what == collective::all_to_all)
         return {false, "each block would be sent log2(N) / 2 times on average, and packed in between"};
       return {true, {}};
+    case collective_algorithm::hierarchical:
+      if (what == collective::all_to_all || moves_blocks)
+        return {false, "blocks that nobody combines or copies gain nothing on the way through another rank"};
+      return {true, {}};
   }
   return {false, "there is no such algorithm"};
 }
@@ -222,6 +235,10 @@ result<collective_schedule> make_schedule(const collective_shape& shape, collect
                 input_elements(shape, 0));
     return to.take();
   }
+  if (algorithm == collective_algorithm::hierarchical && !is_on_several_nodes(shape)) {
+    return refused(errc::unsupported,
+                   std::string{to_string(shape.what)} + " by hierarchical: all ranks are on one node");
+  }
   switch (algorithm) {
     case collective_algorithm::automatic:
       break;
@@ -239,6 +256,9 @@ result<collective_schedule> make_schedule(const collective_shape& shape, collect
       break;
     case collective_algorithm::direct:
       detail::schedule_direct(to);
+      break;
+    case collective_algorithm::hierarchical:
+      detail::schedule_hierarchical(to);
       break;
   }
   return to.take();

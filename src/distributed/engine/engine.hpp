@@ -2,6 +2,7 @@
 // What carries bytes between the ranks of a world: a library that exists, opened at run time.
 #pragma once
 
+#include "collective/ranks/rank_carrier.hpp"
 #include "weft/core/error.hpp"
 #include "weft/core/result.hpp"
 
@@ -14,13 +15,12 @@
 
 namespace weft::detail {
 
-/// One message on its way. It stays where it is until it has ended.
-struct transfer {
-  enum class stage : std::uint8_t { under_way, done, cancelled, failed };
-  stage at = stage::under_way;
-  std::size_t bytes = 0;   // that were received; until then, for how many there is room
-  std::string why;         // it failed
-  void* native = nullptr;  // the engine's, while it is under way
+/// Which message: of the caller's, or of the library's own.
+struct message_tag {
+  std::uint32_t number = 0;
+  bool is_own = false;
+
+  static constexpr std::uint32_t most_own = 32'767;  // what MPI grants
 };
 
 /// Thread: one at a time; the caller sees to it.
@@ -39,8 +39,8 @@ class engine {
 
   /// Messages of one rank with one tag arrive in order; tags do not wait for each other. The memory stays the
   /// caller's until the transfer has ended.
-  virtual void send(transfer& t, int to, std::uint32_t tag, std::span<const std::byte> bytes) = 0;
-  virtual void receive(transfer& t, int from, std::uint32_t tag, std::span<std::byte> into) = 0;
+  virtual void send(transfer& t, int to, message_tag tag, std::span<const std::byte> bytes) = 0;
+  virtual void receive(transfer& t, int from, message_tag tag, std::span<std::byte> into) = 0;
   /// Ends a transfer that is under way. A message to a rank cannot be called back: the connection ends with it.
   virtual void cancel(transfer& t, int peer) = 0;
   /// Why nothing reaches that rank any more; null as long as it may be there.

@@ -23,7 +23,7 @@ result<void> messenger::send(int to, std::uint32_t tag, std::span<const std::byt
                              std::chrono::nanoseconds limit, const std::stop_token& stop) {
   std::unique_lock lock{mutex_};
   transfer t;
-  engine_->send(t, to, tag, bytes);
+  engine_->send(t, to, {tag}, bytes);
   auto sent = finish(lock, t, {to, tag, true, bytes.size()}, limit, stop);
   return sent ? result<void>{} : std::move(sent).error();
 }
@@ -32,8 +32,57 @@ result<std::size_t> messenger::receive(int from, std::uint32_t tag, std::span<st
                                        std::chrono::nanoseconds limit, const std::stop_token& stop) {
   std::unique_lock lock{mutex_};
   transfer t;
-  engine_->receive(t, from, tag, into);
+  engine_->receive(t, from, {tag}, into);
   return finish(lock, t, {from, tag, false, into.size()}, limit, stop);
+}
+
+void messenger::start_send(transfer& t, int to, message_tag tag, std::span<const std::byte> bytes) {
+  const std::lock_guard lock{mutex_};
+  engine_->send(t, to, tag, bytes);
+  if (is_watched_) bell_.ring();
+}
+
+void messenger::start_receive(transfer& t, int from, message_tag tag, std::span<std::byte> into) {
+  const std::lock_guard lock{mutex_};
+  engine_->receive(t, from, tag, into);
+  if (is_watched_) bell_.ring();
+}
+
+void messenger::cancel(transfer& t, int peer) {
+  const std::lock_guard lock{mutex_};
+  engine_->cancel(t, peer);
+  wake_others();
+}
+
+bool messenger::progress() {
+  const std::lock_guard lock{mutex_};
+  const bool moved = engine_->progress();
+  if (moved) wake_others();
+  return moved;
+}
+
+void messenger::rest(wait_deadline until) {
+  std::unique_lock lock{mutex_};
+  if (is_watched_) {
+    ++others_;
+    changed_.wait_for(lock, until - steady_now());
+    --others_;
+    return;
+  }
+  stop_signal none{{}};
+  sleep(lock, none, until);
+}
+
+std::optional<std::string> messenger::failure(int rank) {
+  const std::lock_guard lock{mutex_};
+  const std::string* why = engine_->failure(rank);
+  return why != nullptr ? std::optional{*why} : std::nullopt;
+}
+
+// Somebody's transfer may have ended without the thread that sleeps for it.
+void messenger::wake_others() {
+  if (others_ > 0) changed_.notify_all();
+  if (is_watched_) bell_.ring();
 }
 
 error messenger::failed(const call& c, errc code, const std::string& how) const {
@@ -51,7 +100,7 @@ result<std::size_t> messenger::finish(std::unique_lock<std::mutex>& lock, transf
   const wait_deadline until = deadline_after(begin, limit);
   auto spin_until = begin + spinning;
   std::optional<stop_signal> signal;
-  const auto over = [&] { return t.at != stage::under_way; };
+  const auto over = [&] { return !t.is_under_way(); };
   for (unsigned turn = 0; !over(); ++turn) {
     bool has_slept = false;
     if (is_watched_) {

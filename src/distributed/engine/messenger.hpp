@@ -10,6 +10,7 @@
 #include <condition_variable>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <stop_token>
 
 namespace weft::detail {
@@ -26,6 +27,16 @@ class messenger {
   result<std::size_t> receive(int from, std::uint32_t tag, std::span<std::byte> into, std::chrono::nanoseconds limit,
                               const std::stop_token& stop);
 
+  /// Messages that are waited for elsewhere: as the engine's functions, from any thread.
+  void start_send(transfer& t, int to, message_tag tag, std::span<const std::byte> bytes);
+  void start_receive(transfer& t, int from, message_tag tag, std::span<std::byte> into);
+  void cancel(transfer& t, int peer);
+  bool progress();
+  /// Sleeps until the engine may have something.
+  void rest(wait_deadline until);
+  [[nodiscard]] std::optional<std::string> failure(int rank);
+  [[nodiscard]] std::string name_of(int rank) const { return name_(rank); }
+
  private:
   struct call {
     int peer;
@@ -36,6 +47,7 @@ class messenger {
   /// Waits for a transfer that was started; the lock is held.
   result<std::size_t> finish(std::unique_lock<std::mutex>& lock, transfer& t, const call& c,
                              std::chrono::nanoseconds limit, const std::stop_token& stop);
+  void wake_others();
   void sleep(std::unique_lock<std::mutex>& lock, stop_signal& signal, wait_deadline until);
   error failed(const call& c, errc code, const std::string& how) const;
 

@@ -125,7 +125,7 @@ class ucx_engine final : public engine {
     for (std::size_t r = 0; r < peers_.size(); ++r) peers_[r].address = std::move(addresses[r]);
   }
 
-  void send(transfer& t, int to, std::uint32_t tag, std::span<const std::byte> bytes) override {
+  void send(transfer& t, int to, message_tag tag, std::span<const std::byte> bytes) override {
     ucp::endpoint* ep = connected(to);
     if (ep == nullptr) return fail(t, *peers_[index(to)].failure);
     peers_[index(to)].was_sent_to = true;
@@ -134,7 +134,7 @@ class ucx_engine final : public engine {
     begun(t, calls_.tag_send_nbx(ep, bytes.data(), bytes.size(), full_tag(self_, tag), &how));
   }
 
-  void receive(transfer& t, int from, std::uint32_t tag, std::span<std::byte> into) override {
+  void receive(transfer& t, int from, message_tag tag, std::span<std::byte> into) override {
     t.bytes = into.size();
     ucp::request_params how = calling(t);
     // A message that is here already is told by the call as well: UCX before 1.16 gives its size in no other way.
@@ -146,19 +146,19 @@ class ucx_engine final : public engine {
         calls_.tag_recv_nbx(worker_, into.data(), into.size(), full_tag(from, tag), ~std::uint64_t{}, &how);
     begun(t, s);
     // Its death is seen by the end of a connection: there has to be one.
-    if (t.at == transfer::stage::under_way) static_cast<void>(connected(from));
+    if (t.is_under_way()) static_cast<void>(connected(from));
   }
 
   void cancel(transfer& t, int rank) override {
-    if (t.at != transfer::stage::under_way) return;
+    if (!t.is_under_way()) return;
     calls_.request_cancel(worker_, t.native);
     // What is being sent does not obey: UCX ends it with its connection.
-    for (int n = 0; n < 1000 && t.at == transfer::stage::under_way; ++n) calls_.worker_progress(worker_);
-    if (t.at == transfer::stage::under_way) {
+    for (int n = 0; n < 1000 && t.is_under_way(); ++n) calls_.worker_progress(worker_);
+    if (t.is_under_way()) {
       peer& gone = peers_[index(rank)];
       if (!gone.failure) gone.failure = "a message to it was given up";
       if (gone.ep != nullptr) close(gone);
-      while (t.at == transfer::stage::under_way) calls_.worker_progress(worker_);
+      while (t.is_under_way()) calls_.worker_progress(worker_);
     }
   }
 
@@ -180,8 +180,8 @@ class ucx_engine final : public engine {
   };
 
   static std::size_t index(int rank) noexcept { return static_cast<std::size_t>(rank); }
-  static std::uint64_t full_tag(int from, std::uint32_t tag) noexcept {
-    return static_cast<std::uint64_t>(from) << 32U | tag;
+  static std::uint64_t full_tag(int from, message_tag tag) noexcept {
+    return static_cast<std::uint64_t>(tag.is_own) << 63U | static_cast<std::uint64_t>(from) << 32U | tag.number;
   }
 
   // The endpoint of that rank, made now if there is none; null when the rank has failed.
@@ -243,7 +243,7 @@ class ucx_engine final : public engine {
   }
 
   static void begun(transfer& t, ucp::started s) {
-    if (t.at != transfer::stage::under_way) return;  // it was told while it was started
+    if (!t.is_under_way()) return;  // it was told while it was started
     if (s == nullptr || ucp::is_error(s)) return end(t, ucp::error_of(s), 0);
     t.native = s;
   }

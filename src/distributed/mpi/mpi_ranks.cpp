@@ -5,6 +5,7 @@
 #include "processes/packet_socket.hpp"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <climits>
 #include <cstring>
@@ -83,7 +84,7 @@ class messages final : public engine {
   result<std::vector<std::byte>> address() override { return std::vector<std::byte>{}; }
   void introduce(std::vector<std::vector<std::byte>>) override {}
 
-  void send(transfer& t, int to, std::uint32_t tag, std::span<const std::byte> bytes) override {
+  void send(transfer& t, int to, message_tag tag, std::span<const std::byte> bytes) override {
     if (!may_go(t, tag, bytes.size())) return;
     auto made = std::make_unique<flight>();
     made->of = &t;
@@ -91,7 +92,7 @@ class messages final : public engine {
     start(std::move(made), calls_.isend, to, tag);
   }
 
-  void receive(transfer& t, int from, std::uint32_t tag, std::span<std::byte> into) override {
+  void receive(transfer& t, int from, message_tag tag, std::span<std::byte> into) override {
     // One more byte than wanted tells a longer message from one that fits; by an error of MPI it could not be told
     // apart.
     if (!may_go(t, tag, into.size())) return;
@@ -104,10 +105,10 @@ class messages final : public engine {
 
   void cancel(transfer& t, int rank) override {
     auto* const own = static_cast<flight*>(t.native);
-    if (t.at != transfer::stage::under_way || own == nullptr) return;
+    if (!t.is_under_way() || own == nullptr) return;
     if (own->is_receive()) {
       calls_.cancel(&own->request);
-      while (t.at == transfer::stage::under_way) progress();
+      while (t.is_under_way()) progress();
       return;
     }
     own->of = nullptr;  // MPI goes on with the copy
@@ -165,22 +166,22 @@ class messages final : public engine {
     t.at = transfer::stage::failed;
   }
 
-  bool may_go(transfer& t, std::uint32_t tag, std::size_t size) const {
+  bool may_go(transfer& t, message_tag tag, std::size_t size) const {
     if (!is_open()) {
       fail(t, "MPI has been finalized");
-    } else if (tag > most_tag) {
+    } else if (tag.number > most_tag) {
       fail(t, "MPI grants tags to " + std::to_string(most_tag));
     } else if (size >= INT_MAX) {
       fail(t, "MPI counts bytes in an int: a message has less than 2 GiB");
     }
-    return t.at == transfer::stage::under_way;
+    return t.is_under_way();
   }
 
   template <class Call>
-  void start(std::unique_ptr<flight> f, Call call, int rank, std::uint32_t tag) {
+  void start(std::unique_ptr<flight> f, Call call, int rank, message_tag tag) {
     f->receives = std::is_same_v<Call, decltype(calls_.irecv)>;
-    const int how = call(f->copy.data(), static_cast<int>(f->copy.size()), calls_.byte, rank, static_cast<int>(tag),
-                         of_->comm(), &f->request);
+    const int how = call(f->copy.data(), static_cast<int>(f->copy.size()), calls_.byte, rank,
+                         static_cast<int>(tag.number), tag.is_own ? of_->own_comm() : of_->comm(), &f->request);
     if (how != success) return fail(*f->of, calls_.text_of(how));
     f->of->native = f.get();
     flying_.push_back(std::move(f));
@@ -225,20 +226,26 @@ result<std::shared_ptr<ranks>> ranks::of(const void* communicator, wait_deadline
     from = 0;
     std::memcpy(&from, communicator, l.handle_bytes);
   }
-  lent<std::pair<handle, handle>> made{{0, 0}};  // communicator, request
-  if (const int how = l.comm_idup(from, &made->first, &made->second); how != success)
-    return failed(l, "copy the communicator", how);
-  made.goes_out();
-  if (auto met = finish(l, made->second, "copy the communicator", until, stop); !met) return std::move(met).error();
-  made.is_back();
-  l.comm_set_errhandler(made->first, l.errors_return);
-  return std::make_shared<ranks>(l, made->first);
+  std::array<handle, 2> copies{};
+  for (handle& copy : copies) {
+    lent<std::pair<handle, handle>> made{{0, 0}};  // communicator, request
+    if (const int how = l.comm_idup(from, &made->first, &made->second); how != success)
+      return failed(l, "copy the communicator", how);
+    made.goes_out();
+    if (auto met = finish(l, made->second, "copy the communicator", until, stop); !met) return std::move(met).error();
+    made.is_back();
+    copy = made->first;
+    l.comm_set_errhandler(copy, l.errors_return);
+  }
+  return std::make_shared<ranks>(l, copies[0], copies[1]);
 }
 
 ranks::~ranks() {
   int is_over = 0;
   calls_.finalized(&is_over);
-  if (is_over == 0) calls_.comm_free(&comm_);
+  if (is_over != 0) return;
+  calls_.comm_free(&comm_);
+  calls_.comm_free(&own_comm_);
 }
 
 int ranks::self() const {

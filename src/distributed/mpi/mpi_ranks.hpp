@@ -12,19 +12,20 @@
 
 namespace weft::detail::mpi {
 
-/// A copy of a communicator, in which nobody else sends.
+/// Copies of a communicator, in which nobody else sends: one for the program's messages, one for the library's.
 class ranks {
  public:
   /// Of `communicator`, which points to the program's MPI_Comm; of MPI_COMM_WORLD where it is null. Collective.
   /// Errors: not_found without an initialised MPI; timed_out, cancelled; closed, with MPI's words.
   static result<std::shared_ptr<ranks>> of(const void* communicator, wait_deadline until, const std::stop_token& stop);
-  ranks(const library& calls, handle comm) : calls_(calls), comm_(comm) {}
+  ranks(const library& calls, handle comm, handle own_comm) : calls_(calls), comm_(comm), own_comm_(own_comm) {}
   ranks(const ranks&) = delete;
   ranks& operator=(const ranks&) = delete;
   ~ranks();
 
   [[nodiscard]] const library& calls() const noexcept { return calls_; }
   [[nodiscard]] handle comm() const noexcept { return comm_; }
+  [[nodiscard]] handle own_comm() const noexcept { return own_comm_; }
   [[nodiscard]] int self() const;
   [[nodiscard]] int size() const;
 
@@ -35,6 +36,7 @@ class ranks {
  private:
   const library& calls_;
   handle comm_;
+  handle own_comm_;
 };
 
 /// MPI's point-to-point messages. They are copied when they are sent, because MPI may read them after a limit has

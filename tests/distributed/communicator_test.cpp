@@ -1,0 +1,210 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives over the ranks of several nodes. What the calls give is checked by what checks them on one node.
+#include "collective/rank_collectives.hpp"
+#include "distributed/meetings.hpp"
+
+#include <gtest/gtest.h>
+
+namespace {
+
+using namespace meetings;
+using ranks::home;
+using weft::collective_algorithm;
+using weft::rank_communicator;
+
+/// What each rank's `work` on a communicator of all finds wrong. `nodes` of each rank, all on this computer.
+template <class F>
+std::string on_nodes(const std::vector<int>& nodes, const F& work,
+                     const std::function<world_options()>& how = with_ucx) {
+  const auto port = fresh_port();
+  const std::string host = host_of_this_test();
+  const auto size = static_cast<int>(nodes.size());
+  std::vector<std::unique_ptr<child>> all;
+  for (int r = 0; r < size; ++r) {
+    all.push_back(std::make_unique<child>([&, r]() -> std::string {
+      try {
+        world_options options = how();
+        options.node = "n" + std::to_string(nodes[static_cast<std::size_t>(r)]);
+        auto w = world::join(world_place{rank{r}, size, {}, host, port}, options);
+        if (!w) return failure_of(w);
+        const weft::machine m = ranks::a_machine(1);
+        weft::rank_communicator_options limited;
+        limited.limit = only_a_hang;
+        auto c = w->communicator(m[0], limited);
+        std::string wrong = work(c, *w);
+        return wrong.empty() ? wrong : "rank " + std::to_string(r) + ": " + wrong + "\n";
+      } catch (const std::exception& e) {
+        return "rank " + std::to_string(r) + ": " + e.what() + "\n";
+      }
+    }));
+  }
+  std::string said;
+  for (auto& one : all) said += one->said();
+  return said;
+}
+
+const std::vector<int> two_by_two{0, 0, 1, 1};
+const std::vector<int> mixed_up{0, 1, 0, 2, 1};
+const std::vector<int> one_each{0, 1, 2};
+
+class far_memories : public testing::TestWithParam<home> {};
+
+TEST_P(far_memories, of_every_kind_give_every_collective_over_nodes) {
+  NEEDS(no_ucx);
+  for (const auto& nodes : {two_by_two, mixed_up, one_each}) {
+    EXPECT_EQ(on_nodes(nodes, [](rank_communicator& c, world&) { return ranks::all_shapes(c, GetParam()); }), "");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(world_communicator, far_memories, testing::Values(home::host, home::device, home::symmetric));
+
+class far_algorithms : public testing::TestWithParam<collective_algorithm> {};
+
+TEST_P(far_algorithms, that_are_asked_for_are_right_over_nodes) {
+  NEEDS(no_ucx);
+  EXPECT_EQ(on_nodes(mixed_up,
+                     [](rank_communicator& c, world&) {
+                       std::string wrong = ranks::all_shapes(c, home::host, GetParam());
+                       if (!wrong.empty()) return wrong;
+                       return c.last_algorithm() == GetParam() ? wrong : std::string{"another algorithm was taken"};
+                     }),
+            "");
+}
+
+INSTANTIATE_TEST_SUITE_P(world_communicator, far_algorithms,
+                         testing::Values(collective_algorithm::naive, collective_algorithm::tree,
+                                         collective_algorithm::ring, collective_algorithm::halving_doubling,
+                                         collective_algorithm::hierarchical));
+
+TEST(world_communicator, takes_the_hierarchical_algorithm_by_itself_and_keeps_the_order_of_ranks_where_it_is_asked_to) {
+  NEEDS(no_ucx);
+  EXPECT_EQ(on_nodes(two_by_two,
+                     [](rank_communicator& c, world&) -> std::string {
+                       // a sum that depends on the order: only rank after rank gives 1
+                       const std::array<float, 4> of{1e8F, -1e8F, 1.0F, 1e-3F};
+                       std::vector<float> many(50'000, of[c.self().index()]);
+                       weft::collective_options o;
+                       o.order = weft::reduction_order::rank;
+                       c.all_reduce(many, weft::reduce_op::sum, o);
+                       const float expected = ((of[0] + of[1]) + of[2]) + of[3];
+                       if (many[49'999] != expected) return "not in the order of ranks: " + std::to_string(many[0]);
+                       if (c.last_algorithm() != collective_algorithm::naive) return "not the one that keeps it";
+                       c.all_reduce(many, weft::reduce_op::max);
+                       if (c.last_algorithm() != collective_algorithm::hierarchical) return "not the one for nodes";
+                       const weft::error e = error_of([&] {
+                         weft::collective_options direct;
+                         direct.algorithm = collective_algorithm::direct;
+                         c.all_reduce(many, weft::reduce_op::max, direct);
+                       });
+                       return says(e.what, "share no memory") ? "" : to_string(e);
+                     }),
+            "");
+}
+
+TEST(world_communicator, exchanges_messages_and_names_calls_that_do_not_match_over_nodes) {
+  NEEDS(no_ucx);
+  for (const auto& nodes : {two_by_two, std::vector<int>{0, 1, 1, 2}}) {
+    EXPECT_EQ(on_nodes(nodes,
+                       [](rank_communicator& c, world&) {
+                         std::string wrong = ranks::exchanges(c);
+                         if (wrong.empty()) wrong = ranks::names_mismatches(c);
+                         if (wrong.empty()) wrong = ranks::tells_of_refusals(c);
+                         return wrong;
+                       }),
+              "");
+  }
+}
+
+TEST(world_communicator, runs_in_streams_over_nodes) {
+  NEEDS(no_ucx);
+  EXPECT_EQ(on_nodes(two_by_two,
+                     [](rank_communicator& c, world&) {
+                       std::string wrong = ranks::runs_in_a_stream(c, home::device);
+                       if (wrong.empty()) wrong = ranks::keeps_memory_of_streamed_calls(c, home::device);
+                       return wrong;
+                     }),
+            "");
+}
+
+TEST(world_communicator, splits_into_communicators_within_and_across_nodes) {
+  NEEDS(no_ucx);
+  EXPECT_EQ(on_nodes(mixed_up,
+                     [](rank_communicator& c, world& w) -> std::string {
+                       const int me = c.self().value();
+                       for (const int round : {0, 1, 2}) {
+                         const int node = w.member(w.self()).node;
+                         const int colour = round == 0 ? node : round == 1 ? me % 2 : 0;
+                         rank_communicator part = c.split(colour, -me);
+                         if (part.member(part.self()) != w.self()) return "it is another member";
+                         std::vector<std::int64_t> one(20'000, std::int64_t{1} << me);
+                         part.all_reduce(one, weft::reduce_op::sum);
+                         std::int64_t expected = 0;
+                         for (int r = 0; r < c.size(); ++r) {
+                           const int theirs = round == 0 ? w.member(rank{r}).node : round == 1 ? r % 2 : 0;
+                           if (theirs == colour) expected += std::int64_t{1} << r;
+                         }
+                         if (one.back() != expected || one.front() != expected)
+                           return "the sum of a part is " + std::to_string(one.front());
+                         if (round == 0 && part.last_algorithm() != collective_algorithm::direct)
+                           return "ranks of one node do not use its memory";
+                       }
+                       c.barrier();
+                       return "";
+                     }),
+            "");
+}
+
+TEST(world_communicator, names_a_rank_that_was_killed_on_every_node) {
+  NEEDS(no_ucx);
+  for (const int victim : {0, 1, 2, 3}) {
+    const std::string said = on_nodes(two_by_two, [&](rank_communicator& c, world&) -> std::string {
+      std::vector<float> some(100'000, 1.0F);
+      c.all_reduce(some, weft::reduce_op::sum);
+      if (c.self().value() == victim) ::kill(::getpid(), SIGKILL);
+      const weft::error e = error_of([&] {
+        for (;;) c.all_reduce(some, weft::reduce_op::sum);
+      });
+      // a leader that dies takes the way to its node with it
+      const int leader = victim / 2 * 2;
+      const bool is_named = says(e.what, "rank " + std::to_string(victim) + " (") ||
+                            says(e.what, "rank " + std::to_string(leader) + " (");
+      if (e.code != errc::peer_dead || !is_named) return to_string(e);
+      const weft::error again = error_of([&] { c.barrier(); });
+      return again.code == errc::peer_dead ? "" : "and then: " + to_string(again);
+    });
+    EXPECT_EQ(said, "ended by signal 9") << victim;
+  }
+}
+
+TEST(world_communicator, ends_everywhere_when_one_rank_aborts) {
+  NEEDS(no_ucx);
+  EXPECT_EQ(on_nodes(two_by_two,
+                     [](rank_communicator& c, world&) -> std::string {
+                       c.barrier();
+                       if (c.self() == rank{3}) c.abort("enough");
+                       const weft::error e = error_of([&] {
+                         for (;;) c.barrier();
+                       });
+                       return e.code == errc::cancelled && says(e.what, "enough") ? "" : to_string(e);
+                     }),
+            "");
+}
+
+TEST(world_communicator, needs_an_engine_where_there_is_more_than_one_node) {
+  EXPECT_EQ(
+      on_nodes(
+          {0, 1}, [](rank_communicator&, world&) { return std::string{"made"}; }, [] { return within(only_a_hang); })
+          .find("made"),
+      std::string::npos);
+  EXPECT_EQ(on_nodes(
+                {0, 0},
+                [](rank_communicator& c, world&) -> std::string {
+                  std::vector<int> one{1};
+                  c.all_reduce(one, weft::reduce_op::sum);
+                  return one[0] == 2 ? "" : "wrong";
+                },
+                [] { return within(only_a_hang); }),
+            "");
+}
+
+}  // namespace
