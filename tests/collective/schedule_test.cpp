@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/collective/schedule.hpp"
 
+#include "collective/schedule/shared_moves.hpp"
 #include "symbolic.hpp"
 
 #include <gtest/gtest.h>
@@ -95,6 +96,25 @@ std::string bounds_fault(const collective_schedule& made, std::int64_t piece) {
   return {};
 }
 
+/// The schedule as ranks do it that see each other's memory: their folds read what was to be moved where it is.
+collective_schedule without_moves(const collective_schedule& made) {
+  collective_schedule shared = made;
+  for (std::size_t i = 0; i < made.rounds.size(); ++i) {
+    schedule_round& round = shared.rounds[i];
+    round.moves.clear();
+    for (const schedule_move& m : made.rounds[i].moves) {
+      const bool is_read_there = m.from.rank != m.to.rank && m.from.where != memory::scratch &&
+                                 detail::is_late(made, i, m) && detail::is_folded(made, i, m);
+      if (!is_read_there) {
+        round.moves.push_back(m);
+        continue;
+      }
+      for (schedule_fold& f : round.folds) std::replace(f.inputs.begin(), f.inputs.end(), m.to, m.from);
+    }
+  }
+  return shared;
+}
+
 /// Every algorithm of a collective, for that many ranks. The number of schedules that were run.
 int prove(collective what, int n) {
   int proven = 0;
@@ -133,6 +153,12 @@ int prove(collective what, int n) {
                 return proven;
               }
               ++proven;
+              if (piece != 3) continue;
+              const std::string shared_fault = symbolic::fault_of(without_moves(*made), in_place, true);
+              if (!shared_fault.empty()) {
+                ADD_FAILURE() << text(shape, algorithm, piece, in_place) << ", in shared memory: " << shared_fault;
+                return proven;
+              }
             }
           }
         }
@@ -282,6 +308,27 @@ TEST(schedule, of_a_shape_that_cannot_be_names_what_is_wrong) {
             "invalid_argument: all_gather: more elements together than can be counted");
   EXPECT_EQ(refusal({collective::all_reduce, 4, 0, {1}, {0, 1}}),
             "invalid_argument: all_reduce: the nodes of 2 ranks for 4");
+}
+
+TEST(schedule, in_memory_that_is_shared_leaves_nothing_where_a_fold_writes_or_that_is_read_later) {
+  const schedule_move brought{{memory::output, 0, 0}, {memory::scratch, 1, 0}, 2};
+  const schedule_fold read{1, {{memory::scratch, 1, 0}, {memory::input, 1, 0}}, {{memory::output, 1, 0}}, 2, true};
+  const schedule_fold writes{0, {{memory::input, 0, 0}}, {{memory::output, 0, 1}}, 1, true};
+  collective_schedule made{{collective::all_reduce, 2, 0, {4}}, collective_algorithm::ring, {0, 2}, {}};
+  made.rounds = {{{brought}, {read}}, {}};
+  EXPECT_TRUE(detail::is_late(made, 0, brought));
+  EXPECT_TRUE(detail::is_folded(made, 0, brought));
+  made.rounds[0].folds.push_back(writes);
+  EXPECT_FALSE(detail::is_late(made, 0, brought));
+  // in place, an input is what a fold writes at its place in the output
+  made.rounds[0].folds.back().outputs = {{memory::output, 0, 3}};
+  EXPECT_TRUE(detail::is_late(made, 0, brought));
+  EXPECT_FALSE(detail::is_late(made, 0, {{memory::input, 0, 3}, {memory::scratch, 1, 0}, 1}));
+  made.rounds[1].folds = {read};
+  EXPECT_FALSE(detail::is_folded(made, 0, brought));
+  made.rounds[1].moves = {brought};  // written again before
+  EXPECT_TRUE(detail::is_folded(made, 0, brought));
+  EXPECT_FALSE(detail::is_folded(made, 0, {{memory::input, 0, 0}, {memory::output, 1, 0}, 2}));
 }
 
 TEST(schedule, of_hierarchical_needs_ranks_on_several_nodes) {

@@ -79,8 +79,8 @@ inline symbol expected(const collective_shape& shape, int rank, std::int64_t at)
 /// Runs one schedule; what is wrong first, in words, or nothing.
 class interpreter {
  public:
-  interpreter(const collective_schedule& schedule, bool in_place)
-      : schedule_(schedule), in_place_(in_place), ranks_(schedule.shape.ranks) {
+  interpreter(const collective_schedule& schedule, bool in_place, bool reads_others = false)
+      : schedule_(schedule), in_place_(in_place), reads_others_(reads_others), ranks_(schedule.shape.ranks) {
     for (int r = 0; r < ranks_; ++r) lay_out(r);
   }
 
@@ -227,7 +227,7 @@ class interpreter {
     const bool is_direct = schedule_.algorithm == collective_algorithm::direct;
     for (std::size_t k = 0; k < f.inputs.size(); ++k) {
       if (!find(f.inputs[k], f.count, inputs[k])) return;
-      if (f.inputs[k].rank != f.at && !is_direct)
+      if (f.inputs[k].rank != f.at && !is_direct && !reads_others_)
         fail("rank " + std::to_string(f.at) + " folds the " + text(f.inputs[k]));
     }
     for (std::size_t k = 0; k < f.outputs.size(); ++k) {
@@ -307,6 +307,7 @@ class interpreter {
 
   const collective_schedule& schedule_;
   bool in_place_;
+  bool reads_others_;
   int ranks_;
   std::vector<store> stores_;
   std::vector<span_of_cells> memories_;
@@ -315,9 +316,11 @@ class interpreter {
   std::string failure_;
 };
 
-/// What is wrong with a schedule, run out of place or in place; empty if nothing is.
-[[nodiscard]] inline std::string fault_of(const collective_schedule& schedule, bool in_place) {
-  return interpreter{schedule, in_place}.run();
+/// What is wrong with a schedule, run out of place or in place; empty if nothing is. `reads_others`: folds may read
+/// other ranks' memory.
+[[nodiscard]] inline std::string fault_of(const collective_schedule& schedule, bool in_place,
+                                          bool reads_others = false) {
+  return interpreter{schedule, in_place, reads_others}.run();
 }
 
 }  // namespace weft::symbolic

@@ -185,15 +185,23 @@ class rank_communicator_body {
     std::uint64_t said = 0;                        // bytes that the sender said it sends
     transfer* header_on = nullptr;                 // of messages with a rank on another node
     transfer* on = nullptr;                        // with such a rank: no wire
-    bool is_started = false;
-    std::vector<std::byte> lost;  // what came and does not fit
+    std::vector<std::byte> lost;                   // what came and does not fit
+    std::uint64_t ticket = 0;                      // in memory that both see: the count of its offer
+    const std::byte* there = nullptr;              // where this rank reads it
+    bool is_late = false;                          // it is taken, and known to be, after the folds of the round
     [[nodiscard]] bool is_over() const;
   };
+  /// Where a rank reads what another one of its node has at a place, if it reaches that; checked.
+  [[nodiscard]] const std::byte* seen_at(const schedule_move& m, const rank_call& call);
+  void add_move(const rank_call& call, std::size_t round, std::size_t index, std::byte* at);
+  void end_late_moves();
+  bool move_seen(wire_move& m);
   bool move_far(wire_move& m);
   void end_far_moves() noexcept;
   transfer& next_transfer();
   std::vector<wire_move> moves_;
-  std::deque<transfer> transfers_;  // of moves_; they do not move
+  std::vector<std::pair<std::int64_t, std::size_t>> seen_;  // scratch for which a fold reads a move's source
+  std::deque<transfer> transfers_;                          // of moves_; they do not move
   std::size_t transfers_used_ = 0;
   struct kept_schedule;
   std::shared_ptr<kept_schedule> schedule_;

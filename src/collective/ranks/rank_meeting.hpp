@@ -131,7 +131,8 @@ class rank_meeting {
   class patience {
    public:
     enum class step : std::uint8_t { spin, give_way, sleep, look };
-    explicit patience(const rank_meeting& m) noexcept : policy_(m.policy_), spins_(m.spins_) {}
+    explicit patience(const rank_meeting& m) noexcept
+        : policy_(m.policy_), spins_(m.far_ ? m.spins_ / far_turn : m.spins_) {}
     step next() noexcept;
     /// Until when the next sleep lasts: the first ones are short, so that the dead are soon looked for.
     [[nodiscard]] std::chrono::steady_clock::time_point nap_end() noexcept;
@@ -139,6 +140,7 @@ class rank_meeting {
     [[nodiscard]] bool time_to_look() const noexcept { return look_; }
 
    private:
+    static constexpr int far_turn = 16;  // a look at the network takes as long as so many at memory
     waiting policy_;
     int spins_;
     int turns_ = 0;

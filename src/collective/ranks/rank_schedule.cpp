@@ -3,6 +3,7 @@
 // here.
 #include "collective/ranks/rank_communicator_body.hpp"
 #include "collective/schedule/rank_bit.hpp"
+#include "collective/schedule/shared_moves.hpp"
 #include "weft/core/raise.hpp"
 
 #include <algorithm>
@@ -25,6 +26,8 @@ std::uint64_t mark_of(std::uint64_t call, std::size_t round) { return call << 24
 struct rank_communicator_body::kept_schedule {
   std::uint64_t key = 0;
   collective_schedule plan;
+  std::vector<std::vector<bool>> late;    // by round and move: its source is not written by the folds of the round
+  std::vector<std::vector<bool>> folded;  // and what it brings is read by the folds of the round alone
   std::vector<std::byte> scratch;
 };
 
@@ -105,6 +108,80 @@ bool rank_communicator_body::move_far(wire_move& m) {
   return true;
 }
 
+const std::byte* rank_communicator_body::seen_at(const schedule_move& m, const rank_call& call) {
+  if (!meeting.is_near(m.from.rank) || !meeting.is_near(m.to.rank)) return nullptr;
+  if (m.from.where == schedule_place::memory::scratch) return nullptr;
+  const auto said = [&](int r) { return r == self() ? own_places(call) : places_of(r); };
+  const place_words theirs = said(m.from.rank), mine = said(m.to.rank);
+  const bool is_input = m.from.where == schedule_place::memory::input;
+  const std::uint64_t number = is_input ? theirs.in_block : theirs.out_block;
+  if (number == 0 || (number != mine.in_block && number != mine.out_block)) return nullptr;
+  const symmetric_block* const one = is_input ? call.in.block : call.out.block;
+  const symmetric_block* const other = is_input ? call.out.block : call.in.block;
+  const symmetric_block& block = one != nullptr && one->number() == number ? *one : *other;
+  const std::uint64_t offset =
+      (is_input ? theirs.in_offset : theirs.out_offset) + static_cast<std::uint64_t>(m.from.at) * call.element();
+  return checked(block, m.from.rank, offset, m.count, call);
+}
+
+/// One of this rank's moves of a round, from or to its memory at `at`.
+void rank_communicator_body::add_move(const rank_call& call, std::size_t round, std::size_t index, std::byte* at) {
+  const schedule_move& m = schedule_->plan.rounds[round].moves[index];
+  wire_move one;
+  one.is_send = m.from.rank == self();
+  one.other = one.is_send ? m.to.rank : m.from.rank;
+  one.at = at;
+  one.size = static_cast<std::uint64_t>(m.count) * call.element();
+  one.header = {mark_of(meeting.number(), round), one.size};
+  one.there = seen_at(m, call);
+  if (one.there != nullptr) {
+    rank_wire& wire = one.is_send ? wires_of(one.other).out : wires_of(one.other).in;
+    one.ticket = ++wire.offers;
+    one.is_late = schedule_->late[round][index];
+    // offers are taken in their order: one of a pair that cannot be late makes none late
+    for (wire_move& before : moves_) {
+      if (before.ticket == 0 || before.other != one.other || before.is_send != one.is_send) continue;
+      one.is_late = one.is_late && before.is_late;
+      before.is_late = one.is_late;
+    }
+  }
+  moves_.push_back(std::move(one));
+}
+
+/// A move in memory that both see: the receiver copies it, or leaves it to the folds.
+bool rank_communicator_body::move_seen(wire_move& m) {
+  rank_wire& wire = m.is_send ? wires_of(m.other).out : wires_of(m.other).in;
+  if (m.is_send ? !m.is_late && !wire.is_taken(m.ticket) : !wire.is_offered(m.ticket)) return false;
+  if (!m.is_send) {
+    if (m.at != nullptr && m.there != m.at) std::memcpy(m.at, m.there, m.size);
+    if (!m.is_late) wire.take(m.ticket);
+    m.said = m.size;
+  }
+  m.done = header_bytes + m.size;
+  return true;
+}
+
+/// After the folds: what others offered is theirs again, and what they took is this rank's.
+void rank_communicator_body::end_late_moves() {
+  bool is_any = false;
+  for (const wire_move& m : moves_) {
+    if (m.ticket == 0 || !m.is_late) continue;
+    is_any = true;
+    if (!m.is_send) wires_of(m.other).in.take(m.ticket);
+  }
+  if (!is_any) return;
+  meeting.ring();
+  const auto open = [&] {
+    std::uint64_t whom = 0;
+    for (const wire_move& m : moves_) {
+      if (m.ticket != 0 && m.is_late && m.is_send && !wires_of(m.other).out.is_taken(m.ticket)) whom |= bit(m.other);
+    }
+    return whom;
+  };
+  if (is_on_several_nodes()) meeting.far()->set_waiting(false);
+  meeting.wait([&] { return open() == 0; }, open);
+}
+
 void rank_communicator_body::end_far_moves() noexcept {
   for (const wire_move& m : moves_) {
     for (transfer* t : {m.header_on, m.on})
@@ -119,6 +196,11 @@ bool rank_communicator_body::move_some() {
   if (is_on_several_nodes()) meeting.far()->carrier().progress();
   for (wire_move& m : moves_) {
     if (m.is_over()) continue;
+    if (m.ticket != 0) {
+      all_far = false;
+      if (move_seen(m)) moved = true;
+      continue;
+    }
     if (!meeting.is_near(m.other)) {
       std::uint64_t& before = m.is_send ? sending : receiving;
       // whole messages keep their order by themselves; those with a header wait for the one before
@@ -226,6 +308,14 @@ void rank_communicator_body::run_schedule(rank_call& call) {
     for (const schedule_round& round : made->plan.rounds) {
       for (const schedule_fold& f : round.folds) widest = std::max({widest, f.inputs.size(), f.outputs.size()});
     }
+    for (std::size_t i = 0; i < made->plan.rounds.size(); ++i) {
+      auto& late = made->late.emplace_back();
+      auto& folded = made->folded.emplace_back();
+      for (const schedule_move& m : made->plan.rounds[i].moves) {
+        late.push_back(is_late(made->plan, i, m));
+        folded.push_back(is_folded(made->plan, i, m));
+      }
+    }
     inputs_.resize(std::max(inputs_.size(), widest));
     outputs_.resize(std::max(outputs_.size(), widest));
     schedule_ = std::move(made);
@@ -240,31 +330,42 @@ void rank_communicator_body::run_schedule(rank_call& call) {
   for (std::size_t i = 0; i < kept.plan.rounds.size(); ++i) {
     const schedule_round& round = kept.plan.rounds[i];
     moves_.clear();
-    for (const schedule_move& m : round.moves) {
+    seen_.clear();
+    for (std::size_t k = 0; k < round.moves.size(); ++k) {
+      const schedule_move& m = round.moves[k];
       const bool sends = m.from.rank == self(), receives = m.to.rank == self();
-      const std::uint64_t bytes_of = static_cast<std::uint64_t>(m.count) * e;
-      if (bytes_of == 0 || (!sends && !receives)) continue;
+      if (m.count == 0 || (!sends && !receives)) continue;
       if (sends && receives) {
-        if (address(m.from) != address(m.to)) std::memmove(address(m.to), address(m.from), bytes_of);
+        if (address(m.from) != address(m.to))
+          std::memmove(address(m.to), address(m.from), static_cast<std::uint64_t>(m.count) * e);
         continue;
       }
-      wire_move one;
-      one.is_send = sends;
-      one.other = sends ? m.to.rank : m.from.rank;
-      one.at = address(sends ? m.from : m.to);
-      one.size = bytes_of;
-      one.header = {mark_of(meeting.number(), i), bytes_of};
-      moves_.push_back(one);
+      add_move(call, i, k, address(sends ? m.from : m.to));
+      if (receives && kept.folded[i][k]) seen_.emplace_back(m.to.at, moves_.size() - 1);
     }
+    for (wire_move& m : moves_)
+      if (m.ticket != 0 && m.is_send) wires_of(m.other).out.offer(m.ticket);
+    // what the folds read where it is, nobody copies
+    std::erase_if(seen_, [&](const auto& s) { return moves_[s.second].ticket == 0 || !moves_[s.second].is_late; });
+    for (const auto& s : seen_) moves_[s.second].at = nullptr;
+    if (!moves_.empty()) meeting.ring();
     move_all();
+    const auto read_at = [&](const schedule_place& place) -> void* {
+      if (place.where == schedule_place::memory::scratch) {
+        for (const auto& [at, move] : seen_)
+          if (at == place.at) return const_cast<std::byte*>(moves_[move].there);  // folds only read it
+      }
+      return address(place);
+    };
     for (const schedule_fold& f : round.folds) {
       if (f.at != self()) continue;
-      for (std::size_t k = 0; k < f.inputs.size(); ++k) inputs_[k] = address(f.inputs[k]);
+      for (std::size_t k = 0; k < f.inputs.size(); ++k) inputs_[k] = read_at(f.inputs[k]);
       for (std::size_t k = 0; k < f.outputs.size(); ++k) outputs_[k] = address(f.outputs[k]);
       const bool divides = f.is_last && call.terms.op == reduction_op::kind::average;
       fold(call, f.count, pointers(inputs_, f.inputs.size()), pointers(outputs_, f.outputs.size()),
            divides ? size() : 1);
     }
+    end_late_moves();
   }
 }
 

@@ -117,7 +117,12 @@ void rank_communicator_body::execute(rank_call& call) {
       is_spread ? !tiny || call.terms.algorithm != collective_algorithm::automatic : by != collective_algorithm::direct;
   try {
     if (!call.is_streamed) fill_image(call, nullptr);
-    if (!by_schedule) bring(call, tiny, small);
+    if (!by_schedule) {
+      bring(call, tiny, small);
+    } else {
+      const place_words places = own_places(call);
+      std::memcpy(meeting.entrance_of(self()).data.data(), &places, sizeof places);
+    }
   } catch (const std::exception& e) {
     refuse_begun(call, error_of(e).what);
     throw;

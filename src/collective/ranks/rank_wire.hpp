@@ -23,13 +23,29 @@ class rank_wire {
   [[nodiscard]] std::size_t try_send(std::span<const std::byte> what) noexcept;
   /// Receives what is there.
   [[nodiscard]] std::size_t try_receive(std::span<std::byte> into) noexcept;
+  // What lies in memory that both ends see needs no bytes on the wire: the sender offers it, the receiver takes it.
+  // Offers are counted, by both ends alike.
+  void offer(std::uint64_t count) noexcept { words_->offered.store(count, std::memory_order_seq_cst); }
+  /// Pairs with offer(): what the sender wrote before is there.
+  [[nodiscard]] bool is_offered(std::uint64_t count) const noexcept {
+    return words_->offered.load(std::memory_order_acquire) >= count;
+  }
+  void take(std::uint64_t count) noexcept { words_->taken.store(count, std::memory_order_seq_cst); }
+  /// Pairs with take(): the receiver no longer reads it.
+  [[nodiscard]] bool is_taken(std::uint64_t count) const noexcept {
+    return words_->taken.load(std::memory_order_acquire) >= count;
+  }
+  std::uint64_t offers = 0;  // of this end, so far: the sender's or the receiver's count
+
   /// True once the other end has written what cannot be; from then on nothing is sent or received.
   [[nodiscard]] bool is_broken() const noexcept { return broken_; }
 
  private:
   struct ends {
-    alignas(128) std::atomic<std::uint64_t> sent;      // sender → receiver
+    alignas(128) std::atomic<std::uint64_t> sent;  // sender → receiver
+    std::atomic<std::uint64_t> offered;
     alignas(128) std::atomic<std::uint64_t> received;  // receiver → sender
+    std::atomic<std::uint64_t> taken;
   };
   static_assert(sizeof(ends) == wire_words_bytes);
 
