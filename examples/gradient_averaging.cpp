@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// A training loop whose loss goes down by the same bits on one, two and four devices.
+// A training loop whose loss goes down by the same bits on one, two and four devices, and on four processes of any
+// nodes.
 //
 // The data is in four fixed shards, and each is a rank: where there are fewer devices, a device is several ranks. Each
 // rank computes the gradient of its shard, and all_reduce adds the four in the order of ranks, so that their sum
 // depends on neither the devices, nor the algorithm, nor the pieces in which memory goes.
+//
+// usage: gradient_averaging [topology]; or as four processes of torchrun, mpirun or a shell, each with a shard:
+//   export WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500
+//   for r in 1 2 3; do RANK=$r ./gradient_averaging & done; RANK=0 ./gradient_averaging
 #include "play.hpp"
 #include "weft/collective/communicator.hpp"
+#include "weft/core/raise.hpp"
+#include "weft/distributed/world.hpp"
 #include "weft/exec/launch.hpp"
 #include "weft/memory/buffer.hpp"
 #include "weft/memory/copy.hpp"
@@ -13,6 +20,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <optional>
 #include <vector>
 
 namespace {
@@ -153,10 +161,66 @@ training train(const weft::machine& m, int devices) {
   return done;
 }
 
-}  // namespace
+/// The same by one process for each shard.
+training train_among(weft::world& everyone, const weft::machine& m) {
+  const int self = everyone.self().value();
+  const weft::device mine = m[everyone.member(everyone.self()).local.value() % m.device_count()];
+  worker w{mine, shard_of(self)};
+  const weft::stream order{mine};
+  weft::rank_communicator all = everyone.communicator(mine);
+  weft::collective_options in_order;
+  in_order.order = weft::reduction_order::rank;
+  in_order.streams = {&order, 1};
 
-int main(int argc, char** argv) {
+  training done;
+  std::vector<float> seen(gradients);
+  for (int epoch = 0; epoch < epochs; ++epoch) {
+    w.find_gradient(order);
+    all.all_reduce(w.gradient, weft::reduce_op::sum, in_order);
+    w.take_step(order, 2.0F / (shards * samples));
+    copy(order, seen, w.gradient).wait();
+    done.losses.push_back(seen.back() / (shards * samples));
+  }
+  std::vector<float> models(weights * shards);
+  all.all_gather(w.model, models);
+  for (auto at = models.begin(); at != models.end(); at += weights) done.models.emplace_back(at, at + weights);
+  return done;
+}
+
+/// As a rank of a world: 0 when its result is that of one device.
+int run_among(const weft::world_place& place, const weft::machine& m) {
+  if (place.size != shards) {
+    std::fprintf(stderr, "gradient_averaging: %d ranks, not %d, one for each shard\n", place.size, shards);
+    return 2;
+  }
+  weft::world everyone = weft::value_or_raise(weft::world::join(place));
+  const training one = train(m, 1), together = train_among(everyone, m);
+  bool same = together.losses == one.losses;
+  for (const std::vector<float>& model : together.models) same = same && model == one.models.front();
+  if (everyone.self() == weft::rank{0}) {
+    std::printf("loss %.6f, then %.6f\n%d ranks on %d node%s, by %s: %s\n",
+                static_cast<double>(together.losses.front()), static_cast<double>(together.losses.back()), shards,
+                everyone.nodes(), everyone.nodes() == 1 ? "" : "s",
+                everyone.nodes() == 1 ? "shared memory" : everyone.engine().c_str(),
+                same ? "every loss and every weight on every rank is the same as on one device" : "ANOTHER RESULT");
+  }
+  return same ? 0 : 1;
+}
+
+/// Where a launcher, or a shell, says that this process is one of several.
+std::optional<weft::world_place> place_in_a_world() {
+  try {
+    const weft::world_place place = weft::world_place::from_environment();
+    return place.size > 1 ? std::optional{place} : std::nullopt;
+  } catch (const weft::error_exception& alone) {
+    if (alone.cause().code != weft::errc::not_found) throw;
+    return std::nullopt;
+  }
+}
+
+int show(int argc, char** argv) {
   const weft::machine m = examples::play(argc, argv, "two_socket_8");
+  if (const auto place = place_in_a_world()) return run_among(*place, m);
   if (m.device_count() < shards) {
     std::fprintf(stderr, "usage: gradient_averaging [topology of at least %d devices]\n", shards);
     return 2;
@@ -184,4 +248,10 @@ int main(int argc, char** argv) {
     right = right && (same || near);
   }
   return right ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return examples::run([&] { return show(argc, argv); });
 }

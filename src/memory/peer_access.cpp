@@ -43,6 +43,8 @@ peer_link link_of(const peer_description& known) {
       return peer_link::xe_link;
     case link_kind::host_memory:
       return peer_link::unified_memory;
+    case link_kind::network:
+      return peer_link::none;
     case link_kind::unknown:
       return peer_link::unknown;
   }

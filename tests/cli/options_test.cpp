@@ -236,7 +236,7 @@ TEST(completion, completes_commands_options_and_topologies) {
   EXPECT_EQ(complete("weft bench", "co"), "copy collective\n");
   EXPECT_EQ(complete("weft bench copy", "--pa"), "--pairs\n");
   EXPECT_EQ(complete("weft bench queue --mode", "h"), "host_staged\n");
-  EXPECT_EQ(complete("weft topo --sim", "dgx"), "dgx_h100\n");
+  EXPECT_EQ(complete("weft topo --sim", "dgx"), "dgx_h100 dgx_h100_x2\n");
 }
 
 TEST(completion, works_in_zsh_and_fish) {

@@ -32,7 +32,8 @@ tool_environment as_rank(int rank, int size, int port) {
   return made;
 }
 
-std::vector<tool_result> check(int size, const std::vector<std::string>& more = {}) {
+/// The tool as every rank, on as many nodes.
+std::vector<tool_result> on_ranks(int size, const std::vector<std::string>& words, int nodes = 1) {
   static std::atomic<int> port{23001};
   const int here = port++;
   std::vector<tool_result> ended(static_cast<std::size_t>(size));
@@ -40,13 +41,19 @@ std::vector<tool_result> check(int size, const std::vector<std::string>& more = 
   ranks.reserve(ended.size());
   for (int r = 0; r < size; ++r) {
     ranks.emplace_back([&, r] {
-      std::vector<std::string> words{"world", "check"};
-      words.insert(words.end(), more.begin(), more.end());
-      ended[static_cast<std::size_t>(r)] = run_tool(words, as_rank(r, size, here));
+      tool_environment with = as_rank(r, size, here);
+      with.set.push_back("WEFT_WORLD_NODE=" + std::to_string(r * nodes / size));
+      ended[static_cast<std::size_t>(r)] = run_tool(words, with);
     });
   }
   ranks.clear();
   return ended;
+}
+
+std::vector<tool_result> check(int size, const std::vector<std::string>& more = {}) {
+  std::vector<std::string> words{"world", "check"};
+  words.insert(words.end(), more.begin(), more.end());
+  return on_ranks(size, words);
 }
 
 bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
@@ -66,6 +73,28 @@ TEST(world_check, verifies_every_pair_and_rank_0_prints_them) {
   }
   const tool_result judged = check_documents({ended[0]});
   EXPECT_TRUE(judged.exit_code == no_checker || judged.exit_code == 0) << judged.out;
+}
+
+TEST(bench_collective, of_a_world_measures_and_verifies_over_its_nodes_and_rank_0_prints_it) {
+  for (const int nodes : {1, 2}) {
+    const auto ended = on_ranks(
+        4,
+        {"bench", "collective", "--world", "--collective", "all_reduce,broadcast", "-s", "4K,1M", "--quick", "--json"},
+        nodes);
+    if (nodes > 1 && has(ended[0].err, "nothing carries messages")) GTEST_SKIP() << ended[0].err;
+    for (const tool_result& one : ended) EXPECT_EQ(one.exit_code, 0) << one.err;
+    EXPECT_EQ(ended[1].out + ended[2].out + ended[3].out, "");
+    const auto document = ended[0].document();
+    EXPECT_EQ(document["nodes"], nodes);
+    EXPECT_EQ(document["engine"].is_null(), false);
+    ASSERT_EQ(document["results"].size(), 4U);
+    for (const auto& row : document["results"]) EXPECT_EQ(row["verified"], true) << row.dump();
+    const tool_result judged = check_documents({ended[0]});
+    EXPECT_TRUE(judged.exit_code == no_checker || judged.exit_code == 0) << judged.out;
+  }
+  const tool_result both = run_tool({"bench", "collective", "--world", "--ranks", "2"});
+  EXPECT_EQ(both.exit_code, 2);
+  EXPECT_TRUE(has(both.err, "the launcher says how many ranks a world has")) << both.err;
 }
 
 TEST(world_check, meets_every_pair_once_for_even_and_odd_numbers_of_ranks) {

@@ -535,6 +535,23 @@ TEST(collective_choice, takes_the_ring_for_much_and_few_rounds_for_little) {
   EXPECT_EQ(small, "halving_doubling");
 }
 
+TEST(collective_choice, knows_the_nodes_of_a_machine_and_takes_hierarchical_there) {
+  // eight ranks of a node and eight of the other, in an order in which halving and doubling cross the network each time
+  topology machine = samples::shipped("dgx_h100_x2");
+  std::vector<device_id> devices;
+  for (int r = 0; r < 16; ++r) devices.push_back(device_id{r % 2 * 8 + r / 2});
+  EXPECT_EQ(nodes_of(machine, devices).size(), 16U);
+  EXPECT_TRUE(nodes_of(machine, std::span{devices}.first(1)).empty());
+  const auto choice =
+      choose_collective({collective::all_reduce, 16, 0, {25'000'000}}, element, machine, devices, reduction_order::any);
+  ASSERT_TRUE(choice);
+  EXPECT_EQ(choice->algorithm, collective_algorithm::hierarchical);
+  const auto alone = choose_collective({collective::all_reduce, 4, 0, {1000}}, element, switched(4), first_devices(4),
+                                       reduction_order::any, collective_algorithm::hierarchical);
+  ASSERT_FALSE(alone);
+  EXPECT_NE(alone.error().what.find("all ranks are on one node"), std::string::npos) << alone.error().what;
+}
+
 TEST(collective_choice, of_the_order_of_ranks_is_between_direct_and_naive) {
   const auto devices = first_devices(4);
   const collective_shape shape{collective::all_reduce, 4, 0, {1000}};

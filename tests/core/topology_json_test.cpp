@@ -315,6 +315,23 @@ INSTANTIATE_TEST_SUITE_P(
                 "3: links[0].between: expected two names"},
         mistake{good, ",\n\"links\": [{\"between\": [\"gpu0\", \"gpu1\"], \"kind\": \"socket\"}]",
                 "3: links[0].kind: a link of kind socket joins two sockets, not gpu0 and gpu1"},
+        mistake{"{\"memory\": \"1GiB\", \"parent\": \"a\"}, {\"memory\": \"1GiB\", \"parent\": \"b\"}",
+                ",\n\"sockets\": [{\"name\": \"a\", \"node\": \"n0\"},\n{\"name\": \"b\"}]",
+                "3: sockets[1].node: expected the name of a node"},
+        mistake{
+            "{\"memory\": \"1GiB\", \"parent\": \"a\"}, {\"memory\": \"1GiB\", \"parent\": \"b\"}",
+            ", \"sockets\": [{\"name\": \"a\", \"node\": \"n0\"}, {\"name\": \"b\", \"node\": \"n1\"}],\n\"links\": "
+            "[{\"between\": [\"a\", \"b\"], \"kind\": \"socket\"}]",
+            "2: links: link 4: a and b are of two nodes: expected a link of kind network"},
+        mistake{"{\"memory\": \"1GiB\", \"parent\": \"a\"}, {\"memory\": \"1GiB\", \"parent\": \"b\"}",
+                ", \"sockets\": [{\"name\": \"a\"}, {\"name\": \"b\"}],\n\"links\": "
+                "[{\"between\": [\"a\", \"b\"], \"kind\": \"network\"}]",
+                "2: links: link 4: a link of kind network joins sockets of two nodes, not a and b"},
+        mistake{
+            "{\"memory\": \"1GiB\", \"parent\": \"a\"}, {\"memory\": \"1GiB\", \"parent\": \"b\"}",
+            ", \"sockets\": [{\"name\": \"a\", \"node\": \"n0\"}, {\"name\": \"b\", \"node\": \"n1\"}],\n\"links\": "
+            "[{\"between\": [\"a\", \"b\"], \"kind\": \"network\"}], \"peer_access\": {\"rule\": \"all\"}",
+            "2: peer_access: gpu0 may access gpu1 over a network, over which no memory is mapped"},
         mistake{"{\"memory\": \"1GiB\",\n\"parent\": \"swich0\"}", ", \"switches\": [{\"name\": \"switch0\"}]",
                 "2: devices[0].parent: no device, socket or switch is called \"swich0\", did you mean \"switch0\"?"},
         mistake{"{\"memory\": \"1GiB\",\n\"parent\": \"nvs\"}",

@@ -24,8 +24,9 @@ using weft::errc;
 TEST(topology, every_machine_that_ships_is_complete) {
   const auto names = weft::shipped_topologies();
   EXPECT_TRUE(std::ranges::is_sorted(names));
-  for (const std::string_view expected : {"one", "pair_nvlink", "pcie_4", "pcie_2x2_switches", "two_socket_8",
-                                          "dgx_h100", "mi300x_8", "mixed_3", "ring_3_no_p2p", "faulty_4"}) {
+  for (const std::string_view expected :
+       {"one", "pair_nvlink", "pcie_4", "pcie_2x2_switches", "two_socket_8", "dgx_h100", "dgx_h100_x2", "two_nodes_4",
+        "mi300x_8", "mixed_3", "ring_3_no_p2p", "faulty_4"}) {
     EXPECT_NE(std::ranges::find(names, expected), names.end()) << expected;
   }
   for (const std::string_view name : names) {
@@ -130,6 +131,24 @@ TEST(topology, peers_of_two_sockets_are_peers_inside_a_socket_only) {
   }
   EXPECT_EQ(way(m, peer(m, 1, 6)), "gpu1 switch0 socket0 socket1 switch3 gpu6");
   EXPECT_EQ(way(m, m.from_host[6]), "socket1 switch3 gpu6");
+}
+
+TEST(topology, of_two_nodes_goes_over_the_network_and_maps_nothing_there) {
+  const topology m = load("two_nodes_4");
+  EXPECT_EQ(m.computers, (std::vector<std::string>{"node0", "node1"}));
+  EXPECT_EQ(classes_from(m, 0), "X PIX NET NET");
+  for (int from = 0; from < 4; ++from) {
+    EXPECT_EQ(m.computer_of(device_id{from}), from / 2);
+    for (int to = 0; to < 4; ++to)
+      EXPECT_EQ(m.can_access(device_id{from}, device_id{to}), from != to && from / 2 == to / 2);
+  }
+  const weft::link_path& between = m.between_sockets[m.pair(device_id{1}, device_id{2})];
+  EXPECT_EQ(way(m, between), "node0.socket node1.socket");
+  EXPECT_DOUBLE_EQ(between.bytes_per_second, 12.5e9);
+  const topology big = load("dgx_h100_x2");
+  EXPECT_EQ(big.device_count(), 16);
+  EXPECT_EQ(weft::link_class(big, device_id{0}, device_id{7}), "NV18");
+  EXPECT_EQ(weft::link_class(big, device_id{7}, device_id{8}), "NET");
 }
 
 TEST(topology, the_uneven_machine_has_speeds_and_memories_of_its_own) {

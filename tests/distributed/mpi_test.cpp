@@ -2,6 +2,7 @@
 // Worlds of a program that runs MPI. The launcher of a real MPI starts this program once more for each rank.
 #include "distributed/meetings.hpp"
 #include "distributed/mpi/mpi_library.hpp"
+#include "weft/runtime/machine.hpp"
 
 #include <gtest/gtest.h>
 
@@ -66,6 +67,24 @@ std::string talk_in_a_ring(world& w) {
   return wrong;
 }
 
+/// Over MPI's messages: each rank on a node of its own.
+std::string reduce_over_nodes(world_options options, int rank_of_mpi) {
+  options.node = "n" + std::to_string(rank_of_mpi);
+  auto w = world::join_mpi(nullptr, options);
+  if (!w) return failure_of(w);
+  if (w->nodes() != 3) return "nodes: " + std::to_string(w->nodes());
+  weft::machine_options chosen;
+  chosen.devices = 1;
+  const weft::machine m{chosen};
+  weft::rank_communicator all = w->communicator(m[0]);
+  for (const std::size_t count : {std::size_t{3}, std::size_t{100'000}}) {
+    std::vector<std::int64_t> memory(count, std::int64_t{1} << w->self().value());
+    all.all_reduce(memory, weft::reduce_op::sum);
+    if (memory != std::vector<std::int64_t>(count, 7)) return "a sum of " + std::to_string(count) + " is wrong";
+  }
+  return "";
+}
+
 /// A rank that the launcher has started: writes what it finds wrong, and "well" at rank 0.
 int be_a_rank(const char* library, weft::world_engine engine) {
   void* mpi = ::dlopen(library, RTLD_NOW | RTLD_GLOBAL);
@@ -80,6 +99,7 @@ int be_a_rank(const char* library, weft::world_engine engine) {
     options.engine = engine;
     auto w = world::join_mpi(nullptr, options);
     wrong = w ? talk_in_a_ring(*w) : failure_of(w);
+    if (w && wrong.empty()) wrong = reduce_over_nodes(options, w->self().value());
     if (w && w->self() == rank{0}) std::printf("well by %s\n", w->engine().c_str());
     if (w) static_cast<void>(w->node_group()->barrier(only_a_hang));
   }

@@ -12,6 +12,7 @@
 #include <fstream>
 #include <string>
 #include <sys/wait.h>
+#include <unistd.h>
 
 namespace programs_test {
 
@@ -169,6 +170,27 @@ TEST(programs, reduce_sum_counts_the_tail) {
   const outcome ended = run(program("reduce_sum"));
   EXPECT_EQ(ended.code, 0) << ended.text;
   EXPECT_EQ(ended.text, "1 numbers: -1000\n1023 numbers: -4944\n1000003 numbers: -2026\n");
+}
+
+TEST(programs, gradient_averaging_learns_by_the_same_bits_as_four_processes_on_one_node_and_on_two) {
+  for (const bool on_two : {false, true}) {
+    // an address of the loopback interface where no other test meets
+    const int pid = ::getpid();
+    const std::string host = "127." + std::to_string(on_two ? 33 : 32) + "." + std::to_string(pid / 256 % 256) + "." +
+                             std::to_string(pid % 256);
+    const outcome ended = run("export WORLD_SIZE=4 MASTER_PORT=29500 MASTER_ADDR=" + host +
+                              " WEFT_WORLD_TOKEN=of_this_test UCX_TLS=tcp,self; "
+                              "for r in 1 2 3; do RANK=$r WEFT_WORLD_NODE=" +
+                              (on_two ? "n$((r / 2)) " : "n0 ") + program("gradient_averaging") +
+                              " & done; RANK=0 WEFT_WORLD_NODE=n0 " + program("gradient_averaging"));
+    if (on_two && ended.text.find("nothing carries messages") != std::string::npos) GTEST_SKIP() << ended.text;
+    EXPECT_EQ(ended.code, 0) << ended.text;
+    EXPECT_NE(ended.text.find(on_two ? "4 ranks on 2 nodes, by ucx" : "4 ranks on 1 node, by shared memory"),
+              std::string::npos)
+        << ended.text;
+    EXPECT_NE(ended.text.find("every loss and every weight on every rank is the same"), std::string::npos)
+        << ended.text;
+  }
 }
 
 TEST(programs, gradient_averaging_learns_by_the_same_bits_on_one_two_and_four_devices) {

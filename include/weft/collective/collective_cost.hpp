@@ -66,9 +66,12 @@ struct collective_choice {
   std::vector<collective_candidate> candidates;
 };
 
-/// Chooses an algorithm. `wanted` other than automatic is taken if it is possible. `launch_latency`
-/// and `in_place`: as for cost_of().
-/// Errors: invalid_argument (shape); unsupported when `wanted` is not possible, with the reason.
+/// The computers of devices, for a shape's `nodes`; empty where all are in one.
+[[nodiscard]] std::vector<int> nodes_of(const topology& machine, std::span<const device_id> devices);
+
+/// Chooses an algorithm; the ranks are on the computers of their devices. `wanted` other than automatic is taken if it
+/// is possible. `launch_latency` and `in_place`: as for cost_of(). Errors: invalid_argument (shape); unsupported when
+/// `wanted` is not possible, with the reason.
 [[nodiscard]] result<collective_choice> choose_collective(
     const collective_shape& shape, std::size_t element_size, const topology& machine,
     std::span<const device_id> devices, reduction_order order,
@@ -84,10 +87,10 @@ struct collective_choice {
 inline constexpr std::uint64_t collective_piece_bytes = std::uint64_t{16} << 20;
 
 /// Elements of a piece for a schedule: collective_piece_bytes, or fewer for what is pipelined (a tree; broadcast and
-/// reduce by ring), where short pieces fill the links sooner and long ones pay fewer latencies. With k pieces and r
-/// rounds for one, (k + r - 1) rounds of latency + S / (k * rate) each are least for k = sqrt((r - 1) S / (rate *
-/// latency)). Where pieces are folded, half of `launch_latency` counts as latency too.
-/// Shape: one that make_schedule() takes, and a device for each rank.
+/// reduce by ring), where short pieces fill the links sooner and
+/// long ones pay fewer latencies. With k pieces and r rounds for one, (k + r - 1) rounds of latency + S / (k * rate)
+/// each are least for k = sqrt((r - 1) S / (rate * latency)). Where pieces are folded, half of `launch_latency` counts
+/// as latency too. Shape: one that make_schedule() takes, and a device for each rank.
 [[nodiscard]] std::int64_t best_piece(const collective_shape& shape, std::size_t element_size,
                                       collective_algorithm algorithm, const topology& machine,
                                       std::span<const device_id> devices,

@@ -19,7 +19,7 @@
 namespace weft {
 
 /// What a link is made of; `unknown` when it cannot be told, never a guess.
-enum class link_kind : std::uint8_t { unknown, host_memory, pcie, nvlink, infinity_fabric, xe_link, socket };
+enum class link_kind : std::uint8_t { unknown, host_memory, pcie, nvlink, infinity_fabric, xe_link, socket, network };
 [[nodiscard]] std::string_view to_string(link_kind kind);
 
 /// A place that data passes through. Devices come first in `topology::nodes`, in device order.
@@ -30,6 +30,7 @@ struct topology_node {
   std::string name;             // "gpu0", "socket1", "switch2"
   std::optional<int> parent{};  // index of the node above it in the PCIe tree; a socket has none
   std::optional<int> numa_node{};
+  int computer = 0;  // that a socket is in: an index into `computers`
   friend bool operator==(const topology_node&, const topology_node&) = default;
 };
 
@@ -98,7 +99,8 @@ struct topology {
   std::vector<std::string> sources;  // where the figures were published
   bool simulated = true;             // false only for the plain host machine
   std::vector<topology_device> devices;
-  std::vector<topology_node> nodes;  // the devices, then sockets and switches
+  std::vector<topology_node> nodes;    // the devices, then sockets and switches
+  std::vector<std::string> computers;  // names, of a machine that is a cluster; empty: one
   std::vector<topology_link> links;
   std::vector<bool> access;  // [from * N + to]: from may map the memory of to
   std::vector<topology_fault> faults;
@@ -116,6 +118,8 @@ struct topology {
   [[nodiscard]] bool can_access(device_id from, device_id to) const { return access[pair(from, to)]; }
   /// Index of the socket that a device hangs on, through any switches; empty in an unfinished topology.
   [[nodiscard]] std::optional<int> socket_of(device_id device) const;
+  /// Index of the computer that a device is in; 0 in an unfinished topology.
+  [[nodiscard]] int computer_of(device_id device) const;
   friend bool operator==(const topology&, const topology&) = default;
 };
 
@@ -139,7 +143,8 @@ inline constexpr int max_devices = 1024;
 [[nodiscard]] std::vector<std::string_view> shipped_topologies();
 
 /// How far apart two devices are, in the letters of `nvidia-smi topo -m`: X, NV#, PIX, PXB, PHB, NODE, SYS;
-/// XG# for Infinity Fabric and XL# for Xe Link. The same in both directions. Cost: a search of all links.
+/// XG# for Infinity Fabric, XL# for Xe Link and NET for another computer. The same in both directions. Cost: a search
+/// of all links.
 [[nodiscard]] std::string link_class(const topology& machine, device_id from, device_id to);
 /// Of all pairs, by machine.pair(). Cost: one search for each device.
 [[nodiscard]] std::vector<std::string> link_classes(const topology& machine);

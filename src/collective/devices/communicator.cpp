@@ -30,6 +30,7 @@ std::shared_ptr<const detail::collective_ranks> ranks_of(std::span<const device>
     raise(errc::invalid_argument, "a communicator of " + std::to_string(devices.size()) + " ranks: at most " +
                                       std::to_string(communicator::max_size));
   }
+  std::vector<device_id> ids;
   auto made = std::make_shared<detail::collective_ranks>();
   made->state = devices.front().state();
   made->state->require_open();
@@ -37,7 +38,9 @@ std::shared_ptr<const detail::collective_ranks> ranks_of(std::span<const device>
     if (d.state() != made->state) raise(errc::wrong_device, "a communicator over the devices of two machines");
     made->devices.push_back(d);
     made->drivers.push_back(&made->state->backend_of(d.id()));
+    ids.push_back(d.id());
   }
+  made->nodes = nodes_of(made->state->layout(), ids);
   return made;
 }
 

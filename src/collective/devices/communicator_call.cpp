@@ -200,6 +200,7 @@ void communicator::body::take(collective what, data_type type, const detail::ran
                               std::source_location where) {
   wish_.shape.what = what;
   wish_.shape.ranks = ranks->size();
+  wish_.shape.nodes = ranks->nodes;
   wish_.shape.root = has_root(what) ? static_cast<int>(checked(o.root, "the root", where)) : 0;
   wish_.type = type;
   wish_.order = reduces(what) ? o.order : reduction_order::any;

@@ -134,9 +134,14 @@ bool far_ranks::exchange(const control_block& block, std::uint64_t brought) {
   carrier_->progress();
   bool is_over = true;
   for (node& one : others_) {
-    if (!one.is_heard && one.coming.at.load(std::memory_order_acquire) == transfer::stage::done) {
-      one.is_heard = true;
-      read_entrance(block, one);
+    if (!one.is_heard && !one.coming.is_under_way()) {
+      // a connection that broke is for the caller to find, who knows whom it waits for
+      if (one.coming.at.load(std::memory_order_acquire) == transfer::stage::done) {
+        one.is_heard = true;
+        read_entrance(block, one, brought);
+      } else if (!carrier_->failure(one.leader())) {
+        raise(errc::corrupt, carrier_->name_of(one.leader()) + " enters a call with what is none: " + one.coming.why);
+      }
     }
     is_over = is_over && one.is_heard && !one.going.is_under_way();
   }
@@ -170,7 +175,7 @@ void far_ranks::write_entrance(const control_block& block, std::uint64_t brought
   }
 }
 
-void far_ranks::read_entrance(const control_block& block, const node& from) {
+void far_ranks::read_entrance(const control_block& block, const node& from, std::uint64_t brought) {
   reader in{std::span{from.come}.first(std::min(from.coming.bytes, from.come.size()))};
   const auto header = in.value<entrance_header>();
   if (header.number != number_ || header.ranks != from.ranks.size() || header.brought > most_brought) {
@@ -178,6 +183,8 @@ void far_ranks::read_entrance(const control_block& block, const node& from) {
                              " of a communicator, of which this is call " + std::to_string(number_));
   }
   const auto slot = static_cast<std::size_t>(number_ & 1);
+  const std::uint64_t own_call = block.area(self_).entrances[slot].fingerprint.load(std::memory_order_relaxed);
+  bool is_own_call = true;
   for (const int r : from.ranks) {
     const auto entry = in.value<entrance_entry>();
     rank_area& area = block.area(r);
@@ -191,6 +198,11 @@ void far_ranks::read_entrance(const control_block& block, const node& from) {
     entrance& own = area.entrances[slot];
     if (!data.empty()) std::memcpy(own.data.data(), data.data(), data.size());
     own.fingerprint.store(entry.fingerprint, std::memory_order_relaxed);
+    is_own_call = is_own_call && entry.fingerprint == own_call;
+    if (r == from.ranks.back() && is_own_call && header.brought != brought) {
+      raise(errc::corrupt, carrier_->name_of(from.leader()) + " brings " + std::to_string(header.brought) +
+                               " bytes of each rank to a call of " + std::to_string(brought));
+    }
     area.finished.store(number_ - 1, std::memory_order_relaxed);
     own.number.store(number_, std::memory_order_seq_cst);  // as rank_meeting::enter
   }

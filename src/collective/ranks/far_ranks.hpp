@@ -7,6 +7,7 @@
 #include "collective/ranks/control_block.hpp"
 #include "collective/ranks/rank_carrier.hpp"
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -65,7 +66,7 @@ class far_ranks {
 
   static std::size_t index(int rank) { return static_cast<std::size_t>(rank); }
   void write_entrance(const control_block& block, std::uint64_t brought);
-  void read_entrance(const control_block& block, const node& from);
+  void read_entrance(const control_block& block, const node& from, std::uint64_t brought);
   void listen(node& to);
   void stop(transfer& t, int other) noexcept;
 
@@ -79,7 +80,7 @@ class far_ranks {
   std::uint64_t number_ = 0;
   bool is_said_ = false;
   bool is_waiting_ = false;
-  bool has_told_ = false;
+  std::atomic<bool> has_told_{false};
 };
 
 }  // namespace weft::detail

@@ -47,6 +47,7 @@ class rank_meeting {
     until_ = {};
     doing_ = {};
     has_met_ = false;
+    if (far_) far_->set_waiting(false);
     return ++number_;
   }
   /// Begins what is no call of all ranks, named `doing` in messages. Errors: failure().

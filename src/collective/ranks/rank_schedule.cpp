@@ -281,6 +281,7 @@ void rank_communicator_body::move_all() {
     end_far_moves();
     throw;
   }
+  if (far_ranks* far = meeting.far()) far->set_waiting(false);
 }
 
 void rank_communicator_body::run_schedule(rank_call& call) {

@@ -172,11 +172,21 @@ std::string why_lost(const collective_candidate& lost, const collective_candidat
 
 }  // namespace
 
-result<collective_choice> choose_collective(const collective_shape& shape, std::size_t element_size,
+std::vector<int> nodes_of(const topology& machine, std::span<const device_id> devices) {
+  std::vector<int> made;
+  made.reserve(devices.size());
+  for (const device_id id : devices) made.push_back(machine.computer_of(id));
+  if (std::adjacent_find(made.begin(), made.end(), std::not_equal_to<>{}) == made.end()) made.clear();
+  return made;
+}
+
+result<collective_choice> choose_collective(const collective_shape& wish, std::size_t element_size,
                                             const topology& machine, std::span<const device_id> devices,
                                             reduction_order order, collective_algorithm wanted,
                                             std::chrono::nanoseconds launch_latency, std::uint64_t in_place) {
-  if (auto checked = check(shape, element_size, machine, devices); !checked) return std::move(checked).error();
+  if (auto checked = check(wish, element_size, machine, devices); !checked) return std::move(checked).error();
+  collective_shape shape = wish;
+  shape.nodes = nodes_of(machine, devices);
   collective_choice choice;
   choice.is_forced = wanted != collective_algorithm::automatic;
   choice.candidates.reserve(all_algorithms.size());

@@ -25,6 +25,7 @@ struct collective_ranks {
   std::shared_ptr<machine_state> state;
   std::vector<device> devices;
   std::vector<backend*> drivers;
+  std::vector<int> nodes;  // of the devices, as a shape has them
 
   [[nodiscard]] int size() const { return static_cast<int>(devices.size()); }
   /// "rank 2 (gpu2)".

@@ -54,6 +54,9 @@ std::optional<topology_problem> check_nodes(const topology& machine) {
     const topology_node& node = machine.nodes[at(i)];
     if ((node.kind == node_kind::device) != (i < machine.device_count()))
       return topology_problem{"devices", "expected the devices, in order, as the first nodes"};
+    const int computers = std::max(1, static_cast<int>(machine.computers.size()));
+    if (node.computer < 0 || node.computer >= computers)
+      return topology_problem{"node", node.name + " is in a node that is not there"};
     if (node.name.empty() || !names.insert(node.name).second)
       return topology_problem{"name", "two places are called \"" + node.name + "\""};
     if (!node.parent) continue;
@@ -85,6 +88,14 @@ std::optional<topology_problem> check_links(const topology& machine) {
       return topology_problem{"links", which + "expected a rate of 0 (unknown) or more"};
     if (link.latency < std::chrono::nanoseconds{0} || link.latency > std::chrono::hours{1})
       return topology_problem{"links", which + "expected a latency from 0 to one hour"};
+    const topology_node &a = machine.nodes[at(link.from)], &b = machine.nodes[at(link.to)];
+    const bool joins_sockets = a.kind == node_kind::socket && b.kind == node_kind::socket;
+    if (link.kind == link_kind::network && (!joins_sockets || a.computer == b.computer))
+      return topology_problem{
+          "links", which + "a link of kind network joins sockets of two nodes, not " + a.name + " and " + b.name};
+    if (joins_sockets && a.computer != b.computer && link.kind != link_kind::network)
+      return topology_problem{"links",
+                              which + a.name + " and " + b.name + " are of two nodes: expected a link of kind network"};
     if (link.generation < 0 || link.lanes < 0)
       return topology_problem{"links", which + "expected a generation and lanes of 0 (none) or more"};
   }
@@ -125,6 +136,11 @@ std::optional<topology_problem> derive_capabilities(topology& machine) {
       if (machine.peer_paths[pair].links.empty()) {
         return topology_problem{"peer_access", to_string(device_id{from}) + " may access " + to_string(device_id{to}) +
                                                    ", but no links lead there: add one or remove the pair"};
+      }
+      for (const int link : machine.peer_paths[pair].links) {
+        if (machine.links[at(link)].kind != link_kind::network) continue;
+        return topology_problem{"peer_access", to_string(device_id{from}) + " may access " + to_string(device_id{to}) +
+                                                   " over a network, over which no memory is mapped: remove the pair"};
       }
       peers = true;
       atomics = atomics || machine.peer_paths[pair].native_atomics;
@@ -171,6 +187,8 @@ std::string_view to_string(link_kind kind) {
       return "xe_link";
     case link_kind::socket:
       return "socket";
+    case link_kind::network:
+      return "network";
   }
   return "unknown";
 }
@@ -201,6 +219,11 @@ std::optional<int> topology::socket_of(device_id device) const {
     node = nodes[at(*node)].parent;
   }
   return std::nullopt;
+}
+
+int topology::computer_of(device_id device) const {
+  const std::optional<int> socket = socket_of(device);
+  return socket ? nodes[at(*socket)].computer : 0;
 }
 
 result<topology> complete_topology(topology machine) {
@@ -272,6 +295,7 @@ std::string_view host_class(const topology& machine, const std::vector<int>& a, 
     return i == 0 && met == b.begin() ? "PIX" : "PXB";
   }
   if (a.empty() || b.empty()) return "SYS";
+  if (machine.nodes[at(a.back())].computer != machine.nodes[at(b.back())].computer) return "NET";
   const std::optional<int> here = machine.nodes[at(a.back())].numa_node;
   return here && here == machine.nodes[at(b.back())].numa_node ? "NODE" : "SYS";
 }

@@ -26,8 +26,8 @@ constexpr std::string_view schema = "weft.topology/1";
 constexpr int max_sockets = 64;
 constexpr int max_switches = 256;
 
-constexpr std::array<std::string_view, 7> link_kinds{"unknown",         "host_memory", "pcie",  "nvlink",
-                                                     "infinity_fabric", "xe_link",     "socket"};
+constexpr std::array<std::string_view, 8> link_kinds{"unknown",         "host_memory", "pcie",   "nvlink",
+                                                     "infinity_fabric", "xe_link",     "socket", "network"};
 
 struct link_spec {
   link_kind kind = link_kind::unknown;
@@ -225,14 +225,26 @@ class topology_builder {
                 "expected at most " + std::to_string(max_sockets) + " sockets, got " + std::to_string(sockets.size()));
     for (std::size_t i = 0; i < sockets.size() && !wrong_.first; ++i) {
       const std::string path = "sockets[" + std::to_string(i) + "]";
-      const fields f(wrong_, sockets[i], path, {"name", "numa_node"});
+      const fields f(wrong_, sockets[i], path, {"name", "numa_node", "node"});
       if (!f.has("name")) f.expected("name", "a name such as \"socket0\"");
       add_node({.kind = node_kind::socket,
                 .name = f.text("name", "a name such as \"socket0\""),
-                .numa_node = read_numa_node(f)},
+                .numa_node = read_numa_node(f),
+                .computer = computer_of(f, sockets.front())},
                {&sockets[i], path});
       ++socket_count_;
     }
+  }
+
+  // Sockets that name a node are of that computer: all of them name one, or none.
+  int computer_of(const fields& socket, const document& first) {
+    constexpr const char* what = "the name of a node such as \"node0\", of each socket or of none";
+    if (socket.has("node") != (first.find("node") != nullptr)) socket.expected("node", what);
+    if (!socket.has("node")) return 0;
+    const std::string name = socket.text("node", what);
+    const auto known = std::ranges::find(machine_.computers, name);
+    if (known == machine_.computers.end()) machine_.computers.push_back(name);
+    return static_cast<int>(std::ranges::find(machine_.computers, name) - machine_.computers.begin());
   }
 
   void read_switches() {

@@ -4,6 +4,7 @@
 #include "distributed/engine/ucp_declarations.hpp"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <dlfcn.h>
@@ -72,7 +73,10 @@ class ucx_engine final : public engine {
       : calls_(calls), name_(std::move(name)), self_(self), peers_(static_cast<std::size_t>(ranks)) {}
 
   ~ucx_engine() override {
-    if (worker_ != nullptr) close_all();
+    if (worker_ != nullptr) {
+      close_all();
+      take_what_nobody_received();
+    }
     if (worker_ != nullptr) calls_.worker_destroy(worker_);
     if (context_ != nullptr) calls_.cleanup(context_);
   }
@@ -276,6 +280,26 @@ class ucx_engine final : public engine {
       if (p.ep != nullptr) close(p);
   }
 
+  // UCX warns of messages that are left, on the standard output of the program.
+  void take_what_nobody_received() {
+    for (bool came = true; came;) {
+      transfer& any = last_;
+      any.at = transfer::stage::under_way;
+      any.bytes = left_over_.size();
+      ucp::request_params how = calling(any);
+      how.field_mask |= ucp::request_params::never_at_once;
+      how.call.received = [](void* request, ucp::status status, const ucp::tag_info* got, void* user) {
+        ended(request, status, got->length, user);
+      };
+      begun(any, calls_.tag_recv_nbx(worker_, left_over_.data(), left_over_.size(), 0, 0, &how));
+      for (int n = 0; n < 100 && any.is_under_way(); ++n) calls_.worker_progress(worker_);
+      came = !any.is_under_way();
+      if (came) continue;
+      calls_.request_cancel(worker_, any.native);
+      for (int n = 0; n < 1000 && any.is_under_way(); ++n) calls_.worker_progress(worker_);
+    }
+  }
+
   static std::chrono::steady_clock::time_point steady_second() {
     return std::chrono::steady_clock::now() + std::chrono::seconds{1};
   }
@@ -295,7 +319,9 @@ class ucx_engine final : public engine {
   const ucp::calls& calls_;
   std::string name_;
   int self_;
-  std::vector<peer> peers_;  // by rank; it never grows: endpoints point into it
+  std::vector<peer> peers_;                // by rank; it never grows: endpoints point into it
+  std::array<std::byte, 64> left_over_{};  // what nobody received, cut; with `last_`, there until the worker has gone
+  transfer last_;
   ucp::context* context_ = nullptr;
   ucp::worker* worker_ = nullptr;
   int wake_file_ = -1;

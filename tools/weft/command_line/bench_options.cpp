@@ -175,6 +175,8 @@ struct measured_words : usual_words, collective_words {
                       read(operation, parse_operation, options.operation), read(sizes, parse_sizes, options.sizes),
                       in_range("--processes", options.processes, process_group::max_size)}))
       return wrong;
+    if (options.world && (options.processes || options.ranks))
+      return "the launcher says how many ranks a world has: drop --processes and --ranks, or --world";
     if (options.processes && options.ranks) return "every process is a rank: give --processes, or --ranks";
     if (options.processes && !options.devices.empty() &&
         options.devices.size() != static_cast<std::size_t>(*options.processes)) {
@@ -202,6 +204,9 @@ void add_collective(command_entries& to, CLI::App& bench) {
       ->add_option("--processes", options.processes,
                    "A caller for each rank, in a process of its own; default one caller for all ranks")
       ->type_name("N");
+  collectives->add_flag(
+      "--world", options.world,
+      "This process is a rank of several, as its launcher says (RANK, WORLD_SIZE, …); start it on each");
   add_samples(*collectives, options.samples, 15);
   collectives->add_flag("--quick", options.quick, "Three samples: a look, not a figure to quote");
   raw->add_budget(*collectives, "30s");

@@ -22,7 +22,7 @@ struct collective_words {
     to.add_option("--type", type, "float32, bfloat16, int8, …: float32")->type_name("TYPE");
     to.add_option("--order", order, "any: the fastest; rank: the same bits, whatever is chosen")->type_name("any|rank");
     to.add_option("--algorithm", algorithm,
-                  fmt::format("{}: automatic, naive, tree, ring, halving_doubling, direct", algorithms))
+                  fmt::format("{}: automatic, naive, tree, ring, halving_doubling, direct, hierarchical", algorithms))
         ->type_name("NAME");
   }
 

@@ -141,6 +141,7 @@ struct collective_bench_options {
   std::vector<int> devices;          // rank by rank; empty: `ranks` of them
   std::optional<int> ranks;
   std::optional<int> processes;  // instead: a caller for each rank, in a process of its own
+  bool world = false;            // instead: this process is a rank of a world, as its launcher says
   data_type type = data_type::float32;
   reduction_op::kind operation = reduction_op::kind::sum;
   reduction_order order = reduction_order::any;

@@ -180,7 +180,8 @@ std::string class_legend() {
          "  PIX  = Through one PCIe switch at most\n"
          "  NV#  = Through # NVLinks side by side\n"
          "  XG#  = Through # Infinity Fabric links side by side\n"
-         "  XL#  = Through # Xe Links side by side\n";
+         "  XL#  = Through # Xe Links side by side\n"
+         "  NET  = On another computer, through the network\n";
 }
 
 bool has(const matrix& m, std::string_view cell) {

@@ -2,6 +2,7 @@
 // weft world check: every pair of ranks sends each other small and large messages, and rank 0 prints one table.
 #include "command_line/commands.hpp"
 #include "command_line/json_parts.hpp"
+#include "commands/joined_world.hpp"
 #include "weft/core/raise.hpp"
 #include "weft/core/version.hpp"
 #include "weft/distributed/world.hpp"
@@ -186,14 +187,6 @@ std::string counted(int count, std::string_view noun) {
   return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
 }
 
-world_place place_of_this_rank() {
-  try {
-    return world_place::from_environment();
-  } catch (const error_exception& e) {
-    throw failure{exit_code::usage, e.cause().what};
-  }
-}
-
 void print(const session& run, const world& w, const std::vector<rank_record>& ranks,
            const std::vector<pair_record>& pairs) {
   std::string text = fmt::format("{} on {} by {}\n\n", counted(w.size(), "rank"), counted(w.nodes(), "node"),
@@ -232,14 +225,22 @@ std::span<const std::byte> bytes_of(const std::vector<T>& list) {
 
 }  // namespace
 
+world joined_world(session& run, std::chrono::nanoseconds limit) {
+  try {
+    const world_place place = world_place::from_environment();
+    world_options how;
+    how.limit = limit;
+    if (place.self == rank{0} && place.size > 1) run.note(fmt::format("waiting for {} ranks", place.size));
+    auto joined = world::join(place, how);
+    if (!joined) throw failure{exit_code_of(joined.error()), to_string(joined.error())};
+    return std::move(*joined);
+  } catch (const error_exception& e) {
+    throw failure{exit_code::usage, e.cause().what};
+  }
+}
+
 exit_code run_world_check(session& run, const world_check_options& options) {
-  world_options how;
-  how.limit = options.limit;
-  const world_place place = place_of_this_rank();
-  if (place.self == rank{0} && place.size > 1) run.note(fmt::format("waiting for {} ranks", place.size));
-  auto joined = world::join(place, how);
-  if (!joined) throw failure{exit_code_of(joined.error()), to_string(joined.error())};
-  world& w = *joined;
+  world w = joined_world(run, options.limit);
   const int size = w.size();
   if (size > 1 && w.engine().empty())
     throw failure{exit_code::absent, "nothing carries messages between the ranks: " + w.engine_reason()};

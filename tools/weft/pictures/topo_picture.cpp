@@ -30,6 +30,8 @@ std::string_view colour_of(link_kind kind) {
       return "#9b6bc9";
     case link_kind::socket:
       return "#b8862f";
+    case link_kind::network:
+      return "#2fa79b";
     case link_kind::host_memory:
       return "#6f8f8f";
     case link_kind::unknown:
@@ -50,6 +52,8 @@ std::string_view people_name(link_kind kind) {
       return "Xe Link";
     case link_kind::socket:
       return "between sockets";
+    case link_kind::network:
+      return "network";
     case link_kind::host_memory:
       return "host memory";
     case link_kind::unknown:

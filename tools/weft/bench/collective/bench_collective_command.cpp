@@ -2,6 +2,7 @@
 #include "collective_bench.hpp"
 #include "collective_words.hpp"
 #include "command_line/commands.hpp"
+#include "commands/joined_world.hpp"
 
 #include <fmt/format.h>
 
@@ -64,16 +65,23 @@ std::string table_text(const session& run, const collective_plan& plan, const st
   return text;
 }
 
-std::string collective_head_text(const session& run, const collective_plan& plan, const std::vector<device_id>& devices,
-                                 bool host) {
+std::string callers_text(const collective_plan& plan, const std::optional<world>& everyone) {
+  if (!everyone) return plan.processes > 0 ? "a process each, symmetric memory" : "one caller";
+  return fmt::format("a process each on {} node{}, by {}, memory symmetric inside a node", everyone->nodes(),
+                     everyone->nodes() == 1 ? "" : "s",
+                     everyone->nodes() == 1 ? "shared memory" : std::string_view{everyone->engine()});
+}
+
+std::string collective_head_text(const session& run, const collective_plan& plan, const std::optional<world>& everyone,
+                                 const std::vector<device_id>& devices, bool host) {
   std::vector<std::string> names;
   names.reserve(devices.size());
   for (const device_id id : devices) names.push_back(to_string(id));
   std::string head =
       fmt::format("{} on {}\n", plan.collectives.size() == 1 ? to_string(plan.collectives.front()) : "collectives",
                   run.machine_title());
-  head += fmt::format("{} rank{}, {}: {}\n", plan.ranks, plan.ranks == 1 ? "" : "s",
-                      plan.processes > 0 ? "a process each, symmetric memory" : "one caller", fmt::join(names, " "));
+  head += fmt::format("{} rank{}, {}: {}\n", plan.ranks, plan.ranks == 1 ? "" : "s", callers_text(plan, everyone),
+                      fmt::join(names, " "));
   if (std::ranges::any_of(plan.collectives, combines)) {
     head += fmt::format("{}, order {}, {}\n", operation_of(plan.operation).name(), to_string(plan.order),
                         plan.in_place ? "in place" : "out of place");
@@ -98,15 +106,23 @@ exit_code run_bench_collective(session& run, const collective_bench_options& opt
                               "measurements; drop --clock virtual or -o",
                               options.output)};
   }
-  if (options.processes && wants_virtual) {
+  if ((options.processes || options.world) && wants_virtual) {
     throw failure{exit_code::usage,
-                  "every process has a machine of its own, and a virtual clock is one machine's: drop --clock virtual "
-                  "or --processes"};
+                  "every process has a machine of its own, and a virtual clock is one machine's: drop --clock virtual, "
+                  "--processes or --world"};
   }
   std::vector<device_id> devices;
   std::vector<collective_row> rows;
   collective_plan plan;
-  if (options.processes) {
+  std::optional<world> everyone;
+  if (options.world) {
+    everyone.emplace(joined_world(run));
+    plan = plan_for(options, everyone->size());
+    auto report = run_collective_world(run, *everyone, options.devices, plan);
+    if (everyone->self() != rank{0}) return verdict_of_bench(report.rows);  // the first speaks for all
+    rows = std::move(report.rows);
+    devices = std::move(report.devices);
+  } else if (options.processes) {
     plan = plan_for(options, *options.processes);
     auto report = run_collective_processes(run, options.devices, plan);  // forks before this process has a machine
     rows = std::move(report.rows);
@@ -122,7 +138,9 @@ exit_code run_bench_collective(session& run, const collective_bench_options& opt
 
   json doc = run.document("weft.bench.collective/1");
   doc["note"] = or_null(run.figures_note());
-  doc["callers"] = plan.processes > 0 ? "a process for each rank" : "one for all ranks";
+  doc["callers"] = plan.processes > 0 || everyone ? "a process for each rank" : "one for all ranks";
+  doc["nodes"] = everyone ? everyone->nodes() : 1;
+  doc["engine"] = everyone && !everyone->engine().empty() ? json(everyone->engine()) : json(nullptr);
   doc["devices"] = json::array();
   for (const device_id id : devices) doc["devices"].push_back(id.value());
   doc["operation"] = operation_of(plan.operation).name();
@@ -135,7 +153,8 @@ exit_code run_bench_collective(session& run, const collective_bench_options& opt
   std::vector<std::pair<std::string, std::string>> reasons;
   reasons.reserve(rows.size());
   for (const collective_row& row : rows) reasons.emplace_back(row.name, row.why);
-  run.print(collective_head_text(run, plan, devices, host) + table_text(run, plan, rows) + reasons_text(run, reasons));
+  run.print(collective_head_text(run, plan, everyone, devices, host) + table_text(run, plan, rows) +
+            reasons_text(run, reasons));
 
   if (!options.output.empty()) {
     write_file(options.output, doc.dump(2, ' ', false, json::error_handler_t::replace) + "\n");

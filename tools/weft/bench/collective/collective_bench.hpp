@@ -4,6 +4,7 @@
 
 #include "bench/bench_row.hpp"
 #include "collective_work.hpp"
+#include "weft/distributed/world.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -66,6 +67,10 @@ struct collective_processes_report {
 };
 [[nodiscard]] collective_processes_report run_collective_processes(session& run, const std::vector<int>& named,
                                                                    const collective_plan& plan);
+
+/// The same by the ranks of a world, of which this process is one: each calls it.
+[[nodiscard]] collective_processes_report run_collective_world(session& run, world& of, const std::vector<int>& named,
+                                                               const collective_plan& plan);
 
 /// results[] of weft.bench.collective/1.
 [[nodiscard]] json rows_json(const std::vector<collective_row>& rows);

@@ -10,11 +10,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
+#include <array>
 #include <cstring>
-#include <new>
+#include <functional>
 #include <span>
-#include <sys/mman.h>
+#include <utility>
 
 namespace weft::tool {
 
@@ -37,32 +37,51 @@ struct word {
   void set_text(const std::string& from) { from.copy(text, sizeof text - 1); }
 };
 
-/// One word that all processes see: the first says in it that the user has stopped.
-class stop_word {
- public:
-  stop_word() : memory_(::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) {
-    if (memory_ == MAP_FAILED) throw failure{exit_code::runtime, "no memory for processes to share"};
-    word_ = ::new (memory_) std::atomic<std::uint32_t>{0};
-  }
-  stop_word(const stop_word&) = delete;
-  stop_word& operator=(const stop_word&) = delete;
-  ~stop_word() { ::munmap(memory_, size); }
-
-  void set() noexcept { word_->store(1, std::memory_order_relaxed); }
-  [[nodiscard]] bool is_set() const noexcept { return word_->load(std::memory_order_relaxed) != 0; }
-
- private:
-  static constexpr std::size_t size = sizeof(std::atomic<std::uint32_t>);
-  void* memory_;
-  std::atomic<std::uint32_t>* word_;
+/// How the processes of a run meet.
+struct process_ranks {
+  rank self;
+  std::function<std::vector<std::vector<std::byte>>(std::span<const std::byte>)> gather;  // what each says, by rank
+  std::function<rank_communicator(const device&)> join;
+  std::function<int(int rank)> local{};  // its place on its node; empty: all are on one
 };
+
+constexpr std::size_t most_said = std::size_t{1} << 16;
+
+/// What every rank of a world says, by way of rank 0. Each says at most 64 KiB.
+std::vector<std::vector<std::byte>> gather_in(world& of, std::span<const std::byte> mine) {
+  constexpr std::uint32_t tag = 1;
+  const int size = of.size();
+  if (of.nodes() == 1) return value_or_raise(of.node_group()->all_gather(mine, gather_patience));
+  const auto receive = [&](rank from) {
+    std::vector<std::byte> room(most_said);
+    room.resize(value_or_raise(of.receive(from, tag, room, gather_patience)));
+    return room;
+  };
+  const auto send = [&](rank to, std::span<const std::byte> what) {
+    static_cast<void>(value_or_raise(of.send(to, tag, what, gather_patience)));
+  };
+  std::vector<std::vector<std::byte>> all(static_cast<std::size_t>(size));
+  if (of.self() == rank{0}) {
+    all.front().assign(mine.begin(), mine.end());
+    for (int r = 1; r < size; ++r) all[static_cast<std::size_t>(r)] = receive(rank{r});
+    for (int r = 1; r < size; ++r) {
+      for (const auto& one : all) send(rank{r}, one);
+    }
+    return all;
+  }
+  send(rank{0}, mine);
+  for (auto& one : all) one = receive(rank{0});
+  return all;
+}
 
 class process_runner {
  public:
-  process_runner(session& run, std::shared_ptr<process_group> group, const std::vector<int>& named,
-                 const collective_plan& plan, stop_word& stop)
-      : run_(run), group_(std::move(group)), plan_(plan), stop_(stop), started_(wall::now()), m_(run.open_again()) {
+  process_runner(session& run, process_ranks ranks, const std::vector<int>& named, const collective_plan& plan)
+      : run_(run), ranks_(std::move(ranks)), plan_(plan), started_(wall::now()), m_(run.open_again()) {
     devices_ = devices_of_ranks(m_.layout(), named, plan.ranks);
+    if (!ranks_.local || !named.empty()) return;
+    for (int r = 0; r < plan.ranks; ++r)
+      devices_[static_cast<std::size_t>(r)] = device_id{ranks_.local(r) % m_.device_count()};
   }
 
   collective_processes_report all() {
@@ -70,7 +89,7 @@ class process_runner {
     made.devices = devices_;
     made.rows = rows_of(plan_);
     std::vector<collective_row>& rows = made.rows;
-    rank_communicator mine = rank_communicator::join(group_, m_[devices_[group_->self().index()]]);
+    rank_communicator mine = ranks_.join(m_[devices_[ranks_.self.index()]]);
     std::optional<progress> line;
     if (is_first()) line.emplace(run_, "collectives", rows.size());
     std::size_t left_out = 0;
@@ -120,10 +139,10 @@ class process_runner {
   }
 
  private:
-  [[nodiscard]] bool is_first() const { return group_->self() == rank{0}; }
+  [[nodiscard]] bool is_first() const { return ranks_.self == rank{0}; }
 
   [[nodiscard]] std::vector<word> exchange(const word& mine) {
-    const auto all = value_or_raise(group_->all_gather(std::as_bytes(std::span{&mine, 1}), gather_patience));
+    const auto all = ranks_.gather(std::as_bytes(std::span{&mine, 1}));
     std::vector<word> made(all.size());
     for (std::size_t r = 0; r < all.size(); ++r) {
       if (all[r].size() != sizeof(word)) throw failure{exit_code::runtime, "a process said something else"};
@@ -160,11 +179,12 @@ class process_runner {
     return all;
   }
 
-  /// Whether the user has stopped, as all ranks see it: the first looks before a barrier, and all look behind it.
+  /// Whether the user has stopped, as the first says it to all.
   [[nodiscard]] bool is_stopped(rank_communicator& mine) {
-    if (is_first() && interrupted()) stop_.set();
-    mine.barrier();
-    return stop_.is_set();
+    std::array<std::uint8_t, 1> said{static_cast<std::uint8_t>(is_first() && interrupted())};
+    mine.broadcast(said);
+    stopped_ = said[0] != 0;
+    return stopped_;
   }
 
   void measure(rank_communicator& mine, collective_row& row, double share) {
@@ -205,7 +225,7 @@ class process_runner {
       for (int k = 0; k < samples && !is_stopped(mine); ++k) times.push_back(timed(repeats));
       row.algorithm = work->algorithm();
     }));
-    if (stop_.is_set()) {
+    if (stopped_) {
       row.state = row_state::skipped;
       row.why = stopped_by_user;
       row.verified.reset();
@@ -213,7 +233,7 @@ class process_runner {
       return;
     }
     // a sample ends when its last rank does
-    const auto everybody = value_or_raise(group_->all_gather(std::as_bytes(std::span{times}), gather_patience));
+    const auto everybody = ranks_.gather(std::as_bytes(std::span{times}));
     for (const auto& one : everybody) {
       for (std::size_t k = 0; k < times.size() && (k + 1) * sizeof(double) <= one.size(); ++k) {
         double took = 0;
@@ -243,9 +263,9 @@ class process_runner {
   }
 
   session& run_;
-  std::shared_ptr<process_group> group_;
+  process_ranks ranks_;
   const collective_plan& plan_;
-  stop_word& stop_;
+  bool stopped_ = false;
   wall::time_point started_;
   machine m_;
   std::vector<device_id> devices_;
@@ -255,20 +275,24 @@ class process_runner {
 
 collective_processes_report run_collective_processes(session& run, const std::vector<int>& named,
                                                      const collective_plan& plan) {
-  stop_word stop;  // before there are others
   std::vector<rendezvous> places = rendezvous::connected(plan.ranks);
   const auto join = [&places](int rank) {
     rendezvous mine = std::move(places[static_cast<std::size_t>(rank)]);
     places.clear();  // those of the others: as long as one is held here, its end is not seen
     join_options how;
     how.limit = gather_patience;
-    return std::make_shared<process_group>(value_or_raise(std::move(mine).join(how)));
+    const auto group = std::make_shared<process_group>(value_or_raise(std::move(mine).join(how)));
+    const auto gather = [group](std::span<const std::byte> said) {
+      return value_or_raise(group->all_gather(said, gather_patience));
+    };
+    return process_ranks{group->self(), gather,
+                         [group](const device& on) { return rank_communicator::join(group, on); }};
   };
   std::vector<forked_process> others;
   others.reserve(static_cast<std::size_t>(plan.ranks));
   for (int r = 1; r < plan.ranks; ++r) {
     others.emplace_back([&] {
-      static_cast<void>(process_runner{run, join(r), named, plan, stop}.all());
+      static_cast<void>(process_runner{run, join(r), named, plan}.all());
       return 0;
     });
   }
@@ -280,13 +304,23 @@ collective_processes_report run_collective_processes(session& run, const std::ve
     }
   };
   try {
-    collective_processes_report made = process_runner{run, join(0), named, plan, stop}.all();
+    collective_processes_report made = process_runner{run, join(0), named, plan}.all();
     say_who_died();
     return made;
   } catch (...) {
     say_who_died();
     throw;
   }
+}
+
+collective_processes_report run_collective_world(session& run, world& of, const std::vector<int>& named,
+                                                 const collective_plan& plan) {
+  process_ranks ranks;
+  ranks.self = of.self();
+  ranks.gather = [&of](std::span<const std::byte> mine) { return gather_in(of, mine); };
+  ranks.join = [&of](const device& on) { return of.communicator(on); };
+  ranks.local = [&of](int r) { return of.member(rank{r}).local.value(); };
+  return process_runner{run, std::move(ranks), named, plan}.all();
 }
 
 }  // namespace weft::tool
