@@ -4,8 +4,11 @@
 #include "weft/core/raise.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <functional>
 #include <map>
+#include <thread>
 
 namespace weft::detail {
 namespace {
@@ -25,6 +28,9 @@ constexpr std::size_t most_text = 256;
 constexpr std::size_t room_for(std::size_t ranks) {
   return sizeof(entrance_header) + ranks * (sizeof(entrance_entry) + most_text + far_ranks::most_brought);
 }
+
+// How long a rank waits for others to let a communicator go, too.
+constexpr std::chrono::milliseconds farewell{100};
 
 // Of trouble: the word, and why.
 constexpr std::size_t trouble_room = sizeof(std::uint64_t) + 512;
@@ -83,7 +89,17 @@ far_ranks::far_ranks(std::unique_ptr<rank_carrier> by, std::vector<int> nodes, i
 }
 
 far_ranks::~far_ranks() {
-  if (!has_told_) tell(0, {});
+  if (!has_told_) {
+    tell(0, {});
+    // ranks usually end together: what they say is received, so that no library finds messages that nobody took
+    const auto until = std::chrono::steady_clock::now() + farewell;
+    const auto is_awaited = [&](const node& one) {
+      return !one.has_left && one.trouble.coming.is_under_way() && !carrier_->failure(one.leader());
+    };
+    while (std::any_of(others_.begin(), others_.end(), is_awaited) && std::chrono::steady_clock::now() < until) {
+      if (!carrier_->progress()) std::this_thread::yield();
+    }
+  }
   for (node& one : others_) {
     stop(one.coming, one.leader());
     stop(one.trouble.coming, one.leader());
@@ -235,12 +251,13 @@ bool far_ranks::hear(const control_block& block) {
   carrier_->progress();
   bool has_heard = false;
   for (node& one : others_) {
-    if (one.trouble.coming.at.load(std::memory_order_acquire) != transfer::stage::done) continue;
+    if (one.has_left || one.trouble.coming.at.load(std::memory_order_acquire) != transfer::stage::done) continue;
     const std::size_t size = one.trouble.coming.bytes;
     std::uint64_t ended = 0;
     if (size >= sizeof ended) {
       std::memcpy(&ended, one.trouble.come.data(), sizeof ended);
       if (ended == 0) {
+        one.has_left = true;
         block.area(one.leader()).departed.store(1, std::memory_order_seq_cst);
       } else {
         const std::uint64_t reporter = (ended >> 8 & 0xff) - 1;
@@ -256,7 +273,7 @@ bool far_ranks::hear(const control_block& block) {
       }
       has_heard = true;
     }
-    listen(one);
+    if (!one.has_left) listen(one);
   }
   return has_heard;
 }

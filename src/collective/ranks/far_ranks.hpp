@@ -60,6 +60,7 @@ class far_ranks {
     transfer coming, going;
     std::vector<std::byte> come;
     bool is_heard = false;
+    bool has_left = false;  // and said so
     news trouble;
     [[nodiscard]] int leader() const { return ranks.front(); }
   };
