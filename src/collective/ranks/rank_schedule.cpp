@@ -68,12 +68,12 @@ bool rank_communicator_body::move_far(wire_move& m) {
     meeting.fail(errc::corrupt, "a message between " + meeting.name_of(m.other) + " and " + meeting.name_of(self()) +
                                     " was lost: " + t.why);
   };
-  const auto start = [&](transfer*& on, std::byte* at, std::uint64_t size) {
-    on = &next_transfer();
+  const auto start = [&](transfer*& which, std::byte* at, std::uint64_t size) {
+    which = &next_transfer();
     if (m.is_send) {
-      by.send(*on, m.other, what, {at, size});
+      by.send(*which, m.other, what, {at, size});
     } else {
-      by.receive(*on, m.other, what, {at, size});
+      by.receive(*which, m.other, what, {at, size});
     }
   };
   if (m.done < header_bytes) {

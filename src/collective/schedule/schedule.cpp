@@ -3,6 +3,8 @@
 
 #include "collective/algorithms/schedule_builder.hpp"
 
+#include <algorithm>
+#include <functional>
 #include <limits>
 #include <numeric>
 #include <string>
