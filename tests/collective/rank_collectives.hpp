@@ -300,6 +300,11 @@ inline std::string exchanges(rank_communicator& c) {
   if (e.code != weft::errc::incompatible || e.what.find("8 bytes") == std::string::npos ||
       e.what.find("12") == std::string::npos)
     return "sizes: " + to_string(e);
+  // nor does one that is longer than everything that a rank has for it
+  const weft::error longer =
+      samples::error_of([&] { rank_communicator::exchange{c}.send(next, mine).receive(before, wide).run(); });
+  if (longer.code != weft::errc::incompatible || longer.what.find("800012 bytes") == std::string::npos)
+    return "a longer one: " + to_string(longer);
   rank_communicator::exchange{c}.send(next, second).receive(before, b).run();
   return b[0] == before.value() ? std::string{} : std::string{"what came after did not arrive"};
 }

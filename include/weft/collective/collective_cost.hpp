@@ -87,10 +87,10 @@ struct collective_choice {
 inline constexpr std::uint64_t collective_piece_bytes = std::uint64_t{16} << 20;
 
 /// Elements of a piece for a schedule: collective_piece_bytes, or fewer for what is pipelined (a tree; broadcast and
-/// reduce by ring), where short pieces fill the links sooner and
-/// long ones pay fewer latencies. With k pieces and r rounds for one, (k + r - 1) rounds of latency + S / (k * rate)
-/// each are least for k = sqrt((r - 1) S / (rate * latency)). Where pieces are folded, half of `launch_latency` counts
-/// as latency too. Shape: one that make_schedule() takes, and a device for each rank.
+/// reduce by ring), where short pieces fill the links sooner and long ones pay fewer latencies. With k pieces and r
+/// rounds for one, (k + r - 1) rounds of latency + S / (k * rate) each are least for k = sqrt((r - 1) S / (rate *
+/// latency)). Where pieces are folded, half of `launch_latency` counts as latency too.
+/// Shape: one that make_schedule() takes, and a device for each rank.
 [[nodiscard]] std::int64_t best_piece(const collective_shape& shape, std::size_t element_size,
                                       collective_algorithm algorithm, const topology& machine,
                                       std::span<const device_id> devices,

@@ -111,7 +111,7 @@ struct schedule_offer {
 
 /// The schedule. It is right in place and out of place, for every number of ranks and all counts, zero included.
 /// `piece` is the largest number of elements in one move, and bounds the scratch of a rank: 2 pieces, 2 (N - 1) for
-/// naive, 4 for tree, N + 4 for hierarchical, or N (N + 2) by which it scatters; 0 is no limit.
+/// naive, 4 for tree, N + 4 for hierarchical and N (N + 2) for its reduce_scatter; 0 is no limit.
 /// Errors: invalid_argument (ranks, root, counts, nodes); unsupported with the reason of offers(), and for hierarchical
 ///   where all ranks are on one node.
 [[nodiscard]] result<collective_schedule> make_schedule(const collective_shape& shape, collective_algorithm algorithm,

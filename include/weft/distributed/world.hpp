@@ -128,7 +128,8 @@ class world {
                               std::source_location where = std::source_location::current());
 
   /// Collectives over all ranks: each calls it with a device of its own. The calls are the same as on one node; what
-  /// differs is said in docs/reference/worlds.md. Errors: unsupported (no engine, more than 64 ranks); peer_dead,
+  /// differs is said in docs/reference/worlds.md. Thread: one at a time makes communicators of a world, split()
+  /// included: all ranks make them in the same order. Errors: unsupported (no engine, more than 64 ranks); peer_dead,
   /// timed_out, resource_exhausted, out_of_memory.
   [[nodiscard]] rank_communicator communicator(const device& mine, const rank_communicator_options& options = {},
                                                std::source_location where = std::source_location::current());

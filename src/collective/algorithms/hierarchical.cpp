@@ -110,7 +110,7 @@ class node_schedule {
     }
   }
 
-  /// What a node has of a block is combined by the rank that has the owner's place there, which sends it to the owner.
+  /// In each node the rank at the owner's place combines the node's part of a block, and sends it to the owner.
   void reduce_scatter() {
     const std::vector<std::int64_t> starts = starts_of(to_.shape().counts);
     const std::int64_t longest = *std::max_element(to_.shape().counts.begin(), to_.shape().counts.end());
@@ -184,7 +184,7 @@ class node_schedule {
   [[nodiscard]] std::size_t behind_root(std::size_t hops) const {
     return (place_[static_cast<std::size_t>(to_.root())].node + hops) % count();
   }
-  /// Who has that local rank's place in a node; where it has fewer ranks, they take turns.
+  /// The rank at that place of a node; where a node has fewer ranks, they take turns.
   [[nodiscard]] int stand_in(std::size_t node, std::size_t local) const {
     return nodes_[node][local % nodes_[node].size()];
   }

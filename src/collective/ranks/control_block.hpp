@@ -60,7 +60,7 @@ struct control_header {
 };
 static_assert(sizeof(control_header) == 56);
 
-/// What a header says, if it can be believed for so many ranks, `near` of them on this node. Pure; reads nothing past
+/// The header's numbers, if they can be those of so many ranks, `near` of them on this node. Pure; reads nothing past
 /// `size` bytes. Errors: corrupt (no header, damaged, impossible numbers); incompatible naming both sides.
 [[nodiscard]] result<control_header> read_control_header(const std::byte* data, std::size_t size, int ranks, int near);
 

@@ -41,7 +41,7 @@ void append(std::vector<std::byte>& to, const T& what) {
   to.insert(to.end(), raw.begin(), raw.end());
 }
 
-/// What came from another process: nothing is read behind its end.
+/// Reads bytes of another process, and nothing behind their end.
 class reader {
  public:
   explicit reader(std::span<const std::byte> of) : left_(of) {}

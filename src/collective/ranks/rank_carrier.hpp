@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What carries bytes between ranks that share no memory.
+// The carrier of bytes between ranks that share no memory.
 #pragma once
 
 #include <atomic>

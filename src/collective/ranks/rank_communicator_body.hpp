@@ -78,9 +78,7 @@ class rank_communicator_body {
 
   [[nodiscard]] int self() const { return meeting.self(); }
   [[nodiscard]] int size() const { return meeting.size(); }
-  [[nodiscard]] bool is_on_several_nodes() const {
-    return meeting.far() != nullptr && meeting.far()->near_count() != size();
-  }
+  [[nodiscard]] bool is_on_several_nodes() const { return meeting.is_on_several_nodes(); }
 
   // rank_checks.cpp
   void describe(rank_call& call, collective what, data_type type, const reduction_op* op,
@@ -146,7 +144,7 @@ class rank_communicator_body {
   void finish_streamed();
   void end_streamed() noexcept;
   [[noreturn]] void fail_left_out();
-  /// What every rank says, in the order of ranks.
+  /// Gathers a few words of every rank, in the order of ranks.
   void gather_words(std::span<std::byte> mine, std::span<std::byte> all);
   [[nodiscard]] std::shared_ptr<symmetric_block> allocate_on_node(std::size_t count, std::size_t element);
   [[nodiscard]] peer_message receive(int from, std::uint64_t tag, std::string_view doing);
@@ -185,7 +183,6 @@ class rank_communicator_body {
     std::uint64_t said = 0;                        // bytes that the sender said it sends
     transfer* header_on = nullptr;                 // of messages with a rank on another node
     transfer* on = nullptr;                        // with such a rank: no wire
-    std::vector<std::byte> lost;                   // what came and does not fit
     std::uint64_t ticket = 0;                      // in memory that both see: the count of its offer
     const std::byte* there = nullptr;              // where this rank reads it
     bool is_late = false;                          // it is taken, and known to be, after the folds of the round

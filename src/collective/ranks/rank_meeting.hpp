@@ -32,9 +32,10 @@ class rank_meeting {
   [[nodiscard]] process_group& group() const { return *group_; }
   [[nodiscard]] const std::shared_ptr<process_group>& shared_group() const { return group_; }
   [[nodiscard]] const control_block& block() const { return block_; }
-  /// Null where all ranks are on one node.
+  /// Null where the communicator was made of one node's group.
   [[nodiscard]] far_ranks* far() const { return far_.get(); }
   [[nodiscard]] bool is_near(int rank) const { return !far_ || far_->is_near(rank); }
+  [[nodiscard]] bool is_on_several_nodes() const { return far_ && far_->near_count() != size(); }
   /// A rank's place among those of its node.
   [[nodiscard]] int local(int rank) const { return far_ ? far_->local(rank) : rank; }
   [[nodiscard]] rank_area& area(int of) const { return block_.area(of); }
@@ -133,7 +134,7 @@ class rank_meeting {
    public:
     enum class step : std::uint8_t { spin, give_way, sleep, look };
     explicit patience(const rank_meeting& m) noexcept
-        : policy_(m.policy_), spins_(m.far_ ? m.spins_ / far_turn : m.spins_) {}
+        : policy_(m.policy_), spins_(m.is_on_several_nodes() ? m.spins_ / far_turn : m.spins_) {}
     step next() noexcept;
     /// Until when the next sleep lasts: the first ones are short, so that the dead are soon looked for.
     [[nodiscard]] std::chrono::steady_clock::time_point nap_end() noexcept;

@@ -226,17 +226,18 @@ std::span<const std::byte> bytes_of(const std::vector<T>& list) {
 }  // namespace
 
 world joined_world(session& run, std::chrono::nanoseconds limit) {
+  world_place place;
   try {
-    const world_place place = world_place::from_environment();
-    world_options how;
-    how.limit = limit;
-    if (place.self == rank{0} && place.size > 1) run.note(fmt::format("waiting for {} ranks", place.size));
-    auto joined = world::join(place, how);
-    if (!joined) throw failure{exit_code_of(joined.error()), to_string(joined.error())};
-    return std::move(*joined);
+    place = world_place::from_environment();
   } catch (const error_exception& e) {
     throw failure{exit_code::usage, e.cause().what};
   }
+  if (place.self == rank{0} && place.size > 1) run.note(fmt::format("waiting for {} ranks", place.size));
+  world_options how;
+  how.limit = limit;
+  auto joined = world::join(place, how);
+  if (!joined) throw failure{exit_code_of(joined.error()), to_string(joined.error())};
+  return std::move(*joined);
 }
 
 exit_code run_world_check(session& run, const world_check_options& options) {
