@@ -148,7 +148,7 @@ void rank_communicator_body::add_move(const rank_call& call, std::size_t round, 
       before.is_late = one.is_late;
     }
   }
-  moves_.push_back(std::move(one));
+  moves_.push_back(one);
 }
 
 /// A move in memory that both see: the receiver copies it, or leaves it to the folds.
