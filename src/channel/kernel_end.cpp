@@ -142,7 +142,7 @@ std::shared_ptr<ring_feed> loan::new_feed(const queue_end& end) const {
 
 /// Tells the sender's thread that it brings what it sends.
 void loan::feed_from_now() noexcept {
-  queue_->feed_from(feed_);
+  queue_->feed_from(feed_, *queue_->receiver_waits);
   // a sender that has not seen this leaves what it sends to the progress thread, which looks again and again
   static_cast<void>(feed_->bring());
 }
@@ -216,7 +216,7 @@ void loan::end() noexcept {
     image_->end();
   }
   if (const auto feed = std::exchange(feed_, nullptr)) {
-    queue_->feed_from(nullptr);
+    queue_->feed_from(nullptr, *queue_->receiver_waits);
     channels_of(machine).progress().remove(feed.get());
     feed->end();
   }

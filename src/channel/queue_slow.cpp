@@ -72,6 +72,7 @@ queue_status sent_as(queue_state& queue, queue_end& end, int came_to) noexcept {
     case WEFT_RING_FULL:
       // whoever closed the machine did not wait for us to be short of space
       if ((end.ring.waits & 1023) == 0 && is_hopeless(queue)) return queue.ending();
+      look_for_sleepers(queue, end);  // between nodes credit comes while somebody asks the network for it
       return queue_status::full;
     case WEFT_RING_CLOSED:
       return queue_status::closed;

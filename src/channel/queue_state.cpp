@@ -64,8 +64,8 @@ class builder {
   void choose_mode() {
     const queue_options& o = q_.options;
     queue_facts& facts = q_.facts;
-    if (o.mode == transfer_mode::rdma) {
-      raise(errc::unsupported, "rdma queues need a network between nodes: use host_staged or direct within a machine",
+    if (o.mode == transfer_mode::rdma || o.mode == transfer_mode::network) {
+      raise(errc::unsupported, std::string{to_string(o.mode)} + " queues need a network between nodes: use host_staged or direct within a machine",
             where_);
     }
     facts.mode = transfer_mode::host_staged;
@@ -449,10 +449,10 @@ queue_state::~queue_state() {
   }
 }
 
-void queue_state::feed_from(std::shared_ptr<ring_feed> feed) noexcept {
+void queue_state::feed_from(std::shared_ptr<queue_feed> feed, std::atomic<std::uint32_t>& word) noexcept {
   const std::lock_guard lock{feed_mutex_};
   feed_ = std::move(feed);
-  receiver_waits->store(feed_ ? a_feed : nobody, std::memory_order_seq_cst);
+  word.store(feed_ ? a_feed : nobody, std::memory_order_seq_cst);
 }
 
 void queue_state::wake(std::atomic<std::uint32_t>& word) noexcept {

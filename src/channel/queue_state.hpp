@@ -23,7 +23,6 @@ namespace weft::detail {
 
 class queue_job;
 class device_ring;
-class ring_feed;
 
 /// A count with one writer and any readers.
 class tally {
@@ -150,6 +149,18 @@ void check(const queue_options& o, std::source_location where);
          o.when_full != backpressure::spill;
 }
 
+/// Brings on what an end has moved, where nobody looks at the ring: on the thread of that end.
+class queue_feed {
+ public:
+  queue_feed() = default;
+  queue_feed(const queue_feed&) = delete;
+  queue_feed& operator=(const queue_feed&) = delete;
+  virtual ~queue_feed() = default;
+
+  /// True when it brought anything.
+  virtual bool bring() noexcept = 0;
+};
+
 /// Which ends live in this process.
 enum class queue_side : std::uint8_t { both, sending, receiving };
 
@@ -232,12 +243,12 @@ class queue_state {
 
   /// Wakes whoever sleeps on a word, or has the progress thread look at it; brings what was sent where kernels are fed.
   void wake(std::atomic<std::uint32_t>& word) noexcept;
-  /// From now on the sender brings what it sends to a receiving kernel; null: no more.
-  void feed_from(std::shared_ptr<ring_feed> feed) noexcept;
+  /// From now on the end that finds `word` in its way has the feed bring on what it moved; null: no more.
+  void feed_from(std::shared_ptr<queue_feed> feed, std::atomic<std::uint32_t>& word) noexcept;
 
  private:
   mutable std::mutex feed_mutex_;
-  std::shared_ptr<ring_feed> feed_;
+  std::shared_ptr<queue_feed> feed_;
   mutable std::mutex cause_mutex_;
   std::shared_ptr<const error> cause_;
   queue_status stopped_by_ = queue_status::closed;

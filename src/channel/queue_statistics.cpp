@@ -79,6 +79,8 @@ std::string_view to_string(transfer_mode mode) {
       return "host_staged";
     case transfer_mode::rdma:
       return "rdma";
+    case transfer_mode::network:
+      return "network";
   }
   return "?";
 }

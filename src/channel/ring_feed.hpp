@@ -21,7 +21,7 @@ namespace weft::detail {
 /// Order: behind the messages of a batch, how many have arrived. By copies in a stream of its own, or, where the driver
 /// has a window for stores and no copy is under way, by stores of a batch of up to most_stored bytes.
 /// Thread: any. The sender's thread brings what it has sent; the progress thread what nobody's thread tells of.
-class ring_feed final : public queue_job {
+class ring_feed final : public queue_job, public queue_feed {
  public:
   /// Errors: out_of_memory, resource_exhausted.
   ring_feed(queue_state& queue, queue_lane& lane, const device& on);
@@ -30,7 +30,7 @@ class ring_feed final : public queue_job {
   /// Has the kernel's end look at the ring of the feed.
   void redirect(weft_ring& end) const noexcept;
   /// Brings what has been sent. True when it brought anything.
-  bool bring() noexcept;
+  bool bring() noexcept override;
   step_outcome step() override { return bring() ? step_outcome::moved : step_outcome::idle; }
   void arm() noexcept override {}
   void disarm() noexcept override {}

@@ -28,16 +28,6 @@ errc code_of(int number) {
   return number == ENOMEM || number == ENOSPC ? errc::out_of_memory : errc::resource_exhausted;
 }
 
-ring_shape shape_in(const region_header& h) {
-  ring_shape shape;
-  shape.bytes = h.bytes;
-  shape.stride = h.stride;
-  shape.per_line = h.per_line;
-  shape.capacity = h.capacity;
-  shape.places = h.places;
-  return shape;
-}
-
 constexpr std::uint64_t populated_bytes = std::uint64_t{16} << 20;
 
 std::string described(std::uint64_t size, std::uint64_t alignment) {
@@ -79,6 +69,16 @@ region_header describe(const message_type& type, const ring_shape& shape, std::u
   h.creator = getpid();
   h.check = h.computed_check();
   return h;
+}
+
+ring_shape shape_in(const region_header& h) {
+  ring_shape shape;
+  shape.bytes = h.bytes;
+  shape.stride = h.stride;
+  shape.per_line = h.per_line;
+  shape.capacity = h.capacity;
+  shape.places = h.places;
+  return shape;
 }
 
 std::uint64_t region_size(const ring_shape& shape) { return slots_offset + shape.slots_size(); }

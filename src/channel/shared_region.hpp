@@ -66,6 +66,7 @@ inline constexpr std::size_t slots_offset = words_offset + 4096;
 static_assert(sizeof(region_words) <= slots_offset - words_offset);
 
 [[nodiscard]] region_header describe(const message_type& type, const ring_shape& shape, std::uint32_t flags);
+[[nodiscard]] ring_shape shape_in(const region_header& h);
 /// The whole size of a region with such a header.
 [[nodiscard]] std::uint64_t region_size(const ring_shape& shape);
 

@@ -255,6 +255,8 @@ class sender {
   [[nodiscard]] bool is_open() const noexcept { return end_ != nullptr && !end_->closed; }
   /// The cause behind `failed`.
   [[nodiscard]] std::optional<error> failure() const { return detail::failure_of(*queue_); }
+  /// How messages travel, as message_queue::mode().
+  [[nodiscard]] transfer_mode mode() const noexcept { return detail::facts_of(*queue_).mode; }
   /// Of the whole queue, or of this side of it when the other end is in another process.
   [[nodiscard]] queue_statistics statistics() const noexcept { return detail::statistics_of(*queue_); }
 
@@ -415,6 +417,8 @@ class receiver {
   [[nodiscard]] bool is_open() const noexcept { return open_; }
   /// The cause behind `failed`.
   [[nodiscard]] std::optional<error> failure() const { return detail::failure_of(*queue_); }
+  /// How messages travel, as message_queue::mode().
+  [[nodiscard]] transfer_mode mode() const noexcept { return detail::facts_of(*queue_).mode; }
   /// Of the whole queue, or of this side of it when the other end is in another process.
   [[nodiscard]] queue_statistics statistics() const noexcept { return detail::statistics_of(*queue_); }
 

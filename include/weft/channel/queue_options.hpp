@@ -11,8 +11,9 @@
 
 namespace weft {
 
-/// How messages travel. `rdma` is refused with the reason: it belongs to machines of several nodes.
-enum class transfer_mode : std::uint8_t { adaptive, direct, host_staged, rdma };
+/// How messages travel. `network`: between two nodes, by the library that carries messages there; a queue within a
+/// machine refuses it. `rdma` is refused with the reason: it is not built.
+enum class transfer_mode : std::uint8_t { adaptive, direct, host_staged, rdma, network };
 [[nodiscard]] std::string_view to_string(transfer_mode mode);
 
 /// What a send does when the ring is full.
