@@ -65,7 +65,9 @@ class builder {
     const queue_options& o = q_.options;
     queue_facts& facts = q_.facts;
     if (o.mode == transfer_mode::rdma || o.mode == transfer_mode::network) {
-      raise(errc::unsupported, std::string{to_string(o.mode)} + " queues need a network between nodes: use host_staged or direct within a machine",
+      raise(errc::unsupported,
+            std::string{to_string(o.mode)} +
+                " queues need a network between nodes: use host_staged or direct within a machine",
             where_);
     }
     facts.mode = transfer_mode::host_staged;

@@ -40,8 +40,8 @@ region_header describe(const message_type& type, const queue_options& options) {
   const bool overwrites = options.when_full == backpressure::overwrite_oldest;
   const ring_shape shape =
       shape_of(carried_size(type.size, options.validate, overwrites), type.alignment, options.capacity, !overwrites);
-  return describe(
-      type, shape, (options.validate ? region_header::validates : 0) | (overwrites ? region_header::overwrites : 0));
+  return describe(type, shape,
+                  (options.validate ? region_header::validates : 0) | (overwrites ? region_header::overwrites : 0));
 }
 
 result<void> accept(const region_header& header, const queue_options& options, const connect_options& how) {

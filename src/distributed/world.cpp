@@ -9,6 +9,7 @@
 #include "distributed/engine/messenger.hpp"
 #include "distributed/meeting/meeting.hpp"
 #include "distributed/mpi/mpi_ranks.hpp"
+#include "distributed/queues/queue_carrier.hpp"
 #include "distributed/world_carrier.hpp"
 #include "processes/packet.hpp"
 #include "weft/core/raise.hpp"
@@ -32,6 +33,7 @@ struct world::body {
   std::string engine;
   std::string engine_reason;
   std::shared_ptr<detail::messenger> messages;
+  std::shared_ptr<detail::queue_carrier> queues;
   std::shared_ptr<std::atomic<std::uint32_t>> numbers;  // of communicators, so far
   std::uint32_t joined = 0;                             // communicators of all ranks
 };
@@ -230,6 +232,7 @@ result<world> join_by(rank self, int size, std::optional<int> local_rank, announ
     made->messages = std::make_shared<detail::messenger>(std::move(engine), [members = made->members](int r) {
       return to_string(members[static_cast<std::size_t>(r)]);
     });
+    made->queues = detail::queue_carrier::open(made->messages);
   }
   made->numbers = std::make_shared<std::atomic<std::uint32_t>>(0);
   made->on_node = std::make_shared<process_group>(std::move(*group));
@@ -339,6 +342,11 @@ result<std::size_t> world::receive(rank from, std::uint32_t tag, std::span<std::
                                    std::source_location where) {
   const called_from here{where};
   return messages_with(*body_, from).receive(from.value(), tag, into, limit, stop);
+}
+
+const std::shared_ptr<detail::queue_carrier>& world::queues() const {
+  if (!body_->queues) raise(errc::unsupported, "nothing carries messages between ranks: " + body_->engine_reason);
+  return body_->queues;
 }
 
 rank_communicator world::communicator(const device& mine, const rank_communicator_options& options,

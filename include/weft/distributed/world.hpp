@@ -21,6 +21,10 @@
 
 namespace weft {
 
+namespace detail {
+class queue_carrier;
+}
+
 /// The place of a process, as its launcher sets it.
 struct world_place {
   rank self;
@@ -133,6 +137,9 @@ class world {
   /// timed_out, resource_exhausted, out_of_memory.
   [[nodiscard]] rank_communicator communicator(const device& mine, const rank_communicator_options& options = {},
                                                std::source_location where = std::source_location::current());
+
+  /// For connect_sender() and connect_receiver(). Errors: throws unsupported without an engine.
+  [[nodiscard]] const std::shared_ptr<detail::queue_carrier>& queues() const;
 
   struct body;
   explicit world(std::unique_ptr<body> made);

@@ -73,6 +73,11 @@ void messenger::rest(wait_deadline until) {
   sleep(lock, none, until);
 }
 
+void messenger::wake() {
+  const std::lock_guard lock{mutex_};
+  wake_others();
+}
+
 std::optional<std::string> messenger::failure(int rank) {
   const std::lock_guard lock{mutex_};
   const std::string* why = engine_->failure(rank);

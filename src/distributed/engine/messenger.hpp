@@ -32,8 +32,9 @@ class messenger {
   void start_receive(transfer& t, int from, message_tag tag, std::span<std::byte> into);
   void cancel(transfer& t, int peer);
   bool progress();
-  /// Sleeps until the engine may have something.
+  /// Sleeps until the engine may have something, or wake() is called.
   void rest(wait_deadline until);
+  void wake();
   [[nodiscard]] std::optional<std::string> failure(int rank);
   [[nodiscard]] std::string name_of(int rank) const { return name_(rank); }
 
