@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // messages/…: a round trip and a stream of messages between two processes on the loopback interface: a world with UCX
-// over TCP, UCX called bare (tag send and receive, spinning), and a bare TCP socket (spinning). Bars: 8 B at most 1.25
-// times bare UCX; 1 MiB at least 0.9 of the bare socket.
+// over TCP, queues of that world (as between nodes; more than 64 KiB as a batch), UCX called bare (tag send and receive,
+// spinning), and a bare TCP socket (spinning). Bars: 8 B at most 1.25 times bare UCX; 1 MiB at least 0.9 of the bare
+// socket.
 
 #include "distributed/engine/ucp_declarations.hpp"
 #include "paired.hpp"
 #include "weft/core/raise.hpp"
 #include "weft/distributed/world.hpp"
+#include "weft/distributed/world_queue.hpp"
 
 #include <arpa/inet.h>
 #include <array>
@@ -119,10 +121,11 @@ struct bare_ucx final : way {
 
 struct of_a_world final : way {
   of_a_world(int self, std::uint16_t port)
-      : world(weft::value_or_raise(weft::world::join({weft::rank{self}, 2, {}, "127.0.0.1", port}, options()))),
+      : world(weft::value_or_raise(weft::world::join({weft::rank{self}, 2, {}, "127.0.0.1", port}, options(self)))),
         other(1 - self) {}
-  static weft::world_options options() {
+  static weft::world_options options(int self) {
     weft::world_options made;
+    made.node = std::to_string(self);
     made.engine = weft::world_engine::ucx;
     made.token = "of this benchmark";
     return made;
@@ -135,6 +138,65 @@ struct of_a_world final : way {
   weft::rank other;
 };
 
+/// Queues there and back for messages of one size.
+template <std::size_t Size>
+struct queue_of {
+  struct message {
+    std::array<std::byte, Size> bytes;
+  };
+  explicit queue_of(of_a_world& w) {
+    weft::queue_options options;
+    options.capacity = 64;
+    options.timeout = 60s;
+    auto [out, in] = weft::connect_both<message>(w.world, w.other, Size, options);
+    tx = std::move(out), rx = std::move(in);
+  }
+  void send(std::span<const std::byte> bytes) {
+    const std::span messages{reinterpret_cast<const message*>(bytes.data()), bytes.size() / Size};
+    if (messages.size() == 1 ? tx.send(messages[0]) != weft::queue_status::ok
+                             : tx.send_batch(messages).status != weft::queue_status::ok)
+      fail("a queue refused a message");
+  }
+  void receive(std::span<std::byte> into) {
+    const std::span messages{reinterpret_cast<message*>(into.data()), into.size() / Size};
+    if (messages.size() == 1 ? rx.receive(messages[0]) != weft::queue_status::ok
+                             : rx.receive_batch(messages, messages.size()).status != weft::queue_status::ok)
+      fail("a queue has no message");
+  }
+  weft::sender<message> tx;
+  weft::receiver<message> rx;
+};
+
+struct by_queues final : way {
+  explicit by_queues(of_a_world& w) : one(w), word(w), line(w), page(w), most(w) {}
+  template <class F>
+  void with(std::size_t size, const F& what) {
+    switch (size) {
+      case 1:
+        return what(one);
+      case 8:
+        return what(word);
+      case 256:
+        return what(line);
+      case 4096:
+        return what(page);
+      default:
+        return what(most);
+    }
+  }
+  void send(std::span<const std::byte> bytes) override {
+    with(bytes.size(), [&](auto& queue) { queue.send(bytes); });
+  }
+  void receive(std::span<std::byte> into) override {
+    with(into.size(), [&](auto& queue) { queue.receive(into); });
+  }
+  queue_of<1> one;
+  queue_of<8> word;
+  queue_of<256> line;
+  queue_of<4096> page;
+  queue_of<65536> most;
+};
+
 /// What the other process is to do next.
 struct order {
   int way = -1;  // none: end
@@ -144,10 +206,11 @@ struct order {
 };
 
 struct both_ways {
-  both_ways(int self, std::uint16_t port, bare_socket& control) : ucx(control), world(self, port), socket(control) {}
-  way& at(int n) { return n == 0 ? static_cast<way&>(world) : n == 1 ? static_cast<way&>(ucx) : socket; }
+  both_ways(int self, std::uint16_t port, bare_socket& control) : ucx(control), world(self, port), queues(world), socket(control) {}
+  way& at(int n) { return n == 0 ? static_cast<way&>(world) : n == 1 ? static_cast<way&>(ucx) : n == 2 ? static_cast<way&>(queues) : socket; }
   bare_ucx ucx;
   of_a_world world;
+  by_queues queues;
   bare_socket& socket;
 };
 
@@ -213,7 +276,7 @@ int main(int argc, char** argv) {
     const auto by = [&, repeats, size, is_stream](int n) {
       return [&, n, repeats, size, is_stream] { return ask(control, ways, {n, repeats, size, is_stream}); };
     };
-    compare(title, {{"weft", by(0)}, {"bare ucx", by(1)}, {"bare socket", by(2)}}, how,
+    compare(title, {{"weft queue", by(2)}, {"weft", by(0)}, {"bare ucx", by(1)}, {"bare socket", by(3)}}, how,
             is_stream ? static_cast<double>(size) : 0);
   };
   for (const std::uint64_t size : {8UL, 256UL, 4096UL, 65536UL})

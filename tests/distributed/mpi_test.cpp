@@ -2,6 +2,7 @@
 // Worlds of a program that runs MPI. The launcher of a real MPI starts this program once more for each rank.
 #include "distributed/meetings.hpp"
 #include "distributed/mpi/mpi_library.hpp"
+#include "weft/distributed/world_queue.hpp"
 #include "weft/runtime/machine.hpp"
 
 #include <gtest/gtest.h>
@@ -67,12 +68,35 @@ std::string talk_in_a_ring(world& w) {
   return wrong;
 }
 
+std::string pass_round_by_queues(world& w) {
+  using message = std::array<std::uint64_t, 600>;
+  const rank next{(w.self().value() + 1) % 3};
+  const rank before{(w.self().value() + 2) % 3};
+  weft::queue_options options;
+  options.capacity = 16;
+  options.timeout = only_a_hang;
+  weft::sender<message> tx;
+  weft::receiver<message> rx;
+  if (w.self() != rank{0}) tx = weft::connect_sender<message>(w, next, 1, options);
+  rx = weft::connect_receiver<message>(w, before, 1, options);
+  if (w.self() == rank{0}) tx = weft::connect_sender<message>(w, next, 1, options);
+  message got{};
+  for (std::uint64_t n = 0; n < 100; ++n) {
+    got[n] = n;
+    if (w.self() == rank{0} && tx.send(got) != weft::queue_status::ok) return "the first queue refused a message";
+    if (rx.receive(got) != weft::queue_status::ok || got[n] != n) return "another message than " + std::to_string(n);
+    if (w.self() != rank{0} && tx.send(got) != weft::queue_status::ok) return "a queue refused a message";
+  }
+  return tx.mode() == weft::transfer_mode::network ? "" : "a queue of another mode";
+}
+
 /// Over MPI's messages: each rank on a node of its own.
-std::string reduce_over_nodes(world_options options, int rank_of_mpi) {
+std::string work_over_nodes(world_options options, int rank_of_mpi) {
   options.node = "n" + std::to_string(rank_of_mpi);
   auto w = world::join_mpi(nullptr, options);
   if (!w) return failure_of(w);
   if (w->nodes() != 3) return "nodes: " + std::to_string(w->nodes());
+  if (std::string wrong = pass_round_by_queues(*w); !wrong.empty()) return wrong;
   weft::machine_options chosen;
   chosen.devices = 1;
   const weft::machine m{chosen};
@@ -99,7 +123,7 @@ int be_a_rank(const char* library, weft::world_engine engine) {
     options.engine = engine;
     auto w = world::join_mpi(nullptr, options);
     wrong = w ? talk_in_a_ring(*w) : failure_of(w);
-    if (w && wrong.empty()) wrong = reduce_over_nodes(options, w->self().value());
+    if (w && wrong.empty()) wrong = work_over_nodes(options, w->self().value());
     if (w && w->self() == rank{0}) std::printf("well by %s\n", w->engine().c_str());
     if (w) static_cast<void>(w->node_group()->barrier(only_a_hang));
   }
