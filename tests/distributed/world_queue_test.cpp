@@ -2,7 +2,15 @@
 // Queues between nodes by UCX over TCP. Ranks are processes: on nodes by name, or in two network namespaces.
 #include "weft/distributed/world_queue.hpp"
 
+#include "distributed/engine/messenger.hpp"
 #include "distributed/meetings.hpp"
+#include "distributed/queues/queue_carrier.hpp"
+#include "weft/channel/kernel_end.hpp"
+#include "weft/exec/launch.hpp"
+#include "weft/kernel/define.hpp"
+#include "weft/memory/buffer.hpp"
+#include "weft/memory/copy.hpp"
+#include "weft/runtime/machine.hpp"
 
 #include <gtest/gtest.h>
 
@@ -378,6 +386,160 @@ TEST(world_queue, gives_up_at_its_deadline_and_when_it_is_stopped) {
                   return "";
                 }),
             "");
+}
+
+constexpr std::uint64_t polls = 200'000'000'000;  // which take minutes: only a hang comes to it
+
+WEFT_KERNEL(send_over_the_network, (WEFT_RING out, uint64_t count, uint64_t most, WEFT_OUT(int32_t) outcome), {
+  outcome[i] = 0;
+  for (uint64_t n = 0; n < count && outcome[i] == 0; ++n) {
+    const uint64_t message = n * 3;
+    outcome[i] = weft_ring_send(out, &message, most);
+  }
+});
+WEFT_KERNEL(add_over_the_network,
+            (WEFT_RING in, uint64_t count, uint64_t most, WEFT_OUT(uint64_t) sum, WEFT_OUT(int32_t) outcome), {
+              uint64_t message = 0;
+              outcome[i] = 0;
+              sum[i] = 0;
+              for (uint64_t n = 0; n < count && outcome[i] == 0; ++n) {
+                outcome[i] = weft_ring_receive(in, &message, most);
+                if (outcome[i] == 0) {
+                  sum[i] += message;
+                }
+              }
+            });
+
+TEST(world_queue, joins_kernels_of_two_nodes) {
+  NEEDS(no_ucx);
+  constexpr std::uint64_t count = 500;
+  weft::machine_options one_device;
+  one_device.devices = 1;
+  EXPECT_EQ(on_a_pair(
+                [&](world& w) -> std::string {
+                  const weft::machine m{one_device};
+                  auto tx = connect_sender<std::uint64_t>(w, one, 1, of(16));
+                  const weft::buffer<std::int32_t> outcome{m[0], 1};
+                  const weft::kernel_end out{tx, m[0]};
+                  weft::launch<send_over_the_network>(weft::stream{m[0]}, weft::range(1), out, count, polls, outcome)
+                      .wait();
+                  std::array<std::int32_t, 1> came{};
+                  weft::copy(came, outcome);
+                  return came[0] == WEFT_RING_OK ? "" : "outcome " + std::to_string(came[0]);
+                },
+                [&](world& w) -> std::string {
+                  const weft::machine m{one_device};
+                  auto rx = connect_receiver<std::uint64_t>(w, zero, 1, of(16));
+                  const weft::buffer<std::uint64_t> sum{m[0], 1};
+                  const weft::buffer<std::int32_t> outcome{m[0], 1};
+                  const weft::kernel_end in{rx, m[0]};
+                  weft::launch<add_over_the_network>(weft::stream{m[0]}, weft::range(1), in, count, polls, sum, outcome)
+                      .wait();
+                  std::array<std::uint64_t, 1> got{};
+                  weft::copy(got, sum);
+                  return got[0] == 3 * count * (count - 1) / 2 ? "" : "a sum of " + std::to_string(got[0]);
+                }),
+            "");
+}
+
+// ---- what another rank says may be anything -------------------------------------------------------------------------
+
+struct said_record {
+  std::uint32_t what, queue;
+  std::uint64_t value;
+  std::uint32_t count, size;
+};
+
+/// A rank with a carrier of queues, and another one whose frames are written by the test, both in this process.
+struct liar_and_victim {
+  liar_and_victim() {
+    static_cast<void>(with_ucx());
+    auto a = weft::value_or_raise(weft::detail::open_ucx(0, 2));
+    liar = weft::value_or_raise(weft::detail::open_ucx(1, 2));
+    const std::vector addresses{weft::value_or_raise(a->address()), weft::value_or_raise(liar->address())};
+    a->introduce(addresses);
+    liar->introduce(addresses);
+    carrier = weft::detail::queue_carrier::open(std::make_shared<weft::detail::messenger>(
+        std::move(a), [](int r) { return "rank " + std::to_string(r) + " of this test"; }));
+    // from now on a thread of the carrier's looks after the network
+    static_cast<void>(carrier->await_offer(1, 8, weft::detail::steady_now(), {}));
+  }
+  void says(const std::vector<said_record>& records, std::string_view behind = "") {
+    std::vector<std::byte> frame(records.size() * sizeof(said_record) + behind.size());
+    if (!records.empty()) std::memcpy(frame.data(), records.data(), records.size() * sizeof(said_record));
+    std::memcpy(frame.data() + records.size() * sizeof(said_record), behind.data(), behind.size());
+    weft::detail::transfer t;
+    liar->send(t, 0, {weft::detail::message_tag::most_own, true}, frame);
+    while (t.is_under_way()) liar->progress();
+  }
+  /// What a wait for an offer on channel 9 comes to.
+  std::string await_on_nine() {
+    std::optional<std::string> came;
+    std::stop_source over;
+    std::jthread progress{[&] {
+      while (!over.stop_requested()) liar->progress();
+    }};
+    auto offer = carrier->await_offer(1, 9, weft::deadline_after(weft::detail::steady_now(), only_a_hang), {});
+    over.request_stop();
+    return offer ? "an offer" : weft::to_string(offer.error());
+  }
+  std::shared_ptr<weft::detail::queue_carrier> carrier;
+  std::unique_ptr<weft::detail::engine> liar;  // goes first: its last words need somebody who hears them
+};
+
+constexpr std::uint32_t offer_ = 1, answer_ = 2, messages_ = 3, credit_ = 4, fin_ = 5;
+
+TEST(world_queue, believes_no_frame_that_cannot_be) {
+  NEEDS(no_ucx);
+  const std::string lies = "rank 1 of this test sent what no queue sends";
+  for (const auto& [frame, behind] : std::vector<std::pair<std::vector<said_record>, std::string>>{
+           {{}, "short"},
+           {{{offer_, 0, 9, 0, 0}}, ""},
+           {{{offer_, 1, 9, 0, 100}}, "less than that"},
+           {{{99, 1, 0, 0, 0}}, ""},
+           {{{messages_, 7, 0, 1, 4}}, "four"},
+           {{{credit_, 0, 0, 0, 0}}, ""},
+           {{{fin_, 12345, 0, 0, 0}}, ""}}) {
+    liar_and_victim both;
+    both.says(frame, behind);
+    const std::string came = both.await_on_nine();
+    EXPECT_TRUE(meetings::says(came, lies)) << came;
+  }
+  liar_and_victim honest;
+  honest.says({{offer_, 1, 9, 0, 4}}, "four");
+  EXPECT_EQ(honest.await_on_nine(), "an offer");
+}
+
+TEST(world_queue, that_another_rank_overfills_or_reorders_is_ended_as_corrupt) {
+  NEEDS(no_ucx);
+  struct lie {
+    std::uint64_t first;
+    std::uint32_t count;
+  };
+  for (const lie wrong : {lie{1, 1}, lie{0, 17}, lie{0, 2}}) {
+    liar_and_victim both;
+    weft::detail::region_header header = weft::detail::describe(weft::detail::type_of<std::uint32_t>(), of(16));
+    auto file = weft::value_or_raise(weft::detail::make_region(header));
+    auto region =
+        weft::value_or_raise(weft::detail::map_region(file.get(), weft::detail::region_size(shape_in(header))));
+    std::byte* const base = region.get().base;
+    auto queue = weft::detail::make_region_side(weft::detail::queue_side::receiving, header, std::move(region), of(16),
+                                                weft::parking::word_scope::process);
+    auto end = std::make_shared<weft::detail::far_end>();
+    end->peer = 1;
+    end->words = weft::detail::words_in(base);
+    weft::detail::set_end(end->ring, weft::detail::view_of(weft::detail::queue_side::sending, base), queue->shape);
+    end->queue = queue;
+    weft::value_or_raise(both.carrier->offer(end, 5, header));
+    both.says({{answer_, 1, 0, 1, 0}});
+    // of the last one the size is a lie
+    both.says({{messages_, 1, wrong.first, wrong.count, wrong.count == 2 ? 4 : 4 * wrong.count}},
+              std::string(wrong.count == 2 ? 4 : 4 * wrong.count, 'x'));
+    EXPECT_TRUE(meetings::says(both.await_on_nine(), "sent what no queue sends"));
+    ASSERT_NE(queue->cause(), nullptr);
+    EXPECT_EQ(queue->cause()->code, errc::corrupt);
+    both.carrier->leave(*end);
+  }
 }
 
 }  // namespace

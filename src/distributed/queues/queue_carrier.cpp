@@ -252,6 +252,7 @@ bool queue_carrier::put(far_end& end, const record& r, std::span<const std::byte
 
 /// False where it cannot be.
 bool queue_carrier::handle_record(line& l, const record& r, std::span<const std::byte> bytes) {
+  if (r.queue == 0) return false;
   if (r.what == kind::offer) {
     if (l.offers_here >= most_offers) {
       const std::string why = "more than " + std::to_string(most_offers) + " offered queues wait for a sender";
@@ -261,13 +262,13 @@ bool queue_carrier::handle_record(line& l, const record& r, std::span<const std:
     ++l.offers_here;
     l.offers[r.value].push_back({r.queue, {bytes.begin(), bytes.end()}});
     changed_.notify_all();
-    return r.queue != 0;
+    return true;
   }
   const auto found = ends_.find(r.queue);
   if (found == ends_.end() || found->second->peer != l.peer) {
     // an end that has gone; a sender that has found one is told
     if (r.what == kind::answer && r.count != 0) say(l, {kind::credit, r.count, WEFT_RING_CLOSED_BIT, 0, 0}, {});
-    return r.queue != 0 && r.queue <= last_number_ && found == ends_.end();
+    return r.queue <= last_number_ && found == ends_.end();
   }
   far_end& end = *found->second;
   switch (r.what) {
