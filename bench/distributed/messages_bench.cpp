@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // messages/…: a round trip and a stream of messages between two processes on the loopback interface: a world with UCX
-// over TCP, queues of that world (as between nodes; more than 64 KiB as a batch), UCX called bare (tag send and receive,
-// spinning), and a bare TCP socket (spinning). Bars: 8 B at most 1.25 times bare UCX; 1 MiB at least 0.9 of the bare
-// socket.
+// over TCP, queues of that world (as between nodes; more than 64 KiB as a batch), UCX called bare (tag send and
+// receive, spinning), and a bare TCP socket (spinning). Bars: 8 B at most 1.25 times bare UCX; 1 MiB at least 0.9 of
+// the bare socket.
 
 #include "distributed/engine/ucp_declarations.hpp"
 #include "paired.hpp"
@@ -206,8 +206,14 @@ struct order {
 };
 
 struct both_ways {
-  both_ways(int self, std::uint16_t port, bare_socket& control) : ucx(control), world(self, port), queues(world), socket(control) {}
-  way& at(int n) { return n == 0 ? static_cast<way&>(world) : n == 1 ? static_cast<way&>(ucx) : n == 2 ? static_cast<way&>(queues) : socket; }
+  both_ways(int self, std::uint16_t port, bare_socket& control)
+      : ucx(control), world(self, port), queues(world), socket(control) {}
+  way& at(int n) {
+    return n == 0   ? static_cast<way&>(world)
+           : n == 1 ? static_cast<way&>(ucx)
+           : n == 2 ? static_cast<way&>(queues)
+                    : socket;
+  }
   bare_ucx ucx;
   of_a_world world;
   by_queues queues;

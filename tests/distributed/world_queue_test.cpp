@@ -415,31 +415,31 @@ TEST(world_queue, joins_kernels_of_two_nodes) {
   constexpr std::uint64_t count = 500;
   weft::machine_options one_device;
   one_device.devices = 1;
-  EXPECT_EQ(on_a_pair(
-                [&](world& w) -> std::string {
-                  const weft::machine m{one_device};
-                  auto tx = connect_sender<std::uint64_t>(w, one, 1, of(16));
-                  const weft::buffer<std::int32_t> outcome{m[0], 1};
-                  const weft::kernel_end out{tx, m[0]};
-                  weft::launch<send_over_the_network>(weft::stream{m[0]}, weft::range(1), out, count, polls, outcome)
-                      .wait();
-                  std::array<std::int32_t, 1> came{};
-                  weft::copy(came, outcome);
-                  return came[0] == WEFT_RING_OK ? "" : "outcome " + std::to_string(came[0]);
-                },
-                [&](world& w) -> std::string {
-                  const weft::machine m{one_device};
-                  auto rx = connect_receiver<std::uint64_t>(w, zero, 1, of(16));
-                  const weft::buffer<std::uint64_t> sum{m[0], 1};
-                  const weft::buffer<std::int32_t> outcome{m[0], 1};
-                  const weft::kernel_end in{rx, m[0]};
-                  weft::launch<add_over_the_network>(weft::stream{m[0]}, weft::range(1), in, count, polls, sum, outcome)
-                      .wait();
-                  std::array<std::uint64_t, 1> got{};
-                  weft::copy(got, sum);
-                  return got[0] == 3 * count * (count - 1) / 2 ? "" : "a sum of " + std::to_string(got[0]);
-                }),
-            "");
+  EXPECT_EQ(
+      on_a_pair(
+          [&](world& w) -> std::string {
+            const weft::machine m{one_device};
+            auto tx = connect_sender<std::uint64_t>(w, one, 1, of(16));
+            const weft::buffer<std::int32_t> outcome{m[0], 1};
+            const weft::kernel_end out{tx, m[0]};
+            weft::launch<send_over_the_network>(weft::stream{m[0]}, weft::range(1), out, count, polls, outcome).wait();
+            std::array<std::int32_t, 1> came{};
+            weft::copy(came, outcome);
+            return came[0] == WEFT_RING_OK ? "" : "outcome " + std::to_string(came[0]);
+          },
+          [&](world& w) -> std::string {
+            const weft::machine m{one_device};
+            auto rx = connect_receiver<std::uint64_t>(w, zero, 1, of(16));
+            const weft::buffer<std::uint64_t> sum{m[0], 1};
+            const weft::buffer<std::int32_t> outcome{m[0], 1};
+            const weft::kernel_end in{rx, m[0]};
+            weft::launch<add_over_the_network>(weft::stream{m[0]}, weft::range(1), in, count, polls, sum, outcome)
+                .wait();
+            std::array<std::uint64_t, 1> got{};
+            weft::copy(got, sum);
+            return got[0] == 3 * count * (count - 1) / 2 ? "" : "a sum of " + std::to_string(got[0]);
+          }),
+      "");
 }
 
 // ---- what another rank says may be anything -------------------------------------------------------------------------
@@ -492,14 +492,14 @@ constexpr std::uint32_t offer_ = 1, answer_ = 2, messages_ = 3, credit_ = 4, fin
 TEST(world_queue, believes_no_frame_that_cannot_be) {
   NEEDS(no_ucx);
   const std::string lies = "rank 1 of this test sent what no queue sends";
-  for (const auto& [frame, behind] : std::vector<std::pair<std::vector<said_record>, std::string>>{
-           {{}, "short"},
-           {{{offer_, 0, 9, 0, 0}}, ""},
-           {{{offer_, 1, 9, 0, 100}}, "less than that"},
-           {{{99, 1, 0, 0, 0}}, ""},
-           {{{messages_, 7, 0, 1, 4}}, "four"},
-           {{{credit_, 0, 0, 0, 0}}, ""},
-           {{{fin_, 12345, 0, 0, 0}}, ""}}) {
+  for (const auto& [frame, behind] :
+       std::vector<std::pair<std::vector<said_record>, std::string>>{{{}, "short"},
+                                                                     {{{offer_, 0, 9, 0, 0}}, ""},
+                                                                     {{{offer_, 1, 9, 0, 100}}, "less than that"},
+                                                                     {{{99, 1, 0, 0, 0}}, ""},
+                                                                     {{{messages_, 7, 0, 1, 4}}, "four"},
+                                                                     {{{credit_, 0, 0, 0, 0}}, ""},
+                                                                     {{{fin_, 12345, 0, 0, 0}}, ""}}) {
     liar_and_victim both;
     both.says(frame, behind);
     const std::string came = both.await_on_nine();

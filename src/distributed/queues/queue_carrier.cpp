@@ -16,7 +16,7 @@ using namespace std::chrono_literals;
 
 // communicators have the tags below
 constexpr message_tag tag{message_tag::most_own, true}, tag_of_large{message_tag::most_own - 1, true};
-constexpr std::size_t frames_ahead = 2;                  // to receive into, for each peer
+constexpr std::size_t frames_ahead = 2;  // to receive into, for each peer
 constexpr std::size_t most_leaving = 8;
 constexpr std::uint32_t large = 16384;  // bytes, from which a message is not copied into a frame
 constexpr std::size_t most_large = 32;
@@ -38,8 +38,9 @@ struct queue_carrier::record {
   kind what{};
   std::uint32_t queue = 0;  // number of the end that it is for; of the one that offers
   std::uint64_t value = 0;  // channel, first message, credit, messages until the end, a ring_end_state
-  std::uint32_t count = 0;  // messages; bytes of a large one; of an answer: the number of the sender's end, 0 where it refuses
-  std::uint32_t size = 0;   // bytes that follow
+  std::uint32_t count =
+      0;  // messages; bytes of a large one; of an answer: the number of the sender's end, 0 where it refuses
+  std::uint32_t size = 0;  // bytes that follow
 };
 
 // ---- frames ---------------------------------------------------------------------------------------------------------
@@ -418,6 +419,7 @@ bool queue_carrier::pump() {
   for (const auto& [peer, l] : lines_) {
     moved = handle_arrivals(*l) || moved;
     moved = handle_large(*l) || moved;
+    static_cast<void>(has_room_for_large(*l));
     if (!l->stuck.empty() && has_room(*l, frame::room / 2) && has_room_for_large(*l)) {
       const auto stuck = std::exchange(l->stuck, {});
       for (const auto& end : stuck) {
@@ -432,6 +434,11 @@ bool queue_carrier::pump() {
   return moved;
 }
 
+bool queue_carrier::is_anything_leaving(const line& l) {
+  return !l.large_leaving.empty() ||
+         std::ranges::any_of(l.leaving, [](const auto& one) { return one->on_its_way.is_under_way(); });
+}
+
 bool queue_carrier::bring(far_end& end) noexcept {
   looks_.fetch_add(1, std::memory_order_relaxed);
   bool moved = false;
@@ -439,7 +446,9 @@ bool queue_carrier::bring(far_end& end) noexcept {
     std::unique_lock lock{mutex_};
     if (const auto found = ends_.find(end.own); found != ends_.end()) moved = move(found->second);
     if (moved) flush(*lines_.at(end.peer));
-    moved = pump() || moved;
+    // a sender whose messages leave at once asks the network seldom: what it may get is credit
+    const bool looks = !moved || !end.sends || is_anything_leaving(*lines_.at(end.peer)) || ++end.calls % 16 == 0;
+    moved = (looks && pump()) || moved;
     tell_ended(lock);
   } catch (const std::bad_alloc&) {
     return false;  // a later look tries again
@@ -494,11 +503,7 @@ void queue_carrier::look_for_failures() {
 bool queue_carrier::is_drained() const {
   for (const auto& [peer, l] : lines_) {
     if (l->cause) continue;
-    if ((l->open && l->open->size != 0) || !l->stuck.empty()) return false;
-    for (const auto& one : l->leaving)
-      if (one->on_its_way.is_under_way()) return false;
-    for (const auto& one : l->large_leaving)
-      if (one->on_its_way.is_under_way()) return false;
+    if ((l->open && l->open->size != 0) || !l->stuck.empty() || is_anything_leaving(*l)) return false;
   }
   return true;
 }

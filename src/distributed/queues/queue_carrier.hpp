@@ -40,6 +40,7 @@ struct far_end {
   queue_end ring;                  // of the other side
   std::uint64_t unused = 0;        // credit of an end that reads and gives none
   std::uint64_t told = 0;          // credit
+  std::uint64_t calls = 0;         // of its user
   std::uint64_t coming = 0;        // large messages that were told of, and are on their way into the ring
   std::uint64_t passed = 0;        // where the sender overwrites: its messages that came or were lost
   std::vector<std::byte> message;  // on its way between a frame and a ring of atomics
@@ -139,6 +140,7 @@ class queue_carrier {
   void forget_if_done(far_end& end);
   bool end_line(line& l, errc code, std::string why);
   void look_for_failures();
+  [[nodiscard]] static bool is_anything_leaving(const line& l);
   [[nodiscard]] bool is_drained() const;
   template <class Done>
   result<void> wait(std::unique_lock<std::mutex>& lock, line& l, const char* doing, wait_deadline until,
