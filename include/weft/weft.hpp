@@ -16,6 +16,7 @@
 #include "weft/core/topology_analysis.hpp"
 #include "weft/core/version.hpp"
 #include "weft/distributed/world.hpp"
+#include "weft/distributed/world_queue.hpp"
 #include "weft/exec/array.hpp"
 #include "weft/exec/kernel_check.hpp"
 #include "weft/exec/kernels.hpp"

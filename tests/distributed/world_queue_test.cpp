@@ -492,14 +492,15 @@ constexpr std::uint32_t offer_ = 1, answer_ = 2, messages_ = 3, credit_ = 4, fin
 TEST(world_queue, believes_no_frame_that_cannot_be) {
   NEEDS(no_ucx);
   const std::string lies = "rank 1 of this test sent what no queue sends";
-  for (const auto& [frame, behind] :
-       std::vector<std::pair<std::vector<said_record>, std::string>>{{{}, "short"},
-                                                                     {{{offer_, 0, 9, 0, 0}}, ""},
-                                                                     {{{offer_, 1, 9, 0, 100}}, "less than that"},
-                                                                     {{{99, 1, 0, 0, 0}}, ""},
-                                                                     {{{messages_, 7, 0, 1, 4}}, "four"},
-                                                                     {{{credit_, 0, 0, 0, 0}}, ""},
-                                                                     {{{fin_, 12345, 0, 0, 0}}, ""}}) {
+  for (const auto& [frame, behind] : std::vector<std::pair<std::vector<said_record>, std::string>>{
+           {{}, "short"},
+           {{{offer_, 0, 9, 0, 0}}, ""},
+           {{{offer_, 1, 9, 0, 100}}, "less than that"},
+           {{{offer_, 1, 9, 0, 2000}}, std::string(2000, 'x')},
+           {{{99, 1, 0, 0, 0}}, ""},
+           {{{messages_, 7, 0, 1, 4}}, "four"},
+           {{{credit_, 0, 0, 0, 0}}, ""},
+           {{{fin_, 12345, 0, 0, 0}}, ""}}) {
     liar_and_victim both;
     both.says(frame, behind);
     const std::string came = both.await_on_nine();

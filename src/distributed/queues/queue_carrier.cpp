@@ -21,8 +21,9 @@ constexpr std::size_t most_leaving = 8;
 constexpr std::uint32_t large = 16384;  // bytes, from which a message is not copied into a frame
 constexpr std::size_t most_large = 32;
 constexpr std::size_t most_offers = 1024;
-constexpr auto owed_for = 50us;      // credit that no message takes along, where the sender has plenty
-constexpr auto turn_of_users = 2ms;  // while a user's thread looks after the network
+constexpr std::size_t longest_header = 1024;  // bytes
+constexpr auto owed_for = 50us;               // credit that no message takes along, where the sender has plenty
+constexpr auto turn_of_users = 2ms;           // while a user's thread looks after the network
 constexpr auto longest_rest = 20ms;
 
 enum class kind : std::uint32_t { offer = 1, answer, messages, credit, fin, broken, large };
@@ -332,6 +333,7 @@ bool queue_carrier::handle_large(line& l) {
 bool queue_carrier::handle_record(line& l, const record& r, std::span<const std::byte> bytes) {
   if (r.queue == 0) return false;
   if (r.what == kind::offer) {
+    if (bytes.size() > longest_header) return false;
     if (l.offers_here >= most_offers) {
       const std::string why = "more than " + std::to_string(most_offers) + " offered queues wait for a sender";
       say(l, {kind::answer, r.queue, 0, 0, 0}, std::as_bytes(std::span{why}));
