@@ -496,7 +496,7 @@ struct liar_and_victim {
   std::unique_ptr<weft::detail::engine> liar;  // goes first: its last words need somebody who hears them
 };
 
-constexpr std::uint32_t offer_ = 1, answer_ = 2, messages_ = 3, credit_ = 4, fin_ = 5;
+constexpr std::uint32_t offer_ = 1, answer_ = 2, messages_ = 3, credit_ = 4, fin_ = 5, large_ = 7;
 
 TEST(world_queue, believes_no_frame_that_cannot_be) {
   NEEDS(no_ucx);
@@ -522,11 +522,14 @@ TEST(world_queue, believes_no_frame_that_cannot_be) {
 
 TEST(world_queue, that_another_rank_overfills_or_reorders_is_ended_as_corrupt) {
   NEEDS(no_ucx);
-  struct lie {
-    std::uint64_t first;
-    std::uint32_t count;
+  const auto small = [](std::uint64_t first, std::uint32_t count) {
+    return said_record{messages_, 1, first, count, 4 * count};
   };
-  for (const lie wrong : {lie{1, 1}, lie{0, 17}, lie{0, 2}}) {
+  const auto large = [](std::uint64_t at, std::uint32_t size) { return said_record{large_, 1, at, size, 0}; };
+  std::vector<said_record> too_many;
+  for (std::uint64_t n = 0; n < 17; ++n) too_many.push_back(large(n, 4));
+  for (const auto& wrong : std::vector<std::vector<said_record>>{
+           {small(1, 1)}, {small(0, 17)}, {{messages_, 1, 0, 2, 4}}, {large(1, 4)}, {large(0, 5)}, too_many}) {
     liar_and_victim both;
     weft::detail::region_header header = weft::detail::describe(weft::detail::type_of<std::uint32_t>(), of(16));
     auto file = weft::value_or_raise(weft::detail::make_region(header));
@@ -542,10 +545,9 @@ TEST(world_queue, that_another_rank_overfills_or_reorders_is_ended_as_corrupt) {
     end->queue = queue;
     weft::value_or_raise(both.carrier->offer(end, 5, header));
     both.says({{answer_, 1, 0, 1, 0}});
-    // of the last one the size is a lie
-    both.says({{messages_, 1, wrong.first, wrong.count, wrong.count == 2 ? 4 : 4 * wrong.count}},
-              std::string(wrong.count == 2 ? 4 : 4 * wrong.count, 'x'));
+    both.says(wrong, std::string(wrong.back().size, 'x'));
     EXPECT_TRUE(meetings::says(both.await_on_nine(), "sent what no queue sends"));
+    while (!queue->stopped()) std::this_thread::yield();  // told by the carrier's thread, which saw it
     ASSERT_NE(queue->cause(), nullptr);
     EXPECT_EQ(queue->cause()->code, errc::corrupt);
     both.carrier->leave(*end);

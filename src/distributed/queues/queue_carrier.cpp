@@ -67,8 +67,7 @@ bool queue_carrier::has_room(line& l, std::size_t size, bool always) {
   if (l.open && l.open->size + size <= frame::room) return true;
   flush(l);
   while (!l.leaving.empty() && !l.leaving.front()->on_its_way.is_under_way()) {
-    if (l.leaving.front()->on_its_way.at == transfer::stage::failed)
-      end_line(l, errc::peer_dead, l.leaving.front()->on_its_way.why);
+    if (l.leaving.front()->on_its_way.at == transfer::stage::failed) lose_line(l, l.leaving.front()->on_its_way.why);
     l.spare.push_back(std::move(l.leaving.front()));
     l.leaving.pop_front();
   }
@@ -251,6 +250,11 @@ bool queue_carrier::end_line(line& l, errc code, std::string why) {
   return false;
 }
 
+bool queue_carrier::lose_line(line& l, const std::string& why) {
+  return end_line(l, errc::peer_dead,
+                  by_->name_of(l.peer) + ", the other end of the queue, died or left (" + why + ")");
+}
+
 bool queue_carrier::put(far_end& end, const record& r, std::span<const std::byte> bytes) {
   weft_ring& ring = end.ring.ring;
   const std::byte* from = bytes.data();
@@ -313,7 +317,7 @@ bool queue_carrier::handle_large(line& l) {
     const std::unique_ptr<large_message> came = std::move(l.large_arriving.front());
     l.large_arriving.pop_front();
     const transfer& t = came->on_its_way;
-    if (t.at != transfer::stage::done) return end_line(l, errc::peer_dead, by_->name_of(l.peer) + ": " + t.why);
+    if (t.at != transfer::stage::done) return lose_line(l, t.why);
     if (t.bytes != came->size) return end_line(l, errc::corrupt, by_->name_of(l.peer) + " sent what no queue sends");
     if (came->of == nullptr) continue;
     weft_ring& ring = came->of->ring.ring;
@@ -405,7 +409,7 @@ bool queue_carrier::handle_arrivals(line& l) {
     std::unique_ptr<frame> came = std::move(l.arriving.front());
     l.arriving.pop_front();
     const transfer& t = came->on_its_way;
-    if (t.at != transfer::stage::done) return end_line(l, errc::peer_dead, by_->name_of(l.peer) + ": " + t.why);
+    if (t.at != transfer::stage::done) return lose_line(l, t.why);
     if (!handle(l, {came->bytes.get(), t.bytes}))
       return end_line(l, errc::corrupt, by_->name_of(l.peer) + " sent what no queue sends");
     receive_next(l, std::move(came));
@@ -497,7 +501,7 @@ void queue_carrier::look_for_failures() {
     if (auto why = by_->failure(peer)) {
       while (handle_arrivals(*l) || handle_large(*l)) {  // what it sent before
       }
-      end_line(*l, errc::peer_dead, by_->name_of(peer) + ", the other end of the queue, died or left (" + *why + ")");
+      lose_line(*l, *why);
     }
   }
 }

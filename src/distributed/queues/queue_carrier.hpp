@@ -139,6 +139,7 @@ class queue_carrier {
   void tell_owed(line& l);
   void forget_if_done(far_end& end);
   bool end_line(line& l, errc code, std::string why);
+  bool lose_line(line& l, const std::string& why);
   void look_for_failures();
   [[nodiscard]] static bool is_anything_leaving(const line& l);
   [[nodiscard]] bool is_drained() const;

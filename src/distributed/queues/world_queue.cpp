@@ -65,6 +65,12 @@ void feed(const std::shared_ptr<queue_carrier>& by, const far_receiver& made) {
                         made.end->sends ? made.end->words->receiver_waits : made.end->words->sender_waits);
 }
 
+/// Tells the receiver why, and throws it here.
+[[noreturn]] void refuse(queue_carrier& by, rank to, const far_offer& offered, error cause) {
+  by.refuse(to.value(), offered, cause.what);
+  raise(std::move(cause));
+}
+
 }  // namespace
 
 rank place_on_this_node(const world& w, rank other, std::source_location where) {
@@ -77,7 +83,7 @@ far_receiver offer_far_receiving(const world& w, rank from, std::uint64_t channe
                                  const queue_options& options, std::source_location where) {
   const called_from here{where};
   check_shared(options, transfer_mode::network, where);
-  const auto by = w.queues();
+  const auto& by = w.queues();
   const region_header header = describe(type, options);
   far_side made = value_or_raise(make_far_side(by, from.value(), queue_side::receiving, header, options));
   value_or_raise(by->offer(made.end, channel, header));
@@ -96,18 +102,14 @@ connected_sender connect_far_sender(const world& w, rank to, std::uint64_t chann
                                     std::source_location where) {
   const called_from here{where};
   check_shared(options, transfer_mode::network, where);
-  const auto by = w.queues();
+  const auto& by = w.queues();
   const auto offered =
       value_or_raise(by->await_offer(to.value(), channel, deadline_after(steady_now(), how.limit), how.stop));
-  const auto refused = [&](error cause) {
-    by->refuse(to.value(), offered, cause.what);
-    raise(std::move(cause));
-  };
   auto header = read_header(offered.header.data(), offered.header.size(), type);
-  if (!header) refused(std::move(header).error());
-  if (auto taken = accept(*header, options, how); !taken) refused(std::move(taken).error());
+  if (!header) refuse(*by, to, offered, std::move(header).error());
+  if (auto taken = accept(*header, options, how); !taken) refuse(*by, to, offered, std::move(taken).error());
   auto made = make_far_side(by, to.value(), queue_side::sending, *header, options);
-  if (!made) refused(std::move(made).error());
+  if (!made) refuse(*by, to, offered, std::move(made).error());
   by->take(made->end, offered);
   feed(by, *made);
   return {made->queue, &made->queue->lanes.front()->sender};
