@@ -201,24 +201,25 @@ TEST(world_queue, delivers_what_was_sent_while_the_sender_makes_no_call) {
 
 TEST(world_queue, keeps_no_more_than_its_capacity_and_gives_single_places_back) {
   NEEDS(no_ucx);
-  whistle full, taken;
+  whistle taken, full;
   EXPECT_EQ(on_a_pair(
                 [&](world& w) -> std::string {
                   auto tx = connect_sender<int>(w, one, 7, of(16));
-                  int sent = 0;
-                  while (tx.try_send(sent) == queue_status::ok) ++sent;
-                  if (sent != 16) return std::to_string(sent) + " messages in a queue for 16";
-                  if (tx.send_for(0, 1ms) != queue_status::timed_out) return "a full queue took one more";
+                  if (tx.send(0) != queue_status::ok) return "first";
+                  taken.hear();  // the other end has seen that nothing is left, and makes no call any more
+                  for (int n = 1; n <= 16; ++n)
+                    if (tx.send(n) != queue_status::ok) return "no place for " + std::to_string(n);
+                  if (tx.send_for(17, 1ms) != queue_status::timed_out) return "17 messages in a queue for 16";
                   full.blow();
-                  taken.hear();  // one message was received, and that end makes no call any more
-                  return tx.send(16) == queue_status::ok ? "" : "the place did not come back";
+                  return "";
                 },
                 [&](world& w) -> std::string {
                   auto rx = connect_receiver<int>(w, zero, 7, of(16));
-                  full.hear();
                   int got = -1;
                   if (rx.receive(got) != queue_status::ok || got != 0) return "first";
+                  if (rx.try_receive(got) != queue_status::empty) return "more than one";
                   taken.blow();
+                  full.hear();
                   for (int n = 1; n <= 16; ++n)
                     if (rx.receive(got) != queue_status::ok || got != n) return std::to_string(n);
                   return "";
@@ -520,38 +521,61 @@ TEST(world_queue, believes_no_frame_that_cannot_be) {
   EXPECT_EQ(honest.await_on_nine(), "an offer");
 }
 
-TEST(world_queue, that_another_rank_overfills_or_reorders_is_ended_as_corrupt) {
-  NEEDS(no_ucx);
-  const auto small = [](std::uint64_t first, std::uint32_t count) {
-    return said_record{messages_, 1, first, count, 4 * count};
-  };
-  const auto large = [](std::uint64_t at, std::uint32_t size) { return said_record{large_, 1, at, size, 0}; };
-  std::vector<said_record> too_many;
-  for (std::uint64_t n = 0; n < 17; ++n) too_many.push_back(large(n, 4));
-  for (const auto& wrong : std::vector<std::vector<said_record>>{
-           {small(1, 1)}, {small(0, 17)}, {{messages_, 1, 0, 2, 4}}, {large(1, 4)}, {large(0, 5)}, too_many}) {
-    liar_and_victim both;
-    weft::detail::region_header header = weft::detail::describe(weft::detail::type_of<std::uint32_t>(), of(16));
+/// A receiving end for messages of 64 bytes, offered to the liar, who has answered.
+struct victims_end {
+  victims_end(liar_and_victim& both, const queue_options& options) : carrier(both.carrier) {
+    const auto header = weft::detail::describe(weft::detail::type_of<numbered<64>>(), options);
     auto file = weft::value_or_raise(weft::detail::make_region(header));
     auto region =
         weft::value_or_raise(weft::detail::map_region(file.get(), weft::detail::region_size(shape_in(header))));
     std::byte* const base = region.get().base;
-    auto queue = weft::detail::make_region_side(weft::detail::queue_side::receiving, header, std::move(region), of(16),
-                                                weft::parking::word_scope::process);
-    auto end = std::make_shared<weft::detail::far_end>();
+    queue = weft::detail::make_region_side(weft::detail::queue_side::receiving, header, std::move(region), options,
+                                           weft::parking::word_scope::process);
     end->peer = 1;
     end->words = weft::detail::words_in(base);
+    end->overwrites = queue->overwrites;
+    end->message.resize(64);
     weft::detail::set_end(end->ring, weft::detail::view_of(weft::detail::queue_side::sending, base), queue->shape);
     end->queue = queue;
-    weft::value_or_raise(both.carrier->offer(end, 5, header));
+    weft::value_or_raise(carrier->offer(end, 5, header));
     both.says({{answer_, 1, 0, 1, 0}});
+  }
+  ~victims_end() { carrier->leave(*end); }
+  victims_end(const victims_end&) = delete;
+  victims_end& operator=(const victims_end&) = delete;
+  std::shared_ptr<weft::detail::queue_carrier> carrier;
+  std::shared_ptr<weft::detail::queue_state> queue;
+  std::shared_ptr<weft::detail::far_end> end = std::make_shared<weft::detail::far_end>();
+};
+
+said_record small(std::uint64_t first, std::uint32_t count) { return {messages_, 1, first, count, 64 * count}; }
+said_record large(std::uint64_t at, std::uint32_t size) { return {large_, 1, at, size, 0}; }
+
+TEST(world_queue, that_another_rank_overfills_or_reorders_is_ended_as_corrupt) {
+  NEEDS(no_ucx);
+  std::vector<said_record> too_many;
+  for (std::uint64_t n = 0; n < 17; ++n) too_many.push_back(large(n, 64));
+  for (const auto& wrong : std::vector<std::vector<said_record>>{
+           {small(1, 1)}, {small(0, 17)}, {{messages_, 1, 0, 2, 64}}, {large(1, 64)}, {large(0, 65)}, too_many}) {
+    liar_and_victim both;
+    const victims_end here{both, of(16)};
     both.says(wrong, std::string(wrong.back().size, 'x'));
     EXPECT_TRUE(meetings::says(both.await_on_nine(), "sent what no queue sends"));
-    while (!queue->stopped()) std::this_thread::yield();  // told by the carrier's thread, which saw it
-    ASSERT_NE(queue->cause(), nullptr);
-    EXPECT_EQ(queue->cause()->code, errc::corrupt);
-    both.carrier->leave(*end);
+    while (!here.queue->stopped()) std::this_thread::yield();  // told by the carrier's thread, which saw it
+    ASSERT_NE(here.queue->cause(), nullptr);
+    EXPECT_EQ(here.queue->cause()->code, errc::corrupt);
   }
+}
+
+TEST(world_queue, counts_what_was_overwritten_before_it_left) {
+  NEEDS(no_ucx);
+  liar_and_victim both;
+  queue_options options = of(16);
+  options.when_full = backpressure::overwrite_oldest;
+  const victims_end here{both, options};
+  both.says({small(5, 1)}, std::string(64, 'x'));
+  while (weft::detail::statistics_of(*here.queue).lost == 0) std::this_thread::yield();
+  EXPECT_EQ(weft::detail::statistics_of(*here.queue).lost, 5U);
 }
 
 }  // namespace
