@@ -18,7 +18,7 @@ using namespace std::chrono_literals;
 constexpr message_tag tag{message_tag::most_own, true}, tag_of_large{message_tag::most_own - 1, true};
 constexpr std::size_t frames_ahead = 2;  // to receive into, for each peer
 constexpr std::size_t most_leaving = 8;
-constexpr std::uint32_t large = 16384;  // bytes, from which a message is not copied into a frame
+constexpr std::uint32_t large_from = 16384;  // bytes, from which a message is not copied into a frame
 constexpr std::size_t most_large = 32;
 constexpr std::size_t most_offers = 1024;
 constexpr std::size_t longest_header = 1024;  // bytes
@@ -216,7 +216,7 @@ bool queue_carrier::move(const std::shared_ptr<far_end>& end) {
   if (end->their == 0 || end->has_ended || end->cause) return false;
   line& l = *lines_.at(end->peer);
   const weft_ring& ring = end->ring.ring;
-  const bool is_large = !end->overwrites && ring.bytes >= large;
+  const bool is_large = !end->overwrites && ring.bytes >= large_from;
   bool moved = !end->sends ? tell_credit(l, end) : is_large ? send_large(l, end) : send_messages(l, *end);
   moved = (!end->has_ended && tell_end(l, *end)) || moved;
   const bool has_place = is_large && end->sends ? has_room_for_large(l) && has_room(l, sizeof(record))
