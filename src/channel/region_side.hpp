@@ -31,7 +31,7 @@ void check_shared(const queue_options& o, transfer_mode own, std::source_locatio
 
 /// How a side sees the ring, or who acts for that side.
 [[nodiscard]] ring_view view_of(queue_side side, std::byte* region) noexcept;
-/// What ended the use of the other end, as it told; null while it is in use.
+/// The cause that the other end told when its use ended; null while it is in use.
 [[nodiscard]] std::shared_ptr<const error> told_by_other(const region_words& words, queue_side own,
                                                          const std::string& other);
 

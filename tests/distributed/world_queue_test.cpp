@@ -555,8 +555,14 @@ TEST(world_queue, that_another_rank_overfills_or_reorders_is_ended_as_corrupt) {
   NEEDS(no_ucx);
   std::vector<said_record> too_many;
   for (std::uint64_t n = 0; n < 17; ++n) too_many.push_back(large(n, 64));
-  for (const auto& wrong : std::vector<std::vector<said_record>>{
-           {small(1, 1)}, {small(0, 17)}, {{messages_, 1, 0, 2, 64}}, {large(1, 64)}, {large(0, 65)}, too_many}) {
+  for (const auto& wrong : std::vector<std::vector<said_record>>{{small(1, 1)},
+                                                                 {small(0, 17)},
+                                                                 {{messages_, 1, 0, 2, 64}},
+                                                                 {large(1, 64)},
+                                                                 {large(0, 65)},
+                                                                 too_many,
+                                                                 {large(0, 64), small(0, 1)},
+                                                                 {{fin_, 1, 5, 0, 0}}}) {
     liar_and_victim both;
     const victims_end here{both, of(16)};
     both.says(wrong, std::string(wrong.back().size, 'x'));

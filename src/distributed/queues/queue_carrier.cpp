@@ -3,11 +3,13 @@
 
 #include "core/make_error.hpp"
 #include "processes/packet.hpp"
+#include "weft/core/raise.hpp"
 
 #include <algorithm>
 #include <cstring>
 #include <new>
 #include <pthread.h>
+#include <system_error>
 
 namespace weft::detail {
 namespace {
@@ -28,6 +30,10 @@ constexpr auto longest_rest = 20ms;
 
 enum class kind : std::uint32_t { offer = 1, answer, messages, credit, fin, broken, large };
 
+bool is_closed(const far_end& end) noexcept {
+  return (WEFT_RING_LOAD_64(&end.words->credit) & WEFT_RING_CLOSED_BIT) != 0;
+}
+
 void wake(std::atomic<std::uint32_t>& word) noexcept {
   if (word.exchange(nobody, std::memory_order_acq_rel) != nobody) parking::wake_all(word);
 }
@@ -39,38 +45,37 @@ struct queue_carrier::record {
   kind what{};
   std::uint32_t queue = 0;  // number of the end that it is for; of the one that offers
   std::uint64_t value = 0;  // channel, first message, credit, messages until the end, a ring_end_state
-  std::uint32_t count =
-      0;  // messages; bytes of a large one; of an answer: the number of the sender's end, 0 where it refuses
-  std::uint32_t size = 0;  // bytes that follow
+  std::uint32_t count = 0;  // messages; bytes of a large one; in an answer the sender's number, 0 where it refuses
+  std::uint32_t size = 0;   // bytes that follow
 };
 
 // ---- frames ---------------------------------------------------------------------------------------------------------
 
 queue_carrier::line& queue_carrier::line_to(int peer) {
-  auto& found = lines_[peer];
-  if (found == nullptr) {
-    found = std::make_unique<line>();
-    found->peer = peer;
-    for (std::size_t n = 0; n < frames_ahead; ++n) receive_next(*found, std::make_unique<frame>());
-  }
+  if (const auto found = lines_.find(peer); found != lines_.end()) return *found->second;
+  // first, because it is what takes receives back at the end
   if (!thread_.joinable()) {
-    thread_ = std::thread{[this] {
-      pthread_setname_np(pthread_self(), "weft-far-queues");
-      run();
-    }};
+    try {
+      thread_ = std::thread{[this] {
+        pthread_setname_np(pthread_self(), "weft-far-queues");
+        run();
+      }};
+    } catch (const std::system_error&) {
+      raise(errc::resource_exhausted,
+            "no thread could be started for queues between nodes; raise the limit of threads (ulimit -u)");
+    }
   }
-  return *found;
+  line& made = *lines_.emplace(peer, std::make_unique<line>()).first->second;
+  made.peer = peer;
+  for (std::size_t n = 0; n < frames_ahead; ++n) receive_next(made, std::make_unique<frame>());
+  return made;
 }
 
 /// Whether the frame that is being filled takes so many bytes more; false where too much is on its way.
 bool queue_carrier::has_room(line& l, std::size_t size, bool always) {
   if (l.open && l.open->size + size <= frame::room) return true;
   flush(l);
-  while (!l.leaving.empty() && !l.leaving.front()->on_its_way.is_under_way()) {
-    if (l.leaving.front()->on_its_way.at == transfer::stage::failed) lose_line(l, l.leaving.front()->on_its_way.why);
-    l.spare.push_back(std::move(l.leaving.front()));
-    l.leaving.pop_front();
-  }
+  take_back(l);
   if (l.leaving.size() >= most_leaving && !always) return false;
   if (l.spare.empty()) {
     l.open = std::make_unique<frame>();
@@ -82,6 +87,17 @@ bool queue_carrier::has_room(line& l, std::size_t size, bool always) {
   return true;
 }
 
+/// The memory of messages that have left.
+void queue_carrier::take_back(line& l) {
+  const auto has_left = [&](const transfer& t) {
+    if (t.at == transfer::stage::failed) lose_line(l, t.why);
+    return !t.is_under_way();
+  };
+  for (; !l.leaving.empty() && has_left(l.leaving.front()->on_its_way); l.leaving.pop_front())
+    l.spare.push_back(std::move(l.leaving.front()));
+  while (!l.large_leaving.empty() && has_left(l.large_leaving.front()->on_its_way)) l.large_leaving.pop_front();
+}
+
 /// Into the frame that is being filled, which has room.
 void queue_carrier::append(line& l, const record& r, std::span<const std::byte> bytes) {
   std::memcpy(l.open->bytes.get() + l.open->size, &r, sizeof r);
@@ -89,12 +105,20 @@ void queue_carrier::append(line& l, const record& r, std::span<const std::byte> 
   l.open->size += sizeof r + bytes.size();
 }
 
-/// What belongs to no queue that flows, and goes at once.
+/// For users who connect: at once, and whatever is on its way.
 void queue_carrier::say(line& l, record r, std::span<const std::byte> bytes) {
   r.size = static_cast<std::uint32_t>(bytes.size());
   static_cast<void>(has_room(l, sizeof r + bytes.size(), true));
   append(l, r, bytes);
   flush(l);
+}
+
+/// To another rank, with the next frame. False where it asks more than it takes answers.
+bool queue_carrier::reply(line& l, record r, std::span<const std::byte> bytes) {
+  r.size = static_cast<std::uint32_t>(bytes.size());
+  if (!has_room(l, sizeof r + bytes.size())) return false;
+  append(l, r, bytes);
+  return true;
 }
 
 void queue_carrier::flush(line& l) {
@@ -144,7 +168,7 @@ bool queue_carrier::send_messages(line& l, far_end& end) {
 }
 
 bool queue_carrier::has_room_for_large(line& l) {
-  while (!l.large_leaving.empty() && !l.large_leaving.front()->on_its_way.is_under_way()) l.large_leaving.pop_front();
+  take_back(l);
   return l.large_leaving.size() < most_large;
 }
 
@@ -166,8 +190,8 @@ bool queue_carrier::send_large(line& l, const std::shared_ptr<far_end>& end) {
 bool queue_carrier::tell_credit(line& l, const std::shared_ptr<far_end>& end) {
   const std::uint64_t credit = WEFT_RING_LOAD_64(&end->words->credit);
   if (credit == end->told) return false;
-  const bool is_closed = (credit & WEFT_RING_CLOSED_BIT) != 0;
-  if (!is_closed && credit - end->told < end->ring.ring.capacity / 4) {
+  const bool ends = (credit & WEFT_RING_CLOSED_BIT) != 0;
+  if (!ends && credit - end->told < end->ring.ring.capacity / 4) {
     if (!end->is_owed) {
       end->is_owed = true;
       if (l.owed.empty()) l.owed_since = steady_now();
@@ -178,7 +202,7 @@ bool queue_carrier::tell_credit(line& l, const std::shared_ptr<far_end>& end) {
   if (!has_room(l, sizeof(record))) return false;
   append(l, {kind::credit, end->their, credit, 0, 0});
   end->told = credit;
-  end->has_ended = is_closed;
+  end->has_ended = ends;
   return true;
 }
 
@@ -246,6 +270,8 @@ bool queue_carrier::end_line(line& l, errc code, std::string why) {
     end->cause = l.cause;
     if (auto queue = end->queue.lock()) to_end_.emplace_back(std::move(queue), l.cause);
   }
+  // nobody will ask for what their users have left
+  std::erase_if(ends_, [](const auto& known) { return known.second->is_left && known.second->cause; });
   changed_.notify_all();
   return false;
 }
@@ -258,7 +284,7 @@ bool queue_carrier::lose_line(line& l, const std::string& why) {
 bool queue_carrier::put(far_end& end, const record& r, std::span<const std::byte> bytes) {
   weft_ring& ring = end.ring.ring;
   const std::byte* from = bytes.data();
-  if (end.sends || bytes.size() != std::uint64_t{r.count} * ring.bytes) return false;
+  if (end.sends || end.coming != 0 || bytes.size() != std::uint64_t{r.count} * ring.bytes) return false;
   if (end.overwrites) {
     if (r.value < end.passed || r.count != 1) return false;
     const std::uint64_t lost = r.value - end.passed;
@@ -271,7 +297,7 @@ bool queue_carrier::put(far_end& end, const record& r, std::span<const std::byte
     std::memcpy(end.message.data(), from, ring.bytes);
     static_cast<void>(weft_ring_put_over(&ring, reinterpret_cast<const std::uint32_t*>(end.message.data())));
   } else {
-    if (r.value != ring.position) return (WEFT_RING_LOAD_64(&end.words->credit) & WEFT_RING_CLOSED_BIT) != 0;
+    if (r.value != ring.position) return is_closed(end);
     int why = WEFT_RING_OK;
     const std::uint64_t came = ring.stride == 0
                                    ? weft_ring_put_lines(&ring, from, r.count, ring.bytes, ring.per_line, &why)
@@ -283,7 +309,7 @@ bool queue_carrier::put(far_end& end, const record& r, std::span<const std::byte
   return true;
 }
 
-/// Has a large message come to where it is to lie. `end` is null where nobody receives it.
+/// Takes a large message to where it is to lie. `end` is null where nobody receives it.
 bool queue_carrier::expect_large(line& l, const record& r, const std::shared_ptr<far_end>& end) {
   if (r.count > frame::room) return false;
   auto coming = std::make_unique<large_message>();
@@ -340,8 +366,7 @@ bool queue_carrier::handle_record(line& l, const record& r, std::span<const std:
     if (bytes.size() > longest_header) return false;
     if (l.offers_here >= most_offers) {
       const std::string why = "more than " + std::to_string(most_offers) + " offered queues wait for a sender";
-      say(l, {kind::answer, r.queue, 0, 0, 0}, std::as_bytes(std::span{why}));
-      return true;
+      return reply(l, {kind::answer, r.queue, 0, 0, 0}, std::as_bytes(std::span{why}));
     }
     ++l.offers_here;
     l.offers[r.value].push_back({r.queue, {bytes.begin(), bytes.end()}});
@@ -352,7 +377,8 @@ bool queue_carrier::handle_record(line& l, const record& r, std::span<const std:
   if (found == ends_.end() || found->second->peer != l.peer) {
     // an end that has gone; a sender that has found one is told
     if (r.what == kind::large && !expect_large(l, r, nullptr)) return false;
-    if (r.what == kind::answer && r.count != 0) say(l, {kind::credit, r.count, WEFT_RING_CLOSED_BIT, 0, 0}, {});
+    if (r.what == kind::answer && r.count != 0 && !reply(l, {kind::credit, r.count, WEFT_RING_CLOSED_BIT, 0, 0}, {}))
+      return false;
     return r.queue <= last_number_ && found == ends_.end();
   }
   far_end& end = *found->second;
@@ -374,7 +400,9 @@ bool queue_carrier::handle_record(line& l, const record& r, std::span<const std:
       wake(end.words->sender_waits);
       return true;
     case kind::fin:
-      if (end.sends) return false;
+      if (end.sends ||
+          (r.value != (end.overwrites ? end.passed : end.ring.ring.position + end.coming) && !is_closed(end)))
+        return false;
       WEFT_RING_STORE_64(&end.words->fin, end.ring.ring.position + end.coming);
       wake(end.words->receiver_waits);
       return true;
@@ -405,13 +433,17 @@ bool queue_carrier::handle(line& l, std::span<const std::byte> bytes) {
 
 bool queue_carrier::handle_arrivals(line& l) {
   bool moved = false;
-  while (!l.cause && !l.arriving.front()->on_its_way.is_under_way()) {
+  while (!l.cause && !l.arriving.empty() && !l.arriving.front()->on_its_way.is_under_way()) {
     std::unique_ptr<frame> came = std::move(l.arriving.front());
     l.arriving.pop_front();
     const transfer& t = came->on_its_way;
     if (t.at != transfer::stage::done) return lose_line(l, t.why);
-    if (!handle(l, {came->bytes.get(), t.bytes}))
-      return end_line(l, errc::corrupt, by_->name_of(l.peer) + " sent what no queue sends");
+    try {
+      if (!handle(l, {came->bytes.get(), t.bytes}))
+        return end_line(l, errc::corrupt, by_->name_of(l.peer) + " sent what no queue sends");
+    } catch (const std::bad_alloc&) {  // the rest of the frame is lost
+      return end_line(l, errc::out_of_memory, "there was no memory for what " + by_->name_of(l.peer) + " sent");
+    }
     receive_next(l, std::move(came));
     moved = true;
   }
@@ -425,7 +457,7 @@ bool queue_carrier::pump() {
   for (const auto& [peer, l] : lines_) {
     moved = handle_arrivals(*l) || moved;
     moved = handle_large(*l) || moved;
-    static_cast<void>(has_room_for_large(*l));
+    take_back(*l);
     if (!l->stuck.empty() && has_room(*l, frame::room / 2) && has_room_for_large(*l)) {
       const auto stuck = std::exchange(l->stuck, {});
       for (const auto& end : stuck) {
@@ -450,7 +482,9 @@ bool queue_carrier::bring(far_end& end) noexcept {
   bool moved = false;
   try {
     std::unique_lock lock{mutex_};
-    if (const auto found = ends_.find(end.own); found != ends_.end()) moved = move(found->second);
+    const auto found = ends_.find(end.own);
+    // a copy: a line that ends lets go of ends
+    if (const auto known = found != ends_.end() ? found->second : nullptr) moved = move(known);
     if (moved) flush(*lines_.at(end.peer));
     // a sender whose messages leave at once asks the network seldom: what it may get is credit
     const bool looks = !moved || !end.sends || is_anything_leaving(*lines_.at(end.peer)) || ++end.calls % 16 == 0;

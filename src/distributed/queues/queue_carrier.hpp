@@ -51,7 +51,7 @@ struct far_end {
   std::shared_ptr<const error> cause;
 };
 
-/// What a rank says when it offers to receive.
+/// A rank's offer to receive.
 struct far_offer {
   std::uint32_t number = 0;
   std::vector<std::byte> header;
@@ -64,7 +64,7 @@ struct far_offer {
 class queue_carrier {
  public:
   explicit queue_carrier(std::shared_ptr<messenger> by) : by_(std::move(by)) {}
-  /// What every user of one holds: its thread ends behind the last of them, and what was sent has left by then, or a
+  /// Every user holds it: its thread ends behind the last of them, and what was sent has left by then, or a
   /// second has gone by.
   [[nodiscard]] static std::shared_ptr<queue_carrier> open(std::shared_ptr<messenger> by);
 
@@ -121,6 +121,8 @@ class queue_carrier {
   bool has_room(line& l, std::size_t size, bool always = false);
   static void append(line& l, const record& r, std::span<const std::byte> bytes = {});
   void say(line& l, record r, std::span<const std::byte> bytes);
+  bool reply(line& l, record r, std::span<const std::byte> bytes);
+  void take_back(line& l);
   void flush(line& l);
   void receive_next(line& l, std::unique_ptr<frame> room);
   bool pump();
@@ -131,7 +133,7 @@ class queue_carrier {
   bool move(const std::shared_ptr<far_end>& end);
   bool send_messages(line& l, far_end& end);
   bool send_large(line& l, const std::shared_ptr<far_end>& end);
-  static bool has_room_for_large(line& l);
+  bool has_room_for_large(line& l);
   bool expect_large(line& l, const record& r, const std::shared_ptr<far_end>& end);
   bool handle_large(line& l);
   bool tell_credit(line& l, const std::shared_ptr<far_end>& end);
