@@ -550,12 +550,12 @@ TEST(memory_handle, survives_kills_of_exporters_and_importers_while_copies_run) 
       weft::copy(memory, pattern(count, 1));
       with->wire = memory.handle().bytes();
       const std::size_t descriptors = processes::open_descriptors();
-      const std::size_t mappings = processes::mappings_of("");
+      const std::size_t mappings = processes::mappings_of("weft-shared");
       with->say(1);
       if (!with->hear(7, 10 * samples::soon)) return 1;
       // the last of the killed may have left a connection to look at
       if (!comes_to(descriptors)) return 2;
-      if (processes::mappings_of("") > mappings + 8) return 3;
+      if (processes::mappings_of("weft-shared") > mappings + 8) return 3;
       return samples::contents(memory).size() == count ? 0 : 4;
     }};
     if (!with->hear(1)) return 1;

@@ -196,10 +196,12 @@ TEST(shared_block, leaves_nothing_behind_after_a_thousand_cycles) {
     held.grant(gpu0, access_right::read);
   };
   cycle();
-  const std::size_t descriptors = processes::open_descriptors(), mappings = processes::mappings_of("");
+  const std::size_t descriptors = processes::open_descriptors(), mappings = processes::mappings_of("weft-block");
+  const std::uint64_t taken = processes::address_space();
   for (int i = 0; i < 1000; ++i) cycle();
   EXPECT_EQ(processes::open_descriptors(), descriptors);
-  EXPECT_EQ(processes::mappings_of(""), mappings);
+  EXPECT_EQ(processes::mappings_of("weft-block"), mappings);
+  EXPECT_LT(processes::address_space(), taken + 500 * count) << "half of what the reservations of all cycles take";
 }
 
 // ---- 88 -------------------------------------------------------------------------------------------------------------

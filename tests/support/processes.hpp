@@ -156,13 +156,22 @@ void with_descriptors_below(std::size_t limit, F&& f) {
   if (thrown) std::rethrow_exception(thrown);
 }
 
-/// Mappings whose line in /proc/self/maps contains `what`.
+/// Mappings whose line in /proc/self/maps contains `what`, a name: those without one come and go as the C library's and
+/// a sanitizer's heaps grow.
 inline std::size_t mappings_of(const std::string& what) {
   std::ifstream maps{"/proc/self/maps"};
   std::size_t count = 0;
   for (std::string line; std::getline(maps, line);)
     count += static_cast<std::size_t>(line.find(what) != std::string::npos);
   return count;
+}
+
+/// The bytes of address space this process has taken, with memory behind them or without.
+inline std::uint64_t address_space() {
+  std::ifstream statm{"/proc/self/statm"};
+  std::uint64_t pages = 0;
+  statm >> pages;
+  return pages * static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
 }
 
 }  // namespace processes
