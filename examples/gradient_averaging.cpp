@@ -10,6 +10,7 @@
 //   export WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500
 //   for r in 1 2 3; do RANK=$r ./gradient_averaging & done; RANK=0 ./gradient_averaging
 #include "play.hpp"
+#include "ranks.hpp"
 #include "weft/collective/communicator.hpp"
 #include "weft/core/raise.hpp"
 #include "weft/distributed/world.hpp"
@@ -20,8 +21,6 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <optional>
-#include <string>
 #include <vector>
 
 namespace {
@@ -208,21 +207,9 @@ int run_among(const weft::world_place& place, const weft::machine& m) {
   return same ? 0 : 1;
 }
 
-/// Where a launcher, or a shell, says that this process is one of several.
-std::optional<weft::world_place> place_in_a_world() {
-  try {
-    const weft::world_place place = weft::world_place::from_environment();
-    return place.size > 1 ? std::optional{place} : std::nullopt;
-  } catch (const weft::error_exception& alone) {
-    // alone where nobody says how many there are; a launcher that leaves out the rest is to be heard of
-    if (alone.cause().what.find("WORLD_SIZE") == std::string::npos) throw;
-    return std::nullopt;
-  }
-}
-
 int show(int argc, char** argv) {
   const weft::machine m = examples::play(argc, argv, "two_socket_8");
-  if (const auto place = place_in_a_world()) return run_among(*place, m);
+  if (const auto place = examples::place_in_a_world()) return run_among(*place, m);
   if (m.device_count() < shards) {
     std::fprintf(stderr, "usage: gradient_averaging [topology of at least %d devices]\n", shards);
     return 2;

@@ -4,13 +4,21 @@
 // neighbour's memory too; the row is copied; or a kernel sends it as a message, and a kernel there receives it. The
 // rows between are computed meanwhile. All three give the bits of a plain loop.
 //
-// usage: jacobi [topology] [--trace]
+// Several processes, of one node or more, share the grid band by band in the order of ranks. Each uses its share of its
+// node's devices, and the rows at its bounds are messages to the ranks beside it, whatever the way inside.
+//
+// usage: jacobi [topology] [--trace]; or as processes of torchrun, mpirun or a shell:
+//   export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29500
+//   RANK=1 ./jacobi & RANK=0 ./jacobi
 // With --trace it writes jacobi_copies.json and the like for Perfetto or `weft trace view`; where devices are played,
 // of a second run on a virtual clock. There a copy takes the time of its links beside kernels, so that copies and the
 // rows between are seen at once. Stores and messages take no virtual time, and kernels of a device run one after the
 // other: of these two ways the trace shows the order, and only one of GPUs can show what they hide.
 #include "play.hpp"
+#include "ranks.hpp"
 #include "weft/channel/kernel_end.hpp"
+#include "weft/core/raise.hpp"
+#include "weft/distributed/world_queue.hpp"
 #include "weft/exec/launch.hpp"
 #include "weft/memory/buffer.hpp"
 #include "weft/memory/copy.hpp"
@@ -27,8 +35,10 @@
 #include <iostream>
 #include <optional>
 #include <span>
+#include <sstream>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 constexpr std::int64_t width = 512;  // the kernels that send and receive have it in their text
@@ -78,15 +88,20 @@ std::size_t elements(std::int64_t rows) { return static_cast<std::size_t>(rows *
 struct solution {
   std::vector<float> grid = std::vector<float>(elements(height));
   std::vector<double> residuals;
+  std::int64_t first = 0, end = height;
 
   solution() {
     for (std::size_t x = 0; x < width; ++x) grid[x] = 1.0F + static_cast<float>(x % 7) / 8;  // the hot edge
   }
+  /// In the residuals, and in the rows that this process has.
   bool has_bits_of(const solution& other) const {
     const auto same = [](const auto& a, const auto& b) {
       return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof a[0]) == 0;
     };
-    return same(grid, other.grid) && same(residuals, other.residuals);
+    return same(rows_of(grid), rows_of(other.grid)) && same(residuals, other.residuals);
+  }
+  [[nodiscard]] std::span<const float> rows_of(const std::vector<float>& of) const {
+    return std::span{of}.subspan(elements(first), elements(end - first));
   }
 };
 
@@ -112,7 +127,72 @@ solution plain_loop() {
   return made;
 }
 
-/// A neighbour, and the way there and back.
+/// The process that has the band above or below this one's.
+class neighbour {
+ public:
+  neighbour(const weft::world& all, weft::rank other)
+      : rows_(weft::connect_both<row_message>(all, other, 0)), numbers_(weft::connect_both<double>(all, other, 1)) {}
+
+  void send(const row_message& row) { must(rows_.first, rows_.first.send(row)); }
+  void receive(row_message& row) { must(rows_.second, rows_.second.receive(row)); }
+  void tell(double number) { must(numbers_.first, numbers_.first.send(number)); }
+  double hear() {
+    double number = 0;
+    must(numbers_.second, numbers_.second.receive(number));
+    return number;
+  }
+
+ private:
+  /// A neighbour that has died ends each wait.
+  static void must(const auto& end, weft::queue_status came) {
+    if (came == weft::queue_status::ok) return;
+    if (const auto failed = end.failure()) weft::raise(*failed);
+    weft::raise(weft::errc::closed, "a neighbour has left");
+  }
+
+  std::pair<weft::sender<row_message>, weft::receiver<row_message>> rows_;
+  std::pair<weft::sender<double>, weft::receiver<double>> numbers_;
+};
+
+/// This process among those that share the grid: its devices, and how many there are above them and in all.
+struct band {
+  std::vector<weft::device> mine;
+  std::int64_t devices_above = 0, devices = 0;
+  std::optional<neighbour> above{}, below{};
+
+  explicit band(const weft::machine& m) : mine(m.devices().begin(), m.devices().end()), devices(m.device_count()) {}
+  band(const weft::machine& m, const weft::world& all) {
+    // where n processes are on a node, each has every n-th device
+    const weft::world_member& self = all.member(all.self());
+    for (int d = self.local.value(); d < m.device_count(); d += static_cast<int>(all.ranks_of(self.node).size()))
+      mine.push_back(m[d]);
+    if (mine.empty()) weft::raise(weft::errc::invalid_argument, "no device is left for " + to_string(self));
+    if (const int r = self.rank.value(); r > 0) above.emplace(all, weft::rank{r - 1});
+    if (const int r = self.rank.value(); r + 1 < all.size()) below.emplace(all, weft::rank{r + 1});
+    devices = static_cast<std::int64_t>(in_turn([&](double before) {
+      devices_above = static_cast<std::int64_t>(before);
+      return before + static_cast<double>(mine.size());
+    }));
+  }
+  /// A number that each process changes in turn, from the first band to the last: what comes out, for all.
+  template <class F>
+  double in_turn(F change) {
+    double number = change(above ? above->hear() : 0.0);
+    if (below) below->tell(number), number = below->hear();
+    if (above) above->tell(number);
+    return number;
+  }
+};
+
+/// The rows of a device's edge on their way to another process, and those that came from it.
+struct far_side {
+  neighbour* to;
+  std::int64_t edge, own_halo;  // as of a side
+  row_message out{}, in{};
+  weft::event read{}, written{};
+};
+
+/// A neighbour in this process, and the way there and back.
 struct side {
   std::size_t peer;
   std::int64_t edge;  // the row that goes there, and what becomes of it
@@ -144,18 +224,26 @@ struct part {
   std::array<weft::buffer<float>, 2> grids;
   weft::buffer<double> change;
   std::vector<side> sides;
+  std::vector<far_side> far_sides;
   weft::event edges_done, inner_done, exchanged;  // of the last step
 };
 
 class solver {
  public:
-  solver(const weft::machine& m, way how) : how_(how), peers_(weft::enable_all_peers(m)) {
-    const std::int64_t n = m.device_count();
-    for (std::int64_t d = 0; d < n; ++d) {
-      const std::int64_t first = 1 + (height - 2) * d / n, end = 1 + (height - 2) * (d + 1) / n;
-      const part& p = parts_.emplace_back(m[static_cast<int>(d)], first, end - first);
+  solver(const weft::machine& m, band& here, way how) : how_(how), band_(here), peers_(weft::enable_all_peers(m)) {
+    const auto row_of = [&](std::int64_t d) { return 1 + (height - 2) * d / here.devices; };
+    for (const weft::device& on : here.mine) {
+      const std::int64_t d = here.devices_above + static_cast<std::int64_t>(parts_.size());
+      const std::int64_t first = row_of(d), end = row_of(d + 1);
+      const part& p = parts_.emplace_back(on, first, end - first);
       for (const auto& grid : p.grids)
         weft::copy(grid, std::span<const float>{made_.grid}.subspan(elements(first - 1), elements(end - first + 2)));
+    }
+    part &top = parts_.front(), &bottom = parts_.back();
+    if (here.above) made_.first = top.first, top.far_sides.push_back({&*here.above, 1, 0});
+    if (here.below) {
+      made_.end = bottom.first + bottom.rows;
+      bottom.far_sides.push_back({&*here.below, bottom.rows, bottom.rows + 1});
     }
     for (std::size_t d = 0; d + 1 < parts_.size(); ++d) {
       part &upper = parts_[d], &lower = parts_[d + 1];
@@ -179,6 +267,7 @@ class solver {
       if (step > 1) order();
       for (part& p : parts_) compute(p);
       for (part& p : parts_) receive(p);
+      exchange_with_others();
       if (step % steps_per_residual == 0) made_.residuals.push_back(residual());
     }
     for (const part& p : parts_)
@@ -231,6 +320,7 @@ class solver {
         s.sent = weft::launch<send_row>(p.edge, weft::range(1), p.at(to_, s.edge), *s.out, polls);
       }
     }
+    for (far_side& s : p.far_sides) s.read = weft::copy(p.edge, s.out, p.at(to_, s.edge));
     p.exchanged = p.edge.record();
     weft::launch<relax>(p.inner, weft::range(width, p.rows - 2), p.at(from_, 1, p.rows), p.at(to_, 2, p.rows - 2),
                         width);
@@ -247,22 +337,38 @@ class solver {
     }
   }
 
+  /// While the devices compute the rows between.
+  void exchange_with_others() {
+    for (part& p : parts_) {
+      for (far_side& s : p.far_sides) s.read.wait(), s.to->send(s.out);
+    }
+    for (part& p : parts_) {
+      for (far_side& s : p.far_sides) {
+        s.written.wait();  // the row of the step before has left this memory
+        s.to->receive(s.in);
+        s.written = weft::copy(p.edge, p.at(to_, s.own_halo), s.in);
+      }
+    }
+  }
+
   double residual() {
-    double change = 0;
     for (part& p : parts_) {
       p.inner.wait(p.edges_done);
       weft::launch<row_change>(p.inner, weft::range(p.rows), p.at(from_, 1, p.rows), p.at(to_, 1, p.rows), p.change,
                                width);
     }
-    for (part& p : parts_) {
-      std::vector<double> rows(static_cast<std::size_t>(p.rows));
-      weft::copy(p.inner, rows, p.change).wait();
-      for (const double row : rows) change += row;
-    }
-    return change;
+    return band_.in_turn([this](double change) {
+      for (part& p : parts_) {
+        std::vector<double> rows(static_cast<std::size_t>(p.rows));
+        weft::copy(p.inner, rows, p.change).wait();
+        for (const double row : rows) change += row;
+      }
+      return change;
+    });
   }
 
   way how_;
+  band& band_;
   std::vector<weft::peer_access> peers_;
   std::vector<part> parts_;
   solution made_;
@@ -293,7 +399,8 @@ bool trace(const weft::machine& m, way how, const solution& plain) {
   options.machine = m.layout();
   options.clock = weft::clock_kind::virtual_time;
   const weft::machine traced = m[0].simulated() ? weft::machine{options} : m;
-  solver again{traced, how};
+  band whole{traced};
+  solver again{traced, whole, how};
   const weft::profiler watch{traced};
   const bool right = again.solve().has_bits_of(plain);
   const std::string file = std::string{"jacobi_"} + name_of[static_cast<std::size_t>(how)] + ".json";
@@ -310,20 +417,35 @@ bool trace(const weft::machine& m, way how, const solution& plain) {
 }
 
 int show(const weft::machine& m, bool traces) {
+  std::optional<weft::world> all;
+  if (const auto place = examples::place_in_a_world()) all = weft::value_or_raise(weft::world::join(*place));
+  band here = all ? band{m, *all} : band{m};
+  std::ostringstream silent;
+  std::ostream& out = here.above ? silent : std::cout;
+
   const solution plain = plain_loop();
-  for (const double residual : plain.residuals) std::cout << std::setprecision(17) << "residual " << residual << "\n";
+  for (const double residual : plain.residuals) out << std::setprecision(17) << "residual " << residual << "\n";
   bool right = true;
   for (const way how : {way::stores, way::copies, way::queues}) {
-    std::cout << name_of[static_cast<std::size_t>(how)] << ": ";
+    out << name_of[static_cast<std::size_t>(how)] << ": ";
+    std::optional<solver> work;
+    std::string absent = "another process cannot";
     try {
-      const bool same = solver{m, how}.solve().has_bits_of(plain);
-      std::cout << (same ? "the bits of a plain loop" : "OTHER BITS than a plain loop") << " on " << m.device_count()
-                << " devices\n";
-      right = right && same && (!traces || trace(m, how, plain));
+      work.emplace(m, here, how);
     } catch (const weft::error_exception& failed) {
       if (examples::exit_code_of(failed.cause()) != examples::exit_absent) throw;
-      std::cout << "not here: " << failed.what() << "\n";
+      absent = failed.what();
     }
+    if (here.in_turn([&](double cannot) { return cannot + (work ? 0 : 1); }) != 0) {
+      out << "not here: " << absent << "\n";
+      continue;
+    }
+    const bool mine = work->solve().has_bits_of(plain);
+    const bool same = here.in_turn([&](double wrong) { return wrong + (mine ? 0 : 1); }) == 0;
+    out << (same ? "the bits of a plain loop" : "OTHER BITS than a plain loop") << " on " << here.devices << " devices";
+    if (all) out << ", " << all->size() << " processes, " << all->nodes() << (all->nodes() == 1 ? " node" : " nodes");
+    out << "\n";
+    right = right && same && (!traces || all || trace(m, how, plain));
   }
   return right ? 0 : 1;
 }

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -172,18 +173,53 @@ TEST(programs, reduce_sum_counts_the_tail) {
   EXPECT_EQ(ended.text, "1 numbers: -1000\n1023 numbers: -4944\n1000003 numbers: -2026\n");
 }
 
+/// A program as several processes of a world, on nodes of two processes each or on one node.
+outcome run_as_ranks(int ranks, bool on_nodes_of_two, const std::string& command) {
+  // an address of the loopback interface where no other test meets
+  static std::atomic<int> number{32};
+  const int pid = ::getpid();
+  const std::string host = "127." + std::to_string(number.fetch_add(1)) + "." + std::to_string(pid / 256 % 256) + "." +
+                           std::to_string(pid % 256);
+  return run("export WORLD_SIZE=" + std::to_string(ranks) + " MASTER_PORT=29500 MASTER_ADDR=" + host +
+             " WEFT_WORLD_TOKEN=of_this_test UCX_TLS=tcp,self; for r in $(seq 1 " + std::to_string(ranks - 1) +
+             "); do RANK=$r WEFT_WORLD_NODE=" + (on_nodes_of_two ? "n$((r / 2)) " : "n0 ") + command +
+             " & done; RANK=0 WEFT_WORLD_NODE=n0 " + command + "; code=$?; wait; exit $code");
+}
+bool no_engine(const outcome& ended) { return ended.text.find("nothing carries messages") != std::string::npos; }
+
+TEST(programs, jacobi_has_the_bits_of_a_plain_loop_on_processes_of_one_node_and_of_two) {
+  struct {
+    int ranks;
+    bool on_two;
+    const char *machine, *said;
+  } const cases[] = {{2, false, " pair_nvlink", "2 devices, 2 processes, 1 node"},
+                     {2, false, " pcie_4", "4 devices, 2 processes, 1 node"},
+                     {3, true, " pair_nvlink", "4 devices, 3 processes, 2 nodes"},
+                     {4, true, " pair_nvlink", "4 devices, 4 processes, 2 nodes"}};
+  for (const auto& c : cases) {
+    const outcome ended = run_as_ranks(c.ranks, c.on_two, program("jacobi") + c.machine);
+    if (c.on_two && no_engine(ended)) GTEST_SKIP() << ended.text;
+    EXPECT_EQ(ended.code, 0) << ended.text;
+    std::string expected = "residual 43.615695134690782\nresidual 30.808008739407978\nresidual 25.100208777906118\n";
+    for (const char* const way : {"stores", "copies", "queues"})
+      expected.append(way).append(": the bits of a plain loop on ").append(c.said).append("\n");
+    EXPECT_EQ(ended.text, expected);
+  }
+}
+
+TEST(programs, jacobi_of_several_processes_leaves_out_a_way_that_one_of_them_has_not) {
+  const outcome ended = run_as_ranks(2, false, program("jacobi") + " ring_3_no_p2p");
+  EXPECT_EQ(ended.code, 0) << ended.text;
+  EXPECT_NE(ended.text.find("stores: not here: peer_unsupported: gpu0 cannot map gpu2"), std::string::npos)
+      << ended.text;
+  EXPECT_NE(ended.text.find("queues: the bits of a plain loop on 3 devices, 2 processes, 1 node\n"), std::string::npos)
+      << ended.text;
+}
+
 TEST(programs, gradient_averaging_learns_by_the_same_bits_as_four_processes_on_one_node_and_on_two) {
   for (const bool on_two : {false, true}) {
-    // an address of the loopback interface where no other test meets
-    const int pid = ::getpid();
-    const std::string host = "127." + std::to_string(on_two ? 33 : 32) + "." + std::to_string(pid / 256 % 256) + "." +
-                             std::to_string(pid % 256);
-    const outcome ended = run("export WORLD_SIZE=4 MASTER_PORT=29500 MASTER_ADDR=" + host +
-                              " WEFT_WORLD_TOKEN=of_this_test UCX_TLS=tcp,self; "
-                              "for r in 1 2 3; do RANK=$r WEFT_WORLD_NODE=" +
-                              (on_two ? "n$((r / 2)) " : "n0 ") + program("gradient_averaging") +
-                              " & done; RANK=0 WEFT_WORLD_NODE=n0 " + program("gradient_averaging"));
-    if (on_two && ended.text.find("nothing carries messages") != std::string::npos) GTEST_SKIP() << ended.text;
+    const outcome ended = run_as_ranks(4, on_two, program("gradient_averaging"));
+    if (on_two && no_engine(ended)) GTEST_SKIP() << ended.text;
     EXPECT_EQ(ended.code, 0) << ended.text;
     EXPECT_NE(ended.text.find(on_two ? "4 ranks on 2 nodes, by ucx" : "4 ranks on 1 node, by shared memory"),
               std::string::npos)
