@@ -160,7 +160,7 @@ struct band {
   std::int64_t devices_above = 0, devices = 0;
   std::optional<neighbour> above{}, below{};
 
-  explicit band(const weft::machine& m) : mine(m.devices().begin(), m.devices().end()), devices(m.device_count()) {}
+  explicit band(const weft::machine& m) : mine(m.devices()), devices(m.device_count()) {}
   band(const weft::machine& m, const weft::world& all) {
     // where n processes are on a node, each has every n-th device
     const weft::world_member& self = all.member(all.self());

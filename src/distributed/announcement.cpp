@@ -21,8 +21,8 @@ constexpr std::size_t most_letters = 255;
 struct numbers {
   std::uint32_t magic = is_ours;
   std::int32_t rank = 0, size = 0, local_rank = 0, pid = 0;
-  std::uint32_t wanted = 0;
-  std::uint64_t session = 0;
+  std::uint32_t wanted = 0, mpi_takes_any_thread = 0, reserved = 0;
+  std::uint64_t session = 0, silence = 0;
 };
 
 constexpr std::array texts{&announcement::version,      &announcement::host,    &announcement::place,
@@ -32,7 +32,8 @@ constexpr std::array texts{&announcement::version,      &announcement::host,    
 }  // namespace
 
 std::vector<std::byte> written(const announcement& a) {
-  const numbers fixed{is_ours, a.rank, a.size, a.local_rank, a.pid, a.wanted, a.session};
+  const numbers fixed{is_ours, a.rank,    a.size,   a.local_rank, a.pid, a.wanted, a.mpi_takes_any_thread,
+                      0,       a.session, a.silence};
   const auto bytes = std::as_bytes(std::span{&fixed, 1});
   std::vector<std::byte> made{bytes.begin(), bytes.end()};
   for (const auto text : texts) {
@@ -57,7 +58,9 @@ result<announcement> read_announcement(std::span<const std::byte> bytes) {
   made.local_rank = fixed.local_rank;
   made.pid = fixed.pid;
   made.wanted = fixed.wanted;
+  made.mpi_takes_any_thread = fixed.mpi_takes_any_thread;
   made.session = fixed.session;
+  made.silence = fixed.silence;
   for (const auto text : texts) {
     if (bytes.empty()) return wrong();
     const auto length = std::to_integer<std::size_t>(bytes.front());

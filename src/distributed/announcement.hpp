@@ -17,8 +17,10 @@ struct announcement {
   std::int32_t size = 0;
   std::int32_t local_rank = -1;  // as the launcher says; −1: it says nothing
   std::int32_t pid = 0;
-  std::uint32_t wanted = 0;   // engine, as a number of world_engine
+  std::uint32_t wanted = 0;  // engine, as a number of world_engine
+  std::uint32_t mpi_takes_any_thread = 0;
   std::uint64_t session = 0;  // rank 0's names the world
+  std::uint64_t silence = 0;  // ns after which a rank that is waited for is lost; 0: it looks for none
   std::string version;
   std::string host;
   std::string place;  // equal for processes that can share memory

@@ -6,6 +6,7 @@
 #include "core/environment.hpp"
 #include "core/make_error.hpp"
 #include "distributed/announcement.hpp"
+#include "distributed/engine/life_watch.hpp"
 #include "distributed/engine/messenger.hpp"
 #include "distributed/meeting/meeting.hpp"
 #include "distributed/mpi/mpi_ranks.hpp"
@@ -40,6 +41,7 @@ struct world::body {
 
 namespace {
 
+using namespace std::chrono_literals;
 using detail::announcement;
 using gathered = std::vector<std::vector<std::byte>>;
 using gather_function = std::function<result<gathered>(std::span<const std::byte>)>;
@@ -173,6 +175,32 @@ result<world_engine> common_engine(const std::vector<announcement>& all, bool ha
                       (has_mpi ? about(*without) + " is to do without" : "the world was not joined by it"));
 }
 
+/// The shortest of all ranks; 0 where one looks for nobody, or may not use MPI beside its program.
+std::uint64_t common_silence(const std::vector<announcement>& all, world_engine chosen) {
+  auto least = static_cast<std::uint64_t>(no_deadline.count());
+  for (const announcement& a : all) {
+    const bool may_look = chosen != world_engine::mpi || a.mpi_takes_any_thread != 0;
+    least = std::min(least, may_look ? a.silence : 0);
+  }
+  return least;
+}
+
+/// The messages with a thread that looks for lost ranks, which goes with the last who holds them.
+result<std::shared_ptr<detail::messenger>> watched(std::shared_ptr<detail::messenger> by, rank self, int size,
+                                                   std::uint64_t silence) {
+  if (silence == 0) return by;
+  struct both {
+    std::shared_ptr<detail::messenger> messages;
+    std::unique_ptr<detail::life_watcher> watcher;
+  };
+  const auto time =
+      std::min(std::chrono::nanoseconds{static_cast<std::int64_t>(silence)}, std::chrono::nanoseconds{24h});
+  auto watcher = detail::life_watcher::start(by, self.value(), size, time);
+  if (!watcher) return std::move(watcher).error();
+  detail::messenger* const messages = by.get();
+  return std::shared_ptr<detail::messenger>{std::make_shared<both>(std::move(by), std::move(*watcher)), messages};
+}
+
 result<process_group> meet_on_node(const world::body& made, std::uint64_t session, std::chrono::nanoseconds limit,
                                    const std::stop_token& stop) {
   const world_member& me = made.members[made.self.index()];
@@ -193,6 +221,10 @@ result<world> join_by(rank self, int size, std::optional<int> local_rank, announ
   mine.size = size;
   mine.local_rank = local_rank.value_or(-1);
   mine.wanted = static_cast<std::uint32_t>(options.engine);
+  if (options.silence != 0ns && options.silence < 100ms)
+    raise(errc::invalid_argument, "world_options::silence is 0 or at least 100 ms");
+  mine.silence = static_cast<std::uint64_t>(options.silence.count());
+  mine.mpi_takes_any_thread = by_mpi && by_mpi->takes_any_thread() ? 1 : 0;
   mine.place += "/" + (options.node.empty() ? detail::environment("WEFT_WORLD_NODE").value_or("") : options.node);
   std::unique_ptr<detail::engine> engine = open_ucx_of(self, size, mine);
   auto said = gather(detail::written(mine));
@@ -229,9 +261,13 @@ result<world> join_by(rank self, int size, std::optional<int> local_rank, announ
     std::vector<std::vector<std::byte>> addresses;
     for (announcement& a : *all) addresses.push_back(std::move(a.engine_address));
     engine->introduce(std::move(addresses));
-    made->messages = std::make_shared<detail::messenger>(std::move(engine), [members = made->members](int r) {
-      return to_string(members[static_cast<std::size_t>(r)]);
-    });
+    auto messages =
+        watched(std::make_shared<detail::messenger>(
+                    std::move(engine),
+                    [members = made->members](int r) { return to_string(members[static_cast<std::size_t>(r)]); }),
+                self, size, common_silence(*all, *chosen));
+    if (!messages) return std::move(messages).error();
+    made->messages = std::move(*messages);
     made->queues = detail::queue_carrier::open(made->messages);
   }
   made->numbers = std::make_shared<std::atomic<std::uint32_t>>(0);

@@ -52,6 +52,9 @@ struct world_options {
   world_engine engine = world_engine::automatic;
   std::chrono::nanoseconds limit = std::chrono::seconds{60};
   std::stop_token stop{};
+  /// A rank that another one waits for and that gives no sign of life for so long counts as dead: its link is cut, or
+  /// it stands still. A rank that computes gives signs. The shortest of all ranks holds; 0 of one: none is looked for.
+  std::chrono::nanoseconds silence = std::chrono::seconds{10};
   std::string interface{};  // of the network, by name; empty: WEFT_WORLD_INTERFACE, else as the system routes
   std::string node{};       // ranks of one computer with different ones count as on several nodes: to try that there;
                             // empty: WEFT_WORLD_NODE

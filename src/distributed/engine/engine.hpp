@@ -41,6 +41,8 @@ class engine {
   /// caller's until the transfer has ended.
   virtual void send(transfer& t, int to, message_tag tag, std::span<const std::byte> bytes) = 0;
   virtual void receive(transfer& t, int from, message_tag tag, std::span<std::byte> into) = 0;
+  /// From whatever rank; makes no connection, so that nobody's death ends it.
+  virtual void receive_any(transfer& t, message_tag tag, std::span<std::byte> into) = 0;
   /// Ends a transfer that is under way. A message to a rank cannot be called back: the connection ends with it.
   virtual void cancel(transfer& t, int peer) = 0;
   /// Why nothing reaches that rank any more; null as long as it may be there.

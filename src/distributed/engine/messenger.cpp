@@ -23,7 +23,7 @@ result<void> messenger::send(int to, std::uint32_t tag, std::span<const std::byt
                              std::chrono::nanoseconds limit, const std::stop_token& stop) {
   std::unique_lock lock{mutex_};
   transfer t;
-  engine_->send(t, to, {tag}, bytes);
+  send_by_engine(t, to, {tag}, bytes);
   auto sent = finish(lock, t, {to, tag, true, bytes.size()}, limit, stop);
   return sent ? result<void>{} : std::move(sent).error();
 }
@@ -38,14 +38,33 @@ result<std::size_t> messenger::receive(int from, std::uint32_t tag, std::span<st
 
 void messenger::start_send(transfer& t, int to, message_tag tag, std::span<const std::byte> bytes) {
   const std::lock_guard lock{mutex_};
-  engine_->send(t, to, tag, bytes);
+  send_by_engine(t, to, tag, bytes);
   if (is_watched_) bell_.ring();
+}
+
+void messenger::start_last_word(transfer& t, int to, message_tag tag, std::span<const std::byte> bytes) {
+  const std::lock_guard lock{mutex_};
+  engine_->send(t, to, tag, bytes);
+}
+
+void messenger::send_by_engine(transfer& t, int to, message_tag tag, std::span<const std::byte> bytes) {
+  if (const auto lost = lost_.find(to); lost != lost_.end()) {
+    t.why = lost->second;
+    t.at = transfer::stage::failed;
+  } else {
+    engine_->send(t, to, tag, bytes);
+  }
 }
 
 void messenger::start_receive(transfer& t, int from, message_tag tag, std::span<std::byte> into) {
   const std::lock_guard lock{mutex_};
   engine_->receive(t, from, tag, into);
   if (is_watched_) bell_.ring();
+}
+
+void messenger::start_receive_any(transfer& t, message_tag tag, std::span<std::byte> into) {
+  const std::lock_guard lock{mutex_};
+  engine_->receive_any(t, tag, into);
 }
 
 void messenger::cancel(transfer& t, int peer) {
@@ -80,8 +99,37 @@ void messenger::wake() {
 
 std::optional<std::string> messenger::failure(int rank) {
   const std::lock_guard lock{mutex_};
-  const std::string* why = engine_->failure(rank);
+  const std::string* why = trouble(rank);
   return why != nullptr ? std::optional{*why} : std::nullopt;
+}
+
+messenger::waiters& messenger::waiters_for(int rank) {
+  const auto at = static_cast<std::size_t>(rank);
+  if (at >= waiters_.size()) waiters_.resize(at + 1);
+  return waiters_[at];
+}
+
+const std::string* messenger::trouble(int rank) {
+  waiters_for(rank).has_asked = true;
+  if (!lost_.empty()) {
+    if (const auto known = lost_.find(rank); known != lost_.end()) return &known->second;
+  }
+  return engine_->failure(rank);
+}
+
+void messenger::lose(int rank, std::string why) {
+  const std::lock_guard lock{mutex_};
+  lost_.try_emplace(rank, std::move(why));
+  wake_others();
+}
+
+std::vector<int> messenger::awaited() {
+  const std::lock_guard lock{mutex_};
+  std::vector<int> made;
+  for (std::size_t r = 0; r < waiters_.size(); ++r) {
+    if (waiters_[r].asleep > 0 || std::exchange(waiters_[r].has_asked, false)) made.push_back(static_cast<int>(r));
+  }
+  return made;
 }
 
 // Somebody's transfer may have ended without the thread that sleeps for it.
@@ -110,6 +158,7 @@ result<std::size_t> messenger::finish(std::unique_lock<std::mutex>& lock, transf
     bool has_slept = false;
     if (is_watched_) {
       has_slept = true;
+      ++waiters_for(c.peer).asleep;
       bell_.ring();  // what was started may need what that thread sleeps for
       ++others_;
       if (stop.stop_possible()) {  // looked at a hundred times a second: whoever watches hears it at once
@@ -120,11 +169,14 @@ result<std::size_t> messenger::finish(std::unique_lock<std::mutex>& lock, transf
         changed_.wait_for(lock, until - steady_now(), [&] { return over() || !is_watched_; });
       }
       --others_;
+      --waiters_for(c.peer).asleep;
     } else if (!engine_->progress() && !over()) {
       const auto now = turn % 16 == 0 ? steady_now() : begin;  // to look at the clock costs as much as to progress
       if (now >= spin_until) {
         if (!signal) signal.emplace(stop);
+        ++waiters_for(c.peer).asleep;
         sleep(lock, *signal, until);
+        --waiters_for(c.peer).asleep;
         has_slept = true;
       } else if (others_ > 0 || turn % 16 == 15) {
         lock.unlock();  // others start theirs
@@ -134,7 +186,7 @@ result<std::size_t> messenger::finish(std::unique_lock<std::mutex>& lock, transf
       spin_until = steady_now() + spinning;
     }
     if (over()) break;
-    const std::string* gone = engine_->failure(c.peer);
+    const std::string* gone = trouble(c.peer);
     const bool is_late = (has_slept || turn % 16 == 0) && steady_now() >= until;
     if (gone == nullptr && !is_late && !stop.stop_requested()) continue;
     // Said before the cancel, which may end the connection.
@@ -148,7 +200,7 @@ result<std::size_t> messenger::finish(std::unique_lock<std::mutex>& lock, transf
   }
   if (others_ > 0) changed_.notify_all();
   if (t.at == stage::done) return t.bytes;
-  if (const std::string* gone = engine_->failure(c.peer))
+  if (const std::string* gone = trouble(c.peer))
     return failed(c, errc::peer_dead, "that rank died or left (" + *gone + ")");
   return failed(c, errc::incompatible, t.why);
 }

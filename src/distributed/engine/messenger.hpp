@@ -9,9 +9,12 @@
 #include <chrono>
 #include <condition_variable>
 #include <functional>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <stop_token>
+#include <string>
+#include <vector>
 
 namespace weft::detail {
 
@@ -29,13 +32,20 @@ class messenger {
 
   /// Messages that are waited for elsewhere: as the engine's functions, from any thread.
   void start_send(transfer& t, int to, message_tag tag, std::span<const std::byte> bytes);
+  /// To a rank that is lost, too.
+  void start_last_word(transfer& t, int to, message_tag tag, std::span<const std::byte> bytes);
   void start_receive(transfer& t, int from, message_tag tag, std::span<std::byte> into);
+  void start_receive_any(transfer& t, message_tag tag, std::span<std::byte> into);
   void cancel(transfer& t, int peer);
   bool progress();
   /// Sleeps until the engine may have something, or wake() is called.
   void rest(wait_deadline until);
   void wake();
   [[nodiscard]] std::optional<std::string> failure(int rank);
+  /// From now on nothing reaches that rank.
+  void lose(int rank, std::string why);
+  /// The ranks that somebody waits for, or has asked for the failure() of since the last call.
+  [[nodiscard]] std::vector<int> awaited();
   [[nodiscard]] std::string name_of(int rank) const { return name_(rank); }
 
  private:
@@ -48,6 +58,8 @@ class messenger {
   /// Waits for a transfer that was started; the lock is held.
   result<std::size_t> finish(std::unique_lock<std::mutex>& lock, transfer& t, const call& c,
                              std::chrono::nanoseconds limit, const std::stop_token& stop);
+  const std::string* trouble(int rank);
+  void send_by_engine(transfer& t, int to, message_tag tag, std::span<const std::byte> bytes);
   void wake_others();
   void sleep(std::unique_lock<std::mutex>& lock, stop_signal& signal, wait_deadline until);
   error failed(const call& c, errc code, const std::string& how) const;
@@ -56,9 +68,16 @@ class messenger {
   std::condition_variable changed_;  // somebody's transfer has ended, or nobody looks after the engine
   std::unique_ptr<engine> engine_;
   std::function<std::string(int)> name_;
-  bool is_watched_ = false;  // a thread looks after the engine: it progresses for all
-  int others_ = 0;           // threads that wait for it
-  event_bell bell_;          // wakes that thread: something new was started
+  struct waiters {
+    bool has_asked = false;
+    int asleep = 0;  // threads
+  };
+  waiters& waiters_for(int rank);
+  std::vector<waiters> waiters_;     // by rank
+  std::map<int, std::string> lost_;  // and why
+  bool is_watched_ = false;          // a thread looks after the engine: it progresses for all
+  int others_ = 0;                   // threads that wait for it
+  event_bell bell_;                  // wakes that thread: something new was started
 };
 
 }  // namespace weft::detail

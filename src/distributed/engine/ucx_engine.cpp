@@ -139,18 +139,13 @@ class ucx_engine final : public engine {
   }
 
   void receive(transfer& t, int from, message_tag tag, std::span<std::byte> into) override {
-    t.bytes = into.size();
-    ucp::request_params how = calling(t);
-    // A message that is here already is told by the call as well: UCX before 1.16 gives its size in no other way.
-    how.field_mask |= ucp::request_params::never_at_once;
-    how.call.received = [](void* request, ucp::status status, const ucp::tag_info* got, void* user) {
-      ended(request, status, got->length, user);
-    };
-    const ucp::started s =
-        calls_.tag_recv_nbx(worker_, into.data(), into.size(), full_tag(from, tag), ~std::uint64_t{}, &how);
-    begun(t, s);
+    receive_matching(t, full_tag(from, tag), ~std::uint64_t{}, into);
     // Its death is seen by the end of a connection: there has to be one.
     if (t.is_under_way()) static_cast<void>(connected(from));
+  }
+
+  void receive_any(transfer& t, message_tag tag, std::span<std::byte> into) override {
+    receive_matching(t, full_tag(0, tag), full_tag(0, {~std::uint32_t{}, true}), into);
   }
 
   void cancel(transfer& t, int rank) override {
@@ -186,6 +181,17 @@ class ucx_engine final : public engine {
   static std::size_t index(int rank) noexcept { return static_cast<std::size_t>(rank); }
   static std::uint64_t full_tag(int from, message_tag tag) noexcept {
     return static_cast<std::uint64_t>(tag.is_own) << 63U | static_cast<std::uint64_t>(from) << 32U | tag.number;
+  }
+
+  void receive_matching(transfer& t, std::uint64_t tag, std::uint64_t mask, std::span<std::byte> into) {
+    t.bytes = into.size();
+    ucp::request_params how = calling(t);
+    // A message that is here already is told by the call as well: UCX before 1.16 gives its size in no other way.
+    how.field_mask |= ucp::request_params::never_at_once;
+    how.call.received = [](void* request, ucp::status status, const ucp::tag_info* got, void* user) {
+      ended(request, status, got->length, user);
+    };
+    begun(t, calls_.tag_recv_nbx(worker_, into.data(), into.size(), tag, mask, &how));
   }
 
   // The endpoint of that rank, made now if there is none; null when the rank has failed.
@@ -285,13 +291,7 @@ class ucx_engine final : public engine {
     for (bool came = true; came;) {
       transfer& any = last_;
       any.at = transfer::stage::under_way;
-      any.bytes = left_over_.size();
-      ucp::request_params how = calling(any);
-      how.field_mask |= ucp::request_params::never_at_once;
-      how.call.received = [](void* request, ucp::status status, const ucp::tag_info* got, void* user) {
-        ended(request, status, got->length, user);
-      };
-      begun(any, calls_.tag_recv_nbx(worker_, left_over_.data(), left_over_.size(), 0, 0, &how));
+      receive_matching(any, 0, 0, left_over_);
       for (int n = 0; n < 100 && any.is_under_way(); ++n) calls_.worker_progress(worker_);
       came = !any.is_under_way();
       if (came) continue;

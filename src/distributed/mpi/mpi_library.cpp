@@ -35,11 +35,13 @@ void take_constants(library& made, void* from, const char* file) {
     made.world = 0x101;
     made.byte = 0x247;
     made.errors_return = 0x143;
+    made.thread_multiple = 4096;
   } else {
     made.world = 0x44000000;
     made.byte = 0x4c00010d;
     made.errors_return = 0x54000001;
     made.handle_bytes = sizeof(int);
+    made.any_source = -2;
   }
 }
 
@@ -57,6 +59,7 @@ found look() {
     call = reinterpret_cast<std::remove_reference_t<decltype(call)>>(at);
   };
   library& l = made.calls;
+  find(l.query_thread, "MPI_Query_thread");
   find(l.initialized, "MPI_Initialized");
   find(l.finalized, "MPI_Finalized");
   find(l.comm_idup, "MPI_Comm_idup");

@@ -26,7 +26,10 @@ struct library {
   std::string name;  // as it calls itself, without what follows a comma or a line
   handle world = 0, byte = 0, errors_return = 0;
   std::size_t handle_bytes = sizeof(handle);
+  int any_source = -1;
+  int thread_multiple = 3;
 
+  int (*query_thread)(int*) = nullptr;
   int (*initialized)(int*) = nullptr;
   int (*finalized)(int*) = nullptr;
   int (*comm_idup)(handle, handle*, handle* request) = nullptr;

@@ -103,6 +103,10 @@ class messages final : public engine {
     start(std::move(made), calls_.irecv, from, tag);
   }
 
+  void receive_any(transfer& t, message_tag tag, std::span<std::byte> into) override {
+    receive(t, calls_.any_source, tag, into);
+  }
+
   void cancel(transfer& t, int rank) override {
     auto* const own = static_cast<flight*>(t.native);
     if (!t.is_under_way() || own == nullptr) return;
@@ -125,6 +129,7 @@ class messages final : public engine {
 
   bool progress() override {
     bool moved = false;
+    if (flying_.empty() || !is_open()) return false;
     for (std::size_t n = 0; n < flying_.size();) {
       int is_over = 0;
       status how_many;
@@ -252,6 +257,11 @@ int ranks::self() const {
   int value = -1;
   calls_.comm_rank(comm_, &value);
   return value;
+}
+
+bool ranks::takes_any_thread() const {
+  int level = 0;
+  return calls_.query_thread(&level) == success && level >= calls_.thread_multiple;
 }
 
 int ranks::size() const {

@@ -28,6 +28,8 @@ class ranks {
   [[nodiscard]] handle own_comm() const noexcept { return own_comm_; }
   [[nodiscard]] int self() const;
   [[nodiscard]] int size() const;
+  /// Whether a thread of the library's may call MPI while the program does.
+  [[nodiscard]] bool takes_any_thread() const;
 
   /// What every rank said, by rank. Collective. Errors: as of().
   result<std::vector<std::vector<std::byte>>> all_gather(std::span<const std::byte> mine, wait_deadline until,
