@@ -12,5 +12,7 @@ namespace weft::detail {
 
 /// The same of a variable that is "0" or "1". Errors: invalid_argument for anything else.
 [[nodiscard]] std::optional<bool> environment_switch(const char* name);
+/// The same of one that is a number. Errors: invalid_argument naming it and what it can be.
+[[nodiscard]] std::optional<int> environment_number(const char* name, int least, int most);
 
 }  // namespace weft::detail

@@ -67,6 +67,14 @@ std::string token_of(const world_options& options) {
   return token;
 }
 
+std::chrono::nanoseconds silence_of(const world_options& options) {
+  if (!options.silence)
+    return std::chrono::seconds{detail::environment_number("WEFT_WORLD_SILENCE", 0, 86400).value_or(10)};
+  if (*options.silence != 0ns && *options.silence < 100ms)
+    raise(errc::invalid_argument, "world_options::silence is 0 or at least 100 ms");
+  return *options.silence;
+}
+
 std::string about(const announcement& a) {
   return "rank " + std::to_string(a.rank) + " (host " + a.host + ", pid " + std::to_string(a.pid) + ")";
 }
@@ -221,9 +229,7 @@ result<world> join_by(rank self, int size, std::optional<int> local_rank, announ
   mine.size = size;
   mine.local_rank = local_rank.value_or(-1);
   mine.wanted = static_cast<std::uint32_t>(options.engine);
-  if (options.silence != 0ns && options.silence < 100ms)
-    raise(errc::invalid_argument, "world_options::silence is 0 or at least 100 ms");
-  mine.silence = static_cast<std::uint64_t>(options.silence.count());
+  mine.silence = static_cast<std::uint64_t>(silence_of(options).count());
   mine.mpi_takes_any_thread = by_mpi && by_mpi->takes_any_thread() ? 1 : 0;
   mine.place += "/" + (options.node.empty() ? detail::environment("WEFT_WORLD_NODE").value_or("") : options.node);
   std::unique_ptr<detail::engine> engine = open_ucx_of(self, size, mine);

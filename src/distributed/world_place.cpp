@@ -5,7 +5,6 @@
 #include "weft/distributed/world.hpp"
 
 #include <array>
-#include <charconv>
 #include <limits>
 #include <string_view>
 #include <utility>
@@ -19,19 +18,9 @@ constexpr names rank_names{"RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "PMI_
 constexpr names size_names{"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS", "PMI_SIZE"};
 constexpr names local_names{"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID", "MPI_LOCALRANKID"};
 
-int number(const char* name, const std::string& text, int least, int most) {
-  int value = 0;
-  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (failed != std::errc{} || end != text.data() + text.size() || value < least || value > most) {
-    raise(errc::invalid_argument, std::string{name} + " is \"" + text + "\"; expected a number from " +
-                                      std::to_string(least) + " to " + std::to_string(most));
-  }
-  return value;
-}
-
 std::optional<int> number_of(const names& of, int least, int most) {
   for (const char* name : of)
-    if (const auto text = detail::environment(name)) return number(name, *text, least, most);
+    if (const auto set = detail::environment_number(name, least, most)) return set;
   return std::nullopt;
 }
 
@@ -57,10 +46,10 @@ world_place world_place::from_environment(std::source_location where) {
   if (!host) missing("MASTER_ADDR", "the host of rank 0");
   made.host = std::move(*host);
   constexpr int most = std::numeric_limits<std::uint16_t>::max();
-  if (const auto own = detail::environment("WEFT_MASTER_PORT")) {
-    made.port = static_cast<std::uint16_t>(number("WEFT_MASTER_PORT", *own, 1, most));
-  } else if (const auto theirs = detail::environment("MASTER_PORT")) {
-    made.port = static_cast<std::uint16_t>(number("MASTER_PORT", *theirs, 1, most - 1) + 1);
+  if (const auto own = detail::environment_number("WEFT_MASTER_PORT", 1, most)) {
+    made.port = static_cast<std::uint16_t>(*own);
+  } else if (const auto theirs = detail::environment_number("MASTER_PORT", 1, most - 1)) {
+    made.port = static_cast<std::uint16_t>(*theirs + 1);
   } else {
     missing("MASTER_PORT", "rank 0 listens at the port after it");
   }

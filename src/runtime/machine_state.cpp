@@ -22,15 +22,12 @@ namespace weft::detail {
 namespace {
 
 /// Every variable that is read, here or by a backend.
-constexpr std::array variables =
-    std::to_array<std::string_view>({"WEFT_BACKEND",         "WEFT_TOPOLOGY",        "WEFT_DEVICES",
-                                     "WEFT_LOGICAL_DEVICES", "WEFT_VERIFY_PEERS",    "WEFT_STRICT",
-                                     "WEFT_CHECK",           "WEFT_CHECK_ORDER",     "WEFT_CUDA_DRIVER",
-                                     "WEFT_CUDA_NVRTC",      "WEFT_CUDA_NVML",       "WEFT_CUDA_GDRCOPY",
-                                     "WEFT_LIBCLANG",        "WEFT_CUDA_PARTITIONS", "WEFT_HIP_DRIVER",
-                                     "WEFT_HIP_HIPRTC",      "WEFT_HIP_PARTITIONS",  "WEFT_LOG",
-                                     "WEFT_MASTER_PORT",     "WEFT_WORLD_INTERFACE", "WEFT_WORLD_NODE",
-                                     "WEFT_WORLD_TOKEN",     "WEFT_WORLD_TOKEN_FILE"});
+constexpr std::array variables = std::to_array<std::string_view>(
+    {"WEFT_BACKEND",    "WEFT_TOPOLOGY",       "WEFT_DEVICES",     "WEFT_LOGICAL_DEVICES", "WEFT_VERIFY_PEERS",
+     "WEFT_STRICT",     "WEFT_CHECK",          "WEFT_CHECK_ORDER", "WEFT_CUDA_DRIVER",     "WEFT_CUDA_NVRTC",
+     "WEFT_CUDA_NVML",  "WEFT_CUDA_GDRCOPY",   "WEFT_LIBCLANG",    "WEFT_CUDA_PARTITIONS", "WEFT_HIP_DRIVER",
+     "WEFT_HIP_HIPRTC", "WEFT_HIP_PARTITIONS", "WEFT_LOG",         "WEFT_MASTER_PORT",     "WEFT_WORLD_INTERFACE",
+     "WEFT_WORLD_NODE", "WEFT_WORLD_SILENCE",  "WEFT_WORLD_TOKEN", "WEFT_WORLD_TOKEN_FILE"});
 
 #ifdef NDEBUG
 constexpr bool is_debug_build = false;

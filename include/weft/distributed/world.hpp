@@ -54,7 +54,8 @@ struct world_options {
   std::stop_token stop{};
   /// A rank that another one waits for and that gives no sign of life for so long counts as dead: its link is cut, or
   /// it stands still. A rank that computes gives signs. The shortest of all ranks holds; 0 of one: none is looked for.
-  std::chrono::nanoseconds silence = std::chrono::seconds{10};
+  /// At least 100 ms; without a value WEFT_WORLD_SILENCE, in seconds, else 10 s.
+  std::optional<std::chrono::nanoseconds> silence{};
   std::string interface{};  // of the network, by name; empty: WEFT_WORLD_INTERFACE, else as the system routes
   std::string node{};       // ranks of one computer with different ones count as on several nodes: to try that there;
                             // empty: WEFT_WORLD_NODE

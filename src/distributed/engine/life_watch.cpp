@@ -26,7 +26,7 @@ std::string in_seconds(std::chrono::nanoseconds time) {
 
 life_watch::life_watch(std::shared_ptr<messenger> by, int self, int ranks, std::chrono::nanoseconds silence)
     : by_(std::move(by)), self_(self), ranks_(ranks), silence_(in_seconds(silence)) {
-  listen();
+  await_notice();
 }
 
 life_watch::~life_watch() {
@@ -35,20 +35,29 @@ life_watch::~life_watch() {
     if (p.going.is_under_way()) by_->cancel(p.going, rank);
 }
 
-void life_watch::listen() {
+void life_watch::await_notice() {
   coming_.at = transfer::stage::under_way;
   by_->start_receive_any(coming_, tag_of_notices, std::as_writable_bytes(std::span{&heard_, 1}));
 }
 
-void life_watch::beat() {
+bool life_watch::is_asking(int rank) const {
+  const auto known = peers_.find(rank);
+  return known != peers_.end() && known->second.has_to_answer;
+}
+
+void life_watch::listen() {
   while (by_->progress()) {
   }
   for (int n = 0; n < most_heard && !coming_.is_under_way(); ++n) {
     if (coming_.at == transfer::stage::done && coming_.bytes == sizeof heard_) hear(heard_);
-    listen();
+    await_notice();
   }
   for (auto& [rank, p] : peers_)
     if (p.owes_answer) p.owes_answer = !say(rank, p, p.is_lost ? word::lost : word::here);
+}
+
+void life_watch::beat() {
+  listen();
   for (const int rank : by_->awaited()) {
     peer& p = peers_[rank];
     if (p.is_lost) continue;

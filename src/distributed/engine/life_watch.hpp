@@ -27,8 +27,11 @@ class life_watch {
   life_watch(const life_watch&) = delete;
   life_watch& operator=(const life_watch&) = delete;
 
-  /// Answers those who asked, and asks those who are waited for.
+  /// Answers those who asked, and hears the answers.
+  void listen();
+  /// After that asks those who are waited for, and loses those who have not answered in time.
   void beat();
+  [[nodiscard]] bool is_asking(int rank) const;
 
  private:
   enum class word : std::uint32_t { are_you_there = 1, here, lost };
@@ -46,7 +49,7 @@ class life_watch {
     bool is_lost = false;
   };
 
-  void listen();
+  void await_notice();
   void hear(const notice& heard);
   bool say(int to, peer& p, word what);
   void lose(int rank, peer& p, const std::string& why);
