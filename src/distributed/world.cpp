@@ -9,6 +9,7 @@
 #include "distributed/engine/life_watch.hpp"
 #include "distributed/engine/messenger.hpp"
 #include "distributed/meeting/meeting.hpp"
+#include "distributed/memory/far_copier.hpp"
 #include "distributed/mpi/mpi_ranks.hpp"
 #include "distributed/queues/queue_carrier.hpp"
 #include "distributed/world_carrier.hpp"
@@ -35,6 +36,7 @@ struct world::body {
   std::string engine_reason;
   std::shared_ptr<detail::messenger> messages;
   std::shared_ptr<detail::queue_carrier> queues;
+  std::shared_ptr<detail::far_copier> far_copies;
   std::shared_ptr<std::atomic<std::uint32_t>> numbers;  // of communicators, so far
   std::uint32_t joined = 0;                             // communicators of all ranks
 };
@@ -275,6 +277,7 @@ result<world> join_by(rank self, int size, std::optional<int> local_rank, announ
     if (!messages) return std::move(messages).error();
     made->messages = std::move(*messages);
     made->queues = detail::queue_carrier::open(made->messages);
+    made->far_copies = std::make_shared<detail::far_copier>(made->messages, self.value(), size);
   }
   made->numbers = std::make_shared<std::atomic<std::uint32_t>>(0);
   made->on_node = std::make_shared<process_group>(std::move(*group));
@@ -365,10 +368,14 @@ const std::string& world::engine() const { return body_->engine; }
 const std::string& world::engine_reason() const { return body_->engine_reason; }
 
 namespace {
+[[noreturn]] void raise_no_engine(const world::body& of) {
+  raise(errc::unsupported, "nothing carries messages between ranks: " + of.engine_reason);
+}
+
 detail::messenger& messages_with(const world::body& of, rank other) {
   require(other, static_cast<int>(of.members.size()));
   if (other == of.self) raise(errc::invalid_argument, to_string(other) + " is this process: it sends itself nothing");
-  if (!of.messages) raise(errc::unsupported, "nothing carries messages between ranks: " + of.engine_reason);
+  if (!of.messages) raise_no_engine(of);
   return *of.messages;
 }
 }  // namespace
@@ -387,8 +394,13 @@ result<std::size_t> world::receive(rank from, std::uint32_t tag, std::span<std::
 }
 
 const std::shared_ptr<detail::queue_carrier>& world::queues() const {
-  if (!body_->queues) raise(errc::unsupported, "nothing carries messages between ranks: " + body_->engine_reason);
+  if (!body_->queues) raise_no_engine(*body_);
   return body_->queues;
+}
+
+const std::shared_ptr<detail::far_copier>& world::far_copies() const {
+  if (!body_->far_copies) raise_no_engine(*body_);
+  return body_->far_copies;
 }
 
 rank_communicator world::communicator(const device& mine, const rank_communicator_options& options,
@@ -398,8 +410,7 @@ rank_communicator world::communicator(const device& mine, const rank_communicato
     raise(errc::unsupported, "a communicator has at most " + std::to_string(detail::most_ranks) +
                                  " ranks, this world has " + std::to_string(size()));
   }
-  if (!body_->messages && nodes() > 1)
-    raise(errc::unsupported, "nothing carries messages between ranks: " + body_->engine_reason);
+  if (!body_->messages && nodes() > 1) raise_no_engine(*body_);
   std::vector<rank> members;
   std::vector<int> all, on;
   for (const world_member& one : body_->members) {

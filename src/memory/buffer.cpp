@@ -11,6 +11,12 @@
 namespace weft {
 namespace detail {
 
+void raise_copy_sizes(std::size_t to, std::size_t from, std::source_location where) {
+  raise(errc::incompatible,
+        "copy of " + std::to_string(from) + " elements into " + std::to_string(to) + ": take subspans of equal size",
+        where);
+}
+
 void raise_subspan(std::size_t offset, std::size_t count, std::size_t size, std::source_location where) {
   raise(errc::out_of_range,
         "elements " + std::to_string(offset) + " + " + std::to_string(count) + " of a span of " + std::to_string(size),

@@ -9,6 +9,7 @@
 
 #include <barrier>
 #include <fstream>
+#include <functional>
 #include <net/if.h>
 #include <sched.h>
 #include <sys/ioctl.h>
@@ -175,5 +176,46 @@ inline std::string on_two_nodes(const std::function<std::string()>& first, const
   }};
   return outside.said();
 }
+
+// ---- two ranks on two nodes by name ---------------------------------------------------------------------------------
+
+inline constexpr rank zero{0}, one{1};
+
+using work = std::function<std::string(world&)>;
+
+inline std::string as_rank_on(int r, const std::string& node, const std::string& host, std::uint16_t port,
+                              const work& does) {
+  world_options options = with_ucx();
+  options.node = node;
+  auto w = world::join(world_place{rank{r}, 2, {}, host, port}, options);
+  return w ? does(*w) : failure_of(w);
+}
+
+/// Two ranks as processes of this computer, each on a node of its own.
+struct pair_of_nodes {
+  pair_of_nodes(const work& first, const work& second)
+      : port(fresh_port()),
+        host(host_of_this_test()),
+        a{[&] { return as_rank_on(0, "a", host, port, first); }},
+        b{[&] { return as_rank_on(1, "b", host, port, second); }} {}
+  std::string said() { return a.said() + b.said(); }
+  std::uint16_t port;
+  std::string host;
+  child a, b;
+};
+inline std::string on_a_pair(const work& first, const work& second) { return pair_of_nodes{first, second}.said(); }
+
+/// A line between the two processes of a test that is none of weft's.
+struct whistle {
+  whistle() {
+    if (::pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error{"pipe"};
+  }
+  void blow() const { static_cast<void>(!::write(ends[1], "", 1)); }
+  void hear() const {
+    char any = 0;
+    static_cast<void>(!::read(ends[0], &any, 1));
+  }
+  int ends[2]{};
+};
 
 }  // namespace meetings

@@ -2,6 +2,7 @@
 // Worlds of a program that runs MPI. The launcher of a real MPI starts this program once more for each rank.
 #include "distributed/meetings.hpp"
 #include "distributed/mpi/mpi_library.hpp"
+#include "weft/distributed/far_memory.hpp"
 #include "weft/distributed/world_queue.hpp"
 #include "weft/runtime/machine.hpp"
 
@@ -90,6 +91,27 @@ std::string pass_round_by_queues(world& w) {
   return tx.mode() == weft::transfer_mode::network ? "" : "a queue of another mode";
 }
 
+std::string copy_round(world& w) {
+  const rank next{(w.self().value() + 1) % 3};
+  const rank before{(w.self().value() + 2) % 3};
+  std::vector<std::uint64_t> mine(300'000);
+  const weft::offered_memory offered{w, mine};
+  const auto own = offered.span();
+  weft::far_span<std::uint64_t> theirs;
+  static_cast<void>(w.send(before, 9, std::as_bytes(std::span{&own, 1}), only_a_hang));
+  static_cast<void>(w.receive(next, 9, std::as_writable_bytes(std::span{&theirs, 1}), only_a_hang));
+  std::vector<std::uint64_t> sent(mine.size()), back(mine.size());
+  for (std::size_t n = 0; n < sent.size(); ++n) sent[n] = n * 3 + w.self().index();
+  weft::far_copy_options verified;
+  verified.verify = true;
+  copy(w, theirs, sent, verified);
+  copy(w, back, theirs, verified);
+  static_cast<void>(w.send(next, 10, {}, only_a_hang));
+  static_cast<void>(w.receive(before, 10, {}, only_a_hang));
+  const bool is_theirs = mine[5] == 15 + before.index() && mine.back() == (mine.size() - 1) * 3 + before.index();
+  return back == sent && is_theirs ? "" : "other bytes in far memory";
+}
+
 /// Over MPI's messages: each rank on a node of its own.
 std::string work_over_nodes(world_options options, int rank_of_mpi) {
   options.node = "n" + std::to_string(rank_of_mpi);
@@ -97,6 +119,7 @@ std::string work_over_nodes(world_options options, int rank_of_mpi) {
   if (!w) return failure_of(w);
   if (w->nodes() != 3) return "nodes: " + std::to_string(w->nodes());
   if (std::string wrong = pass_round_by_queues(*w); !wrong.empty()) return wrong;
+  if (std::string wrong = copy_round(*w); !wrong.empty()) return wrong;
   weft::machine_options chosen;
   chosen.devices = 1;
   const weft::machine m{chosen};

@@ -28,8 +28,6 @@ using weft::queue_options;
 using weft::queue_status;
 using weft::transfer_mode;
 
-constexpr rank zero{0}, one{1};
-
 template <std::size_t Size>
 struct numbered {
   std::array<std::uint8_t, Size> bytes;
@@ -48,29 +46,6 @@ queue_options of(std::size_t capacity) {
   return made;
 }
 std::string named(queue_status status) { return std::string{weft::to_string(status)}; }
-
-using work = std::function<std::string(world&)>;
-
-std::string as_rank_on(int r, const std::string& node, const std::string& host, std::uint16_t port, const work& does) {
-  world_options options = with_ucx();
-  options.node = node;
-  auto w = world::join(world_place{rank{r}, 2, {}, host, port}, options);
-  return w ? does(*w) : failure_of(w);
-}
-
-/// Two ranks as processes of this computer, each on a node of its own.
-struct pair_of_nodes {
-  pair_of_nodes(const work& first, const work& second)
-      : port(fresh_port()),
-        host(host_of_this_test()),
-        a{[&] { return as_rank_on(0, "a", host, port, first); }},
-        b{[&] { return as_rank_on(1, "b", host, port, second); }} {}
-  std::string said() { return a.said() + b.said(); }
-  std::uint16_t port;
-  std::string host;
-  child a, b;
-};
-std::string on_a_pair(const work& first, const work& second) { return pair_of_nodes{first, second}.said(); }
 
 template <class T>
 std::string send_all(world& w, const queue_options& options, std::uint64_t count, std::size_t batch) {
@@ -162,19 +137,6 @@ TEST(world_queue, within_a_node_lies_in_memory_that_both_map) {
   child b{of_rank(1)};
   EXPECT_EQ(a.said() + b.said(), "");
 }
-
-/// A line between the two processes of a test that is none of weft's.
-struct whistle {
-  whistle() {
-    if (::pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error{"pipe"};
-  }
-  void blow() const { static_cast<void>(!::write(ends[1], "", 1)); }
-  void hear() const {
-    char any = 0;
-    static_cast<void>(!::read(ends[0], &any, 1));
-  }
-  int ends[2]{};
-};
 
 TEST(world_queue, delivers_what_was_sent_while_the_sender_makes_no_call) {
   NEEDS(no_ucx);

@@ -23,7 +23,8 @@ namespace weft {
 
 namespace detail {
 class queue_carrier;
-}
+class far_copier;
+}  // namespace detail
 
 /// The place of a process, as its launcher sets it.
 struct world_place {
@@ -144,6 +145,9 @@ class world {
 
   /// For connect_sender() and connect_receiver(). Errors: throws unsupported without an engine.
   [[nodiscard]] const std::shared_ptr<detail::queue_carrier>& queues() const;
+
+  /// For copies to and from the memory of other ranks. Errors: the same.
+  [[nodiscard]] const std::shared_ptr<detail::far_copier>& far_copies() const;
 
   struct body;
   explicit world(std::unique_ptr<body> made);

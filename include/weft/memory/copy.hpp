@@ -68,12 +68,7 @@ copy_shape checked_shape(const Dst& dst, const Src& src, std::source_location wh
   static_assert(!std::is_const_v<to>, "the destination of a copy is const");
   static_assert(std::is_same_v<to, from>, "a copy keeps the element type; reinterpret one side first");
   static_assert(is_device_span<Dst>::value || is_device_span<Src>::value, "one side of a copy is device memory");
-  if (dst.size() != src.size()) {
-    raise(errc::incompatible,
-          "copy of " + std::to_string(src.size()) + " elements into " + std::to_string(dst.size()) +
-              ": take subspans of equal size",
-          where);
-  }
+  if (dst.size() != src.size()) raise_copy_sizes(dst.size(), src.size(), where);
   copy_shape shape;
   shape.width = src.size() * sizeof(from);
   return shape;

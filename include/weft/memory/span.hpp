@@ -27,6 +27,7 @@ struct memory_ref {
 };
 
 [[noreturn]] void raise_subspan(std::size_t offset, std::size_t count, std::size_t size, std::source_location where);
+[[noreturn]] void raise_copy_sizes(std::size_t to, std::size_t from, std::source_location where);
 }  // namespace detail
 
 /// Borrows elements in device memory. The address belongs to the device: the host must not follow it.

@@ -11,8 +11,18 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto spinning = 50us;  // before a thread sleeps: about what it takes to wake one on another node's news
-constexpr auto nap = 200us;      // where nothing wakes a thread
+constexpr auto nap = 200us;  // where nothing wakes a thread
+
+class one_more {
+ public:
+  explicit one_more(int& count) : count_(count) { ++count_; }
+  ~one_more() { --count_; }
+  one_more(const one_more&) = delete;
+  one_more& operator=(const one_more&) = delete;
+
+ private:
+  int& count_;
+};
 
 }  // namespace
 
@@ -80,9 +90,15 @@ bool messenger::progress() {
   return moved;
 }
 
-void messenger::rest(wait_deadline until) {
+void messenger::count_user(int more) {
+  const std::lock_guard lock{mutex_};
+  users_ += more;
+  if (more < 0) wake_others();
+}
+
+void messenger::rest_while(wait_deadline until, bool leaves_it_to_users) {
   std::unique_lock lock{mutex_};
-  if (is_watched_) {
+  if (is_watched_ || (leaves_it_to_users && users_ > 0)) {
     ++others_;
     changed_.wait_for(lock, until - steady_now());
     --others_;
@@ -149,6 +165,7 @@ error messenger::failed(const call& c, errc code, const std::string& how) const 
 result<std::size_t> messenger::finish(std::unique_lock<std::mutex>& lock, transfer& t, const call& c,
                                       std::chrono::nanoseconds limit, const std::stop_token& stop) {
   using stage = transfer::stage;
+  const one_more looking{users_};
   const auto begin = steady_now();
   const wait_deadline until = deadline_after(begin, limit);
   auto spin_until = begin + spinning;
@@ -184,6 +201,7 @@ result<std::size_t> messenger::finish(std::unique_lock<std::mutex>& lock, transf
       }
     } else {
       spin_until = steady_now() + spinning;
+      if (others_ > 0) changed_.notify_all();
     }
     if (over()) break;
     const std::string* gone = trouble(c.peer);
