@@ -7,6 +7,7 @@
 #include "distributed/engine/ucp_declarations.hpp"
 #include "paired.hpp"
 #include "weft/core/raise.hpp"
+#include "weft/distributed/far_memory.hpp"
 #include "weft/distributed/world.hpp"
 #include "weft/distributed/world_queue.hpp"
 
@@ -17,9 +18,11 @@
 #include <dlfcn.h>
 #include <iostream>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <vector>
 
 namespace {
 
@@ -197,6 +200,25 @@ struct by_queues final : way {
   queue_of<65536> most;
 };
 
+/// Rank 0 copies to memory of rank 1, and what it receives from there; the program of rank 1 does nothing.
+struct by_copies final : way {
+  explicit by_copies(of_a_world& w) : all(w), mine(std::size_t{16} << 20), offered(w.world, mine) {
+    const auto own = offered.span();
+    w.send(std::as_bytes(std::span{&own, 1}));
+    w.receive(std::as_writable_bytes(std::span{&theirs, 1}));
+  }
+  void send(std::span<const std::byte> bytes) override {
+    if (all.other == weft::rank{1}) copy(all.world, theirs.first(bytes.size()), bytes);
+  }
+  void receive(std::span<std::byte> into) override {
+    if (all.other == weft::rank{1}) copy(all.world, into, theirs.first(into.size()));
+  }
+  of_a_world& all;
+  std::vector<std::byte> mine;
+  weft::offered_memory<std::byte> offered;
+  weft::far_span<std::byte> theirs;
+};
+
 /// What the other process is to do next.
 struct order {
   int way = -1;  // none: end
@@ -207,16 +229,18 @@ struct order {
 
 struct both_ways {
   both_ways(int self, std::uint16_t port, bare_socket& control)
-      : ucx(control), world(self, port), queues(world), socket(control) {}
+      : ucx(control), world(self, port), queues(world), copies(world), socket(control) {}
   way& at(int n) {
     return n == 0   ? static_cast<way&>(world)
            : n == 1 ? static_cast<way&>(ucx)
            : n == 2 ? static_cast<way&>(queues)
+           : n == 4 ? static_cast<way&>(copies)
                     : socket;
   }
   bare_ucx ucx;
   of_a_world world;
   by_queues queues;
+  by_copies copies;
   bare_socket& socket;
 };
 
@@ -225,6 +249,11 @@ void serve(bare_socket& control, both_ways& ways) {
     order next;
     control.receive(std::as_writable_bytes(std::span{&next, 1}));
     if (next.way < 0) return;
+    if (next.way == 4) {  // a program that does nothing: it does not spin either
+      pollfd until_next{control.socket.get(), POLLIN, 0};
+      ::poll(&until_next, 1, -1);
+      continue;
+    }
     block room(next.size);
     for (int n = 0; n < next.repeats; ++n) {
       ways.at(next.way).receive(room);
@@ -282,8 +311,9 @@ int main(int argc, char** argv) {
     const auto by = [&, repeats, size, is_stream](int n) {
       return [&, n, repeats, size, is_stream] { return ask(control, ways, {n, repeats, size, is_stream}); };
     };
-    compare(title, {{"weft queue", by(2)}, {"weft", by(0)}, {"bare ucx", by(1)}, {"bare socket", by(3)}}, how,
-            is_stream ? static_cast<double>(size) : 0);
+    compare(title,
+            {{"weft queue", by(2)}, {"weft copy", by(4)}, {"weft", by(0)}, {"bare ucx", by(1)}, {"bare socket", by(3)}},
+            how, is_stream ? static_cast<double>(size) : 0);
   };
   for (const std::uint64_t size : {8UL, 256UL, 4096UL, 65536UL})
     contest("messages/round trip of " + std::to_string(size) + " B", 400, size, false);

@@ -20,6 +20,13 @@ struct transfer {
   std::size_t bytes = 0;                    // that were received; until then, for how many there is room
   std::string why;                          // it failed
   void* native = nullptr;                   // the engine's, while it is under way
+  std::atomic<bool>* news = nullptr;        // set when it has ended; lives longer
+
+  void end(stage how) noexcept {
+    std::atomic<bool>* const told = news;  // its owner may look, and let it go, at once
+    at.store(how, std::memory_order_release);
+    if (told != nullptr) told->store(true, std::memory_order_release);
+  }
 
   [[nodiscard]] bool is_under_way() const noexcept { return at.load(std::memory_order_acquire) == stage::under_way; }
 };

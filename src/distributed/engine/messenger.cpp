@@ -60,7 +60,7 @@ void messenger::start_last_word(transfer& t, int to, message_tag tag, std::span<
 void messenger::send_by_engine(transfer& t, int to, message_tag tag, std::span<const std::byte> bytes) {
   if (const auto lost = lost_.find(to); lost != lost_.end()) {
     t.why = lost->second;
-    t.at = transfer::stage::failed;
+    t.end(transfer::stage::failed);
   } else {
     engine_->send(t, to, tag, bytes);
   }
@@ -86,6 +86,14 @@ void messenger::cancel(transfer& t, int peer) {
 bool messenger::progress() {
   const std::lock_guard lock{mutex_};
   const bool moved = engine_->progress();
+  if (moved) last_use_ = steady_now();
+  if (moved) wake_others();
+  return moved;
+}
+
+bool messenger::progress_in_background() {
+  const std::lock_guard lock{mutex_};
+  const bool moved = engine_->progress();
   if (moved) wake_others();
   return moved;
 }
@@ -93,24 +101,40 @@ bool messenger::progress() {
 void messenger::count_user(int more) {
   const std::lock_guard lock{mutex_};
   users_ += more;
-  if (more < 0) wake_others();
+  last_use_ = steady_now();
 }
 
-void messenger::rest_while(wait_deadline until, bool leaves_it_to_users) {
+void messenger::rest(wait_deadline until) {
   std::unique_lock lock{mutex_};
-  if (is_watched_ || (leaves_it_to_users && users_ > 0)) {
-    ++others_;
+  if (is_watched_) {
+    const one_more other{others_};
     changed_.wait_for(lock, until - steady_now());
-    --others_;
-    return;
+  } else {
+    stop_signal none{{}};
+    sleep(lock, none, until);
   }
-  stop_signal none{{}};
-  sleep(lock, none, until);
+  last_use_ = steady_now();
+}
+
+void messenger::rest_in_background(wait_deadline until, const std::atomic<bool>& news, bool needed) {
+  std::unique_lock lock{mutex_};
+  if (news) return;
+  const auto now = steady_now();
+  const bool is_in_use = users_ > 0 || (!needed && now < last_use_ + turn_of_users);
+  if (!is_in_use && !is_watched_) {
+    stop_signal none{{}};
+    return sleep(lock, none, until);
+  }
+  resting here{news, {}};
+  background_.push_back(&here);
+  here.told.wait_for(lock, (is_in_use ? std::min(until, now + turn_of_users) : until) - now);
+  std::erase(background_, &here);
 }
 
 void messenger::wake() {
   const std::lock_guard lock{mutex_};
   wake_others();
+  for (resting* const one : background_) one->told.notify_all();
 }
 
 std::optional<std::string> messenger::failure(int rank) {
@@ -148,9 +172,15 @@ std::vector<int> messenger::awaited() {
   return made;
 }
 
+void messenger::tell_background() {
+  for (resting* const one : background_)
+    if (one->news) one->told.notify_all();
+}
+
 // Somebody's transfer may have ended without the thread that sleeps for it.
 void messenger::wake_others() {
   if (others_ > 0) changed_.notify_all();
+  tell_background();
   if (is_watched_) bell_.ring();
 }
 
@@ -201,7 +231,7 @@ result<std::size_t> messenger::finish(std::unique_lock<std::mutex>& lock, transf
       }
     } else {
       spin_until = steady_now() + spinning;
-      if (others_ > 0) changed_.notify_all();
+      tell_background();
     }
     if (over()) break;
     const std::string* gone = trouble(c.peer);
@@ -216,6 +246,7 @@ result<std::size_t> messenger::finish(std::unique_lock<std::mutex>& lock, transf
     if (t.at == stage::done) break;  // it came at the last moment
     return cause;
   }
+  last_use_ = spin_until;
   if (others_ > 0) changed_.notify_all();
   if (t.at == stage::done) return t.bytes;
   if (const std::string* gone = trouble(c.peer))
@@ -241,6 +272,7 @@ void messenger::sleep(std::unique_lock<std::mutex>& lock, stop_signal& signal, w
   while (engine_->progress()) {
   }
   if (others_ > 0) changed_.notify_all();
+  tell_background();
 }
 
 }  // namespace weft::detail

@@ -6,6 +6,7 @@
 #include "os/event_bell.hpp"
 #include "processes/packet_socket.hpp"
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -22,6 +23,8 @@ class messenger {
  public:
   /// Before a thread sleeps: about what it takes to wake one on another node's news.
   static constexpr std::chrono::microseconds spinning{50};
+  /// Before a thread in the background looks after the engine.
+  static constexpr std::chrono::milliseconds turn_of_users{2};
 
   /// `name` gives a rank's name for errors.
   messenger(std::unique_ptr<engine> by, std::function<std::string(int)> name);
@@ -41,21 +44,25 @@ class messenger {
   void start_receive_any(transfer& t, message_tag tag, std::span<std::byte> into);
   void cancel(transfer& t, int peer);
   bool progress();
-  /// Of a user's thread, which looks after the engine itself.
+  bool progress_in_background();
+  /// Threads that look after the engine now, one more or one less: those in the background leave it to them.
+  void count_user(int more);
+  /// For a call of several steps.
   class user {
    public:
     explicit user(messenger& of) : of_(of) { of_.count_user(1); }
     ~user() { of_.count_user(-1); }
     user(const user&) = delete;
     user& operator=(const user&) = delete;
-    void rest(wait_deadline until) { of_.rest_while(until, false); }
 
    private:
     messenger& of_;
   };
-  /// Sleeps until the engine may have something, or wake() is called. While users look after the engine: until they
-  /// have heard something.
-  void rest(wait_deadline until) { rest_while(until, true); }
+  /// Sleeps until the engine may have something, or wake() is called.
+  void rest(wait_deadline until);
+  /// The same of a thread in the background, until one of its transfers has set `news`. While users look after the
+  /// engine, and for a turn behind them unless it is `needed`, it leaves the engine to them.
+  void rest_in_background(wait_deadline until, const std::atomic<bool>& news, bool needed = false);
   void wake();
   [[nodiscard]] std::optional<std::string> failure(int rank);
   /// From now on nothing reaches that rank.
@@ -76,8 +83,7 @@ class messenger {
                              std::chrono::nanoseconds limit, const std::stop_token& stop);
   const std::string* trouble(int rank);
   void send_by_engine(transfer& t, int to, message_tag tag, std::span<const std::byte> bytes);
-  void count_user(int more);
-  void rest_while(wait_deadline until, bool leaves_it_to_users);
+  void tell_background();
   void wake_others();
   void sleep(std::unique_lock<std::mutex>& lock, stop_signal& signal, wait_deadline until);
   error failed(const call& c, errc code, const std::string& how) const;
@@ -95,8 +101,14 @@ class messenger {
   std::map<int, std::string> lost_;  // and why
   bool is_watched_ = false;          // a thread looks after the engine: it progresses for all
   int others_ = 0;                   // threads that wait for it
-  int users_ = 0;                    // threads of users
-  event_bell bell_;                  // wakes that thread: something new was started
+  int users_ = 0;                    // in calls
+  std::chrono::nanoseconds last_use_{};
+  struct resting {
+    const std::atomic<bool>& news;
+    std::condition_variable told;
+  };
+  std::vector<resting*> background_;
+  event_bell bell_;  // wakes that thread: something new was started
 };
 
 }  // namespace weft::detail

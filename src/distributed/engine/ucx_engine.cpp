@@ -239,9 +239,9 @@ class ucx_engine final : public engine {
     if (is_cut) {
       fail(t, "the message is longer than the memory for it");
     } else if (how == ucp::ok) {
-      t.at = transfer::stage::done;
+      t.end(transfer::stage::done);
     } else if (how == ucp::cancelled) {
-      t.at = transfer::stage::cancelled;
+      t.end(transfer::stage::cancelled);
     } else {
       fail(t, text_of(how));
     }
@@ -313,7 +313,7 @@ class ucx_engine final : public engine {
   }
   static void fail(transfer& t, std::string why) {
     t.why = std::move(why);
-    t.at = transfer::stage::failed;
+    t.end(transfer::stage::failed);
   }
 
   const ucp::calls& calls_;

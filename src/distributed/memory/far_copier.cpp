@@ -198,7 +198,7 @@ result<void> far_copier::carry_out(bool writes, const far_place& there, const me
   };
   const auto has_failed = [](const transfer& t) { return !t.is_under_way() && t.at != transfer::stage::done; };
 
-  messenger::user busy{*by_};
+  const messenger::user busy{*by_};
   auto spin_until = steady_now() + messenger::spinning;
   try {
     place(pieces[0]);  // where this fails, nobody has heard of it
@@ -252,7 +252,7 @@ result<void> far_copier::carry_out(bool writes, const far_place& there, const me
     if (options.stop.stop_requested()) return give_up(errc::cancelled, "cancelled");
     const auto now = steady_now();
     if (until != no_deadline && now >= until) return give_up(errc::timed_out, "time is up");
-    if (now >= spin_until) busy.rest(std::min<wait_deadline>(until, now + longest_nap));
+    if (now >= spin_until) by_->rest(std::min<wait_deadline>(until, now + longest_nap));
   }
   for (piece_of& one : pieces)  // which do not come
     if (one.on_its_way.is_under_way()) by_->cancel(one.on_its_way, peer);
@@ -329,7 +329,10 @@ bool far_copier::take_request() {
   const bool is_one = asking_.bytes == sizeof asks && asks.is_weft == request{}.is_weft;
   if (!is_one || asks.from < 0 || asks.from >= ranks_ || asks.from == self_) return true;
   auto& place = guests_[asks.from];
-  if (!place) place = std::make_unique<guest>();
+  if (!place) {
+    place = std::make_unique<guest>();
+    place->pieces[0].on_its_way.news = place->pieces[1].on_its_way.news = place->answering.news = &news_;
+  }
   guest& g = *place;
   if (g.is_served) return !g.is_answered;  // a rank asks for one thing at a time
   g.asked = asks;
@@ -479,21 +482,33 @@ bool far_copier::drop_lost() {
 }
 
 void far_copier::run() noexcept {
+  asking_.news = &news_;
+  auto spin_until = steady_now();
+  bool is_serving = false;  // others leave the engine to this thread
   for (;;) {
     {
       const std::lock_guard lock{mutex_};
       if (is_over_) break;
     }
+    news_ = false;
     bool moved = false;
     try {
-      moved = by_->progress();
+      moved = by_->progress_in_background();
       if (!asking_.is_under_way() && (asking_.at != transfer::stage::done || take_request())) await_request();
       for (auto& [rank, g] : guests_) moved = serve(*g) || moved;
       if (!moved) moved = drop_lost();
     } catch (const std::bad_alloc&) {  // the next turn tries again
     }
-    if (!moved) by_->rest(steady_now() + longest_nap);
+    const auto now = steady_now();
+    if (moved) {
+      spin_until = now + messenger::spinning;
+      if (!std::exchange(is_serving, true)) by_->count_user(1);
+    } else if (now >= spin_until) {
+      if (std::exchange(is_serving, false)) by_->count_user(-1);
+      by_->rest_in_background(now + longest_nap, news_, now < spin_until + messenger::turn_of_users);
+    }
   }
+  if (is_serving) by_->count_user(-1);
   if (asking_.is_under_way()) by_->cancel(asking_, self_);
   for (auto& [rank, g] : guests_) {
     for (transfer* one : {&g->pieces[0].on_its_way, &g->pieces[1].on_its_way, &g->answering})

@@ -6,6 +6,7 @@
 #include "weft/distributed/far_memory.hpp"
 
 #include <array>
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -84,6 +85,7 @@ class far_copier {
   // of the thread
   std::unique_ptr<request> asked_;  // what comes next
   transfer asking_;
+  std::atomic<bool> news_{false};
   std::map<int, std::unique_ptr<guest>> guests_;  // by rank
 };
 

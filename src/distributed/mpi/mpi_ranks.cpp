@@ -119,7 +119,7 @@ class messages final : public engine {
     auto& failure = failures_[static_cast<std::size_t>(rank)];
     if (failure.empty()) failure = "a message to it was given up";
     t.native = nullptr;
-    t.at = transfer::stage::cancelled;
+    t.end(transfer::stage::cancelled);
   }
 
   const std::string* failure(int rank) const noexcept override {
@@ -168,7 +168,7 @@ class messages final : public engine {
   static void fail(transfer& t, std::string why) {
     t.why = std::move(why);
     t.native = nullptr;
-    t.at = transfer::stage::failed;
+    t.end(transfer::stage::failed);
   }
 
   bool may_go(transfer& t, message_tag tag, std::size_t size) const {
@@ -199,7 +199,7 @@ class messages final : public engine {
     int is_cancelled = 0;
     if (how == success) calls_.test_cancelled(&what, &is_cancelled);
     if (is_cancelled != 0) {
-      t.at = transfer::stage::cancelled;
+      t.end(transfer::stage::cancelled);
       return;
     }
     if (how != success) return fail(t, calls_.text_of(how));
@@ -210,7 +210,7 @@ class messages final : public engine {
       if (t.bytes > f.into.size()) return fail(t, "the message is longer than the memory for it");
       std::copy_n(f.copy.begin(), t.bytes, f.into.begin());
     }
-    t.at = transfer::stage::done;
+    t.end(transfer::stage::done);
   }
 
   std::shared_ptr<ranks> of_;

@@ -25,7 +25,6 @@ constexpr std::size_t most_large = 32;
 constexpr std::size_t most_offers = 1024;
 constexpr std::size_t longest_header = 1024;  // bytes
 constexpr auto owed_for = 50us;               // credit that no message takes along, where the sender has plenty
-constexpr auto turn_of_users = 2ms;           // while a user's thread looks after the network
 constexpr auto longest_rest = 20ms;
 
 enum class kind : std::uint32_t { offer = 1, answer, messages, credit, fin, broken, large };
@@ -126,12 +125,14 @@ void queue_carrier::flush(line& l) {
   tell_owed(l);
   frame& leaving = *l.leaving.emplace_back(std::move(l.open));
   leaving.on_its_way.at = transfer::stage::under_way;
+  leaving.on_its_way.news = &news_;
   by_->start_send(leaving.on_its_way, l.peer, tag, {leaving.bytes.get(), leaving.size});
 }
 
 void queue_carrier::receive_next(line& l, std::unique_ptr<frame> room) {
   frame& next = *l.arriving.emplace_back(std::move(room));
   next.on_its_way.at = transfer::stage::under_way;
+  next.on_its_way.news = &news_;
   by_->start_receive(next.on_its_way, l.peer, tag, {next.bytes.get(), frame::room});
 }
 
@@ -181,6 +182,7 @@ bool queue_carrier::send_large(line& l, const std::shared_ptr<far_end>& end) {
     append(l, {kind::large, end->their, ring.position, ring.bytes, 0});
     auto& leaving = *l.large_leaving.emplace_back(std::make_unique<large_message>());
     leaving.of = end;
+    leaving.on_its_way.news = &news_;
     by_->start_send(leaving.on_its_way, l.peer, tag_of_large, {reinterpret_cast<const std::byte*>(slot), ring.bytes});
     weft_ring_pop_slot(&ring);
   }
@@ -333,6 +335,7 @@ bool queue_carrier::expect_large(line& l, const record& r, const std::shared_ptr
     to = coming->unwanted.get();
   }
   large_message& next = *l.large_arriving.emplace_back(std::move(coming));
+  next.on_its_way.news = &news_;
   by_->start_receive(next.on_its_way, l.peer, tag_of_large, {to, r.count});
   return true;
 }
@@ -452,8 +455,8 @@ bool queue_carrier::handle_arrivals(line& l) {
 
 // ---- progress -------------------------------------------------------------------------------------------------------
 
-bool queue_carrier::pump() {
-  bool moved = by_->progress();
+bool queue_carrier::pump(bool is_user) {
+  bool moved = is_user ? by_->progress() : by_->progress_in_background();
   for (const auto& [peer, l] : lines_) {
     moved = handle_arrivals(*l) || moved;
     moved = handle_large(*l) || moved;
@@ -488,7 +491,7 @@ bool queue_carrier::bring(far_end& end) noexcept {
     if (moved) flush(*lines_.at(end.peer));
     // a sender whose messages leave at once asks the network seldom: what it may get is credit
     const bool looks = !moved || !end.sends || is_anything_leaving(*lines_.at(end.peer)) || ++end.calls % 16 == 0;
-    moved = (looks && pump()) || moved;
+    moved = (looks && pump(true)) || moved;
     tell_ended(lock);
   } catch (const std::bad_alloc&) {
     return false;  // a later look tries again
@@ -550,13 +553,15 @@ bool queue_carrier::is_drained() const {
 
 void queue_carrier::run() noexcept {
   std::uint64_t seen = 0;
+  bool users_sleep = false;
   wait_deadline until = no_deadline;
   std::unique_lock lock{mutex_};
   for (;;) {
     if (is_over_ && until == no_deadline) until = steady_now() + 1s;
     bool moved = false;
+    news_ = false;
     try {
-      moved = pump();
+      moved = pump(false);
       const auto lent = lent_;
       for (const auto& end : lent) moved = move(end) || moved;
       if (!moved) look_for_failures();
@@ -575,16 +580,19 @@ void queue_carrier::run() noexcept {
       continue;
     }
     const std::uint64_t looks = looks_.load(std::memory_order_relaxed);
-    if (std::exchange(seen, looks) != looks && !is_handed_over_) {
-      changed_.wait_for(lock, turn_of_users, [&] { return is_over_ || is_handed_over_; });
+    const bool is_in_use = std::exchange(seen, looks) != looks;
+    if (is_handed_over_.exchange(false)) {
+      users_sleep = true;
+    } else if (is_in_use) {
+      users_sleep = false;
+      changed_.wait_for(lock, messenger::turn_of_users, [&] { return is_over_ || is_handed_over_; });
       continue;
     }
-    is_handed_over_ = false;
     const auto rest = !lent_.empty() ? std::chrono::nanoseconds{100us} : std::chrono::nanoseconds{longest_rest};
     bool owes = false;
     for (const auto& [peer, l] : lines_) owes = owes || !l->owed.empty();
     lock.unlock();
-    by_->rest(steady_now() + (owes ? std::chrono::nanoseconds{owed_for} : rest));
+    by_->rest_in_background(steady_now() + (owes ? std::chrono::nanoseconds{owed_for} : rest), news_, users_sleep);
     lock.lock();
   }
 }
@@ -612,7 +620,7 @@ template <class Done>
 result<void> queue_carrier::wait(std::unique_lock<std::mutex>& lock, line& l, const char* doing, wait_deadline until,
                                  const std::stop_token& stop, const Done& done) {
   for (;;) {
-    static_cast<void>(pump());
+    static_cast<void>(pump(true));
     if (done()) return {};
     const std::string who = std::string{doing} + by_->name_of(l.peer) + ": ";
     if (l.cause) return make_error(l.cause->code, who + l.cause->what, error_scope::process);

@@ -125,7 +125,7 @@ class queue_carrier {
   void take_back(line& l);
   void flush(line& l);
   void receive_next(line& l, std::unique_ptr<frame> room);
-  bool pump();
+  bool pump(bool is_user);
   bool handle_arrivals(line& l);
   bool handle(line& l, std::span<const std::byte> frame);
   bool handle_record(line& l, const record& r, std::span<const std::byte> bytes);
@@ -167,6 +167,7 @@ class queue_carrier {
   bool is_over_ = false;
   std::atomic<bool> is_handed_over_{false};
   std::atomic<std::uint64_t> looks_{0};  // of users
+  std::atomic<bool> news_{false};        // something of its own has ended
 };
 
 }  // namespace weft::detail
