@@ -15,6 +15,7 @@
 #include "weft/core/log.hpp"
 #include "weft/core/topology_analysis.hpp"
 #include "weft/core/version.hpp"
+#include "weft/distributed/far_memory.hpp"
 #include "weft/distributed/world.hpp"
 #include "weft/distributed/world_queue.hpp"
 #include "weft/exec/array.hpp"

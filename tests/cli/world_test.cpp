@@ -97,6 +97,53 @@ TEST(bench_collective, of_a_world_measures_and_verifies_over_its_nodes_and_rank_
   EXPECT_TRUE(has(both.err, "the launcher says how many ranks a world has")) << both.err;
 }
 
+TEST(bench_ranks, measures_and_verifies_queues_and_copies_of_every_pair_over_nodes_and_rank_0_prints_them) {
+  struct {
+    std::vector<std::string> words;
+    std::size_t rows;
+  } const cases[] = {{{"bench", "queue", "--world", "-s", "8,4096", "--quick", "--json"}, 12},
+                     {{"bench", "copy", "--world", "-s", "8,3M", "--samples", "3", "--json"}, 12},
+                     {{"bench", "latency", "--world", "--samples", "3", "--json"}, 24}};
+  for (const auto& [words, rows] : cases) {
+    const auto ended = on_ranks(3, words, 2);
+    if (has(ended[0].err, "nothing carries messages")) GTEST_SKIP() << ended[0].err;
+    for (const tool_result& one : ended) EXPECT_EQ(one.exit_code, 0) << one.err;
+    EXPECT_EQ(ended[1].out + ended[2].out, "");
+    const auto document = ended[0].document();
+    EXPECT_EQ(document["nodes"], 2);
+    ASSERT_EQ(document["results"].size(), rows);
+    for (const auto& row : document["results"]) {
+      EXPECT_EQ(row["verified"], true) << row.dump();
+      EXPECT_GT(row["seconds"]["median"], 0) << row.dump();
+      EXPECT_TRUE(row["mode"].is_null() || (row["mode"] == "direct") == (row["nodes"][0] == row["nodes"][1]))
+          << row.dump();
+    }
+    const tool_result judged = check_documents({ended[0]});
+    EXPECT_TRUE(judged.exit_code == no_checker || judged.exit_code == 0) << judged.out;
+  }
+}
+
+TEST(bench_ranks, prints_a_line_for_each_pair_and_size) {
+  const auto queues = on_ranks(2, {"bench", "queue", "--world", "-s", "8,64", "--quick"});
+  EXPECT_EQ(queues[0].exit_code, 0) << queues[0].err;
+  EXPECT_TRUE(has(queues[0].out, "\n0 1    0 0      8B ")) << queues[0].out;
+  EXPECT_TRUE(has(queues[0].out, "direct")) << queues[0].out;
+  const auto copies = on_ranks(2, {"bench", "copy", "--world", "-s", "64K", "--samples", "3"}, 2);
+  if (has(copies[0].err, "nothing carries messages")) GTEST_SKIP() << copies[0].err;
+  EXPECT_EQ(copies[0].exit_code, 0) << copies[0].err;
+  EXPECT_TRUE(has(copies[0].out, "copies between 2 ranks on 2 nodes, by ucx")) << copies[0].out;
+}
+
+TEST(bench_ranks, refuses_what_only_devices_of_one_process_have) {
+  for (const std::vector<std::string>& words : {std::vector<std::string>{"bench", "queue", "--world", "--from", "0"},
+                                                {"bench", "copy", "--world", "--no-p2p"}}) {
+    const tool_result ended = run_tool(words);
+    EXPECT_EQ(ended.exit_code, 2);
+    EXPECT_TRUE(has(ended.err, "between ranks")) << ended.err;
+  }
+  EXPECT_EQ(on_ranks(1, {"bench", "copy", "--world"})[0].exit_code, 2);
+}
+
 TEST(world_check, meets_every_pair_once_for_even_and_odd_numbers_of_ranks) {
   for (const int size : {2, 5, 6}) {
     const auto ended = check(size);

@@ -112,7 +112,7 @@ struct far_copier::answer {
 
 /// A rank whose memory this one copies to or from.
 struct far_copier::host {
-  std::timed_mutex turn;
+  bool is_taken = false;  // by a copy
   std::array<piece_of, 2> pieces;
 };
 
@@ -163,12 +163,26 @@ result<void> far_copier::carry_out(bool writes, const far_place& there, const me
   };
   if (here.size == 0) return {};
   host& that = host_of(peer);
-  std::unique_lock turn{that.turn, std::defer_lock};
-  while (options.stop.stop_requested() || !turn.try_lock_for(longest_nap)) {
-    if (options.stop.stop_requested()) return failed(errc::cancelled, "cancelled");
-    if (until != no_deadline && steady_now() >= until)
-      return failed(errc::timed_out, "another copy to or from it takes all the time");
+  {
+    std::unique_lock lock{hosts_mutex_};
+    while (that.is_taken || options.stop.stop_requested()) {
+      if (options.stop.stop_requested()) return failed(errc::cancelled, "cancelled");
+      if (until != no_deadline && steady_now() >= until)
+        return failed(errc::timed_out, "another copy to or from it takes all the time");
+      freed_.wait_for(lock, longest_nap);
+    }
+    that.is_taken = true;
   }
+  struct turn_over {
+    far_copier& all;
+    host& of;
+    ~turn_over() {
+      const std::lock_guard lock{all.hosts_mutex_};
+      of.is_taken = false;
+      all.freed_.notify_all();
+    }
+  };
+  const turn_over at_the_end{*this, that};
 
   request asks;
   asks.from = self_;

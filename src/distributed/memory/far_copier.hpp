@@ -73,6 +73,7 @@ class far_copier {
   std::shared_ptr<messenger> by_;
   int self_, ranks_;
   std::mutex hosts_mutex_;
+  std::condition_variable freed_;
   std::map<int, std::unique_ptr<host>> hosts_;  // by rank
 
   std::mutex mutex_;  // of the offers

@@ -2,6 +2,7 @@
 #include "command_line/commands.hpp"
 #include "queue_bench.hpp"
 #include "queue_kernels.hpp"
+#include "rank_pairs.hpp"
 
 #include <fmt/format.h>
 
@@ -152,6 +153,10 @@ std::string queue_head_text(const session& run, const machine& m, bool host) {
 }  // namespace
 
 exit_code run_bench_queue(session& run, const queue_bench_options& options) {
+  if (options.world) {
+    return run_rank_pairs(
+        run, {rank_work::queues, options.sizes, options.samples.value_or(options.quick ? 3 : 15), options.output});
+  }
   if (!options.output.empty() && run.virtual_time()) {
     throw failure{exit_code::usage,
                   fmt::format("{} is not written: the clock is simulated, and results files are for measurements; drop "

@@ -25,6 +25,11 @@ void add_results_file(CLI::App& to, std::string& file) {
   add_output(to, file, "Also write the JSON document to a file");
 }
 
+void add_world_flag(CLI::App& to, bool& world) {
+  to.add_flag("--world", world,
+              "This process is a rank of several, as its launcher says (RANK, WORLD_SIZE, …); start it on each");
+}
+
 void add_copy(command_entries& to, CLI::App& bench, bool is_latency) {
   struct words : usual_words {
     std::string min_time, makers;
@@ -44,12 +49,15 @@ void add_copy(command_entries& to, CLI::App& bench, bool is_latency) {
   copy->add_option("--by", raw->makers, "Copies made by an engine, a kernel, or both; default both on GPUs")
       ->type_name("WHO");
   copy->add_flag("--no-p2p", options.no_p2p, "Only copies that are staged through the host");
+  add_world_flag(*copy, options.world);
   add_output(*copy, options.output, "Also write the JSON document, or the matrix as .svg, to a file");
   to.add(copy, command::bench_copy, [&options, raw, is_latency]() -> complaint {
     options.latency = is_latency;
     if (auto wrong =
             first_of({read(raw->sizes, parse_sizes, options.sizes), read(raw->pairs, parse_pairs, options.pairs)}))
       return wrong;
+    if (options.world && (!raw->pairs.empty() || !raw->makers.empty() || options.no_p2p))
+      return "between ranks there is one way to copy, for each pair: drop --pairs, --by and --no-p2p, or --world";
     if (!raw->makers.empty()) {
       if (auto wrong = one_of("--by", raw->makers, {"engine", "kernel", "both"})) return wrong;
       options.by_engine = raw->makers != "kernel";
@@ -86,6 +94,10 @@ struct queue_words : usual_words {
             first_of({read(pairs, parse_pairs, options.pairs), read(from, parse_device, options.from),
                       read(to, parse_device, options.to), one_of("--mode", mode, {"direct", "host_staged", "both"})}))
       return wrong;
+    if (options.world &&
+        (!pairs.empty() || !from.empty() || !to.empty() || mode != "both" || !ends.empty() || !batches.empty()))
+      return "between ranks each pair has one queue: drop --pairs, --from, --to, --mode, --ends and --batch, or "
+             "--world";
     options.direct = mode != "host_staged";
     options.host_staged = mode != "direct";
     if (!ends.empty()) {
@@ -118,6 +130,7 @@ void add_queue(command_entries& to, CLI::App& bench) {
   queue->add_option("--batch", raw->batches, "Messages of a call where the rate is measured: 1,64")->type_name("LIST");
   add_samples(*queue, options.samples, 15);
   queue->add_flag("--quick", options.quick, "Fewer and shorter samples: a look, not a figure to quote");
+  add_world_flag(*queue, options.world);
   raw->add_budget(*queue, "10s");
   add_results_file(*queue, options.output);
   to.add(queue, command::bench_queue, [&options, raw] { return raw->take(options); });
@@ -204,9 +217,7 @@ void add_collective(command_entries& to, CLI::App& bench) {
       ->add_option("--processes", options.processes,
                    "A caller for each rank, in a process of its own; default one caller for all ranks")
       ->type_name("N");
-  collectives->add_flag(
-      "--world", options.world,
-      "This process is a rank of several, as its launcher says (RANK, WORLD_SIZE, …); start it on each");
+  add_world_flag(*collectives, options.world);
   add_samples(*collectives, options.samples, 15);
   collectives->add_flag("--quick", options.quick, "Three samples: a look, not a figure to quote");
   raw->add_budget(*collectives, "30s");

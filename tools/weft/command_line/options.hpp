@@ -96,6 +96,7 @@ struct copy_bench_options {
   bool by_engine = true;
   std::optional<bool> by_kernel;  // empty: where a device is not the host's
   bool latency = false;           // small sizes, and times in place of rates
+  bool world = false;             // between the ranks of a world, of which this process is one
   std::string output;
 };
 
@@ -111,6 +112,7 @@ struct queue_bench_options {
   std::optional<bool> kernel_ends;  // empty: where a device is a GPU of CUDA
   std::optional<int> samples;       // empty: 15, or 3 when quick
   bool quick = false;
+  bool world = false;  // between the ranks of a world, of which this process is one
   std::chrono::nanoseconds budget = std::chrono::seconds{10};
   std::string output;
 };

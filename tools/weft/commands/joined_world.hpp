@@ -5,10 +5,22 @@
 #include "weft/distributed/world.hpp"
 
 #include <chrono>
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <vector>
 
 namespace weft::tool {
 
 /// The world of which its launcher has made this process a rank. Errors: failure.
 [[nodiscard]] world joined_world(session& run, std::chrono::nanoseconds limit = std::chrono::seconds{60});
+
+/// In each round every rank has at most one partner, and after `rounds_of(size)` has met each other one once: the
+/// circle method. Nothing where the rank has none in this round.
+[[nodiscard]] std::optional<rank> partner(rank self, int size, int round);
+[[nodiscard]] constexpr int rounds_of(int size) { return size + size % 2 - 1; }
+
+/// What every rank of a world says, by way of rank 0. Each says at most 256 KiB.
+[[nodiscard]] std::vector<std::vector<std::byte>> gather_in(world& of, std::span<const std::byte> mine);
 
 }  // namespace weft::tool

@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <optional>
 
 namespace weft::tool {
 
@@ -145,23 +144,6 @@ class talk {
   pair_record record_;
 };
 
-/// In each round every rank has at most one partner, and after all rounds has met each other once: the circle method.
-/// Nothing where the rank has none in this round.
-std::optional<rank> partner(rank self, int size, int round) {
-  const int seats = size + size % 2;
-  const int fixed = seats - 1;
-  const auto other = [&](int r) {
-    if (r == fixed) {
-      for (int x = 0; x < fixed; ++x)
-        if ((2 * x) % fixed == round % fixed) return x;
-    }
-    const int x = (round - r % fixed + fixed) % fixed;
-    return x == r ? fixed : x;
-  }(self.value());
-  if (other >= size || other == self.value()) return std::nullopt;
-  return rank{other};
-}
-
 json rank_json(const world_member& m, const rank_record& r) {
   return {
       {"rank", m.rank.value()}, {"node", m.node},           {"local", m.local.value()}, {"host", m.host},
@@ -225,21 +207,6 @@ std::span<const std::byte> bytes_of(const std::vector<T>& list) {
 
 }  // namespace
 
-world joined_world(session& run, std::chrono::nanoseconds limit) {
-  world_place place;
-  try {
-    place = world_place::from_environment();
-  } catch (const error_exception& e) {
-    throw failure{exit_code::usage, e.cause().what};
-  }
-  if (place.self == rank{0} && place.size > 1) run.note(fmt::format("waiting for {} ranks", place.size));
-  world_options how;
-  how.limit = limit;
-  auto joined = world::join(place, how);
-  if (!joined) throw failure{exit_code_of(joined.error()), to_string(joined.error())};
-  return std::move(*joined);
-}
-
 exit_code run_world_check(session& run, const world_check_options& options) {
   world w = joined_world(run, options.limit);
   const int size = w.size();
@@ -248,7 +215,7 @@ exit_code run_world_check(session& run, const world_check_options& options) {
 
   std::vector<pair_record> mine;  // those of which this rank is the lower
   bool all_well = true;
-  for (int round = 0; round < size + size % 2 - 1; ++round) {
+  for (int round = 0; round < rounds_of(size); ++round) {
     const auto other = partner(w.self(), size, round);
     if (!other) continue;
     const pair_record found = talk{w, *other, options.limit}.run();

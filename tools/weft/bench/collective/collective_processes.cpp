@@ -5,6 +5,7 @@
 #include "collective_words.hpp"
 #include "command_line/forked_process.hpp"
 #include "command_line/statistics.hpp"
+#include "commands/joined_world.hpp"
 #include "weft/processes/rendezvous.hpp"
 
 #include <fmt/format.h>
@@ -44,35 +45,6 @@ struct process_ranks {
   std::function<rank_communicator(const device&)> join;
   std::function<int(int rank)> local{};  // its place on its node; empty: all are on one
 };
-
-constexpr std::size_t most_said = std::size_t{1} << 16;
-
-/// What every rank of a world says, by way of rank 0. Each says at most 64 KiB.
-std::vector<std::vector<std::byte>> gather_in(world& of, std::span<const std::byte> mine) {
-  constexpr std::uint32_t tag = 1;
-  const int size = of.size();
-  if (of.nodes() == 1) return value_or_raise(of.node_group()->all_gather(mine, gather_patience));
-  const auto receive = [&](rank from) {
-    std::vector<std::byte> room(most_said);
-    room.resize(value_or_raise(of.receive(from, tag, room, gather_patience)));
-    return room;
-  };
-  const auto send = [&](rank to, std::span<const std::byte> what) {
-    static_cast<void>(value_or_raise(of.send(to, tag, what, gather_patience)));
-  };
-  std::vector<std::vector<std::byte>> all(static_cast<std::size_t>(size));
-  if (of.self() == rank{0}) {
-    all.front().assign(mine.begin(), mine.end());
-    for (int r = 1; r < size; ++r) all[static_cast<std::size_t>(r)] = receive(rank{r});
-    for (int r = 1; r < size; ++r) {
-      for (const auto& one : all) send(rank{r}, one);
-    }
-    return all;
-  }
-  send(rank{0}, mine);
-  for (auto& one : all) one = receive(rank{0});
-  return all;
-}
 
 class process_runner {
  public:

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "bench/rank_pairs.hpp"
 #include "command_line/commands.hpp"
 #include "copy_bench.hpp"
 #include "copy_matrix.hpp"
@@ -146,6 +147,12 @@ std::vector<std::pair<std::string, std::string>> reasons_of(const std::vector<co
 }  // namespace
 
 exit_code run_bench_copy(session& run, const copy_bench_options& options) {
+  if (options.world) {
+    const std::vector<std::uint64_t> usual = options.latency ? std::vector<std::uint64_t>{8, 512, 4096, 65536}
+                                                             : std::vector<std::uint64_t>{65536, 1048576, 16777216};
+    return run_rank_pairs(
+        run, {rank_work::copies, options.sizes.empty() ? usual : options.sizes, options.samples, options.output});
+  }
   if (!options.output.empty() && run.virtual_time()) {
     throw failure{exit_code::usage,
                   fmt::format("{} is not written: times of a virtual clock are simulated, and results files are for "

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "commands/joined_world.hpp"
+
+#include "weft/core/raise.hpp"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace weft::tool {
+
+namespace {
+
+constexpr std::chrono::seconds patience{60};
+constexpr std::size_t most_said = std::size_t{1} << 18;
+
+}  // namespace
+
+world joined_world(session& run, std::chrono::nanoseconds limit) {
+  world_place place;
+  try {
+    place = world_place::from_environment();
+  } catch (const error_exception& e) {
+    throw failure{exit_code::usage, e.cause().what};
+  }
+  if (place.self == rank{0} && place.size > 1) run.note(fmt::format("waiting for {} ranks", place.size));
+  world_options how;
+  how.limit = limit;
+  auto joined = world::join(place, how);
+  if (!joined) throw failure{exit_code_of(joined.error()), to_string(joined.error())};
+  return std::move(*joined);
+}
+
+std::optional<rank> partner(rank self, int size, int round) {
+  const int seats = size + size % 2;
+  const int fixed = seats - 1;
+  const auto other = [&](int r) {
+    if (r == fixed) {
+      for (int x = 0; x < fixed; ++x)
+        if ((2 * x) % fixed == round % fixed) return x;
+    }
+    const int x = (round - r % fixed + fixed) % fixed;
+    return x == r ? fixed : x;
+  }(self.value());
+  if (other >= size || other == self.value()) return std::nullopt;
+  return rank{other};
+}
+
+std::vector<std::vector<std::byte>> gather_in(world& of, std::span<const std::byte> mine) {
+  constexpr std::uint32_t tag = 1;
+  const int size = of.size();
+  if (of.nodes() == 1) return value_or_raise(of.node_group()->all_gather(mine, patience));
+  const auto receive = [&](rank from) {
+    std::vector<std::byte> room(most_said);
+    room.resize(value_or_raise(of.receive(from, tag, room, patience)));
+    return room;
+  };
+  const auto send = [&](rank to, std::span<const std::byte> what) {
+    static_cast<void>(value_or_raise(of.send(to, tag, what, patience)));
+  };
+  std::vector<std::vector<std::byte>> all(static_cast<std::size_t>(size));
+  if (of.self() == rank{0}) {
+    all.front().assign(mine.begin(), mine.end());
+    for (int r = 1; r < size; ++r) all[static_cast<std::size_t>(r)] = receive(rank{r});
+    for (int r = 1; r < size; ++r) {
+      for (const auto& one : all) send(rank{r}, one);
+    }
+    return all;
+  }
+  send(rank{0}, mine);
+  for (auto& one : all) one = receive(rank{0});
+  return all;
+}
+
+}  // namespace weft::tool
