@@ -393,6 +393,11 @@ result<std::size_t> world::receive(rank from, std::uint32_t tag, std::span<std::
   return messages_with(*body_, from).receive(from.value(), tag, into, limit, stop);
 }
 
+std::string world::transport(rank to, std::source_location where) const {
+  const called_from here{where};
+  return messages_with(*body_, to).transport_to(to.value());
+}
+
 const std::shared_ptr<detail::queue_carrier>& world::queues() const {
   if (!body_->queues) raise_no_engine(*body_);
   return body_->queues;
@@ -428,6 +433,13 @@ rank_communicator world::communicator(const device& mine, const rank_communicato
   return rank_communicator{detail::rank_communicator_body::meet(body_->on_node, std::move(members),
                                                                 detail::collective_tag(number, 3), mine, options,
                                                                 options.limit, std::move(far))};
+}
+
+std::vector<world_engine_status> world_engines() {
+  const auto ucx = detail::version_of_ucx();
+  const auto mpi = detail::mpi::running();
+  return {{"ucx", static_cast<bool>(ucx), ucx ? *ucx : ucx.error().what},
+          {"mpi", static_cast<bool>(mpi), mpi ? (*mpi)->name : mpi.error().what}};
 }
 
 std::string to_string(const world_member& member) {

@@ -120,6 +120,12 @@ TEST(devices, lists_devices_and_backends_with_numbers_as_numbers) {
   for (const json& backend : document.at("backends")) {
     EXPECT_EQ(backend.at("available").get<bool>(), backend.at("why").is_null()) << backend;
   }
+  ASSERT_EQ(document.at("engines").size(), 2U);
+  for (const json& engine : document.at("engines")) {
+    EXPECT_EQ(engine.at("available").get<bool>(), engine.at("why").is_null()) << engine;
+    EXPECT_EQ(engine.at("available").get<bool>(), engine.at("what").is_string()) << engine;
+  }
+  EXPECT_EQ(document.at("engines")[1].at("why"), "this process has opened no MPI");
 }
 
 TEST(devices, what_a_device_does_not_have_is_null_with_a_reason) {

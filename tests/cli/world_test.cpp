@@ -70,6 +70,7 @@ TEST(world_check, verifies_every_pair_and_rank_0_prints_them) {
     EXPECT_EQ(pair["verdict"], "ok");
     EXPECT_GT(pair["round_trip_seconds"], 0);
     EXPECT_GT(pair["bytes_per_second"], 0);
+    EXPECT_TRUE(pair["transport"].get<std::string>().starts_with("tcp/")) << pair.dump();
   }
   const tool_result judged = check_documents({ended[0]});
   EXPECT_TRUE(judged.exit_code == no_checker || judged.exit_code == 0) << judged.out;

@@ -122,6 +122,10 @@ class world {
   [[nodiscard]] const std::string& engine() const;
   [[nodiscard]] const std::string& engine_reason() const;
 
+  /// By what messages to that rank go, as UCX tells it: "tcp/eth0", "posix/memory+tcp/eth0". Empty: it does not tell,
+  /// or nothing was sent yet. Errors: throws as send.
+  [[nodiscard]] std::string transport(rank to, std::source_location where = std::source_location::current()) const;
+
   /// Sends bytes to one rank. Returns when the memory is the caller's again: small messages are copied, and of large
   /// ones the receiver has what it needs. Order: messages to one rank with one tag arrive in order.
   /// Errors of both: timed_out, cancelled, peer_dead (that rank died or left) with the rank and its node. A message
@@ -155,6 +159,14 @@ class world {
  private:
   std::unique_ptr<body> body_;
 };
+
+/// What could carry messages between ranks of this process. Cost: opens the library at the first call.
+struct world_engine_status {
+  std::string name;  // "ucx", "mpi"
+  bool available = false;
+  std::string what;  // "ucx 1.13.1"; or why it is absent
+};
+[[nodiscard]] std::vector<world_engine_status> world_engines();
 
 /// Name of a member in messages: "rank 3 (node 1, host b, pid 4711)".
 [[nodiscard]] std::string to_string(const world_member& member);

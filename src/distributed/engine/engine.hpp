@@ -48,6 +48,9 @@ class engine {
   /// Why nothing reaches that rank any more; null as long as it may be there.
   [[nodiscard]] virtual const std::string* failure(int rank) const noexcept = 0;
 
+  /// By what messages to that rank go: "tcp/eth0". Empty: it does not tell, or there is no connection.
+  [[nodiscard]] virtual std::string transport_to(int rank) const = 0;
+
   /// Moves on what is under way. False when there was nothing to do.
   virtual bool progress() = 0;
   /// Readable when there may be something to do, once arm() said so; −1 where nothing tells. arm() gives false when
@@ -56,6 +59,8 @@ class engine {
   [[nodiscard]] virtual bool arm() noexcept = 0;
 };
 
+/// "ucx 1.13.1". Errors: not_found, with what is missing.
+[[nodiscard]] result<std::string> version_of_ucx();
 /// UCX, from release 1.13 on. Errors: not_found, with what is missing.
 [[nodiscard]] result<std::unique_ptr<engine>> open_ucx(int self, int ranks);
 

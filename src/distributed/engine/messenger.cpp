@@ -157,6 +157,11 @@ const std::string* messenger::trouble(int rank) {
   return engine_->failure(rank);
 }
 
+std::string messenger::transport_to(int rank) {
+  const std::lock_guard lock{mutex_};
+  return engine_->transport_to(rank);
+}
+
 void messenger::lose(int rank, std::string why) {
   const std::lock_guard lock{mutex_};
   lost_.try_emplace(rank, std::move(why));

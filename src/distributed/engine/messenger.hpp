@@ -69,6 +69,7 @@ class messenger {
   void lose(int rank, std::string why);
   /// The ranks that somebody waits for, or has asked for the failure() of since the last call.
   [[nodiscard]] std::vector<int> awaited();
+  [[nodiscard]] std::string transport_to(int rank);
   [[nodiscard]] std::string name_of(int rank) const { return name_(rank); }
 
  private:

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <sys/socket.h>
 
 namespace weft::detail::ucp {
@@ -136,6 +137,7 @@ struct calls {
   status (*worker_arm)(worker*) = nullptr;
   status (*worker_set_am_recv_handler)(worker*, const message_handler*) = nullptr;
   status (*ep_create)(worker*, const endpoint_params*, endpoint**) = nullptr;
+  void (*ep_print_info)(endpoint*, std::FILE*) = nullptr;
   started (*ep_flush_nbx)(endpoint*, const request_params*) = nullptr;
   started (*ep_close_nbx)(endpoint*, const request_params*) = nullptr;
   started (*tag_send_nbx)(endpoint*, const void*, std::size_t, std::uint64_t tag, const request_params*) = nullptr;

@@ -6,9 +6,12 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <dlfcn.h>
 #include <optional>
+#include <sstream>
+#include <string>
 #include <utility>
 
 namespace weft::detail {
@@ -52,6 +55,7 @@ result<const ucp::calls*> opened() {
     find(c.worker_arm, "ucp_worker_arm");
     find(c.worker_set_am_recv_handler, "ucp_worker_set_am_recv_handler");
     find(c.ep_create, "ucp_ep_create");
+    find(c.ep_print_info, "ucp_ep_print_info");
     find(c.ep_flush_nbx, "ucp_ep_flush_nbx");
     find(c.ep_close_nbx, "ucp_ep_close_nbx");
     find(c.tag_send_nbx, "ucp_tag_send_nbx");
@@ -164,6 +168,32 @@ class ucx_engine final : public engine {
   const std::string* failure(int rank) const noexcept override {
     const auto& why = peers_[index(rank)].failure;
     return why ? &*why : nullptr;
+  }
+
+  // UCX before 1.14 tells it to people only: "#  lane[0]:  1:tcp/eth0.0 md[1] -> ..."
+  std::string transport_to(int rank) const override {
+    ucp::endpoint* const ep = peers_[index(rank)].ep;
+    char* text = nullptr;
+    std::size_t size = 0;
+    std::FILE* const told = ep != nullptr ? ::open_memstream(&text, &size) : nullptr;
+    if (told == nullptr) return {};
+    calls_.ep_print_info(ep, told);
+    std::fclose(told);
+    std::string made;
+    std::istringstream lines{std::string{text, size}};
+    std::free(text);
+    for (std::string line; std::getline(lines, line);) {
+      const std::size_t lane = line.find("lane["), name = lane == std::string::npos ? lane : line.find(':', lane);
+      if (name == std::string::npos) continue;
+      std::istringstream words{line.substr(name + 1)};
+      std::string one;
+      words >> one;  // "1:tcp/eth0.0"
+      one = one.substr(one.find(':') + 1);
+      one = one.substr(0, one.rfind('.'));
+      if (one.empty() || ("+" + made + "+").find("+" + one + "+") != std::string::npos) continue;
+      made += (made.empty() ? "" : "+") + one;
+    }
+    return made;
   }
 
   bool progress() override { return calls_.worker_progress(worker_) != 0; }
@@ -329,16 +359,20 @@ class ucx_engine final : public engine {
 
 }  // namespace
 
+result<std::string> version_of_ucx() {
+  const auto calls = opened();
+  if (!calls) return calls.error();
+  unsigned major = 0, minor = 0, release = 0;
+  (*calls)->get_version(&major, &minor, &release);
+  return "ucx " + std::to_string(major) + "." + std::to_string(minor) + "." + std::to_string(release);
+}
+
 result<std::unique_ptr<engine>> open_ucx(int self, int ranks) {
   const auto calls = opened();
   if (!calls) return calls.error();
-  unsigned major = 0;
-  unsigned minor = 0;
-  unsigned release = 0;
+  auto made = std::make_unique<ucx_engine>(**calls, *version_of_ucx(), self, ranks);
+  unsigned major = 0, minor = 0, release = 0;
   (*calls)->get_version(&major, &minor, &release);
-  auto made = std::make_unique<ucx_engine>(
-      **calls, "ucx " + std::to_string(major) + "." + std::to_string(minor) + "." + std::to_string(release), self,
-      ranks);
   if (auto open = made->open(minor); !open) return std::move(open).error();
   return std::unique_ptr<engine>{std::move(made)};
 }

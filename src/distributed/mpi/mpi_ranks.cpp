@@ -127,6 +127,8 @@ class messages final : public engine {
     return why.empty() ? nullptr : &why;
   }
 
+  std::string transport_to(int) const override { return {}; }
+
   bool progress() override {
     bool moved = false;
     if (flying_.empty() || !is_open()) return false;

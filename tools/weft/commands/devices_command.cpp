@@ -2,6 +2,7 @@
 #include "command_line/commands.hpp"
 #include "health_words.hpp"
 #include "weft/core/version.hpp"
+#include "weft/distributed/world.hpp"
 #include "weft/memory/peer_access.hpp"
 
 #include <fmt/format.h>
@@ -33,6 +34,25 @@ std::string backends_text(const session& run, const machine& m) {
                b.why},
               {style::plain, b.available ? style::good : style::faint, style::faint});
   }
+  return table.render(run);
+}
+
+json engines_json() {
+  json list = json::array();
+  for (const world_engine_status& e : world_engines()) {
+    list.push_back({{"name", e.name},
+                    {"available", e.available},
+                    {"what", e.available ? json(e.what) : json(nullptr)},
+                    {"why", e.available ? json(nullptr) : json(e.what)}});
+  }
+  return list;
+}
+
+std::string engines_text(const session& run) {
+  text_table table{{"between nodes", "available", "remark"}};
+  for (const world_engine_status& e : world_engines())
+    table.row({e.name, e.available ? "yes" : "no", e.what},
+              {style::plain, e.available ? style::good : style::faint, style::faint});
   return table.render(run);
 }
 
@@ -82,6 +102,7 @@ exit_code run_devices(session& run) {
   json doc = run.document("weft.devices/1");
   doc["devices"] = devices_json(m);
   doc["backends"] = backends_json(m);
+  doc["engines"] = engines_json();
   run.emit(doc);
 
   text_table table{{"device", "name", "backend", "memory", "free", "units", "PCI address", "NUMA", "uuid"},
@@ -93,7 +114,8 @@ exit_code run_devices(session& run) {
                d.pci_address().empty() ? "-" : d.pci_address(),
                d.numa_node() ? std::to_string(*d.numa_node()) : std::string{"-"}, d.uuid()});
   }
-  run.print(run.machine_title() + "\n\n" + table.render(run) + health_text(run, m) + "\n" + backends_text(run, m));
+  run.print(run.machine_title() + "\n\n" + table.render(run) + health_text(run, m) + "\n" + backends_text(run, m) +
+            "\n" + engines_text(run));
   return exit_code::ok;
 }
 

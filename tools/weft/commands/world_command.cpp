@@ -34,6 +34,7 @@ struct pair_record {
   double round_trip = 0;         // seconds, the median of small messages
   double rate = 0;               // bytes a second, of large messages one after the other
   std::int64_t clock_ahead = 0;  // nanoseconds by which the higher rank's clock is ahead, at the shortest round trip
+  std::array<char, 56> transport{};
   std::array<char, 232> why{};
 
   void fail(pair_state what, std::string_view text) {
@@ -68,6 +69,7 @@ class talk {
     record_.higher = std::max(w_.self(), other_).value();
     record_.how = pair_state::well;
     if (small(leads)) large(leads);
+    w_.transport(other_).copy(record_.transport.data(), record_.transport.size() - 1);
     return record_;
   }
 
@@ -162,6 +164,7 @@ json pair_json(const pair_record& p) {
           {"round_trip_seconds", well ? json(p.round_trip) : json(nullptr)},
           {"bytes_per_second", well ? json(p.rate) : json(nullptr)},
           {"clock_ahead_seconds", well ? json(static_cast<double>(p.clock_ahead) * 1e-9) : json(nullptr)},
+          {"transport", p.transport.front() == '\0' ? json(nullptr) : json(p.transport.data())},
           {"why", well ? json(nullptr) : json(p.why.data())}};
 }
 
@@ -180,8 +183,8 @@ void print(const session& run, const world& w, const std::vector<rank_record>& r
              ranks[static_cast<std::size_t>(r)].commit.data()});
   }
   text += who.render(run) + "\n";
-  text_table table{{"ranks", "nodes", "8 B there and back", "1 MiB", "clocks apart", ""},
-                   {false, false, true, true, true, false}};
+  text_table table{{"ranks", "nodes", "8 B there and back", "1 MiB", "clocks apart", "by", ""},
+                   {false, false, true, true, true, false, false}};
   for (const pair_record& p : pairs) {
     const bool well = p.how == pair_state::well;
     std::vector<std::string> cells{fmt::format("{} {}", p.lower, p.higher),
@@ -189,6 +192,7 @@ void print(const session& run, const world& w, const std::vector<rank_record>& r
                                    well ? time_text(p.round_trip) : "-",
                                    well ? rate_text(p.rate) : "-",
                                    well ? time_text(std::abs(static_cast<double>(p.clock_ahead)) * 1e-9) : "-",
+                                   p.transport.front() == '\0' ? "-" : p.transport.data(),
                                    well ? "ok"
                                    : p.how == pair_state::wrong_data
                                        ? fmt::format("WRONG DATA: {}", p.why.data())
