@@ -44,9 +44,9 @@ class world_carrier final : public rank_carrier {
   }
 
  private:
-  // Numbers come round after 8,190 communicators.
+  // Numbers come round after 4,094 communicators; the last tags are those of the world itself.
   [[nodiscard]] message_tag tag(purpose what) const {
-    constexpr std::uint32_t purposes = 4;
+    constexpr std::uint32_t purposes = 8;
     return {number_ % (message_tag::most_own / purposes - 1) * purposes + static_cast<std::uint32_t>(what), true};
   }
 

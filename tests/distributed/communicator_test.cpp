@@ -5,6 +5,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <bit>
+#include <csignal>
+
 namespace {
 
 using namespace meetings;
@@ -161,21 +165,165 @@ TEST(world_communicator, names_a_rank_that_was_killed_on_every_node) {
   for (const int victim : {0, 1, 2, 3}) {
     const std::string said = on_nodes(two_by_two, [&](rank_communicator& c, world&) -> std::string {
       std::vector<float> some(100'000, 1.0F);
-      c.all_reduce(some, weft::reduce_op::sum);
-      if (c.self().value() == victim) ::kill(::getpid(), SIGKILL);
       const weft::error e = error_of([&] {
+        c.all_reduce(some, weft::reduce_op::sum);
+        if (c.self().value() == victim) ::kill(::getpid(), SIGKILL);
         for (;;) c.all_reduce(some, weft::reduce_op::sum);
       });
-      // a leader that dies takes the way to its node with it
+      // a leader that dies takes the way to its node with it, and its neighbour may be seen to leave first
       const int leader = victim / 2 * 2;
-      const bool is_named = says(e.what, "rank " + std::to_string(victim) + " (") ||
-                            says(e.what, "rank " + std::to_string(leader) + " (");
+      const auto names = [&](int r) { return says(e.what, "rank " + std::to_string(r) + " ("); };
+      const bool is_named = names(victim) || names(leader) || (victim == leader && names(leader + 1));
       if (e.code != errc::peer_dead || !is_named) return to_string(e);
       const weft::error again = error_of([&] { c.barrier(); });
       return again.code == errc::peer_dead ? "" : "and then: " + to_string(again);
     });
     EXPECT_EQ(said, "ended by signal 9") << victim;
   }
+}
+
+/// Calls until a rank has died, and goes on with those that are left.
+rank_communicator after_deaths(rank_communicator& c, const std::vector<int>& victims, std::string& wrong) {
+  std::vector<float> some(100'000, 1.0F);
+  const bool dies = std::ranges::find(victims, c.self().value()) != victims.end();
+  const weft::error e = error_of([&] {
+    c.all_reduce(some, weft::reduce_op::sum);  // then all have come out of what was before
+    if (dies) ::kill(::getpid(), SIGKILL);
+    for (;;) c.all_reduce(some, weft::reduce_op::sum);
+  });
+  if (dies) ::kill(::getpid(), SIGKILL);
+  if (e.code != errc::peer_dead && e.code != errc::cancelled) wrong += to_string(e) + "; ";
+  return c.shrink(only_a_hang);
+}
+
+/// Every rank adds a bit of its own, as what it was at first.
+std::string adds_up(rank_communicator& c, int was, std::int64_t bits) {
+  std::string wrong;
+  for (const std::size_t count : {std::size_t{3}, std::size_t{200'000}}) {
+    std::vector<std::int64_t> sum(count, std::int64_t{1} << was);
+    c.all_reduce(sum, weft::reduce_op::sum);
+    if (sum != std::vector<std::int64_t>(count, bits))
+      wrong += std::to_string(count) + " add up to " + std::to_string(sum.front()) + "; ";
+  }
+  return wrong;
+}
+
+TEST(world_communicator, shrinks_to_those_that_are_left_on_several_nodes_and_goes_on) {
+  NEEDS(no_ucx);
+  struct {
+    std::vector<int> nodes, victims;
+  } const cases[] = {{two_by_two, {1}},    {two_by_two, {0}},    {two_by_two, {2}},         {two_by_two, {3}},
+                     {two_by_two, {2, 3}}, {two_by_two, {1, 3}}, {one_each, {0}},           {one_each, {2}},
+                     {mixed_up, {0, 4}},   {mixed_up, {3}},      {{0, 0, 0, 1, 1}, {0, 3}}, {{0, 1}, {1}}};
+  for (const auto& [nodes, victims] : cases) {
+    std::int64_t bits = 0;
+    for (int r = 0; r < static_cast<int>(nodes.size()); ++r)
+      if (std::ranges::find(victims, r) == victims.end()) bits |= std::int64_t{1} << r;
+    const std::string said = on_nodes(nodes, [&](rank_communicator& c, world&) -> std::string {
+      const int was = c.self().value();
+      std::string wrong;
+      rank_communicator left = after_deaths(c, victims, wrong);
+      if (left.size() != std::popcount(static_cast<std::uint64_t>(bits)))
+        wrong += "size " + std::to_string(left.size());
+      if (left.member(left.self()).value() != was) wrong += "another member; ";
+      return wrong + adds_up(left, was, bits);
+    });
+    std::string expected;
+    for (std::size_t n = 0; n < victims.size(); ++n) expected += "ended by signal 9";
+    EXPECT_EQ(said, expected) << victims.front() << " of " << nodes.size();
+  }
+}
+
+TEST(world_communicator, shrinks_again_and_again) {
+  NEEDS(no_ucx);
+  const std::string said = on_nodes({0, 0, 1, 1, 2}, [&](rank_communicator& c, world&) -> std::string {
+    const int was = c.self().value();
+    std::string wrong;
+    rank_communicator four = after_deaths(c, {1}, wrong);
+    wrong += adds_up(four, was, 0b11101);
+    rank_communicator three = after_deaths(four, was == 4 ? std::vector<int>{3} : std::vector<int>{}, wrong);
+    wrong += adds_up(three, was, 0b01101);
+    // and the first one once more, of which three of five are left
+    rank_communicator same = c.shrink(only_a_hang);
+    return wrong + adds_up(same, was, 0b01101);
+  });
+  EXPECT_EQ(said, "ended by signal 9ended by signal 9");
+}
+
+TEST(world_communicator, agrees_although_a_rank_dies_while_they_agree) {
+  NEEDS(no_ucx);
+  const bool is_long = std::getenv("WEFT_NIGHTLY") != nullptr;
+  for (int round = 0; round < (is_long ? 200 : 12); ++round) {
+    const std::string said = on_nodes({0, 0, 1, 1, 2}, [&](rank_communicator& c, world&) -> std::string {
+      const int was = c.self().value();
+      std::string wrong;
+      std::jthread killer;
+      if (was == 3 || was == 4) {  // one of the two that come to the shrink dies in it, at any step
+        const int victim = round % 2 == 0 ? 3 : 4;
+        if (was == victim) {
+          killer = std::jthread{[&] {
+            while (!c.failure()) std::this_thread::yield();
+            for (int n = 0; n < round * 40; ++n) std::this_thread::yield();
+            ::kill(::getpid(), SIGKILL);
+          }};
+        }
+      }
+      rank_communicator left = after_deaths(c, {1}, wrong);
+      const std::int64_t with = 0b11101, without = round % 2 == 0 ? 0b10101 : 0b01101;
+      for (;;) {
+        std::string sums;
+        const weft::error e = error_of([&] {
+          for (int n = 0; n < 1000 || left.size() == 4; ++n) {
+            sums = adds_up(left, was, left.size() == 4 ? with : without);
+            if (!sums.empty() || left.size() == 3) break;
+          }
+        });
+        if (e.code == errc::not_ready) return wrong + sums;  // nothing failed
+        if (e.code != errc::peer_dead && e.code != errc::cancelled) return wrong + to_string(e);
+        left = left.shrink(only_a_hang);
+      }
+    });
+    EXPECT_EQ(said, "ended by signal 9ended by signal 9") << "round " << round;
+  }
+}
+
+TEST(world_communicator, does_not_go_on_with_half_of_its_ranks_without_the_lowest) {
+  NEEDS(no_ucx);
+  const std::string said = on_nodes(two_by_two, [&](rank_communicator& c, world&) -> std::string {
+    std::string wrong;
+    const weft::error e = error_of([&] { static_cast<void>(after_deaths(c, {0, 1}, wrong)); });
+    return e.code == errc::peer_dead && says(e.what, " of the 4 ranks of a communicator are left") ? wrong
+                                                                                                   : to_string(e);
+  });
+  EXPECT_EQ(said, "ended by signal 9ended by signal 9");
+}
+
+TEST(world_communicator, behind_a_cut_cable_goes_on_where_the_lowest_rank_is_and_nowhere_else) {
+  NEEDS(no_ucx);
+  NEEDS(no_namespaces);
+  const auto as = [](int r, const auto& cut) -> std::string {
+    world_options options = with_ucx();
+    options.silence = 500ms;
+    world w = weft::value_or_raise(world::join({rank{r}, 2, {}, "10.77.0.1", 29501}, options));
+    const weft::machine m = ranks::a_machine(1);
+    weft::rank_communicator c = w.communicator(m[0]);
+    std::vector<std::int64_t> some(10, 1);
+    c.all_reduce(some, weft::reduce_op::sum);
+    cut();
+    const weft::error e = error_of([&] {
+      for (;;) c.barrier();
+    });
+    if (e.code != errc::peer_dead) return "the cut was " + to_string(e);
+    if (r == 1) {
+      const weft::error none = error_of([&] { static_cast<void>(c.shrink(only_a_hang)); });
+      return none.code == errc::peer_dead && says(none.what, "1 of the 2 ranks") ? "" : to_string(none);
+    }
+    rank_communicator alone = c.shrink(only_a_hang);
+    return alone.size() == 1 ? adds_up(alone, 0, 1) : "size " + std::to_string(alone.size());
+  };
+  EXPECT_EQ(on_two_nodes([&] { return as(0, [] { run("PATH=$PATH:/usr/sbin:/sbin; ip link set weft0 down"); }); },
+                         [&] { return as(1, [] {}); }),
+            "");
 }
 
 TEST(world_communicator, ends_everywhere_when_one_rank_aborts) {

@@ -35,7 +35,7 @@ struct transfer {
 class rank_carrier {
  public:
   /// Messages to one rank for one purpose arrive in order; purposes do not wait for each other.
-  enum class purpose : std::uint8_t { entrance, trouble, move, exchange };
+  enum class purpose : std::uint8_t { entrance, trouble, move, exchange, survivors };
 
   rank_carrier() = default;
   rank_carrier(const rank_carrier&) = delete;

@@ -28,6 +28,8 @@ struct fold_request;
   return 0x7763'0000'0000'0000 | (communicator & 0xffff'ffff) << 16 | what;
 }
 
+class far_survivor_world;
+
 class rank_communicator_body {
  public:
   rank_communicator_body(std::shared_ptr<process_group> group, std::vector<rank> members, int self, control_block block,
@@ -53,6 +55,8 @@ class rank_communicator_body {
   [[nodiscard]] std::shared_ptr<symmetric_block> allocate(std::size_t count, std::size_t element);
   [[nodiscard]] std::unique_ptr<rank_communicator_body> split(int colour, int key);
   [[nodiscard]] std::unique_ptr<rank_communicator_body> shrink(std::chrono::nanoseconds limit);
+  [[nodiscard]] static result<descriptor> make_block(int ranks, int near, const rank_communicator_options& options);
+  [[nodiscard]] int self() const { return meeting.self(); }
 
   rank_meeting meeting;
   device on;
@@ -76,7 +80,6 @@ class rank_communicator_body {
     std::uint64_t in_block = 0, in_offset = 0, out_block = 0, out_offset = 0;
   };
 
-  [[nodiscard]] int self() const { return meeting.self(); }
   [[nodiscard]] int size() const { return meeting.size(); }
   [[nodiscard]] bool is_on_several_nodes() const { return meeting.is_on_several_nodes(); }
 
@@ -137,8 +140,11 @@ class rank_communicator_body {
 
   wires& wires_of(int other) { return wires_[static_cast<std::size_t>(other)]; }
 
+  // rank_shrink.cpp
+  template <class World>
+  std::unique_ptr<rank_communicator_body> shrink_in(World& world);
+
   // rank_communicator_body.cpp
-  [[nodiscard]] static result<descriptor> make_block(int ranks, int near, const rank_communicator_options& options);
   /// A call that `cause` has made one to refuse is raised once the others are to hear of it.
   event submit(const stream& order, const std::shared_ptr<rank_call>& call, error cause);
   void finish_streamed();
@@ -167,10 +173,11 @@ class rank_communicator_body {
   std::optional<adopted_memory<std::byte>> page_locked_;  // this rank's staging memory, for its device's copies
   bool is_registered_ = false;                            // or cannot be
   std::vector<wires> wires_;
-  std::uint64_t blocks_ = 0;                 // symmetric blocks allocated so far
-  std::uint64_t survivors_ = 0;              // as the last shrink() left them
-  std::uint32_t links_ = 0;                  // of the chain that survivors write, so far
-  std::array<std::uint64_t, 2> recorded_{};  // fingerprints of the calls that the records hold
+  std::uint64_t blocks_ = 0;                           // symmetric blocks allocated so far
+  std::uint64_t survivors_ = 0;                        // as the last shrink() left them
+  std::uint32_t links_ = 0;                            // of the chain that survivors write, so far
+  std::shared_ptr<far_survivor_world> far_survivors_;  // over several nodes, from the first shrink() on
+  std::array<std::uint64_t, 2> recorded_{};            // fingerprints of the calls that the records hold
 
   // schedules
   struct wire_move {

@@ -1,38 +1,74 @@
 // SPDX-License-Identifier: Apache-2.0
 // The survivors of a communicator make themselves a new one: survivors.hpp on real memory, messages and time.
-#include "collective/ranks/rank_communicator_body.hpp"
+#include "collective/ranks/rank_far_survivors.hpp"
+#include "collective/ranks/rank_survivors.hpp"
 #include "collective/ranks/survivors.hpp"
 #include "collective/schedule/rank_bit.hpp"
 #include "weft/core/raise.hpp"
 
-#include <array>
 #include <bit>
 #include <string>
 #include <thread>
-#include <utility>
 
 namespace weft::detail {
 namespace {
-
-using clock = std::chrono::steady_clock;
 
 // A wait for one message, after which the shared words are looked at again.
 constexpr std::chrono::milliseconds message_slice{2};
 
 }  // namespace
 
+// ---- memory ---------------------------------------------------------------------------------------------------------
+
+void survivor_memory::make(int ranks, int near) {
+  file_ = value_or_raise(rank_communicator_body::make_block(ranks, near, of_.options));
+}
+
+bool survivor_memory::offer(std::uint32_t position, int to) {
+  const int number = file_.get();
+  const auto sent = m_.group().send(member(to), tag(position), {}, {&number, 1}, message_slice);
+  // who is gone is found by is_here; any other failure may pass
+  return sent || sent.error().code == errc::peer_dead || sent.error().code == errc::closed;
+}
+
+bool survivor_memory::take(std::uint32_t position, int from, bool is_late) {
+  if (awaited_.empty() || awaited_.back().second != position) awaited_.emplace_back(from, position);
+  auto got = m_.group().receive(member(from), tag(position), message_slice);
+  if (!got) {
+    // the descriptor was lost, or other messages hide the offer until somebody receives them
+    const bool may_come = got.error().scope == error_scope::endpoint && !is_late;
+    if (got.error().code == errc::resource_exhausted && !may_come) raise(std::move(got).error());
+    return false;
+  }
+  awaited_.pop_back();
+  if (got->descriptors.size() != 1) raise(errc::corrupt, m_.name_of(from) + " sent no memory for the survivors");
+  file_ = std::move(got->descriptors.front());
+  return true;
+}
+
+void survivor_memory::drop_offers() {
+  for (const auto& [from, position] : awaited_)
+    static_cast<void>(m_.group().receive(member(from), tag(position), std::chrono::nanoseconds{0}));
+  awaited_.clear();
+}
+
+control_block survivor_memory::open(int ranks, int near) const {
+  return value_or_raise(control_block::open(file_.get(), ranks, near));
+}
+
+// ---- on one node ----------------------------------------------------------------------------------------------------
+
 /// The memory, messages and time of one rank, as survivors.hpp asks for them.
 class rank_communicator_body::survivor_world {
  public:
   survivor_world(rank_communicator_body& of, std::chrono::nanoseconds limit)
-      : of_(of), m_(of.meeting), words_(m_.block().words()), limit_(limit) {}
+      : of_(of), m_(of.meeting), words_(m_.block().words()), time_(limit), memory_(of) {}
 
   void begin() {
-    const auto now = clock::now();
-    until_ = limit_ < clock::time_point::max() - now ? now + limit_ : clock::time_point::max();
+    time_.begin();
     turns_ = 0;
   }
-  [[nodiscard]] bool is_late() const { return clock::now() > until_; }
+  [[nodiscard]] bool is_late() const { return time_.is_late(); }
   [[nodiscard]] bool is_here(int r) const { return m_.is_here(r); }
 
   // seq_cst throughout: the proof takes one access after the other
@@ -54,27 +90,12 @@ class rank_communicator_body::survivor_world {
   [[nodiscard]] std::uint64_t ready(std::uint32_t p) const { return link(words_.ready, p).load(); }
 
   void make(std::uint64_t set) {
-    file_ = value_or_raise(make_block(std::popcount(set), std::popcount(set), of_.options));
+    memory_.make(std::popcount(set), std::popcount(set));
     build(set);
   }
-  bool offer(std::uint32_t p, int r) {
-    const int number = file_.get();
-    const auto sent = m_.group().send(member(r), tag(p), {}, {&number, 1}, message_slice);
-    // who is gone is found by is_here; any other failure may pass
-    return sent || sent.error().code == errc::peer_dead || sent.error().code == errc::closed;
-  }
+  bool offer(std::uint32_t p, int r) { return memory_.offer(p, r); }
   bool take(std::uint32_t p, int from, std::uint64_t set) {
-    if (awaited_.empty() || awaited_.back().second != p) awaited_.emplace_back(from, p);
-    auto got = m_.group().receive(member(from), tag(p), message_slice);
-    if (!got) {
-      // the descriptor was lost, or other messages hide the offer until somebody receives them
-      const bool may_come = got.error().scope == error_scope::endpoint && !is_late();
-      if (got.error().code == errc::resource_exhausted && !may_come) raise(std::move(got).error());
-      return false;
-    }
-    awaited_.pop_back();
-    if (got->descriptors.size() != 1) raise(errc::corrupt, m_.name_of(from) + " sent no memory for the survivors");
-    file_ = std::move(got->descriptors.front());
+    if (!memory_.take(p, from, is_late())) return false;
     build(set);
     return true;
   }
@@ -84,17 +105,17 @@ class rank_communicator_body::survivor_world {
     words_.sleepers.fetch_add(1, std::memory_order_seq_cst);
     const std::uint32_t heard = words_.bell.load(std::memory_order_seq_cst);
     // what was said since the last look is found a millisecond later at most
-    parking::park(words_.bell, heard, clock::now() + std::chrono::milliseconds{1}, parking::word_scope::shared);
+    parking::park(words_.bell, heard, survivor_time::clock::now() + std::chrono::milliseconds{1},
+                  parking::word_scope::shared);
     words_.sleepers.fetch_sub(1, std::memory_order_seq_cst);
   }
 
-  /// Offers that were not waited for to the end: each holds a descriptor.
-  void drop_offers() {
-    for (const auto& [from, p] : awaited_)
-      static_cast<void>(m_.group().receive(member(from), tag(p), std::chrono::nanoseconds{0}));
-    awaited_.clear();
+  void drop_offers() { memory_.drop_offers(); }
+  void say_gone() {
+    m_.mine().departed.store(1, std::memory_order_seq_cst);
+    m_.ring();
   }
-  [[nodiscard]] std::unique_ptr<rank_communicator_body> made() { return std::move(made_); }
+  [[nodiscard]] std::unique_ptr<rank_communicator_body> made(std::uint64_t) { return std::move(made_); }
 
  private:
   template <std::size_t N>
@@ -103,10 +124,6 @@ class rank_communicator_body::survivor_world {
       raise(errc::resource_exhausted, "a communicator was shrunk too often: shrink the one that shrink() made");
     return of[p];
   }
-  [[nodiscard]] rank member(int r) const { return m_.members()[static_cast<std::size_t>(r)]; }
-  [[nodiscard]] std::uint64_t tag(std::uint32_t p) const {
-    return collective_tag(m_.block().id(), static_cast<std::uint16_t>(0x100 + p));
-  }
   /// The new communicator, on the memory that was made or came.
   void build(std::uint64_t set) {
     std::vector<rank> members;
@@ -114,44 +131,30 @@ class rank_communicator_body::survivor_world {
     for (int r = 0; r < m_.size(); ++r) {
       if ((set & bit(r)) == 0) continue;
       if (r == of_.self()) self = static_cast<int>(members.size());
-      members.push_back(member(r));
+      members.push_back(m_.members()[static_cast<std::size_t>(r)]);
     }
     const auto size = static_cast<int>(members.size());
-    auto block = value_or_raise(control_block::open(file_.get(), size, size));
-    made_ = std::make_unique<rank_communicator_body>(m_.shared_group(), std::move(members), self, std::move(block),
-                                                     nullptr, of_.on, of_.options);
+    made_ = std::make_unique<rank_communicator_body>(m_.shared_group(), std::move(members), self,
+                                                     memory_.open(size, size), nullptr, of_.on, of_.options);
   }
 
   rank_communicator_body& of_;
   rank_meeting& m_;
   group_words& words_;
-  std::chrono::nanoseconds limit_;
-  clock::time_point until_{};
+  survivor_time time_;
+  survivor_memory memory_;
   int turns_ = 0;
-  descriptor file_;
-  std::vector<std::pair<int, std::uint32_t>> awaited_;  // from whom, at which position
   std::unique_ptr<rank_communicator_body> made_;
 };
 
-std::unique_ptr<rank_communicator_body> rank_communicator_body::shrink(std::chrono::nanoseconds limit) {
-  on.state()->require_open();
-  if (meeting.far() != nullptr)
-    raise(errc::unsupported, "the ranks are on several nodes: join a world of those that are left");
-  const auto come_too_late = [&] {
-    raise(errc::peer_dead, meeting.name_of(self()) + " came too late: the others go on without it");
-  };
-  if ((survivors_ & bit(self())) == 0) come_too_late();
-  // ranks that are still in a call end it: they are to come here too
-  meeting.end(errc::cancelled, meeting.name_of(self()) + " shrinks the communicator");
-  finish_streamed();
-  survivor_world world{*this, limit};
-  survivors<survivor_world> among{self(), survivors_, links_};
+template <class World>
+std::unique_ptr<rank_communicator_body> rank_communicator_body::shrink_in(World& world) {
+  survivors<World> among{self(), survivors_, links_};
   try {
     while (!among.is_over()) among.step(world);
   } catch (...) {
     // this rank could not get the new memory: it counts as gone, so that the others do not wait for it
-    meeting.mine().departed.store(1, std::memory_order_seq_cst);
-    meeting.ring();
+    world.say_gone();
     survivors_ = 0;
     world.drop_offers();
     throw;
@@ -160,8 +163,25 @@ std::unique_ptr<rank_communicator_body> rank_communicator_body::shrink(std::chro
   survivors_ = among.set();
   links_ = among.position();
   if (!among.is_sound()) raise(errc::corrupt, "the memory of the communicator is damaged");
-  if (among.is_left_out()) come_too_late();
-  return world.made();
+  if (among.is_left_out())
+    raise(errc::peer_dead, meeting.name_of(self()) + " came too late: the others go on without it");
+  return world.made(survivors_);
+}
+
+std::unique_ptr<rank_communicator_body> rank_communicator_body::shrink(std::chrono::nanoseconds limit) {
+  on.state()->require_open();
+  if ((survivors_ & bit(self())) == 0)
+    raise(errc::peer_dead, meeting.name_of(self()) + " came too late: the others go on without it");
+  // ranks that are still in a call end it: they are to come here too
+  meeting.end(errc::cancelled, meeting.name_of(self()) + " shrinks the communicator");
+  finish_streamed();
+  if (!is_on_several_nodes()) {
+    survivor_world world{*this, limit};
+    return shrink_in(world);
+  }
+  if (!far_survivors_) far_survivors_ = std::make_shared<far_survivor_world>(*this);
+  far_survivors_->start(limit);
+  return shrink_in(*far_survivors_);
 }
 
 }  // namespace weft::detail
