@@ -28,12 +28,14 @@ class world_carrier final : public rank_carrier {
     by_->start_receive(t, member(from), tag(what), into);
   }
   void cancel(transfer& t, int other) override { by_->cancel(t, member(other)); }
+  void withdraw(transfer& t) override { by_->withdraw(t); }
   bool progress() override { return by_->progress(); }
   void rest(std::chrono::steady_clock::time_point until) override { by_->rest(until.time_since_epoch()); }
   std::optional<std::string> failure(int rank) const override { return by_->failure(member(rank)); }
   std::string name_of(int rank) const override { return by_->name_of(member(rank)); }
   int member(int rank) const override { return members_[static_cast<std::size_t>(rank)]; }
 
+  std::uint32_t number() const override { return number_; }
   std::uint32_t free_number() const override { return numbers_->load(); }
   std::unique_ptr<rank_carrier> among(std::span<const int> ranks, std::uint32_t number) override {
     numbers_->store(std::max(numbers_->load(), number + 1));

@@ -41,6 +41,7 @@ class test_carrier final : public rank_carrier {
     std::copy_n(entrances_.arrives.begin(), t.bytes, into.begin());
     t.at = transfer::stage::done;
   }
+  void withdraw(transfer&) override {}
   void cancel(transfer& t, int) override { t.at = transfer::stage::cancelled; }
   bool progress() override { return false; }
   void rest(std::chrono::steady_clock::time_point) override {}
@@ -50,6 +51,7 @@ class test_carrier final : public rank_carrier {
   }
   std::string name_of(int rank) const override { return "rank " + std::to_string(rank); }
   int member(int rank) const override { return rank; }
+  std::uint32_t number() const override { return 0; }
   std::uint32_t free_number() const override { return 0; }
   std::unique_ptr<rank_carrier> among(std::span<const int>, std::uint32_t) override { return nullptr; }
 

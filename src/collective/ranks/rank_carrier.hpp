@@ -48,6 +48,9 @@ class rank_carrier {
   /// Ends a transfer that is under way; a message that is being sent may end the connection with that rank.
   virtual void cancel(transfer& t, int other) = 0;
 
+  /// Ends a receive that nothing has come for yet; what is coming already goes on.
+  virtual void withdraw(transfer& t) = 0;
+
   /// Moves on what is under way. False when there was nothing to do.
   virtual bool progress() = 0;
   /// Sleeps until something may have arrived.
@@ -59,6 +62,8 @@ class rank_carrier {
   /// That rank's place among all that could take part.
   [[nodiscard]] virtual int member(int rank) const = 0;
 
+  /// Of this communicator, among all that its ranks have made of each other.
+  [[nodiscard]] virtual std::uint32_t number() const = 0;
   /// A number that no communicator of this process has; the largest one that its members name is free for all of them.
   [[nodiscard]] virtual std::uint32_t free_number() const = 0;
   /// For a communicator of some of these ranks, in that order, and its number.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collective/ranks/rank_communicator_body.hpp"
 
+#include "collective/ranks/rank_far_survivors.hpp"
 #include "collective/schedule/rank_bit.hpp"
 #include "weft/core/raise.hpp"
 
@@ -93,6 +94,7 @@ rank_communicator_body::rank_communicator_body(std::shared_ptr<process_group> gr
     made = {rank_wire{shared.wire(mine, other), shared.shape().wire},
             rank_wire{shared.wire(other, mine), shared.shape().wire}};
   }
+  if (is_on_several_nodes()) far_survivors_ = std::make_shared<far_survivor_world>(*this);
 }
 
 rank_communicator_body::~rank_communicator_body() {

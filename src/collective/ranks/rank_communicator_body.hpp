@@ -176,7 +176,7 @@ class rank_communicator_body {
   std::uint64_t blocks_ = 0;                           // symmetric blocks allocated so far
   std::uint64_t survivors_ = 0;                        // as the last shrink() left them
   std::uint32_t links_ = 0;                            // of the chain that survivors write, so far
-  std::shared_ptr<far_survivor_world> far_survivors_;  // over several nodes, from the first shrink() on
+  std::shared_ptr<far_survivor_world> far_survivors_;  // over several nodes
   std::array<std::uint64_t, 2> recorded_{};            // fingerprints of the calls that the records hold
 
   // schedules

@@ -5,6 +5,7 @@
 #include "weft/core/raise.hpp"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <span>
 #include <string>
@@ -36,6 +37,7 @@ far_survivor_world::far_survivor_world(rank_communicator_body& of)
 }
 
 far_survivor_world::~far_survivor_world() {
+  say_gone();
   const auto until = clock::now() + last_words;
   const auto is_on_its_way = [&](const notice& n) { return n.going.is_under_way() && !carrier().failure(n.to); };
   while (std::ranges::any_of(notices_, is_on_its_way) && clock::now() < until) {
@@ -45,6 +47,8 @@ far_survivor_world::~far_survivor_world() {
     auto& one = lines_[static_cast<std::size_t>(r)];
     if (one && one->coming.is_under_way()) carrier().cancel(one->coming, r);
   }
+  for (std::size_t n = 0; n < unwanted_.size(); ++n)
+    if (unwanted_[n].coming.is_under_way()) carrier().cancel(unwanted_[n].coming, static_cast<int>(n / drained));
   for (notice& n : notices_)
     if (n.going.is_under_way()) carrier().cancel(n.going, n.to);
 }
@@ -64,9 +68,25 @@ void far_survivor_world::listen(int r) {
   carrier().receive(from.coming, r, rank_carrier::purpose::survivors, std::as_writable_bytes(std::span{&from.come, 1}));
 }
 
+void far_survivor_world::drain() {
+  using enum rank_carrier::purpose;
+  static constexpr std::array<rank_carrier::purpose, drained> purposes{entrance, move, exchange};
+  if (unwanted_.empty()) unwanted_.resize(static_cast<std::size_t>(m_.size()) * drained);
+  for (int r = 0; r < m_.size(); ++r) {
+    if (m_.is_near(r) || carrier().failure(r)) continue;
+    for (std::size_t n = 0; n < drained; ++n) {
+      transfer& t = unwanted_[static_cast<std::size_t>(r) * drained + n].coming;
+      if (t.is_under_way()) continue;
+      t.at = transfer::stage::under_way;
+      carrier().receive(t, r, purposes[n], {});  // it is cut, and its sender has it back
+    }
+  }
+}
+
 /// True when something came.
 bool far_survivor_world::pump() {
   carrier().progress();
+  if (m_.block().words().ended.load(std::memory_order_acquire) != 0) drain();
   while (!notices_.empty() && !notices_.front().going.is_under_way()) notices_.pop_front();
   bool heard = false;
   for (int r = 0; r < m_.size(); ++r) {
@@ -83,7 +103,7 @@ bool far_survivor_world::pump() {
 }
 
 void far_survivor_world::hear(int from, const word_message& m) {
-  if (m.position >= most_positions) return;
+  if (m.position >= most_positions || m.communicator != carrier().number()) return;
   rank_words& its = ranks_[static_cast<std::size_t>(from)];
   switch (m.what) {
     case word_kind::arrived:
@@ -106,19 +126,23 @@ void far_survivor_world::send(int to, const word_message& m) {
   notice& made = notices_.emplace_back();
   made.to = to;
   made.said = m;
+  made.said.communicator = carrier().number();
   carrier().send(made.going, to, rank_carrier::purpose::survivors, std::as_bytes(std::span{&made.said, 1}));
 }
 
 void far_survivor_world::send_to_all(const word_message& m) {
   for (int r = 0; r < m_.size(); ++r)
     if (r != of_.self()) send(r, m);
-  hear(of_.self(), m);
+  word_message mine = m;
+  mine.communicator = carrier().number();
+  hear(of_.self(), mine);
 }
 
 bool far_survivor_world::is_here(int r) const {
   if (r == of_.self()) return true;
   if (ranks_[static_cast<std::size_t>(r)].is_gone || carrier().failure(r)) return false;
-  return !m_.is_near(r) || m_.is_here(r);
+  // One that has let the communicator go says so behind all else that it says; memory would tell it too early.
+  return !m_.is_near(r) || m_.group().alive(m_.members()[static_cast<std::size_t>(r)]);
 }
 
 std::uint64_t far_survivor_world::those_here() const {
@@ -200,7 +224,9 @@ bool far_survivor_world::take(std::uint32_t p, int, std::uint64_t set) {
 
 void far_survivor_world::rest() { carrier().rest(clock::now() + look_again); }
 
-void far_survivor_world::say_gone() { send_to_all({word_kind::gone, 0, 0, 0, 0}); }
+void far_survivor_world::say_gone() {
+  if (!std::exchange(is_gone_, true)) send_to_all({word_kind::gone, 0, 0, 0, 0});
+}
 
 std::unique_ptr<rank_communicator_body> far_survivor_world::made(std::uint64_t set) {
   std::vector<int> order;

@@ -14,7 +14,8 @@
 namespace weft::detail {
 
 /// Every rank talks to every other one by messages; on each node the lowest rank of the new communicator makes the
-/// memory of its node. It lives as long as the communicator, because what it has promised and voted for stays.
+/// memory of its node. It lives as long as the communicator: what it has promised and voted for stays, and the ranks
+/// are connected before one of them dies (to connect to a rank that breaks may end a process, by a fault of UCX's).
 class far_survivor_world {
  public:
   explicit far_survivor_world(rank_communicator_body& of);
@@ -40,6 +41,9 @@ class far_survivor_world {
   [[nodiscard]] bool take(std::uint32_t p, int from, std::uint64_t set);
   void rest();
 
+  /// Once calls have failed: receives what other ranks have sent for them, and nobody wants. To call a message back
+  /// would end the connection with a rank that lives.
+  void drain();
   void say_gone();
   void drop_offers() { memory_.drop_offers(); }
   [[nodiscard]] std::unique_ptr<rank_communicator_body> made(std::uint64_t set);
@@ -49,6 +53,10 @@ class far_survivor_world {
     line() { coming.at = transfer::stage::cancelled; }
     transfer coming;
     word_message come;
+  };
+  struct unwanted {
+    unwanted() { coming.at = transfer::stage::cancelled; }
+    transfer coming;
   };
   struct notice {
     int to = 0;
@@ -75,10 +83,13 @@ class far_survivor_world {
   survivor_time time_;
   survivor_memory memory_;
   std::vector<rank_words> ranks_;
+  bool is_gone_ = false;
   std::uint32_t begun_at_ = 0;                    // position of the shrink that is under way
   std::map<std::uint32_t, std::uint64_t> ready_;  // by position
   std::map<std::uint32_t, std::uint64_t> given_;  // by position: those of this node who have the memory
   std::vector<std::unique_ptr<line>> lines_;      // by rank; none for this one
+  static constexpr std::size_t drained = 3;       // purposes
+  std::deque<unwanted> unwanted_;                 // by rank and purpose; none until calls have failed
   std::deque<notice> notices_;                    // transfers do not move
   word_votes<std::function<void(int, const word_message&)>> votes_;
 };

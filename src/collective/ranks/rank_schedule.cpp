@@ -2,18 +2,22 @@
 // One rank's part of a schedule, and messages between two ranks: bytes over wires. What a wire is made of is not known
 // here.
 #include "collective/ranks/rank_communicator_body.hpp"
+#include "collective/ranks/rank_far_survivors.hpp"
 #include "collective/schedule/rank_bit.hpp"
 #include "collective/schedule/shared_moves.hpp"
 #include "weft/core/raise.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <exception>
 #include <string>
 #include <utility>
 
 namespace weft::detail {
 namespace {
 
+constexpr std::chrono::seconds time_to_take_back{1};
 constexpr std::uint64_t header_bytes = 16;
 constexpr std::uint64_t message_mark = 0x6d65'7373'6167'6500;
 // Small enough that the parts of a tree or a ring overlap, large enough that their rounds do not cost.
@@ -185,11 +189,31 @@ void rank_communicator_body::end_late_moves() {
   meeting.wait([&] { return open() == 0; }, open);
 }
 
+/// What was sent is received by whom it goes to, although the call has failed there too, and what is coming already
+/// comes; what does not, within the time for it, ends the connection.
 void rank_communicator_body::end_far_moves() noexcept {
-  for (const wire_move& m : moves_) {
-    for (transfer* t : {m.header_on, m.on})
-      if (t != nullptr && t->is_under_way()) meeting.far()->carrier().cancel(*t, m.other);
+  if (!is_on_several_nodes()) return;
+  rank_carrier& by = meeting.far()->carrier();
+  const auto each = [&](const auto& what) {
+    for (const wire_move& m : moves_)
+      for (transfer* t : {m.header_on, m.on})
+        if (t != nullptr && t->is_under_way()) what(m, *t);
+  };
+  each([&](const wire_move& m, transfer& t) {
+    if (!m.is_send) by.withdraw(t);
+  });
+  const auto until = std::chrono::steady_clock::now() + time_to_take_back;
+  for (bool is_open = true; is_open && std::chrono::steady_clock::now() < until;) {
+    is_open = false;
+    each([&](const wire_move& m, const transfer&) { is_open = is_open || !by.failure(m.other); });
+    try {
+      far_survivors_->drain();
+    } catch (const std::exception&) {
+      break;
+    }
+    if (is_open && !by.progress()) by.rest(std::chrono::steady_clock::now() + std::chrono::milliseconds{1});
   }
+  each([&](const wire_move& m, transfer& t) { by.cancel(t, m.other); });
 }
 
 /// Moves what can be moved now. True when anything was.

@@ -179,7 +179,6 @@ std::unique_ptr<rank_communicator_body> rank_communicator_body::shrink(std::chro
     survivor_world world{*this, limit};
     return shrink_in(world);
   }
-  if (!far_survivors_) far_survivors_ = std::make_shared<far_survivor_world>(*this);
   far_survivors_->start(limit);
   return shrink_in(*far_survivors_);
 }

@@ -25,7 +25,8 @@ struct word_message {
   std::uint32_t position = 0;
   std::uint64_t value = 0;
   std::uint64_t ballot = 0;
-  std::uint64_t before = 0;  // of a promise: the ballot of its value, 0 for none
+  std::uint64_t before = 0;        // of a promise: the ballot of its value, 0 for none
+  std::uint64_t communicator = 0;  // whose ranks these are
 };
 
 /// `Send` is void(int to, const word_message&), for ranks but this one. Messages of a rank to a rank arrive in order,

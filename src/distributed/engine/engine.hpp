@@ -45,6 +45,8 @@ class engine {
   virtual void receive_any(transfer& t, message_tag tag, std::span<std::byte> into) = 0;
   /// Ends a transfer that is under way. A message to a rank cannot be called back: the connection ends with it.
   virtual void cancel(transfer& t, int peer) = 0;
+  /// Ends a receive that nothing has come for yet; what is coming already goes on.
+  virtual void withdraw(transfer& t) = 0;
   /// Why nothing reaches that rank any more; null as long as it may be there.
   [[nodiscard]] virtual const std::string* failure(int rank) const noexcept = 0;
 

@@ -83,6 +83,11 @@ void messenger::cancel(transfer& t, int peer) {
   wake_others();
 }
 
+void messenger::withdraw(transfer& t) {
+  const std::lock_guard lock{mutex_};
+  engine_->withdraw(t);
+}
+
 bool messenger::progress() {
   const std::lock_guard lock{mutex_};
   const bool moved = engine_->progress();

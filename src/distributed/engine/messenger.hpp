@@ -43,6 +43,7 @@ class messenger {
   void start_receive(transfer& t, int from, message_tag tag, std::span<std::byte> into);
   void start_receive_any(transfer& t, message_tag tag, std::span<std::byte> into);
   void cancel(transfer& t, int peer);
+  void withdraw(transfer& t);
   bool progress();
   bool progress_in_background();
   /// Threads that look after the engine now, one more or one less: those in the background leave it to them.

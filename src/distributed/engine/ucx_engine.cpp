@@ -165,6 +165,10 @@ class ucx_engine final : public engine {
     }
   }
 
+  void withdraw(transfer& t) override {
+    if (t.is_under_way() && t.native != nullptr) calls_.request_cancel(worker_, t.native);
+  }
+
   const std::string* failure(int rank) const noexcept override {
     const auto& why = peers_[index(rank)].failure;
     return why ? &*why : nullptr;

@@ -122,6 +122,11 @@ class messages final : public engine {
     t.end(transfer::stage::cancelled);
   }
 
+  void withdraw(transfer& t) override {
+    auto* const own = static_cast<flight*>(t.native);
+    if (t.is_under_way() && own != nullptr && own->is_receive()) calls_.cancel(&own->request);
+  }
+
   const std::string* failure(int rank) const noexcept override {
     const std::string& why = failures_[static_cast<std::size_t>(rank)];
     return why.empty() ? nullptr : &why;
