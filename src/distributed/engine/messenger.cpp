@@ -167,9 +167,9 @@ std::string messenger::transport_to(int rank) {
   return engine_->transport_to(rank);
 }
 
-void messenger::lose(int rank, std::string why) {
+void messenger::lose(int rank, const std::string& why) {
   const std::lock_guard lock{mutex_};
-  lost_.try_emplace(rank, std::move(why));
+  lost_.try_emplace(rank, why);
   wake_others();
 }
 

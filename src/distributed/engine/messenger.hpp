@@ -67,7 +67,7 @@ class messenger {
   void wake();
   [[nodiscard]] std::optional<std::string> failure(int rank);
   /// From now on nothing reaches that rank.
-  void lose(int rank, std::string why);
+  void lose(int rank, const std::string& why);
   /// The ranks that somebody waits for, or has asked for the failure() of since the last call.
   [[nodiscard]] std::vector<int> awaited();
   [[nodiscard]] std::string transport_to(int rank);
