@@ -434,6 +434,24 @@ TEST(far_memory, is_read_to_the_last_piece_that_was_sent_although_the_answer_is_
   }
 }
 
+TEST(far_memory, of_a_rank_that_sends_longer_pieces_ends_the_copy_without_a_limit) {
+  NEEDS(no_ucx);
+  const copier_and_liar both;
+  std::vector<byte> mine(1000);
+  weft::result<void> came;
+  std::atomic<bool> over{false};
+  far_copy_options without_limit;
+  without_limit.limit = weft::no_deadline;
+  std::jthread reads{[&] {
+    came = both.copier->read(weft::detail::untyped(std::span{mine}), {1, 0, 1, 0, mine.size()}, without_limit);
+    over = true;
+  }};
+  static_cast<void>(both.says(6, std::vector<std::byte>(2000), over));
+  while (!over) both.liar->progress();
+  reads.join();
+  EXPECT_EQ(code_of(came), errc::corrupt) << failure_of(came);
+}
+
 TEST(far_memory, believes_no_request_that_cannot_be) {
   NEEDS(no_ucx);
   const copier_and_liar both;

@@ -93,7 +93,7 @@ class offered_memory {
     static_assert(std::is_const_v<T> || !std::is_const_v<element>,
                   "const memory is offered as offered_memory<const T>");
   }
-  /// What the others copy to and from.
+  /// The offered elements, for the copies of other ranks.
   [[nodiscard]] far_span<T> span() const { return far_span<T>{offer_.place()}; }
 
  private:

@@ -160,7 +160,8 @@ class world {
   std::unique_ptr<body> body_;
 };
 
-/// What could carry messages between ranks of this process. Cost: opens the library at the first call.
+/// The libraries that could carry messages between ranks, as this process has them. Cost: opens the library at the
+/// first call.
 struct world_engine_status {
   std::string name;  // "ucx", "mpi"
   bool available = false;

@@ -189,8 +189,8 @@ void rank_communicator_body::end_late_moves() {
   meeting.wait([&] { return open() == 0; }, open);
 }
 
-/// What was sent is received by whom it goes to, although the call has failed there too, and what is coming already
-/// comes; what does not, within the time for it, ends the connection.
+/// A message that was sent is received by its rank, although the call has failed there too, and one that is coming
+/// already comes. A message that takes longer than the time for it ends the connection.
 void rank_communicator_body::end_far_moves() noexcept {
   if (!is_on_several_nodes()) return;
   rank_carrier& by = meeting.far()->carrier();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the survivors of a communicator need whichever way they agree: the memory of the new one, and time.
+// The memory of a new communicator, and time, as survivors need them whichever way they agree.
 #pragma once
 
 #include "collective/ranks/rank_communicator_body.hpp"

@@ -203,7 +203,7 @@ result<void> far_copier::carry_out(bool writes, const far_place& there, const me
     if (next.is_staged()) carry(host_memory(next.at, next.size), part_of(here, started, next.size));
     if (options.verify) sum.add(next.at, next.size);
   };
-  // What is under way when this fails, ends with the connection: the other rank goes on with what it was asked for.
+  // Ends the connection: the other rank goes on with the request, and would send or await pieces of it.
   const auto give_up = [&](errc code, const std::string& how) {
     by_->lose(peer, "a copy was given up");
     for (transfer* one : {&asking, &answering, &pieces[0].on_its_way, &pieces[1].on_its_way})
@@ -245,6 +245,11 @@ result<void> far_copier::carry_out(bool writes, const far_place& there, const me
     }
     for (; done < started; moved = true) {
       const piece_of& next = pieces[done / piece % pieces.size()];
+      if (has_failed(next.on_its_way)) {
+        const auto gone = by_->failure(peer);
+        return gone ? give_up(errc::peer_dead, "that rank died or left (" + *gone + ")")
+                    : give_up(errc::corrupt, "it sent other pieces");
+      }
       if (next.on_its_way.at != transfer::stage::done) break;
       if (!writes && next.on_its_way.bytes != next.size) return give_up(errc::corrupt, "it sent other pieces");
       if (!writes && !cause && next.is_staged()) {
@@ -484,6 +489,9 @@ bool far_copier::drop_lost() {
   bool dropped = false;
   for (auto& [rank, g] : guests_) {
     if (!g->is_served) continue;
+    const transfer& next = g->pieces[g->done / piece % g->pieces.size()].on_its_way;
+    if (g->done < g->started && !next.is_under_way() && next.at != transfer::stage::done)
+      by_->lose(rank, "its copy sent other pieces than it said");
     if (is_cut(*g)) by_->lose(rank, "a copy did not end before its memory was withdrawn");
     if (!by_->failure(rank)) continue;
     for (transfer* one : {&g->pieces[0].on_its_way, &g->pieces[1].on_its_way, &g->answering})

@@ -35,7 +35,7 @@ constexpr std::uint32_t tag_of_memory = 1, tag_of_end = 2;
 enum class rank_kind : std::int32_t { round_trip, batches, there, back };
 constexpr std::array<std::string_view, 4> kind_words{"round_trip", "batch_64", "write", "read"};
 
-/// What the lower rank of a pair found.
+/// A figure of the lower rank of a pair.
 struct rank_row {
   std::int32_t lower = 0, higher = 0;
   rank_kind kind{};
