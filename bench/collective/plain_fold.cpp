@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collective/plain_fold.hpp"
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <thread>
@@ -140,6 +142,20 @@ void fold_plain_in_two(float* const* arrays, int count, std::size_t elements) {
   helper.start(arrays, count, half, elements);
   fold_plain(arrays, count, 0, half);
   helper.finish();
+}
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+[[gnu::target_clones("default", "arch=x86-64-v3", "arch=x86-64-v4"), gnu::optimize("O3")]]
+#endif
+void fold_plain_blocks(float* const* arrays, int count, std::size_t elements) {
+  std::array<float, 1024> sum;
+  for (std::size_t begin = 0; begin < elements; begin += sum.size()) {
+    const std::size_t length = std::min(sum.size(), elements - begin);
+    std::copy_n(arrays[0] + begin, length, sum.data());
+    for (int a = 1; a < count; ++a)
+      for (std::size_t k = 0; k < length; ++k) sum[k] += arrays[a][begin + k];
+    for (int a = 0; a < count; ++a) std::copy_n(sum.data(), length, arrays[a] + begin);
+  }
 }
 
 }  // namespace weft::bench

@@ -209,6 +209,61 @@ TEST(fold_of_half, converts_every_bit_pattern_as_the_class_does) {
   expect_conversions_of_the_class<bfloat16>();
 }
 
+/// Runs a fold by the text that devices compile: a checked run goes through it element by element.
+template <class T>
+void fold_by_text(const fold_request& request) {
+  std::array<weft::kernel_argument, 2 * fold_width + 5> list;
+  for (std::size_t n = 0; n < 2 * fold_width; ++n) {
+    const auto addresses = n < fold_width ? request.inputs : request.outputs;
+    list[n].type = weft::element_type::uint16;
+    list[n].direction = n < fold_width ? weft::parameter_direction::in : weft::parameter_direction::out;
+    if (n % fold_width >= addresses.size()) continue;
+    list[n].address = addresses[n % fold_width];
+    list[n].count = request.count;
+    list[n].slab = weft::detail::fold_block;
+  }
+  const auto scalar = [&](std::size_t behind, auto value) {
+    std::memcpy(list[2 * fold_width + behind].scalar.data(), &value, sizeof value);
+  };
+  scalar(0, request.count);
+  scalar(1, static_cast<std::int32_t>(request.inputs.size()));
+  scalar(2, static_cast<std::int32_t>(request.outputs.size()));
+  scalar(3, static_cast<std::int32_t>(request.op));
+  scalar(4, request.divide_by);
+  const auto blocks = (request.count + weft::detail::fold_block - 1) / weft::detail::fold_block;
+  const auto fault = weft::detail::fold_kernel(request.type)->host_checked(weft::range(blocks), list);
+  ASSERT_FALSE(fault) << fault->parameter << " at " << fault->index;
+}
+
+/// Of all sizes, with what is infinite or no number among them.
+template <class T>
+std::vector<T> any_bits(std::size_t count, std::uint64_t input) {
+  std::vector<T> made(count);
+  for (std::size_t at = 0; at < count; ++at)
+    made[at] = T::from_bits(static_cast<std::uint16_t>(mixed(at * 64 + input)));
+  return made;
+}
+
+template <class T>
+void expect_the_bits_of_the_text() {
+  for (const kind op : all_kinds)
+    for (std::size_t number = 1; number <= fold_width; ++number) {
+      std::vector<std::vector<T>> inputs;
+      for (std::size_t n = 0; n < number; ++n) inputs.push_back(any_bits<T>(5003, n));
+      std::vector<std::vector<T>> got(number, std::vector<T>(5003)), wanted = got;
+      const auto in = addresses(inputs);
+      fold_here(request_of<T>(op, 5003, in, addresses(got)));
+      fold_by_text<T>(request_of<T>(op, 5003, in, addresses(wanted)));
+      for (std::size_t n = 0; n < number; ++n)
+        ASSERT_TRUE(same(got[n].data(), wanted[n])) << number << " inputs, operation " << static_cast<int>(op);
+    }
+}
+
+TEST(fold_of_half, has_the_bits_that_every_device_computes) {
+  expect_the_bits_of_the_text<half>();
+  expect_the_bits_of_the_text<bfloat16>();
+}
+
 TEST(fold_of_reals, keeps_the_error_bound_of_adding_one_after_the_other) {
   for (std::size_t number = 2; number <= 9; ++number) {
     std::vector<std::vector<float>> inputs;

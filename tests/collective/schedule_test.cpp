@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/collective/schedule.hpp"
 
+#include "collective/schedule/schedule_steps.hpp"
 #include "collective/schedule/shared_moves.hpp"
 #include "symbolic.hpp"
 
@@ -115,6 +116,21 @@ collective_schedule without_moves(const collective_schedule& made) {
   return shared;
 }
 
+/// The schedule as one thread does it that may use all memory.
+collective_schedule in_turn(const collective_schedule& made, bool in_place) {
+  std::uint64_t mask = 0;
+  for (int r = 0; in_place && r < made.shape.ranks; ++r) mask |= std::uint64_t{1} << r;
+  collective_schedule turns = made;
+  turns.rounds.clear();
+  const detail::schedule_steps steps{made, mask, 1};
+  for (const detail::schedule_turn& turn : steps.in_turn(sizeof(float))) {
+    schedule_round& round = turns.rounds.emplace_back();
+    if (turn.move != nullptr) round.moves.push_back(*turn.move);
+    if (turn.move == nullptr) round.folds.push_back(turn.fold);
+  }
+  return turns;
+}
+
 /// Every algorithm of a collective, for that many ranks. The number of schedules that were run.
 int prove(collective what, int n) {
   int proven = 0;
@@ -153,6 +169,13 @@ int prove(collective what, int n) {
                 return proven;
               }
               ++proven;
+              if (piece == 5) {
+                const std::string turns_fault = symbolic::fault_of(in_turn(*made, in_place), in_place);
+                if (!turns_fault.empty()) {
+                  ADD_FAILURE() << text(shape, algorithm, piece, in_place) << ", by one thread: " << turns_fault;
+                  return proven;
+                }
+              }
               if (piece != 3) continue;
               const std::string shared_fault = symbolic::fault_of(without_moves(*made), in_place, true);
               if (!shared_fault.empty()) {
@@ -271,6 +294,17 @@ TEST(schedule, of_direct_is_one_round) {
       EXPECT_EQ(made->rounds.size(), 1U) << to_string(kind);
       EXPECT_EQ(*std::max_element(made->scratch.begin(), made->scratch.end()), 0) << to_string(kind);
     }
+  }
+}
+
+TEST(schedule, of_direct_is_one_short_fold_for_one_thread_however_many_ranks_there_are) {
+  const auto folds_of = [](int n, std::int64_t count) {
+    const auto made = make_schedule({collective::all_reduce, n, 0, {count}}, collective_algorithm::direct, 0);
+    return in_turn(value_or_raise(made), true).rounds.size();
+  };
+  for (const int n : {2, 8, 9, 64}) {
+    EXPECT_EQ(folds_of(n, 1000), 1U) << n;
+    EXPECT_EQ(folds_of(n, 1'000'000), static_cast<std::size_t>(n)) << "long folds stay apart";
   }
 }
 

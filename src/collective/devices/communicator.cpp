@@ -7,6 +7,7 @@
 #include "core/decision_log.hpp"
 #include "core/profiler_range.hpp"
 #include "memory/memory_state.hpp"
+#include "os/parking.hpp"
 #include "runtime/peer_checks.hpp"
 
 #include <algorithm>
@@ -17,9 +18,6 @@ namespace {
 
 using detail::memory_ref;
 
-/// Bytes that a call's steps touch at most for the calling thread to do it itself: below, handing work to the devices'
-/// threads takes longer than the work (docs/reference/collectives.md).
-constexpr std::uint64_t here_bytes = std::uint64_t{8} << 20;
 constexpr std::size_t here_steps = 256;
 constexpr std::size_t most_plans = 64;
 constexpr std::size_t spare_calls = 8;
@@ -42,6 +40,15 @@ std::shared_ptr<const detail::collective_ranks> ranks_of(std::span<const device>
   }
   made->nodes = nodes_of(made->state->layout(), ids);
   return made;
+}
+
+/// Bytes that a call's steps touch at most for the calling thread to do it itself: below, handing work to the devices'
+/// threads takes longer than the work (docs/reference/collectives.md). Each device has to be woken, in the time in
+/// which one thread touches a mebibyte; then as many as there are cores share the work.
+std::uint64_t most_here(std::size_t devices) {
+  const auto cores = static_cast<std::uint64_t>(parking::cores());
+  if (cores < 2) return ~std::uint64_t{0};
+  return std::max(std::uint64_t{8}, devices * cores / (cores - 1)) << 20;
 }
 
 /// Streams for what arrives at one rank at the same time. On the host's wall clock each would be a thread, and all of
@@ -217,6 +224,8 @@ const communicator::body::kept_plan& communicator::body::plan(std::source_locati
                                              : static_cast<std::uint64_t>(s.fold->count) * size *
                                                    (s.fold->inputs.size() + s.fold->outputs.size());
   }
+  if (made->touched_bytes <= most_here(ids.size()) && made->steps->all().size() <= here_steps)
+    made->turns = made->steps->in_turn(size);
   auto over = std::make_shared<collective_run::body>();
   over->ranks = ranks;
   over->plan = made;
@@ -229,8 +238,8 @@ const communicator::body::kept_plan& communicator::body::plan(std::source_locati
 // ---- doing it -------------------------------------------------------------------------------------------------------
 
 bool communicator::body::try_here(const detail::collective_plan& plan, std::source_location where) {
-  if (!may_run_here_ || plan.touched_bytes > here_bytes || plan.steps->all().size() > here_steps ||
-      !plan.no_direct.empty() || (plan.steps->uses_scratch() && last_ && !last_->finished())) {
+  if (!may_run_here_ || plan.turns.empty() || !plan.no_direct.empty() ||
+      (plan.steps->uses_scratch() && last_ && !last_->finished())) {
     return false;
   }
   for (int r = 0; r < ranks->size(); ++r) {

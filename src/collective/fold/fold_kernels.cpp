@@ -8,6 +8,7 @@
 #endif
 
 #include "collective/fold/fold.hpp"
+#include "collective/fold/fold_sixteen.hpp"
 #include "weft/kernel/define.hpp"
 
 namespace weft::detail {
@@ -244,6 +245,16 @@ const std::shared_ptr<const kernel_code>& fold_code() {
   return code;
 }
 
+template <class Kernel>
+const std::shared_ptr<const kernel_code>& sixteen_code(data_type type) {
+  static const auto& code = *new std::shared_ptr<const kernel_code>([type] {
+    auto made = std::make_shared<kernel_code>(*make_kernel_code<Kernel>());
+    made->host = fold_of_sixteen_bits(type, made->host);
+    return made;
+  }());
+  return code;
+}
+
 }  // namespace
 
 const std::shared_ptr<const kernel_code>& fold_kernel(data_type type) {
@@ -265,9 +276,9 @@ const std::shared_ptr<const kernel_code>& fold_kernel(data_type type) {
     case data_type::uint64:
       return fold_code<weft_fold_uint64>();
     case data_type::float16:
-      return fold_code<weft_fold_float16>();
+      return sixteen_code<weft_fold_float16>(type);
     case data_type::bfloat16:
-      return fold_code<weft_fold_bfloat16>();
+      return sixteen_code<weft_fold_bfloat16>(type);
     case data_type::float32:
       return fold_code<weft_fold_float32>();
     case data_type::float64:

@@ -284,13 +284,13 @@ void fail_in_homes(collective_streams& streams, collective_call& into, std::span
 void run_here(const collective_plan& plan, const collective_buffers& memory) {
   const std::size_t size = size_of(plan.type);
   fold_addresses in, out;
-  for (const schedule_step& step : plan.steps->all()) {
-    if (step.fold != nullptr) {
-      fold_here(request_of(plan, *step.fold, memory, in, out));
+  for (const schedule_turn& turn : plan.turns) {
+    if (turn.move == nullptr) {
+      fold_here(request_of(plan, turn.fold, memory, in, out));
       continue;
     }
-    const memory_ref dst = memory.at(step.move->to, step.move->count, size);
-    const memory_ref src = memory.at(step.move->from, step.move->count, size);
+    const memory_ref dst = memory.at(turn.move->to, turn.move->count, size);
+    const memory_ref src = memory.at(turn.move->from, turn.move->count, size);
     std::memcpy(dst.address, src.address, dst.size);
   }
 }

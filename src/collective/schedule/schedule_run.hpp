@@ -57,6 +57,7 @@ struct collective_plan {
 
   collective_choice choice;
   std::unique_ptr<const schedule_steps> steps;
+  std::vector<schedule_turn> turns;          // what one thread does, where it may be the caller's
   std::vector<std::uint64_t> bytes_between;  // [from * ranks + to]
   std::uint64_t touched_bytes = 0;           // by all steps together
   std::vector<double> remote_seconds;        // on a virtual clock, by round: what folds over other ranks' memory take

@@ -309,6 +309,60 @@ class schedule_steps::order {
   std::size_t groups_ = 0;
 };
 
+namespace {
+
+/// Longer ones would leave the nearest cache between the passes that more than eight places take.
+constexpr std::size_t joined_bytes = std::size_t{16} << 10;
+
+bool continues(const schedule_place& more, const schedule_place& place, std::int64_t by) {
+  return more.where == place.where && more.rank == place.rank && more.at == place.at + by;
+}
+
+/// Outputs are in no order. What a rank keeps aside on the way, the fold that goes on keeps where it kept it.
+bool is_continued(const schedule_fold& last, const schedule_fold& more) {
+  const auto by = last.count;
+  if (last.is_last != more.is_last || last.inputs.size() != more.inputs.size()) return false;
+  for (std::size_t n = 0; n < last.inputs.size(); ++n)
+    if (!continues(more.inputs[n], last.inputs[n], by)) return false;
+  std::size_t found = 0;
+  for (const schedule_place& place : more.outputs) {
+    if (place.where == memory::scratch) continue;
+    // ranks begin with themselves, and go on in turn
+    const auto at = static_cast<std::size_t>(place.rank);
+    const bool is_there = (at < last.outputs.size() && continues(place, last.outputs[at], by)) ||
+                          std::any_of(last.outputs.begin(), last.outputs.end(),
+                                      [&](const schedule_place& p) { return continues(place, p, by); });
+    if (!is_there) return false;
+    ++found;
+  }
+  return found == last.outputs.size();
+}
+
+}  // namespace
+
+std::vector<schedule_turn> schedule_steps::in_turn(std::size_t size) const {
+  std::vector<schedule_turn> made;
+  int round = -1;
+  for (const schedule_step& step : steps_) {
+    if (step.move != nullptr) {
+      made.push_back({step.move, {}});
+      continue;
+    }
+    const schedule_fold& f = *step.fold;
+    // folds of a round do not read what others of it write
+    if (!made.empty() && made.back().move == nullptr && round == step.round) {
+      schedule_fold& last = made.back().fold;
+      if (static_cast<std::size_t>(last.count + f.count) * size <= joined_bytes && is_continued(last, f)) {
+        last.count += f.count;
+        continue;
+      }
+    }
+    round = step.round;
+    made.push_back({nullptr, f});
+  }
+  return made;
+}
+
 schedule_steps::schedule_steps(collective_schedule schedule, std::uint64_t in_place, int lanes)
     : schedule_(std::move(schedule)), layout_{schedule_.shape.ranks, lanes} {
   order made{*this, in_place};

@@ -36,6 +36,12 @@ struct schedule_step {
   bool is_first_of_stream = false;  // in this schedule
 };
 
+/// What one thread does next: one of the two.
+struct schedule_turn {
+  const schedule_move* move = nullptr;
+  schedule_fold fold;  // without inputs where there is a move
+};
+
 /// The steps of a schedule in an order in which they can be submitted. Whatever reads, writes or overwrites what
 /// another step touches is ordered after it: by its stream, by `after`, or by what those have waited for.
 class schedule_steps {
@@ -50,6 +56,9 @@ class schedule_steps {
   [[nodiscard]] const collective_schedule& schedule() const { return schedule_; }
   [[nodiscard]] const stream_layout& layout() const { return layout_; }
   [[nodiscard]] std::span<const schedule_step> all() const { return steps_; }
+  /// The same work for one thread that does it all, in this order: short folds that continue each other are one.
+  /// Shape: `size` is that of an element; moves are this object's.
+  [[nodiscard]] std::vector<schedule_turn> in_turn(std::size_t size) const;
   /// By rank: steps that must have ended before its own stream goes on.
   [[nodiscard]] const std::vector<std::vector<int>>& ends() const { return ends_; }
   /// The last step of every stream that is used.
