@@ -140,6 +140,20 @@ TEST_P(host_arena, has_a_page_behind_a_large_block_that_nobody_can_touch) {
   memory.give(b);
 }
 
+TEST_P(host_arena, keeps_small_blocks_out_of_the_rest_of_a_large_one) {
+  // a large block of 12 to 14 MiB has as much room to itself as many small ones share
+  for (std::size_t size = std::size_t{4} << 20; size <= std::size_t{36} << 20; size += std::size_t{1} << 20) {
+    arena memory{GetParam()};
+    const block large = taken(memory, size);
+    std::vector<block> small{taken(memory, 1000)};
+    EXPECT_NE(small.front().home, large.home) << size;
+    memory.give(large);
+    for (int i = 0; i < 20; ++i) small.push_back(taken(memory, std::size_t{1} << 20));
+    for (const block& b : small) b.device_side()[0] = b.device_side()[b.size - 1] = std::byte{7};  // or a fault
+    for (const block& b : small) memory.give(b);
+  }
+}
+
 TEST_P(host_arena, says_when_the_system_has_no_more) {
   arena memory{GetParam()};
   const auto got = memory.take(std::size_t{1} << 60);

@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
-#include <optional>
 #include <string>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -50,11 +49,10 @@ result<window_handle> map_file(int file, std::size_t offset, std::size_t size, b
   return window_handle{window{static_cast<std::byte*>(base), size}};
 }
 
-result<segment*> arena::add_segment(std::size_t size, bool own) {
+result<segment*> arena::add_segment(std::size_t size, const char* name) {
   auto fresh = std::make_unique<segment>();
   fresh->size = size;
-  fresh->own = own;
-  auto file = detail::make_memory_file(own ? "weft-shared" : "weft", size, detail::memory_file_pages::any, "a device");
+  auto file = detail::make_memory_file(name, size, detail::memory_file_pages::any, "a device");
   if (!file) return std::move(file).error();
   fresh->file = std::move(*file);
   auto mapped = map_file(fresh->file.get(), 0, size, true);
@@ -68,9 +66,9 @@ result<segment*> arena::add_segment(std::size_t size, bool own) {
   } else {
     fresh->user = std::move(*mapped);
   }
-  fresh->free.emplace(0, size);
-  segments_.push_back(std::move(fresh));
-  return segments_.back().get();
+  segment* const made = fresh.get();
+  segments_.emplace(made, std::move(fresh));
+  return made;
 }
 
 /// An access past the end of a block with a segment of its own faults, instead of landing where nobody looks.
@@ -79,34 +77,50 @@ void arena::guard_end(const block& b) noexcept {
   if (rest != 0) ::mprotect(b.device_side() + b.size, rest, PROT_NONE);
 }
 
+void arena::add_free(segment& s, std::size_t offset, std::size_t size) {
+  const auto known = s.free.emplace(offset, size).first;
+  try {
+    free_.insert({size, &s, offset});
+  } catch (...) {
+    s.free.erase(known);
+    throw;
+  }
+}
+
+void arena::remove_free(std::map<std::size_t, std::size_t>::iterator at, segment& s) noexcept {
+  free_.erase({at->second, &s, at->first});
+  s.free.erase(at);
+}
+
+/// Of the smallest free piece that has room, the first part.
+result<block> arena::take_small(std::size_t need) {
+  auto fits = free_.lower_bound({need, nullptr, 0});
+  if (fits == free_.end()) {
+    auto added = add_segment(small_segment, "weft");
+    if (!added) return std::move(added).error();
+    (*added)->is_divided = true;
+    ++divided_;
+    add_free(**added, 0, small_segment);
+    fits = free_.lower_bound({need, nullptr, 0});
+  }
+  const piece taken = *fits;
+  segment& s = *taken.home;
+  if (taken.size != need) add_free(s, taken.offset + need, taken.size - need);
+  remove_free(s.free.find(taken.offset), s);
+  return block{&s, taken.offset, need};
+}
+
 result<block> arena::take(std::size_t size) noexcept {
   try {
     if (size > std::size_t{1} << 62) return system_error("allocating", ENOMEM);
     const bool large = size >= small_segment / 4;
     const std::size_t need = round_up(std::max<std::size_t>(size, 1), large ? page_size() : alignment);
     const std::lock_guard lock{mutex_};
-    const auto take_from = [&](segment& s) -> std::optional<block> {
-      for (auto it = s.free.begin(); it != s.free.end(); ++it) {
-        if (it->second < need) continue;
-        const block b{&s, it->first, need};
-        const std::size_t rest = it->second - need;
-        const std::size_t next = it->first + need;
-        s.free.erase(it);
-        if (rest != 0) s.free.emplace(next, rest);
-        return b;
-      }
-      return std::nullopt;
-    };
-    if (!large) {
-      for (auto& s : segments_) {
-        if (s->size != small_segment || s->own) continue;
-        if (auto b = take_from(*s)) return *b;
-      }
-    }
-    auto added = add_segment(large ? round_up(need, large_page) + large_page : small_segment);
+    if (!large) return take_small(need);
+    auto added = add_segment(round_up(need, large_page) + large_page, "weft");
     if (!added) return std::move(added).error();
-    const block made = *take_from(**added);
-    if (large) guard_end(made);
+    const block made{*added, 0, need};
+    guard_end(made);
     return made;
   } catch (const std::bad_alloc&) {
     return system_error("allocating", ENOMEM);
@@ -118,9 +132,8 @@ result<block> arena::take_own(std::size_t size) noexcept {
     if (size > std::size_t{1} << 62) return system_error("allocating", ENOMEM);
     const std::size_t need = round_up(std::max<std::size_t>(size, 1), page_size()) + page_size();
     const std::lock_guard lock{mutex_};
-    auto added = add_segment(need, true);
+    auto added = add_segment(need, "weft-shared");
     if (!added) return std::move(added).error();
-    (*added)->free.clear();
     return block{*added, 0, need};
   } catch (const std::bad_alloc&) {
     return system_error("allocating", ENOMEM);
@@ -130,31 +143,32 @@ result<block> arena::take_own(std::size_t size) noexcept {
 void arena::give(const block& b) noexcept {
   const std::lock_guard lock{mutex_};
   segment& s = *b.home;
-  auto after = s.free.lower_bound(b.offset);
-  std::size_t offset = b.offset;
-  std::size_t size = b.size;
-  if (after != s.free.end() && offset + size == after->first) {
-    size += after->second;
-    after = s.free.erase(after);
+  if (!s.is_divided) {
+    segments_.erase(&s);
+    return;
   }
-  if (after != s.free.begin()) {
-    auto before = std::prev(after);
+  std::size_t offset = b.offset, size = b.size;
+  if (const auto after = s.free.find(offset + size); after != s.free.end()) {
+    size += after->second;
+    remove_free(after, s);
+  }
+  if (auto before = s.free.lower_bound(offset); before != s.free.begin()) {
+    --before;
     if (before->first + before->second == offset) {
       offset = before->first;
       size += before->second;
-      s.free.erase(before);
+      remove_free(before, s);
     }
   }
-  // Nothing of it is in use: the memory goes back to the system, but for one small segment, since a program that makes
-  // and drops small buffers would pay for a mapping each time.
-  const auto small_ones = std::count_if(segments_.begin(), segments_.end(),
-                                        [](const auto& owned) { return owned->size == small_segment && !owned->own; });
-  if (size == s.size && (s.own || s.size != small_segment || small_ones > 1)) {
-    std::erase_if(segments_, [&](const auto& owned) { return owned.get() == &s; });
+  // Nothing of it is in use: the memory goes back to the system, but for one segment, since a program that makes and
+  // drops small buffers would pay for a mapping each time.
+  if (size == s.size && divided_ > 1) {
+    --divided_;
+    segments_.erase(&s);
     return;
   }
   try {
-    s.free.emplace(offset, size);
+    add_free(s, offset, size);
   } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the block stays unused until the segment goes
   }
 }

@@ -12,7 +12,9 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <vector>
+#include <set>
+#include <tuple>
+#include <unordered_map>
 
 namespace weft::host {
 
@@ -39,8 +41,8 @@ struct segment {
   window_handle user;   // what users see
   window_handle alias;  // what devices use; empty when it is the same
   std::size_t size = 0;
-  std::map<std::size_t, std::size_t> free;  // offset → size, coalesced
-  bool own = false;                         // of one block only
+  bool is_divided = false;                  // among small blocks; else it is of one block, and goes with it
+  std::map<std::size_t, std::size_t> free;  // of a divided one: offset → size, coalesced
 
   [[nodiscard]] std::byte* device_side() const { return (alias ? alias : user).get().base; }
 };
@@ -55,7 +57,7 @@ struct block {
   [[nodiscard]] std::byte* device_side() const { return home->device_side() + offset; }
 };
 
-/// Thread: any.
+/// Thread: any. Cost: logarithmic in the free pieces; a large block takes a mapping.
 class arena {
  public:
   explicit arena(bool strict) : strict_(strict) {}
@@ -69,12 +71,27 @@ class arena {
   void give(const block& b) noexcept;
 
  private:
-  result<segment*> add_segment(std::size_t size, bool own = false);
+  /// A free piece of a divided segment, by its size first.
+  struct piece {
+    std::size_t size = 0;
+    segment* home = nullptr;
+    std::size_t offset = 0;
+    friend bool operator<(const piece& a, const piece& b) {
+      return std::tie(a.size, a.home, a.offset) < std::tie(b.size, b.home, b.offset);
+    }
+  };
+
+  result<segment*> add_segment(std::size_t size, const char* name);
   static void guard_end(const block& b) noexcept;
+  [[nodiscard]] result<block> take_small(std::size_t need);
+  void add_free(segment& s, std::size_t offset, std::size_t size);
+  void remove_free(std::map<std::size_t, std::size_t>::iterator at, segment& s) noexcept;
 
   bool strict_;
   std::mutex mutex_;
-  std::vector<std::unique_ptr<segment>> segments_;
+  std::unordered_map<segment*, std::unique_ptr<segment>> segments_;
+  std::set<piece> free_;  // of all divided segments
+  std::size_t divided_ = 0;
 };
 
 }  // namespace weft::host
