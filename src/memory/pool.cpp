@@ -55,18 +55,18 @@ void* pool_body::take(std::size_t size) {
     raise(errc::out_of_memory, "a pool on " + to_string(on_) + " was asked for " + to_string(bytes{size}));
   const std::uint64_t rounded = size_class(size);
   const std::lock_guard lock{mutex_};
-  const auto hand_out = [&](void* block) {
-    numbers_.used += bytes{rounded};
+  const auto hand_out = [&](void* block, std::uint64_t of) {
+    numbers_.used += bytes{of};
     numbers_.used_high = std::max(numbers_.used_high, numbers_.used);
     return block;
   };
-  const auto [first, last] = free_.equal_range(rounded);
-  for (auto it = first; it != last;) {
-    void* block = it->second;
+  const auto last = free_.upper_bound(rounded + rounded / 2);
+  for (auto it = free_.lower_bound(rounded); it != last;) {
+    const auto [of, block] = *it;
     const auto known = state_->backend_of(on_).find(block);
     if (!known && known.error().code == errc::not_found) {  // a reset of the device took it, but for its address
       static_cast<void>(state_->backend_of(on_).release(block));
-      numbers_.reserved = numbers_.reserved - bytes{rounded};
+      numbers_.reserved = numbers_.reserved - bytes{of};
       sizes_.erase(block);
       it = free_.erase(it);
       continue;
@@ -78,7 +78,7 @@ void* pool_body::take(std::size_t size) {
     free_.erase(it);
     state_->backend_of(on_).note_reuse(block);
     ++numbers_.hits;
-    return hand_out(block);
+    return hand_out(block, of);
   }
   ++numbers_.misses;
   if (rounded > options_.max_size.value() || numbers_.reserved.value() > options_.max_size.value() - rounded) {
@@ -98,7 +98,7 @@ void* pool_body::take(std::size_t size) {
   sizes_.emplace(block, rounded);
   numbers_.reserved += bytes{rounded};
   numbers_.reserved_high = std::max(numbers_.reserved_high, numbers_.reserved);
-  return hand_out(block);
+  return hand_out(block, rounded);
 }
 
 void pool_body::give(void* block) noexcept {

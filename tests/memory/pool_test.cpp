@@ -119,8 +119,26 @@ TEST(memory_pool, gives_its_free_blocks_back_before_the_device_is_full) {
     const byte_buffer big{pool, 3 * mib};
   }
   EXPECT_GE(pool.statistics().reserved.value(), 3 * mib);
-  const byte_buffer other{pool, 2 * mib};
-  EXPECT_EQ(pool.statistics().used.value(), 2 * mib);
+  const byte_buffer other{pool, 7 * mib / 4};
+  EXPECT_EQ(pool.statistics().used.value(), 7 * mib / 4);
+}
+
+TEST(memory_pool, takes_the_smallest_free_block_of_up_to_half_as_much_again) {
+  const machine m = samples::play(samples::wired(1));
+  const memory_pool pool{m[0]};
+  { const byte_buffer first{pool, 3 * mib / 2}, second{pool, 5 * mib / 4}; }
+  {
+    const byte_buffer mine{pool, mib};
+    EXPECT_EQ(pool.statistics().used.value(), 5 * mib / 4);
+    const byte_buffer next{pool, mib};
+    EXPECT_EQ(pool.statistics().used.value(), 11 * mib / 4);
+    EXPECT_EQ(pool.statistics().hits, 2U);
+    const byte_buffer none{pool, mib};
+    EXPECT_EQ(pool.statistics().used.value(), 15 * mib / 4);
+    EXPECT_EQ(pool.statistics().hits, 2U);
+  }
+  const byte_buffer small{pool, mib / 2};
+  EXPECT_EQ(pool.statistics().hits, 2U) << "the smallest free block is twice as large";
 }
 
 TEST(memory_pool, outlives_its_handle_as_long_as_a_buffer_needs_it) {

@@ -30,7 +30,8 @@ struct pool_statistics {
 /// Keeps freed blocks of one device for the next buffer of about that size. A block is handed out again only after
 /// the work that was submitted with it has ended.
 ///
-/// Shape: a request is rounded up to one of four sizes per power of two, so at most 25 % is unused.
+/// Shape: a request is rounded up to one of four sizes per power of two, and takes the smallest free block that is no
+///   more than half as large again: at most a fifth of a new block is unused, and less than half of one that is kept.
 /// Thread: any.
 class memory_pool {
  public:
