@@ -126,7 +126,9 @@ TEST(memory_pool, gives_its_free_blocks_back_before_the_device_is_full) {
 TEST(memory_pool, takes_the_smallest_free_block_of_up_to_half_as_much_again) {
   const machine m = samples::play(samples::wired(1));
   const memory_pool pool{m[0]};
-  { const byte_buffer first{pool, 3 * mib / 2}, second{pool, 5 * mib / 4}; }
+  {
+    const byte_buffer first{pool, 3 * mib / 2}, second{pool, 5 * mib / 4};
+  }
   {
     const byte_buffer mine{pool, mib};
     EXPECT_EQ(pool.statistics().used.value(), 5 * mib / 4);

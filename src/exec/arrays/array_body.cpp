@@ -156,7 +156,7 @@ void array_body::wrote(const array_instance& to, const interval& range) {
     const interval copy = turned(range, by);
     for (auto& [device, set] : had_) set.remove(copy);
     for (const auto& one : instances_) {
-      if (one.get() == &to && by == 0) continue;
+      if ((one.get() == &to && by == 0) || !one->range.overlaps(copy)) continue;
       one->valid.remove(copy);
       // what failed to come here has been replaced, and is of no interest any more
       std::erase_if(one->uses, [&](const array_use& use) { return copy.covers(use.range) && has_failed(use.done); });

@@ -2,6 +2,7 @@
 #include "exec/arrays/interval_set.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 namespace weft::detail {
 namespace {
@@ -27,19 +28,21 @@ void interval_set::add(const interval& more) {
   runs_.insert(runs_.erase(from, to), grown);
 }
 
-void interval_set::remove(const interval& gone) {
+void interval_set::take_out(const interval& gone) {
   if (gone.empty()) return;
-  std::vector<interval> left;
-  left.reserve(runs_.size() + 1);
-  for (const interval& run : runs_) {
-    if (!run.overlaps(gone)) {
-      left.push_back(run);
-      continue;
-    }
-    if (run.begin < gone.begin) left.push_back({run.begin, gone.begin});
-    if (gone.end < run.end) left.push_back({gone.end, run.end});
+  auto from = runs_.begin() + (first_reaching(runs_, gone.begin + 1) - runs_.begin());
+  if (from == runs_.end() || from->begin >= gone.end) return;
+  auto to = from;
+  while (to != runs_.end() && to->begin < gone.end) ++to;
+  const interval before{from->begin, gone.begin}, behind{gone.end, std::prev(to)->end};
+  if (!before.empty() && !behind.empty() && to - from == 1) {
+    *from = behind;
+    runs_.insert(from, before);
+    return;
   }
-  runs_ = std::move(left);
+  if (!before.empty()) *from++ = before;
+  if (!behind.empty()) *--to = behind;
+  runs_.erase(from, to);
 }
 
 std::int64_t interval_set::count() const {

@@ -29,7 +29,9 @@ class interval_set {
   explicit interval_set(const interval& one) { add(one); }
 
   void add(const interval& more);
-  void remove(const interval& gone);
+  void remove(const interval& gone) {
+    if (!runs_.empty() && runs_.front().begin < gone.end && gone.begin < runs_.back().end) take_out(gone);
+  }
   void clear() { runs_.clear(); }
 
   [[nodiscard]] bool empty() const { return runs_.empty(); }
@@ -41,6 +43,8 @@ class interval_set {
   [[nodiscard]] const std::vector<interval>& runs() const { return runs_; }
 
  private:
+  void take_out(const interval& gone);
+
   std::vector<interval> runs_;
 };
 

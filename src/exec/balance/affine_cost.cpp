@@ -3,7 +3,12 @@
 
 #include "exec/balance/granules.hpp"
 
+#include <algorithm>
 #include <cmath>
+#include <functional>
+#include <queue>
+#include <utility>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -43,6 +48,7 @@ double finish_time(const std::vector<runner>& runners, std::int64_t count) {
     if (r.cap != no_cap) bends.push_back(r.end_of(r.cap));
   }
   std::sort(bends.begin(), bends.end());
+  bends.erase(std::unique(bends.begin(), bends.end()), bends.end());
   const auto all = static_cast<double>(count);
   double from = bends.front();
   for (const double bend : bends) {
@@ -70,13 +76,17 @@ double give(std::vector<runner>& runners, std::int64_t count) {
     r.given = sure >= static_cast<double>(most) ? most : static_cast<std::int64_t>(sure);
     left -= r.given;
   }
+  using candidate = std::pair<double, std::size_t>;  // when it ends with one more, and which it is
+  std::priority_queue<candidate, std::vector<candidate>, std::greater<>> next;
+  const auto offer = [&](std::size_t i) {
+    if (runners[i].given != runners[i].cap) next.emplace(runners[i].end_of(runners[i].given + 1), i);
+  };
+  for (std::size_t i = 0; left > 0 && i < runners.size(); ++i) offer(i);
   for (; left > 0; --left) {
-    runner* first = nullptr;
-    for (runner& r : runners) {
-      if (r.given == r.cap) continue;
-      if (first == nullptr || r.end_of(r.given + 1) < first->end_of(first->given + 1)) first = &r;
-    }
-    ++first->given;
+    const std::size_t first = next.top().second;
+    next.pop();
+    ++runners[first].given;
+    offer(first);
   }
   double end = 0;
   for (const runner& r : runners) {

@@ -516,13 +516,11 @@ void launch_job::advance() {
     const std::lock_guard lock{mutex_};
     if (phase_ == phase::blocked || phase_ == phase::settled) return;
     guarded([this] {
-      for (auto f = flights_.begin(); f != flights_.end();) {
-        if (!finished(f->last)) {
-          ++f;
-          continue;
-        }
-        flight done = std::move(*f);
-        f = flights_.erase(f);
+      const auto over =
+          std::stable_partition(flights_.begin(), flights_.end(), [](const flight& f) { return !finished(f.last); });
+      std::vector<flight> all_done{std::move_iterator{over}, std::move_iterator{flights_.end()}};
+      flights_.erase(over, flights_.end());
+      for (flight& done : all_done) {
         if (done.is_leftover) continue;  // whatever came of it, the launch knows why it is there
         if (phase_ == phase::combining) {
           if (const auto cause = done.last.record() ? done.last.record()->cause() : nullptr) fail(cause);
