@@ -22,6 +22,7 @@
 #include "weft/memory/copy.hpp"
 #include "weft/memory/fill.hpp"
 #include "weft/memory/shared_memory.hpp"
+#include "weft/runtime/device_scope.hpp"
 
 #include <algorithm>
 #include <array>
@@ -37,6 +38,7 @@
 #include <poll.h>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -344,6 +346,14 @@ void launches(const weft::machine& m, const plain_gpu& plain, const options& how
                        }};
   compare_difference("gpu/launch: one buffer, submitted and waited for", ours, by_hand(nullptr), pairs, how);
   compare_difference("gpu/launch/event: the same, the plain calls with an event", ours, by_hand(event), pairs, how);
+  const contender inside{"launch in a stream, in a device_scope", [&] {
+                           const weft::device_scope here{m[0]};
+                           return ours.sample();
+                         }};
+  std::thread{[&] {
+    compare_difference("gpu/launch/scope: what a device_scope saves a thread without a context", ours, inside, pairs,
+                       how);
+  }}.join();
   // whether untimed events, and fewer calls for the context, would be worth their rules
   compare_difference("gpu/launch/time: what the time of an event costs", by_hand(timed), by_hand(event), pairs, how);
   compare_difference("gpu/launch/context: what looking, entering and leaving cost", by_hand(event, true),

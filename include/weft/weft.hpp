@@ -47,6 +47,7 @@
 #include "weft/profile/machine_profile.hpp"
 #include "weft/profile/profiler.hpp"
 #include "weft/runtime/barrier.hpp"
+#include "weft/runtime/device_scope.hpp"
 #include "weft/runtime/machine.hpp"
 #include "weft/runtime/stream.hpp"
 #include "weft/runtime/task.hpp"

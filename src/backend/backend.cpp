@@ -384,6 +384,9 @@ result<access_right> backend::memory_access(device_id device, const void* addres
 result<stream_handle> backend::create_stream(device_id device, int priority, bool told) noexcept {
   return checked({device}, [&] { return do_create_stream(device, priority, told); });
 }
+result<std::unique_ptr<thread_place>> backend::enter(device_id device) noexcept {
+  return checked({device}, [&] { return do_enter(device); });
+}
 result<stream_handle> backend::adopt_stream(device_id device, void* driver_queue) noexcept {
   return checked({device}, [&] { return do_adopt_stream(device, driver_queue); });
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "conformance/case_tools.hpp"
 #include "weft/memory/fill.hpp"
+#include "weft/runtime/device_scope.hpp"
 #include "weft/runtime/task.hpp"
 
 #include <array>
@@ -120,6 +121,28 @@ verdict elapsed_is_the_time_between_ends(context& c) {
   require_equal(elapsed(begin, middle).count() + elapsed(middle, end).count(), elapsed(begin, end).count(),
                 "the parts do not add up");
   require_equal(elapsed(end, end).count(), 0, "time from an event to itself");
+  return holds();
+}
+
+verdict a_thread_at_a_device_works_with_all_of_them(context& c) {
+  const auto data = pattern(1000, 9);
+  const auto works_on_all = [&] {
+    for (int d = 0; d < c.m().device_count(); ++d) {
+      const stream order{c.m()[d]};
+      const byte_buffer memory{c.m()[d], data.size()};
+      copy(order, memory, data).wait();
+      require(contents(memory) == data, "the bytes of device " + std::to_string(d));
+    }
+  };
+  const device_scope first{c.m()[0]};
+  works_on_all();
+  {
+    const device_scope last{c.m()[c.m().device_count() - 1]};
+    works_on_all();
+    const device_scope again{c.m()[0]};
+    works_on_all();
+  }
+  works_on_all();
   return holds();
 }
 
@@ -601,6 +624,8 @@ void add_streams_events(case_list& list) {
        {"an event of one device holds a stream of another, and nothing else", group,
         an_event_of_one_device_holds_another, pair},
        {"submitting never waits for earlier work", group, submitting_never_waits},
+       {"a thread at a device works with that one and with all others", group,
+        a_thread_at_a_device_works_with_all_of_them},
        {"every wait can be bounded or stopped, without ending the work", group, a_bounded_wait_ends},
        {"elapsed time is that between the ends of two operations", group, elapsed_is_the_time_between_ends,
         feature::timing},

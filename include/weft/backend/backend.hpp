@@ -104,6 +104,7 @@ class backend : public watch_facet {
   [[nodiscard]] result<access_right> memory_access(device_id device, const void* address) noexcept;
 
   // order; once the machine was closed every event has ended and every stream is idle
+  [[nodiscard]] result<std::unique_ptr<thread_place>> enter(device_id device) noexcept;
   [[nodiscard]] result<stream_handle> create_stream(device_id device, int priority, bool told = true) noexcept;
   [[nodiscard]] result<stream_handle> adopt_stream(device_id device, void* driver_queue) noexcept;
   [[nodiscard]] result<void*> driver_queue(stream_handle stream) noexcept;

@@ -246,6 +246,17 @@ result<stream_handle> gpu_backend::do_adopt_stream(device_id device, void* drive
   return (*made)->handle();
 }
 
+result<std::unique_ptr<thread_place>> gpu_backend::do_enter(device_id device) {
+  struct inside final : thread_place {
+    inside(std::shared_ptr<contexts> all, current_context now) : places(std::move(all)), current(std::move(now)) {}
+    std::shared_ptr<contexts> places;  // its driver, until the context is given back
+    current_context current;
+  };
+  auto current = places_->enter(local(device));
+  if (!current) return noticed(device, std::move(current).error());
+  return std::unique_ptr<thread_place>{std::make_unique<inside>(places_, std::move(*current))};
+}
+
 result<void*> gpu_backend::do_driver_queue(stream_handle stream) {
   auto order = stream_of(stream);
   if (!order) return std::move(order).error();

@@ -104,6 +104,7 @@ class gpu_backend final : public queued::queued_backend {
 
   // order: order.cpp, words.cpp, queued_backend
   [[nodiscard]] result<stream_handle> do_adopt_stream(device_id device, void* driver_queue) override;
+  [[nodiscard]] result<std::unique_ptr<thread_place>> do_enter(device_id device) override;
   [[nodiscard]] result<void*> do_driver_queue(stream_handle stream) override;
   [[nodiscard]] result<event_ref> do_write_value(stream_handle stream, const word_request& request) override;
   [[nodiscard]] result<event_ref> do_wait_value(stream_handle stream, const word_request& request) override;

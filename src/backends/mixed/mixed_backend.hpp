@@ -103,6 +103,7 @@ class mixed_backend final : public backend {
   // order
   [[nodiscard]] result<stream_handle> do_create_stream(device_id device, int priority, bool told) override;
   [[nodiscard]] result<stream_handle> do_adopt_stream(device_id device, void* driver_queue) override;
+  [[nodiscard]] result<std::unique_ptr<thread_place>> do_enter(device_id device) override;
   [[nodiscard]] result<void*> do_driver_queue(stream_handle stream) override;
   void do_destroy_stream(stream_handle stream) override;
   [[nodiscard]] result<stream_handle> do_default_stream(device_id device) override;

@@ -39,6 +39,10 @@ result<stream_handle> mixed_backend::do_adopt_stream(device_id device, void* dri
   return tagged(backend_of(device).adopt_stream(device, driver_queue), part_of(device));
 }
 
+result<std::unique_ptr<thread_place>> mixed_backend::do_enter(device_id device) {
+  return backend_of(device).enter(device);
+}
+
 result<void*> mixed_backend::do_driver_queue(stream_handle stream) {
   return backend_of(stream).driver_queue(untagged(stream));
 }

@@ -21,10 +21,24 @@ struct word_request {
   word_comparison comparison = word_comparison::greater_equal;  // of a wait
 };
 
+/// A thread is at a device until this ends, on the same thread.
+class thread_place {
+ public:
+  thread_place() = default;
+  thread_place(const thread_place&) = delete;
+  thread_place& operator=(const thread_place&) = delete;
+  virtual ~thread_place() = default;
+};
+
 class order_facet : public handles_facet {
  protected:
   using handles_facet::handles_facet;
   ~order_facet() = default;
+
+  /// Makes what calls for the device need current for the calling thread. Null where they need nothing.
+  [[nodiscard]] virtual result<std::unique_ptr<thread_place>> do_enter(device_id) {
+    return std::unique_ptr<thread_place>{};
+  }
 
   /// Failures in a stream that is not `told` surface at its events only: the library's own, behind an operation of the
   /// user.
