@@ -226,6 +226,7 @@ TEST(topo, every_ordered_pair_is_in_the_document) {
   const auto run = run_tool({"topo", "--json", "--sim", "two_socket_8"});
   expect_document(run, "weft.topo/1", true);
   const json document = run.document();
+  EXPECT_EQ(document.at("engines").size(), 2U);
   ASSERT_EQ(document.at("pairs").size(), 56U);
   std::size_t offered = 0;
   for (const json& pair : document.at("pairs")) {

@@ -37,17 +37,6 @@ std::string backends_text(const session& run, const machine& m) {
   return table.render(run);
 }
 
-json engines_json() {
-  json list = json::array();
-  for (const world_engine_status& e : world_engines()) {
-    list.push_back({{"name", e.name},
-                    {"available", e.available},
-                    {"what", e.available ? json(e.what) : json(nullptr)},
-                    {"why", e.available ? json(nullptr) : json(e.what)}});
-  }
-  return list;
-}
-
 std::string engines_text(const session& run) {
   text_table table{{"between nodes", "available", "remark"}};
   for (const world_engine_status& e : world_engines())
@@ -93,6 +82,17 @@ json devices_json(const machine& m) {
     if (!d.numa_node()) why += std::string{why.empty() ? "" : "; "} + "the NUMA node is not known";
     one["why"] = why.empty() ? json(nullptr) : json(why);
     list.push_back(std::move(one));
+  }
+  return list;
+}
+
+json engines_json() {
+  json list = json::array();
+  for (const world_engine_status& e : world_engines()) {
+    list.push_back({{"name", e.name},
+                    {"available", e.available},
+                    {"what", e.available ? json(e.what) : json(nullptr)},
+                    {"why", e.available ? json(nullptr) : json(e.what)}});
   }
   return list;
 }

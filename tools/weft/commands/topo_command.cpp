@@ -4,6 +4,7 @@
 #include "measured_rates.hpp"
 #include "pictures/topo_picture.hpp"
 #include "weft/core/nearest.hpp"
+#include "weft/distributed/world.hpp"
 #include "weft/memory/peer_access.hpp"
 
 #include <fmt/format.h>
@@ -252,6 +253,15 @@ std::string pair_lines(const session& run, const machine& m) {
   return table.render(run);
 }
 
+/// By what messages would go to other computers, where this one is not simulated.
+std::string engine_line(const machine& m) {
+  if (m.simulated()) return {};
+  const auto engines = world_engines();
+  const auto first = std::ranges::find_if(engines, &world_engine_status::available);
+  return first == engines.end() ? "\nNothing here carries messages between nodes: weft devices says why.\n"
+                                : fmt::format("\nMessages between nodes go by {}.\n", first->what);
+}
+
 }  // namespace
 
 json pairs_json(const machine& m) {
@@ -296,6 +306,7 @@ exit_code run_topo(session& run, const topo_options& options) {
     doc["devices"] = std::move(devices);
     doc["pairs"] = nullptr;  // written one by one: a thousand devices have a million
     doc["sources"] = m.layout().sources;
+    doc["engines"] = engines_json();
     if (run.options().json)
       write_document([](std::string_view piece) { std::fwrite(piece.data(), 1, piece.size(), stdout); });
     if (ending.empty()) return result_of(checks);
@@ -315,6 +326,7 @@ exit_code run_topo(session& run, const topo_options& options) {
                                 : matrix_text(run, classes) + class_legend());
     if (options.verify && !options.p2p) text += "\n" + matrix_text(run, access) + access_legend(access, true);
     if (options.measure) text += "\n" + pair_lines(run, m);
+    text += engine_line(m);
     run.print(text);
   }
 
