@@ -427,7 +427,8 @@ rank_communicator world::communicator(const device& mine, const rank_communicato
   std::unique_ptr<detail::far_ranks> far;
   if (body_->messages) {
     far = std::make_unique<detail::far_ranks>(
-        std::make_unique<detail::world_carrier>(body_->messages, body_->numbers, std::move(all), 2 * number),
+        std::make_unique<detail::world_carrier>(body_->messages, body_->numbers, std::move(all), 2 * number,
+                                                body_->messages->all_ranks()),
         std::move(on), self().value());
   }
   return rank_communicator{detail::rank_communicator_body::meet(body_->on_node, std::move(members),

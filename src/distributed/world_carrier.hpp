@@ -16,10 +16,15 @@ namespace weft::detail {
 class world_carrier final : public rank_carrier {
  public:
   /// `members` of the communicator, by rank, as ranks of the world. `numbers`: how many communicators this process has
-  /// made of others. A number is even for communicators of all ranks, and odd for those of others.
+  /// made of others. A number is even for communicators of all ranks, and odd for those of others. `all` for the
+  /// engine's own collectives, which there are for communicators of all ranks alone.
   world_carrier(std::shared_ptr<messenger> by, std::shared_ptr<std::atomic<std::uint32_t>> numbers,
-                std::vector<int> members, std::uint32_t number)
-      : by_(std::move(by)), numbers_(std::move(numbers)), members_(std::move(members)), number_(number) {}
+                std::vector<int> members, std::uint32_t number, std::shared_ptr<engine_group> all = {})
+      : by_(std::move(by)),
+        numbers_(std::move(numbers)),
+        members_(std::move(members)),
+        number_(number),
+        all_(std::move(all)) {}
 
   void send(transfer& t, int to, purpose what, std::span<const std::byte> bytes) override {
     by_->start_send(t, member(to), tag(what), bytes);
@@ -29,6 +34,13 @@ class world_carrier final : public rank_carrier {
   }
   void cancel(transfer& t, int other) override { by_->cancel(t, member(other)); }
   void withdraw(transfer& t) override { by_->withdraw(t); }
+  std::string lacks_collectives() const override {
+    if (all_) return {};
+    return number_ % 2 != 0 ? "they are of all ranks of a world, and this communicator has some of them"
+                            : "this world's messages are not carried by MPI: join it with world_engine::mpi";
+  }
+  void start(transfer& t, const engine_call& call) override { by_->start(t, all_, call); }
+  void forget(transfer& t) override { by_->forget(t); }
   bool progress() override { return by_->progress(); }
   void rest(std::chrono::steady_clock::time_point until) override { by_->rest(until.time_since_epoch()); }
   std::optional<std::string> failure(int rank) const override { return by_->failure(member(rank)); }
@@ -56,6 +68,7 @@ class world_carrier final : public rank_carrier {
   std::shared_ptr<std::atomic<std::uint32_t>> numbers_;
   std::vector<int> members_;
   std::uint32_t number_;
+  std::shared_ptr<engine_group> all_;
 };
 
 }  // namespace weft::detail

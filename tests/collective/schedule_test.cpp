@@ -416,7 +416,7 @@ TEST(schedule, that_is_not_offered_is_refused_with_the_reason) {
       ++refused;
     }
   }
-  EXPECT_EQ(refused, 8 + 5 + 3 + 1 + 3);  // automatic, tree, ring, halving_doubling, hierarchical
+  EXPECT_EQ(refused, 8 + 5 + 3 + 1 + 3 + 8);  // automatic, tree, ring, halving_doubling, hierarchical, engine
 }
 
 TEST(collective_shape, says_what_each_rank_hands_in_and_takes_out) {

@@ -4,6 +4,7 @@
 #include "distributed/mpi/mpi_library.hpp"
 #include "weft/distributed/far_memory.hpp"
 #include "weft/distributed/world_queue.hpp"
+#include "weft/memory/fill.hpp"
 #include "weft/runtime/machine.hpp"
 
 #include <gtest/gtest.h>
@@ -112,6 +113,79 @@ std::string copy_round(world& w) {
   return back == sent && is_theirs ? "" : "other bytes in far memory";
 }
 
+/// Every collective by MPI's own, against what is expected; and what MPI does not do.
+std::string collect_by_engine(world& w) {
+  weft::machine_options chosen;
+  chosen.devices = 1;
+  const weft::machine m{chosen};
+  weft::rank_communicator all = w.communicator(m[0]);
+  const auto self = static_cast<std::int64_t>(w.self().value());
+  weft::collective_options by;
+  by.algorithm = weft::collective_algorithm::engine;
+  std::string wrong;
+  const auto expect = [&](const auto& got, const auto& wanted, const char* what) {
+    if (!std::ranges::equal(got, wanted)) wrong += std::string{what} + "; ";
+    if (all.last_algorithm() != weft::collective_algorithm::engine) wrong += std::string{what} + ": another way; ";
+  };
+  for (const std::size_t count : {std::size_t{1}, std::size_t{5000}}) {
+    using numbers = std::vector<std::int32_t>;
+    const auto mine = [&](std::int64_t of) { return numbers(count, static_cast<std::int32_t>(10 + of)); };
+    numbers memory = mine(self);
+    all.all_reduce(memory, weft::reduce_op::sum, by);
+    expect(memory, numbers(count, 33), "all_reduce");
+    memory = mine(self);
+    all.all_reduce(memory, weft::reduction_op::average(), by);
+    expect(memory, numbers(count, 11), "average");
+    memory = mine(self);
+    all.all_reduce(memory, weft::reduce_op::max, by);
+    expect(memory, numbers(count, 12), "max");
+    by.root = rank{1};
+    memory = mine(self);
+    all.broadcast(memory, by);
+    expect(memory, mine(1), "broadcast");
+    numbers three(3 * count), joined;
+    for (std::int64_t r = 0; r < 3; ++r) joined.insert(joined.end(), count, static_cast<std::int32_t>(10 + r));
+    all.all_gather(mine(self), three, by);
+    expect(three, joined, "all_gather");
+    numbers part(count);
+    all.scatter(joined, part, by);
+    expect(part, mine(self), "scatter");
+    std::ranges::fill(three, 0);
+    all.gather(part, three, by);
+    expect(three, self == 1 ? joined : numbers(3 * count), "gather");
+    all.reduce_scatter(joined, part, weft::reduce_op::sum, by);
+    expect(part, numbers(count, static_cast<std::int32_t>(3 * (10 + self))), "reduce_scatter");
+    std::ranges::fill(part, 0);
+    all.reduce(mine(self), part, weft::reduce_op::product, by);
+    expect(part, self == 1 ? numbers(count, 10 * 11 * 12) : numbers(count), "reduce");
+    numbers sent, wanted;
+    for (std::int64_t to = 0; to < 3; ++to) {
+      sent.insert(sent.end(), count, static_cast<std::int32_t>(10 * self + to));
+      wanted.insert(wanted.end(), count, static_cast<std::int32_t>(10 * to + self));
+    }
+    all.all_to_all(sent, three, by);
+    expect(three, wanted, "all_to_all");
+    const std::vector<float> reals(count, 0.5F * static_cast<float>(self));
+    std::vector<float> sum(count);
+    all.all_reduce(reals, sum, weft::reduce_op::sum, by);
+    expect(sum, std::vector<float>(count, 1.5F), "all_reduce of float");
+    const weft::buffer<double> there{m[0], count};
+    weft::fill(there, static_cast<double>(self));
+    all.all_reduce(there, weft::reduce_op::min, by);
+    std::vector<double> back(count, 1);
+    weft::copy(back, there);
+    expect(back, std::vector<double>(count, 0), "all_reduce of a device's memory");
+  }
+  std::vector<weft::half> halves(4);
+  const auto refused = error_of([&] { all.all_reduce(halves, weft::reduce_op::sum, by); }).code;
+  if (refused != errc::unsupported) wrong += "half was taken; ";
+  weft::rank_communicator some = all.split(self == 2 ? 1 : 0, 0);
+  std::vector<float> memory(4);
+  if (error_of([&] { some.all_reduce(memory, weft::reduce_op::sum, by); }).code != errc::unsupported)
+    wrong += "some of the ranks were taken; ";
+  return wrong;
+}
+
 /// Over MPI's messages: each rank on a node of its own.
 std::string work_over_nodes(world_options options, int rank_of_mpi) {
   options.node = "n" + std::to_string(rank_of_mpi);
@@ -129,7 +203,7 @@ std::string work_over_nodes(world_options options, int rank_of_mpi) {
     all.all_reduce(memory, weft::reduce_op::sum);
     if (memory != std::vector<std::int64_t>(count, 7)) return "a sum of " + std::to_string(count) + " is wrong";
   }
-  return "";
+  return says(w->engine(), "mpi") ? collect_by_engine(*w) : "";
 }
 
 /// A rank that the launcher has started: writes what it finds wrong, and "well" at rank 0.
@@ -146,6 +220,7 @@ int be_a_rank(const char* library, weft::world_engine engine) {
     options.engine = engine;
     auto w = world::join_mpi(nullptr, options);
     wrong = w ? talk_in_a_ring(*w) : failure_of(w);
+    if (w && wrong.empty() && engine == weft::world_engine::mpi) wrong = collect_by_engine(*w);  // on one node
     if (w && wrong.empty()) wrong = work_over_nodes(options, w->self().value());
     if (w && w->self() == rank{0}) std::printf("well by %s\n", w->engine().c_str());
     if (w) static_cast<void>(w->node_group()->barrier(only_a_hang));

@@ -34,9 +34,19 @@ inline constexpr int collective_count = 8;
 /// at distances of powers of two, in log2(N) rounds (Thakur, Rabenseifner, Gropp, 2005). direct: each rank combines its
 /// slice of everybody's memory in place, in the order of ranks; needs mapped memory. hierarchical: for ranks on several
 /// nodes: combines inside each node, sends slices between ranks that have the same place on their nodes, and spreads
-/// inside again.
-enum class collective_algorithm : std::uint8_t { automatic, naive, tree, ring, halving_doubling, direct, hierarchical };
-inline constexpr int collective_algorithm_count = 7;
+/// inside again. engine: no schedule, but MPI's own collective, for all ranks of a world that MPI carries; never chosen
+/// unless it is asked for.
+enum class collective_algorithm : std::uint8_t {
+  automatic,
+  naive,
+  tree,
+  ring,
+  halving_doubling,
+  direct,
+  hierarchical,
+  engine,
+};
+inline constexpr int collective_algorithm_count = 8;
 [[nodiscard]] std::string_view to_string(collective_algorithm algorithm);
 
 /// What is wanted, in elements. `counts` holds

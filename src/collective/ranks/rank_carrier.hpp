@@ -2,6 +2,10 @@
 // The carrier of bytes between ranks that share no memory.
 #pragma once
 
+#include "weft/collective/data_type.hpp"
+#include "weft/collective/reduction_op.hpp"
+#include "weft/collective/schedule.hpp"
+
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -31,6 +35,17 @@ struct transfer {
   [[nodiscard]] bool is_under_way() const noexcept { return at.load(std::memory_order_acquire) == stage::under_way; }
 };
 
+/// A collective that the engine has of its own, over all ranks of a communicator; in elements.
+struct engine_call {
+  collective what{};
+  data_type type{};
+  reduction_op::kind op{};  // sum, product, min or max
+  int root = 0, self = 0, ranks = 1;
+  std::span<const std::byte> in;         // of a broadcast: at the root
+  std::span<std::byte> out;              // empty where this rank takes nothing out
+  std::span<const std::int64_t> counts;  // as schedule.hpp has them
+};
+
 /// Ranks are those of one communicator, whose messages no other communicator receives. Thread: any, several at a time.
 class rank_carrier {
  public:
@@ -50,6 +65,13 @@ class rank_carrier {
 
   /// Ends a receive that nothing has come for yet; what is coming already goes on.
   virtual void withdraw(transfer& t) = 0;
+
+  /// Why the engine has no collectives of its own for these ranks; empty where it has.
+  [[nodiscard]] virtual std::string lacks_collectives() const { return "this engine has none"; }
+  /// All ranks call it in the same order. The memory is copied: what an engine has begun with it may go on with.
+  virtual void start(transfer&, const engine_call&) {}
+  /// The engine goes on alone with what start() began.
+  virtual void forget(transfer&) {}
 
   /// Moves on what is under way. False when there was nothing to do.
   virtual bool progress() = 0;

@@ -159,7 +159,10 @@ void rank_communicator_body::describe(rank_call& call, collective what, data_typ
   }
   const bool is_spread = is_on_several_nodes();
   t.by_rank_order = is_spread && t.reduces() && o.order == reduction_order::rank;
-  if (o.algorithm != collective_algorithm::automatic) {
+  if (o.algorithm == collective_algorithm::engine) {
+    if (const std::string why = lacks_engine(call, o.order); !why.empty())
+      refuse(errc::unsupported, named(call) + " by engine: " + why);
+  } else if (o.algorithm != collective_algorithm::automatic) {
     const bool is_of_nodes = o.algorithm == collective_algorithm::hierarchical;
     if (is_spread ? o.algorithm == collective_algorithm::direct : is_of_nodes) {
       refuse(errc::unsupported, named(call) + " by " + std::string{to_string(o.algorithm)} +

@@ -132,6 +132,12 @@ class rank_communicator_body {
   void fold_by_device(const fold_request& request);
   [[nodiscard]] std::byte* device_scratch();
 
+  // rank_engine.cpp
+  /// Why the engine of this world does not do the call; empty where it does.
+  [[nodiscard]] std::string lacks_engine(const rank_call& call, reduction_order order) const;
+  void run_by_engine(rank_call& call);
+  [[nodiscard]] std::vector<std::int64_t> counts_of(const rank_call& call) const;
+
   // rank_schedule.cpp
   void run_schedule(rank_call& call);
   [[nodiscard]] collective_algorithm algorithm_of(const rank_call& call) const;

@@ -320,14 +320,7 @@ void rank_communicator_body::run_schedule(rank_call& call) {
     shape.ranks = size();
     shape.root = call.terms.root;
     if (const far_ranks* far = meeting.far()) shape.nodes = far->nodes();
-    const bool one =
-        shape.what == collective::all_reduce || shape.what == collective::reduce || shape.what == collective::broadcast;
-    if (call.terms.is_uneven) {
-      shape.counts = call.counts;
-    } else {
-      const auto n = static_cast<std::size_t>(size());
-      shape.counts.assign(one ? 1 : shape.what == collective::all_to_all ? n * n : n, call.terms.count);
-    }
+    shape.counts = counts_of(call);
     auto made = std::make_shared<kept_schedule>();
     made->key = key;
     made->plan = value_or_raise(make_schedule(shape, algorithm_of(call), static_cast<std::int64_t>(piece_bytes / e)));

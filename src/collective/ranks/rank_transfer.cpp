@@ -134,7 +134,11 @@ void rank_communicator_body::execute(rank_call& call) {
     run_brought(call, 0);
   } else {
     try {
-      by_schedule ? run_schedule(call) : run_large(call, small);
+      if (by == collective_algorithm::engine) {
+        run_by_engine(call);
+      } else {
+        by_schedule ? run_schedule(call) : run_large(call, small);
+      }
     } catch (const std::exception& e) {
       meeting.give_up(error_of(e));
     }

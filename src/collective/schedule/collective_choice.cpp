@@ -232,7 +232,7 @@ result<collective_choice> choose_collective(const collective_shape& wish, std::s
     if (asked == choice.candidates.end() || !asked->possible) {
       return unfit(errc::unsupported,
                    std::string{to_string(shape.what)} + " by " + std::string{to_string(wanted)} + ": " +
-                       (asked == choice.candidates.end() ? std::string{"there is no such algorithm"} : asked->why));
+                       (asked == choice.candidates.end() ? std::string{offers(shape.what, wanted).why} : asked->why));
     }
     std::rotate(choice.candidates.begin(), asked, asked + 1);
   }

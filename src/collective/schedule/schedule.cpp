@@ -115,6 +115,8 @@ std::string_view to_string(collective_algorithm algorithm) {
       return "direct";
     case collective_algorithm::hierarchical:
       return "hierarchical";
+    case collective_algorithm::engine:
+      return "engine";
   }
   return "automatic";
 }
@@ -219,6 +221,8 @@ schedule_offer offers(collective what, collective_algorithm algorithm) {
       if (what == collective::all_to_all || moves_blocks)
         return {false, "blocks that nobody combines or copies gain nothing on the way through another rank"};
       return {true, {}};
+    case collective_algorithm::engine:
+      return {false, "it is MPI's own collective, for the ranks of a world that MPI carries"};
   }
   return {false, "there is no such algorithm"};
 }
@@ -261,6 +265,8 @@ result<collective_schedule> make_schedule(const collective_shape& shape, collect
       break;
     case collective_algorithm::hierarchical:
       detail::schedule_hierarchical(to);
+      break;
+    case collective_algorithm::engine:
       break;
   }
   return to.take();

@@ -23,6 +23,15 @@ struct message_tag {
   static constexpr std::uint32_t most_own = 32'767;  // what MPI grants
 };
 
+/// What keeps collectives of one communicator apart from those of others.
+class engine_group {
+ public:
+  engine_group() = default;
+  engine_group(const engine_group&) = delete;
+  engine_group& operator=(const engine_group&) = delete;
+  virtual ~engine_group() = default;
+};
+
 /// Thread: one at a time; the caller sees to it.
 class engine {
  public:
@@ -49,6 +58,12 @@ class engine {
   virtual void withdraw(transfer& t) = 0;
   /// Why nothing reaches that rank any more; null as long as it may be there.
   [[nodiscard]] virtual const std::string* failure(int rank) const noexcept = 0;
+
+  /// Collectives of the engine's own over all ranks, as rank_carrier has them. Collective, in the same order on all
+  /// ranks; waits for nobody. Null where it has none.
+  [[nodiscard]] virtual std::shared_ptr<engine_group> all_ranks() { return nullptr; }
+  virtual void start(transfer&, const std::shared_ptr<engine_group>&, const engine_call&) {}
+  virtual void forget(transfer&) {}
 
   /// By what messages to that rank go: "tcp/eth0". Empty: it does not tell, or there is no connection.
   [[nodiscard]] virtual std::string transport_to(int rank) const = 0;

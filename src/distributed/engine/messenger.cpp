@@ -77,6 +77,23 @@ void messenger::start_receive_any(transfer& t, message_tag tag, std::span<std::b
   engine_->receive_any(t, tag, into);
 }
 
+std::shared_ptr<engine_group> messenger::all_ranks() {
+  const std::lock_guard lock{mutex_};
+  return engine_->all_ranks();
+}
+
+void messenger::start(transfer& t, const std::shared_ptr<engine_group>& of, const engine_call& call) {
+  const std::lock_guard lock{mutex_};
+  engine_->start(t, of, call);
+  if (is_watched_) bell_.ring();
+}
+
+void messenger::forget(transfer& t) {
+  const std::lock_guard lock{mutex_};
+  engine_->forget(t);
+  wake_others();
+}
+
 void messenger::cancel(transfer& t, int peer) {
   const std::lock_guard lock{mutex_};
   engine_->cancel(t, peer);

@@ -42,6 +42,10 @@ class messenger {
   void start_last_word(transfer& t, int to, message_tag tag, std::span<const std::byte> bytes);
   void start_receive(transfer& t, int from, message_tag tag, std::span<std::byte> into);
   void start_receive_any(transfer& t, message_tag tag, std::span<std::byte> into);
+  /// As the engine's.
+  [[nodiscard]] std::shared_ptr<engine_group> all_ranks();
+  void start(transfer& t, const std::shared_ptr<engine_group>& of, const engine_call& call);
+  void forget(transfer& t);
   void cancel(transfer& t, int peer);
   void withdraw(transfer& t);
   bool progress();

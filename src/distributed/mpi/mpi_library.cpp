@@ -25,21 +25,43 @@ std::optional<void*> loaded() {
   return std::nullopt;
 }
 
-// Numbers: mpi.h of Open MPI 4.1, of MPICH 4.0, and of the MPI Forum's ABI stubs.
+// Numbers: mpi.h of Open MPI 4.1, of MPICH 4.0, and of the MPI Forum's ABI stubs. Types: int8 to int64, uint8 to
+// uint64, float, double; operations: sum, product, min, max.
 void take_constants(library& made, void* from, const char* file) {
   if (void* world = ::dlsym(from, "ompi_mpi_comm_world")) {
+    const auto named = [&](const std::string& name) {
+      return reinterpret_cast<handle>(::dlsym(from, ("ompi_mpi_" + name).c_str()));
+    };
     made.world = reinterpret_cast<handle>(world);
-    made.byte = reinterpret_cast<handle>(::dlsym(from, "ompi_mpi_byte"));
-    made.errors_return = reinterpret_cast<handle>(::dlsym(from, "ompi_mpi_errors_return"));
+    made.byte = named("byte");
+    made.errors_return = named("errors_return");
+    made.types = {named("int8_t"),
+                  named("int16_t"),
+                  named("int32_t"),
+                  named("int64_t"),
+                  named("uint8_t"),
+                  named("uint16_t"),
+                  named("uint32_t"),
+                  named("uint64_t"),
+                  0,
+                  0,
+                  named("float"),
+                  named("double")};
+    made.ops = {named("op_sum"), named("op_prod"), named("op_min"), named("op_max")};
   } else if (std::string_view{file}.find("libmpi_abi") != std::string_view::npos) {
     made.world = 0x101;
     made.byte = 0x247;
     made.errors_return = 0x143;
+    made.types = {0x240, 0x248, 0x250, 0x258, 0x241, 0x249, 0x251, 0x259, 0, 0, 0x210, 0x214};
+    made.ops = {0x21, 0x24, 0x22, 0x23};
     made.thread_multiple = 4096;
   } else {
     made.world = 0x44000000;
     made.byte = 0x4c00010d;
     made.errors_return = 0x54000001;
+    made.types = {0x4c000137, 0x4c000238, 0x4c000439, 0x4c00083a, 0x4c00013b, 0x4c00023c,
+                  0x4c00043d, 0x4c00083e, 0,          0,          0x4c00040a, 0x4c00080b};
+    made.ops = {0x58000003, 0x58000004, 0x58000002, 0x58000001};
     made.handle_bytes = sizeof(int);
     made.any_source = -2;
   }
@@ -70,6 +92,14 @@ found look() {
   find(l.isend, "MPI_Isend");
   find(l.irecv, "MPI_Irecv");
   find(l.iallgather, "MPI_Iallgather");
+  find(l.iallreduce, "MPI_Iallreduce");
+  find(l.ireduce, "MPI_Ireduce");
+  find(l.ireduce_scatter, "MPI_Ireduce_scatter");
+  find(l.ibcast, "MPI_Ibcast");
+  find(l.iallgatherv, "MPI_Iallgatherv");
+  find(l.igatherv, "MPI_Igatherv");
+  find(l.iscatterv, "MPI_Iscatterv");
+  find(l.ialltoallv, "MPI_Ialltoallv");
   find(l.test, "MPI_Test");
   find(l.cancel, "MPI_Cancel");
   find(l.test_cancelled, "MPI_Test_cancelled");

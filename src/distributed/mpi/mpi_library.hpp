@@ -26,6 +26,8 @@ struct library {
   std::string name;  // as it calls itself, without what follows a comma or a line
   handle world = 0, byte = 0, errors_return = 0;
   std::size_t handle_bytes = sizeof(handle);
+  std::array<handle, 12> types{};  // by data_type; 0: MPI has none such
+  std::array<handle, 4> ops{};     // by reduction_op::kind
   int any_source = -1;
   int thread_multiple = 3;
 
@@ -40,6 +42,16 @@ struct library {
   int (*isend)(const void*, int, handle, int to, int tag, handle comm, handle* request) = nullptr;
   int (*irecv)(void*, int, handle, int from, int tag, handle comm, handle* request) = nullptr;
   int (*iallgather)(const void*, int, handle, void*, int, handle, handle comm, handle* request) = nullptr;
+  int (*iallreduce)(const void*, void*, int, handle, handle op, handle comm, handle* request) = nullptr;
+  int (*ireduce)(const void*, void*, int, handle, handle op, int root, handle comm, handle* request) = nullptr;
+  int (*ireduce_scatter)(const void*, void*, const int*, handle, handle op, handle comm, handle* request) = nullptr;
+  int (*ibcast)(void*, int, handle, int root, handle comm, handle* request) = nullptr;
+  int (*iallgatherv)(const void*, int, handle, void*, const int*, const int*, handle, handle comm, handle*) = nullptr;
+  int (*igatherv)(const void*, int, handle, void*, const int*, const int*, handle, int, handle comm, handle*) = nullptr;
+  int (*iscatterv)(const void*, const int*, const int*, handle, void*, int, handle, int, handle comm,
+                   handle*) = nullptr;
+  int (*ialltoallv)(const void*, const int*, const int*, handle, void*, const int*, const int*, handle, handle comm,
+                    handle*) = nullptr;
   int (*test)(handle*, int* is_over, status*) = nullptr;
   int (*cancel)(handle*) = nullptr;
   int (*test_cancelled)(const status*, int*) = nullptr;

@@ -2,6 +2,7 @@
 #include "distributed/mpi/mpi_ranks.hpp"
 
 #include "core/make_error.hpp"
+#include "distributed/mpi/mpi_collectives.hpp"
 #include "processes/packet_socket.hpp"
 
 #include <algorithm>
@@ -73,11 +74,15 @@ class messages final : public engine {
   ~messages() override {
     // What was sent leaves, for a second at most; what does not is MPI's for ever.
     const auto until = steady_now() + std::chrono::seconds{1};
-    while (!flying_.empty() && is_open() && steady_now() < until) progress();
+    const auto is_at_work = [this] {
+      return !flying_.empty() || std::ranges::any_of(groups_, [](const auto& one) { return !one->is_settled(); });
+    };
+    while (is_open() && is_at_work() && steady_now() < until) progress();
     for (auto& one : flying_) {
       flight* const forgotten = one.release();
       static_cast<void>(forgotten);
     }
+    free_groups(true);
   }
 
   const std::string& name() const noexcept override { return name_; }
@@ -127,6 +132,32 @@ class messages final : public engine {
     if (t.is_under_way() && own != nullptr && own->is_receive()) calls_.cancel(&own->request);
   }
 
+  std::shared_ptr<engine_group> all_ranks() override {
+    if (!is_open()) return nullptr;
+    free_groups(false);
+    groups_.push_back(std::make_shared<collective_group>(calls_, of_->own_comm()));
+    return groups_.back();
+  }
+
+  void start(transfer& t, const std::shared_ptr<engine_group>& of, const engine_call& call) override {
+    if (!is_open()) return fail(t, "MPI has been finalized");
+    auto made = std::make_unique<flight>();
+    made->of = &t;
+    made->into = call.out;
+    made->work = std::make_unique<collective_work>(std::static_pointer_cast<collective_group>(of), call);
+    t.native = made.get();
+    flying_.push_back(std::move(made));
+    progress();
+  }
+
+  void forget(transfer& t) override {
+    auto* const own = static_cast<flight*>(t.native);
+    if (!t.is_under_way() || own == nullptr) return;
+    own->of = nullptr;
+    t.native = nullptr;
+    t.end(transfer::stage::cancelled);
+  }
+
   const std::string* failure(int rank) const noexcept override {
     const std::string& why = failures_[static_cast<std::size_t>(rank)];
     return why.empty() ? nullptr : &why;
@@ -141,7 +172,12 @@ class messages final : public engine {
       int is_over = 0;
       status how_many;
       flight& f = *flying_[n];
-      const int how = calls_.test(&f.request, &is_over, &how_many);
+      int how = success;
+      if (f.work && !f.work->has_begun) {  // its communicator comes first
+        if (f.work->group->is_settled()) how = f.work->group->began();
+        if (how == success && f.work->group->is_settled()) how = f.work->begin(calls_, &f.request);
+      }
+      if (how == success && (!f.work || f.work->has_begun)) how = calls_.test(&f.request, &is_over, &how_many);
       if (how == success && is_over == 0) {
         ++n;
         continue;
@@ -162,6 +198,7 @@ class messages final : public engine {
     handle request = 0;
     std::vector<std::byte> copy;
     std::span<std::byte> into;
+    std::unique_ptr<collective_work> work;
     bool receives = false;
     [[nodiscard]] bool is_receive() const noexcept { return receives; }
   };
@@ -200,6 +237,15 @@ class messages final : public engine {
     progress();
   }
 
+  /// Of communicators of ours that have gone; of all before MPI_Finalize.
+  void free_groups(bool all) {
+    std::erase_if(groups_, [&](const auto& one) {
+      if (!is_open() || !one->is_settled() || (!all && one.use_count() > 1)) return false;
+      one->free();
+      return true;
+    });
+  }
+
   void land(flight& f, int how, const status& what) {
     transfer& t = *f.of;
     t.native = nullptr;
@@ -210,6 +256,7 @@ class messages final : public engine {
       return;
     }
     if (how != success) return fail(t, calls_.text_of(how));
+    if (f.work) std::copy_n(f.work->result().begin(), f.into.size(), f.into.begin());
     if (f.is_receive()) {
       int count = 0;
       calls_.get_count(&what, calls_.byte, &count);
@@ -225,6 +272,7 @@ class messages final : public engine {
   std::string name_;
   std::vector<std::string> failures_;
   std::vector<std::unique_ptr<flight>> flying_;
+  std::vector<std::shared_ptr<collective_group>> groups_;
 };
 
 }  // namespace

@@ -21,8 +21,9 @@ struct collective_words {
     to.add_option("--devices", devices, "The devices of the ranks, in order: 0,2,1,3")->type_name("LIST");
     to.add_option("--type", type, "float32, bfloat16, int8, …: float32")->type_name("TYPE");
     to.add_option("--order", order, "any: the fastest; rank: the same bits, whatever is chosen")->type_name("any|rank");
-    to.add_option("--algorithm", algorithm,
-                  fmt::format("{}: automatic, naive, tree, ring, halving_doubling, direct, hierarchical", algorithms))
+    to.add_option(
+          "--algorithm", algorithm,
+          fmt::format("{}: automatic, naive, tree, ring, halving_doubling, direct, hierarchical, engine", algorithms))
         ->type_name("NAME");
   }
 

@@ -63,7 +63,8 @@ result<std::vector<collective_algorithm>> parse_algorithms(std::string_view text
   for (int i = 0; i < collective_algorithm_count; ++i) {
     const auto one = static_cast<collective_algorithm>(i);
     const bool named = std::ranges::find(*found, static_cast<std::size_t>(i)) != found->end();
-    if (named || (all && one != collective_algorithm::automatic)) made.push_back(one);
+    const bool is_wish = one == collective_algorithm::automatic || one == collective_algorithm::engine;
+    if (named || (all && !is_wish)) made.push_back(one);
   }
   return made;
 }
