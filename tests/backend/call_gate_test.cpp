@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/call_gate.hpp"
 
+#include "support/rounds.hpp"
+
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -68,7 +70,7 @@ TEST(call_gate, that_is_empty_has_let_out_every_call_however_many_there_were) {
 
 /// Whoever was let in is seen by who waits, whatever the two do at the same time.
 TEST(call_gate, has_nobody_inside_once_a_wait_has_come_back) {
-  for (int round = 0; round < 2000; ++round) {
+  for (int round = 0; round < samples::rounds(2000); ++round) {
     call_gate gate;
     std::atomic<bool> is_over{false};
     std::atomic<int> wrong{0};

@@ -4,6 +4,7 @@
 #include "channel/shared_region.hpp"
 #include "support/couple.hpp"
 #include "support/faults.hpp"
+#include "support/rounds.hpp"
 #include "support/samples.hpp"
 
 #include <gtest/gtest.h>
@@ -309,7 +310,7 @@ void report(const char* what, std::vector<double> ms) {
               ms.back(), ms.size());
 }
 
-constexpr int kills = 400;
+constexpr int kills = samples::rounds(400);
 
 TEST(death, of_the_sender_loses_nothing_that_it_published_and_tears_nothing) {
   const std::size_t descriptors = processes::open_descriptors();

@@ -3,6 +3,7 @@
 // in comments are those of docs/porting/checklist.md.
 #include "runtime/machine_state.hpp"
 #include "support/processes.hpp"
+#include "support/rounds.hpp"
 #include "support/samples.hpp"
 #include "weft/exec/launch.hpp"
 #include "weft/memory/address_reservation.hpp"
@@ -40,12 +41,6 @@ using namespace weft::literals;
 
 WEFT_KERNEL(vmm_read, (WEFT_IN(uint8_t) src, WEFT_OUT(uint8_t) dst), { dst[i] = (uint8_t)(src[i] + 1); });
 WEFT_KERNEL(vmm_write, (WEFT_OUT(uint8_t) dst), { dst[i] = (uint8_t)(i * 3); });
-
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || defined(WEFT_TSAN)
-constexpr bool is_sanitized = true;  // each mapping is followed by one of shadow memory, much larger
-#else
-constexpr bool is_sanitized = false;
-#endif
 
 machine two_devices() { return samples::play(samples::wired(2)); }
 
@@ -651,7 +646,7 @@ TEST(virtual_memory, hundred_thousand_cycles_of_map_and_unmap_leave_nothing_behi
   cycle(0);
   const std::size_t descriptors = processes::open_descriptors();
   const std::size_t mappings = processes::mappings_of("weft-block");
-  for (int i = 0; i < (is_sanitized ? 2'000 : 100'000); ++i) cycle(i);
+  for (int i = 0; i < (samples::is_sanitized ? 2'000 : 100'000); ++i) cycle(i);  // shadow memory follows each mapping
   EXPECT_EQ(processes::mappings_of("weft-block"), mappings);
   EXPECT_EQ(processes::open_descriptors(), descriptors);
   EXPECT_EQ(m[0].free_memory().value(), free_before);
@@ -679,7 +674,7 @@ TEST(virtual_memory, blocks_without_descriptors_to_make_them_are_an_error_and_le
 }
 
 TEST(virtual_memory, mappings_without_address_space_are_out_of_memory_and_leave_nothing_behind) {
-  if (is_sanitized) GTEST_SKIP() << "a sanitizer needs the address space itself";
+  if (samples::is_sanitized) GTEST_SKIP() << "a sanitizer needs the address space itself";
   processes::child starved{[] {
     const machine m = two_devices();
     const physical_block block{m[0], 1_B};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/runtime/barrier.hpp"
 
+#include "support/rounds.hpp"
 #include "support/samples.hpp"
 
 #include <gtest/gtest.h>
@@ -26,9 +27,9 @@ std::vector<device_id> ids(int count) {
   return made;
 }
 
-TEST(device_barrier, opens_two_thousand_generations_for_threads_that_come_in_any_order) {
+TEST(device_barrier, opens_generation_after_generation_for_threads_that_come_in_any_order) {
   constexpr int devices = 3;
-  constexpr std::uint64_t generations = 2000;
+  constexpr auto generations = static_cast<std::uint64_t>(samples::rounds(2000));
   const machine m = samples::play(samples::wired(devices));
   device_barrier barrier{m, ids(devices)};
   std::vector<std::uint64_t> counts(devices, 0);  // written by the device, read by the others behind the barrier

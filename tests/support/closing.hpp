@@ -2,6 +2,7 @@
 // Machines that are closed while threads use them.
 #pragma once
 
+#include "support/rounds.hpp"
 #include "support/samples.hpp"
 #include "support/threads.hpp"
 #include "weft/exec/launch.hpp"
@@ -59,8 +60,8 @@ inline weft::error use_until_closed(const weft::machine& m, int first, std::atom
 }
 
 /// Each use ends with machine_closed, or with cancelled where the operation had been taken; what is wrong, else empty.
-inline std::string closed_in_use(const std::function<weft::machine()>& open, int rounds) {
-  for (int round = 0; round < rounds; ++round) {
+inline std::string closed_in_use(const std::function<weft::machine()>& open, int often) {
+  for (int round = 0; round < samples::rounds(often); ++round) {
     weft::machine m = open();
     std::atomic<int> ready{0};
     std::vector<weft::error> ends(3);

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// How often tests repeat what a race decides.
+#pragma once
+
+namespace samples {
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || defined(WEFT_TSAN)
+inline constexpr bool is_sanitized = true;
+#else
+inline constexpr bool is_sanitized = false;
+#endif
+
+/// As often as wanted; under a sanitizer, which takes ten times as long and sees more each time, an eighth of it.
+constexpr int rounds(int wanted) { return is_sanitized ? (wanted + 7) / 8 : wanted; }
+
+}  // namespace samples
