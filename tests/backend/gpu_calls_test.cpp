@@ -17,13 +17,14 @@ using weft::errc;
 
 WEFT_KERNEL(counts_up, (WEFT_INOUT(uint32_t) numbers), { numbers[i] = numbers[i] + 1U; });
 
+struct played {
+  weft::machine m{samples::virtual_cuda_options()};
+  weft::stream order{m[0]};
+  weft::buffer<std::uint32_t> from{m[0], 64}, to{m[0], 64};
+};
+
 class gpu_calls : public samples::virtual_cuda_test {
  protected:
-  struct played {
-    weft::machine m{samples::virtual_cuda_options()};
-    weft::stream order{m[0]};
-    weft::buffer<std::uint32_t> from{m[0], 64}, to{m[0], 64};
-  };
   void SetUp() override {
     samples::virtual_cuda_test::SetUp();
     if (!IsSkipped()) played_.emplace();

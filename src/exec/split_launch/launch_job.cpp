@@ -516,10 +516,17 @@ void launch_job::advance() {
     const std::lock_guard lock{mutex_};
     if (phase_ == phase::blocked || phase_ == phase::settled) return;
     guarded([this] {
-      const auto over =
-          std::stable_partition(flights_.begin(), flights_.end(), [](const flight& f) { return !finished(f.last); });
-      std::vector<flight> all_done{std::move_iterator{over}, std::move_iterator{flights_.end()}};
-      flights_.erase(over, flights_.end());
+      std::vector<flight> all_done;
+      all_done.reserve(flights_.size());
+      auto kept = flights_.begin();
+      for (flight& f : flights_) {
+        if (finished(f.last)) {
+          all_done.push_back(std::move(f));
+        } else if (flight& to = *kept++; &to != &f) {
+          to = std::move(f);
+        }
+      }
+      flights_.erase(kept, flights_.end());
       for (flight& done : all_done) {
         if (done.is_leftover) continue;  // whatever came of it, the launch knows why it is there
         if (phase_ == phase::combining) {
