@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # The short way in; everything here is a line or two of cmake, which CONTRIBUTING.md explains.
 .DEFAULT_GOAL := help
-.PHONY: help demo test build check format asan tsan minimal debug clang bench fresh stress mutate attack nightly clean
+.PHONY: help demo test build check format asan tsan minimal debug clang benches bench bench-table fresh stress mutate attack nightly clean
 
 help:  ## this list
-	@sed -n 's/^\([a-z ]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 24
+	@sed -n 's/^\([a-z -]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 24
 
 demo:  ## install what is missing, build the tool, and show what it does
 	@echo "make demo: about two minutes on two cores the first time, nearly all of it compiling"
@@ -55,11 +55,16 @@ minimal:  ## library and conformance runner with nothing but a compiler
 	cmake --build build/minimal --parallel $(shell nproc)
 	ctest --preset minimal
 
-bench:  ## build and run all benchmarks
+benches:
 	scripts/setup bench
 	cmake --preset release -DWEFT_BENCH=ON
 	cmake --build build/release --target benches
+
+bench: benches  ## build and run all benchmarks
 	@set -e; for program in build/release/bin/bench_*; do echo "== $$program"; $$program; done
+
+bench-table: benches  ## benchmarks beside their peers, into bench/results and docs/performance.md
+	scripts/bench-table
 
 fresh:  ## the first two commands of README.md in a new Debian 12 that has nothing
 	scripts/setup fresh

@@ -425,15 +425,18 @@ rank_communicator world::communicator(const device& mine, const rank_communicato
   }
   const std::uint32_t number = body_->joined++;
   std::unique_ptr<detail::far_ranks> far;
+  std::shared_ptr<detail::engine_group> group;
   if (body_->messages) {
+    group = body_->messages->all_ranks();
     far = std::make_unique<detail::far_ranks>(
-        std::make_unique<detail::world_carrier>(body_->messages, body_->numbers, std::move(all), 2 * number,
-                                                body_->messages->all_ranks()),
+        std::make_unique<detail::world_carrier>(body_->messages, body_->numbers, std::move(all), 2 * number, group),
         std::move(on), self().value());
   }
-  return rank_communicator{detail::rank_communicator_body::meet(body_->on_node, std::move(members),
-                                                                detail::collective_tag(number, 3), mine, options,
-                                                                options.limit, std::move(far))};
+  auto made =
+      detail::rank_communicator_body::meet(body_->on_node, std::move(members), detail::collective_tag(number, 3), mine,
+                                           options, options.limit, std::move(far));
+  if (group) body_->messages->settle(*group, options.limit);
+  return rank_communicator{std::move(made)};
 }
 
 std::vector<world_engine_status> world_engines() {

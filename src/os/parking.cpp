@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "os/parking.hpp"
 
+#include <algorithm>
 #include <linux/membarrier.h>
 #include <sched.h>
+#include <thread>
 
 namespace weft::parking {
 namespace {
@@ -23,7 +25,8 @@ int cores() noexcept {
   static const int count = [] {
     cpu_set_t set;
     CPU_ZERO(&set);
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+    if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
+    return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));  // more than a set has room for
   }();
   return count;
 }

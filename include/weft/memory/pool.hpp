@@ -31,7 +31,8 @@ struct pool_statistics {
 /// the work that was submitted with it has ended.
 ///
 /// Shape: a request is rounded up to one of four sizes per power of two, and takes the smallest free block that is no
-///   more than half as large again: at most a fifth of a new block is unused, and less than half of one that is kept.
+///   more than half as large again: from 256 bytes on, at most a fifth of a new block is unused, and less than half of
+///   one that is kept.
 /// Thread: any.
 class memory_pool {
  public:

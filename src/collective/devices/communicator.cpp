@@ -47,7 +47,7 @@ std::shared_ptr<const detail::collective_ranks> ranks_of(std::span<const device>
 /// which one thread touches a mebibyte; then as many as there are cores share the work.
 std::uint64_t most_here(std::size_t devices) {
   const auto cores = static_cast<std::uint64_t>(parking::cores());
-  if (cores < 2) return ~std::uint64_t{0};
+  if (cores < 2) return std::uint64_t{1} << 30;  // beyond, a limit or a token should not have to wait
   return std::max(std::uint64_t{8}, devices * cores / (cores - 1)) << 20;
 }
 

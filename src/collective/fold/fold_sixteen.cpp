@@ -10,6 +10,7 @@
 #include <span>
 
 #if defined(__x86_64__) && defined(__GNUC__)
+#include <cpuid.h>
 #include <immintrin.h>
 #define WEFT_DETAIL_V3 [[gnu::target("avx2,f16c")]]
 #define WEFT_DETAIL_V3_INLINE [[gnu::target("avx2,f16c"), gnu::always_inline]] static inline
@@ -114,7 +115,7 @@ template <class Form, op What>
 WEFT_DETAIL_V3 void fold_range(const fold_lists& of, std::int64_t begin, std::int64_t end) {
   std::int64_t at = begin;
   for (; at + group <= end; at += group) fold_group<Form, What>(of, at);
-  if (at == end) return;
+  if (at >= end) return;
   const std::size_t rest = static_cast<std::size_t>(end - at) * sizeof(std::uint16_t);
   std::array<std::array<std::uint16_t, group>, fold_width> padded{};
   std::array<std::uint16_t, group> result;
@@ -168,7 +169,10 @@ void run_fold(const kernel_range& items, std::span<const kernel_argument> argume
 }  // namespace
 
 host_entry fold_of_sixteen_bits(data_type type, host_entry otherwise) {
-  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("f16c")) return otherwise;
+  // clang before 18 does not know f16c by name
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  const bool has_f16c = __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+  if (!__builtin_cpu_supports("avx2") || !has_f16c) return otherwise;
   return type == data_type::float16 ? run_fold<half_form> : run_fold<bfloat_form>;
 }
 #else

@@ -62,6 +62,8 @@ class engine {
   /// Collectives of the engine's own over all ranks, as rank_carrier has them. Collective, in the same order on all
   /// ranks; waits for nobody. Null where it has none.
   [[nodiscard]] virtual std::shared_ptr<engine_group> all_ranks() { return nullptr; }
+  /// Whether nothing is under way for it any more.
+  [[nodiscard]] virtual bool is_settled(engine_group&) { return true; }
   virtual void start(transfer&, const std::shared_ptr<engine_group>&, const engine_call&) {}
   virtual void forget(transfer&) {}
 

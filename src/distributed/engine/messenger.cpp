@@ -4,6 +4,7 @@
 #include "core/make_error.hpp"
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 namespace weft::detail {
@@ -80,6 +81,19 @@ void messenger::start_receive_any(transfer& t, message_tag tag, std::span<std::b
 std::shared_ptr<engine_group> messenger::all_ranks() {
   const std::lock_guard lock{mutex_};
   return engine_->all_ranks();
+}
+
+void messenger::settle(engine_group& group, std::chrono::nanoseconds limit) {
+  const wait_deadline until = deadline_after(steady_now(), limit);
+  for (;;) {
+    {
+      const std::lock_guard lock{mutex_};
+      engine_->progress();
+      if (engine_->is_settled(group)) return;
+    }
+    if (steady_now() >= until) return;  // it may be there when it is asked for
+    std::this_thread::yield();
+  }
 }
 
 void messenger::start(transfer& t, const std::shared_ptr<engine_group>& of, const engine_call& call) {

@@ -44,6 +44,8 @@ class messenger {
   void start_receive_any(transfer& t, message_tag tag, std::span<std::byte> into);
   /// As the engine's.
   [[nodiscard]] std::shared_ptr<engine_group> all_ranks();
+  /// While all ranks are in the call that made it.
+  void settle(engine_group& group, std::chrono::nanoseconds limit);
   void start(transfer& t, const std::shared_ptr<engine_group>& of, const engine_call& call);
   void forget(transfer& t);
   void cancel(transfer& t, int peer);

@@ -36,8 +36,8 @@ void interval_set::take_out(const interval& gone) {
   while (to != runs_.end() && to->begin < gone.end) ++to;
   const interval before{from->begin, gone.begin}, behind{gone.end, std::prev(to)->end};
   if (!before.empty() && !behind.empty() && to - from == 1) {
-    *from = behind;
-    runs_.insert(from, before);
+    from = runs_.insert(from, before);
+    *std::next(from) = behind;
     return;
   }
   if (!before.empty()) *from++ = before;

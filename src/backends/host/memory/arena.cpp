@@ -99,8 +99,13 @@ result<block> arena::take_small(std::size_t need) {
     auto added = add_segment(small_segment, "weft");
     if (!added) return std::move(added).error();
     (*added)->is_divided = true;
+    try {
+      add_free(**added, 0, small_segment);
+    } catch (...) {
+      segments_.erase(*added);
+      throw;
+    }
     ++divided_;
-    add_free(**added, 0, small_segment);
     fits = free_.lower_bound({need, nullptr, 0});
   }
   const piece taken = *fits;
