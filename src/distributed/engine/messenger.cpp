@@ -96,9 +96,9 @@ void messenger::settle(engine_group& group, std::chrono::nanoseconds limit) {
   }
 }
 
-void messenger::start(transfer& t, const std::shared_ptr<engine_group>& of, const engine_call& call) {
+void messenger::start(transfer& t, const std::shared_ptr<engine_group>& of, const engine_call& wanted) {
   const std::lock_guard lock{mutex_};
-  engine_->start(t, of, call);
+  engine_->start(t, of, wanted);
   if (is_watched_) bell_.ring();
 }
 

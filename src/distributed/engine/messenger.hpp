@@ -46,7 +46,7 @@ class messenger {
   [[nodiscard]] std::shared_ptr<engine_group> all_ranks();
   /// While all ranks are in the call that made it.
   void settle(engine_group& group, std::chrono::nanoseconds limit);
-  void start(transfer& t, const std::shared_ptr<engine_group>& of, const engine_call& call);
+  void start(transfer& t, const std::shared_ptr<engine_group>& of, const engine_call& wanted);
   void forget(transfer& t);
   void cancel(transfer& t, int peer);
   void withdraw(transfer& t);
