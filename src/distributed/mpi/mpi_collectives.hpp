@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace weft::detail::mpi {
@@ -14,7 +15,9 @@ namespace weft::detail::mpi {
 /// A copy of a communicator, for the collectives of one communicator of ours. MPI makes it while others go on.
 class collective_group final : public engine_group {
  public:
-  collective_group(const library& calls, handle from) : calls_(calls) {
+  /// `parent` keeps what is copied.
+  collective_group(const library& calls, handle from, std::shared_ptr<const void> parent)
+      : calls_(calls), parent_(std::move(parent)) {
     began_ = calls_.comm_idup(from, &comm_, &request_);
   }
   ~collective_group() override = default;
@@ -29,6 +32,7 @@ class collective_group final : public engine_group {
 
  private:
   const library& calls_;
+  std::shared_ptr<const void> parent_;
   handle comm_ = 0;  // MPI writes both until it has finished
   handle request_ = 0;
   int began_ = success;

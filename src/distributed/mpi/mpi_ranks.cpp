@@ -75,7 +75,7 @@ class messages final : public engine {
     // What was sent leaves, for a second at most; what does not is MPI's for ever.
     const auto until = steady_now() + std::chrono::seconds{1};
     const auto is_at_work = [this] {
-      return !flying_.empty() || std::ranges::any_of(groups_, [](const auto& one) { return !one->is_settled(); });
+      return !flying_.empty() || std::ranges::any_of(*groups_, [](const auto& one) { return !one->is_settled(); });
     };
     while (is_open() && is_at_work() && steady_now() < until) progress();
     for (auto& one : flying_) {
@@ -83,10 +83,9 @@ class messages final : public engine {
       static_cast<void>(forgotten);
     }
     free_groups(true);
-    if (!is_open() || groups_.empty()) return;
-    // MPI writes into what it has not finished, and copies what is there
-    static_cast<void>(new auto(std::move(groups_)));
-    static_cast<void>(new auto(of_));
+    if (!is_open() || groups_->empty()) return;
+    auto* const forgotten = groups_.release();  // MPI goes on with what it has not finished
+    static_cast<void>(forgotten);
   }
 
   const std::string& name() const noexcept override { return name_; }
@@ -139,9 +138,9 @@ class messages final : public engine {
   std::shared_ptr<engine_group> all_ranks() override {
     if (!is_open()) return nullptr;
     free_groups(false);
-    groups_.reserve(groups_.size() + 1);  // before MPI begins
-    groups_.push_back(std::make_shared<collective_group>(calls_, of_->own_comm()));
-    return groups_.back();
+    groups_->reserve(groups_->size() + 1);  // before MPI begins
+    groups_->push_back(std::make_shared<collective_group>(calls_, of_->own_comm(), of_));
+    return groups_->back();
   }
   bool is_settled(engine_group& of) override { return static_cast<collective_group&>(of).is_settled(); }
 
@@ -173,8 +172,8 @@ class messages final : public engine {
 
   bool progress() override {
     bool moved = false;
-    if ((flying_.empty() && groups_.empty()) || !is_open()) return false;
-    for (const auto& one : groups_) static_cast<void>(one->is_settled());
+    if ((flying_.empty() && groups_->empty()) || !is_open()) return false;
+    for (const auto& one : *groups_) static_cast<void>(one->is_settled());
     for (std::size_t n = 0; n < flying_.size();) {
       int is_over = 0;
       status how_many;
@@ -249,7 +248,7 @@ class messages final : public engine {
   /// Of communicators of ours that have gone; of all before MPI_Finalize. Ranks do not do so in one order: freeing
   /// waits for nobody in Open MPI and MPICH.
   void free_groups(bool all) {
-    std::erase_if(groups_, [&](const auto& one) {
+    std::erase_if(*groups_, [&](const auto& one) {
       if (!is_open() || !one->is_settled() || (!all && one.use_count() > 1)) return false;
       one->free();
       return true;
@@ -282,7 +281,8 @@ class messages final : public engine {
   std::string name_;
   std::vector<std::string> failures_;
   std::vector<std::unique_ptr<flight>> flying_;
-  std::vector<std::shared_ptr<collective_group>> groups_;
+  using group_list = std::vector<std::shared_ptr<collective_group>>;
+  std::unique_ptr<group_list> groups_ = std::make_unique<group_list>();
 };
 
 }  // namespace
