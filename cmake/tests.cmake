@@ -296,6 +296,7 @@ weft_check(check_layers_detects_a_violation WHY_NOT ${no_python} COMMAND ${scrip
 weft_check(check_names WHY_NOT ${no_python} COMMAND ${scripts}/check-names)
 weft_check(check_names_detects_one_name_for_two_types WHY_NOT ${no_python} COMMAND ${scripts}/check-names-test)
 weft_check(check_docs WHY_NOT ${no_python} COMMAND ${scripts}/check-docs)
+weft_check(check_performance_page WHY_NOT ${no_python} COMMAND ${scripts}/bench-table --check)
 weft_check(check_docs_detects_a_link_that_leads_nowhere WHY_NOT ${no_python} COMMAND ${scripts}/check-docs-test)
 weft_check(check_queue_code WHY_NOT ${no_python} COMMAND ${scripts}/check-queue-code ${generated}/include)
 weft_check(check_queue_code_detects_what_costs_too_much WHY_NOT ${no_python}
