@@ -84,6 +84,13 @@ void expect_accurate(const machine& m, const std::vector<T>& values, const char*
   EXPECT_LE(std::fabs(static_cast<long double>(sum(m, values)) - exact), bound) << what;
 }
 
+TEST(reduction_kernel, is_brief_for_few_blocks_although_it_has_a_loop) {
+  for (const auto type : {weft::element_type::float32, weft::element_type::float64, weft::element_type::int8}) {
+    EXPECT_GE(weft::detail::reduction_kernel(type)->brief_items, 4);    // a sum of 4,096 wakes no thread
+    EXPECT_LE(weft::detail::reduction_kernel(type)->brief_items, 128);  // nor takes longer than to wake one
+  }
+}
+
 TEST(reduction, has_the_same_bits_with_every_strategy_on_any_number_of_devices) {
   const machine one = samples::play(samples::wired(1));
   std::vector<std::vector<float>> inputs;
