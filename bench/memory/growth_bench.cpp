@@ -100,6 +100,16 @@ int main(int argc, char** argv) {
     kept.clear();
   };
   allocate_and_free("allocate and free", m, alive, 0.1);
+  // every other one is freed: none of those holes has room for what is asked
+  grow("allocate and free, holes", "holes too small", {1'000, 4'000, 16'000, 64'000, 256'000}, 0.1, how, [&](int n) {
+    keep(m, 2 * n);
+    std::vector<weft::buffer<std::uint8_t>> left;
+    for (std::size_t i = 0; i < kept.size(); i += 2) left.push_back(std::move(kept[i]));
+    kept = std::move(left);
+    const double seconds = median_of(how, 1000, [&] { const weft::buffer<std::uint8_t> one{m[0], 300U}; });
+    kept.clear();
+    return seconds;
+  });
   // PoCL 3.1 walks a list of its own: the same four calls of it alone take 9 us beside 1,000 others, 1 ms beside 32,000
   if (const auto driver = opencl())
     allocate_and_free("allocate and free, OpenCL", *driver, {1'000, 2'000, 4'000, 8'000, 16'000, 32'000}, 1.4);
