@@ -212,7 +212,7 @@ int be_a_rank(const char* library, weft::world_engine engine) {
   void* mpi = ::dlopen(library, RTLD_NOW | RTLD_GLOBAL);
   const auto call = [&](const char* name) { return reinterpret_cast<int (*)(void*, void*)>(::dlsym(mpi, name)); };
   if (mpi == nullptr || call("MPI_Init")(nullptr, nullptr) != 0) {
-    std::puts("cannot initialise MPI");
+    std::puts("wrong: cannot initialise MPI");
     return 1;
   }
   std::string wrong;
@@ -226,10 +226,10 @@ int be_a_rank(const char* library, weft::world_engine engine) {
     if (w && w->self() == rank{0}) std::printf("well by %s\n", w->engine().c_str());
     if (w) static_cast<void>(w->node_group()->barrier(only_a_hang));
   }
-  if (!wrong.empty()) std::puts(wrong.c_str());
+  if (!wrong.empty()) std::printf("wrong: %s\n", wrong.c_str());
   reinterpret_cast<int (*)()>(::dlsym(mpi, "MPI_Finalize"))();
   if (auto none = world::join_mpi(); none || !says(failure_of(none), "has been finalized"))
-    std::puts("joined after all");
+    std::puts("wrong: joined after all");
   return wrong.empty() ? 0 : 1;
 }
 
@@ -252,10 +252,7 @@ std::string three_ranks(const implementation& mpi, const char* engine) {
   std::string said;
   FILE* out = ::popen(line.c_str(), "r");
   std::array<char, 4096> part{};
-  while (out != nullptr && std::fgets(part.data(), part.size(), out) != nullptr) {
-    // UCX tells of the last word of a communicator that a rank lets go too late to hear it: no fault of anybody's
-    if (!says(part.data(), "tag-receive descriptor")) said += part.data();
-  }
+  while (out != nullptr && std::fgets(part.data(), part.size(), out) != nullptr) said += part.data();
   if (out != nullptr) said += ::pclose(out) == 0 ? "" : "it failed";
   return said;
 }
@@ -264,14 +261,14 @@ TEST(world_by_mpi, meets_and_sends_by_open_mpi) {
   const std::string said = three_ranks(open_mpi, "mpi");
   if (said.empty()) GTEST_SKIP() << "no Open MPI here (openmpi-bin)";
   EXPECT_TRUE(says(said, "well by mpi: Open MPI")) << said;
-  EXPECT_EQ(std::ranges::count(said, '\n'), 1) << said;
+  EXPECT_FALSE(says(said, "wrong: ") || says(said, "it failed")) << said;  // MPI and UCX may print what they like
 }
 
 TEST(world_by_mpi, meets_and_sends_by_mpich) {
   const std::string said = three_ranks(mpich, "mpi");
   if (said.empty()) GTEST_SKIP() << "no MPICH here (mpich)";
   EXPECT_TRUE(says(said, "well by mpi: MPICH")) << said;
-  EXPECT_EQ(std::ranges::count(said, '\n'), 1) << said;
+  EXPECT_FALSE(says(said, "wrong: ") || says(said, "it failed")) << said;  // MPI and UCX may print what they like
 }
 
 TEST(world_by_mpi, takes_ucx_where_every_rank_has_it) {
