@@ -59,7 +59,7 @@ struct bfloat_form {
     const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
     return _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
   }
-  /// What is not a number keeps its upper bits, and is quiet.
+  /// A NaN keeps its upper bits, and is quiet.
   WEFT_DETAIL_V3_INLINE __m256i rounded_with_holes(__m256 from) {
     const __m256i quiet = _mm256_or_si256(_mm256_castps_si256(from), _mm256_set1_epi32(0x400000));
     const __m256 is_none = _mm256_cmp_ps(from, from, _CMP_UNORD_Q);

@@ -9,7 +9,8 @@
 
 namespace weft::detail {
 
-/// What runs a fold kernel's items on this processor; `otherwise` where it, or the compiler, has no such instructions.
+/// The host loop of such a fold kernel for this processor; `otherwise` where it, or the compiler, has no such
+/// instructions.
 [[nodiscard]] host_entry fold_of_sixteen_bits(data_type type, host_entry otherwise);
 
 }  // namespace weft::detail

@@ -36,7 +36,7 @@ struct schedule_step {
   bool is_first_of_stream = false;  // in this schedule
 };
 
-/// What one thread does next: one of the two.
+/// The next step of one thread that does all: a move or a fold.
 struct schedule_turn {
   const schedule_move* move = nullptr;
   schedule_fold fold;  // without inputs where there is a move

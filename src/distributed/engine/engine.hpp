@@ -23,7 +23,7 @@ struct message_tag {
   static constexpr std::uint32_t most_own = 32'767;  // what MPI grants
 };
 
-/// What keeps collectives of one communicator apart from those of others.
+/// Keeps the collectives of one communicator apart from those of others.
 class engine_group {
  public:
   engine_group() = default;

@@ -31,7 +31,7 @@ exit_code run_trace_view(session& run, const trace_view_options& options);
 [[nodiscard]] json devices_json(const machine& m);
 /// pairs[] of weft.topo/1: every ordered pair of different devices.
 [[nodiscard]] json pairs_json(const machine& m);
-/// What could carry messages between nodes.
+/// The libraries that could carry messages between nodes: engines[] of weft.devices/1 and weft.topo/1.
 [[nodiscard]] json engines_json();
 
 }  // namespace weft::tool
