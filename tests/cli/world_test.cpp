@@ -27,8 +27,7 @@ tool_environment as_rank(int rank, int size, int port) {
                            "." + std::to_string(pid % 256);
   tool_environment made;
   made.set = {"RANK=" + std::to_string(rank),        "WORLD_SIZE=" + std::to_string(size), "MASTER_ADDR=" + host,
-              "MASTER_PORT=" + std::to_string(port), "WEFT_WORLD_TOKEN=of this test",      "UCX_TLS=tcp,self",
-              "UCX_MEM_MMAP_HOOK_MODE=none"};
+              "MASTER_PORT=" + std::to_string(port), "WEFT_WORLD_TOKEN=of this test",      "UCX_TLS=tcp,self"};
   return made;
 }
 

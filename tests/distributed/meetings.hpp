@@ -121,8 +121,7 @@ inline void run(const std::string& command) {
 
 /// UCX over TCP.
 inline world_options with_ucx() {
-  ::setenv("UCX_TLS", "tcp,self", 1);             // between namespaces of one computer it would take shared memory
-  ::setenv("UCX_MEM_MMAP_HOOK_MODE", "none", 1);  // it would rewrite functions that ThreadSanitizer has rewritten
+  ::setenv("UCX_TLS", "tcp,self", 1);  // between namespaces of one computer it would take shared memory
   world_options made = within(only_a_hang);
   made.engine = weft::world_engine::ucx;
   return made;

@@ -5,6 +5,10 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <dlfcn.h>
+#include <string>
+
 namespace {
 
 using namespace meetings;
@@ -120,6 +124,28 @@ TEST(messages, that_do_not_come_in_time_can_be_waited_for_again) {
     return sent ? std::string{} : failure_of(sent);
   };
   EXPECT_EQ(two_ranks(zero, one), "");
+}
+
+/// The first bytes of these functions, and what the environment says of them.
+std::string functions_that_ucx_would_rewrite() {
+  std::string found;
+  void* const libc = ::dlopen("libc.so.6", RTLD_NOW | RTLD_NOLOAD);  // a sanitizer puts its own before these
+  for (const char* const name : {"mmap", "munmap", "mremap", "madvise", "shmat", "shmdt", "brk"})
+    found.append(static_cast<const char*>(::dlsym(libc, name)), 16);
+  const char* const mode = std::getenv("UCX_MEM_MMAP_HOOK_MODE");
+  return found + (mode != nullptr ? mode : "");
+}
+
+TEST(messages, by_ucx_leave_the_functions_of_a_process_with_threads_as_they_are) {
+  NEEDS(no_ucx);
+  EXPECT_EQ(child{[] {
+              ::unsetenv("UCX_MEM_MMAP_HOOK_MODE");
+              const std::string before = functions_that_ucx_would_rewrite();
+              auto opened = weft::detail::open_ucx(0, 1);
+              if (!opened) return failure_of(opened);
+              return functions_that_ucx_would_rewrite() == before ? std::string{} : "they were rewritten";
+            }}.said(),
+            "");
 }
 
 TEST(messages, that_are_too_long_are_refused_and_the_next_one_arrives) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -12,13 +13,50 @@
 #include <optional>
 #include <sstream>
 #include <string>
+#include <unistd.h>
 #include <utility>
+#include <vector>
+
+extern char** environ;  // NOLINT(readability-redundant-declaration): POSIX declares it only with _GNU_SOURCE
 
 namespace weft::detail {
 namespace {
 
 constexpr const char* library_file = "libucp.so.0";
 constexpr unsigned am_are_you_there = 0;  // the active message that makes a connection, and says nothing
+
+/// The process's environment with one entry more, for as long as this lives. setenv() may free what another thread
+/// reads in this moment; here both arrays stay, and the pointer changes in one store. To be made once in a process.
+class one_entry_more {
+ public:
+  explicit one_entry_more(const char* entry) : before_(environ) {
+    static auto& all = *new std::vector<char*>;  // never freed: a reader may be in it at any later time
+    for (char** e = before_; e != nullptr && *e != nullptr; ++e) all.push_back(*e);
+    all.push_back(const_cast<char*>(entry));
+    all.push_back(nullptr);
+    now_ = all.data();
+    std::atomic_ref{environ}.store(now_);
+  }
+  ~one_entry_more() {
+    char** mine = now_;
+    std::atomic_ref{environ}.compare_exchange_strong(mine, before_);  // else another thread has set something: it stays
+  }
+  one_entry_more(const one_entry_more&) = delete;
+  one_entry_more& operator=(const one_entry_more&) = delete;
+
+ private:
+  char** before_;
+  char** now_ = nullptr;
+};
+
+/// As it is loaded, UCX writes jumps over the first instructions of mmap(), munmap() and others, for its cache of
+/// registered memory, which no engine here needs. A thread that is in one of them comes back into half an instruction:
+/// a process with threads died or hung in 1 of 30 loads. What the user has set stands.
+void* loaded() {
+  std::optional<one_entry_more> without_hooks;
+  if (std::getenv("UCX_MEM_MMAP_HOOK_MODE") == nullptr) without_hooks.emplace("UCX_MEM_MMAP_HOOK_MODE=none");
+  return ::dlopen(library_file, RTLD_NOW | RTLD_LOCAL);
+}
 
 /// The library stays open: it registers handlers that outlive its last user.
 result<const ucp::calls*> opened() {
@@ -28,7 +66,7 @@ result<const ucp::calls*> opened() {
   };
   static const found library = [] {
     found made;
-    void* handle = ::dlopen(library_file, RTLD_NOW | RTLD_LOCAL);
+    void* handle = loaded();
     if (handle == nullptr) {
       const char* why = ::dlerror();
       made.missing = why != nullptr ? why : std::string{library_file} + " cannot be opened";
