@@ -23,7 +23,7 @@
 namespace ring {
 
 constexpr std::int64_t count = 300'007;  // 32-bit words in each GPU's inbox
-constexpr std::chrono::seconds patience{20};
+constexpr std::chrono::seconds timeout{20};
 
 /// Runs on one GPU and writes the memory of the next one: no copy is made, and none is counted.
 WEFT_KERNEL(ring_write, (WEFT_OUT(uint32_t) next, uint32_t from),
@@ -100,7 +100,7 @@ int in_processes(int size, F&& body) {
   try {
     weft::process_group group = weft::value_or_raise(std::move(mine).join());
     const std::string said = body(group);
-    const auto all = weft::value_or_raise(group.all_gather(std::as_bytes(std::span{said}), patience));
+    const auto all = weft::value_or_raise(group.all_gather(std::as_bytes(std::span{said}), timeout));
     for (const auto& text : all) {
       if (self == 0) std::cout.write(reinterpret_cast<const char*>(text.data()), std::ssize(text));
     }
@@ -111,7 +111,7 @@ int in_processes(int size, F&& body) {
   } catch (const std::exception& e) {
     std::cerr << "rank " << self << ": " << e.what() << "\n";
   }
-  for (const pid_t child : children) {  // none of them waits longer than `patience` for anything
+  for (const pid_t child : children) {  // none of them waits longer than `timeout` for anything
     int status = 0;
     right = ::waitpid(child, &status, 0) == child && status == 0 && right;
     absent = absent || (WIFEXITED(status) && WEXITSTATUS(status) == examples::exit_absent);

@@ -23,9 +23,9 @@ std::string run(weft::process_group& group) {
   {
     const weft::descriptor offered = block.share();
     const std::array files{offered.get()};
-    weft::value_or_raise(group.send(weft::rank{previous}, 1, {}, files, ring::patience));
+    weft::value_or_raise(group.send(weft::rank{previous}, 1, {}, files, ring::timeout));
   }
-  const weft::peer_message came = weft::value_or_raise(group.receive(weft::rank{next}, 1, ring::patience));
+  const weft::peer_message came = weft::value_or_raise(group.receive(weft::rank{next}, 1, ring::timeout));
   weft::mapping there{weft::physical_block::open(m[next], came.descriptors.at(0), block.size())};
   there.grant(gpu.id(), weft::access_right::read_write);  // rights are each process's own: none came with it
 
@@ -33,7 +33,7 @@ std::string run(weft::process_group& group) {
                                  there.span<std::uint32_t>(gpu.id()).first(ring::count),
                                  static_cast<std::uint32_t>(self))
       .wait();
-  weft::value_or_raise(group.barrier(ring::patience));  // all have written
+  weft::value_or_raise(group.barrier(ring::timeout));  // all have written
 
   std::vector<std::uint32_t> host(ring::count);
   weft::copy(host, inbox.span<const std::uint32_t>().first(ring::count));

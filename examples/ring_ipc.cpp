@@ -23,7 +23,7 @@ std::string run(weft::process_group& group) {
   const weft::shareable_buffer<std::uint32_t> inbox{gpu, ring::count};
   const weft::ipc_event wrote{m};
   const names mine{inbox.handle().bytes(), wrote.handle().bytes()};
-  const auto told = weft::value_or_raise(group.all_gather(std::as_bytes(std::span{&mine, 1}), ring::patience));
+  const auto told = weft::value_or_raise(group.all_gather(std::as_bytes(std::span{&mine, 1}), ring::timeout));
   const auto names_of = [&](int rank) {  // what came from outside is checked here and in from_bytes
     const auto& from = told[static_cast<std::size_t>(rank)];
     if (from.size() != sizeof(names)) throw std::runtime_error{"rank " + std::to_string(rank) + " sent no names"};
@@ -37,12 +37,12 @@ std::string run(weft::process_group& group) {
   const weft::stream order{gpu};
   weft::launch<ring::ring_write>(order, weft::range(ring::count), there.span(), static_cast<std::uint32_t>(self));
   wrote.record(order);
-  arrived.wait(order, 1, ring::patience);  // the stream goes on after the first record of the previous process
+  arrived.wait(order, 1, ring::timeout);  // the stream goes on after the first record of the previous process
 
   std::vector<std::uint32_t> host(ring::count);
   weft::copy(order, host, inbox).wait();
   const std::string said = ring::attributes_of(m, self) + ring::verdict(m, host, previous, self);
-  weft::value_or_raise(group.barrier(ring::patience));  // nobody frees what another still writes
+  weft::value_or_raise(group.barrier(ring::timeout));  // nobody frees what another still writes
   return said;
 }
 

@@ -361,8 +361,9 @@ result<shared_bytes> backend::export_memory(const void* address, bytes size, han
   });
 }
 result<opened_memory_description> backend::open_memory(std::optional<device_id> device, const shared_bytes& handle,
-                                                       handle_family family, std::chrono::nanoseconds limit) noexcept {
-  return checked({device.value_or(first_device())}, [&] { return do_open_memory(device, handle, family, limit); });
+                                                       handle_family family,
+                                                       std::chrono::nanoseconds timeout) noexcept {
+  return checked({device.value_or(first_device())}, [&] { return do_open_memory(device, handle, family, timeout); });
 }
 result<void> backend::close_memory(void* address) noexcept {
   return ended([&] { return do_close_memory(address); });

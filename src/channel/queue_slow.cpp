@@ -12,10 +12,10 @@
 namespace weft::detail {
 
 std::chrono::steady_clock::time_point deadline_of(const queue_state& queue, const wait_rules& rules) noexcept {
-  const auto limit = rules.limit.value_or(queue.options.timeout);
+  const auto timeout = rules.timeout.value_or(queue.options.timeout);
   const auto now = std::chrono::steady_clock::now();
-  return limit > std::chrono::steady_clock::time_point::max() - now ? std::chrono::steady_clock::time_point::max()
-                                                                    : now + limit;
+  return timeout > std::chrono::steady_clock::time_point::max() - now ? std::chrono::steady_clock::time_point::max()
+                                                                      : now + timeout;
 }
 
 namespace {
@@ -419,7 +419,7 @@ batch_result send_batch_slowly(queue_state& queue, queue_end& end, const void* m
   wait_rules rest = rules;
   const auto deadline = deadline_of(queue, rules);
   for (std::size_t done = put_in_pieces(queue, end, from, count); done < count; ++done) {
-    if (rules.may_wait) rest.limit = std::max(deadline - clock::now(), clock::duration{0});
+    if (rules.may_wait) rest.timeout = std::max(deadline - clock::now(), clock::duration{0});
     const queue_status status = send_slowly(queue, end, from + done * queue.size, rest);
     if (status != queue_status::ok) return {done == 0 ? status : queue_status::partial, done};
   }
@@ -450,7 +450,7 @@ batch_result receive_batch_slowly(queue_state& queue, void* messages, std::size_
   while (got.count < count) {
     const bool enough = got.count >= at_least;
     rest.may_wait = rules.may_wait && !enough;
-    if (rest.may_wait) rest.limit = std::max(deadline - clock::now(), clock::duration{0});
+    if (rest.may_wait) rest.timeout = std::max(deadline - clock::now(), clock::duration{0});
     const queue_status status = receive_slowly(queue, to + got.count * queue.size, rest);
     if (status == queue_status::ok) {
       ++got.count;

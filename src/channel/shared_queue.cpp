@@ -50,7 +50,7 @@ class watched_process {
                                error cause, std::source_location where) {
   const auto text = std::as_bytes(std::span{cause.what});
   static_cast<void>(group.send(to, answer_tag ^ channel, text.first(std::min<std::size_t>(text.size(), 1000)), {},
-                               how.limit, how.stop));
+                               how.timeout, how.stop));
   raise_at(std::move(cause), where);
 }
 
@@ -81,14 +81,14 @@ std::shared_ptr<queue_state> offer_receiving(process_group& group, rank from, st
   if (!region) raise_at(std::move(region).error(), where);
   const int number = file->get();
   auto sent = group.send(from, offer_tag ^ channel, std::as_bytes(std::span{&header, 1}), std::span{&number, 1},
-                         how.limit, how.stop);
+                         how.timeout, how.stop);
   if (!sent) raise_at(std::move(sent).error(), where);
   return make_side(group, from, queue_side::receiving, header, std::move(*region), options);
 }
 
 void await_accepted(process_group& group, rank from, std::uint64_t channel, const connect_options& how,
                     std::source_location where) {
-  auto answer = group.receive(from, answer_tag ^ channel, how.limit, how.stop);
+  auto answer = group.receive(from, answer_tag ^ channel, how.timeout, how.stop);
   if (!answer) raise_at(std::move(answer).error(), where);
   if (answer->payload.empty()) return;
   const std::string why{reinterpret_cast<const char*>(answer->payload.data()), answer->payload.size()};
@@ -98,7 +98,7 @@ void await_accepted(process_group& group, rank from, std::uint64_t channel, cons
 connected_sender connect_sending(process_group& group, rank to, std::uint64_t channel, const message_type& type,
                                  const queue_options& options, const connect_options& how, std::source_location where) {
   check_shared(options, transfer_mode::direct, where);
-  auto offer = group.receive(to, offer_tag ^ channel, how.limit, how.stop);
+  auto offer = group.receive(to, offer_tag ^ channel, how.timeout, how.stop);
   if (!offer) raise_at(std::move(offer).error(), where);
   auto header = read_header(offer->payload.data(), offer->payload.size(), type);
   if (!header) refuse_offer(group, to, channel, how, std::move(header).error(), where);
@@ -114,7 +114,7 @@ connected_sender connect_sending(process_group& group, rank to, std::uint64_t ch
   auto region = map_region(offer->descriptors.front().get(), region_size(shape_in(*header)));
   if (!region) refuse_offer(group, to, channel, how, std::move(region).error(), where);
   auto queue = make_side(group, to, queue_side::sending, *header, std::move(*region), options);
-  auto answered = group.send(to, answer_tag ^ channel, {}, {}, how.limit, how.stop);
+  auto answered = group.send(to, answer_tag ^ channel, {}, {}, how.timeout, how.stop);
   if (!answered) raise_at(std::move(answered).error(), where);
   queue_end& end = queue->lanes.front()->sender;
   return {std::move(queue), &end};

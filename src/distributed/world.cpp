@@ -211,13 +211,13 @@ result<std::shared_ptr<detail::messenger>> watched(std::shared_ptr<detail::messe
   return std::shared_ptr<detail::messenger>{std::make_shared<both>(std::move(by), std::move(*watcher)), messages};
 }
 
-result<process_group> meet_on_node(const world::body& made, std::uint64_t session, std::chrono::nanoseconds limit,
+result<process_group> meet_on_node(const world::body& made, std::uint64_t session, std::chrono::nanoseconds timeout,
                                    const std::stop_token& stop) {
   const world_member& me = made.members[made.self.index()];
   char name[48];
   std::snprintf(name, sizeof name, "weft-world-%016llx-%d", static_cast<unsigned long long>(session), me.node);
   join_options options;
-  options.limit = limit;
+  options.timeout = timeout;
   options.stop = stop;
   const auto size = static_cast<int>(made.nodes[static_cast<std::size_t>(me.node)].size());
   return rendezvous::at(name, me.local, size).join(options);
@@ -226,7 +226,7 @@ result<process_group> meet_on_node(const world::body& made, std::uint64_t sessio
 result<world> join_by(rank self, int size, std::optional<int> local_rank, announcement mine,
                       const world_options& options, const gather_function& gather,
                       const std::shared_ptr<detail::mpi::ranks>& by_mpi = nullptr) {
-  const auto until = deadline_after(detail::steady_now(), options.limit);
+  const auto until = deadline_after(detail::steady_now(), options.timeout);
   mine.rank = self.value();
   mine.size = size;
   mine.local_rank = local_rank.value_or(-1);
@@ -307,7 +307,7 @@ result<world> world::join(const world_place& place, const world_options& options
   at.token = token_of(options);
   at.who = "host " + mine.host + ", pid " + std::to_string(mine.pid);
   at.version = mine.version;
-  at.until = deadline_after(detail::steady_now(), options.limit);
+  at.until = deadline_after(detail::steady_now(), options.timeout);
   at.stop = options.stop;
   detail::meeting ranks{std::move(at)};
   if (auto open = ranks.open(); !open) return std::move(open).error();
@@ -335,7 +335,7 @@ result<world> world::join(rank self, int size, const exchange_function& exchange
 
 result<world> world::join_mpi(const void* communicator, const world_options& options, std::source_location where) {
   const called_from here{where};
-  const auto until = deadline_after(detail::steady_now(), options.limit);
+  const auto until = deadline_after(detail::steady_now(), options.timeout);
   auto ranks = detail::mpi::ranks::of(communicator, until, options.stop);
   if (!ranks) return std::move(ranks).error();
   const rank self{(*ranks)->self()};
@@ -380,17 +380,17 @@ detail::messenger& messages_with(const world::body& of, rank other) {
 }
 }  // namespace
 
-result<void> world::send(rank to, std::uint32_t tag, std::span<const std::byte> bytes, std::chrono::nanoseconds limit,
+result<void> world::send(rank to, std::uint32_t tag, std::span<const std::byte> bytes, std::chrono::nanoseconds timeout,
                          const std::stop_token& stop, std::source_location where) {
   const called_from here{where};
-  return messages_with(*body_, to).send(to.value(), tag, bytes, limit, stop);
+  return messages_with(*body_, to).send(to.value(), tag, bytes, timeout, stop);
 }
 
 result<std::size_t> world::receive(rank from, std::uint32_t tag, std::span<std::byte> into,
-                                   std::chrono::nanoseconds limit, const std::stop_token& stop,
+                                   std::chrono::nanoseconds timeout, const std::stop_token& stop,
                                    std::source_location where) {
   const called_from here{where};
-  return messages_with(*body_, from).receive(from.value(), tag, into, limit, stop);
+  return messages_with(*body_, from).receive(from.value(), tag, into, timeout, stop);
 }
 
 std::string world::transport(rank to, std::source_location where) const {
@@ -434,8 +434,8 @@ rank_communicator world::communicator(const device& mine, const rank_communicato
   }
   auto made =
       detail::rank_communicator_body::meet(body_->on_node, std::move(members), detail::collective_tag(number, 3), mine,
-                                           options, options.limit, std::move(far));
-  if (group) body_->messages->settle(*group, options.limit);
+                                           options, options.timeout, std::move(far));
+  if (group) body_->messages->settle(*group, options.timeout);
   return rank_communicator{std::move(made)};
 }
 

@@ -120,13 +120,13 @@ void multicast_object::add(device_id member, std::source_location where) {
   body.joined.notify_all();
 }
 
-result<void> multicast_object::wait_joined(std::chrono::nanoseconds limit, const std::stop_token& stop,
+result<void> multicast_object::wait_joined(std::chrono::nanoseconds timeout, const std::stop_token& stop,
                                            std::source_location where) const {
   const called_from here{where};
   detail::multicast_body& body = detail::held(body_, where);
   // a limit that the clock cannot hold is none
   const auto now = std::chrono::steady_clock::now();
-  const auto until = limit > std::chrono::hours{24 * 365} ? now + std::chrono::hours{24 * 365} : now + limit;
+  const auto until = timeout > std::chrono::hours{24 * 365} ? now + std::chrono::hours{24 * 365} : now + timeout;
   std::unique_lock lock{body.mutex};
   if (body.joined.wait_until(lock, stop, until, [&] { return body.complete(); })) return {};
   std::vector<device_id> missing;
@@ -140,7 +140,7 @@ result<void> multicast_object::wait_joined(std::chrono::nanoseconds limit, const
   return cause;
 }
 
-result<void> multicast_object::bind(const physical_block& memory, std::chrono::nanoseconds limit,
+result<void> multicast_object::bind(const physical_block& memory, std::chrono::nanoseconds timeout,
                                     const std::stop_token& stop, std::source_location where) {
   const called_from here{where};
   detail::multicast_body& body = detail::held(body_, where);
@@ -154,7 +154,7 @@ result<void> multicast_object::bind(const physical_block& memory, std::chrono::n
   if (std::find(body.team.begin(), body.team.end(), on.id()) == body.team.end())
     raise(errc::wrong_device,
           to_string(on.id()) + " is not in the team of this multicast object: " + detail::names_of(body.team));
-  if (auto all = wait_joined(limit, stop, where); !all) return all;
+  if (auto all = wait_joined(timeout, stop, where); !all) return all;
   const std::lock_guard lock{body.mutex};
   value_or_raise(body.driver->bind_multicast(body.id, memory.body()->handle.get().id));
   body.replicas.push_back(memory);

@@ -66,7 +66,7 @@ gathering::gathering(std::string name, rank self, int size, std::vector<descript
       links_(std::move(links)),
       options_(options),
       stop_(options.stop),
-      until_(deadline_after(steady_now(), options.limit)),
+      until_(deadline_after(steady_now(), options.timeout)),
       pace_(first_pace),
       room_(max_packet_bytes + 1),
       seats_(static_cast<std::size_t>(size)),
@@ -590,8 +590,8 @@ result<void> gathering::in_time(const std::string& awaited) const {
     return make_error(errc::cancelled, "joining " + meeting_name() + " was cancelled; it waited for " + awaited);
   }
   if (until_ == no_deadline || steady_now() < until_) return {};
-  const auto limit = std::chrono::duration_cast<std::chrono::milliseconds>(options_.limit).count();
-  std::string what = meeting_name() + " waited " + std::to_string(limit) + " ms for " + awaited;
+  const auto timeout = std::chrono::duration_cast<std::chrono::milliseconds>(options_.timeout).count();
+  std::string what = meeting_name() + " waited " + std::to_string(timeout) + " ms for " + awaited;
   if (refused_ != 0) what += "; " + std::to_string(refused_) + " turned away, the last: " + remark_;
   return make_error(errc::timed_out, std::move(what));
 }

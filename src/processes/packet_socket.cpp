@@ -21,12 +21,12 @@ void stop_signal::poll(std::vector<pollfd>& these, wait_deadline until) {
   auto left = until == no_deadline ? no_deadline : until - steady_now();
   if (left < std::chrono::nanoseconds{0}) left = std::chrono::nanoseconds{0};
   if (stop_.stop_possible() && !bell_) left = std::min<std::chrono::nanoseconds>(left, std::chrono::milliseconds{10});
-  timespec limit{};
-  limit.tv_sec = static_cast<std::time_t>(left.count() / 1'000'000'000);
-  limit.tv_nsec = static_cast<long>(left.count() % 1'000'000'000);
+  timespec timeout{};
+  timeout.tv_sec = static_cast<std::time_t>(left.count() / 1'000'000'000);
+  timeout.tv_nsec = static_cast<long>(left.count() % 1'000'000'000);
   if (bell_) these.push_back({bell_.file(), POLLIN, 0});
   // interrupted by a signal it returns early, and so it may: whoever waits looks again
-  if (::ppoll(these.data(), these.size(), left == no_deadline ? nullptr : &limit, nullptr) < 0) {
+  if (::ppoll(these.data(), these.size(), left == no_deadline ? nullptr : &timeout, nullptr) < 0) {
     for (pollfd& p : these) p.revents = 0;
   }
   if (bell_) these.pop_back();

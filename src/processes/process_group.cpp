@@ -20,8 +20,8 @@ using detail::packet;
 using detail::packet_io;
 using detail::packet_kind;
 
-std::string milliseconds(std::chrono::nanoseconds limit) {
-  return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(limit).count()) + " ms";
+std::string milliseconds(std::chrono::nanoseconds timeout) {
+  return std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count()) + " ms";
 }
 
 }  // namespace
@@ -212,7 +212,7 @@ void process_group::body::look() {
 }
 
 process_group::body::outcome process_group::body::wait(std::unique_lock<std::mutex>& lock,
-                                                       std::chrono::nanoseconds limit, const std::stop_token& stop,
+                                                       std::chrono::nanoseconds timeout, const std::stop_token& stop,
                                                        const std::function<bool()>& attempt,
                                                        const std::function<int()>& room_on) {
   // Once it has succeeded it is not tried again: it may have taken a message.
@@ -220,7 +220,7 @@ process_group::body::outcome process_group::body::wait(std::unique_lock<std::mut
   const auto done = [&] { return succeeded = succeeded || attempt(); };
   look();
   if (done()) return outcome::ok;
-  const auto until = deadline_after(detail::steady_now(), limit);
+  const auto until = deadline_after(detail::steady_now(), timeout);
   std::optional<detail::stop_signal> signal;
   std::vector<pollfd> these;
   these.reserve(4);
@@ -286,7 +286,7 @@ const peer_process& process_group::peer(rank which, std::source_location where) 
 std::uint64_t process_group::refused() const { return body_->turned_away; }
 
 result<void> process_group::send(rank to, std::uint64_t tag, std::span<const std::byte> payload,
-                                 std::span<const int> descriptors, std::chrono::nanoseconds limit,
+                                 std::span<const int> descriptors, std::chrono::nanoseconds timeout,
                                  const std::stop_token& stop, std::source_location where) {
   const called_from here{where};
   body& b = *body_;
@@ -318,7 +318,7 @@ result<void> process_group::send(rank to, std::uint64_t tag, std::span<const std
       return *wrote == packet_io::done;
     return true;
   };
-  const auto how = b.wait(lock, limit, stop, done, [&] { return m.link.get(); });
+  const auto how = b.wait(lock, timeout, stop, done, [&] { return m.link.get(); });
   if (how == body::outcome::ok) {
     if (!failure) return {};
     if (failure->code == errc::invalid_argument) raise(*std::move(failure));
@@ -327,10 +327,10 @@ result<void> process_group::send(rank to, std::uint64_t tag, std::span<const std
   const std::string what = "a message of " + std::to_string(payload.size()) + " bytes to " + b.name_of(m);
   if (how == body::outcome::cancelled) return make_error(errc::cancelled, what + " was cancelled");
   return make_error(errc::timed_out,
-                    what + " found no room for " + milliseconds(limit) + ": the peer reads nothing, or is stopped");
+                    what + " found no room for " + milliseconds(timeout) + ": the peer reads nothing, or is stopped");
 }
 
-result<peer_message> process_group::receive(rank from, std::uint64_t tag, std::chrono::nanoseconds limit,
+result<peer_message> process_group::receive(rank from, std::uint64_t tag, std::chrono::nanoseconds timeout,
                                             const std::stop_token& stop, std::source_location where) {
   const called_from here{where};
   body& b = *body_;
@@ -350,7 +350,7 @@ result<peer_message> process_group::receive(rank from, std::uint64_t tag, std::c
     }
     return found || failure;
   };
-  const auto how = b.wait(lock, limit, stop, done);
+  const auto how = b.wait(lock, timeout, stop, done);
   const std::string what = "a message of " + b.name_of(m) + " with tag " + std::to_string(tag);
   if (how == body::outcome::cancelled) return make_error(errc::cancelled, "the wait for " + what + " was cancelled");
   if (how == body::outcome::timed_out && m.unread.size() >= max_unread) {
@@ -362,7 +362,7 @@ result<peer_message> process_group::receive(rank from, std::uint64_t tag, std::c
                       error_scope::endpoint);
   }
   if (how == body::outcome::timed_out) {
-    return make_error(errc::timed_out, what + " did not come within " + milliseconds(limit));
+    return make_error(errc::timed_out, what + " did not come within " + milliseconds(timeout));
   }
   if (!failure && found->failure) failure = std::move(found->failure);
   if (failure) {
@@ -374,17 +374,17 @@ result<peer_message> process_group::receive(rank from, std::uint64_t tag, std::c
 
 // ---- meetings -----------------------------------------------------------------------------------------------------
 
-result<void> process_group::barrier(std::chrono::nanoseconds limit, const std::stop_token& stop,
+result<void> process_group::barrier(std::chrono::nanoseconds timeout, const std::stop_token& stop,
                                     std::source_location where) {
   const called_from here{where};
   body_->require_member("barrier");
-  auto met = body_->meet(packet_kind::barrier, {}, limit, stop);
+  auto met = body_->meet(packet_kind::barrier, {}, timeout, stop);
   if (!met) return std::move(met).error();
   return {};
 }
 
 result<std::vector<std::vector<std::byte>>> process_group::all_gather(std::span<const std::byte> mine,
-                                                                      std::chrono::nanoseconds limit,
+                                                                      std::chrono::nanoseconds timeout,
                                                                       const std::stop_token& stop,
                                                                       std::source_location where) {
   const called_from here{where};
@@ -393,12 +393,12 @@ result<std::vector<std::vector<std::byte>>> process_group::all_gather(std::span<
     raise(errc::invalid_argument, "all_gather of " + std::to_string(mine.size()) + " bytes; at most " +
                                       std::to_string(max_payload) + " of each rank");
   }
-  return body_->meet(packet_kind::gather, mine, limit, stop);
+  return body_->meet(packet_kind::gather, mine, timeout, stop);
 }
 
 // Everybody tells everybody: one step, and no rank whose death would leave the others without news.
 result<std::vector<std::vector<std::byte>>> process_group::body::meet(packet_kind kind, std::span<const std::byte> mine,
-                                                                      std::chrono::nanoseconds limit,
+                                                                      std::chrono::nanoseconds timeout,
                                                                       const std::stop_token& stop) {
   const std::string what = kind == packet_kind::barrier ? "barrier" : "all_gather";
   std::unique_lock lock{mutex};
@@ -464,7 +464,7 @@ result<std::vector<std::vector<std::byte>>> process_group::body::meet(packet_kin
     }
     return complete || failure;
   };
-  const auto how = wait(lock, limit, stop, done, [&] { return full; });
+  const auto how = wait(lock, timeout, stop, done, [&] { return full; });
   if (failure) return *std::move(failure);
   if (how != outcome::ok) {
     std::string missing;
@@ -473,7 +473,7 @@ result<std::vector<std::vector<std::byte>>> process_group::body::meet(packet_kin
       missing += (missing.empty() ? "" : ", ") + name_of(m);
     }
     if (how == outcome::cancelled) return make_error(errc::cancelled, what + " was cancelled; not there: " + missing);
-    return make_error(errc::timed_out, what + ": not there within " + milliseconds(limit) + ": " + missing);
+    return make_error(errc::timed_out, what + ": not there within " + milliseconds(timeout) + ": " + missing);
   }
   std::vector<std::vector<std::byte>> all(members.size());
   for (member& m : members) {
@@ -506,16 +506,16 @@ bool process_group::alive(rank which, std::source_location where) const {
   return m.state == body::presence::here;
 }
 
-result<rank> process_group::wait_death(std::chrono::nanoseconds limit, const std::stop_token& stop,
+result<rank> process_group::wait_death(std::chrono::nanoseconds timeout, const std::stop_token& stop,
                                        std::source_location where) {
   const called_from here{where};
   body& b = *body_;
   b.require_member("wait_death");
   std::unique_lock lock{b.mutex};
-  const auto how = b.wait(lock, limit, stop, [&] { return !b.untold.empty(); });
+  const auto how = b.wait(lock, timeout, stop, [&] { return !b.untold.empty(); });
   if (how == body::outcome::cancelled) return make_error(errc::cancelled, "the wait for a death was cancelled");
   if (how == body::outcome::timed_out) {
-    return make_error(errc::timed_out, "nobody has died within " + milliseconds(limit));
+    return make_error(errc::timed_out, "nobody has died within " + milliseconds(timeout));
   }
   const rank who = b.untold.front();
   b.untold.pop_front();

@@ -71,11 +71,11 @@ struct process_group::body {
 
   enum class outcome : unsigned char { ok, timed_out, cancelled };
   /// Waits until attempt() succeeds; where room_on() gives a connection, also for that to take more.
-  outcome wait(std::unique_lock<std::mutex>& lock, std::chrono::nanoseconds limit, const std::stop_token& stop,
+  outcome wait(std::unique_lock<std::mutex>& lock, std::chrono::nanoseconds timeout, const std::stop_token& stop,
                const std::function<bool()>& attempt, const std::function<int()>& room_on = nullptr);
 
   result<std::vector<std::vector<std::byte>>> meet(detail::packet_kind kind, std::span<const std::byte> mine,
-                                                   std::chrono::nanoseconds limit, const std::stop_token& stop);
+                                                   std::chrono::nanoseconds timeout, const std::stop_token& stop);
 
   const pid_t owner = ::getpid();
   const rank self;

@@ -40,9 +40,9 @@ std::pair<sockaddr_un, socklen_t> address_of(std::uint64_t door) {
 std::string process_name(std::uint32_t pid) { return "process " + std::to_string(pid); }
 
 void nap(nanoseconds time) noexcept {
-  timespec limit{};
-  limit.tv_nsec = static_cast<long>(std::min<std::int64_t>(time.count(), 999'999'999));
-  static_cast<void>(::ppoll(nullptr, 0, &limit, nullptr));
+  timespec timeout{};
+  timeout.tv_nsec = static_cast<long>(std::min<std::int64_t>(time.count(), 999'999'999));
+  static_cast<void>(::ppoll(nullptr, 0, &timeout, nullptr));
 }
 
 /// A thread that is started meanwhile handles no signal of a program that does not know of it.
@@ -204,13 +204,13 @@ void share_server::serve(int listener, int bell) noexcept {
     these[0] = {bell, POLLIN, 0};
     these[1] = {rests ? -1 : listener, POLLIN, 0};
     for (std::size_t i = 0; i < count; ++i) these[i + 2] = {pending[i].connection.get(), POLLIN, 0};
-    auto limit = nanoseconds::max();
-    if (count != 0) limit = pending[0].since + max_silence - now;
-    if (rests) limit = std::min<nanoseconds>(limit, rest_until - now);
-    limit = std::max(limit, nanoseconds{0});
-    timespec time{static_cast<std::time_t>(limit.count() / 1'000'000'000),
-                  static_cast<long>(limit.count() % 1'000'000'000)};
-    if (::ppoll(these.data(), count + 2, limit == nanoseconds::max() ? nullptr : &time, nullptr) < 0) {
+    auto timeout = nanoseconds::max();
+    if (count != 0) timeout = pending[0].since + max_silence - now;
+    if (rests) timeout = std::min<nanoseconds>(timeout, rest_until - now);
+    timeout = std::max(timeout, nanoseconds{0});
+    timespec time{static_cast<std::time_t>(timeout.count() / 1'000'000'000),
+                  static_cast<long>(timeout.count() % 1'000'000'000)};
+    if (::ppoll(these.data(), count + 2, timeout == nanoseconds::max() ? nullptr : &time, nullptr) < 0) {
       if (errno == ENOMEM) nap(milliseconds{10});
       continue;
     }
@@ -359,13 +359,13 @@ result<attempt> try_fetch(const share_ticket& h, clock_type::time_point until, f
 
 }  // namespace
 
-result<fetched_share> fetch_share(const share_ticket& h, nanoseconds limit,
+result<fetched_share> fetch_share(const share_ticket& h, nanoseconds timeout,
                                   const std::shared_ptr<process_watch>& known) {
   if (h.boot != this_boot()) {
     return make_error(errc::incompatible, "this handle is from another computer, or from before this one was started");
   }
   const auto start = clock_type::now();
-  const auto until = limit > clock_type::time_point::max() - start ? clock_type::time_point::max() : start + limit;
+  const auto until = timeout > clock_type::time_point::max() - start ? clock_type::time_point::max() : start + timeout;
   fetched_share got;
   got.exporter = known;
   for (;;) {
@@ -375,7 +375,7 @@ result<fetched_share> fetch_share(const share_ticket& h, nanoseconds limit,
     const auto left = until - clock_type::now();
     if (left <= nanoseconds{0}) {
       return make_error(errc::timed_out, process_name(h.process) + " did not hand out what it shares within " +
-                                             std::to_string(std::chrono::duration_cast<milliseconds>(limit).count()) +
+                                             std::to_string(std::chrono::duration_cast<milliseconds>(timeout).count()) +
                                              " ms; is it stopped?");
     }
     nap(std::min<nanoseconds>(left, milliseconds{1}));

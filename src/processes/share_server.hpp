@@ -114,7 +114,7 @@ struct fetched_share {
 /// peer_dead
 ///   (the exporter, or its machine, is gone); closed (what was exported is freed); timed_out; resource_exhausted;
 ///   corrupt (what answered is no exporter); unsupported (an exporter in a PID namespace that is not seen from here).
-[[nodiscard]] result<fetched_share> fetch_share(const share_ticket& h, std::chrono::nanoseconds limit,
+[[nodiscard]] result<fetched_share> fetch_share(const share_ticket& h, std::chrono::nanoseconds timeout,
                                                 const std::shared_ptr<process_watch>& known = nullptr);
 
 }  // namespace weft::detail

@@ -163,10 +163,10 @@ event device_barrier::arrive_and_order(const stream& by, std::source_location wh
   return opening;
 }
 
-wait_outcome device_barrier::arrive_and_wait(const stream& by, std::chrono::nanoseconds limit,
+wait_outcome device_barrier::arrive_and_wait(const stream& by, std::chrono::nanoseconds timeout,
                                              std::source_location where) {
   const called_from here{where};
-  return body_->arrive(by).wait_for(limit);
+  return body_->arrive(by).wait_for(timeout);
 }
 
 void device_barrier::reset(std::source_location where) {

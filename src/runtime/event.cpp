@@ -29,9 +29,9 @@ wait_outcome event::wait(const std::stop_token& stop, std::source_location where
   return wait_until(*this, no_deadline, stop, where);
 }
 
-wait_outcome event::wait_for(std::chrono::nanoseconds limit, std::source_location where) const {
+wait_outcome event::wait_for(std::chrono::nanoseconds timeout, std::source_location where) const {
   if (!record_) return wait_outcome::ok;
-  return wait_until(*this, deadline_after(record_->owner->now(), limit), {}, where);
+  return wait_until(*this, deadline_after(record_->owner->now(), timeout), {}, where);
 }
 
 std::optional<error> event::failure() const {

@@ -191,9 +191,9 @@ void machine::synchronize(std::source_location where) const {
   synchronize_machine(*state_, no_deadline);
 }
 
-wait_outcome machine::synchronize_for(std::chrono::nanoseconds limit, std::source_location where) const {
+wait_outcome machine::synchronize_for(std::chrono::nanoseconds timeout, std::source_location where) const {
   const called_from here{where};
-  return synchronize_machine(*state_, deadline_after(now(), limit));
+  return synchronize_machine(*state_, deadline_after(now(), timeout));
 }
 
 std::vector<order_violation> machine::order_violations() const {
@@ -247,9 +247,9 @@ void device::synchronize(std::source_location where) const {
   const called_from here{where};
   synchronize_devices(*state_, id_, 1, no_deadline);
 }
-wait_outcome device::synchronize_for(std::chrono::nanoseconds limit, std::source_location where) const {
+wait_outcome device::synchronize_for(std::chrono::nanoseconds timeout, std::source_location where) const {
   const called_from here{where};
-  return synchronize_devices(*state_, id_, 1, deadline_after(state_->now(), limit));
+  return synchronize_devices(*state_, id_, 1, deadline_after(state_->now(), timeout));
 }
 
 bool device::is_lost() const { return state_->backend_of(id_).lost(id_) != nullptr; }

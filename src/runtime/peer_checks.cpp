@@ -122,7 +122,7 @@ void peer_checks::tell_news() {
   for (const auto& [level, text] : news) log(level, text);
 }
 
-result<peer_delivery> peer_checks::probe(device_id from, device_id to, peer_way way, std::chrono::nanoseconds limit) {
+result<peer_delivery> peer_checks::probe(device_id from, device_id to, peer_way way, std::chrono::nanoseconds timeout) {
   machine_.require_open();
   backend& driver = machine_.backend_of(from);
   if (driver.on_worker()) {
@@ -137,7 +137,7 @@ result<peer_delivery> peer_checks::probe(device_id from, device_id to, peer_way 
   if (lends) {
     if (auto lent = lend(from, to); !lent) return std::move(lent).error();
   }
-  auto found = probe_->run(from, to, way, limit);
+  auto found = probe_->run(from, to, way, timeout);
   if (lends) end_lending(from, to);
   return found;
 }

@@ -67,7 +67,8 @@ class peer_checks {
   void believe_record();
   [[nodiscard]] std::shared_ptr<const std::string> look(device_id from, device_id to, peer_way way);
   [[nodiscard]] result<peer_delivery> find_out(device_id from, device_id to, peer_way way);
-  [[nodiscard]] result<peer_delivery> probe(device_id from, device_id to, peer_way way, std::chrono::nanoseconds limit);
+  [[nodiscard]] result<peer_delivery> probe(device_id from, device_id to, peer_way way,
+                                            std::chrono::nanoseconds timeout);
   [[nodiscard]] result<void> lend(device_id from, device_id to);
   void end_lending(device_id from, device_id to);
   void demote(device_id from, device_id to, peer_way way, const std::string& why);

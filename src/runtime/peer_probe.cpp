@@ -32,10 +32,10 @@ kernel_argument in_memory(void* address, parameter_direction direction) {
 
 }  // namespace
 
-result<peer_delivery> peer_probe::run(device_id from, device_id to, peer_way way, std::chrono::nanoseconds limit) {
+result<peer_delivery> peer_probe::run(device_id from, device_id to, peer_way way, std::chrono::nanoseconds timeout) {
   from_ = from;
   to_ = to;
-  limit_ = limit;
+  timeout_ = timeout;
   try {
     return tried(from, to, way);
   } catch (const error_exception& failed) {
@@ -163,7 +163,7 @@ std::string peer_probe::difference(const place& by, const word* in) {
 
 void peer_probe::finish(const event_ref& done) {
   if (!done) return;
-  const wait_outcome how = driver_.wait(*done, deadline_after(driver_.now(), limit_), {});
+  const wait_outcome how = driver_.wait(*done, deadline_after(driver_.now(), timeout_), {});
   if (how == wait_outcome::timed_out)
     raise(errc::timed_out, to_string(from_) + " and " + to_string(to_) + " did not end a small copy in time");
   if (how == wait_outcome::failed) raise(error{*done->cause()});

@@ -18,9 +18,9 @@ class peer_probe {
  public:
   explicit peer_probe(backend& driver) : driver_(driver) {}
 
-  /// Errors: those of the driver; timed_out, each step having `limit`; not_ready where a kernel would have to be loaded
-  /// on a device that has work: a driver may wait for that work first.
-  [[nodiscard]] result<peer_delivery> run(device_id from, device_id to, peer_way way, std::chrono::nanoseconds limit);
+  /// Errors: those of the driver; timed_out, each step having `timeout`; not_ready where a kernel would have to be
+  /// loaded on a device that has work: a driver may wait for that work first.
+  [[nodiscard]] result<peer_delivery> run(device_id from, device_id to, peer_way way, std::chrono::nanoseconds timeout);
 
  private:
   using word = std::uint64_t;
@@ -46,7 +46,7 @@ class peer_probe {
   backend& driver_;
   std::map<device_id, place> places_;
   device_id from_, to_;  // of this run
-  std::chrono::nanoseconds limit_{};
+  std::chrono::nanoseconds timeout_{};
 };
 
 }  // namespace weft::detail

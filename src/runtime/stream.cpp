@@ -136,10 +136,10 @@ void stream::synchronize(std::source_location where) const {
   value_or_raise(backend_of(identity_.get()).synchronize(native(), no_deadline, {}));
 }
 
-wait_outcome stream::synchronize_for(std::chrono::nanoseconds limit, std::source_location where) const {
+wait_outcome stream::synchronize_for(std::chrono::nanoseconds timeout, std::source_location where) const {
   const called_from here{where};
   backend& own = backend_of(identity_.get());
-  return value_or_raise(own.synchronize(native(), deadline_after(own.now(), limit), {}));
+  return value_or_raise(own.synchronize(native(), deadline_after(own.now(), timeout), {}));
 }
 
 }  // namespace weft

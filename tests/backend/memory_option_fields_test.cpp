@@ -156,12 +156,12 @@ TEST_P(memory_option_fields, of_collectives_by_one_caller_have_effects) {
   using weft::collective_algorithm;
   const machine m = open();
   const samples::option_row of_communicators[] = {
-      {"limit", "how long a call may take",
+      {"timeout", "how long a call may take",
        [](const machine& on) {
          ranks r{on};
          samples::gate gate;
          gate.hold(r.on[0].default_stream());
-         weft::communicator all{r.on, {.limit = 5ms}};
+         weft::communicator all{r.on, {.timeout = 5ms}};
          const errc said = error_of([&] { all.all_reduce(r.memory, weft::reduce_op::sum).wait(); }).code;
          gate.open();
          return said == errc::timed_out;
@@ -223,14 +223,14 @@ TEST_P(memory_option_fields, of_collectives_by_one_caller_have_effects) {
          run.wait();
          return waits;
        }},
-      {"limit", "how long it may take",
+      {"timeout", "how long it may take",
        [](const machine& on) {
          ranks r{on};
          samples::gate gate;
          gate.hold(r.on[0].default_stream());
          weft::communicator all{r.on};
          const errc said =
-             error_of([&] { all.all_reduce(r.memory, weft::reduce_op::sum, {.limit = 5ms}).wait(); }).code;
+             error_of([&] { all.all_reduce(r.memory, weft::reduce_op::sum, {.timeout = 5ms}).wait(); }).code;
          gate.open();
          return said == errc::timed_out;
        }},
@@ -263,12 +263,12 @@ TEST_P(memory_option_fields, of_collectives_by_ranks_have_effects) {
     return held;
   };
   const samples::option_row rows[] = {
-      {"limit", "how long a call may take",
+      {"timeout", "how long a call may take",
        [](const machine& m) {
          std::promise<void> done;
          auto ended = done.get_future();
          // long enough for both to join, which the limit is for, too
-         return as_ranks(m, {.limit = 3s}, [&](weft::rank_communicator& all, bool is_first) {
+         return as_ranks(m, {.timeout = 3s}, [&](weft::rank_communicator& all, bool is_first) {
            if (!is_first) return ended.wait(), true;  // does not come
            const auto said = error_of([&] { all.barrier(); });
            done.set_value();

@@ -239,8 +239,8 @@ TEST(message_option_fields, of_a_connection_have_effects) {
     return said.code;
   };
   const samples::option_row rows[] = {
-      {"limit", "how long they look for each other",
-       [&](const machine&) { return is_soon([&] { EXPECT_EQ(to_nobody({.limit = 2ms}), errc::timed_out); }); }},
+      {"timeout", "how long they look for each other",
+       [&](const machine&) { return is_soon([&] { EXPECT_EQ(to_nobody({.timeout = 2ms}), errc::timed_out); }); }},
       {"stop", "whether they go on", [&](const machine&) { return to_nobody({.stop = stopped()}) == errc::cancelled; }},
       {"largest", "what is accepted",
        [](const machine&) {
@@ -281,8 +281,8 @@ TEST(message_option_fields, of_a_meeting_have_effects) {
              {.announcement = said});
          return heard == std::vector<std::byte>{std::byte{7}};
        }},
-      {"limit", "how long they gather",
-       [&](const machine&) { return is_soon([&] { EXPECT_EQ(alone({.limit = 2ms}), errc::timed_out); }); }},
+      {"timeout", "how long they gather",
+       [&](const machine&) { return is_soon([&] { EXPECT_EQ(alone({.timeout = 2ms}), errc::timed_out); }); }},
       {"stop", "whether they go on", [&](const machine&) { return alone({.stop = stopped()}) == errc::cancelled; }},
   };
   samples::expect_each<weft::join_options>(machine{{.backend = "host"}}, rows);

@@ -194,7 +194,7 @@ TEST(shared_queue, nobody_connects_to_ends_at_the_limit_and_a_dead_one_at_once) 
     return 0;
   }};
   weft::connect_options soon;
-  soon.limit = 5ms;
+  soon.timeout = 5ms;
   EXPECT_EQ(error_of([&] { static_cast<void>(connect_sender<int>(pair.group, there, 1, {}, soon)); }).code,
             errc::timed_out);
   pair.other.kill(SIGKILL);

@@ -192,7 +192,7 @@ TEST(world_check, says_which_variable_is_missing_and_who_is_late) {
   const tool_result none = run_tool({"world", "check"});
   EXPECT_EQ(none.exit_code, 2);
   EXPECT_TRUE(has(none.err, "WORLD_SIZE")) << none.err;
-  const tool_result late = run_tool({"world", "check", "--limit", "200ms"}, as_rank(0, 2, 24001));
+  const tool_result late = run_tool({"world", "check", "--timeout", "200ms"}, as_rank(0, 2, 24001));
   EXPECT_EQ(late.exit_code, 5) << late.err;
   EXPECT_TRUE(has(late.err, "rank 1")) << late.err;
   EXPECT_EQ(run_tool({"world"}).exit_code, 2);

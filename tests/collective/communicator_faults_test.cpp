@@ -162,7 +162,7 @@ TEST(communicator_faults, a_rank_that_stalls_ends_the_wait_at_the_limit_and_is_n
     stalls.duration = std::chrono::hours{1};
     layout.faults.push_back(stalls);
     weft::communicator_options with;
-    with.limit = std::chrono::milliseconds{40};
+    with.timeout = std::chrono::milliseconds{40};
     sums s{layout, weft::clock_kind::virtual_time, 5000, with};
     s.fill();
     const auto from = s.m.now();
@@ -172,7 +172,7 @@ TEST(communicator_faults, a_rank_that_stalls_ends_the_wait_at_the_limit_and_is_n
     EXPECT_EQ(cause.code, errc::timed_out);
     EXPECT_NE(cause.what.find("rank 2 (gpu2) has not done its part"), std::string::npos)
         << to_string(algorithm) << ": " << cause.what;
-    EXPECT_EQ(s.m.now() - from, with.limit);
+    EXPECT_EQ(s.m.now() - from, with.timeout);
     EXPECT_FALSE(run.ready());
     // the stall ends: the result is there after all
     EXPECT_NO_THROW(s.m.synchronize());
@@ -187,13 +187,13 @@ TEST(communicator_faults, the_limit_of_a_call_goes_before_that_of_the_communicat
   const auto gate_event = s.m.state()->backend_of(gpu0).create_gate();
   s.m[0].default_stream().wait(weft::event{s.m.state(), *gate_event});
   weft::collective_options with;
-  with.limit = std::chrono::microseconds{7};
+  with.timeout = std::chrono::microseconds{7};
   const auto from = s.m.now();
   const auto run = s.all.all_reduce(s.memory, reduce_op::sum, with);
   const weft::error cause = error_of([&] { run.wait(); });
   EXPECT_EQ(cause.code, errc::timed_out);
   EXPECT_NE(cause.what.find("rank 0 (gpu0)"), std::string::npos) << cause.what;
-  EXPECT_EQ(s.m.now() - from, *with.limit);
+  EXPECT_EQ(s.m.now() - from, *with.timeout);
   s.m.state()->backend_of(gpu0).open_gate(*gate_event, nullptr);
   EXPECT_EQ(run.done(rank{1}).wait_for(soon), wait_outcome::ok);
   EXPECT_TRUE(s.is_right());

@@ -192,7 +192,7 @@ vandal::fields fields_of(std::span<std::byte> memory, int ranks) {
 void do_everything(rank_communicator& c, weft::symmetric_buffer<float>& there) {
   std::vector<float> tiny(3), small(1000), large(200'000), all(200'000 * static_cast<std::size_t>(c.size()));
   weft::collective_options o;
-  o.limit = 10ms;
+  o.timeout = 10ms;
   const auto attempt = [&](auto&& f) { static_cast<void>(samples::error_of(f)); };
   for (int i = 0; i < 4; ++i) {
     attempt([&] { c.all_reduce(tiny, reduce_op::sum, o); });
@@ -287,7 +287,7 @@ TEST(control_block, in_which_others_write_what_a_rank_has_said_of_itself_does_no
     c.barrier();
     if (c.self() == rank{0}) {
       weft::collective_options o;
-      o.limit = 1s;
+      o.timeout = 1s;
       // whatever comes of it: a result or an error
       static_cast<void>(samples::error_of([&] { c.all_reduce(plain, reduce_op::sum, o); }));
       return std::string{};

@@ -58,7 +58,7 @@ int between_processes(long place) {
     const machine m = ranks::a_machine(1);
     auto group = std::make_shared<weft::process_group>(weft::value_or_raise(std::move(mine).join()));
     weft::rank_communicator_options options;
-    options.limit = samples::only_a_hang;
+    options.timeout = samples::only_a_hang;
     auto all = weft::rank_communicator::join(group, m[0], options);
     const auto symmetric = all.allocate<float>(5000);
     std::vector<float> host(5000, 1);

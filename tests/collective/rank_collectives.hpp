@@ -536,7 +536,7 @@ inline void expect_the_killed_is_named(const world& in) {
   };
   const processes::shared<told> b;
   weft::rank_communicator_options options;
-  options.limit = samples::only_a_hang;
+  options.timeout = samples::only_a_hang;
   team all{n,
            [&](rank_communicator& c, const group&) {
              memory<float> there{c, home::symmetric, 30'000}, plain{c, home::device, 30'000};

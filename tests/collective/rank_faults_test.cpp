@@ -95,7 +95,7 @@ TEST_P(killed, in_the_middle_is_named_on_all_others_which_shrink_and_go_on) {
   constexpr int n = 4, victim = 2;
   const processes::shared<board> b;
   weft::rank_communicator_options options;
-  options.limit = samples::only_a_hang;
+  options.timeout = samples::only_a_hang;
   team all{n,
            [&](rank_communicator& c, const group&) {
              const auto me = c.self().index();
@@ -118,7 +118,7 @@ TEST_P(killed, in_the_middle_is_named_on_all_others_which_shrink_and_go_on) {
   for (const int r : {0, 1, 3}) {
     const std::chrono::nanoseconds after{b->heard[static_cast<std::size_t>(r)] - at};
     RecordProperty("rank_" + std::to_string(r) + "_heard_after_us", std::to_string(after.count() / 1000));
-    EXPECT_LT(after, options.limit / 2) << r << " waited for the limit";
+    EXPECT_LT(after, options.timeout / 2) << r << " waited for the limit";
   }
 }
 
@@ -127,11 +127,11 @@ INSTANTIATE_TEST_SUITE_P(rank, killed, testing::Values(0, 1, 2, 3));
 TEST(rank, that_is_stopped_is_named_once_time_is_up_and_does_no_harm_when_it_goes_on) {
   constexpr int n = 3, victim = 1, enough = 20;
   weft::rank_communicator_options options;
-  options.limit = samples::only_a_hang;
+  options.timeout = samples::only_a_hang;
   const auto part = [](rank_communicator& c, board& b) {
     const auto me = c.self().index();
     weft::collective_options how;
-    how.limit = 2s;
+    how.timeout = 2s;
     const weft::error e = work_until_it_fails(c, b, 1, how);
     if (me == victim) {
       // it hears what the others have decided about it

@@ -103,7 +103,7 @@ inline std::string found_by_threads(kind how, int n, const part& what, const wef
 /// Runs `what` as each of n ranks; fails with what any of them found wrong.
 inline testing::AssertionResult run(kind how, int n, const part& what, weft::rank_communicator_options options = {},
                                     const world& in = {}) {
-  options.limit = samples::only_a_hang;
+  options.timeout = samples::only_a_hang;
   std::string wrong;
   if (how == kind::processes) {
     team all{n, what, options, in};

@@ -33,7 +33,7 @@ std::string on_nodes(const std::vector<int>& nodes, const F& work,
         if (!w) return failure_of(w);
         const weft::machine m = ranks::a_machine(1);
         weft::rank_communicator_options limited;
-        limited.limit = only_a_hang;
+        limited.timeout = only_a_hang;
         auto c = w->communicator(m[0], limited);
         std::string wrong = work(c, *w);
         return wrong.empty() ? wrong : "rank " + std::to_string(r) + ": " + wrong + "\n";

@@ -33,7 +33,7 @@ std::vector<byte> letters(std::size_t count, unsigned seed) {
 far_copy_options checked(bool verify = true) {
   far_copy_options made;
   made.verify = verify;
-  made.limit = only_a_hang;
+  made.timeout = only_a_hang;
   return made;
 }
 weft::machine two_of_host() {
@@ -351,7 +351,7 @@ TEST(far_memory, of_a_rank_that_stands_still_is_given_up_in_time_and_then_its_co
     std::vector<byte> some(theirs.size());
     ::kill(w.member(one).pid, SIGSTOP);
     far_copy_options soon = checked();
-    soon.limit = 50ms;
+    soon.timeout = 50ms;
     const std::string ended = of_copy([&] { copy(w, theirs, some, soon); });
     const std::string then = of_copy([&] { copy(w, some, theirs, checked()); });
     ::kill(w.member(one).pid, SIGKILL);
@@ -441,7 +441,7 @@ TEST(far_memory, of_a_rank_that_sends_longer_pieces_ends_the_copy_without_a_limi
   weft::result<void> came;
   std::atomic<bool> over{false};
   far_copy_options without_limit;
-  without_limit.limit = weft::no_deadline;
+  without_limit.timeout = weft::no_deadline;
   std::jthread reads{[&] {
     came = both.copier->read(weft::detail::untyped(std::span{mine}), {1, 0, 1, 0, mine.size()}, without_limit);
     over = true;

@@ -50,7 +50,7 @@ inline world_place place(int self, int size, std::uint16_t port) {
 }
 inline world_options within(std::chrono::nanoseconds limit, std::string token = "of this test") {
   world_options made;
-  made.limit = limit;
+  made.timeout = limit;
   made.token = std::move(token);
   made.engine = weft::world_engine::none;
   return made;

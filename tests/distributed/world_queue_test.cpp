@@ -328,7 +328,7 @@ TEST(world_queue, gives_up_at_its_deadline_and_when_it_is_stopped) {
   EXPECT_EQ(on_a_pair(
                 [&](world& w) -> std::string {
                   connect_options soon;
-                  soon.limit = 1ms;
+                  soon.timeout = 1ms;
                   auto e = error_of([&] { static_cast<void>(connect_receiver<int>(w, one, 1, {}, soon)); });
                   if (e.code != errc::timed_out || !says(e.what, "rank 1 (node 1")) return e.what;
                   e = error_of([&] { static_cast<void>(connect_sender<int>(w, one, 1, {}, soon)); });

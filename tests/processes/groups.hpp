@@ -101,7 +101,7 @@ inline std::string fresh_name() {
 
 inline join_options within(std::chrono::nanoseconds limit) {
   join_options made;
-  made.limit = limit;
+  made.timeout = limit;
   return made;
 }
 

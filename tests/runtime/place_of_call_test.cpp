@@ -479,7 +479,7 @@ TEST(error_place, is_unknown_where_the_call_cannot_know_it) {
   const stream s{m[0]};
   names_no_line([&] { sync_wait(waits_for(s.call(&fail))); });
   weft::join_options hurry;
-  hurry.limit = 1ms;
+  hurry.timeout = 1ms;
   const auto late = weft::rendezvous::at("place_of_call_test", rank{0}, 2).join(hurry);
   ASSERT_FALSE(late);
   EXPECT_EQ(late.error().where.line(), 0U);

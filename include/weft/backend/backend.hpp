@@ -98,7 +98,7 @@ class backend : public watch_facet {
   [[nodiscard]] result<shared_bytes> export_memory(const void* address, bytes size, handle_family family) noexcept;
   [[nodiscard]] result<opened_memory_description> open_memory(std::optional<device_id> device,
                                                               const shared_bytes& handle, handle_family family,
-                                                              std::chrono::nanoseconds limit) noexcept;
+                                                              std::chrono::nanoseconds timeout) noexcept;
   [[nodiscard]] result<void> close_memory(void* address) noexcept;
   [[nodiscard]] result<void> set_memory_access(void* address, std::span<const device_right> rights) noexcept;
   [[nodiscard]] result<access_right> memory_access(device_id device, const void* address) noexcept;

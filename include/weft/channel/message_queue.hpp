@@ -200,10 +200,10 @@ class sender {
     put(end, message);
     return queue_status::ok;
   }
-  queue_status send_for(const T& message, std::chrono::nanoseconds limit, std::stop_token stop = {}) noexcept {
+  queue_status send_for(const T& message, std::chrono::nanoseconds timeout, std::stop_token stop = {}) noexcept {
     detail::queue_end& end = *end_;
     if (!end.is_plain() || weft_ring_space(&end.ring) != WEFT_RING_OK) [[unlikely]]
-      return detail::send_slowly(*queue_, end, &message, {true, limit, std::move(stop)});
+      return detail::send_slowly(*queue_, end, &message, {true, timeout, std::move(stop)});
     put(end, message);
     return queue_status::ok;
   }
@@ -223,9 +223,9 @@ class sender {
   batch_result send_batch(std::span<const T> messages, std::stop_token stop = {}) noexcept {
     return send_batch_as(messages, {true, {}, std::move(stop)});
   }
-  batch_result send_batch_for(std::span<const T> messages, std::chrono::nanoseconds limit,
+  batch_result send_batch_for(std::span<const T> messages, std::chrono::nanoseconds timeout,
                               std::stop_token stop = {}) noexcept {
-    return send_batch_as(messages, {true, limit, std::move(stop)});
+    return send_batch_as(messages, {true, timeout, std::move(stop)});
   }
 
   /// Up to `count` places to write messages into where they will be read. Never waits; one reservation at a time, and
@@ -347,10 +347,10 @@ class receiver {
       return queue_status::ok;
     return detail::receive_slowly(*queue_, &message, {true, {}, std::move(stop)});
   }
-  queue_status receive_for(T& message, std::chrono::nanoseconds limit, std::stop_token stop = {}) noexcept {
+  queue_status receive_for(T& message, std::chrono::nanoseconds timeout, std::stop_token stop = {}) noexcept {
     if (take_soon(message)) [[likely]]
       return queue_status::ok;
-    return detail::receive_slowly(*queue_, &message, {true, limit, std::move(stop)});
+    return detail::receive_slowly(*queue_, &message, {true, timeout, std::move(stop)});
   }
 
   /// What is there now, up to messages.size(). empty only when nothing is.
@@ -359,9 +359,9 @@ class receiver {
   batch_result receive_batch(std::span<T> messages, std::size_t at_least = 1, std::stop_token stop = {}) noexcept {
     return receive_batch_as(messages, at_least, {true, {}, std::move(stop)});
   }
-  batch_result receive_batch_for(std::span<T> messages, std::chrono::nanoseconds limit, std::size_t at_least = 1,
+  batch_result receive_batch_for(std::span<T> messages, std::chrono::nanoseconds timeout, std::size_t at_least = 1,
                                  std::stop_token stop = {}) noexcept {
-    return receive_batch_as(messages, at_least, {true, limit, std::move(stop)});
+    return receive_batch_as(messages, at_least, {true, timeout, std::move(stop)});
   }
   /// As receive_batch, up to queue_options::batch_size of them.
   [[nodiscard]] std::vector<T> receive_batch(std::stop_token stop = {}) {

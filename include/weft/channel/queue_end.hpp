@@ -43,7 +43,7 @@ struct alignas(isolation) queue_end {
 /// How long a call may wait.
 struct wait_rules {
   bool may_wait = false;
-  std::optional<std::chrono::nanoseconds> limit;  // none: the queue's own
+  std::optional<std::chrono::nanoseconds> timeout;  // none: the queue's own
   std::stop_token stop;
 };
 

@@ -89,11 +89,11 @@ namespace detail {
 /// Errors: invalid_argument for no calls, or more than a table holds.
 [[nodiscard]] queue_options options_of_requests(const request_options& options, std::source_location where);
 
-/// `limit` from now, or the end of time.
-[[nodiscard]] inline std::chrono::steady_clock::time_point end_of(std::chrono::nanoseconds limit) noexcept {
+/// `timeout` from now, or the end of time.
+[[nodiscard]] inline std::chrono::steady_clock::time_point end_of(std::chrono::nanoseconds timeout) noexcept {
   using clock = std::chrono::steady_clock;
   const auto now = clock::now();
-  return limit > clock::time_point::max() - now ? clock::time_point::max() : now + limit;
+  return timeout > clock::time_point::max() - now ? clock::time_point::max() : now + timeout;
 }
 [[nodiscard]] inline std::chrono::nanoseconds left_until(std::chrono::steady_clock::time_point end) noexcept {
   const auto left = end - std::chrono::steady_clock::now();
@@ -167,8 +167,8 @@ class request_client {
   call_result<Response> call(const Request& request, std::stop_token stop = {}) {
     return call_for(request, timeout_, std::move(stop));
   }
-  call_result<Response> call_for(const Request& request, std::chrono::nanoseconds limit, std::stop_token stop = {}) {
-    const auto end = detail::end_of(limit);
+  call_result<Response> call_for(const Request& request, std::chrono::nanoseconds timeout, std::stop_token stop = {}) {
+    const auto end = detail::end_of(timeout);
     begun_call begun = begin(request);
     while (begun.status == queue_status::full) {  // a place becomes free when an answer comes
       const queue_status status = take_one(end, stop);
@@ -205,8 +205,8 @@ class request_client {
   call_result<Response> finish(call_id id, std::stop_token stop = {}) {
     return finish_until(id, detail::end_of(timeout_), stop);
   }
-  call_result<Response> finish_for(call_id id, std::chrono::nanoseconds limit, std::stop_token stop = {}) {
-    return finish_until(id, detail::end_of(limit), stop);
+  call_result<Response> finish_for(call_id id, std::chrono::nanoseconds timeout, std::stop_token stop = {}) {
+    return finish_until(id, detail::end_of(timeout), stop);
   }
   /// The answer if it is there; empty when it is not yet.
   call_result<Response> try_finish(call_id id) noexcept {

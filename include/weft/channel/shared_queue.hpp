@@ -17,7 +17,7 @@ namespace weft {
 
 /// How the two ends look for each other.
 struct connect_options {
-  std::chrono::nanoseconds limit = std::chrono::seconds{30};
+  std::chrono::nanoseconds timeout = std::chrono::seconds{30};
   std::stop_token stop{};
   /// The largest memory of a queue that connect_sender() accepts from the other process.
   bytes largest{std::uint64_t{64} << 20};

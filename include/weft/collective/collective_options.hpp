@@ -20,10 +20,10 @@ struct collective_options {
   reduction_order order = reduction_order::any;
   rank root{0};
   std::span<const stream> streams{};
-  std::optional<std::chrono::nanoseconds> limit{};  // instead of the communicator's
+  std::optional<std::chrono::nanoseconds> timeout{};  // instead of the communicator's
 };
 
 /// How long a collective may take before the ranks that are missing are named, unless its call says otherwise.
-inline constexpr std::chrono::seconds collective_patience{30};
+inline constexpr std::chrono::seconds collective_timeout{30};
 
 }  // namespace weft

@@ -22,7 +22,7 @@
 namespace weft {
 
 struct communicator_options {
-  std::chrono::nanoseconds limit = collective_patience;
+  std::chrono::nanoseconds timeout = collective_timeout;
   bool peer_access = true;  // takes leases on peer access wherever it is offered, for as long as it lives
 };
 
@@ -35,10 +35,10 @@ class collective_run {
   explicit collective_run(std::shared_ptr<const body> made) : body_(std::move(made)) {}
 
   /// Waits until every rank has its result. Errors: the first cause, with the rank and its device named; timed_out,
-  /// with the ranks that have not ended named, once the limit of the call has passed; cancelled after abort().
+  /// with the ranks that have not ended named, once the timeout of the call has passed; cancelled after abort().
   void wait(std::source_location where = std::source_location::current()) const;
-  /// timed_out when `limit` on the machine's clock has passed first. Errors: as wait().
-  [[nodiscard]] wait_outcome wait_for(std::chrono::nanoseconds limit,
+  /// timed_out when `timeout` on the machine's clock has passed first. Errors: as wait().
+  [[nodiscard]] wait_outcome wait_for(std::chrono::nanoseconds timeout,
                                       std::source_location where = std::source_location::current()) const;
   [[nodiscard]] bool ready() const;
   /// When that rank's memory is done with. Errors: invalid_argument.

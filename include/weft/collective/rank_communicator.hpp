@@ -25,7 +25,7 @@
 namespace weft {
 
 struct rank_communicator_options {
-  std::chrono::nanoseconds limit = collective_patience;
+  std::chrono::nanoseconds timeout = collective_timeout;
   /// Shared memory of each rank through which memory goes that is not symmetric; as rank 0 has it. Two halves: one is
   /// filled while the other is read.
   bytes staging{std::uint64_t{1} << 20};
@@ -246,12 +246,12 @@ class rank_communicator {
   void abort(std::string_view why = "aborted by the program");
   /// The survivors' communicator: called by every rank that is alive once a call has failed. All ranks that return have
   /// the same members, in the order of their ranks here, whoever dies meanwhile. A rank that does not come within the
-  /// limit is left out for good; waiting for one that stops in the middle takes the limit once more. A rank that dies
-  /// at the very end may be a member: the next call names it. Over several nodes the ranks vote: more than half of
+  /// timeout is left out for good; waiting for one that stops in the middle takes the timeout once more. A rank that
+  /// dies at the very end may be a member: the next call names it. Over several nodes the ranks vote: more than half of
   /// them, or half with rank 0, have to be left. Errors: peer_dead when the others go on without this rank, or too few
   /// are left; timed_out when too few answer; resource_exhausted and out_of_memory when it cannot have the memory: the
   /// others then go on without it.
-  [[nodiscard]] rank_communicator shrink(std::chrono::nanoseconds limit = std::chrono::seconds{5},
+  [[nodiscard]] rank_communicator shrink(std::chrono::nanoseconds timeout = std::chrono::seconds{5},
                                          std::source_location where = std::source_location::current());
   /// Why every call fails, if it does.
   [[nodiscard]] std::optional<error> failure() const;

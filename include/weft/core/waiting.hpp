@@ -14,9 +14,9 @@ enum class wait_outcome : std::uint8_t { ok, timed_out, cancelled, failed };
 using wait_deadline = std::chrono::nanoseconds;
 inline constexpr wait_deadline no_deadline = wait_deadline::max();
 
-/// `limit` from `now` on; a limit that reaches past the end of time is none.
-[[nodiscard]] constexpr wait_deadline deadline_after(std::chrono::nanoseconds now, std::chrono::nanoseconds limit) {
-  return limit > no_deadline - now ? no_deadline : now + limit;
+/// `timeout` from `now` on; a timeout that reaches past the end of time is none.
+[[nodiscard]] constexpr wait_deadline deadline_after(std::chrono::nanoseconds now, std::chrono::nanoseconds timeout) {
+  return timeout > no_deadline - now ? no_deadline : now + timeout;
 }
 
 /// How a host thread waits: spin and then park (adaptive), spin only, or park at once.

@@ -105,7 +105,7 @@ offered_memory(const world&, M&&) -> offered_memory<typename detail::borrowed<M&
 
 struct far_copy_options {
   bool verify = false;  // both sides read what they have, and compare checksums
-  std::chrono::nanoseconds limit = std::chrono::seconds{30};
+  std::chrono::nanoseconds timeout = std::chrono::seconds{30};
   std::stop_token stop{};
 };
 

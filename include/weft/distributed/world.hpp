@@ -51,7 +51,7 @@ enum class world_engine : unsigned char { automatic, ucx, mpi, none };
 
 struct world_options {
   world_engine engine = world_engine::automatic;
-  std::chrono::nanoseconds limit = std::chrono::seconds{60};
+  std::chrono::nanoseconds timeout = std::chrono::seconds{60};
   std::stop_token stop{};
   /// A rank that another one waits for and that gives no sign of life for so long counts as dead: its link is cut, or
   /// it stands still. A rank that computes gives signs. The shortest of all ranks holds; 0 of one: none is looked for.
@@ -91,7 +91,7 @@ class world {
   /// Errors: timed_out naming who is late; cancelled; name_taken (another program has the port); not_found (host,
   /// interface); incompatible (version, size, token, a rank or local rank twice), naming both; peer_dead; unsupported
   /// (more ranks on a node than process_group::max_size). Throws invalid_argument for a place that cannot be.
-  /// To find the address of `host` may take longer than the limit: it lasts as long as the system's resolver.
+  /// To find the address of `host` may take longer than the timeout: it lasts as long as the system's resolver.
   [[nodiscard]] static result<world> join(const world_place& place, const world_options& options = {},
                                           std::source_location where = std::source_location::current());
   /// The same by the caller's own exchange, which is called twice. It is the caller's to bound it.
@@ -132,11 +132,11 @@ class world {
   /// that was given up ends the connection with that rank. Throws invalid_argument for self and ranks outside;
   /// unsupported without an engine. Thread: any, several at a time. Messages move while some thread of the process is
   /// in one of these calls.
-  result<void> send(rank to, std::uint32_t tag, std::span<const std::byte> bytes, std::chrono::nanoseconds limit,
+  result<void> send(rank to, std::uint32_t tag, std::span<const std::byte> bytes, std::chrono::nanoseconds timeout,
                     const std::stop_token& stop = {}, std::source_location where = std::source_location::current());
   /// The next message of that rank with that tag; gives its size. What was sent before that rank left still arrives.
   /// Errors: incompatible for a message that is longer than the memory for it, which is lost.
-  result<std::size_t> receive(rank from, std::uint32_t tag, std::span<std::byte> into, std::chrono::nanoseconds limit,
+  result<std::size_t> receive(rank from, std::uint32_t tag, std::span<std::byte> into, std::chrono::nanoseconds timeout,
                               const std::stop_token& stop = {},
                               std::source_location where = std::source_location::current());
 

@@ -149,8 +149,8 @@ class launch_run {
   /// Returns when every result is where it belongs: in the arrays, in the host memory of the arguments.
   /// Errors: the first cause; cancelled.
   void wait(std::source_location where = std::source_location::current()) const;
-  /// timed_out when `limit` on the machine's clock has passed first. Errors: as wait().
-  wait_outcome wait_for(std::chrono::nanoseconds limit,
+  /// timed_out when `timeout` on the machine's clock has passed first. Errors: as wait().
+  wait_outcome wait_for(std::chrono::nanoseconds timeout,
                         std::source_location where = std::source_location::current()) const;
   /// True once it has ended, well or not.
   [[nodiscard]] bool ready() const;

@@ -105,8 +105,8 @@ class untyped_pipeline {
 
   [[nodiscard]] std::optional<event> push(std::span<const std::byte> batch, std::size_t items,
                                           std::span<std::byte> result, std::size_t results,
-                                          std::optional<std::chrono::nanoseconds> limit, std::source_location where);
-  [[nodiscard]] wait_outcome drain(std::optional<std::chrono::nanoseconds> limit, std::source_location where);
+                                          std::optional<std::chrono::nanoseconds> timeout, std::source_location where);
+  [[nodiscard]] wait_outcome drain(std::optional<std::chrono::nanoseconds> timeout, std::source_location where);
   [[nodiscard]] pipeline_report report() const;
   [[nodiscard]] std::size_t results_of(std::size_t items, std::source_location where) const;
 
@@ -163,21 +163,22 @@ class pipeline {
                                               std::source_location where = std::source_location::current()) {
     return push_for(batch, result, std::chrono::nanoseconds{0}, where);
   }
-  /// Nothing when it is still full after `limit` on the machine's clock. Errors: as push().
+  /// Nothing when it is still full after `timeout` on the machine's clock. Errors: as push().
   [[nodiscard]] std::optional<event> push_for(std::span<const In> batch, std::span<Out> result,
-                                              std::chrono::nanoseconds limit,
+                                              std::chrono::nanoseconds timeout,
                                               std::source_location where = std::source_location::current()) {
-    return line_->push(std::as_bytes(batch), batch.size(), std::as_writable_bytes(result), result.size(), limit, where);
+    return line_->push(std::as_bytes(batch), batch.size(), std::as_writable_bytes(result), result.size(), timeout,
+                       where);
   }
 
   /// Waits for all batches that were pushed before. Errors: the first failure since the last drain.
   void drain(std::source_location where = std::source_location::current()) {
     static_cast<void>(line_->drain(std::nullopt, where));
   }
-  /// timed_out when `limit` on the machine's clock came first. Errors: as drain().
-  [[nodiscard]] wait_outcome drain_for(std::chrono::nanoseconds limit,
+  /// timed_out when `timeout` on the machine's clock came first. Errors: as drain().
+  [[nodiscard]] wait_outcome drain_for(std::chrono::nanoseconds timeout,
                                        std::source_location where = std::source_location::current()) {
-    return line_->drain(limit, where);
+    return line_->drain(timeout, where);
   }
 
   /// Elements of the result of so many. Errors: out_of_range when they are more than a batch may have.

@@ -97,10 +97,10 @@ class reduce_run {
     run_.wait(where);
     return numbers_->template result<V>();
   }
-  /// timed_out when `limit` on the machine's clock has passed first. Errors: as wait().
-  wait_outcome wait_for(std::chrono::nanoseconds limit,
+  /// timed_out when `timeout` on the machine's clock has passed first. Errors: as wait().
+  wait_outcome wait_for(std::chrono::nanoseconds timeout,
                         std::source_location where = std::source_location::current()) const {
-    return run_.wait_for(limit, where);
+    return run_.wait_for(timeout, where);
   }
   [[nodiscard]] bool ready() const { return run_.ready(); }
   [[nodiscard]] event done() const { return run_.done(); }

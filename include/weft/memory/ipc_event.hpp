@@ -32,12 +32,12 @@ class ipc_event {
  public:
   /// Records that are under way at a time.
   static constexpr std::uint64_t max_outstanding = 64;
-  static constexpr std::chrono::seconds patience{5};
+  static constexpr std::chrono::seconds default_timeout{5};
 
   /// Errors: resource_exhausted.
   explicit ipc_event(const machine& m, std::source_location where = std::source_location::current());
   /// One of another process. Errors: as those of opened_memory.
-  ipc_event(const machine& m, const event_handle& handle, std::chrono::nanoseconds limit = patience,
+  ipc_event(const machine& m, const event_handle& handle, std::chrono::nanoseconds timeout = default_timeout,
             std::source_location where = std::source_location::current());
 
   /// The same each time. Errors: invalid_argument where it was opened: pass on the handle it was opened with.
@@ -52,12 +52,12 @@ class ipc_event {
 
   /// True once that record has ended, well or not; false before it was made.
   [[nodiscard]] bool ready(std::uint64_t number, std::source_location where = std::source_location::current()) const;
-  /// Blocks the caller. timed_out when `limit` has passed, cancelled when `stop` was requested.
-  wait_outcome wait(std::uint64_t number, std::chrono::nanoseconds limit, const std::stop_token& stop = {},
+  /// Blocks the caller. timed_out when `timeout` has passed, cancelled when `stop` was requested.
+  wait_outcome wait(std::uint64_t number, std::chrono::nanoseconds timeout, const std::stop_token& stop = {},
                     std::source_location where = std::source_location::current()) const;
-  /// Work submitted to the stream from here on starts after that record has ended; nobody is blocked. After `limit`
+  /// Work submitted to the stream from here on starts after that record has ended; nobody is blocked. After `timeout`
   /// the work fails with timed_out. The event says when the wait is over.
-  event wait(const stream& order, std::uint64_t number, std::chrono::nanoseconds limit,
+  event wait(const stream& order, std::uint64_t number, std::chrono::nanoseconds timeout,
              std::source_location where = std::source_location::current()) const;
 
  private:

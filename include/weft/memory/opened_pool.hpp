@@ -23,23 +23,24 @@ class opened_pool_body;
 /// the data of somebody else. Thread: any.
 class opened_pool {
  public:
-  static constexpr std::chrono::seconds patience{5};
+  static constexpr std::chrono::seconds default_timeout{5};
 
   /// Errors: as those of opened_memory; not_found for a pool of a device that this machine lacks.
-  opened_pool(const machine& m, const pool_handle& handle, std::chrono::nanoseconds limit = patience,
+  opened_pool(const machine& m, const pool_handle& handle, std::chrono::nanoseconds timeout = default_timeout,
               std::source_location where = std::source_location::current())
-      : opened_pool(m.state(), handle, limit, where) {}
+      : opened_pool(m.state(), handle, timeout, where) {}
   opened_pool(const std::shared_ptr<detail::machine_state>& state, const pool_handle& handle,
-              std::chrono::nanoseconds limit, std::source_location where = std::source_location::current());
+              std::chrono::nanoseconds timeout, std::source_location where = std::source_location::current());
 
   /// The device whose memory it is.
   [[nodiscard]] device on() const;
   /// Opens memory that the pool's owner exported; ends with what is returned. Errors: as those of opened_memory;
   /// invalid_argument for memory of another process's pool.
   template <class T>
-  [[nodiscard]] opened_memory<T> open(const pool_memory_handle& handle, std::chrono::nanoseconds limit = patience,
+  [[nodiscard]] opened_memory<T> open(const pool_memory_handle& handle,
+                                      std::chrono::nanoseconds timeout = default_timeout,
                                       std::source_location where = std::source_location::current()) const {
-    return opened_memory<T>{open_bytes(handle, limit, sizeof(T), alignof(T), where)};
+    return opened_memory<T>{open_bytes(handle, timeout, sizeof(T), alignof(T), where)};
   }
   /// What a device may do with all that is open and all that will be. Errors: as memory_pool::set_access.
   void set_access(const device& by, access_right right,
@@ -47,7 +48,7 @@ class opened_pool {
   [[nodiscard]] access_right access(const device& by) const;
 
  private:
-  [[nodiscard]] detail::opened_place open_bytes(const pool_memory_handle& handle, std::chrono::nanoseconds limit,
+  [[nodiscard]] detail::opened_place open_bytes(const pool_memory_handle& handle, std::chrono::nanoseconds timeout,
                                                 std::size_t element, std::size_t alignment,
                                                 std::source_location where) const;
 

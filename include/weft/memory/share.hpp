@@ -80,7 +80,7 @@ struct opened_view {
   sharing_way way = sharing_way::allocation;
   std::string why;
 };
-[[nodiscard]] opened_view open_share(const device& on, const share_handle& handle, std::chrono::nanoseconds limit,
+[[nodiscard]] opened_view open_share(const device& on, const share_handle& handle, std::chrono::nanoseconds timeout,
                                      std::size_t element, std::size_t alignment, std::source_location where);
 }  // namespace detail
 
@@ -132,7 +132,7 @@ class opened {
   detail::opened_view view_;
 };
 
-inline constexpr std::chrono::seconds open_patience{5};
+inline constexpr std::chrono::seconds open_timeout{5};
 
 /// Opens what another process shares, in the best way that this machine has, for a device that may then read and write
 /// it; grant() lets others in. A way that the machine cannot go (unsupported, peer_unsupported, not_found for a device
@@ -142,9 +142,9 @@ inline constexpr std::chrono::seconds open_patience{5};
 ///   resource_exhausted; the best way's failure if no way is left.
 template <class T>
 [[nodiscard]] opened<T> open(const device& on, const share_handle& handle,
-                             std::chrono::nanoseconds limit = open_patience,
+                             std::chrono::nanoseconds timeout = open_timeout,
                              std::source_location where = std::source_location::current()) {
-  return opened<T>{detail::open_share(on, handle, limit, sizeof(T), alignof(T), where)};
+  return opened<T>{detail::open_share(on, handle, timeout, sizeof(T), alignof(T), where)};
 }
 
 }  // namespace weft

@@ -31,8 +31,9 @@ struct opened_traits {
   static void release(type& place) noexcept;
 };
 [[nodiscard]] opened_place open_memory(const std::shared_ptr<machine_state>& state, device_id by,
-                                       const shared_bytes& handle, handle_family family, std::chrono::nanoseconds limit,
-                                       std::size_t element, std::size_t alignment, std::source_location where);
+                                       const shared_bytes& handle, handle_family family,
+                                       std::chrono::nanoseconds timeout, std::size_t element, std::size_t alignment,
+                                       std::source_location where);
 
 }  // namespace detail
 
@@ -95,15 +96,15 @@ template <class T>
 class opened_memory {
  public:
   using value_type = T;
-  static constexpr std::chrono::seconds patience{5};
+  static constexpr std::chrono::seconds default_timeout{5};
 
   opened_memory() = default;
   /// Errors: corrupt, incompatible (damaged or foreign handles, and sizes that are no number of T); invalid_argument,
   ///   native 201, for a handle of this process; closed (freed); peer_dead; timed_out (its process is stopped);
   ///   peer_unsupported where `on` cannot reach the owner's device; resource_exhausted.
-  opened_memory(const device& on, const memory_handle& handle, std::chrono::nanoseconds limit = patience,
+  opened_memory(const device& on, const memory_handle& handle, std::chrono::nanoseconds timeout = default_timeout,
                 std::source_location where = std::source_location::current())
-      : place_(detail::open_memory(on.state(), on.id(), handle.bytes(), handle_family::allocation, limit, sizeof(T),
+      : place_(detail::open_memory(on.state(), on.id(), handle.bytes(), handle_family::allocation, timeout, sizeof(T),
                                    alignof(T), where)) {}
   explicit opened_memory(detail::opened_place place) : place_(std::move(place)) {}
 

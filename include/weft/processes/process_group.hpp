@@ -83,13 +83,13 @@ class process_group {
   /// Errors: timed_out while the peer does not read and its connection is full; then nothing was sent. The descriptors
   /// stay the caller's. Throws invalid_argument past max_payload or max_descriptors, and for self.
   result<void> send(rank to, std::uint64_t tag, std::span<const std::byte> payload, std::span<const int> descriptors,
-                    std::chrono::nanoseconds limit, const std::stop_token& stop = {},
+                    std::chrono::nanoseconds timeout, const std::stop_token& stop = {},
                     std::source_location where = std::source_location::current());
 
   /// The next message of that rank with that tag. What the peer sent before it died or left is delivered first.
   /// Errors: resource_exhausted when this process had no room for the message's descriptors (the message is lost), or
   /// when time is up and max_unread messages of other tags, which nobody receives, hide what follows them.
-  result<peer_message> receive(rank from, std::uint64_t tag, std::chrono::nanoseconds limit,
+  result<peer_message> receive(rank from, std::uint64_t tag, std::chrono::nanoseconds timeout,
                                const std::stop_token& stop = {},
                                std::source_location where = std::source_location::current());
   static constexpr std::size_t max_unread = 256;  // of one peer; the peer's sends wait from there on
@@ -97,19 +97,19 @@ class process_group {
   /// Waits until every member has called it as often. Timed out or cancelled, the arrival stands: calling again waits
   /// for the same meeting. Throws invalid_argument while another meeting of this process is unfinished.
   /// Cost: size − 1 messages sent and received, one step.
-  result<void> barrier(std::chrono::nanoseconds limit, const std::stop_token& stop = {},
+  result<void> barrier(std::chrono::nanoseconds timeout, const std::stop_token& stop = {},
                        std::source_location where = std::source_location::current());
 
   /// Everybody's bytes by rank, at most max_payload each; as a barrier otherwise.
   result<std::vector<std::vector<std::byte>>> all_gather(std::span<const std::byte> mine,
-                                                         std::chrono::nanoseconds limit,
+                                                         std::chrono::nanoseconds timeout,
                                                          const std::stop_token& stop = {},
                                                          std::source_location where = std::source_location::current());
 
   /// False once the member has died or left; asks the kernel, never waits.
   [[nodiscard]] bool alive(rank which, std::source_location where = std::source_location::current()) const;
   /// The next death that this function has not told yet. A member that left has not died.
-  result<rank> wait_death(std::chrono::nanoseconds limit, const std::stop_token& stop = {},
+  result<rank> wait_death(std::chrono::nanoseconds timeout, const std::stop_token& stop = {},
                           std::source_location where = std::source_location::current());
   /// For an event loop of one's own: readable when somebody may have died since; wait_death(0ns) then tells, and makes
   /// it unreadable. Stays the group's: never close it or read from it.

@@ -17,7 +17,7 @@ namespace weft {
 
 struct join_options {
   std::span<const std::byte> announcement{};  // what the others see as peer(r).announcement
-  std::chrono::nanoseconds limit = std::chrono::seconds{30};
+  std::chrono::nanoseconds timeout = std::chrono::seconds{30};
   std::stop_token stop{};
 };
 

@@ -39,7 +39,7 @@ class device_barrier {
   event arrive_and_order(const stream& by, std::source_location where = std::source_location::current());
   /// Arrives and waits on the host. timed_out leaves the arrival standing: the barrier still opens when the others
   /// come, and status() tells how many have.
-  wait_outcome arrive_and_wait(const stream& by, std::chrono::nanoseconds limit,
+  wait_outcome arrive_and_wait(const stream& by, std::chrono::nanoseconds timeout,
                                std::source_location where = std::source_location::current());
 
   /// Ends the filling generation: the events of those who have arrived fail with cancelled, and a new one begins.

@@ -57,7 +57,7 @@ class device {
   [[nodiscard]] stream default_stream(std::source_location where = std::source_location::current()) const;
   /// Waits for all streams of the device. Errors: the first failure that no wait has reported yet.
   void synchronize(std::source_location where = std::source_location::current()) const;
-  [[nodiscard]] wait_outcome synchronize_for(std::chrono::nanoseconds limit,
+  [[nodiscard]] wait_outcome synchronize_for(std::chrono::nanoseconds timeout,
                                              std::source_location where = std::source_location::current()) const;
 
   [[nodiscard]] bool is_lost() const;

@@ -46,8 +46,8 @@ class event {
   void wait(std::source_location where = std::source_location::current()) const;
   /// cancelled when `stop` was requested first. Errors: as wait().
   wait_outcome wait(const std::stop_token& stop, std::source_location where = std::source_location::current()) const;
-  /// timed_out when `limit` on the machine's clock has passed first. Errors: as wait().
-  wait_outcome wait_for(std::chrono::nanoseconds limit,
+  /// timed_out when `timeout` on the machine's clock has passed first. Errors: as wait().
+  wait_outcome wait_for(std::chrono::nanoseconds timeout,
                         std::source_location where = std::source_location::current()) const;
   /// The root cause once the work has failed. Never waits; does not count as reported.
   [[nodiscard]] std::optional<error> failure() const;

@@ -172,7 +172,7 @@ class machine {
   /// Waits for everything on every device. Errors: the first failure that no wait has reported yet.
   void synchronize(std::source_location where = std::source_location::current()) const;
   /// Like synchronize(), but gives up: timed_out. Errors as synchronize().
-  [[nodiscard]] wait_outcome synchronize_for(std::chrono::nanoseconds limit,
+  [[nodiscard]] wait_outcome synchronize_for(std::chrono::nanoseconds timeout,
                                              std::source_location where = std::source_location::current()) const;
 
   /// Accesses to the same bytes, one of them a write, that no stream, event or wait orders: what was found so far with

@@ -99,7 +99,7 @@ class stream {
   [[nodiscard]] bool idle(std::source_location where = std::source_location::current()) const;
   /// Waits for all work. Errors: the first failure that no wait has reported yet.
   void synchronize(std::source_location where = std::source_location::current()) const;
-  [[nodiscard]] wait_outcome synchronize_for(std::chrono::nanoseconds limit,
+  [[nodiscard]] wait_outcome synchronize_for(std::chrono::nanoseconds timeout,
                                              std::source_location where = std::source_location::current()) const;
 
   [[nodiscard]] const std::shared_ptr<detail::machine_state>& state() const { return identity_.get().state; }

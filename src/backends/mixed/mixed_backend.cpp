@@ -345,14 +345,14 @@ result<shared_bytes> mixed_backend::do_export_memory(const void* address, bytes 
 
 result<opened_memory_description> mixed_backend::do_open_memory(std::optional<device_id> device,
                                                                 const shared_bytes& handle, handle_family family,
-                                                                std::chrono::nanoseconds limit) {
-  if (device) return backend_of(*device).open_memory(device, handle, family, limit);
-  auto got = parts_.front()->open_memory(device, handle, family, limit);
+                                                                std::chrono::nanoseconds timeout) {
+  if (device) return backend_of(*device).open_memory(device, handle, family, timeout);
+  auto got = parts_.front()->open_memory(device, handle, family, timeout);
   const auto is_not_its_own = [&] {
     return !got && (got.error().code == errc::unsupported || got.error().code == errc::incompatible);
   };
   for (std::size_t i = 1; i < parts_.size() && is_not_its_own(); ++i)
-    got = parts_[i]->open_memory(device, handle, family, limit);
+    got = parts_[i]->open_memory(device, handle, family, timeout);
   return got;
 }
 

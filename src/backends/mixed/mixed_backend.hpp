@@ -95,7 +95,7 @@ class mixed_backend final : public backend {
   [[nodiscard]] result<shared_bytes> do_export_memory(const void* address, bytes size, handle_family family) override;
   [[nodiscard]] result<opened_memory_description> do_open_memory(std::optional<device_id> device,
                                                                  const shared_bytes& handle, handle_family family,
-                                                                 std::chrono::nanoseconds limit) override;
+                                                                 std::chrono::nanoseconds timeout) override;
   [[nodiscard]] result<void> do_close_memory(void* address) override;
   [[nodiscard]] result<void> do_set_memory_access(void* address, std::span<const device_right> rights) override;
   [[nodiscard]] result<access_right> do_memory_access(device_id device, const void* address) override;

@@ -93,7 +93,7 @@ error collective_run::body::late() const {
   error told;
   told.code = errc::timed_out;
   told.scope = error_scope::endpoint;
-  told.what = std::string{what} + " has not ended after " + std::to_string(limit.count() / 1'000'000) + " ms: ";
+  told.what = std::string{what} + " has not ended after " + std::to_string(timeout.count() / 1'000'000) + " ms: ";
   if (!stuck.empty()) {
     told.what += ranks->names(stuck) + (stuck.size() == 1 ? " has" : " have") + " not done " +
                  (stuck.size() == 1 ? "its" : "their") + " part" + (before ? ", or what was in the stream before" : "");
@@ -106,15 +106,15 @@ error collective_run::body::late() const {
 void collective_run::wait(std::source_location where) const {
   const called_from here{where};
   if (!body_ || body_->over) return;
-  if (body_->wait_until(deadline_after(body_->submitted, body_->limit)) == wait_outcome::timed_out)
+  if (body_->wait_until(deadline_after(body_->submitted, body_->timeout)) == wait_outcome::timed_out)
     raise(body_->late());
 }
 
-wait_outcome collective_run::wait_for(std::chrono::nanoseconds limit, std::source_location where) const {
+wait_outcome collective_run::wait_for(std::chrono::nanoseconds timeout, std::source_location where) const {
   const called_from here{where};
   if (!body_ || body_->over) return wait_outcome::ok;
-  const wait_deadline last = deadline_after(body_->submitted, body_->limit);
-  const wait_deadline until = deadline_after(body_->ranks->state->now(), limit);
+  const wait_deadline last = deadline_after(body_->submitted, body_->timeout);
+  const wait_deadline until = deadline_after(body_->ranks->state->now(), timeout);
   const wait_outcome outcome = body_->wait_until(std::min(last, until));
   if (outcome == wait_outcome::timed_out && last <= until) raise(body_->late());
   return outcome;

@@ -309,8 +309,8 @@ void communicator::body::grow_scratch(const std::vector<std::int64_t>& elements)
 
 void communicator::body::clear_streams(const collective_options& o) {
   const bool failed = last_ && last_->failed();
-  const std::chrono::nanoseconds limit = o.limit.value_or(options.limit);
-  streams.clear(failed, failed ? deadline_after(ranks->state->now(), limit) : no_deadline);
+  const std::chrono::nanoseconds timeout = o.timeout.value_or(options.timeout);
+  streams.clear(failed, failed ? deadline_after(ranks->state->now(), timeout) : no_deadline);
 }
 
 std::shared_ptr<collective_run::body> communicator::body::new_call(std::string_view what, const collective_options& o) {
@@ -328,7 +328,7 @@ std::shared_ptr<collective_run::body> communicator::body::new_call(std::string_v
   made->ranks = ranks;
   made->what = what;
   made->submitted = ranks->state->now();
-  made->limit = o.limit.value_or(options.limit);
+  made->timeout = o.timeout.value_or(options.timeout);
   last_ = made;
   return made;
 }

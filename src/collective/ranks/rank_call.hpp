@@ -69,7 +69,7 @@ struct rank_call {
   std::shared_ptr<const kernel_code> user;
   call_memory in, out;
   std::shared_ptr<void> image;  // of memory that the host does not reach; kept for calls that run later
-  std::chrono::nanoseconds limit{};
+  std::chrono::nanoseconds timeout{};
   bool is_streamed = false;                        // runs in a host function, where no driver may be called
   std::vector<std::int64_t> counts;                // as schedule.hpp has them; empty when blocks are equal
   std::array<std::int64_t, most_ranks + 1> start;  // of each rank's block; not for all_to_all

@@ -82,7 +82,7 @@ void rank_communicator_body::describe(rank_call& call, collective what, data_typ
   t.what = static_cast<int>(what);
   t.type = type;
   t.algorithm = o.algorithm;
-  call.limit = o.limit.value_or(options.limit);
+  call.timeout = o.timeout.value_or(options.timeout);
   call.in = call.out = {};
   call.image = nullptr;
   call.counts.assign(counts.begin(), counts.end());

@@ -22,7 +22,7 @@ rank_communicator rank_communicator::join(std::shared_ptr<process_group> group, 
   members.reserve(static_cast<std::size_t>(group->size()));
   for (int r = 0; r < group->size(); ++r) members.emplace_back(r);
   return rank_communicator{detail::rank_communicator_body::meet(
-      std::move(group), std::move(members), detail::collective_tag(0, 0), mine, options, options.limit)};
+      std::move(group), std::move(members), detail::collective_tag(0, 0), mine, options, options.timeout)};
 }
 
 rank rank_communicator::self() const { return rank{body_->meeting.self()}; }
@@ -52,9 +52,9 @@ void rank_communicator::abort(std::string_view why) {
   m.end(errc::cancelled, m.name_of(m.self()) + " aborts: " + std::string{why});
 }
 
-rank_communicator rank_communicator::shrink(std::chrono::nanoseconds limit, std::source_location where) {
+rank_communicator rank_communicator::shrink(std::chrono::nanoseconds timeout, std::source_location where) {
   const called_from here{where};
-  return rank_communicator{body_->shrink(limit)};
+  return rank_communicator{body_->shrink(timeout)};
 }
 
 std::optional<error> rank_communicator::failure() const { return body_->meeting.failure(); }

@@ -116,8 +116,8 @@ rank rank_communicator_body::member(int of) const {
 
 std::unique_ptr<rank_communicator_body> rank_communicator_body::meet(
     std::shared_ptr<process_group> group, std::vector<rank> members, std::uint64_t tag, const device& on,
-    const rank_communicator_options& options, std::chrono::nanoseconds limit, std::unique_ptr<far_ranks> far) {
-  const auto until = std::chrono::steady_clock::now() + limit;
+    const rank_communicator_options& options, std::chrono::nanoseconds timeout, std::unique_ptr<far_ranks> far) {
+  const auto until = std::chrono::steady_clock::now() + timeout;
   const auto left = [&] {
     return std::max(std::chrono::nanoseconds{0}, std::chrono::nanoseconds{until - std::chrono::steady_clock::now()});
   };
@@ -170,7 +170,7 @@ std::unique_ptr<rank_communicator_body> rank_communicator_body::meet(
   m.wait([&] { return missing() == 0; }, missing);
   if (m.far() != nullptr) {
     collective_options all;
-    all.limit = left();
+    all.timeout = left();
     made->barrier(all);
   }
   return made;
@@ -277,7 +277,7 @@ void rank_communicator_body::barrier(const collective_options& o) {
   if (!o.streams.empty()) {
     auto call = std::make_shared<rank_call>();
     call->terms = {};
-    call->limit = o.limit.value_or(options.limit);
+    call->timeout = o.timeout.value_or(options.timeout);
     call->is_streamed = true;
     static_cast<void>(submit(o.streams.front(), call, {}));
     return;
@@ -285,14 +285,14 @@ void rank_communicator_body::barrier(const collective_options& o) {
   finish_streamed();
   now_.terms = {};
   now_.in = now_.out = {};
-  now_.limit = o.limit.value_or(options.limit);
+  now_.timeout = o.timeout.value_or(options.timeout);
   if (meeting.block().words().ended.load(std::memory_order_acquire) != 0) meeting.raise_ended();
   if (meeting.number() != submitted_++) fail_left_out();
   execute(now_);
 }
 
 peer_message rank_communicator_body::receive(int from, std::uint64_t tag, std::string_view doing) {
-  const auto until = std::chrono::steady_clock::now() + options.limit;
+  const auto until = std::chrono::steady_clock::now() + options.timeout;
   for (;;) {
     auto got = meeting.group().receive(meeting.members()[static_cast<std::size_t>(from)], tag, look_every);
     if (got) return std::move(*got);
@@ -312,7 +312,7 @@ peer_message rank_communicator_body::receive(int from, std::uint64_t tag, std::s
 void rank_communicator_body::send(int to, std::uint64_t tag, std::span<const std::byte> payload,
                                   std::span<const int> descriptors, std::string_view doing) {
   auto sent =
-      meeting.group().send(meeting.members()[static_cast<std::size_t>(to)], tag, payload, descriptors, options.limit);
+      meeting.group().send(meeting.members()[static_cast<std::size_t>(to)], tag, payload, descriptors, options.timeout);
   if (sent) return;
   const errc code = sent.error().code;
   meeting.fail(code == errc::closed ? errc::peer_dead : code,
@@ -359,7 +359,7 @@ std::shared_ptr<symmetric_block> rank_communicator_body::allocate_on_node(std::s
   constexpr std::string_view doing = "an allocation of symmetric memory";
   on.state()->require_open();
   finish_streamed();
-  meeting.resume(options.limit, {});
+  meeting.resume(options.timeout, {});
   const std::uint64_t tag = collective_tag(meeting.block().id(), 1);
   part_words mine;
   mine.count = count;
@@ -496,7 +496,7 @@ std::unique_ptr<rank_communicator_body> rank_communicator_body::split(int colour
         std::make_unique<far_ranks>(far->carrier().among(order, number), std::move(nodes), static_cast<int>(self_at));
   }
   return meet(meeting.shared_group(), std::move(members), collective_tag(meeting.block().id(), 2), on, options,
-              options.limit, std::move(theirs));
+              options.timeout, std::move(theirs));
 }
 
 }  // namespace weft::detail

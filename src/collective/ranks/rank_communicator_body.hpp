@@ -42,7 +42,7 @@ class rank_communicator_body {
   /// nodes, whom `far` then reaches. `tag` must be of this meeting alone.
   [[nodiscard]] static std::unique_ptr<rank_communicator_body> meet(
       std::shared_ptr<process_group> group, std::vector<rank> members, std::uint64_t tag, const device& on,
-      const rank_communicator_options& options, std::chrono::nanoseconds limit, std::unique_ptr<far_ranks> far = {});
+      const rank_communicator_options& options, std::chrono::nanoseconds timeout, std::unique_ptr<far_ranks> far = {});
   /// A rank's place in what the communicator was made of: the group of its node, or the world.
   [[nodiscard]] rank member(int of) const;
 
@@ -54,7 +54,7 @@ class rank_communicator_body {
 
   [[nodiscard]] std::shared_ptr<symmetric_block> allocate(std::size_t count, std::size_t element);
   [[nodiscard]] std::unique_ptr<rank_communicator_body> split(int colour, int key);
-  [[nodiscard]] std::unique_ptr<rank_communicator_body> shrink(std::chrono::nanoseconds limit);
+  [[nodiscard]] std::unique_ptr<rank_communicator_body> shrink(std::chrono::nanoseconds timeout);
   [[nodiscard]] static result<descriptor> make_block(int ranks, int near, const rank_communicator_options& options);
   [[nodiscard]] int self() const { return meeting.self(); }
 

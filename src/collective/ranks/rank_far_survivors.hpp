@@ -23,7 +23,7 @@ class far_survivor_world {
   far_survivor_world(const far_survivor_world&) = delete;
   far_survivor_world& operator=(const far_survivor_world&) = delete;
 
-  void start(std::chrono::nanoseconds limit) { time_ = survivor_time{limit}; }
+  void start(std::chrono::nanoseconds timeout) { time_ = survivor_time{timeout}; }
 
   void begin() { time_.begin(); }
   [[nodiscard]] bool is_late() const { return time_.is_late(); }

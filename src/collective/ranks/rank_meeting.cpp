@@ -28,8 +28,8 @@ constexpr std::uint64_t ended_as(errc code, int reporter) {
   return (static_cast<std::uint64_t>(code) + 1) | (static_cast<std::uint64_t>(reporter) + 1) << 8;
 }
 
-std::string lasting(std::chrono::nanoseconds limit) {
-  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(limit).count();
+std::string lasting(std::chrono::nanoseconds timeout) {
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(timeout).count();
   return ms >= 1000 && ms % 1000 == 0 ? std::to_string(ms / 1000) + " s" : std::to_string(ms) + " ms";
 }
 
@@ -161,11 +161,11 @@ void rank_meeting::look(std::uint64_t missing) {
   const auto now = std::chrono::steady_clock::now();
   if (until_ == std::chrono::steady_clock::time_point{}) {
     const auto left = std::chrono::steady_clock::time_point::max() - now;
-    until_ = limit_ < left ? now + limit_ : std::chrono::steady_clock::time_point::max();
-    if (limit_.count() > 0) return;
+    until_ = timeout_ < left ? now + timeout_ : std::chrono::steady_clock::time_point::max();
+    if (timeout_.count() > 0) return;
   }
   if (now < until_) return;
-  fail(errc::timed_out, names_of(missing) + " did not come within " + lasting(limit_) + " to " + call_in_words() +
+  fail(errc::timed_out, names_of(missing) + " did not come within " + lasting(timeout_) + " to " + call_in_words() +
                             ", in which " + name_of(self_) + " waits");
 }
 

@@ -41,10 +41,10 @@ class rank_meeting {
   [[nodiscard]] rank_area& area(int of) const { return block_.area(of); }
   [[nodiscard]] rank_area& mine() const { return *mine_; }
 
-  /// The number of the call that begins. `limit` counts from when somebody is found missing. Errors: failure().
-  std::uint64_t begin(std::chrono::nanoseconds limit) {
+  /// The number of the call that begins. `timeout` counts from when somebody is found missing. Errors: failure().
+  std::uint64_t begin(std::chrono::nanoseconds timeout) {
     if (words_->ended.load(std::memory_order_acquire) != 0) raise_ended();  // pairs with release in end
-    limit_ = limit;
+    timeout_ = timeout;
     until_ = {};
     doing_ = {};
     has_met_ = false;
@@ -52,9 +52,9 @@ class rank_meeting {
     return ++number_;
   }
   /// Begins what is no call of all ranks, named `doing` in messages. Errors: failure().
-  void resume(std::chrono::nanoseconds limit, std::string_view doing) {
+  void resume(std::chrono::nanoseconds timeout, std::string_view doing) {
     if (words_->ended.load(std::memory_order_acquire) != 0) raise_ended();  // pairs with release in end
-    limit_ = limit;
+    timeout_ = timeout;
     until_ = {};
     doing_ = doing;
   }
@@ -178,7 +178,7 @@ class rank_meeting {
   std::uint64_t step_ = 0;
   std::uint64_t suspects_ = 0;
   bool has_met_ = true;  // all ranks are in this call
-  std::chrono::nanoseconds limit_{};
+  std::chrono::nanoseconds timeout_{};
   std::chrono::steady_clock::time_point until_{};  // of the call; not set before somebody is missing
   std::string_view doing_;                         // instead of the call's record
   mutable std::mutex ending_;

@@ -425,7 +425,7 @@ void rank_communicator_body::exchange(std::span<const rank_communicator::exchang
   });
   std::vector<std::size_t> come;  // receives that have what was sent
   come.reserve(parts.size());
-  meeting.resume(o.limit.value_or(options.limit), "an exchange of messages");
+  meeting.resume(o.timeout.value_or(options.timeout), "an exchange of messages");
   moves_.clear();
   std::string wrong;
   const auto differ = [&](int from, std::uint64_t sent, std::uint64_t taken) {

@@ -61,8 +61,8 @@ control_block survivor_memory::open(int ranks, int near) const {
 /// The memory, messages and time of one rank, as survivors.hpp asks for them.
 class rank_communicator_body::survivor_world {
  public:
-  survivor_world(rank_communicator_body& of, std::chrono::nanoseconds limit)
-      : of_(of), m_(of.meeting), words_(m_.block().words()), time_(limit), memory_(of) {}
+  survivor_world(rank_communicator_body& of, std::chrono::nanoseconds timeout)
+      : of_(of), m_(of.meeting), words_(m_.block().words()), time_(timeout), memory_(of) {}
 
   void begin() {
     time_.begin();
@@ -168,7 +168,7 @@ std::unique_ptr<rank_communicator_body> rank_communicator_body::shrink_in(World&
   return world.made(survivors_);
 }
 
-std::unique_ptr<rank_communicator_body> rank_communicator_body::shrink(std::chrono::nanoseconds limit) {
+std::unique_ptr<rank_communicator_body> rank_communicator_body::shrink(std::chrono::nanoseconds timeout) {
   on.state()->require_open();
   if ((survivors_ & bit(self())) == 0)
     raise(errc::peer_dead, meeting.name_of(self()) + " came too late: the others go on without it");
@@ -176,10 +176,10 @@ std::unique_ptr<rank_communicator_body> rank_communicator_body::shrink(std::chro
   meeting.end(errc::cancelled, meeting.name_of(self()) + " shrinks the communicator");
   finish_streamed();
   if (!is_on_several_nodes()) {
-    survivor_world world{*this, limit};
+    survivor_world world{*this, timeout};
     return shrink_in(world);
   }
-  far_survivors_->start(limit);
+  far_survivors_->start(timeout);
   return shrink_in(*far_survivors_);
 }
 

@@ -42,15 +42,15 @@ class survivor_memory {
 class survivor_time {
  public:
   using clock = std::chrono::steady_clock;
-  explicit survivor_time(std::chrono::nanoseconds limit) : limit_(limit) { begin(); }
+  explicit survivor_time(std::chrono::nanoseconds timeout) : timeout_(timeout) { begin(); }
   void begin() {
     const auto now = clock::now();
-    until_ = limit_ < clock::time_point::max() - now ? now + limit_ : clock::time_point::max();
+    until_ = timeout_ < clock::time_point::max() - now ? now + timeout_ : clock::time_point::max();
   }
   [[nodiscard]] bool is_late() const { return clock::now() > until_; }
 
  private:
-  std::chrono::nanoseconds limit_;
+  std::chrono::nanoseconds timeout_;
   clock::time_point until_{};
 };
 

@@ -68,7 +68,7 @@ void rank_communicator_body::raise_mismatch(int other) {
 }
 
 void rank_communicator_body::refuse(const rank_call& call, std::string_view why) {
-  static_cast<void>(meeting.begin(call.limit));
+  static_cast<void>(meeting.begin(call.timeout));
   refuse_begun(call, why);
 }
 
@@ -100,7 +100,7 @@ std::uint64_t rank_communicator_body::largest_part(const rank_call& call) const 
 }
 
 void rank_communicator_body::execute(rank_call& call) {
-  const std::uint64_t number = meeting.begin(call.limit);
+  const std::uint64_t number = meeting.begin(call.timeout);
   const std::uint64_t fingerprint = call.terms.fingerprint();
   if (recorded_[number & 1] != fingerprint) {
     call.terms.write(meeting.mine().calls[number & 1], number);

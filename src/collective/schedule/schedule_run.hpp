@@ -102,7 +102,7 @@ struct collective_call {
   std::shared_ptr<const collective_ranks> ranks;
   std::shared_ptr<const collective_plan> plan;  // null for send and barrier
   std::string_view what;
-  std::chrono::nanoseconds submitted{0}, limit{0};
+  std::chrono::nanoseconds submitted{0}, timeout{0};
   bool over = false;              // it had ended when the call returned
   std::vector<event_ref> starts;  // by rank: what its stream held before; null: nothing
   std::vector<event_ref> steps;

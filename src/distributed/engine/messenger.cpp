@@ -31,20 +31,20 @@ messenger::messenger(std::unique_ptr<engine> by, std::function<std::string(int)>
     : engine_(std::move(by)), name_(std::move(name)), bell_(event_bell::make()) {}
 
 result<void> messenger::send(int to, std::uint32_t tag, std::span<const std::byte> bytes,
-                             std::chrono::nanoseconds limit, const std::stop_token& stop) {
+                             std::chrono::nanoseconds timeout, const std::stop_token& stop) {
   std::unique_lock lock{mutex_};
   transfer t;
   send_by_engine(t, to, {tag}, bytes);
-  auto sent = finish(lock, t, {to, tag, true, bytes.size()}, limit, stop);
+  auto sent = finish(lock, t, {to, tag, true, bytes.size()}, timeout, stop);
   return sent ? result<void>{} : std::move(sent).error();
 }
 
 result<std::size_t> messenger::receive(int from, std::uint32_t tag, std::span<std::byte> into,
-                                       std::chrono::nanoseconds limit, const std::stop_token& stop) {
+                                       std::chrono::nanoseconds timeout, const std::stop_token& stop) {
   std::unique_lock lock{mutex_};
   transfer t;
   engine_->receive(t, from, {tag}, into);
-  return finish(lock, t, {from, tag, false, into.size()}, limit, stop);
+  return finish(lock, t, {from, tag, false, into.size()}, timeout, stop);
 }
 
 void messenger::start_send(transfer& t, int to, message_tag tag, std::span<const std::byte> bytes) {
@@ -83,8 +83,8 @@ std::shared_ptr<engine_group> messenger::all_ranks() {
   return engine_->all_ranks();
 }
 
-void messenger::settle(engine_group& group, std::chrono::nanoseconds limit) {
-  const wait_deadline until = deadline_after(steady_now(), limit);
+void messenger::settle(engine_group& group, std::chrono::nanoseconds timeout) {
+  const wait_deadline until = deadline_after(steady_now(), timeout);
   for (;;) {
     {
       const std::lock_guard lock{mutex_};
@@ -234,11 +234,11 @@ error messenger::failed(const call& c, errc code, const std::string& how) const 
 }
 
 result<std::size_t> messenger::finish(std::unique_lock<std::mutex>& lock, transfer& t, const call& c,
-                                      std::chrono::nanoseconds limit, const std::stop_token& stop) {
+                                      std::chrono::nanoseconds timeout, const std::stop_token& stop) {
   using stage = transfer::stage;
   const one_more looking{users_};
   const auto begin = steady_now();
-  const wait_deadline until = deadline_after(begin, limit);
+  const wait_deadline until = deadline_after(begin, timeout);
   auto spin_until = begin + spinning;
   std::optional<stop_signal> signal;
   const auto over = [&] { return !t.is_under_way(); };

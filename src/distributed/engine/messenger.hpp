@@ -30,10 +30,10 @@ class messenger {
   messenger(std::unique_ptr<engine> by, std::function<std::string(int)> name);
 
   /// Returns when the memory is the caller's again; that rank may not have received it yet.
-  result<void> send(int to, std::uint32_t tag, std::span<const std::byte> bytes, std::chrono::nanoseconds limit,
+  result<void> send(int to, std::uint32_t tag, std::span<const std::byte> bytes, std::chrono::nanoseconds timeout,
                     const std::stop_token& stop);
   /// How many bytes came.
-  result<std::size_t> receive(int from, std::uint32_t tag, std::span<std::byte> into, std::chrono::nanoseconds limit,
+  result<std::size_t> receive(int from, std::uint32_t tag, std::span<std::byte> into, std::chrono::nanoseconds timeout,
                               const std::stop_token& stop);
 
   /// Messages that are waited for elsewhere: as the engine's functions, from any thread.
@@ -45,7 +45,7 @@ class messenger {
   /// As the engine's.
   [[nodiscard]] std::shared_ptr<engine_group> all_ranks();
   /// While all ranks are in the call that made it.
-  void settle(engine_group& group, std::chrono::nanoseconds limit);
+  void settle(engine_group& group, std::chrono::nanoseconds timeout);
   void start(transfer& t, const std::shared_ptr<engine_group>& of, const engine_call& wanted);
   void forget(transfer& t);
   void cancel(transfer& t, int peer);
@@ -88,7 +88,7 @@ class messenger {
   };
   /// Waits for a transfer that was started; the lock is held.
   result<std::size_t> finish(std::unique_lock<std::mutex>& lock, transfer& t, const call& c,
-                             std::chrono::nanoseconds limit, const std::stop_token& stop);
+                             std::chrono::nanoseconds timeout, const std::stop_token& stop);
   const std::string* trouble(int rank);
   void send_by_engine(transfer& t, int to, message_tag tag, std::span<const std::byte> bytes);
   void tell_background();

@@ -155,7 +155,7 @@ result<void> far_copier::read(const memory_ref& to, const far_place& from, const
 result<void> far_copier::carry_out(bool writes, const far_place& there, const memory_ref& here,
                                    const far_copy_options& options) {
   const int peer = there.owner;
-  const auto until = deadline_after(steady_now(), options.limit);
+  const auto until = deadline_after(steady_now(), options.timeout);
   const auto failed = [&](errc code, const std::string& how) {
     return make_error(
         code, "copying " + to_string(bytes{here.size}) + (writes ? " to " : " from ") + by_->name_of(peer) + ": " + how,

@@ -94,7 +94,7 @@ far_receiver offer_far_receiving(const world& w, rank from, std::uint64_t channe
 void await_accepted(const world& w, const far_receiver& offered, const connect_options& how,
                     std::source_location where) {
   const called_from here{where};
-  value_or_raise(w.queues()->await_answer(*offered.end, deadline_after(steady_now(), how.limit), how.stop));
+  value_or_raise(w.queues()->await_answer(*offered.end, deadline_after(steady_now(), how.timeout), how.stop));
 }
 
 connected_sender connect_far_sender(const world& w, rank to, std::uint64_t channel, const message_type& type,
@@ -104,7 +104,7 @@ connected_sender connect_far_sender(const world& w, rank to, std::uint64_t chann
   check_shared(options, transfer_mode::network, where);
   const auto& by = w.queues();
   const auto offered =
-      value_or_raise(by->await_offer(to.value(), channel, deadline_after(steady_now(), how.limit), how.stop));
+      value_or_raise(by->await_offer(to.value(), channel, deadline_after(steady_now(), how.timeout), how.stop));
   auto header = read_header(offered.header.data(), offered.header.size(), type);
   if (!header) refuse(*by, to, offered, std::move(header).error());
   if (auto taken = accept(*header, options, how); !taken) refuse(*by, to, offered, std::move(taken).error());

@@ -95,13 +95,13 @@ untyped_pipeline::~untyped_pipeline() { body_->finish(); }
 
 std::optional<event> untyped_pipeline::push(std::span<const std::byte> batch, std::size_t items,
                                             std::span<std::byte> result, std::size_t results,
-                                            std::optional<nanoseconds> limit, std::source_location where) {
-  return body_->push(batch, items, result, results, limit, where);
+                                            std::optional<nanoseconds> timeout, std::source_location where) {
+  return body_->push(batch, items, result, results, timeout, where);
 }
 
-wait_outcome untyped_pipeline::drain(std::optional<nanoseconds> limit, std::source_location where) {
+wait_outcome untyped_pipeline::drain(std::optional<nanoseconds> timeout, std::source_location where) {
   const called_from here{where};
-  return body_->drain(limit);
+  return body_->drain(timeout);
 }
 
 pipeline_report untyped_pipeline::report() const { return body_->report(); }

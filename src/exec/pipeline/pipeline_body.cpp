@@ -132,7 +132,7 @@ void pipeline_body::watch(const batch_ref& b, const event_ref& last) {
 }
 
 std::optional<event> pipeline_body::push(std::span<const std::byte> in, std::size_t items, std::span<std::byte> out,
-                                         std::size_t results, std::optional<nanoseconds> limit,
+                                         std::size_t results, std::optional<nanoseconds> timeout,
                                          std::source_location where) {
   state_->require_open(where);
   auto counts = counts_of(items, where);
@@ -143,7 +143,7 @@ std::optional<event> pipeline_body::push(std::span<const std::byte> in, std::siz
           where);
   }
   backend& clock = *state_->backends().front();
-  const wait_deadline deadline = limit ? deadline_after(clock.now(), *limit) : no_deadline;
+  const wait_deadline deadline = timeout ? deadline_after(clock.now(), *timeout) : no_deadline;
   const auto b = std::make_shared<batch>();
   b->in = in;
   b->out = out;
@@ -191,7 +191,7 @@ std::optional<event> pipeline_body::push(std::span<const std::byte> in, std::siz
       break;
     }
     if (quiet) clear_soon();
-    if (limit && limit->count() <= 0) {
+    if (timeout && timeout->count() <= 0) {
       if (!full->owner->ready(*full)) return std::nullopt;
       continue;
     }
@@ -375,9 +375,9 @@ wait_outcome pipeline_body::wait_for_gates(wait_deadline deadline) const noexcep
   return wait_outcome::ok;
 }
 
-wait_outcome pipeline_body::drain(std::optional<nanoseconds> limit) {
+wait_outcome pipeline_body::drain(std::optional<nanoseconds> timeout) {
   backend& clock = *state_->backends().front();
-  const wait_deadline deadline = limit ? deadline_after(clock.now(), *limit) : no_deadline;
+  const wait_deadline deadline = timeout ? deadline_after(clock.now(), *timeout) : no_deadline;
   if (wait_for_gates(deadline) == wait_outcome::timed_out) return wait_outcome::timed_out;
   std::unique_lock lock{mutex_};
   if (const auto cause = std::exchange(failure_, nullptr)) {

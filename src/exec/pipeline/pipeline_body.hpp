@@ -28,9 +28,9 @@ class pipeline_body : public std::enable_shared_from_this<pipeline_body> {
 
   void assemble(const machine& m, std::size_t max_items);
   std::optional<event> push(std::span<const std::byte> in, std::size_t items, std::span<std::byte> out,
-                            std::size_t results, std::optional<std::chrono::nanoseconds> limit,
+                            std::size_t results, std::optional<std::chrono::nanoseconds> timeout,
                             std::source_location where);
-  wait_outcome drain(std::optional<std::chrono::nanoseconds> limit);
+  wait_outcome drain(std::optional<std::chrono::nanoseconds> timeout);
   /// Waits for what is under way, as far as this thread may.
   void finish() noexcept;
   [[nodiscard]] pipeline_report report() const;

@@ -229,9 +229,9 @@ void launch_run::wait(std::source_location where) const {
   if (job_->wait_until(no_deadline) == wait_outcome::failed) detail::raise_failure(*job_->tell(), where);
 }
 
-wait_outcome launch_run::wait_for(std::chrono::nanoseconds limit, std::source_location where) const {
-  if (!job_) return only_.wait_for(limit, where);
-  const wait_outcome outcome = job_->wait_until(deadline_after(job_->state()->now(), limit));
+wait_outcome launch_run::wait_for(std::chrono::nanoseconds timeout, std::source_location where) const {
+  if (!job_) return only_.wait_for(timeout, where);
+  const wait_outcome outcome = job_->wait_until(deadline_after(job_->state()->now(), timeout));
   if (outcome == wait_outcome::failed) detail::raise_failure(*job_->tell(), where);
   return outcome;
 }

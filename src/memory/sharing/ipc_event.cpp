@@ -32,9 +32,9 @@ constexpr milliseconds between_looks{5};  // at who may have died
 
 std::string who(std::uint32_t pid) { return "process " + std::to_string(pid); }
 
-clock_type::time_point after(std::chrono::nanoseconds limit) {
+clock_type::time_point after(std::chrono::nanoseconds timeout) {
   const auto now = clock_type::now();
-  return limit > clock_type::time_point::max() - now ? clock_type::time_point::max() : now + limit;
+  return timeout > clock_type::time_point::max() - now ? clock_type::time_point::max() : now + timeout;
 }
 
 std::string waited(std::uint64_t number, std::uint64_t recorded) {
@@ -221,7 +221,7 @@ namespace {
 
 /// Sleeps until any of these words has changed, or for a while.
 void park_any(std::vector<std::pair<std::atomic<std::uint32_t>*, std::uint32_t>>& words,
-              std::chrono::nanoseconds limit) {
+              std::chrono::nanoseconds timeout) {
   struct one_word {
     std::uint64_t value, address;
     std::uint32_t flags, reserved;
@@ -234,7 +234,7 @@ void park_any(std::vector<std::pair<std::atomic<std::uint32_t>*, std::uint32_t>>
   }
   timespec until{};
   ::clock_gettime(CLOCK_MONOTONIC, &until);
-  const std::int64_t ns = until.tv_nsec + limit.count();
+  const std::int64_t ns = until.tv_nsec + timeout.count();
   until.tv_sec += static_cast<std::time_t>(ns / 1'000'000'000);
   until.tv_nsec = static_cast<long>(ns % 1'000'000'000);
   if (::syscall(futex_waitv, list.data(), list.size(), 0, &until, CLOCK_MONOTONIC) < 0 && errno == ENOSYS) {
@@ -272,7 +272,7 @@ void ipc_event_service::serve() noexcept {
           verdict.ended = true;
           verdict.cause = make_error(errc::timed_out, "a stream waited for " +
                                                           waited(one.number, one.body->page().recorded.load()) +
-                                                          " until its limit had passed");
+                                                          " until its timeout had passed");
         }
         if (!verdict.ended) {
           next = std::min(next, one.until);
@@ -283,9 +283,9 @@ void ipc_event_service::serve() noexcept {
                              verdict.cause ? std::make_shared<const error>(std::move(*verdict.cause)) : nullptr);
         return true;
       });
-      std::chrono::nanoseconds limit = all_waiting.empty() ? std::chrono::seconds{1} : between_looks;
-      if (next != clock_type::time_point::max()) limit = std::min<std::chrono::nanoseconds>(limit, next - now);
-      park_any(words, std::max(limit, std::chrono::nanoseconds{0}));
+      std::chrono::nanoseconds timeout = all_waiting.empty() ? std::chrono::seconds{1} : between_looks;
+      if (next != clock_type::time_point::max()) timeout = std::min<std::chrono::nanoseconds>(timeout, next - now);
+      park_any(words, std::max(timeout, std::chrono::nanoseconds{0}));
     } catch (const std::bad_alloc&) {
       // who waits is told, and who comes later is served
       for (waiting& one : all_waiting) {
@@ -308,13 +308,13 @@ ipc_event::ipc_event(const machine& m, std::source_location where) {
       nullptr);
 }
 
-ipc_event::ipc_event(const machine& m, const event_handle& handle, std::chrono::nanoseconds limit,
+ipc_event::ipc_event(const machine& m, const event_handle& handle, std::chrono::nanoseconds timeout,
                      std::source_location where) {
   const called_from here{where};
   m.state()->require_open();
   const auto h = value_or_raise(detail::decode(handle.bytes()));
   if (h.kind != detail::share_kind::event) raise(errc::invalid_argument, "this is no handle of an event");
-  auto got = value_or_raise(detail::fetch_share(h, limit));
+  auto got = value_or_raise(detail::fetch_share(h, timeout));
   if (got.reply.size != detail::page_bytes) raise(errc::corrupt, "an event of another size than those of this version");
   body_ = std::make_shared<detail::ipc_event_body>(m.state(), std::move(got.file), std::move(got.exporter));
 }
@@ -393,11 +393,11 @@ bool ipc_event::ready(std::uint64_t number, std::source_location where) const {
   return body_->look(number).ended;
 }
 
-wait_outcome ipc_event::wait(std::uint64_t number, std::chrono::nanoseconds limit, const std::stop_token& stop,
+wait_outcome ipc_event::wait(std::uint64_t number, std::chrono::nanoseconds timeout, const std::stop_token& stop,
                              std::source_location where) const {
   const called_from here{where};
   require_number(number);
-  const auto until = detail::after(limit);
+  const auto until = detail::after(timeout);
   auto& bell = body_->page().bell;
   for (;;) {
     const std::uint32_t seen = bell.load(std::memory_order_acquire);  // pairs with release in ring
@@ -414,7 +414,7 @@ wait_outcome ipc_event::wait(std::uint64_t number, std::chrono::nanoseconds limi
   }
 }
 
-event ipc_event::wait(const stream& order, std::uint64_t number, std::chrono::nanoseconds limit,
+event ipc_event::wait(const stream& order, std::uint64_t number, std::chrono::nanoseconds timeout,
                       std::source_location where) const {
   const called_from here{where};
   require_number(number);
@@ -425,7 +425,7 @@ event ipc_event::wait(const stream& order, std::uint64_t number, std::chrono::na
   const event over{body_->state(), value_or_raise(own.create_gate())};
   order.wait(over);
   try {
-    detail::memory_of(*body_->state()).events().add({body_, number, detail::after(limit), &own, over.record()});
+    detail::memory_of(*body_->state()).events().add({body_, number, detail::after(timeout), &own, over.record()});
   } catch (...) {
     own.open_gate(over.record(), nullptr);  // nobody else would
     throw;

@@ -26,12 +26,12 @@ class opened_pool_body {
 }  // namespace detail
 
 opened_pool::opened_pool(const std::shared_ptr<detail::machine_state>& state, const pool_handle& handle,
-                         std::chrono::nanoseconds limit, std::source_location where) {
+                         std::chrono::nanoseconds timeout, std::source_location where) {
   const called_from here{where};
   state->require_open();
   const auto h = value_or_raise(detail::decode(handle.bytes()));
   if (h.kind != detail::share_kind::pool) raise(errc::invalid_argument, "this is no handle of a pool");
-  const auto got = value_or_raise(detail::fetch_share(h, limit));
+  const auto got = value_or_raise(detail::fetch_share(h, timeout));
   body_ = std::make_shared<detail::opened_pool_body>();
   body_->state = state;
   body_->process = h.process;
@@ -47,7 +47,7 @@ opened_pool::opened_pool(const std::shared_ptr<detail::machine_state>& state, co
 
 device opened_pool::on() const { return {body_->state, body_->on}; }
 
-detail::opened_place opened_pool::open_bytes(const pool_memory_handle& handle, std::chrono::nanoseconds limit,
+detail::opened_place opened_pool::open_bytes(const pool_memory_handle& handle, std::chrono::nanoseconds timeout,
                                              std::size_t element, std::size_t alignment,
                                              std::source_location where) const {
   const called_from here{where};
@@ -55,7 +55,7 @@ detail::opened_place opened_pool::open_bytes(const pool_memory_handle& handle, s
     raise(errc::invalid_argument, "this memory is of process " + std::to_string(handle.process()) +
                                       ", the pool of process " + std::to_string(body_->process));
   }
-  auto place = detail::open_memory(body_->state, body_->on, handle.bytes(), handle_family::pool, limit, element,
+  auto place = detail::open_memory(body_->state, body_->on, handle.bytes(), handle_family::pool, timeout, element,
                                    alignment, where);
   const std::lock_guard lock{body_->mutex};
   backend& own = body_->state->backend_of(body_->on);

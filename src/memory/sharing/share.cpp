@@ -315,13 +315,13 @@ using std::chrono::nanoseconds;
 /// What is left of a limit that several steps share.
 class time_left {
  public:
-  explicit time_left(nanoseconds limit) : limit_(limit), start_(std::chrono::steady_clock::now()) {}
+  explicit time_left(nanoseconds timeout) : timeout_(timeout), start_(std::chrono::steady_clock::now()) {}
   [[nodiscard]] nanoseconds now() const {
-    return std::max<nanoseconds>(limit_ - (std::chrono::steady_clock::now() - start_), nanoseconds{0});
+    return std::max<nanoseconds>(timeout_ - (std::chrono::steady_clock::now() - start_), nanoseconds{0});
   }
 
  private:
-  nanoseconds limit_;
+  nanoseconds timeout_;
   std::chrono::steady_clock::time_point start_;
 };
 
@@ -334,11 +334,11 @@ device device_with(const device& on, std::uint64_t identity) {
   return on;
 }
 
-void open_blocks(opened_view& view, const device& on, const sorted_parts& parts, const time_left& limit) {
+void open_blocks(opened_view& view, const device& on, const sorted_parts& parts, const time_left& timeout) {
   address_reservation where;
   for (std::size_t i = 0; i < parts.blocks.size(); ++i) {
     const detail::share_ticket& h = parts.blocks[i];
-    auto got = value_or_raise(fetch_share(h, limit.now()));
+    auto got = value_or_raise(fetch_share(h, timeout.now()));
     const descriptor file{got.file.release()};
     const physical_block block = physical_block::open(device_with(on, got.reply.device), file, bytes{got.reply.size});
     if (h.size > block.size().value() || (i != 0 && h.size != block.size().value()))
@@ -361,31 +361,31 @@ void open_blocks(opened_view& view, const device& on, const sorted_parts& parts,
       "its maker";
 }
 
-void open_pool(opened_view& view, const device& on, const sorted_parts& parts, const time_left& limit) {
-  const opened_pool pool{on.state(), pool_handle{encode(*parts.pool)}, limit.now()};
-  view.body->memory = pool.open<std::byte>(pool_memory_handle{encode(*parts.pool_memory)}, limit.now());
+void open_pool(opened_view& view, const device& on, const sorted_parts& parts, const time_left& timeout) {
+  const opened_pool pool{on.state(), pool_handle{encode(*parts.pool)}, timeout.now()};
+  view.body->memory = pool.open<std::byte>(pool_memory_handle{encode(*parts.pool_memory)}, timeout.now());
   if (on.id() != pool.on().id()) pool.set_access(on, access_right::read_write);
   view.body->pool = pool;
   view.owner = pool.on().id();
   view.why = "a pool: each device has the right that it is granted to all that is opened of it, its own always";
 }
 
-void open_allocation(opened_view& view, const device& on, const sorted_parts& parts, const time_left& limit) {
-  view.body->memory = opened_memory<std::byte>{on, memory_handle{encode(*parts.allocation)}, limit.now()};
+void open_allocation(opened_view& view, const device& on, const sorted_parts& parts, const time_left& timeout) {
+  view.body->memory = opened_memory<std::byte>{on, memory_handle{encode(*parts.allocation)}, timeout.now()};
   view.owner = view.body->memory.owner();
   view.why = "an allocation: " + to_string(on.id()) + " alone may use what it has opened";
 }
 
 }  // namespace
 
-opened_view open_share(const device& on, const share_handle& handle, nanoseconds limit, std::size_t element,
+opened_view open_share(const device& on, const share_handle& handle, nanoseconds timeout, std::size_t element,
                        std::size_t alignment, std::source_location where) {
   const called_from here{where};
   on.state()->require_open();
   if (handle.parts().empty())
     raise(errc::invalid_argument, "opening a share_handle that names nothing; was it never set?");
   const sorted_parts parts = value_or_raise(sorted(handle.parts()));
-  const time_left left{limit};
+  const time_left left{timeout};
   std::optional<error> best_failure;
   std::string passed;
   for (const sharing_way way : handle.ways()) {

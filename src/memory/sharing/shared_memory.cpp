@@ -30,12 +30,12 @@ shared_bytes export_memory(const memory_ref& memory, handle_family family, std::
 }
 
 opened_place open_memory(const std::shared_ptr<machine_state>& state, device_id by, const shared_bytes& handle,
-                         handle_family family, std::chrono::nanoseconds limit, std::size_t element,
+                         handle_family family, std::chrono::nanoseconds timeout, std::size_t element,
                          std::size_t alignment, std::source_location where) {
   const called_from here{where};
   state->require_open();
   backend& own = state->backend_of(by);
-  const auto got = value_or_raise(own.open_memory(by, handle, family, limit));
+  const auto got = value_or_raise(own.open_memory(by, handle, family, timeout));
   opened_place place{state, got.address, got.size.value(), by, got.owner};
   if (family == handle_family::allocation && place.owner != by) {
     try {

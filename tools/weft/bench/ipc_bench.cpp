@@ -26,7 +26,7 @@ namespace {
 using std::chrono::nanoseconds;
 using wall = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds ipc_patience{30};
+constexpr std::chrono::seconds ipc_timeout{30};
 constexpr std::int64_t page = 4096;
 constexpr std::size_t end_size = 64 << 10;  // of the pattern at either end of memory that is not written in full
 
@@ -79,7 +79,7 @@ int serve(const session& run, rendezvous place) {
   const machine m = run.open_again();
   shareable_buffer<std::byte> held;
   for (;;) {
-    const auto came = group.receive(rank{0}, request_tag, ipc_patience);
+    const auto came = group.receive(rank{0}, request_tag, ipc_timeout);
     if (!came && came.error().code == errc::timed_out) continue;  // a long row: its end is seen, too
     if (!came) return 0;
     request asked;
@@ -108,7 +108,7 @@ int serve(const session& run, rendezvous place) {
     } catch (const error_exception& e) {
       answer = answer_of('n', std::as_bytes(std::span{e.cause().what}));
     }
-    if (!group.send(rank{0}, answer_tag, answer, {}, ipc_patience)) return 1;
+    if (!group.send(rank{0}, answer_tag, answer, {}, ipc_timeout)) return 1;
   }
 }
 
@@ -130,8 +130,8 @@ struct memory_holder::body {
       places.clear();
       group.emplace(value_or_raise(std::move(mine).join()));
     }
-    value_or_raise(group->send(rank{1}, request_tag, std::as_bytes(std::span{&wanted, 1}), {}, ipc_patience));
-    std::vector<std::byte> answer = value_or_raise(group->receive(rank{1}, answer_tag, ipc_patience)).payload;
+    value_or_raise(group->send(rank{1}, request_tag, std::as_bytes(std::span{&wanted, 1}), {}, ipc_timeout));
+    std::vector<std::byte> answer = value_or_raise(group->receive(rank{1}, answer_tag, ipc_timeout)).payload;
     const bool well = !answer.empty() && answer.front() == std::byte{'y'};
     if (!answer.empty()) answer.erase(answer.begin());
     if (!well) {

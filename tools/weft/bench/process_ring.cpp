@@ -18,7 +18,7 @@ namespace weft::tool {
 
 namespace {
 
-constexpr std::chrono::seconds ring_patience{20};
+constexpr std::chrono::seconds ring_timeout{20};
 constexpr std::int64_t words = 1 << 18;  // 1 MiB
 
 WEFT_KERNEL(tool_pass_on, (WEFT_OUT(uint32_t) next, uint32_t from),
@@ -47,7 +47,7 @@ std::vector<T> exchange(process_group& group, F&& mine) {
     told.assign(1 + why.size(), std::byte{'n'});
     std::memcpy(told.data() + 1, why.data(), why.size());
   }
-  const auto all = value_or_raise(group.all_gather(told, ring_patience));
+  const auto all = value_or_raise(group.all_gather(told, ring_timeout));
   std::vector<T> values;
   for (const auto& one : all) {
     T value{};
@@ -110,7 +110,7 @@ ring_report run_process_ring(const session& run, int processes) {
     rendezvous mine = std::move(places[static_cast<std::size_t>(rank)]);
     places.clear();  // those of the others: as long as one is held here, its end is not seen
     join_options how;
-    how.limit = ring_patience;
+    how.timeout = ring_timeout;
     return value_or_raise(std::move(mine).join(how));
   };
   std::vector<forked_process> others;

@@ -176,7 +176,7 @@ struct compare_options {
 };
 
 struct world_check_options {
-  std::chrono::nanoseconds limit = std::chrono::seconds{60};  // to meet, and for each message
+  std::chrono::nanoseconds timeout = std::chrono::seconds{60};  // to meet, and for each message
 };
 
 struct trace_view_options {

@@ -55,9 +55,10 @@ void add_world(command_entries& to) {
   CLI::App* check = world->add_subcommand(
       "check", "Started as every rank by torchrun, mpirun or srun: each pair sends and verifies; rank 0 prints");
   world_check_options& options = to.line.world_check;
-  const auto limit = std::make_shared<std::string>();
-  check->add_option("--limit", *limit, "How long to wait for the ranks, and for each message: 60s")->type_name("TIME");
-  to.add(check, command::world_check, [&options, limit] { return read(*limit, parse_duration, options.limit); });
+  const auto timeout = std::make_shared<std::string>();
+  check->add_option("--timeout", *timeout, "How long to wait for the ranks, and for each message: 60s")
+      ->type_name("TIME");
+  to.add(check, command::world_check, [&options, timeout] { return read(*timeout, parse_duration, options.timeout); });
 }
 
 }  // namespace

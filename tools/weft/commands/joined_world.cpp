@@ -11,12 +11,12 @@ namespace weft::tool {
 
 namespace {
 
-constexpr std::chrono::seconds patience{60};
+constexpr std::chrono::seconds timeout{60};
 constexpr std::size_t most_said = std::size_t{1} << 18;
 
 }  // namespace
 
-world joined_world(session& run, std::chrono::nanoseconds limit) {
+world joined_world(session& run, std::chrono::nanoseconds timeout) {
   world_place place;
   try {
     place = world_place::from_environment();
@@ -25,7 +25,7 @@ world joined_world(session& run, std::chrono::nanoseconds limit) {
   }
   if (place.self == rank{0} && place.size > 1) run.note(fmt::format("waiting for {} ranks", place.size));
   world_options how;
-  how.limit = limit;
+  how.timeout = timeout;
   auto joined = world::join(place, how);
   if (!joined) throw failure{exit_code_of(joined.error()), to_string(joined.error())};
   return std::move(*joined);
@@ -49,14 +49,14 @@ std::optional<rank> partner(rank self, int size, int round) {
 std::vector<std::vector<std::byte>> gather_in(world& of, std::span<const std::byte> mine) {
   constexpr std::uint32_t tag = 1;
   const int size = of.size();
-  if (of.nodes() == 1) return value_or_raise(of.node_group()->all_gather(mine, patience));
+  if (of.nodes() == 1) return value_or_raise(of.node_group()->all_gather(mine, timeout));
   const auto receive = [&](rank from) {
     std::vector<std::byte> room(most_said);
-    room.resize(value_or_raise(of.receive(from, tag, room, patience)));
+    room.resize(value_or_raise(of.receive(from, tag, room, timeout)));
     return room;
   };
   const auto send = [&](rank to, std::span<const std::byte> what) {
-    static_cast<void>(value_or_raise(of.send(to, tag, what, patience)));
+    static_cast<void>(value_or_raise(of.send(to, tag, what, timeout)));
   };
   std::vector<std::vector<std::byte>> all(static_cast<std::size_t>(size));
   if (of.self() == rank{0}) {

@@ -13,7 +13,7 @@
 namespace weft::tool {
 
 /// The world of which its launcher has made this process a rank. Errors: failure.
-[[nodiscard]] world joined_world(session& run, std::chrono::nanoseconds limit = std::chrono::seconds{60});
+[[nodiscard]] world joined_world(session& run, std::chrono::nanoseconds timeout = std::chrono::seconds{60});
 
 /// In each round every rank has at most one partner, and after `rounds_of(size)` has met each other one once: the
 /// circle method. Nothing where the rank has none in this round.

@@ -61,7 +61,7 @@ void fill(std::vector<std::byte>& bytes, int from) {
 /// One side of a pair's talk. Both send and receive the same; the lower rank measures.
 class talk {
  public:
-  talk(world& w, rank other, std::chrono::nanoseconds limit) : w_(w), other_(other), limit_(limit) {}
+  talk(world& w, rank other, std::chrono::nanoseconds timeout) : w_(w), other_(other), timeout_(timeout) {}
 
   pair_record run() {
     const bool leads = w_.self() < other_;
@@ -79,9 +79,9 @@ class talk {
     if (!r) record_.fail(pair_state::failed, r.error().what);
     return static_cast<bool>(r);
   }
-  bool send(std::uint32_t tag, std::span<const std::byte> bytes) { return went(w_.send(other_, tag, bytes, limit_)); }
+  bool send(std::uint32_t tag, std::span<const std::byte> bytes) { return went(w_.send(other_, tag, bytes, timeout_)); }
   bool receive(std::uint32_t tag, std::span<std::byte> into) {
-    auto got = w_.receive(other_, tag, into, limit_);
+    auto got = w_.receive(other_, tag, into, timeout_);
     if (!went(got)) return false;
     if (*got != into.size())
       record_.fail(pair_state::wrong_data, fmt::format("{} bytes came for {}", *got, into.size()));
@@ -142,7 +142,7 @@ class talk {
 
   world& w_;
   rank other_;
-  std::chrono::nanoseconds limit_;
+  std::chrono::nanoseconds timeout_;
   pair_record record_;
 };
 
@@ -212,7 +212,7 @@ std::span<const std::byte> bytes_of(const std::vector<T>& list) {
 }  // namespace
 
 exit_code run_world_check(session& run, const world_check_options& options) {
-  world w = joined_world(run, options.limit);
+  world w = joined_world(run, options.timeout);
   const int size = w.size();
   if (size > 1 && w.engine().empty())
     throw failure{exit_code::absent, "nothing carries messages between the ranks: " + w.engine_reason()};
@@ -222,7 +222,7 @@ exit_code run_world_check(session& run, const world_check_options& options) {
   for (int round = 0; round < rounds_of(size); ++round) {
     const auto other = partner(w.self(), size, round);
     if (!other) continue;
-    const pair_record found = talk{w, *other, options.limit}.run();
+    const pair_record found = talk{w, *other, options.timeout}.run();
     all_well = all_well && found.how == pair_state::well;
     if (w.self() < *other) mine.push_back(found);
   }
@@ -230,8 +230,8 @@ exit_code run_world_check(session& run, const world_check_options& options) {
   const std::string_view commit = library_commit();
   std::copy_n(commit.begin(), std::min(commit.size(), me.commit.size() - 1), me.commit.begin());
   if (w.self() != rank{0}) {
-    auto told = w.send(rank{0}, result_tag, std::as_bytes(std::span{&me, 1}), options.limit);
-    if (told) told = w.send(rank{0}, result_tag, bytes_of(mine), options.limit);
+    auto told = w.send(rank{0}, result_tag, std::as_bytes(std::span{&me, 1}), options.timeout);
+    if (told) told = w.send(rank{0}, result_tag, bytes_of(mine), options.timeout);
     if (!told) throw failure{exit_code_of(told.error()), to_string(told.error())};
     return all_well ? exit_code::ok : exit_code::falls_short;
   }
@@ -241,8 +241,8 @@ exit_code run_world_check(session& run, const world_check_options& options) {
   for (int r = 1; r < size; ++r) {
     rank_record its;
     std::vector<pair_record> theirs(static_cast<std::size_t>(size - 1 - r));
-    auto got = w.receive(rank{r}, result_tag, std::as_writable_bytes(std::span{&its, 1}), options.limit);
-    if (got) got = w.receive(rank{r}, result_tag, std::as_writable_bytes(std::span{theirs}), options.limit);
+    auto got = w.receive(rank{r}, result_tag, std::as_writable_bytes(std::span{&its, 1}), options.timeout);
+    if (got) got = w.receive(rank{r}, result_tag, std::as_writable_bytes(std::span{theirs}), options.timeout);
     if (!got) {
       for (std::size_t n = 0; n < theirs.size(); ++n) {
         theirs[n].lower = r;

@@ -39,10 +39,10 @@ class handles_facet : public multicast_facet {
   /// The memory behind a handle as a device may use it; without a device, that which owns it. Opened twice on one
   /// device it has one address, and is closed twice. Other devices get no right by it. Errors: corrupt, incompatible;
   /// invalid_argument, native 201, for a handle of this process; closed, peer_dead, timed_out for an exporter that has
-  /// freed it, is gone, or does not answer within the limit; peer_unsupported; resource_exhausted.
+  /// freed it, is gone, or does not answer within the timeout; peer_unsupported; resource_exhausted.
   [[nodiscard]] virtual result<opened_memory_description> do_open_memory(std::optional<device_id>, const shared_bytes&,
                                                                          handle_family,
-                                                                         std::chrono::nanoseconds /*limit*/) {
+                                                                         std::chrono::nanoseconds /*timeout*/) {
     return not_offered("handles of memory");
   }
   /// Any address of it. The memory goes once work submitted with it has ended. Errors: not_found; invalid_argument for

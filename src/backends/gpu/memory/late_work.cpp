@@ -72,14 +72,14 @@ void late_work::end() noexcept {
   }
 }
 
-void late_work::settle(std::chrono::milliseconds limit) noexcept {
+void late_work::settle(std::chrono::milliseconds timeout) noexcept {
   std::vector<std::function<void()>> mine;
   {
     std::unique_lock lock{mutex_};
     if (thread_.joinable()) {
       looks_now_ = !waiting_.empty();
       changed_.notify_all();
-      changed_.wait_for(lock, limit, [this] { return due_.empty() && !looks_now_ && !is_busy_; });
+      changed_.wait_for(lock, timeout, [this] { return due_.empty() && !looks_now_ && !is_busy_; });
       return;
     }
     take_ready(mine);

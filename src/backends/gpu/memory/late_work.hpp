@@ -30,7 +30,7 @@ class late_work {
   /// What is still waited for is not done, and nothing runs any more until more is added.
   void end() noexcept;
   /// Waits until all of it is done, though not longer than this: who asks may be who lets the GPU come to its end.
-  void settle(std::chrono::milliseconds limit) noexcept;
+  void settle(std::chrono::milliseconds timeout) noexcept;
 
  private:
   struct waiting_work {

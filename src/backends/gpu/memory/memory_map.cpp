@@ -89,9 +89,9 @@ void memory_map::clear() {
 
 // ---- what goes back -------------------------------------------------------------------------------------------------
 
-void memory_map::settle(std::chrono::milliseconds limit) const noexcept {
+void memory_map::settle(std::chrono::milliseconds timeout) const noexcept {
   if (driver_thread::is_this() || freed_elsewhere::is_this() || here_.forked()) return;
-  const auto until = std::chrono::steady_clock::now() + limit;
+  const auto until = std::chrono::steady_clock::now() + timeout;
   for (late_work& one : late_) {
     const auto left = until - std::chrono::steady_clock::now();
     one.settle(std::max(std::chrono::milliseconds{0}, std::chrono::ceil<std::chrono::milliseconds>(left)));

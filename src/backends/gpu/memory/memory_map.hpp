@@ -188,7 +188,7 @@ class memory_map final : public common::memory_model<allocation> {
     for (late_work& one : late_) one.end();
   }
   /// What was put off is done, if it takes no longer than this.
-  void settle(std::chrono::milliseconds limit = std::chrono::milliseconds{100}) const noexcept;
+  void settle(std::chrono::milliseconds timeout = std::chrono::milliseconds{100}) const noexcept;
 
   [[nodiscard]] const discovery& found() const { return found_; }
   [[nodiscard]] contexts& places() const { return *places_; }

@@ -163,14 +163,14 @@ result<shared_bytes> gpu_backend::do_export_memory(const void* address, bytes si
 
 result<opened_memory_description> gpu_backend::do_open_memory(std::optional<device_id> device,
                                                               const shared_bytes& handle, handle_family family,
-                                                              std::chrono::nanoseconds limit) {
+                                                              std::chrono::nanoseconds timeout) {
   if (device) {
     if (auto cause = scheduler_->lost(*device)) return error{*cause};
   }
   const auto see_all_ends = [this] {
     for (std::size_t d = 0; d < devices().size(); ++d) see_ends(global(d));
   };
-  return sharing_.open(device, handle, limit, family, see_all_ends);
+  return sharing_.open(device, handle, timeout, family, see_all_ends);
 }
 
 result<void> gpu_backend::do_close_memory(void* address) { return sharing_.close(address); }

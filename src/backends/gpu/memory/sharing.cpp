@@ -337,7 +337,7 @@ result<void> sharing::check_extent(const allocation& opened, const std::string& 
 }
 
 result<opened_memory_description> sharing::open(std::optional<device_id> wish, const shared_bytes& handle,
-                                                std::chrono::nanoseconds limit, handle_family family,
+                                                std::chrono::nanoseconds timeout, handle_family family,
                                                 const std::function<void()>& see_ends) {
   auto ticket = common::ticket_of(handle, family, memory_.cu().by->family, server_);
   if (!ticket) return std::move(ticket).error();
@@ -351,7 +351,7 @@ result<opened_memory_description> sharing::open(std::optional<device_id> wish, c
       if (!had || had->address != nullptr) return had;
     }
   }
-  auto fetched = detail::fetch_share(h, limit, known);
+  auto fetched = detail::fetch_share(h, timeout, known);
   if (!fetched) return std::move(fetched).error();
   const std::uint64_t size = fetched->reply.size;
   struct stat about{};
@@ -390,7 +390,7 @@ result<opened_memory_description> sharing::open(std::optional<device_id> wish, c
   std::unique_lock lock{mutex_};
   // a driver that imports memory of a pool twice unmaps both with the first (NVIDIA's bug 5570902)
   const auto until =
-      std::chrono::steady_clock::now() + std::min<std::chrono::nanoseconds>(limit, std::chrono::hours{1});
+      std::chrono::steady_clock::now() + std::min<std::chrono::nanoseconds>(timeout, std::chrono::hours{1});
   while (family == handle_family::pool && still_goes_back(h.key, by)) {
     lock.unlock();
     if (std::chrono::steady_clock::now() >= until) {

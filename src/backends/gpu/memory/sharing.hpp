@@ -105,7 +105,7 @@ class sharing {
   [[nodiscard]] result<shared_bytes> give(const void* address, std::uint64_t size, handle_family family);
   /// `see_ends` has it seen what work has ended: what was closed before goes back with the work that used it.
   [[nodiscard]] result<opened_memory_description> open(std::optional<device_id> by, const shared_bytes& handle,
-                                                       std::chrono::nanoseconds limit, handle_family family,
+                                                       std::chrono::nanoseconds timeout, handle_family family,
                                                        const std::function<void()>& see_ends);
   [[nodiscard]] result<void> close(void* address);
   [[nodiscard]] result<void> set_access(void* address, std::span<const device_right> rights);

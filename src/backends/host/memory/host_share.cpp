@@ -96,12 +96,12 @@ result<shared_bytes> host_backend::do_export_memory(const void* address, bytes s
 
 result<opened_memory_description> host_backend::do_open_memory(std::optional<device_id> device,
                                                                const shared_bytes& handle, handle_family family,
-                                                               std::chrono::nanoseconds limit) {
+                                                               std::chrono::nanoseconds timeout) {
   if (auto cause = device ? injected("open_memory", {*device}) : injected("open_memory", {})) return *cause;
   if (device) {
     if (auto cause = scheduler_.lost(*device)) return error{*cause};
   }
-  auto made = sharing_.open(device, handle, limit, family);
+  auto made = sharing_.open(device, handle, timeout, family);
   if (order_ && made) order_->renewed(made->address, made->size.value());
   return made;
 }

@@ -64,7 +64,7 @@ result<opened_memory_description> sharing::again(const detail::share_ticket& h, 
 }
 
 result<opened_memory_description> sharing::open(std::optional<device_id> wish, const shared_bytes& handle,
-                                                std::chrono::nanoseconds limit, handle_family family) {
+                                                std::chrono::nanoseconds timeout, handle_family family) {
   auto ticket = common::ticket_of(handle, family, detail::share_family::host, server_);
   if (!ticket) return std::move(ticket).error();
   const detail::share_ticket& h = *ticket;
@@ -78,7 +78,7 @@ result<opened_memory_description> sharing::open(std::optional<device_id> wish, c
     auto had = again(h, *wish);
     if (!had || had->address != nullptr) return had;
   }
-  auto fetched = detail::fetch_share(h, limit, known);
+  auto fetched = detail::fetch_share(h, timeout, known);
   if (!fetched) return std::move(fetched).error();
   const std::uint64_t size = fetched->reply.size;
   struct stat about{};

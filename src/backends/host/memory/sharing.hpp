@@ -23,7 +23,7 @@ class sharing {
 
   [[nodiscard]] result<shared_bytes> give(const void* address, std::uint64_t size, handle_family family);
   [[nodiscard]] result<opened_memory_description> open(std::optional<device_id> by, const shared_bytes& handle,
-                                                       std::chrono::nanoseconds limit, handle_family family);
+                                                       std::chrono::nanoseconds timeout, handle_family family);
   [[nodiscard]] result<void> close(void* address);
   /// Joins the server's thread.
   void end() noexcept { server_.stop(); }

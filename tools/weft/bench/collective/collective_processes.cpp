@@ -24,7 +24,7 @@ namespace {
 using std::chrono::nanoseconds;
 using wall = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds gather_patience{60};
+constexpr std::chrono::seconds gather_timeout{60};
 constexpr const char* stopped_by_user = "stopped by the user";
 
 /// What a rank says to all others. Between two halves of one program: sent as it lies.
@@ -252,10 +252,10 @@ collective_processes_report run_collective_processes(session& run, const std::ve
     rendezvous mine = std::move(places[static_cast<std::size_t>(rank)]);
     places.clear();  // those of the others: as long as one is held here, its end is not seen
     join_options how;
-    how.limit = gather_patience;
+    how.timeout = gather_timeout;
     const auto group = std::make_shared<process_group>(value_or_raise(std::move(mine).join(how)));
     const auto gather = [group](std::span<const std::byte> said) {
-      return value_or_raise(group->all_gather(said, gather_patience));
+      return value_or_raise(group->all_gather(said, gather_timeout));
     };
     return process_ranks{group->self(), gather,
                          [group](const device& on) { return rank_communicator::join(group, on); }};

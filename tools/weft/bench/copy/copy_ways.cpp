@@ -79,8 +79,8 @@ engine_copy::engine_copy(const machine& m, device_id src, device_id dst, std::ui
 
 void engine_copy::blank() const { fill(dst_, std::byte{0xEE}); }
 
-wait_outcome engine_copy::once_within(std::chrono::nanoseconds limit) const {
-  return weft::copy(order_, dst_, src_, how_).wait_for(limit);
+wait_outcome engine_copy::once_within(std::chrono::nanoseconds timeout) const {
+  return weft::copy(order_, dst_, src_, how_).wait_for(timeout);
 }
 
 kernel_copy::kernel_copy(const machine& m, device_id by, device_id src, device_id dst, std::uint64_t size)

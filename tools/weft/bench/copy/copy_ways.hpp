@@ -28,7 +28,7 @@ class engine_copy {
   void blank() const;
   [[nodiscard]] std::string check(std::uint64_t seed) const { return check_pattern(dst_, seed); }
   /// In a stream, with a limit: what may hang is found out once.
-  [[nodiscard]] wait_outcome once_within(std::chrono::nanoseconds limit) const;
+  [[nodiscard]] wait_outcome once_within(std::chrono::nanoseconds timeout) const;
   void once() const { static_cast<void>(weft::copy(dst_, src_, how_)); }
 
  private:
@@ -45,7 +45,9 @@ class kernel_copy {
   void write(std::uint64_t seed) const { write_pattern(src_, seed); }
   void blank() const;
   [[nodiscard]] std::string check(std::uint64_t seed) const { return check_pattern(dst_, seed); }
-  [[nodiscard]] wait_outcome once_within(std::chrono::nanoseconds limit) const { return launched().wait_for(limit); }
+  [[nodiscard]] wait_outcome once_within(std::chrono::nanoseconds timeout) const {
+    return launched().wait_for(timeout);
+  }
   void once() const { launched().wait(); }
 
  private:
