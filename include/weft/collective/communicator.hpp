@@ -79,9 +79,12 @@ class rank_memory {
   std::size_t size_ = 0;
 };
 
+/// The memory of one rank, of a list with an entry for each.
 template <class R>
-using element_of_ranks = std::remove_cv_t<
-    typename std::remove_cvref_t<borrowed<const typename std::remove_cvref_t<R>::value_type&>>::element_type>;
+using of_one_rank = typename std::remove_cvref_t<R>::value_type;
+
+template <class R>
+using element_of_ranks = element_of_memory<of_one_rank<R>>;
 
 }  // namespace detail
 
@@ -127,18 +130,21 @@ class communicator {
   void abort();
 
   template <class In, class Out>
+    requires detail::moves_into<detail::of_one_rank<In>, detail::of_one_rank<Out>>
   collective_run all_reduce(const In& in, const Out& out, const reduction_op& op, const collective_options& o = {},
                             std::source_location where = std::source_location::current()) {
-    return reducing<In, Out>(collective::all_reduce, detail::rank_memory::of(in, where),
-                             detail::rank_memory::of(out, where), op, o, where);
+    return reducing<In>(collective::all_reduce, detail::rank_memory::of(in, where), detail::rank_memory::of(out, where),
+                        op, o, where);
   }
   template <class InOut>
+    requires detail::writable_memory<detail::of_one_rank<InOut>>
   collective_run all_reduce(const InOut& memory, const reduction_op& op, const collective_options& o = {},
                             std::source_location where = std::source_location::current()) {
     return all_reduce(memory, memory, op, o, where);
   }
   /// `out` is memory of the root alone.
   template <class In, class Out>
+    requires detail::moves_into<detail::of_one_rank<In>, Out>
   collective_run reduce(const In& in, const Out& out, const reduction_op& op, const collective_options& o = {},
                         std::source_location where = std::source_location::current()) {
     return start(collective::reduce, data_type_of<detail::element_of_ranks<In>>, detail::rank_memory::of(in, where),
@@ -146,12 +152,14 @@ class communicator {
   }
   /// Rank r gets the combined block r; `in` holds all blocks on each rank.
   template <class In, class Out>
+    requires detail::moves_into<detail::of_one_rank<In>, detail::of_one_rank<Out>>
   collective_run reduce_scatter(const In& in, const Out& out, const reduction_op& op, const collective_options& o = {},
                                 std::source_location where = std::source_location::current()) {
-    return reducing<In, Out>(collective::reduce_scatter, detail::rank_memory::of(in, where),
-                             detail::rank_memory::of(out, where), op, o, where);
+    return reducing<In>(collective::reduce_scatter, detail::rank_memory::of(in, where),
+                        detail::rank_memory::of(out, where), op, o, where);
   }
   template <class In, class Out>
+    requires detail::moves_into<detail::of_one_rank<In>, detail::of_one_rank<Out>>
   collective_run all_gather(const In& in, const Out& out, const collective_options& o = {},
                             std::source_location where = std::source_location::current()) {
     return moving<In>(collective::all_gather, detail::rank_memory::of(in, where), detail::rank_memory::of(out, where),
@@ -159,6 +167,7 @@ class communicator {
   }
   /// In place: what the root's memory holds goes to all others.
   template <class InOut>
+    requires detail::writable_memory<detail::of_one_rank<InOut>>
   collective_run broadcast(const InOut& memory, const collective_options& o = {},
                            std::source_location where = std::source_location::current()) {
     return moving<InOut>(collective::broadcast, detail::rank_memory::of(memory, where),
@@ -166,6 +175,7 @@ class communicator {
   }
   /// `in` is memory of the root alone.
   template <class In, class Out>
+    requires detail::moves_into<In, detail::of_one_rank<Out>>
   collective_run scatter(const In& in, const Out& out, const collective_options& o = {},
                          std::source_location where = std::source_location::current()) {
     return moving<Out>(collective::scatter, detail::rank_memory::only(in, where), detail::rank_memory::of(out, where),
@@ -173,6 +183,7 @@ class communicator {
   }
   /// `out` is memory of the root alone.
   template <class In, class Out>
+    requires detail::moves_into<detail::of_one_rank<In>, Out>
   collective_run gather(const In& in, const Out& out, const collective_options& o = {},
                         std::source_location where = std::source_location::current()) {
     return moving<In>(collective::gather, detail::rank_memory::of(in, where), detail::rank_memory::only(out, where), {},
@@ -180,6 +191,7 @@ class communicator {
   }
   /// Equal blocks, unless `counts` gives the elements from each rank to each: [from * size + to].
   template <class In, class Out>
+    requires detail::moves_into<detail::of_one_rank<In>, detail::of_one_rank<Out>>
   collective_run all_to_all(const In& in, const Out& out, std::span<const std::int64_t> counts = {},
                             const collective_options& o = {},
                             std::source_location where = std::source_location::current()) {
@@ -188,6 +200,7 @@ class communicator {
   }
   /// Sends memory of one rank to memory of another; calls in any order make a grouped exchange.
   template <class Src, class Dst>
+    requires detail::moves_into<Src, Dst>
   collective_run send(rank from, const Src& src, rank to, const Dst& dst, const collective_options& o = {},
                       std::source_location where = std::source_location::current()) {
     return send_bytes(from, detail::untyped(detail::borrow(src)), to, detail::untyped(detail::borrow(dst)), o, where);
@@ -204,11 +217,10 @@ class communicator {
  private:
   explicit communicator(std::unique_ptr<body> made);
 
-  template <class In, class Out>
+  template <class List>
   collective_run reducing(collective what, const detail::rank_memory& in, const detail::rank_memory& out,
                           const reduction_op& op, const collective_options& o, std::source_location where) {
-    static_assert(std::is_same_v<detail::element_of_ranks<In>, detail::element_of_ranks<Out>>);
-    return start(what, data_type_of<detail::element_of_ranks<In>>, in, out, &op, {}, o, where);
+    return start(what, data_type_of<detail::element_of_ranks<List>>, in, out, &op, {}, o, where);
   }
   template <class List>
   collective_run moving(collective what, const detail::rank_memory& in, const detail::rank_memory& out,

@@ -82,8 +82,6 @@ collective_memory collective_memory_of(const B& given) {
     return {untyped(borrow(given)), nullptr};
   }
 }
-template <class B>
-using element_of_memory = std::remove_cv_t<typename std::remove_cvref_t<borrowed<const B&>>::element_type>;
 }  // namespace detail
 
 /// What a rank has under way, for whoever wants to know who is stuck.
@@ -140,41 +138,46 @@ class rank_communicator {
   }
 
   template <class In, class Out>
+    requires detail::moves_into<In, Out>
   event all_reduce(const In& in, const Out& out, const reduction_op& op, const collective_options& o = {},
                    std::source_location where = std::source_location::current()) {
     return run<In>(collective::all_reduce, &in, &out, &op, {}, o, where);
   }
-  template <class InOut>
+  template <detail::writable_memory InOut>
   event all_reduce(const InOut& memory, const reduction_op& op, const collective_options& o = {},
                    std::source_location where = std::source_location::current()) {
     return all_reduce(memory, memory, op, o, where);
   }
   /// `out` is looked at on the root alone.
   template <class In, class Out>
+    requires detail::moves_into<In, Out>
   event reduce(const In& in, const Out& out, const reduction_op& op, const collective_options& o = {},
                std::source_location where = std::source_location::current()) {
     return run<In>(collective::reduce, &in, &out, &op, {}, o, where);
   }
   /// Equal blocks, unless `counts` gives each rank's.
   template <class In, class Out>
+    requires detail::moves_into<In, Out>
   event reduce_scatter(const In& in, const Out& out, const reduction_op& op, const collective_options& o = {},
                        std::span<const std::int64_t> counts = {},
                        std::source_location where = std::source_location::current()) {
     return run<In>(collective::reduce_scatter, &in, &out, &op, counts, o, where);
   }
   template <class In, class Out>
+    requires detail::moves_into<In, Out>
   event all_gather(const In& in, const Out& out, const collective_options& o = {},
                    std::span<const std::int64_t> counts = {},
                    std::source_location where = std::source_location::current()) {
     return run<In>(collective::all_gather, &in, &out, nullptr, counts, o, where);
   }
-  template <class InOut>
+  template <detail::writable_memory InOut>
   event broadcast(const InOut& memory, const collective_options& o = {},
                   std::source_location where = std::source_location::current()) {
     return run<InOut>(collective::broadcast, &memory, &memory, nullptr, {}, o, where);
   }
   /// `in` is looked at on the root alone.
   template <class In, class Out>
+    requires detail::moves_into<In, Out>
   event scatter(const In& in, const Out& out, const collective_options& o = {},
                 std::span<const std::int64_t> counts = {},
                 std::source_location where = std::source_location::current()) {
@@ -182,6 +185,7 @@ class rank_communicator {
   }
   /// `out` is looked at on the root alone.
   template <class In, class Out>
+    requires detail::moves_into<In, Out>
   event gather(const In& in, const Out& out, const collective_options& o = {},
                std::span<const std::int64_t> counts = {},
                std::source_location where = std::source_location::current()) {
@@ -189,6 +193,7 @@ class rank_communicator {
   }
   /// Equal blocks, unless `counts` gives all ranks': [from * size + to].
   template <class In, class Out>
+    requires detail::moves_into<In, Out>
   event all_to_all(const In& in, const Out& out, const collective_options& o = {},
                    std::span<const std::int64_t> counts = {},
                    std::source_location where = std::source_location::current()) {
@@ -206,7 +211,7 @@ class rank_communicator {
       list_.push_back({to, true, detail::collective_memory_of(src)});
       return *this;
     }
-    template <class Dst>
+    template <detail::writable_memory Dst>
     exchange& receive(rank from, const Dst& dst) {
       list_.push_back({from, false, detail::collective_memory_of(dst)});
       return *this;
@@ -232,7 +237,7 @@ class rank_communicator {
             std::source_location where = std::source_location::current()) {
     exchange{*this}.send(to, src).run(o, where);
   }
-  template <class Dst>
+  template <detail::writable_memory Dst>
   void receive(rank from, const Dst& dst, const collective_options& o = {},
                std::source_location where = std::source_location::current()) {
     exchange{*this}.receive(from, dst).run(o, where);

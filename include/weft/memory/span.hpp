@@ -103,6 +103,22 @@ constexpr auto borrow(R&& range) {
 template <class R>
 using borrowed = decltype(borrow(std::declval<R>()));
 
+template <class B>
+using element_of_memory = std::remove_cv_t<typename std::remove_cvref_t<borrowed<const B&>>::element_type>;
+
+/// A span of const elements is for reading. Of a buffer or a container, what it holds is meant.
+template <class B>
+concept writable_memory = !requires { typename B::element_type; } || !std::is_const_v<typename B::element_type>;
+
+template <class B>
+concept memory_argument = is_device_span<std::remove_cvref_t<B>>::value || requires(const B& b) { b.span(); } ||
+                          requires(const B& b) { std::span{b}; };
+
+/// Elements of `In` go to `Out` as they are: float into int32 would be other numbers.
+template <class In, class Out>
+concept moves_into = memory_argument<In> && memory_argument<Out> &&
+                     std::is_same_v<element_of_memory<In>, element_of_memory<Out>> && writable_memory<Out>;
+
 template <class S>
 memory_ref untyped(const S& span) {
   using element = std::remove_cv_t<typename S::element_type>;
