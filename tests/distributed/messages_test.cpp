@@ -126,6 +126,53 @@ TEST(messages, that_do_not_come_in_time_can_be_waited_for_again) {
   EXPECT_EQ(two_ranks(zero, one), "");
 }
 
+/// Returns when no thread of that process runs any more.
+void stop(pid_t process) {
+  ::kill(process, SIGSTOP);
+  for (std::string state; !says(state, ") T ");)
+    std::getline(std::ifstream{"/proc/" + std::to_string(process) + "/stat"}, state);
+}
+
+TEST(messages, that_are_given_up_while_ranks_connect_leave_the_connection_and_are_never_received) {
+  NEEDS(no_ucx);
+  const auto zero = [](world& w) {
+    const auto other = w.member(rank{1}).pid;
+    stop(other);
+    auto sent = w.send(rank{1}, 1, view("lost"), 50ms);
+    ::kill(other, SIGCONT);
+    if (code_of(sent) != errc::timed_out) return failure_of(sent);
+    sent = w.send(rank{1}, 1, view("sent later"), long_enough);
+    return sent ? std::string{} : failure_of(sent);
+  };
+  const auto one = [](world& w) {
+    std::array<std::byte, 20> room{};
+    auto got = w.receive(rank{0}, 1, room, long_enough);
+    return got && *got == view("sent later").size() ? std::string{} : failure_of(got);
+  };
+  EXPECT_EQ(two_ranks(zero, one), "");
+}
+
+TEST(messages, to_a_rank_that_stands_still_from_the_start_are_given_up_and_so_is_the_connection) {
+  NEEDS(no_ucx);
+  const auto zero = [](world& w) {
+    const auto other = w.member(rank{1}).pid;
+    stop(other);
+    auto sent = w.send(rank{1}, 1, view("lost"), 50ms);
+    return code_of(sent) == errc::timed_out ? std::string{} : failure_of(sent);
+  };
+  const auto one = [](world& w) {
+    std::array<std::byte, 20> room{};
+    return failure_of(w.receive(rank{0}, 1, room, long_enough));
+  };
+  const auto port = fresh_port();
+  const auto at = [host = host_of_this_test(), port](int r) { return world_place{rank{r}, 2, {}, host, port}; };
+  child second{[&] { return as_rank(at(1), one); }};
+  child first{[&] { return as_rank(at(0), zero); }};
+  EXPECT_EQ(first.said(), "");
+  second.kill(SIGKILL);
+  EXPECT_EQ(second.said(), "ended by signal 9");
+}
+
 /// The first bytes of these functions, and what the environment says of them.
 std::string functions_that_ucx_would_rewrite() {
   std::string found;

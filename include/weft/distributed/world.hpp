@@ -129,9 +129,9 @@ class world {
   /// Sends bytes to one rank. Returns when the memory is the caller's again: small messages are copied, and of large
   /// ones the receiver has what it needs. Order: messages to one rank with one tag arrive in order.
   /// Errors of both: timed_out, cancelled, peer_dead (that rank died or left) with the rank and its node. A message
-  /// that was given up ends the connection with that rank. Throws invalid_argument for self and ranks outside;
-  /// unsupported without an engine. Thread: any, several at a time. Messages move while some thread of the process is
-  /// in one of these calls.
+  /// that was given up once two ranks are connected ends their connection. Throws invalid_argument for self and ranks
+  /// outside; unsupported without an engine. Thread: any, several at a time. Messages move while some thread of the
+  /// process is in one of these calls.
   result<void> send(rank to, std::uint32_t tag, std::span<const std::byte> bytes, std::chrono::nanoseconds timeout,
                     const std::stop_token& stop = {}, std::source_location where = std::source_location::current());
   /// The next message of that rank with that tag; gives its size. What was sent before that rank left still arrives.

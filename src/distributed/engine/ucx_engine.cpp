@@ -23,7 +23,7 @@ namespace weft::detail {
 namespace {
 
 constexpr const char* library_file = "libucp.so.0";
-constexpr unsigned am_are_you_there = 0;  // the active message that makes a connection, and says nothing
+constexpr unsigned am_greeting = 0;  // the active message that says which rank has connected
 
 /// The process's environment with one entry more, for as long as this lives. setenv() may free what another thread
 /// reads in this moment; here both arrays stay, and the pointer changes in one store. What another thread takes out of
@@ -118,9 +118,8 @@ class ucx_engine final : public engine {
   ~ucx_engine() override {
     if (worker_ != nullptr) {
       close_all();
-      take_what_nobody_received();
+      calls_.worker_destroy(worker_);
     }
-    if (worker_ != nullptr) calls_.worker_destroy(worker_);
     if (context_ != nullptr) calls_.cleanup(context_);
   }
 
@@ -148,11 +147,16 @@ class ucx_engine final : public engine {
     if (const auto none = calls_.worker_create(context_, &how, &worker_)) return refused("make a worker", none);
     if (const auto none = calls_.worker_get_efd(worker_, &wake_file_))
       return refused("tell when something arrives", none);
-    ucp::message_handler nothing;
-    nothing.field_mask = ucp::message_handler::has_id | ucp::message_handler::has_call;
-    nothing.id = am_are_you_there;
-    nothing.call = [](void*, const void*, std::size_t, void*, std::size_t, const void*) { return ucp::ok; };
-    if (const auto none = calls_.worker_set_am_recv_handler(worker_, &nothing)) return refused("take messages", none);
+    ucp::message_handler greeting;
+    greeting.field_mask =
+        ucp::message_handler::has_id | ucp::message_handler::has_call | ucp::message_handler::has_user;
+    greeting.id = am_greeting;
+    greeting.user = this;
+    greeting.call = [](void* user, const void* header, std::size_t size, void*, std::size_t, const void*) {
+      static_cast<ucx_engine*>(user)->greeted_by(header, size);
+      return ucp::ok;
+    };
+    if (const auto none = calls_.worker_set_am_recv_handler(worker_, &greeting)) return refused("take messages", none);
     return {};
   }
 
@@ -173,18 +177,17 @@ class ucx_engine final : public engine {
   }
 
   void send(transfer& t, int to, message_tag tag, std::span<const std::byte> bytes) override {
-    ucp::endpoint* ep = connected(to);
-    if (ep == nullptr) return fail(t, *peers_[index(to)].failure);
-    peers_[index(to)].was_sent_to = true;
-    ucp::request_params how = calling(t);
-    how.call.sent = [](void* request, ucp::status status, void* user) { ended(request, status, 0, user); };
-    begun(t, calls_.tag_send_nbx(ep, bytes.data(), bytes.size(), full_tag(self_, tag), &how));
+    peer& p = peers_[index(to)];
+    connect(p);
+    if (p.failure) return fail(t, *p.failure);
+    if (!p.is_open()) return p.waiting.push_back({&t, full_tag(self_, tag), bytes});
+    begin_to_send(p, {&t, full_tag(self_, tag), bytes});
   }
 
   void receive(transfer& t, int from, message_tag tag, std::span<std::byte> into) override {
     receive_matching(t, full_tag(from, tag), ~std::uint64_t{}, into);
     // Its death is seen by the end of a connection: there has to be one.
-    if (t.is_under_way()) static_cast<void>(connected(from));
+    if (t.is_under_way()) connect(peers_[index(from)]);
   }
 
   void receive_any(transfer& t, message_tag tag, std::span<std::byte> into) override {
@@ -193,12 +196,14 @@ class ucx_engine final : public engine {
 
   void cancel(transfer& t, int rank) override {
     if (!t.is_under_way()) return;
+    if (std::erase_if(peers_[index(rank)].waiting, [&](const message& m) { return m.as == &t; }) > 0)
+      return t.end(transfer::stage::cancelled);
     calls_.request_cancel(worker_, t.native);
     // What is being sent does not obey: UCX ends it with its connection.
     for (int n = 0; n < 1000 && t.is_under_way(); ++n) calls_.worker_progress(worker_);
     if (t.is_under_way()) {
       peer& gone = peers_[index(rank)];
-      if (!gone.failure) gone.failure = "a message to it was given up";
+      lost(gone, "a message to it was given up");
       if (gone.ep != nullptr) close(gone);
       while (t.is_under_way()) calls_.worker_progress(worker_);
     }
@@ -239,16 +244,30 @@ class ucx_engine final : public engine {
     return made;
   }
 
-  bool progress() override { return calls_.worker_progress(worker_) != 0; }
+  bool progress() override {
+    const bool moved = calls_.worker_progress(worker_) != 0;
+    for (; !to_greet_.empty(); to_greet_.pop_back()) connect(*to_greet_.back());
+    return moved;
+  }
   int wake_file() const noexcept override { return wake_file_; }
   bool arm() noexcept override { return calls_.worker_arm(worker_) != ucp::busy; }
 
  private:
+  struct message {
+    transfer* as;
+    std::uint64_t tag;
+    std::span<const std::byte> bytes;
+  };
   struct peer {
     std::vector<std::byte> address;
     ucp::endpoint* ep = nullptr;
     std::optional<std::string> failure;
-    bool was_sent_to = false;  // and may still have to get it
+    // While UCX connects two ranks, neither may close its end: the other one's would meet assertions of UCX that end
+    // the process. So each says to the other when its own end is there; messages wait here until both have said it.
+    bool has_greeted = false, was_greeted = false;
+    std::vector<message> waiting;
+
+    [[nodiscard]] bool is_open() const noexcept { return has_greeted && was_greeted; }
   };
 
   static std::size_t index(int rank) noexcept { return static_cast<std::size_t>(rank); }
@@ -267,15 +286,13 @@ class ucx_engine final : public engine {
     begun(t, calls_.tag_recv_nbx(worker_, into.data(), into.size(), tag, mask, &how));
   }
 
-  // The endpoint of that rank, made now if there is none; null when the rank has failed.
-  ucp::endpoint* connected(int rank) {
-    peer& p = peers_[index(rank)];
-    if (p.failure) return nullptr;
-    if (p.ep != nullptr) return p.ep;
-    // First UCX looks at its connections. It makes an endpoint out of one that this rank has opened to us; if that is
-    // broken by now, sending over it fails before UCX expects it, and an assertion of UCX ends the process. This makes
-    // it rare.
-    for (int n = 0; n < 10'000 && progress(); ++n) {
+  // Begins to connect with that rank, once.
+  void connect(peer& p) {
+    if (p.failure || p.ep != nullptr) return;
+    // First UCX looks at its connections. It makes an endpoint out of one that the other rank has opened to us; if that
+    // is broken by now, sending over it fails before UCX expects it, and an assertion of UCX ends the process. This
+    // makes it rare.
+    for (int n = 0; n < 10'000 && calls_.worker_progress(worker_) != 0; ++n) {
     }
     ucp::endpoint_params how;
     how.field_mask = ucp::endpoint_params::has_address | ucp::endpoint_params::has_error_mode |
@@ -284,17 +301,54 @@ class ucx_engine final : public engine {
     how.error_mode = ucp::endpoint_params::peer_errors;
     how.on_error.user = &p;
     how.on_error.call = [](void* user, ucp::endpoint*, ucp::status why) {
-      auto& failure = static_cast<peer*>(user)->failure;
-      if (!failure) failure = text_of(why);
+      lost(*static_cast<peer*>(user), text_of(why));
     };
-    if (const auto failed = calls_.ep_create(worker_, &how, &p.ep); failed != ucp::ok) {
-      p.failure = text_of(failed);
-      return nullptr;
-    }
-    const ucp::request_params plain{};
-    const ucp::started asked = calls_.am_send_nbx(p.ep, am_are_you_there, nullptr, 0, nullptr, 0, &plain);
-    if (asked != nullptr && !ucp::is_error(asked)) calls_.request_free(asked);  // once it has ended
-    return p.ep;
+    if (const auto failed = calls_.ep_create(worker_, &how, &p.ep); failed != ucp::ok) return lost(p, text_of(failed));
+    ucp::request_params plain{};
+    const ucp::started greeting = calls_.am_send_nbx(p.ep, am_greeting, &self_, sizeof self_, nullptr, 0, &plain);
+    if (greeting != nullptr && !ucp::is_error(greeting)) calls_.request_free(greeting);  // once it has ended
+    plain.field_mask = ucp::request_params::has_callback | ucp::request_params::has_user_data;
+    plain.user_data = &p;
+    plain.call.sent = [](void* request, ucp::status how_it_ended, void* user) {
+      greeted(*static_cast<peer*>(user), how_it_ended);
+      (*opened())->request_free(request);
+    };
+    const ucp::started flush = calls_.ep_flush_nbx(p.ep, &plain);
+    if (flush == nullptr || ucp::is_error(flush)) greeted(p, ucp::error_of(flush));
+  }
+
+  static void greeted(peer& p, ucp::status how) {
+    if (how != ucp::ok) return lost(p, text_of(how));
+    p.has_greeted = true;
+    send_what_waits(p);
+  }
+
+  // In a callback of UCX, which must not connect.
+  void greeted_by(const void* header, std::size_t size) {
+    int rank = -1;
+    if (size != sizeof rank) return;
+    std::memcpy(&rank, header, sizeof rank);
+    if (rank < 0 || index(rank) >= peers_.size()) return;
+    peer& p = peers_[index(rank)];
+    p.was_greeted = true;
+    if (p.ep == nullptr) return to_greet_.push_back(&p);
+    send_what_waits(p);
+  }
+
+  static void lost(peer& p, std::string why) {
+    if (!p.failure) p.failure = std::move(why);
+    for (const message& m : std::exchange(p.waiting, {})) fail(*m.as, *p.failure);
+  }
+
+  static void send_what_waits(peer& p) {
+    if (!p.is_open() || p.failure) return;
+    for (const message& m : std::exchange(p.waiting, {})) begin_to_send(p, m);
+  }
+
+  static void begin_to_send(peer& p, const message& m) {
+    ucp::request_params how = calling(*m.as);
+    how.call.sent = [](void* request, ucp::status status, void* user) { ended(request, status, 0, user); };
+    begun(*m.as, (*opened())->tag_send_nbx(p.ep, m.bytes.data(), m.bytes.size(), m.tag, &how));
   }
 
   static ucp::request_params calling(transfer& t) noexcept {
@@ -347,14 +401,19 @@ class ucx_engine final : public engine {
     wait_for(calls_.ep_close_nbx(std::exchange(p.ep, nullptr), &how), p, steady_second());
   }
 
-  // First what was sent leaves this process, for a second at most: a rank that stands still takes nothing.
+  // First both ends of every connection are there, and what was sent leaves this process; for a second at most: a rank
+  // that stands still takes nothing.
   void close_all() {
+    if (std::ranges::all_of(peers_, [](const peer& p) { return p.ep == nullptr; })) return;
+    const auto until = steady_second();
+    const auto is_connecting = [](const peer& p) { return p.ep != nullptr && !p.failure && !p.is_open(); };
+    while (std::ranges::any_of(peers_, is_connecting) && std::chrono::steady_clock::now() < until) progress();
     const ucp::request_params plain{};
     std::vector<std::pair<peer*, ucp::started>> leaving;
     for (peer& p : peers_)
-      if (p.ep != nullptr && p.was_sent_to && !p.failure) leaving.emplace_back(&p, calls_.ep_flush_nbx(p.ep, &plain));
-    const auto until = steady_second();
+      if (p.is_open() && !p.failure) leaving.emplace_back(&p, calls_.ep_flush_nbx(p.ep, &plain));
     for (const auto& [p, flush] : leaving) wait_for(flush, *p, until);
+    take_what_nobody_received();
     for (peer& p : peers_)
       if (p.ep != nullptr) close(p);
   }
@@ -395,6 +454,7 @@ class ucx_engine final : public engine {
   std::vector<peer> peers_;                // by rank; it never grows: endpoints point into it
   std::array<std::byte, 64> left_over_{};  // what nobody received, cut; with `last_`, there until the worker has gone
   transfer last_;
+  std::vector<peer*> to_greet_;
   ucp::context* context_ = nullptr;
   ucp::worker* worker_ = nullptr;
   int wake_file_ = -1;
