@@ -13,9 +13,9 @@ int main(int argc, char** argv) {
   const weft::machine m = examples::play(argc, argv, "two_socket_8");
   std::cout << m.layout().name << ": row reads and writes the memory of column\n";
   for (const auto& from : m.devices()) {
-    std::cout << to_string(from.id());
+    std::cout << to_string(from);
     for (const auto& to : m.devices()) {
-      const auto pair = weft::capability_between(m, from.id(), to.id());
+      const auto pair = weft::capability_between(m, from, to);
       std::cout << "\t" << (!pair ? "-" : pair->supported ? to_string(pair->link) : "no");
     }
     std::cout << "\n";
@@ -35,8 +35,8 @@ int main(int argc, char** argv) {
               << (back == numbers ? ", verified" : ", WRONG") << "\n";
   };
   try_copy("before access is enabled");
-  if (weft::can_access_peer(m, m[0].id(), m[1].id())) {
-    const weft::peer_access lease{m, m[0].id(), m[1].id()};  // ends with this block
+  if (weft::can_access_peer(m, m[0], m[1])) {
+    const weft::peer_access lease{m, m[0], m[1]};  // ends with this block
     try_copy("while a lease is held");
   }
   try_copy("after the lease has ended");

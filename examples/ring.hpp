@@ -57,9 +57,9 @@ inline int size_from(int argc, char** argv) {
 inline std::string attributes_of(const weft::machine& m, int from) {
   std::ostringstream text;
   for (const weft::device& to : m.devices()) {
-    const auto pair = weft::capability_between(m, weft::device_id{from}, to.id());
+    const auto pair = weft::capability_between(m, weft::device_id{from}, to);
     if (!pair) continue;  // the device itself
-    text << "gpu" << from << " -> " << to_string(to.id()) << ": access " << (pair->supported ? "yes" : "no")
+    text << "gpu" << from << " -> " << to_string(to) << ": access " << (pair->supported ? "yes" : "no")
          << ", performance rank " << (pair->performance_rank ? std::to_string(*pair->performance_rank) : "unknown")
          << ", native atomics " << (pair->native_atomics ? "yes" : "no") << ", arrays "
          << (pair->array_access ? "yes" : "no") << "\n";

@@ -17,7 +17,7 @@ std::string run(weft::process_group& group) {
   const weft::physical_block block{gpu, weft::bytes{ring::count * sizeof(std::uint32_t)},
                                    weft::sharing::with_processes};
   weft::mapping inbox{block};
-  inbox.grant(gpu.id(), weft::access_right::read);  // this process only looks into it
+  inbox.grant(gpu, weft::access_right::read);  // this process only looks into it
 
   // The previous GPU writes into this block, so its process gets the descriptor; it may close once it is sent.
   {
@@ -27,11 +27,10 @@ std::string run(weft::process_group& group) {
   }
   const weft::peer_message came = weft::value_or_raise(group.receive(weft::rank{next}, 1, ring::timeout));
   weft::mapping there{weft::physical_block::open(m[next], came.descriptors.at(0), block.size())};
-  there.grant(gpu.id(), weft::access_right::read_write);  // rights are each process's own: none came with it
+  there.grant(gpu, weft::access_right::read_write);  // rights are each process's own: none came with it
 
   weft::launch<ring::ring_write>(weft::stream{gpu}, weft::range(ring::count),
-                                 there.span<std::uint32_t>(gpu.id()).first(ring::count),
-                                 static_cast<std::uint32_t>(self))
+                                 there.span<std::uint32_t>(gpu).first(ring::count), static_cast<std::uint32_t>(self))
       .wait();
   weft::value_or_raise(group.barrier(ring::timeout));  // all have written
 

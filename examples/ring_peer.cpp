@@ -16,7 +16,7 @@ int show(int size) {
   std::vector<weft::event> written;
   for (int r = 0; r < size; ++r) {
     const auto& next = inboxes[static_cast<std::size_t>((r + 1) % size)];
-    access.emplace_back(m, weft::device_id{r}, next.on().id());
+    access.emplace_back(m, weft::device_id{r}, next.on());
     views.emplace_back(m, next.span(), weft::device_id{r});  // the next GPU's inbox, as GPU r reaches it
     written.push_back(weft::launch<ring::ring_write>(weft::stream{m[r]}, weft::range(ring::count), views.back().span(),
                                                      static_cast<std::uint32_t>(r)));

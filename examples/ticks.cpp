@@ -36,7 +36,7 @@ struct average {
 
 int show(const weft::machine& m) {
   constexpr std::uint64_t count = 1'000'000;
-  const weft::message_queue<tick> queue{m, m[0].id(), m[1].id()};
+  const weft::message_queue<tick> queue{m, m[0], m[1]};
   std::cout << "gpu0 -> gpu1: " << to_string(queue.mode()) << (queue.why().empty() ? "" : ", ") << queue.why() << "\n";
 
   std::jthread producer{[to = queue.open_sender()]() mutable {

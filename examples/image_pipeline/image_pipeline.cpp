@@ -137,7 +137,7 @@ class pipeline {
   }
 
   [[nodiscard]] std::string describe(std::size_t index, const lane& at, const error_exception& e) const {
-    return images_[index].name + " was not processed on " + to_string(at.on.id()) + ": " + e.cause().what;
+    return images_[index].name + " was not processed on " + to_string(at.on) + ": " + e.cause().what;
   }
 
   std::span<const named_image> images_;
@@ -188,7 +188,7 @@ pipeline_options completed(const machine& m, const pipeline_options& asked) {
           "in_flight is " + std::to_string(options.in_flight) + ": 0 or more images per device");
   }
   if (options.devices.empty()) {
-    for (const device& d : m.devices()) options.devices.push_back(d.id());
+    for (const device& d : m.devices()) options.devices.push_back(d);
   }
   if (options.devices.empty()) raise(errc::invalid_device, "the machine has no device to process images on");
   if (options.in_flight == 0) options.in_flight = m[options.devices.front()].kind() == backend_kind::host ? 1 : 2;

@@ -223,6 +223,20 @@ TEST_P(memory_option_fields, of_collectives_by_one_caller_have_effects) {
          run.wait();
          return waits;
        }},
+      {"counts", "the sizes of the blocks",
+       [](const machine& on) {
+         ranks r{on};
+         weft::copy(r.memory[0], std::vector<float>(1'000, 5.0F));
+         weft::communicator all{r.on};
+         const std::vector<weft::device_span<float>> in{r.memory[0].span().first(30), r.memory[1].span().first(70)};
+         std::vector<weft::buffer<float>> out;
+         for (const std::size_t size : {40U, 60U}) out.emplace_back(r.on[out.size()], size);
+         const std::int64_t counts[] = {10, 20, 30, 40};
+         all.all_to_all(in, out, {.counts = counts}).wait();
+         std::vector<float> got(60);
+         weft::copy(got, out[1]);
+         return got[19] == 5.0F && got[20] != 5.0F;
+       }},
       {"timeout", "how long it may take",
        [](const machine& on) {
          ranks r{on};

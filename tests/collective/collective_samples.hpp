@@ -157,8 +157,7 @@ struct exchange_case {
   }
 
   weft::collective_run start(weft::communicator& all, const std::vector<weft::device_span<int>>& in,
-                             const std::vector<weft::device_span<int>>& out,
-                             const weft::collective_options& with) const {
+                             const std::vector<weft::device_span<int>>& out, weft::collective_options with) const {
     const auto r = static_cast<std::size_t>(root);
     switch (what) {
       case collective::all_reduce:
@@ -177,7 +176,8 @@ struct exchange_case {
       case collective::gather:
         return all.gather(in, out[r], with);
       case collective::all_to_all:
-        return all.all_to_all(in, out, counts, with);
+        with.counts = counts;
+        return all.all_to_all(in, out, with);
     }
     return {};
   }

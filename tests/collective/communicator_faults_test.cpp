@@ -206,10 +206,15 @@ TEST(communicator_faults, abort_cancels_what_has_not_begun_and_every_later_call)
     gate held;
     held.hold(s.m[0].default_stream());
     const auto run = s.start(algorithm);
-    s.all.abort();
+    EXPECT_EQ(s.all.failure(), std::nullopt);
+    s.all.abort("the loss is not a number");
+    s.all.abort("too late to matter");
     held.open();
     EXPECT_EQ(error_of([&] { run.wait(); }).code, errc::cancelled) << to_string(algorithm);
-    EXPECT_EQ(error_of([&] { s.start(algorithm); }).code, errc::cancelled);
+    const weft::error later = error_of([&] { s.start(algorithm); });
+    EXPECT_EQ(later.code, errc::cancelled);
+    EXPECT_NE(later.what.find("the loss is not a number"), std::string::npos) << later.what;
+    EXPECT_EQ(s.all.failure().value().what, later.what);
     EXPECT_EQ(error_of([&] { s.all.barrier(); }).code, errc::cancelled);
     // memory is as before, or partly combined; another communicator goes on
     const collectives::exchange_case one{weft::collective::all_reduce, algorithm, 3, 0, {77}, false};

@@ -449,7 +449,7 @@ TEST(communicator, holds_no_more_scratch_than_its_documentation_says) {
     collective_options with;
     with.algorithm = algorithm;
     all.all_reduce(memory, reduce_op::max, with).wait();
-    EXPECT_LE(all.scratch().value(), 4U * static_cast<unsigned>(pieces) * weft::collective_piece_bytes)
+    EXPECT_LE(all.footprint().value(), 4U * static_cast<unsigned>(pieces) * weft::collective_piece_bytes)
         << to_string(algorithm);
   }
 }
@@ -608,7 +608,10 @@ TEST(communicator, says_which_rank_does_not_fit) {
   with.streams = std::span{streams}.first(2);
   f.expect(errc::invalid_argument, "2 streams", [&] { f.all.all_reduce(f.memory, reduce_op::sum, with); });
   const std::int64_t counts[] = {1, 2, 3};
-  f.expect(errc::invalid_argument, "16 counts", [&] { f.all.all_to_all(f.memory, f.memory, counts); });
+  with.streams = {};
+  with.counts = counts;
+  f.expect(errc::invalid_argument, "16 counts", [&] { f.all.all_to_all(f.memory, f.memory, with); });
+  f.expect(errc::invalid_argument, "from the memory", [&] { f.all.all_gather(f.memory, f.memory, with); });
   std::vector<weft::buffer<int>> odd;
   for (int r = 0; r < 4; ++r) odd.emplace_back(f.m[r], 63);
   f.expect(errc::incompatible, "63 elements", [&] { f.all.all_to_all(odd, odd); });

@@ -111,7 +111,8 @@ struct prepared {
       case collective::gather:
         return all.gather(in, out[root], with);
       case collective::all_to_all:
-        return all.all_to_all(in, out, shape.counts, with);
+        with.counts = shape.counts;
+        return all.all_to_all(in, out, with);
     }
     return {};
   }

@@ -143,7 +143,8 @@ std::string each_collective(rank_communicator& c, home where, std::span<const st
   const auto offered = [&](weft::collective what) {
     return by == collective_algorithm::automatic || weft::offers(what, by).offered;
   };
-  const auto uneven = is_even ? std::span<const std::int64_t>{} : counts;
+  weft::collective_options by_blocks = o;
+  if (!is_even) by_blocks.counts = counts;
   const std::string with = " of " + std::to_string(total) + " in memory " + std::to_string(static_cast<int>(where)) +
                            ", root " + std::to_string(root) + ", by " + std::string{to_string(by)};
   // what each rank hands in where blocks matter
@@ -188,26 +189,26 @@ std::string each_collective(rank_communicator& c, home where, std::span<const st
       a.set(whole(me), shift);
       const std::size_t at = in_place ? shift + start[mine] : shift;
       a.with(shift, total, [&](auto in) {
-        out.with(at, own, [&](auto to) { c.reduce_scatter(in, to, reduce_op::sum, o, uneven); });
+        out.with(at, own, [&](auto to) { c.reduce_scatter(in, to, reduce_op::sum, by_blocks); });
       });
       judge(out, at, own_sum, "reduce_scatter" + place);
     }
     if (offered(weft::collective::all_gather)) {
       const std::size_t at = in_place ? shift + start[mine] : shift;
       a.set(part(me), at);
-      a.with(at, own, [&](auto in) { out.with(shift, total, [&](auto to) { c.all_gather(in, to, o, uneven); }); });
+      a.with(at, own, [&](auto in) { out.with(shift, total, [&](auto to) { c.all_gather(in, to, by_blocks); }); });
       judge(out, shift, gathered, "all_gather" + place);
     }
     if (offered(weft::collective::gather)) {
       const std::size_t at = in_place ? shift + start[mine] : shift;
       a.set(part(me), at);
-      a.with(at, own, [&](auto in) { out.with(shift, total, [&](auto to) { c.gather(in, to, o, uneven); }); });
+      a.with(at, own, [&](auto in) { out.with(shift, total, [&](auto to) { c.gather(in, to, by_blocks); }); });
       if (me == root) judge(out, shift, gathered, "gather" + place);
     }
     if (offered(weft::collective::scatter)) {
       a.set(whole(me), shift);
       const std::size_t at = in_place ? shift + start[mine] : shift;
-      a.with(shift, total, [&](auto in) { out.with(at, own, [&](auto to) { c.scatter(in, to, o, uneven); }); });
+      a.with(shift, total, [&](auto in) { out.with(at, own, [&](auto to) { c.scatter(in, to, by_blocks); }); });
       const auto all = whole(root);
       judge(out, at,
             std::vector<T>(all.begin() + static_cast<std::ptrdiff_t>(start[mine]),
@@ -250,11 +251,9 @@ std::string each_collective(rank_communicator& c, home where, std::span<const st
     }
     memory<T> from{c, where, most + 1}, to{c, where, most + 1};
     from.set(input<T>(me, row(me)));
-    from.with(0, row(me), [&](auto in) {
-      to.with(0, expected.size(), [&](auto out) {
-        c.all_to_all(in, out, o, is_even ? std::span<const std::int64_t>{} : std::span<const std::int64_t>{matrix});
-      });
-    });
+    if (!is_even) by_blocks.counts = matrix;
+    from.with(0, row(me),
+              [&](auto in) { to.with(0, expected.size(), [&](auto out) { c.all_to_all(in, out, by_blocks); }); });
     judge(to, 0, expected, "all_to_all");
   }
   return wrong;
@@ -369,6 +368,11 @@ inline std::string tells_of_refusals(rank_communicator& c) {
       samples::error_of([&] { c.all_reduce(std::span{both}.first(4), std::span{both}.last(4), reduce_op::sum); });
   if (overlap.code != weft::errc::invalid_argument && overlap.code != weft::errc::incompatible)
     return "overlap: " + to_string(overlap);
+  weft::collective_options o;
+  const std::array<std::int64_t, 3> counts{1, 2, 2};
+  o.counts = counts;
+  const weft::error no_blocks = samples::error_of([&] { c.broadcast(both, o); });
+  if (no_blocks.code != weft::errc::invalid_argument) return "counts of a broadcast: " + to_string(no_blocks);
   c.barrier();
   return std::string{};
 }
@@ -393,9 +397,11 @@ inline std::string runs_in_a_stream(rank_communicator& c, home where) {
   weft::event first, second;
   there.with(0, count, [&](auto part) { first = c.all_reduce(part, reduce_op::sum, o); });
   there.with(0, count, [&](auto part) { second = c.all_reduce(part, reduce_op::max, o); });
-  if (first.ready() || second.ready()) return std::string{"it did not wait for its stream"};
+  const weft::event all_came = c.barrier(o);
+  if (first.ready() || second.ready() || all_came.ready()) return std::string{"it did not wait for its stream"};
   gate.open();
-  second.wait();
+  all_came.wait();
+  if (!second.ready()) return std::string{"a barrier in a stream overtook what was before it"};
   const auto got = there.get(0, count);
   if (auto wrong = same(got, reduced<float>(c.size(), count, reduction_op::kind::sum), "in a stream"); !wrong.empty())
     return wrong;
@@ -405,6 +411,10 @@ inline std::string runs_in_a_stream(rank_communicator& c, home where) {
   const weft::error e = samples::error_of([&] { wrong.wait(); });
   if (e.code != weft::errc::incompatible) return "mismatch in a stream: " + to_string(e);
   c.barrier();
+  const std::array<weft::stream, 2> two{weft::stream{c.on()}, weft::stream{c.on()}};
+  o.streams = two;
+  const weft::error two_streams = samples::error_of([&] { c.barrier(o); });
+  if (two_streams.code != weft::errc::invalid_argument) return "a barrier in two streams: " + to_string(two_streams);
   return std::string{};
 }
 
@@ -521,7 +531,9 @@ inline std::string reduces_in_place(rank_communicator& c, home where, const redu
   const std::size_t at = 1500U * c.self().index();
   const auto own = static_cast<std::size_t>(counts[c.self().index()]);
   m.set(input<std::int32_t>(c.self().value(), count));
-  m.with(0, count, [&](auto in) { m.with(at, own, [&](auto out) { c.reduce_scatter(in, out, op, {}, counts); }); });
+  weft::collective_options o;
+  o.counts = counts;
+  m.with(0, count, [&](auto in) { m.with(at, own, [&](auto out) { c.reduce_scatter(in, out, op, o); }); });
   return same(m.get(at, own),
               std::vector<std::int32_t>(expected.begin() + static_cast<std::ptrdiff_t>(at),
                                         expected.begin() + static_cast<std::ptrdiff_t>(at + own)),

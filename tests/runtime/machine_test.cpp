@@ -203,6 +203,15 @@ TEST(selection, leaves_out_a_device_that_is_lost) {
   EXPECT_EQ(m.find_devices({}).size(), 2U);
 }
 
+TEST(device, is_taken_wherever_its_id_is) {
+  const machine m = machine::load("dgx_h100");
+  EXPECT_EQ(weft::can_access_peer(m, m[0], m[1]), weft::can_access_peer(m, m[0].id(), m[1].id()));
+  const std::vector<weft::device_id> ids{m[2], m[0]};
+  EXPECT_EQ(ids, (std::vector<weft::device_id>{weft::device_id{2}, weft::device_id{0}}));
+  EXPECT_TRUE(m[1] == weft::device_id{1});
+  EXPECT_EQ(to_string(m[1]), "gpu1");
+}
+
 TEST(device, keeps_its_identity_over_machines_and_differs_from_equal_models) {
   const machine one = machine::load("dgx_h100"), two = machine::load("dgx_h100");
   for (int i = 0; i < 8; ++i) {

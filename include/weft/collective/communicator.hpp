@@ -15,8 +15,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <source_location>
 #include <span>
+#include <string_view>
 #include <vector>
 
 namespace weft {
@@ -99,7 +101,7 @@ using element_of_ranks = element_of_memory<of_one_rank<R>>;
 ///   wrong_device where a rank's memory is not its device's; invalid_argument (overlap, root, number of entries);
 ///   unsupported (an algorithm that there is not, with the reason); machine_closed; cancelled after abort().
 /// Memory: at most 2 pieces of 16 MiB beside the buffers of each rank (naive 2 (N − 1), tree 4), kept between calls.
-/// Thread: one at a time.
+/// Thread: one at a time; abort() and failure() from any.
 class communicator {
  public:
   static constexpr int max_size = 64;
@@ -126,8 +128,12 @@ class communicator {
                                  std::source_location where = std::source_location::current()) const;
   /// The ranks whose devices are not lost. Errors: device_lost when none is left.
   [[nodiscard]] communicator shrink(std::source_location where = std::source_location::current()) const;
-  /// Ends what was submitted, as cancelled, as soon as each device gets to it; later calls fail. Never waits.
-  void abort();
+  /// Ends what was submitted, as cancelled, as soon as each device gets to it; later calls fail, with `why` as the
+  /// cause. Never waits, and may be called again.
+  void abort(std::string_view why = "aborted by the program",
+             std::source_location where = std::source_location::current());
+  /// Why every call fails, if it does.
+  [[nodiscard]] std::optional<error> failure() const;
 
   template <class In, class Out>
     requires detail::moves_into<detail::of_one_rank<In>, detail::of_one_rank<Out>>
@@ -148,7 +154,7 @@ class communicator {
   collective_run reduce(const In& in, const Out& out, const reduction_op& op, const collective_options& o = {},
                         std::source_location where = std::source_location::current()) {
     return start(collective::reduce, data_type_of<detail::element_of_ranks<In>>, detail::rank_memory::of(in, where),
-                 detail::rank_memory::only(out, where), &op, {}, o, where);
+                 detail::rank_memory::only(out, where), &op, o, where);
   }
   /// Rank r gets the combined block r; `in` holds all blocks on each rank.
   template <class In, class Out>
@@ -163,7 +169,7 @@ class communicator {
   collective_run all_gather(const In& in, const Out& out, const collective_options& o = {},
                             std::source_location where = std::source_location::current()) {
     return moving<In>(collective::all_gather, detail::rank_memory::of(in, where), detail::rank_memory::of(out, where),
-                      {}, o, where);
+                      o, where);
   }
   /// In place: what the root's memory holds goes to all others.
   template <class InOut>
@@ -171,7 +177,7 @@ class communicator {
   collective_run broadcast(const InOut& memory, const collective_options& o = {},
                            std::source_location where = std::source_location::current()) {
     return moving<InOut>(collective::broadcast, detail::rank_memory::of(memory, where),
-                         detail::rank_memory::of(memory, where), {}, o, where);
+                         detail::rank_memory::of(memory, where), o, where);
   }
   /// `in` is memory of the root alone.
   template <class In, class Out>
@@ -179,24 +185,23 @@ class communicator {
   collective_run scatter(const In& in, const Out& out, const collective_options& o = {},
                          std::source_location where = std::source_location::current()) {
     return moving<Out>(collective::scatter, detail::rank_memory::only(in, where), detail::rank_memory::of(out, where),
-                       {}, o, where);
+                       o, where);
   }
   /// `out` is memory of the root alone.
   template <class In, class Out>
     requires detail::moves_into<detail::of_one_rank<In>, Out>
   collective_run gather(const In& in, const Out& out, const collective_options& o = {},
                         std::source_location where = std::source_location::current()) {
-    return moving<In>(collective::gather, detail::rank_memory::of(in, where), detail::rank_memory::only(out, where), {},
-                      o, where);
+    return moving<In>(collective::gather, detail::rank_memory::of(in, where), detail::rank_memory::only(out, where), o,
+                      where);
   }
-  /// Equal blocks, unless `counts` gives the elements from each rank to each: [from * size + to].
+  /// Equal blocks, unless the options give `counts`.
   template <class In, class Out>
     requires detail::moves_into<detail::of_one_rank<In>, detail::of_one_rank<Out>>
-  collective_run all_to_all(const In& in, const Out& out, std::span<const std::int64_t> counts = {},
-                            const collective_options& o = {},
+  collective_run all_to_all(const In& in, const Out& out, const collective_options& o = {},
                             std::source_location where = std::source_location::current()) {
     return moving<In>(collective::all_to_all, detail::rank_memory::of(in, where), detail::rank_memory::of(out, where),
-                      counts, o, where);
+                      o, where);
   }
   /// Sends memory of one rank to memory of another; calls in any order make a grouped exchange.
   template <class Src, class Dst>
@@ -209,8 +214,8 @@ class communicator {
   collective_run barrier(const collective_options& o = {},
                          std::source_location where = std::source_location::current());
 
-  /// Bytes of scratch that are held now, on all ranks together.
-  [[nodiscard]] bytes scratch() const;
+  /// Device memory that this communicator holds now, on all ranks together.
+  [[nodiscard]] bytes footprint() const;
 
   struct body;
 
@@ -220,16 +225,15 @@ class communicator {
   template <class List>
   collective_run reducing(collective what, const detail::rank_memory& in, const detail::rank_memory& out,
                           const reduction_op& op, const collective_options& o, std::source_location where) {
-    return start(what, data_type_of<detail::element_of_ranks<List>>, in, out, &op, {}, o, where);
+    return start(what, data_type_of<detail::element_of_ranks<List>>, in, out, &op, o, where);
   }
   template <class List>
   collective_run moving(collective what, const detail::rank_memory& in, const detail::rank_memory& out,
-                        std::span<const std::int64_t> counts, const collective_options& o, std::source_location where) {
-    return start(what, data_type_of<detail::element_of_ranks<List>>, in, out, nullptr, counts, o, where);
+                        const collective_options& o, std::source_location where) {
+    return start(what, data_type_of<detail::element_of_ranks<List>>, in, out, nullptr, o, where);
   }
   collective_run start(collective what, data_type type, const detail::rank_memory& in, const detail::rank_memory& out,
-                       const reduction_op* op, std::span<const std::int64_t> counts, const collective_options& o,
-                       std::source_location where);
+                       const reduction_op* op, const collective_options& o, std::source_location where);
   collective_run send_bytes(rank from, const detail::memory_ref& src, rank to, const detail::memory_ref& dst,
                             const collective_options& o, std::source_location where);
 

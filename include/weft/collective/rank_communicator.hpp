@@ -141,7 +141,7 @@ class rank_communicator {
     requires detail::moves_into<In, Out>
   event all_reduce(const In& in, const Out& out, const reduction_op& op, const collective_options& o = {},
                    std::source_location where = std::source_location::current()) {
-    return run<In>(collective::all_reduce, &in, &out, &op, {}, o, where);
+    return run<In>(collective::all_reduce, &in, &out, &op, o, where);
   }
   template <detail::writable_memory InOut>
   event all_reduce(const InOut& memory, const reduction_op& op, const collective_options& o = {},
@@ -153,53 +153,48 @@ class rank_communicator {
     requires detail::moves_into<In, Out>
   event reduce(const In& in, const Out& out, const reduction_op& op, const collective_options& o = {},
                std::source_location where = std::source_location::current()) {
-    return run<In>(collective::reduce, &in, &out, &op, {}, o, where);
+    return run<In>(collective::reduce, &in, &out, &op, o, where);
   }
-  /// Equal blocks, unless `counts` gives each rank's.
+  /// Rank r gets the combined block r; `in` holds all blocks. Equal blocks, unless the options give `counts`.
   template <class In, class Out>
     requires detail::moves_into<In, Out>
   event reduce_scatter(const In& in, const Out& out, const reduction_op& op, const collective_options& o = {},
-                       std::span<const std::int64_t> counts = {},
                        std::source_location where = std::source_location::current()) {
-    return run<In>(collective::reduce_scatter, &in, &out, &op, counts, o, where);
+    return run<In>(collective::reduce_scatter, &in, &out, &op, o, where);
   }
   template <class In, class Out>
     requires detail::moves_into<In, Out>
   event all_gather(const In& in, const Out& out, const collective_options& o = {},
-                   std::span<const std::int64_t> counts = {},
                    std::source_location where = std::source_location::current()) {
-    return run<In>(collective::all_gather, &in, &out, nullptr, counts, o, where);
+    return run<In>(collective::all_gather, &in, &out, nullptr, o, where);
   }
   template <detail::writable_memory InOut>
   event broadcast(const InOut& memory, const collective_options& o = {},
                   std::source_location where = std::source_location::current()) {
-    return run<InOut>(collective::broadcast, &memory, &memory, nullptr, {}, o, where);
+    return run<InOut>(collective::broadcast, &memory, &memory, nullptr, o, where);
   }
   /// `in` is looked at on the root alone.
   template <class In, class Out>
     requires detail::moves_into<In, Out>
   event scatter(const In& in, const Out& out, const collective_options& o = {},
-                std::span<const std::int64_t> counts = {},
                 std::source_location where = std::source_location::current()) {
-    return run<Out>(collective::scatter, &in, &out, nullptr, counts, o, where);
+    return run<Out>(collective::scatter, &in, &out, nullptr, o, where);
   }
   /// `out` is looked at on the root alone.
   template <class In, class Out>
     requires detail::moves_into<In, Out>
   event gather(const In& in, const Out& out, const collective_options& o = {},
-               std::span<const std::int64_t> counts = {},
                std::source_location where = std::source_location::current()) {
-    return run<In>(collective::gather, &in, &out, nullptr, counts, o, where);
+    return run<In>(collective::gather, &in, &out, nullptr, o, where);
   }
-  /// Equal blocks, unless `counts` gives all ranks': [from * size + to].
+  /// Equal blocks, unless the options give `counts`.
   template <class In, class Out>
     requires detail::moves_into<In, Out>
   event all_to_all(const In& in, const Out& out, const collective_options& o = {},
-                   std::span<const std::int64_t> counts = {},
                    std::source_location where = std::source_location::current()) {
-    return run<In>(collective::all_to_all, &in, &out, nullptr, counts, o, where);
+    return run<In>(collective::all_to_all, &in, &out, nullptr, o, where);
   }
-  void barrier(const collective_options& o = {}, std::source_location where = std::source_location::current());
+  event barrier(const collective_options& o = {}, std::source_location where = std::source_location::current());
 
   /// Sends and receives of one rank that run at the same time, so that no order of them deadlocks. The memory must live
   /// until run() has returned: a temporary does not.
@@ -248,7 +243,8 @@ class rank_communicator {
                                         std::source_location where = std::source_location::current());
   /// Ends what is under way on every rank, with `why` as the cause, and all later calls. Local: needs no other rank,
   /// and may be called again.
-  void abort(std::string_view why = "aborted by the program");
+  void abort(std::string_view why = "aborted by the program",
+             std::source_location where = std::source_location::current());
   /// The survivors' communicator: called by every rank that is alive once a call has failed. All ranks that return have
   /// the same members, in the order of their ranks here, whoever dies meanwhile. A rank that does not come within the
   /// timeout is left out for good; waiting for one that stops in the middle takes the timeout once more. A rank that
@@ -276,14 +272,14 @@ class rank_communicator {
   };
   [[nodiscard]] allocated allocate_bytes(std::size_t count, std::size_t element, std::source_location where);
   template <class Typed, class In, class Out>
-  event run(collective what, const In* in, const Out* out, const reduction_op* op, std::span<const std::int64_t> counts,
-            const collective_options& o, std::source_location where) {
+  event run(collective what, const In* in, const Out* out, const reduction_op* op, const collective_options& o,
+            std::source_location where) {
     return run_bytes(what, data_type_of<detail::element_of_memory<Typed>>, detail::collective_memory_of(*in),
-                     detail::collective_memory_of(*out), op, counts, o, where);
+                     detail::collective_memory_of(*out), op, o, where);
   }
   event run_bytes(collective what, data_type type, const detail::collective_memory& in,
-                  const detail::collective_memory& out, const reduction_op* op, std::span<const std::int64_t> counts,
-                  const collective_options& o, std::source_location where);
+                  const detail::collective_memory& out, const reduction_op* op, const collective_options& o,
+                  std::source_location where);
   void run_exchange(const exchange& what, const collective_options& o, std::source_location where);
 
   std::unique_ptr<detail::rank_communicator_body> body_;

@@ -28,6 +28,8 @@ class device {
   device(std::shared_ptr<detail::machine_state> state, device_id id);
 
   [[nodiscard]] device_id id() const { return id_; }
+  /// A device is taken wherever its id is. The id names it on its own machine alone.
+  operator device_id() const { return id_; }  // NOLINT(google-explicit-constructor)
   [[nodiscard]] const std::string& name() const;
   [[nodiscard]] backend_kind kind() const;
   /// Stays the same over runs, and differs between equal models.

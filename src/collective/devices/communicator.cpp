@@ -5,6 +5,7 @@
 #include "collective/schedule/schedule_replay.hpp"
 #include "core/called_from.hpp"
 #include "core/decision_log.hpp"
+#include "core/make_error.hpp"
 #include "core/profiler_range.hpp"
 #include "memory/memory_state.hpp"
 #include "os/parking.hpp"
@@ -145,7 +146,20 @@ std::size_t communicator::body::checked(rank of, const char* what, std::source_l
 
 void communicator::body::require_usable(std::source_location where) const {
   ranks->state->require_open(where);
-  if (stop.stop_requested()) raise(errc::cancelled, "the communicator was aborted", where);
+  if (stop.stop_requested()) raise(*failure());
+}
+
+void communicator::body::abort(std::string_view why) {
+  {
+    const std::scoped_lock lock{failing_};
+    if (!failure_) failure_ = make_error(errc::cancelled, "the communicator was aborted: " + std::string{why});
+  }
+  stop.request_stop();
+}
+
+std::optional<error> communicator::body::failure() const {
+  const std::scoped_lock lock{failing_};
+  return failure_;
 }
 
 // ---- plans ----------------------------------------------------------------------------------------------------------
@@ -355,11 +369,10 @@ event_ref communicator::body::record_start(std::size_t rank) {
 
 collective_run communicator::body::start(collective what, data_type type, const detail::rank_memory& in,
                                          const detail::rank_memory& out, const reduction_op* op,
-                                         std::span<const std::int64_t> counts, const collective_options& o,
-                                         std::source_location where) {
+                                         const collective_options& o, std::source_location where) {
   const detail::profiler_range range{[&] { return std::string{to_string(what)}; }};
   require_usable(where);
-  take(what, type, in, out, op, counts, o, where);
+  take(what, type, in, out, op, o, where);
   streams.begin(o.streams, where);
   const kept_plan* chosen = &plan(where);
   if (chosen->plan->steps->all().empty() || try_here(*chosen->plan, where)) return collective_run{chosen->over};
@@ -547,14 +560,18 @@ communicator communicator::shrink(std::source_location where) const {
   return communicator{alive, body_->options};
 }
 
-void communicator::abort() { body_->stop.request_stop(); }
+void communicator::abort(std::string_view why, std::source_location where) {
+  const called_from here{where};
+  body_->abort(why);
+}
+
+std::optional<error> communicator::failure() const { return body_->failure(); }
 
 collective_run communicator::start(collective what, data_type type, const detail::rank_memory& in,
-                                   const detail::rank_memory& out, const reduction_op* op,
-                                   std::span<const std::int64_t> counts, const collective_options& o,
+                                   const detail::rank_memory& out, const reduction_op* op, const collective_options& o,
                                    std::source_location where) {
   const called_from here{where};
-  return body_->start(what, type, in, out, op, counts, o, where);
+  return body_->start(what, type, in, out, op, o, where);
 }
 
 collective_run communicator::send_bytes(rank from, const detail::memory_ref& src, rank to,
@@ -569,7 +586,7 @@ collective_run communicator::barrier(const collective_options& o, std::source_lo
   return body_->barrier(o, where);
 }
 
-bytes communicator::scratch() const {
+bytes communicator::footprint() const {
   std::uint64_t sum = 0;
   for (const auto& one : body_->scratch) sum += one.size();
   return bytes{sum};

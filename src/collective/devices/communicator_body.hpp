@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <source_location>
 #include <span>
 #include <stop_token>
@@ -29,12 +30,13 @@ struct communicator::body {
   ~body();
 
   collective_run start(collective what, data_type type, const detail::rank_memory& in, const detail::rank_memory& out,
-                       const reduction_op* op, std::span<const std::int64_t> counts, const collective_options& o,
-                       std::source_location where);
+                       const reduction_op* op, const collective_options& o, std::source_location where);
   collective_run send(rank from, const detail::memory_ref& src, rank to, const detail::memory_ref& dst,
                       const collective_options& o, std::source_location where);
   collective_run barrier(const collective_options& o, std::source_location where);
 
+  void abort(std::string_view why);
+  [[nodiscard]] std::optional<error> failure() const;  // from any thread
   [[nodiscard]] std::size_t checked(rank of, const char* what, std::source_location where) const;
   [[nodiscard]] std::string name(std::size_t rank) const { return ranks->name(static_cast<int>(rank)); }
 
@@ -61,8 +63,7 @@ struct communicator::body {
   void require_usable(std::source_location where) const;
   // the call that is being made: checked, and as a wish for a plan
   void take(collective what, data_type type, const detail::rank_memory& in, const detail::rank_memory& out,
-            const reduction_op* op, std::span<const std::int64_t> counts, const collective_options& o,
-            std::source_location where);
+            const reduction_op* op, const collective_options& o, std::source_location where);
   void take_op(const reduction_op* op, std::source_location where);
   void place(std::span<const detail::memory_ref> given, std::vector<detail::memory_ref>& into, bool only_root,
              const char* side, std::source_location where);
@@ -95,6 +96,9 @@ struct communicator::body {
   std::optional<std::uint64_t> verified_;               // peer_checks::epoch() of when all pairs were found to work
   std::string denied_;                                  // access that was leased, and that somebody took back
   std::vector<std::unique_ptr<traffic_word>> traffic_;  // [from * ranks + to]
+
+  mutable std::mutex failing_;
+  std::optional<error> failure_;  // there before `stop` is
 };
 
 }  // namespace weft

@@ -81,6 +81,11 @@ void communicator::body::take_counts(std::span<const std::int64_t> counts, std::
     for (std::size_t r = 0; r < list.size(); ++r) shape.counts[r] = elements(list[r]);
   };
   const auto root = static_cast<std::size_t>(shape.root);
+  if (!counts.empty() && shape.what != collective::all_to_all) {
+    raise(errc::invalid_argument,
+          std::string{to_string(shape.what)} + " takes the sizes of its blocks from the memory, not from counts",
+          where);
+  }
   switch (shape.what) {
     case collective::all_reduce:
     case collective::reduce:
@@ -195,8 +200,7 @@ void communicator::body::check_overlap(std::source_location where) {
 }
 
 void communicator::body::take(collective what, data_type type, const detail::rank_memory& in,
-                              const detail::rank_memory& out, const reduction_op* op,
-                              std::span<const std::int64_t> counts, const collective_options& o,
+                              const detail::rank_memory& out, const reduction_op* op, const collective_options& o,
                               std::source_location where) {
   wish_.shape.what = what;
   wish_.shape.ranks = ranks->size();
@@ -213,7 +217,7 @@ void communicator::body::take(collective what, data_type type, const detail::ran
       if (static_cast<int>(r) != wish_.shape.root) memory_.in[r] = {};
     }
   }
-  take_counts(counts, where);
+  take_counts(o.counts, where);
   check_sizes(where);
   check_overlap(where);
   wish_.no_direct = why_not_direct();

@@ -49,6 +49,12 @@ bool call_terms::has_root() const {
          what == static_cast<int>(collective::scatter) || what == static_cast<int>(collective::gather);
 }
 
+bool call_terms::has_blocks() const {
+  return what == static_cast<int>(collective::reduce_scatter) || what == static_cast<int>(collective::all_gather) ||
+         what == static_cast<int>(collective::scatter) || what == static_cast<int>(collective::gather) ||
+         what == static_cast<int>(collective::all_to_all);
+}
+
 std::uint64_t call_terms::fingerprint() const {
   // each in a step of its own: two numbers in one word would cancel each other out
   std::uint64_t hash = mixed(mixed(mixed(1, packed(*this)), static_cast<std::uint64_t>(count)), counts_hash);
@@ -78,12 +84,8 @@ std::string text_of(const call_record& record) {
   call_terms t;
   t.what = byte(0);
   const bool is_uneven = (kind >> 40 & 1) != 0;
-  const bool has_blocks =
-      t.what == static_cast<int>(collective::reduce_scatter) || t.what == static_cast<int>(collective::all_gather) ||
-      t.what == static_cast<int>(collective::scatter) || t.what == static_cast<int>(collective::gather) ||
-      t.what == static_cast<int>(collective::all_to_all);
   std::string made{to_string(static_cast<collective>(t.what))};
-  made += has_blocks && !is_uneven ? " of blocks of " : " of ";
+  made += t.has_blocks() && !is_uneven ? " of blocks of " : " of ";
   made += std::to_string(count) + " " + std::string{to_string(static_cast<data_type>(byte(8)))};
   if (is_uneven) made += " in uneven blocks";
   if (t.reduces()) {

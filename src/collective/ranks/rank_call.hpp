@@ -40,6 +40,7 @@ struct call_terms {
 
   [[nodiscard]] bool reduces() const;
   [[nodiscard]] bool has_root() const;
+  [[nodiscard]] bool has_blocks() const;
   [[nodiscard]] std::uint64_t fingerprint() const;
   void write(call_record& record, std::uint64_t number) const;
 };

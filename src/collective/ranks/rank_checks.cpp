@@ -11,18 +11,6 @@
 namespace weft::detail {
 namespace {
 
-bool is_by_blocks(int what) {
-  switch (static_cast<collective>(what)) {
-    case collective::reduce_scatter:
-    case collective::all_gather:
-    case collective::scatter:
-    case collective::gather:
-      return true;
-    default:
-      return false;
-  }
-}
-
 std::string named(const rank_call& call) { return std::string{to_string(static_cast<collective>(call.terms.what))}; }
 
 }  // namespace
@@ -75,8 +63,9 @@ std::int64_t rank_communicator_body::output_of(const rank_call& call, int of) co
 }
 
 void rank_communicator_body::describe(rank_call& call, collective what, data_type type, const reduction_op* op,
-                                      std::span<const std::int64_t> counts, const collective_memory& in,
-                                      const collective_memory& out, const collective_options& o) {
+                                      const collective_memory& in, const collective_memory& out,
+                                      const collective_options& o) {
+  const std::span<const std::int64_t> counts = o.counts;
   call_terms& t = call.terms;
   t = {};
   t.what = static_cast<int>(what);
@@ -121,6 +110,7 @@ void rank_communicator_body::describe(rank_call& call, collective what, data_typ
     }
   }
   if (!counts.empty()) {
+    if (!t.has_blocks()) refuse(errc::invalid_argument, named(call) + " is of no blocks, and takes no counts");
     const auto ranks = static_cast<std::size_t>(size());
     const std::size_t wanted = what == collective::all_to_all ? ranks * ranks : ranks;
     if (counts.size() != wanted) {
@@ -138,7 +128,7 @@ void rank_communicator_body::describe(rank_call& call, collective what, data_typ
     t.is_uneven = true;
     t.counts_hash = hash_of(counts);
   }
-  if (is_by_blocks(t.what)) {
+  if (t.has_blocks() && what != collective::all_to_all) {
     call.start[0] = 0;
     for (int r = 0; r < size(); ++r) {
       call.start[static_cast<std::size_t>(r) + 1] = call.start[static_cast<std::size_t>(r)] + call.block(r);

@@ -37,9 +37,9 @@ rank rank_communicator::member(rank of, std::source_location where) const {
   return body_->member(of.value());
 }
 
-void rank_communicator::barrier(const collective_options& o, std::source_location where) {
+event rank_communicator::barrier(const collective_options& o, std::source_location where) {
   const called_from here{where};
-  body_->barrier(o);
+  return body_->barrier(o);
 }
 
 rank_communicator rank_communicator::split(int colour, int key, std::source_location where) {
@@ -47,7 +47,8 @@ rank_communicator rank_communicator::split(int colour, int key, std::source_loca
   return rank_communicator{body_->split(colour, key)};
 }
 
-void rank_communicator::abort(std::string_view why) {
+void rank_communicator::abort(std::string_view why, std::source_location where) {
+  const called_from here{where};
   detail::rank_meeting& m = body_->meeting;
   m.end(errc::cancelled, m.name_of(m.self()) + " aborts: " + std::string{why});
 }
@@ -93,10 +94,9 @@ rank_communicator::allocated rank_communicator::allocate_bytes(std::size_t count
 
 event rank_communicator::run_bytes(collective what, data_type type, const detail::collective_memory& in,
                                    const detail::collective_memory& out, const reduction_op* op,
-                                   std::span<const std::int64_t> counts, const collective_options& o,
-                                   std::source_location where) {
+                                   const collective_options& o, std::source_location where) {
   const called_from here{where};
-  return body_->run(what, type, in, out, op, counts, o);
+  return body_->run(what, type, in, out, op, o);
 }
 
 void rank_communicator::run_exchange(const exchange& what, const collective_options& o, std::source_location where) {

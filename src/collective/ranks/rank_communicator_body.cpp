@@ -241,8 +241,20 @@ event rank_communicator_body::submit(const stream& order, const std::shared_ptr<
 }
 
 event rank_communicator_body::run(collective what, data_type type, const collective_memory& in,
-                                  const collective_memory& out, const reduction_op* op,
-                                  std::span<const std::int64_t> counts, const collective_options& o) {
+                                  const collective_memory& out, const reduction_op* op, const collective_options& o) {
+  return run_described(o, [&](rank_call& call) { describe(call, what, type, op, in, out, o); });
+}
+
+event rank_communicator_body::barrier(const collective_options& o) {
+  return run_described(o, [&](rank_call& call) {
+    call.terms = {};
+    call.in = call.out = {};
+    call.timeout = o.timeout.value_or(options.timeout);
+  });
+}
+
+template <class F>
+event rank_communicator_body::run_described(const collective_options& o, const F& describe) {
   on.state()->require_open();
   if (!o.streams.empty()) {
     if (o.streams.size() != 1 || !(o.streams.front().on() == on)) {
@@ -253,7 +265,7 @@ event rank_communicator_body::run(collective what, data_type type, const collect
     call->is_streamed = true;
     error cause;
     try {
-      describe(*call, what, type, op, counts, in, out, o);
+      describe(*call);
     } catch (const std::exception& e) {
       cause = error_of(e);
     }
@@ -263,32 +275,13 @@ event rank_communicator_body::run(collective what, data_type type, const collect
   if (meeting.block().words().ended.load(std::memory_order_acquire) != 0) meeting.raise_ended();
   if (meeting.number() != submitted_++) fail_left_out();
   try {
-    describe(now_, what, type, op, counts, in, out, o);
+    describe(now_);
   } catch (const error_exception& e) {
     refuse(now_, e.cause().what);
     raise(e.cause());
   }
   execute(now_);
   return {};
-}
-
-void rank_communicator_body::barrier(const collective_options& o) {
-  on.state()->require_open();
-  if (!o.streams.empty()) {
-    auto call = std::make_shared<rank_call>();
-    call->terms = {};
-    call->timeout = o.timeout.value_or(options.timeout);
-    call->is_streamed = true;
-    static_cast<void>(submit(o.streams.front(), call, {}));
-    return;
-  }
-  finish_streamed();
-  now_.terms = {};
-  now_.in = now_.out = {};
-  now_.timeout = o.timeout.value_or(options.timeout);
-  if (meeting.block().words().ended.load(std::memory_order_acquire) != 0) meeting.raise_ended();
-  if (meeting.number() != submitted_++) fail_left_out();
-  execute(now_);
 }
 
 peer_message rank_communicator_body::receive(int from, std::uint64_t tag, std::string_view doing) {
@@ -352,7 +345,7 @@ void rank_communicator_body::gather_words(std::span<std::byte> mine, std::span<s
   const auto memory = [](std::span<std::byte> of) {
     return collective_memory{{nullptr, of.data(), of.size(), {}, memory_kind::pinned}, nullptr};
   };
-  static_cast<void>(run(collective::all_gather, data_type::uint8, memory(mine), memory(all), nullptr, {}, {}));
+  static_cast<void>(run(collective::all_gather, data_type::uint8, memory(mine), memory(all), nullptr, {}));
 }
 
 std::shared_ptr<symmetric_block> rank_communicator_body::allocate_on_node(std::size_t count, std::size_t element) {

@@ -48,8 +48,8 @@ class rank_communicator_body {
 
   /// Checks the call and runs it, now or in its stream.
   event run(collective what, data_type type, const collective_memory& in, const collective_memory& out,
-            const reduction_op* op, std::span<const std::int64_t> counts, const collective_options& o);
-  void barrier(const collective_options& o);
+            const reduction_op* op, const collective_options& o);
+  event barrier(const collective_options& o);
   void exchange(std::span<const rank_communicator::exchange::part> parts, const collective_options& o);
 
   [[nodiscard]] std::shared_ptr<symmetric_block> allocate(std::size_t count, std::size_t element);
@@ -84,9 +84,8 @@ class rank_communicator_body {
   [[nodiscard]] bool is_on_several_nodes() const { return meeting.is_on_several_nodes(); }
 
   // rank_checks.cpp
-  void describe(rank_call& call, collective what, data_type type, const reduction_op* op,
-                std::span<const std::int64_t> counts, const collective_memory& in, const collective_memory& out,
-                const collective_options& o);
+  void describe(rank_call& call, collective what, data_type type, const reduction_op* op, const collective_memory& in,
+                const collective_memory& out, const collective_options& o);
   void check_memory(rank_call& call, const collective_memory& in, const collective_memory& out);
   [[nodiscard]] call_memory reach(const collective_memory& memory, bool is_kept) const;
   [[nodiscard]] std::int64_t input_of(const rank_call& call, int of) const;
@@ -152,6 +151,8 @@ class rank_communicator_body {
 
   // rank_communicator_body.cpp
   /// A call that `cause` has made one to refuse is raised once the others are to hear of it.
+  template <class F>
+  event run_described(const collective_options& o, const F& describe);
   event submit(const stream& order, const std::shared_ptr<rank_call>& call, error cause);
   void finish_streamed();
   void end_streamed() noexcept;

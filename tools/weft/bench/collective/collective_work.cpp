@@ -50,7 +50,7 @@ class all_ranks final : public collective_work {
 
  private:
   collective_run start() {
-    const collective_options how = options_of(task_);
+    collective_options how = options_of(task_);
     const reduction_op op = operation_of(task_.operation);
     const auto root = static_cast<std::size_t>(task_.shape.root);
     switch (task_.shape.what) {
@@ -71,7 +71,8 @@ class all_ranks final : public collective_work {
       case collective::all_to_all:
         break;
     }
-    return all_.all_to_all(in_, out_, task_.shape.counts, how);
+    how.counts = task_.shape.counts;
+    return all_.all_to_all(in_, out_, how);
   }
 
   communicator& all_;
@@ -120,9 +121,9 @@ class one_rank final : public collective_work {
 
  private:
   void start() {
-    const collective_options how = options_of(task_);
+    collective_options how = options_of(task_);
     const reduction_op op = operation_of(task_.operation);
-    const std::span<const std::int64_t> counts = is_even_ ? std::span<const std::int64_t>{} : task_.shape.counts;
+    if (!is_even_) how.counts = task_.shape.counts;
     switch (task_.shape.what) {
       case collective::all_reduce:
         mine_.all_reduce(in_, out_, op, how);
@@ -131,22 +132,22 @@ class one_rank final : public collective_work {
         mine_.reduce(in_, out_, op, how);
         return;
       case collective::reduce_scatter:
-        mine_.reduce_scatter(in_, out_, op, how, counts);
+        mine_.reduce_scatter(in_, out_, op, how);
         return;
       case collective::all_gather:
-        mine_.all_gather(in_, out_, how, counts);
+        mine_.all_gather(in_, out_, how);
         return;
       case collective::broadcast:
         mine_.broadcast(out_, how);
         return;
       case collective::scatter:
-        mine_.scatter(in_, out_, how, counts);
+        mine_.scatter(in_, out_, how);
         return;
       case collective::gather:
-        mine_.gather(in_, out_, how, counts);
+        mine_.gather(in_, out_, how);
         return;
       case collective::all_to_all:
-        mine_.all_to_all(in_, out_, how, counts);
+        mine_.all_to_all(in_, out_, how);
         return;
     }
   }
