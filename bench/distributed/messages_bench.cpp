@@ -11,6 +11,7 @@
 #include "weft/distributed/world.hpp"
 #include "weft/distributed/world_queue.hpp"
 
+#include <algorithm>
 #include <arpa/inet.h>
 #include <array>
 #include <cstdlib>
@@ -149,7 +150,7 @@ struct queue_of {
   };
   explicit queue_of(of_a_world& w) {
     weft::queue_options options;
-    options.capacity = 64;
+    options.capacity = std::max<std::size_t>(64, (std::size_t{256} << 10) / Size);
     options.timeout = 60s;
     auto [out, in] = weft::connect_both<message>(w.world, w.other, Size, options);
     tx = std::move(out), rx = std::move(in);
@@ -200,6 +201,16 @@ struct by_queues final : way {
   queue_of<65536> most;
 };
 
+/// Batches of messages of one size.
+template <std::size_t Size>
+struct by_batches final : way {
+  explicit by_batches(of_a_world& w) : of(w), one(w) {}
+  void send(std::span<const std::byte> bytes) override { bytes.size() == 1 ? one.send(bytes) : of.send(bytes); }
+  void receive(std::span<std::byte> into) override { into.size() == 1 ? one.receive(into) : of.receive(into); }
+  queue_of<Size> of;
+  queue_of<1> one;
+};
+
 /// Rank 0 copies to memory of rank 1, and what it receives from there; the program of rank 1 does nothing.
 struct by_copies final : way {
   explicit by_copies(of_a_world& w) : all(w), mine(std::size_t{16} << 20), offered(w.world, mine) {
@@ -229,17 +240,21 @@ struct order {
 
 struct both_ways {
   both_ways(int self, std::uint16_t port, bare_socket& control)
-      : ucx(control), world(self, port), queues(world), copies(world), socket(control) {}
+      : ucx(control), world(self, port), queues(world), small(world), pages(world), copies(world), socket(control) {}
   way& at(int n) {
     return n == 0   ? static_cast<way&>(world)
            : n == 1 ? static_cast<way&>(ucx)
            : n == 2 ? static_cast<way&>(queues)
            : n == 4 ? static_cast<way&>(copies)
+           : n == 5 ? static_cast<way&>(small)
+           : n == 6 ? static_cast<way&>(pages)
                     : socket;
   }
   bare_ucx ucx;
   of_a_world world;
   by_queues queues;
+  by_batches<64> small;
+  by_batches<4096> pages;
   by_copies copies;
   bare_socket& socket;
 };
@@ -319,6 +334,11 @@ int main(int argc, char** argv) {
     contest("messages/round trip of " + std::to_string(size) + " B", 400, size, false);
   for (const std::uint64_t size : {4096UL, 65536UL, 1048576UL, 16777216UL})
     contest("messages/stream of " + std::to_string(size) + " B", size > 1048576 ? 4 : 40, size, true);
+  for (const auto& [size, way] : {std::pair{64, 5}, {4096, 6}}) {
+    const auto by = [&](int n) { return [&, n] { return ask(control, ways, {n, 40, 1U << 20U, true}); }; };
+    compare("messages/stream of batches, 1 MiB in messages of " + std::to_string(size) + " B",
+            {{"weft queue", by(way)}, {"bare ucx, one message", by(1)}, {"bare socket", by(3)}}, how, 1U << 20U);
+  }
   const order end{};
   control.send(std::as_bytes(std::span{&end, 1}));
   ::waitpid(other, nullptr, 0);

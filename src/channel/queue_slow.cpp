@@ -364,27 +364,39 @@ queue_status get_one(queue_state& queue, void* message) noexcept {
   return closed == count ? queue_status::closed : queue_status::empty;
 }
 
-/// A prefix of a batch, where messages lie in pieces and nothing but room is to be asked for: what the templates do for
-/// the other layouts.
-std::size_t put_in_pieces(queue_state& queue, queue_end& end, const std::byte* messages, std::size_t count) noexcept {
-  if (queue.shape.pieces == 0 || end.closed || queue.is_over() || is_lent(queue, end)) return 0;
+/// As much of a batch as there is room for, where nothing but room is to be asked for. Together, and the other end is
+/// told once: message by message a queue between nodes would send each in a packet of its own.
+std::size_t put_some(queue_state& queue, queue_end& end, const std::byte* messages, std::size_t count) noexcept {
+  weft_ring& ring = end.ring;
   std::size_t sent = 0;
-  while (sent < count && weft_ring_space(&end.ring) == WEFT_RING_OK)
-    weft_ring_put_pieces(&end.ring, messages + queue.size * sent++);
+  if (end.is_plain()) {
+    int why = WEFT_RING_OK;
+    const auto size = static_cast<std::uint32_t>(queue.size);
+    sent = ring.stride == 0 ? weft_ring_put_lines(&ring, messages, count, size, ring.per_line, &why)
+                            : weft_ring_put_slots(&ring, messages, count, size, ring.stride, &why);
+  } else if (queue.shape.pieces != 0 && !end.closed && !queue.is_over() && !is_lent(queue, end)) {
+    while (sent < count && weft_ring_space(&ring) == WEFT_RING_OK)
+      weft_ring_put_pieces(&ring, messages + queue.size * sent++);
+  }
   if (sent != 0) look_for_sleepers(queue, end);
   return sent;
 }
 
-/// As put_in_pieces. With several producers the lanes take turns, a message each.
-std::size_t take_in_pieces(queue_state& queue, std::byte* messages, std::size_t count) noexcept {
+/// As put_some. With several producers the lanes take turns, a message each.
+std::size_t take_some(queue_state& queue, std::byte* messages, std::size_t count) noexcept {
   queue_end& end = queue.lanes.front()->receiver;
-  if (queue.shape.pieces == 0 || queue.lanes.size() != 1 || queue.holds || queue.is_over() || is_lent(queue, end) ||
-      queue.receiver_closed.load(std::memory_order_relaxed))
-    return 0;
-  const std::uint64_t credit = end.ring.credit_seen;
+  if (queue.lanes.size() != 1 || queue.holds || queue.receiver_closed.load(std::memory_order_relaxed)) return 0;
+  weft_ring& ring = end.ring;
+  const std::uint64_t credit = ring.credit_seen;
   std::size_t got = 0;
-  while (got < count && weft_ring_get_pieces(&end.ring, messages + queue.size * got) != 0) ++got;
-  if (end.ring.credit_seen != credit) look_for_sleepers(queue, end);
+  if (end.is_plain()) {
+    const auto size = static_cast<std::uint32_t>(queue.size);
+    got = ring.stride == 0 ? weft_ring_get_lines(&ring, messages, count, size, ring.per_line)
+                           : weft_ring_get_slots(&ring, messages, count, size, ring.stride);
+  } else if (queue.shape.pieces != 0 && !queue.is_over() && !is_lent(queue, end)) {
+    while (got < count && weft_ring_get_pieces(&ring, messages + queue.size * got) != 0) ++got;
+  }
+  if (ring.credit_seen != credit) look_for_sleepers(queue, end);
   return got;
 }
 
@@ -418,7 +430,9 @@ batch_result send_batch_slowly(queue_state& queue, queue_end& end, const void* m
   const auto* from = static_cast<const std::byte*>(messages);
   wait_rules rest = rules;
   const auto deadline = deadline_of(queue, rules);
-  for (std::size_t done = put_in_pieces(queue, end, from, count); done < count; ++done) {
+  for (std::size_t done = 0;; ++done) {
+    done += put_some(queue, end, from + done * queue.size, count - done);
+    if (done == count) break;
     if (rules.may_wait) rest.timeout = std::max(deadline - clock::now(), clock::duration{0});
     const queue_status status = send_slowly(queue, end, from + done * queue.size, rest);
     if (status != queue_status::ok) return {done == 0 ? status : queue_status::partial, done};
@@ -446,8 +460,9 @@ batch_result receive_batch_slowly(queue_state& queue, void* messages, std::size_
   wait_rules rest = rules;
   const auto deadline = deadline_of(queue, rules);
   batch_result got;
-  got.count = take_in_pieces(queue, to, count);
-  while (got.count < count) {
+  for (;;) {
+    got.count += take_some(queue, to + got.count * queue.size, count - got.count);
+    if (got.count == count) break;
     const bool enough = got.count >= at_least;
     rest.may_wait = rules.may_wait && !enough;
     if (rest.may_wait) rest.timeout = std::max(deadline - clock::now(), clock::duration{0});

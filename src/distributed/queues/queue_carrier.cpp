@@ -17,17 +17,15 @@ namespace {
 using namespace std::chrono_literals;
 
 // communicators have the tags below
-constexpr message_tag tag{message_tag::most_own, true}, tag_of_large{message_tag::most_own - 1, true};
+constexpr message_tag tag{message_tag::most_own, true};
 constexpr std::size_t frames_ahead = 2;  // to receive into, for each peer
 constexpr std::size_t most_leaving = 8;
-constexpr std::uint32_t large_from = 16384;  // bytes, from which a message is not copied into a frame
-constexpr std::size_t most_large = 32;
 constexpr std::size_t most_offers = 1024;
 constexpr std::size_t longest_header = 1024;  // bytes
 constexpr auto owed_for = 50us;               // credit that no message takes along, where the sender has plenty
 constexpr auto longest_rest = 20ms;
 
-enum class kind : std::uint32_t { offer = 1, answer, messages, credit, fin, broken, large };
+enum class kind : std::uint32_t { offer = 1, answer, messages, credit, fin, broken };
 
 bool is_closed(const far_end& end) noexcept {
   return (WEFT_RING_LOAD_64(&end.words->credit) & WEFT_RING_CLOSED_BIT) != 0;
@@ -44,7 +42,7 @@ struct queue_carrier::record {
   kind what{};
   std::uint32_t queue = 0;  // number of the end that it is for; of the one that offers
   std::uint64_t value = 0;  // channel, first message, credit, messages until the end, a ring_end_state
-  std::uint32_t count = 0;  // messages; bytes of a large one; in an answer the sender's number, 0 where it refuses
+  std::uint32_t count = 0;  // messages; in an answer the sender's number, 0 where it refuses
   std::uint32_t size = 0;   // bytes that follow
 };
 
@@ -94,7 +92,6 @@ void queue_carrier::take_back(line& l) {
   };
   for (; !l.leaving.empty() && has_left(l.leaving.front()->on_its_way); l.leaving.pop_front())
     l.spare.push_back(std::move(l.leaving.front()));
-  while (!l.large_leaving.empty() && has_left(l.large_leaving.front()->on_its_way)) l.large_leaving.pop_front();
 }
 
 /// Into the frame that is being filled, which has room.
@@ -168,27 +165,6 @@ bool queue_carrier::send_messages(line& l, far_end& end) {
   }
 }
 
-bool queue_carrier::has_room_for_large(line& l) {
-  take_back(l);
-  return l.large_leaving.size() < most_large;
-}
-
-/// From where it lies: its place is not written again before the other end has received it.
-bool queue_carrier::send_large(line& l, const std::shared_ptr<far_end>& end) {
-  weft_ring& ring = end->ring.ring;
-  bool moved = false;
-  for (; const std::uint8_t* const slot = weft_ring_peek_slot(&ring, ring.stride); moved = true) {
-    if (!has_room_for_large(l) || !has_room(l, sizeof(record))) return moved;
-    append(l, {kind::large, end->their, ring.position, ring.bytes, 0});
-    auto& leaving = *l.large_leaving.emplace_back(std::make_unique<large_message>());
-    leaving.of = end;
-    leaving.on_its_way.news = &news_;
-    by_->start_send(leaving.on_its_way, l.peer, tag_of_large, {reinterpret_cast<const std::byte*>(slot), ring.bytes});
-    weft_ring_pop_slot(&ring);
-  }
-  return moved;
-}
-
 bool queue_carrier::tell_credit(line& l, const std::shared_ptr<far_end>& end) {
   const std::uint64_t credit = WEFT_RING_LOAD_64(&end->words->credit);
   if (credit == end->told) return false;
@@ -242,12 +218,9 @@ bool queue_carrier::move(const std::shared_ptr<far_end>& end) {
   if (end->their == 0 || end->has_ended || end->cause) return false;
   line& l = *lines_.at(end->peer);
   const weft_ring& ring = end->ring.ring;
-  const bool is_large = !end->overwrites && ring.bytes >= large_from;
-  bool moved = !end->sends ? tell_credit(l, end) : is_large ? send_large(l, end) : send_messages(l, *end);
+  bool moved = end->sends ? send_messages(l, *end) : tell_credit(l, end);
   moved = (!end->has_ended && tell_end(l, *end)) || moved;
-  const bool has_place = is_large && end->sends ? has_room_for_large(l) && has_room(l, sizeof(record))
-                                                : has_room(l, sizeof(record) + ring.bytes);
-  if (!has_place && !end->is_stuck) {
+  if (!has_room(l, sizeof(record) + ring.bytes) && !end->is_stuck) {
     end->is_stuck = true;
     l.stuck.push_back(end);
   }
@@ -286,7 +259,7 @@ bool queue_carrier::lose_line(line& l, const std::string& why) {
 bool queue_carrier::put(far_end& end, const record& r, std::span<const std::byte> bytes) {
   weft_ring& ring = end.ring.ring;
   const std::byte* from = bytes.data();
-  if (end.sends || end.coming != 0 || bytes.size() != std::uint64_t{r.count} * ring.bytes) return false;
+  if (end.sends || bytes.size() != std::uint64_t{r.count} * ring.bytes) return false;
   if (end.overwrites) {
     if (r.value < end.passed || r.count != 1) return false;
     const std::uint64_t lost = r.value - end.passed;
@@ -311,57 +284,6 @@ bool queue_carrier::put(far_end& end, const record& r, std::span<const std::byte
   return true;
 }
 
-/// Takes a large message to where it is to lie. `end` is null where nobody receives it.
-bool queue_carrier::expect_large(line& l, const record& r, const std::shared_ptr<far_end>& end) {
-  if (r.count > frame::room) return false;
-  auto coming = std::make_unique<large_message>();
-  coming->size = r.count;
-  std::byte* to = nullptr;
-  if (end != nullptr) {
-    const weft_ring& ring = end->ring.ring;
-    const std::uint64_t at = ring.position + end->coming;
-    const std::uint64_t credit = WEFT_RING_LOAD_64(&end->words->credit);
-    if ((credit & WEFT_RING_CLOSED_BIT) == 0) {
-      if (end->sends || end->overwrites || ring.stride == 0 || r.count != ring.bytes || r.value != at ||
-          at - credit >= ring.capacity)
-        return false;
-      to = reinterpret_cast<std::byte*>(ring.slots) + (at & ring.mask) * ring.stride;
-      coming->of = end;
-      ++end->coming;
-    }
-  }
-  if (to == nullptr) {
-    coming->unwanted = std::make_unique_for_overwrite<std::byte[]>(r.count);
-    to = coming->unwanted.get();
-  }
-  large_message& next = *l.large_arriving.emplace_back(std::move(coming));
-  next.on_its_way.news = &news_;
-  by_->start_receive(next.on_its_way, l.peer, tag_of_large, {to, r.count});
-  return true;
-}
-
-bool queue_carrier::handle_large(line& l) {
-  bool moved = false;
-  while (!l.cause && !l.large_arriving.empty() && !l.large_arriving.front()->on_its_way.is_under_way()) {
-    const std::unique_ptr<large_message> came = std::move(l.large_arriving.front());
-    l.large_arriving.pop_front();
-    const transfer& t = came->on_its_way;
-    if (t.at != transfer::stage::done) return lose_line(l, t.why);
-    if (t.bytes != came->size) return end_line(l, errc::corrupt, by_->name_of(l.peer) + " sent what no queue sends");
-    if (came->of == nullptr) continue;
-    weft_ring& ring = came->of->ring.ring;
-    const std::uint64_t at = ring.position;
-    auto* const slot = reinterpret_cast<std::byte*>(ring.slots) + (at & ring.mask) * ring.stride;
-    WEFT_RING_STORE_32(reinterpret_cast<std::uint32_t*>(slot + ring.stride - 4),
-                       static_cast<std::uint32_t>(at >> ring.shift) + 1);
-    WEFT_RING_KEEP_64(&ring.position, at + 1);
-    --came->of->coming;
-    wake(came->of->words->receiver_waits);
-    moved = true;
-  }
-  return moved;
-}
-
 /// False where it cannot be.
 bool queue_carrier::handle_record(line& l, const record& r, std::span<const std::byte> bytes) {
   if (r.queue == 0) return false;
@@ -379,7 +301,6 @@ bool queue_carrier::handle_record(line& l, const record& r, std::span<const std:
   const auto found = ends_.find(r.queue);
   if (found == ends_.end() || found->second->peer != l.peer) {
     // an end that has gone; a sender that has found one is told
-    if (r.what == kind::large && !expect_large(l, r, nullptr)) return false;
     if (r.what == kind::answer && r.count != 0 && !reply(l, {kind::credit, r.count, WEFT_RING_CLOSED_BIT, 0, 0}, {}))
       return false;
     return r.queue <= last_number_ && found == ends_.end();
@@ -395,18 +316,15 @@ bool queue_carrier::handle_record(line& l, const record& r, std::span<const std:
       return true;
     case kind::messages:
       return put(end, r, bytes);
-    case kind::large:
-      return expect_large(l, r, found->second);
     case kind::credit:
       if (!end.sends) return false;
       WEFT_RING_STORE_64(&end.words->credit, r.value);  // the sender looks whether it can be
       wake(end.words->sender_waits);
       return true;
     case kind::fin:
-      if (end.sends ||
-          (r.value != (end.overwrites ? end.passed : end.ring.ring.position + end.coming) && !is_closed(end)))
+      if (end.sends || (r.value != (end.overwrites ? end.passed : end.ring.ring.position) && !is_closed(end)))
         return false;
-      WEFT_RING_STORE_64(&end.words->fin, end.ring.ring.position + end.coming);
+      WEFT_RING_STORE_64(&end.words->fin, end.ring.ring.position);
       wake(end.words->receiver_waits);
       return true;
     case kind::broken: {
@@ -459,9 +377,8 @@ bool queue_carrier::pump(bool is_user) {
   bool moved = is_user ? by_->progress() : by_->progress_in_background();
   for (const auto& [peer, l] : lines_) {
     moved = handle_arrivals(*l) || moved;
-    moved = handle_large(*l) || moved;
     take_back(*l);
-    if (!l->stuck.empty() && has_room(*l, frame::room / 2) && has_room_for_large(*l)) {
+    if (!l->stuck.empty() && has_room(*l, frame::room / 2)) {
       const auto stuck = std::exchange(l->stuck, {});
       for (const auto& end : stuck) {
         end->is_stuck = false;
@@ -476,8 +393,7 @@ bool queue_carrier::pump(bool is_user) {
 }
 
 bool queue_carrier::is_anything_leaving(const line& l) {
-  return !l.large_leaving.empty() ||
-         std::ranges::any_of(l.leaving, [](const auto& one) { return one->on_its_way.is_under_way(); });
+  return std::ranges::any_of(l.leaving, [](const auto& one) { return one->on_its_way.is_under_way(); });
 }
 
 bool queue_carrier::bring(far_end& end) noexcept {
@@ -536,7 +452,7 @@ void queue_carrier::look_for_failures() {
   for (const auto& [peer, l] : lines_) {
     if (l->cause) continue;
     if (auto why = by_->failure(peer)) {
-      while (handle_arrivals(*l) || handle_large(*l)) {  // what it sent before
+      while (handle_arrivals(*l)) {  // what it sent before
       }
       lose_line(*l, *why);
     }
@@ -609,8 +525,6 @@ void queue_carrier::end() noexcept {
   for (const auto& [peer, l] : lines_) {
     for (const auto& one : l->arriving) by_->cancel(one->on_its_way, peer);
     for (const auto& one : l->leaving) by_->cancel(one->on_its_way, peer);
-    for (const auto& one : l->large_arriving) by_->cancel(one->on_its_way, peer);
-    for (const auto& one : l->large_leaving) by_->cancel(one->on_its_way, peer);
   }
 }
 

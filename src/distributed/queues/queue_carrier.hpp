@@ -41,7 +41,6 @@ struct far_end {
   std::uint64_t unused = 0;        // credit of an end that reads and gives none
   std::uint64_t told = 0;          // credit
   std::uint64_t calls = 0;         // of its user
-  std::uint64_t coming = 0;        // large messages that were told of, and are on their way into the ring
   std::uint64_t passed = 0;        // where the sender overwrites: its messages that came or were lost
   std::vector<std::byte> message;  // on its way between a frame and a ring of atomics
   bool is_answered = false;
@@ -94,16 +93,8 @@ class queue_carrier {
     std::unique_ptr<std::byte[]> bytes = std::make_unique_for_overwrite<std::byte[]>(room);
     std::size_t size = 0;
   };
-  /// A large message between a slot and the other node; what nobody receives goes into `unwanted`.
-  struct large_message {
-    transfer on_its_way;
-    std::shared_ptr<far_end> of;
-    std::unique_ptr<std::byte[]> unwanted;
-    std::size_t size = 0;
-  };
   struct line {
     int peer = 0;
-    std::deque<std::unique_ptr<large_message>> large_leaving, large_arriving;
     std::deque<std::unique_ptr<frame>> leaving;
     std::vector<std::unique_ptr<frame>> spare;
     std::unique_ptr<frame> open;  // being filled
@@ -132,10 +123,6 @@ class queue_carrier {
   bool put(far_end& end, const record& r, std::span<const std::byte> bytes);
   bool move(const std::shared_ptr<far_end>& end);
   bool send_messages(line& l, far_end& end);
-  bool send_large(line& l, const std::shared_ptr<far_end>& end);
-  bool has_room_for_large(line& l);
-  bool expect_large(line& l, const record& r, const std::shared_ptr<far_end>& end);
-  bool handle_large(line& l);
   bool tell_credit(line& l, const std::shared_ptr<far_end>& end);
   bool tell_end(line& l, far_end& end);
   void tell_owed(line& l);
