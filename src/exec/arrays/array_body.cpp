@@ -154,7 +154,7 @@ void array_body::wrote(const array_instance& to, const interval& range) {
   constant_.remove(range);
   for (const std::int64_t by : turns()) {
     const interval copy = turned(range, by);
-    for (auto& [device, set] : had_) set.remove(copy);
+    for (interval_set& set : had_) set.remove(copy);
     for (const auto& one : instances_) {
       if ((one.get() == &to && by == 0) || !one->range.overlaps(copy)) continue;
       one->valid.remove(copy);
@@ -162,7 +162,7 @@ void array_body::wrote(const array_instance& to, const interval& range) {
       std::erase_if(one->uses, [&](const array_use& use) { return copy.covers(use.range) && has_failed(use.done); });
     }
   }
-  had_[to.device].add(range);
+  had_by(to.device).add(range);
   for (const auto& one : instances_) {
     if (one.get() == &to) one->valid.add(range);
   }
@@ -208,7 +208,7 @@ event array_body::copy_part(const stream& order_in, array_instance& to, array_in
     traffic_.within_devices += size;
     return done;
   }
-  interval_set& had = had_[to.device];
+  interval_set& had = had_by(to.device);
   for (const interval& again : had.inside(range))
     traffic_.redundant += static_cast<std::uint64_t>(again.count()) * element();
   had.add(range);
@@ -255,9 +255,9 @@ void array_body::fetch(array_instance& to, const interval& range, const lane& by
 
 array_instance& array_body::acquire(const array_need& need, const lane& by, const route_wish& route,
                                     array_moves& moves) {
-  settle_uses();
   array_instance* found = find(need);
   if (found == nullptr) {
+    settle_uses();  // which may give memory back; not at each piece, for it looks at all instances
     auto made = std::make_unique<array_instance>();
     made->device = need.device;
     made->range = with_room(need.range);
@@ -269,6 +269,7 @@ array_instance& array_body::acquire(const array_need& need, const lane& by, cons
     instances_.push_back(std::move(made));
     found = instances_.back().get();
   }
+  std::erase_if(found->uses, [](const array_use& use) { return is_done(use.done); });
   if (need.reads) {
     for (const interval& lacking : found->valid.outside(need.range)) fetch(*found, lacking, by, route, moves);
   } else {
@@ -481,15 +482,24 @@ bool array_body::replaces(const array_instance& other, const array_instance& one
 
 void array_body::drop_duplicates() {
   settle_uses();
+  std::vector<int> on_device(static_cast<std::size_t>(machine_->device_count()) + 1);
+  const auto count_on = [&](const array_instance& one) -> int& {
+    return on_device[static_cast<std::size_t>(one.device.value() + 1)];
+  };
+  for (const auto& one : instances_) ++count_on(*one);
   for (auto one = instances_.begin(); one != instances_.end();) {
     const bool needed = (*one)->is_home || (*one)->is_shared || !(*one)->uses.empty();
-    const auto other = std::find_if(instances_.begin(), instances_.end(), [&](const auto& candidate) {
-      return candidate != *one && replaces(*candidate, **one);
-    });
-    if (needed || other == instances_.end()) {
+    const auto other =
+        needed || count_on(**one) < 2
+            ? instances_.end()
+            : std::find_if(
+                  instances_.begin(), instances_.end(),
+                  [&](const auto& candidate) { return candidate != *one && replaces(*candidate, **one); });
+    if (other == instances_.end()) {
       ++one;
       continue;
     }
+    --count_on(**one);
     for (const interval& run : (*one)->own.runs()) (*other)->own.add(run);
     one = instances_.erase(one);
   }
@@ -608,7 +618,7 @@ void array_body::read(std::uint64_t first, std::span<std::byte> to, std::source_
     } catch (...) {
       refused = std::current_exception();  // what was submitted before still writes the caller's memory
     }
-    had_.erase(device_id{});  // the caller's memory is no place of the array's
+    had_by({}).clear();  // the caller's memory is no place of the array's
   }
   std::shared_ptr<const error> cause;
   for (const event& e : moves.copies) {

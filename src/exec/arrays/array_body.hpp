@@ -188,7 +188,12 @@ class array_body {
   std::vector<std::unique_ptr<array_instance>> instances_;
   std::vector<std::byte> pattern_;  // of elements in constant_
   interval_set constant_;
-  std::map<device_id, interval_set> had_;  // unchanged since it was there; host under none
+  std::vector<interval_set> had_;  // unchanged since it was there; by device, behind the host's
+  interval_set& had_by(device_id device) {
+    const auto at = static_cast<std::size_t>(device.value() + 1);
+    if (at >= had_.size()) had_.resize(at + 1);
+    return had_[at];
+  }
   array_traffic traffic_;
   std::map<device_id, std::weak_ptr<lane>> lanes_;
   bool passes_through_ = false;
