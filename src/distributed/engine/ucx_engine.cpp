@@ -246,11 +246,15 @@ class ucx_engine final : public engine {
 
   bool progress() override {
     const bool moved = calls_.worker_progress(worker_) != 0;
-    for (; !to_greet_.empty(); to_greet_.pop_back()) connect(*to_greet_.back());
+    while (!to_greet_.empty()) {
+      peer& next = *to_greet_.back();
+      to_greet_.pop_back();  // first: more may greet while it connects
+      connect(next);
+    }
     return moved;
   }
   int wake_file() const noexcept override { return wake_file_; }
-  bool arm() noexcept override { return calls_.worker_arm(worker_) != ucp::busy; }
+  bool arm() noexcept override { return to_greet_.empty() && calls_.worker_arm(worker_) != ucp::busy; }
 
  private:
   struct message {
