@@ -126,6 +126,36 @@ TEST(messages, that_do_not_come_in_time_can_be_waited_for_again) {
   EXPECT_EQ(two_ranks(zero, one), "");
 }
 
+// Rank 0 waits for rank 1 alone, which says nothing before the messages of all others to rank 0 are on their way.
+TEST(messages, of_ranks_that_nobody_waits_for_yet_are_taken_when_many_begin_at_once) {
+  NEEDS(no_ucx);
+  constexpr int size = 12;
+  const auto receive = [](world& w, int from) -> std::string {
+    std::vector<std::byte> room(100);
+    if (auto got = w.receive(rank{from}, 1, room, long_enough); !got) return failure_of(got);
+    return room == pattern(100, from) ? "" : "other bytes from rank " + std::to_string(from);
+  };
+  const auto port = fresh_port();
+  std::vector<std::unique_ptr<child>> all;
+  for (int r = 0; r < size; ++r)
+    all.push_back(std::make_unique<child>([&, r, host = host_of_this_test()] {
+      return as_rank({rank{r}, size, {}, host, port}, [&, r](world& w) -> std::string {
+        std::string wrong;
+        const auto send = [&](int to) {
+          if (auto sent = w.send(rank{to}, 1, pattern(100, r), long_enough); !sent) wrong += failure_of(sent);
+        };
+        if (r == 1)
+          for (int from = 2; from < size; ++from) wrong += receive(w, from);
+        if (r != 0) send(0);
+        if (r > 1) send(1);
+        if (r == 0)
+          for (int from = 1; from < size; ++from) wrong += receive(w, from);
+        return wrong;
+      });
+    }));
+  for (const auto& one : all) EXPECT_EQ(one->said(), "");
+}
+
 /// Returns when no thread of that process runs any more.
 void stop(pid_t process) {
   ::kill(process, SIGSTOP);
