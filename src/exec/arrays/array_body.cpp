@@ -483,9 +483,7 @@ bool array_body::replaces(const array_instance& other, const array_instance& one
 void array_body::drop_duplicates() {
   settle_uses();
   std::vector<int> on_device(static_cast<std::size_t>(machine_->device_count()) + 1);
-  const auto count_on = [&](const array_instance& one) -> int& {
-    return on_device[static_cast<std::size_t>(one.device.value() + 1)];
-  };
+  const auto count_on = [&](const array_instance& one) -> int& { return on_device[one.device.index() + 1]; };
   for (const auto& one : instances_) ++count_on(*one);
   for (auto one = instances_.begin(); one != instances_.end();) {
     const bool needed = (*one)->is_home || (*one)->is_shared || !(*one)->uses.empty();

@@ -190,7 +190,7 @@ class array_body {
   interval_set constant_;
   std::vector<interval_set> had_;  // unchanged since it was there; by device, behind the host's
   interval_set& had_by(device_id device) {
-    const auto at = static_cast<std::size_t>(device.value() + 1);
+    const std::size_t at = device.index() + 1;  // of none, the host, 0
     if (at >= had_.size()) had_.resize(at + 1);
     return had_[at];
   }
