@@ -2,6 +2,7 @@
 // Messages between ranks by UCX over TCP. Ranks are processes, on one node or on two.
 #include "distributed/engine/messenger.hpp"
 #include "distributed/meetings.hpp"
+#include "weft/collective/rank_communicator.hpp"
 
 #include <gtest/gtest.h>
 
@@ -180,6 +181,39 @@ TEST(messages, that_are_given_up_while_ranks_connect_leave_the_connection_and_ar
     return got && *got == view("sent later").size() ? std::string{} : failure_of(got);
   };
   EXPECT_EQ(two_ranks(zero, one), "");
+}
+
+TEST(messages, of_a_communicator_that_was_given_up_while_ranks_connect_are_gone_with_it) {
+  NEEDS(no_ucx);
+  const auto port = fresh_port();
+  const auto join = [host = host_of_this_test(), port](int r) {
+    world_options options = with_ucx();
+    options.node = std::to_string(r);
+    return weft::value_or_raise(world::join({rank{r}, 2, {}, host, port}, options));
+  };
+  child second{[&] {
+    world w = join(1);
+    std::array<std::byte, 20> room{};
+    auto got = w.receive(rank{0}, 1, room, long_enough);
+    return got && *got == view("it goes on").size() ? std::string{} : failure_of(got);
+  }};
+  child first{[&] {
+    world w = join(0);
+    const auto other = w.member(rank{1}).pid;
+    stop(other);
+    weft::machine_options one_device;
+    one_device.backend = "host";
+    one_device.devices = 1;
+    const weft::machine m{one_device};
+    weft::rank_communicator_options soon;
+    soon.timeout = 100ms;
+    const weft::error late = error_of([&] { static_cast<void>(w.communicator(m[0], soon)); });
+    ::kill(other, SIGCONT);
+    if (late.code != errc::timed_out) return to_string(late);
+    auto sent = w.send(rank{1}, 1, view("it goes on"), long_enough);
+    return sent ? std::string{} : failure_of(sent);
+  }};
+  EXPECT_EQ(first.said() + second.said(), "");
 }
 
 TEST(messages, to_a_rank_that_stands_still_from_the_start_are_given_up_and_so_is_the_connection) {

@@ -13,7 +13,7 @@
 namespace weft {
 
 /// What one call of a collective may say. `order` is of those that combine, `root` of those that have one; the others
-/// do not look at them, nor send() and barrier() at `algorithm`.
+/// do not look at them, nor send(), exchanges and barrier() at `algorithm` and `counts`.
 struct collective_options {
   collective_algorithm algorithm = collective_algorithm::automatic;
   reduction_order order = reduction_order::any;

@@ -52,7 +52,8 @@ class engine {
   virtual void receive(transfer& t, int from, message_tag tag, std::span<std::byte> into) = 0;
   /// From whatever rank; makes no connection, so that nobody's death ends it.
   virtual void receive_any(transfer& t, message_tag tag, std::span<std::byte> into) = 0;
-  /// Ends a transfer that is under way. A message to a rank cannot be called back: the connection ends with it.
+  /// Ends a transfer that is under way. A message to a connected rank cannot be called back: the connection ends with
+  /// it.
   virtual void cancel(transfer& t, int peer) = 0;
   /// Ends a receive that nothing has come for yet; what is coming already goes on.
   virtual void withdraw(transfer& t) = 0;

@@ -56,6 +56,7 @@ void messenger::start_send(transfer& t, int to, message_tag tag, std::span<const
 void messenger::start_last_word(transfer& t, int to, message_tag tag, std::span<const std::byte> bytes) {
   const std::lock_guard lock{mutex_};
   engine_->send(t, to, tag, bytes);
+  if (is_watched_) bell_.ring();
 }
 
 void messenger::send_by_engine(transfer& t, int to, message_tag tag, std::span<const std::byte> bytes) {
@@ -283,7 +284,7 @@ result<std::size_t> messenger::finish(std::unique_lock<std::mutex>& lock, transf
                         : stop.stop_requested() ? failed(c, errc::cancelled, "cancelled")
                                                 : failed(c, errc::timed_out, "time is up");
     engine_->cancel(t, c.peer);
-    if (others_ > 0) changed_.notify_all();
+    wake_others();
     if (t.at == stage::done) break;  // it came at the last moment
     return cause;
   }

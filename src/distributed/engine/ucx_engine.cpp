@@ -113,11 +113,14 @@ result<const ucp::calls*> opened() {
 class ucx_engine final : public engine {
  public:
   ucx_engine(const ucp::calls& calls, std::string name, int self, int ranks)
-      : calls_(calls), name_(std::move(name)), self_(self), peers_(static_cast<std::size_t>(ranks)) {}
+      : calls_(calls), name_(std::move(name)), self_(self), peers_(static_cast<std::size_t>(ranks)) {
+    to_greet_.reserve(peers_.size());  // it grows in a callback of UCX, which must not throw
+  }
 
   ~ucx_engine() override {
     if (worker_ != nullptr) {
       close_all();
+      take_what_nobody_received();
       calls_.worker_destroy(worker_);
     }
     if (context_ != nullptr) calls_.cleanup(context_);
@@ -180,7 +183,11 @@ class ucx_engine final : public engine {
     peer& p = peers_[index(to)];
     connect(p);
     if (p.failure) return fail(t, *p.failure);
-    if (!p.is_open()) return p.waiting.push_back({&t, full_tag(self_, tag), bytes});
+    if (!p.is_open()) {
+      p.waiting.push_back({&t, full_tag(self_, tag), bytes});
+      t.native = &p;
+      return;
+    }
     begin_to_send(p, {&t, full_tag(self_, tag), bytes});
   }
 
@@ -195,9 +202,11 @@ class ucx_engine final : public engine {
   }
 
   void cancel(transfer& t, int rank) override {
-    if (!t.is_under_way()) return;
-    if (std::erase_if(peers_[index(rank)].waiting, [&](const message& m) { return m.as == &t; }) > 0)
+    if (!t.is_under_way() || t.native == nullptr) return;  // one that was never started has nothing of UCX's
+    if (std::erase_if(peers_[index(rank)].waiting, [&](const message& m) { return m.as == &t; }) > 0) {
+      t.native = nullptr;
       return t.end(transfer::stage::cancelled);
+    }
     calls_.request_cancel(worker_, t.native);
     // What is being sent does not obey: UCX ends it with its connection.
     for (int n = 0; n < 1000 && t.is_under_way(); ++n) calls_.worker_progress(worker_);
@@ -245,8 +254,9 @@ class ucx_engine final : public engine {
   }
 
   bool progress() override {
-    const bool moved = calls_.worker_progress(worker_) != 0;
+    bool moved = calls_.worker_progress(worker_) != 0;
     while (!to_greet_.empty()) {
+      moved = true;
       peer& next = *to_greet_.back();
       to_greet_.pop_back();  // first: more may greet while it connects
       connect(next);
@@ -310,7 +320,8 @@ class ucx_engine final : public engine {
     if (const auto failed = calls_.ep_create(worker_, &how, &p.ep); failed != ucp::ok) return lost(p, text_of(failed));
     ucp::request_params plain{};
     const ucp::started greeting = calls_.am_send_nbx(p.ep, am_greeting, &self_, sizeof self_, nullptr, 0, &plain);
-    if (greeting != nullptr && !ucp::is_error(greeting)) calls_.request_free(greeting);  // once it has ended
+    if (ucp::is_error(greeting)) return lost(p, text_of(ucp::error_of(greeting)));
+    if (greeting != nullptr) calls_.request_free(greeting);  // once it has ended
     plain.field_mask = ucp::request_params::has_callback | ucp::request_params::has_user_data;
     plain.user_data = &p;
     plain.call.sent = [](void* request, ucp::status how_it_ended, void* user) {
@@ -341,7 +352,10 @@ class ucx_engine final : public engine {
 
   static void lost(peer& p, std::string why) {
     if (!p.failure) p.failure = std::move(why);
-    for (const message& m : std::exchange(p.waiting, {})) fail(*m.as, *p.failure);
+    for (const message& m : std::exchange(p.waiting, {})) {
+      m.as->native = nullptr;
+      fail(*m.as, *p.failure);
+    }
   }
 
   static void send_what_waits(peer& p) {
@@ -408,7 +422,7 @@ class ucx_engine final : public engine {
   // First both ends of every connection are there, and what was sent leaves this process; for a second at most: a rank
   // that stands still takes nothing.
   void close_all() {
-    if (std::ranges::all_of(peers_, [](const peer& p) { return p.ep == nullptr; })) return;
+    if (!to_greet_.empty()) progress();
     const auto until = steady_second();
     const auto is_connecting = [](const peer& p) { return p.ep != nullptr && !p.failure && !p.is_open(); };
     while (std::ranges::any_of(peers_, is_connecting) && std::chrono::steady_clock::now() < until) progress();
@@ -417,7 +431,6 @@ class ucx_engine final : public engine {
     for (peer& p : peers_)
       if (p.is_open() && !p.failure) leaving.emplace_back(&p, calls_.ep_flush_nbx(p.ep, &plain));
     for (const auto& [p, flush] : leaving) wait_for(flush, *p, until);
-    take_what_nobody_received();
     for (peer& p : peers_)
       if (p.ep != nullptr) close(p);
   }
