@@ -119,7 +119,9 @@ class ucx_engine final : public engine {
 
   ~ucx_engine() override {
     if (worker_ != nullptr) {
-      close_all();
+      // Before 1.14 UCX ends the process where a connection is closed that it still makes, as with a rank that stands
+      // still: the worker is left to the end of the process then.
+      if (!close_all() && minor_ < 14) return;
       take_what_nobody_received();
       calls_.worker_destroy(worker_);
     }
@@ -127,6 +129,7 @@ class ucx_engine final : public engine {
   }
 
   result<void> open(unsigned minor) {
+    minor_ = minor;
     ucp::config* settings = nullptr;
     if (const auto failed = calls_.config_read(nullptr, nullptr, &settings))
       return refused("read its settings", failed);
@@ -420,8 +423,8 @@ class ucx_engine final : public engine {
   }
 
   // First both ends of every connection are there, and what was sent leaves this process; for a second at most: a rank
-  // that stands still takes nothing.
-  void close_all() {
+  // that stands still takes nothing. False where a connection is still being made, which stays as it is before 1.14.
+  bool close_all() {
     if (!to_greet_.empty()) progress();
     const auto until = steady_second();
     const auto is_connecting = [](const peer& p) { return p.ep != nullptr && !p.failure && !p.is_open(); };
@@ -431,8 +434,10 @@ class ucx_engine final : public engine {
     for (peer& p : peers_)
       if (p.is_open() && !p.failure) leaving.emplace_back(&p, calls_.ep_flush_nbx(p.ep, &plain));
     for (const auto& [p, flush] : leaving) wait_for(flush, *p, until);
+    const bool all_are_made = std::ranges::none_of(peers_, is_connecting);
     for (peer& p : peers_)
-      if (p.ep != nullptr) close(p);
+      if (p.ep != nullptr && (minor_ >= 14 || !is_connecting(p))) close(p);
+    return all_are_made;
   }
 
   // UCX warns of messages that are left, on the standard output of the program.
@@ -475,6 +480,7 @@ class ucx_engine final : public engine {
   ucp::context* context_ = nullptr;
   ucp::worker* worker_ = nullptr;
   int wake_file_ = -1;
+  unsigned minor_ = 0;  // of its release 1.x
 };
 
 }  // namespace
