@@ -216,7 +216,7 @@ TEST(messages, of_a_communicator_that_was_given_up_while_ranks_connect_are_gone_
   EXPECT_EQ(first.said() + second.said(), "");
 }
 
-TEST(messages, to_a_rank_that_stands_still_from_the_start_are_given_up_and_so_is_the_connection) {
+TEST(messages, to_a_rank_that_stands_still_from_the_start_are_given_up_and_the_sender_can_leave) {
   NEEDS(no_ucx);
   const auto zero = [](world& w) {
     const auto other = w.member(rank{1}).pid;

@@ -150,9 +150,10 @@ class rank_communicator_body {
   std::unique_ptr<rank_communicator_body> shrink_in(World& world);
 
   // rank_communicator_body.cpp
-  /// A call that `cause` has made one to refuse is raised once the others are to hear of it.
+  /// What `describe` makes of a call, now or in its stream.
   template <class F>
   event run_described(const collective_options& o, const F& describe);
+  /// A call that `cause` has made one to refuse is raised once the others are to hear of it.
   event submit(const stream& order, const std::shared_ptr<rank_call>& call, error cause);
   void finish_streamed();
   void end_streamed() noexcept;
