@@ -3,12 +3,14 @@
 #include "support/samples.hpp"
 #include "support/virtual_gpus.hpp"
 #include "weft/exec/launch.hpp"
+#include "weft/exec/reduce.hpp"
 #include "weft/runtime/device_scope.hpp"
 
 #include <gtest/gtest.h>
 
 #include <optional>
 #include <thread>
+#include <vector>
 
 namespace gpu_calls_test {
 
@@ -77,6 +79,20 @@ TEST_F(gpu_calls, are_as_many_more_as_a_thread_is_elsewhere) {
     const weft::device_scope here{played_->m[0]};
     EXPECT_EQ(calls_of([&] { launch(); }), 2U);
   }}.join();
+}
+
+TEST_F(gpu_calls, of_a_sum_on_one_device_ask_for_free_memory_until_earlier_ones_have_left_enough) {
+  const std::vector<float> ones(5000, 1.0F);
+  weft::spread_options there;
+  there.devices.ids = {samples::gpu0};
+  const auto asked = [&] {
+    const auto before = driver.calls("cuMemGetInfo");
+    EXPECT_EQ(weft::reduce(played_->m, there, ones, weft::reduce_op::sum), 5000.0);
+    return driver.calls("cuMemGetInfo") - before;
+  };
+  EXPECT_GT(asked(), 0u);
+  EXPECT_EQ(asked(), 0u);
+  EXPECT_EQ(asked(), 0u);
 }
 
 TEST_F(gpu_calls, of_a_scope_leave_the_thread_as_they_found_it) {

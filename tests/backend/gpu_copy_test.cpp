@@ -7,6 +7,7 @@
 #include "weft/memory/mapping.hpp"
 #include "weft/memory/peer_access.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 #include <string>
@@ -183,6 +184,78 @@ class gpu_move : public samples::virtual_cuda_test {
  protected:
   [[nodiscard]] static weft::backend& of(const weft::machine& m) { return m.state()->backend_of(gpu0); }
 };
+
+TEST_F(gpu_move, makes_no_thread_wait_for_little_plain_memory_and_one_for_much) {
+  const weft::machine m = open();
+  const weft::stream order{m[0]};
+  constexpr std::size_t much = (std::size_t{1} << 20) + 1;
+  place there{m, lies::device, much};
+  place here{m, lies::plain, much};
+  wait_for(m, of(m).copy(order.native(), request_for(there, 0, here, 0, line(1))));
+  const auto waits = [this] { return driver.calls("cuStreamSynchronize"); };
+  for (const std::size_t size : {std::size_t{1}, std::size_t{5000}, std::size_t{64} << 10, much - 1}) {
+    const samples::data bytes = samples::pattern(much, size);
+    there.set(bytes);
+    here.set(samples::pattern(much, 3));
+    const auto before = waits();
+    for (int n = 0; n < 10; ++n)
+      static_cast<void>(of(m).copy(order.native(), request_for(here, 0, there, 0, line(size))));
+    wait_for(m, of(m).copy(order.native(), request_for(here, 0, there, 0, line(size))));
+    samples::data expected = samples::pattern(much, 3);
+    std::copy_n(bytes.begin(), size, expected.begin());
+    EXPECT_TRUE(samples::same(here.get(), expected)) << size;
+    if (size <= std::size_t{64} << 10)
+      wait_for(m, of(m).copy(order.native(), request_for(there, 1, here, 1, line(size))));
+    EXPECT_EQ(waits(), before) << size;
+  }
+  const auto before = waits();
+  wait_for(m, of(m).copy(order.native(), request_for(here, 0, there, 0, line(much))));
+  EXPECT_EQ(waits(), before + 1);
+}
+
+TEST_F(gpu_move, has_what_passes_through_plain_memory_there_before_anything_reads_it) {
+  const weft::machine m = open();
+  const weft::stream order{m[0]};
+  const weft::stream other{m[1]};
+  constexpr std::size_t size = 5000;
+  place from{m, lies::device, size};
+  place through{m, lies::plain, size};
+  place back{m, lies::device, size};
+  place there{m, lies::other_device, size};
+  for (std::uint64_t round = 0; round < 20; ++round) {
+    const samples::data bytes = samples::pattern(size, round);
+    from.set(bytes);
+    through.set(samples::pattern(size, 100));
+    samples::gate shut;
+    if (round % 2 == 0) static_cast<void>(shut.hold(order));
+    const auto landed = of(m).copy(order.native(), request_for(through, 0, from, 0, line(size)));
+    ASSERT_TRUE(landed) << to_string(landed.error());
+    other.wait(weft::event{m.state(), *landed});
+    const auto behind = of(m).copy(order.native(), request_for(back, 0, through, 0, line(size)));
+    const auto elsewhere = of(m).copy(other.native(), request_for(there, 0, through, 0, line(size)));
+    if (round % 2 == 0) shut.open();
+    wait_for(m, behind);
+    wait_for(m, elsewhere);
+    EXPECT_TRUE(samples::same(back.get(), bytes)) << round;
+    EXPECT_TRUE(samples::same(there.get(), bytes)) << round;
+  }
+}
+
+TEST_F(gpu_move, that_fails_on_its_way_to_plain_memory_leaves_that_as_it_was) {
+  const weft::machine m = open();
+  const weft::stream order{m[0]};
+  place from{m, lies::device, 5000};
+  place to{m, lies::plain, 5000};
+  from.set(samples::pattern(5000, 1));
+  to.set(samples::pattern(5000, 2));
+  driver.fail("cuMemcpyDtoHAsync@1=1");
+  const auto refused = of(m).copy(order.native(), request_for(to, 0, from, 0, line(5000)));
+  EXPECT_EQ(error_of([&] { wait_for(m, refused); }).code, errc::copy_failed);
+  EXPECT_TRUE(samples::same(to.get(), samples::pattern(5000, 2)));
+  driver.fail("");
+  wait_for(m, of(m).copy(order.native(), request_for(to, 0, from, 0, line(5000))));
+  EXPECT_TRUE(samples::same(to.get(), samples::pattern(5000, 1)));
+}
 
 TEST_F(gpu_move, copies_a_batch_of_lines_in_one_call_and_of_boxes_one_by_one) {
   const weft::machine m = open();

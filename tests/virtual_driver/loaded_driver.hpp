@@ -47,7 +47,10 @@ struct loaded_driver : driver_functions {
   static_cast<void>(cuGetProcAddress(#name, reinterpret_cast<void**>(&name), version, 0, nullptr));
     WEFT_GPU_DRIVER_FUNCTIONS(WEFT_LOOK_UP, WEFT_LOOK_UP)
 #undef WEFT_LOOK_UP
+    cuEventSynchronize = find<CUresult(CUevent)>("cuEventSynchronize");
   }
+
+  CUresult (*cuEventSynchronize)(CUevent) = nullptr;  // NOLINT(readability-identifier-naming): weft itself asks instead
 };
 
 using environment = std::vector<std::pair<std::string, std::string>>;

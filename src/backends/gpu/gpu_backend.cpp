@@ -37,6 +37,7 @@ gpu_backend::gpu_backend(const backend_options& options, const settings& wanted,
       found_(std::move(found)),
       places_(std::make_shared<contexts>(cu_, found_)),
       memory_(cu_, found_, places_, first_device()),
+      landing_(memory_, found_.devices.size()),
       blocks_(memory_),
       multicast_(memory_, blocks_),
       bus_(named(wanted.gdrcopy, cu_->by->bus_windows), cu_->by->bus_windows.variable),
@@ -352,6 +353,7 @@ void gpu_backend::do_close() noexcept {
   streams_->close();
   modules_.clear();
   multicast_.clear();
+  landing_.clear();
   memory_.clear();
   blocks_.clear();
   memory_.settle();

@@ -7,6 +7,7 @@
 #include "backends/gpu/kernels/module_cache.hpp"
 #include "backends/gpu/memory/blocks.hpp"
 #include "backends/gpu/memory/bus_windows.hpp"
+#include "backends/gpu/memory/landing.hpp"
 #include "backends/gpu/memory/memory_map.hpp"
 #include "backends/gpu/memory/multicast.hpp"
 #include "backends/gpu/memory/sharing.hpp"
@@ -147,6 +148,7 @@ class gpu_backend final : public queued::queued_backend {
   [[nodiscard]] std::shared_ptr<const error> check_access(const prepared_copy& copy) const;
   [[nodiscard]] result<event_ref> submit_copies(queued::queued_stream& to, std::vector<prepared_copy> copies,
                                                 std::stop_token stop);
+  [[nodiscard]] std::function<void()> land(std::vector<prepared_copy>& copies);
   [[nodiscard]] CUresult copy_many(const std::vector<prepared_copy>& copies, CUstream stream) const;
   [[nodiscard]] std::shared_ptr<const error> copy_here(const prepared_copy& copy) const;
   [[nodiscard]] const link_path* path_of(const allocation* src, const allocation* dst) const;
@@ -161,6 +163,7 @@ class gpu_backend final : public queued::queued_backend {
   discovery found_;
   std::shared_ptr<contexts> places_;
   memory_map memory_;
+  landing_memory landing_;
   blocks blocks_;
   multicast_groups multicast_;
   bus_windows bus_;

@@ -47,6 +47,8 @@ class command : public event_record {
   /// It has ended because nobody goes on waiting (queue_driver::give_up), and has not done what it was for. Asked once,
   /// when the driver has ended it.
   [[nodiscard]] virtual bool was_given_up() noexcept { return false; }
+  /// What is left to do on the host when it has ended well. Perhaps where the driver calls.
+  virtual void deliver() noexcept {}
   /// Lets go of memory, and of all else that nobody needs once it has ended. Perhaps where the driver calls.
   virtual void let_go() noexcept = 0;
   [[nodiscard]] virtual std::string name() const { return std::string{to_string(note.kind)}; }
@@ -103,11 +105,16 @@ class driver_command final : public command {
 
   explicit driver_command(work f) : command(place::driver), work_(std::move(f)) {}
 
-  std::vector<Kept> memory;  // stays as long as the command does
+  std::vector<Kept> memory;      // stays as long as the command does
+  std::function<void()> at_end;  // what deliver() calls; throws nothing
 
   [[nodiscard]] result<void> hand_over(native_queue queue, native_event* last) override { return work_(queue, last); }
+  void deliver() noexcept override {
+    if (at_end) at_end();
+  }
   void let_go() noexcept override {
     work_ = nullptr;
+    at_end = nullptr;
     memory.clear();
   }
 

@@ -538,6 +538,7 @@ void scheduler::finish(command& c, std::shared_ptr<const error> cause) {
   }
   if (tracing_.load(std::memory_order_acquire)) trace(c, cause != nullptr);
   if (!cause && c.path != nullptr) moved_(*c.path, c.note.bytes);
+  if (!cause) c.deliver();
   // lets go of memory before anybody can see the command ended
   c.let_go();
   c.dependency = {};

@@ -146,8 +146,11 @@ void launch_job::decide() {
   const job_argument* guide = nullptr;
   bool keeps = false;
   bool moves = false;
+  memory_need asked;  // of the pools for what passes, without what their blocks are larger
+  bool all_pass = true;
   for (const job_argument& a : plan_.arguments) {
     if (!a.array || a.array->is_shared()) continue;
+    all_pass = all_pass && a.is_temporary;
     const bool divided = !a.reduces && a.slab != 0 && a.access.kind != access_kind::whole;
     keeps = keeps || (!a.is_temporary && options.keep_on_device);
     moves = moves || (a.is_temporary && (a.reads || a.writes));
@@ -167,6 +170,7 @@ void launch_job::decide() {
                             element;
       // blocks of a pool may be a quarter larger than what is asked for
       need.bytes_per_item += a.is_temporary ? per_step + per_step / 4 + 1 : per_step;
+      asked.bytes_per_item += per_step;
       need.bytes_once += 2 * static_cast<std::uint64_t>(a.array->halo()) * element;
     } else {
       need.bytes_once += static_cast<std::uint64_t>(a.array->count()) * element;
@@ -185,6 +189,7 @@ void launch_job::decide() {
                        options.strategy == balance::dynamic || options.strategy == balance::work_stealing;
   depth_ = moves && chunked ? 2 : 1;
   if (!keeps) need.bytes_per_item *= static_cast<std::uint64_t>(depth_);
+  asked.bytes_once = need.bytes_once;
 
   key_ = history_key();
   // Alone it gets everything, whatever it is known for.
@@ -211,13 +216,20 @@ void launch_job::decide() {
       }
     }
     if (bounded) {
-      memory_room room;
       const pool_statistics passing = launches.passing(d).statistics();
-      room.free = d.free_memory().value() + passing.reserved.value() - passing.used.value();
-      for (const memory_limit& limit : options.memory_limits) {
-        if (limit.device == d.id()) room.limit = limit.most.value();
+      const std::uint64_t kept = passing.reserved.value() - passing.used.value();
+      // What only passes through fits where earlier launches left it room: to ask a driver takes as long as a launch.
+      const bool fits = all_pass && options.memory_limits.empty() && kept >= asked.bytes_once &&
+                        (kept - asked.bytes_once) / std::max<std::uint64_t>(1, asked.bytes_per_item) >=
+                            static_cast<std::uint64_t>(request.items);
+      if (!fits) {
+        memory_room room;
+        room.free = d.free_memory().value() + kept;
+        for (const memory_limit& limit : options.memory_limits) {
+          if (limit.device == d.id()) room.limit = limit.most.value();
+        }
+        one.cap = value_or_raise(items_that_fit(d.id(), room, need, request.granularity), plan_.where);
       }
-      one.cap = value_or_raise(items_that_fit(d.id(), room, need, request.granularity), plan_.where);
     }
     request.devices.push_back(one);
   }

@@ -107,7 +107,6 @@
   ROW(cuEventDestroy, 4000, cuEventDestroy_v2) \
   ROW(cuEventRecord, 2000, cuEventRecord) \
   ROW(cuEventQuery, 2000, cuEventQuery) \
-  ROW(cuEventSynchronize, 2000, cuEventSynchronize) \
   ROW(cuEventElapsedTime, 2000, cuEventElapsedTime) \
   ROW(cuMulticastCreate, 12010, cuMulticastCreate) \
   ROW(cuMulticastAddDevice, 12010, cuMulticastAddDevice) \
@@ -246,7 +245,6 @@ CUresult cuEventCreate(CUevent* event, unsigned flags);
 CUresult cuEventDestroy_v2(CUevent event);
 CUresult cuEventRecord(CUevent event, CUstream stream);
 CUresult cuEventQuery(CUevent event);
-CUresult cuEventSynchronize(CUevent event);
 CUresult cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end);
 CUresult cuMulticastCreate(CUmemGenericAllocationHandle* handle, const CUmulticastObjectProp* properties);
 CUresult cuMulticastAddDevice(CUmemGenericAllocationHandle handle, CUdevice device);

@@ -35,6 +35,7 @@
   ROW(cuStreamCreate, 2000, cuStreamCreate, (CUstream* stream, unsigned flags)) \
   ROW(cuStreamDestroy, 2000, cuStreamDestroy, (CUstream stream)) \
   ROW(cuEventDestroy, 2000, cuEventDestroy, (CUevent event)) \
+  ROW(cuEventSynchronize, 2000, cuEventSynchronize, (CUevent event)) \
   ROW(cuEventElapsedTime, 12080, cuEventElapsedTime_v2, (float* milliseconds, CUevent start, CUevent end)) \
   ROW(cuMemcpy, 4000, cuMemcpy, (CUdeviceptr dst, CUdeviceptr src, std::size_t size)) \
   ROW(cuMemcpyHtoD, 3020, cuMemcpyHtoD_v2, (CUdeviceptr dst, const void* src, std::size_t size)) \

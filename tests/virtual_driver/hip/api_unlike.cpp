@@ -2,6 +2,7 @@
 // What HIP counts, names or does in another way than CUDA. Source: hip_runtime_api.h of 7.1 and HIP's reference.
 #include "backends/gpu/hip/hip_attributes.hpp"
 #include "backends/gpu/hip/hip_functions.hpp"
+#include "virtual_driver/driver/more_functions.hpp"
 #include "virtual_driver/hip/runtime.hpp"
 
 #include <algorithm>

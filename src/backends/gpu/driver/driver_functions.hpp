@@ -133,7 +133,6 @@
   REQUIRED(cuEventDestroy, 4000, (CUevent event))                                                                     \
   REQUIRED(cuEventRecord, 2000, (CUevent event, CUstream stream))                                                     \
   REQUIRED(cuEventQuery, 2000, (CUevent event))                                                                       \
-  REQUIRED(cuEventSynchronize, 2000, (CUevent event))                                                                 \
   REQUIRED(cuEventElapsedTime, 2000, (float* milliseconds, CUevent start, CUevent end))                               \
   /* multicast */                                                                                                     \
   OPTIONAL(cuMulticastCreate, 12010, (CUmemGenericAllocationHandle* handle, const CUmulticastObjectProp* properties)) \

@@ -16,7 +16,6 @@
 #include <array>
 #include <atomic>
 #include <charconv>
-#include <chrono>
 #include <cstring>
 #include <dlfcn.h>
 #include <mutex>
@@ -239,14 +238,6 @@ CUresult wait_value_64(CUstream stream, CUdeviceptr address, unsigned long value
   return hip_table().hipStreamWaitValue64(stream, at(address), value, flags, ~std::uint64_t{0});
 }
 
-/// HIP's own wait keeps every other thread from asking for the event until it has ended.
-CUresult wait_for_event(CUevent event) {
-  for (auto pause = std::chrono::microseconds{10};; pause = std::min(2 * pause, std::chrono::microseconds{200})) {
-    if (const CUresult status = made_table.cuEventQuery(event); status != CUDA_ERROR_NOT_READY) return status;
-    std::this_thread::sleep_for(pause);
-  }
-}
-
 /// There is nothing for a driver to compile in a code object, and so no log.
 CUresult load_module(CUmodule* module, const void* image, unsigned, int*, void**) {
   return hip_table().hipModuleLoadDataEx(module, image, 0, nullptr, nullptr);
@@ -286,7 +277,6 @@ driver_functions table_of(void* library, const hip_functions& hip) {
   adapt(cu.cuMemPoolExportToShareableHandle, &export_pool, hip.hipMemPoolExportToShareableHandle);
   adapt(cu.cuMemPoolImportFromShareableHandle, &import_pool, hip.hipMemPoolImportFromShareableHandle);
   adapt(cu.cuPointerGetAttribute, &pointer_attribute_of, hip.hipPointerGetAttribute);
-  adapt(cu.cuEventSynchronize, &wait_for_event, cu.cuEventQuery);
   adapt(cu.cuStreamGetCtx, &stream_context, hip.hipStreamGetDevice);
   adapt(cu.cuStreamWaitValue32, &wait_value_32, hip.hipStreamWaitValue32);
   adapt(cu.cuStreamWaitValue64, &wait_value_64, hip.hipStreamWaitValue64);

@@ -101,6 +101,10 @@ class memory_map final : public common::memory_model<allocation> {
   /// With a granule it is made of whole ones, which nothing else lies in.
   [[nodiscard]] result<void*> allocate(device_id device, std::size_t size, memory_kind kind, std::size_t granule = 0,
                                        bool coherent = false);
+  /// Page-locked memory of the backend's own: no call finds it by its address, and nobody's account has it.
+  [[nodiscard]] result<ref> landing_block(device_id device, std::size_t size) {
+    return new_allocation(device, size, memory_kind::pinned, false);
+  }
   [[nodiscard]] result<void> adopt(device_id device, void* base, std::size_t size);
   /// The memory goes with the last operation that uses it.
   [[nodiscard]] result<void> release(void* base);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies of the gpu backend. What GPUs reach is the driver's to move, in the stream. What only the host
-// reaches the driver stages, and blocks who asks for it: a thread of the host does that in stream order, or the caller
-// itself where it waits anyway.
+// Copies of the gpu backend. What GPUs reach is the driver's to move, in the stream. What only the host reaches the
+// driver stages, and blocks who asks for it: a thread of the host does that in stream order, or the caller itself where
+// it waits anyway. But little of it needs no thread: what comes from a GPU lands in page-locked memory first, and what
+// goes to one the driver takes at once, into its own queue.
 #include "backends/common/copy_checks.hpp"
 #include "backends/gpu/gpu_backend.hpp"
 
@@ -66,6 +67,7 @@ struct gpu_backend::prepared_copy {
   device_id by;  // whose stream it is in
   end dst, src;
   const link_path* path = nullptr;
+  bool is_read_at_once = false;  // little plain memory, and nothing is under way that may write it
   // between two GPUs
   CUcontext dst_context = nullptr, src_context = nullptr;
 
@@ -74,8 +76,9 @@ struct gpu_backend::prepared_copy {
   [[nodiscard]] bool has_block() const { return is_block(dst) || is_block(src); }
   /// The driver would make the calling thread wait, or has nothing to do with it.
   [[nodiscard]] bool is_for_host() const {
-    return dst.is_plain() || src.is_plain() || (dst.is_host() && src.is_host());
+    return dst.is_plain() || (src.is_plain() && !is_read_at_once) || (dst.is_host() && src.is_host());
   }
+  [[nodiscard]] bool is_line() const { return shape.height == 1 && shape.depth == 1; }
 };
 
 const link_path* gpu_backend::path_of(const allocation* src, const allocation* dst) const {
@@ -203,6 +206,7 @@ result<event_ref> gpu_backend::submit_copies(queued::queued_stream& to, std::vec
                                              std::stop_token stop) {
   queued::command_note note;
   note.kind = trace_kind::copy;
+  auto at_end = land(copies);
   std::vector<pin> memory;
   memory.reserve(2 * copies.size());
   const link_path* path = nullptr;
@@ -221,7 +225,7 @@ result<event_ref> gpu_backend::submit_copies(queued::queued_stream& to, std::vec
       if (side->memory) memory.emplace_back(side->memory);
     }
     for_host = for_host || one.is_for_host() || (one.has_block() && is_elsewhere(one));
-    one_call = one_call && !one.is_peer() && one.shape.height == 1 && one.shape.depth == 1;
+    one_call = one_call && !one.is_peer() && !one.is_read_at_once && one.is_line();
   }
   const auto submit = [&](auto made) {
     made->stop = std::move(stop);
@@ -243,7 +247,7 @@ result<event_ref> gpu_backend::submit_copies(queued::queued_stream& to, std::vec
   }
   constexpr std::uint64_t long_enough = 256 << 10;  // to be worth a call that says when it began
   const bool timed = note.bytes >= long_enough;
-  return submit(
+  auto made =
       std::make_unique<driver_command>([this, one_call, timed, copy_failed, all = std::move(copies)](
                                            queued::native_queue queue, queued::native_event* last) -> result<void> {
         for (const prepared_copy& one : all) {
@@ -266,7 +270,41 @@ result<event_ref> gpu_backend::submit_copies(queued::queued_stream& to, std::vec
         if (!ended) return std::move(ended).error();
         *last = *ended;
         return {};
-      }));
+      });
+  made->at_end = std::move(at_end);
+  return submit(std::move(made));
+}
+
+/// Has all that goes from GPUs to plain memory of the host land in page-locked memory; what is left to do when it has
+/// landed, or nothing where a thread has to do it.
+std::function<void()> gpu_backend::land(std::vector<prepared_copy>& copies) {
+  std::uint64_t size = 0;
+  for (const prepared_copy& one : copies) {
+    if (!one.is_for_host()) continue;
+    if (one.src.gpu == 0 || one.src.is_host() || one.has_block() || !one.is_line()) return nullptr;
+    size += one.shape.width;
+    if (size > landing_memory::largest) return nullptr;
+  }
+  if (size == 0) return nullptr;
+  auto block = landing_.take(copies.front().by, size);
+  if (block == nullptr) return nullptr;
+  struct landed {
+    std::byte* to;
+    const std::byte* from;
+    std::size_t size;
+  };
+  std::vector<landed> parts;
+  parts.reserve(copies.size());
+  std::byte* at = block->host;
+  for (prepared_copy& one : copies) {
+    if (!one.is_for_host()) continue;
+    parts.push_back({one.dst.host, at, one.shape.width});
+    one.dst = {block, gpu_address(*block, at), at};
+    at += one.shape.width;
+  }
+  return [parts = std::move(parts)] {
+    for (const landed& one : parts) std::memcpy(one.to, one.from, one.size);
+  };
 }
 
 /// Lines of one GPU's and pinned memory in a single call of the driver.
@@ -320,6 +358,10 @@ result<event_ref> gpu_backend::do_copy(stream_handle handle, const copy_request&
     if (ready->path != nullptr) account(*ready->path, ready->shape.total());
     return event_ref{};
   }
+  constexpr std::uint64_t little = std::uint64_t{64} << 10;  // the driver has read it when its call returns
+  ready->is_read_at_once = ready->src.is_plain() && ready->is_line() && ready->shape.width <= little &&
+                           ready->dst.gpu != 0 && !ready->dst.is_host() && !ready->has_block() &&
+                           scheduler_->settled(**order);
   std::vector<prepared_copy> one;
   one.reserve(1);
   one.push_back(std::move(*ready));
