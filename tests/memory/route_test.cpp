@@ -124,7 +124,7 @@ TEST(route, goes_through_a_third_device_when_that_beats_the_host) {
   EXPECT_EQ(choice->path, copy_path::relayed);
   EXPECT_EQ(choice->via, device_id{3});
   EXPECT_GT(choice->chunk, 0U);
-  EXPECT_EQ(choice->depth, 2);
+  EXPECT_EQ(choice->depth, 3);
   facts.to_host.assign(4, {60e9, 1e-6});
   facts.from_host.assign(16, {60e9, 1e-6});
   EXPECT_EQ(weft::route(facts, gpu0, gpu2, bytes{64 * mib})->path, copy_path::staged) << "now the host is faster";

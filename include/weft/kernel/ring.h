@@ -86,8 +86,10 @@ static inline __attribute__((overloadable)) void weft_ring_copy(void* to, const 
 #define WEFT_RING_GLOBAL
 #if defined(__CUDACC_RTC__) || defined(__HIPCC_RTC__)
 #define WEFT_RING_FUNCTION static __device__ __forceinline__
+#define WEFT_RING_FUNCTION_APART static __device__ __noinline__ __attribute__((unused))
 #else
 #define WEFT_RING_FUNCTION static __host__ __device__ __forceinline__
+#define WEFT_RING_FUNCTION_APART static __host__ __device__ __noinline__ __attribute__((unused))
 typedef unsigned char weft_uint8;
 typedef unsigned int weft_uint32;
 typedef unsigned long long weft_uint64;
@@ -248,6 +250,25 @@ typedef weft_uint32 __attribute__((may_alias)) weft_ring_word;
   for (weft_uint32 weft_at = 0; weft_at < (bytes) / 4; ++weft_at) {              \
     ((weft_ring_word*)(to))[weft_at] = ((const weft_ring_word*)(from))[weft_at]; \
   }
+/* What is received, perhaps from across a bus, where a read takes a microsecond: one behind a write to what may be the
+ * same memory would wait for the read before it, so 128 bytes are read before the first is written. A function of its
+ * own: the compilers of NVIDIA take seconds to minutes for a kernel that has this in several places. */
+WEFT_RING_FUNCTION_APART void weft_ring_fetch(void* to, const void* from, weft_uint32 bytes) {
+  weft_ring_word* into = (weft_ring_word*)to;
+  const weft_ring_word* out_of = (const weft_ring_word*)from;
+  weft_uint32 left = bytes / 4;
+  weft_uint32 held[32];
+  for (; left >= 32; left -= 32, into += 32, out_of += 32) {
+    for (int k = 0; k < 32; ++k) held[k] = out_of[k];
+    for (int k = 0; k < 32; ++k) into[k] = held[k];
+  }
+  WEFT_RING_COPY(into, out_of, 4 * left)
+}
+#define WEFT_RING_FETCH(to, from, bytes) weft_ring_fetch((to), (from), (bytes))
+#endif
+
+#ifndef WEFT_RING_FETCH
+#define WEFT_RING_FETCH(to, from, bytes) WEFT_RING_COPY(to, from, bytes)
 #endif
 
 #ifndef WEFT_RING_COPY_PIECE
@@ -817,7 +838,7 @@ WEFT_RING_FUNCTION int weft_ring_take(WEFT_RING_GLOBAL weft_ring* end, void* mes
   WEFT_RING_GLOBAL weft_uint8* from =
       end->stride == 0 ? weft_ring_peek_packed(end, end->bytes) : weft_ring_peek_slot(end, end->stride);
   if (from == (WEFT_RING_GLOBAL weft_uint8*)0) return 0;
-  WEFT_RING_COPY(message, from, end->bytes);
+  WEFT_RING_FETCH(message, from, end->bytes);
   if (end->stride == 0) {
     weft_ring_pop_packed(end, end->per_line);
   } else {
