@@ -62,6 +62,26 @@ WEFT_KERNEL(gpu_bench_answers,
               done[0] = n;
             });
 
+// Kernels that take messages of so many words, each of which says the message's number: all of them are looked at, or
+// the first and the last.
+#define GPU_BENCH_TAKES(name, words, step)                                                            \
+  WEFT_KERNEL(name, (WEFT_RING in, uint64_t count, uint64_t polls, WEFT_OUT(uint64_t, whole) done), { \
+    uint64_t message[words];                                                                          \
+    uint64_t n = 0;                                                                                   \
+    uint64_t wrong = 0;                                                                               \
+    for (; n < count; ++n) {                                                                          \
+      if (weft_ring_receive(in, message, polls) != WEFT_RING_OK) break;                               \
+      for (int32_t k = 0; k < (words); k += (step)) wrong += message[k] == n ? 0 : 1;                 \
+    }                                                                                                 \
+    done[0] = n;                                                                                      \
+    done[1] = wrong;                                                                                  \
+  })
+GPU_BENCH_TAKES(gpu_bench_takes_1, 1, 1);
+GPU_BENCH_TAKES(gpu_bench_takes_8, 8, 7);
+GPU_BENCH_TAKES(gpu_bench_takes_64, 64, 63);
+GPU_BENCH_TAKES(gpu_bench_takes_512, 512, 511);
+GPU_BENCH_TAKES(gpu_bench_checks_512, 512, 1);
+
 constexpr std::uint64_t polls = 20'000'000'000;
 
 std::string variable(const char* name) {
@@ -402,6 +422,64 @@ void round_trips(const weft::machine& m, weft::transfer_mode mode, const options
   }
 }
 
+/// Messages one way, from a thread to a kernel that stays, sent one by one or `batch` at a time.
+template <class Kernel, std::size_t words>
+void to_kernel(const weft::machine& m, weft::transfer_mode mode, std::size_t batch, std::uint64_t count,
+               const options& how, const char* title) {
+  using message = std::array<std::uint64_t, words>;
+  weft::queue_options ring;
+  ring.capacity = 1024;
+  ring.mode = mode;
+  const std::string bytes = std::to_string(sizeof(message)) + "B";
+  try {
+    weft::message_queue<message> there{m, weft::device_id{0}, weft::device_id{0}, ring};
+    auto tx = there.open_sender();
+    auto rx = there.open_receiver();
+    const weft::kernel_end in{rx};
+    const std::string name = std::string{"gpu/queue/"} + title + "/" + std::string{to_string(in.delivery())} + "/" +
+                             bytes + "/by_" + std::to_string(batch);
+    const weft::buffer<std::uint64_t> done{m[0], 2};
+    const weft::stream order{m[0]};
+    std::vector<message> sent(batch);
+    std::vector<double> took;
+    for (int round = 0; round < std::min(how.samples, 5); ++round) {
+      const double began = now();
+      auto running = launch<Kernel>(order, range(1), in, count, polls, done);
+      for (std::uint64_t n = 0; n < count; n += batch) {
+        for (std::size_t i = 0; i < batch; ++i) sent[i].fill(n + i);
+        if (tx.send_batch(std::span<const message>{sent}).count != batch) std::exit(1);
+      }
+      running.wait();
+      took.push_back((now() - began) / static_cast<double>(count));
+      std::vector<std::uint64_t> got(2);
+      weft::copy(got, done);
+      if (got[0] == count && got[1] == 0) continue;
+      std::fprintf(stderr, "%s: %llu messages, and %llu words of another one\n", name.c_str(),
+                   static_cast<unsigned long long>(got[0]), static_cast<unsigned long long>(got[1]));
+      std::exit(1);
+    }
+    const spread s = spread_of(std::move(took));
+    std::printf("%s: median %.3f us a message, %.3f GB/s\n", name.c_str(), s.median * 1e6,
+                static_cast<double>(sizeof(message)) / s.median / 1e9);
+  } catch (const weft::error_exception& e) {
+    std::printf("gpu/queue/%s/%s/%s: not offered: %s\n", title, std::string{to_string(mode)}.c_str(), bytes.c_str(),
+                e.what());
+  }
+}
+
+void messages(const weft::machine& m, const options& how, bool is_virtual) {
+  const std::uint64_t many = is_virtual ? 400 : 20'000;
+  for (const weft::transfer_mode mode : {weft::transfer_mode::host_staged, weft::transfer_mode::direct}) {
+    for (const std::size_t batch : {std::size_t{1}, std::size_t{100}}) {
+      to_kernel<gpu_bench_takes_1, 1>(m, mode, batch, many, how, "to_kernel");
+      to_kernel<gpu_bench_takes_8, 8>(m, mode, batch, many, how, "to_kernel");
+      to_kernel<gpu_bench_takes_64, 64>(m, mode, batch, many, how, "to_kernel");
+      to_kernel<gpu_bench_takes_512, 512>(m, mode, batch, many / 4, how, "to_kernel");
+    }
+    to_kernel<gpu_bench_checks_512, 512>(m, mode, 1, many, how, "all_words");
+  }
+}
+
 /// Of cub_sum.cu.
 using cub_sum = int (*)(const float*, float*, std::size_t, void*, std::size_t*, void*);
 
@@ -536,6 +614,7 @@ int main(int argc, char** argv) {
          ::setenv("WEFT_CUDA_GDRCOPY", "none", 1);  // NOLINT(concurrency-mt-unsafe): for a machine without windows
          round_trips(weft::machine{chosen}, weft::transfer_mode::direct, how);
        }},
+      {"messages", [&] { messages(m, how, is_virtual); }},
       {"reductions", [&] { reductions(m, plain, how, small); }},
       {"processes", [&] { copies_between_processes(m, plain, how, size); }},
       {"pinned", [&] { pinned_kinds(m, plain, how, size); }},
