@@ -198,7 +198,7 @@ TEST_F(gpu_move, makes_no_thread_wait_for_little_plain_memory_and_one_for_much) 
     there.set(bytes);
     here.set(samples::pattern(much, 3));
     const auto before = waits();
-    for (int n = 0; n < 10; ++n)
+    for (int n = 0; n < 3; ++n)
       static_cast<void>(of(m).copy(order.native(), request_for(here, 0, there, 0, line(size))));
     wait_for(m, of(m).copy(order.native(), request_for(here, 0, there, 0, line(size))));
     samples::data expected = samples::pattern(much, 3);

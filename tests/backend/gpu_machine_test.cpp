@@ -8,6 +8,7 @@
 #include "runtime/machine_state.hpp"
 #include "support/hang.hpp"
 #include "support/processes.hpp"
+#include "support/samples.hpp"
 #include "support/virtual_gpus.hpp"
 #include "weft/core/raise.hpp"
 #include "weft/memory/copy.hpp"

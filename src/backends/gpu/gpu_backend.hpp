@@ -111,6 +111,7 @@ class gpu_backend final : public queued::queued_backend {
   [[nodiscard]] result<event_ref> do_wait_value(stream_handle stream, const word_request& request) override;
 
   // move: move.cpp, fill.cpp
+  [[nodiscard]] result<stream_handle> do_create_stream(device_id device, int priority, bool told) override;
   [[nodiscard]] result<event_ref> do_copy(stream_handle stream, const copy_request& request) override;
   [[nodiscard]] result<event_ref> do_copy_batch(stream_handle stream, std::span<const copy_request> requests) override;
   [[nodiscard]] result<event_ref> do_fill(stream_handle stream, const fill_request& request) override;

@@ -20,7 +20,6 @@
 #include <dlfcn.h>
 #include <mutex>
 #include <string_view>
-#include <thread>
 #include <unistd.h>
 #include <utility>
 

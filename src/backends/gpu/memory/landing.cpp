@@ -1,66 +1,56 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/gpu/memory/landing.hpp"
 
-#include <algorithm>
-#include <bit>
-#include <new>
 #include <utility>
 
 namespace weft::gpu {
 
-std::shared_ptr<allocation> landing_memory::take(device_id device, std::size_t size) {
-  const std::size_t whole = std::bit_ceil(std::max(size, smallest));
-  const auto kind = static_cast<std::size_t>(std::countr_zero(whole) - std::countr_zero(smallest));
-  const std::size_t at = memory_.local(device);
-  std::shared_ptr<allocation> block;
+void landing_memory::prepare(device_id device) {
+  place& here = of_[memory_.local(device)];
   {
     const std::lock_guard lock{mutex_};
-    place& here = of_[at];
-    auto& free = here.free[kind];
-    while (!free.empty() && block == nullptr) {
-      block = std::move(free.back());
-      free.pop_back();
-      if (!memory_map::gone_with_reset(*block)) continue;
-      here.made -= whole;
-      block = nullptr;
-    }
-    if (block == nullptr) {
-      if (here.made + whole > most) return nullptr;
-      here.made += whole;
-      try {
-        free.reserve(here.made / whole);  // to give one back takes no memory
-      } catch (const std::bad_alloc&) {
-        here.made -= whole;
-        return nullptr;
-      }
-    }
+    if (here.memory != nullptr && !memory_map::gone_with_reset(*here.memory)) return;
   }
-  if (block == nullptr) {
-    auto made = memory_.landing_block(device, whole);
-    if (!made) {
-      const std::lock_guard lock{mutex_};
-      of_[at].made -= whole;
-      return nullptr;
-    }
-    block = std::move(*made);
-  }
-  allocation* const shown = block.get();
-  return {shown, [this, at, kind, block = std::move(block)](allocation*) mutable { give(at, kind, std::move(block)); }};
+  auto made = memory_.landing_block(device, block * blocks);
+  if (!made) return;
+  const std::lock_guard lock{mutex_};
+  std::swap(here.memory, *made);  // what is on its way in the one before keeps that
+  here.taken = 0;
 }
 
-void landing_memory::give(std::size_t at, std::size_t kind, std::shared_ptr<allocation> block) noexcept {
-  const std::lock_guard lock{mutex_};
-  of_[at].free[kind].push_back(std::move(block));
+landing_place landing_memory::take(device_id device, std::size_t size) {
+  const std::size_t count = (size + block - 1) / block;
+  const std::size_t of = memory_.local(device);
+  std::shared_ptr<allocation> memory;
+  std::uint64_t these = (std::uint64_t{1} << count) - 1;
+  std::size_t first = 0;
+  {
+    const std::lock_guard lock{mutex_};
+    place& here = of_[of];
+    if (here.memory == nullptr || memory_map::gone_with_reset(*here.memory)) return {};
+    while (first + count <= blocks && (here.taken & (these << first)) != 0) ++first;
+    if (first + count > blocks) return {};
+    these <<= first;
+    here.taken |= these;
+    memory = here.memory;
+  }
+  allocation* const shown = memory.get();
+  std::byte* const at = memory->host + first * block;
+  // without the lock: where there is no memory for the reference, it is given back here
+  return {{shown,
+           [this, of, these, memory = std::move(memory)](allocation*) {
+             const std::lock_guard lock{mutex_};
+             if (of_[of].memory == memory) of_[of].taken &= ~these;
+           }},
+          at};
 }
 
 void landing_memory::clear() noexcept {
   for (place& one : of_) {
-    std::array<std::vector<std::shared_ptr<allocation>>, 9> gone;
+    std::shared_ptr<allocation> gone;
     const std::lock_guard lock{mutex_};
-    for (std::size_t kind = 0; kind < gone.size(); ++kind) {
-      gone[kind].swap(one.free[kind]);
-      one.made -= gone[kind].size() * (smallest << kind);
-    }
+    gone.swap(one.memory);
+    one.taken = 0;
   }
 }
 

@@ -5,13 +5,19 @@
 
 #include "backends/gpu/memory/memory_map.hpp"
 
-#include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <vector>
 
 namespace weft::gpu {
+
+/// A part of a device's landing memory, until the last reference to `memory` goes.
+struct landing_place {
+  std::shared_ptr<allocation> memory;
+  std::byte* at = nullptr;
+};
 
 /// Thread: any.
 class landing_memory {
@@ -21,20 +27,20 @@ class landing_memory {
 
   landing_memory(memory_map& memory, std::size_t devices) : memory_(memory), of_(devices) {}
 
-  /// At least `size`, which is at most `largest`, until the last reference goes. Null where none is to be had: much is
-  /// on its way already, or the driver refuses.
-  [[nodiscard]] std::shared_ptr<allocation> take(device_id device, std::size_t size);
-  /// Gives back what nobody uses.
+  /// Makes a device's memory, where it has none: with its first stream, since a driver may keep who registers memory
+  /// waiting for kernels that run. Where it cannot be had, all goes by threads.
+  void prepare(device_id device);
+  /// At least `size`, which is at most `largest`. No memory: all is on its way already, or there is none.
+  [[nodiscard]] landing_place take(device_id device, std::size_t size);
   void clear() noexcept;
 
  private:
-  static constexpr std::size_t smallest = 4096;
-  static constexpr std::size_t most = std::size_t{16} << 20;  // of a device
+  static constexpr std::size_t block = std::size_t{64} << 10;
+  static constexpr std::size_t blocks = 64;  // of a device, each a bit
   struct place {
-    std::array<std::vector<std::shared_ptr<allocation>>, 9> free;  // by powers of two from `smallest` on
-    std::size_t made = 0;
+    std::shared_ptr<allocation> memory;
+    std::uint64_t taken = 0;
   };
-  void give(std::size_t at, std::size_t kind, std::shared_ptr<allocation> block) noexcept;
 
   memory_map& memory_;
   std::mutex mutex_;

@@ -286,7 +286,7 @@ std::function<void()> gpu_backend::land(std::vector<prepared_copy>& copies) {
     if (size > landing_memory::largest) return nullptr;
   }
   if (size == 0) return nullptr;
-  auto block = landing_.take(copies.front().by, size);
+  auto [block, at] = landing_.take(copies.front().by, size);
   if (block == nullptr) return nullptr;
   struct landed {
     std::byte* to;
@@ -295,7 +295,6 @@ std::function<void()> gpu_backend::land(std::vector<prepared_copy>& copies) {
   };
   std::vector<landed> parts;
   parts.reserve(copies.size());
-  std::byte* at = block->host;
   for (prepared_copy& one : copies) {
     if (!one.is_for_host()) continue;
     parts.push_back({one.dst.host, at, one.shape.width});
@@ -346,6 +345,12 @@ std::shared_ptr<const error> gpu_backend::copy_here(const prepared_copy& copy) c
     return copy_box(*cu_, copy.shape, copy.dst, copy.src, copy.dst_context, copy.src_context, stream);
   });
   return done ? nullptr : shared_error(std::move(done).error());
+}
+
+result<stream_handle> gpu_backend::do_create_stream(device_id device, int priority, bool told) {
+  auto made = queued_backend::do_create_stream(device, priority, told);
+  if (made) landing_.prepare(device);
+  return made;
 }
 
 result<event_ref> gpu_backend::do_copy(stream_handle handle, const copy_request& request) {
