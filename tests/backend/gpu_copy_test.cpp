@@ -2,6 +2,7 @@
 // Copies and fills of the CUDA backend, on the virtual driver: every pair of places and shape against a copy made by
 // hand, batches in one call, rights looked at when a copy starts, and failures of the driver.
 #include "runtime/machine_state.hpp"
+#include "support/processes.hpp"
 #include "support/samples.hpp"
 #include "support/virtual_gpus.hpp"
 #include "weft/memory/mapping.hpp"
@@ -238,6 +239,29 @@ TEST_F(gpu_move, has_what_passes_through_plain_memory_there_before_anything_read
     wait_for(m, elsewhere);
     EXPECT_TRUE(samples::same(back.get(), bytes)) << round;
     EXPECT_TRUE(samples::same(there.get(), bytes)) << round;
+  }
+}
+
+TEST_F(gpu_move, has_arrived_in_plain_memory_before_a_word_behind_it_says_so) {
+  const weft::machine m = open();
+  const weft::stream order{m[0]};
+  const weft::stream other{m[0]};
+  place from{m, lies::device, 5000};
+  for (const bool elsewhere : {false, true}) {
+    const weft::pinned_buffer<std::uint64_t> word{m[0], 1};
+    word.data()[0] = 0;
+    place to{m, lies::plain, 5000};
+    from.set(samples::pattern(5000, 1));
+    to.set(samples::pattern(5000, 2));
+    const auto copied = of(m).copy(order.native(), request_for(to, 0, from, 0, line(5000)));
+    ASSERT_TRUE(copied);
+    const weft::event arrived{m.state(), *copied};
+    if (elsewhere) other.wait(arrived);
+    static_cast<void>((elsewhere ? other : order).write_value(word.data(), 1));
+    // nobody asks weft: only the word tells
+    EXPECT_TRUE(processes::comes_true([&] { return __atomic_load_n(word.data(), __ATOMIC_ACQUIRE) == 1; }));
+    EXPECT_TRUE(samples::same(to.get(), samples::pattern(5000, 1))) << elsewhere;
+    m.synchronize();
   }
 }
 

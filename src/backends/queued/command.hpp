@@ -49,6 +49,8 @@ class command : public event_record {
   [[nodiscard]] virtual bool was_given_up() noexcept { return false; }
   /// What is left to do on the host when it has ended well. Perhaps where the driver calls.
   virtual void deliver() noexcept {}
+  /// Whether something is: then its end in the queue is not yet its end, and what comes behind it is held back.
+  [[nodiscard]] virtual bool delivers() const noexcept { return false; }
   /// Lets go of memory, and of all else that nobody needs once it has ended. Perhaps where the driver calls.
   virtual void let_go() noexcept = 0;
   [[nodiscard]] virtual std::string name() const { return std::string{to_string(note.kind)}; }
@@ -107,11 +109,13 @@ class driver_command final : public command {
 
   std::vector<Kept> memory;      // stays as long as the command does
   std::function<void()> at_end;  // what deliver() calls; throws nothing
+  bool is_delivering = false;    // there is one, also after let_go()
 
   [[nodiscard]] result<void> hand_over(native_queue queue, native_event* last) override { return work_(queue, last); }
   void deliver() noexcept override {
     if (at_end) at_end();
   }
+  [[nodiscard]] bool delivers() const noexcept override { return is_delivering; }
   void let_go() noexcept override {
     work_ = nullptr;
     at_end = nullptr;

@@ -242,7 +242,7 @@ std::shared_ptr<const error> scheduler::refusal(queued_stream& s, command& c) {
 bool scheduler::driver_can_wait(const queued_stream& s, const event_record& dependency) const {
   if (dependency.owner != face_ || dependency.stream == 0) return false;
   const auto& other = static_cast<const command&>(dependency);
-  return other.native() != nullptr && driver_->can_wait(s.device_, other.device);
+  return other.native() != nullptr && !other.delivers() && driver_->can_wait(s.device_, other.device);
 }
 
 // Under the stream's lock.
@@ -259,7 +259,9 @@ scheduler::start_outcome scheduler::try_start(queued_stream& s, command& c, std:
     note_to_arm(s, half_way);
     return start_outcome::blocked;
   }
-  if (!cause && c.is_for_driver()) {
+  // What the device did behind it could tell the host of what has not been delivered.
+  const bool is_early = !s.flying_.empty() && s.flying_.back()->delivers() && !c.delivers();
+  if (!cause && c.is_for_driver() && !is_early) {
     native_event last = nullptr;
     auto done = guarded([&] { return c.hand_over(s.queue_, &last); });
     if (done) {

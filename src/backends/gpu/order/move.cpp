@@ -271,6 +271,7 @@ result<event_ref> gpu_backend::submit_copies(queued::queued_stream& to, std::vec
         *last = *ended;
         return {};
       });
+  made->is_delivering = at_end != nullptr;
   made->at_end = std::move(at_end);
   return submit(std::move(made));
 }
@@ -280,8 +281,9 @@ result<event_ref> gpu_backend::submit_copies(queued::queued_stream& to, std::vec
 std::function<void()> gpu_backend::land(std::vector<prepared_copy>& copies) {
   std::uint64_t size = 0;
   for (const prepared_copy& one : copies) {
+    if (one.has_block()) return nullptr;  // it may have to be made in another stream, by a thread
     if (!one.is_for_host()) continue;
-    if (one.src.gpu == 0 || one.src.is_host() || one.has_block() || !one.is_line()) return nullptr;
+    if (one.src.gpu == 0 || one.src.is_host() || !one.is_line()) return nullptr;
     size += one.shape.width;
     if (size > landing_memory::largest) return nullptr;
   }
