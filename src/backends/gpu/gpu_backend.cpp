@@ -328,6 +328,7 @@ result<void> gpu_backend::do_reset(device_id device) {
   }
   result<void> done;
   if (is_whole) {
+    landing_.clear();  // the next stream makes it anew; until then all goes by threads
     memory_.settle(std::chrono::milliseconds{1000});  // what goes back now is not to take what comes after the reset
     const auto alone = streams_->alone(local(device));
     for (const device_id part : parts) bus_.end(part);
