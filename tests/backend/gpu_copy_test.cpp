@@ -7,6 +7,7 @@
 #include "support/virtual_gpus.hpp"
 #include "weft/memory/mapping.hpp"
 #include "weft/memory/peer_access.hpp"
+#include "weft/memory/physical_block.hpp"
 
 #include <algorithm>
 #include <cstring>
@@ -278,6 +279,41 @@ TEST_F(gpu_move, that_fails_on_its_way_to_plain_memory_leaves_that_as_it_was) {
   EXPECT_TRUE(samples::same(to.get(), samples::pattern(5000, 2)));
   driver.fail("");
   wait_for(m, of(m).copy(order.native(), request_for(to, 0, from, 0, line(5000))));
+  EXPECT_TRUE(samples::same(to.get(), samples::pattern(5000, 1)));
+}
+
+TEST_F(gpu_move, needs_no_thread_after_a_reset_either) {
+  const weft::machine m = open();
+  const weft::stream order{m[0]};
+  const auto registered = driver.calls("cuMemHostRegister");
+  m[0].reset();
+  EXPECT_GT(driver.calls("cuMemHostRegister"), registered) << "a registration ends with its context";
+  place from{m, lies::device, 5000};
+  place to{m, lies::plain, 5000};
+  from.set(samples::pattern(5000, 1));
+  const auto waits = driver.calls("cuStreamSynchronize");
+  const auto copied = of(m).copy(order.native(), request_for(to, 0, from, 0, line(5000)));
+  EXPECT_EQ(driver.calls("cuStreamSynchronize"), waits);
+  wait_for(m, copied);
+  EXPECT_TRUE(samples::same(to.get(), samples::pattern(5000, 1)));
+}
+
+TEST_F(gpu_move, brings_all_of_a_batch_of_which_another_device_has_to_copy_a_part) {
+  const weft::machine m = open();
+  const weft::stream order{m[0]};
+  place from{m, lies::device, 5000};
+  place to{m, lies::plain, 5000};
+  place far{m, lies::other_device, 5000};
+  const weft::physical_block block{m[1], weft::bytes{std::uint64_t{1} << 20}};
+  weft::mapping shown{block};
+  shown.grant(gpu1, weft::access_right::read_write);
+  from.set(samples::pattern(5000, 1));
+  to.set(samples::pattern(5000, 2));
+  far.set(samples::pattern(5000, 3));
+  weft::copy_request into_block = request_for(far, 0, far, 0, line(5000));
+  into_block.dst = shown.span<std::uint8_t>(gpu1).data();
+  const std::vector<weft::copy_request> all{request_for(to, 0, from, 0, line(5000)), into_block};
+  wait_for(m, of(m).copy_batch(order.native(), all));
   EXPECT_TRUE(samples::same(to.get(), samples::pattern(5000, 1)));
 }
 

@@ -250,8 +250,8 @@ typedef weft_uint32 __attribute__((may_alias)) weft_ring_word;
   for (weft_uint32 weft_at = 0; weft_at < (bytes) / 4; ++weft_at) {              \
     ((weft_ring_word*)(to))[weft_at] = ((const weft_ring_word*)(from))[weft_at]; \
   }
-/* What is received, perhaps from across a bus, where a read takes a microsecond: one behind a write to what may be the
- * same memory would wait for the read before it, so 128 bytes are read before the first is written. A function of its
+/* A received message may lie across a bus, where a read takes a microsecond, and a read behind a write to what may be
+ * the same memory waits for the read before it: so 128 bytes are read before the first is written. A function of its
  * own: the compilers of NVIDIA take seconds to minutes for a kernel that has this in several places. */
 WEFT_RING_FUNCTION_APART void weft_ring_fetch(void* to, const void* from, weft_uint32 bytes) {
   weft_ring_word* into = (weft_ring_word*)to;

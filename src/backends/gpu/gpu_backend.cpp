@@ -327,8 +327,11 @@ result<void> gpu_backend::do_reset(device_id device) {
     }
   }
   result<void> done;
+  std::vector<device_id> landed;
   if (is_whole) {
-    landing_.clear();  // the next stream makes it anew; until then all goes by threads
+    for (const device_id part : parts) {
+      if (landing_.end(part)) landed.push_back(part);
+    }
     memory_.settle(std::chrono::milliseconds{1000});  // what goes back now is not to take what comes after the reset
     const auto alone = streams_->alone(local(device));
     for (const device_id part : parts) bus_.end(part);
@@ -344,6 +347,7 @@ result<void> gpu_backend::do_reset(device_id device) {
   }
   memory_.register_again(device);
   if (!done) return done;
+  for (const device_id part : landed) landing_.prepare(part);
   for (const device_id part : parts) scheduler_->restore(part);
   return {};
 }

@@ -47,9 +47,10 @@ class command : public event_record {
   /// It has ended because nobody goes on waiting (queue_driver::give_up), and has not done what it was for. Asked once,
   /// when the driver has ended it.
   [[nodiscard]] virtual bool was_given_up() noexcept { return false; }
-  /// What is left to do on the host when it has ended well. Perhaps where the driver calls.
+  /// Does the host's part, once the queue's has ended well. Perhaps where the driver calls.
   virtual void deliver() noexcept {}
-  /// Whether something is: then its end in the queue is not yet its end, and what comes behind it is held back.
+  /// Whether there is such a part: then the end in the queue is not the command's end, and later commands are held
+  /// back.
   [[nodiscard]] virtual bool delivers() const noexcept { return false; }
   /// Lets go of memory, and of all else that nobody needs once it has ended. Perhaps where the driver calls.
   virtual void let_go() noexcept = 0;
@@ -109,7 +110,7 @@ class driver_command final : public command {
 
   std::vector<Kept> memory;      // stays as long as the command does
   std::function<void()> at_end;  // what deliver() calls; throws nothing
-  bool is_delivering = false;    // there is one, also after let_go()
+  bool is_delivering = false;    // whether at_end was set: let_go() clears that
 
   [[nodiscard]] result<void> hand_over(native_queue queue, native_event* last) override { return work_(queue, last); }
   void deliver() noexcept override {

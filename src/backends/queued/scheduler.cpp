@@ -259,7 +259,7 @@ scheduler::start_outcome scheduler::try_start(queued_stream& s, command& c, std:
     note_to_arm(s, half_way);
     return start_outcome::blocked;
   }
-  // What the device did behind it could tell the host of what has not been delivered.
+  // A word or message that the device writes behind a delivery could tell the host of it too early.
   const bool is_early = !s.flying_.empty() && s.flying_.back()->delivers() && !c.delivers();
   if (!cause && c.is_for_driver() && !is_early) {
     native_event last = nullptr;

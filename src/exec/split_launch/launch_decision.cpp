@@ -146,7 +146,7 @@ void launch_job::decide() {
   const job_argument* guide = nullptr;
   bool keeps = false;
   bool moves = false;
-  memory_need asked;  // of the pools for what passes, without what their blocks are larger
+  memory_need asked;  // as need, without the part by which blocks of a pool are larger
   bool all_pass = true;
   for (const job_argument& a : plan_.arguments) {
     if (!a.array || a.array->is_shared()) continue;
@@ -218,7 +218,8 @@ void launch_job::decide() {
     if (bounded) {
       const pool_statistics passing = launches.passing(d).statistics();
       const std::uint64_t kept = passing.reserved.value() - passing.used.value();
-      // What only passes through fits where earlier launches left it room: to ask a driver takes as long as a launch.
+      // Earlier launches may have left room enough in the pool, which trims itself where the blocks do not fit: to ask
+      // a driver takes as long as a launch.
       const bool fits = all_pass && options.memory_limits.empty() && kept >= asked.bytes_once &&
                         (kept - asked.bytes_once) / std::max<std::uint64_t>(1, asked.bytes_per_item) >=
                             static_cast<std::uint64_t>(request.items);

@@ -9,13 +9,12 @@ void landing_memory::prepare(device_id device) {
   place& here = of_[memory_.local(device)];
   {
     const std::lock_guard lock{mutex_};
-    if (here.memory != nullptr && !memory_map::gone_with_reset(*here.memory)) return;
+    if (here.memory != nullptr) return;
   }
   auto made = memory_.landing_block(device, block * blocks);
   if (!made) return;
   const std::lock_guard lock{mutex_};
-  std::swap(here.memory, *made);  // what is on its way in the one before keeps that
-  here.taken = 0;
+  if (here.memory == nullptr) here.memory = std::move(*made);  // else another thread was here first
 }
 
 landing_place landing_memory::take(device_id device, std::size_t size) {
@@ -27,7 +26,7 @@ landing_place landing_memory::take(device_id device, std::size_t size) {
   {
     const std::lock_guard lock{mutex_};
     place& here = of_[of];
-    if (here.memory == nullptr || memory_map::gone_with_reset(*here.memory)) return {};
+    if (here.memory == nullptr) return {};
     while (first + count <= blocks && (here.taken & (these << first)) != 0) ++first;
     if (first + count > blocks) return {};
     these <<= first;
@@ -45,13 +44,18 @@ landing_place landing_memory::take(device_id device, std::size_t size) {
           at};
 }
 
+bool landing_memory::end(place& one) noexcept {
+  std::shared_ptr<allocation> gone;  // not under the lock; what is on its way in it keeps it
+  const std::lock_guard lock{mutex_};
+  gone.swap(one.memory);
+  one.taken = 0;
+  return gone != nullptr;
+}
+
+bool landing_memory::end(device_id device) noexcept { return end(of_[memory_.local(device)]); }
+
 void landing_memory::clear() noexcept {
-  for (place& one : of_) {
-    std::shared_ptr<allocation> gone;
-    const std::lock_guard lock{mutex_};
-    gone.swap(one.memory);
-    one.taken = 0;
-  }
+  for (place& one : of_) end(one);
 }
 
 }  // namespace weft::gpu

@@ -32,6 +32,8 @@ class landing_memory {
   void prepare(device_id device);
   /// At least `size`, which is at most `largest`. No memory: all is on its way already, or there is none.
   [[nodiscard]] landing_place take(device_id device, std::size_t size);
+  /// Gives back a device's, before its context goes: a registration ends with that. Whether it had any.
+  bool end(device_id device) noexcept;
   void clear() noexcept;
 
  private:
@@ -41,6 +43,7 @@ class landing_memory {
     std::shared_ptr<allocation> memory;
     std::uint64_t taken = 0;
   };
+  bool end(place& one) noexcept;
 
   memory_map& memory_;
   std::mutex mutex_;

@@ -18,10 +18,10 @@ gpu_queue& queue_of(queued::native_queue queue) { return *static_cast<gpu_queue*
 gpu_event& event_of(queued::native_event event) { return *static_cast<gpu_event*>(event); }
 
 /// A wait asks the driver again and again, and blocks in no call of it: on an H200 in a virtual machine an event that
-/// wakes its waiter cost 25 to 190 us more than one that is asked, and 1 us more to record. From here on it lets others
-/// have its processor in between …
+/// wakes its waiter cost 25 to 190 us more than one that is asked, and 1 us more to record. After this time a wait lets
+/// other threads have its processor in between.
 constexpr std::chrono::microseconds spin{100};
-/// … and from here on it sleeps, for this part of what it has waited so far.
+/// After this time a wait sleeps in between, for one such part of the time that it has waited.
 constexpr std::chrono::milliseconds patience{2};
 constexpr int slept_part = 128;
 constexpr std::chrono::microseconds shortest_sleep{10}, longest_sleep{1000};
@@ -687,9 +687,11 @@ void stream_driver::wait(device_id device, queued::native_event event) noexcept 
   const auto began = clock::now();
   for (;;) {
     const CUresult status = cu_.cuEventQuery(ends.end);
-    if (status != CUDA_ERROR_NOT_READY && !is_about_capture(status)) return;
-    if (policy_ == waiting::spin) continue;
     const auto waited = clock::now() - began;
+    // a program that captures the stream: whoever waits is told by the scheduler then
+    const bool is_running = status == CUDA_ERROR_NOT_READY || (is_about_capture(status) && waited < spin);
+    if (!is_running) return;
+    if (policy_ == waiting::spin) continue;
     if (policy_ == waiting::park || waited >= patience) {
       std::this_thread::sleep_for(std::clamp<clock::duration>(waited / slept_part, shortest_sleep, longest_sleep));
     } else if (waited >= spin) {
