@@ -38,14 +38,14 @@ format:  ## rewrite the sources as clang-format has them
 	scripts/check-format --fix
 
 debug asan clang:  ## one of these builds with its tests
-	scripts/setup $(if $(filter clang,$@),check,test)
+	scripts/setup $(if $(filter debug,$@),test,check)
 	cmake --preset $@ -DWEFT_TESTS=ON
 	cmake --build build/$@
 	ctest --preset $@
 
 # ThreadSanitizer cannot start where the kernel randomises addresses widely; setarch -R turns that off for one program.
 tsan:  ## the ThreadSanitizer build with its tests
-	scripts/setup test
+	scripts/setup check
 	cmake --preset tsan -DWEFT_TESTS=ON
 	cmake --build build/tsan
 	$(shell setarch -R true 2> /dev/null && echo setarch -R) ctest --preset tsan

@@ -17,8 +17,15 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
 endif()
 if(WEFT_SANITIZE)
   list(APPEND weft_sanitizers -fsanitize=${WEFT_SANITIZE} -fno-omit-frame-pointer)
+  if(CMAKE_CXX_COMPILER_ID MATCHES "Clang" AND NOT WEFT_FUZZ)  # as a library, its own operator new gives way to that of a test
+    execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libclang_rt.asan-${CMAKE_SYSTEM_PROCESSOR}.so
+                    OUTPUT_VARIABLE runtime OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+    get_filename_component(runtime ${runtime} DIRECTORY)
+    set(weft_sanitizer_runtime -shared-libsan -Wl,-rpath,${runtime})
+  endif()
   if(WEFT_SANITIZE MATCHES "undefined")
-    list(APPEND weft_sanitizers -fno-sanitize-recover=all)
+    # UBSan opens a pipe to look at an object, and takes it for a bad one where a test has left no descriptor
+    list(APPEND weft_sanitizers -fno-sanitize-recover=all -fno-sanitize=vptr)
   endif()
 endif()
 if(WEFT_FUZZ)
@@ -40,7 +47,7 @@ endif()
 function(weft_flags target)
   target_compile_features(${target} PUBLIC cxx_std_20)
   target_compile_options(${target} PRIVATE ${weft_warnings} ${weft_sanitizers})
-  target_link_options(${target} PRIVATE ${weft_sanitizers})
+  target_link_options(${target} PRIVATE ${weft_sanitizers} ${weft_sanitizer_runtime})
 endfunction()
 
 # The folder whose sources are compiled together with this one: a layer, a backend or the tool with its subfolders (but

@@ -8,7 +8,7 @@ if(TARGET weft_conform)
   set_tests_properties(weft_conform PROPERTIES TIMEOUT 600)
 endif()
 
-set(weft_test_speed $<$<CONFIG:Release>:-O0>)  # tests are compiled more often than they run
+set(weft_test_speed -O0)  # tests are compiled more often than they run
 
 set(WEFT_TEST_FOLDERS "" CACHE STRING "folders of tests/ to build; empty: all")
 

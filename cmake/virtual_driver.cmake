@@ -13,6 +13,15 @@ add_custom_command(
 add_custom_target(weft_device_text DEPENDS ${device_text})
 add_dependencies(weft_generated weft_device_text)
 
+# Kernels are compiled by g++ whatever compiles the rest: its options are what they are written for, and a kernel that one
+# build has compiled is every build's.
+set(kernel_compiler ${CMAKE_CXX_COMPILER})
+if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  find_program(WEFT_KERNEL_COMPILER g++ REQUIRED)
+  mark_as_advanced(WEFT_KERNEL_COMPILER)
+  set(kernel_compiler ${WEFT_KERNEL_COMPILER})
+endif()
+
 # The driver once, and above it what each vendor exports.
 function(weft_virtual_part target kind)
   add_library(${target} ${kind} ${ARGN})
@@ -22,7 +31,7 @@ function(weft_virtual_part target kind)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")  # stacks are switched, the shadow stack is not: says so to ld.so
     target_compile_options(${target} PRIVATE -fcf-protection=none)
   endif()
-  target_compile_definitions(${target} PRIVATE WEFT_VIRTUAL_CUDA_CXX="${CMAKE_CXX_COMPILER}")
+  target_compile_definitions(${target} PRIVATE WEFT_VIRTUAL_CUDA_CXX="${kernel_compiler}")
   target_include_directories(${target} PRIVATE src tests include ${generated} ${generated}/include)
   set_target_properties(${target} PROPERTIES
     CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON POSITION_INDEPENDENT_CODE ON)
@@ -32,7 +41,9 @@ file(GLOB sources CONFIGURE_DEPENDS tests/virtual_driver/driver/*.cpp)
 weft_units(sources virtual_cuda ${sources})
 weft_virtual_part(weft_virtual_driver OBJECT ${sources} ${device_text})
 if(WEFT_SANITIZE)
-  # Stacks are switched and jumped out of in it: it stays as it is, with what it needs of the library.
+  # Stacks are switched and jumped out of in it: it stays as it is, with what it needs of the library. A call in its last
+  # place is one from it all the same, or tests/races_of_others.txt does not know it.
+  target_compile_options(weft_virtual_driver PRIVATE -fno-optimize-sibling-calls)
   file(GLOB_RECURSE core CONFIGURE_DEPENDS src/core/*.cpp)
   target_sources(weft_virtual_driver PRIVATE ${core} ${generated}/topologies.cpp)
   if(WEFT_JSON_ENABLED)

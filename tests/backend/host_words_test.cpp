@@ -176,7 +176,7 @@ machine checked() {
 TEST(host_words, order_what_is_before_the_write_and_behind_the_wait_for_the_check_too) {
   for (const auto& [wait_first, by_a_fill] :
        {std::pair{false, false}, std::pair{true, false}, std::pair{false, true}, std::pair{true, true}}) {
-#if defined(__SANITIZE_THREAD__)
+#ifdef WEFT_TSAN
     if (by_a_fill) continue;  // its stores are plain ones, as those of a kernel may be
 #endif
     const machine m = checked();
@@ -201,7 +201,7 @@ TEST(host_words, order_what_is_before_the_write_and_behind_the_wait_for_the_chec
     while (!reached.ready()) std::this_thread::yield();  // before the host knows that the writer has ended
     m.synchronize();
     EXPECT_TRUE(m.order_violations().empty()) << m.order_violations().front().what;
-#if !defined(__SANITIZE_THREAD__)  // which says so too
+#ifndef WEFT_TSAN  // which says so too
     fill(writer, memory, std::uint8_t{2});
     copy(reader, seen, memory);
     m.synchronize();

@@ -598,7 +598,7 @@ TEST(checked_access, lets_a_right_kernel_pass) {
 
 // ---- addresses that nobody may follow: each in a child process ------------------------------------------------------
 
-#if defined(__SANITIZE_THREAD__) || defined(WEFT_TSAN)
+#ifdef WEFT_TSAN
 constexpr bool is_tsan = true;
 #else
 constexpr bool is_tsan = false;

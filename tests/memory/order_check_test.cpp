@@ -52,7 +52,7 @@ class order_checks : public testing::Test {
       : before_(weft::set_log_hook([this](weft::log_level, std::string_view text) { log.emplace_back(text); })) {}
   ~order_checks() override { weft::set_log_hook(std::move(before_)); }
   void SetUp() override {
-#if defined(__SANITIZE_THREAD__) || defined(WEFT_TSAN)
+#ifdef WEFT_TSAN
     const std::string name = testing::UnitTest::GetInstance()->current_test_info()->name();
     if (!name.starts_with("say_nothing") && !name.starts_with("bear_eight") && !name.starts_with("let_memory"))
       GTEST_SKIP() << "what is to be found are races, and ThreadSanitizer finds them too";

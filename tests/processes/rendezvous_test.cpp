@@ -411,9 +411,6 @@ TEST(rendezvous, whose_name_another_user_squats_says_so_on_both_sides_and_tells_
 }
 
 TEST(rendezvous, without_a_descriptor_to_spare_names_the_limit_and_keeps_nothing) {
-#if defined(__SANITIZE_ADDRESS__)
-  GTEST_SKIP() << "UBSan, which comes with ASan here, opens a pipe to look at an object, and finds it invalid without";
-#endif
   const std::string name = fresh_name();
   child poor{[&]() -> std::string {
     const auto fill = fill_holes();

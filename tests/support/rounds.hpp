@@ -4,7 +4,7 @@
 
 namespace samples {
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__) || defined(WEFT_TSAN)
+#if defined(WEFT_TSAN) || defined(WEFT_ASAN)
 inline constexpr bool is_sanitized = true;
 #else
 inline constexpr bool is_sanitized = false;

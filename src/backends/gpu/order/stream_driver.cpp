@@ -22,7 +22,7 @@ gpu_event& event_of(queued::native_event event) { return *static_cast<gpu_event*
 /// other threads have its processor in between.
 constexpr std::chrono::microseconds spin{100};
 /// After this time a wait sleeps in between, for one such part of the time that it has waited.
-constexpr std::chrono::milliseconds patience{2};
+constexpr std::chrono::milliseconds until_sleep{2};
 constexpr int slept_part = 128;
 constexpr std::chrono::microseconds shortest_sleep{10}, longest_sleep{1000};
 /// How often the events of parked waiters are looked at: functions of the host are not called after a sticky error.
@@ -692,7 +692,7 @@ void stream_driver::wait(device_id device, queued::native_event event) noexcept 
     const bool is_running = status == CUDA_ERROR_NOT_READY || (is_about_capture(status) && waited < spin);
     if (!is_running) return;
     if (policy_ == waiting::spin) continue;
-    if (policy_ == waiting::park || waited >= patience) {
+    if (policy_ == waiting::park || waited >= until_sleep) {
       std::this_thread::sleep_for(std::clamp<clock::duration>(waited / slept_part, shortest_sleep, longest_sleep));
     } else if (waited >= spin) {
       std::this_thread::yield();
