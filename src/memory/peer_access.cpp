@@ -43,6 +43,8 @@ peer_link link_of(const peer_description& known) {
       return peer_link::xe_link;
     case link_kind::host_memory:
       return peer_link::unified_memory;
+    case link_kind::device_memory:
+      return peer_link::device_memory;
     case link_kind::network:
       return peer_link::none;
     case link_kind::unknown:
@@ -115,6 +117,8 @@ std::string_view to_string(peer_link link) {
       return "xe_link";
     case peer_link::unified_memory:
       return "unified_memory";
+    case peer_link::device_memory:
+      return "device_memory";
     case peer_link::unknown:
       return "unknown";
   }

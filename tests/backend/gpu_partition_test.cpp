@@ -6,6 +6,7 @@
 #include "support/virtual_gpus.hpp"
 #include "weft/memory/copy.hpp"
 #include "weft/memory/fill.hpp"
+#include "weft/memory/peer_access.hpp"
 
 #include <gtest/gtest.h>
 
@@ -77,6 +78,13 @@ TEST_F(gpu_partition, gives_each_part_multiprocessors_of_its_own) {
   EXPECT_EQ(seen_by(m, first), (std::set<unsigned>{0, 1, 2, 3}));
   EXPECT_EQ(seen_by(m, second), (std::set<unsigned>{4, 5, 6, 7}));
   EXPECT_EQ(seen_by(m, weft::stream{m[0], {.priority = 3}}), (std::set<unsigned>{0, 1, 2, 3})) << "of another priority";
+}
+
+TEST_F(gpu_partition, has_the_memory_of_the_gpu_between_its_parts) {
+  const weft::machine m = open_parts(2);
+  EXPECT_EQ(weft::link_class(m.layout(), m[0].id(), m[1].id()), "MEM");
+  EXPECT_EQ(weft::link_classes(m.layout())[1], "MEM");
+  EXPECT_EQ(weft::capability_between(m, m[0].id(), m[1].id())->link, weft::peer_link::device_memory);
 }
 
 TEST_F(gpu_partition, leaves_over_what_makes_no_set_of_one_size) {

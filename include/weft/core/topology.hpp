@@ -18,8 +18,19 @@
 
 namespace weft {
 
-/// What a link is made of; `unknown` when it cannot be told, never a guess.
-enum class link_kind : std::uint8_t { unknown, host_memory, pcie, nvlink, infinity_fabric, xe_link, socket, network };
+/// What a link is made of; `unknown` when it cannot be told, never a guess. `device_memory`: both ends are parts of one
+/// GPU, and what passes stays in its memory.
+enum class link_kind : std::uint8_t {
+  unknown,
+  host_memory,
+  pcie,
+  nvlink,
+  infinity_fabric,
+  xe_link,
+  socket,
+  network,
+  device_memory
+};
 [[nodiscard]] std::string_view to_string(link_kind kind);
 
 /// A place that data passes through. Devices come first in `topology::nodes`, in device order.
@@ -143,8 +154,8 @@ inline constexpr int max_devices = 1024;
 [[nodiscard]] std::vector<std::string_view> shipped_topologies();
 
 /// How far apart two devices are, in the letters of `nvidia-smi topo -m`: X, NV#, PIX, PXB, PHB, NODE, SYS;
-/// XG# for Infinity Fabric, XL# for Xe Link and NET for another computer. The same in both directions. Cost: a search
-/// of all links.
+/// MEM for two parts of one GPU, XG# for Infinity Fabric, XL# for Xe Link and NET for another computer. The same in
+/// both directions. Cost: a search of all links.
 [[nodiscard]] std::string link_class(const topology& machine, device_id from, device_id to);
 /// Of all pairs, by machine.pair(). Cost: one search for each device.
 [[nodiscard]] std::vector<std::string> link_classes(const topology& machine);

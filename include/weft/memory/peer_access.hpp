@@ -93,8 +93,17 @@ class peer_access {
 [[nodiscard]] std::vector<peer_access> enable_all_peers(const machine& m,
                                                         std::source_location where = std::source_location::current());
 
-/// What moves data between two devices.
-enum class peer_link : std::uint8_t { none, pcie, nvlink, infinity_fabric, xe_link, unified_memory, unknown };
+/// What moves data between two devices; `device_memory` between parts of one GPU.
+enum class peer_link : std::uint8_t {
+  none,
+  pcie,
+  nvlink,
+  infinity_fabric,
+  xe_link,
+  unified_memory,
+  unknown,
+  device_memory
+};
 [[nodiscard]] std::string_view to_string(peer_link link);
 
 /// All that is known of one directed pair. What is not known is empty, with the reason in `why`.

@@ -105,6 +105,7 @@ result<peer_description> gpu_backend::do_peer(device_id from, device_id to) {
   about.atomics = true;
   about.why = "bandwidth and latency are not published for this link; measure_peers() finds them";
   if (found_.same_gpu(local(from), local(to))) {
+    about.kind = link_kind::device_memory;
     about.native_atomics = about.array_access = true;  // without access copies are staged, as between two GPUs
     about.performance_rank = 0;
     about.why = "both are parts of one GPU; " + about.why;

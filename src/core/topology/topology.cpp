@@ -189,6 +189,8 @@ std::string_view to_string(link_kind kind) {
       return "socket";
     case link_kind::network:
       return "network";
+    case link_kind::device_memory:
+      return "device_memory";
   }
   return "unknown";
 }
@@ -273,8 +275,12 @@ topology host_topology(int device_count, bytes memory_per_device) {
 
 namespace {
 
-constexpr std::array fabrics{std::pair{link_kind::nvlink, "NV"}, std::pair{link_kind::infinity_fabric, "XG"},
-                             std::pair{link_kind::xe_link, "XL"}};
+constexpr std::array fabrics{std::pair{link_kind::device_memory, "MEM"}, std::pair{link_kind::nvlink, "NV"},
+                             std::pair{link_kind::infinity_fabric, "XG"}, std::pair{link_kind::xe_link, "XL"}};
+
+std::string fabric_class(link_kind kind, const char* letters, int links) {
+  return kind == link_kind::device_memory ? letters : letters + std::to_string(links);
+}
 
 /// Places above a device, the nearest first.
 std::vector<int> places_above(const topology& machine, device_id device) {
@@ -308,7 +314,7 @@ std::string link_class(const topology& machine, device_id from, device_id to) {
     const detail::fabric fabric{machine, kind};
     const int links =
         std::min(fabric.links_from(from.value())[at(to.value())], fabric.links_from(to.value())[at(from.value())]);
-    if (links > 0) return letters + std::to_string(links);
+    if (links > 0) return fabric_class(kind, letters, links);
   }
   return std::string{host_class(machine, places_above(machine, from), places_above(machine, to))};
 }
@@ -325,7 +331,7 @@ std::vector<std::string> link_classes(const topology& machine) {
     for (std::size_t a = 0; a < devices; ++a) {
       for (std::size_t b = 0; b < devices; ++b) {
         const int both = std::min(links[a][b], links[b][a]);
-        if (both > 0 && made[a * devices + b].empty()) made[a * devices + b] = letters + std::to_string(both);
+        if (both > 0 && made[a * devices + b].empty()) made[a * devices + b] = fabric_class(kind, letters, both);
       }
     }
   }

@@ -26,8 +26,8 @@ constexpr std::string_view schema = "weft.topology/1";
 constexpr int max_sockets = 64;
 constexpr int max_switches = 256;
 
-constexpr std::array<std::string_view, 8> link_kinds{"unknown",         "host_memory", "pcie",   "nvlink",
-                                                     "infinity_fabric", "xe_link",     "socket", "network"};
+constexpr std::array<std::string_view, 9> link_kinds{
+    "unknown", "host_memory", "pcie", "nvlink", "infinity_fabric", "xe_link", "socket", "network", "device_memory"};
 
 struct link_spec {
   link_kind kind = link_kind::unknown;

@@ -174,6 +174,7 @@ std::string matrix_text(const session& run, const matrix& m) {
 std::string class_legend() {
   return "\nLegend:\n\n"
          "  X    = Self\n"
+         "  MEM  = Within the memory of one GPU\n"
          "  SYS  = Through PCIe and the link between sockets (NUMA nodes)\n"
          "  NODE = Through PCIe and the link between host bridges of one NUMA node\n"
          "  PHB  = Through PCIe and a host bridge (the socket)\n"

@@ -34,6 +34,8 @@ std::string_view colour_of(link_kind kind) {
       return "#2fa79b";
     case link_kind::host_memory:
       return "#6f8f8f";
+    case link_kind::device_memory:
+      return "#c2649b";
     case link_kind::unknown:
       break;
   }
@@ -56,6 +58,8 @@ std::string_view people_name(link_kind kind) {
       return "network";
     case link_kind::host_memory:
       return "host memory";
+    case link_kind::device_memory:
+      return "within one GPU";
     case link_kind::unknown:
       break;
   }

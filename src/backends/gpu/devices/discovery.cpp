@@ -386,7 +386,7 @@ result<topology> layout_of(const discovery& found, const vendor& by) {
       if (!together && !pair.access) continue;
       made.access[d * count + other] = true;
       if (together) {
-        join(d, other, link_kind::unknown, true, 0, 0);
+        join(d, other, link_kind::device_memory, true, 0, 0);
       } else if (pair.kind != link_kind::pcie) {
         join(d, other, pair.kind, pair.native_atomics, pair.generation, pair.lanes);
       }
