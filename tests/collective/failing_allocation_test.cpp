@@ -18,6 +18,9 @@ TEST(failing_allocation, of_launches_arrays_and_pipelines_ends_no_process) {
   if (std::getenv("WEFT_NIGHTLY") != nullptr) expect_told_everywhere(use_launches, on_the_wall_clock, 1);
   expect_told_everywhere(use_launches, in_virtual_time, 17);
 }
+TEST(failing_allocation, behind_a_stage_that_failed_ends_no_process) {
+  expect_told_everywhere(use_failing_pipelines, in_virtual_time, 1);
+}
 TEST(failing_allocation, of_messages_ends_no_process) {
   expect_told_everywhere(use_queues, on_the_wall_clock, 3);
   expect_told_everywhere(use_queues, in_virtual_time, 3);

@@ -100,6 +100,31 @@ inline void use_launches(opener open) {
   line.drain();
 }
 
+/// A stage fails for one batch, and those behind it are taken up again.
+inline void use_failing_pipelines(opener open) {
+  std::vector<float> in(100, 1), out(100);
+  const home on{open};
+  int runs = 0;
+  auto line =
+      weft::make_pipeline<float>(on.m, 100)
+          .stage<float>("fails once",
+                        [&runs](const stream& order, weft::device_span<const float> from, weft::device_span<float> to) {
+                          if (runs++ == 1) order.call([] { throw std::runtime_error{"once"}; });
+                          weft::copy(order, to, from);
+                        })
+          .kernel<failing_double>("a")
+          .build();
+  for (int i = 0; i < 4; ++i) line.push(in, out);
+  try {
+    line.drain();
+  } catch (const weft::error_exception& e) {
+    if (e.cause().code == weft::errc::out_of_memory) throw;
+  }
+  line.push(in, out);
+  line.drain();
+  if (out.front() != 2) throw std::logic_error{"a batch is wrong"};
+}
+
 inline void use_queues(opener open) {
   const home on{open};
   using mode = std::optional<weft::transfer_mode>;

@@ -23,6 +23,15 @@ bool succeeded(const event_ref& mark) { return mark && mark->finished() && !mark
 
 }  // namespace
 
+pipeline_body::pipeline_body(std::shared_ptr<machine_state> state, std::size_t in_element,
+                             std::vector<untyped_stage> stages, pipeline_options options)
+    : state_(std::move(state)),
+      in_element_(in_element),
+      stages_(std::move(stages)),
+      options_(std::move(options)),
+      no_memory_(shared(errc::out_of_memory, error_scope::process, "a pipeline had no memory to say what went wrong")) {
+}
+
 pipeline_body::~pipeline_body() {
   if (state_->closed() || tracks_.empty()) return;
   // one after the other, which takes no memory
@@ -92,19 +101,22 @@ event_ref pipeline_body::submit(batch& b, std::size_t first) {
       run(s, i, b);
     } catch (const error_exception& e) {
       b.thrown = std::current_exception();
-      b.refused = std::make_shared<const error>(e.cause());
+      b.refused = made_or_no_memory([&] { return std::make_shared<const error>(e.cause()); });
     } catch (const std::exception& e) {
       b.thrown = std::current_exception();
-      b.refused = shared(errc::kernel_failed, error_scope::call, name_of(s) + " threw while it submitted: " + e.what());
+      b.refused = made_or_no_memory([&] {
+        return shared(errc::kernel_failed, error_scope::call, name_of(s) + " threw while it submitted: " + e.what());
+      });
     } catch (...) {
       b.thrown = std::current_exception();
-      b.refused = shared(errc::kernel_failed, error_scope::call, name_of(s) + " threw while it submitted");
+      b.refused = made_or_no_memory(
+          [&] { return shared(errc::kernel_failed, error_scope::call, name_of(s) + " threw while it submitted"); });
     }
     // Also behind a step that was submitted in part: its buffers are free when that part has ended.
     if (auto after = t.owner->record(t.handle)) {
       mark.after = std::move(*after);
     } else if (!b.refused) {
-      b.refused = std::make_shared<const error>(std::move(after).error());
+      b.refused = made_or_no_memory([&] { return std::make_shared<const error>(after.error()); });
     }
     if (!mark.after) mark.after = mark.before;
     if (mark.after) {
@@ -292,17 +304,50 @@ void pipeline_body::look_for_end() {
     end_ = shared(errc::cancelled, error_scope::endpoint, "the pipeline was cancelled");
 }
 
+/// Under mutex_. What ends a batch on the line, once nothing moves; null where it is to be taken up again, from
+/// `b.from`.
+std::shared_ptr<const error> pipeline_body::verdict_of(batch& b, std::shared_ptr<const error>& skipped_by) noexcept {
+  std::size_t i = 0;
+  while (i < steps_.size() && succeeded(b.steps[i].after)) ++i;
+  const auto* mark = i < steps_.size() ? &b.steps[i] : nullptr;
+  const auto cause = mark != nullptr && mark->after && mark->after->finished() ? mark->after->cause() : nullptr;
+  if (b.refused) return b.refused;
+  if (cause && succeeded(mark->before)) {  // begun, and failed itself
+    return made_or_no_memory([&] {
+      error named = *cause;
+      named.what = "batch " + std::to_string(b.number) + " of a pipeline, " + name_of(steps_[i]) + ": " + cause->what;
+      return std::make_shared<const error>(std::move(named));
+    });
+  }
+  if (end_) {
+    return made_or_no_memory([&] {
+      error named = *end_;
+      named.what +=
+          "; batch " + std::to_string(b.number) + " had not passed " + name_of(steps_[std::min(i, steps_.size() - 1)]);
+      return std::make_shared<const error>(std::move(named));
+    });
+  }
+  if (!skipped_by) skipped_by = cause;
+  b.taken_up = true;
+  b.from = i;
+  return nullptr;
+}
+
+/// Takes no memory that it cannot do without: a batch may have failed for want of it.
 void pipeline_body::clear() noexcept {
-  std::vector<std::pair<batch_ref, std::shared_ptr<const error>>> over;
-  std::vector<std::pair<batch_ref, event_ref>> begun;
   event_ref opened;
+  std::uint64_t behind = 0;  // the number of the first batch that comes after
   {
     const std::lock_guard turn{submitting_};
-    std::vector<std::pair<batch_ref, std::size_t>> again;
     {
       const std::lock_guard lock{mutex_};
       if (submitted_ != 0 || !broken_) return;
-      if (!end_) look_for_end();
+      behind = pushed_;
+      try {
+        if (!end_) look_for_end();
+      } catch (const std::bad_alloc&) {
+        end_ = no_memory_;
+      }
       if (!end_) {
         for (const track& t : tracks_) {
           // every batch has ended, so the streams are idle: this only makes them forget
@@ -311,57 +356,45 @@ void pipeline_body::clear() noexcept {
       }
       bool found = false;
       std::shared_ptr<const error> any;
+      batch* first = nullptr;  // of those that are taken up
       for (const batch_ref& b : under_way_) {
-        std::size_t i = 0;
-        while (i < steps_.size() && succeeded(b->steps[i].after)) ++i;
-        const auto* mark = i < steps_.size() ? &b->steps[i] : nullptr;
-        const auto cause = mark != nullptr && mark->after && mark->after->finished() ? mark->after->cause() : nullptr;
-        if (b->refused) {
-          over.emplace_back(b, b->refused);
+        if (b->over) continue;  // an earlier clearing is about to tell it
+        b->over = verdict_of(*b, any);
+        if (b->over) {
           found = true;
-        } else if (cause && succeeded(mark->before)) {  // begun, and failed itself
-          error named = *cause;
-          named.what =
-              "batch " + std::to_string(b->number) + " of a pipeline, " + name_of(steps_[i]) + ": " + cause->what;
-          over.emplace_back(b, std::make_shared<const error>(std::move(named)));
-          found = true;
-        } else if (end_) {
-          error named = *end_;
-          named.what += "; batch " + std::to_string(b->number) + " had not passed " +
-                        name_of(steps_[std::min(i, steps_.size() - 1)]);
-          over.emplace_back(b, std::make_shared<const error>(std::move(named)));
         } else {
-          if (!any) any = cause;
-          b->taken_up = true;
-          again.emplace_back(b, i);
+          ++submitted_;
+          if (first == nullptr) first = b.get();
         }
       }
       // What skipped them came from none of them. Somebody has to have it, or they would be skipped for ever.
-      if (!found && !end_ && !again.empty()) {
-        over.emplace_back(again.front().first, any ? any : shared(errc::cancelled, error_scope::endpoint, "skipped"));
-        again.erase(again.begin());
+      if (!found && first != nullptr) {
+        first->over =
+            any ? any : made_or_no_memory([] { return shared(errc::cancelled, error_scope::endpoint, "skipped"); });
+        --submitted_;
       }
       for (place& p : places_) std::fill(p.last.begin(), p.last.end(), event_ref{});
       broken_ = false;
-      submitted_ = again.size();
       opened = std::exchange(cleared_, {});
     }
-    for (const auto& [b, from] : again) begun.emplace_back(b, submit(*b, from));
+    const auto goes_on = [](const batch& b) { return !b.over; };
+    for (batch_ref b = on_line(0, goes_on); b && b->number < behind; b = on_line(b->number + 1, goes_on)) {
+      event_ref last = submit(*b, b->from);
+      const std::lock_guard lock{mutex_};
+      b->last = std::move(last);
+      b->is_unwatched = true;
+    }
   }
-  for (const auto& [b, last] : begun) watch(b, last);
-  for (const auto& [b, cause] : over) complete(b, cause);
+  const auto is_unwatched = [](batch& b) { return std::exchange(b.is_unwatched, false); };
+  for (batch_ref b = on_line(0, is_unwatched); b; b = on_line(b->number + 1, is_unwatched)) {
+    watch(b, std::exchange(b->last, {}));
+  }
+  const auto is_over = [](batch& b) { return b.over && !std::exchange(b.is_told, true); };
+  for (batch_ref b = on_line(0, is_over); b; b = on_line(b->number + 1, is_over)) complete(b, b->over);
   if (opened) state_->backends().front()->open_gate(opened, nullptr);
 }
 
 // ---- waiting --------------------------------------------------------------------------------------------
-
-pipeline_body::batch_ref pipeline_body::under_way_since(std::uint64_t number) const noexcept {
-  const std::lock_guard lock{mutex_};
-  for (const batch_ref& b : under_way_) {
-    if (b->number >= number) return b;
-  }
-  return nullptr;
-}
 
 /// Takes no memory: a pipeline also ends where there is none.
 wait_outcome pipeline_body::wait_for_gates(wait_deadline deadline) const noexcept {
@@ -369,7 +402,8 @@ wait_outcome pipeline_body::wait_for_gates(wait_deadline deadline) const noexcep
     const std::lock_guard lock{mutex_};
     return pushed_;
   }();
-  for (batch_ref b = under_way_since(0); b && b->number < end; b = under_way_since(b->number + 1)) {
+  const auto any = [](const batch&) { return true; };
+  for (batch_ref b = on_line(0, any); b && b->number < end; b = on_line(b->number + 1, any)) {
     if (b->gate->owner->wait(*b->gate, deadline, {}) == wait_outcome::timed_out) return wait_outcome::timed_out;
   }
   return wait_outcome::ok;

@@ -14,14 +14,14 @@
 #include <deque>
 #include <exception>
 #include <mutex>
+#include <new>
 
 namespace weft::detail {
 
 class pipeline_body : public std::enable_shared_from_this<pipeline_body> {
  public:
   pipeline_body(std::shared_ptr<machine_state> state, std::size_t in_element, std::vector<untyped_stage> stages,
-                pipeline_options options)
-      : state_(std::move(state)), in_element_(in_element), stages_(std::move(stages)), options_(std::move(options)) {}
+                pipeline_options options);
   ~pipeline_body();
   pipeline_body(const pipeline_body&) = delete;
   pipeline_body& operator=(const pipeline_body&) = delete;
@@ -75,6 +75,12 @@ class pipeline_body : public std::enable_shared_from_this<pipeline_body> {
     std::shared_ptr<const error> refused;  // a step could not be submitted
     std::exception_ptr thrown;
     bool taken_up = false;  // again, after a failure of another one; before that a refusal is thrown, not kept
+    // under mutex_: what a clearing found out
+    std::shared_ptr<const error> over;  // why it ends here
+    bool is_told = false;               // or is about to be, by one clearing
+    std::size_t from = 0;               // the step at which it is taken up
+    event_ref last;                     // what it ends with then
+    bool is_unwatched = false;
   };
   using batch_ref = std::shared_ptr<batch>;
   struct entry {
@@ -100,7 +106,24 @@ class pipeline_body : public std::enable_shared_from_this<pipeline_body> {
   void clear_soon() noexcept;
   void clear() noexcept;
   void look_for_end();
-  [[nodiscard]] batch_ref under_way_since(std::uint64_t number) const noexcept;
+  [[nodiscard]] std::shared_ptr<const error> verdict_of(batch& b, std::shared_ptr<const error>& skipped_by) noexcept;
+  /// The first batch of this number or a later one that fits. Takes no memory.
+  template <class F>
+  [[nodiscard]] batch_ref on_line(std::uint64_t number, const F& fits) const noexcept {
+    const std::lock_guard lock{mutex_};
+    for (const batch_ref& b : under_way_) {
+      if (b->number >= number && fits(*b)) return b;
+    }
+    return nullptr;
+  }
+  template <class F>
+  [[nodiscard]] std::shared_ptr<const error> made_or_no_memory(const F& make) const noexcept {
+    try {
+      return make();
+    } catch (const std::bad_alloc&) {
+      return no_memory_;
+    }
+  }
   [[nodiscard]] wait_outcome wait_for_gates(wait_deadline deadline) const noexcept;
 
   std::shared_ptr<machine_state> state_;
@@ -120,11 +143,12 @@ class pipeline_body : public std::enable_shared_from_this<pipeline_body> {
   std::uint64_t pushed_ = 0;
   std::uint64_t finished_ = 0, failed_ = 0;
   std::deque<batch_ref> under_way_;
-  std::size_t submitted_ = 0;             // batches of those with work in the streams
-  bool broken_ = false;                   // a failure is in the streams: nothing is submitted until they are clear
-  event_ref cleared_;                     // for those who wait for that
-  std::shared_ptr<const error> end_;      // nothing goes in any more
-  std::shared_ptr<const error> failure_;  // the first since the last drain
+  std::size_t submitted_ = 0;               // batches of those with work in the streams
+  bool broken_ = false;                     // a failure is in the streams: nothing is submitted until they are clear
+  event_ref cleared_;                       // for those who wait for that
+  std::shared_ptr<const error> end_;        // nothing goes in any more
+  std::shared_ptr<const error> failure_;    // the first since the last drain
+  std::shared_ptr<const error> no_memory_;  // made in time
   std::deque<entry> history_;
   std::optional<entry> first_;
   std::vector<std::chrono::nanoseconds> busy_;  // of each step
