@@ -12,9 +12,6 @@ namespace weft::test {
 namespace bench_kernels_test {
 
 using json = nlohmann::json;
-using words = std::vector<std::string>;
-
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 TEST(bench_kernels, copies_on_the_host_are_by_a_kernel_where_that_is_asked_for) {
   const words command{"bench", "copy", "-s", "4K", "--samples", "3", "--pairs", "0-0,1-0", "--json", "--budget", "60s"};

@@ -9,37 +9,19 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
-#include <csignal>
 #include <map>
 #include <set>
 #include <string>
-#include <unistd.h>
 #include <vector>
 
 namespace weft::test {
 namespace collective_test {
 
 using nlohmann::json;
-using words = std::vector<std::string>;
 
 const words collectives{"all_reduce", "reduce",  "reduce_scatter", "all_gather",
                         "broadcast",  "scatter", "gather",         "all_to_all"};
 const words bench{"bench", "collective", "--quick", "-q", "--budget", "120s"};
-
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
-words with(words first, const words& more) {
-  first.insert(first.end(), more.begin(), more.end());
-  return first;
-}
-
-/// The documents hold to their schemas; what is wrong is printed.
-void expect_valid(const std::vector<tool_result>& runs) {
-  const auto checked = check_documents(runs);
-  if (checked.exit_code == no_checker) GTEST_SKIP() << checked.err;
-  EXPECT_EQ(checked.exit_code, 0) << checked.out << checked.err;
-}
 
 // ---- explain --------------------------------------------------------------------------------------------------------
 
@@ -286,75 +268,33 @@ TEST(bench_collective, data_that_does_not_arrive_is_counted_and_ends_with_1) {
   EXPECT_TRUE(found) << run.out;
 }
 
-TEST(bench_collective, a_results_file_from_a_virtual_clock_is_refused_and_another_is_written) {
-  const scratch_folder folder;
-  const words line = with(bench, {"-s", "1K", "-o", (folder / "r.json").string()});
-  const auto refused = run_tool(with(line, {"--clock", "virtual", "--sim", "pair_nvlink"}));
-  EXPECT_EQ(refused.exit_code, 2);
-  EXPECT_TRUE(has(refused.err, "simulated")) << refused.err;
-  EXPECT_TRUE(folder.names().empty());
-  EXPECT_EQ(run_tool(line).exit_code, 0);
-  EXPECT_EQ(json::parse(read_text(folder / "r.json")).at("results").size(), 1U);
-}
-
-TEST(bench_collective, what_does_not_fit_is_left_out_and_said) {
-  for (const words& how : {words{}, words{"--processes", "2"}}) {
-    const auto budget = run_tool(with({"bench", "collective", "--json", "-q", "-s", "4", "--budget", "0s"}, how));
-    EXPECT_EQ(budget.exit_code, 6) << budget.err;
-    EXPECT_EQ(budget.field("complete"), false);
-    EXPECT_TRUE(has(budget.field("results").back().at("why"), "budget")) << budget.out;
-    const auto memory = run_tool(with({"bench", "collective", "--json", "-q", "-s", "1T"}, how));
-    EXPECT_EQ(memory.exit_code, 6) << memory.err;
-    EXPECT_EQ(memory.field("complete"), false);
-    EXPECT_TRUE(has(memory.field("results").back().at("why"), "quarter")) << memory.out;
-  }
-}
-
 TEST(bench_collective, wrong_words_are_usage_errors_that_name_them) {
   const std::map<std::string, words> bad{{"did you mean all_reduce", {"--collective", "all_reduc"}},
                                          {"a size", {"-s", "many"}},
                                          {"hold no float32", {"-s", "2"}},
                                          {"no algorithm", {"--algorithm", "butterfly"}},
                                          {"no operation", {"--op", "xor"}},
-                                         {"--samples", {"--samples", "0"}},
                                          {"--processes", {"--processes", "65"}},
                                          {"--ranks", {"--ranks", "0"}},
                                          {"give --processes, or --ranks", {"--processes", "2", "--ranks", "2"}},
                                          {"give it, or --ranks", {"--devices", "0,1", "--ranks", "2"}},
                                          {"there are 2 processes", {"--processes", "2", "--devices", "0,1,2"}},
-                                         {"not a time", {"--budget", "soon"}},
                                          {"virtual", {"--processes", "2", "--clock", "virtual"}}};
   for (const auto& [part, line] : bad) {
     const auto run = run_tool(with({"bench", "collective"}, line));
     EXPECT_EQ(run.exit_code, 2) << part << run.out;
     EXPECT_TRUE(has(run.err, part)) << run.err;
   }
-  EXPECT_EQ(run_tool({"bench", "collective", "--devices", "0,7", "--sim", "one"}).exit_code, 3);
-}
-
-TEST(bench_collective, an_interrupt_ends_with_130_and_keeps_the_document) {
-  const auto stopped = [] {
-    tool::watch_interrupts(std::chrono::hours{1});
-    ::raise(SIGINT);
-    tool::global_options options;
-    options.json = true;
-    tool::session run{options};
-    const tool::exit_code code = tool::run_bench_collective(run, {});
-    tool::finish_output();
-    ::_exit(static_cast<int>(code));
-  };
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_EXIT(stopped(), ::testing::ExitedWithCode(130), "");
 }
 
 TEST(bench_collective, documents_are_valid_by_their_schemas) {
-  expect_valid({run_tool(with(bench, {"--json", "-s", "1K"})),
-                run_tool(with(bench, {"--json", "-s", "1K", "--processes", "2"})),
-                run_tool({"bench", "collective", "--json", "-q", "--budget", "0s"}),
-                run_tool(with(bench, {"--json", "-s", "1K", "--sim", "ring_3_no_p2p", "--algorithm", "all"})),
-                run_tool({"explain", "all_reduce", "1M", "--json", "--sim", "dgx_h100"}),
-                run_tool({"explain", "all_gather", "0", "--json"}),
-                run_tool({"explain", "broadcast", "1M", "--json", "--sim", "ring_3_no_p2p", "--order", "rank"})});
+  expect_valid({with(bench, {"--json", "-s", "1K"}),
+                with(bench, {"--json", "-s", "1K", "--processes", "2"}),
+                {"bench", "collective", "--json", "-q", "--budget", "0s"},
+                with(bench, {"--json", "-s", "1K", "--sim", "ring_3_no_p2p", "--algorithm", "all"}),
+                {"explain", "all_reduce", "1M", "--json", "--sim", "dgx_h100"},
+                {"explain", "all_gather", "0", "--json"},
+                {"explain", "broadcast", "1M", "--json", "--sim", "ring_3_no_p2p", "--order", "rank"}});
 }
 
 TEST(demo, sums_over_the_devices_and_checks_every_element) {

@@ -9,21 +9,15 @@
 
 #include <gtest/gtest.h>
 
-#include <chrono>
-#include <csignal>
 #include <set>
 #include <sstream>
 #include <string>
-#include <unistd.h>
 #include <vector>
 
 namespace weft::test {
 namespace commands_test {
 
 using nlohmann::json;
-using words = std::vector<std::string>;
-
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 std::vector<std::string> lines_of(const std::string& text) {
   std::vector<std::string> lines;
@@ -64,11 +58,6 @@ void expect_document(const tool_result& run, const std::string& kind, bool simul
 }
 
 const words small_bench{"bench", "copy", "-s", "1,4K,1000003", "--samples", "3"};
-
-words with(words first, const words& more) {
-  first.insert(first.end(), more.begin(), more.end());
-  return first;
-}
 
 TEST(summary, is_ten_lines_and_four_next_commands) {
   const auto run = run_tool({});
@@ -480,23 +469,6 @@ TEST(bench_copy, a_virtual_clock_gives_the_same_figures_every_time) {
   EXPECT_EQ(run_tool(command).document().at("results"), run_tool(command).document().at("results"));
 }
 
-TEST(bench_copy, a_results_file_from_a_virtual_clock_is_refused) {
-  const scratch_folder folder;
-  const auto run = run_tool({"bench", "copy", "--clock", "virtual", "-o", (folder / "r.json").string()});
-  EXPECT_EQ(run.exit_code, 2);
-  EXPECT_TRUE(has(run.err, "simulated")) << run.err;
-  EXPECT_TRUE(folder.names().empty());
-}
-
-TEST(bench_copy, writes_its_results) {
-  const scratch_folder folder;
-  const auto run =
-      run_tool({"bench", "copy", "-s", "4K", "--samples", "3", "--pairs", "0-1", "-o", (folder / "r.json").string()});
-  EXPECT_EQ(run.exit_code, 0) << run.err;
-  EXPECT_EQ(json::parse(read_text(folder / "r.json")).at("results").size(), 2U);
-  EXPECT_TRUE(has(run.out, "gpu0-gpu1"));
-}
-
 TEST(bench_copy, data_that_does_not_arrive_ends_with_1_and_the_first_bad_offset) {
   const scratch_folder folder;
   json machine = json::parse(read_text(samples::source_folder() + "/topologies/pair_nvlink.json"));
@@ -534,42 +506,6 @@ TEST(bench_copy, a_copy_that_fails_ends_with_4_and_the_others_go_on) {
     }
   }
   EXPECT_EQ(failed, 1U) << run.out;
-}
-
-TEST(bench_copy, more_than_a_quarter_of_the_free_memory_is_not_used) {
-  const auto run = run_tool({"bench", "copy", "-s", "1T", "--pairs", "0-0", "--json"});
-  EXPECT_EQ(run.exit_code, 6) << run.err;
-  const json document = run.document();
-  EXPECT_EQ(document.at("complete"), false);
-  EXPECT_TRUE(has(document.at("results")[0].at("why"), "quarter")) << document;
-}
-
-TEST(bench_copy, a_spent_budget_leaves_rows_out_and_says_so) {
-  const auto run = run_tool(with(small_bench, {"--budget", "0s", "--json"}));
-  EXPECT_EQ(run.exit_code, 6) << run.err;
-  EXPECT_EQ(run.document().at("complete"), false);
-  for (const json& row : run.field("results")) EXPECT_TRUE(has(row.at("why"), "budget")) << row;
-}
-
-TEST(bench_copy, a_device_that_is_not_there_ends_with_3) {
-  EXPECT_EQ(run_tool({"bench", "copy", "--pairs", "0-7", "--sim", "one"}).exit_code, 3);
-}
-
-TEST(bench_copy, an_interrupt_ends_with_130_and_keeps_the_document) {
-  const auto stopped = [] {
-    tool::watch_interrupts(std::chrono::hours{1});
-    ::raise(SIGINT);
-    tool::global_options options;
-    options.json = true;
-    tool::session run{options};
-    tool::copy_bench_options how;
-    how.sizes = {4096};
-    const tool::exit_code code = tool::run_bench_copy(run, how);
-    tool::finish_output();
-    ::_exit(static_cast<int>(code));
-  };
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_EXIT(stopped(), ::testing::ExitedWithCode(130), "stopped by the user");
 }
 
 const words small_queues{"bench", "queue", "-s", "8,64", "--quick", "--batch", "1,7"};
@@ -703,30 +639,6 @@ TEST(bench_queue, a_virtual_clock_checks_messages_and_times_nothing) {
   EXPECT_TRUE(has(run_tool(command).out, "simulated"));
 }
 
-TEST(bench_queue, a_results_file_from_a_virtual_clock_is_refused) {
-  const scratch_folder folder;
-  const auto run = run_tool({"bench", "queue", "--clock", "virtual", "-o", (folder / "r.json").string()});
-  EXPECT_EQ(run.exit_code, 2);
-  EXPECT_TRUE(has(run.err, "simulated")) << run.err;
-  EXPECT_TRUE(folder.names().empty());
-}
-
-TEST(bench_queue, writes_its_results) {
-  const scratch_folder folder;
-  const auto run = run_tool(with(small_queues, {"--pairs", "0-1", "-o", (folder / "r.json").string()}));
-  EXPECT_EQ(run.exit_code, 0) << run.err;
-  EXPECT_EQ(json::parse(read_text(folder / "r.json")).at("results").size(), 2U * 2 * 3);
-  EXPECT_TRUE(has(run.out, "gpu0-gpu1")) << run.out;
-}
-
-TEST(bench_queue, a_spent_budget_leaves_rows_out_and_says_so) {
-  const auto run = run_tool(with(small_queues, {"--budget", "0s", "--json"}));
-  EXPECT_EQ(run.exit_code, 6) << run.err;
-  EXPECT_EQ(run.document().at("complete"), false);
-  EXPECT_TRUE(has(run.err, "rows were not measured")) << run.err;
-  for (const json& row : run.field("results")) EXPECT_TRUE(has(row.at("why"), "budget")) << row;
-}
-
 TEST(bench_queue, a_ring_that_needs_a_quarter_of_the_free_memory_is_not_made) {
   const scratch_folder folder;
   json machine = json::parse(read_text(samples::source_folder() + "/topologies/pair_nvlink.json"));
@@ -744,14 +656,6 @@ TEST(bench_queue, a_ring_that_needs_a_quarter_of_the_free_memory_is_not_made) {
   }
 }
 
-TEST(bench_queue, a_device_that_is_not_there_ends_with_3) {
-  for (const words& pair : {words{"--pairs", "0-7"}, words{"--from", "7"}, words{"--to", "gpu7"}}) {
-    const auto run = run_tool(with(with({"bench", "queue"}, pair), {"--sim", "one"}));
-    EXPECT_EQ(run.exit_code, 3);
-    EXPECT_TRUE(has(run.err, "there is no gpu7")) << run.err;
-  }
-}
-
 TEST(bench_queue, a_process_with_one_core_binds_nothing_and_says_so) {
   const auto run = run_program({"taskset", "-c", "0", samples::tool(), "bench", "queue", "-s", "8", "--quick", "--mode",
                                 "direct", "--from", "0", "--to", "1", "--budget", "60s"});
@@ -759,21 +663,6 @@ TEST(bench_queue, a_process_with_one_core_binds_nothing_and_says_so) {
   EXPECT_EQ(run.exit_code, 0) << run.err;
   EXPECT_TRUE(has(run.out, "not bound to cores")) << run.out;
   EXPECT_TRUE(has(run.out, "ok")) << run.out;
-}
-
-TEST(bench_queue, an_interrupt_ends_with_130_and_keeps_the_document) {
-  const auto stopped = [] {
-    tool::watch_interrupts(std::chrono::hours{1});
-    ::raise(SIGINT);
-    tool::global_options options;
-    options.json = true;
-    tool::session run{options};
-    const tool::exit_code code = tool::run_bench_queue(run, {});
-    tool::finish_output();
-    ::_exit(static_cast<int>(code));
-  };
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_EXIT(stopped(), ::testing::ExitedWithCode(130), "stopped by the user");
 }
 
 TEST(numbered_message, sees_every_wrong_word_and_every_other_number) {
@@ -858,60 +747,31 @@ TEST(conform, prints_sentences_and_counts_them) {
 
 TEST(documents, are_valid_by_their_schemas) {
   const scratch_folder folder;
-  const std::vector<words> commands{
-      {"--json"},
-      {"devices", "--json"},
-      {"devices", "--json", "--sim", "mi300x_8"},
-      {"topo", "--json"},
-      {"topo", "--json", "--measure", "--verify", "--sim", "mixed_3"},
-      {"route", "0", "1", "1M", "--json"},
-      {"route", "0", "7", "1G", "--json", "--sim", "two_socket_8"},
-      {"route", "1", "1", "0", "--json"},
-      {"bench", "copy", "--json", "-s", "1,4K", "--samples", "2"},
-      {"bench", "copy", "--json", "-s", "4K", "--samples", "2", "--sim", "faulty_4"},
-      {"bench", "copy", "--json", "-s", "4K", "--samples", "2", "--sim", "ring_3_no_p2p", "--clock", "virtual"},
-      {"bench", "copy", "--json", "-s", "1T", "--pairs", "0-0"},
-      {"bench", "queue", "--json", "-s", "8,4K", "--quick", "--pairs", "0-1"},
-      {"bench", "queue", "--json", "-s", "64", "--quick", "--from", "0", "--sim", "faulty_4"},
-      {"bench", "queue", "--json", "-s", "64", "--quick", "--sim", "ring_3_no_p2p"},
-      {"bench", "queue", "--json", "-s", "8", "--sim", "pair_nvlink", "--clock", "virtual"},
-      {"bench", "queue", "--json", "--budget", "0s"},
-      {"bench", "launch", "--json", "--quick", "--strategy", "guided,weighted"},
-      {"bench", "launch", "--json", "--quick", "--clock", "virtual", "--sim", "one"},
-      {"bench", "launch", "--json", "--budget", "0s"},
-      {"explain", "launch", "1M", "--json", "--sim", "mixed_3"},
-      {"explain", "launch", "0", "--json", "--streamed"},
-      {"demo", "--json", "-o", (folder / "demo").string()},
-      {"conform", "--json", "--sim", "one"}};
-  const std::string checker =
-      "import json, os, sys, jsonschema\n"
-      "bad = 0\n"
-      "def no_nan(x): raise ValueError(x)\n"
-      "for path in sys.argv[2:]:\n"
-      "  doc = json.load(open(path), parse_constant=no_nan)\n"
-      "  schema = json.load(open(os.path.join(sys.argv[1], doc['schema'].replace('/', '-') + '.json')))\n"
-      "  jsonschema.Draft7Validator.check_schema(schema)\n"
-      "  for e in jsonschema.Draft7Validator(schema).iter_errors(doc):\n"
-      "    bad += 1\n"
-      "    print(path, list(e.absolute_path), e.message[:300])\n"
-      "sys.exit(1 if bad else 0)\n";
-  words files;
-  for (const words& command : commands) {
-    const auto run = run_tool(command);
-    ASSERT_TRUE(run.document().contains("schema")) << command.front() << ": " << run.out.substr(0, 200) << run.err;
-    files.push_back((folder / ("document" + std::to_string(files.size()) + ".json")).string());
-    write_text(files.back(), run.out);
-    const json schema = schema_of(run.document().at("schema"));
-    for (const auto& key : schema.at("required")) EXPECT_TRUE(run.document().contains(key.get<std::string>())) << key;
-  }
-  std::string python;
-  for (const char* candidate : {"/usr/bin/python3", "python3"}) {
-    if (python.empty() && run_program({candidate, "-c", "import jsonschema"}).exit_code == 0) python = candidate;
-  }
-  if (python.empty()) GTEST_SKIP() << "python3-jsonschema is not here: only the required fields were checked";
-  const auto checked =
-      run_program(with({python, "-c", checker, samples::source_folder() + "/share/weft/schema"}, files));
-  EXPECT_EQ(checked.exit_code, 0) << checked.out << checked.err;
+  expect_valid(
+      {{"--json"},
+       {"devices", "--json"},
+       {"devices", "--json", "--sim", "mi300x_8"},
+       {"topo", "--json"},
+       {"topo", "--json", "--measure", "--verify", "--sim", "mixed_3"},
+       {"route", "0", "1", "1M", "--json"},
+       {"route", "0", "7", "1G", "--json", "--sim", "two_socket_8"},
+       {"route", "1", "1", "0", "--json"},
+       {"bench", "copy", "--json", "-s", "1,4K", "--samples", "2"},
+       {"bench", "copy", "--json", "-s", "4K", "--samples", "2", "--sim", "faulty_4"},
+       {"bench", "copy", "--json", "-s", "4K", "--samples", "2", "--sim", "ring_3_no_p2p", "--clock", "virtual"},
+       {"bench", "copy", "--json", "-s", "1T", "--pairs", "0-0"},
+       {"bench", "queue", "--json", "-s", "8,4K", "--quick", "--pairs", "0-1"},
+       {"bench", "queue", "--json", "-s", "64", "--quick", "--from", "0", "--sim", "faulty_4"},
+       {"bench", "queue", "--json", "-s", "64", "--quick", "--sim", "ring_3_no_p2p"},
+       {"bench", "queue", "--json", "-s", "8", "--sim", "pair_nvlink", "--clock", "virtual"},
+       {"bench", "queue", "--json", "--budget", "0s"},
+       {"bench", "launch", "--json", "--quick", "--strategy", "guided,weighted"},
+       {"bench", "launch", "--json", "--quick", "--clock", "virtual", "--sim", "one"},
+       {"bench", "launch", "--json", "--budget", "0s"},
+       {"explain", "launch", "1M", "--json", "--sim", "mixed_3"},
+       {"explain", "launch", "0", "--json", "--streamed"},
+       {"demo", "--json", "-o", (folder / "demo").string()},
+       {"conform", "--json", "--sim", "one"}});
 }
 
 }  // namespace commands_test

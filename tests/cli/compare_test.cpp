@@ -11,8 +11,6 @@ namespace compare_test {
 
 using nlohmann::json;
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
 json row(const std::string& name, double median, double spread, bool verified = true) {
   return {
       {"name", name},

@@ -15,8 +15,6 @@ namespace copy_matrix_test {
 
 using nlohmann::json;
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
 /// Four devices behind a switch, on the virtual clock; a slow uplink of the last one where `lanes` says so.
 tool_result copies(const scratch_folder& folder, int lanes, std::vector<std::string> more) {
   json machine = json::parse(read_text(samples::source_folder() + "/topologies/pcie_4.json"));

@@ -16,9 +16,6 @@ namespace weft::test {
 namespace guide_test {
 
 using nlohmann::json;
-using words = std::vector<std::string>;
-
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
 
 json row_of(const json& rows, const std::string& table, const std::string& row) {
   for (const json& one : rows) {

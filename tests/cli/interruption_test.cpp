@@ -28,22 +28,26 @@ using weft::test::run_program;
 using weft::test::run_tool;
 using weft::test::scratch_folder;
 using weft::test::tool_result;
+using weft::test::words;
 using weft::tool::exit_code;
-using words = std::vector<std::string>;
 
 /// Each takes many seconds when it is left alone.
 class command : public testing::TestWithParam<words> {};
 
-TEST_P(command, that_is_interrupted_ends_with_130) {
+TEST_P(command, that_is_interrupted_ends_with_130_and_keeps_its_document) {
   for (const int signal : {SIGINT, SIGTERM}) {
     const scratch_folder folder;
     weft::test::tool_environment how;
     how.folder = folder.path();
     how.signal_once_it_listens = signal;
+    const bool measures = GetParam().front() == "bench";
     const auto start = std::chrono::steady_clock::now();
-    const auto run = run_tool(GetParam(), how);
+    const auto run = run_tool(measures ? weft::test::with(GetParam(), {"--json"}) : GetParam(), how);
     const auto took = std::chrono::steady_clock::now() - start;
     EXPECT_EQ(run.exit_code, 130) << run.err;
+    if (measures) {
+      EXPECT_EQ(run.field("complete"), false) << "the document is kept: " << run.out;
+    }
     RecordProperty("ms_after_signal_" + std::to_string(signal),
                    std::to_string(std::chrono::duration_cast<std::chrono::milliseconds>(took).count()));
   }

@@ -10,8 +10,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <chrono>
-#include <csignal>
 #include <set>
 #include <string>
 #include <unistd.h>
@@ -21,45 +19,8 @@ namespace weft::test {
 namespace ipc_bench_test {
 
 using nlohmann::json;
-using words = std::vector<std::string>;
-
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
-words with(words first, const words& more) {
-  first.insert(first.end(), more.begin(), more.end());
-  return first;
-}
 
 const words bench{"bench", "ipc", "--quick", "-s", "4K,1000003", "-q", "--budget", "60s"};
-
-/// The documents of these command lines hold to their schemas; what is wrong is printed.
-void expect_valid(const std::vector<words>& lines) {
-  const scratch_folder folder;
-  const std::string checker =
-      "import json, os, sys, jsonschema\n"
-      "bad = 0\n"
-      "for path in sys.argv[2:]:\n"
-      "  doc = json.load(open(path))\n"
-      "  schema = json.load(open(os.path.join(sys.argv[1], doc['schema'].replace('/', '-') + '.json')))\n"
-      "  jsonschema.Draft7Validator.check_schema(schema)\n"
-      "  for e in jsonschema.Draft7Validator(schema).iter_errors(doc):\n"
-      "    bad += 1\n"
-      "    print(path, list(e.absolute_path), e.message[:300])\n"
-      "sys.exit(1 if bad else 0)\n";
-  words files;
-  for (const words& line : lines) {
-    files.push_back((folder / ("document" + std::to_string(files.size()) + ".json")).string());
-    write_text(files.back(), run_tool(line).out);
-  }
-  std::string python;
-  for (const char* candidate : {"/usr/bin/python3", "python3"}) {
-    if (python.empty() && run_program({candidate, "-c", "import jsonschema"}).exit_code == 0) python = candidate;
-  }
-  if (python.empty()) GTEST_SKIP() << "python3-jsonschema is not here";
-  const auto checked =
-      run_program(with({python, "-c", checker, samples::source_folder() + "/share/weft/schema"}, files));
-  EXPECT_EQ(checked.exit_code, 0) << checked.out << checked.err;
-}
 
 TEST(bench_ipc, opens_touches_and_copies_verified_on_both_paths) {
   const auto run = run_tool(with(bench, {"--json"}));
@@ -146,52 +107,6 @@ TEST(bench_ipc, a_virtual_clock_times_copies_alone_and_says_simulated) {
     }
   }
   EXPECT_TRUE(has(run_tool(line).out, "All times are simulated"));
-}
-
-TEST(bench_ipc, a_results_file_from_a_virtual_clock_is_refused_and_another_is_written) {
-  const scratch_folder folder;
-  const auto refused = run_tool(with(bench, {"--clock", "virtual", "-o", (folder / "r.json").string()}));
-  EXPECT_EQ(refused.exit_code, 2);
-  EXPECT_TRUE(has(refused.err, "simulated")) << refused.err;
-  EXPECT_TRUE(folder.names().empty());
-  EXPECT_EQ(run_tool(with(bench, {"-o", (folder / "r.json").string()})).exit_code, 0);
-  EXPECT_EQ(json::parse(read_text(folder / "r.json")).at("results").size(), 11U);
-}
-
-TEST(bench_ipc, what_does_not_fit_is_left_out_and_said) {
-  const auto budget = run_tool({"bench", "ipc", "--quick", "--json", "--budget", "0s"});
-  EXPECT_EQ(budget.exit_code, 6) << budget.err;
-  EXPECT_EQ(budget.field("complete"), false);
-  for (const json& row : budget.field("results")) EXPECT_TRUE(has(row.at("why"), "budget")) << row;
-  const auto memory = run_tool({"bench", "ipc", "--quick", "--json", "-s", "1T", "--budget", "60s"});
-  EXPECT_EQ(memory.exit_code, 0) << memory.err;
-  EXPECT_EQ(memory.field("complete"), false);
-  EXPECT_TRUE(has(memory.field("results").back().at("why"), "quarter")) << memory.out;
-}
-
-TEST(bench_ipc, wrong_words_are_usage_errors_and_absent_devices_end_with_3) {
-  for (const words& bad : {words{"--samples", "0"}, words{"--pairs", "0"}, words{"-s", "many"},
-                           words{"--budget", "soon"}, words{"--sim", "dgx_h101"}}) {
-    const auto run = run_tool(with({"bench", "ipc", "--quick"}, bad));
-    EXPECT_EQ(run.exit_code, 2) << bad[0];
-    EXPECT_FALSE(run.err.empty());
-  }
-  EXPECT_EQ(run_tool({"bench", "ipc", "--quick", "--pairs", "0-7", "--sim", "one"}).exit_code, 3);
-}
-
-TEST(bench_ipc, an_interrupt_ends_with_130_and_keeps_the_document) {
-  const auto stopped = [] {
-    tool::watch_interrupts(std::chrono::hours{1});
-    ::raise(SIGINT);
-    tool::global_options options;
-    options.json = true;
-    tool::session run{options};
-    const tool::exit_code code = tool::run_bench_ipc(run, {});
-    tool::finish_output();
-    ::_exit(static_cast<int>(code));
-  };
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_EXIT(stopped(), ::testing::ExitedWithCode(130), "");
 }
 
 TEST(bench_ipc, documents_are_valid_by_their_schema) {

@@ -12,8 +12,6 @@
 namespace weft::test {
 namespace weft_log_test {
 
-using words = std::vector<std::string>;
-
 std::string logged(const words& command, const std::string& level, const words& more = {}) {
   tool_environment here;
   here.set = more;

@@ -12,10 +12,6 @@
 namespace weft::test {
 namespace profiler_range_test {
 
-using words = std::vector<std::string>;
-
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
 const words work{"bench", "collective", "-s", "16M", "--algorithm", "ring", "--samples", "1", "--sim", "pair_nvlink"};
 
 std::string heard_in(const words& environment, const std::string& variable) {

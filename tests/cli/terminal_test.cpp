@@ -12,8 +12,6 @@
 namespace weft::test {
 namespace terminal_test {
 
-using words = std::vector<std::string>;
-
 /// Without colours, and letters of several bytes as one.
 std::size_t width_of(const std::string& line) {
   std::size_t width = 0;

@@ -4,6 +4,8 @@
 #include "support/paths.hpp"
 #include "support/processes.hpp"
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -156,8 +158,9 @@ tool_result check_documents(const std::vector<tool_result>& runs) {
   const std::string checker =
       "import json, os, sys, jsonschema\n"
       "bad = 0\n"
+      "def no_nan(x): raise ValueError(x)\n"
       "for path in sys.argv[2:]:\n"
-      "  doc = json.load(open(path))\n"
+      "  doc = json.load(open(path), parse_constant=no_nan)\n"
       "  schema = json.load(open(os.path.join(sys.argv[1], doc['schema'].replace('/', '-') + '.json')))\n"
       "  jsonschema.Draft7Validator.check_schema(schema)\n"
       "  for e in jsonschema.Draft7Validator(schema).iter_errors(doc):\n"
@@ -175,6 +178,17 @@ tool_result check_documents(const std::vector<tool_result>& runs) {
     write_text(command.back(), run.out);
   }
   return run_program(command);
+}
+
+void expect_valid(const std::vector<words>& lines) {
+  std::vector<tool_result> runs;
+  for (const words& line : lines) {
+    runs.push_back(run_tool(line));
+    ASSERT_TRUE(runs.back().document().contains("schema")) << runs.back().out.substr(0, 200) << runs.back().err;
+  }
+  const tool_result checked = check_documents(runs);
+  if (checked.exit_code == no_checker) GTEST_SKIP() << checked.err;
+  EXPECT_EQ(checked.exit_code, 0) << checked.out << checked.err;
 }
 
 nlohmann::json tool_result::document() const {

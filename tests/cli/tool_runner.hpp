@@ -10,6 +10,16 @@
 
 namespace weft::test {
 
+using words = std::vector<std::string>;
+
+[[nodiscard]] inline bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+[[nodiscard]] inline words with(words first, const words& more) {
+  first.insert(first.end(), more.begin(), more.end());
+  return first;
+}
+
 struct tool_result {
   int exit_code = -1;  // 128 + n when a signal n ended it
   std::string out;
@@ -39,6 +49,8 @@ struct tool_environment {
 /// Holds the documents that runs wrote to stdout to their schemas, in one go: 0, or 1 and `out` says what is wrong.
 [[nodiscard]] tool_result check_documents(const std::vector<tool_result>& runs);
 constexpr int no_checker = 77;  // its exit code where python3-jsonschema is not here
+/// Runs these lines and fails for what is wrong with their documents; skips where there is no checker.
+void expect_valid(const std::vector<words>& lines);
 
 /// A folder that goes away with the object.
 class scratch_folder {

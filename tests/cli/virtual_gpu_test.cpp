@@ -15,15 +15,6 @@
 namespace weft::test {
 namespace virtual_gpu_test {
 
-using words = std::vector<std::string>;
-
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
-words with(words first, const words& more) {
-  first.insert(first.end(), more.begin(), more.end());
-  return first;
-}
-
 /// Four GPUs, or one that is offered as four, as a vendor's driver shows them.
 struct gpus {
   const char* name;

@@ -55,8 +55,6 @@ std::vector<tool_result> check(int size, const std::vector<std::string>& more = 
   return on_ranks(size, words);
 }
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
-
 TEST(world_check, verifies_every_pair_and_rank_0_prints_them) {
   const auto ended = check(3, {"--json"});
   if (has(ended[0].err, "libucp.so.0")) GTEST_SKIP() << ended[0].err;
