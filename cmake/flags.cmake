@@ -43,6 +43,10 @@ if(WEFT_CCACHE_ENABLED AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
       CCACHE_SLOPPINESS=pch_defines,time_macros ${WEFT_CCACHE_PROGRAM})
 endif()
 
+if(WEFT_CCACHE_ENABLED AND CMAKE_CXX_COMPILER_ID MATCHES "Clang")  # or no precompiled header is like the one before it
+  add_compile_options("SHELL:-Xclang -fno-pch-timestamp")
+endif()
+
 # weft_flags(target): the language, the warnings and the sanitizers of this build.
 function(weft_flags target)
   target_compile_features(${target} PUBLIC cxx_std_20)
