@@ -13,6 +13,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <stdexcept>
 #include <unistd.h>
 
 namespace failing_allocations {
