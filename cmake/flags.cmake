@@ -17,7 +17,8 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
 endif()
 if(WEFT_SANITIZE)
   list(APPEND weft_sanitizers -fsanitize=${WEFT_SANITIZE} -fno-omit-frame-pointer)
-  if(CMAKE_CXX_COMPILER_ID MATCHES "Clang" AND NOT WEFT_FUZZ)  # as a library, its own operator new gives way to that of a test
+  # The runtime as a library: its operator new gives way to that of a test. libFuzzer needs it linked in.
+  if(CMAKE_CXX_COMPILER_ID MATCHES "Clang" AND NOT WEFT_FUZZ)
     execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libclang_rt.asan-${CMAKE_SYSTEM_PROCESSOR}.so
                     OUTPUT_VARIABLE runtime OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
     get_filename_component(runtime ${runtime} DIRECTORY)

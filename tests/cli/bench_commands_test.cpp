@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the commands of weft bench have in common: one row of the table for each. tests/cli/interruption_test.cpp stops
-// them.
+// The sentences that hold for every command of weft bench: one row of the table for each command. Interrupts are in
+// tests/cli/interruption_test.cpp.
 #include "cli/tool_runner.hpp"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -21,6 +23,7 @@ struct bench_command {
   std::vector<words> elsewhere;  // devices that the machine "one" has not
   std::vector<words> too_large;  // for a quarter of the free memory
   int nothing_measured;          // the exit code where that is all
+  std::vector<words> wrong;      // beside the words that all of them have
 };
 
 const std::vector<bench_command> commands{
@@ -29,21 +32,37 @@ const std::vector<bench_command> commands{
      2,
      {{"--pairs", "0-7"}},
      {{"-s", "1T", "--pairs", "0-0"}},
-     6},
+     6,
+     {{"-s", "many"}, {"--pairs", "0"}}},
     {"queue",
      {"-s", "8,64", "--quick", "--batch", "1,7", "--pairs", "0-1"},
      12,
      {{"--pairs", "0-7"}, {"--from", "7"}, {"--to", "gpu7"}},
      {},
-     6},
-    {"ipc", {"--quick", "-s", "4K,1000003"}, 11, {{"--quick", "--pairs", "0-7"}}, {{"--quick", "-s", "1T"}}, 0},
+     6,
+     {{"-s", "many"}, {"--pairs", "0"}}},
+    {"ipc",
+     {"--quick", "-s", "4K,1000003"},
+     11,
+     {{"--quick", "--pairs", "0-7"}},
+     {{"--quick", "-s", "1T"}},
+     0,
+     {{"-s", "many"}, {"--pairs", "0"}}},
     {"collective",
      {"--quick", "-s", "1K"},
      1,
      {{"--devices", "0,7"}},
      {{"-s", "1T"}, {"-s", "1T", "--processes", "2"}},
-     6},
-    {"launch", {"--quick", "--scenario", "A,overhead", "--strategy", "guided"}, 5, {}, {}, 6}};
+     6,
+     {{"-s", "many"}, {"--devices", "some"}}},
+    {"launch", {"--quick", "--scenario", "A,overhead", "--strategy", "guided"}, 5, {}, {}, 6, {{"--seeds", "0"}}}};
+
+/// The commands of which a field has something to say.
+std::vector<bench_command> with_some(std::vector<words> bench_command::* field) {
+  std::vector<bench_command> made;
+  std::ranges::copy_if(commands, std::back_inserter(made), [&](const bench_command& c) { return !(c.*field).empty(); });
+  return made;
+}
 
 class bench_of : public testing::TestWithParam<bench_command> {
  protected:
@@ -74,6 +93,7 @@ TEST_P(bench_of, leaves_rows_out_and_says_so_when_its_budget_is_spent) {
     const auto spent = run_only(with({"--json", "--budget", "0s"}, how));
     EXPECT_EQ(spent.exit_code, 6) << spent.err;
     EXPECT_EQ(spent.field("complete"), false);
+    EXPECT_TRUE(has(spent.err, "budget")) << spent.err;
     EXPECT_FALSE(spent.field("results").empty());
     for (const json& row : spent.field("results")) {
       EXPECT_TRUE(row.at("seconds").is_null()) << row;
@@ -82,7 +102,9 @@ TEST_P(bench_of, leaves_rows_out_and_says_so_when_its_budget_is_spent) {
   }
 }
 
-TEST_P(bench_of, uses_no_more_than_a_quarter_of_the_free_memory) {
+class large_bench_of : public bench_of {};
+
+TEST_P(large_bench_of, uses_no_more_than_a_quarter_of_the_free_memory) {
   for (const words& large : GetParam().too_large) {
     const auto run = run_only(with({"--json", "--budget", "120s"}, large));
     EXPECT_EQ(run.exit_code, GetParam().nothing_measured) << run.err;
@@ -91,7 +113,9 @@ TEST_P(bench_of, uses_no_more_than_a_quarter_of_the_free_memory) {
   }
 }
 
-TEST_P(bench_of, ends_with_3_for_a_device_that_is_not_there) {
+class placed_bench_of : public bench_of {};
+
+TEST_P(placed_bench_of, ends_with_3_for_a_device_that_is_not_there) {
   for (const words& devices : GetParam().elsewhere) {
     const auto run = run_only(with(devices, {"--sim", "one"}));
     EXPECT_EQ(run.exit_code, 3) << devices[0];
@@ -100,14 +124,19 @@ TEST_P(bench_of, ends_with_3_for_a_device_that_is_not_there) {
 }
 
 TEST_P(bench_of, names_what_is_wrong_in_its_words) {
-  for (const words& bad : {words{"--samples", "0"}, words{"--budget", "soon"}, words{"--sim", "dgx_h101"}}) {
+  std::vector<words> wrong{{"--samples", "0"}, {"--budget", "soon"}, {"--sim", "dgx_h101"}};
+  wrong.insert(wrong.end(), GetParam().wrong.begin(), GetParam().wrong.end());
+  for (const words& bad : wrong) {
     const auto run = run_only(bad);
     EXPECT_EQ(run.exit_code, 2) << bad[0];
     EXPECT_TRUE(has(run.err, bad[0]) || has(run.err, bad[1])) << run.err;
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(all, bench_of, testing::ValuesIn(commands), [](const auto& info) { return info.param.name; });
+const auto name_of = [](const testing::TestParamInfo<bench_command>& info) { return info.param.name; };
+INSTANTIATE_TEST_SUITE_P(all, bench_of, testing::ValuesIn(commands), name_of);
+INSTANTIATE_TEST_SUITE_P(all, large_bench_of, testing::ValuesIn(with_some(&bench_command::too_large)), name_of);
+INSTANTIATE_TEST_SUITE_P(all, placed_bench_of, testing::ValuesIn(with_some(&bench_command::elsewhere)), name_of);
 
 }  // namespace bench_commands_test
 }  // namespace weft::test

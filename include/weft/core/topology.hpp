@@ -18,8 +18,8 @@
 
 namespace weft {
 
-/// What a link is made of; `unknown` when it cannot be told, never a guess. `device_memory`: both ends are parts of one
-/// GPU, and what passes stays in its memory.
+/// The kind of wire behind a link; `unknown` when it cannot be told, never a guess. `device_memory`: both ends are
+/// parts of one GPU, and what passes stays in its memory.
 enum class link_kind : std::uint8_t {
   unknown,
   host_memory,

@@ -93,7 +93,7 @@ class peer_access {
 [[nodiscard]] std::vector<peer_access> enable_all_peers(const machine& m,
                                                         std::source_location where = std::source_location::current());
 
-/// What moves data between two devices; `device_memory` between parts of one GPU.
+/// The link that moves data between two devices; `device_memory` between parts of one GPU.
 enum class peer_link : std::uint8_t {
   none,
   pcie,

@@ -304,8 +304,7 @@ void pipeline_body::look_for_end() {
     end_ = shared(errc::cancelled, error_scope::endpoint, "the pipeline was cancelled");
 }
 
-/// Under mutex_. What ends a batch on the line, once nothing moves; null where it is to be taken up again, from
-/// `b.from`.
+/// Under mutex_, once nothing moves. The error that ends a batch; null where it is to be taken up again, from `b.from`.
 std::shared_ptr<const error> pipeline_body::verdict_of(batch& b, std::shared_ptr<const error>& skipped_by) noexcept {
   std::size_t i = 0;
   while (i < steps_.size() && succeeded(b.steps[i].after)) ++i;
@@ -336,13 +335,11 @@ std::shared_ptr<const error> pipeline_body::verdict_of(batch& b, std::shared_ptr
 /// Takes no memory that it cannot do without: a batch may have failed for want of it.
 void pipeline_body::clear() noexcept {
   event_ref opened;
-  std::uint64_t behind = 0;  // the number of the first batch that comes after
   {
     const std::lock_guard turn{submitting_};
     {
       const std::lock_guard lock{mutex_};
       if (submitted_ != 0 || !broken_) return;
-      behind = pushed_;
       try {
         if (!end_) look_for_end();
       } catch (const std::bad_alloc&) {
@@ -377,20 +374,22 @@ void pipeline_body::clear() noexcept {
       broken_ = false;
       opened = std::exchange(cleared_, {});
     }
+    // none is pushed meanwhile: a push submits too
     const auto goes_on = [](const batch& b) { return !b.over; };
-    for (batch_ref b = on_line(0, goes_on); b && b->number < behind; b = on_line(b->number + 1, goes_on)) {
+    for (batch_ref b = on_line(0, goes_on); b; b = on_line(b->number + 1, goes_on)) {
       event_ref last = submit(*b, b->from);
       const std::lock_guard lock{mutex_};
       b->last = std::move(last);
       b->is_unwatched = true;
     }
   }
-  const auto is_unwatched = [](batch& b) { return std::exchange(b.is_unwatched, false); };
-  for (batch_ref b = on_line(0, is_unwatched); b; b = on_line(b->number + 1, is_unwatched)) {
+  // Each batch is taken by one clearing: what is watched may fail at once, and the next clearing begins.
+  const auto take_unwatched = [](batch& b) { return std::exchange(b.is_unwatched, false); };
+  for (batch_ref b = on_line(0, take_unwatched); b; b = on_line(b->number + 1, take_unwatched)) {
     watch(b, std::exchange(b->last, {}));
   }
-  const auto is_over = [](batch& b) { return b.over && !std::exchange(b.is_told, true); };
-  for (batch_ref b = on_line(0, is_over); b; b = on_line(b->number + 1, is_over)) complete(b, b->over);
+  const auto take_over = [](batch& b) { return b.over && !std::exchange(b.is_told, true); };
+  for (batch_ref b = on_line(0, take_over); b; b = on_line(b->number + 1, take_over)) complete(b, b->over);
   if (opened) state_->backends().front()->open_gate(opened, nullptr);
 }
 
