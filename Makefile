@@ -17,7 +17,7 @@ test:  ## install what is missing, build what tests need, and run all tests
 	scripts/setup test
 	cmake --preset release -DWEFT_CLI=ON -DWEFT_EXAMPLES=ON -DWEFT_IMAGES=ON -DWEFT_TESTS=ON -DWEFT_BENCH=OFF
 	cmake --build build/release
-	ctest --preset release
+	scripts/run-tests release
 
 build:  ## the release build
 	scripts/setup build
@@ -37,18 +37,11 @@ check:  ## format, layers, each header alone, clang-tidy
 format:  ## rewrite the sources as clang-format has them
 	scripts/check-format --fix
 
-debug asan clang:  ## one of these builds with its tests
+debug asan tsan clang:  ## one of these builds with its tests
 	scripts/setup $(if $(filter debug,$@),test,check)
 	cmake --preset $@ -DWEFT_TESTS=ON
 	cmake --build build/$@
-	ctest --preset $@
-
-# ThreadSanitizer cannot start where the kernel randomises addresses widely; setarch -R turns that off for one program.
-tsan:  ## the ThreadSanitizer build with its tests
-	scripts/setup check
-	cmake --preset tsan -DWEFT_TESTS=ON
-	cmake --build build/tsan
-	$(shell setarch -R true 2> /dev/null && echo setarch -R) ctest --preset tsan
+	scripts/run-tests $@
 
 minimal:  ## library and conformance runner with nothing but a compiler
 	cmake --preset minimal

@@ -184,7 +184,8 @@ if(WEFT_TESTS_ENABLED)
       target_compile_definitions(${test} PRIVATE WEFT_OPENCL_TESTS=1 CL_TARGET_OPENCL_VERSION=300)
     endif()
     if(WEFT_NVRTC_TESTS_ENABLED)
-      target_link_libraries(${test} PRIVATE -Wl,--as-needed $<LINK_ONLY:CUDA::nvrtc>)
+      # by its path: the target would put the toolkit's headers before every file, and no compiler cache knew one again
+      target_link_libraries(${test} PRIVATE -Wl,--as-needed ${CUDA_nvrtc_LIBRARY})
     endif()
     # PRE_TEST: cases are listed when ctest starts, so a build never runs a program
     set(labels)

@@ -27,7 +27,7 @@ function(weft_virtual_part target kind)
   add_library(${target} ${kind} ${ARGN})
   add_dependencies(${target} weft_device_text)
   target_compile_features(${target} PRIVATE cxx_std_20)
-  target_compile_options(${target} PRIVATE ${weft_warnings} $<$<CONFIG:Release>:-O1>)
+  target_compile_options(${target} PRIVATE ${weft_warnings} $<IF:$<CONFIG:Release>,-O1,-O0>)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")  # stacks are switched, the shadow stack is not: says so to ld.so
     target_compile_options(${target} PRIVATE -fcf-protection=none)
   endif()
@@ -41,10 +41,11 @@ file(GLOB sources CONFIGURE_DEPENDS tests/virtual_driver/driver/*.cpp)
 weft_units(sources virtual_cuda ${sources})
 weft_virtual_part(weft_virtual_driver OBJECT ${sources} ${device_text})
 if(WEFT_SANITIZE)
-  # Stacks are switched and jumped out of in it: it stays as it is, with what it needs of the library. A call in its last
-  # place is one from it all the same, or tests/races_of_others.txt does not know it.
+  # Stacks are switched and jumped out of in it: it stays as it is, with what it needs of the library, and is the same for
+  # every sanitizer. A call in its last place is one from it all the same, or tests/races_of_others.txt does not know it.
   target_compile_options(weft_virtual_driver PRIVATE -fno-optimize-sibling-calls)
   file(GLOB_RECURSE core CONFIGURE_DEPENDS src/core/*.cpp)
+  weft_units(core virtual_core ${core})
   target_sources(weft_virtual_driver PRIVATE ${core} ${generated}/topologies.cpp)
   if(WEFT_JSON_ENABLED)
     target_link_libraries(weft_virtual_driver PRIVATE nlohmann_json::nlohmann_json)
