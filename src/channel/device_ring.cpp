@@ -100,7 +100,7 @@ class move {
   }
 
   void start() {
-    backend& driver = order_.on().state()->backend_of(order_.on().id());
+    backend& driver = state_of(order_.on())->backend_of(order_.on().id());
     static_cast<void>(value_or_raise(driver.launch(order_.native(), std::move(request_))));
   }
   struct outcome {
@@ -135,7 +135,7 @@ device_ring::device_ring(const machine& m, const queue_facts& facts, const ring_
       near_(both_ways ? source_ : destination_, sizeof(control_words) / ring_word, for_running_kernels),
       stops_(destination_, 2 * words_apart),
       stops_window_(
-          value_or_raise(destination_.state()
+          value_or_raise(state_of(destination_)
                              ->backend_of(destination_.id())
                              .host_window(destination_.id(), stops_.data(), bytes{stops_.size() * ring_word}))) {
   const auto at = [](const buffer<std::uint64_t>& block, std::size_t offset) {
@@ -231,7 +231,7 @@ std::optional<std::string> device_ring::trouble() {
     for (const far_word* one : {&fin_, &credit_}) {
       if (why) break;
       auto can = write(*one, 0);
-      if (can) static_cast<void>(source_.state()->backend_of(one->owner).wait(**can, no_deadline, {}));
+      if (can) static_cast<void>(state_of(source_)->backend_of(one->owner).wait(**can, no_deadline, {}));
       if (can && (*can)->cause()) can = error{*(*can)->cause()};
       if (!can) why = "the ends of a ring with devices could not be closed: " + can.error().what;
     }
@@ -243,7 +243,7 @@ std::optional<std::string> device_ring::trouble() {
 }
 
 result<event_ref> device_ring::write(const far_word& to, std::uint64_t value) noexcept {
-  machine_state& machine = *source_.state();
+  machine_state& machine = *state_of(source_);
   try {
     const auto order = channels_of(machine).aside(to.owner);
     if (!order) return order.error();

@@ -75,7 +75,7 @@ void loan::check(const queue_end& end, std::source_location where) const {
 loan::loan(std::shared_ptr<queue_state> queue, queue_end& end, const device& on, std::source_location where)
     : loan(std::move(queue), on) {
   check(end, where);
-  machine_state& machine = *on.state();
+  machine_state& machine = *state_of(on);
   const bool between_processes = queue_->machine == nullptr;
   if (machine.description_of(on.id()).rings_by_commands) {
     image_ = std::make_shared<ring_image>(*queue_, end, on);
@@ -134,7 +134,7 @@ std::shared_ptr<ring_feed> loan::new_feed(const queue_end& end) const {
   if (queue_->options.mode == transfer_mode::host_staged) return nullptr;
   const bool only_by_stores = queue_->options.mode == transfer_mode::adaptive;
   const bytes words{words_.size() * ring_word};
-  if (only_by_stores && !on_.state()->backend_of(on_.id()).open_bus_window(words_.data(), words)) return nullptr;
+  if (only_by_stores && !state_of(on_)->backend_of(on_.id()).open_bus_window(words_.data(), words)) return nullptr;
   auto feed = std::make_shared<ring_feed>(*queue_, lane, on_);
   if (only_by_stores && feed->delivery() != ring_delivery::stores) return nullptr;
   return feed;
@@ -163,7 +163,7 @@ std::string loan::why_not_in_place(const queue_end& end) {
 /// Why kernels do not use the memory of a queue between processes where it lies, under the addresses that the host has;
 /// empty if they do.
 std::string loan::why_not_in_region() {
-  backend& driver = on_.state()->backend_of(on_.id());
+  backend& driver = state_of(on_)->backend_of(on_.id());
   std::byte* const base = queue_->region.data();
   try {
     region_.emplace(on_, queue_->region);
@@ -205,7 +205,7 @@ void loan::fetch(queue_end& back) noexcept {
 }
 
 void loan::end() noexcept {
-  machine_state& machine = *on_.state();
+  machine_state& machine = *state_of(on_);
   if (watch_) {
     channels_of(machine).progress().remove(watch_.get());
     watch_ = nullptr;

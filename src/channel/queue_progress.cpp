@@ -227,7 +227,7 @@ class peer_watch final : public queue_job {
     next_ = now + std::chrono::milliseconds{10};  // it is a system call; asleep the thread comes by every 20
     if (auto cause = q_.trouble()) {
       q_.stop(std::move(cause));
-    } else if (auto lost = with_.state()->backend_of(with_.id()).lost(with_.id())) {
+    } else if (auto lost = state_of(with_)->backend_of(with_.id()).lost(with_.id())) {
       q_.stop(queue_error(errc::device_lost,
                           to_string(with_.id()) + ", whose kernels have the end of the queue, is lost: " + lost->what));
     }

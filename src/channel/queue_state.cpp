@@ -46,7 +46,7 @@ namespace {
 /// Why the host's loads and stores do not reach the memory of a device; none if they do.
 std::optional<std::string> why_out_of_reach(const device& on) {
   const buffer<std::byte> probe{on, isolation};
-  const auto seen = on.state()->backend_of(on.id()).host_window(on.id(), probe.data(), bytes{isolation});
+  const auto seen = state_of(on)->backend_of(on.id()).host_window(on.id(), probe.data(), bytes{isolation});
   if (seen || seen.error().code != errc::unsupported) return std::nullopt;
   return seen.error().what;
 }
@@ -373,13 +373,13 @@ std::shared_ptr<queue_state> make_queue(const machine& m, device_id source, devi
                                         std::size_t alignment, const queue_options& options,
                                         std::source_location where) {
   const called_from here{where};
-  machine_state& state = *m.state();
+  machine_state& state = *state_of(m);
   state.require_open();
   static_cast<void>(state.description_of(source));
   static_cast<void>(state.description_of(destination));
   check(options, where);
   auto queue = std::make_shared<queue_state>();
-  queue->machine = m.state();
+  queue->machine = state_of(m);
   queue->options = options;
   queue->facts.source = source;
   queue->facts.destination = destination;

@@ -13,7 +13,7 @@ ring_feed::ring_feed(queue_state& queue, queue_lane& lane, const device& on)
     : queue_(queue),
       lane_(lane),
       on_(on),
-      driver_(&on.state()->backend_of(on.id())),
+      driver_(&state_of(on)->backend_of(on.id())),
       here_(reinterpret_cast<const std::byte*>(lane.receiver.ring.slots)),
       slots_size_(round_up(queue.shape.slots_size(), isolation)),
       there_(on, (slots_size_ + 2 * isolation) / ring_word, for_running_kernels),

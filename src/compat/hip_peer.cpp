@@ -189,7 +189,7 @@ hipError_t hipMemcpyPeerAsync(void* dst, int dstDeviceId, const void* src, int s
                               hipStream_t stream) noexcept {
   if (stream == nullptr) return hipMemcpyPeer(dst, dstDeviceId, src, srcDevice, sizeBytes);
   return with_machine([&](const machine& m) {
-    if (stream->state() != m.state()) return hipErrorContextIsDestroyed;
+    if (detail::state_of(*stream) != detail::state_of(m)) return hipErrorContextIsDestroyed;
     return copy_between(m, *stream, dst, dstDeviceId, src, srcDevice, sizeBytes);
   });
 }

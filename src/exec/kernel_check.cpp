@@ -62,7 +62,7 @@ std::vector<kernel_check> check_kernels(std::span<const std::shared_ptr<const ke
 std::vector<kernel_check> check_kernels(const machine& m) {
   std::vector<std::shared_ptr<const kernel_code>> all;
   {
-    detail::kernel_table& table = detail::kernels_of(*m.state());
+    detail::kernel_table& table = detail::kernels_of(*detail::state_of(m));
     const std::shared_lock lock{table.mutex};
     all.reserve(table.by_name.size());
     for (const auto& [name, code] : table.by_name) all.push_back(code);

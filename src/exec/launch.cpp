@@ -217,26 +217,26 @@ event launch_on(const std::shared_ptr<machine_state>& state, device_id on, strea
 
 event launch_in(const stream& order, std::shared_ptr<const kernel_code> code, const kernel_range& over,
                 std::span<const launch_argument> arguments, const launch_options& options, std::source_location where) {
-  const auto& state = order.state();
+  const auto& state = state_of(order);
   if (!state) raise(errc::invalid_argument, "an empty stream: it was moved from", where);
   return launch_on(state, order.on_id(), order.native(), std::move(code), over, arguments, options, where);
 }
 
 void prepare_on(const device& on, const kernel_code& code, std::source_location where) {
-  const auto& state = on.state();
+  const auto& state = state_of(on);
   state->require_open(where);
   value_or_raise(state->backend_of(on.id()).prepare(on.id(), code), where);
 }
 
 void prepare_named(const device& on, std::string_view name, std::source_location where) {
-  on.state()->require_open(where);
-  prepare_on(on, *registered_kernel(on.state(), name, where), where);
+  state_of(on)->require_open(where);
+  prepare_on(on, *registered_kernel(state_of(on), name, where), where);
 }
 
 event launch_named(const stream& order, std::string_view name, const kernel_range& over,
                    std::span<const launch_argument> arguments, const launch_options& options,
                    std::source_location where) {
-  const auto& state = order.state();
+  const auto& state = state_of(order);
   if (!state) raise(errc::invalid_argument, "an empty stream: it was moved from", where);
   state->require_open(where);
   return launch_in(order, registered_kernel(state, name, where), over, arguments, options, where);

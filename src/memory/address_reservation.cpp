@@ -17,11 +17,11 @@ void detail::held_range_traits::release(type& held) noexcept {
 
 address_reservation::address_reservation(const machine& m, bytes size, bytes alignment, void* hint,
                                          std::source_location where)
-    : address_reservation(m.state(), size, alignment, hint, where) {}
+    : address_reservation(detail::state_of(m), size, alignment, hint, where) {}
 
 address_reservation::address_reservation(const device& any_of_machine, bytes size, bytes alignment, void* hint,
                                          std::source_location where)
-    : address_reservation(any_of_machine.state(), size, alignment, hint, where) {}
+    : address_reservation(detail::state_of(any_of_machine), size, alignment, hint, where) {}
 
 address_reservation::address_reservation(const std::shared_ptr<detail::machine_state>& state, bytes size,
                                          bytes alignment, void* hint, std::source_location where) {

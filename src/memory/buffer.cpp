@@ -51,10 +51,10 @@ namespace {
 template <class F>
 owned_memory allocated(const device& on, std::size_t count, std::size_t element, std::source_location where, F&& from) {
   const called_from here{where};
-  on.state()->require_open();
+  detail::state_of(on)->require_open();
   const std::size_t size = checked_size(count, element, on.id());
-  if (size == 0) return {on.state(), nullptr, nullptr};
-  return {on.state(), nullptr, value_or_raise(from(on.state()->backend_of(on.id()), bytes{size}))};
+  if (size == 0) return {detail::state_of(on), nullptr, nullptr};
+  return {detail::state_of(on), nullptr, value_or_raise(from(detail::state_of(on)->backend_of(on.id()), bytes{size}))};
 }
 
 }  // namespace
@@ -72,28 +72,28 @@ owned_memory allocate_coherent(const device& on, std::size_t count, std::size_t 
 
 owned_memory allocate(const memory_pool& pool, std::size_t count, std::size_t element, std::source_location where) {
   const called_from here{where};
-  const auto& body = pool.body();
+  const auto& body = detail::internals::body(pool);
   body->state()->require_open();
   const std::size_t size = checked_size(count, element, body->on());
   if (size == 0) return {body->state(), body, nullptr};
   return {body->state(), body, body->take(size)};
 }
 
-device_id device_of(const memory_pool& pool) { return pool.body()->on(); }
+device_id device_of(const memory_pool& pool) { return detail::internals::body(pool)->on(); }
 
 owned_memory adopt(const device& on, void* base, std::size_t size, std::source_location where) {
   const called_from here{where};
-  on.state()->require_open();
-  value_or_raise(on.state()->backend_of(on.id()).adopt(on.id(), base, bytes{size}));
-  return {on.state(), nullptr, base};
+  detail::state_of(on)->require_open();
+  value_or_raise(detail::state_of(on)->backend_of(on.id()).adopt(on.id(), base, bytes{size}));
+  return {detail::state_of(on), nullptr, base};
 }
 
 }  // namespace detail
 
 memory_description address_range(const device& any_of_machine, const void* address, std::source_location where) {
   const called_from here{where};
-  any_of_machine.state()->require_open();
-  return value_or_raise(any_of_machine.state()->backend_of(address).find(address));
+  detail::state_of(any_of_machine)->require_open();
+  return value_or_raise(detail::state_of(any_of_machine)->backend_of(address).find(address));
 }
 
 void prefetch(const device& to, device_span<const std::byte> range, std::source_location where) {
@@ -101,8 +101,9 @@ void prefetch(const device& to, device_span<const std::byte> range, std::source_
   if (!to.has(capability::unified_memory))
     raise(errc::unsupported, to_string(to.id()) + " has no unified memory to prefetch");
   const stream order = to.default_stream();
-  const event done{to.state(), value_or_raise(to.state()->backend_of(to.id()).prefetch(
-                                   order.native(), const_cast<std::byte*>(range.data()), range.size_bytes()))};
+  const event done{detail::state_of(to),
+                   value_or_raise(detail::state_of(to)->backend_of(to.id()).prefetch(
+                       order.native(), const_cast<std::byte*>(range.data()), range.size_bytes()))};
   done.wait();
 }
 
@@ -110,9 +111,9 @@ void advise(const device& on, device_span<const std::byte> range, memory_advice 
   const called_from here{where};
   if (!on.has(capability::unified_memory))
     raise(errc::unsupported, to_string(on.id()) + " has no unified memory to advise on");
-  on.state()->require_open();
-  value_or_raise(on.state()->backend_of(on.id()).advise(const_cast<std::byte*>(range.data()), range.size_bytes(),
-                                                        advice, on.id()));
+  detail::state_of(on)->require_open();
+  value_or_raise(detail::state_of(on)->backend_of(on.id()).advise(const_cast<std::byte*>(range.data()),
+                                                                  range.size_bytes(), advice, on.id()));
 }
 
 }  // namespace weft

@@ -368,7 +368,7 @@ void refuse_verification(const copy_options& options, std::source_location where
 
 event copy_in(const stream& order, memory_ref dst, memory_ref src, const copy_shape& shape, const copy_options& options,
               std::source_location where) {
-  const auto& state = order.state();
+  const auto& state = detail::state_of(order);
   if (!state) raise(errc::invalid_argument, "an empty stream: it was moved from", where);
   state->require_open(where);
   for (const memory_ref* ref : {&dst, &src}) {
@@ -485,11 +485,11 @@ copy_shape flat(bytes size) {
 }  // namespace
 }  // namespace detail
 
-copy_counters counters(const machine& m) { return detail::memory_of(*m.state()).counters(); }
+copy_counters counters(const machine& m) { return detail::memory_of(*detail::state_of(m)).counters(); }
 
 copy_report copy_peer(const machine& m, void* dst, device_id to, const void* src, device_id from, bytes size,
                       const copy_options& options, std::source_location where) {
-  detail::machine_state& state = *m.state();
+  detail::machine_state& state = *detail::state_of(m);
   if (!detail::raw_checks(state, dst, to, src, from, size, where)) return {};
   return detail::copy_now(detail::raw_side(state, dst, to, size.value(), "the destination", where),
                           detail::raw_side(state, src, from, size.value(), "the source", where), detail::flat(size),
@@ -498,7 +498,7 @@ copy_report copy_peer(const machine& m, void* dst, device_id to, const void* src
 
 event copy_peer(const stream& order, void* dst, device_id to, const void* src, device_id from, bytes size,
                 const copy_options& options, std::source_location where) {
-  detail::machine_state& state = *order.state();
+  detail::machine_state& state = *detail::state_of(order);
   if (!detail::raw_checks(state, dst, to, src, from, size, where)) return order.record();
   return detail::copy_in(order, detail::raw_side(state, dst, to, size.value(), "the destination", where),
                          detail::raw_side(state, src, from, size.value(), "the source", where), detail::flat(size),
@@ -541,7 +541,7 @@ void refuse_overlap(std::span<const copy_part> parts, std::source_location where
 event copy_batch(const stream& order, std::span<const copy_part> parts, const copy_options& options,
                  std::source_location where) {
   using namespace detail;
-  const auto& state = order.state();
+  const auto& state = detail::state_of(order);
   if (!state) raise(errc::invalid_argument, "an empty stream: it was moved from", where);
   state->require_open(where);
   refuse_verification(options, where);

@@ -6,7 +6,7 @@
 namespace weft::detail {
 
 event fill_in(const stream& order, memory_ref dst, const fill_request& request, std::source_location where) {
-  const auto& state = order.state();
+  const auto& state = state_of(order);
   if (!state) raise(errc::invalid_argument, "an empty stream: it was moved from", where);
   state->require_open(where);
   if (request.count == 0) return order.record();

@@ -91,7 +91,7 @@ mapping::mapping(const physical_block& what, std::source_location where)
 mapping::mapping(const address_reservation& where, const physical_block& what, bytes offset, bytes size,
                  std::source_location caller) {
   const called_from here{caller};
-  parts_.push_back(detail::mapped_at(where.body(), what.body(), offset, size));
+  parts_.push_back(detail::mapped_at(detail::internals::body(where), detail::internals::body(what), offset, size));
   size_ = parts_.back().get().size;
 }
 
@@ -103,7 +103,7 @@ void mapping::grow(const physical_block& next, std::source_location where) {
   const auto behind =
       static_cast<std::uint64_t>(static_cast<std::byte*>(last.address) - static_cast<std::byte*>(range.base)) +
       last.size.value();
-  auto more = detail::mapped_at(last.range, next.body(), bytes{behind}, {});
+  auto more = detail::mapped_at(last.range, detail::internals::body(next), bytes{behind}, {});
   for (const device_right& given : rights_)
     detail::require_block_arrival(*range.state, given, more.get().block->about.device);
   if (!rights_.empty()) value_or_raise(range.driver->set_access(more.get().address, more.get().size, rights_));

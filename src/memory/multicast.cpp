@@ -46,8 +46,8 @@ multicast_body& held(const std::shared_ptr<multicast_body>& body, std::source_lo
 }
 
 backend& of_stream(multicast_body& body, const stream& order, std::source_location where) {
-  if (!order.state()) raise(errc::invalid_argument, "an empty stream: it was moved from", where);
-  if (order.state() != body.state)
+  if (!detail::state_of(order)) raise(errc::invalid_argument, "an empty stream: it was moved from", where);
+  if (detail::state_of(order) != body.state)
     raise(errc::wrong_device, "the stream belongs to another machine than the multicast object", where);
   return *body.driver;
 }
@@ -85,7 +85,7 @@ event multicast_load(const std::shared_ptr<multicast_body>& body, const stream& 
 multicast_object::multicast_object(const machine& m, std::span<const device_id> team, bytes size,
                                    std::source_location where) {
   const called_from here{where};
-  const auto& state = m.state();
+  const auto& state = detail::state_of(m);
   state->require_open();
   if (size.value() == 0) raise(errc::invalid_argument, "a multicast object of 0 bytes");
   auto made = std::make_shared<detail::multicast_body>();
@@ -145,7 +145,7 @@ result<void> multicast_object::bind(const physical_block& memory, std::chrono::n
   const called_from here{where};
   detail::multicast_body& body = detail::held(body_, where);
   const device on = memory.on();
-  if (on.state() != body.state)
+  if (detail::state_of(on) != body.state)
     raise(errc::wrong_device, "binding a block of one machine to a multicast object of another");
   if (memory.size() < body.size) {
     raise(errc::invalid_argument,
@@ -156,7 +156,7 @@ result<void> multicast_object::bind(const physical_block& memory, std::chrono::n
           to_string(on.id()) + " is not in the team of this multicast object: " + detail::names_of(body.team));
   if (auto all = wait_joined(timeout, stop, where); !all) return all;
   const std::lock_guard lock{body.mutex};
-  value_or_raise(body.driver->bind_multicast(body.id, memory.body()->handle.get().id));
+  value_or_raise(body.driver->bind_multicast(body.id, detail::internals::body(memory)->handle.get().id));
   body.replicas.push_back(memory);
   return {};
 }

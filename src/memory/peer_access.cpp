@@ -21,8 +21,8 @@ void check(const detail::machine_state& state, device_id from, device_id to) {
 }
 
 detail::machine_state& checked(const machine& m, device_id from, device_id to) {
-  check(*m.state(), from, to);
-  return *m.state();
+  check(*detail::state_of(m), from, to);
+  return *detail::state_of(m);
 }
 
 peer_description describe_pair(detail::machine_state& state, device_id from, device_id to) {
@@ -69,7 +69,7 @@ std::string enabling(device_id from, device_id to) {
 /// Runs it when its turn comes in the stream.
 event in_order(const stream& order, std::stop_token stop, std::source_location where,
                std::function<result<void>(backend& driver, device_id by)> f) {
-  backend& driver = order.state()->backend_of(order.on_id());
+  backend& driver = detail::state_of(order)->backend_of(order.on_id());
   auto turn = [&driver, by = order.on_id(), stop = std::move(stop), where, f = std::move(f)]() -> result<void> {
     result<void> done;
     if (stop.stop_requested()) {
@@ -80,14 +80,14 @@ event in_order(const stream& order, std::stop_token stop, std::source_location w
     if (!done) done.error().where = where;
     return done;
   };
-  return {order.state(), value_or_raise(driver.call(order.native(), std::move(turn)), where)};
+  return {detail::state_of(order), value_or_raise(driver.call(order.native(), std::move(turn)), where)};
 }
 
 /// Errors: machine_closed; invalid_argument for a stream that was moved from.
 detail::machine_state& state_of(const stream& order, std::source_location where) {
-  if (!order.state()) raise(errc::invalid_argument, "an empty stream: it was moved from", where);
-  order.state()->require_open(where);
-  return *order.state();
+  if (!detail::state_of(order)) raise(errc::invalid_argument, "an empty stream: it was moved from", where);
+  detail::state_of(order)->require_open(where);
+  return *detail::state_of(order);
 }
 
 enable_outcome enable(detail::machine_state& state, device_id from, device_id to) {
@@ -133,14 +133,14 @@ bool can_access_peer(const machine& m, device_id from, device_id to, std::source
 
 enable_outcome enable_peer(const machine& m, device_id from, device_id to, unsigned flags, std::source_location where) {
   const called_from here{where};
-  m.state()->require_open();
+  detail::state_of(m)->require_open();
   if (flags != 0)
     raise(errc::invalid_argument,
           "the flags of a peer enable are reserved and must be 0, not " + std::to_string(flags));
-  const enable_outcome how = enable(*m.state(), from, to);
+  const enable_outcome how = enable(*detail::state_of(m), from, to);
   // nobody sees what the program does with the addresses from here on
-  if (const auto why = detail::peers_of(*m.state()).refusal(from, to, peer_way::allocations)) {
-    if (how == enable_outcome::enabled) static_cast<void>(detail::peers_of(*m.state()).disable(from, to));
+  if (const auto why = detail::peers_of(*detail::state_of(m)).refusal(from, to, peer_way::allocations)) {
+    if (how == enable_outcome::enabled) static_cast<void>(detail::peers_of(*detail::state_of(m)).disable(from, to));
     raise(errc::peer_unsupported, enabling(from, to) + ": " + *why);
   }
   return how;
@@ -174,7 +174,7 @@ event disable_peer(const stream& order, device_id to, std::stop_token stop, std:
 
 disable_outcome disable_peer(const machine& m, device_id from, device_id to, std::source_location where) {
   const called_from here{where};
-  detail::machine_state& state = *m.state();
+  detail::machine_state& state = *detail::state_of(m);
   check_peers(state, from, to);
   auto done = detail::peers_of(state).disable(from, to);
   if (!done && done.error().code == errc::not_enabled) return disable_outcome::not_enabled;
@@ -319,12 +319,12 @@ namespace {
 peer_check check_pair(const machine& m, device_id from, device_id to) {
   peer_check c{from, to, can_access_peer(m, from, to), false, ""};
   if (!c.offered) {
-    c.why = "not offered: " + describe_pair(*m.state(), from, to).why;
+    c.why = "not offered: " + describe_pair(*detail::state_of(m), from, to).why;
     return c;
   }
   try {
     const peer_access lease{m, from, to};
-    detail::peer_checks& peers = detail::peers_of(*m.state());
+    detail::peer_checks& peers = detail::peers_of(*detail::state_of(m));
     peer_delivery found = peers.try_all(from, to);
     peers.report();
     c.arrived = found.arrived;
@@ -340,7 +340,7 @@ peer_check check_pair(const machine& m, device_id from, device_id to) {
 std::vector<peer_check> verify_peers(const machine& m, bool again, const std::stop_token& stop,
                                      std::source_location where) {
   const called_from here{where};
-  detail::machine_state& state = *m.state();
+  detail::machine_state& state = *detail::state_of(m);
   state.require_open();
   detail::memory_state& memory = detail::memory_of(state);
   const std::lock_guard lock{memory.checks_mutex};
@@ -390,7 +390,7 @@ lane_facts measure_lane(const machine& m, std::uint64_t large, Copy&& copy_bytes
 
 void measure_peers(const machine& m, bytes size, const std::stop_token& stop, std::source_location where) {
   const called_from here{where};
-  detail::machine_state& state = *m.state();
+  detail::machine_state& state = *detail::state_of(m);
   state.require_open();
   detail::memory_state& memory = detail::memory_of(state);
   const std::uint64_t large = std::max<std::uint64_t>(size.value(), 64 << 10);
@@ -441,7 +441,7 @@ std::string mapping_of(device_id owner, device_id by) {
 void* map_peer_memory(const machine& m, void* address, device_id owner, device_id by, bytes size,
                       std::source_location where) {
   const called_from here{where};
-  detail::machine_state& state = *m.state();
+  detail::machine_state& state = *detail::state_of(m);
   state.require_open();
   check_mapping(state, address, owner, by, size);
   if (is_enabled(state, by, owner))
@@ -476,7 +476,7 @@ event unmap_peer_memory(const stream& order, void* mapped, std::stop_token stop,
 
 void unmap_peer_memory(const machine& m, void* mapped, device_id by, std::source_location where) {
   const called_from here{where};
-  detail::machine_state& state = *m.state();
+  detail::machine_state& state = *detail::state_of(m);
   state.require_open();
   static_cast<void>(state.description_of(by));
   value_or_raise(state.backend_of(by).unmap_peer(by, mapped));

@@ -77,7 +77,7 @@ const block_body& held(const std::shared_ptr<block_body>& body) {
 
 block_granularity granularity(const machine& m, std::source_location where) {
   const called_from here{where};
-  detail::machine_state& state = *m.state();
+  detail::machine_state& state = *detail::state_of(m);
   state.require_open();
   backend& driver = detail::block_driver(state);
   block_granularity most;
@@ -91,7 +91,7 @@ block_granularity granularity(const machine& m, std::source_location where) {
 
 physical_block::physical_block(const device& on, bytes size, sharing with, std::source_location where) {
   const called_from here{where};
-  const auto& state = on.state();
+  const auto& state = detail::state_of(on);
   state->require_open();
   if (size.value() == 0) raise(errc::invalid_argument, "a block of 0 bytes on " + to_string(on.id()));
   backend& driver = state->backend_of(on.id());
@@ -102,9 +102,9 @@ physical_block::physical_block(const device& on, bytes size, sharing with, std::
 
 physical_block physical_block::behind(const machine& m, const void* address, std::source_location where) {
   const called_from here{where};
-  m.state()->require_open();
-  backend& driver = detail::block_driver(*m.state());
-  return physical_block{detail::body_of(m.state(), driver, value_or_raise(driver.block_of(address)))};
+  detail::state_of(m)->require_open();
+  backend& driver = detail::block_driver(*detail::state_of(m));
+  return physical_block{detail::body_of(detail::state_of(m), driver, value_or_raise(driver.block_of(address)))};
 }
 
 descriptor physical_block::share(std::source_location where) const {
@@ -117,13 +117,13 @@ descriptor physical_block::share(std::source_location where) const {
 physical_block physical_block::open(const machine& m, const descriptor& offered, bytes size,
                                     std::source_location where) {
   const called_from here{where};
-  return physical_block{detail::opened(m.state(), {}, offered, size)};
+  return physical_block{detail::opened(detail::state_of(m), {}, offered, size)};
 }
 
 physical_block physical_block::open(const device& taken_to_be_on, const descriptor& offered, bytes size,
                                     std::source_location where) {
   const called_from here{where};
-  return physical_block{detail::opened(taken_to_be_on.state(), taken_to_be_on.id(), offered, size)};
+  return physical_block{detail::opened(detail::state_of(taken_to_be_on), taken_to_be_on.id(), offered, size)};
 }
 
 bytes physical_block::size(std::source_location where) const {

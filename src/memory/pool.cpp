@@ -154,7 +154,8 @@ void pool_body::require_shareable() const {
 
 void check_pool_right(machine_state& state, device_id on, const device& by, access_right right) {
   state.require_open();
-  if (by.state().get() != &state) raise(errc::wrong_device, to_string(by.id()) + " is a device of another machine");
+  if (detail::state_of(by).get() != &state)
+    raise(errc::wrong_device, to_string(by.id()) + " is a device of another machine");
   if (by.id() == on && right != access_right::read_write) {
     raise(errc::invalid_device,
           "the right of " + to_string(on) + " to a pool of its own memory cannot be " + std::string{to_string(right)});
@@ -250,10 +251,10 @@ pool_memory_handle pool_body::handle_of(const void* address, std::uint64_t size)
 
 memory_pool::memory_pool(const device& on, pool_options options, std::source_location where) {
   const called_from here{where};
-  on.state()->require_open();
-  body_ = std::make_shared<detail::pool_body>(on.state(), on.id(), options);
+  detail::state_of(on)->require_open();
+  body_ = std::make_shared<detail::pool_body>(detail::state_of(on), on.id(), options);
   if (!options.shareable) return;
-  detail::memory_state& memory = detail::memory_of(*on.state());
+  detail::memory_state& memory = detail::memory_of(*detail::state_of(on));
   const std::lock_guard lock{memory.pools_mutex};
   std::erase_if(memory.pools, [](const auto& one) { return one.expired(); });
   memory.pools.push_back(body_);

@@ -124,8 +124,8 @@ class profiler::body {
 
  private:
   static std::shared_ptr<detail::machine_state> open_state(const machine& of) {
-    of.state()->require_open();
-    return of.state();
+    detail::state_of(of)->require_open();
+    return detail::state_of(of);
   }
 
   /// Takes over what the sink has; both together hold no more than the capacity.

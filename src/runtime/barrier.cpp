@@ -78,7 +78,7 @@ struct device_barrier::body {
 
   // what the gate waits for, and the event of the opening
   event arrive(const stream& by) {
-    if (by.state() != state) raise(errc::wrong_device, "a stream of another machine arrived at a barrier");
+    if (detail::state_of(by) != state) raise(errc::wrong_device, "a stream of another machine arrived at a barrier");
     const device_id who = by.on().id();
     const std::lock_guard lock{mutex};
     if (std::find(participants.begin(), participants.end(), who) == participants.end()) {
@@ -136,8 +136,8 @@ device_barrier::device_barrier(const machine& m, std::vector<device_id> particip
   if (const auto twice = std::adjacent_find(sorted.begin(), sorted.end()); twice != sorted.end()) {
     raise(errc::invalid_argument, to_string(*twice) + " is named twice in a barrier");
   }
-  m.state()->require_open();
-  body_->state = m.state();
+  detail::state_of(m)->require_open();
+  body_->state = detail::state_of(m);
   body_->participants = std::move(participants);
   body_->begin(body_->make_filling());
 }

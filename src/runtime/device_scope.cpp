@@ -7,7 +7,7 @@
 
 namespace weft {
 
-device_scope::device_scope(const device& on, std::source_location where) : state_(on.state()) {
+device_scope::device_scope(const device& on, std::source_location where) : state_(detail::state_of(on)) {
   const called_from here{where};
   state_->require_open(where);
   place_ = value_or_raise(state_->backend_of(on.id()).enter(on.id()), where);

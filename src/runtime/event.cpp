@@ -58,7 +58,7 @@ std::chrono::nanoseconds elapsed(const event& from, const event& to, std::source
       raise(errc::invalid_argument, "elapsed() of an event that was never recorded");
     if (!e->record()->timed) raise(errc::invalid_argument, "elapsed() of an event that carries no time");
   }
-  if (from.state() != to.state() || from.record()->device != to.record()->device) {
+  if (detail::state_of(from) != detail::state_of(to) || from.record()->device != to.record()->device) {
     raise(errc::wrong_device, "elapsed() between " + to_string(from.record()->device) + " and " +
                                   to_string(to.record()->device) + ": the clocks of two devices do not compare");
   }

@@ -46,27 +46,29 @@ void stream_traits::release(type& identity) noexcept {
 
 stream::stream(const device& on, stream_options options, std::source_location where) {
   const called_from here{where};
-  on.state()->require_open();
-  const stream_handle made = value_or_raise(on.state()->backend_of(on.id()).create_stream(on.id(), options.priority));
-  identity_ = unique_handle<detail::stream_traits>{detail::stream_identity{on.state(), made, on.id(), true}};
+  detail::state_of(on)->require_open();
+  const stream_handle made =
+      value_or_raise(detail::state_of(on)->backend_of(on.id()).create_stream(on.id(), options.priority));
+  identity_ = unique_handle<detail::stream_traits>{detail::stream_identity{detail::state_of(on), made, on.id(), true}};
 }
 
 stream stream::adopt(const device& on, stream_handle native, std::source_location where) {
   const called_from here{where};
-  on.state()->require_open();
-  const auto known = on.state()->backend_of(on.id()).streams_of(on.id());
+  detail::state_of(on)->require_open();
+  const auto known = detail::state_of(on)->backend_of(on.id()).streams_of(on.id());
   if (std::find(known.begin(), known.end(), native) == known.end()) {
     raise(errc::wrong_device, "the native stream " + std::to_string(static_cast<std::uint64_t>(native)) +
                                   " is not one of " + to_string(on.id()));
   }
-  return stream{detail::stream_identity{on.state(), native, on.id(), false}};
+  return stream{detail::stream_identity{detail::state_of(on), native, on.id(), false}};
 }
 
 stream stream::over(const device& on, void* driver_queue, std::source_location where) {
   const called_from here{where};
-  on.state()->require_open();
-  const stream_handle made = value_or_raise(on.state()->backend_of(on.id()).adopt_stream(on.id(), driver_queue));
-  return stream{detail::stream_identity{on.state(), made, on.id(), true}};
+  detail::state_of(on)->require_open();
+  const stream_handle made =
+      value_or_raise(detail::state_of(on)->backend_of(on.id()).adopt_stream(on.id(), driver_queue));
+  return stream{detail::stream_identity{detail::state_of(on), made, on.id(), true}};
 }
 
 void* stream::driver_queue(std::source_location where) const {
@@ -85,7 +87,7 @@ void stream::wait(const event& e, std::source_location where) const {
   const called_from here{where};
   backend& own = backend_of(identity_.get());
   if (!e.is_recorded() || !e.record()) return;
-  if (e.state() != state()) raise(errc::wrong_device, "the event belongs to another machine than the stream");
+  if (detail::state_of(e) != state()) raise(errc::wrong_device, "the event belongs to another machine than the stream");
   value_or_raise(own.wait_event(native(), e.record()));
 }
 

@@ -90,12 +90,12 @@ weft::copy_shape line(std::uint64_t width) {
 
 void wait_for(const weft::machine& m, const weft::result<weft::event_ref>& done) {
   ASSERT_TRUE(done) << to_string(done.error());
-  if (*done) weft::event{m.state(), *done}.wait();
+  if (*done) weft::event{weft::detail::state_of(m), *done}.wait();
 }
 
 class gpu_copy : public samples::virtual_cuda_test, public testing::WithParamInterface<pair_of_places> {
  protected:
-  [[nodiscard]] static weft::backend& of(const weft::machine& m) { return m.state()->backend_of(gpu0); }
+  [[nodiscard]] static weft::backend& of(const weft::machine& m) { return weft::detail::state_of(m)->backend_of(gpu0); }
 };
 
 std::string name_of(lies where) {
@@ -184,7 +184,7 @@ TEST_P(gpu_copy, in_a_busy_stream_comes_after_what_is_before_it) {
 
 class gpu_move : public samples::virtual_cuda_test {
  protected:
-  [[nodiscard]] static weft::backend& of(const weft::machine& m) { return m.state()->backend_of(gpu0); }
+  [[nodiscard]] static weft::backend& of(const weft::machine& m) { return weft::detail::state_of(m)->backend_of(gpu0); }
 };
 
 TEST_F(gpu_move, makes_no_thread_wait_for_little_plain_memory_and_one_for_much) {
@@ -232,7 +232,7 @@ TEST_F(gpu_move, has_what_passes_through_plain_memory_there_before_anything_read
     if (round % 2 == 0) static_cast<void>(shut.hold(order));
     const auto landed = of(m).copy(order.native(), request_for(through, 0, from, 0, line(size)));
     ASSERT_TRUE(landed) << to_string(landed.error());
-    other.wait(weft::event{m.state(), *landed});
+    other.wait(weft::event{weft::detail::state_of(m), *landed});
     const auto behind = of(m).copy(order.native(), request_for(back, 0, through, 0, line(size)));
     const auto elsewhere = of(m).copy(other.native(), request_for(there, 0, through, 0, line(size)));
     if (round % 2 == 0) shut.open();
@@ -256,7 +256,7 @@ TEST_F(gpu_move, has_arrived_in_plain_memory_before_a_word_behind_it_says_so) {
     to.set(samples::pattern(5000, 2));
     const auto copied = of(m).copy(order.native(), request_for(to, 0, from, 0, line(5000)));
     ASSERT_TRUE(copied);
-    const weft::event arrived{m.state(), *copied};
+    const weft::event arrived{weft::detail::state_of(m), *copied};
     if (elsewhere) other.wait(arrived);
     static_cast<void>((elsewhere ? other : order).write_value(word.data(), 1));
     // nobody asks weft: only the word tells
@@ -405,7 +405,7 @@ void fills_right(const weft::machine& m) {
           request.pattern_size = size;
           for (std::size_t n = 0; n < size; ++n)
             request.pattern[n] = static_cast<std::byte>(repeats ? 0x40 + n % 2 : 0x31 * n + 5);
-          wait_for(m, m.state()->backend_of(gpu0).fill(order.native(), request));
+          wait_for(m, weft::detail::state_of(m)->backend_of(gpu0).fill(order.native(), request));
           for (std::size_t n = 0; n < request.count * size; ++n)
             expected[offset + n] = static_cast<std::uint8_t>(request.pattern[n % size]);
           ASSERT_TRUE(samples::same(memory.get(), expected))

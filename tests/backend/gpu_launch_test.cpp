@@ -49,7 +49,7 @@ std::vector<std::uint8_t> once(std::size_t count) { return std::vector<std::uint
 
 /// Runs it in memory of a device, whose arguments begin `shift` elements into larger memory.
 std::vector<portable::value> on_device(const weft::machine& m, portable::run one, std::int64_t shift) {
-  weft::backend& by = m.state()->backend_of(weft::device_id{0});
+  weft::backend& by = weft::detail::state_of(m)->backend_of(weft::device_id{0});
   const weft::stream order{m[0]};
   std::vector<samples::byte_buffer> memory;
   memory.reserve(one.values.size());
@@ -70,7 +70,7 @@ std::vector<portable::value> on_device(const weft::machine& m, portable::run one
     request.arguments[n].address = memory.back().data() + start_of(value);
   }
   const auto done = weft::value_or_raise(by.launch(order.native(), std::move(request)));
-  weft::event{m.state(), done}.wait();
+  weft::event{weft::detail::state_of(m), done}.wait();
   std::size_t next = 0;
   for (portable::value& value : one.values) {
     if (value.direction == weft::parameter_direction::scalar) continue;

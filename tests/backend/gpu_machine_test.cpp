@@ -563,7 +563,7 @@ TEST_F(gpu_importer, DISABLED_finds_the_part_of_a_machine_that_knows_it) {
   weft::machine_options options = samples::virtual_cuda_options();
   options.backend = "host,virtual_cuda";
   const weft::machine m{options};
-  weft::backend& all = m[0].state()->backend_of(device_id{0});
+  weft::backend& all = weft::detail::state_of(m[0])->backend_of(device_id{0});
   const auto theirs = all.open_memory(std::nullopt, weft::memory_handle::from_text(handle()).bytes(),
                                       weft::handle_family::allocation, samples::only_a_hang);
   ASSERT_TRUE(theirs) << theirs.error().what;

@@ -171,7 +171,7 @@ template <class T>
 std::uint32_t pieces_between(const machine& m, weft::device_id from, weft::device_id to,
                              const weft::queue_options& options = {}) {
   message_queue<T> queue{m, from, to, options};
-  return queue.state()->shape.pieces;
+  return weft::detail::state_of(queue)->shape.pieces;
 }
 
 TEST_F(gpu_queue, cuts_short_messages_into_pieces_where_a_kernel_may_be_at_the_other_side_of_a_link) {

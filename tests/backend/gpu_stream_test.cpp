@@ -41,7 +41,7 @@ std::shared_ptr<const weft::kernel_code> waits_for_a_word() {
 
 class gpu_stream : public samples::virtual_cuda_test {
  protected:
-  [[nodiscard]] static weft::backend& of(const weft::machine& m) { return m.state()->backend_of(gpu0); }
+  [[nodiscard]] static weft::backend& of(const weft::machine& m) { return weft::detail::state_of(m)->backend_of(gpu0); }
 };
 
 /// A kernel that runs until it is let go.
@@ -358,12 +358,12 @@ TEST_F(gpu_stream, that_is_traced_knows_when_its_work_ran) {
     const weft::stream order{m[0]};
     const weft::buffer<std::uint32_t> numbers{m[0], 1000};
     weft::fill(numbers, 0U);
-    const auto before = m.state()->backend_of(gpu0).now();
+    const auto before = weft::detail::state_of(m)->backend_of(gpu0).now();
     const auto records = samples::traced(m, [&] {
       for (int n = 0; n < 5; ++n) static_cast<void>(weft::launch<adds_one>(order, weft::range(1000), numbers));
       order.synchronize();
     });
-    const auto after = m.state()->backend_of(gpu0).now();
+    const auto after = weft::detail::state_of(m)->backend_of(gpu0).now();
     std::vector<weft::trace_record> kernels;
     for (const auto& one : records) {
       if (one.kind == weft::trace_kind::kernel) kernels.push_back(one);

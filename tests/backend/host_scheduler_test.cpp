@@ -42,7 +42,9 @@ weft::machine_options host(int devices) {
 /// A gate of the backend itself: what waits for it in a stream waits until open() or the end of the machine.
 struct host_gate {
   explicit host_gate(const machine& m)
-      : owner(m.state()->backend_of(gpu0)), record(*owner.create_gate()), as_event(m.state(), record) {}
+      : owner(weft::detail::state_of(m)->backend_of(gpu0)),
+        record(*owner.create_gate()),
+        as_event(weft::detail::state_of(m), record) {}
   void open(std::shared_ptr<const weft::error> cause = nullptr) const { owner.open_gate(record, std::move(cause)); }
   weft::backend& owner;
   weft::event_ref record;

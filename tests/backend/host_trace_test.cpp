@@ -98,7 +98,7 @@ TEST(trace, of_markers_and_of_waits_that_took_no_time_is_empty) {
 TEST(trace, of_a_wait_for_the_host_and_of_one_that_fails) {
   const machine m = simulated(wired(2));
   const stream order{m[0]}, other{m[1]};
-  weft::backend& host = m.state()->backend_of(gpu0);
+  weft::backend& host = weft::detail::state_of(m)->backend_of(gpu0);
   const weft::event_ref opened = *host.create_gate();
   const auto records = traced(m, [&] {
     ASSERT_TRUE(host.wait_event(order.native(), opened));
@@ -142,7 +142,7 @@ TEST(trace, numbers_the_streams_of_each_device_from_its_default_stream_on) {
     const stream gone{m[1]};
   }
   const stream again{m[1]}, next{m[1]};
-  const auto default_stream = stream::adopt(m[1], *m.state()->backend_of(gpu1).default_stream(gpu1));
+  const auto default_stream = stream::adopt(m[1], *weft::detail::state_of(m)->backend_of(gpu1).default_stream(gpu1));
   const auto records = traced(m, [&] {
     for (const stream* s : {&default_stream, &a, &b, &again, &next, &first_of_gpu0}) s->call([] {}).wait();
   });

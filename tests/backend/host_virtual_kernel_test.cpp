@@ -284,13 +284,13 @@ TEST(virtual_trace, of_a_program_is_the_same_however_late_everything_really_is) 
 /// depends on who comes first; a stream of low priority beside it takes what the decider leaves idle.
 std::vector<trace_record> drawn_pieces() {
   const machine m = simulated(with_speeds({4, 3, 2}));
-  weft::detail::callback_thread& deciders = m.state()->deciders();
+  weft::detail::callback_thread& deciders = weft::detail::state_of(m)->deciders();
   std::vector<stream> chosen, beside;
   for (const weft::device& d : m.devices()) {
     chosen.emplace_back(d, weft::stream_options{.priority = 1});
     beside.emplace_back(d);
   }
-  weft::backend& host = m.state()->backend_of(gpu0);
+  weft::backend& host = weft::detail::state_of(m)->backend_of(gpu0);
   const weft::event_ref all_done = *host.create_gate();
   struct heap {
     std::mutex mutex;
@@ -351,7 +351,7 @@ TEST(virtual_wait, returns_after_what_follows_the_same_event_is_decided) {
     const nanoseconds each = latency + std::chrono::milliseconds{1};
     const event first = one.in(m, order);
     event second;
-    m.state()->deciders().after(first.record(), [&] {
+    weft::detail::state_of(m)->deciders().after(first.record(), [&] {
       be_late();
       second = one.in(m, order);
     });
@@ -368,14 +368,14 @@ TEST(virtual_deadline, does_not_pass_while_somebody_decides) {
   for (int run = 0; run < 20; ++run) {
     const machine m = simulated(with_speeds({1}));
     const stream order{m[0]};
-    weft::backend& host = m.state()->backend_of(gpu0);
-    const event done{m.state(), *host.create_gate()};
+    weft::backend& host = weft::detail::state_of(m)->backend_of(gpu0);
+    const event done{weft::detail::state_of(m), *host.create_gate()};
     const raw_launch one{.model = kernel_cost{1e-3, 0}};
     event second;
-    m.state()->deciders().after(one.in(m, order).record(), [&] {
+    weft::detail::state_of(m)->deciders().after(one.in(m, order).record(), [&] {
       be_late();
       second = one.in(m, order);
-      m.state()->deciders().after(second.record(), [&] {
+      weft::detail::state_of(m)->deciders().after(second.record(), [&] {
         be_late();
         host.open_gate(done.record(), nullptr);
       });
@@ -392,7 +392,7 @@ TEST(virtual_poll, lets_nothing_happen_while_somebody_decides) {
     const raw_launch one{.model = kernel_cost{1e-3, 0}};
     const event first = one.in(m, order);
     event second;
-    m.state()->deciders().after(first.record(), [&] {
+    weft::detail::state_of(m)->deciders().after(first.record(), [&] {
       be_late();
       second = one.in(m, order);
     });

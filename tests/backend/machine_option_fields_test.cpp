@@ -269,7 +269,7 @@ TEST_P(machine_option_fields, of_a_machine_have_effects) {
            weft::copy(there, from);
            if (!is_host()) samples::virtual_cuda{}.drop(0, 1, 0);
            weft::set_log_hook(before);
-           return !weft::detail::peers_of(*loses.state()).failure(gpu0, gpu1).empty();
+           return !weft::detail::peers_of(*weft::detail::state_of(loses)).failure(gpu0, gpu1).empty();
          };
          return found(weft::peer_verification::always) && !found(weft::peer_verification::never);
        }},

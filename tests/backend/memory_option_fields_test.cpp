@@ -171,7 +171,7 @@ TEST_P(memory_option_fields, of_collectives_by_one_caller_have_effects) {
          const auto enabled = [&](bool peers) {
            const ranks r{on};
            const weft::communicator all{r.on, {.peer_access = peers}};
-           return on.state()->backend_of(device_id{0}).peer_enabled(device_id{0}, device_id{1});
+           return weft::detail::state_of(on)->backend_of(device_id{0}).peer_enabled(device_id{0}, device_id{1});
          };
          return enabled(true) && !enabled(false);
        }},

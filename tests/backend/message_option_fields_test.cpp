@@ -81,7 +81,9 @@ TEST_P(message_option_fields, of_a_queue_have_effects) {
       {"timeout", "how long waiting forms wait",
        [](const machine& m) {
          const queue q = between(m, {.timeout = 1ms});
-         return weft::detail::deadline_of(*q.state(), {true, {}, {}}) - std::chrono::steady_clock::now() < 1s;
+         return weft::detail::deadline_of(*weft::detail::state_of(q), {true, {}, {}}) -
+                    std::chrono::steady_clock::now() <
+                1s;
        }},
       {"batch_size", "a batch",
        [](const machine& m) {
@@ -103,10 +105,10 @@ TEST_P(message_option_fields, of_a_queue_have_effects) {
            const queue q = between(m, {.mode = transfer_mode::host_staged, .pinned = pinned});
            const weft::stream order{m[0]};
            weft::fill_request same;
-           same.dst = reinterpret_cast<void*>(q.state()->lanes.front()->sender.ring.slots);
+           same.dst = reinterpret_cast<void*>(weft::detail::state_of(q)->lanes.front()->sender.ring.slots);
            same.count = same.pattern_size = 1;
            same.pattern[0] = *static_cast<const std::byte*>(same.dst);
-           return m.state()->backend_of(device_id{0}).fill(order.native(), same).has_value();
+           return weft::detail::state_of(m)->backend_of(device_id{0}).fill(order.native(), same).has_value();
          };
          return is_known(true) && !is_known(false);
        }},
@@ -121,13 +123,15 @@ TEST_P(message_option_fields, of_a_queue_have_effects) {
            const auto told = q.statistics().staged;
            return std::pair{told.operations, told.messages};
          };
-         if (between(m, {.mode = transfer_mode::host_staged}).state()->lies_in_host_memory) return true;  // one ring
+         if (weft::detail::state_of(between(m, {.mode = transfer_mode::host_staged}))->lies_in_host_memory)
+           return true;  // one ring
          const auto one = operations(weft::bytes{1}), many = operations(weft::bytes{1U << 20});
          return one.first == one.second && many.first < many.second;
        }},
       {"validate", "what travels with a message",
        [](const machine& m) {
-         return between(m, {.validate = true}).state()->shape.bytes > between(m, {}).state()->shape.bytes;
+         return weft::detail::state_of(between(m, {.validate = true}))->shape.bytes >
+                weft::detail::state_of(between(m, {}))->shape.bytes;
        }},
       {"producers", "the ends that may send",
        [](const machine& m) {

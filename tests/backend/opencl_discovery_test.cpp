@@ -110,7 +110,7 @@ TEST_F(opencl_discovery, says_without_shared_memory_that_no_device_reaches_anoth
   if (m.device_count() < 2) GTEST_SKIP() << "one device";
   EXPECT_FALSE(m[0].has(weft::capability::peer_to_peer));
   EXPECT_FALSE(m[0].has(weft::capability::unified_memory));
-  const auto about = m.state()->backends().front()->peer(weft::device_id{0}, weft::device_id{1});
+  const auto about = weft::detail::state_of(m)->backends().front()->peer(weft::device_id{0}, weft::device_id{1});
   ASSERT_TRUE(about);
   EXPECT_FALSE(about->can_access);
   EXPECT_TRUE(about->can_copy) << "devices of one context";

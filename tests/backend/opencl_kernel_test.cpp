@@ -25,7 +25,7 @@ WEFT_KERNEL(adds_its_place, (WEFT_IN(uint32_t) input, WEFT_OUT(uint32_t) output,
 
 /// Runs it in memory of a device, whose arguments begin `shift` elements into larger memory.
 std::vector<portable::value> on_device(const weft::machine& m, portable::run one, std::int64_t shift) {
-  weft::backend& by = m.state()->backend_of(weft::device_id{0});
+  weft::backend& by = weft::detail::state_of(m)->backend_of(weft::device_id{0});
   const weft::stream order{m[0]};
   std::vector<samples::byte_buffer> memory;
   memory.reserve(one.values.size());
@@ -44,7 +44,7 @@ std::vector<portable::value> on_device(const weft::machine& m, portable::run one
     request.arguments[n].address = memory.back().data() + before;
   }
   const auto done = weft::value_or_raise(by.launch(order.native(), std::move(request)));
-  weft::event{m.state(), done}.wait();
+  weft::event{weft::detail::state_of(m), done}.wait();
   std::size_t next = 0;
   for (portable::value& value : one.values) {
     if (value.direction == weft::parameter_direction::scalar) continue;
@@ -245,8 +245,9 @@ weft::event launch_raw(const weft::machine& m, const weft::raw_kernel& raw, cons
   argument.count = count;
   request.arguments = {argument};
   const weft::stream order{m[0]};
-  return {m.state(),
-          weft::value_or_raise(m.state()->backend_of(weft::device_id{0}).launch(order.native(), std::move(request)))};
+  return {weft::detail::state_of(m),
+          weft::value_or_raise(
+              weft::detail::state_of(m)->backend_of(weft::device_id{0}).launch(order.native(), std::move(request)))};
 }
 
 TEST_P(opencl_kernel, that_is_raw_runs_from_its_source_wherever_its_memory_begins) {

@@ -77,7 +77,7 @@ TEST_P(mixed_machine, has_one_layout_whose_devices_reach_each_other_through_the_
   for (const auto& [from, to] : {std::pair{host, other}, std::pair{other, host}}) {
     EXPECT_FALSE(layout.can_access(from.id(), to.id()));
     EXPECT_EQ(layout.peer_paths[layout.pair(from.id(), to.id())].links.size(), 2U) << "in and out of the socket";
-    const auto about = weft::value_or_raise(m.state()->backends().front()->peer(from.id(), to.id()));
+    const auto about = weft::value_or_raise(weft::detail::state_of(m)->backends().front()->peer(from.id(), to.id()));
     EXPECT_FALSE(about.can_access);
     EXPECT_EQ(about.hops, 2);
     EXPECT_NE(about.why.find("different backends"), std::string::npos) << about.why;
@@ -270,7 +270,7 @@ TEST_P(mixed_machine, refuses_a_range_that_passes_the_end_of_another_backends_me
   const machine m = open();
   const auto [host, other] = one_of_each(m);
   for (const auto& [owner, user] : {std::pair{host, other}, std::pair{other, host}}) {
-    weft::backend& driver = *m.state()->backends().front();
+    weft::backend& driver = *weft::detail::state_of(m)->backends().front();
     const weft::pinned_buffer<std::byte> pinned{owner, 100};
     const buffer<std::byte> there{user, 200};
     weft::copy_request request;

@@ -349,11 +349,11 @@ void expect_few_looks() {
   auto tx = queue.open_sender();
   auto rx = queue.open_receiver();
   const auto reader = std::make_shared<eager_reader<T>>(rx);
-  tx.state()->feed_from(reader, *tx.native()->other_waits);
+  weft::detail::state_of(tx)->feed_from(reader, *weft::detail::internals::native(tx)->other_waits);
   std::vector<T> sent(1600);
   for (std::size_t n = 0; n < sent.size(); ++n) sent[n] = T::numbered(n);
   EXPECT_EQ(tx.send_batch(sent), (batch_result{queue_status::ok, sent.size()}));
-  tx.state()->feed_from(nullptr, *tx.native()->other_waits);
+  weft::detail::state_of(tx)->feed_from(nullptr, *weft::detail::internals::native(tx)->other_waits);
   reader->all.resize(reader->count);
   EXPECT_TRUE(reader->all == sent);
   // at least 12 of 16 places are free whenever a quarter was given back; the message that finds it out goes by itself
@@ -802,8 +802,10 @@ TEST(validation, finds_an_injected_flip_and_goes_on) {
   auto rx = queue.open_receiver();
   for (std::uint64_t n = 0; n < 3; ++n) ASSERT_EQ(tx.send(tick::numbered(n)), queue_status::ok);
   // the second message, where it lies
-  auto* slots = reinterpret_cast<std::uint8_t*>(tx.native()->ring.slots);
-  const std::size_t second = tx.native()->ring.stride == 0 ? tx.native()->ring.bytes : tx.native()->ring.stride;
+  auto* slots = reinterpret_cast<std::uint8_t*>(weft::detail::internals::native(tx)->ring.slots);
+  const std::size_t second = weft::detail::internals::native(tx)->ring.stride == 0
+                                 ? weft::detail::internals::native(tx)->ring.bytes
+                                 : weft::detail::internals::native(tx)->ring.stride;
   slots[second + 5] ^= 0x10;
   tick got{};
   ASSERT_EQ(rx.receive(got), queue_status::ok);
@@ -823,7 +825,7 @@ TEST(control_words, that_cannot_be_stop_the_queue_as_corrupt) {
   auto tx = queue.open_sender();
   auto rx = queue.open_receiver();
   for (std::uint64_t n = 0; n < 16; ++n) ASSERT_EQ(tx.try_send(n), queue_status::ok);
-  *reinterpret_cast<std::uint64_t*>(tx.native()->ring.credit) = 1'000'000;
+  *reinterpret_cast<std::uint64_t*>(weft::detail::internals::native(tx)->ring.credit) = 1'000'000;
   EXPECT_EQ(tx.try_send(16), queue_status::failed);
   EXPECT_EQ(tx.failure()->code, errc::corrupt);
   std::uint64_t got = 0;

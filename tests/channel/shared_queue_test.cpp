@@ -275,16 +275,17 @@ TEST(shared_words, full_of_garbage_never_lead_out_of_the_ring) {
       return 0;
     }};
     auto [tx, rx] = weft::connect_both<record>(pair.group, there, 1);
-    auto* words = reinterpret_cast<std::uint64_t*>(rx.native()->ring.slots - weft::detail::slots_offset +
-                                                   weft::detail::words_offset);
-    auto* slots = reinterpret_cast<std::uint64_t*>(rx.native()->ring.slots);
-    const std::size_t in_slots = (rx.native()->ring.mask + 1) * rx.native()->ring.stride / 8;
+    auto* words = reinterpret_cast<std::uint64_t*>(weft::detail::internals::native(rx)->ring.slots -
+                                                   weft::detail::slots_offset + weft::detail::words_offset);
+    auto* slots = reinterpret_cast<std::uint64_t*>(weft::detail::internals::native(rx)->ring.slots);
+    const std::size_t in_slots =
+        (weft::detail::internals::native(rx)->ring.mask + 1) * weft::detail::internals::native(rx)->ring.stride / 8;
     record got{};
     queue_status received = queue_status::ok, sent = queue_status::ok;
     for (int step = 0; step < 400; ++step) {
       words[random() % 64] = round % 2 == 0 ? random() : random() % 40;
       slots[random() % in_slots] = round % 3 == 0 ? random() : random() % 8;
-      *reinterpret_cast<std::uint64_t*>(tx.native()->ring.credit) = random() >> (random() % 64);
+      *reinterpret_cast<std::uint64_t*>(weft::detail::internals::native(tx)->ring.credit) = random() >> (random() % 64);
       received = rx.try_receive(got);
       sent = tx.try_send(record::numbered(0));
     }

@@ -184,8 +184,8 @@ TEST(communicator_faults, a_rank_that_stalls_ends_the_wait_at_the_limit_and_is_n
 TEST(communicator_faults, the_limit_of_a_call_goes_before_that_of_the_communicator) {
   sums s{wired(2), weft::clock_kind::virtual_time};
   s.fill();
-  const auto gate_event = s.m.state()->backend_of(gpu0).create_gate();
-  s.m[0].default_stream().wait(weft::event{s.m.state(), *gate_event});
+  const auto gate_event = weft::detail::state_of(s.m)->backend_of(gpu0).create_gate();
+  s.m[0].default_stream().wait(weft::event{weft::detail::state_of(s.m), *gate_event});
   weft::collective_options with;
   with.timeout = std::chrono::microseconds{7};
   const auto from = s.m.now();
@@ -194,7 +194,7 @@ TEST(communicator_faults, the_limit_of_a_call_goes_before_that_of_the_communicat
   EXPECT_EQ(cause.code, errc::timed_out);
   EXPECT_NE(cause.what.find("rank 0 (gpu0)"), std::string::npos) << cause.what;
   EXPECT_EQ(s.m.now() - from, *with.timeout);
-  s.m.state()->backend_of(gpu0).open_gate(*gate_event, nullptr);
+  weft::detail::state_of(s.m)->backend_of(gpu0).open_gate(*gate_event, nullptr);
   EXPECT_EQ(run.done(rank{1}).wait_for(soon), wait_outcome::ok);
   EXPECT_TRUE(s.is_right());
 }

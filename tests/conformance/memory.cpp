@@ -262,7 +262,7 @@ verdict prefetch_and_advice_keep_the_data(context& c) {
   unified_buffer<std::uint8_t> shared{c.m()[0], count};
   auto data = pattern(count, 7);
   std::copy(data.begin(), data.end(), shared.host().begin());
-  const device_span<const std::byte> range{shared.span().state(), shared.on().id(),
+  const device_span<const std::byte> range{detail::state_of(shared.span()), shared.on().id(),
                                            reinterpret_cast<const std::byte*>(shared.data()), count};
   for (const memory_advice advice : {memory_advice::read_mostly, memory_advice::preferred_location,
                                      memory_advice::accessed_by, memory_advice::none}) {
@@ -276,7 +276,7 @@ verdict prefetch_and_advice_keep_the_data(context& c) {
     }
   }
   const byte_buffer plain{c.m()[0], 64};
-  const device_span<const std::byte> other{plain.span().state(), plain.on().id(),
+  const device_span<const std::byte> other{detail::state_of(plain.span()), plain.on().id(),
                                            reinterpret_cast<const std::byte*>(plain.data()), 64};
   expect_error({errc::invalid_argument}, "prefetch of plain memory", [&] { prefetch(c.m()[0], other); });
   expect_error({errc::invalid_argument}, "advice for plain memory",

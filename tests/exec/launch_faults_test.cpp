@@ -362,7 +362,7 @@ TEST(spread_that_cannot_be_submitted_whole, ends_after_everything_that_it_had_su
       auto values = ramp(20'000);
       const auto e = error_of([&] { launch<fault_add>(m, {.strategy = strategy}, range(20'000), values, 1).wait(); });
       for (int d = 0; d < 2; ++d) {
-        weft::backend& driver = m.state()->backend_of(device_id{d});
+        weft::backend& driver = weft::detail::state_of(m)->backend_of(device_id{d});
         for (const auto stream : driver.streams_of(device_id{d})) {
           EXPECT_TRUE(driver.idle(stream)) << "copy " << nth << " was refused, and gpu" << d << " works on";
         }

@@ -203,7 +203,7 @@ TEST(opened_pool, gives_memory_to_its_device_alone_until_set_access_and_tells_wh
   EXPECT_EQ(pool.access(m[0]), access_right::none) << "rights are not inherited";
   EXPECT_EQ(error_of([&] { pool.set_access(m[1], access_right::none); }).code, errc::invalid_device);
   const auto name = pool_memory_handle::from_bytes(with->memory);
-  auto& own = m.state()->backend_of(gpu0);
+  auto& own = weft::detail::state_of(m)->backend_of(gpu0);
   {
     const auto open = pool.open<byte>(name, samples::only_a_hang);
     EXPECT_EQ(open.owner(), gpu1);

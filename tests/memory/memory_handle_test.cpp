@@ -141,7 +141,7 @@ TEST(memory_handle, is_refused_for_what_cannot_be_exported_with_the_advice) {
   EXPECT_EQ(refused(mapped.span()).code, errc::invalid_argument);
   EXPECT_EQ(refused({}).code, errc::invalid_argument);
   const auto reaches = [&](std::size_t offset, std::size_t count) {
-    return refused({own.span().state(), own.span().on(), own.data() + offset, count}).code;
+    return refused({weft::detail::state_of(own.span()), own.span().on(), own.data() + offset, count}).code;
   };
   EXPECT_EQ(reaches(50, 51), errc::out_of_range);
   EXPECT_EQ(reaches(100, 1), errc::not_found) << "one past the end";
@@ -298,7 +298,7 @@ TEST(memory_handle, opened_twice_has_one_address_and_is_closed_twice) {
   EXPECT_TRUE(samples::same(samples::contents(*second), pattern(5000, 1)));
   second.reset();
   EXPECT_EQ(processes::mappings_of("weft-shared"), before + 1);
-  const auto& own = m.state();
+  const auto& own = weft::detail::state_of(m);
   EXPECT_EQ(own->backend_of(samples::gpu0).close_memory(at).error().code, errc::not_found) << "a third close";
 }
 
@@ -311,7 +311,7 @@ TEST(memory_handle, is_refused_in_its_own_process_and_its_memory_is_not_closed_t
     EXPECT_EQ(e.code, errc::invalid_argument);
     EXPECT_EQ(e.native_code, 201);
   }
-  auto& own = m.state()->backend_of(samples::gpu0);
+  auto& own = weft::detail::state_of(m)->backend_of(samples::gpu0);
   EXPECT_EQ(own.close_memory(memory.data()).error().code, errc::invalid_argument);
   int stranger = 0;
   EXPECT_EQ(own.close_memory(&stranger).error().code, errc::not_found);
@@ -324,8 +324,9 @@ TEST(memory_handle, of_memory_that_was_freed_meanwhile_is_stale_and_its_pages_st
   const machine m = two_devices();
   {
     const opened_memory<byte> open{m[0], received(with->wire), samples::only_a_hang};
-    const auto window = weft::value_or_raise(
-        m.state()->backend_of(samples::gpu0).host_window(samples::gpu0, open.data(), weft::bytes{5000}));
+    const auto window = weft::value_or_raise(weft::detail::state_of(m)
+                                                 ->backend_of(samples::gpu0)
+                                                 .host_window(samples::gpu0, open.data(), weft::bytes{5000}));
     with->say(5);
     ASSERT_TRUE(with->hear(6));
     EXPECT_EQ(std::memcmp(window.get(), pattern(5000, 1).data(), 5000), 0) << "no fault, and the bytes that were there";

@@ -133,7 +133,7 @@ TEST(multicast, bind_before_all_have_joined_ends_at_its_deadline_and_names_who_i
 
 TEST(multicast, driver_refuses_to_bind_before_all_have_joined_where_hardware_would_hang) {
   const machine m = samples::play(samples::wired(3));
-  weft::backend& raw = *m.state()->backends().front();
+  weft::backend& raw = *weft::detail::state_of(m)->backends().front();
   const auto group = weft::value_or_raise(raw.create_multicast(2, 2_MiB));
   const auto block = weft::value_or_raise(raw.create_block(gpu0, 2_MiB, false));
   EXPECT_TRUE(raw.add_multicast_device(group, gpu0));

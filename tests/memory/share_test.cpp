@@ -92,7 +92,7 @@ errc writes(const weft::device& by, const weft::device_span<byte>& memory) {
 }
 
 access_right right_of(const weft::device& by, const void* address) {
-  return weft::value_or_raise(by.state()->backends().front()->memory_access(by.id(), address));
+  return weft::value_or_raise(weft::detail::state_of(by)->backends().front()->memory_access(by.id(), address));
 }
 
 struct board : processes::steps {

@@ -87,7 +87,7 @@ class peer_checks : public testing::Test {
   [[nodiscard]] bool is_asked_again(std::optional<peer_verification> when = {}) {
     const int before = driver.asked;
     const machine m = open(when);
-    static_cast<void>(weft::detail::peers_of(*m.state()).refusal(gpu0, gpu1, peer_way::commands));
+    static_cast<void>(weft::detail::peers_of(*weft::detail::state_of(m)).refusal(gpu0, gpu1, peer_way::commands));
     return driver.asked != before;
   }
 
@@ -101,7 +101,7 @@ class peer_checks : public testing::Test {
 
 TEST_F(peer_checks, try_each_way_of_each_ordered_pair_once) {
   const machine m = open();
-  auto& peers = weft::detail::peers_of(*m.state());
+  auto& peers = weft::detail::peers_of(*weft::detail::state_of(m));
   EXPECT_EQ(driver.asked, 0) << "opening a machine uses no pair";
   for (int again = 0; again < 3; ++again) {
     EXPECT_EQ(peers.refusal(gpu0, gpu1, peer_way::commands), nullptr);
@@ -117,7 +117,7 @@ TEST_F(peer_checks, try_each_way_of_each_ordered_pair_once) {
 
 TEST_F(peer_checks, of_many_threads_at_once_try_a_pair_once) {
   const machine m = open();
-  auto& peers = weft::detail::peers_of(*m.state());
+  auto& peers = weft::detail::peers_of(*weft::detail::state_of(m));
   std::vector<std::thread> threads;
   for (int t = 0; t < 8; ++t)
     threads.emplace_back([&] { EXPECT_EQ(peers.refusal(gpu0, gpu1, peer_way::commands), nullptr); });
@@ -128,7 +128,7 @@ TEST_F(peer_checks, of_many_threads_at_once_try_a_pair_once) {
 TEST_F(peer_checks, end_the_use_of_a_pair_that_loses_data_and_say_so_once) {
   driver.of_commands = peer_delivery{false, "a copy: at byte 8 expected 0x01, got 0x00"};
   const machine m = open();
-  auto& peers = weft::detail::peers_of(*m.state());
+  auto& peers = weft::detail::peers_of(*weft::detail::state_of(m));
   const std::uint64_t before = peers.epoch();
   const auto why = peers.refusal(gpu0, gpu1, peer_way::commands);
   ASSERT_NE(why, nullptr);
@@ -149,7 +149,7 @@ TEST_F(peer_checks, end_the_use_of_a_pair_that_loses_data_and_say_so_once) {
 TEST_F(peer_checks, call_the_log_hook_under_no_lock) {
   driver.of_commands = peer_delivery{false, "a copy: lost"};
   const machine m = open();
-  auto& peers = weft::detail::peers_of(*m.state());
+  auto& peers = weft::detail::peers_of(*weft::detail::state_of(m));
   std::string asked;
   weft::set_log_hook([&](weft::log_level, std::string_view) { asked = peers.failure(gpu0, gpu1); });
   EXPECT_NE(peers.refusal(gpu0, gpu1, peer_way::commands), nullptr);
@@ -165,7 +165,7 @@ TEST_F(peer_checks, do_not_keep_what_was_tried_in_part) {
 TEST_F(peer_checks, let_a_pair_be_used_that_cannot_be_tried_and_warn_once) {
   driver.of_commands = weft::error{.code = errc::out_of_memory, .what = "nothing left"};
   const machine m = open();
-  auto& peers = weft::detail::peers_of(*m.state());
+  auto& peers = weft::detail::peers_of(*weft::detail::state_of(m));
   for (int again = 0; again < 3; ++again) EXPECT_EQ(peers.refusal(gpu0, gpu1, peer_way::commands), nullptr);
   EXPECT_EQ(driver.asked, 1);
   ASSERT_EQ(log.size(), 1U);

@@ -51,8 +51,8 @@ struct raw_launch {
     request.arguments = arguments;
     request.model = model;
     request.launch = launch;
-    auto event = m.state()->backend_of(order.on().id()).launch(order.native(), request);
-    return {m.state(), weft::value_or_raise(std::move(event))};
+    auto event = weft::detail::state_of(m)->backend_of(order.on().id()).launch(order.native(), request);
+    return {weft::detail::state_of(m), weft::value_or_raise(std::move(event))};
   }
 };
 

@@ -274,7 +274,7 @@ TEST(hip_blocks, are_of_the_device_that_was_asked_whatever_device_the_thread_has
   in_child({}, [] {
     const weft::machine m = open_hip_machine();
     const weft::device_id second{1};
-    weft::backend& driver = m[0].state()->backend_of(second);
+    weft::backend& driver = weft::detail::state_of(m[0])->backend_of(second);
     const weft::bytes size = weft::value_or_raise(driver.granularity(second)).minimum;
     virtual_cuda::library_path() = samples::virtual_hip_library();
     const auto used = virtual_cuda::find<unsigned long long(int)>("weft_virtual_used");
@@ -296,7 +296,7 @@ TEST(hip_blocks, are_taken_from_a_descriptor_in_the_form_that_the_release_takes)
     in_child({{"WEFT_VIRTUAL_HIP_IMPORT", form}}, [form] {
       const weft::machine m = open_hip_machine();
       const weft::device_id id{0};
-      weft::backend& driver = m[0].state()->backend_of(id);
+      weft::backend& driver = weft::detail::state_of(m[0])->backend_of(id);
       const weft::bytes size = weft::value_or_raise(driver.granularity(id)).minimum;
       const weft::block_id block = weft::value_or_raise(driver.create_block(id, size, true));
       const int descriptor = weft::value_or_raise(driver.export_block(block));

@@ -103,18 +103,22 @@ class kernel_end {
   ///   (threads); out_of_memory.
   template <message T>
   explicit kernel_end(sender<T>& tx, std::source_location where = std::source_location::current())
-      : kernel_end(tx, detail::device_of(*tx.state(), detail::facts_of(*tx.state()).source, where), where) {}
+      : kernel_end(tx, detail::device_of(*detail::state_of(tx), detail::facts_of(*detail::state_of(tx)).source, where),
+                   where) {}
   template <message T>
   explicit kernel_end(receiver<T>& rx, std::source_location where = std::source_location::current())
-      : kernel_end(rx, detail::device_of(*rx.state(), detail::facts_of(*rx.state()).destination, where), where) {}
+      : kernel_end(rx,
+                   detail::device_of(*detail::state_of(rx), detail::facts_of(*detail::state_of(rx)).destination, where),
+                   where) {}
   template <message T>
   kernel_end(sender<T>& tx, const device& on, std::source_location where = std::source_location::current())
-      : loan_(std::make_unique<detail::loan>(tx.state(), *tx.native(), on, where)) {
+      : loan_(std::make_unique<detail::loan>(detail::state_of(tx), *detail::internals::native(tx), on, where)) {
     static_assert(sizeof(T) % 4 == 0, "a kernel moves messages of whole 4-byte words");
   }
   template <message T>
   kernel_end(receiver<T>& rx, const device& on, std::source_location where = std::source_location::current())
-      : loan_(std::make_unique<detail::loan>(rx.state(), detail::lendable(rx.native(), where), on, where)) {
+      : loan_(std::make_unique<detail::loan>(detail::state_of(rx),
+                                             detail::lendable(detail::internals::native(rx), where), on, where)) {
     static_assert(sizeof(T) % 4 == 0, "a kernel moves messages of whole 4-byte words");
   }
 

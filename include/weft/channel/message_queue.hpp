@@ -5,6 +5,7 @@
 #include "weft/channel/queue_end.hpp"
 #include "weft/channel/queue_statistics.hpp"
 #include "weft/core/ids.hpp"
+#include "weft/core/internals.hpp"
 #include "weft/runtime/machine.hpp"
 
 #include <concepts>
@@ -260,11 +261,13 @@ class sender {
   /// Of the whole queue, or of this side of it when the other end is in another process.
   [[nodiscard]] queue_statistics statistics() const noexcept { return detail::statistics_of(*queue_); }
 
-  [[nodiscard]] const std::shared_ptr<detail::queue_state>& state() const noexcept { return queue_; }
-  [[nodiscard]] detail::queue_end* native() const noexcept { return end_; }
   sender(std::shared_ptr<detail::queue_state> queue, detail::queue_end& end) : queue_(std::move(queue)), end_(&end) {}
 
  private:
+  friend struct detail::internals;
+  [[nodiscard]] const std::shared_ptr<detail::queue_state>& state() const noexcept { return queue_; }
+  [[nodiscard]] detail::queue_end* native() const noexcept { return end_; }
+
   static constexpr std::uint32_t per_line = detail::per_line_of(sizeof(T), alignof(T));
   static constexpr std::uint32_t stride = detail::stride_of(sizeof(T), alignof(T));
 
@@ -422,12 +425,14 @@ class receiver {
   /// Of the whole queue, or of this side of it when the other end is in another process.
   [[nodiscard]] queue_statistics statistics() const noexcept { return detail::statistics_of(*queue_); }
 
-  [[nodiscard]] const std::shared_ptr<detail::queue_state>& state() const noexcept { return queue_; }
-  [[nodiscard]] detail::queue_end* native() const noexcept { return only_; }
   receiver(std::shared_ptr<detail::queue_state> queue, detail::queue_end* only)
       : queue_(std::move(queue)), only_(only), open_(true) {}
 
  private:
+  friend struct detail::internals;
+  [[nodiscard]] const std::shared_ptr<detail::queue_state>& state() const noexcept { return queue_; }
+  [[nodiscard]] detail::queue_end* native() const noexcept { return only_; }
+
   static constexpr std::uint32_t per_line = detail::per_line_of(sizeof(T), alignof(T));
   static constexpr std::uint32_t stride = detail::stride_of(sizeof(T), alignof(T));
 
@@ -567,9 +572,10 @@ class message_queue {
   /// thread meanwhile may still end well.
   void close() noexcept { detail::close_queue(*queue_); }
 
+ private:
+  friend struct detail::internals;
   [[nodiscard]] const std::shared_ptr<detail::queue_state>& state() const noexcept { return queue_; }
 
- private:
   std::shared_ptr<detail::queue_state> queue_;
 };
 

@@ -6,6 +6,7 @@
 #include "weft/collective/collective_options.hpp"
 #include "weft/collective/data_type.hpp"
 #include "weft/collective/reduction_op.hpp"
+#include "weft/core/internals.hpp"
 #include "weft/memory/span.hpp"
 #include "weft/processes/process_group.hpp"
 #include "weft/runtime/device.hpp"
@@ -66,9 +67,11 @@ class symmetric_buffer {
                                          std::source_location where = std::source_location::current()) const {
     return {block_, mine_.subspan(offset, count, where)};
   }
-  [[nodiscard]] const detail::symmetric_block* block() const { return block_.get(); }
 
  private:
+  friend struct detail::internals;
+  [[nodiscard]] const detail::symmetric_block* block() const { return block_.get(); }
+
   std::shared_ptr<detail::symmetric_block> block_;
   device_span<T> mine_;
 };

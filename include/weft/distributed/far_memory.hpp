@@ -2,6 +2,7 @@
 // Copies between the memory of two ranks of a world, which only one of the two calls.
 #pragma once
 
+#include "weft/core/internals.hpp"
 #include "weft/distributed/world.hpp"
 #include "weft/memory/span.hpp"
 
@@ -72,9 +73,11 @@ class far_span {
   [[nodiscard]] far_span first(std::size_t count, std::source_location where = std::source_location::current()) const {
     return subspan(0, count, where);
   }
-  [[nodiscard]] const detail::far_place& place() const noexcept { return at_; }
 
  private:
+  friend struct detail::internals;
+  [[nodiscard]] const detail::far_place& place() const noexcept { return at_; }
+
   detail::far_place at_;
 };
 
@@ -136,7 +139,7 @@ void copy(const world& w, const far_span<T>& to, const From& from, const far_cop
           std::source_location where = std::source_location::current()) {
   const auto source = detail::borrow(from);
   detail::check_far_copy<T, typename decltype(source)::element_type>(to.size(), source.size(), where);
-  detail::copy_far(w, to.place(), detail::untyped(source), options, where);
+  detail::copy_far(w, detail::internals::place(to), detail::untyped(source), options, where);
 }
 template <class To, class T>
   requires requires(To& to) { detail::borrow(to); }
@@ -144,7 +147,7 @@ void copy(const world& w, To&& to, const far_span<T>& from, const far_copy_optio
           std::source_location where = std::source_location::current()) {
   const auto target = detail::borrow(to);
   detail::check_far_copy<typename decltype(target)::element_type, T>(target.size(), from.size(), where);
-  detail::copy_near(w, detail::untyped(target), from.place(), options, where);
+  detail::copy_near(w, detail::untyped(target), detail::internals::place(from), options, where);
 }
 
 }  // namespace weft

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "weft/collective/rank_communicator.hpp"
+#include "weft/core/internals.hpp"
 #include "weft/core/result.hpp"
 #include "weft/processes/process_group.hpp"
 
@@ -147,16 +148,16 @@ class world {
   [[nodiscard]] rank_communicator communicator(const device& mine, const rank_communicator_options& options = {},
                                                std::source_location where = std::source_location::current());
 
-  /// For connect_sender() and connect_receiver(). Errors: throws unsupported without an engine.
-  [[nodiscard]] const std::shared_ptr<detail::queue_carrier>& queues() const;
-
-  /// For copies to and from the memory of other ranks. Errors: the same.
-  [[nodiscard]] const std::shared_ptr<detail::far_copier>& far_copies() const;
-
   struct body;
   explicit world(std::unique_ptr<body> made);
 
  private:
+  friend struct detail::internals;
+  /// For connect_sender() and connect_receiver(). Errors: throws unsupported without an engine.
+  [[nodiscard]] const std::shared_ptr<detail::queue_carrier>& queues() const;
+  /// For copies to and from the memory of other ranks. Errors: the same.
+  [[nodiscard]] const std::shared_ptr<detail::far_copier>& far_copies() const;
+
   std::unique_ptr<body> body_;
 };
 

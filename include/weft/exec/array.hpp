@@ -4,6 +4,7 @@
 #pragma once
 
 #include "weft/core/bytes.hpp"
+#include "weft/core/internals.hpp"
 #include "weft/kernel/parameter.hpp"
 #include "weft/runtime/machine.hpp"
 
@@ -117,9 +118,10 @@ class array {
     if (body_) detail::free_replicas(*body_);
   }
 
+ private:
+  friend struct detail::internals;
   [[nodiscard]] const std::shared_ptr<detail::array_body>& body() const { return body_; }
 
- private:
   std::shared_ptr<detail::array_body> body_;
   std::size_t count_ = 0;
 };

@@ -81,7 +81,7 @@ spread_argument make_spread_argument(A&& a) {
     made.plain.is_memory = true;
     made.plain.is_const = std::is_const_v<std::remove_reference_t<A>>;
     made.plain.memory.size = a.size_bytes().value();
-    made.array = a.body();
+    made.array = detail::internals::body(a);
   } else {
     const auto span = borrow(a);
     using span_type = std::remove_cvref_t<decltype(span)>;

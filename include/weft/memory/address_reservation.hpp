@@ -2,6 +2,7 @@
 #pragma once
 
 #include "weft/core/bytes.hpp"
+#include "weft/core/internals.hpp"
 #include "weft/runtime/device.hpp"
 #include "weft/runtime/machine.hpp"
 
@@ -33,9 +34,10 @@ class address_reservation {
   [[nodiscard]] bytes size() const;
   explicit operator bool() const { return body_ != nullptr; }
 
+ private:
+  friend struct detail::internals;
   [[nodiscard]] const std::shared_ptr<detail::reservation_body>& body() const { return body_; }
 
- private:
   address_reservation(const std::shared_ptr<detail::machine_state>& state, bytes size, bytes alignment, void* hint,
                       std::source_location where);
 

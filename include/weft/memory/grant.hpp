@@ -85,7 +85,7 @@ namespace detail {
 template <class T>
 [[nodiscard]] access_grant grant(const opened<T>& memory, const device& to, access_right right,
                                  std::source_location where = std::source_location::current()) {
-  return detail::grant_opened(memory.view(), to, right, where);
+  return detail::grant_opened(detail::internals::view(memory), to, right, where);
 }
 /// Grants what lets `to` use this memory: peer access for buffers, which covers all buffers of their device and is
 /// never for reading only; a right for memory of a shareable pool, which covers the pool; a right for mappings, which

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "weft/core/access_right.hpp"
+#include "weft/core/internals.hpp"
 #include "weft/core/unique_handle.hpp"
 #include "weft/memory/address_reservation.hpp"
 #include "weft/memory/physical_block.hpp"
@@ -90,10 +91,11 @@ class mapping {
   /// Ends it now.
   void end();
 
+ private:
+  friend struct detail::internals;
   /// For the library's own layers.
   [[nodiscard]] const std::vector<unique_handle<detail::mapped_block_traits>>& parts() const { return parts_; }
 
- private:
   [[nodiscard]] detail::machine_state* state() const;
   [[nodiscard]] device_id home() const;
 

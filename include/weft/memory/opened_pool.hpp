@@ -28,7 +28,7 @@ class opened_pool {
   /// Errors: as those of opened_memory; not_found for a pool of a device that this machine lacks.
   opened_pool(const machine& m, const pool_handle& handle, std::chrono::nanoseconds timeout = default_timeout,
               std::source_location where = std::source_location::current())
-      : opened_pool(m.state(), handle, timeout, where) {}
+      : opened_pool(detail::state_of(m), handle, timeout, where) {}
   opened_pool(const std::shared_ptr<detail::machine_state>& state, const pool_handle& handle,
               std::chrono::nanoseconds timeout, std::source_location where = std::source_location::current());
 

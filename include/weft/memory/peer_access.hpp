@@ -75,7 +75,7 @@ class peer_access {
   /// Errors: as enable_peer.
   peer_access(const machine& m, device_id from, device_id to,
               std::source_location where = std::source_location::current())
-      : peer_access(m.state(), from, to, where) {}
+      : peer_access(detail::state_of(m), from, to, where) {}
   peer_access(const std::shared_ptr<detail::machine_state>& state, device_id from, device_id to,
               std::source_location where = std::source_location::current());
 
@@ -215,7 +215,7 @@ class peer_mapping {
   peer_mapping() = default;
   peer_mapping(const machine& m, device_span<T> range, device_id by,
                std::source_location where = std::source_location::current())
-      : view_(detail::peer_view{m.state(), by,
+      : view_(detail::peer_view{detail::state_of(m), by,
                                 map_peer_memory(m, const_cast<std::remove_cv_t<T>*>(range.data()), range.on(), by,
                                                 range.size_bytes(), where)}),
         count_(range.size()) {}

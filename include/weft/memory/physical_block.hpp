@@ -6,6 +6,7 @@
 #include "weft/core/block_description.hpp"
 #include "weft/core/bytes.hpp"
 #include "weft/core/descriptor.hpp"
+#include "weft/core/internals.hpp"
 #include "weft/runtime/device.hpp"
 #include "weft/runtime/machine.hpp"
 
@@ -66,9 +67,10 @@ class physical_block {
   /// True for two objects that name one memory.
   friend bool operator==(const physical_block& a, const physical_block& b);
 
+ private:
+  friend struct detail::internals;
   [[nodiscard]] const std::shared_ptr<detail::block_body>& body() const { return body_; }
 
- private:
   explicit physical_block(std::shared_ptr<detail::block_body> body) : body_(std::move(body)) {}
 
   std::shared_ptr<detail::block_body> body_;

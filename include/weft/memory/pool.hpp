@@ -2,6 +2,7 @@
 #pragma once
 
 #include "weft/core/access_right.hpp"
+#include "weft/core/internals.hpp"
 #include "weft/memory/buffer.hpp"
 #include "weft/memory/memory_handle.hpp"
 
@@ -64,14 +65,15 @@ class memory_pool {
   [[nodiscard]] pool_memory_handle handle_of(const buffer<T>& memory,
                                              std::source_location where = std::source_location::current()) const {
     return handle_of(
-        device_span<const std::byte>{memory.span().state(), memory.span().on(),
+        device_span<const std::byte>{detail::state_of(memory.span()), memory.span().on(),
                                      reinterpret_cast<const std::byte*>(memory.data()), memory.size_bytes().size()},
         where);
   }
 
+ private:
+  friend struct detail::internals;
   [[nodiscard]] const std::shared_ptr<detail::pool_body>& body() const { return body_; }
 
- private:
   std::shared_ptr<detail::pool_body> body_;
 };
 

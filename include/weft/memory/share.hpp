@@ -2,6 +2,7 @@
 // One way to give memory to other processes, whatever kind of memory it is: share() there, open() here.
 #pragma once
 
+#include "weft/core/internals.hpp"
 #include "weft/memory/mapping.hpp"
 #include "weft/memory/memory_handle.hpp"
 #include "weft/memory/physical_block.hpp"
@@ -126,9 +127,10 @@ class opened {
   /// What that way gives, and why no better one was taken.
   [[nodiscard]] const std::string& why() const { return view_.why; }
 
+ private:
+  friend struct detail::internals;
   [[nodiscard]] const detail::opened_view& view() const { return view_; }
 
- private:
   detail::opened_view view_;
 };
 

@@ -104,8 +104,8 @@ class opened_memory {
   ///   peer_unsupported where `on` cannot reach the owner's device; resource_exhausted.
   opened_memory(const device& on, const memory_handle& handle, std::chrono::nanoseconds timeout = default_timeout,
                 std::source_location where = std::source_location::current())
-      : place_(detail::open_memory(on.state(), on.id(), handle.bytes(), handle_family::allocation, timeout, sizeof(T),
-                                   alignof(T), where)) {}
+      : place_(detail::open_memory(detail::state_of(on), on.id(), handle.bytes(), handle_family::allocation, timeout,
+                                   sizeof(T), alignof(T), where)) {}
   explicit opened_memory(detail::opened_place place) : place_(std::move(place)) {}
 
   [[nodiscard]] std::size_t size() const { return place_.get().size / sizeof(T); }

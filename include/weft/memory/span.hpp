@@ -3,6 +3,7 @@
 
 #include "weft/core/bytes.hpp"
 #include "weft/core/ids.hpp"
+#include "weft/core/internals.hpp"
 #include "weft/core/memory_description.hpp"
 #include "weft/core/raise.hpp"
 
@@ -45,7 +46,11 @@ class device_span {
   template <class U>
     requires std::is_convertible_v<U (*)[], T (*)[]>
   constexpr device_span(const device_span<U>& other)  // NOLINT(google-explicit-constructor): as std::span
-      : state_(other.state()), data_(other.data()), count_(other.size()), device_(other.on()), kind_(other.kind()) {}
+      : state_(detail::state_of(other)),
+        data_(other.data()),
+        count_(other.size()),
+        device_(other.on()),
+        kind_(other.kind()) {}
 
   [[nodiscard]] constexpr T* data() const { return data_; }
   [[nodiscard]] constexpr std::size_t size() const { return count_; }
@@ -54,7 +59,6 @@ class device_span {
   /// The device that owns the memory; for a peer mapping, the device that may use it.
   [[nodiscard]] constexpr device_id on() const { return device_; }
   [[nodiscard]] constexpr memory_kind kind() const { return kind_; }
-  [[nodiscard]] constexpr detail::machine_state* state() const { return state_; }
 
   /// Errors: out_of_range when offset + count passes the end.
   [[nodiscard]] device_span subspan(std::size_t offset, std::size_t count,
@@ -73,6 +77,9 @@ class device_span {
   }
 
  private:
+  friend struct detail::internals;
+  [[nodiscard]] constexpr detail::machine_state* state() const { return state_; }
+
   detail::machine_state* state_ = nullptr;
   T* data_ = nullptr;
   std::size_t count_ = 0;
@@ -124,7 +131,7 @@ memory_ref untyped(const S& span) {
   using element = std::remove_cv_t<typename S::element_type>;
   auto* address = const_cast<element*>(span.data());  // the direction of the copy decides what is written
   if constexpr (is_device_span<S>::value) {
-    return {span.state(), address, span.size_bytes().value(), span.on(), span.kind()};
+    return {detail::state_of(span), address, span.size_bytes().value(), span.on(), span.kind()};
   } else {
     return {nullptr, address, span.size_bytes(), {}, memory_kind::pinned};
   }

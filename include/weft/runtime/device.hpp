@@ -6,6 +6,7 @@
 #include "weft/core/device_description.hpp"
 #include "weft/core/error.hpp"
 #include "weft/core/ids.hpp"
+#include "weft/core/internals.hpp"
 #include "weft/core/waiting.hpp"
 
 #include <chrono>
@@ -72,9 +73,10 @@ class device {
 
   friend bool operator==(const device& a, const device& b) { return a.id_ == b.id_ && a.state_ == b.state_; }
 
+ private:
+  friend struct detail::internals;
   [[nodiscard]] const std::shared_ptr<detail::machine_state>& state() const { return state_; }
 
- private:
   std::shared_ptr<detail::machine_state> state_;
   device_id id_;
 };

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "weft/backend/event_record.hpp"
+#include "weft/core/internals.hpp"
 
 #include <chrono>
 #include <coroutine>
@@ -63,9 +64,11 @@ class event {
   void await_resume() const { wait(std::source_location{}); }
 
   [[nodiscard]] const event_ref& record() const { return record_; }
-  [[nodiscard]] const std::shared_ptr<detail::machine_state>& state() const { return state_; }
 
  private:
+  friend struct detail::internals;
+  [[nodiscard]] const std::shared_ptr<detail::machine_state>& state() const { return state_; }
+
   std::shared_ptr<detail::machine_state> state_;
   event_ref record_;
 };

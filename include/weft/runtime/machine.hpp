@@ -3,6 +3,7 @@
 
 #include "weft/backend/order_violation.hpp"
 #include "weft/backend/registry.hpp"
+#include "weft/core/internals.hpp"
 #include "weft/core/link_traffic.hpp"
 #include "weft/core/raise.hpp"
 #include "weft/core/topology.hpp"
@@ -191,10 +192,11 @@ class machine {
 
   friend bool operator==(const machine& a, const machine& b) { return a.state_ == b.state_; }
 
+ private:
+  friend struct detail::internals;
   /// The state that owners share with the machine; for the library's own layers.
   [[nodiscard]] const std::shared_ptr<detail::machine_state>& state() const { return state_; }
 
- private:
   std::shared_ptr<detail::machine_state> state_;
   std::shared_ptr<void> lease_;  // the last copy of this closes the state
 };

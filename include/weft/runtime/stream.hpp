@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "weft/core/internals.hpp"
 #include "weft/core/stream_handle.hpp"
 #include "weft/core/unique_handle.hpp"
 #include "weft/core/word_comparison.hpp"
@@ -102,10 +103,12 @@ class stream {
   [[nodiscard]] wait_outcome synchronize_for(std::chrono::nanoseconds timeout,
                                              std::source_location where = std::source_location::current()) const;
 
-  [[nodiscard]] const std::shared_ptr<detail::machine_state>& state() const { return identity_.get().state; }
   [[nodiscard]] device_id on_id() const { return identity_.get().device; }
 
  private:
+  friend struct detail::internals;
+  [[nodiscard]] const std::shared_ptr<detail::machine_state>& state() const { return identity_.get().state; }
+
   explicit stream(detail::stream_identity identity) : identity_(std::move(identity)) {}
   friend class device;
 

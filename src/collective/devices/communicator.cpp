@@ -31,10 +31,11 @@ std::shared_ptr<const detail::collective_ranks> ranks_of(std::span<const device>
   }
   std::vector<device_id> ids;
   auto made = std::make_shared<detail::collective_ranks>();
-  made->state = devices.front().state();
+  made->state = detail::state_of(devices.front());
   made->state->require_open();
   for (const device& d : devices) {
-    if (d.state() != made->state) raise(errc::wrong_device, "a communicator over the devices of two machines");
+    if (detail::state_of(d) != made->state)
+      raise(errc::wrong_device, "a communicator over the devices of two machines");
     made->devices.push_back(d);
     made->drivers.push_back(&made->state->backend_of(d.id()));
     ids.push_back(d.id());

@@ -113,7 +113,7 @@ struct in_stream {
     launch_argument made;
     made.type = stored_as(type);
     made.is_memory = true;
-    made.memory.state = order.state().get();
+    made.memory.state = state_of(order).get();
     made.memory.address = address;
     made.memory.size = address != nullptr ? static_cast<std::uint64_t>(count) * size_of(type) : 0;
     made.memory.device = order.on_id();

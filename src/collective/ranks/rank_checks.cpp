@@ -244,7 +244,7 @@ call_memory rank_communicator_body::reach(const collective_memory& given, bool i
     made.at = static_cast<std::byte*>(memory.address);
     return made;
   }
-  if (memory.state != on.state().get()) {
+  if (memory.state != state_of(on).get()) {
     raise(errc::wrong_device,
           "memory of another machine than that of " + to_string(rank{self()}) + " (" + to_string(on.id()) + ")");
   }
@@ -260,7 +260,7 @@ call_memory rank_communicator_body::reach(const collective_memory& given, bool i
     }
     return made;
   }
-  auto seen = on.state()->backend_of(memory.device).host_window(memory.device, memory.address, bytes{memory.size});
+  auto seen = state_of(on)->backend_of(memory.device).host_window(memory.device, memory.address, bytes{memory.size});
   if (seen) {
     made.at = seen->get();
     made.held = std::move(*seen);

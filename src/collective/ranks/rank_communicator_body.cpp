@@ -73,11 +73,11 @@ rank_communicator_body::rank_communicator_body(std::shared_ptr<process_group> gr
                                                int self, control_block block, std::unique_ptr<far_ranks> far,
                                                const device& device_of_rank, const rank_communicator_options& how)
     : meeting(std::move(group), std::move(members), self, std::move(block), std::move(far), how.wait_policy,
-              device_of_rank.state()),
+              state_of(device_of_rank)),
       on(device_of_rank),
       options(how),
       default_(on.default_stream()),
-      driver_(&on.state()->backend_of(on.id())),
+      driver_(&state_of(on)->backend_of(on.id())),
       survivors_(all_of(meeting.size())) {
   const auto n = static_cast<std::size_t>(size());
   pulls_.reserve(n);
@@ -225,12 +225,12 @@ event rank_communicator_body::submit(const stream& order, const std::shared_ptr<
     end_streamed();
     return done;
   };
-  last_ = event{on.state(), value_or_raise(driver_->call(order.native(), std::move(work)))};
+  last_ = event{state_of(on), value_or_raise(driver_->call(order.native(), std::move(work)))};
   if (cause.what.empty()) {
     at_once([&] {
       if (!drain_image(*call, &order)) return;
       // what the call keeps, it keeps until its result is where it belongs
-      last_ = event{on.state(), value_or_raise(driver_->call(order.native(), [this, call]() -> result<void> {
+      last_ = event{state_of(on), value_or_raise(driver_->call(order.native(), [this, call]() -> result<void> {
                       end_streamed();
                       return {};
                     }))};
@@ -255,7 +255,7 @@ event rank_communicator_body::barrier(const collective_options& o) {
 
 template <class F>
 event rank_communicator_body::run_described(const collective_options& o, const F& describe) {
-  on.state()->require_open();
+  state_of(on)->require_open();
   if (!o.streams.empty()) {
     if (o.streams.size() != 1 || !(o.streams.front().on() == on)) {
       raise(errc::invalid_argument, "a call of one rank takes one stream, of its device " + to_string(on.id()));
@@ -350,7 +350,7 @@ void rank_communicator_body::gather_words(std::span<std::byte> mine, std::span<s
 
 std::shared_ptr<symmetric_block> rank_communicator_body::allocate_on_node(std::size_t count, std::size_t element) {
   constexpr std::string_view doing = "an allocation of symmetric memory";
-  on.state()->require_open();
+  state_of(on)->require_open();
   finish_streamed();
   meeting.resume(options.timeout, {});
   const std::uint64_t tag = collective_tag(meeting.block().id(), 1);

@@ -395,7 +395,7 @@ void rank_communicator_body::run_schedule(rank_call& call) {
 
 void rank_communicator_body::exchange(std::span<const rank_communicator::exchange::part> parts,
                                       const collective_options& o) {
-  on.state()->require_open();
+  state_of(on)->require_open();
   finish_streamed();
   if (!o.streams.empty()) {
     raise(errc::unsupported, "sends and receives between ranks run at once: wait for the stream, then call them");

@@ -169,7 +169,7 @@ std::unique_ptr<rank_communicator_body> rank_communicator_body::shrink_in(World&
 }
 
 std::unique_ptr<rank_communicator_body> rank_communicator_body::shrink(std::chrono::nanoseconds timeout) {
-  on.state()->require_open();
+  state_of(on)->require_open();
   if ((survivors_ & bit(self())) == 0)
     raise(errc::peer_dead, meeting.name_of(self()) + " came too late: the others go on without it");
   // ranks that are still in a call end it: they are to come here too

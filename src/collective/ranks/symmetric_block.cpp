@@ -18,7 +18,7 @@ constexpr const char* a_file = "symmetric memory";
 
 /// The device of this machine with that identity, or, where it is hidden here, the one that will use the memory.
 device device_with(const device& on, std::uint64_t identity) {
-  const auto& state = on.state();
+  const auto& state = state_of(on);
   for (int i = 0; i < state->device_count(); ++i) {
     if (identity_of(state->description_of(device_id{i}).uuid) == identity) return {state, device_id{i}};
   }
@@ -62,7 +62,7 @@ void symmetric_part::take_block(physical_block block, device_id by) {
 }
 
 void symmetric_part::take_window(const device& on, std::uint64_t size) {
-  auto seen = on.state()->backend_of(memory_.device).host_window(memory_.device, memory_.address, bytes{size});
+  auto seen = state_of(on)->backend_of(memory_.device).host_window(memory_.device, memory_.address, bytes{size});
   if (seen) {
     window_ = std::move(*seen);
   } else if (seen.error().code != errc::unsupported) {
@@ -78,13 +78,13 @@ void symmetric_part::take_file(const device& on, const descriptor& file, std::ui
   mapped_ = unique_handle<mapped_file_traits>{made};
   memory_ = {nullptr, base, size, on.id(), memory_kind::adopted};
   if (is_own) {
-    backend& driver = on.state()->backend_of(on.id());
+    backend& driver = state_of(on)->backend_of(on.id());
     value_or_raise(driver.adopt(on.id(), base, bytes{size}));
     static_cast<void>(mapped_.release());
-    made.state = on.state();
+    made.state = state_of(on);
     made.device = on.id();
     mapped_ = unique_handle<mapped_file_traits>{std::move(made)};
-    memory_.state = on.state().get();
+    memory_.state = state_of(on).get();
     // whether it is one memory for both, and not a copy that the device keeps
     value_or_raise(driver.host_window(on.id(), base, bytes{size}));
   }
@@ -164,7 +164,7 @@ symmetric_offer symmetric_part::offer(const device& on) const {
   made.way = way_;
   made.kind = on.kind();
   made.by_host = window() != nullptr;
-  made.device = identity_of(on.state()->description_of(on.id()).uuid);
+  made.device = identity_of(state_of(on)->description_of(on.id()).uuid);
   if (way_ == symmetric_way::handle) made.handle = buffer_.handle().bytes();
   return made;
 }

@@ -91,7 +91,7 @@ event_ref submit(const collective_plan& plan, const schedule_step& step, const c
   options.stop = stop;
   fold_addresses in, out;
   const fold_request request = request_of(plan, *step.fold, memory, in, out);
-  options.model = model_of(plan, step, request, order.state()->layout(), order.on_id());
+  options.model = model_of(plan, step, request, state_of(order)->layout(), order.on_id());
   return fold_in(order, request, options, where).record();
 }
 
@@ -143,11 +143,11 @@ void collective_streams::begin(std::span<const stream> given, std::source_locati
   }
   for (std::size_t r = 0; r < given.size(); ++r) {
     const int rank = static_cast<int>(r);
-    if (!given[r].state()) raise(errc::invalid_argument, ranks_->name(rank) + ": an empty stream", where);
-    if (given[r].state() != ranks_->state || given[r].on_id() != ranks_->devices[r].id()) {
+    if (!state_of(given[r])) raise(errc::invalid_argument, ranks_->name(rank) + ": an empty stream", where);
+    if (state_of(given[r]) != ranks_->state || given[r].on_id() != ranks_->devices[r].id()) {
       raise(errc::wrong_device,
             ranks_->name(rank) + ": its stream is of " + to_string(given[r].on_id()) +
-                (given[r].state() != ranks_->state ? " of another machine" : ""),
+                (state_of(given[r]) != ranks_->state ? " of another machine" : ""),
             where);
     }
   }

@@ -11,7 +11,7 @@ namespace weft::detail {
 namespace {
 
 far_copier& reached(const world& w, const far_place& there) {
-  const auto& by = w.far_copies();
+  const auto& by = internals::far_copies(w);
   static_cast<void>(w.member(rank{there.owner}));
   if (rank{there.owner} == w.self())
     raise(errc::invalid_argument, to_string(w.self()) + " is this process: its own memory needs no world to be copied");
@@ -21,7 +21,7 @@ far_copier& reached(const world& w, const far_place& there) {
 }  // namespace
 
 memory_offer::memory_offer(const world& w, const memory_ref& memory, bool may_write, std::source_location where)
-    : by_((static_cast<void>(called_from{where}), w.far_copies())), place_(by_->offer(memory, may_write)) {}
+    : by_((static_cast<void>(called_from{where}), internals::far_copies(w))), place_(by_->offer(memory, may_write)) {}
 
 memory_offer::memory_offer(memory_offer&& other) noexcept = default;
 

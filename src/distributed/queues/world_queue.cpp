@@ -83,7 +83,7 @@ far_receiver offer_far_receiving(const world& w, rank from, std::uint64_t channe
                                  const queue_options& options, std::source_location where) {
   const called_from here{where};
   check_shared(options, transfer_mode::network, where);
-  const auto& by = w.queues();
+  const auto& by = internals::queues(w);
   const region_header header = describe(type, options);
   far_side made = value_or_raise(make_far_side(by, from.value(), queue_side::receiving, header, options));
   value_or_raise(by->offer(made.end, channel, header));
@@ -94,7 +94,7 @@ far_receiver offer_far_receiving(const world& w, rank from, std::uint64_t channe
 void await_accepted(const world& w, const far_receiver& offered, const connect_options& how,
                     std::source_location where) {
   const called_from here{where};
-  value_or_raise(w.queues()->await_answer(*offered.end, deadline_after(steady_now(), how.timeout), how.stop));
+  value_or_raise(internals::queues(w)->await_answer(*offered.end, deadline_after(steady_now(), how.timeout), how.stop));
 }
 
 connected_sender connect_far_sender(const world& w, rank to, std::uint64_t channel, const message_type& type,
@@ -102,7 +102,7 @@ connected_sender connect_far_sender(const world& w, rank to, std::uint64_t chann
                                     std::source_location where) {
   const called_from here{where};
   check_shared(options, transfer_mode::network, where);
-  const auto& by = w.queues();
+  const auto& by = internals::queues(w);
   const auto offered =
       value_or_raise(by->await_offer(to.value(), channel, deadline_after(steady_now(), how.timeout), how.stop));
   auto header = read_header(offered.header.data(), offered.header.size(), type);

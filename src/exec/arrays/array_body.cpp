@@ -635,12 +635,12 @@ void array_body::read(std::uint64_t first, std::span<std::byte> to, std::source_
 
 std::shared_ptr<array_body> make_array(const machine& m, const array_shape& shape, std::source_location where) {
   const called_from here{where};
-  m.state()->require_open();
+  state_of(m)->require_open();
   if (shape.count > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max()) / shape.element) {
     raise(errc::invalid_argument,
           "an array of " + std::to_string(shape.count) + " elements: the size in bytes overflows");
   }
-  return std::make_shared<array_body>(m.state(), shape);
+  return std::make_shared<array_body>(state_of(m), shape);
 }
 
 void set_array(array_body& array, std::span<const std::byte> pattern) {

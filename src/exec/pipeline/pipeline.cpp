@@ -85,9 +85,9 @@ pipeline_report pipeline_body::report() const {
 untyped_pipeline::untyped_pipeline(const machine& m, std::size_t max_items, std::size_t in_element,
                                    std::vector<untyped_stage> stages, const pipeline_options& options,
                                    std::source_location where)
-    : body_(std::make_shared<pipeline_body>(m.state(), in_element, std::move(stages), options)) {
+    : body_(std::make_shared<pipeline_body>(state_of(m), in_element, std::move(stages), options)) {
   const called_from here{where};
-  m.state()->require_open();
+  state_of(m)->require_open();
   body_->assemble(m, max_items);
 }
 

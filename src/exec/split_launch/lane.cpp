@@ -9,9 +9,9 @@ namespace weft::detail {
 namespace {
 
 stream_identity untold_stream(const device& on) {
-  on.state()->require_open();
-  const stream_handle made = value_or_raise(on.state()->backend_of(on.id()).create_stream(on.id(), 0, false));
-  return {on.state(), made, on.id(), true};
+  state_of(on)->require_open();
+  const stream_handle made = value_or_raise(state_of(on)->backend_of(on.id()).create_stream(on.id(), 0, false));
+  return {state_of(on), made, on.id(), true};
 }
 
 }  // namespace
@@ -19,8 +19,8 @@ stream_identity untold_stream(const device& on) {
 own_stream::own_stream(const device& on) : owned_(untold_stream(on)), face_(stream::adopt(on, owned_.get().handle)) {}
 
 void lane::clear() noexcept {
-  if (on_.state()->closed()) return;
-  backend& by = on_.state()->backend_of(on_.id());
+  if (state_of(on_)->closed()) return;
+  backend& by = state_of(on_)->backend_of(on_.id());
   for (const own_stream* s : {&compute_, &in_, &out_}) {
     static_cast<void>(by.synchronize(s->face().native(), no_deadline, {}));
   }

@@ -100,7 +100,7 @@ void refuse_images(machine_state& state, const kernel_code& code, std::span<cons
 launch_run spread(const machine& m, std::shared_ptr<const kernel_code> code, const kernel_range& over,
                   std::span<spread_argument> arguments, const spread_options& options, std::source_location where) {
   const profiler_range range{[&] { return "launch " + code->name + " over devices"; }};
-  const auto& state = m.state();
+  const auto& state = detail::state_of(m);
   state->require_open(where);
   const bool some = checked_range(*code, over, arguments.size(), where);
 
@@ -205,8 +205,8 @@ launch_run spread(const machine& m, std::shared_ptr<const kernel_code> code, con
 launch_run spread_named(const machine& m, std::string_view name, const kernel_range& over,
                         std::span<spread_argument> arguments, const spread_options& options,
                         std::source_location where) {
-  m.state()->require_open(where);
-  return spread(m, registered_kernel(m.state(), name, where), over, arguments, options, where);
+  detail::state_of(m)->require_open(where);
+  return spread(m, registered_kernel(detail::state_of(m), name, where), over, arguments, options, where);
 }
 
 }  // namespace detail

@@ -101,6 +101,6 @@ result<wait_outcome> launch_state::finish(wait_deadline deadline) {
 
 }  // namespace detail
 
-launch_history& history_of(const machine& m) { return detail::launches_of(*m.state()).history; }
+launch_history& history_of(const machine& m) { return detail::launches_of(*detail::state_of(m)).history; }
 
 }  // namespace weft

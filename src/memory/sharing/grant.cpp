@@ -195,7 +195,7 @@ carrier pool_carrier(const std::shared_ptr<pool_body>& pool, const device& to) {
     gone.what = "the pool has ended";
     return gone;
   };
-  made.set = [weak = std::weak_ptr{pool}, state = to.state(), to = to.id()](access_right right) {
+  made.set = [weak = std::weak_ptr{pool}, state = detail::state_of(to), to = to.id()](access_right right) {
     return as_result([&] {
       const auto alive = weak.lock();
       if (!alive) return;
@@ -207,14 +207,14 @@ carrier pool_carrier(const std::shared_ptr<pool_body>& pool, const device& to) {
 }
 
 std::shared_ptr<grant_body> started(const machine_state* of, const device& to, access_right right) {
-  to.state()->require_open();
-  static_cast<void>(to.state()->description_of(to.id()));
-  if (of != to.state().get()) {
+  detail::state_of(to)->require_open();
+  static_cast<void>(detail::state_of(to)->description_of(to.id()));
+  if (of != detail::state_of(to).get()) {
     raise(errc::wrong_device, to_string(to.id()) + " is a device of another machine than the memory to grant");
   }
   if (right == access_right::none)
     raise(errc::invalid_argument, "granting no right to " + to_string(to.id()) + ": end the grant to withdraw it");
-  return std::make_shared<grant_body>(to.state(), to.id());
+  return std::make_shared<grant_body>(detail::state_of(to), to.id());
 }
 
 access_grant finished(std::shared_ptr<grant_body> body) { return access_grant{held_grant{std::move(body)}}; }
@@ -380,7 +380,7 @@ access_grant grant(const mapping& memory, const device& to, access_right right, 
 
 access_grant grant(const memory_pool& memory, const device& to, access_right right, std::source_location where) {
   const called_from here{where};
-  const auto& pool = memory.body();
+  const auto& pool = detail::internals::body(memory);
   auto body = detail::started(pool->state().get(), to, right);
   if (pool->is_shareable()) {
     detail::take_pool(*body, pool, to, right);

@@ -300,9 +300,9 @@ void ipc_event_service::serve() noexcept {
 
 ipc_event::ipc_event(const machine& m, std::source_location where) {
   const called_from here{where};
-  m.state()->require_open();
+  detail::state_of(m)->require_open();
   body_ = std::make_shared<detail::ipc_event_body>(
-      m.state(),
+      detail::state_of(m),
       value_or_raise(
           detail::make_memory_file("weft-event", detail::page_bytes, detail::memory_file_pages::all_there, "an event")),
       nullptr);
@@ -311,12 +311,12 @@ ipc_event::ipc_event(const machine& m, std::source_location where) {
 ipc_event::ipc_event(const machine& m, const event_handle& handle, std::chrono::nanoseconds timeout,
                      std::source_location where) {
   const called_from here{where};
-  m.state()->require_open();
+  detail::state_of(m)->require_open();
   const auto h = value_or_raise(detail::decode(handle.bytes()));
   if (h.kind != detail::share_kind::event) raise(errc::invalid_argument, "this is no handle of an event");
   auto got = value_or_raise(detail::fetch_share(h, timeout));
   if (got.reply.size != detail::page_bytes) raise(errc::corrupt, "an event of another size than those of this version");
-  body_ = std::make_shared<detail::ipc_event_body>(m.state(), std::move(got.file), std::move(got.exporter));
+  body_ = std::make_shared<detail::ipc_event_body>(detail::state_of(m), std::move(got.file), std::move(got.exporter));
 }
 
 event_handle ipc_event::handle(std::source_location where) const {
@@ -358,7 +358,7 @@ event_handle ipc_event::handle(std::source_location where) const {
 
 std::uint64_t ipc_event::record(const stream& order, std::source_location where) const {
   const called_from here{where};
-  if (order.state() != body_->state())
+  if (detail::state_of(order) != body_->state())
     raise(errc::wrong_device, "the event belongs to another machine than the stream");
   const event done = order.record();
   const std::uint64_t number = body_->begin();
@@ -418,7 +418,7 @@ event ipc_event::wait(const stream& order, std::uint64_t number, std::chrono::na
                       std::source_location where) const {
   const called_from here{where};
   require_number(number);
-  if (order.state() != body_->state())
+  if (detail::state_of(order) != body_->state())
     raise(errc::wrong_device, "the event belongs to another machine than the stream");
   body_->state()->require_open();
   backend& own = body_->state()->backend_of(order.on().id());

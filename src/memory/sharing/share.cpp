@@ -286,7 +286,7 @@ share_handle share_memory(const memory_ref& memory, std::source_location where) 
 
 share_handle share(const mapping& memory, std::source_location where) {
   const called_from here{where};
-  const auto& parts = memory.parts();
+  const auto& parts = detail::internals::parts(memory);
   if (parts.empty()) detail::raise_empty_mapping();
   if (parts.size() > share_handle::max_parts) {
     raise(errc::invalid_argument, "sharing a mapping of " + std::to_string(parts.size()) + " blocks, of at most " +
@@ -300,7 +300,7 @@ share_handle share(const mapping& memory, std::source_location where) {
 
 share_handle share(const physical_block& memory, std::source_location where) {
   const called_from here{where};
-  const auto& body = memory.body();
+  const auto& body = detail::internals::body(memory);
   const shared_bytes name = detail::offered_block(body, body ? body->about.size.value() : 0);
   return share_handle{std::span{&name, 1}};
 }
@@ -327,7 +327,7 @@ class time_left {
 
 /// The device of this machine with that identity, or, where it is hidden here, the one that will use the memory.
 device device_with(const device& on, std::uint64_t identity) {
-  const auto& state = on.state();
+  const auto& state = detail::state_of(on);
   for (int i = 0; i < state->device_count(); ++i) {
     if (identity_of(state->description_of(device_id{i}).uuid) == identity) return {state, device_id{i}};
   }
@@ -362,7 +362,7 @@ void open_blocks(opened_view& view, const device& on, const sorted_parts& parts,
 }
 
 void open_pool(opened_view& view, const device& on, const sorted_parts& parts, const time_left& timeout) {
-  const opened_pool pool{on.state(), pool_handle{encode(*parts.pool)}, timeout.now()};
+  const opened_pool pool{detail::state_of(on), pool_handle{encode(*parts.pool)}, timeout.now()};
   view.body->memory = pool.open<std::byte>(pool_memory_handle{encode(*parts.pool_memory)}, timeout.now());
   if (on.id() != pool.on().id()) pool.set_access(on, access_right::read_write);
   view.body->pool = pool;
@@ -381,7 +381,7 @@ void open_allocation(opened_view& view, const device& on, const sorted_parts& pa
 opened_view open_share(const device& on, const share_handle& handle, nanoseconds timeout, std::size_t element,
                        std::size_t alignment, std::source_location where) {
   const called_from here{where};
-  on.state()->require_open();
+  detail::state_of(on)->require_open();
   if (handle.parts().empty())
     raise(errc::invalid_argument, "opening a share_handle that names nothing; was it never set?");
   const sorted_parts parts = value_or_raise(sorted(handle.parts()));
@@ -391,7 +391,7 @@ opened_view open_share(const device& on, const share_handle& handle, nanoseconds
   for (const sharing_way way : handle.ways()) {
     opened_view view;
     view.body = std::make_shared<opened_share>();
-    view.state = on.state().get();
+    view.state = detail::state_of(on).get();
     view.way = way;
     try {
       switch (way) {

@@ -34,7 +34,7 @@ WEFT_KERNEL(tool_touch_pages, (WEFT_IN(uint8_t) data, WEFT_OUT(uint8_t) seen, in
             { seen[i] = data[i * step]; });
 
 device_span<std::byte> as_bytes_of(const device_span<std::uint8_t>& words) {
-  return {words.state(), words.on(), reinterpret_cast<std::byte*>(words.data()), words.size(), words.kind()};
+  return {detail::state_of(words), words.on(), reinterpret_cast<std::byte*>(words.data()), words.size(), words.kind()};
 }
 
 void write_ends(const device_span<std::byte>& memory, std::uint64_t seed) {

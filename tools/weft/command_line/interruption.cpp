@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "interruption.hpp"
 
+#include "core/environment.hpp"
 #include "output.hpp"
 
 #include <cerrno>
@@ -60,6 +61,10 @@ void end_after(std::chrono::milliseconds grace) {
 }
 
 }  // namespace
+
+std::chrono::milliseconds interrupt_grace() {
+  return std::chrono::milliseconds{detail::environment_number("WEFT_INTERRUPT_GRACE", 1, 3'600'000).value_or(800)};
+}
 
 void watch_interrupts(std::chrono::milliseconds grace) {
   static_cast<void>(source());

@@ -8,10 +8,13 @@
 
 namespace weft::tool {
 
+/// WEFT_INTERRUPT_GRACE, in milliseconds, else 800. Errors: invalid_argument for what is no such number.
+[[nodiscard]] std::chrono::milliseconds interrupt_grace();
+
 /// From now on SIGINT and SIGTERM ask the command to stop, and a second one ends the process at once. A command that
 /// has not ended after `grace`, because it is in the middle of what cannot be stopped, ends with 130 and with what it
 /// has written. Files that grow beyond the limit of the process are an error of the write.
-void watch_interrupts(std::chrono::milliseconds grace = std::chrono::milliseconds{800});
+void watch_interrupts(std::chrono::milliseconds grace = interrupt_grace());
 /// A file that is half written, to be removed when the process is ended so; empty: none.
 void remove_when_ended(const std::string& unfinished);
 [[nodiscard]] bool interrupted();

@@ -175,6 +175,7 @@ guide_values simulate_all_reduce() {
   layouts.reserve(6);
   for (int n = 2; n <= 64; n *= 2) layouts.push_back(switched(n, link_rate));
   for (const guide_algorithm& one : algorithms) {
+    stop_if_interrupted();
     const double took = simulated_seconds(m, all, one.algorithm, elements);
     const double told = predicted(m.layout(), one.algorithm, elements);
     made.put(one.used, share_of_link(took, elements, link_rate),
@@ -222,6 +223,7 @@ guide_values measure_all_reduce(const machine& m, const guide_plan& plan) {
     const int repeats = count < 100'000 ? 100 : 1;
     std::vector<double> times;
     for (int k = 0; k < (plan.quick ? 3 : 9); ++k) {
+      stop_if_interrupted();
       const auto begin = wall::now();
       for (int r = 0; r < repeats; ++r) work->run();
       times.push_back(std::chrono::duration<double>(wall::now() - begin).count() / repeats);

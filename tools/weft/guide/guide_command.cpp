@@ -128,7 +128,11 @@ exit_code run_bench_guide(session& run, const guide_options& options) {
       guide_values none;
       none.otherwise = interrupted() ? std::string{stopped} : absent;
       if (!none.otherwise.empty()) return none;
-      return find();
+      try {
+        return find();
+      } catch (const guide_stopped&) {
+        return guide_values::nothing(stopped);
+      }
     };
     for (const std::string_view table : tables) {
       const guide_values simulated = found(table, "simulated", {}, [&] { return simulate_table(table); });

@@ -35,6 +35,7 @@ WEFT_KERNEL(guide_heavy, (WEFT_IN(float) x, WEFT_OUT(float) y, int32_t rounds), 
 
 template <class F>
 double seconds_taken_by(F&& f) {
+  stop_if_interrupted();
   const auto begin = wall::now();
   f();
   return std::chrono::duration<double>(wall::now() - begin).count();

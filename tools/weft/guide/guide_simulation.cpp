@@ -26,6 +26,7 @@ using std::chrono_literals::operator""us;
 constexpr std::string_view no_model = "nothing of this takes time in a simulation";
 
 machine simulated(topology layout, nanoseconds launch_latency = 5us) {
+  stop_if_interrupted();
   machine_options options;
   options.backend = "host";
   options.machine = std::move(layout);
@@ -36,6 +37,7 @@ machine simulated(topology layout, nanoseconds launch_latency = 5us) {
 
 template <class F>
 double time_of(const machine& m, F&& f) {
+  stop_if_interrupted();
   const nanoseconds begin = m.now();
   f();
   return seconds_of(m.now() - begin);

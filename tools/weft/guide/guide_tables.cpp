@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "guide_tables.hpp"
 
+#include "command_line/interruption.hpp"
 #include "weft/core/raise.hpp"
 #include "weft/exec/affine_cost.hpp"
 
@@ -196,6 +197,10 @@ std::int64_t crossover_items(const crossover_costs& costs, int devices) {
     (devices_for(middle) < 2 ? one_does : more_do) = middle;
   }
   return more_do;
+}
+
+void stop_if_interrupted() {
+  if (interrupted()) throw guide_stopped{};
 }
 
 }  // namespace weft::tool

@@ -68,6 +68,10 @@ struct guide_plan {
   bool quick = false;  // sizes that take no time: a look, not a figure to quote
 };
 
+/// Ends a table that is being made when the user stops the command.
+struct guide_stopped {};
+void stop_if_interrupted();
+
 /// A table on the virtual clock: the library's own copies, launches and pipelines, in a model's time. Data is checked.
 /// Errors: failure when data is wrong; as the operations.
 [[nodiscard]] guide_values simulate_table(std::string_view table);

@@ -184,7 +184,7 @@ inline constexpr std::size_t piece_of_values = std::size_t{1} << 20;  // element
 
 template <class T>
 device_span<std::byte> bytes_of(const device_span<T>& of) {
-  return {of.state(), of.on(), reinterpret_cast<std::byte*>(of.data()), of.size() * sizeof(T), of.kind()};
+  return {detail::state_of(of), of.on(), reinterpret_cast<std::byte*>(of.data()), of.size() * sizeof(T), of.kind()};
 }
 
 template <class T>
