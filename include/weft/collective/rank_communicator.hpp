@@ -79,8 +79,8 @@ class symmetric_buffer {
 namespace detail {
 template <class B>
 collective_memory collective_memory_of(const B& given) {
-  if constexpr (requires { given.block(); }) {
-    return {untyped(given.span()), given.block()};
+  if constexpr (requires { internals::block(given); }) {
+    return {untyped(given.span()), internals::block(given)};
   } else {
     return {untyped(borrow(given)), nullptr};
   }

@@ -3,17 +3,20 @@
 
 namespace weft::detail {
 
-/// What a public object holds, for the library's own files: its class shows it to this friend and to no user.
+/// What a public object holds, for the library's own files: its class shows it to this friend and to no user. A
+/// `requires` asks it as well: of the object itself it would hear that there is no such thing.
 struct internals {
-  [[nodiscard]] static constexpr decltype(auto) state(const auto& of) { return of.state(); }
-  [[nodiscard]] static constexpr decltype(auto) body(const auto& of) { return of.body(); }
-  [[nodiscard]] static constexpr decltype(auto) native(const auto& of) { return of.native(); }
-  [[nodiscard]] static constexpr decltype(auto) block(const auto& of) { return of.block(); }
-  [[nodiscard]] static constexpr decltype(auto) view(const auto& of) { return of.view(); }
-  [[nodiscard]] static constexpr decltype(auto) parts(const auto& of) { return of.parts(); }
-  [[nodiscard]] static constexpr decltype(auto) place(const auto& of) { return of.place(); }
-  [[nodiscard]] static constexpr decltype(auto) queues(const auto& of) { return of.queues(); }
-  [[nodiscard]] static constexpr decltype(auto) far_copies(const auto& of) { return of.far_copies(); }
+  [[nodiscard]] static constexpr auto state(const auto& of) -> decltype(of.state()) { return of.state(); }
+  [[nodiscard]] static constexpr auto body(const auto& of) -> decltype(of.body()) { return of.body(); }
+  [[nodiscard]] static constexpr auto native(const auto& of) -> decltype(of.native()) { return of.native(); }
+  [[nodiscard]] static constexpr auto block(const auto& of) -> decltype(of.block()) { return of.block(); }
+  [[nodiscard]] static constexpr auto view(const auto& of) -> decltype(of.view()) { return of.view(); }
+  [[nodiscard]] static constexpr auto parts(const auto& of) -> decltype(of.parts()) { return of.parts(); }
+  [[nodiscard]] static constexpr auto place(const auto& of) -> decltype(of.place()) { return of.place(); }
+  [[nodiscard]] static constexpr auto queues(const auto& of) -> decltype(of.queues()) { return of.queues(); }
+  [[nodiscard]] static constexpr auto far_copies(const auto& of) -> decltype(of.far_copies()) {
+    return of.far_copies();
+  }
 };
 
 [[nodiscard]] constexpr decltype(auto) state_of(const auto& object) { return internals::state(object); }
