@@ -802,10 +802,9 @@ TEST(validation, finds_an_injected_flip_and_goes_on) {
   auto rx = queue.open_receiver();
   for (std::uint64_t n = 0; n < 3; ++n) ASSERT_EQ(tx.send(tick::numbered(n)), queue_status::ok);
   // the second message, where it lies
-  auto* slots = reinterpret_cast<std::uint8_t*>(weft::detail::internals::native(tx)->ring.slots);
-  const std::size_t second = weft::detail::internals::native(tx)->ring.stride == 0
-                                 ? weft::detail::internals::native(tx)->ring.bytes
-                                 : weft::detail::internals::native(tx)->ring.stride;
+  const auto& ring = weft::detail::internals::native(tx)->ring;
+  auto* slots = reinterpret_cast<std::uint8_t*>(ring.slots);
+  const std::size_t second = ring.stride == 0 ? ring.bytes : ring.stride;
   slots[second + 5] ^= 0x10;
   tick got{};
   ASSERT_EQ(rx.receive(got), queue_status::ok);

@@ -275,11 +275,11 @@ TEST(shared_words, full_of_garbage_never_lead_out_of_the_ring) {
       return 0;
     }};
     auto [tx, rx] = weft::connect_both<record>(pair.group, there, 1);
-    auto* words = reinterpret_cast<std::uint64_t*>(weft::detail::internals::native(rx)->ring.slots -
-                                                   weft::detail::slots_offset + weft::detail::words_offset);
-    auto* slots = reinterpret_cast<std::uint64_t*>(weft::detail::internals::native(rx)->ring.slots);
-    const std::size_t in_slots =
-        (weft::detail::internals::native(rx)->ring.mask + 1) * weft::detail::internals::native(rx)->ring.stride / 8;
+    const auto& ring = weft::detail::internals::native(rx)->ring;
+    auto* words =
+        reinterpret_cast<std::uint64_t*>(ring.slots - weft::detail::slots_offset + weft::detail::words_offset);
+    auto* slots = reinterpret_cast<std::uint64_t*>(ring.slots);
+    const std::size_t in_slots = (ring.mask + 1) * ring.stride / 8;
     record got{};
     queue_status received = queue_status::ok, sent = queue_status::ok;
     for (int step = 0; step < 400; ++step) {

@@ -70,6 +70,16 @@ INSTANTIATE_TEST_SUITE_P(every, command,
                            return name;
                          });
 
+TEST(grace_of_an_interrupt, that_is_no_number_is_refused_by_its_name) {
+  for (const char* const wrong : {"soon", "0", "-5"}) {
+    weft::test::tool_environment how;
+    how.set = {std::string{"WEFT_INTERRUPT_GRACE="} + wrong};
+    const auto run = run_tool({"devices"}, how);
+    EXPECT_EQ(run.exit_code, static_cast<int>(exit_code::usage)) << wrong;
+    EXPECT_TRUE(weft::test::has(run.err, "WEFT_INTERRUPT_GRACE")) << run.err;
+  }
+}
+
 // In the middle of what cannot be stopped.
 TEST(command, that_does_not_look_ends_with_130_and_what_it_has_written) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");

@@ -3,8 +3,8 @@
 
 namespace weft::detail {
 
-/// What a public object holds, for the library's own files: its class shows it to this friend and to no user. A
-/// `requires` asks it as well: of the object itself it would hear that there is no such thing.
+/// Gives the library's own files the parts that a public class hides from users; the class makes this its friend. Ask
+/// it in a `requires` too: on the object itself a hidden part is no error but a silent no.
 struct internals {
   [[nodiscard]] static constexpr auto state(const auto& of) -> decltype(of.state()) { return of.state(); }
   [[nodiscard]] static constexpr auto body(const auto& of) -> decltype(of.body()) { return of.body(); }

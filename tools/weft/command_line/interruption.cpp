@@ -62,8 +62,10 @@ void end_after(std::chrono::milliseconds grace) {
 
 }  // namespace
 
-std::chrono::milliseconds interrupt_grace() {
+std::chrono::milliseconds interrupt_grace() try {
   return std::chrono::milliseconds{detail::environment_number("WEFT_INTERRUPT_GRACE", 1, 3'600'000).value_or(800)};
+} catch (const error_exception& e) {
+  throw failure{exit_code::usage, e.cause().what};
 }
 
 void watch_interrupts(std::chrono::milliseconds grace) {

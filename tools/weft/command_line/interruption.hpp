@@ -8,7 +8,7 @@
 
 namespace weft::tool {
 
-/// WEFT_INTERRUPT_GRACE, in milliseconds, else 800. Errors: invalid_argument for what is no such number.
+/// WEFT_INTERRUPT_GRACE, in milliseconds, from 1 to an hour, else 800. Errors: usage for any other text.
 [[nodiscard]] std::chrono::milliseconds interrupt_grace();
 
 /// From now on SIGINT and SIGTERM ask the command to stop, and a second one ends the process at once. A command that

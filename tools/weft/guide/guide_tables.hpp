@@ -68,7 +68,8 @@ struct guide_plan {
   bool quick = false;  // sizes that take no time: a look, not a figure to quote
 };
 
-/// Ends a table that is being made when the user stops the command.
+/// Thrown by stop_if_interrupted(), which measurements call between their samples, once the user has stopped the
+/// command.
 struct guide_stopped {};
 void stop_if_interrupted();
 
