@@ -59,8 +59,8 @@ INSTANTIATE_TEST_SUITE_P(every, command,
                                          words{"bench", "copy", "--sim", "dgx_h100"},
                                          words{"bench", "queue", "--sim", "dgx_h100"}, words{"bench", "launch"},
                                          words{"bench", "ipc"}, words{"bench", "collective", "--sim", "dgx_h100"},
-                                         words{"bench", "collective", "--processes", "3"}, words{"bench", "guide"},
-                                         words{"demo"}, words{"conform", "--all-topologies"}),
+                                         words{"bench", "collective", "--processes", "3"}, words{"demo"},
+                                         words{"conform", "--all-topologies"}),
                          [](const auto& info) {
                            std::string name;
                            for (const std::string& word : info.param) {

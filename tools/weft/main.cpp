@@ -45,8 +45,6 @@ exit_code run_command(const command_line& line) {
       return run_bench_ipc(run, line.bench_ipc);
     case command::bench_collective:
       return run_bench_collective(run, line.bench_collective);
-    case command::bench_guide:
-      return run_bench_guide(run, line.bench_guide);
     case command::demo:
       return run_demo(run, line.demo);
     case command::conform:

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "launch_bench.hpp"
 
+#include "exec/balance/balance_simulation.hpp"
+#include "exec/balance/launch_history.hpp"
 #include "pictures/trace_picture.hpp"
-#include "weft/exec/balance_simulation.hpp"
 #include "weft/exec/launch_run.hpp"
 #include "weft/memory/buffer.hpp"
 #include "weft/memory/copy.hpp"

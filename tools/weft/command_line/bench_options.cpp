@@ -231,19 +231,13 @@ void add_bench_commands(command_entries& to) {
   CLI::App* bench = to.app.add_subcommand("bench", "Measure this machine");
   bench->require_subcommand(0, 1);
   to.add(bench, command::summary,
-         takes_a_command(bench,
-                         "what is to be measured? weft bench copy, latency, queue, launch, ipc, collective, or guide"));
+         takes_a_command(bench, "what is to be measured? weft bench copy, latency, queue, launch, ipc, or collective"));
   add_copy(to, *bench, false);
   add_copy(to, *bench, true);
   add_queue(to, *bench);
   add_launch(to, *bench);
   add_ipc(to, *bench);
   add_collective(to, *bench);
-  CLI::App* guide = bench->add_subcommand(
-      "guide", "The tables of a published multi-GPU guide: its figures, simulated, measured here");
-  guide->add_flag("--quick", to.line.bench_guide.quick, "Small sizes: a look, not figures to quote");
-  guide->add_flag("--simulated-only", to.line.bench_guide.simulated_only, "Measure nothing");
-  to.add(guide, command::bench_guide);
 }
 
 }  // namespace weft::tool

@@ -2,8 +2,8 @@
 // Commands as the parser has them: each adds its options, and reads its words once the line was parsed.
 #pragma once
 
+#include "core/nearest.hpp"
 #include "options.hpp"
-#include "weft/core/nearest.hpp"
 
 #include <CLI/CLI.hpp>
 #include <fmt/format.h>

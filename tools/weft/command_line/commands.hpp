@@ -20,7 +20,6 @@ exit_code run_bench_queue(session& run, const queue_bench_options& options);
 exit_code run_bench_launch(session& run, const launch_bench_options& options);
 exit_code run_bench_ipc(session& run, const ipc_bench_options& options);
 exit_code run_bench_collective(session& run, const collective_bench_options& options);
-exit_code run_bench_guide(session& run, const guide_options& options);
 exit_code run_demo(session& run, const demo_options& options);
 exit_code run_conform(session& run, const conform_options& options);
 exit_code run_compare(session& run, const compare_options& options);

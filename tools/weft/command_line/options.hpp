@@ -154,11 +154,6 @@ struct collective_bench_options {
   std::string output;
 };
 
-struct guide_options {
-  bool quick = false;
-  bool simulated_only = false;
-};
-
 struct demo_options {
   std::string images;
   std::string output = "weft-demo";
@@ -196,7 +191,6 @@ enum class command : std::uint8_t {
   bench_launch,
   bench_ipc,
   bench_collective,
-  bench_guide,
   demo,
   conform,
   trace_view,
@@ -220,7 +214,6 @@ struct command_line {
   launch_bench_options bench_launch;
   ipc_bench_options bench_ipc;
   collective_bench_options bench_collective;
-  guide_options bench_guide;
   demo_options demo;
   conform_options conform;
   trace_view_options trace_view;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "command_line/commands.hpp"
 #include "command_line/json_parts.hpp"
+#include "core/nearest.hpp"
 #include "doctor/gather.hpp"
 #include "doctor/report.hpp"
 #include "doctor/work.hpp"
 #include "pictures/html_page.hpp"
-#include "weft/core/nearest.hpp"
 
 #include <fmt/format.h>
 

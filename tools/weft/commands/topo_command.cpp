@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "command_line/commands.hpp"
 #include "command_line/interruption.hpp"
+#include "core/nearest.hpp"
 #include "measured_rates.hpp"
 #include "pictures/topo_picture.hpp"
-#include "weft/core/nearest.hpp"
 #include "weft/distributed/world.hpp"
 #include "weft/memory/peer_access.hpp"
 

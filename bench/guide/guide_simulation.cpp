@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// The guide's tables on a virtual clock. Its machines are not described beyond their links, so they are built here;
-// what had to be fed in to have a time at all is said in the notes, and the rest follows from it.
-#include "command_line/statistics.hpp"
-#include "guide_kernels.hpp"
-#include "guide_tables.hpp"
+// The guide's tables on a virtual clock. Its machines are not described beyond their links, so they are built here. The
+// notes of docs/explanation/guide.md name the inputs; the rest follows from them.
+#include "guide/guide_kernels.hpp"
+#include "guide/guide_tables.hpp"
 #include "weft/exec/map_reduce.hpp"
 #include "weft/exec/pipeline.hpp"
 #include "weft/memory/peer_access.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <functional>
+#include <string>
+#include <utility>
+#include <vector>
 
-namespace weft::tool {
+namespace weft::bench {
 
 namespace {
 
@@ -23,10 +24,9 @@ using std::chrono_literals::operator""ms;
 using std::chrono_literals::operator""ns;
 using std::chrono_literals::operator""us;
 
-constexpr std::string_view no_model = "nothing of this takes time in a simulation";
+double seconds_of(nanoseconds t) { return std::chrono::duration<double>(t).count(); }
 
 machine simulated(topology layout, nanoseconds launch_latency = 5us) {
-  stop_if_interrupted();
   machine_options options;
   options.backend = "host";
   options.machine = std::move(layout);
@@ -37,7 +37,6 @@ machine simulated(topology layout, nanoseconds launch_latency = 5us) {
 
 template <class F>
 double time_of(const machine& m, F&& f) {
-  stop_if_interrupted();
   const nanoseconds begin = m.now();
   f();
   return seconds_of(m.now() - begin);
@@ -135,16 +134,15 @@ copy_report copied(const machine& m, const pair_of_devices& pair, std::size_t si
   const copy_report report = copy(to, from, how);
   std::vector<std::uint8_t> got(size);
   copy(got, to);
-  guide_check(got == data, fmt::format("a copy of {} bytes", size));
+  guide_check(got == data, "a copy of " + std::to_string(size) + " bytes");
   return report;
 }
 
 void put_pair(guide_values& made, const machine& m, const pair_of_devices& pair, copy_path wish,
               std::string_view bandwidth_row, std::string_view latency_row) {
   const copy_report large = copied(m, pair, large_copy, wish);
-  made.put(bandwidth_row, large.bytes_per_second() / giga,
-           fmt::format("simulated on {}, {} to {}", m.layout().name, to_string(pair.from), to_string(pair.to)));
-  made.put(latency_row, seconds_of(copied(m, pair, 4, wish).duration) * 1e6);
+  made[bandwidth_row] = large.bytes_per_second() / giga;
+  made[latency_row] = seconds_of(copied(m, pair, 4, wish).duration) * 1e6;
 }
 
 guide_values transfer_methods() {
@@ -164,7 +162,6 @@ guide_values transfer_methods() {
     const machine m = simulated(nvlink_2_pair());
     const auto leases = enable_all_peers(m);
     put_pair(made, m, {device_id{0}, device_id{1}}, copy_path::direct, "NVLink, bandwidth", "NVLink, latency");
-    made.rows["NVLink, bandwidth"].why = "simulated: one link of 25 GB/s each way";
   }
   return made;
 }
@@ -177,30 +174,52 @@ double rate_from_host(const machine& m) {
 
 guide_values link_classes() {
   guide_values made;
-  made.put("PCIe 3.0 x16", rate_from_host(simulated(shipped("two_socket_8"))) / giga, "simulated on two_socket_8");
-  made.put("PCIe 4.0 x16", rate_from_host(simulated(shipped("pcie_4"))) / giga, "simulated on pcie_4");
+  made["PCIe 3.0 x16"] = rate_from_host(simulated(shipped("two_socket_8"))) / giga;
+  made["PCIe 4.0 x16"] = rate_from_host(simulated(shipped("pcie_4"))) / giga;
   const auto per_link = [](const machine& m, int links) {
     const auto leases = enable_all_peers(m);
     return copied(m, {device_id{0}, device_id{1}}, large_copy, copy_path::direct).bytes_per_second() / giga / links;
   };
-  made.put("NVLink 2.0, one link", per_link(simulated(nvlink_2_pair()), 1));
+  made["NVLink 2.0, one link"] = per_link(simulated(nvlink_2_pair()), 1);
   const machine m = simulated(shipped("pair_nvlink"));
   int links = 0;
   for (const topology_link& l : m.layout().links) {
     if (l.kind == link_kind::nvlink && l.from == 0 && l.to == 1) links += std::max(1, l.lanes);
   }
-  made.put("NVLink 3.0, one link", per_link(m, std::max(1, links)),
-           fmt::format("simulated on pair_nvlink, a {}th of its {} links", links, links));
+  made["NVLink 3.0, one link"] = per_link(m, std::max(1, links));
   return made;
 }
 
+/// 4,000 KiB from a device in a thousand copies, in one, and in one batch.
 guide_values small_copies() {
+  constexpr std::size_t count = 1000;
+  constexpr std::size_t size = 4096;
   const machine m = simulated(star(1, pcie_3_as_measured));
+  const stream order{m[0]};
+  std::vector<std::uint8_t> data(count * size);
+  for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<std::uint8_t>(i / 7);
+  buffer<std::uint8_t> on{m[0], data.size()};
+  copy(on, data);
+  std::vector<std::uint8_t> got(data.size());
   guide_values made;
-  guide_small_copies(m, [&](std::string_view row, std::size_t size, auto&& f) {
-    made.put(row, static_cast<double>(size) / time_of(m, f) / giga);
+  const auto put = [&](std::string_view row, auto&& copies) {
+    std::ranges::fill(got, std::uint8_t{0});
+    made[row] = static_cast<double>(data.size()) / time_of(m, copies) / giga;
+    guide_check(got == data, std::string{row});
+  };
+  put("1,000 copies of 4 KiB", [&] {
+    for (std::size_t k = 0; k < count; ++k) {
+      copy(order, std::span{got}.subspan(k * size, size), on.span().subspan(k * size, size)).wait();
+    }
   });
-  made.rows["1,000 copies of 4 KiB"].why = "simulated: 1 us for each copy beside 12 GB/s";
+  put("one copy of 4,000 KiB", [&] { copy(order, got, on).wait(); });
+  put("1,000 copies of 4 KiB as one batch", [&] {
+    std::vector<copy_part> parts;
+    parts.reserve(count);
+    for (std::size_t k = 0; k < count; ++k)
+      parts.push_back(part(std::span{got}.subspan(k * size, size), on.span().subspan(k * size, size)));
+    copy_batch(order, parts).wait();
+  });
   return made;
 }
 
@@ -250,13 +269,13 @@ guide_values data_parallel() {
   for (const int devices : {1, 2, 4}) took[devices] = stream_through(star(4, costs.link), devices, costs);
   const double behind_one = stream_through(star(4, costs.link, true), 4, costs);
   guide_values made;
-  made.put("one device", input_bytes / took[1] / giga);
-  made.put("two devices", input_bytes / took[2] / giga);
-  made.put("four devices", input_bytes / took[4] / giga);
-  made.put("speed-up, two devices", took[1] / took[2]);
-  made.put("speed-up, four devices", took[1] / took[4]);
-  made.put("scaling efficiency", 100 * took[1] / took[4] / 4);
-  made.put("speed-up, four devices behind one link", took[1] / behind_one);
+  made["one device"] = input_bytes / took[1] / giga;
+  made["two devices"] = input_bytes / took[2] / giga;
+  made["four devices"] = input_bytes / took[4] / giga;
+  made["speed-up, two devices"] = took[1] / took[2];
+  made["speed-up, four devices"] = took[1] / took[4];
+  made["scaling efficiency"] = 100 * took[1] / took[4] / 4;
+  made["speed-up, four devices behind one link"] = took[1] / behind_one;
   return made;
 }
 
@@ -264,28 +283,60 @@ guide_values data_parallel() {
 /// by it and costs of items multiplied, and every time stays what it was.
 constexpr std::int64_t stands_for = 1000;
 
+/// Shares of x on the first devices, computed there, and back: y.
+class scatter_gather_run {
+ public:
+  scatter_gather_run(const machine& m, int devices, std::int64_t count)
+      : machine_(m), shares_(even_split(static_cast<std::size_t>(count), static_cast<std::size_t>(devices))) {
+    for (int d = 0; d < devices; ++d) {
+      in_.emplace_back(m[d], shares_[static_cast<std::size_t>(d)]);
+      out_.emplace_back(m[d], shares_[static_cast<std::size_t>(d)]);
+      orders_.emplace_back(m[d]);
+    }
+  }
+
+  void once(std::span<float> y, std::span<const float> x, const launch_options& how) {
+    scatter(std::span{in_}, x);
+    std::vector<event> done;
+    done.reserve(in_.size());
+    for (std::size_t d = 0; d < in_.size(); ++d) {
+      done.push_back(
+          launch<guide_line>(orders_[d], how, range(static_cast<std::int64_t>(shares_[d])), in_[d], out_[d]));
+    }
+    for (const event& e : done) e.wait();
+    gather(y, std::span{out_});
+  }
+
+ private:
+  machine machine_;
+  std::vector<std::size_t> shares_;
+  std::vector<buffer<float>> in_, out_;
+  std::vector<stream> orders_;
+};
+
 guide_values scatter_and_gather() {
   struct size_of_work {
-    std::string_view name;
     std::int64_t elements;
+    std::array<std::string_view, 4> rows;  // one, two and four devices; the speed-up
   };
-  constexpr std::array<size_of_work, 3> sizes{
-      {{"10M elements", 10'000'000}, {"100M elements", 100'000'000}, {"1B elements", 1'000'000'000}}};
-  const auto told = [](std::string_view size, std::string_view what) {
-    for (const guide_figure& f : guide_figures()) {
-      if (f.table == "scatter-gather" && f.row == fmt::format("{}, {}", size, what)) return f;
-    }
-    raise(errc::not_found, fmt::format("the guide has no '{}, {}'", size, what));
+  constexpr std::array<size_of_work, 3> sizes{{{10'000'000,
+                                                {"10M elements, one device", "10M elements, two devices",
+                                                 "10M elements, four devices", "10M elements, speed-up"}},
+                                               {100'000'000,
+                                                {"100M elements, one device", "100M elements, two devices",
+                                                 "100M elements, four devices", "100M elements, speed-up"}},
+                                               {1'000'000'000,
+                                                {"1B elements, one device", "1B elements, two devices",
+                                                 "1B elements, four devices", "1B elements, speed-up"}}}};
+  const auto seconds_in_guide = [](std::string_view row) { return figure_of("scatter-gather", row) * 1e-3; };
+  // The serial part is a line through the smallest and the largest work: a fixed part, and one for each element.
+  const auto serial_in_guide = [&](const size_of_work& size) {
+    const double alone = seconds_in_guide(size.rows[0]);
+    return alone * serial_part(alone / seconds_in_guide(size.rows[2]), 4);
   };
-  const auto seconds_told = [&](std::string_view size, std::string_view what) { return told(size, what).low * 1e-3; };
-  // What is not divided, as a line through the smallest and the largest work: a fixed part, and one for each element.
-  const auto serial_told = [&](std::string_view size) {
-    const double alone = seconds_told(size, "one device");
-    return alone * serial_part(alone / seconds_told(size, "four devices"), 4);
-  };
-  const double per_element = (serial_told(sizes[2].name) - serial_told(sizes[0].name)) /
+  const double per_element = (serial_in_guide(sizes[2]) - serial_in_guide(sizes[0])) /
                              static_cast<double>(sizes[2].elements - sizes[0].elements);
-  const double fixed = serial_told(sizes[0].name) - per_element * static_cast<double>(sizes[0].elements);
+  const double fixed = serial_in_guide(sizes[0]) - per_element * static_cast<double>(sizes[0].elements);
 
   guide_values made;
   for (const size_of_work& size : sizes) {
@@ -293,7 +344,7 @@ guide_values scatter_and_gather() {
     const std::int64_t items = size.elements / stands_for;
     const double serial = fixed + per_element * elements;
     const double moving = 2 * elements * sizeof(float) / pcie_3_as_measured.bytes_per_second;
-    const double computing = seconds_told(size.name, "one device") - serial - moving;
+    const double computing = seconds_in_guide(size.rows[0]) - serial - moving;
     const std::vector<float> x = guide_ramp(items);
     std::map<int, double> took;
     for (const int devices : {1, 2, 4}) {
@@ -306,16 +357,14 @@ guide_values scatter_and_gather() {
         run.once(y, x, {.model = kernel_cost{0, computing / static_cast<double>(items)}});
         launch<guide_touch>(last, launch_options{.model = kernel_cost{serial, 0}}, range(1), one).wait();
       });
-      guide_check(is_guide_line(y), fmt::format("scatter and gather over {} devices", devices));
+      guide_check(is_guide_line(y), "scatter and gather over " + std::to_string(devices) + " devices");
     }
-    made.put(told(size.name, "one device").row, took[1] * 1e3);
-    made.put(told(size.name, "two devices").row, took[2] * 1e3);
-    made.put(told(size.name, "four devices").row, took[4] * 1e3);
-    made.put(told(size.name, "speed-up").row, took[1] / took[4]);
-    if (size.elements == sizes[0].elements) made.put("scaling efficiency", 100 * took[1] / took[4] / 4);
+    made[size.rows[0]] = took[1] * 1e3;
+    made[size.rows[1]] = took[2] * 1e3;
+    made[size.rows[2]] = took[4] * 1e3;
+    made[size.rows[3]] = took[1] / took[4];
+    if (size.elements == sizes[0].elements) made["scaling efficiency"] = 100 * took[1] / took[4] / 4;
   }
-  made.rows["10M elements, one device"].why =
-      "fed to the simulation: the guide's times of one device, and what is not divided by its speed-ups at 10M and 1B";
   return made;
 }
 
@@ -331,7 +380,7 @@ guide_values reduction() {
     how.model = kernel_cost{0, figure_of("reduce", "1B elements, one device") * 1e-3 / blocks};
     const auto total = [&] {
       guide_check(reduce(m, how, x, reduce_op::sum) == static_cast<double>(elements),
-                  fmt::format("the sum on {} devices", devices));
+                  "the sum on " + std::to_string(devices) + " devices");
     };
     total();  // brings the data there
     return time_of(m, total);
@@ -339,9 +388,9 @@ guide_values reduction() {
   const double one = on(1);
   const double four = on(4);
   guide_values made;
-  made.put("1B elements, one device", one * 1e3);
-  made.put("1B elements, four devices", four * 1e3);
-  made.put("speed-up", one / four, "simulated without a part that is not divided");
+  made["1B elements, one device"] = one * 1e3;
+  made["1B elements, four devices"] = four * 1e3;
+  made["speed-up"] = one / four;
   return made;
 }
 
@@ -380,11 +429,10 @@ guide_values load_imbalance() {
   learn(m, each);
   const launch_report proportional = balanced_launch(m, balanced_by(balance::dynamic, each));
   guide_values made;
-  made.put("equal split, first device", seconds_of(equal.devices[0].took()) * 1e3);
-  made.put("equal split, total", equal.seconds * 1e3);
-  made.put("proportional split, total", proportional.seconds * 1e3,
-           "simulated: dynamic, after three launches by guided");
-  made.put("share of the first device", share_of(proportional, 0));
+  made["equal split, first device"] = seconds_of(equal.devices[0].took()) * 1e3;
+  made["equal split, total"] = equal.seconds * 1e3;
+  made["proportional split, total"] = proportional.seconds * 1e3;
+  made["share of the first device"] = share_of(proportional, 0);
   return made;
 }
 
@@ -397,10 +445,9 @@ guide_values mixed_devices() {
   learn(m, each);
   const launch_report found = balanced_launch(m, balanced_by(balance::dynamic, each));
   guide_values made;
-  made.put("share of the first", share_of(found, 0),
-           "simulated on mixed_3: dynamic, by speeds that three launches by guided had found out");
-  made.put("share of the second", share_of(found, 1));
-  made.put("share of the third", share_of(found, 2));
+  made["share of the first"] = share_of(found, 0);
+  made["share of the second"] = share_of(found, 1);
+  made["share of the third"] = share_of(found, 2);
   return made;
 }
 
@@ -435,15 +482,12 @@ guide_values three_stages() {
   const pipeline_report turns = through_pipeline(3, 5ms, false);
   const pipeline_report beside = through_pipeline(3, 5ms, true);
   guide_values made;
-  made.put("one device, per batch", seconds_of(alone.period) * 1e3, "fed to the simulation: 50 ms for each stage");
-  made.put("three devices, per batch", seconds_of(turns.period) * 1e3,
-           "fed to the simulation: 5 ms for each hop, in turns with the stages");
-  made.put("throughput, in steady state", seconds_of(alone.period) / seconds_of(turns.period));
-  made.put("20 batches in all", seconds_of(turns.elapsed) * 1e3,
-           fmt::format("of these {:g} ms to fill and {:g} ms to drain", seconds_of(turns.fill) * 1e3,
-                       seconds_of(turns.drain) * 1e3));
-  made.put("throughput, 20 batches in all", seconds_of(alone.elapsed) / seconds_of(turns.elapsed));
-  made.put("three devices, hops beside the stages, per batch", seconds_of(beside.period) * 1e3);
+  made["one device, per batch"] = seconds_of(alone.period) * 1e3;
+  made["three devices, per batch"] = seconds_of(turns.period) * 1e3;
+  made["throughput, in steady state"] = seconds_of(alone.period) / seconds_of(turns.period);
+  made["20 batches in all"] = seconds_of(turns.elapsed) * 1e3;
+  made["throughput, 20 batches in all"] = seconds_of(alone.elapsed) / seconds_of(turns.elapsed);
+  made["three devices, hops beside the stages, per batch"] = seconds_of(beside.period) * 1e3;
   return made;
 }
 
@@ -457,10 +501,7 @@ guide_values crossover() {
   costs.other_seconds_per_item = costs.first_seconds_per_item +
                                  2 * sizeof(float) / (giga * figure_of("transfer methods", "host-staged, bandwidth"));
   guide_values made;
-  made.put(
-      "elements from which a second device helps", static_cast<double>(crossover_items(costs, 4)),
-      "simulated: computed by finish_together, for y = 2 x + 1 with its data on one device and staged copies to and "
-      "from the others; with data in host memory every device starts at the same cost, and all help at once");
+  made["elements from which a second device helps"] = static_cast<double>(crossover_items(costs, 4));
   return made;
 }
 
@@ -498,14 +539,14 @@ guide_values image_batch() {
     }
   }
   guide_values made;
-  made.put("100 images, one device", took[1], "fed to the simulation: 32 ms for each image on one device");
-  made.put("100 images, two devices", took[2]);
-  made.put("100 images, four devices", took[4]);
-  made.put("one device", images / took[1]);
-  made.put("two devices", images / took[2]);
-  made.put("four devices", images / took[4]);
-  made.put("speed-up, two devices", took[1] / took[2]);
-  made.put("speed-up, four devices", took[1] / took[4]);
+  made["100 images, one device"] = took[1];
+  made["100 images, two devices"] = took[2];
+  made["100 images, four devices"] = took[4];
+  made["one device"] = images / took[1];
+  made["two devices"] = images / took[2];
+  made["four devices"] = images / took[4];
+  made["speed-up, two devices"] = took[1] / took[2];
+  made["speed-up, four devices"] = took[1] / took[4];
   return made;
 }
 
@@ -515,7 +556,6 @@ guide_values simulate_table(std::string_view table) {
   if (table == "transfer methods") return transfer_methods();
   if (table == "link classes") return link_classes();
   if (table == "small copies") return small_copies();
-  if (table == "synchronisation") return guide_values::nothing("waiting takes no virtual time");
   if (table == "data parallel") return data_parallel();
   if (table == "scatter-gather") return scatter_and_gather();
   if (table == "reduce") return reduction();
@@ -524,8 +564,7 @@ guide_values simulate_table(std::string_view table) {
   if (table == "mixed devices") return mixed_devices();
   if (table == "pipeline") return three_stages();
   if (table == "crossover") return crossover();
-  if (table == "images") return image_batch();
-  return guide_values::nothing(no_model);
+  return image_batch();
 }
 
-}  // namespace weft::tool
+}  // namespace weft::bench
