@@ -7,11 +7,11 @@
 // parts below alone: a driver that hangs then costs the rest of a part. WEFT_BENCH_CUB names the library made of
 // cub_sum.cu.
 
+#include "backend/kernel_text.hpp"
 #include "backends/gpu/cuda/cuda.hpp"
 #include "backends/gpu/devices/discovery.hpp"
 #include "backends/gpu/hip/hip.hpp"
 #include "paired.hpp"
-#include "weft/backend/kernel_text.hpp"
 #include "weft/channel/kernel_end.hpp"
 #include "weft/channel/message_queue.hpp"
 #include "weft/exec/kernels.hpp"

@@ -3,7 +3,7 @@
 // strategy reaches on devices of 450,000, 300,000 and 250,000 items/s, a million items, 20 us for each piece.
 // usage: bench_exec_balance [SEEDS]
 
-#include "weft/exec/balance_simulation.hpp"
+#include "exec/balance/balance_simulation.hpp"
 
 #include <algorithm>
 #include <cstdio>

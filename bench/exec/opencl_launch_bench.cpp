@@ -3,9 +3,9 @@
 // text, arguments, groups and way of waiting. Bar: at most 1 us above, by the median of paired differences.
 // POCL_DEVICES="pthread" unless the environment says otherwise.
 
+#include "backend/kernel_text.hpp"
 #include "backends/opencl/discovery.hpp"
 #include "paired.hpp"
-#include "weft/backend/kernel_text.hpp"
 #include "weft/exec/launch_run.hpp"
 #include "weft/memory/buffer.hpp"
 

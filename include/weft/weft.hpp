@@ -22,7 +22,6 @@
 #include "weft/exec/kernel_check.hpp"
 #include "weft/exec/kernels.hpp"
 #include "weft/exec/launch.hpp"
-#include "weft/exec/launch_history.hpp"
 #include "weft/exec/launch_run.hpp"
 #include "weft/exec/map_reduce.hpp"
 #include "weft/exec/pipeline.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "weft/core/nearest.hpp"
+#include "core/nearest.hpp"
 
 #include <algorithm>
 #include <cstddef>

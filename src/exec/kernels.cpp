@@ -2,8 +2,8 @@
 #include "weft/exec/kernels.hpp"
 
 #include "core/called_from.hpp"
+#include "core/nearest.hpp"
 #include "exec/kernel_table.hpp"
-#include "weft/core/nearest.hpp"
 
 namespace weft {
 

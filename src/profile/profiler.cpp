@@ -4,7 +4,7 @@
 #include "core/called_from.hpp"
 #include "runtime/machine_state.hpp"
 #include "weft/profile/chrome_trace.hpp"
-#include "weft/profile/timeline.hpp"
+#include "profile/timeline.hpp"
 
 #include <atomic>
 #include <cerrno>

@@ -3,9 +3,9 @@
 
 #include "backends/mixed/factory.hpp"
 #include "core/environment.hpp"
+#include "core/nearest.hpp"
 #include "core/topology/joined_topology.hpp"
 #include "weft/core/log.hpp"
-#include "weft/core/nearest.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Each field of the options of launches and pipelines changes something, or somebody says that it does not.
+#include "exec/balance/split.hpp"
 #include "support/option_rows.hpp"
 #include "weft/exec/launch_run.hpp"
 #include "weft/exec/pipeline.hpp"
-#include "weft/exec/split.hpp"
 #include "weft/memory/peer_access.hpp"
 
 #include <chrono>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/core/topology.hpp"
 
+#include "core/nearest.hpp"
 #include "core/quantity.hpp"
 #include "topology_tools.hpp"
-#include "weft/core/nearest.hpp"
 
 #include <gtest/gtest.h>
 

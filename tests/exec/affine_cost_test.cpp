@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "weft/exec/affine_cost.hpp"
+#include "exec/balance/affine_cost.hpp"
 
 #include <gtest/gtest.h>
 

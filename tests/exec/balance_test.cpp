@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/exec/balance.hpp"
 
-#include "weft/exec/balance_simulation.hpp"
-#include "weft/exec/balancer.hpp"
-#include "weft/exec/launch_history.hpp"
+#include "exec/balance/balance_simulation.hpp"
+#include "exec/balance/balancer.hpp"
+#include "exec/balance/launch_history.hpp"
 
 #include <gtest/gtest.h>
 

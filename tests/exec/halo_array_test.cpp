@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loops over arrays that are read with a halo, in virtual time: what moves, what stays, and how long they take.
+#include "exec/balance/launch_history.hpp"
 #include "support/raw_launch.hpp"
 #include "weft/exec/launch_run.hpp"
 #include "weft/memory/copy.hpp"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/exec/launch_report.hpp"
 
-#include "weft/exec/balance_simulation.hpp"
-#include "weft/exec/balancer.hpp"
+#include "exec/balance/balance_simulation.hpp"
+#include "exec/balance/balancer.hpp"
 
 #include <gtest/gtest.h>
 

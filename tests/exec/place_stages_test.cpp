@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "weft/exec/stage_placement.hpp"
+#include "exec/pipeline/place_stages.hpp"
 
 #include <gtest/gtest.h>
 

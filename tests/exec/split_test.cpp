@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "weft/exec/split.hpp"
+#include "exec/balance/split.hpp"
 
-#include "weft/exec/memory_cap.hpp"
+#include "exec/balance/memory_cap.hpp"
 
 #include <gtest/gtest.h>
 

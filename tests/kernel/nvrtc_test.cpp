@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The text for CUDA against the real compiler, which needs no GPU. The few functions it takes are declared here.
 
+#include "backend/kernel_text.hpp"
 #include "portable_kernels.hpp"
-#include "weft/backend/kernel_text.hpp"
 
 #include <gtest/gtest.h>
 

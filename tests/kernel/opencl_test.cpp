@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The text for OpenCL C, compiled and run on whatever OpenCL device there is (PoCL needs no GPU), against the host.
 
+#include "backend/kernel_text.hpp"
+#include "backend/reduction_grid.hpp"
 #include "function_error.hpp"
 #include "portable_kernels.hpp"
 #include "support/paths.hpp"
-#include "weft/backend/kernel_text.hpp"
-#include "weft/backend/reduction_grid.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "weft/profile/timeline.hpp"
+#include "profile/timeline.hpp"
 
 #include <gtest/gtest.h>
 

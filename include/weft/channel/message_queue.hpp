@@ -4,9 +4,7 @@
 
 #include "weft/channel/queue_end.hpp"
 #include "weft/channel/queue_statistics.hpp"
-#include "weft/core/ids.hpp"
 #include "weft/core/internals.hpp"
-#include "weft/runtime/machine.hpp"
 
 #include <concepts>
 #include <cstring>
@@ -25,27 +23,64 @@ template <class T>
 concept message = std::is_trivially_copyable_v<T> && !std::is_const_v<T> && !std::is_volatile_v<T> &&
                   sizeof(T) <= detail::largest_message && alignof(T) <= 64;
 
-namespace detail {
+template <message T>
+class sender;
+template <message T>
+class receiver;
 
-/// Errors: as message_queue's constructor.
-[[nodiscard]] std::shared_ptr<queue_state> make_queue(const machine& m, device_id source, device_id destination,
-                                                      std::size_t size, std::size_t alignment,
-                                                      const queue_options& options, std::source_location where);
-[[nodiscard]] queue_end& open_sender(queue_state& queue, std::source_location where);
-[[nodiscard]] queue_end* open_receiver(queue_state& queue, std::source_location where);
+/// A bounded queue of messages from one device to another. The ring lies in the destination's memory; the sender writes
+/// into it through its peer access (`direct`), or into a ring in host memory from where a forwarder moves the messages
+/// on (`host_staged`). Where the host reaches the memory of either device by commands only, the ring in host memory is
+/// the only one, and why() says so; kernels then work on images of it (kernel_end::visibility()).
+///
+/// The ends are opened once each (a sender per producer). They keep the queue alive; the queue may go before them.
+/// After the machine is closed every operation says failed, with machine_closed. Thread: any; an end belongs to one
+/// thread at a time.
+template <message T>
+class message_queue {
+ public:
+  /// Errors: invalid_argument (no capacity, an option that cannot be), invalid_device, unsupported (rdma),
+  /// out_of_memory.
+  message_queue(const machine& m, device_id source, device_id destination, const queue_options& options = {},
+                std::source_location where = std::source_location::current())
+      : queue_(detail::make_queue(m, source, destination, sizeof(T), alignof(T), options, where)) {}
 
-/// What a queue is, apart from its type.
-struct queue_facts {
-  device_id source, destination;
-  transfer_mode mode = transfer_mode::direct;
-  std::string why;  // why it is not what was asked, or what adaptive chose and why
-  std::size_t capacity = 0;
+  /// Errors: resource_exhausted when every sending end has been opened.
+  [[nodiscard]] sender<T> open_sender(std::source_location where = std::source_location::current()) const {
+    return {queue_, detail::open_sender(*queue_, where)};
+  }
+  /// Errors: resource_exhausted when it has been opened.
+  [[nodiscard]] receiver<T> open_receiver(std::source_location where = std::source_location::current()) const {
+    return {queue_, detail::open_receiver(*queue_, where)};
+  }
+
+  [[nodiscard]] device_id source() const noexcept { return detail::facts_of(*queue_).source; }
+  [[nodiscard]] device_id destination() const noexcept { return detail::facts_of(*queue_).destination; }
+  /// direct or host_staged: what the queue really does.
+  [[nodiscard]] transfer_mode mode() const noexcept { return detail::facts_of(*queue_).mode; }
+  [[nodiscard]] bool is_direct() const noexcept { return mode() == transfer_mode::direct; }
+  /// Why the mode is not the one that was asked for; empty when it is.
+  [[nodiscard]] const std::string& why() const noexcept { return detail::facts_of(*queue_).why; }
+  [[nodiscard]] std::size_t capacity() const noexcept { return detail::facts_of(*queue_).capacity; }
+  /// Messages sent and not yet received: exact at rest, a snapshot while messages flow.
+  [[nodiscard]] std::size_t size() const noexcept { return detail::size_of(*queue_); }
+  [[nodiscard]] bool empty() const noexcept { return size() == 0; }
+  [[nodiscard]] bool full() const noexcept { return size() >= capacity(); }
+  [[nodiscard]] queue_statistics statistics() const noexcept { return detail::statistics_of(*queue_); }
+
+  /// Ends the queue for both ends: every operation that begins from now on, or waits, says closed, and what was not
+  /// received is discarded. To let the receiver have the rest first, close the sender instead. One that runs on another
+  /// thread meanwhile may still end well.
+  void close() noexcept { detail::close_queue(*queue_); }
+
+ private:
+  friend struct detail::internals;
+  [[nodiscard]] const std::shared_ptr<detail::queue_state>& state() const noexcept { return queue_; }
+
+  std::shared_ptr<detail::queue_state> queue_;
 };
-[[nodiscard]] const queue_facts& facts_of(const queue_state& queue) noexcept;
-[[nodiscard]] std::size_t size_of(const queue_state& queue) noexcept;
-[[nodiscard]] queue_statistics statistics_of(const queue_state& queue) noexcept;
-void close_queue(queue_state& queue) noexcept;
-[[nodiscard]] std::size_t batch_size_of(const queue_state& queue) noexcept;
+
+namespace detail {
 
 /// Publishes the first `count` of the places that were reserved.
 template <class T>
@@ -525,58 +560,6 @@ class receiver {
   std::shared_ptr<detail::queue_state> queue_;
   detail::queue_end* only_ = nullptr;  // null with several producers, or when closed
   bool open_ = false;
-};
-
-/// A bounded queue of messages from one device to another. The ring lies in the destination's memory; the sender writes
-/// into it through its peer access (`direct`), or into a ring in host memory from where a forwarder moves the messages
-/// on (`host_staged`). Where the host reaches the memory of either device by commands only, the ring in host memory is
-/// the only one, and why() says so; kernels then work on images of it (kernel_end::visibility()).
-///
-/// The ends are opened once each (a sender per producer). They keep the queue alive; the queue may go before them.
-/// After the machine is closed every operation says failed, with machine_closed. Thread: any; an end belongs to one
-/// thread at a time.
-template <message T>
-class message_queue {
- public:
-  /// Errors: invalid_argument (no capacity, an option that cannot be), invalid_device, unsupported (rdma),
-  /// out_of_memory.
-  message_queue(const machine& m, device_id source, device_id destination, const queue_options& options = {},
-                std::source_location where = std::source_location::current())
-      : queue_(detail::make_queue(m, source, destination, sizeof(T), alignof(T), options, where)) {}
-
-  /// Errors: resource_exhausted when every sending end has been opened.
-  [[nodiscard]] sender<T> open_sender(std::source_location where = std::source_location::current()) const {
-    return {queue_, detail::open_sender(*queue_, where)};
-  }
-  /// Errors: resource_exhausted when it has been opened.
-  [[nodiscard]] receiver<T> open_receiver(std::source_location where = std::source_location::current()) const {
-    return {queue_, detail::open_receiver(*queue_, where)};
-  }
-
-  [[nodiscard]] device_id source() const noexcept { return detail::facts_of(*queue_).source; }
-  [[nodiscard]] device_id destination() const noexcept { return detail::facts_of(*queue_).destination; }
-  /// direct or host_staged: what the queue really does.
-  [[nodiscard]] transfer_mode mode() const noexcept { return detail::facts_of(*queue_).mode; }
-  [[nodiscard]] bool is_direct() const noexcept { return mode() == transfer_mode::direct; }
-  /// Why the mode is not the one that was asked for; empty when it is.
-  [[nodiscard]] const std::string& why() const noexcept { return detail::facts_of(*queue_).why; }
-  [[nodiscard]] std::size_t capacity() const noexcept { return detail::facts_of(*queue_).capacity; }
-  /// Messages sent and not yet received: exact at rest, a snapshot while messages flow.
-  [[nodiscard]] std::size_t size() const noexcept { return detail::size_of(*queue_); }
-  [[nodiscard]] bool empty() const noexcept { return size() == 0; }
-  [[nodiscard]] bool full() const noexcept { return size() >= capacity(); }
-  [[nodiscard]] queue_statistics statistics() const noexcept { return detail::statistics_of(*queue_); }
-
-  /// Ends the queue for both ends: every operation that begins from now on, or waits, says closed, and what was not
-  /// received is discarded. To let the receiver have the rest first, close the sender instead. One that runs on another
-  /// thread meanwhile may still end well.
-  void close() noexcept { detail::close_queue(*queue_); }
-
- private:
-  friend struct detail::internals;
-  [[nodiscard]] const std::shared_ptr<detail::queue_state>& state() const noexcept { return queue_; }
-
-  std::shared_ptr<detail::queue_state> queue_;
 };
 
 }  // namespace weft

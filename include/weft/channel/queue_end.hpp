@@ -4,9 +4,12 @@
 #pragma once
 
 #include "weft/channel/queue_options.hpp"
+#include "weft/channel/queue_statistics.hpp"
 #include "weft/channel/queue_status.hpp"
 #include "weft/channel/ring_shape.hpp"
 #include "weft/core/error.hpp"
+#include "weft/core/ids.hpp"
+#include "weft/runtime/machine.hpp"
 
 #include <atomic>
 #include <chrono>
@@ -15,7 +18,9 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <source_location>
 #include <stop_token>
+#include <string>
 
 namespace weft::detail {
 
@@ -39,6 +44,26 @@ struct alignas(isolation) queue_end {
   [[nodiscard]] bool is_awaited() const noexcept { return other_waits->load(std::memory_order_relaxed) != 0; }
   void count_batch() noexcept { WEFT_RING_KEEP_64(&batches, batches + 1); }
 };
+
+/// Errors: as message_queue's constructor.
+[[nodiscard]] std::shared_ptr<queue_state> make_queue(const machine& m, device_id source, device_id destination,
+                                                      std::size_t size, std::size_t alignment,
+                                                      const queue_options& options, std::source_location where);
+[[nodiscard]] queue_end& open_sender(queue_state& queue, std::source_location where);
+[[nodiscard]] queue_end* open_receiver(queue_state& queue, std::source_location where);
+
+/// What a queue is, apart from its type.
+struct queue_facts {
+  device_id source, destination;
+  transfer_mode mode = transfer_mode::direct;
+  std::string why;  // why it is not what was asked, or what adaptive chose and why
+  std::size_t capacity = 0;
+};
+[[nodiscard]] const queue_facts& facts_of(const queue_state& queue) noexcept;
+[[nodiscard]] std::size_t size_of(const queue_state& queue) noexcept;
+[[nodiscard]] queue_statistics statistics_of(const queue_state& queue) noexcept;
+void close_queue(queue_state& queue) noexcept;
+[[nodiscard]] std::size_t batch_size_of(const queue_state& queue) noexcept;
 
 /// How long a call may wait.
 struct wait_rules {

@@ -3,9 +3,11 @@
 // chunks out. Nothing here knows a backend or a clock; a balancer carries the decision out.
 #pragma once
 
-#include "weft/exec/affine_cost.hpp"
+#include "weft/core/ids.hpp"
+#include "weft/core/result.hpp"
 
 #include <cstdint>
+#include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,6 +24,29 @@ enum class balance : std::uint8_t {
   weighted,       // in proportion to weights that the caller names
 };
 [[nodiscard]] std::string_view to_string(balance strategy);
+
+/// The cap of a device that holds whatever it is given.
+inline constexpr std::int64_t no_cap = std::numeric_limits<std::int64_t>::max();
+
+/// A run of indices for one device.
+struct piece {
+  device_id device;
+  std::int64_t first = 0;
+  std::int64_t count = 0;
+  friend bool operator==(const piece&, const piece&) = default;
+};
+
+/// The part of one device, one run of indices; in several pieces, one after the other, when it does not fit at once.
+struct share {
+  device_id device;
+  std::int64_t first = 0;
+  std::int64_t count = 0;
+  std::int64_t at_once = 0;  // items of one piece; the last may be shorter
+
+  [[nodiscard]] std::int64_t passes() const { return count == 0 ? 0 : (count - 1) / at_once + 1; }
+  /// Piece `pass` of passes().
+  [[nodiscard]] piece piece_of(std::int64_t pass) const;
+};
 
 /// What is known of one device for one kernel.
 struct balance_device {

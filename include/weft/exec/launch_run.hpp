@@ -7,7 +7,6 @@
 #include "weft/exec/array.hpp"
 #include "weft/exec/balance.hpp"
 #include "weft/exec/launch.hpp"
-#include "weft/exec/launch_history.hpp"
 #include "weft/exec/launch_report.hpp"
 
 #include <array>
@@ -213,8 +212,5 @@ template <class Kernel, class... Args>
 launch_run launch(const machine& m, const detail::placed_range& over, Args&&... args) {
   return launch<Kernel>(m, spread_options{}, over, std::forward<Args>(args)...);
 }
-
-/// What was learnt of the speed of kernels on this machine, and how to forget it.
-[[nodiscard]] launch_history& history_of(const machine& m);
 
 }  // namespace weft

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/opencl/libclang.hpp"
 
+#include "backend/kernel_text.hpp"
 #include "backends/common/compiler_words.hpp"
 #include "backends/opencl/factory.hpp"
 #include "core/environment.hpp"
 #include "core/make_error.hpp"
-#include "weft/backend/kernel_text.hpp"
 
 #include <dlfcn.h>
 #include <mutex>

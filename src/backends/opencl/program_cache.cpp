@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/opencl/program_cache.hpp"
 
+#include "backend/kernel_text.hpp"
 #include "backends/common/compiler_words.hpp"
-#include "weft/backend/kernel_text.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/documents/document_fields.hpp"
 
+#include "core/nearest.hpp"
 #include "core/quantity.hpp"
-#include "weft/core/nearest.hpp"
 
 #include <algorithm>
 #include <cmath>

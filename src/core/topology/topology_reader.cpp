@@ -3,9 +3,9 @@
 
 #include "core/at.hpp"
 #include "core/documents/document_fields.hpp"
+#include "core/nearest.hpp"
 #include "core/quantity.hpp"
 #include "core/topology/topology_paths.hpp"
-#include "weft/core/nearest.hpp"
 
 #include <algorithm>
 #include <array>

@@ -3,7 +3,7 @@
 // written anywhere.
 #pragma once
 
-#include "weft/exec/split.hpp"
+#include "exec/balance/split.hpp"
 
 namespace weft {
 

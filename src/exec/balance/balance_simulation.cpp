@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "weft/exec/balance_simulation.hpp"
+#include "exec/balance/balance_simulation.hpp"
 
 #include <algorithm>
 #include <bit>

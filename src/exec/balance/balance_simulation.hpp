@@ -3,7 +3,7 @@
 // balance, counts and order; never the speed of anything real. Every time in it is simulated.
 #pragma once
 
-#include "weft/exec/balancer.hpp"
+#include "exec/balance/balancer.hpp"
 
 #include <cstdint>
 #include <functional>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "weft/exec/balancer.hpp"
+#include "exec/balance/balancer.hpp"
 
 #include "exec/balance/granules.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "weft/exec/launch_history.hpp"
+#include "exec/balance/launch_history.hpp"
 
 #include <algorithm>
 #include <array>

@@ -3,7 +3,7 @@
 // compilation, another process, a stalled clock – does not move work away from a device for good.
 #pragma once
 
-#include "weft/exec/affine_cost.hpp"
+#include "exec/balance/affine_cost.hpp"
 
 #include <cstddef>
 #include <cstdint>
@@ -12,6 +12,8 @@
 #include <string_view>
 
 namespace weft {
+
+class machine;
 
 /// What a sample is a sample of. `device` is a lasting identity (uuid), not a position.
 struct work_key {
@@ -59,5 +61,8 @@ class launch_history {
   struct body;
   std::unique_ptr<body> body_;
 };
+
+/// What launches on this machine have learnt of the speed of kernels.
+[[nodiscard]] launch_history& history_of(const machine& m);
 
 }  // namespace weft

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "weft/exec/memory_cap.hpp"
+#include "exec/balance/memory_cap.hpp"
 
 #include "exec/balance/granules.hpp"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "weft/exec/split.hpp"
+#include "exec/balance/split.hpp"
 
 #include <cstdint>
 #include <optional>

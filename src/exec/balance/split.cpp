@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "weft/exec/split.hpp"
+#include "exec/balance/split.hpp"
 
 #include "exec/balance/granules.hpp"
 

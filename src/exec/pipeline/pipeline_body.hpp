@@ -7,6 +7,7 @@
 // from one that was skipped; when nothing moves any more the streams are cleared, and the skipped steps go in again.
 #pragma once
 
+#include "exec/pipeline/place_stages.hpp"
 #include "runtime/machine_state.hpp"
 #include "weft/exec/pipeline.hpp"
 #include "weft/memory/buffer.hpp"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a launch is divided: what each step needs, what fits, where the data lies, and what the balancer is told of it.
 #include "core/decision_log.hpp"
+#include "exec/balance/memory_cap.hpp"
 #include "exec/split_launch/launch_job.hpp"
 #include "exec/split_launch/launch_state.hpp"
-#include "weft/exec/memory_cap.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -5,8 +5,8 @@
 #pragma once
 
 #include "exec/arrays/array_body.hpp"
+#include "exec/balance/balancer.hpp"
 #include "exec/split_launch/lane.hpp"
-#include "weft/exec/balancer.hpp"
 #include "weft/exec/launch_run.hpp"
 
 #include <atomic>

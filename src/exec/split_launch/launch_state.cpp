@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/split_launch/launch_state.hpp"
 
+#include "exec/balance/launch_history.hpp"
 #include "exec/split_launch/launch_job.hpp"
 #include "weft/exec/launch_run.hpp"
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "exec/balance/launch_history.hpp"
 #include "exec/split_launch/lane.hpp"
 #include "runtime/machine_state.hpp"
-#include "weft/exec/launch_history.hpp"
 #include "weft/memory/pool.hpp"
 
 #include <atomic>

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/gpu/cuda/nvrtc.hpp"
 
+#include "backend/kernel_text.hpp"
 #include "backends/common/compiler_words.hpp"
 #include "backends/gpu/driver/error.hpp"
 #include "backends/gpu/factory.hpp"
 #include "backends/gpu/kernels/compile_text.hpp"
 #include "core/environment.hpp"
-#include "weft/backend/kernel_text.hpp"
 
 #include <algorithm>
 #include <array>

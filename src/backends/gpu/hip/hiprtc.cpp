@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/gpu/hip/hiprtc.hpp"
 
+#include "backend/kernel_text.hpp"
 #include "backends/common/compiler_words.hpp"
 #include "backends/gpu/factory.hpp"
 #include "backends/gpu/hip/hip.hpp"
@@ -8,7 +9,6 @@
 #include "backends/gpu/kernels/compile_text.hpp"
 #include "core/environment.hpp"
 #include "core/make_error.hpp"
-#include "weft/backend/kernel_text.hpp"
 
 #include <algorithm>
 #include <array>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels and host functions of the gpu backend.
 #include "backend/address.hpp"
+#include "backend/kernel_text.hpp"
+#include "backend/reduction_grid.hpp"
 #include "backends/gpu/gpu_backend.hpp"
-#include "weft/backend/kernel_text.hpp"
-#include "weft/backend/reduction_grid.hpp"
 
 #include <algorithm>
 #include <array>
