@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "backends/common/failures.hpp"
 #include "backends/queued/chain.hpp"
 #include "backends/queued/command.hpp"
 #include "weft/backend/backend.hpp"
@@ -52,7 +53,6 @@ class queued_stream {
   std::uint64_t place_ = 0;               // in the table
   std::uint64_t generation_ = 0;
   std::atomic<std::uint64_t> track_{0};
-  std::atomic<bool> told_{true};
 
   std::atomic<std::uint64_t> submitted_{0};
   std::atomic<std::uint64_t> finished_{0};
@@ -71,12 +71,7 @@ class queued_stream {
   std::atomic<bool> again_{false};
   std::chrono::nanoseconds last_ended_{0};  // under held_
 
-  std::mutex failure_mutex_;
-  std::atomic<bool> poisoned_{false};
-  std::shared_ptr<const error> poison_;
-  std::uint64_t poison_from_ = 0;
-  std::uint64_t poison_until_ = 0;  // commands from and up to these sequences are skipped
-  std::shared_ptr<const error> unreported_;
+  common::failure_ledger failures_;
 
   queued_stream* next_posted_ = nullptr;  // of those that the scheduler's thread takes forward; with its mutex
   bool is_posted_ = false;

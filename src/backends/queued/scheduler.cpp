@@ -64,10 +64,8 @@ scheduler::scheduler(std::shared_ptr<queue_driver> driver, device_id first, std:
       face_(face),
       policy_(policy),
       moved_(std::move(moved)),
-      no_memory_(shared_error(no_host_memory())),
-      at_the_end_(shared_error(make_error(errc::cancelled, "the machine was closed", error_scope::process))) {
-  while (devices_.size() < count) devices_.push_back(std::make_unique<device_state>());
-}
+      failures_(first, count, face),
+      tracks_(count) {}
 
 scheduler::~scheduler() {
   close();
@@ -117,22 +115,9 @@ result<queued_stream*> scheduler::adopt(device_id device, void* driver_queue) {
 
 /// A row of the table becomes a stream. Under the table's lock.
 void scheduler::open(queued_stream& s, bool told) {
-  device_state& state = state_of(s.device_);
-  const auto free = std::find(state.tracks.begin(), state.tracks.end(), false);
-  s.track_.store(static_cast<std::uint64_t>(free - state.tracks.begin()), std::memory_order_relaxed);
-  if (free == state.tracks.end()) {
-    state.tracks.push_back(true);
-  } else {
-    *free = true;
-  }
-  s.told_.store(told, std::memory_order_relaxed);
+  s.track_.store(tracks_of(s.device_).take(), std::memory_order_relaxed);
   s.shared_.store(s.adopted_, std::memory_order_relaxed);
-  {
-    const std::lock_guard failure{s.failure_mutex_};
-    s.unreported_ = nullptr;
-    s.poison_ = nullptr;
-    s.poisoned_.store(false, std::memory_order_release);
-  }
+  s.failures_.open(told);
   constexpr int place_bits = 24;
   s.handle_.store(++s.generation_ << place_bits | s.place_, std::memory_order_release);
 }
@@ -166,7 +151,7 @@ void scheduler::destroy(stream_handle handle) {
   // a failure that nobody waited for goes with the stream; device and machine synchronisation would have told
   if (!closed()) static_cast<void>(synchronize(*gone, no_deadline, {}));
   const std::unique_lock lock{table_mutex_};
-  state_of(gone->device_).tracks[gone->track()] = false;
+  tracks_of(gone->device_).give_back(gone->track());
   gone->handle_.store(0, std::memory_order_release);
 }
 
@@ -190,7 +175,7 @@ event_ref scheduler::submit(queued_stream& to, std::unique_ptr<command> made) {
   bool look = false;
   {
     const std::lock_guard lock{to.mutex_};
-    if (closed_.load(std::memory_order_seq_cst)) return {};
+    if (closed()) return {};
     // NOLINTNEXTLINE(bugprone-unused-return-value): one reference is the stream's, one the caller's
     static_cast<void>(made.release());
     c->retain();
@@ -231,12 +216,7 @@ bool scheduler::wait_for(queued_stream& in, const event_ref& before) {
 }
 
 std::shared_ptr<const error> scheduler::refusal(queued_stream& s, command& c) {
-  if (auto cause = over(s.device_)) return cause;
-  if (c.dependency && c.dependency->finished() && c.dependency->cause()) return c.dependency->cause();
-  if (auto cause = poison_of(s, c.sequence_)) return cause;
-  if (!c.stop.stop_requested()) return nullptr;
-  return cause_of(
-      [&] { return make_error(errc::cancelled, "cancelled before it started on " + to_string(s.device_)); });
+  return failures_.refusal(s.device_, s.failures_, c.sequence_, c.dependency, c.stop);
 }
 
 bool scheduler::driver_can_wait(const queued_stream& s, const event_record& dependency) const {
@@ -271,7 +251,7 @@ scheduler::start_outcome scheduler::try_start(queued_stream& s, command& c, std:
       if (c.is_watched_) note_to_arm(s, c);
       return start_outcome::started;
     }
-    cause = c.refused_ = cause_of([&] { return std::move(done).error(); });
+    cause = c.refused_ = common::cause_of([&] { return std::move(done).error(); });
     c.failed_here_ = true;
     // on a device that is lost by it nothing runs any more
     if (cause->scope != error_scope::device && fly_refused(s, c)) return start_outcome::started;
@@ -287,14 +267,14 @@ scheduler::start_outcome scheduler::try_start(queued_stream& s, command& c, std:
     try {
       s.worker_ = std::jthread{[this, &s](const std::stop_token& shutdown) { work(s, shutdown); }};
     } catch (const std::system_error&) {
-      cause = cause_of([] {
+      cause = common::cause_of([] {
         return make_error(errc::resource_exhausted,
                           "no thread could be started for a stream; raise the limit of threads (ulimit -u) or use "
                           "fewer streams");
       });
       return start_outcome::ended;
     } catch (const std::bad_alloc&) {
-      cause = no_memory_;
+      cause = common::without_memory();
       return start_outcome::ended;
     }
   }
@@ -314,7 +294,7 @@ bool scheduler::fly_refused(queued_stream& s, command& c) {
   c.keep(driver_, *rest);
   s.flying_.push_back(&c);
   driver_->flush(s.device_, s.queue_);
-  poison(s, c.refused_, c.sequence_);  // at once, for what comes next
+  s.failures_.add(c.refused_, c.sequence_);  // at once, for what comes next
   if (c.is_watched_) note_to_arm(s, c);
   return true;
 }
@@ -491,10 +471,10 @@ std::shared_ptr<const error> scheduler::outcome_of(command& c, event_state state
   if (c.dependency && c.dependency->finished() && c.dependency->cause()) return c.dependency->cause();
   if (state == event_state::ended) return is_given_up ? over(c.device) : nullptr;
   // After one failure a driver may fail everything: the first is the cause.
-  if (auto cause = poison_of(*c.home_, c.sequence_)) return cause;
+  if (auto cause = c.home_->failures_.skips(c.sequence_)) return cause;
   if (auto cause = lost(c.device)) return cause;
   c.failed_here_ = true;
-  return cause_of([&] {
+  return common::cause_of([&] {
     const std::string what = c.note.kind == trace_kind::kernel ? "the kernel '" + c.name() + "'"
                              : c.note.kind == trace_kind::copy ? std::string{"a copy"}
                                                                : "an operation";
@@ -532,7 +512,7 @@ void scheduler::take_times(command& c) {
 
 void scheduler::finish(command& c, std::shared_ptr<const error> cause) {
   queued_stream& s = *c.home_;
-  if (!cause && s.poisoned_.load(std::memory_order_acquire)) cause = poison_of(s, c.sequence_);
+  if (!cause) cause = s.failures_.skips(c.sequence_);
   if (!c.is_for_driver() && !cause) {
     s.last_ended_ = c.ended;
   } else {
@@ -547,7 +527,7 @@ void scheduler::finish(command& c, std::shared_ptr<const error> cause) {
   if (cause) {
     // a failure that came by a dependency is perhaps another device's
     if (cause->scope == error_scope::device && c.failed_here_ && !lost(c.device)) lose(c.device, cause);
-    poison(s, cause, c.sequence_);
+    s.failures_.add(cause, c.sequence_);
   }
   s.ending_.fetch_add(1, std::memory_order_relaxed);  // before the count: who sees that sees this
   s.finished_.fetch_add(1, std::memory_order_release);

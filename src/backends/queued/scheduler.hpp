@@ -22,7 +22,6 @@
 #include <functional>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <shared_mutex>
 #include <thread>
 #include <vector>
@@ -59,7 +58,7 @@ class scheduler {
   /// is closed.
   [[nodiscard]] bool wait_for(queued_stream& in, const event_ref& before);
 
-  [[nodiscard]] event_ref create_gate();
+  [[nodiscard]] event_ref create_gate() { return failures_.create_gate(); }
   void open_gate(event_record& gate, std::shared_ptr<const error> cause);
 
   [[nodiscard]] wait_outcome wait(event_record& event, wait_deadline deadline, const std::stop_token& stop);
@@ -78,36 +77,31 @@ class scheduler {
   /// Before the first stream is made.
   void count_from(std::chrono::steady_clock::time_point epoch) { epoch_ = epoch; }
   [[nodiscard]] std::chrono::nanoseconds now() const { return std::chrono::steady_clock::now() - epoch_; }
-  [[nodiscard]] bool closed() const noexcept { return closed_.load(std::memory_order_acquire); }
+  [[nodiscard]] bool closed() const noexcept { return failures_.closed(); }
   [[nodiscard]] waiting policy() const noexcept { return policy_; }
   void trace_to(std::shared_ptr<trace_sink> sink);
 
   /// Whether what has not run on a device will not run any more.
-  [[nodiscard]] bool is_over(device_id device) const noexcept {
-    return closed() || state_of(device).lost.load(std::memory_order_acquire);
-  }
+  [[nodiscard]] bool is_over(device_id device) const noexcept { return failures_.is_over(device); }
   /// … and why; null where it will.
-  [[nodiscard]] std::shared_ptr<const error> over(device_id device) const;
+  [[nodiscard]] std::shared_ptr<const error> over(device_id device) const { return failures_.over(device); }
   void lose(device_id device, const std::shared_ptr<const error>& cause);
   /// What a call on a lost device is told, or null.
-  [[nodiscard]] std::shared_ptr<const error> lost(device_id device) const;
-  [[nodiscard]] std::shared_ptr<const error> cause_of_loss(device_id device) const;
+  [[nodiscard]] std::shared_ptr<const error> lost(device_id device) const { return failures_.lost(device); }
+  [[nodiscard]] std::shared_ptr<const error> cause_of_loss(device_id device) const {
+    return failures_.cause_of_loss(device);
+  }
   void restore(device_id device);
 
   [[nodiscard]] bool on_worker() const noexcept;
   void close();
 
  private:
-  struct device_state {
-    std::vector<bool> tracks;  // numbers of streams that are taken
-    std::atomic<bool> lost{false};
-    std::shared_ptr<const error> root, told;
-  };
   enum class start_outcome : unsigned char { started, ended, blocked };
   enum class service_state : unsigned char { not_asked_for, runs, not_to_be_had };
 
-  [[nodiscard]] device_state& state_of(device_id id) const {
-    return *devices_[static_cast<std::size_t>(id.value() - first_.value())];
+  [[nodiscard]] common::track_numbers& tracks_of(device_id id) {
+    return tracks_[static_cast<std::size_t>(id.value() - first_.value())];
   }
 
   void open(queued_stream& s, bool told);
@@ -138,18 +132,10 @@ class scheduler {
   void take_turn(std::unique_lock<std::mutex>& lock);
   void help();
   void work(queued_stream& s, const std::stop_token& shutdown);
-  [[nodiscard]] std::shared_ptr<const error> run(command& c) const noexcept;
 
-  void poison(queued_stream& s, const std::shared_ptr<const error>& cause, std::uint64_t sequence);
-  [[nodiscard]] std::shared_ptr<const error> poison_of(queued_stream& s, std::uint64_t sequence);
-  void reported(queued_stream& s, const std::shared_ptr<const error>& cause);
   [[nodiscard]] wait_outcome await(event_record& event, wait_deadline deadline, const std::stop_token& stop);
   [[nodiscard]] command* own(event_record& event) const noexcept;
   void trace(const command& c, bool failed) noexcept;
-
-  /// The cause that `make` makes; where there is no memory for it, one that says so.
-  template <class F>
-  [[nodiscard]] std::shared_ptr<const error> cause_of(F make) const noexcept;
 
   static thread_local const scheduler* working_for;  // whose work this thread does
 
@@ -159,17 +145,11 @@ class scheduler {
   waiting policy_;
   std::function<void(const link_path&, std::uint64_t)> moved_;
   std::chrono::steady_clock::time_point epoch_ = std::chrono::steady_clock::now();
-  std::atomic<bool> closed_{false};
-  const std::shared_ptr<const error> no_memory_, at_the_end_;  // causes that must be there when memory is not
-
-  std::vector<std::unique_ptr<device_state>> devices_;
-  mutable std::mutex device_mutex_;
+  common::failures failures_;
+  std::vector<common::track_numbers> tracks_;  // of each device; with table_mutex_
 
   mutable std::shared_mutex table_mutex_;
   std::vector<std::unique_ptr<queued_stream>> streams_;  // never shrinks: a stream that went serves again
-
-  std::mutex gates_mutex_;
-  std::set<event_record*> gates_;  // closed gates hold one reference
 
   std::atomic<bool> tracing_{false};
   std::mutex trace_mutex_;
@@ -196,15 +176,6 @@ void scheduler::for_each_row(F f) const {
       row = streams_[i].get();
     }
     f(*row);
-  }
-}
-
-template <class F>
-std::shared_ptr<const error> scheduler::cause_of(F make) const noexcept {
-  try {
-    return std::make_shared<const error>(make());
-  } catch (const std::bad_alloc&) {
-    return no_memory_;
   }
 }
 

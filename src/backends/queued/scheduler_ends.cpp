@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <set>
 #include <string>
 #include <system_error>
 #include <utility>
@@ -120,7 +119,7 @@ void scheduler::work(queued_stream& s, const std::stop_token& shutdown) {
       c = s.on_host_;
     }
     c->started = now();
-    auto cause = run(*c);
+    auto cause = common::outcome_of_host_function(c->device, [&] { return c->run_here(); });
     c->failed_here_ = cause != nullptr;
     c->ended = now();
     finish(*c, std::move(cause));
@@ -132,65 +131,12 @@ void scheduler::work(queued_stream& s, const std::stop_token& shutdown) {
   }
 }
 
-std::shared_ptr<const error> scheduler::run(command& c) const noexcept {
-  const auto threw = [&](const char* what) {
-    return cause_of([&] {
-      return make_error(errc::kernel_failed, "a host function on " + to_string(c.device) + " threw" + what,
-                        error_scope::endpoint);
-    });
-  };
-  try {
-    return c.run_here();
-  } catch (const std::exception& thrown) {
-    return cause_of([&] { return error{*threw((std::string{": "} + thrown.what()).c_str())}; });
-  } catch (...) {
-    return threw("");
-  }
-}
-
 bool scheduler::on_worker() const noexcept { return working_for == this; }
 
 // ---- failures -------------------------------------------------------------------------------------------------------
 
-void scheduler::poison(queued_stream& s, const std::shared_ptr<const error>& cause, std::uint64_t sequence) {
-  const std::lock_guard lock{s.failure_mutex_};
-  // an older failure that was reported, and skips nothing any more, makes way; so does a younger one, seen before
-  if (s.poison_ && s.poison_from_ <= sequence && sequence <= s.poison_until_) return;
-  s.poison_ = cause;
-  s.poison_from_ = sequence;
-  s.poison_until_ = ~std::uint64_t{0};
-  if (s.told_.load(std::memory_order_relaxed)) s.unreported_ = cause;
-  s.poisoned_.store(true, std::memory_order_release);
-}
-
-std::shared_ptr<const error> scheduler::poison_of(queued_stream& s, std::uint64_t sequence) {
-  if (!s.poisoned_.load(std::memory_order_acquire)) return nullptr;
-  const std::lock_guard lock{s.failure_mutex_};
-  if (s.poison_ && sequence < s.poison_from_) return nullptr;  // what was handed over before it failed
-  if (s.poison_ && sequence <= s.poison_until_) return s.poison_;
-  s.poison_ = nullptr;
-  s.poisoned_.store(false, std::memory_order_release);
-  return nullptr;
-}
-
-void scheduler::reported(queued_stream& s, const std::shared_ptr<const error>& cause) {
-  const std::lock_guard lock{s.failure_mutex_};
-  if (s.unreported_ == cause) s.unreported_ = nullptr;
-  if (s.poison_ == cause && s.poison_until_ == ~std::uint64_t{0})
-    s.poison_until_ = s.submitted_.load(std::memory_order_relaxed);
-}
-
 void scheduler::lose(device_id device, const std::shared_ptr<const error>& cause) {
-  {
-    const std::lock_guard lock{device_mutex_};
-    device_state& state = state_of(device);
-    if (state.root) return;
-    state.root = cause;
-    state.told = cause_of([&] {
-      return make_error(errc::device_lost, to_string(device) + " is lost since: " + cause->what, error_scope::device);
-    });
-    state.lost.store(true, std::memory_order_release);
-  }
+  if (!failures_.lose(device, cause)) return;
   // what waits for others on this device waits no more
   driver_->give_up(device);
   for_each_row([&](queued_stream& s) {
@@ -198,61 +144,18 @@ void scheduler::lose(device_id device, const std::shared_ptr<const error>& cause
   });
 }
 
-std::shared_ptr<const error> scheduler::over(device_id device) const {
-  if (!closed()) return lost(device);
-  return cause_of([&] {
-    return make_error(errc::cancelled,
-                      "the machine was closed before the operation on " + to_string(device) + " started",
-                      error_scope::endpoint);
-  });
-}
-
-std::shared_ptr<const error> scheduler::lost(device_id device) const {
-  const device_state& state = state_of(device);
-  if (!state.lost.load(std::memory_order_acquire)) return nullptr;
-  const std::lock_guard lock{device_mutex_};
-  return state.told;
-}
-
-std::shared_ptr<const error> scheduler::cause_of_loss(device_id device) const {
-  const std::lock_guard lock{device_mutex_};
-  return state_of(device).root;
-}
-
 void scheduler::restore(device_id device) {
   driver_->wait_again(device);  // first: what comes once the device is not lost any more is waited for
-  {
-    const std::lock_guard lock{device_mutex_};
-    device_state& state = state_of(device);
-    state.lost.store(false, std::memory_order_release);
-    state.root = state.told = nullptr;
-  }
+  failures_.restore(device);
   for_each_row([&](queued_stream& s) {
-    if (s.device_ != device) return;
-    const std::lock_guard lock{s.failure_mutex_};
-    s.unreported_ = nullptr;
-    if (s.poison_) s.poison_until_ = s.submitted_.load(std::memory_order_relaxed);
+    if (s.device_ == device) s.failures_.forgive(s.submitted_.load(std::memory_order_relaxed));
   });
 }
 
 // ---- waiting --------------------------------------------------------------------------------------------------------
 
-event_ref scheduler::create_gate() {
-  event_ref gate{new event_record};
-  gate->owner = face_;
-  gate->timed = false;
-  const std::lock_guard lock{gates_mutex_};
-  if (closed()) return {};  // close() has opened the gates it knew, and would not know this one
-  gates_.insert(gate.get());
-  gate->retain();
-  return gate;
-}
-
 void scheduler::open_gate(event_record& gate, std::shared_ptr<const error> cause) {
-  {
-    const std::lock_guard lock{gates_mutex_};
-    if (gates_.erase(&gate) == 0) return;  // open already
-  }
+  if (!failures_.take_gate(gate)) return;  // open already
   gate.started = gate.ended = now();
   gate.complete(std::move(cause));
   gate.drop();
@@ -282,7 +185,8 @@ wait_outcome scheduler::await(event_record& event, wait_deadline deadline, const
 wait_outcome scheduler::wait(event_record& event, wait_deadline deadline, const std::stop_token& stop) {
   const wait_outcome outcome = await(event, deadline, stop);
   if (outcome == wait_outcome::failed) {
-    if (queued_stream* s = find(stream_handle{event.stream})) reported(*s, event.cause());
+    if (queued_stream* s = find(stream_handle{event.stream}))
+      s->failures_.reported(event.cause(), s->submitted_.load(std::memory_order_relaxed));
   }
   return outcome;
 }
@@ -313,7 +217,7 @@ bool scheduler::idle_on(device_id device) {
   return is_idle;
 }
 
-bool scheduler::settled(queued_stream& of) { return idle(of) && !of.poisoned_.load(std::memory_order_acquire); }
+bool scheduler::settled(queued_stream& of) { return idle(of) && of.failures_.is_clear(); }
 
 bool scheduler::drain(queued_stream& of, wait_deadline deadline) {
   const event_ref last = end_of(of);
@@ -324,16 +228,8 @@ result<wait_outcome> scheduler::synchronize(queued_stream& of, wait_deadline dea
   const event_ref last = end_of(of);
   const wait_outcome outcome = last ? await(*last, deadline, stop) : wait_outcome::ok;
   if (outcome == wait_outcome::timed_out || outcome == wait_outcome::cancelled) return outcome;
-  std::shared_ptr<const error> cause;
-  {
-    const std::lock_guard lock{of.failure_mutex_};
-    cause = of.unreported_;
-    // a stream that is not told has nothing to tell, but goes on afresh like one that has told
-    if (!cause && !of.told_.load(std::memory_order_relaxed) && of.poison_)
-      of.poison_until_ = of.submitted_.load(std::memory_order_relaxed);
-  }
+  const auto cause = of.failures_.report(of.submitted_.load(std::memory_order_relaxed));
   if (!cause) return wait_outcome::ok;
-  reported(of, cause);
   return error{*cause};
 }
 
@@ -400,17 +296,8 @@ void scheduler::finish_queue(queued_stream& s) noexcept {
 }
 
 void scheduler::close() {
-  if (closed_.exchange(true, std::memory_order_seq_cst)) return;
-  std::set<event_record*> gates;
-  {
-    const std::lock_guard lock{gates_mutex_};
-    gates.swap(gates_);
-  }
-  for (event_record* gate : gates) {
-    gate->complete(at_the_end_);
-    gate->drop();
-  }
-  for (std::size_t i = 0; i < devices_.size(); ++i) driver_->give_up(device_id{first_.value() + static_cast<int>(i)});
+  if (!failures_.close()) return;
+  for (std::size_t i = 0; i < tracks_.size(); ++i) driver_->give_up(device_id{first_.value() + static_cast<int>(i)});
   for_each_row([this](queued_stream& s) {
     {
       const std::lock_guard lock{s.mutex_};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "backends/common/failures.hpp"
 #include "backends/host/order/operation.hpp"
 #include "weft/backend/backend.hpp"
 
@@ -40,7 +41,7 @@ class host_stream {
   }
 
   /// Idle, and no failure is kept. Idle is looked at first: the failure is stored before the operation counts as ended.
-  [[nodiscard]] bool settled() const noexcept { return idle() && !poisoned_.load(std::memory_order_acquire); }
+  [[nodiscard]] bool settled() const noexcept { return idle() && failures_.is_clear(); }
 
   /// Memory of one operation, and its way back. Thread: any.
   [[nodiscard]] void* take_memory();
@@ -52,6 +53,10 @@ class host_stream {
   friend class virtual_clock;
 
   static constexpr std::uint64_t inline_bit = std::uint64_t{1} << 63;
+  /// The number of the operation submitted last.
+  [[nodiscard]] std::uint64_t last_sequence() const noexcept {
+    return submitted_.load(std::memory_order_relaxed) & ~inline_bit;
+  }
 
   void push(operation* op);
   /// False when there is no thread to be had.
@@ -62,7 +67,6 @@ class host_stream {
   scheduler& owner_;
   std::atomic<int> device_{-1};
   std::atomic<int> priority_{0};
-  std::atomic<bool> told_{true};          // failures are kept for synchronize() to tell
   std::atomic<std::uint64_t> handle_{0};  // 0 while it serves as no stream
   std::atomic<std::uint64_t> track_{0};
   std::uint64_t place_ = 0;  // in the table
@@ -94,12 +98,7 @@ class host_stream {
   std::deque<operation*> queue_;
   bool busy_ = false;  // its first operation runs
 
-  // the failure that skips what follows
-  std::mutex failure_mutex_;
-  std::atomic<bool> poisoned_{false};
-  std::shared_ptr<const error> poison_;
-  std::uint64_t poison_until_ = 0;  // operations up to this sequence are skipped
-  std::shared_ptr<const error> unreported_;
+  common::failure_ledger failures_;
 };
 
 }  // namespace weft::host

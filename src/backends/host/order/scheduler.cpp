@@ -13,35 +13,6 @@
 #include <utility>
 
 namespace weft::host {
-namespace {
-
-std::shared_ptr<const error> make(errc code, error_scope scope, std::string what) {
-  error cause;
-  cause.code = code;
-  cause.scope = scope;
-  cause.what = std::move(what);
-  cause.where = {};
-  return std::make_shared<const error>(std::move(cause));
-}
-
-/// The cause of last resort, made before memory is short. Kept for ever.
-const std::shared_ptr<const error>& without_memory() {
-  static const auto* const kept = new std::shared_ptr<const error>{shared_error(no_host_memory())};
-  return *kept;
-}
-
-/// A cause that takes memory to word.
-template <class F>
-std::shared_ptr<const error> worded(F&& cause) noexcept {
-  try {
-    return cause();
-  } catch (const std::bad_alloc&) {
-    return without_memory();
-  }
-}
-
-}  // namespace
-
 scheduler::scheduler(const topology& machine, device_id first, backend* face, const scheduler_options& options,
                      fault_plan& faults)
     : first_(first),
@@ -49,10 +20,9 @@ scheduler::scheduler(const topology& machine, device_id first, backend* face, co
       options_(options),
       faults_(faults),
       epoch_(options.epoch.value_or(std::chrono::steady_clock::now())),
+      failures_(first, machine.devices.size(), face),
       tracks_(machine.devices.size()),
-      clock_(machine, first, *this, streams_, faults, {options.max_in_flight, options.model, options.hold}),
-      end_of_machine_(make(errc::cancelled, error_scope::process, "the machine was closed")) {
-  static_cast<void>(without_memory());
+      clock_(machine, first, *this, streams_, faults, {options.max_in_flight, options.model, options.hold}) {
   for (std::size_t i = 0; i < machine.devices.size(); ++i) devices_.push_back(std::make_unique<device_state>());
 }
 
@@ -67,20 +37,10 @@ host_stream* scheduler::create(device_id device, int priority, bool told) {
   if (made == nullptr) return nullptr;
   made->device_.store(device.value(), std::memory_order_relaxed);
   made->priority_.store(priority, std::memory_order_relaxed);
-  made->told_.store(told, std::memory_order_relaxed);
-  {
-    const std::lock_guard lock{tracks_mutex_};
-    auto& taken = tracks_[static_cast<std::size_t>(device.value() - first_.value())];
-    const auto free = std::find(taken.begin(), taken.end(), false);
-    made->track_.store(static_cast<std::uint64_t>(free - taken.begin()), std::memory_order_relaxed);
-    if (free == taken.end()) {
-      taken.push_back(true);
-    } else {
-      *free = true;
-    }
-  }
-  const std::lock_guard lock{made->failure_mutex_};
-  made->unreported_ = nullptr;
+  made->failures_.open(told);
+  const std::lock_guard lock{tracks_mutex_};
+  made->track_.store(tracks_[static_cast<std::size_t>(device.value() - first_.value())].take(),
+                     std::memory_order_relaxed);
   return made;
 }
 
@@ -94,7 +54,7 @@ void scheduler::destroy(stream_handle handle) {
   gone->end();
   {
     const std::lock_guard lock{tracks_mutex_};
-    tracks_[static_cast<std::size_t>(gone->device().value() - first_.value())][gone->track()] = false;
+    tracks_[static_cast<std::size_t>(gone->device().value() - first_.value())].give_back(gone->track());
   }
   streams_.remove(*gone);
 }
@@ -109,7 +69,7 @@ std::vector<stream_handle> scheduler::streams_of(device_id device) {
 }
 
 std::shared_ptr<const error> scheduler::closed_error() {
-  return make(errc::machine_closed, error_scope::call, "the machine is closed");
+  return shared_error(make_error(errc::machine_closed, "the machine is closed"));
 }
 
 std::uint64_t scheduler::take_turn(host_stream& stream) noexcept {
@@ -117,7 +77,7 @@ std::uint64_t scheduler::take_turn(host_stream& stream) noexcept {
   std::uint64_t seen = stream.submitted_.load(std::memory_order_relaxed);
   // acquire: pairs with the release of the operation that ended last in this stream
   if (seen != stream.finished_.load(std::memory_order_acquire)) return 0;
-  if (stream.poisoned_.load(std::memory_order_acquire) || is_lost(stream.device())) return 0;
+  if (!stream.failures_.is_clear() || failures_.is_lost(stream.device())) return 0;
   // Nobody submitted since: the turn is ours, and the worker sees the bit before it starts anything that comes later.
   const bool is_ours =
       stream.submitted_.compare_exchange_strong(seen, (seen + 1) | host_stream::inline_bit, std::memory_order_seq_cst);
@@ -134,7 +94,7 @@ event_ref scheduler::run_here(host_stream& stream, operation* op, std::uint64_t 
   belong(stream, *op);
   op->sequence = turn;
   op->is_here = true;
-  if (closed_.load(std::memory_order_seq_cst)) {
+  if (closed()) {
     stream.finished_.fetch_add(1, std::memory_order_release);
     op->drop();
     give_turn(stream);
@@ -153,9 +113,9 @@ event_ref scheduler::run_here(host_stream& stream, operation* op, std::uint64_t 
 
 event_ref scheduler::admit(host_stream& stream, operation* op) {
   belong(stream, *op);
-  // Counted before the look at closed_: close() either is seen here, or sees this operation and waits for it.
+  // Counted before the look at closed(): close() either is seen here, or sees this operation and waits for it.
   op->sequence = (stream.submitted_.fetch_add(1, std::memory_order_seq_cst) & ~host_stream::inline_bit) + 1;
-  if (closed_.load(std::memory_order_seq_cst)) {
+  if (closed()) {
     stream.finished_.fetch_add(1, std::memory_order_release);
     op->drop();
     return {};
@@ -192,42 +152,12 @@ event_ref scheduler::admit(host_stream& stream, operation* op) {
   return handle;
 }
 
-std::shared_ptr<const error> scheduler::refusal(operation& op) noexcept {
-  return worded([&] { return why_refused(op); });
-}
-
-std::shared_ptr<const error> scheduler::why_refused(operation& op) {
-  host_stream& stream = *op.home;
-  if (closed())
-    return make(errc::cancelled, error_scope::endpoint,
-                "the machine was closed before the operation on " + to_string(stream.device()) + " started");
-  if (auto cause = lost(stream.device())) return cause;
-  if (op.dependency && op.dependency->cause()) return op.dependency->cause();
-  if (stream.poisoned_.load(std::memory_order_acquire)) {
-    const std::lock_guard lock{stream.failure_mutex_};
-    if (stream.poison_ && op.sequence <= stream.poison_until_) return stream.poison_;
-    stream.poison_ = nullptr;
-    stream.poisoned_.store(false, std::memory_order_release);
-  }
-  if (op.stop.stop_requested()) {
-    return make(errc::cancelled, error_scope::call, "cancelled before it started on " + to_string(stream.device()));
-  }
-  return nullptr;
+std::shared_ptr<const error> scheduler::refusal(operation& op) {
+  return failures_.refusal(op.home->device(), op.home->failures_, op.sequence, op.dependency, op.stop);
 }
 
 std::shared_ptr<const error> scheduler::run_body(operation& op) noexcept {
-  try {
-    return op.body();
-  } catch (const std::exception& thrown) {
-    return worded([&] {
-      return make(errc::kernel_failed, error_scope::endpoint,
-                  "a host function on " + to_string(op.device) + " threw: " + thrown.what());
-    });
-  } catch (...) {
-    return worded([&] {
-      return make(errc::kernel_failed, error_scope::endpoint, "a host function on " + to_string(op.device) + " threw");
-    });
-  }
+  return common::outcome_of_host_function(op.device, op.body);
 }
 
 std::stop_token scheduler::end_of(device_id device) {
@@ -333,7 +263,7 @@ void scheduler::finish(operation& op, std::shared_ptr<const error> cause) {
   if (!op.is_here) stream.last_ended_ = op.ended;
   if (cause) {
     if (cause->code == errc::illegal_access && cause->scope == error_scope::device) lose(op.device, cause);
-    poison(stream, cause, op.sequence);
+    stream.failures_.add(cause, op.sequence);
   }
   stream.ending_.fetch_add(1, std::memory_order_relaxed);  // before the count: who sees that sees this
   // release: pairs with the acquire of a caller that finds the stream idle and runs inline
@@ -342,47 +272,8 @@ void scheduler::finish(operation& op, std::shared_ptr<const error> cause) {
   op.drop();
 }
 
-void scheduler::poison(host_stream& stream, const std::shared_ptr<const error>& cause, std::uint64_t sequence) {
-  const std::lock_guard lock{stream.failure_mutex_};
-  // an older failure that was reported, and skips nothing any more, makes way
-  if (!stream.poison_ || sequence > stream.poison_until_) {
-    stream.poison_ = cause;
-    stream.poison_until_ = ~std::uint64_t{0};
-    if (stream.told_.load(std::memory_order_relaxed)) stream.unreported_ = cause;
-    stream.poisoned_.store(true, std::memory_order_release);
-  }
-}
-
-void scheduler::reported(host_stream& stream, const std::shared_ptr<const error>& cause) {
-  const std::lock_guard lock{stream.failure_mutex_};
-  if (stream.unreported_ == cause) stream.unreported_ = nullptr;
-  if (stream.poison_ == cause && stream.poison_until_ == ~std::uint64_t{0}) {
-    stream.poison_until_ = stream.submitted_.load(std::memory_order_relaxed) & ~host_stream::inline_bit;
-  }
-}
-
-void scheduler::forget_failure(host_stream& stream) {
-  const std::lock_guard lock{stream.failure_mutex_};
-  if (stream.poison_)
-    stream.poison_until_ = stream.submitted_.load(std::memory_order_relaxed) & ~host_stream::inline_bit;
-}
-
-event_ref scheduler::create_gate() {
-  event_ref gate{new event_record};
-  gate->owner = face_;
-  gate->timed = false;
-  const std::lock_guard lock{gates_mutex_};
-  if (closed()) return {};  // close() has opened the gates it knew, and would not know this one
-  gates_.insert(gate.get());
-  gate->retain();
-  return gate;
-}
-
 void scheduler::open_gate(event_record& gate, std::shared_ptr<const error> cause) {
-  {
-    const std::lock_guard lock{gates_mutex_};
-    if (gates_.erase(&gate) == 0) return;  // open already
-  }
+  if (!failures_.take_gate(gate)) return;  // open already
   gate.started = gate.ended = now();
   if (options_.clock == clock_kind::wall) {
     gate.complete(std::move(cause));
@@ -402,7 +293,8 @@ wait_outcome scheduler::await(event_record& event, wait_deadline deadline, const
 wait_outcome scheduler::wait(event_record& event, wait_deadline deadline, const std::stop_token& stop) {
   const wait_outcome outcome = await(event, deadline, stop);
   if (outcome == wait_outcome::failed) {
-    if (host_stream* stream = find(stream_handle{event.stream})) reported(*stream, event.cause());
+    if (host_stream* stream = find(stream_handle{event.stream}))
+      stream->failures_.reported(event.cause(), stream->last_sequence());
   }
   return outcome;
 }
@@ -433,76 +325,39 @@ result<wait_outcome> scheduler::synchronize(host_stream& stream, wait_deadline d
   wait_outcome outcome = wait_outcome::ok;
   if (!stream.idle()) {
     const event_ref marker = submit(stream, [] { return work::outcome{}; });
-    if (!marker) {
-      error cause;
-      cause.code = errc::machine_closed;
-      cause.what = "the machine is closed";
-      cause.where = {};
-      return cause;
-    }
+    if (!marker) return error{*closed_error()};
     outcome = await(*marker, deadline, stop);  // the failure is reported below, not by the marker that it skipped
   }
   if (outcome == wait_outcome::timed_out || outcome == wait_outcome::cancelled) return outcome;
-  std::shared_ptr<const error> cause;
-  {
-    const std::lock_guard lock{stream.failure_mutex_};
-    cause = stream.unreported_;
-  }
-  // a stream that is not told has nothing to tell, but goes on afresh like one that has told
-  if (!cause && !stream.told_.load(std::memory_order_relaxed)) forget_failure(stream);
+  const auto cause = stream.failures_.report(stream.last_sequence());
   if (!cause) return wait_outcome::ok;
-  reported(stream, cause);
   return error{*cause};
 }
 
 void scheduler::lose(device_id device, const std::shared_ptr<const error>& cause) {
-  std::unique_lock lock{device_mutex_};
-  device_state& state = state_of(device);
-  if (state.root) return;
-  state.root = cause;
-  error told = *cause;
-  told.code = errc::device_lost;
-  told.scope = error_scope::device;
-  told.what = to_string(device) + " is lost since: " + cause->what;
-  state.told = std::make_shared<const error>(std::move(told));
-  state.lost.store(true, std::memory_order_release);
-  auto end = state.end;
-  lock.unlock();
+  std::stop_source end;
+  {
+    const std::lock_guard lock{device_mutex_};  // also around restore(), which makes a new end
+    if (!failures_.lose(device, cause)) return;
+    end = state_of(device).end;
+  }
   end.request_stop();  // what waits for others on this device waits no more
 }
 
 std::shared_ptr<const error> scheduler::lose_by_fault(device_id device) {
-  auto cause = make(errc::device_lost, error_scope::device, "injected fault: " + to_string(device) + " is lost");
+  auto cause = shared_error(
+      make_error(errc::device_lost, "injected fault: " + to_string(device) + " is lost", error_scope::device));
   lose(device, cause);
   return cause;
-}
-
-std::shared_ptr<const error> scheduler::lost(device_id device) {
-  device_state& state = state_of(device);
-  if (!state.lost.load(std::memory_order_acquire)) return nullptr;
-  const std::lock_guard lock{device_mutex_};
-  return state.told;
-}
-
-std::shared_ptr<const error> scheduler::cause_of_loss(device_id device) {
-  const std::lock_guard lock{device_mutex_};
-  return state_of(device).root;
 }
 
 void scheduler::restore(device_id device) {
   {
     const std::lock_guard lock{device_mutex_};
-    device_state& state = state_of(device);
-    state.lost.store(false, std::memory_order_release);
-    state.root = state.told = nullptr;
-    state.end = std::stop_source{};
+    failures_.restore(device);
+    state_of(device).end = std::stop_source{};
   }
-  for_each_stream(device, [](host_stream& stream) {
-    const std::lock_guard lock{stream.failure_mutex_};
-    stream.unreported_ = nullptr;
-    if (stream.poison_)
-      stream.poison_until_ = stream.submitted_.load(std::memory_order_relaxed) & ~host_stream::inline_bit;
-  });
+  for_each_stream(device, [](host_stream& stream) { stream.failures_.forgive(stream.last_sequence()); });
 }
 
 bool scheduler::on_worker() const noexcept {
@@ -515,17 +370,8 @@ bool scheduler::on_worker() const noexcept {
 }
 
 void scheduler::close() {
-  if (closed_.exchange(true, std::memory_order_seq_cst)) return;
+  if (!failures_.close()) return;
   shutdown_.request_stop();
-  std::set<event_record*> gates;
-  {
-    const std::lock_guard lock{gates_mutex_};
-    gates.swap(gates_);
-  }
-  for (event_record* gate : gates) {
-    gate->complete(end_of_machine_);
-    gate->drop();
-  }
   for (auto& state : devices_) {
     {
       const std::lock_guard lock{state->mutex};

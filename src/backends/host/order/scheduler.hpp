@@ -81,7 +81,7 @@ class scheduler {
   [[nodiscard]] bool try_inline(host_stream& stream, F&& body, const operation_note& note,
                                 std::shared_ptr<const error>& failure);
 
-  [[nodiscard]] event_ref create_gate();
+  [[nodiscard]] event_ref create_gate() { return failures_.create_gate(); }
   void open_gate(event_record& gate, std::shared_ptr<const error> cause);
 
   [[nodiscard]] wait_outcome wait(event_record& event, wait_deadline deadline, const std::stop_token& stop);
@@ -96,15 +96,17 @@ class scheduler {
   [[nodiscard]] bool on_wall_clock() const noexcept {
     return options_.clock == clock_kind::wall && options_.max_in_flight == 0;
   }
-  [[nodiscard]] bool closed() const noexcept { return closed_.load(std::memory_order_acquire); }
+  [[nodiscard]] bool closed() const noexcept { return failures_.closed(); }
 
   /// Records of what ends go to `sink` from now on; null: nowhere.
   void trace_to(std::shared_ptr<trace_sink> sink) noexcept { trace_.to(std::move(sink)); }
 
   void lose(device_id device, const std::shared_ptr<const error>& cause);
   /// What a call on a lost device is told, or null.
-  [[nodiscard]] std::shared_ptr<const error> lost(device_id device);
-  [[nodiscard]] std::shared_ptr<const error> cause_of_loss(device_id device);
+  [[nodiscard]] std::shared_ptr<const error> lost(device_id device) const { return failures_.lost(device); }
+  [[nodiscard]] std::shared_ptr<const error> cause_of_loss(device_id device) const {
+    return failures_.cause_of_loss(device);
+  }
   void restore(device_id device);
 
   /// True on a thread that is running an operation.
@@ -140,9 +142,7 @@ class scheduler {
   [[nodiscard]] static std::shared_ptr<const error> closed_error();
 
   struct device_state {
-    std::atomic<bool> lost{false};
     std::stop_source end;  // requested at its loss and at the end of the machine; under device_mutex_
-    std::shared_ptr<const error> root, told;  // what took it down, and what later calls are told; under device_mutex_
     // operations at a time, highest priority first
     std::mutex mutex;
     std::condition_variable freed;
@@ -155,8 +155,7 @@ class scheduler {
   }
 
   /// Why an operation must not run, or null.
-  [[nodiscard]] std::shared_ptr<const error> refusal(operation& op) noexcept;
-  [[nodiscard]] std::shared_ptr<const error> why_refused(operation& op);
+  [[nodiscard]] std::shared_ptr<const error> refusal(operation& op);
   [[nodiscard]] static std::shared_ptr<const error> run_body(operation& op) noexcept;
   void execute(operation& op, operation* next);  // wall clock, on the worker
   /// Holds the worker until the operation's dependency has ended and what it waits for holds.
@@ -164,12 +163,8 @@ class scheduler {
   /// Makes an operation a candidate for a place on its device; before it is its turn, so that priorities count.
   void queue_for_slot(operation& op);
   void finish(operation& op, std::shared_ptr<const error> cause);
-  void forget_failure(host_stream& stream);
-  void poison(host_stream& stream, const std::shared_ptr<const error>& cause, std::uint64_t sequence);
   [[nodiscard]] wait_outcome await(event_record& event, wait_deadline deadline, const std::stop_token& stop);
-  [[nodiscard]] bool is_lost(device_id device) { return state_of(device).lost.load(std::memory_order_acquire); }
   [[nodiscard]] std::shared_ptr<const error> lose_by_fault(device_id device);
-  void reported(host_stream& stream, const std::shared_ptr<const error>& cause);
   void stall(std::chrono::nanoseconds duration);
   /// Requested once no work of a device will start any more.
   [[nodiscard]] std::stop_token end_of(device_id device);
@@ -179,7 +174,7 @@ class scheduler {
   scheduler_options options_;
   fault_plan& faults_;
   std::chrono::steady_clock::time_point epoch_;
-  std::atomic<bool> closed_{false};
+  common::failures failures_;
   std::stop_source shutdown_;
   std::vector<std::unique_ptr<device_state>> devices_;
   std::mutex device_mutex_;
@@ -187,20 +182,16 @@ class scheduler {
   stream_table streams_;
 
   std::mutex tracks_mutex_;
-  std::vector<std::vector<bool>> tracks_;  // of each device: numbers of streams that are taken
+  std::vector<common::track_numbers> tracks_;  // of each device
   operation_trace trace_;
   virtual_clock clock_;  // idle on the wall clock
-  std::shared_ptr<const error>
-      end_of_machine_;  // told to those who wait when it is closed; made before memory is short
-  std::mutex gates_mutex_;
-  std::set<event_record*> gates_;  // open gates hold one reference
 };
 
 template <class F>
 bool scheduler::try_inline(host_stream& stream, F&& body, const operation_note& note,
                            std::shared_ptr<const error>& failure) {
   if (take_turn(stream) == 0) return false;
-  if (closed_.load(std::memory_order_seq_cst)) {
+  if (closed()) {
     failure = closed_error();
   } else if (!trace_.on()) {
     failure = body();

@@ -113,7 +113,7 @@ bool virtual_clock::is_ready(operation& op) {
   if (!op.ready_at) {
     const bool is_held =
         (op.dependency && !op.dependency->finished()) || (op.until && !owner_.refusal(op) && !op.until());
-    if (is_held && !owner_.closed() && !owner_.is_lost(op.device)) {
+    if (is_held && !owner_.closed() && !owner_.failures_.is_lost(op.device)) {
       if (!op.stood_from) op.stood_from = time;
       return false;
     }
