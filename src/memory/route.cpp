@@ -68,11 +68,22 @@ candidate relayed_way(const route_facts& facts, device_id from, device_id to, de
   return {true, {copy_path::relayed, via, plan.chunk, plan.depth, plan.seconds}};
 }
 
-candidate best_relay(const route_facts& facts, device_id from, device_id to, std::uint64_t size,
-                     const route_wish& wish) {
+/// Whether two steps in a pipeline may take less than `to_beat`: at the least, all bytes pass the slower one. Most
+/// copies have a direct way, and are spared the plans of all others (8 devices: seven square roots).
+bool may_beat(const lane_facts& first, const lane_facts& second, std::uint64_t size, const route_choice& to_beat) {
+  if (to_beat.predicted_seconds <= 0) return to_beat.path != copy_path::direct;
+  return known(first) && known(second) &&
+         std::max(seconds(first, size), seconds(second, size)) < to_beat.predicted_seconds;
+}
+
+/// The fastest relay; with `to_beat`, only of those that may be faster.
+candidate best_relay(const route_facts& facts, device_id from, device_id to, std::uint64_t size, const route_wish& wish,
+                     const route_choice* to_beat = nullptr) {
   candidate best;
   for (std::size_t k = 0; k < facts.devices; ++k) {
-    const candidate c = relayed_way(facts, from, to, device_id{static_cast<int>(k)}, size, wish);
+    const device_id via{static_cast<int>(k)};
+    if (to_beat != nullptr && !may_beat(facts.pair(from, via).lane, facts.pair(via, to).lane, size, *to_beat)) continue;
+    const candidate c = relayed_way(facts, from, to, via, size, wish);
     if (!c.possible || c.choice.predicted_seconds <= 0) continue;  // a detour of unknown cost is not chosen
     if (!best.possible || c.choice.predicted_seconds < best.choice.predicted_seconds) best = c;
   }
@@ -241,9 +252,12 @@ result<route_choice> route(const route_facts& facts, device_id from, device_id t
       return refused("a copy between two devices cannot be " + std::string{to_string(wish.path)});
   }
   candidate best = direct_way(facts, from, to, n, wish);
-  const candidate staged = staged_way(facts, from, to, n);
-  if (!best.possible || beats(staged.choice, best.choice)) best = staged;
-  const candidate relay = best_relay(facts, from, to, n, wish);
+  if (!best.possible || may_beat(facts.to_host[from.index()],
+                                 facts.from_host[from.index() * facts.devices + to.index()], n, best.choice)) {
+    const candidate staged = staged_way(facts, from, to, n);
+    if (!best.possible || beats(staged.choice, best.choice)) best = staged;
+  }
+  const candidate relay = best_relay(facts, from, to, n, wish, &best.choice);
   if (relay.possible && beats(relay.choice, best.choice)) best = relay;
   return best.choice;
 }

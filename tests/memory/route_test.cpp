@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <random>
 
 namespace route_test {
 
@@ -85,6 +86,42 @@ TEST(route, is_a_pure_function_on_every_shipped_machine) {
             EXPECT_GE(one->depth, 1);
             EXPECT_EQ(one->chunk == 0, size == 0);
           }
+        }
+      }
+    }
+  }
+}
+
+TEST(route, no_other_way_is_predicted_to_be_faster) {
+  for (std::uint64_t seed = 1; seed <= 300; ++seed) {
+    std::mt19937_64 random{seed};
+    const auto lane = [&] {  // one in eight is of unknown speed
+      const double rate = std::pow(10.0, 8 + static_cast<double>(random() % 40) / 10);
+      return weft::lane_facts{random() % 8 == 0 ? 0 : rate, static_cast<double>(random() % 20) * 1e-6};
+    };
+    route_facts facts;
+    facts.devices = 5;
+    facts.pairs.resize(25);
+    facts.from_host.resize(25);
+    for (std::size_t i = 0; i < 25; ++i) {
+      facts.pairs[i].usable = i % 6 != 0 && random() % 3 != 0;
+      facts.pairs[i].lane = lane();
+      facts.from_host[i] = lane();
+    }
+    for (int d = 0; d < 5; ++d) {
+      facts.to_host.push_back(lane());
+      facts.local.push_back(lane());
+    }
+    for (const std::uint64_t size : {std::uint64_t{0}, std::uint64_t{8}, std::uint64_t{65'537}, 64 * mib}) {
+      for (int to = 1; to < 5; ++to) {
+        const auto all = weft::explain_route(facts, device_id{0}, device_id{to}, bytes{size}, {});
+        ASSERT_TRUE(all) << seed;
+        const weft::route_choice& chosen = all->chosen;
+        for (const weft::route_alternative& other : all->rejected) {
+          if (!other.predicted_seconds || (chosen.path == copy_path::direct && chosen.predicted_seconds <= 0)) continue;
+          EXPECT_GE(*other.predicted_seconds, chosen.predicted_seconds)
+              << "seed " << seed << ", " << size << " bytes to " << to << ": " << to_string(other.path);
+          EXPECT_GT(chosen.predicted_seconds, 0) << "seed " << seed << ": a way of known speed was there";
         }
       }
     }
