@@ -35,6 +35,14 @@ machine of_opencl() {
   return machine{options};
 }
 
+/// PoCL compiles kernels on threads of its own, whose allocations count: first once without a failure, which puts the
+/// kernels into its cache.
+void expect_told_by_opencl(void (*program)(opener), long step) {
+  processes::child first{[program] { return run([program] { program(of_opencl); }, -1) == well ? 0 : 1; }};
+  ASSERT_EQ(first.wait(), 0);
+  expect_told_everywhere(program, of_opencl, step);
+}
+
 /// A driver that was loaded before a fork does not work in the child: each child asks for itself.
 class opencl_failing_allocation : public testing::Test {
  protected:
@@ -45,18 +53,14 @@ class opencl_failing_allocation : public testing::Test {
 };
 
 TEST_F(opencl_failing_allocation, of_memory_streams_and_copies_ends_no_process) {
-  expect_told_everywhere(use_memory, of_opencl, 97);
+  expect_told_by_opencl(use_memory, 97);
 }
 TEST_F(opencl_failing_allocation, of_launches_arrays_and_pipelines_ends_no_process) {
-  expect_told_everywhere(use_launches, of_opencl, 197);
+  expect_told_by_opencl(use_launches, 197);
 }
-TEST_F(opencl_failing_allocation, of_requests_ends_no_process) { expect_told_everywhere(use_requests, of_opencl, 61); }
-TEST_F(opencl_failing_allocation, of_reductions_ends_no_process) {
-  expect_told_everywhere(use_reductions, of_opencl, 197);
-}
-TEST_F(opencl_failing_allocation, of_messages_ends_no_process) { expect_told_everywhere(use_queues, of_opencl, 23); }
-TEST_F(opencl_failing_allocation, of_collectives_ends_no_process) {
-  expect_told_everywhere(use_collectives, of_opencl, 197);
-}
+TEST_F(opencl_failing_allocation, of_requests_ends_no_process) { expect_told_by_opencl(use_requests, 61); }
+TEST_F(opencl_failing_allocation, of_reductions_ends_no_process) { expect_told_by_opencl(use_reductions, 197); }
+TEST_F(opencl_failing_allocation, of_messages_ends_no_process) { expect_told_by_opencl(use_queues, 23); }
+TEST_F(opencl_failing_allocation, of_collectives_ends_no_process) { expect_told_by_opencl(use_collectives, 197); }
 
 }  // namespace opencl_failing_allocation_test
