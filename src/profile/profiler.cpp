@@ -2,9 +2,9 @@
 #include "weft/profile/profiler.hpp"
 
 #include "core/called_from.hpp"
+#include "profile/timeline.hpp"
 #include "runtime/machine_state.hpp"
 #include "weft/profile/chrome_trace.hpp"
-#include "profile/timeline.hpp"
 
 #include <atomic>
 #include <cerrno>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Puts a pipeline together: where its stages go, its tracks, its steps and the buffers between them.
-#include "exec/pipeline/place_stages.hpp"
 #include "exec/launch_check.hpp"
 #include "exec/pipeline/pipeline_body.hpp"
+#include "exec/pipeline/place_stages.hpp"
 #include "memory/memory_state.hpp"
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which device does which stage of a pipeline, as a pure function: costs in, devices and the period of the pipeline out.
+// Which device does which stage of a pipeline, as a pure function: costs in, devices and the period of the pipeline
+// out.
 #pragma once
 
 #include "weft/core/result.hpp"
