@@ -332,13 +332,13 @@ copy_report copy_now(memory_ref dst, memory_ref src, const copy_shape& shape, co
   report.via = p.choice.via;
   report.size = bytes{shape.total()};
   report.simulated = p.state->options().clock == clock_kind::virtual_time;
-  const auto start = p.owner->now();
+  const auto start = p.state->ticks();
   const auto [actor, other] = actors(p);
   backend& by = p.state->backend_of(actor);
-  const stream_handle order = value_or_raise(by.default_stream(actor), where);
+  const stream_handle order = value_or_raise(p.state->default_stream(actor), where);
   if (other.value() >= 0) {
     backend& beside = p.state->backend_of(other);
-    const stream_handle before = value_or_raise(beside.default_stream(other), where);
+    const stream_handle before = value_or_raise(p.state->default_stream(other), where);
     if (!beside.settled(before))
       value_or_raise(by.wait_event(order, value_or_raise(beside.record(before), where)), where);
   }
@@ -354,7 +354,7 @@ copy_report copy_now(memory_ref dst, memory_ref src, const copy_shape& shape, co
     raise_at(*(*done)->cause(), where);
   }
   memory.count(p.path, p.request.shape.total());
-  report.duration = p.owner->now() - start;
+  report.duration = p.state->ticks() - start;
   if (options.verify != verification::none) verify_copy(p, by, order, options.verify, where);
   return report;
 }

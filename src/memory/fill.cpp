@@ -31,7 +31,7 @@ void fill_now(memory_ref dst, fill_request request, std::source_location where) 
   request.dst = dst.address;
   request.where = where;
   const event_ref done =
-      value_or_raise(owner.fill(value_or_raise(owner.default_stream(dst.device), where), request), where);
+      value_or_raise(owner.fill(value_or_raise(dst.state->default_stream(dst.device), where), request), where);
   if (done && owner.wait(*done, no_deadline, {}) == wait_outcome::failed) {
     error cause = *done->cause();
     cause.where = where;

@@ -2,10 +2,10 @@
 #include "weft/profile/profiler.hpp"
 
 #include "core/called_from.hpp"
-#include "profile/timeline.hpp"
 #include "runtime/machine_state.hpp"
 #include "weft/profile/chrome_trace.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <fstream>
@@ -13,12 +13,27 @@
 #include <mutex>
 #include <optional>
 #include <system_error>
+#include <tuple>
 #include <utility>
+#include <vector>
 
 namespace weft {
 namespace {
 
 using std::chrono::nanoseconds;
+
+/// By start, then by end; equal ones as they came. All are of one clock, the machine's: backends bring the times of
+/// their devices to it.
+std::vector<trace_record> ordered(const std::vector<trace_record>& records) {
+  std::vector<const trace_record*> order;
+  order.reserve(records.size());
+  for (const trace_record& r : records) order.push_back(&r);
+  std::ranges::sort(order, {}, [](const trace_record* r) { return std::tuple{r->started, r->ended, r}; });
+  std::vector<trace_record> sorted;
+  sorted.reserve(records.size());
+  for (const trace_record* r : order) sorted.push_back(*r);
+  return sorted;
+}
 
 /// What a machine keeps for profilers: whether one lives.
 struct profile_state {
@@ -102,13 +117,13 @@ class profiler::body {
     collect();
     profile_context context{names_, simulated_, drops(), pauses_};
     if (paused_since_) context.paused.push_back({*paused_since_, nanoseconds::max()});
-    return summarise(timeline_.merge(records_), context);
+    return summarise(ordered(records_), context);
   }
 
   [[nodiscard]] std::vector<trace_record> records() {
     const std::lock_guard lock{mutex_};
     collect();
-    return timeline_.merge(records_);
+    return ordered(records_);
   }
 
   [[nodiscard]] std::uint64_t dropped() {
@@ -119,7 +134,7 @@ class profiler::body {
   [[nodiscard]] std::string chrome_trace() {
     const std::lock_guard lock{mutex_};
     collect();
-    return weft::chrome_trace(timeline_.merge(records_), {names_, simulated_, drops()});
+    return weft::chrome_trace(ordered(records_), {names_, simulated_, drops()});
   }
 
  private:
@@ -147,7 +162,6 @@ class profiler::body {
   const std::shared_ptr<trace_sink> sink_;
   const bool simulated_;
   std::vector<std::string> names_;
-  timeline timeline_;  // the identity: a machine has one backend, whose clock is the machine's
 
   mutable std::mutex mutex_;
   std::shared_ptr<trace_sink> before_;       // the user's own, while ours is in its place

@@ -239,8 +239,7 @@ bool device::simulated() const { return state_->description_of(id_).simulated; }
 stream device::default_stream(std::source_location where) const {
   const called_from here{where};
   state_->require_open();
-  return stream{
-      detail::stream_identity{state_, value_or_raise(state_->backend_of(id_).default_stream(id_)), id_, false}};
+  return stream{detail::stream_identity{state_, value_or_raise(state_->default_stream(id_)), id_, false}};
 }
 
 void device::synchronize(std::source_location where) const {

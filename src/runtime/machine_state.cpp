@@ -238,6 +238,7 @@ void machine_state::open_backends() {
     device_count_ += static_cast<int>(b->devices().size());
     notes_.insert(notes_.end(), b->notes().begin(), b->notes().end());
   }
+  default_streams_ = std::vector<std::atomic<stream_handle>>(static_cast<std::size_t>(device_count_));
   join_backends(plan);
 }
 

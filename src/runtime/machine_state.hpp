@@ -13,6 +13,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -53,6 +54,19 @@ class machine_state : public std::enable_shared_from_this<machine_state> {
   [[nodiscard]] bool checks_order() const { return checks_order_; }
   [[nodiscard]] const topology& layout() const { return backends_.front()->layout(); }
   [[nodiscard]] std::chrono::nanoseconds now() const { return backends_.front()->now(); }
+  /// The machine's clock for a duration: from any zero, and without a call of the backend where time is real.
+  [[nodiscard]] std::chrono::nanoseconds ticks() const {
+    return options_.clock == clock_kind::virtual_time ? now() : std::chrono::steady_clock::now().time_since_epoch();
+  }
+  /// Of a device; the backend is asked once. Errors: as the backend's.
+  [[nodiscard]] result<stream_handle> default_stream(device_id id) const {
+    backend& b = backend_of(id);
+    auto& known = default_streams_[static_cast<std::size_t>(id.value() - b.first_device().value())];
+    if (const auto seen = known.load(std::memory_order_relaxed); seen != stream_handle::none) return seen;
+    auto asked = b.default_stream(id);
+    if (asked) known.store(*asked, std::memory_order_relaxed);
+    return asked;
+  }
 
   [[nodiscard]] bool closed() const { return closed_.load(std::memory_order_acquire); }
   /// In the child of a fork, which has none of the machine's threads.
@@ -153,6 +167,7 @@ class machine_state : public std::enable_shared_from_this<machine_state> {
   std::vector<backend_status> statuses_;
   std::vector<std::string> notes_;
   int device_count_ = 0;
+  mutable std::vector<std::atomic<stream_handle>> default_streams_;  // none: not asked for yet
   std::atomic<bool> closed_{false};
   std::atomic<bool> ended_{false};
   std::recursive_mutex parts_mutex_;  // one part may be made of another

@@ -21,7 +21,7 @@ struct chrome_trace_context {
 /// One process for each device and one for the host, in it a track for each stream. Two events of one track never
 /// overlap: where a stream's records do, as those of spans, it gets further tracks.
 ///
-/// Times are those of one clock (see timeline) and count from the earliest record; a record that ends before it starts
+/// Times are those of one clock and count from the earliest record; a record that ends before it starts
 /// took no time. Names may hold anything: what is not UTF-8 becomes U+FFFD.
 /// Cost: n log n in the number of records; about 200 bytes for each.
 [[nodiscard]] std::string chrome_trace(std::span<const trace_record> records, const chrome_trace_context& context = {});

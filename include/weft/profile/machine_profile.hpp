@@ -81,7 +81,7 @@ struct profile_context {
   std::vector<time_range> paused{};  // nobody recorded: neither work nor idle
 };
 
-/// The profile of these records, whose times are of one clock (see timeline). Spans and marks are not work.
+/// The profile of these records, whose times are of one clock. Spans and marks are not work.
 /// A record that ends before it starts counts, and took no time.
 /// Cost: n log n in the number of records.
 [[nodiscard]] machine_profile summarise(std::span<const trace_record> records, const profile_context& context = {});

@@ -298,7 +298,7 @@ void launch_job::run_piece(flight& f, worker& by) {
     f.is_queued = !way.idle();
     f.behind.clear();
     // What the user submitted to the device without naming a stream comes first.
-    const auto earlier = driver.default_stream(next.device);
+    const auto earlier = plan_.state->default_stream(next.device);
     if (earlier && !driver.settled(*earlier)) {
       const event before{plan_.state, value_or_raise(driver.record(*earlier), plan_.where)};
       way.in().wait(before);

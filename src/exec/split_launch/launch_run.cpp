@@ -117,7 +117,7 @@ launch_run spread(const machine& m, std::shared_ptr<const kernel_code> code, con
     const std::span<launch_argument> list =
         many.empty() ? std::span{few}.first(arguments.size()) : std::span<launch_argument>{many};
     for (std::size_t i = 0; i < list.size(); ++i) list[i] = arguments[i].plain;
-    const stream_handle order = value_or_raise(state->backends().front()->default_stream(device_id{0}), where);
+    const stream_handle order = value_or_raise(state->default_stream(device_id{0}), where);
     return launch_run{launch_on(state, device_id{0}, order, std::move(code), over, list,
                                 {options.stop, options.model, options.block}, where)};
   }
