@@ -39,7 +39,7 @@ class comparison : public testing::Test {
   scratch_folder folder_;
 };
 
-TEST_F(comparison, of_a_file_with_itself_finds_nothing) {
+TEST_F(comparison, a_comparison_of_a_file_with_itself_finds_nothing) {
   const json one = results({row("a", 1e-6, 0.1), row("b", 1e-3, 0)});
   const tool_result run = compare(one, one);
   EXPECT_EQ(run.exit_code, 0) << run.err;
@@ -106,7 +106,7 @@ TEST_F(comparison, refuses_what_cannot_be_compared) {
     EXPECT_EQ(compare(results({odd, row("b", 1, 0)}), results({odd, row("b", 1, 0)})).exit_code, 0) << odd;
 }
 
-TEST_F(comparison, of_real_results_is_valid_by_its_schema) {
+TEST_F(comparison, a_comparison_of_real_results_is_valid_by_its_schema) {
   for (const char* name : {"a.json", "b.json"})
     ASSERT_EQ(run_tool({"bench", "copy", "-s", "1M", "--samples", "3", "-o", folder_ / name}).exit_code, 0);
   const tool_result run = run_tool({"compare", folder_ / "a.json", folder_ / "b.json", "--json"});

@@ -81,7 +81,7 @@ TEST(copies_at_the_same_time, are_left_out_where_pairs_were_chosen) {
   EXPECT_TRUE(run.field("patterns").empty());
 }
 
-TEST(copies_at_the_same_time, of_a_pair_that_loses_data_end_the_command_with_1) {
+TEST(copies_at_the_same_time, a_pair_that_loses_data_fails_the_command) {
   // of the pairs alone the code would be the same: its rows are looked at
   const tool_result run = run_tool({"bench", "copy", "--sim", "faulty_4", "-s", "64K", "--samples", "1", "--json"});
   EXPECT_NE(run.exit_code, 0);

@@ -34,7 +34,7 @@ using weft::tool::exit_code;
 /// Each takes many seconds when it is left alone.
 class command : public testing::TestWithParam<words> {};
 
-TEST_P(command, that_is_interrupted_ends_with_130_and_keeps_its_document) {
+TEST_P(command, an_interrupted_command_ends_with_130_and_keeps_its_document) {
   for (const int signal : {SIGINT, SIGTERM}) {
     const scratch_folder folder;
     weft::test::tool_environment how;
@@ -70,7 +70,7 @@ INSTANTIATE_TEST_SUITE_P(every, command,
                            return name;
                          });
 
-TEST(grace_of_an_interrupt, that_is_no_number_is_refused_by_its_name) {
+TEST(grace_of_an_interrupt, a_wrong_grace_is_refused_by_its_name) {
   for (const char* const wrong : {"soon", "0", "-5"}) {
     weft::test::tool_environment how;
     how.set = {std::string{"WEFT_INTERRUPT_GRACE="} + wrong};
@@ -81,7 +81,7 @@ TEST(grace_of_an_interrupt, that_is_no_number_is_refused_by_its_name) {
 }
 
 // In the middle of what cannot be stopped.
-TEST(command, that_does_not_look_ends_with_130_and_what_it_has_written) {
+TEST(command, a_command_that_does_not_look_ends_with_130) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto deaf = [] {
     weft::tool::watch_interrupts(std::chrono::milliseconds{1});
@@ -114,7 +114,7 @@ TEST(command, without_room_for_a_thread_or_process_names_the_limit) {
   }
 }
 
-TEST(forked_process, that_is_killed_tells_the_signal_and_one_that_ends_by_itself_tells_none) {
+TEST(forked_process, a_killed_process_tells_the_signal_and_one_that_ends_by_itself_none) {
   weft::tool::forked_process killed{[] {
     for (;;) ::pause();
     return 0;
@@ -153,7 +153,7 @@ TEST(text_from_outside, is_printed_without_what_a_terminal_obeys) {
   EXPECT_NE(run.err.find("no\\x1b[2J\\x07.json: no such file"), std::string::npos) << run.err;
 }
 
-TEST(text_from_outside, in_names_of_a_topology_has_no_control_characters) {
+TEST(text_from_outside, names_of_a_topology_are_shown_without_control_characters) {
   const scratch_folder folder;
   weft::test::write_text(folder / "bell.json", R"({"schema": "weft.topology/1", "name": "ring\u0007",
     "devices": [{"memory": "1GiB"}]})");

@@ -84,7 +84,7 @@ TEST(trace_file, has_the_tracks_that_were_recorded_in_order) {
   EXPECT_TRUE(read_sample(true).simulated);
 }
 
-TEST(trace_file, of_other_programs_is_read_as_far_as_it_says_the_same) {
+TEST(trace_file, a_trace_of_other_programs_is_read_as_far_as_it_says_the_same) {
   const auto trace = read_trace(R"([
     {"ph": "B", "ts": 1, "pid": 1, "tid": 1}, {"ph": "E", "ts": 2, "pid": 1, "tid": 1},
     {"ph": "X", "ts": -5.5, "dur": 1, "pid": "renderer", "tid": 10, "name": 7},
@@ -102,7 +102,7 @@ TEST(trace_file, of_other_programs_is_read_as_far_as_it_says_the_same) {
   EXPECT_EQ(trace->start, -5.5);
 }
 
-TEST(trace_file, that_is_wrong_is_refused_with_its_place_and_what_was_expected) {
+TEST(trace_file, a_wrong_trace_is_refused_with_the_place_and_the_expectation) {
   const std::pair<std::string, std::string> cases[] = {
       {"", "not JSON"},
       {"{\"traceEvents\": [", "not JSON: parse error at line 1, column 18"},
@@ -213,7 +213,7 @@ TEST(trace_picture, puts_an_event_where_its_time_is) {
   EXPECT_NEAR(std::stod(found[2]), 1100.0 * 40 / 90, 0.01);
 }
 
-TEST(trace_picture, of_very_many_events_stays_small_and_counts_them_all) {
+TEST(trace_picture, a_picture_of_very_many_events_stays_small_and_counts_them_all) {
   std::vector<trace_record> records;
   for (int i = 0; i < 50'000; ++i) {
     records.push_back(record(i % 3 == 0 ? trace_kind::copy : trace_kind::kernel, 0, 0, i * 100, i * 100 + 90, "k"));
@@ -230,7 +230,7 @@ TEST(trace_picture, of_very_many_events_stays_small_and_counts_them_all) {
   EXPECT_EQ(sum, records.size());
 }
 
-TEST(trace_picture, of_events_upon_each_other_on_many_tracks_stays_small_too) {
+TEST(trace_picture, a_picture_of_overlapping_events_on_many_tracks_stays_small_too) {
   trace_file trace;
   trace.end = 1000;
   for (int t = 0; t < 400; ++t) {
@@ -242,7 +242,7 @@ TEST(trace_picture, of_events_upon_each_other_on_many_tracks_stays_small_too) {
   EXPECT_TRUE(has(svg, ">and 144 more tracks<"));
 }
 
-TEST(trace_picture, of_nothing_says_so) {
+TEST(trace_picture, a_picture_of_nothing_says_so) {
   EXPECT_TRUE(has(trace_svg({}, "empty.json"), "nothing was recorded"));
   const auto instant = read_trace(R"([{"ph": "X", "ts": 5, "dur": 0, "name": "a"}])");
   ASSERT_TRUE(instant);
@@ -315,7 +315,7 @@ TEST(trace_view, prints_a_document_that_its_schema_describes) {
   EXPECT_EQ(checked.exit_code, 0) << checked.err;
 }
 
-TEST(trace_view, that_cannot_be_drawn_says_why_and_leaves_no_picture) {
+TEST(trace_view, a_trace_that_cannot_be_drawn_says_why_and_leaves_no_picture) {
   const scratch_folder folder;
   const std::string input = (folder / "t.json").string();
   write_text(folder / "t.json", R"({"traceEvents": [{"ph": "X", "ts": "soon", "dur": 1}]})");
@@ -340,7 +340,7 @@ TEST(trace_view, that_cannot_be_drawn_says_why_and_leaves_no_picture) {
       run_tool({"trace", "view", (folder / "good.json").string(), "-o", (folder / "no/t.svg").string()}).exit_code, 4);
 }
 
-TEST(trace_view, of_what_is_no_file_does_not_wait_and_of_standard_input_takes_a_dash) {
+TEST(trace_view, a_pipe_is_refused_without_a_wait_and_a_dash_reads_standard_input) {
   const scratch_folder folder;
   const std::string fifo = (folder / "fifo").string();
   ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
@@ -357,7 +357,7 @@ TEST(trace_view, of_what_is_no_file_does_not_wait_and_of_standard_input_takes_a_
   EXPECT_TRUE(has(read_text(picture), "<svg"));
 }
 
-TEST(trace_view, of_a_file_that_is_too_large_reads_nothing) {
+TEST(trace_view, a_file_that_is_too_large_is_refused) {
   const scratch_folder folder;
   // sparse: a size without its bytes
   std::ofstream{folder / "large.json"}.close();

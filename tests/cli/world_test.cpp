@@ -73,7 +73,7 @@ TEST(world_check, verifies_every_pair_and_rank_0_prints_them) {
   EXPECT_TRUE(judged.exit_code == no_checker || judged.exit_code == 0) << judged.out;
 }
 
-TEST(bench_collective, of_a_world_measures_and_verifies_over_its_nodes_and_rank_0_prints_it) {
+TEST(bench_collective, a_world_measures_and_verifies_over_its_nodes_and_rank_0_prints_the_result) {
   for (const int nodes : {1, 2}) {
     const auto ended = on_ranks(
         4,
@@ -180,7 +180,7 @@ TEST(world_check, fails_for_the_pairs_of_a_rank_that_left_and_checks_the_others)
   EXPECT_TRUE(std::regex_search(first.out, std::regex{"\n1 2 .* FAILED: .*rank 2 \\(node 0"})) << first.out;
 }
 
-TEST(world_check, of_one_process_needs_no_engine) {
+TEST(world_check, a_world_of_one_process_needs_no_engine) {
   const tool_result alone = check(1)[0];
   EXPECT_EQ(alone.exit_code, 0) << alone.err;
   EXPECT_TRUE(has(alone.out, "1 rank on 1 node")) << alone.out;

@@ -112,7 +112,7 @@ std::vector<std::int64_t> odd_lengths(int n) { return {0, 1, n - 1, n, n + 1, 7 
 
 // ---- bytes, by formulas that know nothing of schedules
 
-TEST(collective_bytes_between, of_a_ring_are_two_arrays_less_two_chunks) {
+TEST(collective_bytes_between, a_ring_sends_two_arrays_less_two_chunks) {
   for (int n = 1; n <= 9; ++n) {
     for (const std::int64_t count : odd_lengths(n)) {
       for (const std::int64_t piece : {0, 3}) {
@@ -130,7 +130,7 @@ TEST(collective_bytes_between, of_a_ring_are_two_arrays_less_two_chunks) {
   }
 }
 
-TEST(collective_bytes_between, of_rings_of_blocks_are_all_but_one_block) {
+TEST(collective_bytes_between, a_ring_of_blocks_sends_all_but_one_block) {
   for (int n = 1; n <= 9; ++n) {
     const std::vector<std::int64_t> blocks = odd_blocks(n);
     const std::int64_t all = total(blocks);
@@ -149,7 +149,7 @@ TEST(collective_bytes_between, of_rings_of_blocks_are_all_but_one_block) {
   }
 }
 
-TEST(collective_bytes_between, of_chains_are_one_array_on_each_link) {
+TEST(collective_bytes_between, a_chain_sends_one_array_on_each_link) {
   for (int n = 1; n <= 9; ++n) {
     for (const std::int64_t count : odd_lengths(n)) {
       const int root = n / 2;
@@ -167,7 +167,7 @@ TEST(collective_bytes_between, of_chains_are_one_array_on_each_link) {
   }
 }
 
-TEST(collective_bytes_between, of_naive_all_pass_one_rank) {
+TEST(collective_bytes_between, naive_sends_all_through_one_rank) {
   for (int n = 1; n <= 9; ++n) {
     const int root = n - 1;
     const std::int64_t count = 7 * n + 3;
@@ -201,7 +201,7 @@ TEST(collective_bytes_between, of_naive_all_pass_one_rank) {
   }
 }
 
-TEST(collective_bytes_between, of_direct_are_a_slice_read_and_a_slice_written) {
+TEST(collective_bytes_between, direct_reads_a_slice_and_writes_a_slice) {
   for (int n = 1; n <= 12; ++n) {
     const int root = n / 3;
     for (const std::int64_t count : odd_lengths(n)) {
@@ -236,7 +236,7 @@ TEST(collective_bytes_between, of_direct_are_a_slice_read_and_a_slice_written) {
   }
 }
 
-TEST(collective_bytes_between, of_all_to_all_are_the_counts) {
+TEST(collective_bytes_between, all_to_all_sends_the_counts) {
   for (int n = 1; n <= 9; ++n) {
     std::vector<std::int64_t> counts;
     for (int i = 0; i < n * n; ++i) counts.push_back((i * 7 + 2) % 5);
@@ -250,7 +250,7 @@ TEST(collective_bytes_between, of_all_to_all_are_the_counts) {
   }
 }
 
-TEST(collective_bytes_between, of_a_tree_are_one_array_up_and_one_down_each_edge) {
+TEST(collective_bytes_between, a_tree_sends_one_array_up_and_one_down_each_edge) {
   for (int n = 1; n <= 9; ++n) {
     const std::int64_t count = 7 * n + 3;
     const std::uint64_t whole = static_cast<std::uint64_t>(count) * element;
@@ -285,7 +285,7 @@ TEST(collective_bytes_between, of_a_tree_are_one_array_up_and_one_down_each_edge
   }
 }
 
-TEST(collective_bytes_between, of_halving_and_doubling_are_the_least_there_can_be) {
+TEST(collective_bytes_between, halving_and_doubling_sends_the_least_possible) {
   const auto algorithm = collective_algorithm::halving_doubling;
   const auto sum = [](const collective_cost& cost) {
     return std::accumulate(cost.bytes_between.begin(), cost.bytes_between.end(), std::uint64_t{0}) / element;
@@ -338,7 +338,7 @@ TEST(collective_bytes_on_link, are_those_of_the_ranks_behind_it) {
   }
 }
 
-TEST(collective_bytes_on_link, of_staged_moves_go_up_and_down_again) {
+TEST(collective_bytes_on_link, staged_moves_go_up_and_down_again) {
   topology machine = samples::wired(3);
   machine.access.assign(9, false);
   const auto cost = price({collective::all_reduce, 3, 0, {300}}, collective_algorithm::ring, 0, machine);
@@ -349,7 +349,7 @@ TEST(collective_bytes_on_link, of_staged_moves_go_up_and_down_again) {
   EXPECT_GT(cost.seconds, 0);
 }
 
-TEST(collective_bytes_on_link, of_ranks_on_one_device_are_none) {
+TEST(collective_bytes_on_link, ranks_on_one_device_use_no_link) {
   const topology machine = samples::wired(2);
   const auto made = make_schedule({collective::all_reduce, 4, 0, {400}}, collective_algorithm::ring, 0);
   ASSERT_TRUE(made);
@@ -414,7 +414,7 @@ TEST(collective_seconds, grow_with_each_launch_in_a_row) {
   }
 }
 
-TEST(collective_seconds, of_copies_over_one_wire_add_up_and_of_others_do_not) {
+TEST(collective_seconds, copies_over_one_wire_add_up_and_others_do_not) {
   // three blocks into gpu0, over its one wire; three out of it to wires of their own, over its one wire too
   constexpr double time = 1200 * 4 / rate;
   const topology machine = switched(4);
@@ -427,7 +427,7 @@ TEST(collective_seconds, of_copies_over_one_wire_add_up_and_of_others_do_not) {
   EXPECT_NEAR(seconds(collective::all_to_all, std::vector<std::int64_t>(16, 1200)), 3 * (alpha + time), 2e-9);
 }
 
-TEST(collective_seconds, of_rounds_that_overlap_are_not_added_up) {
+TEST(collective_seconds, rounds_that_overlap_are_not_added_up) {
   // k pieces through gpu0, where the next comes in, once the fold of the last has left its room, while that one goes
   // out: k + 1 steps, not 2 k
   constexpr int k = 6;
@@ -436,7 +436,7 @@ TEST(collective_seconds, of_rounds_that_overlap_are_not_added_up) {
   EXPECT_NEAR(taken, (k + 1) * 3 * (alpha + time) + k * launch, 3e-8);
 }
 
-TEST(collective_seconds, of_the_specification_are_near_a_half_and_all_of_a_link) {
+TEST(collective_seconds, naive_and_tree_come_near_half_of_a_link_and_the_others_near_all) {
   const auto share_of_link = [](const topology& machine, std::int64_t count, collective_algorithm algorithm) {
     const collective_shape shape{collective::all_reduce, 4, 0, {count}};
     const auto devices = first_devices(4);
@@ -552,7 +552,7 @@ TEST(collective_choice, knows_the_nodes_of_a_machine_and_takes_hierarchical_ther
   EXPECT_NE(alone.error().what.find("all ranks are on one node"), std::string::npos) << alone.error().what;
 }
 
-TEST(collective_choice, of_the_order_of_ranks_is_between_direct_and_naive) {
+TEST(collective_choice, the_order_of_ranks_leaves_the_choice_of_direct_and_naive) {
   const auto devices = first_devices(4);
   const collective_shape shape{collective::all_reduce, 4, 0, {1000}};
   const auto choice = choose_collective(shape, element, switched(4), devices, reduction_order::rank);
@@ -595,7 +595,7 @@ TEST(collective_choice, says_why_each_other_one_lost) {
     EXPECT_LE(choice->candidates[i - 1].cost.seconds, choice->candidates[i].cost.seconds);
 }
 
-TEST(collective_choice, that_is_not_possible_is_refused_with_the_reason) {
+TEST(collective_choice, an_impossible_choice_is_refused_with_the_reason) {
   topology machine = switched(4);
   machine.access[1 * 4 + 2] = false;
   const auto devices = first_devices(4);
@@ -618,7 +618,7 @@ TEST(collective_choice, that_is_not_possible_is_refused_with_the_reason) {
   EXPECT_EQ(few.error().what, "all_reduce: 4 devices for 3 ranks");
 }
 
-TEST(collective_choice, of_one_rank_or_nothing_is_possible) {
+TEST(collective_choice, one_rank_or_no_elements_go_by_direct) {
   EXPECT_EQ(chosen({collective::all_reduce, 1, 0, {100}}, switched(1)), "direct");
   EXPECT_EQ(chosen({collective::all_reduce, 4, 0, {0}}, switched(4)), "direct");
   EXPECT_EQ(chosen({collective::all_to_all, 2, 0, {0, 0, 0, 0}}, host_topology(2, bytes{1 << 20})), "direct");
@@ -665,7 +665,7 @@ TEST(neighbour_order, takes_the_closest_of_equally_fast_ones) {
   EXPECT_EQ(numbers(neighbour_order(machine, first_devices(4))), (std::vector{0, 2, 1, 3}));
 }
 
-TEST(neighbour_order, of_equals_is_their_own) {
+TEST(neighbour_order, equal_devices_keep_their_order) {
   for (const int n : {0, 1, 2, 3, 5, 8, 9, 16}) {
     std::vector<int> own(static_cast<std::size_t>(n));
     std::iota(own.begin(), own.end(), 0);
@@ -676,7 +676,7 @@ TEST(neighbour_order, of_equals_is_their_own) {
   }
 }
 
-TEST(neighbour_order, of_many_goes_to_the_nearest_first) {
+TEST(neighbour_order, the_nearest_of_many_devices_comes_first) {
   topology machine = samples::wired(10);
   for (topology_link& link : machine.links) {
     if (link.from == 10 || link.to == 10) continue;

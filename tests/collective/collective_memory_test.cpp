@@ -48,7 +48,7 @@ concept sends = requires(C c, Src src, Dst dst) { c.send(rank{0}, src, rank{1}, 
 template <class C, class Dst>
 concept receives = requires(C c, Dst dst) { c.receive(rank{0}, dst); };
 
-TEST(collective_memory, that_is_written_is_neither_const_nor_of_another_type_than_what_is_read) {
+TEST(collective_memory, an_output_is_neither_const_nor_of_another_type_than_its_input) {
   static_assert(takes_all<communicator, views<const float>, views<float>> &&
                 !takes<communicator, views<float>, views<const float>> &&
                 !takes<communicator, views<float>, views<int>>);

@@ -293,7 +293,7 @@ std::vector<float> rough(int r, std::size_t count) {
   return values;
 }
 
-TEST(communicator, in_the_order_of_ranks_gives_the_same_bits_whatever_the_way_and_the_size) {
+TEST(communicator, a_sum_in_the_order_of_ranks_has_the_same_bits_for_every_algorithm_and_size) {
   constexpr std::size_t whole = 20'000;
   for (const int n : {2, 3, 5, 8}) {
     std::vector<float> expected = rough(0, whole);

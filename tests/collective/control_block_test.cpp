@@ -52,7 +52,7 @@ TEST(control_block, has_a_place_for_everything_and_none_twice) {
   }
 }
 
-TEST(control_block, that_is_damaged_or_of_another_build_is_refused) {
+TEST(control_block, a_damaged_block_or_one_of_another_build_is_refused) {
   const auto shape = control_shape::of(3, 3, 8192);
   const auto file = weft::value_or_raise(control_block::make(shape, 7));
   std::array<std::byte, sizeof(control_header)> raw{};
@@ -75,7 +75,7 @@ TEST(control_block, that_is_damaged_or_of_another_build_is_refused) {
             errc::corrupt);
 }
 
-TEST(control_block, that_its_owner_could_take_away_is_refused) {
+TEST(control_block, a_block_that_its_owner_could_take_away_is_refused) {
   const auto shape = control_shape::of(2, 2, 8192);
   const auto good = weft::value_or_raise(control_block::make(shape, 7));
   std::array<std::byte, sizeof(control_header)> raw{};
@@ -254,7 +254,7 @@ TEST(control_block, full_of_garbage_gives_errors_and_never_harms) {
   }
 }
 
-TEST(control_block, in_which_a_rank_names_memory_outside_of_what_it_has_is_corrupt) {
+TEST(control_block, a_place_outside_of_the_memory_of_its_rank_is_corrupt) {
   EXPECT_TRUE(ranks::run(ranks::kind::processes, 3, [](rank_communicator& c, const group&) {
     auto there = c.allocate<float>(10'000);
     c.barrier();
@@ -281,7 +281,7 @@ TEST(control_block, in_which_a_rank_names_memory_outside_of_what_it_has_is_corru
 }
 
 // A rank's area is its own to write, but a hostile rank writes where it likes.
-TEST(control_block, in_which_others_write_what_a_rank_has_said_of_itself_does_no_harm) {
+TEST(control_block, an_area_overwritten_by_another_rank_does_no_harm) {
   EXPECT_TRUE(ranks::run(ranks::kind::processes, 2, [](rank_communicator& c, const group&) {
     std::vector<float> plain(20'000, 1.0F);
     c.barrier();

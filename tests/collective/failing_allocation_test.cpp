@@ -9,45 +9,45 @@ using namespace failing_allocations;
 machine on_the_wall_clock() { return samples::play(samples::wired(3), clock_kind::wall); }
 machine in_virtual_time() { return samples::play(samples::wired(3), clock_kind::virtual_time); }
 
-TEST(failing_allocation, of_memory_streams_and_copies_ends_no_process) {
+TEST(failing_allocation, a_failure_in_memory_streams_or_copies_ends_no_process) {
   expect_told_everywhere(use_memory, on_the_wall_clock, 3);
   expect_told_everywhere(use_memory, in_virtual_time, 3);
 }
 // On the wall clock places differ from run to run: all of them, and by night only.
-TEST(failing_allocation, of_launches_arrays_and_pipelines_ends_no_process) {
+TEST(failing_allocation, a_failure_in_launches_arrays_or_pipelines_ends_no_process) {
   if (std::getenv("WEFT_NIGHTLY") != nullptr) expect_told_everywhere(use_launches, on_the_wall_clock, 1);
   expect_told_everywhere(use_launches, in_virtual_time, 17);
 }
 TEST(failing_allocation, behind_a_stage_that_failed_ends_no_process) {
   expect_told_everywhere(use_failing_pipelines, in_virtual_time, 1);
 }
-TEST(failing_allocation, of_messages_ends_no_process) {
+TEST(failing_allocation, a_failure_in_messages_ends_no_process) {
   expect_told_everywhere(use_queues, on_the_wall_clock, 3);
   expect_told_everywhere(use_queues, in_virtual_time, 3);
 }
-TEST(failing_allocation, of_collectives_ends_no_process) {
+TEST(failing_allocation, a_failure_in_collectives_ends_no_process) {
   expect_told_everywhere(use_collectives, on_the_wall_clock, 11);
   expect_told_everywhere(use_collectives, in_virtual_time, 11);
 }
 
-TEST(failing_allocation, of_what_is_shared_ends_no_process) {
+TEST(failing_allocation, a_failure_in_sharing_ends_no_process) {
   expect_told_everywhere(use_sharing, on_the_wall_clock, 3);
   expect_told_everywhere(use_sharing, in_virtual_time, 3);
 }
 
-TEST(failing_allocation, of_requests_ends_no_process) {
+TEST(failing_allocation, a_failure_in_requests_ends_no_process) {
   expect_told_everywhere(use_requests, on_the_wall_clock, 3);
   expect_told_everywhere(use_requests, in_virtual_time, 3);
 }
-TEST(failing_allocation, of_reductions_ends_no_process) {
+TEST(failing_allocation, a_failure_in_reductions_ends_no_process) {
   if (std::getenv("WEFT_NIGHTLY") != nullptr) expect_told_everywhere(use_reductions, on_the_wall_clock, 1);
   expect_told_everywhere(use_reductions, in_virtual_time, 17);
 }
-TEST(failing_allocation, of_multicast_ends_no_process) {
+TEST(failing_allocation, a_failure_in_multicast_ends_no_process) {
   expect_told_everywhere(use_multicast, on_the_wall_clock, 3);
   expect_told_everywhere(use_multicast, in_virtual_time, 3);
 }
-TEST(failing_allocation, of_what_another_process_shares_ends_no_process) {
+TEST(failing_allocation, a_failure_in_opening_shared_memory_ends_neither_process) {
   expect_told_where_opened(on_the_wall_clock, 7);
 }
 
@@ -76,6 +76,6 @@ int between_processes(long place) {
   return of_second == well || of_second == told ? of_first : of_second;
 }
 
-TEST(failing_allocation, of_ranks_in_processes_ends_neither) { expect_told_at(between_processes, 23); }
+TEST(failing_allocation, a_failure_between_ranks_in_processes_ends_neither) { expect_told_at(between_processes, 23); }
 
 }  // namespace failing_allocation_test

@@ -117,7 +117,7 @@ TEST(far_ranks, refuse_another_call_and_other_bytes_than_the_same_call_brings) {
   EXPECT_EQ(two_leaders{}.enter(good_entrance(), 4), "corrupt: rank 1 brings 8 bytes of each rank to a call of 4");
 }
 
-TEST(far_ranks, of_a_thousand_damaged_entrances_read_none_past_its_end) {
+TEST(far_ranks, a_damaged_entrance_is_not_read_past_its_end) {
   const auto good = good_entrance();
   std::mt19937 chance{11};
   two_leaders both;

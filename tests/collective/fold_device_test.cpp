@@ -135,7 +135,7 @@ TEST(fold_in_a_stream, by_a_kernel_of_the_user_has_the_bits_of_this_thread) {
   }
 }
 
-TEST(fold_in_a_stream, of_nothing_is_an_event_all_the_same) {
+TEST(fold_in_a_stream, a_fold_of_nothing_gives_an_event_all_the_same) {
   const four devices;
   const weft::stream order{devices.m[0]};
   void* const nowhere[] = {nullptr};

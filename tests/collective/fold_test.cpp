@@ -24,7 +24,7 @@ template <class T>
 class fold : public testing::Test {};
 TYPED_TEST_SUITE(fold, all_types);
 
-TYPED_TEST(fold, of_any_number_of_inputs_and_elements_is_that_of_one_after_the_other) {
+TYPED_TEST(fold, a_fold_of_any_number_of_inputs_is_that_of_one_after_the_other) {
   using T = TypeParam;
   for (const kind op : all_kinds) {
     const bool with_holes = op == kind::min || op == kind::max;
@@ -83,7 +83,7 @@ TYPED_TEST(fold, may_write_to_one_of_its_inputs_whichever_that_is) {
   }
 }
 
-TYPED_TEST(fold, of_more_inputs_and_outputs_than_a_kernel_takes_goes_in_passes) {
+TYPED_TEST(fold, a_fold_of_more_inputs_and_outputs_than_a_kernel_takes_goes_in_passes) {
   using T = TypeParam;
   for (const std::size_t number : {std::size_t{9}, std::size_t{15}, std::size_t{16}, std::size_t{20}}) {
     std::vector<std::vector<T>> memory;
@@ -97,7 +97,7 @@ TYPED_TEST(fold, of_more_inputs_and_outputs_than_a_kernel_takes_goes_in_passes) 
   }
 }
 
-TYPED_TEST(fold, of_one_input_copies_its_bits) {
+TYPED_TEST(fold, a_fold_of_one_input_copies_its_bits) {
   using T = TypeParam;
   std::vector<T> from(0x10000);
   for (std::size_t at = 0; at < from.size(); ++at) {
@@ -113,7 +113,7 @@ TYPED_TEST(fold, of_one_input_copies_its_bits) {
   EXPECT_EQ(std::memcmp(more.data(), from.data(), from.size() * sizeof(T)), 0);
 }
 
-TYPED_TEST(fold, of_nothing_touches_nothing) {
+TYPED_TEST(fold, a_fold_of_nothing_touches_nothing) {
   using T = TypeParam;
   auto memory = elements<T>(4, 1);
   void* const place[] = {memory.data()};
@@ -316,7 +316,7 @@ TEST(fold_by_user, without_a_place_to_work_in_or_of_another_type_is_refused) {
   EXPECT_EQ(memory, before);
 }
 
-TEST(fold_here, of_more_than_eight_inputs_without_a_place_to_work_in_is_refused) {
+TEST(fold_here, a_fold_of_more_than_eight_inputs_without_scratch_is_refused) {
   std::vector<std::vector<float>> memory;
   for (std::size_t n = 0; n < 9; ++n) memory.push_back(elements<float>(100, n));
   const auto before = memory;

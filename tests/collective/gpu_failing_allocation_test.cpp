@@ -16,20 +16,32 @@ machine of_cuda() {
 
 class gpu_failing_allocation : public samples::virtual_cuda_test {};
 
-TEST_F(gpu_failing_allocation, of_memory_streams_and_copies_ends_no_process) {
+TEST_F(gpu_failing_allocation, a_failure_in_memory_streams_or_copies_ends_no_process) {
   expect_told_everywhere(use_memory, of_cuda, 31);
 }
-TEST_F(gpu_failing_allocation, of_launches_arrays_and_pipelines_ends_no_process) {
+TEST_F(gpu_failing_allocation, a_failure_in_launches_arrays_or_pipelines_ends_no_process) {
   expect_told_everywhere(use_launches, of_cuda, 97);
 }
-TEST_F(gpu_failing_allocation, of_what_is_shared_ends_no_process) { expect_told_everywhere(use_sharing, of_cuda, 31); }
-TEST_F(gpu_failing_allocation, of_what_another_process_shares_ends_no_process) {
+TEST_F(gpu_failing_allocation, a_failure_in_sharing_ends_no_process) {
+  expect_told_everywhere(use_sharing, of_cuda, 31);
+}
+TEST_F(gpu_failing_allocation, a_failure_in_opening_shared_memory_ends_neither_process) {
   expect_told_where_opened(of_cuda, 31);
 }
-TEST_F(gpu_failing_allocation, of_multicast_ends_no_process) { expect_told_everywhere(use_multicast, of_cuda, 31); }
-TEST_F(gpu_failing_allocation, of_requests_ends_no_process) { expect_told_everywhere(use_requests, of_cuda, 17); }
-TEST_F(gpu_failing_allocation, of_reductions_ends_no_process) { expect_told_everywhere(use_reductions, of_cuda, 97); }
-TEST_F(gpu_failing_allocation, of_messages_ends_no_process) { expect_told_everywhere(use_queues, of_cuda, 7); }
-TEST_F(gpu_failing_allocation, of_collectives_ends_no_process) { expect_told_everywhere(use_collectives, of_cuda, 97); }
+TEST_F(gpu_failing_allocation, a_failure_in_multicast_ends_no_process) {
+  expect_told_everywhere(use_multicast, of_cuda, 31);
+}
+TEST_F(gpu_failing_allocation, a_failure_in_requests_ends_no_process) {
+  expect_told_everywhere(use_requests, of_cuda, 17);
+}
+TEST_F(gpu_failing_allocation, a_failure_in_reductions_ends_no_process) {
+  expect_told_everywhere(use_reductions, of_cuda, 97);
+}
+TEST_F(gpu_failing_allocation, a_failure_in_messages_ends_no_process) {
+  expect_told_everywhere(use_queues, of_cuda, 7);
+}
+TEST_F(gpu_failing_allocation, a_failure_in_collectives_ends_no_process) {
+  expect_told_everywhere(use_collectives, of_cuda, 97);
+}
 
 }  // namespace gpu_failing_allocation_test

@@ -34,7 +34,7 @@ class gpu_rank_communicator : public testing::Test {
 
 class gpu_memories : public gpu_rank_communicator, public testing::WithParamInterface<home> {};
 
-TEST_P(gpu_memories, of_every_kind_give_every_collective_to_processes) {
+TEST_P(gpu_memories, every_collective_gives_right_results_to_processes_in_each_memory) {
   for (const int n : {1, 2, 3, 5}) {
     EXPECT_TRUE(ranks::run(
         kind::processes, n, [](rank_communicator& c, const group&) { return all_shapes(c, GetParam()); }, {}, cuda))
@@ -42,14 +42,14 @@ TEST_P(gpu_memories, of_every_kind_give_every_collective_to_processes) {
   }
 }
 
-TEST_P(gpu_memories, of_every_kind_give_every_collective_to_threads) {
+TEST_P(gpu_memories, every_collective_gives_right_results_to_threads_in_each_memory) {
   for (const kind how : {kind::threads, kind::threads_of_one_machine}) {
     EXPECT_TRUE(
         ranks::run(how, 3, [](rank_communicator& c, const group&) { return all_shapes(c, GetParam()); }, {}, cuda));
   }
 }
 
-TEST_P(gpu_memories, of_every_kind_are_used_in_the_order_of_a_stream) {
+TEST_P(gpu_memories, memory_of_every_kind_is_used_in_the_order_of_a_stream) {
   for (const kind how : {kind::processes, kind::threads_of_one_machine}) {
     EXPECT_TRUE(ranks::run(
         how, 3, [](rank_communicator& c, const group&) { return runs_in_a_stream(c, GetParam()); }, {}, cuda));
@@ -60,7 +60,7 @@ TEST_P(gpu_memories, of_every_kind_are_used_in_the_order_of_a_stream) {
       [](rank_communicator& c, const group&) { return keeps_memory_of_streamed_calls(c, GetParam()); }, {}, cuda));
 }
 
-TEST_P(gpu_memories, of_every_kind_go_over_wires_by_the_algorithms_that_are_asked_for) {
+TEST_P(gpu_memories, memory_of_every_kind_goes_over_wires_by_the_requested_algorithms) {
   for (const auto by : {collective_algorithm::ring, collective_algorithm::tree}) {
     EXPECT_TRUE(ranks::run(
         kind::processes, 3, [by](rank_communicator& c, const group&) { return all_shapes(c, GetParam(), by); }, {},
@@ -68,13 +68,13 @@ TEST_P(gpu_memories, of_every_kind_go_over_wires_by_the_algorithms_that_are_aske
   }
 }
 
-TEST_P(gpu_memories, of_every_kind_are_exchanged) {
+TEST_P(gpu_memories, memory_of_every_kind_is_exchanged) {
   EXPECT_TRUE(ranks::run(
       kind::processes, 3, [](rank_communicator& c, const group&) { return exchanges_memory(c, GetParam()); }, {},
       cuda));
 }
 
-TEST_P(gpu_memories, of_every_kind_are_reduced_in_place_by_a_kernel_of_the_user) {
+TEST_P(gpu_memories, memory_of_every_kind_is_reduced_in_place_by_a_kernel_of_the_user) {
   EXPECT_TRUE(ranks::run(
       kind::processes, 3,
       [](rank_communicator& c, const group&) {
@@ -118,7 +118,7 @@ TEST_F(gpu_rank_communicator, names_both_calls_that_do_not_match_and_what_is_ref
       {}, cuda));
 }
 
-TEST_F(gpu_rank_communicator, that_is_killed_is_named_and_the_others_go_on) {
+TEST_F(gpu_rank_communicator, a_killed_rank_is_named_and_the_others_go_on) {
   expect_the_killed_is_named(cuda);
   set("WEFT_VIRTUAL_CUDA_MISSING", "cuMemCreate");  // memory that goes with its process
   expect_the_killed_is_named(cuda);

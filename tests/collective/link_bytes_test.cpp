@@ -302,7 +302,7 @@ weft::topology textbook() {
   return weft::value_or_raise(weft::complete_topology(std::move(made)));
 }
 
-TEST(collective_time, of_the_textbook_is_near_a_half_and_all_of_a_link) {
+TEST(collective_time, naive_and_tree_reach_half_of_a_textbook_link_and_the_others_all) {
   constexpr std::int64_t count = 25'000'000;  // 100 MB for each rank
   struct row {
     collective_algorithm algorithm;

@@ -52,15 +52,19 @@ class opencl_failing_allocation : public testing::Test {
   }
 };
 
-TEST_F(opencl_failing_allocation, of_memory_streams_and_copies_ends_no_process) {
+TEST_F(opencl_failing_allocation, a_failure_in_memory_streams_or_copies_ends_no_process) {
   expect_told_by_opencl(use_memory, 97);
 }
-TEST_F(opencl_failing_allocation, of_launches_arrays_and_pipelines_ends_no_process) {
+TEST_F(opencl_failing_allocation, a_failure_in_launches_arrays_or_pipelines_ends_no_process) {
   expect_told_by_opencl(use_launches, 197);
 }
-TEST_F(opencl_failing_allocation, of_requests_ends_no_process) { expect_told_by_opencl(use_requests, 61); }
-TEST_F(opencl_failing_allocation, of_reductions_ends_no_process) { expect_told_by_opencl(use_reductions, 197); }
-TEST_F(opencl_failing_allocation, of_messages_ends_no_process) { expect_told_by_opencl(use_queues, 23); }
-TEST_F(opencl_failing_allocation, of_collectives_ends_no_process) { expect_told_by_opencl(use_collectives, 197); }
+TEST_F(opencl_failing_allocation, a_failure_in_requests_ends_no_process) { expect_told_by_opencl(use_requests, 61); }
+TEST_F(opencl_failing_allocation, a_failure_in_reductions_ends_no_process) {
+  expect_told_by_opencl(use_reductions, 197);
+}
+TEST_F(opencl_failing_allocation, a_failure_in_messages_ends_no_process) { expect_told_by_opencl(use_queues, 23); }
+TEST_F(opencl_failing_allocation, a_failure_in_collectives_ends_no_process) {
+  expect_told_by_opencl(use_collectives, 197);
+}
 
 }  // namespace opencl_failing_allocation_test

@@ -15,7 +15,7 @@ WEFT_KERNEL(wider, (WEFT_INOUT(int32_t) into, WEFT_IN(int32_t) more), { into[i] 
 
 class memories : public testing::TestWithParam<home> {};
 
-TEST_P(memories, of_every_kind_give_every_collective_to_processes) {
+TEST_P(memories, every_collective_gives_right_results_to_processes_in_each_memory) {
   for (const int n : {1, 2, 3, 4, 5, 8}) {
     EXPECT_TRUE(ranks::run(kind::processes, n, [](rank_communicator& c, const group&) {
       return all_shapes(c, GetParam());
@@ -23,7 +23,7 @@ TEST_P(memories, of_every_kind_give_every_collective_to_processes) {
   }
 }
 
-TEST_P(memories, of_every_kind_give_every_collective_to_threads) {
+TEST_P(memories, every_collective_gives_right_results_to_threads_in_each_memory) {
   for (const int n : {2, 3, 4}) {
     EXPECT_TRUE(ranks::run(kind::threads, n, [](rank_communicator& c, const group&) {
       return all_shapes(c, GetParam());
@@ -38,7 +38,7 @@ INSTANTIATE_TEST_SUITE_P(rank_communicator, memories, testing::Values(home::host
 
 class algorithms : public testing::TestWithParam<collective_algorithm> {};
 
-TEST_P(algorithms, that_are_asked_for_run_over_wires_and_are_right) {
+TEST_P(algorithms, the_requested_algorithm_runs_over_wires_and_is_right) {
   for (const int n : {1, 2, 3, 4, 5}) {
     EXPECT_TRUE(ranks::run(n == 3 ? kind::threads : kind::processes, n, [](rank_communicator& c, const group&) {
       // symmetric memory is read where it is, other memory goes over the wires
@@ -178,7 +178,7 @@ std::vector<std::int32_t> widened(int n, std::size_t count) {
   return made;
 }
 
-TEST_P(memories, of_every_kind_are_reduced_in_place_to_each_of_more_ranks_than_one_pass_takes) {
+TEST_P(memories, memory_of_every_kind_is_reduced_in_place_for_more_ranks_than_one_pass_takes) {
   EXPECT_TRUE(ranks::run(kind::threads, 11, [](rank_communicator& c, const group&) {
     return reduces_in_place(c, GetParam(), reduce_op::sum, [&](std::size_t count) {
       return reduced<std::int32_t>(c.size(), count, reduction_op::kind::sum);
@@ -186,14 +186,14 @@ TEST_P(memories, of_every_kind_are_reduced_in_place_to_each_of_more_ranks_than_o
   }));
 }
 
-TEST_P(memories, of_every_kind_are_reduced_in_place_by_a_kernel_of_the_user) {
+TEST_P(memories, memory_of_every_kind_is_reduced_in_place_by_a_kernel_of_the_user) {
   EXPECT_TRUE(ranks::run(kind::threads, 3, [](rank_communicator& c, const group&) {
     return reduces_in_place(c, GetParam(), reduction_op::by<wider>(),
                             [&](std::size_t count) { return widened(c.size(), count); });
   }));
 }
 
-TEST_P(memories, of_every_kind_are_exchanged) {
+TEST_P(memories, memory_of_every_kind_is_exchanged) {
   EXPECT_TRUE(ranks::run(kind::processes, 3,
                          [](rank_communicator& c, const group&) { return exchanges_memory(c, GetParam()); }));
 }
@@ -214,7 +214,7 @@ TEST(rank_communicator, tells_all_of_a_call_that_one_rank_refuses) {
   EXPECT_TRUE(ranks::run(kind::processes, 3, [](rank_communicator& c, const group&) { return tells_of_refusals(c); }));
 }
 
-TEST_P(memories, of_every_kind_are_used_in_the_order_of_a_stream) {
+TEST_P(memories, memory_of_every_kind_is_used_in_the_order_of_a_stream) {
   EXPECT_TRUE(ranks::run(kind::processes, 3,
                          [](rank_communicator& c, const group&) { return runs_in_a_stream(c, GetParam()); }));
   if (GetParam() == home::host) return;  // which is the program's to keep
@@ -261,7 +261,7 @@ TEST(rank_communicator, names_the_ranks_that_ask_for_different_symmetric_memory)
   }));
 }
 
-TEST(rank_communicator, of_more_ranks_than_cores_completes_thousands_of_operations) {
+TEST(rank_communicator, more_ranks_than_cores_complete_thousands_of_operations) {
   EXPECT_TRUE(ranks::run(kind::processes, 8, [](rank_communicator& c, const group&) {
     auto there = c.allocate<std::int32_t>(600);
     std::vector<std::int32_t> one(1);

@@ -91,7 +91,7 @@ std::string goes_on(rank_communicator& c, int size) {
 
 class killed : public testing::TestWithParam<int> {};
 
-TEST_P(killed, in_the_middle_is_named_on_all_others_which_shrink_and_go_on) {
+TEST_P(killed, all_others_name_the_rank_killed_in_the_middle_shrink_and_go_on) {
   constexpr int n = 4, victim = 2;
   const processes::shared<board> b;
   weft::rank_communicator_options options;
@@ -124,7 +124,7 @@ TEST_P(killed, in_the_middle_is_named_on_all_others_which_shrink_and_go_on) {
 
 INSTANTIATE_TEST_SUITE_P(rank, killed, testing::Values(0, 1, 2, 3));
 
-TEST(rank, that_is_stopped_is_named_once_time_is_up_and_does_no_harm_when_it_goes_on) {
+TEST(rank, a_stopped_rank_is_named_at_the_timeout_and_does_no_harm_when_it_goes_on) {
   constexpr int n = 3, victim = 1, enough = 20;
   weft::rank_communicator_options options;
   options.timeout = samples::only_a_hang;
@@ -183,7 +183,7 @@ TEST(rank, that_is_stopped_is_named_once_time_is_up_and_does_no_harm_when_it_goe
   }
 }
 
-TEST(rank, that_aborts_ends_the_call_of_all_others_with_its_reason) {
+TEST(rank, an_abort_ends_the_call_of_all_ranks_with_its_reason) {
   for (const kind how : {kind::processes, kind::threads}) {
     EXPECT_TRUE(ranks::run(how, 3, [](rank_communicator& c, const group&) {
       std::vector<float> some(2000);
@@ -208,7 +208,7 @@ TEST(rank, that_aborts_ends_the_call_of_all_others_with_its_reason) {
   }
 }
 
-TEST(rank, that_lets_its_communicator_go_is_named_by_those_who_wait_for_it) {
+TEST(rank, a_rank_that_drops_its_communicator_is_named_by_the_ranks_that_wait) {
   EXPECT_TRUE(ranks::run(kind::threads, 3, [](rank_communicator& c, const group&) {
     if (c.self() == rank{2}) return std::string{};
     const weft::error e = samples::error_of([&] { c.barrier(); });
@@ -219,7 +219,7 @@ TEST(rank, that_lets_its_communicator_go_is_named_by_those_who_wait_for_it) {
   }));
 }
 
-TEST(rank, that_dies_while_memory_is_allocated_is_named) {
+TEST(rank, a_rank_killed_during_an_allocation_is_named) {
   const processes::shared<board> b;
   team all{3, [&](rank_communicator& c, const group&) {
              c.barrier();
@@ -318,7 +318,7 @@ TEST(rank, killed_while_others_shrink_leaves_all_of_them_with_the_same_communica
   }
 }
 
-TEST(rank, of_a_closed_machine_ends_the_call_for_all) {
+TEST(rank, a_closed_machine_ends_the_call_of_all_ranks) {
   EXPECT_TRUE(ranks::run(kind::threads, 2, [](rank_communicator& c, const group& g) {
     // the machine is this test's own, so that it can be closed
     weft::machine mine = ranks::a_machine(1);

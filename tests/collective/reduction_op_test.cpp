@@ -44,7 +44,7 @@ TEST(reduction_op, is_made_of_the_operation_of_the_same_name) {
   EXPECT_EQ(reduction_op::average().kernel(), nullptr);
 }
 
-TEST(reduction_op, of_a_kernel_has_its_name_and_its_type) {
+TEST(reduction_op, a_reduction_by_a_kernel_has_its_name_and_its_type) {
   const auto op = reduction_op::by<op_greatest_divisor>();
   EXPECT_EQ(op.what(), reduction_op::kind::user);
   EXPECT_EQ(op.name(), "op_greatest_divisor");
@@ -54,7 +54,7 @@ TEST(reduction_op, of_a_kernel_has_its_name_and_its_type) {
   EXPECT_EQ(reduction_op::by<op_bitwise>().type(), data_type::int8);
 }
 
-TEST(reduction_op, of_a_kernel_with_other_parameters_is_refused_with_its_signature) {
+TEST(reduction_op, a_kernel_with_other_parameters_is_refused_with_its_signature) {
   const auto expect_refused = [](auto make, const std::string& name) {
     const weft::error cause = error_of(make);
     EXPECT_EQ(cause.code, errc::incompatible) << name;

@@ -202,7 +202,7 @@ INSTANTIATE_TEST_SUITE_P(schedules, every_schedule,
                                          collective::gather, collective::all_to_all),
                          [](const auto& which) { return std::string{to_string(which.param)}; });
 
-TEST(schedule, that_forwards_accumulated_buffers_is_found_to_count_twice) {
+TEST(schedule, a_ring_of_accumulated_buffers_is_found_to_count_twice) {
   // the ring of the specification: N - 1 times, everybody sends all it has to the next one, who adds it
   const int n = 3;
   collective_schedule made{{collective::all_reduce, n, 0, {2}}, collective_algorithm::ring, {2, 2, 2}, {}};
@@ -220,7 +220,7 @@ TEST(schedule, that_forwards_accumulated_buffers_is_found_to_count_twice) {
   EXPECT_NE(fault.find("already"), std::string::npos) << fault;
 }
 
-TEST(schedule, that_breaks_a_rule_of_rounds_is_found) {
+TEST(schedule, a_broken_rule_of_rounds_is_found) {
   const collective_shape shape{collective::broadcast, 3, 0, {2}};
   const schedule_move own{{memory::input, 0, 0}, {memory::output, 0, 0}, 2};
   const schedule_move first{{memory::input, 0, 0}, {memory::output, 1, 0}, 2};
@@ -237,7 +237,7 @@ TEST(schedule, that_breaks_a_rule_of_rounds_is_found) {
             std::string::npos);
 }
 
-TEST(schedule, of_naive_and_direct_combines_in_the_order_of_ranks) {
+TEST(schedule, naive_and_direct_combine_in_the_order_of_ranks) {
   for (const collective what : {collective::all_reduce, collective::reduce, collective::reduce_scatter}) {
     for (const auto algorithm : {collective_algorithm::naive, collective_algorithm::direct}) {
       const int n = 11;
@@ -262,7 +262,7 @@ TEST(schedule, of_naive_and_direct_combines_in_the_order_of_ranks) {
   }
 }
 
-TEST(schedule, of_a_tree_combines_neighbours_only) {
+TEST(schedule, a_tree_combines_neighbours_only) {
   for (int n = 2; n <= 17; ++n) {
     const auto made = make_schedule({collective::reduce, n, n / 2, {7}}, collective_algorithm::tree, 3);
     ASSERT_TRUE(made);
@@ -272,7 +272,7 @@ TEST(schedule, of_a_tree_combines_neighbours_only) {
   }
 }
 
-TEST(schedule, of_halving_doubling_has_a_logarithm_of_rounds) {
+TEST(schedule, halving_doubling_takes_logarithmically_many_rounds) {
   for (int n = 2; n <= 33; ++n) {
     std::size_t rounds = 0;
     while (1 << rounds < n) ++rounds;
@@ -282,7 +282,7 @@ TEST(schedule, of_halving_doubling_has_a_logarithm_of_rounds) {
   }
 }
 
-TEST(schedule, of_direct_is_one_round) {
+TEST(schedule, direct_takes_one_round) {
   for (int what = 0; what < collective_count; ++what) {
     for (const int n : {2, 5, 8}) {
       const auto kind = static_cast<collective>(what);
@@ -297,7 +297,7 @@ TEST(schedule, of_direct_is_one_round) {
   }
 }
 
-TEST(schedule, of_direct_is_one_short_fold_for_one_thread_however_many_ranks_there_are) {
+TEST(schedule, direct_is_one_short_fold_for_one_thread_and_any_number_of_ranks) {
   const auto folds_of = [](int n, std::int64_t count) {
     const auto made = make_schedule({collective::all_reduce, n, 0, {count}}, collective_algorithm::direct, 0);
     return in_turn(value_or_raise(made), true).rounds.size();
@@ -308,7 +308,7 @@ TEST(schedule, of_direct_is_one_short_fold_for_one_thread_however_many_ranks_the
   }
 }
 
-TEST(schedule, of_one_rank_is_a_copy_to_its_output) {
+TEST(schedule, one_rank_copies_to_its_output) {
   for (const collective_algorithm algorithm : all_algorithms) {
     const auto made = make_schedule({collective::all_reduce, 1, 0, {5}}, algorithm, 0);
     ASSERT_TRUE(made);
@@ -318,7 +318,7 @@ TEST(schedule, of_one_rank_is_a_copy_to_its_output) {
   }
 }
 
-TEST(schedule, of_nothing_has_no_rounds) {
+TEST(schedule, an_empty_collective_has_no_rounds) {
   for (const collective_algorithm algorithm : all_algorithms) {
     const auto made = make_schedule({collective::all_reduce, 4, 0, {0}, {0, 0, 1, 1}}, algorithm, 0);
     ASSERT_TRUE(made);
@@ -326,7 +326,7 @@ TEST(schedule, of_nothing_has_no_rounds) {
   }
 }
 
-TEST(schedule, of_a_shape_that_cannot_be_names_what_is_wrong) {
+TEST(schedule, an_impossible_shape_is_refused_with_the_reason) {
   const auto refusal = [](const collective_shape& shape, std::int64_t piece = 0) {
     const auto made = make_schedule(shape, collective_algorithm::ring, piece);
     return made ? std::string{"made"} : std::string{to_string(made.error().code)} + ": " + made.error().what;
@@ -344,7 +344,7 @@ TEST(schedule, of_a_shape_that_cannot_be_names_what_is_wrong) {
             "invalid_argument: all_reduce: the nodes of 2 ranks for 4");
 }
 
-TEST(schedule, in_memory_that_is_shared_leaves_nothing_where_a_fold_writes_or_that_is_read_later) {
+TEST(schedule, a_move_of_shared_memory_is_needed_where_a_fold_writes_or_a_later_round_reads) {
   const schedule_move brought{{memory::output, 0, 0}, {memory::scratch, 1, 0}, 2};
   const schedule_fold read{1, {{memory::scratch, 1, 0}, {memory::input, 1, 0}}, {{memory::output, 1, 0}}, 2, true};
   const schedule_fold writes{0, {{memory::input, 0, 0}}, {{memory::output, 0, 1}}, 1, true};
@@ -365,7 +365,7 @@ TEST(schedule, in_memory_that_is_shared_leaves_nothing_where_a_fold_writes_or_th
   EXPECT_FALSE(detail::is_folded(made, 0, {{memory::input, 0, 0}, {memory::output, 1, 0}, 2}));
 }
 
-TEST(schedule, of_hierarchical_needs_ranks_on_several_nodes) {
+TEST(schedule, hierarchical_needs_ranks_on_several_nodes) {
   for (const std::vector<int>& nodes : {std::vector<int>{}, std::vector<int>{3, 3}}) {
     const auto made = make_schedule({collective::all_reduce, 2, 0, {4}, nodes}, collective_algorithm::hierarchical, 0);
     ASSERT_FALSE(made);
@@ -374,7 +374,7 @@ TEST(schedule, of_hierarchical_needs_ranks_on_several_nodes) {
   }
 }
 
-TEST(schedule, of_hierarchical_sends_no_more_between_nodes_than_one_rank_of_each_would) {
+TEST(schedule, hierarchical_sends_no_more_between_nodes_than_one_rank_of_each_would) {
   const int n = 8;
   const std::int64_t count = 64;
   const std::vector<int> nodes{0, 0, 0, 0, 1, 1, 1, 1};
@@ -399,7 +399,7 @@ TEST(schedule, of_hierarchical_sends_no_more_between_nodes_than_one_rank_of_each
   EXPECT_EQ(crossing(collective::all_reduce, collective_algorithm::naive), 8 * count);  // there and back for each
 }
 
-TEST(schedule, that_is_not_offered_is_refused_with_the_reason) {
+TEST(schedule, an_algorithm_that_is_not_offered_is_refused_with_the_reason) {
   int refused = 0;
   for (int what = 0; what < collective_count; ++what) {
     for (int a = 0; a < collective_algorithm_count; ++a) {

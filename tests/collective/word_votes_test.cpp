@@ -105,7 +105,7 @@ TEST(word_votes, has_one_value_for_all_whatever_the_order_and_whoever_dies) {
   }
 }
 
-TEST(word_votes, of_a_network_cut_in_two_are_decided_on_one_side_at_most) {
+TEST(word_votes, a_network_cut_in_two_decides_on_one_side_at_most) {
   for (const int count : {2, 3, 4, 5, 6}) {
     for (unsigned cut = 0; cut < (1U << count); ++cut) {
       std::mt19937 random{cut};
@@ -132,7 +132,7 @@ TEST(word_votes, of_a_network_cut_in_two_are_decided_on_one_side_at_most) {
   }
 }
 
-TEST(word_votes, of_different_positions_have_nothing_to_do_with_each_other) {
+TEST(word_votes, votes_on_different_positions_are_independent) {
   std::mt19937 random{1};
   ranks_that_vote them{3};
   them.all[0]->propose(0, 5);

@@ -38,7 +38,7 @@ TEST(called_from, fills_the_place_that_an_error_lacks_and_no_other) {
   EXPECT_EQ(error_of([&] { weft::raise(errc::not_found, "x", submitted); }).where.line(), submitted.line());
 }
 
-TEST(error, that_nobody_gave_a_place_names_none) {
+TEST(error, an_error_without_a_place_names_none) {
   EXPECT_EQ(weft::error{}.where.line(), 0U);
   EXPECT_EQ(to_string(error_of([] { weft::raise(errc::not_found, "x"); })), "not_found: x");
 }

@@ -99,7 +99,7 @@ TEST(result, hands_over_what_can_only_be_moved) {
   EXPECT_EQ(text->size(), 3U);
 }
 
-TEST(result, of_nothing_is_success_unless_it_has_an_error) {
+TEST(result, a_result_without_a_value_is_success_unless_it_has_an_error) {
   EXPECT_TRUE(weft::result<void>{});
   error e;
   e.code = errc::timed_out;

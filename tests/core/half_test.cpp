@@ -125,19 +125,21 @@ void expect_nan_stays(const format& f) {
   }
 }
 
-TEST(half, of_each_of_its_bit_patterns_is_the_number_of_the_format) {
+TEST(half, each_bit_pattern_is_the_number_of_the_format) {
   expect_every_pattern_is_what_the_format_says<half>(of_half);
 }
 TEST(half, comes_back_from_float_with_its_bits) { expect_every_pattern_comes_back<half>(of_half); }
-TEST(half, of_a_float_is_the_nearest_and_of_two_the_even) { expect_rounding_to_the_nearest<half>(of_half); }
-TEST(half, of_what_is_not_a_number_is_none) { expect_nan_stays<half>(of_half); }
+TEST(half, a_float_becomes_the_nearest_and_of_two_the_even) { expect_rounding_to_the_nearest<half>(of_half); }
+TEST(half, a_float_that_is_not_a_number_becomes_none) { expect_nan_stays<half>(of_half); }
 
-TEST(bfloat16, of_each_of_its_bit_patterns_is_the_number_of_the_format) {
+TEST(bfloat16, each_bit_pattern_is_the_number_of_the_format) {
   expect_every_pattern_is_what_the_format_says<bfloat16>(of_bfloat16);
 }
 TEST(bfloat16, comes_back_from_float_with_its_bits) { expect_every_pattern_comes_back<bfloat16>(of_bfloat16); }
-TEST(bfloat16, of_a_float_is_the_nearest_and_of_two_the_even) { expect_rounding_to_the_nearest<bfloat16>(of_bfloat16); }
-TEST(bfloat16, of_what_is_not_a_number_is_none) { expect_nan_stays<bfloat16>(of_bfloat16); }
+TEST(bfloat16, a_float_becomes_the_nearest_and_of_two_the_even) {
+  expect_rounding_to_the_nearest<bfloat16>(of_bfloat16);
+}
+TEST(bfloat16, a_float_that_is_not_a_number_becomes_none) { expect_nan_stays<bfloat16>(of_bfloat16); }
 
 TEST(half, converts_at_compile_time_and_compares_as_a_number) {
   static_assert(half{1.0F}.bits() == 0x3c00 && static_cast<float>(half::from_bits(0xc000)) == -2.0F);

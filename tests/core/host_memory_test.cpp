@@ -39,7 +39,7 @@ class host_memory : public testing::Test {
 
 TEST_F(host_memory, without_groups_is_that_of_the_computer) { expect(16384, 8192); }
 
-TEST_F(host_memory, in_a_group_of_version_2_is_what_the_group_may_have) {
+TEST_F(host_memory, memory_in_a_group_of_version_2_is_what_the_group_may_have) {
   file("/proc/self/cgroup", "0::/user.slice/job\n");
   file("/proc/self/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n");
   file("/sys/fs/cgroup/user.slice/job/memory.max", "max\n");
@@ -63,7 +63,7 @@ TEST_F(host_memory, is_limited_by_groups_above_too) {
   expect(256, 32);
 }
 
-TEST_F(host_memory, in_a_container_of_version_1_is_what_its_group_may_have) {
+TEST_F(host_memory, memory_in_a_container_of_version_1_is_what_its_group_may_have) {
   file("/proc/self/cgroup", "5:devices:/docker/abc\n4:cpu,memory:/docker/abc\n0::/\n");
   file("/proc/self/mountinfo",
        "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n"
@@ -74,7 +74,7 @@ TEST_F(host_memory, in_a_container_of_version_1_is_what_its_group_may_have) {
   expect(512, 412);
 }
 
-TEST_F(host_memory, of_files_that_say_something_else_is_that_of_the_computer) {
+TEST_F(host_memory, files_that_say_something_else_leave_the_memory_of_the_computer) {
   file("/proc/self/cgroup", "nonsense\n0::\n");
   file("/proc/self/mountinfo", "nonsense\n - cgroup2\n30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
   file("/sys/fs/cgroup/memory.max", "many\n");

@@ -23,7 +23,7 @@ class log_hook : public testing::Test {
   weft::log_hook before_;
 };
 
-TEST_F(log_hook, that_is_not_set_is_silence) {
+TEST_F(log_hook, a_message_without_a_hook_is_silent) {
   testing::internal::CaptureStdout();
   testing::internal::CaptureStderr();
   weft::log(log_level::error, "nobody hears this");

@@ -133,7 +133,7 @@ TEST(topology, peers_of_two_sockets_are_peers_inside_a_socket_only) {
   EXPECT_EQ(way(m, m.from_host[6]), "socket1 switch3 gpu6");
 }
 
-TEST(topology, of_two_nodes_goes_over_the_network_and_maps_nothing_there) {
+TEST(topology, a_pair_on_two_nodes_goes_over_the_network_and_maps_nothing) {
   const topology m = load("two_nodes_4");
   EXPECT_EQ(m.computers, (std::vector<std::string>{"node0", "node1"}));
   EXPECT_EQ(classes_from(m, 0), "X PIX NET NET");

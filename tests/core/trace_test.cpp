@@ -53,7 +53,7 @@ TEST(trace_hash, depends_on_the_order_and_on_nothing_that_a_run_may_choose) {
   EXPECT_EQ(weft::trace_hash({&same, 1}), weft::trace_hash({&once, 1}));
 }
 
-TEST(trace_hash, of_nothing_is_the_start_of_fnv_1a) { EXPECT_EQ(weft::trace_hash({}), 0xcbf29ce484222325U); }
+TEST(trace_hash, the_hash_of_nothing_is_the_start_of_fnv_1a) { EXPECT_EQ(weft::trace_hash({}), 0xcbf29ce484222325U); }
 
 TEST(trace_sink, keeps_what_it_has_room_for_and_counts_the_rest) {
   weft::trace_sink sink{3};

@@ -26,7 +26,7 @@ static_assert(!std::is_copy_constructible_v<handle> && !std::is_copy_assignable_
 static_assert(std::is_nothrow_move_constructible_v<handle> && std::is_nothrow_move_assignable_v<handle>);
 static_assert(!std::is_convertible_v<int, handle>, "taking over a handle is said, not implied");
 
-TEST_F(unique_handle, that_is_empty_releases_nothing) {
+TEST_F(unique_handle, an_empty_handle_releases_nothing) {
   {
     handle empty;
     EXPECT_FALSE(empty);
@@ -53,7 +53,7 @@ TEST_F(unique_handle, holds_zero_as_well_as_any_other_value_that_is_not_none) {
   EXPECT_EQ(released, std::vector<int>{0});
 }
 
-TEST_F(unique_handle, that_was_moved_from_is_empty) {
+TEST_F(unique_handle, a_handle_that_was_moved_from_is_empty) {
   {
     handle from{1};
     const handle to{std::move(from)};

@@ -49,7 +49,7 @@ TEST(array, holds_what_was_written_whole_and_in_parts) {
   EXPECT_EQ(some, (std::vector<std::int32_t>{50, -1, -2, -3}));
 }
 
-TEST(array, of_no_elements_is_legal_everywhere) {
+TEST(array, an_array_of_no_elements_is_legal_everywhere) {
   const machine m = samples::play(samples::wired(2));
   array<std::int32_t> none{m, std::size_t{0}};
   array<std::int32_t> unborn;

@@ -167,7 +167,7 @@ TEST(halo_array, whose_halo_comes_up_late_moves_once_in_queued_launches_too) {
   EXPECT_EQ(grid.a.traffic().within_devices + grid.b.traffic().within_devices, cells * sizeof(float));
 }
 
-TEST(halo_array, that_is_only_read_keeps_its_division) {
+TEST(halo_array, an_array_that_is_only_read_keeps_its_division) {
   loop grid{alike(), {.strategy = balance::static_equal}};
   const auto equal = items_of(grid.waited(1, false));
   grid.how.strategy = balance::automatic;
@@ -196,7 +196,7 @@ TEST(halo_array, follows_a_new_division_in_one_share_each) {
   EXPECT_EQ(grid.a.traffic().copies, traffic.copies);
 }
 
-TEST(halo_array, that_all_devices_read_whole_is_still_divided_where_it_was_written) {
+TEST(halo_array, an_array_read_whole_by_all_devices_is_still_divided_where_it_was_written) {
   const machine m = alike();
   std::vector<float> values(1024, 3.0F);
   array<float> a{m, values}, b{m, values.size()};
@@ -258,7 +258,7 @@ std::array<double, 2> speeds_of(const machine& m, std::string_view kernel, std::
   return {waited, learnt()};
 }
 
-TEST(launch_history, of_queued_launches_is_that_of_launches_waited_for) {
+TEST(launch_history, queued_launches_teach_the_same_speed_as_awaited_ones) {
   constexpr std::int64_t n = std::int64_t{1} << 18;
   const machine m = alike();
   const spread_options equal{.strategy = balance::static_equal};
@@ -275,7 +275,7 @@ TEST(launch_history, of_queued_launches_is_that_of_launches_waited_for) {
   EXPECT_NEAR(independent[1], independent[0], 0.01 * independent[0]) << "each stands behind the one before it";
 }
 
-TEST(launch_history, of_a_launch_that_waits_for_another_device_leaves_the_wait_out) {
+TEST(launch_history, a_wait_for_another_device_is_left_out_of_the_speed) {
   constexpr std::int64_t n = std::int64_t{1} << 18;
   const machine m = alike();
   array<float> values{m, static_cast<std::size_t>(n), 1.0F}, sums{m, static_cast<std::size_t>(n), 1.0F};

@@ -58,7 +58,7 @@ TEST(check_kernels, reads_opencl_by_clang_where_there_is_no_driver) {
   EXPECT_NE(bad.error().what.find("kernel_check_test.cpp"), std::string::npos) << bad.error().what;
 }
 
-TEST(check_kernels, of_a_machine_are_those_that_are_registered_and_the_text_of_a_raw_kernel_may_be_missing) {
+TEST(check_kernels, registered_kernels_are_checked_and_a_raw_kernel_may_lack_its_text) {
   const weft::machine m = samples::play(samples::wired(1));
   EXPECT_TRUE(weft::check_kernels(m).empty());
   weft::raw_kernel raw;

@@ -325,7 +325,7 @@ TEST(launch_report, a_device_that_took_over_without_a_plan_is_in_the_report) {
   EXPECT_NE(r.devices[1].why, "");
 }
 
-TEST(launch_report, of_nothing_is_nothing) {
+TEST(launch_report, an_empty_record_loses_nothing_but_idle_time) {
   const launch_report r = explain({});
   EXPECT_EQ(r.efficiency(), 1);
   EXPECT_EQ(r.dominant, launch_loss::none);

@@ -126,7 +126,7 @@ TEST(spread, by_name_is_the_same_as_by_type) {
   for (std::size_t i = 0; i < after.size(); ++i) ASSERT_EQ(after[i], before[i] + 2);
 }
 
-TEST(spread, of_a_kernel_that_looks_beyond_its_piece_brings_the_neighbours) {
+TEST(spread, a_kernel_that_looks_beyond_its_piece_gets_its_neighbours) {
   for (const int devices : {2, 4, 7}) {
     const machine m = samples::play(samples::wired(devices));
     for (const std::int64_t n : {5, 8, 1'000}) {
@@ -145,7 +145,7 @@ TEST(spread, of_a_kernel_that_looks_beyond_its_piece_brings_the_neighbours) {
   }
 }
 
-TEST(spread, of_rows_whole_arguments_and_two_and_three_dimensions_is_right) {
+TEST(spread, rows_whole_arguments_and_two_or_three_dimensions_are_right) {
   const machine m = samples::play(samples::wired(3));
   const auto input = numbers(100 * 37);
   array<std::int32_t> x{m, input};
@@ -216,7 +216,7 @@ TEST(spread, reduces_over_devices_from_the_value_that_was_there) {
   }
 }
 
-TEST(spread, of_chained_kernels_moves_nothing_in_between) {
+TEST(spread, chained_kernels_move_nothing_in_between) {
   const machine m = samples::play(samples::wired(4));
   array<float> x{m, 4'000, 1.0f};
   array<float> y{m, 4'000};

@@ -232,7 +232,7 @@ TEST(raw_kernel, runs_on_the_host_by_its_name) {
   for (std::size_t i = 0; i < 1000; ++i) ASSERT_EQ(got[i], 2 * values[i]);
 }
 
-TEST(raw_kernel, that_throws_has_failed_and_the_device_lives) {
+TEST(raw_kernel, a_kernel_that_throws_has_failed_and_its_device_lives) {
   const machine m = two();
   weft::kernels(m).add(weft::make_kernel_code(raw("raw_refuse", &refuse)));
   weft::kernels(m).add(weft::make_kernel_code(raw("raw_refuse_oddly", &refuse_oddly)));

@@ -109,7 +109,7 @@ void learn(const machine& m, const spread_options& how) {
   }
 }
 
-TEST(virtual_launch, of_equal_shares_on_unlike_devices_takes_three_quarters_exactly) {
+TEST(virtual_launch, equal_shares_on_unlike_devices_reach_exactly_three_quarters) {
   const launch_report told = launch_once(unlike_devices(no_start), balanced(balance::static_equal));
   // the slowest does a third of the items with a quarter of the speed
   EXPECT_NEAR(told.seconds, (1.0 / 3) / (25.0 / 100), 5e-9);
@@ -117,7 +117,7 @@ TEST(virtual_launch, of_equal_shares_on_unlike_devices_takes_three_quarters_exac
   EXPECT_NEAR(told.efficiency(), 0.75, 5e-9);
 }
 
-TEST(virtual_launch, in_proportion_to_speeds_that_were_learnt_reaches_the_ideal) {
+TEST(virtual_launch, shares_in_proportion_to_learnt_speeds_reach_the_ideal) {
   const machine m = unlike_devices(no_start);
   learn(m, balanced(balance::guided));
   const launch_report told = launch_once(m, balanced(balance::dynamic));

@@ -49,7 +49,7 @@ TEST(periodic_halo, gives_the_bits_of_a_plain_loop_on_one_to_eight_devices) {
   samples::expect_periodic_loops(host(3, true), {.strategy = balance::static_equal, .peer_to_peer = false});
 }
 
-TEST(periodic_halo, of_host_memory_and_of_memory_of_one_device_is_brought_too) {
+TEST(periodic_halo, a_halo_of_host_memory_or_of_one_device_is_brought_too) {
   constexpr std::int64_t n = 1'000;
   const auto from = samples::first_line(n);
   const auto expected = samples::later_line(from, 1);
@@ -232,7 +232,7 @@ TEST(periodic_halo, is_checked_up_to_its_last_step_on_either_side) {
   }
 }
 
-TEST(periodic_halo, that_nobody_could_bring_is_refused) {
+TEST(periodic_halo, a_halo_without_a_source_is_refused) {
   const machine m = host(2);
   array<std::uint32_t> a{m, 2, 1U}, b{m, 2, 1U};
   auto e = error_of([&] { launch<periodic_line>(m, range(2), a, b); });

@@ -409,7 +409,7 @@ TEST(pipeline, ends_with_a_lost_device_and_so_do_all_its_events) {
   }
 }
 
-TEST(pipeline, that_is_stopped_ends_what_is_under_way_and_lets_nobody_wait) {
+TEST(pipeline, a_stop_cancels_the_batches_under_way_and_leaves_no_waiter) {
   const machine m = samples::play(samples::wired(2));
   samples::gate slow;
   std::stop_source stop;
@@ -474,7 +474,7 @@ TEST(pipeline, going_out_of_scope_waits_for_what_is_under_way) {
   for (const auto& r : results) EXPECT_EQ(r[99], 396.0F);
 }
 
-TEST(pipeline, of_a_machine_that_is_closed_ends_and_hangs_nowhere) {
+TEST(pipeline, a_pipeline_of_a_closed_machine_ends_and_hangs_nowhere) {
   machine m = samples::play(samples::wired(2));
   samples::gate slow;
   auto line = weft::make_pipeline<std::int32_t>(m, 1)
@@ -622,7 +622,7 @@ TEST(virtual_pipeline, takes_50_ms_a_batch_when_hops_run_beside_the_stages) {
   }
 }
 
-TEST(virtual_pipeline, of_fewer_devices_than_stages_takes_what_the_placement_says) {
+TEST(virtual_pipeline, a_pipeline_on_fewer_devices_than_stages_takes_the_time_of_its_placement) {
   for (const int devices : {1, 2}) {
     for (const bool overlap : {true, false}) {
       const machine m = timed(devices);
@@ -639,7 +639,7 @@ TEST(virtual_pipeline, of_fewer_devices_than_stages_takes_what_the_placement_say
   }
 }
 
-TEST(virtual_pipeline, of_depth_one_waits_for_the_buffers_that_two_would_have_given) {
+TEST(virtual_pipeline, a_stage_of_depth_one_waits_until_its_last_result_is_handed_on) {
   const machine m = timed(3);
   const auto leases = weft::enable_all_peers(m);
   auto line = timed_line(m, {.depth = 1});
@@ -708,7 +708,7 @@ machine modelled(const std::vector<double>& speeds, weft::simulation model = {.l
   return machine{options};
 }
 
-TEST(virtual_pipeline, of_kernels_takes_what_their_costs_say_and_gives_the_costly_one_to_the_fast_device) {
+TEST(virtual_pipeline, kernels_take_the_time_of_their_costs_and_the_costly_one_gets_the_fast_device) {
   const auto cost = [](double seconds) { return weft::stage_options{.cost = weft::kernel_cost{0, seconds / items}}; };
   for (const std::size_t fast : {std::size_t{0}, std::size_t{1}, std::size_t{2}}) {
     std::vector<double> speeds(3, 1.0);

@@ -142,7 +142,7 @@ TEST(stage_placement, is_as_good_as_the_best_of_all_on_random_lines) {
   EXPECT_GT(with_limits, 100);
 }
 
-TEST(stage_placement, of_three_equal_stages_on_three_devices_hands_on_once_a_stage) {
+TEST(stage_placement, three_equal_stages_on_three_devices_hand_on_once_a_stage) {
   const auto alone = weft::place_stages(line({50, 50, 50}, {1, 1, 1}, false));
   ASSERT_TRUE(alone);
   // the first device takes in as well: 5 + 50 + 5
@@ -183,7 +183,7 @@ TEST(stage_placement, gives_the_costly_stage_to_the_fast_device_wherever_it_stan
   }
 }
 
-TEST(stage_placement, of_more_than_ten_devices_is_not_called_exact_and_still_uses_the_fast_ones) {
+TEST(stage_placement, a_placement_on_more_than_ten_devices_is_inexact_and_still_uses_the_fast_ones) {
   std::vector<double> speeds(24, 1.0), ms(12, 40.0);
   std::fill(speeds.begin() + 7, speeds.begin() + 15, 2.0);
   const auto placed = weft::place_stages(line(ms, speeds, true));
@@ -192,7 +192,7 @@ TEST(stage_placement, of_more_than_ten_devices_is_not_called_exact_and_still_use
   EXPECT_NEAR(placed->period_seconds, 0.040, 1e-12) << "8 fast ones do two stages in 40 ms, slow ones do one";
 }
 
-TEST(stage_placement, of_many_stages_on_ten_devices_ends_quickly) {
+TEST(stage_placement, many_stages_on_ten_devices_are_placed_exactly_and_near_the_ideal) {
   std::vector<double> ms;
   for (int i = 0; i < 60; ++i) ms.push_back(1 + (i * 7) % 13);
   const auto placed = weft::place_stages(line(ms, {1, 2, 1.5, 1, 3, 1, 2, 1, 1.25, 1}, false));

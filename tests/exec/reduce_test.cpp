@@ -155,7 +155,7 @@ TYPED_TEST(reduction_of, every_length_reaches_every_element_once_tail_included) 
   }
 }
 
-TEST(reduction, of_nothing_is_the_neutral_element_and_the_least_of_nothing_is_an_error) {
+TEST(reduction, a_reduction_of_nothing_gives_the_neutral_element_and_refuses_the_least) {
   const machine m = samples::play(samples::wired(2));
   const array<double> nothing{m, 0};
   const std::vector<std::int16_t> none;
@@ -170,7 +170,7 @@ TEST(reduction, of_nothing_is_the_neutral_element_and_the_least_of_nothing_is_an
   }
 }
 
-TEST(reduction, of_reals_is_as_accurate_as_it_says) {
+TEST(reduction, a_sum_of_reals_is_as_accurate_as_it_says) {
   const machine m = samples::play(samples::wired(3));
   for (const std::uint32_t seed : {1u, 2u, 3u, 4u}) {
     const auto floats = mixed<float>(300'007, seed);
@@ -209,7 +209,7 @@ TEST(reduction, product_of_reals_is_as_accurate_as_it_says_and_the_same_on_any_n
             std::ldexp(static_cast<long double>(values.size()), -53));
 }
 
-TEST(reduction, of_many_blocks_loses_nothing_between_them) {
+TEST(reduction, a_sum_of_many_blocks_loses_nothing_between_them) {
   const machine m = samples::play(samples::wired(2));
   // Block by block: a large number, then blocks that are each below half of its last place, then its opposite.
   std::vector<double> values(1024 * 1002, 0.0);
@@ -219,7 +219,7 @@ TEST(reduction, of_many_blocks_loses_nothing_between_them) {
   EXPECT_EQ(sum(m, values), 3000.0);
 }
 
-TEST(reduction, of_floats_does_not_overflow_as_floats_would) {
+TEST(reduction, a_sum_of_floats_does_not_overflow_as_floats_would) {
   const machine m = samples::play(samples::wired(2));
   const std::vector<float> large(5'000, 3e38f);
   EXPECT_EQ(sum(m, large), 5'000.0 * static_cast<double>(3e38f));
@@ -301,7 +301,7 @@ TEST(reduction, can_be_started_and_waited_for_later) {
   EXPECT_EQ(first.wait(), -2);
 }
 
-TEST(reduction, that_is_stopped_ends_as_cancelled) {
+TEST(reduction, a_stopped_reduction_ends_as_cancelled) {
   const machine m = samples::play(samples::wired(2));
   const std::vector<float> values(50'000, 1.0f);
   std::stop_source stop;
@@ -311,7 +311,7 @@ TEST(reduction, that_is_stopped_ends_as_cancelled) {
   EXPECT_EQ(error_of([&] { static_cast<void>(reduce(m, options, values, reduce_op::sum)); }).code, errc::cancelled);
 }
 
-TEST(reduction, of_an_array_that_nothing_has_written_is_an_error) {
+TEST(reduction, a_reduction_of_an_unwritten_array_is_an_error) {
   const machine m = samples::play(samples::wired(2));
   const array<float> blank{m, 5'000};
   EXPECT_EQ(error_of([&] { static_cast<void>(sum(m, blank)); }).code, errc::invalid_argument);
@@ -333,7 +333,7 @@ TEST(reduction, by_several_threads_at_once_gives_each_its_own) {
 
 machine narrow(int devices, std::uint64_t memory) { return samples::play(samples::wired(devices, {}, memory)); }
 
-TEST(reduction, of_more_than_all_devices_hold_goes_through_them_in_passes) {
+TEST(reduction, more_data_than_all_devices_hold_goes_through_them_in_passes) {
   constexpr std::uint64_t room = std::uint64_t{1} << 20;
   const machine m = narrow(4, room);
   ASSERT_EQ(m[0].total_memory().value(), room);
@@ -351,14 +351,14 @@ TEST(reduction, of_more_than_all_devices_hold_goes_through_them_in_passes) {
     EXPECT_GE(m[d].free_memory().value() * 4, room * 3) << "at most a quarter is kept for the next launch";
 }
 
-TEST(reduction, of_a_constant_array_larger_than_the_devices_stores_it_nowhere) {
+TEST(reduction, a_constant_array_larger_than_the_devices_is_summed) {
   const machine m = narrow(4, std::uint64_t{1} << 20);
   const std::size_t n = (std::size_t{16} << 20) + 7;
   const array<float> constant{m, n, 0.5f};
   EXPECT_EQ(sum(m, constant), static_cast<double>(n) * 0.5);
 }
 
-TEST(reduction, of_a_thousand_million_elements_is_right_in_passes) {
+TEST(reduction, a_sum_of_a_thousand_million_elements_is_right_in_passes) {
   if (std::getenv("WEFT_NIGHTLY") == nullptr) GTEST_SKIP() << "4 GB pass through the devices: WEFT_NIGHTLY=1 runs it";
   const machine m = narrow(4, std::uint64_t{64} << 20);
   const std::size_t n = 1'000'000'007;
@@ -419,7 +419,7 @@ TEST(map_then_reduce, takes_several_inputs_and_scalars) {
   EXPECT_EQ(map_reduce<reduce_slope>(m, range(n), reduce_op::sum, x, n), x.back() - x.front());
 }
 
-TEST(map_then_reduce, of_nothing_is_the_neutral_element) {
+TEST(map_then_reduce, an_empty_range_gives_the_neutral_element) {
   const machine m = samples::play(samples::wired(2));
   EXPECT_EQ(map_reduce<reduce_index>(m, range(0), reduce_op::sum), 0u);
   EXPECT_EQ(error_of([&] { static_cast<void>(map_reduce<reduce_index>(m, range(0), reduce_op::max)); }).code,

@@ -267,11 +267,11 @@ INSTANTIATE_TEST_SUITE_P(layouts, ring_kernels, testing::Values(packed_8, packed
 
 // ---- two devices ----------------------------------------------------------------------------------------------------
 
-TEST_P(ring_kernels, of_two_devices_stream_a_hundred_thousand_messages_in_order) {
+TEST_P(ring_kernels, two_devices_stream_a_hundred_thousand_messages_in_order) {
   send_and_receive(two(), GetParam(), 10, 100'000);
 }
 
-TEST_P(ring_kernels, in_check_mode_do_the_same) { send_and_receive(two(true), GetParam(), 6, 5'000); }
+TEST_P(ring_kernels, checked_kernels_stream_messages_in_order) { send_and_receive(two(true), GetParam(), 6, 5'000); }
 
 TEST_P(ring_kernels, go_on_in_a_later_launch_where_an_earlier_one_ended) {
   const machine m = two();

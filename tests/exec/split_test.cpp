@@ -74,7 +74,7 @@ TEST(split, is_in_proportion_by_largest_remainder) {
   EXPECT_EQ(counts(*weft::split(5, devices({0.9, 0.05, 0.05}))), (list{5, 0, 0}));
 }
 
-TEST(split, of_nothing_and_of_one_item) {
+TEST(split, one_item_goes_to_one_device_and_no_items_to_none) {
   const auto none = weft::split(0, devices({1, 2}));
   ASSERT_TRUE(none);
   EXPECT_EQ(counts(*none), (list{0, 0}));

@@ -290,7 +290,7 @@ TEST(checked_kernel, rows_of_k_elements_belong_to_one_item) {
   EXPECT_EQ(violation->limit, 3);
 }
 
-TEST(checked_kernel, in_two_dimensions_one_to_one_means_the_item_s_own_row) {
+TEST(checked_kernel, one_to_one_in_two_dimensions_means_the_item_s_own_row) {
   run one{weft::make_kernel_code<row_above>(),
           portable::range_of(5, 3),
           {in(std::vector<std::int32_t>(15)), out<std::int32_t>(15), scalar<std::int64_t>(5)}};
@@ -303,7 +303,7 @@ TEST(checked_kernel, in_two_dimensions_one_to_one_means_the_item_s_own_row) {
   EXPECT_EQ(weft::describe(*one.code, *violation).substr(0, 43), "row_above: item (0, 1) reads element 0 of p");
 }
 
-TEST(checked_kernel, in_two_dimensions_a_row_ends_where_the_next_begins_or_the_argument_ends) {
+TEST(checked_kernel, a_row_in_two_dimensions_ends_where_the_next_begins_or_the_argument_ends) {
   std::vector<std::int32_t> input(10), output(10);
   std::array<weft::kernel_argument, 3> arguments;
   arguments[0].address = input.data();
@@ -322,7 +322,7 @@ TEST(checked_kernel, in_two_dimensions_a_row_ends_where_the_next_begins_or_the_a
   }
 }
 
-TEST(checked_kernel, of_many_items_names_the_first_that_is_wrong_and_runs_those_before_it) {
+TEST(checked_kernel, a_check_of_many_items_names_the_first_wrong_one_and_runs_those_before_it) {
   constexpr std::size_t n = 5'000;
   for (const std::size_t wrong : {std::size_t{0}, std::size_t{1'023}, std::size_t{1'024}, std::size_t{3'000}, n - 1}) {
     run one{
@@ -349,7 +349,7 @@ TEST(checked_kernel, of_many_items_names_the_first_that_is_wrong_and_runs_those_
   }
 }
 
-TEST(checked_kernel, that_scatters_ends_at_the_first_item_that_is_wrong) {
+TEST(checked_kernel, a_scatter_ends_at_the_first_item_that_is_wrong) {
   constexpr std::size_t n = 5'000;
   for (const std::size_t wrong : {std::size_t{0}, std::size_t{1'024}, std::size_t{3'000}, n - 1, n}) {
     auto at = portable::filled<std::int32_t>(n, [](std::size_t k) { return n - 1 - k; });
@@ -408,7 +408,7 @@ TEST(checked_kernel, with_a_loop_over_what_it_reads_back_ends) {
   EXPECT_EQ(one.values[0].as<std::int32_t>(), (std::vector<std::int32_t>{1, 2, 3, 4, 7, 6}));
 }
 
-TEST(checked_kernel, that_writes_several_elements_for_an_item_is_checked_item_by_item) {
+TEST(checked_kernel, a_kernel_that_writes_several_elements_for_an_item_is_checked_item_by_item) {
   constexpr std::size_t n = 2 * 8 * 4;
   run one{weft::make_kernel_code<two_by_two>(),
           portable::range_of(8, 4),

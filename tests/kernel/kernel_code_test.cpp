@@ -171,7 +171,7 @@ TEST(kernel_code, a_ring_is_memory_of_one_device_that_the_whole_launch_reaches) 
   EXPECT_EQ(weft::ring_words * 8, static_cast<std::int64_t>(sizeof(weft_ring)));
 }
 
-TEST(kernel_code, of_a_ring_in_the_documentation_is_compiled_here) {
+TEST(kernel_code, the_ring_kernel_in_the_documentation_is_compiled_here) {
   std::ostringstream page;
   page << std::ifstream(samples::source_folder() + "/docs/reference/kernels.md").rdbuf();
   const auto code = weft::make_kernel_code<relay>();
@@ -179,7 +179,7 @@ TEST(kernel_code, of_a_ring_in_the_documentation_is_compiled_here) {
   EXPECT_NE(without_blanks(page.str()).find(without_blanks(shown)), std::string::npos) << shown;
 }
 
-TEST(kernel_code, of_a_raw_kernel_differs_by_what_is_a_ring) {
+TEST(kernel_code, a_ring_changes_the_hash_of_a_raw_kernel) {
   weft::raw_kernel raw;
   raw.name = "own";
   raw.host = raw_host;
@@ -235,14 +235,14 @@ TEST(kernel_code, a_raw_kernel_has_its_host_function_and_no_check) {
   EXPECT_NE(weft::make_kernel_code(raw)->hash, code->hash);
 }
 
-TEST(kernel_arguments, that_fit_are_accepted) {
+TEST(kernel_arguments, arguments_that_fit_are_accepted) {
   portable::run one = portable::saxpy_run(4);
   EXPECT_FALSE(weft::argument_mismatch(*one.code, portable::arguments_of(one)));
   one.values[0].direction = weft::parameter_direction::inout;  // who may write it may also read it
   EXPECT_FALSE(weft::argument_mismatch(*one.code, portable::arguments_of(one)));
 }
 
-TEST(kernel_arguments, of_the_wrong_number_type_or_direction_are_named) {
+TEST(kernel_arguments, a_wrong_number_type_or_direction_is_named) {
   portable::run one = portable::saxpy_run(4);
   const std::string signature = "saxpy(in float input, inout float output, float scale, int32_t unused)";
   std::vector<weft::kernel_argument> arguments = portable::arguments_of(one);

@@ -76,7 +76,7 @@ TEST(kernel_text, quotes_a_path_with_backslashes) {
   EXPECT_TRUE(holds(weft::kernel_text(code, dialect::cuda), " \"C:\\\\my \\\"work\\\"\\\\kernels.cpp\"\n"));
 }
 
-TEST(kernel_text, of_a_raw_kernel_is_its_source_and_empty_where_there_is_none) {
+TEST(kernel_text, the_text_of_a_raw_kernel_is_its_source_and_empty_without_one) {
   weft::raw_kernel raw;
   raw.name = "mine";
   raw.entry = "my_entry";
@@ -87,7 +87,7 @@ TEST(kernel_text, of_a_raw_kernel_is_its_source_and_empty_where_there_is_none) {
   EXPECT_EQ(weft::kernel_entry(*code), "my_entry");
 }
 
-TEST(kernel_text, of_a_kernel_with_rings_has_the_header_of_the_ring_before_it) {
+TEST(kernel_text, a_kernel_with_rings_has_the_header_of_the_ring_before_it) {
   const std::string header = ring_header();
   ASSERT_TRUE(holds(header, "weft_ring_try_send"));
   const auto code = weft::make_kernel_code<passes_on>();
@@ -106,7 +106,7 @@ TEST(kernel_text, of_a_kernel_with_rings_has_the_header_of_the_ring_before_it) {
       "passes_on_kernel(__global weft_ring* in, __global const float* restrict scale, __global weft_ring* out, "));
 }
 
-TEST(kernel_text, of_a_reduction_is_two_kernels_around_the_body_as_a_function) {
+TEST(kernel_text, a_reduction_is_two_kernels_around_the_body_as_a_function) {
   const auto code = weft::make_kernel_code<portable::adds_up>();
   ASSERT_TRUE(weft::has_reduction(*code));
   EXPECT_EQ(weft::combine_entry(*code), "adds_up_combine");
@@ -134,7 +134,7 @@ TEST(kernel_text, of_a_reduction_is_two_kernels_around_the_body_as_a_function) {
   }
 }
 
-TEST(kernel_text, of_a_kernel_with_a_form_for_gpus_is_that_form_for_cuda_and_hip_and_the_body_for_opencl) {
+TEST(kernel_text, a_form_for_gpus_replaces_the_body_for_cuda_and_hip_but_not_for_opencl) {
   const auto portable = weft::make_kernel_code<portable::saxpy>();
   const auto code = weft::with_form_for_gpus(*portable, {8, "// what it calls", "// what it does"});
   EXPECT_EQ(weft::kernel_text(*code, dialect::opencl), weft::kernel_text(*portable, dialect::opencl));
@@ -151,7 +151,7 @@ TEST(kernel_text, of_a_kernel_with_a_form_for_gpus_is_that_form_for_cuda_and_hip
   }
 }
 
-TEST(kernel_text, of_a_raw_kernel_is_never_a_reduction) {
+TEST(kernel_text, a_raw_kernel_is_never_a_reduction) {
   weft::raw_kernel raw;
   raw.name = raw.entry = "mine";
   raw.parameters = {{"total", weft::element_type::int64, weft::parameter_direction::inout,

@@ -168,7 +168,7 @@ TEST_F(nvrtc_text, every_portable_kernel_compiles_without_a_word) {
   }
 }
 
-TEST_F(nvrtc_text, of_a_reduction_has_both_kernels_and_neither_atomics_nor_memory_of_a_block) {
+TEST_F(nvrtc_text, a_reduction_has_both_kernels_and_neither_atomics_nor_memory_of_a_block) {
   for (const portable::run& one : portable::reduce_runs()) {
     const compiled result = compiler_.compile(*one.code);
     ASSERT_EQ(result.status, 0) << result.log;
@@ -187,7 +187,7 @@ TEST_F(nvrtc_text, a_multiply_and_an_add_stay_two_instructions) {
   EXPECT_EQ(result.ptx.find("fma.rn.f32"), std::string::npos) << result.ptx;
 }
 
-TEST_F(nvrtc_text, of_a_kernel_with_rings_compiles_without_a_word_and_orders_by_the_whole_system) {
+TEST_F(nvrtc_text, a_kernel_with_rings_compiles_without_a_word_and_orders_by_the_whole_system) {
   const auto code = weft::make_kernel_code<adds_and_sends_on>();
   std::string without;
   for (const int architecture : {75, 90, 100}) {

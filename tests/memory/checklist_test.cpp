@@ -123,7 +123,7 @@ constexpr device_id gpu2{2};
 
 // ---- access that differs by direction -------------------------------------------------------------------------------
 
-TEST(peer_access, of_a_one_way_pair_is_offered_enabled_and_recorded_in_that_direction_only) {
+TEST(peer_access, a_one_way_pair_is_offered_enabled_and_recorded_in_that_direction_only) {
   weft::topology one_way = shipped("pair_nvlink");
   one_way.access[one_way.pair(gpu1, gpu0)] = false;
   const machine m = play(one_way);
@@ -148,7 +148,7 @@ TEST(peer_access, of_a_one_way_pair_is_offered_enabled_and_recorded_in_that_dire
 
 // ---- a table of peers that is full ----------------------------------------------------------------------------------
 
-TEST(peer_table, that_is_full_refuses_one_more_and_a_copy_still_arrives) {
+TEST(peer_table, a_full_table_refuses_one_more_and_a_copy_still_arrives) {
   weft::topology small = shipped("pcie_4");
   for (auto& device : small.devices) device.max_peers = 2;
   const machine m = play(small);
@@ -168,7 +168,7 @@ TEST(peer_table, that_is_full_refuses_one_more_and_a_copy_still_arrives) {
   EXPECT_EQ(weft::enable_peer(m, gpu0, device_id{3}), weft::enable_outcome::enabled);
 }
 
-TEST(peer_table, that_is_full_is_an_error_of_a_lease_which_then_holds_nothing) {
+TEST(peer_table, a_lease_on_a_full_table_is_an_error_and_holds_nothing) {
   weft::topology small = shipped("pcie_4");
   small.devices[0].max_peers = 1;
   const machine m = play(small);
@@ -207,7 +207,7 @@ TEST(copy_fault, fails_the_copy_that_it_names_and_no_other) {
   EXPECT_EQ(counted.copies, 4U) << "what failed was not taken";
 }
 
-TEST(copy_fault, in_a_stream_fails_what_follows_with_the_same_cause) {
+TEST(copy_fault, a_fault_in_a_stream_fails_its_dependents_with_the_same_cause) {
   weft::topology faulty = shipped("pair_nvlink");
   faulty.faults.push_back(between(fault_kind::copy_fails, 0, 1, 1));
   const machine m = play(faulty);
@@ -334,7 +334,7 @@ TEST(call_fault, makes_one_allocation_fail_and_leaks_nothing) {
 
 // ---- cancellation ---------------------------------------------------------------------------------------------------
 
-TEST(cancellation, of_a_staged_copy_leaves_every_byte_old_or_new_and_the_next_copy_unhurt) {
+TEST(cancellation, a_cancelled_staged_copy_leaves_every_byte_old_or_new_and_the_next_copy_unhurt) {
   const machine m = play(shipped("ring_3_no_p2p"));
   const std::size_t size = (std::size_t{samples::is_sanitized ? 6 : 48} << 20) + 11;
   const auto data = pattern(size, 8);
@@ -393,7 +393,7 @@ TEST(staging, overlaps_its_two_halves) {
   EXPECT_LT(taken, 1.5 * one_way) << "one half waits for the other";
 }
 
-TEST(batch, of_neighbours_takes_less_time_than_its_parts) {
+TEST(batch, a_batch_of_neighbours_takes_less_time_than_its_parts) {
   const auto time = [](bool together) {
     const machine m = play(shipped("pair_nvlink"), weft::clock_kind::virtual_time);
     const auto leases = weft::enable_all_peers(m);
@@ -516,7 +516,7 @@ TEST(pipeline_plan, ends_for_every_size_and_is_bounded) {
 
 // ---- 64-bit sizes ---------------------------------------------------------------------------------------------------
 
-TEST(memory, of_more_than_four_gibibytes_is_reached_to_its_end) {
+TEST(memory, memory_of_more_than_four_gibibytes_is_reached_to_its_end) {
   const machine m = play(shipped("pair_nvlink"));
   const auto leases = weft::enable_all_peers(m);
   const std::size_t size = (std::size_t{5} << 30) + 12345;  // sparse: only what is touched takes memory
@@ -542,7 +542,7 @@ TEST(memory, of_more_than_four_gibibytes_is_reached_to_its_end) {
 
 // ---- accesses of kernels --------------------------------------------------------------------------------------------
 
-TEST(checked_access, of_a_kernel_beyond_its_declaration_loses_the_device_and_changes_nothing_else) {
+TEST(checked_access, a_kernel_beyond_its_declaration_loses_its_device_alone) {
   weft::machine_options options;
   options.sim = "pair_nvlink";
   options.check_access = true;
@@ -625,7 +625,7 @@ class stray_pointer : public testing::Test {
   static void write_through(volatile std::uint8_t* address) { *address = 1; }
 };
 
-TEST_F(stray_pointer, of_a_device_faults_on_the_host_in_strict_mode) {
+TEST_F(stray_pointer, a_pointer_of_a_device_faults_on_the_host_in_strict_mode) {
   const auto follow = [](bool strict) {
     const machine m = open(strict);
     const byte_buffer memory{m[0], 4096};
@@ -642,7 +642,7 @@ TEST_F(stray_pointer, of_a_device_faults_on_the_host_in_strict_mode) {
   EXPECT_EXIT(follow(false), testing::ExitedWithCode(survived), "");
 }
 
-TEST_F(stray_pointer, of_pinned_and_unified_memory_is_good_on_the_host_in_strict_mode) {
+TEST_F(stray_pointer, a_pointer_to_pinned_or_unified_memory_is_good_on_the_host_in_strict_mode) {
   const auto follow = [] {
     const machine m = open(true);
     const weft::pinned_buffer<std::uint8_t> pinned{m[0], 4096};

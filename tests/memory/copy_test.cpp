@@ -111,7 +111,7 @@ TEST(box_copy, whose_extent_overflows_is_refused) {
 
 // ---- cancellation ---------------------------------------------------------------------------------------------------
 
-TEST(cancelled_copy, that_is_staged_ends_between_chunks_and_leaves_a_prefix) {
+TEST(cancelled_copy, a_cancelled_staged_copy_ends_between_chunks_and_leaves_a_prefix) {
   for (const copy_path path : {copy_path::staged, copy_path::relayed}) {
     const weft::topology layout = wired(3);
     const machine m = play(layout, weft::clock_kind::virtual_time);
@@ -143,7 +143,7 @@ TEST(cancelled_copy, that_is_staged_ends_between_chunks_and_leaves_a_prefix) {
   }
 }
 
-TEST(cancelled_copy, that_was_stopped_before_it_started_moves_nothing) {
+TEST(cancelled_copy, a_copy_stopped_before_its_start_moves_nothing) {
   const machine m = play(wired(2));
   const data before = samples::pattern(5000, 2);
   const byte_buffer src = filled(m[0], samples::pattern(5000, 1)), dst = filled(m[1], before);
@@ -159,7 +159,7 @@ TEST(cancelled_copy, that_was_stopped_before_it_started_moves_nothing) {
 
 // ---- batches --------------------------------------------------------------------------------------------------------
 
-TEST(copy_batch, of_neighbours_is_one_copy_and_of_others_is_many) {
+TEST(copy_batch, a_batch_of_neighbours_is_one_copy_and_of_others_many) {
   const machine m = play(wired(2));
   const auto leases = weft::enable_all_peers(m);
   const data source = samples::pattern(6400, 1);

@@ -121,7 +121,7 @@ TEST(ipc_event, passes_a_ring_of_processes_and_orders_their_copies) {
   for (child& one : ring) EXPECT_EQ(one.wait(), 0);
 }
 
-TEST(ipc_event, that_was_never_recorded_lets_nobody_pass) {
+TEST(ipc_event, an_event_that_was_never_recorded_lets_nobody_pass) {
   shared<board> with;
   const child other = owner(with);
   ASSERT_TRUE(with->hear(1));
@@ -304,7 +304,7 @@ TEST(ipc_event, whose_page_another_process_fills_with_garbage_gives_errors_and_c
   EXPECT_EQ(other.wait(), 0);
 }
 
-TEST(ipc_event, that_names_many_processes_keeps_a_descriptor_for_no_more_than_it_has_records) {
+TEST(ipc_event, an_event_that_names_many_processes_keeps_no_more_descriptors_than_records) {
   shared<board> with;
   std::vector<child> others;
   for (std::uint64_t i = 0; i < ipc_event::max_outstanding + 20; ++i)
@@ -341,7 +341,7 @@ TEST(ipc_event, has_limits_and_stop_tokens_and_refuses_what_is_no_record) {
   EXPECT_EQ(made.handle(), made.handle());
 }
 
-TEST(ipc_event, of_a_machine_that_closes_ends_what_waits_for_it) {
+TEST(ipc_event, a_closed_machine_ends_the_waits_for_its_event) {
   auto m = std::make_unique<machine>(one_device());
   auto made = std::make_unique<ipc_event>(*m);
   weft::event waits;

@@ -105,7 +105,7 @@ TEST(memory_handle, has_64_bytes_and_is_the_same_each_time_and_another_for_other
   EXPECT_EQ(memory_handle{}.process(), 0);
 }
 
-TEST(memory_handle, of_memory_that_was_freed_is_never_used_again) {
+TEST(memory_handle, a_handle_of_freed_memory_is_never_used_again) {
   const machine m = two_devices();
   std::vector<memory_handle> seen;
   std::vector<void*> addresses;
@@ -153,7 +153,7 @@ TEST(memory_handle, is_refused_for_what_cannot_be_exported_with_the_advice) {
   EXPECT_EQ(refused(gone).code, errc::not_found);
 }
 
-TEST(memory_handle, that_is_damaged_cut_or_from_elsewhere_is_refused_and_maps_nothing) {
+TEST(memory_handle, a_damaged_cut_or_foreign_handle_is_refused_and_maps_nothing) {
   shared<board> with;
   const child other = exporter(with, 5000);
   ASSERT_TRUE(with->hear(1));
@@ -204,7 +204,7 @@ TEST(memory_handle, that_is_damaged_cut_or_from_elsewhere_is_refused_and_maps_no
 }
 
 // With no huge page left, what is mapped of such a file ends a process with SIGBUS when it is touched.
-TEST(memory_handle, of_an_exporter_that_serves_a_file_of_huge_pages_is_refused) {
+TEST(memory_handle, an_exporter_that_serves_a_file_of_huge_pages_is_refused) {
   constexpr std::uint64_t huge = std::uint64_t{2} << 20;
   const weft::descriptor file{::memfd_create("huge", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB)};
   if (!file) GTEST_SKIP() << "this kernel makes no memory files of huge pages";
@@ -317,7 +317,7 @@ TEST(memory_handle, is_refused_in_its_own_process_and_its_memory_is_not_closed_t
   EXPECT_EQ(own.close_memory(&stranger).error().code, errc::not_found);
 }
 
-TEST(memory_handle, of_memory_that_was_freed_meanwhile_is_stale_and_its_pages_stay_until_closed) {
+TEST(memory_handle, a_handle_of_memory_freed_meanwhile_is_stale_and_its_pages_stay_until_closed) {
   shared<board> with;
   child other = exporter(with, 5000);
   ASSERT_TRUE(with->hear(1));
@@ -374,7 +374,7 @@ TEST(memory_handle, opened_stays_open_whatever_peer_access_does_and_ends_with_a_
   EXPECT_TRUE(samples::same(samples::contents(again), pattern(5000, 1)));
 }
 
-TEST(memory_handle, of_a_killed_process_fails_soon_and_leaves_nothing) {
+TEST(memory_handle, a_handle_of_a_killed_process_fails_soon_and_leaves_nothing) {
   shared<board> with;
   auto other = std::make_unique<child>(exporter(with, 5000));
   ASSERT_TRUE(with->hear(1));
@@ -402,7 +402,7 @@ TEST(memory_handle, of_a_killed_process_fails_soon_and_leaves_nothing) {
             errc::peer_dead);
 }
 
-TEST(memory_handle, of_a_stopped_process_is_waited_for_until_the_limit) {
+TEST(memory_handle, a_stopped_process_is_waited_for_until_the_limit) {
   shared<board> with;
   const child other = exporter(with, 5000);
   ASSERT_TRUE(with->hear(1));
@@ -416,7 +416,7 @@ TEST(memory_handle, of_a_stopped_process_is_waited_for_until_the_limit) {
   EXPECT_TRUE(samples::same(samples::contents(open), pattern(5000, 1)));
 }
 
-TEST(memory_handle, of_an_importer_that_is_killed_pins_nothing) {
+TEST(memory_handle, a_killed_importer_pins_nothing) {
   shared<board> with;
   child importer{[&] {
     if (!with->hear(1)) return 1;
@@ -642,7 +642,7 @@ TEST(memory_handle, is_worth_nothing_to_another_user) {
   EXPECT_EQ(stranger.wait(), 0);
 }
 
-TEST(memory_handle, of_another_pid_namespace_is_unsupported_and_says_why) {
+TEST(memory_handle, a_handle_of_another_pid_namespace_is_unsupported_and_says_why) {
   constexpr int not_permitted = 77;
   shared<board> with;
   const child other = exporter(with, 5000);

@@ -103,7 +103,7 @@ bool run(const weft::topology_fault& fault, const std::string& label, weft::cloc
 
 class nth_failure : public testing::TestWithParam<weft::clock_kind> {};
 
-TEST_P(nth_failure, of_any_call_ends_the_program_with_an_error_and_loses_nothing) {
+TEST_P(nth_failure, a_failure_of_any_call_ends_the_program_with_an_error_and_loses_nothing) {
   weft::topology_fault fault;
   fault.what = weft::topology_fault::kind::call_fails;
   std::uint64_t n = 1;
@@ -120,7 +120,7 @@ TEST_P(nth_failure, of_any_call_ends_the_program_with_an_error_and_loses_nothing
   EXPECT_LT(n, 2000U);
 }
 
-TEST_P(nth_failure, of_each_function_ends_the_program_with_an_error_and_loses_nothing) {
+TEST_P(nth_failure, a_failure_of_each_function_ends_the_program_with_an_error_and_loses_nothing) {
   for (const char* call : {"allocate", "find", "enable_peer", "map_peer", "create_stream", "default_stream", "record",
                            "wait_event", "create_gate", "copy", "copy_batch", "fill", "launch", "memory"}) {
     weft::topology_fault fault;
@@ -140,7 +140,7 @@ TEST_P(nth_failure, of_each_function_ends_the_program_with_an_error_and_loses_no
   }
 }
 
-TEST_P(nth_failure, of_any_copy_ends_the_program_with_an_error_and_loses_nothing) {
+TEST_P(nth_failure, a_failure_of_any_copy_ends_the_program_with_an_error_and_loses_nothing) {
   for (const auto kind : {weft::topology_fault::kind::copy_fails, weft::topology_fault::kind::device_lost}) {
     for (std::uint64_t n = 1; n < 300; ++n) {
       weft::topology_fault fault;

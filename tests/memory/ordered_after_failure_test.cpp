@@ -18,7 +18,7 @@ weft::machine pair() {
 
 void fail() { throw std::runtime_error("not written"); }
 
-TEST(copy_after_a_failure, that_nobody_has_reported_is_skipped_even_when_the_other_stream_has_gone_idle) {
+TEST(copy_after_a_failure, a_copy_after_an_unreported_failure_is_skipped_even_if_the_other_stream_is_idle) {
   const weft::machine m = pair();
   const weft::buffer<int> a{m[0], 64}, b{m[1], 64};
   const weft::stream beside = m[0].default_stream();
@@ -30,7 +30,7 @@ TEST(copy_after_a_failure, that_nobody_has_reported_is_skipped_even_when_the_oth
   EXPECT_NO_THROW(weft::copy(b, a));
 }
 
-TEST(copy_after_a_failure, of_another_device_is_skipped_in_a_stream_that_has_an_older_reported_failure) {
+TEST(copy_after_a_failure, a_copy_after_a_failure_of_another_device_is_skipped_despite_an_older_reported_one) {
   const weft::machine m = pair();
   const weft::buffer<int> a{m[0], 64}, b{m[1], 64};
   const weft::stream order{m[1]}, other{m[0]};
@@ -54,7 +54,7 @@ TEST(synchronize, tells_once_of_failures_whose_events_nobody_kept) {
   EXPECT_NO_THROW(m.synchronize());
 }
 
-TEST(staged_copies, of_one_stream_share_what_they_stage_through) {
+TEST(staged_copies, many_staged_copies_in_one_stream_bring_the_right_data) {
   const weft::machine m = pair();
   const std::size_t n = (std::size_t{1} << 20) + 3;
   std::vector<unsigned char> data(n), got(n);
@@ -70,7 +70,7 @@ TEST(staged_copies, of_one_stream_share_what_they_stage_through) {
   EXPECT_EQ(got, data);
 }
 
-TEST(sizes, that_wrap_around_are_refused_for_every_kind_of_memory) {
+TEST(sizes, sizes_that_wrap_around_are_refused_for_every_kind_of_memory) {
   const weft::machine m = pair();
   constexpr auto huge = std::numeric_limits<std::size_t>::max();
   for (const std::size_t size : {huge, huge - (std::size_t{1} << 20), huge / 2}) {

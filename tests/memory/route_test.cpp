@@ -307,13 +307,13 @@ TEST(pipeline, has_a_chunk_within_five_percent_of_the_best_one) {
   }
 }
 
-TEST(pipeline, of_nothing_takes_nothing) {
+TEST(pipeline, a_pipeline_for_no_bytes_takes_no_time) {
   const auto plan = weft::plan_pipeline({10e9, 5e-6}, {10e9, 5e-6}, bytes{0});
   EXPECT_EQ(plan.chunk, 0U);
   EXPECT_EQ(plan.seconds, 0);
 }
 
-TEST(pipeline, of_unknown_rates_has_a_chunk_but_no_time) {
+TEST(pipeline, a_pipeline_of_unknown_rates_has_a_chunk_but_no_time) {
   for (const auto& [first, second] :
        {std::pair{lane_facts{}, lane_facts{10e9, 1e-6}}, std::pair{lane_facts{10e9, 1e-6}, lane_facts{}},
         std::pair{lane_facts{}, lane_facts{}}}) {

@@ -206,7 +206,7 @@ TEST(share, gives_each_kind_of_memory_to_another_process_that_reads_and_writes_i
   }
 }
 
-TEST(share, in_one_process_gives_the_same_handle_each_time_and_is_not_opened_there) {
+TEST(share, memory_shared_in_one_process_has_one_handle_and_is_not_opened_there) {
   const machine m = devices();
   const mapping mapped = block_on(m[0]);
   const memory_pool pool{m[0], shareable()};
@@ -230,7 +230,7 @@ TEST(share, in_one_process_gives_the_same_handle_each_time_and_is_not_opened_the
   EXPECT_EQ(check(alone).size(), alone.size().value());
 }
 
-TEST(share, of_what_cannot_be_shared_is_refused_with_the_type_that_can_be) {
+TEST(share, memory_that_cannot_be_shared_is_refused_with_the_type_that_can_be) {
   const machine m = devices();
   const auto refused = [&](const auto& memory, const char* advice) {
     const weft::error e = error_of([&] { static_cast<void>(share(memory)); });
@@ -254,7 +254,7 @@ TEST(share, of_what_cannot_be_shared_is_refused_with_the_type_that_can_be) {
   refused(many, "fewer and larger");
 }
 
-TEST(share, of_a_block_ends_with_the_mapping_and_gives_its_descriptor_back) {
+TEST(share, a_shared_block_gives_its_descriptors_back_with_its_mapping) {
   const machine m = devices();
   static_cast<void>(share(block_on(m[0])));  // starts what serves
   const std::size_t before = processes::open_descriptors();
@@ -349,7 +349,7 @@ child exporter_of_all(shared<board>& with) {
   }};
 }
 
-TEST(share, that_offers_several_ways_is_opened_in_the_best_that_the_machine_has) {
+TEST(share, a_handle_of_several_ways_is_opened_in_the_best_that_the_machine_has) {
   shared<board> with;
   child owner = exporter_of_all(with);
   ASSERT_TRUE(with->hear(1));
@@ -403,7 +403,7 @@ TEST(share, opened_as_elements_that_it_is_no_number_of_is_incompatible) {
   EXPECT_EQ(processes::open_descriptors(), before);
 }
 
-TEST(share_handle, that_is_damaged_cut_or_made_up_is_refused) {
+TEST(share_handle, a_damaged_cut_or_made_up_handle_is_refused) {
   const machine m = devices();
   const memory_pool pool{m[0], shareable()};
   const byte_buffer pooled{pool, 100};
@@ -468,7 +468,7 @@ TEST(share_handle, whose_parts_do_not_fit_together_is_refused) {
   EXPECT_EQ(code_of(std::vector(share_handle::max_parts + 1, block)), errc::corrupt);
 }
 
-TEST(share_handle, that_was_forged_with_right_checksums_maps_nothing) {
+TEST(share_handle, a_handle_forged_with_right_checksums_maps_nothing) {
   shared<board> with;
   const child owner = exporter(with, kind::blocks);
   ASSERT_TRUE(with->hear(1));
@@ -653,7 +653,7 @@ TEST(grant, for_a_shareable_pool_or_its_memory_is_the_right_to_the_pool) {
   outlives.end();
 }
 
-TEST(grant, of_wrong_things_is_refused_with_the_advice) {
+TEST(grant, a_wrong_grant_is_refused_with_the_advice) {
   const machine m = devices(), stranger = devices();
   const byte_buffer memory{m[0], 100};
   const auto refused = [](auto&& f, errc code, const char* says) {

@@ -33,7 +33,7 @@ weft::copy_options checked(weft::verification how) {
   return options;
 }
 
-TEST(verified_copy, of_good_data_succeeds_on_every_path_and_in_boxes) {
+TEST(verified_copy, a_verified_copy_of_good_data_succeeds_on_every_path_and_in_boxes) {
   const weft::machine m = pair_that_corrupts(false);
   const auto data = pattern((std::size_t{3} << 20) / 4 + 5);
   const weft::buffer<std::uint32_t> a{m[0], data.size()}, b{m[1], data.size()};
@@ -68,7 +68,7 @@ TEST(verified_copy, names_the_first_byte_that_a_link_changed) {
   EXPECT_NO_THROW(weft::copy(b, a)) << "without verification nobody looks";
 }
 
-TEST(verified_copy, in_a_stream_is_refused) {
+TEST(verified_copy, a_verified_copy_in_a_stream_is_refused) {
   const weft::machine m = pair_that_corrupts(false);
   const weft::buffer<int> a{m[0], 4}, b{m[1], 4};
   const weft::stream order{m[0]};

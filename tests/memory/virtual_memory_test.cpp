@@ -780,7 +780,7 @@ TEST(peer_attributes, tell_arrays_ranks_and_atomics_raw_and_in_one_scale) {
   EXPECT_FALSE(has_all(answers[2], s::unsigned_integers));
 }
 
-TEST(peer_attributes, of_a_pair_without_native_atomics_are_none) {
+TEST(peer_attributes, a_pair_offers_atomics_only_if_they_are_native) {
   const machine m = two_devices();
   const auto known = weft::capability_between(m, gpu0, gpu1);
   ASSERT_TRUE(known && known->supported);
@@ -789,7 +789,7 @@ TEST(peer_attributes, of_a_pair_without_native_atomics_are_none) {
   EXPECT_EQ(answer != weft::atomic_support::none, known->native_atomics);
 }
 
-TEST(peer_attributes, of_nobody_nothing_and_the_unknown_are_refused) {
+TEST(peer_attributes, a_wrong_pair_and_a_missing_or_unknown_operation_are_refused) {
   const machine m = two_devices();
   const std::array ops{weft::atomic_operation::integer_add};
   const std::array unknown{weft::atomic_operation{99}};

@@ -73,7 +73,7 @@ TEST(device_barrier, orders_the_devices_without_the_host) {
   EXPECT_TRUE(std::is_sorted(log.begin(), log.end()));
 }
 
-TEST(device_barrier, that_is_reset_cancels_who_waits_and_starts_anew) {
+TEST(device_barrier, a_reset_cancels_the_waiters_and_starts_anew) {
   const machine m = samples::play(samples::wired(2));
   device_barrier barrier{m, ids(2)};
   const stream a{m[0]}, b{m[1]};
@@ -97,7 +97,7 @@ TEST(device_barrier, that_is_reset_cancels_who_waits_and_starts_anew) {
   EXPECT_EQ(barrier.status().generation, 1U);
 }
 
-TEST(device_barrier, that_goes_while_waited_on_cancels_who_waits) {
+TEST(device_barrier, a_barrier_that_goes_while_waited_on_cancels_the_waiters) {
   const machine m = samples::play(samples::wired(2));
   const stream a{m[0]};
   auto barrier = std::make_unique<device_barrier>(m, ids(2));
@@ -134,7 +134,7 @@ TEST(device_barrier, opens_with_the_failure_of_the_work_that_it_covers) {
   EXPECT_EQ(barrier.arrive_and_wait(b, soon), wait_outcome::ok) << "the next generation is clean";
 }
 
-TEST(device_barrier, that_cannot_begin_its_next_generation_refuses_the_last_arrival_and_stays_usable) {
+TEST(device_barrier, a_barrier_without_its_next_generation_refuses_the_last_arrival_and_stays_usable) {
   weft::topology layout = samples::wired(2);
   weft::topology_fault fault;
   fault.what = weft::topology_fault::kind::call_fails;

@@ -93,7 +93,7 @@ TEST(machine_environment, chooses_a_topology_by_name) {
   EXPECT_TRUE(m.simulated());
 }
 
-TEST(machine_environment, that_makes_no_sense_is_an_error_that_names_the_variable) {
+TEST(machine_environment, a_senseless_value_is_an_error_that_names_the_variable) {
   const environment none{"WEFT_TOPOLOGY", nullptr};
   for (const char* const value : {"banana", "0", "-1", "99999999999999999999", "3 "}) {
     const environment bad{"WEFT_DEVICES", value};
@@ -110,7 +110,7 @@ TEST(machine_environment, with_an_unknown_topology_is_not_found_and_guessed) {
   EXPECT_NE(e.what.find("dgx_h100"), std::string::npos) << e.what;
 }
 
-TEST(machine_backend, that_is_required_and_absent_is_an_error_with_the_reason) {
+TEST(machine_backend, a_required_but_absent_backend_is_an_error_with_the_reason) {
   machine_options options;
   options.backend = "abacus";
   const weft::error unknown = error_of([&] { const machine m{options}; });
@@ -118,7 +118,7 @@ TEST(machine_backend, that_is_required_and_absent_is_an_error_with_the_reason) {
   EXPECT_NE(unknown.what.find("abacus"), std::string::npos) << unknown.what;
 }
 
-TEST(machine_backend, that_is_preferred_and_absent_is_replaced_and_mentioned) {
+TEST(machine_backend, a_preferred_but_absent_backend_is_replaced_and_mentioned) {
   machine_options options;
   options.backend = "abacus";
   options.backend_required = false;
@@ -128,7 +128,7 @@ TEST(machine_backend, that_is_preferred_and_absent_is_replaced_and_mentioned) {
   EXPECT_NE(m.notes().front().find("abacus"), std::string::npos) << m.notes().front();
 }
 
-TEST(machine_backend, that_cannot_open_does_not_keep_others_from_being_found) {
+TEST(machine_backend, every_backend_is_available_or_says_why_not) {
   weft::topology layout = *weft::load_topology("pair_nvlink");
   machine_options options;
   options.machine = layout;
@@ -139,7 +139,7 @@ TEST(machine_backend, that_cannot_open_does_not_keep_others_from_being_found) {
   EXPECT_EQ(m.device_count(), 2);
 }
 
-TEST(machine_layout, that_is_wrong_is_refused) {
+TEST(machine_layout, a_wrong_layout_is_refused) {
   machine_options options = host();
   options.devices = 10000;
   const weft::error many = error_of([&] { const machine m{options}; });
@@ -153,7 +153,7 @@ TEST(machine_layout, that_is_wrong_is_refused) {
 
 // ---- small machines -------------------------------------------------------------------------------------------------
 
-TEST(small_machine, of_one_device_copies_selects_and_closes) {
+TEST(small_machine, a_machine_of_one_device_copies_and_has_no_peers) {
   const machine m{host(1)};
   EXPECT_EQ(m.device_count(), 1);
   EXPECT_FALSE(m[0].has(weft::capability::peer_to_peer));
@@ -250,7 +250,7 @@ TEST(stream_priority, lets_the_higher_go_first_where_one_operation_runs_at_a_tim
   EXPECT_EQ(order, "hhhlll");
 }
 
-TEST(stream_limit, of_operations_in_flight_is_kept_and_reached) {
+TEST(stream_limit, operations_in_flight_stay_within_the_limit) {
   machine_options options = host(1);
   options.max_in_flight = 2;
   const machine m{options};

@@ -4,7 +4,7 @@
 
 namespace closed_in_use_test {
 
-TEST(machine_in_use, that_is_closed_says_so_and_touches_no_memory_that_has_gone) {
+TEST(machine_in_use, a_machine_closed_in_use_says_so_and_touches_no_freed_memory) {
   EXPECT_EQ(samples::closed_in_use(
                 [] {
                   weft::machine_options options;

@@ -55,7 +55,7 @@ TEST(environment, knows_every_variable_that_a_backend_reads) {
   for (const std::string& note : m.notes()) EXPECT_EQ(note.find("WEFT_CUDA_PARTITIONS"), std::string::npos) << note;
 }
 
-TEST(machine, of_the_host_notes_that_its_devices_are_not_split) {
+TEST(machine, the_host_notes_that_its_devices_are_not_split) {
   machine_options options;
   options.backend = "host";
   options.devices = 3;
@@ -69,7 +69,7 @@ TEST(machine, of_the_host_notes_that_its_devices_are_not_split) {
   EXPECT_TRUE(machine{options}.notes().empty());
 }
 
-TEST(machine, of_less_than_one_logical_device_is_refused) {
+TEST(machine, a_wrong_number_of_logical_devices_is_refused) {
   for (const int wrong : {0, -1, weft::max_devices + 1}) {
     machine_options options;
     options.logical_devices = wrong;

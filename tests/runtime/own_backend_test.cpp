@@ -24,7 +24,7 @@ const weft::backend_status& status_of(const weft::machine& m, std::string_view n
   throw std::runtime_error("no such backend");
 }
 
-TEST(own_backend, that_fails_to_open_breaks_nothing_and_says_why) {
+TEST(own_backend, a_backend_that_fails_to_open_breaks_nothing_and_says_why) {
   weft::machine_options options;
   options.devices = 2;
   options.more_backends = {{weft::backend_kind::cuda, "broken", &broken}};
@@ -36,7 +36,7 @@ TEST(own_backend, that_fails_to_open_breaks_nothing_and_says_why) {
   EXPECT_NE(status_of(m, "broken").why.find("the driver said 42"), std::string::npos);
 }
 
-TEST(own_backend, that_is_required_and_fails_is_an_error_with_its_reason) {
+TEST(own_backend, a_required_backend_that_fails_is_an_error_with_its_reason) {
   weft::machine_options options;
   options.backend = "broken";
   options.more_backends = {{weft::backend_kind::cuda, "broken", &broken}};
@@ -48,7 +48,7 @@ TEST(own_backend, that_is_required_and_fails_is_an_error_with_its_reason) {
   }
 }
 
-TEST(own_backend, that_is_preferred_and_fails_is_replaced_by_the_host_with_a_note) {
+TEST(own_backend, a_preferred_backend_that_fails_is_replaced_by_the_host_with_a_note) {
   weft::machine_options options;
   options.backend = "broken";
   options.backend_required = false;
@@ -59,7 +59,7 @@ TEST(own_backend, that_is_preferred_and_fails_is_replaced_by_the_host_with_a_not
   EXPECT_NE(m.notes().back().find("the driver said 42"), std::string::npos);
 }
 
-TEST(own_backend, that_works_is_preferred_and_used) {
+TEST(own_backend, a_backend_that_works_is_preferred_and_used) {
   weft::machine_options options;
   options.devices = 3;
   options.more_backends = {{weft::backend_kind::host, "ported", &of_the_host}};

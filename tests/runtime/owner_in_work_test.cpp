@@ -35,7 +35,7 @@ class owner_in_work : public ::testing::TestWithParam<weft::clock_kind> {
   }
 };
 
-TEST_P(owner_in_work, that_is_the_last_handle_of_the_machine_closes_it) {
+TEST_P(owner_in_work, the_last_handle_of_a_machine_closes_it) {
   auto m = std::make_unique<weft::machine>(open());
   const weft::buffer<int> outlives{(*m)[0], 16};
   auto order = std::make_unique<weft::stream>((*m)[0]);
@@ -51,7 +51,7 @@ TEST_P(owner_in_work, that_is_the_last_handle_of_the_machine_closes_it) {
   }));
 }
 
-TEST_P(owner_in_work, that_is_the_stream_itself_ends_it) {
+TEST_P(owner_in_work, a_stream_held_by_its_own_work_ends_with_it) {
   const weft::machine m = open();
   auto order = std::make_shared<weft::stream>(m[1]);
   const weft::event done = order->call([order] {});
@@ -61,7 +61,7 @@ TEST_P(owner_in_work, that_is_the_stream_itself_ends_it) {
 }
 
 // What a refused call was given goes before the call comes back, and closing waits for calls.
-TEST_P(owner_in_work, that_goes_with_a_refused_call_closes_the_machine_that_the_call_is_of) {
+TEST_P(owner_in_work, the_last_handle_in_a_refused_call_closes_the_machine_of_that_call) {
   weft::topology layout = weft::host_topology(1, weft::bytes{1 << 20});
   weft::topology_fault fault;
   fault.what = weft::topology_fault::kind::call_fails;
@@ -92,7 +92,7 @@ TEST_P(owner_in_work, that_goes_with_a_refused_call_closes_the_machine_that_the_
 INSTANTIATE_TEST_SUITE_P(clocks, owner_in_work,
                          ::testing::Values(weft::clock_kind::wall, weft::clock_kind::virtual_time));
 
-TEST(launch, that_is_stopped_before_it_starts_changes_nothing) {
+TEST(launch, a_launch_stopped_before_its_start_changes_nothing) {
   weft::machine_options options;
   options.devices = 1;
   const weft::machine m{options};

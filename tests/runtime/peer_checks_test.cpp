@@ -115,7 +115,7 @@ TEST_F(peer_checks, try_each_way_of_each_ordered_pair_once) {
   EXPECT_EQ(driver.asked, 3) << "a device is not a peer of itself";
 }
 
-TEST_F(peer_checks, of_many_threads_at_once_try_a_pair_once) {
+TEST_F(peer_checks, many_threads_at_once_try_a_pair_once) {
   const machine m = open();
   auto& peers = weft::detail::peers_of(*weft::detail::state_of(m));
   std::vector<std::thread> threads;

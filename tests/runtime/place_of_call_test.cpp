@@ -96,7 +96,7 @@ TEST(error_place, is_exactly_the_line_of_the_call) {
             std::string::npos);
 }
 
-TEST(error_place, of_calls_of_machines_and_devices) {
+TEST(error_place, calls_of_machines_and_devices_name_their_line) {
   const machine m = two_devices();
   names_its_line([] { machine{machine_options{.backend = "nope"}}; });
   names_its_line([] { machine{machine_options{.sim = "nope"}}; });
@@ -110,7 +110,7 @@ TEST(error_place, of_calls_of_machines_and_devices) {
   names_its_line([&] { static_cast<void>(m[0].health()); });
 }
 
-TEST(error_place, of_calls_of_streams_and_events) {
+TEST(error_place, calls_of_streams_and_events_name_their_line) {
   const machine m = two_devices();
   const machine other = two_devices();
   const stream s{m[0]};
@@ -150,7 +150,7 @@ TEST(error_place, of_calls_of_streams_and_events) {
   names_its_line([&] { pair.arrive_and_wait(s, 1min); });
 }
 
-TEST(error_place, of_calls_of_memory) {
+TEST(error_place, calls_of_memory_name_their_line) {
   const machine m = two_devices();
   const buffer<float> x{m[0], 1024};
   const weft::device_span<const std::byte> nothing;
@@ -172,7 +172,7 @@ TEST(error_place, of_calls_of_memory) {
   names_its_line([] { static_cast<void>(weft::even_split(10, 0)); });
 }
 
-TEST(error_place, of_calls_of_pools) {
+TEST(error_place, calls_of_pools_name_their_line) {
   const machine m = two_devices();
   const buffer<float> x{m[0], 1024};
   const memory_pool small{m[0], {.max_size = bytes{1024}}};
@@ -188,7 +188,7 @@ TEST(error_place, of_calls_of_pools) {
   names_its_line([&] { weft::opened_pool(m, weft::pool_handle{}); });
 }
 
-TEST(error_place, of_calls_of_peers) {
+TEST(error_place, calls_of_peers_name_their_line) {
   const machine m = two_devices();
   const machine apart = played("ring_3_no_p2p");
   const buffer<float> x{m[0], 1024};
@@ -218,7 +218,7 @@ TEST(error_place, of_calls_of_peers) {
   names_its_line([&] { static_cast<void>(none.exposes()); });
 }
 
-TEST(error_place, of_calls_of_blocks_and_mappings) {
+TEST(error_place, calls_of_blocks_and_mappings_name_their_line) {
   const machine m = two_devices();
   const buffer<float> x{m[0], 1024};
   const physical_block block{m[0], bytes{4096}};
@@ -246,7 +246,7 @@ TEST(error_place, of_calls_of_blocks_and_mappings) {
   names_its_line([&] { mapped.grow(none); });
 }
 
-TEST(error_place, of_calls_of_multicast_objects) {
+TEST(error_place, calls_of_multicast_objects_name_their_line) {
   const machine m = two_devices();
   const machine wide = played("dgx_h100");
   const std::vector<device_id> pair{first, second};
@@ -267,7 +267,7 @@ TEST(error_place, of_calls_of_multicast_objects) {
   names_its_line([&] { group.store(s, endless, host); });
 }
 
-TEST(error_place, of_calls_that_share_memory) {
+TEST(error_place, calls_that_share_memory_name_their_line) {
   const machine m = two_devices();
   const machine other = two_devices();
   const buffer<float> x{m[0], 1024};
@@ -299,7 +299,7 @@ TEST(error_place, of_calls_that_share_memory) {
   names_its_line([&] { static_cast<void>(told.ready(0)); });
 }
 
-TEST(error_place, of_copies_and_fills) {
+TEST(error_place, copies_and_fills_name_their_line) {
   const machine m = two_devices();
   const machine other = two_devices();
   const buffer<float> x{m[0], 1024}, foreign{other[0], 1024};
@@ -314,7 +314,7 @@ TEST(error_place, of_copies_and_fills) {
   names_its_line([&] { scatter(std::span{parts}, host); });
 }
 
-TEST(error_place, of_launches) {
+TEST(error_place, launches_name_their_line) {
   const machine m = two_devices();
   const machine other = two_devices();
   const stream s{m[0]};
@@ -345,7 +345,7 @@ TEST(error_place, of_launches) {
   names_its_line([&] { static_cast<void>(line.results_of(100)); });
 }
 
-TEST(error_place, of_work_in_a_stream_that_failed_is_the_line_of_the_wait) {
+TEST(error_place, work_that_failed_in_a_stream_names_the_line_of_the_wait) {
   const machine m = played("pair_nvlink");
   const stream s{m[1]};
   const buffer<float> x{m[0], 16};
@@ -353,7 +353,7 @@ TEST(error_place, of_work_in_a_stream_that_failed_is_the_line_of_the_wait) {
   names_its_line([&] { done.wait(); });
 }
 
-TEST(error_place, of_a_launch_over_devices_that_failed_is_the_line_of_the_launch) {
+TEST(error_place, a_launch_over_devices_that_failed_names_the_line_of_the_launch) {
   const machine m = two_devices();
   std::vector<float> host(1000);
   std::promise<void> gate;
@@ -368,7 +368,7 @@ TEST(error_place, of_a_launch_over_devices_that_failed_is_the_line_of_the_launch
   EXPECT_EQ(cause.where.line(), before.line() + 1);
 }
 
-TEST(error_place, of_collectives_over_devices) {
+TEST(error_place, collectives_over_devices_name_their_line) {
   const machine m = two_devices();
   const machine other = two_devices();
   weft::communicator all{m};
@@ -389,7 +389,7 @@ TEST(error_place, of_collectives_over_devices) {
   names_its_line([&] { all.barrier().wait(); });
 }
 
-TEST(error_place, of_process_groups_and_their_collectives) {
+TEST(error_place, process_groups_and_their_collectives_name_their_line) {
   using weft::rendezvous;
   names_its_line([] { rendezvous::at("", rank{0}, 1); });
   names_its_line([] { rendezvous::connected(0); });
@@ -418,7 +418,7 @@ TEST(error_place, of_process_groups_and_their_collectives) {
   names_its_line([&] { static_cast<void>(ranks.split(0)); });
 }
 
-TEST(error_place, of_calls_of_queues_and_profilers) {
+TEST(error_place, calls_of_queues_and_profilers_name_their_line) {
   const machine m = two_devices();
   weft::message_queue<int> queue{m, first, second};
   auto sender = queue.open_sender();
@@ -433,7 +433,7 @@ TEST(error_place, of_calls_of_queues_and_profilers) {
   names_its_line([&] { records.write_chrome_trace("/nonexistent/x"); });
 }
 
-TEST(error_place, of_calls_of_a_closed_machine) {
+TEST(error_place, calls_of_a_closed_machine_name_their_line) {
   machine m = two_devices();
   const device d = m[0];
   const stream s{d};

@@ -81,7 +81,7 @@ TEST(task, awaits_events_of_several_devices_on_both_clocks) {
   }
 }
 
-TEST(task, that_awaits_a_failed_event_gets_its_root_cause) {
+TEST(task, a_task_that_awaits_a_failed_event_gets_its_root_cause) {
   const machine m = samples::play(samples::wired(1));
   const stream order{m[0]};
   auto work = [](const stream& in) -> task<> { co_await in.call([] { throw std::runtime_error{"the root"}; }); };
@@ -117,7 +117,7 @@ TEST(callback, runs_on_the_one_thread_of_the_machine_and_not_on_that_of_a_device
   EXPECT_NE(x, device.get_future().get());
 }
 
-TEST(callback, that_throws_is_logged_and_stops_nothing) {
+TEST(callback, a_callback_that_throws_is_logged_and_stops_nothing) {
   const machine m = samples::play(samples::wired(1));
   const stream order{m[0]};
   std::atomic<int> logged{0};
@@ -175,7 +175,7 @@ TEST(callback, may_close_the_machine_while_others_do) {
   }
 }
 
-TEST(callback, of_an_event_of_a_closed_machine_runs_at_once) {
+TEST(callback, a_callback_on_a_closed_machine_runs_at_once) {
   for (const bool used_before : {false, true}) {
     machine m = samples::play(samples::wired(1));
     const stream order{m[0]};
