@@ -88,34 +88,18 @@ std::string ipc_head_text(const session& run, const machine& m, bool host) {
 }  // namespace
 
 exit_code run_bench_ipc(session& run, const ipc_bench_options& options) {
-  if (!options.output.empty() && run.virtual_time()) {
-    throw failure{exit_code::usage,
-                  fmt::format("{} is not written: times of a virtual clock are simulated, and results files are for "
-                              "measurements; drop --clock virtual or -o",
-                              options.output)};
-  }
+  const results_output file{run, options.output};
   memory_holder other{run};  // forked before this process has a machine
   const machine& m = run.open_machine(peer_verification::never);
-  require_own_results_file(run, options.output);
+  file.require_own();
   const ipc_plan plan = plan_for(m, options);
   const std::vector<ipc_row> rows = run_ipc(run, m, plan, other);
 
-  json doc = run.document("weft.bench.ipc/1");
-  const bool host = m[0].kind() == backend_kind::host;
-  doc["note"] = or_null(run.figures_note());
-  doc["complete"] = all_measured(rows);
-  doc["results"] = named_results(run, rows_json(rows));
+  const json doc = bench_document(run, "weft.bench.ipc/1", all_measured(rows), rows_json(rows));
   run.emit(doc);
-
-  std::vector<std::pair<std::string, std::string>> reasons;
-  reasons.reserve(rows.size());
-  for (const ipc_row& row : rows) reasons.emplace_back(row.name, row.why);
-  run.print(ipc_head_text(run, m, host) + table_text(run, rows) + reasons_text(run, reasons));
-
-  if (!options.output.empty()) {
-    write_file(options.output, doc.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
-    run.note("wrote " + options.output);
-  }
+  run.print(ipc_head_text(run, m, m[0].kind() == backend_kind::host) + table_text(run, rows) +
+            reasons_of_rows(run, rows));
+  file.write(doc);
   return verdict_of_bench(rows);
 }
 

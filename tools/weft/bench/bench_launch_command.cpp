@@ -149,24 +149,24 @@ std::string text_of(const session& run, const topology& balanced, const launch_p
 
 exit_code run_bench_launch(session& run, const launch_bench_options& options) {
   const launch_plan plan = plan_for(run, options);
+  const results_output file{run, options.output};
   const machine& m = run.open_machine(peer_verification::never);
-  require_own_results_file(run, options.output);
+  file.require_own();
   if (m.device_count() == 0) throw failure{exit_code::absent, "this machine has no device; weft devices says why"};
   // its devices unless they are all alike and nobody chose them
   const topology balanced =
       run.options().sim ? m.layout() : value_or_raise(load_topology(std::string{machine_of_unlike_devices}));
   std::vector<launch_row> rows = run_launches(run, balanced, plan.overhead ? &m : nullptr, plan);
 
-  json doc = run.document("weft.bench.launch/1");
+  json about;
   const bool cores = m[0].kind() == backend_kind::host || run.virtual_driver();
-  doc["note"] = plan.overhead && cores ? json(fmt::format("{}: the time of this computer's cores, not a GPU figure",
-                                                          run.virtual_driver() ? "a virtual driver" : "host devices"))
-                                       : json(nullptr);
+  about["note"] = plan.overhead && cores ? json(fmt::format("{}: the time of this computer's cores, not a GPU figure",
+                                                            run.virtual_driver() ? "a virtual driver" : "host devices"))
+                                         : json(nullptr);
   json speeds = json::array();
   for (const topology_device& d : balanced.devices) speeds.push_back(d.speed);
-  doc["balanced"] = {{"machine", balanced.name}, {"speeds", speeds}};
-  doc["complete"] = all_measured(rows);
-  doc["results"] = named_results(run, rows_json(rows));
+  about["balanced"] = {{"machine", balanced.name}, {"speeds", speeds}};
+  json doc = bench_document(run, "weft.bench.launch/1", all_measured(rows), rows_json(rows), about);
   run.emit(doc);
   run.print(text_of(run, balanced, plan, rows));
 
@@ -174,9 +174,8 @@ exit_code run_bench_launch(session& run, const launch_bench_options& options) {
     std::vector<launch_row> measured;
     std::ranges::copy_if(rows, std::back_inserter(measured), [](const launch_row& r) { return !r.simulated; });
     doc["results"] = named_results(run, rows_json(measured));
-    write_file(options.output, doc.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
-    run.note(
-        fmt::format("wrote {}: the {} measured rows; simulated ones are no results", options.output, measured.size()));
+    file.write(doc.dump(2, ' ', false, json::error_handler_t::replace) + "\n",
+               fmt::format(": the {} measured rows; simulated ones are no results", measured.size()));
   }
   return verdict_of_bench(rows);
 }

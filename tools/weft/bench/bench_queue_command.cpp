@@ -157,38 +157,22 @@ exit_code run_bench_queue(session& run, const queue_bench_options& options) {
     return run_rank_pairs(
         run, {rank_work::queues, options.sizes, options.samples.value_or(options.quick ? 3 : 15), options.output});
   }
-  if (!options.output.empty() && run.virtual_time()) {
-    throw failure{exit_code::usage,
-                  fmt::format("{} is not written: the clock is simulated, and results files are for measurements; drop "
-                              "--clock virtual or -o",
-                              options.output)};
-  }
+  const results_output file{run, options.output};
   const machine& m = run.open_machine(peer_verification::never);
-  require_own_results_file(run, options.output);
+  file.require_own();
   const queue_plan plan = plan_for(m, options);
   const std::vector<queue_row> rows = run_queues(run, m, plan);
 
-  json doc = run.document("weft.bench.queue/1");
-  const bool host = m[0].kind() == backend_kind::host;
-  doc["note"] = or_null(run.figures_note());
   const auto cores = cores_of_two_threads();
-  doc["cores"] = cores ? json::array({cores->first, cores->second}) : json(nullptr);
-  doc["complete"] = all_measured(rows);
-  doc["results"] = named_results(run, rows_json(rows));
+  const json doc = bench_document(run, "weft.bench.queue/1", all_measured(rows), rows_json(rows),
+                                  {{"cores", cores ? json::array({cores->first, cores->second}) : json(nullptr)}});
   run.emit(doc);
 
-  std::vector<std::pair<std::string, std::string>> reasons;
-  reasons.reserve(rows.size());
-  for (const queue_row& row : rows) reasons.emplace_back(row.name, row.why);
   const std::string hosts = table_text(run, plan, rows);
   const std::string kernels = kernels_text(run, rows);
-  run.print(queue_head_text(run, m, host) + hosts + (hosts.empty() || kernels.empty() ? "" : "\n") + kernels +
-            reasons_text(run, reasons));
-
-  if (!options.output.empty()) {
-    write_file(options.output, doc.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
-    run.note("wrote " + options.output);
-  }
+  run.print(queue_head_text(run, m, m[0].kind() == backend_kind::host) + hosts +
+            (hosts.empty() || kernels.empty() ? "" : "\n") + kernels + reasons_of_rows(run, rows));
+  file.write(doc);
   return verdict_of_bench(rows);
 }
 

@@ -28,19 +28,46 @@ json named_results(const session& run, json rows) {
   return rows;
 }
 
-void require_own_results_file(const session& run, const std::string& path) {
+results_output::results_output(session& run, const std::string& path) : run_(run), path_(path) {
+  if (path.empty() || !run.virtual_time()) return;
+  throw failure{exit_code::usage,
+                path +
+                    " is not written: times of a virtual clock are simulated, and results files are for "
+                    "measurements; drop --clock virtual or -o"};
+}
+
+void results_output::require_own() const {
   std::error_code ignored;
-  if (path.empty() || !std::filesystem::is_regular_file(path, ignored)) return;
-  std::ifstream file{path};
+  if (path_.empty() || !std::filesystem::is_regular_file(path_, ignored)) return;
+  std::ifstream file{path_};
   const json there = json::parse(file, nullptr, false);
   if (!there.is_object() || !there.contains("results")) return;  // none of ours
   const auto marked = there.find("virtual_driver");
   const bool is_virtual = marked != there.end() && marked->is_boolean() && marked->get<bool>();
-  if (is_virtual == run.virtual_driver()) return;
+  if (is_virtual == run_.virtual_driver()) return;
   throw failure{exit_code::usage,
                 fmt::format("{} holds results {} a virtual driver, and these would be {} one: they never share a file; "
                             "give another -o, or remove it",
-                            path, is_virtual ? "of" : "without", run.virtual_driver() ? "of" : "without")};
+                            path_, is_virtual ? "of" : "without", run_.virtual_driver() ? "of" : "without")};
+}
+
+void results_output::write(const std::string& content, const std::string& note) const {
+  if (path_.empty()) return;
+  write_file(path_, content);
+  run_.note("wrote " + path_ + note);
+}
+
+void results_output::write(const json& document) const {
+  write(document.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
+}
+
+json bench_document(session& run, std::string_view schema, bool is_complete, json results, const json& about) {
+  json doc = run.document(schema);
+  doc["note"] = or_null(run.figures_note());
+  doc.update(about);
+  doc["complete"] = is_complete;
+  doc["results"] = named_results(run, std::move(results));
+  return doc;
 }
 
 std::string reasons_text(const session& run,

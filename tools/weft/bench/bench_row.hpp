@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -75,12 +76,39 @@ template <class Row>
 /// their names, of whichever files, finds none that is also a GPU's.
 [[nodiscard]] json named_results(const session& run, json rows);
 
-/// Where `path` holds results, they must be of a virtual driver too, or of none, as those of this run: a file never
-/// goes from one to the other. To be asked before measuring. Errors: failure (usage).
-void require_own_results_file(const session& run, const std::string& path);
+/// The file that `-o` names, or none.
+class results_output {
+ public:
+  /// Before a machine is opened. Errors: failure (usage) – results files are for measurements, and the clock is
+  /// virtual.
+  results_output(session& run, const std::string& path);
+  /// Before measuring. Where the file holds results, they must be of a virtual driver too, or of none, as those of this
+  /// run: a file never goes from one to the other. Errors: failure (usage).
+  void require_own() const;
+  /// `note`: what is said beside its name.
+  void write(const std::string& content, const std::string& note = {}) const;
+  void write(const json& document) const;
+
+ private:
+  session& run_;
+  std::string path_;
+};
+
+/// The document of a benchmark: `about`, which stands before the rows, is what only this one says.
+[[nodiscard]] json bench_document(session& run, std::string_view schema, bool is_complete, json results,
+                                  const json& about = json::object());
 
 /// A blank line, then each reason once with the names of the rows that it holds for; empty without any.
 [[nodiscard]] std::string reasons_text(const session& run,
                                        const std::vector<std::pair<std::string, std::string>>& names_and_reasons);
+
+/// The same of rows with a name and why they have no time.
+template <class Row>
+[[nodiscard]] std::string reasons_of_rows(const session& run, const std::vector<Row>& rows) {
+  std::vector<std::pair<std::string, std::string>> reasons;
+  reasons.reserve(rows.size());
+  for (const Row& row : rows) reasons.emplace_back(row.name, row.why);
+  return reasons_text(run, reasons);
+}
 
 }  // namespace weft::tool

@@ -342,7 +342,8 @@ exit_code run_rank_pairs(session& run, const rank_pair_plan& plan) {
     throw failure{exit_code::absent, "nothing carries messages between the ranks: " + w.engine_reason()};
   const device mine = m[w.member(w.self()).local.value() % m.device_count()];
   const bool speaks = w.self() == rank{0};
-  if (speaks) require_own_results_file(run, plan.output);
+  const results_output file{run, speaks ? plan.output : std::string{}};
+  file.require_own();
 
   std::vector<sent_row> found;
   std::optional<progress> line;
@@ -365,12 +366,9 @@ exit_code run_rank_pairs(session& run, const rank_pair_plan& plan) {
   const exit_code verdict = verdict_of_bench(rows);
   if (!speaks) return verdict;
 
-  json doc = run.document("weft.bench.ranks/1");
-  doc["note"] = or_null(run.figures_note());
-  doc["nodes"] = w.nodes();
-  doc["engine"] = w.engine().empty() ? json(nullptr) : json(w.engine());
-  doc["complete"] = all_measured(rows);
-  doc["results"] = named_results(run, rows_json(w, rows));
+  const json doc =
+      bench_document(run, "weft.bench.ranks/1", all_measured(rows), rows_json(w, rows),
+                     {{"nodes", w.nodes()}, {"engine", w.engine().empty() ? json(nullptr) : json(w.engine())}});
   run.emit(doc);
   std::vector<std::pair<std::string, std::string>> reasons;
   reasons.reserve(rows.size());
@@ -379,10 +377,7 @@ exit_code run_rank_pairs(session& run, const rank_pair_plan& plan) {
                         plan.what == rank_work::queues ? "queues" : "copies", w.size(), w.nodes(),
                         w.nodes() == 1 ? "" : "s", w.engine().empty() ? "" : ", by " + w.engine()) +
             table_text(run, w, plan.what, rows) + reasons_text(run, reasons));
-  if (!plan.output.empty()) {
-    write_file(plan.output, doc.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
-    run.note("wrote " + plan.output);
-  }
+  file.write(doc);
   return verdict;
 }
 

@@ -100,12 +100,7 @@ std::string collective_head_text(const session& run, const collective_plan& plan
 
 exit_code run_bench_collective(session& run, const collective_bench_options& options) {
   const bool wants_virtual = run.options().clock == clock_kind::virtual_time;
-  if (!options.output.empty() && wants_virtual) {
-    throw failure{exit_code::usage,
-                  fmt::format("{} is not written: times of a virtual clock are simulated, and results files are for "
-                              "measurements; drop --clock virtual or -o",
-                              options.output)};
-  }
+  const results_output file{run, options.output};
   if ((options.processes || options.world) && wants_virtual) {
     throw failure{exit_code::usage,
                   "every process has a machine of its own, and a virtual clock is one machine's: drop --clock virtual, "
@@ -133,33 +128,23 @@ exit_code run_bench_collective(session& run, const collective_bench_options& opt
     rows = run_collectives(run, run.open_machine(peer_verification::never), devices, plan);
   }
   const machine& m = run.open_machine(peer_verification::never);
-  require_own_results_file(run, options.output);
+  file.require_own();
   const bool host = m[devices.front()].kind() == backend_kind::host;
 
-  json doc = run.document("weft.bench.collective/1");
-  doc["note"] = or_null(run.figures_note());
-  doc["callers"] = plan.processes > 0 || everyone ? "a process for each rank" : "one for all ranks";
-  doc["nodes"] = everyone ? everyone->nodes() : 1;
-  doc["engine"] = everyone && !everyone->engine().empty() ? json(everyone->engine()) : json(nullptr);
-  doc["devices"] = json::array();
-  for (const device_id id : devices) doc["devices"].push_back(id.value());
-  doc["operation"] = operation_of(plan.operation).name();
-  doc["order"] = to_string(plan.order);
-  doc["in_place"] = plan.in_place;
-  doc["complete"] = all_measured(rows);
-  doc["results"] = named_results(run, rows_json(rows));
+  json about;
+  about["callers"] = plan.processes > 0 || everyone ? "a process for each rank" : "one for all ranks";
+  about["nodes"] = everyone ? everyone->nodes() : 1;
+  about["engine"] = everyone && !everyone->engine().empty() ? json(everyone->engine()) : json(nullptr);
+  about["devices"] = json::array();
+  for (const device_id id : devices) about["devices"].push_back(id.value());
+  about["operation"] = operation_of(plan.operation).name();
+  about["order"] = to_string(plan.order);
+  about["in_place"] = plan.in_place;
+  const json doc = bench_document(run, "weft.bench.collective/1", all_measured(rows), rows_json(rows), about);
   run.emit(doc);
-
-  std::vector<std::pair<std::string, std::string>> reasons;
-  reasons.reserve(rows.size());
-  for (const collective_row& row : rows) reasons.emplace_back(row.name, row.why);
   run.print(collective_head_text(run, plan, everyone, devices, host) + table_text(run, plan, rows) +
-            reasons_text(run, reasons));
-
-  if (!options.output.empty()) {
-    write_file(options.output, doc.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
-    run.note("wrote " + options.output);
-  }
+            reasons_of_rows(run, rows));
+  file.write(doc);
   return verdict_of_bench(rows);
 }
 

@@ -127,13 +127,6 @@ std::string table_text(const session& run, const std::vector<copy_row>& rows) {
   return by_pair.empty() ? std::string{} : table.render(run);
 }
 
-std::vector<std::pair<std::string, std::string>> reasons_of(const std::vector<pattern_row>& rows) {
-  std::vector<std::pair<std::string, std::string>> reasons;
-  reasons.reserve(rows.size());
-  for (const pattern_row& row : rows) reasons.emplace_back(row.name, row.why);
-  return reasons;
-}
-
 std::vector<std::pair<std::string, std::string>> reasons_of(const std::vector<copy_row>& rows) {
   std::vector<std::pair<std::string, std::string>> reasons;
   reasons.reserve(rows.size());
@@ -153,14 +146,9 @@ exit_code run_bench_copy(session& run, const copy_bench_options& options) {
     return run_rank_pairs(
         run, {rank_work::copies, options.sizes.empty() ? usual : options.sizes, options.samples, options.output});
   }
-  if (!options.output.empty() && run.virtual_time()) {
-    throw failure{exit_code::usage,
-                  fmt::format("{} is not written: times of a virtual clock are simulated, and results files are for "
-                              "measurements; drop --clock virtual or -o",
-                              options.output)};
-  }
+  const results_output file{run, options.output};
   const machine& m = run.open_machine(peer_verification::never);
-  require_own_results_file(run, options.output);
+  file.require_own();
   const copy_plan plan = plan_for(m, options);
   const std::vector<copy_row> rows = run_copies(run, m, plan);
   std::vector<pattern_row> patterns;
@@ -169,11 +157,8 @@ exit_code run_bench_copy(session& run, const copy_bench_options& options) {
   const bool has_patterns = options.pairs.empty() && options.by_engine && !options.no_p2p && !options.latency;
   if (has_patterns) patterns = run_patterns(run, m, largest, std::min(options.samples, 5), options.budget / 2);
 
-  json doc = run.document("weft.bench.copy/1");
   const bool host = m[0].kind() == backend_kind::host;
-  doc["note"] = or_null(run.figures_note());
-  doc["complete"] = all_measured(rows) && all_measured(patterns);
-  doc["results"] = named_results(run, rows_json(rows));
+  json doc = bench_document(run, "weft.bench.copy/1", all_measured(rows) && all_measured(patterns), rows_json(rows));
   doc["patterns"] = named_results(run, patterns_json(patterns));
   run.emit(doc);
 
@@ -199,13 +184,12 @@ exit_code run_bench_copy(session& run, const copy_bench_options& options) {
     if (!table.empty()) text += table + "\n";
   }
   if (text.ends_with("\n\n")) text.pop_back();
-  run.print(text + reasons_text(run, reasons_of(rows)) + reasons_text(run, reasons_of(patterns)));
+  run.print(text + reasons_text(run, reasons_of(rows)) + reasons_of_rows(run, patterns));
 
-  if (!options.output.empty()) {
-    const bool is_picture = options.output.ends_with(".svg");
-    write_file(options.output, is_picture ? copy_matrix_svg(run, rows, largest, shown)
-                                          : doc.dump(2, ' ', false, json::error_handler_t::replace) + "\n");
-    run.note("wrote " + options.output);
+  if (options.output.ends_with(".svg")) {
+    file.write(copy_matrix_svg(run, rows, largest, shown));
+  } else {
+    file.write(doc);
   }
   const exit_code of_patterns = verdict_of(patterns);
   const exit_code of_pairs = verdict_of_bench(rows);
