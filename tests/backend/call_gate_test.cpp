@@ -41,7 +41,7 @@ TEST(call_gate, waits_for_no_call_of_its_own_thread) {
 }
 
 /// More threads than the gate has places for: some are in its list.
-TEST(call_gate, that_is_empty_has_let_out_every_call_however_many_there_were) {
+TEST(call_gate, an_empty_gate_has_let_out_every_call_of_many_threads) {
   for (int round = 0; round < 50; ++round) {
     call_gate gate;
     constexpr int count = 100;

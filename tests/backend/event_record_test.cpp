@@ -33,7 +33,7 @@ std::shared_ptr<const weft::error> cause(const char* what) {
 
 steady_clock::time_point in(std::chrono::milliseconds limit) { return steady_clock::now() + limit; }
 
-TEST(event_record, that_is_finished_is_not_waited_for) {
+TEST(event_record, a_finished_event_is_not_waited_for) {
   for (const waiting policy : policies) {
     const event_ref record = make();
     EXPECT_FALSE(record->finished());
@@ -45,7 +45,7 @@ TEST(event_record, that_is_finished_is_not_waited_for) {
   }
 }
 
-TEST(event_record, that_failed_says_so_and_keeps_the_cause) {
+TEST(event_record, a_failed_event_says_so_and_keeps_the_cause) {
   const event_ref record = make();
   const auto why = cause("link 3");
   record->complete(why);
@@ -53,7 +53,7 @@ TEST(event_record, that_failed_says_so_and_keeps_the_cause) {
   EXPECT_EQ(record->cause(), why);
 }
 
-TEST(event_record, that_does_not_end_times_a_bounded_wait_out) {
+TEST(event_record, a_bounded_wait_for_an_unfinished_event_times_out) {
   for (const waiting policy : policies) {
     const event_ref record = make();
     const auto until = in(std::chrono::milliseconds{3});
@@ -207,7 +207,7 @@ TEST(event_record, is_told_without_a_callback_too) {
   EXPECT_EQ(calls, 1);
 }
 
-TEST(event_record, that_has_ended_asks_for_nothing) {
+TEST(event_record, a_finished_event_asks_for_no_watching) {
   auto* const record = new watchable;
   const event_ref keep{record};
   record->complete(nullptr);

@@ -105,7 +105,7 @@ TEST_F(gpu_adopted_stream, runs_the_work_of_both_in_the_order_in_which_it_came) 
   leave();
 }
 
-TEST_F(gpu_adopted_stream, of_the_program_s_default_takes_batches_line_by_line) {
+TEST_F(gpu_adopted_stream, the_default_stream_of_the_program_takes_batches_of_copies) {
   const weft::machine m = open();
   const weft::stream order = weft::stream::over(m[0], nullptr);
   const weft::buffer<std::uint32_t> to{m[0], 100};
@@ -249,7 +249,7 @@ TEST_F(gpu_adopted_stream, leaves_the_programs_work_running_when_the_machine_clo
   leave();
 }
 
-TEST_F(gpu_adopted_stream, of_weft_takes_the_programs_work_and_waits_for_it) {
+TEST_F(gpu_adopted_stream, a_stream_of_weft_takes_the_programs_work_and_waits_for_it) {
   const weft::machine m = open();
   held_function held;
   {

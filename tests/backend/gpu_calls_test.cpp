@@ -81,7 +81,7 @@ TEST_F(gpu_calls, are_as_many_more_as_a_thread_is_elsewhere) {
   }}.join();
 }
 
-TEST_F(gpu_calls, of_a_sum_on_one_device_ask_for_free_memory_until_earlier_ones_have_left_enough) {
+TEST_F(gpu_calls, the_first_sum_alone_on_a_device_asks_for_its_free_memory) {
   const std::vector<float> ones(5000, 1.0F);
   weft::spread_options there;
   there.devices.ids = {samples::gpu0};
@@ -95,7 +95,7 @@ TEST_F(gpu_calls, of_a_sum_on_one_device_ask_for_free_memory_until_earlier_ones_
   EXPECT_EQ(asked(), 0u);
 }
 
-TEST_F(gpu_calls, of_a_scope_leave_the_thread_as_they_found_it) {
+TEST_F(gpu_calls, a_device_scope_leaves_the_thread_as_it_found_it) {
   {
     const weft::device_scope here{played_->m[0]};
   }

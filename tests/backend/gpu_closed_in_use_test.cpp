@@ -7,7 +7,7 @@ namespace gpu_closed_in_use_test {
 
 class gpu_in_use : public samples::virtual_cuda_test {};
 
-TEST_F(gpu_in_use, that_is_closed_says_so_and_touches_no_memory_that_has_gone) {
+TEST_F(gpu_in_use, a_machine_closed_in_use_says_so_and_touches_no_freed_memory) {
   EXPECT_EQ(samples::closed_in_use([] { return weft::machine{samples::virtual_cuda_options()}; }, 150), "");
 }
 

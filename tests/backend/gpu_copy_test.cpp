@@ -125,7 +125,7 @@ INSTANTIATE_TEST_SUITE_P(places, gpu_copy, testing::ValuesIn(all_pairs()),
                            return name_of(one.param.from) + "_to_" + name_of(one.param.to);
                          });
 
-TEST_P(gpu_copy, of_lines_and_boxes_of_any_pitch_is_as_by_hand_and_touches_nothing_else) {
+TEST_P(gpu_copy, lines_and_boxes_of_any_pitch_are_copied_as_by_hand_with_nothing_else_touched) {
   const weft::machine m = open();
   const weft::peer_access there{m, gpu0, gpu1};
   const weft::stream order{m[0]};
@@ -163,7 +163,7 @@ TEST_P(gpu_copy, of_lines_and_boxes_of_any_pitch_is_as_by_hand_and_touches_nothi
   }
 }
 
-TEST_P(gpu_copy, in_a_busy_stream_comes_after_what_is_before_it) {
+TEST_P(gpu_copy, a_copy_in_a_busy_stream_comes_after_the_earlier_work) {
   const weft::machine m = open();
   const weft::peer_access there{m, gpu0, gpu1};
   const weft::stream order{m[0]};
@@ -266,7 +266,7 @@ TEST_F(gpu_move, has_arrived_in_plain_memory_before_a_word_behind_it_says_so) {
   }
 }
 
-TEST_F(gpu_move, that_fails_on_its_way_to_plain_memory_leaves_that_as_it_was) {
+TEST_F(gpu_move, a_failed_move_to_plain_memory_leaves_its_target_as_it_was) {
   const weft::machine m = open();
   const weft::stream order{m[0]};
   place from{m, lies::device, 5000};
@@ -468,7 +468,7 @@ TEST_F(gpu_move, fills_memory_that_its_own_device_may_not_write_without_losing_t
   EXPECT_FALSE(m[1].is_lost());
 }
 
-TEST_F(gpu_move, that_the_driver_refuses_fails_by_its_own_words_and_a_sticky_error_loses_the_device) {
+TEST_F(gpu_move, a_refused_move_fails_with_its_code_and_a_sticky_error_loses_the_device) {
   const weft::machine m = open();
   const weft::stream order{m[0]};
   place from{m, lies::device, 100};

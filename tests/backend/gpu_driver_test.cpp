@@ -55,7 +55,7 @@ class visible {
   std::string before_;
 };
 
-TEST(gpu_driver, that_is_not_there_is_absent_with_the_reason_and_what_to_do) {
+TEST(gpu_driver, a_missing_driver_is_absent_with_the_reason_and_a_remedy) {
   const std::string why = reason(load_cuda("/nowhere/libcuda.so.1"));
   EXPECT_TRUE(says(why, "/nowhere/libcuda.so.1")) << why;
   EXPECT_TRUE(says(why, "install") && says(why, "WEFT_CUDA_DRIVER")) << why;
@@ -146,7 +146,7 @@ TEST(gpu_error, has_the_drivers_words_number_and_what_is_lost) {
   EXPECT_EQ(cause.what, "4 KiB on gpu0: SCRIPTED_2 (2): in the driver's own words");
 }
 
-TEST(gpu_error, that_is_sticky_takes_its_device_along_and_no_other_does) {
+TEST(gpu_error, a_sticky_error_concerns_its_device_and_any_other_its_call_alone) {
   const auto cu = *start_driver(scripted_table(), "a table", cuda());
   for (const int code : {214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719}) {
     EXPECT_TRUE(is_sticky(*cu, code)) << code;
@@ -159,7 +159,7 @@ TEST(gpu_error, that_is_sticky_takes_its_device_along_and_no_other_does) {
   }
 }
 
-TEST(gpu_error, of_the_driver_is_one_of_wefts) {
+TEST(gpu_error, an_error_of_the_driver_is_one_of_wefts) {
   for (const auto& [native, code] :
        {std::pair{2, errc::out_of_memory}, std::pair{209, errc::incompatible}, std::pair{217, errc::peer_unsupported},
         std::pair{600, errc::not_ready}, std::pair{700, errc::illegal_access}, std::pair{704, errc::already_enabled},
@@ -170,7 +170,7 @@ TEST(gpu_error, of_the_driver_is_one_of_wefts) {
   EXPECT_EQ(errc_of(CUDA_ERROR_INVALID_VALUE, errc::copy_failed), errc::copy_failed) << "as whoever asks knows better";
 }
 
-TEST(gpu_error, of_a_driver_without_words_still_has_its_number) {
+TEST(gpu_error, an_error_of_a_driver_without_words_still_has_its_number) {
   driver cu;
   cu.by = &cuda();
   EXPECT_EQ(name_of(cu, 719), "CUDA error (719)");

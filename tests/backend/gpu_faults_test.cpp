@@ -232,7 +232,7 @@ TEST_F(gpu_other_process, DISABLED_opens_with_other_parts) {
 
 class gpu_faults : public samples::virtual_cuda_test {};
 
-TEST_F(gpu_faults, of_memory_that_others_have_open_are_kept_from_them_until_they_close_it) {
+TEST_F(gpu_faults, memory_open_in_another_process_is_freed_only_after_its_close) {
   // the second has forked a child meanwhile, which lives on
   for (const char* const role : {"opens_what_others_free", "opens_and_forks"}) {
     other_process user{role};
@@ -252,7 +252,7 @@ TEST_F(gpu_faults, of_memory_that_others_have_open_are_kept_from_them_until_they
   }
 }
 
-TEST_F(gpu_faults, of_memory_that_others_have_open_count_against_the_limit) {
+TEST_F(gpu_faults, memory_open_in_another_process_counts_against_the_limit) {
   other_process user{"opens_what_others_free"};
   weft::machine_options options = samples::virtual_cuda_options();
   options.memory_per_device = weft::bytes{8 << 20};
@@ -270,7 +270,7 @@ TEST_F(gpu_faults, of_memory_that_others_have_open_count_against_the_limit) {
   EXPECT_EQ(user.end(), 0);
 }
 
-TEST_F(gpu_faults, of_another_split_do_not_hide_whose_memory_is_opened) {
+TEST_F(gpu_faults, another_split_does_not_hide_the_owner_of_opened_memory) {
   other_process user{"opens_with_other_parts"};
   const weft::machine m = open();
   const weft::shareable_buffer<byte> mine{m[2], shared_size};
@@ -279,7 +279,7 @@ TEST_F(gpu_faults, of_another_split_do_not_hide_whose_memory_is_opened) {
   EXPECT_EQ(user.end(), 0);
 }
 
-TEST_F(gpu_faults, of_memory_that_went_with_a_reset_end_the_work_that_was_held_back) {
+TEST_F(gpu_faults, memory_gone_with_a_reset_ends_the_work_held_back_for_it) {
   const weft::machine m = open();
   const weft::peer_access lease{m, m[1].id(), m[0].id()};
   std::optional<weft::buffer<byte>> old{std::in_place, m[0], 5000};
@@ -309,7 +309,7 @@ TEST_F(gpu_faults, of_memory_that_went_with_a_reset_end_the_work_that_was_held_b
   EXPECT_FALSE(m[1].is_lost());
 }
 
-TEST_F(gpu_faults, of_memory_that_others_had_open_end_with_their_death) {
+TEST_F(gpu_faults, the_death_of_a_process_frees_the_memory_that_it_had_open) {
   other_process user{"opens_what_others_free"};
   const weft::machine m = open();
   std::optional<weft::shareable_buffer<byte>> mine{std::in_place, m[0], shared_size};
@@ -323,7 +323,7 @@ TEST_F(gpu_faults, of_memory_that_others_had_open_end_with_their_death) {
   EXPECT_TRUE(processes::comes_true([&] { return driver.calls("cuMemFree") == 1; }));
 }
 
-TEST_F(gpu_faults, of_memory_that_others_have_open_do_not_hold_up_a_reset_or_the_end) {
+TEST_F(gpu_faults, memory_open_in_another_process_holds_up_neither_a_reset_nor_the_end) {
   other_process user{"opens_what_others_free"};
   {
     const weft::machine m = open();
@@ -340,19 +340,19 @@ TEST_F(gpu_faults, of_memory_that_others_have_open_do_not_hold_up_a_reset_or_the
   EXPECT_EQ(user.end(), 0);
 }
 
-TEST_F(gpu_faults, of_a_kernel_lose_its_device_while_others_and_the_process_go_on) {
+TEST_F(gpu_faults, a_faulting_kernel_loses_its_device_while_others_and_the_process_go_on) {
   other_process one{"runs_a_kernel_that_faults"};
   EXPECT_EQ(one.hear(), "done");
   EXPECT_EQ(one.end(), 0);
 }
 
-TEST_F(gpu_faults, of_memory_are_one_devices_and_pass_when_some_is_given_back) {
+TEST_F(gpu_faults, a_lack_of_memory_is_one_devices_and_passes_when_some_is_given_back) {
   other_process one{"fills_one_device", {{"WEFT_VIRTUAL_CUDA_MEMORY", "64MiB"}}};
   EXPECT_EQ(one.hear(), "done");
   EXPECT_EQ(one.end(), 0);
 }
 
-TEST_F(gpu_faults, of_code_for_another_architecture_are_told_with_what_to_do) {
+TEST_F(gpu_faults, code_for_another_architecture_is_refused_with_the_reason) {
   const auto compiler = weft::gpu::load_nvrtc(samples::virtual_cuda_library(), 0);
   ASSERT_TRUE(compiler) << compiler.error().what;
   weft::raw_kernel raw = raw_of("sets_a_word", "word[0] = 9;");
@@ -374,7 +374,7 @@ TEST_F(gpu_faults, of_code_for_another_architecture_are_told_with_what_to_do) {
   expect_work_on(m[0]);
 }
 
-TEST_F(gpu_faults, of_a_process_that_frees_what_it_shares_end_the_others_use_and_no_device) {
+TEST_F(gpu_faults, a_process_that_frees_shared_memory_ends_its_use_by_others_and_no_device) {
   other_process owner{"frees_what_others_use"};
   const std::string handle = owner.hear();
   ASSERT_FALSE(handle.empty());
@@ -397,7 +397,7 @@ TEST_F(gpu_faults, of_a_process_that_frees_what_it_shares_end_the_others_use_and
   EXPECT_EQ(owner.end(), 0);
 }
 
-TEST_F(gpu_faults, of_a_process_killed_while_its_kernel_runs_are_told_in_time_to_who_uses_its_memory) {
+TEST_F(gpu_faults, a_process_killed_in_its_kernel_is_told_to_the_users_of_its_memory) {
   other_process owner{"runs_a_kernel_until_it_is_killed"};
   const std::string handle = owner.hear();
   ASSERT_FALSE(handle.empty());

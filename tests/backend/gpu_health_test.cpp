@@ -68,7 +68,7 @@ TEST(gpu_health, takes_each_sensor_by_itself) {
   EXPECT_FALSE(now->held_down_by) << "nor does one that is not there";
 }
 
-TEST(gpu_health, of_a_gpu_without_links_has_no_count_of_their_errors) {
+TEST(gpu_health, a_gpu_without_links_has_no_count_of_their_errors) {
   nvml_functions t = without_sensors();
   t.nvmlDeviceGetNvLinkErrorCounter = [](nvmlDevice, unsigned, unsigned, unsigned long long*) { return 3; };
   const nvml management{t};
@@ -101,7 +101,7 @@ TEST(gpu_health, asks_for_clocks_by_the_name_that_the_library_has) {
   EXPECT_EQ(nvml{t}.health("0000:10:00.0")->held_down_by, std::vector<std::string>{});
 }
 
-TEST(gpu_health, of_a_gpu_that_the_library_does_not_know_is_refused) {
+TEST(gpu_health, a_gpu_unknown_to_the_library_is_refused) {
   nvml_functions t;
   t.nvmlDeviceGetHandleByPciBusId_v2 = [](const char*, nvmlDevice*) { return 6; };
   const nvml management{t};
@@ -129,7 +129,7 @@ TEST(gpu_management, tells_in_words_why_two_gpus_are_no_peers) {
   EXPECT_EQ(management.p2p_refusal("", "0000:20:00.0"), "");
 }
 
-TEST(gpu_management, that_is_not_there_is_absent_with_the_reason) {
+TEST(gpu_management, a_missing_library_is_absent_with_the_reason) {
   const auto opened = load_nvml("/nowhere/libnvidia-ml.so.1");
   ASSERT_FALSE(opened);
   EXPECT_TRUE(has(opened.error().what, "/nowhere/libnvidia-ml.so.1")) << opened.error().what;
@@ -205,7 +205,7 @@ TEST_F(gpu_health_of_devices, is_refused_for_a_device_that_is_not_there) {
   EXPECT_EQ(open()->health(device_id{9}).error().code, errc::invalid_device);
 }
 
-TEST_F(gpu_health_of_devices, of_a_device_that_is_lost_is_told_still) {
+TEST_F(gpu_health_of_devices, the_health_of_a_lost_device_is_still_told) {
   const auto cuda = open();
   ASSERT_TRUE(cuda->allocate(device_id{0}, weft::bytes{4096}, weft::memory_kind::device));
   driver.lose(0, 700);

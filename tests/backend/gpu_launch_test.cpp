@@ -93,7 +93,7 @@ TEST_F(gpu_launch, loads_nothing_that_was_prepared) {
   EXPECT_EQ(driver.calls("cuModuleLoadDataEx"), loaded);
 }
 
-TEST_F(gpu_launch, of_portable_kernels_has_the_bits_of_the_host) {
+TEST_F(gpu_launch, a_launch_of_portable_kernels_has_the_bits_of_the_host) {
   const weft::machine m = open();
   for (const portable::run& one : portable::exact_runs()) {
     const auto expected = portable::on_host(one);
@@ -122,7 +122,7 @@ TEST_F(gpu_launch, visits_every_item_once_in_one_two_and_three_dimensions) {
   EXPECT_EQ(samples::contents(cube), once(33 * 7 * 5));
 }
 
-TEST_F(gpu_launch, of_more_rows_than_a_grid_may_have_takes_several_and_visits_each_once) {
+TEST_F(gpu_launch, more_rows_than_a_grid_may_have_take_several_grids_and_one_visit_each) {
   const weft::machine m = open();
   const weft::stream order{m[0]};
   constexpr std::int64_t rows = 65'535 * 8 + 100;  // a grid has 65535 blocks of eight rows
@@ -253,7 +253,7 @@ std::vector<std::uint32_t> each_lane_in_its_place(std::int64_t items) {
 
 TEST_F(gpu_launch, over_devices_brings_periodic_halos) { samples::expect_periodic_loops(open()); }
 
-TEST_F(gpu_launch, of_items_that_threads_share_gives_neighbouring_threads_neighbouring_lanes_of_one_item) {
+TEST_F(gpu_launch, neighbouring_threads_have_neighbouring_lanes_of_a_shared_item) {
   const weft::machine m = open();
   for (const std::int64_t items : {1, 16, 17, 100}) {
     EXPECT_EQ(marks_of(m, items), each_lane_in_its_place(items)) << items;
@@ -263,7 +263,7 @@ TEST_F(gpu_launch, of_items_that_threads_share_gives_neighbouring_threads_neighb
   }
 }
 
-TEST_F(gpu_launch, of_items_that_threads_share_ends_blocks_and_parts_at_borders_of_items) {
+TEST_F(gpu_launch, blocks_and_parts_end_at_borders_of_shared_items) {
   for (const unsigned threads : {100U, 20U}) {
     driver.limit_launches(threads, 3);
     const weft::machine m = open();
@@ -277,7 +277,7 @@ TEST_F(gpu_launch, of_items_that_threads_share_ends_blocks_and_parts_at_borders_
   }
 }
 
-TEST_F(gpu_launch, of_items_that_threads_share_is_refused_where_no_block_holds_one) {
+TEST_F(gpu_launch, a_shared_item_that_fits_no_block_is_refused) {
   const weft::machine m = open();
   driver.limit_launches(8, 3);
   const auto cause = error_of([&] { static_cast<void>(marks_of(m, 1)); });
@@ -347,7 +347,7 @@ void expect_the_hosts_bits(const weft::machine& m) {
   }
 }
 
-TEST_F(gpu_launch, of_reductions_of_every_type_length_and_odd_number_has_the_bits_of_the_host) {
+TEST_F(gpu_launch, reductions_of_every_type_length_and_odd_number_have_the_bits_of_the_host) {
   const weft::machine m = open();
   expect_the_hosts_bits<std::int8_t>(m);
   expect_the_hosts_bits<std::int16_t>(m);
@@ -361,7 +361,7 @@ TEST_F(gpu_launch, of_reductions_of_every_type_length_and_odd_number_has_the_bit
   expect_the_hosts_bits<double>(m);
 }
 
-TEST_F(gpu_launch, of_a_reduction_has_a_thread_for_every_running_number_of_a_block) {
+TEST_F(gpu_launch, a_reduction_has_a_thread_for_every_running_number_of_a_block) {
   const weft::machine m = open();
   constexpr unsigned blocks = 100;
   static_cast<void>(on_device(m, portable::reduction_run<float>(weft::reduce_op::sum, 1024 * blocks), 0));
@@ -370,7 +370,7 @@ TEST_F(gpu_launch, of_a_reduction_has_a_thread_for_every_running_number_of_a_blo
   EXPECT_EQ(driver.last_launch().grid.x, (32 * blocks + 255) / 256);
 }
 
-TEST_F(gpu_launch, of_a_sum_over_all_devices_has_the_bits_of_the_host) {
+TEST_F(gpu_launch, a_sum_over_all_devices_has_the_bits_of_the_host) {
   const weft::machine gpus = open();
   weft::machine_options options;
   options.backend = "host";
@@ -484,7 +484,7 @@ TEST_F(gpu_launch, takes_an_image_or_a_function_of_the_program_in_place_of_a_tex
   }
 }
 
-TEST_F(gpu_launch, of_nothing_for_cuda_is_unsupported_and_of_nonsense_incompatible) {
+TEST_F(gpu_launch, a_kernel_without_cuda_code_is_unsupported_and_nonsense_incompatible) {
   const weft::machine m = open();
   const weft::stream order{m[0]};
   weft::raw_kernel raw = raw_triples();
@@ -517,7 +517,7 @@ TEST_F(gpu_launch, loads_a_module_once_though_its_kernel_is_not_found_each_time)
   EXPECT_EQ(driver.calls("cuModuleLoadDataEx"), before + 1);
 }
 
-TEST_F(gpu_launch, of_a_text_that_does_not_compile_begins_its_error_with_the_file_and_line) {
+TEST_F(gpu_launch, a_compile_error_names_the_file_of_the_kernel) {
   const weft::machine m = open();
   const weft::buffer<std::int32_t> numbers{m[0], 100};
   const auto cause =
@@ -529,7 +529,7 @@ TEST_F(gpu_launch, of_a_text_that_does_not_compile_begins_its_error_with_the_fil
 
 // ---- failures -----------------------------------------------------------------------------------------------------
 
-TEST_F(gpu_launch, that_the_driver_refuses_fails_alone_and_what_follows_runs_once_it_was_told) {
+TEST_F(gpu_launch, a_launch_refused_by_the_driver_skips_the_following_until_its_failure_is_told) {
   const weft::machine m = open();
   const weft::stream order{m[0]};
   const weft::buffer<std::uint8_t> visits{m[0], 100};
@@ -547,7 +547,7 @@ TEST_F(gpu_launch, that_the_driver_refuses_fails_alone_and_what_follows_runs_onc
   EXPECT_EQ(samples::contents(visits), std::vector<std::uint8_t>(100, 2));
 }
 
-TEST_F(gpu_launch, that_faults_loses_its_device_and_no_other_until_it_is_reset) {
+TEST_F(gpu_launch, a_faulting_launch_loses_its_device_and_no_other_until_a_reset) {
   for (const int code : {700, 710, 715, 716, 719, 214}) {
     weft::machine m = open();
     const weft::stream order{m[1]};

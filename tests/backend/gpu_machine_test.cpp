@@ -90,7 +90,7 @@ TEST_F(gpu_machine, falls_short_nowhere) {
   conforms([] { return open(); });
 }
 
-TEST_F(gpu_machine, of_logical_devices_falls_short_nowhere) {
+TEST_F(gpu_machine, a_machine_of_logical_devices_falls_short_nowhere) {
   conforms([] { return open_parts(2); });
 }
 

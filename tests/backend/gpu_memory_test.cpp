@@ -86,7 +86,7 @@ TEST(gpu_contexts, give_the_thread_back_what_it_had) {
   EXPECT_EQ(scripted_gpu::stack.back(), mine);
 }
 
-TEST(gpu_contexts, that_are_current_already_are_not_pushed_again) {
+TEST(gpu_contexts, a_current_context_is_not_pushed_again) {
   const bench b{scripted_table(1)};
   const auto outer = b.places->enter(0);
   EXPECT_EQ(calls("cuCtxPushCurrent"), 1);
@@ -94,7 +94,7 @@ TEST(gpu_contexts, that_are_current_already_are_not_pushed_again) {
   EXPECT_EQ(calls("cuCtxPushCurrent"), 1);
 }
 
-TEST(gpu_contexts, of_the_program_itself_are_used_as_they_are) {
+TEST(gpu_contexts, a_context_of_the_program_is_used_as_it_is) {
   const bench b{scripted_table(1)};
   ASSERT_TRUE(b.places->of(0));
   scripted_gpu::stack.push_back(scripted_gpu::context_of(0));
@@ -107,7 +107,7 @@ TEST(gpu_contexts, of_the_program_itself_are_used_as_they_are) {
   EXPECT_EQ(scripted_gpu::stack.size(), 1U);
 }
 
-TEST(gpu_contexts, that_cannot_be_made_say_why_and_are_tried_again) {
+TEST(gpu_contexts, a_refused_context_says_why_and_is_tried_again) {
   const bench b{scripted_table(1)};
   scripted_gpu::get().fails["cuDevicePrimaryCtxRetain"] = CUDA_ERROR_OUT_OF_MEMORY;
   const auto refused = b.places->of(0);
@@ -207,7 +207,7 @@ TEST(gpu_memory, is_had_while_other_memory_cannot_go_back_yet) {
   may_go.notify_all();
 }
 
-TEST(gpu_memory, of_a_context_that_was_reset_is_not_given_back) {
+TEST(gpu_memory, memory_of_a_reset_context_is_not_given_back) {
   const bench b{scripted_table(1)};
   void* const at = *b.memory->allocate(gpu0, 1000, memory_kind::device);
   pin held{b.memory->find(at)};
@@ -235,7 +235,7 @@ TEST(gpu_memory, has_a_hard_limit_on_each_part_of_a_gpu) {
   EXPECT_TRUE(b.memory->allocate(gpu1, 8192, memory_kind::device)) << "the other part has its own";
 }
 
-TEST(gpu_memory, that_the_driver_has_not_says_who_holds_the_rest) {
+TEST(gpu_memory, an_allocation_refused_by_the_driver_names_the_holders_of_the_rest) {
   const bench b{scripted_table(1)};
   void* const at = *b.memory->allocate(gpu0, 1 << 20, memory_kind::device);
   scripted_gpu::get().fails["cuMemAlloc"] = CUDA_ERROR_OUT_OF_MEMORY;
@@ -247,7 +247,7 @@ TEST(gpu_memory, that_the_driver_has_not_says_who_holds_the_rest) {
   EXPECT_EQ(b.memory->use(gpu0).free, bytes{(std::uint64_t{1} << 30) - (1 << 20)}) << "what failed holds nothing";
 }
 
-TEST(gpu_memory, of_the_host_is_adopted_and_left_as_it_was) {
+TEST(gpu_memory, host_memory_is_adopted_and_left_as_it_was) {
   const bench b{scripted_table(1)};
   alignas(64) std::byte mine[256];
   ASSERT_TRUE(b.memory->adopt(gpu0, mine, sizeof mine));
@@ -265,7 +265,7 @@ driver_functions registering_table(int devices = 1) {
   return t;
 }
 
-TEST(gpu_memory, that_is_pinned_is_pages_of_the_process_that_outlive_the_context) {
+TEST(gpu_memory, pinned_memory_is_pages_of_the_process_and_outlives_the_context) {
   const bench b{registering_table()};
   void* const at = *b.memory->allocate(gpu0, 10000, memory_kind::pinned);
   EXPECT_EQ(calls("cuMemHostRegister on 0"), 1);
@@ -278,7 +278,7 @@ TEST(gpu_memory, that_is_pinned_is_pages_of_the_process_that_outlive_the_context
   EXPECT_EQ(window->host[9999], std::byte{7});
 }
 
-TEST(gpu_memory, that_is_pinned_is_given_back_to_the_driver_before_its_pages_go) {
+TEST(gpu_memory, pinned_memory_is_given_back_to_the_driver_before_its_pages_go) {
   const bench b{registering_table()};
   void* const at = *b.memory->allocate(gpu0, 10000, memory_kind::pinned);
   EXPECT_TRUE(b.memory->release(at));
@@ -288,7 +288,7 @@ TEST(gpu_memory, that_is_pinned_is_given_back_to_the_driver_before_its_pages_go)
   EXPECT_EQ(calls("cuMemHostUnregister on 0"), 1);
 }
 
-TEST(gpu_memory, that_is_pinned_is_the_drivers_where_a_device_registers_none_or_elsewhere) {
+TEST(gpu_memory, pinned_memory_is_the_drivers_where_a_device_registers_none_or_elsewhere) {
   driver_functions t = scripted_table();
   static std::array<std::byte, 4096> theirs;
   t.cuMemHostAlloc = [](void** address, std::size_t, unsigned) -> CUresult {
@@ -315,7 +315,7 @@ TEST(gpu_memory, that_is_pinned_is_the_drivers_where_a_device_registers_none_or_
   EXPECT_TRUE(takes_the_drivers()) << "the driver said that it could";
 }
 
-TEST(gpu_memory, of_the_host_stays_over_a_reset_and_is_registered_again) {
+TEST(gpu_memory, host_memory_survives_a_reset_and_is_registered_again) {
   const bench b{registering_table()};
   alignas(64) std::byte mine[256];
   ASSERT_TRUE(b.memory->adopt(gpu0, mine, sizeof mine));
@@ -359,7 +359,7 @@ TEST(gpu_memory, made_of_whole_blocks_is_all_that_it_is_before_others_find_it) {
   EXPECT_EQ(b.memory->allocate(gpu0, ~std::size_t{0}, memory_kind::device, block).error().code, errc::out_of_memory);
 }
 
-TEST(gpu_memory, that_the_program_registered_itself_stays_registered) {
+TEST(gpu_memory, memory_registered_by_the_program_stays_registered) {
   const bench b{scripted_table(1)};
   alignas(64) std::byte mine[256];
   scripted_gpu::get().fails["cuMemHostRegister"] = CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
@@ -368,7 +368,7 @@ TEST(gpu_memory, that_the_program_registered_itself_stays_registered) {
   EXPECT_EQ(calls("cuMemHostUnregister"), 0);
 }
 
-TEST(gpu_memory, of_a_context_that_the_program_made_is_not_adopted) {
+TEST(gpu_memory, memory_of_a_context_made_by_the_program_is_not_adopted) {
   const bench b{scripted_table(1)};
   CUdeviceptr native = 0;
   {
@@ -383,7 +383,7 @@ TEST(gpu_memory, of_a_context_that_the_program_made_is_not_adopted) {
   scripted_gpu::get().owner = nullptr;
 }
 
-TEST(gpu_memory, that_the_program_has_from_the_driver_is_adopted_as_memory_of_its_gpu) {
+TEST(gpu_memory, memory_from_the_driver_is_adopted_as_memory_of_its_gpu) {
   const bench b{scripted_table(1)};
   CUdeviceptr native = 0;
   {
@@ -462,7 +462,7 @@ TEST(gpu_peers, may_be_ended_by_who_is_asked_whether_work_runs) {
   EXPECT_EQ(calls("cuCtxDisablePeerAccess 1>0"), 1);
 }
 
-TEST(gpu_peers, that_the_program_enabled_itself_are_taken_and_left) {
+TEST(gpu_peers, a_peer_enabled_by_the_program_is_taken_and_stays_enabled) {
   const auto table = scripted_table(2);
   offer_peer(0, 1);
   const bench b{table};
@@ -473,7 +473,7 @@ TEST(gpu_peers, that_the_program_enabled_itself_are_taken_and_left) {
   EXPECT_EQ(calls("cuCtxDisablePeerAccess"), 0);
 }
 
-TEST(gpu_peers, that_another_ended_are_no_failure) {
+TEST(gpu_peers, a_peer_disabled_by_others_is_no_failure) {
   const auto table = scripted_table(2);
   offer_peer(0, 1);
   const bench b{table};
@@ -485,7 +485,7 @@ TEST(gpu_peers, that_another_ended_are_no_failure) {
   EXPECT_EQ(calls("cuCtxEnablePeerAccess"), 2);
 }
 
-TEST(gpu_peers, that_the_driver_refuses_are_not_enabled) {
+TEST(gpu_peers, a_peer_refused_by_the_driver_is_not_enabled) {
   const auto table = scripted_table(2);
   offer_peer(0, 1);
   const bench b{table};
@@ -500,7 +500,7 @@ TEST(gpu_peers, that_the_driver_refuses_are_not_enabled) {
   }
 }
 
-TEST(gpu_peers, that_are_parts_of_one_gpu_are_kept_apart_by_the_library_alone) {
+TEST(gpu_peers, parts_of_one_gpu_are_kept_apart_by_the_library_alone) {
   weft::backend_options options;
   options.logical_devices = 2;
   const bench b{scripted_table(1), options};
@@ -567,7 +567,7 @@ TEST(gpu_peers, lose_their_mappings_with_the_memory_behind) {
   EXPECT_FALSE(b.memory->denied(gpu0, *known).empty());
 }
 
-TEST(gpu_peers, of_a_gpu_that_was_reset_are_forgotten) {
+TEST(gpu_peers, the_peers_of_a_reset_gpu_are_forgotten) {
   const auto table = scripted_table(2);
   offer_peer(0, 1);
   const bench b{table};

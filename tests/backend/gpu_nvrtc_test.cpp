@@ -208,14 +208,14 @@ TEST_F(gpu_nvrtc, takes_the_headers_of_a_toolkit_for_a_raw_kernel) {
   EXPECT_TRUE(made) << made.error().what;
 }
 
-TEST(gpu_nvrtc_library, that_is_not_there_is_told_by_its_name) {
+TEST(gpu_nvrtc_library, a_missing_library_is_unsupported_and_named) {
   const auto made = weft::gpu::load_nvrtc("/nowhere/libnvrtc.so.13", 0);
   ASSERT_FALSE(made);
   EXPECT_EQ(made.error().code, errc::unsupported);
   EXPECT_NE(made.error().what.find("/nowhere/libnvrtc.so.13"), std::string::npos) << made.error().what;
 }
 
-TEST(gpu_nvrtc_library, that_is_no_compiler_is_told_by_what_it_lacks) {
+TEST(gpu_nvrtc_library, another_library_is_unsupported_and_its_missing_function_named) {
   const auto made = weft::gpu::load_nvrtc("libm.so.6", 0);
   ASSERT_FALSE(made);
   EXPECT_EQ(made.error().code, errc::unsupported);

@@ -177,7 +177,7 @@ TEST_F(gpu_partition, is_made_anew_by_a_reset_for_streams_of_before) {
 }
 
 /// At the start; the parts share all multiprocessors then.
-TEST_F(gpu_partition, that_the_driver_refuses_is_none_and_the_machine_says_so) {
+TEST_F(gpu_partition, a_partition_refused_by_the_driver_is_none_and_the_machine_says_so) {
   for (const char* const refused : {"cuDevResourceGenerateDesc@0=801", "cuGreenCtxCreate@0=801",
                                     "cuGreenCtxStreamCreate@0=801", "cuEventRecord@1=400"}) {
     SCOPED_TRACE(refused);
@@ -192,7 +192,7 @@ TEST_F(gpu_partition, that_the_driver_refuses_is_none_and_the_machine_says_so) {
   EXPECT_TRUE(streams_are_gone()) << driver.streams();
 }
 
-TEST_F(gpu_partition, that_the_driver_refuses_later_says_how_to_do_without) {
+TEST_F(gpu_partition, a_later_refusal_by_the_driver_says_how_to_do_without_partitions) {
   for (const char* const refused :
        {"cuDevResourceGenerateDesc@0=801", "cuGreenCtxCreate@0=801", "cuGreenCtxStreamCreate@0=801"}) {
     const weft::machine m = open_parts(2);

@@ -188,7 +188,7 @@ TEST_F(gpu_queue, cuts_short_messages_into_pieces_where_a_kernel_may_be_at_the_o
   EXPECT_EQ(pieces_between<std::uint32_t>(samples::play(samples::wired(2)), gpu0, gpu1), 0U) << "no link of a bus";
 }
 
-TEST_F(gpu_queue, in_pieces_is_used_by_threads_as_any_other) {
+TEST_F(gpu_queue, a_queue_in_pieces_serves_threads_as_any_other) {
   const machine m = open();
   weft::queue_options options;
   options.capacity = 16;
@@ -847,7 +847,7 @@ TEST_F(gpu_queue, joins_kernels_of_two_processes_while_both_run) {
   EXPECT_EQ(run_anew("joins_kernels_of_this_new_process_and_its_child"), 0);
 }
 
-TEST_F(gpu_queue, of_two_processes_ends_when_the_device_of_a_kernel_is_lost) {
+TEST_F(gpu_queue, a_queue_between_processes_ends_with_the_loss_of_a_kernels_device) {
   EXPECT_EQ(run_anew("tells_another_process_that_the_device_of_its_kernel_is_lost"), 0);
 }
 

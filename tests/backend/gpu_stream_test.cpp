@@ -70,7 +70,7 @@ class endless_kernel {
   weft::event running_;
 };
 
-TEST_F(gpu_stream, of_one_device_waits_for_one_of_another_in_the_driver) {
+TEST_F(gpu_stream, a_stream_waits_for_one_of_another_device_in_the_driver) {
   const weft::machine m = open();
   const weft::stream first{m[0]};
   const weft::stream second{m[1]};
@@ -167,7 +167,7 @@ TEST_F(gpu_stream, whose_device_is_lost_tells_its_waiters_though_the_driver_neve
   }
 }
 
-TEST_F(gpu_stream, that_waits_for_a_lost_device_fails_with_its_cause_and_is_not_lost) {
+TEST_F(gpu_stream, a_stream_waiting_for_a_lost_device_fails_with_its_cause_and_goes_on) {
   const weft::machine m = open();
   const weft::stream lost{m[1]};
   const weft::stream waits{m[0]};
@@ -352,7 +352,7 @@ bool in_some_round(Holds holds) {
   return false;
 }
 
-TEST_F(gpu_stream, that_is_traced_knows_when_its_work_ran) {
+TEST_F(gpu_stream, a_traced_stream_records_when_its_work_ran) {
   EXPECT_TRUE(in_some_round([] {
     const weft::machine m = open();
     const weft::stream order{m[0]};
@@ -414,7 +414,7 @@ TEST_F(gpu_stream, refuses_what_the_driver_has_no_stream_or_event_for) {
   weft::fill(order, numbers, 3U).wait();
 }
 
-TEST_F(gpu_stream, that_goes_with_its_machine_ends_what_is_held_back) {
+TEST_F(gpu_stream, the_end_of_a_machine_ends_the_work_held_back_in_a_stream) {
   weft::event held;
   samples::gate shut;
   {

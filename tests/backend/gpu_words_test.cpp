@@ -50,7 +50,7 @@ TEST_F(gpu_words, are_written_and_waited_for_by_the_driver_alone) {
   EXPECT_EQ(driver.calls("cuStreamWriteValue64"), writes + 1);
 }
 
-TEST_F(gpu_words, of_managed_memory_are_the_hosts_to_look_at) {
+TEST_F(gpu_words, the_host_watches_words_of_managed_memory) {
   const machine m = open();
   const stream writer{m[0]}, reader{m[1]};
   const weft::unified_buffer<std::uint32_t> word{m[0], 1};
@@ -63,7 +63,7 @@ TEST_F(gpu_words, of_managed_memory_are_the_hosts_to_look_at) {
   EXPECT_EQ(driver.calls("cuStreamWaitValue32"), waits) << "CUDA takes no managed memory there";
 }
 
-TEST_F(gpu_words, that_never_come_end_with_the_machine_and_what_is_behind_them_as_cancelled) {
+TEST_F(gpu_words, endless_waits_and_the_work_behind_them_are_cancelled_with_the_machine) {
   for (const word_comparison how :
        {word_comparison::greater_equal, word_comparison::equal, word_comparison::bits_any, word_comparison::nor}) {
     machine m = open();
@@ -89,7 +89,7 @@ TEST_F(gpu_words, that_never_come_end_with_the_machine_and_what_is_behind_them_a
 }
 
 // Each hardware queue has waits at its head: a value that goes through one of them stands behind them.
-TEST_F(gpu_words, that_never_come_end_where_waits_hold_every_queue_of_the_gpu) {
+TEST_F(gpu_words, endless_waits_end_where_they_hold_every_queue_of_the_gpu) {
   for (const bool on_device : {true, false}) {
     driver.limit_connections(8);
     machine m = open();
@@ -118,7 +118,7 @@ constexpr rivals all_rivals[] = {{word_comparison::equal, 1, 2},
                                  {word_comparison::greater_equal, 5, 1},
                                  {word_comparison::equal, 2, 1}};
 
-TEST_F(gpu_words, that_never_come_end_where_several_wait_for_one_word) {
+TEST_F(gpu_words, several_endless_waits_for_one_word_end) {
   for (const rivals& both : all_rivals) {
     for (const bool in_one_stream : {true, false}) {
       machine m = open();
@@ -140,7 +140,7 @@ TEST_F(gpu_words, that_never_come_end_where_several_wait_for_one_word) {
 }
 
 // The second wait is behind the first: its value, written after the other's in each round, would let nobody go.
-TEST_F(gpu_words, that_never_come_end_where_one_word_has_several_addresses) {
+TEST_F(gpu_words, endless_waits_for_one_word_at_several_addresses_end) {
   constexpr std::size_t page = 4096;
   const int file = ::memfd_create("one word", MFD_CLOEXEC);
   ASSERT_GE(file, 0);
@@ -166,7 +166,7 @@ TEST_F(gpu_words, that_never_come_end_where_one_word_has_several_addresses) {
   for (std::uint32_t* const one : word) ::munmap(one, page);
 }
 
-TEST_F(gpu_words, that_never_come_end_with_a_reset_and_are_waited_for_again_after_it) {
+TEST_F(gpu_words, endless_waits_end_with_a_reset_and_new_ones_work_after_it) {
   const machine m = open();
   const stream held{m[0]}, fine{m[1]};
   const weft::pinned_buffer<std::uint32_t> word{m[1], 2};
@@ -253,7 +253,7 @@ TEST_F(gpu_words, keep_their_memory_until_the_last_value_that_was_to_end_them_is
   while (driver.calls("cuMemFree") == freed) std::this_thread::yield();
 }
 
-TEST_F(gpu_words, that_a_driver_says_to_have_failed_and_still_has_are_let_go_before_the_machine_goes) {
+TEST_F(gpu_words, a_wait_falsely_reported_as_failed_is_let_go_before_the_machine_goes) {
   machine m = open();
   const stream held{m[0]};
   alignas(4096) std::array<std::uint32_t, 1024> own{};
@@ -285,7 +285,7 @@ TEST_F(gpu_words, without_access_take_their_device_and_let_its_other_waits_go) {
   fine.write_value(word.data(), 1).wait();
 }
 
-TEST_F(gpu_words, that_the_driver_refuses_fail_with_what_it_says) {
+TEST_F(gpu_words, a_wait_or_write_refused_by_the_driver_fails_by_its_name) {
   const machine m = open();
   const stream order{m[0]};
   const word_buffer word{m[0], 1};

@@ -189,7 +189,7 @@ TEST(plain_arena, has_one_address_for_users_and_devices) {
   memory.give(b);
 }
 
-TEST(file_window, that_is_private_keeps_what_is_written_to_itself) {
+TEST(file_window, a_private_window_keeps_its_writes_to_itself) {
   arena memory{false};
   const block b = taken(memory, weft::page_size());
   write(b, 1);

@@ -56,7 +56,7 @@ TEST(fault_plan, counts_only_the_copies_that_it_is_about) {
   EXPECT_TRUE(plan.on_copy({}, gpu0, gpu1).fails) << "the second";
 }
 
-TEST(fault_plan, of_a_link_strikes_whatever_crosses_it_and_names_it) {
+TEST(fault_plan, a_fault_of_a_link_strikes_any_copy_over_it_and_names_the_link) {
   fault_plan plan{with({.what = kind::copy_fails, .link = 2, .nth = 2})};
   const std::array<int, 2> over{1, 2};
   const std::array<int, 2> beside{1, 3};
@@ -67,7 +67,7 @@ TEST(fault_plan, of_a_link_strikes_whatever_crosses_it_and_names_it) {
   EXPECT_EQ(verdict.link, 2);
 }
 
-TEST(fault_plan, of_a_device_strikes_its_operations) {
+TEST(fault_plan, a_fault_of_a_device_strikes_its_operations) {
   fault_plan lost{with({.what = kind::device_lost, .device = gpu1, .nth = 2})};
   EXPECT_FALSE(lost.on_operation(gpu1).lost);
   EXPECT_FALSE(lost.on_operation(gpu0).lost);
@@ -78,7 +78,7 @@ TEST(fault_plan, of_a_device_strikes_its_operations) {
   EXPECT_EQ(stalls.on_operation(gpu0).stall.count(), 0);
 }
 
-TEST(fault_plan, of_a_call_strikes_that_function) {
+TEST(fault_plan, a_fault_of_a_call_strikes_that_function) {
   fault_plan plan{with({.what = kind::call_fails, .call = "allocate", .nth = 2})};
   EXPECT_FALSE(plan.on_call("allocate"));
   EXPECT_FALSE(plan.on_call("copy"));
@@ -102,7 +102,7 @@ TEST(fault_plan, drops_what_one_device_writes_to_another_in_that_direction) {
   EXPECT_FALSE(plan.drops(gpu0, gpu2));
 }
 
-TEST(call_fault, of_a_device_spares_the_calls_for_other_devices) {
+TEST(call_fault, a_fault_of_a_device_spares_the_calls_for_other_devices) {
   const weft::machine m = samples::play(with({.what = kind::call_fails, .device = gpu1, .call = "allocate", .nth = 1}));
   const samples::byte_buffer spared{m[0], 100};
   EXPECT_EQ(samples::error_of([&] { const samples::byte_buffer struck{m[1], 100}; }).code,
@@ -110,7 +110,7 @@ TEST(call_fault, of_a_device_spares_the_calls_for_other_devices) {
   const samples::byte_buffer after{m[1], 100};
 }
 
-TEST(call_fault, of_a_device_strikes_work_for_its_streams) {
+TEST(call_fault, a_fault_of_a_device_strikes_work_for_its_streams) {
   const weft::machine m = samples::play(with({.what = kind::call_fails, .device = gpu1, .call = "record", .nth = 1}));
   const weft::stream spared{m[0]}, struck{m[1]};
   spared.record().wait();

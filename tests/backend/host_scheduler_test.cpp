@@ -94,7 +94,7 @@ TEST(brief_work, is_no_kernel_that_may_wait_for_what_comes_later) {
   waiting.wait();
 }
 
-TEST(brief_work, that_fails_is_reported_by_its_event) {
+TEST(brief_work, a_failure_of_brief_work_is_reported_by_its_event) {
   const machine m{host(2)};
   const stream order{m[1]};
   const weft::buffer<std::int32_t> elsewhere{m[0], 4};
@@ -247,7 +247,7 @@ TEST(failed_operation, is_reported_by_synchronize_when_its_event_was_let_go_and_
   }
 }
 
-TEST(failed_operation, that_a_wait_has_told_is_not_told_again) {
+TEST(failed_operation, a_failure_told_by_a_wait_is_not_told_again) {
   const machine m{host(2)};
   const stream order{m[0]};
   EXPECT_EQ(error_of([&] { order.call([] { fail("told"); }).wait(); }).code, errc::kernel_failed);
@@ -255,7 +255,7 @@ TEST(failed_operation, that_a_wait_has_told_is_not_told_again) {
   m.synchronize();
 }
 
-TEST(failed_operation, of_a_staged_copy_is_told_once) {
+TEST(failed_operation, a_failure_of_a_staged_copy_is_told_once) {
   weft::topology layout = wired(2);
   weft::topology_fault fault;
   fault.what = weft::topology_fault::kind::copy_fails;
@@ -420,7 +420,7 @@ TEST(gate_of_a_backend, opens_once_with_the_first_cause) {
   EXPECT_NE(error_of([&] { once.as_event.wait(); }).what.find("first"), std::string::npos);
 }
 
-TEST(machine_limit, of_one_operation_lets_a_higher_priority_go_first) {
+TEST(machine_limit, a_limit_of_one_operation_lets_a_higher_priority_go_first) {
   weft::machine_options options;
   options.machine = wired(1);
   options.max_in_flight = 1;
@@ -448,7 +448,7 @@ TEST(machine_limit, of_one_operation_lets_a_higher_priority_go_first) {
   EXPECT_EQ(order, (std::vector<int>{2, 1, 3}));
 }
 
-TEST(wait_limit, of_the_longest_duration_is_no_limit) {
+TEST(wait_limit, the_longest_duration_is_no_limit) {
   for (const clock_kind clock : {clock_kind::wall, clock_kind::virtual_time}) {
     const machine m = play(wired(2), clock);
     const stream order{m[0]};
@@ -464,7 +464,7 @@ TEST(wait_limit, of_the_longest_duration_is_no_limit) {
   }
 }
 
-TEST(wait_limit, of_less_than_nothing_times_out) {
+TEST(wait_limit, a_limit_of_zero_or_less_times_out) {
   const machine m{host(1)};
   const stream order{m[0]};
   gate hold;

@@ -80,7 +80,7 @@ TEST(trace, says_what_each_kind_of_operation_did_and_when) {
   EXPECT_EQ(records[5].submitted, nanoseconds{5000});
 }
 
-TEST(trace, of_markers_and_of_waits_that_took_no_time_is_empty) {
+TEST(trace, a_trace_of_markers_and_waits_without_duration_is_empty) {
   for (const clock_kind clock : {clock_kind::wall, clock_kind::virtual_time}) {
     const machine m = samples::play(wired(2), clock);
     const stream order{m[0]}, other{m[1]};
@@ -95,7 +95,7 @@ TEST(trace, of_markers_and_of_waits_that_took_no_time_is_empty) {
   }
 }
 
-TEST(trace, of_a_wait_for_the_host_and_of_one_that_fails) {
+TEST(trace, a_trace_has_a_wait_for_the_host_and_failed_or_skipped_calls) {
   const machine m = simulated(wired(2));
   const stream order{m[0]}, other{m[1]};
   weft::backend& host = weft::detail::state_of(m)->backend_of(gpu0);

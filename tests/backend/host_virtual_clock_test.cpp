@@ -58,7 +58,7 @@ TEST(virtual_copy, takes_latency_and_bytes_over_rate_on_each_kind_of_link) {
   }
 }
 
-TEST(virtual_copy, of_the_shipped_machines_takes_what_their_paths_say) {
+TEST(virtual_copy, a_copy_on_the_shipped_machines_takes_the_time_of_its_path) {
   for (const char* name : {"pair_nvlink", "pcie_4", "dgx_h100", "two_socket_8", "pcie_2x2_switches"}) {
     const weft::topology layout = samples::shipped(name);
     const machine m = simulated(layout);
@@ -216,17 +216,17 @@ std::vector<std::int64_t> trace(std::uint64_t seed, bool with_barrier) {
   return times;
 }
 
-TEST(virtual_time, of_a_program_is_the_same_however_late_everything_really_is) {
+TEST(virtual_time, the_time_of_a_program_is_the_same_under_any_real_delays) {
   const auto once = trace(1, false);
   for (std::uint64_t seed = 2; seed <= 20; ++seed) ASSERT_EQ(trace(seed, false), once) << "run " << seed;
 }
 
-TEST(virtual_time, of_a_program_with_barriers_is_the_same_however_late_everything_really_is) {
+TEST(virtual_time, the_time_of_a_program_with_barriers_is_the_same_under_any_real_delays) {
   const auto once = trace(1, true);
   for (std::uint64_t seed = 2; seed <= 20; ++seed) ASSERT_EQ(trace(seed, true), once) << "run " << seed;
 }
 
-TEST(virtual_deadline, that_comes_first_leaves_the_clock_at_it) {
+TEST(virtual_deadline, a_deadline_before_the_end_leaves_the_clock_at_the_deadline) {
   const machine m = simulated(wired(2));
   const auto leases = weft::enable_all_peers(m);
   constexpr std::uint64_t size = 40'000'000;  // 1 ms and the latency

@@ -120,7 +120,7 @@ TEST(virtual_kernel, refuses_a_model_that_is_no_time) {
   EXPECT_GT(m.now(), nanoseconds{0}) << "an absurd model stays a time";
 }
 
-TEST(simulation_options, that_are_no_times_are_refused) {
+TEST(simulation_options, negative_times_and_impossible_noise_are_refused) {
   const auto refused = [](const simulation& model) {
     return error_of([&] { simulated(wired(1), model); }).code == errc::invalid_argument;
   };
@@ -133,7 +133,7 @@ TEST(simulation_options, that_are_no_times_are_refused) {
 
 // ---- the engine of a device -----------------------------------------------------------------------------------------
 
-TEST(virtual_kernels, of_one_device_take_turns_and_of_two_do_not) {
+TEST(virtual_kernels, kernels_of_one_device_take_turns_and_of_two_do_not) {
   const machine m = simulated(with_speeds({1, 1}));
   const stream a{m[0]}, b{m[0]}, other{m[1]};
   const raw_launch one{.model = kernel_cost{1e-3, 0}};
@@ -269,7 +269,7 @@ std::uint64_t hash_of_a_program(const simulation& model) {
   return weft::trace_hash(records);
 }
 
-TEST(virtual_trace, of_a_program_is_the_same_however_late_everything_really_is) {
+TEST(virtual_trace, the_trace_of_a_program_is_the_same_under_any_real_delays) {
   simulation model;
   model.noise = 0.1;
   const std::uint64_t once = hash_of_a_program(model);

@@ -103,7 +103,7 @@ TEST(host_words, keep_nobody_from_the_only_place_of_a_device_while_a_stream_wait
   }
 }
 
-TEST(host_words, that_never_come_end_with_the_loss_the_reset_and_the_machine) {
+TEST(host_words, endless_waits_end_with_a_loss_a_reset_and_the_machine) {
   for (const clock_kind clock : {clock_kind::wall, clock_kind::virtual_time}) {
     weft::topology layout = wired(2);
     weft::topology_fault fault;

@@ -67,7 +67,7 @@ std::int64_t pieces_of(const weft::launch_report& report) {
 class option_fields : public samples::option_test {};
 INSTANTIATE_TEST_SUITE_P(launches, option_fields, samples::each_backend, samples::name_of_backend);
 
-TEST_P(option_fields, of_a_launch_over_devices_have_effects) {
+TEST_P(option_fields, each_option_of_a_launch_over_devices_has_an_effect) {
   using weft::spread_options;
   const auto equal = balance::static_equal;
   const samples::option_row rows[] = {
@@ -165,7 +165,7 @@ TEST_P(option_fields, of_a_launch_over_devices_have_effects) {
   samples::expect_each<spread_options>(open(), rows);
 }
 
-TEST_P(option_fields, of_a_launch_in_a_stream_have_effects) {
+TEST_P(option_fields, each_option_of_a_launch_in_a_stream_has_an_effect) {
   const auto run = [](const machine& m, const weft::launch_options& how) {
     const weft::stream order{m[0]};
     weft::buffer<std::int32_t> values{m[0], n};
@@ -210,7 +210,7 @@ weft::pipeline_report line_report(const machine& m, const weft::pipeline_options
   return line.report();
 }
 
-TEST_P(option_fields, of_a_pipeline_and_its_stages_have_effects) {
+TEST_P(option_fields, each_option_of_a_pipeline_and_its_stages_has_an_effect) {
   const std::vector<device_id> spread{device_id{0}, device_id{1}};
   const samples::option_row rows[] = {
       {"depth", "the buffers",
@@ -258,7 +258,7 @@ TEST_P(option_fields, of_a_pipeline_and_its_stages_have_effects) {
   samples::expect_each<weft::stage_options>(open(), of_stages);
 }
 
-TEST(option_fields, of_a_split_have_effects) {
+TEST(option_fields, each_option_of_a_split_has_an_effect) {
   std::vector<weft::split_device> two(2);
   two[0].id = device_id{0}, two[1].id = device_id{1};
   const auto first = [&](std::int64_t cap, const weft::split_options& how) {

@@ -104,7 +104,7 @@ long sleeps_of_a_wait(const machine& m) {
   return slept.get();
 }
 
-TEST_P(machine_option_fields, of_a_machine_have_effects) {
+TEST_P(machine_option_fields, each_option_of_a_machine_has_an_effect) {
   const auto layout = [](const machine_options& asked) { return opened(asked).layout().name; };
   const auto count = [](const machine_options& asked) { return opened(asked).device_count(); };
   const samples::option_row rows[] = {
@@ -304,7 +304,7 @@ TEST_P(machine_option_fields, of_a_machine_have_effects) {
 // All other fields are a machine's as well, and the rows above look at them.
 static_assert(samples::fields<weft::backend_options>() == 16, "a new field needs a row here, or in machine_options");
 
-TEST_P(machine_option_fields, that_a_machine_sets_for_its_backends_have_effects) {
+TEST_P(machine_option_fields, each_option_set_by_a_machine_for_its_backends_has_an_effect) {
   const auto open_it = [](const weft::backend_options& asked) {
     if (is_host()) return weft::value_or_raise(weft::host::open(asked));
     return weft::value_or_raise(plain().more_backends.front().open(asked));
@@ -353,7 +353,7 @@ std::string order_of_equals(const weft::simulation& model) {
   return order;
 }
 
-TEST(machine_option_fields, of_a_simulation_have_effects) {
+TEST(machine_option_fields, each_option_of_a_simulation_has_an_effect) {
   using weft::simulation;
   const auto usual = time_of_kernels({});
   EXPECT_EQ(usual, time_of_kernels({}));
@@ -375,7 +375,7 @@ TEST(machine_option_fields, of_a_simulation_have_effects) {
 
 // ---- which devices, and which way -----------------------------------------------------------------------------------
 
-TEST_P(machine_option_fields, of_a_question_for_devices_have_effects) {
+TEST_P(machine_option_fields, each_option_of_a_device_query_has_an_effect) {
   using weft::device_query;
   const auto ids = [](const machine& m, const device_query& wanted) {
     std::vector<int> found;
@@ -409,7 +409,7 @@ TEST_P(machine_option_fields, of_a_question_for_devices_have_effects) {
   samples::expect_each<device_query>(opened(plain()), rows);
 }
 
-TEST(machine_option_fields, of_a_wish_for_a_route_have_effects) {
+TEST(machine_option_fields, each_option_of_a_route_wish_has_an_effect) {
   using weft::copy_path;
   using weft::route_wish;
   const auto facts = weft::route_facts_of(samples::wired(3, {.peer_rate = 40e9, .peer_latency = 500}));

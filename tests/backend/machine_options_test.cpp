@@ -73,16 +73,16 @@ void expect_words_for_each(const machine_options& plain) {
   }
 }
 
-TEST(machine_options, that_cuda_does_not_have_are_refused_or_noted) {
+TEST(machine_options, options_that_cuda_lacks_are_refused_or_noted) {
   expect_words_for_each(samples::virtual_cuda_options());
 }
 
-TEST(machine_options, that_opencl_does_not_have_are_refused_or_noted) {
+TEST(machine_options, options_that_opencl_lacks_are_refused_or_noted) {
   if (const std::string why = samples::why_no_opencl(); !why.empty()) GTEST_SKIP() << why;
   expect_words_for_each(samples::opencl_options());
 }
 
-TEST(machine_options, that_gpus_do_not_have_open_the_host_where_no_backend_is_named) {
+TEST(machine_options, options_that_gpus_lack_open_the_host_where_no_backend_is_named) {
   machine_options asked = samples::virtual_cuda_options();
   asked.backend.reset();
   EXPECT_EQ(machine{asked}[0].kind(), weft::backend_kind::cuda);
@@ -96,7 +96,7 @@ TEST(machine_options, that_gpus_do_not_have_open_the_host_where_no_backend_is_na
       << cuda->why;
 }
 
-TEST(machine_options, of_the_host_in_a_mixed_machine_are_noted_for_the_others) {
+TEST(machine_options, options_of_the_host_in_a_mixed_machine_are_noted_for_the_others) {
   machine_options asked = samples::virtual_cuda_options();
   asked.backend = "virtual_cuda,host";
   asked.check_access = true;
@@ -120,7 +120,7 @@ TEST(machine, says_of_a_backend_that_was_not_built_that_it_is_not_there) {
   EXPECT_NE(m.backends().front().why.find("this build has no such backend"), std::string::npos);
 }
 
-TEST(machine_options, that_contradict_each_other_are_refused) {
+TEST(machine_options, contradictory_options_are_refused) {
   const auto code = [](const std::function<void(machine_options&)>& set) {
     machine_options asked;
     asked.backend = "host";

@@ -37,7 +37,7 @@ std::stop_token stopped() {
 class memory_option_fields : public samples::option_test {};
 INSTANTIATE_TEST_SUITE_P(memory, memory_option_fields, samples::each_backend, samples::name_of_backend);
 
-TEST_P(memory_option_fields, of_a_copy_have_effects) {
+TEST_P(memory_option_fields, each_option_of_a_copy_has_an_effect) {
   const auto copy = [](const machine& m, const weft::copy_options& how) {
     const byte_buffer from = samples::filled(m[0], samples::pattern(4'096, 1)), to{m[1], 4'096};
     return weft::copy(to, from, how);
@@ -69,7 +69,7 @@ TEST_P(memory_option_fields, of_a_copy_have_effects) {
   samples::expect_each<weft::copy_options>(open(), rows);
 }
 
-TEST_P(memory_option_fields, of_pools_streams_and_profilers_have_effects) {
+TEST_P(memory_option_fields, each_option_of_pools_streams_and_profilers_has_an_effect) {
   const auto used = [](const weft::memory_pool& pool, std::size_t size) {
     const byte_buffer memory{pool, size};
     return memory.size();
@@ -152,7 +152,7 @@ struct ranks {
   std::vector<weft::buffer<float>> memory;
 };
 
-TEST_P(memory_option_fields, of_collectives_by_one_caller_have_effects) {
+TEST_P(memory_option_fields, each_option_of_collectives_by_one_caller_has_an_effect) {
   using weft::collective_algorithm;
   const machine m = open();
   const samples::option_row of_communicators[] = {
@@ -267,7 +267,7 @@ bool as_ranks(const machine& m, const weft::rank_communicator_options& how, F&& 
   return told;
 }
 
-TEST_P(memory_option_fields, of_collectives_by_ranks_have_effects) {
+TEST_P(memory_option_fields, each_option_of_collectives_by_ranks_has_an_effect) {
   const auto footprint = [](const machine& m, bytes staging) {
     bytes held;
     as_ranks(m, {.staging = staging}, [&](weft::rank_communicator& all, bool is_first) {

@@ -66,7 +66,7 @@ bool is_soon(F&& f) {
 class message_option_fields : public samples::option_test {};
 INSTANTIATE_TEST_SUITE_P(queues, message_option_fields, samples::each_backend, samples::name_of_backend);
 
-TEST_P(message_option_fields, of_a_queue_have_effects) {
+TEST_P(message_option_fields, each_option_of_a_queue_has_an_effect) {
   using weft::backpressure;
   using weft::transfer_mode;
   const samples::option_row rows[] = {
@@ -169,7 +169,7 @@ TEST_P(message_option_fields, of_a_queue_have_effects) {
   samples::expect_each<queue_options>(open(), rows);
 }
 
-TEST_P(message_option_fields, of_requests_have_effects) {
+TEST_P(message_option_fields, each_option_of_requests_has_an_effect) {
   using weft::request_options;
   const auto client = [](const machine& m, const request_options& how) {
     return weft::make_request_channel<number, number>(m, device_id{0}, device_id{1}, how);
@@ -231,7 +231,7 @@ void meet(F&& f, const weft::join_options& mine = {}) {
   other.get();
 }
 
-TEST(message_option_fields, of_a_connection_have_effects) {
+TEST(message_option_fields, each_option_of_a_connection_has_an_effect) {
   const auto to_nobody = [](const weft::connect_options& how) {
     weft::error said;
     std::promise<void> done;
@@ -265,7 +265,7 @@ TEST(message_option_fields, of_a_connection_have_effects) {
   samples::expect_each<weft::connect_options>(machine{{.backend = "host"}}, rows);
 }
 
-TEST(message_option_fields, of_a_meeting_have_effects) {
+TEST(message_option_fields, each_option_of_a_meeting_has_an_effect) {
   const auto alone = [](const weft::join_options& how) {
     auto places = weft::rendezvous::connected(2);
     auto joined = std::move(places[0]).join(how);

@@ -7,7 +7,7 @@ namespace opencl_closed_in_use_test {
 
 class opencl_in_use : public samples::opencl_test {};
 
-TEST_P(opencl_in_use, that_is_closed_says_so_and_touches_no_memory_that_has_gone) {
+TEST_P(opencl_in_use, a_machine_closed_in_use_says_so_and_touches_no_freed_memory) {
   EXPECT_EQ(samples::closed_in_use([] { return open(); }, 150), "");
 }
 

@@ -35,7 +35,7 @@ weft::error error_of_opening(const weft::opencl::settings& wanted) {
   return none;
 }
 
-TEST(opencl_library, that_is_not_there_is_unsupported_and_named) {
+TEST(opencl_library, a_missing_library_is_unsupported_and_named) {
   weft::opencl::settings wanted;
   wanted.library = "libNoSuchOpenCL.so.1";
   const weft::error cause = error_of_opening(wanted);
@@ -43,7 +43,7 @@ TEST(opencl_library, that_is_not_there_is_unsupported_and_named) {
   EXPECT_NE(cause.what.find("libNoSuchOpenCL.so.1"), std::string::npos) << cause.what;
 }
 
-TEST(opencl_library, that_is_another_library_is_unsupported_and_the_missing_function_named) {
+TEST(opencl_library, another_library_is_unsupported_and_its_missing_function_named) {
   weft::opencl::settings wanted;
   wanted.library = "libm.so.6";
   const weft::error cause = error_of_opening(wanted);
@@ -70,7 +70,7 @@ TEST(opencl_library, is_why_a_machine_has_no_such_backend) {
   EXPECT_EQ(m[0].kind(), weft::backend_kind::host);
 }
 
-TEST(opencl_machine, in_virtual_time_is_unsupported) {
+TEST(opencl_machine, a_machine_in_virtual_time_is_unsupported) {
   weft::machine_options options = samples::opencl_options();
   options.clock = weft::clock_kind::virtual_time;
   EXPECT_EQ(samples::error_of([&] { const weft::machine m{options}; }).code, weft::errc::unsupported);

@@ -57,7 +57,7 @@ std::vector<portable::value> on_device(const weft::machine& m, portable::run one
 }
 
 // Both memories in one process: PoCL compiles each kernel for two seconds and then has it.
-TEST(opencl_kernel_of_each_memory, that_is_portable_has_the_bits_of_the_host) {
+TEST(opencl_kernel_of_each_memory, a_portable_kernel_has_the_bits_of_the_host) {
   if (const std::string why = samples::why_no_opencl(); !why.empty()) GTEST_SKIP() << why;
   const std::vector<portable::run> runs = portable::exact_runs();
   for (const auto memory : {samples::opencl_memory::shared, samples::opencl_memory::buffers}) {
@@ -152,7 +152,7 @@ TEST_P(opencl_kernel, with_a_reduced_parameter_loses_no_items_contribution) {
   EXPECT_EQ(got, (std::vector<std::uint64_t>{23 * height, 22 * height, 22 * height}));
 }
 
-TEST_P(opencl_kernel, that_reduces_has_the_results_of_the_host_wherever_its_memory_begins) {
+TEST_P(opencl_kernel, a_reduction_has_the_results_of_the_host_wherever_its_memory_begins) {
   const weft::machine m = open();
   for (const portable::run& one : portable::reduce_runs()) {
     const auto expected = portable::on_host(one);
@@ -166,7 +166,7 @@ TEST_P(opencl_kernel, that_reduces_has_the_results_of_the_host_wherever_its_memo
   }
 }
 
-TEST_P(opencl_kernel, that_adds_up_floats_gives_the_same_bits_in_every_run) {
+TEST_P(opencl_kernel, a_sum_of_floats_has_the_same_bits_in_every_run) {
   const weft::machine m = open();
   const portable::run one = portable::float_adding_run(100'003);
   const float first = on_device(m, one, 0)[1].as<float>()[0];
@@ -174,7 +174,7 @@ TEST_P(opencl_kernel, that_adds_up_floats_gives_the_same_bits_in_every_run) {
     ASSERT_EQ(on_device(m, one, repeat % 2)[1].as<float>()[0], first) << "run " << repeat;
 }
 
-TEST_P(opencl_kernel, that_reduces_over_more_elements_than_items_loses_none) {
+TEST_P(opencl_kernel, a_reduction_over_more_elements_than_items_loses_none) {
   const weft::machine m = open();
   constexpr std::int64_t items = 1000, elements = 50'021;
   const weft::buffer<std::int32_t> places{m[0], items};
@@ -189,7 +189,7 @@ TEST_P(opencl_kernel, that_reduces_over_more_elements_than_items_loses_none) {
   EXPECT_EQ(got, expected);
 }
 
-TEST_P(opencl_kernel, that_does_not_compile_is_incompatible_and_its_line_is_told) {
+TEST_P(opencl_kernel, a_kernel_with_a_compile_error_is_incompatible_and_its_line_named) {
   const weft::machine m = open();
   const weft::buffer<std::int32_t> numbers{m[0], 100};
   weft::fill(numbers, 3);
@@ -250,7 +250,7 @@ weft::event launch_raw(const weft::machine& m, const weft::raw_kernel& raw, cons
               weft::detail::state_of(m)->backend_of(weft::device_id{0}).launch(order.native(), std::move(request)))};
 }
 
-TEST_P(opencl_kernel, that_is_raw_runs_from_its_source_wherever_its_memory_begins) {
+TEST_P(opencl_kernel, a_raw_kernel_runs_from_its_source_wherever_its_memory_begins) {
   const weft::machine m = open();
   const weft::raw_kernel raw = raw_of("triples",
                                       "__kernel void triples(__global uint* values, long first, long last) {\n"
@@ -272,7 +272,7 @@ TEST_P(opencl_kernel, that_is_raw_runs_from_its_source_wherever_its_memory_begin
   }
 }
 
-TEST_P(opencl_kernel, that_is_raw_and_has_no_opencl_source_is_unsupported) {
+TEST_P(opencl_kernel, a_raw_kernel_without_opencl_source_is_unsupported) {
   const weft::machine m = open();
   const weft::buffer<std::uint32_t> memory{m[0], 10};
   const weft::error cause = error_of([&] { launch_raw(m, raw_of("silent", ""), memory, 0).wait(); });
@@ -280,7 +280,7 @@ TEST_P(opencl_kernel, that_is_raw_and_has_no_opencl_source_is_unsupported) {
   EXPECT_NE(cause.what.find("silent"), std::string::npos) << cause.what;
 }
 
-TEST_P(opencl_kernel, that_is_raw_and_wrong_is_told_in_the_compilers_words) {
+TEST_P(opencl_kernel, a_wrong_raw_kernel_is_incompatible_and_its_error_named) {
   const weft::machine m = open();
   const weft::buffer<std::uint32_t> memory{m[0], 10};
   const weft::error wrong = error_of([&] {
@@ -295,7 +295,7 @@ TEST_P(opencl_kernel, that_is_raw_and_wrong_is_told_in_the_compilers_words) {
   EXPECT_NE(other.what.find("absent"), std::string::npos) << other.what;
 }
 
-TEST_P(opencl_kernel, of_many_threads_compiles_once_and_keeps_each_threads_arguments_apart) {
+TEST_P(opencl_kernel, a_kernel_of_many_threads_keeps_the_arguments_of_each_apart) {
   const weft::machine m = open();
   constexpr std::size_t count = 999;
   std::vector<std::uint32_t> data(count);

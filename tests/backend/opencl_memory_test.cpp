@@ -162,7 +162,7 @@ TEST_P(opencl_memory_map, has_one_memory_in_unified_buffers_and_copies_nothing_f
   EXPECT_EQ(kernels, static_cast<std::size_t>(m.device_count()));
 }
 
-TEST_P(opencl_memory_map, of_the_host_is_used_by_all_devices_of_a_launch_without_peer_access) {
+TEST_P(opencl_memory_map, host_memory_is_used_by_all_devices_of_a_launch_without_peer_access) {
   const weft::machine m = open();
   if (!m[0].has(weft::capability::unified_memory)) GTEST_SKIP() << "no unified memory";
   std::vector<std::uint32_t> memory(50'000, 5);

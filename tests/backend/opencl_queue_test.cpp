@@ -208,7 +208,7 @@ TEST_P(opencl_queue, keeps_every_policy_between_threads_of_the_host) {
   }
 }
 
-TEST_P(opencl_queue, of_several_producers_keeps_the_order_of_each) {
+TEST_P(opencl_queue, a_queue_with_several_producers_keeps_the_order_of_each) {
   const machine m = open();
   queue_options options = of_capacity(16);
   options.producers = 3;
@@ -513,7 +513,7 @@ TEST_P(opencl_queue, closes_a_receiver_that_is_lent_when_it_comes_back) {
   EXPECT_EQ(status, queue_status::closed);
 }
 
-TEST_P(opencl_queue, that_is_closed_while_both_ends_are_lent_stops_the_next_launches) {
+TEST_P(opencl_queue, a_queue_closed_with_both_ends_lent_stops_the_next_launches) {
   const machine m = open();
   message_queue<std::uint64_t> queue{m, gpu0, gpu1, of_capacity(16)};
   auto tx = queue.open_sender();
@@ -610,7 +610,7 @@ TEST_F(opencl_ring_image, tells_of_the_end_only_when_a_launch_has_everything) {
 // Says that it has sent more than there was space for.
 WEFT_KERNEL(lies, (WEFT_RING out, uint64_t position), { out->position = position; });
 
-TEST_F(opencl_ring_image, that_cannot_be_ends_the_queue_as_corrupt) {
+TEST_F(opencl_ring_image, an_impossible_image_ends_the_queue_as_corrupt) {
   for (const std::uint64_t position : {std::uint64_t{17}, for_ever}) {
     const message_queue<std::uint64_t> queue{m, gpu0, gpu1, of_capacity(16)};
     auto tx = queue.open_sender();
@@ -730,7 +730,7 @@ TEST_F(failed_launch, behind_work_that_failed_has_moved_nothing) {
   expect_nothing_lost();
 }
 
-TEST_F(failed_launch, that_is_cancelled_has_moved_nothing) {
+TEST_F(failed_launch, a_cancelled_launch_has_moved_nothing) {
   const weft::stream order{m[0]};
   const noted result{m[0]};
   std::stop_source source;
@@ -744,7 +744,7 @@ TEST_F(failed_launch, that_is_cancelled_has_moved_nothing) {
   expect_nothing_lost();
 }
 
-TEST_F(failed_launch, that_outlives_its_loan_has_moved_nothing_and_says_why) {
+TEST_F(failed_launch, a_launch_beyond_its_loan_has_moved_nothing_and_says_why) {
   const weft::stream order{m[0]};
   const noted result{m[0]};
   samples::gate gate;

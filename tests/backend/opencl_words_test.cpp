@@ -63,7 +63,7 @@ TEST_P(opencl_words, order_kernels_of_two_devices) {
   for (const std::uint32_t one : got) ASSERT_EQ(one, 30U);
 }
 
-TEST_P(opencl_words, that_never_come_end_with_a_reset_and_with_the_machine) {
+TEST_P(opencl_words, endless_waits_end_with_a_reset_and_with_the_machine) {
   if (!are_offered()) GTEST_SKIP() << "the host does not reach the memory of these devices";
   machine m = open();
   const stream held{m[0]}, fine{m[1]};

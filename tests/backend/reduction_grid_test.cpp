@@ -27,7 +27,7 @@ weft::reduction_grid grid_of(std::int64_t items, std::int64_t elements, const we
 constexpr weft::reduction_device gpu{132, false, 1024};
 constexpr weft::reduction_device processor{8, true, 4096};
 
-TEST(reduction_grid, of_many_items_gives_every_unit_its_share) {
+TEST(reduction_grid, a_grid_of_many_items_gives_every_unit_its_share) {
   const weft::reduction_grid wide = grid_of(100'000'000, 1, gpu);
   EXPECT_EQ(wide.group, 256);
   EXPECT_EQ(wide.groups, 4 * 132);
@@ -38,7 +38,7 @@ TEST(reduction_grid, of_many_items_gives_every_unit_its_share) {
   EXPECT_EQ(narrow.step, 1) << "a lane reads neighbouring items";
 }
 
-TEST(reduction_grid, of_few_items_has_few_lanes_and_at_least_one) {
+TEST(reduction_grid, a_grid_of_few_items_has_few_lanes_and_at_least_one) {
   for (const weft::reduction_device& device : {gpu, processor}) {
     for (const std::int64_t items : {0, 1, 15, 17, 300}) {
       const weft::reduction_grid grid = grid_of(items, 1, device);

@@ -107,7 +107,7 @@ TEST(null_backend, checks_arguments_as_every_backend_does) {
   EXPECT_EQ(code(b->set_access(&word, weft::bytes{4}, {&right, 1})), errc::invalid_device);
 }
 
-TEST(null_backend, that_was_closed_begins_nothing_and_ends_everything) {
+TEST(null_backend, a_closed_backend_begins_nothing_and_ends_everything) {
   const auto b = null_backend();
   const device_id d{3};
   int word = 0;

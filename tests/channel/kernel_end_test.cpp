@@ -87,7 +87,7 @@ TEST(kernel_end, kernels_of_two_devices_talk_through_a_queue) {
   }
 }
 
-TEST(kernel_end, that_is_moved_takes_its_loan_along) {
+TEST(kernel_end, a_moved_end_takes_its_loan_along) {
   const machine m = play(wired(2));
   const message_queue<std::uint64_t> queue{m, gpu0, gpu1};
   auto tx = queue.open_sender();

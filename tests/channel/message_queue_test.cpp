@@ -448,7 +448,7 @@ TEST(backpressure_policy, spill_keeps_order_up_to_its_limit) {
 
 // ---- waiting ------------------------------------------------------------------------------------------------------
 
-TEST(waiting_form, of_either_end_ends_at_its_deadline_and_moves_nothing) {
+TEST(waiting_form, a_wait_at_either_end_ends_at_its_deadline_and_moves_nothing) {
   const machine m = play(wired(2));
   for (const weft::waiting policy : {weft::waiting::adaptive, weft::waiting::park, weft::waiting::spin}) {
     queue_options options = with(16);
@@ -818,7 +818,7 @@ TEST(validation, finds_an_injected_flip_and_goes_on) {
   EXPECT_EQ(queue.statistics().corrupted, 1U);
 }
 
-TEST(control_words, that_cannot_be_stop_the_queue_as_corrupt) {
+TEST(control_words, impossible_control_words_stop_the_queue_as_corrupt) {
   const machine m = play(wired(2));
   const message_queue<std::uint64_t> queue{m, gpu0, gpu1, with(16)};
   auto tx = queue.open_sender();
@@ -912,7 +912,7 @@ TEST(coroutine, awaits_messages_and_space) {
   }
 }
 
-TEST(coroutine, that_awaits_is_told_of_a_stop_and_of_the_end_of_the_machine) {
+TEST(coroutine, an_awaiting_coroutine_hears_of_a_stop_and_of_the_end_of_the_machine) {
   machine m = play(wired(2));
   const message_queue<tick> queue{m, gpu0, gpu1, with(16)};
   auto rx = queue.open_receiver();

@@ -127,7 +127,7 @@ TEST(queue_network, works_where_no_device_reaches_another) {
   check_every_queue(network);
 }
 
-TEST(queue_network, of_fewer_than_two_devices_is_refused_with_those_it_was_given) {
+TEST(queue_network, a_network_of_fewer_than_two_devices_is_refused_with_those_given) {
   const machine m = play(wired(2));
   for (const auto& devices : {std::vector<device_id>{}, {gpu1}}) {
     const auto ring = error_of([&] { (void)weft::make_ring<parcel>(m, devices); });
@@ -198,7 +198,7 @@ TEST(queue_network, keeps_its_ends_where_they_are_when_it_moves) {
   EXPECT_EQ(got.number, 5U);
 }
 
-TEST(queue_network, that_is_closed_ends_all_its_queues) {
+TEST(queue_network, a_closed_network_ends_all_its_queues) {
   const machine m = play(wired(3));
   auto network = weft::make_mesh<parcel>(m, first(3), small());
   network.close();

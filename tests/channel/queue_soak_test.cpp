@@ -377,7 +377,7 @@ TEST(soak, brings_what_was_spilled_without_another_send) {
   }
 }
 
-TEST(soak, of_an_overwriting_queue_gives_whole_messages_in_order_and_counts_the_others) {
+TEST(soak, an_overwriting_queue_gives_whole_messages_in_order_and_counts_the_others) {
   for (const auto mode : {transfer_mode::direct, transfer_mode::host_staged}) {
     SCOPED_TRACE(weft::to_string(mode));
     queue_options options = of(16, mode);

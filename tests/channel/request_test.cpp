@@ -150,7 +150,7 @@ TEST(request, whose_answer_is_late_leaves_the_next_call_alone) {
   EXPECT_EQ(client.statistics(), (weft::client_statistics{2, 1, 1, 1, 1, 1}));
 }
 
-TEST(request, that_was_cancelled_leaves_the_next_call_alone) {
+TEST(request, a_cancelled_request_leaves_the_next_call_alone) {
   const machine m = play(wired(2));
   auto made = channel(m, 4);
   auto& client = made.client;
@@ -168,7 +168,7 @@ TEST(request, that_was_cancelled_leaves_the_next_call_alone) {
   EXPECT_EQ(client.statistics().late, 1U);
 }
 
-TEST(request, that_nobody_answers_ends_with_its_deadline_and_says_so) {
+TEST(request, an_unanswered_request_ends_with_its_deadline_and_says_so) {
   const machine m = play(wired(2));
   auto made = channel(m);
   auto& client = made.client;
@@ -280,7 +280,7 @@ TEST(request, to_a_server_that_has_closed_is_closed) {
   EXPECT_EQ(client.try_finish(unanswered.id).status, queue_status::closed);
 }
 
-TEST(request, of_a_client_that_has_closed_leaves_the_server_with_closed) {
+TEST(request, a_closed_client_leaves_the_server_with_closed) {
   const machine m = play(wired(2));
   auto made = channel(m);
   auto& client = made.client;

@@ -433,7 +433,7 @@ TEST(ring, keeps_a_message_that_cannot_go_on_and_shows_it_once) {
   EXPECT_EQ(std::count(authors.begin(), authors.end(), 0), 1);
 }
 
-TEST(ring, of_which_a_device_is_no_part_is_refused) {
+TEST(ring, a_stop_at_a_device_outside_the_ring_is_refused) {
   const machine m = play(wired(4));
   auto ring = weft::make_ring<weft::travelling<note>>(m, first(3), small());
   EXPECT_EQ(error_of([&] { (void)weft::ring_stop<note>(ring, gpu3); }).code, errc::not_found);

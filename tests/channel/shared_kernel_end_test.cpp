@@ -202,7 +202,7 @@ TEST(shared_kernel_end, a_machine_that_is_closed_stops_its_kernels_and_the_other
   EXPECT_NE(rx.failure()->what.find("machine was closed"), std::string::npos) << rx.failure()->what;
 }
 
-TEST(shared_kernel_end, of_a_queue_with_checksums_is_refused_on_either_side) {
+TEST(shared_kernel_end, an_end_of_a_queue_with_checksums_is_refused_on_either_side) {
   // the checksums are the receiver's choice, and in no option of the sender's
   queue_options checked = small();
   checked.validate = true;

@@ -313,7 +313,7 @@ void report(const char* what, std::vector<double> ms) {
 
 constexpr int kills = samples::rounds(400);
 
-TEST(death, of_the_sender_loses_nothing_that_it_published_and_tears_nothing) {
+TEST(death, the_death_of_the_sender_loses_nothing_published_and_tears_nothing) {
   const std::size_t descriptors = processes::open_descriptors();
   std::mt19937 random{1};
   std::vector<double> noticed;
@@ -357,7 +357,7 @@ TEST(death, of_the_sender_loses_nothing_that_it_published_and_tears_nothing) {
   EXPECT_EQ(processes::mappings_of("weft-queue"), 0U);
 }
 
-TEST(death, of_the_receiver_is_told_to_the_sender) {
+TEST(death, the_death_of_the_receiver_is_told_to_the_sender) {
   const std::size_t descriptors = processes::open_descriptors();
   std::mt19937 random{2};
   std::vector<double> noticed;

@@ -53,7 +53,7 @@ const std::vector<int> one_each{0, 1, 2};
 
 class far_memories : public testing::TestWithParam<home> {};
 
-TEST_P(far_memories, of_every_kind_give_every_collective_over_nodes) {
+TEST_P(far_memories, memory_of_every_kind_serves_every_collective_over_nodes) {
   NEEDS(no_ucx);
   for (const auto& nodes : {two_by_two, mixed_up}) {
     EXPECT_EQ(on_nodes(nodes, [](rank_communicator& c, world&) { return ranks::all_shapes(c, GetParam()); }), "");
@@ -64,7 +64,7 @@ INSTANTIATE_TEST_SUITE_P(world_communicator, far_memories, testing::Values(home:
 
 class far_algorithms : public testing::TestWithParam<collective_algorithm> {};
 
-TEST_P(far_algorithms, that_are_asked_for_are_right_over_nodes) {
+TEST_P(far_algorithms, a_requested_algorithm_is_taken_and_right_over_nodes) {
   NEEDS(no_ucx);
   EXPECT_EQ(on_nodes({0, 1, 0, 1},
                      [](rank_communicator& c, world&) {

@@ -76,7 +76,7 @@ work offers(const Memory& memory, const Look& looks) {
 }
 const auto looks_at_nothing = [](const auto&) { return std::string{}; };
 
-TEST(far_memory, of_every_kind_is_written_and_read_in_any_size) {
+TEST(far_memory, memory_of_every_kind_is_written_and_read_in_any_size) {
   NEEDS(no_ucx);
   constexpr std::size_t most = 5 * mib + 3;
   for (const bool in_device : {false, true}) {
@@ -278,7 +278,7 @@ TEST(far_memory, is_not_touched_by_copies_that_may_not_be_and_serves_the_next_on
   EXPECT_EQ(on_a_pair(copies, owner), "");
 }
 
-TEST(far_memory, that_does_not_keep_what_was_written_is_found_by_verification) {
+TEST(far_memory, memory_that_loses_its_writes_is_found_by_verification) {
   NEEDS(no_ucx);
   const auto copies = [](world& w) -> std::string {
     const auto theirs = told<far_span<byte>>(w, one);
@@ -306,7 +306,7 @@ TEST(far_memory, that_does_not_keep_what_was_written_is_found_by_verification) {
   EXPECT_EQ(on_a_pair(copies, owner), "");
 }
 
-TEST(far_memory, of_a_rank_that_was_killed_ends_copies_with_its_name) {
+TEST(far_memory, a_killed_rank_ends_copies_with_its_name) {
   NEEDS(no_ucx);
   const auto copies = [](world& w) -> std::string {
     const auto theirs = told<far_span<byte>>(w, one);
@@ -345,7 +345,7 @@ TEST(far_memory, is_given_back_although_the_rank_that_copied_was_killed) {
   EXPECT_EQ(on_a_pair(owner, copies), "ended by signal 9");
 }
 
-TEST(far_memory, of_a_rank_that_stands_still_is_given_up_in_time_and_then_its_connection) {
+TEST(far_memory, a_copy_to_a_stopped_rank_times_out_and_its_connection_is_given_up) {
   NEEDS(no_ucx);
   const auto copies = [](world& w) -> std::string {
     const auto theirs = told<far_span<byte>>(w, one);
@@ -435,7 +435,7 @@ TEST(far_memory, is_read_to_the_last_piece_that_was_sent_although_the_answer_is_
   }
 }
 
-TEST(far_memory, of_a_rank_that_sends_longer_pieces_ends_the_copy_without_a_limit) {
+TEST(far_memory, a_too_long_piece_ends_a_copy_without_a_time_limit) {
   NEEDS(no_ucx);
   const copier_and_liar both;
   std::vector<byte> mine(1000);

@@ -151,7 +151,7 @@ std::string beside_a_stopped_rank(const Zero& zero, const One& one) {
   return said;
 }
 
-TEST(silence, of_a_rank_that_stands_still_ends_a_wait_for_its_message) {
+TEST(silence, a_stopped_rank_ends_a_wait_for_its_message) {
   NEEDS(no_ucx);
   const auto waits = [](world& w, const auto& stop_it) -> std::string {
     stop_it();
@@ -166,7 +166,7 @@ TEST(silence, of_a_rank_that_stands_still_ends_a_wait_for_its_message) {
   EXPECT_EQ(beside_a_stopped_rank(waits, [](world&) { return 0; }), "");
 }
 
-TEST(silence, of_a_rank_that_stands_still_ends_its_queues) {
+TEST(silence, a_stopped_rank_ends_its_queues) {
   NEEDS(no_ucx);
   const auto waits = [](world& w, const auto& stop_it) -> std::string {
     auto rx = weft::connect_receiver<int>(w, rank{1}, 7);
@@ -180,7 +180,7 @@ TEST(silence, of_a_rank_that_stands_still_ends_its_queues) {
   EXPECT_EQ(beside_a_stopped_rank(waits, [](world& w) { return weft::connect_sender<int>(w, rank{0}, 7); }), "");
 }
 
-TEST(silence, of_a_node_behind_a_cut_cable_ends_a_wait_with_its_name) {
+TEST(silence, a_node_behind_a_cut_cable_ends_a_wait_with_its_name) {
   NEEDS(no_ucx);
   NEEDS(no_namespaces);
   const auto join = [](int r) {

@@ -66,12 +66,12 @@ std::string converse(world& w) {
   return wrong;
 }
 
-TEST(messages, of_every_size_arrive_as_they_were_sent) {
+TEST(messages, messages_of_every_size_arrive_as_sent) {
   NEEDS(no_ucx);
   EXPECT_EQ(two_ranks(converse, converse), "");
 }
 
-TEST(messages, of_every_size_arrive_on_another_node) {
+TEST(messages, messages_of_every_size_arrive_on_another_node) {
   NEEDS(no_ucx);
   NEEDS(no_namespaces);
   const auto node = [](int r) {
@@ -83,7 +83,7 @@ TEST(messages, of_every_size_arrive_on_another_node) {
   EXPECT_EQ(on_two_nodes(node(0), node(1)), "");
 }
 
-TEST(messages, of_one_tag_are_in_order_and_tags_do_not_wait_for_each_other) {
+TEST(messages, messages_keep_the_order_of_their_tag_and_wait_for_no_other_tag) {
   NEEDS(no_ucx);
   const auto zero = [](world& w) {
     for (const auto& [tag, text] : {std::pair{1U, "a"}, {2U, "b"}, {1U, "c"}})
@@ -103,7 +103,7 @@ TEST(messages, of_one_tag_are_in_order_and_tags_do_not_wait_for_each_other) {
   EXPECT_EQ(two_ranks(zero, one), "");
 }
 
-TEST(messages, that_do_not_come_in_time_can_be_waited_for_again) {
+TEST(messages, a_late_message_can_be_waited_for_again) {
   NEEDS(no_ucx);
   const auto zero = [](world& w) {
     std::array<std::byte, 4> room{};
@@ -128,7 +128,7 @@ TEST(messages, that_do_not_come_in_time_can_be_waited_for_again) {
 }
 
 // Rank 0 waits for rank 1 alone, which says nothing before the messages of all others to rank 0 are on their way.
-TEST(messages, of_ranks_that_nobody_waits_for_yet_are_taken_when_many_begin_at_once) {
+TEST(messages, messages_of_ranks_not_waited_for_yet_are_taken_when_many_begin_at_once) {
   NEEDS(no_ucx);
   constexpr int size = 12;
   const auto receive = [](world& w, int from) -> std::string {
@@ -164,7 +164,7 @@ void stop(pid_t process) {
     std::getline(std::ifstream{"/proc/" + std::to_string(process) + "/stat"}, state);
 }
 
-TEST(messages, that_are_given_up_while_ranks_connect_leave_the_connection_and_are_never_received) {
+TEST(messages, a_message_given_up_while_ranks_connect_leaves_the_connection_and_is_never_received) {
   NEEDS(no_ucx);
   const auto zero = [](world& w) {
     const auto other = w.member(rank{1}).pid;
@@ -183,7 +183,7 @@ TEST(messages, that_are_given_up_while_ranks_connect_leave_the_connection_and_ar
   EXPECT_EQ(two_ranks(zero, one), "");
 }
 
-TEST(messages, of_a_communicator_that_was_given_up_while_ranks_connect_are_gone_with_it) {
+TEST(messages, messages_of_a_communicator_given_up_while_ranks_connect_are_gone_with_it) {
   NEEDS(no_ucx);
   const auto port = fresh_port();
   const auto join = [host = host_of_this_test(), port](int r) {
@@ -259,7 +259,7 @@ TEST(messages, by_ucx_leave_the_functions_of_a_process_with_threads_as_they_are)
             "");
 }
 
-TEST(messages, that_are_too_long_are_refused_and_the_next_one_arrives) {
+TEST(messages, too_long_a_message_is_refused_and_the_next_one_arrives) {
   NEEDS(no_ucx);
   const auto zero = [](world& w) {
     for (const std::size_t size : {std::size_t{5}, std::size_t{4}})

@@ -512,7 +512,7 @@ struct victims_end {
 
 said_record small(std::uint64_t first, std::uint32_t count) { return {messages_, 1, first, count, 64 * count}; }
 
-TEST(world_queue, that_another_rank_overfills_or_reorders_is_ended_as_corrupt) {
+TEST(world_queue, a_queue_overfilled_or_reordered_by_another_rank_ends_as_corrupt) {
   NEEDS(no_ucx);
   for (const auto& wrong : std::vector<std::vector<said_record>>{
            {small(1, 1)}, {small(0, 17)}, {{messages_, 1, 0, 2, 64}}, {{fin_, 1, 5, 0, 0}}}) {

@@ -15,7 +15,7 @@ namespace {
 using namespace meetings;
 namespace wire = weft::detail;
 
-TEST(world, of_four_ranks_knows_who_they_are_and_forms_a_group_on_their_node) {
+TEST(world, four_ranks_know_each_other_and_form_a_group_on_their_node) {
   const auto port = fresh_port();
   const auto worlds =
       join_all({2, 0, 3, 1}, [&](int r) { return world::join(place(r, 4, port), within(only_a_hang)); });
@@ -39,14 +39,14 @@ TEST(world, of_four_ranks_knows_who_they_are_and_forms_a_group_on_their_node) {
   EXPECT_EQ(error_of([&] { static_cast<void>(worlds[0]->ranks_of(1)); }).code, errc::invalid_argument);
 }
 
-TEST(world, of_one_rank_needs_nobody) {
+TEST(world, a_world_of_one_rank_needs_nobody) {
   const auto w = world::join({rank{0}, 1, {}, {}, 0});
   ASSERT_TRUE(w) << failure_of(w);
   EXPECT_EQ(w->nodes(), 1);
   EXPECT_EQ(to_string(w->member(rank{0})).substr(0, 15), "rank 0 (node 0,");
 }
 
-TEST(world, of_sixty_four_ranks_meets) {
+TEST(world, a_world_of_sixty_four_ranks_meets) {
   const auto port = fresh_port();
   std::vector<int> ranks(64);
   for (int r = 0; r < 64; ++r) ranks[static_cast<std::size_t>(r)] = r;
@@ -83,7 +83,7 @@ TEST(world, with_a_rank_twice_ends_for_all_and_names_both) {
   }
 }
 
-TEST(world, of_two_sizes_ends_for_all_and_names_both) {
+TEST(world, a_world_of_two_sizes_ends_for_all_and_says_so) {
   const auto port = fresh_port();
   const auto ended =
       join_all({0, 1}, [&](int r) { return world::join(place(r, r == 0 ? 3 : 4, port), within(only_a_hang)); });

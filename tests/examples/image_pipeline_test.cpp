@@ -358,7 +358,7 @@ TEST(split_image, touches_only_the_rows_that_the_kernel_declares) {
   EXPECT_EQ(count_wrong_pixels(picture, blur_split(weft::machine{checked}, picture, {}).result), 0U);
 }
 
-TEST(split_image, of_a_picture_that_is_none_is_refused) {
+TEST(split_image, a_malformed_image_is_refused) {
   for (const image& wrong : {image{}, image{3, 3, 2, std::vector<std::uint8_t>(18)}, image{3, 3, 1, {1, 2}}}) {
     try {
       static_cast<void>(blur_split(four_devices(), wrong, {}));

@@ -35,20 +35,20 @@ std::string refusal(int file, memory_file_pages pages = memory_file_pages::any, 
 
 #define EXPECT_SAYS(text, words) EXPECT_NE((text).find(words), std::string::npos) << (text)
 
-TEST(memory_file, that_was_made_here_is_taken) {
+TEST(memory_file, a_file_made_here_is_taken) {
   for (const auto pages : {memory_file_pages::any, memory_file_pages::all_there}) {
     const auto made = weft::value_or_raise(weft::detail::make_memory_file("made", size, pages, "a test"));
     EXPECT_EQ(refusal(made.get(), pages), "");
   }
 }
 
-TEST(memory_file, that_its_owner_could_make_shorter_is_refused) {
+TEST(memory_file, a_file_that_its_owner_could_shorten_is_refused) {
   EXPECT_SAYS(refusal(offered(0, 0).get()), "not sealed");
   EXPECT_SAYS(refusal(offered(0, F_SEAL_SHRINK).get()), "not sealed");
   EXPECT_EQ(refusal(offered(0, F_SEAL_SHRINK | F_SEAL_SEAL).get()), "");
 }
 
-TEST(memory_file, that_is_something_else_or_too_small_is_refused) {
+TEST(memory_file, something_else_or_too_small_a_file_is_refused) {
   EXPECT_SAYS(refusal(-1), "is not a memory file");
   std::array<int, 2> pipe{};
   ASSERT_EQ(::pipe(pipe.data()), 0);
@@ -65,7 +65,7 @@ TEST(memory_file, whose_pages_the_other_process_has_not_paid_for_is_refused_wher
 }
 
 // With no huge page left, the first touch of such a file ends the process with SIGBUS.
-TEST(memory_file, of_huge_pages_is_refused) {
+TEST(memory_file, a_file_of_huge_pages_is_refused) {
   const auto huge = offered(MFD_HUGETLB, F_SEAL_SHRINK | F_SEAL_SEAL);
   if (!huge) GTEST_SKIP() << "this kernel makes no memory files of huge pages";
   EXPECT_SAYS(refusal(huge.get()), "huge pages");

@@ -58,7 +58,7 @@ std::vector<packet> every_packet(const samples::data& payload) {
   return all;
 }
 
-TEST(packet, of_every_kind_reads_as_it_was_written) {
+TEST(packet, a_packet_of_every_kind_reads_as_written) {
   const auto payload = pattern(100, 1);
   for (const packet& p : every_packet(payload)) {
     const auto bytes = bytes_of(p);
@@ -76,7 +76,7 @@ TEST(packet, of_every_kind_reads_as_it_was_written) {
   }
 }
 
-TEST(packet, that_was_cut_anywhere_is_refused) {
+TEST(packet, a_packet_cut_anywhere_is_refused) {
   const auto payload = pattern(100, 1);
   for (const packet& p : every_packet(payload)) {
     const auto bytes = bytes_of(p);
@@ -106,7 +106,7 @@ TEST(packet, with_a_value_where_its_kind_has_none_is_refused) {
   }
 }
 
-TEST(packet, that_was_changed_at_random_is_refused_or_holds_to_its_rules) {
+TEST(packet, a_packet_changed_at_random_is_refused_or_keeps_its_rules) {
   const unsigned seed = std::random_device{}();
   RecordProperty("seed", std::to_string(seed));
   std::mt19937 random{seed};

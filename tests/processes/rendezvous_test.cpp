@@ -47,7 +47,7 @@ TEST_P(rendezvous_of, processes_over_inherited_connections_needs_no_name) {
 INSTANTIATE_TEST_SUITE_P(rendezvous, rendezvous_of, testing::Values(1, 2, 4, 8),
                          [](const auto& one) { return std::to_string(one.param); });
 
-TEST(rendezvous, of_sixty_four_is_the_largest) {
+TEST(rendezvous, a_rendezvous_of_sixty_four_is_the_largest) {
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
   if (limit.rlim_max < 20'000) GTEST_SKIP() << "64 ranks in one process need about 9000 descriptors";
@@ -264,7 +264,7 @@ TEST(rendezvous, makes_nothing_in_shared_memory_and_no_lasting_name) {
   EXPECT_EQ(named_sockets(), sockets_before) << "the kernel names a socket that sends while it asks for credentials";
 }
 
-TEST(rendezvous, of_other_sizes_or_the_same_rank_twice_names_both_sides) {
+TEST(rendezvous, a_rendezvous_of_two_sizes_or_with_a_rank_twice_names_both_sides) {
   const std::string name = fresh_name();
   std::thread host{[&] {
     const auto group = rendezvous::at(name, rank{0}, 3).join(within(soon));

@@ -160,7 +160,7 @@ TEST(chrome_trace, says_when_its_clock_is_virtual) {
   }
 }
 
-TEST(chrome_trace, of_nothing_is_a_trace_too) { EXPECT_TRUE(parsed(chrome_trace({})).at("traceEvents").empty()); }
+TEST(chrome_trace, an_empty_trace_is_valid) { EXPECT_TRUE(parsed(chrome_trace({})).at("traceEvents").empty()); }
 
 TEST(chrome_trace, gives_overlapping_records_of_a_stream_tracks_of_their_own) {
   const json document = parsed(
@@ -210,7 +210,7 @@ TEST(chrome_trace, never_has_two_overlapping_events_on_one_track) {
   }
 }
 
-TEST(chrome_trace, of_the_longest_time_there_is_does_not_overflow) {
+TEST(chrome_trace, a_trace_of_the_longest_time_does_not_overflow) {
   using limits = std::numeric_limits<std::int64_t>;
   const json document = parsed(chrome_trace(
       std::vector{record(trace_kind::kernel, 0, 0, limits::min(), limits::max()),

@@ -122,7 +122,7 @@ TEST(machine_profile, rates_a_pair_over_the_time_in_which_any_of_its_copies_ran)
   EXPECT_EQ(p.pairs[1].bytes_per_second(), 0.0) << "no time passed: no rate";
 }
 
-TEST(machine_profile, of_nothing_is_empty_and_of_devices_without_work_all_idle) {
+TEST(machine_profile, a_profile_of_nothing_is_empty_and_a_device_without_work_all_idle) {
   const machine_profile nothing = summarise({}, {.device_names = {"a"}});
   EXPECT_EQ(nothing.wall.count(), 0);
   ASSERT_EQ(nothing.devices.size(), 1U);
@@ -150,7 +150,7 @@ TEST(machine_profile, leaves_out_the_time_in_which_nobody_recorded) {
   expect_parts(p.devices[0], 20, 0, 10, 10);
 }
 
-TEST(machine_profile, of_devices_that_no_machine_has_sizes_nothing_by_their_ids) {
+TEST(machine_profile, a_device_id_of_no_machine_takes_one_entry) {
   const machine_profile p = summarise(std::vector{record(trace_kind::kernel, device_id{2'000'000'000}, 0, 1)});
   ASSERT_EQ(p.devices.size(), 1U);
   EXPECT_EQ(p.devices[0].name, "gpu2000000000");
@@ -187,7 +187,7 @@ by_instant look_at_each(const std::vector<trace_record>& records, device_id d, c
   return sum;
 }
 
-TEST(machine_profile, of_random_records_has_parts_that_sum_to_the_wall_time_and_agree_with_each_instant) {
+TEST(machine_profile, parts_of_random_records_sum_to_the_wall_time_and_agree_with_each_instant) {
   constexpr unsigned seed = 20240611;
   std::mt19937 random{seed};
   const auto number = [&random](int low, int high) { return std::uniform_int_distribution{low, high}(random); };

@@ -214,7 +214,7 @@ TEST(profiler, is_the_only_one_of_its_machine) {
   EXPECT_TRUE(next.is_recording());
 }
 
-TEST(profiler, of_many_threads_that_start_one_at_once_exactly_one_has_it) {
+TEST(profiler, exactly_one_of_many_threads_starts_a_profiler_at_once) {
   const machine m = two();
   std::atomic<int> made{0}, refused{0};
   std::vector<std::unique_ptr<profiler>> kept(4);

@@ -21,7 +21,7 @@ WEFT_KERNEL(first_use_writes, (WEFT_OUT(int32_t) numbers), { numbers[i] = (int32
 
 class first_use : public testing::TestWithParam<weft::machine (*)()> {};
 
-TEST_P(first_use, of_a_pair_may_be_to_enable_it_in_the_order_of_a_stream) {
+TEST_P(first_use, the_first_use_of_a_pair_may_enable_it_in_stream_order) {
   in_child({}, [] {
     const weft::machine m = GetParam()();
     const weft::stream order{m[0]};

@@ -63,7 +63,7 @@ std::string refusal() {
 
 // ---- the library ----------------------------------------------------------------------------------------------------
 
-TEST(hip_library, that_is_not_there_is_absent_with_the_reason_and_what_to_do) {
+TEST(hip_library, a_missing_library_is_absent_with_the_reason_and_a_remedy) {
   in_child({}, [] {
     const std::string why = reason("/nowhere/libamdhip64.so.7");
     EXPECT_TRUE(says(why, "/nowhere/libamdhip64.so.7") && says(why, "install") && says(why, "WEFT_HIP_DRIVER")) << why;
@@ -79,14 +79,14 @@ TEST(hip_library, is_not_opened_where_the_kernel_shows_no_gpu) {
   });
 }
 
-TEST(hip_library, that_is_none_is_said_to_be_none) {
+TEST(hip_library, another_library_is_said_to_be_no_hip_runtime) {
   in_child({}, [] {
     const std::string why = reason("libm.so.6");
     EXPECT_TRUE(says(why, "it is no HIP runtime")) << why;
   });
 }
 
-TEST(hip_library, that_is_too_old_names_both_versions) {
+TEST(hip_library, too_old_a_library_is_refused_with_both_versions) {
   in_child({{"WEFT_VIRTUAL_HIP_VERSION", "50221153"}}, [] {
     const std::string why = reason(samples::virtual_hip_library());
     EXPECT_TRUE(says(why, "HIP 5.2") && says(why, "6.2 or newer")) << why;
@@ -170,7 +170,7 @@ TEST(hip_device, without_waits_for_values_says_so_and_does_the_rest) {
   });
 }
 
-TEST(hip_stream, that_is_the_default_one_is_adopted_where_it_has_a_name) {
+TEST(hip_stream, the_default_stream_is_adopted_where_it_has_a_name) {
   in_child({{"WEFT_VIRTUAL_HIP_VERSION", "60443482"}}, [] {
     const weft::machine m = open_hip_machine();
     try {
@@ -198,7 +198,7 @@ unsigned long long calls_of(const char* function) {
   return virtual_cuda::find<unsigned long long(const char*)>("weft_virtual_calls")(function);
 }
 
-TEST(hip_memory, that_running_kernels_share_is_in_no_cache) {
+TEST(hip_memory, memory_shared_by_running_kernels_is_in_no_cache) {
   in_child({}, [] {
     const auto calls = [] { return calls_of("hipExtMallocWithFlags uncached"); };
     const weft::machine m = open_hip_machine();
@@ -213,7 +213,7 @@ TEST(hip_memory, that_running_kernels_share_is_in_no_cache) {
   });
 }
 
-TEST(hip_memory, that_running_kernels_share_is_fine_grained_where_a_release_knows_no_other) {
+TEST(hip_memory, memory_shared_by_running_kernels_is_fine_grained_in_releases_without_uncached_memory) {
   in_child({{"WEFT_VIRTUAL_HIP_UNCACHED", "0"}}, [] {
     const weft::machine m = open_hip_machine();
     const weft::buffer<int> shared{m[0], 100, weft::for_running_kernels};
@@ -221,7 +221,7 @@ TEST(hip_memory, that_running_kernels_share_is_fine_grained_where_a_release_know
   });
 }
 
-TEST(hip_memory, that_is_pinned_is_coherent_with_running_kernels) {
+TEST(hip_memory, pinned_memory_is_coherent_with_running_kernels) {
   in_child({{"WEFT_VIRTUAL_CUDA_FAIL", "cuMemHostRegister@1=801"}}, [] {  // pages of the process are so by themselves
     const weft::machine m = open_hip_machine();
     const weft::pinned_buffer<int> mine{m[0], 100};
@@ -229,7 +229,7 @@ TEST(hip_memory, that_is_pinned_is_coherent_with_running_kernels) {
   });
 }
 
-TEST(hip_memory, that_the_program_has_from_the_runtime_is_adopted) {
+TEST(hip_memory, memory_from_the_runtime_is_adopted) {
   in_child({}, [] {
     const weft::machine m = open_hip_machine();
     const auto library = ::dlopen(samples::virtual_hip_library().c_str(), RTLD_NOW | RTLD_NOLOAD);
