@@ -3,6 +3,7 @@
 // checksums and numbers of producers. Everything runs on one thread, so that what must happen is known at each step;
 // where a thread of the library takes part (staged, spill) only what it may decide is left open.
 #include "support/processes.hpp"
+#include "support/rounds.hpp"
 #include "support/samples.hpp"
 #include "weft/channel/message_queue.hpp"
 
@@ -527,7 +528,7 @@ TYPED_TEST(a_queue_of, behaves_as_a_deque_under_every_policy_mode_and_schedule) 
             while (with.capacity > 16 && with.capacity * sizeof(TypeParam) > 256 * 1024) with.capacity /= 4;
             SCOPED_TRACE(described(with, sizeof(TypeParam)));
             schedule<TypeParam> run{m, with};
-            run.run(with.capacity <= 64 ? 400 : 200);
+            run.run((with.capacity <= 64 ? 400 : 200) / (samples::is_sanitized ? 4 : 1));
             if (this->HasFatalFailure()) return;
           }
         }

@@ -5,6 +5,7 @@
 #include "core/documents/json_reader.hpp"
 #include "support/faults.hpp"
 #include "support/paths.hpp"
+#include "support/rounds.hpp"
 #include "topology_tools.hpp"
 #include "weft/core/topology.hpp"
 
@@ -489,7 +490,7 @@ TEST(topology, thousands_of_damaged_files_give_a_machine_or_a_reason) {
                                           "\xc3",        "18446744073709551616"};
   int good_ones = 0;
   int lines = 0;
-  constexpr int rounds = 6000;
+  constexpr int rounds = samples::rounds(6000);
   samples::played_faults(rounds);
   for (int round = 0; round < rounds; ++round) {
     std::string text = texts[below(texts.size())];

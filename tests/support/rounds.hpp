@@ -10,6 +10,13 @@ inline constexpr bool is_sanitized = true;
 inline constexpr bool is_sanitized = false;
 #endif
 
+/// ThreadSanitizer sees threads of one process.
+#if defined(WEFT_TSAN)
+inline constexpr bool sees_one_process = true;
+#else
+inline constexpr bool sees_one_process = false;
+#endif
+
 /// As often as wanted; under a sanitizer, which takes ten times as long and sees more each time, an eighth of it.
 constexpr int rounds(int wanted) { return is_sanitized ? (wanted + 7) / 8 : wanted; }
 

@@ -2,6 +2,7 @@
 #include "weft/exec/balance.hpp"
 
 #include "core/readable.hpp"
+#include "exec/balance/affine_cost.hpp"
 #include "exec/balance/granules.hpp"
 
 #include <algorithm>
