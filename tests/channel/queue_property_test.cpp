@@ -528,7 +528,7 @@ TYPED_TEST(a_queue_of, behaves_as_a_deque_under_every_policy_mode_and_schedule) 
             while (with.capacity > 16 && with.capacity * sizeof(TypeParam) > 256 * 1024) with.capacity /= 4;
             SCOPED_TRACE(described(with, sizeof(TypeParam)));
             schedule<TypeParam> run{m, with};
-            run.run((with.capacity <= 64 ? 400 : 200) / (samples::is_sanitized ? 4 : 1));
+            run.run((with.capacity <= 64 ? 400U : 200U) / (samples::is_sanitized ? 4 : 1));
             if (this->HasFatalFailure()) return;
           }
         }
