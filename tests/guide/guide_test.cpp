@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "guide/guide_tables.hpp"
 #include "weft/core/error.hpp"
+#include "weft/core/raise.hpp"
 
 #include <gtest/gtest.h>
 
