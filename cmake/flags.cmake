@@ -37,11 +37,12 @@ if(WEFT_FUZZ)
 endif()
 
 # One cache for all presets and checkouts: paths below the checkout are made relative before they are hashed, and the
-# folder a compiler runs in is left out. Precompiled headers need the two sloppiness settings. Dependency mode reads the
-# compiler's own list of headers, so that a miss does not preprocess the file twice.
+# folder a compiler runs in is left out. Precompiled headers need the first two sloppiness settings; the third leaves out
+# the language of messages, which a fresh root has not. Dependency mode reads the compiler's own list of headers, so that
+# a miss does not preprocess the file twice.
 if(WEFT_CCACHE_ENABLED AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_BASEDIR=${CMAKE_CURRENT_SOURCE_DIR} CCACHE_NOHASHDIR=1 CCACHE_DEPEND=1
-      CCACHE_SLOPPINESS=pch_defines,time_macros ${WEFT_CCACHE_PROGRAM})
+      CCACHE_SLOPPINESS=pch_defines,time_macros,locale ${WEFT_CCACHE_PROGRAM})
 endif()
 
 if(WEFT_CCACHE_ENABLED AND CMAKE_CXX_COMPILER_ID MATCHES "Clang")  # or no precompiled header is like the one before it
