@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // guide: the tables of docs/explanation/guide.md, as Markdown: what a published multi-GPU guide says, and the same
 // simulated. Nothing is measured, so the figures are the same on every computer.
-// usage: bench_guide_guide [--check PAGE]     (1: lines that PAGE has not, which it prints)
+// usage: bench_guide_guide [--check PAGE]     (1: PAGE lacks lines, which it prints)
 #include "guide/guide_tables.hpp"
 
 #include <cmath>
@@ -47,6 +47,10 @@ int main(int argc, char** argv) {
   std::string page;
   if (checks) {
     std::ifstream file{argv[2]};
+    if (!file) {
+      std::fprintf(stderr, "%s cannot be read\n", argv[2]);
+      return 2;
+    }
     page.assign(std::istreambuf_iterator<char>{file}, {});
   }
   std::string_view table;

@@ -58,7 +58,8 @@ class machine_state : public std::enable_shared_from_this<machine_state> {
   [[nodiscard]] std::chrono::nanoseconds ticks() const {
     return options_.clock == clock_kind::virtual_time ? now() : std::chrono::steady_clock::now().time_since_epoch();
   }
-  /// Of a device; the backend is asked once. Errors: as the backend's.
+  /// Of a device; the backend is asked once. Relaxed: a handle is a number, and the backend looks it up under its own
+  /// order. Errors: as the backend's.
   [[nodiscard]] result<stream_handle> default_stream(device_id id) const {
     backend& b = backend_of(id);
     auto& known = default_streams_[static_cast<std::size_t>(id.value() - b.first_device().value())];

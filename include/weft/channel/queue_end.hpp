@@ -52,7 +52,7 @@ struct alignas(isolation) queue_end {
 [[nodiscard]] queue_end& open_sender(queue_state& queue, std::source_location where);
 [[nodiscard]] queue_end* open_receiver(queue_state& queue, std::source_location where);
 
-/// What a queue is, apart from its type.
+/// The properties of a queue, apart from its type.
 struct queue_facts {
   device_id source, destination;
   transfer_mode mode = transfer_mode::direct;

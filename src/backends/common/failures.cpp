@@ -27,7 +27,7 @@ shared_cause host_function_threw(device_id of, const char* words) noexcept {
 
 void failure_ledger::open(bool reports_errors) {
   const std::lock_guard lock{mutex_};
-  reports_errors_.store(reports_errors, std::memory_order_relaxed);
+  reports_errors_ = reports_errors;
   failure_ = unreported_ = nullptr;
   has_failed_.store(false, std::memory_order_release);
 }
@@ -38,7 +38,7 @@ void failure_ledger::add(const shared_cause& cause, std::uint64_t sequence) {
   failure_ = cause;
   from_ = sequence;
   until_ = no_end;
-  if (reports_errors_.load(std::memory_order_relaxed)) unreported_ = cause;
+  if (reports_errors_) unreported_ = cause;
   has_failed_.store(true, std::memory_order_release);
 }
 
@@ -59,14 +59,11 @@ void failure_ledger::reported(const shared_cause& cause, std::uint64_t submitted
 }
 
 shared_cause failure_ledger::report(std::uint64_t submitted) {
-  shared_cause cause;
-  {
-    const std::lock_guard lock{mutex_};
-    cause = unreported_;
-    // a stream that reports no errors goes on afresh like one that has reported
-    if (!cause && !reports_errors_.load(std::memory_order_relaxed) && failure_) until_ = submitted;
-  }
-  if (cause) reported(cause, submitted);
+  const std::lock_guard lock{mutex_};
+  shared_cause cause = std::exchange(unreported_, nullptr);
+  // a stream that reports no errors goes on afresh like one that has reported
+  const bool goes_on = cause ? failure_ == cause && until_ == no_end : !reports_errors_;
+  if (goes_on && failure_) until_ = submitted;
   return cause;
 }
 

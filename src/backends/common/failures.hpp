@@ -40,7 +40,7 @@ template <class F>
 /// A function of the program's threw on the host; `words`: of its exception, or null.
 [[nodiscard]] shared_cause host_function_threw(device_id of, const char* words) noexcept;
 
-/// What `body` gives, or that it threw.
+/// The outcome of `body`, or that it threw.
 template <class F>
 [[nodiscard]] shared_cause outcome_of_host_function(device_id of, F&& body) noexcept {
   try {
@@ -64,11 +64,12 @@ class failure_ledger {
   void add(const shared_cause& cause, std::uint64_t sequence);
   /// The failure that skips this operation, or null.
   [[nodiscard]] shared_cause skips(std::uint64_t sequence);
+  /// Acquire: pairs with the release in add(), so that who sees it sees the failure.
   [[nodiscard]] bool is_clear() const noexcept { return !has_failed_.load(std::memory_order_acquire); }
 
   /// A wait gave this cause: what is submitted from now on runs.
   void reported(const shared_cause& cause, std::uint64_t submitted);
-  /// For who synchronizes with the stream: the cause that nobody was given yet, now reported; null if there is none.
+  /// For a synchronization with the stream: the cause that no wait was given yet, now reported; null if there is none.
   [[nodiscard]] shared_cause report(std::uint64_t submitted);
   /// The device was reset: nothing is left to report.
   void forgive(std::uint64_t submitted);
@@ -78,14 +79,14 @@ class failure_ledger {
 
   std::mutex mutex_;
   std::atomic<bool> has_failed_{false};
-  std::atomic<bool> reports_errors_{true};
+  bool reports_errors_ = true;
   shared_cause failure_;
   std::uint64_t from_ = 0;   // it skips operations from here …
   std::uint64_t until_ = 0;  // … to here
   shared_cause unreported_;
 };
 
-/// What a machine has lost and closed.
+/// The end of a machine and the loss of its devices.
 /// Thread: any.
 class failures {
  public:
@@ -93,12 +94,13 @@ class failures {
 
   // ---- the machine
   [[nodiscard]] bool closed() const noexcept { return closed_.load(std::memory_order_seq_cst); }
-  /// True for the first who closes: then every gate opens, failed.
+  /// True for the first call: then every gate opens, failed.
   [[nodiscard]] bool close();
 
   // ---- devices
   /// False when it was lost before. `cause` stays the root.
   [[nodiscard]] bool lose(device_id device, const shared_cause& cause);
+  /// Acquire: pairs with the release in lose().
   [[nodiscard]] bool is_lost(device_id device) const noexcept {
     return at(device).lost.load(std::memory_order_acquire);
   }

@@ -62,7 +62,7 @@ class launch_history {
   std::unique_ptr<body> body_;
 };
 
-/// What launches on this machine have learnt of the speed of kernels.
+/// The speeds of kernels that launches on this machine have measured.
 [[nodiscard]] launch_history& history_of(const machine& m);
 
 }  // namespace weft

@@ -28,7 +28,7 @@ struct stage_device {
   std::optional<std::uint64_t> memory{};  // bytes that the stages may take; none: no limit
 };
 
-/// What a placement looks at.
+/// The problem that a placement solves.
 struct placement_problem {
   std::vector<stage_cost> stages;
   std::vector<stage_device> devices;
