@@ -445,15 +445,23 @@ struct weft_virtual_kernel_<F> {
   }
 };
 /* Accesses of 16 bytes, as kernel/ring.h makes them where a compiler has them. The half with the stamp is stored last and
- * loaded first. With WEFT_VIRTUAL_TEARS=N the link delivers them in the wrong order, from the stamp N on. */
+ * loaded first. With WEFT_VIRTUAL_TEARS=N, from the stamp N on, the link brings the half with the stamp first, and the
+ * other half together with the next piece behind it. */
 #if !defined(__HIPCC_RTC__)
 #define WEFT_RING_WHOLE_PIECES
+#if defined(WEFT_VIRTUAL_TEARS)
+static thread_local uint64_t* weft_virtual_late_at_;
+static thread_local uint64_t weft_virtual_late_;
+#endif
 inline void weft_ring_store_piece(void* address, uint64_t low, uint64_t high, int) {
   uint64_t* const halves = (uint64_t*)address;
 #if defined(WEFT_VIRTUAL_TEARS)
   if ((high >> 32) >= WEFT_VIRTUAL_TEARS) {
+    if (weft_virtual_late_at_ + 2 == halves) __atomic_store_n(weft_virtual_late_at_, weft_virtual_late_, __ATOMIC_RELAXED);
+    weft_virtual_late_at_ = halves;
+    weft_virtual_late_ = low;
     __atomic_store_n(halves + 1, high, __ATOMIC_RELEASE);
-    for (int n = 0; n < 2000; ++n) weft_virtual_yield_();
+    return;
   }
 #endif
   __atomic_store_n(halves, low, __ATOMIC_RELAXED);
