@@ -40,7 +40,7 @@ queue_end& lendable(queue_end* only, std::source_location where) {
 }
 
 device device_of(const queue_state& queue, device_id end, std::source_location where) {
-  if (queue.machine != nullptr) return {queue.machine, end};
+  if (queue.machine != nullptr) return detail::make<device>(queue.machine, end);
   raise(errc::invalid_argument,
         "an end of a queue between processes has no device of its own: name the one whose kernels it is lent to, as in "
         "kernel_end{end, machine[0]}",
@@ -54,7 +54,7 @@ void loan::check(const queue_end& end, std::source_location where) const {
   const bool sends = &end == &queue_->lanes[end.lane]->sender;
   if (queue_->machine != nullptr) {
     const device_id own = sends ? queue_->facts.source : queue_->facts.destination;
-    if (on_ != device{queue_->machine, own}) {
+    if (on_ != detail::make<device>(queue_->machine, own)) {
       raise(errc::wrong_device,
             "this end of the queue is one of " + to_string(own) + ", and is lent to kernels of that device only",
             where);

@@ -281,7 +281,7 @@ result<world> join_by(rank self, int size, std::optional<int> local_rank, announ
   }
   made->numbers = std::make_shared<std::atomic<std::uint32_t>>(0);
   made->on_node = std::make_shared<process_group>(std::move(*group));
-  return world{std::move(made)};
+  return detail::make<world>(std::move(made));
 }
 
 }  // namespace
@@ -436,7 +436,7 @@ rank_communicator world::communicator(const device& mine, const rank_communicato
       detail::rank_communicator_body::meet(body_->on_node, std::move(members), detail::collective_tag(number, 3), mine,
                                            options, options.timeout, std::move(far));
   if (group) body_->messages->settle(*group, options.timeout);
-  return rank_communicator{std::move(made)};
+  return detail::make<rank_communicator>(std::move(made));
 }
 
 std::vector<world_engine_status> world_engines() {

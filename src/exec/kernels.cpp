@@ -7,7 +7,7 @@
 
 namespace weft {
 
-kernel_registry kernels(const machine& m) { return kernel_registry{detail::state_of(m)}; }
+kernel_registry kernels(const machine& m) { return detail::make<kernel_registry>(detail::state_of(m)); }
 
 kernel_registry& kernel_registry::add(std::shared_ptr<const kernel_code> code, std::source_location where) {
   const called_from here{where};

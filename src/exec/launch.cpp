@@ -169,7 +169,7 @@ std::shared_ptr<const kernel_code> registered_kernel(const std::shared_ptr<machi
     const std::shared_lock lock{table.mutex};
     if (const auto it = table.by_name.find(name); it != table.by_name.end()) return it->second;
   }
-  return kernel_registry{state}.at(name, where);
+  return detail::make<kernel_registry>(state).at(name, where);
 }
 
 std::string model_without_virtual_clock(const kernel_code& code) {
@@ -207,12 +207,12 @@ event launch_on(const std::shared_ptr<machine_state>& state, device_id on, strea
     if (arguments[i].is_memory) require_arrival(*state, on, arguments[i].memory, *code, i, where);
   }
   backend& driver = state->backend_of(on);
-  if (!some) return {state, value_or_raise(driver.record(order), where)};
+  if (!some) return detail::make<event>(state, value_or_raise(driver.record(order), where));
   const auto escorts = escorts_for(*state, *code, arguments);
   request.kernel = std::move(code);
   auto done = escorts.empty() ? driver.launch(order, std::move(request))
                               : launch_escorted(driver, order, std::move(request), escorts);
-  return {state, value_or_raise(std::move(done), where)};
+  return detail::make<event>(state, value_or_raise(std::move(done), where));
 }
 
 event launch_in(const stream& order, std::shared_ptr<const kernel_code> code, const kernel_range& over,

@@ -2,6 +2,7 @@
 #include "weft/memory/buffer.hpp"
 
 #include "core/called_from.hpp"
+#include "core/hex.hpp"
 #include "memory/pool_body.hpp"
 #include "runtime/machine_state.hpp"
 #include "weft/core/log.hpp"
@@ -20,6 +21,13 @@ void raise_copy_sizes(std::size_t to, std::size_t from, std::source_location whe
 void raise_subspan(std::size_t offset, std::size_t count, std::size_t size, std::source_location where) {
   raise(errc::out_of_range,
         "elements " + std::to_string(offset) + " + " + std::to_string(count) + " of a span of " + std::to_string(size),
+        where);
+}
+
+void raise_as(const void* address, bytes size, std::size_t element, std::size_t alignment, std::source_location where) {
+  raise(errc::invalid_argument,
+        to_string(size) + " at " + hex(address) + " as elements of " + std::to_string(element) + " bytes aligned to " +
+            std::to_string(alignment) + ": take a subspan that begins and ends between two of them",
         where);
 }
 
@@ -101,9 +109,9 @@ void prefetch(const device& to, device_span<const std::byte> range, std::source_
   if (!to.has(capability::unified_memory))
     raise(errc::unsupported, to_string(to.id()) + " has no unified memory to prefetch");
   const stream order = to.default_stream();
-  const event done{detail::state_of(to),
-                   value_or_raise(detail::state_of(to)->backend_of(to.id()).prefetch(
-                       order.native(), const_cast<std::byte*>(range.data()), range.size_bytes()))};
+  const auto done = detail::make<event>(detail::state_of(to),
+                                        value_or_raise(detail::state_of(to)->backend_of(to.id()).prefetch(
+                                            order.native(), const_cast<std::byte*>(range.data()), range.size_bytes())));
   done.wait();
 }
 

@@ -385,7 +385,7 @@ event copy_in(const stream& order, memory_ref dst, memory_ref src, const copy_sh
     raise_at(std::move(done).error(), where);
   }
   count_later(p, *done);
-  return {state, std::move(*done)};
+  return detail::make<event>(state, std::move(*done));
 }
 
 memory_ref box_ref(memory_ref whole, std::size_t offset, std::size_t element, std::uint64_t extent_bytes,
@@ -586,7 +586,7 @@ event copy_batch(const stream& order, std::span<const copy_part> parts, const co
   for (const plan& p : plans) {
     if (in_one_step(p)) count_later(p, *done);
   }
-  return {state, std::move(*done)};
+  return detail::make<event>(state, std::move(*done));
 }
 
 }  // namespace weft

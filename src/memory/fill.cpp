@@ -20,7 +20,8 @@ event fill_in(const stream& order, memory_ref dst, const fill_request& request, 
   fill_request made = request;
   made.dst = dst.address;
   made.where = where;
-  return {state, value_or_raise(state->backend_of(order.on().id()).fill(order.native(), made), where)};
+  return detail::make<event>(state,
+                             value_or_raise(state->backend_of(order.on().id()).fill(order.native(), made), where));
 }
 
 void fill_now(memory_ref dst, fill_request request, std::source_location where) {

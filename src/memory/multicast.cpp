@@ -65,9 +65,9 @@ event multicast_store(const std::shared_ptr<multicast_body>& body, const stream&
                       const memory_ref& src, std::source_location where) {
   multicast_body& group = held(body, where);
   backend& driver = of_stream(group, order, where);
-  return {group.state,
-          value_or_raise(driver.multicast_store(order.native(), group.id, bytes{offset}, src.address, bytes{src.size}),
-                         where)};
+  return detail::make<event>(group.state, value_or_raise(driver.multicast_store(order.native(), group.id, bytes{offset},
+                                                                                src.address, bytes{src.size}),
+                                                         where));
 }
 
 event multicast_load(const std::shared_ptr<multicast_body>& body, const stream& order, const memory_ref& dst,
@@ -75,9 +75,9 @@ event multicast_load(const std::shared_ptr<multicast_body>& body, const stream& 
                      std::source_location where) {
   multicast_body& group = held(body, where);
   backend& driver = of_stream(group, order, where);
-  return {group.state,
-          value_or_raise(driver.multicast_load(order.native(), dst.address, group.id, bytes{offset}, count, type, how),
-                         where)};
+  return detail::make<event>(group.state, value_or_raise(driver.multicast_load(order.native(), dst.address, group.id,
+                                                                               bytes{offset}, count, type, how),
+                                                         where));
 }
 
 }  // namespace detail

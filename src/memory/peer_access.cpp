@@ -80,7 +80,8 @@ event in_order(const stream& order, std::stop_token stop, std::source_location w
     if (!done) done.error().where = where;
     return done;
   };
-  return {detail::state_of(order), value_or_raise(driver.call(order.native(), std::move(turn)), where)};
+  return detail::make<event>(detail::state_of(order),
+                             value_or_raise(driver.call(order.native(), std::move(turn)), where));
 }
 
 /// Errors: machine_closed; invalid_argument for a stream that was moved from.

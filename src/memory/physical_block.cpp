@@ -132,7 +132,7 @@ bytes physical_block::size(std::source_location where) const {
 }
 device physical_block::on(std::source_location where) const {
   const called_from here{where};
-  return {detail::held(body_).handle.get().state, body_->about.device};
+  return detail::make<device>(detail::held(body_).handle.get().state, body_->about.device);
 }
 bool physical_block::is_shareable(std::source_location where) const {
   const called_from here{where};

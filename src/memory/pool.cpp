@@ -260,7 +260,7 @@ memory_pool::memory_pool(const device& on, pool_options options, std::source_loc
   memory.pools.push_back(body_);
 }
 
-device memory_pool::on() const { return {body_->state(), body_->on()}; }
+device memory_pool::on() const { return detail::make<device>(body_->state(), body_->on()); }
 pool_statistics memory_pool::statistics() const { return body_->statistics(); }
 void memory_pool::set_access(const device& by, access_right right, std::source_location where) const {
   const called_from here{where};

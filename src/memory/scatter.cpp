@@ -52,9 +52,9 @@ void spread(std::span<const copy_part> parts, const copy_options& options, std::
     if (by.value() < 0) by = one_target ? targets[i] : sources[i];
     const device_id other = by == targets[i] ? sources[i] : targets[i];
     try {
-      const stream order = device{self, by}.default_stream();
+      const stream order = detail::make<device>(self, by).default_stream();
       if (other.value() >= 0 && other != by) {
-        const stream beside = device{self, other}.default_stream();
+        const stream beside = detail::make<device>(self, other).default_stream();
         if (!state->backend_of(other).settled(beside.native())) order.wait(beside.record());
       }
       copy_shape shape;

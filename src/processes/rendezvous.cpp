@@ -135,7 +135,7 @@ result<process_group> rendezvous::join(const join_options& options, std::source_
   if (!members) return std::move(members).error();
   auto body = std::make_unique<process_group::body>(self_, std::move(members).value(), all.refused());
   if (auto begun = body->begin(); !begun) return std::move(begun).error();
-  return process_group{std::move(body)};
+  return detail::make<process_group>(std::move(body));
 }
 
 }  // namespace weft

@@ -98,7 +98,7 @@ struct device_barrier::body {
       ++mine->outstanding;
     }
     arrived.push_back(who);
-    const event opening{state, mine->gate};
+    const auto opening = detail::make<event>(state, mine->gate);
     if (is_last) {
       const std::lock_guard inner{mine->mutex};
       mine->complete = true;

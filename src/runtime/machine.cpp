@@ -28,14 +28,14 @@ machine machine::load(std::string_view name_or_file, std::source_location where)
 std::vector<device> machine::devices() const {
   std::vector<device> all;
   all.reserve(static_cast<std::size_t>(state_->device_count()));
-  for (int i = 0; i < state_->device_count(); ++i) all.emplace_back(state_, device_id{i});
+  for (int i = 0; i < state_->device_count(); ++i) all.push_back(detail::make<device>(state_, device_id{i}));
   return all;
 }
 
 device machine::operator[](const detail::placed_id& which) const {
   const called_from here{which.where};
   static_cast<void>(state_->description_of(which.id));
-  return {state_, which.id};
+  return detail::make<device>(state_, which.id);
 }
 
 int machine::device_count() const { return state_->device_count(); }

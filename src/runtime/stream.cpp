@@ -27,7 +27,7 @@ event write_word(const detail::stream_identity& identity, const word_request& re
                    "writing a value into memory of " + to_string(memory->device));
     }
   }
-  return {identity.state, value_or_raise(own.write_value(identity.handle, request))};
+  return detail::make<event>(identity.state, value_or_raise(own.write_value(identity.handle, request)));
 }
 
 }  // namespace
@@ -76,11 +76,11 @@ void* stream::driver_queue(std::source_location where) const {
   return value_or_raise(backend_of(identity_.get()).driver_queue(native()));
 }
 
-device stream::on() const { return {identity_.get().state, identity_.get().device}; }
+device stream::on() const { return detail::make<device>(identity_.get().state, identity_.get().device); }
 
 event stream::record(std::source_location where) const {
   const called_from here{where};
-  return {identity_.get().state, value_or_raise(backend_of(identity_.get()).record(native()))};
+  return detail::make<event>(identity_.get().state, value_or_raise(backend_of(identity_.get()).record(native())));
 }
 
 void stream::wait(const event& e, std::source_location where) const {
@@ -104,28 +104,29 @@ event stream::write_value(std::uint64_t* word, std::uint64_t value, std::source_
 event stream::wait_value(const std::uint32_t* word, std::uint32_t value, word_comparison comparison,
                          std::source_location where) const {
   const called_from here{where};
-  return {
+  return detail::make<event>(
       identity_.get().state,
       value_or_raise(backend_of(identity_.get())
-                         .wait_value(native(), {const_cast<std::uint32_t*>(word), sizeof value, value, comparison}))};
+                         .wait_value(native(), {const_cast<std::uint32_t*>(word), sizeof value, value, comparison})));
 }
 
 event stream::wait_value(const std::uint64_t* word, std::uint64_t value, word_comparison comparison,
                          std::source_location where) const {
   const called_from here{where};
-  return {
+  return detail::make<event>(
       identity_.get().state,
       value_or_raise(backend_of(identity_.get())
-                         .wait_value(native(), {const_cast<std::uint64_t*>(word), sizeof value, value, comparison}))};
+                         .wait_value(native(), {const_cast<std::uint64_t*>(word), sizeof value, value, comparison})));
 }
 
 event stream::call(std::function<void()> function, std::source_location where) const {
   const called_from here{where};
   if (!function) raise(errc::invalid_argument, "a stream was asked to call an empty function");
-  return {identity_.get().state, value_or_raise(backend_of(identity_.get()).call(native(), [f = std::move(function)] {
-            f();
-            return result<void>{};
-          }))};
+  return detail::make<event>(identity_.get().state,
+                             value_or_raise(backend_of(identity_.get()).call(native(), [f = std::move(function)] {
+                               f();
+                               return result<void>{};
+                             })));
 }
 
 bool stream::idle(std::source_location where) const {

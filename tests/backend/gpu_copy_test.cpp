@@ -90,7 +90,7 @@ weft::copy_shape line(std::uint64_t width) {
 
 void wait_for(const weft::machine& m, const weft::result<weft::event_ref>& done) {
   ASSERT_TRUE(done) << to_string(done.error());
-  if (*done) weft::event{weft::detail::state_of(m), *done}.wait();
+  if (*done) weft::detail::make<weft::event>(weft::detail::state_of(m), *done).wait();
 }
 
 class gpu_copy : public samples::virtual_cuda_test, public testing::WithParamInterface<pair_of_places> {
@@ -232,7 +232,7 @@ TEST_F(gpu_move, has_what_passes_through_plain_memory_there_before_anything_read
     if (round % 2 == 0) static_cast<void>(shut.hold(order));
     const auto landed = of(m).copy(order.native(), request_for(through, 0, from, 0, line(size)));
     ASSERT_TRUE(landed) << to_string(landed.error());
-    other.wait(weft::event{weft::detail::state_of(m), *landed});
+    other.wait(weft::detail::make<weft::event>(weft::detail::state_of(m), *landed));
     const auto behind = of(m).copy(order.native(), request_for(back, 0, through, 0, line(size)));
     const auto elsewhere = of(m).copy(other.native(), request_for(there, 0, through, 0, line(size)));
     if (round % 2 == 0) shut.open();
@@ -256,7 +256,7 @@ TEST_F(gpu_move, has_arrived_in_plain_memory_before_a_word_behind_it_says_so) {
     to.set(samples::pattern(5000, 2));
     const auto copied = of(m).copy(order.native(), request_for(to, 0, from, 0, line(5000)));
     ASSERT_TRUE(copied);
-    const weft::event arrived{weft::detail::state_of(m), *copied};
+    const auto arrived = weft::detail::make<weft::event>(weft::detail::state_of(m), *copied);
     if (elsewhere) other.wait(arrived);
     static_cast<void>((elsewhere ? other : order).write_value(word.data(), 1));
     // nobody asks weft: only the word tells

@@ -70,7 +70,7 @@ std::vector<portable::value> on_device(const weft::machine& m, portable::run one
     request.arguments[n].address = memory.back().data() + start_of(value);
   }
   const auto done = weft::value_or_raise(by.launch(order.native(), std::move(request)));
-  weft::event{weft::detail::state_of(m), done}.wait();
+  weft::detail::make<weft::event>(weft::detail::state_of(m), done).wait();
   std::size_t next = 0;
   for (portable::value& value : one.values) {
     if (value.direction == weft::parameter_direction::scalar) continue;

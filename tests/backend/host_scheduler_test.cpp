@@ -44,7 +44,7 @@ struct host_gate {
   explicit host_gate(const machine& m)
       : owner(weft::detail::state_of(m)->backend_of(gpu0)),
         record(*owner.create_gate()),
-        as_event(weft::detail::state_of(m), record) {}
+        as_event(weft::detail::make<event>(weft::detail::state_of(m), record)) {}
   void open(std::shared_ptr<const weft::error> cause = nullptr) const { owner.open_gate(record, std::move(cause)); }
   weft::backend& owner;
   weft::event_ref record;

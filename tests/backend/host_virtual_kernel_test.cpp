@@ -369,7 +369,7 @@ TEST(virtual_deadline, does_not_pass_while_somebody_decides) {
     const machine m = simulated(with_speeds({1}));
     const stream order{m[0]};
     weft::backend& host = weft::detail::state_of(m)->backend_of(gpu0);
-    const event done{weft::detail::state_of(m), *host.create_gate()};
+    const auto done = weft::detail::make<event>(weft::detail::state_of(m), *host.create_gate());
     const raw_launch one{.model = kernel_cost{1e-3, 0}};
     event second;
     weft::detail::state_of(m)->deciders().after(one.in(m, order).record(), [&] {

@@ -44,7 +44,7 @@ std::vector<portable::value> on_device(const weft::machine& m, portable::run one
     request.arguments[n].address = memory.back().data() + before;
   }
   const auto done = weft::value_or_raise(by.launch(order.native(), std::move(request)));
-  weft::event{weft::detail::state_of(m), done}.wait();
+  weft::detail::make<weft::event>(weft::detail::state_of(m), done).wait();
   std::size_t next = 0;
   for (portable::value& value : one.values) {
     if (value.direction == weft::parameter_direction::scalar) continue;
@@ -245,9 +245,10 @@ weft::event launch_raw(const weft::machine& m, const weft::raw_kernel& raw, cons
   argument.count = count;
   request.arguments = {argument};
   const weft::stream order{m[0]};
-  return {weft::detail::state_of(m),
-          weft::value_or_raise(
-              weft::detail::state_of(m)->backend_of(weft::device_id{0}).launch(order.native(), std::move(request)))};
+  return weft::detail::make<weft::event>(
+      weft::detail::state_of(m),
+      weft::value_or_raise(
+          weft::detail::state_of(m)->backend_of(weft::device_id{0}).launch(order.native(), std::move(request))));
 }
 
 TEST_P(opencl_kernel, a_raw_kernel_runs_from_its_source_wherever_its_memory_begins) {

@@ -76,7 +76,9 @@ TEST_P(opencl_memory_map, fills_at_places_that_are_no_multiple_of_the_pattern) {
       request.pattern_size = size;
       for (std::size_t b = 0; b < size; ++b) request.pattern[b] = static_cast<std::byte>(b * 7 + offset + size);
       const weft::stream order{m[0]};
-      weft::event{weft::detail::state_of(m), weft::value_or_raise(backend_of(m).fill(order.native(), request))}.wait();
+      weft::detail::make<weft::event>(weft::detail::state_of(m),
+                                      weft::value_or_raise(backend_of(m).fill(order.native(), request)))
+          .wait();
       for (std::size_t k = 0; k < 37 * size; ++k)
         expected[offset + k] = static_cast<std::uint8_t>(request.pattern[k % size]);
       ASSERT_TRUE(samples::same(samples::contents(memory), expected)) << size << " bytes at " << offset;
@@ -101,7 +103,9 @@ TEST_P(opencl_memory_map, copies_boxes_whose_rows_pass_a_pitch_and_whose_slices_
       request.src = src.data() + s.offset;
       request.shape = {width, height, depth, d.pitch, d.slice, s.pitch, s.slice};
       const weft::stream order{m[0]};
-      weft::event{weft::detail::state_of(m), weft::value_or_raise(backend_of(m).copy(order.native(), request))}.wait();
+      weft::detail::make<weft::event>(weft::detail::state_of(m),
+                                      weft::value_or_raise(backend_of(m).copy(order.native(), request)))
+          .wait();
       for (std::size_t z = 0; z < depth; ++z) {
         for (std::size_t y = 0; y < height; ++y) {
           std::memcpy(expected.data() + d.offset + z * d.slice + y * d.pitch,

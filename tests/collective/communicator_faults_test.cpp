@@ -185,7 +185,7 @@ TEST(communicator_faults, the_limit_of_a_call_goes_before_that_of_the_communicat
   sums s{wired(2), weft::clock_kind::virtual_time};
   s.fill();
   const auto gate_event = weft::detail::state_of(s.m)->backend_of(gpu0).create_gate();
-  s.m[0].default_stream().wait(weft::event{weft::detail::state_of(s.m), *gate_event});
+  s.m[0].default_stream().wait(weft::detail::make<weft::event>(weft::detail::state_of(s.m), *gate_event));
   weft::collective_options with;
   with.timeout = std::chrono::microseconds{7};
   const auto from = s.m.now();

@@ -262,8 +262,7 @@ verdict prefetch_and_advice_keep_the_data(context& c) {
   unified_buffer<std::uint8_t> shared{c.m()[0], count};
   auto data = pattern(count, 7);
   std::copy(data.begin(), data.end(), shared.host().begin());
-  const device_span<const std::byte> range{detail::state_of(shared.span()), shared.on().id(),
-                                           reinterpret_cast<const std::byte*>(shared.data()), count};
+  const auto range = shared.span().as<const std::byte>();
   for (const memory_advice advice : {memory_advice::read_mostly, memory_advice::preferred_location,
                                      memory_advice::accessed_by, memory_advice::none}) {
     for (const device& d : c.m().devices()) {
@@ -276,8 +275,7 @@ verdict prefetch_and_advice_keep_the_data(context& c) {
     }
   }
   const byte_buffer plain{c.m()[0], 64};
-  const device_span<const std::byte> other{detail::state_of(plain.span()), plain.on().id(),
-                                           reinterpret_cast<const std::byte*>(plain.data()), 64};
+  const auto other = plain.span().as<const std::byte>();
   expect_error({errc::invalid_argument}, "prefetch of plain memory", [&] { prefetch(c.m()[0], other); });
   expect_error({errc::invalid_argument}, "advice for plain memory",
                [&] { advise(c.m()[0], other, memory_advice::read_mostly); });

@@ -54,7 +54,8 @@ verdict a_mapping_covers_exactly_its_range(context& c) {
         "range of " + std::to_string(size) + " at " + std::to_string(offset));
     expect_error({errc::out_of_range, errc::not_found}, "a copy past the end of a mapping", [&] {
       std::vector<std::uint32_t> more(size + 1, 0);
-      const device_span<std::uint32_t> wider{detail::state_of(view.span()), pair.from, view.span().data(), size + 1};
+      const auto wider = detail::make<device_span<std::uint32_t>>(detail::state_of(view.span()), pair.from,
+                                                                  view.span().data(), size + 1);
       copy(wider, more);
     });
   }
@@ -218,8 +219,9 @@ verdict a_mapping_is_made_in_stream_order(context& c) {
   closed.open();
   made.done().wait();
   require(made.address() != nullptr, "the mapping was not made in its turn");
-  const device_span<std::uint32_t> view{detail::state_of(c.m()).get(), pair.from,
-                                        static_cast<std::uint32_t*>(made.address()), elements, memory_kind::mapped};
+  const auto view = detail::make<device_span<std::uint32_t>>(detail::state_of(c.m()).get(), pair.from,
+                                                             static_cast<std::uint32_t*>(made.address()), elements,
+                                                             memory_kind::mapped);
   std::vector<std::uint32_t> got(elements);
   copy(got, view);
   require_all<std::uint32_t>(got, [&](std::size_t i) { return data[i]; }, "through a mapping made in a stream");

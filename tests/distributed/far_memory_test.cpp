@@ -210,26 +210,29 @@ TEST(far_memory, is_not_touched_by_copies_that_may_not_be_and_serves_the_next_on
     auto beyond = weft::detail::internals::place(written);
     beyond.offset = beyond.size - 4;
     beyond.size = 2 * mib;
-    fails(far_span<byte>{beyond}, "out_of_range");
+    fails(weft::detail::make<weft::far_span<byte>>(beyond), "out_of_range");
     auto before = weft::detail::internals::place(written);
     before.offset = ~std::uint64_t{0} - 10;
     before.size = 100;
-    fails(far_span<byte>{before}, "out_of_range");
-    fails(far_span<byte>{weft::detail::internals::place(read)}, "it offers that memory for reading", true);
+    fails(weft::detail::make<weft::far_span<byte>>(before), "out_of_range");
+    fails(weft::detail::make<weft::far_span<byte>>(weft::detail::internals::place(read)),
+          "it offers that memory for reading", true);
     fails(gone, "not_found: copying ");
     auto unknown = weft::detail::internals::place(written);
     unknown.memory = 1'000'000;
-    fails(far_span<byte>{unknown}, "not_found: copying ");
+    fails(weft::detail::make<weft::far_span<byte>>(unknown), "not_found: copying ");
     fails(freed, "not_found: copying ");
     fails(half, "copying 4");
     std::vector<byte> other(3);
     if (error_of([&] { copy(w, other, written.first(4)); }).code != errc::incompatible) wrong += "two sizes; ";
     auto own = weft::detail::internals::place(written);
     own.owner = 0;
-    if (error_of([&] { copy(w, other, far_span<byte>{own}.first(3)); }).code != errc::invalid_argument)
+    if (error_of([&] { copy(w, other, weft::detail::make<weft::far_span<byte>>(own).first(3)); }).code !=
+        errc::invalid_argument)
       wrong += "its own memory; ";
     own.owner = 2;
-    if (error_of([&] { copy(w, other, far_span<byte>{own}.first(3)); }).code != errc::invalid_argument)
+    if (error_of([&] { copy(w, other, weft::detail::make<weft::far_span<byte>>(own).first(3)); }).code !=
+        errc::invalid_argument)
       wrong += "a rank outside; ";
     std::stop_source stopped;
     stopped.request_stop();
@@ -268,8 +271,8 @@ TEST(far_memory, is_not_touched_by_copies_that_may_not_be_and_serves_the_next_on
     there.reset();
     // whose second half is no memory
     const weft::buffer<byte> short_one{m[1], 2 * mib};
-    const weft::device_span<byte> too_long{weft::detail::state_of(m).get(), m[1].id(), short_one.span().data(),
-                                           4 * mib};
+    const auto too_long = weft::detail::make<weft::device_span<byte>>(weft::detail::state_of(m).get(), m[1].id(),
+                                                                      short_one.span().data(), 4 * mib);
     const offered_memory half{w, too_long};
     tell(w, zero, half.span());
     static_cast<void>(told<int>(w, zero));

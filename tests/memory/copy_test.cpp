@@ -34,6 +34,24 @@ weft::copy_options by(copy_path path, weft::device_id via = {}) {
   return made;
 }
 
+TEST(device_span, as_elements_of_another_type_is_the_same_memory) {
+  const machine m = play(wired(2));
+  const weft::buffer<std::uint32_t> words{m[1], 6};
+  weft::copy(words, std::vector<std::uint32_t>{1, 2, 3, 4, 5, 6});
+  const auto pairs = words.span().subspan(2, 4).as<const std::uint64_t>();
+  ASSERT_EQ(pairs.size(), 2u);
+  EXPECT_EQ(pairs.on(), gpu1);
+  std::vector<std::uint64_t> got(pairs.size());
+  weft::copy(got, pairs);
+  EXPECT_EQ(got, (std::vector<std::uint64_t>{3 + (std::uint64_t{4} << 32), 5 + (std::uint64_t{6} << 32)}));
+  const auto refused = [&](std::size_t first, std::size_t count) {
+    return error_of([&] { static_cast<void>(words.span().subspan(first, count).as<std::uint64_t>()); });
+  };
+  EXPECT_EQ(refused(0, 3).code, errc::invalid_argument) << "no whole number";
+  EXPECT_EQ(refused(1, 2).code, errc::invalid_argument) << "not aligned";
+  EXPECT_NE(refused(1, 2).what.find("as elements of 8 bytes aligned to 8"), std::string::npos) << refused(1, 2).what;
+}
+
 // The bytes lie on gpu1; the device that they are mapped for reaches both ends, and the owners each other not at all.
 TEST(copy, through_a_peer_mapping_is_made_by_the_device_it_is_for) {
   const machine m = play(wired(3));

@@ -141,7 +141,9 @@ TEST(memory_handle, is_refused_for_what_cannot_be_exported_with_the_advice) {
   EXPECT_EQ(refused(mapped.span()).code, errc::invalid_argument);
   EXPECT_EQ(refused({}).code, errc::invalid_argument);
   const auto reaches = [&](std::size_t offset, std::size_t count) {
-    return refused({weft::detail::state_of(own.span()), own.span().on(), own.data() + offset, count}).code;
+    return refused(weft::detail::make<weft::device_span<byte>>(weft::detail::state_of(own.span()), own.span().on(),
+                                                               own.data() + offset, count))
+        .code;
   };
   EXPECT_EQ(reaches(50, 51), errc::out_of_range);
   EXPECT_EQ(reaches(100, 1), errc::not_found) << "one past the end";

@@ -521,9 +521,9 @@ TEST(virtual_memory, part_from_the_start_of_a_block_can_be_mapped) {
   weft::fill(part.span<std::uint8_t>(), std::uint8_t{2});
   EXPECT_EQ(contents(whole.span<std::uint8_t>().subspan(granule.size() - 1, 2)), (samples::data{2, 1}));
   EXPECT_EQ(error_of([&] {
-              weft::copy(weft::device_span<std::uint8_t>{weft::detail::state_of(m).get(), gpu0,
-                                                         part.span<std::uint8_t>().data(), granule.size() + 1,
-                                                         weft::memory_kind::block},
+              weft::copy(weft::detail::make<weft::device_span<std::uint8_t>>(
+                             weft::detail::state_of(m).get(), gpu0, part.span<std::uint8_t>().data(),
+                             granule.size() + 1, weft::memory_kind::block),
                          samples::data(granule.size() + 1));
             }).code,
             errc::out_of_range);
@@ -566,9 +566,9 @@ TEST(virtual_memory, range_over_a_block_without_a_right_is_refused) {
   EXPECT_OK(d.raw.map_block(base, d.granule, d.block()));
   EXPECT_OK(d.raw.map_block(d.at(base, 1), d.granule, d.block()));
   EXPECT_OK(d.raw.set_access(base, d.granule, only_gpu0));
-  const weft::device_span<std::uint8_t> both{weft::detail::state_of(d.m).get(), gpu0,
-                                             reinterpret_cast<std::uint8_t*>(base), d.times(2).size(),
-                                             weft::memory_kind::block};
+  const auto both = weft::detail::make<weft::device_span<std::uint8_t>>(weft::detail::state_of(d.m).get(), gpu0,
+                                                                        reinterpret_cast<std::uint8_t*>(base),
+                                                                        d.times(2).size(), weft::memory_kind::block);
   EXPECT_EQ(error_of([&] { contents(both); }).code, errc::invalid_argument);
   const std::array<device_right, 1> reads{{{gpu0, access_right::read}}};
   EXPECT_OK(d.raw.set_access(d.at(base, 1), d.granule, reads));
@@ -613,8 +613,9 @@ int write_through(access_right right) {
   request.range = {1, {0, 0, 0}, {1, 1, 1}};
   request.arguments = {argument};
   const weft::stream order{m[0]};
-  weft::event{weft::detail::state_of(m),
-              weft::value_or_raise(weft::detail::state_of(m)->backend_of(gpu0).launch(order.native(), request))}
+  weft::detail::make<weft::event>(
+      weft::detail::state_of(m),
+      weft::value_or_raise(weft::detail::state_of(m)->backend_of(gpu0).launch(order.native(), request)))
       .wait();
   return 42;
 }

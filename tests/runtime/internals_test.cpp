@@ -58,4 +58,32 @@ TEST(public_object, shows_what_it_holds_to_the_library_and_to_no_user) {
   EXPECT_FALSE(hides_native<weft::stream>) << "a handle, which a user may need";
 }
 
+// A user makes an object by what its page says, never of its parts.
+template <class T, class... Parts>
+constexpr bool only_the_library_makes_it_of =
+    requires { weft::detail::make<T>(std::declval<Parts>()...); } && !std::is_constructible_v<T, Parts...>;
+
+TEST(public_object, is_made_of_its_parts_by_the_library_and_by_no_user) {
+  using state = std::shared_ptr<weft::detail::machine_state>;
+  using queue = std::shared_ptr<weft::detail::queue_state>;
+  EXPECT_TRUE((only_the_library_makes_it_of<weft::device, state, weft::device_id>));
+  EXPECT_TRUE((only_the_library_makes_it_of<weft::event, state, weft::event_ref>));
+  EXPECT_TRUE((only_the_library_makes_it_of<weft::device_span<int>, weft::detail::machine_state*, weft::device_id, int*,
+                                            std::size_t>));
+  EXPECT_TRUE((only_the_library_makes_it_of<weft::sender<int>, queue, weft::detail::queue_end&>));
+  EXPECT_TRUE((only_the_library_makes_it_of<weft::receiver<int>, queue, weft::detail::queue_end*>));
+  EXPECT_TRUE((only_the_library_makes_it_of<weft::kernel_registry, state>));
+  EXPECT_TRUE((only_the_library_makes_it_of<weft::launch_run, weft::event>));
+  EXPECT_TRUE((only_the_library_makes_it_of<weft::collective_run, std::shared_ptr<weft::collective_run::body>>));
+  EXPECT_TRUE((only_the_library_makes_it_of<weft::opened<int>, weft::detail::opened_view>));
+  EXPECT_TRUE((only_the_library_makes_it_of<weft::opened_memory<int>, weft::detail::opened_place>));
+  EXPECT_TRUE((only_the_library_makes_it_of<weft::access_grant, weft::detail::held_grant>));
+  EXPECT_TRUE((only_the_library_makes_it_of<weft::far_span<int>, weft::detail::far_place>));
+  EXPECT_TRUE((only_the_library_makes_it_of<weft::peer_access, state, weft::device_id, weft::device_id>));
+  EXPECT_TRUE((only_the_library_makes_it_of<weft::world, std::unique_ptr<weft::world::body>>));
+  EXPECT_TRUE((only_the_library_makes_it_of<weft::process_group, std::unique_ptr<weft::process_group::body>>));
+  EXPECT_TRUE(
+      (only_the_library_makes_it_of<weft::rank_communicator, std::unique_ptr<weft::detail::rank_communicator_body>>));
+}
+
 }  // namespace internals_test

@@ -154,8 +154,7 @@ TEST(error_place, calls_of_memory_name_their_line) {
   const machine m = two_devices();
   const buffer<float> x{m[0], 1024};
   const weft::device_span<const std::byte> nothing;
-  const weft::device_span<const std::byte> plain{weft::detail::state_of(m).get(), first,
-                                                 reinterpret_cast<const std::byte*>(x.data()), 4096};
+  const auto plain = x.span().as<const std::byte>();
   names_its_line([&] { buffer<float>(m[0], huge); });
   names_its_line([&] { buffer<float>(m[0], endless); });
   names_its_line([&] { weft::pinned_buffer<float>(m[0], endless); });

@@ -52,7 +52,7 @@ struct raw_launch {
     request.model = model;
     request.launch = launch;
     auto event = weft::detail::state_of(m)->backend_of(order.on().id()).launch(order.native(), request);
-    return {weft::detail::state_of(m), weft::value_or_raise(std::move(event))};
+    return weft::detail::make<weft::event>(weft::detail::state_of(m), weft::value_or_raise(std::move(event)));
   }
 };
 

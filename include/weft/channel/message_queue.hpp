@@ -47,11 +47,11 @@ class message_queue {
 
   /// Errors: resource_exhausted when every sending end has been opened.
   [[nodiscard]] sender<T> open_sender(std::source_location where = std::source_location::current()) const {
-    return {queue_, detail::open_sender(*queue_, where)};
+    return detail::make<sender<T>>(queue_, detail::open_sender(*queue_, where));
   }
   /// Errors: resource_exhausted when it has been opened.
   [[nodiscard]] receiver<T> open_receiver(std::source_location where = std::source_location::current()) const {
-    return {queue_, detail::open_receiver(*queue_, where)};
+    return detail::make<receiver<T>>(queue_, detail::open_receiver(*queue_, where));
   }
 
   [[nodiscard]] device_id source() const noexcept { return detail::facts_of(*queue_).source; }
@@ -296,10 +296,9 @@ class sender {
   /// Of the whole queue, or of this side of it when the other end is in another process.
   [[nodiscard]] queue_statistics statistics() const noexcept { return detail::statistics_of(*queue_); }
 
-  sender(std::shared_ptr<detail::queue_state> queue, detail::queue_end& end) : queue_(std::move(queue)), end_(&end) {}
-
  private:
   friend struct detail::internals;
+  sender(std::shared_ptr<detail::queue_state> queue, detail::queue_end& end) : queue_(std::move(queue)), end_(&end) {}
   [[nodiscard]] const std::shared_ptr<detail::queue_state>& state() const noexcept { return queue_; }
   [[nodiscard]] detail::queue_end* native() const noexcept { return end_; }
 
@@ -460,11 +459,10 @@ class receiver {
   /// Of the whole queue, or of this side of it when the other end is in another process.
   [[nodiscard]] queue_statistics statistics() const noexcept { return detail::statistics_of(*queue_); }
 
-  receiver(std::shared_ptr<detail::queue_state> queue, detail::queue_end* only)
-      : queue_(std::move(queue)), only_(only), open_(true) {}
-
  private:
   friend struct detail::internals;
+  receiver(std::shared_ptr<detail::queue_state> queue, detail::queue_end* only)
+      : queue_(std::move(queue)), only_(only), open_(true) {}
   [[nodiscard]] const std::shared_ptr<detail::queue_state>& state() const noexcept { return queue_; }
   [[nodiscard]] detail::queue_end* native() const noexcept { return only_; }
 

@@ -71,7 +71,7 @@ template <message T>
   auto queue = detail::offer_receiving(group, from, channel, detail::type_of<T>(), options, how, where);
   detail::await_accepted(group, from, channel, how, where);
   detail::queue_end* end = detail::only_receiver(*queue);
-  return {std::move(queue), end};
+  return detail::make<receiver<T>>(std::move(queue), end);
 }
 
 /// The sending end. `options` says what a full ring does (block, reject or drop_newest; overwrite_oldest if and only if
@@ -83,7 +83,7 @@ template <message T>
                                        const queue_options& options = {}, const connect_options& how = {},
                                        std::source_location where = std::source_location::current()) {
   auto made = detail::connect_sending(group, to, channel, detail::type_of<T>(), options, how, where);
-  return {std::move(made.queue), *made.end};
+  return detail::make<sender<T>>(std::move(made.queue), *made.end);
 }
 
 /// Both directions at once, for two processes that each call this with the other: neither has to come first.
@@ -95,7 +95,7 @@ template <message T>
   auto out = connect_sender<T>(group, other, channel, options, how, where);
   detail::await_accepted(group, other, channel, how, where);
   detail::queue_end* end = detail::only_receiver(*offered);
-  return {std::move(out), receiver<T>{std::move(offered), end}};
+  return {std::move(out), detail::make<receiver<T>>(std::move(offered), end)};
 }
 
 }  // namespace weft

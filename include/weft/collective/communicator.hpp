@@ -4,13 +4,14 @@
 #pragma once
 
 #include "weft/collective/collective_options.hpp"
+#include "weft/collective/collective_run.hpp"
 #include "weft/collective/data_type.hpp"
+#include "weft/collective/rank_memory.hpp"
 #include "weft/collective/reduction_op.hpp"
 #include "weft/memory/span.hpp"
 #include "weft/runtime/event.hpp"
 #include "weft/runtime/machine.hpp"
 
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -27,68 +28,6 @@ struct communicator_options {
   std::chrono::nanoseconds timeout = collective_timeout;
   bool peer_access = true;  // takes leases on peer access wherever it is offered, for as long as it lives
 };
-
-/// What a collective turned into. Letting it go neither waits nor cancels; synchronize() reports what failed.
-/// Thread: any.
-class collective_run {
- public:
-  struct body;
-  collective_run() = default;
-  explicit collective_run(std::shared_ptr<const body> made) : body_(std::move(made)) {}
-
-  /// Waits until every rank has its result. Errors: the first cause, with the rank and its device named; timed_out,
-  /// with the ranks that have not ended named, once the timeout of the call has passed; cancelled after abort().
-  void wait(std::source_location where = std::source_location::current()) const;
-  /// timed_out when `timeout` on the machine's clock has passed first. Errors: as wait().
-  [[nodiscard]] wait_outcome wait_for(std::chrono::nanoseconds timeout,
-                                      std::source_location where = std::source_location::current()) const;
-  [[nodiscard]] bool ready() const;
-  /// When that rank's memory is done with. Errors: invalid_argument.
-  [[nodiscard]] event done(rank of, std::source_location where = std::source_location::current()) const;
-  /// Which algorithm was taken, and why not the others.
-  [[nodiscard]] collective_algorithm algorithm() const;
-  [[nodiscard]] collective_choice choice() const;
-
- private:
-  std::shared_ptr<const body> body_;
-};
-
-namespace detail {
-
-/// The memory of every rank, as it was handed in.
-class rank_memory {
- public:
-  static constexpr std::size_t capacity = 64;
-  rank_memory() = default;
-  template <class R>
-  [[nodiscard]] static rank_memory of(const R& list, std::source_location where) {
-    rank_memory made;
-    for (const auto& one : list) made.push(untyped(borrow(one)), where);
-    return made;
-  }
-  template <class B>
-  [[nodiscard]] static rank_memory only(const B& one, std::source_location where) {
-    rank_memory made;
-    made.push(untyped(borrow(one)), where);
-    return made;
-  }
-  [[nodiscard]] std::span<const memory_ref> all() const { return {list_.data(), size_}; }
-
- private:
-  void push(const memory_ref& one, std::source_location where);  // errors: invalid_argument past the capacity
-
-  std::array<memory_ref, capacity> list_;
-  std::size_t size_ = 0;
-};
-
-/// The memory of one rank, of a list with an entry for each.
-template <class R>
-using of_one_rank = typename std::remove_cvref_t<R>::value_type;
-
-template <class R>
-using element_of_ranks = element_of_memory<of_one_rank<R>>;
-
-}  // namespace detail
 
 /// Ranks 0 … size−1, each a device; a device may be several ranks. One thread drives all of them.
 ///

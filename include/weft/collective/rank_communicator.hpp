@@ -6,6 +6,7 @@
 #include "weft/collective/collective_options.hpp"
 #include "weft/collective/data_type.hpp"
 #include "weft/collective/reduction_op.hpp"
+#include "weft/collective/symmetric_buffer.hpp"
 #include "weft/core/internals.hpp"
 #include "weft/memory/span.hpp"
 #include "weft/processes/process_group.hpp"
@@ -25,6 +26,10 @@
 
 namespace weft {
 
+namespace detail {
+class rank_communicator_body;
+}
+
 struct rank_communicator_options {
   std::chrono::nanoseconds timeout = collective_timeout;
   /// Shared memory of each rank through which memory goes that is not symmetric; as rank 0 has it. Two halves: one is
@@ -32,60 +37,6 @@ struct rank_communicator_options {
   bytes staging{std::uint64_t{1} << 20};
   waiting wait_policy = waiting::adaptive;
 };
-
-namespace detail {
-
-class rank_communicator_body;
-class symmetric_block;
-
-/// One rank's argument of a collective. Symmetric memory is known by its block.
-struct collective_memory {
-  memory_ref memory;
-  const symmetric_block* symmetric = nullptr;
-};
-
-}  // namespace detail
-
-/// Memory that every rank of a communicator has at the same place of its part, and that every rank reaches: what makes
-/// a collective one pass over everybody's memory. Made by all ranks together; goes with its last user, ranks apart.
-template <class T>
-class symmetric_buffer {
- public:
-  using value_type = T;
-
-  symmetric_buffer() = default;
-  symmetric_buffer(std::shared_ptr<detail::symmetric_block> block, const device_span<T>& mine)
-      : block_(std::move(block)), mine_(mine) {}
-
-  /// This rank's own part.
-  [[nodiscard]] device_span<T> span() const { return mine_; }
-  [[nodiscard]] std::size_t size() const { return mine_.size(); }
-  [[nodiscard]] T* data() const { return mine_.data(); }
-  operator device_span<T>() const { return mine_; }        // NOLINT(google-explicit-constructor)
-  operator device_span<const T>() const { return mine_; }  // NOLINT(google-explicit-constructor)
-  [[nodiscard]] symmetric_buffer subspan(std::size_t offset, std::size_t count,
-                                         std::source_location where = std::source_location::current()) const {
-    return {block_, mine_.subspan(offset, count, where)};
-  }
-
- private:
-  friend struct detail::internals;
-  [[nodiscard]] const detail::symmetric_block* block() const { return block_.get(); }
-
-  std::shared_ptr<detail::symmetric_block> block_;
-  device_span<T> mine_;
-};
-
-namespace detail {
-template <class B>
-collective_memory collective_memory_of(const B& given) {
-  if constexpr (requires { internals::block(given); }) {
-    return {untyped(given.span()), internals::block(given)};
-  } else {
-    return {untyped(borrow(given)), nullptr};
-  }
-}
-}  // namespace detail
 
 /// What a rank has under way, for whoever wants to know who is stuck.
 struct rank_state {
@@ -136,8 +87,9 @@ class rank_communicator {
                                              std::source_location where = std::source_location::current()) {
     static_assert(std::is_trivially_copyable_v<T>);
     auto [block, memory] = allocate_bytes(count, sizeof(T), where);
-    return {std::move(block),
-            device_span<T>{memory.state, memory.device, static_cast<T*>(memory.address), count, memory.kind}};
+    return detail::make<symmetric_buffer<T>>(
+        std::move(block),
+        detail::make<device_span<T>>(memory.state, memory.device, static_cast<T*>(memory.address), count, memory.kind));
   }
 
   template <class In, class Out>
@@ -266,9 +218,9 @@ class rank_communicator {
   /// Shared memory that this communicator holds, without symmetric buffers.
   [[nodiscard]] bytes footprint() const;
 
-  explicit rank_communicator(std::unique_ptr<detail::rank_communicator_body> made);
-
  private:
+  friend struct detail::internals;
+  explicit rank_communicator(std::unique_ptr<detail::rank_communicator_body> made);
   struct allocated {
     std::shared_ptr<detail::symmetric_block> block;
     detail::memory_ref memory;

@@ -6,6 +6,10 @@ namespace weft::detail {
 /// Gives the library's own files the parts that a public class hides from users; the class makes this its friend. Ask
 /// it in a `requires` too: on the object itself a hidden part is no error but a silent no.
 struct internals {
+  template <class Object, class... Parts>
+  [[nodiscard]] static constexpr Object make(Parts&&... parts) {
+    return Object(static_cast<Parts&&>(parts)...);
+  }
   [[nodiscard]] static constexpr auto state(const auto& of) -> decltype(of.state()) { return of.state(); }
   [[nodiscard]] static constexpr auto body(const auto& of) -> decltype(of.body()) { return of.body(); }
   [[nodiscard]] static constexpr auto native(const auto& of) -> decltype(of.native()) { return of.native(); }
@@ -18,6 +22,12 @@ struct internals {
     return of.far_copies();
   }
 };
+
+/// The public object that these parts make; its constructor for them is as hidden.
+template <class Object, class... Parts>
+[[nodiscard]] constexpr Object make(Parts&&... parts) {
+  return internals::make<Object>(static_cast<Parts&&>(parts)...);
+}
 
 [[nodiscard]] constexpr decltype(auto) state_of(const auto& object) { return internals::state(object); }
 

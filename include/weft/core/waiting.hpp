@@ -7,7 +7,7 @@
 
 namespace weft {
 
-/// How a wait ended. `failed` means the work itself failed: the record's cause says why.
+/// How a wait ended. `failed`: the work itself failed, and the record's cause says why; what users wait on throws it.
 enum class wait_outcome : std::uint8_t { ok, timed_out, cancelled, failed };
 
 /// When to stop waiting, in the time of the backend's clock (virtual time when that is virtual).

@@ -53,7 +53,6 @@ class far_span {
   using element_type = T;
 
   constexpr far_span() = default;
-  explicit constexpr far_span(const detail::far_place& at) : at_(at) {}
   template <class U>
     requires std::is_convertible_v<U (*)[], T (*)[]>
   constexpr far_span(const far_span<U>& other)  // NOLINT(google-explicit-constructor): as std::span
@@ -76,6 +75,7 @@ class far_span {
 
  private:
   friend struct detail::internals;
+  explicit constexpr far_span(const detail::far_place& at) : at_(at) {}
   [[nodiscard]] const detail::far_place& place() const noexcept { return at_; }
 
   detail::far_place at_;
@@ -97,7 +97,7 @@ class offered_memory {
                   "const memory is offered as offered_memory<const T>");
   }
   /// The offered elements, for the copies of other ranks.
-  [[nodiscard]] far_span<T> span() const { return far_span<T>{offer_.place()}; }
+  [[nodiscard]] far_span<T> span() const { return detail::make<far_span<T>>(offer_.place()); }
 
  private:
   detail::memory_offer offer_;

@@ -149,10 +149,10 @@ class world {
                                                std::source_location where = std::source_location::current());
 
   struct body;
-  explicit world(std::unique_ptr<body> made);
 
  private:
   friend struct detail::internals;
+  explicit world(std::unique_ptr<body> made);
   /// For connect_sender() and connect_receiver(). Errors: throws unsupported without an engine.
   [[nodiscard]] const std::shared_ptr<detail::queue_carrier>& queues() const;
   /// For copies to and from the memory of other ranks. Errors: the same.

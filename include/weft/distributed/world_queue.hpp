@@ -53,7 +53,7 @@ template <message T>
   auto offered = detail::offer_far_receiving(w, from, channel, detail::type_of<T>(), options, where);
   detail::await_accepted(w, offered, how, where);
   detail::queue_end* end = detail::only_receiver(*offered.queue);
-  return {std::move(offered.queue), end};
+  return detail::make<receiver<T>>(std::move(offered.queue), end);
 }
 
 /// The sending end; as connect_sender(process_group&).
@@ -64,7 +64,7 @@ template <message T>
   if (const rank near = detail::place_on_this_node(w, to, where); near.value() >= 0)
     return connect_sender<T>(*w.node_group(), near, channel, options, how, where);
   auto made = detail::connect_far_sender(w, to, channel, detail::type_of<T>(), options, how, where);
-  return {std::move(made.queue), *made.end};
+  return detail::make<sender<T>>(std::move(made.queue), *made.end);
 }
 
 /// Both directions at once, for two ranks that each call this with the other: neither has to come first.
@@ -78,7 +78,7 @@ template <message T>
   auto out = connect_sender<T>(w, other, channel, options, how, where);
   detail::await_accepted(w, offered, how, where);
   detail::queue_end* end = detail::only_receiver(*offered.queue);
-  return {std::move(out), receiver<T>{std::move(offered.queue), end}};
+  return {std::move(out), detail::make<receiver<T>>(std::move(offered.queue), end)};
 }
 
 }  // namespace weft

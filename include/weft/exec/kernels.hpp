@@ -2,6 +2,7 @@
 #pragma once
 
 #include "weft/backend/kernel_code.hpp"
+#include "weft/core/internals.hpp"
 #include "weft/runtime/machine.hpp"
 
 #include <memory>
@@ -15,8 +16,6 @@ namespace weft {
 /// Thread: any.
 class kernel_registry {
  public:
-  explicit kernel_registry(std::shared_ptr<detail::machine_state> state) : state_(std::move(state)) {}
-
   /// Registers kernels made by WEFT_KERNEL. The same definition again is no error.
   /// Errors: incompatible when a name is taken by another definition.
   template <class... Kernels>
@@ -33,6 +32,8 @@ class kernel_registry {
   [[nodiscard]] std::vector<std::string> names() const;
 
  private:
+  friend struct detail::internals;
+  explicit kernel_registry(std::shared_ptr<detail::machine_state> state) : state_(std::move(state)) {}
   std::shared_ptr<detail::machine_state> state_;
 };
 

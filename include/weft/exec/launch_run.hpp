@@ -4,131 +4,26 @@
 // that use the same arrays.
 #pragma once
 
-#include "weft/exec/array.hpp"
-#include "weft/exec/balance.hpp"
+#include "weft/core/internals.hpp"
 #include "weft/exec/launch.hpp"
 #include "weft/exec/launch_report.hpp"
+#include "weft/exec/spread_argument.hpp"
+#include "weft/exec/spread_options.hpp"
 
 #include <array>
 #include <chrono>
 #include <coroutine>
 #include <cstdint>
 #include <memory>
-#include <optional>
-#include <ranges>
 #include <source_location>
 #include <span>
-#include <stop_token>
-#include <type_traits>
 #include <utility>
-#include <vector>
 
 namespace weft {
 
-/// What happens to a launch when a device fails in the middle of it.
-enum class failure_policy : std::uint8_t {
-  fail_fast,        // what has not begun is not begun; the first cause is the launch's
-  retry_elsewhere,  // the pieces of a lost device run on the others, if their inputs are still somewhere
-};
-
-struct memory_limit {
-  device_id device;
-  bytes most;  // that the launch may use there
-};
-
-/// How a launch is spread over devices. All of it has a default that a newcomer can leave.
-struct spread_options {
-  device_query devices{};  // which; all of the machine unless said
-  balance strategy = balance::automatic;
-  std::vector<double> weights{};  // of the chosen devices, in their order: balance::weighted
-  std::vector<memory_limit> memory_limits{};
-  bool keep_on_device = true;         // false: results of arrays go to the host, and the devices' memory back
-  bool asynchronous = true;           // false: the call returns when the launch has ended
-  bool unified_memory = false;        // host memory is used where it is, by devices that can; nothing is copied
-  bool peer_to_peer = true;           // false: data between devices goes through the host
-  std::array<int, 3> block{0, 0, 0};  // as of launch_options; borders are multiples of its outermost extent
-  std::int64_t granularity = 1;       // the same for other reasons: borders are multiples of it as well
-  failure_policy on_failure = failure_policy::fail_fast;
-  std::stop_token stop{};              // pieces that have not begun are not begun; the launch ends as cancelled
-  std::optional<kernel_cost> model{};  // what the kernel costs on a virtual clock
-};
-
 namespace detail {
-
 class launch_job;
-
-/// One argument of a launch over devices.
-struct spread_argument {
-  launch_argument plain;
-  std::shared_ptr<array_body> array;  // of an array<T>
-  bool is_host = false;
-};
-
-template <class T>
-struct is_array : std::false_type {};
-template <class T>
-struct is_array<array<T>> : std::true_type {};
-
-template <class A>
-spread_argument make_spread_argument(A&& a) {
-  using plain = std::remove_cvref_t<A>;
-  spread_argument made;
-  if constexpr (std::is_arithmetic_v<plain>) {
-    made.plain = make_argument(a);
-  } else if constexpr (is_array<plain>::value) {
-    made.plain.type = element_type_of<typename plain::value_type>();
-    made.plain.is_memory = true;
-    made.plain.is_const = std::is_const_v<std::remove_reference_t<A>>;
-    made.plain.memory.size = a.size_bytes().value();
-    made.array = detail::internals::body(a);
-  } else {
-    const auto span = borrow(a);
-    using span_type = std::remove_cvref_t<decltype(span)>;
-    if constexpr (is_device_span<span_type>::value) {
-      made.plain = make_argument(span);
-    } else {
-      static_assert(std::is_lvalue_reference_v<A> || std::ranges::borrowed_range<plain>,
-                    "host memory has to outlive the launch: pass a variable or a span, not a temporary");
-      using element = typename span_type::element_type;
-      made.plain.type = element_type_of<std::remove_cv_t<element>>();
-      made.plain.is_memory = true;
-      made.plain.is_const = std::is_const_v<element>;
-      made.plain.memory = untyped(span);
-      made.is_host = true;
-    }
-  }
-  return made;
 }
-
-/// Does an argument fit a parameter? As fits(), with arrays and host memory.
-template <class P, class A>
-constexpr bool fits_spread() {
-  using plain = std::remove_cvref_t<A>;
-  using traits = parameter_traits<P>;
-  if constexpr (is_array<plain>::value) {
-    return traits::direction != parameter_direction::scalar &&
-           std::is_same_v<typename plain::value_type, typename traits::element> &&
-           (traits::direction == parameter_direction::in || !std::is_const_v<std::remove_reference_t<A>>);
-  } else if constexpr (std::is_arithmetic_v<plain>) {
-    return fits<P, plain>();
-  } else {
-    using given = typename std::remove_cvref_t<decltype(borrow(std::declval<A&>()))>::element_type;
-    return traits::direction != parameter_direction::scalar &&
-           std::is_same_v<std::remove_cv_t<given>, typename traits::element> &&
-           (traits::direction == parameter_direction::in || !std::is_const_v<given>);
-  }
-}
-
-template <class... Args, class... P>
-constexpr void check_spread(parameter_list<P...>) {
-  static_assert(sizeof...(Args) == sizeof...(P), "the number of arguments is not that of the kernel's parameters");
-  if constexpr (sizeof...(Args) == sizeof...(P)) {
-    static_assert((fits_spread<P, Args>() && ...),
-                  "an argument does not fit its parameter: type, constness, or memory where a value belongs");
-  }
-}
-
-}  // namespace detail
 
 /// A launch over devices that has been submitted. Letting it go neither stops it nor loses its error, which
 /// machine::synchronize() then reports; but with host memory among its arguments, letting it go waits, since that
@@ -136,9 +31,6 @@ constexpr void check_spread(parameter_list<P...>) {
 class launch_run {
  public:
   launch_run() = default;
-  explicit launch_run(std::shared_ptr<detail::launch_job> job) : job_(std::move(job)) {}
-  /// A launch that was one operation on one device.
-  explicit launch_run(event only) : only_(std::move(only)) {}
   launch_run(launch_run&&) noexcept = default;
   launch_run& operator=(launch_run&& other) noexcept;
   launch_run(const launch_run&) = delete;
@@ -166,6 +58,10 @@ class launch_run {
   void await_resume() const { wait(std::source_location{}); }
 
  private:
+  friend struct detail::internals;
+  explicit launch_run(std::shared_ptr<detail::launch_job> job) : job_(std::move(job)) {}
+  /// A launch that was one operation on one device.
+  explicit launch_run(event only) : only_(std::move(only)) {}
   std::shared_ptr<detail::launch_job> job_;
   event only_;
 };

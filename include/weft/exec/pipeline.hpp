@@ -4,7 +4,7 @@
 #pragma once
 
 #include "weft/exec/launch.hpp"
-#include "weft/exec/stage_placement.hpp"
+#include "weft/exec/untyped_pipeline.hpp"
 #include "weft/memory/span.hpp"
 #include "weft/runtime/event.hpp"
 #include "weft/runtime/machine.hpp"
@@ -12,129 +12,16 @@
 
 #include <chrono>
 #include <cstddef>
-#include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <source_location>
 #include <span>
-#include <stop_token>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
 
 namespace weft {
-
-struct pipeline_options {
-  int depth = 2;                       // buffers on each edge, and batches between two stages at most
-  device_query devices{};              // that may take part, where the placement is by cost
-  std::vector<device_id> placement{};  // the device of each stage, in place of `devices`; empty: by cost
-  bool overlap_hops = true;            // copies run beside the stages; false: in the stream of the stage before
-  std::stop_token stop{};              // batches that have not begun their next hop end as cancelled
-  std::size_t keep_batches = 4096;     // in the report; older ones are forgotten
-};
-
-struct stage_options {
-  /// Of one batch, per item of its input. Without it a stage counts as the mean of those that have one. On a virtual
-  /// clock it is also the time of a kernel given by type.
-  std::optional<kernel_cost> cost{};
-  /// Output elements of so many input elements; empty: as many.
-  std::function<std::size_t(std::size_t)> count{};
-};
-
-/// What a pipeline did so far. Times are those of the machine's clock.
-struct pipeline_report {
-  struct batch {
-    std::uint64_t number = 0;
-    std::size_t items = 0;  // of its input
-    std::chrono::nanoseconds pushed{0}, finished{0};
-    bool failed = false;
-  };
-  struct stage {
-    std::string name;
-    device_id device;
-    std::chrono::nanoseconds busy{0};
-    double share = 0;  // of the time from the first push to the last result
-    std::string why;   // it is there
-  };
-  struct hop {
-    device_id from, to;  // none: the host
-    std::chrono::nanoseconds busy{0};
-  };
-  struct edge {
-    std::string name;  // "double → root"; its buffers on the device that is named last
-    device_id device;
-    int buffers = 0;
-    int peak = 0;  // batches that were on it at once
-  };
-  std::vector<batch> batches;
-  std::vector<stage> stages;
-  std::vector<hop> hops;
-  std::vector<edge> edges;
-  std::uint64_t pushed = 0, finished = 0, failed = 0;
-  std::chrono::nanoseconds period{0};  // median from result to result
-  std::chrono::nanoseconds fill{0};    // until the last device began its first batch
-  std::chrono::nanoseconds drain{0};   // from the end of the first device's last batch to the last result
-  std::chrono::nanoseconds elapsed{0};
-  double batches_per_second = 0;
-  stage_placement placement;  // and what it was predicted to take
-  bool has_costs = false;     // without costs of the stages the prediction says nothing
-  bool simulated = false;     // the clock is virtual: a model's times, not measurements
-};
-
-namespace detail {
-
-struct untyped_stage {
-  std::string name;
-  std::size_t out_element = 0;
-  stage_options options;
-  std::function<void(const stream&, memory_ref in, std::size_t in_count, memory_ref out, std::size_t out_count)> work;
-};
-
-class pipeline_body;
-
-/// A pipeline without its types.
-class untyped_pipeline {
- public:
-  untyped_pipeline(const machine& m, std::size_t max_items, std::size_t in_element, std::vector<untyped_stage> stages,
-                   const pipeline_options& options, std::source_location where);
-  ~untyped_pipeline();
-  untyped_pipeline(const untyped_pipeline&) = delete;
-  untyped_pipeline& operator=(const untyped_pipeline&) = delete;
-
-  [[nodiscard]] std::optional<event> push(std::span<const std::byte> batch, std::size_t items,
-                                          std::span<std::byte> result, std::size_t results,
-                                          std::optional<std::chrono::nanoseconds> timeout, std::source_location where);
-  [[nodiscard]] wait_outcome drain(std::optional<std::chrono::nanoseconds> timeout, std::source_location where);
-  [[nodiscard]] pipeline_report report() const;
-  [[nodiscard]] std::size_t results_of(std::size_t items, std::source_location where) const;
-
- private:
-  std::shared_ptr<pipeline_body> body_;
-};
-
-template <class T>
-device_span<T> typed(const memory_ref& memory, std::size_t count) {
-  return {memory.state, memory.device, static_cast<T*>(memory.address), count, memory.kind};
-}
-
-/// Element types of a kernel that takes what comes in, what goes out, and values.
-template <class List>
-struct stage_elements {
-  static constexpr bool fit = false;
-  using in = void;
-  using out = void;
-};
-template <class First, class Second, class... Rest>
-struct stage_elements<parameter_list<First, Second, Rest...>> {
-  using in = typename parameter_traits<First>::element;
-  using out = typename parameter_traits<Second>::element;
-  static constexpr bool fit = parameter_traits<First>::direction == parameter_direction::in &&
-                              parameter_traits<Second>::direction == parameter_direction::out;
-};
-
-}  // namespace detail
 
 /// Stages that work on different batches at the same time, one behind the other, on the devices of a machine.
 ///

@@ -3,6 +3,7 @@
 // combines the blocks in an order that follows from their indices, so the result does not depend on who computed what.
 #pragma once
 
+#include "weft/core/internals.hpp"
 #include "weft/exec/launch_run.hpp"
 
 #include <cstdint>
@@ -78,8 +79,6 @@ class reduce_run {
   using value_type = V;
 
   reduce_run() = default;
-  reduce_run(std::unique_ptr<detail::reduction> numbers, launch_run run)
-      : numbers_(std::move(numbers)), run_(std::move(run)) {}
   reduce_run(reduce_run&&) noexcept = default;
   reduce_run& operator=(reduce_run&& other) noexcept {
     if (this != &other) {
@@ -114,6 +113,9 @@ class reduce_run {
   V await_resume() const { return wait(std::source_location{}); }
 
  private:
+  friend struct detail::internals;
+  reduce_run(std::unique_ptr<detail::reduction> numbers, launch_run run)
+      : numbers_(std::move(numbers)), run_(std::move(run)) {}
   std::unique_ptr<detail::reduction> numbers_;  // before run_, whose end waits for what writes them
   launch_run run_;
 };
@@ -142,7 +144,7 @@ template <class R>
   const auto count = static_cast<std::int64_t>(given.plain.memory.size / sizeof(element));
   auto numbers = std::make_unique<detail::reduction>(element_type_of<element>(), op, count, where);
   launch_run run = numbers->start(m, options, given, 0, count, where);
-  return {std::move(numbers), std::move(run)};
+  return detail::make<reduce_run<reduced<element>>>(std::move(numbers), std::move(run));
 }
 template <class R>
 [[nodiscard]] reduce_run<reduced<detail::element_of_t<R>>> launch_reduce(

@@ -89,9 +89,11 @@ class basic_buffer {
   [[nodiscard]] bool empty() const { return count_ == 0; }
   [[nodiscard]] bytes size_bytes() const { return bytes{count_ * sizeof(T)}; }
   [[nodiscard]] T* data() const { return static_cast<T*>(memory_.get().address); }
-  [[nodiscard]] device on() const { return {memory_.get().state, device_}; }
+  [[nodiscard]] device on() const { return detail::make<device>(memory_.get().state, device_); }
 
-  [[nodiscard]] device_span<T> span() const { return {memory_.get().state.get(), device_, data(), count_, taken_}; }
+  [[nodiscard]] device_span<T> span() const {
+    return detail::make<device_span<T>>(memory_.get().state.get(), device_, data(), count_, taken_);
+  }
   operator device_span<T>() const { return span(); }        // NOLINT(google-explicit-constructor)
   operator device_span<const T>() const { return span(); }  // NOLINT(google-explicit-constructor)
   [[nodiscard]] device_span<T> subspan(std::size_t offset, std::size_t count,
@@ -152,7 +154,8 @@ class adopted_memory {
   adopted_memory(const device& on, std::span<T> memory, std::source_location where = std::source_location::current());
 
   [[nodiscard]] device_span<T> span() const {
-    return {memory_.get().state.get(), device_, static_cast<T*>(memory_.get().address), count_, memory_kind::adopted};
+    return detail::make<device_span<T>>(memory_.get().state.get(), device_, static_cast<T*>(memory_.get().address),
+                                        count_, memory_kind::adopted);
   }
   operator device_span<T>() const { return span(); }  // NOLINT(google-explicit-constructor)
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "weft/core/access_right.hpp"
+#include "weft/core/internals.hpp"
 #include "weft/core/unique_handle.hpp"
 #include "weft/memory/mapping.hpp"
 #include "weft/memory/pool.hpp"
@@ -49,7 +50,6 @@ struct held_grant_traits {
 class access_grant {
  public:
   access_grant() = default;
-  explicit access_grant(detail::held_grant held) : held_(std::move(held)) {}
 
   [[nodiscard]] grant_way way(std::source_location where = std::source_location::current()) const;
   /// What the device may do now: at least what was asked for.
@@ -61,6 +61,8 @@ class access_grant {
   void end() { held_.reset(); }
 
  private:
+  friend struct detail::internals;
+  explicit access_grant(detail::held_grant held) : held_(std::move(held)) {}
   [[nodiscard]] const detail::grant_body& body() const;
 
   unique_handle<detail::held_grant_traits> held_;

@@ -80,7 +80,8 @@ class mapping {
   template <class T>
   [[nodiscard]] device_span<T> span(device_id by) const {
     static_assert(std::is_trivially_copyable_v<T>, "device memory holds trivially copyable types");
-    return {state(), by, static_cast<T*>(address()), size_.size() / sizeof(T), memory_kind::block};
+    return detail::make<device_span<T>>(state(), by, static_cast<T*>(address()), size_.size() / sizeof(T),
+                                        memory_kind::block);
   }
   /// The memory as the device of its first block uses it.
   template <class T>

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "weft/core/access_right.hpp"
+#include "weft/core/internals.hpp"
 #include "weft/memory/memory_handle.hpp"
 #include "weft/memory/shared_memory.hpp"
 #include "weft/runtime/machine.hpp"
@@ -29,8 +30,6 @@ class opened_pool {
   opened_pool(const machine& m, const pool_handle& handle, std::chrono::nanoseconds timeout = default_timeout,
               std::source_location where = std::source_location::current())
       : opened_pool(detail::state_of(m), handle, timeout, where) {}
-  opened_pool(const std::shared_ptr<detail::machine_state>& state, const pool_handle& handle,
-              std::chrono::nanoseconds timeout, std::source_location where = std::source_location::current());
 
   /// The device whose memory it is.
   [[nodiscard]] device on() const;
@@ -40,7 +39,7 @@ class opened_pool {
   [[nodiscard]] opened_memory<T> open(const pool_memory_handle& handle,
                                       std::chrono::nanoseconds timeout = default_timeout,
                                       std::source_location where = std::source_location::current()) const {
-    return opened_memory<T>{open_bytes(handle, timeout, sizeof(T), alignof(T), where)};
+    return detail::make<opened_memory<T>>(open_bytes(handle, timeout, sizeof(T), alignof(T), where));
   }
   /// What a device may do with all that is open and all that will be. Errors: as memory_pool::set_access.
   void set_access(const device& by, access_right right,
@@ -48,6 +47,9 @@ class opened_pool {
   [[nodiscard]] access_right access(const device& by) const;
 
  private:
+  friend struct detail::internals;
+  opened_pool(const std::shared_ptr<detail::machine_state>& state, const pool_handle& handle,
+              std::chrono::nanoseconds timeout, std::source_location where = std::source_location::current());
   [[nodiscard]] detail::opened_place open_bytes(const pool_memory_handle& handle, std::chrono::nanoseconds timeout,
                                                 std::size_t element, std::size_t alignment,
                                                 std::source_location where) const;

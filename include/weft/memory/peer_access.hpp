@@ -3,6 +3,7 @@
 // device that owns the memory.
 #pragma once
 
+#include "weft/core/internals.hpp"
 #include "weft/core/peer_description.hpp"
 #include "weft/core/topology.hpp"
 #include "weft/core/unique_handle.hpp"
@@ -76,8 +77,6 @@ class peer_access {
   peer_access(const machine& m, device_id from, device_id to,
               std::source_location where = std::source_location::current())
       : peer_access(detail::state_of(m), from, to, where) {}
-  peer_access(const std::shared_ptr<detail::machine_state>& state, device_id from, device_id to,
-              std::source_location where = std::source_location::current());
 
   [[nodiscard]] device_id from() const { return lease_.get().from; }
   [[nodiscard]] device_id to() const { return lease_.get().to; }
@@ -85,6 +84,9 @@ class peer_access {
   void end() { lease_.reset(); }
 
  private:
+  friend struct detail::internals;
+  peer_access(const std::shared_ptr<detail::machine_state>& state, device_id from, device_id to,
+              std::source_location where = std::source_location::current());
   unique_handle<detail::access_traits> lease_;
 };
 
@@ -222,7 +224,8 @@ class peer_mapping {
 
   /// The range as `by` sees it.
   [[nodiscard]] device_span<T> span() const {
-    return {view_.get().state.get(), view_.get().by, static_cast<T*>(view_.get().mapped), count_, memory_kind::mapped};
+    return detail::make<device_span<T>>(view_.get().state.get(), view_.get().by, static_cast<T*>(view_.get().mapped),
+                                        count_, memory_kind::mapped);
   }
 
  private:

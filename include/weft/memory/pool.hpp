@@ -64,10 +64,7 @@ class memory_pool {
   template <class T>
   [[nodiscard]] pool_memory_handle handle_of(const buffer<T>& memory,
                                              std::source_location where = std::source_location::current()) const {
-    return handle_of(
-        device_span<const std::byte>{detail::state_of(memory.span()), memory.span().on(),
-                                     reinterpret_cast<const std::byte*>(memory.data()), memory.size_bytes().size()},
-        where);
+    return handle_of(memory.span().template as<const std::byte>(where), where);
   }
 
  private:

@@ -111,14 +111,15 @@ class opened {
   using value_type = T;
 
   opened() = default;
-  explicit opened(detail::opened_view view) : view_(std::move(view)) {}
 
   [[nodiscard]] std::size_t size() const { return view_.size / sizeof(T); }
   [[nodiscard]] T* data() const { return static_cast<T*>(view_.address); }
   /// The device whose memory it is, as far as this machine has it.
   [[nodiscard]] device_id owner() const { return view_.owner; }
   /// Of memory of a pool the span is that of the pool's device; other memory's is that of the device it was opened on.
-  [[nodiscard]] device_span<T> span() const { return {view_.state, view_.by, data(), size(), view_.kind}; }
+  [[nodiscard]] device_span<T> span() const {
+    return detail::make<device_span<T>>(view_.state, view_.by, data(), size(), view_.kind);
+  }
   operator device_span<T>() const { return span(); }        // NOLINT(google-explicit-constructor)
   operator device_span<const T>() const { return span(); }  // NOLINT(google-explicit-constructor)
 
@@ -129,6 +130,7 @@ class opened {
 
  private:
   friend struct detail::internals;
+  explicit opened(detail::opened_view view) : view_(std::move(view)) {}
   [[nodiscard]] const detail::opened_view& view() const { return view_; }
 
   detail::opened_view view_;
@@ -146,7 +148,7 @@ template <class T>
 [[nodiscard]] opened<T> open(const device& on, const share_handle& handle,
                              std::chrono::nanoseconds timeout = open_timeout,
                              std::source_location where = std::source_location::current()) {
-  return opened<T>{detail::open_share(on, handle, timeout, sizeof(T), alignof(T), where)};
+  return detail::make<opened<T>>(detail::open_share(on, handle, timeout, sizeof(T), alignof(T), where));
 }
 
 }  // namespace weft

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "weft/core/handle_family.hpp"
+#include "weft/core/internals.hpp"
 #include "weft/memory/buffer.hpp"
 #include "weft/memory/memory_handle.hpp"
 
@@ -57,8 +58,10 @@ class shareable_buffer {
   [[nodiscard]] bool empty() const { return count_ == 0; }
   [[nodiscard]] bytes size_bytes() const { return bytes{count_ * sizeof(T)}; }
   [[nodiscard]] T* data() const { return static_cast<T*>(memory_.get().address); }
-  [[nodiscard]] device on() const { return {memory_.get().state, device_}; }
-  [[nodiscard]] device_span<T> span() const { return {memory_.get().state.get(), device_, data(), count_}; }
+  [[nodiscard]] device on() const { return detail::make<device>(memory_.get().state, device_); }
+  [[nodiscard]] device_span<T> span() const {
+    return detail::make<device_span<T>>(memory_.get().state.get(), device_, data(), count_);
+  }
   operator device_span<T>() const { return span(); }        // NOLINT(google-explicit-constructor)
   operator device_span<const T>() const { return span(); }  // NOLINT(google-explicit-constructor)
   [[nodiscard]] device_span<T> subspan(std::size_t offset, std::size_t count,
@@ -106,19 +109,20 @@ class opened_memory {
                 std::source_location where = std::source_location::current())
       : place_(detail::open_memory(detail::state_of(on), on.id(), handle.bytes(), handle_family::allocation, timeout,
                                    sizeof(T), alignof(T), where)) {}
-  explicit opened_memory(detail::opened_place place) : place_(std::move(place)) {}
 
   [[nodiscard]] std::size_t size() const { return place_.get().size / sizeof(T); }
   [[nodiscard]] T* data() const { return static_cast<T*>(place_.get().address); }
   /// The device whose memory it is.
   [[nodiscard]] device_id owner() const { return place_.get().owner; }
   [[nodiscard]] device_span<T> span() const {
-    return {place_.get().state.get(), place_.get().by, data(), size(), memory_kind::mapped};
+    return detail::make<device_span<T>>(place_.get().state.get(), place_.get().by, data(), size(), memory_kind::mapped);
   }
   operator device_span<T>() const { return span(); }        // NOLINT(google-explicit-constructor)
   operator device_span<const T>() const { return span(); }  // NOLINT(google-explicit-constructor)
 
  private:
+  friend struct detail::internals;
+  explicit opened_memory(detail::opened_place place) : place_(std::move(place)) {}
   unique_handle<detail::opened_traits> place_;
 };
 

@@ -8,6 +8,7 @@
 #include "weft/core/raise.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <source_location>
 #include <span>
@@ -28,6 +29,8 @@ struct memory_ref {
 };
 
 [[noreturn]] void raise_subspan(std::size_t offset, std::size_t count, std::size_t size, std::source_location where);
+[[noreturn]] void raise_as(const void* address, bytes size, std::size_t element, std::size_t alignment,
+                           std::source_location where);
 [[noreturn]] void raise_copy_sizes(std::size_t to, std::size_t from, std::source_location where);
 }  // namespace detail
 
@@ -40,9 +43,6 @@ class device_span {
   using value_type = std::remove_cv_t<T>;
 
   constexpr device_span() = default;
-  constexpr device_span(detail::machine_state* state, device_id on, T* data, std::size_t count,
-                        memory_kind kind = memory_kind::device)
-      : state_(state), data_(data), count_(count), device_(on), kind_(kind) {}
   template <class U>
     requires std::is_convertible_v<U (*)[], T (*)[]>
   constexpr device_span(const device_span<U>& other)  // NOLINT(google-explicit-constructor): as std::span
@@ -75,9 +75,22 @@ class device_span {
     if (count > count_) detail::raise_subspan(0, count, count_, where);
     return subspan(count_ - count, count, where);
   }
+  /// The same memory as elements of type U: copies and kernels take one type.
+  /// Errors: invalid_argument where it is no whole number of them, or not aligned for them.
+  template <class U>
+    requires(std::is_trivially_copyable_v<U> && (std::is_const_v<U> || !std::is_const_v<T>))
+  [[nodiscard]] device_span<U> as(std::source_location where = std::source_location::current()) const {
+    const std::size_t size = count_ * sizeof(T);
+    if (size % sizeof(U) != 0 || reinterpret_cast<std::uintptr_t>(data_) % alignof(U) != 0)
+      detail::raise_as(data_, bytes{size}, sizeof(U), alignof(U), where);
+    return detail::make<device_span<U>>(state_, device_, reinterpret_cast<U*>(data_), size / sizeof(U), kind_);
+  }
 
  private:
   friend struct detail::internals;
+  constexpr device_span(detail::machine_state* state, device_id on, T* data, std::size_t count,
+                        memory_kind kind = memory_kind::device)
+      : state_(state), data_(data), count_(count), device_(on), kind_(kind) {}
   [[nodiscard]] constexpr detail::machine_state* state() const { return state_; }
 
   detail::machine_state* state_ = nullptr;

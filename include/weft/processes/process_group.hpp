@@ -4,6 +4,7 @@
 #pragma once
 
 #include "weft/core/descriptor.hpp"
+#include "weft/core/internals.hpp"
 #include "weft/core/result.hpp"
 
 #include <chrono>
@@ -119,9 +120,10 @@ class process_group {
   [[nodiscard]] std::uint64_t refused() const;
 
   struct body;
-  explicit process_group(std::unique_ptr<body> made);
 
  private:
+  friend struct detail::internals;
+  explicit process_group(std::unique_ptr<body> made);
   std::unique_ptr<body> body_;
 };
 

@@ -26,8 +26,6 @@ class stream;
 /// One device of a machine: a small value that names it. Thread: any.
 class device {
  public:
-  device(std::shared_ptr<detail::machine_state> state, device_id id);
-
   [[nodiscard]] device_id id() const { return id_; }
   /// A device is taken wherever its id is. The id names it on its own machine alone.
   operator device_id() const { return id_; }  // NOLINT(google-explicit-constructor)
@@ -75,6 +73,7 @@ class device {
 
  private:
   friend struct detail::internals;
+  device(std::shared_ptr<detail::machine_state> state, device_id id);
   [[nodiscard]] const std::shared_ptr<detail::machine_state>& state() const { return state_; }
 
   std::shared_ptr<detail::machine_state> state_;

@@ -27,8 +27,6 @@ class machine_state;
 class event {
  public:
   event() = default;
-  event(std::shared_ptr<detail::machine_state> state, event_ref record)
-      : state_(std::move(state)), record_(std::move(record)) {}
   event(const event&) = default;
   event(event&&) = default;
   // What was here before goes record first: the record may live in memory of the machine that the state keeps.
@@ -67,6 +65,8 @@ class event {
 
  private:
   friend struct detail::internals;
+  event(std::shared_ptr<detail::machine_state> state, event_ref record)
+      : state_(std::move(state)), record_(std::move(record)) {}
   [[nodiscard]] const std::shared_ptr<detail::machine_state>& state() const { return state_; }
 
   std::shared_ptr<detail::machine_state> state_;

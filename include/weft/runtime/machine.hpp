@@ -9,6 +9,8 @@
 #include "weft/core/topology.hpp"
 #include "weft/core/trace.hpp"
 #include "weft/runtime/device.hpp"
+#include "weft/runtime/device_query.hpp"
+#include "weft/runtime/machine_options.hpp"
 
 #include <functional>
 #include <initializer_list>
@@ -35,95 +37,12 @@ struct placed_id {
 };
 }  // namespace detail
 
-/// When a machine finds out whether what one device writes into the memory of another arrives there.
-enum class peer_verification : std::uint8_t {
-  never,      // only by verify_peers()
-  first_use,  // once for each ordered pair that is used; what another process found since the boot holds
-  always,     // the same, and what other processes found is not believed
-};
-
-/// How a machine is put together. Everything has a default; the environment fills what is left open: WEFT_BACKEND,
-/// WEFT_TOPOLOGY (name or file), WEFT_DEVICES (number of host devices), WEFT_LOGICAL_DEVICES, WEFT_VERIFY_PEERS
-/// (never, first_use or always), WEFT_STRICT, WEFT_CHECK and WEFT_CHECK_ORDER (0 or 1).
-///
-/// Some options only the host backend has. Where a program relies on one (check_access, check_order, fill_new_memory,
-/// max_in_flight), another backend is not opened: unsupported, or the host where none was named. What changes no
-/// result there (devices, strict, model, and all that the environment says) is a remark in notes().
-struct machine_options {
-  /// "host", "opencl", …; empty is the best one present. Several, as in "host,opencl", make a mixed machine: the
-  /// devices of the first come first. Errors: not_found, or what a backend says, naming it; unsupported with virtual
-  /// time or check_order, which are the host backend's alone.
-  std::optional<std::string> backend{};
-  bool backend_required = true;      // false: what is absent is left out or replaced, and notes() say so
-  bool keep_duplicates = false;      // true: a device that two backends see appears with both, not with the first alone
-  std::optional<std::string> sim{};  // topology, by name or file, played by the host backend
-  std::optional<topology> machine{};  // the same, as a value
-  std::optional<int> devices{};       // number of host devices without a topology; 4 unless set
-  std::optional<bytes> memory_per_device{};
-  /// Each device is offered as so many, with a part of its compute units each; 1 unless set. One that cannot be split
-  /// so stays whole, and notes() say why; so do those of the host, of which there are as many as `devices` asks for.
-  std::optional<int> logical_devices{};
-  clock_kind clock = clock_kind::wall;
-  std::optional<bool> strict{};  // device pointers fault when the host follows them; see docs/reference/memory.md
-  /// Kernels on the host backend check every access to their views; unless set, so they do in a debug build of weft.
-  std::optional<bool> check_access{};
-  bool check_order = false;  // the host backend reports accesses that nothing orders; see docs/reference/memory.md
-  std::optional<std::byte> fill_new_memory{};
-  int max_in_flight = 0;
-  /// Backends of the program's own, asked before those of the build: how a port is tried out without changing weft.
-  std::vector<backend_entry> more_backends{};
-  /// first_use unless set. A pair that loses data is reported by the log hook, and not used any more: copies take
-  /// another route, and kernels get no memory over it.
-  std::optional<peer_verification> verify_peers{};
-  waiting wait_policy = waiting::adaptive;
-  simulation model{};  // of the virtual clock
-};
-
 /// One backend of this build on this machine.
 struct backend_status {
   std::string name;
   bool available = false;  // it was opened, and has devices
   std::string why;         // why it is absent, or was not looked at; empty when it is there
   bool looked_at = false;  // false: nobody opened it, so that nobody knows
-};
-
-/// Which devices are wanted. Every condition must hold; what is left is ordered by `score`, highest first, when given.
-struct device_query {
-  std::vector<device_id> ids{};  // exactly these, in this order; empty is all
-  capability needs = capability::none;
-  int min_compute_units = 0;
-  bytes min_memory{};  // free now
-  std::vector<device_id> exclude{};
-  std::optional<std::string> backend{};
-  bool backend_required = true;  // false: when it has no device, use the others and say so
-  std::function<double(const device&)> score{};
-  std::size_t at_most = static_cast<std::size_t>(-1);
-};
-
-struct rejected_device {
-  device_id id;
-  std::string why;
-};
-
-/// The devices that a query found, the others with the reason, and remarks about fallbacks.
-class device_list {
- public:
-  device_list() = default;
-  device_list(std::vector<device> chosen, std::vector<rejected_device> rejected, std::vector<std::string> notes)
-      : chosen_(std::move(chosen)), rejected_(std::move(rejected)), notes_(std::move(notes)) {}
-
-  [[nodiscard]] auto begin() const { return chosen_.begin(); }
-  [[nodiscard]] auto end() const { return chosen_.end(); }
-  [[nodiscard]] std::size_t size() const { return chosen_.size(); }
-  [[nodiscard]] bool empty() const { return chosen_.empty(); }
-  [[nodiscard]] const device& operator[](std::size_t i) const { return chosen_[i]; }
-  [[nodiscard]] const std::vector<rejected_device>& rejected() const { return rejected_; }
-  [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
-
- private:
-  std::vector<device> chosen_;
-  std::vector<rejected_device> rejected_;
-  std::vector<std::string> notes_;
 };
 
 /// Several devices as one machine: the GPUs of one backend, N virtual devices of the host with any topology, or those

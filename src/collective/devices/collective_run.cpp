@@ -133,7 +133,7 @@ event collective_run::done(rank of, std::source_location where) const {
     raise(errc::invalid_argument,
           "there is no rank " + std::to_string(of.value()) + " in a collective of " + std::to_string(count) + " ranks");
   }
-  return {body_->ranks->state, body_->done.empty() ? event_ref{} : body_->done[of.index()]};
+  return detail::make<event>(body_->ranks->state, body_->done.empty() ? event_ref{} : body_->done[of.index()]);
 }
 
 collective_algorithm collective_run::algorithm() const {

@@ -113,7 +113,7 @@ communicator::body::body(std::span<const device> devices, const communicator_opt
       refuse(lost);
     } else {
       try {
-        leases.emplace_back(ranks->state, from, to);
+        leases.push_back(detail::make<peer_access>(ranks->state, from, to));
       } catch (const error_exception& failed) {
         refuse(failed.cause().what);  // copies go through the host then
       }
@@ -376,7 +376,8 @@ collective_run communicator::body::start(collective what, data_type type, const 
   take(what, type, in, out, op, o, where);
   streams.begin(o.streams, where);
   const kept_plan* chosen = &plan(where);
-  if (chosen->plan->steps->all().empty() || try_here(*chosen->plan, where)) return collective_run{chosen->over};
+  if (chosen->plan->steps->all().empty() || try_here(*chosen->plan, where))
+    return detail::make<collective_run>(chosen->over);
   if (chosen->plan->choice.algorithm == collective_algorithm::direct && !writes_arrive()) {
     wish_.no_direct = why_not_direct();
     chosen = &plan(where);
@@ -396,7 +397,7 @@ collective_run communicator::body::start(collective what, data_type type, const 
       raise(failed.cause());
     fail_in_homes(streams, *call, kept.plan->steps->ends(), failed.cause());
   }
-  return collective_run{call};
+  return detail::make<collective_run>(call);
 }
 
 collective_run communicator::body::send(rank from, const memory_ref& src, rank to, const memory_ref& dst,
@@ -430,7 +431,7 @@ collective_run communicator::body::send(rank from, const memory_ref& src, rank t
   call->done.assign(ids.size(), {});
   if (src.size == 0) {
     call->over = true;
-    return collective_run{call};
+    return detail::make<collective_run>(call);
   }
   call->starts.assign(ids.size(), {});
   const stream& receives = streams.home(to.value());
@@ -449,7 +450,7 @@ collective_run communicator::body::send(rank from, const memory_ref& src, rank t
     ranks->value(from.value(), ranks->drivers[source]->wait_event(sends.native(), call->steps.front()), where);
     call->done[source] = ranks->value(from.value(), ranks->drivers[source]->record(sends.native()), where);
   }
-  return collective_run{call};
+  return detail::make<collective_run>(call);
 }
 
 collective_run communicator::body::barrier(const collective_options& o, std::source_location where) {
@@ -466,7 +467,7 @@ collective_run communicator::body::barrier(const collective_options& o, std::sou
   }
   if (!waits) {
     call->over = true;
-    return collective_run{call};
+    return detail::make<collective_run>(call);
   }
   const auto wait = [&](std::size_t r, const event_ref& e) {
     const int rank = static_cast<int>(r);
@@ -482,7 +483,7 @@ collective_run communicator::body::barrier(const collective_options& o, std::sou
     wait(r, call->done[0]);
     record(r);
   }
-  return collective_run{call};
+  return detail::make<collective_run>(call);
 }
 
 // ---- the communicator -----------------------------------------------------------------------------------------------

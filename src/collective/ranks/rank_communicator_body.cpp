@@ -225,15 +225,16 @@ event rank_communicator_body::submit(const stream& order, const std::shared_ptr<
     end_streamed();
     return done;
   };
-  last_ = event{state_of(on), value_or_raise(driver_->call(order.native(), std::move(work)))};
+  last_ = detail::make<event>(state_of(on), value_or_raise(driver_->call(order.native(), std::move(work))));
   if (cause.what.empty()) {
     at_once([&] {
       if (!drain_image(*call, &order)) return;
       // what the call keeps, it keeps until its result is where it belongs
-      last_ = event{state_of(on), value_or_raise(driver_->call(order.native(), [this, call]() -> result<void> {
-                      end_streamed();
-                      return {};
-                    }))};
+      last_ = detail::make<event>(state_of(on),
+                                  value_or_raise(driver_->call(order.native(), [this, call]() -> result<void> {
+                                    end_streamed();
+                                    return {};
+                                  })));
     });
   }
   if (!cause.what.empty()) raise(std::move(cause));

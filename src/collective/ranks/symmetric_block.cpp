@@ -20,7 +20,8 @@ constexpr const char* a_file = "symmetric memory";
 device device_with(const device& on, std::uint64_t identity) {
   const auto& state = state_of(on);
   for (int i = 0; i < state->device_count(); ++i) {
-    if (identity_of(state->description_of(device_id{i}).uuid) == identity) return {state, device_id{i}};
+    if (identity_of(state->description_of(device_id{i}).uuid) == identity)
+      return detail::make<device>(state, device_id{i});
   }
   return on;
 }

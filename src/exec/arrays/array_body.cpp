@@ -311,9 +311,9 @@ bool array_body::has_home() const {
 /// For what any device can do: the first that is there, since a machine goes on without the others.
 device array_body::somebody() const {
   for (int i = 0; i < machine_->device_count(); ++i) {
-    if (device one{machine_, device_id{i}}; !one.is_lost()) return one;
+    if (device one = detail::make<device>(machine_, device_id{i}); !one.is_lost()) return one;
   }
-  return {machine_, device_id{0}};
+  return detail::make<device>(machine_, device_id{0});
 }
 
 void array_body::ensure_home() {
@@ -605,7 +605,7 @@ void array_body::read(std::uint64_t first, std::span<std::byte> to, std::source_
           for (const interval& wanted : std::vector<interval>{left.runs()}) {
             for (const held_part& part : held(*from, wanted)) {
               left.remove(part.range);
-              const device actor = from_host ? somebody() : device{machine_, from->device};
+              const device actor = from_host ? somebody() : detail::make<device>(machine_, from->device);
               auto& by = lanes[actor.id()];
               if (!by) by = launches.lanes.take(actor);
               copy_part(by->out(), target, *from, part, {}, moves);

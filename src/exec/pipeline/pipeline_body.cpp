@@ -212,7 +212,7 @@ std::optional<event> pipeline_body::push(std::span<const std::byte> in, std::siz
   }
   if (thrown) std::rethrow_exception(thrown);
   if (refused) raise(*refused);
-  return event{state_, b->gate};
+  return detail::make<event>(state_, b->gate);
 }
 
 /// The last mark of a batch has ended. On the thread that ended it.

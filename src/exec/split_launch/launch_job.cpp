@@ -300,7 +300,7 @@ void launch_job::run_piece(flight& f, worker& by) {
     // What the user submitted to the device without naming a stream comes first.
     const auto earlier = plan_.state->default_stream(next.device);
     if (earlier && !driver.settled(*earlier)) {
-      const event before{plan_.state, value_or_raise(driver.record(*earlier), plan_.where)};
+      const auto before = make<event>(plan_.state, value_or_raise(driver.record(*earlier), plan_.where));
       way.in().wait(before);
       way.compute().wait(before);
       f.behind.push_back(before);
@@ -352,8 +352,8 @@ void launch_job::run_piece(flight& f, worker& by) {
       array_body::order(way.compute(), *places[i], a.reach(steps), a.writes);
     }
   }
-  const event kernel{plan_.state,
-                     value_or_raise(driver.launch(way.compute().native(), std::move(request)), plan_.where)};
+  const auto kernel =
+      make<event>(plan_.state, value_or_raise(driver.launch(way.compute().native(), std::move(request)), plan_.where));
   f.kernel = kernel;
   for (std::size_t i = 0; i < places.size(); ++i) {
     if (places[i] == nullptr) continue;
@@ -701,7 +701,7 @@ event launch_job::done() {
         if (!std::exchange(f.is_watched, true)) watch(f.last);
       }
     }
-    made = event{plan_.state, gate_};
+    made = detail::make<event>(plan_.state, gate_);
   }
   return made;
 }

@@ -118,8 +118,8 @@ launch_run spread(const machine& m, std::shared_ptr<const kernel_code> code, con
         many.empty() ? std::span{few}.first(arguments.size()) : std::span<launch_argument>{many};
     for (std::size_t i = 0; i < list.size(); ++i) list[i] = arguments[i].plain;
     const stream_handle order = value_or_raise(state->default_stream(device_id{0}), where);
-    return launch_run{launch_on(state, device_id{0}, order, std::move(code), over, list,
-                                {options.stop, options.model, options.block}, where)};
+    return detail::make<launch_run>(launch_on(state, device_id{0}, order, std::move(code), over, list,
+                                              {options.stop, options.model, options.block}, where));
   }
 
   const called_from here{where};
@@ -197,7 +197,7 @@ launch_run spread(const machine& m, std::shared_ptr<const kernel_code> code, con
 
   auto job = std::make_shared<launch_job>(std::move(plan));
   job->begin();
-  launch_run run{std::move(job)};
+  auto run = make<launch_run>(std::move(job));
   if (!options.asynchronous) run.wait(where);
   return run;
 }

@@ -55,7 +55,7 @@ class grant_body {
   ~grant_body() { end(); }
 
   [[nodiscard]] const std::shared_ptr<machine_state>& state() const { return state_; }
-  void lease(device_id owner) { lease_ = peer_access{state_, to_, owner}; }
+  void lease(device_id owner) { lease_ = detail::make<peer_access>(state_, to_, owner); }
   void take(carrier from, access_right wanted);
 
   grant_way way = grant_way::not_needed;
@@ -199,7 +199,7 @@ carrier pool_carrier(const std::shared_ptr<pool_body>& pool, const device& to) {
     return as_result([&] {
       const auto alive = weak.lock();
       if (!alive) return;
-      check_pool_right(*state, alive->on(), device{state, to}, right);
+      check_pool_right(*state, alive->on(), detail::make<device>(state, to), right);
       alive->set_access(to, right);
     });
   };
@@ -217,7 +217,9 @@ std::shared_ptr<grant_body> started(const machine_state* of, const device& to, a
   return std::make_shared<grant_body>(detail::state_of(to), to.id());
 }
 
-access_grant finished(std::shared_ptr<grant_body> body) { return access_grant{held_grant{std::move(body)}}; }
+access_grant finished(std::shared_ptr<grant_body> body) {
+  return detail::make<access_grant>(held_grant{std::move(body)});
+}
 
 void take_mappings(grant_body& body, machine_state& state, void* address, std::uint64_t size, device_id to,
                    access_right right) {

@@ -422,7 +422,7 @@ event ipc_event::wait(const stream& order, std::uint64_t number, std::chrono::na
     raise(errc::wrong_device, "the event belongs to another machine than the stream");
   body_->state()->require_open();
   backend& own = body_->state()->backend_of(order.on().id());
-  const event over{body_->state(), value_or_raise(own.create_gate())};
+  const auto over = detail::make<event>(body_->state(), value_or_raise(own.create_gate()));
   order.wait(over);
   try {
     detail::memory_of(*body_->state()).events().add({body_, number, detail::after(timeout), &own, over.record()});

@@ -45,7 +45,7 @@ opened_pool::opened_pool(const std::shared_ptr<detail::machine_state>& state, co
         "the pool of process " + std::to_string(h.process) + " is memory of a device that this machine lacks");
 }
 
-device opened_pool::on() const { return {body_->state, body_->on}; }
+device opened_pool::on() const { return detail::make<device>(body_->state, body_->on); }
 
 detail::opened_place opened_pool::open_bytes(const pool_memory_handle& handle, std::chrono::nanoseconds timeout,
                                              std::size_t element, std::size_t alignment,

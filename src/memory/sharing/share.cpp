@@ -329,7 +329,8 @@ class time_left {
 device device_with(const device& on, std::uint64_t identity) {
   const auto& state = detail::state_of(on);
   for (int i = 0; i < state->device_count(); ++i) {
-    if (identity_of(state->description_of(device_id{i}).uuid) == identity) return {state, device_id{i}};
+    if (identity_of(state->description_of(device_id{i}).uuid) == identity)
+      return detail::make<device>(state, device_id{i});
   }
   return on;
 }
@@ -362,7 +363,7 @@ void open_blocks(opened_view& view, const device& on, const sorted_parts& parts,
 }
 
 void open_pool(opened_view& view, const device& on, const sorted_parts& parts, const time_left& timeout) {
-  const opened_pool pool{detail::state_of(on), pool_handle{encode(*parts.pool)}, timeout.now()};
+  const auto pool = detail::make<opened_pool>(detail::state_of(on), pool_handle{encode(*parts.pool)}, timeout.now());
   view.body->memory = pool.open<std::byte>(pool_memory_handle{encode(*parts.pool_memory)}, timeout.now());
   if (on.id() != pool.on().id()) pool.set_access(on, access_right::read_write);
   view.body->pool = pool;

@@ -39,7 +39,7 @@ opened_place open_memory(const std::shared_ptr<machine_state>& state, device_id 
   opened_place place{state, got.address, got.size.value(), by, got.owner};
   if (family == handle_family::allocation && place.owner != by) {
     try {
-      const peer_access lease{state, by, place.owner};  // as long as it takes to find out
+      const auto lease = make<peer_access>(state, by, place.owner);  // as long as it takes to find out
       peers_of(*state).require(by, place.owner, peer_way::allocations,
                                "opening memory of " + to_string(place.owner) + " on " + to_string(by));
     } catch (const error_exception& refused) {

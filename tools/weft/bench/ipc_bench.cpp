@@ -33,10 +33,6 @@ constexpr std::size_t end_size = 64 << 10;  // of the pattern at either end of m
 WEFT_KERNEL(tool_touch_pages, (WEFT_IN(uint8_t) data, WEFT_OUT(uint8_t) seen, int64_t step),
             { seen[i] = data[i * step]; });
 
-device_span<std::byte> as_bytes_of(const device_span<std::uint8_t>& words) {
-  return {detail::state_of(words), words.on(), reinterpret_cast<std::byte*>(words.data()), words.size(), words.kind()};
-}
-
 void write_ends(const device_span<std::byte>& memory, std::uint64_t seed) {
   const std::size_t size = std::min(end_size, memory.size());
   write_pattern(memory.first(size), seed);
@@ -337,7 +333,7 @@ class ipc_runner {
     const stream order{by};
     const buffer<std::uint8_t> own{by, between.size};  // this process has it and has written it
     const buffer<std::uint8_t> seen{by, static_cast<std::size_t>(pages)};
-    write_pattern(as_bytes_of(own.span()), seed);
+    write_pattern(own.span().as<std::byte>(), seed);
     std::vector<std::uint8_t> expected(static_cast<std::size_t>(pages)), got(expected.size());
     const auto touch = [&](const device_span<std::uint8_t>& memory, std::vector<std::uint8_t>& into) {
       fill(seen, std::uint8_t{0xEE});
@@ -348,7 +344,7 @@ class ipc_runner {
       return seconds;
     };
     static_cast<void>(touch(own, expected));
-    judge(one, check_pattern(as_bytes_of(own.span()), seed));
+    judge(one, check_pattern(own.span().as<std::byte>(), seed));
     std::vector<double> first, later;
     while (more(first.size(), static_cast<std::size_t>(plan_.samples))) {
       {

@@ -183,11 +183,6 @@ class collective_values {
 inline constexpr std::size_t piece_of_values = std::size_t{1} << 20;  // elements on the host at a time
 
 template <class T>
-device_span<std::byte> bytes_of(const device_span<T>& of) {
-  return {detail::state_of(of), of.on(), reinterpret_cast<std::byte*>(of.data()), of.size() * sizeof(T), of.kind()};
-}
-
-template <class T>
 double number_of(T element) {
   if constexpr (std::is_arithmetic_v<T>) {
     return static_cast<double>(element);
@@ -202,7 +197,7 @@ void write_input(const collective_values<T>& values, int rank, const device_span
   for (std::size_t begin = 0; begin < to.size(); begin += piece_of_values) {
     part.resize(std::min(piece_of_values, to.size() - begin));
     for (std::size_t i = 0; i < part.size(); ++i) part[i] = values.input(rank, begin + i);
-    weft::copy(bytes_of(to.subspan(begin, part.size())), std::as_bytes(std::span{part}));
+    weft::copy(to.subspan(begin, part.size()).template as<std::byte>(), std::as_bytes(std::span{part}));
   }
 }
 
@@ -224,7 +219,7 @@ collective_finding check_outputs(const collective_values<T>& values, std::span<c
         for (std::size_t i = 0; i < count; ++i) expected[i] = values.output(rank, begin + i);
       }
       seen.resize(count);
-      weft::copy(std::as_writable_bytes(std::span{seen}), bytes_of(got[k].subspan(begin, count)));
+      weft::copy(std::as_writable_bytes(std::span{seen}), got[k].subspan(begin, count).template as<std::byte>());
       if (std::memcmp(seen.data(), expected.data(), count * sizeof(T)) == 0) continue;
       for (std::size_t i = 0; i < count; ++i) {
         // NOLINTNEXTLINE(bugprone-suspicious-memory-comparison): bits are what is compared

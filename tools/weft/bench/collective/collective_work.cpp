@@ -35,7 +35,7 @@ class all_ranks final : public collective_work {
   }
 
   void load() override {
-    for (const buffer<T>& one : memory_) fill(bytes_of(one.span()), std::byte{0xEE});
+    for (const buffer<T>& one : memory_) fill(one.span().template as<std::byte>(), std::byte{0xEE});
     for (std::size_t r = 0; r < in_.size(); ++r) write_input(values_, static_cast<int>(r), in_[r]);
   }
 
@@ -105,8 +105,8 @@ class one_rank final : public collective_work {
 
   void load() override {
     mine_.barrier();  // others may still read what is here
-    fill(bytes_of(first_.span()), std::byte{0xEE});
-    if (second_.size() > 0) fill(bytes_of(second_.span()), std::byte{0xEE});
+    fill(first_.span().template as<std::byte>(), std::byte{0xEE});
+    if (second_.size() > 0) fill(second_.span().template as<std::byte>(), std::byte{0xEE});
     write_input(values_, mine_.self().value(), in_.span());
     mine_.barrier();
   }
