@@ -198,6 +198,11 @@ void rank_meeting::give_up(const error& cause) {
     ::sched_yield();
   }
   end(cause.code, name_of(self_) + " cannot go on: " + cause.what);
+  // A driver knows no ranks: another rank that ended the call for a death has named it.
+  const auto known = failure();
+  const bool is_named = known && (known->code == errc::peer_dead || known->code == errc::closed) &&
+                        words_->ended.load(std::memory_order_acquire) != ended_as(known->code, self_);
+  if (is_of_others && is_named) raise_ended();
   raise(cause);
 }
 
