@@ -19,6 +19,8 @@ constexpr std::chrono::microseconds costly{200};
 constexpr std::chrono::milliseconds forbearance{50};
 std::atomic<clock::rep> yields_again_at{0};
 
+alignas(128) std::atomic<int> at_work{0};  // read by every wait, and often the same
+
 }  // namespace
 
 int cores() noexcept {
@@ -30,6 +32,9 @@ int cores() noexcept {
   }();
   return count;
 }
+
+void count_at_work(int change) noexcept { at_work.fetch_add(change, std::memory_order_relaxed); }
+bool is_crowded() noexcept { return at_work.load(std::memory_order_relaxed) > cores(); }
 
 bool offers_heavy_fence(word_scope scope) noexcept {
   static const bool here =

@@ -26,6 +26,12 @@ inline void pause() noexcept {
 /// Cores this process may use: a container or taskset may leave fewer than the machine has.
 [[nodiscard]] int cores() noexcept;
 
+/// How many queues of work have some now, in all of this process: each owner says +1 when its queue gets work and −1
+/// when it has none left. Waiting does not end it, but waiting for what no queue brings should.
+void count_at_work(int change) noexcept;
+/// More of them than cores(): who spins keeps one of them from its work.
+[[nodiscard]] bool is_crowded() noexcept;
+
 /// Whether a word lies in this process's memory or is shared with others.
 enum class word_scope : int { process = FUTEX_PRIVATE_FLAG, shared = 0 };
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Order, failure and the end of streams on the wall clock. What the virtual clock does is in host_virtual_clock_test.
+#include "os/parking.hpp"
 #include "runtime/machine_state.hpp"
 #include "support/hang.hpp"
+#include "support/processes.hpp"
 #include "support/samples.hpp"
 #include "weft/exec/launch.hpp"
 #include "weft/memory/copy.hpp"
@@ -56,6 +58,23 @@ WEFT_KERNEL(waits_for_a_flag, (WEFT_INOUT(int32_t) values), {
   while (__atomic_load_n(&values[i], __ATOMIC_ACQUIRE) == 0) {
   }
 });
+
+TEST(host_streams, crowd_the_cores_while_more_of_them_have_work_than_there_are_cores) {
+  const machine m{host(1)}, other{host(1)};  // one count for both
+  ASSERT_FALSE(weft::parking::is_crowded());
+  const host_gate closed{m}, closed_too{other};
+  std::vector<stream> held;
+  for (int i = 0; i < weft::parking::cores(); ++i) {
+    held.emplace_back(m[0]);
+    held.back().wait(closed.as_event);
+  }
+  const stream last{other[0]};
+  last.wait(closed_too.as_event);
+  EXPECT_TRUE(processes::comes_true([] { return weft::parking::is_crowded(); }));
+  closed_too.open();
+  EXPECT_TRUE(processes::comes_true([] { return !weft::parking::is_crowded(); }));
+  closed.open();
+}
 
 TEST(brief_work, has_ended_when_its_call_returns_where_the_stream_is_idle) {
   const machine m{host(2)};

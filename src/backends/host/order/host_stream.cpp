@@ -89,13 +89,18 @@ void host_stream::push(operation* op) {
 }
 
 void host_stream::serve(const std::stop_token& ended) {
+  bool has_work = false;
+  const auto count = [&](bool now) {
+    if (std::exchange(has_work, now) != now) parking::count_at_work(now ? 1 : -1);
+  };
   for (;;) {
     operation* batch = arrivals_.exchange(nullptr, std::memory_order_acquire);  // pairs with the push
     if (batch == nullptr) {
       last_ended_ = {};
+      count(false);
       if (ended.stop_requested()) return;
-      if (owner_.options_.wait_policy != waiting::park) {
-        parking::spinner spinner{owner_.options_.wait_policy};
+      if (const waiting policy = owner_.policy_now(); policy != waiting::park) {
+        parking::spinner spinner{policy};
         bool found = false;
         while (!found && spinner.spin()) {
           found = arrivals_.load(std::memory_order_relaxed) != nullptr ||
@@ -111,6 +116,7 @@ void host_stream::serve(const std::stop_token& ended) {
       parking::park(doorbell_, 1, std::chrono::steady_clock::time_point::max());
       continue;
     }
+    count(true);
     // A synchronous copy may still run on its caller's thread: it came first, and ends by itself. None can start while
     // anything of this batch is unfinished.
     while ((submitted_.load(std::memory_order_seq_cst) & inline_bit) != 0) std::this_thread::yield();

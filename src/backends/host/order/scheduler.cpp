@@ -182,6 +182,10 @@ void scheduler::queue_for_slot(operation& op) {
   device.waiting.insert(op.home->priority());
 }
 
+waiting scheduler::policy_now() const noexcept {
+  return options_.wait_policy == waiting::adaptive && parking::is_crowded() ? waiting::park : options_.wait_policy;
+}
+
 void scheduler::stand_still(operation& op, bool traced) {
   if (op.home->slot_reserved_.exchange(
           false, std::memory_order_acq_rel)) {  // what waits for another must not keep others waiting
@@ -193,19 +197,22 @@ void scheduler::stand_still(operation& op, bool traced) {
   const std::stop_token end = end_of(op.device);
   if (op.dependency) {
     if (traced && !op.dependency->finished()) op.stood_from = now();
-    if (options_.wait_policy == waiting::adaptive) {
+    if (policy_now() == waiting::adaptive) {
       // One stage of a pipeline waits for a chunk of the other, some hundred microseconds. Who parks here is woken on
       // the core of the one that works, and the stages then take turns instead of overlapping.
       constexpr std::uint32_t as_long_as_a_chunk = 8000;
       parking::spinner patient{waiting::adaptive, as_long_as_a_chunk};
       while (!op.dependency->finished() && patient.spin()) {
+        if (patient.time_to_look() && policy_now() != waiting::adaptive) break;
       }
     }
-    op.dependency->wait(std::chrono::steady_clock::time_point::max(), end, options_.wait_policy);
+    op.dependency->wait(std::chrono::steady_clock::time_point::max(), end, policy_now());
   }
   if (op.until && !refusal(op)) {  // what will not run waits for nothing
     if (traced) op.stood_from = now();
+    parking::count_at_work(-1);  // the word is written from outside, perhaps much later
     detail::watch_word(op.until, end, options_.wait_policy);
+    parking::count_at_work(1);
   }
   op.home->last_ended_ = {};
   if (op.stood_from) op.stood_until = now();
@@ -287,7 +294,7 @@ wait_outcome scheduler::await(event_record& event, wait_deadline deadline, const
   if (options_.clock == clock_kind::virtual_time) return clock_.drive(event, deadline, stop);
   using time_point = std::chrono::steady_clock::time_point;
   const auto until = deadline >= no_deadline - epoch_.time_since_epoch() ? time_point::max() : epoch_ + deadline;
-  return event.wait(until, stop, options_.wait_policy);
+  return event.wait(until, stop, policy_now());
 }
 
 wait_outcome scheduler::wait(event_record& event, wait_deadline deadline, const std::stop_token& stop) {

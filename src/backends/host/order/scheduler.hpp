@@ -160,6 +160,8 @@ class scheduler {
   void execute(operation& op, operation* next);  // wall clock, on the worker
   /// Holds the worker until the operation's dependency has ended and what it waits for holds.
   void stand_still(operation& op, bool traced);
+  /// How to wait now: asleep where more streams have work than there are cores.
+  [[nodiscard]] waiting policy_now() const noexcept;
   /// Makes an operation a candidate for a place on its device; before it is its turn, so that priorities count.
   void queue_for_slot(operation& op);
   void finish(operation& op, std::shared_ptr<const error> cause);
