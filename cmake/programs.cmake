@@ -145,6 +145,13 @@ if(WEFT_BENCH_ENABLED)
         target_compile_definitions(bench_${name} PRIVATE WEFT_BENCH_STARPU=1)
       endif()
     endif()
+    if(name STREQUAL exec_pipeline)
+      find_package(TBB QUIET)  # the same
+      if(TARGET TBB::tbb)
+        target_link_libraries(bench_${name} PRIVATE TBB::tbb)
+        target_compile_definitions(bench_${name} PRIVATE WEFT_BENCH_TBB=1)
+      endif()
+    endif()
     list(APPEND weft_benches bench_${name})
   endforeach()
 
