@@ -27,7 +27,7 @@ void raise_subspan(std::size_t offset, std::size_t count, std::size_t size, std:
 void raise_as(const void* address, bytes size, std::size_t element, std::size_t alignment, std::source_location where) {
   raise(errc::invalid_argument,
         to_string(size) + " at " + hex(address) + " as elements of " + std::to_string(element) + " bytes aligned to " +
-            std::to_string(alignment) + ": take a subspan that begins and ends between two of them",
+            std::to_string(alignment) + " is no whole number of aligned elements: choose another subspan",
         where);
 }
 

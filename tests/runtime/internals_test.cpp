@@ -80,6 +80,12 @@ TEST(public_object, is_made_of_its_parts_by_the_library_and_by_no_user) {
   EXPECT_TRUE((only_the_library_makes_it_of<weft::access_grant, weft::detail::held_grant>));
   EXPECT_TRUE((only_the_library_makes_it_of<weft::far_span<int>, weft::detail::far_place>));
   EXPECT_TRUE((only_the_library_makes_it_of<weft::peer_access, state, weft::device_id, weft::device_id>));
+  EXPECT_TRUE((only_the_library_makes_it_of<weft::opened_pool, state, weft::pool_handle, std::chrono::nanoseconds>));
+  EXPECT_TRUE((
+      only_the_library_makes_it_of<weft::reduce_run<int>, std::unique_ptr<weft::detail::reduction>, weft::launch_run>));
+  EXPECT_TRUE((only_the_library_makes_it_of<weft::symmetric_buffer<int>, std::shared_ptr<weft::detail::symmetric_block>,
+                                            weft::device_span<int>>));
+  EXPECT_FALSE((only_the_library_makes_it_of<weft::device, int*>)) << "not its parts";
   EXPECT_TRUE((only_the_library_makes_it_of<weft::world, std::unique_ptr<weft::world::body>>));
   EXPECT_TRUE((only_the_library_makes_it_of<weft::process_group, std::unique_ptr<weft::process_group::body>>));
   EXPECT_TRUE(

@@ -13,8 +13,6 @@
 #include "weft/runtime/machine.hpp"
 
 #include <chrono>
-#include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <optional>
 #include <source_location>

@@ -9,9 +9,7 @@
 #include <span>
 #include <type_traits>
 
-namespace weft {
-
-namespace detail {
+namespace weft::detail {
 
 /// The memory of every rank, as it was handed in.
 class rank_memory {
@@ -46,6 +44,4 @@ using of_one_rank = typename std::remove_cvref_t<R>::value_type;
 template <class R>
 using element_of_ranks = element_of_memory<of_one_rank<R>>;
 
-}  // namespace detail
-
-}  // namespace weft
+}  // namespace weft::detail

@@ -7,7 +7,7 @@ namespace weft::detail {
 /// it in a `requires` too: on the object itself a hidden part is no error but a silent no.
 struct internals {
   template <class Object, class... Parts>
-  [[nodiscard]] static constexpr Object make(Parts&&... parts) {
+  [[nodiscard]] static constexpr auto make(Parts&&... parts) -> decltype(Object(static_cast<Parts&&>(parts)...)) {
     return Object(static_cast<Parts&&>(parts)...);
   }
   [[nodiscard]] static constexpr auto state(const auto& of) -> decltype(of.state()) { return of.state(); }
@@ -23,9 +23,10 @@ struct internals {
   }
 };
 
-/// The public object that these parts make; its constructor for them is as hidden.
+/// Makes a public object through its private constructor.
 template <class Object, class... Parts>
-[[nodiscard]] constexpr Object make(Parts&&... parts) {
+[[nodiscard]] constexpr auto make(Parts&&... parts)
+    -> decltype(internals::make<Object>(static_cast<Parts&&>(parts)...)) {
   return internals::make<Object>(static_cast<Parts&&>(parts)...);
 }
 

@@ -13,7 +13,6 @@
 #include <array>
 #include <chrono>
 #include <coroutine>
-#include <cstdint>
 #include <memory>
 #include <source_location>
 #include <span>

@@ -10,9 +10,7 @@
 #include <type_traits>
 #include <utility>
 
-namespace weft {
-
-namespace detail {
+namespace weft::detail {
 
 /// One argument of a launch over devices.
 struct spread_argument {
@@ -85,6 +83,4 @@ constexpr void check_spread(parameter_list<P...>) {
   }
 }
 
-}  // namespace detail
-
-}  // namespace weft
+}  // namespace weft::detail

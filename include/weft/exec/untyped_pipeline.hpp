@@ -19,9 +19,7 @@
 #include <string>
 #include <vector>
 
-namespace weft {
-
-namespace detail {
+namespace weft::detail {
 
 struct untyped_stage {
   std::string name;
@@ -72,6 +70,4 @@ struct stage_elements<parameter_list<First, Second, Rest...>> {
                               parameter_traits<Second>::direction == parameter_direction::out;
 };
 
-}  // namespace detail
-
-}  // namespace weft
+}  // namespace weft::detail

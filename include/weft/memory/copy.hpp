@@ -66,7 +66,7 @@ copy_shape checked_shape(const Dst& dst, const Src& src, std::source_location wh
   using to = typename Dst::element_type;
   using from = std::remove_cv_t<typename Src::element_type>;
   static_assert(!std::is_const_v<to>, "the destination of a copy is const");
-  static_assert(std::is_same_v<to, from>, "a copy keeps the element type: take one side as<T>()");
+  static_assert(std::is_same_v<to, from>, "a copy keeps the element type: convert the device span with as<T>()");
   static_assert(is_device_span<Dst>::value || is_device_span<Src>::value, "one side of a copy is device memory");
   if (dst.size() != src.size()) raise_copy_sizes(dst.size(), src.size(), where);
   copy_shape shape;

@@ -12,10 +12,8 @@
 #include "weft/runtime/device_query.hpp"
 #include "weft/runtime/machine_options.hpp"
 
-#include <functional>
 #include <initializer_list>
 #include <memory>
-#include <optional>
 #include <source_location>
 #include <string>
 #include <string_view>
