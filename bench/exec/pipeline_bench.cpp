@@ -34,25 +34,28 @@ WEFT_KERNEL(line_stage, (WEFT_IN(float) from, WEFT_OUT(float) to), {
 });
 
 // In the widest vectors that the processor has, and nothing fused: as the kernel.
-#define PLAIN_STAGE(name)                                                 \
-  void name(const std::vector<float>& from, std::vector<float>& to) {     \
-    for (std::size_t i = 0; i < from.size(); ++i) {                       \
-      float x = from[i];                                                  \
-      for (std::int32_t s = 0; s < steps; ++s) x = 3.7f * x * (1.0f - x); \
-      to[i] = x;                                                          \
-    }                                                                     \
-  }
+#define PLAIN_STAGE(name, ...)                                                    \
+  __VA_ARGS__ void name(const std::vector<float>& from, std::vector<float>& to) { \
+    for (std::size_t i = 0; i < from.size(); ++i) {                               \
+      float x = from[i];                                                          \
+      for (std::int32_t s = 0; s < steps; ++s) x = 3.7f * x * (1.0f - x);         \
+      to[i] = x;                                                                  \
+    }                                                                             \
+  }                                                                               \
+  static_assert(true)  // takes the semicolon
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define HAND_WRITTEN gnu::noinline, gnu::optimize("O3", "fp-contract=off")
-[[HAND_WRITTEN]] PLAIN_STAGE(plain_stage_of_128) [[HAND_WRITTEN, gnu::target("avx2")]] PLAIN_STAGE(plain_stage_of_256)
-    [[HAND_WRITTEN, gnu::target("avx2,avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")]] PLAIN_STAGE(
-        plain_stage_of_512) const
-    auto plain_stage = __builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("avx512dq") != 0
-                           ? plain_stage_of_512
-                       : __builtin_cpu_supports("avx2") != 0 ? plain_stage_of_256
-                                                             : plain_stage_of_128;
+#define AS_THE_KERNEL gnu::noinline, gnu::optimize("O3", "fp-contract=off")
+PLAIN_STAGE(stage_of_128, [[AS_THE_KERNEL]]);
+PLAIN_STAGE(stage_of_256, [[AS_THE_KERNEL, gnu::target("avx2")]]);
+PLAIN_STAGE(stage_of_512,
+            [[AS_THE_KERNEL, gnu::target("avx2,avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512")]]);
+auto* widest_stage() {
+  if (__builtin_cpu_supports("avx512vl") != 0 && __builtin_cpu_supports("avx512dq") != 0) return stage_of_512;
+  return __builtin_cpu_supports("avx2") != 0 ? stage_of_256 : stage_of_128;
+}
+auto* const plain_stage = widest_stage();
 #else
-PLAIN_STAGE(plain_stage)
+PLAIN_STAGE(plain_stage);
 #endif
 
 weft::machine machine_of(int devices) {

@@ -26,8 +26,8 @@ inline void pause() noexcept {
 /// Cores this process may use: a container or taskset may leave fewer than the machine has.
 [[nodiscard]] int cores() noexcept;
 
-/// How many queues of work have some now, in all of this process: each owner says +1 when its queue gets work and −1
-/// when it has none left. Waiting does not end it, but waiting for what no queue brings should.
+/// Counts the queues of this process that have work. An owner adds 1 when its queue gets work, and takes it back when
+/// the queue is empty, or while the work waits for a value that another program may write much later.
 void count_at_work(int change) noexcept;
 /// More of them than cores(): who spins keeps one of them from its work.
 [[nodiscard]] bool is_crowded() noexcept;

@@ -59,21 +59,27 @@ WEFT_KERNEL(waits_for_a_flag, (WEFT_INOUT(int32_t) values), {
   }
 });
 
-TEST(host_streams, crowd_the_cores_while_more_of_them_have_work_than_there_are_cores) {
+TEST(host_streams, crowd_the_cores_while_more_of_them_than_cores_have_work_and_wait_for_no_value) {
   const machine m{host(1)}, other{host(1)};  // one count for both
+  const weft::pinned_buffer<std::uint32_t> word{m[0], 1}, other_word{other[0], 1};
+  word.host()[0] = other_word.host()[0] = 0;
   ASSERT_FALSE(weft::parking::is_crowded());
   const host_gate closed{m}, closed_too{other};
   std::vector<stream> held;
-  for (int i = 0; i < weft::parking::cores(); ++i) {
-    held.emplace_back(m[0]);
-    held.back().wait(closed.as_event);
-  }
-  const stream last{other[0]};
-  last.wait(closed_too.as_event);
+  const auto hold = [&](const machine& on, const host_gate& by, const weft::pinned_buffer<std::uint32_t>& at) {
+    held.emplace_back(on[0]);
+    held.back().wait(by.as_event);
+    held.back().wait_value(at.data(), 1);
+  };
+  for (int i = 0; i < weft::parking::cores(); ++i) hold(m, closed, word);
+  hold(other, closed_too, other_word);
   EXPECT_TRUE(processes::comes_true([] { return weft::parking::is_crowded(); }));
-  closed_too.open();
-  EXPECT_TRUE(processes::comes_true([] { return !weft::parking::is_crowded(); }));
   closed.open();
+  closed_too.open();
+  EXPECT_TRUE(processes::comes_true([] { return !weft::parking::is_crowded(); })) << "all stand at a value";
+  for (const auto* at : {&word, &other_word}) std::atomic_ref{at->host()[0]}.store(1);
+  for (const stream& one : held) one.synchronize();
+  EXPECT_TRUE(processes::comes_true([] { return !weft::parking::is_crowded(); })) << "all have ended";
 }
 
 TEST(brief_work, has_ended_when_its_call_returns_where_the_stream_is_idle) {

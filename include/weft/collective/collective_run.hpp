@@ -12,7 +12,7 @@
 
 namespace weft {
 
-/// What a collective turned into. Letting it go neither waits nor cancels; synchronize() reports what failed.
+/// A collective that has been submitted. Letting it go neither waits nor cancels; synchronize() reports what failed.
 /// Thread: any.
 class collective_run {
  public:

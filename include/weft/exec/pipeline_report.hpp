@@ -12,7 +12,7 @@
 
 namespace weft {
 
-/// What a pipeline did so far. Times are those of the machine's clock.
+/// The work of a pipeline so far. Times are those of the machine's clock.
 struct pipeline_report {
   struct batch {
     std::uint64_t number = 0;

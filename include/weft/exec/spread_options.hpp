@@ -13,7 +13,7 @@
 
 namespace weft {
 
-/// What happens to a launch when a device fails in the middle of it.
+/// How a launch goes on when a device fails in the middle of it.
 enum class failure_policy : std::uint8_t {
   fail_fast,        // what has not begun is not begun; the first cause is the launch's
   retry_elsewhere,  // the pieces of a lost device run on the others, if their inputs are still somewhere
