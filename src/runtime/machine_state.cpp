@@ -75,7 +75,7 @@ machine_state::machine_state(const machine_options& options) : options_(options)
     if (!text.starts_with("WEFT_")) continue;
     const std::string_view name = text.substr(0, text.find('='));
     if (std::find(variables.begin(), variables.end(), name) != variables.end()) continue;
-    if (name.starts_with("WEFT_VIRTUAL_CUDA")) continue;  // the virtual driver's own, which knows them
+    if (name.starts_with("WEFT_VIRTUAL_")) continue;  // a virtual driver's own, which knows them
     std::string note = "the environment variable " + std::string{name} + " is not known";
     if (const auto close = nearest_name(name, variables)) note += "; did you mean " + std::string{*close} + "?";
     notes_.push_back(std::move(note));

@@ -132,15 +132,16 @@ TEST(doctor, collects_neither_serial_numbers_nor_names_nor_secrets) {
   const scratch_folder folder;
   const std::string file = folder / "here.json";
   tool_environment environment;
-  environment.set = {"NCCL_DEBUG=INFO", "WEFT_SECRET_OF_MINE=hush", "MY_PASSWORD=hush2", "CUDA_VISIBLE_DEVICES=0"};
+  environment.set = {"NCCL_DEBUG=INFO",         "CUDA_VISIBLE_DEVICES=0",  "MY_PASSWORD=hush-mine",
+                     "WEFT_SECRET=hush-secret", "NVIDIA_API_KEY=hush-key", "WEFT_WORLD_TOKEN=hush-token",
+                     "WEFT_JOIN=hush-place"};
   static_cast<void>(run_tool({"doctor", "--collect", file}, environment));
   const std::string text = read_text(file);
   EXPECT_NE(text.find("NCCL_DEBUG"), std::string::npos);
   std::array<char, 256> host{};
   ASSERT_EQ(::gethostname(host.data(), host.size() - 1), 0);
-  for (const std::string& secret :
-       std::vector<std::string>{"hush", "hush2", '"' + std::string{host.data()} + '"', "product_serial", "product_uuid",
-                                "machine-id", "unique_id"})
+  for (const std::string& secret : std::vector<std::string>{
+           "hush", '"' + std::string{host.data()} + '"', "product_serial", "product_uuid", "machine-id", "unique_id"})
     EXPECT_EQ(text.find(secret), std::string::npos) << secret;
 }
 

@@ -30,11 +30,13 @@ class variable {
 TEST(environment, names_a_variable_that_nobody_reads_and_the_nearest_that_somebody_does) {
   const variable misspelt{"WEFT_TOPOLGY", "dgx_h100"};
   const variable foreign{"WEFT_ZZZZZZZZZZZZ", "1"};
+  const variable of_a_virtual_driver{"WEFT_VIRTUAL_HIP_VERSION", "60240091"};
   const machine m{machine_options{}};
   std::string notes;
   for (const std::string& note : m.notes()) notes += note + "\n";
   EXPECT_NE(notes.find("WEFT_TOPOLGY is not known; did you mean WEFT_TOPOLOGY?"), std::string::npos) << notes;
   EXPECT_NE(notes.find("WEFT_ZZZZZZZZZZZZ is not known\n"), std::string::npos) << notes;
+  EXPECT_EQ(notes.find("WEFT_VIRTUAL_HIP_VERSION"), std::string::npos) << notes;
 }
 
 TEST(environment, says_so_where_a_topology_is_not_played_because_the_program_asks_for_devices) {

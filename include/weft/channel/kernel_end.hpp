@@ -24,7 +24,7 @@ enum class ring_visibility : std::uint8_t {
 /// receiver's) go on where the end was, one launch after another; when the loan ends the host goes on where they were.
 ///
 /// While it is lent the end's own operations say failed, and closing it counts from the end of the loan. A kernel wakes
-/// nobody: a host thread that waits at the other end looks again by itself, a few thousand times a second. End it after
+/// nobody: a host thread that waits at the other end looks again by itself, up to 10,000 times a second. End it after
 /// the launches that used it have ended.
 ///
 /// An end of a queue between processes is lent to a device of this process's machine, which is named; the process at

@@ -44,7 +44,7 @@ void add_topo(command_entries& to) {
   CLI::App* topo = to.app.add_subcommand("topo", "Show how devices are linked: the matrix of nvidia-smi topo -m");
   topo_options& options = to.line.topo;
   topo->add_flag("-m,--matrix", options.matrix_only, "The matrix and its legend, tab separated, and nothing else");
-  topo->add_flag("--p2p", options.p2p, "The matrix of peer access: OK, NS (not supported)");
+  topo->add_flag("--p2p", options.p2p, "The matrix of peer access, with a legend");
   topo->add_flag("--verify", options.verify, "Write and read back a pattern over every offered pair first");
   topo->add_flag("--measure", options.measure, "Measure bandwidth and latency of every pair first");
   add_output(*topo, options.output, "Also write a .svg, .json, .dot or .txt file");

@@ -246,6 +246,12 @@ bool starts_with_any(std::string_view name, std::initializer_list<std::string_vi
   return std::ranges::any_of(starts, [name](std::string_view start) { return name.starts_with(start); });
 }
 
+/// WEFT_WORLD_TOKEN and NVIDIA_API_KEY begin like settings that a report wants.
+bool may_be_secret(std::string_view name) {
+  const std::array words{"TOKEN", "SECRET", "PASSWORD", "KEY", "CREDENTIAL"};
+  return std::ranges::any_of(words, [name](std::string_view word) { return name.find(word) != name.npos; });
+}
+
 json gather_process() {
   json made;
   made["is_root"] = ::geteuid() == 0;
@@ -260,8 +266,7 @@ json gather_process() {
     const auto equals = text.find('=');
     if (equals == std::string_view::npos) continue;
     const std::string_view name = text.substr(0, equals);
-    // not the address of a meeting place, and nothing that may be a secret
-    if (starts_with_any(name, {"WEFT_JOIN", "WEFT_TOKEN", "WEFT_SECRET"})) continue;
+    if (name.starts_with("WEFT_JOIN") || may_be_secret(name)) continue;  // the address of a meeting place
     if (starts_with_any(name, {"CUDA_", "NVIDIA_", "NCCL_", "HIP_", "ROCR_", "HSA_", "GPU_", "WEFT_", "OCL_", "POCL_"}))
       environment[std::string{name}] = clean(std::string{text.substr(equals + 1)});
   }
