@@ -11,6 +11,7 @@
 
 #include <cstdio>
 #include <dlfcn.h>
+#include <filesystem>
 
 namespace {
 
