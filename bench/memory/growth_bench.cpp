@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // growth/…: what one operation costs with ever more alive. A line is fitted to the logarithms: its slope is the
 // exponent. Bars: 0.1 for one operation (a logarithm passes, a walk over all does not), 1.1 for work that is done for
-// each pair.
+// each pair or each device.
 #include "paired.hpp"
+#include "weft/exec/launch_run.hpp"
 #include "weft/memory/buffer.hpp"
 #include "weft/memory/peer_access.hpp"
 #include "weft/runtime/machine.hpp"
@@ -17,6 +18,8 @@
 namespace {
 
 using namespace weft::bench;
+
+WEFT_KERNEL(growth_nothing, (WEFT_INOUT(float) values), { values[i] = values[i]; });
 
 /// The slope of the line through the logarithms, by least squares.
 double exponent_of(const std::vector<std::pair<double, double>>& points) {
@@ -126,6 +129,13 @@ int main(int argc, char** argv) {
       const weft::machine opened = play(devices);
       const auto peers = weft::enable_all_peers(opened);
     });
+  });
+  grow("launch over devices", "devices", {8, 16, 32, 64, 128, 256}, 1.1, how, [&](int n) {
+    const weft::machine over = play(n);
+    weft::array<float> values{over, 64U * static_cast<unsigned>(n), 0.0F};
+    const auto all = weft::range(n * 64);
+    weft::launch<growth_nothing>(over, all, values).wait();  // places the data
+    return median_of(how, 20, [&] { weft::launch<growth_nothing>(over, all, values).wait(); });
   });
   grow("what is known of each pair", "pairs", pairs, 1.1, how, [&](int n) {
     const weft::machine asked = play(static_cast<int>(std::ceil(std::sqrt(n))));

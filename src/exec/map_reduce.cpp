@@ -107,6 +107,7 @@ reduction map_and_reduce(const machine& m, const std::shared_ptr<const kernel_co
     made.next = std::min(items, (steps / parts * r + steps % parts * r / parts) * step);
     made.end = std::min(items, (steps / parts * (r + 1) + steps % parts * (r + 1) / parts) * step);
     made.mapped = make_array(m, shape, where);
+    made.mapped->pass_through();
   }
 
   std::optional<error> cause;

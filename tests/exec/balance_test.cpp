@@ -583,6 +583,24 @@ TEST(balancer, chunks_last_at_least_twenty_starts_and_decrease) {
   for (std::size_t i = 0; i + 1 < sizes.size(); ++i) EXPECT_GE(sizes[i], 18'000);  // 20 × 2 ms × 450,000 / s
 }
 
+TEST(balancer, hands_out_no_piece_above_a_limit_and_all_items) {
+  for (const balance strategy : {balance::dynamic, balance::guided, balance::work_stealing}) {
+    balance_request request = request_for(scenario_a(), strategy, true);
+    request.granularity = 64;
+    balancer work{request, *plan_balance(request)};
+    work.limit_pieces(10'000);
+    std::vector<piece> done;
+    for (int i = 0; !work.is_done(); i = (i + 1) % 3) {
+      const auto next = work.next(device_id{i});
+      if (!next) continue;
+      EXPECT_LE(next->count, 10'000);
+      done.push_back(*next);
+      work.finished(*next, static_cast<double>(next->count) / speeds[static_cast<std::size_t>(i)]);
+    }
+    EXPECT_TRUE(covers(done, million)) << to_string(strategy);
+  }
+}
+
 TEST(balancer, steals_what_makes_both_end_together_and_nothing_that_does_not_pay) {
   EXPECT_EQ(weft::items_to_steal(100, 1, 1, 0, 0), 50);
   EXPECT_EQ(weft::items_to_steal(100, 1, 3, 0, 0), 75);

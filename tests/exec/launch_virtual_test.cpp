@@ -366,6 +366,31 @@ TEST(virtual_launch, automatic_takes_one_device_for_little_and_all_for_much) {
 
 // ---- determinism ----------------------------------------------------------------------------------------------------
 
+TEST(virtual_launch, brings_host_memory_in_pieces_of_at_most_16_MiB_unless_much_of_it_stays) {
+  constexpr std::uint64_t most = std::uint64_t{16} << 20;
+  constexpr std::int64_t n = 12'000'000;
+  const machine m = simulated(samples::wired(2, {.host_rate = link_rate}, std::uint64_t{1} << 30));
+  const std::vector<float> x(static_cast<std::size_t>(n), 1.0f);
+  std::vector<float> y(x.size());
+  spread_options how;
+  how.strategy = balance::dynamic;
+  how.model = kernel_cost{0, 1e-9};
+  for (int i = 0; i < 3; ++i) {  // at first the speeds are not known, and the work is divided in chunks
+    const launch_run passing = launch<timed_stream>(m, how, range(n), x, y);
+    passing.wait();
+    array<float> kept{m, x.size()};
+    const launch_run filling = launch<timed_stream>(m, how, range(n), x, kept);
+    filling.wait();
+    for (int d = 0; d < 2; ++d) {
+      const weft::device_account passed = passing.report().devices[static_cast<std::size_t>(d)];
+      EXPECT_LE(passed.bytes_in + passed.bytes_out, static_cast<std::uint64_t>(passed.pieces) * most) << i;
+      const weft::device_account filled = filling.report().devices[static_cast<std::size_t>(d)];
+      EXPECT_TRUE(i < 2 || filled.pieces == 1) << filled.pieces << " memories";
+    }
+  }
+  EXPECT_EQ(y, std::vector<float>(x.size(), 3.0f));
+}
+
 TEST(virtual_launch, has_the_same_trace_in_every_run_however_late_its_kernels_really_are) {
   std::set<std::uint64_t> hashes;
   std::size_t pieces = 0;

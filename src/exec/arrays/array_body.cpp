@@ -11,6 +11,7 @@
 #include <cstring>
 #include <exception>
 #include <limits>
+#include <utility>
 
 namespace weft::detail {
 namespace {
@@ -51,12 +52,12 @@ void array_body::borrow(const memory_ref& home) {
   made->address = static_cast<std::byte*>(home.address);
   made->kind = home.kind;
   made->valid.add(all());
-  instances_.push_back(std::move(made));
+  instances_.add(std::move(made));
 }
 
 void array_body::adopt(const device& by, const memory_ref& home) {
   borrow(home);
-  array_instance& place = *instances_.front();
+  array_instance& place = **instances_.begin();
   place.owned = unique_handle<memory_traits>{detail::adopt(by, home.address, home.size, {})};
   place.is_shared = true;
   place.is_foreign = false;
@@ -130,17 +131,17 @@ array_instance* array_body::find(const array_need& need) {
   const interval wide = with_room(need.range);
   array_instance* best = nullptr;
   std::pair<std::int64_t, std::int64_t> most{-1, -1};
-  for (const auto& one : instances_) {
-    if ((one->device != need.device && !one->is_shared) || !one->range.covers(need.range)) continue;
+  instances_.overlapping(need.range, [&](array_instance& one) {
+    if ((one.device != need.device && !one.is_shared) || !one.range.covers(need.range)) return;
     std::int64_t valid = 0;
-    for (const interval& part : one->valid.inside(need.range)) valid += part.count();
-    const std::int64_t room = common(one->range, wide).count();
+    for (const interval& part : one.valid.inside(need.range)) valid += part.count();
+    const std::int64_t room = common(one.range, wide).count();
     const auto worth = need.reads ? std::pair{valid, room} : std::pair{room, valid};
     if (worth > most) {
       most = worth;
-      best = one.get();
+      best = &one;
     }
-  }
+  });
   return best;
 }
 
@@ -150,22 +151,21 @@ void array_body::order(const stream& stream, array_instance& where, const interv
   }
 }
 
-void array_body::wrote(const array_instance& to, const interval& range) {
+void array_body::wrote(array_instance& to, const interval& range) {
   constant_.remove(range);
   for (const std::int64_t by : turns()) {
     const interval copy = turned(range, by);
     for (interval_set& set : had_) set.remove(copy);
-    for (const auto& one : instances_) {
-      if ((one.get() == &to && by == 0) || !one->range.overlaps(copy)) continue;
-      one->valid.remove(copy);
+    instances_.overlapping(copy, [&](array_instance& one) {
+      if (&one == &to && by == 0) return;
+      one.valid.remove(copy);
+      is_untidy_ = is_untidy_ || one.valid.empty();
       // what failed to come here has been replaced, and is of no interest any more
-      std::erase_if(one->uses, [&](const array_use& use) { return copy.covers(use.range) && has_failed(use.done); });
-    }
+      std::erase_if(one.uses, [&](const array_use& use) { return copy.covers(use.range) && has_failed(use.done); });
+    });
   }
   had_by(to.device).add(range);
-  for (const auto& one : instances_) {
-    if (one.get() == &to) one->valid.add(range);
-  }
+  to.valid.add(range);
 }
 
 /// Before a copy is submitted: who waits for it, and who must come after it, will know of it whatever else fails.
@@ -219,15 +219,15 @@ void array_body::fetch(array_instance& to, const interval& range, const lane& by
                        array_moves& moves) {
   interval_set left{range};
   const auto take_from = [&](auto&& allowed) {
-    for (const auto& from : instances_) {
-      if (!allowed(*from)) continue;  // it may be `to` itself, whose other end a periodic halo has
+    reaching(range, [&](array_instance& from) {
+      if (!allowed(from)) return;  // it may be `to` itself, whose other end a periodic halo has
       for (const interval& wanted : std::vector<interval>{left.runs()}) {
-        for (const held_part& part : held(*from, wanted)) {
-          copy_part(by.in(), to, *from, part, route, moves);
+        for (const held_part& part : held(from, wanted)) {
+          copy_part(by.in(), to, from, part, route, moves);
           left.remove(part.range);
         }
       }
-    }
+    });
   };
   take_from([&](const array_instance& from) { return from.device == to.device; });
   // A peer first: what is on a device is often newer in its caches, and the host's links are everybody's.
@@ -266,8 +266,8 @@ array_instance& array_body::acquire(const array_need& need, const lane& by, cons
                                   : allocate(by.on(), wanted, element(), memory_kind::device, {});
     made->address = static_cast<std::byte*>(memory.address);
     made->owned = unique_handle<memory_traits>{std::move(memory)};
-    instances_.push_back(std::move(made));
-    found = instances_.back().get();
+    found = &instances_.add(std::move(made));
+    is_untidy_ = true;
   }
   std::erase_if(found->uses, [](const array_use& use) { return is_done(use.done); });
   if (need.reads) {
@@ -300,7 +300,7 @@ void array_body::commit(array_instance& where, const array_need& need, const eve
   });
   where.uses.push_back({need.range, need.writes, done});
   if (need.writes) wrote(where, need.range);
-  for (const auto& one : instances_) one->own.remove(need.own);
+  instances_.overlapping(need.own, [&](array_instance& one) { one.own.remove(need.own); });
   where.own.add(need.own);
 }
 
@@ -325,7 +325,7 @@ void array_body::ensure_home() {
   auto memory = allocate(somebody(), shape_.count, element(), memory_kind::pinned, {});
   made->address = static_cast<std::byte*>(memory.address);
   made->owned = unique_handle<memory_traits>{std::move(memory)};
-  instances_.push_back(std::move(made));
+  instances_.add(std::move(made));
 }
 
 event array_body::bring_home(const interval& range, const lane& by, const route_wish& route, array_moves& moves) {
@@ -334,15 +334,15 @@ event array_body::bring_home(const interval& range, const lane& by, const route_
     if (!home->is_home) continue;
     for (const interval& lacking : home->valid.outside(range)) {
       interval_set left{lacking};
-      for (const auto& from : instances_) {
-        if (from == home) continue;
+      reaching(lacking, [&](array_instance& from) {
+        if (&from == home.get()) return;
         for (const interval& wanted : std::vector<interval>{left.runs()}) {
-          for (const held_part& part : held(*from, wanted)) {
-            last = copy_part(by.out(), *home, *from, part, route, moves);
+          for (const held_part& part : held(from, wanted)) {
+            last = copy_part(by.out(), *home, from, part, route, moves);
             left.remove(part.range);
           }
         }
-      }
+      });
     }
     break;
   }
@@ -358,6 +358,7 @@ bool array_body::abandon(const interval& range, device_id device, bool reads) {
                   [&](const array_use& use) { return share_elements(use.range, range) && has_failed(use.done); });
     if (one->device != device || one->is_home) continue;
     for (const std::int64_t by : turns()) one->valid.remove(turned(range, by));
+    is_untidy_ = true;
   }
   if (!reads) return true;
   interval_set left;
@@ -375,7 +376,7 @@ bool array_body::abandon(const interval& range, device_id device, bool reads) {
 
 void array_body::drop_replicas(device_id device) {
   settle_uses();
-  std::erase_if(instances_, [&](const auto& one) {
+  instances_.erase_if([&](const auto& one) {
     if (one->is_home || one->is_shared || (device != device_id{} && one->device != device)) return false;
     interval_set alone;
     for (const interval& run : elements_of(one->valid)) alone.add(run);
@@ -391,9 +392,9 @@ void array_body::drop_replicas(device_id device) {
 }
 
 void array_body::shift(std::int64_t by) {
+  instances_.shift(by);
   for (const auto& one : instances_) {
     if (one->is_home) continue;
-    one->range = {one->range.begin + by, one->range.end + by};
     one->uses.clear();
     interval_set moved;
     for (const interval& run : one->valid.runs()) moved.add({run.begin + by, run.end + by});
@@ -404,10 +405,10 @@ void array_body::shift(std::int64_t by) {
 
 std::uint64_t array_body::missing(device_id device, const interval& range) const {
   interval_set left{range};
-  for (const auto& one : instances_) {
-    if (one->device != device && !one->is_shared) continue;
-    for (const held_part& part : held(*one, range)) left.remove(part.range);
-  }
+  reaching(range, [&](const array_instance& one) {
+    if (one.device != device && !one.is_shared) return;
+    for (const held_part& part : held(one, range)) left.remove(part.range);
+  });
   for (const interval& part : constant_at(range)) left.remove(part);
   return static_cast<std::uint64_t>(left.count()) * element();
 }
@@ -428,9 +429,11 @@ std::vector<array_part> array_body::parts() const {
 interval_set array_body::only_on(const array_instance& place) const {
   interval_set alone;
   for (const interval& run : elements_of(place.valid)) alone.add(run);
-  for (const auto& other : instances_) {
-    if (other->device == place.device || other->device == device_id{}) continue;
-    for (const interval& run : elements_of(other->valid)) alone.remove(run);
+  for (const interval& mine : elements_of(place.valid)) {
+    reaching(mine, [&](const array_instance& other) {
+      if (other.device == place.device || other.device == device_id{}) return;
+      for (const interval& run : elements_of(other.valid)) alone.remove(run);
+    });
   }
   return alone;
 }
@@ -444,19 +447,18 @@ std::vector<array_part> array_body::distribution(const interval& wanted) const {
   };
   // Instance by instance: two that touch are two memories, and one piece over both would have to be copied together.
   // Shares come first: a halo is valid too, and nobody's place to work at.
-  for (const auto& one : instances_) {
-    if (one->device == device_id{}) continue;
-    for (const interval& share : one->own.runs()) {
-      for (const interval& run : one->valid.inside(share)) take(*one, run);
+  reaching(wanted, [&](const array_instance& one) {
+    if (one.device == device_id{}) return;
+    for (const interval& share : one.own.runs()) {
+      for (const interval& run : one.valid.inside(share)) take(one, run);
     }
-  }
+  });
   // What several devices have, for a halo or as a whole, lies nowhere in particular.
-  for (const auto& one : instances_) {
-    if (left.empty()) break;
-    if (one->device == device_id{}) continue;
-    const interval_set alone = only_on(*one);
-    for (const interval& run : alone.runs()) take(*one, run);
-  }
+  reaching(wanted, [&](const array_instance& one) {
+    if (left.empty() || one.device == device_id{}) return;
+    const interval_set alone = only_on(one);
+    for (const interval& run : alone.runs()) take(one, run);
+  });
   if (!left.empty()) return {};
   std::sort(made.begin(), made.end(), [](const array_part& a, const array_part& b) { return a.first < b.first; });
   return made;
@@ -467,50 +469,46 @@ void array_body::settle_uses() {
     std::erase_if(one->uses, [](const array_use& use) { return is_done(use.done); });
   }
   // what holds nothing and is used by nobody gives its memory back
-  std::erase_if(instances_, [](const auto& one) {
-    return !one->is_home && !one->is_shared && one->valid.empty() && one->uses.empty();
-  });
+  instances_.erase_if(
+      [](const auto& one) { return !one->is_home && !one->is_shared && one->valid.empty() && one->uses.empty(); });
 }
 
-/// Whether `other` can stand for `one`: on the same device, with as much room, and all elements have arrived.
+/// Whether `other`, once all that was submitted has ended, can stand for `one`: on the same device, with as much room.
 bool array_body::replaces(const array_instance& other, const array_instance& one) {
-  if (other.device != one.device || other.is_shared || !other.range.covers(one.range)) return false;
+  if (&other == &one || other.device != one.device || other.is_shared || !other.range.covers(one.range)) return false;
   const auto& runs = one.valid.runs();
-  return std::none_of(other.uses.begin(), other.uses.end(), [](const array_use& use) { return use.writes; }) &&
-         std::all_of(runs.begin(), runs.end(), [&](const interval& run) { return other.valid.covers(run); });
+  return std::all_of(runs.begin(), runs.end(), [&](const interval& run) { return other.valid.covers(run); });
 }
 
 void array_body::drop_duplicates() {
+  if (!std::exchange(is_untidy_, false)) return;
   settle_uses();
-  std::vector<int> on_device(static_cast<std::size_t>(machine_->device_count()) + 1);
-  const auto count_on = [&](const array_instance& one) -> int& { return on_device[one.device.index() + 1]; };
-  for (const auto& one : instances_) ++count_on(*one);
-  for (auto one = instances_.begin(); one != instances_.end();) {
-    const bool needed = (*one)->is_home || (*one)->is_shared || !(*one)->uses.empty();
-    const auto other =
-        needed || count_on(**one) < 2
-            ? instances_.end()
-            : std::find_if(
-                  instances_.begin(), instances_.end(),
-                  [&](const auto& candidate) { return candidate != *one && replaces(*candidate, **one); });
-    if (other == instances_.end()) {
-      ++one;
-      continue;
+  instances_.erase_if([&](const auto& one) {
+    if (one->is_home || one->is_shared) return false;
+    is_untidy_ = is_untidy_ || one->valid.empty();  // in use, or it would be gone
+    array_instance* other = nullptr;
+    instances_.overlapping(one->range, [&](array_instance& candidate) {
+      if (replaces(candidate, *one)) other = &candidate;
+    });
+    if (other == nullptr) return false;
+    const auto writes = [](const array_use& use) { return use.writes; };
+    if (!one->uses.empty() || std::any_of(other->uses.begin(), other->uses.end(), writes)) {
+      is_untidy_ = true;  // until that has ended
+      return false;
     }
-    --count_on(**one);
-    for (const interval& run : (*one)->own.runs()) (*other)->own.add(run);
-    one = instances_.erase(one);
-  }
+    for (const interval& run : one->own.runs()) other->own.add(run);
+    return true;
+  });
 }
 
 std::vector<event> array_body::pending(const interval& range, bool writes_only) const {
   std::vector<event> found;
-  for (const auto& one : instances_) {
-    for (const array_use& use : one->uses) {
+  reaching(range, [&](const array_instance& one) {
+    for (const array_use& use : one.uses) {
       if ((use.writes || !writes_only) && share_elements(use.range, range) && !is_done(use.done))
         found.push_back(use.done);
     }
-  }
+  });
   return found;
 }
 

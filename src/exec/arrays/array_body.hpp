@@ -4,7 +4,7 @@
 // A place before 0 or behind the last is a turn away from an element: it is one more copy of it, for a periodic halo.
 #pragma once
 
-#include "exec/arrays/interval_set.hpp"
+#include "exec/arrays/instance_list.hpp"
 #include "exec/split_launch/lane.hpp"
 #include "runtime/machine_state.hpp"
 #include "weft/exec/array.hpp"
@@ -25,28 +25,6 @@
 namespace weft::detail {
 
 class launch_job;
-
-/// Work on a part of an instance.
-struct array_use {
-  interval range;
-  bool writes = false;
-  event done;
-};
-
-/// Elements in one place.
-struct array_instance {
-  device_id device;        // none: host memory
-  bool is_shared = false;  // every device may use it where it is
-  bool is_home = false;    // borrowed from the caller, or the array's own place on the host: stays
-  interval range;
-  std::byte* address = nullptr;  // of range.begin
-  memory_kind kind = memory_kind::device;
-  bool is_foreign = false;  // plain host memory that weft did not allocate
-  unique_handle<memory_traits> owned;
-  interval_set valid;
-  interval_set own;  // what the last divided launch worked at here: without halos and whole arguments
-  std::vector<array_use> uses;
-};
 
 /// What one piece of a launch asks of an array.
 struct array_need {
@@ -133,8 +111,8 @@ class array_body {
   void launched() { ++launches_; }
   void divided_anew() { launches_ = 0; }
   /// Every device and the host use it where it is.
-  [[nodiscard]] bool is_shared() const { return instances_.size() == 1 && instances_.front()->is_shared; }
-  [[nodiscard]] bool borrows_device_memory() const { return instances_.size() == 1 && !instances_.front()->is_foreign; }
+  [[nodiscard]] bool is_shared() const { return instances_.size() == 1 && instances_.front().is_shared; }
+  [[nodiscard]] bool borrows_device_memory() const { return instances_.size() == 1 && !instances_.front().is_foreign; }
   /// Gives the array a home on the host: results of a launch that may not stay on the devices go there.
   void ensure_home();
   /// Bytes of `range` that a device lacks.
@@ -164,6 +142,11 @@ class array_body {
   [[nodiscard]] std::span<const std::int64_t> turns() const {
     return std::span{turns_}.first(beyond_ == 0 ? 1 : turns_.size());
   }
+  /// Instances that have a place of an element of `range`; one that has several may come several times.
+  template <class F>
+  void reaching(const interval& range, F&& f) const {
+    for (const std::int64_t by : turns()) instances_.overlapping({range.begin + by, range.end + by}, f);
+  }
   /// Whether two ranges of places have elements in common.
   [[nodiscard]] bool share_elements(const interval& a, const interval& b) const;
   [[nodiscard]] std::vector<held_part> held(const array_instance& place, const interval& wanted) const;
@@ -176,7 +159,7 @@ class array_body {
   static void make_room(array_instance& to, array_instance& from, array_moves& moves);
   event copy_part(const stream& order, array_instance& to, array_instance& from, const held_part& part,
                   const route_wish& route, array_moves& moves);
-  void wrote(const array_instance& to, const interval& range);
+  void wrote(array_instance& to, const interval& range);
   void settle_uses();
   [[nodiscard]] interval_set only_on(const array_instance& place) const;
   [[nodiscard]] static bool replaces(const array_instance& other, const array_instance& one);
@@ -185,7 +168,7 @@ class array_body {
 
   std::shared_ptr<machine_state> machine_;
   array_shape shape_;
-  std::vector<std::unique_ptr<array_instance>> instances_;
+  instance_list instances_;
   std::vector<std::byte> pattern_;  // of elements in constant_
   interval_set constant_;
   std::vector<interval_set> had_;  // unchanged since it was there; by device, behind the host's
@@ -197,6 +180,7 @@ class array_body {
   array_traffic traffic_;
   std::map<device_id, std::weak_ptr<lane>> lanes_;
   bool passes_through_ = false;
+  bool is_untidy_ = false;  // an instance may hold nothing, or nothing that another one on its device does not hold
   std::int64_t halo_ = 0;
   std::int64_t beyond_ = 0;
   std::array<std::int64_t, 5> turns_{};

@@ -50,11 +50,9 @@ double finish_time(const std::vector<runner>& runners, std::int64_t count) {
   std::sort(bends.begin(), bends.end());
   bends.erase(std::unique(bends.begin(), bends.end()), bends.end());
   const auto all = static_cast<double>(count);
-  double from = bends.front();
-  for (const double bend : bends) {
-    if (done_by(runners, bend) >= all) break;
-    from = bend;
-  }
+  const auto next =  // never the first: nothing is done by then
+      std::partition_point(bends.begin() + 1, bends.end(), [&](double bend) { return done_by(runners, bend) < all; });
+  const double from = *std::prev(next);
   double rate = 0;
   for (const runner& r : runners) {
     const bool runs = r.cap != 0 && r.start <= from && (r.cap == no_cap || r.end_of(r.cap) > from);

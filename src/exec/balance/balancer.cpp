@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/balance/balancer.hpp"
 
+#include "exec/balance/find_onward.hpp"
 #include "exec/balance/granules.hpp"
 
 #include <cmath>
@@ -48,6 +49,7 @@ balancer::balancer(const balance_request& request, const balance_plan& plan)
     : items_(request.items),
       grain_(granules{request.items, request.granularity}.size()),
       grid_count_(granules{request.items, request.granularity}.count()),
+      most_(grid_count_),
       strategy_(plan.strategy),
       keeps_data_(request.keeps_data && !plan.in_passes),
       divisor_(request.guided_divisor),
@@ -76,6 +78,7 @@ balancer::balancer(const balance_request& request, std::span<const piece> placed
     : items_(request.items),
       grain_(granules{request.items, request.granularity}.size()),
       grid_count_(granules{request.items, request.granularity}.count()),
+      most_(grid_count_),
       strategy_(balance::dynamic),
       keeps_data_(request.keeps_data),
       divisor_(request.guided_divisor),
@@ -103,12 +106,7 @@ void balancer::add_worker(const balance_device& d) {
 }
 
 balancer::worker* balancer::find(device_id device) {
-  const auto at = std::find_if(workers_.begin(), workers_.end(), [&](const worker& w) { return w.id == device; });
-  return at == workers_.end() ? nullptr : &*at;
-}
-const balancer::worker* balancer::find(device_id device) const {
-  const auto at = std::find_if(workers_.begin(), workers_.end(), [&](const worker& w) { return w.id == device; });
-  return at == workers_.end() ? nullptr : &*at;
+  return detail::find_onward(workers_, found_, [&](const worker& w) { return w.id == device; });
 }
 
 std::int64_t balancer::room(const worker& w) const {
@@ -130,8 +128,8 @@ double balancer::likely_rate(const worker& w) const {
 }
 
 double balancer::speed(device_id device) const {
-  const worker* w = find(device);
-  return w == nullptr ? 0 : likely_rate(*w);
+  const auto w = std::find_if(workers_.begin(), workers_.end(), [&](const worker& one) { return one.id == device; });
+  return w == workers_.end() ? 0 : likely_rate(*w);
 }
 
 std::int64_t balancer::pool_count() const {
@@ -178,7 +176,7 @@ std::int64_t balancer::chunk_of_own(const worker& w) const {
 
 piece balancer::handed(worker& to, run& from, std::int64_t count) {
   const granules grid{items_, grain_};
-  const std::int64_t n = std::min({count, from.count(), room(to)});
+  const std::int64_t n = std::min({count, from.count(), room(to), most_});
   const std::int64_t first = grid.begin_of(from.begin);
   from.begin += n;
   if (keeps_data_) to.held += n;
@@ -294,6 +292,8 @@ void balancer::limit(device_id device, std::int64_t cap) {
   keep_within_caps();
   if (keeps_data_) return_excess(*w);
 }
+
+void balancer::limit_pieces(std::int64_t items) { most_ = std::max<std::int64_t>(1, items / grain_); }
 
 void balancer::drop(device_id device) {
   worker* w = find(device);

@@ -39,6 +39,9 @@ class balancer {
   /// after give_back() of the piece that did not fit.
   void limit(device_id device, std::int64_t cap);
 
+  /// No piece is longer, save for one granule.
+  void limit_pieces(std::int64_t items);
+
   /// A device takes no more pieces; its share goes to the others, and after the last of them to those left out by cost.
   void drop(device_id device);
 
@@ -75,7 +78,6 @@ class balancer {
   };
 
   [[nodiscard]] worker* find(device_id device);
-  [[nodiscard]] const worker* find(device_id device) const;
   [[nodiscard]] double likely_rate(const worker& w) const;
   [[nodiscard]] std::int64_t room(const worker& w) const;
   [[nodiscard]] std::int64_t least_chunk(const worker& w) const;
@@ -92,11 +94,13 @@ class balancer {
   std::int64_t grain_;
   std::int64_t grid_count_;
   std::int64_t finished_ = 0;  // granules
+  std::int64_t most_;          // granules in one piece
   balance strategy_;
   bool keeps_data_;
   double divisor_;
   double moved_item_seconds_;
   std::vector<worker> workers_;
+  std::size_t found_ = 0;  // the worker that was looked for last
   std::vector<run> pool_;  // for whoever asks; the last is taken first
 };
 

@@ -28,19 +28,17 @@ void lane::clear() noexcept {
 
 std::shared_ptr<lane> lane_pool::take(const device& on) {
   const std::lock_guard lock{mutex_};
-  std::vector<std::shared_ptr<lane>> mine;
-  for (const auto& one : lanes_) {
-    if (!(one->on() == on)) continue;
+  std::vector<std::shared_ptr<lane>>& mine = lanes_[on.id()];
+  for (const auto& one : mine) {
     if (one.use_count() == 1 && one->idle()) return one;
-    mine.push_back(one);
   }
   if (mine.size() >= per_device) return mine[next_++ % mine.size()];
-  lanes_.push_back(std::make_shared<lane>(on));
-  return lanes_.back();
+  mine.push_back(std::make_shared<lane>(on));
+  return mine.back();
 }
 
 void lane_pool::clear() noexcept {
-  std::vector<std::shared_ptr<lane>> gone;
+  decltype(lanes_) gone;
   const std::lock_guard lock{mutex_};
   gone.swap(lanes_);
 }

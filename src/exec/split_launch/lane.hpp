@@ -4,6 +4,7 @@
 #include "weft/runtime/device.hpp"
 #include "weft/runtime/stream.hpp"
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -52,7 +53,7 @@ class lane_pool {
   static constexpr std::size_t per_device = 8;
 
   std::mutex mutex_;
-  std::vector<std::shared_ptr<lane>> lanes_;
+  std::map<device_id, std::vector<std::shared_ptr<lane>>> lanes_;
   std::size_t next_ = 0;
 };
 

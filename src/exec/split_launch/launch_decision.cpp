@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a launch is divided: what each step needs, what fits, where the data lies, and what the balancer is told of it.
 #include "core/decision_log.hpp"
+#include "exec/balance/find_onward.hpp"
 #include "exec/balance/memory_cap.hpp"
 #include "exec/split_launch/launch_job.hpp"
 #include "exec/split_launch/launch_state.hpp"
@@ -15,6 +16,12 @@ namespace {
 
 /// Bytes per second of a move between devices, where only the order of magnitude counts: PCIe by way of the host.
 constexpr double likely_rate = 10e9;
+/// Data that comes for a piece and leaves with it: pieces of at most so many bytes. One is copied while another is
+/// computed, few blocks of a pool serve all of them, and what a copy has left in a cache is still there.
+constexpr std::uint64_t most_passing = std::uint64_t{16} << 20;
+/// But not where more than this part of it stays, in as many memories as there are pieces: later launches go through
+/// all of them.
+constexpr std::uint64_t staying_part = 16;
 
 /// Devices of one model, as far as their descriptions tell.
 bool are_alike(const job_plan& plan) {
@@ -147,6 +154,7 @@ void launch_job::decide() {
   bool keeps = false;
   bool moves = false;
   memory_need asked;  // as need, without the part by which blocks of a pool are larger
+  std::uint64_t passing_per_item = 0;
   bool all_pass = true;
   for (const job_argument& a : plan_.arguments) {
     if (!a.array || a.array->is_shared()) continue;
@@ -171,6 +179,7 @@ void launch_job::decide() {
       // blocks of a pool may be a quarter larger than what is asked for
       need.bytes_per_item += a.is_temporary ? per_step + per_step / 4 + 1 : per_step;
       asked.bytes_per_item += per_step;
+      if (a.is_temporary) passing_per_item += per_step;
       need.bytes_once += 2 * static_cast<std::uint64_t>(a.array->halo()) * element;
     } else {
       need.bytes_once += static_cast<std::uint64_t>(a.array->count()) * element;
@@ -203,10 +212,9 @@ void launch_job::decide() {
     if (options.strategy == balance::weighted) one.weight = weights[i];
     if (asks_history) {
       const work_key work{key_, d.uuid(), resident_, record_.simulated};
-      if (const auto rate = launches.history.items_per_second(work, request.items)) one.items_per_second = *rate;
       if (const auto cost = launches.history.cost(work)) {
         one.chunk_seconds = cost->seconds;
-        if (cost->seconds_per_item > 0) one.items_per_second = 1 / cost->seconds_per_item;
+        one.items_per_second = 1 / cost->seconds_per_item;
       }
       // A piece behind another one hides its start: that says how fast, not what a start costs.
       const std::string hidden = key_ + overlapped_mark;
@@ -265,6 +273,9 @@ void launch_job::decide() {
   } else {
     balancer_.emplace(*request_, placed_pieces);
   }
+  const std::uint64_t staying_per_item = asked.bytes_per_item - passing_per_item;
+  if (depth_ > 1 && passing_per_item > staying_part * staying_per_item)
+    balancer_->limit_pieces(static_cast<std::int64_t>(most_passing / passing_per_item));
 }
 
 /// How the launch is divided, with shares in twentieths: history moves them a little at each launch, which is no news.
@@ -284,6 +295,7 @@ std::vector<piece> launch_job::pieces_as_placed(const job_argument& guide, std::
   std::vector<piece> made;
   const std::int64_t per_step = guide.slab * (guide.access.kind == access_kind::rows ? guide.access.amount : 1);
   const std::int64_t skipped = plan_.over.begin[plan_.outer()];
+  std::size_t at_device = 0;
   for (const array_part& part : parts) {
     if (part.first % per_step != 0) return {};
     std::int64_t first = part.first / per_step - skipped;
@@ -293,9 +305,9 @@ std::vector<piece> launch_job::pieces_as_placed(const job_argument& guide, std::
     end = std::clamp<std::int64_t>(end, 0, request.items);
     if (first == end) continue;
     if (first % request.granularity != 0 || (end % request.granularity != 0 && end != request.items)) return {};
-    const auto device = std::find_if(request.devices.begin(), request.devices.end(),
-                                     [&](const balance_device& d) { return d.id == part.device; });
-    if (device == request.devices.end() || end - first > device->cap) return {};
+    const balance_device* device =
+        find_onward(request.devices, at_device, [&](const balance_device& d) { return d.id == part.device; });
+    if (device == nullptr || end - first > device->cap) return {};
     made.push_back({part.device, first, end - first});
   }
   std::int64_t at = 0;
@@ -312,22 +324,22 @@ bool launch_job::stays(const job_argument& guide, std::span<const piece> placed,
   double now = 0;
   bool known = true;
   std::vector<share> shares;
-  for (const balance_device& d : request.devices) {
-    share s{d.id, 0, 0, 0};
-    double chunks = 0;
-    for (const piece& p : placed) {
-      if (p.device != d.id) continue;
-      if (s.count == 0) s.first = p.first;
-      s.count += p.count;
-      s.at_once = std::max(s.at_once, p.count);
-      ++chunks;
-    }
-    if (s.count > 0) {
-      known = known && d.items_per_second > 0;
-      if (d.items_per_second > 0)
-        now = std::max(now, chunks * d.chunk_seconds + static_cast<double>(s.count) / d.items_per_second);
-    }
-    shares.push_back(s);
+  for (const balance_device& d : request.devices) shares.push_back({d.id, 0, 0, 0});
+  std::vector<double> chunks(shares.size(), 0.0);
+  std::size_t at = 0;
+  for (const piece& p : placed) {
+    share& s = *find_onward(shares, at, [&](const share& of) { return of.device == p.device; });
+    if (s.count == 0) s.first = p.first;
+    s.count += p.count;
+    s.at_once = std::max(s.at_once, p.count);
+    ++chunks[at];
+  }
+  for (std::size_t i = 0; i < shares.size(); ++i) {
+    const balance_device& d = request.devices[i];
+    if (shares[i].count == 0) continue;
+    known = known && d.items_per_second > 0;
+    if (d.items_per_second > 0)
+      now = std::max(now, chunks[i] * d.chunk_seconds + static_cast<double>(shares[i].count) / d.items_per_second);
   }
   if (known && plan.predicted_seconds > 0) {
     double to_move = 0;

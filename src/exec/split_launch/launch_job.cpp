@@ -150,10 +150,6 @@ route_wish launch_job::route() const {
 
 // ---- going on -------------------------------------------------------------------------------------------------------
 
-launch_job::worker& launch_job::worker_of(device_id id) {
-  return *std::find_if(workers_.begin(), workers_.end(), [&](const worker& w) { return w.way->on().id() == id; });
-}
-
 void launch_job::pump() {
   bool reductions = false;
   for (const job_argument& a : plan_.arguments) reductions = reductions || (a.reduces && workers_.size() > 1);
@@ -163,7 +159,7 @@ void launch_job::pump() {
       if (w.is_lost || w.in_flight >= depth_ || stop_.stop_requested()) continue;
       const auto next = balancer_->next(w.way->on().id());
       if (next) {
-        submit(*next);
+        submit(*next, w);
         some = true;
       }
     }
@@ -216,8 +212,7 @@ launch_request launch_job::request_of(const piece& next) const {
 }
 
 /// Submits one piece. A device without memory for it gives it back; everything else that is wrong fails the launch.
-void launch_job::submit(const piece& next) {
-  worker& by = worker_of(next.device);
+void launch_job::submit(const piece& next, worker& by) {
   piece_record fresh;
   fresh.what = next;
   fresh.submitted = plan_.state->now();
@@ -225,6 +220,7 @@ void launch_job::submit(const piece& next) {
   const std::size_t record = record_.pieces.size() - 1;
   flight f;
   f.what = next;
+  f.by = static_cast<std::size_t>(&by - workers_.data());
   f.record = record;
   for (int attempt = 0;; ++attempt) {
     try {
@@ -410,7 +406,7 @@ void launch_job::lose(const flight& undone, const std::shared_ptr<const error>& 
     record_.notes.push_back(to_string(id) + " was lost; its steps went to the others");
   }
   balancer_->give_back(undone.what);
-  worker& w = worker_of(device);
+  worker& w = workers_[undone.by];
   if (!w.is_lost) {
     // it only waited for one that is: its streams stand still until they are cleared
     spoiled_.push_back(w.way);
@@ -468,7 +464,7 @@ std::chrono::nanoseconds launch_job::began(const flight& done) const {
 }
 
 void launch_job::ended(flight& done) {
-  worker& by = worker_of(done.what.device);
+  worker& by = workers_[done.by];
   --by.in_flight;
   piece_record& account = record_.pieces[done.record];
   std::shared_ptr<const error> cause = done.last.record() ? done.last.record()->cause() : nullptr;

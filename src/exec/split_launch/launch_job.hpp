@@ -107,6 +107,7 @@ class launch_job : public std::enable_shared_from_this<launch_job> {
   };
   struct flight {
     piece what;
+    std::size_t by = 0;  // the worker
     std::size_t record = 0;
     event last;
     event kernel;
@@ -128,7 +129,7 @@ class launch_job : public std::enable_shared_from_this<launch_job> {
                                                     const balance_request& request) const;
   [[nodiscard]] bool stays(const job_argument& guide, std::span<const piece> placed, const balance_request& request);
   void pump();
-  void submit(const piece& next);
+  void submit(const piece& next, worker& by);
   void run_piece(flight& f, worker& by);
   void leave_behind(const worker& by);
   void watch(const event& e);
@@ -142,7 +143,6 @@ class launch_job : public std::enable_shared_from_this<launch_job> {
   [[nodiscard]] std::vector<std::shared_ptr<lane>> settle();
   void after_decision(const std::vector<std::shared_ptr<lane>>& spoiled);
   [[nodiscard]] std::vector<std::shared_ptr<launch_job>> take_followers();
-  [[nodiscard]] worker& worker_of(device_id id);
   [[nodiscard]] launch_request request_of(const piece& next) const;
   [[nodiscard]] route_wish route() const;
   [[nodiscard]] std::string history_key() const;
