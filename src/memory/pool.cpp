@@ -60,22 +60,25 @@ void* pool_body::take(std::size_t size) {
     numbers_.used_high = std::max(numbers_.used_high, numbers_.used);
     return block;
   };
-  const auto last = free_.upper_bound(rounded + rounded / 2);
+  // Rather than take more from the device than will be kept, a block that wastes more.
+  const bool is_short = numbers_.reserved.value() + rounded > options_.keep.value();
+  const auto last = free_.upper_bound(is_short ? 4 * rounded : rounded + rounded / 2);
   for (auto it = free_.lower_bound(rounded); it != last;) {
-    const auto [of, block] = *it;
+    const std::uint64_t of = it->first;
+    void* const block = it->second.block;
     const auto known = state_->backend_of(on_).find(block);
     if (!known && known.error().code == errc::not_found) {  // a reset of the device took it, but for its address
       static_cast<void>(state_->backend_of(on_).release(block));
       numbers_.reserved = numbers_.reserved - bytes{of};
       sizes_.erase(block);
-      it = free_.erase(it);
+      it = forget(it);
       continue;
     }
     if (!known || known->pending != 0) {  // work submitted with it has not ended
       ++it;
       continue;
     }
-    free_.erase(it);
+    forget(it);
     state_->backend_of(on_).note_reuse(block);
     ++numbers_.hits;
     return hand_out(block, of);
@@ -114,14 +117,34 @@ void pool_body::give(void* block) noexcept {
     return;
   }
   try {
-    free_.emplace(it->second, block);
+    const auto made = free_.emplace(it->second, free_block{block, ++freed_});
+    try {
+      by_age_.emplace_hint(by_age_.end(), freed_, made);
+    } catch (const std::bad_alloc&) {
+      free_.erase(made);
+      throw;
+    }
   } catch (const std::bad_alloc&) {  // not even a note that it is free: it goes back to the device
     if (!state_->closed()) static_cast<void>(state_->backend_of(on_).release(block));
     numbers_.reserved = numbers_.reserved - bytes{it->second};
     sizes_.erase(it);
     return;
   }
-  if (idle() > options_.keep.value()) trim_locked(options_.keep.value());
+  // what was used least lately: the largest may be what every call needs first
+  while (!by_age_.empty() && idle() > options_.keep.value()) give_back(by_age_.begin()->second);
+}
+
+pool_body::free_blocks::iterator pool_body::forget(free_blocks::iterator one) noexcept {
+  by_age_.erase(one->second.freed);
+  return free_.erase(one);
+}
+
+void pool_body::give_back(free_blocks::iterator one) noexcept {
+  void* const block = one->second.block;
+  if (!state_->closed()) static_cast<void>(state_->backend_of(on_).release(block));
+  numbers_.reserved = numbers_.reserved - bytes{one->first};
+  sizes_.erase(block);
+  forget(one);
 }
 
 void pool_body::trim(std::uint64_t kept) noexcept {
@@ -131,13 +154,7 @@ void pool_body::trim(std::uint64_t kept) noexcept {
 
 void pool_body::trim_locked(std::uint64_t kept) noexcept {
   // largest first: the fewest calls for the most memory
-  while (!free_.empty() && idle() > kept) {
-    const auto it = std::prev(free_.end());
-    if (!state_->closed()) static_cast<void>(state_->backend_of(on_).release(it->second));
-    numbers_.reserved = numbers_.reserved - bytes{it->first};
-    sizes_.erase(it->second);
-    free_.erase(it);
-  }
+  while (!free_.empty() && idle() > kept) give_back(std::prev(free_.end()));
 }
 
 pool_statistics pool_body::statistics() const {

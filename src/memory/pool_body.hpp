@@ -44,7 +44,17 @@ class pool_body {
   device_id on_;
   pool_options options_;
   mutable std::mutex mutex_;
-  std::multimap<std::uint64_t, void*> free_;        // by size
+  struct free_block {
+    void* block = nullptr;
+    std::uint64_t freed = 0;  // a number that grows
+  };
+  using free_blocks = std::multimap<std::uint64_t, free_block>;
+  free_blocks::iterator forget(free_blocks::iterator one) noexcept;
+  void give_back(free_blocks::iterator one) noexcept;
+
+  free_blocks free_;                                       // by size
+  std::map<std::uint64_t, free_blocks::iterator> by_age_;  // the same
+  std::uint64_t freed_ = 0;
   std::unordered_map<void*, std::uint64_t> sizes_;  // of every block
   pool_statistics numbers_;
   std::map<device_id, access_right> rights_;  // shareable: of devices other than its own

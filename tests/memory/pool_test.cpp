@@ -113,6 +113,37 @@ TEST(memory_pool, keeps_only_as_much_free_memory_as_it_was_told) {
   EXPECT_EQ(pool.statistics().reserved.value(), 0U);
 }
 
+TEST(memory_pool, reuses_a_much_larger_block_rather_than_reserve_more_than_it_keeps) {
+  const machine m = samples::play(samples::wired(1));
+  const memory_pool pool{m[0], {.keep = bytes{5 * mib}}};
+  const auto use = [&](std::uint64_t size) { const byte_buffer one{pool, size}; };
+  use(4 * mib);
+  use(mib);
+  EXPECT_EQ(pool.statistics().misses, 2U) << "both are within what is kept";
+  use(2 * mib);
+  EXPECT_EQ(pool.statistics().misses, 2U) << "the block of 4 MiB";
+  {
+    const byte_buffer large{pool, 4 * mib}, medium{pool, mib};
+    use(mib / 8);
+  }
+  EXPECT_EQ(pool.statistics().misses, 3U) << "every block was in use";
+  use(mib / 32);
+  EXPECT_EQ(pool.statistics().misses, 4U) << "the smallest free block is four times as large, and then some";
+}
+
+TEST(memory_pool, gives_back_first_what_was_used_least_lately) {
+  const machine m = samples::play(samples::wired(1));
+  const memory_pool pool{m[0], {.keep = bytes{5 * mib}}};
+  const auto use = [&](std::uint64_t size) { const byte_buffer one{pool, size}; };
+  use(2 * mib);
+  use(mib / 4);
+  use(2 * mib);
+  use(4 * mib);  // one too many: the 256 KiB and the 2 MiB go, in this order, and this one stays
+  EXPECT_EQ(pool.statistics().reserved.value(), 4 * mib);
+  use(4 * mib);
+  EXPECT_EQ(pool.statistics().misses, 3U);
+}
+
 TEST(memory_pool, gives_its_free_blocks_back_before_the_device_is_full) {
   const machine m = samples::play(samples::wired(1, {}, 4 * mib));
   const memory_pool pool{m[0]};

@@ -13,7 +13,8 @@ namespace weft {
 
 struct pool_options {
   bytes max_size{~std::uint64_t{0}};  // allocations past it fail with out_of_memory
-  bytes keep{~std::uint64_t{0}};      // what is free beyond this goes back to the device at once
+  /// What is free beyond this goes back to the device at once, what was used least lately first.
+  bytes keep{~std::uint64_t{0}};
   /// Its memory can be opened by other processes, and set_access() says which devices may use it: peer access does not
   /// cover it. Each block has pages and a descriptor of its own.
   bool shareable = false;
@@ -32,8 +33,8 @@ struct pool_statistics {
 /// the work that was submitted with it has ended.
 ///
 /// Shape: a request is rounded up to one of four sizes per power of two, and takes the smallest free block that is no
-///   more than half as large again: from 256 bytes on, at most a fifth of a new block is unused, and less than half of
-///   one that is kept.
+///   more than half as large again, or up to four times where a new one would exceed `keep`: from 256 bytes on, at most
+///   a fifth of a new block is unused, and of one that is kept less than half, or four fifths.
 /// Thread: any.
 class memory_pool {
  public:
