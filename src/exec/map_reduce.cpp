@@ -2,6 +2,7 @@
 #include "weft/exec/map_reduce.hpp"
 
 #include "exec/arrays/array_body.hpp"
+#include "exec/split_launch/launch_state.hpp"
 #include "weft/core/raise.hpp"
 
 #include <algorithm>
@@ -32,7 +33,8 @@ std::uint64_t bytes_per_item(const kernel_code& code) {
 std::uint64_t least_room(const device_list& devices, const spread_options& options) {
   std::uint64_t least = ~std::uint64_t{0};
   for (const device& d : devices) {
-    least = std::min(least, d.free_memory().value());
+    const pool_statistics passing = launches_of(*state_of(d)).passing(d).statistics();
+    least = std::min(least, d.free_memory().value() + passing.reserved.value() - passing.used.value());
     for (const memory_limit& limit : options.memory_limits) {
       if (limit.device == d.id()) least = std::min(least, limit.most.value());
     }

@@ -51,7 +51,7 @@ result<void*> pool_body::fresh(std::uint64_t size) {
 }
 
 void* pool_body::take(std::size_t size) {
-  if (size > (std::uint64_t{1} << 62))
+  if (size > (std::uint64_t{1} << 60))
     raise(errc::out_of_memory, "a pool on " + to_string(on_) + " was asked for " + to_string(bytes{size}));
   const std::uint64_t rounded = size_class(size);
   const std::lock_guard lock{mutex_};
@@ -60,8 +60,8 @@ void* pool_body::take(std::size_t size) {
     numbers_.used_high = std::max(numbers_.used_high, numbers_.used);
     return block;
   };
-  // Rather than take more from the device than will be kept, a block that wastes more.
-  const bool is_short = numbers_.reserved.value() + rounded > options_.keep.value();
+  // Rather than take what will not be kept, a block that wastes more.
+  const bool is_short = rounded > options_.keep.value() || idle() > options_.keep.value() - rounded;
   const auto last = free_.upper_bound(is_short ? 4 * rounded : rounded + rounded / 2);
   for (auto it = free_.lower_bound(rounded); it != last;) {
     const std::uint64_t of = it->first;
@@ -109,8 +109,9 @@ void pool_body::give(void* block) noexcept {
   const auto it = sizes_.find(block);
   if (it == sizes_.end()) return;
   numbers_.used = numbers_.used - bytes{it->second};
-  if (exported_.erase(block) != 0) {
-    // Whoever still has it open would see the data of the next owner: it goes back, and they are told.
+  if (exported_.erase(block) != 0 || it->second > options_.keep.value()) {
+    // Whoever still has it open would see the data of the next owner: it goes back, and they are told. And one that
+    // alone is too much pushes out no others.
     if (!state_->closed()) static_cast<void>(state_->backend_of(on_).release(block));
     numbers_.reserved = numbers_.reserved - bytes{it->second};
     sizes_.erase(it);

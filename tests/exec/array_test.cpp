@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <malloc.h>
 #include <numeric>
 #include <random>
 
@@ -156,6 +157,24 @@ TEST(array, follows_random_programs_of_launches_reads_and_writes) {
     ASSERT_EQ(a.host(), x) << "round " << round;
     ASSERT_EQ(b.host(), y) << "round " << round;
   }
+}
+
+WEFT_KERNEL(array_first, (WEFT_IN(int32_t) values, WEFT_OUT(int32_t) to), { to[i] = values[i]; });
+
+TEST(array, written_and_brought_element_by_element_keeps_no_account_of_it) {
+  const machine m = samples::play(samples::wired(1));
+  constexpr std::size_t elements = 4'000;
+  array<std::int32_t> values{m, std::vector<std::int32_t>(elements, 0)};
+  array<std::int32_t> seen{m, elements};
+  const auto all = range(static_cast<std::int64_t>(elements));
+  launch<array_first>(m, all, values, seen).wait();
+  const auto in_use = [] { return static_cast<std::size_t>(::mallinfo2().uordblks); };
+  const std::size_t before = in_use();
+  for (std::size_t i = 0; i < elements; i += 2) {  // every other one: what has been brought does not join up
+    values.write(std::vector<std::int32_t>{7}, i);
+    launch<array_first>(m, all, values, seen).wait();
+  }
+  EXPECT_LT(in_use(), before + 50 * elements) << "a finished copy is forgotten";
 }
 
 }  // namespace array_test

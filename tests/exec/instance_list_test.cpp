@@ -48,7 +48,7 @@ TEST(instance_list, finds_what_a_look_at_all_finds_whatever_came_went_or_was_shi
           break;
         case 1: {
           const std::int64_t gone = begin;
-          list.erase_if([gone](const auto& one) { return one->range.begin == gone; });
+          list.erase_if([gone](const array_instance& one) { return one.range.begin == gone; });
           break;
         }
         default: {

@@ -371,24 +371,51 @@ TEST(virtual_launch, brings_host_memory_in_pieces_of_at_most_16_MiB_unless_much_
   constexpr std::int64_t n = 12'000'000;
   const machine m = simulated(samples::wired(2, {.host_rate = link_rate}, std::uint64_t{1} << 30));
   const std::vector<float> x(static_cast<std::size_t>(n), 1.0f);
-  std::vector<float> y(x.size());
   spread_options how;
-  how.strategy = balance::dynamic;
   how.model = kernel_cost{0, 1e-9};
+  array<float> kept{m, x.size()};
+  const launch_run filling = launch<timed_step>(m, how, range(n), x, kept);
+  filling.wait();
+  for (const weft::device_account& d : filling.report().devices) EXPECT_EQ(d.pieces, 1) << "each has one memory of it";
+  how.strategy = balance::dynamic;
+  std::vector<float> y(x.size());
   for (int i = 0; i < 3; ++i) {  // at first the speeds are not known, and the work is divided in chunks
     const launch_run passing = launch<timed_stream>(m, how, range(n), x, y);
     passing.wait();
-    array<float> kept{m, x.size()};
-    const launch_run filling = launch<timed_stream>(m, how, range(n), x, kept);
-    filling.wait();
-    for (int d = 0; d < 2; ++d) {
-      const weft::device_account passed = passing.report().devices[static_cast<std::size_t>(d)];
-      EXPECT_LE(passed.bytes_in + passed.bytes_out, static_cast<std::uint64_t>(passed.pieces) * most) << i;
-      const weft::device_account filled = filling.report().devices[static_cast<std::size_t>(d)];
-      EXPECT_TRUE(i < 2 || filled.pieces == 1) << filled.pieces << " memories";
-    }
+    for (const weft::device_account& d : passing.report().devices)
+      EXPECT_LE(d.bytes_in + d.bytes_out, static_cast<std::uint64_t>(d.pieces) * most) << i;
   }
   EXPECT_EQ(y, std::vector<float>(x.size(), 3.0f));
+}
+
+WEFT_KERNEL(timed_next, (WEFT_IN(float) input, WEFT_OUT(float, halo(1)) output, int64_t count), {
+  if (i + 1 < count) {
+    output[i + 1] = input[i];
+  }
+});
+WEFT_KERNEL(timed_around, (WEFT_IN(float, halo(100000)) input, WEFT_OUT(float) output), { output[i] = input[i]; });
+WEFT_KERNEL(timed_total, (WEFT_IN(float) input, WEFT_INOUT(double, reduce(sum)) total), { total[0] += input[i]; });
+
+TEST(virtual_launch, cuts_nothing_into_pieces_that_may_not_be_divided_or_would_cost_more_in_pieces) {
+  constexpr std::int64_t n = 12'000'000;
+  const machine m = simulated(samples::wired(2, {.host_rate = link_rate}, std::uint64_t{1} << 30));
+  std::vector<float> x(static_cast<std::size_t>(n));
+  std::iota(x.begin(), x.end(), 0.0f);
+  std::vector<float> y(x.size());
+  spread_options on_one;
+  on_one.devices.ids = {gpu0};
+  on_one.model = kernel_cost{0, 1e-9};
+  const auto pieces_of = [](const launch_run& run) {
+    run.wait();
+    return run.report().devices.front().pieces;
+  };
+  EXPECT_EQ(pieces_of(launch<timed_next>(m, on_one, range(n), x, y, n)), 1) << "it writes beyond its own elements";
+  for (std::size_t i = 1; i < y.size(); i += 4095) ASSERT_EQ(y[i], x[i - 1]) << i;
+  EXPECT_LE(pieces_of(launch<timed_around>(m, on_one, range(n), x, y)), 2) << "each piece would bring its halo again";
+  std::vector<double> total(1, 0.0);
+  EXPECT_EQ(pieces_of(launch<timed_total>(m, on_one, range(n), x, total)), 1) << "the result goes home with each";
+  const weft::buffer<float> there{m[0], x.size()};
+  EXPECT_EQ(pieces_of(launch<timed_step>(m, on_one, range(n), there, there)), 1) << "nothing has to be brought";
 }
 
 TEST(virtual_launch, has_the_same_trace_in_every_run_however_late_its_kernels_really_are) {

@@ -144,6 +144,18 @@ TEST(memory_pool, gives_back_first_what_was_used_least_lately) {
   EXPECT_EQ(pool.statistics().misses, 3U);
 }
 
+TEST(memory_pool, a_block_that_alone_is_more_than_it_keeps_pushes_out_no_other) {
+  const machine m = samples::play(samples::wired(1));
+  const memory_pool pool{m[0], {.keep = bytes{2 * mib}}};
+  const auto use = [&](std::uint64_t size) { const byte_buffer one{pool, size}; };
+  use(mib);
+  use(8 * mib);
+  EXPECT_EQ(pool.statistics().reserved.value(), mib);
+  use(mib);
+  EXPECT_EQ(pool.statistics().hits, 1U);
+  EXPECT_EQ(error_of([&] { use(std::uint64_t{1} << 61); }).code, errc::out_of_memory);
+}
+
 TEST(memory_pool, gives_its_free_blocks_back_before_the_device_is_full) {
   const machine m = samples::play(samples::wired(1, {}, 4 * mib));
   const memory_pool pool{m[0]};

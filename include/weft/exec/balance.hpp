@@ -41,7 +41,7 @@ struct share {
   device_id device;
   std::int64_t first = 0;
   std::int64_t count = 0;
-  std::int64_t at_once = 0;  // items of one piece; the last may be shorter
+  std::int64_t at_once = 0;  // items that fit at once: no piece is longer
 
   [[nodiscard]] std::int64_t passes() const { return count == 0 ? 0 : (count - 1) / at_once + 1; }
   /// Piece `pass` of passes().
@@ -80,7 +80,7 @@ struct balance_plan {
 
 /// Chooses. Each index is in exactly one share.
 /// Errors: as split(); invalid_argument – a speed, time or divisor that cannot be, the device named.
-/// Cost: (devices)² steps, a few allocations.
+/// Cost: at most (devices)² steps, a few allocations.
 [[nodiscard]] result<balance_plan> plan_balance(const balance_request& request);
 
 /// One device of a plan in words.

@@ -159,7 +159,7 @@ void array_body::wrote(array_instance& to, const interval& range) {
     instances_.overlapping(copy, [&](array_instance& one) {
       if (&one == &to && by == 0) return;
       one.valid.remove(copy);
-      is_untidy_ = is_untidy_ || one.valid.empty();
+      is_untidy_ = true;
       // what failed to come here has been replaced, and is of no interest any more
       std::erase_if(one.uses, [&](const array_use& use) { return copy.covers(use.range) && has_failed(use.done); });
     });
@@ -217,6 +217,7 @@ event array_body::copy_part(const stream& order_in, array_instance& to, array_in
 
 void array_body::fetch(array_instance& to, const interval& range, const lane& by, const route_wish& route,
                        array_moves& moves) {
+  is_untidy_ = true;  // with more elements it may replace another one, and the copies become uses
   interval_set left{range};
   const auto take_from = [&](auto&& allowed) {
     reaching(range, [&](array_instance& from) {
@@ -376,17 +377,17 @@ bool array_body::abandon(const interval& range, device_id device, bool reads) {
 
 void array_body::drop_replicas(device_id device) {
   settle_uses();
-  instances_.erase_if([&](const auto& one) {
-    if (one->is_home || one->is_shared || (device != device_id{} && one->device != device)) return false;
+  instances_.erase_if([&](array_instance& one) {
+    if (one.is_home || one.is_shared || (device != device_id{} && one.device != device)) return false;
     interval_set alone;
-    for (const interval& run : elements_of(one->valid)) alone.add(run);
+    for (const interval& run : elements_of(one.valid)) alone.add(run);
     for (const auto& other : instances_) {
-      if (!other || other.get() == one.get()) continue;
+      if (other.get() == &one) continue;
       for (const interval& run : elements_of(other->valid)) alone.remove(run);
     }
     for (const interval& run : constant_.runs()) alone.remove(run);  // can be made again
     if (!alone.empty()) return false;
-    one->valid.clear();  // before the next one is looked at: two equal replicas do not vouch for each other
+    one.valid.clear();  // before the next one is looked at: two equal replicas do not vouch for each other
     return true;
   });
 }
@@ -469,8 +470,9 @@ void array_body::settle_uses() {
     std::erase_if(one->uses, [](const array_use& use) { return is_done(use.done); });
   }
   // what holds nothing and is used by nobody gives its memory back
-  instances_.erase_if(
-      [](const auto& one) { return !one->is_home && !one->is_shared && one->valid.empty() && one->uses.empty(); });
+  instances_.erase_if([](const array_instance& one) {
+    return !one.is_home && !one.is_shared && one.valid.empty() && one.uses.empty();
+  });
 }
 
 /// Whether `other`, once all that was submitted has ended, can stand for `one`: on the same device, with as much room.
@@ -481,24 +483,27 @@ bool array_body::replaces(const array_instance& other, const array_instance& one
 }
 
 void array_body::drop_duplicates() {
-  if (!std::exchange(is_untidy_, false)) return;
+  if (!is_untidy_) return;
   settle_uses();
-  instances_.erase_if([&](const auto& one) {
-    if (one->is_home || one->is_shared) return false;
-    is_untidy_ = is_untidy_ || one->valid.empty();  // in use, or it would be gone
+  bool is_left = false;
+  instances_.erase_if([&](array_instance& one) {
+    if (one.is_home || one.is_shared) return false;
+    is_left = is_left || one.valid.empty();  // in use, or it would be gone
     array_instance* other = nullptr;
-    instances_.overlapping(one->range, [&](array_instance& candidate) {
-      if (replaces(candidate, *one)) other = &candidate;
+    instances_.overlapping(one.range, [&](array_instance& candidate) {
+      if (replaces(candidate, one)) other = &candidate;
     });
     if (other == nullptr) return false;
     const auto writes = [](const array_use& use) { return use.writes; };
-    if (!one->uses.empty() || std::any_of(other->uses.begin(), other->uses.end(), writes)) {
-      is_untidy_ = true;  // until that has ended
+    if (!one.uses.empty() || std::any_of(other->uses.begin(), other->uses.end(), writes)) {
+      is_left = true;  // until that has ended
       return false;
     }
-    for (const interval& run : one->own.runs()) other->own.add(run);
+    for (const interval& run : one.own.runs()) other->own.add(run);
+    one.valid.clear();  // it replaces none of those that follow
     return true;
   });
+  is_untidy_ = is_left;
 }
 
 std::vector<event> array_body::pending(const interval& range, bool writes_only) const {

@@ -68,7 +68,7 @@ class array_body {
   }
   [[nodiscard]] std::int64_t halo() const { return halo_; }
 
-  /// Its memory on devices comes from a pool: it stands for memory of the caller's, for one launch.
+  /// Its memory on devices comes from a pool: it stands for memory of the caller's, or for a slice, for one launch.
   void pass_through() { passes_through_ = true; }
 
   /// Makes a part usable on a device: finds or allocates an instance and submits the copies that it lacks. The kernel

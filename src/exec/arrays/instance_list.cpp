@@ -32,10 +32,18 @@ void instance_list::enter(array_instance& one) {
   list.insert(std::lower_bound(list.begin(), list.end(), one.range.begin + 1, begins_before), &one);
 }
 
-void instance_list::leave(const array_instance& one) noexcept {
-  for (size_class& of : classes_) {
-    if (of.width == width_of(one.range)) std::erase(of.by_begin, &one);
+void instance_list::erase(const std::vector<const array_instance*>& gone) noexcept {
+  for (const array_instance* one : gone) {
+    for (size_class& of : classes_) {
+      if (of.width == width_of(one->range)) std::erase(of.by_begin, one);
+    }
   }
+  auto next = gone.begin();
+  std::erase_if(all_, [&](const auto& one) {
+    if (next == gone.end() || one.get() != *next) return false;
+    ++next;
+    return true;
+  });
 }
 
 array_instance& instance_list::add(std::unique_ptr<array_instance> one) {

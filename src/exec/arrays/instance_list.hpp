@@ -25,14 +25,14 @@ class instance_list {
   }
 
   array_instance& add(std::unique_ptr<array_instance> one);
-  /// As std::erase_if() of the list itself: those before the one asked about may be null.
+  /// `is` is asked about all of them, which are there until it has been; it may throw, and then all stay.
   template <class Is>
   void erase_if(Is is) {
-    std::erase_if(all_, [&](const std::unique_ptr<array_instance>& one) {
-      if (!is(one)) return false;
-      leave(*one);
-      return true;
-    });
+    std::vector<const array_instance*> gone;
+    for (const auto& one : all_) {
+      if (is(*one)) gone.push_back(one.get());
+    }
+    erase(gone);
   }
   /// The ranges of all but homes are `by` further on.
   void shift(std::int64_t by);
@@ -51,7 +51,8 @@ class instance_list {
   using place = std::vector<array_instance*>::const_iterator;
   [[nodiscard]] static place first_in(const size_class& of, const interval& range);
   void enter(array_instance& one);
-  void leave(const array_instance& one) noexcept;
+  /// Those, given in the order of the list.
+  void erase(const std::vector<const array_instance*>& gone) noexcept;
 
   std::vector<std::unique_ptr<array_instance>> all_;  // in the order in which they were made
   std::vector<size_class> classes_;

@@ -34,7 +34,7 @@ struct equal_finish {
 /// The shares with the earliest end: the least T with Σ clamp((T − a) / b, 0, cap) ≥ items, in whole granules.
 /// Caps that together do not hold all: a + b n becomes (a / cap + b) n, the cost of many passes.
 /// Errors: as split(); invalid_argument for a cost that cannot be, the device named.
-/// Cost: (devices)² steps, two allocations.
+/// Cost: n log n for n devices, two allocations.
 [[nodiscard]] result<equal_finish> finish_together(std::int64_t items, std::span<const costed_device> devices,
                                                    const split_options& options = {});
 

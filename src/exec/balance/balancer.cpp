@@ -176,7 +176,7 @@ std::int64_t balancer::chunk_of_own(const worker& w) const {
 
 piece balancer::handed(worker& to, run& from, std::int64_t count) {
   const granules grid{items_, grain_};
-  const std::int64_t n = std::min({count, from.count(), room(to), most_});
+  const std::int64_t n = std::min({count, from.count(), room(to), std::max(most_, least_chunk(to))});
   const std::int64_t first = grid.begin_of(from.begin);
   from.begin += n;
   if (keeps_data_) to.held += n;

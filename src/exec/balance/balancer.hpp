@@ -20,8 +20,8 @@ class balancer {
  public:
   /// `plan` is of `request`.
   balancer(const balance_request& request, const balance_plan& plan);
-  /// For data that lies somewhere already: exactly these pieces, each for its device; every index in one of them, and
-  /// borders as the granularity has them. What a device cannot take after all goes to the others.
+  /// For data that lies somewhere already: these pieces, each for its device; every index in one of them, and borders
+  /// as the granularity has them. What a device cannot take after all goes to the others.
   balancer(const balance_request& request, std::span<const piece> placed);
 
   /// The next piece for a device that is free. Empty: nothing for it now; ask again after give_back(), drop() or
@@ -39,7 +39,7 @@ class balancer {
   /// after give_back() of the piece that did not fit.
   void limit(device_id device, std::int64_t cap);
 
-  /// No piece is longer, save for one granule.
+  /// No piece is longer, save for one granule, and for one that would not last long beside its start.
   void limit_pieces(std::int64_t items);
 
   /// A device takes no more pieces; its share goes to the others, and after the last of them to those left out by cost.

@@ -16,12 +16,13 @@ namespace {
 
 /// Bytes per second of a move between devices, where only the order of magnitude counts: PCIe by way of the host.
 constexpr double likely_rate = 10e9;
-/// Data that comes for a piece and leaves with it: pieces of at most so many bytes. One is copied while another is
-/// computed, few blocks of a pool serve all of them, and what a copy has left in a cache is still there.
+/// Host memory that comes for a piece and leaves with it: pieces of at most so many bytes. One is copied while another
+/// is computed, few blocks of a pool serve all of them, and what a copy has left in a cache is still there.
 constexpr std::uint64_t most_passing = std::uint64_t{16} << 20;
-/// But not where more than this part of it stays, in as many memories as there are pieces: later launches go through
-/// all of them.
+/// But not where a part of it stays, in as many memories as there are pieces: later launches go through all of them.
 constexpr std::uint64_t staying_part = 16;
+/// And so many times what a piece reads on either side of its own.
+constexpr std::int64_t halos_per_piece = 64;
 
 /// Devices of one model, as far as their descriptions tell.
 bool are_alike(const job_plan& plan) {
@@ -153,8 +154,10 @@ void launch_job::decide() {
   const job_argument* guide = nullptr;
   bool keeps = false;
   bool moves = false;
-  memory_need asked;  // as need, without the part by which blocks of a pool are larger
-  std::uint64_t passing_per_item = 0;
+  memory_need asked;                   // as need, without the part by which blocks of a pool are larger
+  std::uint64_t passing_per_item = 0;  // of host memory
+  std::uint64_t staying_per_item = 0;
+  std::int64_t around = 0;
   bool all_pass = true;
   for (const job_argument& a : plan_.arguments) {
     if (!a.array || a.array->is_shared()) continue;
@@ -162,6 +165,15 @@ void launch_job::decide() {
     const bool divided = !a.reduces && a.slab != 0 && a.access.kind != access_kind::whole;
     keeps = keeps || (!a.is_temporary && options.keep_on_device);
     moves = moves || (a.is_temporary && (a.reads || a.writes));
+    const auto element = static_cast<std::uint64_t>(a.array->element());
+    const auto per_step = static_cast<std::uint64_t>(a.slab) *
+                          static_cast<std::uint64_t>(a.access.kind == access_kind::rows ? a.access.amount : 1) *
+                          element;
+    if (divided) {
+      const bool passes = a.is_temporary && !a.array->borrows_device_memory();
+      (passes ? passing_per_item : staying_per_item) += per_step;
+      if (passes && a.is_halo()) around = std::max(around, a.access.amount);
+    }
     if (divided && !a.is_temporary) {
       auto parts = a.array->distribution(a.own({plan_.over.begin[plan_.outer()], plan_.over.end[plan_.outer()]}));
       if (!parts.empty() && (guide == nullptr || a.array->count() > guide->array->count())) {
@@ -171,15 +183,10 @@ void launch_job::decide() {
       }
       if (!parts.empty()) continue;
     }
-    const auto element = static_cast<std::uint64_t>(a.array->element());
     if (divided) {
-      const auto per_step = static_cast<std::uint64_t>(a.slab) *
-                            static_cast<std::uint64_t>(a.access.kind == access_kind::rows ? a.access.amount : 1) *
-                            element;
       // blocks of a pool may be a quarter larger than what is asked for
       need.bytes_per_item += a.is_temporary ? per_step + per_step / 4 + 1 : per_step;
       asked.bytes_per_item += per_step;
-      if (a.is_temporary) passing_per_item += per_step;
       need.bytes_once += 2 * static_cast<std::uint64_t>(a.array->halo()) * element;
     } else {
       need.bytes_once += static_cast<std::uint64_t>(a.array->count()) * element;
@@ -273,9 +280,13 @@ void launch_job::decide() {
   } else {
     balancer_.emplace(*request_, placed_pieces);
   }
-  const std::uint64_t staying_per_item = asked.bytes_per_item - passing_per_item;
-  if (depth_ > 1 && passing_per_item > staying_part * staying_per_item)
-    balancer_->limit_pieces(static_cast<std::int64_t>(most_passing / passing_per_item));
+  // What may not be divided is one kernel, and the result of a reduction would go home and come back for each piece.
+  const bool may_pass =
+      depth_ > 1 && plan_.one_device_because.empty() && std::ranges::none_of(plan_.arguments, &job_argument::reduces);
+  if (may_pass && passing_per_item > staying_part * staying_per_item) {
+    const auto fitting = static_cast<std::int64_t>(most_passing / passing_per_item);
+    balancer_->limit_pieces(std::max(fitting, halos_per_piece * around));
+  }
 }
 
 /// How the launch is divided, with shares in twentieths: history moves them a little at each launch, which is no news.
@@ -323,8 +334,8 @@ bool launch_job::stays(const job_argument& guide, std::span<const piece> placed,
   balance_plan& plan = plan_made_;
   double now = 0;
   bool known = true;
-  std::vector<share> shares;
-  for (const balance_device& d : request.devices) shares.push_back({d.id, 0, 0, 0});
+  std::vector<share> shares(request.devices.size());
+  for (std::size_t i = 0; i < shares.size(); ++i) shares[i].device = request.devices[i].id;
   std::vector<double> chunks(shares.size(), 0.0);
   std::size_t at = 0;
   for (const piece& p : placed) {

@@ -32,8 +32,8 @@ class launch_state {
   /// A launch is over; one that failed is kept until somebody has been told why.
   void ended(const launch_job* job, bool failed);
   void told(const launch_job* job);
-  /// Memory of a device for data that passes through: host memory that launches bring and take away again. Keeps at
-  /// most a quarter of the device when nobody uses it.
+  /// Memory of a device for data that passes through: host memory that launches bring and take away again, slices.
+  /// Keeps at most a quarter of the device when nobody uses it.
   [[nodiscard]] memory_pool& passing(const device& on);
   /// Gives back what passing() keeps there.
   void trim(device_id device);
