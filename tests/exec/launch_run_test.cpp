@@ -104,6 +104,36 @@ TEST(spread, takes_host_memory_and_its_results_are_there_after_the_wait) {
   }
 }
 
+WEFT_KERNEL(spread_shift, (WEFT_IN(float) input, WEFT_OUT(float, halo(1)) output, int64_t count), {
+  if (i + 1 < count) {
+    output[i + 1] = input[i];
+  }
+});
+
+TEST(spread, in_passes_keeps_what_one_pass_writes_among_the_elements_of_the_next) {
+  const machine m = samples::play(samples::wired(2, {}, std::uint64_t{1} << 20));
+  std::vector<float> x(500'000);
+  std::iota(x.begin(), x.end(), 1.0f);
+  const auto is_shifted = [&](const std::vector<float>& y) {
+    for (std::size_t i = 1; i < y.size(); ++i) {
+      if (y[i] != x[i - 1]) return testing::AssertionFailure() << "element " << i << " is " << y[i];
+    }
+    return testing::AssertionSuccess();
+  };
+  std::vector<float> y(x.size());
+  const auto count = static_cast<std::int64_t>(x.size());
+  for (int i = 0; i < 3; ++i) {
+    std::fill(y.begin(), y.end(), 0.0f);
+    const launch_run run = launch<spread_shift>(m, range(count), x, y, count);
+    run.wait();
+    EXPECT_GT(run.report().devices.front().pieces, 1);
+    EXPECT_TRUE(is_shifted(y)) << i;
+  }
+  array<float> unwritten{m, x.size()};
+  launch<spread_shift>(m, range(count), x, unwritten, count).wait();
+  EXPECT_TRUE(is_shifted(unwritten.host()));
+}
+
 TEST(spread, takes_memory_of_one_device_and_leaves_the_results_there) {
   const machine m = samples::play(samples::wired(3));
   const auto values = numbers(5'000);

@@ -215,8 +215,8 @@ event array_body::copy_part(const stream& order_in, array_instance& to, array_in
   return done;
 }
 
-void array_body::fetch(array_instance& to, const interval& range, const lane& by, const route_wish& route,
-                       array_moves& moves) {
+interval_set array_body::fetch(array_instance& to, const interval& range, const lane& by, const route_wish& route,
+                               array_moves& moves) {
   is_untidy_ = true;  // with more elements it may replace another one, and the copies become uses
   interval_set left{range};
   const auto take_from = [&](auto&& allowed) {
@@ -251,7 +251,7 @@ void array_body::fetch(array_instance& to, const interval& range, const lane& by
       left.remove(part);
     }
   }
-  if (!left.empty()) raise_undefined(left.runs().front(), {});
+  return left;
 }
 
 array_instance& array_body::acquire(const array_need& need, const lane& by, const route_wish& route,
@@ -271,8 +271,11 @@ array_instance& array_body::acquire(const array_need& need, const lane& by, cons
     is_untidy_ = true;
   }
   std::erase_if(found->uses, [](const array_use& use) { return is_done(use.done); });
-  if (need.reads) {
-    for (const interval& lacking : found->valid.outside(need.range)) fetch(*found, lacking, by, route, moves);
+  if (need.reads || need.keeps) {
+    for (const interval& lacking : found->valid.outside(need.range)) {
+      const interval_set nowhere = fetch(*found, lacking, by, route, moves);
+      if (need.reads && !nowhere.empty()) raise_undefined(nowhere.runs().front(), {});
+    }
   } else {
     // overwritten without being read: an earlier failure to write it is of no interest any more
     std::erase_if(found->uses, [&](const array_use& use) {

@@ -32,6 +32,8 @@ struct array_need {
   interval range;
   bool reads = false;
   bool writes = false;
+  bool keeps =
+      false;       // what it does not write stays: elements that are somewhere are brought, and those of nobody are not
   interval own{};  // in a launch over several devices: the part of range that no other piece has
 };
 
@@ -155,7 +157,9 @@ class array_body {
   [[nodiscard]] array_instance* find(const array_need& need);
   [[nodiscard]] interval with_room(const interval& range) const;
   [[nodiscard]] memory_ref reference(const array_instance& in, const interval& range) const;
-  void fetch(array_instance& to, const interval& range, const lane& by, const route_wish& route, array_moves& moves);
+  /// Brings a range from wherever it is. Gives what is nowhere.
+  interval_set fetch(array_instance& to, const interval& range, const lane& by, const route_wish& route,
+                     array_moves& moves);
   static void make_room(array_instance& to, array_instance& from, array_moves& moves);
   event copy_part(const stream& order, array_instance& to, array_instance& from, const held_part& part,
                   const route_wish& route, array_moves& moves);

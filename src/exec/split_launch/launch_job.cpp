@@ -333,7 +333,9 @@ void launch_job::run_piece(flight& f, worker& by) {
       request.arguments.push_back(given);
       continue;
     }
-    const array_need wanted{next.device, range, a.reads, a.writes};
+    // In passes, for memory is short: what a piece may write beyond its own elements, another one writes.
+    const bool in_part = next.count < request_->items && a.writes && a.is_halo();
+    const array_need wanted{next.device, range, a.reads, a.writes, in_part};
     array_instance& place = a.array->acquire(wanted, way, route(), f.in);
     places[i] = &place;
     given.address = place.address + static_cast<std::uint64_t>(range.begin - place.range.begin) * a.array->element();
@@ -355,7 +357,7 @@ void launch_job::run_piece(flight& f, worker& by) {
     if (places[i] == nullptr) continue;
     const job_argument& a = plan_.arguments[i];
     const interval own = alone ? interval{} : a.own(steps);
-    a.array->commit(*places[i], {next.device, a.reach(steps), a.reads, a.writes, own}, kernel);
+    a.array->commit(*places[i], {next.device, a.reach(steps), a.reads, a.writes, false, own}, kernel);
   }
   f.last = kernel;
   for (const job_argument& a : plan_.arguments) {
