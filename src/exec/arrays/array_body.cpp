@@ -271,16 +271,17 @@ array_instance& array_body::acquire(const array_need& need, const lane& by, cons
     is_untidy_ = true;
   }
   std::erase_if(found->uses, [](const array_use& use) { return is_done(use.done); });
+  if (!need.reads) {
+    // overwritten without being read: an earlier failure to write it is of no interest any more
+    std::erase_if(found->uses, [&](const array_use& use) {
+      return need.range.covers(use.range) && use.done.record() && use.done.record()->finished();
+    });
+  }
   if (need.reads || need.keeps) {
     for (const interval& lacking : found->valid.outside(need.range)) {
       const interval_set nowhere = fetch(*found, lacking, by, route, moves);
       if (need.reads && !nowhere.empty()) raise_undefined(nowhere.runs().front(), {});
     }
-  } else {
-    // overwritten without being read: an earlier failure to write it is of no interest any more
-    std::erase_if(found->uses, [&](const array_use& use) {
-      return need.range.covers(use.range) && use.done.record() && use.done.record()->finished();
-    });
   }
   return *found;
 }

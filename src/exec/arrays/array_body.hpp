@@ -32,8 +32,8 @@ struct array_need {
   interval range;
   bool reads = false;
   bool writes = false;
-  bool keeps =
-      false;       // what it does not write stays: elements that are somewhere are brought, and those of nobody are not
+  /// What it does not write stays: elements that are somewhere are brought.
+  bool keeps = false;
   interval own{};  // in a launch over several devices: the part of range that no other piece has
 };
 

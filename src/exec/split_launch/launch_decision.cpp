@@ -19,8 +19,9 @@ constexpr double likely_rate = 10e9;
 /// Host memory that comes for a piece and leaves with it: pieces of at most so many bytes. One is copied while another
 /// is computed, few blocks of a pool serve all of them, and what a copy has left in a cache is still there.
 constexpr std::uint64_t most_passing = std::uint64_t{16} << 20;
-/// But not where a part of it stays, in as many memories as there are pieces: later launches go through all of them.
-constexpr std::uint64_t staying_part = 16;
+/// But not where more than this part of it stays, in as many memories as there are pieces: later launches go through
+/// all of them. The partial sums of a reduction are 1 in 512.
+constexpr std::uint64_t staying_part = 256;
 /// And so many times what a piece reads on either side of its own.
 constexpr std::int64_t halos_per_piece = 64;
 

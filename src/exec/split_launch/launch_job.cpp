@@ -334,7 +334,7 @@ void launch_job::run_piece(flight& f, worker& by) {
       continue;
     }
     // In passes, for memory is short: what a piece may write beyond its own elements, another one writes.
-    const bool in_part = next.count < request_->items && a.writes && a.is_halo();
+    const bool in_part = next.count < request_->items && a.writes && a.own(steps) != range;
     const array_need wanted{next.device, range, a.reads, a.writes, in_part};
     array_instance& place = a.array->acquire(wanted, way, route(), f.in);
     places[i] = &place;
