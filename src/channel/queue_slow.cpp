@@ -700,7 +700,8 @@ queue_statistics statistics_of(const queue_state& queue) noexcept {
       s.staged.messages += put;
       s.staged.bytes += put * queue.shape.bytes;
     } else {
-      const std::uint64_t forwarded = WEFT_RING_LOAD_64(&l.forward_out.ring.position);
+      // the forwarder counts after it has published: what has been received was forwarded, whatever it says
+      const std::uint64_t forwarded = std::max(taken, std::uint64_t{WEFT_RING_LOAD_64(&l.forward_out.ring.position)});
       s.staged.operations += l.forwards.get();
       s.staged.messages += forwarded;
       s.staged.bytes += forwarded * queue.shape.bytes;
