@@ -205,6 +205,7 @@ void launch_job::decide() {
   const bool chunked = options.strategy == balance::guided || options.strategy == balance::automatic ||
                        options.strategy == balance::dynamic || options.strategy == balance::work_stealing;
   depth_ = moves && chunked ? 2 : 1;
+  for (worker& w : workers_) w.depth = depth_;
   if (!keeps) need.bytes_per_item *= static_cast<std::uint64_t>(depth_);
   asked.bytes_once = need.bytes_once;
 
