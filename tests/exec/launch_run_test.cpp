@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <mutex>
 #include <numeric>
 #include <thread>
 
@@ -132,6 +133,58 @@ TEST(spread, in_passes_keeps_what_one_pass_writes_among_the_elements_of_the_next
   array<float> unwritten{m, x.size()};
   launch<spread_shift>(m, range(count), x, unwritten, count).wait();
   EXPECT_TRUE(is_shifted(unwritten.host()));
+}
+
+/// Takes memory of a device from others while they work, down to a rest.
+class memory_taker {
+ public:
+  void begin(const machine& from, std::uint64_t rest) {
+    from_ = &from;
+    rest_ = rest;
+  }
+  void take() {
+    const std::lock_guard lock{mutex_};
+    const std::uint64_t left = (*from_)[0].free_memory().value();
+    if (left <= rest_) return;
+    try {
+      taken_.emplace_back((*from_)[0], static_cast<std::size_t>(left - rest_));
+    } catch (const weft::error_exception&) {  // a piece was faster
+    }
+  }
+  void end() { taken_.clear(); }
+
+ private:
+  std::mutex mutex_;
+  const machine* from_ = nullptr;
+  std::uint64_t rest_ = 0;
+  std::vector<buffer<std::uint8_t>> taken_;
+};
+memory_taker taker;
+
+WEFT_KERNEL(spread_while_memory_goes, (WEFT_IN(float) input, WEFT_OUT(float) output), {
+  if (i % 1024 == 0) taker.take();
+  output[i] = input[i] + 1.0f;
+});
+
+TEST(spread, goes_on_in_smaller_pieces_where_somebody_takes_the_memory_meanwhile) {
+  const machine m = samples::play(samples::wired(2, {}, std::uint64_t{1} << 20));
+  std::vector<float> x(300'000);
+  std::iota(x.begin(), x.end(), 0.0f);
+  for (const bool stays : {false, true}) {
+    taker.begin(m, std::uint64_t{64} << 10);
+    std::vector<float> y(x.size());
+    array<float> there{m, x.size()};
+    spread_options on_one = with(balance::guided, 2);
+    on_one.devices.ids = {device_id{0}};
+    if (stays) {
+      launch<spread_while_memory_goes>(m, on_one, range(300'000), x, there).wait();
+      y = there.host();
+    } else {
+      launch<spread_while_memory_goes>(m, on_one, range(300'000), x, y).wait();
+    }
+    taker.end();
+    for (std::size_t i = 0; i < y.size(); ++i) ASSERT_EQ(y[i], x[i] + 1.0f) << i;
+  }
 }
 
 TEST(spread, takes_memory_of_one_device_and_leaves_the_results_there) {

@@ -364,7 +364,7 @@ TEST(virtual_launch, automatic_takes_one_device_for_little_and_all_for_much) {
   EXPECT_EQ(devices_of(1'000'000), 4);
 }
 
-// ---- determinism ----------------------------------------------------------------------------------------------------
+// ---- pieces ---------------------------------------------------------------------------------------------------------
 
 TEST(virtual_launch, brings_host_memory_in_pieces_of_at_most_16_MiB_unless_much_of_it_stays) {
   constexpr std::uint64_t most = std::uint64_t{16} << 20;
@@ -417,6 +417,8 @@ TEST(virtual_launch, cuts_nothing_into_pieces_that_may_not_be_divided_or_would_c
   const weft::buffer<float> there{m[0], x.size()};
   EXPECT_EQ(pieces_of(launch<timed_step>(m, on_one, range(n), there, there)), 1) << "nothing has to be brought";
 }
+
+// ---- determinism ----------------------------------------------------------------------------------------------------
 
 TEST(virtual_launch, has_the_same_trace_in_every_run_however_late_its_kernels_really_are) {
   std::set<std::uint64_t> hashes;

@@ -13,7 +13,7 @@ namespace weft {
 
 struct pool_options {
   bytes max_size{~std::uint64_t{0}};  // allocations past it fail with out_of_memory
-  /// What is free beyond this goes back to the device at once, what was used least lately first.
+  /// Free memory beyond this goes back to the device at once, blocks used least lately first.
   bytes keep{~std::uint64_t{0}};
   /// Its memory can be opened by other processes, and set_access() says which devices may use it: peer access does not
   /// cover it. Each block has pages and a descriptor of its own.

@@ -32,7 +32,7 @@ struct array_need {
   interval range;
   bool reads = false;
   bool writes = false;
-  /// What it does not write stays: elements that are somewhere are brought.
+  /// Elements that it leaves alone stay: they are brought from where they are, if they are anywhere.
   bool keeps = false;
   interval own{};  // in a launch over several devices: the part of range that no other piece has
 };

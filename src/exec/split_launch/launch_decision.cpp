@@ -282,7 +282,7 @@ void launch_job::decide() {
   } else {
     balancer_.emplace(*request_, placed_pieces);
   }
-  // What may not be divided is one kernel, and the result of a reduction would go home and come back for each piece.
+  // A kernel that may not be divided is one launch; a reduction's result would go home and come back with each piece.
   const bool may_pass =
       depth_ > 1 && plan_.one_device_because.empty() && std::ranges::none_of(plan_.arguments, &job_argument::reduces);
   if (may_pass && passing_per_item > staying_part * staying_per_item) {

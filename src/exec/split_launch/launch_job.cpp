@@ -156,7 +156,7 @@ void launch_job::pump() {
   while (!failure_ && !stop_.stop_requested()) {
     bool some = false;
     for (worker& w : workers_) {
-      if (w.is_lost || w.is_short || w.in_flight >= w.depth || stop_.stop_requested()) continue;
+      if (w.is_lost || w.is_waiting || w.in_flight >= w.depth || stop_.stop_requested()) continue;
       const auto next = balancer_->next(w.way->on().id());
       if (next) {
         submit(*next, w);
@@ -226,6 +226,7 @@ void launch_job::submit(const piece& next, worker& by) {
     try {
       run_piece(f, by);
       by.has_worked = true;
+      by.has_waited = false;
       return;
     } catch (const error_exception& refused) {
       const error& cause = refused.cause();
@@ -250,11 +251,14 @@ void launch_job::submit(const piece& next, worker& by) {
       record_.pieces.pop_back();
       balancer_->give_back(next);
       const auto is_here = [&](const flight& other) { return other.what.device == next.device; };
-      if (cause.code == errc::out_of_memory && std::ranges::any_of(flights_, is_here)) {
-        by.is_short = true;  // those before it have the memory, or what it had submitted itself
+      if (cause.code == errc::out_of_memory && !by.has_waited && std::ranges::any_of(flights_, is_here)) {
+        // The pieces before it have the memory, or what it has itself submitted. That alone is waited for once.
+        by.has_waited = by.in_flight == 0;
+        by.is_waiting = true;
         by.depth = std::max(1, by.in_flight);
         return;
       }
+      by.has_waited = false;
       if (cause.code == errc::out_of_memory) {
         const std::int64_t half = next.count / 2 / request_->granularity * request_->granularity;
         record_.notes.push_back(to_string(next.device) + " had no memory for " + std::to_string(next.count) +
@@ -532,7 +536,7 @@ void launch_job::advance() {
       }
       flights_.erase(kept, flights_.end());
       if (!all_done.empty()) {
-        for (worker& w : workers_) w.is_short = false;
+        for (worker& w : workers_) w.is_waiting = false;
       }
       for (flight& done : all_done) {
         if (done.is_leftover) continue;  // whatever came of it, the launch knows why it is there

@@ -99,8 +99,9 @@ class launch_job : public std::enable_shared_from_this<launch_job> {
   struct worker {
     std::shared_ptr<lane> way;
     int in_flight = 0;
-    int depth = 1;          // at most so many
-    bool is_short = false;  // of memory, until something of the launch has ended there
+    int depth = 1;            // at most so many
+    bool is_waiting = false;  // for memory, until something of the launch has ended
+    bool has_waited = false;  // and with nothing else on its way had no memory: the piece is too large
     std::chrono::nanoseconds last_end{0};
     bool is_lost = false;
     std::vector<unique_handle<memory_traits>> partial;  // for each reduction, in the order of the arguments
