@@ -364,6 +364,25 @@ TEST(hip_fault, is_no_reset_that_the_library_itself_asks_for) {
 
 // ---- the compiler ---------------------------------------------------------------------------------------------------
 
+TEST(hip_fault, ends_waits_for_values_at_once) {
+  in_child({}, [] {
+    virtual_cuda::be_bounded();
+    weft::machine m = open_hip_machine();
+    virtual_cuda::library_path() = samples::virtual_hip_library();
+    const weft::stream order{m[0]};
+    const weft::buffer<std::uint32_t> word{m[0], 1};
+    weft::fill(order, word, 0U).wait();
+    const weft::event never = order.wait_value(word.data(), 1, weft::word_comparison::equal);
+    EXPECT_FALSE(never.ready());
+    virtual_cuda::find<void(const char*)>("weft_virtual_fail")("cuEventQuery@1=700");
+    while (!m[0].is_lost()) static_cast<void>(samples::error_of([&] { EXPECT_TRUE(never.ready()); }));
+    // a bound for a hang: waits that may yet end are given ten seconds, and these are in a runtime that answers no more
+    const auto before = std::chrono::steady_clock::now();
+    m.close();
+    EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds{10});
+  });
+}
+
 TEST(hip_compiler, refuses_an_architecture_that_would_end_the_process) {
   const amd::hiprtc of_six{amd::hiprtc_functions{}, "libhiprtc.so.6", 6000, 0};
   EXPECT_TRUE(of_six.knows(0x90a));

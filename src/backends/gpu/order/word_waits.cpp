@@ -143,11 +143,17 @@ bool word_waits::is_due() const noexcept {
   return std::any_of(waits_.begin(), waits_.end(), [](const auto& one) { return one.second.given_up; });
 }
 
-/// Sees which writes have ended, and whether an abandoned wait has.
+/// Sees which writes have ended, and whether an abandoned wait has: all where the device is lost for good, as HIP says
+/// of every device of the process, since its runtime answers nothing more.
 void word_waits::look_at(entry& one) noexcept {
   if (one.writers.empty() && !one.memory) return;
   const auto inside = places_->enter(one.about.device);
-  if (!inside) return;
+  if (!inside) {
+    if (inside.error().scope != error_scope::device) return;  // another time it may let us in
+    one.has_ended = true;
+    one.writers.clear();
+    return;
+  }
   const driver& cu = places_->cu();
   const beside_captures here{cu};
   const auto is_busy = [](CUresult status) { return status == CUDA_ERROR_NOT_READY || is_about_capture(status); };
