@@ -50,8 +50,7 @@ if(WEFT_CLI_ENABLED)
     list(REMOVE_ITEM sources ${measuring})
     weft_units(sources tool ${sources})
     weft_units(measuring measuring ${measuring})
-    set_property(SOURCE ${sources} APPEND PROPERTY COMPILE_OPTIONS $<$<CONFIG:Release>:-O1>
-      $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)  # which g++ 12 sees in empty optionals at -O1
+    set_property(SOURCE ${sources} APPEND PROPERTY COMPILE_OPTIONS $<$<CONFIG:Release>:-O0>)
     set_source_files_properties(${sources} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)  # one is made with one optimisation
     add_library(weft_tool STATIC ${sources} ${measuring})
     weft_flags(weft_tool)

@@ -281,7 +281,7 @@ if(TARGET weft_conform AND TARGET weft_virtual_cuda AND TARGET bench_backend_gpu
   add_test(NAME gpu_check_comes_back_with_a_report_from_hangs_and_faults
     COMMAND ${scripts}/gpu-check-test ${CMAKE_CURRENT_BINARY_DIR})
   set_tests_properties(gpu_check_runs_to_its_end_on_the_virtual_driver gpu_check_comes_back_with_a_report_from_hangs_and_faults
-    gpu_check_runs_to_its_end_on_the_virtual_hip_runtime PROPERTIES LABELS "virtual_driver;bench" TIMEOUT 900)
+    gpu_check_runs_to_its_end_on_the_virtual_hip_runtime PROPERTIES LABELS "virtual_driver;bench" TIMEOUT 900 COST 100)
 endif()
 
 weft_check(an_installed_weft_builds_and_runs_a_consumer

@@ -27,7 +27,6 @@ namespace {
 
 using wall = std::chrono::steady_clock;
 
-constexpr std::chrono::seconds timeout{60};
 constexpr std::size_t messages_of_a_batch = 64, batches_of_a_sample = 4, trips_of_a_sample = 20, first_trips = 100;
 constexpr std::uint32_t tag_of_memory = 1, tag_of_end = 2;
 
@@ -158,9 +157,9 @@ class rank_pair {
     using message = payload<Size>;
     queue_options how;
     how.capacity = messages_of_a_batch;
-    how.timeout = timeout;
+    how.timeout = world_timeout;
     connect_options within;
-    within.timeout = timeout;
+    within.timeout = world_timeout;
     auto [tx, rx] = connect_both<message>(w_, other_, Size, how, within);
     is_direct_ = tx.mode() == transfer_mode::direct ? 1 : 0;
     const auto must = [&](queue_status came) {
@@ -221,12 +220,12 @@ class rank_pair {
     if (!leads_) {
       const offered_memory offered{w_, near};
       far = offered.span();
-      value_or_raise(w_.send(other_, tag_of_memory, std::as_bytes(std::span{&far, 1}), timeout));
+      value_or_raise(w_.send(other_, tag_of_memory, std::as_bytes(std::span{&far, 1}), world_timeout));
       static_cast<void>(value_or_raise(w_.receive(other_, tag_of_end, over, no_deadline)));
       return;
     }
     static_cast<void>(
-        value_or_raise(w_.receive(other_, tag_of_memory, std::as_writable_bytes(std::span{&far, 1}), timeout)));
+        value_or_raise(w_.receive(other_, tag_of_memory, std::as_writable_bytes(std::span{&far, 1}), world_timeout)));
     // the other one waits to hear that it is over, whatever this one finds
     try {
       std::vector<std::byte> pattern(size), came(size);
@@ -252,10 +251,10 @@ class rank_pair {
       add(rank_kind::there, size, there, came == pattern);
       add(rank_kind::back, size, back, came == pattern);
     } catch (...) {
-      static_cast<void>(w_.send(other_, tag_of_end, over, timeout));
+      static_cast<void>(w_.send(other_, tag_of_end, over, world_timeout));
       throw;
     }
-    value_or_raise(w_.send(other_, tag_of_end, over, timeout));
+    value_or_raise(w_.send(other_, tag_of_end, over, world_timeout));
   }
 
   world& w_;
@@ -267,7 +266,7 @@ class rank_pair {
   std::vector<rank_row> rows_;
 };
 
-json rows_json(const world& w, const std::vector<rank_row>& rows) {
+json pairs_json(const world& w, const std::vector<rank_row>& rows) {
   json list = json::array();
   for (const rank_row& r : rows) {
     const bool done = r.state == row_state::done;
@@ -336,7 +335,7 @@ exit_code run_rank_pairs(session& run, const rank_pair_plan& plan) {
     throw failure{exit_code::usage, "between processes there is no virtual clock: drop --clock virtual"};
   const machine& m = run.open_machine(peer_verification::never);
   if (m.device_count() == 0) throw failure{exit_code::absent, "this machine has no device; weft devices says why"};
-  world w = joined_world(run, timeout);
+  world w = joined_world(run, world_timeout);
   if (w.size() == 1) throw failure{exit_code::usage, "a pair needs two ranks: WORLD_SIZE is 1"};
   if (w.engine().empty() && (plan.what == rank_work::copies || w.nodes() > 1))
     throw failure{exit_code::absent, "nothing carries messages between the ranks: " + w.engine_reason()};
@@ -367,7 +366,7 @@ exit_code run_rank_pairs(session& run, const rank_pair_plan& plan) {
   if (!speaks) return verdict;
 
   const json doc =
-      bench_document(run, "weft.bench.ranks/1", all_measured(rows), rows_json(w, rows),
+      bench_document(run, "weft.bench.ranks/1", all_measured(rows), pairs_json(w, rows),
                      {{"nodes", w.nodes()}, {"engine", w.engine().empty() ? json(nullptr) : json(w.engine())}});
   run.emit(doc);
   std::vector<std::pair<std::string, std::string>> reasons;

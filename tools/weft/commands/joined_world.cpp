@@ -11,7 +11,6 @@ namespace weft::tool {
 
 namespace {
 
-constexpr std::chrono::seconds timeout{60};
 constexpr std::size_t most_said = std::size_t{1} << 18;
 
 }  // namespace
@@ -49,14 +48,14 @@ std::optional<rank> partner(rank self, int size, int round) {
 std::vector<std::vector<std::byte>> gather_in(world& of, std::span<const std::byte> mine) {
   constexpr std::uint32_t tag = 1;
   const int size = of.size();
-  if (of.nodes() == 1) return value_or_raise(of.node_group()->all_gather(mine, timeout));
+  if (of.nodes() == 1) return value_or_raise(of.node_group()->all_gather(mine, world_timeout));
   const auto receive = [&](rank from) {
     std::vector<std::byte> room(most_said);
-    room.resize(value_or_raise(of.receive(from, tag, room, timeout)));
+    room.resize(value_or_raise(of.receive(from, tag, room, world_timeout)));
     return room;
   };
   const auto send = [&](rank to, std::span<const std::byte> what) {
-    static_cast<void>(value_or_raise(of.send(to, tag, what, timeout)));
+    static_cast<void>(value_or_raise(of.send(to, tag, what, world_timeout)));
   };
   std::vector<std::vector<std::byte>> all(static_cast<std::size_t>(size));
   if (of.self() == rank{0}) {

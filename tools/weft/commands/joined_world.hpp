@@ -12,8 +12,11 @@
 
 namespace weft::tool {
 
+/// How long a rank waits for the others.
+inline constexpr std::chrono::seconds world_timeout{60};
+
 /// The world of which its launcher has made this process a rank. Errors: failure.
-[[nodiscard]] world joined_world(session& run, std::chrono::nanoseconds timeout = std::chrono::seconds{60});
+[[nodiscard]] world joined_world(session& run, std::chrono::nanoseconds timeout = world_timeout);
 
 /// In each round every rank has at most one partner, and after `rounds_of(size)` has met each other one once: the
 /// circle method. Nothing where the rank has none in this round.
