@@ -52,7 +52,7 @@ if(WEFT_CLI_ENABLED)
     weft_units(measuring measuring ${measuring})
     set_property(SOURCE ${sources} APPEND PROPERTY COMPILE_OPTIONS $<$<CONFIG:Release>:-O0>)
     set_source_files_properties(${sources} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)  # one is made with one optimisation
-    add_library(weft_tool STATIC ${sources} ${measuring})
+    add_library(weft_tool STATIC ${measuring} ${sources})  # what takes longest first
     weft_flags(weft_tool)
     target_precompile_headers(weft_tool PRIVATE
       <fmt/format.h> <algorithm> <array> <chrono> <functional> <map> <memory> <optional> <string> <thread> <vector>)
