@@ -17,6 +17,7 @@ namespace {
 constexpr std::chrono::microseconds shortest{200};
 constexpr std::chrono::microseconds longest{20000};
 constexpr int rounds_untold = 100;  // some two seconds
+constexpr int most_refusals = 3;    // in a row: a driver may say once that a device is lost, and be wrong
 constexpr std::chrono::seconds word_timeout{10};
 constexpr std::size_t most_queues = 32;   // that a GPU has
 constexpr std::size_t most_writers = 64;  // the first through each of them, the others as copies
@@ -149,11 +150,12 @@ void word_waits::look_at(entry& one) noexcept {
   if (one.writers.empty() && !one.memory) return;
   const auto inside = places_->enter(one.about.device);
   if (!inside) {
-    if (inside.error().scope != error_scope::device) return;  // another time it may let us in
+    if (inside.error().scope != error_scope::device || ++one.refusals < most_refusals) return;
     one.has_ended = true;
     one.writers.clear();
     return;
   }
+  one.refusals = 0;
   const driver& cu = places_->cu();
   const beside_captures here{cu};
   const auto is_busy = [](CUresult status) { return status == CUDA_ERROR_NOT_READY || is_about_capture(status); };

@@ -60,6 +60,7 @@ class word_waits {
     bool has_ended = false;
     bool is_written = false;        // now, without the mutex
     int rounds_left = -1;           // where no event tells the end: until it is taken for ended
+    int refusals = 0;               // in a row, to let us into the context because the device is lost
     std::vector<CUstream> writers;  // whose writes may be under way
     pin memory;                     // of one that is abandoned, or has ended before its writers
   };
