@@ -68,15 +68,15 @@ function(weft_unit_folder variable source)
   endif()
 endfunction()
 
-# weft_units(<variable> <name> <source>...): where WEFT_UNITY is on, generated files that include several of the sources
-# each, of one part of the tree (weft_unit_folder), and all about as large; else the sources. Two of 128 KiB take about
-# 2 s longer than one of 256 KiB, which a change of any of its files compiles again: tests, of which there are most, stay
-# at 128. A part shares one namespace for names of its own files, so that a file more never brings two of another part
-# together. CMake's own unity build writes absolute paths into these files, so that no two checkouts could share a
-# compiler cache.
+# weft_units(<variable> <name> <source>...): where WEFT_UNITY is on ("tests": but for the library), generated files that
+# include several of the sources each, of one part of the tree (weft_unit_folder), and all about as large; else the
+# sources. Two of 128 KiB take about 2 s longer than one of 256 KiB, which a change of any of its files compiles again:
+# tests, of which there are most, stay at 128. A part shares one namespace for names of its own files, so that a file
+# more never brings two of another part together. CMake's own unity build writes absolute paths into these files, so
+# that no two checkouts could share a compiler cache.
 function(weft_units variable name)
   set(units ${ARGN})
-  if(WEFT_UNITY)
+  if(WEFT_UNITY AND NOT (WEFT_UNITY STREQUAL "tests" AND name STREQUAL "library"))
     set(units)
     set(folders)
     foreach(source IN LISTS ARGN)

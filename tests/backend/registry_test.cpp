@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/backend/registry.hpp"
 
+#include "weft/backend/backend.hpp"
+
 #include <gtest/gtest.h>
 
 #include <set>

@@ -4,6 +4,7 @@
 #include "distributed/engine/life_watch.hpp"
 
 #include "distributed/meetings.hpp"
+#include "support/processes.hpp"
 #include "weft/distributed/world_queue.hpp"
 
 #include <gtest/gtest.h>

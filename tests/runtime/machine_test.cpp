@@ -2,6 +2,7 @@
 #include "weft/runtime/machine.hpp"
 
 #include "support/samples.hpp"
+#include "weft/memory/peer_access.hpp"
 
 #include <gtest/gtest.h>
 

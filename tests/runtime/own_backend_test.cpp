@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "weft/backend/backend.hpp"
 #include "weft/memory/copy.hpp"
 #include "weft/runtime/machine.hpp"
 
