@@ -33,11 +33,19 @@ void expect_ranges(const std::string& heard) {
   EXPECT_FALSE(has(heard, "\n2 ")) << "each range ends\n" << heard.substr(0, 2'000);
 }
 
+const std::string nvtx_tool =
+    "NVTX_INJECTION64_PATH=" + samples::build_folder() + "/lib/profilers/libweft_nvtx_tool.so";
+
 TEST(profiler_range, is_told_to_a_tool_that_nvtx_would_load) {
-  const std::string heard = heard_in(
-      {"NVTX_INJECTION64_PATH=" + samples::build_folder() + "/lib/profilers/libweft_nvtx_tool.so"}, "NVTX_TOOL_OUTPUT");
+  const std::string heard = heard_in({nvtx_tool}, "NVTX_TOOL_OUTPUT");
   EXPECT_TRUE(heard.starts_with("version 3\ndomain weft\n")) << heard.substr(0, 2'000);
   expect_ranges(heard);
+}
+
+TEST(profiler_range, is_nobodys_where_the_tool_hears_only_beginnings_or_only_ends) {
+  for (const char* const missing : {"4", "5"})
+    EXPECT_FALSE(
+        has(heard_in({nvtx_tool, "NVTX_TOOL_WITHOUT=" + std::string{missing}}, "NVTX_TOOL_OUTPUT"), "all_reduce"));
 }
 
 TEST(profiler_range, is_told_to_roctx_where_a_profiler_announces_itself) {

@@ -105,11 +105,9 @@ class reader {
     made.seconds = in_seconds(end_ - begin_);
     made.predicted_seconds = record_.plan.plan.predicted_seconds;
     made.notes = record_.notes;
-    double weights = 0;
     for (const device_times& d : devices_) {
       const device_account& a = d.account;
       made.devices.push_back(a);
-      weights += d.weight;
       made.ideal_seconds += d.weight * in_seconds(a.compute - a.failed);
       made.transfer_seconds += d.weight * in_seconds(a.transfer);
       made.sync_seconds += d.weight * in_seconds(a.synchronisation);
@@ -117,7 +115,7 @@ class reader {
       made.failure_seconds += d.weight * in_seconds(a.failed + (a.is_lost ? idle(d) : nanoseconds{0}));
       if (!a.is_lost) made.idle_seconds += d.weight * in_seconds(idle(d) - done_early(d));
     }
-    if (weights == 0) made.idle_seconds = made.seconds;  // no device at all
+    if (devices_.empty()) made.idle_seconds = made.seconds;
     const std::array<std::pair<launch_loss, double>, 5> losses{{{launch_loss::imbalance, made.imbalance_seconds},
                                                                 {launch_loss::transfer, made.transfer_seconds},
                                                                 {launch_loss::synchronisation, made.sync_seconds},
