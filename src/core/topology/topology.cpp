@@ -294,11 +294,11 @@ std::vector<int> places_above(const topology& machine, device_id device) {
 
 /// By the lowest place above both, and how many switches are passed on the way.
 std::string_view host_class(const topology& machine, const std::vector<int>& a, const std::vector<int>& b) {
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    const auto met = std::ranges::find(b, a[i]);
+  for (const int place : a) {
+    const auto met = std::ranges::find(b, place);
     if (met == b.end()) continue;
-    if (machine.nodes[at(a[i])].kind == node_kind::socket) return "PHB";
-    return i == 0 && met == b.begin() ? "PIX" : "PXB";
+    if (machine.nodes[at(place)].kind == node_kind::socket) return "PHB";
+    return place == a.front() && met == b.begin() ? "PIX" : "PXB";
   }
   if (a.empty() || b.empty()) return "SYS";
   if (machine.nodes[at(a.back())].computer != machine.nodes[at(b.back())].computer) return "NET";
