@@ -362,8 +362,6 @@ TEST(hip_fault, is_no_reset_that_the_library_itself_asks_for) {
   });
 }
 
-// ---- the compiler ---------------------------------------------------------------------------------------------------
-
 TEST(hip_fault, ends_waits_for_values_at_once) {
   in_child({}, [] {
     virtual_cuda::be_bounded();
@@ -382,6 +380,8 @@ TEST(hip_fault, ends_waits_for_values_at_once) {
     EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds{10});
   });
 }
+
+// ---- the compiler ---------------------------------------------------------------------------------------------------
 
 TEST(hip_compiler, refuses_an_architecture_that_would_end_the_process) {
   const amd::hiprtc of_six{amd::hiprtc_functions{}, "libhiprtc.so.6", 6000, 0};

@@ -151,8 +151,8 @@ void word_waits::look_at(entry& one) noexcept {
   const auto inside = places_->enter(one.about.device);
   if (!inside) {
     if (inside.error().scope != error_scope::device || ++one.refusals < most_refusals) return;
-    one.has_ended = true;
     one.writers.clear();
+    one.has_ended = one.has_ended || bool{one.memory};  // else the driver's word about its command is waited for
     return;
   }
   one.refusals = 0;
