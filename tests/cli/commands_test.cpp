@@ -340,6 +340,13 @@ TEST(standard_output, a_full_disk_there_is_an_error_too) {
   EXPECT_TRUE(has(run.err, "standard output")) << run.err;
 }
 
+TEST(standard_error, is_no_reason_to_end_otherwise_where_it_takes_nothing) {
+  for (const char* to : {"2>&-", "2>/dev/full"}) {
+    const auto run = run_program({"sh", "-c", "exec \"$0\" nosuch " + std::string{to}, samples::tool()});
+    EXPECT_EQ(run.exit_code, 2) << to;
+  }
+}
+
 TEST(route, tells_the_way_its_cost_and_why_the_others_lost) {
   const auto run = run_tool({"route", "0", "gpu1", "64M", "--json", "--sim", "pair_nvlink"});
   EXPECT_EQ(run.exit_code, 0) << run.err;

@@ -61,6 +61,7 @@ TEST(sizes, an_empty_range_and_a_size_of_zero_are_refused) {
 
 TEST(pairs, are_two_devices_with_a_dash) {
   EXPECT_EQ(*parse_pairs("0-1,gpu2-gpu3"), (std::vector<pair_choice>{{0, 1}, {2, 3}}));
+  EXPECT_EQ(*parse_pairs("0-1,1-0,gpu0-gpu1,0-1"), (std::vector<pair_choice>{{0, 1}, {1, 0}})) << "each once";
   for (const char* text : {"", "0", "0-", "0-1-2", "a-b", "0-1,", "-1-0"}) EXPECT_FALSE(parse_pairs(text)) << text;
 }
 

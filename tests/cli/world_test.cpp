@@ -180,6 +180,34 @@ TEST(world_check, fails_for_the_pairs_of_a_rank_that_left_and_checks_the_others)
   EXPECT_TRUE(std::regex_search(first.out, std::regex{"\n1 2 .* FAILED: .*rank 2 \\(node 0"})) << first.out;
 }
 
+TEST(bench_ranks, a_copy_that_has_no_room_is_a_row_that_says_so_and_the_others_are_measured) {
+  const auto ended = on_ranks(2, {"bench", "copy", "--world", "-s", "8,64T,4K", "--samples", "1", "--json"});
+  if (has(ended[0].err, "nothing carries messages")) GTEST_SKIP() << ended[0].err;
+  for (const tool_result& one : ended) EXPECT_EQ(one.exit_code, 0) << one.err;
+  const auto document = ended[0].document();
+  ASSERT_EQ(document["results"].size(), 6U);
+  for (const auto& row : document["results"]) {
+    const bool fits = row["bytes"] != std::uint64_t{64} << 40;
+    EXPECT_EQ(row["verified"].is_null(), !fits) << row.dump();
+    EXPECT_EQ(row["why"].is_null(), fits) << row.dump();
+  }
+}
+
+TEST(bench_ranks, stops_when_the_budget_is_spent) {
+  const auto ended = on_ranks(2, {"bench", "queue", "--world", "-s", "8,64", "--quick", "--budget", "1us"});
+  EXPECT_EQ(ended[0].exit_code, 6) << ended[0].err;
+  EXPECT_TRUE(has(ended[0].err, "the budget of 1.00 us was spent")) << ended[0].err;
+}
+
+TEST(bench_ranks, measures_more_sizes_than_one_packet_carries) {
+  std::string sizes = "8";
+  for (int at = 2; at <= 130; ++at) sizes += "," + std::to_string(8 * at);
+  const auto ended = on_ranks(2, {"bench", "copy", "--world", "-s", sizes, "--samples", "1", "--json"});
+  if (has(ended[0].err, "nothing carries messages")) GTEST_SKIP() << ended[0].err;
+  for (const tool_result& one : ended) EXPECT_EQ(one.exit_code, 0) << one.err;
+  EXPECT_EQ(ended[0].document()["results"].size(), 260U);
+}
+
 TEST(world_check, a_world_of_one_process_needs_no_engine) {
   const tool_result alone = check(1)[0];
   EXPECT_EQ(alone.exit_code, 0) << alone.err;

@@ -154,8 +154,8 @@ std::string queue_head_text(const session& run, const machine& m, bool host) {
 
 exit_code run_bench_queue(session& run, const queue_bench_options& options) {
   if (options.world) {
-    return run_rank_pairs(
-        run, {rank_work::queues, options.sizes, options.samples.value_or(options.quick ? 3 : 15), options.output});
+    return run_rank_pairs(run, {rank_work::queues, options.sizes, options.samples.value_or(options.quick ? 3 : 15),
+                                options.budget, options.output});
   }
   const results_output file{run, options.output};
   const machine& m = run.open_machine(peer_verification::never);

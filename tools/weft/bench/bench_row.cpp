@@ -28,6 +28,10 @@ json named_results(const session& run, json rows) {
   return rows;
 }
 
+std::string budget_was_spent(std::chrono::nanoseconds budget) {
+  return fmt::format("the budget of {} was spent", time_text(seconds_of(budget)));
+}
+
 results_output::results_output(session& run, const std::string& path) : run_(run), path_(path) {
   if (path.empty() || !run.virtual_time()) return;
   throw failure{exit_code::usage,

@@ -6,6 +6,7 @@
 #include "command_line/statistics.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -75,6 +76,9 @@ template <class Row>
 /// results[] of a document. On a virtual driver every name begins with "virtual_driver/": whoever compares rows by
 /// their names, of whichever files, finds none that is also a GPU's.
 [[nodiscard]] json named_results(const session& run, json rows);
+
+/// Why a row was left out.
+[[nodiscard]] std::string budget_was_spent(std::chrono::nanoseconds budget);
 
 /// The file that `-o` names, or none.
 class results_output {

@@ -57,11 +57,11 @@ struct request {
   std::uint64_t size = 0;
   std::uint64_t seed = 0;
   std::uint32_t all = 1;
-  std::uint32_t unused = 0;
+  std::uint32_t number = 0;  // its answer has it in its tag: one that comes too late is no answer to the next request
 };
 
 constexpr std::uint64_t request_tag = 1;
-constexpr std::uint64_t answer_tag = 2;
+constexpr std::uint64_t answer_tag = 2;  // plus the number of the request
 
 std::vector<std::byte> answer_of(char kind, std::span<const std::byte> content) {
   std::vector<std::byte> answer(1 + content.size(), static_cast<std::byte>(kind));
@@ -104,7 +104,7 @@ int serve(const session& run, rendezvous place) {
     } catch (const error_exception& e) {
       answer = answer_of('n', std::as_bytes(std::span{e.cause().what}));
     }
-    if (!group.send(rank{0}, answer_tag, answer, {}, ipc_timeout)) return 1;
+    if (!group.send(rank{0}, answer_tag + asked.number, answer, {}, ipc_timeout)) return 1;
   }
 }
 
@@ -120,14 +120,16 @@ struct memory_holder::body {
     places.pop_back();  // the other's; as long as this process has it too, it does not see the other end
   }
 
-  std::vector<std::byte> ask(const request& wanted) {
+  std::vector<std::byte> ask(request wanted) {
     if (!group) {
       rendezvous mine = std::move(places.front());
       places.clear();
       group.emplace(value_or_raise(std::move(mine).join()));
     }
+    wanted.number = asked++;
     value_or_raise(group->send(rank{1}, request_tag, std::as_bytes(std::span{&wanted, 1}), {}, ipc_timeout));
-    std::vector<std::byte> answer = value_or_raise(group->receive(rank{1}, answer_tag, ipc_timeout)).payload;
+    std::vector<std::byte> answer =
+        value_or_raise(group->receive(rank{1}, answer_tag + wanted.number, ipc_timeout)).payload;
     const bool well = !answer.empty() && answer.front() == std::byte{'y'};
     if (!answer.empty()) answer.erase(answer.begin());
     if (!well) {
@@ -139,6 +141,7 @@ struct memory_holder::body {
 
   std::vector<rendezvous> places;
   forked_process other;
+  std::uint32_t asked = 0;
   std::optional<process_group> group;  // goes first, which ends the other process
 };
 
@@ -190,10 +193,7 @@ class ipc_runner {
       i += count;
       const auto left = plan_.budget - std::chrono::duration_cast<nanoseconds>(wall::now() - started_);
       if (interrupted() || left.count() <= 0) {
-        end(together, row_state::skipped,
-            interrupted() ? "stopped by the user"
-                          : fmt::format("the budget of {} was spent",
-                                        time_text(std::chrono::duration<double>(plan_.budget).count())));
+        end(together, row_state::skipped, interrupted() ? "stopped by the user" : budget_was_spent(plan_.budget));
         left_out += count;
         continue;
       }

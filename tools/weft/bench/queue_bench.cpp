@@ -444,9 +444,7 @@ class queue_runner {
       const auto left = plan_.budget - std::chrono::duration_cast<nanoseconds>(wall::now() - started_);
       if (large || interrupted() || left.count() <= 0) {
         row.state = row_state::skipped;
-        row.why = large           ? *large
-                  : interrupted() ? "stopped by the user"
-                                  : fmt::format("the budget of {} was spent", time_text(seconds_of(plan_.budget)));
+        row.why = large ? *large : interrupted() ? "stopped by the user" : budget_was_spent(plan_.budget);
         continue;
       }
       try {

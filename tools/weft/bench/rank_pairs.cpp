@@ -4,6 +4,7 @@
 #include "bench_row.hpp"
 #include "commands/joined_world.hpp"
 #include "queue_bench.hpp"
+#include "weft/core/host_memory.hpp"
 #include "weft/core/raise.hpp"
 #include "weft/distributed/far_memory.hpp"
 #include "weft/distributed/world_queue.hpp"
@@ -28,7 +29,15 @@ namespace {
 using wall = std::chrono::steady_clock;
 
 constexpr std::size_t messages_of_a_batch = 64, batches_of_a_sample = 4, trips_of_a_sample = 20, first_trips = 100;
-constexpr std::uint32_t tag_of_memory = 1, tag_of_end = 2;
+
+/// Of the messages about one size: none is taken for that of another, however late it comes.
+enum class about : std::uint32_t { turn, memory, end };
+
+/// Memory of the other rank, or why there is none.
+struct offer {
+  far_span<std::byte> memory;
+  std::array<char, 200> why{};
+};
 
 // of a queue: there and back, and one way by batches; of a copy: to the other rank's memory, and from there
 enum class rank_kind : std::int32_t { round_trip, batches, there, back };
@@ -84,7 +93,9 @@ rank_row as_it_came(const sent_row& s) {
   made.kind = static_cast<rank_kind>(std::clamp(s.kind, 0, 3));
   made.is_direct = s.is_direct;
   made.size = s.size;
-  made.state = s.state == static_cast<std::int32_t>(row_state::done) ? row_state::done : row_state::failed;
+  made.state = s.state == static_cast<std::int32_t>(row_state::done)      ? row_state::done
+               : s.state == static_cast<std::int32_t>(row_state::skipped) ? row_state::skipped
+                                                                          : row_state::failed;
   made.seconds = {s.median, s.p5, s.p95, s.samples};
   made.why = std::string{s.text.data(), ::strnlen(s.text.data(), s.text.size())};
   if (made.state == row_state::done) made.verified = s.held == 1;
@@ -113,7 +124,9 @@ class rank_pair {
 
   std::vector<rank_row> rows() {
     for (const std::uint64_t size : plan_.sizes) {
+      ++turn_;
       try {
+        if (!begins(size)) continue;
         if (plan_.what == rank_work::queues) {
           queue_of(size, std::make_index_sequence<queue_sizes.size()>{});
         } else {
@@ -122,7 +135,7 @@ class rank_pair {
       } catch (const error_exception& e) {
         for (const rank_kind kind : kinds())
           if (std::ranges::none_of(rows_, [&](const rank_row& r) { return r.size == size && r.kind == kind; }))
-            add(kind, size, {}, false, e.what());
+            add(kind, size, row_state::failed, e.cause().what);
       }
     }
     return std::move(rows_);
@@ -134,17 +147,49 @@ class rank_pair {
     return plan_.what == rank_work::queues ? std::array{round_trip, batches} : std::array{there, back};
   }
 
-  void add(rank_kind kind, std::uint64_t size, const std::vector<double>& samples, bool held, const char* why = "") {
+  /// Whether this size is measured, which the lower rank says: the other one has then come here too.
+  bool begins(std::uint64_t size) {
+    std::array<std::byte, 1> goes{std::byte{1}};
+    if (!leads_) {
+      static_cast<void>(value_or_raise(w_.receive(other_, tag(about::turn), goes, no_deadline)));
+      return goes[0] == std::byte{1};
+    }
+    const std::string why = interrupted()                              ? "stopped by the user"
+                            : wall::now() - plan_.begun > plan_.budget ? budget_was_spent(plan_.budget)
+                            : plan_.what == rank_work::copies          ? too_large(size)
+                                                                       : "";
+    if (!why.empty()) goes[0] = std::byte{0};
+    value_or_raise(w_.send(other_, tag(about::turn), goes, world_timeout));
+    if (why.empty()) return true;
+    for (const rank_kind kind : kinds()) add(kind, size, row_state::skipped, why);
+    return false;
+  }
+
+  [[nodiscard]] std::uint32_t tag(about what) const { return 2 + 3 * turn_ + static_cast<std::uint32_t>(what); }
+
+  /// Why a copy of this size is not made, of which this rank holds one end; empty where it is.
+  [[nodiscard]] std::string too_large(std::uint64_t size) const {
+    const std::uint64_t on_device = mine_.free_memory().value(), on_host = memory_of_host().free.value();
+    if (size <= on_device / 4 && (on_host == 0 || 4 * size <= on_host / 4)) return {};
+    return fmt::format("{} need more than a quarter of the memory that is free at {}", to_string(bytes{size}),
+                       to_string(w_.self()));
+  }
+
+  rank_row& add(rank_kind kind, std::uint64_t size, row_state state, std::string why) {
     rank_row& made = rows_.emplace_back();
     made.lower = std::min(w_.self(), other_).value();
     made.higher = std::max(w_.self(), other_).value();
     made.kind = kind;
     made.is_direct = is_direct_;
     made.size = size;
-    made.state = *why == '\0' ? row_state::done : row_state::failed;
+    made.state = state;
+    made.why = std::move(why);
+    return made;
+  }
+  void add(rank_kind kind, std::uint64_t size, const std::vector<double>& samples, bool held) {
+    rank_row& made = add(kind, size, row_state::done, held ? "" : "other bytes arrived");
     made.held = held ? 1 : 0;
     made.seconds = summarise(samples);
-    made.why = *why != '\0' ? why : held ? "" : "other bytes arrived";
   }
 
   template <std::size_t... Is>
@@ -214,20 +259,16 @@ class rank_pair {
   }
 
   void copies(std::uint64_t size) {
-    const buffer<std::byte> near{mine_, size};
-    far_span<std::byte> far;
     std::array<std::byte, 1> over{};
-    if (!leads_) {
-      const offered_memory offered{w_, near};
-      far = offered.span();
-      value_or_raise(w_.send(other_, tag_of_memory, std::as_bytes(std::span{&far, 1}), world_timeout));
-      static_cast<void>(value_or_raise(w_.receive(other_, tag_of_end, over, no_deadline)));
-      return;
-    }
-    static_cast<void>(
-        value_or_raise(w_.receive(other_, tag_of_memory, std::as_writable_bytes(std::span{&far, 1}), world_timeout)));
+    if (!leads_) return offers(size, over);
     // the other one waits to hear that it is over, whatever this one finds
     try {
+      offer theirs;
+      static_cast<void>(value_or_raise(
+          w_.receive(other_, tag(about::memory), std::as_writable_bytes(std::span{&theirs, 1}), world_timeout)));
+      if (theirs.why[0] != '\0') raise(errc::out_of_memory, theirs.why.data());
+      const far_span<std::byte> far = theirs.memory;
+      const buffer<std::byte> near{mine_, size};
       std::vector<std::byte> pattern(size), came(size);
       for (std::size_t at = 0; at < pattern.size(); ++at) pattern[at] = letter(3, at);
       far_copy_options checked;
@@ -251,10 +292,26 @@ class rank_pair {
       add(rank_kind::there, size, there, came == pattern);
       add(rank_kind::back, size, back, came == pattern);
     } catch (...) {
-      static_cast<void>(w_.send(other_, tag_of_end, over, world_timeout));
+      static_cast<void>(w_.send(other_, tag(about::end), over, world_timeout));
       throw;
     }
-    value_or_raise(w_.send(other_, tag_of_end, over, world_timeout));
+    value_or_raise(w_.send(other_, tag(about::end), over, world_timeout));
+  }
+
+  /// The part of the rank that does not measure.
+  void offers(std::uint64_t size, std::span<std::byte> over) {
+    std::optional<buffer<std::byte>> near;
+    std::optional<offered_memory<std::byte>> offered;
+    offer mine;
+    std::string why = too_large(size);
+    try {
+      if (why.empty()) mine.memory = offered.emplace(w_, near.emplace(mine_, size)).span();
+    } catch (const error_exception& e) {
+      why = e.cause().what;
+    }
+    why.copy(mine.why.data(), mine.why.size() - 1);
+    value_or_raise(w_.send(other_, tag(about::memory), std::as_bytes(std::span{&mine, 1}), world_timeout));
+    static_cast<void>(value_or_raise(w_.receive(other_, tag(about::end), over, no_deadline)));
   }
 
   world& w_;
@@ -262,6 +319,7 @@ class rank_pair {
   device mine_;
   const rank_pair_plan& plan_;
   bool leads_;
+  std::uint32_t turn_ = 0;  // both count the same
   std::int32_t is_direct_ = -1;
   std::vector<rank_row> rows_;
 };

@@ -4,6 +4,7 @@
 
 #include "command_line/output.hpp"
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -16,7 +17,9 @@ struct rank_pair_plan {
   rank_work what = rank_work::queues;
   std::vector<std::uint64_t> sizes;
   int samples = 15;
+  std::chrono::nanoseconds budget;
   std::string output;
+  std::chrono::steady_clock::time_point begun = std::chrono::steady_clock::now();
 };
 
 /// As a rank, like all others: rank 0 prints. Errors: failure.

@@ -58,6 +58,8 @@ void add_copy(command_entries& to, CLI::App& bench, bool is_latency) {
       return wrong;
     if (options.world && (!raw->pairs.empty() || !raw->makers.empty() || options.no_p2p))
       return "between ranks there is one way to copy, for each pair: drop --pairs, --by and --no-p2p, or --world";
+    if (options.world && !raw->min_time.empty())
+      return "between ranks a row has its --samples: drop --min-time, or --world";
     if (!raw->makers.empty()) {
       if (auto wrong = one_of("--by", raw->makers, {"engine", "kernel", "both"})) return wrong;
       options.by_engine = raw->makers != "kernel";

@@ -122,7 +122,8 @@ result<std::vector<pair_choice>> parse_pairs(std::string_view text) {
     if (!from) return from.error();
     const auto to = parse_device(ends[1]);
     if (!to) return to.error();
-    pairs.emplace_back(*from, *to);
+    const pair_choice pair{*from, *to};
+    if (std::ranges::find(pairs, pair) == pairs.end()) pairs.push_back(pair);
   }
   return pairs;
 }

@@ -138,11 +138,18 @@ namespace {
 
 std::atomic<bool> progress_is_drawn{false};  // the cursor of stderr stands behind it
 
+/// Where stderr takes nothing, nobody is there to be told.
+void to_stderr(std::string_view text) { static_cast<void>(std::fwrite(text.data(), 1, text.size(), stderr)); }
+
+void end_progress_line() {
+  if (progress_is_drawn.exchange(false)) to_stderr("\r\x1b[K");
+}
+
 }  // namespace
 
 void say(std::string_view text) {
-  if (progress_is_drawn.exchange(false)) fmt::print(stderr, "\r\x1b[K");
-  fmt::print(stderr, "{}", printable(text));
+  end_progress_line();
+  to_stderr(printable(text));
 }
 
 std::string reason_of(int number) { return std::error_code{number, std::generic_category()}.message(); }
@@ -406,9 +413,7 @@ progress::progress(const session& owner, std::string what, std::size_t total)
       started_(std::chrono::steady_clock::now()),
       last_(started_) {}
 
-progress::~progress() {
-  if (progress_is_drawn.exchange(false)) fmt::print(stderr, "\r\x1b[K");
-}
+progress::~progress() { end_progress_line(); }
 
 void progress::step(std::size_t done, std::string_view label) {
   using namespace std::chrono_literals;
@@ -424,9 +429,9 @@ void progress::step(std::size_t done, std::string_view label) {
     winsize size{};
     // a line that is folded by the terminal cannot be taken back
     const bool has_size = ::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 1;
-    fmt::print(stderr, "\r\x1b[K{}", has_size ? line.substr(0, size.ws_col - 1U) : line);
+    to_stderr("\r\x1b[K" + (has_size ? line.substr(0, size.ws_col - 1U) : line));
   } else {
-    fmt::print(stderr, "{}\n", line);
+    to_stderr(line + "\n");
   }
 }
 

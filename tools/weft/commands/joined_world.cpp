@@ -5,13 +5,42 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstring>
 #include <utility>
 
 namespace weft::tool {
 
 namespace {
 
-constexpr std::size_t most_said = std::size_t{1} << 18;
+constexpr std::size_t most_said = process_group::max_payload;
+
+/// Of each rank what it says, at most `most_said` bytes.
+std::vector<std::vector<std::byte>> gather_piece(world& of, std::span<const std::byte> mine) {
+  constexpr std::uint32_t tag = 1;
+  const int size = of.size();
+  if (of.nodes() == 1) return value_or_raise(of.node_group()->all_gather(mine, world_timeout));
+  const auto receive = [&](rank from) {
+    std::vector<std::byte> room(most_said);
+    room.resize(value_or_raise(of.receive(from, tag, room, world_timeout)));
+    return room;
+  };
+  const auto send = [&](rank to, std::span<const std::byte> what) {
+    static_cast<void>(value_or_raise(of.send(to, tag, what, world_timeout)));
+  };
+  std::vector<std::vector<std::byte>> all(static_cast<std::size_t>(size));
+  if (of.self() == rank{0}) {
+    all.front().assign(mine.begin(), mine.end());
+    for (int r = 1; r < size; ++r) all[static_cast<std::size_t>(r)] = receive(rank{r});
+    for (int r = 1; r < size; ++r) {
+      for (const auto& one : all) send(rank{r}, one);
+    }
+    return all;
+  }
+  send(rank{0}, mine);
+  for (auto& one : all) one = receive(rank{0});
+  return all;
+}
 
 }  // namespace
 
@@ -46,28 +75,19 @@ std::optional<rank> partner(rank self, int size, int round) {
 }
 
 std::vector<std::vector<std::byte>> gather_in(world& of, std::span<const std::byte> mine) {
-  constexpr std::uint32_t tag = 1;
-  const int size = of.size();
-  if (of.nodes() == 1) return value_or_raise(of.node_group()->all_gather(mine, world_timeout));
-  const auto receive = [&](rank from) {
-    std::vector<std::byte> room(most_said);
-    room.resize(value_or_raise(of.receive(from, tag, room, world_timeout)));
-    return room;
-  };
-  const auto send = [&](rank to, std::span<const std::byte> what) {
-    static_cast<void>(value_or_raise(of.send(to, tag, what, world_timeout)));
-  };
-  std::vector<std::vector<std::byte>> all(static_cast<std::size_t>(size));
-  if (of.self() == rank{0}) {
-    all.front().assign(mine.begin(), mine.end());
-    for (int r = 1; r < size; ++r) all[static_cast<std::size_t>(r)] = receive(rank{r});
-    for (int r = 1; r < size; ++r) {
-      for (const auto& one : all) send(rank{r}, one);
-    }
-    return all;
+  const std::uint64_t size = mine.size();
+  std::uint64_t most = 0;
+  for (const auto& said : gather_piece(of, std::as_bytes(std::span{&size, 1}))) {
+    std::uint64_t theirs = 0;
+    std::memcpy(&theirs, said.data(), std::min(sizeof theirs, said.size()));
+    most = std::max(most, theirs);
   }
-  send(rank{0}, mine);
-  for (auto& one : all) one = receive(rank{0});
+  std::vector<std::vector<std::byte>> all(static_cast<std::size_t>(of.size()));
+  for (std::uint64_t at = 0; at < most; at += most_said) {
+    const auto pieces = gather_piece(
+        of, mine.subspan(std::min(at, size)).first(std::min<std::uint64_t>(most_said, size - std::min(at, size))));
+    for (std::size_t r = 0; r < all.size(); ++r) all[r].insert(all[r].end(), pieces[r].begin(), pieces[r].end());
+  }
   return all;
 }
 

@@ -23,7 +23,7 @@ inline constexpr std::chrono::seconds world_timeout{60};
 [[nodiscard]] std::optional<rank> partner(rank self, int size, int round);
 [[nodiscard]] constexpr int rounds_of(int size) { return size + size % 2 - 1; }
 
-/// What every rank of a world says, by way of rank 0. Each says at most 256 KiB.
+/// What every rank of a world says, by way of rank 0.
 [[nodiscard]] std::vector<std::vector<std::byte>> gather_in(world& of, std::span<const std::byte> mine);
 
 }  // namespace weft::tool

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/collective/collective_bench.hpp"
+#include "bench/collective/collective_words.hpp"
 #include "bench/copy/copy_matrix.hpp"
 #include "bench/copy/copy_patterns.hpp"
 #include "command_line/commands.hpp"
+#include "command_line/json_parts.hpp"
 #include "doctor/gather.hpp"
 #include "doctor/report.hpp"
 #include "doctor/work.hpp"
@@ -23,6 +25,9 @@ using table_rows = std::vector<std::vector<std::string>>;
 std::string rate_or_dash(const std::optional<double>& rate) { return rate ? rate_text(*rate) : "-"; }
 
 std::string data_word(const std::optional<bool>& verified) { return !verified ? "-" : *verified ? "ok" : "BAD"; }
+
+/// What is known of the host; empty where it says nothing.
+std::string known(const json& host, const std::string& what) { return string_in(host, what).value_or(""); }
 
 void add_devices(html_page& page, const machine& m) {
   page.heading("Devices");
@@ -66,13 +71,13 @@ exit_code add_collectives(html_page& page, session& run, const machine& m, const
   plan.algorithms = {collective_algorithm::automatic};
   plan.sizes = {4096, std::uint64_t{1} << 20};
   if (!options.quick) plan.sizes.push_back(std::uint64_t{64} << 20);
-  plan.ranks = m.device_count();
+  const std::vector<device_id> devices = devices_of_ranks(m.layout(), {}, {});
+  plan.ranks = static_cast<int>(devices.size());
   plan.samples = options.quick ? 3 : 9;
   plan.budget = options.budget / 3;
-  std::vector<device_id> devices;
-  for (const device& d : m.devices()) devices.push_back(d.id());
   const auto rows = run_collectives(run, m, devices, plan);
-  page.heading("Collectives over all devices");
+  page.heading(plan.ranks == m.device_count() ? "Collectives over all devices"
+                                              : fmt::format("Collectives over {} devices", plan.ranks));
   table_rows cells;
   for (const collective_row& row : rows) {
     cells.push_back({std::string{to_string(row.task.shape.what)}, size_name(row.size),
@@ -98,8 +103,8 @@ exit_code run_report(session& run, const report_options& options) {
   const json about = run.document("weft.report/1");
   const json& host = about.at("host");
   page.paragraph(fmt::format("{}, weft {} (commit {}), {} {}, {}", about.at("time_utc").get<std::string>(),
-                             library_version(), library_commit(), host.value("system", ""), host.value("kernel", ""),
-                             host.value("cpu", "")));
+                             library_version(), library_commit(), known(host, "system"), known(host, "kernel"),
+                             known(host, "cpu")));
   if (const auto note = run.figures_note()) page.paragraph(*note);
   if (run.virtual_time()) page.paragraph("All times are simulated: a model of the topology's links, no measurement.");
   add_devices(page, m);

@@ -22,10 +22,6 @@ std::uint64_t elements_on(const collective_task& task, int rank) {
   return task.in_place || task.shape.what == collective::broadcast ? std::max(in, out) : in + out;
 }
 
-std::string spent(nanoseconds budget) {
-  return fmt::format("the budget of {} was spent", time_text(std::chrono::duration<double>(budget).count()));
-}
-
 class collective_runner {
  public:
   collective_runner(session& run, const machine& m, std::span<const device_id> devices, const collective_plan& plan)
@@ -42,7 +38,7 @@ class collective_runner {
       const auto left = plan_.budget - std::chrono::duration_cast<nanoseconds>(wall::now() - started_);
       if (interrupted() || left.count() <= 0) {
         row.state = row_state::skipped;
-        row.why = interrupted() ? "stopped by the user" : spent(plan_.budget);
+        row.why = interrupted() ? "stopped by the user" : budget_was_spent(plan_.budget);
         ++left_out;
         continue;
       }

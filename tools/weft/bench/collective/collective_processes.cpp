@@ -78,8 +78,7 @@ class process_runner {
       } else if (interrupted()) {
         decision.set_text(stopped_by_user);
       } else if (left.count() <= 0) {
-        decision.set_text(
-            fmt::format("the budget of {} was spent", time_text(std::chrono::duration<double>(plan_.budget).count())));
+        decision.set_text(budget_was_spent(plan_.budget));
       }
       decision.seconds = std::chrono::duration<double>(left).count() / static_cast<double>(rows.size() - i);
       decision = exchange(decision).front();

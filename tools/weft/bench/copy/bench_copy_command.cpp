@@ -143,8 +143,8 @@ exit_code run_bench_copy(session& run, const copy_bench_options& options) {
   if (options.world) {
     const std::vector<std::uint64_t> usual = options.latency ? std::vector<std::uint64_t>{8, 512, 4096, 65536}
                                                              : std::vector<std::uint64_t>{65536, 1048576, 16777216};
-    return run_rank_pairs(
-        run, {rank_work::copies, options.sizes.empty() ? usual : options.sizes, options.samples, options.output});
+    return run_rank_pairs(run, {rank_work::copies, options.sizes.empty() ? usual : options.sizes, options.samples,
+                                options.budget, options.output});
   }
   const results_output file{run, options.output};
   const machine& m = run.open_machine(peer_verification::never);

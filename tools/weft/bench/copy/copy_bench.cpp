@@ -131,8 +131,7 @@ class copy_runner {
       const auto left = plan_.budget - std::chrono::duration_cast<nanoseconds>(wall::now() - started_);
       if (interrupted() || left.count() <= 0) {
         row.state = row_state::skipped;
-        row.why = interrupted() ? "stopped by the user"
-                                : fmt::format("the budget of {} was spent", time_text(seconds_of(plan_.budget)));
+        row.why = interrupted() ? "stopped by the user" : budget_was_spent(plan_.budget);
         ++left_out;
         continue;
       }
