@@ -256,6 +256,38 @@ TEST(communicator_faults, a_call_of_the_driver_that_fails_in_the_middle_leaves_n
   }
 }
 
+TEST(communicator_faults, a_call_of_which_a_part_was_submitted_has_ended_when_the_wait_for_it_ends) {
+  int stopped_in_the_middle = 0;
+  for (const collective_algorithm algorithm : algorithms) {
+    if (algorithm == collective_algorithm::direct) continue;  // copies nothing
+    for (std::uint64_t nth = 1; nth < 9; ++nth) {
+      weft::topology layout = wired(3);
+      topology_fault broken;
+      broken.what = topology_fault::kind::call_fails;
+      broken.call = "copy";
+      broken.nth = nth + 3;  // three fill the memory
+      layout.faults.push_back(broken);
+      sums s{layout, weft::clock_kind::wall, 40'000};
+      s.fill();
+      gate held;
+      for (const weft::device& d : s.m.devices()) held.hold(d.default_stream());
+      std::optional<weft::collective_run> run;
+      if (error_of([&] { run = s.start(algorithm); }).code != errc::not_ready) continue;  // nothing was submitted
+      // the part that waits for the gate may still write
+      EXPECT_EQ(run->wait_for(std::chrono::milliseconds{1}), wait_outcome::timed_out) << to_string(algorithm) << nth;
+      held.open();
+      const weft::error cause = error_of([&] { run->wait(); });
+      if (cause.code == errc::not_ready) break;  // it has no so many copies
+      ++stopped_in_the_middle;
+      EXPECT_EQ(cause.code, errc::resource_exhausted) << cause.what;
+      s.fill();
+      ASSERT_NO_THROW(s.start(algorithm).wait()) << to_string(algorithm) << nth;
+      ASSERT_TRUE(s.is_right()) << to_string(algorithm) << nth;
+    }
+  }
+  EXPECT_GT(stopped_in_the_middle, 5);
+}
+
 TEST(communicator_faults, a_failure_nobody_waits_for_is_told_by_synchronize) {
   weft::topology layout = wired(2);
   topology_fault broken;

@@ -388,6 +388,35 @@ TEST(communicator, begins_after_what_the_callers_streams_hold_and_ends_before_wh
   }
 }
 
+TEST(communicator, a_call_follows_the_last_one_that_used_scratch_whatever_came_between) {
+  const machine m = host_machine(3, weft::clock_kind::wall);
+  communicator all{m};
+  std::vector<weft::buffer<int>> a, b, sums;
+  for (int r = 0; r < 3; ++r) {
+    for (auto* list : {&a, &b, &sums}) list->emplace_back(m[r], 1000U);
+    weft::copy(a.back(), std::vector<int>(1000, r + 1));
+    weft::copy(b.back(), std::vector<int>(1000, 10 * (r + 1)));
+  }
+  weft::buffer<int> of_b{m[0], 1000}, from{m[1], 1000}, to{m[2], 1000};
+  collective_options with;
+  with.algorithm = collective_algorithm::naive;
+  with.root = rank{0};
+  gate held;
+  held.hold(m[0].default_stream());
+  const auto first = all.reduce(a, sums[0], reduce_op::sum, with);
+  const auto between = all.send(rank{1}, from, rank{2}, to);
+  const auto second = all.reduce(b, of_b, reduce_op::sum, with);
+  between.wait();
+  held.open();
+  first.wait();
+  second.wait();
+  std::vector<int> got(1000);
+  weft::copy(got, sums[0]);
+  EXPECT_EQ(got, std::vector<int>(1000, 6));
+  weft::copy(got, of_b);
+  EXPECT_EQ(got, std::vector<int>(1000, 60));
+}
+
 TEST(communicator, calls_in_a_row_follow_each_other_and_share_scratch) {
   for (const collective_algorithm algorithm : {collective_algorithm::ring, collective_algorithm::naive,
                                                collective_algorithm::tree, collective_algorithm::halving_doubling}) {
@@ -688,7 +717,9 @@ TEST(communicator, without_peer_access_goes_by_another_way) {
   const auto devices = f.m.devices();
   communicator apart{devices, with};
   EXPECT_TRUE(one.run(apart));
-  EXPECT_NE(apart.all_reduce(f.memory, reduce_op::sum).algorithm(), collective_algorithm::direct);
+  const weft::collective_choice choice = apart.all_reduce(f.memory, reduce_op::sum).choice();
+  EXPECT_NE(choice.algorithm, collective_algorithm::direct);
+  EXPECT_NE(choice.candidates.front().why.find("but for direct"), std::string::npos) << choice.candidates.front().why;
   with = {};
   collective_options forced;
   forced.algorithm = collective_algorithm::direct;

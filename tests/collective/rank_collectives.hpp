@@ -378,9 +378,8 @@ inline std::string tells_of_refusals(rank_communicator& c) {
 }
 
 /// Two calls behind a gate, and one that does not match.
-inline std::string runs_in_a_stream(rank_communicator& c, home where) {
+inline std::string runs_in_the_stream(rank_communicator& c, home where, const weft::stream& order) {
   constexpr std::size_t count = 50'000;
-  const weft::stream order{c.on()};
   memory<float> there{c, where, count};
   samples::gate gate;
   static_cast<void>(gate.hold(order));
@@ -416,6 +415,11 @@ inline std::string runs_in_a_stream(rank_communicator& c, home where) {
   const weft::error two_streams = samples::error_of([&] { c.barrier(o); });
   if (two_streams.code != weft::errc::invalid_argument) return "a barrier in two streams: " + to_string(two_streams);
   return std::string{};
+}
+
+inline std::string runs_in_a_stream(rank_communicator& c, home where) {
+  if (auto wrong = runs_in_the_stream(c, where, weft::stream{c.on()}); !wrong.empty()) return wrong;
+  return runs_in_the_stream(c, where, c.on().default_stream());
 }
 
 /// A call behind a gate whose memory the program lets go meanwhile.

@@ -4,8 +4,12 @@
 #include "weft/kernel/define.hpp"
 
 #include <array>
+#include <chrono>
 #include <cstring>
+#include <functional>
+#include <latch>
 #include <numeric>
+#include <thread>
 
 namespace rank_communicator_test {
 
@@ -259,6 +263,67 @@ TEST(rank_communicator, names_the_ranks_that_ask_for_different_symmetric_memory)
     auto there = c.allocate<float>(10);
     return there.size() == 10 ? std::string{} : std::string{"nothing was allocated"};
   }));
+}
+
+/// Runs `part(rank)` on two threads; what went wrong.
+std::string of_two(const std::function<std::string(int)>& part) {
+  std::array<std::string, 2> found;
+  {
+    std::vector<std::jthread> threads;
+    for (int r = 0; r < 2; ++r) {
+      threads.emplace_back([&, r] {
+        try {
+          found[static_cast<std::size_t>(r)] = part(r);
+        } catch (const std::exception& e) {
+          found[static_cast<std::size_t>(r)] = e.what();
+        }
+      });
+    }
+  }
+  return found[0] + found[1];
+}
+
+TEST(rank_communicator, waits_without_end_for_ranks_that_are_late_where_it_has_no_timeout) {
+  for (const int late : {0, 1}) {
+    auto places = weft::rendezvous::connected(2);
+    const weft::machine m = ranks::a_machine(2);
+    EXPECT_EQ(of_two([&](int r) {
+                weft::rank_communicator_options endless;
+                endless.timeout = std::chrono::nanoseconds::max();
+                const auto what = [&](rank_communicator& c, const group&) {
+                  // later than several looks of the other one; how much later does not matter
+                  if (r == late) std::this_thread::sleep_for(std::chrono::milliseconds{60});
+                  return c.allocate<int>(10).size() == 10 ? std::string{} : std::string{"no memory"};
+                };
+                return ranks::joined(std::move(places[static_cast<std::size_t>(r)]), m[r], what, endless);
+              }),
+              "");
+  }
+}
+
+TEST(rank_communicator, joins_again_after_a_try_to_which_another_rank_came_too_late) {
+  auto places = weft::rendezvous::connected(2);
+  const weft::machine m = ranks::a_machine(2);
+  std::latch first_is_late{1}, second_is_late{1};
+  const auto part = [&](int r) {
+    const auto i = static_cast<std::size_t>(r);
+    auto of = std::make_shared<weft::process_group>(weft::value_or_raise(std::move(places[i]).join()));
+    weft::rank_communicator_options brief;
+    brief.timeout = std::chrono::milliseconds{1};
+    weft::rank_communicator_options patient;
+    patient.timeout = samples::only_a_hang;
+    const auto tries = [&] {
+      return samples::error_of([&] { static_cast<void>(rank_communicator::join(of, m[r], brief)); });
+    };
+    if (r == 0) first_is_late.wait();  // the other one has given up
+    if (const weft::error e = tries(); e.code != weft::errc::timed_out) return to_string(e);
+    (r == 0 ? second_is_late : first_is_late).count_down();
+    if (r == 1) second_is_late.wait();
+    auto all = rank_communicator::join(of, m[r], patient);
+    all.barrier();
+    return std::string{};
+  };
+  EXPECT_EQ(of_two(part), "");
 }
 
 TEST(rank_communicator, more_ranks_than_cores_complete_thousands_of_operations) {

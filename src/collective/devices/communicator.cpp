@@ -191,6 +191,7 @@ collective_choice communicator::body::choose(std::source_location where) const {
     }
     made = chosen(next->algorithm);
     made.is_forced = false;
+    made.candidates.front().why = "the best but for direct, which is not possible here";
   }
   for (collective_candidate& c : made.candidates) {
     if (c.algorithm != collective_algorithm::direct) continue;
@@ -254,7 +255,7 @@ const communicator::body::kept_plan& communicator::body::plan(std::source_locati
 
 bool communicator::body::try_here(const detail::collective_plan& plan, std::source_location where) {
   if (!may_run_here_ || plan.turns.empty() || !plan.no_direct.empty() ||
-      (plan.steps->uses_scratch() && last_ && !last_->finished())) {
+      (plan.steps->uses_scratch() && scratch_user_ && !scratch_user_->finished())) {
     return false;
   }
   for (int r = 0; r < ranks->size(); ++r) {
@@ -386,16 +387,17 @@ collective_run communicator::body::start(collective what, data_type type, const 
   check_memory(where);
   clear_streams(o);
   grow_scratch(kept.plan->steps->schedule().scratch);
-  const auto before = last_;
+  const auto before = kept.plan->steps->uses_scratch() ? scratch_user_ : nullptr;
   const auto call = new_call(to_string(what), o);
   call->plan = kept.plan;
+  if (kept.plan->steps->uses_scratch()) scratch_user_ = call;
   try {
     run_schedule(*kept.plan, memory_, streams, before.get(), stop.get_token(), *call, where);
     end_in_homes(streams, *call, kept.plan->steps->ends(), kept.plan->steps->last());
   } catch (const error_exception& failed) {
     if (std::none_of(call->steps.begin(), call->steps.end(), [](const event_ref& e) { return bool{e}; }))
       raise(failed.cause());
-    fail_in_homes(streams, *call, kept.plan->steps->ends(), failed.cause());
+    fail_in_homes(streams, *call, failed.cause());
   }
   return detail::make<collective_run>(call);
 }

@@ -91,6 +91,7 @@ struct communicator::body {
   std::vector<kept_plan> plans_;                              // used last first
   std::vector<std::shared_ptr<collective_run::body>> calls_;  // that have not ended, and some to use again
   std::shared_ptr<collective_run::body> last_;                // the newest
+  std::shared_ptr<collective_run::body> scratch_user_;        // the newest that works in the scratch memory
   bool may_run_here_ = false;
   std::uint64_t access_epoch_ = 0;
   std::optional<std::uint64_t> verified_;               // peer_checks::epoch() of when all pairs were found to work

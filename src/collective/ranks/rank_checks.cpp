@@ -232,7 +232,7 @@ void rank_communicator_body::check_memory(rank_call& call, const collective_memo
     place(call.out, out, writes);
   }
   if (call.is_streamed || algorithm_of(call) != collective_algorithm::direct) take_image(call);
-  finish_default(in.memory, out.memory);
+  if (!call.is_streamed) finish_default(in.memory, out.memory);
 }
 
 call_memory rank_communicator_body::reach(const collective_memory& given, bool is_kept) const {

@@ -3,10 +3,12 @@
 
 #include "collective/ranks/rank_far_survivors.hpp"
 #include "collective/schedule/rank_bit.hpp"
+#include "processes/packet_socket.hpp"
 #include "weft/core/raise.hpp"
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <random>
 #include <string>
 
@@ -117,9 +119,9 @@ rank rank_communicator_body::member(int of) const {
 std::unique_ptr<rank_communicator_body> rank_communicator_body::meet(
     std::shared_ptr<process_group> group, std::vector<rank> members, std::uint64_t tag, const device& on,
     const rank_communicator_options& options, std::chrono::nanoseconds timeout, std::unique_ptr<far_ranks> far) {
-  const auto until = std::chrono::steady_clock::now() + timeout;
+  const wait_deadline until = deadline_after(steady_now(), timeout);
   const auto left = [&] {
-    return std::max(std::chrono::nanoseconds{0}, std::chrono::nanoseconds{until - std::chrono::steady_clock::now()});
+    return until == no_deadline ? timeout : std::max(std::chrono::nanoseconds{0}, until - steady_now());
   };
   const auto at = std::find(members.begin(), members.end(), group->self());
   if (at == members.end()) raise(errc::invalid_argument, "a communicator of which this process is no member");
@@ -129,7 +131,7 @@ std::unique_ptr<rank_communicator_body> rank_communicator_body::meet(
   const auto is_near = [&](int r) { return members[static_cast<std::size_t>(r)].value() >= 0; };
   int first = 0;  // of this node
   while (!is_near(first)) ++first;
-  descriptor file;
+  std::optional<control_block> block;
   if (self == first) {
     auto made = make_block(size, near, options);
     const std::uint64_t failed = made ? 0 : static_cast<std::uint64_t>(made.error().code) + 1;
@@ -143,18 +145,20 @@ std::unique_ptr<rank_communicator_body> rank_communicator_body::meet(
       if (!sent && sent.error().code != errc::peer_dead && sent.error().code != errc::closed)
         raise(std::move(sent).error());
     }
-    file = value_or_raise(std::move(made));
+    block.emplace(value_or_raise(control_block::open(value_or_raise(std::move(made)).get(), size, near)));
   } else {
-    auto got = value_or_raise(group->receive(members[static_cast<std::size_t>(first)], tag, left()));
-    if (const auto failed = words_of<std::uint64_t>(got); failed != 0 || got.descriptors.size() != 1) {
-      raise(failed == 0 ? errc::corrupt : code_in(failed),
-            "rank " + std::to_string(first) +
-                " of a communicator could not make its memory: " + text_behind<std::uint64_t>(got));
+    // one that came too late for an earlier try, and has ended with it, is not what this one waits for
+    while (!block || block->words().ended.load(std::memory_order_acquire) != 0) {
+      auto got = value_or_raise(group->receive(members[static_cast<std::size_t>(first)], tag, left()));
+      if (const auto failed = words_of<std::uint64_t>(got); failed != 0 || got.descriptors.size() != 1) {
+        raise(failed == 0 ? errc::corrupt : code_in(failed),
+              "rank " + std::to_string(first) +
+                  " of a communicator could not make its memory: " + text_behind<std::uint64_t>(got));
+      }
+      block.emplace(value_or_raise(control_block::open(got.descriptors.front().get(), size, near)));
     }
-    file = std::move(got.descriptors.front());
   }
-  auto block = value_or_raise(control_block::open(file.get(), size, near));
-  auto made = std::make_unique<rank_communicator_body>(std::move(group), std::move(members), self, std::move(block),
+  auto made = std::make_unique<rank_communicator_body>(std::move(group), std::move(members), self, std::move(*block),
                                                        std::move(far), on, options);
   rank_meeting& m = made->meeting;
   m.resume(left(), "the joining of a communicator");
@@ -286,14 +290,22 @@ event rank_communicator_body::run_described(const collective_options& o, const F
 }
 
 peer_message rank_communicator_body::receive(int from, std::uint64_t tag, std::string_view doing) {
-  const auto until = std::chrono::steady_clock::now() + options.timeout;
-  for (;;) {
-    auto got = meeting.group().receive(meeting.members()[static_cast<std::size_t>(from)], tag, look_every);
+  const wait_deadline until = deadline_after(steady_now(), options.timeout);
+  for (std::chrono::nanoseconds turn = look_every;;) {
+    auto got = meeting.group().receive(meeting.members()[static_cast<std::size_t>(from)], tag, turn);
     if (got) return std::move(*got);
     if (meeting.failure()) meeting.raise_ended();
+    // it may be hidden behind others that another thread is about to take, which is an error of the endpoint
     const errc code = got.error().code;
-    if (code == errc::timed_out && std::chrono::steady_clock::now() < until && meeting.is_here(from)) continue;
-    if (code == errc::timed_out && !meeting.is_here(from)) {
+    const bool is_early =
+        code == errc::timed_out || (code == errc::resource_exhausted && got.error().scope == error_scope::endpoint);
+    if (is_early && meeting.is_here(from) && steady_now() < until) continue;
+    if (is_early && !meeting.is_here(from)) {
+      // what it said before it went may have come since
+      if (turn != turn.zero()) {
+        turn = turn.zero();
+        continue;
+      }
       meeting.fail(errc::peer_dead,
                    meeting.name_of(from) + " has let the communicator go during " + std::string{doing});
     }

@@ -106,7 +106,8 @@ class rank_meeting {
       if (p.time_to_look() || words_->ended.load(std::memory_order_relaxed) != 0) {
         if (done()) return learn(p);
         look(missing());
-        // what the dead have said before is still true
+        // what the dead have said before is still true, and may have been said since done() was asked
+        if (suspects_ != 0 && done()) return learn(p);
         if (suspects_ != 0 && (missing() & suspects_) != 0) fail_dead(missing() & suspects_);
       }
     }

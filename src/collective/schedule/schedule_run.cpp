@@ -189,33 +189,42 @@ bool collective_call::failed() const {
 void collective_call::clear() {
   plan = nullptr;
   broken = nullptr;
-  over = used_scratch = false;
+  over = false;
   starts.clear();
   steps.clear();
   step_ranks.clear();
   done.clear();
 }
 
+namespace {
+
+/// Lets a stream wait for the last steps of a call; of one that was submitted in part, for what there is of it.
+void follow(const collective_call& before, const collective_ranks& ranks, int at, const stream& order) {
+  const auto wait = [&](const event_ref& ends) {
+    // what has failed is over too, and no reason to fail
+    if (ends && !ends->finished()) wait_in(ranks, at, order, ends);
+  };
+  if (before.broken) {
+    std::ranges::for_each(before.steps, wait);
+    return;
+  }
+  for (const int last : before.plan->steps->last()) wait(before.steps[static_cast<std::size_t>(last)]);
+}
+
+}  // namespace
+
 void run_schedule(const collective_plan& plan, const collective_buffers& memory, collective_streams& streams,
                   const collective_call* before, const std::stop_token& stop, collective_call& into,
                   std::source_location where) {
   const schedule_steps& steps = *plan.steps;
   const collective_ranks& ranks = *into.ranks;
-  into.used_scratch = steps.uses_scratch();
   into.steps.assign(steps.all().size(), {});
   into.done.assign(static_cast<std::size_t>(ranks.size()), {});
   record_starts(steps, ranks, streams, into);
-  const bool follows = before != nullptr && before->plan && before->used_scratch && into.used_scratch;
   for (std::size_t i = 0; i < steps.all().size(); ++i) {
     const schedule_step& step = steps.all()[i];
     const stream& order = streams.at(step.stream);
-    if (follows && step.is_first_of_stream) {
-      for (const int last : before->plan->steps->last()) {
-        const event_ref& ends = before->steps[static_cast<std::size_t>(last)];
-        // what has failed is over too, and no reason to fail
-        if (ends && !ends->finished()) wait_in(ranks, step.at, order, ends);
-      }
-    }
+    if (before != nullptr && step.is_first_of_stream) follow(*before, ranks, step.at, order);
     const event_record* waited = nullptr;
     for (std::size_t r = 0; r < into.starts.size(); ++r) {
       // gathered starts are one event for all ranks
@@ -266,8 +275,7 @@ void end_in_homes(collective_streams& streams, collective_call& into, std::span<
   }
 }
 
-void fail_in_homes(collective_streams& streams, collective_call& into, std::span<const std::vector<int>> ends,
-                   const error& cause) noexcept {
+void fail_in_homes(collective_streams& streams, collective_call& into, const error& cause) noexcept {
   const collective_ranks& ranks = *into.ranks;
   into.broken = std::make_shared<const error>(cause);
   into.done.assign(static_cast<std::size_t>(ranks.size()), {});
@@ -275,7 +283,9 @@ void fail_in_homes(collective_streams& streams, collective_call& into, std::span
     backend& by = *ranks.drivers[r];
     const stream_handle home = streams.home(static_cast<int>(r)).native();
     // what cannot be submitted now belongs to a device that is lost, and tells so itself
-    for (const int step : ends[r]) static_cast<void>(by.wait_event(home, into.steps[static_cast<std::size_t>(step)]));
+    for (const event_ref& step : into.steps) {
+      if (step) static_cast<void>(by.wait_event(home, step));
+    }
     auto failed = by.call(home, [told = into.broken]() -> result<void> { return error{*told}; });
     if (failed) into.done[r] = std::move(*failed);
   }

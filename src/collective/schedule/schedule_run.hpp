@@ -106,9 +106,8 @@ struct collective_call {
   bool over = false;              // it had ended when the call returned
   std::vector<event_ref> starts;  // by rank: what its stream held before; null: nothing
   std::vector<event_ref> steps;
-  std::vector<int> step_ranks;  // of calls without a plan
-  std::vector<event_ref> done;  // by rank
-  bool used_scratch = false;
+  std::vector<int> step_ranks;          // of calls without a plan
+  std::vector<event_ref> done;          // by rank
   std::shared_ptr<const error> broken;  // why not all of it was submitted
 
   [[nodiscard]] bool finished() const;
@@ -116,8 +115,8 @@ struct collective_call {
   void clear();
 };
 
-/// Submits the steps of `plan`, after `before` where both use scratch. What was submitted is in `into`, even when this
-/// ends with an error.
+/// Submits the steps of `plan`, after `before`, whose scratch it uses, where there is one. What was submitted is in
+/// `into`, even when this ends with an error.
 void run_schedule(const collective_plan& plan, const collective_buffers& memory, collective_streams& streams,
                   const collective_call* before, const std::stop_token& stop, collective_call& into,
                   std::source_location where);
@@ -129,8 +128,7 @@ void end_in_homes(collective_streams& streams, collective_call& into, std::span<
 
 /// After `cause` ended the submission half-way: lets each caller's stream wait for what was submitted and fail with the
 /// cause, so that it is told as whatever else fails in a stream.
-void fail_in_homes(collective_streams& streams, collective_call& into, std::span<const std::vector<int>> ends,
-                   const error& cause) noexcept;
+void fail_in_homes(collective_streams& streams, collective_call& into, const error& cause) noexcept;
 
 /// All steps on this thread; `memory` holds addresses that it may follow.
 void run_here(const collective_plan& plan, const collective_buffers& memory);
