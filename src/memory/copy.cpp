@@ -85,7 +85,7 @@ plan make_plan(const memory_ref& dst, const memory_ref& src, const copy_shape& s
       p.choice = *chosen;
       p.path = chosen->path;
       if (options.route.path == copy_path::automatic &&
-          memory_of(*state).has_own_access.load(std::memory_order_relaxed)) {
+          (p.dst.mapped || p.src.mapped || memory_of(*state).has_own_access.load(std::memory_order_relaxed))) {
         // memory that peer access does not cover: the pair says too much or too little
         const bool direct = one_may_use_both(*p.owner, dst, src);
         if (direct != (p.path == copy_path::direct)) {
@@ -231,6 +231,13 @@ result<event_ref> pipelined(const plan& p, stream_handle order, backend& order_b
     return {};
   };
   auto done = submit();
+  if (!done) {
+    // the chunks that are on their way go on: what comes next in the order comes after them, and so does its lane
+    for (const event_ref* last : {&lane.last_in, &lane.last_out}) {
+      if (*last && !order_backend.wait_event(order, *last))
+        static_cast<void>((*last)->owner->wait(**last, no_deadline, {}));
+    }
+  }
   memory_of(*p.state).give_lane(&lane);
   if (!done) return std::move(done).error();
   return order_backend.record(order);
@@ -347,6 +354,9 @@ copy_report copy_now(memory_ref dst, memory_ref src, const copy_shape& shape, co
   memory_state& memory = memory_of(*p.state);
   if (!done) {
     memory.count_failure(p.path);
+    // the caller's memory is its own again
+    if (const auto rest = by.record(order); rest && *rest && !in_one_step(p))
+      static_cast<void>(by.wait(**rest, no_deadline, {}));
     raise_at(std::move(done).error(), where);
   }
   if (*done && by.wait(**done, no_deadline, {}) == wait_outcome::failed) {
@@ -360,6 +370,13 @@ copy_report copy_now(memory_ref dst, memory_ref src, const copy_shape& shape, co
 }
 
 /// Of a copy in a stream.
+void refuse_other_machine(const machine_state& of_stream, const memory_ref& dst, const memory_ref& src,
+                          std::source_location where) {
+  for (const memory_ref* ref : {&dst, &src}) {
+    if (ref->state != nullptr && ref->state != &of_stream)
+      raise(errc::wrong_device, "the stream belongs to another machine than the memory", where);
+  }
+}
 void refuse_verification(const copy_options& options, std::source_location where) {
   if (options.verify == verification::none) return;
   raise(errc::invalid_argument,
@@ -371,10 +388,7 @@ event copy_in(const stream& order, memory_ref dst, memory_ref src, const copy_sh
   const auto& state = detail::state_of(order);
   if (!state) raise(errc::invalid_argument, "an empty stream: it was moved from", where);
   state->require_open(where);
-  for (const memory_ref* ref : {&dst, &src}) {
-    if (ref->state != nullptr && ref->state != state.get())
-      raise(errc::wrong_device, "the stream belongs to another machine than the memory", where);
-  }
+  refuse_other_machine(*state, dst, src, where);
   refuse_verification(options, where);
   if (shape.total() == 0) return order.record();
   plan p = make_plan(dst, src, shape, options, where);
@@ -498,6 +512,7 @@ copy_report copy_peer(const machine& m, void* dst, device_id to, const void* src
 
 event copy_peer(const stream& order, void* dst, device_id to, const void* src, device_id from, bytes size,
                 const copy_options& options, std::source_location where) {
+  if (!detail::state_of(order)) raise(errc::invalid_argument, "an empty stream: it was moved from", where);
   detail::machine_state& state = *detail::state_of(order);
   if (!detail::raw_checks(state, dst, to, src, from, size, where)) return order.record();
   return detail::copy_in(order, detail::raw_side(state, dst, to, size.value(), "the destination", where),
@@ -556,6 +571,7 @@ event copy_batch(const stream& order, std::span<const copy_part> parts, const co
   };
   memory_ref last_dst, last_src;  // what the last plan covers
   for (const copy_part& one : parts) {
+    refuse_other_machine(*state, one.dst, one.src, where);
     if (one.src.size == 0) continue;
     const auto follows = [&](const memory_ref& before, const memory_ref& after) {
       return before.state == after.state && static_cast<std::byte*>(before.address) + before.size == after.address &&

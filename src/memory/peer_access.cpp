@@ -205,23 +205,32 @@ peer_access::peer_access(const std::shared_ptr<detail::machine_state>& state, de
 
 namespace detail {
 
+namespace {
+
+/// Waits for the work of both devices.
+void end_lease(machine_state& state, device_id from, device_id to) {
+  memory_state& memory = memory_of(state);
+  const std::lock_guard lock{memory.leases_mutex};
+  auto& entry = memory.leases[{from, to}];
+  if (--entry.count != 0 || !entry.ours) return;
+  backend& b = state.backend_of(from);
+  const auto until = b.now() + drain_limit;
+  if (b.drain(from, until) && b.drain(to, until)) {
+    const auto done = peers_of(state).disable(from, to);
+    if (!done && done.error().code != errc::not_enabled) log(log_level::warning, to_string(done.error()));
+    entry.ours = false;
+  } else {
+    log(log_level::warning, "peer access from " + to_string(from) + " to " + to_string(to) +
+                                " stays enabled: work was still pending when its last lease ended");
+  }
+}
+
+}  // namespace
+
 void access_traits::release(type& lease) noexcept {
   if (!lease.state->closed()) {
-    memory_state& memory = memory_of(*lease.state);
-    const std::lock_guard lock{memory.leases_mutex};
-    auto& entry = memory.leases[{lease.from, lease.to}];
-    if (--entry.count == 0 && entry.ours) {
-      backend& b = lease.state->backend_of(lease.from);
-      const auto until = b.now() + drain_limit;
-      if (b.drain(lease.from, until) && b.drain(lease.to, until)) {
-        const auto done = peers_of(*lease.state).disable(lease.from, lease.to);
-        if (!done && done.error().code != errc::not_enabled) log(log_level::warning, to_string(done.error()));
-        entry.ours = false;
-      } else {
-        log(log_level::warning, "peer access from " + to_string(lease.from) + " to " + to_string(lease.to) +
-                                    " stays enabled: work was still pending when its last lease ended");
-      }
-    }
+    machine_state& state = *lease.state;
+    state.off_workers([gone = lease] { end_lease(*gone.state, gone.from, gone.to); });
   }
   lease = {};
 }
@@ -409,7 +418,7 @@ void measure_peers(const machine& m, bytes size, const std::stop_token& stop, st
   direct.route.path = copy_path::direct;
   for (const peer_pair& pair : peer_topology(m)) {
     if (stop.stop_requested()) return;
-    if (!detail::peers_of(state).failure(pair.from, pair.to).empty()) continue;
+    if (detail::peers_of(state).refusal(pair.from, pair.to, peer_way::commands)) continue;  // tried now, if not before
     if (!pair.supported && !memory.pair(pair.from, pair.to).can_copy) continue;
     const peer_access lease = pair.supported ? peer_access{m, pair.from, pair.to} : peer_access{};
     const buffer<std::byte> source{m[pair.from], large};

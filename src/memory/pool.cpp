@@ -98,7 +98,12 @@ void* pool_body::take(std::size_t size) {
     got = fresh(rounded);
   }
   void* block = value_or_raise(std::move(got));
-  sizes_.emplace(block, rounded);
+  try {
+    sizes_.emplace(block, rounded);
+  } catch (...) {
+    static_cast<void>(state_->backend_of(on_).release(block));
+    throw;
+  }
   numbers_.reserved += bytes{rounded};
   numbers_.reserved_high = std::max(numbers_.reserved_high, numbers_.reserved);
   return hand_out(block, rounded);
@@ -189,13 +194,13 @@ void check_pool_right(machine_state& state, device_id on, const device& by, acce
 void pool_body::set_access(device_id by, access_right right) {
   const std::lock_guard lock{mutex_};
   if (by == on_) return;
-  rights_[by] = right;
   const device_right one{by, right};
   for (const auto& [block, size] : sizes_) {
     const auto set = state_->backend_of(on_).set_memory_access(block, {&one, 1});
     // a reset of the device took it
     if (!set && set.error().code != errc::not_found) raise(set.error());
   }
+  rights_[by] = right;
 }
 
 access_right pool_body::access(device_id by) const {

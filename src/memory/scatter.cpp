@@ -45,6 +45,7 @@ void spread(std::span<const copy_part> parts, const copy_options& options, std::
   const bool one_target =
       std::all_of(targets.begin(), targets.end(), [&](device_id id) { return id == targets.front(); });
   std::vector<event> done;
+  done.reserve(parts.size());  // a copy that is not in it would not be waited for
   std::exception_ptr first;
   const auto self = state->shared_from_this();
   for (std::size_t i = 0; i < parts.size(); ++i) {

@@ -93,6 +93,9 @@ struct device_barrier::body {
     const bool is_last = arrived.size() + 1 == participants.size();
     auto next = is_last ? make_filling() : nullptr;
     auto mine = current;
+    arrived.reserve(participants.size());
+    const bool is_virtual = state->options().clock == clock_kind::virtual_time;
+    if (!is_virtual) static_cast<void>(state->callbacks());
     {
       const std::lock_guard inner{mine->mutex};
       ++mine->outstanding;
@@ -110,7 +113,7 @@ struct device_barrier::body {
       if (done->cause() && !mine->cause) mine->cause = done->cause();
       mine->settle(inner);
     };
-    if (state->options().clock == clock_kind::virtual_time) {
+    if (is_virtual) {
       // In the step that ends the work: a second thread would open the gate at a time of its own.
       work.record()->on_complete(arrived_work_ended);
     } else {

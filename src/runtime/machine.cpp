@@ -93,7 +93,7 @@ device_list machine::find_devices(const device_query& where, std::source_locatio
     if (where.min_memory.value() != 0 && d.free_memory() < where.min_memory) {
       return "has " + to_string(d.free_memory()) + " free, less than " + to_string(where.min_memory);
     }
-    if (d.is_lost()) return d.lost_cause()->what;
+    if (const auto cause = d.lost_cause()) return cause->what;
     return "";
   };
   std::vector<device> chosen;
@@ -162,6 +162,7 @@ wait_outcome synchronize_devices(detail::machine_state& state, device_id first, 
         if (done.error().code == errc::not_found) continue;
         if (!failure) failure = std::move(done).error();
       } else if (*done == wait_outcome::timed_out) {
+        if (failure) raise(std::move(*failure));  // it was told to nobody else
         return wait_outcome::timed_out;
       }
     }

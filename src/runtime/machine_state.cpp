@@ -399,7 +399,11 @@ void machine_state::raise_unknown(device_id id) const {
 
 callback_thread& machine_state::started(serving& place, callback_thread::kind what) {
   std::call_once(place.once, [&] {
-    place.thread = std::make_unique<callback_thread>(std::move(what));
+    try {
+      place.thread = std::make_unique<callback_thread>(std::move(what));
+    } catch (const std::system_error&) {
+      raise(no_thread());
+    }
     place.seen.store(place.thread.get(), std::memory_order_release);  // pairs with acquire in close
   });
   return *place.thread;

@@ -28,6 +28,10 @@ TEST(failure_ledger, a_failure_skips_what_follows_until_it_was_reported) {
   EXPECT_EQ(stream.report(6), nullptr) << "once";
   EXPECT_EQ(stream.skips(6), first) << "submitted before the report";
   EXPECT_EQ(stream.skips(7), nullptr);
+  EXPECT_EQ(stream.skips(6), first) << "of the earlier ones some may still be asked about: a driver works ahead";
+  stream.ended(6);
+  EXPECT_FALSE(stream.is_clear()) << "nothing behind it has ended";
+  stream.ended(7);
   EXPECT_TRUE(stream.is_clear());
 }
 

@@ -241,6 +241,64 @@ TEST_P(mixed_machine, keeps_pinned_memory_until_the_other_backend_has_done_with_
   }
 }
 
+TEST_P(mixed_machine, gives_pinned_memory_back_after_a_reset_of_its_device_when_the_other_backend_has_done_with_it) {
+  const machine m = open();
+  const auto [host, other] = one_of_each(m);
+  const stream order{other};
+  const buffer<std::int32_t> there{other, 4'096};
+  std::atomic<bool> go{false};
+  order.call([&] { go.wait(false); });
+  const void* address = nullptr;
+  {
+    const weft::pinned_buffer<std::int32_t> pinned{host, 4'096};
+    address = pinned.data();
+    std::fill(pinned.data(), pinned.data() + pinned.size(), 42);
+    weft::copy(order, there, pinned);
+  }
+  {
+    const std::jthread resets{[&, d = host] { d.reset(); }};
+    go = true;
+    go.notify_all();
+  }
+  EXPECT_EQ(read(there), std::vector<std::int32_t>(4'096, 42));
+  const auto until = std::chrono::steady_clock::now() + samples::only_a_hang;
+  const void* got = nullptr;
+  while (got != address && std::chrono::steady_clock::now() < until)
+    got = weft::pinned_buffer<std::int32_t>{host, 4'096}.data();
+  EXPECT_EQ(got, address);
+}
+
+TEST_P(mixed_machine, a_batch_that_fails_has_left_nothing_under_way) {
+  auto options = samples::mixed_options(GetParam());
+  options.devices.reset();
+  weft::topology layout = samples::wired(2);
+  weft::topology_fault fault;
+  fault.what = weft::topology_fault::kind::device_lost;
+  fault.device = weft::device_id{0};
+  layout.faults.push_back(fault);
+  options.machine = layout;
+  const machine m{options};
+  const auto [host, other] = one_of_each(m);
+  const buffer<std::int32_t> lost{host, 1'000}, there{other, 1'000}, beside{other, 1'000};
+  EXPECT_EQ(error_of([&, d = host] { stream{d}.call([] {}).wait(); }).code, errc::device_lost);
+  const stream order{other};
+  std::atomic<bool> go{false};
+  order.call([&] { go.wait(false); });
+  const auto sent = ramp(1'000);
+  {
+    const std::jthread opens{[&] {
+      std::this_thread::sleep_for(20ms);  // how much later does not matter
+      go = true;
+      go.notify_all();
+    }};
+    std::vector<weft::copy_part> parts;
+    parts.push_back(weft::part(there, sent));
+    parts.push_back(weft::part(lost, sent));
+    EXPECT_EQ(error_of([&] { weft::copy_batch(order, parts); }).code, errc::device_lost);
+    EXPECT_TRUE(go) << "the memory of the first part is the program's again";
+  }
+}
+
 TEST_P(mixed_machine, moves_memory_of_one_backend_in_a_stream_of_the_other) {
   const machine m = open();
   const auto [host, other] = one_of_each(m);

@@ -129,6 +129,31 @@ TEST(box_copy, whose_extent_overflows_is_refused) {
 
 // ---- cancellation ---------------------------------------------------------------------------------------------------
 
+TEST(staged_copy, what_was_submitted_of_one_that_fails_ends_before_what_comes_next_in_the_stream) {
+  int failed_in_the_middle = 0;
+  for (std::uint64_t nth = 1; nth < 9; ++nth) {
+    weft::topology layout = wired(2);
+    weft::topology_fault fault;
+    fault.what = weft::topology_fault::kind::call_fails;
+    fault.call = "copy";
+    fault.nth = nth + 2;  // two fill the memory
+    layout.faults.push_back(fault);
+    const machine m = play(layout, weft::clock_kind::virtual_time);
+    constexpr std::size_t size = 8'000'000;
+    const byte_buffer src = filled(m[0], samples::pattern(size, 1)), dst = filled(m[1], samples::pattern(size, 2));
+    const stream order{m[1]};
+    samples::gate held;
+    held.hold(order);
+    if (error_of([&] { weft::copy(order, dst, src, by(copy_path::staged)); }).code == errc::not_ready) continue;
+    ++failed_in_the_middle;
+    weft::fill(order, dst, std::uint8_t{7});
+    held.open();
+    order.synchronize();
+    EXPECT_TRUE(samples::same(contents(dst), data(size, 7))) << nth;
+  }
+  EXPECT_GT(failed_in_the_middle, 3);
+}
+
 TEST(cancelled_copy, a_cancelled_staged_copy_ends_between_chunks_and_leaves_a_prefix) {
   for (const copy_path path : {copy_path::staged, copy_path::relayed}) {
     const weft::topology layout = wired(3);

@@ -242,6 +242,23 @@ TEST(virtual_memory, copies_between_a_mapping_and_a_buffer_of_another_device) {
   }
 }
 
+TEST(virtual_memory, its_rights_and_not_those_of_the_pair_decide_the_way_of_a_copy) {
+  const machine m = two_devices();
+  mapping both = granted(m, gpu0);
+  both.grant(gpu1, access_right::read_write);
+  const auto span_of = [&](weft::device_id by) { return both.span<std::uint8_t>(by); };
+  constexpr std::size_t part = 200'000;
+  EXPECT_EQ(error_of([&] { weft::copy(span_of(gpu1).subspan(1, part), span_of(gpu0).first(part)); }).code,
+            errc::invalid_argument)
+      << "they overlap, whoever names them";
+  mapping own = granted(m, gpu0);
+  weft::enable_peer(m, gpu1, gpu0);
+  const weft::buffer<std::uint8_t> far = samples::filled(m[1], pattern(part, 3));
+  const auto report = weft::copy(own.span<std::uint8_t>().first(part), far);
+  EXPECT_EQ(report.path, weft::copy_path::staged) << "gpu1 has no right, and gpu0 cannot use its memory";
+  EXPECT_TRUE(same(contents(own.span<std::uint8_t>().first(part)), pattern(part, 3)));
+}
+
 TEST(virtual_memory, right_withdrawn_before_a_queued_copy_runs_counts) {
   const machine m = two_devices();
   mapping shared = granted(m, gpu0);

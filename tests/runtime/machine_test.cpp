@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/runtime/machine.hpp"
 
+#include "support/hang.hpp"
 #include "support/samples.hpp"
 #include "weft/memory/peer_access.hpp"
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
+#include <stdexcept>
+#include <thread>
 
 namespace machine_test {
 
@@ -213,6 +217,21 @@ TEST(device, is_taken_wherever_its_id_is) {
   EXPECT_EQ(ids, (std::vector<weft::device_id>{weft::device_id{2}, weft::device_id{0}}));
   EXPECT_TRUE(m[1] == weft::device_id{1});
   EXPECT_EQ(to_string(m[1]), "gpu1");
+}
+
+TEST(synchronize_for, tells_the_failure_of_one_stream_although_another_is_late) {
+  machine_options options;
+  options.devices = 1;
+  const machine m{options};
+  const weft::stream fails{m[0]}, is_late{m[0]};
+  samples::gate held;
+  held.hold(is_late);
+  fails.call([] { throw std::runtime_error{"of this stream"}; });
+  while (!fails.idle()) std::this_thread::yield();
+  const weft::error told = error_of([&] { static_cast<void>(m.synchronize_for(std::chrono::milliseconds{1})); });
+  EXPECT_NE(told.what.find("of this stream"), std::string::npos) << told.what;
+  held.open();
+  EXPECT_EQ(m.synchronize_for(samples::only_a_hang), weft::wait_outcome::ok);
 }
 
 TEST(device, keeps_its_identity_over_machines_and_differs_from_equal_models) {

@@ -3,6 +3,7 @@
 #include "support/hang.hpp"
 #include "weft/exec/launch.hpp"
 #include "weft/memory/buffer.hpp"
+#include "weft/memory/peer_access.hpp"
 #include "weft/runtime/machine.hpp"
 #include "weft/runtime/stream.hpp"
 
@@ -58,6 +59,16 @@ TEST_P(owner_in_work, a_stream_held_by_its_own_work_ends_with_it) {
   order.reset();
   EXPECT_NO_THROW(done.wait());
   EXPECT_NO_THROW(m.synchronize());
+}
+
+TEST_P(owner_in_work, peer_access_held_by_work_ends_after_it) {
+  const weft::machine m = open();
+  auto access = std::make_shared<weft::peer_access>(m, weft::device_id{0}, weft::device_id{1});
+  const weft::stream order{m[0]};
+  order.call([access] {});
+  access.reset();
+  EXPECT_EQ(m.synchronize_for(samples::only_a_hang), weft::wait_outcome::ok);
+  EXPECT_TRUE(soon([&] { return !weft::peer_enabled(m, weft::device_id{0}, weft::device_id{1}); }));
 }
 
 // What a refused call was given goes before the call comes back, and closing waits for calls.

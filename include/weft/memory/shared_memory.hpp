@@ -24,6 +24,7 @@ struct opened_place {
   void* address = nullptr;
   std::uint64_t size = 0;
   device_id by, owner;
+  std::shared_ptr<const void> kept{};  // by a pool, to know what of it is still open
   bool operator==(const opened_place& other) const { return address == other.address; }
 };
 struct opened_traits {

@@ -46,10 +46,15 @@ shared_cause failure_ledger::skips(std::uint64_t sequence) {
   if (is_clear()) return nullptr;
   const std::lock_guard lock{mutex_};
   if (failure_ && sequence < from_) return nullptr;  // it was handed over before the other failed
-  if (failure_ && sequence <= until_) return failure_;
+  return failure_ && sequence <= until_ ? failure_ : nullptr;
+}
+
+void failure_ledger::ended(std::uint64_t sequence) {
+  if (is_clear()) return;
+  const std::lock_guard lock{mutex_};
+  if (failure_ && sequence <= until_) return;
   failure_ = nullptr;
   has_failed_.store(false, std::memory_order_release);
-  return nullptr;
 }
 
 void failure_ledger::reported(const shared_cause& cause, std::uint64_t submitted) {

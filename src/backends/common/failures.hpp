@@ -64,6 +64,8 @@ class failure_ledger {
   void add(const shared_cause& cause, std::uint64_t sequence);
   /// The failure that skips this operation, or null.
   [[nodiscard]] shared_cause skips(std::uint64_t sequence);
+  /// An operation ended, and with it all before it: a failure that skips none behind it is over.
+  void ended(std::uint64_t sequence);
   /// Acquire: pairs with the release in add(), so that who sees it sees the failure.
   [[nodiscard]] bool is_clear() const noexcept { return !has_failed_.load(std::memory_order_acquire); }
 

@@ -448,7 +448,7 @@ std::shared_ptr<const error> mixed_backend::do_lost(device_id device) { return b
 
 result<void> mixed_backend::do_reset(device_id device) {
   backend& by = backend_of(device);
-  forget_uses(device);
+  wait_for_uses(device);
   return by.reset(device);
 }
 

@@ -199,8 +199,10 @@ class mixed_backend final : public backend {
   [[nodiscard]] result<event_ref> copy_across(stream_handle stream, copy_request request, error unknown);
   void remember_use(const owner& memory, const event_ref& by);
   [[nodiscard]] event_ref tail_of(const event_record& event);
-  /// Waits for what others do with host memory of a device, which goes now.
-  void forget_uses(device_id device);
+  /// Waits for the tails of events of a backend that have ended themselves.
+  [[nodiscard]] wait_outcome wait_for_tails(const backend& of, wait_deadline deadline, const std::stop_token& stop);
+  /// Waits for what others do with host memory of a device, which is reset. The memory stays.
+  void wait_for_uses(device_id device);
   enum class release_outcome : unsigned char { now, later, before };
   [[nodiscard]] release_outcome release_later(backend& from, void* base);
 
@@ -219,10 +221,9 @@ class mixed_backend final : public backend {
   std::mutex uses_mutex_;
   struct host_memory_uses {
     std::vector<event_ref> by;
-    std::uint64_t released = 0;  // by its owner, and kept until these have ended; a number of its own
+    bool is_released = false;  // by its owner, and kept until these have ended
   };
   std::map<const void*, host_memory_uses> uses_;  // of host memory of one backend by others, by its start
-  std::uint64_t last_release_ = 0;
 
   std::mutex sources_mutex_;
   std::uint64_t last_source_ = 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // In what order things happen on a mixed machine, and how bytes get from one backend's memory to another's.
 #include "backend/address.hpp"
+#include "backends/common/failures.hpp"
 #include "backends/mixed/mixed_backend.hpp"
 #include "backends/mixed/mixed_handle.hpp"
 #include "core/make_error.hpp"
@@ -12,11 +13,15 @@ namespace weft::detail {
 namespace {
 
 /// A cause as another backend is told of it: what took a device of one takes none of the other.
-std::shared_ptr<const error> carried(const std::shared_ptr<const error>& cause) {
+std::shared_ptr<const error> carried(const std::shared_ptr<const error>& cause) noexcept {
   if (!cause || cause->scope != error_scope::device) return cause;
-  error elsewhere = *cause;
-  elsewhere.scope = error_scope::endpoint;
-  return std::make_shared<const error>(std::move(elsewhere));
+  try {
+    error elsewhere = *cause;
+    elsewhere.scope = error_scope::endpoint;
+    return std::make_shared<const error>(std::move(elsewhere));
+  } catch (const std::bad_alloc&) {
+    return common::without_memory();
+  }
 }
 
 /// Counts a wait for events, and does something once the last has ended.
@@ -47,7 +52,11 @@ result<void*> mixed_backend::do_driver_queue(stream_handle stream) {
   return backend_of(stream).driver_queue(untagged(stream));
 }
 
-void mixed_backend::do_destroy_stream(stream_handle stream) { backend_of(stream).destroy_stream(untagged(stream)); }
+void mixed_backend::do_destroy_stream(stream_handle stream) {
+  backend& by = backend_of(stream);
+  by.destroy_stream(untagged(stream));
+  static_cast<void>(wait_for_tails(by, no_deadline, {}));
+}
 
 result<stream_handle> mixed_backend::do_default_stream(device_id device) {
   return tagged(backend_of(device).default_stream(device), part_of(device));
@@ -71,8 +80,13 @@ result<void> mixed_backend::wait_in(backend& by, stream_handle own, const event_
   }
   if (event->finished()) {
     by.open_gate(*gate, carried(event->cause()));
-  } else {
+    return {};
+  }
+  try {
     hops_.after(event, [&by, gate = *gate, event] { by.open_gate(gate, carried(event->cause())); });
+  } catch (...) {
+    by.open_gate(*gate, common::without_memory());  // nobody else would
+    throw;
   }
   return {};
 }
@@ -130,17 +144,43 @@ event_ref mixed_backend::tail_of(const event_record& event) {
   return found == tails_.end() ? event_ref{} : found->second;
 }
 
-bool mixed_backend::do_idle(stream_handle stream) { return backend_of(stream).idle(untagged(stream)); }
+wait_outcome mixed_backend::wait_for_tails(const backend& of, wait_deadline deadline, const std::stop_token& stop) {
+  std::vector<event_ref> left;
+  {
+    const std::lock_guard lock{tails_mutex_};
+    for (const auto& [event, tail] : tails_)
+      if (event->owner == &of && event->finished() && !tail->finished()) left.push_back(tail);
+  }
+  for (const event_ref& one : left) {
+    const wait_outcome ended = one->owner->wait(*one, deadline, stop);
+    if (ended == wait_outcome::timed_out || ended == wait_outcome::cancelled) return ended;
+  }
+  return wait_outcome::ok;
+}
 
-bool mixed_backend::do_settled(stream_handle stream) { return backend_of(stream).settled(untagged(stream)); }
+bool mixed_backend::do_idle(stream_handle stream) {
+  backend& by = backend_of(stream);
+  return by.idle(untagged(stream)) && wait_for_tails(by, wait_deadline{0}, {}) == wait_outcome::ok;
+}
+
+bool mixed_backend::do_settled(stream_handle stream) {
+  backend& by = backend_of(stream);
+  return by.settled(untagged(stream)) && wait_for_tails(by, wait_deadline{0}, {}) == wait_outcome::ok;
+}
 
 result<wait_outcome> mixed_backend::do_synchronize(stream_handle stream, wait_deadline deadline,
                                                    const std::stop_token& stop) {
-  return backend_of(stream).synchronize(untagged(stream), deadline, stop);
+  backend& by = backend_of(stream);
+  auto ended = by.synchronize(untagged(stream), deadline, stop);
+  const wait_outcome rest = wait_for_tails(by, deadline, stop);
+  // a failure is told, late or not: it is told once
+  if (ended && *ended == wait_outcome::ok) return rest;
+  return ended;
 }
 
 bool mixed_backend::do_drain(device_id device, wait_deadline deadline) {
-  return backend_of(device).drain(device, deadline);
+  backend& by = backend_of(device);
+  return by.drain(device, deadline) && wait_for_tails(by, deadline, {}) == wait_outcome::ok;
 }
 
 std::vector<stream_handle> mixed_backend::do_streams_of(device_id device) {
@@ -175,6 +215,12 @@ result<event_ref> mixed_backend::stand_in_for(stream_handle order, device_id on,
                                               const std::function<result<event_ref>(backend&, stream_handle)>& work) {
   backend& of_order = backend_of(order);
   backend& by = backend_of(on);
+  {
+    // nothing may be without memory once the copy is on its way
+    const std::lock_guard lock{tails_mutex_};
+    std::erase_if(tails_, [](const auto& one) { return one.second->finished(); });
+    tails_.reserve(2 * (tails_.size() + 1));
+  }
   auto start = of_order.record(untagged(order));
   if (!start) return std::move(start).error();
   auto taken = take_stand_in(by, on);
@@ -201,7 +247,6 @@ result<event_ref> mixed_backend::stand_in_for(stream_handle order, device_id on,
     return end;
   }
   const std::lock_guard lock{tails_mutex_};
-  std::erase_if(tails_, [](const auto& one) { return one.second->finished(); });
   tails_.emplace_back(*end, moved);
   return end;
 }
@@ -256,10 +301,16 @@ result<event_ref> mixed_backend::copy_across(stream_handle stream, copy_request 
     return stand_in_for(stream, on, [&](backend& by, stream_handle own) { return by.copy(own, request); });
   }();
   if (!done) return done;
-  for (const owner* one : {&dst, &src}) {
-    if (!one->known() || !one->is_host_memory() || one->part == mover || !*done) continue;
-    const event_ref tail = tail_of(**done);
-    remember_use(*one, tail ? tail : *done);
+  if (!*done) return done;
+  try {
+    for (const owner* one : {&dst, &src}) {
+      if (!one->known() || !one->is_host_memory() || one->part == mover) continue;
+      const event_ref tail = tail_of(**done);
+      remember_use(*one, tail ? tail : *done);
+    }
+  } catch (...) {
+    static_cast<void>(do_wait(**done, no_deadline, {}));
+    throw;
   }
   return done;
 }
@@ -276,27 +327,24 @@ void mixed_backend::remember_use(const owner& memory, const event_ref& by) {
 mixed_backend::release_outcome mixed_backend::release_later(backend& from, void* base) {
   auto wait = std::make_shared<countdown>();
   std::vector<event_ref> pending;
-  std::uint64_t number = 0;
   {
     const std::lock_guard lock{uses_mutex_};
     const auto found = uses_.find(base);
     if (found == uses_.end()) return release_outcome::now;
-    if (found->second.released != 0) return release_outcome::before;
+    if (found->second.is_released) return release_outcome::before;
     std::erase_if(found->second.by, [](const event_ref& one) { return one->finished(); });
     if (found->second.by.empty()) {
       uses_.erase(found);
       return release_outcome::now;
     }
-    number = found->second.released = ++last_release_;
+    found->second.is_released = true;
     pending = found->second.by;
   }
   wait->left = pending.size();
-  wait->last = [this, &from, base, number] {
+  wait->last = [this, &from, base] {
     {
       const std::lock_guard lock{uses_mutex_};
-      const auto found = uses_.find(base);
-      if (found == uses_.end() || found->second.released != number) return;  // it went with its device
-      uses_.erase(found);
+      uses_.erase(base);
     }
     static_cast<void>(from.release(base));
   };
@@ -308,18 +356,14 @@ mixed_backend::release_outcome mixed_backend::release_later(backend& from, void*
   return release_outcome::later;
 }
 
-void mixed_backend::forget_uses(device_id device) {
+void mixed_backend::wait_for_uses(device_id device) {
   std::vector<event_ref> pending;
   {
     const std::lock_guard lock{uses_mutex_};
-    for (auto one = uses_.begin(); one != uses_.end();) {
-      const owner memory = owner_of(one->first);
-      if (!memory.known() || memory.memory.device != device) {
-        ++one;
-        continue;
-      }
-      pending.insert(pending.end(), one->second.by.begin(), one->second.by.end());
-      one = uses_.erase(one);
+    for (const auto& [base, uses] : uses_) {
+      const owner memory = owner_of(base);
+      if (memory.known() && memory.memory.device == device)
+        pending.insert(pending.end(), uses.by.begin(), uses.by.end());
     }
   }
   for (const event_ref& one : pending) static_cast<void>(one->owner->wait(*one, no_deadline, {}));
@@ -328,9 +372,17 @@ void mixed_backend::forget_uses(device_id device) {
 result<event_ref> mixed_backend::do_copy_batch(stream_handle stream, std::span<const copy_request> requests) {
   auto done = backend_of(stream).copy_batch(untagged(stream), requests);
   if (done || done.error().code != errc::not_found) return done;
+  std::vector<event_ref> parts;
+  parts.reserve(requests.size());
   for (const copy_request& one : requests) {
     if (one.shape.total() == 0) continue;
-    if (auto part = do_copy(stream, one); !part) return part;
+    auto part = do_copy(stream, one);
+    if (!part) {
+      // the caller learns of no event to wait for: nothing of it may go on
+      for (const event_ref& before : parts) static_cast<void>(do_wait(*before, no_deadline, {}));
+      return part;
+    }
+    if (*part) parts.push_back(std::move(*part));
   }
   return do_record(stream);
 }

@@ -89,9 +89,13 @@ result<queued_stream*> scheduler::create(device_id device, int priority, bool to
   auto queue = driver_->create_queue(device, priority);
   if (!queue) return std::move(queue).error();
   const std::unique_lock lock{table_mutex_};
-  auto made = std::make_unique<queued_stream>(*this, device, priority, *queue, false);
-  made->place_ = streams_.size() + 1;
-  streams_.push_back(std::move(made));  // whatever fails now, the queue belongs to a row of the table
+  try {
+    streams_.push_back(std::make_unique<queued_stream>(*this, device, priority, *queue, false));
+  } catch (...) {
+    driver_->destroy_queue(device, *queue);  // which belongs to no row of the table
+    throw;
+  }
+  streams_.back()->place_ = streams_.size();
   open(*streams_.back(), told);
   return streams_.back().get();
 }
@@ -222,7 +226,9 @@ std::shared_ptr<const error> scheduler::refusal(queued_stream& s, command& c) {
 bool scheduler::driver_can_wait(const queued_stream& s, const event_record& dependency) const {
   if (dependency.owner != face_ || dependency.stream == 0) return false;
   const auto& other = static_cast<const command&>(dependency);
-  return other.native() != nullptr && !other.delivers() && driver_->can_wait(s.device_, other.device);
+  // of one that was refused it would see the mark behind it end well; native() was set after that was known
+  return other.native() != nullptr && other.refused_ == nullptr && !other.delivers() &&
+         driver_->can_wait(s.device_, other.device);
 }
 
 // Under the stream's lock.
@@ -529,6 +535,7 @@ void scheduler::finish(command& c, std::shared_ptr<const error> cause) {
     if (cause->scope == error_scope::device && c.failed_here_ && !lost(c.device)) lose(c.device, cause);
     s.failures_.add(cause, c.sequence_);
   }
+  s.failures_.ended(c.sequence_);
   s.ending_.fetch_add(1, std::memory_order_relaxed);  // before the count: who sees that sees this
   s.finished_.fetch_add(1, std::memory_order_release);
   c.complete(std::move(cause), &s.ending_);

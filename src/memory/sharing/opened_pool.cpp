@@ -20,7 +20,11 @@ class opened_pool_body {
   std::uint32_t process = 0;
   mutable std::mutex mutex;
   std::map<device_id, access_right> rights;
-  std::vector<void*> places;  // of what was opened; some may be closed again
+  struct opened {
+    void* address;
+    std::weak_ptr<const void> is_open;  // after that another may have come to the address
+  };
+  std::vector<opened> places;
 };
 
 }  // namespace detail
@@ -65,8 +69,9 @@ detail::opened_place opened_pool::open_bytes(const pool_memory_handle& handle, s
     detail::opened_traits::release(place);
     raise(std::move(set).error());
   }
-  std::erase_if(body_->places, [&](void* at) { return !own.find(at); });
-  body_->places.push_back(place.address);
+  place.kept = std::make_shared<char>();
+  std::erase_if(body_->places, [](const auto& one) { return one.is_open.expired(); });
+  body_->places.push_back({place.address, place.kept});
   return place;
 }
 
@@ -76,11 +81,13 @@ void opened_pool::set_access(const device& by, access_right right, std::source_l
   const std::lock_guard lock{body_->mutex};
   backend& own = body_->state->backend_of(body_->on);
   const device_right one{by.id(), right};
-  body_->rights[by.id()] = right;
-  for (void* at : body_->places) {
-    const auto known = own.find(at);
-    if (known && known->kind == memory_kind::mapped) static_cast<void>(own.set_memory_access(at, {&one, 1}));
+  for (const auto& place : body_->places) {
+    if (place.is_open.expired()) continue;
+    const auto set = own.set_memory_access(place.address, {&one, 1});
+    // a reset of the device took it
+    if (!set && set.error().code != errc::not_found) raise(set.error());
   }
+  body_->rights[by.id()] = right;
 }
 
 access_right opened_pool::access(const device& by) const {

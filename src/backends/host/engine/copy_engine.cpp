@@ -127,7 +127,7 @@ void copy_engine::copy(void* dst, const void* src, std::size_t n, std::size_t wh
         help();
       }};
     });
-  } catch (const std::system_error&) {  // no thread to be had: alone, then
+  } catch (const std::exception&) {  // no thread to be had, or no memory for one: alone, then
     taken_.store(false, std::memory_order_release);
     how(to, from, n);
     return;

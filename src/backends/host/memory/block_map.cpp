@@ -151,8 +151,8 @@ block_id block_map::added(std::shared_ptr<block_memory> made) {
 
 result<block_id> block_map::create(device_id device, std::string_view uuid, std::size_t size, bool shareable) {
   if (auto ok = check_size(size, granule(), device); !ok) return std::move(ok).error();
-  if (auto fits = memory_.charge(device, size); !fits) return std::move(fits).error();
   auto made = std::make_shared<block_memory>();
+  if (auto fits = memory_.charge(device, size); !fits) return std::move(fits).error();
   made->home = &memory_;
   made->device = device;
   made->size = size;

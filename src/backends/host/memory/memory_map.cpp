@@ -105,6 +105,7 @@ result<void*> memory_map::allocate(device_id device, std::size_t size, memory_ki
   if (size == 0) return make_error(errc::invalid_argument, "an allocation of 0 bytes on " + to_string(device));
   // Pinned memory is the host's; unified memory lives on the device until the host touches it, and counts there.
   const bool charged = kind != memory_kind::pinned;
+  auto made = std::make_shared<allocation>();
   if (charged) {
     if (auto fits = charge(device, size); !fits) return std::move(fits).error();
   }
@@ -116,7 +117,6 @@ result<void*> memory_map::allocate(device_id device, std::size_t size, memory_ki
     cause.what = to_string(bytes{size}) + " for " + to_string(device) + ": " + cause.what;
     return cause;
   }
-  auto made = std::make_shared<allocation>();
   made->home = this;
   made->kind = kind;
   made->owner = device;
@@ -255,9 +255,9 @@ result<std::byte*> memory_map::seen_by(device_id by, allocation& memory, std::pt
 }
 
 result<memory_map::trial> memory_map::try_memory(device_id by, device_id owner, std::size_t size) {
+  trial made{std::make_unique<allocation>(), nullptr};
   auto got = device_memory_[local(owner)]->take(size);
   if (!got) return std::move(got).error();
-  trial made{std::make_unique<allocation>(), nullptr};
   made.memory->home = this;
   made.memory->owner = owner;
   made.memory->storage = *got;

@@ -272,6 +272,7 @@ void scheduler::finish(operation& op, std::shared_ptr<const error> cause) {
     if (cause->code == errc::illegal_access && cause->scope == error_scope::device) lose(op.device, cause);
     stream.failures_.add(cause, op.sequence);
   }
+  stream.failures_.ended(op.sequence);
   stream.ending_.fetch_add(1, std::memory_order_relaxed);  // before the count: who sees that sees this
   // release: pairs with the acquire of a caller that finds the stream idle and runs inline
   stream.finished_.fetch_add(1, std::memory_order_release);

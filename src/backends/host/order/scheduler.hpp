@@ -196,10 +196,10 @@ bool scheduler::try_inline(host_stream& stream, F&& body, const operation_note& 
   if (closed()) {
     failure = closed_error();
   } else if (!trace_.on()) {
-    failure = body();
+    failure = common::outcome_of_host_function(stream.device(), body);
   } else {
     const std::chrono::nanoseconds started = now();
-    failure = body();
+    failure = common::outcome_of_host_function(stream.device(), body);
     trace_.add(stream, note, {started, started, now()}, failure != nullptr);
   }
   stream.finished_.fetch_add(1, std::memory_order_release);
