@@ -84,11 +84,12 @@ std::string about(const announcement& a) {
 error incompatible(std::string what) { return make_error(errc::incompatible, std::move(what), error_scope::process); }
 
 // Reads the announcements of all ranks and refuses what cannot be: the same answer at every rank.
+error not_of_each(std::size_t parts, int size) {
+  return incompatible("the exchange gave " + std::to_string(parts) + " parts in a world of " + std::to_string(size));
+}
+
 result<std::vector<announcement>> read_all(const gathered& said, int size) {
-  if (said.size() != static_cast<std::size_t>(size)) {
-    return incompatible("the exchange gave " + std::to_string(said.size()) + " parts in a world of " +
-                        std::to_string(size));
-  }
+  if (said.size() != static_cast<std::size_t>(size)) return not_of_each(said.size(), size);
   std::vector<announcement> all;
   for (std::size_t r = 0; r < said.size(); ++r) {
     auto one = detail::read_announcement(said[r]);
@@ -224,9 +225,8 @@ result<process_group> meet_on_node(const world::body& made, std::uint64_t sessio
 }
 
 result<world> join_by(rank self, int size, std::optional<int> local_rank, announcement mine,
-                      const world_options& options, const gather_function& gather,
+                      const world_options& options, wait_deadline until, const gather_function& gather,
                       const std::shared_ptr<detail::mpi::ranks>& by_mpi = nullptr) {
-  const auto until = deadline_after(detail::steady_now(), options.timeout);
   mine.rank = self.value();
   mine.size = size;
   mine.local_rank = local_rank.value_or(-1);
@@ -255,6 +255,7 @@ result<world> join_by(rank self, int size, std::optional<int> local_rank, announ
   auto verdicts = gather(std::as_bytes(std::span{failure}));
   if (!group) return std::move(group).error();
   if (!verdicts) return std::move(verdicts).error();
+  if (verdicts->size() != all->size()) return not_of_each(verdicts->size(), size);
   for (std::size_t r = 0; r < verdicts->size(); ++r) {
     if ((*verdicts)[r].empty()) continue;
     const auto& text = (*verdicts)[r];
@@ -307,13 +308,13 @@ result<world> world::join(const world_place& place, const world_options& options
   at.token = token_of(options);
   at.who = "host " + mine.host + ", pid " + std::to_string(mine.pid);
   at.version = mine.version;
-  at.until = deadline_after(detail::steady_now(), options.timeout);
+  const wait_deadline until = at.until = deadline_after(detail::steady_now(), options.timeout);
   at.stop = options.stop;
   detail::meeting ranks{std::move(at)};
   if (auto open = ranks.open(); !open) return std::move(open).error();
   mine.interface = ranks.interface();
   mine.address = ranks.address();
-  return join_by(place.self, place.size, place.local_rank, std::move(mine), options,
+  return join_by(place.self, place.size, place.local_rank, std::move(mine), options, until,
                  [&](std::span<const std::byte> bytes) { return ranks.all_gather(bytes); });
 }
 
@@ -330,7 +331,8 @@ result<world> world::join(rank self, int size, const exchange_function& exchange
                         error_scope::process);
     }
   };
-  return join_by(self, size, std::nullopt, detail::announcement_of_this_process(), options, gather);
+  return join_by(self, size, std::nullopt, detail::announcement_of_this_process(), options,
+                 deadline_after(detail::steady_now(), options.timeout), gather);
 }
 
 result<world> world::join_mpi(const void* communicator, const world_options& options, std::source_location where) {
@@ -341,7 +343,7 @@ result<world> world::join_mpi(const void* communicator, const world_options& opt
   const rank self{(*ranks)->self()};
   require(self, (*ranks)->size());
   return join_by(
-      self, (*ranks)->size(), std::nullopt, detail::announcement_of_this_process(), options,
+      self, (*ranks)->size(), std::nullopt, detail::announcement_of_this_process(), options, until,
       [&](std::span<const std::byte> mine) { return (*ranks)->all_gather(mine, until, options.stop); }, *ranks);
 }
 

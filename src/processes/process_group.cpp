@@ -37,7 +37,12 @@ process_group::body::~body() {
   last.rank = static_cast<std::uint32_t>(self.value());
   last.size = static_cast<std::uint32_t>(members.size());
   for (member& m : members) {
-    if (m.link && m.state == presence::here) static_cast<void>(detail::write_packet(m.link.get(), last));
+    if (!m.link || m.state != presence::here) continue;
+    if (auto said = detail::write_packet(m.link.get(), last); said && *said == packet_io::later) {
+      // without it, who has read nothing for long takes this end for a death
+      detail::make_room(m.link.get(), detail::max_packet_bytes * 3 / 2);
+      static_cast<void>(detail::write_packet(m.link.get(), last));
+    }
   }
 }
 
@@ -206,7 +211,10 @@ void process_group::body::look() {
     // A fork of the dead may still hold the connection, which then does not end.
     if (ended) conclude(m, presence::dead);
   }
-  if (!news) return;
+  if (news) tell();
+}
+
+void process_group::body::tell() {
   changed.notify_all();
   if (watched) nudge.ring();
 }
@@ -265,7 +273,7 @@ result<packet_io> process_group::body::write(member& m, const packet& p, std::sp
   if (wrote && *wrote == packet_io::ended) {
     read_from(m, true);
     conclude(m, presence::dead);
-    changed.notify_all();
+    tell();
   }
   return wrote;
 }
@@ -501,7 +509,7 @@ bool process_group::alive(rank which, std::source_location where) const {
   if (m.state == body::presence::here && detail::is_readable(m.process.get())) {
     b.read_from(m, true);
     b.conclude(m, body::presence::dead);
-    b.changed.notify_all();
+    b.tell();
   }
   return m.state == body::presence::here;
 }

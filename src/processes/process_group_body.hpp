@@ -60,6 +60,8 @@ struct process_group::body {
 
   // all with the mutex held
   void look();
+  /// Something has changed: whoever waits asks again, also who sleeps as the one that watches.
+  void tell();
   void read_from(member& m, bool everything);
   void take(member& m, const detail::packet& p, detail::raw_packet& raw);
   void conclude(member& m, presence how);

@@ -87,6 +87,23 @@ TEST(life_watch, loses_a_rank_that_does_not_answer_in_time_and_tells_it_so_later
   EXPECT_EQ(told, "it takes this rank for dead, which gave it no sign of life");
 }
 
+TEST(life_watch, loses_a_rank_that_takes_nothing_so_that_it_cannot_even_be_asked) {
+  NEEDS(no_ucx);
+  watched_pair p;
+  ASSERT_EQ(p.after_answers(1), "");                  // they are connected
+  static_cast<void>(watched_pair::after(1, p.b, 0));  // it asks, and stands still then
+  const std::vector<std::byte> much(1000);
+  std::vector<weft::detail::transfer> sent(40'000);
+  for (auto& one : sent) {
+    one.at = weft::detail::transfer::stage::under_way;
+    p.a.messages->start_send(one, 1, {7, false}, much);
+  }
+  p.a.watch->listen();  // the answer stands behind all that
+  EXPECT_EQ(watched_pair::after(life_watch::beats_to_answer + 2, p.a, 1), "it gave no sign of life for 2 s");
+  for (auto& one : sent)
+    if (one.is_under_way()) p.a.messages->cancel(one, 1);
+}
+
 TEST(life_watch, asks_nobody_who_is_not_waited_for) {
   NEEDS(no_ucx);
   watched_pair p;

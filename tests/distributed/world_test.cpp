@@ -9,6 +9,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <utility>
 
 namespace {
 
@@ -364,6 +365,18 @@ TEST(world, does_not_believe_an_exchange_that_mixes_ranks_up_or_gives_garbage) {
   EXPECT_EQ(join_with({}), errc::incompatible);
   EXPECT_EQ(join_with({std::vector<std::byte>(500)}), errc::corrupt);
   EXPECT_EQ(join_with({{}}), errc::corrupt);
+  for (const std::size_t parts : {0U, 2U}) {
+    bool is_second = false;
+    EXPECT_EQ(code_of(world::join(rank{0}, 1,
+                                  [&](std::span<const std::byte> mine) {
+                                    const std::vector<std::byte> own(mine.begin(), mine.end()), other(9);
+                                    std::vector<std::vector<std::byte>> all{own};
+                                    if (std::exchange(is_second, true)) all.assign(parts, other);
+                                    return all;
+                                  })),
+              errc::incompatible)
+        << parts;
+  }
   const auto thrown = world::join(rank{0}, 1, [](std::span<const std::byte>) -> std::vector<std::vector<std::byte>> {
     throw std::runtime_error{"no network today"};
   });

@@ -205,6 +205,25 @@ TEST(ipc_event, tells_the_failure_of_the_work_of_another_process) {
   EXPECT_EQ(error_of([&] { opened.wait(order, 1, samples::soon).wait(); }).code, e.code);
 }
 
+TEST(ipc_event, tells_of_a_failure_whose_place_others_have_taken_since) {
+  const machine m = one_device();
+  const weft::stream order{m[0]};
+  const ipc_event made{m};
+  order.call([] { weft::raise(errc::copy_failed, "on purpose"); });
+  EXPECT_EQ(made.record(order), 1U);
+  EXPECT_EQ(error_of([&] { made.wait(1, samples::only_a_hang); }).code, errc::copy_failed);
+  static_cast<void>(error_of([&] { m.synchronize(); }));
+  for (std::uint64_t n = 2; n <= ipc_event::max_outstanding + 3; ++n) {
+    EXPECT_EQ(made.record(order), n);
+    made.wait(n, samples::only_a_hang);
+  }
+  const weft::error e = error_of([&] { made.wait(1, samples::only_a_hang); });
+  EXPECT_EQ(e.code, errc::kernel_failed) << "it did not end well, whatever came since";
+  EXPECT_NE(e.what.find("record 1 "), std::string::npos) << e.what;
+  EXPECT_NO_THROW(made.wait(2, samples::only_a_hang));
+  EXPECT_NO_THROW(made.wait(3, samples::only_a_hang));
+}
+
 TEST(ipc_event, whose_owner_lets_it_go_ends_waits_for_what_it_never_recorded) {
   shared<board> with;
   const child other = owner(with);

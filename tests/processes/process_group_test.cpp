@@ -160,6 +160,22 @@ TEST(process_group, delivers_what_was_sent_before_a_peer_left_and_then_says_that
   EXPECT_EQ(code_of(all[0].wait_death(0ns)), errc::timed_out) << "to leave is not to die";
 }
 
+TEST(process_group, knows_that_a_peer_left_also_where_its_last_messages_filled_the_connection) {
+  for (const std::size_t size : {std::size_t{100}, process_group::max_payload}) {
+    auto all = together(2);
+    const auto what = view(pattern(size, 1));
+    std::size_t sent = 0;
+    while (all[1].send(rank{0}, 4, what, {}, 0ns)) ++sent;
+    all.pop_back();
+    for (std::size_t n = 0; n < sent; ++n) {
+      const auto got = all[0].receive(rank{1}, 4, soon);
+      ASSERT_TRUE(got) << failure_of(got);
+    }
+    EXPECT_EQ(code_of(all[0].receive(rank{1}, 4, soon)), errc::closed) << size;
+    EXPECT_EQ(code_of(all[0].wait_death(0ns)), errc::timed_out) << "to leave is not to die";
+  }
+}
+
 /// Rank 1 of a pair, spoken by hand: what it sends is up to the test.
 struct rogue {
   std::optional<process_group> victim;

@@ -61,8 +61,8 @@ void life_watch::beat() {
   for (const int rank : by_->awaited()) {
     peer& p = peers_[rank];
     if (p.is_lost) continue;
-    if (!p.has_to_answer) {
-      p.has_to_answer = say(rank, p, word::are_you_there);
+    if (!p.has_to_answer && say(rank, p, word::are_you_there)) {
+      p.has_to_answer = true;
       p.beats = 0;
     } else if (++p.beats > beats_to_answer) {
       lose(rank, p, "it gave no sign of life for " + silence_);
@@ -74,7 +74,10 @@ void life_watch::hear(const notice& heard) {
   if (heard.from < 0 || heard.from >= ranks_ || heard.from == self_) return;
   peer& p = peers_[heard.from];
   if (heard.what == word::are_you_there) p.owes_answer = true;
-  if (heard.what == word::here) p.has_to_answer = false;
+  if (heard.what == word::here) {
+    p.has_to_answer = false;
+    p.beats = 0;  // it counts the beats of a notice that does not leave, too
+  }
   if (heard.what == word::lost) lose(heard.from, p, "it takes this rank for dead, which gave it no sign of life");
 }
 

@@ -210,15 +210,27 @@ result<void> far_copier::carry_out(bool writes, const far_place& there, const me
       if (one->is_under_way()) by_->cancel(*one, peer);
     return failed(code, how);
   };
+  // What could not be begun is not under way.
+  const auto begin = [](transfer& t, const auto& start) {
+    t.at = transfer::stage::under_way;
+    try {
+      start();
+    } catch (...) {
+      t.at = transfer::stage::cancelled;
+      throw;
+    }
+  };
   const auto has_failed = [](const transfer& t) { return !t.is_under_way() && t.at != transfer::stage::done; };
 
   const messenger::user busy{*by_};
   auto spin_until = steady_now() + messenger::spinning;
   try {
     place(pieces[0]);  // where this fails, nobody has heard of it
-    by_->start_receive(answering, peer, of_answers, std::as_writable_bytes(std::span{&heard, 1}));
-    by_->start_send(asking, peer, of_requests, std::as_bytes(std::span{&asks, 1}));
+    begin(answering,
+          [&] { by_->start_receive(answering, peer, of_answers, std::as_writable_bytes(std::span{&heard, 1})); });
+    begin(asking, [&] { by_->start_send(asking, peer, of_requests, std::as_bytes(std::span{&asks, 1})); });
   } catch (const std::exception& local) {
+    if (answering.is_under_way()) by_->cancel(answering, peer);
     return error_from(local);
   }
   for (;;) {
@@ -231,15 +243,16 @@ result<void> far_copier::carry_out(bool writes, const far_place& there, const me
       piece_of& next = pieces[started / piece % pieces.size()];
       try {
         if (started != 0) place(next);
+        begin(next.on_its_way, [&] {
+          if (writes) {
+            by_->start_send(next.on_its_way, peer, of_written, next.bytes());
+          } else {
+            by_->start_receive(next.on_its_way, peer, of_read, next.bytes());
+          }
+        });
       } catch (const std::exception& local) {
         const error why = error_from(local);
         return give_up(why.code, why.what);
-      }
-      next.on_its_way.at = transfer::stage::under_way;
-      if (writes) {
-        by_->start_send(next.on_its_way, peer, of_written, next.bytes());
-      } else {
-        by_->start_receive(next.on_its_way, peer, of_read, next.bytes());
       }
       started += next.size;
     }

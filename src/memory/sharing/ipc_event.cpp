@@ -100,7 +100,12 @@ ipc_event_body::verdict ipc_event_body::look(std::uint64_t number) {
   auto& record = page_->records[number % page_->records.size()];
   const std::uint64_t word = record.word.load(std::memory_order_acquire);  // pairs with release in end
   const std::uint64_t at = word >> 8;
-  if (at > number) return {true, std::nullopt};  // its place was used again, which only happens once it has ended
+  if (at > number) {  // its place was used again, which only happens once it has ended, or whoever made it
+    if (record.lost.load(std::memory_order_relaxed) < number) return {true, std::nullopt};
+    return {true, make_error(errc::kernel_failed, "how " + waited(number, at) + " ended is not known any more, as " +
+                                                      std::to_string(page_->records.size()) +
+                                                      " were made since; it failed, or a later one at its place")};
+  }
   if (at == number) {
     const auto state = word & 0xff;
     if (state == ipc_event_page::done) return {true, std::nullopt};
@@ -154,6 +159,7 @@ std::uint64_t ipc_event_body::begin() {
     }
     if (!page_->recorded.compare_exchange_weak(before, number, std::memory_order_acq_rel)) continue;
     static const std::uint64_t started = start_time_of(::getpid());
+    if ((word & 0xff) == ipc_event_page::failed || begun) record.lost.store(word >> 8, std::memory_order_relaxed);
     record.pid.store(static_cast<std::uint32_t>(::getpid()), std::memory_order_relaxed);
     record.started.store(started, std::memory_order_relaxed);
     record.word.store(number << 8 | ipc_event_page::begun, std::memory_order_release);  // pairs with acquire in look

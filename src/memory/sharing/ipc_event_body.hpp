@@ -22,7 +22,7 @@ namespace weft::detail {
 /// Everything in it may be written by any process of the group: it is read once, and believed only as far as it hurts
 /// nobody but those processes.
 struct ipc_event_page {
-  static constexpr std::uint64_t the_magic = 0x3156454354464557;
+  static constexpr std::uint64_t the_magic = 0x3256454354464557;
   /// Of one record: number << 8 | state.
   enum state : std::uint64_t { none = 0, begun = 1, done = 2, failed = 3 };
   struct record {
@@ -30,6 +30,7 @@ struct ipc_event_page {
     std::atomic<std::uint64_t> started;  // of the recorder: with its pid, names it for good
     std::atomic<std::uint32_t> pid;
     std::atomic<std::uint32_t> code;  // why it failed
+    std::atomic<std::uint64_t> lost;  // the last number here that was overwritten and had not ended well
   };
 
   std::uint64_t magic;
