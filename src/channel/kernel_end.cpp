@@ -209,8 +209,8 @@ void loan::end() noexcept {
   if (watch_) {
     channels_of(machine).progress().remove(watch_.get());
     watch_ = nullptr;
+    channels_of(machine).forget(queue_);
   }
-  if (queue_->machine == nullptr) channels_of(machine).forget(queue_);
   if (image_) {
     escorts_of(machine).remove(words().data());
     image_->end();

@@ -299,12 +299,21 @@ std::shared_ptr<queue_job> make_peer_watch(queue_state& queue, const device& wit
 }
 
 void suspend(awaited_operation& operation) {
-  operation.deadline = deadline_of(*operation.queue, operation.rules);
-  if (operation.queue->machine == nullptr ||
-      !channels_of(*operation.queue->machine).progress().add(std::make_shared<awaiting>(operation))) {
-    operation.outcome = queue_status::failed;
-    operation.waiter.resume();
-  }
+  queue_state& queue = *operation.queue;
+  operation.deadline = deadline_of(queue, operation.rules);
+  const auto is_begun = [&] {
+    if (queue.machine == nullptr) return false;
+    try {
+      static_cast<void>(queue.machine->callbacks());  // where it goes on: not to be missed when it has ended
+      return channels_of(*queue.machine).progress().add(std::make_shared<awaiting>(operation));
+    } catch (const std::exception& failed) {
+      queue.note(queue_error(errc::resource_exhausted, std::string{"nothing can be awaited: "} + failed.what()));
+      return false;
+    }
+  };
+  if (is_begun()) return;
+  operation.outcome = queue_status::failed;
+  operation.waiter.resume();
 }
 
 // ---- per machine ----------------------------------------------------------------------------------------------------

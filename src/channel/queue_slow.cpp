@@ -159,13 +159,15 @@ void note_received_sample(queue_state& queue, queue_lane& l, std::uint64_t posit
     const auto sent = std::chrono::nanoseconds{entry.sent_ns.load(std::memory_order_relaxed)};
     queue.queueing.add(std::max(now.time_since_epoch() - sent, std::chrono::nanoseconds{0}));
   }
-  if (queue.last_sample_at != clock::time_point{} && position > queue.last_sample_position) {
+  std::uint64_t received = 0;  // by this thread, of all lanes
+  for (const auto& each : queue.lanes) received += each->receiver.ring.position - WEFT_RING_LOAD_64(&each->lost);
+  if (queue.last_sample_at != clock::time_point{} && received > queue.last_sample_count) {
     const double seconds = std::chrono::duration<double>(now - queue.last_sample_at).count();
-    const double rate = static_cast<double>(position - queue.last_sample_position) / std::max(seconds, 1e-9);
+    const double rate = static_cast<double>(received - queue.last_sample_count) / std::max(seconds, 1e-9);
     if (rate > queue.peak.load(std::memory_order_relaxed)) queue.peak.store(rate, std::memory_order_relaxed);
   }
   queue.last_sample_at = now;
-  queue.last_sample_position = position;
+  queue.last_sample_count = received;
 }
 
 queue_status got_as(queue_state& queue, queue_lane& l, int came_to) noexcept {
@@ -471,7 +473,8 @@ batch_result receive_batch_slowly(queue_state& queue, void* messages, std::size_
       ++got.count;
       continue;
     }
-    if (!enough) got.status = status;
+    // a message that is damaged is told once, and now
+    if (!enough || status == queue_status::failed) got.status = status;
     break;
   }
   if (got.count != 0) {
@@ -578,12 +581,13 @@ std::size_t clear(queue_state& queue) noexcept {
     // processes the sender's count is its own, and what has arrived is dropped.
     const std::uint64_t lost_before = l.lost;
     const std::uint64_t first = l.receiver.ring.position;
-    const std::uint64_t until =
-        queue.side == queue_side::both ? WEFT_RING_LOAD_64(&l.sender.ring.position) : ~std::uint64_t{0};
+    // Nor does a thread know how far a kernel is that sends.
+    const bool is_counted = queue.side == queue_side::both && !is_lent(queue, l.sender);
+    const std::uint64_t until = is_counted ? WEFT_RING_LOAD_64(&l.sender.ring.position) : ~std::uint64_t{0};
     while (l.receiver.ring.position + WEFT_RING_LOAD_64(&l.forward_lost) < until && !is_lent(queue, l.receiver)) {
       const queue_status status = take(queue, l, queue.receiving.data());
       if (status == queue_status::ok) continue;
-      if (status != queue_status::empty || queue.side != queue_side::both || clock::now() > deadline) break;
+      if (status != queue_status::empty || !is_counted || clock::now() > deadline) break;
       std::this_thread::yield();
     }
     dropped += l.receiver.ring.position - first - (l.lost - lost_before);

@@ -211,7 +211,7 @@ class queue_state {
 
   locked_histogram send_call, queueing, receive_call;
   std::atomic<double> peak{0};
-  std::uint64_t last_sample_position = 0;
+  std::uint64_t last_sample_count = 0;
   std::chrono::steady_clock::time_point last_sample_at;
 
   std::mutex open_mutex;

@@ -3,11 +3,19 @@
 #include "weft/channel/shared_queue.hpp"
 
 #include "channel/region_side.hpp"
+#include "core/make_error.hpp"
+#include "processes/packet_socket.hpp"
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <cstring>
 #include <poll.h>
+#include <string_view>
 #include <sys/syscall.h>
+#include <type_traits>
 #include <unistd.h>
+#include <vector>
 
 namespace weft::detail {
 namespace {
@@ -19,6 +27,25 @@ constexpr std::uint64_t offer_tag = 0x7175'6575'6500'0000, answer_tag = 0x7175'6
   cause.where = where;
   raise(std::move(cause));
 }
+template <class T>
+T called_at(std::source_location where, result<T> got) {
+  if (!got) raise_at(std::move(got).error(), where);
+  if constexpr (!std::is_void_v<T>) return std::move(*got);
+}
+
+/// How long a call may still wait.
+class rest_of_time {
+ public:
+  explicit rest_of_time(const connect_options& how)
+      : timeout_(how.timeout), until_(deadline_after(steady_now(), how.timeout)) {}
+  [[nodiscard]] std::chrono::nanoseconds operator()() const {
+    return until_ == no_deadline ? timeout_ : std::max(until_ - steady_now(), std::chrono::nanoseconds{0});
+  }
+
+ private:
+  std::chrono::nanoseconds timeout_;
+  wait_deadline until_;
+};
 
 /// Knows whether a process still lives, whatever becomes of the group.
 class watched_process {
@@ -45,12 +72,28 @@ class watched_process {
   bool known_ = false;  // without a descriptor: it was dead when we looked
 };
 
+/// The number of an offer, and some text or bytes. An answer names its offer: another one may have been given up.
+template <class Text>
+std::vector<std::byte> numbered(std::uint64_t number, const Text& text) {
+  const auto head = std::as_bytes(std::span{&number, 1}), rest = std::as_bytes(std::span{text});
+  std::vector<std::byte> made(head.begin(), head.end());
+  made.insert(made.end(), rest.begin(), rest.end());
+  return made;
+}
+/// Takes the number off; 0 where there is none.
+std::uint64_t number_of(std::span<const std::byte>& payload) {
+  std::uint64_t number = 0;
+  if (payload.size() < sizeof number) return 0;
+  std::memcpy(&number, payload.data(), sizeof number);
+  payload = payload.subspan(sizeof number);
+  return number;
+}
+
 /// Tells the other side why, and throws it here.
-[[noreturn]] void refuse_offer(process_group& group, rank to, std::uint64_t channel, const connect_options& how,
-                               error cause, std::source_location where) {
-  const auto text = std::as_bytes(std::span{cause.what});
-  static_cast<void>(group.send(to, answer_tag ^ channel, text.first(std::min<std::size_t>(text.size(), 1000)), {},
-                               how.timeout, how.stop));
+[[noreturn]] void refuse_offer(process_group& group, rank to, std::uint64_t channel, std::uint64_t number,
+                               const connect_options& how, error cause, std::source_location where) {
+  static_cast<void>(
+      group.send(to, answer_tag ^ channel, numbered(number, cause.what.substr(0, 1000)), {}, how.timeout, how.stop));
   raise_at(std::move(cause), where);
 }
 
@@ -70,54 +113,59 @@ std::shared_ptr<queue_state> make_side(process_group& group, rank other, queue_s
 
 queue_end* only_receiver(queue_state& queue) noexcept { return &queue.lanes.front()->receiver; }
 
-std::shared_ptr<queue_state> offer_receiving(process_group& group, rank from, std::uint64_t channel,
-                                             const message_type& type, const queue_options& options,
-                                             const connect_options& how, std::source_location where) {
+offered_receiver offer_receiving(process_group& group, rank from, std::uint64_t channel, const message_type& type,
+                                 const queue_options& options, const connect_options& how, std::source_location where) {
+  static std::atomic<std::uint64_t> last{0};
   check_shared(options, transfer_mode::direct, where);
   const region_header header = describe(type, options);
-  auto file = make_region(header);
-  if (!file) raise_at(std::move(file).error(), where);
-  auto region = map_region(file->get(), region_size(shape_in(header)));
-  if (!region) raise_at(std::move(region).error(), where);
-  const int number = file->get();
-  auto sent = group.send(from, offer_tag ^ channel, std::as_bytes(std::span{&header, 1}), std::span{&number, 1},
-                         how.timeout, how.stop);
-  if (!sent) raise_at(std::move(sent).error(), where);
-  return make_side(group, from, queue_side::receiving, header, std::move(*region), options);
+  const descriptor file = called_at(where, make_region(header));
+  mapped_region region = called_at(where, map_region(file.get(), region_size(shape_in(header))));
+  const std::uint64_t number = last.fetch_add(1, std::memory_order_relaxed) + 1;
+  const int with = file.get();
+  called_at(where, group.send(from, offer_tag ^ channel, numbered(number, std::span{&header, 1}), std::span{&with, 1},
+                              how.timeout, how.stop));
+  return {make_side(group, from, queue_side::receiving, header, std::move(region), options), number};
 }
 
-void await_accepted(process_group& group, rank from, std::uint64_t channel, const connect_options& how,
-                    std::source_location where) {
-  auto answer = group.receive(from, answer_tag ^ channel, how.timeout, how.stop);
-  if (!answer) raise_at(std::move(answer).error(), where);
-  if (answer->payload.empty()) return;
-  const std::string why{reinterpret_cast<const char*>(answer->payload.data()), answer->payload.size()};
-  raise(errc::incompatible, to_string(from) + " refused the queue: " + why, where);
+void await_accepted(process_group& group, rank from, std::uint64_t channel, std::uint64_t offer,
+                    const connect_options& how, std::source_location where) {
+  const rest_of_time left{how};
+  for (;;) {
+    const peer_message answer = called_at(where, group.receive(from, answer_tag ^ channel, left(), how.stop));
+    std::span<const std::byte> text = answer.payload;
+    if (number_of(text) != offer) continue;  // to one that was given up
+    if (text.empty()) return;
+    const std::string why{reinterpret_cast<const char*>(text.data()), text.size()};
+    raise(errc::incompatible, to_string(from) + " refused the queue: " + why, where);
+  }
 }
 
 connected_sender connect_sending(process_group& group, rank to, std::uint64_t channel, const message_type& type,
                                  const queue_options& options, const connect_options& how, std::source_location where) {
   check_shared(options, transfer_mode::direct, where);
-  auto offer = group.receive(to, offer_tag ^ channel, how.timeout, how.stop);
-  if (!offer) raise_at(std::move(offer).error(), where);
-  auto header = read_header(offer->payload.data(), offer->payload.size(), type);
-  if (!header) refuse_offer(group, to, channel, how, std::move(header).error(), where);
-  error cause;
-  cause.where = where;
-  if (offer->descriptors.size() != 1) {
-    cause.code = errc::corrupt;
-    cause.what = "an offered queue came with " + std::to_string(offer->descriptors.size()) + " descriptors, not one";
-    refuse_offer(group, to, channel, how, std::move(cause), where);
+  const rest_of_time left{how};
+  for (;;) {
+    const peer_message offer = called_at(where, group.receive(to, offer_tag ^ channel, left(), how.stop));
+    std::span<const std::byte> payload = offer.payload;
+    const std::uint64_t number = number_of(payload);
+    const auto refuse = [&](error cause) { refuse_offer(group, to, channel, number, how, std::move(cause), where); };
+    auto header = read_header(payload.data(), payload.size(), type);
+    if (!header) refuse(std::move(header).error());
+    if (offer.descriptors.size() != 1) {
+      refuse(make_error(errc::corrupt, "an offered queue came with " + std::to_string(offer.descriptors.size()) +
+                                           " descriptors, not one"));
+    }
+    if (auto accepted = accept(*header, options, how); !accepted) refuse(std::move(accepted).error());
+    auto region = map_region(offer.descriptors.front().get(), region_size(shape_in(*header)));
+    if (!region) refuse(std::move(region).error());
+    auto queue = make_side(group, to, queue_side::sending, *header, std::move(*region), options);
+    queue_end& end = queue->lanes.front()->sender;
+    const auto credit = WEFT_RING_LOAD_64(reinterpret_cast<const std::uint64_t*>(end.ring.credit));
+    if ((credit & WEFT_RING_CLOSED_BIT) != 0) continue;  // the receiver has given it up, and may have made another
+    called_at(where,
+              group.send(to, answer_tag ^ channel, numbered(number, std::string_view{}), {}, how.timeout, how.stop));
+    return {std::move(queue), &end};
   }
-  if (auto accepted = accept(*header, options, how); !accepted)
-    refuse_offer(group, to, channel, how, std::move(accepted).error(), where);
-  auto region = map_region(offer->descriptors.front().get(), region_size(shape_in(*header)));
-  if (!region) refuse_offer(group, to, channel, how, std::move(region).error(), where);
-  auto queue = make_side(group, to, queue_side::sending, *header, std::move(*region), options);
-  auto answered = group.send(to, answer_tag ^ channel, {}, {}, how.timeout, how.stop);
-  if (!answered) raise_at(std::move(answered).error(), where);
-  queue_end& end = queue->lanes.front()->sender;
-  return {std::move(queue), &end};
 }
 
 }  // namespace weft::detail

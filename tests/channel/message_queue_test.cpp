@@ -818,6 +818,52 @@ TEST(validation, finds_an_injected_flip_and_goes_on) {
   EXPECT_EQ(queue.statistics().corrupted, 1U);
 }
 
+TEST(validation, tells_a_batch_that_took_messages_before_the_damaged_one) {
+  const machine m = play(wired(2));
+  queue_options options = with(16);
+  options.validate = true;
+  const message_queue<tick> queue{m, gpu0, gpu1, options};
+  auto tx = queue.open_sender();
+  auto rx = queue.open_receiver();
+  for (std::uint64_t n = 0; n < 3; ++n) ASSERT_EQ(tx.send(tick::numbered(n)), queue_status::ok);
+  const auto& ring = weft::detail::internals::native(tx)->ring;
+  auto* slots = reinterpret_cast<std::uint8_t*>(ring.slots);
+  slots[(ring.stride == 0 ? ring.bytes : ring.stride) + 5] ^= 0x10;
+  std::array<tick, 3> got{};
+  const auto some = rx.receive_batch(got);
+  EXPECT_EQ(some.status, queue_status::partial) << "a batch of one that is ok would say nothing of the second";
+  EXPECT_EQ(some.count, 1U);
+  ASSERT_TRUE(rx.failure());
+  EXPECT_EQ(rx.failure()->code, errc::corrupt);
+  const auto rest = rx.receive_batch(got);
+  EXPECT_EQ(rest.status, queue_status::ok);
+  EXPECT_EQ(rest.count, 1U);
+  EXPECT_EQ(got[0], tick::numbered(2));
+}
+
+TEST(latency_samples, give_no_rate_that_no_queue_has_with_several_producers) {
+  const machine m = play(wired(2));
+  queue_options options = with(2048);
+  options.sample_every = 1;
+  options.producers = 2;
+  const message_queue<tick> queue{m, gpu0, gpu1, options};
+  auto one = queue.open_sender(), other = queue.open_sender();
+  auto rx = queue.open_receiver();
+  tick got{};
+  for (std::uint64_t n = 0; n < 1'000; ++n) {
+    ASSERT_EQ(one.send(tick::numbered(n)), queue_status::ok);
+    ASSERT_EQ(rx.receive(got), queue_status::ok);
+  }
+  for (int turn = 0; turn < 20; ++turn) {
+    for (auto* from : {&other, &one}) {
+      ASSERT_EQ(from->send(tick::numbered(0)), queue_status::ok);
+      ASSERT_EQ(rx.receive(got), queue_status::ok);
+    }
+  }
+  // between two messages lies a nanosecond of the clock at the least
+  EXPECT_LE(queue.statistics().peak_messages_per_second, 1e9);
+}
+
 TEST(control_words, impossible_control_words_stop_the_queue_as_corrupt) {
   const machine m = play(wired(2));
   const message_queue<std::uint64_t> queue{m, gpu0, gpu1, with(16)};

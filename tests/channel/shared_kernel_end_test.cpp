@@ -183,16 +183,20 @@ TEST(shared_kernel_end, a_machine_that_is_closed_stops_its_kernels_and_the_other
     machine m = play(wired(2));
     const weft::buffer<std::int32_t> outcome{m[1], 1};
     const kernel_end out{tx, m[1]};
+    // a second loan is refused, and changes nothing of the first
+    const bool is_refused =
+        error_of([&] { const kernel_end again{tx, m[1]}; }).what.find("lent already") != std::string::npos;
     const weft::stream order{m[1]};
     const auto running = weft::launch<sends_squares>(order, weft::range(1), out, std::uint64_t{0},
                                                      std::uint64_t{1} << 40, ~std::uint64_t{0}, outcome);
     m.close();
-    closed->store(1);
+    closed->store(is_refused ? 1 : 2);
     for (;;) ::pause();
     return 0;
   }};
   auto rx = connect_receiver<std::uint64_t>(pair.group, there, 3, small());
   while (closed->load() == 0) std::this_thread::yield();
+  ASSERT_EQ(closed->load(), 1) << "a second loan";
   std::uint64_t got = 0;
   queue_status status = queue_status::ok;
   while (status == queue_status::ok) status = rx.receive(got);

@@ -201,12 +201,32 @@ TEST(shared_queue, nobody_connects_to_ends_at_the_limit_and_a_dead_one_at_once) 
   EXPECT_EQ(error_of([&] { static_cast<void>(connect_sender<int>(pair.group, there, 1)); }).code, errc::peer_dead);
 }
 
+TEST(shared_queue, a_sender_passes_by_an_offer_that_was_given_up_and_reaches_the_one_after_it) {
+  couple pair{[](process_group& group) {
+    weft::connect_options brief, patient;
+    brief.timeout = 5ms;
+    patient.timeout = samples::only_a_hang;
+    if (error_of([&] { static_cast<void>(connect_receiver<int>(group, here, 1, {}, brief)); }).code != errc::timed_out)
+      return 1;
+    if (!group.send(here, 7, {}, {}, samples::only_a_hang)) return 2;
+    auto rx = connect_receiver<int>(group, here, 1, {}, patient);
+    int got = 0;
+    return rx.receive_for(got, samples::only_a_hang) == queue_status::ok && got == 42 ? 0 : 3;
+  }};
+  ASSERT_TRUE(pair.group.receive(there, 7, samples::only_a_hang));
+  auto tx = connect_sender<int>(pair.group, there, 1);
+  EXPECT_EQ(tx.send(42), queue_status::ok);
+  EXPECT_EQ(pair.other.wait(), 0);
+}
+
 /// Offers `payload` and `file` as a queue, and gives what connecting to it says.
 weft::error offered(std::span<const std::byte> payload, int file) {
   couple pair{[&](process_group& group) {
     const std::uint64_t tag = 0x7175'6575'6500'0000ULL ^ 1;
     const std::span<const int> files = file < 0 ? std::span<const int>{} : std::span{&file, 1};
-    return group.send(here, tag, payload, files, samples::only_a_hang) ? 0 : 1;
+    std::vector<std::byte> numbered(8);  // the number of the offer comes first
+    numbered.insert(numbered.end(), payload.begin(), payload.end());
+    return group.send(here, tag, numbered, files, samples::only_a_hang) ? 0 : 1;
   }};
   weft::error e = error_of([&] { static_cast<void>(connect_sender<record>(pair.group, there, 1)); });
   EXPECT_EQ(pair.other.wait(), 0);

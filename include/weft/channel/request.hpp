@@ -177,7 +177,7 @@ class request_client {
     }
     if (!begun) return {begun.status, {}};
     call_result<Response> result = finish_until(begun.id, end, stop);
-    if (result.status == queue_status::timed_out || result.status == queue_status::cancelled) abandon(begun.id);
+    if (!result && table_.is_waiting(begun.id)) abandon(begun.id);  // also where the answer to another call failed
     return result;
   }
 

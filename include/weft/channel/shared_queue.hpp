@@ -45,13 +45,22 @@ struct connected_sender {
 [[nodiscard]] connected_sender connect_sending(process_group& group, rank to, std::uint64_t channel,
                                                const message_type& type, const queue_options& options,
                                                const connect_options& how, std::source_location where);
-[[nodiscard]] std::shared_ptr<queue_state> offer_receiving(process_group& group, rank from, std::uint64_t channel,
-                                                           const message_type& type, const queue_options& options,
-                                                           const connect_options& how, std::source_location where);
-void await_accepted(process_group& group, rank from, std::uint64_t channel, const connect_options& how,
-                    std::source_location where);
 [[nodiscard]] queue_end* only_receiver(queue_state& queue) noexcept;
-
+struct offered_receiver {
+  std::shared_ptr<queue_state> queue;
+  std::uint64_t number = 0;
+};
+[[nodiscard]] offered_receiver offer_receiving(process_group& group, rank from, std::uint64_t channel,
+                                               const message_type& type, const queue_options& options,
+                                               const connect_options& how, std::source_location where);
+void await_accepted(process_group& group, rank from, std::uint64_t channel, std::uint64_t offer,
+                    const connect_options& how, std::source_location where);
+/// Closed where it goes before somebody has accepted.
+template <message T>
+receiver<T> receiver_of(offered_receiver& offered) {
+  queue_end* end = only_receiver(*offered.queue);
+  return make<receiver<T>>(std::move(offered.queue), end);
+}
 }  // namespace detail
 
 /// The receiving end of a queue from another process, in memory that this process makes: a sealed memfd, handed to the
@@ -68,10 +77,10 @@ template <message T>
 [[nodiscard]] receiver<T> connect_receiver(process_group& group, rank from, std::uint64_t channel,
                                            const queue_options& options = {}, const connect_options& how = {},
                                            std::source_location where = std::source_location::current()) {
-  auto queue = detail::offer_receiving(group, from, channel, detail::type_of<T>(), options, how, where);
-  detail::await_accepted(group, from, channel, how, where);
-  detail::queue_end* end = detail::only_receiver(*queue);
-  return detail::make<receiver<T>>(std::move(queue), end);
+  auto offered = detail::offer_receiving(group, from, channel, detail::type_of<T>(), options, how, where);
+  receiver<T> in = detail::receiver_of<T>(offered);
+  detail::await_accepted(group, from, channel, offered.number, how, where);
+  return in;
 }
 
 /// The sending end. `options` says what a full ring does (block, reject or drop_newest; overwrite_oldest if and only if
@@ -92,10 +101,10 @@ template <message T>
     process_group& group, rank other, std::uint64_t channel, const queue_options& options = {},
     const connect_options& how = {}, std::source_location where = std::source_location::current()) {
   auto offered = detail::offer_receiving(group, other, channel, detail::type_of<T>(), options, how, where);
-  auto out = connect_sender<T>(group, other, channel, options, how, where);
-  detail::await_accepted(group, other, channel, how, where);
-  detail::queue_end* end = detail::only_receiver(*offered);
-  return {std::move(out), detail::make<receiver<T>>(std::move(offered), end)};
+  receiver<T> in = detail::receiver_of<T>(offered);
+  sender<T> out = connect_sender<T>(group, other, channel, options, how, where);
+  detail::await_accepted(group, other, channel, offered.number, how, where);
+  return {std::move(out), std::move(in)};
 }
 
 }  // namespace weft

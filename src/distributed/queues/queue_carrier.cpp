@@ -73,7 +73,10 @@ bool queue_carrier::has_room(line& l, std::size_t size, bool always) {
   if (l.open && l.open->size + size <= frame::room) return true;
   flush(l);
   take_back(l);
-  if (l.leaving.size() >= most_leaving && !always) return false;
+  if (l.leaving.size() >= most_leaving && !always) {
+    l.was_full = true;
+    return false;
+  }
   if (l.spare.empty()) {
     l.open = std::make_unique<frame>();
   } else {
@@ -217,10 +220,10 @@ bool queue_carrier::tell_end(line& l, far_end& end) {
 bool queue_carrier::move(const std::shared_ptr<far_end>& end) {
   if (end->their == 0 || end->has_ended || end->cause) return false;
   line& l = *lines_.at(end->peer);
-  const weft_ring& ring = end->ring.ring;
+  l.was_full = false;
   bool moved = end->sends ? send_messages(l, *end) : tell_credit(l, end);
   moved = (!end->has_ended && tell_end(l, *end)) || moved;
-  if (!has_room(l, sizeof(record) + ring.bytes) && !end->is_stuck) {
+  if (l.was_full && !end->is_stuck) {  // it may have room again: what was left here is to be moved all the same
     end->is_stuck = true;
     l.stuck.push_back(end);
   }

@@ -100,6 +100,7 @@ class queue_carrier {
     std::unique_ptr<frame> open;  // being filled
     std::deque<std::unique_ptr<frame>> arriving;
     std::vector<std::shared_ptr<far_end>> owed, stuck;
+    bool was_full = false;  // somebody was told that there is no room
     std::chrono::nanoseconds owed_since{};
     std::map<std::uint64_t, std::deque<far_offer>> offers;  // by channel
     std::size_t offers_here = 0;
