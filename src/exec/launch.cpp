@@ -87,13 +87,13 @@ kernel_argument checked_argument(const kernel_code& code, std::size_t position, 
   made.address = given.memory.address;
   made.count = count;
   // What a one-to-one access declares can be checked before anything runs.
-  std::int64_t items = 1;
-  for (int d = 0; d < over.dimensions; ++d)
-    items *= over.end[static_cast<std::size_t>(d)] - over.begin[static_cast<std::size_t>(d)];
-  if (wanted.access.kind == access_kind::one_to_one && over.dimensions == 1 && made.count < items) {
+  if (wanted.access.kind == access_kind::one_to_one && over.dimensions == 1 && over.begin[0] < over.end[0] &&
+      (over.begin[0] < 0 || made.count < over.end[0])) {
     raise(errc::out_of_range,
           signature_of(code) + ": argument " + std::to_string(position + 1) + " (" + wanted.name + ") has " +
-              std::to_string(made.count) + " elements, the range " + std::to_string(items),
+              std::to_string(made.count) + " elements, the range " +
+              (over.begin[0] < 0 ? "begins at " + std::to_string(over.begin[0])
+                                 : "ends at " + std::to_string(over.end[0])),
           where);
   }
   const std::int64_t outer = over.end[static_cast<std::size_t>(over.dimensions - 1)];

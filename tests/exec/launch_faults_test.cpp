@@ -65,7 +65,13 @@ TEST(spread_with_wrong_arguments, says_which_and_what_is_wrong) {
   EXPECT_TRUE(says(e, "is const")) << e.what;
   e = error_of([&] { launch(m, "fault_twice", range(100), a, shorter); });
   EXPECT_EQ(e.code, errc::out_of_range);
-  EXPECT_TRUE(says(e, "has 99 elements, the range 100")) << e.what;
+  EXPECT_TRUE(says(e, "has 99 elements, the range ends at 100")) << e.what;
+  for (const auto& [begin, end] : {std::pair{90, 110}, std::pair{-1, 5}}) {
+    weft::kernel_range beside{1, {begin, 0, 0}, {end, 1, 1}};
+    e = error_of([&] { launch(m, "fault_add", beside, a, 1); });
+    EXPECT_EQ(e.code, errc::out_of_range) << begin;
+    EXPECT_TRUE(says(e, begin < 0 ? "begins at -1" : "ends at 110")) << e.what;
+  }
   e = error_of([&] { launch(m, "fault_twice", range(100), a, a); });
   EXPECT_EQ(e.code, errc::incompatible);
   EXPECT_TRUE(says(e, "are one array")) << e.what;

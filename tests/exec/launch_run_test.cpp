@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/exec/launch_run.hpp"
 
+#include "support/hang.hpp"
 #include "support/samples.hpp"
 #include "weft/memory/copy.hpp"
 #include "weft/memory/fill.hpp"
+#include "weft/memory/peer_access.hpp"
 
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
+#include <functional>
 #include <mutex>
 #include <numeric>
+#include <pthread.h>
 #include <thread>
 
 namespace launch_run_test {
@@ -198,6 +203,20 @@ TEST(spread, takes_memory_of_one_device_and_leaves_the_results_there) {
   for (std::size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i], values[i] + 7) << i;
 }
 
+TEST(spread, takes_a_peer_mapping_as_memory_of_the_device_that_it_is_for) {
+  const machine m = samples::play(samples::wired(2));
+  const buffer<std::int32_t> there{m[0], 1000};
+  weft::copy(there, numbers(1000));
+  const auto leases = weft::enable_all_peers(m);
+  const weft::peer_mapping<std::int32_t> seen{m, there.span(), m[1].id()};
+  for (int n = 0; n < 2; ++n) launch<spread_add>(m, range(1000), seen.span(), 1).wait();
+  std::vector<std::int32_t> got(1000);
+  weft::copy(got, there);
+  auto expected = numbers(1000);
+  for (auto& v : expected) v += 2;
+  EXPECT_EQ(got, expected);
+}
+
 TEST(spread, by_name_is_the_same_as_by_type) {
   const machine m = samples::play(samples::wired(2));
   weft::kernels(m).add<spread_add>();
@@ -315,6 +334,77 @@ TEST(spread, chained_kernels_move_nothing_in_between) {
   for (int step = 0; step < 20; ++step) expected = expected * 2.0f + 1.0f;
   EXPECT_EQ(x.host(), std::vector<float>(4'000, expected));
   EXPECT_EQ(x.traffic().redundant, 0u);
+}
+
+TEST(spread, waits_at_its_end_for_kernels_that_write_memory_of_the_host) {
+  const machine m = samples::play(samples::wired(2));
+  for (const bool unified : {false, true}) {
+    samples::gate held;
+    held.hold(m[0].default_stream());
+    std::vector<std::int32_t> values = numbers(1000);
+    std::atomic<bool> is_over{false};
+    std::thread user{[&] {
+      spread_options options;
+      options.unified_memory = unified;
+      launch<spread_add>(m, options, range(1000), values, 1);
+      is_over = true;
+    }};
+    std::this_thread::sleep_for(std::chrono::milliseconds{20});  // for the wrong case, which is over at once
+    EXPECT_FALSE(is_over) << unified;
+    held.open();
+    user.join();
+    auto expected = numbers(1000);
+    for (auto& v : expected) ++v;
+    EXPECT_EQ(values, expected) << unified;
+  }
+}
+
+/// Runs `f` with a stack on which no thousand calls fit.
+void on_a_small_stack(const std::function<void()>& f) {
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, std::size_t{128} << 10);
+  pthread_t thread{};
+  const auto run = [](void* what) -> void* { return (*static_cast<const std::function<void()>*>(what))(), nullptr; };
+  ASSERT_EQ(pthread_create(&thread, &attributes, run, const_cast<std::function<void()>*>(&f)), 0);
+  pthread_join(thread, nullptr);
+  pthread_attr_destroy(&attributes);
+}
+
+TEST(spread, a_long_line_of_launches_that_each_wait_for_the_one_before_ends) {
+  const machine m = samples::play(samples::wired(2));
+  array<std::int32_t> values{m, std::vector<std::int32_t>(64, 1)};
+  array<std::int64_t> total{m, std::vector<std::int64_t>(1, 0)};
+  samples::gate held;
+  held.hold(m[0].default_stream());
+  constexpr int count = 3'000;
+  for (int n = 0; n < count; ++n) launch<spread_total>(m, range(64), values, total);
+  held.open();
+  on_a_small_stack([&] { EXPECT_EQ(total.host().front(), std::int64_t{64} * count); });
+}
+
+TEST(spread, asking_whether_a_launch_is_ready_moves_those_before_it_on_a_virtual_clock) {
+  const machine m = samples::play(samples::wired(2), weft::clock_kind::virtual_time);
+  array<std::int32_t> values{m, std::vector<std::int32_t>(64, 1)};
+  array<std::int64_t> total{m, std::vector<std::int64_t>(1, 0)};
+  const launch_run first = launch<spread_total>(m, range(64), values, total);
+  const launch_run second = launch<spread_total>(m, range(64), values, total);
+  const auto until = std::chrono::steady_clock::now() + samples::only_a_hang;
+  while (!second.ready()) ASSERT_LT(std::chrono::steady_clock::now(), until);
+  EXPECT_EQ(total.host().front(), 128);
+}
+
+TEST(spread, a_launch_that_is_refused_waits_for_no_other) {
+  const machine m = samples::play(samples::wired(2));
+  array<std::int32_t> values{m, numbers(1000)};
+  samples::gate held;
+  held.hold(m[0].default_stream());
+  const launch_run waits = launch<spread_add>(m, range(1000), values, 1);
+  spread_options none = with(balance::weighted, 2);
+  none.weights = {0, 0};
+  EXPECT_EQ(error_of([&] { launch<spread_add>(m, none, range(1000), values, 1).wait(); }).code, errc::invalid_argument);
+  held.open();
+  waits.wait();
 }
 
 TEST(spread, orders_launches_that_share_an_array_whatever_the_strategies) {

@@ -419,6 +419,15 @@ TEST(map_then_reduce, takes_several_inputs_and_scalars) {
   EXPECT_EQ(map_reduce<reduce_slope>(m, range(n), reduce_op::sum, x, n), x.back() - x.front());
 }
 
+TEST(map_then_reduce, refuses_a_range_that_ends_behind_an_input) {
+  const machine m = samples::play(samples::wired(4));
+  const std::vector<float> x(std::size_t{3} << 19, 1.0f);
+  EXPECT_EQ(error_of([&] {
+              static_cast<void>(map_reduce<reduce_square>(m, range(std::int64_t{1} << 21), reduce_op::sum, x));
+            }).code,
+            errc::out_of_range);
+}
+
 TEST(map_then_reduce, an_empty_range_gives_the_neutral_element) {
   const machine m = samples::play(samples::wired(2));
   EXPECT_EQ(map_reduce<reduce_index>(m, range(0), reduce_op::sum), 0u);

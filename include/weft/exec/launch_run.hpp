@@ -46,7 +46,8 @@ class launch_run {
   [[nodiscard]] bool ready() const;
   /// Ends with the launch: for streams that come after it, and for co_await.
   [[nodiscard]] event done() const;
-  /// Pieces that have not begun are not begun.
+  /// Pieces that have not begun are not begun. A launch on memory of one device, which has no report() either, is one
+  /// piece in the device's stream: `stop` of its options ends that.
   void cancel() const;
   /// What was expected of each device, what happened and why. Errors: not_ready before it has ended; unsupported for a
   /// launch of one operation on memory of one device, which keeps no account: event times tell.

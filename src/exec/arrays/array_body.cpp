@@ -43,7 +43,8 @@ void wait_in(const stream& order, const event& e) {
 void array_body::borrow(const memory_ref& home) {
   auto made = std::make_unique<array_instance>();
   const bool host = home.state == nullptr;
-  const bool of_one_device = !host && (home.kind == memory_kind::device || home.kind == memory_kind::block);
+  const bool of_one_device = !host && (home.kind == memory_kind::device || home.kind == memory_kind::block ||
+                                       home.kind == memory_kind::mapped);
   made->device = of_one_device ? home.device : device_id{};
   made->is_shared = !host && !of_one_device;
   made->is_foreign = host;
@@ -571,7 +572,6 @@ void array_body::read(std::uint64_t first, std::span<std::byte> to, std::source_
     raise(errc::out_of_range,
           "elements " + text_of(range) + " of an array of " + std::to_string(shape_.count) + " elements", where);
   }
-  wait_for_job();
   // The caller's memory as one more instance: copied into like a device's, and forgotten at the end.
   array_instance target;
   target.is_foreign = true;
@@ -583,7 +583,13 @@ void array_body::read(std::uint64_t first, std::span<std::byte> to, std::source_
   launch_state& launches = launches_of(*machine_);
   std::exception_ptr refused;
   {
-    const std::lock_guard lock{mutex};
+    std::unique_lock lock{mutex};
+    // of a launch that another thread has begun meanwhile some pieces may be there, and the rest not
+    for (auto job = last_job.lock(); job && !job->has_submitted(); job = last_job.lock()) {
+      lock.unlock();
+      wait_for_job();
+      lock.lock();
+    }
     try {
       settle_uses();
       interval_set left{range};

@@ -114,7 +114,10 @@ class array_body {
   void divided_anew() { launches_ = 0; }
   /// Every device and the host use it where it is.
   [[nodiscard]] bool is_shared() const { return instances_.size() == 1 && instances_.front().is_shared; }
-  [[nodiscard]] bool borrows_device_memory() const { return instances_.size() == 1 && !instances_.front().is_foreign; }
+  /// Of the caller's, which pins it; what adopt() made goes back to the caller's own memory.
+  [[nodiscard]] bool borrows_device_memory() const {
+    return instances_.size() == 1 && !instances_.front().is_foreign && !instances_.front().owned;
+  }
   /// Gives the array a home on the host: results of a launch that may not stay on the devices go there.
   void ensure_home();
   /// Bytes of `range` that a device lacks.

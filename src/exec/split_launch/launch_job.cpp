@@ -222,6 +222,7 @@ void launch_job::submit(const piece& next, worker& by) {
   f.what = next;
   f.by = static_cast<std::size_t>(&by - workers_.data());
   f.record = record;
+  by.has_begun = true;
   for (int attempt = 0;; ++attempt) {
     try {
       run_piece(f, by);
@@ -646,7 +647,9 @@ std::vector<std::shared_ptr<lane>> launch_job::settle() {
     sink->add(std::move(whole));
   }
   if (failure_) {
-    for (worker& w : workers_) spoiled_.push_back(w.way);
+    for (worker& w : workers_) {
+      if (w.has_begun) spoiled_.push_back(w.way);
+    }
   }
   workers_.clear();
   for (job_argument& a : plan_.arguments) {
@@ -661,22 +664,35 @@ std::vector<std::shared_ptr<lane>> launch_job::settle() {
 
 // ---- waiting --------------------------------------------------------------------------------------------------------
 
+std::shared_ptr<launch_job> launch_job::earlier() {
+  const std::lock_guard lock{mutex_};
+  if (phase_ != phase::blocked || before_.empty()) return nullptr;
+  const auto running = std::ranges::find_if(before_, [](const auto& one) { return !one->settled(); });
+  return running == before_.end() ? before_.front() : *running;
+}
+
+std::shared_ptr<launch_job> launch_job::first_in_line() {
+  std::shared_ptr<launch_job> first = earlier();
+  while (first) {
+    auto before = first->earlier();
+    if (!before) break;
+    first = std::move(before);
+  }
+  return first;
+}
+
 wait_outcome launch_job::wait_until(wait_deadline deadline) {
   for (;;) {
-    std::vector<std::shared_ptr<launch_job>> before;
+    if (const auto first = first_in_line()) {
+      if (first->wait_until(deadline) == wait_outcome::timed_out) return wait_outcome::timed_out;
+      first->after_decision({});
+      continue;
+    }
     event next;
     {
       const std::lock_guard lock{mutex_};
       if (phase_ == phase::settled) return failure_ ? wait_outcome::failed : wait_outcome::ok;
-      if (phase_ == phase::blocked) {
-        before = before_;
-      } else if (!flights_.empty()) {
-        next = flights_.front().last;
-      }
-    }
-    for (const auto& earlier : before) {
-      if (earlier->wait_until(deadline) == wait_outcome::timed_out) return wait_outcome::timed_out;
-      earlier->after_decision({});
+      if (!flights_.empty()) next = flights_.front().last;
     }
     if (next.record()) {
       if (next.record()->owner->wait(*next.record(), deadline, {}) == wait_outcome::timed_out)
@@ -718,6 +734,10 @@ event launch_job::done() {
 }
 
 void launch_job::look() {
+  if (const auto first = first_in_line()) {
+    first->look();
+    first->after_decision({});
+  }
   event next;
   {
     const std::lock_guard lock{mutex_};

@@ -106,6 +106,7 @@ class launch_job : public std::enable_shared_from_this<launch_job> {
     bool is_lost = false;
     std::vector<unique_handle<memory_traits>> partial;  // for each reduction, in the order of the arguments
     bool accumulates_in_place = false;
+    bool has_begun = false;  // something of this launch may be in its lane
     bool has_worked = false;
   };
   struct flight {
@@ -121,6 +122,11 @@ class launch_job : public std::enable_shared_from_this<launch_job> {
     bool is_leftover = false;   // what a piece had submitted when it could not go on
   };
   enum class phase : std::uint8_t { blocked, running, combining, settled };
+
+  /// A launch that this one is blocked by, not settled if there is such a one; null where it is not blocked.
+  [[nodiscard]] std::shared_ptr<launch_job> earlier();
+  /// At the head of those, one behind the other, that this one comes after: in a loop, for there may be thousands.
+  [[nodiscard]] std::shared_ptr<launch_job> first_in_line();
 
   void decide();  // makes the balancer
   void expect_halos() const;
