@@ -118,6 +118,33 @@ TEST_P(opencl_memory_map, copies_boxes_whose_rows_pass_a_pitch_and_whose_slices_
   }
 }
 
+TEST_P(opencl_memory_map, copies_a_box_inside_one_allocation_to_another_pitch) {
+  const weft::machine m = open();
+  constexpr std::size_t width = 37, height = 5, from = 10'000;
+  auto expected = samples::pattern(20'000, 6);
+  const byte_buffer both = samples::filled(m[0], expected);
+  weft::copy_request request;
+  request.dst = const_cast<std::uint8_t*>(both.data());
+  request.src = both.data() + from;
+  request.shape = {width, height, 1, 64, 0, 40, 0};
+  const weft::stream order{m[0]};
+  weft::detail::make<weft::event>(weft::detail::state_of(m),
+                                  weft::value_or_raise(backend_of(m).copy(order.native(), request)))
+      .wait();
+  for (std::size_t y = 0; y < height; ++y)
+    std::memcpy(expected.data() + y * 64, expected.data() + from + y * 40, width);
+  EXPECT_TRUE(samples::same(samples::contents(both), expected));
+}
+
+TEST_P(opencl_memory_map, refuses_pinned_memory_larger_than_any_address_space) {
+  const weft::machine m = open();
+  const auto refused = [&](std::size_t size) {
+    return samples::error_of([&] { const weft::pinned_buffer<std::uint8_t> all{m[0], size}; }).code;
+  };
+  EXPECT_EQ(refused(~std::size_t{0}), weft::errc::out_of_memory);
+  EXPECT_EQ(refused(~std::size_t{0} - 4095), weft::errc::out_of_memory);
+}
+
 TEST_P(opencl_memory_map, copies_between_memories_of_the_host_in_the_order_of_the_stream) {
   const weft::machine m = open();
   const auto data = samples::pattern(70001, 5);

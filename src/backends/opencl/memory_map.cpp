@@ -4,8 +4,8 @@
 #include "backend/address.hpp"
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
+#include <limits>
 #include <new>
 #include <sys/mman.h>
 
@@ -118,7 +118,9 @@ result<void*> memory_map::allocate(device_id device, std::size_t size, memory_ki
     if (auto ok = make_shared_memory(*made, context.context, context.atomics); !ok) return std::move(ok).error();
   } else if (kind == memory_kind::pinned) {
     // Whether a driver reads it faster than other memory of the host is its own affair: OpenCL pins nothing on demand.
-    made->user = made->host = static_cast<std::byte*>(std::aligned_alloc(page_size(), whole_pages(size)));
+    constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
+    if (size <= most - page_size())
+      made->user = made->host = static_cast<std::byte*>(std::aligned_alloc(page_size(), whole_pages(size)));
     if (made->user == nullptr)
       return make_error(errc::out_of_memory, "the host has no " + to_string(bytes{size}) + " left for pinned memory");
   } else if (auto ok = make_buffer(*made, context.context); !ok) {

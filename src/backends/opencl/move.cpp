@@ -104,7 +104,10 @@ result<void> opencl_backend::enqueue(cl_command_queue queue, const prepared_copy
 
   const auto dst = side_of(to.buffer != nullptr ? to.offset : 0, s.dst_pitch, s.dst_slice, s);
   const auto src = side_of(from.buffer != nullptr ? from.offset : 0, s.src_pitch, s.src_slice, s);
-  if (dst && src) {
+  // inside one buffer a driver takes no two pitches
+  const bool may_be_one =
+      to.buffer != from.buffer || (dst && src && dst->pitch == src->pitch && dst->slice == src->slice);
+  if (dst && src && may_be_one) {
     const box region{s.width, s.height, s.depth};
     cl_int status = CL_SUCCESS;
     if (to.buffer != nullptr && from.buffer != nullptr) {
@@ -122,7 +125,7 @@ result<void> opencl_backend::enqueue(cl_command_queue queue, const prepared_copy
     }
     return checked(status);
   }
-  // rows that pass the end of a pitch, or slices that are no number of rows: one command for each row
+  // also rows that pass the end of a pitch, and slices that are no number of rows: one command for each row
   for (std::uint64_t z = 0; z < s.depth; ++z) {
     for (std::uint64_t y = 0; y < s.height; ++y) {
       const bool last = z + 1 == s.depth && y + 1 == s.height;
@@ -156,7 +159,7 @@ result<event_ref> opencl_backend::submit_copies(queued::queued_stream& to, std::
   const link_path* path = nullptr;
   const std::size_t context = memory_.context_of(to.device());
   bool all_driver = true;
-  std::optional<device_id> elsewhere;
+  bool any_elsewhere = false;
   for (prepared_copy& one : copies) {
     note.bytes += one.shape.total();
     note.from = on_device(one.src_memory.get()) ? one.src_memory->owner : device_id{};
@@ -171,9 +174,13 @@ result<event_ref> opencl_backend::submit_copies(queued::queued_stream& to, std::
         if (at.host != nullptr) {
           at.buffer = nullptr;
         } else {
-          elsewhere = side->owner;
+          any_elsewhere = true;
         }
       }
+    }
+    if (one.dst.buffer != nullptr && one.src.buffer != nullptr && one.dst_memory->context != one.src_memory->context) {
+      place& of_host = one.dst.host != nullptr ? one.dst : one.src;
+      of_host.buffer = nullptr;  // a command knows the buffers of one context
     }
     all_driver = all_driver && (one.dst.buffer != nullptr || one.src.buffer != nullptr);
   }
@@ -196,12 +203,12 @@ result<event_ref> opencl_backend::submit_copies(queued::queued_stream& to, std::
     }
     return {};
   };
-  if (all_driver && !elsewhere) return submit(std::make_unique<driver_command>(enqueue_all));
-  return submit(std::make_unique<host_command>([this, shared, elsewhere]() -> std::shared_ptr<const error> {
+  if (all_driver && !any_elsewhere) return submit(std::make_unique<driver_command>(enqueue_all));
+  return submit(std::make_unique<host_command>([this, shared]() -> std::shared_ptr<const error> {
     for (const prepared_copy& one : *shared) {
       if (auto cause = check_access(one)) return cause;
       if (one.dst.buffer != nullptr || one.src.buffer != nullptr) {
-        const device_id by = elsewhere.value_or(one.dst_memory ? one.dst_memory->owner : one.src_memory->owner);
+        const device_id by = one.dst.buffer != nullptr ? one.dst_memory->owner : one.src_memory->owner;
         auto queue = aside(by);
         if (!queue) return shared_error(std::move(queue).error());
         if (auto ok = enqueue(*queue, one, nullptr); !ok) return shared_error(std::move(ok).error());

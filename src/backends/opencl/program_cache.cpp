@@ -153,6 +153,7 @@ result<std::shared_ptr<compiled_kernel>> program_cache::compile(const kernel_cod
   }
   made->largest_sides = place.largest_sides;
   made->units = {place.description.compute_units, place.is_processor, 1};
+  made->largest_group = place.largest_group;
   for (const cl_kernel one : {made->plain.kernel.get(), made->shifted.kernel.get(), made->combine.kernel.get()}) {
     std::size_t largest = 0;
     if (one == nullptr) continue;
@@ -160,7 +161,7 @@ result<std::shared_ptr<compiled_kernel>> program_cache::compile(const kernel_cod
             CL_SUCCESS ||
         largest == 0)
       largest = 1;
-    made->largest_group = made->largest_group == 1 ? largest : std::min(made->largest_group, largest);
+    made->largest_group = std::min(made->largest_group, largest);
   }
   made->units.largest_group = static_cast<std::int64_t>(std::min(made->largest_group, made->largest_sides[0]));
   return made;

@@ -127,6 +127,7 @@ void scheduler::open(queued_stream& s, bool told) {
 }
 
 result<void*> scheduler::share_queue(queued_stream& s) {
+  const std::lock_guard lock{s.mutex_};  // whose first work makes the driver's stream
   s.shared_.store(true, std::memory_order_release);
   return driver_->name_of(s.device_, s.queue_);
 }

@@ -205,7 +205,9 @@ bool scheduler::idle(queued_stream& of) {
     help();
   }
   if (!of.counted_idle()) return false;
-  return !of.shared_.load(std::memory_order_acquire) || lost(of.device_) || driver_->is_empty(of.device_, of.queue_);
+  if (!of.shared_.load(std::memory_order_acquire) || lost(of.device_)) return true;
+  const std::lock_guard lock{of.mutex_};
+  return driver_->is_empty(of.device_, of.queue_);
 }
 
 bool scheduler::idle_on(device_id device) {

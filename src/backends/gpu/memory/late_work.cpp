@@ -90,7 +90,7 @@ void late_work::settle(std::chrono::milliseconds timeout) noexcept {
 void late_work::serve(const std::stop_token& shutdown) {
   std::unique_lock lock{mutex_};
   const auto is_called = [this] { return !due_.empty() || looks_now_; };
-  while (!shutdown.stop_requested()) {
+  while (!shutdown.stop_requested() || !due_.empty()) {  // what is due is done before the end
     if (waiting_.empty()) {
       if (!changed_.wait(lock, shutdown, [&] { return is_called() || !waiting_.empty(); })) return;
     } else {

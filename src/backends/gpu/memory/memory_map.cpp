@@ -478,8 +478,11 @@ void memory_map::forget(device_id device) {
   }
   const bool is_whole = places_->made(row) == nullptr;
   end_if([&](allocation& one) {
-    // what is registered is the host's memory
-    if (one.is_registered || (one.owner != device && (one.kind != memory_kind::mapped || one.by != device)))
+    // what is registered is the host's memory, and so is all that no device alone has, as long as the context stays
+    const bool is_hosts =
+        one.kind == memory_kind::pinned || one.kind == memory_kind::unified || one.kind == memory_kind::adopted;
+    if (one.is_registered || (is_hosts && !is_whole) ||
+        (one.owner != device && (one.kind != memory_kind::mapped || one.by != device)))
       return false;
     if (one.exported) one.exported->end(share_state::freed);
     if (is_whole) one.exported = nullptr;  // it went with the context, whoever has it open

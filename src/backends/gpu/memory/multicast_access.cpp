@@ -71,6 +71,10 @@ result<event_ref> gpu_backend::through_multicast(queued::queued_stream& order, m
         if (auto cause = memory->broken()) return std::move(*cause);
         if (const std::string why = memory_.denied(by, *memory, !access.is_store); !why.empty())
           return make_error(errc::not_enabled, what + ": " + why);
+        if (kernel->generation != places_->generation(local(by))) {
+          return make_error(errc::cancelled,
+                            what + " was asked for while " + to_string(by) + " was being reset: ask again");
+        }
         auto into = streams_->begin(queue);
         if (!into) return std::move(into).error();
         const CUdeviceptr there = access.object->address();

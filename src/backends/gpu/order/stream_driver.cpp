@@ -99,7 +99,11 @@ bool stream_driver::call_at_end(device_id device, queued::native_event event, co
   gpu_event& ends = event_of(event);
   auto inside = places_->enter(at);
   waiting_end made{this, at, ends.generation, nullptr, ends.end, &ends, call};
-  if (!is_there(ends) || ask(ends) != CUDA_ERROR_NOT_READY) {
+  bool goes_on = is_there(ends) && ask(ends) == CUDA_ERROR_NOT_READY;
+  std::shared_lock alive{gpus_[ends.gpu]->calls};  // a reset destroys it
+  goes_on = goes_on && is_there(ends);
+  if (!goes_on) {
+    alive.unlock();
     call.function(call.data);
     return true;
   }
@@ -284,8 +288,6 @@ void stream_driver::close() noexcept {
     const std::uint64_t now = at.generation.load(std::memory_order_relaxed);
     if (at.base != nullptr && at.base_generation == now)
       static_cast<void>(cu_.cuEventDestroy(std::exchange(at.base, nullptr)));
-    for (const CUstream aside : at.asides) static_cast<void>(cu_.cuStreamDestroy(aside));
-    at.asides.clear();
     for (const CUdeviceptr one : std::exchange(at.scratch, {})) static_cast<void>(cu_.cuMemFree(one));
     for (const auto& event : at.events) {
       if (event->generation != now) continue;
@@ -298,11 +300,15 @@ void stream_driver::close() noexcept {
       const std::lock_guard queues{queues_mutex_};
       for (const auto& queue : queues_) {
         if (places_->gpu_of(queue->device) != gpu || queue->generation != now || queue->stream == nullptr) continue;
+        // the program may have destroyed its own: nothing is called with that any more
+        if (queue->adopted) queue->stream = at.asides.empty() ? nullptr : at.asides.front();
         free_scratch(*queue);
         CUstream stream = std::exchange(queue->stream, nullptr);
         if (!queue->adopted) static_cast<void>(cu_.cuStreamDestroy(stream));
       }
     }
+    for (const CUstream aside : at.asides) static_cast<void>(cu_.cuStreamDestroy(aside));
+    at.asides.clear();
     end_partitions(gpu);
     at.generation.fetch_add(1, std::memory_order_acq_rel);
   }
@@ -503,9 +509,11 @@ result<queued::native_event> stream_driver::mark(device_id, queued::native_queue
   auto into = begin(queue);
   if (!into) return std::move(into).error();
   into->event_->begins = false;
-  // what a reset has destroyed has ended
-  if (after != nullptr && is_there(event_of(after))) {
-    const CUresult status = cu_.cuStreamWaitEvent(into->stream(), event_of(after).end, 0);
+  if (after != nullptr) {
+    const gpu_event& ends = event_of(after);
+    const std::shared_lock alive{gpus_[ends.gpu]->calls};
+    // what a reset has destroyed has ended
+    const CUresult status = is_there(ends) ? cu_.cuStreamWaitEvent(into->stream(), ends.end, 0) : CUDA_SUCCESS;
     if (status != CUDA_SUCCESS) return cu_error(cu_, status, "waiting for another stream");
   }
   return into->finish();
