@@ -311,14 +311,15 @@ TEST(virtual_driver_kernels, freeing_waits_for_the_owner_s_work_and_takes_memory
     const CUstream s = cu.stream();
     ASSERT_EQ(cu.launch(cu.kernel(texts, "begin_and_spin"), 1, 1, s, words, words + 4), CUDA_SUCCESS);
     while (std::atomic_ref{word[0]}.load() == 0) std::this_thread::yield();
+    cu.use(1);
+    ASSERT_EQ(cu.cuCtxEnablePeerAccess(cu.contexts[0], 0),
+              CUDA_SUCCESS);  // what is being freed is taken from who has it
     std::atomic<bool> freed{false};
     std::thread freeing{[&] {
       cu.use(0);
       EXPECT_EQ(cu.cuMemFree(of_peer), CUDA_SUCCESS);
       freed = true;
     }};
-    cu.use(1);
-    ASSERT_EQ(cu.cuCtxEnablePeerAccess(cu.contexts[0], 0), CUDA_SUCCESS);
     const CUfunction put = cu.kernel(texts, "put");
     EXPECT_EQ(cu.launch(put, 1, 1, nullptr, a, 1), CUDA_SUCCESS);
     EXPECT_EQ(cu.cuStreamSynchronize(nullptr), CUDA_SUCCESS) << "what is not freed is there";
