@@ -26,7 +26,8 @@ class ipc_event_body;
 /// waits until somebody does. It carries no time. The process that made it owns it: once that has gone, what was not
 /// recorded never will be, and waits say so.
 /// Errors of waits: the code and the reason of work that failed in another process; peer_dead, within 100 ms, when the
-///   process that recorded or owns it has died; closed when its owner let it go before the record.
+///   process that recorded or owns it has died; closed when its owner let it go before the record. Of a record that
+///   failed more than 64 records ago only that is known: kernel_failed.
 /// Thread: any.
 class ipc_event {
  public:
