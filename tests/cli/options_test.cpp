@@ -2,6 +2,7 @@
 #include "command_line/options.hpp"
 
 #include "cli/tool_runner.hpp"
+#include "command_line/commands.hpp"
 
 #include <gtest/gtest.h>
 
@@ -90,7 +91,7 @@ TEST(command_line, global_flags_stand_before_or_after_the_command) {
                              parse({"bench", "copy", "--sim=dgx_h100", "--json", "--backend", "host"})}) {
     const auto* line = std::get_if<command_line>(&parsed);
     ASSERT_NE(line, nullptr);
-    EXPECT_EQ(line->what, command::bench_copy);
+    EXPECT_EQ(line->run, (command_of<run_bench_copy, &command_line::bench_copy>));
     EXPECT_TRUE(line->global.json);
     EXPECT_EQ(line->global.sim, "dgx_h100");
     EXPECT_EQ(line->global.backend, "host");
@@ -111,7 +112,7 @@ TEST(command_line, offers_devices_in_parts_of_a_number_from_one) {
 TEST(command_line, nothing_is_the_summary) {
   const auto parsed = parse({});
   ASSERT_TRUE(std::holds_alternative<command_line>(parsed));
-  EXPECT_EQ(std::get<command_line>(parsed).what, command::summary);
+  EXPECT_EQ(std::get<command_line>(parsed).run, command_of<run_summary>);
 }
 
 TEST(command_line, a_misspelt_word_is_answered_with_the_nearest_one) {
@@ -196,7 +197,7 @@ TEST(command_line, a_queue_is_measured_with_what_was_asked_for) {
                              "--quick", "--budget", "3s"});
   const auto* line = std::get_if<command_line>(&parsed);
   ASSERT_NE(line, nullptr);
-  EXPECT_EQ(line->what, command::bench_queue);
+  EXPECT_EQ(line->run, (command_of<run_bench_queue, &command_line::bench_queue>));
   EXPECT_EQ(line->bench_queue.sizes, (sizes{8, 32, 128}));
   EXPECT_EQ(line->bench_queue.from, 2);
   EXPECT_EQ(line->bench_queue.to, std::nullopt);

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "command_line/commands.hpp"
 #include "command_line/options.hpp"
 #include "command_line/output.hpp"
 #include "weft/core/raise.hpp"
@@ -16,49 +15,6 @@ namespace {
 
 using namespace weft::tool;
 
-exit_code run_command(const command_line& line) {
-  session run{line.global};
-  switch (line.what) {
-    case command::summary:
-      return run_summary(run);
-    case command::devices:
-      return run_devices(run);
-    case command::doctor:
-      return run_doctor(run, line.doctor);
-    case command::report:
-      return run_report(run, line.report);
-    case command::topo:
-      return run_topo(run, line.topo);
-    case command::route:
-      return run_route(run, line.route);
-    case command::explain_launch:
-      return run_explain_launch(run, line.explain_launch);
-    case command::explain_collective:
-      return run_explain_collective(run, line.explain_collective);
-    case command::bench_copy:
-      return run_bench_copy(run, line.bench_copy);
-    case command::bench_queue:
-      return run_bench_queue(run, line.bench_queue);
-    case command::bench_launch:
-      return run_bench_launch(run, line.bench_launch);
-    case command::bench_ipc:
-      return run_bench_ipc(run, line.bench_ipc);
-    case command::bench_collective:
-      return run_bench_collective(run, line.bench_collective);
-    case command::demo:
-      return run_demo(run, line.demo);
-    case command::conform:
-      return run_conform(run, line.conform);
-    case command::compare:
-      return run_compare(run, line.compare);
-    case command::world_check:
-      return run_world_check(run, line.world_check);
-    case command::trace_view:
-      return run_trace_view(run, line.trace_view);
-  }
-  return exit_code::usage;
-}
-
 exit_code run_line(const std::variant<command_line, finished_line>& parsed) {
   exit_code code = exit_code::ok;
   if (const auto* done = std::get_if<finished_line>(&parsed)) {
@@ -67,7 +23,9 @@ exit_code run_line(const std::variant<command_line, finished_line>& parsed) {
     code = static_cast<exit_code>(done->exit_code);
   } else {
     watch_interrupts();
-    code = run_command(std::get<command_line>(parsed));
+    const auto& line = std::get<command_line>(parsed);
+    session run{line.global};
+    code = line.run(run, line);
   }
   finish_output();
   return code;

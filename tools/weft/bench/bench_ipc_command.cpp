@@ -11,8 +11,6 @@ namespace weft::tool {
 namespace {
 
 ipc_plan plan_for(const machine& m, const ipc_bench_options& options) {
-  const int count = m.device_count();
-  if (count == 0) throw failure{exit_code::absent, "this machine has no device; weft devices says why"};
   ipc_plan plan;
   plan.sizes = options.sizes;
   if (plan.sizes.empty()) plan.sizes = {std::uint64_t{1} << 20, std::uint64_t{options.quick ? 8U : 64U} << 20};
@@ -22,15 +20,9 @@ ipc_plan plan_for(const machine& m, const ipc_bench_options& options) {
   }
   plan.samples = options.samples.value_or(options.quick ? 3 : 31);
   plan.budget = options.budget;
-  for (const auto& [from, to] : options.pairs) {
-    for (const int id : {from, to}) {
-      if (id < count) continue;
-      throw failure{exit_code::absent, fmt::format("there is no gpu{}: {} has {} device{}", id, m.layout().name, count,
-                                                   count == 1 ? "" : "s")};
-    }
-    plan.pairs.emplace_back(device_id{from}, device_id{to});
-  }
-  if (plan.pairs.empty()) plan.pairs.emplace_back(device_id{0}, device_id{count > 1 ? 1 : 0});
+  for (const auto& [from, to] : options.pairs)
+    plan.pairs.push_back({require_device(m.layout(), from), require_device(m.layout(), to)});
+  if (plan.pairs.empty()) plan.pairs.emplace_back(device_id{0}, device_id{m.device_count() > 1 ? 1 : 0});
   return plan;
 }
 
@@ -42,7 +34,6 @@ std::string table_text(const session& run, const std::vector<ipc_row>& rows) {
   const auto percent = [](const std::optional<double>& share) {
     return share ? fmt::format("{:.0f}%", 100 * *share) : std::string{"-"};
   };
-  const auto time = [](const ipc_row& row) { return row.seconds ? time_text(row.seconds->median) : std::string{"-"}; };
   const auto rate = [](const ipc_row& row) {
     const auto value = row.bytes_per_second();
     return value ? rate_text(*value) : std::string{"-"};
@@ -52,21 +43,18 @@ std::string table_text(const session& run, const std::vector<ipc_row>& rows) {
     if (between.path != ipc_path::between_processes) continue;
     const bool paired = i + 1 < rows.size() && rows[i + 1].path == ipc_path::one_process;
     const ipc_row* one = paired ? &rows[i + 1] : nullptr;
-    std::vector<std::string> line{
-        std::string{to_string(between.kind)},
-        fmt::format("{}-{}", to_string(between.src), to_string(between.dst)),
-        size_name(between.size),
-        time(between),
-        between.seconds ? fmt::format("{}..{}", time_text(between.seconds->p5), time_text(between.seconds->p95)) : "-",
-        rate(between),
-        percent(between.share()),
-        one != nullptr ? time(*one) : "-",
-        one != nullptr ? rate(*one) : "-",
-        percent(between.share_of_one_process),
-        verified_text<ipc_row>({&between, one})};
-    std::vector<style> styles(line.size(), style::plain);
-    styles.back() = style_of_verified(line.back());
-    table.row(std::move(line), std::move(styles));
+    std::vector<std::string> line{std::string{to_string(between.kind)},
+                                  fmt::format("{}-{}", to_string(between.src), to_string(between.dst)),
+                                  size_name(between.size),
+                                  median_text(between.seconds),
+                                  spread_text(between.seconds),
+                                  rate(between),
+                                  percent(between.share()),
+                                  one != nullptr ? median_text(one->seconds) : "-",
+                                  one != nullptr ? rate(*one) : "-",
+                                  percent(between.share_of_one_process),
+                                  verified_text<ipc_row>({&between, one})};
+    table.row(line, style_of_verified(line.back()));
   }
   return table.render(run);
 }

@@ -16,12 +16,6 @@ namespace {
 
 queue_plan plan_for(const machine& m, const queue_bench_options& options) {
   const int count = m.device_count();
-  if (count == 0) throw failure{exit_code::absent, "this machine has no device to send from; weft devices says why"};
-  const auto require = [&](int id) {
-    if (id < count) return;
-    throw failure{exit_code::absent, fmt::format("there is no gpu{}: {} has {} device{}", id, m.layout().name, count,
-                                                 count == 1 ? "" : "s")};
-  };
   if (!options.host_ends && std::ranges::find(options.sizes, kernel_message_size) == options.sizes.end()) {
     throw failure{
         exit_code::usage,
@@ -38,14 +32,12 @@ queue_plan plan_for(const machine& m, const queue_bench_options& options) {
   plan.samples = options.samples.value_or(options.quick ? 3 : 15);
   if (options.quick) plan.sample_time = std::chrono::microseconds{200};
   plan.budget = options.budget;
-  for (const auto& [from, to] : options.pairs) {
-    require(from);
-    require(to);
-    plan.pairs.emplace_back(device_id{from}, device_id{to});
-  }
+  for (const auto& [from, to] : options.pairs)
+    plan.pairs.push_back({require_device(m.layout(), from), require_device(m.layout(), to)});
   if (!plan.pairs.empty()) return plan;
-  if (options.from) require(*options.from);
-  if (options.to) require(*options.to);
+  for (const auto& id : {options.from, options.to}) {
+    if (id) require_device(m.layout(), *id);
+  }
   // a device with itself has to be asked for, unless there is no other
   const bool alone = count == 1 || (options.from && options.to);
   for (int from = 0; from < count; ++from) {
@@ -86,14 +78,11 @@ std::string table_text(const session& run, const queue_plan& plan, const std::ve
         line.push_back(rate ? message_rate_text(*rate) : "-");
         continue;
       }
-      line.push_back(row->seconds ? time_text(row->seconds->median) : "-");
-      line.push_back(row->seconds ? fmt::format("{}..{}", time_text(row->seconds->p5), time_text(row->seconds->p95))
-                                  : "-");
+      line.push_back(median_text(row->seconds));
+      line.push_back(spread_text(row->seconds));
     }
     line.push_back(verified_text(line_rows));
-    std::vector<style> styles(line.size(), style::plain);
-    styles.back() = style_of_verified(line.back());
-    table.row(std::move(line), std::move(styles));
+    table.row(line, style_of_verified(line.back()));
   }
   return table.render(run);
 }
@@ -117,14 +106,11 @@ std::string kernels_text(const session& run, const std::vector<queue_row>& rows)
         brought == ring_delivery::in_place ? std::string{to_string(mode)}
                                            : fmt::format("{} by {}", to_string(mode), to_string(brought))};
     for (const queue_row* row : line_rows) {  // to a kernel first: the order of the plan
-      line.push_back(row->seconds ? time_text(row->seconds->median) : "-");
-      line.push_back(row->seconds ? fmt::format("{}..{}", time_text(row->seconds->p5), time_text(row->seconds->p95))
-                                  : "-");
+      line.push_back(median_text(row->seconds));
+      line.push_back(spread_text(row->seconds));
     }
     line.push_back(verified_text(line_rows));
-    std::vector<style> styles(line.size(), style::plain);
-    styles.back() = style_of_verified(line.back());
-    table.row(std::move(line), std::move(styles));
+    table.row(line, style_of_verified(line.back()));
   }
   if (by_pair.empty()) return {};
   return table.render(run) + (is_brought ? "by stores, by copies: messages go to the kernel's GPU so, and its answers "
@@ -155,7 +141,7 @@ std::string queue_head_text(const session& run, const machine& m, bool host) {
 exit_code run_bench_queue(session& run, const queue_bench_options& options) {
   if (options.world) {
     return run_rank_pairs(run, {rank_work::queues, options.sizes, options.samples.value_or(options.quick ? 3 : 15),
-                                options.budget, options.output});
+                                row_budget{options.budget}, options.output});
   }
   const results_output file{run, options.output};
   const machine& m = run.open_machine(peer_verification::never);

@@ -28,8 +28,27 @@ json named_results(const session& run, json rows) {
   return rows;
 }
 
-std::string budget_was_spent(std::chrono::nanoseconds budget) {
-  return fmt::format("the budget of {} was spent", time_text(seconds_of(budget)));
+row_state state_after(const error& cause, std::initializer_list<errc> not_offered) {
+  if (std::ranges::find(not_offered, cause.code) != not_offered.end()) return row_state::not_offered;
+  return cause.code == errc::timed_out ? row_state::no_answer : row_state::failed;
+}
+
+std::string row_budget::over() const {
+  if (interrupted()) return stopped_by_user;
+  return is_spent() ? fmt::format("the budget of {} was spent", time_text(seconds_of(whole_))) : std::string{};
+}
+
+void row_budget::tell(session& run, std::size_t rows) const {
+  if (left_out_ > 0) run.warn(fmt::format("{} of {} rows were not measured: {}", left_out_, rows, why_));
+}
+
+int repeats_of(const session& run, double once, double least) {
+  return run.virtual_time() ? 1 : static_cast<int>(std::clamp(least / std::max(once, 1e-9), 1.0, 200.0));
+}
+
+bool are_enough(std::size_t samples, int wanted, std::chrono::steady_clock::time_point until) {
+  const auto all = static_cast<std::size_t>(wanted);
+  return samples >= all || (samples >= std::min<std::size_t>(3, all) && std::chrono::steady_clock::now() > until);
 }
 
 results_output::results_output(session& run, const std::string& path) : run_(run), path_(path) {

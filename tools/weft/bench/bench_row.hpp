@@ -4,10 +4,13 @@
 
 #include "command_line/output.hpp"
 #include "command_line/statistics.hpp"
+#include "weft/core/error.hpp"
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -23,6 +26,89 @@ enum class row_state : std::uint8_t {
   failed,       // the copy or the queue reported an error
   no_answer,    // it did not end in time
 };
+
+inline constexpr const char* stopped_by_user = "stopped by the user";
+
+/// Ends a row without a result.
+template <class Row>
+void end_row(Row& row, row_state state, std::string why) {
+  row.state = state;
+  row.why = std::move(why);
+  row.seconds.reset();
+  row.verified.reset();
+}
+
+/// What an error makes of a row: nothing is wrong where its code is one of `not_offered`.
+[[nodiscard]] row_state state_after(const error& cause, std::initializer_list<errc> not_offered = {});
+template <class Row>
+void end_row(Row& row, const error& cause, std::initializer_list<errc> not_offered = {}) {
+  end_row(row, state_after(cause, not_offered), cause.what);
+}
+
+/// The time that the rows of a benchmark have together, from now on, and how many of them it did not suffice for.
+class row_budget {
+ public:
+  explicit row_budget(std::chrono::nanoseconds whole) : whole_(whole) {}
+
+  [[nodiscard]] bool is_spent() const { return left().count() <= 0; }
+  /// What each of so many rows may take.
+  [[nodiscard]] std::chrono::nanoseconds share_of(std::size_t rows) const {
+    return left() / static_cast<std::int64_t>(rows);
+  }
+  /// Why no further row is measured: the user has stopped, or it is spent; else empty.
+  [[nodiscard]] std::string over() const;
+
+  /// One more row has no result, for this reason.
+  void count(std::string why) {
+    why_ = std::move(why);
+    ++left_out_;
+  }
+  template <class Row>
+  void leave_out(Row& row, const std::string& why) {
+    count(why);
+    end_row(row, row_state::skipped, why);
+  }
+  /// Whether it is over, and so this row is left out.
+  template <class Row>
+  bool leaves_out(Row& row) {
+    const std::string why = over();
+    if (!why.empty()) leave_out(row, why);
+    return !why.empty();
+  }
+  /// A warning where it did not suffice for all `rows`.
+  void tell(session& run, std::size_t rows) const;
+
+ private:
+  [[nodiscard]] std::chrono::nanoseconds left() const { return whole_ - (std::chrono::steady_clock::now() - begun_); }
+
+  std::chrono::nanoseconds whole_;
+  std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
+  std::size_t left_out_ = 0;
+  std::string why_;
+};
+
+/// How often something that takes `once` seconds is done in a sample of `least` seconds or more, so that the clock's
+/// own reading does not show; once where the clock is virtual.
+[[nodiscard]] int repeats_of(const session& run, double once, double least);
+
+/// Whether so many samples suffice: as many as were wanted, or three after `until`.
+[[nodiscard]] bool are_enough(std::size_t samples, int wanted, std::chrono::steady_clock::time_point until);
+
+/// Samples until they are enough and have taken `least`, until the budget is spent, or the user stops.
+template <class Sample>
+[[nodiscard]] std::vector<double> take_samples(const row_budget& budget, int wanted,
+                                               std::chrono::steady_clock::time_point until, const Sample& sample,
+                                               std::chrono::nanoseconds least = {}) {
+  std::vector<double> samples;
+  const auto begun = std::chrono::steady_clock::now();
+  while (!interrupted()) {
+    samples.push_back(sample());
+    const auto now = std::chrono::steady_clock::now();
+    const bool is_long = now > until || now - begun >= least;
+    if ((is_long && are_enough(samples.size(), wanted, until)) || budget.is_spent()) break;
+  }
+  return samples;
+}
 
 /// The worst that happened: interrupted, timed out, an error, data that did not arrive, or ok.
 template <class Row>
@@ -76,9 +162,6 @@ template <class Row>
 /// results[] of a document. On a virtual driver every name begins with "virtual_driver/": whoever compares rows by
 /// their names, of whichever files, finds none that is also a GPU's.
 [[nodiscard]] json named_results(const session& run, json rows);
-
-/// Why a row was left out.
-[[nodiscard]] std::string budget_was_spent(std::chrono::nanoseconds budget);
 
 /// The file that `-o` names, or none.
 class results_output {

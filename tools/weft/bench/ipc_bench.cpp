@@ -179,39 +179,32 @@ namespace {
 class ipc_runner {
  public:
   ipc_runner(session& run, const machine& m, const ipc_plan& plan, memory_holder& other)
-      : run_(run), m_(m), plan_(plan), other_(other), started_(wall::now()) {}
+      : run_(run), m_(m), plan_(plan), other_(other), budget_(plan.budget) {}
 
   std::vector<ipc_row> all() {
     std::vector<ipc_row> rows = planned();
     progress line{run_, "ipc", rows.size()};
-    std::size_t left_out = 0;
     // the rows of both paths are measured together, so that what disturbs one disturbs the other
     for (std::size_t i = 0; i < rows.size();) {
       const std::size_t count = rows[i].kind == ipc_kind::open ? 1 : 2;
       const std::span<ipc_row> together{rows.data() + i, count};
       line.step(i, together.front().name);
       i += count;
-      const auto left = plan_.budget - std::chrono::duration_cast<nanoseconds>(wall::now() - started_);
-      if (interrupted() || left.count() <= 0) {
-        end(together, row_state::skipped, interrupted() ? "stopped by the user" : budget_was_spent(plan_.budget));
-        left_out += count;
+      if (const std::string why = budget_.over(); !why.empty()) {
+        for (ipc_row& row : together) budget_.leave_out(row, why);
         continue;
       }
-      deadline_ = wall::now() + left / static_cast<std::int64_t>(rows.size() - i + count) * count;
+      deadline_ = wall::now() + budget_.share_of(rows.size() - i + count) * count;
       measure(together);
     }
-    if (left_out > 0)
-      run_.warn(fmt::format("{} of {} rows were not measured: {}", left_out, rows.size(), rows.back().why));
+    budget_.tell(run_, rows.size());
     return rows;
   }
 
  private:
   static void end(std::span<ipc_row> rows, row_state state, const std::string& why) {
     for (ipc_row& row : rows) {
-      row.state = state;
-      row.why = why;
-      row.seconds.reset();
-      row.verified.reset();
+      end_row(row, state, why);
       row.share_of_one_process.reset();
     }
   }
@@ -271,12 +264,7 @@ class ipc_runner {
           break;
       }
     } catch (const error_exception& e) {
-      const bool offered = e.code() != errc::peer_unsupported && e.code() != errc::unsupported;
-      end(rows,
-          !offered                      ? row_state::not_offered
-          : e.code() == errc::timed_out ? row_state::no_answer
-                                        : row_state::failed,
-          e.cause().what);
+      end(rows, state_after(e.cause(), {errc::peer_unsupported, errc::unsupported}), e.cause().what);
     } catch (const failure& e) {
       end(rows, row_state::failed, e.what());
     }
@@ -306,9 +294,8 @@ class ipc_runner {
   }
 
   /// True while there are too few samples and time for more.
-  bool more(std::size_t samples, std::size_t wanted) const {
-    if (interrupted() && samples > 0) return false;
-    return samples < wanted && (wall::now() < deadline_ || samples < std::min<std::size_t>(3, wanted));
+  bool more(std::size_t samples) const {
+    return !(interrupted() && samples > 0) && !are_enough(samples, plan_.samples, deadline_);
   }
 
   void measure_open(ipc_row& row) {
@@ -316,7 +303,7 @@ class ipc_runner {
     const auto handle = memory_handle::from_bytes(other_.hold(row.src, row.size, seed, false));
     judge(row, check_ends(opened_memory<std::byte>{m_[row.dst], handle}.span(), seed));
     std::vector<double> samples;
-    while (more(samples.size(), static_cast<std::size_t>(plan_.samples))) {
+    while (more(samples.size())) {
       const auto start = wall::now();
       const opened_memory<std::byte> open{m_[row.dst], handle};
       samples.push_back(seconds_since(start));
@@ -346,7 +333,7 @@ class ipc_runner {
     static_cast<void>(touch(own, expected));
     judge(one, check_pattern(own.span().as<std::byte>(), seed));
     std::vector<double> first, later;
-    while (more(first.size(), static_cast<std::size_t>(plan_.samples))) {
+    while (more(first.size())) {
       {
         const opened_memory<std::uint8_t> open{by, handle};  // each opening has its pages before it
         first.push_back(touch(open, got));
@@ -403,10 +390,9 @@ class ipc_runner {
       return std::chrono::duration<double>(m_.now() - start).count() / repeats;
     };
     const double once = std::max(timed(copy_between, 1), timed(copy_one, 1));
-    const int repeats =
-        run_.virtual_time() ? 1 : static_cast<int>(std::clamp(20e-6 / std::max(once, 1e-9), 1.0, 200.0));
+    const int repeats = repeats_of(run_, once, 20e-6);
     std::vector<double> first, second, shares;
-    while (more(first.size(), static_cast<std::size_t>(plan_.samples))) {
+    while (more(first.size())) {
       // whoever comes second finds warmer caches: in turn
       if (first.size() % 2 == 0) {
         first.push_back(timed(copy_between, repeats));
@@ -427,7 +413,7 @@ class ipc_runner {
   const machine& m_;
   const ipc_plan& plan_;
   memory_holder& other_;
-  wall::time_point started_;
+  row_budget budget_;
   wall::time_point deadline_;
   std::uint64_t seed_ = 0;
 };

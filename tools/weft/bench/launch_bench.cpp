@@ -168,8 +168,7 @@ void play(launch_row& row, const launch_scenario& what, const topology& layout, 
     row.predicted_seconds = got.predicted;
   }
   if (times.empty()) {
-    row.state = row_state::skipped;
-    row.why = "stopped by the user";
+    end_row(row, row_state::skipped, stopped_by_user);
     return;
   }
   row.verified = verified;
@@ -242,17 +241,11 @@ void measure(launch_row& row, launch_way way, const machine& m, int samples) {
     row.why = fmt::format("{} launches counted {}", launches, counted.front());
   } else if (times.empty()) {
     row.state = row_state::skipped;
-    row.why = "stopped by the user";
+    row.why = stopped_by_user;
   } else {
     row.seconds = summarise(std::move(times));
     row.why = "an empty kernel has no ideal time, and nothing is predicted of it";
   }
-}
-
-void note_failure(launch_row& row, const error_exception& e) {
-  row.state = e.code() == errc::timed_out ? row_state::no_answer : row_state::failed;
-  row.why = e.cause().what;
-  row.seconds.reset();
 }
 
 }  // namespace
@@ -300,22 +293,14 @@ std::vector<launch_row> run_launches(session& run, const topology& balanced, con
   }
 
   progress shown{run, "launches", tasks.size()};
-  const auto begin = wall::now();
+  row_budget budget{plan.budget};
   std::vector<launch_row> rows;
   for (task& t : tasks) {
     shown.step(rows.size(), t.row.name);
-    if (interrupted()) {
-      t.row.state = row_state::skipped;
-      t.row.why = "stopped by the user";
-    } else if (wall::now() - begin >= plan.budget) {
-      t.row.state = row_state::skipped;
-      t.row.why = "the budget was spent before its turn: see --budget";
-    } else {
-      try {
-        t.work(t.row);
-      } catch (const error_exception& e) {
-        note_failure(t.row, e);
-      }
+    try {
+      if (!budget.leaves_out(t.row)) t.work(t.row);
+    } catch (const error_exception& e) {
+      end_row(t.row, e.cause());
     }
     rows.push_back(std::move(t.row));
   }

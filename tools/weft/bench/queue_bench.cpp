@@ -184,10 +184,7 @@ class queue_cell {
         const std::uint64_t moved = (count + batch - 1) / batch * batch;
         while (!interrupted() && !ground.spoilt()) {
           samples.push_back(run(moved, false) / static_cast<double>(moved));
-          const bool enough = static_cast<int>(samples.size()) >= plan.samples;
-          const bool late = wall::now() - began > share &&
-                            samples.size() >= std::min<std::size_t>(3, static_cast<std::size_t>(plan.samples));
-          if (enough || late) break;
+          if (are_enough(samples.size(), plan.samples, began + share)) break;
         }
         run(checked, true);
       }
@@ -201,7 +198,7 @@ class queue_cell {
         row.seconds = summarise(std::move(samples));
       } else if (timed) {
         row.state = row_state::skipped;
-        row.why = "stopped by the user";
+        row.why = stopped_by_user;
       }
       if (!timed) row.why = "a virtual clock has no model of a queue: the messages were checked and not timed";
     }
@@ -334,12 +331,11 @@ class queue_cell {
 class queue_runner {
  public:
   queue_runner(session& run, const machine& m, const queue_plan& plan)
-      : run_(run), m_(m), plan_(plan), cores_(cores_of_two_threads()), started_(wall::now()) {}
+      : run_(run), m_(m), plan_(plan), cores_(cores_of_two_threads()), budget_(plan.budget) {}
 
   std::vector<queue_row> all() {
     std::vector<queue_row> rows = planned();
     progress line{run_, "queues", rows.size()};
-    std::size_t left_out = 0;
     for (std::size_t first = 0; first < rows.size();) {
       std::size_t last = first + 1;
       while (last < rows.size() && same_queues(rows[first], rows[last])) ++last;
@@ -348,13 +344,7 @@ class queue_runner {
       dispatch(cell, rows.size() - first, std::make_index_sequence<queue_sizes.size()>{});
       first = last;
     }
-    std::string why;
-    for (const queue_row& row : rows) {
-      if (row.state != row_state::skipped || row.why.find("quarter") != std::string::npos) continue;
-      ++left_out;
-      why = row.why;
-    }
-    if (left_out > 0) run_.warn(fmt::format("{} of {} rows were not measured: {}", left_out, rows.size(), why));
+    budget_.tell(run_, rows.size());
     return rows;
   }
 
@@ -409,8 +399,7 @@ class queue_runner {
         ((rows.front().size == queue_sizes[Is] && (measure<queue_sizes[Is]>(rows, rows_left), true)) || ...);
     if (known) return;
     for (queue_row& row : rows) {
-      row.state = row_state::not_offered;
-      row.why = fmt::format("there are no messages of {} bytes", row.size);
+      end_row(row, row_state::not_offered, fmt::format("there are no messages of {} bytes", row.size));
     }
   }
 
@@ -428,8 +417,7 @@ class queue_runner {
 
   void by_kernels(queue_row& row, nanoseconds share) const {
     if (run_.virtual_time()) {
-      row.state = row_state::not_offered;
-      row.why = "a virtual clock has no model of a queue";
+      end_row(row, row_state::not_offered, "a virtual clock has no model of a queue");
       return;
     }
     measure_by_kernels(m_, row, plan_, share);
@@ -441,33 +429,28 @@ class queue_runner {
     const auto large = too_large(rows.front());
     if (large) run_.warn(rows.front().name + ": " + *large);
     for (queue_row& row : rows) {
-      const auto left = plan_.budget - std::chrono::duration_cast<nanoseconds>(wall::now() - started_);
-      if (large || interrupted() || left.count() <= 0) {
-        row.state = row_state::skipped;
-        row.why = large ? *large : interrupted() ? "stopped by the user" : budget_was_spent(plan_.budget);
-        continue;
-      }
+      if (large) end_row(row, row_state::skipped, *large);
+      if (large || budget_.leaves_out(row)) continue;
       try {
         if (has_kernels(row.kind)) {
-          by_kernels(row, left / static_cast<std::int64_t>(rows_left--));
-          continue;
+          by_kernels(row, budget_.share_of(rows_left--));
+        } else {
+          if (!cell) cell.emplace(m_, row);
+          if (row.mode == transfer_mode::adaptive) {
+            row.mode = cell->mode();
+            row.why = cell->why();
+            row.name = name_of(row);
+          }
+          if (std::string why = cell->missing(row); !why.empty()) {
+            end_row(row, row_state::not_offered, std::move(why));
+            continue;
+          }
+          cell->measure(row, plan_, !run_.virtual_time(), budget_.share_of(rows_left--), cores_);
         }
-        if (!cell) cell.emplace(m_, row);
-        if (row.mode == transfer_mode::adaptive) {
-          row.mode = cell->mode();
-          row.why = cell->why();
-          row.name = name_of(row);
-        }
-        if (std::string why = cell->missing(row); !why.empty()) {
-          row.state = row_state::not_offered;
-          row.why = std::move(why);
-          continue;
-        }
-        cell->measure(row, plan_, !run_.virtual_time(), left / static_cast<std::int64_t>(rows_left--), cores_);
       } catch (const error_exception& e) {
-        row.why = e.cause().what;
-        row.state = e.code() == errc::unsupported ? row_state::not_offered : row_state::failed;
+        end_row(row, e.cause(), {errc::unsupported});
       }
+      if (row.state == row_state::skipped) budget_.count(row.why);  // stopped before its first sample
       if (row.state != row_state::done || row.verified != true) cell.reset();
     }
   }
@@ -476,7 +459,7 @@ class queue_runner {
   const machine& m_;
   const queue_plan& plan_;
   std::optional<std::pair<int, int>> cores_;
-  wall::time_point started_;
+  row_budget budget_;
 };
 
 }  // namespace

@@ -9,7 +9,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <optional>
 #include <string>
@@ -115,17 +114,14 @@ class kernel_cell {
       const double little = kernels ? leg(1) : 0;
       const double trips = static_cast<double>(kernels ? count - 1 : count);
       if (good(row)) samples.push_back((whole - little) / trips);
-      const bool enough = static_cast<int>(samples.size()) >= plan.samples;
-      const bool late = wall::now() - began > share &&
-                        samples.size() >= std::min<std::size_t>(3, static_cast<std::size_t>(plan.samples));
-      if (enough || late) break;
+      if (are_enough(samples.size(), plan.samples, began + share)) break;
     }
     row.messages = 2 * number_;
     if (!good(row)) return;
     row.verified = true;
     if (samples.empty()) {
       row.state = row_state::skipped;
-      row.why = "stopped by the user";
+      row.why = stopped_by_user;
       return;
     }
     put_times(row, std::move(samples), count);
@@ -244,8 +240,7 @@ class kernel_cell {
 void measure_by_kernels(const machine& m, queue_row& row, const queue_plan& plan, nanoseconds share) {
   kernel_cell cell{m, row};
   if (std::string why = cell.missing(row); !why.empty()) {
-    row.state = row_state::not_offered;
-    row.why = std::move(why);
+    end_row(row, row_state::not_offered, std::move(why));
     return;
   }
   cell.measure(row, plan, share);

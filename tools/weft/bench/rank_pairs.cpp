@@ -154,10 +154,8 @@ class rank_pair {
       static_cast<void>(value_or_raise(w_.receive(other_, tag(about::turn), goes, no_deadline)));
       return goes[0] == std::byte{1};
     }
-    const std::string why = interrupted()                              ? "stopped by the user"
-                            : wall::now() - plan_.begun > plan_.budget ? budget_was_spent(plan_.budget)
-                            : plan_.what == rank_work::copies          ? too_large(size)
-                                                                       : "";
+    std::string why = plan_.budget.over();
+    if (why.empty() && plan_.what == rank_work::copies) why = too_large(size);
     if (!why.empty()) goes[0] = std::byte{0};
     value_or_raise(w_.send(other_, tag(about::turn), goes, world_timeout));
     if (why.empty()) return true;
@@ -374,14 +372,12 @@ std::string table_text(const session& run, const world& w, rank_work what, const
         fmt::format("{} {}", w.member(rank{lower}).node, w.member(rank{higher}).node),
         size_name(size),
         time_of(first),
-        done ? fmt::format("{}..{}", time_text(first->seconds.p5), time_text(first->seconds.p95)) : "-",
+        done ? spread_text(first->seconds) : "-",
         is_queue ? rate_of(line.second) : rate_of(first),
         is_queue ? (done && first->is_direct == 1 ? "direct" : "network") : time_of(line.second),
         is_queue ? "" : rate_of(line.second),
         verified_text<rank_row>({line.first, line.second})};
-    std::vector<style> styles(cells.size(), style::plain);
-    styles.back() = style_of_verified(cells.back());
-    table.row(std::move(cells), std::move(styles));
+    table.row(cells, style_of_verified(cells.back()));
   }
   return table.render(run);
 }
@@ -392,7 +388,6 @@ exit_code run_rank_pairs(session& run, const rank_pair_plan& plan) {
   if (run.virtual_time())
     throw failure{exit_code::usage, "between processes there is no virtual clock: drop --clock virtual"};
   const machine& m = run.open_machine(peer_verification::never);
-  if (m.device_count() == 0) throw failure{exit_code::absent, "this machine has no device; weft devices says why"};
   world w = joined_world(run, world_timeout);
   if (w.size() == 1) throw failure{exit_code::usage, "a pair needs two ranks: WORLD_SIZE is 1"};
   if (w.engine().empty() && (plan.what == rank_work::copies || w.nodes() > 1))

@@ -2,9 +2,8 @@
 // Queues and copies between the ranks of a world, pair by pair.
 #pragma once
 
-#include "command_line/output.hpp"
+#include "bench_row.hpp"
 
-#include <chrono>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -17,9 +16,8 @@ struct rank_pair_plan {
   rank_work what = rank_work::queues;
   std::vector<std::uint64_t> sizes;
   int samples = 15;
-  std::chrono::nanoseconds budget;
+  row_budget budget;
   std::string output;
-  std::chrono::steady_clock::time_point begun = std::chrono::steady_clock::now();
 };
 
 /// As a rank, like all others: rank 0 prints. Errors: failure.

@@ -3,6 +3,7 @@
 #include "bench/queue_bench.hpp"
 #include "collective_options.hpp"
 #include "command_entry.hpp"
+#include "commands.hpp"
 
 namespace weft::tool {
 
@@ -51,7 +52,7 @@ void add_copy(command_entries& to, CLI::App& bench, bool is_latency) {
   copy->add_flag("--no-p2p", options.no_p2p, "Only copies that are staged through the host");
   add_world_flag(*copy, options.world);
   add_output(*copy, options.output, "Also write the JSON document, or the matrix as .svg, to a file");
-  to.add(copy, command::bench_copy, [&options, raw, is_latency]() -> complaint {
+  to.add(copy, command_of<run_bench_copy, &command_line::bench_copy>, [&options, raw, is_latency]() -> complaint {
     options.latency = is_latency;
     if (auto wrong =
             first_of({read(raw->sizes, parse_sizes, options.sizes), read(raw->pairs, parse_pairs, options.pairs)}))
@@ -135,7 +136,8 @@ void add_queue(command_entries& to, CLI::App& bench) {
   add_world_flag(*queue, options.world);
   raw->add_budget(*queue, "10s");
   add_results_file(*queue, options.output);
-  to.add(queue, command::bench_queue, [&options, raw] { return raw->take(options); });
+  to.add(queue, command_of<run_bench_queue, &command_line::bench_queue>,
+         [&options, raw] { return raw->take(options); });
 }
 
 void add_launch(command_entries& to, CLI::App& bench) {
@@ -154,7 +156,7 @@ void add_launch(command_entries& to, CLI::App& bench) {
   launch->add_flag("--quick", options.quick, "Three seeds and samples: a look, not a figure to quote");
   raw->add_budget(*launch, "30s");
   add_output(*launch, options.output, "Also write what was measured to a JSON file");
-  to.add(launch, command::bench_launch, [&options, raw] {
+  to.add(launch, command_of<run_bench_launch, &command_line::bench_launch>, [&options, raw] {
     return first_of({read(raw->strategies, parse_strategies, options.strategies),
                      read(raw->scenarios, parse_scenarios, options.scenarios),
                      in_range("--seeds", options.seeds, 10'000), in_range("--samples", options.samples, most_samples),
@@ -173,7 +175,7 @@ void add_ipc(command_entries& to, CLI::App& bench) {
   ipc->add_flag("--quick", options.quick, "Less memory and three samples: a look, not a figure to quote");
   raw->add_budget(*ipc, "10s");
   add_results_file(*ipc, options.output);
-  to.add(ipc, command::bench_ipc, [&options, raw] {
+  to.add(ipc, command_of<run_bench_ipc, &command_line::bench_ipc>, [&options, raw] {
     return first_of({read(raw->sizes, parse_sizes, options.sizes), read(raw->pairs, parse_pairs, options.pairs),
                      in_range("--samples", options.samples, most_samples),
                      read(raw->budget, parse_duration, options.budget)});
@@ -224,16 +226,15 @@ void add_collective(command_entries& to, CLI::App& bench) {
   collectives->add_flag("--quick", options.quick, "Three samples: a look, not a figure to quote");
   raw->add_budget(*collectives, "30s");
   add_results_file(*collectives, options.output);
-  to.add(collectives, command::bench_collective, [&options, raw] { return raw->take_all(options); });
+  to.add(collectives, command_of<run_bench_collective, &command_line::bench_collective>,
+         [&options, raw] { return raw->take_all(options); });
 }
 
 }  // namespace
 
 void add_bench_commands(command_entries& to) {
   CLI::App* bench = to.app.add_subcommand("bench", "Measure this machine");
-  bench->require_subcommand(0, 1);
-  to.add(bench, command::summary,
-         takes_a_command(bench, "what is to be measured? weft bench copy, latency, queue, launch, ipc, or collective"));
+  to.add_group(bench, "what is to be measured? weft bench copy, latency, queue, launch, ipc, or collective");
   add_copy(to, *bench, false);
   add_copy(to, *bench, true);
   add_queue(to, *bench);

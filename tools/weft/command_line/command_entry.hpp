@@ -21,7 +21,7 @@ using complaint = std::optional<std::string>;
 
 struct command_entry {
   CLI::App* at;
-  command what;
+  command_function run;             // null: a group, whose own commands come after it
   std::function<complaint()> take;  // may be empty
 };
 
@@ -31,8 +31,13 @@ struct command_entries {
   command_line& line;
   std::vector<command_entry> all{};
 
-  void add(CLI::App* at, command what, std::function<complaint()> take = {}) {
-    all.push_back({at, what, std::move(take)});
+  void add(CLI::App* at, command_function run, std::function<complaint()> take = {}) {
+    all.push_back({at, run, std::move(take)});
+  }
+  /// A command that only holds others: what a line that names none of those is told.
+  void add_group(CLI::App* at, const char* question) {
+    at->require_subcommand(0, 1);
+    add(at, nullptr, [=]() -> complaint { return at->get_subcommands().empty() ? complaint{question} : std::nullopt; });
   }
 };
 
@@ -40,11 +45,6 @@ void add_looking_commands(command_entries& to);  // devices, doctor, report, top
 void add_explain_commands(command_entries& to);
 void add_bench_commands(command_entries& to);
 void add_other_commands(command_entries& to);  // demo, conform, trace, compare, world
-
-/// Only for commands that hold others: what a line that names none of those is told.
-[[nodiscard]] inline std::function<complaint()> takes_a_command(CLI::App* at, const char* question) {
-  return [at, question]() -> complaint { return at->get_subcommands().empty() ? complaint{question} : std::nullopt; };
-}
 
 /// The first of several complaints.
 [[nodiscard]] inline complaint first_of(std::initializer_list<complaint> all) {

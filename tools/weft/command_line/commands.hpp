@@ -26,6 +26,12 @@ exit_code run_compare(session& run, const compare_options& options);
 exit_code run_world_check(session& run, const world_check_options& options);
 exit_code run_trace_view(session& run, const trace_view_options& options);
 
+/// One of these with its options, or none, out of those of the line.
+template <auto Run, auto... Options>
+exit_code command_of(session& run, [[maybe_unused]] const command_line& line) {
+  return Run(run, line.*Options...);
+}
+
 /// devices[] of weft.devices/1.
 [[nodiscard]] json devices_json(const machine& m);
 /// pairs[] of weft.topo/1: every ordered pair of different devices.

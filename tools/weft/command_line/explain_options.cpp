@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collective_options.hpp"
 #include "command_entry.hpp"
+#include "commands.hpp"
 
 namespace weft::tool {
 
@@ -52,7 +53,7 @@ void explain_launch_of(command_entries& to, CLI::App& explain) {
   launch->add_option("--granularity", raw->granularity, "Borders are multiples of this: 1")->type_name("COUNT");
   launch->add_flag("--streamed", options.streamed,
                    "Data comes from host memory and goes back; default: it stays on the devices");
-  to.add(launch, command::explain_launch, [&options, raw]() -> complaint {
+  to.add(launch, command_of<run_explain_launch, &command_line::explain_launch>, [&options, raw]() -> complaint {
     const auto items = parse_count(raw->items);
     if (!items) return items.error().what;
     options.items = *items;
@@ -75,7 +76,7 @@ void explain_collective_of(command_entries& to, CLI::App& explain, collective wh
       ->type_name("");
   raw->add_to(*one, "Insist on one");
   one->add_flag("--measure", options.measure, "Measure the rates first, and keep them for later commands");
-  to.add(one, command::explain_collective, [&options, raw, what]() -> complaint {
+  to.add(one, command_of<run_explain_collective, &command_line::explain_collective>, [=, &options]() -> complaint {
     options.what = what;
     std::vector<collective_algorithm> algorithms{options.algorithm};
     if (auto wrong = raw->take(options)) return wrong;
@@ -93,10 +94,7 @@ void explain_collective_of(command_entries& to, CLI::App& explain, collective wh
 
 void add_explain_commands(command_entries& to) {
   CLI::App* explain = to.app.add_subcommand("explain", "Show what would be decided, and why");
-  explain->require_subcommand(0, 1);
-  to.add(explain, command::summary,
-         takes_a_command(explain,
-                         "what is to be explained? weft explain launch, or a collective: weft explain all_reduce"));
+  to.add_group(explain, "what is to be explained? weft explain launch, or a collective: weft explain all_reduce");
   explain_launch_of(to, *explain);
   for (int i = 0; i < collective_count; ++i) explain_collective_of(to, *explain, static_cast<collective>(i));
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "command_entry.hpp"
+#include "commands.hpp"
 
 namespace weft::tool {
 
@@ -20,7 +21,7 @@ void add_doctor(command_entries& to) {
   doctor->add_option("--from", options.from, "Look at such a file, not at this computer")
       ->type_name("FILE")
       ->check(has_a_name);
-  to.add(doctor, command::doctor, [&options, &line = to.line]() -> complaint {
+  to.add(doctor, command_of<run_doctor, &command_line::doctor>, [&options, &line = to.line]() -> complaint {
     if (!options.from.empty() && (options.run || line.global.sim))
       return "--from looks at a file: neither --run nor --sim has anything to do there";
     if (line.global.sim && !options.run) return "a simulated machine has nothing to look at without --run";
@@ -35,7 +36,7 @@ void add_report(command_entries& to) {
   report->add_flag("--quick", options.quick, "Small sizes and three samples: a look, not figures to quote");
   const auto budget = std::make_shared<std::string>();
   report->add_option("--budget", *budget, "Measure for about this long: 30s")->type_name("TIME");
-  to.add(report, command::report, [&options, budget] {
+  to.add(report, command_of<run_report, &command_line::report>, [&options, budget] {
     return first_of({read(*budget, parse_duration, options.budget), names_a_page(options.output)});
   });
 }
@@ -48,7 +49,7 @@ void add_topo(command_entries& to) {
   topo->add_flag("--verify", options.verify, "Write and read back a pattern over every offered pair first");
   topo->add_flag("--measure", options.measure, "Measure bandwidth and latency of every pair first");
   add_output(*topo, options.output, "Also write a .svg, .json, .dot or .txt file");
-  to.add(topo, command::topo);
+  to.add(topo, command_of<run_topo, &command_line::topo>);
 }
 
 void add_route(command_entries& to) {
@@ -62,7 +63,7 @@ void add_route(command_entries& to) {
       ->type_name("PATH");
   route->add_flag("--measure", options.measure, "Measure the rates first, and keep them for later commands");
   route->add_option("--via", options.via, "The device in the middle of a relayed copy")->type_name("DEVICE");
-  to.add(route, command::route, [&options, size]() -> complaint {
+  to.add(route, command_of<run_route, &command_line::route>, [&options, size]() -> complaint {
     const auto bytes = parse_size(*size);
     if (!bytes) return bytes.error().what;
     options.size = *bytes;
@@ -74,7 +75,7 @@ void add_route(command_entries& to) {
 
 void add_looking_commands(command_entries& to) {
   to.add(to.app.add_subcommand("devices", "List devices, and backends with the reason why they are absent"),
-         command::devices);
+         command_of<run_devices>);
   add_doctor(to);
   add_report(to);
   add_topo(to);

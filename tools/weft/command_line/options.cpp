@@ -2,6 +2,7 @@
 #include "options.hpp"
 
 #include "command_entry.hpp"
+#include "commands.hpp"
 #include "option_pages.hpp"
 #include "output.hpp"
 #include "weft/core/topology.hpp"
@@ -155,6 +156,7 @@ std::optional<finished_line> parse(CLI::App& app, int argc, const char* const* a
 
 std::variant<command_line, finished_line> parse_command_line(int argc, const char* const* argv) {
   command_line line;
+  line.run = command_of<run_summary>;
   for (int i = 0; i < argc; ++i) line.global.argv.emplace_back(argv[i]);
 
   CLI::App app{"Several GPUs as one machine.", "weft"};
@@ -181,7 +183,7 @@ std::variant<command_line, finished_line> parse_command_line(int argc, const cha
     if (one.take) {
       if (const auto wrong = one.take()) return usage(*one.at, *wrong);
     }
-    line.what = one.what;
+    line.run = one.run;
   }
   return line;
 }

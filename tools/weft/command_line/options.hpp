@@ -179,29 +179,13 @@ struct trace_view_options {
   std::string output;  // empty: beside the input, with .svg
 };
 
-enum class command : std::uint8_t {
-  summary,
-  devices,
-  doctor,
-  report,
-  topo,
-  route,
-  bench_copy,
-  bench_queue,
-  bench_launch,
-  bench_ipc,
-  bench_collective,
-  demo,
-  conform,
-  trace_view,
-  world_check,
-  compare,
-  explain_launch,
-  explain_collective,
-};
+class session;
+enum class exit_code : int;
+struct command_line;
+using command_function = exit_code (*)(session&, const command_line&);
 
 struct command_line {
-  command what = command::summary;
+  command_function run = nullptr;  // never null once a line was parsed
   global_options global;
   topo_options topo;
   doctor_options doctor;

@@ -315,10 +315,14 @@ bool session::simulated() const { return machine_ && (machine_->simulated() || v
 
 bool session::virtual_time() const { return options_.clock == clock_kind::virtual_time; }
 
+namespace {
+
+bool is_of_virtual_driver(const device& one) { return one.name().starts_with("Virtual "); }
+
+}  // namespace
+
 bool session::virtual_driver() const {
-  if (!machine_) return false;
-  const auto devices = machine_->devices();
-  return std::ranges::any_of(devices, [](const device& d) { return d.name().starts_with("Virtual "); });
+  return machine_ && std::ranges::any_of(machine_->devices(), is_of_virtual_driver);
 }
 
 std::optional<std::string> session::figures_note() const {
@@ -444,6 +448,12 @@ void text_table::row(std::vector<std::string> cells, std::vector<style> styles) 
   lines_.push_back({std::move(cells), std::move(styles)});
 }
 
+void text_table::row(std::vector<std::string> cells, style of_last) {
+  std::vector<style> styles(cells.size(), style::plain);
+  styles.back() = of_last;
+  row(std::move(cells), std::move(styles));
+}
+
 namespace {
 
 /// Ends of blocks of columns, each of which fits into `most` characters beside the first column; one block where `most`
@@ -495,6 +505,15 @@ std::string text_table::render(const session& painter) const {
   }
   return text;
 }
+
+device_id require_device(const topology& machine, int number) {
+  const int count = machine.device_count();
+  if (number < count) return device_id{number};
+  throw failure{exit_code::absent, fmt::format("there is no gpu{}: {} has {} device{}", number, machine.name, count,
+                                               count == 1 ? "" : "s")};
+}
+
+bool is_played(const device& one) { return one.kind() == backend_kind::host || is_of_virtual_driver(one); }
 
 void write_file(const std::string& path, std::string_view content) {
   write_file(path, [&](const text_sink& to) { to(content); });
@@ -556,6 +575,12 @@ std::string time_text(double seconds) {
   if (seconds < 999.5e-6) return three(seconds * 1e6, "us");
   if (seconds < 999.5e-3) return three(seconds * 1e3, "ms");
   return three(seconds, "s");
+}
+
+std::string median_text(const std::optional<statistics>& seconds) { return seconds ? time_text(seconds->median) : "-"; }
+
+std::string spread_text(const std::optional<statistics>& seconds) {
+  return seconds ? fmt::format("{}..{}", time_text(seconds->p5), time_text(seconds->p95)) : "-";
 }
 
 std::string rate_text(double bytes_per_second) {

@@ -4,6 +4,8 @@
 
 #include "interruption.hpp"
 #include "options.hpp"
+#include "statistics.hpp"
+#include "weft/core/topology.hpp"
 #include "weft/runtime/machine.hpp"
 
 #include <nlohmann/json.hpp>
@@ -141,6 +143,7 @@ class text_table {
  public:
   explicit text_table(std::vector<std::string> header, std::vector<bool> right = {});
   void row(std::vector<std::string> cells, std::vector<style> styles = {});
+  void row(std::vector<std::string> cells, style of_last);
   [[nodiscard]] std::string render(const session& painter) const;
 
  private:
@@ -151,6 +154,12 @@ class text_table {
   std::vector<line> lines_;
   std::vector<bool> right_;
 };
+
+/// The device of that number. Errors: failure (absent).
+device_id require_device(const topology& machine, int number);
+
+/// Whether this computer's processor and memory play it: a device of the host, or of a virtual driver.
+[[nodiscard]] bool is_played(const device& one);
 
 /// Writes a file whole or not at all: beside the target first, then renamed onto it. Devices and pipes are written
 /// directly. Errors: failure that names the path and the reason.
@@ -166,6 +175,9 @@ void finish_output();
 
 /// "1.25 us", "3.4 ms": three significant digits.
 [[nodiscard]] std::string time_text(double seconds);
+/// The median of times, and "1.25 us..1.4 us" from the 5th to the 95th percentile; "-" without any.
+[[nodiscard]] std::string median_text(const std::optional<statistics>& seconds);
+[[nodiscard]] std::string spread_text(const std::optional<statistics>& seconds);
 /// "12.3 GB/s", with 1 GB = 1e9 bytes.
 [[nodiscard]] std::string rate_text(double bytes_per_second);
 /// "64MiB", "8B": exact, as used in names.

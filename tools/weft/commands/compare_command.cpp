@@ -24,11 +24,10 @@ struct results_file {
   std::string path;
   json document;
   std::vector<measured> rows;
-  std::size_t without_time = 0;
 };
 
 results_file read_results(const std::string& path) {
-  results_file file{path, read_json(path), {}, 0};
+  results_file file{path, read_json(path), {}};
   const auto schema = string_in(file.document, "schema");
   const json& results = part_of(file.document, "results");
   if (!schema || !schema->starts_with("weft.bench.") || !results.is_array())
@@ -45,10 +44,8 @@ results_file read_results(const std::string& path) {
     const auto name = string_in(row, "name");
     const auto median = number_in(seconds, "median");
     const bool is_right = bool_in(row, "verified").value_or(true);
-    if (!name || !median || *median <= 0) {
-      ++file.without_time;
-      if (!name || is_right) continue;
-    }
+    const bool has_time = median && *median > 0;
+    if (!name || (!has_time && is_right)) continue;
     const double time = median.value_or(0);
     file.rows.push_back(
         {*name, time, number_in(seconds, "p5").value_or(time), number_in(seconds, "p95").value_or(time), is_right});
@@ -159,9 +156,7 @@ std::string row_text(const session& run, const std::vector<compared>& rows, bool
     const style last = one.what == change::slower || one.what == change::wrong ? style::bad
                        : one.what == change::faster                            ? style::good
                                                                                : style::faint;
-    std::vector<style> styles(cells.size(), style::plain);
-    styles.back() = last;
-    table.row(std::move(cells), std::move(styles));
+    table.row(std::move(cells), last);
   }
   return any ? table.render(run) + "\n" : std::string{};
 }

@@ -88,7 +88,7 @@ exit_code run_conform(session& run, const conform_options& options) {
           all);
     }
   } else {
-    const std::string_view backend = first.device_count() == 0 ? "no device" : to_string(first.devices()[0].kind());
+    const std::string_view backend = to_string(first[0].kind());
     const std::string_view name = run.options().sim ? std::string_view{*run.options().sim} : std::string_view{};
     complete = run_suite(
         run, [&] { return run.open_again(); }, fmt::format("{}, {}", backend, run.machine_title()), name, fault, cases,

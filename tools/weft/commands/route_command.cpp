@@ -21,11 +21,7 @@ device_id device_of(const machine& m, const std::string& text, std::string_view 
   }
   const auto number = parse_device(text);
   if (!number) throw failure{exit_code::usage, fmt::format("{}: {}", place, number.error().what)};
-  if (*number >= m.device_count()) {
-    throw failure{exit_code::absent, fmt::format("there is no gpu{}: {} has {} device{}", *number, m.layout().name,
-                                                 m.device_count(), m.device_count() == 1 ? "" : "s")};
-  }
-  return device_id{*number};
+  return require_device(m.layout(), *number);
 }
 
 copy_path path_of(std::string_view name) {

@@ -197,9 +197,7 @@ void print(const session& run, const world& w, const std::vector<rank_record>& r
                                    : p.how == pair_state::wrong_data
                                        ? fmt::format("WRONG DATA: {}", p.why.data())
                                        : fmt::format("FAILED: {}", printable(p.why.data()))};
-    std::vector<style> styles(cells.size(), style::plain);
-    styles.back() = well ? style::good : style::bad;
-    table.row(std::move(cells), std::move(styles));
+    table.row(std::move(cells), well ? style::good : style::bad);
   }
   run.print(text + table.render(run));
 }

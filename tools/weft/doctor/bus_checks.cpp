@@ -86,12 +86,10 @@ finding pci_gpus(const machine_facts& machine) {
     if (is_lost) unlisted.push_back(gpu.address);
   }
   const auto say = [&](const std::vector<std::string>& gpus, verdict how_bad, const std::string& sentence,
-                       std::vector<std::string> steps) {
+                       const std::vector<std::string>& steps) {
     if (gpus.empty()) return;
-    if (made.found != verdict::failed) made.found = how_bad;
-    made.summary += (made.summary.empty() ? "" : " ") + sentence;
+    made.add(how_bad, sentence, {}, steps);
     made.about.insert(made.about.end(), gpus.begin(), gpus.end());
-    made.steps.insert(made.steps.end(), steps.begin(), steps.end());
   };
   say(unlisted, verdict::failed,
       gpus_do(machine, unlisted, "no longer answers", "no longer answer") + ". The kernel still lists it.",
@@ -254,10 +252,10 @@ finding pci_errors(const machine_facts& machine) {
         few += *corrected;
         continue;
       }
-      if (others > 0 || made.found == verdict::ok) made.found = others > 0 ? verdict::failed : verdict::warning;
-      made.summary +=
-          fmt::format("{}{} has counted {} PCIe errors{}.", made.summary.empty() ? "" : " ", who, *corrected + others,
-                      others > 0 ? fmt::format(", {} of which could not be corrected", others) : ", all corrected");
+      made.add(
+          others > 0 ? verdict::failed : verdict::warning,
+          fmt::format("{} has counted {} PCIe errors{}.", who, *corrected + others,
+                      others > 0 ? fmt::format(", {} of which could not be corrected", others) : ", all corrected"));
       made.about.push_back(gpu.address);
     }
   }
@@ -438,10 +436,6 @@ finding kernel_log(const machine_facts& machine) {
     if (const std::string gpu = gpu_in(machine, line); !gpu.empty()) about.insert(gpu);
     if (made.facts.size() < 5) made.facts.push_back({"line", line, "the kernel's log (dmesg)"});
   }
-  const auto say = [&](verdict how_bad, const std::string& sentence) {
-    if (made.found != verdict::failed) made.found = how_bad;
-    made.summary += (made.summary.empty() ? "" : " ") + sentence;
-  };
   std::size_t programs = 0;
   bool is_lost = false;
   for (const auto& [number, count] : seen.xids) {
@@ -451,15 +445,16 @@ finding kernel_log(const machine_facts& machine) {
       continue;
     }
     is_lost = is_lost || number == 79 || number == 119;
-    say(number == 63 || known == xids.end() ? verdict::warning : verdict::failed,
-        fmt::format("NVIDIA's driver has reported error {} (Xid), {}: {}.", number, times(count),
-                    known == xids.end() ? "see NVIDIA's table of Xid errors" : known->meaning));
+    made.add(number == 63 || known == xids.end() ? verdict::warning : verdict::failed,
+             fmt::format("NVIDIA's driver has reported error {} (Xid), {}: {}.", number, times(count),
+                         known == xids.end() ? "see NVIDIA's table of Xid errors" : known->meaning));
   }
-  if (seen.resets > 0) say(verdict::failed, fmt::format("The driver amdgpu has reset a GPU, {}.", times(seen.resets)));
+  if (seen.resets > 0)
+    made.add(verdict::failed, fmt::format("The driver amdgpu has reset a GPU, {}.", times(seen.resets)));
   if (seen.translations > 0)
-    say(verdict::failed, fmt::format("The IOMMU has blocked accesses to memory, {}.", times(seen.translations)));
+    made.add(verdict::failed, fmt::format("The IOMMU has blocked accesses to memory, {}.", times(seen.translations)));
   if (seen.bus_errors > 0)
-    say(verdict::warning, fmt::format("The PCIe bus has reported errors, {}.", times(seen.bus_errors)));
+    made.add(verdict::warning, fmt::format("The PCIe bus has reported errors, {}.", times(seen.bus_errors)));
   made.about.assign(about.begin(), about.end());
   made.decisive = made.facts.size();
   if (made.found == verdict::ok) {

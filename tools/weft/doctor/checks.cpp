@@ -126,6 +126,18 @@ std::string_view to_string(verdict found) {
   return "not_applicable";
 }
 
+void finding::add(verdict how_bad, std::string_view sentence, std::string_view its_effect,
+                  const std::vector<std::string>& its_steps) {
+  const auto append = [](std::string& text, std::string_view more) {
+    if (!text.empty() && !more.empty()) text += ' ';
+    text += more;
+  };
+  if (how_bad != verdict::ok && found != verdict::failed) found = how_bad;
+  append(summary, sentence);
+  append(effect, its_effect);
+  steps.insert(steps.end(), its_steps.begin(), its_steps.end());
+}
+
 std::span<const check> all_checks() { return table; }
 
 std::size_t diagnosis::count(verdict found) const {
@@ -160,8 +172,7 @@ diagnosis diagnose(const machine_facts& machine) {
   finding& few = of(all, "cpus");
   if (is_open(far) && is_open(few) && !far.about.empty() && few.summary.find("control group") == std::string::npos) {
     few.part_of = "numa";
-    far.summary += " " + few.summary;
-    far.effect += " " + few.effect;
+    far.add(few.found, few.summary, few.effect);
   }
   return all;
 }

@@ -34,6 +34,10 @@ struct finding {
   /// Another check whose finding this one explains, or follows from: it is told there and not counted twice.
   std::string part_of{};
 
+  /// One more sentence, what comes of it and what to do. The finding is as bad as the worst of its sentences.
+  void add(verdict how_bad, std::string_view sentence, std::string_view its_effect = {},
+           const std::vector<std::string>& its_steps = {});
+
   [[nodiscard]] bool is_note() const { return found == verdict::ok && !steps.empty(); }
 };
 

@@ -131,7 +131,8 @@ finding device_nodes(const machine_facts& machine) {
   std::erase_if(expected, [&](const std::string& path) { return part_of(nodes, path).is_object(); });
   for (const std::string& path : expected) made.facts.push_back({path, "absent", "/dev"});
   if (!expected.empty()) {
-    made.summary = fmt::format("{} {} not exist.", fmt::join(expected, " and "), expected.size() == 1 ? "does" : "do");
+    made.add(verdict::failed,
+             fmt::format("{} {} not exist.", fmt::join(expected, " and "), expected.size() == 1 ? "does" : "do"));
     if (machine.is_in_container()) {
       made.steps = {"Start the container with its GPUs:", has_driver("nvidia")
                                                               ? "$ docker run --gpus all …"
@@ -165,8 +166,7 @@ finding device_nodes(const machine_facts& machine) {
     constexpr std::size_t most = 2;
     const auto more = closed.size() > most ? fmt::format(" and {} more", closed.size() - most) : std::string{};
     closed.resize(std::min(closed.size(), most));
-    made.summary +=
-        fmt::format("{}This user may not open {}{}.", made.summary.empty() ? "" : " ", fmt::join(closed, ", "), more);
+    made.add(verdict::failed, fmt::format("This user may not open {}{}.", fmt::join(closed, ", "), more));
     if (machine.is_in_container()) {
       made.steps.emplace_back("Give the container the devices and their group (docker run --device … --group-add …).");
     } else if (group == "render" || group == "video") {
@@ -177,8 +177,8 @@ finding device_nodes(const machine_facts& machine) {
       made.steps.emplace_back("Let a group or all users open them (a rule of udev).");
     }
   }
-  if (made.summary.empty()) return well(fmt::format("this user can open {}", counted(nodes.size(), "device file")));
-  made.found = verdict::failed;
+  if (made.found == verdict::ok)
+    return well(fmt::format("this user can open {}", counted(nodes.size(), "device file")));
   made.effect = "Programs of this user find no GPU.";
   made.decisive = made.facts.size();
   return made;
@@ -189,13 +189,11 @@ finding libraries(const machine_facts& machine) {
   if (!machine.record().at("/libraries").is_object()) return not_known("nobody has looked for libraries");
   finding made;
   const auto add = [&](verdict how_bad, const json& library, const std::string& sentence,
-                       std::vector<std::string> steps) {
-    if (made.found != verdict::failed) made.found = how_bad;
-    made.summary += (made.summary.empty() ? "" : " ") + sentence;
+                       const std::vector<std::string>& steps) {
+    made.add(how_bad, sentence, {}, steps);
     made.facts.push_back({string_in(library, "name").value_or("libnvidia-ml.so.1"),
                           string_in(library, "path").value_or("absent"),
                           string_in(library, "why").value_or("dlopen(3)")});
-    made.steps.insert(made.steps.end(), steps.begin(), steps.end());
   };
   if (machine.has(gpu_vendor::nvidia)) {
     const json& cuda = library_of(machine, "cuda");

@@ -111,31 +111,27 @@ finding gpu_mode(const machine_facts& machine) {
   }
   if (made.about.empty()) return well("undivided, and open to several processes", std::move(made.facts));
   made.decisive = made.facts.size();
-  const auto say = [&](const std::vector<std::string>& list, verdict how_bad, const std::string& sentence,
-                       const std::string& effect, std::vector<std::string> steps) {
-    if (list.empty()) return;
-    if (how_bad != verdict::ok && made.found != verdict::failed) made.found = how_bad;
-    made.summary += (made.summary.empty() ? "" : " ") + sentence;
-    made.effect += (made.effect.empty() ? "" : " ") + effect;
-    made.steps.insert(made.steps.end(), steps.begin(), steps.end());
-  };
-  say(closed, verdict::failed,
-      gpus_do(machine, closed, "refuses", "refuse") + " all CUDA programs (compute mode \"prohibited\").",
-      "Programs do not find it.",
-      {"Somebody set this on purpose. If it is no longer wanted, let programs use it again:",
-       fmt::format("$ sudo nvidia-smi -i {} -c DEFAULT", fmt::join(closed, ","))});
-  say(exclusive, verdict::warning,
-      gpus_do(machine, exclusive, "takes", "take") + " one process at a time (compute mode \"exclusive\").",
-      "The second process fails.",
-      {"To let several in:", fmt::format("$ sudo nvidia-smi -i {} -c DEFAULT", fmt::join(exclusive, ","))});
-  say(divided, verdict::ok, gpus_do(machine, divided, "is", "are") + " divided into parts (MIG is on).",
-      "A divided GPU cannot copy directly to other GPUs.",
-      {"If that is wanted, do nothing. Turning MIG off removes its parts and what runs on them:",
-       fmt::format("$ sudo nvidia-smi -i {} -mig 0", fmt::join(divided, ","))});
-  say(waiting, verdict::warning, fmt::format("MIG waits for a reset of {}.", gpus_text(machine, waiting)),
-      "Until then it is not divided.",
-      {"Let its programs end (ask their users), then:",
-       fmt::format("$ sudo nvidia-smi --gpu-reset -i {}", fmt::join(waiting, ","))});
+  if (!closed.empty())
+    made.add(verdict::failed,
+             gpus_do(machine, closed, "refuses", "refuse") + " all CUDA programs (compute mode \"prohibited\").",
+             "Programs do not find it.",
+             {"Somebody set this on purpose. If it is no longer wanted, let programs use it again:",
+              fmt::format("$ sudo nvidia-smi -i {} -c DEFAULT", fmt::join(closed, ","))});
+  if (!exclusive.empty())
+    made.add(verdict::warning,
+             gpus_do(machine, exclusive, "takes", "take") + " one process at a time (compute mode \"exclusive\").",
+             "The second process fails.",
+             {"To let several in:", fmt::format("$ sudo nvidia-smi -i {} -c DEFAULT", fmt::join(exclusive, ","))});
+  if (!divided.empty())
+    made.add(verdict::ok, gpus_do(machine, divided, "is", "are") + " divided into parts (MIG is on).",
+             "A divided GPU cannot copy directly to other GPUs.",
+             {"If that is wanted, do nothing. Turning MIG off removes its parts and what runs on them:",
+              fmt::format("$ sudo nvidia-smi -i {} -mig 0", fmt::join(divided, ","))});
+  if (!waiting.empty())
+    made.add(verdict::warning, fmt::format("MIG waits for a reset of {}.", gpus_text(machine, waiting)),
+             "Until then it is not divided.",
+             {"Let its programs end (ask their users), then:",
+              fmt::format("$ sudo nvidia-smi --gpu-reset -i {}", fmt::join(waiting, ","))});
   return made;
 }
 
@@ -185,8 +181,7 @@ finding gpu_memory(const machine_facts& machine) {
                : does_not_apply("these GPUs do not count memory errors: ECC is off, or they have none");
   const auto say = [&](const std::vector<std::string>& list, verdict how_bad, const std::string& sentence) {
     if (list.empty()) return;
-    if (made.found != verdict::failed) made.found = how_bad;
-    made.summary += (made.summary.empty() ? "" : " ") + sentence;
+    made.add(how_bad, sentence);
     made.about.insert(made.about.end(), list.begin(), list.end());
   };
   say(worn, verdict::failed,
@@ -342,8 +337,7 @@ finding nvlink(const machine_facts& machine) {
     if (one.up < most[gpu->name]) {
       worst = gpu;
       made.about.push_back(gpu->address);
-      made.summary += fmt::format("{}GPU {} has {} of {} NVLinks up.", made.summary.empty() ? "" : " ", gpu->address,
-                                  one.up, most[gpu->name]);
+      made.add(verdict::warning, fmt::format("GPU {} has {} of {} NVLinks up.", gpu->address, one.up, most[gpu->name]));
     } else if (one.errors > 0) {
       noisy.push_back(gpu->address);
     }
@@ -472,10 +466,10 @@ finding p2p_status(const machine_facts& machine) {
   made.about.assign(about.begin(), about.end());
   const bool is_virtual = machine.is_in_virtual_machine();
   for (const auto& [status, names] : refused) {
-    made.summary += fmt::format(
-        "{}{} of {} ordered pairs of GPUs have no peer access: {}.", made.summary.empty() ? "" : " ", names.size(), all,
-        is_virtual && status == 1 ? "the virtual machine shows a chipset that does not support it"
-                                  : gpu::nvml_p2p_words[status]);
+    made.add(verdict::ok,
+             fmt::format("{} of {} ordered pairs of GPUs have no peer access: {}.", names.size(), all,
+                         is_virtual && status == 1 ? "the virtual machine shows a chipset that does not support it"
+                                                   : gpu::nvml_p2p_words[status]));
     made.facts.push_back({names.front() + (names.size() > 1 ? fmt::format(" and {} more", names.size() - 1) : ""),
                           std::string{gpu::nvml_p2p_words[status]}, fmt::format("nvmlDeviceGetP2PStatus, {}", status)});
     if (!p2p_advice[status].empty() && !is_virtual) made.steps.emplace_back(p2p_advice[status]);

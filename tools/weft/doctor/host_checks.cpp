@@ -117,8 +117,7 @@ finding limits(const machine_facts& machine) {
     if (!number || *number >= least) return made.facts.push_back(std::move(fact));
     made.facts.insert(made.facts.begin(), std::move(fact));
     ++made.decisive;
-    made.found = verdict::warning;
-    made.summary += fmt::format("{}{}{}{}", made.summary.empty() ? "" : " ", before, text(number), after);
+    made.add(verdict::warning, fmt::format("{}{}{}", before, text(number), after));
     const std::string most = wanted > 0 ? std::to_string(wanted) : "unlimited";
     const bool is_allowed = !hard || (wanted > 0 && *hard >= wanted);
     if (is_allowed) made.steps.push_back(fmt::format("$ ulimit -{} {}", letter, most));
@@ -154,9 +153,8 @@ finding virtual_memory(const machine_facts& machine) {
     if (!is_bad(*number)) return made.facts.push_back(std::move(fact));
     made.facts.insert(made.facts.begin(), std::move(fact));
     ++made.decisive;
-    made.found = verdict::warning;
-    made.summary += (made.summary.empty() ? "" : " ") + fmt::format("vm.{} is {}: {}", name, *number, sentence);
-    made.steps.push_back(fmt::format("$ sudo sysctl vm.{}={}", name, value));
+    made.add(verdict::warning, fmt::format("vm.{} is {}: {}", name, *number, sentence), {},
+             {fmt::format("$ sudo sysctl vm.{}={}", name, value)});
   };
   look(
       "overcommit_memory", [](std::int64_t n) { return n == 2; },
@@ -194,13 +192,10 @@ finding numa(const machine_facts& machine) {
   }
   put_decisive_first(made);
   const auto decide = [&](evidence fact, const std::string& sentence, const std::string& effect,
-                          std::vector<std::string> steps) {
-    made.found = verdict::warning;
+                          const std::vector<std::string>& steps) {
+    made.add(verdict::warning, sentence, effect, steps);
     made.facts.insert(made.facts.begin(), std::move(fact));
     ++made.decisive;
-    made.summary += (made.summary.empty() ? "" : " ") + sentence;
-    made.effect += (made.effect.empty() ? "" : " ") + effect;
-    made.steps.insert(made.steps.end(), steps.begin(), steps.end());
   };
   if (!far_nodes.empty()) {
     decide({"CPUs of this shell", allowed_text, "/proc/self/status"},
@@ -277,10 +272,7 @@ finding environment(const machine_facts& machine) {
   finding made;
   std::string unset;
   const auto add = [&](verdict how_bad, const std::string& name, const std::string& value, const std::string& effect) {
-    if (made.found != verdict::failed) made.found = how_bad;
-    made.summary +=
-        fmt::format("{}{} is {}.", made.summary.empty() ? "" : " ", name, value.empty() ? "empty" : "set to " + value);
-    made.effect += (made.effect.empty() ? "" : " ") + effect;
+    made.add(how_bad, fmt::format("{} is {}.", name, value.empty() ? "empty" : "set to " + value), effect);
     made.facts.insert(made.facts.begin(), {name, value, "the environment"});
     ++made.decisive;
     unset += " " + name;

@@ -72,10 +72,6 @@ std::optional<std::int64_t> system_record::number(const std::string& file) const
   return found ? whole_number(*found) : std::nullopt;
 }
 
-std::string system_record::unreadable(const std::string& file) const {
-  return string_in(part_of(document_, "unreadable"), file).value_or("");
-}
-
 std::string system_record::link(const std::string& path) const {
   return string_in(part_of(document_, "links"), path).value_or("");
 }

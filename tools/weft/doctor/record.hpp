@@ -31,8 +31,6 @@ class system_record {
   [[nodiscard]] std::optional<std::string> text(const std::string& file) const;
   /// A file's whole text as a number: decimal, or hexadecimal after 0x.
   [[nodiscard]] std::optional<std::int64_t> number(const std::string& file) const;
-  /// Why a file that exists was not read; empty where it was read or does not exist.
-  [[nodiscard]] std::string unreadable(const std::string& file) const;
   /// What a symbolic link points to; empty without one.
   [[nodiscard]] std::string link(const std::string& path) const;
   /// Names in a folder; none where it does not exist.

@@ -177,10 +177,9 @@ json kernels_of(const machine& m, const std::vector<std::string>& labels) {
 
 json measure_work(session& run, const machine& m) {
   const auto labels = labels_of(m);
-  const bool is_played = std::ranges::all_of(
-      m.devices(), [](const device& d) { return d.kind() == backend_kind::host || d.name().starts_with("Virtual "); });
   json made;
-  made["measured_on"] = is_played && m.clock() == clock_kind::wall ? "host_memory" : "link";
+  made["measured_on"] =
+      std::ranges::all_of(m.devices(), is_played) && m.clock() == clock_kind::wall ? "host_memory" : "link";
   // a kernel first: where none runs, copies may not either
   made["kernels"] = kernels_of(m, labels);
   made["pairs"] = pairs_of(run, m, labels);

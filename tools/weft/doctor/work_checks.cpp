@@ -150,8 +150,7 @@ finding host_rate(const machine_facts& machine) {
   bool is_link = false;
   bool is_far_slow = false;
   const auto say = [&](const std::string& label, const std::string& sentence) {
-    made.found = verdict::warning;
-    made.summary += (made.summary.empty() ? "" : " ") + sentence;
+    made.add(verdict::warning, sentence);
     made.about.push_back(label);
     decisive.push_back(made.facts.back());
     made.facts.pop_back();

@@ -46,19 +46,16 @@ std::string table_text(const session& run, const collective_plan& plan, const st
     for (const collective_row& row : rows) {
       if (row.task.shape.what != what) continue;
       const auto rate = [](const std::optional<double>& value) { return value ? rate_text(*value) : std::string{"-"}; };
-      std::vector<std::string> line{
-          size_name(row.size),
-          std::to_string(row.count),
-          std::string{to_string(row.task.type)},
-          std::string{to_string(row.algorithm)},
-          row.seconds ? time_text(row.seconds->median) : "-",
-          row.seconds ? fmt::format("{}..{}", time_text(row.seconds->p5), time_text(row.seconds->p95)) : "-",
-          rate(row.algorithm_bandwidth()),
-          rate(row.bus_bandwidth()),
-          row.wrong ? std::to_string(*row.wrong) : "-"};
-      std::vector<style> styles(line.size(), style::plain);
-      styles.back() = !row.wrong ? style::faint : *row.wrong == 0 ? style::good : style::bad;
-      table.row(std::move(line), std::move(styles));
+      std::vector<std::string> line{size_name(row.size),
+                                    std::to_string(row.count),
+                                    std::string{to_string(row.task.type)},
+                                    std::string{to_string(row.algorithm)},
+                                    median_text(row.seconds),
+                                    spread_text(row.seconds),
+                                    rate(row.algorithm_bandwidth()),
+                                    rate(row.bus_bandwidth()),
+                                    row.wrong ? std::to_string(*row.wrong) : "-"};
+      table.row(std::move(line), !row.wrong ? style::faint : *row.wrong == 0 ? style::good : style::bad);
     }
     text += table.render(run);
   }

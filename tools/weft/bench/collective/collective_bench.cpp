@@ -25,27 +25,17 @@ std::uint64_t elements_on(const collective_task& task, int rank) {
 class collective_runner {
  public:
   collective_runner(session& run, const machine& m, std::span<const device_id> devices, const collective_plan& plan)
-      : run_(run), m_(m), devices_(devices), plan_(plan), all_(ranks_of(m, devices)), started_(wall::now()) {}
+      : run_(run), m_(m), devices_(devices), plan_(plan), all_(ranks_of(m, devices)), budget_(plan.budget) {}
 
   std::vector<collective_row> all() {
     std::vector<collective_row> rows = rows_of(plan_);
     progress line{run_, "collectives", rows.size()};
-    std::size_t left_out = 0;
     for (std::size_t i = 0; i < rows.size(); ++i) {
-      collective_row& row = rows[i];
-      if (row.state != row_state::done) continue;
-      line.step(i, row.name);
-      const auto left = plan_.budget - std::chrono::duration_cast<nanoseconds>(wall::now() - started_);
-      if (interrupted() || left.count() <= 0) {
-        row.state = row_state::skipped;
-        row.why = interrupted() ? "stopped by the user" : budget_was_spent(plan_.budget);
-        ++left_out;
-        continue;
-      }
-      measure(row, left / static_cast<std::int64_t>(rows.size() - i));
+      if (rows[i].state != row_state::done) continue;
+      line.step(i, rows[i].name);
+      if (!budget_.leaves_out(rows[i])) measure(rows[i], budget_.share_of(rows.size() - i));
     }
-    if (left_out > 0)
-      run_.warn(fmt::format("{} of {} rows were not measured: {}", left_out, rows.size(), rows.back().why));
+    budget_.tell(run_, rows.size());
     return rows;
   }
 
@@ -59,21 +49,15 @@ class collective_runner {
 
   void measure(collective_row& row, nanoseconds share) {
     if (const auto why = does_not_fit(m_, devices_, row.task)) {
-      row.state = row_state::skipped;
-      row.why = *why;
+      end_row(row, row_state::skipped, *why);
       run_.warn(row.name + ": " + *why);
       return;
     }
     try {
       sample(row, share);
     } catch (const error_exception& e) {
-      row.why = e.cause().what;
-      row.seconds.reset();
-      row.verified.reset();
+      end_row(row, e.cause(), {errc::unsupported});
       row.wrong.reset();
-      row.state = e.code() == errc::unsupported ? row_state::not_offered
-                  : e.code() == errc::timed_out ? row_state::no_answer
-                                                : row_state::failed;
     }
   }
 
@@ -86,25 +70,14 @@ class collective_runner {
       for (int i = 0; i < repeats; ++i) work->run();
       return std::chrono::duration<double>(m_.now() - start).count() / repeats;
     };
-    // The clock's own reading must not show in a collective of a few bytes.
     const double once = timed(1);
-    const int repeats =
-        run_.virtual_time() ? 1 : static_cast<int>(std::clamp(20e-6 / std::max(once, 1e-9), 1.0, 200.0));
-    std::vector<double> samples;
-    while (!interrupted()) {
-      samples.push_back(timed(repeats));
-      const bool enough = static_cast<int>(samples.size()) >= plan_.samples;
-      const bool late = wall::now() - began > share && samples.size() >= std::min<std::size_t>(3, wanted());
-      const bool very_late = wall::now() - started_ > plan_.budget;
-      if (enough || late || very_late) break;
-    }
+    const int repeats = repeats_of(run_, once, 20e-6);
+    std::vector<double> samples = take_samples(budget_, plan_.samples, began + share, [&] { return timed(repeats); });
     if (samples.empty()) samples.push_back(once);
     row.seconds = summarise(std::move(samples));
     if (row.seconds->median <= 0) row.why = "the clock did not move: it models no cost for this";
     static_cast<void>(check(row, *work));
   }
-
-  [[nodiscard]] std::size_t wanted() const { return static_cast<std::size_t>(plan_.samples); }
 
   /// Runs it on new inputs and looks at every element.
   static bool check(collective_row& row, collective_work& work) {
@@ -123,7 +96,7 @@ class collective_runner {
   std::span<const device_id> devices_;
   const collective_plan& plan_;
   communicator all_;
-  wall::time_point started_;
+  row_budget budget_;
 };
 
 }  // namespace

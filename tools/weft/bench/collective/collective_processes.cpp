@@ -21,11 +21,9 @@ namespace weft::tool {
 
 namespace {
 
-using std::chrono::nanoseconds;
 using wall = std::chrono::steady_clock;
 
 constexpr std::chrono::seconds gather_timeout{60};
-constexpr const char* stopped_by_user = "stopped by the user";
 
 /// What a rank says to all others. Between two halves of one program: sent as it lies.
 struct word {
@@ -49,7 +47,7 @@ struct process_ranks {
 class process_runner {
  public:
   process_runner(session& run, process_ranks ranks, const std::vector<int>& named, const collective_plan& plan)
-      : run_(run), ranks_(std::move(ranks)), plan_(plan), started_(wall::now()), m_(run.open_again()) {
+      : run_(run), ranks_(std::move(ranks)), plan_(plan), budget_(plan.budget), m_(run.open_again()) {
     devices_ = devices_of_ranks(m_.layout(), named, plan.ranks);
     if (!ranks_.local || !named.empty()) return;
     for (int r = 0; r < plan.ranks; ++r)
@@ -64,7 +62,6 @@ class process_runner {
     rank_communicator mine = ranks_.join(m_[devices_[ranks_.self.index()]]);
     std::optional<progress> line;
     if (is_first()) line.emplace(run_, "collectives", rows.size());
-    std::size_t left_out = 0;
     std::string broken;  // no further calls once one has failed for good
     for (std::size_t i = 0; i < rows.size(); ++i) {
       collective_row& row = rows[i];
@@ -72,40 +69,25 @@ class process_runner {
       if (line) line->step(i, row.name);
       // the first process decides for all: clocks and signals differ
       word decision;
-      const auto left = plan_.budget - std::chrono::duration_cast<nanoseconds>(wall::now() - started_);
-      if (!broken.empty()) {
-        decision.set_text(broken);
-      } else if (interrupted()) {
-        decision.set_text(stopped_by_user);
-      } else if (left.count() <= 0) {
-        decision.set_text(budget_was_spent(plan_.budget));
-      }
-      decision.seconds = std::chrono::duration<double>(left).count() / static_cast<double>(rows.size() - i);
+      decision.set_text(broken.empty() ? budget_.over() : broken);
+      decision.seconds = seconds_of(budget_.share_of(rows.size() - i));
       decision = exchange(decision).front();
       if (decision.text[0] != '\0') {
-        row.state = row_state::skipped;
-        row.why = decision.text;
-        ++left_out;
+        budget_.leave_out(row, decision.text);
         continue;
       }
-      if (const auto why = does_not_fit(m_, devices_, row.task)) {
-        // free memory is not the same everywhere, and somebody may still have found room
-        row.why = *why;
-      }
+      // free memory is not the same everywhere, and somebody may still have found room
       word room;
-      room.set_text(row.why);
+      room.set_text(does_not_fit(m_, devices_, row.task).value_or(""));
       if (const std::string why = first_text(exchange(room)); !why.empty()) {
-        row.state = row_state::skipped;
-        row.why = why;
+        end_row(row, row_state::skipped, why);
         if (is_first()) run_.warn(row.name + ": " + why);
         continue;
       }
       measure(mine, row, decision.seconds);
-      if (row.state == row_state::skipped) ++left_out;
       if (const auto failed = mine.failure()) broken = failed->what;
     }
-    if (left_out > 0 && is_first())
-      run_.warn(fmt::format("{} of {} rows were not measured: {}", left_out, rows.size(), rows.back().why));
+    if (is_first()) budget_.tell(run_, rows.size());
     return made;
   }
 
@@ -162,13 +144,8 @@ class process_runner {
     try {
       sample(mine, row, share);
     } catch (const error_exception& e) {
-      row.why = e.cause().what;
-      row.seconds.reset();
-      row.verified.reset();
+      end_row(row, e.cause(), {errc::unsupported});
       row.wrong.reset();
-      row.state = e.code() == errc::unsupported ? row_state::not_offered
-                  : e.code() == errc::timed_out ? row_state::no_answer
-                                                : row_state::failed;
     }
   }
 
@@ -197,9 +174,7 @@ class process_runner {
       row.algorithm = work->algorithm();
     }));
     if (stopped_) {
-      row.state = row_state::skipped;
-      row.why = stopped_by_user;
-      row.verified.reset();
+      budget_.leave_out(row, stopped_by_user);
       row.wrong.reset();
       return;
     }
@@ -237,7 +212,7 @@ class process_runner {
   process_ranks ranks_;
   const collective_plan& plan_;
   bool stopped_ = false;
-  wall::time_point started_;
+  row_budget budget_;
   machine m_;
   std::vector<device_id> devices_;
 };

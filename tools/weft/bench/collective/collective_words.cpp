@@ -139,16 +139,9 @@ collective_shape shape_of(collective what, int ranks, std::int64_t elements) {
 std::vector<device_id> devices_of_ranks(const topology& machine, const std::vector<int>& named,
                                         std::optional<int> ranks) {
   const int count = machine.device_count();
-  if (count == 0) throw failure{exit_code::absent, "this machine has no device; weft devices says why"};
   std::vector<device_id> made;
   made.reserve(named.size());
-  for (const int id : named) {
-    if (id >= count) {
-      throw failure{exit_code::absent, fmt::format("there is no gpu{}: {} has {} device{}", id, machine.name, count,
-                                                   count == 1 ? "" : "s")};
-    }
-    made.emplace_back(id);
-  }
+  for (const int id : named) made.push_back(require_device(machine, id));
   const int most = communicator::max_size;
   if (!made.empty()) {
     if (made.size() > static_cast<std::size_t>(most)) {

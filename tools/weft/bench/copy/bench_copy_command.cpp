@@ -17,21 +17,13 @@ namespace {
 
 copy_plan plan_for(const machine& m, const copy_bench_options& options) {
   const int count = m.device_count();
-  if (count == 0) throw failure{exit_code::absent, "this machine has no device to copy between; weft devices says why"};
   copy_plan plan;
   plan.sizes = options.sizes;
   if (plan.sizes.empty()) {
     plan.sizes = {std::uint64_t{1} << 20, count > 4 ? std::uint64_t{8} << 20 : std::uint64_t{64} << 20};
   }
-  for (const auto& [from, to] : options.pairs) {
-    for (const int id : {from, to}) {
-      if (id >= count) {
-        throw failure{exit_code::absent, fmt::format("there is no gpu{}: {} has {} device{}", id, m.layout().name,
-                                                     count, count == 1 ? "" : "s")};
-      }
-    }
-    plan.pairs.emplace_back(device_id{from}, device_id{to});
-  }
+  for (const auto& [from, to] : options.pairs)
+    plan.pairs.push_back({require_device(m.layout(), from), require_device(m.layout(), to)});
   if (plan.pairs.empty()) {
     for (int a = 0; a < count; ++a) {
       for (int b = 0; b < count; ++b) plan.pairs.emplace_back(device_id{a}, device_id{b});
@@ -54,9 +46,7 @@ std::vector<std::string> cells_of(const copy_row* row) {
   if (row == nullptr || !row->seconds) return {"-", "-", "-", "-"};
   const auto rate = row->bytes_per_second();
   const auto share = row->share();
-  return {time_text(row->seconds->median),
-          fmt::format("{}..{}", time_text(row->seconds->p5), time_text(row->seconds->p95)),
-          rate ? rate_text(*rate) : "-",
+  return {median_text(row->seconds), spread_text(row->seconds), rate ? rate_text(*rate) : "-",
           share ? *share < 0.01 ? std::string{"<1%"} : fmt::format("{:.0f}%", 100 * *share) : "-"};
 }
 
@@ -93,9 +83,7 @@ std::string makers_text(const session& run, const std::vector<copy_row>& rows) {
                                   rate && other ? fmt::format("{:.2f}", *rate / *other) : "-",
                                   row.ran_on ? to_string(*row.ran_on) : "-",
                                   data};
-    std::vector<style> styles(line.size(), style::plain);
-    styles.back() = style_of_verified(data);
-    table.row(std::move(line), std::move(styles));
+    table.row(std::move(line), style_of_verified(data));
   }
   return any ? table.render(run) : std::string{};
 }
@@ -120,9 +108,7 @@ std::string table_text(const session& run, const std::vector<copy_row>& rows) {
     }
     const std::string data = verified_text<copy_row>({pair.first, pair.second});
     line.push_back(data);
-    std::vector<style> styles(line.size(), style::plain);
-    styles.back() = style_of_verified(data);
-    table.row(std::move(line), std::move(styles));
+    table.row(std::move(line), style_of_verified(data));
   }
   return by_pair.empty() ? std::string{} : table.render(run);
 }
@@ -144,7 +130,7 @@ exit_code run_bench_copy(session& run, const copy_bench_options& options) {
     const std::vector<std::uint64_t> usual = options.latency ? std::vector<std::uint64_t>{8, 512, 4096, 65536}
                                                              : std::vector<std::uint64_t>{65536, 1048576, 16777216};
     return run_rank_pairs(run, {rank_work::copies, options.sizes.empty() ? usual : options.sizes, options.samples,
-                                options.budget, options.output});
+                                row_budget{options.budget}, options.output});
   }
   const results_output file{run, options.output};
   const machine& m = run.open_machine(peer_verification::never);

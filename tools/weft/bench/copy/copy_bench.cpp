@@ -119,26 +119,16 @@ class host_copy_reference {
 class copy_runner {
  public:
   copy_runner(session& run, const machine& m, const copy_plan& plan)
-      : run_(run), m_(m), plan_(plan), facts_(route_facts_of(m.layout())), started_(wall::now()) {}
+      : run_(run), m_(m), plan_(plan), facts_(route_facts_of(m.layout())), budget_(plan.budget) {}
 
   std::vector<copy_row> all() {
     std::vector<copy_row> rows = planned();
     progress line{run_, "copies", rows.size()};
-    std::size_t left_out = 0;
     for (std::size_t i = 0; i < rows.size(); ++i) {
-      copy_row& row = rows[i];
-      line.step(i, row.name);
-      const auto left = plan_.budget - std::chrono::duration_cast<nanoseconds>(wall::now() - started_);
-      if (interrupted() || left.count() <= 0) {
-        row.state = row_state::skipped;
-        row.why = interrupted() ? "stopped by the user" : budget_was_spent(plan_.budget);
-        ++left_out;
-        continue;
-      }
-      measure(row, left / static_cast<std::int64_t>(rows.size() - i));
+      line.step(i, rows[i].name);
+      if (!budget_.leaves_out(rows[i])) measure(rows[i], budget_.share_of(rows.size() - i));
     }
-    if (left_out > 0)
-      run_.warn(fmt::format("{} of {} rows were not measured: {}", left_out, rows.size(), rows.back().why));
+    budget_.tell(run_, rows.size());
     return rows;
   }
 
@@ -236,8 +226,7 @@ class copy_runner {
 
   void measure(copy_row& row, nanoseconds share) {
     if (const auto why = too_large(m_, row)) {
-      row.state = row_state::skipped;
-      row.why = *why;
+      end_row(row, row_state::skipped, *why);
       run_.warn(row.name + ": " + *why);
       return;
     }
@@ -260,14 +249,7 @@ class copy_runner {
         sample(row, share, engine_copy{m_, row.src, row.dst, row.size, how});
       }
     } catch (const error_exception& e) {
-      row.why = e.cause().what;
-      row.seconds.reset();
-      row.verified.reset();
-      if (e.code() == errc::peer_unsupported) {
-        row.state = row_state::not_offered;
-      } else {
-        row.state = e.code() == errc::timed_out ? row_state::no_answer : row_state::failed;
-      }
+      end_row(row, e.cause(), {errc::peer_unsupported});
     }
   }
 
@@ -280,8 +262,7 @@ class copy_runner {
 
     // The first copy may hang: it is the one that is waited for with a limit.
     if (copy.once_within(std::chrono::seconds{30}) != wait_outcome::ok) {
-      row.state = row_state::no_answer;
-      row.why = "no answer within 30 s";
+      end_row(row, row_state::no_answer, "no answer within 30 s");
       return;
     }
     if (!check(row, copy.check(seed))) return;
@@ -292,20 +273,10 @@ class copy_runner {
       for (int i = 0; i < repeats; ++i) copy.once();
       return seconds_of(m_.now() - start) / repeats;
     };
-    // The clock's own reading must not show in a copy of a few bytes.
     const double once = timed(1);
-    const int repeats = run_.virtual_time() ? 1 : static_cast<int>(std::clamp(5e-6 / std::max(once, 1e-9), 1.0, 200.0));
-    std::vector<double> samples;
-    const auto sampling = wall::now();
-    while (!interrupted()) {
-      samples.push_back(timed(repeats));
-      const auto spent = wall::now() - sampling;
-      const bool enough = static_cast<int>(samples.size()) >= plan_.samples && spent >= plan_.min_time;
-      const bool late = wall::now() - began > share &&
-                        samples.size() >= std::min<std::size_t>(3, static_cast<std::size_t>(plan_.samples));
-      const bool very_late = wall::now() - started_ > plan_.budget && !samples.empty();
-      if (enough || late || very_late) break;
-    }
+    const int repeats = repeats_of(run_, once, 5e-6);
+    std::vector<double> samples =
+        take_samples(budget_, plan_.samples, began + share, [&] { return timed(repeats); }, plan_.min_time);
     if (samples.empty()) samples.push_back(once);
     row.seconds = summarise(std::move(samples));
     row.check_limit();
@@ -324,7 +295,7 @@ class copy_runner {
   const copy_plan& plan_;
   route_facts facts_;
   host_copy_reference host_copy_;
-  wall::time_point started_;
+  row_budget budget_;
   std::uint64_t seed_ = 0;
 };
 

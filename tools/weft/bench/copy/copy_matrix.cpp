@@ -42,9 +42,7 @@ std::vector<bool> odd_ones(const machine& m, const std::vector<const copy_row*>&
   }
   std::vector<bool> odd(devices * devices);
   // where a processor plays all devices, they share one memory, and differences are noise
-  const bool is_played = std::ranges::all_of(
-      m.devices(), [](const device& d) { return d.kind() == backend_kind::host || d.name().starts_with("Virtual "); });
-  if (is_played && m.clock() == clock_kind::wall) return odd;
+  if (std::ranges::all_of(m.devices(), is_played) && m.clock() == clock_kind::wall) return odd;
   for (auto& [name, of_class] : rates) std::ranges::sort(of_class);
   for (std::size_t i = 0; i < devices * devices; ++i) {
     if (best[i] == nullptr || !best[i]->seconds) continue;

@@ -15,7 +15,6 @@ namespace weft::tool {
 namespace {
 
 using std::chrono::nanoseconds;
-using wall = std::chrono::steady_clock;
 
 /// Between two devices, or a device and pinned host memory: a stream of its own, so that copies of others go beside it.
 class one_copy {
@@ -163,19 +162,13 @@ std::vector<pattern_row> run_patterns(session& run, const machine& m, std::uint6
   std::vector<pattern_row> rows = planned(m, size);
   const std::vector<peer_access> leases = enable_all_peers(m);
   progress shown{run, "copies at the same time", rows.size()};
-  const auto started = wall::now();
+  row_budget time_left{budget};
   for (std::size_t i = 0; i < rows.size(); ++i) {
     shown.step(i, rows[i].name);
-    if (interrupted() || wall::now() - started > budget) {
-      rows[i].state = row_state::skipped;
-      rows[i].why = interrupted() ? "interrupted" : "the budget is spent; --budget gives more time";
-      continue;
-    }
     try {
-      measure(m, rows[i], samples, 0x2545F4914F6CDD1DULL * (i + 1));
+      if (!time_left.leaves_out(rows[i])) measure(m, rows[i], samples, 0x2545F4914F6CDD1DULL * (i + 1));
     } catch (const error_exception& e) {
-      rows[i].state = row_state::failed;
-      rows[i].why = e.cause().what;
+      end_row(rows[i], e.cause());
     }
   }
   return rows;
@@ -208,13 +201,10 @@ std::string patterns_text(const session& run, const std::vector<pattern_row>& ro
     std::ranges::replace(words, '_', ' ');
     const auto rate = row.bytes_per_second();
     const std::string data = verified_text<pattern_row>({&row});
-    std::vector<style> styles(7, style::plain);
-    styles.back() = style_of_verified(data);
     table.row({words, to_string(row.first) + (row.second ? "-" + to_string(*row.second) : std::string{}),
-               std::to_string(row.copies), row.seconds ? time_text(row.seconds->median) : "-",
-               row.seconds ? fmt::format("{}..{}", time_text(row.seconds->p5), time_text(row.seconds->p95)) : "-",
+               std::to_string(row.copies), median_text(row.seconds), spread_text(row.seconds),
                rate ? rate_text(*rate) : "-", data},
-              std::move(styles));
+              style_of_verified(data));
   }
   return table.render(run);
 }
