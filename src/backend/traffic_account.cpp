@@ -18,8 +18,8 @@ void traffic_account::add(const link_path& path, std::uint64_t count) noexcept {
 link_traffic traffic_account::now() {
   link_traffic sums;
   sums.bytes_on_link.reserve(links_.size());
+  const std::lock_guard lock{mutex_};  // first: unwatch() moves what its word says from the one sum to the other
   for (const auto& link : links_) sums.bytes_on_link.push_back(link.load(std::memory_order_relaxed));
-  const std::lock_guard lock{mutex_};
   for (const auto& [id, source] : sources_) {
     const link_path* const path = between(source.from, source.to);
     if (path == nullptr) continue;

@@ -15,10 +15,24 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <sys/mman.h>
 #include <utility>
 #include <vector>
 
 namespace weft::common {
+
+struct unmapper {
+  std::size_t size = 0;
+  void operator()(std::byte* base) const noexcept { ::munmap(base, size); }
+};
+/// Address space without memory, so that an address names one thing and nothing else of this process.
+using reserved_addresses = std::unique_ptr<std::byte, unmapper>;
+
+/// Null where none is left.
+[[nodiscard]] inline reserved_addresses reserve_addresses(std::size_t size) {
+  void* const base = ::mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return {base == MAP_FAILED ? nullptr : static_cast<std::byte*>(base), unmapper{size}};
+}
 
 /// `A` is the backend's allocation, which derives from this. It lives while the table or an operation holds it.
 template <class A>

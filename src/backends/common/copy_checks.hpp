@@ -24,6 +24,11 @@ template <class A>
 [[nodiscard]] bool on_device(const A* memory) {
   return memory != nullptr && memory->on_device();
 }
+/// The device in whose own memory it lies; no device where that is the host's.
+template <class A>
+[[nodiscard]] device_id holder_of(const A* memory) {
+  return on_device(memory) ? memory->owner : device_id{};
+}
 template <class A>
 [[nodiscard]] bool is_block(const A* memory) {
   return memory != nullptr && memory->kind == memory_kind::block;

@@ -3,14 +3,17 @@
 // backend's memory_map adds how memory is made, and what its driver is told.
 #pragma once
 
+#include "backend/address.hpp"
 #include "backend/memory_shortage.hpp"
 #include "backends/common/address_table.hpp"
+#include "backends/common/allocation.hpp"
 #include "backends/common/peer_table.hpp"
 #include "weft/backend/backend.hpp"
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -35,6 +38,16 @@ class memory_model {
   // addresses: address_table says more
   [[nodiscard]] ref find(const void* address) const { return table_.find(address); }
   [[nodiscard]] ref find(const void* address, std::uint64_t extent) const { return table_.find(address, extent); }
+  /// Errors: not_found.
+  [[nodiscard]] result<memory_description> describe(const void* address) const {
+    const ref found = find(address);
+    if (!found) return not_allocated(address);
+    return memory_description{.base = found->user,
+                              .size = bytes{found->size},
+                              .kind = found->kind,
+                              .device = found->kind == memory_kind::mapped ? found->by : found->owner,
+                              .pending = found->pending.load(std::memory_order_acquire)};  // pairs with release in ~pin
+  }
   template <class F>
   bool visit(const void* address, F&& f) const {
     return table_.visit(address, std::forward<F>(f));
@@ -120,6 +133,24 @@ class memory_model {
   }
 
  protected:
+  /// A peer mapping that is a name, for `A` with `reserved` addresses. It has the offset of the source in its page, as
+  /// an alias of it would have. Errors: as to_be_mapped(); resource_exhausted.
+  [[nodiscard]] result<ref> named_mapping(device_id by, const void* address, std::size_t size) const {
+    auto source = to_be_mapped(address, size);
+    if (!source) return source;
+    auto made = std::make_shared<A>();
+    made->kind = memory_kind::mapped;
+    made->owner = (*source)->owner;
+    made->by = by;
+    made->size = size;
+    made->source_offset = number(address) - number((*source)->user);
+    made->source = std::move(*source);
+    made->reserved = reserve_addresses(whole_pages(size + page_size()));
+    if (!made->reserved) return make_error(errc::resource_exhausted, "there is no address space left for a mapping");
+    made->user = made->reserved.get() + number(address) % page_size();
+    return made;
+  }
+
   /// Ends all for which `goes(allocation)` is true, on the account of their devices too.
   template <class F>
   void end_if(F&& goes) {
@@ -130,8 +161,13 @@ class memory_model {
     });
   }
 
-  memory_model(device_id first, std::vector<bytes> totals)
-      : peers_(first, totals.size()), totals_(std::move(totals)), used_(totals_.size()) {}
+  /// `memory_of` is asked how much memory each of the places has.
+  template <class Places, class F>
+  memory_model(device_id first, const Places& places, F memory_of)
+      : peers_(first, places.size()), used_(places.size()) {
+    totals_.reserve(places.size());
+    for (const auto& one : places) totals_.push_back(std::invoke(memory_of, one));
+  }
   ~memory_model() = default;
 
   /// Why kernels of a device cannot use memory of the host; empty if they can.

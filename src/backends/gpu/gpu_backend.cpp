@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <unistd.h>
 
 namespace weft::gpu {
 namespace {
@@ -135,18 +134,6 @@ result<void*> gpu_backend::allocate_here(device_id device, bytes size, memory_ki
 }
 
 result<void> gpu_backend::do_release(void* base) { return memory_.release(base); }
-
-result<memory_description> gpu_backend::do_find(const void* address) {
-  const auto found = memory_.find(address);
-  if (!found) return not_allocated(address);
-  memory_description about;
-  about.base = found->user;
-  about.size = bytes{found->size};
-  about.kind = found->kind;
-  about.device = found->kind == memory_kind::mapped ? found->by : found->owner;
-  about.pending = found->pending.load(std::memory_order_acquire);
-  return about;
-}
 
 result<void> gpu_backend::do_adopt(device_id device, void* base, bytes size) {
   if (auto cause = scheduler_->lost(device)) return error{*cause};

@@ -48,7 +48,7 @@ class gpu_backend final : public queued::queued_backend {
     return "no managed memory that the host and every GPU of this machine use at the same time";
   }
   [[nodiscard]] result<void> do_release(void* base) override;
-  [[nodiscard]] result<memory_description> do_find(const void* address) override;
+  [[nodiscard]] result<memory_description> do_find(const void* address) override { return memory_.describe(address); }
   [[nodiscard]] result<void> do_adopt(device_id device, void* base, bytes size) override;
   [[nodiscard]] result<event_ref> do_prefetch(stream_handle stream, void* base, bytes size) override;
   [[nodiscard]] result<void> do_advise(void* base, bytes size, memory_advice advice, device_id device) override;
@@ -119,7 +119,6 @@ class gpu_backend final : public queued::queued_backend {
   // run: run.cpp
   [[nodiscard]] result<void> do_prepare(device_id device, const kernel_code& kernel) override;
   [[nodiscard]] result<event_ref> do_launch(stream_handle stream, launch_request request) override;
-  [[nodiscard]] result<event_ref> do_call(stream_handle stream, std::function<result<void>()> function) override;
 
   // watch: gpu_backend.cpp
   void do_trace_to(std::shared_ptr<trace_sink> sink) override {
@@ -152,7 +151,6 @@ class gpu_backend final : public queued::queued_backend {
   [[nodiscard]] std::function<void()> land(std::vector<prepared_copy>& copies);
   [[nodiscard]] CUresult copy_many(const std::vector<prepared_copy>& copies, CUstream stream) const;
   [[nodiscard]] std::shared_ptr<const error> copy_here(const prepared_copy& copy) const;
-  [[nodiscard]] const link_path* path_of(const allocation* src, const allocation* dst) const;
   [[nodiscard]] std::shared_ptr<const loaded_kernel> fill_kernel(device_id device) noexcept;
   struct multicast_access;
   [[nodiscard]] result<event_ref> through_multicast(queued::queued_stream& order, multicast_access access);

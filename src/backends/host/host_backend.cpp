@@ -4,7 +4,6 @@
 #include "backend/address.hpp"
 #include "backends/host/factory.hpp"
 #include "core/fnv.hpp"
-#include "core/hex.hpp"
 #include "core/make_error.hpp"
 #include "os/parking.hpp"
 #include "weft/core/host_memory.hpp"
@@ -190,15 +189,7 @@ result<void> host_backend::do_release(void* base) {
 
 result<memory_description> host_backend::do_find(const void* address) {
   if (auto cause = injected("find", {})) return *cause;
-  const auto found = memory_.find(address);
-  if (!found) return not_allocated(address);
-  memory_description made;
-  made.base = found->user;
-  made.size = bytes{found->size};
-  made.kind = found->kind;
-  made.device = found->kind == memory_kind::mapped ? found->by : found->owner;
-  made.pending = found->pending.load(std::memory_order_acquire);  // pairs with release in ~pin
-  return made;
+  return memory_.describe(address);
 }
 
 result<void> host_backend::do_adopt(device_id device, void* base, bytes size) {
@@ -244,10 +235,7 @@ result<event_ref> host_backend::submitted(event_ref event, order_watch::mark_ref
     if (mark) event->order_mark = std::move(mark);
     return event;
   }
-  if (scheduler_.closed()) return closed_machine();
-  return make_error(
-      errc::resource_exhausted,
-      "no thread could be started for a stream; raise the limit of threads (ulimit -u) or use fewer streams");
+  return scheduler_.closed() ? closed_machine() : no_thread();
 }
 
 result<stream_handle> host_backend::do_create_stream(device_id device, int priority, bool told) {
@@ -354,11 +342,13 @@ std::vector<stream_handle> host_backend::do_streams_of(device_id device) { retur
 
 // ---- watch ----------------------------------------------------------------------------------------------------------
 
-link_traffic host_backend::do_traffic() { return transfers_.traffic(); }
+link_traffic host_backend::do_traffic() { return transfers_.traffic().now(); }
 
-std::uint64_t host_backend::do_watch_traffic(const traffic_source& source) { return transfers_.watch(source); }
+std::uint64_t host_backend::do_watch_traffic(const traffic_source& source) {
+  return transfers_.traffic().watch(source);
+}
 
-void host_backend::do_unwatch_traffic(std::uint64_t id) { transfers_.unwatch(id); }
+void host_backend::do_unwatch_traffic(std::uint64_t id) { transfers_.traffic().unwatch(id); }
 
 std::vector<order_violation> host_backend::do_order_violations() {
   return order_ ? order_->violations() : std::vector<order_violation>{};

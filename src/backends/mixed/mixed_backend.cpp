@@ -5,11 +5,9 @@
 #include "backend/address.hpp"
 #include "backends/mixed/factory.hpp"
 #include "backends/mixed/mixed_handle.hpp"
-#include "core/hex.hpp"
 #include "core/make_error.hpp"
 
 #include <algorithm>
-#include <cstdio>
 
 namespace weft::detail {
 namespace {
@@ -38,16 +36,6 @@ mixed_backend::mixed_backend(std::vector<std::unique_ptr<backend>> parts, topolo
 }
 
 mixed_backend::~mixed_backend() { close(); }
-
-backend& mixed_backend::backend_of(stream_handle stream) const noexcept {
-  return *parts_[std::min(part_in(stream), parts_.size() - 1)];
-}
-backend& mixed_backend::backend_of(block_id block) const noexcept {
-  return *parts_[std::min(part_in(block), parts_.size() - 1)];
-}
-backend& mixed_backend::backend_of(multicast_id group) const noexcept {
-  return *parts_[std::min(part_in(group), parts_.size() - 1)];
-}
 
 mixed_backend::owner mixed_backend::owner_of(const void* address) const noexcept {
   for (std::size_t i = 0; i < parts_.size(); ++i) {

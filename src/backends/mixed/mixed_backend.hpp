@@ -9,8 +9,10 @@
 #pragma once
 
 #include "backend/callback_thread.hpp"
+#include "backends/mixed/mixed_handle.hpp"
 #include "weft/backend/backend.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <functional>
@@ -173,9 +175,11 @@ class mixed_backend final : public backend {
 
   [[nodiscard]] std::size_t part_of(device_id device) const noexcept { return part_of_[device.index()]; }
   [[nodiscard]] backend& backend_of(device_id device) const noexcept { return *parts_[part_of(device)]; }
-  [[nodiscard]] backend& backend_of(stream_handle stream) const noexcept;
-  [[nodiscard]] backend& backend_of(block_id block) const noexcept;
-  [[nodiscard]] backend& backend_of(multicast_id group) const noexcept;
+  /// The one whose number a handle has.
+  template <class Handle>
+  [[nodiscard]] backend& backend_of(Handle handle) const noexcept {
+    return *parts_[std::min(part_in(handle), parts_.size() - 1)];
+  }
   [[nodiscard]] owner owner_of(const void* address) const noexcept;
   [[nodiscard]] std::string apart(device_id from, device_id to) const;
   [[nodiscard]] error no_peers(device_id from, device_id to) const;

@@ -3,33 +3,13 @@
 
 #include "backend/address.hpp"
 
-#include <algorithm>
 #include <cstdlib>
 #include <limits>
-#include <new>
-#include <sys/mman.h>
 
 namespace weft::opencl {
-namespace {
-
-/// Address space that nothing lies in, so that an address names one buffer and nothing else of this process.
-std::byte* reserve(std::size_t size) {
-  void* const base = ::mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  return base == MAP_FAILED ? nullptr : static_cast<std::byte*>(base);
-}
-
-std::vector<bytes> memory_of(const discovery& found) {
-  std::vector<bytes> each;
-  each.reserve(found.devices.size());
-  for (const device_place& one : found.devices) each.push_back(one.description.memory);
-  return each;
-}
-
-}  // namespace
 
 allocation::~allocation() {
   buffer = {};
-  if (reserved != nullptr) ::munmap(reserved, reserved_size);
   if (home == nullptr) return;
   if (shared != nullptr) home->cl_->clSVMFree(home->contexts_[context].context, shared);
   if (kind == memory_kind::pinned && shared == nullptr) std::free(host);
@@ -42,7 +22,8 @@ place place_of(const allocation& memory, const void* address) {
 }
 
 memory_map::memory_map(std::shared_ptr<const api> cl, const discovery& found, device_id first)
-    : memory_model(first, memory_of(found)), cl_(std::move(cl)) {
+    : memory_model(first, found.devices, [](const device_place& one) { return one.description.memory; }),
+      cl_(std::move(cl)) {
   for (const context_place& one : found.contexts)
     contexts_.push_back({one.context.get(), one.shared_memory, one.atomics, one.adopts_whole});
   for (const device_place& one : found.devices)
@@ -82,8 +63,8 @@ result<void> memory_map::make_buffer(allocation& made, cl_context context) const
                     errc::out_of_memory);
   }
   // one page more, so that one past the end is in no other allocation
-  made.reserved_size = whole_pages(made.size) + page_size();
-  made.reserved = made.user = reserve(made.reserved_size);
+  made.reserved = common::reserve_addresses(whole_pages(made.size) + page_size());
+  made.user = made.reserved.get();
   if (made.user == nullptr)
     return make_error(errc::resource_exhausted,
                       "there is no address space left for a buffer of " + to_string(bytes{made.size}));
@@ -170,26 +151,12 @@ std::string memory_map::denied_of_host(device_id by, const allocation& memory) c
 }
 
 result<void*> memory_map::map(device_id by, void* address, std::size_t size) {
-  auto found = to_be_mapped(address, size);
-  if (!found) return std::move(found).error();
-  const ref source = std::move(*found);
-  auto made = std::make_shared<allocation>();
-  made->home = this;
-  made->kind = memory_kind::mapped;
-  made->owner = source->owner;
-  made->by = by;
-  made->size = size;
-  made->context = source->context;
-  made->source = source;
-  made->source_offset = number(address) - number(source->user);
-  // an address of its own with the offset of the source in its page, as an alias of it would have
-  made->reserved_size = whole_pages(size + page_size());
-  made->reserved = reserve(made->reserved_size);
-  if (made->reserved == nullptr)
-    return make_error(errc::resource_exhausted, "there is no address space left for a mapping");
-  made->user = made->reserved + number(address) % page_size();
-  void* const base = made->user;
-  table_.add(std::move(made));
+  auto made = named_mapping(by, address, size);
+  if (!made) return std::move(made).error();
+  (*made)->home = this;
+  (*made)->context = (*made)->source->context;
+  void* const base = (*made)->user;
+  table_.add(std::move(*made));
   return base;
 }
 

@@ -28,9 +28,8 @@ struct allocation : common::known_range<allocation> {
   std::byte* host = nullptr;  // where the host reaches it; null: nowhere
 
   // what has to go back
-  void* shared = nullptr;         // of clSVMAlloc
-  std::byte* reserved = nullptr;  // address space without memory
-  std::size_t reserved_size = 0;
+  void* shared = nullptr;  // of clSVMAlloc
+  common::reserved_addresses reserved;
 };
 
 using pin = common::pin<allocation>;

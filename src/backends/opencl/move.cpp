@@ -8,13 +8,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <cstring>
-#include <new>
 
 namespace weft::opencl {
 
-using common::on_device;
+using common::holder_of;
 
 namespace {
 
@@ -49,13 +47,6 @@ struct opencl_backend::prepared_copy {
   const link_path* path = nullptr;
 };
 
-const link_path* opencl_backend::path_of(const allocation* src, const allocation* dst) const {
-  if (on_device(src) && on_device(dst)) return traffic_.between(src->owner, dst->owner);
-  if (on_device(src)) return traffic_.between(src->owner, device_id{});
-  if (on_device(dst)) return traffic_.between(device_id{}, dst->owner);
-  return nullptr;
-}
-
 result<opencl_backend::prepared_copy> opencl_backend::prepare(const copy_request& request) {
   common::copy_ends<allocation> ends;
   if (auto wrong = common::find_ends(ends, memory_, request)) return std::move(*wrong);
@@ -70,7 +61,7 @@ result<opencl_backend::prepared_copy> opencl_backend::prepare(const copy_request
   made.src = at(ends.src.get(), request.src);
   made.dst_memory = std::move(ends.dst);
   made.src_memory = std::move(ends.src);
-  made.path = path_of(made.src_memory.get(), made.dst_memory.get());
+  made.path = traffic_.between(holder_of(made.src_memory.get()), holder_of(made.dst_memory.get()));
   return made;
 }
 
@@ -162,8 +153,8 @@ result<event_ref> opencl_backend::submit_copies(queued::queued_stream& to, std::
   bool any_elsewhere = false;
   for (prepared_copy& one : copies) {
     note.bytes += one.shape.total();
-    note.from = on_device(one.src_memory.get()) ? one.src_memory->owner : device_id{};
-    note.to = on_device(one.dst_memory.get()) ? one.dst_memory->owner : device_id{};
+    note.from = holder_of(one.src_memory.get());
+    note.to = holder_of(one.dst_memory.get());
     path = one.path;
     for (auto& [side, at] : {std::pair<std::shared_ptr<allocation>&, place&>{one.dst_memory, one.dst},
                              std::pair<std::shared_ptr<allocation>&, place&>{one.src_memory, one.src}}) {

@@ -6,10 +6,7 @@
 #include "weft/core/log.hpp"
 
 #include <algorithm>
-#include <cstdio>
 #include <exception>
-#include <new>
-#include <unistd.h>
 
 namespace weft::opencl {
 
@@ -70,18 +67,6 @@ result<void*> opencl_backend::do_allocate(device_id device, bytes size, memory_k
 }
 
 result<void> opencl_backend::do_release(void* base) { return memory_.release(base); }
-
-result<memory_description> opencl_backend::do_find(const void* address) {
-  const auto found = memory_.find(address);
-  if (!found) return not_allocated(address);
-  memory_description about;
-  about.base = found->user;
-  about.size = bytes{found->size};
-  about.kind = found->kind;
-  about.device = found->kind == memory_kind::mapped ? found->by : found->owner;
-  about.pending = found->pending.load(std::memory_order_acquire);
-  return about;
-}
 
 result<void> opencl_backend::do_adopt(device_id device, void* base, bytes size) {
   return memory_.adopt(device, base, size.size());

@@ -35,7 +35,7 @@ class opencl_backend final : public queued::queued_backend {
     return "no fine-grained shared memory that the host and every device of this machine see";
   }
   [[nodiscard]] result<void> do_release(void* base) override;
-  [[nodiscard]] result<memory_description> do_find(const void* address) override;
+  [[nodiscard]] result<memory_description> do_find(const void* address) override { return memory_.describe(address); }
   [[nodiscard]] result<void> do_adopt(device_id device, void* base, bytes size) override;
   [[nodiscard]] result<event_ref> do_prefetch(stream_handle stream, void* base, bytes size) override;
   [[nodiscard]] result<void> do_advise(void* base, bytes size, memory_advice advice, device_id device) override;
@@ -65,7 +65,6 @@ class opencl_backend final : public queued::queued_backend {
   // run
   [[nodiscard]] result<void> do_prepare(device_id device, const kernel_code& kernel) override;
   [[nodiscard]] result<event_ref> do_launch(stream_handle stream, launch_request request) override;
-  [[nodiscard]] result<event_ref> do_call(stream_handle stream, std::function<result<void>()> function) override;
 
   // watch
   [[nodiscard]] result<void> do_reset(device_id device) override;
@@ -85,7 +84,6 @@ class opencl_backend final : public queued::queued_backend {
   [[nodiscard]] result<void> enqueue(cl_command_queue queue, const prepared_copy& copy, cl_event* ended) const;
   /// A queue of `device` for work that the host waits for, as a stream of another context asks it.
   [[nodiscard]] result<cl_command_queue> aside(device_id device);
-  [[nodiscard]] const link_path* path_of(const allocation* src, const allocation* dst) const;
 
   std::shared_ptr<const api> cl_;
   discovery found_;

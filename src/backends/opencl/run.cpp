@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels and host functions of the OpenCL backend.
+// Kernels of the OpenCL backend.
 #include "backend/address.hpp"
 #include "backends/opencl/opencl_backend.hpp"
 #include "core/hex.hpp"
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
-#include <new>
 
 namespace weft::opencl {
 namespace {
@@ -306,17 +304,6 @@ result<event_ref> opencl_backend::do_launch(stream_handle handle, launch_request
   made->note.launch = request.launch;
   made->stop = std::move(request.stop);
   made->code = std::move(request.kernel);
-  return submitted(**order, std::move(made));
-}
-
-result<event_ref> opencl_backend::do_call(stream_handle handle, std::function<result<void>()> function) {
-  auto order = stream_of(handle);
-  if (!order) return std::move(order).error();
-  auto made = std::make_unique<host_command>([f = std::move(function)]() -> std::shared_ptr<const error> {
-    auto done = f();
-    return done ? nullptr : shared_error(std::move(done).error());
-  });
-  made->note.kind = trace_kind::host_call;
   return submitted(**order, std::move(made));
 }
 

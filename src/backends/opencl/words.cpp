@@ -5,8 +5,6 @@
 #include "backends/queued/word_command.hpp"
 #include "core/make_error.hpp"
 
-#include <new>
-
 namespace weft::opencl {
 
 result<event_ref> opencl_backend::do_write_value(stream_handle stream, const word_request& request) {

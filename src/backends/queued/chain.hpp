@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstddef>
-#include <utility>
 
 namespace weft::queued {
 
@@ -14,12 +13,8 @@ template <class T, T* T::* Link>
 class chain {
  public:
   chain() = default;
-  chain(chain&& other) noexcept { swap(other); }
-  chain& operator=(chain other) noexcept {
-    swap(other);
-    return *this;
-  }
-  ~chain() = default;
+  chain(const chain&) = delete;
+  chain& operator=(const chain&) = delete;
 
   [[nodiscard]] bool empty() const noexcept { return first_ == nullptr; }
   [[nodiscard]] std::size_t size() const noexcept { return size_; }
@@ -48,12 +43,6 @@ class chain {
   }
 
  private:
-  void swap(chain& other) noexcept {
-    std::swap(first_, other.first_);
-    std::swap(last_, other.last_);
-    std::swap(size_, other.size_);
-  }
-
   T* first_ = nullptr;
   T* last_ = nullptr;
   std::size_t size_ = 0;

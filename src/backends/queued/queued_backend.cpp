@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <variant>
 
 namespace weft::queued {
 namespace {
@@ -136,6 +137,20 @@ std::vector<stream_handle> queued_backend::do_streams_of(device_id device) {
   for (const queued_stream* order : scheduler_->streams_of(device)) handles.push_back(order->handle());
   std::sort(handles.begin(), handles.end());
   return handles;
+}
+
+// ---- run ------------------------------------------------------------------------------------------------------------
+
+result<event_ref> queued_backend::do_call(stream_handle handle, std::function<result<void>()> function) {
+  auto order = stream_of(handle);
+  if (!order) return std::move(order).error();
+  using call = host_command<std::monostate>;  // keeps no memory
+  auto made = std::make_unique<call>([f = std::move(function)]() -> std::shared_ptr<const error> {
+    auto done = f();
+    return done ? nullptr : shared_error(std::move(done).error());
+  });
+  made->note.kind = trace_kind::host_call;
+  return submitted(**order, std::move(made));
 }
 
 // ---- watch ----------------------------------------------------------------------------------------------------------

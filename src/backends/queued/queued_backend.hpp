@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// What backends over a scheduler do alike: which devices and streams a call names, the whole of `order`, and what has
-// crossed their links.
+// What backends over a scheduler do alike: which devices and streams a call names, the whole of `order`, host
+// functions, and what has crossed their links.
 #pragma once
 
 #include "backend/traffic_account.hpp"
 #include "backends/queued/scheduler.hpp"
 
-#include <initializer_list>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <string>
 #include <vector>
 
 namespace weft::queued {
@@ -45,6 +44,9 @@ class queued_backend : public backend {
   [[nodiscard]] bool do_drain(device_id device, wait_deadline deadline) override;
   [[nodiscard]] std::vector<stream_handle> do_streams_of(device_id device) override;
   [[nodiscard]] std::chrono::nanoseconds do_now() noexcept override { return scheduler_->now(); }
+
+  // run
+  [[nodiscard]] result<event_ref> do_call(stream_handle stream, std::function<result<void>()> function) override;
 
   // watch
   [[nodiscard]] link_traffic do_traffic() override { return traffic_.now(); }

@@ -4,21 +4,12 @@
 #include "core/make_error.hpp"
 
 #include <algorithm>
-#include <array>
-#include <exception>
 #include <string>
-#include <system_error>
 #include <utility>
 
 namespace weft::queued {
 
 namespace {
-
-/// One more reference.
-event_ref handle_of(event_record& record) {
-  record.retain();
-  return event_ref{&record};
-}
 
 // Whether it is the driver that called, on a thread of its own: there nothing may be submitted.
 thread_local bool called_by_driver = false;
@@ -178,14 +169,14 @@ event_ref scheduler::submit(queued_stream& to, std::unique_ptr<command> made) {
   bool is_next = false;
   bool is_started = false;
   bool look = false;
+  event_ref end;
   {
     const std::lock_guard lock{to.mutex_};
-    if (closed()) return {};
-    // NOLINTNEXTLINE(bugprone-unused-return-value): one reference is the stream's, one the caller's
-    static_cast<void>(made.release());
-    c->retain();
+    if (closed()) return end;
+    end = event_ref{made.release()};  // the caller's reference
+    c->retain();                      // the stream's
     c->sequence_ = to.submitted_.fetch_add(1, std::memory_order_seq_cst) + 1;
-    to.last_ = handle_of(*c);
+    to.last_ = end;
     is_next = to.waiting_.empty() && to.on_host_ == nullptr;
     std::shared_ptr<const error> cause;
     is_started = is_next && c->is_for_driver() && try_start(to, *c, cause) == start_outcome::started;
@@ -193,7 +184,7 @@ event_ref scheduler::submit(queued_stream& to, std::unique_ptr<command> made) {
     look = to.flying_.size() % many == many - 1 || c->refused_ != nullptr;
   }
   if ((is_next && !is_started) || look) progress(to);
-  return event_ref{c};
+  return end;
 }
 
 event_ref scheduler::record(queued_stream& of) {
@@ -271,17 +262,12 @@ scheduler::start_outcome scheduler::try_start(queued_stream& s, command& c, std:
   }
   if (cause) return start_outcome::ended;
   if (!s.worker_.joinable()) {
-    try {
+    auto started = guarded([&]() -> result<void> {
       s.worker_ = std::jthread{[this, &s](const std::stop_token& shutdown) { work(s, shutdown); }};
-    } catch (const std::system_error&) {
-      cause = common::cause_of([] {
-        return make_error(errc::resource_exhausted,
-                          "no thread could be started for a stream; raise the limit of threads (ulimit -u) or use "
-                          "fewer streams");
-      });
-      return start_outcome::ended;
-    } catch (const std::bad_alloc&) {
-      cause = common::without_memory();
+      return {};
+    });
+    if (!started) {
+      cause = common::cause_of([&] { return std::move(started).error(); });
       return start_outcome::ended;
     }
   }

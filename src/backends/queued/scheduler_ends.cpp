@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <exception>
 #include <string>
-#include <system_error>
 #include <utility>
 
 namespace weft::queued {

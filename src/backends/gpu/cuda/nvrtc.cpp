@@ -64,9 +64,6 @@ std::string capability_text(int architecture) {
 }
 
 nvrtc::nvrtc(const nvrtc_functions& table, std::string library) : call_(table), library_(std::move(library)) {
-  int major = 0;
-  int minor = 0;
-  if (call_.nvrtcVersion(&major, &minor) == NVRTC_SUCCESS) version_ = 1000 * major + 10 * minor;
   int count = 0;
   if (call_.nvrtcGetNumSupportedArchs(&count) == NVRTC_SUCCESS && count > 0) {
     architectures_.resize(static_cast<std::size_t>(count));

@@ -31,14 +31,12 @@ class nvrtc final : public run_time_compiler {
   [[nodiscard]] bool works() const;
   [[nodiscard]] const std::vector<int>& architectures() const noexcept { return architectures_; }
   [[nodiscard]] const std::string& library() const noexcept { return library_; }
-  [[nodiscard]] int version() const noexcept { return version_; }  // 1000 times major + 10 times minor
 
  private:
   [[nodiscard]] result<std::string> target_of(const kernel_code& code, int architecture) const;
 
   nvrtc_functions call_;
   std::string library_;
-  int version_ = 0;
   std::vector<int> architectures_;  // ascending
 };
 

@@ -19,7 +19,6 @@ inline constexpr nvrtcResult NVRTC_ERROR_COMPILATION = 6;
 
 // clang-format off
 #define WEFT_GPU_NVRTC_FUNCTIONS(FUNCTION)                                                                       \
-  FUNCTION(nvrtcVersion, (int* major, int* minor))                                                               \
   FUNCTION(nvrtcGetNumSupportedArchs, (int* count))                                                              \
   FUNCTION(nvrtcGetSupportedArchs, (int* architectures))                                                         \
   FUNCTION(nvrtcCreateProgram, (nvrtcProgram* program, const char* source, const char* name, int header_count,   \

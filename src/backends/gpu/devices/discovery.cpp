@@ -143,19 +143,14 @@ class finder {
     gpu.major = value(compute_capability_major, 0);
     gpu.minor = value(compute_capability_minor, 0);
     gpu.architecture = by_.architecture(cu_, gpu);
-    gpu.warp = value(warp_size, 32);
     gpu.largest_block = value(max_threads_per_block, 1024);
     gpu.largest_grid = {value(max_grid_dim_x, 65535), value(max_grid_dim_y, 65535), value(max_grid_dim_z, 65535)};
-    gpu.shared_per_block = value(max_shared_memory_per_block, 48 << 10);
-    gpu.shared_per_block_optin = std::max(gpu.shared_per_block, value(max_shared_memory_per_block_optin, 0));
     gpu.integrated = has(integrated);
     gpu.host_pointers = has(can_use_host_pointer_for_registered_mem);
-    gpu.pageable_access = has(pageable_memory_access);
     gpu.host_atomics = has(host_native_atomic_supported);
     gpu.managed = has(managed_memory);
     gpu.concurrent_managed = has(concurrent_managed_access);
     gpu.registers_host = has(host_register_supported);
-    gpu.cooperative = has(cooperative_launch);
     gpu.priorities = has(stream_priorities_supported);
     gpu.has_short_words = (by_.has_short_words || has(can_use_64_bit_stream_mem_ops)) &&
                           cu_.cuStreamWaitValue32 != nullptr && cu_.cuStreamWriteValue32 != nullptr;
@@ -168,7 +163,6 @@ class finder {
         has(gpu_direct_rdma_supported) && value(gpu_direct_rdma_writes_ordering, 0) >= bus_writes_ordered_for_owner;
     gpu.blocks = has(virtual_memory_management_supported) && cu_.cuMemCreate != nullptr && cu_.cuMemMap != nullptr;
     gpu.block_descriptors = gpu.blocks && has(handle_type_posix_file_descriptor_supported);
-    gpu.fabric = gpu.blocks && has(handle_type_fabric_supported);
     gpu.pools = has(memory_pools_supported) && cu_.cuMemPoolCreate != nullptr;
     gpu.pool_descriptors = gpu.pools && (value(mempool_supported_handle_types, 0) & handle_posix_fd) != 0;
     gpu.ipc = cu_.cuIpcGetMemHandle != nullptr && cu_.cuIpcOpenMemHandle != nullptr;

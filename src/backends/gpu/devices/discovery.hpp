@@ -23,27 +23,22 @@ struct gpu_place {
   std::optional<int> numa_node;
   std::uint64_t memory = 0;
   int compute_units = 1;
-  int major = 0, minor = 0;  // compute capability
-  int architecture = 0;      // that kernels are compiled for: see run_time_compiler
-  int warp = 32;
+  int major = 0, minor = 0;           // compute capability
+  int architecture = 0;               // that kernels are compiled for: see run_time_compiler
   int largest_block = 1024;           // threads
   std::array<int, 3> largest_grid{};  // blocks
-  int shared_per_block = 48 << 10;    // bytes that a kernel has without asking for more
-  int shared_per_block_optin = 48 << 10;
   bool integrated = false;
-  bool host_pointers = false;    // adopted memory has the same address here as on the host
-  bool pageable_access = false;  // … and need not be adopted at all
-  bool host_atomics = false;     // with the host, over their link
+  bool host_pointers = false;  // adopted memory has the same address here as on the host
+  bool host_atomics = false;   // with the host, over their link
   bool managed = false, concurrent_managed = false;
   bool registers_host = false;
-  bool cooperative = false;
   bool priorities = false;
   bool has_short_words = false;        // stream memory operations of 4 bytes
   bool has_long_words = false;         // … and of 8
   bool compares_by_nor = false;        // … and one more comparison
   bool flushes_remote_writes = false;  // … and waits that see what other devices wrote before the value
   bool orders_bus_writes = false;      // running kernels see writes across the bus in their order
-  bool blocks = false, block_descriptors = false, fabric = false;
+  bool blocks = false, block_descriptors = false;
   bool pools = false, pool_descriptors = false;
   bool ipc = false;
   bool multicast = false;

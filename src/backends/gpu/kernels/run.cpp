@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels and host functions of the gpu backend.
+// Kernels of the gpu backend.
 #include "backend/address.hpp"
 #include "backend/kernel_text.hpp"
 #include "backend/reduction_grid.hpp"
@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <new>
 #include <span>
 
 namespace weft::gpu {
@@ -304,17 +303,6 @@ result<event_ref> gpu_backend::do_launch(stream_handle handle, launch_request re
   made->note.launch = request.launch;
   made->stop = std::move(request.stop);
   made->code = std::move(request.kernel);
-  return submitted(**order, std::move(made));
-}
-
-result<event_ref> gpu_backend::do_call(stream_handle handle, std::function<result<void>()> function) {
-  auto order = stream_of(handle);
-  if (!order) return std::move(order).error();
-  auto made = std::make_unique<queued::host_command<pin>>([f = std::move(function)]() -> std::shared_ptr<const error> {
-    auto done = f();
-    return done ? nullptr : shared_error(std::move(done).error());
-  });
-  made->note.kind = trace_kind::host_call;
   return submitted(**order, std::move(made));
 }
 

@@ -14,26 +14,12 @@
 namespace weft::gpu {
 namespace {
 
-/// Address space that nothing lies in: a name.
-std::byte* reserve(std::size_t size) {
-  void* const base = ::mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  return base == MAP_FAILED ? nullptr : static_cast<std::byte*>(base);
-}
-
 /// How long memory may be on its way back where nothing goes on without it.
 constexpr std::chrono::milliseconds patience{1000};
-
-std::vector<bytes> memory_of(const discovery& found) {
-  std::vector<bytes> each;
-  each.reserve(found.devices.size());
-  for (const auto& one : found.devices) each.push_back(one.description.memory);
-  return each;
-}
 
 }  // namespace
 
 allocation::~allocation() {
-  if (reserved != nullptr) ::munmap(reserved, reserved_size);
   if (home == nullptr) return;
   if (exported) exported->end(share_state::freed);
   if (exported) {  // the driver gives freed memory to others at once, whoever still has it open
@@ -65,7 +51,7 @@ std::string allocation::why_revoked() const {
 
 memory_map::memory_map(std::shared_ptr<const driver> cu, const discovery& found, std::shared_ptr<contexts> places,
                        device_id first)
-    : memory_model(first, memory_of(found)),
+    : memory_model(first, found.devices, [](const device_place& one) { return one.description.memory; }),
       cu_(std::move(cu)),
       found_(found),
       places_(std::move(places)),
@@ -441,26 +427,12 @@ std::string memory_map::denied_of_host(device_id by, const allocation& memory) c
 // ---- peer mappings --------------------------------------------------------------------------------------------------
 
 result<void*> memory_map::map(device_id by, void* address, std::size_t size) {
-  auto found = to_be_mapped(address, size);
-  if (!found) return std::move(found).error();
-  const ref source = std::move(*found);
-  auto made = std::make_shared<allocation>();
-  made->home = this;
-  made->kind = memory_kind::mapped;
-  made->owner = source->owner;
-  made->by = by;
-  made->size = size;
-  made->source = source;
-  made->source_offset = number(address) - number(source->user);
-  made->gpu = gpu_address(*source, address);
-  // a name of its own with the offset of the source in its page, as an alias of it would have
-  made->reserved_size = whole_pages(size + page_size());
-  made->reserved = reserve(made->reserved_size);
-  if (made->reserved == nullptr)
-    return make_error(errc::resource_exhausted, "there is no address space left for a mapping");
-  made->user = made->reserved + number(address) % page_size();
-  void* const base = made->user;
-  add(std::move(made));
+  auto made = named_mapping(by, address, size);
+  if (!made) return std::move(made).error();
+  (*made)->home = this;
+  (*made)->gpu = gpu_address(*(*made)->source, address);
+  void* const base = (*made)->user;
+  add(std::move(*made));
   return base;
 }
 

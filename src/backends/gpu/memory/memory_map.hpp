@@ -75,8 +75,7 @@ struct allocation : common::known_range<allocation> {
   // what has to go back
   std::function<void()> give_back;  // calls the driver; never on its own threads
   bool goes_back_late = false;      // the driver waits for all work of the GPU before it takes this
-  std::byte* reserved = nullptr;    // address space without memory
-  std::size_t reserved_size = 0;
+  common::reserved_addresses reserved;
 
   using last_use = freed_elsewhere;
 };

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <new>
 #include <utility>
 
 namespace weft::gpu {

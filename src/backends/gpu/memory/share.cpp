@@ -3,7 +3,6 @@
 #include "backend/address.hpp"
 #include "backends/gpu/gpu_backend.hpp"
 
-#include <array>
 #include <utility>
 
 namespace weft::gpu {

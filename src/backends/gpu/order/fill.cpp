@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <new>
 
 namespace weft::gpu {
 namespace {

@@ -7,13 +7,12 @@
 #include "backends/gpu/gpu_backend.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <functional>
-#include <new>
 
 namespace weft::gpu {
 
+using common::holder_of;
 using common::on_device;
 
 namespace {
@@ -81,13 +80,6 @@ struct gpu_backend::prepared_copy {
   [[nodiscard]] bool is_line() const { return shape.height == 1 && shape.depth == 1; }
 };
 
-const link_path* gpu_backend::path_of(const allocation* src, const allocation* dst) const {
-  if (on_device(src) && on_device(dst)) return traffic_.between(src->owner, dst->owner);
-  if (on_device(src)) return traffic_.between(src->owner, device_id{});
-  if (on_device(dst)) return traffic_.between(device_id{}, dst->owner);
-  return nullptr;
-}
-
 result<gpu_backend::prepared_copy> gpu_backend::prepare(const copy_request& request, device_id by) {
   prepared_copy made;
   made.shape = request.shape;
@@ -107,7 +99,7 @@ result<gpu_backend::prepared_copy> gpu_backend::prepare(const copy_request& requ
   made.src = side(std::move(ends.src), request.src);
   const allocation* const dst = made.dst.memory.get();
   const allocation* const src = made.src.memory.get();
-  made.path = path_of(src, dst);
+  made.path = traffic_.between(holder_of(src), holder_of(dst));
   if (made.has_block()) {
     if (auto engine = common::engine_of(memory_, dst, src, by); !engine) return std::move(engine).error();
   } else if (on_device(dst) && on_device(src) && !found_.same_gpu(local(dst->owner), local(src->owner))) {
@@ -218,8 +210,8 @@ result<event_ref> gpu_backend::submit_copies(queued::queued_stream& to, std::vec
   bool one_call = copies.size() > 1 && cu_->cuMemcpyBatchAsync != nullptr;
   for (const prepared_copy& one : copies) {
     note.bytes += one.shape.total();
-    note.from = on_device(one.src.memory.get()) ? one.src.memory->owner : device_id{};
-    note.to = on_device(one.dst.memory.get()) ? one.dst.memory->owner : device_id{};
+    note.from = holder_of(one.src.memory.get());
+    note.to = holder_of(one.dst.memory.get());
     path = one.path;
     for (const end* side : {&one.dst, &one.src}) {
       if (side->memory) memory.emplace_back(side->memory);

@@ -5,8 +5,6 @@
 #include "backends/gpu/gpu_backend.hpp"
 #include "backends/queued/word_command.hpp"
 
-#include <new>
-
 namespace weft::gpu {
 namespace {
 

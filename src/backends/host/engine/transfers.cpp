@@ -7,16 +7,16 @@
 #include "core/modelled_time.hpp"
 
 #include <algorithm>
-#include <cstdio>
 #include <string>
 
 namespace weft::host {
 
+using common::holder_of;
 using common::is_block;
 using common::on_device;
 
 transfers::transfers(const topology& machine, device_id first, memory_map& memory, fault_plan& faults)
-    : machine_(machine), first_(first), memory_(memory), faults_(faults), traffic_(machine.links.size()) {
+    : machine_(machine), first_(first), memory_(memory), faults_(faults), traffic_(machine, first) {
   const std::size_t count = machine_.devices.size();
   through_host_.resize(count * count);
   for (std::size_t s = 0; s < count; ++s) {
@@ -28,24 +28,13 @@ transfers::transfers(const topology& machine, device_id first, memory_map& memor
 }
 
 const link_path* transfers::path_of(const allocation* src, const allocation* dst) const {
-  const std::size_t n = machine_.devices.size();
-  if (on_device(src) && on_device(dst)) {
-    if (src->owner == dst->owner) return nullptr;
-    return &machine_.peer_paths[index(src->owner) * n + index(dst->owner)];
-  }
-  if (on_device(src)) return &machine_.to_host[index(src->owner)];
+  if (on_device(src)) return traffic_.between(src->owner, holder_of(dst));
   if (on_device(dst)) {
     // pinned memory lies near the device it was made for; plain host memory is taken to lie near the destination
     const std::size_t near = src != nullptr ? index(src->owner) : index(dst->owner);
-    return &through_host_[near * n + index(dst->owner)];
+    return &through_host_[near * machine_.devices.size() + index(dst->owner)];
   }
   return nullptr;
-}
-
-void transfers::account(const link_path* path, std::uint64_t count) noexcept {
-  if (path == nullptr) return;
-  for (const int link : path->links)
-    traffic_[static_cast<std::size_t>(link)].fetch_add(count, std::memory_order_relaxed);
 }
 
 result<prepared_copy> transfers::prepare(const copy_request& request, device_id by) {
@@ -66,7 +55,7 @@ result<prepared_copy> transfers::prepare(const copy_request& request, device_id 
 
 double transfers::memory_rate(const allocation& memory) const noexcept {
   if (memory.kind != memory_kind::device && memory.kind != memory_kind::block) return 0;
-  return machine_.devices[static_cast<std::size_t>(memory.owner.value() - first_.value())].bytes_per_second;
+  return machine_.devices[index(memory.owner)].bytes_per_second;
 }
 
 cost transfers::cost_of(const prepared_copy& copy) const noexcept {
@@ -79,8 +68,8 @@ operation_note transfers::note_of(const pin& src, const pin& dst, std::uint64_t 
   operation_note note;
   note.kind = trace_kind::copy;
   note.bytes = count;
-  if (on_device(src.get())) note.from = src.get()->owner;
-  if (on_device(dst.get())) note.to = dst.get()->owner;
+  note.from = holder_of(src.get());
+  note.to = holder_of(dst.get());
   return note;
 }
 
@@ -128,7 +117,7 @@ std::shared_ptr<const error> transfers::move(const prepared_copy& copy) {
   if (!dropped) {
     if (auto cause = carry(to, from, request, dst == nullptr ? request.shape.width : dst->size, corrupts)) return cause;
   }
-  account(copy.path, request.shape.total());
+  if (copy.path != nullptr) traffic_.add(*copy.path, request.shape.total());
   return nullptr;
 }
 
@@ -157,7 +146,7 @@ void transfers::try_copy(device_id from, device_id to, std::byte* into, std::spa
   if (faults_.drops(from, to)) return;
   copy_request request;
   request.shape.width = bytes.size();
-  const link_path* path = path_between(from, to);
+  const link_path* path = traffic_.between(from, to);
   const std::span<const int> links = path != nullptr ? std::span<const int>{path->links} : std::span<const int>{};
   static_cast<void>(carry(into, bytes.data(), request, bytes.size(), faults_.always_corrupts(links, from, to)));
 }
@@ -185,42 +174,6 @@ std::shared_ptr<const error> transfers::move_through(prepared_copy& in, prepared
     out.request.dst = static_cast<std::byte*>(out.request.dst) + size;
   }
   return nullptr;
-}
-
-const link_path* transfers::path_between(device_id from, device_id to) const {
-  const device_id host;
-  if (from == to) return nullptr;
-  if (from == host) return &machine_.from_host[index(to)];
-  if (to == host) return &machine_.to_host[index(from)];
-  return &machine_.peer_paths[index(from) * machine_.devices.size() + index(to)];
-}
-
-std::uint64_t transfers::watch(const traffic_source& source) {
-  const std::lock_guard lock{sources_mutex_};
-  sources_.emplace(++last_source_, source);
-  return last_source_;
-}
-
-void transfers::unwatch(std::uint64_t id) noexcept {
-  const std::lock_guard lock{sources_mutex_};
-  const auto gone = sources_.find(id);
-  if (gone == sources_.end()) return;
-  const traffic_source& s = gone->second;
-  account(path_between(s.from, s.to), __atomic_load_n(s.count, __ATOMIC_RELAXED) * s.bytes_each);
-  sources_.erase(gone);
-}
-
-link_traffic transfers::traffic() {
-  link_traffic seen;
-  const std::lock_guard lock{sources_mutex_};
-  for (const auto& count : traffic_) seen.bytes_on_link.push_back(count.load(std::memory_order_relaxed));
-  for (const auto& [id, s] : sources_) {
-    const link_path* path = path_between(s.from, s.to);
-    if (path == nullptr) continue;
-    const std::uint64_t moved = __atomic_load_n(s.count, __ATOMIC_RELAXED) * s.bytes_each;
-    for (const int link : path->links) seen.bytes_on_link[static_cast<std::size_t>(link)] += moved;
-  }
-  return seen;
 }
 
 }  // namespace weft::host

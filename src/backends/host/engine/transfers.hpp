@@ -2,16 +2,14 @@
 // Copies of the virtual devices: what they need to be legal, which links they cross, what goes wrong on the way.
 #pragma once
 
+#include "backend/traffic_account.hpp"
 #include "backends/host/engine/copy_engine.hpp"
 #include "backends/host/engine/fault_plan.hpp"
 #include "backends/host/memory/memory_map.hpp"
 #include "backends/host/order/scheduler.hpp"
 #include "weft/backend/backend.hpp"
 
-#include <atomic>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
@@ -50,30 +48,22 @@ class transfers {
 
   /// Counts what a kernel of one device moved over the links to another.
   void account(device_id from, device_id to, std::uint64_t count) noexcept {
-    account(&machine_.peer_paths[index(from) * machine_.devices.size() + index(to)], count);
+    traffic_.add(*traffic_.between(from, to), count);
   }
-  [[nodiscard]] link_traffic traffic();
-  [[nodiscard]] std::uint64_t watch(const traffic_source& source);
-  void unwatch(std::uint64_t id) noexcept;
+  [[nodiscard]] detail::traffic_account& traffic() noexcept { return traffic_; }
 
  private:
   [[nodiscard]] std::size_t index(device_id id) const { return static_cast<std::size_t>(id.value() - first_.value()); }
   [[nodiscard]] const link_path* path_of(const allocation* src, const allocation* dst) const;
-  void account(const link_path* path, std::uint64_t count) noexcept;
+  std::shared_ptr<const error> carry(std::byte* to, const std::byte* from, const copy_request& request,
+                                     std::size_t whole, bool corrupts);
 
   const topology& machine_;
   device_id first_;
   memory_map& memory_;
   fault_plan& faults_;
   copy_engine engine_;
-  std::vector<std::atomic<std::uint64_t>> traffic_;
-  [[nodiscard]] const link_path* path_between(device_id from, device_id to) const;
-  std::shared_ptr<const error> carry(std::byte* to, const std::byte* from, const copy_request& request,
-                                     std::size_t whole, bool corrupts);
-
-  std::mutex sources_mutex_;
-  std::map<std::uint64_t, traffic_source> sources_;
-  std::uint64_t last_source_ = 0;
+  detail::traffic_account traffic_;
   std::vector<link_path> through_host_;  // [src * N + dst]: pinned memory near src → dst
 };
 

@@ -2,15 +2,14 @@
 #include "backends/host/memory/arena.hpp"
 
 #include "backend/address.hpp"
+#include "core/make_error.hpp"
 #include "os/memory_file.hpp"
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <fcntl.h>
 #include <string>
 #include <sys/mman.h>
-#include <unistd.h>
 
 namespace weft::host {
 namespace {
@@ -21,31 +20,30 @@ constexpr std::size_t large_page = std::size_t{2} << 20;
 
 constexpr std::size_t round_up(std::size_t n, std::size_t to) { return (n + to - 1) / to * to; }
 
-error system_error(const char* what, int code) {
-  error cause;
-  cause.code = code == ENOMEM ? errc::out_of_memory : errc::resource_exhausted;
-  cause.native_code = code;
-  cause.what = std::string{what} + " failed: " + std::strerror(code) +
-               (code == ENOMEM ? "; the process has no address space or too many mappings (vm.max_map_count)"
-                               : "; raise the limit of open files (ulimit -n)");
-  cause.where = {};
-  return cause;
-}
-
 }  // namespace
+
+error system_error(const std::string& doing, int number) {
+  const bool memory = number == ENOMEM || number == ENOSPC;
+  return make_error(memory ? errc::out_of_memory : errc::resource_exhausted,
+                    doing + ": " + std::strerror(number) +
+                        (number == ENOMEM ? "; the process has no address space or too many mappings (vm.max_map_count)"
+                         : number == EMFILE || number == ENFILE ? "; raise the limit of open files (ulimit -n)"
+                                                                : ""),
+                    error_scope::call, number);
+}
 
 void window_traits::release(type& w) noexcept { ::munmap(w.base, w.size); }
 
 result<window_handle> reserve(std::size_t size) noexcept {
   void* base = ::mmap(nullptr, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (base == MAP_FAILED) return system_error("reserving address space", errno);
+  if (base == MAP_FAILED) return system_error("reserving address space failed", errno);
   return window_handle{window{static_cast<std::byte*>(base), size}};
 }
 
 result<window_handle> map_file(int file, std::size_t offset, std::size_t size, bool shared) noexcept {
   void* base = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, (shared ? MAP_SHARED : MAP_PRIVATE) | MAP_NORESERVE, file,
                       static_cast<off_t>(offset));
-  if (base == MAP_FAILED) return system_error("mapping memory", errno);
+  if (base == MAP_FAILED) return system_error("mapping memory failed", errno);
   return window_handle{window{static_cast<std::byte*>(base), size}};
 }
 
@@ -117,7 +115,7 @@ result<block> arena::take_small(std::size_t need) {
 
 result<block> arena::take(std::size_t size) noexcept {
   try {
-    if (size > std::size_t{1} << 62) return system_error("allocating", ENOMEM);
+    if (size > std::size_t{1} << 62) return system_error("allocating failed", ENOMEM);
     const bool large = size >= small_segment / 4;
     const std::size_t need = round_up(std::max<std::size_t>(size, 1), large ? page_size() : alignment);
     const std::lock_guard lock{mutex_};
@@ -128,20 +126,20 @@ result<block> arena::take(std::size_t size) noexcept {
     guard_end(made);
     return made;
   } catch (const std::bad_alloc&) {
-    return system_error("allocating", ENOMEM);
+    return system_error("allocating failed", ENOMEM);
   }
 }
 
 result<block> arena::take_own(std::size_t size) noexcept {
   try {
-    if (size > std::size_t{1} << 62) return system_error("allocating", ENOMEM);
+    if (size > std::size_t{1} << 62) return system_error("allocating failed", ENOMEM);
     const std::size_t need = round_up(std::max<std::size_t>(size, 1), page_size()) + page_size();
     const std::lock_guard lock{mutex_};
     auto added = add_segment(need, "weft-shared");
     if (!added) return std::move(added).error();
     return block{*added, 0, need};
   } catch (const std::bad_alloc&) {
-    return system_error("allocating", ENOMEM);
+    return system_error("allocating failed", ENOMEM);
   }
 }
 

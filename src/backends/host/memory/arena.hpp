@@ -13,6 +13,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <string>
 #include <tuple>
 #include <unordered_map>
 
@@ -30,6 +31,10 @@ struct window_traits {
 };
 /// A range of address space; unmapped when it ends.
 using window_handle = unique_handle<window_traits>;
+
+/// The error of a system call for memory that failed with `number`: out_of_memory for want of memory or address space,
+/// else resource_exhausted.
+[[nodiscard]] error system_error(const std::string& doing, int number);
 
 /// Address space without memory behind it: touching it faults.
 [[nodiscard]] result<window_handle> reserve(std::size_t size) noexcept;

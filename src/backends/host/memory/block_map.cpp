@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstddef>
-#include <cstdio>
 #include <cstring>
 #include <fcntl.h>
 #include <functional>
@@ -21,18 +20,6 @@ namespace weft::host {
 namespace {
 
 constexpr int needed_seals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-
-error system_error(const std::string& what, int code) {
-  const bool memory = code == ENOMEM || code == ENOSPC;
-  error cause =
-      make_error(memory ? errc::out_of_memory : errc::resource_exhausted,
-                 what + ": " + std::strerror(code) +
-                     (code == ENOMEM ? "; the process has no address space or too many mappings (vm.max_map_count)"
-                      : code == EMFILE || code == ENFILE ? "; raise the limit of open files (ulimit -n)"
-                                                         : ""));
-  cause.native_code = code;
-  return cause;
-}
 
 int protection_of(access_right right) {
   switch (right) {

@@ -4,7 +4,6 @@
 #include "core/make_error.hpp"
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 
 namespace weft::host {

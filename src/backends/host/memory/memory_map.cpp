@@ -6,7 +6,6 @@
 #include "core/make_error.hpp"
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 #include <string>
 #include <sys/mman.h>
@@ -36,13 +35,6 @@ result<std::byte*> find_alias(const allocation& memory, std::size_t device, std:
   }
   const block_mapping& first = alone ? *memory.mapping : *memory.parts.front()->mapping;
   return (all ? first.writable() : first.readable()) + offset;
-}
-
-std::vector<bytes> memory_of(const topology& machine) {
-  std::vector<bytes> each;
-  each.reserve(machine.devices.size());
-  for (const topology_device& one : machine.devices) each.push_back(one.memory);
-  return each;
 }
 
 }  // namespace
@@ -78,7 +70,10 @@ void allocation::hide() const noexcept {
 }
 
 memory_map::memory_map(const topology& machine, device_id first, const memory_options& options, fault_plan& faults)
-    : memory_model(first, memory_of(machine)), machine_(machine), options_(options), faults_(faults) {
+    : memory_model(first, machine.devices, &topology_device::memory),
+      machine_(machine),
+      options_(options),
+      faults_(faults) {
   for (std::size_t i = 0; i < devices(); ++i) device_memory_.push_back(std::make_unique<arena>(options.strict));
   graveyard_.reserve(graveyard_size);
 }

@@ -5,10 +5,8 @@
 #include "core/make_error.hpp"
 
 #include <algorithm>
-#include <cstdio>
 #include <new>
 #include <string>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -7,7 +7,6 @@
 #include <new>
 #include <pthread.h>
 #include <string>
-#include <system_error>
 #include <unistd.h>
 #include <utility>
 

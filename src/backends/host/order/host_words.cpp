@@ -5,8 +5,6 @@
 #include "backends/host/host_backend.hpp"
 #include "core/make_error.hpp"
 
-#include <new>
-
 namespace weft::host {
 
 struct host_backend::word {

@@ -6,7 +6,6 @@
 #include "os/parking.hpp"
 
 #include <algorithm>
-#include <exception>
 #include <string>
 #include <thread>
 #include <unistd.h>
@@ -66,10 +65,6 @@ std::vector<stream_handle> scheduler::streams_of(device_id device) {
   });
   std::sort(found.begin(), found.end());
   return found;
-}
-
-std::shared_ptr<const error> scheduler::closed_error() {
-  return shared_error(make_error(errc::machine_closed, "the machine is closed"));
 }
 
 std::uint64_t scheduler::take_turn(host_stream& stream) noexcept {
@@ -333,7 +328,7 @@ result<wait_outcome> scheduler::synchronize(host_stream& stream, wait_deadline d
   wait_outcome outcome = wait_outcome::ok;
   if (!stream.idle()) {
     const event_ref marker = submit(stream, [] { return work::outcome{}; });
-    if (!marker) return error{*closed_error()};
+    if (!marker) return closed_machine();
     outcome = await(*marker, deadline, stop);  // the failure is reported below, not by the marker that it skipped
   }
   if (outcome == wait_outcome::timed_out || outcome == wait_outcome::cancelled) return outcome;

@@ -4,6 +4,7 @@
 // a failure skips and when it counts as reported is the same code for both.
 #pragma once
 
+#include "backend/address.hpp"
 #include "backends/host/engine/fault_plan.hpp"
 #include "backends/host/order/host_stream.hpp"
 #include "backends/host/order/operation.hpp"
@@ -21,7 +22,6 @@
 #include <mutex>
 #include <new>
 #include <set>
-#include <sys/types.h>
 #include <utility>
 #include <vector>
 
@@ -139,7 +139,6 @@ class scheduler {
   }
   [[nodiscard]] event_ref run_here(host_stream& stream, operation* op, std::uint64_t turn);
   void belong(host_stream& stream, operation& op) const noexcept;
-  [[nodiscard]] static std::shared_ptr<const error> closed_error();
 
   struct device_state {
     std::stop_source end;  // requested at its loss and at the end of the machine; under device_mutex_
@@ -194,7 +193,7 @@ bool scheduler::try_inline(host_stream& stream, F&& body, const operation_note& 
                            std::shared_ptr<const error>& failure) {
   if (take_turn(stream) == 0) return false;
   if (closed()) {
-    failure = closed_error();
+    failure = shared_error(closed_machine());
   } else if (!trace_.on()) {
     failure = common::outcome_of_host_function(stream.device(), body);
   } else {

@@ -7,8 +7,6 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
-#include <span>
-#include <string>
 #include <unistd.h>
 #include <utility>
 
