@@ -153,25 +153,13 @@ class forwarder final : public queue_job {
   // both together never hold more than one ring.
   bool move_one() noexcept {
     weft_ring& in = l_.forward_in.ring;
-    weft_ring& out = l_.forward_out.ring;
-    const std::byte* from = reinterpret_cast<const std::byte*>(in.stride == 0 ? weft_ring_peek_packed(&in, in.bytes)
-                                                                              : weft_ring_peek_slot(&in, in.stride));
-    if (from == nullptr) {
+    const void* message = peek_message(in);
+    if (message == nullptr) {
       if (l_.sender_closed.load(std::memory_order_relaxed) && !l_.forwarded_fin) finish();
       return false;
     }
-    if (out.stride == 0) {
-      weft_ring_put_packed(&out, from, out.bytes, out.per_line);
-      if (in.index + 1 == in.per_line) {
-        in.index = 0;
-        ++in.line;
-      } else {
-        ++in.index;
-      }
-    } else {
-      weft_ring_put_slot(&out, from, out.bytes, out.stride);
-    }
-    ++in.position;
+    put_message(l_.forward_out.ring, message);
+    pass_message(in);
     return true;
   }
 

@@ -12,10 +12,7 @@
 namespace weft::detail {
 
 std::chrono::steady_clock::time_point deadline_of(const queue_state& queue, const wait_rules& rules) noexcept {
-  const auto timeout = rules.timeout.value_or(queue.options.timeout);
-  const auto now = std::chrono::steady_clock::now();
-  return timeout > std::chrono::steady_clock::time_point::max() - now ? std::chrono::steady_clock::time_point::max()
-                                                                      : now + timeout;
+  return end_of(rules.timeout.value_or(queue.options.timeout));
 }
 
 namespace {
@@ -289,16 +286,7 @@ void count_send(queue_lane& l, queue_status status) noexcept {
 std::uint64_t arrived(const weft_ring& ring) noexcept {
   weft_ring look = ring;
   std::uint64_t count = 0;
-  for (; count < ring.capacity; ++count) {
-    if (look.stride == 0) {
-      if (weft_ring_peek_packed(&look, look.bytes) == nullptr) break;
-      look.index = look.index + 1 == look.per_line ? 0 : look.index + 1;
-      look.line += look.index == 0 ? 1 : 0;
-    } else if (weft_ring_peek_slot(&look, look.stride) == nullptr) {
-      break;
-    }
-    ++look.position;
-  }
+  for (; count < ring.capacity && peek_message(look) != nullptr; ++count) pass_message(look);
   return count;
 }
 
@@ -509,9 +497,7 @@ const void* peek_slowly(queue_state& queue, queue_status& why) noexcept {
       why = refuse_lent(queue);
       return nullptr;
     }
-    const void* found = ring.stride == 0 ? static_cast<const void*>(weft_ring_peek_packed(&ring, ring.bytes))
-                                         : static_cast<const void*>(weft_ring_peek_slot(&ring, ring.stride));
-    if (found != nullptr) {
+    if (const void* found = peek_message(ring)) {
       queue.peeked_lane = queue.next_lane = at;  // what is received next is what was seen
       return found;
     }
@@ -676,6 +662,11 @@ void close_if_meant(queue_state& queue, queue_end& end) noexcept {
 queue_statistics statistics_of(const queue_state& queue) noexcept {
   queue_statistics s;
   const bool closed = queue.receiver_closed.load(std::memory_order_acquire) || queue.stopped();
+  const auto add = [&](moved& to, std::uint64_t operations, std::uint64_t messages) {
+    to.operations += operations;
+    to.messages += messages;
+    to.bytes += messages * queue.shape.bytes;
+  };
   for (const auto& each : queue.lanes) {
     const queue_lane& l = *each;
     const std::uint64_t put = WEFT_RING_LOAD_64(&l.sender.ring.position);
@@ -696,26 +687,16 @@ queue_statistics statistics_of(const queue_state& queue) noexcept {
     s.send_cancellations += l.cancellations.get();
     s.sender_parks += l.parks.get();
     if (queue.facts.mode == transfer_mode::direct) {
-      s.direct.operations += put;
-      s.direct.messages += put;
-      s.direct.bytes += put * queue.shape.bytes;
+      add(s.direct, put, put);
     } else if (queue.lies_in_host_memory) {
-      s.staged.operations += put;
-      s.staged.messages += put;
-      s.staged.bytes += put * queue.shape.bytes;
+      add(s.staged, put, put);
     } else {
       // the forwarder counts after it has published: what has been received was forwarded, whatever it says
       const std::uint64_t forwarded = std::max(taken, std::uint64_t{WEFT_RING_LOAD_64(&l.forward_out.ring.position)});
-      s.staged.operations += l.forwards.get();
-      s.staged.messages += forwarded;
-      s.staged.bytes += forwarded * queue.shape.bytes;
+      add(s.staged, l.forwards.get(), forwarded);
     }
-    for (const auto& [of, fed] :
-         {std::pair{&l.fed_by_stores, &s.fed_by_stores}, {&l.fed_by_copies, &s.fed_by_copies}}) {
-      fed->operations += of->operations.get();
-      fed->messages += of->messages.get();
-      fed->bytes += of->messages.get() * queue.shape.bytes;
-    }
+    add(s.fed_by_stores, l.fed_by_stores.operations.get(), l.fed_by_stores.messages.get());
+    add(s.fed_by_copies, l.fed_by_copies.operations.get(), l.fed_by_copies.messages.get());
     (closed ? s.discarded : s.in_flight) += unread(queue, l);
   }
   // what a peek took out of its ring is not received yet

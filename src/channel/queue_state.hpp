@@ -268,6 +268,29 @@ using end_words = std::array<std::uint64_t, static_cast<std::size_t>(ring_words)
 /// Sets an end up over the words it sees.
 void set_end(queue_end& end, const ring_view& view, const ring_shape& shape) noexcept;
 
+// A ring of either layout, message by message; not one in pieces.
+
+/// The next message where it lies, or null.
+[[nodiscard]] inline const void* peek_message(weft_ring& ring) noexcept {
+  return ring.stride == 0 ? weft_ring_peek_packed(&ring, ring.bytes) : weft_ring_peek_slot(&ring, ring.stride);
+}
+/// Writes one for which there is space.
+inline void put_message(weft_ring& ring, const void* message) noexcept {
+  if (ring.stride == 0) {
+    weft_ring_put_packed(&ring, message, ring.bytes, ring.per_line);
+  } else {
+    weft_ring_put_slot(&ring, message, ring.bytes, ring.stride);
+  }
+}
+/// Goes past one without a word to the other side.
+inline void pass_message(weft_ring& ring) noexcept {
+  if (ring.stride == 0 && ++ring.index == ring.per_line) {
+    ring.index = 0;
+    ++ring.line;
+  }
+  WEFT_RING_KEEP_64(&ring.position, ring.position + 1);
+}
+
 /// When a call that starts now has waited long enough.
 [[nodiscard]] std::chrono::steady_clock::time_point deadline_of(const queue_state& queue,
                                                                 const wait_rules& rules) noexcept;

@@ -25,25 +25,6 @@ ring_shape image_of(const queue_state& queue) {
   return shape;
 }
 
-const void* peek(weft_ring& ring) noexcept {
-  return ring.stride == 0 ? weft_ring_peek_packed(&ring, ring.bytes) : weft_ring_peek_slot(&ring, ring.stride);
-}
-void put(weft_ring& ring, const void* message) noexcept {
-  if (ring.stride == 0) {
-    weft_ring_put_packed(&ring, message, ring.bytes, ring.per_line);
-  } else {
-    weft_ring_put_slot(&ring, message, ring.bytes, ring.stride);
-  }
-}
-/// Goes past a message without a word to the other side.
-void pass(weft_ring& ring) noexcept {
-  if (ring.stride == 0 && ++ring.index == ring.per_line) {
-    ring.index = 0;
-    ++ring.line;
-  }
-  WEFT_RING_KEEP_64(&ring.position, ring.position + 1);
-}
-
 }  // namespace
 
 /// What the host does around a launch, in a thread of the backend. Plain memory: whichever thread lets go of it last.
@@ -93,10 +74,10 @@ void ring_image::body::offer_messages() {
   weft_ring from = end->ring;
   weft_ring to = at_host();
   for (offered = 0; offered < shape.capacity; ++offered) {
-    const void* message = peek(from);
+    const void* message = peek_message(from);
     if (message == nullptr) break;
-    put(to, message);
-    pass(from);
+    put_message(to, message);
+    pass_message(from);
   }
   written = to.stride == 0 ? (to.line + (to.index == 0 ? 0 : 1)) * WEFT_RING_LINE : offered * to.stride;
   const std::uint64_t fin = WEFT_RING_LOAD_64(WEFT_RING_WORD_64(&from, fin));
@@ -137,10 +118,10 @@ result<void> ring_image::body::lay_out() {
 result<void> ring_image::body::bring(std::uint64_t count) {
   weft_ring from = at_host();
   for (std::uint64_t n = 0; n < count; ++n) {
-    const void* message = peek(from);
+    const void* message = peek_message(from);
     if (message == nullptr) return damaged("a stamp");  // or that of an earlier launch, which nobody can tell
-    put(end->ring, message);
-    pass(from);
+    put_message(end->ring, message);
+    pass_message(from);
   }
   if (*word(fin_at) != WEFT_RING_OPEN) weft_ring_close_writer(&end->ring);
   return {};
@@ -148,7 +129,7 @@ result<void> ring_image::body::bring(std::uint64_t count) {
 
 /// What the kernel received is gone from the ring, and its space is the sender's at once: no later look gives it.
 result<void> ring_image::body::drop(std::uint64_t count) {
-  for (std::uint64_t n = 0; n < count; ++n) pass(end->ring);
+  for (std::uint64_t n = 0; n < count; ++n) pass_message(end->ring);
   weft_ring_give_credit(&end->ring);
   if ((*word(credit_at) & WEFT_RING_CLOSED_BIT) != 0) weft_ring_close_reader(&end->ring);
   return {};

@@ -2,6 +2,7 @@
 #include "channel/shared_region.hpp"
 
 #include "core/fnv.hpp"
+#include "core/make_error.hpp"
 #include "os/memory_file.hpp"
 
 #include <algorithm>
@@ -13,16 +14,6 @@
 
 namespace weft::detail {
 namespace {
-
-error failure(errc code, std::string what) {
-  error cause;
-  cause.code = code;
-  cause.scope = error_scope::call;
-  cause.native_code = errno;
-  cause.what = std::move(what);
-  cause.where = {};
-  return cause;
-}
 
 errc code_of(int number) {
   return number == ENOMEM || number == ENOSPC ? errc::out_of_memory : errc::resource_exhausted;
@@ -84,27 +75,27 @@ ring_shape shape_in(const region_header& h) {
 std::uint64_t region_size(const ring_shape& shape) { return slots_offset + shape.slots_size(); }
 
 result<region_header> read_header(const std::byte* data, std::size_t size, const message_type& wanted) {
-  errno = 0;
   if (size < sizeof(region_header)) {
-    return failure(errc::corrupt, "an offered queue has a header of " + std::to_string(size) + " bytes, not " +
-                                      std::to_string(sizeof(region_header)));
+    return make_error(errc::corrupt, "an offered queue has a header of " + std::to_string(size) + " bytes, not " +
+                                         std::to_string(sizeof(region_header)));
   }
   region_header h;
   std::memcpy(&h, data, sizeof h);
-  if (h.magic != region_header::the_magic) return failure(errc::corrupt, "what was offered is not a queue of weft");
+  if (h.magic != region_header::the_magic) return make_error(errc::corrupt, "what was offered is not a queue of weft");
   if (h.version != region_header::the_version) {
-    return failure(errc::incompatible, "the other process speaks version " + std::to_string(h.version) +
-                                           " of shared queues, this one " + std::to_string(region_header::the_version));
+    return make_error(errc::incompatible, "the other process speaks version " + std::to_string(h.version) +
+                                              " of shared queues, this one " +
+                                              std::to_string(region_header::the_version));
   }
-  if (h.check != h.computed_check()) return failure(errc::corrupt, "the header of an offered queue is damaged");
+  if (h.check != h.computed_check()) return make_error(errc::corrupt, "the header of an offered queue is damaged");
   if (h.size != wanted.size || h.alignment != wanted.alignment || h.name_hash != wanted.name_hash) {
     const bool same_layout = h.size == wanted.size && h.alignment == wanted.alignment;
-    return failure(errc::incompatible, "the receiver's messages have " + described(h.size, h.alignment) +
-                                           ", the sender's " + described(wanted.size, wanted.alignment) +
-                                           (same_layout ? ", but their types have different names" : ""));
+    return make_error(errc::incompatible, "the receiver's messages have " + described(h.size, h.alignment) +
+                                              ", the sender's " + described(wanted.size, wanted.alignment) +
+                                              (same_layout ? ", but their types have different names" : ""));
   }
   if ((h.flags & ~(region_header::validates | region_header::overwrites)) != 0 || h.reserved != 0) {
-    return failure(errc::incompatible, "the other process uses options of queues that this one does not know");
+    return make_error(errc::incompatible, "the other process uses options of queues that this one does not know");
   }
   const bool validates = (h.flags & region_header::validates) != 0;
   const bool overwrites = (h.flags & region_header::overwrites) != 0;
@@ -112,7 +103,7 @@ result<region_header> read_header(const std::byte* data, std::size_t size, const
   if (h.capacity < 16 || h.capacity > std::uint64_t{1} << 32 ||
       shape_in(h) !=
           shape_of(carried_size(wanted.size, validates, overwrites), wanted.alignment, h.capacity, !overwrites)) {
-    return failure(errc::corrupt, "the header of an offered queue has numbers that cannot be");
+    return make_error(errc::corrupt, "the header of an offered queue has numbers that cannot be");
   }
   return h;
 }
@@ -146,8 +137,9 @@ result<mapped_region> map_region(int file, std::uint64_t size) {
   const int at_once = size <= populated_bytes ? MAP_POPULATE : 0;
   void* base = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | at_once, file, 0);
   if (base == MAP_FAILED) {
-    return failure(code_of(errno),
-                   "a queue of " + to_string(bytes{size}) + " could not be mapped: " + std::strerror(errno));
+    return make_error(code_of(errno),
+                      "a queue of " + to_string(bytes{size}) + " could not be mapped: " + std::strerror(errno),
+                      error_scope::call, errno);
   }
   // a child of a fork would be a second writer
   static_cast<void>(::madvise(base, size, MADV_DONTFORK));

@@ -3,6 +3,7 @@
 
 #include "weft/core/bytes.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 
@@ -23,6 +24,19 @@ std::string readable_time(double seconds) {
   std::array<char, 64> text{};
   std::snprintf(text.data(), text.size(), "%.*f %s", is_whole_ns ? 0 : digits, value, unit);
   return text.data();
+}
+
+std::string readable_part(double part, double whole) {
+  if (whole <= 0) return "-";
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.1f %%", 100 * part / whole);
+  return text.data();
+}
+
+std::string one_line(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, ' ');
+  return text;
 }
 
 std::string readable_count(std::int64_t count) {

@@ -15,6 +15,12 @@ namespace weft::detail {
 /// As to_string(bytes), but exact where rounding would make the size look like `other`, which it is not.
 [[nodiscard]] std::string size_beside(std::uint64_t bytes, std::uint64_t other);
 
+/// "12.5 %", or "-" of nothing.
+[[nodiscard]] std::string readable_part(double part, double whole);
+
+/// What a user called something must not break a table: with a space for each control character.
+[[nodiscard]] std::string one_line(std::string text);
+
 /// "1,000,000".
 [[nodiscard]] std::string readable_count(std::int64_t count);
 

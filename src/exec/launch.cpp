@@ -2,7 +2,6 @@
 #include "weft/exec/launch.hpp"
 
 #include "core/decision_log.hpp"
-#include "exec/kernel_table.hpp"
 #include "exec/launch_check.hpp"
 #include "runtime/launch_escort.hpp"
 #include "runtime/peer_checks.hpp"
@@ -164,11 +163,6 @@ bool checked_range(const kernel_code& code, const kernel_range& over, std::size_
 
 std::shared_ptr<const kernel_code> registered_kernel(const std::shared_ptr<machine_state>& state, std::string_view name,
                                                      std::source_location where) {
-  {
-    kernel_table& table = kernels_of(*state);
-    const std::shared_lock lock{table.mutex};
-    if (const auto it = table.by_name.find(name); it != table.by_name.end()) return it->second;
-  }
   return detail::make<kernel_registry>(state).at(name, where);
 }
 

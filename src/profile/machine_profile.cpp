@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/profile/machine_profile.hpp"
 
+#include "core/readable.hpp"
 #include "profile/time_set.hpp"
 #include "weft/core/bytes.hpp"
 
@@ -13,6 +14,7 @@
 namespace weft {
 namespace {
 
+using detail::one_line;
 using std::chrono::nanoseconds;
 
 /// What one device did, before overlaps are taken out.
@@ -190,22 +192,10 @@ std::string time_text(nanoseconds time) {
 }
 
 std::string share_text(nanoseconds part, nanoseconds whole) {
-  if (whole.count() <= 0) return "-";
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.1f %%",
-                100 * static_cast<double>(part.count()) / static_cast<double>(whole.count()));
-  return text.data();
+  return detail::readable_part(static_cast<double>(part.count()), static_cast<double>(whole.count()));
 }
 
 std::string place_text(device_id id) { return is_device(id) ? to_string(id) : "host"; }
-
-/// A name as one line: what a user called a kernel must not break the table.
-std::string line_of(const std::string& name) {
-  std::string line = name;
-  std::replace_if(
-      line.begin(), line.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, ' ');
-  return line;
-}
 
 using table_rows = std::vector<std::vector<std::string>>;
 
@@ -261,7 +251,7 @@ std::string to_string(const machine_profile& profile) {
   table_rows rows{{"device", "compute", "transfer", "synchronisation", "idle", "hidden transfer", "in", "out",
                    "kernels", "copies"}};
   for (const device_profile& d : profile.devices) {
-    std::vector<std::string> row{d.name == to_string(d.device) ? d.name : to_string(d.device) + " " + line_of(d.name)};
+    std::vector<std::string> row{d.name == to_string(d.device) ? d.name : to_string(d.device) + " " + one_line(d.name)};
     for (const nanoseconds part : {d.compute, d.transfer, d.synchronisation, d.idle}) {
       row.push_back(time_text(part) + " (" + share_text(part, profile.wall) + ")");
     }
@@ -274,7 +264,7 @@ std::string to_string(const machine_profile& profile) {
   if (!profile.kernels.empty()) {
     rows = {{"kernel", "runs", "total", "shortest", "median", "longest"}};
     for (const kernel_profile& k : profile.kernels) {
-      rows.push_back({line_of(k.name), std::to_string(k.count), time_text(k.total), time_text(k.shortest),
+      rows.push_back({one_line(k.name), std::to_string(k.count), time_text(k.total), time_text(k.shortest),
                       time_text(k.median), time_text(k.longest)});
     }
     text += "\n" + table(rows, 1);

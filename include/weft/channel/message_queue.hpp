@@ -220,9 +220,7 @@ class sender {
   /// Cost: no lock, no fence, no system call, no allocation while the receiver is awake.
   queue_status try_send(const T& message) noexcept {
     detail::queue_end& end = *end_;
-    if (!end.is_plain()) [[unlikely]]
-      return detail::send_slowly(*queue_, end, &message, {});
-    if (weft_ring_space(&end.ring) != WEFT_RING_OK) [[unlikely]]
+    if (!end.is_plain() || weft_ring_space(&end.ring) != WEFT_RING_OK) [[unlikely]]
       return detail::send_slowly(*queue_, end, &message, {});
     put(end, message);
     return queue_status::ok;

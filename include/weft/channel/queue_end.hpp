@@ -9,6 +9,7 @@
 #include "weft/channel/ring_shape.hpp"
 #include "weft/core/error.hpp"
 #include "weft/core/ids.hpp"
+#include "weft/core/waiting.hpp"
 #include "weft/runtime/machine.hpp"
 
 #include <atomic>
@@ -71,6 +72,12 @@ struct wait_rules {
   std::optional<std::chrono::nanoseconds> timeout;  // none: the queue's own
   std::stop_token stop;
 };
+
+/// `timeout` from now, or the end of time.
+[[nodiscard]] inline std::chrono::steady_clock::time_point end_of(std::chrono::nanoseconds timeout) noexcept {
+  using clock = std::chrono::steady_clock;
+  return clock::time_point{deadline_after(clock::now().time_since_epoch(), timeout)};
+}
 
 // The slow side. Thread: that of the end. Cost: a virtual-free call; waits as the rules say.
 [[nodiscard]] queue_status send_slowly(queue_state& queue, queue_end& end, const void* message,

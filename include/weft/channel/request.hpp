@@ -89,12 +89,6 @@ namespace detail {
 /// Errors: invalid_argument for no calls, or more than a table holds.
 [[nodiscard]] queue_options options_of_requests(const request_options& options, std::source_location where);
 
-/// `timeout` from now, or the end of time.
-[[nodiscard]] inline std::chrono::steady_clock::time_point end_of(std::chrono::nanoseconds timeout) noexcept {
-  using clock = std::chrono::steady_clock;
-  const auto now = clock::now();
-  return timeout > clock::time_point::max() - now ? clock::time_point::max() : now + timeout;
-}
 [[nodiscard]] inline std::chrono::nanoseconds left_until(std::chrono::steady_clock::time_point end) noexcept {
   const auto left = end - std::chrono::steady_clock::now();
   return left > left.zero() ? left : left.zero();

@@ -32,7 +32,7 @@
 #define WEFT_DETAIL_CHECKED_LOOP
 #define WEFT_DETAIL_INDEPENDENT
 #define WEFT_DETAIL_NO_CONTRACTION _Pragma("clang fp contract(off)")
-#elif defined(__GNUC__)
+#else
 #if defined(__OPTIMIZE__)
 #if !defined(WEFT_DETAIL_HOST_LOOP)  // a source of the library may ask for less
 #define WEFT_DETAIL_HOST_LOOP [[gnu::optimize("O3", "fp-contract=off", "no-trapping-math")]]
@@ -46,12 +46,6 @@
 #define WEFT_DETAIL_CHECKED_LOOP [[gnu::optimize("Og", "fp-contract=off")]]
 #endif
 #define WEFT_DETAIL_INDEPENDENT _Pragma("GCC ivdep")
-#define WEFT_DETAIL_NO_CONTRACTION
-#else
-#define WEFT_DETAIL_HOST_LOOP
-#define WEFT_DETAIL_DRY_LOOP
-#define WEFT_DETAIL_CHECKED_LOOP
-#define WEFT_DETAIL_INDEPENDENT
 #define WEFT_DETAIL_NO_CONTRACTION
 #endif
 

@@ -193,13 +193,13 @@ std::vector<block_cut> cuts_of(const builder& to, const std::vector<element_rang
   return cuts;
 }
 
-/// Blocks in the order in which they lie, from the root's on.
-std::vector<element_range> blocks_from_root(const builder& to) {
+/// Blocks in the order in which they lie, from one rank's on.
+std::vector<element_range> blocks_from(const builder& to, int first) {
   const std::vector<std::int64_t> starts = starts_of(to.shape().counts);
   std::vector<element_range> blocks;
   blocks.reserve(static_cast<std::size_t>(to.ranks()));
   for (int v = 0; v < to.ranks(); ++v) {
-    const int r = to.wrapped(to.root() + v);
+    const int r = to.wrapped(first + v);
     blocks.push_back({starts[static_cast<std::size_t>(r)], to.count(r)});
   }
   return blocks;
@@ -293,17 +293,14 @@ void halving_all_reduce(builder& to) {
 }
 
 void halving_reduce_scatter(builder& to) {
-  const std::vector<std::int64_t> starts = starts_of(to.shape().counts);
-  std::vector<element_range> blocks;
-  blocks.reserve(static_cast<std::size_t>(to.ranks()));
-  for (int r = 0; r < to.ranks(); ++r) blocks.push_back({starts[static_cast<std::size_t>(r)], to.count(r)});
+  const std::vector<element_range> whole = blocks_from(to, 0);
   std::size_t round = 0;
-  for (const block_cut& cut : cuts_of(to, blocks)) {
+  for (const block_cut& cut : cuts_of(to, whole)) {
     const auto at = [&](int b) { return cut.blocks[static_cast<std::size_t>(b)].at; };
     round = halve(
         to, round, cut.blocks, cut.total, false, [&](int v, int b) { return builder::input(v, at(b)); },
         [&](int v, int b) { return builder::scratch(v, cut.packed_at[static_cast<std::size_t>(b)]); },
-        [&](int v) { return builder::output(v, at(v) - starts[static_cast<std::size_t>(v)]); });
+        [&](int v) { return builder::output(v, at(v) - whole[static_cast<std::size_t>(v)].at); });
   }
 }
 
@@ -324,16 +321,10 @@ void halving_reduce(builder& to) {
 }
 
 void doubling_all_gather(builder& to) {
-  const std::vector<std::int64_t> starts = starts_of(to.shape().counts);
-  std::vector<element_range> blocks;
-  blocks.reserve(static_cast<std::size_t>(to.ranks()));
-  for (int r = 0; r < to.ranks(); ++r) {
-    blocks.push_back({starts[static_cast<std::size_t>(r)], to.count(r)});
-    to.move_all(0, builder::input(r, 0), builder::output(r, blocks.back().at), to.count(r));
-  }
-  double_up(
-      to, 0, blocks, [&](int v, int b) { return builder::output(v, starts[static_cast<std::size_t>(b)]); },
-      [](int v) { return builder::input(v, 0); }, -1);
+  const std::vector<element_range> blocks = blocks_from(to, 0);
+  const auto made = [&](int v, int b) { return builder::output(v, blocks[static_cast<std::size_t>(b)].at); };
+  for (int r = 0; r < to.ranks(); ++r) to.move_all(0, builder::input(r, 0), made(r, r), to.count(r));
+  double_up(to, 0, blocks, made, [](int v) { return builder::input(v, 0); }, -1);
 }
 
 void halving_broadcast(builder& to) {
@@ -351,7 +342,7 @@ void halving_broadcast(builder& to) {
 }
 
 void halving_scatter(builder& to) {
-  const std::vector<element_range> whole = blocks_from_root(to);
+  const std::vector<element_range> whole = blocks_from(to, to.root());
   const auto rank_of = [&](int v) { return to.wrapped(to.root() + v); };
   to.move_all(0, builder::input(to.root(), whole[0].at), builder::output(to.root(), 0), whole[0].count);
   std::size_t round = 0;
@@ -372,7 +363,7 @@ void halving_scatter(builder& to) {
 }
 
 void doubling_gather(builder& to) {
-  const std::vector<element_range> whole = blocks_from_root(to);
+  const std::vector<element_range> whole = blocks_from(to, to.root());
   const auto rank_of = [&](int v) { return to.wrapped(to.root() + v); };
   to.move_all(0, builder::input(to.root(), 0), builder::output(to.root(), whole[0].at), whole[0].count);
   std::size_t round = 0;

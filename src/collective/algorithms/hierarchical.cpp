@@ -38,7 +38,8 @@ class node_schedule {
       const auto first = static_cast<std::size_t>(k);
       for (std::size_t s = 0; s < owners_; ++s) {
         const element_range part = slice(k, pieces, s);
-        for (std::size_t n = 0; n < count(); ++n) combine_inside(first, n, nodes_[n][s], part.at, part, longest.count);
+        for (const members& node : nodes_)
+          combine_inside(first, node, node[s], part.at, builder::output(node[s], part.at), part.count, longest.count);
         go_round(first + 1, s, part, longest.count);
         for (std::size_t n = 0; n < count(); ++n)
           spread(first + 2 * count() - 1, n, builder::output(nodes_[n][s], part.at), part);
@@ -216,10 +217,6 @@ class node_schedule {
       room += slot;
     }
     to_.combine(round, by, std::move(inputs), result, elements, false);
-  }
-  void combine_inside(std::size_t round, std::size_t node, int by, std::int64_t at, const element_range& part,
-                      std::int64_t slot) {
-    combine_inside(round, nodes_[node], by, at, builder::output(by, part.at), part.count, slot);
   }
 
   /// From one rank of a node, or the root beside it, to all others, at the same place.

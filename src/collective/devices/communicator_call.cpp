@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a call hands in: checked before anything is submitted, and turned into a wish for a plan.
 #include "collective/devices/communicator_body.hpp"
+#include "collective/schedule/collective_kind.hpp"
 #include "collective/schedule/rank_bit.hpp"
 #include "memory/memory_state.hpp"
 #include "runtime/machine_state.hpp"
@@ -13,15 +14,6 @@ namespace weft {
 namespace {
 
 using detail::memory_ref;
-
-bool has_root(collective what) {
-  return what == collective::reduce || what == collective::broadcast || what == collective::scatter ||
-         what == collective::gather;
-}
-
-bool reduces(collective what) {
-  return what == collective::all_reduce || what == collective::reduce || what == collective::reduce_scatter;
-}
 
 }  // namespace
 
@@ -205,9 +197,9 @@ void communicator::body::take(collective what, data_type type, const detail::ran
   wish_.shape.what = what;
   wish_.shape.ranks = ranks->size();
   wish_.shape.nodes = ranks->nodes;
-  wish_.shape.root = has_root(what) ? static_cast<int>(checked(o.root, "the root", where)) : 0;
+  wish_.shape.root = detail::has_root(what) ? static_cast<int>(checked(o.root, "the root", where)) : 0;
   wish_.type = type;
-  wish_.order = reduces(what) ? o.order : reduction_order::any;
+  wish_.order = detail::reduces(what) ? o.order : reduction_order::any;
   wish_.wanted = o.algorithm;
   take_op(op, where);
   place(in.all(), memory_.in, what == collective::scatter, "input", where);

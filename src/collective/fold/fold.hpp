@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 #include <vector>
 
 namespace weft::detail {
@@ -18,6 +19,9 @@ namespace weft::detail {
 inline constexpr std::size_t fold_width = 8;
 /// Elements of one item of a fold kernel.
 inline constexpr std::int64_t fold_block = 512;
+
+/// "sum", "average"; "user" of a kernel that has a name of its own.
+[[nodiscard]] std::string_view to_string(reduction_op::kind op);
 
 /// The kernel of one type of element. Its parameters: eight inputs and eight outputs, of which `inputs` and `outputs`
 /// are used, then `count` (elements of each), `inputs`, `outputs`, `op` (a reduction_op::kind), `divide_by`.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/collective/reduction_op.hpp"
 
+#include "collective/fold/fold.hpp"
 #include "core/called_from.hpp"
 #include "weft/core/raise.hpp"
 
@@ -43,23 +44,25 @@ static_assert(static_cast<int>(reduce_op::sum) == static_cast<int>(reduction_op:
 
 }  // namespace
 
-std::string reduction_op::name() const {
-  switch (kind_) {
-    case kind::sum:
+std::string_view detail::to_string(reduction_op::kind op) {
+  switch (op) {
+    case reduction_op::kind::sum:
       return "sum";
-    case kind::product:
+    case reduction_op::kind::product:
       return "product";
-    case kind::min:
+    case reduction_op::kind::min:
       return "min";
-    case kind::max:
+    case reduction_op::kind::max:
       return "max";
-    case kind::average:
+    case reduction_op::kind::average:
       return "average";
-    case kind::user:
+    case reduction_op::kind::user:
       break;
   }
-  return kernel_ ? kernel_->name : "?";
+  return "user";
 }
+
+std::string reduction_op::name() const { return kernel_ ? kernel_->name : std::string{detail::to_string(kind_)}; }
 
 reduction_op reduction_op::of_kernel(std::shared_ptr<const kernel_code> kernel, std::source_location where) {
   const called_from here{where};

@@ -2,6 +2,7 @@
 #include "collective/ranks/control_block.hpp"
 
 #include "collective/ranks/rank_wire.hpp"
+#include "core/make_error.hpp"
 #include "os/memory_file.hpp"
 #include "weft/core/bytes.hpp"
 
@@ -18,15 +19,6 @@ namespace {
 constexpr std::uint64_t page = 4096;
 
 constexpr std::uint64_t in_pages(std::uint64_t size) { return (size + page - 1) / page * page; }
-
-error failure(errc code, std::string what) {
-  error cause;
-  cause.code = code;
-  cause.native_code = errno;
-  cause.what = std::move(what);
-  cause.where = {};
-  return cause;
-}
 
 errc code_of(int number) {
   return number == ENOMEM || number == ENOSPC ? errc::out_of_memory : errc::resource_exhausted;
@@ -66,31 +58,30 @@ std::uint64_t control_header::computed_check() const noexcept {
 }
 
 result<control_header> read_control_header(const std::byte* data, std::size_t size, int ranks, int near) {
-  errno = 0;
   control_header h;
-  if (size < sizeof h) return failure(errc::corrupt, "what was offered as a communicator's memory is too small");
+  if (size < sizeof h) return make_error(errc::corrupt, "what was offered as a communicator's memory is too small");
   std::memcpy(&h, data, sizeof h);
   if (h.magic != control_header::the_magic) {
-    return failure(errc::corrupt, "what was offered is not the memory of a communicator of weft");
+    return make_error(errc::corrupt, "what was offered is not the memory of a communicator of weft");
   }
   if (h.version != control_header::the_version) {
-    return failure(errc::incompatible, "the other process speaks version " + std::to_string(h.version) +
-                                           " of communicators, this one " +
-                                           std::to_string(control_header::the_version));
+    return make_error(errc::incompatible, "the other process speaks version " + std::to_string(h.version) +
+                                              " of communicators, this one " +
+                                              std::to_string(control_header::the_version));
   }
-  if (h.check != h.computed_check()) return failure(errc::corrupt, "the header of a communicator is damaged");
+  if (h.check != h.computed_check()) return make_error(errc::corrupt, "the header of a communicator is damaged");
   if (h.ranks != static_cast<std::uint32_t>(ranks)) {
-    return failure(errc::incompatible, "a communicator of " + std::to_string(h.ranks) +
-                                           " ranks was offered to one of " + std::to_string(ranks));
+    return make_error(errc::incompatible, "a communicator of " + std::to_string(h.ranks) +
+                                              " ranks was offered to one of " + std::to_string(ranks));
   }
   if (h.near != static_cast<std::uint32_t>(near)) {
-    return failure(errc::incompatible, "a communicator with " + std::to_string(h.near) +
-                                           " ranks on this node was offered to one with " + std::to_string(near));
+    return make_error(errc::incompatible, "a communicator with " + std::to_string(h.near) +
+                                              " ranks on this node was offered to one with " + std::to_string(near));
   }
   // recomputed, not believed
   const control_shape shape = control_shape::of(ranks, near, h.half > std::uint64_t{1} << 30 ? 0 : h.half * 2);
   if (h.half != shape.half || h.wire != shape.wire) {
-    return failure(errc::corrupt, "the header of a communicator has numbers that cannot be");
+    return make_error(errc::corrupt, "the header of a communicator has numbers that cannot be");
   }
   return h;
 }
@@ -111,8 +102,9 @@ result<descriptor> control_block::make(const control_shape& shape, std::uint64_t
   header.id = id;
   header.check = header.computed_check();
   if (::pwrite(file.get(), &header, sizeof header, 0) != static_cast<ssize_t>(sizeof header)) {
-    return failure(errc::resource_exhausted,
-                   "a communicator's memory could not be set up: " + std::string{std::strerror(errno)});
+    return make_error(errc::resource_exhausted,
+                      "a communicator's memory could not be set up: " + std::string{std::strerror(errno)},
+                      error_scope::call, errno);
   }
   return file;
 }
@@ -133,8 +125,10 @@ result<control_block> control_block::open(int file, int ranks, int near) {
     return std::move(checked).error();
   void* base = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, file, 0);
   if (base == MAP_FAILED) {
-    return failure(code_of(errno), "the memory of a communicator, " + to_string(bytes{size}) +
-                                       ", could not be mapped: " + std::strerror(errno));
+    return make_error(
+        code_of(errno),
+        "the memory of a communicator, " + to_string(bytes{size}) + ", could not be mapped: " + std::strerror(errno),
+        error_scope::call, errno);
   }
   // a child of a fork would be a second writer
   static_cast<void>(::madvise(base, size, MADV_DONTFORK));

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collective/ranks/rank_call.hpp"
 
+#include "collective/fold/fold.hpp"
+#include "collective/schedule/collective_kind.hpp"
 #include "core/make_error.hpp"
 #include "weft/core/raise.hpp"
 
@@ -12,24 +14,6 @@ constexpr std::uint64_t mixed(std::uint64_t hash, std::uint64_t more) {
   return hash ^ hash >> 29;
 }
 
-std::string_view name_of(reduction_op::kind op) {
-  switch (op) {
-    case reduction_op::kind::sum:
-      return "sum";
-    case reduction_op::kind::product:
-      return "product";
-    case reduction_op::kind::min:
-      return "min";
-    case reduction_op::kind::max:
-      return "max";
-    case reduction_op::kind::average:
-      return "average";
-    case reduction_op::kind::user:
-      break;
-  }
-  return "user";
-}
-
 std::uint64_t packed(const call_terms& t) {
   return static_cast<std::uint64_t>(t.what) | static_cast<std::uint64_t>(t.type) << 8 |
          static_cast<std::uint64_t>(t.reduces() ? t.op : reduction_op::kind::sum) << 16 |
@@ -39,15 +23,11 @@ std::uint64_t packed(const call_terms& t) {
 
 }  // namespace
 
-bool call_terms::reduces() const {
-  return what == static_cast<int>(collective::all_reduce) || what == static_cast<int>(collective::reduce) ||
-         what == static_cast<int>(collective::reduce_scatter);
-}
+// a barrier is no collective: it does none of this
 
-bool call_terms::has_root() const {
-  return what == static_cast<int>(collective::reduce) || what == static_cast<int>(collective::broadcast) ||
-         what == static_cast<int>(collective::scatter) || what == static_cast<int>(collective::gather);
-}
+bool call_terms::reduces() const { return detail::reduces(static_cast<collective>(what)); }
+
+bool call_terms::has_root() const { return detail::has_root(static_cast<collective>(what)); }
 
 bool call_terms::has_blocks() const {
   return what == static_cast<int>(collective::reduce_scatter) || what == static_cast<int>(collective::all_gather) ||
@@ -90,7 +70,7 @@ std::string text_of(const call_record& record) {
   if (is_uneven) made += " in uneven blocks";
   if (t.reduces()) {
     const std::string name = record.op.get();
-    made += ", " + (name.empty() ? std::string{name_of(static_cast<reduction_op::kind>(byte(16)))} : name);
+    made += ", " + (name.empty() ? std::string{to_string(static_cast<reduction_op::kind>(byte(16)))} : name);
   }
   if (t.has_root()) {
     const bool is_from =

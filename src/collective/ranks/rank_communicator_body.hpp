@@ -105,7 +105,6 @@ class rank_communicator_body {
   void staged_movement(rank_call& call);
   void list_pulls(const rank_call& call);
   void copy_own(const rank_call& call);
-  [[nodiscard]] std::span<void*> pointers(std::vector<void*>& room, std::size_t count) const;
   void fold(const rank_call& call, std::int64_t count, std::span<void*> inputs, std::span<void*> outputs,
             std::int64_t divide_by, bool by_device = false);
   [[nodiscard]] place_words places_of(int of) const;

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstring>
 #include <exception>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -386,7 +387,7 @@ void rank_communicator_body::run_schedule(rank_call& call) {
       for (std::size_t k = 0; k < f.inputs.size(); ++k) inputs_[k] = read_at(f.inputs[k]);
       for (std::size_t k = 0; k < f.outputs.size(); ++k) outputs_[k] = address(f.outputs[k]);
       const bool divides = f.is_last && call.terms.op == reduction_op::kind::average;
-      fold(call, f.count, pointers(inputs_, f.inputs.size()), pointers(outputs_, f.outputs.size()),
+      fold(call, f.count, std::span{inputs_}.first(f.inputs.size()), std::span{outputs_}.first(f.outputs.size()),
            divides ? size() : 1);
     }
     end_late_moves();

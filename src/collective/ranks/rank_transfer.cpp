@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <span>
 #include <string>
 
 namespace weft::detail {
@@ -31,10 +32,6 @@ std::int64_t divisor(const rank_call& call, int ranks) {
 }
 
 }  // namespace
-
-std::span<void*> rank_communicator_body::pointers(std::vector<void*>& room, std::size_t count) const {
-  return {room.data(), count};
-}
 
 rank_communicator_body::place_words rank_communicator_body::places_of(int of) const {
   place_words made;
@@ -257,12 +254,12 @@ void rank_communicator_body::run_brought(rank_call& call, std::size_t where) {
     if (is(call, collective::reduce) && self() != call.terms.root) return;
     const bool block = is(call, collective::reduce_scatter);
     const auto at = block ? static_cast<std::uint64_t>(call.start[static_cast<std::size_t>(self())]) * e : 0;
-    const auto inputs = pointers(inputs_, static_cast<std::size_t>(size()));
+    const auto inputs = std::span{inputs_}.first(static_cast<std::size_t>(size()));
     for (int r = 0; r < size(); ++r)
       inputs[static_cast<std::size_t>(r)] = meeting.entrance_of(r).data.data() + where + at;
     const std::int64_t count = block ? call.block(self()) : call.terms.count;
     outputs_[0] = call.out.is_of_device() ? scratch_.data() : call.out.at;
-    fold(call, count, inputs, pointers(outputs_, 1), divisor(call, size()));
+    fold(call, count, inputs, std::span{outputs_}.first(1), divisor(call, size()));
     if (call.out.is_of_device()) write(call.out, 0, scratch_.data(), static_cast<std::uint64_t>(count) * e);
     return;
   }
@@ -303,7 +300,7 @@ void rank_communicator_body::run_large(rank_call& call, bool is_small) {
   if (call.terms.reduces()) {
     const bool direct = inputs_are && (outputs_are || !is(call, collective::all_reduce));
     if (!direct) return staged_reduction(call);
-    const auto inputs = pointers(inputs_, n);
+    const auto inputs = std::span{inputs_}.first(n);
     for (int r = 0; r < size(); ++r) inputs[static_cast<std::size_t>(r)] = input(r);
     slice mine = slice_of(call.terms.count, self(), size(), e);
     std::size_t outputs = 1;
@@ -327,7 +324,7 @@ void rank_communicator_body::run_large(rank_call& call, bool is_small) {
       outputs_[0] = result;
     }
     for (void*& at : inputs) at = static_cast<std::byte*>(at) + static_cast<std::uint64_t>(mine.begin) * e;
-    fold(call, mine.count, inputs, pointers(outputs_, outputs), divisor(call, size()), by_device);
+    fold(call, mine.count, inputs, std::span{outputs_}.first(outputs), divisor(call, size()), by_device);
     return meeting.meet();
   }
 
@@ -365,11 +362,11 @@ void rank_communicator_body::staged_reduction(rank_call& call) {
   // combines what lies in all halves from `begin` on, elements of the piece, into those of some ranks
   const auto combine = [&](int half, std::int64_t begin, std::int64_t some, int first, int last) {
     const auto at = static_cast<std::uint64_t>(begin) * e;
-    const auto inputs = pointers(inputs_, static_cast<std::size_t>(size()));
+    const auto inputs = std::span{inputs_}.first(static_cast<std::size_t>(size()));
     for (int r = 0; r < size(); ++r) inputs[static_cast<std::size_t>(r)] = block.staging(r, half) + at;
     std::size_t outputs = 0;
     for (int r = first; r < last; ++r) outputs_[outputs++] = block.staging(r, half) + at;
-    fold(call, some, inputs, pointers(outputs_, outputs), divisor(call, size()));
+    fold(call, some, inputs, std::span{outputs_}.first(outputs), divisor(call, size()));
   };
   // One meeting for each piece: after it, piece k is combined and piece k + 1 is there. A half is filled again once its
   // owner has taken the result out of it; nobody else has been in it since the meeting before.

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "collective/schedule/collective_kind.hpp"
+#include "core/make_error.hpp"
 #include "core/readable.hpp"
 #include "weft/collective/collective_cost.hpp"
 
@@ -15,14 +17,6 @@ namespace {
 constexpr std::array all_algorithms{
     collective_algorithm::direct, collective_algorithm::ring,  collective_algorithm::halving_doubling,
     collective_algorithm::tree,   collective_algorithm::naive, collective_algorithm::hierarchical};
-
-error unfit(errc code, std::string what) {
-  error cause;
-  cause.code = code;
-  cause.what = std::move(what);
-  cause.where = {};
-  return cause;
-}
 
 /// "150 MB": decimal, as rates of links are; three digits.
 std::string size_text(std::uint64_t size) {
@@ -90,14 +84,14 @@ std::string why_not_mapped(const topology& machine, std::span<const device_id> d
 result<void> check(const collective_shape& shape, std::size_t element_size, const topology& machine,
                    std::span<const device_id> devices) {
   const std::string name{to_string(shape.what)};
-  if (element_size == 0) return unfit(errc::invalid_argument, name + ": elements of 0 bytes");
+  if (element_size == 0) return make_error(errc::invalid_argument, name + ": elements of 0 bytes");
   if (devices.size() != static_cast<std::size_t>(std::max(shape.ranks, 0))) {
-    return unfit(errc::invalid_argument, name + ": " + std::to_string(devices.size()) + " devices for " +
-                                             std::to_string(shape.ranks) + " ranks");
+    return make_error(errc::invalid_argument, name + ": " + std::to_string(devices.size()) + " devices for " +
+                                                  std::to_string(shape.ranks) + " ranks");
   }
   for (const device_id id : devices) {
     if (id.value() < 0 || id.value() >= machine.device_count())
-      return unfit(errc::invalid_argument, name + ": there is no " + to_string(id));
+      return make_error(errc::invalid_argument, name + ": there is no " + to_string(id));
   }
   return {};
 }
@@ -191,8 +185,7 @@ result<collective_choice> choose_collective(const collective_shape& wish, std::s
   collective_choice choice;
   choice.is_forced = wanted != collective_algorithm::automatic;
   choice.candidates.reserve(all_algorithms.size());
-  const bool combines = shape.what == collective::all_reduce || shape.what == collective::reduce ||
-                        shape.what == collective::reduce_scatter;
+  const bool combines = detail::reduces(shape.what);
   const std::string unmapped = why_not_mapped(machine, devices);
   const bool has_nodes = is_on_several_nodes(shape);
   bool by_time = true;
@@ -230,9 +223,10 @@ result<collective_choice> choose_collective(const collective_shape& wish, std::s
     const auto asked = std::find_if(choice.candidates.begin(), choice.candidates.end(),
                                     [&](const collective_candidate& c) { return c.algorithm == wanted; });
     if (asked == choice.candidates.end() || !asked->possible) {
-      return unfit(errc::unsupported,
-                   std::string{to_string(shape.what)} + " by " + std::string{to_string(wanted)} + ": " +
-                       (asked == choice.candidates.end() ? std::string{offers(shape.what, wanted).why} : asked->why));
+      return make_error(
+          errc::unsupported,
+          std::string{to_string(shape.what)} + " by " + std::string{to_string(wanted)} + ": " +
+              (asked == choice.candidates.end() ? std::string{offers(shape.what, wanted).why} : asked->why));
     }
     std::rotate(choice.candidates.begin(), asked, asked + 1);
   }

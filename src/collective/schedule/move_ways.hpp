@@ -25,10 +25,6 @@ class move_ways {
     const leg* second = nullptr;  // staged and relayed
     std::uint64_t chunk = 0;
     int depth = 0;
-    [[nodiscard]] bool is_known() const {
-      return first != nullptr && first->path.bytes_per_second > 0 &&
-             (second == nullptr || second->path.bytes_per_second > 0);
-    }
   };
 
   explicit move_ways(const topology& machine);

@@ -2,6 +2,7 @@
 #include "weft/collective/schedule.hpp"
 
 #include "collective/algorithms/schedule_builder.hpp"
+#include "core/make_error.hpp"
 
 #include <algorithm>
 #include <functional>
@@ -11,14 +12,6 @@
 
 namespace weft {
 namespace {
-
-error refused(errc code, std::string what) {
-  error cause;
-  cause.code = code;
-  cause.what = std::move(what);
-  cause.where = {};
-  return cause;
-}
 
 std::int64_t count_of(const collective_shape& shape, int rank) { return shape.counts[static_cast<std::size_t>(rank)]; }
 
@@ -51,7 +44,7 @@ std::size_t counts_wanted(const collective_shape& shape) {
 
 result<void> check(const collective_shape& shape, std::int64_t piece) {
   const std::string name{to_string(shape.what)};
-  const auto wrong = [&](const std::string& what) { return refused(errc::invalid_argument, name + ": " + what); };
+  const auto wrong = [&](const std::string& what) { return make_error(errc::invalid_argument, name + ": " + what); };
   if (shape.ranks < 1) return wrong(std::to_string(shape.ranks) + " ranks");
   if (shape.root < 0 || shape.root >= shape.ranks)
     return wrong("root " + std::to_string(shape.root) + " of " + std::to_string(shape.ranks) + " ranks");
@@ -232,8 +225,8 @@ result<collective_schedule> make_schedule(const collective_shape& shape, collect
   if (auto checked = check(shape, piece); !checked) return std::move(checked).error();
   const schedule_offer offer = offers(shape.what, algorithm);
   if (!offer.offered) {
-    return refused(errc::unsupported, std::string{to_string(shape.what)} + " by " + std::string{to_string(algorithm)} +
-                                          ": " + std::string{offer.why});
+    return make_error(errc::unsupported, std::string{to_string(shape.what)} + " by " +
+                                             std::string{to_string(algorithm)} + ": " + std::string{offer.why});
   }
   detail::schedule_builder to{shape, algorithm, piece};
   if (shape.ranks == 1) {
@@ -242,8 +235,8 @@ result<collective_schedule> make_schedule(const collective_shape& shape, collect
     return to.take();
   }
   if (algorithm == collective_algorithm::hierarchical && !is_on_several_nodes(shape)) {
-    return refused(errc::unsupported,
-                   std::string{to_string(shape.what)} + " by hierarchical: all ranks are on one node");
+    return make_error(errc::unsupported,
+                      std::string{to_string(shape.what)} + " by hierarchical: all ranks are on one node");
   }
   switch (algorithm) {
     case collective_algorithm::automatic:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/balance/affine_cost.hpp"
 
+#include "core/make_error.hpp"
 #include "exec/balance/granules.hpp"
 
 #include <algorithm>
@@ -14,7 +15,6 @@ namespace weft {
 namespace {
 
 using detail::granules;
-using detail::refused;
 
 /// One device in granules.
 struct runner {
@@ -94,18 +94,18 @@ double give(std::vector<runner>& runners, std::int64_t count) {
 }
 
 result<void> check(std::span<const costed_device> devices) {
-  if (devices.empty()) return refused(errc::invalid_argument, "there is no device to split over");
+  if (devices.empty()) return make_error(errc::invalid_argument, "there is no device to split over");
   for (const costed_device& d : devices) {
     const bool fine = std::isfinite(d.cost.seconds) && d.cost.seconds >= 0 && std::isfinite(d.cost.seconds_per_item) &&
                       d.cost.seconds_per_item > 0;
     if (!fine) {
-      return refused(errc::invalid_argument, to_string(d.id) + " takes " + std::to_string(d.cost.seconds) + " s and " +
-                                                 std::to_string(d.cost.seconds_per_item) +
-                                                 " s for each item: the first is 0 or more, the second more than 0");
+      return make_error(errc::invalid_argument, to_string(d.id) + " takes " + std::to_string(d.cost.seconds) +
+                                                    " s and " + std::to_string(d.cost.seconds_per_item) +
+                                                    " s for each item: the first is 0 or more, the second more than 0");
     }
     if (d.cap < 0) {
-      return refused(errc::invalid_argument,
-                     to_string(d.id) + " has a cap of " + std::to_string(d.cap) + " items: a cap is 0 or more");
+      return make_error(errc::invalid_argument,
+                        to_string(d.id) + " has a cap of " + std::to_string(d.cap) + " items: a cap is 0 or more");
     }
   }
   return {};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/exec/balance.hpp"
 
+#include "core/make_error.hpp"
 #include "core/readable.hpp"
 #include "exec/balance/affine_cost.hpp"
 #include "exec/balance/granules.hpp"
@@ -11,8 +12,6 @@
 
 namespace weft {
 namespace {
-
-using detail::refused;
 
 /// Launches shorter than this many starts of a chunk are not cut into chunks: the starts would cost more than the
 /// balance gains.
@@ -29,21 +28,21 @@ result<void> check(const balance_request& request) {
   for (const balance_device& d : request.devices) {
     const std::string name = to_string(d.id);
     if (!sane(d.items_per_second))
-      return refused(errc::invalid_argument, name + " does " + std::to_string(d.items_per_second) +
-                                                 " items/s: a speed is positive, or 0 when it is not known");
+      return make_error(errc::invalid_argument, name + " does " + std::to_string(d.items_per_second) +
+                                                    " items/s: a speed is positive, or 0 when it is not known");
     if (!sane(d.chunk_seconds))
-      return refused(errc::invalid_argument,
-                     name + " takes " + std::to_string(d.chunk_seconds) + " s for a chunk: a time is 0 or more");
+      return make_error(errc::invalid_argument,
+                        name + " takes " + std::to_string(d.chunk_seconds) + " s for a chunk: a time is 0 or more");
     if (!sane(d.nominal_speed) || d.nominal_speed <= 0)
-      return refused(errc::invalid_argument,
-                     name + " has a nominal speed of " + std::to_string(d.nominal_speed) + ": it is more than 0");
+      return make_error(errc::invalid_argument,
+                        name + " has a nominal speed of " + std::to_string(d.nominal_speed) + ": it is more than 0");
   }
   if (!std::isfinite(request.guided_divisor) || request.guided_divisor < 1)
-    return refused(errc::invalid_argument, "a guided divisor of " + std::to_string(request.guided_divisor) +
-                                               ": it is at least 1, where a chunk is all that a device would get");
+    return make_error(errc::invalid_argument, "a guided divisor of " + std::to_string(request.guided_divisor) +
+                                                  ": it is at least 1, where a chunk is all that a device would get");
   if (!sane(request.moved_item_seconds))
-    return refused(errc::invalid_argument,
-                   "moving an item takes " + std::to_string(request.moved_item_seconds) + " s: a time is 0 or more");
+    return make_error(errc::invalid_argument,
+                      "moving an item takes " + std::to_string(request.moved_item_seconds) + " s: a time is 0 or more");
   return {};
 }
 
@@ -133,7 +132,7 @@ result<balance_plan> choose(const balance_request& request) {
     case balance::weighted:
       return proportional(request, balance::weighted, by::weight);
   }
-  return refused(errc::invalid_argument, "there is no such strategy");
+  return make_error(errc::invalid_argument, "there is no such strategy");
 }
 
 std::string rate_text(double items_per_second) {

@@ -2,6 +2,7 @@
 // A range cut into granules: all decisions are made in granules, so that borders are right by construction.
 #pragma once
 
+#include "core/make_error.hpp"
 #include "exec/balance/split.hpp"
 
 #include <algorithm>
@@ -10,21 +11,12 @@
 
 namespace weft::detail {
 
-/// An error whose place in the source is that of whoever raises it.
-[[nodiscard]] inline error refused(errc code, std::string what) {
-  error cause;
-  cause.code = code;
-  cause.what = std::move(what);
-  cause.where = {};
-  return cause;
-}
-
 /// Errors: invalid_argument for a range or a granularity that cannot be.
 [[nodiscard]] inline result<void> check_range(std::int64_t items, std::int64_t granularity) {
-  if (items < 0) return refused(errc::invalid_argument, "cannot split " + std::to_string(items) + " items");
+  if (items < 0) return make_error(errc::invalid_argument, "cannot split " + std::to_string(items) + " items");
   if (granularity < 1) {
-    return refused(errc::invalid_argument,
-                   "a granularity of " + std::to_string(granularity) + ": borders need a step of at least 1");
+    return make_error(errc::invalid_argument,
+                      "a granularity of " + std::to_string(granularity) + ": borders need a step of at least 1");
   }
   return {};
 }

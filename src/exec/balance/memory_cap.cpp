@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/balance/memory_cap.hpp"
 
+#include "core/make_error.hpp"
 #include "exec/balance/granules.hpp"
 
 #include <string>
@@ -28,10 +29,10 @@ result<std::int64_t> items_that_fit(device_id device, const memory_room& room, c
     const std::string what = granularity == 1 ? "one item" : std::to_string(granularity) + " items (one granule)";
     const std::string once =
         need.bytes_once == 0 ? "" : " and " + std::to_string(need.bytes_once) + " bytes of whole arguments";
-    return detail::refused(errc::out_of_memory, to_string(device) + " may use " + std::to_string(*room.limit) +
-                                                    " bytes, which do not hold " + what + " of " +
-                                                    std::to_string(need.bytes_per_item) + " bytes" + once +
-                                                    ": raise its memory cap, or leave it out");
+    return make_error(errc::out_of_memory, to_string(device) + " may use " + std::to_string(*room.limit) +
+                                               " bytes, which do not hold " + what + " of " +
+                                               std::to_string(need.bytes_per_item) + " bytes" + once +
+                                               ": raise its memory cap, or leave it out");
   }
   return std::min(by_memory, by_limit);
 }

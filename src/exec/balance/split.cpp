@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/balance/split.hpp"
 
+#include "core/make_error.hpp"
 #include "exec/balance/granules.hpp"
 
 #include <cmath>
@@ -10,7 +11,6 @@ namespace weft {
 namespace {
 
 using detail::granules;
-using detail::refused;
 
 struct portion {
   double weight = 0;     // relative to the largest
@@ -89,17 +89,17 @@ result<void> check(std::span<const split_device> devices) {
   bool weighted = false;
   for (const split_device& d : devices) {
     if (!std::isfinite(d.weight) || d.weight < 0) {
-      return refused(errc::invalid_argument, to_string(d.id) + " has weight " + std::to_string(d.weight) +
-                                                 ": a weight is 0 or a positive number");
+      return make_error(errc::invalid_argument, to_string(d.id) + " has weight " + std::to_string(d.weight) +
+                                                    ": a weight is 0 or a positive number");
     }
     if (d.cap < 0) {
-      return refused(errc::invalid_argument,
-                     to_string(d.id) + " has a cap of " + std::to_string(d.cap) + " items: a cap is 0 or more");
+      return make_error(errc::invalid_argument,
+                        to_string(d.id) + " has a cap of " + std::to_string(d.cap) + " items: a cap is 0 or more");
     }
     weighted = weighted || d.weight > 0;
   }
-  if (devices.empty()) return refused(errc::invalid_argument, "there is no device to split over");
-  if (!weighted) return refused(errc::invalid_argument, "all devices have weight 0: give one of them a share");
+  if (devices.empty()) return make_error(errc::invalid_argument, "there is no device to split over");
+  if (!weighted) return make_error(errc::invalid_argument, "all devices have weight 0: give one of them a share");
   return {};
 }
 
@@ -138,7 +138,7 @@ error nobody_can_hold(const granules& grid, std::span<const device_id> ids, std:
   for (std::size_t i = 0; i < ids.size(); ++i) {
     text += (i > 0 ? ", " : " ") + to_string(ids[i]) + " holds " + std::to_string(caps[i]);
   }
-  return refused(errc::out_of_memory, text + "; raise the memory cap or split finer");
+  return make_error(errc::out_of_memory, text + "; raise the memory cap or split finer");
 }
 
 }  // namespace detail

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/pipeline/pipeline_body.hpp"
 
+#include "core/make_error.hpp"
 #include "weft/memory/copy.hpp"
 
 #include <algorithm>
@@ -11,12 +12,7 @@ namespace {
 using std::chrono::nanoseconds;
 
 std::shared_ptr<const error> shared(errc code, error_scope scope, std::string what) {
-  error made;
-  made.code = code;
-  made.scope = scope;
-  made.what = std::move(what);
-  made.where = {};
-  return std::make_shared<const error>(std::move(made));
+  return shared_error(make_error(code, std::move(what), scope));
 }
 
 bool succeeded(const event_ref& mark) { return mark && mark->finished() && !mark->cause(); }

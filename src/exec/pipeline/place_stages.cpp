@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/pipeline/place_stages.hpp"
 
+#include "core/make_error.hpp"
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -17,13 +19,7 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr std::size_t most_exact = 10;
 constexpr device_id host{};
 
-error invalid(std::string what) {
-  error made;
-  made.code = errc::invalid_argument;
-  made.what = std::move(what);
-  made.where = {};
-  return made;
-}
+error invalid(std::string what) { return make_error(errc::invalid_argument, std::move(what)); }
 
 std::optional<error> refused(const placement_problem& p) {
   if (p.stages.empty()) return invalid("a pipeline without a stage has nothing to place");
@@ -260,22 +256,19 @@ stage_placement judged(const placement_problem& p, const std::vector<device_id>&
 }
 
 error no_room(const placement_problem& p) {
-  error made;
-  made.code = errc::out_of_memory;
-  made.where = {};
   std::uint64_t largest = 0;
   for (const stage_device& d : p.devices)
     largest = std::max(largest, d.memory.value_or(std::numeric_limits<std::uint64_t>::max()));
   for (const stage_cost& s : p.stages) {
     if (s.memory > largest) {
-      made.what = "stage '" + s.name + "' keeps " + std::to_string(s.memory) + " bytes, and no device has more than " +
-                  std::to_string(largest) + ": take smaller batches or less depth";
-      return made;
+      return make_error(errc::out_of_memory, "stage '" + s.name + "' keeps " + std::to_string(s.memory) +
+                                                 " bytes, and no device has more than " + std::to_string(largest) +
+                                                 ": take smaller batches or less depth");
     }
   }
-  made.what = "the stages do not fit on the " + std::to_string(p.devices.size()) +
-              " devices within their memory: take smaller batches, less depth or more devices";
-  return made;
+  return make_error(errc::out_of_memory,
+                    "the stages do not fit on the " + std::to_string(p.devices.size()) +
+                        " devices within their memory: take smaller batches, less depth or more devices");
 }
 
 }  // namespace

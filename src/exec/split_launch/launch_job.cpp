@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/split_launch/launch_job.hpp"
 
+#include "core/make_error.hpp"
 #include "exec/launch_check.hpp"
 #include "exec/split_launch/launch_state.hpp"
 #include "weft/memory/copy.hpp"
@@ -103,11 +104,7 @@ void launch_job::guarded(F&& decision) {
   } catch (const error_exception& refused) {
     fail(std::make_shared<const error>(refused.cause()));
   } catch (const std::exception& refused) {
-    error cause;
-    cause.code = errc::resource_exhausted;
-    cause.what = "the launch of '" + plan_.code->name + "' could not go on: " + refused.what();
-    cause.where = plan_.where;
-    fail(std::make_shared<const error>(std::move(cause)));
+    fail(errc::resource_exhausted, std::string{"could not go on: "} + refused.what());
   }
 }
 
@@ -165,22 +162,13 @@ void launch_job::pump() {
     }
     if (!some) break;
   }
-  if (cancelled_.load(std::memory_order_acquire) && !failure_) {
-    error cause;
-    cause.code = errc::cancelled;
-    cause.what = "the launch of '" + plan_.code->name + "' was cancelled";
-    cause.where = plan_.where;
-    fail(std::make_shared<const error>(std::move(cause)));
-  }
+  if (cancelled_.load(std::memory_order_acquire) && !failure_) fail(errc::cancelled, "was cancelled");
   const bool all_handed_out = stop_.stop_requested() || balancer_->unassigned() == 0;
   if (!stop_.stop_requested() && flights_.empty() && !balancer_->is_done()) {
-    error cause;
-    cause.code = balancer_->has_taker() ? errc::out_of_memory : errc::device_lost;
-    cause.what = "the launch of '" + plan_.code->name + "' has " + std::to_string(balancer_->unassigned()) + " of " +
-                 std::to_string(request_->items) + " steps left, and no device that can take them";
-    for (const std::string& note : record_.notes) cause.what += "; " + note;
-    cause.where = plan_.where;
-    fail(std::make_shared<const error>(std::move(cause)));
+    std::string how = "has " + std::to_string(balancer_->unassigned()) + " of " + std::to_string(request_->items) +
+                      " steps left, and no device that can take them";
+    for (const std::string& note : record_.notes) how += "; " + note;
+    fail(balancer_->has_taker() ? errc::out_of_memory : errc::device_lost, how);
   }
   const bool certain = all_handed_out && !reductions && plan_.options.on_failure == failure_policy::fail_fast;
   if (certain) submitted_.store(true, std::memory_order_release);
@@ -402,6 +390,12 @@ void launch_job::fail(std::shared_ptr<const error> cause) {
   stop_.request_stop();
 }
 
+void launch_job::fail(errc code, const std::string& how) {
+  error cause = make_error(code, "the launch of '" + plan_.code->name + "' " + how);
+  cause.where = plan_.where;
+  fail(shared_error(std::move(cause)));
+}
+
 /// A piece did not happen because a device is gone: its steps go back, and the device gets no more.
 void launch_job::lose(const flight& undone, const std::shared_ptr<const error>& cause) {
   const device_id device = undone.what.device;
@@ -440,21 +434,14 @@ void launch_job::lose(const flight& undone, const std::shared_ptr<const error>& 
   for (const job_argument& a : plan_.arguments) {
     if (!a.array) continue;
     if (is_delivered && a.reads && a.writes) {
-      error again;
-      again.code = errc::device_lost;
-      again.what = "the launch of '" + plan_.code->name + "' lost " + to_string(device) + " while results of '" +
-                   a.name + "' were on their way, which it reads and writes: it cannot be run again";
-      again.where = plan_.where;
-      fail(std::make_shared<const error>(std::move(again)));
+      fail(errc::device_lost, "lost " + to_string(device) + " while results of '" + a.name +
+                                  "' were on their way, which it reads and writes: it cannot be run again");
       return;
     }
     if (a.reduces || !a.array->abandon(a.reach(steps), device, a.reads)) {
-      error gone;
-      gone.code = errc::device_lost;
-      gone.what = "the launch of '" + plan_.code->name + "' lost " + to_string(device) + ", and with it the " +
-                  (a.reduces ? "partial result" : "only copy") + " of '" + a.name + "': it cannot be run elsewhere";
-      gone.where = plan_.where;
-      fail(std::make_shared<const error>(std::move(gone)));
+      fail(errc::device_lost, "lost " + to_string(device) + ", and with it the " +
+                                  (a.reduces ? "partial result" : "only copy") + " of '" + a.name +
+                                  "': it cannot be run elsewhere");
       return;
     }
   }
@@ -570,7 +557,7 @@ std::vector<std::shared_ptr<lane>> launch_job::conclude() {
 }
 
 /// The partial results of the devices become one: down to the host, combined in the order of the devices, up again to
-/// where the result belongs.
+/// where the result belongs. A lost device has failed the launch, as its partial result is gone with it.
 void launch_job::combine() {
   phase_ = phase::combining;
   if (workers_.size() == 1) return;
@@ -581,8 +568,8 @@ void launch_job::combine() {
     const std::size_t size = static_cast<std::size_t>(a.array->count()) * a.array->element();
     const std::size_t which = reduction++;
     if (size == 0) continue;
-    const auto last = std::find_if(workers_.rbegin(), workers_.rend(),
-                                   [&](const worker& w) { return w.partial.size() > which && !w.is_lost; });
+    const auto last =
+        std::find_if(workers_.rbegin(), workers_.rend(), [&](const worker& w) { return w.partial.size() > which; });
     if (last == workers_.rend()) continue;
     const lane& way = *last->way;
     const device_id target = way.on().id();
@@ -606,7 +593,7 @@ void launch_job::combine() {
                             size, target, place.kind};
     down(way, result);
     for (const worker& w : workers_) {
-      if (w.partial.size() <= which || w.is_lost) continue;
+      if (w.partial.size() <= which) continue;
       down(*w.way, {plan_.state.get(), w.partial[which].get().address, size, w.way->on().id(), memory_kind::device});
     }
     // by their bytes, which stay where they are: the list of them grows with the next reduction

@@ -105,8 +105,7 @@ class launch_job : public std::enable_shared_from_this<launch_job> {
     std::chrono::nanoseconds last_end{0};
     bool is_lost = false;
     std::vector<unique_handle<memory_traits>> partial;  // for each reduction, in the order of the arguments
-    bool accumulates_in_place = false;
-    bool has_begun = false;  // something of this launch may be in its lane
+    bool has_begun = false;                             // something of this launch may be in its lane
     bool has_worked = false;
   };
   struct flight {
@@ -145,6 +144,7 @@ class launch_job : public std::enable_shared_from_this<launch_job> {
   [[nodiscard]] std::chrono::nanoseconds began(const flight& done) const;
   void ended(flight& done);
   void fail(std::shared_ptr<const error> cause);
+  void fail(errc code, const std::string& how);  // "the launch of 'add' " and how it failed
   void lose(const flight& undone, const std::shared_ptr<const error>& cause);
   void combine();
   [[nodiscard]] std::vector<std::shared_ptr<lane>> decide_first();

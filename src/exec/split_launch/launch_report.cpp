@@ -2,18 +2,24 @@
 #include "weft/exec/launch_report.hpp"
 
 #include "core/readable.hpp"
+#include "exec/arrays/interval_set.hpp"
 #include "weft/core/bytes.hpp"
 
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <iterator>
 #include <utility>
+#include <vector>
 
 namespace weft {
 namespace {
 
+using detail::interval;
+using detail::interval_set;
 using detail::readable_count;
+using detail::readable_part;
 using detail::readable_time;
 using std::chrono::nanoseconds;
 
@@ -26,40 +32,17 @@ double in_ns(nanoseconds time) { return static_cast<double>(time.count()); }
 
 // ---- spans of time --------------------------------------------------------------------------------------------------
 
-struct span_of_time {
-  nanoseconds begin{0};
-  nanoseconds end{0};
-};
-using spans_of_time = std::vector<span_of_time>;
+using spans_of_time = std::vector<interval>;  // in nanoseconds
 
-/// In order, disjoint, none empty.
-spans_of_time merged(spans_of_time all) {
-  std::erase_if(all, [](const span_of_time& s) { return s.end <= s.begin; });
-  std::sort(all.begin(), all.end(), [](const span_of_time& a, const span_of_time& b) { return a.begin < b.begin; });
-  spans_of_time made;
-  for (const span_of_time& s : all) {
-    if (!made.empty() && s.begin <= made.back().end) {
-      made.back().end = std::max(made.back().end, s.end);
-    } else {
-      made.push_back(s);
-    }
-  }
+/// Sorted first, so that each is put at the end of the set.
+interval_set merged(spans_of_time all) {
+  std::sort(all.begin(), all.end(), [](const interval& a, const interval& b) { return a.begin < b.begin; });
+  interval_set made;
+  for (const interval& one : all) made.add(one);
   return made;
 }
 
-nanoseconds length(const spans_of_time& merged_spans) {
-  nanoseconds sum{0};
-  for (const span_of_time& s : merged_spans) sum += s.end - s.begin;
-  return sum;
-}
-
-/// Both are merged.
-void add_common(spans_of_time& to, const spans_of_time& a, const spans_of_time& b) {
-  for (std::size_t i = 0, j = 0; i < a.size() && j < b.size();) {
-    to.push_back({std::max(a[i].begin, b[j].begin), std::min(a[i].end, b[j].end)});
-    (a[i].end < b[j].end ? i : j) += 1;
-  }
-}
+nanoseconds length(const interval_set& spans) { return nanoseconds{spans.count()}; }
 
 // ---- the time of a device -------------------------------------------------------------------------------------------
 
@@ -90,8 +73,8 @@ class reader {
     for (const piece_record& p : record.pieces) add(p);
     spans_of_time all_moves;
     for (const device_times& d : devices_) all_moves.insert(all_moves.end(), d.moves.begin(), d.moves.end());
-    all_moves = merged(std::move(all_moves));
-    for (device_times& d : devices_) account_for(d, all_moves);
+    const interval_set moving = merged(std::move(all_moves));
+    for (device_times& d : devices_) account_for(d, moving);
     weigh();
   }
 
@@ -139,8 +122,8 @@ class reader {
     return made;
   }
 
-  [[nodiscard]] span_of_time within(nanoseconds begin, nanoseconds end) const {
-    return {std::clamp(begin, begin_, end_), std::clamp(end, begin_, end_)};
+  [[nodiscard]] interval within(nanoseconds begin, nanoseconds end) const {
+    return {std::clamp(begin, begin_, end_).count(), std::clamp(end, begin_, end_).count()};
   }
 
   void add(const piece_record& p) {
@@ -166,20 +149,21 @@ class reader {
     }
   }
 
-  void account_for(device_times& d, const spans_of_time& all_moves) const {
+  void account_for(device_times& d, const interval_set& all_moves) const {
     device_account& a = d.account;
-    d.runs = merged(std::move(d.runs));
-    a.compute = length(d.runs);
+    const interval_set runs = merged(std::move(d.runs));
+    a.compute = length(runs);
     a.failed = a.compute - length(merged(std::move(d.good_runs)));
     // Waiting while others' data moves is waiting for a link that they share: it is named after its cause.
-    spans_of_time busy = d.runs;
-    busy.insert(busy.end(), d.moves.begin(), d.moves.end());
-    add_common(busy, merged(std::move(d.queued)), all_moves);
-    busy = merged(std::move(busy));
+    spans_of_time parts = runs.runs();
+    parts.insert(parts.end(), d.moves.begin(), d.moves.end());
+    const interval_set queued = merged(std::move(d.queued));
+    for (const interval& wait : queued.runs()) std::ranges::copy(all_moves.inside(wait), std::back_inserter(parts));
+    const interval_set busy = merged(std::move(parts));
     a.transfer = length(busy) - a.compute;
     d.worked = !busy.empty();
-    d.end = d.worked ? busy.back().end : begin_;
-    a.idle_before = d.worked ? busy.front().begin - begin_ : end_ - begin_;
+    d.end = d.worked ? nanoseconds{busy.runs().back().end} : begin_;
+    a.idle_before = d.worked ? nanoseconds{busy.runs().front().begin} - begin_ : end_ - begin_;
     a.idle_after = d.worked ? end_ - d.end : nanoseconds{0};
     a.synchronisation = (end_ - begin_) - a.idle_before - a.idle_after - length(busy);
   }
@@ -397,13 +381,6 @@ class reader {
 
 // ---- for people -----------------------------------------------------------------------------------------------------
 
-std::string percent_text(double part, double whole) {
-  if (whole <= 0) return "-";
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.1f %%", 100 * part / whole);
-  return text.data();
-}
-
 std::string predicted_text(double seconds) { return seconds > 0 ? readable_time(seconds) : "-"; }
 
 /// The parts of a device's time in proportion, in the order of its life. What is not 0 has a character while there are
@@ -424,13 +401,6 @@ std::string bar(const device_account& a, double seconds) {
   for (; sum < width_of_bar; ++sum) ++*std::max_element(widths.begin(), widths.end());
   std::string text;
   for (std::size_t i = 0; i < parts.size(); ++i) text.append(widths[i], parts[i].first);
-  return text;
-}
-
-/// As one line: what a user called a kernel must not break the report.
-std::string line_of(std::string text) {
-  std::replace_if(
-      text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, ' ');
   return text;
 }
 
@@ -460,7 +430,7 @@ std::string to_string(const launch_report& report) {
   std::vector<std::string> lines;
   lines.push_back(report.kernel + ": " + readable_count(report.items) + " items in " + readable_time(report.seconds) +
                   "; ideal " + readable_time(report.ideal_seconds) + ", efficiency " +
-                  percent_text(report.ideal_seconds, report.seconds) + "; predicted " +
+                  readable_part(report.ideal_seconds, report.seconds) + "; predicted " +
                   predicted_text(report.predicted_seconds));
   lines.push_back(report.why.empty() ? std::string{to_string(report.strategy)} : report.why);
 
@@ -490,7 +460,7 @@ std::string to_string(const launch_report& report) {
   std::string lost = "lost:";
   const auto add_loss = [&](std::string_view name, double seconds) {
     lost += (lost.back() == ':' ? " " : ", ") + std::string{name} + " " + readable_time(seconds) + " (" +
-            percent_text(seconds, report.seconds) + ")";
+            readable_part(seconds, report.seconds) + ")";
   };
   add_loss("imbalance", report.imbalance_seconds);
   add_loss("transfer", report.transfer_seconds);
@@ -504,7 +474,9 @@ std::string to_string(const launch_report& report) {
   for (const std::string& note : report.notes) lines.push_back("note: " + note);
 
   std::string text;
-  for (std::string& line : lines) text += line_of(std::move(line)) + (report.simulated ? " (simulated)\n" : "\n");
+  // what a user called a kernel must not break the report
+  for (std::string& line : lines)
+    text += detail::one_line(std::move(line)) + (report.simulated ? " (simulated)\n" : "\n");
   return text;
 }
 
