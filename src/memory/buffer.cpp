@@ -52,10 +52,6 @@ std::size_t checked_size(std::size_t count, std::size_t element, device_id on) {
   return count * element;
 }
 
-}  // namespace
-
-namespace {
-
 template <class F>
 owned_memory allocated(const device& on, std::size_t count, std::size_t element, std::source_location where, F&& from) {
   const called_from here{where};
@@ -76,6 +72,12 @@ owned_memory allocate(const device& on, std::size_t count, std::size_t element, 
 owned_memory allocate_coherent(const device& on, std::size_t count, std::size_t element, std::source_location where) {
   return allocated(on, count, element, where,
                    [&](backend& from, bytes size) { return from.allocate_coherent(on.id(), size); });
+}
+
+owned_memory allocate_shareable(const device& on, std::size_t count, std::size_t element, std::source_location where) {
+  return allocated(on, count, element, where, [&](backend& from, bytes size) {
+    return from.allocate_shareable(on.id(), size, handle_family::allocation);
+  });
 }
 
 owned_memory allocate(const memory_pool& pool, std::size_t count, std::size_t element, std::source_location where) {

@@ -167,7 +167,7 @@ class pieces {
 
 /// A pipeline of chunks: into a slot on one stream, out of it on another, each waiting only for its slot; or both steps
 /// as one operation, on two streams in turn, where the backend prefers that.
-result<event_ref> pipelined(const plan& p, stream_handle order, backend& order_backend) {
+result<event_ref> pipelined(const plan& p, stream_handle order, backend& by) {
   pieces cut{p.request, p.choice.chunk};
   // each step that touches a block runs in a stream of the device that has the right
   const bool together = !p.src.block && !p.dst.block && p.owner->copies_through(p.src.device, p.dst.device);
@@ -175,8 +175,6 @@ result<event_ref> pipelined(const plan& p, stream_handle order, backend& order_b
   auto taken = memory_of(*p.state).take_lane(p.src.device, p.dst.device, p.choice.via, cut.step(), depth, order);
   if (!taken) return std::move(taken).error();
   copy_lane& lane = **taken;
-  backend& in = *lane.first_backend;
-  backend& out = *lane.second_backend;
   std::vector<event_ref> slot_free(lane.slots.size());
   copy_request request;
   request.stop = p.request.stop;
@@ -190,13 +188,13 @@ result<event_ref> pipelined(const plan& p, stream_handle order, backend& order_b
       request.shape = piece.shape;
       const auto [first, second] = two_steps(request, lane.slots[slot]);
       if (slot_free[slot]) {
-        if (auto ok = in.wait_event(lane.first, slot_free[slot]); !ok) return ok;
+        if (auto ok = by.wait_event(lane.first, slot_free[slot]); !ok) return ok;
       }
-      auto filled = in.copy(lane.first, first);
+      auto filled = by.copy(lane.first, first);
       if (!filled) return std::move(filled).error();
       lane.last_in = *filled;
-      if (auto ok = out.wait_event(lane.second, *filled); !ok) return ok;
-      auto emptied = out.copy(lane.second, second);
+      if (auto ok = by.wait_event(lane.second, *filled); !ok) return ok;
+      auto emptied = by.copy(lane.second, second);
       if (!emptied) return std::move(emptied).error();
       lane.last_out = last_of_second = slot_free[slot] = std::move(*emptied);
     }
@@ -210,7 +208,7 @@ result<event_ref> pipelined(const plan& p, stream_handle order, backend& order_b
       request.src = piece.src;
       request.shape = piece.shape;
       const bool even = i % 2 == 0;
-      auto moved = in.copy_through(even ? lane.first : lane.second, lane.slots[even ? 0 : 1], request);
+      auto moved = by.copy_through(even ? lane.first : lane.second, lane.slots[even ? 0 : 1], request);
       if (!moved) return std::move(moved).error();
       (even ? lane.last_in : lane.last_out) = *moved;
       (even ? last_of_first : last_of_second) = std::move(*moved);
@@ -218,15 +216,15 @@ result<event_ref> pipelined(const plan& p, stream_handle order, backend& order_b
     return {};
   };
   const auto submit = [&]() -> result<void> {
-    order_backend.note_copy(order, p.request);
-    auto start = order_backend.record(order);
+    by.note_copy(order, p.request);
+    auto start = by.record(order);
     if (!start) return std::move(start).error();
-    if (auto ok = in.wait_event(lane.first, *start); !ok) return ok;
-    if (auto ok = out.wait_event(lane.second, *start); !ok) return ok;
+    if (auto ok = by.wait_event(lane.first, *start); !ok) return ok;
+    if (auto ok = by.wait_event(lane.second, *start); !ok) return ok;
     if (auto ok = together ? in_one_operation() : in_two_operations(); !ok) return ok;
     for (const event_ref& last : {last_of_first, last_of_second}) {
       if (!last) continue;
-      if (auto ok = order_backend.wait_event(order, last); !ok) return ok;
+      if (auto ok = by.wait_event(order, last); !ok) return ok;
     }
     return {};
   };
@@ -234,13 +232,12 @@ result<event_ref> pipelined(const plan& p, stream_handle order, backend& order_b
   if (!done) {
     // the chunks that are on their way go on: what comes next in the order comes after them, and so does its lane
     for (const event_ref* last : {&lane.last_in, &lane.last_out}) {
-      if (*last && !order_backend.wait_event(order, *last))
-        static_cast<void>((*last)->owner->wait(**last, no_deadline, {}));
+      if (*last && !by.wait_event(order, *last)) static_cast<void>((*last)->owner->wait(**last, no_deadline, {}));
     }
   }
   memory_of(*p.state).give_lane(&lane);
   if (!done) return std::move(done).error();
-  return order_backend.record(order);
+  return by.record(order);
 }
 
 /// The device whose default stream a copy without a stream runs in, and the other one whose stream it follows.
@@ -312,14 +309,12 @@ void verify_copy(const plan& p, backend& by, stream_handle order, verification h
         read_back(by, order, src, p.request.src_is_host, expected, where);
         const auto bad = std::mismatch(got.begin(), got.end(), expected.begin());
         if (bad.first == got.end()) continue;
-        error cause;
-        cause.code = errc::corrupt;
-        cause.what = "a " + std::string{to_string(p.path)} + " copy of " + to_string(bytes{total}) +
-                     " is wrong at byte " +
-                     std::to_string(offset + static_cast<std::uint64_t>(bad.first - got.begin())) + ": expected " +
-                     std::to_string(std::to_integer<int>(*bad.second)) + ", got " +
-                     std::to_string(std::to_integer<int>(*bad.first));
-        raise_at(std::move(cause), where);
+        raise(errc::corrupt,
+              "a " + std::string{to_string(p.path)} + " copy of " + to_string(bytes{total}) + " is wrong at byte " +
+                  std::to_string(offset + static_cast<std::uint64_t>(bad.first - got.begin())) + ": expected " +
+                  std::to_string(std::to_integer<int>(*bad.second)) + ", got " +
+                  std::to_string(std::to_integer<int>(*bad.first)),
+              where);
       }
     }
   }
@@ -344,10 +339,8 @@ copy_report copy_now(memory_ref dst, memory_ref src, const copy_shape& shape, co
   backend& by = p.state->backend_of(actor);
   const stream_handle order = value_or_raise(p.state->default_stream(actor), where);
   if (other.value() >= 0) {
-    backend& beside = p.state->backend_of(other);
     const stream_handle before = value_or_raise(p.state->default_stream(other), where);
-    if (!beside.settled(before))
-      value_or_raise(by.wait_event(order, value_or_raise(beside.record(before), where)), where);
+    if (!by.settled(before)) value_or_raise(by.wait_event(order, value_or_raise(by.record(before), where)), where);
   }
   p.request.wait = true;
   auto done = in_one_step(p) ? by.copy(order, p.request) : pipelined(p, order, by);

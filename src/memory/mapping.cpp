@@ -70,8 +70,7 @@ unique_handle<mapped_block_traits> mapped_at(const std::shared_ptr<reservation_b
   const held_range& range = where->handle.get();
   const held_block& block = what->handle.get();
   range.state->require_open();
-  if (range.state != block.state || range.driver != block.driver)
-    raise(errc::wrong_device, "mapping a block of one machine at addresses of another");
+  if (range.state != block.state) raise(errc::wrong_device, "mapping a block of one machine at addresses of another");
   const bytes length = size.value() == 0 ? what->about.size : size;
   if (offset > range.size || length > range.size - offset) {
     raise(errc::invalid_argument, "mapping " + to_string(length) + " at offset " + std::to_string(offset.value()) +

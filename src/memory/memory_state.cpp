@@ -26,7 +26,7 @@ memory_state::~memory_state() = default;
 
 ipc_event_service& memory_state::events() {
   std::call_once(events_once_, [this] {
-    events_ = std::make_shared<ipc_event_service>(machine_);
+    events_ = std::make_shared<ipc_event_service>();
     machine_.before_close([service = std::weak_ptr{events_}] {
       if (const auto left = service.lock()) left->stop();
     });
@@ -118,6 +118,7 @@ copy_counters memory_state::counters() const noexcept {
 result<copy_lane*> memory_state::take_lane(device_id from, device_id to, device_id via, std::uint64_t size, int depth,
                                            stream_handle order) {
   std::unique_ptr<copy_lane> lane;
+  backend& by = machine_.backend_of(from);
   {
     const std::lock_guard lock{lanes_mutex_};
     const auto it = std::find_if(idle_lanes_.begin(), idle_lanes_.end(), [&](const auto& l) {
@@ -137,40 +138,37 @@ result<copy_lane*> memory_state::take_lane(device_id from, device_id to, device_
     lane->from = from;
     lane->to = to;
     lane->via = via;
-    lane->first_backend = &machine_.backend_of(from);
-    lane->second_backend = &machine_.backend_of(to);
-    auto first = lane->first_backend->create_stream(from, 0, false);
+    auto first = by.create_stream(from, 0, false);
     if (!first) return std::move(first).error();
-    auto second = lane->second_backend->create_stream(to, 0, false);
+    auto second = by.create_stream(to, 0, false);
     if (!second) {
-      lane->first_backend->destroy_stream(*first);
+      by.destroy_stream(*first);
       return std::move(second).error();
     }
     lane->first = *first;
     lane->second = *second;
   } else if (lane->free()) {
     // a failure of the copy before is that copy's business; the lane starts clean
-    static_cast<void>(lane->first_backend->synchronize(lane->first, no_deadline, {}));
-    static_cast<void>(lane->second_backend->synchronize(lane->second, no_deadline, {}));
+    static_cast<void>(by.synchronize(lane->first, no_deadline, {}));
+    static_cast<void>(by.synchronize(lane->second, no_deadline, {}));
   }
   lane->order = order;
   const device_id owner = via.value() >= 0 ? via : from;
   const memory_kind kind = via.value() >= 0 ? memory_kind::device : memory_kind::pinned;
-  backend& memory = machine_.backend_of(owner);
   // a reset of the device has taken what was there, but for its address
   std::erase_if(lane->slots, [&](void* slot) {
-    const auto known = memory.find(slot);
+    const auto known = by.find(slot);
     const bool is_gone = !known && known.error().code == errc::not_found;
-    if (is_gone) static_cast<void>(memory.release(slot));
+    if (is_gone) static_cast<void>(by.release(slot));
     return is_gone;
   });
   if (lane->slot_size < size) {
-    for (void* slot : lane->slots) static_cast<void>(memory.release(slot));
+    for (void* slot : lane->slots) static_cast<void>(by.release(slot));
     lane->slots.clear();
     lane->slot_size = size;
   }
   while (lane->slots.size() < static_cast<std::size_t>(depth)) {
-    auto slot = memory.allocate(owner, bytes{lane->slot_size}, kind);
+    auto slot = by.allocate(owner, bytes{lane->slot_size}, kind);
     if (!slot) return lost(std::move(slot).error());
     lane->slots.push_back(*slot);
   }

@@ -21,9 +21,7 @@ namespace weft::detail {
 /// Two streams and the memory between them: a staged or relayed copy moves chunks through it. Used by one copy at a
 /// time; the next one may take it once the last chunk has ended.
 struct copy_lane {
-  device_id from, to, via;  // via: whose memory the slots are; none for pinned host memory
-  backend* first_backend = nullptr;
-  backend* second_backend = nullptr;
+  device_id from, to, via;          // via: whose memory the slots are; none for pinned host memory
   stream_handle first{}, second{};  // into the slots, out of the slots
   std::vector<void*> slots;
   std::uint64_t slot_size = 0;

@@ -2,6 +2,7 @@
 #include "weft/memory/multicast.hpp"
 
 #include "core/called_from.hpp"
+#include "core/make_error.hpp"
 #include "memory/block_body.hpp"
 
 #include <algorithm>
@@ -133,11 +134,9 @@ result<void> multicast_object::wait_joined(std::chrono::nanoseconds timeout, con
   for (const device_id id : body.team) {
     if (std::find(body.members.begin(), body.members.end(), id) == body.members.end()) missing.push_back(id);
   }
-  error cause;
-  cause.code = stop.stop_requested() ? errc::cancelled : errc::timed_out;
-  cause.what =
-      "a multicast object over " + detail::names_of(body.team) + " waits for " + detail::names_of(missing) + " to join";
-  return cause;
+  return make_error(stop.stop_requested() ? errc::cancelled : errc::timed_out,
+                    "a multicast object over " + detail::names_of(body.team) + " waits for " +
+                        detail::names_of(missing) + " to join");
 }
 
 result<void> multicast_object::bind(const physical_block& memory, std::chrono::nanoseconds timeout,

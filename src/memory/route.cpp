@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/memory/route.hpp"
 
+#include "core/make_error.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -107,13 +109,7 @@ std::string why_not_direct(const route_facts& facts, device_id from, device_id t
   return "peer access between " + pair + " is not enabled, or was found not to work";
 }
 
-error refused(std::string what) {
-  error cause;
-  cause.code = errc::peer_unsupported;
-  cause.what = std::move(what);
-  cause.where = {};
-  return cause;
-}
+error refused(std::string what) { return make_error(errc::peer_unsupported, std::move(what)); }
 
 }  // namespace
 
@@ -204,11 +200,8 @@ route_facts route_facts_of(const topology& machine) {
 
 result<route_choice> route(const route_facts& facts, device_id from, device_id to, bytes size, const route_wish& wish) {
   for (const device_id id : {from, to}) {
-    if (id.value() < 0 || id.index() >= facts.devices) {
-      error cause = refused("there is no " + to_string(id));
-      cause.code = errc::invalid_device;
-      return cause;
-    }
+    if (id.value() < 0 || id.index() >= facts.devices)
+      return make_error(errc::invalid_device, "there is no " + to_string(id));
   }
   const std::uint64_t n = size.value();
   if (wish.via.value() >= 0 && wish.path != copy_path::relayed) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "processes/packet.hpp"
 
+#include "core/make_error.hpp"
+
 #include <climits>
 #include <cstring>
 
@@ -62,16 +64,7 @@ const rule* rule_of(std::uint8_t kind) {
   return kind >= 1 && kind <= std::size(rules) ? &rules[kind - 1] : nullptr;
 }
 
-error wrong(errc code, std::string what) {
-  error made;
-  made.code = code;
-  made.scope = error_scope::endpoint;
-  made.what = std::move(what);
-  made.where = {};
-  return made;
-}
-
-error corrupt(std::string what) { return wrong(errc::corrupt, std::move(what)); }
+error corrupt(std::string what) { return make_error(errc::corrupt, std::move(what), error_scope::endpoint); }
 
 }  // namespace
 
@@ -98,9 +91,11 @@ result<packet> parse_packet(std::span<const std::byte> bytes) {
                    " bytes that do not");
   }
   if (const auto version = take<std::uint16_t>(bytes, at_version); version != packet_version) {
-    return wrong(errc::incompatible, "the other process speaks version " + std::to_string(version) +
-                                         " of the rendezvous, this one version " + std::to_string(packet_version) +
-                                         ": use the same weft in both");
+    return make_error(errc::incompatible,
+                      "the other process speaks version " + std::to_string(version) +
+                          " of the rendezvous, this one version " + std::to_string(packet_version) +
+                          ": use the same weft in both",
+                      error_scope::endpoint);
   }
   if (bytes.size() < packet_header_bytes) {
     return corrupt("expected a header of " + std::to_string(packet_header_bytes) + " bytes, got " +

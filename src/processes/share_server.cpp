@@ -5,6 +5,7 @@
 #include "os/process.hpp"
 #include "os/socket.hpp"
 #include "os/system_error.hpp"
+#include "processes/packet_socket.hpp"
 
 #include <algorithm>
 #include <array>
@@ -177,7 +178,6 @@ share_server::turn share_server::answer(int connection) noexcept {
     }
     // a connection has room for one packet: what does not go is not waited for, and the importer asks again
     static_cast<void>(send_packet(connection, {&part, 1}, std::span{files}.first(count), false, "an importer"));
-    served_.fetch_add(1, std::memory_order_relaxed);
   } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the importer sees the hang-up, and asks again
   }
   return turn::done;
@@ -230,10 +230,7 @@ void share_server::serve(int listener, int bell) noexcept {
       }
       continue;
     }
-    if (const auto who = maker_of(connection.get()); !who || who->uid != ::geteuid()) {
-      foreign_.fetch_add(1, std::memory_order_relaxed);
-      continue;
-    }
+    if (const auto who = maker_of(connection.get()); !who || who->uid != ::geteuid()) continue;
     if (answer(connection.get()) == turn::done) continue;
     if (count == max_pending) drop(0);
     pending[count++] = {std::move(connection), seen};
@@ -268,7 +265,7 @@ namespace {
 enum class attempt : std::uint8_t { done, again };
 
 /// One connection to the exporter. `again` when it was cut off before an answer, as in a flood.
-result<attempt> try_fetch(const share_ticket& h, clock_type::time_point until, fetched_share& into) {
+result<attempt> try_fetch(const share_ticket& h, wait_deadline until, fetched_share& into) {
   const std::string exporter = process_name(h.process);
   descriptor connection{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)};
   if (!connection) return system_error("cannot ask " + exporter + " for what it shares", errno);
@@ -314,7 +311,7 @@ result<attempt> try_fetch(const share_ticket& h, clock_type::time_point until, f
     const auto got = receive_packet(connection.get(), room, raw, exporter.c_str());
     if (!got) return error{got.error()};
     if (*got == packet_io::later) {
-      const auto left = until - clock_type::now();
+      const auto left = until - steady_now();
       if (left <= nanoseconds{0}) return attempt::again;
       // An exporter that forked leaves its socket to a child that answers nobody: its death ends the wait.
       if (!into.exporter->alive_now()) {
@@ -364,15 +361,14 @@ result<fetched_share> fetch_share(const share_ticket& h, nanoseconds timeout,
   if (h.boot != this_boot()) {
     return make_error(errc::incompatible, "this handle is from another computer, or from before this one was started");
   }
-  const auto start = clock_type::now();
-  const auto until = timeout > clock_type::time_point::max() - start ? clock_type::time_point::max() : start + timeout;
+  const wait_deadline until = deadline_after(steady_now(), timeout);
   fetched_share got;
   got.exporter = known;
   for (;;) {
     auto tried = try_fetch(h, until, got);
     if (!tried) return std::move(tried).error();
     if (*tried == attempt::done) return got;
-    const auto left = until - clock_type::now();
+    const auto left = until - steady_now();
     if (left <= nanoseconds{0}) {
       return make_error(errc::timed_out, process_name(h.process) + " did not hand out what it shares within " +
                                              std::to_string(std::chrono::duration_cast<milliseconds>(timeout).count()) +

@@ -56,9 +56,6 @@ class share_server {
 
   /// 0 before the first offer.
   [[nodiscard]] std::uint64_t known_door() const noexcept { return door_.load(std::memory_order_acquire); }
-  /// Connections of other users, which were closed unread.
-  [[nodiscard]] std::uint64_t foreign_users() const noexcept { return foreign_.load(std::memory_order_relaxed); }
-  [[nodiscard]] std::uint64_t served() const noexcept { return served_.load(std::memory_order_relaxed); }
 
  private:
   struct entry {
@@ -76,7 +73,7 @@ class share_server {
   descriptor listener_;
   event_bell bell_;
   bool stopped_ = false;
-  std::atomic<std::uint64_t> door_{0}, foreign_{0}, served_{0};
+  std::atomic<std::uint64_t> door_{0};
   std::thread thread_;
 };
 

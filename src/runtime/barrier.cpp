@@ -2,6 +2,7 @@
 #include "weft/runtime/barrier.hpp"
 
 #include "core/called_from.hpp"
+#include "core/make_error.hpp"
 #include "runtime/machine_state.hpp"
 
 #include <algorithm>
@@ -47,13 +48,12 @@ struct device_barrier::body {
 
   /// Ends the filling: whoever has arrived fails with cancelled.
   void cancel(const char* why) {
-    error cause;
-    cause.code = errc::cancelled;
-    cause.scope = error_scope::endpoint;
-    cause.what = std::string{"the barrier was "} + why + " with " + std::to_string(arrived.size()) + " of " +
-                 std::to_string(participants.size()) + " devices arrived";
-    cause.where = {};
-    current->owner->open_gate(current->gate, std::make_shared<const error>(std::move(cause)));
+    current->owner->open_gate(
+        current->gate,
+        shared_error(make_error(errc::cancelled,
+                                std::string{"the barrier was "} + why + " with " + std::to_string(arrived.size()) +
+                                    " of " + std::to_string(participants.size()) + " devices arrived",
+                                error_scope::endpoint)));
   }
 
   [[nodiscard]] std::shared_ptr<filling> make_filling() const {
@@ -64,14 +64,7 @@ struct device_barrier::body {
     return made;
   }
   void begin(std::shared_ptr<filling> next) {
-    if (!gone) {
-      error cause;
-      cause.code = errc::cancelled;
-      cause.scope = error_scope::endpoint;
-      cause.what = "the barrier was destroyed";
-      cause.where = {};
-      gone = std::make_shared<const error>(std::move(cause));
-    }
+    if (!gone) gone = shared_error(make_error(errc::cancelled, "the barrier was destroyed", error_scope::endpoint));
     current = std::move(next);
     arrived.clear();
   }

@@ -14,6 +14,8 @@ std::string listed(const std::vector<std::string>& names) {
   return text;
 }
 
+}  // namespace
+
 std::optional<error> contradiction(const machine_options& asked) {
   const auto wrong = [](std::string what) { return make_error(errc::invalid_argument, std::move(what)); };
   if (asked.sim && asked.machine)
@@ -29,9 +31,7 @@ std::optional<error> contradiction(const machine_options& asked) {
   return std::nullopt;
 }
 
-}  // namespace
-
-host_options::host_options(const machine_options& asked) : wrong_(contradiction(asked)) {
+host_options::host_options(const machine_options& asked) {
   const auto note = [](std::vector<std::string>& list, bool is_set, const char* name) {
     if (is_set) list.push_back(std::string{"machine_options::"} + name);
   };
@@ -42,11 +42,6 @@ host_options::host_options(const machine_options& asked) : wrong_(contradiction(
   note(wishes_, asked.devices.has_value(), "devices");
   note(wishes_, asked.strict.has_value(), "strict");
   note(wishes_, !(asked.model == simulation{}), "model");
-}
-
-result<void> host_options::check() const {
-  if (wrong_) return error{*wrong_};
-  return {};
 }
 
 std::optional<error> host_options::refusal(std::string_view backend) const {

@@ -2,7 +2,7 @@
 // What only the host backend does of the options of a machine, and what is said where another one is opened.
 #pragma once
 
-#include "weft/core/result.hpp"
+#include "weft/core/error.hpp"
 #include "weft/runtime/machine.hpp"
 
 #include <optional>
@@ -12,6 +12,9 @@
 
 namespace weft::detail {
 
+/// Why no machine has these options; none if one can. Errors: invalid_argument.
+[[nodiscard]] std::optional<error> contradiction(const machine_options& asked);
+
 /// Made before the environment fills what the program has left open, so that it knows who asked.
 class host_options {
  public:
@@ -20,8 +23,6 @@ class host_options {
   /// A variable that was taken.
   void take(std::string_view variable) { wishes_.emplace_back(variable); }
 
-  /// Errors: invalid_argument for options that contradict each other.
-  [[nodiscard]] result<void> check() const;
   /// Why a machine of this backend alone cannot be opened; none if it can. Errors: unsupported.
   [[nodiscard]] std::optional<error> refusal(std::string_view backend) const;
   /// What has no effect on a backend, each a sentence.
@@ -30,7 +31,6 @@ class host_options {
  private:
   std::vector<std::string> demands_;  // a program relies on their effect
   std::vector<std::string> wishes_;   // without effect nothing is wrong
-  std::optional<error> wrong_;
 };
 
 }  // namespace weft::detail

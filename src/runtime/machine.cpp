@@ -6,7 +6,6 @@
 #include "weft/runtime/stream.hpp"
 
 #include <algorithm>
-#include <iterator>
 
 namespace weft {
 
@@ -42,9 +41,8 @@ int machine::device_count() const { return state_->device_count(); }
 
 int machine::device_count(std::string_view backend) const {
   int count = 0;
-  for (const auto& b : state_->backends()) {
-    for (const device_description& d : b->devices()) count += to_string(d.kind) == backend ? 1 : 0;
-  }
+  for (const device_description& d : state_->backends().front()->devices())
+    count += to_string(d.kind) == backend ? 1 : 0;
   return count;
 }
 
@@ -198,12 +196,7 @@ wait_outcome machine::synchronize_for(std::chrono::nanoseconds timeout, std::sou
 }
 
 std::vector<order_violation> machine::order_violations() const {
-  std::vector<order_violation> all;
-  for (const auto& b : state_->backends()) {
-    auto some = b->order_violations();
-    all.insert(all.end(), std::make_move_iterator(some.begin()), std::make_move_iterator(some.end()));
-  }
-  return all;
+  return state_->backends().front()->order_violations();
 }
 
 link_traffic machine::traffic() const { return state_->backends().front()->traffic(); }

@@ -3,6 +3,7 @@
 
 #include "backends/mixed/factory.hpp"
 #include "core/environment.hpp"
+#include "core/make_error.hpp"
 #include "core/nearest.hpp"
 #include "core/topology/joined_topology.hpp"
 #include "weft/core/log.hpp"
@@ -69,7 +70,7 @@ std::vector<std::string> names_in(std::string_view list) {
 }  // namespace
 
 machine_state::machine_state(const machine_options& options) : options_(options), host_only_(options) {
-  value_or_raise(host_only_.check());
+  if (auto wrong = contradiction(options)) raise(*std::move(wrong));
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string_view text{*entry};
     if (!text.starts_with("WEFT_")) continue;
@@ -90,10 +91,8 @@ void machine_state::log_opened() const {
   for (const std::string& note : notes_) log(log_level::info, note);
   if (!is_logged(log_level::info)) return;
   std::string text = "machine of";
-  for (const auto& b : backends_) {
-    for (const device_description& d : b->devices())
-      text += (text.ends_with("of") ? " " : ", ") + d.name + " (" + std::string{to_string(d.kind)} + ")";
-  }
+  for (const device_description& d : backends_.front()->devices())
+    text += (text.ends_with("of") ? " " : ", ") + d.name + " (" + std::string{to_string(d.kind)} + ")";
   log(log_level::info, text);
 }
 
@@ -421,7 +420,7 @@ void machine_state::trace_to(const std::shared_ptr<trace_sink>& sink) {
   const std::lock_guard lock{trace_mutex_};
   trace_ = sink;
   tracing_.store(sink != nullptr, std::memory_order_release);  // pairs with acquire in trace
-  for (const auto& b : backends_) b->trace_to(sink);
+  backends_.front()->trace_to(sink);
 }
 
 std::shared_ptr<trace_sink> machine_state::locked_trace() const {
@@ -455,7 +454,7 @@ void machine_state::close() noexcept {
       log(log_level::error, "a part of a machine had no host memory to end in order");
     }
   }
-  for (const auto& b : backends_) b->close();
+  backends_.front()->close();
   // every event has ended; launches and coroutines that waited see that
   for (serving* place : {&deciders_, &callbacks_}) {
     if (callback_thread* thread = place->seen.load(std::memory_order_acquire)) thread->end();
@@ -487,17 +486,14 @@ result<wait_outcome> machine_state::finish_pending(wait_deadline deadline) {
   return wait_outcome::ok;
 }
 
-bool machine_state::on_worker() const noexcept {
-  return std::any_of(backends_.begin(), backends_.end(), [](const auto& b) { return b->on_worker(); });
-}
+bool machine_state::on_worker() const noexcept { return backends_.front()->on_worker(); }
 
 void machine_state::start_thread(std::function<void()> f) {
   std::thread{[keep = shared_from_this(), f = std::move(f)] { f(); }}.detach();
 }
 
 void machine_state::close_from_anywhere() noexcept {
-  if (!on_worker() && std::none_of(backends_.begin(), backends_.end(), [](const auto& b) { return b->in_call(); }))
-    return close();
+  if (!on_worker() && !backends_.front()->in_call()) return close();
   on_another_thread([this] { close(); });
 }
 

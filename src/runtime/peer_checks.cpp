@@ -36,13 +36,11 @@ const char* place_of(peer_way way) {
 }  // namespace
 
 peer_checks::peer_checks(machine_state& machine)
-    : machine_(machine),
-      devices_(static_cast<std::size_t>(machine.device_count())),
-      mode_(machine.options().verify_peers.value_or(peer_verification::first_use)),
-      seen_(devices_ * devices_) {
-  if (mode_ == peer_verification::never) {
+    : machine_(machine), devices_(static_cast<std::size_t>(machine.device_count())), seen_(devices_ * devices_) {
+  const auto mode = machine.options().verify_peers.value_or(peer_verification::first_use);
+  if (mode == peer_verification::never) {
     for (auto& pair : seen_) pair.store(all_ways, std::memory_order_relaxed);
-  } else if (mode_ == peer_verification::first_use) {
+  } else if (mode == peer_verification::first_use) {
     believe_record();
   }
   // Memory that a check writes to goes with the machine: closing waits for a check, and none begins after it.
@@ -125,13 +123,7 @@ void peer_checks::tell_news() {
 result<peer_delivery> peer_checks::probe(device_id from, device_id to, peer_way way, std::chrono::nanoseconds timeout) {
   machine_.require_open();
   backend& driver = machine_.backend_of(from);
-  if (driver.on_worker()) {
-    error cause;
-    cause.code = errc::not_ready;
-    cause.what = "a thread that runs the device's work cannot wait for it";
-    cause.where = {};
-    return cause;
-  }
+  if (driver.on_worker()) return make_error(errc::not_ready, "a thread that runs the device's work cannot wait for it");
   if (!probe_) probe_ = std::make_unique<peer_probe>(driver);
   const bool lends = way == peer_way::allocations && !driver.peer_enabled(from, to);
   if (lends) {

@@ -79,7 +79,6 @@ class peer_checks {
 
   machine_state& machine_;
   std::size_t devices_;
-  peer_verification mode_;
   std::vector<std::atomic<std::uint8_t>> seen_;
   std::atomic<std::uint64_t> epoch_{0};
   std::mutex mutex_;

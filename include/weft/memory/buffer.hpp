@@ -50,6 +50,8 @@ struct memory_traits {
                                     std::source_location where);
 [[nodiscard]] owned_memory allocate_coherent(const device& on, std::size_t count, std::size_t element,
                                              std::source_location where);
+[[nodiscard]] owned_memory allocate_shareable(const device& on, std::size_t count, std::size_t element,
+                                              std::source_location where);
 [[nodiscard]] device_id device_of(const memory_pool& pool);
 
 }  // namespace detail

@@ -4,7 +4,6 @@
 
 #include "weft/core/access_right.hpp"
 #include "weft/core/internals.hpp"
-#include "weft/core/unique_handle.hpp"
 #include "weft/memory/mapping.hpp"
 #include "weft/memory/pool.hpp"
 #include "weft/memory/share.hpp"
@@ -16,6 +15,7 @@
 #include <source_location>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace weft {
 
@@ -30,15 +30,7 @@ enum class grant_way : std::uint8_t {
 
 namespace detail {
 class grant_body;
-struct held_grant {
-  std::shared_ptr<grant_body> body;
-  bool operator==(const held_grant& other) const { return body == other.body; }
-};
-struct held_grant_traits {
-  using type = held_grant;
-  static type none() { return {}; }
-  static void release(type& held) noexcept;
-};
+using held_grant = std::shared_ptr<grant_body>;  // of one access_grant
 }  // namespace detail
 
 /// Lets a device use memory until it ends. Grants of one thing to one device count: the right goes back to what it was
@@ -50,6 +42,10 @@ struct held_grant_traits {
 class access_grant {
  public:
   access_grant() = default;
+  access_grant(access_grant&&) noexcept = default;
+  access_grant& operator=(access_grant&&) noexcept = default;
+  access_grant(const access_grant&) = delete;
+  access_grant& operator=(const access_grant&) = delete;
 
   [[nodiscard]] grant_way way(std::source_location where = std::source_location::current()) const;
   /// What the device may do now: at least what was asked for.
@@ -65,7 +61,7 @@ class access_grant {
   explicit access_grant(detail::held_grant held) : held_(std::move(held)) {}
   [[nodiscard]] const detail::grant_body& body() const;
 
-  unique_handle<detail::held_grant_traits> held_;
+  detail::held_grant held_;
 };
 
 namespace detail {

@@ -5,12 +5,14 @@
 
 #include "weft/core/shared_bytes.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <source_location>
 #include <span>
 #include <string>
 #include <string_view>
 #include <sys/types.h>
+#include <vector>
 
 namespace weft {
 
@@ -21,7 +23,9 @@ namespace detail {
 [[nodiscard]] shared_bytes checked_handle(std::span<const std::byte> bytes, shared_thing what,
                                           std::source_location where);
 [[nodiscard]] shared_bytes handle_of_text(std::string_view text, shared_thing what, std::source_location where);
-[[nodiscard]] std::string text_of_handle(const shared_bytes& bytes);
+/// Of an even number of digits. Errors: throws corrupt.
+[[nodiscard]] std::vector<std::byte> bytes_of_text(std::string_view text);
+[[nodiscard]] std::string text_of_handle(std::span<const std::byte> bytes);
 [[nodiscard]] pid_t process_of_handle(const shared_bytes& bytes);
 [[nodiscard]] std::uint64_t size_of_handle(const shared_bytes& bytes);
 }  // namespace detail

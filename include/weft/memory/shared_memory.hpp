@@ -8,15 +8,12 @@
 #include "weft/memory/memory_handle.hpp"
 
 #include <chrono>
-#include <limits>
 #include <source_location>
 
 namespace weft {
 
 namespace detail {
 
-[[nodiscard]] owned_memory allocate_shareable(const device& on, std::size_t count, std::size_t element,
-                                              std::source_location where);
 [[nodiscard]] shared_bytes export_memory(const memory_ref& memory, handle_family family, std::source_location where);
 
 struct opened_place {

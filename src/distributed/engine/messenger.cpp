@@ -120,17 +120,10 @@ void messenger::withdraw(transfer& t) {
   engine_->withdraw(t);
 }
 
-bool messenger::progress() {
+bool messenger::progress(bool is_user) {
   const std::lock_guard lock{mutex_};
   const bool moved = engine_->progress();
-  if (moved) last_use_ = steady_now();
-  if (moved) wake_others();
-  return moved;
-}
-
-bool messenger::progress_in_background() {
-  const std::lock_guard lock{mutex_};
-  const bool moved = engine_->progress();
+  if (moved && is_user) last_use_ = steady_now();
   if (moved) wake_others();
   return moved;
 }

@@ -50,8 +50,7 @@ class messenger {
   void forget(transfer& t);
   void cancel(transfer& t, int peer);
   void withdraw(transfer& t);
-  bool progress();
-  bool progress_in_background();
+  bool progress(bool is_user = true);  // false: of a thread in the background
   /// Threads that look after the engine now, one more or one less: those in the background leave it to them.
   void count_user(int more);
   /// For a call of several steps.

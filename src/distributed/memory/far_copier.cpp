@@ -528,7 +528,7 @@ void far_copier::run() noexcept {
     news_ = false;
     bool moved = false;
     try {
-      moved = by_->progress_in_background();
+      moved = by_->progress(false);
       if (!asking_.is_under_way() && (asking_.at != transfer::stage::done || take_request())) await_request();
       for (auto& [rank, g] : guests_) moved = serve(*g) || moved;
       if (!moved) moved = drop_lost();

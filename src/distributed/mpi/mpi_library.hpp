@@ -15,7 +15,6 @@ namespace weft::detail::mpi {
 /// A handle of any ABI. Where it is an int, the callee reads and writes the lower half.
 using handle = std::uintptr_t;
 inline constexpr int success = 0;
-inline constexpr int most_tag = 32767;  // what every MPI grants
 
 /// Room for the status of any ABI; read by MPI_Get_count alone.
 struct status {

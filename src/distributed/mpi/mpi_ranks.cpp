@@ -227,8 +227,8 @@ class messages final : public engine {
   bool may_go(transfer& t, message_tag tag, std::size_t size) const {
     if (!is_open()) {
       fail(t, "MPI has been finalized");
-    } else if (tag.number > most_tag) {
-      fail(t, "MPI grants tags to " + std::to_string(most_tag));
+    } else if (tag.number > message_tag::most_own) {
+      fail(t, "MPI grants tags to " + std::to_string(message_tag::most_own));
     } else if (size >= INT_MAX) {
       fail(t, "MPI counts bytes in an int: a message has less than 2 GiB");
     }

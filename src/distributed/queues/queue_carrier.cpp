@@ -377,7 +377,7 @@ bool queue_carrier::handle_arrivals(line& l) {
 // ---- progress -------------------------------------------------------------------------------------------------------
 
 bool queue_carrier::pump(bool is_user) {
-  bool moved = is_user ? by_->progress() : by_->progress_in_background();
+  bool moved = by_->progress(is_user);
   for (const auto& [peer, l] : lines_) {
     moved = handle_arrivals(*l) || moved;
     take_back(*l);

@@ -2,6 +2,7 @@
 #include "weft/memory/grant.hpp"
 
 #include "core/called_from.hpp"
+#include "core/make_error.hpp"
 #include "memory/block_body.hpp"
 #include "memory/memory_state.hpp"
 #include "memory/pool_body.hpp"
@@ -138,8 +139,6 @@ void grant_body::end() noexcept {
   }
 }
 
-void held_grant_traits::release(type& held) noexcept { held = {}; }
-
 namespace {
 
 /// What a call that raises gives as a value.
@@ -169,12 +168,7 @@ carrier mapping_at(backend& driver, void* base, bytes size, device_id to) {
     return now && *now == id;
   };
   made.look = [&driver, base, to, same]() -> result<access_right> {
-    if (!same()) {
-      error gone;
-      gone.code = errc::not_found;
-      gone.what = "the mapping has ended";
-      return gone;
-    }
+    if (!same()) return make_error(errc::not_found, "the mapping has ended");
     return driver.access_of(to, base);
   };
   made.set = [&driver, base, size, to](access_right right) {
@@ -190,10 +184,7 @@ carrier pool_carrier(const std::shared_ptr<pool_body>& pool, const device& to) {
   made.look = [weak = std::weak_ptr{pool}, to = to.id()]() -> result<access_right> {
     const auto alive = weak.lock();
     if (alive) return alive->access(to);
-    error gone;
-    gone.code = errc::not_found;
-    gone.what = "the pool has ended";
-    return gone;
+    return make_error(errc::not_found, "the pool has ended");
   };
   made.set = [weak = std::weak_ptr{pool}, state = detail::state_of(to), to = to.id()](access_right right) {
     return as_result([&] {
@@ -206,7 +197,7 @@ carrier pool_carrier(const std::shared_ptr<pool_body>& pool, const device& to) {
   return made;
 }
 
-std::shared_ptr<grant_body> started(const machine_state* of, const device& to, access_right right) {
+held_grant started(const machine_state* of, const device& to, access_right right) {
   detail::state_of(to)->require_open();
   static_cast<void>(detail::state_of(to)->description_of(to.id()));
   if (of != detail::state_of(to).get()) {
@@ -217,9 +208,7 @@ std::shared_ptr<grant_body> started(const machine_state* of, const device& to, a
   return std::make_shared<grant_body>(detail::state_of(to), to.id());
 }
 
-access_grant finished(std::shared_ptr<grant_body> body) {
-  return detail::make<access_grant>(held_grant{std::move(body)});
-}
+access_grant finished(held_grant body) { return detail::make<access_grant>(std::move(body)); }
 
 void take_mappings(grant_body& body, machine_state& state, void* address, std::uint64_t size, device_id to,
                    access_right right) {
@@ -327,10 +316,7 @@ access_grant grant_opened(const opened_view& memory, const device& to, access_ri
       from.look = [weak = std::weak_ptr{memory.body}, to]() -> result<access_right> {
         const auto alive = weak.lock();
         if (alive) return as_result([&] { return alive->pool->access(to); });
-        error gone;
-        gone.code = errc::not_found;
-        gone.what = "what was opened is closed";
-        return gone;
+        return make_error(errc::not_found, "what was opened is closed");
       };
       from.set = [weak = std::weak_ptr{memory.body}, to](access_right wanted) {
         return as_result([&] {
@@ -358,7 +344,7 @@ access_grant grant_opened(const opened_view& memory, const device& to, access_ri
 
 const detail::grant_body& access_grant::body() const {
   if (!held_) raise(errc::invalid_argument, "an empty access_grant: it was moved from, ended, or never made");
-  return *held_.get().body;
+  return *held_;
 }
 
 grant_way access_grant::way(std::source_location where) const {

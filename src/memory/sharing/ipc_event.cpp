@@ -33,8 +33,7 @@ constexpr milliseconds between_looks{5};  // at who may have died
 std::string who(std::uint32_t pid) { return "process " + std::to_string(pid); }
 
 clock_type::time_point after(std::chrono::nanoseconds timeout) {
-  const auto now = clock_type::now();
-  return timeout > clock_type::time_point::max() - now ? clock_type::time_point::max() : now + timeout;
+  return clock_type::time_point{deadline_after(steady_now(), timeout)};
 }
 
 std::string waited(std::uint64_t number, std::uint64_t recorded) {
@@ -112,16 +111,12 @@ ipc_event_body::verdict ipc_event_body::look(std::uint64_t number) {
     const std::uint32_t pid = record.pid.load(std::memory_order_relaxed);
     if (state == ipc_event_page::failed) {
       const std::uint32_t code = record.code.load(std::memory_order_relaxed);
-      error cause;
-      cause.code =
+      const errc why =
           code <= static_cast<std::uint32_t>(errc::device_lost) ? static_cast<errc>(code) : errc::kernel_failed;
-      if (cause.code == errc::device_lost || cause.code == errc::illegal_access) cause.code = errc::kernel_failed;
-      cause.what = "work that " + who(pid) + " recorded as number " + std::to_string(number) +
-                   " of an event failed there: " +
-                   std::string{to_string(code <= static_cast<std::uint32_t>(errc::device_lost) ? static_cast<errc>(code)
-                                                                                               : errc::kernel_failed)};
-      cause.where = {};
-      return {true, std::move(cause)};
+      const bool ends_a_device = why == errc::device_lost || why == errc::illegal_access;  // there, not here
+      return {true, make_error(ends_a_device ? errc::kernel_failed : why,
+                               "work that " + who(pid) + " recorded as number " + std::to_string(number) +
+                                   " of an event failed there: " + std::string{to_string(why)})};
     }
     if (!is_dead(pid, record.started.load(std::memory_order_relaxed))) return {};
     if (record.word.load(std::memory_order_acquire) != word) return {};  // it ended, and then died: the next look tells

@@ -9,7 +9,6 @@
 
 #include <array>
 #include <atomic>
-#include <condition_variable>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -81,7 +80,7 @@ class ipc_event_body {
 /// One thread per machine that serves events between processes: it opens the gates of streams that wait for them.
 class ipc_event_service {
  public:
-  explicit ipc_event_service(machine_state& machine) : machine_(machine) {}
+  ipc_event_service() = default;
   ipc_event_service(const ipc_event_service&) = delete;
   ipc_event_service& operator=(const ipc_event_service&) = delete;
   ~ipc_event_service() { stop(); }
@@ -101,7 +100,6 @@ class ipc_event_service {
  private:
   void serve() noexcept;
 
-  machine_state& machine_;
   const std::shared_ptr<const error> no_memory_ = shared_error(no_host_memory());  // there when memory is not
   fork_watch here_;
   std::mutex mutex_;

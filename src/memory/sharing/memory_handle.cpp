@@ -19,24 +19,28 @@ shared_bytes checked_handle(std::span<const std::byte> bytes, shared_thing what,
 
 shared_bytes handle_of_text(std::string_view text, shared_thing what, std::source_location where) {
   const called_from here{where};
-  shared_bytes bytes{};
-  const auto digit = [](char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; };
-  if (text.size() != 2 * bytes.size()) {
-    raise(errc::corrupt, "the text of a handle has " + std::to_string(2 * bytes.size()) + " digits, this has " +
+  if (text.size() != 2 * shared_bytes_size) {
+    raise(errc::corrupt, "the text of a handle has " + std::to_string(2 * shared_bytes_size) + " digits, this has " +
                              std::to_string(text.size()) + "; send all of it");
   }
-  for (std::size_t i = 0; i < bytes.size(); ++i) {
-    const int high = digit(text[2 * i]), low = digit(text[2 * i + 1]);
-    if (high < 0 || low < 0) {
-      raise(errc::corrupt, "the text of a handle has the digits 0 to 9 and a to f only; place " +
-                               std::to_string(2 * i + (high < 0 ? 0 : 1)) + " has another");
-    }
-    bytes[i] = static_cast<std::byte>(high * 16 + low);
-  }
-  return checked_handle(bytes, what, where);
+  return checked_handle(bytes_of_text(text), what, where);
 }
 
-std::string text_of_handle(const shared_bytes& bytes) {
+std::vector<std::byte> bytes_of_text(std::string_view text) {
+  const auto digit = [](char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; };
+  std::vector<std::byte> bytes;
+  for (std::size_t i = 0; i < text.size(); i += 2) {
+    const int high = digit(text[i]), low = digit(text[i + 1]);
+    if (high < 0 || low < 0) {
+      raise(errc::corrupt, "the text of a handle has the digits 0 to 9 and a to f only; place " +
+                               std::to_string(i + (high < 0 ? 0 : 1)) + " has another");
+    }
+    bytes.push_back(static_cast<std::byte>(high * 16 + low));
+  }
+  return bytes;
+}
+
+std::string text_of_handle(std::span<const std::byte> bytes) {
   constexpr std::string_view digits = "0123456789abcdef";
   std::string text;
   for (const std::byte b : bytes) {

@@ -2,6 +2,7 @@
 #include "weft/memory/share.hpp"
 
 #include "core/called_from.hpp"
+#include "core/make_error.hpp"
 #include "memory/block_body.hpp"
 #include "memory/memory_state.hpp"
 #include "memory/pool_body.hpp"
@@ -51,13 +52,7 @@ struct sorted_parts {
 };
 
 result<sorted_parts> sorted(std::span<const shared_bytes> parts) {
-  const auto wrong = [](std::string what) {
-    error cause;
-    cause.code = errc::corrupt;
-    cause.what = std::move(what);
-    cause.where = {};
-    return cause;
-  };
+  const auto wrong = [](std::string what) { return make_error(errc::corrupt, std::move(what)); };
   sorted_parts made;
   std::uint64_t blocks = 0;
   std::optional<std::uint64_t> size;
@@ -171,31 +166,13 @@ share_handle share_handle::from_bytes(std::span<const std::byte> arrived, std::s
   return share_handle{std::span{parts}.first(count)};
 }
 
-std::string share_handle::text() const {
-  constexpr std::string_view digits = "0123456789abcdef";
-  std::string text;
-  for (const std::byte b : to_bytes()) {
-    text += digits[std::to_integer<std::size_t>(b >> 4)];
-    text += digits[std::to_integer<std::size_t>(b & std::byte{15})];
-  }
-  return text;
-}
+std::string share_handle::text() const { return detail::text_of_handle(to_bytes()); }
 
 share_handle share_handle::from_text(std::string_view text, std::source_location where) {
   const called_from here{where};
-  const auto digit = [](char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; };
   if (text.size() % 2 != 0 || text.size() > 2 * max_wire_size)
     raise(errc::corrupt, "the text of a handle of shared memory has not " + std::to_string(text.size()) + " digits");
-  std::vector<std::byte> bytes;
-  for (std::size_t i = 0; i < text.size(); i += 2) {
-    const int high = digit(text[i]), low = digit(text[i + 1]);
-    if (high < 0 || low < 0) {
-      raise(errc::corrupt, "the text of a handle has the digits 0 to 9 and a to f only; place " +
-                               std::to_string(i + (high < 0 ? 0 : 1)) + " has another");
-    }
-    bytes.push_back(static_cast<std::byte>(high * 16 + low));
-  }
-  return from_bytes(bytes);
+  return from_bytes(detail::bytes_of_text(text));
 }
 
 std::vector<sharing_way> share_handle::ways(std::source_location where) const {

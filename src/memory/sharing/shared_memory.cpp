@@ -8,19 +8,6 @@
 
 namespace weft::detail {
 
-owned_memory allocate_shareable(const device& on, std::size_t count, std::size_t element, std::source_location where) {
-  const called_from here{where};
-  state_of(on)->require_open();
-  if (count > std::numeric_limits<std::size_t>::max() / element) {
-    raise(errc::invalid_argument, std::to_string(count) + " elements of " + std::to_string(element) + " bytes on " +
-                                      to_string(on.id()) + ": the size in bytes overflows");
-  }
-  if (count == 0) return {state_of(on), nullptr, nullptr};
-  backend& own = state_of(on)->backend_of(on.id());
-  return {state_of(on), nullptr,
-          value_or_raise(own.allocate_shareable(on.id(), bytes{count * element}, handle_family::allocation))};
-}
-
 shared_bytes export_memory(const memory_ref& memory, handle_family family, std::source_location where) {
   const called_from here{where};
   if (memory.state == nullptr) raise(errc::invalid_argument, "exporting an empty span, or host memory");
