@@ -148,17 +148,20 @@ connected_sender connect_sending(process_group& group, rank to, std::uint64_t ch
     const peer_message offer = called_at(where, group.receive(to, offer_tag ^ channel, left(), how.stop));
     std::span<const std::byte> payload = offer.payload;
     const std::uint64_t number = number_of(payload);
-    const auto refuse = [&](error cause) { refuse_offer(group, to, channel, number, how, std::move(cause), where); };
-    auto header = read_header(payload.data(), payload.size(), type);
-    if (!header) refuse(std::move(header).error());
+    const auto or_refuse = [&]<class T>(result<T> got) -> T {
+      if (!got) refuse_offer(group, to, channel, number, how, std::move(got).error(), where);
+      if constexpr (!std::is_void_v<T>) return std::move(*got);
+    };
+    const region_header header = or_refuse(read_header(payload.data(), payload.size(), type));
     if (offer.descriptors.size() != 1) {
-      refuse(make_error(errc::corrupt, "an offered queue came with " + std::to_string(offer.descriptors.size()) +
-                                           " descriptors, not one"));
+      refuse_offer(group, to, channel, number, how,
+                   make_error(errc::corrupt, "an offered queue came with " + std::to_string(offer.descriptors.size()) +
+                                                 " descriptors, not one"),
+                   where);
     }
-    if (auto accepted = accept(*header, options, how); !accepted) refuse(std::move(accepted).error());
-    auto region = map_region(offer.descriptors.front().get(), region_size(shape_in(*header)));
-    if (!region) refuse(std::move(region).error());
-    auto queue = make_side(group, to, queue_side::sending, *header, std::move(*region), options);
+    or_refuse(accept(header, options, how));
+    mapped_region region = or_refuse(map_region(offer.descriptors.front().get(), region_size(shape_in(header))));
+    auto queue = make_side(group, to, queue_side::sending, header, std::move(region), options);
     queue_end& end = queue->lanes.front()->sender;
     const auto credit = WEFT_RING_LOAD_64(reinterpret_cast<const std::uint64_t*>(end.ring.credit));
     if ((credit & WEFT_RING_CLOSED_BIT) != 0) continue;  // the receiver has given it up, and may have made another
