@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "channel/queue_progress.hpp"
 
+#include "core/make_error.hpp"
+
 #include <algorithm>
 #include <cstring>
 #include <pthread.h>
@@ -16,6 +18,7 @@ bool queue_progress::add(std::shared_ptr<queue_job> job) noexcept {
   {
     const std::lock_guard lock{mutex_};
     if (ended_) return false;
+    const std::size_t before = jobs_.size();
     try {
       jobs_.push_back(std::move(job));
       if (!thread_.joinable()) {
@@ -25,6 +28,7 @@ bool queue_progress::add(std::shared_ptr<queue_job> job) noexcept {
         }};
       }
     } catch (const std::exception&) {  // no thread or no memory to be had
+      if (jobs_.size() != before) jobs_.pop_back();
       return false;
     }
   }
@@ -293,11 +297,11 @@ void suspend(awaited_operation& operation) {
     if (queue.machine == nullptr) return false;
     try {
       static_cast<void>(queue.machine->callbacks());  // where it goes on: not to be missed when it has ended
-      return channels_of(*queue.machine).progress().add(std::make_shared<awaiting>(operation));
-    } catch (const std::exception& failed) {
-      queue.note(queue_error(errc::resource_exhausted, std::string{"nothing can be awaited: "} + failed.what()));
-      return false;
+      if (channels_of(*queue.machine).progress().add(std::make_shared<awaiting>(operation))) return true;
+    } catch (const std::exception&) {
     }
+    if (!queue.machine->closed()) queue.note(shared_error(no_thread()));
+    return false;
   };
   if (is_begun()) return;
   operation.outcome = queue_status::failed;

@@ -568,8 +568,9 @@ std::size_t clear(queue_state& queue) noexcept {
     const std::uint64_t lost_before = l.lost;
     const std::uint64_t first = l.receiver.ring.position;
     // Nor does a thread know how far a kernel is that sends.
-    const bool is_counted = queue.side == queue_side::both && !is_lent(queue, l.sender);
-    const std::uint64_t until = is_counted ? WEFT_RING_LOAD_64(&l.sender.ring.position) : ~std::uint64_t{0};
+    const bool is_counted = queue.side == queue_side::both && !queue.hears_kernels() && !queue.options.for_kernels;
+    const std::uint64_t until =
+        is_counted ? WEFT_RING_LOAD_64(&l.sender.ring.position) : first + l.receiver.ring.capacity;
     while (l.receiver.ring.position + WEFT_RING_LOAD_64(&l.forward_lost) < until && !is_lent(queue, l.receiver)) {
       const queue_status status = take(queue, l, queue.receiving.data());
       if (status == queue_status::ok) continue;

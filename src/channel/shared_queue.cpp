@@ -9,7 +9,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
+#include <fcntl.h>
 #include <poll.h>
 #include <string_view>
 #include <sys/syscall.h>
@@ -89,6 +91,15 @@ std::uint64_t number_of(std::span<const std::byte>& payload) {
   return number;
 }
 
+/// Whether the receiver has closed what it offered, whatever that fits. False where it is no such memory.
+bool was_given_up(const peer_message& offer) noexcept {
+  std::uint64_t credit = 0;
+  const int file = offer.descriptors.size() == 1 ? offer.descriptors.front().get() : -1;
+  return ::fcntl(file, F_GET_SEALS) >= 0 &&  // read from nothing that might let it wait
+         ::pread(file, &credit, sizeof credit, words_offset + offsetof(region_words, credit)) == sizeof credit &&
+         (credit & WEFT_RING_CLOSED_BIT) != 0;
+}
+
 /// Tells the other side why, and throws it here.
 [[noreturn]] void refuse_offer(process_group& group, rank to, std::uint64_t channel, std::uint64_t number,
                                const connect_options& how, error cause, std::source_location where) {
@@ -148,6 +159,7 @@ connected_sender connect_sending(process_group& group, rank to, std::uint64_t ch
     const peer_message offer = called_at(where, group.receive(to, offer_tag ^ channel, left(), how.stop));
     std::span<const std::byte> payload = offer.payload;
     const std::uint64_t number = number_of(payload);
+    if (was_given_up(offer)) continue;  // there may be another one behind it
     const auto or_refuse = [&]<class T>(result<T> got) -> T {
       if (!got) refuse_offer(group, to, channel, number, how, std::move(got).error(), where);
       if constexpr (!std::is_void_v<T>) return std::move(*got);
@@ -163,8 +175,6 @@ connected_sender connect_sending(process_group& group, rank to, std::uint64_t ch
     mapped_region region = or_refuse(map_region(offer.descriptors.front().get(), region_size(shape_in(header))));
     auto queue = make_side(group, to, queue_side::sending, header, std::move(region), options);
     queue_end& end = queue->lanes.front()->sender;
-    const auto credit = WEFT_RING_LOAD_64(reinterpret_cast<const std::uint64_t*>(end.ring.credit));
-    if ((credit & WEFT_RING_CLOSED_BIT) != 0) continue;  // the receiver has given it up, and may have made another
     called_at(where,
               group.send(to, answer_tag ^ channel, numbered(number, std::string_view{}), {}, how.timeout, how.stop));
     return {std::move(queue), &end};

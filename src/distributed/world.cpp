@@ -83,11 +83,11 @@ std::string about(const announcement& a) {
 
 error incompatible(std::string what) { return make_error(errc::incompatible, std::move(what), error_scope::process); }
 
-// Reads the announcements of all ranks and refuses what cannot be: the same answer at every rank.
 error not_of_each(std::size_t parts, int size) {
   return incompatible("the exchange gave " + std::to_string(parts) + " parts in a world of " + std::to_string(size));
 }
 
+// Reads the announcements of all ranks and refuses what cannot be: the same answer at every rank.
 result<std::vector<announcement>> read_all(const gathered& said, int size) {
   if (said.size() != static_cast<std::size_t>(size)) return not_of_each(said.size(), size);
   std::vector<announcement> all;

@@ -175,6 +175,7 @@ result<event_ref> pipelined(const plan& p, stream_handle order, backend& by) {
   auto taken = memory_of(*p.state).take_lane(p.src.device, p.dst.device, p.choice.via, cut.step(), depth, order);
   if (!taken) return std::move(taken).error();
   copy_lane& lane = **taken;
+  if (lane.free()) lane.last_in = lane.last_out = {};  // what came of another copy is no affair of this one
   std::vector<event_ref> slot_free(lane.slots.size());
   copy_request request;
   request.stop = p.request.stop;

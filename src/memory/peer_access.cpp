@@ -418,8 +418,8 @@ void measure_peers(const machine& m, bytes size, const std::stop_token& stop, st
   direct.route.path = copy_path::direct;
   for (const peer_pair& pair : peer_topology(m)) {
     if (stop.stop_requested()) return;
-    if (detail::peers_of(state).refusal(pair.from, pair.to, peer_way::commands)) continue;  // tried now, if not before
     if (!pair.supported && !memory.pair(pair.from, pair.to).can_copy) continue;
+    if (detail::peers_of(state).refusal(pair.from, pair.to, peer_way::commands)) continue;  // tried now, if not before
     const peer_access lease = pair.supported ? peer_access{m, pair.from, pair.to} : peer_access{};
     const buffer<std::byte> source{m[pair.from], large};
     const buffer<std::byte> target{m[pair.to], large};

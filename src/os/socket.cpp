@@ -17,6 +17,7 @@ namespace weft::detail {
 result<packet_io> receive_packet(int socket, std::span<std::byte> room, raw_packet& into, const char* from) {
   into.bytes = {};
   into.descriptors.clear();
+  into.descriptors.reserve(most_descriptors + 1);  // what has come is to be closed, also where there is no memory
   into.sender.reset();
   into.lost_descriptors = into.is_cut = false;
   // Room for one descriptor more than a packet may have: what is too much is seen, and closed.
@@ -40,7 +41,6 @@ result<packet_io> receive_packet(int socket, std::span<std::byte> room, raw_pack
     if (c->cmsg_level != SOL_SOCKET) continue;
     if (c->cmsg_type == SCM_RIGHTS) {
       const std::size_t count = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-      into.descriptors.reserve(into.descriptors.size() + count);  // made before: what has come is to be closed
       for (std::size_t i = 0; i < count; ++i) {
         int fd = -1;
         std::memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof fd);

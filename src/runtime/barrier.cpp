@@ -106,13 +106,21 @@ struct device_barrier::body {
       if (done->cause() && !mine->cause) mine->cause = done->cause();
       mine->settle(inner);
     };
-    if (is_virtual) {
-      // In the step that ends the work: a second thread would open the gate at a time of its own.
-      work.record()->on_complete(arrived_work_ended);
-    } else {
-      // Completion is noticed by the machine's callback thread, never by a device's: opening a gate runs other work.
-      // The entry keeps the machine: the gate's backend must be there when it runs.
-      state->callbacks().after(work.record(), [keep = state, arrived_work_ended] { arrived_work_ended(); });
+    try {
+      if (is_virtual) {
+        // In the step that ends the work: a second thread would open the gate at a time of its own.
+        work.record()->on_complete(arrived_work_ended);
+      } else {
+        // Completion is noticed by the machine's callback thread, never by a device's: opening a gate runs other work.
+        // The entry keeps the machine: the gate's backend must be there when it runs.
+        state->callbacks().after(work.record(), [keep = state, arrived_work_ended] { arrived_work_ended(); });
+      }
+    } catch (...) {
+      const std::lock_guard inner{mine->mutex};
+      --mine->outstanding;
+      mine->complete = false;
+      arrived.pop_back();
+      throw;
     }
     if (is_last) {
       ++generation;

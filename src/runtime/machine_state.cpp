@@ -225,9 +225,10 @@ void machine_state::open_backends() {
   if (backends_.empty() && !wanted.empty() && !options_.backend_required) {
     notes_.push_back("the backend '" + options_.backend.value_or("") + "' is not available (" +
                      (why_not ? why_not->what : "no devices") + "); fell back to the host");
-    auto opened = find_backend("host")->open(plan);
-    if (!opened) raise(std::move(opened).error());
-    backends_.push_back(std::move(*opened));
+    const auto host = std::ranges::find(entries, "host", &backend_entry::name);
+    backend_status& of_host = statuses_[static_cast<std::size_t>(host - entries.begin())];
+    of_host.why.clear();
+    open_one(*host, plan, of_host, why_not);
   }
   if (backends_.empty()) {
     if (why_not) raise(*why_not);

@@ -207,12 +207,35 @@ TEST(gpu_memory, is_had_while_other_memory_cannot_go_back_yet) {
   may_go.notify_all();
 }
 
+TEST(gpu_memory, the_drivers_pinned_memory_goes_with_the_context_of_its_gpu_and_stays_where_a_part_alone_is_reset) {
+  for (const bool is_whole : {false, true}) {
+    driver_functions t = scripted_table();
+    static std::array<std::byte, 4096> theirs;
+    t.cuMemHostAlloc = [](void** address, std::size_t, unsigned) -> CUresult {
+      *address = theirs.data();
+      return scripted_gpu::get().called("cuMemHostAlloc");
+    };
+    t.cuMemFreeHost = [](void*) -> CUresult { return scripted_gpu::get().called("cuMemFreeHost"); };
+    const bench b{t};
+    const auto got = b.memory->allocate(gpu0, 1000, memory_kind::pinned);
+    ASSERT_TRUE(got) << got.error().what;
+    void* const at = *got;
+    if (is_whole) {
+      ASSERT_TRUE(b.places->reset(0));
+      ASSERT_TRUE(b.places->of(0));  // a new context, made before the table hears of it
+    }
+    b.memory->forget(gpu0, is_whole);
+    EXPECT_EQ(b.memory->find(at) == nullptr, is_whole);
+    b.memory->settle(samples::only_a_hang);
+  }
+}
+
 TEST(gpu_memory, memory_of_a_reset_context_is_not_given_back) {
   const bench b{scripted_table(1)};
   void* const at = *b.memory->allocate(gpu0, 1000, memory_kind::device);
   pin held{b.memory->find(at)};
   ASSERT_TRUE(b.places->reset(0));
-  b.memory->forget(gpu0);
+  b.memory->forget(gpu0, true);
   EXPECT_EQ(b.memory->find(at), nullptr);
   ASSERT_TRUE(b.places->of(0));
   held = {};  // there is a context again, and in it the address may be another's
@@ -322,7 +345,7 @@ TEST(gpu_memory, host_memory_survives_a_reset_and_is_registered_again) {
   void* const at = *b.memory->allocate(gpu0, 10000, memory_kind::pinned);
   const auto reset = [&] {
     ASSERT_TRUE(b.places->reset(0));
-    b.memory->forget(gpu0);
+    b.memory->forget(gpu0, true);
     b.memory->register_again(gpu0);
   };
   reset();
@@ -573,7 +596,7 @@ TEST(gpu_peers, the_peers_of_a_reset_gpu_are_forgotten) {
   const bench b{table};
   ASSERT_TRUE(b.memory->enable(gpu0, gpu1));
   ASSERT_TRUE(b.places->reset(1));
-  b.memory->forget(gpu1);
+  b.memory->forget(gpu1, true);
   EXPECT_FALSE(b.memory->enabled(gpu0, gpu1));
   ASSERT_TRUE(b.memory->enable(gpu0, gpu1));
   EXPECT_EQ(calls("cuCtxEnablePeerAccess 0>1"), 2) << "the driver forgot it too";

@@ -288,6 +288,39 @@ TEST(communicator_faults, a_call_of_which_a_part_was_submitted_has_ended_when_th
   EXPECT_GT(stopped_in_the_middle, 5);
 }
 
+TEST(communicator_faults, a_call_that_was_refused_is_not_followed_in_place_of_the_one_before_it) {
+  weft::topology layout = wired(3);
+  topology_fault broken;
+  broken.what = topology_fault::kind::call_fails;
+  broken.call = "copy";
+  broken.nth = 9;  // six fill the memory, and two are of the first call
+  layout.faults.push_back(broken);
+  const machine m = play(layout, weft::clock_kind::wall);
+  communicator all{m};
+  std::vector<weft::buffer<int>> a, b;
+  for (int r = 0; r < 3; ++r) {
+    for (auto* list : {&a, &b}) list->emplace_back(m[r], 1000U);
+    weft::copy(a.back(), std::vector<int>(1000, r + 1));
+    weft::copy(b.back(), std::vector<int>(1000, 10 * (r + 1)));
+  }
+  const weft::buffer<int> of_a{m[0], 1000}, of_b{m[0], 1000};
+  weft::collective_options with;
+  with.algorithm = collective_algorithm::naive;
+  gate held;
+  held.hold(m[0].default_stream());
+  const auto first = all.reduce(a, of_a, reduce_op::sum, with);
+  EXPECT_EQ(error_of([&] { all.reduce(b, of_b, reduce_op::sum, with); }).code, errc::resource_exhausted);
+  const auto third = all.reduce(b, of_b, reduce_op::sum, with);
+  held.open();
+  first.wait();
+  third.wait();
+  std::vector<int> got(1000);
+  weft::copy(got, of_a);
+  EXPECT_EQ(got, std::vector<int>(1000, 6));
+  weft::copy(got, of_b);
+  EXPECT_EQ(got, std::vector<int>(1000, 60));
+}
+
 TEST(communicator_faults, a_failure_nobody_waits_for_is_told_by_synchronize) {
   weft::topology layout = wired(2);
   topology_fault broken;

@@ -54,7 +54,7 @@ struct client_statistics {
   std::uint64_t late = 0;       // that came after their call had been abandoned, and were dropped
   std::uint64_t strays = 0;     // that belong to no call, or came twice, and were dropped
   std::uint64_t refused = 0;    // begin() found no place
-  std::uint64_t abandoned = 0;  // calls given up, by abandon() or by a call() that timed out or was cancelled
+  std::uint64_t abandoned = 0;  // calls given up, by abandon() or by a call() that ended without its answer
 
   friend bool operator==(const client_statistics&, const client_statistics&) = default;
 };
@@ -156,8 +156,8 @@ class request_client {
       : to_(std::move(to)), from_(std::move(from)), table_(outstanding), answers_(outstanding), timeout_(timeout) {}
 
   /// Asks, and waits for the answer up to request_options::timeout.
-  /// ok; timed_out, cancelled (the call is abandoned, its answer will be dropped); closed when the server has gone;
-  /// failed, also when its handler left by an exception.
+  /// ok; failed when its handler left by an exception. Else the call is abandoned, its answer will be dropped:
+  /// timed_out; cancelled; closed when the server has gone; failed.
   call_result<Response> call(const Request& request, std::stop_token stop = {}) {
     return call_for(request, timeout_, std::move(stop));
   }

@@ -8,6 +8,7 @@
 #include "weft/memory/memory_handle.hpp"
 
 #include <chrono>
+#include <mutex>
 #include <source_location>
 
 namespace weft {
@@ -16,12 +17,17 @@ namespace detail {
 
 [[nodiscard]] shared_bytes export_memory(const memory_ref& memory, handle_family family, std::source_location where);
 
+/// Of memory that a pool has opened: its rights are set, and it is closed, one after the other.
+struct opened_mark {
+  std::mutex mutex;
+  bool is_open = true;
+};
 struct opened_place {
   std::shared_ptr<machine_state> state;
   void* address = nullptr;
   std::uint64_t size = 0;
   device_id by, owner;
-  std::shared_ptr<const void> kept{};  // by a pool, to know what of it is still open
+  std::shared_ptr<opened_mark> mark{};  // null where no pool has opened it
   bool operator==(const opened_place& other) const { return address == other.address; }
 };
 struct opened_traits {

@@ -331,7 +331,7 @@ result<void> gpu_backend::do_reset(device_id device) {
   for (const device_id part : parts) {
     multicast_.forget(part);
     blocks_.forget(part);
-    memory_.forget(part);
+    memory_.forget(part, is_whole);
   }
   memory_.register_again(device);
   if (!done) return done;

@@ -216,10 +216,11 @@ result<event_ref> mixed_backend::stand_in_for(stream_handle order, device_id on,
   backend& of_order = backend_of(order);
   backend& by = backend_of(on);
   {
-    // nothing may be without memory once the copy is on its way
-    const std::lock_guard lock{tails_mutex_};
+    // what is kept of a copy that is on its way needs no memory then
+    const std::scoped_lock lock{tails_mutex_, stand_ins_mutex_};
     std::erase_if(tails_, [](const auto& one) { return one.second->finished(); });
     tails_.reserve(2 * (tails_.size() + 1));
+    stand_ins_.reserve(2 * (stand_ins_.size() + 1));
   }
   auto start = of_order.record(untagged(order));
   if (!start) return std::move(start).error();
@@ -234,7 +235,7 @@ result<event_ref> mixed_backend::stand_in_for(stream_handle order, device_id on,
     own.last = *done;
     return wait_in(of_order, untagged(order), *done);
   };
-  const auto ok = submit();
+  const auto ok = guarded(submit);
   const event_ref moved = own.last;
   {
     const std::lock_guard lock{stand_ins_mutex_};
@@ -374,17 +375,20 @@ result<event_ref> mixed_backend::do_copy_batch(stream_handle stream, std::span<c
   if (done || done.error().code != errc::not_found) return done;
   std::vector<event_ref> parts;
   parts.reserve(requests.size());
-  for (const copy_request& one : requests) {
-    if (one.shape.total() == 0) continue;
-    auto part = do_copy(stream, one);
-    if (!part) {
-      // the caller learns of no event to wait for: nothing of it may go on
-      for (const event_ref& before : parts) static_cast<void>(do_wait(*before, no_deadline, {}));
-      return part;
+  done = guarded([&]() -> result<event_ref> {
+    for (const copy_request& one : requests) {
+      if (one.shape.total() == 0) continue;
+      auto part = do_copy(stream, one);
+      if (!part) return part;
+      if (*part) parts.push_back(std::move(*part));
     }
-    if (*part) parts.push_back(std::move(*part));
+    return do_record(stream);
+  });
+  if (!done) {
+    // the caller learns of no event to wait for: nothing of it may go on
+    for (const event_ref& before : parts) static_cast<void>(do_wait(*before, no_deadline, {}));
   }
-  return do_record(stream);
+  return done;
 }
 
 bool mixed_backend::do_copies_through(device_id from, device_id to) noexcept {

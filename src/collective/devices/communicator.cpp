@@ -12,6 +12,7 @@
 #include "runtime/peer_checks.hpp"
 
 #include <algorithm>
+#include <new>
 #include <set>
 
 namespace weft {
@@ -390,15 +391,20 @@ collective_run communicator::body::start(collective what, data_type type, const 
   const auto before = kept.plan->steps->uses_scratch() ? scratch_user_ : nullptr;
   const auto call = new_call(to_string(what), o);
   call->plan = kept.plan;
-  if (kept.plan->steps->uses_scratch()) scratch_user_ = call;
+  const auto end = [&](const error& cause) {
+    // where nothing was submitted, the scratch memory is still its last user's
+    if (std::none_of(call->steps.begin(), call->steps.end(), [](const event_ref& e) { return bool{e}; })) raise(cause);
+    fail_in_homes(streams, *call, cause);
+  };
   try {
     run_schedule(*kept.plan, memory_, streams, before.get(), stop.get_token(), *call, where);
     end_in_homes(streams, *call, kept.plan->steps->ends(), kept.plan->steps->last());
   } catch (const error_exception& failed) {
-    if (std::none_of(call->steps.begin(), call->steps.end(), [](const event_ref& e) { return bool{e}; }))
-      raise(failed.cause());
-    fail_in_homes(streams, *call, failed.cause());
+    end(failed.cause());
+  } catch (const std::bad_alloc&) {
+    end(no_host_memory());
   }
+  if (kept.plan->steps->uses_scratch()) scratch_user_ = call;
   return detail::make<collective_run>(call);
 }
 

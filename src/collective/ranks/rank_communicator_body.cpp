@@ -147,8 +147,8 @@ std::unique_ptr<rank_communicator_body> rank_communicator_body::meet(
     }
     block.emplace(value_or_raise(control_block::open(value_or_raise(std::move(made)).get(), size, near)));
   } else {
-    // one that came too late for an earlier try, and has ended with it, is not what this one waits for
-    while (!block || block->words().ended.load(std::memory_order_acquire) != 0) {
+    // that of an earlier try, which has ended because this rank came too late, is not what this one waits for
+    while (!block || rank_meeting::has_timed_out(block->words())) {
       auto got = value_or_raise(group->receive(members[static_cast<std::size_t>(first)], tag, left()));
       if (const auto failed = words_of<std::uint64_t>(got); failed != 0 || got.descriptors.size() != 1) {
         raise(failed == 0 ? errc::corrupt : code_in(failed),

@@ -221,6 +221,11 @@ void rank_meeting::end(errc code, std::string_view why) noexcept {
   tell_far();
 }
 
+bool rank_meeting::has_timed_out(const group_words& words) noexcept {
+  constexpr std::uint64_t code_bits = 0xff;
+  return (words.ended.load(std::memory_order_acquire) & code_bits) == (ended_as(errc::timed_out, 0) & code_bits);
+}
+
 void rank_meeting::tell_far() const noexcept {
   if (!far_ || !far_->is_leader()) return;
   const std::lock_guard lock{ending_};

@@ -124,6 +124,9 @@ class rank_meeting {
   [[nodiscard]] std::optional<error> failure() const;
   [[noreturn]] void raise_ended() const;
 
+  /// Whether a meeting has ended because somebody did not come in time.
+  [[nodiscard]] static bool has_timed_out(const group_words& words) noexcept;
+
   /// "rank 2 (pid 4711)".
   [[nodiscard]] std::string name_of(int rank) const;
   /// False once it has died, left the group or let the communicator go.

@@ -74,10 +74,8 @@ void life_watch::hear(const notice& heard) {
   if (heard.from < 0 || heard.from >= ranks_ || heard.from == self_) return;
   peer& p = peers_[heard.from];
   if (heard.what == word::are_you_there) p.owes_answer = true;
-  if (heard.what == word::here) {
-    p.has_to_answer = false;
-    p.beats = 0;  // it counts the beats of a notice that does not leave, too
-  }
+  if (heard.what == word::here) p.has_to_answer = false;
+  p.beats = 0;  // also those of a notice that does not leave: either word is a sign of life
   if (heard.what == word::lost) lose(heard.from, p, "it takes this rank for dead, which gave it no sign of life");
 }
 

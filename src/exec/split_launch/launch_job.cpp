@@ -44,7 +44,9 @@ launch_job::launch_job(job_plan plan) : plan_(std::move(plan)) {
   record_.items = plan_.steps();
   record_.simulated = plan_.state->options().clock == clock_kind::virtual_time;
   for (const job_argument& a : plan_.arguments) {
-    if (a.is_temporary && !a.array->borrows_device_memory()) record_.holds_borrowed = true;
+    if (!a.is_temporary || a.array->borrows_device_memory()) continue;
+    borrows_host_memory_ = true;
+    if (!a.array->is_shared()) record_.holds_borrowed = true;
   }
   for (const job_argument& a : plan_.arguments) {
     if (a.array) arrays_.push_back(a.array.get());

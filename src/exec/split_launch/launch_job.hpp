@@ -92,7 +92,7 @@ class launch_job : public std::enable_shared_from_this<launch_job> {
   /// Looks at what has ended, and submits what comes next.
   void advance();
   [[nodiscard]] launch_report report() const;
-  [[nodiscard]] bool borrows_host_memory() const { return record_.holds_borrowed; }
+  [[nodiscard]] bool borrows_host_memory() const { return borrows_host_memory_; }
   [[nodiscard]] const std::shared_ptr<machine_state>& state() const { return plan_.state; }
 
  private:
@@ -188,6 +188,7 @@ class launch_job : public std::enable_shared_from_this<launch_job> {
   std::shared_ptr<const error> stopped_;  // a piece did not begin because another one failed
   event_ref gate_;
   launch_record record_;
+  bool borrows_host_memory_ = false;
   std::vector<std::vector<std::byte>> gathered_;  // partial results on the host
 };
 

@@ -238,8 +238,9 @@ void park_any(std::vector<std::pair<std::atomic<std::uint32_t>*, std::uint32_t>>
   const std::int64_t ns = until.tv_nsec + timeout.count();
   until.tv_sec += static_cast<std::time_t>(ns / 1'000'000'000);
   until.tv_nsec = static_cast<long>(ns % 1'000'000'000);
-  if (::syscall(futex_waitv, list.data(), list.size(), 0, &until, CLOCK_MONOTONIC) < 0 && errno == ENOSYS) {
-    const timespec nap{0, 200'000};  // a kernel before 5.16 waits for one word only
+  if (::syscall(futex_waitv, list.data(), list.size(), 0, &until, CLOCK_MONOTONIC) < 0 && errno != EAGAIN &&
+      errno != EINTR && errno != ETIMEDOUT) {
+    const timespec nap{0, 200'000};  // a kernel before 5.16 waits for one word only, and a filter of calls may refuse
     ::nanosleep(&nap, nullptr);
   }
 }

@@ -22,7 +22,7 @@ class opened_pool_body {
   std::map<device_id, access_right> rights;
   struct opened {
     void* address;
-    std::weak_ptr<const void> is_open;  // after that another may have come to the address
+    std::shared_ptr<opened_mark> mark;  // once it is closed, another may have come to the address
   };
   std::vector<opened> places;
 };
@@ -69,9 +69,17 @@ detail::opened_place opened_pool::open_bytes(const pool_memory_handle& handle, s
     detail::opened_traits::release(place);
     raise(std::move(set).error());
   }
-  place.kept = std::make_shared<char>();
-  std::erase_if(body_->places, [](const auto& one) { return one.is_open.expired(); });
-  body_->places.push_back({place.address, place.kept});
+  try {
+    place.mark = std::make_shared<detail::opened_mark>();
+    std::erase_if(body_->places, [](const auto& one) {
+      const std::lock_guard opened{one.mark->mutex};
+      return !one.mark->is_open;
+    });
+    body_->places.push_back({place.address, place.mark});
+  } catch (...) {
+    detail::opened_traits::release(place);
+    throw;
+  }
   return place;
 }
 
@@ -82,7 +90,8 @@ void opened_pool::set_access(const device& by, access_right right, std::source_l
   backend& own = body_->state->backend_of(body_->on);
   const device_right one{by.id(), right};
   for (const auto& place : body_->places) {
-    if (place.is_open.expired()) continue;
+    const std::lock_guard opened{place.mark->mutex};
+    if (!place.mark->is_open) continue;
     const auto set = own.set_memory_access(place.address, {&one, 1});
     // a reset of the device took it
     if (!set && set.error().code != errc::not_found) raise(set.error());

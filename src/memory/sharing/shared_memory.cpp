@@ -46,12 +46,18 @@ opened_place open_memory(const std::shared_ptr<machine_state>& state, device_id 
 }
 
 void opened_traits::release(type& place) noexcept {
+  std::unique_lock<std::mutex> closing;
+  if (place.mark) {
+    closing = std::unique_lock{place.mark->mutex};
+    place.mark->is_open = false;
+  }
   if (!place.state->closed()) {
     const auto done = place.state->backend_of(place.by).close_memory(place.address);
     // not_found is no surprise: a reset of the device closed it; nor is closed, in the child of a fork
     if (!done && done.error().code != errc::not_found && done.error().code != errc::closed)
       log(log_level::warning, to_string(done.error()));
   }
+  if (closing) closing.unlock();
   place = {};
 }
 

@@ -436,19 +436,18 @@ result<void*> memory_map::map(device_id by, void* address, std::size_t size) {
   return base;
 }
 
-void memory_map::forget(device_id device) {
+void memory_map::forget(device_id device, bool is_whole) {
   const std::size_t row = local(device), gpu = places_->gpu_of(row);
   {
     const std::lock_guard lock{peer_mutex_};
     peers_.forget(device);
     // with the context went what the driver was asked for
-    if (places_->made(row) == nullptr) {
+    if (is_whole) {
       for (std::size_t other = 0; other < found_.gpus.size(); ++other)
         joints_[gpu * found_.gpus.size() + other] = joints_[other * found_.gpus.size() + gpu] = {};
     }
     has_to_part_.store(true, std::memory_order_release);
   }
-  const bool is_whole = places_->made(row) == nullptr;
   end_if([&](allocation& one) {
     // what is registered is the host's memory, and so is all that no device alone has, as long as the context stays
     const bool is_hosts =

@@ -137,7 +137,7 @@ class memory_map final : public common::memory_model<allocation> {
 
   /// What belonged to a device is gone, its access to others and theirs to it too; that of a GPU whose context was
   /// reset went with it.
-  void forget(device_id device);
+  void forget(device_id device, bool is_whole);
   /// Registers the host's memory again that a reset has taken from the GPU of a device. What the driver does not take
   /// stays the host's, and no device may use it any more.
   void register_again(device_id device);
