@@ -186,20 +186,6 @@ TEST(selection, by_a_backend_that_is_absent_is_refused_or_falls_back_as_asked) {
   EXPECT_NE(found.notes()[0].find("cuda"), std::string::npos);
 }
 
-TEST(machine, says_that_it_looked_at_the_host_when_it_fell_back_to_it) {
-  machine_options options;
-  options.backend = "null";  // which has no device
-  options.backend_required = false;
-  const machine m{options};
-  for (const weft::backend_status& one : m.backends()) {
-    if (one.name != "host") continue;
-    EXPECT_TRUE(one.available);
-    EXPECT_TRUE(one.looked_at);
-    EXPECT_EQ(one.why, "");
-  }
-  EXPECT_GT(m.device_count("host"), 0);
-}
-
 TEST(selection, by_needs_names_what_is_missing) {
   const machine m = machine::load("ring_3_no_p2p");
   weft::device_query where;

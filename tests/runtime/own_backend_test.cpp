@@ -58,6 +58,9 @@ TEST(own_backend, a_preferred_backend_that_fails_is_replaced_by_the_host_with_a_
   EXPECT_EQ(m[0].kind(), weft::backend_kind::host);
   ASSERT_FALSE(m.notes().empty());
   EXPECT_NE(m.notes().back().find("the driver said 42"), std::string::npos);
+  EXPECT_TRUE(status_of(m, "host").available);
+  EXPECT_TRUE(status_of(m, "host").looked_at);
+  EXPECT_EQ(status_of(m, "host").why, "");
 }
 
 TEST(own_backend, a_backend_that_works_is_preferred_and_used) {
