@@ -163,7 +163,8 @@ TEST(process_group, delivers_what_was_sent_before_a_peer_left_and_then_says_that
 TEST(process_group, knows_that_a_peer_left_also_where_its_last_messages_filled_the_connection) {
   for (const std::size_t size : {std::size_t{100}, process_group::max_payload}) {
     auto all = together(2);
-    const auto what = view(pattern(size, 1));
+    const auto data = pattern(size, 1);
+    const auto what = view(data);
     std::size_t sent = 0;
     while (all[1].send(rank{0}, 4, what, {}, 0ns)) ++sent;
     all.pop_back();
