@@ -226,15 +226,16 @@ TEST_P(machine_option_fields, each_option_of_a_machine_has_an_effect) {
              [](const machine_options& asked) {
                const auto goes_on = [](const machine& m, std::chrono::nanoseconds limit) {
                  const weft::stream held{m[0]}, other{m[0]};
-                 samples::gate gate;
-                 std::promise<void> begun;
-                 held.call([&] { begun.set_value(); });
-                 gate.hold(held);
+                 std::promise<void> begun, let_go;
+                 held.call([&] {  // it has the place from when it says so
+                   begun.set_value();
+                   let_go.get_future().wait();
+                 });
                  begun.get_future().wait();
                  const samples::byte_buffer memory{m[0], 64};
                  const auto second = weft::fill(other, memory, std::uint8_t{1});
                  const bool done = second.wait_for(limit) == weft::wait_outcome::ok;
-                 gate.open();
+                 let_go.set_value();
                  m.synchronize();
                  return done;
                };
