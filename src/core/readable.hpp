@@ -18,7 +18,7 @@ namespace weft::detail {
 /// "12.5 %", or "-" of nothing.
 [[nodiscard]] std::string readable_part(double part, double whole);
 
-/// What a user called something must not break a table: with a space for each control character.
+/// A name that the user gave, with a space for each control character: it must not break a table.
 [[nodiscard]] std::string one_line(std::string text);
 
 /// "1,000,000".

@@ -349,8 +349,9 @@ copy_report copy_now(memory_ref dst, memory_ref src, const copy_shape& shape, co
   if (!done) {
     memory.count_failure(p.path);
     // the caller's memory is its own again
-    if (const auto rest = by.record(order); rest && *rest && !in_one_step(p))
-      static_cast<void>(by.wait(**rest, no_deadline, {}));
+    if (!in_one_step(p)) {
+      if (const auto rest = by.record(order); rest && *rest) static_cast<void>(by.wait(**rest, no_deadline, {}));
+    }
     raise_at(std::move(done).error(), where);
   }
   if (*done && by.wait(**done, no_deadline, {}) == wait_outcome::failed) {

@@ -16,6 +16,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <future>
 #include <numeric>
 #include <thread>
 
@@ -286,8 +287,9 @@ TEST_P(mixed_machine, a_batch_that_fails_has_left_nothing_under_way) {
   order.call([&] { go.wait(false); });
   const auto sent = ramp(1'000);
   {
-    const std::jthread opens{[&] {
-      std::this_thread::sleep_for(20ms);  // how much later does not matter
+    std::promise<void> came_back;
+    const std::jthread opens{[&, back = came_back.get_future()] {
+      back.wait_for(20ms);  // it should not: how long this takes to say so does not matter
       go = true;
       go.notify_all();
     }};
@@ -296,6 +298,7 @@ TEST_P(mixed_machine, a_batch_that_fails_has_left_nothing_under_way) {
     parts.push_back(weft::part(lost, sent));
     EXPECT_EQ(error_of([&] { weft::copy_batch(order, parts); }).code, errc::device_lost);
     EXPECT_TRUE(go) << "the memory of the first part is the program's again";
+    came_back.set_value();
   }
 }
 

@@ -793,6 +793,13 @@ TEST(many_producers, keep_their_own_order_and_lose_nothing) {
 
 // ---- checks, samples and accounts ---------------------------------------------------------------------------------
 
+/// Flips a bit of the second message, where it lies.
+void damage_the_second(const weft::sender<tick>& tx) {
+  const auto& ring = weft::detail::internals::native(tx)->ring;
+  auto* slots = reinterpret_cast<std::uint8_t*>(ring.slots);
+  slots[(ring.stride == 0 ? ring.bytes : ring.stride) + 5] ^= 0x10;
+}
+
 TEST(validation, finds_an_injected_flip_and_goes_on) {
   const machine m = play(wired(2));
   queue_options options = with(16);
@@ -801,11 +808,7 @@ TEST(validation, finds_an_injected_flip_and_goes_on) {
   auto tx = queue.open_sender();
   auto rx = queue.open_receiver();
   for (std::uint64_t n = 0; n < 3; ++n) ASSERT_EQ(tx.send(tick::numbered(n)), queue_status::ok);
-  // the second message, where it lies
-  const auto& ring = weft::detail::internals::native(tx)->ring;
-  auto* slots = reinterpret_cast<std::uint8_t*>(ring.slots);
-  const std::size_t second = ring.stride == 0 ? ring.bytes : ring.stride;
-  slots[second + 5] ^= 0x10;
+  damage_the_second(tx);
   tick got{};
   ASSERT_EQ(rx.receive(got), queue_status::ok);
   EXPECT_EQ(rx.receive(got), queue_status::failed);
@@ -826,9 +829,7 @@ TEST(validation, tells_a_batch_that_took_messages_before_the_damaged_one) {
   auto tx = queue.open_sender();
   auto rx = queue.open_receiver();
   for (std::uint64_t n = 0; n < 3; ++n) ASSERT_EQ(tx.send(tick::numbered(n)), queue_status::ok);
-  const auto& ring = weft::detail::internals::native(tx)->ring;
-  auto* slots = reinterpret_cast<std::uint8_t*>(ring.slots);
-  slots[(ring.stride == 0 ? ring.bytes : ring.stride) + 5] ^= 0x10;
+  damage_the_second(tx);
   std::array<tick, 3> got{};
   const auto some = rx.receive_batch(got);
   EXPECT_EQ(some.status, queue_status::partial) << "a batch of one that is ok would say nothing of the second";

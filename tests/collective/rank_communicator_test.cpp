@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstring>
 #include <functional>
+#include <future>
 #include <latch>
 #include <numeric>
 #include <thread>
@@ -287,13 +288,18 @@ TEST(rank_communicator, waits_without_end_for_ranks_that_are_late_where_it_has_n
   for (const int late : {0, 1}) {
     auto places = weft::rendezvous::connected(2);
     const weft::machine m = ranks::a_machine(2);
+    std::promise<void> gave_up;
+    auto other = gave_up.get_future();
     EXPECT_EQ(of_two([&](int r) {
                 weft::rank_communicator_options endless;
                 endless.timeout = std::chrono::nanoseconds::max();
                 const auto what = [&](rank_communicator& c, const group&) {
-                  // later than several looks of the other one; how much later does not matter
-                  if (r == late) std::this_thread::sleep_for(std::chrono::milliseconds{60});
-                  return c.allocate<int>(10).size() == 10 ? std::string{} : std::string{"no memory"};
+                  // later than several looks of the other one, which does not give up meanwhile
+                  if (r == late && other.wait_for(std::chrono::milliseconds{60}) == std::future_status::ready)
+                    return std::string{"the other one has given up"};
+                  const weft::error e = samples::error_of([&] { static_cast<void>(c.allocate<int>(10)); });
+                  if (r != late) gave_up.set_value();
+                  return e.code == weft::errc::not_ready ? std::string{} : to_string(e);
                 };
                 return ranks::joined(std::move(places[static_cast<std::size_t>(r)]), m[r], what, endless);
               }),

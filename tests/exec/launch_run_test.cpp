@@ -12,6 +12,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <future>
 #include <mutex>
 #include <numeric>
 #include <pthread.h>
@@ -342,15 +343,14 @@ TEST(spread, waits_at_its_end_for_kernels_that_write_memory_of_the_host) {
     samples::gate held;
     held.hold(m[0].default_stream());
     std::vector<std::int32_t> values = numbers(1000);
-    std::atomic<bool> is_over{false};
+    std::promise<void> is_over;
     std::thread user{[&] {
       spread_options options;
       options.unified_memory = unified;
       launch<spread_add>(m, options, range(1000), values, 1);
-      is_over = true;
+      is_over.set_value();
     }};
-    std::this_thread::sleep_for(std::chrono::milliseconds{20});  // for the wrong case, which is over at once
-    EXPECT_FALSE(is_over) << unified;
+    EXPECT_EQ(is_over.get_future().wait_for(std::chrono::milliseconds{20}), std::future_status::timeout) << unified;
     held.open();
     user.join();
     auto expected = numbers(1000);

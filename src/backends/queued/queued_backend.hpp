@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What backends over a scheduler do alike: which devices and streams a call names, the whole of `order`, host
+// The common part of the backends over a scheduler: which devices and streams a call names, the whole of `order`, host
 // functions, and what has crossed their links.
 #pragma once
 

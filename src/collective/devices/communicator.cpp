@@ -394,7 +394,8 @@ collective_run communicator::body::start(collective what, data_type type, const 
   const auto end = [&](const error& cause) {
     // where nothing was submitted, the scratch memory is still its last user's
     if (std::none_of(call->steps.begin(), call->steps.end(), [](const event_ref& e) { return bool{e}; })) raise(cause);
-    fail_in_homes(streams, *call, cause);
+    if (kept.plan->steps->uses_scratch()) scratch_user_ = call;
+    fail_in_homes(streams, *call, std::make_shared<const error>(cause));
   };
   try {
     run_schedule(*kept.plan, memory_, streams, before.get(), stop.get_token(), *call, where);

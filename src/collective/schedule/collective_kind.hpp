@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What collectives have in common by their kind.
+// Properties of the collectives, by kind.
 #pragma once
 
 #include "weft/collective/schedule.hpp"

@@ -189,7 +189,7 @@ bool collective_call::failed() const {
 void collective_call::clear() {
   plan = nullptr;
   broken = nullptr;
-  over = false;
+  over = is_whole = false;
   starts.clear();
   steps.clear();
   step_ranks.clear();
@@ -204,7 +204,7 @@ void follow(const collective_call& before, const collective_ranks& ranks, int at
     // what has failed is over too, and no reason to fail
     if (ends && !ends->finished()) wait_in(ranks, at, order, ends);
   };
-  if (before.broken) {
+  if (!before.is_whole) {
     std::ranges::for_each(before.steps, wait);
     return;
   }
@@ -241,6 +241,7 @@ void run_schedule(const collective_plan& plan, const collective_buffers& memory,
       raise(std::move(cause));
     }
   }
+  into.is_whole = true;
 }
 
 void end_in_homes(collective_streams& streams, collective_call& into, std::span<const std::vector<int>> ends,
@@ -275,9 +276,9 @@ void end_in_homes(collective_streams& streams, collective_call& into, std::span<
   }
 }
 
-void fail_in_homes(collective_streams& streams, collective_call& into, const error& cause) noexcept {
+void fail_in_homes(collective_streams& streams, collective_call& into, std::shared_ptr<const error> cause) noexcept {
   const collective_ranks& ranks = *into.ranks;
-  into.broken = std::make_shared<const error>(cause);
+  into.broken = std::move(cause);
   into.done.assign(static_cast<std::size_t>(ranks.size()), {});
   for (std::size_t r = 0; r < into.done.size(); ++r) {
     backend& by = *ranks.drivers[r];

@@ -104,6 +104,7 @@ struct collective_call {
   std::string_view what;
   std::chrono::nanoseconds submitted{0}, timeout{0};
   bool over = false;              // it had ended when the call returned
+  bool is_whole = false;          // every step of its plan was submitted
   std::vector<event_ref> starts;  // by rank: what its stream held before; null: nothing
   std::vector<event_ref> steps;
   std::vector<int> step_ranks;          // of calls without a plan
@@ -128,7 +129,7 @@ void end_in_homes(collective_streams& streams, collective_call& into, std::span<
 
 /// After `cause` ended the submission half-way: lets each caller's stream wait for what was submitted and fail with the
 /// cause, so that it is told as whatever else fails in a stream.
-void fail_in_homes(collective_streams& streams, collective_call& into, const error& cause) noexcept;
+void fail_in_homes(collective_streams& streams, collective_call& into, std::shared_ptr<const error> cause) noexcept;
 
 /// All steps on this thread; `memory` holds addresses that it may follow.
 void run_here(const collective_plan& plan, const collective_buffers& memory);

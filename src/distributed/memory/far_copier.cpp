@@ -210,7 +210,7 @@ result<void> far_copier::carry_out(bool writes, const far_place& there, const me
       if (one->is_under_way()) by_->cancel(*one, peer);
     return failed(code, how);
   };
-  // What could not be begun is not under way.
+  // A transfer that could not be begun is not under way.
   const auto begin = [](transfer& t, const auto& start) {
     t.at = transfer::stage::under_way;
     try {

@@ -127,7 +127,7 @@ class messages final : public engine {
     }
     own->of = nullptr;  // MPI goes on with the copy
     auto& failure = failures_[static_cast<std::size_t>(rank)];
-    if (failure.empty()) failure = "a message to it was given up";
+    if (failure.empty()) failure = own->receives ? "a message of it was given up" : "a message to it was given up";
     t.native = nullptr;
     t.end(transfer::stage::cancelled);
   }

@@ -671,10 +671,13 @@ std::shared_ptr<launch_job> launch_job::first_in_line() {
 }
 
 wait_outcome launch_job::wait_until(wait_deadline deadline) {
+  std::vector<std::shared_ptr<launch_job>> line;  // each comes after the next: there may be thousands
   for (;;) {
-    if (const auto first = first_in_line()) {
-      if (first->wait_until(deadline) == wait_outcome::timed_out) return wait_outcome::timed_out;
-      first->after_decision({});
+    while (auto before = (line.empty() ? *this : *line.back()).earlier()) line.push_back(std::move(before));
+    if (!line.empty()) {
+      if (line.back()->wait_until(deadline) == wait_outcome::timed_out) return wait_outcome::timed_out;
+      line.back()->after_decision({});
+      line.pop_back();
       continue;
     }
     event next;

@@ -38,7 +38,7 @@ void end_row(Row& row, row_state state, std::string why) {
   row.verified.reset();
 }
 
-/// What an error makes of a row: nothing is wrong where its code is one of `not_offered`.
+/// The state of a row that ended with an error: nothing is wrong where its code is one of `not_offered`.
 [[nodiscard]] row_state state_after(const error& cause, std::initializer_list<errc> not_offered = {});
 template <class Row>
 void end_row(Row& row, const error& cause, std::initializer_list<errc> not_offered = {}) {
@@ -51,7 +51,7 @@ class row_budget {
   explicit row_budget(std::chrono::nanoseconds whole) : whole_(whole) {}
 
   [[nodiscard]] bool is_spent() const { return left().count() <= 0; }
-  /// What each of so many rows may take.
+  /// The time that each of so many rows may take.
   [[nodiscard]] std::chrono::nanoseconds share_of(std::size_t rows) const {
     return left() / static_cast<std::int64_t>(rows);
   }
