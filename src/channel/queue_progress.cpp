@@ -132,12 +132,20 @@ void disarm_word(std::atomic<std::uint32_t>& word) noexcept {
   word.compare_exchange_strong(expected, nobody, std::memory_order_acq_rel);
 }
 
+/// Whether a stopped queue's sender has nothing left beside its ring. Asked before a look into that ring.
+bool is_last_look(const queue_state& queue, queue_lane& l) noexcept {
+  if (!queue.stopped()) return false;
+  const std::lock_guard lock{l.spill_mutex};
+  return l.spill.empty();
+}
+
 class forwarder final : public queue_job {
  public:
   forwarder(queue_state& queue, queue_lane& l) : q_(queue), l_(l) {}
 
   step_outcome step() override {
-    if (q_.stopped()) return step_outcome::idle;
+    if (q_.is_over()) return step_outcome::idle;
+    const bool is_last = !has_ended_ && is_last_look(q_, l_);
     const std::uint64_t most = std::clamp<std::uint64_t>(
         q_.options.staging_size.value() / std::max<std::uint32_t>(q_.shape.bytes, 1), 1, q_.options.batch_size);
     std::uint64_t moved = 0;
@@ -146,6 +154,10 @@ class forwarder final : public queue_job {
       l_.forwards.add();
       if (q_.fences || l_.forward_out.is_awaited()) q_.wake(*l_.forward_out.other_waits);
       return step_outcome::moved;
+    }
+    if (is_last) {
+      has_ended_ = true;
+      q_.end_receiver(l_);
     }
     return step_outcome::idle;
   }
@@ -189,15 +201,22 @@ class forwarder final : public queue_job {
 
   queue_state& q_;
   queue_lane& l_;
+  bool has_ended_ = false;
 };
 
 class spill_drain final : public queue_job {
  public:
-  spill_drain(queue_state& queue, queue_lane& l) : q_(queue), l_(l) {}
+  spill_drain(queue_state& queue, queue_lane& l) : q_(queue), l_(l), forwards_(!l.jobs.empty()) {}
 
   step_outcome step() override {
-    if (l_.spill_size.load(std::memory_order_relaxed) == 0 || q_.stopped()) return step_outcome::idle;
-    return drain_spill(q_, l_) ? step_outcome::moved : step_outcome::idle;
+    if (q_.is_over()) return step_outcome::idle;
+    if (l_.spill_size.load(std::memory_order_relaxed) != 0)
+      return drain_spill(q_, l_) ? step_outcome::moved : step_outcome::idle;
+    if (!has_ended_ && !forwards_ && is_last_look(q_, l_)) {
+      has_ended_ = true;
+      q_.end_receiver(l_);
+    }
+    return step_outcome::idle;
   }
   void arm() noexcept override {
     if (l_.spill_size.load(std::memory_order_relaxed) != 0) arm_word(*l_.sender_waits);
@@ -207,6 +226,8 @@ class spill_drain final : public queue_job {
  private:
   queue_state& q_;
   queue_lane& l_;
+  const bool forwards_;  // a forwarder comes after this one, and tells the end
+  bool has_ended_ = false;
 };
 
 class peer_watch final : public queue_job {
@@ -255,7 +276,7 @@ class awaiting final : public queue_job {
         status = queue_status::cancelled;
       } else if (clock::now() >= op_.deadline) {
         status = queue_status::timed_out;
-      } else if (queue.stopped()) {
+      } else if (queue.is_over()) {
         status = queue.ending();
       } else {
         return step_outcome::idle;

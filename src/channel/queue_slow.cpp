@@ -180,10 +180,18 @@ queue_status got_as(queue_state& queue, queue_lane& l, int came_to) noexcept {
     case WEFT_RING_CLOSED:
       return queue_status::closed;
     case WEFT_RING_STOPPED:
-      return queue.ending();
+      return queue_status::closed;  // this lane is at its end; end_of_lanes() has the word for the queue
     default:
       return corrupt(queue, "a stamp");
   }
+}
+
+/// What the receiver is told when all lanes have ended.
+queue_status end_of_lanes(queue_state& queue) noexcept {
+  const bool are_good = std::all_of(queue.lanes.begin(), queue.lanes.end(), [](const auto& l) {
+    return weft_ring_nothing(&l->receiver.ring) == WEFT_RING_CLOSED;
+  });
+  return are_good ? queue_status::closed : queue.ending();
 }
 
 /// The next message of one lane, checksum still on it.
@@ -191,7 +199,10 @@ queue_status take(queue_state& queue, queue_lane& l, std::byte* into) noexcept {
   weft_ring& ring = l.receiver.ring;
   if (!queue.overwrites) return got_as(queue, l, weft_ring_try_receive(&ring, into));
   std::uint64_t lost = 0;
-  const int came_to = weft_ring_get_over(&ring, reinterpret_cast<std::uint32_t*>(into), &lost);
+  auto* const words = reinterpret_cast<std::uint32_t*>(into);
+  int came_to = weft_ring_get_over(&ring, words, &lost);
+  // what came between the look for a message and that for the end
+  if (came_to == WEFT_RING_STOPPED) came_to = weft_ring_get_over(&ring, words, &lost);
   if (lost != 0) WEFT_RING_KEEP_64(&l.lost, l.lost + lost);
   return got_as(queue, l, came_to);
 }
@@ -260,8 +271,8 @@ queue_status wait_on(queue_state& queue, std::atomic<std::uint32_t>& word, const
     if (!queue.fences) static_cast<void>(parking::heavy_fence(queue.scope));
     std::optional<queue_status> done = attempt();
     if (!done) done = give_up();
+    // what was sent before the end comes first, be it by the progress thread: the ring tells when that was all
     if (!done && is_hopeless(queue)) done = attempt();
-    if (!done && queue.stopped()) done = queue.ending();
     if (done) {
       word.store(nobody, std::memory_order_relaxed);
       return *done;
@@ -345,13 +356,13 @@ queue_status get_one(queue_state& queue, void* message) noexcept {
     queue_lane& l = *queue.lanes[at];
     if (is_lent(queue, l.receiver)) return refuse_lent(queue);
     const queue_status status = take_checked(queue, l, message);
-    if (status == queue_status::closed && !queue.stopped()) {
+    if (status == queue_status::closed) {
       ++closed;
-      continue;
+    } else if (status != queue_status::empty) {
+      return status;
     }
-    if (status != queue_status::empty) return status;
   }
-  return closed == count ? queue_status::closed : queue_status::empty;
+  return closed == count ? end_of_lanes(queue) : queue_status::empty;
 }
 
 /// As much of a batch as there is room for, where nothing but room is to be asked for. Together, and the other end is
@@ -497,20 +508,27 @@ const void* peek_slowly(queue_state& queue, queue_status& why) noexcept {
       why = refuse_lent(queue);
       return nullptr;
     }
-    if (const void* found = peek_message(ring)) {
+    int came_to = WEFT_RING_OK;
+    const void* found = peek_message(ring);
+    if (found == nullptr) {
+      const bool torn = (ring.stride == 0 ? weft_ring_is_torn_packed(&ring, ring.per_line)
+                                          : weft_ring_is_torn_slot(&ring, ring.stride)) != 0;
+      came_to = torn ? WEFT_RING_CORRUPT : weft_ring_nothing(&ring);
+      // what came between the two looks
+      if (came_to == WEFT_RING_STOPPED) found = peek_message(ring);
+    }
+    if (found != nullptr) {
       queue.peeked_lane = queue.next_lane = at;  // what is received next is what was seen
       return found;
     }
-    const bool torn = (ring.stride == 0 ? weft_ring_is_torn_packed(&ring, ring.per_line)
-                                        : weft_ring_is_torn_slot(&ring, ring.stride)) != 0;
-    why = got_as(queue, l, torn ? WEFT_RING_CORRUPT : weft_ring_nothing(&ring));
-    if (why == queue_status::closed && !queue.stopped()) {
+    why = got_as(queue, l, came_to);
+    if (why == queue_status::closed) {
       ++closed;
     } else if (why != queue_status::empty) {
       return nullptr;
     }
   }
-  why = closed == count ? queue_status::closed : queue_status::empty;
+  why = closed == count ? end_of_lanes(queue) : queue_status::empty;
   return nullptr;
 }
 

@@ -187,7 +187,7 @@ class builder {
       ring_view out = receiving;
       out.slots = far.writer;
       out.fin = &far_of_writer->fin;
-      out.stop = sending.stop;
+      out.stop = &l.forward_stop;
       set_end(l.forward_out, out, q_.shape);
       l.forward_out.other_waits = q_.receiver_waits;
       l.forwarding.resize(q_.shape.bytes);
@@ -475,15 +475,25 @@ void queue_state::wake(std::atomic<std::uint32_t>& word) noexcept {
   }
 }
 
+namespace {
+void set_stop(const weft_ring& ring) noexcept {
+  if (ring.stop != 0) WEFT_RING_STORE_32(reinterpret_cast<std::uint32_t*>(ring.stop), 1);
+}
+}  // namespace
+
 void queue_state::stop(std::shared_ptr<const error> cause) noexcept {
   {
     const std::lock_guard lock{cause_mutex_};
-    if (stopped_.load(std::memory_order_relaxed)) return;
-    if (cause) cause_ = std::move(cause);
-    stopped_by_ = cause_ != nullptr ? queue_status::failed : queue_status::closed;
-    stopped_.store(true, std::memory_order_release);
+    const bool discards = cause == nullptr || cause->code == errc::machine_closed;
+    if (!stopped_.load(std::memory_order_relaxed)) {
+      if (cause) cause_ = std::move(cause);
+      stopped_by_ = cause_ != nullptr ? queue_status::failed : queue_status::closed;
+      stopped_.store(true, std::memory_order_release);
+    } else if (!discards || is_over()) {
+      return;
+    }
     // before the flags of the ends: who sets one of them again looks at this afterwards
-    if (cause_ == nullptr || cause_->code == errc::machine_closed) over_.store(true, std::memory_order_seq_cst);
+    if (discards) over_.store(true, std::memory_order_seq_cst);
   }
   for (const auto& l : lanes) {
     if (!is_over()) break;
@@ -496,12 +506,16 @@ void queue_state::stop(std::shared_ptr<const error> cause) noexcept {
     WEFT_RING_STORE_32(broken, static_cast<std::uint32_t>(damaged ? end_found_damage : end_lost_kernels));
   }
   for (const auto& l : lanes) {
-    for (const weft_ring* ring : {&l->sender.ring, &l->receiver.ring}) {
-      if (ring->stop != 0) WEFT_RING_STORE_32(reinterpret_cast<std::uint32_t*>(ring->stop), 1);
-    }
+    set_stop(l->sender.ring);
     wake(*l->sender_waits);
     wake(l->forwarder_waits);
+    // else the progress thread does, after it has brought what was sent
+    if (is_over() || l->jobs.empty()) end_receiver(*l);
   }
+}
+
+void queue_state::end_receiver(queue_lane& l) noexcept {
+  set_stop(l.receiver.ring);
   wake(*receiver_waits);
 }
 

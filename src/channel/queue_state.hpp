@@ -128,6 +128,7 @@ struct queue_lane {
   alignas(isolation) tally forwards;
   std::uint64_t forward_lost = 0;
   std::uint64_t forward_credit = 0;  // nobody waits for it: the receiver gives the credit
+  std::uint32_t forward_stop = 0;    // nobody sets it: what was sent before the end is forwarded
   bool forwarded_fin = false;
 
   sample_board samples;
@@ -234,6 +235,8 @@ class queue_state {
   /// Ends the queue for everybody: `cause` is what `failed` stands for, null for a plain close. By that, and by the end
   /// of the machine, it is over: what is in it is discarded. Else the receiver still gets what was sent before.
   void stop(std::shared_ptr<const error> cause) noexcept;
+  /// Tells the receiver of a lane of a stopped queue that nothing follows what is in its ring.
+  void end_receiver(queue_lane& l) noexcept;
   [[nodiscard]] bool stopped() const noexcept { return stopped_.load(std::memory_order_acquire); }
   [[nodiscard]] bool is_over() const noexcept { return over_.load(std::memory_order_seq_cst); }
   [[nodiscard]] queue_status ending() const noexcept;

@@ -108,7 +108,7 @@ result<void> ring_image::body::lay_out() {
   } else {
     offer_messages();
   }
-  const std::uint32_t stop = queue->stopped() ? 1 : 0;
+  const std::uint32_t stop = WEFT_RING_LOAD_32(WEFT_RING_WORD_32(&end->ring, stop));
   std::memcpy(here + stop_at, &stop, sizeof stop);
   std::memcpy(here, &image, sizeof image);
   return {};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/channel/message_queue.hpp"
 
+#include "channel/queue_progress.hpp"
 #include "channel/queue_state.hpp"
 #include "support/processes.hpp"
 #include "support/samples.hpp"
@@ -10,6 +11,8 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <future>
+#include <memory>
 #include <thread>
 
 namespace message_queue_test {
@@ -706,13 +709,17 @@ TEST(closing, the_machine_fails_what_waits_and_ends_stay_safe_to_use) {
   EXPECT_EQ(tx.try_send(1), queue_status::failed);
 }
 
-TEST(closing, a_lost_device_fails_the_queue_and_names_it) {
+weft::topology with_a_device_that_is_lost(weft::device_id gone) {
   weft::topology layout = wired(2);
   weft::topology_fault lost;
   lost.what = weft::topology_fault::kind::device_lost;
-  lost.device = gpu1;
+  lost.device = gone;
   layout.faults.push_back(lost);
-  const machine m = play(layout);
+  return layout;
+}
+
+TEST(closing, a_lost_device_fails_the_queue_and_names_it) {
+  const machine m = play(with_a_device_that_is_lost(gpu1));
   const message_queue<int> queue{m, gpu0, gpu1, with(16)};
   auto rx = queue.open_receiver();
   int got = 0;
@@ -722,6 +729,110 @@ TEST(closing, a_lost_device_fails_the_queue_and_names_it) {
   ASSERT_TRUE(rx.failure());
   EXPECT_EQ(rx.failure()->code, errc::device_lost);
   EXPECT_NE(rx.failure()->what.find("gpu1"), std::string::npos) << rx.failure()->what;
+}
+
+/// Keeps the progress thread of a machine busy until it goes.
+class busy_progress {
+ public:
+  explicit busy_progress(const machine& m) : progress_(weft::detail::channels_of(*weft::detail::state_of(m)).progress()) {
+    EXPECT_TRUE(progress_.add(job_));
+    EXPECT_EQ(job_->has_begun.get_future().wait_for(samples::only_a_hang), std::future_status::ready);
+  }
+  busy_progress(const busy_progress&) = delete;
+  busy_progress& operator=(const busy_progress&) = delete;
+  ~busy_progress() { job_->may_end.set_value(); }
+
+ private:
+  struct job final : weft::detail::queue_job {
+    step_outcome step() override {
+      has_begun.set_value();
+      may_end.get_future().wait_for(samples::only_a_hang);
+      return step_outcome::finished;
+    }
+    void arm() noexcept override {}
+    void disarm() noexcept override {}
+    std::promise<void> has_begun, may_end;
+  };
+
+  weft::detail::queue_progress& progress_;
+  const std::shared_ptr<job> job_ = std::make_shared<job>();
+};
+
+TEST(closing, after_a_lost_device_the_receiver_still_gets_what_was_sent_before) {
+  struct way {
+    transfer_mode mode;
+    backpressure policy;
+    bool checks;  // how messages are put into the ring and taken out of it
+  };
+  using enum transfer_mode;
+  using enum backpressure;
+  for (const auto& [mode, policy, checks] :
+       {way{direct, block, false}, way{direct, spill, false}, way{host_staged, block, false},
+        way{host_staged, spill, true}, way{host_staged, overwrite_oldest, false}}) {
+    SCOPED_TRACE(std::string{to_string(mode)} + ", " + std::to_string(static_cast<int>(policy)));
+    const machine m = play(with_a_device_that_is_lost(gpu1));
+    queue_options options = with(16, policy, mode);
+    options.validate = checks;
+    const message_queue<tick> queue{m, gpu0, gpu1, options};
+    auto tx = queue.open_sender();
+    auto rx = queue.open_receiver();
+    const std::uint64_t count = policy == spill ? 40 : 16;
+    tick got{};
+    {
+      const busy_progress nothing_is_forwarded{m};
+      for (std::uint64_t n = 0; n < count; ++n) ASSERT_EQ(tx.try_send(tick::numbered(n)), queue_status::ok);
+      EXPECT_EQ(error_of([&] { m[1].default_stream().call([] {}).wait(); }).code, errc::device_lost);
+      weft::detail::state_of(tx)->stop(weft::detail::state_of(tx)->trouble());
+      ASSERT_TRUE(rx.failure());
+      if (mode == host_staged) {
+        EXPECT_EQ(rx.try_receive(got), queue_status::empty);
+        EXPECT_EQ(rx.receive_for(got, 1ms), queue_status::timed_out);
+        EXPECT_EQ(rx.front(), nullptr);
+      }
+    }
+    for (std::uint64_t n = 0; n < count; ++n) {
+      ASSERT_EQ(rx.receive(got), queue_status::ok) << n;
+      EXPECT_EQ(got, tick::numbered(n));
+    }
+    EXPECT_EQ(rx.receive(got), queue_status::failed);
+    EXPECT_EQ(rx.front(), nullptr);
+    EXPECT_EQ(rx.failure()->code, errc::device_lost);
+  }
+}
+
+TEST(closing, after_a_lost_device_each_senders_messages_are_received) {
+  const machine m = play(with_a_device_that_is_lost(gpu1));
+  queue_options options = with(16);
+  options.producers = 2;
+  const message_queue<tick> queue{m, gpu0, gpu1, options};
+  auto idle = queue.open_sender();
+  auto tx = queue.open_sender();
+  auto rx = queue.open_receiver();
+  for (std::uint64_t n = 0; n < 16; ++n) ASSERT_EQ(tx.try_send(tick::numbered(n)), queue_status::ok);
+  EXPECT_EQ(error_of([&] { m[1].default_stream().call([] {}).wait(); }).code, errc::device_lost);
+  EXPECT_EQ(tx.send(tick::numbered(16)), queue_status::failed);
+  tick got{};
+  for (std::uint64_t n = 0; n < 16; ++n) {
+    ASSERT_EQ(rx.receive(got), queue_status::ok) << n;
+    EXPECT_EQ(got, tick::numbered(n));
+  }
+  EXPECT_EQ(rx.receive(got), queue_status::failed);
+}
+
+TEST(closing, the_machine_ends_the_wait_for_what_a_lost_device_left_in_a_spill) {
+  machine m = play(with_a_device_that_is_lost(gpu1));
+  const message_queue<tick> queue{m, gpu0, gpu1, with(16, backpressure::spill)};
+  auto tx = queue.open_sender();
+  auto rx = queue.open_receiver();
+  for (std::uint64_t n = 0; n < 40; ++n) ASSERT_EQ(tx.try_send(tick::numbered(n)), queue_status::ok);
+  EXPECT_EQ(error_of([&] { m[1].default_stream().call([] {}).wait(); }).code, errc::device_lost);
+  weft::detail::state_of(tx)->stop(weft::detail::state_of(tx)->trouble());
+  tick got{};
+  EXPECT_EQ(rx.receive(got), queue_status::ok);
+  m.close();
+  EXPECT_EQ(rx.receive(got), queue_status::failed);
+  EXPECT_EQ(rx.failure()->code, errc::device_lost);
+  EXPECT_EQ(tx.try_send(got), queue_status::failed);
 }
 
 TEST(clearing, a_spill_whose_sender_has_closed_still_tells_the_receiver_of_the_end) {
