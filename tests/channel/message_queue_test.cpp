@@ -734,7 +734,8 @@ TEST(closing, a_lost_device_fails_the_queue_and_names_it) {
 /// Keeps the progress thread of a machine busy until it goes.
 class busy_progress {
  public:
-  explicit busy_progress(const machine& m) : progress_(weft::detail::channels_of(*weft::detail::state_of(m)).progress()) {
+  explicit busy_progress(const machine& m)
+      : progress_(weft::detail::channels_of(*weft::detail::state_of(m)).progress()) {
     EXPECT_TRUE(progress_.add(job_));
     EXPECT_EQ(job_->has_begun.get_future().wait_for(samples::only_a_hang), std::future_status::ready);
   }

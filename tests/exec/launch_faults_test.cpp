@@ -89,6 +89,54 @@ TEST(spread_with_wrong_arguments, says_which_and_what_is_wrong) {
   EXPECT_NO_THROW(launch(m, "fault_add", range(100), a, 1).wait()) << "none of it does harm";
 }
 
+weft::raw_kernel refusing() {
+  weft::raw_kernel made;
+  made.name = "fault_refuse";
+  weft::kernel_parameter data;
+  data.name = "data";
+  data.type = weft::element_type::int32;
+  data.direction = weft::parameter_direction::inout;
+  made.parameters.push_back(data);
+  made.host = [](const weft::kernel_range&, std::span<const weft::kernel_argument>) { throw 42; };
+  made.entry = "entry";
+  return made;
+}
+
+TEST(spread_that_fails, waits_for_no_work_of_other_launches_in_its_streams) {
+  // One device has eight lanes, and a ninth launch shares one. The launch that fails is first in its lane, and the one
+  // behind it comes after a launch that only the thread of the decisions lets end.
+  constexpr int lanes = 8;
+  const machine m = samples::play(samples::wired(2));
+  weft::kernels(m).add(weft::make_kernel_code(refusing()));
+  std::vector<array<std::int32_t>> data;
+  for (int n = 0; n < 2 * lanes + 1; ++n) data.emplace_back(m, ramp(100));
+  const spread_options here{.devices = {.ids = {samples::gpu0}}};
+  samples::gate before, between;
+  before.hold(m[0].default_stream());
+  std::vector<launch_run> runs;
+  for (int n = 0; n < lanes; ++n)
+    runs.push_back(launch<fault_add>(m, here, range(100), data[static_cast<std::size_t>(n)], 1));
+  auto fails = launch(m, here, "fault_refuse", range(100), data[lanes]);
+  between.hold(m[1].default_stream());
+  array<std::int32_t> other{m, ramp(100)};
+  auto decided = launch<fault_add>(
+      m, {.devices = {.ids = {samples::gpu1}}, .on_failure = failure_policy::retry_elsewhere}, range(100), other, 1);
+  m[0].default_stream().wait(decided.done());
+  for (int n = lanes + 1; n < 2 * lanes + 1; ++n)
+    runs.push_back(launch<fault_add>(m, here, range(100), data[static_cast<std::size_t>(n)], 1));
+  before.open();
+  EXPECT_EQ(error_of([&] { fails.done().wait(); }).code, errc::kernel_failed);
+  between.open();
+  for (const launch_run& run : runs) {
+    // in the lane of the one that failed it may have been skipped
+    try {
+      EXPECT_EQ(run.done().wait_for(samples::only_a_hang), weft::wait_outcome::ok);
+    } catch (const weft::error_exception& skipped) {
+      EXPECT_EQ(skipped.cause().code, errc::kernel_failed);
+    }
+  }
+}
+
 TEST(spread_with_wrong_options, is_refused_before_anything_runs) {
   const machine m = samples::play(samples::wired(3));
   array<std::int32_t> a{m, ramp(100)};

@@ -638,7 +638,7 @@ void array_body::read(std::uint64_t first, std::span<std::byte> to, std::source_
     if (!cause || cause->code == errc::cancelled) cause = e.record()->cause();
   }
   if (cause) {
-    for (const auto& [device, by] : lanes) by->clear();
+    for (const auto& [device, by] : lanes) launches.lanes.drop(by);
   }
   if (refused) std::rethrow_exception(refused);
   if (cause) raise(error{*cause});

@@ -18,14 +18,6 @@ stream_identity untold_stream(const device& on) {
 
 own_stream::own_stream(const device& on) : owned_(untold_stream(on)), face_(stream::adopt(on, owned_.get().handle)) {}
 
-void lane::clear() noexcept {
-  if (state_of(on_)->closed()) return;
-  backend& by = state_of(on_)->backend_of(on_.id());
-  for (const own_stream* s : {&compute_, &in_, &out_}) {
-    static_cast<void>(by.synchronize(s->face().native(), no_deadline, {}));
-  }
-}
-
 std::shared_ptr<lane> lane_pool::take(const device& on) {
   const std::lock_guard lock{mutex_};
   std::vector<std::shared_ptr<lane>>& mine = lanes_[on.id()];
@@ -35,6 +27,13 @@ std::shared_ptr<lane> lane_pool::take(const device& on) {
   if (mine.size() >= per_device) return mine[next_++ % mine.size()];
   mine.push_back(std::make_shared<lane>(on));
   return mine.back();
+}
+
+void lane_pool::drop(const std::shared_ptr<lane>& spoiled) noexcept {
+  const device& on = spoiled->on();
+  if (state_of(on)->backend_of(on.id()).lost(on.id())) return;
+  const std::lock_guard lock{mutex_};
+  std::erase(lanes_[on.id()], spoiled);
 }
 
 void lane_pool::clear() noexcept {

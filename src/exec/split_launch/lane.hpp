@@ -33,8 +33,6 @@ class lane {
   [[nodiscard]] const stream& in() const { return in_.face(); }
   [[nodiscard]] const stream& out() const { return out_.face(); }
   [[nodiscard]] bool idle() const { return compute().idle() && in().idle() && out().idle(); }
-  /// Waits until all its work has ended and forgets the failures in it.
-  void clear() noexcept;
 
  private:
   device on_;
@@ -42,11 +40,13 @@ class lane {
 };
 
 /// The lanes of a machine. A launch takes one that nobody uses; when a device has as many as it may, one that others
-/// have queued work in. What fails then skips what is queued behind it, as in any stream, until it has been told.
+/// have queued work in. What fails then skips what is queued behind it, as in any stream.
 /// Thread: any.
 class lane_pool {
  public:
   [[nodiscard]] std::shared_ptr<lane> take(const device& on);
+  /// Gives it to nobody any more: something failed in it. That of a lost device stays, since no other can be made.
+  void drop(const std::shared_ptr<lane>& spoiled) noexcept;
   void clear() noexcept;
 
  private:

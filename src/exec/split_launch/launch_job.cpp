@@ -94,7 +94,8 @@ void launch_job::begin() {
       --blockers_;
     }
   }
-  after_decision(decide_first());
+  decide_first();
+  after_decision();
   if (settled() && failure_) raise(error{*tell()});
 }
 
@@ -111,26 +112,24 @@ void launch_job::guarded(F&& decision) {
 }
 
 /// Once every launch before it has submitted everything, on the thread that sees it.
-std::vector<std::shared_ptr<lane>> launch_job::decide_first() {
+void launch_job::decide_first() {
   const std::lock_guard lock{mutex_};
-  if (--blockers_ != 0) return {};
+  if (--blockers_ != 0) return;
   phase_ = phase::running;
   before_.clear();
   guarded([this] {
     decide();
     pump();
   });
-  return conclude();
+  conclude();
 }
 
-/// What must not happen under the mutex, since it may wait for a thread that needs it.
-void launch_job::after_decision(const std::vector<std::shared_ptr<lane>>& spoiled) {
-  for (const auto& way : spoiled) way->clear();
+void launch_job::after_decision() {
   // One after the other and not one inside the other: there may be thousands.
   std::vector<std::shared_ptr<launch_job>> ready = take_followers();
   for (std::size_t i = 0; i < ready.size(); ++i) {
     const std::shared_ptr<launch_job> next = std::move(ready[i]);
-    for (const auto& way : next->decide_first()) way->clear();
+    next->decide_first();
     for (auto& follower : next->take_followers()) ready.push_back(std::move(follower));
   }
 }
@@ -398,6 +397,12 @@ void launch_job::fail(errc code, const std::string& how) {
   fail(shared_error(std::move(cause)));
 }
 
+/// No launch gets these streams any more.
+void launch_job::drop(const std::shared_ptr<lane>& spoiled) {
+  spoiled_.push_back(spoiled);
+  launches_of(*plan_.state).lanes.drop(spoiled);
+}
+
 /// A piece did not happen because a device is gone: its steps go back, and the device gets no more.
 void launch_job::lose(const flight& undone, const std::shared_ptr<const error>& cause) {
   const device_id device = undone.what.device;
@@ -417,8 +422,7 @@ void launch_job::lose(const flight& undone, const std::shared_ptr<const error>& 
   balancer_->give_back(undone.what);
   worker& w = workers_[undone.by];
   if (!w.is_lost) {
-    // it only waited for one that is: its streams stand still until they are cleared
-    spoiled_.push_back(w.way);
+    drop(w.way);  // it only waited for one that is, and its streams skip what comes behind
     try {
       w.way = launches_of(*plan_.state).lanes.take(w.way->on());
     } catch (const error_exception&) {
@@ -509,7 +513,6 @@ void launch_job::ended(flight& done) {
 }
 
 void launch_job::advance() {
-  std::vector<std::shared_ptr<lane>> spoiled;
   {
     const std::lock_guard lock{mutex_};
     if (phase_ == phase::blocked || phase_ == phase::settled) return;
@@ -538,15 +541,14 @@ void launch_job::advance() {
       }
       if (phase_ == phase::running && !balancer_->is_done()) pump();
     });
-    spoiled = conclude();
+    conclude();
   }
-  after_decision(spoiled);
+  after_decision();
 }
 
-/// Nothing is on its way any more: combines what is to be combined, or ends the launch. Gives the streams in which
-/// something failed.
-std::vector<std::shared_ptr<lane>> launch_job::conclude() {
-  if (!flights_.empty()) return {};
+/// Where nothing is on its way any more: combines what is to be combined, or ends the launch.
+void launch_job::conclude() {
+  if (!flights_.empty()) return;
   if (!failure_ && stopped_) failure_ = stopped_;
   if (phase_ == phase::running && !failure_ && balancer_->is_done()) {
     guarded([this] { combine(); });
@@ -554,8 +556,7 @@ std::vector<std::shared_ptr<lane>> launch_job::conclude() {
       for (const worker& w : workers_) leave_behind(w);
     }
   }
-  if (flights_.empty() && (failure_ || phase_ == phase::combining)) return settle();
-  return {};
+  if (flights_.empty() && (failure_ || phase_ == phase::combining)) settle();
 }
 
 /// The partial results of the devices become one: down to the host, combined in the order of the devices, up again to
@@ -619,7 +620,7 @@ void launch_job::combine() {
   }
 }
 
-std::vector<std::shared_ptr<lane>> launch_job::settle() {
+void launch_job::settle() {
   phase_ = phase::settled;
   record_.ended = record_.submitted;
   for (const piece_record& p : record_.pieces)
@@ -637,7 +638,7 @@ std::vector<std::shared_ptr<lane>> launch_job::settle() {
   }
   if (failure_) {
     for (worker& w : workers_) {
-      if (w.has_begun) spoiled_.push_back(w.way);
+      if (w.has_begun) drop(w.way);
     }
   }
   workers_.clear();
@@ -648,7 +649,6 @@ std::vector<std::shared_ptr<lane>> launch_job::settle() {
   launches_of(*plan_.state).ended(this, failure_ != nullptr);
   submitted_.store(true, std::memory_order_release);
   settled_.store(true, std::memory_order_release);
-  return std::exchange(spoiled_, {});
 }
 
 // ---- waiting --------------------------------------------------------------------------------------------------------
@@ -676,7 +676,7 @@ wait_outcome launch_job::wait_until(wait_deadline deadline) {
     while (auto before = (line.empty() ? *this : *line.back()).earlier()) line.push_back(std::move(before));
     if (!line.empty()) {
       if (line.back()->wait_until(deadline) == wait_outcome::timed_out) return wait_outcome::timed_out;
-      line.back()->after_decision({});
+      line.back()->after_decision();
       line.pop_back();
       continue;
     }
@@ -728,7 +728,7 @@ event launch_job::done() {
 void launch_job::look() {
   if (const auto first = first_in_line()) {
     first->look();
-    first->after_decision({});
+    first->after_decision();
   }
   event next;
   {

@@ -147,10 +147,11 @@ class launch_job : public std::enable_shared_from_this<launch_job> {
   void fail(errc code, const std::string& how);  // "the launch of 'add' " and how it failed
   void lose(const flight& undone, const std::shared_ptr<const error>& cause);
   void combine();
-  [[nodiscard]] std::vector<std::shared_ptr<lane>> decide_first();
-  [[nodiscard]] std::vector<std::shared_ptr<lane>> conclude();
-  [[nodiscard]] std::vector<std::shared_ptr<lane>> settle();
-  void after_decision(const std::vector<std::shared_ptr<lane>>& spoiled);
+  void drop(const std::shared_ptr<lane>& spoiled);
+  void decide_first();
+  void conclude();
+  void settle();
+  void after_decision();
   [[nodiscard]] std::vector<std::shared_ptr<launch_job>> take_followers();
   [[nodiscard]] launch_request request_of(const piece& next) const;
   [[nodiscard]] route_wish route() const;
@@ -182,7 +183,7 @@ class launch_job : public std::enable_shared_from_this<launch_job> {
   int depth_ = 1;
   int again_ = 0;  // pieces that had to be done again
   std::vector<worker> workers_;
-  std::vector<std::shared_ptr<lane>> spoiled_;  // something failed in them
+  std::vector<std::shared_ptr<lane>> spoiled_;  // something failed in them; not to end under the mutex
   std::vector<flight> flights_;
   std::shared_ptr<const error> failure_;
   std::shared_ptr<const error> stopped_;  // a piece did not begin because another one failed
