@@ -38,7 +38,6 @@ ipc_event_service& memory_state::events() {
 std::uint64_t memory_state::epoch() const { return machine_.backends().front()->peer_epoch() + peers_.epoch(); }
 
 void memory_state::refresh() {
-  backend& b = *machine_.backends().front();
   const std::uint64_t now = epoch();
   for (std::size_t i = 0; i < facts_.devices; ++i) {
     for (std::size_t k = 0; k < facts_.devices; ++k) {
@@ -47,7 +46,7 @@ void memory_state::refresh() {
       const std::size_t at = i * facts_.devices + k;
       // A copy runs on whichever device has the access: data may flow when either end may reach the other.
       facts_.pairs[at].usable = i != k && peers_.failure(from, to).empty() &&
-                                (facts_.pairs[at].can_copy || b.peer_enabled(from, to) || b.peer_enabled(to, from));
+                                (facts_.pairs[at].can_copy || peers_.enabled(from, to) || peers_.enabled(to, from));
     }
   }
   epoch_ = now;

@@ -135,19 +135,23 @@ result<peer_delivery> peer_checks::probe(device_id from, device_id to, peer_way 
 }
 
 bool peer_checks::enabled(device_id from, device_id to) {
-  return lent_to_.load(std::memory_order_acquire) != at(from, to) && machine_.backend_of(from).peer_enabled(from, to);
+  backend& driver = machine_.backend_of(from);
+  if (!driver.peer_enabled(from, to)) return false;
+  const std::lock_guard lock{rights_};
+  return lent_to_ != at(from, to) && driver.peer_enabled(from, to);
 }
 
 result<void> peer_checks::enable(device_id from, device_id to) {
   const std::lock_guard lock{rights_};
-  if (lent_to_.load(std::memory_order_relaxed) != at(from, to)) return machine_.backend_of(from).enable_peer(from, to);
-  lent_to_.store(nobody, std::memory_order_release);  // it stays, for the program
+  if (lent_to_ != at(from, to)) return machine_.backend_of(from).enable_peer(from, to);
+  lent_to_ = nobody;  // it stays, for the program
+  epoch_.fetch_add(1, std::memory_order_release);
   return {};
 }
 
 result<void> peer_checks::disable(device_id from, device_id to) {
   const std::lock_guard lock{rights_};
-  if (lent_to_.load(std::memory_order_relaxed) != at(from, to)) return machine_.backend_of(from).disable_peer(from, to);
+  if (lent_to_ != at(from, to)) return machine_.backend_of(from).disable_peer(from, to);
   return make_error(errc::not_enabled, to_string(from) + " has no access to " + to_string(to));
 }
 
@@ -155,16 +159,16 @@ result<void> peer_checks::disable(device_id from, device_id to) {
 result<void> peer_checks::lend(device_id from, device_id to) {
   const std::lock_guard lock{rights_};
   auto lent = machine_.backend_of(from).enable_peer(from, to);
-  if (lent) lent_to_.store(at(from, to), std::memory_order_release);
+  if (lent) lent_to_ = at(from, to);
   if (!lent && lent.error().code == errc::peer_unsupported) lent.error().code = errc::unsupported;
   return lent || lent.error().code == errc::already_enabled ? result<void>{} : lent;
 }
 
 void peer_checks::end_lending(device_id from, device_id to) {
   const std::lock_guard lock{rights_};
-  if (lent_to_.load(std::memory_order_relaxed) != at(from, to)) return;
+  if (lent_to_ != at(from, to)) return;
   static_cast<void>(machine_.backend_of(from).disable_peer(from, to));  // a reset has taken it, or it works
-  lent_to_.store(nobody, std::memory_order_release);
+  lent_to_ = nobody;
 }
 
 void peer_checks::demote(device_id from, device_id to, peer_way way, const std::string& why) {

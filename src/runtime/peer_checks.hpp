@@ -46,7 +46,7 @@ class peer_checks {
 
   /// The failure found so far; empty where nothing speaks against the pair.
   [[nodiscard]] std::string failure(device_id from, device_id to);
-  /// Changes whenever failure() of some pair may have changed.
+  /// Changes whenever failure() of some pair may have changed, or enabled() without a call of the driver.
   [[nodiscard]] std::uint64_t epoch() const { return epoch_.load(std::memory_order_acquire); }
 
   /// Access as the program has it: what a check lends itself while it tries a pair is not seen. Errors: the backend's.
@@ -84,8 +84,8 @@ class peer_checks {
   std::mutex mutex_;
   std::map<std::size_t, std::shared_ptr<const std::string>> failures_;
   static constexpr std::size_t nobody = SIZE_MAX;
-  std::mutex rights_;                         // held for a call of the driver, never while a check works
-  std::atomic<std::size_t> lent_to_{nobody};  // the pair that has access for a check alone
+  std::mutex rights_;             // held for a call of the driver, never while a check works
+  std::size_t lent_to_ = nobody;  // the pair that has access for a check alone; under rights_
   std::optional<peer_record> record_;
   std::vector<std::pair<log_level, std::string>> news_;  // for the log hook
   std::atomic<bool> has_news_{false};

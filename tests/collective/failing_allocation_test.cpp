@@ -7,10 +7,17 @@ namespace failing_allocation_test {
 using namespace failing_allocations;
 
 machine on_the_wall_clock() { return samples::play(samples::wired(3), clock_kind::wall); }
+machine with_one_operation_at_a_time() {
+  weft::machine_options options;
+  options.machine = samples::wired(3);
+  options.max_in_flight = 1;
+  return machine{options};
+}
 machine in_virtual_time() { return samples::play(samples::wired(3), clock_kind::virtual_time); }
 
 TEST(failing_allocation, a_failure_in_memory_streams_or_copies_ends_no_process) {
   expect_told_everywhere(use_memory, on_the_wall_clock, 3);
+  expect_told_everywhere(use_memory, with_one_operation_at_a_time, 3);
   expect_told_everywhere(use_memory, in_virtual_time, 3);
 }
 // On the wall clock places differ from run to run: all of them, and by night only.

@@ -334,6 +334,8 @@ std::shared_ptr<collective_run::body> communicator::body::new_call(std::string_v
   std::shared_ptr<collective_run::body> made;
   for (auto& call : calls_) {
     if (call.use_count() != 1 || !call->finished()) continue;
+    // use_count() is a relaxed load: this pairs with the release of whoever let go last
+    std::atomic_thread_fence(std::memory_order_acquire);
     made = call;
     break;
   }

@@ -32,6 +32,11 @@ std::chrono::nanoseconds scheduler::now() const {
 }
 
 host_stream* scheduler::create(device_id device, int priority, bool told) {
+  if (options_.max_in_flight > 0) {
+    device_state& on = state_of(device);
+    const std::lock_guard lock{on.mutex};
+    on.waiting.try_emplace(priority, 0);
+  }
   host_stream* made = streams_.add([this] { return std::make_unique<host_stream>(*this); });
   if (made == nullptr) return nullptr;
   made->device_.store(device.value(), std::memory_order_relaxed);
@@ -174,7 +179,7 @@ void scheduler::queue_for_slot(operation& op) {
     return;  // the place of this stream is kept already
   device_state& device = state_of(op.device);
   const std::lock_guard lock{device.mutex};
-  device.waiting.insert(op.home->priority());
+  ++device.waiting[op.home->priority()];
 }
 
 waiting scheduler::policy_now() const noexcept {
@@ -186,7 +191,7 @@ void scheduler::stand_still(operation& op, bool traced) {
           false, std::memory_order_acq_rel)) {  // what waits for another must not keep others waiting
     device_state& waiting_on = state_of(op.device);
     const std::lock_guard lock{waiting_on.mutex};
-    waiting_on.waiting.erase(waiting_on.waiting.find(op.home->priority()));
+    --waiting_on.waiting[op.home->priority()];
     waiting_on.freed.notify_all();
   }
   const std::stop_token end = end_of(op.device);
@@ -224,9 +229,9 @@ void scheduler::execute(operation& op, operation* next) {
     queue_for_slot(op);
     std::unique_lock lock{device.mutex};
     device.freed.wait(lock, [&] {
-      return closed() || (device.in_flight < options_.max_in_flight && *device.waiting.rbegin() == op.home->priority());
+      return closed() || (device.in_flight < options_.max_in_flight && device.first_priority() == op.home->priority());
     });
-    device.waiting.erase(device.waiting.find(op.home->priority()));
+    --device.waiting[op.home->priority()];
     ++device.in_flight;
     device.freed.notify_all();
     op.started = now();
@@ -245,7 +250,7 @@ void scheduler::execute(operation& op, operation* next) {
     const bool more = next == nullptr && op.home->arrivals_.load(std::memory_order_acquire) != nullptr;
     const std::lock_guard lock{device.mutex};
     if (more) {
-      device.waiting.insert(op.home->priority());
+      ++device.waiting[op.home->priority()];
       op.home->slot_reserved_.store(true, std::memory_order_release);
     }
     --device.in_flight;

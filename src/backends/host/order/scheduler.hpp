@@ -14,14 +14,15 @@
 #include "weft/backend/backend.hpp"
 #include "weft/backend/registry.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <new>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -146,7 +147,11 @@ class scheduler {
     std::mutex mutex;
     std::condition_variable freed;
     int in_flight = 0;
-    std::multiset<int> waiting;
+    std::map<int, int> waiting;  // by priority; those of all streams are there, so that nothing is made later
+
+    [[nodiscard]] int first_priority() const {
+      return std::find_if(waiting.rbegin(), waiting.rend(), [](const auto& at) { return at.second != 0; })->first;
+    }
   };
 
   [[nodiscard]] device_state& state_of(device_id id) {
