@@ -267,9 +267,6 @@ result<block_granularity> backend::granularity(device_id device) noexcept {
 result<block_id> backend::create_block(device_id device, bytes size, bool shareable) noexcept {
   return checked({device}, [&] { return do_create_block(device, size, shareable); });
 }
-result<void> backend::retain_block(block_id block) noexcept {
-  return checked({}, [&] { return do_retain_block(block); });
-}
 result<void> backend::release_block(block_id block) noexcept {
   return ended([&] { return do_release_block(block); });
 }

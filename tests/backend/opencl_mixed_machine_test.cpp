@@ -9,7 +9,10 @@
 #include "weft/kernel/define.hpp"
 #include "weft/memory/copy.hpp"
 #include "weft/memory/fill.hpp"
+#include "weft/memory/mapping.hpp"
+#include "weft/memory/multicast.hpp"
 #include "weft/memory/peer_access.hpp"
+#include "weft/memory/physical_block.hpp"
 #include "weft/memory/scatter.hpp"
 #include "weft/runtime/barrier.hpp"
 #include "weft/runtime/stream.hpp"
@@ -24,11 +27,15 @@ namespace opencl_mixed_machine_test {
 
 using samples::error_of;
 using samples::one_of_each;
+using weft::access_right;
 using weft::buffer;
 using weft::errc;
 using weft::machine;
+using weft::mapping;
+using weft::physical_block;
 using weft::stream;
 using namespace std::chrono_literals;
+using namespace weft::literals;
 
 WEFT_KERNEL(mixed_add, (WEFT_INOUT(int32_t) values, int32_t by), { values[i] = values[i] + by; });
 
@@ -146,6 +153,69 @@ TEST_P(mixed_machine, orders_work_across_backends_by_events) {
       EXPECT_EQ(b.synchronize_for(samples::soon), weft::wait_outcome::ok);
     }
   }
+}
+
+TEST_P(mixed_machine, maps_blocks_of_the_backend_that_has_them) {
+  const machine m = open();
+  const auto [host, other] = one_of_each(m);
+  const std::uint64_t free = host.free_memory().value();
+  {
+    const physical_block block{host, 1_MiB, weft::sharing::with_processes};
+    EXPECT_EQ(block.on(), host.id());
+    mapping memory{block};
+    EXPECT_EQ(memory.access_of(host.id()), access_right::none);
+    EXPECT_EQ(error_of([&] { memory.grant(other.id(), access_right::read); }).code, errc::peer_unsupported);
+    memory.grant(host.id(), access_right::read_write);
+    EXPECT_EQ(memory.access_of(host.id()), access_right::read_write);
+    EXPECT_EQ(memory.access_of(other.id()), access_right::none);
+    const auto numbers = memory.span<std::int32_t>().first(1000);
+    weft::copy(numbers, ramp(1000));
+    weft::launch<mixed_add>(stream{host}, weft::range(1000), numbers, 5).wait();
+    const buffer<std::int32_t> there{other, 1000};
+    weft::copy(there, numbers);
+    std::vector<std::int32_t> expected(1000);
+    std::iota(expected.begin(), expected.end(), 6);
+    EXPECT_EQ(read(there), expected);
+
+    const auto again = physical_block::behind(m, numbers.data());
+    EXPECT_EQ(again.size(), block.size());
+    mapping second{physical_block::open(m, block.share())};
+    second.grant(host.id(), access_right::read);
+    std::vector<std::int32_t> got(1000);
+    weft::copy(got, second.span<std::int32_t>().first(1000));
+    EXPECT_EQ(got, expected);
+  }
+  EXPECT_EQ(host.free_memory().value(), free);
+  EXPECT_EQ(error_of([&] { physical_block(other, 1_MiB); }).code, errc::unsupported);
+}
+
+TEST_P(mixed_machine, has_multicast_between_devices_of_one_backend) {
+  const machine m = open();
+  const std::vector<weft::device_id> four = samples::two_of_each(m);
+  std::vector<weft::device_id> hosts;
+  for (const weft::device_id id : four) {
+    if (m[id].kind() == weft::backend_kind::host) hosts.push_back(id);
+  }
+  EXPECT_EQ(error_of([&] { weft::multicast_object(m, four, 1_MiB); }).code, errc::unsupported);
+  weft::multicast_object group{m, hosts, 1_MiB};
+  std::vector<mapping> replicas;
+  for (const weft::device_id id : hosts) group.add(id);
+  for (const weft::device_id id : hosts) {
+    const physical_block block{m[id], group.size()};
+    weft::value_or_raise(group.bind(block, samples::only_a_hang));
+    replicas.emplace_back(block).grant(id, access_right::read_write);
+  }
+  const stream order{m[hosts[1]]};
+  group.store(order, 0, ramp(1000)).wait();
+  for (const mapping& one : replicas) {
+    std::vector<std::int32_t> got(1000);
+    weft::copy(got, one.span<std::int32_t>().first(1000));
+    EXPECT_EQ(got, ramp(1000));
+  }
+  std::vector<std::int32_t> sums(1000);
+  group.load(order, sums, 0).wait();
+  for (std::size_t i = 0; i < sums.size(); ++i) ASSERT_EQ(sums[i], 2 * static_cast<std::int32_t>(i + 1));
+  group.unbind(hosts[0]);
 }
 
 TEST_P(mixed_machine, carries_a_failure_across_and_skips_what_follows_it) {

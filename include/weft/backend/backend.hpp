@@ -67,7 +67,6 @@ class backend : public watch_facet {
   // blocks
   [[nodiscard]] result<block_granularity> granularity(device_id device) noexcept;
   [[nodiscard]] result<block_id> create_block(device_id device, bytes size, bool shareable) noexcept;
-  [[nodiscard]] result<void> retain_block(block_id block) noexcept;
   [[nodiscard]] result<void> release_block(block_id block) noexcept;
   [[nodiscard]] result<block_description> describe_block(block_id block) noexcept;
   [[nodiscard]] result<void*> reserve(bytes size, bytes alignment, void* hint) noexcept;

@@ -58,13 +58,6 @@ class block_table {
  public:
   using allocation_ref = typename Model::ref;
 
-  [[nodiscard]] result<void> retain(block_id block) {
-    const std::lock_guard lock{mutex_};
-    const auto it = blocks_.find(block);
-    if (it == blocks_.end()) return no_block(block);
-    ++it->second->references;
-    return {};
-  }
   [[nodiscard]] result<void> release(block_id block) {
     std::shared_ptr<Block> gone;
     const std::lock_guard lock{mutex_};

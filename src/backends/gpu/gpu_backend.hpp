@@ -68,7 +68,6 @@ class gpu_backend final : public queued::queued_backend {
 
   [[nodiscard]] result<block_granularity> do_granularity(device_id device) override;
   [[nodiscard]] result<block_id> do_create_block(device_id device, bytes size, bool shareable) override;
-  [[nodiscard]] result<void> do_retain_block(block_id block) override;
   [[nodiscard]] result<void> do_release_block(block_id block) override;
   [[nodiscard]] result<block_description> do_describe_block(block_id block) override;
   [[nodiscard]] result<void*> do_reserve(bytes size, bytes alignment, void* hint) override;

@@ -187,7 +187,6 @@ result<block_id> mixed_backend::do_create_block(device_id device, bytes size, bo
   return tagged(backend_of(device).create_block(device, size, shareable), part_of(device));
 }
 
-result<void> mixed_backend::do_retain_block(block_id block) { return backend_of(block).retain_block(untagged(block)); }
 result<void> mixed_backend::do_release_block(block_id block) {
   return backend_of(block).release_block(untagged(block));
 }

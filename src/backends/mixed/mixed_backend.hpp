@@ -66,7 +66,6 @@ class mixed_backend final : public backend {
   // share, blocks and mappings: those of the first backend that has them, but for blocks themselves
   [[nodiscard]] result<block_granularity> do_granularity(device_id device) override;
   [[nodiscard]] result<block_id> do_create_block(device_id device, bytes size, bool shareable) override;
-  [[nodiscard]] result<void> do_retain_block(block_id block) override;
   [[nodiscard]] result<void> do_release_block(block_id block) override;
   [[nodiscard]] result<block_description> do_describe_block(block_id block) override;
   [[nodiscard]] result<void*> do_reserve(bytes size, bytes alignment, void* hint) override;

@@ -22,7 +22,6 @@ class blocks_facet : public peers_facet {
   [[nodiscard]] virtual result<block_id> do_create_block(device_id, bytes, bool /*shareable*/) {
     return not_offered("blocks");
   }
-  [[nodiscard]] virtual result<void> do_retain_block(block_id) { return not_offered("blocks"); }
   /// The memory goes back when neither references nor mappings are left.
   [[nodiscard]] virtual result<void> do_release_block(block_id) { return not_offered("blocks"); }
   [[nodiscard]] virtual result<block_description> do_describe_block(block_id) { return not_offered("blocks"); }

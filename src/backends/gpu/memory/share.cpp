@@ -81,8 +81,6 @@ result<block_id> gpu_backend::do_create_block(device_id device, bytes size, bool
   return blocks_.create(device, size.size(), shareable);
 }
 
-result<void> gpu_backend::do_retain_block(block_id block) { return blocks_.retain(block); }
-
 result<void> gpu_backend::do_release_block(block_id block) { return blocks_.release(block); }
 
 result<block_description> gpu_backend::do_describe_block(block_id block) { return blocks_.describe(block); }

@@ -41,11 +41,6 @@ result<block_id> host_backend::do_create_block(device_id device, bytes size, boo
   return blocks_.create(device, uuid, size.size(), shareable);
 }
 
-result<void> host_backend::do_retain_block(block_id block) {
-  if (auto cause = injected("retain_block", {})) return *cause;
-  return blocks_.retain(block);
-}
-
 result<void> host_backend::do_release_block(block_id block) { return blocks_.release(block); }
 
 result<block_description> host_backend::do_describe_block(block_id block) {
