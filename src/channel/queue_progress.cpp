@@ -230,17 +230,26 @@ class spill_drain final : public queue_job {
   bool has_ended_ = false;
 };
 
+/// When to ask again what has become of the other end: that takes locks and system calls.
+class seldom {
+ public:
+  [[nodiscard]] bool is_time(clock::time_point now) noexcept {
+    if (now < next_) return false;
+    next_ = now + std::chrono::milliseconds{10};  // asleep the thread comes by every 20
+    return true;
+  }
+
+ private:
+  clock::time_point next_ = clock::now() + std::chrono::milliseconds{10};
+};
+
 class peer_watch final : public queue_job {
  public:
   peer_watch(queue_state& queue, const device& with) : q_(queue), with_(with) {}
 
   step_outcome step() override {
-    const auto now = clock::now();
-    if (now < next_ || q_.stopped()) return step_outcome::idle;
-    next_ = now + std::chrono::milliseconds{10};  // it is a system call; asleep the thread comes by every 20
-    if (auto cause = q_.trouble()) {
-      q_.stop(std::move(cause));
-    } else if (auto lost = state_of(with_)->backend_of(with_.id()).lost(with_.id())) {
+    if (!asking_.is_time(clock::now()) || is_hopeless(q_)) return step_outcome::idle;
+    if (auto lost = state_of(with_)->backend_of(with_.id()).lost(with_.id())) {
       q_.stop(queue_error(errc::device_lost,
                           to_string(with_.id()) + ", whose kernels have the end of the queue, is lost: " + lost->what));
     }
@@ -252,7 +261,7 @@ class peer_watch final : public queue_job {
  private:
   queue_state& q_;
   const device with_;
-  clock::time_point next_;
+  seldom asking_;
 };
 
 class awaiting final : public queue_job {
@@ -260,43 +269,45 @@ class awaiting final : public queue_job {
   explicit awaiting(awaited_operation& operation) : op_(operation) {}
 
   step_outcome step() override {
-    queue_state& queue = *op_.queue;
-    queue_status status{};
-    bool again = false;
-    if (op_.sender != nullptr) {
-      status = send_slowly(queue, *op_.sender, op_.outgoing, {});
-      again = status == queue_status::full &&
-              (queue.options.when_full == backpressure::block || queue.options.when_full == backpressure::spill);
-    } else {
-      status = receive_slowly(queue, op_.incoming, {});
-      again = status == queue_status::empty;
-    }
-    if (again) {
-      if (op_.rules.stop.stop_requested()) {
-        status = queue_status::cancelled;
-      } else if (clock::now() >= op_.deadline) {
-        status = queue_status::timed_out;
-      } else if (queue.is_over()) {
-        status = queue.ending();
-      } else {
-        return step_outcome::idle;
-      }
-    }
+    queue_status status = attempt();
+    if (is_to_wait(status)) status = without_success(status);
+    if (is_to_wait(status)) return step_outcome::idle;
     op_.outcome = status;
     disarm();
     // the operation lives in the coroutine's frame and may go as soon as it resumes
-    queue.machine->callbacks().soon([waiter = op_.waiter] { waiter.resume(); });
+    op_.queue->machine->callbacks().soon([waiter = op_.waiter] { waiter.resume(); });
     return step_outcome::finished;
   }
   void arm() noexcept override { arm_word(word()); }
   void disarm() noexcept override { disarm_word(word()); }
 
  private:
+  queue_status attempt() noexcept {
+    return op_.sender != nullptr ? send_slowly(*op_.queue, *op_.sender, op_.outgoing, {})
+                                 : receive_slowly(*op_.queue, op_.incoming, {});
+  }
+  /// What ends the wait; `status` if nothing does.
+  queue_status without_success(queue_status status) noexcept {
+    queue_state& queue = *op_.queue;
+    const auto now = clock::now();
+    // what was sent before the end comes first: the ring tells when that was all
+    if (asking_.is_time(now) && is_hopeless(queue)) status = attempt();
+    if (!is_to_wait(status)) return status;
+    if (op_.rules.stop.stop_requested()) return queue_status::cancelled;
+    if (now >= op_.deadline) return queue_status::timed_out;
+    return queue.is_over() ? queue.ending() : status;
+  }
+  [[nodiscard]] bool is_to_wait(queue_status status) const noexcept {
+    if (op_.sender == nullptr) return status == queue_status::empty;
+    const backpressure policy = op_.queue->options.when_full;
+    return status == queue_status::full && (policy == backpressure::block || policy == backpressure::spill);
+  }
   std::atomic<std::uint32_t>& word() noexcept {
     return op_.sender != nullptr ? *op_.queue->lanes[op_.sender->lane]->sender_waits : *op_.queue->receiver_waits;
   }
 
   awaited_operation& op_;
+  seldom asking_;
 };
 
 }  // namespace
@@ -315,7 +326,13 @@ void suspend(awaited_operation& operation) {
   queue_state& queue = *operation.queue;
   operation.deadline = deadline_of(queue, operation.rules);
   const auto is_begun = [&] {
-    if (queue.machine == nullptr) return false;
+    if (queue.machine == nullptr) {
+      queue.note(queue_error(errc::unsupported,
+                             "an end of a queue between processes cannot be awaited with co_await: call send or "
+                             "receive, which wait on the thread of the caller, or poll with try_send or try_receive",
+                             error_scope::call));
+      return false;
+    }
     try {
       static_cast<void>(queue.machine->callbacks());  // where it goes on: not to be missed when it has ended
       if (channels_of(*queue.machine).progress().add(std::make_shared<awaiting>(operation))) return true;

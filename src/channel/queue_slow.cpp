@@ -15,6 +15,15 @@ std::chrono::steady_clock::time_point deadline_of(const queue_state& queue, cons
   return end_of(rules.timeout.value_or(queue.options.timeout));
 }
 
+bool is_hopeless(queue_state& queue) noexcept {
+  if (queue.stopped()) return true;
+  if (!queue.trouble) return false;
+  auto cause = queue.trouble();
+  if (!cause) return false;
+  queue.stop(std::move(cause));
+  return true;
+}
+
 namespace {
 
 using clock = std::chrono::steady_clock;
@@ -34,16 +43,6 @@ queue_status corrupt(queue_state& queue, const std::string& what) noexcept {
   queue.stop(queue_error(errc::corrupt, what + " of the queue from " + to_string(queue.facts.source) + " to " +
                                             to_string(queue.facts.destination)));
   return queue_status::failed;
-}
-
-/// Looks whether the other end can still answer; seldom, because it takes locks.
-bool is_hopeless(queue_state& queue) noexcept {
-  if (queue.stopped()) return true;
-  if (!queue.trouble) return false;
-  auto cause = queue.trouble();
-  if (!cause) return false;
-  queue.stop(std::move(cause));
-  return true;
 }
 
 // ---- one attempt ----------------------------------------------------------------------------------------------------
@@ -80,12 +79,25 @@ queue_status sent_as(queue_state& queue, queue_end& end, int came_to) noexcept {
   }
 }
 
+bool is_closed_by_reader(const weft_ring& ring) noexcept {
+  return (WEFT_RING_LOAD_64(reinterpret_cast<const std::uint64_t*>(ring.credit)) & WEFT_RING_CLOSED_BIT) != 0;
+}
+
+/// An overwriting sender is never short of space, so it asks here what has become of the receiver. A good end comes
+/// first, whatever happened to the receiver afterwards. Between nodes the carrier stops the queue unasked, and a
+/// question would have its thread compete with the sender.
+int put_over(queue_state& queue, weft_ring& ring, const void* message) noexcept {
+  if ((ring.position & (ring.mask | 1023)) == 0 && queue.facts.mode != transfer_mode::network) {
+    if (is_closed_by_reader(ring)) return WEFT_RING_CLOSED;
+    if (is_hopeless(queue)) return is_closed_by_reader(ring) ? WEFT_RING_CLOSED : WEFT_RING_STOPPED;
+  }
+  return weft_ring_put_over(&ring, static_cast<const std::uint32_t*>(message));
+}
+
 queue_status put_ring(queue_state& queue, queue_lane& l, const void* message) noexcept {
-  queue_end& end = l.sender;
+  weft_ring& ring = l.sender.ring;
   const void* whole = dressed(queue, l, message);
-  if (queue.overwrites)
-    return sent_as(queue, end, weft_ring_put_over(&end.ring, static_cast<const std::uint32_t*>(whole)));
-  return sent_as(queue, end, weft_ring_try_send(&end.ring, whole));
+  return sent_as(queue, l.sender, queue.overwrites ? put_over(queue, ring, whole) : weft_ring_try_send(&ring, whole));
 }
 
 /// Under spill_mutex: moves the oldest spilled messages into the ring. True when none is left.
@@ -551,9 +563,15 @@ void pop_slowly(queue_state& queue) noexcept {
 
 void wake_other(queue_state& queue, queue_end& end) noexcept { queue.wake(*end.other_waits); }
 
-queue_status why_not_plain(const queue_state& queue, const queue_end& end) noexcept {
+queue_status why_not_plain(queue_state& queue, const queue_end& end) noexcept {
   if (end.closed) return queue_status::closed;
-  return queue.is_over() ? queue.ending() : queue_status::failed;
+  if (queue.is_over()) return queue.ending();
+  if (is_lent(queue, end)) return refuse_lent(queue);
+  queue.note(queue_error(errc::unsupported,
+                         "no places can be reserved in a queue with checksums, overwriting, spill, samples or flagged "
+                         "packets, nor on a Linux without membarrier: send the message instead (send, try_send)",
+                         error_scope::call));
+  return queue_status::failed;
 }
 
 queue_status no_space(queue_state& queue, queue_end& end, int why) noexcept { return sent_as(queue, end, why); }

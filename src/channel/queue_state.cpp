@@ -486,8 +486,8 @@ void queue_state::stop(std::shared_ptr<const error> cause) noexcept {
     const std::lock_guard lock{cause_mutex_};
     const bool discards = cause == nullptr || cause->code == errc::machine_closed;
     if (!stopped_.load(std::memory_order_relaxed)) {
+      stopped_by_ = cause != nullptr ? queue_status::failed : queue_status::closed;
       if (cause) cause_ = std::move(cause);
-      stopped_by_ = cause_ != nullptr ? queue_status::failed : queue_status::closed;
       stopped_.store(true, std::memory_order_release);
     } else if (!discards || is_over()) {
       return;
@@ -531,7 +531,7 @@ std::shared_ptr<const error> queue_state::cause() const noexcept {
 
 void queue_state::note(std::shared_ptr<const error> damage) noexcept {
   const std::lock_guard lock{cause_mutex_};
-  if (!cause_) cause_ = std::move(damage);
+  if (stopped_by_ != queue_status::failed) cause_ = std::move(damage);
 }
 
 queue_end& open_sender(queue_state& queue, std::source_location where) {

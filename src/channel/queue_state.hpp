@@ -241,7 +241,7 @@ class queue_state {
   [[nodiscard]] bool is_over() const noexcept { return over_.load(std::memory_order_seq_cst); }
   [[nodiscard]] queue_status ending() const noexcept;
   [[nodiscard]] std::shared_ptr<const error> cause() const noexcept;
-  /// Keeps the first damage, without ending the queue.
+  /// Keeps why a call has failed, without ending the queue: until another one does, or a cause stops the queue.
   void note(std::shared_ptr<const error> damage) noexcept;
 
   /// Wakes whoever sleeps on a word, or has the progress thread look at it; brings what was sent where kernels are fed.
@@ -293,6 +293,9 @@ inline void pass_message(weft_ring& ring) noexcept {
   }
   WEFT_RING_KEEP_64(&ring.position, ring.position + 1);
 }
+
+/// Looks whether the other end can still answer, and stops the queue if not; seldom, because it takes locks.
+[[nodiscard]] bool is_hopeless(queue_state& queue) noexcept;
 
 /// When a call that starts now has waited long enough.
 [[nodiscard]] std::chrono::steady_clock::time_point deadline_of(const queue_state& queue,

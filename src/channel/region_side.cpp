@@ -46,9 +46,11 @@ region_header describe(const message_type& type, const queue_options& options) {
 
 result<void> accept(const region_header& header, const queue_options& options, const connect_options& how) {
   const bool overwrites = (header.flags & region_header::overwrites) != 0;
-  if (options.when_full == backpressure::overwrite_oldest && !overwrites) {
-    return make_error(errc::incompatible,
-                      "the sender would overwrite, and the receiver's ring is not made for it: both must ask for it");
+  if ((options.when_full == backpressure::overwrite_oldest) != overwrites) {
+    return make_error(errc::incompatible, "queue_options::when_full is " + std::string{to_string(options.when_full)} +
+                                              " at the sender, and the receiver asks " +
+                                              (overwrites ? "for" : "for no") +
+                                              " overwrite_oldest: both must ask for it, or neither");
   }
   const bytes size{region_size(shape_in(header))};
   if (size > how.largest) {
@@ -75,7 +77,6 @@ std::shared_ptr<queue_state> make_region_side(queue_side side, const region_head
   queue->options = options;
   queue->options.validate = (header.flags & region_header::validates) != 0;
   queue->overwrites = (header.flags & region_header::overwrites) != 0;
-  if (queue->overwrites) queue->options.when_full = backpressure::overwrite_oldest;
   queue->size = header.size;
   queue->shape = shape_in(header);
   queue->facts.mode = transfer_mode::direct;

@@ -50,6 +50,12 @@ call_table::arrival call_table::arrive(call_id id) noexcept {
     release(id.place);
     return arrival::late;
   }
+  if (is(id, state::doubtful)) {
+    release(id.place);
+    --doubtful_;
+    settle();
+    return arrival::late;
+  }
   return arrival::stray;
 }
 
@@ -61,6 +67,26 @@ bool call_table::abandon(call_id id) noexcept {
   if (!is(id, state::waiting)) return false;
   places_[id.place].now = state::abandoned;
   return true;
+}
+
+std::size_t call_table::give_up_unanswered() noexcept {
+  std::size_t waiting = 0;
+  for (place& each : places_) {
+    if (each.now != state::waiting && each.now != state::abandoned) continue;
+    if (each.now == state::waiting) ++waiting;
+    each.now = state::doubtful;  // not free: more calls than places would fill the queue of the answers
+    ++doubtful_;
+  }
+  ++missing_;
+  settle();
+  return waiting;
+}
+
+void call_table::settle() noexcept {
+  if (doubtful_ > missing_) return;
+  for (std::uint32_t at = 0; at < places_.size(); ++at)
+    if (places_[at].now == state::doubtful) release(at);
+  doubtful_ = missing_ = 0;
 }
 
 }  // namespace weft::detail

@@ -149,6 +149,22 @@ TEST(kernel_end, waits_no_longer_than_its_polls) {
   EXPECT_NE(tx.failure()->what.find("lent"), std::string::npos);
 }
 
+TEST(kernel_end, an_operation_that_failed_during_its_loan_leaves_the_queue_to_be_closed) {
+  const machine m = play(wired(2));
+  message_queue<std::uint64_t> queue{m, gpu0, gpu1};
+  auto tx = queue.open_sender();
+  auto rx = queue.open_receiver();
+  {
+    const weft::kernel_end out{tx};
+    EXPECT_EQ(tx.try_send(1), queue_status::failed);
+  }
+  EXPECT_EQ(tx.try_send(2), queue_status::ok);
+  queue.close();
+  std::uint64_t got = 0;
+  EXPECT_EQ(tx.try_send(3), queue_status::closed);
+  EXPECT_EQ(rx.try_receive(got), queue_status::closed);
+}
+
 TEST(kernel_end, refuses_what_kernels_do_not_know) {
   const machine m = play(wired(2));
   queue_options options;

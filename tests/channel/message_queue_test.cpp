@@ -10,7 +10,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
+#include <atomic>
 #include <future>
 #include <memory>
 #include <thread>
@@ -375,6 +377,22 @@ TEST(reservation, is_written_where_it_is_read_and_may_be_abandoned) {
   reserves<sized<1000, 8>>();
 }
 
+TEST(reservation, in_a_queue_that_copies_its_messages_fails_and_says_what_to_do) {
+  const machine m = play(wired(2));
+  queue_options checked = with(16), sampled = with(16);
+  checked.validate = true;
+  sampled.sample_every = 2;
+  for (const queue_options& options :
+       {checked, sampled, with(16, backpressure::spill), with(16, backpressure::overwrite_oldest)}) {
+    const message_queue<tick> queue{m, gpu0, gpu1, options};
+    auto tx = queue.open_sender();
+    EXPECT_EQ(tx.reserve(1).status(), queue_status::failed);
+    ASSERT_TRUE(tx.failure());
+    EXPECT_EQ(tx.failure()->code, errc::unsupported);
+    EXPECT_NE(tx.failure()->what.find("send the message instead"), std::string::npos) << tx.failure()->what;
+  }
+}
+
 // ---- a full ring --------------------------------------------------------------------------------------------------
 
 TEST(backpressure_policy, reject_says_full_in_every_form) {
@@ -731,6 +749,24 @@ TEST(closing, a_lost_device_fails_the_queue_and_names_it) {
   EXPECT_NE(rx.failure()->what.find("gpu1"), std::string::npos) << rx.failure()->what;
 }
 
+TEST(closing, a_lost_device_is_told_within_a_lap_or_1024_messages_to_a_sender_that_overwrites) {
+  for (const transfer_mode mode : {transfer_mode::direct, transfer_mode::host_staged}) {
+    for (const std::size_t capacity : {std::size_t{16}, std::size_t{2048}}) {
+      const machine m = play(with_a_device_that_is_lost(gpu1));
+      const message_queue<tick> queue{m, gpu0, gpu1, with(capacity, backpressure::overwrite_oldest, mode)};
+      auto tx = queue.open_sender();
+      for (std::uint64_t n = 0; n < 5; ++n) ASSERT_EQ(tx.try_send(tick::numbered(n)), queue_status::ok);
+      EXPECT_EQ(error_of([&] { m[1].default_stream().call([] {}).wait(); }).code, errc::device_lost);
+      std::uint64_t more = 0;
+      while (more < 5000 && tx.try_send(tick::numbered(more)) == queue_status::ok) ++more;
+      EXPECT_EQ(more, std::max<std::uint64_t>(capacity, 1024) - 5);
+      EXPECT_EQ(tx.try_send(tick::numbered(0)), queue_status::failed);
+      ASSERT_TRUE(tx.failure());
+      EXPECT_EQ(tx.failure()->code, errc::device_lost);
+    }
+  }
+}
+
 /// Keeps the progress thread of a machine busy until it goes.
 class busy_progress {
  public:
@@ -933,6 +969,28 @@ TEST(validation, finds_an_injected_flip_and_goes_on) {
   EXPECT_EQ(queue.statistics().corrupted, 1U);
 }
 
+TEST(failure, is_that_of_the_last_call_that_failed_until_the_queue_is_stopped) {
+  const machine m = play(with_a_device_that_is_lost(gpu1));
+  queue_options options = with(16);
+  options.validate = true;
+  const message_queue<tick> queue{m, gpu0, gpu1, options};
+  auto tx = queue.open_sender();
+  auto rx = queue.open_receiver();
+  EXPECT_EQ(tx.reserve(1).status(), queue_status::failed);
+  EXPECT_EQ(tx.failure()->code, errc::unsupported);
+  for (std::uint64_t n = 0; n < 2; ++n) ASSERT_EQ(tx.send(tick::numbered(n)), queue_status::ok);
+  damage_the_second(tx);
+  tick got{};
+  ASSERT_EQ(rx.receive(got), queue_status::ok);
+  EXPECT_EQ(rx.receive(got), queue_status::failed);
+  EXPECT_EQ(rx.failure()->code, errc::corrupt);
+  EXPECT_EQ(error_of([&] { m[1].default_stream().call([] {}).wait(); }).code, errc::device_lost);
+  EXPECT_EQ(rx.receive(got), queue_status::failed);
+  EXPECT_EQ(rx.failure()->code, errc::device_lost);
+  EXPECT_EQ(tx.reserve(1).status(), queue_status::failed);
+  EXPECT_EQ(tx.failure()->code, errc::device_lost);
+}
+
 TEST(validation, tells_a_batch_that_took_messages_before_the_damaged_one) {
   const machine m = play(wired(2));
   queue_options options = with(16);
@@ -1069,6 +1127,46 @@ TEST(coroutine, awaits_messages_and_space) {
     EXPECT_EQ(weft::sync_wait(sum_of(rx)), 299U * 300 / 2);
     other.join();
   }
+}
+
+TEST(coroutine, an_awaiting_coroutine_hears_of_a_lost_device_long_before_its_thousandth_look) {
+  const machine m = play(with_a_device_that_is_lost(gpu1));
+  const message_queue<tick> queue{m, gpu0, gpu1, with(16)}, full{m, gpu0, gpu1, with(16)};
+  auto rx = queue.open_receiver();
+  auto tx = full.open_sender();
+  for (std::uint64_t n = 0; n < 16; ++n) ASSERT_EQ(tx.try_send(tick::numbered(n)), queue_status::ok);
+  EXPECT_EQ(error_of([&] { m[1].default_stream().call([] {}).wait(); }).code, errc::device_lost);
+  const auto receiving = [&]() -> weft::task<queue_status> {
+    tick got{};
+    co_return co_await rx.receiving(got);
+  };
+  const auto sending = [&]() -> weft::task<queue_status> { co_return co_await tx.sending(tick::numbered(16)); };
+  EXPECT_EQ(weft::sync_wait(receiving()), queue_status::failed);
+  EXPECT_EQ(weft::sync_wait(sending()), queue_status::failed);
+  EXPECT_EQ(rx.failure()->code, errc::device_lost);
+  EXPECT_EQ(tx.failure()->code, errc::device_lost);
+  EXPECT_LT(queue.statistics().empty, 1000U);
+  EXPECT_LT(full.statistics().full, 1000U);
+}
+
+TEST(coroutine, that_awaits_does_not_ask_for_trouble_at_its_first_look) {
+  const machine m = play(wired(2));
+  queue_options options = with(16);
+  options.timeout = 0ns;
+  const message_queue<tick> queue{m, gpu0, gpu1, options};
+  auto rx = queue.open_receiver();
+  std::atomic<int> asked{0};
+  weft::detail::state_of(rx)->trouble = [&] {
+    ++asked;
+    return nullptr;
+  };
+  const auto receiving = [&]() -> weft::task<queue_status> {
+    tick got{};
+    co_return co_await rx.receiving(got);
+  };
+  constexpr int times = 100;
+  for (int n = 0; n < times; ++n) EXPECT_EQ(weft::sync_wait(receiving()), queue_status::timed_out);
+  EXPECT_LT(asked, times) << "it asks only where its first look came 10 ms late";
 }
 
 TEST(coroutine, an_awaiting_coroutine_hears_of_a_stop_and_of_the_end_of_the_machine) {

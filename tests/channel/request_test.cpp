@@ -280,6 +280,181 @@ TEST(request, to_a_server_that_has_closed_is_closed) {
   EXPECT_EQ(client.try_finish(unanswered.id).status, queue_status::closed);
 }
 
+TEST(request, that_is_polled_for_fails_at_the_end_of_the_machine) {
+  machine m = play(wired(2));
+  auto made = channel(m);
+  const auto begun = made.client.begin({1, 2});
+  EXPECT_EQ(made.client.try_finish(begun.id).status, queue_status::empty);
+  m.close();
+  EXPECT_EQ(made.client.try_finish(begun.id).status, queue_status::failed);
+  EXPECT_EQ(made.client.try_finish(begun.id).status, queue_status::failed) << "and goes on saying so";
+}
+
+TEST(request, that_is_polled_for_fails_after_the_loss_of_a_device) {
+  weft::topology layout = wired(2);
+  weft::topology_fault lost;
+  lost.what = weft::topology_fault::kind::device_lost;
+  lost.device = gpu1;
+  layout.faults.push_back(lost);
+  const machine m = play(std::move(layout));
+  auto made = channel(m);
+  const auto begun = made.client.begin({1, 2});
+  EXPECT_EQ(error_of([&] { m[1].default_stream().call([] {}).wait(); }).code, errc::device_lost);
+  queue_status status = queue_status::empty;
+  for (int polls = 0; polls < 4096 && status == queue_status::empty; ++polls) {  // a receiver asks every 1024 looks
+    status = made.client.try_finish(begun.id).status;
+  }
+  EXPECT_EQ(status, queue_status::failed);
+}
+
+/// A channel with checksums, and the rings in which a message can be damaged.
+struct checked_channel {
+  explicit checked_channel(const machine& m, std::size_t places = 4)
+      : outstanding(places),
+        there(m, gpu0, gpu1, options()),
+        back(m, gpu1, gpu0, options()),
+        client([&] {
+          auto out = there.open_sender();
+          asking = weft::detail::internals::native(out);
+          return weft::request_client<question, answer>{std::move(out), back.open_receiver(), outstanding,
+                                                        samples::soon};
+        }()),
+        server([&] {
+          auto out = back.open_sender();
+          answering = weft::detail::internals::native(out);
+          return weft::request_server<question, answer>{there.open_receiver(), std::move(out)};
+        }()) {}
+
+  static weft::queue_options options() {
+    weft::queue_options made;
+    made.capacity = 16;
+    made.validate = true;
+    made.timeout = samples::soon;
+    return made;
+  }
+  /// Flips a bit of the body of the message that was sent last.
+  static void damage(const weft::detail::queue_end* sent) {
+    const auto& ring = sent->ring;
+    ASSERT_NE(ring.stride, 0U);
+    reinterpret_cast<std::uint8_t*>(ring.slots)[((ring.position - 1) & ring.mask) * ring.stride + 20] ^= 0x10;
+  }
+  /// As many calls as there are places get their answers.
+  void expect_all_places() {
+    std::vector<call_id> ids;
+    for (std::uint64_t i = 0; i < outstanding; ++i) {
+      const auto begun = client.begin({i, 3});
+      ASSERT_EQ(begun.status, queue_status::ok) << i;
+      ids.push_back(begun.id);
+    }
+    for (std::uint64_t i = 0; i < outstanding; ++i) {
+      ASSERT_EQ(server.try_serve(solve), queue_status::ok);
+      ASSERT_EQ(client.finish(ids[i]).response, (answer{i + 3, i * 3}));
+    }
+    EXPECT_EQ(client.outstanding(), 0U);
+  }
+
+  const std::size_t outstanding;
+  weft::message_queue<weft::numbered_request<question>> there;
+  weft::message_queue<weft::numbered_response<answer>> back;
+  const weft::detail::queue_end *asking = nullptr, *answering = nullptr;
+  weft::request_client<question, answer> client;
+  weft::request_server<question, answer> server;
+};
+
+TEST(request, whose_answer_is_damaged_fails_and_leaves_its_place) {
+  const machine m = play(wired(2));
+  checked_channel made{m};
+  auto& client = made.client;
+  auto& server = made.server;
+  for (int round = 0; round < 10; ++round) {  // more often than there are places
+    const auto answered = client.begin({1, 2}), damaged = client.begin({3, 4}), abandoned = client.begin({5, 6});
+    ASSERT_TRUE(abandoned);
+    ASSERT_EQ(server.try_serve(solve), queue_status::ok);
+    ASSERT_EQ(server.try_serve(solve), queue_status::ok);
+    made.damage(made.answering);
+    ASSERT_TRUE(client.abandon(abandoned.id));
+    const auto begun = client.begin({7, 8});  // takes what has come
+    ASSERT_TRUE(begun);
+    EXPECT_EQ(client.try_finish(damaged.id).status, queue_status::failed);
+    EXPECT_EQ(client.finish(damaged.id).status, queue_status::failed);
+    EXPECT_EQ(client.finish(answered.id).response, (answer{3, 2})) << "what had come before is there";
+    ASSERT_EQ(server.try_serve(solve), queue_status::ok);
+    ASSERT_EQ(server.try_serve(solve), queue_status::ok);
+    EXPECT_EQ(client.finish(begun.id).response, (answer{15, 56})) << "what was begun after the damage goes on";
+    made.expect_all_places();
+  }
+  EXPECT_EQ(client.statistics().abandoned, 20U);
+  EXPECT_EQ(client.statistics().late, 10U) << "answers to what was given up";
+  EXPECT_EQ(client.statistics().strays, 0U);
+  EXPECT_EQ(made.back.statistics().corrupted, 10U);
+}
+
+TEST(request, that_is_damaged_itself_fails_and_leaves_its_place) {
+  const machine m = play(wired(2));
+  checked_channel made{m};
+  auto& client = made.client;
+  auto& server = made.server;
+  for (int round = 0; round < 10; ++round) {
+    const auto damaged = client.begin({1, 2});
+    ASSERT_TRUE(damaged);
+    made.damage(made.asking);
+    ASSERT_EQ(server.try_serve(solve), queue_status::failed);
+    EXPECT_EQ(client.finish(damaged.id).status, queue_status::failed);
+    made.expect_all_places();
+  }
+  EXPECT_EQ(client.statistics().abandoned, 10U);
+  EXPECT_EQ(client.statistics().strays, 0U);
+  EXPECT_EQ(server.statistics().taken, 40U);
+  EXPECT_EQ(server.statistics().answered, 40U);
+}
+
+TEST(request, after_a_damaged_answer_waits_for_a_place_until_the_other_answers_have_come) {
+  const machine m = play(wired(2));
+  checked_channel made{m, 11};  // as many as a ring of 16 is made for
+  auto& client = made.client;
+  auto& server = made.server;
+  std::vector<call_id> owed;
+  const auto ask = [&] {
+    for (std::uint64_t i = 0; i < made.outstanding; ++i) {
+      if (!client.begin({i, 3})) continue;
+      question asked;
+      owed.push_back(taken(server, asked));
+    }
+  };
+  for (int round = 0; round < 3; ++round) {
+    owed.clear();
+    ask();
+    ASSERT_EQ(owed.size(), made.outstanding);
+    ASSERT_EQ(server.answer(owed.front(), {}), queue_status::ok);
+    made.damage(made.answering);
+    owed.erase(owed.begin());
+    ask();  // takes the damaged answer
+    for (const call_id id : owed) ASSERT_EQ(server.answer(id, {}), queue_status::ok) << "the ring has space for it";
+    made.expect_all_places();
+  }
+  EXPECT_EQ(client.statistics().late, 30U);
+  EXPECT_EQ(client.statistics().strays, 0U);
+  EXPECT_EQ(server.statistics().unsent, 0U);
+}
+
+TEST(request, gets_the_place_of_an_abandoned_one_whose_answer_is_damaged) {
+  const machine m = play(wired(2));
+  checked_channel made{m};
+  for (std::size_t i = 0; i < made.outstanding; ++i) {
+    const auto begun = made.client.begin({i, i});
+    ASSERT_TRUE(begun);
+    ASSERT_TRUE(made.client.abandon(begun.id));
+  }
+  for (std::size_t i = 0; i < made.outstanding; ++i) {
+    ASSERT_EQ(made.server.try_serve(solve), queue_status::ok);
+    made.damage(made.answering);
+  }
+  std::thread serving{[&] { EXPECT_EQ(made.server.serve(solve), queue_status::closed); }};
+  EXPECT_EQ(made.client.call({5, 6}).response, (answer{11, 30}));
+  made.client.close();
+  serving.join();
+}
+
 TEST(request, a_closed_client_leaves_the_server_with_closed) {
   const machine m = play(wired(2));
   auto made = channel(m);

@@ -6,6 +6,7 @@
 #include "support/faults.hpp"
 #include "support/rounds.hpp"
 #include "support/samples.hpp"
+#include "weft/runtime/task.hpp"
 
 #include <gtest/gtest.h>
 
@@ -146,6 +147,48 @@ TEST(shared_queue, overwrites_when_both_ask_for_it) {
 }
 
 // ---- what does not fit --------------------------------------------------------------------------------------------
+
+TEST(shared_queue, refuses_to_overwrite_when_one_side_alone_asks_for_it) {
+  for (const bool by_the_sender : {false, true}) {
+    queue_options one, other;
+    other.when_full = backpressure::overwrite_oldest;
+    if (by_the_sender) std::swap(one, other);
+    couple pair{[&](process_group& group) {
+      const auto e = error_of([&] { static_cast<void>(connect_sender<record>(group, here, 1, one)); });
+      return e.code == errc::incompatible && e.what.find("both must ask for it, or neither") != std::string::npos ? 0
+                                                                                                                  : 1;
+    }};
+    const auto e = error_of([&] { static_cast<void>(connect_receiver<record>(pair.group, there, 1, other)); });
+    EXPECT_EQ(e.code, errc::incompatible);
+    EXPECT_NE(e.what.find(by_the_sender ? "is overwrite_oldest at the sender, and the receiver asks for no"
+                                        : "is block at the sender, and the receiver asks for overwrite_oldest"),
+              std::string::npos)
+        << e.what;
+    EXPECT_EQ(pair.other.wait(), 0);
+  }
+}
+
+TEST(shared_queue, an_end_that_is_awaited_fails_and_says_what_to_do) {
+  shared<std::atomic<int>> seen;
+  couple pair{[&](process_group& group) {
+    auto tx = connect_sender<record>(group, here, 1);
+    while (seen->load() == 0) std::this_thread::yield();
+    return 0;
+  }};
+  auto rx = connect_receiver<record>(pair.group, there, 1);
+  const auto receiving = [&]() -> weft::task<queue_status> {
+    record got{};
+    co_return co_await rx.receiving(got);
+  };
+  EXPECT_EQ(weft::sync_wait(receiving()), queue_status::failed);
+  EXPECT_TRUE(rx.failure());
+  if (rx.failure()) {
+    EXPECT_EQ(rx.failure()->code, errc::unsupported);
+    EXPECT_NE(rx.failure()->what.find("call send or receive"), std::string::npos) << rx.failure()->what;
+  }
+  seen->store(1);
+  EXPECT_EQ(pair.other.wait(), 0);
+}
 
 TEST(shared_queue, refuses_another_type_on_both_sides_and_describes_both) {
   couple pair{[](process_group& group) {
@@ -416,6 +459,44 @@ TEST(death, the_death_of_the_receiver_is_told_to_the_sender) {
   report("the receiver's death", noticed);
   EXPECT_EQ(processes::open_descriptors(), descriptors);
   EXPECT_EQ(processes::mappings_of("weft-queue"), 0U);
+}
+
+/// What a sender that overwrites gets after `before` messages, when the receiver has ended; and after how many more.
+void expect_an_end_while_overwriting(bool closes, std::uint64_t before, queue_status expected, std::uint64_t later) {
+  SCOPED_TRACE((closes ? "closed after " : "killed after ") + std::to_string(before));
+  queue_options options;
+  options.capacity = 16;
+  options.timeout = samples::only_a_hang;
+  options.when_full = backpressure::overwrite_oldest;
+  couple pair{[&](process_group& group) {
+    auto rx = connect_receiver<record>(group, here, 1, options);
+    record got{};
+    while (rx.receive(got) == queue_status::ok && got.number + 1 != before) {
+    }
+    if (!closes) ::pause();
+    return 0;
+  }};
+  auto tx = connect_sender<record>(pair.group, there, 1, options);
+  for (std::uint64_t n = 0; n < before; ++n) ASSERT_EQ(tx.try_send(record::numbered(n)), queue_status::ok);
+  if (!closes) pair.other.kill(SIGKILL);
+  EXPECT_EQ(pair.other.wait(), closes ? 0 : -SIGKILL);
+  queue_status status = queue_status::ok;
+  std::uint64_t more = 0;
+  while (more < 5000 && (status = tx.try_send(record::numbered(before + more))) == queue_status::ok) ++more;
+  EXPECT_EQ(status, expected);
+  EXPECT_EQ(more, later);
+  const auto why = tx.failure();
+  EXPECT_EQ(why.has_value(), !closes) << "a good end has no cause";
+  if (why && !closes) {
+    EXPECT_EQ(why->code, errc::peer_dead);
+  }
+}
+
+TEST(death, the_end_of_the_receiver_is_told_within_a_lap_or_1024_messages_to_a_sender_that_overwrites) {
+  expect_an_end_while_overwriting(true, 5, queue_status::closed, 11);
+  expect_an_end_while_overwriting(true, 1024, queue_status::closed, 0);  // where it asks
+  expect_an_end_while_overwriting(false, 5, queue_status::failed, 1019);
+  expect_an_end_while_overwriting(false, 1024, queue_status::failed, 0);
 }
 
 TEST(death, is_not_what_a_stopped_process_has_met) {

@@ -135,8 +135,8 @@ class reservation {
  public:
   reservation() = default;
 
-  /// ok, or why there are no places: full, closed, failed (not possible with checksums, overwriting, spill or samples,
-  /// nor in pieces: docs/reference/queues.md).
+  /// ok, or why there are no places: full, closed, failed (unsupported with checksums, overwriting, spill or samples,
+  /// and in pieces: docs/reference/queues.md).
   [[nodiscard]] queue_status status() const noexcept { return status_; }
   [[nodiscard]] std::size_t size() const noexcept { return count_; }
   explicit operator bool() const noexcept { return count_ != 0; }
@@ -287,7 +287,7 @@ class sender {
     if (is_open()) detail::close_sender(*queue_, *end_);
   }
   [[nodiscard]] bool is_open() const noexcept { return end_ != nullptr && !end_->closed; }
-  /// The cause behind `failed`.
+  /// The cause behind the last `failed` of either end; that of the end, once the queue has ended by one.
   [[nodiscard]] std::optional<error> failure() const { return detail::failure_of(*queue_); }
   /// How messages travel, as message_queue::mode().
   [[nodiscard]] transfer_mode mode() const noexcept { return detail::facts_of(*queue_).mode; }
@@ -450,7 +450,7 @@ class receiver {
     detail::close_receiver(*queue_);
   }
   [[nodiscard]] bool is_open() const noexcept { return open_; }
-  /// The cause behind `failed`.
+  /// The cause behind the last `failed` of either end; that of the end, once the queue has ended by one.
   [[nodiscard]] std::optional<error> failure() const { return detail::failure_of(*queue_); }
   /// How messages travel, as message_queue::mode().
   [[nodiscard]] transfer_mode mode() const noexcept { return detail::facts_of(*queue_).mode; }

@@ -92,7 +92,7 @@ struct wait_rules {
 void pop_slowly(queue_state& queue) noexcept;
 void wake_other(queue_state& queue, queue_end& end) noexcept;
 /// Why an end that is not plain can reserve nothing.
-[[nodiscard]] queue_status why_not_plain(const queue_state& queue, const queue_end& end) noexcept;
+[[nodiscard]] queue_status why_not_plain(queue_state& queue, const queue_end& end) noexcept;
 /// Why a reservation got nothing.
 [[nodiscard]] queue_status no_space(queue_state& queue, queue_end& end, int why) noexcept;
 [[nodiscard]] std::optional<error> failure_of(const queue_state& queue);

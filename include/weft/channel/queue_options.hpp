@@ -21,7 +21,7 @@ enum class backpressure : std::uint8_t {
   block,             // the waiting forms wait; try_send says full
   reject,            // every form says full at once
   drop_newest,       // says ok, and counts the message as dropped
-  overwrite_oldest,  // never full: the receiver counts exactly what it lost
+  overwrite_oldest,  // never full: the receiver counts exactly what it lost; an end is told a lap or 1024 sends later
   spill,             // keeps messages on the sender's side up to spill_limit, in order, then as block
 };
 [[nodiscard]] std::string_view to_string(backpressure policy);

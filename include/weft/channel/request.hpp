@@ -32,7 +32,8 @@ struct numbered_request {
   call_id id;
   T body;
 };
-/// An answer as it travels. `answered` is 0 when the handler left without one.
+/// An answer as it travels. `answered` is 0 when the handler left without one; and without a call, when a question was
+/// damaged, whose call nobody knows.
 template <message T>
 struct numbered_response {
   call_id id;
@@ -44,17 +45,17 @@ struct request_options {
   std::size_t outstanding = 64;  // calls that may be without an answer at a time
   transfer_mode mode = transfer_mode::adaptive;
   std::chrono::nanoseconds timeout = std::chrono::seconds{5};  // of waiting forms that name no other
-  bool validate = false;                                       // a checksum with every message
+  bool validate = false;  // a checksum with every message: one that is damaged fails the calls without an answer
   waiting wait_policy = waiting::adaptive;
 };
 
 struct client_statistics {
   std::uint64_t calls = 0;      // questions sent
   std::uint64_t answers = 0;    // that found their caller
-  std::uint64_t late = 0;       // that came after their call had been abandoned, and were dropped
+  std::uint64_t late = 0;       // that came after their call had been abandoned or ended by damage, and were dropped
   std::uint64_t strays = 0;     // that belong to no call, or came twice, and were dropped
   std::uint64_t refused = 0;    // begin() found no place
-  std::uint64_t abandoned = 0;  // calls given up, by abandon() or by a call() that ended without its answer
+  std::uint64_t abandoned = 0;  // calls given up: by abandon(), by call() without an answer, or after damage
 
   friend bool operator==(const client_statistics&, const client_statistics&) = default;
 };
@@ -94,8 +95,16 @@ namespace detail {
   return left > left.zero() ? left : left.zero();
 }
 
+/// Whether an end has skipped a damaged message since the last look: asked after `failed`, which says that or the end.
+template <message T>
+[[nodiscard]] bool has_skipped(const receiver<T>& from, std::uint64_t& known) noexcept {
+  const std::uint64_t now = from.statistics().corrupted;
+  return std::exchange(known, now) != now;
+}
+
 /// The calls of one client, without their answers. A place goes from free to waiting to answered to free; or,
-/// abandoned, from waiting to abandoned to free, when the late answer has come.
+/// abandoned, from waiting to abandoned to free, when the late answer has come. Damage ends calls without telling which
+/// answer is missing: their places are doubtful until their answers have come, or only the missing ones are left.
 class call_table {
  public:
   enum class arrival : std::uint8_t { awaited, late, stray };
@@ -118,9 +127,12 @@ class call_table {
   void close(call_id id) noexcept { release(id.place); }
   /// False when it was no call.
   bool abandon(call_id id) noexcept;
+  /// One answer will never come, and nobody knows whose: ends all calls without an answer, abandoned ones included. How
+  /// many were waiting.
+  std::size_t give_up_unanswered() noexcept;
 
  private:
-  enum class state : std::uint8_t { free, waiting, answered, abandoned };
+  enum class state : std::uint8_t { free, waiting, answered, abandoned, doubtful };
   struct place {
     std::uint32_t generation = 0;
     state now = state::free;
@@ -133,14 +145,22 @@ class call_table {
     places_[at].now = state::free;
     free_.push_back(at);
   }
+  /// Frees the doubtful places when no answer comes for any of them.
+  void settle() noexcept;
 
   std::vector<place> places_;
   std::vector<std::uint32_t> free_;  // room for all of them from the start
+  std::size_t doubtful_ = 0;         // places
+  std::size_t missing_ = 0;          // answers of doubtful places that will never come
 };
 }  // namespace detail
 
 /// The end that asks. At most `outstanding` calls are without an answer at a time, abandoned ones included: so neither
 /// of the two queues is ever full, and no answer ever has to wait for a caller who has gone.
+///
+/// A question or an answer that does not have its checksum (request_options::validate) does not say whose it is: all
+/// calls that are without an answer then fail. Their answers are dropped, and their places are used again, as after
+/// abandon(); the place of the damaged call when the answers of the others have come.
 ///
 /// Thread: one at a time. Cost: no allocation per call.
 template <message Request, message Response>
@@ -156,8 +176,8 @@ class request_client {
       : to_(std::move(to)), from_(std::move(from)), table_(outstanding), answers_(outstanding), timeout_(timeout) {}
 
   /// Asks, and waits for the answer up to request_options::timeout.
-  /// ok; failed when its handler left by an exception. Else the call is abandoned, its answer will be dropped:
-  /// timed_out; cancelled; closed when the server has gone; failed.
+  /// ok; failed when its handler left by an exception, or when damage has ended the call. Else the call is abandoned,
+  /// its answer dropped: timed_out; cancelled; closed when the server has gone; failed.
   call_result<Response> call(const Request& request, std::stop_token stop = {}) {
     return call_for(request, timeout_, std::move(stop));
   }
@@ -171,7 +191,7 @@ class request_client {
     }
     if (!begun) return {begun.status, {}};
     call_result<Response> result = finish_until(begun.id, end, stop);
-    if (!result && table_.is_waiting(begun.id)) abandon(begun.id);  // also where the answer to another call failed
+    if (!result && table_.is_waiting(begun.id)) abandon(begun.id);
     return result;
   }
 
@@ -195,18 +215,17 @@ class request_client {
   }
 
   /// Waits for the answer of one call, in any order. After timed_out or cancelled the call goes on: finish it again, or
-  /// abandon() it. failed for a number that is no call.
+  /// abandon() it. failed for a number that is no call, or for a call that damage has ended.
   call_result<Response> finish(call_id id, std::stop_token stop = {}) {
     return finish_until(id, detail::end_of(timeout_), stop);
   }
   call_result<Response> finish_for(call_id id, std::chrono::nanoseconds timeout, std::stop_token stop = {}) {
     return finish_until(id, detail::end_of(timeout), stop);
   }
-  /// The answer if it is there; empty when it is not yet.
+  /// The answer if it is there; empty when it is not yet, closed or failed when it never will be.
   call_result<Response> try_finish(call_id id) noexcept {
-    take_all();
-    if (table_.is_waiting(id)) return {ended_ == queue_status::ok ? queue_status::empty : ended_, {}};
-    return taken(id);
+    const queue_status status = take_all();
+    return table_.is_waiting(id) ? call_result<Response>{status, {}} : taken(id);
   }
   /// Gives a call up. Its place is used again when its answer has come, and been dropped.
   bool abandon(call_id id) noexcept {
@@ -215,7 +234,7 @@ class request_client {
     return was_a_call;
   }
 
-  /// Calls whose answer has not come or was not fetched, abandoned ones included.
+  /// Calls whose answer has not come or was not fetched, abandoned ones and those that damage ended included.
   [[nodiscard]] std::size_t outstanding() const noexcept { return table_.outstanding(); }
   [[nodiscard]] const client_statistics& statistics() const noexcept { return statistics_; }
 
@@ -248,12 +267,19 @@ class request_client {
     const queue_status status = from_.receive_for(answer, detail::left_until(end), stop);
     return arrived(status, answer);
   }
-  void take_all() noexcept {
+  /// Why no more is there: empty, closed, failed.
+  queue_status take_all() noexcept {
     numbered_response<Response> answer{};
-    while (ended_ == queue_status::ok && arrived(from_.try_receive(answer), answer) == queue_status::ok) {
-    }
+    queue_status status = ended_;
+    while (status == queue_status::ok) status = arrived(from_.try_receive(answer), answer);
+    return status;
   }
   queue_status arrived(queue_status status, const numbered_response<Response>& answer) noexcept {
+    const bool is_damaged = status == queue_status::failed && detail::has_skipped(from_, skipped_);
+    if (is_damaged || (status == queue_status::ok && answer.id == call_id{} && answer.answered == 0)) {
+      statistics_.abandoned += table_.give_up_unanswered();
+      return queue_status::ok;
+    }
     if (status == queue_status::closed) ended_ = status;
     if (status != queue_status::ok) return status;
     switch (table_.arrive(answer.id)) {
@@ -277,6 +303,7 @@ class request_client {
   std::vector<numbered_response<Response>> answers_;
   std::chrono::nanoseconds timeout_;
   queue_status ended_ = queue_status::ok;  // not ok: no answer comes any more
+  std::uint64_t skipped_ = 0;              // damaged answers
   client_statistics statistics_;
 };
 
@@ -290,7 +317,8 @@ class request_server {
 
   request_server(incoming from, outgoing to) : from_(std::move(from)), to_(std::move(to)) {}
 
-  /// Takes a question, to be answered later and in any order: ok, empty, closed, failed.
+  /// Takes a question, to be answered later and in any order: ok, empty, closed, failed. A damaged one is `failed`
+  /// once: the server tells its client, and may go on.
   queue_status try_take(Request& request, call_id& id) noexcept {
     numbered_request<Request> asked{};
     const queue_status status = from_.try_receive(asked);
@@ -315,8 +343,8 @@ class request_server {
     const queue_status status = try_take(request, id);
     return status == queue_status::ok ? respond(id, request, handler) : status;
   }
-  /// Answers questions until the client has closed (closed), the stop (cancelled), or a failure. A question that was
-  /// taken is answered before the stop is looked at.
+  /// Answers questions until the client has closed (closed), the stop (cancelled), or a failure, damage included. A
+  /// question that was taken is answered before the stop is looked at.
   template <class Handler>
     requires std::is_invocable_r_v<Response, Handler&, const Request&>
   queue_status serve(Handler&& handler, std::stop_token stop = {}) {
@@ -342,6 +370,8 @@ class request_server {
  private:
   queue_status took(queue_status status, const numbered_request<Request>& asked, Request& request,
                     call_id& id) noexcept {
+    if (status == queue_status::failed && detail::has_skipped(from_, skipped_) && to_.is_open())
+      static_cast<void>(to_.send({}));  // in the place of the answer, for which there is space
     if (status != queue_status::ok) return status;
     ++statistics_.taken;
     request = asked.body;
@@ -379,6 +409,7 @@ class request_server {
 
   incoming from_;
   outgoing to_;
+  std::uint64_t skipped_ = 0;  // damaged questions
   server_statistics statistics_;
 };
 

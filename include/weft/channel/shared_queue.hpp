@@ -64,8 +64,9 @@ receiver<T> receiver_of(offered_receiver& offered) {
 }  // namespace detail
 
 /// The receiving end of a queue from another process, in memory that this process makes: a sealed memfd, handed to the
-/// sender over the group's connection. Capacity, checksums and overwriting are this end's choice. Waits until the other
-/// process calls connect_sender() with the same channel and type.
+/// sender over the group's connection. Capacity and checksums are this end's choice; both ends ask for
+/// backpressure::overwrite_oldest, or neither. Waits until the other process calls connect_sender() with the same
+/// channel and type.
 ///
 /// After the sender's process has died everything it had published is received, then `failed` with peer_dead; a waiting
 /// form notices within the 20 ms of its belt. After a fork the memory is gone from the child: an end used there faults
