@@ -7,6 +7,7 @@
 #include "memory/memory_state.hpp"
 
 #include <algorithm>
+#include <array>
 
 namespace weft {
 namespace detail {
@@ -35,14 +36,28 @@ side side_of(const memory_ref& ref) {
   return {ref.device, block || ref.kind == memory_kind::mapped, block};
 }
 
+bool may_use(backend& own, device_id by, const void* address, access_right how) {
+  const auto right = own.memory_access(by, address);
+  return right && *right >= how;
+}
+
 /// Whether one of the two devices may use both ends of a copy.
 bool one_may_use_both(backend& own, const memory_ref& dst, const memory_ref& src) {
-  for (const device_id by : {dst.device, src.device}) {
-    const auto writes = own.memory_access(by, dst.address);
-    const auto reads = own.memory_access(by, src.address);
-    if (writes && reads && *writes == access_right::read_write && *reads != access_right::none) return true;
-  }
-  return false;
+  return std::ranges::any_of(std::array{dst.device, src.device}, [&](device_id by) {
+    return may_use(own, by, dst.address, access_right::read_write) && may_use(own, by, src.address, access_right::read);
+  });
+}
+
+/// Whether the driver copies from one end to the other, access or not. Blocks have rights, which it asks about.
+bool driver_copies(machine_state& state, const side& end, device_id from, device_id to) {
+  return !end.block && memory_of(state).pair(from, to).can_copy && peers_of(state).failure(from, to).empty();
+}
+
+/// Whether one end can be copied from or to memory of `via`: by `via`, or by its own device, which reaches that memory.
+bool one_may_relay(machine_state& state, const memory_ref& end, device_id via, access_right how) {
+  backend& own = state.backend_of(end.address);
+  return may_use(own, via, end.address, how) ||
+         (may_use(own, end.device, end.address, how) && peers_of(state).enabled(end.device, via));
 }
 
 plan make_plan(const memory_ref& dst, const memory_ref& src, const copy_shape& shape, const copy_options& options,
@@ -87,10 +102,19 @@ plan make_plan(const memory_ref& dst, const memory_ref& src, const copy_shape& s
       if (options.route.path == copy_path::automatic &&
           (p.dst.mapped || p.src.mapped || memory_of(*state).has_own_access.load(std::memory_order_relaxed))) {
         // memory that peer access does not cover: the pair says too much or too little
-        const bool direct = one_may_use_both(*p.owner, dst, src);
-        if (direct != (p.path == copy_path::direct)) {
+        const device_id via = p.choice.via;
+        const bool direct =
+            one_may_use_both(*p.owner, dst, src) ||
+            (p.path == copy_path::direct && !p.dst.block && driver_copies(*state, p.src, p.src.device, p.dst.device));
+        const bool relayed =
+            p.path == copy_path::relayed &&
+            (one_may_relay(*state, src, via, access_right::read) || driver_copies(*state, p.src, p.src.device, via)) &&
+            (one_may_relay(*state, dst, via, access_right::read_write) ||
+             driver_copies(*state, p.dst, via, p.dst.device));
+        const copy_path allowed = direct ? copy_path::direct : relayed ? copy_path::relayed : copy_path::staged;
+        if (p.path != allowed) {
           route_wish other = options.route;
-          other.path = direct ? copy_path::direct : copy_path::staged;
+          other.path = allowed;
           auto again = memory_of(*state).choose(p.src.device, p.dst.device, bytes{shape.total()}, other);
           if (again) {
             p.choice = *again;
@@ -290,11 +314,20 @@ void read_back(backend& by, stream_handle order, const void* from, bool from_hos
 }
 
 /// Compares both sides of a copy that has ended, a MiB at a time and row by row.
-void verify_copy(const plan& p, backend& by, stream_handle order, verification how, std::source_location where) {
+void verify_copy(const plan& p, device_id actor, verification how, std::source_location where) {
   constexpr std::uint64_t window = std::uint64_t{1} << 20;
   const copy_shape& s = p.request.shape;
   const std::uint64_t total = s.total();
   std::vector<std::byte> got, expected;
+  // each side by a device that may read it: its own, or the one that made the copy
+  const auto reader = [&](device_id own, const void* side) {
+    for (const device_id by : {own, actor, p.src.device, p.choice.via}) {
+      if (may_use(*p.owner, by, side, access_right::read)) return value_or_raise(p.state->default_stream(by), where);
+    }
+    return value_or_raise(p.state->default_stream(actor), where);
+  };
+  const stream_handle of_dst = reader(p.dst.device, p.request.dst);
+  const stream_handle of_src = reader(p.src.device, p.request.src);
   for (std::uint64_t slice = 0; slice < s.depth; ++slice) {
     for (std::uint64_t row = 0; row < s.height; ++row) {
       for (std::uint64_t at = 0; at < s.width; at += window) {
@@ -306,8 +339,8 @@ void verify_copy(const plan& p, backend& by, stream_handle order, verification h
         expected.resize(size);
         const auto* dst = static_cast<const std::byte*>(p.request.dst) + slice * s.dst_slice + row * s.dst_pitch + at;
         const auto* src = static_cast<const std::byte*>(p.request.src) + slice * s.src_slice + row * s.src_pitch + at;
-        read_back(by, order, dst, p.request.dst_is_host, got, where);
-        read_back(by, order, src, p.request.src_is_host, expected, where);
+        read_back(*p.owner, of_dst, dst, p.request.dst_is_host, got, where);
+        read_back(*p.owner, of_src, src, p.request.src_is_host, expected, where);
         const auto bad = std::mismatch(got.begin(), got.end(), expected.begin());
         if (bad.first == got.end()) continue;
         raise(errc::corrupt,
@@ -360,7 +393,7 @@ copy_report copy_now(memory_ref dst, memory_ref src, const copy_shape& shape, co
   }
   memory.count(p.path, p.request.shape.total());
   report.duration = p.state->ticks() - start;
-  if (options.verify != verification::none) verify_copy(p, by, order, options.verify, where);
+  if (options.verify != verification::none) verify_copy(p, actor, options.verify, where);
   return report;
 }
 

@@ -20,6 +20,7 @@ memory_state::memory_state(machine_state& machine)
     facts_.pairs[i].can_copy = known && known->can_copy;
   }
   refresh();
+  machine_.before_close([stop = closing]() mutable { stop.request_stop(); });
 }
 
 memory_state::~memory_state() = default;

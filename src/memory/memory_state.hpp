@@ -12,7 +12,9 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <shared_mutex>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -66,12 +68,13 @@ class memory_state {
   void set_host_lanes(device_id id, const lane_facts& to_host, const lane_facts& from_host);
   [[nodiscard]] pair_facts pair(device_id from, device_id to);
 
-  struct lease_entry {
-    int count = 0;
-    bool ours = false;
-  };
+  /// How many leases of a pair there are. The last one holds the mutex while it waits for the devices.
   std::mutex leases_mutex;
-  std::map<std::pair<device_id, device_id>, lease_entry> leases;
+  std::map<std::pair<device_id, device_id>, int> leases;
+  /// The pairs whose access a lease has enabled, and the program has not since. Held for a call of the driver, never
+  /// while anybody waits for a device: commands in streams enable access too.
+  std::mutex enabling_mutex;
+  std::set<std::pair<device_id, device_id>> enabled_by_lease;
 
   /// Events between processes; started with the first of them.
   [[nodiscard]] ipc_event_service& events();
@@ -92,6 +95,9 @@ class memory_state {
 
   std::mutex checks_mutex;
   std::vector<peer_check> checks;
+
+  /// Stops when the machine closes: for waits that no work of the machine would end.
+  std::stop_source closing;
 
  private:
   [[nodiscard]] result<route_choice> choose_by_facts(device_id from, device_id to, bytes size, const route_wish& wish);

@@ -4,10 +4,12 @@
 #include "core/called_from.hpp"
 #include "core/make_error.hpp"
 #include "memory/block_body.hpp"
+#include "memory/memory_state.hpp"
 
 #include <algorithm>
 #include <condition_variable>
 #include <mutex>
+#include <stop_token>
 
 namespace weft {
 namespace detail {
@@ -128,8 +130,20 @@ result<void> multicast_object::wait_joined(std::chrono::nanoseconds timeout, con
   // a limit that the clock cannot hold is none
   const auto now = std::chrono::steady_clock::now();
   const auto until = timeout > std::chrono::hours{24 * 365} ? now + std::chrono::hours{24 * 365} : now + timeout;
+  const std::stop_callback wake{detail::memory_of(*body.state).closing.get_token(), [&] {
+                                  {
+                                    const std::lock_guard lock{body.mutex};
+                                  }  // a waiter that saw the old state sleeps by now
+                                  body.joined.notify_all();
+                                }};
   std::unique_lock lock{body.mutex};
-  if (body.joined.wait_until(lock, stop, until, [&] { return body.complete(); })) return {};
+  const bool is_over =
+      body.joined.wait_until(lock, stop, until, [&] { return body.complete() || body.state->closed(); });
+  if (body.state->closed()) {
+    return make_error(errc::machine_closed, "the machine was closed while a multicast object over " +
+                                                detail::names_of(body.team) + " waited for its devices to join");
+  }
+  if (is_over) return {};
   std::vector<device_id> missing;
   for (const device_id id : body.team) {
     if (std::find(body.members.begin(), body.members.end(), id) == body.members.end()) missing.push_back(id);

@@ -91,9 +91,25 @@ detail::machine_state& state_of(const stream& order, std::source_location where)
   return *detail::state_of(order);
 }
 
-enable_outcome enable(detail::machine_state& state, device_id from, device_id to) {
+enum class enabled_by : bool { program, lease };
+
+/// Notes whose the access is: what the program enables, no lease disables. Errors: as peer_checks::enable().
+result<void> enable_for(enabled_by who, detail::memory_state& memory, detail::peer_checks& peers, device_id from,
+                        device_id to) {
+  const std::lock_guard lock{memory.enabling_mutex};
+  auto done = peers.enable(from, to);
+  if (!done) return done;
+  if (who == enabled_by::lease) {
+    memory.enabled_by_lease.insert({from, to});
+  } else {
+    memory.enabled_by_lease.erase({from, to});
+  }
+  return done;
+}
+
+enable_outcome enable(detail::machine_state& state, device_id from, device_id to, enabled_by who) {
   check_peers(state, from, to);
-  auto done = detail::peers_of(state).enable(from, to);
+  auto done = enable_for(who, detail::memory_of(state), detail::peers_of(state), from, to);
   if (!done && done.error().code == errc::already_enabled) return enable_outcome::already_enabled;
   value_or_raise(std::move(done));
   return enable_outcome::enabled;
@@ -138,7 +154,7 @@ enable_outcome enable_peer(const machine& m, device_id from, device_id to, unsig
   if (flags != 0)
     raise(errc::invalid_argument,
           "the flags of a peer enable are reserved and must be 0, not " + std::to_string(flags));
-  const enable_outcome how = enable(*detail::state_of(m), from, to);
+  const enable_outcome how = enable(*detail::state_of(m), from, to, enabled_by::program);
   // nobody sees what the program does with the addresses from here on
   if (const auto why = detail::peers_of(*detail::state_of(m)).refusal(from, to, peer_way::allocations)) {
     if (how == enable_outcome::enabled) static_cast<void>(detail::peers_of(*detail::state_of(m)).disable(from, to));
@@ -154,8 +170,9 @@ event enable_peer(const stream& order, device_id to, std::stop_token stop, std::
   detail::peer_checks& peers = detail::peers_of(state);
   if (describe_pair(state, order.on_id(), to).can_access)
     peers.require(order.on_id(), to, peer_way::allocations, enabling(order.on_id(), to), where);
-  return in_order(order, std::move(stop), where, [to, &peers](backend&, device_id by) -> result<void> {
-    auto done = peers.enable(by, to);
+  detail::memory_state& memory = detail::memory_of(state);
+  return in_order(order, std::move(stop), where, [to, &memory, &peers](backend&, device_id by) -> result<void> {
+    auto done = enable_for(enabled_by::program, memory, peers, by, to);
     if (!done && done.error().code == errc::already_enabled) return {};
     return done;
   });
@@ -194,12 +211,10 @@ peer_access::peer_access(const std::shared_ptr<detail::machine_state>& state, de
   check(*state, from, to);
   detail::memory_state& memory = detail::memory_of(*state);
   const std::lock_guard lock{memory.leases_mutex};
-  auto& entry = memory.leases[{from, to}];
-  // enabled by an earlier lease, unless a reset of the device or a raw disable has ended that
-  if (entry.count == 0) entry.ours = false;
-  if (entry.count == 0 || !is_enabled(*state, from, to))
-    entry.ours |= enable(*state, from, to) == enable_outcome::enabled;
-  ++entry.count;
+  int& count = memory.leases[{from, to}];
+  // what an earlier lease enabled stays a lease's to disable, even if that one ended too late to do so
+  if (!is_enabled(*state, from, to)) enable(*state, from, to, enabled_by::lease);
+  ++count;
   lease_ = unique_handle<detail::access_traits>{detail::access_lease{state, from, to}};
 }
 
@@ -211,14 +226,20 @@ namespace {
 void end_lease(machine_state& state, device_id from, device_id to) {
   memory_state& memory = memory_of(state);
   const std::lock_guard lock{memory.leases_mutex};
-  auto& entry = memory.leases[{from, to}];
-  if (--entry.count != 0 || !entry.ours) return;
+  if (--memory.leases[{from, to}] != 0) return;
+  {
+    const std::lock_guard enabling{memory.enabling_mutex};
+    if (!memory.enabled_by_lease.contains({from, to})) return;
+  }
   backend& b = state.backend_of(from);
   const auto until = b.now() + drain_limit;
   if (b.drain(from, until) && b.drain(to, until)) {
-    const auto done = peers_of(state).disable(from, to);
+    result<void> done;
+    {
+      const std::lock_guard enabling{memory.enabling_mutex};
+      if (memory.enabled_by_lease.erase({from, to}) != 0) done = peers_of(state).disable(from, to);
+    }
     if (!done && done.error().code != errc::not_enabled) log(log_level::warning, to_string(done.error()));
-    entry.ours = false;
   } else {
     log(log_level::warning, "peer access from " + to_string(from) + " to " + to_string(to) +
                                 " stays enabled: work was still pending when its last lease ended");
@@ -327,7 +348,7 @@ std::vector<atomic_support> peer_atomics(const machine& m, device_id from, devic
 namespace {
 
 peer_check check_pair(const machine& m, device_id from, device_id to) {
-  peer_check c{from, to, can_access_peer(m, from, to), false, ""};
+  peer_check c{from, to, can_access_peer(m, from, to), false, "", peer_outcome::not_tried};
   if (!c.offered) {
     c.why = "not offered: " + describe_pair(*detail::state_of(m), from, to).why;
     return c;
@@ -335,9 +356,10 @@ peer_check check_pair(const machine& m, device_id from, device_id to) {
   try {
     const peer_access lease{m, from, to};
     detail::peer_checks& peers = detail::peers_of(*detail::state_of(m));
-    peer_delivery found = peers.try_all(from, to);
+    auto found = peers.try_all(from, to);
     peers.report();
-    c.arrived = found.arrived;
+    c.outcome = found.outcome;
+    c.arrived = found.outcome == peer_outcome::arrived;
     c.why = std::move(found.why);
   } catch (const error_exception& failed) {
     c.why = failed.what();

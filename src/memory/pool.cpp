@@ -53,7 +53,7 @@ result<void*> pool_body::fresh(std::uint64_t size) {
 void* pool_body::take(std::size_t size) {
   if (size > (std::uint64_t{1} << 60))
     raise(errc::out_of_memory, "a pool on " + to_string(on_) + " was asked for " + to_string(bytes{size}));
-  const std::uint64_t rounded = size_class(size);
+  std::uint64_t rounded = size_class(size);
   const std::lock_guard lock{mutex_};
   const auto hand_out = [&](void* block, std::uint64_t of) {
     numbers_.used += bytes{of};
@@ -63,7 +63,7 @@ void* pool_body::take(std::size_t size) {
   // Rather than take what will not be kept, a block that wastes more.
   const bool is_short = rounded > options_.keep.value() || idle() > options_.keep.value() - rounded;
   const auto last = free_.upper_bound(is_short ? 4 * rounded : rounded + rounded / 2);
-  for (auto it = free_.lower_bound(rounded); it != last;) {
+  for (auto it = free_.lower_bound(size); it != last;) {  // one that was not rounded serves its size again
     const std::uint64_t of = it->first;
     void* const block = it->second.block;
     const auto known = state_->backend_of(on_).find(block);
@@ -84,9 +84,13 @@ void* pool_body::take(std::size_t size) {
     return hand_out(block, of);
   }
   ++numbers_.misses;
-  if (rounded > options_.max_size.value() || numbers_.reserved.value() > options_.max_size.value() - rounded) {
+  const auto has_room = [&](std::uint64_t more) {
+    return more <= options_.max_size.value() && numbers_.reserved.value() <= options_.max_size.value() - more;
+  };
+  if (!has_room(rounded)) {
     trim_locked(0);
-    if (rounded > options_.max_size.value() || numbers_.reserved.value() > options_.max_size.value() - rounded) {
+    if (!has_room(rounded)) rounded = size;  // what was asked for may still fit
+    if (!has_room(rounded)) {
       raise(errc::out_of_memory, "a pool on " + to_string(on_) + " has " + to_string(numbers_.used) +
                                      " in use of at most " + detail::size_beside(options_.max_size.value(), size) +
                                      ", asked for " + detail::size_beside(size, options_.max_size.value()));

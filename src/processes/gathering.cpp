@@ -79,19 +79,17 @@ gathering::gathering(std::string name, rank self, int size, std::vector<descript
   me.announcement.assign(options.announcement.begin(), options.announcement.end());
 }
 
-result<std::vector<gathering::member>> gathering::gather() {
-  if (size_ > 1) {
-    const bool hosts = self_.value() == 0;
-    auto done = hosts ? host() : attend();
-    if (!done) {
-      for (const guest& g : guests_) refuse(g.link.get(), done.error());
-      for (const member& m : seats_) {
-        if (hosts && m.link) refuse(m.link.get(), done.error());
-      }
-      return std::move(done).error();
+result<std::unique_ptr<process_group::body>> gathering::gather() {
+  const bool hosts = self_.value() == 0;
+  auto done = size_ == 1 ? prepare() : hosts ? host() : attend();
+  if (!done) {
+    for (const guest& g : guests_) refuse(g.link.get(), done.error());
+    for (const member& m : seats_) {
+      if (hosts && m.link) refuse(m.link.get(), done.error());
     }
+    return std::move(done).error();
   }
-  return std::move(seats_);
+  return std::make_unique<process_group::body>(self_, std::move(seats_), std::move(watchers_), refused_);
 }
 
 // ---- rank 0 -------------------------------------------------------------------------------------------------------
@@ -138,6 +136,7 @@ result<void> gathering::host() {
   listener.reset();
   guests_.clear();
   if (auto ok = introduce(); !ok) return ok;
+  if (auto ok = prepare(); !ok) return ok;
   if (auto ok = await_ready(); !ok) return ok;
   for (const member& m : seats_) {
     // Who has died by now is in the group, and its death is seen there: the others have gone already.
@@ -383,8 +382,8 @@ result<descriptor> gathering::connect() {
 }
 
 result<void> gathering::attend() {
+  descriptor& link = seats_.front().link;
   while (true) {
-    descriptor link;
     if (name_.empty()) {
       link = std::move(links_.front());
     } else {
@@ -415,11 +414,10 @@ result<void> gathering::attend() {
           failed = std::move(parsed).error();
           break;
         }
-        auto next = follow(link, *parsed, raw);
+        auto next = follow(*parsed, raw);
         if (!next) {
           failed = std::move(next).error();
         } else if (*next == answer::go) {
-          seats_.front().link = std::move(link);
           return {};
         }
       }
@@ -437,12 +435,13 @@ result<void> gathering::attend() {
                             " died while the group of " + meeting_name() + " gathered",
                         error_scope::process);
     }
+    link.reset();
     if (auto ok = in_time("rank 0, which closes the connection"); !ok) return ok;
     pace();
   }
 }
 
-result<gathering::answer> gathering::follow(const descriptor& link, const packet& p, raw_packet& raw) {
+result<gathering::answer> gathering::follow(const packet& p, raw_packet& raw) {
   member& host = seats_.front();
   const bool welcomed = static_cast<bool>(host.process);
   if (p.kind == packet_kind::refusal) {
@@ -461,7 +460,7 @@ result<gathering::answer> gathering::follow(const descriptor& link, const packet
   switch (p.kind) {
     case packet_kind::welcome: {
       if (auto known = identify(host, p, raw); !known) return std::move(known).error();
-      accept_credentials(link.get(), false);
+      accept_credentials(host.link.get(), false);
       present_ |= bit(0);
       return answer::more;
     }
@@ -498,7 +497,9 @@ result<gathering::answer> gathering::follow(const descriptor& link, const packet
         if (m.info.rank != self_ && !m.process) return unexpected("never introduced " + to_string(m.info.rank));
       }
       complete_ = true;
-      if (auto ok = put(link, plain(packet_kind::ready), member_name(host.info)); !ok) return std::move(ok).error();
+      if (auto ok = prepare(); !ok) return std::move(ok).error();
+      if (auto ok = put(host.link, plain(packet_kind::ready), member_name(host.info)); !ok)
+        return std::move(ok).error();
       return answer::more;
     }
     case packet_kind::go:
@@ -510,6 +511,13 @@ result<gathering::answer> gathering::follow(const descriptor& link, const packet
 }
 
 // ---- both ---------------------------------------------------------------------------------------------------------
+
+result<void> gathering::prepare() {
+  auto made = process_group::body::watchers::of(seats_);
+  if (!made) return std::move(made).error();
+  watchers_ = std::move(made).value();
+  return {};
+}
 
 packet gathering::plain(packet_kind kind) const {
   packet p;

@@ -8,6 +8,7 @@
 #include "weft/processes/rendezvous.hpp"
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -20,10 +21,7 @@ class gathering {
   /// `links` are those of connected places, whose name is empty.
   gathering(std::string name, rank self, int size, std::vector<descriptor> links, const join_options& options);
 
-  /// The members as this process will know them: by rank, self without a connection.
-  result<std::vector<member>> gather();
-  /// Connections that rank 0 turned away.
-  [[nodiscard]] std::uint64_t refused() const { return refused_; }
+  result<std::unique_ptr<process_group::body>> gather();
 
  private:
   struct guest {
@@ -46,9 +44,11 @@ class gathering {
   // the others
   result<void> attend();
   result<descriptor> connect();
-  result<answer> follow(const descriptor& link, const packet& p, raw_packet& raw);
+  result<answer> follow(const packet& p, raw_packet& raw);
 
   // both
+  /// Makes what a member needs, before it tells the others that nothing is missing. Errors: resource_exhausted.
+  result<void> prepare();
   [[nodiscard]] packet about_self(packet_kind kind) const;
   [[nodiscard]] packet plain(packet_kind kind) const;
   [[nodiscard]] std::string meeting_name() const;
@@ -73,12 +73,13 @@ class gathering {
   std::chrono::nanoseconds pace_;
   std::vector<std::byte> room_;
 
-  std::vector<member> seats_;  // by rank; without a link where nobody sits yet
+  std::vector<member> seats_;  // by rank; without a link where nobody sits yet, and for self
+  process_group::body::watchers watchers_;
   std::vector<guest> guests_;  // connected, not seated
   std::uint64_t present_ = 0;  // ranks that are there, a bit each; of the others, as rank 0 told
   bool complete_ = false;      // told so by rank 0
-  std::uint64_t refused_ = 0;
-  std::string remark_;  // on the last one that was turned away
+  std::uint64_t refused_ = 0;  // connections that rank 0 turned away
+  std::string remark_;         // on the last one that was turned away
 };
 
 }  // namespace weft::detail

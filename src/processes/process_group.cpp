@@ -26,8 +26,14 @@ std::string milliseconds(std::chrono::nanoseconds timeout) {
 
 }  // namespace
 
-process_group::body::body(rank who, std::vector<member> everybody, std::uint64_t refused)
-    : self(who), members(std::move(everybody)), turned_away(refused), room(detail::max_packet_bytes + 1) {}
+process_group::body::body(rank who, std::vector<member> everybody, watchers on, std::uint64_t refused)
+    : self(who),
+      members(std::move(everybody)),
+      turned_away(refused),
+      watch(std::move(on.watch)),
+      deaths(std::move(on.deaths)),
+      nudge(std::move(on.nudge)),
+      room(detail::max_packet_bytes + 1) {}
 
 process_group::body::~body() {
   // In the child of a fork everything is shared with the parent, even the set of watched descriptors: only close.
@@ -46,11 +52,11 @@ process_group::body::~body() {
   }
 }
 
-result<void> process_group::body::begin() {
-  watch = descriptor{::epoll_create1(EPOLL_CLOEXEC)};
-  deaths = descriptor{::epoll_create1(EPOLL_CLOEXEC)};
-  nudge = detail::event_bell::make();
-  if (!watch || !deaths || !nudge) return detail::system_error("cannot watch the processes of a group", errno);
+result<process_group::body::watchers> process_group::body::watchers::of(const std::vector<member>& members) {
+  watchers made{descriptor{::epoll_create1(EPOLL_CLOEXEC)}, descriptor{::epoll_create1(EPOLL_CLOEXEC)},
+                detail::event_bell::make()};
+  if (!made.watch || !made.deaths || !made.nudge)
+    return detail::system_error("cannot watch the processes of a group", errno);
   const auto add = [](const descriptor& set, const descriptor& fd, std::uint32_t events, std::size_t index) {
     epoll_event event{};
     event.events = events;
@@ -61,12 +67,12 @@ result<void> process_group::body::begin() {
     const member& m = members[i];
     if (!m.link) continue;
     // a hang-up is always told, so the connections are in `deaths` without an event asked for
-    if (!add(watch, m.link, EPOLLIN, 2 * i) || !add(watch, m.process, EPOLLIN, 2 * i + 1) ||
-        !add(deaths, m.link, 0, 2 * i) || !add(deaths, m.process, EPOLLIN, 2 * i + 1)) {
-      return detail::system_error("cannot watch " + name_of(m), errno);
+    if (!add(made.watch, m.link, EPOLLIN, 2 * i) || !add(made.watch, m.process, EPOLLIN, 2 * i + 1) ||
+        !add(made.deaths, m.link, 0, 2 * i) || !add(made.deaths, m.process, EPOLLIN, 2 * i + 1)) {
+      return detail::system_error("cannot watch " + to_string(m.info.rank), errno);
     }
   }
-  return {};
+  return made;
 }
 
 void process_group::body::require_member(const char* doing) const {
@@ -408,7 +414,7 @@ result<std::vector<std::vector<std::byte>>> process_group::all_gather(std::span<
 result<std::vector<std::vector<std::byte>>> process_group::body::meet(packet_kind kind, std::span<const std::byte> mine,
                                                                       std::chrono::nanoseconds timeout,
                                                                       const std::stop_token& stop) {
-  const std::string what = kind == packet_kind::barrier ? "barrier" : "all_gather";
+  std::string what = kind == packet_kind::barrier ? "barrier" : "all_gather";
   std::unique_lock lock{mutex};
   if (meeting_now)
     raise(errc::invalid_argument, what + ": another thread of this process is in a meeting of the group");
@@ -476,12 +482,20 @@ result<std::vector<std::vector<std::byte>>> process_group::body::meet(packet_kin
   if (failure) return *std::move(failure);
   if (how != outcome::ok) {
     std::string missing;
+    bool hidden = false;
     for (const member& m : members) {
       if (!m.link || (!m.meetings.empty() && current->sent[m.info.rank.index()])) continue;
       missing += (missing.empty() ? "" : ", ") + name_of(m);
+      if (!m.meetings.empty() || m.unread.size() < max_unread) continue;
+      hidden = true;
+      missing += ", whose arrival may be hidden by " + std::to_string(m.unread.size()) +
+                 " messages that came first, the first with tag " + std::to_string(m.unread.front().tag) +
+                 ": receive them";
     }
     if (how == outcome::cancelled) return make_error(errc::cancelled, what + " was cancelled; not there: " + missing);
-    return make_error(errc::timed_out, what + ": not there within " + milliseconds(timeout) + ": " + missing);
+    what += ": not there within " + milliseconds(timeout) + ": " + missing;
+    if (hidden) return make_error(errc::resource_exhausted, what, error_scope::endpoint);
+    return make_error(errc::timed_out, what);
   }
   std::vector<std::vector<std::byte>> all(members.size());
   for (member& m : members) {

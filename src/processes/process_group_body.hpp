@@ -45,13 +45,20 @@ struct process_group::body {
     std::vector<bool> sent;
   };
 
-  body(rank who, std::vector<member> everybody, std::uint64_t turned_away);
+  /// Tells what there is to read and who has ended.
+  struct watchers {
+    descriptor watch;          // epoll: connections to read, processes that end
+    descriptor deaths;         // epoll: hang-ups and processes that end, each until wait_death() has told it
+    detail::event_bell nudge;  // wakes the watcher when another thread has read what it waits for
+
+    /// Errors: resource_exhausted.
+    static result<watchers> of(const std::vector<member>& members);
+  };
+
+  body(rank who, std::vector<member> everybody, watchers on, std::uint64_t turned_away);
   ~body();
   body(const body&) = delete;
   body& operator=(const body&) = delete;
-
-  /// Registers everybody for watching. Errors: resource_exhausted.
-  result<void> begin();
 
   void require_member(const char* doing) const;
   member& at(rank which);
@@ -86,10 +93,9 @@ struct process_group::body {
 
   std::mutex mutex;
   std::condition_variable_any changed;
-  bool watched = false;      // a thread sleeps in poll
-  descriptor watch;          // epoll: connections to read, processes that end
-  descriptor deaths;         // epoll: hang-ups and processes that end, each until wait_death() has told it
-  detail::event_bell nudge;  // wakes the watcher when another thread has read what it waits for
+  bool watched = false;  // a thread sleeps in poll
+  descriptor watch, deaths;
+  detail::event_bell nudge;
   std::vector<std::byte> room;
   std::deque<rank> untold;
   std::optional<meeting> current;

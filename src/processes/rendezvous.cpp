@@ -131,11 +131,9 @@ result<process_group> rendezvous::join(const join_options& options, std::source_
     raise(errc::invalid_argument, "this place at a rendezvous was used already");
   }
   detail::gathering all{std::exchange(name_, {}), self_, size_, std::exchange(links_, {}), options};
-  auto members = all.gather();
-  if (!members) return std::move(members).error();
-  auto body = std::make_unique<process_group::body>(self_, std::move(members).value(), all.refused());
-  if (auto begun = body->begin(); !begun) return std::move(begun).error();
-  return detail::make<process_group>(std::move(body));
+  auto body = all.gather();
+  if (!body) return std::move(body).error();
+  return detail::make<process_group>(std::move(body).value());
 }
 
 }  // namespace weft

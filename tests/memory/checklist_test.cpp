@@ -3,6 +3,7 @@
 // is where.
 #include "support/rounds.hpp"
 #include "support/samples.hpp"
+#include "weft/core/log.hpp"
 #include "weft/exec/launch.hpp"
 #include "weft/memory/buffer.hpp"
 #include "weft/memory/copy.hpp"
@@ -177,6 +178,58 @@ TEST(peer_table, a_lease_on_a_full_table_is_an_error_and_holds_nothing) {
   first.end();
   const weft::peer_access second{m, gpu0, gpu2};
   EXPECT_TRUE(weft::peer_enabled(m, gpu0, gpu2));
+}
+
+TEST(peer_table, a_lease_disables_what_an_earlier_one_ended_too_late_to_disable) {
+  const machine m = play(samples::wired(2, {.host_rate = 1e3}), weft::clock_kind::virtual_time);
+  const byte_buffer busy{m[0], 20'000};  // for 20 s
+  const weft::stream order{m[0]};
+  const auto source = pattern(busy.size(), 1);
+  weft::peer_access late{m, gpu0, gpu1};
+  weft::copy(order, busy, source);
+  std::string said;
+  auto before = weft::set_log_hook([&](weft::log_level, std::string_view text) { said = text; });
+  late.end();
+  weft::set_log_hook(std::move(before));
+  EXPECT_NE(said.find("from gpu0 to gpu1 stays enabled"), std::string::npos) << said;
+  order.synchronize();
+  EXPECT_TRUE(weft::peer_enabled(m, gpu0, gpu1));
+  weft::peer_access{m, gpu0, gpu1}.end();
+  EXPECT_FALSE(weft::peer_enabled(m, gpu0, gpu1));
+  weft::enable_peer(m, gpu0, gpu1);
+  weft::peer_access{m, gpu0, gpu1}.end();
+  EXPECT_TRUE(weft::peer_enabled(m, gpu0, gpu1)) << "not the lease's to disable";
+}
+
+TEST(peer_table, a_lease_leaves_what_the_program_enabled_after_one_that_ended_too_late) {
+  for (const bool in_stream : {false, true}) {
+    const machine m = play(samples::wired(2, {.host_rate = 1e3}), weft::clock_kind::virtual_time);
+    const byte_buffer busy{m[0], 20'000};  // for 20 s
+    const weft::stream order{m[0]};
+    const auto source = pattern(busy.size(), 1);
+    const auto enable_again = [&] {
+      weft::disable_peer(m, gpu0, gpu1);
+      if (in_stream) {
+        weft::enable_peer(order, gpu1).wait();
+      } else {
+        weft::enable_peer(m, gpu0, gpu1);
+      }
+    };
+    weft::peer_access late{m, gpu0, gpu1};
+    weft::copy(order, busy, source);
+    auto before = weft::set_log_hook([](weft::log_level, std::string_view) {});
+    late.end();
+    weft::set_log_hook(std::move(before));
+    order.synchronize();
+    enable_again();
+    weft::peer_access{m, gpu0, gpu1}.end();
+    EXPECT_TRUE(weft::peer_enabled(m, gpu0, gpu1)) << "in a stream: " << in_stream;
+    weft::disable_peer(m, gpu0, gpu1);
+    weft::peer_access lease{m, gpu0, gpu1};
+    enable_again();
+    lease.end();
+    EXPECT_TRUE(weft::peer_enabled(m, gpu0, gpu1)) << "during a lease, in a stream: " << in_stream;
+  }
 }
 
 // ---- faults ---------------------------------------------------------------------------------------------------------

@@ -3,7 +3,9 @@
 
 #include "support/samples.hpp"
 #include "weft/memory/fill.hpp"
+#include "weft/memory/mapping.hpp"
 #include "weft/memory/peer_access.hpp"
+#include "weft/memory/pool.hpp"
 
 #include <gtest/gtest.h>
 
@@ -79,6 +81,44 @@ void reference(data& dst, const plane& to, const data& src, const plane& from, c
       }
     }
   }
+}
+
+TEST(copy, is_relayed_only_where_rights_cover_both_steps_and_else_staged) {
+  const machine m = play(samples::shipped("dgx_h100"));
+  const weft::peer_access in{m, gpu1, gpu0}, out{m, gpu1, gpu2};
+  const data source = samples::pattern(std::size_t{4} << 20, 1);
+  const auto path_of = [&](weft::device_span<std::uint8_t> dst, weft::device_span<std::uint8_t> src) {
+    weft::copy(src, source);
+    weft::fill(dst, std::uint8_t{0});
+    const copy_path path = weft::copy(dst, src).path;
+    EXPECT_TRUE(samples::same(contents(dst), source)) << to_string(path);
+    return path;
+  };
+  const byte_buffer from{m[0], source.size()}, to{m[2], source.size()};
+  ASSERT_EQ(path_of(to, from), copy_path::relayed) << "no memory has rights of its own yet";
+
+  const weft::memory_pool near{m[0], {.shareable = true}}, far{m[2], {.shareable = true}};
+  const byte_buffer pooled_from{near, source.size()}, pooled_to{far, source.size()};
+  EXPECT_EQ(path_of(to, from), copy_path::relayed) << "peer access covers both";
+  EXPECT_EQ(path_of(to, pooled_from), copy_path::staged);
+  EXPECT_EQ(path_of(pooled_to, from), copy_path::staged);
+  near.set_access(m[1], weft::access_right::read);
+  EXPECT_EQ(path_of(to, pooled_from), copy_path::relayed) << "gpu1 may read the source";
+  EXPECT_EQ(path_of(pooled_to, pooled_from), copy_path::staged);
+  far.set_access(m[1], weft::access_right::read);
+  EXPECT_EQ(path_of(pooled_to, pooled_from), copy_path::staged) << "gpu1 may not write the destination";
+  far.set_access(m[1], weft::access_right::read_write);
+  EXPECT_EQ(path_of(pooled_to, pooled_from), copy_path::relayed);
+
+  weft::mapping mapped_from{weft::physical_block{m[0], weft::bytes{source.size()}}};
+  weft::mapping mapped_to{weft::physical_block{m[2], weft::bytes{source.size()}}};
+  mapped_from.grant(gpu0, weft::access_right::read_write);
+  mapped_to.grant(gpu2, weft::access_right::read_write);
+  const auto dst = mapped_to.span<std::uint8_t>(), src = mapped_from.span<std::uint8_t>();
+  EXPECT_EQ(path_of(dst, src), copy_path::staged);
+  mapped_from.grant(gpu1, weft::access_right::read);
+  mapped_to.grant(gpu1, weft::access_right::read_write);
+  EXPECT_EQ(path_of(dst, src), copy_path::relayed);
 }
 
 TEST(box_copy, moves_exactly_its_elements_on_every_path) {

@@ -10,6 +10,8 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <atomic>
+#include <future>
 #include <limits>
 #include <thread>
 
@@ -156,6 +158,25 @@ TEST(multicast, bind_waits_for_the_last_to_join) {
     std::jthread late{[&] { group.add(gpu2); }};
     const auto bound = group.bind(block, std::chrono::nanoseconds::max());
     EXPECT_TRUE(bound);
+  }
+}
+
+TEST(multicast, wait_for_others_to_join_ends_when_the_machine_is_closed) {
+  for (int round = 0; round < 20; ++round) {
+    machine m = samples::play(samples::wired(3));
+    const multicast_object group{m, all, 1_MiB};
+    std::atomic<bool> begins{false};
+    std::future<errc> end = std::async(std::launch::async, [&] {
+      return error_of([&] {
+               begins = true;
+               weft::value_or_raise(group.wait_joined(samples::only_a_hang));
+             })
+          .code;
+    });
+    while (!begins) std::this_thread::yield();
+    for (int i = 0; i < round * 8; ++i) std::this_thread::yield();  // mostly until it waits
+    m.close();
+    ASSERT_EQ(end.get(), errc::machine_closed) << round;
   }
 }
 

@@ -102,6 +102,22 @@ TEST(memory_pool, never_reserves_more_than_its_limit) {
   EXPECT_EQ(error_of([&] { const byte_buffer more{pool, std::size_t{1} << 63}; }).code, errc::out_of_memory);
 }
 
+TEST(memory_pool, gives_all_of_its_limit_to_a_size_that_rounding_would_take_past_it) {
+  const machine m = samples::play(samples::wired(1));
+  for (const std::uint64_t limit : {std::uint64_t{1}, std::uint64_t{1000}, 100 * mib}) {  // 112 MiB when rounded
+    const memory_pool pool{m[0], {.max_size = bytes{limit}}};
+    for (int i = 0; i < 3; ++i) {
+      const byte_buffer whole{pool, limit};
+      EXPECT_EQ(pool.statistics().used.value(), limit);
+      EXPECT_EQ(error_of([&] { const byte_buffer more{pool, 1}; }).code, errc::out_of_memory);
+    }
+    EXPECT_EQ(pool.statistics().hits, 2U) << "the free block serves its own size";
+  }
+  const memory_pool pool{m[0], {.max_size = bytes{100 * mib}}};
+  const byte_buffer most{pool, 80 * mib}, rest{pool, 19 * mib};  // 20 MiB when rounded, which fit
+  EXPECT_EQ(pool.statistics().reserved.value(), 100 * mib);
+}
+
 TEST(memory_pool, keeps_only_as_much_free_memory_as_it_was_told) {
   const machine m = samples::play(samples::wired(1));
   const memory_pool pool{m[0], {.keep = bytes{0}}};

@@ -8,6 +8,7 @@
 #include "support/hang.hpp"
 #include "support/processes.hpp"
 #include "support/samples.hpp"
+#include "weft/core/log.hpp"
 #include "weft/exec/launch.hpp"
 #include "weft/memory/fill.hpp"
 #include "weft/memory/grant.hpp"
@@ -623,6 +624,26 @@ TEST(grant, ends_only_when_work_of_the_device_has_ended) {
   gate.open();
   ended.get();
   done.wait();
+  EXPECT_EQ(memory.access_of(gpu1), access_right::none);
+}
+
+TEST(grant, that_ended_too_late_for_its_right_leaves_later_ones_undisturbed) {
+  const machine m = samples::play(samples::wired(2, {.host_rate = 1e3}), weft::clock_kind::virtual_time);
+  mapping memory{physical_block{m[0], 1_MiB}};
+  const byte_buffer busy{m[1], 20'000};  // for 20 s
+  const weft::stream order{m[1]};
+  const samples::data source = pattern(busy.size(), 1);
+  access_grant late = grant(memory, m[1], access_right::read);
+  weft::copy(order, busy, source);
+  std::string said;
+  auto before = weft::set_log_hook([&](weft::log_level, std::string_view text) { said = text; });
+  late.end();
+  weft::set_log_hook(std::move(before));
+  EXPECT_NE(said.find("a right of gpu1 stays"), std::string::npos) << said;
+  EXPECT_EQ(memory.access_of(gpu1), access_right::read);
+  order.synchronize();
+  memory.grant(gpu1, access_right::none);
+  grant(memory, m[1], access_right::read).end();
   EXPECT_EQ(memory.access_of(gpu1), access_right::none);
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/memory/copy.hpp"
+#include "weft/memory/mapping.hpp"
 #include "weft/memory/peer_access.hpp"
 
 #include <gtest/gtest.h>
@@ -43,6 +44,22 @@ TEST(verified_copy, a_verified_copy_of_good_data_succeeds_on_every_path_and_in_b
   weft::copy(b, a, checked(weft::verification::sampled));
   weft::box<std::uint32_t> to{b.span(), {}, 3, 50, 0}, from{a.span(), {}, 1, 40, 0};
   weft::copy_box(to, from, {30, 20}, checked(weft::verification::full));
+}
+
+TEST(verified_copy, reads_each_side_as_a_device_that_may) {
+  const weft::machine m = pair_that_corrupts(false);
+  constexpr weft::device_id gpu0{0}, gpu1{1};
+  const auto data = pattern(100'000);
+  const weft::bytes size{data.size() * 4};
+  weft::mapping a{weft::physical_block{m[0], size}}, b{weft::physical_block{m[1], size}};
+  a.grant(gpu0, weft::access_right::read_write);
+  b.grant(gpu1, weft::access_right::read_write);
+  const auto src = a.span<std::uint32_t>().first(data.size()), dst = b.span<std::uint32_t>().first(data.size());
+  weft::copy(src, data);
+  EXPECT_EQ(weft::copy(dst, src, checked(weft::verification::full)).path, weft::copy_path::staged);
+  a.grant({{gpu0, weft::access_right::none}, {gpu1, weft::access_right::read}});
+  EXPECT_EQ(weft::copy(dst, src, checked(weft::verification::full)).path, weft::copy_path::direct)
+      << "gpu1 has both rights";
 }
 
 TEST(verified_copy, names_the_first_byte_that_a_link_changed) {

@@ -379,6 +379,23 @@ TEST(process_group, keeps_its_arrival_when_a_barrier_is_late_and_names_who_is_no
   two.join();
 }
 
+TEST(process_group, whose_unread_messages_may_hide_an_arrival_says_so_and_meets_once_they_are_received) {
+  auto all = together(2);
+  std::thread peer{[&] {
+    for (std::size_t n = 0; n < process_group::max_unread; ++n)
+      EXPECT_TRUE(all[1].send(rank{0}, 7, {}, {}, only_a_hang));
+    EXPECT_TRUE(all[1].barrier(only_a_hang));
+  }};
+  weft::result<void> hidden;
+  EXPECT_TRUE(eventually([&] { return code_of(hidden = all[0].barrier(0ns)) != errc::timed_out; }));
+  EXPECT_EQ(code_of(hidden), errc::resource_exhausted) << failure_of(hidden);
+  EXPECT_TRUE(says(failure_of(hidden), "256 messages that came first, the first with tag 7: receive them"))
+      << failure_of(hidden);
+  for (std::size_t n = 0; n < process_group::max_unread; ++n) EXPECT_TRUE(all[0].receive(rank{1}, 7, only_a_hang));
+  EXPECT_TRUE(all[0].barrier(only_a_hang));
+  peer.join();
+}
+
 TEST(process_group, finds_two_ranks_in_different_meetings) {
   auto all = together(2);
   std::thread one{[&] { EXPECT_EQ(code_of(all[1].all_gather({}, soon)), errc::incompatible); }};

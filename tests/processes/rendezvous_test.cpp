@@ -453,6 +453,30 @@ TEST(rendezvous, without_a_descriptor_to_spare_names_the_limit_and_keeps_nothing
   EXPECT_EQ(poor.said(), "");
 }
 
+TEST(rendezvous, joins_all_or_none_however_few_descriptors_one_of_them_has_left) {
+  for (const std::size_t poor : {0U, 1U}) {
+    for (rlim_t spare = 0; spare < 7; ++spare) {
+      auto places = rendezvous::connected(2);
+      child one{[&]() -> std::string {
+        auto mine = std::move(places[poor]);
+        places.clear();
+        const auto fill = fill_holes();
+        const rlimit tight{open_descriptors() - 1 + spare, 4096};  // the listing was one of them
+        ::setrlimit(RLIMIT_NOFILE, &tight);
+        const auto group = std::move(mine).join(within(only_a_hang));
+        return group ? "joined" : failure_of(group);
+      }};
+      auto mine = std::move(places[1 - poor]);
+      places.clear();
+      const auto group = std::move(mine).join(within(only_a_hang));
+      const std::string said = one.said();
+      EXPECT_EQ(said == "joined", static_cast<bool>(group)) << said << "; " << failure_of(group);
+      EXPECT_TRUE(says(said, "resource_exhausted") || spare > 3) << said;
+      EXPECT_TRUE(said == "joined" || spare < 6) << said;
+    }
+  }
+}
+
 TEST(rendezvous, ends_for_all_when_a_process_is_killed_while_they_gather) {
   constexpr int size = 4;
   const unsigned seed = std::random_device{}();

@@ -48,11 +48,12 @@ class multicast_object {
 
   /// Permanent. Errors: wrong_device for a device outside the team; invalid_argument for one that has joined.
   void add(device_id member, std::source_location where = std::source_location::current());
-  /// Waits until the whole team has joined. Errors as values: timed_out naming who is missing; cancelled.
+  /// Waits until the whole team has joined. Errors as values: timed_out naming who is missing; cancelled;
+  ///   machine_closed where the machine is closed meanwhile.
   [[nodiscard]] result<void> wait_joined(std::chrono::nanoseconds timeout, const std::stop_token& stop = {},
                                          std::source_location where = std::source_location::current()) const;
   /// Waits so, then makes the block the replica of its device, and keeps it.
-  /// Errors as values: timed_out, cancelled. Throws wrong_device for a block of a device that has not joined;
+  /// Errors as values: as wait_joined. Throws wrong_device for a block of a device that has not joined;
   ///   invalid_argument for a block smaller than size(), or a device that has bound one already.
   [[nodiscard]] result<void> bind(const physical_block& memory, std::chrono::nanoseconds timeout,
                                   const std::stop_token& stop = {},

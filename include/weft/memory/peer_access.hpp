@@ -146,12 +146,14 @@ struct peer_check {
   device_id to;
   bool offered = false;
   bool arrived = false;
-  std::string why;  // first bad byte, expected, got; or what was not tried, and why
+  std::string why;  // first bad byte, expected, got; or what was not tried or failed, and why
+  peer_outcome outcome = peer_outcome::not_tried;
 };
 
 /// Tries every ordered pair that offers access: copies, and stores and loads of a kernel, in allocations, pools and
-/// blocks as far as the driver offers them. A pair that loses data is not used from then on, as with
-/// machine_options::verify_peers, which does the same for the pairs that a program uses. Cached: `again` repeats it.
+/// blocks as far as the driver offers them. A pair that loses data, or over which a copy or a kernel fails, is not used
+/// from then on, as with machine_options::verify_peers, which does the same for the pairs that a program uses. A pair
+/// that could not be tried, or whose check did not end within 30 s, is left as it was. Cached: `again` repeats it.
 /// After `stop` it returns the pairs tried so far.
 [[nodiscard]] std::vector<peer_check> verify_peers(const machine& m, bool again = false,
                                                    const std::stop_token& stop = {},

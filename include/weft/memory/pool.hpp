@@ -34,7 +34,8 @@ struct pool_statistics {
 ///
 /// Shape: a request is rounded up to one of four sizes per power of two, and takes the smallest free block that is no
 ///   more than half as large again, or up to four times where a new one would exceed `keep`: from 256 bytes on, at most
-///   a fifth of a new block is unused, and of one that is kept less than half, or four fifths.
+///   a fifth of a new block is unused, and of one that is kept less than half, or four fifths. Where the rounded size
+///   would exceed `max_size`, a request that fits is not rounded up.
 /// Thread: any.
 class memory_pool {
  public:

@@ -96,7 +96,8 @@ class process_group {
   static constexpr std::size_t max_unread = 256;  // of one peer; the peer's sends wait from there on
 
   /// Waits until every member has called it as often. Timed out or cancelled, the arrival stands: calling again waits
-  /// for the same meeting. Throws invalid_argument while another meeting of this process is unfinished.
+  /// for the same meeting. Errors: resource_exhausted when time is up and max_unread messages of a peer, which nobody
+  /// receives, hide what follows them. Throws invalid_argument while another meeting of this process is unfinished.
   /// Cost: size − 1 messages sent and received, one step.
   result<void> barrier(std::chrono::nanoseconds timeout, const std::stop_token& stop = {},
                        std::source_location where = std::source_location::current());

@@ -69,7 +69,8 @@ class grant_body {
     access_right wanted;
   };
   void end() noexcept;
-  void give_back(const taken& one);
+  /// Withdraws the right that nobody else needs, or only counts.
+  void give_back(const taken& one, bool withdraws);
 
   std::shared_ptr<machine_state> state_;
   device_id to_;
@@ -98,7 +99,7 @@ void grant_body::take(carrier from, access_right wanted) {
   taken_.push_back({std::move(from), wanted});
 }
 
-void grant_body::give_back(const taken& one) {
+void grant_body::give_back(const taken& one, bool withdraws) {
   memory_state& memory = memory_of(*state_);
   const std::lock_guard lock{memory.grants_mutex};
   const auto it = memory.grants.find(one.from.key);
@@ -106,7 +107,7 @@ void grant_body::give_back(const taken& one) {
   memory_state::grant_entry& entry = it->second;
   --(one.wanted == access_right::read_write ? entry.writers : entry.readers);
   const auto now = one.from.look();
-  if (now && *now == entry.given) {  // else it is gone, or set by somebody else since
+  if (withdraws && now && *now == entry.given) {  // else it is gone, or set by somebody else since
     access_right then = entry.before;
     if (entry.writers != 0) then = access_right::read_write;
     if (entry.readers != 0) then = std::max(then, access_right::read);
@@ -125,14 +126,14 @@ void grant_body::end() noexcept {
   lease_.end();
   if (taken_.empty() || state_->closed() || state_->forked()) return;
   backend& own = state_->backend_of(to_);
-  if (!own.on_worker() && !own.drain(to_, own.now() + drain_limit)) {
+  const bool is_done = own.on_worker() || own.drain(to_, own.now() + drain_limit);
+  if (!is_done) {
     log(log_level::warning,
         "a right of " + to_string(to_) + " stays: work of it was still pending when its grant ended");
-    return;
   }
   for (auto it = taken_.rbegin(); it != taken_.rend(); ++it) {
     try {
-      give_back(*it);
+      give_back(*it, is_done);
     } catch (const std::exception& failed) {
       log(log_level::warning, std::string{"a right could not be withdrawn: "} + failed.what());
     }
