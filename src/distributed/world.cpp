@@ -34,6 +34,7 @@ struct world::body {
   std::shared_ptr<process_group> on_node;
   std::string engine;
   std::string engine_reason;
+  std::string without_threads;  // the rank because of which no thread of ours may use the engine; empty: they may
   std::shared_ptr<detail::messenger> messages;
   std::shared_ptr<detail::queue_carrier> queues;
   std::shared_ptr<detail::far_copier> far_copies;
@@ -186,14 +187,10 @@ result<world_engine> common_engine(const std::vector<announcement>& all, bool ha
                       (has_mpi ? about(*without) + " is to do without" : "the world was not joined by it"));
 }
 
-/// The shortest of all ranks; 0 where one looks for nobody, or may not use MPI beside its program.
-std::uint64_t common_silence(const std::vector<announcement>& all, world_engine chosen) {
-  auto least = static_cast<std::uint64_t>(no_deadline.count());
-  for (const announcement& a : all) {
-    const bool may_look = chosen != world_engine::mpi || a.mpi_takes_any_thread != 0;
-    least = std::min(least, may_look ? a.silence : 0);
-  }
-  return least;
+/// Which rank keeps threads of weft's out of MPI, where that is the engine; empty: none does.
+std::string rank_without_threads(const std::vector<announcement>& all, world_engine chosen) {
+  const auto one = std::ranges::find(all, 0U, &announcement::mpi_takes_any_thread);
+  return chosen == world_engine::mpi && one != all.end() ? about(*one) : std::string{};
 }
 
 /// The messages with a thread that looks for lost ranks, which goes with the last who holds them.
@@ -249,24 +246,14 @@ result<world> join_by(rank self, int size, std::optional<int> local_rank, announ
   const auto left =
       until == no_deadline ? no_deadline : std::max(until - detail::steady_now(), std::chrono::nanoseconds{0});
   auto group = meet_on_node(*made, all->front().session, left, options.stop);
-
-  // Nobody is in before every node is complete: the second round says so, or what failed where.
-  const std::string failure = group ? std::string{} : group.error().what.substr(0, 1024);
-  auto verdicts = gather(std::as_bytes(std::span{failure}));
-  if (!group) return std::move(group).error();
-  if (!verdicts) return std::move(verdicts).error();
-  if (verdicts->size() != all->size()) return not_of_each(verdicts->size(), size);
-  for (std::size_t r = 0; r < verdicts->size(); ++r) {
-    if ((*verdicts)[r].empty()) continue;
-    const auto& text = (*verdicts)[r];
-    return make_error(
-        errc::peer_dead,
-        to_string(made->members[r]) + " did not meet the other ranks of its node: " + detail::printable(text),
-        error_scope::process);
-  }
-  if (engine) {
+  auto is_ready = group ? result<void>{} : result<void>{group.error()};
+  if (engine && group) {
     made->engine_reason.clear();
     made->engine = engine->name();
+    made->without_threads = rank_without_threads(*all, *chosen);
+    // the shortest of all ranks; 0 where one looks for nobody
+    const std::uint64_t silence =
+        made->without_threads.empty() ? std::ranges::min(*all, {}, &announcement::silence).silence : 0;
     std::vector<std::vector<std::byte>> addresses;
     for (announcement& a : *all) addresses.push_back(std::move(a.engine_address));
     engine->introduce(std::move(addresses));
@@ -274,9 +261,27 @@ result<world> join_by(rank self, int size, std::optional<int> local_rank, announ
         watched(std::make_shared<detail::messenger>(
                     std::move(engine),
                     [members = made->members](int r) { return to_string(members[static_cast<std::size_t>(r)]); }),
-                self, size, common_silence(*all, *chosen));
-    if (!messages) return std::move(messages).error();
-    made->messages = std::move(*messages);
+                self, size, silence);
+    if (messages) {
+      made->messages = std::move(*messages);
+    } else {
+      is_ready = std::move(messages).error();
+    }
+  }
+
+  // Nobody is in before everybody is ready: the second round says so, or what failed where.
+  const std::string failure = is_ready ? std::string{} : is_ready.error().what.substr(0, 1024);
+  auto verdicts = gather(std::as_bytes(std::span{failure}));
+  if (!is_ready) return std::move(is_ready).error();
+  if (!verdicts) return std::move(verdicts).error();
+  if (verdicts->size() != all->size()) return not_of_each(verdicts->size(), size);
+  for (std::size_t r = 0; r < verdicts->size(); ++r) {
+    if ((*verdicts)[r].empty()) continue;
+    const auto& text = (*verdicts)[r];
+    return make_error(errc::peer_dead, to_string(made->members[r]) + " could not join: " + detail::printable(text),
+                      error_scope::process);
+  }
+  if (made->messages && made->without_threads.empty()) {
     made->queues = detail::queue_carrier::open(made->messages);
     made->far_copies = std::make_shared<detail::far_copier>(made->messages, self.value(), size);
   }
@@ -374,6 +379,13 @@ namespace {
   raise(errc::unsupported, "nothing carries messages between ranks: " + of.engine_reason);
 }
 
+[[noreturn]] void raise_no_threads(const world::body& of) {
+  if (!of.messages) raise_no_engine(of);
+  raise(errc::unsupported, "queues between nodes and copies between ranks need threads of weft's in MPI, and " +
+                               of.without_threads +
+                               " does not take them: begin with MPI_Init_thread and MPI_THREAD_MULTIPLE on every rank");
+}
+
 detail::messenger& messages_with(const world::body& of, rank other) {
   require(other, static_cast<int>(of.members.size()));
   if (other == of.self) raise(errc::invalid_argument, to_string(other) + " is this process: it sends itself nothing");
@@ -401,12 +413,12 @@ std::string world::transport(rank to, std::source_location where) const {
 }
 
 const std::shared_ptr<detail::queue_carrier>& world::queues() const {
-  if (!body_->queues) raise_no_engine(*body_);
+  if (!body_->queues) raise_no_threads(*body_);
   return body_->queues;
 }
 
 const std::shared_ptr<detail::far_copier>& world::far_copies() const {
-  if (!body_->far_copies) raise_no_engine(*body_);
+  if (!body_->far_copies) raise_no_threads(*body_);
   return body_->far_copies;
 }
 

@@ -5,6 +5,7 @@
 #include "distributed/engine/messenger.hpp"
 #include "distributed/meetings.hpp"
 #include "distributed/memory/far_copier.hpp"
+#include "support/processes.hpp"
 #include "weft/memory/buffer.hpp"
 #include "weft/memory/copy.hpp"
 #include "weft/runtime/machine.hpp"
@@ -436,6 +437,23 @@ TEST(far_memory, is_read_to_the_last_piece_that_was_sent_although_the_answer_is_
     EXPECT_EQ(code_of(came), sent == 5 ? errc::corrupt : errc::not_found);
     EXPECT_TRUE(sent == 5 || taken == 3) << taken;
   }
+}
+
+TEST(far_memory, a_copy_that_is_given_up_ends_the_connection_at_its_other_end_too) {
+  NEEDS(no_ucx);
+  ::setenv("UCX_KEEPALIVE_INTERVAL", "10ms", 1);  // UCX sees the end by this
+  const copier_and_liar both;
+  ::unsetenv("UCX_KEEPALIVE_INTERVAL");
+  std::vector<byte> mine(64);
+  static_cast<void>(both.copier->offer(weft::detail::untyped(std::span{mine}), true));  // its thread moves messages
+  far_copy_options soon;
+  soon.timeout = 1ms;
+  const auto came = both.copier->read(weft::detail::untyped(std::span{mine}), {1, 0, 1, 0, mine.size()}, soon);
+  EXPECT_EQ(code_of(came), errc::timed_out) << failure_of(came);
+  EXPECT_TRUE(processes::comes_true([&] {
+    both.liar->progress();
+    return both.liar->failure(0) != nullptr;
+  }));
 }
 
 TEST(far_memory, a_too_long_piece_ends_a_copy_without_a_time_limit) {

@@ -84,7 +84,23 @@ TEST(life_watch, loses_a_rank_that_does_not_answer_in_time_and_tells_it_so_later
     told = p.b.messages->failure(0).value_or("");
     return !told.empty();
   }));
-  EXPECT_EQ(told, "it takes this rank for dead, which gave it no sign of life");
+  EXPECT_EQ(told, "it ended the connection: this rank gave it no sign of life, or it gave up a copy or a message");
+}
+
+TEST(life_watch, tells_a_rank_that_waits_that_its_connection_was_ended_here) {
+  NEEDS(no_ucx);
+  watched_pair p;
+  ASSERT_EQ(p.after_answers(1), "");  // they are connected
+  p.a.messages->lose(1, "a copy was given up");
+  std::string told;
+  static_cast<void>(watched_pair::after(1, p.b, 0));  // it asks
+  EXPECT_TRUE(processes::comes_true([&] {
+    p.a.watch->listen();
+    p.b.watch->listen();
+    told = p.b.messages->failure(0).value_or("");
+    return !told.empty();
+  }));
+  EXPECT_TRUE(says(told, "it ended the connection: ")) << told;
 }
 
 TEST(life_watch, loses_a_rank_that_takes_nothing_so_that_it_cannot_even_be_asked) {

@@ -208,11 +208,57 @@ std::string work_over_nodes(world_options options, int rank_of_mpi) {
   return says(w->engine(), "mpi") ? collect_by_engine(*w) : "";
 }
 
+/// What needs threads of weft's, where MPI takes none.
+std::string lacks_threads(world_options options, int rank_of_mpi) {
+  options.node = "n" + std::to_string(rank_of_mpi);
+  auto w = world::join_mpi(nullptr, options);
+  if (!w) return failure_of(w);
+  const rank next{(w->self().value() + 1) % 3};
+  std::vector<std::uint64_t> mine(4);
+  std::string wrong;
+  for (const weft::error& refused : {error_of([&] { static_cast<void>(weft::connect_receiver<int>(*w, next, 1)); }),
+                                     error_of([&] { static_cast<void>(weft::connect_sender<int>(*w, next, 1)); }),
+                                     error_of([&] { const weft::offered_memory offered{*w, mine}; })})
+    if (refused.code != errc::unsupported || !says(refused.what, "rank 0 (host ") ||
+        !says(refused.what, "MPI_THREAD_MULTIPLE"))
+      wrong += weft::to_string(refused) + "; ";
+  return wrong;
+}
+
+/// Rank 0 gives up what it sends to rank 1: neither gets anything of the other any more.
+std::string give_up_a_message(world_options options) {
+  options.silence = only_a_hang;
+  auto w = world::join_mpi(nullptr, options);
+  if (!w) return failure_of(w);
+  std::array<std::byte, 1> room{};
+  std::string wrong;
+  if (w->self() == rank{0}) {
+    const std::vector<std::byte> large(std::size_t{16} << 20U);
+    const auto late = w->send(rank{1}, 1, large, 50ms);
+    if (code_of(late) != errc::timed_out) wrong += "a message that nobody receives: " + failure_of(late);
+    const auto next = w->send(rank{1}, 2, view("small"), only_a_hang);
+    if (code_of(next) != errc::peer_dead) wrong += "the next one: " + failure_of(next);
+    static_cast<void>(w->receive(rank{2}, 3, room, only_a_hang));  // rank 1 has been told
+  } else if (w->self() == rank{1}) {
+    const auto none = w->receive(rank{0}, 2, room, only_a_hang);
+    if (code_of(none) != errc::peer_dead || !says(failure_of(none), "it ended the connection"))
+      wrong += "who was to receive it: " + failure_of(none);
+    static_cast<void>(w->send(rank{2}, 3, {}, only_a_hang));
+  } else {
+    static_cast<void>(w->receive(rank{1}, 3, room, only_a_hang));
+    static_cast<void>(w->send(rank{0}, 3, {}, only_a_hang));
+  }
+  return wrong;
+}
+
 /// A rank that the launcher has started: writes what it finds wrong, and "well" at rank 0.
-int be_a_rank(const char* library, weft::world_engine engine) {
+int be_a_rank(const char* library, weft::world_engine engine, bool has_threads) {
   void* mpi = ::dlopen(library, RTLD_NOW | RTLD_GLOBAL);
-  const auto call = [&](const char* name) { return reinterpret_cast<int (*)(void*, void*)>(::dlsym(mpi, name)); };
-  if (mpi == nullptr || call("MPI_Init")(nullptr, nullptr) != 0) {
+  const auto init = reinterpret_cast<int (*)(void*, void*, int, int*)>(mpi ? ::dlsym(mpi, "MPI_Init_thread") : nullptr);
+  constexpr int single = 0, multiple = 3;  // of both
+  int granted = 0;
+  if (init == nullptr || init(nullptr, nullptr, has_threads ? multiple : single, &granted) != 0 ||
+      (granted == multiple) != has_threads) {
     std::puts("wrong: cannot initialise MPI");
     return 1;
   }
@@ -223,7 +269,9 @@ int be_a_rank(const char* library, weft::world_engine engine) {
     auto w = world::join_mpi(nullptr, options);
     wrong = w ? talk_in_a_ring(*w) : failure_of(w);
     if (w && wrong.empty() && engine == weft::world_engine::mpi) wrong = collect_by_engine(*w);  // on one node
-    if (w && wrong.empty()) wrong = work_over_nodes(options, w->self().value());
+    if (w && wrong.empty() && has_threads) wrong = work_over_nodes(options, w->self().value());
+    if (w && wrong.empty() && !has_threads) wrong = lacks_threads(options, w->self().value());
+    if (w && wrong.empty() && has_threads && engine == weft::world_engine::mpi) wrong = give_up_a_message(options);
     if (w && w->self() == rank{0}) std::printf("well by %s\n", w->engine().c_str());
     if (w) static_cast<void>(w->node_group()->barrier(only_a_hang));
   }
@@ -239,15 +287,17 @@ int be_a_rank(const char* library, weft::world_engine engine) {
   const char* library = std::getenv("TEST_MPI_LIBRARY");
   if (library == nullptr) return true;
   const std::string engine = std::getenv("TEST_MPI_ENGINE");
-  std::_Exit(be_a_rank(library, engine == "mpi" ? weft::world_engine::mpi : weft::world_engine::automatic));
+  std::_Exit(be_a_rank(library, engine == "mpi" ? weft::world_engine::mpi : weft::world_engine::automatic,
+                       std::getenv("TEST_MPI_SINGLE") == nullptr));
 }();
 
 /// What three ranks wrote; empty where that MPI is not here.
-std::string three_ranks(const implementation& mpi, const char* engine) {
+std::string three_ranks(const implementation& mpi, const std::string& engine, bool has_threads = true) {
   const std::string launcher{mpi.launcher};
   const std::string found = "command -v " + launcher.substr(0, launcher.find(' ')) + " > /dev/null";
   if (std::system(found.c_str()) != 0) return {};
   const std::string line = std::string{"env -u RANK TEST_MPI_LIBRARY="} + mpi.library + " TEST_MPI_ENGINE=" + engine +
+                           (has_threads ? "" : " TEST_MPI_SINGLE=1") +
                            " UCX_TLS=tcp,self UCX_MEM_MMAP_HOOK_MODE=none OMPI_MCA_rmaps_base_oversubscribe=1 " +
                            launcher + " -n 3 " + std::filesystem::read_symlink("/proc/self/exe").string() + " 2>&1";
   std::string said;
@@ -270,6 +320,13 @@ TEST(world_by_mpi, meets_and_sends_by_mpich) {
   if (said.empty()) GTEST_SKIP() << "no MPICH here (mpich)";
   EXPECT_TRUE(says(said, "well by mpi: MPICH")) << said;
   EXPECT_FALSE(says(said, "wrong: ") || says(said, "it failed")) << said;  // MPI and UCX may print what they like
+}
+
+TEST(world_by_mpi, refuses_queues_and_copies_where_mpi_takes_no_threads) {
+  const std::string said = three_ranks(open_mpi, "mpi", false);
+  if (said.empty()) GTEST_SKIP() << "no Open MPI here (openmpi-bin)";
+  EXPECT_TRUE(says(said, "well by mpi: Open MPI")) << said;
+  EXPECT_FALSE(says(said, "wrong: ") || says(said, "it failed")) << said;
 }
 
 TEST(world_by_mpi, takes_ucx_where_every_rank_has_it) {

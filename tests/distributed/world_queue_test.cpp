@@ -5,6 +5,7 @@
 #include "distributed/engine/messenger.hpp"
 #include "distributed/meetings.hpp"
 #include "distributed/queues/queue_carrier.hpp"
+#include "support/processes.hpp"
 #include "weft/channel/kernel_end.hpp"
 #include "weft/exec/launch.hpp"
 #include "weft/kernel/define.hpp"
@@ -337,7 +338,9 @@ TEST(world_queue, gives_up_at_its_deadline_and_when_it_is_stopped) {
                   if (e.code != errc::invalid_argument) return e.what;
                   tried.blow();
                   auto rx = connect_receiver<int>(w, one, 2, of(16));
+                  auto again = connect_receiver<int>(w, one, 1, of(16));
                   int got = 0;
+                  if (const auto came = again.receive(got); came != queue_status::ok || got != 5) return named(came);
                   if (const auto late = rx.receive_for(got, 1ms); late != queue_status::timed_out) return named(late);
                   std::stop_source stop;
                   std::thread other{[&] { stop.request_stop(); }};
@@ -348,14 +351,39 @@ TEST(world_queue, gives_up_at_its_deadline_and_when_it_is_stopped) {
                 },
                 [&](world& w) -> std::string {
                   tried.hear();
-                  // what was given up was offered all the same: its sender is told that nobody receives
-                  auto stale = connect_sender<int>(w, zero, 1, of(16));
-                  queue_status told = queue_status::ok;
-                  while (told == queue_status::ok) told = stale.send(1);
-                  if (told != queue_status::closed) return "of an offer that was given up: " + named(told);
                   auto tx = connect_sender<int>(w, zero, 2, of(16));
+                  auto again = connect_sender<int>(w, zero, 1, of(16));  // not by the offer that was given up
+                  if (const auto sent = again.send(5); sent != queue_status::ok) return named(sent);
                   over.hear();
                   return "";
+                }),
+            "");
+}
+
+TEST(world_queue, a_sender_without_time_to_wait_takes_an_offer_that_is_there) {
+  NEEDS(no_ucx);
+  EXPECT_EQ(on_a_pair(
+                [&](world& w) -> std::string {
+                  auto rx = connect_receiver<int>(w, one, 1, of(16));
+                  int got = 0;
+                  const auto came = rx.receive(got);
+                  return came == queue_status::ok && got == 5 ? "" : named(came);
+                },
+                [&](world& w) -> std::string {
+                  connect_options now;
+                  now.timeout = 0ns;
+                  std::string wrong = "no offer was there";
+                  static_cast<void>(processes::comes_true([&] {
+                    try {
+                      auto tx = connect_sender<int>(w, zero, 1, of(16), now);
+                      const auto sent = tx.send(5);
+                      wrong = sent == queue_status::ok ? "" : named(sent);
+                      return true;
+                    } catch (const weft::error_exception& early) {
+                      return early.cause().code != errc::timed_out;
+                    }
+                  }));
+                  return wrong;
                 }),
             "");
 }
@@ -444,6 +472,20 @@ struct liar_and_victim {
     liar->send(t, 0, {weft::detail::message_tag::most_own, true}, frame);
     while (t.is_under_way()) liar->progress();
   }
+  /// The records of the next frame that comes, without what follows them.
+  std::vector<std::uint32_t> hears() {
+    std::vector<std::byte> frame(std::size_t{128} << 10);
+    weft::detail::transfer t;
+    liar->receive(t, 0, {weft::detail::message_tag::most_own, true}, frame);
+    if (!processes::comes_true([&] { return liar->progress(), !t.is_under_way(); })) liar->cancel(t, 0);
+    std::vector<std::uint32_t> kinds;
+    said_record r{};
+    for (std::size_t at = 0; t.at == weft::detail::transfer::stage::done && at < t.bytes; at += sizeof r + r.size) {
+      std::memcpy(&r, frame.data() + at, sizeof r);
+      kinds.push_back(r.what);
+    }
+    return kinds;
+  }
   /// What a wait for an offer on channel 9 comes to.
   std::string await_on_nine() {
     std::optional<std::string> came;
@@ -453,13 +495,13 @@ struct liar_and_victim {
     }};
     auto offer = carrier->await_offer(1, 9, weft::deadline_after(weft::detail::steady_now(), only_a_hang), {});
     over.request_stop();
-    return offer ? "an offer" : weft::to_string(offer.error());
+    return offer ? "offer " + std::to_string(offer->number) : weft::to_string(offer.error());
   }
   std::shared_ptr<weft::detail::queue_carrier> carrier;
   std::unique_ptr<weft::detail::engine> liar;  // goes first: its last words need somebody who hears them
 };
 
-constexpr std::uint32_t offer_ = 1, answer_ = 2, messages_ = 3, credit_ = 4, fin_ = 5;
+constexpr std::uint32_t offer_ = 1, answer_ = 2, messages_ = 3, credit_ = 4, fin_ = 5, withdrawal_ = 7;
 
 TEST(world_queue, believes_no_frame_that_cannot_be) {
   NEEDS(no_ucx);
@@ -480,27 +522,48 @@ TEST(world_queue, believes_no_frame_that_cannot_be) {
   }
   liar_and_victim honest;
   honest.says({{offer_, 1, 9, 0, 4}}, "four");
-  EXPECT_EQ(honest.await_on_nine(), "an offer");
+  EXPECT_EQ(honest.await_on_nine(), "offer 1");
 }
 
-/// A receiving end for messages of 64 bytes, offered to the liar, who has answered.
+TEST(world_queue, takes_no_offer_that_was_withdrawn_and_keeps_none_of_many) {
+  NEEDS(no_ucx);
+  liar_and_victim both;
+  std::vector<said_record> frame{{withdrawal_, 1, 9, 0, 0}};  // of what was taken already, or never there
+  for (std::uint32_t n = 1; n <= 1500; ++n) {
+    frame.push_back({offer_, n, 9, 0, 0});
+    frame.push_back({withdrawal_, n, 9, 0, 0});
+  }
+  frame.push_back({offer_, 1501, 9, 0, 0});
+  both.says(frame);
+  EXPECT_EQ(both.await_on_nine(), "offer 1501");
+}
+
+/// An end for messages of 64 bytes: one that receives is offered to the liar, and one that sends takes its offer 1.
 struct victims_end {
-  victims_end(liar_and_victim& both, const queue_options& options) : carrier(both.carrier) {
+  victims_end(liar_and_victim& both, const queue_options& options, bool sends = false) : carrier(both.carrier) {
+    using weft::detail::queue_side;
+    const auto side = sends ? queue_side::sending : queue_side::receiving;
     const auto header = weft::detail::describe(weft::detail::type_of<numbered<64>>(), options);
     auto file = weft::value_or_raise(weft::detail::make_region(header));
     auto region =
         weft::value_or_raise(weft::detail::map_region(file.get(), weft::detail::region_size(shape_in(header))));
     std::byte* const base = region.get().base;
-    queue = weft::detail::make_region_side(weft::detail::queue_side::receiving, header, std::move(region), options,
-                                           weft::parking::word_scope::process);
+    queue =
+        weft::detail::make_region_side(side, header, std::move(region), options, weft::parking::word_scope::process);
     end->peer = 1;
+    end->sends = sends;
     end->words = weft::detail::words_in(base);
     end->overwrites = queue->overwrites;
     end->message.resize(64);
-    weft::detail::set_end(end->ring, weft::detail::view_of(weft::detail::queue_side::sending, base), queue->shape);
+    auto other = weft::detail::view_of(sends ? queue_side::receiving : queue_side::sending, base);
+    if (sends) other.credit = &end->unused;
+    weft::detail::set_end(end->ring, other, queue->shape);
     end->queue = queue;
-    weft::value_or_raise(carrier->offer(end, 5, header));
-    both.says({{answer_, 1, 0, 1, 0}});
+    if (sends) {
+      carrier->take(end, {1, {}});
+    } else {
+      weft::value_or_raise(carrier->offer(end, 5, header));
+    }
   }
   ~victims_end() { carrier->leave(*end); }
   victims_end(const victims_end&) = delete;
@@ -510,6 +573,34 @@ struct victims_end {
   std::shared_ptr<weft::detail::far_end> end = std::make_shared<weft::detail::far_end>();
 };
 
+constexpr said_record accepts{answer_, 1, 0, 1, 0};
+
+TEST(world_queue, a_sender_learns_whether_its_receiver_still_waits) {
+  NEEDS(no_ucx);
+  const auto until = weft::deadline_after(weft::detail::steady_now(), only_a_hang);
+  for (const bool waits : {false, true}) {
+    liar_and_victim both;
+    const victims_end here{both, of(16), true};
+    both.says({{credit_, 1, waits ? 0 : WEFT_RING_CLOSED_BIT, 0, 0}});
+    EXPECT_EQ(weft::value_or_raise(here.carrier->await_receiver(*here.end, until, {})), waits);
+  }
+}
+
+TEST(world_queue, a_receiver_that_is_taken_says_so_and_one_that_is_not_withdraws_its_offer) {
+  NEEDS(no_ucx);
+  for (const bool is_taken : {false, true}) {
+    liar_and_victim both;
+    std::optional<victims_end> here{std::in_place, both, of(16)};
+    EXPECT_EQ(both.hears(), std::vector{offer_});
+    if (is_taken) {
+      both.says({accepts});
+    } else {
+      here.reset();
+    }
+    EXPECT_EQ(both.hears(), std::vector{is_taken ? credit_ : withdrawal_});
+  }
+}
+
 said_record small(std::uint64_t first, std::uint32_t count) { return {messages_, 1, first, count, 64 * count}; }
 
 TEST(world_queue, a_queue_overfilled_or_reordered_by_another_rank_ends_as_corrupt) {
@@ -518,6 +609,7 @@ TEST(world_queue, a_queue_overfilled_or_reordered_by_another_rank_ends_as_corrup
            {small(1, 1)}, {small(0, 17)}, {{messages_, 1, 0, 2, 64}}, {{fin_, 1, 5, 0, 0}}}) {
     liar_and_victim both;
     const victims_end here{both, of(16)};
+    both.says({accepts});
     both.says(wrong, std::string(wrong.back().size, 'x'));
     EXPECT_TRUE(meetings::says(both.await_on_nine(), "sent what no queue sends"));
     while (!here.queue->stopped()) std::this_thread::yield();  // told by the carrier's thread, which saw it
@@ -532,6 +624,7 @@ TEST(world_queue, counts_what_was_overwritten_before_it_left) {
   queue_options options = of(16);
   options.when_full = backpressure::overwrite_oldest;
   const victims_end here{both, options};
+  both.says({accepts});
   both.says({small(5, 1)}, std::string(64, 'x'));
   while (weft::detail::statistics_of(*here.queue).lost == 0) std::this_thread::yield();
   EXPECT_EQ(weft::detail::statistics_of(*here.queue).lost, 5U);

@@ -9,6 +9,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <pthread.h>
 #include <utility>
 
 namespace {
@@ -349,6 +350,33 @@ TEST(world, joins_by_an_exchange_of_the_caller) {
     EXPECT_EQ(w->node_group()->size(), 3);
     EXPECT_EQ(w->member(rank{1}).interface, "");
   }
+}
+
+TEST(world, ends_for_all_when_one_rank_gets_no_thread_to_look_for_lost_ranks) {
+  NEEDS(no_ucx);
+  blackboard board{2};
+  pthread_attr_t usual{}, none{};  // what threads begin with
+  ASSERT_EQ(::pthread_getattr_default_np(&usual), 0);
+  ASSERT_EQ(::pthread_getattr_default_np(&none), 0);
+  ASSERT_EQ(::pthread_attr_setstacksize(&none, std::size_t{1} << 47U), 0);
+  std::atomic<bool> is_ready{false};  // rank 0, which has its thread then
+  const world_options shared = with_ucx();
+  const auto ended = join_all({0, 1}, [&](int r) {
+    world_options options = shared;
+    options.node = std::to_string(r);
+    int round = 0;
+    const auto exchange = [&](std::span<const std::byte> mine) {
+      if (++round == 2 && r == 0) is_ready = true, is_ready.notify_all();
+      auto all = board.exchange(r, mine);
+      if (round == 1 && r == 1) is_ready.wait(false), ::pthread_setattr_default_np(&none);
+      return all;
+    };
+    return world::join(rank{r}, 2, exchange, options);
+  });
+  ::pthread_setattr_default_np(&usual);
+  EXPECT_EQ(code_of(ended[0]), errc::peer_dead) << failure_of(ended[0]);
+  EXPECT_TRUE(says(failure_of(ended[0]), "rank 1 (node 1, host ") && says(failure_of(ended[0]), "ulimit -u"));
+  EXPECT_EQ(code_of(ended[1]), errc::resource_exhausted) << failure_of(ended[1]);
 }
 
 TEST(world, does_not_believe_an_exchange_that_mixes_ranks_up_or_gives_garbage) {

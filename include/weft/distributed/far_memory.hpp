@@ -84,7 +84,8 @@ class far_span {
 /// Lets the ranks of a world read this memory, and write it unless T is const, for as long as this lives. It takes a
 /// buffer, a device_span or host memory, which has to stay as long. A thread of the world's (weft-far-memory) does what
 /// they ask for; a copy that is under way when this ends is waited for.
-/// Errors: throws unsupported without an engine; resource_exhausted (threads).
+/// Errors: throws unsupported without an engine, or by MPI where a rank has begun without MPI_THREAD_MULTIPLE;
+///   resource_exhausted (threads).
 template <class T>
 class offered_memory {
  public:
@@ -133,7 +134,8 @@ void check_far_copy(std::size_t to, std::size_t from, std::source_location where
 /// the other side's; copies of one rank to another one's memory happen one after the other.
 /// Errors: throws incompatible (sizes); out_of_range, not_found (the offer has ended, or its memory), unsupported (it
 ///   is for reading); corrupt (verification); peer_dead, timed_out, cancelled. The last two end the connection with
-///   that rank, as an unfinished message does. Cost: a message there and one back, and the bytes. Thread: any.
+///   that rank, as an unfinished message does: its waits for this one end with peer_dead. Cost: a message there and
+///   one back, and the bytes. Thread: any.
 template <class T, class From>
 void copy(const world& w, const far_span<T>& to, const From& from, const far_copy_options& options = {},
           std::source_location where = std::source_location::current()) {

@@ -56,7 +56,8 @@ struct world_options {
   std::stop_token stop{};
   /// A rank that another one waits for and that gives no sign of life for so long counts as dead: its link is cut, or
   /// it stands still. A rank that computes gives signs. The shortest of all ranks holds; 0 of one: none is looked for.
-  /// At least 100 ms; without a value WEFT_WORLD_SILENCE, in seconds, else 10 s.
+  /// At least 100 ms; without a value WEFT_WORLD_SILENCE, in seconds, else 10 s. With 0 UCX finds a connection that the
+  /// other rank has ended within UCX_KEEPALIVE_INTERVAL, and MPI never.
   std::optional<std::chrono::nanoseconds> silence{};
   std::string interface{};  // of the network, by name; empty: WEFT_WORLD_INTERFACE, else as the system routes
   std::string node{};       // ranks of one computer with different ones count as on several nodes: to try that there;
@@ -91,7 +92,8 @@ class world {
   /// Waits until all have joined, and their nodes have. When it fails for one, it fails for all.
   /// Errors: timed_out naming who is late; cancelled; name_taken (another program has the port); not_found (host,
   /// interface); incompatible (version, size, token, a rank or local rank twice), naming both; peer_dead; unsupported
-  /// (more ranks on a node than process_group::max_size). Throws invalid_argument for a place that cannot be.
+  /// (more ranks on a node than process_group::max_size); resource_exhausted (threads). Throws invalid_argument for a
+  /// place that cannot be.
   /// To find the address of `host` may take longer than the timeout: it lasts as long as the system's resolver.
   [[nodiscard]] static result<world> join(const world_place& place, const world_options& options = {},
                                           std::source_location where = std::source_location::current());
@@ -102,7 +104,8 @@ class world {
 
   /// By the MPI of the program, between MPI_Init and MPI_Finalize: over a copy of MPI_COMM_WORLD, or of the
   /// communicator that `communicator` points to (an MPI_Comm of the program's). Collective over it. The world has to go
-  /// before MPI_Finalize. Threads of the program that call MPI while others wait in weft need MPI_THREAD_MULTIPLE.
+  /// before MPI_Finalize. Threads of the program that call MPI while others wait in weft need MPI_THREAD_MULTIPLE; over
+  /// MPI's messages so do world_options::silence, queues between nodes and offered_memory, on every rank.
   /// Errors: as above; not_found without an initialised MPI; closed with MPI's words.
   [[nodiscard]] static result<world> join_mpi(const void* communicator = nullptr, const world_options& options = {},
                                               std::source_location where = std::source_location::current());

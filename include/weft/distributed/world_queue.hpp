@@ -43,7 +43,8 @@ void await_accepted(const world& w, const far_receiver& offered, const connect_o
 ///
 /// After that rank has died, what has arrived is received, then `failed` with peer_dead that names it. Closing the
 /// sender does not wait; the last end of a world to go waits up to a second until what was sent has left.
-/// Errors: those of connect_receiver(process_group&); invalid_argument for self; unsupported without an engine.
+/// Errors: those of connect_receiver(process_group&); invalid_argument for self; unsupported without an engine, or by
+/// MPI where a rank has begun without MPI_THREAD_MULTIPLE. One that timed out may be repeated: its offer is withdrawn.
 template <message T>
 [[nodiscard]] receiver<T> connect_receiver(const world& w, rank from, std::uint64_t channel,
                                            const queue_options& options = {}, const connect_options& how = {},
@@ -56,7 +57,7 @@ template <message T>
   return detail::make<receiver<T>>(std::move(offered.queue), end);
 }
 
-/// The sending end; as connect_sender(process_group&).
+/// The sending end; as connect_sender(process_group&). Between nodes it returns when the receiver has answered.
 template <message T>
 [[nodiscard]] sender<T> connect_sender(const world& w, rank to, std::uint64_t channel,
                                        const queue_options& options = {}, const connect_options& how = {},

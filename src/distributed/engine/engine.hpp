@@ -57,6 +57,9 @@ class engine {
   virtual void cancel(transfer& t, int peer) = 0;
   /// Ends a receive that nothing has come for yet; what is coming already goes on.
   virtual void withdraw(transfer& t) = 0;
+  /// Ends the connection with that rank as soon as it is made. UCX at the other end sees that within
+  /// UCX_KEEPALIVE_INTERVAL (20 s); MPI has none to end.
+  virtual void disconnect(int) {}
   /// Why nothing reaches that rank any more; null as long as it may be there.
   [[nodiscard]] virtual const std::string* failure(int rank) const noexcept = 0;
 

@@ -26,6 +26,7 @@ std::string in_seconds(std::chrono::nanoseconds time) {
 
 life_watch::life_watch(std::shared_ptr<messenger> by, int self, int ranks, std::chrono::nanoseconds silence)
     : by_(std::move(by)), self_(self), ranks_(ranks), silence_(in_seconds(silence)) {
+  by_->leave_last_words_to_a_watch();
   await_notice();
 }
 
@@ -53,19 +54,19 @@ void life_watch::listen() {
     await_notice();
   }
   for (auto& [rank, p] : peers_)
-    if (p.owes_answer) p.owes_answer = !say(rank, p, p.is_lost ? word::lost : word::here);
+    if (p.owes_answer) p.owes_answer = !say(rank, p, by_->has_lost(rank) ? word::lost : word::here);
 }
 
 void life_watch::beat() {
   listen();
   for (const int rank : by_->awaited()) {
+    if (by_->has_lost(rank)) continue;
     peer& p = peers_[rank];
-    if (p.is_lost) continue;
     if (!p.has_to_answer && say(rank, p, word::are_you_there)) {
       p.has_to_answer = true;
       p.beats = 0;
     } else if (++p.beats > beats_to_answer) {
-      lose(rank, p, "it gave no sign of life for " + silence_);
+      by_->lose(rank, "it gave no sign of life for " + silence_);
     }
   }
 }
@@ -76,7 +77,9 @@ void life_watch::hear(const notice& heard) {
   if (heard.what == word::are_you_there) p.owes_answer = true;
   if (heard.what == word::here) p.has_to_answer = false;
   p.beats = 0;  // also those of a notice that does not leave: either word is a sign of life
-  if (heard.what == word::lost) lose(heard.from, p, "it takes this rank for dead, which gave it no sign of life");
+  if (heard.what == word::lost)
+    by_->lose(heard.from,
+              "it ended the connection: this rank gave it no sign of life, or it gave up a copy or a message");
 }
 
 /// False where the notice before is still on its way.
@@ -86,11 +89,6 @@ bool life_watch::say(int to, peer& p, word what) {
   p.going.at = transfer::stage::under_way;
   by_->start_last_word(p.going, to, tag_of_notices, std::as_bytes(std::span{&p.said, 1}));
   return true;
-}
-
-void life_watch::lose(int rank, peer& p, const std::string& why) {
-  p.is_lost = true;
-  by_->lose(rank, why);
 }
 
 result<std::unique_ptr<life_watcher>> life_watcher::start(std::shared_ptr<messenger> by, int self, int ranks,

@@ -16,7 +16,8 @@ namespace weft::detail {
 
 /// A rank that somebody of this process waits for is asked whether it is there, and has some beats to answer in. Who is
 /// not waited for is not asked, so that a world at rest sends nothing. Beats are counted, not time: a process that
-/// stood still itself finds the answers first. Thread: one beats.
+/// stood still itself finds the answers first. A rank that has lost another one tells it so when asked.
+/// Thread: one beats.
 class life_watch {
  public:
   static constexpr int beats_to_answer = 8;
@@ -46,13 +47,11 @@ class life_watch {
     bool owes_answer = false;    // this rank does
     bool has_to_answer = false;  // that rank does, for so many beats
     int beats = 0;
-    bool is_lost = false;
   };
 
   void await_notice();
   void hear(const notice& heard);
   bool say(int to, peer& p, word what);
-  void lose(int rank, peer& p, const std::string& why);
 
   std::shared_ptr<messenger> by_;
   int self_, ranks_;

@@ -60,8 +60,8 @@ void messenger::start_last_word(transfer& t, int to, message_tag tag, std::span<
 }
 
 void messenger::send_by_engine(transfer& t, int to, message_tag tag, std::span<const std::byte> bytes) {
-  if (const auto lost = lost_.find(to); lost != lost_.end()) {
-    t.why = lost->second;
+  if (const std::string* const lost = why_lost(to)) {  // MPI would go on with small ones
+    t.why = *lost;
     t.end(transfer::stage::failed);
   } else {
     engine_->send(t, to, tag, bytes);
@@ -181,10 +181,22 @@ messenger::waiters& messenger::waiters_for(int rank) {
 
 const std::string* messenger::trouble(int rank) {
   waiters_for(rank).has_asked = true;
-  if (!lost_.empty()) {
-    if (const auto known = lost_.find(rank); known != lost_.end()) return &known->second;
-  }
-  return engine_->failure(rank);
+  return why_lost(rank);
+}
+
+const std::string* messenger::why_lost(int rank) const {
+  const auto known = lost_.find(rank);
+  return known != lost_.end() ? &known->second : engine_->failure(rank);
+}
+
+bool messenger::has_lost(int rank) {
+  const std::lock_guard lock{mutex_};
+  return why_lost(rank) != nullptr;
+}
+
+void messenger::leave_last_words_to_a_watch() {
+  const std::lock_guard lock{mutex_};
+  has_watch_ = true;
 }
 
 std::string messenger::transport_to(int rank) {
@@ -194,7 +206,7 @@ std::string messenger::transport_to(int rank) {
 
 void messenger::lose(int rank, const std::string& why) {
   const std::lock_guard lock{mutex_};
-  lost_.try_emplace(rank, why);
+  if (lost_.try_emplace(rank, why).second && !has_watch_) engine_->disconnect(rank);
   wake_others();
 }
 

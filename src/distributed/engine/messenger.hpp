@@ -71,8 +71,11 @@ class messenger {
   void rest_in_background(wait_deadline until, const std::atomic<bool>& news, bool needed = false);
   void wake();
   [[nodiscard]] std::optional<std::string> failure(int rank);
-  /// From now on nothing reaches that rank.
+  /// From now on nothing reaches that rank but last words, which tell it so. Without a watch the connection ends.
   void lose(int rank, const std::string& why);
+  void leave_last_words_to_a_watch();
+  /// Whether failure() has a reason; without counting as a wait for that rank.
+  [[nodiscard]] bool has_lost(int rank);
   /// The ranks that somebody waits for, or has asked for the failure() of since the last call.
   [[nodiscard]] std::vector<int> awaited();
   [[nodiscard]] std::string transport_to(int rank);
@@ -89,6 +92,7 @@ class messenger {
   result<std::size_t> finish(std::unique_lock<std::mutex>& lock, transfer& t, const call& c,
                              std::chrono::nanoseconds timeout, const std::stop_token& stop);
   const std::string* trouble(int rank);
+  [[nodiscard]] const std::string* why_lost(int rank) const;
   void send_by_engine(transfer& t, int to, message_tag tag, std::span<const std::byte> bytes);
   void tell_background();
   void wake_others();
@@ -106,9 +110,10 @@ class messenger {
   waiters& waiters_for(int rank);
   std::vector<waiters> waiters_;     // by rank
   std::map<int, std::string> lost_;  // and why
-  bool is_watched_ = false;          // a thread looks after the engine: it progresses for all
-  int others_ = 0;                   // threads that wait for it
-  int users_ = 0;                    // in calls
+  bool has_watch_ = false;
+  bool is_watched_ = false;  // a thread looks after the engine: it progresses for all
+  int others_ = 0;           // threads that wait for it
+  int users_ = 0;            // in calls
   std::chrono::nanoseconds last_use_{};
   struct resting {
     const std::atomic<bool>& news;

@@ -115,6 +115,7 @@ class ucx_engine final : public engine {
   ucx_engine(const ucp::calls& calls, std::string name, int self, int ranks)
       : calls_(calls), name_(std::move(name)), self_(self), peers_(static_cast<std::size_t>(ranks)) {
     to_greet_.reserve(peers_.size());  // it grows in a callback of UCX, which must not throw
+    unwanted_.reserve(peers_.size());
   }
 
   ~ucx_engine() override {
@@ -221,6 +222,11 @@ class ucx_engine final : public engine {
     }
   }
 
+  void disconnect(int rank) override {
+    unwanted_.push_back(&peers_[index(rank)]);
+    close_unwanted();
+  }
+
   void withdraw(transfer& t) override {
     if (t.is_under_way() && t.native != nullptr) calls_.request_cancel(worker_, t.native);
   }
@@ -264,7 +270,7 @@ class ucx_engine final : public engine {
       to_greet_.pop_back();  // first: more may greet while it connects
       connect(next);
     }
-    return moved;
+    return close_unwanted() || moved;
   }
   int wake_file() const noexcept override { return wake_file_; }
   bool arm() noexcept override { return to_greet_.empty() && calls_.worker_arm(worker_) != ucp::busy; }
@@ -422,6 +428,16 @@ class ucx_engine final : public engine {
     wait_for(calls_.ep_close_nbx(std::exchange(p.ep, nullptr), &how), p, steady_second());
   }
 
+  // A connection that is still being made stays for later.
+  bool close_unwanted() {
+    return std::erase_if(unwanted_, [this](peer* p) {
+             if (!p->is_open() && !p->failure) return false;
+             if (p->ep != nullptr) close(*p);  // first: for a peer that is lost it would not wait
+             lost(*p, "this rank ended the connection");
+             return true;
+           }) > 0;
+  }
+
   // First both ends of every connection are there, and what was sent leaves this process; for a second at most: a rank
   // that stands still takes nothing. False where a connection is still being made, which stays as it is before 1.14.
   bool close_all() {
@@ -476,7 +492,7 @@ class ucx_engine final : public engine {
   std::vector<peer> peers_;                // by rank; it never grows: endpoints point into it
   std::array<std::byte, 64> left_over_{};  // what nobody received, cut; with `last_`, there until the worker has gone
   transfer last_;
-  std::vector<peer*> to_greet_;
+  std::vector<peer*> to_greet_, unwanted_;
   ucp::context* context_ = nullptr;
   ucp::worker* worker_ = nullptr;
   int wake_file_ = -1;

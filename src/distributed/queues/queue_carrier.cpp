@@ -25,10 +25,15 @@ constexpr std::size_t longest_header = 1024;  // bytes
 constexpr auto owed_for = 50us;               // credit that no message takes along, where the sender has plenty
 constexpr auto longest_rest = 20ms;
 
-enum class kind : std::uint32_t { offer = 1, answer, messages, credit, fin, broken };
+enum class kind : std::uint32_t { offer = 1, answer, messages, credit, fin, broken, withdrawal };
 
 bool is_closed(const far_end& end) noexcept {
   return (WEFT_RING_LOAD_64(&end.words->credit) & WEFT_RING_CLOSED_BIT) != 0;
+}
+
+/// By its user, of an end that receives.
+void close_receiving(far_end& end) noexcept {
+  WEFT_RING_STORE_64(&end.words->credit, WEFT_RING_LOAD_64(&end.words->credit) | WEFT_RING_CLOSED_BIT);
 }
 
 void wake(std::atomic<std::uint32_t>& word) noexcept {
@@ -301,6 +306,13 @@ bool queue_carrier::handle_record(line& l, const record& r, std::span<const std:
     changed_.notify_all();
     return true;
   }
+  if (r.what == kind::withdrawal) {
+    const auto here = l.offers.find(r.value);
+    if (here == l.offers.end()) return true;  // taken: the answer finds nobody
+    l.offers_here -= std::erase_if(here->second, [&](const far_offer& one) { return one.number == r.queue; });
+    if (here->second.empty()) l.offers.erase(here);
+    return true;
+  }
   const auto found = ends_.find(r.queue);
   if (found == ends_.end() || found->second->peer != l.peer) {
     // an end that has gone; a sender that has found one is told
@@ -315,12 +327,21 @@ bool queue_carrier::handle_record(line& l, const record& r, std::span<const std:
       end.is_answered = true;
       end.their = r.count;
       if (r.count == 0) end.refusal.assign(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+      if (r.count != 0) {
+        end.told = WEFT_RING_LOAD_64(&end.words->credit);
+        end.has_ended = is_closed(end);
+        say(l, {kind::credit, r.count, end.told, 0, 0}, {});
+      }
       changed_.notify_all();
       return true;
     case kind::messages:
       return put(end, r, bytes);
     case kind::credit:
       if (!end.sends) return false;
+      if (!std::exchange(end.is_answered, true)) {
+        if ((r.value & WEFT_RING_CLOSED_BIT) != 0) end.their = 0;  // closed before it heard of this sender
+        changed_.notify_all();
+      }
       WEFT_RING_STORE_64(&end.words->credit, r.value);  // the sender looks whether it can be
       wake(end.words->sender_waits);
       return true;
@@ -441,13 +462,15 @@ void queue_carrier::forget_if_done(far_end& end) {
 }
 
 void queue_carrier::leave(far_end& end) noexcept {
-  if (!end.sends) {  // where it was not closed
-    const std::uint64_t credit = WEFT_RING_LOAD_64(&end.words->credit);
-    WEFT_RING_STORE_64(&end.words->credit, credit | WEFT_RING_CLOSED_BIT);
-  }
+  if (!end.sends) close_receiving(end);  // where it was not closed
   static_cast<void>(bring(end));
   const std::lock_guard lock{mutex_};
   end.is_left = true;
+  try {
+    if (!end.sends && !end.is_answered && !end.cause)
+      say(*lines_.at(end.peer), {kind::withdrawal, end.own, end.channel, 0, 0}, {});
+  } catch (const std::bad_alloc&) {  // its sender hears that it is closed
+  }
   forget_if_done(end);
 }
 
@@ -555,6 +578,7 @@ result<void> queue_carrier::offer(const std::shared_ptr<far_end>& end, std::uint
   line& l = line_to(end->peer);
   if (l.cause) return error{*l.cause};
   end->own = ++last_number_;
+  end->channel = channel;
   ends_.emplace(end->own, end);
   say(l, {kind::offer, end->own, channel, 0, 0}, std::as_bytes(std::span{&header, 1}));
   return {};
@@ -563,6 +587,7 @@ result<void> queue_carrier::offer(const std::shared_ptr<far_end>& end, std::uint
 result<void> queue_carrier::await_answer(far_end& end, wait_deadline until, const std::stop_token& stop) {
   std::unique_lock lock{mutex_};
   auto answered = wait(lock, line_to(end.peer), "a queue offered to ", until, stop, [&] { return end.is_answered; });
+  if (!answered) close_receiving(end);  // for a sender that comes from now on
   if (answered && end.their == 0) {
     return make_error(errc::incompatible, by_->name_of(end.peer) + " refused the queue: " +
                                               printable(std::as_bytes(std::span{end.refusal})));
@@ -592,6 +617,13 @@ void queue_carrier::take(const std::shared_ptr<far_end>& end, const far_offer& o
   end->cause = l.cause;
   ends_.emplace(end->own, end);
   say(l, {kind::answer, offered.number, 0, end->own, 0}, {});
+}
+
+result<bool> queue_carrier::await_receiver(far_end& end, wait_deadline until, const std::stop_token& stop) {
+  std::unique_lock lock{mutex_};
+  auto heard = wait(lock, line_to(end.peer), "a queue to ", until, stop, [&] { return end.is_answered; });
+  if (!heard) return std::move(heard).error();
+  return end.their != 0;
 }
 
 void queue_carrier::refuse(int peer, const far_offer& offered, const std::string& why) {

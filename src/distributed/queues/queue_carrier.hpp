@@ -27,8 +27,9 @@ namespace weft::detail {
 /// the ring what the other end would do. Everything here belongs to the carrier, under its lock.
 struct far_end {
   int peer = 0;
-  std::uint32_t own = 0;    // its number in this process
-  std::uint32_t their = 0;  // and that of the other end in its own; 0: not known yet
+  std::uint32_t own = 0;      // its number in this process
+  std::uint32_t their = 0;    // and that of the other end in its own; 0: not known yet, or there is none
+  std::uint64_t channel = 0;  // of an offer
   bool sends = false;
   bool overwrites = false;
   bool is_left = false;  // by its user
@@ -43,7 +44,7 @@ struct far_end {
   std::uint64_t calls = 0;         // of its user
   std::uint64_t passed = 0;        // where the sender overwrites: its messages that came or were lost
   std::vector<std::byte> message;  // on its way between a frame and a ring of atomics
-  bool is_answered = false;
+  bool is_answered = false;        // the other end knows of this one, or has refused it
   std::string refusal;
   std::shared_ptr<void> memory;
   std::weak_ptr<queue_state> queue;
@@ -72,18 +73,20 @@ class queue_carrier {
   /// Errors: peer_dead.
   [[nodiscard]] result<void> offer(const std::shared_ptr<far_end>& end, std::uint64_t channel,
                                    const region_header& header);
-  /// Errors of both: timed_out, cancelled, peer_dead; incompatible with what the other rank says against it.
+  /// Errors of all three: timed_out, cancelled, peer_dead; incompatible with what the other rank says against it.
   [[nodiscard]] result<void> await_answer(far_end& end, wait_deadline until, const std::stop_token& stop);
   [[nodiscard]] result<far_offer> await_offer(int peer, std::uint64_t channel, wait_deadline until,
                                               const std::stop_token& stop);
   void take(const std::shared_ptr<far_end>& end, const far_offer& offered);
+  /// False where the receiver had given up what was taken: there may be another offer behind it.
+  [[nodiscard]] result<bool> await_receiver(far_end& end, wait_deadline until, const std::stop_token& stop);
   void refuse(int peer, const far_offer& offered, const std::string& why);
 
   /// Moves on what this end has moved, and whatever has arrived. True when anything was.
   bool bring(far_end& end) noexcept;
   /// Why nothing moves any more; called by who is about to sleep.
   [[nodiscard]] std::shared_ptr<const error> trouble(far_end& end) noexcept;
-  /// The user has gone; what was sent goes on.
+  /// The user has gone; what was sent goes on. An offer without an answer is withdrawn.
   void leave(far_end& end) noexcept;
 
  private:

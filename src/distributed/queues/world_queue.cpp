@@ -103,16 +103,21 @@ connected_sender connect_far_sender(const world& w, rank to, std::uint64_t chann
   const called_from here{where};
   check_shared(options, transfer_mode::network, where);
   const auto& by = internals::queues(w);
-  const auto offered =
-      value_or_raise(by->await_offer(to.value(), channel, deadline_after(steady_now(), how.timeout), how.stop));
-  auto header = read_header(offered.header.data(), offered.header.size(), type);
-  if (!header) refuse(*by, to, offered, std::move(header).error());
-  if (auto taken = accept(*header, options, how); !taken) refuse(*by, to, offered, std::move(taken).error());
-  auto made = make_far_side(by, to.value(), queue_side::sending, *header, options);
-  if (!made) refuse(*by, to, offered, std::move(made).error());
-  by->take(made->end, offered);
-  feed(by, *made);
-  return {made->queue, &made->queue->lanes.front()->sender};
+  const wait_deadline until = deadline_after(steady_now(), how.timeout);
+  for (;;) {
+    const auto offered = value_or_raise(by->await_offer(to.value(), channel, until, how.stop));
+    auto header = read_header(offered.header.data(), offered.header.size(), type);
+    if (!header) refuse(*by, to, offered, std::move(header).error());
+    if (auto taken = accept(*header, options, how); !taken) refuse(*by, to, offered, std::move(taken).error());
+    auto made = make_far_side(by, to.value(), queue_side::sending, *header, options);
+    if (!made) refuse(*by, to, offered, std::move(made).error());
+    by->take(made->end, offered);
+    feed(by, *made);
+    // Whether the receiver still waits decides about the next offer; without an answer in time this one stands.
+    const auto waits = by->await_receiver(*made->end, until, how.stop);
+    if (!waits && waits.error().code != errc::timed_out && waits.error().code != errc::cancelled) raise(waits.error());
+    if (!waits || *waits) return {made->queue, &made->queue->lanes.front()->sender};
+  }
 }
 
 }  // namespace weft::detail
