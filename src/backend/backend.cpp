@@ -423,6 +423,16 @@ void backend::open_gate(const event_ref& gate, std::shared_ptr<const error> caus
 }
 
 wait_outcome backend::wait(event_record& event, wait_deadline deadline, const std::stop_token& stop) noexcept {
+  const wait_outcome own = wait_for_own(event, deadline, stop);
+  if (own != wait_outcome::failed || !rest_ || gate_->forked()) return own;
+  while (const event_ref other = rest_(event)) {
+    const wait_outcome ended = other->owner->wait(*other, deadline, stop);
+    if (ended == wait_outcome::timed_out || ended == wait_outcome::cancelled) return ended;
+  }
+  return own;
+}
+
+wait_outcome backend::wait_for_own(event_record& event, wait_deadline deadline, const std::stop_token& stop) noexcept {
   if (const detail::call_gate::pass inside{*gate_}; inside) return do_wait(event, deadline, stop);
   if (gate_->forked()) {
     // nobody here completes it
@@ -434,8 +444,15 @@ wait_outcome backend::wait(event_record& event, wait_deadline deadline, const st
 }
 
 bool backend::ready(event_record& event) noexcept {
-  const detail::call_gate::pass inside{*gate_};
-  return inside ? do_ready(event) : event.finished();
+  {
+    const detail::call_gate::pass inside{*gate_};
+    if (!(inside ? do_ready(event) : event.finished())) return false;
+  }
+  if (!event.cause() || !rest_ || gate_->forked()) return true;
+  while (const event_ref other = rest_(event)) {
+    if (!other->owner->ready(*other)) return false;
+  }
+  return true;
 }
 bool backend::idle(stream_handle stream) noexcept {
   return asked(true, [&] { return do_idle(stream); });

@@ -232,6 +232,39 @@ TEST_F(gpu_other_process, DISABLED_opens_with_other_parts) {
 
 class gpu_faults : public samples::virtual_cuda_test {};
 
+TEST_F(gpu_faults, an_access_of_two_machines_stays_when_the_first_of_them_disables_it) {
+  const weft::machine first = open(), second = open();
+  weft::enable_peer(first, samples::gpu0, samples::gpu1);
+  const weft::peer_access lease{second, samples::gpu0, samples::gpu1};
+  const weft::buffer<std::uint32_t> there{second[1], 1000};
+  weft::fill(there, 5U);
+  weft::disable_peer(first, samples::gpu0, samples::gpu1);
+  weft::launch<adds_two>(weft::stream{second[0]}, weft::range(1000), there).wait();
+  EXPECT_FALSE(second[0].is_lost());
+}
+
+TEST_F(gpu_faults, a_fault_of_a_kernel_takes_every_part_of_its_gpu_and_a_refused_access_one) {
+  weft::machine_options options = samples::virtual_cuda_options();
+  options.logical_devices = 2;
+  const weft::machine m{options};
+  const weft::buffer<byte> word{m[0], 1}, other{m[1], 1};
+  const auto run = [&](const char* name, const char* body, void* address) {
+    const auto code = weft::make_kernel_code(raw_of(name, body));
+    return error_of([&] { samples::raw_launch{code, 1, {argument_of(address)}}.in(m, weft::stream{m[0]}).wait(); });
+  };
+  EXPECT_EQ(run("writes_a_neighbour", "word[0] = 1;", other.data()).code, errc::illegal_access);
+  EXPECT_TRUE(m[0].is_lost());
+  EXPECT_FALSE(m[1].is_lost()) << "the GPU has met no fault";
+  m[0].reset();
+  const weft::buffer<byte> again{m[0], 1};
+  const auto fault = run("writes_past_all", "*(volatile unsigned char*)16 = 1;", again.data());
+  EXPECT_EQ(fault.native_code, 700) << to_string(fault);
+  ASSERT_TRUE(m[1].is_lost());
+  EXPECT_EQ(m[1].lost_cause()->what, fault.what) << "the cause, not what the driver answers afterwards";
+  EXPECT_EQ(error_of([&, d = m[1]] { weft::stream{d}.synchronize(); }).code, errc::device_lost);
+  EXPECT_FALSE(m[2].is_lost()) << "another GPU";
+}
+
 TEST_F(gpu_faults, memory_open_in_another_process_is_freed_only_after_its_close) {
   // the second has forked a child meanwhile, which lives on
   for (const char* const role : {"opens_what_others_free", "opens_and_forks"}) {

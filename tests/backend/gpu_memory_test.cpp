@@ -496,6 +496,75 @@ TEST(gpu_peers, a_peer_enabled_by_the_program_is_taken_and_stays_enabled) {
   EXPECT_EQ(calls("cuCtxDisablePeerAccess"), 0);
 }
 
+TEST(gpu_peers, a_peer_of_two_machines_is_parted_when_neither_uses_it) {
+  const auto table = scripted_table(2);
+  offer_peer(0, 1);
+  for (const bool first_ends_first : {true, false}) {
+    scripted_gpu::get().fails.clear();
+    scripted_gpu::get().calls.clear();
+    const bench first{table}, second{table};
+    ASSERT_TRUE(first.memory->enable(gpu0, gpu1));
+    scripted_gpu::get().fails["cuCtxEnablePeerAccess"] = CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+    ASSERT_TRUE(second.memory->enable(gpu0, gpu1));
+    memory_map& ends = first_ends_first ? *first.memory : *second.memory;
+    memory_map& stays = first_ends_first ? *second.memory : *first.memory;
+    ASSERT_TRUE(ends.disable(gpu0, gpu1));
+    ends.part(always);
+    EXPECT_EQ(calls("cuCtxDisablePeerAccess"), 0) << first_ends_first;
+    ASSERT_TRUE(stays.disable(gpu0, gpu1));
+    stays.part(always);
+    EXPECT_EQ(calls("cuCtxDisablePeerAccess 0>1"), 1) << first_ends_first;
+  }
+}
+
+TEST(gpu_peers, a_peer_of_a_closed_machine_is_parted_by_the_other) {
+  const auto table = scripted_table(2);
+  offer_peer(0, 1);
+  const bench closed{table}, other{table};
+  ASSERT_TRUE(closed.memory->enable(gpu0, gpu1));
+  scripted_gpu::get().fails["cuCtxEnablePeerAccess"] = CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+  ASSERT_TRUE(other.memory->enable(gpu0, gpu1));
+  closed.memory->clear();
+  ASSERT_TRUE(other.memory->disable(gpu0, gpu1));
+  other.memory->part(always);
+  EXPECT_EQ(calls("cuCtxDisablePeerAccess 0>1"), 1);
+}
+
+TEST(gpu_peers, a_peer_of_a_closed_machine_is_parted_at_once_where_no_other_uses_it) {
+  const auto table = scripted_table(2);
+  offer_peer(0, 1);
+  const bench closed{table}, other{table};
+  ASSERT_TRUE(other.places->of(0) && other.places->of(1)) << "it keeps the contexts";
+  ASSERT_TRUE(closed.memory->enable(gpu0, gpu1));
+  closed.memory->clear();
+  EXPECT_EQ(calls("cuCtxDisablePeerAccess 0>1"), 1) << "the driver's access would stay";
+}
+
+TEST(gpu_peers, a_peer_enabled_again_after_a_reset_stays_when_a_machine_that_had_it_before_disables_it) {
+  const auto table = scripted_table(2);
+  offer_peer(0, 1);
+  for (const bool resets_last : {true, false}) {
+    scripted_gpu::get().fails.clear();
+    scripted_gpu::get().calls.clear();
+    const bench resets{table}, before{table};
+    ASSERT_TRUE(resets.memory->enable(gpu0, gpu1));
+    scripted_gpu::get().fails["cuCtxEnablePeerAccess"] = CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED;
+    ASSERT_TRUE(before.memory->enable(gpu0, gpu1));
+    scripted_gpu::get().fails.clear();
+    ASSERT_TRUE(resets.places->reset(0));
+    resets.memory->forget(gpu0, true);
+    ASSERT_TRUE(resets.memory->enable(gpu0, gpu1));
+    memory_map& first = resets_last ? *before.memory : *resets.memory;
+    memory_map& last = resets_last ? *resets.memory : *before.memory;
+    ASSERT_TRUE(first.disable(gpu0, gpu1));
+    first.part(always);
+    EXPECT_EQ(calls("cuCtxDisablePeerAccess"), 0) << resets_last;
+    ASSERT_TRUE(last.disable(gpu0, gpu1));
+    last.part(always);
+    EXPECT_EQ(calls("cuCtxDisablePeerAccess 0>1"), 1) << resets_last;
+  }
+}
+
 TEST(gpu_peers, a_peer_disabled_by_others_is_no_failure) {
   const auto table = scripted_table(2);
   offer_peer(0, 1);

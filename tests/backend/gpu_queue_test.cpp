@@ -42,7 +42,7 @@ WEFT_KERNEL(answers_on_gpu,
               done[0] = n;
             });
 
-WEFT_KERNEL(sums_up, (WEFT_IN(double) numbers, WEFT_OUT(double, reduce(sum)) total), { total[0] += numbers[i]; });
+WEFT_KERNEL(sums_up, (WEFT_IN(double) numbers, WEFT_INOUT(double, reduce(sum)) total), { total[0] += numbers[i]; });
 
 template <std::size_t Words>
 struct note {

@@ -7,9 +7,14 @@
 #include "weft/core/log.hpp"
 #include "weft/exec/launch.hpp"
 #include "weft/memory/fill.hpp"
+#include "weft/memory/peer_access.hpp"
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstring>
+#include <dlfcn.h>
+#include <latch>
 #include <string>
 #include <vector>
 
@@ -34,6 +39,7 @@ struct played_faults {
   std::atomic<bool> kernels_fail{false};
   std::atomic<int> copies{0};
   std::atomic<int> other_moves{0};
+  cl_event held = nullptr;  // what reads come after: a test's own
 };
 played_faults faults;
 
@@ -48,6 +54,7 @@ class opencl_faults : public samples::opencl_test {
     faults.property = 0;
     faults.memory_is_full = faults.kernels_fail = false;
     faults.copies = faults.other_moves = 0;
+    faults.held = nullptr;
     before_ = weft::set_log_hook([](weft::log_level, std::string_view) {});  // what is left out is logged too
   }
   void TearDown() override {
@@ -118,6 +125,47 @@ cl_int CL_API_CALL counted_reads(cl_command_queue queue, cl_mem src, cl_bool wai
   ++faults.other_moves;
   return faults.real.clEnqueueReadBuffer(queue, src, waiting, from, size, into, waits, wait, ended);
 }
+/// A function of the library that the backend does not call.
+template <class F>
+F* more_of_opencl(const char* name) {
+  return reinterpret_cast<F*>(::dlsym(::dlopen("libOpenCL.so.1", RTLD_NOW | RTLD_LOCAL), name));
+}
+cl_int CL_API_CALL reads_that_are_held(cl_command_queue queue, cl_mem src, cl_bool waiting, std::size_t from,
+                                       std::size_t size, void* into, cl_uint, const cl_event*, cl_event* ended) {
+  if (faults.held == nullptr) {
+    cl_context context = nullptr;
+    more_of_opencl<decltype(::clGetCommandQueueInfo)>("clGetCommandQueueInfo")(queue, CL_QUEUE_CONTEXT, sizeof context,
+                                                                               &context, nullptr);
+    faults.held = more_of_opencl<decltype(::clCreateUserEvent)>("clCreateUserEvent")(context, nullptr);
+  }
+  return faults.real.clEnqueueReadBuffer(queue, src, waiting, from, size, into, 1, &faults.held, ended);
+}
+/// A device at a place that all share, as two halves of a card.
+cl_int CL_API_CALL facts_of_one_place(cl_device_id device, cl_device_info what, std::size_t room, void* into,
+                                      std::size_t* size) {
+  static constexpr char extensions[] = "cl_khr_pci_bus_info";
+  static constexpr cl_uint place[] = {0, 7, 0, 0};
+  const bool is_place = what == 0x410F;  // CL_DEVICE_PCI_BUS_INFO_KHR
+  if (!is_place && what != CL_DEVICE_EXTENSIONS) return faults.real.clGetDeviceInfo(device, what, room, into, size);
+  const std::size_t length = is_place ? sizeof place : sizeof extensions;
+  if (size != nullptr) *size = length;
+  if (into != nullptr) std::memcpy(into, is_place ? static_cast<const void*>(place) : extensions, length);
+  return CL_SUCCESS;
+}
+/// The first device as more than a machine may have.
+cl_int CL_API_CALL too_many_devices(cl_platform_id platform, cl_device_type type, cl_uint room, cl_device_id* into,
+                                    cl_uint* count) {
+  if (count != nullptr) *count = weft::max_devices + 1;
+  if (room == 0) return CL_SUCCESS;
+  const cl_int status = faults.real.clGetDeviceIDs(platform, type, 1, into, nullptr);
+  std::fill_n(into, room, *into);
+  return status;
+}
+cl_context CL_API_CALL context_of_the_first(const cl_context_properties* properties, cl_uint, const cl_device_id* first,
+                                            void(CL_CALLBACK* told)(const char*, const void*, std::size_t, void*),
+                                            void* data, cl_int* status) {
+  return faults.real.clCreateContext(properties, 1, first, told, data, status);
+}
 cl_int CL_API_CALL counted_writes(cl_command_queue queue, cl_mem dst, cl_bool waiting, std::size_t to, std::size_t size,
                                   const void* data, cl_uint waits, const cl_event* wait, cl_event* ended) {
   ++faults.other_moves;
@@ -175,6 +223,91 @@ TEST_P(opencl_faults, devices_without_a_compiler_or_memory_are_left_out_with_a_n
     EXPECT_TRUE(is_told(m, "is left out", why.substr(why.find(' ')))) << why;
     expect_a_round_trip(m[0]);
   }
+}
+
+TEST_P(opencl_faults, devices_that_share_a_place_are_found_and_joined) {
+  weft::opencl::api driver = faults.real;
+  driver.clGetDeviceInfo = &facts_of_one_place;
+  const weft::machine m{played_options(driver, GetParam())};
+  if (m.device_count() < 2) GTEST_SKIP() << "one device";
+  EXPECT_EQ(m[0].pci_address(), "0000:07:00.0");
+  ASSERT_EQ(m.layout().device_count(), m.device_count());
+  EXPECT_EQ(m.layout().devices[0].pci_address, "") << "a layout has one device at each place";
+  static_cast<void>(weft::capability_between(m, m[0].id(), m[1].id()));
+  for (const weft::device& d : m.devices()) expect_a_round_trip(d);
+}
+
+TEST_P(opencl_faults, more_devices_than_a_machine_may_have_are_refused_with_the_number) {
+  weft::opencl::api driver = faults.real;
+  driver.clGetDeviceIDs = &too_many_devices;
+  driver.clCreateContext = &context_of_the_first;
+  static_cast<void>(played_options(driver, GetParam()));
+  const auto opened = samples::open_played({});
+  ASSERT_FALSE(opened);
+  EXPECT_EQ(opened.error().code, weft::errc::invalid_topology);
+  EXPECT_NE(opened.error().what.find("at most 1024"), std::string::npos) << opened.error().what;
+}
+
+TEST_P(opencl_faults, later_events_of_a_stream_end_after_the_copies_of_another_backend_although_its_device_was_reset) {
+  weft::opencl::api driver = faults.real;
+  driver.clEnqueueReadBuffer = &reads_that_are_held;
+  weft::machine_options options = played_options(driver, GetParam());
+  options.devices = 1;
+  options.backend = "host,played";
+  const weft::machine m{options};
+  const auto data = samples::pattern(4097, 8);
+  const byte_buffer there = samples::filled(m[1], data), here = samples::filled(m[0], data);
+  std::vector<std::uint8_t> across(data.size()), again(data.size()), own(data.size());
+  const weft::stream order{m[0]};
+  weft::copy(order, across, there);
+  const weft::event second = weft::copy(order, again, there);  // skipped by the reset: it has not started
+  const std::vector<weft::event> later{weft::copy(order, own, here), weft::fill(order, here, std::uint8_t{1}),
+                                       order.record()};
+  m[0].reset();
+  bool is_under_way = !second.ready();
+  for (const weft::event& one : later) {
+    weft::wait_outcome outcome = weft::wait_outcome::failed;
+    static_cast<void>(error_of([&] { outcome = one.wait_for(std::chrono::nanoseconds{0}); }));
+    is_under_way = is_under_way && !one.ready() && outcome == weft::wait_outcome::timed_out;
+  }
+  ASSERT_NE(faults.held, nullptr);
+  more_of_opencl<decltype(::clSetUserEventStatus)>("clSetUserEventStatus")(faults.held, CL_COMPLETE);
+  EXPECT_TRUE(is_under_way) << "the memory would be the program's again";
+  for (const weft::event& one : later) EXPECT_NE(error_of([&] { one.wait(); }).what, "");
+  EXPECT_TRUE(samples::same(across, data));
+  static_cast<void>(error_of([&] { order.synchronize(); }));
+  std::latch go{1};
+  order.call([&] { go.wait(); });
+  const weft::event anew = weft::copy(order, again, there);
+  EXPECT_TRUE(later.front().ready()) << "a copy that came after the event";
+  go.count_down();
+  anew.wait();
+  faults.real.clReleaseEvent(faults.held);
+}
+
+TEST_P(opencl_faults, an_event_of_a_batch_ends_after_the_copies_of_another_backend_although_its_device_was_reset) {
+  weft::opencl::api driver = faults.real;
+  driver.clEnqueueReadBuffer = &reads_that_are_held;
+  weft::machine_options options = played_options(driver, GetParam());
+  options.devices = 1;
+  options.backend = "host,played";
+  const weft::machine m{options};
+  const auto data = samples::pattern(4097, 8);
+  const byte_buffer there = samples::filled(m[1], data), here = samples::filled(m[0], data);
+  std::vector<std::uint8_t> across(data.size()), own(data.size());
+  const weft::stream order{m[0]};
+  const std::vector<weft::copy_part> parts{weft::part(across, there), weft::part(own, here)};
+  const weft::event batch = weft::copy_batch(order, parts);
+  const weft::event recorded = order.record();
+  m[0].reset();
+  const bool is_under_way = !batch.ready() && !recorded.ready();
+  ASSERT_NE(faults.held, nullptr);
+  more_of_opencl<decltype(::clSetUserEventStatus)>("clSetUserEventStatus")(faults.held, CL_COMPLETE);
+  EXPECT_TRUE(is_under_way) << "the memory of the batch would be the program's again";
+  EXPECT_NE(error_of([&] { batch.wait(); }).what, "");
+  EXPECT_TRUE(samples::same(across, data));
+  m.synchronize();
+  faults.real.clReleaseEvent(faults.held);
 }
 
 TEST_P(opencl_faults, a_driver_without_room_is_out_of_memory_and_what_was_there_stays) {

@@ -2,6 +2,7 @@
 // Memory of the OpenCL backend: addresses of what has none, limits, copies that no single command does, and what is
 // refused with the reason.
 #include "kernel/portable_kernels.hpp"
+#include "memory/memory_state.hpp"
 #include "runtime/machine_state.hpp"
 #include "support/opencl_machines.hpp"
 #include "support/samples.hpp"
@@ -9,6 +10,7 @@
 #include "weft/exec/launch_run.hpp"
 #include "weft/memory/fill.hpp"
 #include "weft/memory/peer_access.hpp"
+#include "weft/memory/pool.hpp"
 
 #include <cstring>
 #include <string>
@@ -215,6 +217,26 @@ TEST_P(opencl_memory_map, refuses_unified_memory_with_the_reason_where_there_is_
   const weft::error cause = error_of([&] { const weft::unified_buffer<int> memory(m[0], 10); });
   EXPECT_EQ(cause.code, weft::errc::unsupported) << to_string(cause);
   EXPECT_NE(cause.what.find("shared memory"), std::string::npos) << cause.what;
+}
+
+TEST_P(opencl_memory_map, copies_as_before_once_a_shareable_pool_makes_copies_ask_for_rights) {
+  const weft::machine m = open();
+  if (m.device_count() < 3) GTEST_SKIP() << "needs three devices";
+  constexpr weft::device_id gpu0{0}, gpu1{1}, gpu2{2};
+  for (const auto& [from, to] : {std::pair{gpu0, gpu1}, std::pair{gpu1, gpu2}, std::pair{gpu0, gpu2}}) {
+    if (!weft::capability_between(m, from, to)->can_copy) GTEST_SKIP() << "the driver does not join the devices";
+  }
+  weft::detail::memory_state& memory = weft::detail::memory_of(*weft::detail::state_of(m));
+  for (const auto& [from, to] : {std::pair{gpu0, gpu1}, std::pair{gpu1, gpu2}})
+    memory.set_measured(from, to, {100e9, 1e-9});
+  memory.set_measured(gpu0, gpu2, {1e3, 1});  // a detour is faster
+  const weft::memory_pool pool{m[0], {.shareable = true}};
+  const auto data = samples::pattern(std::size_t{1} << 20, 3);
+  const byte_buffer from = samples::filled(m[0], data), near{m[1], data.size()}, far{m[2], data.size()};
+  EXPECT_EQ(weft::copy(near, from).path, weft::copy_path::direct);
+  EXPECT_EQ(weft::copy(far, from).path, weft::copy_path::relayed);
+  EXPECT_TRUE(samples::same(samples::contents(near), data));
+  EXPECT_TRUE(samples::same(samples::contents(far), data));
 }
 
 TEST_P(opencl_memory_map, counts_what_crosses_the_links_to_the_host) {

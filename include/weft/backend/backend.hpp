@@ -21,6 +21,7 @@
 #include <optional>
 #include <span>
 #include <stop_token>
+#include <utility>
 #include <vector>
 
 namespace weft {
@@ -115,6 +116,12 @@ class backend : public watch_facet {
   [[nodiscard]] result<event_ref> wait_value(stream_handle stream, const word_request& request) noexcept;
   [[nodiscard]] result<event_ref> create_gate() noexcept;
   void open_gate(const event_ref& gate, std::shared_ptr<const error> cause) noexcept;
+  /// Gives unfinished work that other backends of a mixed machine do for a failed event's stream, one piece at a time;
+  /// null: there is none. A reset or the end of the machine may fail the event before that work ends: wait() and
+  /// ready() then wait for the work too; finished() and callbacks do not.
+  using unfinished_rest = std::function<event_ref(const event_record&)>;
+  /// The mixed backend calls it once, before it submits work.
+  void end_events_after(unfinished_rest rest) noexcept { rest_ = std::move(rest); }
   [[nodiscard]] wait_outcome wait(event_record& event, wait_deadline deadline, const std::stop_token& stop) noexcept;
   [[nodiscard]] bool ready(event_record& event) noexcept;
   [[nodiscard]] bool idle(stream_handle stream) noexcept;
@@ -169,6 +176,8 @@ class backend : public watch_facet {
   template <class F>
   void told(F&& f) noexcept;
   [[nodiscard]] bool forked() const noexcept;
+  [[nodiscard]] wait_outcome wait_for_own(event_record& event, wait_deadline deadline,
+                                          const std::stop_token& stop) noexcept;
   [[nodiscard]] error unknown(device_id id) const;
   [[nodiscard]] std::optional<error> check_pair(device_id from, device_id to, bool needs_path);
   [[nodiscard]] std::optional<error> check_mapping(device_id by, const void* address, bytes size,
@@ -177,6 +186,7 @@ class backend : public watch_facet {
 
   std::unique_ptr<detail::call_gate> gate_;
   std::atomic<bool> work_ended_{false}, closed_{false};
+  unfinished_rest rest_;
 };
 
 }  // namespace weft

@@ -52,12 +52,7 @@ gpu_backend::~gpu_backend() {
 }
 
 error gpu_backend::noticed(device_id device, error cause) {
-  if (cause.scope != error_scope::device) return cause;
-  // a context is lost as a whole, with every device that is a part of its GPU
-  const auto shared = shared_error(cause);
-  for (std::size_t d = 0; d < devices().size(); ++d) {
-    if (found_.same_gpu(d, local(device))) scheduler_->lose(global(d), shared);
-  }
+  if (cause.scope == error_scope::device) scheduler_->lose_by_fault(device, shared_error(cause));
   return cause;
 }
 

@@ -33,6 +33,7 @@ mixed_backend::mixed_backend(std::vector<std::unique_ptr<backend>> parts, topolo
                              std::chrono::steady_clock::time_point epoch)
     : backend(identity_of(parts, std::move(layout))), parts_(std::move(parts)), epoch_(epoch) {
   for (std::size_t i = 0; i < parts_.size(); ++i) part_of_.insert(part_of_.end(), parts_[i]->devices().size(), i);
+  for (const auto& part : parts_) part->end_events_after([this](const event_record& event) { return tail_of(event); });
 }
 
 mixed_backend::~mixed_backend() { close(); }

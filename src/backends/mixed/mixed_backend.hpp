@@ -16,6 +16,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -201,6 +202,7 @@ class mixed_backend final : public backend {
   // move
   [[nodiscard]] result<event_ref> copy_across(stream_handle stream, copy_request request, error unknown);
   void remember_use(const owner& memory, const event_ref& by);
+  /// A copy that goes on, of those that the stream of an ended event got before the end; null: there is none.
   [[nodiscard]] event_ref tail_of(const event_record& event);
   /// Waits for the tails of events of a backend that have ended themselves.
   [[nodiscard]] wait_outcome wait_for_tails(const backend& of, wait_deadline deadline, const std::stop_token& stop);
@@ -214,12 +216,17 @@ class mixed_backend final : public backend {
   std::chrono::steady_clock::time_point epoch_;
 
   std::mutex stand_ins_mutex_;
-  std::vector<stand_in> stand_ins_;  // that nobody is submitting to
+  std::list<stand_in> stand_ins_;  // that nobody is submitting to
 
-  // A copy that a stand-in makes, by the event that its caller got: that may end first, when the stream's device is
-  // lost or its backend closes, and memory must stay until the copy has ended too.
+  // Copies that stand-ins make. Events of the stream may end first, when its device is lost or its backend closes, and
+  // memory must stay until the copies have ended too.
+  struct tail {
+    event_ref event;  // what the caller got
+    event_ref moved;  // the copy itself
+    std::chrono::nanoseconds submitted{0};
+  };
   std::mutex tails_mutex_;
-  std::vector<std::pair<event_ref, event_ref>> tails_;
+  std::list<tail> tails_;
 
   std::mutex uses_mutex_;
   struct host_memory_uses {

@@ -124,32 +124,26 @@ void mixed_backend::do_open_gate(const event_ref& gate, std::shared_ptr<const er
 }
 
 wait_outcome mixed_backend::do_wait(event_record& event, wait_deadline deadline, const std::stop_token& stop) noexcept {
-  const event_ref tail = tail_of(event);
-  if (tail) {
-    const wait_outcome ended = tail->owner->wait(*tail, deadline, stop);
-    if (ended == wait_outcome::timed_out || ended == wait_outcome::cancelled) return ended;
-  }
   return event.owner->wait(event, deadline, stop);
 }
 
-bool mixed_backend::do_ready(event_record& event) {
-  const event_ref tail = tail_of(event);
-  return (!tail || tail->owner->ready(*tail)) && event.owner->ready(event);
-}
+bool mixed_backend::do_ready(event_record& event) { return event.owner->ready(event); }
 
 event_ref mixed_backend::tail_of(const event_record& event) {
   const std::lock_guard lock{tails_mutex_};
-  const auto found =
-      std::find_if(tails_.begin(), tails_.end(), [&](const auto& one) { return one.first.get() == &event; });
-  return found == tails_.end() ? event_ref{} : found->second;
+  const auto found = std::find_if(tails_.begin(), tails_.end(), [&](const tail& one) {
+    return one.event->owner == event.owner && one.event->stream == event.stream && !one.moved->finished() &&
+           (event.ended.count() == 0 || one.submitted <= event.ended);  // else it came later: what is ready stays so
+  });
+  return found == tails_.end() ? event_ref{} : found->moved;
 }
 
 wait_outcome mixed_backend::wait_for_tails(const backend& of, wait_deadline deadline, const std::stop_token& stop) {
   std::vector<event_ref> left;
   {
     const std::lock_guard lock{tails_mutex_};
-    for (const auto& [event, tail] : tails_)
-      if (event->owner == &of && event->finished() && !tail->finished()) left.push_back(tail);
+    for (const tail& one : tails_)
+      if (one.event->owner == &of && one.event->finished() && !one.moved->finished()) left.push_back(one.moved);
   }
   for (const event_ref& one : left) {
     const wait_outcome ended = one->owner->wait(*one, deadline, stop);
@@ -215,18 +209,16 @@ result<event_ref> mixed_backend::stand_in_for(stream_handle order, device_id on,
                                               const std::function<result<event_ref>(backend&, stream_handle)>& work) {
   backend& of_order = backend_of(order);
   backend& by = backend_of(on);
-  {
-    // what is kept of a copy that is on its way needs no memory then
-    const std::scoped_lock lock{tails_mutex_, stand_ins_mutex_};
-    std::erase_if(tails_, [](const auto& one) { return one.second->finished(); });
-    tails_.reserve(2 * (tails_.size() + 1));
-    stand_ins_.reserve(2 * (stand_ins_.size() + 1));
-  }
+  // what is kept of a copy that is on its way needs no memory then
+  std::list<tail> kept(1);
+  std::list<stand_in> idle(1);
+  kept.front().submitted = of_order.now();
   auto start = of_order.record(untagged(order));
   if (!start) return std::move(start).error();
   auto taken = take_stand_in(by, on);
   if (!taken) return std::move(taken).error();
-  stand_in& own = *taken;
+  stand_in& own = idle.front();
+  own = std::move(*taken);
   own.last = *start;
   const auto submit = [&]() -> result<void> {
     if (auto ok = wait_in(by, own.stream, *start); !ok) return ok;
@@ -239,7 +231,7 @@ result<event_ref> mixed_backend::stand_in_for(stream_handle order, device_id on,
   const event_ref moved = own.last;
   {
     const std::lock_guard lock{stand_ins_mutex_};
-    stand_ins_.push_back(std::move(own));
+    stand_ins_.splice(stand_ins_.end(), idle);
   }
   auto end = ok ? of_order.record(untagged(order)) : result<event_ref>{ok.error()};
   if (!end) {
@@ -247,8 +239,11 @@ result<event_ref> mixed_backend::stand_in_for(stream_handle order, device_id on,
     if (moved.get() != start->get()) static_cast<void>(by.wait(*moved, no_deadline, {}));
     return end;
   }
+  kept.front().event = *end;
+  kept.front().moved = moved;
   const std::lock_guard lock{tails_mutex_};
-  tails_.emplace_back(*end, moved);
+  std::erase_if(tails_, [](const tail& one) { return one.moved->finished(); });
+  tails_.splice(tails_.end(), kept);
   return end;
 }
 
@@ -294,20 +289,24 @@ result<event_ref> mixed_backend::copy_across(stream_handle stream, copy_request 
   if (auto bad =
           as_plain(src, request.src, shape.extent(shape.src_pitch, shape.src_slice), request.src_is_host, "the source"))
     return std::move(*bad);
+  event_ref moved;
   auto done = [&]() -> result<event_ref> {
     if (mover == here) return parts_[here]->copy(untagged(stream), request);
     const device_id on =
         dst.known() && dst.part == mover && !dst.is_host_memory() ? dst.memory.device : src.memory.device;
     request.wait = false;
-    return stand_in_for(stream, on, [&](backend& by, stream_handle own) { return by.copy(own, request); });
+    return stand_in_for(stream, on, [&](backend& by, stream_handle own) {
+      auto copied = by.copy(own, request);
+      if (copied) moved = *copied;
+      return copied;
+    });
   }();
   if (!done) return done;
   if (!*done) return done;
   try {
     for (const owner* one : {&dst, &src}) {
       if (!one->known() || !one->is_host_memory() || one->part == mover) continue;
-      const event_ref tail = tail_of(**done);
-      remember_use(*one, tail ? tail : *done);
+      remember_use(*one, moved ? moved : *done);
     }
   } catch (...) {
     static_cast<void>(do_wait(**done, no_deadline, {}));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/opencl/discovery.hpp"
 
+#include "backends/common/own_place.hpp"
 #include "core/environment.hpp"
 #include "core/fnv.hpp"
 
@@ -374,7 +375,7 @@ result<discovery> discover(const std::shared_ptr<const api>& cl, const settings&
   return found;
 }
 
-topology layout_of(const discovery& found) {
+result<topology> layout_of(const discovery& found) {
   const int count = static_cast<int>(found.devices.size());
   topology made;
   made.name = "opencl";
@@ -396,7 +397,7 @@ topology layout_of(const discovery& found) {
     device.name = one.description.name;
     device.memory = one.description.memory;
     device.compute_units = one.description.compute_units;
-    device.pci_address = one.description.pci_address;
+    device.pci_address = common::own_place(found.devices, one.description);
     device.capabilities = one.description.capabilities;
     made.devices.push_back(std::move(device));
     made.nodes.push_back({.kind = node_kind::device, .name = to_string(device_id{d}), .parent = count});
@@ -414,8 +415,7 @@ topology layout_of(const discovery& found) {
       made.access[made.pair(device_id{d}, device_id{other})] = true;
     }
   }
-  auto complete = complete_topology(std::move(made));
-  return complete ? std::move(*complete) : topology{};
+  return complete_topology(std::move(made));
 }
 
 }  // namespace weft::opencl

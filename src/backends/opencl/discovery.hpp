@@ -53,6 +53,7 @@ using left_out = std::function<bool(const device_description&)>;
                                          int logical_devices = 1, const left_out& leave_out = {});
 
 /// The devices, a socket, the links to it, and links between devices whose memory is one.
-[[nodiscard]] topology layout_of(const discovery& found);
+/// Errors: invalid_topology for what no machine is.
+[[nodiscard]] result<topology> layout_of(const discovery& found);
 
 }  // namespace weft::opencl

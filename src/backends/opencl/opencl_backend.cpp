@@ -163,9 +163,10 @@ result<std::unique_ptr<backend>> open_on(std::shared_ptr<const api> cl, const ba
       for (device_place& one : found->devices)
         one.description.memory = std::min(one.description.memory, *options.memory_per_device);
     }
-    topology machine = layout_of(*found);
+    auto machine = layout_of(*found);
+    if (!machine) return std::move(machine).error();
     return std::unique_ptr<backend>{
-        std::make_unique<opencl_backend>(options, std::move(cl), std::move(*found), std::move(machine))};
+        std::make_unique<opencl_backend>(options, std::move(cl), std::move(*found), std::move(*machine))};
   } catch (const std::exception& failed) {
     return make_error(errc::resource_exhausted, std::string{"the OpenCL backend: "} + failed.what());
   }

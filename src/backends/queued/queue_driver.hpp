@@ -60,6 +60,8 @@ class queue_driver {
   /// wait_again(). Not waiting.
   virtual void give_up(device_id) noexcept {}
   virtual void wait_again(device_id) noexcept {}
+  /// Whether a fault of one takes the other too: parts of one GPU share its context.
+  [[nodiscard]] virtual bool fall_together(device_id a, device_id b) const noexcept { return a == b; }
   /// Nothing is in it any more.
   virtual void destroy_queue(device_id device, native_queue queue) noexcept = 0;
 
@@ -76,7 +78,8 @@ class queue_driver {
   /// Not waiting. Never goes back to running: on a lost device what has not ended has failed.
   [[nodiscard]] virtual event_state state(device_id device, native_event event) noexcept = 0;
   /// Of an event that failed: "`doing`: what the driver says", with `otherwise` where that says nothing better. Its
-  /// scope is the device's when that is lost by it; then the scheduler loses the device.
+  /// scope is the device's when that is lost by it; then the scheduler loses the device, and what
+  /// falls together with it.
   [[nodiscard]] virtual error failure(device_id device, native_event event, std::string doing, errc otherwise) = 0;
   /// Blocks until it has ended or failed; state() says which.
   virtual void wait(device_id device, native_event event) noexcept = 0;

@@ -519,7 +519,7 @@ void scheduler::finish(command& c, std::shared_ptr<const error> cause) {
   c.dependency = {};
   if (cause) {
     // a failure that came by a dependency is perhaps another device's
-    if (cause->scope == error_scope::device && c.failed_here_ && !lost(c.device)) lose(c.device, cause);
+    if (cause->scope == error_scope::device && c.failed_here_ && !lost(c.device)) lose_by_fault(c.device, cause);
     s.failures_.add(cause, c.sequence_);
   }
   s.failures_.ended(c.sequence_);

@@ -86,6 +86,8 @@ class scheduler {
   /// … and why; null where it will.
   [[nodiscard]] std::shared_ptr<const error> over(device_id device) const { return failures_.over(device); }
   void lose(device_id device, const std::shared_ptr<const error>& cause);
+  /// Loses the device; where the driver found the fault, also all parts of its GPU.
+  void lose_by_fault(device_id device, const std::shared_ptr<const error>& cause);
   /// What a call on a lost device is told, or null.
   [[nodiscard]] std::shared_ptr<const error> lost(device_id device) const { return failures_.lost(device); }
   [[nodiscard]] std::shared_ptr<const error> cause_of_loss(device_id device) const {
@@ -100,6 +102,9 @@ class scheduler {
   enum class start_outcome : unsigned char { started, ended, blocked };
   enum class service_state : unsigned char { not_asked_for, runs, not_to_be_had };
 
+  [[nodiscard]] device_id device_at(std::size_t index) const {
+    return device_id{first_.value() + static_cast<int>(index)};
+  }
   [[nodiscard]] common::track_numbers& tracks_of(device_id id) {
     return tracks_[static_cast<std::size_t>(id.value() - first_.value())];
   }

@@ -143,6 +143,14 @@ void scheduler::lose(device_id device, const std::shared_ptr<const error>& cause
   });
 }
 
+void scheduler::lose_by_fault(device_id device, const std::shared_ptr<const error>& cause) {
+  for (std::size_t i = 0; i < tracks_.size(); ++i) {
+    const device_id one = device_at(i);
+    // an access that the library itself refused has no code of the driver's, and took nothing of the others
+    if (one == device || (cause->native_code != 0 && driver_->fall_together(device, one))) lose(one, cause);
+  }
+}
+
 void scheduler::restore(device_id device) {
   driver_->wait_again(device);  // first: what comes once the device is not lost any more is waited for
   failures_.restore(device);
@@ -298,7 +306,7 @@ void scheduler::finish_queue(queued_stream& s) noexcept {
 
 void scheduler::close() {
   if (!failures_.close()) return;
-  for (std::size_t i = 0; i < tracks_.size(); ++i) driver_->give_up(device_id{first_.value() + static_cast<int>(i)});
+  for (std::size_t i = 0; i < tracks_.size(); ++i) driver_->give_up(device_at(i));
   for_each_row([this](queued_stream& s) {
     {
       const std::lock_guard lock{s.mutex_};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/gpu/devices/discovery.hpp"
 
+#include "backends/common/own_place.hpp"
 #include "backends/gpu/devices/partitions.hpp"
 #include "backends/gpu/driver/error.hpp"
 #include "core/environment.hpp"
@@ -340,11 +341,7 @@ result<topology> layout_of(const discovery& found, const vendor& by) {
     device.name = one.name;
     device.memory = one.memory;
     device.compute_units = one.compute_units;
-    // MIG instances share a place, and a layout has one device at each
-    const auto there = std::count_if(found.devices.begin(), found.devices.end(), [&](const device_place& other) {
-      return other.description.pci_address == one.pci_address;
-    });
-    if (there == 1) device.pci_address = one.pci_address;
+    device.pci_address = common::own_place(found.devices, one);
     device.numa_node = one.numa_node;
     device.capabilities = one.capabilities;
     made.devices.push_back(std::move(device));

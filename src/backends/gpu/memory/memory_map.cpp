@@ -7,15 +7,34 @@
 #include "backends/gpu/memory/sharing.hpp"
 
 #include <algorithm>
+#include <map>
 #include <new>
 #include <optional>
 #include <sys/mman.h>
+#include <tuple>
 
 namespace weft::gpu {
 namespace {
 
 /// How long memory may be on its way back where nothing goes on without it.
 constexpr std::chrono::milliseconds patience{1000};
+
+/// What the library has had drivers enable: machines of one process share the primary contexts, a driver counts nobody,
+/// and the first machine that ended its access would end that of the others.
+struct enabled_pairs {
+  static enabled_pairs& of_process() {
+    static auto* const all = new enabled_pairs;  // never destroyed: machines may outlive main
+    return *all;
+  }
+  /// By the driver, which is one of its functions here, and the GPUs from and to. Under the mutex.
+  std::weak_ptr<const void>& between(const driver& cu, CUdevice from, CUdevice to) {
+    return made_[{reinterpret_cast<std::uintptr_t>(cu.cuCtxEnablePeerAccess), from, to}];
+  }
+  std::mutex mutex;  // held while a driver is asked, so that no other machine sees half of it
+
+ private:
+  std::map<std::tuple<std::uintptr_t, CUdevice, CUdevice>, std::weak_ptr<const void>> made_;
+};
 
 }  // namespace
 
@@ -70,6 +89,13 @@ void memory_map::clear() {
     if (a->is_registered && a->give_back) take_back(*a, std::exchange(a->give_back, nullptr));
   }
   gone.clear();
+  if (!here_.forked()) {
+    // the driver's access would stay for as long as another machine, or the program, has the context
+    const std::lock_guard lock{peer_mutex_};
+    for (std::size_t from = 0; from < found_.gpus.size(); ++from) {
+      for (std::size_t to = 0; to < found_.gpus.size(); ++to) leave(from, to);
+    }
+  }
   settle(patience);
 }
 
@@ -331,12 +357,41 @@ result<void> memory_map::join(std::size_t from, std::size_t to) {
   if (!peer) return std::move(peer).error();
   auto here = places_->enter(from);
   if (!here) return std::move(here).error();
+  auto& process = enabled_pairs::of_process();
+  const std::lock_guard lock{process.mutex};
+  auto& made = process.between(*cu_, found_.gpu_of(from).id, found_.gpu_of(to).id);
+  auto fresh = std::make_shared<char>();  // before the driver is asked: what it enables must be known
   const CUresult status = cu_->cuCtxEnablePeerAccess(*peer, 0);
   if (status != CUDA_SUCCESS && status != CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED)
     return cu_error(*cu_, status, "access of " + to_string(global(from)) + " to " + to_string(global(to)));
-  state.made = status == CUDA_SUCCESS;
+  state.made = made.lock();
+  // A token that another machine holds counts on, also where its context was reset: all share one, and so the last to
+  // leave is the last that uses the access.
+  if (!state.made && status == CUDA_SUCCESS) made = state.made = std::move(fresh);
   state.foreign = !state.made;
   return {};
+}
+
+/// Gives the access between two GPUs up; the last machine of the process takes it from the driver. Under the mutex.
+void memory_map::leave(std::size_t from_gpu, std::size_t to_gpu) {
+  joint& state = joints_[from_gpu * found_.gpus.size() + to_gpu];
+  state.foreign = false;
+  if (!state.made) return;
+  const auto context_of = [&](std::size_t gpu) {
+    std::size_t d = 0;
+    while (found_.devices[d].gpu != gpu) ++d;
+    return places_->made(d);
+  };
+  const CUcontext owner = context_of(to_gpu);
+  const CUcontext user = context_of(from_gpu);
+  auto& process = enabled_pairs::of_process();
+  const std::lock_guard lock{process.mutex};
+  const std::weak_ptr<const void> mine = std::exchange(state.made, nullptr);
+  // another machine has it still, or it went with a context
+  if (!mine.expired() || owner == nullptr || user == nullptr) return;
+  const current_context here{*cu_, user};
+  // 705: somebody else in this process has ended it
+  if (here.status() == CUDA_SUCCESS) static_cast<void>(cu_->cuCtxDisablePeerAccess(owner));
 }
 
 result<void> memory_map::enable(device_id from, device_id to) {
@@ -368,29 +423,15 @@ void memory_map::part(const std::function<bool(std::size_t gpu)>& quiet) {
   // Without the mutex: who asks takes streams forward, and with them calls of the program, which may end access too.
   for (std::size_t gpu = 0; gpu < gpus; ++gpu) is_quiet[gpu] = !joined_in_vain(gpu) || quiet(gpu);
   const std::lock_guard lock{peer_mutex_};
-  const auto device_of = [&](std::size_t gpu) {
-    std::size_t d = 0;
-    while (found_.devices[d].gpu != gpu) ++d;
-    return d;
-  };
   for (std::size_t from = 0; from < gpus; ++from) {
     for (std::size_t to = 0; to < gpus; ++to) {
-      joint& state = joints_[from * gpus + to];
       if (still_used(from, to)) continue;
-      state.foreign = false;
-      if (!state.made) continue;
       // what was enabled and ended once more since may have served work that runs now
-      if (!is_quiet[from] || epoch() != before) {
+      if (joints_[from * gpus + to].made && (!is_quiet[from] || epoch() != before)) {
         has_to_part_.store(true, std::memory_order_release);
         continue;
       }
-      const CUcontext owner = places_->made(device_of(to));
-      const CUcontext user = places_->made(device_of(from));
-      state.made = false;
-      if (owner == nullptr || user == nullptr) continue;  // it went with a context
-      const current_context here{*cu_, user};
-      // 705: somebody else in this process has ended it
-      if (here.status() == CUDA_SUCCESS) static_cast<void>(cu_->cuCtxDisablePeerAccess(owner));
+      leave(from, to);
     }
   }
 }

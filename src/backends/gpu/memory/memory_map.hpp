@@ -202,11 +202,12 @@ class memory_map final : public common::memory_model<allocation> {
 
   /// What the driver was asked for between two GPUs.
   struct joint {
-    bool made = false;     // by us
-    bool foreign = false;  // it was there already: the program's own, which we leave
+    std::shared_ptr<const void> made;  // by the library: one for all machines of the process that have it
+    bool foreign = false;              // it was there already: the program's own, which we leave
   };
   [[nodiscard]] std::string denied_of_host(device_id by, const allocation& memory) const override;
   [[nodiscard]] result<void> join(std::size_t from, std::size_t to);
+  void leave(std::size_t from_gpu, std::size_t to_gpu);
   [[nodiscard]] bool joined_in_vain(std::size_t gpu);
   [[nodiscard]] bool still_used(std::size_t from_gpu, std::size_t to_gpu) const;
   [[nodiscard]] result<ref> new_allocation(device_id device, std::size_t size, memory_kind kind, bool coherent);

@@ -85,6 +85,9 @@ class stream_driver final : public queued::queue_driver {
   [[nodiscard]] bool is_empty(device_id device, queued::native_queue queue) noexcept override;
   void give_up(device_id device) noexcept override { words_.give_up(local(device)); }
   void wait_again(device_id device) noexcept override { words_.wait_again(local(device)); }
+  [[nodiscard]] bool fall_together(device_id a, device_id b) const noexcept override {
+    return places_->gpu_of(local(a)) == places_->gpu_of(local(b));
+  }
   void destroy_queue(device_id device, queued::native_queue queue) noexcept override;
   [[nodiscard]] result<queued::native_event> mark(device_id device, queued::native_queue queue,
                                                   queued::native_event after) override;
