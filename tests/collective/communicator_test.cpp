@@ -3,6 +3,7 @@
 
 #include "collective/collective_samples.hpp"
 #include "support/samples.hpp"
+#include "weft/memory/fill.hpp"
 #include "weft/memory/peer_access.hpp"
 #include "weft/memory/pool.hpp"
 
@@ -386,6 +387,27 @@ TEST(communicator, begins_after_what_the_callers_streams_hold_and_ends_before_wh
         ASSERT_TRUE(collectives::same(after[r], expected)) << to_string(algorithm) << ", rank " << r;
     }
   }
+}
+
+TEST(communicator, of_one_rank_has_its_result_when_its_stream_has_got_there) {
+  const machine m = host_machine(1, weft::clock_kind::wall);
+  communicator all{m};
+  std::vector<weft::buffer<int>> memory;
+  memory.emplace_back(m[0], 10U);
+  const weft::stream order{m[0]};
+  collective_options with;
+  with.streams = {&order, 1};
+  gate held;
+  held.hold(order);
+  weft::fill(order, memory[0], 7);
+  const auto call = all.all_reduce(memory, reduce_op::sum, with);
+  EXPECT_FALSE(call.ready());
+  EXPECT_FALSE(call.done(rank{0}).ready());
+  EXPECT_EQ(call.algorithm(), all.all_reduce(memory, reduce_op::sum).algorithm()) << "as beside an idle stream";
+  held.open();
+  call.wait();
+  EXPECT_TRUE(order.idle());
+  EXPECT_TRUE(all.all_reduce(memory, reduce_op::sum, with).ready()) << "nothing to wait for";
 }
 
 TEST(communicator, a_call_follows_the_last_one_that_used_scratch_whatever_came_between) {

@@ -13,6 +13,7 @@
 #include <csignal>
 #include <cstring>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -452,7 +453,22 @@ inline std::string keeps_memory_of_streamed_calls(rank_communicator& c, home whe
   }
   another.open();
   last.wait();
-  return {};
+  // and where a rank other than the root does not use it
+  const bool is_root = c.self() == rank{0};
+  std::optional<memory<float>> to{std::in_place, c, where, count};
+  samples::gate third;
+  static_cast<void>(third.hold(order));
+  {
+    memory<float> from{c, where, count};
+    from.set(input<float>(c.self().value(), count));
+    o.root = rank{0};
+    from.with(0, count, [&](auto a) { to->with(0, count, [&](auto b) { last = c.reduce(a, b, reduce_op::sum, o); }); });
+  }
+  if (!is_root) to.reset();
+  third.open();
+  last.wait();
+  if (!is_root) return {};
+  return same(to->get(0, count), reduced<float>(c.size(), count, reduction_op::kind::sum), "at the root");
 }
 
 /// Messages of memory of any kind, round the ranks and to itself.

@@ -219,6 +219,22 @@ TEST(rank_communicator, tells_all_of_a_call_that_one_rank_refuses) {
   EXPECT_TRUE(ranks::run(kind::processes, 3, [](rank_communicator& c, const group&) { return tells_of_refusals(c); }));
 }
 
+TEST(rank_communicator, tells_all_of_streams_that_one_rank_may_not_use) {
+  EXPECT_TRUE(ranks::run(kind::processes, 3, [](rank_communicator& c, const group&) {
+    const std::array<weft::stream, 2> two{weft::stream{c.on()}, weft::stream{c.on()}};
+    const bool is_wrong = c.self() == rank{1};
+    std::vector<float> x(1000, 1.0F);
+    weft::collective_options o;
+    if (is_wrong) o.streams = two;
+    const weft::error e = samples::error_of([&] { c.all_reduce(x, reduce_op::sum, o); });
+    if (e.code != (is_wrong ? weft::errc::invalid_argument : weft::errc::incompatible) ||
+        e.what.find("takes one stream") == std::string::npos)
+      return to_string(e);
+    c.all_reduce(x, reduce_op::sum);
+    return same(x, std::vector<float>(1000, 3.0F), "afterwards");
+  }));
+}
+
 TEST_P(memories, memory_of_every_kind_is_used_in_the_order_of_a_stream) {
   EXPECT_TRUE(ranks::run(kind::processes, 3,
                          [](rank_communicator& c, const group&) { return runs_in_a_stream(c, GetParam()); }));

@@ -148,6 +148,7 @@ TEST(spread_with_wrong_options, is_refused_before_anything_runs) {
   EXPECT_EQ(code({.strategy = balance::weighted, .weights = {1, 2}}), errc::invalid_argument);
   EXPECT_EQ(code({.strategy = balance::weighted, .weights = {0, 0, 0}}), errc::invalid_argument);
   EXPECT_EQ(code({.strategy = balance::weighted, .weights = {1, -1, 1}}), errc::invalid_argument);
+  EXPECT_EQ(code({.devices = {.at_most = 1}, .strategy = balance::weighted, .weights = {-1}}), errc::invalid_argument);
   EXPECT_EQ(code({.weights = {1, 1, 1}}), errc::invalid_argument) << "another strategy would not look at them";
   EXPECT_EQ(code({.block = {4096, 1, 1}}), errc::invalid_argument);
   EXPECT_EQ(code({.block = {64, 64, 1}}), errc::invalid_argument);

@@ -54,6 +54,17 @@ WEFT_KERNEL(by_a_sum, (WEFT_IN(int32_t, whole) from, WEFT_INOUT(int32_t, rows(2)
 WEFT_KERNEL(apart_from_its_neighbour, (WEFT_INOUT(int32_t, rows(2)) of), {
   while (of[2 * i] == of[2 * i + 1]) of[2 * i] -= 1;
 });
+WEFT_KERNEL(divides_by_its_neighbour, (WEFT_IN(int32_t, halo(1)) by, WEFT_OUT(int32_t) to),
+            { to[i] = 100 / by[i + 1]; });
+WEFT_KERNEL(divides_by_what_it_read, (WEFT_INOUT(int32_t, whole) by, WEFT_OUT(int32_t) to), {
+  by[i + 1] = by[i + 1] * 1;
+  to[i] = 100 / by[i + 1];
+});
+WEFT_KERNEL(length_of_text, (WEFT_IN(int32_t, whole) text, WEFT_OUT(int32_t) length), {
+  int32_t k = 0;
+  while (text[k] != 0) ++k;
+  length[i] = k;
+});
 int calls = 0;
 int counted(int number) { return ++calls, number; }
 WEFT_KERNEL(calls_the_program, (WEFT_IN(int32_t) from, WEFT_OUT(int32_t) to), { to[i] = counted(from[i]); });
@@ -253,6 +264,29 @@ TEST(checked_kernel, a_read_beyond_the_declared_halo_is_found_inside_the_buffer_
   EXPECT_EQ(weft::describe(*one.code, *violation),
             "neighbour: item 0 reads element 2 of parameter 1, 'input', which declares for this item only elements "
             "below 2; declare what it needs with halo(r), wrap(r), rows(k) or whole");
+}
+
+TEST(checked_kernel, a_refused_read_gives_a_number_that_can_be_divided_by) {
+  const std::vector<std::int32_t> fives(10, 5);
+  run reads{
+      weft::make_kernel_code<divides_by_its_neighbour>(), portable::range_of(10), {in(fives), out<std::int32_t>(10)}};
+  run writes{weft::make_kernel_code<divides_by_what_it_read>(),
+             portable::range_of(10),
+             {portable::inout(fives), out<std::int32_t>(10)}};
+  for (run* one : {&reads, &writes}) {
+    const auto violation = check(*one);
+    ASSERT_TRUE(violation);
+    EXPECT_EQ(violation->index, 10);
+  }
+}
+
+TEST(checked_kernel, a_search_past_the_end_ends) {
+  run search{weft::make_kernel_code<length_of_text>(),
+             portable::range_of(1),
+             {in(std::vector<std::int32_t>(10, 5)), out<std::int32_t>(1)}};
+  const auto violation = check(search);
+  ASSERT_TRUE(violation);
+  EXPECT_EQ(violation->index, 10);
 }
 
 TEST(checked_kernel, a_write_past_the_end_changes_nothing) {
@@ -500,7 +534,7 @@ TEST(checked_kernel, an_unsigned_index_too_large_to_be_one_is_caught) {
       argument, elements.data(), 0, item, state);
   EXPECT_EQ(view[std::uint8_t{3}], 4.0F);
   EXPECT_FALSE(state.is_refused);
-  EXPECT_EQ(view[std::numeric_limits<std::uint64_t>::max()], 0.0F);
+  EXPECT_EQ(view[std::numeric_limits<std::uint64_t>::max()], 1.0F);
   ASSERT_TRUE(state.is_refused);
   EXPECT_EQ(state.violation.index, -1);
 }

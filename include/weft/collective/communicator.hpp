@@ -37,7 +37,8 @@ struct communicator_options {
 /// incompatible, naming the ranks, where sizes do not fit;
 ///   wrong_device where a rank's memory is not its device's; invalid_argument (overlap, root, number of entries);
 ///   unsupported (an algorithm that there is not, with the reason); machine_closed; cancelled after abort().
-/// Memory: at most 2 pieces of 16 MiB beside the buffers of each rank (naive 2 (N − 1), tree 4), kept between calls.
+/// Memory: at most 2 pieces of 16 MiB beside the buffers of each rank, kept between calls (naive 2 (N − 1), tree 4,
+///   hierarchical N + 4 and N (N + 2) for its reduce_scatter).
 /// Thread: one at a time; abort() and failure() from any.
 class communicator {
  public:

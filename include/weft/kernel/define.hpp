@@ -125,9 +125,13 @@ constexpr std::int64_t around_of(access_rule access) { return access.kind == acc
 struct check_state {
   bool is_inside = false;  // all that the parameters declare for the items is in the arguments
   bool is_refused = false;
+  int answers = 0;  // to refused accesses
   access_violation violation;
   alignas(8) std::array<std::byte, 8> spare{};
 };
+
+// A refused read gives 1, which is harmless to divide by; and after so many 0, so that a search for 0 ends.
+inline constexpr int harmless_answers = 1000;
 
 // Allows what the argument reaches and the parameter declares. Anything else is noted once and lands in a spare
 // element, so that a wrong kernel corrupts nothing. In plain words, since programs are also checked unoptimised.
@@ -186,7 +190,7 @@ class checked_buffer {
       state.is_refused = true;
       state.violation = {parameter, index, index < low ? low : high, is_written, undeclared, {}};
     }
-    return *::new (static_cast<void*>(&state.spare)) T{};
+    return *::new (static_cast<void*>(&state.spare)) T(state.answers++ < harmless_answers ? 1 : 0);
   }
 
   element* zero_;
@@ -213,7 +217,8 @@ struct dry_item {
   std::int64_t x;
   std::int64_t at;          // the outermost id
   std::uint64_t doubt = 0;  // its highest bit
-  std::uint64_t some = 0;   // of index - x, where elements are an item's own if that is one number for all items
+  std::uint64_t answers = 0;
+  std::uint64_t some = 0;  // of index - x, where elements are an item's own if that is one number for all items
   std::uint64_t all = ~std::uint64_t{0};
 };
 
@@ -240,7 +245,9 @@ class dry_buffer {
     requires(!is_written)
   {
     const auto index = static_cast<std::int64_t>(asked);
-    return is_outside(index) ? T{} : zero_[index];
+    const bool outside = is_outside(index);
+    item_->answers += outside ? 1U : 0U;
+    return outside ? T(item_->answers <= harmless_answers ? 1 : 0) : zero_[index];
   }
   template <std::integral Index>
   [[gnu::always_inline]] T& operator[](Index asked) const
@@ -249,12 +256,12 @@ class dry_buffer {
     const auto index = static_cast<std::int64_t>(asked);
     const bool outside = is_outside(index);
     if constexpr (IsBlind) {
-      value_ = T{1};  // any number that is harmless to divide by
+      value_ = T{1};
     } else {
       if (!is_known_) {
         is_known_ = true;
         index_ = index;
-        value_ = outside ? T{} : zero_[index];
+        value_ = outside ? T{1} : zero_[index];
       }
       const auto other = static_cast<std::uint64_t>(index) ^ static_cast<std::uint64_t>(index_);
       item_->doubt |= other | (0 - other);
@@ -326,9 +333,10 @@ template <class T, parameter_direction Direction, access_rule Access>
 struct parameter_traits<described_buffer<T, Direction, Access>> {
   static constexpr std::int64_t largest_amount = std::int64_t{1} << 31;
   static constexpr bool is_allowed = kernel_element<T>;
-  static constexpr bool is_access_allowed = Access.amount >= (Access.kind == access_kind::rows ? 1 : 0) &&
-                                            Access.amount <= largest_amount &&
-                                            (Access.kind != access_kind::wrap || Direction == parameter_direction::in);
+  static constexpr bool is_access_allowed =
+      Access.amount >= (Access.kind == access_kind::rows ? 1 : 0) && Access.amount <= largest_amount &&
+      (Access.kind != access_kind::wrap || Direction == parameter_direction::in) &&
+      (Access.kind != access_kind::reduce || Direction == parameter_direction::inout);
   static constexpr bool is_reduction = Access.kind == access_kind::reduce;
   static constexpr bool is_ring = false;
   static constexpr parameter_direction direction = Direction;
@@ -753,6 +761,6 @@ inline constexpr host_checked_entry host_checked_entry_of =
                   "double, by value or in WEFT_IN, WEFT_OUT or WEFT_INOUT, and WEFT_RING");                            \
     static_assert(weft_parameters::are_accesses_allowed,                                                               \
                   "weft: in kernel " #name " a halo may not be negative, rows must be at least one, and both at most " \
-                  "2^31; wrap is of WEFT_IN alone");                                                                   \
+                  "2^31; wrap is of WEFT_IN alone, reduce of WEFT_INOUT alone");                                       \
   }
 // clang-format on

@@ -380,8 +380,8 @@ collective_run communicator::body::start(collective what, data_type type, const 
   take(what, type, in, out, op, o, where);
   streams.begin(o.streams, where);
   const kept_plan* chosen = &plan(where);
-  if (chosen->plan->steps->all().empty() || try_here(*chosen->plan, where))
-    return detail::make<collective_run>(chosen->over);
+  if (chosen->plan->steps->all().empty()) return run_empty(to_string(what), *chosen, o);
+  if (try_here(*chosen->plan, where)) return detail::make<collective_run>(chosen->over);
   if (chosen->plan->choice.algorithm == collective_algorithm::direct && !writes_arrive()) {
     wish_.no_direct = why_not_direct();
     chosen = &plan(where);
@@ -460,6 +460,23 @@ collective_run communicator::body::send(rank from, const memory_ref& src, rank t
   if (source != target) {
     ranks->value(from.value(), ranks->drivers[source]->wait_event(sends.native(), call->steps.front()), where);
     call->done[source] = ranks->value(from.value(), ranks->drivers[source]->record(sends.native()), where);
+  }
+  return detail::make<collective_run>(call);
+}
+
+/// One rank has its result where it is, and nothing moves; but it has it when its stream has got there.
+collective_run communicator::body::run_empty(std::string_view what, const kept_plan& kept,
+                                             const collective_options& o) {
+  const std::size_t count = ids.size();
+  std::size_t settled = 0;
+  while (settled < count && streams.is_settled(static_cast<int>(settled))) ++settled;
+  if (settled == count) return detail::make<collective_run>(kept.over);
+  const auto call = new_call(what, o);
+  call->plan = kept.plan;
+  call->starts.assign(count, {});
+  for (std::size_t r = 0; r < count; ++r) {
+    const int rank = static_cast<int>(r);
+    call->done.push_back(ranks->value(rank, ranks->drivers[r]->record(streams.home(rank).native())));
   }
   return detail::make<collective_run>(call);
 }

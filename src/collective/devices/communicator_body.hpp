@@ -77,6 +77,7 @@ struct communicator::body {
   [[nodiscard]] const kept_plan& plan(std::source_location where);
   [[nodiscard]] collective_choice choose(std::source_location where) const;
   [[nodiscard]] bool try_here(const detail::collective_plan& plan, std::source_location where);
+  [[nodiscard]] collective_run run_empty(std::string_view what, const kept_plan& kept, const collective_options& o);
   void count_traffic(const detail::collective_plan& plan);
   void grow_scratch(const std::vector<std::int64_t>& elements);
   void clear_streams(const collective_options& o);

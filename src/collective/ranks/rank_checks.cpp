@@ -221,6 +221,8 @@ void rank_communicator_body::check_memory(rank_call& call, const collective_memo
     if (is_used) made = reach(given, true);
     if (given.symmetric != nullptr && given.symmetric->communicator() == meeting.block().id()) {
       made.block = given.symmetric;
+      // also where this rank neither reads nor writes it: the call asks the block where the others' parts are
+      if (!made.held) made.held = std::const_pointer_cast<symmetric_block>(given.symmetric->shared_from_this());
       made.offset = static_cast<std::uint64_t>(static_cast<std::byte*>(given.memory.address) -
                                                static_cast<std::byte*>(given.symmetric->own().address));
     }

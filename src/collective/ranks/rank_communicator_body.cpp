@@ -260,11 +260,11 @@ event rank_communicator_body::barrier(const collective_options& o) {
 
 template <class F>
 event rank_communicator_body::run_described(const collective_options& o, const F& describe) {
-  state_of(on)->require_open();
-  if (!o.streams.empty()) {
-    if (o.streams.size() != 1 || !(o.streams.front().on() == on)) {
-      raise(errc::invalid_argument, "a call of one rank takes one stream, of its device " + to_string(on.id()));
-    }
+  if (state_of(on)->closed()) {
+    meeting.end(errc::cancelled, "the machine of " + meeting.name_of(self()) + " was closed");
+    state_of(on)->require_open();
+  }
+  if (o.streams.size() == 1 && o.streams.front().on() == on) {
     if (meeting.block().words().ended.load(std::memory_order_acquire) != 0) meeting.raise_ended();
     auto call = std::make_shared<rank_call>();
     call->is_streamed = true;
@@ -279,11 +279,17 @@ event rank_communicator_body::run_described(const collective_options& o, const F
   finish_streamed();
   if (meeting.block().words().ended.load(std::memory_order_acquire) != 0) meeting.raise_ended();
   if (meeting.number() != submitted_++) fail_left_out();
+  // The others are told of whatever is wrong here: they would wait for this rank until their timeout.
   try {
+    now_.terms = {};
+    now_.timeout = o.timeout.value_or(options.timeout);
+    if (!o.streams.empty())
+      raise(errc::invalid_argument, "a call of one rank takes one stream, of its device " + to_string(on.id()));
     describe(now_);
-  } catch (const error_exception& e) {
-    refuse(now_, e.cause().what);
-    raise(e.cause());
+  } catch (const std::exception& e) {
+    error cause = error_of(e);
+    refuse(now_, cause.what);
+    raise(std::move(cause));
   }
   execute(now_);
   return {};

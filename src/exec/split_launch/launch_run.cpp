@@ -7,6 +7,7 @@
 #include "exec/split_launch/launch_job.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 namespace weft {
@@ -33,6 +34,13 @@ void check_options(const kernel_code& code, const spread_options& options, std::
           std::to_string(options.weights.size()) + " weights for " + std::to_string(devices) +
               " devices: balance::weighted takes one for each, in the order of the devices chosen",
           where);
+  }
+  const auto is_weight = [](double w) { return std::isfinite(w) && w >= 0; };
+  const auto is_positive = [](double w) { return w > 0; };
+  if (!options.weights.empty() &&
+      (!std::ranges::all_of(options.weights, is_weight) || std::ranges::none_of(options.weights, is_positive))) {
+    raise(errc::invalid_argument,
+          "weights for '" + code.name + "': each is 0 or a positive number, and one of them is positive", where);
   }
 }
 
