@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <optional>
@@ -44,11 +45,12 @@ std::string own_name() {
 }
 
 struct log_state {
-  std::mutex mutex;
-  log_hook hook;
-  int hook_level = silent;
   const int stderr_level = level_in_environment();
-  std::atomic<int> least{stderr_level};
+  std::atomic<int> hook_level{silent};
+  std::recursive_mutex calling;  // held while the hook runs, which may replace itself and log
+  std::shared_ptr<const log_hook> hook;
+  bool is_calling = false;
+  std::mutex mutex;
   std::unordered_set<std::string> decisions;  // that were told
 };
 
@@ -80,23 +82,34 @@ void write_line(log_level level, std::string_view text) {
 std::string_view to_string(log_level level) { return level_names[static_cast<std::size_t>(level)]; }
 
 log_hook set_log_hook(log_hook hook, log_level least) {
-  const std::lock_guard lock{state().mutex};
-  state().hook_level = hook ? static_cast<int>(least) : silent;
-  state().least = std::min(state().hook_level, state().stderr_level);
-  return std::exchange(state().hook, std::move(hook));
+  auto hooked = hook ? std::make_shared<const log_hook>(std::move(hook)) : nullptr;
+  const std::lock_guard lock{state().calling};
+  state().hook_level = hooked ? static_cast<int>(least) : silent;
+  state().hook.swap(hooked);
+  return hooked ? *hooked : log_hook{};
 }
 
 bool is_logged(log_level level) noexcept {
-  return static_cast<int>(level) >= state().least.load(std::memory_order_relaxed);
+  const int asked = static_cast<int>(level);
+  return asked >= state().stderr_level || asked >= state().hook_level.load(std::memory_order_relaxed);
 }
 
 void log(log_level level, std::string_view text) noexcept {
   try {
-    if (!is_logged(level)) return;
-    const std::lock_guard lock{state().mutex};
-    if (static_cast<int>(level) >= state().stderr_level) write_line(level, text);
-    if (static_cast<int>(level) >= state().hook_level) state().hook(level, text);
-  } catch (...) {  // NOLINT(bugprone-empty-catch): there is nowhere left to report to
+    log_state& all = state();
+    const int told = static_cast<int>(level);
+    if (told >= all.stderr_level) write_line(level, text);
+    if (told < all.hook_level) return;
+    const std::lock_guard lock{all.calling};
+    if (all.is_calling || told < all.hook_level) return;  // it is the hook that logs; or another one came meanwhile
+    all.is_calling = true;
+    try {
+      const auto hook = all.hook;  // it may replace itself
+      (*hook)(level, text);
+    } catch (...) {  // NOLINT(bugprone-empty-catch): there is nowhere left to report to
+    }
+    all.is_calling = false;
+  } catch (...) {  // NOLINT(bugprone-empty-catch): as above
   }
 }
 

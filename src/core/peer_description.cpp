@@ -19,6 +19,12 @@ std::string_view to_string(peer_way way) {
   return "copies";
 }
 
+std::string_view to_string(peer_outcome outcome) {
+  static constexpr std::array<std::string_view, 4> names{"not_tried", "arrived", "wrong_data", "failed"};
+  const auto at = static_cast<std::size_t>(outcome);
+  return at < names.size() ? names[at] : "unknown";
+}
+
 std::string_view to_string(atomic_operation operation) {
   static constexpr std::array<std::string_view, atomic_operation_count> names{
       "integer_add", "integer_min", "integer_max",      "integer_increment", "integer_decrement", "bit_and",  "bit_or",

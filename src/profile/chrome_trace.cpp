@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <queue>
+#include <set>
 #include <string_view>
 #include <tuple>
 #include <utility>
@@ -149,7 +150,9 @@ class writer {
     }
     add_details(r);
     json_ += '}';
-  }  /// An arrow from a copy to the kernel that it ran before.
+  }
+
+  /// An arrow from a copy to the kernel that it ran before.
   void add_flow(const trace_record& copy, const track_key& from, const trace_record& kernel, const track_key& to,
                 nanoseconds origin) {
     ++flows_;
@@ -180,10 +183,8 @@ class writer {
 
   /// The names come last, when every track is known; readers collect them from anywhere.
   [[nodiscard]] std::string finish() {
-    std::int64_t named = 0;
+    for (const std::int64_t process : processes_) name_process(process);
     for (const auto& [key, thread] : threads_) {
-      if (key.process != named) name_process(key.process);
-      named = key.process;
       std::string name = "stream " + std::to_string(key.stream);
       if (key.level > 0) name += " (" + std::to_string(key.level + 1) + ")";
       name_it("thread_name", key.process, thread, name);
@@ -199,6 +200,7 @@ class writer {
   void begin(std::string_view phase, std::int64_t process, int thread) {
     json_ += any_ ? ",\n{\"ph\":\"" : "\n{\"ph\":\"";
     any_ = true;
+    processes_.insert(process);
     json_ += phase;
     json_ += "\",\"pid\":";
     append_number(json_, process);
@@ -280,6 +282,7 @@ class writer {
 
   const chrome_trace_context& context_;
   std::string json_;
+  std::set<std::int64_t> processes_;
   std::map<track_key, int> threads_;
   int sorted_ = 0;
   std::uint64_t flows_ = 0;

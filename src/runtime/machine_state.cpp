@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <cstring>
 #include <new>
@@ -67,6 +68,18 @@ std::vector<std::string> names_in(std::string_view list) {
   return names;
 }
 
+bool has_host(const std::vector<std::string>& names) {
+  return std::find(names.begin(), names.end(), "host") != names.end();
+}
+
+/// Whether a variable names the driver of a backend: WEFT_CUDA_DRIVER, WEFT_HIP_DRIVER.
+bool has_named_driver(std::string_view backend) {
+  std::string variable = "WEFT_" + std::string{backend} + "_DRIVER";
+  std::transform(variable.begin(), variable.end(), variable.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  return environment(variable.c_str()).has_value();
+}
+
 }  // namespace
 
 machine_state::machine_state(const machine_options& options) : options_(options), host_only_(options) {
@@ -101,11 +114,14 @@ void machine_state::read_environment() {
   if (const auto level = environment("WEFT_LOG");
       level && *level != "debug" && *level != "info" && *level != "warning" && *level != "error")
     raise(errc::invalid_argument, "WEFT_LOG is '" + *level + "': expected debug, info, warning or error");
+  const bool excludes_host = options_.backend && !has_host(names_in(*options_.backend));
   if (!options_.backend) options_.backend = backend_of_environment();
   if (const auto named = environment("WEFT_TOPOLOGY"); named && !options_.sim && !options_.machine) {
-    if (options_.devices) {
+    if (options_.devices || excludes_host) {
       notes_.push_back("WEFT_TOPOLOGY is '" + *named + "', and the program asks for " +
-                       std::to_string(*options_.devices) + " devices without a topology: it is not played");
+                       (excludes_host ? "the backend '" + *options_.backend + "' without the host"
+                                      : std::to_string(*options_.devices) + " devices without a topology") +
+                       ": it is not played");
     } else {
       options_.sim = named;
     }
@@ -158,10 +174,9 @@ std::optional<std::string> machine_state::backend_of_environment() {
   auto named = environment("WEFT_BACKEND");
   if (!named) return named;
   const std::vector<std::string> names = names_in(*named);
-  const bool has_host = std::find(names.begin(), names.end(), "host") != names.end();
   const bool is_virtual = options_.clock == clock_kind::virtual_time;
   const bool has_topology = options_.sim || options_.machine;
-  if (!(has_topology && !has_host) && !(is_virtual && (names.size() > 1 || !has_host))) return named;
+  if (!(has_topology && !has_host(names)) && !(is_virtual && (names.size() > 1 || !has_host(names)))) return named;
   notes_.push_back("WEFT_BACKEND is '" + *named + "', and the program asks for " +
                    (is_virtual ? "virtual time" : "a topology") + ", which is the host backend's: it is used instead");
   return "host";
@@ -194,7 +209,7 @@ void machine_state::open_backends() {
   if (options_.backend && wanted.empty())
     raise(errc::invalid_argument, "'" + *options_.backend + "' names no backend: expected names such as cuda,host");
   if (plan.machine && wanted.empty()) wanted = {"host"};  // only the host backend plays topologies
-  if (plan.machine && std::find(wanted.begin(), wanted.end(), "host") == wanted.end()) {
+  if (plan.machine && !has_host(wanted)) {
     raise(errc::invalid_argument, "a topology is played by the host backend; it cannot go with backend '" +
                                       options_.backend.value_or("") + "'");
   }
@@ -206,7 +221,14 @@ void machine_state::open_backends() {
   if (wanted.empty()) {
     // The default machine is one kind: the GPUs of the first backend that has any, else the host's devices.
     for (std::size_t i = 0; i < entries.size() && backends_.empty(); ++i) {
-      if (entries[i].kind != backend_kind::null) open_one(entries[i], plan, statuses_[i], why_not);
+      if (entries[i].kind == backend_kind::null) continue;
+      std::optional<error> cause;
+      if (open_one(entries[i], plan, statuses_[i], cause) || !cause) continue;
+      // what somebody set wrongly must not cost the GPUs in silence
+      if (cause->code == errc::invalid_argument) raise(*cause);
+      if (has_named_driver(entries[i].name) && !host_only_.refusal(entries[i].name)) notes_.push_back(cause->what);
+      // the host alone is expected to open: its reason counts most
+      if (!why_not || entries[i].kind == backend_kind::host) why_not = std::move(cause);
     }
   } else {
     open_several(wanted, entries, plan, why_not);

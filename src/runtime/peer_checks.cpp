@@ -200,31 +200,41 @@ std::string peer_checks::failure(device_id from, device_id to) {
   return found == failures_.end() ? std::string{} : *found->second;
 }
 
-peer_delivery peer_checks::try_all(device_id from, device_id to) {
+peer_checks::finding peer_checks::try_all(device_id from, device_id to) {
   const std::lock_guard lock{mutex_};
-  failures_.erase(at(from, to));
-  seen_[at(from, to)].fetch_and(static_cast<std::uint8_t>(~failed), std::memory_order_release);
-  epoch_.fetch_add(1, std::memory_order_release);
-  peer_delivery all;
+  for (const device_id end : {from, to}) {
+    if (const auto cause = machine_.backend_of(end).lost(end)) return {peer_outcome::not_tried, to_string(*cause)};
+  }
+  finding all;
   for (const peer_way way : every_way) {
     auto found = probe(from, to, way, asked_for_limit);
-    if (!found && found.error().code == errc::unsupported) continue;
-    if (!found && found.error().code == errc::not_ready) {
-      all = {false, to_string(found.error())};
-      continue;
-    }
-    if (!found) {  // who asks wants to know that the pair is well, and it was not found to be
-      demote(from, to, way, to_string(found.error()));
-      return {false, to_string(found.error())};
+    if (!found) {
+      const errc code = found.error().code;
+      if (code == errc::unsupported) continue;
+      finding none{peer_outcome::not_tried, std::string{to_string(way)} + ": " + to_string(found.error())};
+      if (code == errc::out_of_memory || code == errc::resource_exhausted || code == errc::device_lost ||
+          code == errc::cancelled)
+        return none;
+      if (code == errc::not_ready) {
+        all = std::move(none);
+        continue;
+      }
+      none.outcome = peer_outcome::failed;
+      // A timeout may come from other work. Any other error speaks against the pair.
+      if (code != errc::timed_out) demote(from, to, way, to_string(found.error()));
+      return none;
     }
     keep(from, to, way, *found);
-    if (!found->why.empty()) all.why = found->why;
-    if (found->arrived) {
-      seen_[at(from, to)].fetch_or(bit(way), std::memory_order_release);
-      continue;
+    if (!found->arrived) {
+      demote(from, to, way, found->why);
+      return {peer_outcome::wrong_data, std::move(found->why)};
     }
-    demote(from, to, way, found->why);
-    return *found;
+    seen_[at(from, to)].fetch_or(bit(way), std::memory_order_release);
+    if (!found->why.empty() && all.outcome == peer_outcome::arrived) all.why = std::move(found->why);
+  }
+  if (all.outcome == peer_outcome::arrived && failures_.erase(at(from, to)) != 0) {
+    seen_[at(from, to)].fetch_and(static_cast<std::uint8_t>(~failed), std::memory_order_release);
+    epoch_.fetch_add(1, std::memory_order_release);
   }
   return all;
 }

@@ -54,8 +54,13 @@ class peer_checks {
   [[nodiscard]] result<void> enable(device_id from, device_id to);
   [[nodiscard]] result<void> disable(device_id from, device_id to);
 
-  /// Tries all ways of a pair that the driver offers by real commands, whatever was found before.
-  [[nodiscard]] peer_delivery try_all(device_id from, device_id to);
+  struct finding {
+    peer_outcome outcome = peer_outcome::arrived;
+    std::string why;
+  };
+  /// Tries all ways of a pair that the driver offers by real commands, whatever was found before. An earlier finding
+  /// stands where something other than the pair was in the way.
+  [[nodiscard]] finding try_all(device_id from, device_id to);
 
  private:
   static constexpr std::uint8_t failed = 0x80, warned = 0x40, all_ways = (1U << peer_way_count) - 1;

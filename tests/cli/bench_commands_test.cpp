@@ -26,12 +26,14 @@ struct bench_command {
   std::vector<words> wrong;      // beside the words that all of them have
 };
 
+constexpr const char* too_large_to_double = "9223372036854775808";
+
 const std::vector<bench_command> commands{
     {"copy",
      {"-s", "4K", "--samples", "3", "--pairs", "0-1"},
      2,
      {{"--pairs", "0-7"}},
-     {{"-s", "1T", "--pairs", "0-0"}},
+     {{"-s", "1T", "--pairs", "0-0"}, {"-s", too_large_to_double, "--pairs", "0-0"}, {"-s", too_large_to_double}},
      6,
      {{"-s", "many"}, {"--pairs", "0"}}},
     {"queue",
@@ -45,14 +47,14 @@ const std::vector<bench_command> commands{
      {"--quick", "-s", "4K,1000003"},
      11,
      {{"--quick", "--pairs", "0-7"}},
-     {{"--quick", "-s", "1T"}},
+     {{"--quick", "-s", "1T"}, {"--quick", "-s", too_large_to_double}},
      0,
      {{"-s", "many"}, {"--pairs", "0"}}},
     {"collective",
      {"--quick", "-s", "1K"},
      1,
      {{"--devices", "0,7"}},
-     {{"-s", "1T"}, {"-s", "1T", "--processes", "2"}},
+     {{"-s", "1T"}, {"-s", "1T", "--processes", "2"}, {"-s", too_large_to_double}},
      6,
      {{"-s", "many"}, {"--devices", "some"}}},
     {"launch", {"--quick", "--scenario", "A,overhead", "--strategy", "guided"}, 5, {}, {}, 6, {{"--seeds", "0"}}}};

@@ -9,6 +9,7 @@
 
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
 #include <sstream>
 #include <string>
@@ -270,6 +271,28 @@ TEST(topo, a_pair_that_drops_data_is_found_and_ends_with_1) {
   const auto good = run_tool({"topo", "--p2p", "--verify", "--sim", "pair_nvlink"});
   EXPECT_EQ(good.exit_code, 0) << good.err;
   EXPECT_TRUE(has(good.out, "1/1")) << good.out;
+}
+
+TEST(topo, a_pair_that_could_not_be_tried_or_whose_copy_fails_is_not_called_one_that_drops_data) {
+  const scratch_folder folder;
+  json machine = json::parse(read_text(samples::source_folder() + "/topologies/pcie_4.json"));
+  machine["faults"] = json::array({{{"kind", "call_fails"}, {"call", "allocate"}, {"device", "gpu1"}, {"nth", 0}},
+                                   {{"kind", "copy_fails"}, {"from", "gpu2"}, {"to", "gpu3"}, {"nth", 0}}});
+  write_text(folder / "m.json", machine.dump());
+  const words command{"topo", "--p2p", "--verify", "--sim", folder / "m.json"};
+  const auto shown = run_tool(command);
+  EXPECT_EQ(shown.exit_code, 1) << shown.err;
+  EXPECT_TRUE(has(shown.out, "FAIL = Offered, but a copy")) << shown.out;
+  EXPECT_TRUE(has(shown.out, "?    = Offered, but could not be tried")) << shown.out;
+  EXPECT_TRUE(has(shown.err, "gpu0 to gpu1: peer access is offered, but could not be tried: ")) << shown.err;
+  EXPECT_TRUE(has(shown.err, "gpu2 to gpu3: peer access is offered, but fails: ")) << shown.err;
+  std::map<std::string, int> outcomes;
+  for (const json& pair : run_tool(with(command, {"--json"})).field("pairs")) {
+    ++outcomes[pair.at("outcome")];
+    EXPECT_EQ(pair.at("verified").is_null(), pair.at("outcome") == "not_tried") << pair;
+    EXPECT_EQ(pair.at("trusted"), pair.at("outcome") != "failed") << pair;
+  }
+  EXPECT_EQ(outcomes, (std::map<std::string, int>{{"arrived", 5}, {"failed", 1}, {"not_tried", 6}}));
 }
 
 TEST(topo, writes_each_format_and_nothing_else) {

@@ -93,6 +93,7 @@ TEST_F(comparison, names_rows_that_only_one_file_has) {
   EXPECT_TRUE(has(run.out, "1 only in the first, 2 only in the second")) << run.out;
   EXPECT_TRUE(has(run.out, "newer")) << run.out;
   EXPECT_EQ(compare(results({row("a", 1, 0)}), results({row("b", 1, 0)})).exit_code, 6);
+  EXPECT_EQ(compare(results({row("a", 1, 0)}), results({row("b", 1, 0, false)})).exit_code, 6) << "nor a wrong one";
 }
 
 TEST_F(comparison, refuses_what_cannot_be_compared) {

@@ -308,7 +308,8 @@ TEST(doctor, writes_a_page_without_scripts_that_takes_hostile_names_as_text) {
 TEST(doctor, finds_the_pair_of_a_simulated_machine_that_loses_data) {
   const tool_result run = run_tool({"doctor", "--run", "--sim", "faulty_4"});
   EXPECT_EQ(run.exit_code, 1) << run.err;
-  EXPECT_NE(in_one_line(run.out).find("WRONG DATA, or fail, over 2 of 12 ordered pairs: 0000:17:00.0 to 0000:18:00.0"),
+  EXPECT_NE(in_one_line(run.out).find("WRONG DATA over 1 of 12 ordered pairs: 0000:17:00.0 to 0000:18:00.0. Direct "
+                                      "copies fail over 1 of 12 ordered pairs: 0000:18:00.0 to "),
             std::string::npos)
       << run.out;
   EXPECT_NE(run.out.find("4 simulated devices"), std::string::npos) << run.out;
@@ -316,6 +317,62 @@ TEST(doctor, finds_the_pair_of_a_simulated_machine_that_loses_data) {
   EXPECT_EQ(well.exit_code, 0) << well.out;
   for (const auto& check : well.field("checks")) {
     EXPECT_EQ(check.at("verdict"), check.at("needs_work") ? "ok" : "not_applicable") << check;
+  }
+}
+
+TEST(doctor, says_that_data_is_wrong_only_where_a_wrong_byte_was_seen) {
+  const scratch_folder folder;
+  ordered_json machine = ordered_json::parse(read_text(samples::source_folder() + "/topologies/pcie_4.json"));
+  const words command{"doctor", "--run", "--clock", "virtual", "--sim", folder / "m.json"};
+  const auto p2p_data = [&](const ordered_json& fault) {
+    machine["faults"] = ordered_json::array({fault});
+    write_text(folder / "m.json", machine.dump());
+    const tool_result run = run_tool(with(command, {"--json"}));
+    EXPECT_EQ(run.exit_code, 1) << run.err;
+    EXPECT_FALSE(has(run.out, "WRONG DATA")) << run.out;
+    for (const auto& check : run.field("checks")) {
+      if (check.at("name") == "p2p-data") return check;
+    }
+    return nlohmann::json{};
+  };
+  // a kernel has lost the device before, or had no memory, which is the failure
+  for (const ordered_json& fault :
+       {ordered_json{{"kind", "device_lost"}, {"device", "gpu1"}},
+        ordered_json{{"kind", "call_fails"}, {"call", "allocate"}, {"device", "gpu1"}, {"nth", 0}}}) {
+    const nlohmann::json found = p2p_data(fault);
+    EXPECT_EQ(found.at("verdict"), "unknown") << found;
+    EXPECT_TRUE(has(found.at("summary"), "6 of 12 ordered pairs could not be tried: ")) << found;
+  }
+  const std::string shown = in_one_line(run_tool(command).out);
+  EXPECT_TRUE(has(shown, "unknown p2p-data 6 of 12 ordered pairs could not be tried")) << shown;
+  EXPECT_TRUE(has(shown, "4 simulated devices: 1 failure, 1 check not finished")) << shown;
+  const nlohmann::json found = p2p_data({{"kind", "copy_fails"}, {"from", "gpu0"}, {"to", "gpu1"}, {"nth", 0}});
+  EXPECT_EQ(found.at("verdict"), "failed") << found;
+  EXPECT_TRUE(has(found.at("summary"), "Direct copies fail over 1 of 12 ordered pairs: ")) << found;
+}
+
+TEST(doctor, takes_a_wrong_byte_from_the_reason_in_files_that_have_no_outcome) {
+  ordered_json machine = machine_of("iommu_translates");
+  machine["work"]["pairs"][1]["why"] = "commands: copy_failed: gpu0 cannot reach gpu2";
+  const scratch_folder folder;
+  write_text(folder / "m.json", machine.dump());
+  const tool_result run = run_tool({"doctor", "--from", folder / "m.json"});
+  EXPECT_EQ(run.exit_code, 1) << run.err;
+  const std::string shown = in_one_line(run.out);
+  EXPECT_TRUE(has(shown, "WRONG DATA over 7 of 12 ordered pairs: ")) << shown;
+  EXPECT_TRUE(has(shown, "Direct copies fail over 1 of 12 ordered pairs: 0000:17:00.0 to 0000:65:00.0.")) << shown;
+}
+
+TEST(doctor, takes_a_machine_for_simulated_that_the_environment_or_the_clock_simulates) {
+  const scratch_folder folder;
+  tool_environment environment;
+  environment.set = {"WEFT_TOPOLOGY=pcie_4"};
+  const words command{"doctor", "--run", "--collect", folder / "m.json"};
+  for (const tool_result& run :
+       {run_tool(command, environment), run_tool(with(command, {"--clock", "virtual", "--backend", "host"}))}) {
+    EXPECT_EQ(run.exit_code, 0) << run.out << run.err;
+    EXPECT_TRUE(has(run.out, "4 simulated devices: nothing wrong was found")) << run.out;
+    EXPECT_EQ(ordered_json::parse(read_text(folder / "m.json")).value("simulated", false), true);
   }
 }
 

@@ -96,10 +96,23 @@ TEST_P(virtual_gpu_tool, keeps_measured_rates_for_later_commands_until_the_compu
   const auto explained = run({"explain", "all_reduce", "64M", "--json"}, here);
   EXPECT_TRUE(has(explained.field("rates").dump(), "measured at 20")) << explained.out;
   EXPECT_FALSE(explained.field("candidates").front().at("predicted_seconds").is_null()) << explained.out;
-  // an earlier start of the computer, then what is no JSON
+  // a command that sees two of them measures these
   const auto file = folder_ / "weft/rates.json";
-  std::string text = read_text(file);
-  auto document = nlohmann::json::parse(text);
+  auto document = nlohmann::json::parse(read_text(file));
+  for (auto& lane : document["lanes"]) lane["time_utc"] = "2001-02-03T04:05:06Z";
+  write_text(file, document.dump());
+  const auto of_two = run(with(asked, {"--measure"}), with(here, {"WEFT_VIRTUAL_CUDA_DEVICES=2"}));
+  EXPECT_TRUE(rate_known(of_two)) << of_two.out;
+  const auto of_others = run({"route", "2", "3", "64M", "--json"}, here);
+  EXPECT_TRUE(rate_known(of_others)) << "the rates of the others are kept";
+  EXPECT_EQ(of_others.field("rates"), "measured at 2001-02-03T04:05:06Z and later") << "and so are their times";
+  // lanes that are none, an earlier start of the computer, then what is no JSON
+  document["lanes"] = "none";
+  write_text(file, document.dump());
+  EXPECT_FALSE(rate_known(run(asked, here)));
+  EXPECT_TRUE(rate_known(run(with(asked, {"--measure"}), here)));
+  document = nlohmann::json::parse(read_text(file));
+  for (const auto& lane : document["lanes"]) EXPECT_TRUE(lane.is_object()) << lane;
   document["start"] = "another";
   write_text(file, document.dump());
   EXPECT_FALSE(rate_known(run(asked, here)));

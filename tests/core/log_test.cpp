@@ -2,12 +2,16 @@
 #include "weft/core/log.hpp"
 
 #include "core/decision_log.hpp"
+#include "support/hang.hpp"
+#include "support/processes.hpp"
 
 #include <gtest/gtest.h>
 
+#include <future>
 #include <stdexcept>
 #include <string>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 namespace log_test {
@@ -83,6 +87,64 @@ TEST_F(log_hook, may_throw_without_harm) {
   weft::set_log_hook([](log_level, std::string_view) { throw std::runtime_error{"no"}; });
   weft::log(log_level::error, "text");
   SUCCEED();
+}
+
+/// In a child: a lock that is waited for without end is the process's.
+template <class F>
+void expect_in_child(F&& is_so) {
+  processes::child child{[&] {
+    ::alarm(samples::only_a_hang.count());
+    return is_so() ? 0 : 1;
+  }};
+  EXPECT_EQ(child.wait(), 0) << "minus the signal SIGALRM: it hangs";
+}
+
+TEST_F(log_hook, may_replace_itself) {
+  expect_in_child([] {
+    int heard = 0;
+    weft::log_hook before;
+    weft::set_log_hook([&](log_level, std::string_view) {
+      before = weft::set_log_hook({});
+      ++heard;
+    });
+    for (const char* text : {"heard", "unheard"}) weft::log(log_level::warning, text);
+    return heard == 1 && before;
+  });
+}
+
+TEST_F(log_hook, may_log_and_does_not_hear_that) {
+  expect_in_child([] {
+    std::vector<std::string> heard;
+    weft::set_log_hook(
+        [&](log_level, std::string_view text) {
+          heard.emplace_back(text);
+          weft::log(log_level::error, "of the hook");
+          weft::detail::log_decision("decided by what the hook calls");
+          if (heard.size() == 1) throw std::runtime_error{"no"};
+        },
+        log_level::debug);
+    for (const char* text : {"one", "two"}) weft::log(log_level::warning, text);
+    return heard == std::vector<std::string>{"one", "two"};
+  });
+}
+
+TEST_F(log_hook, is_not_running_any_more_once_another_thread_has_replaced_it) {
+  std::promise<void> began, go_on;
+  bool ended = false;  // plain on purpose: replacing the hook comes after its call
+  weft::set_log_hook([&, opened = go_on.get_future().share()](log_level, std::string_view) {
+    began.set_value();
+    opened.wait_for(samples::only_a_hang);
+    ended = true;
+  });
+  std::thread logs{[] { weft::log(log_level::warning, "x"); }};
+  EXPECT_EQ(began.get_future().wait_for(samples::only_a_hang), std::future_status::ready);
+  std::thread replaces{[&] {
+    weft::set_log_hook({});
+    EXPECT_TRUE(ended);
+  }};
+  go_on.set_value();
+  replaces.join();
+  logs.join();
 }
 
 TEST_F(log_hook, is_called_one_call_at_a_time) {

@@ -100,6 +100,17 @@ trace_record copy_to(int device, std::uint64_t stream, std::int64_t from, std::i
   return made;
 }
 
+TEST(chrome_trace, names_the_process_of_a_counter_that_has_no_thread) {
+  const json document = parsed(chrome_trace(std::vector{copy_to(1, 7, 0, 100)}));
+  std::map<std::int64_t, std::string> names;
+  for (const json& event : events_of(document, "M")) {
+    if (event.at("name") == "process_name") names[event.at("pid")] = event.at("args").at("name");
+  }
+  EXPECT_EQ(names, (std::map<std::int64_t, std::string>{{1, "host"}, {3, "gpu1"}}));
+  EXPECT_FALSE(events_of(document, "C").empty());
+  for (const json& counter : events_of(document, "C")) EXPECT_TRUE(names.contains(counter.at("pid"))) << counter;
+}
+
 TEST(chrome_trace, draws_an_arrow_from_each_copy_to_the_kernel_that_waited_for_it) {
   trace_record of_launch = record(trace_kind::kernel, 1, 9, 400, 500);
   of_launch.launch = 5;

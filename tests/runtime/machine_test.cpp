@@ -56,6 +56,27 @@ TEST(environment, says_so_where_a_topology_is_not_played_because_the_program_ask
   EXPECT_NE(notes.find("WEFT_TOPOLOGY is 'dgx_h100', and the program asks for 3 devices"), std::string::npos) << notes;
 }
 
+TEST(environment, says_so_where_a_topology_is_not_played_because_the_program_names_another_backend) {
+  const variable named{"WEFT_TOPOLOGY", "pair_nvlink"};
+  machine_options options;
+  options.backend = "null";
+  const machine m{options};
+  EXPECT_EQ(m.devices().front().kind(), weft::backend_kind::null);
+  std::string notes;
+  for (const std::string& note : m.notes()) notes += note + "\n";
+  const std::string why =
+      "WEFT_TOPOLOGY is 'pair_nvlink', and the program asks for the backend 'null' without the host";
+  EXPECT_NE(notes.find(why), std::string::npos) << notes;
+  options.backend = "null,host";
+  EXPECT_EQ(machine{options}.device_count("host"), 2) << "the host is named, too";
+}
+
+TEST(environment, a_topology_and_a_backend_that_does_not_play_it_are_a_contradiction_of_the_variables) {
+  const variable topology{"WEFT_TOPOLOGY", "pair_nvlink"};
+  const variable backend{"WEFT_BACKEND", "null"};
+  EXPECT_EQ(error_of([] { static_cast<void>(machine{}); }).code, errc::invalid_argument);
+}
+
 TEST(environment, knows_every_variable_that_a_backend_reads) {
   const variable quiet{"WEFT_CUDA_PARTITIONS", "1"};
   const machine m{machine_options{}};

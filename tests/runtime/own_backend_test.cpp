@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "support/samples.hpp"
 #include "weft/backend/backend.hpp"
 #include "weft/memory/copy.hpp"
 #include "weft/runtime/machine.hpp"
 
 #include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <optional>
+#include <string>
 
 namespace own_backend_test {
 
@@ -14,9 +20,40 @@ weft::result<std::unique_ptr<weft::backend>> broken(const weft::backend_options&
   return cause;
 }
 
+weft::result<std::unique_ptr<weft::backend>> misled(const weft::backend_options&) noexcept {
+  weft::error cause;
+  cause.code = weft::errc::invalid_argument;
+  cause.what = "WEFT_MISLED is 2: expected 0 or 1";
+  return cause;
+}
+
 weft::result<std::unique_ptr<weft::backend>> of_the_host(const weft::backend_options& options) noexcept {
   return weft::find_backend("host")->open(options);
 }
+
+/// A variable of the environment, or that it is not set, for as long as it lives. No thread runs when it changes.
+class variable {
+ public:
+  variable(const char* name, const char* value) : name_(name) {
+    if (const char* const old = std::getenv(name)) before_ = old;
+    set(value);
+  }
+  ~variable() { set(before_ ? before_->c_str() : nullptr); }
+  variable(const variable&) = delete;
+  variable& operator=(const variable&) = delete;
+
+ private:
+  void set(const char* value) const {
+    if (value != nullptr) {
+      ::setenv(name_, value, 1);
+    } else {
+      ::unsetenv(name_);
+    }
+  }
+
+  const char* name_;
+  std::optional<std::string> before_;
+};
 
 const weft::backend_status& status_of(const weft::machine& m, std::string_view name) {
   for (const weft::backend_status& b : m.backends()) {
@@ -35,6 +72,29 @@ TEST(own_backend, a_backend_that_fails_to_open_breaks_nothing_and_says_why) {
   EXPECT_EQ(m.device_count("cuda"), 0);
   EXPECT_FALSE(status_of(m, "broken").available);
   EXPECT_NE(status_of(m, "broken").why.find("the driver said 42"), std::string::npos);
+}
+
+TEST(own_backend, a_backend_that_nobody_named_and_a_wrong_variable_misleads_is_an_error) {
+  weft::machine_options options;
+  options.more_backends = {{weft::backend_kind::cuda, "misled", &misled}};
+  const weft::error refused = samples::error_of([&] { const weft::machine m{options}; });
+  EXPECT_EQ(refused.code, weft::errc::invalid_argument);
+  EXPECT_NE(refused.what.find("WEFT_MISLED is 2"), std::string::npos) << refused.what;
+}
+
+TEST(own_backend, a_backend_that_fails_with_the_driver_of_a_variable_is_noted) {
+  const variable none{"WEFT_CUDA_DRIVER", nullptr};
+  weft::machine_options options;
+  options.more_backends = {{weft::backend_kind::cuda, "cuda", &broken}};
+  const auto is_noted = [&] {
+    const weft::machine m{options};
+    return std::ranges::count(m.notes(), "the driver said 42") == 1;
+  };
+  EXPECT_FALSE(is_noted()) << "not every computer has a GPU";
+  const variable driver{"WEFT_CUDA_DRIVER", "/nowhere/libcuda.so.1"};
+  EXPECT_TRUE(is_noted());
+  options.check_access = true;
+  EXPECT_FALSE(is_noted()) << "it was not opened";
 }
 
 TEST(own_backend, a_required_backend_that_fails_is_an_error_with_its_reason) {

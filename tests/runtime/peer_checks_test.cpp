@@ -4,6 +4,7 @@
 
 #include "support/samples.hpp"
 #include "weft/core/log.hpp"
+#include "weft/memory/peer_access.hpp"
 
 #include <gtest/gtest.h>
 
@@ -21,6 +22,7 @@ using samples::gpu2;
 using weft::errc;
 using weft::machine;
 using weft::peer_delivery;
+using weft::peer_outcome;
 using weft::peer_verification;
 using weft::peer_way;
 
@@ -244,6 +246,91 @@ TEST_F(peer_checks, do_without_a_file_that_is_not_theirs_to_use) {
   std::filesystem::remove_all(cache_);
   std::ofstream{cache_} << "no folder";
   EXPECT_TRUE(is_asked_again());
+}
+
+/// Two devices that are played with this fault, and tried by commands.
+machine with_faults(std::vector<weft::topology_fault> faults, weft::clock_kind clock = weft::clock_kind::wall) {
+  weft::topology layout = samples::wired(2);
+  layout.faults = std::move(faults);
+  return samples::play(std::move(layout), clock);
+}
+
+TEST_F(peer_checks, go_on_using_a_pair_that_something_else_kept_them_from_trying) {
+  weft::topology_fault no_memory;
+  no_memory.what = weft::topology_fault::kind::call_fails;
+  no_memory.call = "allocate";
+  no_memory.device = gpu1;
+  const machine m = with_faults({no_memory});
+  const auto found = weft::verify_peers(m);
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_EQ(found[0].outcome, peer_outcome::not_tried);
+  EXPECT_FALSE(found[0].arrived);
+  EXPECT_NE(found[0].why.find("injected fault"), std::string::npos) << found[0].why;
+  EXPECT_TRUE(weft::capability_between(m, gpu0, gpu1)->trusted);
+  EXPECT_EQ(found[1].outcome, peer_outcome::arrived) << found[1].why;
+  EXPECT_TRUE(log.empty()) << log.front();
+  EXPECT_EQ(weft::verify_peers(m, true)[0].outcome, peer_outcome::arrived);
+}
+
+TEST_F(peer_checks, do_not_forgive_a_pair_that_they_could_not_try_again) {
+  weft::topology_fault drops, fails;
+  drops.what = weft::topology_fault::kind::drops_data;
+  drops.from = gpu0;
+  drops.to = gpu1;
+  fails.what = weft::topology_fault::kind::call_fails;
+  fails.call = "copy";
+  fails.nth = 5;  // two patterns, over the pair, and back: then the next check
+  const machine m = with_faults({drops, fails});
+  const weft::peer_access lease{m, gpu0, gpu1};
+  auto& peers = weft::detail::peers_of(*weft::detail::state_of(m));
+  EXPECT_EQ(peers.try_all(gpu0, gpu1).outcome, peer_outcome::wrong_data);
+  const std::string why = peers.failure(gpu0, gpu1);
+  EXPECT_NE(why, "");
+  EXPECT_EQ(peers.try_all(gpu0, gpu1).outcome, peer_outcome::not_tried);
+  EXPECT_EQ(peers.failure(gpu0, gpu1), why);
+}
+
+TEST_F(peer_checks, go_on_using_a_pair_whose_devices_may_have_had_other_work) {
+  weft::topology_fault stalls;
+  stalls.what = weft::topology_fault::kind::device_stalls;
+  stalls.device = gpu1;
+  stalls.duration = std::chrono::minutes{1};
+  const machine m = with_faults({stalls}, weft::clock_kind::virtual_time);
+  auto& peers = weft::detail::peers_of(*weft::detail::state_of(m));
+  const auto found = peers.try_all(gpu0, gpu1);
+  EXPECT_EQ(found.outcome, peer_outcome::failed);
+  EXPECT_NE(found.why.find("did not end a small copy in time"), std::string::npos) << found.why;
+  EXPECT_EQ(peers.failure(gpu0, gpu1), "");
+}
+
+TEST_F(peer_checks, end_the_use_of_a_pair_whose_copy_fails) {
+  weft::topology_fault fails;
+  fails.what = weft::topology_fault::kind::copy_fails;
+  fails.from = gpu0;
+  fails.to = gpu1;
+  const machine m = with_faults({fails});
+  const weft::peer_access lease{m, gpu0, gpu1};
+  auto& peers = weft::detail::peers_of(*weft::detail::state_of(m));
+  EXPECT_EQ(peers.try_all(gpu0, gpu1).outcome, peer_outcome::failed);
+  EXPECT_NE(peers.failure(gpu0, gpu1), "");
+  EXPECT_EQ(peers.try_all(gpu0, gpu1).outcome, peer_outcome::arrived);
+  EXPECT_EQ(peers.failure(gpu0, gpu1), "") << "the fault was the first copy's alone";
+}
+
+TEST_F(peer_checks, go_on_using_the_pairs_of_a_device_that_is_lost_before_or_while_they_are_tried) {
+  weft::topology_fault loses;
+  loses.what = weft::topology_fault::kind::device_lost;
+  loses.device = gpu1;
+  const machine m = with_faults({loses});
+  for (const weft::peer_check& found : weft::verify_peers(m)) {
+    EXPECT_EQ(found.outcome, peer_outcome::not_tried) << found.why;
+    EXPECT_NE(found.why.find("gpu1"), std::string::npos) << found.why;
+    EXPECT_TRUE(weft::capability_between(m, found.from, found.to)->trusted);
+  }
+  EXPECT_TRUE(log.empty()) << log.front();
+  m[1].reset();
+  for (const weft::peer_check& found : weft::verify_peers(m, true))
+    EXPECT_EQ(found.outcome, peer_outcome::arrived) << found.why;
 }
 
 }  // namespace peer_checks_test

@@ -104,6 +104,16 @@ TEST(hip_library, without_a_gpu_says_what_shows_them_and_what_hides_them) {
   });
 }
 
+TEST(hip_library, refuses_a_misspelt_setting_of_the_virtual_runtime) {
+  in_child({{"WEFT_VIRTUAL_HIP_UUID", "0"}}, [] {
+    testing::internal::CaptureStderr();
+    const std::string why = refusal();
+    const std::string told = testing::internal::GetCapturedStderr();
+    EXPECT_TRUE(says(why, "hipErrorInvalidValue")) << why;
+    EXPECT_TRUE(says(told, "WEFT_VIRTUAL_HIP_UUID is no setting; did you mean WEFT_VIRTUAL_HIP_UUIDS?")) << told;
+  });
+}
+
 TEST(hip_library, is_one_for_a_process) {
   in_child({}, [] {
     const std::string copy = testing::TempDir() + "weft_hip_" + std::to_string(::getpid()) + ".so";

@@ -43,11 +43,21 @@ enum class peer_way : std::uint8_t {
 [[nodiscard]] std::string_view to_string(peer_way way);
 inline constexpr std::size_t peer_way_count = 4;
 
-/// Whether what was written over a pair was there when it was read back.
+/// Whether what was written over a pair was there when it was read back. A driver that cannot try gives an error
+/// instead.
 struct peer_delivery {
   bool arrived = true;
   std::string why;  // the first bad byte; or what could not be tried, and why
 };
+
+/// What a check of a pair came to.
+enum class peer_outcome : std::uint8_t {
+  not_tried,   // not offered; or no memory, a lost device or other work was in the way
+  arrived,     // as far as it was tried
+  wrong_data,  // something else was read back than was written
+  failed,      // a command of the check failed, or did not end
+};
+[[nodiscard]] std::string_view to_string(peer_outcome outcome);
 
 /// An atomic operation of a kernel on the memory of a peer.
 enum class atomic_operation : std::uint8_t {

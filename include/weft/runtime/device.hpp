@@ -65,9 +65,9 @@ class device {
   /// Why the device is lost; empty when it is not.
   [[nodiscard]] std::optional<error> lost_cause() const;
   /// Brings a lost device back. Its memory and peer relations are gone: buffers on it fail with not_found. Pinned,
-  /// unified and adopted memory is the host's too, and stays; but for unified memory of CUDA and HIP, which goes with a
-  /// reset of its whole GPU.
-  /// Errors: device_lost where the vendor serves this process no more, which has to be started anew.
+  /// unified and adopted memory is the host's too, and stays; but for unified memory of CUDA and HIP, and adopted
+  /// memory that the program had page-locked itself, which go with a reset of their whole GPU. Errors: device_lost
+  /// where the vendor serves this process no more, which has to be started anew.
   void reset(std::source_location where = std::source_location::current()) const;
 
   friend bool operator==(const device& a, const device& b) { return a.id_ == b.id_ && a.state_ == b.state_; }

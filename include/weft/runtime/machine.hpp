@@ -51,7 +51,8 @@ struct backend_status {
 /// Thread: any.
 class machine {
  public:
-  /// The machine that the environment and this computer give. Errors: not_found, unsupported, invalid_topology.
+  /// The machine that the environment and this computer give. Errors: not_found, unsupported, invalid_topology;
+  /// invalid_argument for a variable or an option with a wrong value.
   machine(std::source_location where = std::source_location::current());  // NOLINT(google-explicit-constructor)
   explicit machine(const machine_options& options, std::source_location where = std::source_location::current());
 
@@ -76,7 +77,8 @@ class machine {
   /// Every backend of this build, with the reason if it is absent.
   [[nodiscard]] const std::vector<backend_status>& backends() const;
   /// Remarks about how the machine was put together: a fallback, a device left out since two backends see it, an
-  /// unknown WEFT_ variable, what a backend left out.
+  /// unknown WEFT_ variable, one that the program's options override, the driver of a variable that cannot be
+  /// used, what a backend left out.
   [[nodiscard]] const std::vector<std::string>& notes() const;
 
   /// All devices, in their order. On a mixed machine the layouts of the backends, joined at the host's sockets: no peer

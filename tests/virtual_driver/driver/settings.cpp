@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
-#include <iterator>
 #include <memory>
 #include <mutex>
 #include <sstream>
@@ -122,34 +121,6 @@ played_health health_of(const std::string& text, std::string& problem) {
   return played;
 }
 
-/// A variable that is misspelt would play another machine than the test means.
-std::string unknown_setting() {
-  static constexpr std::string_view prefix = "WEFT_VIRTUAL_CUDA_";
-  static constexpr std::string_view known[] = {
-      "WEFT_VIRTUAL_CUDA_ARCH",      "WEFT_VIRTUAL_CUDA_ATOMICS",      "WEFT_VIRTUAL_CUDA_CACHE",
-      "WEFT_VIRTUAL_CUDA_DEVICES",   "WEFT_VIRTUAL_CUDA_FAIL",         "WEFT_VIRTUAL_CUDA_GDR",
-      "WEFT_VIRTUAL_CUDA_GREEN",     "WEFT_VIRTUAL_CUDA_HEALTH",       "WEFT_VIRTUAL_CUDA_MANAGED",
-      "WEFT_VIRTUAL_CUDA_MAX_PEERS", "WEFT_VIRTUAL_CUDA_MEMOPS",       "WEFT_VIRTUAL_CUDA_MEMORY",
-      "WEFT_VIRTUAL_CUDA_MISSING",   "WEFT_VIRTUAL_CUDA_MISSING_CODE", "WEFT_VIRTUAL_CUDA_MULTICAST",
-      "WEFT_VIRTUAL_CUDA_P2P",       "WEFT_VIRTUAL_CUDA_SMS",          "WEFT_VIRTUAL_CUDA_STUB",
-      "WEFT_VIRTUAL_CUDA_TOPOLOGY",  "WEFT_VIRTUAL_CUDA_VERSION",      "WEFT_VIRTUAL_CUDA_WINDOW"};
-  for (const char* const* one = environ; *one != nullptr; ++one) {
-    const std::string_view entry{*one};
-    const std::string_view name = entry.substr(0, entry.find('='));
-    if (name.substr(0, prefix.size()) != prefix ||
-        std::find(std::begin(known), std::end(known), name) != std::end(known))
-      continue;
-    // only the ends differ: the beginning would make anything near
-    std::vector<std::string_view> ends;
-    for (const std::string_view k : known) ends.push_back(k.substr(prefix.size()));
-    const auto near = nearest_name(name.substr(prefix.size()), ends);
-    return std::string{name} + " is no setting" +
-           (near ? "; did you mean " + std::string{prefix} + std::string{*near} + "?"
-                 : ": docs/porting/virtual_driver.md lists them");
-  }
-  return {};
-}
-
 /// A folder of this process, gone with it.
 class own_folder {
  public:
@@ -174,7 +145,11 @@ class own_folder {
 
 settings read_settings() {
   settings s;
-  s.problem = unknown_setting();
+  static constexpr std::string_view known[] = {"ARCH",     "ATOMICS",      "CACHE",     "DEVICES",   "FAIL",   "GDR",
+                                               "GREEN",    "HEALTH",       "MANAGED",   "MAX_PEERS", "MEMOPS", "MEMORY",
+                                               "MISSING",  "MISSING_CODE", "MULTICAST", "P2P",       "SMS",    "STUB",
+                                               "TOPOLOGY", "VERSION",      "WINDOW"};
+  s.problem = unknown_setting("WEFT_VIRTUAL_CUDA_", known);
   const std::string file = text_of("WEFT_VIRTUAL_CUDA_TOPOLOGY");
   if (file.empty()) {
     s.machine = plain_machine(s.problem);
@@ -259,6 +234,20 @@ device_uuid uuid_of(int physical) {
   id.bytes[0] = static_cast<unsigned char>(0xa0 + physical);
   std::memcpy(id.bytes + 1, "weft-virtual", 12);
   return id;
+}
+
+std::string unknown_setting(std::string_view prefix, std::span<const std::string_view> known) {
+  for (const char* const* one = environ; *one != nullptr; ++one) {
+    std::string_view name{*one};
+    if (!name.starts_with(prefix)) continue;
+    name = name.substr(prefix.size(), name.find('=') - prefix.size());
+    if (std::find(known.begin(), known.end(), name) != known.end()) continue;
+    const auto near = nearest_name(name, known);  // only the ends differ: the beginning would make anything near
+    return std::string{prefix} + std::string{name} + " is no setting" +
+           (near ? "; did you mean " + std::string{prefix} + std::string{*near} + "?"
+                 : ": docs/porting/virtual_driver.md lists them");
+  }
+  return {};
 }
 
 const settings& given() {

@@ -6,7 +6,9 @@
 
 #include <cstddef>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace weft::virtual_cuda {
@@ -50,6 +52,10 @@ struct settings {
 /// Where compiled kernels lie: as set, or a folder that this process makes at its first kernel and takes away at its
 /// end. Empty where none can be made.
 [[nodiscard]] std::string cache_folder();
+
+/// What is wrong with a variable that begins so and goes on as none of these; empty where none does. Misspelt, it would
+/// play another machine than the test means.
+[[nodiscard]] std::string unknown_setting(std::string_view prefix, std::span<const std::string_view> known);
 
 /// "3GiB", "512MiB", "1048576"; 0 when it is no size.
 [[nodiscard]] std::size_t size_of_text(const std::string& text);

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "virtual_driver/hip/runtime.hpp"
 
+#include "virtual_driver/driver/settings.hpp"
+
+#include <cstdio>
 #include <cstdlib>
+#include <string_view>
 
 namespace weft::virtual_hip {
 namespace {
@@ -56,6 +60,10 @@ const hip_settings& hip_given() {
     made->has_uncached = text_of("WEFT_VIRTUAL_HIP_UNCACHED", "1") != "0";
     made->names_faults = text_of("WEFT_VIRTUAL_HIP_FAULTS", "named") == "named";
     made->has_uuids = text_of("WEFT_VIRTUAL_HIP_UUIDS", "1") != "0";
+    static constexpr std::string_view known[] = {"ARCH",  "FAULTS",  "IMPORT",     "UNCACHED",
+                                                 "UUIDS", "VERSION", "WAIT_VALUES"};
+    made->problem = unknown_setting("WEFT_VIRTUAL_HIP_", known);
+    if (!made->problem.empty()) std::fprintf(stderr, "weft virtual HIP runtime: %s\n", made->problem.c_str());
     return made;
   }();
   return *one;
@@ -87,6 +95,7 @@ void forget_context(int device) {
 
 CUresult ready() noexcept {
   if (!is_open()) {
+    if (!hip_given().problem.empty()) return CUDA_ERROR_INVALID_VALUE;
     if (const CUresult code = cuInit(0); code != CUDA_SUCCESS) return code;
     if (the().count() == 0) return CUDA_ERROR_NO_DEVICE;
   }

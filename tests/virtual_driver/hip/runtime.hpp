@@ -22,6 +22,7 @@ struct hip_settings {
   bool has_uncached = true;        // WEFT_VIRTUAL_HIP_UNCACHED=0: fine-grained memory alone
   bool names_faults = true;        // WEFT_VIRTUAL_HIP_FAULTS=unknown: each is an unknown error
   bool has_uuids = true;           // WEFT_VIRTUAL_HIP_UUIDS=0
+  std::string problem;             // a name that is no setting; hipInit answers INVALID_VALUE and says it on stderr
 };
 [[nodiscard]] const hip_settings& hip_given();
 

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -26,6 +27,13 @@ enum class row_state : std::uint8_t {
   failed,       // the copy or the queue reported an error
   no_answer,    // it did not end in time
 };
+
+/// The memory that `count` times this size needs. A size is whatever the user says: where no number holds the product,
+/// it is the largest one, and fits nowhere.
+[[nodiscard]] constexpr std::uint64_t times(std::uint64_t size, std::uint64_t count) {
+  constexpr std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
+  return count != 0 && size > most / count ? most : size * count;
+}
 
 inline constexpr const char* stopped_by_user = "stopped by the user";
 

@@ -277,7 +277,7 @@ class ipc_runner {
     copied.dst = row.dst;
     copied.size = row.size;
     if (row.kind != ipc_kind::open) {
-      copied.size *= 2;  // both paths at once
+      copied.size = times(row.size, 2);  // both paths at once
       return too_large(m_, copied);
     }
     const bytes free = m_[row.src].free_memory();

@@ -173,8 +173,8 @@ exit_code run_compare(session& run, const compare_options& options) {
   }
   const std::vector<compared> rows = compare(first, second, options.threshold);
   const auto count = [&](change what) { return std::ranges::count(rows, what, &compared::what); };
-  const std::size_t both =
-      rows.size() - static_cast<std::size_t>(count(change::only_in_first) + count(change::only_in_second));
+  const auto both =
+      std::ranges::count_if(rows, [](const compared& one) { return one.first != nullptr && one.second != nullptr; });
   if (both == 0) {
     throw failure{exit_code::nothing_measured,
                   "no row is in both files: were other sizes, pairs or another driver measured?"};

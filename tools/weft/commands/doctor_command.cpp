@@ -27,17 +27,9 @@ void expect_check(const std::string& name) {
 
 json observed(session& run, const doctor_options& options) {
   if (!options.from.empty()) return read_json(options.from);
-  json document;
-  if (run.options().sim) {
-    document = {{"schema", "weft.machine/1"}, {"simulated", true}};
-  } else {
-    document = gather_system();
-  }
-  if (!options.run) return document;
+  if (!options.run) return gather_system();
   // pairs are looked at, whatever an earlier run knows of them
-  const machine& m = run.open_machine(peer_verification::never);
-  document["work"] = measure_work(run, m);
-  return document;
+  return gather_with_work(run, run.open_machine(peer_verification::never));
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <fstream>
 #include <optional>
+#include <set>
 
 namespace weft::tool {
 
@@ -62,16 +63,36 @@ lane_facts lane_of(const machine& m, std::uint64_t size, Copy&& copy) {
   return {whole > latency ? static_cast<double>(size) / (whole - latency) : 0, latency};
 }
 
+/// What the file holds of this start of the computer; null for nothing.
+json kept_document(const std::string& file) {
+  std::error_code ignored;
+  if (file.empty() || !std::filesystem::is_regular_file(file, ignored)) return nullptr;
+  try {
+    json document = read_json(file);
+    if (string_in(document, "schema") == "weft.rates/1" && string_in(document, "start") == this_start())
+      return document;
+  } catch (const failure&) {  // NOLINT(bugprone-empty-catch): somebody else's; measuring again replaces it
+  }
+  return nullptr;
+}
+
+json kept_lanes(const json& document) {
+  const json& lanes = part_of(document, "lanes");
+  return lanes.is_array() ? lanes : json::array();
+}
+
 void keep(const machine& m, const measured_rates& rates) {
   const std::string file = cache_file();
   if (file.empty()) return;
   json lanes = json::array();
+  const std::string time = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
   const auto add = [&](const std::string& from, const std::string& to, const lane_facts& lane) {
     if (from.empty() || to.empty() || lane.bytes_per_second <= 0) return;
     lanes.push_back({{"from", from},
                      {"to", to},
                      {"bytes_per_second", lane.bytes_per_second},
-                     {"latency_seconds", lane.latency_seconds}});
+                     {"latency_seconds", lane.latency_seconds},
+                     {"time_utc", time}});
   };
   for (const auto& [ends, lane] : rates.pairs)
     add(key_of(m[device_id{ends.first}]), key_of(m[device_id{ends.second}]), lane);
@@ -80,10 +101,17 @@ void keep(const machine& m, const measured_rates& rates) {
     add(std::string{host_key}, key_of(d), rates.from_host[d.id().index()]);
   }
   if (lanes.empty()) return;
-  const json document{{"schema", "weft.rates/1"},
-                      {"start", this_start()},
-                      {"time_utc", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)))},
-                      {"lanes", std::move(lanes)}};
+  // those of devices that this command does not see, or did not reach
+  const json known = kept_document(file);
+  std::set<std::pair<std::string, std::string>> fresh;
+  const auto ends_of = [](const json& one) {
+    return std::pair{string_in(one, "from").value_or(""), string_in(one, "to").value_or("")};
+  };
+  for (const json& one : lanes) fresh.insert(ends_of(one));
+  for (const json& one : kept_lanes(known)) {
+    if (!fresh.contains(ends_of(one))) lanes.push_back(one);
+  }
+  const json document{{"schema", "weft.rates/1"}, {"start", this_start()}, {"lanes", std::move(lanes)}};
   try {
     std::error_code ignored;
     std::filesystem::create_directories(std::filesystem::path{file}.parent_path(), ignored);
@@ -165,16 +193,8 @@ measured_rates measure_rates(const machine& m) {
 
 measured_rates kept_rates(const machine& m) {
   measured_rates found;
-  const std::string file = cache_file();
-  std::error_code ignored;
-  if (file.empty() || !std::filesystem::is_regular_file(file, ignored)) return found;
-  json document;
-  try {
-    document = read_json(file);
-  } catch (const failure&) {
-    return found;  // somebody else's; measuring again replaces it
-  }
-  if (string_in(document, "schema") != "weft.rates/1" || string_in(document, "start") != this_start()) return found;
+  const json document = kept_document(cache_file());
+  if (document.is_null()) return found;
   const auto count = static_cast<std::size_t>(m.device_count());
   found.to_host.resize(count);
   found.from_host.resize(count);
@@ -182,9 +202,8 @@ measured_rates kept_rates(const machine& m) {
   for (const device& d : m.devices()) {
     if (const std::string key = key_of(d); !key.empty()) devices[key] = d.id().value();
   }
-  bool any = false;
-  const json& lanes = part_of(document, "lanes");
-  for (const json& one : lanes.is_array() ? lanes : json::array()) {
+  std::set<std::string> times;
+  for (const json& one : kept_lanes(document)) {
     const lane_facts lane{number_in(one, "bytes_per_second").value_or(0),
                           number_in(one, "latency_seconds").value_or(0)};
     const std::string from = string_in(one, "from").value_or("");
@@ -201,9 +220,9 @@ measured_rates kept_rates(const machine& m) {
     } else if (b != devices.end()) {
       found.from_host[static_cast<std::size_t>(b->second)] = lane;
     }
-    any = true;
+    times.insert(string_in(one, "time_utc").value_or("a time that is not known"));
   }
-  if (any) found.source = "measured at " + string_in(document, "time_utc").value_or("a time that is not known");
+  if (!times.empty()) found.source = "measured at " + *times.begin() + (times.size() > 1 ? " and later" : "");
   return found;
 }
 

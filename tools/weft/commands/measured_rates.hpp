@@ -16,7 +16,7 @@ namespace weft::tool {
 struct measured_rates {
   std::map<std::pair<int, int>, lane_facts> pairs;  // (from, to)
   std::vector<lane_facts> to_host, from_host;       // by device; a rate of 0 is unknown
-  std::string source;                               // "measured now", "measured at TIME"; empty: there are none
+  std::string source;                               // "measured now", "measured at TIME[ and later]"; empty: none
 
   /// Fills in what is not known.
   void apply(route_facts& facts) const;

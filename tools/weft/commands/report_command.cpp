@@ -5,7 +5,6 @@
 #include "bench/copy/copy_patterns.hpp"
 #include "command_line/commands.hpp"
 #include "command_line/json_parts.hpp"
-#include "doctor/gather.hpp"
 #include "doctor/report.hpp"
 #include "doctor/work.hpp"
 #include "pictures/html_page.hpp"
@@ -93,9 +92,7 @@ exit_code add_collectives(html_page& page, session& run, const machine& m, const
 
 exit_code run_report(session& run, const report_options& options) {
   const machine& m = run.open_machine(peer_verification::never);
-  json observed = run.simulated() ? json{{"schema", "weft.machine/1"}, {"simulated", true}} : gather_system();
-  observed["work"] = measure_work(run, m);
-  const system_record record{std::move(observed), "this computer"};
+  const system_record record{gather_with_work(run, m), "this computer"};
   const machine_facts facts{record};
   const diagnosis found = diagnose(facts);
 

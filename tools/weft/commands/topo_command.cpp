@@ -25,17 +25,19 @@ pair_checks run_checks(session& run, const machine& m) {
   pair_checks checks;
   for (const peer_check& check : verify_peers(m, false, interruption())) {
     checks[{check.from.value(), check.to.value()}] = check;
-    if (check.offered && !check.arrived) {
-      run.warn(fmt::format("{} to {}: peer access is offered, but {}", to_string(check.from), to_string(check.to),
-                           check.why));
-    }
+    if (!check.offered || check.arrived) continue;
+    run.warn(fmt::format("{} to {}: peer access is offered, but {}{}", to_string(check.from), to_string(check.to),
+                         check.outcome == peer_outcome::not_tried ? "could not be tried: "
+                         : check.outcome == peer_outcome::failed  ? "fails: "
+                                                                  : "",
+                         check.why));
   }
   return checks;
 }
 
 exit_code result_of(const pair_checks& checks) {
-  const bool lies = std::ranges::any_of(checks, [](const auto& c) { return c.second.offered && !c.second.arrived; });
-  return lies ? exit_code::falls_short : exit_code::ok;
+  const bool is_well = std::ranges::all_of(checks, [](const auto& c) { return !c.second.offered || c.second.arrived; });
+  return is_well ? exit_code::ok : exit_code::falls_short;
 }
 
 /// What a measurement between two devices was of: their link, or this host's memory, where that plays their memories.
@@ -71,7 +73,9 @@ void for_each_pair(const machine& m, const pair_checks& checks, const session::j
       one["enabled"] = known->enabled;
       one["trusted"] = known->trusted;
       const auto check = checks.find({a, b});
-      one["verified"] = check == checks.end() || !check->second.offered ? json(nullptr) : json(check->second.arrived);
+      const peer_outcome outcome = check == checks.end() ? peer_outcome::not_tried : check->second.outcome;
+      one["verified"] = outcome == peer_outcome::not_tried ? json(nullptr) : json(check->second.arrived);
+      one["outcome"] = check == checks.end() ? json(nullptr) : json(to_string(outcome));
       std::string why = known->why;
       if (check != checks.end() && !check->second.why.empty() && check->second.why != why) {
         why += (why.empty() ? "" : "; ") + check->second.why;
@@ -135,12 +139,19 @@ matrix access_matrix(const machine& m, const pair_checks& checks) {
       const auto check = checks.find({from.id().value(), to.id().value()});
       const bool can = can_access_peer(m, from.id(), to.id());
       const auto known = capability_between(m, from.id(), to.id());
-      const bool lies = !known->trusted || (check != checks.end() && check->second.offered && !check->second.arrived);
-      if (check != checks.end() && check->second.offered) {
+      const bool is_tried = check != checks.end() && check->second.offered;
+      if (is_tried) {
         ++offered;
-        if (!lies) ++arrived;
+        if (check->second.arrived) ++arrived;
       }
-      row.emplace_back(lies ? "BAD" : can ? "OK" : known->can_copy ? "CP" : "NS");
+      peer_outcome outcome = is_tried ? check->second.outcome : peer_outcome::arrived;
+      if (!known->trusted && outcome != peer_outcome::failed) outcome = peer_outcome::wrong_data;
+      row.emplace_back(outcome == peer_outcome::wrong_data  ? "BAD"
+                       : outcome == peer_outcome::failed    ? "FAIL"
+                       : outcome == peer_outcome::not_tried ? "?"
+                       : can                                ? "OK"
+                       : known->can_copy                    ? "CP"
+                                                            : "NS");
     }
     if (!checks.empty()) row.push_back(fmt::format("{}/{}", arrived, offered));
     made.rows.push_back(std::move(row));
@@ -159,8 +170,9 @@ std::string matrix_text(const session& run, const matrix& m) {
   for (const auto& row : m.rows) {
     std::vector<style> styles(row.size(), style::plain);
     for (std::size_t c = 1; c < row.size(); ++c) {
-      if (row[c] == "BAD") styles[c] = style::bad;
+      if (row[c] == "BAD" || row[c] == "FAIL") styles[c] = style::bad;
       if (row[c] == "OK") styles[c] = style::good;
+      if (row[c] == "?") styles[c] = style::caution;
       if (row[c] == "NS") styles[c] = style::faint;
     }
     table.row(row, std::move(styles));
@@ -197,6 +209,8 @@ std::string access_legend(const matrix& shown, bool verified) {
   if (has(shown, "CP")) text += "  CP   = Not supported, but the driver copies between the two directly\n";
   if (verified || has(shown, "BAD"))
     text += "  BAD  = Offered, but a written pattern did not arrive: staged through the host instead\n";
+  if (has(shown, "FAIL")) text += "  FAIL = Offered, but a copy or a kernel over it failed: the warning says why\n";
+  if (has(shown, "?")) text += "  ?    = Offered, but could not be tried: the warning says why\n";
   if (verified) text += "  Verified = pairs that passed, of those offered\n";
   if (!verified && has(shown, "OK")) text += "\nThis is what the driver says. --verify tries whether data arrives.\n";
   return text;
@@ -221,7 +235,8 @@ std::string pairs_picture(const session& run, const machine& m, const pair_check
       const std::size_t i = from.id().index() * count + to.id().index();
       if (known->bytes_per_second) map.values[i] = *known->bytes_per_second / 1e9;
       const auto check = checks.find({from.id().value(), to.id().value()});
-      map.failed[i] = !known->trusted || (check != checks.end() && check->second.offered && !check->second.arrived);
+      map.failed[i] = !known->trusted || (check != checks.end() && !check->second.arrived &&
+                                          check->second.outcome != peer_outcome::not_tried);
     }
   }
   return heat_map_svg(map);

@@ -84,7 +84,7 @@ std::string rates_picture(const machine_facts& machine) {
   std::ranges::sort(ends);
   heat_map map;
   map.title = "Copies between the GPUs";
-  map.subtitle = fmt::format("in the order {} to {}; outlined: data was lost", ends.front(), ends.back());
+  map.subtitle = fmt::format("in the order {} to {}; outlined: data did not arrive", ends.front(), ends.back());
   map.unit = "GB/s";
   map.devices = ends.size();
   map.values.resize(ends.size() * ends.size());

@@ -131,11 +131,13 @@ bool is_closed(const diagnosis& found) {
   return is_silent(found) || has_failed(found, {"fabric", "environment", "gpu-mode", "gpu-memory", "toolkit"});
 }
 
-/// A check that needs work, and had none or none that could show anything.
+/// A check that needs work, and had none or none that could show anything. A check that tried, but got no answer, has
+/// facts: it was run.
 bool is_not_run(const diagnosis& found, std::size_t which) {
   if (!all_checks()[which].needs_work) return false;
-  const verdict level = found.findings[which].found;
-  return level == verdict::unknown || (level == verdict::not_applicable && is_closed(found));
+  const finding& one = found.findings[which];
+  return (one.found == verdict::unknown && one.facts.empty()) ||
+         (one.found == verdict::not_applicable && is_closed(found));
 }
 
 /// What could not be looked at, each reason once.
@@ -158,15 +160,15 @@ std::string unknown_text(const session& run, const diagnosis& found, std::size_t
   std::vector<std::string> told;
   for (std::size_t i = 0; i < checks.size(); ++i) {
     const finding& one = found.findings[i];
-    if (one.found != verdict::unknown || checks[i].needs_work || std::ranges::find(told, one.summary) != told.end())
+    if (one.found != verdict::unknown || is_not_run(found, i) || std::ranges::find(told, one.summary) != told.end())
       continue;
-    if (is_blind && one.steps.empty()) continue;
+    if (is_blind && one.steps.empty() && !checks[i].needs_work) continue;  // named above
     told.push_back(one.summary);
     std::vector<std::string_view> alike;
     for (std::size_t other = i; other < checks.size(); ++other) {
       const bool is_alike =
           found.findings[other].found == verdict::unknown && found.findings[other].summary == one.summary;
-      if (is_alike && !checks[other].needs_work) alike.push_back(checks[other].name);
+      if (is_alike && !is_not_run(found, other)) alike.push_back(checks[other].name);
     }
     text += alike.size() == 1
                 ? whole(run, found, i, columns, shown_facts::none)
@@ -196,11 +198,18 @@ std::string headline(const machine_facts& machine, const diagnosis& found) {
   if (failures > 0) text += plural(failures, "failure");
   if (warnings > 0) text += (failures > 0 ? ", " : "") + plural(warnings, "warning");
   if (failures + warnings == 0) text += "nothing wrong was found";
-  std::size_t not_run = 0;
+  std::size_t not_run = 0, not_finished = 0;
   for (std::size_t i = 0; i < found.findings.size(); ++i) {
-    if (found.findings[i].part_of.empty() && is_not_run(found, i)) ++not_run;
+    const finding& one = found.findings[i];
+    if (!one.part_of.empty()) continue;
+    if (is_not_run(found, i)) {
+      ++not_run;
+    } else if (all_checks()[i].needs_work && one.found == verdict::unknown) {
+      ++not_finished;
+    }
   }
   if (not_run > 0) text += fmt::format(", {} not run", plural(not_run, "check"));
+  if (not_finished > 0) text += fmt::format(", {} not finished", plural(not_finished, "check"));
   return text;
 }
 

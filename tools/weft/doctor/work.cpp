@@ -3,6 +3,7 @@
 
 #include "bench/copy/copy_bench.hpp"
 #include "command_line/statistics.hpp"
+#include "doctor/gather.hpp"
 #include "doctor/record.hpp"
 #include "weft/exec/launch_run.hpp"
 #include "weft/memory/buffer.hpp"
@@ -48,13 +49,14 @@ json pairs_of(session& run, const machine& m, const std::vector<std::string>& la
   std::map<std::pair<int, int>, json> pairs;
   const std::vector<std::string> classes = link_classes(m.layout());
   for (const peer_check& check : verify_peers(m, false, interruption())) {
-    const bool is_well = check.offered && check.arrived;
-    if (is_well) plan.pairs.emplace_back(check.from, check.to);
+    if (check.offered && check.arrived) plan.pairs.emplace_back(check.from, check.to);
+    const bool is_known = check.outcome != peer_outcome::not_tried;
     pairs[{check.from.value(), check.to.value()}] = {{"from", labels[check.from.index()]},
                                                      {"to", labels[check.to.index()]},
                                                      {"class", classes[m.layout().pair(check.from, check.to)]},
                                                      {"offered", check.offered},
-                                                     {"arrived", check.offered ? json(check.arrived) : json(nullptr)},
+                                                     {"arrived", is_known ? json(check.arrived) : json(nullptr)},
+                                                     {"outcome", to_string(check.outcome)},
                                                      {"why", check.why.empty() ? json(nullptr) : json(check.why)},
                                                      {"bytes_per_second", nullptr}};
   }
@@ -63,6 +65,7 @@ json pairs_of(session& run, const machine& m, const std::vector<std::string>& la
     pair["bytes_per_second"] = or_null(row.bytes_per_second());
     if (row.verified == false) {
       pair["arrived"] = false;
+      pair["outcome"] = to_string(peer_outcome::wrong_data);
       pair["why"] = row.why;
     }
   }
@@ -175,16 +178,17 @@ json kernels_of(const machine& m, const std::vector<std::string>& labels) {
 
 }  // namespace
 
-json measure_work(session& run, const machine& m) {
+json gather_with_work(session& run, const machine& m) {
+  json document = run.simulated() ? json{{"schema", "weft.machine/1"}, {"simulated", true}} : gather_system();
   const auto labels = labels_of(m);
-  json made;
+  json& made = document["work"];
   made["measured_on"] =
       std::ranges::all_of(m.devices(), is_played) && m.clock() == clock_kind::wall ? "host_memory" : "link";
   // a kernel first: where none runs, copies may not either
   made["kernels"] = kernels_of(m, labels);
   made["pairs"] = pairs_of(run, m, labels);
   made["host"] = host_of(m, labels);
-  return made;
+  return document;
 }
 
 }  // namespace weft::tool

@@ -5,9 +5,9 @@
 
 namespace weft::tool {
 
-/// Uses every device, within about ten seconds: verifies and measures each pair, the way between each device and host
-/// memory near and far, and runs a kernel on each. The part "work" of a weft.machine/1 document. What fails is told
-/// there; an interrupt ends it with what it has.
-[[nodiscard]] json measure_work(session& run, const machine& m);
+/// This computer, or that the machine is simulated, as a weft.machine/1 document with a part "work". Uses every device,
+/// within about ten seconds: verifies and measures each pair, the way between each device and host memory near and far,
+/// and runs a kernel on each. What fails is told there; an interrupt ends it with what it has.
+[[nodiscard]] json gather_with_work(session& run, const machine& m);
 
 }  // namespace weft::tool

@@ -2,9 +2,11 @@
 // What work on the GPUs showed: data, rates, kernels.
 #include "command_line/statistics.hpp"
 #include "doctor/finding_words.hpp"
+#include "weft/core/peer_description.hpp"
 
 #include <algorithm>
 #include <map>
+#include <ranges>
 
 namespace weft::tool::doctor_checks {
 
@@ -44,30 +46,53 @@ finding p2p_data(const machine_facts& machine) {
   const json& pairs = work_of(machine, "pairs");
   if (!pairs.is_array()) return without_work();
   finding made;
-  std::vector<std::string> bad;
+  std::vector<const json*> wrong, failing, untried;
   std::size_t offered = 0;
   for (const json& pair : pairs) {
     if (!bool_in(pair, "offered").value_or(false)) continue;
     ++offered;
-    if (bool_in(pair, "arrived").value_or(true)) continue;
-    bad.push_back(pair_text(pair));
-    made.facts.push_back({pair_text(pair), string_in(pair, "why").value_or("data does not arrive"), by_work});
-    add_ends(pair, made.about);
+    const auto outcome = string_in(pair, "outcome");
+    if (outcome == to_string(peer_outcome::not_tried)) {
+      untried.push_back(&pair);
+    } else if (bool_in(pair, "arrived") == false) {
+      // files of older versions have no outcome, and their reason names a wrong byte
+      const bool is_wrong = outcome ? outcome == to_string(peer_outcome::wrong_data)
+                                    : string_in(pair, "why").value_or("").find("expected 0x") != std::string::npos;
+      (is_wrong ? wrong : failing).push_back(&pair);
+    }
   }
   if (pairs.empty()) return does_not_apply("there are no two devices that work");
   if (offered == 0) return does_not_apply("no pair offers peer access");
-  if (bad.empty()) return well(fmt::format("it arrives over all {} ordered pairs", offered));
-  constexpr std::size_t most = 2;
-  const std::string more = bad.size() > most ? fmt::format(" and {} more", bad.size() - most) : "";
-  made.found = verdict::failed;
-  made.decisive = made.facts.size();
-  const bool is_wrong = std::ranges::none_of(
-      made.facts, [](const evidence& fact) { return fact.value.find("failed") != std::string::npos; });
-  made.summary =
-      fmt::format("Direct copies deliver WRONG DATA{} over {} of {} ordered pairs: ", is_wrong ? "" : ", or fail,",
-                  bad.size(), offered);
-  bad.resize(std::min(bad.size(), most));
-  made.summary += fmt::format("{}{}.", fmt::join(bad, ", "), more);
+  for (const auto* list : {&wrong, &failing, &untried}) {
+    for (const json* pair : *list)
+      made.facts.push_back({pair_text(*pair), string_in(*pair, "why").value_or("no reason is known"), by_work});
+  }
+  const auto say = [&](const char* what, const std::vector<const json*>& list) {
+    if (list.empty()) return;
+    constexpr std::size_t most = 2;
+    std::vector<std::string> named;
+    for (const json* pair : list | std::views::take(most)) named.push_back(pair_text(*pair));
+    made.add(verdict::failed, fmt::format("Direct copies {} over {} of {} ordered pairs: {}{}.", what, list.size(),
+                                          offered, fmt::join(named, ", "),
+                                          list.size() > most ? fmt::format(" and {} more", list.size() - most) : ""));
+    for (const json* pair : list) add_ends(*pair, made.about);
+    made.decisive += list.size();
+  };
+  say("deliver WRONG DATA", wrong);
+  say("fail", failing);
+  if (made.found == verdict::ok && untried.empty())
+    return well(fmt::format("it arrives over all {} ordered pairs", offered));
+  if (made.found == verdict::ok) {
+    made.found = verdict::unknown;
+    made.summary = fmt::format("{} of {} ordered pairs could not be tried: {}: {}", untried.size(), offered,
+                               made.facts.front().what, made.facts.front().value);
+    return made;
+  }
+  if (wrong.empty()) {
+    made.effect = "Programs that copy between them directly get an error, or hang.";
+    made.steps = {"Look at the reason behind \"seen\", and at the checks kernels and kernel-log."};
+    return made;
+  }
   made.effect =
       "Programs that use them compute with wrong data and get no error. Earlier results may be wrong. weft itself "
       "copies between these pairs through the host.";

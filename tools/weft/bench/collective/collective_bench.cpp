@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <unistd.h>
 
 namespace weft::tool {
@@ -142,7 +143,9 @@ std::optional<std::string> does_not_fit(const machine& m, std::span<const device
   std::vector<std::uint64_t> needs(static_cast<std::size_t>(m.device_count()));
   std::uint64_t all = 0;
   for (std::size_t r = 0; r < devices.size(); ++r) {
-    const std::uint64_t need = elements_on(task, static_cast<int>(r)) * size_of(task.type);
+    // as large as the sums below can hold
+    const std::uint64_t need = std::min(times(elements_on(task, static_cast<int>(r)), size_of(task.type)),
+                                        std::numeric_limits<std::uint64_t>::max() / devices.size());
     needs[devices[r].index()] += need;
     all += need;
   }

@@ -324,7 +324,8 @@ void copy_row::check_limit() {
 
 /// An eighth of a quarter: a copy needs two buffers, and they may be on one device, and all are on the host.
 std::optional<std::string> too_large(const machine& m, const copy_row& row) {
-  const std::uint64_t need = row.size * (row.src == row.dst ? 2 : 1);
+  const std::uint64_t both = times(row.size, 2);
+  const std::uint64_t need = row.src == row.dst ? both : row.size;
   for (const device_id id : {row.src, row.dst}) {
     const bytes free = m[id].free_memory();
     if (need > free.value() / 4) {
@@ -334,9 +335,9 @@ std::optional<std::string> too_large(const machine& m, const copy_row& row) {
   }
   if (m[row.src].kind() == backend_kind::host) {
     const std::uint64_t free = memory_of_host().free.value();
-    if (free != 0 && 2 * row.size > free / 4) {
-      return fmt::format("{} need more than a quarter of the {} that are free on this host",
-                         to_string(bytes{2 * row.size}), to_string(bytes{free}));
+    if (free != 0 && both > free / 4) {
+      return fmt::format("{} need more than a quarter of the {} that are free on this host", to_string(bytes{both}),
+                         to_string(bytes{free}));
     }
   }
   return std::nullopt;

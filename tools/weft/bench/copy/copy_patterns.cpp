@@ -106,12 +106,13 @@ std::vector<pattern_row> planned(const machine& m, std::uint64_t size) {
 
 /// A device holds a buffer for each copy that it takes part in, and on the host backend all of them are in one memory.
 std::string too_large(const machine& m, const pattern_row& row) {
-  const std::uint64_t on_one = row.size * row.copies;
+  const std::uint64_t on_one = times(row.size, row.copies);
+  const std::uint64_t all = times(on_one, 2);
   std::uint64_t free = ~std::uint64_t{0};
   for (const device& d : m.devices()) free = std::min(free, d.free_memory().value());
   const std::uint64_t on_host = memory_of_host().free.value();
-  if (on_one > free / 4 || (on_host != 0 && 2 * on_one > on_host / 4))
-    return fmt::format("{} need more than a quarter of the free memory", to_string(bytes{2 * on_one}));
+  if (on_one > free / 4 || (on_host != 0 && all > on_host / 4))
+    return fmt::format("{} need more than a quarter of the free memory", to_string(bytes{all}));
   return {};
 }
 
