@@ -111,16 +111,17 @@ TEST_P(memory_option_fields, each_option_of_pools_streams_and_profilers_has_an_e
            return driver.priority(low.driver_queue()) == -1 && driver.priority(high.driver_queue()) == -3;
          }
          const machine one_at_a_time{{.backend = "host", .max_in_flight = 1}};
-         samples::gate gate;
-         std::promise<void> begun;
+         std::promise<void> begun, may_end;
          const weft::stream held{one_at_a_time[0]}, low{one_at_a_time[0]}, high{one_at_a_time[0], {.priority = 5}};
-         held.call([&] { begun.set_value(); });
-         gate.hold(held);
+         held.call([&] {  // one operation, which has the place when it says so
+           begun.set_value();
+           may_end.get_future().wait_for(samples::only_a_hang);
+         });
          begun.get_future().wait();
          std::string order;
          low.call([&] { order += 'l'; });
          high.call([&] { order += 'h'; });
-         gate.open();
+         may_end.set_value();
          one_at_a_time.synchronize();
          return order == "hl";
        }},
