@@ -230,17 +230,18 @@ class spill_drain final : public queue_job {
   bool has_ended_ = false;
 };
 
-/// When to ask again what has become of the other end: that takes locks and system calls.
+/// When to ask what has become of the other end, which takes locks and system calls: not at the first look.
 class seldom {
  public:
   [[nodiscard]] bool is_time(clock::time_point now) noexcept {
     if (now < next_) return false;
+    const bool is_first = next_ == clock::time_point{};
     next_ = now + std::chrono::milliseconds{10};  // asleep the thread comes by every 20
-    return true;
+    return !is_first;
   }
 
  private:
-  clock::time_point next_ = clock::now() + std::chrono::milliseconds{10};
+  clock::time_point next_;
 };
 
 class peer_watch final : public queue_job {
@@ -286,7 +287,7 @@ class awaiting final : public queue_job {
     return op_.sender != nullptr ? send_slowly(*op_.queue, *op_.sender, op_.outgoing, {})
                                  : receive_slowly(*op_.queue, op_.incoming, {});
   }
-  /// What ends the wait; `status` if nothing does.
+  /// The status that ends the wait; `status` itself if nothing does.
   queue_status without_success(queue_status status) noexcept {
     queue_state& queue = *op_.queue;
     const auto now = clock::now();

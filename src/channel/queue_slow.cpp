@@ -198,7 +198,7 @@ queue_status got_as(queue_state& queue, queue_lane& l, int came_to) noexcept {
   }
 }
 
-/// What the receiver is told when all lanes have ended.
+/// The receiver's status when all lanes have ended.
 queue_status end_of_lanes(queue_state& queue) noexcept {
   const bool are_good = std::all_of(queue.lanes.begin(), queue.lanes.end(), [](const auto& l) {
     return weft_ring_nothing(&l->receiver.ring) == WEFT_RING_CLOSED;

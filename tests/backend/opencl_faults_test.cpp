@@ -140,6 +140,19 @@ cl_int CL_API_CALL reads_that_are_held(cl_command_queue queue, cl_mem src, cl_bo
   }
   return faults.real.clEnqueueReadBuffer(queue, src, waiting, from, size, into, 1, &faults.held, ended);
 }
+/// One device of the host beside OpenCL, whose reads into host memory wait to be let go.
+weft::machine beside_held_reads(samples::opencl_memory how) {
+  weft::opencl::api driver = faults.real;
+  driver.clEnqueueReadBuffer = &reads_that_are_held;
+  weft::machine_options options = played_options(driver, how);
+  options.devices = 1;
+  options.backend = "host,played";
+  return weft::machine{options};
+}
+void let_reads_go() {
+  more_of_opencl<decltype(::clSetUserEventStatus)>("clSetUserEventStatus")(faults.held, CL_COMPLETE);
+}
+
 /// A device at a place that all share, as two halves of a card.
 cl_int CL_API_CALL facts_of_one_place(cl_device_id device, cl_device_info what, std::size_t room, void* into,
                                       std::size_t* size) {
@@ -249,12 +262,7 @@ TEST_P(opencl_faults, more_devices_than_a_machine_may_have_are_refused_with_the_
 }
 
 TEST_P(opencl_faults, later_events_of_a_stream_end_after_the_copies_of_another_backend_although_its_device_was_reset) {
-  weft::opencl::api driver = faults.real;
-  driver.clEnqueueReadBuffer = &reads_that_are_held;
-  weft::machine_options options = played_options(driver, GetParam());
-  options.devices = 1;
-  options.backend = "host,played";
-  const weft::machine m{options};
+  const weft::machine m = beside_held_reads(GetParam());
   const auto data = samples::pattern(4097, 8);
   const byte_buffer there = samples::filled(m[1], data), here = samples::filled(m[0], data);
   std::vector<std::uint8_t> across(data.size()), again(data.size()), own(data.size());
@@ -271,7 +279,7 @@ TEST_P(opencl_faults, later_events_of_a_stream_end_after_the_copies_of_another_b
     is_under_way = is_under_way && !one.ready() && outcome == weft::wait_outcome::timed_out;
   }
   ASSERT_NE(faults.held, nullptr);
-  more_of_opencl<decltype(::clSetUserEventStatus)>("clSetUserEventStatus")(faults.held, CL_COMPLETE);
+  let_reads_go();
   EXPECT_TRUE(is_under_way) << "the memory would be the program's again";
   for (const weft::event& one : later) EXPECT_NE(error_of([&] { one.wait(); }).what, "");
   EXPECT_TRUE(samples::same(across, data));
@@ -286,12 +294,7 @@ TEST_P(opencl_faults, later_events_of_a_stream_end_after_the_copies_of_another_b
 }
 
 TEST_P(opencl_faults, an_event_of_a_batch_ends_after_the_copies_of_another_backend_although_its_device_was_reset) {
-  weft::opencl::api driver = faults.real;
-  driver.clEnqueueReadBuffer = &reads_that_are_held;
-  weft::machine_options options = played_options(driver, GetParam());
-  options.devices = 1;
-  options.backend = "host,played";
-  const weft::machine m{options};
+  const weft::machine m = beside_held_reads(GetParam());
   const auto data = samples::pattern(4097, 8);
   const byte_buffer there = samples::filled(m[1], data), here = samples::filled(m[0], data);
   std::vector<std::uint8_t> across(data.size()), own(data.size());
@@ -302,7 +305,7 @@ TEST_P(opencl_faults, an_event_of_a_batch_ends_after_the_copies_of_another_backe
   m[0].reset();
   const bool is_under_way = !batch.ready() && !recorded.ready();
   ASSERT_NE(faults.held, nullptr);
-  more_of_opencl<decltype(::clSetUserEventStatus)>("clSetUserEventStatus")(faults.held, CL_COMPLETE);
+  let_reads_go();
   EXPECT_TRUE(is_under_way) << "the memory of the batch would be the program's again";
   EXPECT_NE(error_of([&] { batch.wait(); }).what, "");
   EXPECT_TRUE(samples::same(across, data));

@@ -23,10 +23,10 @@ enum class ring_visibility : std::uint8_t {
 /// One end of a queue, lent to kernels: the argument of a WEFT_RING parameter. Kernels of the sender's device (or the
 /// receiver's) go on where the end was, one launch after another; when the loan ends the host goes on where they were.
 ///
-/// While it is lent the end's own operations say failed, and closing it counts from the end of the loan. What its
-/// kernels move counts in size() and statistics() of the queue from then too. A kernel wakes nobody: a host thread that
-/// waits at the other end looks again by itself, up to 10,000 times a second. End it after the launches that used it
-/// have ended.
+/// While it is lent the end's own operations say failed, and closing it counts from the end of the loan, as do
+/// the messages that its kernels move, in size() and statistics() of the queue. A kernel wakes nobody: a host thread
+/// that waits at the other end looks again by itself, up to 10,000 times a second. End it after the launches that used
+/// it have ended.
 ///
 /// An end of a queue between processes is lent to a device of this process's machine, which is named; the process at
 /// the other end may lend its own. The memory of the ring is adopted for as long as the loan lasts. When the other

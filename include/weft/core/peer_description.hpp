@@ -50,7 +50,7 @@ struct peer_delivery {
   std::string why;  // the first bad byte; or what could not be tried, and why
 };
 
-/// What a check of a pair came to.
+/// The result of a check of a pair.
 enum class peer_outcome : std::uint8_t {
   not_tried,   // not offered; or no memory, a lost device or other work was in the way
   arrived,     // as far as it was tried

@@ -35,13 +35,16 @@ void check_options(const kernel_code& code, const spread_options& options, std::
               " devices: balance::weighted takes one for each, in the order of the devices chosen",
           where);
   }
-  const auto is_weight = [](double w) { return std::isfinite(w) && w >= 0; };
-  const auto is_positive = [](double w) { return w > 0; };
-  if (!options.weights.empty() &&
-      (!std::ranges::all_of(options.weights, is_weight) || std::ranges::none_of(options.weights, is_positive))) {
-    raise(errc::invalid_argument,
-          "weights for '" + code.name + "': each is 0 or a positive number, and one of them is positive", where);
+  // also for a launch that needs no plan, which would look at them
+  const auto refuse = [&](const std::string& why) {
+    raise(errc::invalid_argument, "the weights for '" + code.name + "': " + why, where);
+  };
+  bool is_any_positive = options.weights.empty();
+  for (const double w : options.weights) {
+    if (!std::isfinite(w) || w < 0) refuse(std::to_string(w) + " is neither 0 nor a positive number");
+    is_any_positive = is_any_positive || w > 0;
   }
+  if (!is_any_positive) refuse("all are 0: give one of the devices a share");
 }
 
 void check_limits(const machine& m, const spread_options& options, const device_list& chosen,

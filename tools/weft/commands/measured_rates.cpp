@@ -63,7 +63,7 @@ lane_facts lane_of(const machine& m, std::uint64_t size, Copy&& copy) {
   return {whole > latency ? static_cast<double>(size) / (whole - latency) : 0, latency};
 }
 
-/// What the file holds of this start of the computer; null for nothing.
+/// The contents of the file; null where it is of an earlier start of the computer, or is none.
 json kept_document(const std::string& file) {
   std::error_code ignored;
   if (file.empty() || !std::filesystem::is_regular_file(file, ignored)) return nullptr;

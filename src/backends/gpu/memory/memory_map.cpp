@@ -19,8 +19,8 @@ namespace {
 /// How long memory may be on its way back where nothing goes on without it.
 constexpr std::chrono::milliseconds patience{1000};
 
-/// What the library has had drivers enable: machines of one process share the primary contexts, a driver counts nobody,
-/// and the first machine that ended its access would end that of the others.
+/// The pairs whose access the library has enabled. Machines of one process share the primary contexts, and a driver
+/// does not count the users of an access: the first machine that ended its own would end that of the others.
 struct enabled_pairs {
   static enabled_pairs& of_process() {
     static auto* const all = new enabled_pairs;  // never destroyed: machines may outlive main
