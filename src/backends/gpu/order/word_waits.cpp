@@ -20,7 +20,7 @@ constexpr int rounds_untold = 100;  // some two seconds
 constexpr int most_refusals = 3;    // in a row: a driver may say once that a device is lost, and be wrong
 constexpr std::chrono::seconds word_timeout{10};
 constexpr std::size_t most_queues = 32;   // that a GPU has
-constexpr std::size_t most_writers = 64;  // the first through each of them, the others as copies
+constexpr std::size_t most_writers = 64;  // of a wait
 
 /// Words that lie in one of 8 bytes are written in turn.
 CUdeviceptr home_of(CUdeviceptr at) { return at & ~CUdeviceptr{7}; }
@@ -209,6 +209,8 @@ void word_waits::take_round(std::unique_lock<std::mutex>& lock) {
     }
     at = next;
   }
+  std::map<std::size_t, std::size_t> held_up;  // writers, by GPU
+  for (const auto& [id, one] : waits_) held_up[places_->gpu_of(one.about.device)] += one.writers.size();
   for (const std::uint64_t id : chosen()) {
     const auto found = waits_.find(id);
     if (found == waits_.end() || found->second.writers.size() >= most_writers) continue;
@@ -219,13 +221,16 @@ void word_waits::take_round(std::unique_lock<std::mutex>& lock) {
     }
     found->second.is_written = true;  // and so it stays
     const wait about = found->second.about;
-    const bool by_copy = found->second.writers.size() > most_queues;
+    std::size_t& held_up_there = held_up[places_->gpu_of(about.device)];
+    const bool by_copy = held_up_there >= most_queues;
     lock.unlock();
     const CUstream writer = write(about, by_copy);
     lock.lock();
     entry& one = waits_.at(id);
     one.is_written = false;
-    if (writer != nullptr) one.writers.push_back(writer);
+    if (writer == nullptr) continue;
+    one.writers.push_back(writer);
+    ++held_up_there;
   }
   lock.unlock();
   ended.clear();
