@@ -20,10 +20,13 @@ using namespace meetings;
 struct implementation {
   const char* library;
   const char* launcher;
+  const char* transports;  // of UCX
 };
 constexpr implementation open_mpi{"libmpi.so.40",
-                                  "mpirun.openmpi --allow-run-as-root --oversubscribe --mca btl self,tcp"};
-constexpr implementation mpich{"libmpich.so.12", "mpiexec.mpich"};
+                                  "mpirun.openmpi --allow-run-as-root --oversubscribe --mca btl self,tcp", "tcp,self"};
+// By TCP alone MPICH 4.0 may stand still in MPI_Finalize, in programs without weft too: two ranks wait in a barrier of
+// the launcher for the third, and it in UCX for the end of a connection to them.
+constexpr implementation mpich{"libmpich.so.12", "mpiexec.mpich", "all"};
 
 /// What a rank finds wrong, in a program that has initialised MPI.
 std::string talk_in_a_ring(world& w) {
@@ -304,7 +307,8 @@ std::string three_ranks(const implementation& mpi, const std::string& engine, co
   if (std::system(found.c_str()) != 0) return {};
   const std::string line = std::string{"env -u RANK TEST_MPI_LIBRARY="} + mpi.library + " TEST_MPI_ENGINE=" + engine +
                            " TEST_MPI_HOW=" + how +
-                           " UCX_TLS=tcp,self UCX_MEM_MMAP_HOOK_MODE=none OMPI_MCA_rmaps_base_oversubscribe=1 " +
+                           " UCX_TLS=" + mpi.transports +
+                           " UCX_MEM_MMAP_HOOK_MODE=none OMPI_MCA_rmaps_base_oversubscribe=1 " +
                            launcher + " -n 3 " + std::filesystem::read_symlink("/proc/self/exe").string() + " 2>&1";
   std::string said;
   FILE* out = ::popen(line.c_str(), "r");
@@ -332,10 +336,9 @@ TEST(world_by_mpi, meets_and_sends_by_open_mpi) {
   EXPECT_FALSE(says(said, "wrong: ") || says(said, "it failed")) << said;  // MPI and UCX may print what they like
 }
 
-// Without threads: with them MPICH over UCX may stand still in MPI_Finalize, two ranks in a barrier of the launcher and
-// the third in the progress of UCX.
 TEST(world_by_mpi, meets_and_sends_by_mpich) {
-  const std::string said = three_ranks(mpich, "mpi", "single");
+  if (!why_no_threads().empty()) GTEST_SKIP() << why_no_threads();
+  const std::string said = three_ranks(mpich, "mpi");
   if (said.empty()) GTEST_SKIP() << "no MPICH here (mpich)";
   EXPECT_TRUE(says(said, "well by mpi: MPICH")) << said;
   EXPECT_FALSE(says(said, "wrong: ") || says(said, "it failed")) << said;  // MPI and UCX may print what they like
