@@ -306,10 +306,9 @@ std::string three_ranks(const implementation& mpi, const std::string& engine, co
   const std::string found = "command -v " + launcher.substr(0, launcher.find(' ')) + " > /dev/null";
   if (std::system(found.c_str()) != 0) return {};
   const std::string line = std::string{"env -u RANK TEST_MPI_LIBRARY="} + mpi.library + " TEST_MPI_ENGINE=" + engine +
-                           " TEST_MPI_HOW=" + how +
-                           " UCX_TLS=" + mpi.transports +
-                           " UCX_MEM_MMAP_HOOK_MODE=none OMPI_MCA_rmaps_base_oversubscribe=1 " +
-                           launcher + " -n 3 " + std::filesystem::read_symlink("/proc/self/exe").string() + " 2>&1";
+                           " TEST_MPI_HOW=" + how + " UCX_TLS=" + mpi.transports +
+                           " UCX_MEM_MMAP_HOOK_MODE=none OMPI_MCA_rmaps_base_oversubscribe=1 " + launcher + " -n 3 " +
+                           std::filesystem::read_symlink("/proc/self/exe").string() + " 2>&1";
   std::string said;
   FILE* out = ::popen(line.c_str(), "r");
   std::array<char, 4096> part{};
