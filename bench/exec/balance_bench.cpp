@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// exec/balance: the table of docs/reference/execution.md, whole. Every figure is simulated: part of the ideal time that
-// a strategy reaches on devices of 450,000, 300,000 and 250,000 items/s, a million items, 20 us for each piece.
+// exec/balance: all strategies in one table; docs/reference/execution.md quotes some figures of it. Every figure is
+// simulated: part of the ideal time that a strategy reaches on devices of 450,000, 300,000 and 250,000 items/s, a
+// million items, 20 us for each piece.
 //
 // usage: bench_exec_balance [SEEDS]
 

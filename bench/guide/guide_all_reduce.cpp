@@ -9,7 +9,6 @@
 #include "weft/memory/copy.hpp"
 #include "weft/memory/fill.hpp"
 
-#include <algorithm>
 #include <array>
 #include <chrono>
 #include <string>
@@ -29,27 +28,13 @@ constexpr std::int64_t elements = 25'000'000;               // 100 MB of floats
 
 struct guide_algorithm {
   collective_algorithm algorithm;
-  std::string_view used;     // its rows
-  std::string_view latency;  // empty: none
+  std::string_view used;  // its rows
   std::string_view growth;
 };
 constexpr std::array algorithms{
-    guide_algorithm{collective_algorithm::naive, "naive, bandwidth used", "naive, 4 bytes",
-                    "naive, 4 bytes, 64 devices by 8"},
-    guide_algorithm{collective_algorithm::tree, "tree, bandwidth used", "tree, 4 bytes",
-                    "tree, 4 bytes, 64 devices by 8"},
-    guide_algorithm{collective_algorithm::ring, "ring, bandwidth used", "ring, 4 bytes",
-                    "ring, 4 bytes, 64 devices by 8"},
-    guide_algorithm{collective_algorithm::halving_doubling, "halving and doubling, bandwidth used", "", ""},
-    guide_algorithm{collective_algorithm::direct, "direct, bandwidth used", "", ""}};
-
-struct crossover_row {
-  int devices;
-  std::string_view row;
-};
-constexpr std::array crossovers{crossover_row{4, "ring is ahead of tree from, 4 devices"},
-                                crossover_row{8, "ring is ahead of tree from, 8 devices"},
-                                crossover_row{16, "ring is ahead of tree from, 16 devices"}};
+    guide_algorithm{collective_algorithm::naive, "naive, bandwidth used", "naive, 4 bytes, 64 devices by 8"},
+    guide_algorithm{collective_algorithm::tree, "tree, bandwidth used", "tree, 4 bytes, 64 devices by 8"},
+    guide_algorithm{collective_algorithm::ring, "ring, bandwidth used", "ring, 4 bytes, 64 devices by 8"}};
 
 /// Devices with one link each to one switch.
 topology switched(int devices, double rate) {
@@ -120,23 +105,6 @@ double simulated_seconds(const machine& m, communicator& all, collective_algorit
   return std::chrono::duration<double>(end - begin).count();
 }
 
-/// The fewest bytes, in steps of a 32nd, from which a ring is predicted to be faster than a tree.
-std::int64_t ring_ahead_from(const topology& layout) {
-  const auto is_ahead = [&](std::int64_t count) {
-    return predicted(layout, collective_algorithm::ring, count) < predicted(layout, collective_algorithm::tree, count);
-  };
-  std::int64_t behind = 0, ahead = 1;
-  while (ahead < std::int64_t{1} << 28 && !is_ahead(ahead)) {
-    behind = ahead;
-    ahead *= 2;
-  }
-  while (ahead - behind > std::max<std::int64_t>(1, ahead / 32)) {
-    const std::int64_t middle = behind + (ahead - behind) / 2;
-    (is_ahead(middle) ? ahead : behind) = middle;
-  }
-  return ahead * static_cast<std::int64_t>(sizeof(float));
-}
-
 }  // namespace
 
 guide_values simulate_all_reduce() {
@@ -149,13 +117,9 @@ guide_values simulate_all_reduce() {
   communicator all{m};
   for (const guide_algorithm& one : algorithms) {
     made[one.used] = share_of_link(simulated_seconds(m, all, one.algorithm, elements), elements, link_rate);
-    if (one.latency.empty()) continue;
-    made[one.latency] = 1e6 * simulated_seconds(m, all, one.algorithm, 1);
     made[one.growth] =
         predicted(switched(64, link_rate), one.algorithm, 1) / predicted(switched(8, link_rate), one.algorithm, 1);
   }
-  for (const crossover_row& row : crossovers)
-    made[row.row] = static_cast<double>(ring_ahead_from(switched(row.devices, link_rate)));
   return made;
 }
 

@@ -32,7 +32,7 @@ std::string figure_text(const guide_figure& f) {
 }
 
 std::string line_of(const guide_figure& f, double simulated) {
-  return "| " + std::string{f.row} + " | " + std::string{f.unit} + " | " + figure_text(f) + " | " +
+  return "| " + std::string{f.row} + ", " + std::string{f.unit} + " | " + figure_text(f) + " | " +
          number_text(simulated) + " |";
 }
 
@@ -60,8 +60,7 @@ int main(int argc, char** argv) {
     if (f.table != table) {
       table = f.table;
       simulated = weft::bench::simulate_table(table);
-      if (!checks)
-        std::printf("\n## %s\n\n| | unit | the guide | simulated |\n|---|---|---|---|\n", std::string{table}.c_str());
+      if (!checks) std::printf("\n## %s\n\n| | the guide | simulated |\n|---|---|---|\n", std::string{table}.c_str());
     }
     const std::string line = line_of(f, simulated.at(f.row));
     if (checks && page.find('\n' + line) != std::string::npos) continue;

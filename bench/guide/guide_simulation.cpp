@@ -176,17 +176,15 @@ guide_values link_classes() {
   guide_values made;
   made["PCIe 3.0 x16"] = rate_from_host(simulated(shipped("two_socket_8"))) / giga;
   made["PCIe 4.0 x16"] = rate_from_host(simulated(shipped("pcie_4"))) / giga;
-  const auto per_link = [](const machine& m, int links) {
-    const auto leases = enable_all_peers(m);
-    return copied(m, {device_id{0}, device_id{1}}, large_copy, copy_path::direct).bytes_per_second() / giga / links;
-  };
-  made["NVLink 2.0, one link"] = per_link(simulated(nvlink_2_pair()), 1);
   const machine m = simulated(shipped("pair_nvlink"));
+  const auto leases = enable_all_peers(m);
   int links = 0;
   for (const topology_link& l : m.layout().links) {
     if (l.kind == link_kind::nvlink && l.from == 0 && l.to == 1) links += std::max(1, l.lanes);
   }
-  made["NVLink 3.0, one link"] = per_link(m, std::max(1, links));
+  made["NVLink 3.0, one link"] =
+      copied(m, {device_id{0}, device_id{1}}, large_copy, copy_path::direct).bytes_per_second() / giga /
+      std::max(1, links);
   return made;
 }
 
@@ -270,11 +268,8 @@ guide_values data_parallel() {
   const double behind_one = stream_through(star(4, costs.link, true), 4, costs);
   guide_values made;
   made["one device"] = input_bytes / took[1] / giga;
-  made["two devices"] = input_bytes / took[2] / giga;
-  made["four devices"] = input_bytes / took[4] / giga;
   made["speed-up, two devices"] = took[1] / took[2];
   made["speed-up, four devices"] = took[1] / took[4];
-  made["scaling efficiency"] = 100 * took[1] / took[4] / 4;
   made["speed-up, four devices behind one link"] = took[1] / behind_one;
   return made;
 }
@@ -317,32 +312,22 @@ class scatter_gather_run {
 guide_values scatter_and_gather() {
   struct size_of_work {
     std::int64_t elements;
-    std::array<std::string_view, 4> rows;  // one, two and four devices; the speed-up
+    std::array<std::string_view, 3> rows;  // one, two and four devices
   };
-  constexpr std::array<size_of_work, 3> sizes{{{10'000'000,
-                                                {"10M elements, one device", "10M elements, two devices",
-                                                 "10M elements, four devices", "10M elements, speed-up"}},
-                                               {100'000'000,
-                                                {"100M elements, one device", "100M elements, two devices",
-                                                 "100M elements, four devices", "100M elements, speed-up"}},
-                                               {1'000'000'000,
-                                                {"1B elements, one device", "1B elements, two devices",
-                                                 "1B elements, four devices", "1B elements, speed-up"}}}};
+  constexpr std::array<size_of_work, 2> sizes{
+      {{10'000'000, {"10M elements, one device", "10M elements, two devices", "10M elements, four devices"}},
+       {1'000'000'000, {"1B elements, one device", "1B elements, two devices", "1B elements, four devices"}}}};
   const auto seconds_in_guide = [](std::string_view row) { return figure_of("scatter-gather", row) * 1e-3; };
-  // The serial part is a line through the smallest and the largest work: a fixed part, and one for each element.
   const auto serial_in_guide = [&](const size_of_work& size) {
     const double alone = seconds_in_guide(size.rows[0]);
     return alone * serial_part(alone / seconds_in_guide(size.rows[2]), 4);
   };
-  const double per_element = (serial_in_guide(sizes[2]) - serial_in_guide(sizes[0])) /
-                             static_cast<double>(sizes[2].elements - sizes[0].elements);
-  const double fixed = serial_in_guide(sizes[0]) - per_element * static_cast<double>(sizes[0].elements);
 
   guide_values made;
   for (const size_of_work& size : sizes) {
     const auto elements = static_cast<double>(size.elements);
     const std::int64_t items = size.elements / stands_for;
-    const double serial = fixed + per_element * elements;
+    const double serial = serial_in_guide(size);
     const double moving = 2 * elements * sizeof(float) / pcie_3_as_measured.bytes_per_second;
     const double computing = seconds_in_guide(size.rows[0]) - serial - moving;
     const std::vector<float> x = guide_ramp(items);
@@ -362,8 +347,6 @@ guide_values scatter_and_gather() {
     made[size.rows[0]] = took[1] * 1e3;
     made[size.rows[1]] = took[2] * 1e3;
     made[size.rows[2]] = took[4] * 1e3;
-    made[size.rows[3]] = took[1] / took[4];
-    if (size.elements == sizes[0].elements) made["scaling efficiency"] = 100 * took[1] / took[4] / 4;
   }
   return made;
 }
@@ -390,7 +373,6 @@ guide_values reduction() {
   guide_values made;
   made["1B elements, one device"] = one * 1e3;
   made["1B elements, four devices"] = four * 1e3;
-  made["speed-up"] = one / four;
   return made;
 }
 
@@ -429,7 +411,6 @@ guide_values load_imbalance() {
   learn(m, each);
   const launch_report proportional = balanced_launch(m, balanced_by(balance::dynamic, each));
   guide_values made;
-  made["equal split, first device"] = seconds_of(equal.devices[0].took()) * 1e3;
   made["equal split, total"] = equal.seconds * 1e3;
   made["proportional split, total"] = proportional.seconds * 1e3;
   made["share of the first device"] = share_of(proportional, 0);
@@ -484,8 +465,6 @@ guide_values three_stages() {
   guide_values made;
   made["one device, per batch"] = seconds_of(alone.period) * 1e3;
   made["three devices, per batch"] = seconds_of(turns.period) * 1e3;
-  made["throughput, in steady state"] = seconds_of(alone.period) / seconds_of(turns.period);
-  made["20 batches in all"] = seconds_of(turns.elapsed) * 1e3;
   made["throughput, 20 batches in all"] = seconds_of(alone.elapsed) / seconds_of(turns.elapsed);
   made["three devices, hops beside the stages, per batch"] = seconds_of(beside.period) * 1e3;
   return made;
@@ -501,7 +480,7 @@ guide_values crossover() {
   costs.other_seconds_per_item = costs.first_seconds_per_item +
                                  2 * sizeof(float) / (giga * figure_of("transfer methods", "host-staged, bandwidth"));
   guide_values made;
-  made["elements from which a second device helps"] = static_cast<double>(crossover_items(costs, 4));
+  made["size from which a second device helps"] = static_cast<double>(crossover_items(costs, 4));
   return made;
 }
 
@@ -540,11 +519,6 @@ guide_values image_batch() {
   }
   guide_values made;
   made["100 images, one device"] = took[1];
-  made["100 images, two devices"] = took[2];
-  made["100 images, four devices"] = took[4];
-  made["one device"] = images / took[1];
-  made["two devices"] = images / took[2];
-  made["four devices"] = images / took[4];
   made["speed-up, two devices"] = took[1] / took[2];
   made["speed-up, four devices"] = took[1] / took[4];
   return made;
