@@ -105,6 +105,35 @@ TEST_F(gpu_adopted_stream, runs_the_work_of_both_in_the_order_in_which_it_came) 
   leave();
 }
 
+TEST_F(gpu_adopted_stream, has_what_a_host_thread_does_wait_for_the_programs_work) {
+  const weft::machine m = open();
+  const CUstream theirs = program_stream(0);
+  const weft::stream order = weft::stream::over(m[0], theirs);
+  constexpr std::size_t many = 4U << 20U;  // more than lands in page-locked memory, or is read at once
+  const weft::buffer<std::uint32_t> numbers{m[0], many};
+  std::vector<std::uint32_t> host(many, 1);
+  const auto held_back = [&](const auto& submit) {
+    held_function held;
+    put(theirs, held);
+    enter(0);
+    EXPECT_EQ(cu_->cuMemsetD32Async(reinterpret_cast<CUdeviceptr>(numbers.data()), 7, many, theirs), CUDA_SUCCESS);
+    leave();
+    const weft::event made = submit();
+    EXPECT_EQ(made.wait_for(std::chrono::milliseconds{2}), wait_outcome::timed_out);
+    held.let_go();
+    made.wait();
+  };
+  bool has_run = false;
+  held_back([&] { return order.call([&] { has_run = true; }); });
+  EXPECT_TRUE(has_run);
+  held_back([&] { return weft::copy(order, host, numbers); });
+  EXPECT_EQ(host, std::vector<std::uint32_t>(many, 7));
+  std::ranges::fill(host, 8);
+  held_back([&] { return weft::copy(order, numbers, host); });
+  weft::copy(host, numbers);
+  EXPECT_EQ(host, std::vector<std::uint32_t>(many, 8));
+}
+
 TEST_F(gpu_adopted_stream, the_default_stream_of_the_program_takes_batches_of_copies) {
   const weft::machine m = open();
   const weft::stream order = weft::stream::over(m[0], nullptr);

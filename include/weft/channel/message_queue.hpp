@@ -135,8 +135,8 @@ class reservation {
  public:
   reservation() = default;
 
-  /// ok, or why there are no places: full, closed, failed (unsupported with checksums, overwriting, spill or samples,
-  /// and in pieces: docs/reference/queues.md).
+  /// ok, or why there are no places: full, closed, failed (unsupported with checksums, overwriting, spill, samples
+  /// or flagged packets: docs/reference/queues.md).
   [[nodiscard]] queue_status status() const noexcept { return status_; }
   [[nodiscard]] std::size_t size() const noexcept { return count_; }
   explicit operator bool() const noexcept { return count_ != 0; }
@@ -405,8 +405,8 @@ class receiver {
     return messages;
   }
 
-  /// The next message where it lies, valid until pop(); null when nothing is there. With checksums, overwriting or
-  /// samples, and in pieces (docs/reference/queues.md), it is a copy.
+  /// The next message where it lies, valid until pop(); null when nothing is there. With checksums, overwriting,
+  /// samples or flagged packets (docs/reference/queues.md) it is a copy.
   [[nodiscard]] const T* front() noexcept {
     if (only_ != nullptr && only_->is_plain()) [[likely]] {
       if (const void* at = peek(*only_)) return static_cast<const T*>(at);

@@ -49,8 +49,8 @@ class stream {
                                     std::source_location where = std::source_location::current());
   /// A stream over a queue of the driver that the program made, as CUDA's CUstream (cudaStream_t), or null for CUDA's
   /// default stream. It must outlive this. What the program puts into it, and what weft does, run in the order in which
-  /// they came there; events and waits of this stream cover both. Memory that only the program's own work uses must
-  /// stay until that has ended.
+  /// they came there; events and waits of this stream cover both. But what weft still holds back (see driver_queue())
+  /// is not there yet. Memory that only the program's own work uses must stay until that has ended.
   /// Errors: wrong_device for a queue of another device or context; unsupported where the backend has none.
   [[nodiscard]] static stream over(const device& on, void* driver_queue,
                                    std::source_location where = std::source_location::current());
@@ -58,8 +58,9 @@ class stream {
   [[nodiscard]] device on() const;
   [[nodiscard]] stream_handle native() const { return identity_.get().handle; }
   /// The queue of the driver under this stream, for libraries of the vendor: CUstream on CUDA. It lasts as long as the
-  /// stream, or until its device is reset. What waits in weft, behind call() or an event of another backend, is not in
-  /// it yet. Errors: unsupported where the backend has none.
+  /// stream, or until its device is reset. call(), copies of ordinary host memory, and what waits in weft behind them
+  /// or behind an event of another backend are not in it: they come after what the program has put there, but what it
+  /// puts there then does not wait for them. Errors: unsupported where the backend has none.
   [[nodiscard]] void* driver_queue(std::source_location where = std::source_location::current()) const;
 
   /// An event that ends when all work submitted so far has.

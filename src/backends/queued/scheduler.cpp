@@ -158,6 +158,9 @@ command* scheduler::own(event_record& event) const noexcept {
 }
 
 event_ref scheduler::submit(queued_stream& to, std::unique_ptr<command> made) {
+  // a thread of the host does not see what the program has put into the queue
+  if (!made->is_for_driver() && to.shared_.load(std::memory_order_acquire))
+    static_cast<void>(submit(to, std::make_unique<mark_command>(*driver_)));
   command* const c = made.get();
   c->home_ = &to;
   c->owner = face_;
