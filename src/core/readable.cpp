@@ -3,7 +3,6 @@
 
 #include "weft/core/bytes.hpp"
 
-#include <algorithm>
 #include <array>
 #include <cstdio>
 
@@ -33,9 +32,17 @@ std::string readable_part(double part, double whole) {
   return text.data();
 }
 
+std::size_t control_at(std::string_view text, std::size_t at) noexcept {
+  const auto first = static_cast<unsigned char>(text[at]);
+  if (first < 0x20 || first == 0x7f) return 1;
+  if (first != 0xc2 || at + 1 == text.size()) return 0;
+  const auto second = static_cast<unsigned char>(text[at + 1]);
+  return second >= 0x80 && second < 0xa0 ? 2 : 0;
+}
+
 std::string one_line(std::string text) {
-  std::replace_if(
-      text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }, ' ');
+  for (std::size_t i = 0; i < text.size(); ++i)
+    if (const std::size_t length = control_at(text, i)) text.replace(i, length, 1, ' ');
   return text;
 }
 

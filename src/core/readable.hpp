@@ -2,8 +2,10 @@
 // Numbers as people read them, for messages and reports.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace weft::detail {
 
@@ -18,6 +20,8 @@ namespace weft::detail {
 /// "12.5 %", or "-" of nothing.
 [[nodiscard]] std::string readable_part(double part, double whole);
 
+/// The bytes of the control character that begins here, in UTF-8: U+0000 to U+001F, U+007F to U+009F; 0 of another one.
+[[nodiscard]] std::size_t control_at(std::string_view text, std::size_t at) noexcept;
 /// A name that the user gave, with a space for each control character: it must not break a table.
 [[nodiscard]] std::string one_line(std::string text);
 

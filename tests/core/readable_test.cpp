@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/readable.hpp"
 
+#include "core/documents/document_fields.hpp"
+
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -32,6 +34,18 @@ TEST(readable, counts_are_in_groups_of_three) {
   EXPECT_EQ(readable_count(-123'456), "-123,456");
   EXPECT_EQ(readable_count(-100), "-100");
   EXPECT_EQ(readable_count(std::numeric_limits<std::int64_t>::max()), "9,223,372,036,854,775,807");
+}
+
+TEST(readable, names_show_no_character_that_terminals_obey) {
+  EXPECT_EQ(weft::detail::one_line("a\tb\u009bc\u0080\x7f \u00e9\xc2"), "a b c   \u00e9\xc2");
+  EXPECT_EQ(weft::detail::in_quotes("a\tb\u009bc\u0080\x7f \u00e9"), "\"a?b?c?? \u00e9\"");
+}
+
+TEST(readable, a_long_name_is_cut_between_characters) {
+  const std::string letters(39, 'x');
+  EXPECT_EQ(weft::detail::in_quotes(letters + "y"), "\"" + letters + "y\"");
+  EXPECT_EQ(weft::detail::in_quotes(letters + "yz"), "\"" + letters + "y…\"");
+  EXPECT_EQ(weft::detail::in_quotes(letters + "\u00e9"), "\"" + letters + "…\"");
 }
 
 TEST(readable, sizes_that_differ_do_not_look_alike) {

@@ -3,6 +3,7 @@
 
 #include "core/nearest.hpp"
 #include "core/quantity.hpp"
+#include "core/readable.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -12,14 +13,9 @@ namespace weft::detail {
 
 namespace {
 
-bool is_control(char c) { return static_cast<unsigned char>(c) < 0x20 || c == '\x7f'; }
-
-/// U+0080 to U+009F, which some terminals obey too, in UTF-8.
-bool has_long_control(std::string_view text) {
-  for (std::size_t i = 0; i + 1 < text.size(); ++i) {
-    const auto second = static_cast<unsigned char>(text[i + 1]);
-    if (static_cast<unsigned char>(text[i]) == 0xc2 && second >= 0x80 && second < 0xa0) return true;
-  }
+bool has_control(std::string_view text) {
+  for (std::size_t i = 0; i < text.size(); ++i)
+    if (control_at(text, i) != 0) return true;
   return false;
 }
 
@@ -27,9 +23,16 @@ bool has_long_control(std::string_view text) {
 
 // Text of a stranger, short and printable.
 std::string in_quotes(std::string_view text) {
+  const auto is_inside = [](char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; };  // a character of UTF-8
+  std::size_t end = std::min<std::size_t>(text.size(), 40);
+  while (end < text.size() && end > 37 && is_inside(text[end])) --end;
   std::string out = "\"";
-  for (const char c : text.substr(0, 40)) out += is_control(c) ? '?' : c;
-  return out + (text.size() > 40 ? "…\"" : "\"");
+  for (std::size_t i = 0; i < end; ++i) {
+    const std::size_t length = control_at(text, i);
+    out += length != 0 ? '?' : text[i];
+    i += length == 2 ? 1 : 0;
+  }
+  return out + (end < text.size() ? "…\"" : "\"");
 }
 
 std::string found(const document& value) {
@@ -96,7 +99,7 @@ std::string fields::text(std::string_view key, const std::string& what) const {
   if (value == nullptr) return {};
   if (value->kind != document_kind::string || value->text.empty()) {
     expected(key, what);
-  } else if (std::ranges::any_of(value->text, is_control) || has_long_control(value->text)) {
+  } else if (has_control(value->text)) {
     // it is printed on terminals, which obey such characters
     fail(key, "has a control character in " + in_quotes(value->text));
   }
