@@ -39,11 +39,11 @@ double sum_of_losses(const launch_report& r) {
 }
 
 /// A plan of equal shares, made by `ran`.
-launch_record record_of(balance ran, int devices, std::int64_t items) {
+launch_record record_of(balance ran, int devices, std::int64_t items, double items_per_second = 0) {
   balance_request request;
   request.items = items;
   request.strategy = balance::static_equal;
-  for (int i = 0; i < devices; ++i) request.devices.push_back({device_id{i}});
+  for (int i = 0; i < devices; ++i) request.devices.push_back({device_id{i}, items_per_second});
   launch_record made;
   made.kernel = "saxpy";
   made.items = items;
@@ -260,6 +260,16 @@ TEST(launch_report, devices_that_begin_late_are_idle_and_fewer_of_them_advised) 
   EXPECT_TRUE(holds(r.advice, "gpu1 began 90.0 us after the launch")) << r.advice;
   record.plan.asked = balance::automatic;
   EXPECT_FALSE(holds(explain(record).advice, "automatic")) << explain(record).advice;
+}
+
+TEST(launch_report, a_device_that_did_nothing_is_advised_away) {
+  launch_record record = record_of(balance::static_equal, 3, 300, 1.5e6);
+  record.pieces = {run_of(0, 150, 0us, 100us), run_of(1, 150, 0us, 100us)};
+  record.ended = 100us;
+  const launch_report r = explain(record);
+  EXPECT_EQ(r.dominant, launch_loss::idle);
+  EXPECT_TRUE(holds(r.advice, "gpu2 did nothing of the launch")) << r.advice;
+  EXPECT_TRUE(holds(r.advice, "`.devices.at_most = 2`")) << r.advice;
 }
 
 TEST(launch_report, time_in_which_nobody_worked_is_idle_and_no_imbalance) {

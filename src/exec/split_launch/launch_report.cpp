@@ -313,11 +313,7 @@ class reader {
     const std::string waited = "nothing ran for " + readable_time(in_seconds(none_worked)) +
                                ": the launch waited for what came before it, or ";
     if (workers_ < 2) return waited + "is small beside what starting it costs: more items in one launch";
-    std::string text = 2 * in_ns(none_worked) > in_ns(end_ - begin_) * idle_part()
-                           ? waited
-                           : to_string(latest_begin().account.device) + " began " +
-                                 readable_time(in_seconds(latest_begin().account.idle_before)) +
-                                 " after the launch, which ";
+    std::string text = 2 * in_ns(none_worked) > in_ns(end_ - begin_) * idle_part() ? waited : latest_text();
     text += "is too small for so many devices: `.devices.at_most = " + std::to_string(fewer()) + "`";
     if (record_.plan.asked != balance::automatic) {
       text += ", or `.strategy = balance::automatic`, which counts what starting them costs";
@@ -355,20 +351,25 @@ class reader {
     return sum / in_ns(end_ - begin_);
   }
 
-  [[nodiscard]] const device_times& latest_begin() const {
-    const device_times* found = last_;
+  /// The device that began last; one that never did, where all others began at once.
+  [[nodiscard]] std::string latest_text() const {
+    const device_times* latest = last_;
+    const device_times* without_work = nullptr;
     for (const device_times& d : devices_) {
-      if (d.worked && d.account.idle_before > found->account.idle_before) found = &d;
+      if (!d.worked && !d.account.is_lost) without_work = &d;
+      if (d.worked && d.account.idle_before > latest->account.idle_before) latest = &d;
     }
-    return *found;
+    if (latest->account.idle_before == nanoseconds{0} && without_work != nullptr)
+      return to_string(without_work->account.device) + " did nothing of the launch, which ";
+    return to_string(latest->account.device) + " began " + readable_time(in_seconds(latest->account.idle_before)) +
+           " after the launch, which ";
   }
 
-  /// As many devices as worked on the mean, and at least one less than did. Only where several did.
+  /// As many devices as worked on the mean. Only where several did.
   [[nodiscard]] std::int64_t fewer() const {
     double sum = 0;
     for (const device_times& d : devices_) sum += in_ns(d.account.took());
-    const auto mean = static_cast<std::int64_t>(sum / in_ns(end_ - begin_));
-    return std::clamp<std::int64_t>(mean, 1, std::max<std::int64_t>(1, workers_ - 1));
+    return std::max<std::int64_t>(1, static_cast<std::int64_t>(sum / in_ns(end_ - begin_)));
   }
 
   const launch_record& record_;
