@@ -25,7 +25,7 @@ class traffic_account {
   [[nodiscard]] const link_path* between(device_id from, device_id to) const;
   void add(const link_path& path, std::uint64_t count) noexcept;
   [[nodiscard]] link_traffic now();
-  /// Its id; 0 for a device that is not of this machine.
+  /// Its id. The devices are this machine's, or the host.
   [[nodiscard]] std::uint64_t watch(const traffic_source& source);
   void unwatch(std::uint64_t id);
 
