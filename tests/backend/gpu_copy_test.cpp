@@ -349,6 +349,24 @@ TEST_F(gpu_move, copies_a_batch_of_lines_in_one_call_and_of_boxes_one_by_one) {
   EXPECT_TRUE(samples::same(to.get(), expected));
 }
 
+TEST_F(gpu_move, copies_a_batch_of_as_many_lines_as_the_driver_takes_at_once_and_of_more) {
+  const weft::machine m = open();
+  const weft::stream order{m[0]};
+  for (const std::size_t count : {std::size_t{1024}, std::size_t{1025}, std::size_t{2048}}) {
+    place from{m, lies::pinned, count};
+    place to{m, lies::device, count};
+    samples::data expected = samples::pattern(count, 3);
+    from.set(expected);
+    std::reverse(expected.begin(), expected.end());
+    std::vector<weft::copy_request> all;
+    for (std::size_t n = 0; n < count; ++n) all.push_back(request_for(to, count - 1 - n, from, n, line(1)));
+    const auto batches = driver.calls("cuMemcpyBatchAsync");
+    wait_for(m, of(m).copy_batch(order.native(), all));
+    EXPECT_EQ(driver.calls("cuMemcpyBatchAsync"), batches + (count + 1023) / 1024);
+    EXPECT_TRUE(samples::same(to.get(), expected)) << count;
+  }
+}
+
 TEST_F(gpu_move, refuses_null_overlap_unknown_memory_and_what_passes_an_end) {
   const weft::machine m = open();
   const weft::stream order{m[0]};

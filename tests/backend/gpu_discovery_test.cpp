@@ -137,6 +137,18 @@ TEST_F(gpu_discovery, asks_each_direction_of_a_pair_and_keeps_the_drivers_rank) 
   EXPECT_FALSE(has_all(found->devices[1].description.capabilities, capability::peer_to_peer));
 }
 
+TEST_F(gpu_discovery, tells_a_peer_with_some_native_atomics_from_one_with_all_and_one_with_none) {
+  const auto table = scripted_table(3);
+  offer_peer(0, 1, {{p2p_native_atomic_supported, 1}});
+  offer_peer(0, 2, {{p2p_only_partial_native_atomic_supported, 1}});
+  offer_peer(1, 2);
+  const auto found = look(table);
+  ASSERT_TRUE(found);
+  EXPECT_TRUE(found->pair_of(0, 1).native_atomics && !found->pair_of(0, 1).partial_atomics);
+  EXPECT_TRUE(!found->pair_of(0, 2).native_atomics && found->pair_of(0, 2).partial_atomics);
+  EXPECT_TRUE(!found->pair_of(1, 2).native_atomics && !found->pair_of(1, 2).partial_atomics);
+}
+
 TEST_F(gpu_discovery, offers_unified_memory_only_where_every_gpu_and_the_host_use_it_at_once) {
   const auto table = scripted_table(2);
   for (scripted_device& one : scripted_gpu::get().devices) {
@@ -249,7 +261,7 @@ nvmlDevice device_number(unsigned number) {
   return reinterpret_cast<nvmlDevice>(static_cast<std::uintptr_t>(number));  // NOLINT(performance-no-int-to-ptr)
 }
 
-/// GPUs at buses 0x10 and 0x11 with two NVLinks between them, or to a switch.
+/// GPUs at buses 0x10 and 0x11 with two NVLinks between them, or to a switch, and four that are down.
 nvml_functions linked(bool by_switch) {
   static bool switched = false;
   switched = by_switch;
@@ -260,7 +272,7 @@ nvml_functions linked(bool by_switch) {
   };
   t.nvmlDeviceGetNvLinkState = [](nvmlDevice, unsigned link, unsigned* active) {
     *active = link < 2 ? 1 : 0;
-    return link < 4 ? 0 : 2;
+    return link < 6 ? 0 : 2;
   };
   t.nvmlDeviceGetNvLinkVersion = [](nvmlDevice, unsigned, unsigned* version) {
     *version = 6;

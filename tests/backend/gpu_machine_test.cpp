@@ -535,6 +535,20 @@ TEST_F(gpu_machine, shares_memory_of_a_pool_whose_rights_are_its_own) {
   EXPECT_TRUE(b.release(*made));
 }
 
+TEST_F(gpu_machine, makes_memory_to_share_of_one_byte_and_refuses_it_of_none) {
+  const auto opened = samples::open_virtual_cuda({});
+  ASSERT_TRUE(opened);
+  for (const auto family : {weft::handle_family::allocation, weft::handle_family::pool}) {
+    const auto one = (*opened)->allocate_shareable(device_id{0}, bytes{1}, family);
+    ASSERT_TRUE(one) << one.error().what;
+    EXPECT_TRUE((*opened)->release(*one));
+    const auto none = (*opened)->allocate_shareable(device_id{0}, bytes{0}, family);
+    ASSERT_FALSE(none);
+    EXPECT_EQ(none.error().code, errc::invalid_argument);
+    EXPECT_NE(none.error().what.find("0 bytes"), std::string::npos) << none.error().what;
+  }
+}
+
 TEST_F(gpu_importer, DISABLED_refuses_what_the_host_backend_shares) {
   const weft::machine m = open();
   try {

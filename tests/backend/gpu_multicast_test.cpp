@@ -246,6 +246,16 @@ TEST_F(gpu_multicast, keeps_its_blocks_bound_while_work_uses_them) {
   EXPECT_EQ(read(on<std::uint8_t>(gpu1).first(8)), data);
 }
 
+TEST_F(gpu_multicast, keeps_a_block_that_the_driver_does_not_unbind) {
+  join(0);
+  driver.fail("cuMulticastUnbind@1=2");
+  EXPECT_EQ(error_of([&] { group.unbind(gpu1); }).code, errc::out_of_memory);
+  const std::vector<std::uint8_t> data(8, 9);
+  group.store(weft::stream{(*m)[0]}, 0, data).wait();
+  EXPECT_EQ(read(on<std::uint8_t>(gpu1).first(8)), data);
+  group.unbind(gpu1);
+}
+
 TEST_F(gpu_multicast, released_while_a_store_waits_is_stored_to_and_then_leaves_nothing_behind) {
   join(0);
   const auto unbound = driver.calls("cuMulticastUnbind");

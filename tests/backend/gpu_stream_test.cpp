@@ -400,6 +400,29 @@ TEST_F(gpu_stream, knows_how_long_work_ran_that_nobody_traced_and_only_the_last_
   })) << "the end of what was before it was taken for the time at which somebody looked";
 }
 
+TEST_F(gpu_stream, gives_back_every_event_by_which_it_told_times) {
+  const auto made = driver.calls("cuEventCreate"), destroyed = driver.calls("cuEventDestroy");
+  {
+    const weft::machine m = open();
+    const weft::stream order{m[0]};
+    const weft::event first = order.record(), last = order.record();
+    last.wait();
+    static_cast<void>(weft::elapsed(first, last));
+  }
+  EXPECT_EQ(driver.calls("cuEventDestroy") - destroyed, driver.calls("cuEventCreate") - made);
+}
+
+TEST_F(gpu_stream, times_of_a_closed_machine_are_told_without_the_driver) {
+  weft::machine m = open();
+  const weft::stream order{m[0]};
+  const weft::event first = order.record(), last = order.record();
+  last.wait();
+  m.close();
+  const auto calls = driver.calls("*");
+  EXPECT_GE(weft::elapsed(first, last).count(), 0);
+  EXPECT_EQ(driver.calls("*"), calls);
+}
+
 TEST_F(gpu_stream, refuses_what_the_driver_has_no_stream_or_event_for) {
   const weft::machine m = open();
   driver.fail("cuStreamCreateWithPriority@1=2");

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <cstdint>
 #include <cstring>
 #include <fstream>
@@ -163,6 +164,25 @@ TEST_P(host_arena, says_when_the_system_has_no_more) {
   EXPECT_FALSE(got.error().what.empty());
   const block small = taken(memory, 100);  // and goes on
   memory.give(small);
+}
+
+TEST(memory_of_the_system, says_what_is_short_and_what_would_help) {
+  struct row {
+    int number;
+    weft::errc code;
+    const char* advice;
+  };
+  for (const row& one :
+       {row{ENOMEM, weft::errc::out_of_memory, "vm.max_map_count"},
+        row{EMFILE, weft::errc::resource_exhausted, "ulimit -n"},
+        row{ENFILE, weft::errc::resource_exhausted, "fs.file-max"}, row{ENOSPC, weft::errc::out_of_memory, ""}}) {
+    const weft::error said = weft::host::system_error("mapping a block", one.number);
+    EXPECT_EQ(said.code, one.code);
+    EXPECT_EQ(said.native_code, one.number);
+    EXPECT_EQ(said.what.find("mapping a block: "), 0U) << said.what;
+    for (const std::string advice : {"vm.max_map_count", "ulimit -n", "fs.file-max"})
+      EXPECT_EQ(said.what.find(advice) != std::string::npos, advice == one.advice) << said.what;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(addresses, host_arena, testing::Bool(),

@@ -13,6 +13,8 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <ctime>
+#include <pthread.h>
 #include <thread>
 
 namespace host_scheduler_test {
@@ -80,6 +82,22 @@ TEST(host_streams, crowd_the_cores_while_more_of_them_than_cores_have_work_and_w
   for (const auto* at : {&word, &other_word}) std::atomic_ref{at->host()[0]}.store(1);
   for (const stream& one : held) one.synchronize();
   EXPECT_TRUE(processes::comes_true([] { return !weft::parking::is_crowded(); })) << "all have ended";
+}
+
+TEST(host_streams, keep_their_thread_awake_between_operations_of_a_machine_that_spins) {
+  weft::machine_options options = host(1);
+  options.wait_policy = weft::waiting::spin;
+  const machine m{options};
+  const stream order{m[0]};
+  clockid_t clock{};  // the processor time of the stream's thread
+  order.call([&] { EXPECT_EQ(::pthread_getcpuclockid(::pthread_self(), &clock), 0); }).wait();
+  const auto used = [&clock] {
+    timespec seen{};
+    EXPECT_EQ(::clock_gettime(clock, &seen), 0);
+    return std::chrono::seconds{seen.tv_sec} + std::chrono::nanoseconds{seen.tv_nsec};
+  };
+  const auto before = used();
+  EXPECT_TRUE(processes::comes_true([&] { return used() - before > std::chrono::milliseconds{5}; }));
 }
 
 TEST(brief_work, has_ended_when_its_call_returns_where_the_stream_is_idle) {

@@ -3,6 +3,7 @@
 // and a reset, and in the eyes of the check for order.
 #include "support/samples.hpp"
 #include "weft/memory/fill.hpp"
+#include "weft/memory/mapping.hpp"
 #include "weft/memory/peer_access.hpp"
 
 #include <gtest/gtest.h>
@@ -130,6 +131,22 @@ TEST(host_words, endless_waits_end_with_a_loss_a_reset_and_the_machine) {
     EXPECT_EQ(std::atomic_ref{word.host()[0]}.load(), 0U) << "nothing was written to let the waits go";
     m.close();
     EXPECT_EQ(error_of([&] { there.wait(); }).code, errc::cancelled);
+  }
+}
+
+TEST(host_words, are_waited_for_and_not_written_where_their_device_may_only_read) {
+  for (const clock_kind clock : {clock_kind::wall, clock_kind::virtual_time}) {
+    const machine m = samples::play(wired(1), clock);
+    const stream order{m[0]};
+    weft::mapping held{weft::physical_block{m[0], weft::granularity(m).minimum}};
+    held.grant(gpu0, weft::access_right::read_write);
+    const auto word = held.span<std::uint32_t>(gpu0).first(1);
+    fill(order, word, 1U).wait();
+    held.grant(gpu0, weft::access_right::read);
+    EXPECT_EQ(order.wait_value(word.data(), 1).wait_for(soon), wait_outcome::ok);
+    const event written = order.write_value(word.data(), 2);
+    EXPECT_EQ(error_of([&] { written.wait(); }).code, errc::illegal_access);
+    EXPECT_TRUE(m[0].is_lost()) << "as by a kernel";
   }
 }
 

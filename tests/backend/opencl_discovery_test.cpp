@@ -76,6 +76,13 @@ TEST(opencl_machine, a_machine_in_virtual_time_is_unsupported) {
   EXPECT_EQ(samples::error_of([&] { const weft::machine m{options}; }).code, weft::errc::unsupported);
 }
 
+/// Digits in groups of eight, four, four, four and twelve.
+bool is_a_uuid(const std::string& text) {
+  std::string form = text;
+  for (char& c : form) c = std::string_view{"0123456789abcdef"}.find(c) != std::string_view::npos ? 'x' : c;
+  return form == "xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx";
+}
+
 TEST_F(opencl_discovery, finds_devices_with_names_memory_units_and_different_identities) {
   const weft::machine m{samples::opencl_options()};
   std::set<std::string> identities;
@@ -87,6 +94,7 @@ TEST_F(opencl_discovery, finds_devices_with_names_memory_units_and_different_ide
     EXPECT_GT(d.compute_units(), 0);
     EXPECT_TRUE(d.has(weft::capability::kernels));
     EXPECT_FALSE(d.has(weft::capability::priorities));
+    EXPECT_TRUE(is_a_uuid(d.uuid())) << d.uuid();
     identities.insert(d.uuid());
   }
   EXPECT_EQ(identities.size(), static_cast<std::size_t>(m.device_count()));

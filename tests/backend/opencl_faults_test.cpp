@@ -390,4 +390,22 @@ TEST_P(opencl_faults, a_copy_inside_a_context_is_one_command_without_access) {
   EXPECT_TRUE(samples::same(samples::contents(dst), data));
 }
 
+TEST_P(opencl_faults, a_box_that_is_packed_without_gaps_is_not_moved_row_by_row) {
+  weft::opencl::api driver = faults.real;
+  driver.clEnqueueCopyBuffer = &counted_copies;
+  driver.clEnqueueReadBuffer = &counted_reads;
+  driver.clEnqueueWriteBuffer = &counted_writes;
+  const weft::machine m{played_options(driver, GetParam())};
+  const auto data = samples::pattern(64UL * 40, 4);
+  const byte_buffer grid = samples::filled(m[0], data), packed{m[0], 37UL * 40};
+  std::vector<std::uint8_t> got(packed.size());
+  faults.copies = faults.other_moves = 0;
+  using box = weft::box<std::uint8_t>;
+  weft::copy_box(box{packed, {}, 0, 37}, box{grid, {}, 0, 64}, {37, 40});
+  weft::copy_box(box{{}, got, 0, 37}, box{grid, {}, 0, 64}, {37, 40});
+  EXPECT_EQ(faults.copies + faults.other_moves, 0);
+  EXPECT_TRUE(samples::same(samples::contents(packed), got));
+  for (std::size_t k = 0; k < got.size(); ++k) ASSERT_EQ(got[k], data[k / 37 * 64 + k % 37]) << k;
+}
+
 }  // namespace opencl_faults_test

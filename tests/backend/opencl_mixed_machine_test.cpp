@@ -189,6 +189,14 @@ TEST_P(mixed_machine, maps_blocks_of_the_backend_that_has_them) {
   EXPECT_EQ(error_of([&] { physical_block(other, 1_MiB); }).code, errc::unsupported);
 }
 
+TEST_P(mixed_machine, says_that_a_block_was_made_on_a_device_that_it_has_not) {
+  const machine m = open(), other = samples::play(samples::wired(2));
+  const physical_block block{other[0], 1_MiB, weft::sharing::with_processes};
+  const auto e = error_of([&] { static_cast<void>(physical_block::open(m, block.share())); });
+  EXPECT_EQ(e.code, errc::not_found) << e.what;
+  EXPECT_NE(e.what.find(other[0].uuid()), std::string::npos) << e.what;
+}
+
 TEST_P(mixed_machine, has_multicast_between_devices_of_one_backend) {
   const machine m = open();
   const std::vector<weft::device_id> four = samples::two_of_each(m);
@@ -512,6 +520,23 @@ TEST_P(mixed_machine, sends_messages_across_through_the_host) {
       ASSERT_EQ(got.check, i * 3);
     }
   }
+}
+
+TEST_P(mixed_machine, counts_messages_between_devices_of_one_backend_on_the_link_between_them) {
+  const machine m = open();
+  const weft::device_id from{GetParam().host_first ? 0 : m.device_count("opencl")}, to{from.value() + 1};
+  const weft::message_queue<note> queue{m, from, to};
+  ASSERT_TRUE(queue.is_direct()) << queue.why();
+  const auto before = m.traffic().bytes_on_link;
+  auto out = queue.open_sender();
+  auto in = queue.open_receiver();
+  note got;
+  for (std::uint64_t i = 0; i < 50; ++i) ASSERT_EQ(out.send({i, i}), weft::queue_status::ok);
+  for (std::uint64_t i = 0; i < 50; ++i) ASSERT_EQ(in.receive(got), weft::queue_status::ok);
+  const auto after = m.traffic().bytes_on_link;
+  const int between = m.layout().peer_paths[m.layout().pair(from, to)].links.at(0);
+  for (std::size_t link = 0; link < after.size(); ++link)
+    EXPECT_EQ(after[link] - before[link], link == static_cast<std::size_t>(between) ? 50 * sizeof(note) : 0) << link;
 }
 
 TEST_P(mixed_machine, has_one_clock_for_deadlines_and_for_records) {

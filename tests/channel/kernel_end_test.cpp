@@ -149,6 +149,25 @@ TEST(kernel_end, waits_no_longer_than_its_polls) {
   EXPECT_NE(tx.failure()->what.find("lent"), std::string::npos);
 }
 
+TEST(kernel_end, what_a_kernel_has_sent_is_cleared_while_its_end_is_lent) {
+  const machine m = play(wired(2));
+  const message_queue<std::uint64_t> queue{m, gpu0, gpu1};
+  auto tx = queue.open_sender();
+  auto rx = queue.open_receiver();
+  const weft::buffer<std::int32_t> outcome{m[0], 1};
+  const weft::kernel_end out{tx};
+  const auto send_five = [&](std::uint64_t first) {
+    weft::launch<send_numbers>(weft::stream{m[0]}, weft::range(1), out, first, std::uint64_t{5}, patience, outcome)
+        .wait();
+  };
+  send_five(0);
+  EXPECT_EQ(rx.clear(), 5U);
+  send_five(100);
+  std::uint64_t got = 0;
+  ASSERT_EQ(rx.try_receive(got), queue_status::ok);
+  EXPECT_EQ(got, 300U);
+}
+
 TEST(kernel_end, an_operation_that_failed_during_its_loan_leaves_the_queue_to_be_closed) {
   const machine m = play(wired(2));
   message_queue<std::uint64_t> queue{m, gpu0, gpu1};

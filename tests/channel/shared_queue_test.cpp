@@ -146,6 +146,30 @@ TEST(shared_queue, overwrites_when_both_ask_for_it) {
   EXPECT_EQ(pair.other.wait(), 0);
 }
 
+TEST(shared_queue, clearing_drops_what_has_arrived_and_nothing_that_is_sent_later) {
+  queue_options options;
+  options.timeout = samples::only_a_hang;
+  shared<processes::steps> step;
+  couple pair{[&](process_group& group) {
+    auto tx = connect_sender<record>(group, here, 1, options);
+    for (std::uint64_t n = 0; n < 40; ++n) {
+      if (tx.send(record::numbered(n)) != queue_status::ok) return 1;
+    }
+    step->say(1);
+    return step->hear(2) && tx.send(record::numbered(40)) == queue_status::ok ? 0 : 2;
+  }};
+  auto rx = connect_receiver<record>(pair.group, there, 1, options);
+  ASSERT_TRUE(step->hear(1));
+  record got{};
+  ASSERT_EQ(rx.receive(got), queue_status::ok);
+  EXPECT_EQ(rx.clear(), 39U);
+  EXPECT_EQ(rx.try_receive(got), queue_status::empty);
+  step->say(2);
+  ASSERT_EQ(rx.receive(got), queue_status::ok);
+  EXPECT_EQ(got, record::numbered(40));
+  EXPECT_EQ(pair.other.wait(), 0);
+}
+
 // ---- what does not fit --------------------------------------------------------------------------------------------
 
 TEST(shared_queue, refuses_to_overwrite_when_one_side_alone_asks_for_it) {

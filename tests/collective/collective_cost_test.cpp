@@ -593,6 +593,16 @@ TEST(collective_choice, says_why_each_other_one_lost) {
   EXPECT_EQ(choice->candidates.back().why, "2.3x slower than ring: its busiest link carries 300 MB");
   for (std::size_t i = 2; i < choice->candidates.size(); ++i)
     EXPECT_LE(choice->candidates[i - 1].cost.seconds, choice->candidates[i].cost.seconds);
+  const auto why_the_best = [&](const topology& machine) {
+    const auto best =
+        choose_collective({collective::all_reduce, 4, 0, {1000}}, element, machine, devices, reduction_order::any);
+    return best ? best->candidates[0].why : best.error().what;
+  };
+  EXPECT_TRUE(why_the_best(switched(4)).ends_with(": its busiest link carries 6 kB in 1 round"))
+      << why_the_best(switched(4));
+  topology apart = switched(4);
+  apart.access.assign(16, false);
+  EXPECT_TRUE(why_the_best(apart).ends_with(" in 2 rounds")) << why_the_best(apart);
 }
 
 TEST(collective_choice, an_impossible_choice_is_refused_with_the_reason) {

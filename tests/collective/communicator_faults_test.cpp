@@ -256,6 +256,33 @@ TEST(communicator_faults, a_call_of_the_driver_that_fails_in_the_middle_leaves_n
   }
 }
 
+TEST(communicator_faults, a_call_of_the_driver_that_fails_is_told_with_the_rank_of_its_device) {
+  for (const char* call : {"record", "wait_event", "launch"}) {
+    for (const int device : {0, 3}) {
+      std::uint64_t nth = 0;
+      for (bool has_failed = true; has_failed && nth < 100;) {
+        weft::topology layout = wired(6);  // so many that one stream gathers what the others wait for
+        layout.faults.push_back(fault(topology_fault::kind::call_fails, device, ++nth));
+        layout.faults.back().call = call;
+        sums s{layout};
+        s.fill();
+        gate held;  // every stream holds something
+        for (const weft::device& d : s.m.devices()) held.hold(d.default_stream());
+        const weft::error cause = error_of([&] {
+          const auto run = s.start(collective_algorithm::direct);
+          held.open();
+          run.wait();
+        });
+        has_failed = cause.code != errc::not_ready;
+        const std::string r = std::to_string(device);
+        EXPECT_TRUE(!has_failed || cause.what.starts_with("rank " + r + " (gpu" + r + "): "))
+            << call << " " << nth << ": " << cause.what;
+      }
+      EXPECT_GT(nth, 1U) << call;
+    }
+  }
+}
+
 TEST(communicator_faults, a_call_of_which_a_part_was_submitted_has_ended_when_the_wait_for_it_ends) {
   int stopped_in_the_middle = 0;
   for (const collective_algorithm algorithm : algorithms) {

@@ -551,6 +551,20 @@ TEST(communicator, sends_from_rank_to_rank_in_any_order_of_calls) {
   EXPECT_EQ(error_of([&] { all.send(rank{3}, out[0], rank{1}, in[1]); }).code, errc::invalid_argument);
 }
 
+TEST(communicator, sends_memory_of_the_host_from_and_to_any_rank) {
+  const machine m = host_machine(3, weft::clock_kind::wall);
+  communicator all{m};
+  const auto goes_round = [&](const auto& from, const auto& to) {
+    const weft::buffer<int> between{m[2], 1000};
+    std::iota(from.host().begin(), from.host().end(), 7);
+    all.send(rank{1}, from, rank{2}, between);
+    all.send(rank{2}, between, rank{1}, to).wait();
+    return std::ranges::equal(from.host(), to.host());
+  };
+  EXPECT_TRUE(goes_round(weft::pinned_buffer<int>{m[0], 1000}, weft::pinned_buffer<int>{m[0], 1000}));
+  EXPECT_TRUE(goes_round(weft::unified_buffer<int>{m[0], 1000}, weft::unified_buffer<int>{m[0], 1000}));
+}
+
 // ---- groups ---------------------------------------------------------------------------------------------------------
 
 TEST(communicator, splits_by_colour_and_keeps_the_order_of_ranks) {
@@ -750,24 +764,25 @@ TEST(communicator, without_peer_access_goes_by_another_way) {
 
 /// Memory of a pool that can be shared is its device's alone, whatever peer access there is.
 TEST(communicator, never_reads_memory_that_a_device_has_no_right_to) {
-  four f;
-  std::vector<weft::memory_pool> pools;
-  std::vector<weft::buffer<int>> memory;
-  for (int r = 0; r < 4; ++r) {
+  for (int owner = 0; owner < 4; ++owner) {
+    four f;
     weft::pool_options with;
     with.shareable = true;
-    pools.emplace_back(f.m[r], with);
-    memory.emplace_back(pools.back(), 64);
-    weft::copy(memory.back(), std::vector<int>(64, r + 1));
-  }
-  const auto run = f.all.all_reduce(memory, reduce_op::sum);
-  run.wait();
-  EXPECT_NE(run.algorithm(), collective_algorithm::direct);
-  std::vector<int> got(64);
-  for (int r = 0; r < 4; ++r) {
-    EXPECT_FALSE(f.m[r].is_lost());
-    weft::copy(got, memory[static_cast<std::size_t>(r)]);
-    EXPECT_EQ(got, std::vector<int>(64, 10));
+    const weft::memory_pool pool{f.m[owner], with};
+    std::vector<weft::buffer<int>> memory;
+    for (int r = 0; r < 4; ++r) {
+      memory.push_back(r == owner ? weft::buffer<int>{pool, 64} : weft::buffer<int>{f.m[r], 64});
+      weft::copy(memory.back(), std::vector<int>(64, r + 1));
+    }
+    const auto run = f.all.all_reduce(memory, reduce_op::sum);
+    run.wait();
+    EXPECT_NE(run.algorithm(), collective_algorithm::direct) << owner;
+    std::vector<int> got(64);
+    for (int r = 0; r < 4; ++r) {
+      EXPECT_FALSE(f.m[r].is_lost());
+      weft::copy(got, memory[static_cast<std::size_t>(r)]);
+      EXPECT_EQ(got, std::vector<int>(64, 10)) << owner;
+    }
   }
 }
 

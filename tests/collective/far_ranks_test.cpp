@@ -22,20 +22,33 @@ using weft::detail::far_ranks;
 using weft::detail::rank_carrier;
 using weft::detail::transfer;
 
-/// Two leaders, ranks 0 and 1. Rank 1 is the test, which keeps what rank 0 sends and gives what it receives.
+/// Of a leader whose others are the test, which keeps what it sends and gives what it receives.
 class test_carrier final : public rank_carrier {
  public:
   struct letters {
     std::vector<std::byte> sent;
     std::vector<std::byte> arrives;
+    int told = 0;                                                        // messages of trouble
+    std::map<int, std::pair<transfer*, std::span<std::byte>>> listened;  // to whom for trouble
+
+    /// That rank says that the communicator has ended.
+    void tell(int from, std::uint64_t ended, std::string_view why) {
+      auto& [heard, into] = listened.at(from);
+      std::memcpy(into.data(), &ended, sizeof ended);
+      std::memcpy(into.data() + sizeof ended, why.data(), why.size());
+      heard->bytes = sizeof ended + why.size();
+      heard->at = transfer::stage::done;
+    }
   };
   explicit test_carrier(letters& entrances) : entrances_(entrances) {}
 
   void send(transfer& t, int, purpose what, std::span<const std::byte> bytes) override {
     if (what == purpose::entrance) entrances_.sent.assign(bytes.begin(), bytes.end());
+    if (what == purpose::trouble) ++entrances_.told;
     t.at = transfer::stage::done;
   }
-  void receive(transfer& t, int, purpose what, std::span<std::byte> into) override {
+  void receive(transfer& t, int from, purpose what, std::span<std::byte> into) override {
+    if (what == purpose::trouble) entrances_.listened[from] = {&t, into};
     if (what != purpose::entrance) return;
     t.bytes = std::min(into.size(), entrances_.arrives.size());
     std::copy_n(entrances_.arrives.begin(), t.bytes, into.begin());
@@ -45,10 +58,7 @@ class test_carrier final : public rank_carrier {
   void cancel(transfer& t, int) override { t.at = transfer::stage::cancelled; }
   bool progress() override { return false; }
   void rest(std::chrono::steady_clock::time_point) override {}
-  std::optional<std::string> failure(int rank) const override {
-    return rank == 1 ? std::optional<std::string>{"it is a test"}
-                     : std::nullopt;  // so that nobody waits for it to leave
-  }
+  std::optional<std::string> failure(int) const override { return "it is a test"; }  // nobody waits for it to leave
   std::string name_of(int rank) const override { return "rank " + std::to_string(rank); }
   int member(int rank) const override { return rank; }
   std::uint32_t number() const override { return 0; }
@@ -126,6 +136,35 @@ TEST(far_ranks, a_damaged_entrance_is_not_read_past_its_end) {
     for (int n = 0; n < 3; ++n) damaged[chance() % damaged.size()] = static_cast<std::byte>(chance());
     static_cast<void>(both.enter(damaged));  // what it says is checked by who runs the sanitizers
   }
+}
+
+/// The word of a communicator that a rank has aborted.
+constexpr std::uint64_t aborted_by(int rank) {
+  return (static_cast<std::uint64_t>(errc::cancelled) + 1) | (static_cast<std::uint64_t>(rank) + 1) << 8;
+}
+
+TEST(far_ranks, tell_the_others_once_why_a_communicator_has_ended) {
+  two_leaders both;
+  both.far.tell(aborted_by(0), "enough");
+  both.far.tell(aborted_by(0), "enough");
+  EXPECT_EQ(both.letters.told, 1);
+  two_leaders of_another_reason;
+  of_another_reason.letters.tell(1, aborted_by(1), "enough");
+  EXPECT_TRUE(of_another_reason.far.hear(of_another_reason.block));
+  of_another_reason.far.tell(aborted_by(1), "enough");
+  EXPECT_EQ(of_another_reason.letters.told, 0) << "who said it has told all";
+}
+
+TEST(far_ranks, keep_the_reason_that_came_first_with_the_rank_that_gave_it) {
+  test_carrier::letters letters;
+  const control_block block = weft::value_or_raise(
+      control_block::open(weft::value_or_raise(control_block::make(control_shape::of(3, 1, 0), 7)).get(), 3, 1));
+  far_ranks far{std::make_unique<test_carrier>(letters), {0, 1, 2}, 2};
+  letters.tell(0, aborted_by(0), "enough");
+  letters.tell(1, aborted_by(1), "too late to matter");
+  EXPECT_TRUE(far.hear(block));
+  EXPECT_EQ(block.words().ended, aborted_by(0));
+  EXPECT_EQ(block.area(0).why.get(), "enough");
 }
 
 }  // namespace far_ranks_test

@@ -253,7 +253,11 @@ TEST_F(gpu_rank_communicator, page_locks_its_staging_memory_at_the_first_call_th
         c.all_reduce(plain, reduce_op::sum);
         const auto first = registered();
         c.all_reduce(plain, reduce_op::sum);
-        return first == before + 1 && registered() == first ? std::string{} : std::string{"registered otherwise"};
+        if (first != before + 1 || registered() != first) return std::string{"registered otherwise"};
+        const auto given_back = [] { return samples::virtual_cuda{}.calls("cuMemHostUnregister"); };
+        const auto kept = given_back();
+        static_cast<void>(rank_communicator{std::move(c)});
+        return given_back() == kept + 1 ? std::string{} : std::string{"it was not page-locked"};
       },
       {}, cuda));
 }

@@ -9,6 +9,7 @@
 #include <condition_variable>
 #include <cstdlib>
 #include <cstring>
+#include <latch>
 #include <mutex>
 #include <random>
 #include <thread>
@@ -101,7 +102,9 @@ TEST_P(killed, all_others_name_the_rank_killed_in_the_middle_shrink_and_go_on) {
              const auto me = c.self().index();
              const weft::error e = work_until_it_fails(c, *b, GetParam());
              b->heard[me] = now();
-             if (e.code != errc::peer_dead || e.what.find("rank 2 (pid") == std::string::npos) return to_string(e);
+             if (e.code != errc::peer_dead || e.what.find("rank 2 (pid") == std::string::npos ||
+                 e.what.find(") has died or left during call ") == std::string::npos)
+               return to_string(e);
              if (!c.failure() || c.failure()->what != e.what) return std::string{"another failure"};
              std::vector<float> again(3);
              const weft::error later = samples::error_of([&] { c.all_reduce(again, reduce_op::sum); });
@@ -209,10 +212,17 @@ TEST(rank, an_abort_ends_the_call_of_all_ranks_with_its_reason) {
 }
 
 TEST(rank, a_rank_that_drops_its_communicator_is_named_by_the_ranks_that_wait) {
-  EXPECT_TRUE(ranks::run(kind::threads, 3, [](rank_communicator& c, const group&) {
-    if (c.self() == rank{2}) return std::string{};
+  std::latch heard{2};
+  EXPECT_TRUE(ranks::run(kind::threads, 3, [&](rank_communicator& c, const group&) {
+    if (c.self() == rank{2}) {
+      static_cast<void>(rank_communicator{std::move(c)});
+      heard.wait();  // the communicator is gone, and not the rank
+      return std::string{};
+    }
     const weft::error e = samples::error_of([&] { c.barrier(); });
+    heard.count_down();
     return e.code == errc::peer_dead && e.what.find("rank 2 (pid") != std::string::npos &&
+                   e.what.find(") has let the communicator go during call ") != std::string::npos &&
                    e.what.find("barrier") != std::string::npos
                ? std::string{}
                : to_string(e);

@@ -308,6 +308,13 @@ TEST(schedule, direct_is_one_short_fold_for_one_thread_and_any_number_of_ranks) 
   }
 }
 
+TEST(schedule, that_moves_everything_at_once_has_no_room_for_a_piece_behind_it) {
+  for (const auto& [algorithm, arrays] : {std::pair{collective_algorithm::tree, 2}, {collective_algorithm::naive, 4}}) {
+    const auto made = value_or_raise(make_schedule({collective::all_reduce, 5, 0, {100}}, algorithm, 0));
+    EXPECT_EQ(*std::max_element(made.scratch.begin(), made.scratch.end()), arrays * 100) << to_string(algorithm);
+  }
+}
+
 TEST(schedule, one_rank_copies_to_its_output) {
   for (const collective_algorithm algorithm : all_algorithms) {
     const auto made = make_schedule({collective::all_reduce, 1, 0, {5}}, algorithm, 0);

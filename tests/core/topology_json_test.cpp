@@ -277,6 +277,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "1: devices[0].uplink.generation: expected a whole number from 1 to 6, got 9"},
         mistake{"{\"memory\": \"1GiB\",\n\"uplink\": {\"generation\": 4}}", "",
                 "2: devices[0].uplink.lanes: expected beside \"generation\""},
+        mistake{"{\"memory\": \"1GiB\", \"uplink\": {\"bandwidth\": \"1GB/s\",\n\"lanes\": 0}}", "",
+                "2: devices[0].uplink.lanes: expected a whole number from 1 to 64, got 0"},
         mistake{"{\"memory\": \"1GiB\", \"max_peers\": -1}", "",
                 "1: devices[0].max_peers: expected a whole number from 0 to 1024, got -1"},
         mistake{"{\"memory\": \"1GiB\", \"pci_address\": \"17:00.0\"}", "",
@@ -394,6 +396,16 @@ TEST(topology, a_file_that_is_cut_off_anywhere_is_refused_with_the_line_of_the_c
     const auto line = std::ranges::count(cut, '\n') + (cut.ends_with('\n') ? 0 : 1);
     EXPECT_TRUE(begins(wrong, "machine.json:" + std::to_string(std::max<long>(line, 1)) + ": not JSON: "));
   }
+}
+
+TEST(topology, a_text_with_a_character_that_terminals_obey_is_refused) {
+  const auto described = [](const std::string& text) { return four(",\n\"description\": \"" + text + "\""); };
+  for (const char* obeyed : {"\\u0000", "\\u0007", "\\u001f", "\\u007f", "\\u0080", "\\u009b", "\\u009f"}) {
+    EXPECT_TRUE(begins(what_is_wrong(described(obeyed)), "machine.json:2: description: has a control character"))
+        << obeyed;
+  }
+  for (const char* shown : {" ", "~", "\u00a0", "\u00e9", "\u0100"})
+    EXPECT_EQ(parse(described(shown)).description, shown);
 }
 
 TEST(topology, a_file_of_another_schema_or_kind_is_refused) {

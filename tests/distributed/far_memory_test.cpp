@@ -382,7 +382,7 @@ struct copier_and_liar {
     const std::vector addresses{weft::value_or_raise(a->address()), weft::value_or_raise(liar->address())};
     a->introduce(addresses);
     liar->introduce(addresses);
-    const auto by = std::make_shared<weft::detail::messenger>(std::move(a), [](int) { return std::string{"rank"}; });
+    by = std::make_shared<weft::detail::messenger>(std::move(a), [](int) { return std::string{"rank"}; });
     copier = std::make_unique<weft::detail::far_copier>(by, 0, 2);
   }
   static weft::detail::message_tag tag(unsigned below) { return {weft::detail::message_tag::most_own - below, true}; }
@@ -394,6 +394,7 @@ struct copier_and_liar {
     if (t.is_under_way()) liar->cancel(t, 0);
     return done;
   }
+  std::shared_ptr<weft::detail::messenger> by;
   std::unique_ptr<weft::detail::far_copier> copier;
   std::unique_ptr<weft::detail::engine> liar;  // goes first: its last words need somebody who hears them
 };
@@ -454,6 +455,29 @@ TEST(far_memory, a_copy_that_is_given_up_ends_the_connection_at_its_other_end_to
     both.liar->progress();
     return both.liar->failure(0) != nullptr;
   }));
+}
+
+TEST(far_memory, a_piece_that_comes_after_its_copy_was_given_up_is_written_nowhere) {
+  NEEDS(no_ucx);
+  const copier_and_liar both;
+  std::vector<byte> mine(64, 3);
+  static_cast<void>(both.copier->offer(weft::detail::untyped(std::span{mine}), true));  // its thread moves messages
+  const std::atomic<bool> over{false};
+  ASSERT_TRUE(both.says(3, view("no request"), over));  // from now on they are connected
+  far_copy_options soon;
+  soon.timeout = 1ms;
+  const auto came = both.copier->read(weft::detail::untyped(std::span{mine}), {1, 0, 1, 0, mine.size()}, soon);
+  EXPECT_EQ(code_of(came), errc::timed_out) << failure_of(came);
+  static_cast<void>(both.says(6, std::vector<std::byte>(mine.size()), over));
+  weft::detail::transfer behind;
+  both.liar->send(behind, 0, {9, false}, view("!"));
+  std::array<std::byte, 1> room{};
+  EXPECT_TRUE(processes::comes_true([&] {  // the piece has come, or the connection has ended
+    both.liar->progress();
+    return both.by->receive(1, 9, room, 0ms, {}) || both.liar->failure(0) != nullptr;
+  }));
+  if (behind.is_under_way()) both.liar->cancel(behind, 0);
+  EXPECT_EQ(mine, std::vector<byte>(64, 3));
 }
 
 TEST(far_memory, a_too_long_piece_ends_a_copy_without_a_time_limit) {

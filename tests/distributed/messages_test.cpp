@@ -237,6 +237,31 @@ TEST(messages, to_a_rank_that_stands_still_from_the_start_are_given_up_and_the_s
   EXPECT_EQ(second.said(), "ended by signal 9");
 }
 
+TEST(messages, that_break_off_say_why_and_those_that_are_taken_back_have_not_failed) {
+  NEEDS(no_ucx);
+  using stage = weft::detail::transfer::stage;
+  static_cast<void>(with_ucx());
+  auto a = weft::value_or_raise(weft::detail::open_ucx(0, 2)), b = weft::value_or_raise(weft::detail::open_ucx(1, 2));
+  const std::vector addresses{weft::value_or_raise(a->address()), weft::value_or_raise(b->address())};
+  a->introduce(addresses);
+  b->introduce(addresses);
+  std::array<std::byte, 5> room{};
+  const auto much = pattern(std::size_t{16} << 20U, 0);
+  weft::detail::transfer small, came, large, never;
+  a->send(small, 1, {1, false}, view("small"));
+  b->receive(came, 0, {1, false}, room);
+  while (small.is_under_way() || came.is_under_way()) a->progress(), b->progress();
+  a->receive(never, 1, {2, false}, room);
+  a->withdraw(never);
+  while (never.is_under_way()) a->progress();
+  EXPECT_EQ(never.at.load(), stage::cancelled);
+  a->send(large, 1, {2, false}, much);  // which nobody receives
+  b.reset();
+  while (large.is_under_way()) a->progress();
+  EXPECT_EQ(large.at.load(), stage::failed);
+  EXPECT_NE(large.why, "");
+}
+
 /// The first bytes of these functions, and what the environment says of them.
 std::string functions_that_ucx_would_rewrite() {
   std::string found;

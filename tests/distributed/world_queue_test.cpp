@@ -591,6 +591,7 @@ TEST(world_queue, a_receiver_that_is_taken_says_so_and_one_that_is_not_withdraws
   for (const bool is_taken : {false, true}) {
     liar_and_victim both;
     std::optional<victims_end> here{std::in_place, both, of(16)};
+    const std::weak_ptr<weft::detail::far_end> end = here->end;
     EXPECT_EQ(both.hears(), std::vector{offer_});
     if (is_taken) {
       both.says({accepts});
@@ -598,6 +599,8 @@ TEST(world_queue, a_receiver_that_is_taken_says_so_and_one_that_is_not_withdraws
       here.reset();
     }
     EXPECT_EQ(both.hears(), std::vector{is_taken ? credit_ : withdrawal_});
+    here.reset();
+    EXPECT_TRUE(end.expired()) << "who has gone leaves no memory behind";
   }
 }
 

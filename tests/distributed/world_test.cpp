@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/meeting/frame_link.hpp"
 #include "distributed/meeting/greeting.hpp"
+#include "distributed/meeting/meeting.hpp"
 #include "distributed/meetings.hpp"
 #include "weft/core/log.hpp"
 #include "weft/core/version.hpp"
@@ -218,24 +219,50 @@ TEST(world, does_not_believe_a_rank_0_without_the_token) {
   EXPECT_TRUE(says(failure_of(w), "does not know the token")) << failure_of(w);
 }
 
+/// Says, as rank 1 of 2, who it is; what rank 0 answers, if anything.
+std::optional<wire::frame_kind> greet(wire::frame_link& link, const std::string& version) {
+  wire::challenge_record challenge;
+  auto got = next(link);
+  if (!got || (**got).payload.size() != sizeof challenge) return {};
+  std::memcpy(&challenge, (**got).payload.data(), sizeof challenge);
+  wire::hello_record hello;
+  hello.rank = 1;
+  hello.size = 2;
+  hello.set_version(version);
+  hello.set_who("host b, pid 7");
+  hello.proof = hello.proof_by("of this test", challenge.asked);
+  put(link, wire::frame_kind::hello, hello);
+  got = next(link);
+  return got ? std::optional{(**got).kind} : std::nullopt;
+}
+
+TEST(world, leaves_a_slow_rank_its_connection_however_many_strangers_came_and_went) {
+  const auto port = fresh_port();
+  std::thread host{[&] {
+    const auto w = world::join(place(0, 2, port), within(only_a_hang));
+    EXPECT_EQ(code_of(w), errc::peer_dead) << failure_of(w);
+  }};
+  for (int n = 0; n < 100; ++n) {
+    const auto link = connect_to(port);
+    static_cast<void>(!::send(link.get(), "GET / HTTP/1.1\r\n\r\n", 18, MSG_NOSIGNAL));
+    char rest[512];
+    while (::recv(link.get(), rest, sizeof rest, 0) > 0) {
+    }
+  }
+  {
+    wire::frame_link slow{connect_to(port), 4096};
+    wire::frame_link stranger{connect_to(port), 4096};
+    EXPECT_TRUE(next(stranger));
+    EXPECT_EQ(greet(slow, std::string{weft::library_version()}), wire::frame_kind::welcome);
+  }
+  host.join();
+}
+
 TEST(world, names_a_rank_of_another_version) {
   const auto port = fresh_port();
   std::thread other{[&] {
     wire::frame_link link{connect_to(port), 4096};
-    wire::challenge_record challenge;
-    auto got = next(link);
-    ASSERT_TRUE(got && (**got).payload.size() == sizeof challenge);
-    std::memcpy(&challenge, (**got).payload.data(), sizeof challenge);
-    wire::hello_record hello;
-    hello.rank = 1;
-    hello.size = 2;
-    hello.set_version("9.9.9");
-    hello.set_who("host b, pid 7");
-    hello.proof = hello.proof_by("of this test", challenge.asked);
-    put(link, wire::frame_kind::hello, hello);
-    got = next(link);
-    ASSERT_TRUE(got);
-    EXPECT_EQ((**got).kind, wire::frame_kind::refusal);
+    EXPECT_EQ(greet(link, "9.9.9"), wire::frame_kind::refusal);
   }};
   const auto w = world::join(place(0, 2, port), within(only_a_hang));
   other.join();
@@ -438,6 +465,36 @@ TEST(world, spans_two_nodes_and_forms_a_group_on_each) {
     return said + other.said();
   };
   EXPECT_EQ(on_two_nodes([&] { return pair(0); }, [&] { return pair(2); }), "");
+}
+
+/// One of two ranks that say as much as they may, each of which leaves when it knows all.
+std::string say_much(int self) {
+  wire::meeting_place at;
+  at.self = rank{self};
+  at.size = 2;
+  at.host = "127.0.0.1";
+  at.port = 29501;
+  at.until = weft::deadline_after(wire::steady_now(), only_a_hang);
+  wire::meeting ranks{at};
+  if (auto open = ranks.open(); !open) return failure_of(open);
+  const std::vector<std::vector<std::byte>> said(2, std::vector<std::byte>(wire::meeting::max_said));
+  const auto all = ranks.all_gather(said[0]);
+  return !all ? failure_of(all) : *all == said ? "" : "something else was said";
+}
+
+TEST(world, tells_all_to_a_rank_whose_connection_takes_a_little_at_a_time) {
+  NEEDS(no_namespaces);
+  const std::string said = child{[] {
+                             if (const std::string reason = leave_the_network(); !reason.empty()) return reason;
+                             run("PATH=$PATH:/usr/sbin:/sbin; ip link set lo up");
+                             for (const char* buffers : {"/proc/sys/net/ipv4/tcp_wmem", "/proc/sys/net/ipv4/tcp_rmem"})
+                               write_file(buffers, "4096 8192 8192");
+                             child other{[] { return say_much(1); }};
+                             const std::string said_here = say_much(0);
+                             return said_here + other.said();
+                           }}.said();
+  if (says(said, "cannot write /proc/sys")) GTEST_SKIP() << said;  // containers may have it for reading
+  EXPECT_EQ(said, "");
 }
 
 TEST(world, takes_the_interface_that_it_is_told_to) {

@@ -573,6 +573,15 @@ TEST(balancer, believes_a_speed_far_off_only_the_second_time) {
   EXPECT_NEAR(work.speed(device_id{0}), 6'750, 1);  // half of the difference
 }
 
+TEST(balancer, keeps_the_speed_of_a_device_whose_time_was_not_measured) {
+  const balance_request request = request_for(scenario_a(), balance::guided, true);
+  balancer work{request, *plan_balance(request)};
+  for (const double seconds : {0.0, 0.0, -1.0, -1.0, std::nan(""), double{INFINITY}, double{INFINITY}}) {
+    work.finished(*work.next(device_id{0}), seconds);
+    EXPECT_EQ(work.speed(device_id{0}), 450e3) << seconds;
+  }
+}
+
 TEST(balancer, chunks_last_at_least_twenty_starts_and_decrease) {
   balance_request request = request_for(scenario_e(), balance::guided, true);
   balancer work{request, *plan_balance(request)};
@@ -609,6 +618,7 @@ TEST(balancer, steals_what_makes_both_end_together_and_nothing_that_does_not_pay
   EXPECT_EQ(weft::items_to_steal(100, 1, 1, 100, 0), 0);  // the start alone takes as long
   EXPECT_EQ(weft::items_to_steal(1, 1, 1, 0, 0), 0);
   EXPECT_EQ(weft::items_to_steal(0, 1, 1, 0, 0), 0);
+  EXPECT_EQ(weft::items_to_steal(1, 0, 1, 0, 0), 1);  // from one that stands still, to the last
 }
 
 // ---- the simulation
@@ -644,6 +654,23 @@ TEST(balance_simulation, has_the_times_of_the_closed_form) {
     EXPECT_DOUBLE_EQ(halves.seconds, 7.5);  // a quarter and three quarters of the work
     EXPECT_DOUBLE_EQ(halves.ideal_seconds, 5);
   }
+}
+
+TEST(balance_simulation, asks_its_devices_only_and_counts_when_each_is_busy) {
+  balance_scenario s;
+  s.items = 300;
+  s.devices = {{100, 0.5}, {100, 0}};
+  const std::vector<piece> pieces{{device_id{0}, 0, 100}, {device_id{0}, 100, 100}, {device_id{1}, 200, 100}};
+  auto at = pieces.begin();
+  const auto next_in_turn = [&](device_id device) -> std::optional<piece> {
+    EXPECT_LT(device.index(), s.devices.size());
+    if (at == pieces.end() || at->device != device) return std::nullopt;
+    return *at++;
+  };
+  const simulated_run r = simulate(s, {next_in_turn, [](const piece&, double) {}});
+  EXPECT_DOUBLE_EQ(r.devices[0].busy_seconds, 3);  // two pieces, one after the other
+  EXPECT_DOUBLE_EQ(r.devices[1].busy_seconds, 1);  // from 1.5 s on
+  EXPECT_DOUBLE_EQ(r.devices[1].end_seconds, 2.5);
 }
 
 TEST(balance_simulation, noise_has_the_deviation_that_was_asked_for) {

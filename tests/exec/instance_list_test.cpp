@@ -3,10 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <memory>
 #include <random>
 #include <set>
+#include <vector>
 
 namespace instance_list_test {
 
@@ -43,9 +45,17 @@ TEST(instance_list, finds_what_a_look_at_all_finds_whatever_came_went_or_was_shi
     for (int step = 0; step < 30; ++step) {
       const std::int64_t begin = number(60) - 10;
       switch (number(4)) {
-        case 0:
-          list.shift(number(9) - 4);
+        case 0: {
+          const std::int64_t by = number(9) - 4;
+          std::vector<interval> expected;
+          for (const auto& one : list) {
+            const std::int64_t moved = one->is_home ? 0 : by;  // a home stays where it is
+            expected.push_back({one->range.begin + moved, one->range.end + moved});
+          }
+          list.shift(by);
+          ASSERT_TRUE(std::ranges::equal(list, expected, {}, [](const auto& one) { return one->range; })) << by;
           break;
+        }
         case 1: {
           const std::int64_t gone = begin;
           list.erase_if([gone](const array_instance& one) { return one.range.begin == gone; });
@@ -53,7 +63,7 @@ TEST(instance_list, finds_what_a_look_at_all_finds_whatever_came_went_or_was_shi
         }
         default: {
           auto made = instance({begin, begin + number(number(3) == 0 ? 60 : 6)});
-          made->is_home = number(8) == 0;  // stays where it is
+          made->is_home = number(8) == 0;
           list.add(std::move(made));
         }
       }

@@ -483,6 +483,7 @@ TEST(launch_report, is_a_few_lines_with_a_bar_for_each_device) {
   EXPECT_TRUE(holds(text, "lost: imbalance 300 ms (25.0 %), transfer 0 s (0.0 %), synchronisation")) << text;
   EXPECT_TRUE(holds(text, "\nmostly imbalance: gpu0 was done")) << text;
   EXPECT_FALSE(holds(text, "simulated")) << text;
+  EXPECT_FALSE(holds(text, " \n")) << "a blank at the end of a line: " << text;
 }
 
 TEST(launch_report, shows_what_came_first_in_the_bar_and_the_least_part_with_a_mark) {

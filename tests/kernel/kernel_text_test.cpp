@@ -60,6 +60,11 @@ TEST(kernel_text, asks_for_doubles_only_where_they_occur) {
   EXPECT_TRUE(
       holds(weft::kernel_text(*weft::make_kernel_code<portable::double_arithmetic>(), dialect::opencl), extension));
   EXPECT_FALSE(holds(weft::kernel_text(*weft::make_kernel_code<portable::saxpy>(), dialect::opencl), extension));
+  weft::kernel_code code = *weft::make_kernel_code<portable::saxpy>();
+  code.body_text = "{ output[i] = (float)((double)input[i] * scale); }";
+  EXPECT_TRUE(holds(weft::kernel_text(code, dialect::opencl), extension)) << "in the body alone";
+  code.body_text = "{ const float is_double = scale, doubled = is_double; output[i] = doubled; }";
+  EXPECT_FALSE(holds(weft::kernel_text(code, dialect::opencl), extension)) << "in longer names";
 }
 
 TEST(kernel_text, leads_back_to_the_line_of_the_definition) {

@@ -244,7 +244,7 @@ TEST(memory_handle, opened_in_another_process_shows_the_same_bytes_both_ways) {
     const machine m = two_devices();
     for (const weft::device& by : m.devices()) {
       const opened_memory<byte> open{by, received(with->wire), samples::only_a_hang};
-      if (open.size() != count - offset || open.owner() != samples::gpu0) return 2;
+      if (open.size() != count - offset || open.owner() != samples::gpu1) return 2;
       samples::data expected = pattern(count, 1);
       expected.erase(expected.begin(), expected.begin() + offset);
       if (!samples::same(samples::contents(open), expected)) return 3;
@@ -254,16 +254,16 @@ TEST(memory_handle, opened_in_another_process_shows_the_same_bytes_both_ways) {
       if (!samples::same(samples::contents(own), expected)) return 4;
       if (weft::copy(own, open).path != weft::copy_path::direct) return 5;
     }
-    const opened_memory<byte> open{m[1], received(with->wire), samples::only_a_hang};
-    const samples::byte_buffer ones{m[1], open.size()};
+    const opened_memory<byte> open{m[0], received(with->wire), samples::only_a_hang};
+    const samples::byte_buffer ones{m[0], open.size()};
     weft::fill(ones, byte{41});
-    const weft::stream order{m[1]};
+    const weft::stream order{m[0]};
     weft::launch(order, "memory_handle_next", weft::range(static_cast<std::int64_t>(open.size())), ones, open.span())
         .wait();
     return 0;
   }};
   const machine m = two_devices();
-  const shareable_buffer<byte> memory{m[0], count};
+  const shareable_buffer<byte> memory{m[1], count};
   weft::copy(memory, pattern(count, 1));
   with->wire = weft::export_memory(memory.subspan(offset, count - offset)).bytes();
   with->say(1);

@@ -219,6 +219,15 @@ TEST(route, honours_a_wish_or_refuses_it_with_the_reason) {
   expect_refused(gpu0, gpu1, wish(copy_path::direct), "not enabled");
 }
 
+TEST(route, expects_a_copy_on_one_device_to_read_and_to_write_all_of_its_bytes) {
+  const weft::topology layout = samples::shipped("dgx_h100");
+  const double rate = layout.devices[2].bytes_per_second;
+  ASSERT_GT(rate, 0);
+  const auto choice = weft::route(weft::route_facts_of(layout), gpu2, gpu2, bytes{64 * mib});
+  ASSERT_TRUE(choice);
+  EXPECT_DOUBLE_EQ(choice->predicted_seconds, 2 * 64.0 * mib / rate);
+}
+
 TEST(route, knows_no_device_outside_the_machine) {
   const route_facts facts = unjoined(2, {5e9, 0});
   for (const auto& [from, to] : {std::pair{0, 2}, std::pair{2, 0}, std::pair{-1, 0}, std::pair{0, 1'000'000}}) {

@@ -576,6 +576,8 @@ TEST(grant, for_a_mapping_of_several_blocks_is_for_all_or_none_and_takes_back_wh
   const access_grant half = grant(both.span<byte>().last(10), m[1], access_right::read);
   EXPECT_EQ(right_of(m[1], both.address()), access_right::none) << "the span touches the second one only";
   EXPECT_EQ(right_of(m[1], second), access_right::read);
+  const access_grant first = grant(both.span<byte>().first(10), m[1], access_right::read_write);
+  EXPECT_EQ(grant(both, m[1], access_right::read).right(), access_right::read) << "the lesser of its two";
 }
 
 TEST(grant, leaves_alone_what_somebody_else_has_set_or_what_is_gone) {

@@ -6,7 +6,9 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <sched.h>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 namespace parking_test {
@@ -46,6 +48,18 @@ TEST(parking, wakes_all_who_sleep_on_a_word) {
     for (std::thread& t : sleepers) t.join();
     ASSERT_EQ(slept_on, 0) << "somebody slept until the deadline";
   }
+}
+
+TEST(parking, counts_the_cores_that_this_process_may_use_and_not_those_of_the_machine) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");  // a process that has not counted yet
+  const auto on_one = [] {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(static_cast<std::size_t>(sched_getcpu()), &one);
+    if (sched_setaffinity(0, sizeof one, &one) != 0) ::_exit(2);
+    ::_exit(parking::cores() == 1 ? 0 : 1);
+  };
+  EXPECT_EXIT(on_one(), testing::ExitedWithCode(0), "");
 }
 
 TEST(spinner, gives_up_unless_told_to_spin_for_ever) {

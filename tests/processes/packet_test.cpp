@@ -106,6 +106,16 @@ TEST(packet, with_a_value_where_its_kind_has_none_is_refused) {
   }
 }
 
+TEST(packet, of_a_group_of_one_to_sixty_four_is_read_and_of_any_other_refused) {
+  for (const std::uint32_t size : {0U, 1U, 2U, 64U, 65U, ~0U}) {
+    packet p;
+    p.kind = packet_kind::complete;
+    p.size = size;
+    const auto got = wire::parse_packet(bytes_of(p));
+    EXPECT_EQ(code_of(got), size >= 1 && size <= 64 ? errc::not_ready : errc::corrupt) << size;
+  }
+}
+
 TEST(packet, a_packet_changed_at_random_is_refused_or_keeps_its_rules) {
   const unsigned seed = std::random_device{}();
   RecordProperty("seed", std::to_string(seed));

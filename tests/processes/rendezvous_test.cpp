@@ -93,6 +93,9 @@ TEST(rendezvous, refuses_what_is_not_a_ticket) {
         "weft:1:2:" + fd + "," + fd + ",", "weft:1:2:" + fd + ",x"}) {
     EXPECT_EQ(error_of([&] { static_cast<void>(rendezvous::inherited(bad)); }).code, errc::invalid_argument) << bad;
   }
+  const std::string_view cut{good.data(), good.size() - 1};  // with what is missing behind it
+  const weft::error e = error_of([&] { static_cast<void>(rendezvous::inherited(cut)); });
+  EXPECT_TRUE(says(e.what, "expected a number and ',' at \"" + fd + "\"")) << e.what;
 }
 
 TEST(rendezvous, refuses_a_name_rank_or_size_that_cannot_be) {

@@ -5,13 +5,60 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <optional>
+#include <span>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 namespace share_server_test {
 
+using weft::descriptor;
 using weft::errc;
+using weft::detail::share_answer;
+using weft::detail::share_server;
+using weft::detail::share_ticket;
 using weft::detail::watch_of;
+
+descriptor connected_to(std::uint64_t door) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const int size = std::snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "weft.share.%016llx",
+                                 static_cast<unsigned long long>(door));
+  descriptor made{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)};
+  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<std::size_t>(size));
+  EXPECT_EQ(::connect(made.get(), reinterpret_cast<const sockaddr*>(&address), length), 0);
+  return made;
+}
+
+/// None where the server hung up.
+std::optional<share_answer> answer_to(const descriptor& link, const share_ticket& asked) {
+  const auto request = weft::detail::encode_request(asked);
+  static_cast<void>(::send(link.get(), request.data(), request.size(), MSG_NOSIGNAL));
+  std::array<std::byte, 64> room;
+  const ssize_t got = ::recv(link.get(), room.data(), room.size(), 0);
+  if (got <= 0) return std::nullopt;
+  return weft::value_or_raise(weft::detail::decode_reply(std::span{room}.first(static_cast<std::size_t>(got)))).answer;
+}
+
+TEST(share_server, answers_each_of_several_that_ask_after_a_while) {
+  share_server server;
+  share_ticket asked;
+  asked.key = 1;
+  asked.door = weft::value_or_raise(server.door());
+  bool all = false;
+  for (int round = 0; round < 20 && !all; ++round) {  // who is silent for too long is let go
+    const std::array late{connected_to(asked.door), connected_to(asked.door), connected_to(asked.door)};
+    const bool came = answer_to(connected_to(asked.door), asked) == share_answer::gone;  // and so has who came before
+    all = came && std::ranges::all_of(late, [&](const descriptor& one) { return answer_to(one, asked).has_value(); });
+  }
+  EXPECT_TRUE(all);
+}
 
 TEST(process_watch, sees_a_process_until_it_is_killed) {
   processes::child other{[] {

@@ -199,6 +199,14 @@ TEST_F(peer_checks, spare_the_next_machine_what_one_found_out) {
   EXPECT_TRUE(is_asked_again());
 }
 
+TEST_F(peer_checks, make_the_folders_of_a_user_who_has_none_for_that_user_alone) {
+  std::filesystem::remove_all(cache_);
+  EXPECT_TRUE(is_asked_again());
+  EXPECT_FALSE(is_asked_again());
+  for (const auto& folder : {cache_, cache_ / "weft"})
+    EXPECT_EQ(std::filesystem::status(folder).permissions(), std::filesystem::perms::owner_all) << folder;
+}
+
 TEST_F(peer_checks, tell_the_next_machine_of_a_pair_that_loses_data) {
   driver.of_commands = peer_delivery{false, "a copy: at byte 8\texpected\n0x01"};
   EXPECT_TRUE(is_asked_again());

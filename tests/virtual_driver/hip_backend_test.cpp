@@ -5,7 +5,6 @@
 #include "backends/gpu/hip/hip.hpp"
 #include "backends/gpu/hip/hip_attributes.hpp"
 #include "backends/gpu/hip/hiprtc.hpp"
-#include "backends/gpu/hip/rocm_library.hpp"
 #include "runtime/machine_state.hpp"
 #include "support/samples.hpp"
 #include "virtual_driver/loaded_driver.hpp"
@@ -71,7 +70,8 @@ TEST(hip_library, a_missing_library_is_absent_with_the_reason_and_a_remedy) {
 }
 
 TEST(hip_library, is_not_opened_where_the_kernel_shows_no_gpu) {
-  if (weft::gpu::amd::can_have_gpus()) GTEST_SKIP() << "this computer has /dev/kfd or /dev/dxg";
+  const bool is_there = ::access("/dev/kfd", F_OK) == 0 || ::access("/dev/dxg", F_OK) == 0;
+  if (is_there) GTEST_SKIP() << "this computer has /dev/kfd or /dev/dxg";
   in_child({}, [] {
     const std::string why = reason("");
     EXPECT_TRUE(says(why, "/dev/kfd") && says(why, "amdgpu") && says(why, "container")) << why;

@@ -27,8 +27,9 @@ error system_error(const std::string& doing, int number) {
   return make_error(memory ? errc::out_of_memory : errc::resource_exhausted,
                     doing + ": " + std::strerror(number) +
                         (number == ENOMEM ? "; the process has no address space or too many mappings (vm.max_map_count)"
-                         : number == EMFILE || number == ENFILE ? "; raise the limit of open files (ulimit -n)"
-                                                                : ""),
+                         : number == EMFILE ? "; raise the limit of open files (ulimit -n)"
+                         : number == ENFILE ? "; raise the computer's limit of open files (sysctl fs.file-max)"
+                                            : ""),
                     error_scope::call, number);
 }
 
