@@ -247,11 +247,15 @@ std::optional<std::string> argument_mismatch(const kernel_code& code, std::span<
 }
 
 std::string describe(const kernel_code& code, const access_violation& violation) {
-  const std::string name =
-      violation.parameter < code.parameters.size() ? code.parameters[violation.parameter].name : "";
-  std::string text = code.name + ": " + item_text(code.dimensions, violation.item) +
-                     (violation.write ? " writes" : " reads") + " element " + std::to_string(violation.index) +
-                     " of parameter " + std::to_string(violation.parameter + 1) + ", '" + name + "', which ";
+  const kernel_parameter parameter =
+      violation.parameter < code.parameters.size() ? code.parameters[violation.parameter] : kernel_parameter{};
+  // of an element that may be read and written, nobody can tell which of them it was
+  const std::string_view does = parameter.direction == parameter_direction::inout ? " accesses"
+                                : violation.write                                 ? " writes"
+                                                                                  : " reads";
+  std::string text = code.name + ": " + item_text(code.dimensions, violation.item) + std::string{does} + " element " +
+                     std::to_string(violation.index) + " of parameter " + std::to_string(violation.parameter + 1) +
+                     ", '" + parameter.name + "', which ";
   text += violation.undeclared ? "declares for this item only elements " : "reaches only elements ";
   text += (violation.index < violation.limit ? "from " : "below ") + std::to_string(violation.limit);
   if (violation.undeclared) {

@@ -44,7 +44,7 @@ constexpr std::string_view width_names = R"text(#define int8_t weft_int8
 #define uint64_t weft_uint64
 )text";
 
-// Plain overloads. weft_min and its kin take two integer types, as on the host, and give the wider one.
+// Plain overloads. weft_min and its kin take two integer types, as on the host, and give their common type.
 constexpr std::string_view cuda_math = R"text(#define WEFT_FUNCTION __device__ __forceinline__
 #define WEFT_UNARY(name, single, twofold) \
   WEFT_FUNCTION float name(float x) { return single(x); } \

@@ -32,15 +32,26 @@ std::string_view to_string(ring_delivery delivery) {
 
 namespace weft::detail {
 
-queue_end& lendable(queue_end* only, std::source_location where) {
+namespace {
+
+void require_end(const queue_state* queue, std::source_location where) {
+  if (queue == nullptr)
+    raise(errc::invalid_argument, "an end of no queue, or one that was moved from, cannot be lent to a kernel", where);
+}
+
+}  // namespace
+
+queue_end& lendable(const std::shared_ptr<queue_state>& queue, queue_end* only, std::source_location where) {
+  require_end(queue.get(), where);
   if (only == nullptr) {
     raise(errc::unsupported, "a receiver that is closed or has several producers cannot be lent to a kernel", where);
   }
   return *only;
 }
 
-device device_of(const queue_state& queue, device_id end, std::source_location where) {
-  if (queue.machine != nullptr) return detail::make<device>(queue.machine, end);
+device device_of(const std::shared_ptr<queue_state>& queue, device_id queue_facts::* end, std::source_location where) {
+  require_end(queue.get(), where);
+  if (queue->machine != nullptr) return detail::make<device>(queue->machine, queue->facts.*end);
   raise(errc::invalid_argument,
         "an end of a queue between processes has no device of its own: name the one whose kernels it is lent to, as in "
         "kernel_end{end, machine[0]}",
@@ -125,13 +136,14 @@ loan::loan(std::shared_ptr<queue_state> queue, queue_end& end, const device& on,
 }
 
 /// Where kernels would ask for messages across the bus, and the queue may bring them: asked to be direct always, else
-/// where that takes no copies; null for no feed. Errors: out_of_memory, resource_exhausted.
+/// where that takes no copies; null for no feed, as for the packed layout. Errors: out_of_memory, resource_exhausted.
 std::shared_ptr<ring_feed> loan::new_feed(const queue_end& end) const {
   queue_lane& lane = *queue_->lanes[end.lane];
   const bool receives = &end == &lane.receiver;
   if (!receives || queue_->machine == nullptr || !queue_->out_of_reach(on_.id()) || queue_->lies_with_devices)
     return nullptr;
   if (queue_->options.mode == transfer_mode::host_staged) return nullptr;
+  if (queue_->shape.stride == 0) return nullptr;  // a feed brings slots, not packed lines
   const bool only_by_stores = queue_->options.mode == transfer_mode::adaptive;
   const bytes words{words_.size() * ring_word};
   if (only_by_stores && !state_of(on_)->backend_of(on_.id()).open_bus_window(words_.data(), words)) return nullptr;

@@ -265,15 +265,37 @@ class peer_watch final : public queue_job {
   seldom asking_;
 };
 
+queue_status look(awaited_operation& op) noexcept {
+  queue_state& queue = *op.queue;
+  return op.sender != nullptr ? put_one(queue, *queue.lanes[op.sender->lane], op.outgoing)
+                              : get_one(queue, op.incoming);
+}
+
+bool is_to_wait(const awaited_operation& op, queue_status status) noexcept {
+  if (op.sender == nullptr) return status == queue_status::empty;
+  const backpressure policy = op.queue->options.when_full;
+  return status == queue_status::full && (policy == backpressure::block || policy == backpressure::spill);
+}
+
+/// Counted here and not at each look: an operation has one outcome.
+void settle(awaited_operation& op, queue_status outcome) noexcept {
+  op.outcome = outcome;
+  if (op.sender != nullptr) {
+    count_send(*op.queue->lanes[op.sender->lane], outcome);
+  } else {
+    count_receive(*op.queue, outcome);
+  }
+}
+
 class awaiting final : public queue_job {
  public:
   explicit awaiting(awaited_operation& operation) : op_(operation) {}
 
   step_outcome step() override {
-    queue_status status = attempt();
-    if (is_to_wait(status)) status = without_success(status);
-    if (is_to_wait(status)) return step_outcome::idle;
-    op_.outcome = status;
+    queue_status status = look(op_);
+    if (is_to_wait(op_, status)) status = without_success(status);
+    if (is_to_wait(op_, status)) return step_outcome::idle;
+    settle(op_, status);
     disarm();
     // the operation lives in the coroutine's frame and may go as soon as it resumes
     op_.queue->machine->callbacks().soon([waiter = op_.waiter] { waiter.resume(); });
@@ -283,25 +305,16 @@ class awaiting final : public queue_job {
   void disarm() noexcept override { disarm_word(word()); }
 
  private:
-  queue_status attempt() noexcept {
-    return op_.sender != nullptr ? send_slowly(*op_.queue, *op_.sender, op_.outgoing, {})
-                                 : receive_slowly(*op_.queue, op_.incoming, {});
-  }
   /// The status that ends the wait; `status` itself if nothing does.
   queue_status without_success(queue_status status) noexcept {
     queue_state& queue = *op_.queue;
     const auto now = clock::now();
     // what was sent before the end comes first: the ring tells when that was all
-    if (asking_.is_time(now) && is_hopeless(queue)) status = attempt();
-    if (!is_to_wait(status)) return status;
+    if (asking_.is_time(now) && is_hopeless(queue)) status = look(op_);
+    if (!is_to_wait(op_, status)) return status;
     if (op_.rules.stop.stop_requested()) return queue_status::cancelled;
     if (now >= op_.deadline) return queue_status::timed_out;
     return queue.is_over() ? queue.ending() : status;
-  }
-  [[nodiscard]] bool is_to_wait(queue_status status) const noexcept {
-    if (op_.sender == nullptr) return status == queue_status::empty;
-    const backpressure policy = op_.queue->options.when_full;
-    return status == queue_status::full && (policy == backpressure::block || policy == backpressure::spill);
   }
   std::atomic<std::uint32_t>& word() noexcept {
     return op_.sender != nullptr ? *op_.queue->lanes[op_.sender->lane]->sender_waits : *op_.queue->receiver_waits;
@@ -321,6 +334,13 @@ std::shared_ptr<queue_job> make_spill_drain(queue_state& queue, queue_lane& l) {
 }
 std::shared_ptr<queue_job> make_peer_watch(queue_state& queue, const device& with) {
   return std::make_shared<peer_watch>(queue, with);
+}
+
+bool ends_at_once(awaited_operation& operation) noexcept {
+  const queue_status status = look(operation);
+  if (is_to_wait(operation, status)) return false;
+  settle(operation, status);
+  return true;
 }
 
 void suspend(awaited_operation& operation) {
@@ -343,7 +363,7 @@ void suspend(awaited_operation& operation) {
     return false;
   };
   if (is_begun()) return;
-  operation.outcome = queue_status::failed;
+  settle(operation, queue_status::failed);
   operation.waiter.resume();
 }
 

@@ -39,6 +39,13 @@ void look_for_sleepers(queue_state& queue, queue_end& end) noexcept {
   }
 }
 
+/// True for one look in 1024 that found an end's ring full or empty. A distance: one call counts up to three of them.
+bool is_time_to_ask(queue_end& end) noexcept {
+  if (end.ring.waits - end.asked_at < 1024) return false;
+  end.asked_at = end.ring.waits;
+  return true;
+}
+
 queue_status corrupt(queue_state& queue, const std::string& what) noexcept {
   queue.stop(queue_error(errc::corrupt, what + " of the queue from " + to_string(queue.facts.source) + " to " +
                                             to_string(queue.facts.destination)));
@@ -67,7 +74,7 @@ queue_status sent_as(queue_state& queue, queue_end& end, int came_to) noexcept {
       return queue_status::ok;
     case WEFT_RING_FULL:
       // whoever closed the machine did not wait for us to be short of space
-      if ((end.ring.waits & 1023) == 0 && is_hopeless(queue)) return queue.ending();
+      if (is_time_to_ask(end) && is_hopeless(queue)) return queue.ending();
       look_for_sleepers(queue, end);  // between nodes credit comes while somebody asks the network for it
       return queue_status::full;
     case WEFT_RING_CLOSED:
@@ -163,8 +170,9 @@ void note_received_sample(queue_state& queue, queue_lane& l, std::uint64_t posit
   const auto now = clock::now();
   queue.receive_call.add(now - started);
   const sample_board::entry& entry = sample_of(queue, l, position);
-  // acquire: pairs with the release of the sender; an entry that was overwritten since is skipped
-  if (entry.position.load(std::memory_order_acquire) == position + 1) {
+  // Once a forwarder has lost messages, the two rings number them differently. Acquire: pairs with the release of the
+  // sender; an entry that was overwritten since is skipped.
+  if (WEFT_RING_LOAD_64(&l.forward_lost) == 0 && entry.position.load(std::memory_order_acquire) == position + 1) {
     const auto sent = std::chrono::nanoseconds{entry.sent_ns.load(std::memory_order_relaxed)};
     queue.queueing.add(std::max(now.time_since_epoch() - sent, std::chrono::nanoseconds{0}));
   }
@@ -187,7 +195,7 @@ queue_status got_as(queue_state& queue, queue_lane& l, int came_to) noexcept {
     case WEFT_RING_EMPTY:
       look_for_sleepers(queue, l.receiver);  // the credit was given
       // What was sent before the end is delivered first: the next look tells, now that nothing can follow.
-      if ((l.receiver.ring.waits & 1023) == 0) static_cast<void>(is_hopeless(queue));
+      if (is_time_to_ask(l.receiver)) static_cast<void>(is_hopeless(queue));
       return queue_status::empty;
     case WEFT_RING_CLOSED:
       return queue_status::closed;
@@ -297,13 +305,6 @@ queue_status wait_on(queue_state& queue, std::atomic<std::uint32_t>& word, const
   }
 }
 
-void count_send(queue_lane& l, queue_status status) noexcept {
-  if (status == queue_status::ok) return;
-  l.failed_sends.add();
-  if (status == queue_status::timed_out) l.timeouts.add();
-  if (status == queue_status::cancelled) l.cancellations.add();
-}
-
 /// Messages that are there for a reader whose writer lives elsewhere: a walk over their stamps. The ring's own fields
 /// are read as they are: statistics of this side are asked for by the thread that receives, or at rest.
 std::uint64_t arrived(const weft_ring& ring) noexcept {
@@ -327,7 +328,8 @@ queue_status refuse_lent(queue_state& queue) noexcept {
   return queue_status::failed;
 }
 
-/// One attempt to send, whatever the options. Never waits.
+}  // namespace
+
 queue_status put_one(queue_state& queue, queue_lane& l, const void* message) noexcept {
   if (l.sender.closed) return queue_status::closed;
   if (queue.is_over()) return queue.ending();
@@ -351,7 +353,6 @@ queue_status put_one(queue_state& queue, queue_lane& l, const void* message) noe
   return status;
 }
 
-/// One attempt to receive, from the lanes in turn.
 queue_status get_one(queue_state& queue, void* message) noexcept {
   if (queue.receiver_closed.load(std::memory_order_relaxed)) return queue_status::closed;
   if (queue.is_over()) return queue.ending();
@@ -376,6 +377,20 @@ queue_status get_one(queue_state& queue, void* message) noexcept {
   }
   return closed == count ? end_of_lanes(queue) : queue_status::empty;
 }
+
+void count_send(queue_lane& l, queue_status outcome) noexcept {
+  if (outcome == queue_status::ok) return;
+  l.failed_sends.add();
+  if (outcome == queue_status::timed_out) l.timeouts.add();
+  if (outcome == queue_status::cancelled) l.cancellations.add();
+}
+
+void count_receive(queue_state& queue, queue_status outcome) noexcept {
+  if (outcome == queue_status::timed_out) queue.receive_timeouts.add();
+  if (outcome == queue_status::cancelled) queue.receive_cancellations.add();
+}
+
+namespace {
 
 /// As much of a batch as there is room for, where nothing but room is to be asked for. Together, and the other end is
 /// told once: message by message a queue between nodes would send each in a packet of its own.
@@ -461,8 +476,7 @@ queue_status receive_slowly(queue_state& queue, void* message, const wait_rules&
       const queue_status now = get_one(queue, message);
       return now == queue_status::empty ? std::nullopt : std::optional{now};
     });
-    if (status == queue_status::timed_out) queue.receive_timeouts.add();
-    if (status == queue_status::cancelled) queue.receive_cancellations.add();
+    count_receive(queue, status);
   }
   return status;
 }
@@ -484,8 +498,9 @@ batch_result receive_batch_slowly(queue_state& queue, void* messages, std::size_
       ++got.count;
       continue;
     }
-    // a message that is damaged is told once, and now
-    if (!enough || status == queue_status::failed) got.status = status;
+    // a message that is damaged is told once, and now; so is the end, if nothing else is to be told
+    const bool is_end = got.count == 0 && status != queue_status::empty;
+    if (!enough || is_end || status == queue_status::failed) got.status = status;
     break;
   }
   if (got.count != 0) {
@@ -551,6 +566,10 @@ void pop_slowly(queue_state& queue) noexcept {
   }
   if (copies_front(queue)) return;
   queue_lane& l = *queue.lanes[queue.peeked_lane];
+  if (is_lent(queue, l.receiver)) {
+    static_cast<void>(refuse_lent(queue));
+    return;
+  }
   weft_ring& ring = l.receiver.ring;
   if (ring.stride == 0) {
     weft_ring_pop_packed(&ring, ring.per_line);
@@ -634,12 +653,23 @@ std::uint64_t unread(const queue_state& queue, const queue_lane& l) noexcept {
 }
 
 std::size_t size_of(const queue_state& queue) noexcept {
+  const auto ahead = [&](std::uint64_t writer, std::uint64_t reader) {
+    return std::min<std::uint64_t>(writer > reader ? writer - reader : 0, queue.shape.capacity);
+  };
   std::uint64_t sum = queue.holds ? 1 : 0;
   for (const auto& l : queue.lanes) {
-    // what was overwritten counts as there until the receiver finds out, but never more than can be there
-    const std::uint64_t rings = queue.overwrites && !l->forwarding.empty() ? 2 : 1;
-    const std::uint64_t there = unread(queue, *l);
-    sum += queue.overwrites ? std::min(there, rings * queue.shape.capacity) : there;
+    if (!queue.overwrites) {
+      sum += unread(queue, *l);
+    } else if (l->forwarding.empty()) {
+      // what was overwritten is there until the receiver finds out, but never more than can be there
+      sum += ahead(unread(queue, *l), 0);
+    } else {
+      // two rings; the second does not number what the forwarder lost. What runs behind is read before what it follows.
+      const std::uint64_t received = WEFT_RING_LOAD_64(&l->receiver.ring.position);
+      const std::uint64_t lost = WEFT_RING_LOAD_64(&l->forward_lost);
+      const std::uint64_t forwarded = WEFT_RING_LOAD_64(&l->forward_in.ring.position);
+      sum += ahead(forwarded, received + lost) + ahead(WEFT_RING_LOAD_64(&l->sender.ring.position), forwarded);
+    }
   }
   return sum;
 }
@@ -665,6 +695,7 @@ void close_sender(queue_state& queue, queue_end& end) noexcept {
   end.closed = true;
   end.plain = false;
   l.sender_closed.store(true, std::memory_order_release);
+  if (queue.is_of_parent()) return;
   if (end.lent) return;  // how much was sent is known when it comes back
   if (queue.options.when_full == backpressure::spill) {
     const std::lock_guard lock{l.spill_mutex};
@@ -680,6 +711,7 @@ void close_sender(queue_state& queue, queue_end& end) noexcept {
 
 void close_receiver(queue_state& queue) noexcept {
   queue.receiver_closed.store(true, std::memory_order_release);
+  if (queue.is_of_parent()) return;
   for (const auto& l : queue.lanes) {
     if (l->receiver.lent) continue;
     close_reader(*l);
@@ -698,7 +730,7 @@ void close_if_meant(queue_state& queue, queue_end& end) noexcept {
 
 queue_statistics statistics_of(const queue_state& queue) noexcept {
   queue_statistics s;
-  const bool closed = queue.receiver_closed.load(std::memory_order_acquire) || queue.stopped();
+  const bool closed = queue.receiver_closed.load(std::memory_order_acquire) || queue.is_over();
   const auto add = [&](moved& to, std::uint64_t operations, std::uint64_t messages) {
     to.operations += operations;
     to.messages += messages;

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <unistd.h>
 
 namespace weft::detail {
 
@@ -305,10 +306,17 @@ class builder {
     struct lines {
       alignas(isolation) std::array<std::byte, isolation> bytes;
     };
-    auto block = std::make_shared<std::vector<lines>>(round_up(size, isolation) / isolation);
-    auto* at = reinterpret_cast<std::byte*>(block->data());
-    l.memory.push_back(std::move(block));
-    return {at, at};
+    try {
+      auto block = std::make_shared<std::vector<lines>>(round_up(size, isolation) / isolation);
+      auto* at = reinterpret_cast<std::byte*>(block->data());
+      l.memory.push_back(std::move(block));
+      return {at, at};
+    } catch (const std::bad_alloc&) {
+    }
+    raise(errc::out_of_memory,
+          "the host has no " + to_string(bytes{size}) + " for the ring of the queue from " +
+              to_string(q_.facts.source) + " to " + to_string(q_.facts.destination) + "; ask for less capacity",
+          where_);
   }
 
   /// Writes a pattern as one end sees the memory, and looks whether it is there for the other.
@@ -395,6 +403,7 @@ std::shared_ptr<queue_state> make_queue(const machine& m, device_id source, devi
           where);
   }
   queue->facts.capacity = queue->shape.capacity;
+  queue->facts.producers = static_cast<std::size_t>(options.producers);
   queue->receiving.resize(carried);
   queue->held.resize(size);
   builder build{m, *queue, where};
@@ -450,6 +459,8 @@ queue_state::~queue_state() {
     }
   }
 }
+
+bool queue_state::is_of_parent() const noexcept { return !region.empty() && region_of != ::getpid(); }
 
 void queue_state::feed_from(std::shared_ptr<queue_feed> feed, std::atomic<std::uint32_t>& word) noexcept {
   const std::lock_guard lock{feed_mutex_};

@@ -17,6 +17,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <sys/types.h>
 #include <vector>
 
 namespace weft::detail {
@@ -185,6 +186,7 @@ class queue_state {
   std::atomic<int> lent{0};  // ends lent to kernels, which wake nobody
   // across processes: the memory that both map, and words in it
   std::span<std::byte> region;
+  pid_t region_of = 0;                        // the process that mapped it: a fork's child has a hole there
   std::uint32_t* broken = nullptr;            // tells the other one that this one has stopped the queue
   std::uint32_t* own_loan = nullptr;          // tells the other one that kernels have this end, which wake nobody
   const std::uint32_t* other_loan = nullptr;  // and this one that they have the other
@@ -226,6 +228,8 @@ class queue_state {
   [[nodiscard]] bool hears_kernels() const noexcept {
     return lent.load(std::memory_order_relaxed) != 0 || (other_loan != nullptr && WEFT_RING_LOAD_32(other_loan) != 0);
   }
+  /// Whether this is a fork's child, which has no ring to tell the other end in.
+  [[nodiscard]] bool is_of_parent() const noexcept;
   /// Whether kernels of the device read and write this memory themselves.
   [[nodiscard]] bool is_open_to_kernels(device_id device, const void* memory) const {
     const auto right = backend_of(device).memory_access(device, memory);
@@ -300,6 +304,14 @@ inline void pass_message(weft_ring& ring) noexcept {
 /// When a call that starts now has waited long enough.
 [[nodiscard]] std::chrono::steady_clock::time_point deadline_of(const queue_state& queue,
                                                                 const wait_rules& rules) noexcept;
+
+/// One attempt to send, or to receive from the lanes in turn, whatever the options. Never waits; its caller counts what
+/// it came to.
+[[nodiscard]] queue_status put_one(queue_state& queue, queue_lane& l, const void* message) noexcept;
+[[nodiscard]] queue_status get_one(queue_state& queue, void* message) noexcept;
+/// Counts what a call came to in the end.
+void count_send(queue_lane& l, queue_status outcome) noexcept;
+void count_receive(queue_state& queue, queue_status outcome) noexcept;
 
 /// Moves spilled messages into the ring, and tells the end after the last; true when something moved.
 [[nodiscard]] bool drain_spill(queue_state& queue, queue_lane& l) noexcept;

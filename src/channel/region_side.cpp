@@ -99,6 +99,7 @@ std::shared_ptr<queue_state> make_region_side(queue_side side, const region_head
   l.receiver.other_waits = &words->sender_waits;
   l.sending.resize(header.bytes);
   queue->region = {region.get().base, region.get().size};
+  queue->region_of = region.get().mapped_by;
   l.memory.push_back(std::make_shared<mapped_region>(std::move(region)));
   queue->broken = sends ? &words->sender_broken : &words->receiver_broken;
   queue->own_loan = sends ? &words->sender_lent : &words->receiver_lent;

@@ -130,8 +130,13 @@ result<void> ring_image::body::bring(std::uint64_t count) {
 /// What the kernel received is gone from the ring, and its space is the sender's at once: no later look gives it.
 result<void> ring_image::body::drop(std::uint64_t count) {
   for (std::uint64_t n = 0; n < count; ++n) pass_message(end->ring);
-  weft_ring_give_credit(&end->ring);
-  if ((*word(credit_at) & WEFT_RING_CLOSED_BIT) != 0) weft_ring_close_reader(&end->ring);
+  // a kernel's close lasts: a credit would take one of an earlier launch back
+  const std::uint64_t closed = *word(credit_at) | WEFT_RING_LOAD_64(WEFT_RING_WORD_64(&end->ring, credit));
+  if ((closed & WEFT_RING_CLOSED_BIT) != 0) {
+    weft_ring_close_reader(&end->ring);
+  } else {
+    weft_ring_give_credit(&end->ring);
+  }
   return {};
 }
 

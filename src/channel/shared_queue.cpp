@@ -3,7 +3,9 @@
 #include "weft/channel/shared_queue.hpp"
 
 #include "channel/region_side.hpp"
+#include "core/called_from.hpp"
 #include "core/make_error.hpp"
+#include "processes/packet.hpp"
 #include "processes/packet_socket.hpp"
 
 #include <algorithm>
@@ -23,7 +25,11 @@ namespace weft::detail {
 namespace {
 
 // Messages of the handshake have tags that no user is likely to take.
-constexpr std::uint64_t offer_tag = 0x7175'6575'6500'0000, answer_tag = 0x7175'6575'6580'0000;
+constexpr std::uint64_t offer_tag(std::uint64_t channel) { return 0x7175'6575'6500'0000 ^ channel; }
+/// Mixed, so that no two channels of small numbers have one for the other's offers.
+constexpr std::uint64_t answer_tag(std::uint64_t channel) {
+  return 0x7175'6575'6580'0000 ^ ((channel + 1) * 0x9e37'79b9'7f4a'7c15);
+}
 
 [[noreturn]] void raise_at(error cause, std::source_location where) {
   cause.where = where;
@@ -34,20 +40,12 @@ T called_at(std::source_location where, result<T> got) {
   if (!got) raise_at(std::move(got).error(), where);
   if constexpr (!std::is_void_v<T>) return std::move(*got);
 }
-
-/// How long a call may still wait.
-class rest_of_time {
- public:
-  explicit rest_of_time(const connect_options& how)
-      : timeout_(how.timeout), until_(deadline_after(steady_now(), how.timeout)) {}
-  [[nodiscard]] std::chrono::nanoseconds operator()() const {
-    return until_ == no_deadline ? timeout_ : std::max(until_ - steady_now(), std::chrono::nanoseconds{0});
-  }
-
- private:
-  std::chrono::nanoseconds timeout_;
-  wait_deadline until_;
-};
+/// What was sent or received for a queue; a failure names the channel, whose tag it has.
+template <class T>
+T of_channel(std::uint64_t channel, std::source_location where, result<T> got) {
+  if (!got) got.error().what = "a queue on channel " + std::to_string(channel) + ": " + got.error().what;
+  return called_at(where, std::move(got));
+}
 
 /// Knows whether a process still lives, whatever becomes of the group.
 class watched_process {
@@ -104,7 +102,7 @@ bool was_given_up(const peer_message& offer) noexcept {
 [[noreturn]] void refuse_offer(process_group& group, rank to, std::uint64_t channel, std::uint64_t number,
                                const connect_options& how, error cause, std::source_location where) {
   static_cast<void>(
-      group.send(to, answer_tag ^ channel, numbered(number, cause.what.substr(0, 1000)), {}, how.timeout, how.stop));
+      group.send(to, answer_tag(channel), numbered(number, cause.what.substr(0, 1000)), {}, how.timeout, how.stop));
   raise_at(std::move(cause), where);
 }
 
@@ -122,10 +120,19 @@ std::shared_ptr<queue_state> make_side(process_group& group, rank other, queue_s
 
 }  // namespace
 
+rest_of_time::rest_of_time(const connect_options& how) : how_(how), until_(deadline_after(steady_now(), how.timeout)) {}
+
+connect_options rest_of_time::operator()() const {
+  connect_options now = how_;
+  if (until_ != no_deadline) now.timeout = std::max(until_ - steady_now(), std::chrono::nanoseconds{0});
+  return now;
+}
+
 queue_end* only_receiver(queue_state& queue) noexcept { return &queue.lanes.front()->receiver; }
 
 offered_receiver offer_receiving(process_group& group, rank from, std::uint64_t channel, const message_type& type,
                                  const queue_options& options, const connect_options& how, std::source_location where) {
+  const called_from here{where};
   static std::atomic<std::uint64_t> last{0};
   check_shared(options, transfer_mode::direct, where);
   const region_header header = describe(type, options);
@@ -133,40 +140,44 @@ offered_receiver offer_receiving(process_group& group, rank from, std::uint64_t 
   mapped_region region = called_at(where, map_region(file.get(), region_size(shape_in(header))));
   const std::uint64_t number = last.fetch_add(1, std::memory_order_relaxed) + 1;
   const int with = file.get();
-  called_at(where, group.send(from, offer_tag ^ channel, numbered(number, std::span{&header, 1}), std::span{&with, 1},
-                              how.timeout, how.stop));
+  of_channel(channel, where,
+             group.send(from, offer_tag(channel), numbered(number, std::span{&header, 1}), std::span{&with, 1},
+                        how.timeout, how.stop));
   return {make_side(group, from, queue_side::receiving, header, std::move(region), options), number};
 }
 
 void await_accepted(process_group& group, rank from, std::uint64_t channel, std::uint64_t offer,
                     const connect_options& how, std::source_location where) {
+  const called_from here{where};
   const rest_of_time left{how};
   for (;;) {
-    const peer_message answer = called_at(where, group.receive(from, answer_tag ^ channel, left(), how.stop));
+    const peer_message answer =
+        of_channel(channel, where, group.receive(from, answer_tag(channel), left().timeout, how.stop));
     std::span<const std::byte> text = answer.payload;
     if (number_of(text) != offer) continue;  // to one that was given up
     if (text.empty()) return;
-    const std::string why{reinterpret_cast<const char*>(text.data()), text.size()};
-    raise(errc::incompatible, to_string(from) + " refused the queue: " + why, where);
+    raise(errc::incompatible, to_string(from) + " refused the queue: " + printable(text), where);
   }
 }
 
 connected_sender connect_sending(process_group& group, rank to, std::uint64_t channel, const message_type& type,
                                  const queue_options& options, const connect_options& how, std::source_location where) {
+  const called_from here{where};
   check_shared(options, transfer_mode::direct, where);
   const rest_of_time left{how};
   for (;;) {
-    const peer_message offer = called_at(where, group.receive(to, offer_tag ^ channel, left(), how.stop));
+    const peer_message offer =
+        of_channel(channel, where, group.receive(to, offer_tag(channel), left().timeout, how.stop));
     std::span<const std::byte> payload = offer.payload;
     const std::uint64_t number = number_of(payload);
     if (was_given_up(offer)) continue;  // there may be another one behind it
     const auto or_refuse = [&]<class T>(result<T> got) -> T {
-      if (!got) refuse_offer(group, to, channel, number, how, std::move(got).error(), where);
+      if (!got) refuse_offer(group, to, channel, number, left(), std::move(got).error(), where);
       if constexpr (!std::is_void_v<T>) return std::move(*got);
     };
     const region_header header = or_refuse(read_header(payload.data(), payload.size(), type));
     if (offer.descriptors.size() != 1) {
-      refuse_offer(group, to, channel, number, how,
+      refuse_offer(group, to, channel, number, left(),
                    make_error(errc::corrupt, "an offered queue came with " + std::to_string(offer.descriptors.size()) +
                                                  " descriptors, not one"),
                    where);
@@ -175,8 +186,8 @@ connected_sender connect_sending(process_group& group, rank to, std::uint64_t ch
     mapped_region region = or_refuse(map_region(offer.descriptors.front().get(), region_size(shape_in(header))));
     auto queue = make_side(group, to, queue_side::sending, header, std::move(region), options);
     queue_end& end = queue->lanes.front()->sender;
-    called_at(where,
-              group.send(to, answer_tag ^ channel, numbered(number, std::string_view{}), {}, how.timeout, how.stop));
+    of_channel(channel, where,
+               group.send(to, answer_tag(channel), numbered(number, std::string_view{}), {}, left().timeout, how.stop));
     return {std::move(queue), &end};
   }
 }

@@ -108,7 +108,9 @@ result<region_header> read_header(const std::byte* data, std::size_t size, const
   return h;
 }
 
-void mapped_range_traits::release(type& range) noexcept { ::munmap(range.base, range.size); }
+void mapped_range_traits::release(type& range) noexcept {
+  if (range.mapped_by == ::getpid()) ::munmap(range.base, range.size);
+}
 
 result<descriptor> make_region(const region_header& header) {
   const std::uint64_t size = region_size(shape_in(header));
@@ -143,7 +145,7 @@ result<mapped_region> map_region(int file, std::uint64_t size) {
   }
   // a child of a fork would be a second writer
   static_cast<void>(::madvise(base, size, MADV_DONTFORK));
-  return mapped_region{mapped_range{static_cast<std::byte*>(base), size}};
+  return mapped_region{mapped_range{static_cast<std::byte*>(base), size, ::getpid()}};
 }
 
 }  // namespace weft::detail

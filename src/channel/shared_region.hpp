@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <sys/types.h>
 
 namespace weft::detail {
 
@@ -77,6 +78,7 @@ static_assert(sizeof(region_words) <= slots_offset - words_offset);
 struct mapped_range {
   std::byte* base = nullptr;
   std::size_t size = 0;
+  pid_t mapped_by = 0;  // a fork's child has something else there, or nothing
   bool operator==(const mapped_range& other) const { return base == other.base; }
 };
 struct mapped_range_traits {

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <exception>
 #include <memory>
+#include <type_traits>
 #include <utility>
 
 // NOLINTBEGIN(readability-identifier-naming): the names of HIP
@@ -89,6 +90,10 @@ hipError_t copy_between(const machine& m, const Order& order, void* dst, int to,
   if (dst == nullptr || src == nullptr) return hipErrorInvalidValue;
   const device_id target = address_range(m[0], dst).device;
   const device_id source = address_range(m[0], src).device;
+  if constexpr (std::is_same_v<Order, machine>) {  // HIP's null stream waits for all others, a default stream does not
+    m[source].synchronize();
+    m[target].synchronize();
+  }
   static_cast<void>(copy_peer(order, dst, target, src, source, bytes{size}));
   return hipSuccess;
 }

@@ -78,6 +78,17 @@ std::chrono::nanoseconds silence_of(const world_options& options) {
   return *options.silence;
 }
 
+std::string node_of(const world_options& options) {
+  constexpr std::size_t most_letters = 64;  // an announcement cuts longer ones, and two of them could look alike
+  std::string name = options.node.empty() ? detail::environment("WEFT_WORLD_NODE").value_or("") : options.node;
+  const auto is_shown = [](unsigned char letter) { return letter >= 0x20 && letter != 0x7f; };
+  if (name.size() > most_letters || !std::ranges::all_of(name, is_shown)) {
+    raise(errc::invalid_argument, std::string{options.node.empty() ? "WEFT_WORLD_NODE" : "world_options::node"} +
+                                      " is a printable text of at most " + std::to_string(most_letters) + " bytes");
+  }
+  return name;
+}
+
 std::string about(const announcement& a) {
   return "rank " + std::to_string(a.rank) + " (host " + a.host + ", pid " + std::to_string(a.pid) + ")";
 }
@@ -230,7 +241,7 @@ result<world> join_by(rank self, int size, std::optional<int> local_rank, announ
   mine.wanted = static_cast<std::uint32_t>(options.engine);
   mine.silence = static_cast<std::uint64_t>(silence_of(options).count());
   mine.mpi_takes_any_thread = by_mpi && by_mpi->takes_any_thread() ? 1 : 0;
-  mine.place += "/" + (options.node.empty() ? detail::environment("WEFT_WORLD_NODE").value_or("") : options.node);
+  mine.place += "/" + node_of(options);
   std::unique_ptr<detail::engine> engine = open_ucx_of(self, size, mine);
   auto said = gather(detail::written(mine));
   if (!said) return std::move(said).error();

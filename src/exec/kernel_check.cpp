@@ -47,6 +47,9 @@ class text_compiler {
 }  // namespace
 
 std::vector<kernel_check> check_kernels(std::span<const std::shared_ptr<const kernel_code>> kernels) {
+  for (std::size_t i = 0; i < kernels.size(); ++i) {
+    if (!kernels[i]) raise(errc::invalid_argument, "kernel " + std::to_string(i + 1) + " of those to check is null");
+  }
   std::vector<text_compiler> compilers;
   for (const backend_entry& entry : built_backends()) {
     if (entry.kind != backend_kind::host && entry.kind != backend_kind::null) compilers.emplace_back(entry);

@@ -12,6 +12,7 @@ kernel_registry kernels(const machine& m) { return detail::make<kernel_registry>
 kernel_registry& kernel_registry::add(std::shared_ptr<const kernel_code> code, std::source_location where) {
   const called_from here{where};
   state_->require_open();
+  if (!code) raise(errc::invalid_argument, "a kernel to register is null");
   detail::kernel_table& table = detail::kernels_of(*state_);
   const std::unique_lock lock{table.mutex};
   const auto [it, fresh] = table.by_name.try_emplace(code->name, code);

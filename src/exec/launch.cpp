@@ -138,6 +138,13 @@ void check_block(const kernel_code& code, const std::array<int, 3>& block, std::
   }
 }
 
+void check_granularity(const kernel_code& code, std::int64_t granularity, std::source_location where) {
+  if (granularity >= 1) return;
+  raise(errc::invalid_argument,
+        "a granularity of " + std::to_string(granularity) + " for '" + code.name + "': it is a number of steps from 1",
+        where);
+}
+
 bool checked_range(const kernel_code& code, const kernel_range& over, std::size_t arguments,
                    std::source_location where) {
   if (over.dimensions != code.dimensions) {

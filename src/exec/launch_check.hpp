@@ -7,6 +7,7 @@
 #include "weft/exec/launch.hpp"
 
 #include <array>
+#include <cstdint>
 #include <memory>
 #include <source_location>
 #include <string>
@@ -21,6 +22,10 @@ namespace weft::detail {
 /// Errors: invalid_argument for a block that no device has; unsupported for a kernel that reduces, whose blocks decide
 /// the bits of its result.
 void check_block(const kernel_code& code, const std::array<int, 3>& block, std::source_location where);
+/// No range reaches a border at a multiple of more, and the least common multiple with a block still fits.
+inline constexpr std::int64_t largest_granularity = std::int64_t{1} << 50;
+/// Errors: invalid_argument below 1.
+void check_granularity(const kernel_code& code, std::int64_t granularity, std::source_location where);
 /// Errors: incompatible and out_of_range, with the position and the name of the parameter.
 [[nodiscard]] kernel_argument checked_argument(const kernel_code& code, std::size_t position,
                                                const launch_argument& given, const kernel_range& over,

@@ -2,6 +2,7 @@
 #include "weft/exec/map_reduce.hpp"
 
 #include "exec/arrays/array_body.hpp"
+#include "exec/launch_check.hpp"
 #include "exec/split_launch/launch_state.hpp"
 #include "weft/core/raise.hpp"
 
@@ -59,19 +60,24 @@ struct region {
 reduction map_and_reduce(const machine& m, const std::shared_ptr<const kernel_code>& code, const kernel_range& over,
                          reduce_op op, std::span<spread_argument> arguments, const spread_options& options,
                          std::source_location where) {
+  state_of(m)->require_open(where);
+  // Also where there is nothing to map, and no launch that would check it.
+  const bool has_items = checked_range(*code, over, arguments.size(), where);
+  check_granularity(*code, options.granularity, where);
+  const device_list devices = m.devices(options.devices, where);
   if (over.begin[0] != 0) {
     raise(errc::invalid_argument,
           "map_reduce of '" + code->name + "' over a range that begins at " + std::to_string(over.begin[0]) +
               ": it begins at 0; add the offset in the kernel",
           where);
   }
-  const std::int64_t items = std::max<std::int64_t>(0, over.end[0]);
+  const std::int64_t items = over.end[0];
   const element_type type = code->parameters.back().type;
   reduction numbers{type, op, items, where};
-  if (items == 0) return numbers;
+  if (!has_items) return numbers;
 
   spread_options mapping = options;
-  mapping.granularity = std::lcm(std::max<std::int64_t>(1, options.granularity), reduction_block);
+  mapping.granularity = std::lcm(std::min(options.granularity, largest_granularity), reduction_block);
   mapping.keep_on_device = true;  // the reduction follows it there
   mapping.asynchronous = true;
   spread_options reducing = mapping;
@@ -79,7 +85,6 @@ reduction map_and_reduce(const machine& m, const std::shared_ptr<const kernel_co
   reducing.block = {0, 0, 0};
   reducing.model.reset();
 
-  const device_list devices = m.devices(options.devices);
   const std::int64_t parts = std::max(fewest_regions, static_cast<std::int64_t>(devices.size()));
   // All slices may come to lie on one device, and launches keep a reserve of their own.
   const std::uint64_t each = bytes_per_item(*code);

@@ -111,6 +111,7 @@ void prefetch(const device& to, device_span<const std::byte> range, std::source_
   if (!to.has(capability::unified_memory))
     raise(errc::unsupported, to_string(to.id()) + " has no unified memory to prefetch");
   const stream order = to.default_stream();
+  if (range.empty()) return;
   const auto done = detail::make<event>(detail::state_of(to),
                                         value_or_raise(detail::state_of(to)->backend_of(to.id()).prefetch(
                                             order.native(), const_cast<std::byte*>(range.data()), range.size_bytes())));
@@ -122,6 +123,7 @@ void advise(const device& on, device_span<const std::byte> range, memory_advice 
   if (!on.has(capability::unified_memory))
     raise(errc::unsupported, to_string(on.id()) + " has no unified memory to advise on");
   detail::state_of(on)->require_open();
+  if (range.empty()) return;
   value_or_raise(detail::state_of(on)->backend_of(on.id()).advise(const_cast<std::byte*>(range.data()),
                                                                   range.size_bytes(), advice, on.id()));
 }

@@ -7,9 +7,15 @@
 #include "weft/core/log.hpp"
 
 #include <algorithm>
+#include <optional>
 
 namespace weft {
 namespace detail {
+
+/// When the wait for work with a mapping is over, once it has begun: all blocks share it.
+struct mapping_end {
+  std::optional<wait_deadline> until;
+};
 
 namespace {
 
@@ -23,12 +29,15 @@ bool is_in_use(backend& driver, const void* address) {
 
 void drain(backend& driver, const mapped_block& mapped) noexcept {
   if (!is_in_use(driver, mapped.address) || driver.on_worker()) return;
-  const auto until = driver.now() + unmap_limit;
-  for (std::size_t i = 0; i < driver.devices().size(); ++i) {
-    const device_id id{driver.first_device().value() + static_cast<int>(i)};
-    const auto right = driver.access_of(id, mapped.address);
-    if (right && *right != access_right::none) static_cast<void>(driver.drain(id, until));
-    if (!is_in_use(driver, mapped.address)) return;
+  if (!mapped.end->until) mapped.end->until = driver.now() + unmap_limit;
+  // devices that have a right first, then those that have lost it: others may be busy with what never ends
+  for (const bool has_right : {true, false}) {
+    for (std::size_t i = 0; i < driver.devices().size(); ++i) {
+      const device_id id{driver.first_device().value() + static_cast<int>(i)};
+      const auto right = driver.access_of(id, mapped.address);
+      if ((right && *right != access_right::none) == has_right) static_cast<void>(driver.drain(id, *mapped.end->until));
+      if (!is_in_use(driver, mapped.address)) return;
+    }
   }
   log(log_level::warning, "a mapping of " + to_string(mapped.size) +
                               " ends while work that was submitted with it is still pending; that work will fail");
@@ -62,7 +71,8 @@ void raise_empty_mapping() {
 namespace {
 
 unique_handle<mapped_block_traits> mapped_at(const std::shared_ptr<reservation_body>& where,
-                                             const std::shared_ptr<block_body>& what, bytes offset, bytes size) {
+                                             const std::shared_ptr<block_body>& what, bytes offset, bytes size,
+                                             std::shared_ptr<mapping_end> end) {
   if (!where || !what) {
     raise(errc::invalid_argument, std::string{"mapping an empty "} +
                                       (where ? "physical_block" : "address_reservation") + ": it was never made");
@@ -78,7 +88,7 @@ unique_handle<mapped_block_traits> mapped_at(const std::shared_ptr<reservation_b
   }
   void* address = static_cast<std::byte*>(range.base) + offset.value();
   value_or_raise(range.driver->map_block(address, length, block.id));
-  return unique_handle<mapped_block_traits>{mapped_block{what, where, address, length}};
+  return unique_handle<mapped_block_traits>{mapped_block{what, where, address, length, std::move(end)}};
 }
 
 }  // namespace
@@ -90,8 +100,8 @@ mapping::mapping(const physical_block& what, std::source_location where)
 mapping::mapping(const address_reservation& where, const physical_block& what, bytes offset, bytes size,
                  std::source_location caller) {
   const called_from here{caller};
-  parts_.push_back(detail::mapped_at(detail::internals::body(where), detail::internals::body(what), offset, size));
-  size_ = parts_.back().get().size;
+  parts_.push_back(detail::mapped_at(detail::internals::body(where), detail::internals::body(what), offset, size,
+                                     std::make_shared<detail::mapping_end>()));
 }
 
 void mapping::grow(const physical_block& next, std::source_location where) {
@@ -102,13 +112,11 @@ void mapping::grow(const physical_block& next, std::source_location where) {
   const auto behind =
       static_cast<std::uint64_t>(static_cast<std::byte*>(last.address) - static_cast<std::byte*>(range.base)) +
       last.size.value();
-  auto more = detail::mapped_at(last.range, detail::internals::body(next), bytes{behind}, {});
+  auto more = detail::mapped_at(last.range, detail::internals::body(next), bytes{behind}, {}, last.end);
   for (const device_right& given : rights_)
     detail::require_block_arrival(*range.state, given, more.get().block->about.device);
   if (!rights_.empty()) value_or_raise(range.driver->set_access(more.get().address, more.get().size, rights_));
-  const bytes added = more.get().size;
   parts_.push_back(std::move(more));
-  size_ += added;
 }
 
 void mapping::grant(std::span<const device_right> rights, std::source_location where) {
@@ -128,7 +136,7 @@ void mapping::grant(std::span<const device_right> rights, std::source_location w
       known->right = wanted.right;
     }
   }
-  value_or_raise(range.driver->set_access(address(), size_, rights));
+  value_or_raise(range.driver->set_access(address(), size(), rights));
   rights_ = std::move(all);
 }
 
@@ -142,10 +150,15 @@ access_right mapping::access_of(device_id by, std::source_location where) const 
 
 void* mapping::address() const { return parts_.empty() ? nullptr : parts_.front().get().address; }
 
+bytes mapping::size() const {
+  bytes sum;
+  for (const auto& part : parts_) sum += part.get().size;
+  return sum;
+}
+
 void mapping::end() {
   parts_.clear();
   rights_.clear();
-  size_ = {};
 }
 
 detail::machine_state* mapping::state() const {

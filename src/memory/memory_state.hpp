@@ -36,10 +36,10 @@ struct copy_lane {
 class ipc_event_service;
 class pool_body;
 
-/// What a grant gives a device a right to: a pool, or a block at the address of a mapping.
+/// What a grant gives a device a right to: a pool, a mapping, or memory of another process's pool.
 struct grant_key {
   const void* at = nullptr;
-  std::uint64_t block = 0;
+  std::uint64_t serial = 0;  // of what lies at that address; 0 for a pool
   device_id to;
   friend auto operator<=>(const grant_key&, const grant_key&) = default;
 };

@@ -55,6 +55,14 @@ backend& of_stream(multicast_body& body, const stream& order, std::source_locati
   return *body.driver;
 }
 
+/// What the backend does not find it takes for memory of the host: memory of a device must be there.
+void require_memory(const multicast_body& body, const memory_ref& memory, std::source_location where) {
+  if (memory.state == nullptr) return;
+  if (memory.state != body.state.get())
+    raise(errc::wrong_device, "the memory belongs to another machine than the multicast object", where);
+  if (memory.size != 0) static_cast<void>(value_or_raise(body.driver->find(memory.address), where));
+}
+
 }  // namespace
 
 std::uint64_t multicast_offset(std::size_t index, std::size_t element, std::source_location where) {
@@ -68,6 +76,7 @@ event multicast_store(const std::shared_ptr<multicast_body>& body, const stream&
                       const memory_ref& src, std::source_location where) {
   multicast_body& group = held(body, where);
   backend& driver = of_stream(group, order, where);
+  require_memory(group, src, where);
   return detail::make<event>(group.state, value_or_raise(driver.multicast_store(order.native(), group.id, bytes{offset},
                                                                                 src.address, bytes{src.size}),
                                                          where));
@@ -78,6 +87,7 @@ event multicast_load(const std::shared_ptr<multicast_body>& body, const stream& 
                      std::source_location where) {
   multicast_body& group = held(body, where);
   backend& driver = of_stream(group, order, where);
+  require_memory(group, dst, where);
   return detail::make<event>(group.state, value_or_raise(driver.multicast_load(order.native(), dst.address, group.id,
                                                                                bytes{offset}, count, type, how),
                                                          where));

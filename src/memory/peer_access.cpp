@@ -93,12 +93,13 @@ detail::machine_state& state_of(const stream& order, std::source_location where)
 
 enum class enabled_by : bool { program, lease };
 
-/// Notes whose the access is: what the program enables, no lease disables. Errors: as peer_checks::enable().
+/// Notes whose the access is: what the program enables, also beside a lease, no lease disables. Errors: as
+/// peer_checks::enable().
 result<void> enable_for(enabled_by who, detail::memory_state& memory, detail::peer_checks& peers, device_id from,
                         device_id to) {
   const std::lock_guard lock{memory.enabling_mutex};
   auto done = peers.enable(from, to);
-  if (!done) return done;
+  if (!done && (who == enabled_by::lease || done.error().code != errc::already_enabled)) return done;
   if (who == enabled_by::lease) {
     memory.enabled_by_lease.insert({from, to});
   } else {
@@ -150,14 +151,20 @@ bool can_access_peer(const machine& m, device_id from, device_id to, std::source
 
 enable_outcome enable_peer(const machine& m, device_id from, device_id to, unsigned flags, std::source_location where) {
   const called_from here{where};
-  detail::state_of(m)->require_open();
+  detail::machine_state& state = *detail::state_of(m);
+  state.require_open();
   if (flags != 0)
     raise(errc::invalid_argument,
           "the flags of a peer enable are reserved and must be 0, not " + std::to_string(flags));
-  const enable_outcome how = enable(*detail::state_of(m), from, to, enabled_by::program);
+  check_peers(state, from, to);
+  detail::peer_checks& peers = detail::peers_of(state);
+  // a refusal leaves access to the lease that has it
+  if (is_enabled(state, from, to) || !peers.failure(from, to).empty())
+    peers.require(from, to, peer_way::allocations, enabling(from, to), where);
+  const enable_outcome how = enable(state, from, to, enabled_by::program);
   // nobody sees what the program does with the addresses from here on
-  if (const auto why = detail::peers_of(*detail::state_of(m)).refusal(from, to, peer_way::allocations)) {
-    if (how == enable_outcome::enabled) static_cast<void>(detail::peers_of(*detail::state_of(m)).disable(from, to));
+  if (const auto why = peers.refusal(from, to, peer_way::allocations)) {
+    if (how == enable_outcome::enabled) static_cast<void>(peers.disable(from, to));
     raise(errc::peer_unsupported, enabling(from, to) + ": " + *why);
   }
   return how;
@@ -442,7 +449,13 @@ void measure_peers(const machine& m, bytes size, const std::stop_token& stop, st
     if (stop.stop_requested()) return;
     if (!pair.supported && !memory.pair(pair.from, pair.to).can_copy) continue;
     if (detail::peers_of(state).refusal(pair.from, pair.to, peer_way::commands)) continue;  // tried now, if not before
-    const peer_access lease = pair.supported ? peer_access{m, pair.from, pair.to} : peer_access{};
+    peer_access lease;
+    try {
+      if (pair.supported) lease = peer_access{m, pair.from, pair.to};
+    } catch (const error_exception& refused) {
+      if (refused.code() != errc::too_many_peers) throw;
+      if (!memory.pair(pair.from, pair.to).usable) continue;  // a full table leaves this pair to the host
+    }
     const buffer<std::byte> source{m[pair.from], large};
     const buffer<std::byte> target{m[pair.to], large};
     memory.set_measured(pair.from, pair.to, measure_lane(m, large, [&](std::uint64_t n) {

@@ -179,10 +179,18 @@ void pool_body::require_shareable() const {
   }
 }
 
-void check_pool_right(machine_state& state, device_id on, const device& by, access_right right) {
-  state.require_open();
+namespace {
+
+void require_of_machine(const machine_state& state, const device& by) {
   if (detail::state_of(by).get() != &state)
     raise(errc::wrong_device, to_string(by.id()) + " is a device of another machine");
+}
+
+}  // namespace
+
+void check_pool_right(machine_state& state, device_id on, const device& by, access_right right) {
+  state.require_open();
+  require_of_machine(state, by);
   if (by.id() == on && right != access_right::read_write) {
     raise(errc::invalid_device,
           "the right of " + to_string(on) + " to a pool of its own memory cannot be " + std::string{to_string(right)});
@@ -287,29 +295,36 @@ memory_pool::memory_pool(const device& on, pool_options options, std::source_loc
   memory.pools.push_back(body_);
 }
 
-device memory_pool::on() const { return detail::make<device>(body_->state(), body_->on()); }
-pool_statistics memory_pool::statistics() const { return body_->statistics(); }
+const std::shared_ptr<detail::pool_body>& memory_pool::body() const {
+  if (!body_) raise(errc::invalid_argument, "an empty memory_pool: it was moved from");
+  return body_;
+}
+
+device memory_pool::on() const { return detail::make<device>(body()->state(), body()->on()); }
+pool_statistics memory_pool::statistics() const { return body()->statistics(); }
 void memory_pool::set_access(const device& by, access_right right, std::source_location where) const {
   const called_from here{where};
-  static_cast<void>(body_->access(by.id()));
+  static_cast<void>(body()->access(by.id()));
   detail::check_pool_right(*body_->state(), body_->on(), by, right);
   body_->set_access(by.id(), right);
 }
 access_right memory_pool::access(const device& by, std::source_location where) const {
   const called_from here{where};
-  return body_->access(by.id());
+  const access_right right = body()->access(by.id());
+  detail::require_of_machine(*body_->state(), by);
+  return right;
 }
 pool_handle memory_pool::handle(std::source_location where) const {
   const called_from here{where};
-  body_->state()->require_open();
+  body()->state()->require_open();
   return body_->handle();
 }
 pool_memory_handle memory_pool::handle_of(const device_span<const std::byte>& memory,
                                           std::source_location where) const {
   const called_from here{where};
-  body_->state()->require_open();
+  body()->state()->require_open();
   return body_->handle_of(memory.data(), memory.size_bytes().value());
 }
-void memory_pool::trim_to(bytes kept) { body_->trim(kept.value()); }
+void memory_pool::trim_to(bytes kept) { body()->trim(kept.value()); }
 
 }  // namespace weft

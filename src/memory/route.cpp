@@ -40,8 +40,7 @@ struct candidate {
 
 /// Whether a peer link is as good as the caller wants; what is not known is not held against it.
 bool good_enough(const lane_facts& lane, const route_wish& wish) {
-  if (!known(lane)) return true;
-  if (lane.bytes_per_second < wish.min_bytes_per_second) return false;
+  if (known(lane) && lane.bytes_per_second < wish.min_bytes_per_second) return false;
   return wish.max_latency.count() == 0 ||
          lane.latency_seconds <= std::chrono::duration<double>(wish.max_latency).count();
 }
@@ -78,7 +77,8 @@ bool may_beat(const lane_facts& first, const lane_facts& second, std::uint64_t s
          std::max(seconds(first, size), seconds(second, size)) < to_beat.predicted_seconds;
 }
 
-/// The fastest relay; with `to_beat`, only of those that may be faster.
+/// The fastest relay. With `to_beat`, only of those that may be faster; without, one of unknown time if there is no
+/// other.
 candidate best_relay(const route_facts& facts, device_id from, device_id to, std::uint64_t size, const route_wish& wish,
                      const route_choice* to_beat = nullptr) {
   candidate best;
@@ -86,8 +86,12 @@ candidate best_relay(const route_facts& facts, device_id from, device_id to, std
     const device_id via{static_cast<int>(k)};
     if (to_beat != nullptr && !may_beat(facts.pair(from, via).lane, facts.pair(via, to).lane, size, *to_beat)) continue;
     const candidate c = relayed_way(facts, from, to, via, size, wish);
-    if (!c.possible || c.choice.predicted_seconds <= 0) continue;  // a detour of unknown cost is not chosen
-    if (!best.possible || c.choice.predicted_seconds < best.choice.predicted_seconds) best = c;
+    if (!c.possible) continue;
+    if (c.choice.predicted_seconds <= 0) {  // a detour of unknown cost is not chosen, unless a detour was asked for
+      if (to_beat == nullptr && !best.possible) best = c;
+    } else if (best.choice.predicted_seconds <= 0 || c.choice.predicted_seconds < best.choice.predicted_seconds) {
+      best = c;
+    }
   }
   return best;
 }
@@ -107,6 +111,13 @@ std::string why_not_direct(const route_facts& facts, device_id from, device_id t
     return "the link between " + pair + " is slower than was asked for";
   }
   return "peer access between " + pair + " is not enabled, or was found not to work";
+}
+
+/// Of a link that a relay cannot take.
+std::string why_not_over(const route_facts& facts, device_id from, device_id to) {
+  const std::string pair = to_string(from) + " and " + to_string(to);
+  return facts.pair(from, to).usable ? "the link between " + pair + " is slower than was asked for"
+                                     : "no usable peer path between " + pair;
 }
 
 error refused(std::string what) { return make_error(errc::peer_unsupported, std::move(what)); }
@@ -148,7 +159,7 @@ pipeline_plan plan_pipeline(const lane_facts& first, const lane_facts& second, b
   chunk = std::min(chunk, total);
   pipeline_plan plan;
   plan.chunk = chunk;
-  const std::uint64_t count = (total + chunk - 1) / chunk;
+  const std::uint64_t count = total / chunk + (total % chunk != 0 ? 1 : 0);
   // One chunk in each stage keeps both busy, and a third one is on its way while a slot changes hands, which took an
   // H200 6 to 20 us.
   plan.depth = static_cast<int>(std::min<std::uint64_t>(count, 3));
@@ -237,7 +248,7 @@ result<route_choice> route(const route_facts& facts, device_id from, device_id t
       if (!c.possible) {
         return refused("no way from " + to_string(from) + " to " + to_string(to) + " through " +
                        (named ? to_string(wish.via) : std::string{"another device"}) +
-                       ": both of its links need enabled peer access");
+                       ": a link is not enabled, or slower than was asked for");
       }
       return c.choice;
     }
@@ -271,8 +282,10 @@ result<route_report> explain_route(const route_facts& facts, device_id from, dev
       a.why = std::move(impossible);
     } else if (wish.path != copy_path::automatic) {
       a.why = "not asked for";
-    } else if (!a.predicted_seconds || report.chosen.predicted_seconds <= 0) {
+    } else if (!a.predicted_seconds) {
       a.why = "its time is not known: no rate was published or measured for a link on the way";
+    } else if (report.chosen.predicted_seconds <= 0) {
+      a.why = "the time of the chosen way is not known: no rate was published or measured for a link on it";
     } else {
       const double more = *a.predicted_seconds / report.chosen.predicted_seconds;
       char times[16];
@@ -294,9 +307,9 @@ result<route_report> explain_route(const route_facts& facts, device_id from, dev
     candidate c = relayed_way(facts, from, to, via, n, wish);
     c.choice.path = copy_path::relayed;
     c.choice.via = via;
-    const bool first = facts.pair(from, via).usable;
-    lost(c, "no usable peer path between " +
-                (first ? to_string(via) + " and " + to_string(to) : to_string(from) + " and " + to_string(via)));
+    const pair_facts& first = facts.pair(from, via);
+    lost(c,
+         first.usable && good_enough(first.lane, wish) ? why_not_over(facts, via, to) : why_not_over(facts, from, via));
   }
   return report;
 }

@@ -34,6 +34,10 @@ void spread(std::span<const copy_part> parts, const copy_options& options, std::
   }
   if (state == nullptr) raise(errc::invalid_argument, "no part is device memory", where);
   state->require_open(where);
+  if (options.verify != verification::none) {
+    raise(errc::invalid_argument,
+          "scatter, gather and replicate are not verified: verify a copy of each part, or read the parts back", where);
+  }
   const auto device_of_ref = [](const memory_ref& ref) { return ref.state == nullptr ? device_id{} : ref.device; };
   // Each part runs in the default stream of the device that only it uses, so that the parts run side by side; each
   // starts after what the default streams of both its devices hold.

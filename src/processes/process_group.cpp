@@ -16,6 +16,7 @@
 namespace weft {
 namespace {
 
+using namespace std::chrono_literals;
 using detail::packet;
 using detail::packet_io;
 using detail::packet_kind;
@@ -128,7 +129,8 @@ void process_group::body::conclude(member& m, presence how) {
 void process_group::body::give_up(member& m, error why) {
   why.what = name_of(m) + ": " + why.what;
   m.broken = std::move(why);
-  ::epoll_ctl(watch.get(), EPOLL_CTL_DEL, m.link.get(), nullptr);  // its process is still watched
+  // its process is still watched
+  for (const descriptor* set : {&watch, &deaths}) ::epoll_ctl(set->get(), EPOLL_CTL_DEL, m.link.get(), nullptr);
 }
 
 error process_group::body::gone(const member& m) const {
@@ -258,7 +260,8 @@ process_group::body::outcome process_group::body::wait(std::unique_lock<std::mut
       if (mine) these.push_back({nudge.file(), POLLIN, 0});
       if (mine) watched = true;
       lock.unlock();
-      signal->poll(these, until);
+      // the nudge is the watcher's: a second one looks now and then at what others have read
+      signal->poll(these, mine ? until : std::min<wait_deadline>(until, detail::steady_now() + 10ms));
       lock.lock();
       if (mine) {
         watched = false;

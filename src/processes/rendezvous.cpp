@@ -113,6 +113,8 @@ rendezvous rendezvous::inherited(std::string_view ticket, std::source_location w
     if (!detail::is_packet_socket(fd)) {
       refuse("descriptor " + std::to_string(fd) + " is no connection of a rendezvous; was it closed on exec?");
     }
+    // ticket() clears the flag, and whoever takes the connection sets it again
+    if ((::fcntl(fd, F_GETFD) & FD_CLOEXEC) != 0) refuse("descriptor " + std::to_string(fd) + " was taken already");
   }
   for (const int fd : fds) {
     made.links_.emplace_back(fd);

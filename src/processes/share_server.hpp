@@ -100,7 +100,7 @@ class process_watch {
 
 /// What an exporter has given.
 struct fetched_share {
-  descriptor file;    // sealed against shrinking, and at least as large as the answer says
+  descriptor file;    // sealed against shrinking, and at least as large as the answer says; of a block: not checked
   descriptor second;  // of the exporter's driver, where it has one; checked by nobody yet
   std::shared_ptr<process_watch> exporter;
   share_reply reply;

@@ -91,6 +91,11 @@ std::uint64_t nanoseconds_between(nanoseconds from, nanoseconds to) {
   return to <= from ? 0 : static_cast<std::uint64_t>(to.count()) - static_cast<std::uint64_t>(from.count());
 }
 
+/// A virtual clock begins at 0, and all its records have the time.
+bool is_known(nanoseconds submitted, const chrome_trace_context& context) {
+  return context.simulated || submitted.count() != 0;
+}
+
 /// Neither process 0 nor thread 0: Perfetto takes those for the idle task.
 constexpr std::int64_t host_process = 1;
 std::int64_t process_of(device_id device) {
@@ -217,7 +222,7 @@ class writer {
       before = ",\"";
     };
     const std::uint64_t queued = nanoseconds_between(r.submitted, r.started);
-    if (r.submitted.count() != 0 && queued != 0) {
+    if (is_known(r.submitted, context_) && queued != 0) {
       field("queued_us");
       append_microseconds(json_, queued);
     }
@@ -316,7 +321,7 @@ void add_flows(writer& out, const std::vector<const trace_record*>& order, const
 }
 
 /// Bytes that copies have under way, and how much work of each device is submitted and not over.
-void add_counters(writer& out, const std::vector<const trace_record*>& order) {
+void add_counters(writer& out, const std::vector<const trace_record*>& order, const chrome_trace_context& context) {
   using change = std::tuple<nanoseconds, std::int64_t, std::int64_t>;  // when, whose process, by how much
   const auto write = [&](std::string_view name, std::vector<change> changes) {
     std::sort(changes.begin(), changes.end());
@@ -336,7 +341,7 @@ void add_counters(writer& out, const std::vector<const trace_record*>& order) {
       moving.emplace_back(r->started, host_process, static_cast<std::int64_t>(r->bytes));
       moving.emplace_back(std::max(r->started, r->ended), host_process, -static_cast<std::int64_t>(r->bytes));
     }
-    if (r->device.value() >= 0 && r->kind != trace_kind::mark && r->submitted.count() != 0) {
+    if (r->device.value() >= 0 && r->kind != trace_kind::mark && is_known(r->submitted, context)) {
       queued.emplace_back(std::max(r->submitted, order.front()->started), process_of(r->device), 1);
       queued.emplace_back(std::max(r->started, r->ended), process_of(r->device), -1);
     }
@@ -369,7 +374,7 @@ std::string chrome_trace(std::span<const trace_record> records, const chrome_tra
     keys.push_back(key);
   }
   add_flows(out, order, keys);
-  add_counters(out, order);
+  add_counters(out, order, context);
   return out.finish();
 }
 

@@ -83,7 +83,8 @@ class profiler::body {
   void pause() {
     const std::lock_guard lock{mutex_};
     if (paused_since_) return;
-    machine_->trace_to(std::exchange(before_, nullptr));
+    auto before = std::exchange(before_, nullptr);
+    if (machine_->trace() == sink_) machine_->trace_to(before);  // else the user has set another since
     paused_since_ = machine_->now();
   }
 
@@ -128,6 +129,7 @@ class profiler::body {
 
   [[nodiscard]] std::uint64_t dropped() {
     const std::lock_guard lock{mutex_};
+    collect();
     return drops();
   }
 

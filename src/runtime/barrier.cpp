@@ -71,8 +71,9 @@ struct device_barrier::body {
 
   // what the gate waits for, and the event of the opening
   event arrive(const stream& by) {
-    if (detail::state_of(by) != state) raise(errc::wrong_device, "a stream of another machine arrived at a barrier");
-    const device_id who = by.on().id();
+    const device on = by.on();
+    if (detail::state_of(on) != state) raise(errc::wrong_device, "a stream of another machine arrived at a barrier");
+    const device_id who = on.id();
     const std::lock_guard lock{mutex};
     if (std::find(participants.begin(), participants.end(), who) == participants.end()) {
       raise(errc::invalid_argument, to_string(who) + " does not take part in this barrier");
@@ -150,19 +151,22 @@ device_barrier::~device_barrier() = default;
 device_barrier::device_barrier(device_barrier&&) noexcept = default;
 device_barrier& device_barrier::operator=(device_barrier&&) noexcept = default;
 
+device_barrier::body& device_barrier::held() const { return *detail::not_moved_from(body_, "barrier"); }
+
 device_barrier::progress device_barrier::status() const {
-  const std::lock_guard lock{body_->mutex};
-  return {body_->generation, body_->arrived.size(), body_->participants.size()};
+  body& now = held();
+  const std::lock_guard lock{now.mutex};
+  return {now.generation, now.arrived.size(), now.participants.size()};
 }
 
 event device_barrier::arrive(const stream& by, std::source_location where) {
   const called_from here{where};
-  return body_->arrive(by);
+  return held().arrive(by);
 }
 
 event device_barrier::arrive_and_order(const stream& by, std::source_location where) {
   const called_from here{where};
-  event opening = body_->arrive(by);
+  event opening = held().arrive(by);
   by.wait(opening);
   return opening;
 }
@@ -170,15 +174,16 @@ event device_barrier::arrive_and_order(const stream& by, std::source_location wh
 wait_outcome device_barrier::arrive_and_wait(const stream& by, std::chrono::nanoseconds timeout,
                                              std::source_location where) {
   const called_from here{where};
-  return body_->arrive(by).wait_for(timeout);
+  return held().arrive(by).wait_for(timeout);
 }
 
 void device_barrier::reset(std::source_location where) {
   const called_from here{where};
-  const std::lock_guard lock{body_->mutex};
-  auto next = body_->make_filling();
-  body_->cancel("reset");
-  body_->begin(std::move(next));
+  body& now = held();
+  const std::lock_guard lock{now.mutex};
+  auto next = now.make_filling();
+  now.cancel("reset");
+  now.begin(std::move(next));
 }
 
 }  // namespace weft

@@ -15,8 +15,18 @@ wait_outcome wait_until(const event& e, wait_deadline deadline, const std::stop_
   if (!e.record()) return wait_outcome::ok;
   event_record& record = *e.record();
   const wait_outcome outcome = record.owner->wait(record, deadline, stop);
-  if (outcome == wait_outcome::failed) detail::raise_failure(*record.cause(), where);
-  return outcome;
+  if (outcome != wait_outcome::failed) return outcome;
+  const error cause = *record.cause();
+  // a wait for its stream among others may have found it, and reported another one
+  static_cast<void>(
+      detail::state_of(e)->take_unreported([&](const auto& one) { return detail::is_same_failure(one.cause, cause); }));
+  detail::raise_failure(cause, where);
+}
+
+/// Some drivers know it only when they are asked; a virtual clock would go on by that.
+bool has_ended(const event& one, event_record& record) {
+  const bool is_virtual = detail::state_of(one)->options().clock == clock_kind::virtual_time;
+  return record.finished() || (!is_virtual && record.owner->ready(record));
 }
 
 }  // namespace
@@ -35,7 +45,7 @@ wait_outcome event::wait_for(std::chrono::nanoseconds timeout, std::source_locat
 }
 
 std::optional<error> event::failure() const {
-  if (!record_ || !record_->finished() || !record_->cause()) return std::nullopt;
+  if (!record_ || !has_ended(*this, *record_) || !record_->cause()) return std::nullopt;
   return *record_->cause();
 }
 
@@ -63,7 +73,7 @@ std::chrono::nanoseconds elapsed(const event& from, const event& to, std::source
                                   to_string(to.record()->device) + ": the clocks of two devices do not compare");
   }
   for (const event* e : {&from, &to}) {
-    if (!e->record()->finished())
+    if (!has_ended(*e, *e->record()))
       raise(errc::not_ready, "elapsed() of an event whose work has not ended; wait for it first");
   }
   return to.record()->times().ended - from.record()->times().ended;

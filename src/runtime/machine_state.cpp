@@ -257,10 +257,9 @@ void machine_state::open_backends() {
     raise(errc::not_found, "no backend has a device");
   }
   for (const auto& b : backends_) {
-    device_count_ += static_cast<int>(b->devices().size());
     notes_.insert(notes_.end(), b->notes().begin(), b->notes().end());
   }
-  default_streams_ = std::vector<std::atomic<stream_handle>>(static_cast<std::size_t>(device_count_));
+  default_streams_ = std::vector<std::atomic<stream_handle>>(backend_names_.size());
   join_backends(plan);
 }
 
@@ -277,9 +276,11 @@ void machine_state::drop_unknown(std::vector<std::string>& wanted, std::span<con
     text += "; it has:";
     for (const std::string_view n : names) text += " " + std::string{n};
     if (options_.backend_required) raise(errc::not_found, std::move(text));
-    notes_.push_back(text + (wanted.size() > 1 ? "; it is left out" : "; fell back to the best one present"));
+    notes_.push_back(text + "; it is left out");
     return true;
   });
+  if (wanted.empty() && options_.backend)
+    notes_.push_back("no backend of '" + *options_.backend + "' is in this build; fell back to the best one present");
 }
 
 bool machine_state::open_one(const backend_entry& entry, const backend_options& plan, backend_status& status,
@@ -298,6 +299,7 @@ bool machine_state::open_one(const backend_entry& entry, const backend_options& 
   auto opened = entry.open(plan);
   status.available = opened && !(*opened)->devices().empty();
   if (status.available) {
+    backend_names_.insert(backend_names_.end(), (*opened)->devices().size(), status.name);
     backends_.push_back(std::move(*opened));
     if (!is_host) {
       for (std::string& note : host_only_.notes(entry.name, is_mixed)) notes_.push_back(std::move(note));
@@ -415,8 +417,8 @@ void machine_state::join_backends(const backend_options& plan) {
 }
 
 void machine_state::raise_unknown(device_id id) const {
-  raise(errc::invalid_device,
-        "there is no " + to_string(id) + ": this machine has " + std::to_string(device_count_) + " devices, from gpu0");
+  raise(errc::invalid_device, "there is no " + to_string(id) + ": this machine has " + std::to_string(device_count()) +
+                                  " devices, from gpu0");
 }
 
 callback_thread& machine_state::started(serving& place, callback_thread::kind what) {
@@ -509,6 +511,15 @@ result<wait_outcome> machine_state::finish_pending(wait_deadline deadline) {
   return wait_outcome::ok;
 }
 
+void machine_state::add_unreported(device_id device, stream_handle stream, error cause) {
+  const std::lock_guard lock{unreported_mutex_};
+  if (std::any_of(unreported_.begin(), unreported_.end(),
+                  [&](const unreported& one) { return is_same_failure(one.cause, cause); }))
+    return;
+  unreported_.push_back({device, stream, std::move(cause)});
+  has_unreported_.store(true, std::memory_order_release);  // pairs with acquire in take_unreported
+}
+
 bool machine_state::on_worker() const noexcept { return backends_.front()->on_worker(); }
 
 void machine_state::start_thread(std::function<void()> f) {
@@ -518,6 +529,11 @@ void machine_state::start_thread(std::function<void()> f) {
 void machine_state::close_from_anywhere() noexcept {
   if (!on_worker() && !backends_.front()->in_call()) return close();
   on_another_thread([this] { close(); });
+}
+
+bool is_same_failure(const error& a, const error& b) {
+  if (a.code != b.code || a.native_code != b.native_code || a.what != b.what) return false;
+  return a.where.line() == 0 || b.where.line() == 0 || a.where.line() == b.where.line();
 }
 
 void raise_failure(error cause, std::source_location where) {

@@ -11,6 +11,7 @@
 #include "weft/core/raise.hpp"
 #include "weft/runtime/machine.hpp"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -47,7 +48,9 @@ class machine_state : public std::enable_shared_from_this<machine_state> {
 
   /// One: several are a mixed_backend.
   [[nodiscard]] const std::vector<std::unique_ptr<backend>>& backends() const { return backends_; }
-  [[nodiscard]] int device_count() const { return device_count_; }
+  [[nodiscard]] int device_count() const { return static_cast<int>(backend_names_.size()); }
+  /// Under which the device's backend was opened. The device is one of this machine.
+  [[nodiscard]] const std::string& backend_name(device_id id) const { return backend_names_[id.index()]; }
   [[nodiscard]] const std::vector<backend_status>& statuses() const { return statuses_; }
   [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
   [[nodiscard]] const machine_options& options() const { return options_; }
@@ -84,6 +87,27 @@ class machine_state : public std::enable_shared_from_this<machine_state> {
   using pending_work = std::function<result<wait_outcome>(wait_deadline)>;
   void before_synchronize(pending_work f);
   [[nodiscard]] result<wait_outcome> finish_pending(wait_deadline deadline);
+  struct unreported {
+    device_id device;  // none: of a launch over devices
+    stream_handle stream = stream_handle::none;
+    error cause;
+  };
+  /// Keeps a failure that a wait for several streams found, which reports one; the next wait reports the next. One that
+  /// is kept already, as where it went from stream to stream, counts once.
+  void add_unreported(device_id device, stream_handle stream, error cause);
+  /// The first that fits, to be reported now. Cost: a load where none is kept.
+  template <class F>
+  [[nodiscard]] std::optional<error> take_unreported(const F& fits) {
+    // acquire: pairs with the release stores, here and in add_unreported
+    if (!has_unreported_.load(std::memory_order_acquire)) return std::nullopt;
+    const std::lock_guard lock{unreported_mutex_};
+    const auto found = std::find_if(unreported_.begin(), unreported_.end(), fits);
+    if (found == unreported_.end()) return std::nullopt;
+    std::optional<error> taken{std::move(found->cause)};
+    unreported_.erase(found);
+    has_unreported_.store(!unreported_.empty(), std::memory_order_release);
+    return taken;
+  }
   /// Runs `f`, which waits for work, here or, on a thread that does that work, on one of its own.
   template <class F>
   void off_workers(F f) noexcept {
@@ -167,7 +191,7 @@ class machine_state : public std::enable_shared_from_this<machine_state> {
   std::vector<std::unique_ptr<backend>> backends_;
   std::vector<backend_status> statuses_;
   std::vector<std::string> notes_;
-  int device_count_ = 0;
+  std::vector<std::string> backend_names_;                           // of each device
   mutable std::vector<std::atomic<stream_handle>> default_streams_;  // none: not asked for yet
   std::atomic<bool> closed_{false};
   std::atomic<bool> ended_{false};
@@ -176,12 +200,19 @@ class machine_state : public std::enable_shared_from_this<machine_state> {
   std::mutex closing_mutex_;
   std::vector<std::function<void()>> closing_;
   std::vector<pending_work> pending_;
+  std::atomic<bool> has_unreported_{false};
+  std::mutex unreported_mutex_;
+  std::vector<unreported> unreported_;
   serving callbacks_, deciders_;
   std::shared_ptr<clock_hold> hold_;  // null on the wall clock
   std::atomic<bool> tracing_{false};
   mutable std::mutex trace_mutex_;
   std::shared_ptr<trace_sink> trace_;
 };
+
+/// Whether two errors tell of one failure: the words are the same, and so is the place in the program, where both name
+/// one.
+[[nodiscard]] bool is_same_failure(const error& a, const error& b);
 
 /// Ends a wait: the failure of work becomes an exception, which names the wait where the work names no place.
 [[noreturn]] void raise_failure(error cause, std::source_location where);

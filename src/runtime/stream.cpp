@@ -30,6 +30,14 @@ event write_word(const detail::stream_identity& identity, const word_request& re
   return detail::make<event>(identity.state, value_or_raise(own.write_value(identity.handle, request)));
 }
 
+wait_outcome synchronize_until(const detail::stream_identity& identity, backend& own, wait_deadline deadline) {
+  const wait_outcome outcome = value_or_raise(own.synchronize(identity.handle, deadline, {}));
+  // a wait for this stream among others may have found it, and reported another one
+  if (auto failure = identity.state->take_unreported([&](const auto& one) { return one.stream == identity.handle; }))
+    raise(*failure);
+  return outcome;
+}
+
 }  // namespace
 
 namespace detail {
@@ -76,7 +84,9 @@ void* stream::driver_queue(std::source_location where) const {
   return value_or_raise(backend_of(identity_.get()).driver_queue(native()));
 }
 
-device stream::on() const { return detail::make<device>(identity_.get().state, identity_.get().device); }
+device stream::on() const {
+  return detail::make<device>(detail::not_moved_from(identity_.get().state, "stream"), identity_.get().device);
+}
 
 event stream::record(std::source_location where) const {
   const called_from here{where};
@@ -136,13 +146,13 @@ bool stream::idle(std::source_location where) const {
 
 void stream::synchronize(std::source_location where) const {
   const called_from here{where};
-  value_or_raise(backend_of(identity_.get()).synchronize(native(), no_deadline, {}));
+  static_cast<void>(synchronize_until(identity_.get(), backend_of(identity_.get()), no_deadline));
 }
 
 wait_outcome stream::synchronize_for(std::chrono::nanoseconds timeout, std::source_location where) const {
   const called_from here{where};
   backend& own = backend_of(identity_.get());
-  return value_or_raise(own.synchronize(native(), deadline_after(own.now(), timeout), {}));
+  return synchronize_until(identity_.get(), own, deadline_after(own.now(), timeout));
 }
 
 }  // namespace weft

@@ -11,6 +11,7 @@
 #include "weft/memory/fill.hpp"
 #include "weft/memory/peer_access.hpp"
 #include "weft/memory/shared_memory.hpp"
+#include "weft/runtime/device_scope.hpp"
 
 #include <array>
 #include <cstdlib>
@@ -262,6 +263,7 @@ TEST_F(gpu_faults, a_fault_of_a_kernel_takes_every_part_of_its_gpu_and_a_refused
   ASSERT_TRUE(m[1].is_lost());
   EXPECT_EQ(m[1].lost_cause()->what, fault.what) << "the cause, not what the driver answers afterwards";
   EXPECT_EQ(error_of([&, d = m[1]] { weft::stream{d}.synchronize(); }).code, errc::device_lost);
+  EXPECT_EQ(error_of([&, d = m[1]] { const weft::device_scope late{d}; }).code, errc::device_lost);
   EXPECT_FALSE(m[2].is_lost()) << "another GPU";
 }
 

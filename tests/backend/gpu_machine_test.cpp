@@ -13,6 +13,7 @@
 #include "weft/core/raise.hpp"
 #include "weft/memory/copy.hpp"
 #include "weft/memory/fill.hpp"
+#include "weft/memory/mapping.hpp"
 #include "weft/memory/peer_access.hpp"
 #include "weft/memory/pool.hpp"
 #include "weft/memory/shared_memory.hpp"
@@ -597,6 +598,21 @@ TEST_F(gpu_machine, shares_nothing_with_the_host_backend_and_says_so) {
   const weft::machine host{options};
   const weft::shareable_buffer<byte> theirs{host[0], shared_size};
   EXPECT_EQ(run_importer("refuses_what_the_host_backend_shares", theirs.handle().text()), 0);
+}
+
+TEST_F(gpu_machine, maps_no_block_beside_another_backend_and_says_where_it_would) {
+  weft::machine_options options = samples::virtual_cuda_options();
+  options.backend = "host,virtual_cuda";
+  const weft::machine m{options};
+  const weft::device gpu = m[m.device_count() - 1];
+  ASSERT_EQ(gpu.kind(), weft::backend_kind::cuda);
+  try {
+    const weft::mapping no{weft::physical_block{gpu, bytes{std::uint64_t{2} << 20}}};
+    ADD_FAILURE() << "it is mapped";
+  } catch (const weft::error_exception& e) {
+    EXPECT_EQ(e.code(), errc::unsupported);
+    EXPECT_NE(e.cause().what.find("reservations of a mixed machine"), std::string::npos) << e.cause().what;
+  }
 }
 
 TEST_F(gpu_importer, DISABLED_is_told_of_more_than_there_is) {

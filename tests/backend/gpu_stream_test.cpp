@@ -14,6 +14,7 @@
 #include <atomic>
 #include <chrono>
 #include <future>
+#include <stdexcept>
 #include <stop_token>
 #include <thread>
 #include <vector>
@@ -69,6 +70,18 @@ class endless_kernel {
   weft::pinned_buffer<std::uint8_t> word_;
   weft::event running_;
 };
+
+TEST_F(gpu_stream, a_question_for_a_failure_or_for_the_time_between_sees_an_end_that_nobody_waits_for) {
+  const weft::machine m = open();
+  const weft::stream order{m[0]};
+  const weft::buffer<std::uint32_t> memory{m[0], 64};
+  const weft::event first = weft::fill(order, memory, 1U), second = weft::fill(order, memory, 2U);
+  EXPECT_TRUE(processes::comes_true(
+      [&] { return error_of([&] { static_cast<void>(weft::elapsed(first, second)); }).what == "nothing failed"; }));
+  const weft::event failed = order.call([] { throw std::runtime_error{"on purpose"}; });
+  EXPECT_TRUE(processes::comes_true([&] { return failed.failure().has_value(); }));
+  EXPECT_EQ(error_of([&] { order.synchronize(); }).code, errc::kernel_failed) << "the question told nobody";
+}
 
 TEST_F(gpu_stream, a_stream_waits_for_one_of_another_device_in_the_driver) {
   const weft::machine m = open();

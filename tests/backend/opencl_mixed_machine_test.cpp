@@ -55,7 +55,8 @@ std::vector<std::int32_t> read(const buffer<std::int32_t>& from) {
 
 TEST_P(mixed_machine, numbers_its_devices_on_over_the_backends_in_the_order_in_which_they_were_named) {
   const machine m = open();
-  const int host = m.device_count("host"), opencl = m.device_count("opencl");
+  const int host = m.device_count("host");
+  const int opencl = m.device_count(*samples::opencl_options(GetParam().memory).backend);
   EXPECT_EQ(host, 2);
   ASSERT_GT(opencl, 0);
   ASSERT_EQ(m.device_count(), host + opencl);
@@ -223,6 +224,12 @@ TEST_P(mixed_machine, has_multicast_between_devices_of_one_backend) {
   std::vector<std::int32_t> sums(1000);
   group.load(order, sums, 0).wait();
   for (std::size_t i = 0; i < sums.size(); ++i) ASSERT_EQ(sums[i], 2 * static_cast<std::int32_t>(i + 1));
+  for (const weft::device_id id : four) {
+    if (m[id].kind() == weft::backend_kind::host) continue;
+    const buffer<std::int32_t> far{m[id], 1000};
+    EXPECT_EQ(error_of([&] { group.store(order, 0, far); }).code, errc::invalid_argument);
+    EXPECT_EQ(error_of([&] { group.load(order, far, 0); }).code, errc::invalid_argument);
+  }
   group.unbind(hosts[0]);
 }
 
@@ -524,7 +531,8 @@ TEST_P(mixed_machine, sends_messages_across_through_the_host) {
 
 TEST_P(mixed_machine, counts_messages_between_devices_of_one_backend_on_the_link_between_them) {
   const machine m = open();
-  const weft::device_id from{GetParam().host_first ? 0 : m.device_count("opencl")}, to{from.value() + 1};
+  const weft::device_id from{GetParam().host_first ? 0 : m.device_count() - m.device_count("host")};
+  const weft::device_id to{from.value() + 1};
   const weft::message_queue<note> queue{m, from, to};
   ASSERT_TRUE(queue.is_direct()) << queue.why();
   const auto before = m.traffic().bytes_on_link;

@@ -4,6 +4,8 @@
 #include "support/couple.hpp"
 #include "support/hang.hpp"
 #include "support/opencl_machines.hpp"
+#include "support/paths.hpp"
+#include "support/rounds.hpp"
 #include "support/samples.hpp"
 #include "weft/channel/kernel_end.hpp"
 #include "weft/channel/shared_queue.hpp"
@@ -12,9 +14,13 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <deque>
+#include <map>
 #include <optional>
+#include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace opencl_queue_test {
@@ -87,6 +93,8 @@ WEFT_KERNEL(follows, (WEFT_RING in, uint64_t first, uint64_t most, uint64_t poll
   result[1] = (uint64_t)came_to;
   result[2] = wrong;
 });
+
+WEFT_KERNEL(closes_its_reader, (WEFT_RING in), { weft_ring_close_reader(in); });
 
 void known_to_the_host_alone(const weft_ring* /*in*/) {}
 WEFT_KERNEL(calls_the_host, (WEFT_RING in), { known_to_the_host_alone(in); });
@@ -513,6 +521,22 @@ TEST_P(opencl_queue, closes_a_receiver_that_is_lent_when_it_comes_back) {
   EXPECT_EQ(status, queue_status::closed);
 }
 
+TEST_P(opencl_queue, stays_closed_by_a_kernel_that_receives_when_the_next_one_is_launched) {
+  const machine m = open();
+  const message_queue<std::uint64_t> queue{m, gpu0, gpu1, of_capacity(16)};
+  auto tx = queue.open_sender();
+  auto rx = queue.open_receiver();
+  for (std::uint64_t n = 0; n < 16; ++n) ASSERT_EQ(tx.try_send(n), queue_status::ok);
+  const kernel_end in{rx};
+  const noted result{m[1]};
+  const weft::stream order{m[1]};
+  weft::launch<closes_its_reader>(order, weft::range(1), in).wait();
+  EXPECT_EQ(tx.try_send(16), queue_status::closed);
+  weft::launch<follows>(order, weft::range(1), in, std::uint64_t{0}, std::uint64_t{0}, for_ever, result.memory())
+      .wait();
+  EXPECT_EQ(tx.try_send(16), queue_status::closed);
+}
+
 TEST_P(opencl_queue, a_queue_closed_with_both_ends_lent_stops_the_next_launches) {
   const machine m = open();
   message_queue<std::uint64_t> queue{m, gpu0, gpu1, of_capacity(16)};
@@ -883,6 +907,59 @@ void behave_as_deques(const machine& m, std::uint64_t seed) {
     ASSERT_EQ(there.size(), asked.size());
     ASSERT_EQ(back.size(), answered.size());
   }
+}
+
+/// Variables of the environment, for a while.
+class variables {
+ public:
+  // NOLINTBEGIN(concurrency-mt-unsafe): in the one thread of a test
+  explicit variables(std::map<std::string, std::string> values) : before_(std::move(values)) {
+    for (auto& [name, value] : before_) {
+      const char* const was = std::getenv(name.c_str());
+      const std::string then = was == nullptr ? "" : was;
+      ::setenv(name.c_str(), value.c_str(), 1);
+      value = then;
+    }
+  }
+  ~variables() {
+    for (const auto& [name, value] : before_)
+      static_cast<void>(value.empty() ? ::unsetenv(name.c_str()) : ::setenv(name.c_str(), value.c_str(), 1));
+  }
+  // NOLINTEND(concurrency-mt-unsafe)
+  variables(const variables&) = delete;
+  variables& operator=(const variables&) = delete;
+
+ private:
+  std::map<std::string, std::string> before_;
+};
+
+TEST_F(opencl_ring_image, a_packed_queue_from_a_buffer_to_a_gpu_is_read_where_it_lies) {
+  const std::string driver = samples::virtual_cuda_library();
+  if (driver.empty()) GTEST_SKIP() << "the virtual CUDA driver is not built";
+  if (samples::is_sanitized) GTEST_SKIP() << "the virtual CUDA driver is not instrumented";
+  const variables ours{std::map<std::string, std::string>{{"WEFT_CUDA_DRIVER", driver},
+                                                          {"WEFT_CUDA_NVRTC", driver},
+                                                          {"WEFT_CUDA_NVML", "none"},
+                                                          {"WEFT_CUDA_GDRCOPY", "none"}}};
+  weft::machine_options both = samples::opencl_options(samples::opencl_memory::buffers);
+  both.backend = "opencl_buffers,cuda";
+  const machine mixed{both};
+  int gpu = 0;
+  while (mixed[gpu].kind() != weft::backend_kind::cuda) ++gpu;
+  queue_options options = of_capacity(16);
+  options.mode = transfer_mode::direct;  // which has messages brought where they can be
+  const message_queue<std::uint64_t> queue{mixed, gpu0, mixed[gpu].id(), options};
+  auto tx = queue.open_sender();
+  auto rx = queue.open_receiver();
+  for (std::uint64_t n = 0; n < 5; ++n) ASSERT_EQ(tx.try_send(n), queue_status::ok);
+  const kernel_end in{rx};
+  EXPECT_EQ(in.delivery(), weft::ring_delivery::in_place);
+  const noted result{mixed[gpu]};
+  weft::launch<follows>(weft::stream{mixed[gpu]}, weft::range(1), in, std::uint64_t{0}, std::uint64_t{5},
+                        std::uint64_t{1000}, result.memory())
+      .wait();
+  EXPECT_EQ(result.read().done, 5U);
+  EXPECT_EQ(result.read().wrong, 0U);
 }
 
 TEST_F(opencl_ring_image, behaves_as_a_deque_under_every_schedule) {

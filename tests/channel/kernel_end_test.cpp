@@ -184,6 +184,39 @@ TEST(kernel_end, an_operation_that_failed_during_its_loan_leaves_the_queue_to_be
   EXPECT_EQ(rx.try_receive(got), queue_status::closed);
 }
 
+TEST(kernel_end, a_pop_during_its_loan_takes_nothing_and_gives_no_space_away) {
+  const machine m = play(wired(2));
+  queue_options options;
+  options.capacity = 16;
+  const message_queue<std::uint64_t> queue{m, gpu0, gpu1, options};
+  auto tx = queue.open_sender();
+  auto rx = queue.open_receiver();
+  for (std::uint64_t n = 0; n < 16; ++n) ASSERT_EQ(tx.try_send(n), queue_status::ok);
+  ASSERT_NE(rx.front(), nullptr);
+  {
+    const weft::kernel_end in{rx};
+    for (int n = 0; n < 8; ++n) rx.pop();
+    EXPECT_EQ(tx.try_send(16), queue_status::full);
+    ASSERT_TRUE(rx.failure());
+    EXPECT_EQ(rx.failure()->code, weft::errc::not_ready);
+  }
+  std::uint64_t got = 0;
+  for (std::uint64_t n = 0; n < 16; ++n) {
+    ASSERT_EQ(rx.try_receive(got), queue_status::ok);
+    EXPECT_EQ(got, n);
+  }
+}
+
+TEST(kernel_end, refuses_an_end_of_no_queue) {
+  const machine m = play(wired(2));
+  weft::sender<std::uint64_t> tx;
+  weft::receiver<std::uint64_t> rx;
+  EXPECT_EQ(error_of([&] { const weft::kernel_end lent{tx}; }).code, weft::errc::invalid_argument);
+  EXPECT_EQ(error_of([&] { const weft::kernel_end lent{rx}; }).code, weft::errc::invalid_argument);
+  EXPECT_EQ(error_of([&] { const weft::kernel_end lent(tx, m[0]); }).code, weft::errc::invalid_argument);
+  EXPECT_EQ(error_of([&] { const weft::kernel_end lent(rx, m[0]); }).code, weft::errc::invalid_argument);
+}
+
 TEST(kernel_end, refuses_what_kernels_do_not_know) {
   const machine m = play(wired(2));
   queue_options options;

@@ -272,6 +272,10 @@ void sends_batches() {
   EXPECT_EQ(in, out);
   EXPECT_EQ(rx.receive_batch_for(in, 1ms), (batch_result{queue_status::timed_out, 0}));
   EXPECT_EQ(tx.try_send_batch({}), (batch_result{queue_status::ok, 0}));
+  EXPECT_EQ(rx.receive_batch(in, 0), (batch_result{queue_status::ok, 0})) << "none were asked for";
+  tx.close();
+  EXPECT_EQ(rx.receive_batch(in, 0), (batch_result{queue_status::closed, 0})) << "none follow";
+  EXPECT_EQ(rx.receive_batch({}, 0), (batch_result{queue_status::ok, 0}));
   const auto s = queue.statistics();
   EXPECT_EQ(s.sent, 100U);
   EXPECT_EQ(s.received, 100U);
@@ -442,6 +446,26 @@ TEST(backpressure_policy, overwrite_oldest_keeps_the_newest_and_counts_exactly_w
     if (mode == transfer_mode::direct) {
       EXPECT_EQ(received, 16U);
     }
+  }
+}
+
+TEST(backpressure_policy, overwrite_oldest_counts_at_rest_what_can_be_received) {
+  const machine m = play(wired(2));
+  for (const transfer_mode mode : {transfer_mode::direct, transfer_mode::host_staged}) {
+    const message_queue<int> queue{m, gpu0, gpu1, with(16, backpressure::overwrite_oldest, mode)};
+    auto tx = queue.open_sender();
+    auto rx = queue.open_receiver();
+    for (std::uint64_t n = 1; n <= 48; ++n) {
+      ASSERT_EQ(tx.try_send(static_cast<int>(n)), queue_status::ok);
+      ASSERT_TRUE(processes::comes_true([&] { return queue.statistics().staged.messages == n || queue.is_direct(); }));
+      EXPECT_EQ(queue.size(), std::min<std::uint64_t>(n, 16));
+    }
+    int got = 0;
+    for (std::size_t left = 16; left-- != 0;) {
+      ASSERT_EQ(rx.try_receive(got), queue_status::ok);
+      EXPECT_EQ(queue.size(), left);
+    }
+    EXPECT_EQ(queue.statistics().lost, 32U);
   }
 }
 
@@ -686,6 +710,7 @@ void expect_over(const queue_options& options, queue_status expected, bool by_ma
   EXPECT_EQ(rx.front(), nullptr);
   EXPECT_EQ(rx.try_receive_batch(room), (batch_result{expected, 0}));
   EXPECT_EQ(rx.receive_batch(room), (batch_result{expected, 0}));
+  EXPECT_EQ(rx.receive_batch(room, 0), (batch_result{expected, 0}));
   EXPECT_EQ(tx.failure() && tx.failure()->code == errc::machine_closed, by_machine);
   const auto s = queue.statistics();
   EXPECT_EQ(s.received, 1U);
@@ -767,6 +792,40 @@ TEST(closing, a_lost_device_is_told_within_a_lap_or_1024_messages_to_a_sender_th
   }
 }
 
+TEST(closing, a_lost_device_is_told_to_an_end_that_polls_whatever_its_calls_were) {
+  for (const backpressure policy : {backpressure::block, backpressure::drop_newest}) {
+    for (const bool reserves_first : {false, true}) {  // which counts one look; a full try_send counts two
+      const machine m = play(with_a_device_that_is_lost(gpu1));
+      const message_queue<tick> queue{m, gpu0, gpu1, with(16, policy)};
+      auto tx = queue.open_sender();
+      for (std::uint64_t n = 0; n < 16; ++n) ASSERT_EQ(tx.try_send(tick::numbered(n)), queue_status::ok);
+      if (reserves_first) {
+        EXPECT_EQ(tx.reserve(1).status(), queue_status::full);
+      }
+      EXPECT_EQ(error_of([&] { m[1].default_stream().call([] {}).wait(); }).code, errc::device_lost);
+      queue_status status = queue_status::ok;
+      for (int polls = 0; polls < 2048 && status != queue_status::failed; ++polls) status = tx.try_send({});
+      EXPECT_EQ(status, queue_status::failed);
+    }
+  }
+  for (const bool peeks : {false, true}) {
+    const machine m = play(with_a_device_that_is_lost(gpu1));
+    const message_queue<tick> queue{m, gpu0, gpu1, with(16)};
+    auto rx = queue.open_receiver();
+    EXPECT_EQ(error_of([&] { m[1].default_stream().call([] {}).wait(); }).code, errc::device_lost);
+    std::array<tick, 2> got{};
+    queue_status status = queue_status::empty;
+    for (int polls = 0; polls < 4096 && status == queue_status::empty; ++polls) {
+      if (polls % 2 != 0) {
+        status = rx.try_receive(got[0]);
+      } else {
+        status = peeks ? rx.try_peek(got[0]) : rx.try_receive_batch(got).status;
+      }
+    }
+    EXPECT_EQ(status, queue_status::failed);
+  }
+}
+
 /// Keeps the progress thread of a machine busy until it goes.
 class busy_progress {
  public:
@@ -821,6 +880,8 @@ TEST(closing, after_a_lost_device_the_receiver_still_gets_what_was_sent_before) 
       EXPECT_EQ(error_of([&] { m[1].default_stream().call([] {}).wait(); }).code, errc::device_lost);
       weft::detail::state_of(tx)->stop(weft::detail::state_of(tx)->trouble());
       ASSERT_TRUE(rx.failure());
+      EXPECT_EQ(queue.statistics().in_flight, count);
+      EXPECT_EQ(queue.statistics().discarded, 0U);
       if (mode == host_staged) {
         EXPECT_EQ(rx.try_receive(got), queue_status::empty);
         EXPECT_EQ(rx.receive_for(got, 1ms), queue_status::timed_out);
@@ -908,6 +969,22 @@ TEST(clearing, drops_what_was_sent_before_and_nothing_else) {
 }
 
 // ---- many producers -----------------------------------------------------------------------------------------------
+
+TEST(many_producers, fill_the_queue_when_each_has_filled_its_ring) {
+  const machine m = play(wired(2));
+  queue_options options = with(16);
+  options.producers = 2;
+  const message_queue<tick> queue{m, gpu0, gpu1, options};
+  auto one = queue.open_sender(), other = queue.open_sender();
+  for (auto* from : {&one, &other}) {
+    for (std::uint64_t n = 0; n < 16; ++n) {
+      EXPECT_FALSE(queue.full());
+      ASSERT_EQ(from->try_send(tick::numbered(n)), queue_status::ok);
+    }
+  }
+  EXPECT_TRUE(queue.full());
+  EXPECT_EQ(queue.capacity(), 16U);
+}
 
 TEST(many_producers, keep_their_own_order_and_lose_nothing) {
   const machine m = play(wired(2));
@@ -1070,6 +1147,30 @@ TEST(latency_samples, tell_the_call_from_the_queueing) {
   EXPECT_GT(s.peak_messages_per_second, 0);
 }
 
+TEST(latency_samples, take_no_message_for_another_once_a_forwarder_has_lost_some) {
+  const machine m = play(wired(2));
+  queue_options options = with(16, backpressure::overwrite_oldest, transfer_mode::host_staged);
+  options.sample_every = 1;
+  const message_queue<tick> queue{m, gpu0, gpu1, options};
+  auto tx = queue.open_sender();
+  auto rx = queue.open_receiver();
+  tick got{};
+  ASSERT_EQ(tx.send(tick::numbered(0)), queue_status::ok);
+  ASSERT_EQ(rx.receive(got), queue_status::ok);
+  {
+    const busy_progress nothing_is_forwarded{m};
+    for (std::uint64_t n = 1; n < 41; ++n) ASSERT_EQ(tx.send(tick::numbered(n)), queue_status::ok);
+  }
+  for (std::uint64_t n = 25; n < 41; ++n) {
+    ASSERT_EQ(rx.receive(got), queue_status::ok);
+    ASSERT_EQ(got, tick::numbered(n));
+  }
+  const auto s = queue.statistics();
+  EXPECT_EQ(s.lost, 24U);
+  EXPECT_EQ(s.receive_call.samples, 17U);
+  EXPECT_EQ(s.queueing.samples, 1U);
+}
+
 TEST(queue_statistics, count_what_the_transport_did) {
   const machine m = play(wired(3));
   const message_queue<tick> direct{m, gpu0, gpu1, with(64)};
@@ -1166,6 +1267,33 @@ TEST(coroutine, that_awaits_does_not_ask_for_trouble_at_its_first_look) {
   };
   for (int n = 0; n < 100; ++n) EXPECT_EQ(weft::sync_wait(receiving()), queue_status::timed_out);
   EXPECT_EQ(asked, 0);
+  EXPECT_EQ(queue.statistics().receive_timeouts, 100U);
+}
+
+TEST(coroutine, an_awaited_send_counts_as_failed_once_and_only_if_it_does) {
+  const machine m = play(wired(2));
+  queue_options brief = with(16);
+  brief.timeout = 0ns;
+  const message_queue<tick> patient{m, gpu0, gpu1, with(16)}, hasty{m, gpu0, gpu1, brief};
+  const auto sending = [](weft::sender<tick>& tx) -> weft::task<queue_status> {
+    co_return co_await tx.sending(tick::numbered(16));
+  };
+  auto tx = patient.open_sender(), late = hasty.open_sender();
+  auto rx = patient.open_receiver();
+  for (auto* end : {&tx, &late})
+    for (std::uint64_t n = 0; n < 16; ++n) ASSERT_EQ(end->try_send(tick::numbered(n)), queue_status::ok);
+  std::thread other{[&] { EXPECT_EQ(weft::sync_wait(sending(tx)), queue_status::ok); }};
+  EXPECT_TRUE(processes::comes_true([&] { return patient.statistics().full >= 2; })) << "looks, without space";
+  tick got{};
+  for (std::uint64_t n = 0; n < 17; ++n) {
+    EXPECT_EQ(rx.receive(got), queue_status::ok);
+    EXPECT_EQ(got, tick::numbered(n));
+  }
+  other.join();
+  EXPECT_EQ(patient.statistics().failed_sends, 0U);
+  EXPECT_EQ(weft::sync_wait(sending(late)), queue_status::timed_out);
+  EXPECT_EQ(hasty.statistics().failed_sends, 1U);
+  EXPECT_EQ(hasty.statistics().send_timeouts, 1U);
 }
 
 TEST(coroutine, an_awaiting_coroutine_hears_of_a_stop_and_of_the_end_of_the_machine) {

@@ -277,15 +277,17 @@ TEST(request, to_a_server_that_has_closed_is_closed) {
   EXPECT_EQ(client.finish(unanswered.id).status, queue_status::closed);
   EXPECT_EQ(client.finish(answered.id).response, (answer{3, 2})) << "what was answered before is there";
   EXPECT_EQ(client.call({1, 1}).status, queue_status::closed);
+  EXPECT_EQ(client.begin({1, 1}).status, queue_status::closed) << "though the questions have room";
   EXPECT_EQ(client.try_finish(unanswered.id).status, queue_status::closed);
 }
 
 TEST(request, that_is_polled_for_fails_at_the_end_of_the_machine) {
   machine m = play(wired(2));
-  auto made = channel(m);
+  auto made = channel(m, 1);
   const auto begun = made.client.begin({1, 2});
   EXPECT_EQ(made.client.try_finish(begun.id).status, queue_status::empty);
   m.close();
+  EXPECT_EQ(made.client.begin({3, 4}).status, queue_status::failed) << "though there is no place";
   EXPECT_EQ(made.client.try_finish(begun.id).status, queue_status::failed);
   EXPECT_EQ(made.client.try_finish(begun.id).status, queue_status::failed) << "and goes on saying so";
 }
@@ -297,7 +299,7 @@ TEST(request, that_is_polled_for_fails_after_the_loss_of_a_device) {
   lost.device = gpu1;
   layout.faults.push_back(lost);
   const machine m = play(std::move(layout));
-  auto made = channel(m);
+  auto made = channel(m, 1);
   const auto begun = made.client.begin({1, 2});
   EXPECT_EQ(error_of([&] { m[1].default_stream().call([] {}).wait(); }).code, errc::device_lost);
   queue_status status = queue_status::empty;
@@ -305,6 +307,7 @@ TEST(request, that_is_polled_for_fails_after_the_loss_of_a_device) {
     status = made.client.try_finish(begun.id).status;
   }
   EXPECT_EQ(status, queue_status::failed);
+  EXPECT_EQ(made.client.begin({3, 4}).status, queue_status::failed) << "though there is no place";
 }
 
 /// A channel with checksums, and the rings in which a message can be damaged.

@@ -133,6 +133,9 @@ TEST(router, without_members_fails_every_way_of_sending_and_says_what_to_do) {
   EXPECT_EQ(route.owner_of(1), std::nullopt);
   ASSERT_TRUE(route.failure().has_value());
   EXPECT_NE(route.failure()->what.find("join()"), std::string::npos);
+  star s{2};
+  route.join(gpu1, s.network.sender(gpu0, gpu1));
+  EXPECT_FALSE(route.failure().has_value()) << "that there is none is true no more";
 }
 
 TEST(router, takes_a_sender_that_was_closed_under_it_for_a_closed_member) {

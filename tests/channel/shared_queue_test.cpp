@@ -10,6 +10,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <fcntl.h>
@@ -146,6 +147,78 @@ TEST(shared_queue, overwrites_when_both_ask_for_it) {
   EXPECT_EQ(pair.other.wait(), 0);
 }
 
+TEST(shared_queue, two_channels_that_differ_in_one_bit_of_their_number_are_two_queues) {
+  queue_options options;
+  options.timeout = samples::only_a_hang;
+  weft::connect_options patient, at_once;
+  patient.timeout = samples::only_a_hang;
+  at_once.timeout = 0ns;
+  for (int bit = 0; bit < 64; ++bit) {
+    SCOPED_TRACE(bit);
+    const auto talk = [&](process_group& group, rank peer, std::uint64_t in, std::uint64_t out) {
+      using namespace weft::detail;
+      const auto where = std::source_location::current();
+      auto offered = offer_receiving(group, peer, in, type_of<int>(), options, patient, where);
+      auto rx = receiver_of<int>(offered);
+      if (!group.barrier(samples::only_a_hang)) return 1;  // the other one's offer is there
+      const auto answer = [&](const weft::connect_options& how) {
+        await_accepted(group, peer, in, offered.number, how, where);
+      };
+      if (error_of([&] { answer(at_once); }).code != errc::timed_out) return 2;
+      if (!group.barrier(samples::only_a_hang)) return 3;
+      auto tx = connect_sender<int>(group, peer, out, options, patient);
+      answer(patient);
+      int got = -1;
+      return tx.send(bit) == queue_status::ok && rx.receive(got) == queue_status::ok && got == bit ? 0 : 4;
+    };
+    const std::uint64_t other = std::uint64_t{1} << bit;
+    couple pair{[&](process_group& group) { return talk(group, here, other, 0); }};
+    EXPECT_EQ(talk(pair.group, there, 0, other), 0);
+    EXPECT_EQ(pair.other.wait(), 0);
+  }
+}
+
+TEST(shared_queue, a_call_of_several_steps_has_one_time_for_all_of_them) {
+  weft::connect_options how;
+  how.timeout = 5ms;
+  const weft::detail::rest_of_time left{how};
+  EXPECT_LE(left().timeout, 5ms);
+  EXPECT_TRUE(processes::comes_true([&] { return left().timeout == 0ns; }));
+  how.timeout = std::chrono::nanoseconds::max();
+  EXPECT_EQ(weft::detail::rest_of_time{how}().timeout, how.timeout);
+}
+
+TEST(shared_queue, an_end_let_go_of_in_a_forks_child_changes_neither_the_queue_nor_what_lies_there) {
+  queue_options options;
+  options.timeout = samples::only_a_hang;
+  couple pair{[&](process_group& group) {
+    auto ends = weft::connect_both<record>(group, here, 1, options);
+    record got{};
+    return ends.second.receive(got) == queue_status::ok && ends.first.send(got) == queue_status::ok ? 0 : 1;
+  }};
+  auto ends = weft::connect_both<record>(pair.group, there, 1, options);
+  child forked{[&] {
+    constexpr std::size_t size = weft::detail::slots_offset;  // header and words of the ring
+    const auto is_kept = [&](auto& end) {
+      auto* const at = reinterpret_cast<std::byte*>(weft::detail::internals::native(end)->ring.slots) - size;
+      if (::mmap(at, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0) != at)
+        return false;
+      std::fill_n(at, size, std::byte{7});
+      {
+        const auto gone = std::move(end);
+      }
+      return std::all_of(at, at + size, [](std::byte b) { return b == std::byte{7}; });
+    };
+    return (is_kept(ends.first) ? 0 : 1) + (is_kept(ends.second) ? 0 : 2);
+  }};
+  EXPECT_EQ(forked.wait(), 0);
+  record got{};
+  EXPECT_EQ(ends.first.send(record::numbered(3)), queue_status::ok);
+  EXPECT_EQ(ends.second.receive(got), queue_status::ok);
+  EXPECT_EQ(got, record::numbered(3));
+  EXPECT_EQ(pair.other.wait(), 0);
+}
+
 TEST(shared_queue, clearing_drops_what_has_arrived_and_nothing_that_is_sent_later) {
   queue_options options;
   options.timeout = samples::only_a_hang;
@@ -262,8 +335,9 @@ TEST(shared_queue, nobody_connects_to_ends_at_the_limit_and_a_dead_one_at_once) 
   }};
   weft::connect_options soon;
   soon.timeout = 5ms;
-  EXPECT_EQ(error_of([&] { static_cast<void>(connect_sender<int>(pair.group, there, 1, {}, soon)); }).code,
-            errc::timed_out);
+  const weft::error late = error_of([&] { static_cast<void>(connect_sender<int>(pair.group, there, 1, {}, soon)); });
+  EXPECT_EQ(late.code, errc::timed_out);
+  EXPECT_TRUE(late.what.starts_with("a queue on channel 1: a message of rank 1")) << late.what;
   pair.other.kill(SIGKILL);
   EXPECT_EQ(error_of([&] { static_cast<void>(connect_sender<int>(pair.group, there, 1)); }).code, errc::peer_dead);
 }

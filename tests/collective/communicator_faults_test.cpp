@@ -106,21 +106,39 @@ TEST(communicator_faults, a_copy_that_fails_is_told_with_rank_and_device_and_the
 }
 
 TEST(communicator_faults, what_fails_in_a_callers_stream_before_is_told_with_its_rank_and_skips_the_collective) {
-  for (const collective_algorithm algorithm : algorithms) {
-    sums s{wired(3)};
+  for (const int n : {3, 8}) {  // for eight, one stream gathers what the others wait for
+    for (const collective_algorithm algorithm : algorithms) {
+      sums s{wired(n)};
+      s.fill();
+      const std::string r = std::to_string(n - 2);
+      const weft::stream order = s.m[n - 2].default_stream();
+      gate held;
+      held.hold(order);
+      order.call([] { throw std::runtime_error{"spilt milk"}; });
+      const auto run = s.start(algorithm);
+      held.open();
+      const weft::error cause = error_of([&] { run.wait(); });
+      EXPECT_EQ(cause.code, errc::kernel_failed) << cause.what;
+      EXPECT_EQ(cause.what.find("rank " + r + " (gpu" + r + "), before the all_reduce"), 0U) << cause.what;
+      EXPECT_NE(cause.what.find("spilt milk"), std::string::npos) << cause.what;
+      s.fill();
+      EXPECT_NO_THROW(s.start(algorithm).wait());
+      EXPECT_TRUE(s.is_right()) << to_string(algorithm);
+    }
+  }
+}
+
+TEST(communicator_faults, a_device_that_was_reset_works_again_with_new_memory) {
+  for (const auto clock : {weft::clock_kind::wall, weft::clock_kind::virtual_time}) {
+    sums s{wired(2), clock};
     s.fill();
-    gate held;
-    held.hold(s.m[1].default_stream());
-    s.m[1].default_stream().call([] { throw std::runtime_error{"spilt milk"}; });
-    const auto run = s.start(algorithm);
-    held.open();
-    const weft::error cause = error_of([&] { run.wait(); });
-    EXPECT_EQ(cause.code, errc::kernel_failed) << cause.what;
-    EXPECT_EQ(cause.what.find("rank 1 (gpu1), before the all_reduce"), 0U) << cause.what;
-    EXPECT_NE(cause.what.find("spilt milk"), std::string::npos) << cause.what;
+    EXPECT_NO_THROW(s.start(collective_algorithm::ring).wait());
+    s.m[1].reset();
+    EXPECT_EQ(error_of([&] { s.start(collective_algorithm::ring).wait(); }).code, errc::not_found);
+    s.memory[1] = weft::buffer<int>{s.m[1], s.count};
     s.fill();
-    EXPECT_NO_THROW(s.start(algorithm).wait());
-    EXPECT_TRUE(s.is_right()) << to_string(algorithm);
+    EXPECT_NO_THROW(s.start(collective_algorithm::ring).wait());
+    EXPECT_TRUE(s.is_right());
   }
 }
 
@@ -182,21 +200,28 @@ TEST(communicator_faults, a_rank_that_stalls_ends_the_wait_at_the_limit_and_is_n
 }
 
 TEST(communicator_faults, the_limit_of_a_call_goes_before_that_of_the_communicator) {
-  sums s{wired(2), weft::clock_kind::virtual_time};
-  s.fill();
-  const auto gate_event = weft::detail::state_of(s.m)->backend_of(gpu0).create_gate();
-  s.m[0].default_stream().wait(weft::detail::make<weft::event>(weft::detail::state_of(s.m), *gate_event));
-  weft::collective_options with;
-  with.timeout = std::chrono::microseconds{7};
-  const auto from = s.m.now();
-  const auto run = s.all.all_reduce(s.memory, reduce_op::sum, with);
-  const weft::error cause = error_of([&] { run.wait(); });
-  EXPECT_EQ(cause.code, errc::timed_out);
-  EXPECT_NE(cause.what.find("rank 0 (gpu0)"), std::string::npos) << cause.what;
-  EXPECT_EQ(s.m.now() - from, *with.timeout);
-  weft::detail::state_of(s.m)->backend_of(gpu0).open_gate(*gate_event, nullptr);
-  EXPECT_EQ(run.done(rank{1}).wait_for(soon), wait_outcome::ok);
-  EXPECT_TRUE(s.is_right());
+  for (const int n : {2, 8}) {  // for eight, one stream gathers what the others wait for
+    sums s{wired(n), weft::clock_kind::virtual_time};
+    s.fill();
+    EXPECT_NO_THROW(s.start(collective_algorithm::direct).wait());  // the first one looks at the pairs of devices
+    s.fill();
+    const auto gate_event = weft::detail::state_of(s.m)->backend_of(gpu0).create_gate();
+    s.m[n - 1].default_stream().wait(weft::detail::make<weft::event>(weft::detail::state_of(s.m), *gate_event));
+    weft::collective_options with;
+    with.algorithm = collective_algorithm::direct;
+    with.timeout = std::chrono::microseconds{7};
+    const auto from = s.m.now();
+    const auto run = s.all.all_reduce(s.memory, reduce_op::sum, with);
+    const weft::error cause = error_of([&] { run.wait(); });
+    const std::string r = std::to_string(n - 1);
+    EXPECT_EQ(cause.code, errc::timed_out);
+    EXPECT_NE(cause.what.find(": rank " + r + " (gpu" + r + ") has not done its part"), std::string::npos)
+        << cause.what;
+    EXPECT_EQ(s.m.now() - from, *with.timeout);
+    weft::detail::state_of(s.m)->backend_of(gpu0).open_gate(*gate_event, nullptr);
+    for (int other = 0; other < n; ++other) EXPECT_EQ(run.done(rank{other}).wait_for(soon), wait_outcome::ok);
+    EXPECT_TRUE(s.is_right());
+  }
 }
 
 TEST(communicator_faults, abort_cancels_what_has_not_begun_and_every_later_call) {

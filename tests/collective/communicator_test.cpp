@@ -282,6 +282,11 @@ TEST(communicator, refuses_a_kernel_of_another_type) {
   const words w{all, 8};
   EXPECT_EQ(error_of([&] { all.all_reduce(w.memory, reduction_op::by<collective_bits>(), with); }).code,
             errc::unsupported);
+  auto moved_from = reduction_op::by<collective_bits>();
+  const reduction_op op = std::move(moved_from);
+  EXPECT_EQ(op.what(), reduction_op::kind::user);
+  // NOLINTNEXTLINE(bugprone-use-after-move): that is what it is about
+  EXPECT_EQ(error_of([&] { all.all_reduce(w.memory, moved_from); }).code, errc::invalid_argument);
 }
 
 /// Floats whose sum depends on the order.

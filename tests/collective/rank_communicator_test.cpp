@@ -124,7 +124,14 @@ TEST(rank_communicator, combines_by_a_kernel_of_the_user_in_the_order_of_ranks) 
     std::vector<float> floats(5);
     const weft::error e = samples::error_of([&] { c.all_reduce(floats, reduction_op::by<wider>()); });
     if (e.code != weft::errc::incompatible) return "of another type: " + to_string(e);
-    return std::string{};
+    auto moved_from = reduction_op::by<wider>();
+    const reduction_op op = std::move(moved_from);
+    std::vector<std::int32_t> numbers(5, 1);
+    // NOLINTNEXTLINE(bugprone-use-after-move): that is what it is about
+    const weft::error empty = samples::error_of([&] { c.all_reduce(numbers, c.self() == rank{1} ? moved_from : op); });
+    return empty.code == (c.self() == rank{1} ? weft::errc::invalid_argument : weft::errc::incompatible)
+               ? std::string{}
+               : "moved from: " + to_string(empty);
   }));
 }
 
@@ -278,7 +285,11 @@ TEST(rank_communicator, names_the_ranks_that_ask_for_different_symmetric_memory)
         samples::error_of([&] { static_cast<void>(c.allocate<std::uint8_t>(std::size_t{1} << 45)); });
     if (full.code != weft::errc::out_of_memory) return to_string(full);
     auto there = c.allocate<float>(10);
-    return there.size() == 10 ? std::string{} : std::string{"nothing was allocated"};
+    if (there.size() != 10) return std::string{"nothing was allocated"};
+    const auto other = std::move(there);
+    // NOLINTNEXTLINE(bugprone-use-after-move): that is what it is about
+    const bool is_empty = there.size() == 0 && there.data() == nullptr && there.span().size() == 0;
+    return is_empty && other.size() == 10 ? std::string{} : std::string{"what was moved from has memory"};
   }));
 }
 

@@ -59,7 +59,7 @@ TEST(rank_meeting, whose_device_sees_a_death_that_nobody_else_sees_says_so_to_al
     const std::string expected = m.name_of(1) + " cannot go on: " + of_driver().what;
     if (m.self() == 1) {
       const error said = samples::error_of([&] { m.give_up(of_driver()); });
-      if (said.code != errc::peer_dead || said.what != of_driver().what) wrong = to_string(said);
+      if (said.code != errc::peer_dead || said.what != m.name_of(1) + ": " + of_driver().what) wrong = to_string(said);
     }
     both.arrive_and_wait();
     const auto known = m.failure();
@@ -78,9 +78,20 @@ TEST(rank_meeting, whose_device_fails_keeps_its_own_cause_beside_another_one_of_
       }
       both.arrive_and_wait();
       const error said = samples::error_of([&] { m.give_up(own); });
-      return said.code == own.code && said.what == own.what ? "" : to_string(said);
+      return said.code == own.code && said.what == m.name_of(1) + ": " + own.what ? "" : to_string(said);
     }));
   }
+}
+
+TEST(rank_meeting, whose_device_fails_when_the_others_have_left_does_not_call_them_dead) {
+  EXPECT_TRUE(two_meet([](rank_meeting& m, std::barrier<>& both) -> std::string {
+    if (m.self() == 0) m.mine().departed.store(1);
+    both.arrive_and_wait();
+    if (m.self() == 0) return {};
+    const error own = weft::make_error(errc::copy_failed, "no way to gpu1");
+    const error said = samples::error_of([&] { m.give_up_alone(own); });
+    return said.code == own.code && said.what == m.name_of(1) + ": " + own.what ? "" : to_string(said);
+  }));
 }
 
 }  // namespace rank_meeting_test

@@ -297,6 +297,18 @@ TEST(schedule, direct_takes_one_round) {
   }
 }
 
+TEST(schedule, of_more_ranks_than_a_word_has_bits_waits_for_the_streams_of_no_others_than_it_touches) {
+  constexpr int n = 130;
+  const detail::schedule_steps steps{
+      value_or_raise(make_schedule({collective::all_reduce, n, 0, {1000}}, collective_algorithm::ring, 1000)), 0, 1};
+  const auto set_of = [](int r) { return r < 64 ? std::uint64_t{1} << r : 0; };
+  for (const detail::schedule_step& s : steps.all()) {
+    if (s.move == nullptr) continue;
+    const std::uint64_t touched = set_of(s.move->from.rank) | set_of(s.move->to.rank);
+    EXPECT_EQ(s.starts & ~touched, 0U) << "from " << s.move->from.rank << " to " << s.move->to.rank;
+  }
+}
+
 TEST(schedule, direct_is_one_short_fold_for_one_thread_and_any_number_of_ranks) {
   const auto folds_of = [](int n, std::int64_t count) {
     const auto made = make_schedule({collective::all_reduce, n, 0, {count}}, collective_algorithm::direct, 0);

@@ -3,8 +3,10 @@
 // virtual driver as CUDA and as HIP shows it. Rows that need a pair without access have a machine without any.
 #include "weft/compat/hip_peer.hpp"
 
+#include "support/raw_launch.hpp"
 #include "support/samples.hpp"
 #include "support/virtual_gpus.hpp"
+#include "weft/exec/launch.hpp"
 #include "weft/memory/buffer.hpp"
 #include "weft/memory/copy.hpp"
 #include "weft/memory/fill.hpp"
@@ -19,6 +21,8 @@
 namespace hip_peer_test {
 
 using namespace weft::compat::hip;
+
+WEFT_KERNEL(hip_peer_sets_7, (WEFT_OUT(int32_t) values), { values[i] = 7; });
 
 weft::result<std::unique_ptr<weft::backend>> open_virtual_hip(const weft::backend_options& options) noexcept {
   weft::gpu::settings wanted;
@@ -232,6 +236,29 @@ TEST_P(hip_peer, a_copy_in_a_stream_waits_for_the_work_before_it_and_not_for_the
   int after = -1;
   weft::copy(std::span{&after, 1}, to);
   EXPECT_EQ(after, 1);
+}
+
+TEST(hip_peer_order, a_copy_comes_after_earlier_work_of_both_devices_in_every_stream) {
+  const weft::machine m =
+      samples::simulated(samples::wired(2), {.launch_latency = std::chrono::nanoseconds{1'000'000'000}});
+  const peer_session here{m};
+  const weft::buffer<int> from{m[0], 1}, to{m[1], 1};
+  weft::fill(from, 1);
+  weft::fill(to, 1);
+  const weft::stream of_source{m[0]}, of_target{m[1]};
+  const auto copied = [&] {
+    EXPECT_EQ(hipMemcpyPeer(to.data(), 1, from.data(), 0, sizeof(int)), hipSuccess);
+    int read = 0;
+    m.synchronize();
+    weft::copy(std::span{&read, 1}, to);
+    return read;
+  };
+  weft::launch<hip_peer_sets_7>(of_source, weft::range(1), from);
+  weft::fill(of_source, from, 8);
+  EXPECT_EQ(copied(), 8);
+  weft::launch<hip_peer_sets_7>(of_target, weft::range(1), to);
+  weft::fill(of_target, to, 9);
+  EXPECT_EQ(copied(), 8) << "not what the target's stream writes";
 }
 
 TEST_P(hip_peer, a_stream_of_another_machine_is_a_destroyed_context) {

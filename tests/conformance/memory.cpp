@@ -279,6 +279,9 @@ verdict prefetch_and_advice_keep_the_data(context& c) {
   expect_error({errc::invalid_argument}, "prefetch of plain memory", [&] { prefetch(c.m()[0], other); });
   expect_error({errc::invalid_argument}, "advice for plain memory",
                [&] { advise(c.m()[0], other, memory_advice::read_mostly); });
+  prefetch(c.m()[0], range.first(0));
+  prefetch(c.m()[0], unified_buffer<std::byte>{c.m()[0], 0}.span());  // has no address
+  advise(c.m()[0], unified_buffer<std::byte>{c.m()[0], 0}.span(), memory_advice::read_mostly);
   return holds();
 }
 

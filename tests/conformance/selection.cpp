@@ -57,9 +57,9 @@ verdict counts_per_backend_match(context& c) {
     total += counted;
     require(b.available || !b.why.empty(), "backend " + b.name + " is absent without a reason");
     require(b.available || !b.looked_at || counted == 0, "backend " + b.name + " is absent and has devices");
-    int listed = 0;
-    for (const device& d : c.m().devices()) listed += to_string(d.kind()) == b.name ? 1 : 0;
-    require_equal(counted, listed, "devices of backend " + b.name);
+    device_query named;
+    named.backend = b.name;
+    require_equal(counted, static_cast<int>(c.m().find_devices(named).size()), "devices of backend " + b.name);
   }
   require_equal(total, c.m().device_count(), "devices of all backends");
   require_equal(c.m().device_count("abacus"), 0, "devices of a backend that does not exist");

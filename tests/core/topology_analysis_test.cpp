@@ -40,4 +40,15 @@ TEST(topology_analysis, reports_one_way_access_uneven_and_slow_pairs) {
   EXPECT_EQ(found.bottlenecks, (std::vector{std::pair{gpu(2), gpu(3)}}));
 }
 
+TEST(topology_analysis, takes_no_unknown_rate_for_a_slow_one) {
+  auto machine = weft::value_or_raise(weft::load_topology("pcie_4"));
+  for (const int to : {0, 1, 3}) machine.peer_paths[machine.pair(gpu(2), gpu(to))].bytes_per_second = 0;
+  const auto found = weft::analyse(machine);
+  EXPECT_TRUE(found.uneven.empty());
+  EXPECT_TRUE(found.bottlenecks.empty());
+  machine.peer_paths[machine.pair(gpu(0), gpu(1))].bytes_per_second *= 0.4;
+  EXPECT_EQ(weft::analyse(machine).bottlenecks, (std::vector{std::pair{gpu(0), gpu(1)}}))
+      << "unknown rates do not lower the mean";
+}
+
 }  // namespace topology_analysis_test

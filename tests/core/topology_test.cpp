@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <limits>
 #include <set>
 #include <string>
 #include <string_view>
@@ -232,6 +233,11 @@ TEST(topology, a_hand_built_machine_is_checked_as_a_file_is) {
   m = whole;
   m.links[2].to = 99;
   EXPECT_TRUE(begins(refused(m), "topology host: links: link 2: expected two different nodes"));
+  for (const int wire : {-1, 4 * weft::max_devices * weft::max_devices, std::numeric_limits<int>::max()}) {
+    m = whole;
+    m.links[2].wire = wire;
+    EXPECT_TRUE(begins(refused(m), "topology host: links: link 2: expected a wire from 0 to 4194303")) << wire;
+  }
   m = whole;
   m.nodes[1].parent = 1;
   EXPECT_TRUE(begins(refused(m), "topology host: parent: gpu1 may not hang on gpu1"));
@@ -260,6 +266,7 @@ TEST(load_topology, answers_an_unknown_name_with_the_nearest_and_all_others) {
       begins(machine.error().what, "no topology is called \"dgx-h100\", did you mean \"dgx_h100\"? There are: "));
   EXPECT_NE(machine.error().what.find("ring_3_no_p2p"), std::string::npos);
   EXPECT_EQ(weft::load_topology("").error().code, errc::not_found);
+  EXPECT_TRUE(begins(weft::load_topology("").error().what, "no topology is called \"\". There are: "));
   EXPECT_EQ(weft::load_topology(std::string_view("a/\0b", 4)).error().code, errc::not_found);
 }
 

@@ -190,6 +190,7 @@ TEST(far_memory, is_not_touched_by_copies_that_may_not_be_and_serves_the_next_on
     const auto written = told<far_span<byte>>(w, one);
     const auto read = told<far_span<const byte>>(w, one);
     const auto gone = told<far_span<byte>>(w, one);
+    const auto replaced = told<far_span<byte>>(w, one);
     const auto freed = told<far_span<byte>>(w, one);
     const auto half = told<far_span<byte>>(w, one);
     std::string wrong;
@@ -219,6 +220,7 @@ TEST(far_memory, is_not_touched_by_copies_that_may_not_be_and_serves_the_next_on
     fails(weft::detail::make<weft::far_span<byte>>(weft::detail::internals::place(read)),
           "it offers that memory for reading", true);
     fails(gone, "not_found: copying ");
+    fails(replaced, "not_found: copying ");
     auto unknown = weft::detail::internals::place(written);
     unknown.memory = 1'000'000;
     fails(weft::detail::make<weft::far_span<byte>>(unknown), "not_found: copying ");
@@ -266,6 +268,9 @@ TEST(far_memory, is_not_touched_by_copies_that_may_not_be_and_serves_the_next_on
       const offered_memory gone{w, writable};
       tell(w, zero, gone.span());
     }
+    offered_memory newest{w, writable}, given{w, writable};
+    tell(w, zero, newest.span());
+    newest = std::move(given);
     std::optional<weft::buffer<byte>> there{std::in_place, m[0], 3 * mib};
     const offered_memory freed{w, *there};
     tell(w, zero, freed.span());

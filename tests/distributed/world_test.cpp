@@ -330,6 +330,13 @@ TEST(world, throws_for_a_place_that_cannot_be) {
   EXPECT_EQ(code({rank{0}, world::max_size + 1, {}, "127.0.0.1", 1}), errc::invalid_argument);
   EXPECT_EQ(code({rank{0}, 2, {}, "", 1}), errc::invalid_argument);
   EXPECT_EQ(code({rank{0}, 2, {}, "127.0.0.1", 0}), errc::invalid_argument);
+  for (const auto& [node, is_good] : {std::pair{std::string(64, 'x'), true}, std::pair{std::string(65, 'x'), false},
+                                      std::pair{std::string{"a\tb"}, false}, std::pair{std::string{"a\x7f"}, false}}) {
+    weft::world_options options = within(only_a_hang);
+    options.node = node;
+    const weft::error e = error_of([&] { static_cast<void>(world::join({rank{0}, 1, {}, {}, 0}, options)); });
+    EXPECT_EQ(e.code == errc::invalid_argument && says(e.what, "world_options::node"), !is_good) << node << e.what;
+  }
 }
 
 TEST(world, refuses_one_local_rank_twice_on_a_node) {

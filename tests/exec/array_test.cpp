@@ -6,9 +6,12 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <malloc.h>
 #include <numeric>
 #include <random>
+#include <string>
+#include <utility>
 
 namespace array_test {
 
@@ -58,6 +61,16 @@ TEST(array, an_array_of_no_elements_is_legal_everywhere) {
   EXPECT_TRUE(none.host().empty() && unborn.host().empty());
   EXPECT_TRUE(none.parts().empty() && unborn.parts().empty());
   EXPECT_NO_THROW(launch<array_step>(m, range(0), none, 1).wait());
+  array<std::int32_t> full{m, 8, 5}, other{m, 3, 1};
+  other = std::move(full);
+  const array<std::int32_t> last = std::move(other);
+  EXPECT_EQ(last.host(), std::vector<std::int32_t>(8, 5));
+  std::vector<std::int32_t> some(4);
+  for (array<std::int32_t>* left : {&full, &other, &unborn}) {  // NOLINT(bugprone-use-after-move): the point
+    EXPECT_TRUE(left->empty() && left->host().empty());
+    EXPECT_EQ(error_of([&] { left->write(some); }).code, errc::out_of_range);
+    EXPECT_EQ(error_of([&] { left->read(some); }).code, errc::out_of_range);
+  }
 }
 
 TEST(array, refuses_reads_of_what_nothing_has_written_and_ranges_past_its_end) {
@@ -71,7 +84,11 @@ TEST(array, refuses_reads_of_what_nothing_has_written_and_ranges_past_its_end) {
   EXPECT_NE(e.what.find("elements 0 … 3 are read"), std::string::npos) << e.what;
   EXPECT_EQ(error_of([&] { a.write(std::vector<std::int32_t>{1, 2}, 9); }).code, errc::out_of_range);
   std::vector<std::int32_t> two(2);
-  EXPECT_EQ(error_of([&] { a.read(two, 9); }).code, errc::out_of_range);
+  for (const std::size_t first : {std::size_t{9}, std::size_t{11}, std::numeric_limits<std::size_t>::max()}) {
+    e = error_of([&] { a.read(two, first); });
+    EXPECT_EQ(e.code, errc::out_of_range) << first;
+    EXPECT_NE(e.what.find("2 elements from " + std::to_string(first) + " on"), std::string::npos) << e.what;
+  }
   EXPECT_EQ(error_of([&] { array<std::int64_t>{m, std::size_t{1} << 62}; }).code, errc::invalid_argument);
 }
 

@@ -8,6 +8,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -73,6 +75,12 @@ TEST(check_kernels, registered_kernels_are_checked_and_a_raw_kernel_may_lack_its
     EXPECT_FALSE(one.is_tried) << one.backend;
   }
   EXPECT_EQ(of_raw, 3U) << "CUDA, HIP and OpenCL";
+}
+
+TEST(check_kernels, refuses_a_null_kernel) {
+  const std::shared_ptr<const weft::kernel_code> none[1];
+  EXPECT_EQ(samples::error_of([&] { static_cast<void>(weft::check_kernels(std::span{none})); }).code,
+            weft::errc::invalid_argument);
 }
 
 TEST(kernel_check_report, ends_with_1_for_a_failure_and_with_77_where_nothing_was_tried) {

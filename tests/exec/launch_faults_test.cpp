@@ -8,9 +8,11 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <limits>
 #include <numeric>
 #include <stop_token>
 #include <thread>
+#include <utility>
 
 namespace launch_faults_test {
 
@@ -34,6 +36,8 @@ WEFT_KERNEL(fault_twice, (WEFT_IN(int32_t) from, WEFT_OUT(int32_t) to), { to[i] 
 WEFT_KERNEL(fault_sneak, (WEFT_IN(int32_t) from, WEFT_OUT(int32_t) to, int64_t last),
             { to[i] = from[i < last ? i + 1 : i]; });
 WEFT_KERNEL(fault_scatter, (WEFT_IN(int32_t) from, WEFT_OUT(int32_t, whole) to), { to[i] = from[i]; });
+
+WEFT_KERNEL(fault_total, (WEFT_IN(int32_t) values, WEFT_INOUT(int64_t, reduce(sum)) total), { total[0] += values[i]; });
 
 std::vector<std::int32_t> ramp(std::size_t n) {
   std::vector<std::int32_t> made(n);
@@ -159,6 +163,8 @@ TEST(spread_with_wrong_options, is_refused_before_anything_runs) {
   EXPECT_EQ(code({.memory_limits = {fine, fine}}), errc::invalid_argument);
   EXPECT_EQ(code({.devices = {.ids = {device_id{0}}}, .memory_limits = {fine}}), errc::invalid_argument);
   EXPECT_EQ(a.host(), ramp(100));
+  const spread_options in_one_piece{.block = {2, 1, 1}, .granularity = std::numeric_limits<std::int64_t>::max()};
+  EXPECT_NO_THROW(launch<fault_add>(m, in_one_piece, range(100), a, 1).wait());
 }
 
 TEST(spread_with_wrong_options, is_refused_on_a_single_device_too) {
@@ -432,6 +438,72 @@ TEST(spread_that_cannot_be_submitted_whole, ends_after_everything_that_it_had_su
   EXPECT_GE(failed, 8);
 }
 
+TEST(spread_that_nobody_waits_for, is_told_by_synchronize_each_with_a_failure_of_its_own) {
+  const machine m = samples::play(samples::wired(1));
+  array<std::int32_t> a{m, ramp(1'000)}, b{m, ramp(1'000)}, c{m, 1'000};
+  samples::gate held;
+  static_cast<void>(held.hold(m[0].default_stream()));
+  launch<fault_add>(m, range(1'000), a, 1).cancel();
+  launch<fault_twice>(m, range(1'000), b, c).cancel();
+  held.open();
+  const weft::error first = error_of([&] { m.synchronize(); }), second = error_of([&] { m.synchronize(); });
+  EXPECT_EQ(first.code, errc::cancelled) << first.what;
+  EXPECT_EQ(second.code, errc::cancelled) << second.what;
+  EXPECT_NE(to_string(first), to_string(second));
+  EXPECT_NO_THROW(m.synchronize());
+}
+
+TEST(spread_that_cannot_be_submitted_whole, ends_for_its_event_too_where_partial_results_cannot_be_joined) {
+  int failed = 0;
+  for (std::uint64_t nth = 1; nth <= 6; ++nth) {
+    auto topology = samples::wired(2);
+    topology_fault refuses;
+    refuses.what = topology_fault::kind::call_fails;
+    refuses.call = "copy";
+    refuses.nth = nth;
+    topology.faults = {refuses};
+    const machine m = samples::play(topology, weft::clock_kind::virtual_time);
+    array<std::int32_t> values{m, ramp(1'000)};
+    array<std::int64_t> total{m, 1, 0};
+    auto outcome = weft::wait_outcome::timed_out;
+    const auto e = error_of([&] {
+      const launch_run run = launch<fault_total>(m, {.strategy = balance::static_equal}, range(1'000), values, total);
+      outcome = run.done().wait_for(samples::only_a_hang);
+    });
+    if (e.code == errc::not_ready) {
+      EXPECT_EQ(outcome, weft::wait_outcome::ok) << "copy " << nth << " was refused";
+    } else {
+      ++failed;
+      EXPECT_EQ(e.code, errc::resource_exhausted) << e.what;
+    }
+  }
+  EXPECT_GE(failed, 4);
+}
+
+TEST(spread_that_is_stopped, spoils_neither_what_it_only_read_nor_what_is_written_anew) {
+  for (const int devices : {1, 2}) {
+    const machine m = samples::play(samples::wired(devices));
+    const spread_options equal{.strategy = balance::static_equal};
+    array<std::int32_t> read{m, ramp(1'000)}, written{m, 1'000};
+    launch<fault_add>(m, equal, range(1'000), read, 1).wait();
+    samples::gate gate;
+    gate.hold(m[0].default_stream());
+    const launch_run run = launch<fault_twice>(m, equal, range(1'000), read, written);
+    run.cancel();
+    gate.open();
+    EXPECT_EQ(error_of([&] { run.wait(); }).code, errc::cancelled);
+    m.synchronize();  // a piece may be told as cancelled before all of it has been taken back
+    for (int k = 0; k < 2; ++k) EXPECT_NO_THROW(launch<fault_add>(m, equal, range(1'000), read, 1).wait());
+    EXPECT_EQ(read.host()[999], 1'003);
+    EXPECT_NO_THROW(launch<fault_twice>(m, equal, range(500), read, written).wait());
+    EXPECT_EQ(error_of([&] { static_cast<void>(written.host()); }).code, errc::cancelled) << "the rest is missing";
+    EXPECT_NO_THROW(launch<fault_twice>(m, {.strategy = balance::guided}, range(1'000), read, written).wait());
+    EXPECT_EQ(written.host()[999], 2'006);
+    EXPECT_NO_THROW(launch<fault_twice>(m, equal, range(1'000), written, read).wait());
+    EXPECT_EQ(read.host()[999], 4'012);
+  }
+}
+
 TEST(spread_that_is_stopped, ends_as_cancelled_and_hangs_nothing) {
   const machine m = samples::play(samples::wired(2));
   std::stop_source stop;
@@ -449,6 +521,25 @@ TEST(spread_that_is_stopped, ends_as_cancelled_and_hangs_nothing) {
     EXPECT_TRUE(outcome.code == errc::cancelled || outcome.code == errc::not_ready) << outcome.what;
   }
   EXPECT_NO_THROW(launch<fault_add>(m, range(1'000), a, 1).wait());
+}
+
+TEST(spread, of_a_machine_or_a_run_that_was_moved_from_is_refused) {
+  machine m = samples::play(samples::wired(2));
+  std::vector<std::int32_t> values = ramp(8);
+  launch_run run = launch<fault_add>(m, range(8), values, 1);
+  const launch_run kept = std::move(run);
+  const auto e = error_of([&] { static_cast<void>(run.report()); });  // NOLINT(bugprone-use-after-move): the point
+  EXPECT_EQ(e.code, errc::invalid_argument);
+  EXPECT_TRUE(says(e, "moved from")) << e.what;
+  kept.wait();
+  const machine taken = std::move(m);
+  // NOLINTBEGIN(bugprone-use-after-move): the point
+  EXPECT_EQ(error_of([&] { launch<fault_add>(m, range(8), values, 1); }).code, errc::invalid_argument);
+  EXPECT_EQ(error_of([&] { launch(m, "fault_add", range(8), values, 1); }).code, errc::invalid_argument);
+  EXPECT_EQ(error_of([&] { array<std::int32_t>{m, 8, 1}; }).code, errc::invalid_argument);
+  EXPECT_EQ(error_of([&] { weft::kernels(m).add<fault_add>(); }).code, errc::invalid_argument);
+  // NOLINTEND(bugprone-use-after-move)
+  EXPECT_EQ(error_of([&] { weft::kernels(taken).add(nullptr); }).code, errc::invalid_argument);
 }
 
 TEST(spread, ends_with_its_machine) {

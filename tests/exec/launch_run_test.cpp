@@ -383,6 +383,46 @@ TEST(spread, a_long_line_of_launches_that_each_wait_for_the_one_before_ends) {
   on_a_small_stack([&] { EXPECT_EQ(total.host().front(), std::int64_t{64} * count); });
 }
 
+TEST(spread, comes_after_what_the_default_streams_of_all_its_devices_hold) {
+  // A second of the virtual clock goes by before gpu0 writes what the pieces of both devices read.
+  const machine m = samples::play(samples::wired(2), weft::clock_kind::virtual_time);
+  const weft::stream order = m[0].default_stream();
+  const buffer<std::int32_t> busy{m[0], 1};
+  for (const bool on_device : {false, true}) {
+    const buffer<float> there{m[0], 1'000};
+    std::vector<float> here(1'000, 0.0f), found(1'000);
+    weft::fill(order, there, 0.0f).wait();
+    launch<spread_add>(order, {.model = weft::kernel_cost{1, 0}}, range(1), busy, std::int32_t{1});
+    weft::fill(order, there, 3.0f);
+    weft::copy(order, std::span<float>{here}, there);
+    const spread_options equal = with(balance::static_equal, 2);
+    if (on_device) {
+      launch<spread_affine>(m, equal, range(1'000), there, found).wait();
+    } else {
+      launch<spread_affine>(m, equal, range(1'000), here, found).wait();
+    }
+    EXPECT_EQ(found, std::vector<float>(1'000, 7.0f)) << on_device;
+  }
+}
+
+TEST(spread, comes_before_what_a_default_stream_is_given_after_it) {
+  for (const failure_policy policy : {failure_policy::fail_fast, failure_policy::retry_elsewhere}) {
+    const machine m = samples::play(samples::wired(2));
+    array<std::int32_t> values{m, std::vector<std::int32_t>(64, 1)};
+    array<std::int64_t> total{m, std::vector<std::int64_t>(1, 0)};
+    samples::gate held;
+    held.hold(m[0].default_stream());
+    const spread_options equal{.strategy = balance::static_equal, .on_failure = policy};
+    launch<spread_total>(m, equal, range(64), values, total);
+    const launch_run second = launch<spread_total>(m, equal, range(64), values, total);
+    // the first one has not joined its partial results yet: the second one is not decided
+    for (const weft::device& d : m.devices()) d.default_stream().wait(second.done());
+    held.open();
+    ASSERT_EQ(second.wait_for(samples::only_a_hang), weft::wait_outcome::ok);
+    EXPECT_EQ(total.host().front(), 128);
+  }
+}
+
 TEST(spread, asking_whether_a_launch_is_ready_moves_those_before_it_on_a_virtual_clock) {
   const machine m = samples::play(samples::wired(2), weft::clock_kind::virtual_time);
   array<std::int32_t> values{m, std::vector<std::int32_t>(64, 1)};

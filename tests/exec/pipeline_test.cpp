@@ -533,6 +533,39 @@ TEST(pipeline, refuses_what_does_not_fit_and_says_what) {
   line.push(ten, ten).wait();
 }
 
+TEST(pipeline, says_that_it_was_moved_from) {
+  const machine m = samples::play(samples::wired(1));
+  auto line = weft::make_pipeline<float>(m, 1).kernel<line_double>("a").build();
+  const auto moved = std::move(line);
+  std::vector<float> one(1);
+  // NOLINTBEGIN(bugprone-use-after-move): that is the question
+  EXPECT_EQ(error_of([&] { static_cast<void>(line.report()); }).code, errc::invalid_argument);
+  EXPECT_EQ(error_of([&] { line.push(one, one); }).what, "an empty pipeline: it was moved from");
+  // NOLINTEND(bugprone-use-after-move)
+  EXPECT_EQ(moved.report().pushed, 0U);
+}
+
+TEST(pipeline, reports_its_pace_though_it_keeps_no_batch) {
+  const machine m = samples::play(samples::wired(2));
+  for (const std::size_t kept : {std::size_t{0}, std::size_t{2}}) {
+    weft::pipeline_options options;
+    options.keep_batches = kept;
+    auto line = weft::make_pipeline<std::int32_t>(m, 1, options)
+                    .stage<std::int32_t>("a", looking([](std::int32_t v) { refuse(v >= 5, "late"); }))
+                    .build();
+    ints values(7), results(7, -1);
+    std::iota(values.begin(), values.end(), 0);
+    for (std::size_t b = 0; b < 7; ++b) line.push(std::span{values}.subspan(b, 1), std::span{results}.subspan(b, 1));
+    EXPECT_EQ(error_of([&] { line.drain(); }).code, errc::kernel_failed);
+    const auto told = line.report();
+    EXPECT_EQ(told.finished, 7U);
+    EXPECT_EQ(told.failed, 2U);
+    EXPECT_EQ(told.batches.size(), kept);
+    EXPECT_GT(told.elapsed.count(), 0) << kept;
+    EXPECT_GT(told.batches_per_second, 0.0) << kept;
+  }
+}
+
 // ---- time, on the virtual clock: simulated, never measured ----------------------------------------------------------
 
 constexpr std::size_t items = 1000;
@@ -620,6 +653,20 @@ TEST(virtual_pipeline, takes_50_ms_a_batch_when_hops_run_beside_the_stages) {
     EXPECT_NEAR(told.placement.fill_seconds, std::chrono::duration<double>(told.fill).count(), 1e-9);
     EXPECT_NEAR(told.placement.drain_seconds, std::chrono::duration<double>(told.drain).count(), 1e-9);
   }
+}
+
+TEST(virtual_pipeline, a_push_that_throws_leaves_no_copy_in_the_memory_of_the_caller) {
+  const machine m = timed(1, true);
+  auto line = weft::make_pipeline<float>(m, items)
+                  .stage<float>("a", [](const stream&, device_span<const float>,
+                                        device_span<float>) { weft::raise(errc::invalid_argument, "not this one"); })
+                  .build();
+  const auto begin = m.now();
+  std::vector<float> batch(items), result(items);
+  EXPECT_EQ(error_of([&] { line.push(batch, result); }).what, "not this one");
+  EXPECT_EQ(m.now() - begin, milliseconds{5}) << "the copy of the batch has ended";
+  EXPECT_EQ(line.report().pushed, 1U);
+  line.drain();
 }
 
 TEST(virtual_pipeline, a_pipeline_on_fewer_devices_than_stages_takes_the_time_of_its_placement) {

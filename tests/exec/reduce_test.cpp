@@ -299,6 +299,8 @@ TEST(reduction, can_be_started_and_waited_for_later) {
   EXPECT_EQ(first.wait(), 150'000);
   first = std::move(second);
   EXPECT_EQ(first.wait(), -2);
+  // NOLINTNEXTLINE(bugprone-use-after-move): what a move leaves is the point
+  EXPECT_EQ(error_of([&] { static_cast<void>(second.wait()); }).code, errc::invalid_argument);
 }
 
 TEST(reduction, a_stopped_reduction_ends_as_cancelled) {
@@ -433,6 +435,21 @@ TEST(map_then_reduce, an_empty_range_gives_the_neutral_element) {
   EXPECT_EQ(map_reduce<reduce_index>(m, range(0), reduce_op::sum), 0u);
   EXPECT_EQ(error_of([&] { static_cast<void>(map_reduce<reduce_index>(m, range(0), reduce_op::max)); }).code,
             errc::invalid_argument);
+}
+
+TEST(map_then_reduce, is_checked_as_a_launch_is_even_where_there_is_nothing_to_map) {
+  machine m = samples::play(samples::wired(2));
+  const auto code = [&](const spread_options& options, const weft::kernel_range& over) {
+    return error_of([&] { static_cast<void>(map_reduce<reduce_index>(m, options, over, reduce_op::sum)); }).code;
+  };
+  EXPECT_EQ(code({}, range(-4)), errc::invalid_argument);
+  EXPECT_EQ(code({}, range(0, 4)), errc::incompatible);
+  for (const std::int64_t wrong : {-5, 0}) EXPECT_EQ(code({.granularity = wrong}, range(10)), errc::invalid_argument);
+  EXPECT_EQ(code({.devices = {.ids = {weft::device_id{7}}}}, range(0)), errc::invalid_device);
+  const spread_options in_one_piece{.granularity = std::numeric_limits<std::int64_t>::max()};
+  EXPECT_EQ(map_reduce<reduce_index>(m, in_one_piece, range(10'000), reduce_op::sum), 49'995'000u);
+  m.close();
+  EXPECT_EQ(code({}, range(0)), errc::machine_closed);
 }
 
 TEST(map_then_reduce, over_a_range_that_begins_elsewhere_is_refused) {

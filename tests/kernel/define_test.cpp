@@ -277,6 +277,8 @@ TEST(checked_kernel, a_refused_read_gives_a_number_that_can_be_divided_by) {
     const auto violation = check(*one);
     ASSERT_TRUE(violation);
     EXPECT_EQ(violation->index, 10);
+    EXPECT_NE(weft::describe(*one->code, *violation).find(one == &reads ? "item 9 reads " : "item 9 accesses "),
+              std::string::npos);
   }
 }
 
@@ -562,7 +564,10 @@ TEST(kernel_math, integers_of_different_width_are_compared_in_the_wider_type) {
   EXPECT_EQ(weft_max(std::int64_t{1} << 40, std::int32_t{7}), std::int64_t{1} << 40);
   EXPECT_EQ(weft_clamp(std::int64_t{-3}, 0, 9), 0);
   EXPECT_EQ(weft_clamp(std::uint8_t{200}, std::uint8_t{1}, std::uint8_t{100}), 100);
+  EXPECT_EQ(weft_clamp(std::uint8_t{200}, std::uint16_t{1}, std::uint16_t{100}), 100);
+  EXPECT_EQ(weft_clamp(std::uint8_t{200}, std::uint16_t{1}, std::uint32_t{100}), 100U);
   static_assert(std::is_same_v<decltype(weft_min(std::uint8_t{1}, std::uint8_t{2})), std::uint8_t>);
+  static_assert(std::is_same_v<decltype(weft_min(std::uint8_t{1}, std::uint16_t{2})), int>);
 }
 
 }  // namespace define_test

@@ -124,6 +124,14 @@ constexpr device_id gpu2{2};
 
 // ---- access that differs by direction -------------------------------------------------------------------------------
 
+TEST(peer_access, a_link_of_known_latency_and_unknown_rate_has_the_latency_in_its_record) {
+  const machine m = play(samples::wired(2, {.host_rate = 0, .peer_rate = 0}));
+  const auto known = weft::capability_between(m, gpu0, gpu1);
+  EXPECT_EQ(known->latency, std::chrono::nanoseconds{500});
+  EXPECT_FALSE(known->bytes_per_second);
+  EXPECT_EQ(known->why, "bandwidth is not published for this link; measure_peers() finds it");
+}
+
 TEST(peer_access, a_one_way_pair_is_offered_enabled_and_recorded_in_that_direction_only) {
   weft::topology one_way = shipped("pair_nvlink");
   one_way.access[one_way.pair(gpu1, gpu0)] = false;
@@ -169,6 +177,31 @@ TEST(peer_table, a_full_table_refuses_one_more_and_a_copy_still_arrives) {
   EXPECT_EQ(weft::enable_peer(m, gpu0, device_id{3}), weft::enable_outcome::enabled);
 }
 
+TEST(peer_table, a_pair_that_loses_data_is_refused_as_such_even_if_the_table_is_full) {
+  weft::topology small = shipped("pcie_4");
+  small.devices[0].max_peers = 1;
+  small.faults.push_back(between(fault_kind::drops_data, 0, 1, 0));
+  const machine m = play(small);
+  static_cast<void>(weft::verify_peers(m));
+  weft::enable_peer(m, gpu0, gpu2);
+  EXPECT_EQ(error_of([&] { weft::enable_peer(m, gpu0, gpu1); }).code, errc::peer_unsupported);
+}
+
+TEST(peer_table, measuring_goes_on_past_a_pair_that_a_full_table_has_no_room_for) {
+  weft::topology small = shipped("pcie_4");
+  for (auto& device : small.devices) device.max_peers = 1;
+  const machine m = play(small);
+  const auto leases = weft::enable_all_peers(m);  // each device's for gpu0, and of gpu0 for gpu1
+  weft::measure_peers(m, bytes{64 << 10});
+  const auto is_measured = [&](device_id from, device_id to) {
+    return weft::capability_between(m, from, to)->measured;
+  };
+  EXPECT_TRUE(is_measured(gpu0, gpu1));
+  EXPECT_TRUE(is_measured(gpu0, gpu2)) << "gpu2 has access to gpu0, and makes the copies of both directions";
+  EXPECT_FALSE(is_measured(gpu1, gpu2));
+  EXPECT_TRUE(is_measured(device_id{3}, gpu0)) << "the last one";
+}
+
 TEST(peer_table, a_lease_on_a_full_table_is_an_error_and_holds_nothing) {
   weft::topology small = shipped("pcie_4");
   small.devices[0].max_peers = 1;
@@ -207,13 +240,16 @@ TEST(peer_table, a_lease_leaves_what_the_program_enabled_after_one_that_ended_to
     const byte_buffer busy{m[0], 20'000};  // for 20 s
     const weft::stream order{m[0]};
     const auto source = pattern(busy.size(), 1);
-    const auto enable_again = [&] {
-      weft::disable_peer(m, gpu0, gpu1);
+    const auto enable = [&] {
       if (in_stream) {
         weft::enable_peer(order, gpu1).wait();
       } else {
         weft::enable_peer(m, gpu0, gpu1);
       }
+    };
+    const auto enable_again = [&] {
+      weft::disable_peer(m, gpu0, gpu1);
+      enable();
     };
     weft::peer_access late{m, gpu0, gpu1};
     weft::copy(order, busy, source);
@@ -229,6 +265,11 @@ TEST(peer_table, a_lease_leaves_what_the_program_enabled_after_one_that_ended_to
     enable_again();
     lease.end();
     EXPECT_TRUE(weft::peer_enabled(m, gpu0, gpu1)) << "during a lease, in a stream: " << in_stream;
+    weft::disable_peer(m, gpu0, gpu1);
+    weft::peer_access beside{m, gpu0, gpu1};
+    enable();
+    beside.end();
+    EXPECT_TRUE(weft::peer_enabled(m, gpu0, gpu1)) << "already enabled by a lease, in a stream: " << in_stream;
   }
 }
 
@@ -550,11 +591,15 @@ TEST(route, leaves_a_link_that_is_known_to_be_worse_than_wished) {
   EXPECT_EQ(weft::route(facts, gpu0, gpu1, size, quick)->path, copy_path::staged);
   quick.max_latency = std::chrono::microseconds{2};
   EXPECT_EQ(weft::route(facts, gpu0, gpu1, size, quick)->path, copy_path::direct);
+  const auto unrated = line_of_three(0, 5e9);
+  EXPECT_EQ(weft::route(unrated, gpu0, gpu1, size, wish)->path, copy_path::direct) << "no rate is known to be worse";
+  quick.max_latency = std::chrono::nanoseconds{500};
+  EXPECT_EQ(weft::route(unrated, gpu0, gpu1, size, quick)->path, copy_path::staged) << "its latency is";
 }
 
 TEST(pipeline_plan, ends_for_every_size_and_is_bounded) {
-  for (const std::uint64_t size :
-       {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{4095}, std::uint64_t{5} << 20, std::uint64_t{3} << 40}) {
+  for (const std::uint64_t size : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{4095}, std::uint64_t{5} << 20,
+                                   std::uint64_t{3} << 40, ~std::uint64_t{0}}) {
     for (const double rate : {0.0, 1.0, 25e9, 900e9}) {
       const auto plan = weft::plan_pipeline({rate, 1e-6}, {25e9, 5e-6}, bytes{size});
       if (size > 0) {

@@ -165,6 +165,7 @@ TEST(box_copy, whose_extent_overflows_is_refused) {
   EXPECT_EQ(refused({huge, huge, 1}, huge, 0), errc::out_of_range);
   EXPECT_EQ(refused({1, 5, 1}, 250, 0), errc::out_of_range) << "one byte too far";
   EXPECT_EQ(refused({1, 4, 1}, 250, 0), errc::not_ready) << "this one fits";
+  EXPECT_EQ(refused({4, 0, 2}, 1, 0), errc::not_ready) << "nothing to copy, whatever its pitches";
 }
 
 // ---- cancellation ---------------------------------------------------------------------------------------------------
@@ -354,16 +355,22 @@ TEST(copy_counters, count_a_refusal_in_a_stream_as_one_of_a_synchronous_copy) {
   weft::topology layout = wired(2);
   weft::topology_fault fault;
   fault.what = weft::topology_fault::kind::call_fails;
-  fault.call = "copy";
   fault.nth = 0;
-  layout.faults.push_back(fault);
+  for (const char* const call : {"copy", "copy_batch"}) {
+    fault.call = call;
+    layout.faults.push_back(fault);
+  }
   const machine m = play(layout);
-  const byte_buffer a{m[0], 1000}, b{m[0], 1000};
+  const byte_buffer a{m[0], 1000}, b{m[0], 1000}, far{m[1], 1000};
   const stream order{m[0]};
   EXPECT_EQ(error_of([&] { weft::copy(b, a); }).code, errc::resource_exhausted);
   EXPECT_EQ(weft::counters(m).same_device.failed, 1U);
   EXPECT_EQ(error_of([&] { weft::copy(order, b, a); }).code, errc::resource_exhausted);
   EXPECT_EQ(weft::counters(m).same_device.failed, 2U);
+  for (const weft::copy_part& part : {weft::part(b, a), weft::part(far, a)})
+    EXPECT_EQ(error_of([&] { weft::copy_batch(order, {&part, 1}); }).code, errc::resource_exhausted);
+  EXPECT_EQ(weft::counters(m).same_device.failed, 3U) << "a batch as well";
+  EXPECT_EQ(weft::counters(m).staged.failed, 1U);
   EXPECT_EQ(weft::counters(m).same_device.copies, 0U);
 }
 

@@ -178,10 +178,43 @@ TEST(ipc_event, with_too_many_records_under_way_says_so_and_recovers) {
   samples::gate gate;
   gate.hold(order);
   for (std::uint64_t i = 1; i <= ipc_event::max_outstanding; ++i) ASSERT_EQ(made.record(order), i);
-  EXPECT_EQ(error_of([&] { made.record(order); }).code, errc::resource_exhausted);
+  const weft::error e = error_of([&] { made.record(order); });
+  EXPECT_EQ(e.code, errc::resource_exhausted);
+  EXPECT_NE(e.what.find("record 1 of an event, 64 before this one"), std::string::npos) << e.what;
   gate.open();
   EXPECT_EQ(made.wait(ipc_event::max_outstanding, samples::soon), wait_outcome::ok);
   EXPECT_EQ(made.record(order), ipc_event::max_outstanding + 1);
+}
+
+TEST(ipc_event, a_record_of_a_forked_child_is_one_of_a_process_that_lives) {
+  {
+    const machine m = one_device();  // what this process has found out of itself is nothing to its child
+    ipc_event{m}.record(weft::stream{m[0]});
+  }
+  shared<board> with;
+  child other{[&] {
+    if (!with->hear(1)) return 1;
+    const machine m = one_device();
+    const ipc_event opened{m, event_handle::from_bytes(with->events[0]), samples::only_a_hang};
+    const weft::stream order{m[0]};
+    samples::gate gate;
+    gate.hold(order);
+    if (opened.record(order) != 1) return 2;
+    with->say(2);
+    const bool looked = with->hear(3);
+    gate.open();
+    order.synchronize();
+    return looked ? 0 : 3;
+  }};
+  const machine m = one_device();
+  const ipc_event made{m};
+  with->events[0] = made.handle().bytes();
+  with->say(1);
+  ASSERT_TRUE(with->hear(2));
+  EXPECT_FALSE(made.ready(1)) << "neither ended nor dead";
+  with->say(3);
+  EXPECT_EQ(made.wait(1, samples::soon), wait_outcome::ok);
+  EXPECT_EQ(other.wait(), 0);
 }
 
 TEST(ipc_event, tells_the_failure_of_the_work_of_another_process) {
@@ -358,6 +391,18 @@ TEST(ipc_event, has_limits_and_stop_tokens_and_refuses_what_is_no_record) {
   EXPECT_EQ(error_of([&] { static_cast<void>(event_handle::from_bytes(memory.handle().bytes())); }).code,
             errc::invalid_argument);
   EXPECT_EQ(made.handle(), made.handle());
+  ipc_event left{m};
+  const ipc_event kept = std::move(left);
+  const auto refused = [&](auto&& use) { EXPECT_EQ(error_of(use).code, errc::invalid_argument); };
+  // NOLINTBEGIN(bugprone-use-after-move): an empty one is what is left
+  refused([&] { static_cast<void>(left.handle()); });
+  refused([&] { left.record(order); });
+  refused([&] { static_cast<void>(left.recorded()); });
+  refused([&] { static_cast<void>(left.ready(1)); });
+  refused([&] { left.wait(1, samples::soon); });
+  refused([&] { left.wait(order, 1, samples::soon); });
+  // NOLINTEND(bugprone-use-after-move)
+  EXPECT_EQ(kept.recorded(), 0U);
 }
 
 TEST(ipc_event, a_closed_machine_ends_the_waits_for_its_event) {

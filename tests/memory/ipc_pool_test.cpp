@@ -98,6 +98,7 @@ TEST(shareable_pool, keeps_its_own_devices_right_and_refuses_who_cannot_reach_it
   EXPECT_EQ(error_of([&] { plain.set_access(m[1], access_right::read); }).code, errc::invalid_argument);
   EXPECT_EQ(error_of([&] { static_cast<void>(plain.handle()); }).code, errc::invalid_argument);
   EXPECT_EQ(error_of([&] { pool.set_access(two_devices()[1], access_right::read); }).code, errc::wrong_device);
+  EXPECT_EQ(error_of([&] { static_cast<void>(pool.access(two_devices()[1])); }).code, errc::wrong_device);
   weft::topology apart = weft::host_topology(2, bytes{64 * mib});
   apart.access.assign(apart.access.size(), false);
   const machine n = samples::play(apart);
@@ -202,6 +203,14 @@ TEST(opened_pool, gives_memory_to_its_device_alone_until_set_access_and_tells_wh
   EXPECT_EQ(pool.access(m[1]), access_right::read_write);
   EXPECT_EQ(pool.access(m[0]), access_right::none) << "rights are not inherited";
   EXPECT_EQ(error_of([&] { pool.set_access(m[1], access_right::none); }).code, errc::invalid_device);
+  opened_pool left = pool;
+  const opened_pool kept = std::move(left);
+  // NOLINTBEGIN(bugprone-use-after-move): an empty one is what is left
+  EXPECT_EQ(error_of([&] { static_cast<void>(left.on()); }).code, errc::invalid_argument);
+  EXPECT_EQ(error_of([&] { static_cast<void>(left.access(m[0])); }).code, errc::invalid_argument);
+  EXPECT_EQ(error_of([&] { left.set_access(m[0], access_right::read); }).code, errc::invalid_argument);
+  EXPECT_EQ(error_of([&] { static_cast<void>(left.open<byte>(pool_memory_handle{})); }).code, errc::invalid_argument);
+  // NOLINTEND(bugprone-use-after-move)
   const auto name = pool_memory_handle::from_bytes(with->memory);
   auto& own = weft::detail::state_of(m)->backend_of(gpu0);
   {
@@ -240,6 +249,9 @@ TEST(shareable_pool, exports_what_is_its_own_by_its_own_handles_only) {
   const weft::shareable_buffer<byte> other{m[0], 100};
   EXPECT_EQ(error_of([&] { static_cast<void>(weft::export_memory(mine.span())); }).code, errc::invalid_argument);
   EXPECT_EQ(error_of([&] { static_cast<void>(second.handle_of(mine)); }).code, errc::invalid_argument);
+  EXPECT_EQ(error_of([&] { static_cast<void>(pool.handle_of(byte_buffer{pool, 0})); }).code, errc::not_found);
+  const auto freed = byte_buffer{m[0], 100}.span().as<const std::byte>();
+  EXPECT_EQ(error_of([&] { static_cast<void>(pool.handle_of(freed)); }).code, errc::not_found);
   EXPECT_EQ(pool.handle(), pool.handle());
   EXPECT_NE(pool.handle(), second.handle());
   EXPECT_EQ(error_of([&] { const opened_pool own{m, pool.handle(), samples::only_a_hang}; }).native_code, 201);

@@ -209,6 +209,17 @@ TEST(multicast, refuses_strangers_and_what_is_done_twice) {
   EXPECT_EQ(bind(physical_block(t.m[1], t.group.size())), errc::invalid_argument) << "bound before";
   const machine other = samples::play(samples::wired(3));
   EXPECT_EQ(bind(physical_block(other[1], t.group.size())), errc::wrong_device);
+  const weft::buffer<int> theirs{other[0], 4};
+  weft::device_span<int> gone;
+  {
+    const weft::buffer<int> freed{t.m[0], 4};
+    gone = freed.span();
+  }
+  const weft::stream order{t.m[0]};
+  EXPECT_EQ(error_of([&] { t.group.store(order, 0, theirs); }).code, errc::wrong_device);
+  EXPECT_EQ(error_of([&] { t.group.load(order, theirs, 0); }).code, errc::wrong_device);
+  EXPECT_EQ(error_of([&] { t.group.store(order, 0, gone); }).code, errc::not_found);
+  EXPECT_EQ(error_of([&] { t.group.load(order, gone, 0); }).code, errc::not_found);
   const std::array pair{gpu0, gpu1};
   multicast_object two{t.m, pair, 8_MiB};
   two.add(gpu0);

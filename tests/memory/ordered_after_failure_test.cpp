@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <limits>
 #include <stdexcept>
 
@@ -39,6 +40,30 @@ TEST(copy_after_a_failure, a_copy_after_a_failure_of_another_device_is_skipped_d
   order.wait(second);
   EXPECT_THROW(weft::copy(order, b, a).wait(), weft::error_exception);
   EXPECT_NO_THROW(weft::copy(order, b, a).wait());
+}
+
+TEST(copy_after_a_failure, a_copy_of_pinned_or_unified_memory_comes_after_the_work_of_the_device_it_is_of) {
+  const weft::machine m = pair();
+  const weft::buffer<int> a{m[0], 64};
+  const weft::pinned_buffer<int> pinned{m[1], 64};
+  const weft::unified_buffer<int> unified{m[1], 64};
+  std::vector<int> host(64);
+  const std::vector<std::function<void()>> copies{
+      [&] { weft::copy(a, pinned); },
+      [&] { weft::copy(pinned, a); },
+      [&] { weft::copy(host, unified); },
+      [&] { weft::copy(unified, pinned); },
+      [&] { weft::copy_peer(m, a.data(), m[0], pinned.data(), m[1], a.size_bytes()); },
+      [&] { weft::copy_box(weft::box<int>{a.span(), {}}, weft::box<int>{unified.span(), {}}, {64}); },
+  };
+  for (std::size_t i = 0; i < copies.size(); ++i) {
+    const weft::event failed = m[1].default_stream().call(fail);
+    while (!failed.ready()) {
+    }
+    EXPECT_THROW(copies[i](), weft::error_exception) << i << ": gpu1 should have written or read it";
+    EXPECT_THROW(m[1].synchronize(), weft::error_exception) << i;
+    EXPECT_NO_THROW(copies[i]()) << i;
+  }
 }
 
 TEST(synchronize, tells_once_of_failures_whose_events_nobody_kept) {

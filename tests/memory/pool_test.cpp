@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <random>
 #include <thread>
 
@@ -216,6 +217,28 @@ TEST(memory_pool, outlives_its_handle_as_long_as_a_buffer_needs_it) {
     EXPECT_TRUE(samples::same(samples::contents(kept), samples::pattern(1000, 1)));
   }
   EXPECT_EQ(m[0].free_memory(), before);
+}
+
+TEST(memory_pool, that_was_moved_from_is_refused_by_every_call) {
+  const machine m = samples::play(samples::wired(1));
+  const auto moved = std::make_unique<memory_pool>(m[0], weft::pool_options{.shareable = true});
+  const memory_pool pool{std::move(*moved)};
+  const byte_buffer memory{pool, 100};
+  const std::vector<std::function<void()>> calls{
+      [&] { static_cast<void>(moved->on()); },
+      [&] { static_cast<void>(moved->statistics()); },
+      [&] { moved->trim_to(bytes{0}); },
+      [&] { moved->set_access(m[0], weft::access_right::read_write); },
+      [&] { static_cast<void>(moved->access(m[0])); },
+      [&] { static_cast<void>(moved->handle()); },
+      [&] { static_cast<void>(moved->handle_of(memory)); },
+      [&] { const byte_buffer more{*moved, 100}; },
+  };
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    const weft::error refused = error_of(calls[i]);
+    EXPECT_EQ(refused.code, errc::invalid_argument) << i;
+    EXPECT_NE(refused.what.find("moved from"), std::string::npos) << i << ": " << refused.what;
+  }
 }
 
 TEST(memory_pool, forgets_its_blocks_when_the_device_is_reset) {

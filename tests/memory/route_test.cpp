@@ -177,7 +177,7 @@ TEST(route, needs_both_links_of_a_detour) {
 }
 
 TEST(route, does_not_choose_a_detour_of_unknown_speed) {
-  route_facts facts = unjoined(3, {5e9, 10e-6});
+  route_facts facts = unjoined(4, {5e9, 10e-6});
   join(facts, gpu0, gpu1, {0, 0});
   join(facts, gpu1, gpu2, {0, 0});
   EXPECT_EQ(weft::route(facts, gpu0, gpu2, bytes{64 * mib})->path, copy_path::staged);
@@ -185,6 +185,12 @@ TEST(route, does_not_choose_a_detour_of_unknown_speed) {
   ASSERT_TRUE(asked) << "but goes there when told to";
   EXPECT_EQ(asked->predicted_seconds, 0);
   EXPECT_GT(asked->chunk, 0U);
+  const auto any = weft::route(facts, gpu0, gpu2, bytes{64 * mib}, wish(copy_path::relayed));
+  ASSERT_TRUE(any) << any.error().what;
+  EXPECT_EQ(any->via, gpu1) << "there is no other";
+  join(facts, gpu0, device_id{3}, {1e9, 1e-6});
+  join(facts, device_id{3}, gpu2, {1e9, 1e-6});
+  EXPECT_EQ(weft::route(facts, gpu0, gpu2, bytes{64 * mib}, wish(copy_path::relayed))->via, device_id{3});
 }
 
 TEST(route, prefers_a_direct_link_of_unknown_speed_to_the_host) {
@@ -215,6 +221,9 @@ TEST(route, honours_a_wish_or_refuses_it_with_the_reason) {
   expect_refused(gpu0, gpu1, wish(copy_path::host_to_device), "host_to_device");
   expect_refused(gpu0, gpu1, wish(copy_path::relayed, gpu0), "through gpu0");
   expect_refused(gpu0, gpu1, wish(copy_path::relayed, device_id{9}), "no gpu9");
+  route_wish fast = wish(copy_path::relayed, gpu1);
+  fast.min_bytes_per_second = 60e9;
+  expect_refused(gpu0, gpu2, fast, "slower than was asked for");
   facts.pairs[1].usable = facts.pairs[3].usable = false;
   expect_refused(gpu0, gpu1, wish(copy_path::direct), "not enabled");
 }
@@ -266,6 +275,29 @@ TEST(route_report, says_why_each_other_way_lost) {
   EXPECT_EQ(asked->rejected[0].why, "not asked for");
   EXPECT_FALSE(weft::explain_route(facts, gpu1, device_id{3}, bytes{mib}, wish(copy_path::direct)));
   EXPECT_TRUE(weft::explain_route(facts, gpu0, gpu0, bytes{mib})->rejected.empty());
+}
+
+TEST(route_report, tells_a_link_that_is_too_slow_from_none_and_an_unknown_time_from_that_of_the_chosen_way) {
+  route_facts facts = unjoined(3, {5e9, 10e-6});
+  join(facts, gpu0, gpu1, {1e9, 1e-6});
+  join(facts, gpu0, gpu2, {50e9, 1e-6});
+  join(facts, gpu2, gpu1, {1e9, 1e-6});
+  route_wish fast;
+  fast.min_bytes_per_second = 10e9;
+  const auto slow = weft::explain_route(facts, gpu0, gpu1, bytes{mib}, fast);
+  ASSERT_TRUE(slow);
+  ASSERT_EQ(slow->rejected.size(), 2U) << "direct, through gpu2";
+  EXPECT_EQ(slow->rejected[0].why, "the link between gpu0 and gpu1 is slower than was asked for");
+  EXPECT_EQ(slow->rejected[1].why, "the link between gpu2 and gpu1 is slower than was asked for");
+  join(facts, gpu0, gpu1, {0, 0});
+  join(facts, gpu2, gpu1, {0, 0});
+  const auto unknown = weft::explain_route(facts, gpu0, gpu1, bytes{mib});
+  ASSERT_TRUE(unknown);
+  EXPECT_EQ(unknown->chosen.path, copy_path::direct);
+  ASSERT_EQ(unknown->rejected.size(), 2U) << "staged, through gpu2";
+  EXPECT_TRUE(unknown->rejected[0].predicted_seconds);
+  EXPECT_TRUE(unknown->rejected[0].why.starts_with("the time of the chosen way is not known"));
+  EXPECT_TRUE(unknown->rejected[1].why.starts_with("its time is not known"));
 }
 
 TEST(route, is_direct_where_the_driver_copies_without_access) {

@@ -104,6 +104,20 @@ TEST(scatter, refuses_shares_that_do_not_add_up_and_moves_nothing) {
   EXPECT_EQ(weft::counters(m).host_to_device.copies, 0U);
 }
 
+TEST(scatter, and_gather_and_replicate_say_that_they_are_not_verified) {
+  const machine m = samples::play(samples::wired(2));
+  const auto parts = parts_on(m, {50, 50});
+  data whole(100), half(50);
+  const weft::copy_options checked{.verify = weft::verification::full};
+  for (const auto& f : {std::function<void()>{[&] { weft::scatter(std::span{parts}, whole, checked); }},
+                        std::function<void()>{[&] { weft::gather(whole, std::span{parts}, checked); }},
+                        std::function<void()>{[&] { weft::replicate(std::span{parts}, half, checked); }}}) {
+    const weft::error refused = error_of(f);
+    EXPECT_EQ(refused.code, errc::invalid_argument);
+    EXPECT_NE(refused.what.find("scatter, gather and replicate"), std::string::npos) << refused.what;
+  }
+}
+
 TEST(scatter, reports_a_part_that_fails_and_ends_the_others) {
   weft::topology layout = samples::wired(3);
   weft::topology_fault fault;

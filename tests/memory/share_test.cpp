@@ -249,6 +249,16 @@ TEST(share, memory_that_cannot_be_shared_is_refused_with_the_type_that_can_be) {
   refused(mapping{}, "empty mapping");
   refused(physical_block{}, "empty physical_block");
   refused(shareable_buffer<byte>{}, "sharing nothing");
+  shareable_buffer<byte> left{m[0], 100};
+  const shareable_buffer<byte> kept = std::move(left);
+  refused(left, "sharing nothing");  // NOLINT(bugprone-use-after-move): an empty one is what is left
+  EXPECT_EQ(left.size(), 0U);
+  EXPECT_TRUE(left.span().empty());
+  EXPECT_EQ(kept.size(), 100U);
+  byte_buffer plain{m[0], 100};
+  const byte_buffer taken = std::move(plain);
+  EXPECT_TRUE(plain.empty());  // NOLINT(bugprone-use-after-move): as above
+  EXPECT_EQ(taken.size(), 100U);
   mapping many{weft::address_reservation{m[0], 64_MiB}, physical_block{m[0], 2_MiB, weft::sharing::with_processes}};
   for (std::size_t i = 1; i <= share_handle::max_parts; ++i)
     many.grow(physical_block{m[0], 2_MiB, weft::sharing::with_processes});
@@ -593,6 +603,21 @@ TEST(grant, leaves_alone_what_somebody_else_has_set_or_what_is_gone) {
     EXPECT_EQ(memory.access_of(gpu1), access_right::read_write);
   }
   EXPECT_EQ(memory.access_of(gpu1), access_right::read) << "what it was before";
+  {
+    memory.grant(gpu1, access_right::none);
+    const access_grant one = grant(memory, m[1], access_right::read);
+    memory.grant(gpu1, access_right::read_write);
+    grant(memory, m[1], access_right::read).end();
+    EXPECT_EQ(memory.access_of(gpu1), access_right::read_write) << "set by hand under one grant, before another";
+  }
+  EXPECT_EQ(memory.access_of(gpu1), access_right::read_write);
+  {
+    const access_grant one = grant(memory, m[1], access_right::read_write);
+    memory.grant(gpu1, access_right::read);
+    grant(memory, m[1], access_right::read).end();
+    EXPECT_EQ(memory.access_of(gpu1), access_right::read) << "an end gives nothing";
+  }
+  EXPECT_EQ(memory.access_of(gpu1), access_right::read);
   const weft::address_reservation where{m, 4_MiB};
   mapping again{where, physical_block{m[0], 4_MiB}};
   {
@@ -602,6 +627,16 @@ TEST(grant, leaves_alone_what_somebody_else_has_set_or_what_is_gone) {
     again.grant(gpu1, access_right::read_write);
   }
   EXPECT_EQ(again.access_of(gpu1), access_right::read_write) << "another mapping at the same address";
+  const physical_block block{m[0], 4_MiB};
+  again.end();
+  again = mapping{where, block};
+  {
+    const access_grant late = grant(again, m[1], access_right::read);
+    again.end();
+    again = mapping{where, block};
+    again.grant(gpu1, access_right::read);
+  }
+  EXPECT_EQ(again.access_of(gpu1), access_right::read) << "another one of the same block, too";
   access_grant outlives;
   {
     const machine closed = devices();
@@ -689,6 +724,10 @@ TEST(grant, a_wrong_grant_is_refused_with_the_advice) {
   refused([&] { static_cast<void>(grant(memory, m[1], access_right::none)); }, errc::invalid_argument, "end the grant");
   refused([&] { static_cast<void>(grant(samples::data(3), m[1], read)); }, errc::invalid_argument, "weft::buffer");
   refused([&] { static_cast<void>(grant(mapping{}, m[1], read)); }, errc::invalid_argument, "empty mapping");
+  refused([&] { static_cast<void>(grant(byte_buffer{m[0], 0}, m[1], read)); }, errc::invalid_argument, "0 bytes");
+  const mapping whole = block_on(m[0]);
+  refused([&] { static_cast<void>(grant(whole.span<byte>().first(0), m[1], read)); }, errc::invalid_argument,
+          "0 bytes");
   refused([&] { static_cast<void>(access_grant{}.way()); }, errc::invalid_argument, "empty access_grant");
   weft::device_span<byte> gone;
   {
@@ -728,6 +767,20 @@ TEST(grant, for_what_another_process_shares_is_what_its_way_gives) {
     }
     EXPECT_EQ(right_of(m[1], there.data()), access_right::none);
     EXPECT_EQ(right_of(m[0], there.data()), access_right::read_write);
+    if (one.way != sharing_way::pool) continue;
+    weft::opened<byte> left = weft::open<byte>(m[0], with->received(), samples::only_a_hang);
+    weft::opened<byte> second = std::move(left);
+    EXPECT_EQ(left.size(), 0U);  // NOLINT(bugprone-use-after-move): an empty one is what is left
+    EXPECT_EQ(left.data(), nullptr);
+    EXPECT_TRUE(left.span().empty());
+    ASSERT_EQ(second.data(), there.data());
+    access_grant first = grant(there, m[1], access_right::read_write);
+    access_grant last = grant(second, m[1], access_right::read_write);
+    first.end();
+    EXPECT_EQ(right_of(m[1], there.data()), access_right::read_write) << "grants of one memory count together";
+    second = {};
+    last.end();
+    EXPECT_EQ(right_of(m[1], there.data()), access_right::none) << "it is open still, by the other one";
   }
 }
 

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "support/samples.hpp"
 #include "weft/memory/copy.hpp"
 #include "weft/memory/mapping.hpp"
 #include "weft/memory/peer_access.hpp"
 
 #include <gtest/gtest.h>
+
+#include <numeric>
 
 namespace verified_copy_test {
 
@@ -83,6 +86,28 @@ TEST(verified_copy, names_the_first_byte_that_a_link_changed) {
     EXPECT_EQ(std::stoul(text.substr(at + 8)) / 4, bad) << text;
   }
   EXPECT_NO_THROW(weft::copy(b, a)) << "without verification nobody looks";
+}
+
+TEST(verified_copy, a_sample_is_the_whole_first_middle_and_last_mebibyte) {
+  const weft::machine m = samples::play(samples::wired(1));
+  const auto read_back_of = [&](std::size_t size) {
+    const samples::data source(size);
+    const samples::byte_buffer memory{m[0], size};
+    const auto moved = [&] {
+      const auto links = m.traffic().bytes_on_link;
+      return std::accumulate(links.begin(), links.end(), std::uint64_t{0});
+    };
+    const auto before = moved();
+    weft::copy(memory, source, checked(weft::verification::sampled));
+    return moved() - before - size;
+  };
+  constexpr std::size_t mib = std::size_t{1} << 20;
+  EXPECT_EQ(read_back_of(1000), 1000U);
+  EXPECT_EQ(read_back_of(3 * mib), 3 * mib);
+  for (const std::size_t size : {8 * mib, 8 * mib + 8, 9 * mib - 1}) {
+    EXPECT_GE(read_back_of(size), 3 * mib) << size;
+    EXPECT_LT(read_back_of(size), 6 * mib) << size << ": no more than two pieces for each";
+  }
 }
 
 TEST(verified_copy, a_verified_copy_in_a_stream_is_refused) {

@@ -5,6 +5,7 @@
 #include "support/processes.hpp"
 #include "support/rounds.hpp"
 #include "support/samples.hpp"
+#include "weft/core/log.hpp"
 #include "weft/exec/launch.hpp"
 #include "weft/memory/address_reservation.hpp"
 #include "weft/memory/fill.hpp"
@@ -419,6 +420,8 @@ TEST(virtual_memory, mapping_keeps_block_and_reservation_in_any_order_of_destruc
     mapping moved = std::move(held);
     EXPECT_TRUE(same(contents(moved.span<std::uint8_t>().first(300)), data));
     EXPECT_FALSE(held);  // NOLINT(bugprone-use-after-move): an empty one is what is left
+    EXPECT_EQ(held.size(), 0_B);
+    EXPECT_TRUE(held.span<std::uint8_t>().empty());
     EXPECT_EQ(error_of([&] { held.grant(gpu0, access_right::read); }).code, errc::invalid_argument);
   }
   EXPECT_EQ(m[0].free_memory().value(), before);
@@ -436,6 +439,37 @@ TEST(virtual_memory, mapping_that_ends_waits_for_work_that_uses_it) {
   EXPECT_TRUE(copied.ready()) << "it did not wait";
   copied.wait();
   EXPECT_TRUE(same(contents(out), data));
+}
+
+TEST(virtual_memory, mapping_that_ends_waits_for_work_of_a_device_that_has_lost_its_right) {
+  const machine m = samples::play(samples::wired(2, {.host_rate = 1e3}), weft::clock_kind::virtual_time);
+  mapping held = granted(m, gpu1);
+  const weft::stream order{m[1]};
+  const auto data = pattern(1000, 2);  // for 1 s
+  const weft::event copied = weft::copy(order, held.span<std::uint8_t>().first(data.size()), data);
+  held.grant(gpu1, access_right::none);
+  held.end();
+  EXPECT_TRUE(copied.ready()) << "it did not wait";
+  static_cast<void>(error_of([&] { copied.wait(); }));  // its right may have gone before it began
+}
+
+TEST(virtual_memory, mapping_of_several_blocks_waits_no_longer_than_that_of_one) {
+  const machine m = samples::play(samples::wired(2, {.host_rate = 1e3}), weft::clock_kind::virtual_time);
+  mapping held{address_reservation{m, 64_MiB}, physical_block{m[0], 1_MiB}};
+  held.grow(physical_block{m[0], 1_MiB});
+  held.grant(gpu0, access_right::read_write);
+  const weft::stream order{m[0]};
+  const auto data = pattern(30'000, 2);  // for 30 s
+  weft::copy(order, held.span<std::uint8_t>().first(data.size()), data);
+  weft::copy(order, held.span<std::uint8_t>().last(data.size()), data);
+  const auto begin = m.now();
+  int warnings = 0;
+  auto before = weft::set_log_hook([&](weft::log_level, std::string_view) { ++warnings; });
+  held.end();
+  weft::set_log_hook(std::move(before));
+  EXPECT_GT(warnings, 0);
+  EXPECT_LE(m.now() - begin, std::chrono::seconds{10});
+  static_cast<void>(error_of([&] { order.synchronize(); }));
 }
 
 TEST(virtual_memory, machine_may_close_before_its_mappings_end) {

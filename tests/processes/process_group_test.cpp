@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "groups.hpp"
+#include "processes/process_group_body.hpp"
 
 namespace process_group_test {
 
@@ -281,6 +282,9 @@ TEST(process_group, calls_a_peer_that_sends_garbage_corrupt_and_not_dead) {
     EXPECT_TRUE(says(failure_of(got), expected) && says(failure_of(got), "rank 1 (process")) << failure_of(got);
     EXPECT_EQ(code_of(r.victim->barrier(soon)), errc::corrupt);
     EXPECT_TRUE(r.victim->alive(rank{1}));
+    r.link.reset();
+    pollfd death{r.victim->death_descriptor(), POLLIN, 0};
+    EXPECT_EQ(::poll(&death, 1, 0), 0) << "its process lives";
   }
   rogue r;
   std::vector<std::byte> later(48);
@@ -377,6 +381,37 @@ TEST(process_group, keeps_its_arrival_when_a_barrier_is_late_and_names_who_is_no
   EXPECT_TRUE(all[0].barrier(soon)) << "and the next one is a new one";
   one.join();
   two.join();
+}
+
+TEST(process_group, a_wait_for_room_beside_the_one_that_watches_hears_what_others_have_read) {
+  using body = process_group::body;
+  std::vector<body::member> alone(1);
+  auto on = body::watchers::of(alone);
+  ASSERT_TRUE(on) << failure_of(on);
+  body group{rank{0}, std::move(alone), std::move(*on), 0};
+  group.watched = true;
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+  const descriptor never_writable{ends[0]}, open{ends[1]};
+  std::atomic<bool> has_asked{false};
+  bool is_read = false;  // with the mutex held
+  std::thread waits{[&] {
+    std::unique_lock lock{group.mutex};
+    const auto how = group.wait(
+        lock, only_a_hang, {}, [&] { return is_read; },
+        [&] {
+          has_asked = true;
+          return never_writable.get();
+        });
+    EXPECT_EQ(how, body::outcome::ok);
+  }};
+  EXPECT_TRUE(eventually([&] { return has_asked.load(); }));
+  {
+    const std::lock_guard lock{group.mutex};
+    is_read = true;
+    group.tell();
+  }
+  waits.join();
 }
 
 TEST(process_group, whose_unread_messages_may_hide_an_arrival_says_so_and_meets_once_they_are_received) {

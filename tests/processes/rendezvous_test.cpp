@@ -98,6 +98,17 @@ TEST(rendezvous, refuses_what_is_not_a_ticket) {
   EXPECT_TRUE(says(e.what, "expected a number and ',' at \"" + fd + "\"")) << e.what;
 }
 
+TEST(rendezvous, takes_a_ticket_once) {
+  auto places = rendezvous::connected(2);
+  descriptor own{::fcntl(std::stoi(places[1].ticket().substr(9)), F_DUPFD, 0)};  // as another program inherits it
+  const std::string ticket = "weft:1:2:" + std::to_string(own.get()) + ",";
+  const rendezvous taken = rendezvous::inherited(ticket);
+  static_cast<void>(own.release());
+  const weft::error e = error_of([&] { static_cast<void>(rendezvous::inherited(ticket)); });
+  EXPECT_EQ(e.code, errc::invalid_argument);
+  EXPECT_TRUE(says(e.what, "was taken already")) << e.what;
+}
+
 TEST(rendezvous, refuses_a_name_rank_or_size_that_cannot_be) {
   const auto code = [](std::string_view name, int r, int size) {
     return error_of([&] { static_cast<void>(rendezvous::at(name, rank{r}, size)); }).code;

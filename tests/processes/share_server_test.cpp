@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "processes/share_server.hpp"
 
+#include "support/hang.hpp"
 #include "support/processes.hpp"
 
 #include <gtest/gtest.h>
@@ -10,6 +11,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
+#include <fcntl.h>
+#include <memory>
 #include <optional>
 #include <span>
 #include <sys/socket.h>
@@ -20,6 +23,7 @@ namespace share_server_test {
 
 using weft::descriptor;
 using weft::errc;
+using weft::detail::fetch_share;
 using weft::detail::share_answer;
 using weft::detail::share_server;
 using weft::detail::share_ticket;
@@ -58,6 +62,42 @@ TEST(share_server, answers_each_of_several_that_ask_after_a_while) {
     all = came && std::ranges::all_of(late, [&](const descriptor& one) { return answer_to(one, asked).has_value(); });
   }
   EXPECT_TRUE(all);
+}
+
+TEST(fetch_share, takes_a_file_of_a_driver_for_a_block_and_for_nothing_else) {
+  using weft::detail::share_kind;
+  struct board : processes::steps {
+    std::uint64_t door = 0;
+  };
+  processes::shared<board> with;
+  const processes::child exporter{[&] {
+    const descriptor device{::open("/dev/null", O_RDWR | O_CLOEXEC)};
+    weft::detail::share_grant grant;
+    grant.file = device.get();
+    grant.size = 4096;
+    share_server server;
+    std::uint64_t key = 0;
+    for (const share_kind one : {share_kind::block, share_kind::memory})
+      server.offer(++key, one, [grant] { return std::make_shared<const weft::detail::share_grant>(grant); });
+    with->door = weft::value_or_raise(server.door());
+    with->say(1);
+    return with->hear(2) ? 0 : 1;
+  }};
+  ASSERT_TRUE(with->hear(1));
+  share_ticket asked;
+  asked.process = static_cast<std::uint32_t>(exporter.pid());
+  asked.boot = weft::detail::this_boot();
+  asked.door = with->door;
+  asked.size = 4096;
+  asked.key = 1;
+  asked.kind = share_kind::block;
+  const auto block = fetch_share(asked, samples::only_a_hang);
+  EXPECT_TRUE(block) << (block ? "" : block.error().what);
+  asked.key = 2;
+  asked.kind = share_kind::memory;
+  const auto memory = fetch_share(asked, samples::only_a_hang);
+  ASSERT_FALSE(memory);
+  EXPECT_EQ(memory.error().code, errc::corrupt) << memory.error().what;
 }
 
 TEST(process_watch, sees_a_process_until_it_is_killed) {

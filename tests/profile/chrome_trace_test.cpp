@@ -162,6 +162,19 @@ TEST(chrome_trace, counts_bytes_under_way_and_work_that_is_submitted_and_not_ove
   EXPECT_EQ(seen["work submitted 3"], (values{{0, 1}, {200, 0}}));
 }
 
+TEST(chrome_trace, takes_a_submission_at_0_for_unknown_but_not_on_a_virtual_clock) {
+  const std::vector<trace_record> records{record(trace_kind::kernel, 0, 0, 3000, 5000)};
+  for (const bool simulated : {false, true}) {
+    const json document = parsed(chrome_trace(records, {.simulated = simulated}));
+    EXPECT_EQ(events_of(document, "C").empty(), !simulated);
+    const json kernel = events_of(document, "X").at(0);
+    EXPECT_EQ(kernel.contains("args"), simulated);
+    if (simulated) {
+      EXPECT_EQ(kernel.at("args"), (json{{"queued_us", 3}}));
+    }
+  }
+}
+
 TEST(chrome_trace, says_when_its_clock_is_virtual) {
   const json document = parsed(chrome_trace(std::vector{record(trace_kind::kernel, 0, 0, 0, 1)}, {.simulated = true}));
   EXPECT_EQ(document.at("otherData").at("clock"), "virtual, simulated: not a measurement");

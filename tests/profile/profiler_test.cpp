@@ -247,6 +247,14 @@ TEST(profiler, gives_the_machine_back_the_sink_that_it_had) {
   EXPECT_TRUE(own->take().empty());
   weft::fill(a, std::uint8_t{2});
   EXPECT_EQ(own->take().size(), 1U);
+  const auto later = std::make_shared<weft::trace_sink>();
+  {
+    const profiler watch{m};
+    m.trace_to(later);
+  }
+  weft::fill(a, std::uint8_t{3});
+  EXPECT_EQ(later->take().size(), 1U) << "set while a profiler recorded";
+  EXPECT_TRUE(own->take().empty());
 }
 
 TEST(profiler, counts_what_does_not_fit) {
@@ -259,7 +267,7 @@ TEST(profiler, counts_what_does_not_fit) {
   EXPECT_EQ(watch.records().size(), 3U) << "what was looked at before counts too";
   EXPECT_EQ(watch.dropped(), 2U);
   for (int i = 0; i < 4; ++i) weft::fill(a, std::uint8_t{1});
-  EXPECT_EQ(watch.dropped(), 3U) << "one beyond what is between two looks";
+  EXPECT_EQ(watch.dropped(), 6U) << "a look by itself";
   EXPECT_EQ(watch.profile().dropped, 6U);
   watch.reset();
   EXPECT_EQ(watch.dropped(), 0U);

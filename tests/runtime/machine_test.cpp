@@ -4,10 +4,12 @@
 #include "support/hang.hpp"
 #include "support/samples.hpp"
 #include "weft/memory/peer_access.hpp"
+#include "weft/runtime/barrier.hpp"
 
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <stdexcept>
 #include <thread>
@@ -193,6 +195,18 @@ TEST(selection, orders_by_score_and_keeps_the_stable_order_of_equals) {
                              [](const auto& a, const auto& b) { return a.id < b.id; }));
 }
 
+TEST(selection, puts_a_device_without_a_score_last) {
+  const machine m = machine::load("dgx_h100");
+  weft::device_query where;
+  where.score = [](const weft::device& d) {
+    const int number = d.id().value();
+    return number % 3 == 0 ? std::nan("") : static_cast<double>(number);
+  };
+  std::vector<int> ids;
+  for (const weft::device& d : m.devices(where)) ids.push_back(d.id().value());
+  EXPECT_EQ(ids, (std::vector<int>{7, 5, 4, 2, 1, 0, 3, 6}));
+}
+
 TEST(selection, by_a_backend_that_is_absent_is_refused_or_falls_back_as_asked) {
   const machine m = machine::load("pair_nvlink");
   EXPECT_EQ(m.device_count("host"), 2);
@@ -253,6 +267,66 @@ TEST(synchronize_for, tells_the_failure_of_one_stream_although_another_is_late) 
   EXPECT_NE(told.what.find("of this stream"), std::string::npos) << told.what;
   held.open();
   EXPECT_EQ(m.synchronize_for(samples::only_a_hang), weft::wait_outcome::ok);
+}
+
+TEST(synchronize, tells_of_each_stream_that_failed_one_failure_a_call) {
+  machine_options options;
+  options.backend = "host";
+  options.devices = 2;
+  const machine m{options};
+  const weft::stream a{m[0]}, b{m[0]}, c{m[1]}, d{m[1]};
+  const auto told = [&] { return error_of([&] { m.synchronize(); }).what; };
+  const auto says = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
+  const auto fail = [&] {
+    const weft::event first = a.call([] { throw std::runtime_error{"of stream a"}; });
+    d.wait(first);
+    b.call([] { throw std::runtime_error{"of stream b"}; });
+    return c.call([] { throw std::runtime_error{"of stream c"}; });
+  };
+  fail();
+  EXPECT_PRED2(says, told(), "of stream a");
+  EXPECT_PRED2(says, told(), "of stream b");
+  EXPECT_PRED2(says, told(), "of stream c");
+  EXPECT_EQ(told(), "nothing failed") << "what went from one stream to another is one failure";
+  const weft::event kept = fail();
+  EXPECT_PRED2(says, told(), "of stream a");
+  EXPECT_PRED2(says, error_of([&] { m[0].synchronize(); }).what, "of stream b");
+  EXPECT_PRED2(says, error_of([&] { kept.wait(); }).what, "of stream c");
+  EXPECT_EQ(told(), "nothing failed") << "the waits have told them";
+  fail();
+  EXPECT_PRED2(says, told(), "of stream a");
+  EXPECT_PRED2(says, error_of([&] { c.synchronize(); }).what, "of stream c");
+  m[0].reset();
+  EXPECT_EQ(told(), "nothing failed") << "of stream b, whose device was reset";
+}
+
+TEST(machine, says_that_it_or_what_is_of_it_was_moved_from) {
+  machine m = machine::load("pair_nvlink");
+  weft::device d = m[0];
+  weft::stream order{d};
+  weft::device_barrier barrier{m, {m[0]}};
+  const machine other = std::move(m);
+  const weft::device device = std::move(d);
+  const weft::stream stream = std::move(order);
+  // NOLINTBEGIN(bugprone-use-after-move): that is the question
+  const auto refused = [](auto f, const char* what) {
+    const weft::error cause = error_of(f);
+    EXPECT_EQ(cause.code, errc::invalid_argument) << what;
+    EXPECT_NE(cause.what.find(std::string{"an empty "} + what), std::string::npos) << cause.what;
+  };
+  refused([&] { static_cast<void>(m.closed()); }, "machine");
+  refused([&] { static_cast<void>(m.device_count()); }, "machine");
+  refused([&] { const weft::device_barrier late{m, {weft::device_id{0}}}; }, "machine");
+  refused([&] { static_cast<void>(d.name()); }, "device");
+  refused([&] { static_cast<void>(weft::stream{d}); }, "device");
+  refused([&] { static_cast<void>(order.on()); }, "stream");
+  refused([&] { static_cast<void>(barrier.arrive(order)); }, "stream");
+  const weft::device_barrier moved = std::move(barrier);
+  refused([&] { static_cast<void>(barrier.status()); }, "barrier");
+  refused([&] { static_cast<void>(barrier.arrive(stream)); }, "barrier");
+  refused([&] { barrier.reset(); }, "barrier");
+  // NOLINTEND(bugprone-use-after-move)
+  EXPECT_EQ(moved.status().participants, 1U);
 }
 
 TEST(device, keeps_its_identity_over_machines_and_differs_from_equal_models) {

@@ -130,6 +130,9 @@ TEST(own_backend, a_backend_that_works_is_preferred_and_used) {
   const weft::machine m{options};
   EXPECT_TRUE(status_of(m, "ported").available);
   EXPECT_EQ(m.device_count(), 3);
+  EXPECT_EQ(m.device_count("ported"), 3);
+  EXPECT_EQ(m.device_count("host"), 0) << "its devices are of the host's kind, and no other backend was opened";
+  EXPECT_EQ(m.devices({.backend = "ported"}).size(), 3U);
   const weft::buffer<int> b{m[2], 3};
   const std::vector<int> sent{5, 7, 9};
   std::vector<int> got(3);

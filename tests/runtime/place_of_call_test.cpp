@@ -153,7 +153,6 @@ TEST(error_place, calls_of_streams_and_events_name_their_line) {
 TEST(error_place, calls_of_memory_name_their_line) {
   const machine m = two_devices();
   const buffer<float> x{m[0], 1024};
-  const weft::device_span<const std::byte> nothing;
   const auto plain = x.span().as<const std::byte>();
   names_its_line([&] { buffer<float>(m[0], huge); });
   names_its_line([&] { buffer<float>(m[0], endless); });
@@ -165,7 +164,7 @@ TEST(error_place, calls_of_memory_name_their_line) {
   names_its_line([&] { static_cast<void>(x.span().first(5000)); });
   names_its_line([&] { static_cast<void>(x.span().last(5000)); });
   names_its_line([&] { static_cast<void>(address_range(m[0], nullptr)); });
-  names_its_line([&] { prefetch(m[0], nothing); });
+  names_its_line([&] { prefetch(m[0], plain); });
   names_its_line([&] { advise(m[0], plain, weft::memory_advice::read_mostly); });
   names_its_line([&] { weft::adopted_memory<float>(m[0], std::span<float>{static_cast<float*>(nullptr), 10}); });
   names_its_line([] { static_cast<void>(weft::even_split(10, 0)); });
@@ -401,6 +400,9 @@ TEST(error_place, process_groups_and_their_collectives_name_their_line) {
   names_its_line([&] { static_cast<void>(group->send(rank{0}, 0, {}, {}, 1ms)); });
   names_its_line([&] { static_cast<void>(group->receive(rank{0}, 0, 1ms)); });
   names_its_line([&] { static_cast<void>(group->alive(rank{7})); });
+  names_its_line([&] { static_cast<void>(weft::connect_receiver<int>(*group, rank{7}, 0)); });
+  names_its_line([&] { static_cast<void>(weft::connect_sender<int>(*group, rank{7}, 0)); });
+  names_its_line([&] { static_cast<void>(weft::connect_both<int>(*group, rank{0}, 0)); });
 
   const machine m = two_devices();
   const buffer<float> x{m[0], 1024};

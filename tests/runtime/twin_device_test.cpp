@@ -161,6 +161,12 @@ TEST(several_backends, go_on_without_one_that_need_not_be_there) {
   EXPECT_EQ(names_of(m), (std::vector<std::string>{"near A", "near B"}));
   EXPECT_TRUE(notes_say(m, "'broken' is left out: the driver said 42"));
   EXPECT_TRUE(notes_say(m, "no backend 'nowhere'"));
+  EXPECT_FALSE(notes_say(m, "fell back"));
+  options = with("nowhere,elsewhere");
+  options.backend_required = false;
+  const machine best{options};
+  EXPECT_TRUE(notes_say(best, "no backend 'nowhere'"));
+  EXPECT_TRUE(notes_say(best, "no backend of 'nowhere,elsewhere' is in this build; fell back to the best one"));
 }
 
 TEST(several_backends, are_refused_what_only_one_can_do) {

@@ -33,7 +33,8 @@ struct kernel_parameter {
 ///   each dimension two int64: the first id and one past the last. `host` may be null.
 /// CUDA takes `cuda_function`, else `cuda_image`, else `cuda_source`. The image is PTX, a cubin or a fatbin, as nvcc
 ///   writes them. The function is for a kernel that nvcc compiled into the program: it gives the CUfunction for the
-///   context that is current, as cudaGetFuncBySymbol does, or null; it is called once for each GPU.
+///   context that is current, as cudaGetFuncBySymbol does, or null; it is called once for each GPU and machine, again
+///   after a reset, and until it succeeds.
 /// HIP takes `hip_function`, else `hip_image`, else `hip_source`. The image is a code object or a bundle of them, as
 ///   hipcc --genco writes it; the function gives the hipFunction_t, as hipGetFuncBySymbol does.
 struct raw_kernel {
@@ -64,8 +65,9 @@ struct shared_item_form {
 };
 
 /// One kernel, whatever it was made from.
-/// Shape: `host_checked` is null for a raw kernel, whose accesses nobody can see. Two kernels with one hash compute the
-///   same: it covers name, dimensions, parameters and every text, and neither file nor line.
+/// Shape: `host_checked` is null for a raw kernel, whose accesses nobody can see. `hash` covers name, dimensions,
+///   parameters and every text, and neither file nor line: two kernels with one hash compute the same if the macros,
+///   constants and functions of the program that their bodies name are the same.
 struct kernel_code {
   std::string name;
   int dimensions = 1;
@@ -97,7 +99,8 @@ struct parameter_words {
 };
 
 /// Splits the text of a parameter list, with or without its outer parentheses, at the commas that are not nested.
-/// Errors: none; what has no name, as in "float", comes back with an empty one.
+/// Errors: none; a type of one word without a name, as "float", comes back with an empty name; of several words the
+/// last is taken for it.
 [[nodiscard]] std::vector<parameter_words> parse_parameters(std::string_view text);
 
 /// The kernel as a sentence begins it: "saxpy(in float x, inout float y, float a)", "echo(ring in, ring out)".

@@ -39,32 +39,33 @@ enum class ring_visibility : std::uint8_t {
 /// sent, and two kernels cannot talk to each other while they run. What a kernel received and sent counts when its
 /// launch has ended well. A launch that fails, is cancelled, or has not ended when the loan ends, has received nothing
 /// and sent nothing: its messages are there for the next one, in the same order. It must be launched in a stream (not
-/// over devices). Thread: one at a time.
+/// over devices). Moved from, only end(), assignment and destruction are allowed. Thread: one at a time.
 class kernel_end {
  public:
-  /// Errors: unsupported for a queue with checksums, overwriting, spill, samples or several producers, and for one
-  ///   between processes whose memory the device's driver does not take; invalid_argument for one between processes
-  ///   without a device; wrong_device for one within a process with another device than the end's; device_lost where
-  ///   the ring went with a reset; not_ready for a receiver whose front() holds a message; resource_exhausted
-  ///   (threads); out_of_memory.
+  /// Errors: unsupported for a queue with checksums, overwriting, spill or samples, for the receiver of several
+  ///   producers, for an end that is closed or lent already, and for one between processes whose memory the device's
+  ///   driver does not take; invalid_argument for an end of no queue, and for one between processes without a device;
+  ///   wrong_device for one within a process with another device than the end's; device_lost where the ring went with a
+  ///   reset; not_ready for a receiver whose front() or try_peek() has copied a message out of the ring (elsewhere it
+  ///   stays there for the kernel: no pop() for it afterwards); resource_exhausted (threads); out_of_memory.
   template <message T>
   explicit kernel_end(sender<T>& tx, std::source_location where = std::source_location::current())
-      : kernel_end(tx, detail::device_of(*detail::state_of(tx), detail::facts_of(*detail::state_of(tx)).source, where),
-                   where) {}
+      : kernel_end(tx, detail::device_of(detail::state_of(tx), &detail::queue_facts::source, where), where) {}
   template <message T>
   explicit kernel_end(receiver<T>& rx, std::source_location where = std::source_location::current())
-      : kernel_end(rx,
-                   detail::device_of(*detail::state_of(rx), detail::facts_of(*detail::state_of(rx)).destination, where),
-                   where) {}
+      : kernel_end(rx, detail::device_of(detail::state_of(rx), &detail::queue_facts::destination, where), where) {}
   template <message T>
   kernel_end(sender<T>& tx, const device& on, std::source_location where = std::source_location::current())
-      : loan_(std::make_unique<detail::loan>(detail::state_of(tx), *detail::internals::native(tx), on, where)) {
+      : loan_(std::make_unique<detail::loan>(
+            detail::state_of(tx), detail::lendable(detail::state_of(tx), detail::internals::native(tx), where), on,
+            where)) {
     static_assert(sizeof(T) % 4 == 0, "a kernel moves messages of whole 4-byte words");
   }
   template <message T>
   kernel_end(receiver<T>& rx, const device& on, std::source_location where = std::source_location::current())
-      : loan_(std::make_unique<detail::loan>(detail::state_of(rx),
-                                             detail::lendable(detail::internals::native(rx), where), on, where)) {
+      : loan_(std::make_unique<detail::loan>(
+            detail::state_of(rx), detail::lendable(detail::state_of(rx), detail::internals::native(rx), where), on,
+            where)) {
     static_assert(sizeof(T) % 4 == 0, "a kernel moves messages of whole 4-byte words");
   }
 

@@ -29,11 +29,15 @@ class ring_feed;
 class ring_image;
 class queue_job;
 
-/// The end, or the reason why there is none to lend: several producers have several.
-[[nodiscard]] queue_end& lendable(queue_end* only, std::source_location where);
+/// The end, or the reason why there is none to lend: several producers have several. Errors: invalid_argument for an
+/// end of no queue.
+[[nodiscard]] queue_end& lendable(const std::shared_ptr<queue_state>& queue, queue_end* only,
+                                  std::source_location where);
 
-/// The device of an end of a queue within a process. Errors: invalid_argument for a queue between processes.
-[[nodiscard]] device device_of(const queue_state& queue, device_id end, std::source_location where);
+/// The device of an end of a queue within a process. Errors: invalid_argument for an end of no queue, and for a queue
+/// between processes.
+[[nodiscard]] device device_of(const std::shared_ptr<queue_state>& queue, device_id queue_facts::* end,
+                               std::source_location where);
 
 /// Takes an end away from its host thread and lays it where kernels of its device find it.
 class loan {

@@ -6,6 +6,7 @@
 #include "weft/channel/queue_statistics.hpp"
 #include "weft/core/internals.hpp"
 
+#include <algorithm>
 #include <concepts>
 #include <cstring>
 #include <memory>
@@ -34,13 +35,14 @@ class receiver;
 /// the only one, and why() says so; kernels then work on images of it (kernel_end::visibility()).
 ///
 /// The ends are opened once each (a sender per producer). They keep the queue alive; the queue may go before them.
-/// After the machine is closed every operation says failed, with machine_closed. Thread: any; an end belongs to one
-/// thread at a time.
+/// After the machine is closed every operation says failed, with machine_closed. A queue that has ended before keeps
+/// its first end: its status, and its cause. Thread: any; an end belongs to one thread at a time.
 template <message T>
 class message_queue {
  public:
-  /// Errors: invalid_argument (no capacity, an option that cannot be), invalid_device, unsupported (rdma),
-  /// out_of_memory.
+  /// Errors: invalid_argument (no capacity, an option that cannot be), invalid_device, unsupported (rdma, network,
+  /// for_kernels with what kernels do not know), out_of_memory, resource_exhausted (threads), device_lost,
+  /// machine_closed.
   message_queue(const machine& m, device_id source, device_id destination, const queue_options& options = {},
                 std::source_location where = std::source_location::current())
       : queue_(detail::make_queue(m, source, destination, sizeof(T), alignof(T), options, where)) {}
@@ -61,16 +63,18 @@ class message_queue {
   [[nodiscard]] bool is_direct() const noexcept { return mode() == transfer_mode::direct; }
   /// Why the mode is not the one that was asked for; empty when it is.
   [[nodiscard]] const std::string& why() const noexcept { return detail::facts_of(*queue_).why; }
+  /// Messages that each producer has room for.
   [[nodiscard]] std::size_t capacity() const noexcept { return detail::facts_of(*queue_).capacity; }
   /// Messages sent and not yet received: exact at rest, a snapshot while messages flow.
   [[nodiscard]] std::size_t size() const noexcept { return detail::size_of(*queue_); }
   [[nodiscard]] bool empty() const noexcept { return size() == 0; }
-  [[nodiscard]] bool full() const noexcept { return size() >= capacity(); }
+  /// True when the rings of all producers are full.
+  [[nodiscard]] bool full() const noexcept { return size() >= capacity() * detail::facts_of(*queue_).producers; }
   [[nodiscard]] queue_statistics statistics() const noexcept { return detail::statistics_of(*queue_); }
 
   /// Ends the queue for both ends: every operation that begins from now on, or waits, says closed, and what was not
   /// received is discarded. To let the receiver have the rest first, close the sender instead. One that runs on another
-  /// thread meanwhile may still end well.
+  /// thread meanwhile may still end well. A queue that has ended before keeps its first end: its status, and its cause.
   void close() noexcept { detail::close_queue(*queue_); }
 
  private:
@@ -174,8 +178,7 @@ struct [[nodiscard]] awaited_send {
   awaited_operation operation;
   [[nodiscard]] bool await_ready() noexcept {
     operation.outgoing = &outgoing;
-    operation.outcome = send_slowly(*operation.queue, *operation.sender, &outgoing, {false, {}, operation.rules.stop});
-    return operation.outcome != queue_status::full;
+    return ends_at_once(operation);
   }
   void await_suspend(std::coroutine_handle<> waiter) {
     operation.waiter = waiter;
@@ -190,8 +193,7 @@ struct [[nodiscard]] awaited_receive {
   awaited_operation operation;
   [[nodiscard]] bool await_ready() noexcept {
     operation.incoming = incoming;
-    operation.outcome = receive_slowly(*operation.queue, incoming, {false, {}, operation.rules.stop});
-    return operation.outcome != queue_status::empty;
+    return ends_at_once(operation);
   }
   void await_suspend(std::coroutine_handle<> waiter) {
     operation.waiter = waiter;
@@ -203,6 +205,7 @@ struct [[nodiscard]] awaited_receive {
 }  // namespace detail
 
 /// The end of a queue that sends. Closing it (or letting it go) tells the receiver that nothing follows.
+/// Default-made or moved from: only is_open(), close(), assignment and destruction.
 /// Thread: one at a time. Order: messages of one sender arrive in the order they were sent.
 template <message T>
 class sender {
@@ -263,7 +266,7 @@ class sender {
   }
 
   /// Up to `count` places to write messages into where they will be read. Never waits; one reservation at a time, and
-  /// no send before it is committed or let go.
+  /// neither a send nor close() before it is committed or let go.
   [[nodiscard]] reservation<T> reserve(std::size_t count) noexcept {
     detail::queue_end& end = *end_;
     if (!end.is_plain()) return {queue_.get(), &end, 0, detail::why_not_plain(*queue_, end)};
@@ -346,7 +349,7 @@ class sender {
   detail::queue_end* end_ = nullptr;
 };
 
-/// The end of a queue that receives.
+/// The end of a queue that receives. Default-made or moved from: only is_open(), close(), assignment and destruction.
 /// Thread: one at a time.
 template <message T>
 class receiver {
@@ -390,7 +393,8 @@ class receiver {
 
   /// What is there now, up to messages.size(). empty only when nothing is.
   batch_result try_receive_batch(std::span<T> messages) noexcept { return receive_batch_as(messages, 1, {}); }
-  /// Waits until `at_least` are there; partial with their number when something came first.
+  /// Waits until `at_least` are there; partial with their number when something came first. With 0 it never waits: ok,
+  /// also when nothing is there; closed or failed when nothing follows.
   batch_result receive_batch(std::span<T> messages, std::size_t at_least = 1, std::stop_token stop = {}) noexcept {
     return receive_batch_as(messages, at_least, {true, {}, std::move(stop)});
   }
@@ -398,7 +402,8 @@ class receiver {
                                  std::stop_token stop = {}) noexcept {
     return receive_batch_as(messages, at_least, {true, timeout, std::move(stop)});
   }
-  /// As receive_batch, up to queue_options::batch_size of them.
+  /// As receive_batch, up to queue_options::batch_size of them; empty when the time, the stop, the end or a failure
+  /// came first: receive_batch(span) says which. Throws std::bad_alloc, std::length_error.
   [[nodiscard]] std::vector<T> receive_batch(std::stop_token stop = {}) {
     std::vector<T> messages(detail::batch_size_of(*queue_));
     messages.resize(receive_batch_as(messages, 1, {true, {}, std::move(stop)}).count);
@@ -406,7 +411,8 @@ class receiver {
   }
 
   /// The next message where it lies, valid until pop(); null when nothing is there. With checksums, overwriting,
-  /// samples or flagged packets (docs/reference/queues.md) it is a copy.
+  /// samples or flagged packets (docs/reference/queues.md) it is a copy. With checksums a damaged message is skipped
+  /// here and null returned: use try_peek(), which says failed.
   [[nodiscard]] const T* front() noexcept {
     if (only_ != nullptr && only_->is_plain()) [[likely]] {
       if (const void* at = peek(*only_)) return static_cast<const T*>(at);
@@ -414,7 +420,7 @@ class receiver {
     queue_status why{};
     return static_cast<const T*>(detail::peek_slowly(*queue_, why));
   }
-  /// Lets go of what front() gave.
+  /// Lets go of what front() gave. Only after front() has given one.
   void pop() noexcept {
     if (only_ != nullptr && only_->is_plain()) [[likely]] {
       advance(*only_);
@@ -541,7 +547,8 @@ class receiver {
       }
       if (end.ring.credit_seen != credit && end.is_awaited()) [[unlikely]]
         detail::wake_other(*queue_, end);
-      if (got >= at_least || got == messages.size()) [[likely]] {
+      // one at least: whether the end has come while nothing is there is looked up on the slow side
+      if (got >= std::max<std::size_t>(at_least, 1) || got == messages.size()) [[likely]] {
         end.count_batch();
         return {queue_status::ok, got};
       }

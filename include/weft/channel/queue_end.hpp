@@ -35,7 +35,8 @@ struct alignas(isolation) queue_end {
   bool lent = false;              // to kernels
   bool closed = false;            // by its owner
   std::size_t lane = 0;
-  std::uint64_t batches = 0;  // one writer; read by statistics
+  std::uint64_t batches = 0;   // one writer; read by statistics
+  std::uint64_t asked_at = 0;  // ring.waits when this end last asked whether the other one still lives
 
   /// Whether the short way of an operation is right. Relaxed: who ends the queue on another thread is in no order with
   /// an operation that runs at the time.
@@ -57,8 +58,9 @@ struct alignas(isolation) queue_end {
 struct queue_facts {
   device_id source, destination;
   transfer_mode mode = transfer_mode::direct;
-  std::string why;  // why it is not what was asked, or what adaptive chose and why
-  std::size_t capacity = 0;
+  std::string why;           // why it is not what was asked, or what adaptive chose and why
+  std::size_t capacity = 0;  // of each producer's ring
+  std::size_t producers = 1;
 };
 [[nodiscard]] const queue_facts& facts_of(const queue_state& queue) noexcept;
 [[nodiscard]] std::size_t size_of(const queue_state& queue) noexcept;
@@ -112,6 +114,8 @@ struct awaited_operation {
   queue_status outcome = queue_status::empty;
   std::coroutine_handle<> waiter;
 };
+/// One look. True when the operation has its outcome; else it is to be suspended.
+[[nodiscard]] bool ends_at_once(awaited_operation& operation) noexcept;
 void suspend(awaited_operation& operation);
 
 }  // namespace weft::detail

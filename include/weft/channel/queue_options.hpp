@@ -27,7 +27,7 @@ enum class backpressure : std::uint8_t {
 [[nodiscard]] std::string_view to_string(backpressure policy);
 
 struct queue_options {
-  std::size_t capacity = 1024;  // messages; rounded up to a power of two of at least 16
+  std::size_t capacity = 1024;  // messages of each producer; rounded up to a power of two of at least 16
   transfer_mode mode = transfer_mode::adaptive;
   backpressure when_full = backpressure::block;
   std::chrono::nanoseconds timeout = std::chrono::seconds{5};  // of waiting forms that name no other

@@ -11,14 +11,15 @@ namespace weft {
 
 /// Durations of samples, counted in buckets of a quarter of a power of two.
 struct duration_histogram {
-  static constexpr std::size_t buckets = 160;  // up to 2^40 ns
+  static constexpr std::size_t buckets = 160;  // up to 2^41 ns
   std::array<std::uint64_t, buckets> counts{};
   std::uint64_t samples = 0;
   std::uint64_t total_ns = 0;
 
   void add(std::chrono::nanoseconds sample) noexcept;
   [[nodiscard]] std::chrono::nanoseconds mean() const noexcept;
-  /// The upper edge of the bucket that holds the given share of the samples, at most 19 % above the value itself.
+  /// The upper edge of the bucket that holds the given share of the samples, less than 25 % above the value itself.
+  /// What lasts longer than 2^41 ns counts in the last bucket, whose edge is 2^41 - 1.
   [[nodiscard]] std::chrono::nanoseconds quantile(double share) const noexcept;
 };
 
@@ -57,17 +58,17 @@ struct queue_statistics {
   std::uint64_t receive_cancellations = 0;
   std::uint64_t receiver_parks = 0;
   // both
-  std::uint64_t in_flight = 0;
+  std::uint64_t in_flight = 0;     // overwritten ones included, until the receiver finds out
   std::uint64_t bytes = 0;         // of messages received
   moved direct;                    // written into the destination's memory by a sender
-  moved staged;                    // moved there by the forwarder
+  moved staged;                    // moved there by the forwarder; without one, put into the ring in host memory
   moved fed_by_stores;             // brought to a receiving kernel's memory by the host's stores (ring_delivery)
   moved fed_by_copies;             // … by copies
   std::chrono::nanoseconds at{0};  // when this was read, on the steady clock: rates are differences of two snapshots
   // of samples (queue_options::sample_every)
-  duration_histogram send_call;  // in the call of a send
-  duration_histogram queueing;   // from there until a receiver took the message
-  duration_histogram receive_call;
+  duration_histogram send_call;         // in the attempt that sent it, without the wait before
+  duration_histogram queueing;          // from there until a receiver took it; none once a forwarder has lost messages
+  duration_histogram receive_call;      // in the attempt that received it, without the wait before
   double peak_messages_per_second = 0;  // between two samples
 };
 

@@ -15,12 +15,12 @@ enum class queue_status : std::uint8_t {
   empty,      // nothing is there now
   timed_out,  // nothing was moved
   cancelled,  // nothing was moved
-  closed,     // the other end has closed; a receiver has then received everything that was sent
+  closed,     // an end, or the queue, was closed; if the sender's, the receiver has received everything that was sent
   failed,
 };
 [[nodiscard]] std::string_view to_string(queue_status status);
 
-/// What a batch came to: the first `count` messages were moved.
+/// What a batch came to: the first `count` messages were moved. A batch of no messages is ok, also after the end.
 struct batch_result {
   queue_status status = queue_status::ok;
   std::size_t count = 0;

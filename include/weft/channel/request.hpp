@@ -195,9 +195,11 @@ class request_client {
     return result;
   }
 
-  /// Asks and does not wait: ok with the number of the call, full when too many are without an answer, closed, failed.
+  /// Asks and does not wait: ok with the number of the call, full when too many are without an answer, closed or failed
+  /// when no answer would come.
   begun_call begin(const Request& request) noexcept {
-    take_all();
+    const queue_status why = take_all();
+    if (why == queue_status::closed || why == queue_status::failed) return {why, {}};
     if (!to_.is_open()) return {queue_status::closed, {}};
     if (table_.is_full()) {
       ++statistics_.refused;

@@ -89,6 +89,7 @@ class router {
     outcomes_.resize(members_.size() + 1);
     members_.push_back({.member = member});
     senders_.push_back(&over);
+    unknown_.reset();  // what it would say of the members is true no more
   }
   /// Ends a membership; the sender stays open. False when the device was no member.
   bool leave(device_id member) noexcept {
@@ -184,7 +185,7 @@ class router {
   [[nodiscard]] std::span<const member_statistics> members() const noexcept { return members_; }
   [[nodiscard]] const router_statistics& statistics() const noexcept { return totals_; }
 
-  /// The cause behind the last `failed`.
+  /// The cause behind the last `failed`; none if that was for want of a member and one has joined since.
   [[nodiscard]] std::optional<error> failure() const {
     if (unknown_) return detail::no_such_member(*unknown_, members_);
     const std::size_t at = failed_ ? find(*failed_) : members_.size();
@@ -226,6 +227,7 @@ class router {
   }
   queue_status unknown(device_id asked) noexcept {
     unknown_ = asked;
+    failed_.reset();
     ++totals_.unknown;
     ++totals_.not_sent;
     return queue_status::failed;
@@ -260,9 +262,10 @@ struct ring_statistics {
 /// One device's place on a ring: takes what comes from the device before it and passes it on to the one behind it, so
 /// that a message visits the devices in turn. Borrows its ends from the network, which outlives it.
 ///
-/// A message that would make more than `hop_limit` hops is dropped and counted. Nothing else is ever dropped: when the
-/// next queue is full, the message waits here. A ring that is full everywhere stands still, so keep fewer messages on
-/// it than one of its queues holds. Thread: one at a time. Cost: no allocation per message.
+/// A message that would make more than `hop_limit` hops is dropped and counted. Nothing else is dropped here but a
+/// message whose visit throws; when the next queue is full, the message waits here. `drop_newest` and
+/// `overwrite_oldest` drop in the queue: use `block`, `reject` or `spill`. A ring that is full everywhere stands still,
+/// so keep fewer messages on it than one of its queues holds. Thread: one at a time. Cost: no allocation per message.
 template <message T>
 class ring_stop {
  public:

@@ -4,6 +4,7 @@
 
 #include "weft/channel/message_queue.hpp"
 #include "weft/core/bytes.hpp"
+#include "weft/core/waiting.hpp"
 #include "weft/processes/process_group.hpp"
 
 #include <chrono>
@@ -38,6 +39,17 @@ message_type type_of() {
   return {sizeof(T), alignof(T), hash_of_name(typeid(T).name())};
 }
 
+/// The options of a call of several steps, each with the time that is left.
+class rest_of_time {
+ public:
+  explicit rest_of_time(const connect_options& how);
+  [[nodiscard]] connect_options operator()() const;
+
+ private:
+  connect_options how_;
+  wait_deadline until_;
+};
+
 struct connected_sender {
   std::shared_ptr<queue_state> queue;
   queue_end* end = nullptr;
@@ -70,17 +82,18 @@ receiver<T> receiver_of(offered_receiver& offered) {
 ///
 /// After the sender's process has died everything it had published is received, then `failed` with peer_dead; a waiting
 /// form notices within the 20 ms of its belt. After a fork the memory is gone from the child: an end used there faults
-/// instead of corrupting the queue. Ends across processes cannot be awaited with co_await, do not spill, and have one
-/// producer.
+/// instead of corrupting the queue; one that is closed or let go of there changes nothing. Ends across processes cannot
+/// be awaited with co_await, do not spill, and have one producer. connect_options::timeout is that of the whole call.
 /// Errors: those of process_group::receive; incompatible with both types described; invalid_argument; unsupported
 ///   (spill, several producers); resource_exhausted (descriptors, mappings); out_of_memory.
 template <message T>
 [[nodiscard]] receiver<T> connect_receiver(process_group& group, rank from, std::uint64_t channel,
                                            const queue_options& options = {}, const connect_options& how = {},
                                            std::source_location where = std::source_location::current()) {
+  const detail::rest_of_time left{how};
   auto offered = detail::offer_receiving(group, from, channel, detail::type_of<T>(), options, how, where);
   receiver<T> in = detail::receiver_of<T>(offered);
-  detail::await_accepted(group, from, channel, offered.number, how, where);
+  detail::await_accepted(group, from, channel, offered.number, left(), where);
   return in;
 }
 
@@ -101,10 +114,11 @@ template <message T>
 [[nodiscard]] std::pair<sender<T>, receiver<T>> connect_both(
     process_group& group, rank other, std::uint64_t channel, const queue_options& options = {},
     const connect_options& how = {}, std::source_location where = std::source_location::current()) {
+  const detail::rest_of_time left{how};
   auto offered = detail::offer_receiving(group, other, channel, detail::type_of<T>(), options, how, where);
   receiver<T> in = detail::receiver_of<T>(offered);
-  sender<T> out = connect_sender<T>(group, other, channel, options, how, where);
-  detail::await_accepted(group, other, channel, offered.number, how, where);
+  sender<T> out = connect_sender<T>(group, other, channel, options, left(), where);
+  detail::await_accepted(group, other, channel, offered.number, left(), where);
   return {std::move(out), std::move(in)};
 }
 

@@ -41,9 +41,9 @@ inline constexpr std::chrono::nanoseconds usual_launch_latency{5000};
 /// streams and in the order in which a communicator submits them; a wire carries one copy at a time, a device runs one
 /// kernel at a time, and each start of a kernel takes `launch_latency`. A move takes the way that route() gives with
 /// peer access on wherever it is offered; folds take the memory bandwidth of their device, and those over memory of
-/// other ranks that of the busiest link. `in_place` has a bit for each rank whose input lies in its output, or the
-/// other way round, where in_place_offset() says: it copies less within itself. Cost: by the number of moves and folds;
-/// about a microsecond for each.
+/// other ranks that of the busiest link. `in_place` has a bit for each of the first 64 ranks whose input lies in its
+/// output, or the other way round, where in_place_offset() says: it copies less within itself. Cost: by the number of
+/// moves and folds; about a microsecond for each.
 [[nodiscard]] collective_cost cost_of(const collective_schedule& schedule, std::size_t element_size,
                                       const topology& machine, std::span<const device_id> devices,
                                       std::chrono::nanoseconds launch_latency = usual_launch_latency,

@@ -20,7 +20,8 @@ class collective_run {
   collective_run() = default;
 
   /// Waits until every rank has its result. Errors: the first cause, with the rank and its device named; timed_out,
-  /// with the ranks that have not ended named, once the timeout of the call has passed; cancelled after abort().
+  /// with the ranks that have not ended named, once the timeout of the call has passed; cancelled where abort() has
+  /// ended a part of it.
   void wait(std::source_location where = std::source_location::current()) const;
   /// timed_out when `timeout` on the machine's clock has passed first. Errors: as wait().
   [[nodiscard]] wait_outcome wait_for(std::chrono::nanoseconds timeout,

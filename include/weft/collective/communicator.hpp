@@ -29,14 +29,16 @@ struct communicator_options {
 
 /// Ranks 0 … size−1, each a device; a device may be several ranks. One thread drives all of them.
 ///
-/// Every call returns when the work has been submitted, in stream order on each rank; nothing deadlocks whatever the
-/// order of the calls. Memory is given as one list with an entry for each rank (vectors of buffers or device_spans);
-/// what only the root has is given alone. Blocks may differ in size: all_gather, gather, scatter and reduce_scatter
-/// take the sizes from the smaller side, and that is their v-form. The same list as input and output, or for blocks the
-/// right part of it, makes it in place; other overlaps are errors. Errors of all calls, before anything is submitted:
+/// Every call returns when the work has been submitted, in stream order on each rank; the first after one that failed
+/// waits, its timeout at most, for what that one has left. Nothing deadlocks whatever the order of the calls. Memory is
+/// given as one list with an entry for each rank (vectors of buffers or device_spans); what only the root has is given
+/// alone. Blocks may differ in size: all_gather, gather, scatter and reduce_scatter take the sizes from the smaller
+/// side, and that is their v-form. The same list as input and output, or for blocks the right part of it, makes it in
+/// place, but for all_to_all; other overlaps are errors. Errors of all calls, before anything is submitted:
 /// incompatible, naming the ranks, where sizes do not fit;
 ///   wrong_device where a rank's memory is not its device's; invalid_argument (overlap, root, number of entries);
-///   unsupported (an algorithm that there is not, with the reason); machine_closed; cancelled after abort().
+///   unsupported (an algorithm that there is not, with the reason); device_lost; not_found and out_of_range (memory
+///   that is gone or too short); out_of_memory (scratch); machine_closed; cancelled after abort().
 /// Memory: at most 2 pieces of 16 MiB beside the buffers of each rank, kept between calls (naive 2 (N − 1), tree 4,
 ///   hierarchical N + 4 and N (N + 2) for its reduce_scatter).
 /// Thread: one at a time; abort() and failure() from any.
@@ -66,11 +68,11 @@ class communicator {
                                  std::source_location where = std::source_location::current()) const;
   /// The ranks whose devices are not lost. Errors: device_lost when none is left.
   [[nodiscard]] communicator shrink(std::source_location where = std::source_location::current()) const;
-  /// Ends what was submitted, as cancelled, as soon as each device gets to it; later calls fail, with `why` as the
-  /// cause. Never waits, and may be called again.
+  /// Ends the copies and kernels of what was submitted, as cancelled, as soon as each device gets to them; a barrier
+  /// has none, and ends as ever. Later calls fail, with `why` as the cause. Never waits, and may be called again.
   void abort(std::string_view why = "aborted by the program",
              std::source_location where = std::source_location::current());
-  /// Why every call fails, if it does.
+  /// Why every call fails since abort().
   [[nodiscard]] std::optional<error> failure() const;
 
   template <class In, class Out>

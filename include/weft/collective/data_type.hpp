@@ -71,7 +71,8 @@ template <> struct data_type_of_t<double>        { static constexpr auto value =
 // clang-format on
 }  // namespace detail
 
-/// Types that a collective takes: integers of 8 to 64 bits, half, bfloat16, float, double.
+/// Types that a collective takes: std::int8_t … std::int64_t, std::uint8_t … std::uint64_t (not char, nor on Linux
+/// long long), half, bfloat16, float, double.
 template <class T>
 concept collective_element = requires { detail::data_type_of_t<std::remove_cv_t<T>>::value; };
 

@@ -58,7 +58,8 @@ struct rank_state {
 /// Errors of all calls: peer_dead, timed_out, cancelled (abort, or a call left out with its stream), and what a device
 ///   fails with in the middle of a call, each naming the rank at fault: after these the communicator answers every call
 ///   with the same error until shrink(); incompatible (calls that do not match, or that a rank refuses; the
-///   communicator goes on); invalid_argument; unsupported.
+///   communicator goes on, unless a call is queued in a stream behind it already, which is left out then);
+///   invalid_argument; unsupported.
 /// Cost: over memory that the host reaches no allocation and no system call after the first of its kind, unless it has
 ///   to sleep. On a GPU the kernel that combines is compiled at the first call of a type.
 /// Thread: one call at a time, abort() and states() from any.
@@ -166,7 +167,8 @@ class rank_communicator {
       list_.push_back({from, false, detail::collective_memory_of(dst)});
       return *this;
     }
-    /// Messages of a pair match in order. Errors: incompatible, naming both sizes; those of all calls.
+    /// Messages of a pair match in order. Errors: incompatible, naming both sizes; those of all calls. Partners are not
+    /// told what this rank refuses: they wait until their timeout.
     void run(const collective_options& o = {}, std::source_location where = std::source_location::current()) {
       of_->run_exchange(*this, o, where);
     }

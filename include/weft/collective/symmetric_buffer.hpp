@@ -32,15 +32,15 @@ class symmetric_buffer {
 
   symmetric_buffer() = default;
 
-  /// This rank's own part.
-  [[nodiscard]] device_span<T> span() const { return mine_; }
-  [[nodiscard]] std::size_t size() const { return mine_.size(); }
-  [[nodiscard]] T* data() const { return mine_.data(); }
-  operator device_span<T>() const { return mine_; }        // NOLINT(google-explicit-constructor)
-  operator device_span<const T>() const { return mine_; }  // NOLINT(google-explicit-constructor)
+  /// This rank's own part; empty once it was moved from.
+  [[nodiscard]] device_span<T> span() const { return block_ ? mine_ : device_span<T>{}; }
+  [[nodiscard]] std::size_t size() const { return span().size(); }
+  [[nodiscard]] T* data() const { return span().data(); }
+  operator device_span<T>() const { return span(); }        // NOLINT(google-explicit-constructor)
+  operator device_span<const T>() const { return span(); }  // NOLINT(google-explicit-constructor)
   [[nodiscard]] symmetric_buffer subspan(std::size_t offset, std::size_t count,
                                          std::source_location where = std::source_location::current()) const {
-    return {block_, mine_.subspan(offset, count, where)};
+    return {block_, span().subspan(offset, count, where)};
   }
 
  private:

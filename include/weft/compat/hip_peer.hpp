@@ -39,6 +39,7 @@ using hipDeviceptr_t = void*;
 using hipStream_t = const stream*;
 
 /// The machine that the functions below work on, while it lives. Devices are numbered as in the machine.
+/// While it lives, `m` may be neither moved from nor destroyed.
 /// Thread: made and ended while no thread is in one of the functions. Errors: closed, where another one lives.
 class peer_session {
  public:
@@ -53,24 +54,27 @@ class peer_session {
 hipError_t hipSetDevice(int deviceId) noexcept;
 hipError_t hipGetDevice(int* deviceId) noexcept;
 
-// Every function: NoDevice where no peer_session lives. Thread: any.
+// Every function: NoDevice where no peer_session lives; those that ask the machine: ContextIsDestroyed where it was
+// closed. Thread: any.
 
 /// Whether kernels of a device may be given access to the memory of a peer, 1 or 0; 0 for a device and itself.
 /// Errors, first that applies: InvalidValue for null, InvalidDevice.
 hipError_t hipDeviceCanAccessPeer(int* canAccessPeer, int deviceId, int peerDeviceId) noexcept;
 /// Gives the current device access to all memory of a peer, that which exists and that which will.
 /// Errors, first that applies: InvalidValue for flags that are not 0; InvalidDevice for an unknown device, the current
-///   one itself, and one without a path; PeerAccessAlreadyEnabled.
+///   one itself, and one without a path; PeerAccessAlreadyEnabled; Unknown where the table of peers is full
+///   (max_peers).
 hipError_t hipDeviceEnablePeerAccess(int peerDeviceId, unsigned int flags) noexcept;
 /// Errors, first that applies: InvalidDevice as above, PeerAccessNotEnabled.
 hipError_t hipDeviceDisablePeerAccess(int peerDeviceId) noexcept;
-/// Copies after all earlier work of both devices, and has copied when it returns. Whose memory it is the addresses
-/// say; the devices are looked at for being there, as HIP does.
+/// Copies after all earlier work of both devices, in every stream, and has copied when it returns. Whose memory it is
+/// the addresses say; the devices are looked at for being there, as HIP does.
 /// Errors, first that applies: InvalidDevice; then a size of 0 does nothing; InvalidValue for null, for what lies in no
-///   memory of the machine, and past its end.
+///   memory of the machine; what that work failed with, if no wait has reported it; InvalidValue for past the end.
 hipError_t hipMemcpyPeer(void* dst, int dstDeviceId, const void* src, int srcDeviceId, std::size_t sizeBytes) noexcept;
 /// The same in the order of a stream, not waiting; in the default stream as hipMemcpyPeer().
-/// Errors: those, at once; ContextIsDestroyed for a stream of another machine or a closed one.
+/// Errors: ContextIsDestroyed, before all others, for a stream of another machine; then those, at once. A closed stream
+///   is as a closed machine: a size of 0 is Success.
 hipError_t hipMemcpyPeerAsync(void* dst, int dstDeviceId, const void* src, int srcDevice, std::size_t sizeBytes,
                               hipStream_t stream) noexcept;
 /// The allocation that an address lies in; either result may be null. Errors: NotFound.

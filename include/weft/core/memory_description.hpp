@@ -19,6 +19,7 @@ struct memory_description {
   memory_kind kind = memory_kind::device;
   device_id device;           // owner; for mapped memory, the device that may use this address; for a block, its device
   std::uint64_t pending = 0;  // operations submitted with it that have not ended
+  std::uint64_t serial = 0;   // what lies at this address later has another one; 0: not known
 };
 
 enum class memory_advice : std::uint8_t { read_mostly, preferred_location, accessed_by, none };

@@ -16,8 +16,9 @@ namespace weft {
 /// What is known of one directed pair: may `from` read and write the memory of `to`?
 struct peer_description {
   bool can_access = false;
-  /// The driver copies from one to the other by one command, access or not, and no worse than by way of the host. CUDA
-  /// copies between any two devices, but stages where its peer attribute says no: false there.
+  /// The driver copies from one to the other by one command, access or not, and no worse than by way of the host. Only
+  /// OpenCL says so: CUDA and HIP copy between any two devices, but without peer access by way of the host, so it is
+  /// false there, and on the host backend.
   bool can_copy = false;
   link_kind kind = link_kind::unknown;
   std::optional<int> performance_rank;  // 0 is best

@@ -6,6 +6,7 @@
 
 #include <source_location>
 #include <stdexcept>
+#include <string>
 
 namespace weft {
 
@@ -33,5 +34,16 @@ T value_or_raise(result<T> r, std::source_location where = std::source_location:
   }
   if constexpr (!std::is_void_v<T>) return std::move(r).value();
 }
+
+namespace detail {
+
+/// What a public object owns, or an error that names the object.
+template <class Pointer>
+[[nodiscard]] const Pointer& not_moved_from(const Pointer& owned, const char* object, std::source_location where = {}) {
+  if (!owned) raise(errc::invalid_argument, std::string{"an empty "} + object + ": it was moved from", where);
+  return owned;
+}
+
+}  // namespace detail
 
 }  // namespace weft

@@ -102,12 +102,13 @@ struct link_path {
   friend bool operator==(const link_path&, const link_path&) = default;
 };
 
-/// A whole machine. Built by load_topology(), parse_topology() or host_topology(), which leave it checked and complete.
+/// A whole machine. load_topology(), parse_topology(), host_topology(), complete_topology() and machine::layout() give
+/// one that is checked and complete.
 struct topology {
   std::string name;
   std::string description;
   std::vector<std::string> sources;  // where the figures were published
-  bool simulated = true;             // false only for the plain host machine
+  bool simulated = true;             // false for the plain host machine and for real devices
   std::vector<topology_device> devices;
   std::vector<topology_node> nodes;    // the devices, then sockets and switches
   std::vector<std::string> computers;  // names, of a machine that is a cluster; empty: one
@@ -136,8 +137,9 @@ struct topology {
 inline constexpr int max_devices = 1024;
 
 /// The topology of a name that ships with weft ("dgx_h100"), or of a file (anything with a '/' or ending in .json).
-/// Errors: not_found with the nearest names; invalid_topology with line, key and what was expected; unsupported when
-/// a file is asked for in a build without a JSON reader.
+/// Errors: not_found, for a name with the nearest one and all others; io_failed for a file that cannot be read;
+/// invalid_topology with line, key and what was expected; unsupported when a file is asked for in a build without a
+/// JSON reader.
 [[nodiscard]] result<topology> load_topology(std::string_view name_or_file);
 
 /// A topology from JSON text; `origin` names it in errors.

@@ -22,7 +22,7 @@ enum class trace_kind : std::uint8_t {
   copy,       // bytes moved between places
   fill,       // bytes written on a device
   host_call,  // a host function in a stream
-  wait,       // a stream stood still for an event of another one
+  wait,       // a stream stood still for an event or for a value in memory
   span,       // something made of others: a launch over devices, a stage of a pipeline
   mark,       // an instant
 };
@@ -31,10 +31,10 @@ enum class trace_kind : std::uint8_t {
 /// One thing that happened. Times are those of the clock of `device`'s backend.
 struct trace_record {
   trace_kind kind = trace_kind::mark;
-  device_id device;          // whose stream it ran in; none: the host
-  std::uint64_t stream = 0;  // its track on that device
-  std::string name;          // "saxpy", "gpu0 → gpu1"
-  std::chrono::nanoseconds submitted{0};
+  device_id device;                       // whose stream it ran in; none: the host
+  std::uint64_t stream = 0;               // its track on that device
+  std::string name;                       // "saxpy", "gpu0 → gpu1"
+  std::chrono::nanoseconds submitted{0};  // 0: unknown, except on a virtual clock
   std::chrono::nanoseconds started{0};
   std::chrono::nanoseconds ended{0};
   std::uint64_t bytes = 0;   // moved or filled

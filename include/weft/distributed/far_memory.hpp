@@ -132,10 +132,11 @@ void check_far_copy(std::size_t to, std::size_t from, std::source_location where
 /// is there. Path: through host memory of both, in pieces of 1 MiB, by the engine of the world; so that there is no
 /// difference between one node and two. Order: after earlier work on the default stream of this side's device and of
 /// the other side's; copies of one rank to another one's memory happen one after the other.
-/// Errors: throws incompatible (sizes); out_of_range, not_found (the offer has ended, or its memory), unsupported (it
-///   is for reading); corrupt (verification); peer_dead, timed_out, cancelled. The last two end the connection with
-///   that rank, as an unfinished message does: its waits for this one end with peer_dead. Cost: a message there and
-///   one back, and the bytes. Thread: any.
+/// Errors: throws incompatible (sizes); invalid_argument (memory of this rank, or of none); out_of_range, not_found
+///   (the offer has ended, or its memory), unsupported (it is for reading); corrupt (verification); peer_dead,
+///   timed_out, cancelled. The last two end the connection with that rank, as an unfinished message does: its waits for
+///   this one end with peer_dead. Cost: a message there and one back, and the bytes; a copy of no bytes asks nobody.
+///   Thread: any.
 template <class T, class From>
 void copy(const world& w, const far_span<T>& to, const From& from, const far_copy_options& options = {},
           std::source_location where = std::source_location::current()) {

@@ -61,7 +61,7 @@ struct world_options {
   std::optional<std::chrono::nanoseconds> silence{};
   std::string interface{};  // of the network, by name; empty: WEFT_WORLD_INTERFACE, else as the system routes
   std::string node{};       // ranks of one computer with different ones count as on several nodes: to try that there;
-                            // empty: WEFT_WORLD_NODE
+                            // printable, at most 64 bytes; empty: WEFT_WORLD_NODE
   std::string token{};      // empty: WEFT_WORLD_TOKEN, else what is in the file WEFT_WORLD_TOKEN_FILE
 };
 
@@ -93,7 +93,7 @@ class world {
   /// Errors: timed_out naming who is late; cancelled; name_taken (another program has the port); not_found (host,
   /// interface); incompatible (version, size, token, a rank or local rank twice), naming both; peer_dead; unsupported
   /// (more ranks on a node than process_group::max_size); resource_exhausted (threads). Throws invalid_argument for a
-  /// place that cannot be.
+  /// place or a node's name that cannot be.
   /// To find the address of `host` may take longer than the timeout: it lasts as long as the system's resolver.
   [[nodiscard]] static result<world> join(const world_place& place, const world_options& options = {},
                                           std::source_location where = std::source_location::current());

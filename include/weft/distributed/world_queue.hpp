@@ -57,7 +57,9 @@ template <message T>
   return detail::make<receiver<T>>(std::move(offered.queue), end);
 }
 
-/// The sending end; as connect_sender(process_group&). Between nodes it returns when the receiver has answered.
+/// The sending end; as connect_sender(process_group&). Between nodes it returns when the receiver has answered; where
+/// the time ends or a stop is asked for after the offer was taken, it returns without the answer, and sends say closed
+/// if the receiver has given up.
 template <message T>
 [[nodiscard]] sender<T> connect_sender(const world& w, rank to, std::uint64_t channel,
                                        const queue_options& options = {}, const connect_options& how = {},
@@ -75,9 +77,10 @@ template <message T>
     const connect_options& how = {}, std::source_location where = std::source_location::current()) {
   if (const rank near = detail::place_on_this_node(w, other, where); near.value() >= 0)
     return connect_both<T>(*w.node_group(), near, channel, options, how, where);
+  const detail::rest_of_time left{how};
   auto offered = detail::offer_far_receiving(w, other, channel, detail::type_of<T>(), options, where);
-  auto out = connect_sender<T>(w, other, channel, options, how, where);
-  detail::await_accepted(w, offered, how, where);
+  auto out = connect_sender<T>(w, other, channel, options, left(), where);
+  detail::await_accepted(w, offered, left(), where);
   detail::queue_end* end = detail::only_receiver(*offered.queue);
   return {std::move(out), detail::make<receiver<T>>(std::move(offered.queue), end)};
 }

@@ -5,6 +5,7 @@
 
 #include "weft/core/bytes.hpp"
 #include "weft/core/internals.hpp"
+#include "weft/core/raise.hpp"
 #include "weft/kernel/parameter.hpp"
 #include "weft/runtime/machine.hpp"
 
@@ -13,6 +14,8 @@
 #include <memory>
 #include <source_location>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace weft {
@@ -79,8 +82,14 @@ class array {
       : array(m, values.size(), where) {
     write(values, 0, where);
   }
-  array(array&&) noexcept = default;
-  array& operator=(array&&) noexcept = default;
+  array(array&& other) noexcept : body_(std::move(other.body_)), count_(std::exchange(other.count_, 0)) {}
+  array& operator=(array&& other) noexcept {
+    if (this != &other) {
+      body_ = std::move(other.body_);
+      count_ = std::exchange(other.count_, 0);
+    }
+    return *this;
+  }
   array(const array&) = delete;
   array& operator=(const array&) = delete;
   ~array() = default;  // launches that use it keep what they need
@@ -94,7 +103,8 @@ class array {
   ///   failed to write them.
   void read(std::span<T> to, std::size_t first = 0,
             std::source_location where = std::source_location::current()) const {
-    if (body_) detail::read_array(*body_, first, std::as_writable_bytes(to), where);
+    if (body_) return detail::read_array(*body_, first, std::as_writable_bytes(to), where);
+    if (!to.empty()) refuse(to.size(), where);
   }
   /// All elements on the host.
   [[nodiscard]] std::vector<T> host(std::source_location where = std::source_location::current()) const {
@@ -103,9 +113,11 @@ class array {
     return made;
   }
   /// Replaces elements by the host's; they stay there until a launch needs them. Waits for launches that use them.
+  /// Errors: out_of_range.
   void write(std::span<const T> from, std::size_t first = 0,
              std::source_location where = std::source_location::current()) {
-    if (body_) detail::write_array(*body_, first, std::as_bytes(from), where);
+    if (body_) return detail::write_array(*body_, first, std::as_bytes(from), where);
+    if (!from.empty()) refuse(from.size(), where);
   }
 
   /// Where which elements are valid, by place and index; elements on several devices are listed for each.
@@ -121,6 +133,10 @@ class array {
  private:
   friend struct detail::internals;
   [[nodiscard]] const std::shared_ptr<detail::array_body>& body() const { return body_; }
+  [[noreturn]] static void refuse(std::size_t count, std::source_location where) {
+    raise(errc::out_of_range, std::to_string(count) + " elements of an empty array: it was moved from, or never made",
+          where);
+  }
 
   std::shared_ptr<detail::array_body> body_;
   std::size_t count_ = 0;

@@ -23,8 +23,8 @@ struct kernel_check {
 /// Compiles the text of each kernel for every kind of device of this build whose compiler is on this computer, whether
 /// or not such a device is: the driver's, or without a device NVRTC for CUDA and libclang for OpenCL. A kernel that
 /// calls a function of the host alone runs on the host backend, and would fail on the first GPU. Order: a row for each
-/// kernel and backend but the host's, kernels first. Thread: any. Cost: some ten milliseconds for each row that is
-/// tried, and drivers are opened.
+/// kernel and backend but the host's, kernels first. Errors: invalid_argument for a null pointer.
+/// Thread: any. Cost: some ten milliseconds for each row that is tried, and drivers are opened.
 [[nodiscard]] std::vector<kernel_check> check_kernels(std::span<const std::shared_ptr<const kernel_code>> kernels);
 /// The same for all that are registered with a machine.
 [[nodiscard]] std::vector<kernel_check> check_kernels(const machine& m);

@@ -17,7 +17,7 @@ namespace weft {
 class kernel_registry {
  public:
   /// Registers kernels made by WEFT_KERNEL. The same definition again is no error.
-  /// Errors: incompatible when a name is taken by another definition.
+  /// Errors: incompatible when a name is taken by another definition; invalid_argument for a null pointer.
   template <class... Kernels>
   kernel_registry& add(std::source_location where = std::source_location::current()) {
     (add(make_kernel_code<Kernels>(), where), ...);

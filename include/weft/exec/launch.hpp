@@ -137,8 +137,11 @@ inline void prepare(const device& on, const detail::placed_name& kernel) {
 
 /// Runs a kernel of the machine's registry, by name, on the stream's device. Arguments are checked against the
 /// kernel's parameters: number, type and constness.
-/// Errors: not_found (nearest names), incompatible (position named), out_of_range, not_found (freed memory), now;
-///   illegal_access at wait when the device has no right to an argument: the device is lost.
+/// Errors: not_found (nearest names), incompatible (position named), out_of_range, not_found (freed memory),
+///   invalid_argument (a negative range, a block that no device has, a stream that was moved from), unsupported (a
+///   periodic halo, a block for a kernel that reduces), wrong_device (memory of another machine), peer_unsupported
+///   (memory of a device that stores do not reach), now; illegal_access at wait when the device has no right to an
+///   argument: the device is lost.
 template <class... Args>
 event launch(const stream& order, const detail::placed_name& kernel, const kernel_range& over, const Args&... args) {
   const std::array<detail::launch_argument, sizeof...(Args)> list{detail::make_argument(args)...};

@@ -50,7 +50,8 @@ class launch_run {
   /// piece in the device's stream: `stop` of its options ends that.
   void cancel() const;
   /// What was expected of each device, what happened and why. Errors: not_ready before it has ended; unsupported for a
-  /// launch of one operation on memory of one device, which keeps no account: event times tell.
+  /// launch of one operation on memory of one device, which keeps no account: event times tell; invalid_argument for a
+  /// run that was moved from.
   [[nodiscard]] launch_report report(std::source_location where = std::source_location::current()) const;
 
   [[nodiscard]] bool await_ready() const { return ready(); }
@@ -81,10 +82,12 @@ launch_run spread_named(const machine& m, std::string_view name, const kernel_ra
 /// devices take part; scalars. Scalars have exactly the parameter's type.
 ///
 /// Order: after every earlier launch over devices that uses the same array in conflict, and after what the default
-/// streams of the chosen devices hold. Raw device memory is not followed: order launches that share it by done().
+/// streams of the chosen devices hold when it is submitted. Raw device memory is not followed: order launches that
+/// share it by done().
 /// Errors: not_found (kernel, with the nearest names; devices, with the reasons), incompatible (count, type, constness,
-///   with the position), out_of_range (a range past an array), invalid_argument (options, elements never written),
-///   out_of_memory (a limit that does not hold one step), now; what fails later at wait.
+///   with the position), out_of_range (a range past an array), invalid_argument (a negative range; options; elements
+///   never written, which a reduction over several devices, or a launch behind one, tells at wait), out_of_memory (a
+///   limit that does not hold one step), now; what fails later at wait.
 /// Cost: on one device with everything there, that of the launch in a stream.
 template <class... Args>
 launch_run launch(const machine& m, const spread_options& options, const detail::placed_name& kernel,

@@ -32,7 +32,7 @@ namespace weft {
 ///   through: they wait until the line is clear, and are taken up where they stopped. A lost device, a stop or the end
 ///   of the machine ends the pipeline: every event ends, and later calls fail.
 /// Thread: one pushes at a time; everything else any.
-/// Cost: depth buffers on each edge, allocated once; a push is a few calls of the backend for each stage.
+/// Cost: up to depth buffers on each edge, allocated once; a push is a few calls of the backend for each stage.
 template <class In, class Out>
 class pipeline {
  public:
@@ -40,11 +40,12 @@ class pipeline {
   /// the first edge is full.
   /// Shape: at most max_items in `batch`; `result` as results_of() says.
   /// Errors: out_of_range, incompatible (sizes), cancelled, device_lost, machine_closed; what a stage throws while it
-  ///   submits, and then the batch is not taken; now.
+  ///   submits, and then the batch is not taken; now. It is thrown once no copy uses `batch` or `result` any more,
+  ///   which may be later than a timeout.
   event push(std::span<const In> batch, std::span<Out> result,
              std::source_location where = std::source_location::current()) {
-    return *line_->push(std::as_bytes(batch), batch.size(), std::as_writable_bytes(result), result.size(), std::nullopt,
-                        where);
+    return *owned(where).push(std::as_bytes(batch), batch.size(), std::as_writable_bytes(result), result.size(),
+                              std::nullopt, where);
   }
   /// Nothing when the pipeline is full now. Errors: as push().
   [[nodiscard]] std::optional<event> try_push(std::span<const In> batch, std::span<Out> result,
@@ -55,31 +56,34 @@ class pipeline {
   [[nodiscard]] std::optional<event> push_for(std::span<const In> batch, std::span<Out> result,
                                               std::chrono::nanoseconds timeout,
                                               std::source_location where = std::source_location::current()) {
-    return line_->push(std::as_bytes(batch), batch.size(), std::as_writable_bytes(result), result.size(), timeout,
-                       where);
+    return owned(where).push(std::as_bytes(batch), batch.size(), std::as_writable_bytes(result), result.size(), timeout,
+                             where);
   }
 
   /// Waits for all batches that were pushed before. Errors: the first failure since the last drain.
   void drain(std::source_location where = std::source_location::current()) {
-    static_cast<void>(line_->drain(std::nullopt, where));
+    static_cast<void>(owned(where).drain(std::nullopt, where));
   }
   /// timed_out when `timeout` on the machine's clock came first. Errors: as drain().
   [[nodiscard]] wait_outcome drain_for(std::chrono::nanoseconds timeout,
                                        std::source_location where = std::source_location::current()) {
-    return line_->drain(timeout, where);
+    return owned(where).drain(timeout, where);
   }
 
   /// Elements of the result of so many. Errors: out_of_range when they are more than a batch may have.
   [[nodiscard]] std::size_t results_of(std::size_t items,
                                        std::source_location where = std::source_location::current()) const {
-    return line_->results_of(items, where);
+    return owned(where).results_of(items, where);
   }
-  [[nodiscard]] pipeline_report report() const { return line_->report(); }
+  [[nodiscard]] pipeline_report report() const { return owned().report(); }
 
  private:
   template <class, class>
   friend class pipeline_builder;
   explicit pipeline(std::unique_ptr<detail::untyped_pipeline> line) : line_(std::move(line)) {}
+  [[nodiscard]] detail::untyped_pipeline& owned(std::source_location where = {}) const {
+    return *detail::not_moved_from(line_, "pipeline", where);
+  }
 
   std::unique_ptr<detail::untyped_pipeline> line_;
 };
@@ -91,7 +95,8 @@ class pipeline_builder {
 
  public:
   /// `work(stream, device_span<const Next> in, device_span<Made> out)` submits the stage's work in the stream, and does
-  /// not wait. It runs on the thread that pushes, and once more elsewhere when a failure before it held up the batch.
+  /// not wait. It runs on the thread that pushes, and again elsewhere, each time a failure before it held up the
+  /// batch.
   template <class Made, class F>
   [[nodiscard]] pipeline_builder<First, Made> stage(std::string name, F work, stage_options options = {}) && {
     static_assert(std::is_invocable_v<F&, const stream&, device_span<const Next>, device_span<Made>>,
@@ -129,7 +134,8 @@ class pipeline_builder {
   }
 
   /// Places the stages and allocates.
-  /// Errors: invalid_argument (no stage, depth, placement), invalid_device, not_found (no device), out_of_memory.
+  /// Errors: invalid_argument (no stage, depth, placement), invalid_device, not_found (no device), out_of_range (more
+  ///   than memory can have), out_of_memory, machine_closed.
   [[nodiscard]] pipeline<First, Next> build(std::source_location where = std::source_location::current()) && {
     return pipeline<First, Next>{std::make_unique<detail::untyped_pipeline>(machine_, max_items_, sizeof(First),
                                                                             std::move(stages_), options_, where)};

@@ -13,7 +13,8 @@
 namespace weft {
 
 struct pipeline_options {
-  int depth = 2;                       // buffers on each edge, and batches between two stages at most
+  /// Buffers on each edge (one where both its ends work in one stream), and batches between two stages at most.
+  int depth = 2;
   device_query devices{};              // that may take part, where the placement is by cost
   std::vector<device_id> placement{};  // the device of each stage, in place of `devices`; empty: by cost
   bool overlap_hops = true;            // copies run beside the stages; false: in the stream of the stage before

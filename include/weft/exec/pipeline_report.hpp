@@ -41,10 +41,10 @@ struct pipeline_report {
   std::vector<stage> stages;
   std::vector<hop> hops;
   std::vector<edge> edges;
-  std::uint64_t pushed = 0, finished = 0, failed = 0;
-  std::chrono::nanoseconds period{0};  // median from result to result
-  std::chrono::nanoseconds fill{0};    // until the last device began its first batch
-  std::chrono::nanoseconds drain{0};   // from the end of the first device's last batch to the last result
+  std::uint64_t pushed = 0, finished = 0, failed = 0;  // with those that push() refused for what a stage threw
+  std::chrono::nanoseconds period{0};                  // median from result to result
+  std::chrono::nanoseconds fill{0};                    // until the last device began its first batch
+  std::chrono::nanoseconds drain{0};  // from the end of the first device's last batch to the last result
   std::chrono::nanoseconds elapsed{0};
   double batches_per_second = 0;
   stage_placement placement;  // and what it was predicted to take

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "weft/core/internals.hpp"
+#include "weft/core/raise.hpp"
 #include "weft/exec/launch_run.hpp"
 
 #include <cstdint>
@@ -91,8 +92,9 @@ class reduce_run {
   reduce_run& operator=(const reduce_run&) = delete;
   ~reduce_run() = default;
 
-  /// The result, once it is there. Errors: as launch_run::wait().
+  /// The result, once it is there. Errors: as launch_run::wait(); invalid_argument for one that was moved from.
   V wait(std::source_location where = std::source_location::current()) const {
+    if (!numbers_) raise(errc::invalid_argument, "an empty reduction: it was moved from, or never made", where);
     run_.wait(where);
     return numbers_->template result<V>();
   }

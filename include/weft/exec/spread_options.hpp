@@ -32,7 +32,9 @@ struct spread_options {
   std::vector<memory_limit> memory_limits{};
   bool keep_on_device = true;         // false: results of arrays go to the host, and the devices' memory back
   bool asynchronous = true;           // false: the call returns when the launch has ended
-  bool unified_memory = false;        // host memory is used where it is, by devices that can; nothing is copied
+  bool unified_memory = false;        // host memory is used where it is, by devices that can; nothing is copied. Not
+                                      // memory that the machine knows already, by another such argument on its way
+                                      // either: invalid_argument
   bool peer_to_peer = true;           // false: data between devices goes through the host
   std::array<int, 3> block{0, 0, 0};  // as of launch_options; borders are multiples of its outermost extent
   std::int64_t granularity = 1;       // the same for other reasons: borders are multiples of it as well

@@ -62,26 +62,29 @@ WEFT_DETAIL_INLINE double weft_fmin(double x, double y) { return x < y || y != y
 WEFT_DETAIL_INLINE float weft_fmax(float x, float y) { return x > y || y != y ? x : y; }
 WEFT_DETAIL_INLINE double weft_fmax(double x, double y) { return x > y || y != y ? x : y; }
 
-/// The smaller of two integers of one signedness; the result has the wider type.
+/// The smaller of two integers of one signedness; the result has std::common_type of them: int where two types differ
+/// and both are narrower than int.
 template <class A, class B>
   requires weft::detail::same_signedness<A, B>
 WEFT_DETAIL_INLINE constexpr std::common_type_t<A, B> weft_min(A a, B b) {
   return a < b ? static_cast<std::common_type_t<A, B>>(a) : static_cast<std::common_type_t<A, B>>(b);
 }
 
-/// The larger of two integers of one signedness; the result has the wider type.
+/// The larger of two integers of one signedness; the result has the type that weft_min() gives.
 template <class A, class B>
   requires weft::detail::same_signedness<A, B>
 WEFT_DETAIL_INLINE constexpr std::common_type_t<A, B> weft_max(A a, B b) {
   return a > b ? static_cast<std::common_type_t<A, B>>(a) : static_cast<std::common_type_t<A, B>>(b);
 }
 
-/// `value` brought between `low` and `high`, three integers of one signedness; the result has the widest type.
+/// `value` brought between `low` and `high`, three integers of one signedness; the result has std::common_type of
+/// them.
 /// Errors: nothing is said about the result when low > high.
 template <class T, class L, class H>
   requires weft::detail::same_signedness<T, L> && weft::detail::same_signedness<T, H>
 WEFT_DETAIL_INLINE constexpr std::common_type_t<T, L, H> weft_clamp(T value, L low, H high) {
-  return weft_min(weft_max(value, low), high);
+  using R = std::common_type_t<T, L, H>;  // of two unsigned ones it may be int, which goes with no unsigned third
+  return weft_min(weft_max(static_cast<R>(value), static_cast<R>(low)), static_cast<R>(high));
 }
 // NOLINTEND(readability-identifier-naming)
 

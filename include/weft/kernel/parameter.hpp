@@ -66,7 +66,8 @@ struct kernel_argument {
 
 /// The first access of a checked run that was not allowed.
 /// Shape: `limit` is the bound that was crossed: an index below it if `index` lies under it, else one past the last
-///   index allowed. `undeclared` tells an access inside the buffer, but outside what the parameter declares.
+///   index allowed. `write` tells that the parameter is one that is written: of inout a read counts too. `undeclared`
+///   tells an access inside the buffer, but outside what the parameter declares.
 struct access_violation {
   std::size_t parameter = 0;
   std::int64_t index = 0;

@@ -23,7 +23,7 @@ class address_reservation {
  public:
   address_reservation() = default;
   /// At least `size`: rounded up to the granularity. `alignment` is 0 or a power of two; `hint` is a wish.
-  /// Errors: invalid_argument, out_of_memory, unsupported.
+  /// Errors: invalid_argument; out_of_memory or resource_exhausted where there are no addresses left; unsupported.
   address_reservation(const machine& m, bytes size, bytes alignment = {}, void* hint = nullptr,
                       std::source_location where = std::source_location::current());
   address_reservation(const device& any_of_machine, bytes size, bytes alignment = {}, void* hint = nullptr,

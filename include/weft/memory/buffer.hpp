@@ -87,14 +87,14 @@ class basic_buffer {
     requires(Kind == memory_kind::device)
       : memory_(detail::allocate(pool, count, sizeof(T), where)), count_(count), device_(detail::device_of(pool)) {}
 
-  [[nodiscard]] std::size_t size() const { return count_; }
-  [[nodiscard]] bool empty() const { return count_ == 0; }
-  [[nodiscard]] bytes size_bytes() const { return bytes{count_ * sizeof(T)}; }
+  [[nodiscard]] std::size_t size() const { return data() != nullptr ? count_ : 0; }
+  [[nodiscard]] bool empty() const { return size() == 0; }
+  [[nodiscard]] bytes size_bytes() const { return bytes{size() * sizeof(T)}; }
   [[nodiscard]] T* data() const { return static_cast<T*>(memory_.get().address); }
   [[nodiscard]] device on() const { return detail::make<device>(memory_.get().state, device_); }
 
   [[nodiscard]] device_span<T> span() const {
-    return detail::make<device_span<T>>(memory_.get().state.get(), device_, data(), count_, taken_);
+    return detail::make<device_span<T>>(memory_.get().state.get(), device_, data(), size(), taken_);
   }
   operator device_span<T>() const { return span(); }        // NOLINT(google-explicit-constructor)
   operator device_span<const T>() const { return span(); }  // NOLINT(google-explicit-constructor)
@@ -114,7 +114,7 @@ class basic_buffer {
   [[nodiscard]] std::span<T> host() const
     requires(Kind == memory_kind::pinned || Kind == memory_kind::unified)
   {
-    return {data(), count_};
+    return {data(), size()};
   }
 
  private:
@@ -138,12 +138,12 @@ template <class T>
 using unified_buffer = basic_buffer<T, memory_kind::unified>;
 
 /// The allocation that an address lies in: base, size, kind and device. Errors: not_found for null, freed or unknown
-/// addresses and one past the end.
+/// addresses and one past the end. Memory of a pool is found as its block, also after its buffer has gone.
 [[nodiscard]] memory_description address_range(const device& any_of_machine, const void* address,
                                                std::source_location where = std::source_location::current());
 
 /// Moves unified memory towards a device ahead of use; ordered in the device's default stream.
-/// Errors: unsupported on a device without unified memory; invalid_argument for other memory.
+/// Errors: unsupported on a device without unified memory; invalid_argument for other memory, if it is not empty.
 void prefetch(const device& to, device_span<const std::byte> range,
               std::source_location where = std::source_location::current());
 void advise(const device& on, device_span<const std::byte> range, memory_advice advice,
@@ -157,7 +157,7 @@ class adopted_memory {
 
   [[nodiscard]] device_span<T> span() const {
     return detail::make<device_span<T>>(memory_.get().state.get(), device_, static_cast<T*>(memory_.get().address),
-                                        count_, memory_kind::adopted);
+                                        memory_ ? count_ : 0, memory_kind::adopted);
   }
   operator device_span<T>() const { return span(); }  // NOLINT(google-explicit-constructor)
 

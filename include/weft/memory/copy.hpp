@@ -20,13 +20,15 @@
 
 namespace weft {
 
-/// How much of a copy is read back from both sides and compared: nothing, its first, middle and last MiB, or all.
+/// How much of a copy is read back from both sides and compared: nothing, its first, middle and last MiB, or all. Of a
+/// box, `sampled` takes the rows that hold the first, middle and last byte, or a MiB of each.
 enum class verification : std::uint8_t { none, sampled, full };
 
 struct copy_options {
   route_wish route{};      // an explicit path is honoured or refused with the reason
   std::stop_token stop{};  // honoured before the copy starts and between chunks, which may end out of order
-  /// Copies without a stream only. Errors: corrupt, with the first bad offset, what was expected and what is there.
+  /// Copies without a stream only, and not scatter, gather and replicate. Errors: corrupt, with the first bad offset,
+  /// what was expected and what is there.
   verification verify = verification::none;
 };
 
@@ -44,7 +46,8 @@ struct copy_report {
   }
 };
 
-/// Copies and bytes by the path that was really taken, failures included, since the machine was opened.
+/// Copies and bytes by the path that was really taken, failures included, since the machine was opened. Copies between
+/// two host memories are not counted.
 struct copy_counters {
   struct one {
     std::uint64_t copies = 0;
@@ -78,7 +81,8 @@ copy_shape checked_shape(const Dst& dst, const Src& src, std::source_location wh
 /// Copies src to dst, between any two of host, device and peer; returns when the data is visible at the destination.
 /// Ranges are buffers, device_spans, or contiguous host ranges.
 ///
-/// Order: after all earlier work on the default streams of both devices.
+/// Order: after all earlier work on the default streams of both devices, whatever kind of their memory it is; of a peer
+///   mapping, that of the device that may use it, not of the owner.
 /// Errors: incompatible (sizes), not_found (freed or foreign memory), out_of_range, invalid_argument (overlap),
 ///   peer_unsupported (a wish that cannot be honoured), copy_failed, device_lost, cancelled; now.
 /// Cost: 8 bytes to an idle device: no hand-over to another thread.
@@ -129,7 +133,8 @@ memory_ref whole_of(const box<T>& b) {
 }  // namespace detail
 
 /// Copies a 2-D or 3-D box; what lies between the rows is not touched.
-/// Errors: as copy; invalid_argument when a pitch is smaller than a row.
+/// Errors: as copy, where boxes overlap if their extents do, from first to last byte; invalid_argument when a pitch is
+///   smaller than a row, or a slice than its rows.
 template <class T, class U>
 copy_report copy_box(const box<T>& dst, const box<U>& src, const box_extent& extent, const copy_options& options = {},
                      std::source_location where = std::source_location::current()) {
@@ -162,7 +167,8 @@ event copy_batch(const stream& order, std::span<const copy_part> parts, const co
 
 /// Raw form for addresses whose devices are known: copies `size` bytes from `src` on `from` to `dst` on `to`.
 /// Errors: invalid_device before anything else; then a size of 0 does nothing, even with null addresses;
-///   invalid_argument for null; out_of_range past the end of an allocation.
+///   invalid_argument for null; not_found; out_of_range past the end of an allocation; wrong_device for memory that is
+///   not on the device named; then as copy.
 copy_report copy_peer(const machine& m, void* dst, device_id to, const void* src, device_id from, bytes size,
                       const copy_options& options = {}, std::source_location where = std::source_location::current());
 event copy_peer(const stream& order, void* dst, device_id to, const void* src, device_id from, bytes size,

@@ -48,7 +48,7 @@ class access_grant {
   access_grant& operator=(const access_grant&) = delete;
 
   [[nodiscard]] grant_way way(std::source_location where = std::source_location::current()) const;
-  /// What the device may do now: at least what was asked for.
+  /// What the device could do once this was granted: at least what was asked for.
   [[nodiscard]] access_right right(std::source_location where = std::source_location::current()) const;
   /// What else the device can use by this, which was not asked for; empty when there is nothing.
   [[nodiscard]] const std::string& exposes(std::source_location where = std::source_location::current()) const;
@@ -87,10 +87,10 @@ template <class T>
 }
 /// Grants what lets `to` use this memory: peer access for buffers, which covers all buffers of their device and is
 /// never for reading only; a right for memory of a shareable pool, which covers the pool; a right for mappings, which
-/// covers each mapping that the span touches, and no other. exposes() tells. Errors: invalid_argument for the right
-/// `none`, for host memory that no device has, and for what one device has open
-///   (peer mappings, opened_memory); wrong_device for a device of another machine; not_found for freed memory;
-///   peer_unsupported, too_many_peers.
+/// covers each mapping that the span touches, and no other. exposes() tells.
+/// Errors: invalid_argument for the right `none`, for 0 bytes, for host memory that no device has, and for what one
+///   device has open (peer mappings, opened_memory); wrong_device for a device of another machine; not_found for freed
+///   memory; peer_unsupported, too_many_peers.
 template <class B>
 [[nodiscard]] access_grant grant(const B& memory, const device& to, access_right right,
                                  std::source_location where = std::source_location::current()) {

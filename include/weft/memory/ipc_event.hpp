@@ -25,9 +25,9 @@ class ipc_event_body;
 /// Records are numbered from 1, over all processes. A wait names the number: for one that nobody has recorded yet it
 /// waits until somebody does. It carries no time. The process that made it owns it: once that has gone, what was not
 /// recorded never will be, and waits say so.
-/// Errors of waits: the code and the reason of work that failed in another process; peer_dead, within 100 ms, when the
-///   process that recorded or owns it has died; closed when its owner let it go before the record. Of a record that
-///   failed more than 64 records ago only that is known: kernel_failed.
+/// Errors of waits: the code of work that failed in another process (kernel_failed where that lost its device), without
+///   its text; peer_dead, within 100 ms, when the process that recorded or owns it has died; closed when its owner let
+///   it go before the record. Of a record that failed more than 64 records ago only that is known: kernel_failed.
 /// Thread: any.
 class ipc_event {
  public:
@@ -45,13 +45,14 @@ class ipc_event {
   [[nodiscard]] event_handle handle(std::source_location where = std::source_location::current()) const;
 
   /// The number of this record, which ends when all work submitted to the stream so far has. In the virtual time of a
-  /// simulation it ends when that machine is waited for. Errors: resource_exhausted while max_outstanding records have
-  /// not ended.
+  /// simulation it ends when that machine is waited for. Errors: resource_exhausted while the record max_outstanding
+  /// before it has not ended.
   std::uint64_t record(const stream& order, std::source_location where = std::source_location::current()) const;
   /// Records begun so far, by anybody.
-  [[nodiscard]] std::uint64_t recorded() const;
+  [[nodiscard]] std::uint64_t recorded(std::source_location where = std::source_location::current()) const;
 
-  /// True once that record has ended, well or not; false before it was made.
+  /// True once that record has ended, well or not, or can never be made, as its owner has gone; else false.
+  /// Errors: invalid_argument for 0.
   [[nodiscard]] bool ready(std::uint64_t number, std::source_location where = std::source_location::current()) const;
   /// Blocks the caller. timed_out when `timeout` has passed, cancelled when `stop` was requested.
   wait_outcome wait(std::uint64_t number, std::chrono::nanoseconds timeout, const std::stop_token& stop = {},

@@ -19,11 +19,13 @@
 namespace weft {
 
 namespace detail {
+struct mapping_end;
 struct mapped_block {
   std::shared_ptr<block_body> block;  // both stay while they are mapped
   std::shared_ptr<reservation_body> range;
   void* address = nullptr;
   bytes size;
+  std::shared_ptr<mapping_end> end;  // of the whole mapping
   bool operator==(const mapped_block& other) const { return address == other.address; }
 };
 struct mapped_block_traits {
@@ -37,8 +39,9 @@ struct mapped_block_traits {
 /// Blocks at addresses, one behind the other, and what each device may do there. A new mapping gives no device any
 /// right, not even the one that owns the memory: grant what is needed. Peer access has no part in it.
 ///
-/// It keeps its blocks and its reservation: no order of destruction is wrong. When it ends, it waits, 10 s at most, for
-/// work that was submitted with it. One block may be mapped at several addresses, of several devices and processes.
+/// It keeps its blocks and its reservation: no order of destruction is wrong. When it ends, it waits, 10 s at most for
+/// all its blocks together, for work that was submitted with it. One block may be mapped at several addresses, of
+/// several devices and processes.
 /// Thread: any for const functions.
 class mapping {
  public:
@@ -58,7 +61,8 @@ class mapping {
 
   /// What the device may do from now on, in place of what it could do before. Copies and launches that would do more
   /// are refused, copies and fills with invalid_argument, kernels with illegal_access, which loses the device; and page
-  /// tables hold it too. Errors: invalid_device; peer_unsupported where the device cannot reach the block's.
+  /// tables hold it too. Errors: invalid_device; invalid_argument for no device at all; peer_unsupported where the
+  /// device cannot reach the block's.
   void grant(device_id by, access_right right, std::source_location where = std::source_location::current()) {
     grant({{by, right}}, where);
   }
@@ -71,7 +75,7 @@ class mapping {
                                        std::source_location where = std::source_location::current()) const;
 
   [[nodiscard]] void* address() const;
-  [[nodiscard]] bytes size() const { return size_; }
+  [[nodiscard]] bytes size() const;
   explicit operator bool() const { return !parts_.empty(); }
   /// The blocks, in the order of their addresses.
   [[nodiscard]] std::size_t block_count() const { return parts_.size(); }
@@ -80,7 +84,7 @@ class mapping {
   template <class T>
   [[nodiscard]] device_span<T> span(device_id by) const {
     static_assert(std::is_trivially_copyable_v<T>, "device memory holds trivially copyable types");
-    return detail::make<device_span<T>>(state(), by, static_cast<T*>(address()), size_.size() / sizeof(T),
+    return detail::make<device_span<T>>(state(), by, static_cast<T*>(address()), size().size() / sizeof(T),
                                         memory_kind::block);
   }
   /// The memory as the device of its first block uses it.
@@ -102,7 +106,6 @@ class mapping {
 
   std::vector<unique_handle<detail::mapped_block_traits>> parts_;
   std::vector<device_right> rights_;  // what was granted, for what is mapped later
-  bytes size_;
 };
 
 }  // namespace weft

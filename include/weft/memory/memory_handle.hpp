@@ -56,7 +56,7 @@ class basic_handle {
   [[nodiscard]] std::string text() const { return detail::text_of_handle(bytes_); }
   /// The exporter, as it sees itself; 0 for a handle that names nothing.
   [[nodiscard]] pid_t process() const { return detail::process_of_handle(bytes_); }
-  /// Bytes that it names.
+  /// Bytes that it names, of memory; without meaning for pools and events.
   [[nodiscard]] std::uint64_t size() const { return detail::size_of_handle(bytes_); }
 
   friend bool operator==(const basic_handle&, const basic_handle&) = default;

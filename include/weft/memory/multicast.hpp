@@ -58,15 +58,16 @@ class multicast_object {
   [[nodiscard]] result<void> bind(const physical_block& memory, std::chrono::nanoseconds timeout,
                                   const std::stop_token& stop = {},
                                   std::source_location where = std::source_location::current());
-  /// Errors: not_found when the device has bound nothing.
+  /// Errors: not_found when the device has bound nothing; not_ready while work of a GPU uses the object.
   void unbind(device_id member, std::source_location where = std::source_location::current());
 
   [[nodiscard]] bytes size(std::source_location where = std::source_location::current()) const;
   [[nodiscard]] const std::vector<device_id>& team(std::source_location where = std::source_location::current()) const;
 
   /// Writes `src`, of the stream's device or of the host, to every replica from element `index` on.
-  /// Errors: not_ready before all have bound; out_of_range; wrong_device for a stream of a device outside the team;
-  ///   invalid_argument for memory that the stream's device may not read. Cost: one write on each device's link.
+  /// Errors: not_ready before all have bound; out_of_range; wrong_device for a stream of a device outside the team, and
+  ///   for memory of another machine; invalid_argument for memory that the stream's device may not read; not_found for
+  ///   freed memory. Cost: one write on each device's link.
   template <class Src>
   event store(const stream& order, std::size_t index, const Src& src,
               std::source_location where = std::source_location::current()) const {

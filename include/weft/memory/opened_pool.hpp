@@ -19,9 +19,10 @@ class opened_pool_body;
 
 /// A pool of another process: memory of it can be opened here, none can be allocated from it.
 ///
-/// Rights are this process's own: at first the pool's device alone may use what is opened. What its owner frees is
-/// never handed out again while it was exported, so an importer that is late reads old data and is told (closed), not
-/// the data of somebody else. Thread: any.
+/// Rights are this process's own: at first the pool's device alone may use what is opened. Memory that two objects have
+/// open has one list of rights: the last set_access() of either counts, and access() tells of its own object's. What
+/// its owner frees is never handed out again while it was exported, so an importer that is late reads old data and is
+/// told (closed), not the data of somebody else. Thread: any.
 class opened_pool {
  public:
   static constexpr std::chrono::seconds default_timeout{5};
@@ -32,7 +33,7 @@ class opened_pool {
       : opened_pool(detail::state_of(m), handle, timeout, where) {}
 
   /// The device whose memory it is.
-  [[nodiscard]] device on() const;
+  [[nodiscard]] device on(std::source_location where = std::source_location::current()) const;
   /// Opens memory that the pool's owner exported; ends with what is returned. Errors: as those of opened_memory;
   /// invalid_argument for memory of another process's pool.
   template <class T>
@@ -44,7 +45,8 @@ class opened_pool {
   /// What a device may do with all that is open and all that will be. Errors: as memory_pool::set_access.
   void set_access(const device& by, access_right right,
                   std::source_location where = std::source_location::current()) const;
-  [[nodiscard]] access_right access(const device& by) const;
+  [[nodiscard]] access_right access(const device& by,
+                                    std::source_location where = std::source_location::current()) const;
 
  private:
   friend struct detail::internals;

@@ -73,7 +73,8 @@ struct access_traits {
 class peer_access {
  public:
   peer_access() = default;
-  /// Errors: as enable_peer.
+  /// Errors: as enable_peer, but not for a pair whose data does not arrive: its copies go another way, and kernels get
+  ///   none of its memory.
   peer_access(const machine& m, device_id from, device_id to,
               std::source_location where = std::source_location::current())
       : peer_access(detail::state_of(m), from, to, where) {}
@@ -159,9 +160,9 @@ struct peer_check {
                                                    const std::stop_token& stop = {},
                                                    std::source_location where = std::source_location::current());
 
-/// Measures bandwidth and latency of every directed pair that offers access or direct copies, and of the paths through
-/// the host, on the machine's clock; fills capability_between() and the routes. After `stop` it leaves the rest as it
-/// is.
+/// Measures bandwidth and latency of every directed pair that offers access or direct copies, as far as the devices'
+/// tables of peers hold them, and of the paths through the host, on the machine's clock; fills capability_between() and
+/// the routes. After `stop` it leaves the rest as it is.
 void measure_peers(const machine& m, bytes size = bytes{std::uint64_t{16} << 20}, const std::stop_token& stop = {},
                    std::source_location where = std::source_location::current());
 
@@ -204,8 +205,8 @@ class peer_mapping_in_stream {
 };
 
 /// The raw forms in stream order, for the device of `order`. Access may be enabled earlier in the same stream.
-/// Errors: at the call invalid_argument, invalid_device, not_found, wrong_device, and peer_unsupported where data does
-///   not arrive; by the event the others, and cancelled.
+/// Errors of mapping: at the call invalid_argument, invalid_device, not_found, wrong_device, and peer_unsupported where
+///   data does not arrive; by the event the others, and cancelled. All of unmapping come by the event.
 [[nodiscard]] peer_mapping_in_stream map_peer_memory(const stream& order, void* address, device_id owner, bytes size,
                                                      std::stop_token stop = {},
                                                      std::source_location where = std::source_location::current());
@@ -227,7 +228,7 @@ class peer_mapping {
   /// The range as `by` sees it.
   [[nodiscard]] device_span<T> span() const {
     return detail::make<device_span<T>>(view_.get().state.get(), view_.get().by, static_cast<T*>(view_.get().mapped),
-                                        count_, memory_kind::mapped);
+                                        view_ ? count_ : 0, memory_kind::mapped);
   }
 
  private:

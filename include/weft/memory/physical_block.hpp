@@ -51,8 +51,8 @@ class physical_block {
   /// afterwards. No rights come with it: map it and grant them. `size`: what its maker says; 0 is unknown. CUDA tells
   /// no size: without it weft tries which sizes can be mapped, in address space for the memory of a whole GPU.
   /// Errors: corrupt (not a block, damaged, smaller than was said, or memory that its owner could take away),
-  ///   incompatible (another version),
-  ///   not_found (its device is not of this machine: name one of this machine), invalid_argument (not open).
+  ///   incompatible (another version; on CUDA also a block of another GPU than the one named), not_found (its device is
+  ///   not of this machine: name one of this machine), invalid_argument (not open).
   [[nodiscard]] static physical_block open(const machine& m, const descriptor& offered, bytes size = {},
                                            std::source_location where = std::source_location::current());
   [[nodiscard]] static physical_block open(const device& taken_to_be_on, const descriptor& offered, bytes size = {},
@@ -61,10 +61,11 @@ class physical_block {
   [[nodiscard]] bytes size(std::source_location where = std::source_location::current()) const;
   [[nodiscard]] device on(std::source_location where = std::source_location::current()) const;
   [[nodiscard]] bool is_shareable(std::source_location where = std::source_location::current()) const;
-  /// True for a block of another process, whose memory counts there.
+  /// True for a block from a descriptor; the host backend knows its process's own again. Its memory counts where it was
+  /// made.
   [[nodiscard]] bool is_imported(std::source_location where = std::source_location::current()) const;
   explicit operator bool() const { return body_ != nullptr; }
-  /// True for two objects that name one memory.
+  /// True for two objects made from one, or from one mapping; on the host backend also for one memory opened twice.
   friend bool operator==(const physical_block& a, const physical_block& b);
 
  private:

@@ -36,7 +36,7 @@ struct pool_statistics {
 ///   more than half as large again, or up to four times where a new one would exceed `keep`: from 256 bytes on, at most
 ///   a fifth of a new block is unused, and of one that is kept less than half, or four fifths. Where the rounded size
 ///   would exceed `max_size`, a request that fits is not rounded up.
-/// Thread: any.
+/// Thread: any. Errors: invalid_argument for a pool that was moved from.
 class memory_pool {
  public:
   explicit memory_pool(const device& on, pool_options options = {},
@@ -49,10 +49,11 @@ class memory_pool {
 
   /// What a device may do with all memory of this pool, handed out before or after. At first its own device alone may
   /// use it, and cannot be kept out. Errors: invalid_argument for a pool that is not shareable, which follows peer
-  /// access; invalid_device for its own device; peer_unsupported for one that cannot reach it.
+  /// access; invalid_device for its own device and another right than read_write; wrong_device for another machine's;
+  /// peer_unsupported for one that cannot reach it.
   void set_access(const device& by, access_right right,
                   std::source_location where = std::source_location::current()) const;
-  /// Errors: invalid_argument for a pool that is not shareable.
+  /// Errors: invalid_argument for a pool that is not shareable; wrong_device for another machine's device.
   [[nodiscard]] access_right access(const device& by,
                                     std::source_location where = std::source_location::current()) const;
 
@@ -60,7 +61,7 @@ class memory_pool {
   [[nodiscard]] pool_handle handle(std::source_location where = std::source_location::current()) const;
   /// Names memory of a buffer from this pool. The buffer must stay until those who opened it have closed it; one that
   /// goes earlier is not handed out again, and whoever still uses it is told. Errors: invalid_argument for other
-  /// memory.
+  /// memory; not_found for freed memory, and for an empty buffer.
   [[nodiscard]] pool_memory_handle handle_of(const device_span<const std::byte>& memory,
                                              std::source_location where = std::source_location::current()) const;
   template <class T>
@@ -71,7 +72,7 @@ class memory_pool {
 
  private:
   friend struct detail::internals;
-  [[nodiscard]] const std::shared_ptr<detail::pool_body>& body() const { return body_; }
+  [[nodiscard]] const std::shared_ptr<detail::pool_body>& body() const;
 
   std::shared_ptr<detail::pool_body> body_;
 };

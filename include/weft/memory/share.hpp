@@ -112,13 +112,13 @@ class opened {
 
   opened() = default;
 
-  [[nodiscard]] std::size_t size() const { return view_.size / sizeof(T); }
-  [[nodiscard]] T* data() const { return static_cast<T*>(view_.address); }
+  [[nodiscard]] std::size_t size() const { return view_.body ? view_.size / sizeof(T) : 0; }
+  [[nodiscard]] T* data() const { return view_.body ? static_cast<T*>(view_.address) : nullptr; }
   /// The device whose memory it is, as far as this machine has it.
   [[nodiscard]] device_id owner() const { return view_.owner; }
   /// Of memory of a pool the span is that of the pool's device; other memory's is that of the device it was opened on.
   [[nodiscard]] device_span<T> span() const {
-    return detail::make<device_span<T>>(view_.state, view_.by, data(), size(), view_.kind);
+    return detail::make<device_span<T>>(view_.body ? view_.state : nullptr, view_.by, data(), size(), view_.kind);
   }
   operator device_span<T>() const { return span(); }        // NOLINT(google-explicit-constructor)
   operator device_span<const T>() const { return span(); }  // NOLINT(google-explicit-constructor)
@@ -141,7 +141,7 @@ inline constexpr std::chrono::seconds open_timeout{5};
 /// Opens what another process shares, in the best way that this machine has, for a device that may then read and write
 /// it; grant() lets others in. A way that the machine cannot go (unsupported, peer_unsupported, not_found for a device
 /// that it lacks) is followed by the next; any other failure is that of the memory.
-/// Errors: invalid_argument, native 201, for memory of this very process, and for a handle that names nothing; corrupt,
+/// Errors: invalid_argument for a handle that names nothing and, native 201, for memory of this very process; corrupt,
 ///   incompatible (forged, of another boot, or no number of T); closed (freed); peer_dead; timed_out;
 ///   resource_exhausted; the best way's failure if no way is left.
 template <class T>

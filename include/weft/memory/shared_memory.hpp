@@ -58,13 +58,13 @@ class shareable_buffer {
   shareable_buffer(const device& on, std::size_t count, std::source_location where = std::source_location::current())
       : memory_(detail::allocate_shareable(on, count, sizeof(T), where)), count_(count), device_(on.id()) {}
 
-  [[nodiscard]] std::size_t size() const { return count_; }
-  [[nodiscard]] bool empty() const { return count_ == 0; }
-  [[nodiscard]] bytes size_bytes() const { return bytes{count_ * sizeof(T)}; }
+  [[nodiscard]] std::size_t size() const { return data() != nullptr ? count_ : 0; }
+  [[nodiscard]] bool empty() const { return size() == 0; }
+  [[nodiscard]] bytes size_bytes() const { return bytes{size() * sizeof(T)}; }
   [[nodiscard]] T* data() const { return static_cast<T*>(memory_.get().address); }
   [[nodiscard]] device on() const { return detail::make<device>(memory_.get().state, device_); }
   [[nodiscard]] device_span<T> span() const {
-    return detail::make<device_span<T>>(memory_.get().state.get(), device_, data(), count_);
+    return detail::make<device_span<T>>(memory_.get().state.get(), device_, data(), size());
   }
   operator device_span<T>() const { return span(); }        // NOLINT(google-explicit-constructor)
   operator device_span<const T>() const { return span(); }  // NOLINT(google-explicit-constructor)
@@ -73,7 +73,7 @@ class shareable_buffer {
     return span().subspan(offset, count, where);
   }
 
-  /// The name of all of it; the same each time. Errors: resource_exhausted.
+  /// The name of all of it; the same each time. Errors: invalid_argument for an empty one; resource_exhausted.
   [[nodiscard]] memory_handle handle(std::source_location where = std::source_location::current()) const {
     return memory_handle{detail::export_memory(detail::untyped(span()), handle_family::allocation, where)};
   }

@@ -22,7 +22,8 @@ struct profiler_options {
 /// Records what a machine does, from here to the end of the object, and says where the time went.
 ///
 /// What has not ended is in no record: synchronise first. While it records it is where the machine's records go; a sink
-/// that was set with trace_to() gets none meanwhile, and is set again afterwards.
+/// that was set with trace_to() gets none meanwhile, and is set again afterwards. Call no trace_to() while it records:
+/// that sink would get the records in its place, and stay set.
 /// Thread: any. Cost: nothing while paused; otherwise a copy of a record for each operation.
 /// Example: profile/profiler_test.cpp, "splits_the_time_of_each_device_into_its_parts".
 class profiler {

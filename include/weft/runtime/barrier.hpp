@@ -26,7 +26,7 @@ class device_barrier {
   device_barrier& operator=(device_barrier&&) noexcept;
 
   struct progress {
-    std::uint64_t generation = 0;  // openings so far
+    std::uint64_t generation = 0;  // times that all have arrived; the work of the last ones may still run
     std::size_t arrived = 0;       // in the generation that is filling
     std::size_t participants = 0;
   };
@@ -47,6 +47,8 @@ class device_barrier {
 
  private:
   struct body;
+  [[nodiscard]] body& held() const;
+
   std::unique_ptr<body> body_;
 };
 

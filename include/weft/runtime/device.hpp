@@ -7,6 +7,7 @@
 #include "weft/core/error.hpp"
 #include "weft/core/ids.hpp"
 #include "weft/core/internals.hpp"
+#include "weft/core/raise.hpp"
 #include "weft/core/waiting.hpp"
 
 #include <chrono>
@@ -75,7 +76,9 @@ class device {
  private:
   friend struct detail::internals;
   device(std::shared_ptr<detail::machine_state> state, device_id id);
-  [[nodiscard]] const std::shared_ptr<detail::machine_state>& state() const { return state_; }
+  [[nodiscard]] const std::shared_ptr<detail::machine_state>& state() const {
+    return detail::not_moved_from(state_, "device");
+  }
 
   std::shared_ptr<detail::machine_state> state_;
   device_id id_;

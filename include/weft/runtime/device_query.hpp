@@ -22,9 +22,9 @@ struct device_query {
   int min_compute_units = 0;
   bytes min_memory{};  // free now
   std::vector<device_id> exclude{};
-  std::optional<std::string> backend{};
-  bool backend_required = true;  // false: when it has no device, use the others and say so
-  std::function<double(const device&)> score{};
+  std::optional<std::string> backend{};          // by its name
+  bool backend_required = true;                  // false: when it has no device, use the others and say so
+  std::function<double(const device&)> score{};  // NaN is the lowest
   std::size_t at_most = static_cast<std::size_t>(-1);
 };
 

@@ -51,7 +51,8 @@ class event {
   /// The root cause once the work has failed. Never waits; does not count as reported.
   [[nodiscard]] std::optional<error> failure() const;
 
-  /// Calls `f` once the work has ended, on the machine's callback thread. `f` must not wait for events.
+  /// Calls `f` once the work has ended, on the machine's callback thread; at once on this thread for an event that was
+  /// never recorded, and after close(). `f` must not wait for events.
   void on_done(std::function<void()> f) const;
 
   // co_await event: resumes on the machine's callback thread; throws like wait().

@@ -38,8 +38,8 @@ struct placed_id {
 /// One backend of this build on this machine.
 struct backend_status {
   std::string name;
-  bool available = false;  // it was opened, and has devices
-  std::string why;         // why it is absent, or was not looked at; empty when it is there
+  bool available = false;  // it has devices, perhaps all under an earlier backend
+  std::string why;         // it is absent, was not looked at, or has no device of its own here; else empty
   bool looked_at = false;  // false: nobody opened it, so that nobody knows
 };
 
@@ -71,14 +71,14 @@ class machine {
   /// By id or number. Errors: invalid_device.
   [[nodiscard]] device operator[](const detail::placed_id& which) const;
   [[nodiscard]] int device_count() const;
-  /// Devices of one backend; 0 when it is absent.
+  /// Devices of one backend, by its name; 0 when it is absent.
   [[nodiscard]] int device_count(std::string_view backend) const;
 
   /// Every backend of this build, with the reason if it is absent.
   [[nodiscard]] const std::vector<backend_status>& backends() const;
   /// Remarks about how the machine was put together: a fallback, a device left out since two backends see it, an
-  /// unknown WEFT_ variable, one that the program's options override, the driver of a variable that cannot be
-  /// used, what a backend left out.
+  /// unknown WEFT_ variable, a WEFT_BACKEND, WEFT_TOPOLOGY or WEFT_DEVICES that what the program asks for rules out,
+  /// options without effect, the driver of a variable that cannot be used, what a backend left out.
   [[nodiscard]] const std::vector<std::string>& notes() const;
 
   /// All devices, in their order. On a mixed machine the layouts of the backends, joined at the host's sockets: no peer
@@ -114,7 +114,9 @@ class machine {
  private:
   friend struct detail::internals;
   /// The state that owners share with the machine; for the library's own layers.
-  [[nodiscard]] const std::shared_ptr<detail::machine_state>& state() const { return state_; }
+  [[nodiscard]] const std::shared_ptr<detail::machine_state>& state() const {
+    return detail::not_moved_from(state_, "machine");
+  }
 
   std::shared_ptr<detail::machine_state> state_;
   std::shared_ptr<void> lease_;  // the last copy of this closes the state

@@ -24,7 +24,8 @@ enum class peer_verification : std::uint8_t {
 /// (never, first_use or always), WEFT_STRICT, WEFT_CHECK and WEFT_CHECK_ORDER (0 or 1).
 ///
 /// Some options only the host backend has. Where a program relies on one (check_access, check_order, fill_new_memory,
-/// max_in_flight), another backend is not opened: unsupported, or the host where none was named. What changes no
+/// max_in_flight), another backend is not opened: unsupported, or the host where none was named. On a mixed machine
+/// only check_order is refused; the others hold for the host's devices alone, and notes() say so. What changes no
 /// result there (devices, strict, model, and all that the environment says) is a remark in notes().
 struct machine_options {
   /// "host", "opencl", …; empty is the best one present. Several, as in "host,opencl", make a mixed machine: the

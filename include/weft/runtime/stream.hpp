@@ -35,7 +35,8 @@ struct stream_options {
   int priority = 0;  // higher goes first; without effect where the device lacks capability::priorities
 };
 
-/// Work of one device in the order of submission. Going out of scope waits for the work.
+/// Work of one device in the order of submission. Going out of scope waits for the work, but for adopt() and
+/// device::default_stream(), whose stream lives on.
 ///
 /// After a failure, what was submitted to the stream until then is skipped with the same cause; once a wait has
 /// reported the cause, new work runs again.
@@ -55,6 +56,7 @@ class stream {
   [[nodiscard]] static stream over(const device& on, void* driver_queue,
                                    std::source_location where = std::source_location::current());
 
+  /// Errors: invalid_argument for a stream that was moved from.
   [[nodiscard]] device on() const;
   [[nodiscard]] stream_handle native() const { return identity_.get().handle; }
   /// The queue of the driver under this stream, for libraries of the vendor: CUstream on CUDA. It lasts as long as the

@@ -225,6 +225,7 @@ class address_table {
   void insert(ref made) {
     const std::uintptr_t base = number(made->user);
     A& one = *made;
+    one.serial = ++last_serial_;
     table_.insert_or_assign(base, std::move(made));
     if (!one.source) return;
     try {
@@ -265,6 +266,7 @@ class address_table {
   mutable std::shared_mutex mutex_;
   taken table_;
   taken stale_;
+  std::uint64_t last_serial_ = 0;
   // peer mappings by pair, then by where they start: a change of one pair looks at no other memory
   std::map<std::pair<device_id, device_id>, std::map<std::uintptr_t, A*>> windows_;
 };

@@ -48,6 +48,7 @@ struct known_range {
   std::shared_ptr<A> source;              // peer mapping: the memory behind it …
   std::size_t source_offset = 0;          // … and where in it the mapping starts
   std::shared_ptr<access_list> only;      // who may use it, where peer access does not decide
+  std::uint64_t serial = 0;               // of the table: no two have one
 
   std::size_t charged = 0;                // bytes that count against the owner's limit
   std::set<std::uintptr_t> windows;       // where peer mappings of it start; guarded by the table

@@ -46,7 +46,8 @@ class memory_model {
                               .size = bytes{found->size},
                               .kind = found->kind,
                               .device = found->kind == memory_kind::mapped ? found->by : found->owner,
-                              .pending = found->pending.load(std::memory_order_acquire)};  // pairs with release in ~pin
+                              .pending = found->pending.load(std::memory_order_acquire),  // pairs with release in ~pin
+                              .serial = found->serial};
   }
   template <class F>
   bool visit(const void* address, F&& f) const {

@@ -236,6 +236,7 @@ result<std::unique_ptr<thread_place>> gpu_backend::do_enter(device_id device) {
     std::shared_ptr<contexts> places;  // its driver, until the context is given back
     current_context current;
   };
+  if (auto cause = scheduler_->lost(device)) return error{*cause};
   auto current = places_->enter(local(device));
   if (!current) return noticed(device, std::move(current).error());
   return std::unique_ptr<thread_place>{std::make_unique<inside>(places_, std::move(*current))};

@@ -161,11 +161,13 @@ result<peer_description> host_backend::do_peer(device_id from, device_id to) {
   known_of.atomics = true;
   known_of.native_atomics = path.native_atomics;
   known_of.array_access = true;  // one memory, one layout
+  if (path.bytes_per_second > 0 || path.latency.count() > 0) known_of.latency = path.latency;
   if (path.bytes_per_second > 0) {
     known_of.bytes_per_second = path.bytes_per_second;
-    known_of.latency = path.latency;
   } else {
-    known_of.why = "bandwidth and latency are not published for this link; measure_peers() finds them";
+    known_of.why = known_of.latency
+                       ? "bandwidth is not published for this link; measure_peers() finds it"
+                       : "bandwidth and latency are not published for this link; measure_peers() finds them";
   }
   const auto rank = std::lower_bound(bandwidths_.begin(), bandwidths_.end(), path.bytes_per_second, std::greater<>{});
   known_of.performance_rank = static_cast<int>(rank - bandwidths_.begin());

@@ -222,6 +222,15 @@ result<void> mixed_backend::do_free_reservation(void* base, bytes size) {
 }
 
 result<void> mixed_backend::do_map_block(void* address, bytes size, block_id block) {
+  for (std::size_t i = 0; i < std::min(part_in(block), parts_.size() - 1); ++i) {
+    const auto taken = parts_[i]->granularity(parts_[i]->first_device());
+    if (!taken) continue;
+    return make_error(errc::unsupported, "mapping a block of the " + std::string{to_string(backend_of(block).kind())} +
+                                             " backend: reservations of a mixed machine are of its first backend with "
+                                             "blocks, " +
+                                             std::string{to_string(parts_[i]->kind())} +
+                                             "; open a machine of its backend alone");
+  }
   return backend_of(block).map_block(address, size, untagged(block));
 }
 
@@ -306,10 +315,21 @@ result<void> mixed_backend::do_unbind_multicast(multicast_id group, device_id de
   return backend_of(group).unbind_multicast(untagged(group), device);
 }
 
+/// Why a stream's own backend cannot use memory of another, which it would take for the host's.
+std::optional<error> mixed_backend::not_followed(stream_handle stream, const void* address) const {
+  const owner memory = owner_of(address);
+  if (!memory.known() || memory.part == part_in(stream) || memory.is_host_memory()) return std::nullopt;
+  return make_error(errc::invalid_argument, "a multicast object of the " +
+                                                std::string{to_string(backend_of(stream).kind())} +
+                                                " backend uses no memory of " + to_string(memory.memory.device) +
+                                                ", which is of another: copy it to the host first");
+}
+
 result<event_ref> mixed_backend::do_multicast_store(stream_handle stream, multicast_id group, bytes offset,
                                                     const void* src, bytes size) {
   if (part_in(group) != part_in(stream))
     return make_error(errc::unsupported, "a multicast object is used in streams of its own backend's devices");
+  if (auto cause = not_followed(stream, src)) return std::move(*cause);
   return backend_of(group).multicast_store(untagged(stream), untagged(group), offset, src, size);
 }
 
@@ -317,6 +337,7 @@ result<event_ref> mixed_backend::do_multicast_load(stream_handle stream, void* d
                                                    std::size_t count, element_type type, multicast_reduction how) {
   if (part_in(group) != part_in(stream))
     return make_error(errc::unsupported, "a multicast object is used in streams of its own backend's devices");
+  if (auto cause = not_followed(stream, dst)) return std::move(*cause);
   return backend_of(group).multicast_load(untagged(stream), dst, untagged(group), offset, count, type, how);
 }
 

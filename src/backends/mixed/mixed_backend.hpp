@@ -183,6 +183,7 @@ class mixed_backend final : public backend {
   [[nodiscard]] owner owner_of(const void* address) const noexcept;
   [[nodiscard]] std::string apart(device_id from, device_id to) const;
   [[nodiscard]] error no_peers(device_id from, device_id to) const;
+  [[nodiscard]] std::optional<error> not_followed(stream_handle stream, const void* address) const;
   [[nodiscard]] std::optional<error> rights_apart(std::size_t part, std::span<const device_right> rights) const;
 
   /// What came of a word, with its owner named where that is another backend's.

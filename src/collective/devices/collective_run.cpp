@@ -72,10 +72,11 @@ error collective_run::body::late() const {
     busy_streams.push_back(s.stream);
     const bool may_run = std::all_of(s.after.begin(), s.after.end(),
                                      [&](int other) { return is_over(steps[static_cast<std::size_t>(other)]); });
-    const bool started = std::all_of(starts.begin(), starts.end(), [&](const event_ref& e) {
-      const auto r = static_cast<std::size_t>(&e - starts.data());
-      return (s.starts >> r & 1U) == 0 || is_over(e);
-    });
+    const bool all_started = s.starts == 0 || is_over(gathered);
+    const bool started = all_started && std::all_of(starts.begin(), starts.end(), [&](const event_ref& e) {
+                           const auto r = static_cast<std::size_t>(&e - starts.data());
+                           return (s.starts >> r & 1U) == 0 || is_over(e);
+                         });
     if (is_next && may_run && started) add(stuck, s.at);
   }
   bool before = false;

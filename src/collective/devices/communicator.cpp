@@ -318,8 +318,9 @@ void communicator::body::grow_scratch(const std::vector<std::int64_t>& elements)
   memory_.scratch.resize(ids.size());
   for (std::size_t r = 0; r < ids.size(); ++r) {
     const std::size_t needed = static_cast<std::size_t>(elements[r]) * size;
+    const bool is_gone = !scratch[r].empty() && !ranks->drivers[r]->find(scratch[r].data());  // with a reset
     // what is let go stays until the work that was submitted with it has ended
-    if (scratch[r].size() < needed) scratch[r] = buffer<std::byte>{ranks->devices[r], needed};
+    if (is_gone || scratch[r].size() < needed) scratch[r] = buffer<std::byte>{ranks->devices[r], needed};
     memory_.scratch[r] = detail::untyped(scratch[r].span());
   }
 }

@@ -49,7 +49,7 @@ void communicator::body::take_op(const reduction_op* op, std::source_location wh
   if (op == nullptr) return;
   wish_.op = op->what();
   if (op->what() != reduction_op::kind::user) return;
-  wish_.user = op->kernel();
+  wish_.user = detail::not_moved_from(op->kernel(), "operation", where);
   if (wish_.type == data_type::float16 || wish_.type == data_type::bfloat16) {
     raise(errc::unsupported,
           "the kernel '" + op->name() + "' cannot combine " + std::string{to_string(wish_.type)} +

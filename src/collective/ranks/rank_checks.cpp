@@ -136,9 +136,10 @@ void rank_communicator_body::describe(rank_call& call, collective what, data_typ
   }
 
   if (t.reduces()) {
+    // before the terms, whose record reads the kernel
+    if (op->what() == reduction_op::kind::user) call.user = not_moved_from(op->kernel(), "operation");
     t.op = op->what();
     if (t.op == reduction_op::kind::user) {
-      call.user = op->kernel();
       t.user = call.user.get();
       const bool is_taken = type != data_type::float16 && type != data_type::bfloat16;
       if (!is_taken || call.user->parameters.empty() || call.user->parameters.front().type != stored_as(type)) {

@@ -147,7 +147,8 @@ void rank_communicator_body::fold_by_device(const fold_request& request) {
 }
 
 std::byte* rank_communicator_body::device_scratch() {
-  if (device_scratch_.empty()) device_scratch_ = buffer<std::byte>{on, device_scratch_bytes};
+  const bool is_there = !device_scratch_.empty() && driver_->find(device_scratch_.data());  // a reset takes it
+  if (!is_there) device_scratch_ = buffer<std::byte>{on, device_scratch_bytes};
   return device_scratch_.data();
 }
 

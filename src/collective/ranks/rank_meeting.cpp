@@ -198,12 +198,24 @@ void rank_meeting::give_up(const error& cause) {
     ::sched_yield();
   }
   end(cause.code, name_of(self_) + " cannot go on: " + cause.what);
-  // A driver knows no ranks: another rank that ended the call for a death has named it.
   const auto known = failure();
+  const bool is_of_the_end = known && known->code == cause.code && known->what == cause.what;
+  // A driver knows no ranks: another rank that ended the call for a death has named it.
   const bool is_named = known && (known->code == errc::peer_dead || known->code == errc::closed) &&
                         words_->ended.load(std::memory_order_acquire) != ended_as(known->code, self_);
-  if (is_of_others && is_named) raise_ended();
-  raise(cause);
+  if (is_of_the_end || (is_of_others && is_named)) raise_ended();
+  raise_own(cause);
+}
+
+void rank_meeting::give_up_alone(const error& cause) {
+  end(cause.code, name_of(self_) + " cannot go on: " + cause.what);
+  raise_own(cause);
+}
+
+void rank_meeting::raise_own(error cause) const {
+  const std::string name = name_of(self_) + ": ";
+  if (!cause.what.starts_with(name)) cause.what.insert(0, name);
+  raise(std::move(cause));
 }
 
 void rank_meeting::end(errc code, std::string_view why) noexcept {

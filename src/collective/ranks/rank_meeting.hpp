@@ -116,9 +116,11 @@ class rank_meeting {
 
   /// Ends the communicator for all, unless somebody has done so already, and throws why it has ended.
   [[noreturn]] void fail(errc code, std::string_view why);
-  /// Ends it for what this rank has failed with while the others wait for it, and throws that: but where what has
-  /// failed is the memory of a rank that has died, for its death.
+  /// Ends it for what this rank has failed with while the others wait for it, and throws that with this rank's name:
+  /// but where what has failed is the memory of a rank that has died, for its death.
   [[noreturn]] void give_up(const error& cause);
+  /// As give_up, where the others do not wait and no memory of theirs is used: those that have left are not at fault.
+  [[noreturn]] void give_up_alone(const error& cause);
   /// As fail, without throwing.
   void end(errc code, std::string_view why) noexcept;
   [[nodiscard]] std::optional<error> failure() const;
@@ -165,6 +167,7 @@ class rank_meeting {
   void tell_far() const noexcept;
   void look(std::uint64_t missing);
   [[noreturn]] void fail_dead(std::uint64_t who);
+  [[noreturn]] void raise_own(error cause) const;
   [[nodiscard]] std::string call_in_words() const;
   [[nodiscard]] std::string names_of(std::uint64_t ranks) const;
 

@@ -60,7 +60,6 @@ void rank_communicator_body::raise_mismatch(int other) {
   const std::string text = "call " + std::to_string(meeting.number()) + " of the communicator: " + meeting.name_of(0) +
                            " calls " + text_of(record(0)) + "; " + meeting.name_of(other) + " calls " +
                            text_of(record(other));
-  meeting.finish();
   raise(errc::incompatible, text);
 }
 
@@ -98,6 +97,10 @@ std::uint64_t rank_communicator_body::largest_part(const rank_call& call) const 
 
 void rank_communicator_body::execute(rank_call& call) {
   const std::uint64_t number = meeting.begin(call.timeout);
+  const struct ending {  // also by an error: this rank is no longer in the call
+    rank_meeting& of;
+    ~ending() { of.finish(); }
+  } at_the_end{meeting};
   const std::uint64_t fingerprint = call.terms.fingerprint();
   if (recorded_[number & 1] != fingerprint) {
     call.terms.write(meeting.mine().calls[number & 1], number);
@@ -140,8 +143,12 @@ void rank_communicator_body::execute(rank_call& call) {
       meeting.give_up(error_of(e));
     }
   }
-  meeting.finish();
-  if (!call.is_streamed) drain_image(call, nullptr);
+  if (call.is_streamed) return;
+  try {
+    drain_image(call, nullptr);
+  } catch (const std::exception& e) {
+    meeting.give_up_alone(error_of(e));
+  }
 }
 
 /// What the others find of this rank once they have met it: the places of its memory, or all that is in it.
@@ -246,8 +253,8 @@ void rank_communicator_body::copy_own(const rank_call& call) {
   }
 }
 
-/// Everybody's part lies where it entered, from `where` on.
-void rank_communicator_body::run_brought(rank_call& call, std::size_t where) {
+/// Everybody's part lies where it entered, from `where` on. Nobody waits for this rank: the others may have left.
+void rank_communicator_body::run_brought(rank_call& call, std::size_t where) try {
   if (call.terms.what == call_terms::barrier) return;
   const std::uint64_t e = call.element();
   if (call.terms.reduces()) {
@@ -271,6 +278,8 @@ void rank_communicator_body::run_brought(rank_call& call, std::size_t where) {
           meeting.entrance_of(p.from).data.data() + where + static_cast<std::uint64_t>(p.at) * e,
           static_cast<std::uint64_t>(p.count) * e);
   }
+} catch (const std::exception& e) {
+  meeting.give_up_alone(error_of(e));
 }
 
 void rank_communicator_body::run_large(rank_call& call, bool is_small) {
@@ -342,7 +351,8 @@ void rank_communicator_body::run_large(rank_call& call, bool is_small) {
       write(call.out, into, from + at, some);
     }
   }
-  if (by_device) default_.synchronize();
+  // the driver's: it does not tell of what failed in the stream before this call
+  if (by_device) static_cast<void>(value_or_raise(driver_->synchronize(default_.native(), no_deadline, {})));
   meeting.meet();
 }
 

@@ -61,7 +61,7 @@ void record_starts(const schedule_steps& steps, const collective_ranks& ranks, c
   if (std::none_of(into.starts.begin(), into.starts.end(), [](const event_ref& e) { return bool{e}; })) return;
   const stream& gathers = streams.home(0);
   for (const event_ref& start : into.starts) wait_in(ranks, 0, gathers, start);
-  std::fill(into.starts.begin(), into.starts.end(), ranks.value(0, ranks.drivers[0]->record(gathers.native())));
+  into.gathered = ranks.value(0, ranks.drivers[0]->record(gathers.native()));
 }
 
 /// A virtual clock knows what a kernel's own memory costs, and nothing of links that it reads over: the model's time
@@ -191,6 +191,7 @@ void collective_call::clear() {
   broken = nullptr;
   over = is_whole = false;
   starts.clear();
+  gathered = {};
   steps.clear();
   step_ranks.clear();
   done.clear();
@@ -225,12 +226,11 @@ void run_schedule(const collective_plan& plan, const collective_buffers& memory,
     const schedule_step& step = steps.all()[i];
     const stream& order = streams.at(step.stream);
     if (before != nullptr && step.is_first_of_stream) follow(*before, ranks, step.at, order);
-    const event_record* waited = nullptr;
-    for (std::size_t r = 0; r < into.starts.size(); ++r) {
-      // gathered starts are one event for all ranks
-      if ((step.starts >> r & 1U) == 0 || waited == into.starts[r].get()) continue;
-      wait_in(ranks, step.at, order, into.starts[r]);
-      waited = into.starts[r].get();
+    if (into.gathered) {
+      if (step.starts != 0) wait_in(ranks, step.at, order, into.gathered);
+    } else {
+      for (std::size_t r = 0; r < into.starts.size(); ++r)
+        if ((step.starts >> r & 1U) != 0) wait_in(ranks, step.at, order, into.starts[r]);
     }
     for (const int other : step.after) wait_in(ranks, step.at, order, into.steps[static_cast<std::size_t>(other)]);
     try {

@@ -106,6 +106,7 @@ struct collective_call {
   bool over = false;              // it had ended when the call returned
   bool is_whole = false;          // every step of its plan was submitted
   std::vector<event_ref> starts;  // by rank: what its stream held before; null: nothing
+  event_ref gathered;             // all of them as one event, where the steps wait for that
   std::vector<event_ref> steps;
   std::vector<int> step_ranks;          // of calls without a plan
   std::vector<event_ref> done;          // by rank

@@ -32,7 +32,7 @@ struct schedule_step {
   int at = 0;                       // the rank that does it
   int stream = 0;                   // of the layout
   std::vector<int> after;           // steps of other streams that must have ended
-  std::uint64_t starts = 0;         // ranks whose stream must have come to the collective
+  std::uint64_t starts = 0;         // of the first 64 ranks, those whose stream must have come to the collective
   bool is_first_of_stream = false;  // in this schedule
 };
 
@@ -46,7 +46,7 @@ struct schedule_turn {
 /// another step touches is ordered after it: by its stream, by `after`, or by what those have waited for.
 class schedule_steps {
  public:
-  /// `in_place` has a bit for each rank whose input lies in its output, or the other way round, where
+  /// `in_place` has a bit for each of the first 64 ranks whose input lies in its output, or the other way round, where
   /// in_place_offset() says. Steps that have nothing to do are left out. Keeps the schedule.
   /// Errors: invalid_argument for a schedule whose round needs an order that there is not.
   schedule_steps(collective_schedule schedule, std::uint64_t in_place, int lanes);

@@ -23,6 +23,9 @@ std::string element(const char* array, std::size_t index) { return array + ("[" 
 constexpr capability always_there =
     capability::pinned_memory | capability::timing | capability::priorities | capability::kernels;
 
+// A wire is a number in tables. host_topology(max_devices) has a million.
+constexpr int max_wires = 4 * max_devices * max_devices;
+
 std::optional<topology_problem> check_devices(const topology& machine) {
   if (machine.devices.empty()) return topology_problem{"devices", "expected at least one device, got none"};
   if (machine.devices.size() > static_cast<std::size_t>(max_devices)) {
@@ -84,6 +87,8 @@ std::optional<topology_problem> check_links(const topology& machine) {
     const std::string which = "link " + std::to_string(i) + ": ";
     if (link.from < 0 || link.from >= nodes || link.to < 0 || link.to >= nodes || link.from == link.to)
       return topology_problem{"links", which + "expected two different nodes"};
+    if (link.wire < 0 || link.wire >= max_wires)
+      return topology_problem{"links", which + "expected a wire from 0 to " + std::to_string(max_wires - 1)};
     if (!(link.bytes_per_second >= 0) || !std::isfinite(link.bytes_per_second))
       return topology_problem{"links", which + "expected a rate of 0 (unknown) or more"};
     if (link.latency < std::chrono::nanoseconds{0} || link.latency > std::chrono::hours{1})

@@ -21,18 +21,20 @@ topology_analysis analyse(const topology& machine) {
         found.fully_connected = false;
         continue;
       }
-      sum += rate(a, b);
-      ++peers;
+      if (rate(a, b) > 0) {  // 0: unknown
+        sum += rate(a, b);
+        ++peers;
+      }
       if (!machine.can_access(b, a)) {
         found.one_way.emplace_back(a, b);
-      } else if (rate(a, b) < 0.9 * rate(b, a)) {
+      } else if (rate(a, b) > 0 && rate(a, b) < 0.9 * rate(b, a)) {
         found.uneven.emplace_back(a, b);
       }
     }
   }
   for (int i = 0; i < n; ++i) {
     for (int k = 0; k < n; ++k) {
-      if (i != k && machine.can_access(device_id{i}, device_id{k}) &&
+      if (i != k && machine.can_access(device_id{i}, device_id{k}) && rate(device_id{i}, device_id{k}) > 0 &&
           rate(device_id{i}, device_id{k}) < sum / peers / 2) {
         found.bottlenecks.emplace_back(device_id{i}, device_id{k});
       }

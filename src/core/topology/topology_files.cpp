@@ -45,8 +45,8 @@ result<topology> load_topology(std::string_view name_or_file) {
   }
   const std::vector<std::string_view> names = shipped_topologies();
   std::string what = "no topology is called \"" + name.substr(0, 60) + "\"";
-  if (const auto nearest = nearest_name(name, names)) what += ", did you mean \"" + std::string(*nearest) + "\"?";
-  what += " There are: ";
+  const auto nearest = nearest_name(name, names);
+  what += nearest ? ", did you mean \"" + std::string(*nearest) + "\"? There are: " : ". There are: ";
   for (const std::string_view each : names) what += (each == names.front() ? "" : ", ") + std::string(each);
   return error{.code = errc::not_found, .what = what + "; or name a file that ends in .json"};
 }

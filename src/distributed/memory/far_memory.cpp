@@ -26,8 +26,9 @@ memory_offer::memory_offer(const world& w, const memory_ref& memory, bool may_wr
 memory_offer::memory_offer(memory_offer&& other) noexcept = default;
 
 memory_offer& memory_offer::operator=(memory_offer&& other) noexcept {
-  std::swap(by_, other.by_);
-  std::swap(place_, other.place_);
+  memory_offer taken{std::move(other)};  // ends the offer that was here, when it goes
+  std::swap(by_, taken.by_);
+  std::swap(place_, taken.place_);
   return *this;
 }
 

@@ -30,9 +30,28 @@ bool is_done(const event& e) { return !e.record() || (e.record()->finished() && 
 
 bool has_failed(const event& e) { return e.record() && e.record()->finished() && e.record()->cause(); }
 
+/// What comes later need not know of it: it has ended well, or was a read that failed, which left the elements alone.
+bool is_over(const array_use& use) { return is_done(use.done) || (!use.writes && has_failed(use.done)); }
+
+/// What failed is of no interest any more to elements that are written anew.
+void forget_failed(std::vector<array_use>& uses, const interval& range) {
+  const auto is_replaced = [&](const array_use& use) { return use.range.overlaps(range) && has_failed(use.done); };
+  if (std::none_of(uses.begin(), uses.end(), is_replaced)) return;
+  std::vector<array_use> kept;
+  for (const array_use& use : uses) {
+    if (!is_replaced(use)) {
+      kept.push_back(use);
+      continue;
+    }
+    for (const interval& part : {interval{use.range.begin, range.begin}, interval{range.end, use.range.end}}) {
+      if (!part.empty()) kept.push_back({part, use.writes, use.done});
+    }
+  }
+  uses = std::move(kept);
+}
+
 /// Makes a stream wait for an event, unless the event is of that stream itself.
 void wait_in(const stream& order, const event& e) {
-  if (is_done(e)) return;
   const auto& record = *e.record();
   if (record.stream == static_cast<std::uint64_t>(order.native()) && record.device == order.on().id()) return;
   order.wait(e);
@@ -148,7 +167,7 @@ array_instance* array_body::find(const array_need& need) {
 
 void array_body::order(const stream& stream, array_instance& where, const interval& range, bool writes) {
   for (const array_use& use : where.uses) {
-    if ((use.writes || writes) && use.range.overlaps(range)) wait_in(stream, use.done);
+    if ((use.writes || writes) && use.range.overlaps(range) && !is_over(use)) wait_in(stream, use.done);
   }
 }
 
@@ -162,7 +181,7 @@ void array_body::wrote(array_instance& to, const interval& range) {
       one.valid.remove(copy);
       is_untidy_ = true;
       // what failed to come here has been replaced, and is of no interest any more
-      std::erase_if(one.uses, [&](const array_use& use) { return copy.covers(use.range) && has_failed(use.done); });
+      forget_failed(one.uses, copy);
     });
   }
   had_by(to.device).add(range);
@@ -271,13 +290,8 @@ array_instance& array_body::acquire(const array_need& need, const lane& by, cons
     found = &instances_.add(std::move(made));
     is_untidy_ = true;
   }
-  std::erase_if(found->uses, [](const array_use& use) { return is_done(use.done); });
-  if (!need.reads) {
-    // overwritten without being read: an earlier failure to write it is of no interest any more
-    std::erase_if(found->uses, [&](const array_use& use) {
-      return need.range.covers(use.range) && use.done.record() && use.done.record()->finished();
-    });
-  }
+  std::erase_if(found->uses, is_over);
+  if (!need.reads) forget_failed(found->uses, need.range);  // overwritten without being read
   if (need.reads || need.keeps) {
     for (const interval& lacking : found->valid.outside(need.range)) {
       const interval_set nowhere = fetch(*found, lacking, by, route, moves);
@@ -472,7 +486,7 @@ std::vector<array_part> array_body::distribution(const interval& wanted) const {
 
 void array_body::settle_uses() {
   for (const auto& one : instances_) {
-    std::erase_if(one->uses, [](const array_use& use) { return is_done(use.done); });
+    std::erase_if(one->uses, is_over);
   }
   // what holds nothing and is used by nobody gives its memory back
   instances_.erase_if([](const array_instance& one) {
@@ -531,15 +545,21 @@ void array_body::wait_for_job() {
   if (job) job->wait_submitted();
 }
 
+interval array_body::range_of(std::uint64_t first, std::size_t elements, std::source_location where) const {
+  if (first > shape_.count || elements > shape_.count - first) {
+    raise(errc::out_of_range,
+          std::to_string(elements) + " elements from " + std::to_string(first) + " on, of an array of " +
+              std::to_string(shape_.count) + " elements",
+          where);
+  }
+  const auto begin = static_cast<std::int64_t>(first);
+  return {begin, begin + static_cast<std::int64_t>(elements)};
+}
+
 void array_body::write(std::uint64_t first, std::span<const std::byte> from, std::source_location where) {
   if (from.empty()) return;
   machine_->require_open(where);
-  const interval range{static_cast<std::int64_t>(first),
-                       static_cast<std::int64_t>(first) + static_cast<std::int64_t>(from.size() / element())};
-  if (first > shape_.count || range.end > count()) {
-    raise(errc::out_of_range,
-          "elements " + text_of(range) + " of an array of " + std::to_string(shape_.count) + " elements", where);
-  }
+  const interval range = range_of(first, from.size() / element(), where);
   for (;;) {
     wait_for_job();
     std::vector<event> busy;
@@ -552,7 +572,8 @@ void array_body::write(std::uint64_t first, std::span<const std::byte> from, std
         ensure_home();
         for (const auto& home : instances_) {
           if (!home->is_home) continue;
-          std::erase_if(home->uses, [&](const array_use& use) { return range.covers(use.range); });
+          std::erase_if(home->uses, is_over);
+          forget_failed(home->uses, range);
           std::memcpy(home->address + first * element(), from.data(), from.size());
           wrote(*home, range);
           return;
@@ -566,12 +587,7 @@ void array_body::write(std::uint64_t first, std::span<const std::byte> from, std
 void array_body::read(std::uint64_t first, std::span<std::byte> to, std::source_location where) {
   if (to.empty()) return;
   machine_->require_open(where);
-  const interval range{static_cast<std::int64_t>(first),
-                       static_cast<std::int64_t>(first) + static_cast<std::int64_t>(to.size() / element())};
-  if (first > shape_.count || range.end > count()) {
-    raise(errc::out_of_range,
-          "elements " + text_of(range) + " of an array of " + std::to_string(shape_.count) + " elements", where);
-  }
+  const interval range = range_of(first, to.size() / element(), where);
   // The caller's memory as one more instance: copied into like a device's, and forgotten at the end.
   array_instance target;
   target.is_foreign = true;

@@ -172,6 +172,8 @@ class array_body {
   [[nodiscard]] static bool replaces(const array_instance& other, const array_instance& one);
   [[nodiscard]] device somebody() const;
   void wait_for_job();
+  /// Errors: out_of_range.
+  [[nodiscard]] interval range_of(std::uint64_t first, std::size_t elements, std::source_location where) const;
 
   std::shared_ptr<machine_state> machine_;
   array_shape shape_;

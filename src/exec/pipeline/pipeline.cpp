@@ -20,23 +20,23 @@ pipeline_report pipeline_body::report() const {
   made.placement = placement_;
   made.has_costs = has_costs_;
   made.simulated = state_->options().clock == clock_kind::virtual_time;
-  const entry* last = nullptr;
+  const entry* before = nullptr;
   std::vector<nanoseconds> between;
   std::deque<entry> history = history_;
   std::sort(history.begin(), history.end(), [](const entry& a, const entry& b) { return a.number < b.number; });
   for (const entry& e : history) {
     made.batches.push_back({e.number, e.items, e.pushed, e.finished, e.steps.empty()});
     if (e.steps.empty()) continue;
-    if (last != nullptr) between.push_back(e.finished - last->finished);
-    last = &e;
+    if (before != nullptr) between.push_back(e.finished - before->finished);
+    before = &e;
   }
   if (!between.empty()) {
     const auto middle = between.begin() + static_cast<std::ptrdiff_t>(between.size() / 2);
     std::nth_element(between.begin(), middle, between.end());
     made.period = *middle;
   }
-  if (first_ && last != nullptr) {
-    made.elapsed = last->finished - first_->pushed;
+  if (first_ && last_) {
+    made.elapsed = last_->finished - first_->pushed;
     const auto track_of = [&](std::size_t stage) {
       return std::find_if(steps_.begin(), steps_.end(),
                           [&](const step& s) { return s.what == action::stage && s.stage == stage; })
@@ -46,7 +46,7 @@ pipeline_report pipeline_body::report() const {
     const auto begin = std::find_if(steps_.begin(), steps_.end(), on(track_of(stages_.size() - 1))) - steps_.begin();
     const auto end = steps_.rend() - std::find_if(steps_.rbegin(), steps_.rend(), on(track_of(0))) - 1;
     made.fill = first_->steps[static_cast<std::size_t>(begin)].begin - first_->pushed;
-    made.drain = last->finished - last->steps[static_cast<std::size_t>(end)].end;
+    made.drain = last_->finished - last_->steps[static_cast<std::size_t>(end)].end;
     if (made.elapsed.count() > 0)
       made.batches_per_second =
           static_cast<double>(finished_ - failed_) * 1e9 / static_cast<double>(made.elapsed.count());

@@ -139,6 +139,17 @@ void pipeline_body::watch(const batch_ref& b, const event_ref& last) {
   ended(b);
 }
 
+/// Before a push throws: its caller may free the memory then, which copies on their way still use.
+void pipeline_body::end_copies(const batch& b) {
+  for (const batch::marks* mark : {&b.steps.front(), &b.steps.back()}) {
+    if (!mark->after) continue;
+    const event_ref& copied = mark->after;
+    if (copied->owner->wait(*copied, no_deadline, {}) != wait_outcome::failed) continue;
+    const std::lock_guard lock{mutex_};
+    broken_ = true;  // the wait lets the stream go on: nothing may go in until it is clear
+  }
+}
+
 std::optional<event> pipeline_body::push(std::span<const std::byte> in, std::size_t items, std::span<std::byte> out,
                                          std::size_t results, std::optional<nanoseconds> timeout,
                                          std::source_location where) {
@@ -195,6 +206,7 @@ std::optional<event> pipeline_body::push(std::span<const std::byte> in, std::siz
       }
     }
     if (b->gate) {
+      if (refused) end_copies(*b);
       watch(b, last);
       break;
     }
@@ -259,6 +271,7 @@ void pipeline_body::keep(const batch& b, bool is_well, nanoseconds now) {
     }
     made.finished = made.steps.back().end;
     if (!first_ || made.number < first_->number) first_ = made;
+    if (!last_ || made.number > last_->number) last_ = made;
   }
   history_.push_back(std::move(made));
   if (history_.size() > options_.keep_batches) history_.pop_front();

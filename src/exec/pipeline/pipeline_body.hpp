@@ -100,6 +100,7 @@ class pipeline_body : public std::enable_shared_from_this<pipeline_body> {
   [[nodiscard]] memory_ref slot_of(std::size_t place, const batch& b) const;
   [[nodiscard]] event_ref submit(batch& b, std::size_t first);
   void watch(const batch_ref& b, const event_ref& last);
+  void end_copies(const batch& b);
   void run(const step& s, std::size_t index, const batch& b);
   void ended(const batch_ref& b) noexcept;
   void complete(const batch_ref& b, const std::shared_ptr<const error>& cause) noexcept;
@@ -151,7 +152,7 @@ class pipeline_body : public std::enable_shared_from_this<pipeline_body> {
   std::shared_ptr<const error> failure_;    // the first since the last drain
   std::shared_ptr<const error> no_memory_;  // made in time
   std::deque<entry> history_;
-  std::optional<entry> first_;
+  std::optional<entry> first_, last_;           // that went well; the history may have forgotten them
   std::vector<std::chrono::nanoseconds> busy_;  // of each step
 };
 

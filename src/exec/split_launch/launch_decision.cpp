@@ -3,6 +3,7 @@
 #include "core/decision_log.hpp"
 #include "exec/balance/find_onward.hpp"
 #include "exec/balance/memory_cap.hpp"
+#include "exec/launch_check.hpp"
 #include "exec/split_launch/launch_job.hpp"
 #include "exec/split_launch/launch_state.hpp"
 
@@ -146,7 +147,7 @@ void launch_job::decide() {
   request.items = plan_.steps();
   request.strategy = options.strategy;
   const int outer_block = options.block[plan_.outer()];
-  request.granularity = std::max<std::int64_t>(1, options.granularity);
+  request.granularity = std::min(options.granularity, largest_granularity);
   if (outer_block > 1) request.granularity = std::lcm(request.granularity, static_cast<std::int64_t>(outer_block));
 
   // What each step needs in memory that is not there yet, and where the data of the first divided argument is.

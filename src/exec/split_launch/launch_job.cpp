@@ -57,10 +57,35 @@ launch_job::launch_job(job_plan plan) : plan_(std::move(plan)) {
   if (plan_.options.model && !record_.simulated) record_.notes.push_back(model_without_virtual_clock(*plan_.code));
 }
 
+/// What the user has submitted to the devices without naming a stream comes first. It is noted when the launch is
+/// submitted, not when it is decided: what comes in between may wait for this launch.
+void launch_job::note_default_streams() {
+  for (const device& d : plan_.devices) {
+    backend& driver = plan_.state->backend_of(d.id());
+    const auto order = plan_.state->default_stream(d.id());
+    if (!order || driver.settled(*order)) continue;
+    auto recorded = driver.record(*order);
+    if (!recorded && recorded.error().code == errc::device_lost) continue;  // told by its pieces, if it gets any
+    event last = make<event>(plan_.state, value_or_raise(std::move(recorded), plan_.where));
+    if (plan_.options.on_failure == failure_policy::retry_elsewhere) {
+      // A lost device does not take the pieces of the others along: its stream counts as at its end.
+      const event_ref gate = value_or_raise(plan_.state->backends().front()->create_gate(), plan_.where);
+      plan_.state->deciders().after(last.record(), [state = plan_.state, gate, ended = last.record()] {
+        std::shared_ptr<const error> cause = ended->cause();
+        if (cause && cause->code == errc::device_lost) cause = nullptr;
+        state->backends().front()->open_gate(gate, std::move(cause));
+      });
+      last = make<event>(plan_.state, gate);
+    }
+    default_streams_.push_back(std::move(last));
+  }
+}
+
 void launch_job::begin() {
   launch_state& launches = launches_of(*plan_.state);
   const auto self = shared_from_this();
   record_.submitted = plan_.state->now();
+  note_default_streams();
   if (plan_.options.stop.stop_possible()) {
     // A thread of the user's: nothing but flags, and what has not begun sees them.
     on_stop_.emplace(plan_.options.stop, [weak = weak_from_this()] {
@@ -173,16 +198,17 @@ void launch_job::pump() {
   }
   const bool certain = all_handed_out && !reductions && plan_.options.on_failure == failure_policy::fail_fast;
   if (certain) submitted_.store(true, std::memory_order_release);
-  if (!certain || gate_) {
-    // somebody has to go on when a piece has ended
-    for (flight& f : flights_) {
-      if (!std::exchange(f.is_watched, true)) watch(f.last);
-    }
-  }
+  if (!certain || gate_) watch_flights();  // somebody has to go on when a piece has ended
 }
 
 void launch_job::watch(const event& e) {
   plan_.state->deciders().after(e.record(), [self = shared_from_this()] { self->advance(); });
+}
+
+void launch_job::watch_flights() {
+  for (flight& f : flights_) {
+    if (!std::exchange(f.is_watched, true)) watch(f.last);
+  }
 }
 
 launch_request launch_job::request_of(const piece& next) const {
@@ -292,15 +318,12 @@ void launch_job::run_piece(flight& f, worker& by) {
   std::size_t reduction = 0;
   if (!by.has_worked) {
     f.is_queued = !way.idle();
-    f.behind.clear();
-    // What the user submitted to the device without naming a stream comes first.
-    const auto earlier = plan_.state->default_stream(next.device);
-    if (earlier && !driver.settled(*earlier)) {
-      const auto before = make<event>(plan_.state, value_or_raise(driver.record(*earlier), plan_.where));
+    // Those of all devices: what one of them does may be to memory that this piece uses.
+    for (const event& before : default_streams_) {
       way.in().wait(before);
       way.compute().wait(before);
-      f.behind.push_back(before);
     }
+    f.behind = default_streams_;
   }
   for (std::size_t i = 0; i < plan_.arguments.size(); ++i) {
     const job_argument& a = plan_.arguments[i];
@@ -312,14 +335,16 @@ void launch_job::run_piece(flight& f, worker& by) {
     if (a.reduces && !alone) {
       // A result of its own for each device, from the value that changes nothing; combine() makes one of them.
       if (by.partial.size() <= reduction) {
+        by.partial.reserve(reduction + 1);
         auto memory = allocate(way.on(), static_cast<std::size_t>(a.array->count()), a.array->element(),
                                memory_kind::device, plan_.where);
-        by.partial.emplace_back(std::move(memory));
+        unique_handle<memory_traits> fresh{std::move(memory)};
         fill_request fill = identity_of(a.plain.type, a.access.op);
         fill.count = static_cast<std::uint64_t>(a.array->count());
-        memory_ref at{plan_.state.get(), by.partial.back().get().address, fill.count * fill.pattern_size, next.device,
+        memory_ref at{plan_.state.get(), fresh.get().address, fill.count * fill.pattern_size, next.device,
                       memory_kind::device};
         static_cast<void>(fill_in(way.compute(), at, fill, plan_.where));
+        by.partial.push_back(std::move(fresh));  // now: a second attempt takes what is here as filled
       }
       given.address = by.partial[reduction++].get().address;
       given.count = a.array->count();
@@ -425,6 +450,7 @@ void launch_job::lose(const flight& undone, const std::shared_ptr<const error>& 
     drop(w.way);  // it only waited for one that is, and its streams skip what comes behind
     try {
       w.way = launches_of(*plan_.state).lanes.take(w.way->on());
+      w.has_worked = false;  // not in these streams
     } catch (const error_exception&) {
       w.is_lost = true;  // by now it is gone as well
       balancer_->drop(device);
@@ -554,6 +580,7 @@ void launch_job::conclude() {
     guarded([this] { combine(); });
     if (failure_) {
       for (const worker& w : workers_) leave_behind(w);
+      guarded([this] { watch_flights(); });
     }
   }
   if (flights_.empty() && (failure_ || phase_ == phase::combining)) settle();
@@ -642,6 +669,7 @@ void launch_job::settle() {
     }
   }
   workers_.clear();
+  default_streams_.clear();
   for (job_argument& a : plan_.arguments) {
     if (a.is_temporary) a.array.reset();
   }
@@ -705,7 +733,13 @@ std::shared_ptr<const error> launch_job::failure() const {
 
 std::shared_ptr<const error> launch_job::tell() {
   launches_of(*plan_.state).told(this);
-  return failure();
+  auto cause = failure();
+  if (cause) {
+    // synchronize() may have found it, and reported another one
+    static_cast<void>(
+        plan_.state->take_unreported([&](const auto& one) { return is_same_failure(one.cause, *cause); }));
+  }
+  return cause;
 }
 
 event launch_job::done() {
@@ -716,9 +750,7 @@ event launch_job::done() {
       backend& keeper = *plan_.state->backends().front();
       gate_ = value_or_raise(keeper.create_gate(), plan_.where);
       if (phase_ == phase::settled) keeper.open_gate(gate_, failure_);
-      for (flight& f : flights_) {
-        if (!std::exchange(f.is_watched, true)) watch(f.last);
-      }
+      watch_flights();
     }
     made = detail::make<event>(plan_.state, gate_);
   }

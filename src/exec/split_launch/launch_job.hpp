@@ -127,6 +127,7 @@ class launch_job : public std::enable_shared_from_this<launch_job> {
   /// At the head of those, one behind the other, that this one comes after: in a loop, for there may be thousands.
   [[nodiscard]] std::shared_ptr<launch_job> first_in_line();
 
+  void note_default_streams();
   void decide();  // makes the balancer
   void expect_halos() const;
   [[nodiscard]] std::string split_text(std::int64_t items) const;
@@ -141,6 +142,7 @@ class launch_job : public std::enable_shared_from_this<launch_job> {
   void run_piece(flight& f, worker& by);
   void leave_behind(const worker& by);
   void watch(const event& e);
+  void watch_flights();  // those that nobody watches yet
   [[nodiscard]] std::chrono::nanoseconds began(const flight& done) const;
   void ended(flight& done);
   void fail(std::shared_ptr<const error> cause);
@@ -172,6 +174,7 @@ class launch_job : public std::enable_shared_from_this<launch_job> {
   mutable std::mutex mutex_;
   phase phase_ = phase::blocked;
   int blockers_ = 0;
+  std::vector<event> default_streams_;               // what those of its devices held when it was submitted
   std::vector<std::shared_ptr<launch_job>> before_;  // launches that this one comes after, until they have submitted
   std::vector<std::shared_ptr<launch_job>> followers_;
   std::optional<balance_request> request_;

@@ -17,12 +17,7 @@ namespace {
 void check_options(const kernel_code& code, const spread_options& options, std::size_t devices,
                    std::source_location where) {
   check_block(code, options.block, where);
-  if (options.granularity < 1) {
-    raise(errc::invalid_argument,
-          "a granularity of " + std::to_string(options.granularity) + " for '" + code.name +
-              "': it is a number of steps from 1",
-          where);
-  }
+  check_granularity(code, options.granularity, where);
   if (options.strategy != balance::weighted && !options.weights.empty()) {
     raise(errc::invalid_argument,
           "weights for '" + code.name + "' with balance::" + std::string{to_string(options.strategy)} +
@@ -262,6 +257,7 @@ void launch_run::cancel() const {
 launch_report launch_run::report(std::source_location where) const {
   const called_from here{where};
   if (!job_) {
+    if (!only_.is_recorded()) raise(errc::invalid_argument, "an empty launch: it was moved from, or never made");
     raise(errc::unsupported,
           "a launch on memory of one device keeps no account: its event's times say how long it took");
   }

@@ -92,11 +92,17 @@ result<wait_outcome> launch_state::finish(wait_deadline deadline) {
   std::vector<std::shared_ptr<launch_job>> untold;
   {
     const std::lock_guard lock{mutex_};
-    untold.swap(untold_);
+    untold = untold_;
   }
+  // one is told now; a launch that failed with it, as for want of what it should have written, has nothing to add
+  std::shared_ptr<const error> first;
   for (const auto& job : untold) {
-    if (const auto cause = job->failure()) return error{*cause};
+    const auto cause = job->failure();
+    if (cause && first && !is_same_failure(*cause, *first)) continue;
+    told(job.get());
+    if (!first) first = cause;
   }
+  if (first) return error{*first};
   return wait_outcome::ok;
 }
 

@@ -92,7 +92,7 @@ void grant_body::take(carrier from, access_right wanted) {
       raise(std::move(done).error());
     }
   }
-  if (is_first) entry.before = now;
+  if (is_first || now != entry.given) entry.before = now;  // somebody else has set it since
   entry.given = then;
   ++(wanted == access_right::read_write ? entry.writers : entry.readers);
   right = taken_.empty() ? then : std::min(right, then);
@@ -111,6 +111,7 @@ void grant_body::give_back(const taken& one, bool withdraws) {
     access_right then = entry.before;
     if (entry.writers != 0) then = access_right::read_write;
     if (entry.readers != 0) then = std::max(then, access_right::read);
+    then = std::min(then, *now);  // an end gives nothing: who set less meant it
     if (then != *now) {
       if (const auto done = one.from.set(then); done) {
         entry.given = then;
@@ -157,24 +158,40 @@ auto as_result(F&& f) -> result<decltype(f())> {
   }
 }
 
-/// A mapping, known by its address and its block: another one at that address later is not meant.
-carrier mapping_at(backend& driver, void* base, bytes size, device_id to) {
-  const block_id id = value_or_raise(driver.block_of(base));
-  static_cast<void>(driver.release_block(id));
+/// Whether that is still what lies there: another thing at that address later is not meant.
+bool is_there(backend& driver, const memory_description& known) {
+  const auto now = driver.find(known.base);
+  return now && now->serial == known.serial;
+}
+
+carrier mapping_at(backend& driver, const memory_description& known, device_id to) {
   carrier made;
-  made.key = {base, static_cast<std::uint64_t>(id), to};
-  const auto same = [&driver, base, id] {
-    const auto now = driver.block_of(base);
-    if (now) static_cast<void>(driver.release_block(*now));
-    return now && *now == id;
+  made.key = {known.base, known.serial, to};
+  made.look = [&driver, known, to]() -> result<access_right> {
+    if (!is_there(driver, known)) return make_error(errc::not_found, "the mapping has ended");
+    return driver.access_of(to, known.base);
   };
-  made.look = [&driver, base, to, same]() -> result<access_right> {
-    if (!same()) return make_error(errc::not_found, "the mapping has ended");
-    return driver.access_of(to, base);
-  };
-  made.set = [&driver, base, size, to](access_right right) {
+  made.set = [&driver, known, to](access_right right) {
     const device_right one{to, right};
-    return driver.set_access(base, size, {&one, 1});
+    return driver.set_access(known.base, known.size, {&one, 1});
+  };
+  return made;
+}
+
+/// Memory of another process's pool: whatever has it open here has one address for it, and one list of rights.
+carrier opened_at(backend& driver, const memory_description& known, device_id owner, const device& to) {
+  carrier made;
+  made.key = {known.base, known.serial, to.id()};
+  made.look = [&driver, known, to = to.id()]() -> result<access_right> {
+    if (!is_there(driver, known)) return make_error(errc::not_found, "what was opened is closed");
+    return driver.memory_access(to, known.base);
+  };
+  made.set = [&driver, known, owner, to](access_right right) {
+    return as_result([&] {
+      check_pool_right(*detail::state_of(to), owner, to, right);
+      const device_right one{to.id(), right};
+      value_or_raise(driver.set_memory_access(known.base, {&one, 1}));
+    });
   };
   return made;
 }
@@ -221,7 +238,7 @@ void take_mappings(grant_body& body, machine_state& state, void* address, std::u
     const auto known = value_or_raise(driver.find(at));
     if (known.kind != memory_kind::block) raise(errc::not_found, "a span reaches past the end of its mapping");
     require_block_arrival(state, {to, right}, known.device);
-    body.take(mapping_at(driver, known.base, known.size, to), right);
+    body.take(mapping_at(driver, known, to), right);
     whole += known.size.value();
     at = static_cast<std::byte*>(known.base) + known.size.value();
   }
@@ -266,6 +283,7 @@ access_grant grant_memory(const memory_ref& memory, const device& to, access_rig
           "granting a right to nothing, or to host memory that no device has: put it into a weft::buffer");
   }
   auto body = started(memory.state, to, right);
+  if (memory.size == 0) raise(errc::invalid_argument, "granting a right to 0 bytes");
   machine_state& state = *memory.state;
   backend& own = state.backend_of(memory.address);
   const auto known = value_or_raise(own.find(memory.address));
@@ -307,24 +325,13 @@ access_grant grant_opened(const opened_view& memory, const device& to, access_ri
       take_mappings(*body, *memory.state, memory.address, memory.size, to.id(), right);
       break;
     case sharing_way::pool: {
-      const opened_pool& pool = *memory.body->pool;
-      if (to.id() == pool.on().id()) {
+      const device_id owner = memory.body->pool->on().id();
+      if (to.id() == owner) {
         body->right = access_right::read_write;
         break;
       }
-      carrier from;
-      from.key = {memory.body.get(), 0, to.id()};
-      from.look = [weak = std::weak_ptr{memory.body}, to]() -> result<access_right> {
-        const auto alive = weak.lock();
-        if (alive) return as_result([&] { return alive->pool->access(to); });
-        return make_error(errc::not_found, "what was opened is closed");
-      };
-      from.set = [weak = std::weak_ptr{memory.body}, to](access_right wanted) {
-        return as_result([&] {
-          if (const auto alive = weak.lock()) alive->pool->set_access(to, wanted);
-        });
-      };
-      body->take(std::move(from), right);
+      backend& driver = memory.state->backend_of(owner);
+      body->take(opened_at(driver, value_or_raise(driver.find(memory.address)), owner, to), right);
       body->way = grant_way::pool;
       break;
     }

@@ -41,6 +41,18 @@ std::string waited(std::uint64_t number, std::uint64_t recorded) {
          (recorded < number ? ", of which " + std::to_string(recorded) + " were made," : "");
 }
 
+/// When this process started. It is looked up once, and again in the child of a fork.
+std::uint64_t own_start_time() {
+  static std::atomic<std::uint64_t> started{0};
+  static std::atomic<pid_t> of{0};
+  const pid_t self = ::getpid();
+  if (of.load(std::memory_order_acquire) != self) {
+    started.store(start_time_of(self), std::memory_order_relaxed);
+    of.store(self, std::memory_order_release);  // pairs with the acquire above
+  }
+  return started.load(std::memory_order_relaxed);
+}
+
 }  // namespace
 
 ipc_event_body::ipc_event_body(std::shared_ptr<machine_state> state, descriptor file,
@@ -148,15 +160,14 @@ std::uint64_t ipc_event_body::begin() {
     if ((begun || taken) && page_->recorded.load(std::memory_order_acquire) == before &&
         (taken ||
          !is_dead(record.pid.load(std::memory_order_relaxed), record.started.load(std::memory_order_relaxed)))) {
-      raise(errc::resource_exhausted, std::to_string(page_->records.size()) +
-                                          " records of an event have not ended; wait for record " +
-                                          std::to_string(number - page_->records.size()) + " first");
+      raise(errc::resource_exhausted, "record " + std::to_string(number - page_->records.size()) + " of an event, " +
+                                          std::to_string(page_->records.size()) +
+                                          " before this one, has not ended; wait for it first");
     }
     if (!page_->recorded.compare_exchange_weak(before, number, std::memory_order_acq_rel)) continue;
-    static const std::uint64_t started = start_time_of(::getpid());
     if ((word & 0xff) == ipc_event_page::failed || begun) record.lost.store(word >> 8, std::memory_order_relaxed);
     record.pid.store(static_cast<std::uint32_t>(::getpid()), std::memory_order_relaxed);
-    record.started.store(started, std::memory_order_relaxed);
+    record.started.store(own_start_time(), std::memory_order_relaxed);
     record.word.store(number << 8 | ipc_event_page::begun, std::memory_order_release);  // pairs with acquire in look
     return number;
   }
@@ -323,7 +334,7 @@ ipc_event::ipc_event(const machine& m, const event_handle& handle, std::chrono::
 
 event_handle ipc_event::handle(std::source_location where) const {
   const called_from here{where};
-  if (!body_->is_owner()) {
+  if (!detail::not_moved_from(body_, "ipc_event")->is_owner()) {
     raise(errc::invalid_argument, "this event was opened here: pass on the handle it was opened with");
   }
   body_->state()->require_open();
@@ -360,7 +371,7 @@ event_handle ipc_event::handle(std::source_location where) const {
 
 std::uint64_t ipc_event::record(const stream& order, std::source_location where) const {
   const called_from here{where};
-  if (detail::state_of(order) != body_->state())
+  if (detail::state_of(order) != detail::not_moved_from(body_, "ipc_event")->state())
     raise(errc::wrong_device, "the event belongs to another machine than the stream");
   const event done = order.record();
   const std::uint64_t number = body_->begin();
@@ -378,7 +389,10 @@ std::uint64_t ipc_event::record(const stream& order, std::source_location where)
   return number;
 }
 
-std::uint64_t ipc_event::recorded() const { return body_->page().recorded.load(std::memory_order_acquire); }
+std::uint64_t ipc_event::recorded(std::source_location where) const {
+  const called_from here{where};
+  return detail::not_moved_from(body_, "ipc_event")->page().recorded.load(std::memory_order_acquire);
+}
 
 namespace {
 
@@ -392,7 +406,7 @@ void require_number(std::uint64_t number) {
 bool ipc_event::ready(std::uint64_t number, std::source_location where) const {
   const called_from here{where};
   require_number(number);
-  return body_->look(number).ended;
+  return detail::not_moved_from(body_, "ipc_event")->look(number).ended;
 }
 
 wait_outcome ipc_event::wait(std::uint64_t number, std::chrono::nanoseconds timeout, const std::stop_token& stop,
@@ -400,7 +414,7 @@ wait_outcome ipc_event::wait(std::uint64_t number, std::chrono::nanoseconds time
   const called_from here{where};
   require_number(number);
   const auto until = detail::after(timeout);
-  auto& bell = body_->page().bell;
+  auto& bell = detail::not_moved_from(body_, "ipc_event")->page().bell;
   for (;;) {
     const std::uint32_t seen = bell.load(std::memory_order_acquire);  // pairs with release in ring
     auto verdict = body_->look(number);
@@ -420,7 +434,7 @@ event ipc_event::wait(const stream& order, std::uint64_t number, std::chrono::na
                       std::source_location where) const {
   const called_from here{where};
   require_number(number);
-  if (detail::state_of(order) != body_->state())
+  if (detail::state_of(order) != detail::not_moved_from(body_, "ipc_event")->state())
     raise(errc::wrong_device, "the event belongs to another machine than the stream");
   body_->state()->require_open();
   backend& own = body_->state()->backend_of(order.on().id());

@@ -49,15 +49,19 @@ opened_pool::opened_pool(const std::shared_ptr<detail::machine_state>& state, co
         "the pool of process " + std::to_string(h.process) + " is memory of a device that this machine lacks");
 }
 
-device opened_pool::on() const { return detail::make<device>(body_->state, body_->on); }
+device opened_pool::on(std::source_location where) const {
+  const called_from here{where};
+  return detail::make<device>(detail::not_moved_from(body_, "opened_pool")->state, body_->on);
+}
 
 detail::opened_place opened_pool::open_bytes(const pool_memory_handle& handle, std::chrono::nanoseconds timeout,
                                              std::size_t element, std::size_t alignment,
                                              std::source_location where) const {
   const called_from here{where};
-  if (static_cast<std::uint32_t>(handle.process()) != body_->process && handle.process() != 0) {
+  const std::uint32_t process = detail::not_moved_from(body_, "opened_pool")->process;
+  if (static_cast<std::uint32_t>(handle.process()) != process && handle.process() != 0) {
     raise(errc::invalid_argument, "this memory is of process " + std::to_string(handle.process()) +
-                                      ", the pool of process " + std::to_string(body_->process));
+                                      ", the pool of process " + std::to_string(process));
   }
   auto place = detail::open_memory(body_->state, body_->on, handle.bytes(), handle_family::pool, timeout, element,
                                    alignment, where);
@@ -85,7 +89,7 @@ detail::opened_place opened_pool::open_bytes(const pool_memory_handle& handle, s
 
 void opened_pool::set_access(const device& by, access_right right, std::source_location where) const {
   const called_from here{where};
-  detail::check_pool_right(*body_->state, body_->on, by, right);
+  detail::check_pool_right(*detail::not_moved_from(body_, "opened_pool")->state, body_->on, by, right);
   const std::lock_guard lock{body_->mutex};
   backend& own = body_->state->backend_of(body_->on);
   const device_right one{by.id(), right};
@@ -99,8 +103,9 @@ void opened_pool::set_access(const device& by, access_right right, std::source_l
   body_->rights[by.id()] = right;
 }
 
-access_right opened_pool::access(const device& by) const {
-  if (by.id() == body_->on) return access_right::read_write;
+access_right opened_pool::access(const device& by, std::source_location where) const {
+  const called_from here{where};
+  if (by.id() == detail::not_moved_from(body_, "opened_pool")->on) return access_right::read_write;
   const std::lock_guard lock{body_->mutex};
   const auto it = body_->rights.find(by.id());
   return it == body_->rights.end() ? access_right::none : it->second;
