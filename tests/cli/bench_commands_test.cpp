@@ -35,14 +35,18 @@ const std::vector<bench_command> commands{
      {{"--pairs", "0-7"}},
      {{"-s", "1T", "--pairs", "0-0"}, {"-s", too_large_to_double, "--pairs", "0-0"}, {"-s", too_large_to_double}},
      6,
-     {{"-s", "many"}, {"--pairs", "0"}}},
+     {{"-s", "many"},
+      {"--pairs", "0"},
+      {"--no-p2p", "--by", "kernel"},
+      {"--by", "kernel", "-o", "m.svg"},
+      {"--world", "-o", "m.svg"}}},
     {"queue",
      {"-s", "8,64", "--quick", "--batch", "1,7", "--pairs", "0-1"},
      12,
      {{"--pairs", "0-7"}, {"--from", "7"}, {"--to", "gpu7"}},
      {},
      6,
-     {{"-s", "many"}, {"--pairs", "0"}}},
+     {{"-s", "many"}, {"--pairs", "0"}, {"--ends", "both", "-s", "64"}}},
     {"ipc",
      {"--quick", "-s", "4K,1000003"},
      11,
@@ -96,6 +100,7 @@ TEST_P(bench_of, leaves_rows_out_and_says_so_when_its_budget_is_spent) {
     EXPECT_EQ(spent.exit_code, 6) << spent.err;
     EXPECT_EQ(spent.field("complete"), false);
     EXPECT_TRUE(has(spent.err, "budget")) << spent.err;
+    EXPECT_TRUE(has(spent.field("warnings").dump(), "rows were not measured")) << spent.out;
     EXPECT_FALSE(spent.field("results").empty());
     for (const json& row : spent.field("results")) {
       EXPECT_TRUE(row.at("seconds").is_null()) << row;

@@ -103,6 +103,14 @@ TEST(explain_collective, what_there_is_not_ends_with_3_and_says_why) {
   EXPECT_EQ(run_tool({"explain", "all_reduce", "1M", "--sim", "one", "--devices", "0,7"}).exit_code, 3);
 }
 
+TEST(explain_collective, of_nothing_does_not_ask_for_rates_that_the_topology_tells) {
+  for (const words& line : {words{"all_reduce", "0"}, words{"all_reduce", "1M", "--ranks", "1"}}) {
+    const auto run = run_tool(with({"explain", "--sim", "dgx_h100"}, line));
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    EXPECT_FALSE(has(run.out, "--measure")) << run.out;
+  }
+}
+
 TEST(explain_collective, wrong_words_are_usage_errors_that_name_them) {
   const std::map<std::string, words> bad{{"a size", {"all_reduce", "many"}},
                                          {"all_reduce", {"all_redcue", "1M"}},
@@ -111,6 +119,7 @@ TEST(explain_collective, wrong_words_are_usage_errors_that_name_them) {
                                          {"did you mean ring", {"all_reduce", "1M", "--algorithm", "rink"}},
                                          {"is one of them", {"all_reduce", "1M", "--algorithm", "ring,tree"}},
                                          {"--ranks", {"all_reduce", "1M", "--ranks", "65"}},
+                                         {"at most 256G", {"all_reduce", "1T"}},
                                          {"not a device", {"all_reduce", "1M", "--devices", "a"}},
                                          {"hold no float64", {"all_reduce", "4", "--type", "double"}}};
   for (const auto& [part, line] : bad) {
@@ -181,6 +190,23 @@ TEST(bench_collective, measures_and_verifies_every_algorithm) {
   }
   EXPECT_EQ(names.size(), 18U);
   EXPECT_TRUE(names.contains("collective/all_reduce/ring/float32/1000B/4_ranks"));
+}
+
+TEST(bench_collective, sizes_of_as_many_elements_are_one_row) {
+  const auto run = run_tool(with(bench, {"--json", "-s", "4,5,7,8", "--algorithm", "direct,ring"}));
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  std::set<std::string> names;
+  for (const json& row : run.field("results")) EXPECT_TRUE(names.insert(row.at("name")).second) << row;
+  EXPECT_EQ(names.size(), 4U);
+}
+
+TEST(bench_collective, refuses_a_file_of_other_results_before_it_measures) {
+  const scratch_folder folder;
+  write_text(folder / "r.json", R"({"results": [], "virtual_driver": true})");
+  const auto run = run_tool({"bench", "collective", "--budget", "0s", "-o", folder / "r.json"});
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_TRUE(has(run.err, "never share a file")) << run.err;
+  EXPECT_FALSE(has(run.err, "budget")) << run.err;
 }
 
 TEST(bench_collective, does_every_collective_of_every_type_of_counts_that_do_not_divide) {
@@ -272,6 +298,7 @@ TEST(bench_collective, wrong_words_are_usage_errors_that_name_them) {
   const std::map<std::string, words> bad{{"did you mean all_reduce", {"--collective", "all_reduc"}},
                                          {"a size", {"-s", "many"}},
                                          {"hold no float32", {"-s", "2"}},
+                                         {"smaller size", {"-s", "18446744073709551615", "--type", "int8"}},
                                          {"no algorithm", {"--algorithm", "butterfly"}},
                                          {"no operation", {"--op", "xor"}},
                                          {"--processes", {"--processes", "65"}},

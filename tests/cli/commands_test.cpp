@@ -82,6 +82,14 @@ TEST(summary, every_next_command_runs) {
   }
 }
 
+TEST(summary, tells_the_links_of_many_devices_too) {
+  const scratch_folder folder;
+  write_text(folder / "m.json", R"({"schema": "weft.topology/1", "name": "m", "devices": [
+    {"memory": "1GiB", "count": 65, "uplink": {"generation": 4, "lanes": 16}}]})");
+  const auto run = run_tool({"--sim", (folder / "m.json").string()});
+  EXPECT_TRUE(has(run.out, "links     PHB\n")) << run.out << run.err;
+}
+
 TEST(version, names_the_tool_and_the_commit) {
   const auto run = run_tool({"--version"});
   EXPECT_EQ(run.exit_code, 0);
@@ -116,6 +124,17 @@ TEST(devices, lists_devices_and_backends_with_numbers_as_numbers) {
     EXPECT_EQ(engine.at("available").get<bool>(), engine.at("what").is_string()) << engine;
   }
   EXPECT_EQ(document.at("engines")[1].at("why"), "this process has opened no MPI");
+}
+
+TEST(devices, letters_of_several_bytes_do_not_move_columns) {
+  const scratch_folder folder;
+  write_text(folder / "m.json", R"({"schema": "weft.topology/1", "name": "m", "devices": [
+    {"name": "\u00e4\u00f6\u00fc\u00e4\u00f6\u00fc", "memory": "1GiB"}, {"name": "aouaou", "memory": "1GiB"}]})");
+  const auto run = run_tool({"devices", "--sim", (folder / "m.json").string()});
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const std::string plain = "gpu1    aouaou  host";
+  EXPECT_TRUE(has(run.out, plain)) << run.out;
+  EXPECT_TRUE(has(run.out, "gpu0    \u00e4\u00f6\u00fc\u00e4\u00f6\u00fc  host")) << run.out;
 }
 
 TEST(devices, what_a_device_does_not_have_is_null_with_a_reason) {
@@ -255,6 +274,13 @@ TEST(topo, a_measurement_of_this_hosts_memory_is_not_called_one_of_the_link) {
     EXPECT_TRUE(pair.at("measured_on").is_null()) << pair;
 }
 
+TEST(topo, a_measurement_without_any_peer_access_says_so_instead_of_an_empty_table) {
+  const auto run = run_tool({"topo", "--measure", "--sim", "ring_3_no_p2p"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_TRUE(has(run.out, "No pair has peer access: weft bench copy measures staged copies.\n")) << run.out;
+  EXPECT_FALSE(has(run.out, "figures")) << run.out;
+}
+
 TEST(topo, a_pair_that_drops_data_is_found_and_ends_with_1) {
   const auto run = run_tool({"topo", "--verify", "--json", "--sim", "faulty_4"});
   EXPECT_EQ(run.exit_code, 1) << run.err;
@@ -267,6 +293,7 @@ TEST(topo, a_pair_that_drops_data_is_found_and_ends_with_1) {
     }
   }
   EXPECT_TRUE(found);
+  EXPECT_TRUE(has(run.err, "peer access is offered, but data does not arrive: ")) << run.err;
   EXPECT_TRUE(has(run_tool({"topo", "--p2p", "--verify", "--sim", "faulty_4"}).out, "BAD"));
   const auto good = run_tool({"topo", "--p2p", "--verify", "--sim", "pair_nvlink"});
   EXPECT_EQ(good.exit_code, 0) << good.err;
@@ -357,10 +384,40 @@ TEST(output_file, a_link_is_written_through_and_kept) {
   EXPECT_TRUE(has(read_text(folder / "real.svg"), "<svg"));
 }
 
+TEST(output_file, a_link_to_no_file_yet_is_written_through_too) {
+  const scratch_folder folder;
+  std::filesystem::create_symlink("real.svg", folder / "link.svg");
+  EXPECT_EQ(run_tool({"topo", "-o", (folder / "link.svg").string()}).exit_code, 0);
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "link.svg"));
+  EXPECT_TRUE(has(read_text(folder / "real.svg"), "<svg"));
+  std::filesystem::create_symlink("circle.svg", folder / "circle.svg");
+  EXPECT_EQ(run_tool({"topo", "-o", (folder / "circle.svg").string()}).exit_code, 4);
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "circle.svg"));
+}
+
+TEST(output_file, what_the_shell_has_opened_is_written_on_and_not_replaced) {
+  const scratch_folder folder;
+  write_text(folder / "t.json", R"([{"ph": "X", "ts": 1, "dur": 5}])");
+  for (const char* name : {"/dev/stdout", "/dev/fd/1"}) {
+    write_text(folder / "log", "kept\n");
+    const auto run =
+        run_program({"sh", "-c", "exec \"$0\" trace view t.json -q -o \"$1\" >> log", samples::tool(), name},
+                    {{}, {}, folder.path()});
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    const std::string log = read_text(folder / "log");
+    EXPECT_TRUE(log.starts_with("kept\n<svg")) << log;
+    EXPECT_TRUE(log.ends_with("t.json: 1 event on 1 track, 5.00 us\n")) << log;
+  }
+  EXPECT_EQ(folder.names(), (words{"log", "t.json"}));
+}
+
 TEST(standard_output, a_full_disk_there_is_an_error_too) {
-  const auto run = run_tool({"devices"}, {{}, "/dev/full", {}});
-  EXPECT_EQ(run.exit_code, 4);
-  EXPECT_TRUE(has(run.err, "standard output")) << run.err;
+  for (const words& line : {words{"devices"}, words{"help", "--man"}, words{"completion", "bash"},
+                            words{"devices", "--sim", "dgx_h100_x2", "--json"}}) {
+    const auto run = run_tool(line, {{}, "/dev/full", {}});
+    EXPECT_EQ(run.exit_code, 4);
+    EXPECT_TRUE(has(run.err, "cannot write to standard output: No space left on device")) << run.err;
+  }
 }
 
 TEST(standard_error, is_no_reason_to_end_otherwise_where_it_takes_nothing) {
@@ -368,6 +425,15 @@ TEST(standard_error, is_no_reason_to_end_otherwise_where_it_takes_nothing) {
     const auto run = run_program({"sh", "-c", "exec \"$0\" nosuch " + std::string{to}, samples::tool()});
     EXPECT_EQ(run.exit_code, 2) << to;
   }
+}
+
+TEST(standard_error, is_no_file_or_memory_of_the_program_where_it_is_closed) {
+  const scratch_folder folder;
+  write_text(folder / "t.json", "[]");
+  // written to /dev/null, which takes its place; /proc shows nothing else there
+  const auto run = run_program({"sh", "-c", "exec \"$0\" trace view t.json -o /dev/fd/2 2>&-", samples::tool()},
+                               {{}, {}, folder.path()});
+  EXPECT_EQ(run.exit_code, 0) << run.out;
 }
 
 TEST(route, tells_the_way_its_cost_and_why_the_others_lost) {
@@ -402,6 +468,18 @@ TEST(route, the_host_is_not_a_place_and_says_so) {
   const auto run = run_tool({"route", "host", "0", "1M"});
   EXPECT_EQ(run.exit_code, 2);
   EXPECT_TRUE(has(run.err, "host")) << run.err;
+}
+
+TEST(route, an_end_of_the_copy_is_no_device_in_the_middle) {
+  const auto run = run_tool({"route", "0", "1", "1M", "--path", "relayed", "--via", "1", "--sim", "dgx_h100"});
+  EXPECT_EQ(run.exit_code, 2);
+  EXPECT_TRUE(has(run.err, "--via gpu1: it is an end of the copy")) << run.err;
+}
+
+TEST(route, nothing_has_no_rate) {
+  const auto run = run_tool({"route", "0", "1", "0", "--sim", "pair_nvlink"});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_FALSE(has(run.out, "kB/s")) << run.out;
 }
 
 TEST(route, a_device_that_is_not_there_ends_with_3) {

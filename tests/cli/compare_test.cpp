@@ -47,6 +47,17 @@ TEST_F(comparison, a_comparison_of_a_file_with_itself_finds_nothing) {
   EXPECT_FALSE(has(run.out, "also different")) << run.out;
 }
 
+TEST_F(comparison, compares_rows_of_one_name_in_their_order) {
+  const json twice = results({row("a", 1e-3, 0), row("a", 2e-3, 0)});
+  const tool_result same = compare(twice, twice);
+  EXPECT_EQ(same.exit_code, 0) << same.out;
+  EXPECT_TRUE(has(same.out, "2 rows in both")) << same.out;
+  EXPECT_TRUE(has(same.out, "0 only in the first, 0 only in the second")) << same.out;
+  const tool_result one = compare(results({row("a", 1e-3, 0)}), twice);
+  EXPECT_TRUE(has(one.out, "1 row in both")) << one.out;
+  EXPECT_TRUE(has(one.out, "0 only in the first, 1 only in the second")) << one.out;
+}
+
 TEST_F(comparison, fails_when_a_row_became_slower_by_more_than_the_threshold) {
   const json before = results({row("a", 1e-3, 0.02), row("b", 1e-3, 0.02)});
   const json after = results({row("a", 1.2e-3, 0.02), row("b", 0.5e-3, 0.02)}, "CUDA 13.0");
@@ -57,6 +68,7 @@ TEST_F(comparison, fails_when_a_row_became_slower_by_more_than_the_threshold) {
   EXPECT_TRUE(has(run.out, R"(machine drivers  ["CUDA 12.4"]  ["CUDA 13.0"])")) << run.out;
   EXPECT_EQ(compare(before, after, {"--threshold", "25%"}).exit_code, 0);
   EXPECT_EQ(compare(before, after, {"--threshold", "0.25"}).exit_code, 0);
+  EXPECT_TRUE(has(compare(before, after, {"--threshold", "0.5%"}).out, "from 0.5% on"));
   EXPECT_EQ(compare(before, after, {"--threshold", "much"}).exit_code, 2);
   EXPECT_EQ(compare(after, before).exit_code, 1) << "b";
 }
@@ -94,6 +106,11 @@ TEST_F(comparison, names_rows_that_only_one_file_has) {
   EXPECT_TRUE(has(run.out, "newer")) << run.out;
   EXPECT_EQ(compare(results({row("a", 1, 0)}), results({row("b", 1, 0)})).exit_code, 6);
   EXPECT_EQ(compare(results({row("a", 1, 0)}), results({row("b", 1, 0, false)})).exit_code, 6) << "nor a wrong one";
+  json untimed = row("a", 1, 0);
+  untimed["seconds"] = nullptr;
+  const tool_result none = compare(results({untimed}), results({untimed}));
+  EXPECT_EQ(none.exit_code, 6);
+  EXPECT_TRUE(has(none.err, "no row with a time is in both")) << none.err;
 }
 
 TEST_F(comparison, refuses_what_cannot_be_compared) {

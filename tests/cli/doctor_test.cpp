@@ -132,9 +132,9 @@ TEST(doctor, collects_neither_serial_numbers_nor_names_nor_secrets) {
   const scratch_folder folder;
   const std::string file = folder / "here.json";
   tool_environment environment;
-  environment.set = {"NCCL_DEBUG=INFO",         "CUDA_VISIBLE_DEVICES=0",  "MY_PASSWORD=hush-mine",
-                     "WEFT_SECRET=hush-secret", "NVIDIA_API_KEY=hush-key", "WEFT_WORLD_TOKEN=hush-token",
-                     "WEFT_JOIN=hush-place"};
+  environment.set = {"NCCL_DEBUG=INFO",         "CUDA_VISIBLE_DEVICES=0",   "MY_PASSWORD=hush-mine",
+                     "WEFT_SECRET=hush-secret", "NVIDIA_API_KEY=hush-key",  "WEFT_WORLD_TOKEN=hush-token",
+                     "WEFT_JOIN=hush-place",    "NVIDIA_PASSWD=hush-short", "CUDA_my_secret=hush-small"};
   static_cast<void>(run_tool({"doctor", "--collect", file}, environment));
   const std::string text = read_text(file);
   EXPECT_NE(text.find("NCCL_DEBUG"), std::string::npos);
@@ -281,6 +281,117 @@ TEST(doctor, keeps_lines_of_the_kernel_that_tell_of_faults) {
   EXPECT_TRUE(tool::is_about_gpus("[1.0] DMAR: [DMA Read] Request device [65:00.0] fault addr ffff"));
   EXPECT_FALSE(tool::is_about_gpus("[1.0] NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.54.15"));
   EXPECT_FALSE(tool::is_about_gpus("[1.0] usb 1-1: device descriptor read error"));
+}
+
+/// One finding of a machine.
+tool::finding finding_of(const ordered_json& machine, std::string_view name) {
+  const system_record record{machine, "a record"};
+  const auto found = diagnose(machine_facts{record});
+  const auto at = std::ranges::find(all_checks(), name, &tool::check::name) - all_checks().begin();
+  return found.findings.at(static_cast<std::size_t>(at));
+}
+
+TEST(doctor, counts_the_gpus_whose_memory_is_sound) {
+  EXPECT_EQ(finding_of(machine_of("dgx_h100"), "gpu-memory").summary, "no errors on 8 GPUs");
+}
+
+TEST(doctor, resets_a_gpu_once_that_has_errors_and_a_row_that_waits) {
+  ordered_json machine = machine_of("dgx_h100");
+  ordered_json& gpu = machine["nvml"]["gpus"]["0000:1b:00.0"];
+  gpu["memory_errors"] = 3;
+  gpu["remapped_rows"] = {{"corrected", 0}, {"uncorrected", 1}, {"pending", true}, {"failed", false}};
+  const tool::finding found = finding_of(machine, "gpu-memory");
+  EXPECT_EQ(found.found, tool::verdict::failed);
+  EXPECT_EQ(found.about, words{"0000:1b:00.0"});
+  EXPECT_EQ(std::ranges::count(found.steps, "$ sudo nvidia-smi --gpu-reset -i 0000:1b:00.0"), 1) << found.summary;
+}
+
+TEST(doctor, tells_the_variable_that_chooses_gpus_from_one_that_names_none) {
+  ordered_json machine = machine_of("dgx_h100");
+  const auto environment = [&](const char* value) {
+    machine["process"]["environment"]["CUDA_VISIBLE_DEVICES"] = value;
+    return finding_of(machine, "environment");
+  };
+  for (const char* some : {"7", "0,9", "GPU-01234567"}) {
+    const tool::finding found = environment(some);
+    EXPECT_EQ(found.found, tool::verdict::ok) << some;
+    EXPECT_EQ(found.summary, "CUDA_VISIBLE_DEVICES chooses the GPUs that programs see") << some;
+  }
+  for (const char* none : {"8", "9,0", "-1", ""}) EXPECT_EQ(environment(none).found, tool::verdict::failed) << none;
+}
+
+TEST(doctor, says_why_nothing_was_measured) {
+  ordered_json machine = machine_of("dgx_h100");
+  machine["work"] = {{"measured_on", "link"},
+                     {"kernels", ordered_json::array()},
+                     {"pairs", ordered_json::array()},
+                     {"host", {{{"device", "0000:1b:00.0"}, {"node", nullptr}, {"why", "no memory"}}}}};
+  const tool::finding found = finding_of(machine, "host-rate");
+  EXPECT_EQ(found.summary, "nothing was measured: 0000:1b:00.0: no memory");
+  EXPECT_EQ(found.facts.size(), 1U) << "else it counts as not run";
+}
+
+TEST(doctor, asks_only_drivers_that_are_there_for_peers) {
+  ordered_json machine{{"schema", "weft.machine/1"}, {"pci", {"0000:03:00.0", "0000:04:00.0"}}};
+  for (const std::string address : {"0000:03:00.0", "0000:04:00.0"}) {
+    const std::string folder = tool::pci_folder + address;
+    machine["files"][folder + "/class"] = "0x038000";
+    machine["files"][folder + "/vendor"] = "0x8086";
+    machine["links"][folder] = "../../../devices/pci0000:00/0000:00:01.0/" + address;
+  }
+  const tool::finding found = finding_of(machine, "p2p-status");
+  EXPECT_EQ(found.found, tool::verdict::unknown);
+  EXPECT_FALSE(has(found.summary, "amdgpu")) << found.summary;
+}
+
+TEST(doctor, takes_no_size_from_a_window_that_no_bus_has) {
+  ordered_json machine = machine_of("mi300x_8");
+  for (const auto& address : machine.at("pci")) {
+    machine["files"][tool::pci_folder + address.get<std::string>() + "/resource"] =
+        "0x0000000000000000 0x7fffffffffffffff 0x0\n-9223372036854775808 9223372036854775807 0x0";
+  }
+  EXPECT_EQ(finding_of(machine, "pci-window").found, tool::verdict::unknown);
+}
+
+TEST(doctor, draws_rates_in_the_order_of_numbers_and_says_what_they_are) {
+  ordered_json machine{{"schema", "weft.machine/1"}, {"simulated", true}};
+  ordered_json pairs = ordered_json::array();
+  for (int to = 1; to < 12; ++to) {
+    pairs.push_back({{"from", "gpu0"},
+                     {"to", "gpu" + std::to_string(to)},
+                     {"offered", true},
+                     {"arrived", true},
+                     {"outcome", "arrived"},
+                     {"bytes_per_second", 1e9 * to}});
+  }
+  machine["work"] = {{"measured_on", "host_memory"}, {"kernels", ordered_json::array()}, {"pairs", pairs}};
+  const scratch_folder folder;
+  write_text(folder / "m.json", machine.dump());
+  const words command{"doctor", "--from", folder / "m.json", "-o", folder / "page.html"};
+  EXPECT_EQ(run_tool(command).exit_code, 0);
+  const std::string page = read_text(folder / "page.html");
+  EXPECT_TRUE(has(page, "in the order gpu0 to gpu11;"));
+  EXPECT_TRUE(has(page, "gpu0 to gpu10: 10 GB/s"));
+  EXPECT_TRUE(has(page, "CPU memory, not a GPU figure"));
+  EXPECT_TRUE(has(page, ">simulated</text>"));
+  EXPECT_TRUE(has(page, "id=\"acs\""));
+  EXPECT_EQ(run_tool(with(command, {"--check", "p2p-data"})).exit_code, 0);
+  const std::string one_check = read_text(folder / "page.html");
+  EXPECT_TRUE(has(one_check, "id=\"p2p-data\""));
+  EXPECT_FALSE(has(one_check, "id=\"acs\"")) << "of one check, the page is of that one";
+}
+
+TEST(doctor, writes_no_page_over_the_record) {
+  const scratch_folder folder;
+  const std::string file = folder / "m.html";
+  const std::string record = machine_of("pcie_4").dump();
+  write_text(file, record);
+  const tool_result from = run_tool({"doctor", "--from", file, "-o", file});
+  EXPECT_EQ(from.exit_code, 2);
+  EXPECT_TRUE(has(from.err, file + " is the file of --from too: name another one")) << from.err;
+  EXPECT_EQ(read_text(file), record);
+  EXPECT_EQ(run_tool({"doctor", "--collect", folder / "c.html", "-o", folder / "c.html"}).exit_code, 2);
+  EXPECT_EQ(folder.names(), words{"m.html"});
 }
 
 TEST(doctor, writes_a_page_without_scripts_that_takes_hostile_names_as_text) {

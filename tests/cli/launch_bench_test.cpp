@@ -120,6 +120,25 @@ TEST(bench_launch, plays_the_speeds_of_the_machine_that_is_asked_for) {
   EXPECT_GE(percent(run.field("results"), "launch/A/static_equal/history/8"), 99.9);
 }
 
+TEST(bench_launch, plays_the_machine_that_the_environment_names) {
+  const auto run = run_tool(with(bench, {"--json", "--scenario", "A", "--strategy", "static_equal"}),
+                            {{"WEFT_TOPOLOGY=pair_nvlink"}, {}, {}});
+  EXPECT_EQ(run.exit_code, 0) << run.err;
+  EXPECT_EQ(run.field("balanced").at("machine"), "pair_nvlink");
+}
+
+TEST(bench_launch, takes_no_more_seeds_and_samples_than_its_budget_has_time_for) {
+  for (const words& more :
+       {words{"--scenario", "B", "--strategy", "guided"}, words{"--scenario", "overhead", "--samples", "1000000"}}) {
+    const auto run = run_tool(with({"bench", "launch", "-q", "--json", "--seeds", "10000", "--budget", "100ms"}, more));
+    for (const json& row : run.field("results")) {
+      if (!row.at("seconds").is_null()) {
+        EXPECT_LT(row.at("seconds").at("samples"), 10'000) << row;
+      }
+    }
+  }
+}
+
 TEST(bench_launch, a_file_holds_what_was_measured_and_nothing_else) {
   const scratch_folder folder;
   const auto run = run_tool({"bench", "launch", "--quick", "--scenario", "A,overhead", "--strategy", "guided", "-o",
@@ -243,9 +262,10 @@ TEST(explain_launch, leaves_out_devices_that_small_work_is_not_worth) {
 }
 
 TEST(explain_launch, wrong_words_are_usage_errors) {
-  for (const words& bad : {words{}, words{"many"}, words{"-1"}, words{"1M", "--rate", "0"},
-                           words{"1M", "--granularity", "0"}, words{"1M", "--start", "soon"},
-                           words{"1M", "--strategy", "best"}, words{"1M", "--strategy", "guided,dynamic"}}) {
+  for (const words& bad :
+       {words{}, words{"many"}, words{"-1"}, words{"1M", "--rate", "0"}, words{"1M", "--granularity", "0"},
+        words{"1M", "--start", "soon"}, words{"1M", "--strategy", "best"}, words{"1M", "--strategy", "guided,dynamic"},
+        words{"1M", "--start", "1us,2us,3us", "--sim", "pair_nvlink"}}) {
     const auto run = run_tool(with({"explain", "launch"}, bad));
     EXPECT_EQ(run.exit_code, 2) << (bad.empty() ? "" : bad.back()) << run.out;
     EXPECT_FALSE(run.err.empty());

@@ -76,6 +76,18 @@ TEST(batches, are_numbers_from_1_to_1024) {
   }
 }
 
+TEST(counts, are_whole_numbers_in_units_of_1000) {
+  EXPECT_EQ(*parse_count("0"), 0);
+  EXPECT_EQ(*parse_count("2.5K"), 2500);
+  EXPECT_EQ(*parse_count("2.3M"), 2'300'000);
+  EXPECT_EQ(*parse_count("1e18"), 1'000'000'000'000'000'000);
+  for (const char* text : {"", "-1", "0.4", "1.5", "1.0001K", "nan", "inf", "2e18", "1m"}) {
+    const auto count = parse_count(text);
+    ASSERT_FALSE(count) << text;
+    EXPECT_NE(count.error().what.find("not a whole number of items"), std::string::npos) << count.error().what;
+  }
+}
+
 TEST(durations, have_a_unit) {
   EXPECT_EQ(*parse_duration("10s"), 10s);
   EXPECT_EQ(*parse_duration("500ms"), 500ms);
@@ -153,6 +165,8 @@ TEST(command_line, wrong_values_are_usage_errors) {
                                                                  {"route", "0", "1"},
                                                                  {"route", "0", "1", "much"},
                                                                  {"route", "0", "1", "1M", "--path", "scenic"},
+                                                                 {"route", "0", "1", "1M", "--via", "2"},
+                                                                 {"explain", "all_reduce", "257G"},
                                                                  {"bench", "copy", "--samples", "0"},
                                                                  {"bench", "copy", "--samples", "x"},
                                                                  {"bench", "copy", "--budget", "soon"},
@@ -178,6 +192,26 @@ TEST(command_line, wrong_values_are_usage_errors) {
     ASSERT_NE(done, nullptr) << *words.begin();
     EXPECT_EQ(done->exit_code, 2);
     EXPECT_NE(done->err.find("--help"), std::string::npos) << done->err;
+  }
+}
+
+TEST(command_line, an_empty_value_is_refused_by_its_name) {
+  struct sample {
+    std::initializer_list<const char*> words;
+    const char* message;
+  };
+  for (const auto& [words, message] :
+       {sample{{"explain", "all_reduce", "1M", "--devices", ""}, "weft explain all_reduce: --devices is empty"},
+        sample{{"explain", "launch", "1M", "--start", ""}, "--start is empty"},
+        sample{{"route", "0", "1", "1M", "--path", "relayed", "--via", ""}, "--via is empty"},
+        sample{{"doctor", "--check", ""}, "--check is empty"}, sample{{"demo", "--images", ""}, "--images is empty"},
+        sample{{"--sim", "", "devices"}, "weft devices: --sim is empty"},
+        sample{{"compare", "", "b.json"}, "FIRST is empty"}}) {
+    const auto parsed = parse(words);
+    const auto* done = std::get_if<finished_line>(&parsed);
+    ASSERT_NE(done, nullptr) << message;
+    EXPECT_EQ(done->exit_code, 2);
+    EXPECT_NE(done->err.find(message), std::string::npos) << done->err;
   }
 }
 

@@ -45,6 +45,23 @@ TEST(report, ends_with_1_where_a_pair_loses_data) {
   EXPECT_EQ(checked.exit_code, 0) << checked.out;
 }
 
+TEST(report, says_what_was_not_measured_on_the_page_and_in_the_document) {
+  const scratch_folder folder;
+  const tool_result run =
+      run_tool({"report", "--quick", "--sim", "one", "--budget", "0s", "-o", folder / "r.html", "--json"});
+  EXPECT_TRUE(has(run.field("warnings").dump(), "rows were not measured")) << run.out;
+  EXPECT_TRUE(has(read_text(folder / "r.html"), "copy/same_device/1MiB/gpu0-gpu0: the budget of 0 ns was spent"));
+}
+
+TEST(report, finds_out_before_it_measures_that_its_page_has_no_place) {
+  const scratch_folder folder;
+  const tool_result run =
+      run_tool({"report", "--quick", "--sim", "one", "--budget", "0s", "-o", folder / "none/r.html"});
+  EXPECT_EQ(run.exit_code, 4);
+  EXPECT_TRUE(has(run.err, "cannot write " + (folder / "none/r.html").string())) << run.err;
+  EXPECT_FALSE(has(run.err, "budget")) << run.err;
+}
+
 TEST(report, is_named_as_what_it_is) {
   EXPECT_EQ(run_tool({"report", "-o", "page.pdf"}).exit_code, 2);
   EXPECT_EQ(run_tool({"report", "--quick", "--sim", "one", "-o", "/dev/full"}).exit_code, 4);

@@ -281,6 +281,8 @@ TEST(trace_view, draws_a_picture_beside_the_trace_or_where_it_is_told_to) {
   EXPECT_TRUE(has(read_text(folder / "t.svg"), "SIMULATED"));
   EXPECT_EQ(run_tool({"trace", "view", input, "-o", (folder / "other.svg").string()}).exit_code, 0);
   EXPECT_EQ(read_text(folder / "other.svg"), read_text(folder / "t.svg"));
+  write_text(folder / "one.json", R"([{"ph": "X", "ts": 1, "dur": 5}])");
+  EXPECT_TRUE(has(run_tool({"trace", "view", (folder / "one.json").string()}).out, "1 event on 1 track, 5.00 us"));
   write_text(folder / "plain", sample_trace());
   EXPECT_EQ(run_tool({"trace", "view", (folder / "plain").string()}).exit_code, 0);
   EXPECT_TRUE(has(read_text(folder / "plain.svg"), "<svg"));
@@ -355,6 +357,11 @@ TEST(trace_view, a_pipe_is_refused_without_a_wait_and_a_dash_reads_standard_inpu
                                   (folder / "t.json").string(), picture});
   EXPECT_EQ(piped.exit_code, 0) << piped.err;
   EXPECT_TRUE(has(read_text(picture), "<svg"));
+  const auto itself = run_program(
+      {"sh", "-c", "exec \"$0\" trace view - -o \"$1\" < \"$1\"", samples::tool(), (folder / "t.json").string()});
+  EXPECT_EQ(itself.exit_code, 2);
+  EXPECT_TRUE(has(itself.err, "is the trace itself")) << itself.err;
+  EXPECT_EQ(read_text(folder / "t.json"), sample_trace());
 }
 
 TEST(trace_view, a_file_that_is_too_large_is_refused) {

@@ -90,6 +90,12 @@ TEST(bench_collective, a_world_measures_and_verifies_over_its_nodes_and_rank_0_p
     const tool_result judged = check_documents({ended[0]});
     EXPECT_TRUE(judged.exit_code == no_checker || judged.exit_code == 0) << judged.out;
   }
+  for (const std::string devices : {"0", "0,1,2"}) {
+    for (const tool_result& one : on_ranks(2, {"bench", "collective", "--world", "--devices", devices})) {
+      EXPECT_EQ(one.exit_code, 2) << one.err;
+      EXPECT_TRUE(has(one.err, "and the world has 2")) << one.err;
+    }
+  }
   const tool_result both = run_tool({"bench", "collective", "--world", "--ranks", "2"});
   EXPECT_EQ(both.exit_code, 2);
   EXPECT_TRUE(has(both.err, "the launcher says how many ranks a world has")) << both.err;
@@ -140,6 +146,15 @@ TEST(bench_ranks, refuses_what_only_devices_of_one_process_have) {
     EXPECT_TRUE(has(ended.err, "between ranks")) << ended.err;
   }
   EXPECT_EQ(on_ranks(1, {"bench", "copy", "--world"})[0].exit_code, 2);
+}
+
+TEST(bench_ranks, every_rank_refuses_a_file_of_other_results) {
+  const scratch_folder folder;
+  write_text(folder / "r.json", R"({"results": [], "virtual_driver": true})");
+  for (const tool_result& one : on_ranks(2, {"bench", "queue", "--world", "-s", "8", "-o", folder / "r.json"})) {
+    EXPECT_EQ(one.exit_code, 2) << one.err;
+    EXPECT_TRUE(has(one.err, "never share a file")) << one.err;
+  }
 }
 
 TEST(world_check, meets_every_pair_once_for_even_and_odd_numbers_of_ranks) {

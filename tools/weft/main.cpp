@@ -7,18 +7,30 @@
 
 #include <cstdio>
 #include <exception>
+#include <fcntl.h>
 #include <new>
 #include <system_error>
+#include <unistd.h>
+#include <utility>
 #include <variant>
 
 namespace {
 
 using namespace weft::tool;
 
+/// A file or memory that is opened later must not become what messages are written to.
+void fill_closed_streams() {
+  // in this order, as open() takes the lowest number; a closed stdin or stdout stays an error where it is used
+  for (const auto& [number, flags] :
+       {std::pair{STDIN_FILENO, O_WRONLY}, std::pair{STDOUT_FILENO, O_RDONLY}, std::pair{STDERR_FILENO, O_WRONLY}}) {
+    if (::fcntl(number, F_GETFD) < 0) static_cast<void>(::open("/dev/null", flags));
+  }
+}
+
 exit_code run_line(const std::variant<command_line, finished_line>& parsed) {
   exit_code code = exit_code::ok;
   if (const auto* done = std::get_if<finished_line>(&parsed)) {
-    fmt::print("{}", done->out);
+    show(done->out);
     say(done->err);
     code = static_cast<exit_code>(done->exit_code);
   } else {
@@ -35,6 +47,7 @@ exit_code run_line(const std::variant<command_line, finished_line>& parsed) {
 
 int main(int argc, char** argv) {
   exit_code code = exit_code::runtime;
+  fill_closed_streams();
   try {
     code = run_line(parse_command_line(argc, argv));
   } catch (const failure& e) {

@@ -151,8 +151,9 @@ exit_code run_bench_launch(session& run, const launch_bench_options& options) {
   const machine& m = run.open_machine(peer_verification::never);
   file.require_own();
   // its devices unless they are all alike and nobody chose them
-  const topology balanced =
-      run.options().sim ? m.layout() : value_or_raise(load_topology(std::string{machine_of_unlike_devices}));
+  const topology balanced = run.options().sim || m.layout().simulated
+                                ? m.layout()
+                                : value_or_raise(load_topology(std::string{machine_of_unlike_devices}));
   std::vector<launch_row> rows = run_launches(run, balanced, plan.overhead ? &m : nullptr, plan);
 
   json about;

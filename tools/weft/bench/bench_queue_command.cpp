@@ -16,7 +16,7 @@ namespace {
 
 queue_plan plan_for(const machine& m, const queue_bench_options& options) {
   const int count = m.device_count();
-  if (!options.host_ends && std::ranges::find(options.sizes, kernel_message_size) == options.sizes.end()) {
+  if (options.kernel_ends == true && std::ranges::find(options.sizes, kernel_message_size) == options.sizes.end()) {
     throw failure{
         exit_code::usage,
         fmt::format("messages between kernels are timed with {} bytes only: add {} to --sizes, or leave --ends out",

@@ -152,7 +152,8 @@ launch_row balance_row(const launch_scenario& what, const topology& layout, bala
   return row;
 }
 
-void play(launch_row& row, const launch_scenario& what, const topology& layout, balance strategy, int seeds) {
+void play(launch_row& row, const launch_scenario& what, const topology& layout, balance strategy, int seeds,
+          const row_budget& budget) {
   spread_options how;
   how.strategy = strategy;
   if (strategy == balance::weighted) how.weights = speeds_of(layout);
@@ -160,7 +161,7 @@ void play(launch_row& row, const launch_scenario& what, const topology& layout, 
   std::vector<double> times;
   bool verified = true;
   const int runs = what.noise > 0 ? seeds : 1;
-  for (int seed = 1; seed <= runs && !interrupted(); ++seed) {
+  for (int seed = 1; seed <= runs && !interrupted() && (times.empty() || !budget.is_spent()); ++seed) {
     const one_run got = row.launched ? run_on_devices(what, layout, how, *row.history, static_cast<std::uint64_t>(seed))
                                      : run_in_model(what, layout, how, *row.history);
     times.push_back(got.seconds);
@@ -199,7 +200,9 @@ launch_row overhead_row(launch_way way, int devices) {
 }
 
 /// From the call to the end of the wait, for a kernel with next to nothing to do whose data is in place.
-void measure(launch_row& row, launch_way way, const machine& m, int samples) {
+void measure(launch_row& row, launch_way way, const machine& m, int samples, const row_budget& budget,
+             nanoseconds share) {
+  const auto began = wall::now();
   constexpr std::int64_t few = 64;
   constexpr int in_sample = 32;
   spread_options how;
@@ -222,14 +225,13 @@ void measure(launch_row& row, launch_way way, const machine& m, int samples) {
     }
   };
   for (int warm = 0; warm < in_sample; ++warm) once();
-  std::vector<double> times;
   std::int32_t launches = in_sample;
-  for (int sample = 0; sample < samples && !interrupted(); ++sample) {
+  std::vector<double> times = take_samples(budget, samples, began + share, [&] {
     const auto begin = wall::now();
     for (int k = 0; k < in_sample; ++k) once();
-    times.push_back(seconds_of(wall::now() - begin) / in_sample);
     launches += in_sample;
-  }
+    return seconds_since(begin) / in_sample;
+  });
   std::vector<std::int32_t> counted(static_cast<std::size_t>(few));
   if (way == launch_way::in_stream) {
     copy(counted, alone);
@@ -266,8 +268,9 @@ std::vector<launch_row> run_launches(session& run, const topology& balanced, con
                                      const launch_plan& plan) {
   struct task {
     launch_row row;
-    std::function<void(launch_row&)> work;
+    std::function<void(launch_row&, nanoseconds share)> work;
   };
+  row_budget budget{plan.budget};
   std::vector<task> tasks;
   for (const launch_scenario& what : plan.scenarios) {
     for (const balance strategy : plan.strategies) {
@@ -275,35 +278,39 @@ std::vector<launch_row> run_launches(session& run, const topology& balanced, con
       const bool asks = strategy != balance::static_equal && strategy != balance::weighted;
       for (const launch_history_kind known : {launch_history_kind::right, launch_history_kind::none}) {
         if (known == launch_history_kind::none && !asks) continue;
-        tasks.push_back(
-            {balance_row(what, balanced, strategy, known),
-             [&what, &balanced, &plan, strategy](launch_row& r) { play(r, what, balanced, strategy, plan.seeds); }});
+        tasks.push_back({balance_row(what, balanced, strategy, known),
+                         [&what, &balanced, &plan, &budget, strategy](launch_row& r, nanoseconds) {
+                           play(r, what, balanced, strategy, plan.seeds, budget);
+                         }});
       }
     }
   }
   if (plan.overhead && measured != nullptr) {
-    tasks.push_back({overhead_row(launch_way::in_stream, 1),
-                     [&](launch_row& r) { measure(r, launch_way::in_stream, *measured, plan.samples); }});
+    const auto by = [&plan, &budget, measured](launch_way way) {
+      return [&plan, &budget, measured, way](launch_row& r, nanoseconds share) {
+        measure(r, way, *measured, plan.samples, budget, share);
+      };
+    };
+    tasks.push_back({overhead_row(launch_way::in_stream, 1), by(launch_way::in_stream)});
     for (int devices = 1; devices <= std::min(2, measured->device_count()); ++devices) {
       for (const launch_way way : {launch_way::by_type, launch_way::by_name}) {
-        tasks.push_back({overhead_row(way, devices),
-                         [&plan, measured, way](launch_row& r) { measure(r, way, *measured, plan.samples); }});
+        tasks.push_back({overhead_row(way, devices), by(way)});
       }
     }
   }
 
   progress shown{run, "launches", tasks.size()};
-  row_budget budget{plan.budget};
   std::vector<launch_row> rows;
   for (task& t : tasks) {
     shown.step(rows.size(), t.row.name);
     try {
-      if (!budget.leaves_out(t.row)) t.work(t.row);
+      if (!budget.leaves_out(t.row)) t.work(t.row, budget.share_of(tasks.size() - rows.size()));
     } catch (const error_exception& e) {
       end_row(t.row, e.cause());
     }
     rows.push_back(std::move(t.row));
   }
+  budget.tell(run, rows.size());
   return rows;
 }
 

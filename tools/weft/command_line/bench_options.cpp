@@ -44,7 +44,7 @@ void add_copy(command_entries& to, CLI::App& bench, bool is_latency) {
       ->type_name("SIZES");
   copy->add_option("--pairs", raw->pairs, "Only these pairs: 0-1,2-3; default all, each device with itself too")
       ->type_name("PAIRS");
-  copy->add_option("--samples", options.samples, "Copies of each row")->type_name("N");
+  copy->add_option("--samples", options.samples, "Copies of each row: 15")->type_name("N");
   copy->add_option("--min-time", raw->min_time, "Go on for at least this long in each row: 100ms")->type_name("TIME");
   raw->add_budget(*copy, "10s");
   copy->add_option("--by", raw->makers, "Copies made by an engine, a kernel, or both; default both on GPUs")
@@ -65,6 +65,14 @@ void add_copy(command_entries& to, CLI::App& bench, bool is_latency) {
       if (auto wrong = one_of("--by", raw->makers, {"engine", "kernel", "both"})) return wrong;
       options.by_engine = raw->makers != "kernel";
       options.by_kernel = raw->makers != "engine";
+    }
+    if (options.no_p2p && !options.by_engine)
+      return "a kernel makes no copy that is staged through the host: drop --no-p2p, or --by kernel";
+    if (options.output.ends_with(".svg") && (options.world || !options.by_engine)) {
+      return fmt::format(
+          "{}: a picture shows copies between devices by an engine; drop {}, or name a file that does "
+          "not end with .svg",
+          options.output, options.world ? "--world" : "--by kernel");
     }
     return first_of({in_range("--samples", options.samples, most_samples),
                      read(raw->min_time, parse_duration, options.min_time),

@@ -71,7 +71,7 @@ void explain_collective_of(command_entries& to, CLI::App& explain, collective wh
   CLI::App* one =
       explain.add_subcommand(std::string{to_string(what)}, "Which algorithm does it, and why the others lost");
   explain_collective_options& options = to.line.explain_collective;
-  one->add_option("SIZE", raw->size, "Bytes of the whole array, with K, M, G, T (1024 each): 100M")
+  one->add_option("SIZE", raw->size, "Bytes of the whole array, with K, M, G, T (1024 each): 100M; at most 256G")
       ->required()
       ->type_name("");
   raw->add_to(*one, "Insist on one");
@@ -82,6 +82,8 @@ void explain_collective_of(command_entries& to, CLI::App& explain, collective wh
     if (auto wrong = raw->take(options)) return wrong;
     const auto size = parse_size(raw->size);
     if (!size) return size.error().what;
+    // every piece of every step is gone through: more takes minutes, and gigabytes of memory
+    if (*size > (std::uint64_t{256} << 30)) return "SIZE is at most 256G";
     options.size = *size;
     if (auto wrong = read(raw->algorithm, parse_algorithms, algorithms)) return wrong;
     if (algorithms.size() != 1) return "--algorithm is one of them; all of them are shown anyhow";

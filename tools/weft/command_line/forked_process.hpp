@@ -44,6 +44,7 @@ class forked_process {
 
   /// True when it ended with 0. The body bounds its own time.
   bool wait() {
+    if (child_ <= 0) return false;  // waitpid() would take any other child
     int status = -1;
     while (::waitpid(child_, &status, 0) < 0 && errno == EINTR) {
     }

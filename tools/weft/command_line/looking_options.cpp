@@ -67,7 +67,10 @@ void add_route(command_entries& to) {
     const auto bytes = parse_size(*size);
     if (!bytes) return bytes.error().what;
     options.size = *bytes;
-    return one_of("--path", options.path, {"automatic", "direct", "staged", "relayed"});
+    if (auto wrong = one_of("--path", options.path, {"automatic", "direct", "staged", "relayed"})) return wrong;
+    if (!options.via.empty() && options.path != "relayed")
+      return "--via is the device in the middle of a relayed copy: add --path relayed, or drop --via";
+    return std::nullopt;
   });
 }
 

@@ -152,11 +152,14 @@ result<std::int64_t> parse_count(std::string_view text) {
   if (unit == "M") scale = 1e6;
   if (unit == "G") scale = 1e9;
   if (unit == "T") scale = 1e12;
-  if (problem != std::errc{} || scale == 0 || !(value >= 0) || value * scale > 1e18) {
+  const double items = value * scale;
+  // 2.3M is not exact in binary
+  const bool is_whole = std::abs(items - std::round(items)) <= 1e-9 * items;
+  if (problem != std::errc{} || scale == 0 || !(value >= 0) || items > 1e18 || !is_whole) {
     return bad_text(
-        fmt::format("'{}' is not a number of items: write it with K, M, G or T (1000 each), like 1M", text));
+        fmt::format("'{}' is not a whole number of items: write it with K, M, G or T (1000 each), like 1M", text));
   }
-  return static_cast<std::int64_t>(std::llround(value * scale));
+  return static_cast<std::int64_t>(std::llround(items));
 }
 
 result<std::vector<std::size_t>> parse_words(std::string_view text, const std::vector<std::string_view>& known,

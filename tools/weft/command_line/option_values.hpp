@@ -33,7 +33,7 @@ using pair_choice = std::pair<int, int>;
 /// "1,64": messages of a call, from 1 to 1024.
 [[nodiscard]] result<std::vector<std::size_t>> parse_batches(std::string_view text);
 
-/// "1M", "2.5G": items, which count in 1000, unlike bytes.
+/// "1M", "2.5G": whole items, which count in 1000, unlike bytes.
 [[nodiscard]] result<std::int64_t> parse_count(std::string_view text);
 
 /// "guided,automatic".

@@ -137,6 +137,17 @@ void add_footers(CLI::App& app) {
   tell_global(tell_global, app);
 }
 
+/// What a script makes of a variable that is not set: it is no value, and not the default either.
+std::optional<finished_line> empty_word(const CLI::App& at) {
+  for (const CLI::App* level = &at; level != nullptr; level = level->get_parent()) {
+    for (const CLI::Option* option : level->get_options()) {
+      if (std::ranges::any_of(option->results(), &std::string::empty))
+        return usage(at, fmt::format("{} is empty: give it a value", option->get_name()));
+    }
+  }
+  return std::nullopt;
+}
+
 /// The parser's complaint about the line, or the help that was asked for.
 std::optional<finished_line> parse(CLI::App& app, int argc, const char* const* argv) {
   try {
@@ -149,7 +160,7 @@ std::optional<finished_line> parse(CLI::App& app, int argc, const char* const* a
     return usage(*deepest(app), problem.what());
   }
   if (const auto extras = app.remaining(true); !extras.empty()) return unexpected(*deepest(app), extras.front());
-  return std::nullopt;
+  return empty_word(*deepest(app));
 }
 
 }  // namespace

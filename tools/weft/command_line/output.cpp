@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -65,6 +66,7 @@ json host_json() {
 class output_file {
  public:
   output_file(std::string path, int flags) : path_(std::move(path)), descriptor_(::open(path_.c_str(), flags, 0666)) {}
+  explicit output_file(int descriptor) : descriptor_(descriptor) {}
   ~output_file() {
     if (descriptor_ >= 0) ::close(descriptor_);
     if (!remove_) return;
@@ -105,6 +107,26 @@ class output_file {
   bool remove_ = false;
 };
 
+/// What /dev/stdout, /dev/stderr and /dev/fd/N name. Opened anew, a file there would be written from its beginning.
+std::optional<int> descriptor_named(std::string_view path) {
+  if (path == "/dev/stdout") return STDOUT_FILENO;
+  if (path == "/dev/stderr") return STDERR_FILENO;
+  constexpr std::string_view folder = "/dev/fd/";
+  int number = -1;
+  if (!path.starts_with(folder)) return std::nullopt;
+  const auto [end, problem] = std::from_chars(path.data() + folder.size(), path.data() + path.size(), number);
+  return problem == std::errc{} && end == path.data() + path.size() ? std::optional{number} : std::nullopt;
+}
+
+/// Where links lead that end at no file yet: it is made there, and the link stays.
+std::string end_of_links(std::string path) {
+  constexpr int most = 40;
+  std::error_code problem;
+  for (int i = 0; i < most && std::filesystem::is_symlink(path, problem); ++i)
+    path = (std::filesystem::path{path}.parent_path() / std::filesystem::read_symlink(path, problem)).string();
+  return path;
+}
+
 }  // namespace
 
 std::string printable(std::string_view text) {
@@ -137,6 +159,7 @@ std::string printable(std::string_view text) {
 namespace {
 
 std::atomic<bool> progress_is_drawn{false};  // the cursor of stderr stands behind it
+int error_of_stdout = 0;                     // the first one: a later flush does not tell it again
 
 /// Where stderr takes nothing, nobody is there to be told.
 void to_stderr(std::string_view text) { static_cast<void>(std::fwrite(text.data(), 1, text.size(), stderr)); }
@@ -150,6 +173,10 @@ void end_progress_line() {
 void say(std::string_view text) {
   end_progress_line();
   to_stderr(printable(text));
+}
+
+void show(std::string_view text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size() && error_of_stdout == 0) error_of_stdout = errno;
 }
 
 std::string reason_of(int number) { return std::error_code{number, std::generic_category()}.message(); }
@@ -304,7 +331,7 @@ void session::print(std::string_view text) const {
   if (options_.json) return;
   const std::size_t columns = terminal_columns();
   const std::string safe = printable(text);
-  fmt::print("{}", columns == 0 ? safe : folded(safe, columns));
+  show(columns == 0 ? safe : folded(safe, columns));
 }
 
 void session::note(std::string_view text) const {
@@ -384,8 +411,7 @@ std::string text_of(const json& document) { return document.dump(2, ' ', false, 
 
 void session::emit(const json& document) const {
   if (!options_.json) return;
-  const std::string text = text_of(document) + "\n";
-  std::fwrite(text.data(), 1, text.size(), stdout);
+  show(text_of(document) + "\n");
 }
 
 void session::emit(const json& document, const std::function<void(const json_sink&)>& each, const text_sink& to) {
@@ -474,18 +500,24 @@ std::vector<std::size_t> block_ends(const std::vector<std::size_t>& widths, std:
   return ends;
 }
 
+/// A letter of UTF-8 is one, however many bytes it has.
+std::size_t letters_of(std::string_view text) {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(text, [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) != 0x80U; }));
+}
+
 }  // namespace
 
 std::string text_table::render(const session& painter) const {
   std::vector<std::size_t> widths(right_.size());
   for (const line& l : lines_) {
-    for (std::size_t c = 0; c < l.cells.size(); ++c) widths[c] = std::max(widths[c], l.cells[c].size());
+    for (std::size_t c = 0; c < l.cells.size(); ++c) widths[c] = std::max(widths[c], letters_of(l.cells[c]));
   }
   std::string text;
   const auto cell = [&](std::size_t r, std::size_t c, bool is_last) {
     const line& l = lines_[r];
     const style wanted = r == 0 ? style::heading : c < l.styles.size() ? l.styles[c] : style::plain;
-    const std::string padding(widths[c] - l.cells[c].size(), ' ');
+    const std::string padding(widths[c] - letters_of(l.cells[c]), ' ');
     if (right_[c]) text += padding;
     text += painter.paint(wanted, l.cells[c]);
     if (!right_[c] && !is_last) text += padding;
@@ -528,8 +560,16 @@ void write_file(const std::string& path, const std::function<void(const text_sin
       if (const int number = out.write(piece); number != 0) fail(path, number, kept);
     });
   };
+  if (const auto number = descriptor_named(path)) {
+    static_cast<void>(std::fflush(stdout));  // what was printed before stands before it; finish_output tells errors
+    output_file out{::fcntl(*number, F_DUPFD_CLOEXEC, 0)};
+    if (!out.opened()) fail(path, errno, "");
+    write_all(out, "");
+    return;
+  }
   struct stat status{};
   const bool exists = ::stat(path.c_str(), &status) == 0;
+  if (!exists && errno != ENOENT) fail(path, errno, "");
   if (exists && S_ISDIR(status.st_mode)) fail(path, EISDIR, "");
   if (exists && !S_ISREG(status.st_mode)) {
     // A device or a pipe must not be replaced by a file.
@@ -539,7 +579,7 @@ void write_file(const std::string& path, const std::function<void(const text_sin
     return;
   }
   std::error_code ignored;
-  const std::string target = exists ? std::filesystem::canonical(path, ignored).string() : path;
+  const std::string target = exists ? std::filesystem::canonical(path, ignored).string() : end_of_links(path);
   if (exists && ::access(target.c_str(), W_OK) != 0) fail(path, errno, "");
   output_file out{fmt::format("{}.{}.tmp", target, ::getpid()), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC};
   if (!out.opened()) fail(path, errno, "");
@@ -561,8 +601,9 @@ void make_folder(const std::string& path) {
 void finish_output() {
   errno = 0;
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) {
+    const int number = error_of_stdout != 0 ? error_of_stdout : errno;
     throw failure{exit_code::runtime, fmt::format("cannot write to standard output: {}",
-                                                  errno == 0 ? std::string{"it failed"} : reason_of(errno))};
+                                                  number == 0 ? std::string{"it failed"} : reason_of(number))};
   }
 }
 

@@ -53,6 +53,8 @@ class failure : public std::runtime_error {
 [[nodiscard]] std::string printable(std::string_view text);
 /// Writes it so to stderr.
 void say(std::string_view text);
+/// Writes to stdout as it is. What stdout does not take is an error of finish_output().
+void show(std::string_view text);
 
 /// What the system says of an `errno`.
 [[nodiscard]] std::string reason_of(int number);
@@ -161,8 +163,9 @@ device_id require_device(const topology& machine, int number);
 /// Whether this computer's processor and memory play it: a device of the host, or of a virtual driver.
 [[nodiscard]] bool is_played(const device& one);
 
-/// Writes a file whole or not at all: beside the target first, then renamed onto it. Devices and pipes are written
-/// directly. Errors: failure that names the path and the reason.
+/// Writes a file whole or not at all: beside the target first, then renamed onto it. Devices, pipes and what
+/// /dev/stdout, /dev/stderr and /dev/fd/N name are written directly. Errors: failure that names the path and the
+/// reason.
 void write_file(const std::string& path, std::string_view content);
 /// The same of a text that `produce` gives in pieces.
 void write_file(const std::string& path, const std::function<void(const text_sink&)>& produce);

@@ -81,13 +81,13 @@ change judge(const measured& first, const measured& second, double threshold) {
 }
 
 std::vector<compared> compare(const results_file& first, const results_file& second, double threshold) {
-  std::map<std::string, const measured*> by_name;
-  for (const measured& row : second.rows) by_name[row.name] = &row;
+  std::multimap<std::string, const measured*> by_name;  // rows of one name in their order
+  for (const measured& row : second.rows) by_name.emplace(row.name, &row);
   std::vector<compared> list;
   for (const measured& row : first.rows) {
-    const auto found = by_name.find(row.name);
+    const auto found = by_name.lower_bound(row.name);
     compared one{row.name, &row, nullptr, change::only_in_first, 0};
-    if (found != by_name.end()) {
+    if (found != by_name.end() && found->first == row.name) {
       one.second = found->second;
       one.what = judge(row, *found->second, threshold);
       one.ratio = row.median > 0 ? found->second->median / row.median : 0;
@@ -96,7 +96,8 @@ std::vector<compared> compare(const results_file& first, const results_file& sec
     list.push_back(std::move(one));
   }
   for (const measured& row : second.rows) {
-    if (by_name.contains(row.name))
+    const auto [begin, end] = by_name.equal_range(row.name);
+    if (std::any_of(begin, end, [&](const auto& left) { return left.second == &row; }))
       list.push_back({row.name, nullptr, &row, row.is_right ? change::only_in_second : change::wrong, 0});
   }
   return list;
@@ -177,7 +178,7 @@ exit_code run_compare(session& run, const compare_options& options) {
       std::ranges::count_if(rows, [](const compared& one) { return one.first != nullptr && one.second != nullptr; });
   if (both == 0) {
     throw failure{exit_code::nothing_measured,
-                  "no row is in both files: were other sizes, pairs or another driver measured?"};
+                  "no row with a time is in both files: were other sizes, pairs or another driver measured?"};
   }
   double product = 0;
   std::size_t timed = 0;
@@ -208,14 +209,15 @@ exit_code run_compare(session& run, const compare_options& options) {
   document["rows"] = std::move(list);
   run.emit(document);
 
-  std::string text = fmt::format("{} and {}: {} rows in both\n\n", first.path, second.path, both);
+  std::string text =
+      fmt::format("{} and {}: {} row{} in both\n\n", first.path, second.path, both, both == 1 ? "" : "s");
   text += row_text(run, rows, options.all);
   text += fmt::format("{} slower, {} faster, {} the same{}; {} only in the first, {} only in the second\n",
                       count(change::slower), count(change::faster), count(change::same),
                       count(change::wrong) > 0 ? fmt::format(", {} with WRONG DATA", count(change::wrong)) : "",
                       count(change::only_in_first), count(change::only_in_second));
   if (mean > 0) text += fmt::format("times on average (geometric mean): x{:.3f}\n", mean);
-  text += fmt::format("a row counts from {:.0f}% on, where its samples do not overlap\n", 100 * options.threshold);
+  text += fmt::format("a row counts from {:g}% on, where its samples do not overlap\n", 100 * options.threshold);
   if (!changed.empty()) {
     text_table table{{"also different", "first", "second"}};
     for (const auto& [what, before, after] : changed) table.row({what, before, after});

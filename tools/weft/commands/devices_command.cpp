@@ -173,10 +173,11 @@ exit_code run_summary(session& run) {
     if (equal && !devices[0].part_of().empty()) models += ", parts of one or more";
   }
   std::string links;
+  const std::vector<std::string> classes = link_classes(m.layout());
   for (const device& a : devices) {
     for (const device& b : devices) {
-      if (a == b || devices.size() > 64) continue;
-      const std::string link = link_class(m.layout(), a.id(), b.id());
+      if (a == b) continue;
+      const std::string& link = classes[m.layout().pair(a.id(), b.id())];
       if ((", " + links + ",").find(", " + link + ",") == std::string::npos)
         links += (links.empty() ? "" : ", ") + link;
     }

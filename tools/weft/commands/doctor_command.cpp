@@ -11,6 +11,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
+#include <system_error>
+
 namespace weft::tool {
 
 namespace {
@@ -25,6 +28,23 @@ void expect_check(const std::string& name) {
                                                       : fmt::format("; they are {}", fmt::join(known, ", ")))};
 }
 
+/// Whether what is written to the second would take the place of the first.
+bool is_one_file(const std::string& first, const std::string& second) {
+  std::error_code ignored;
+  if (first.empty() || second.empty()) return false;
+  if (std::filesystem::exists(first, ignored) && !std::filesystem::is_regular_file(first, ignored)) return false;
+  return first == second || std::filesystem::equivalent(first, second, ignored);
+}
+
+void expect_files(const doctor_options& options) {
+  const char* lost = is_one_file(options.from, options.output)      ? "--from"
+                     : is_one_file(options.collect, options.output) ? "--collect"
+                                                                    : nullptr;
+  if (lost != nullptr)
+    throw failure{exit_code::usage,
+                  fmt::format("{} is the file of {} too: name another one for the page", options.output, lost)};
+}
+
 json observed(session& run, const doctor_options& options) {
   if (!options.from.empty()) return read_json(options.from);
   if (!options.run) return gather_system();
@@ -36,6 +56,7 @@ json observed(session& run, const doctor_options& options) {
 
 exit_code run_doctor(session& run, const doctor_options& options) {
   expect_check(options.check);
+  expect_files(options);
   const auto start = std::chrono::steady_clock::now();
   const std::string source = options.from.empty() ? "this computer" : options.from;
   const system_record record{observed(run, options), source};
@@ -61,7 +82,7 @@ exit_code run_doctor(session& run, const doctor_options& options) {
       doctor_text(run, machine, found, options.check, std::max<std::size_t>(columns == 0 ? usual : columns, fewest)));
   if (!options.output.empty()) {
     html_page page{"weft doctor: " + source};
-    add_doctor(page, machine, found);
+    add_doctor(page, machine, found, options.check);
     write_file(options.output, page.finish());
     run.note("wrote " + options.output);
   }

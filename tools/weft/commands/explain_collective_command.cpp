@@ -54,7 +54,8 @@ std::string table_text(const session& run, const collective_choice& choice) {
 
 std::string rates_words(const measured_rates& rates, const collective_choice& choice) {
   if (!rates.source.empty()) return fmt::format(" (those that no topology tells were {})", rates.source);
-  return choice.candidates.front().cost.seconds > 0 ? " of the topology" : ", which --measure finds";
+  const collective_cost& chosen = choice.candidates.front().cost;
+  return chosen.seconds > 0 || busiest_link(chosen) == 0 ? " of the topology" : ", which --measure finds";
 }
 
 }  // namespace

@@ -10,6 +10,11 @@ namespace weft::tool {
 
 exit_code run_explain_launch(session& run, const explain_launch_options& options) {
   const machine& m = run.open_machine();
+  const auto count = static_cast<std::size_t>(m.device_count());
+  if (options.starts.size() > count) {
+    throw failure{exit_code::usage, fmt::format("--start has {} times for {} device{}: give one for each, or fewer",
+                                                options.starts.size(), count, count == 1 ? "" : "s")};
+  }
   double fastest = 0;
   for (const topology_device& d : m.layout().devices) fastest = std::max(fastest, d.speed);
 
@@ -58,11 +63,11 @@ exit_code run_explain_launch(session& run, const explain_launch_options& options
   run.emit(doc);
   const auto least = std::chrono::duration<double>(*std::ranges::min_element(options.starts)).count();
   run.print(fmt::format(
-      "{} items on {}\n{}\n\n{}\nPredicted {}, ideally {}: computed from {:g} items/s on the fastest device and "
+      "{} item{} on {}\n{}\n\n{}\nPredicted {}, ideally {}: computed from {:g} items/s on the fastest device and "
       "{}{} for each piece, not measured.\n",
-      options.items, run.machine_title(), explained->why, table.render(run), time_text(plan.predicted_seconds),
-      time_text(explained->ideal_seconds), options.items_per_second, time_text(least),
-      options.starts.size() > 1 ? " or more" : ""));
+      options.items, options.items == 1 ? "" : "s", run.machine_title(), explained->why, table.render(run),
+      time_text(plan.predicted_seconds), time_text(explained->ideal_seconds), options.items_per_second,
+      time_text(least), options.starts.size() > 1 ? " or more" : ""));
   return exit_code::ok;
 }
 

@@ -14,6 +14,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <set>
+#include <unistd.h>
 
 namespace weft::tool {
 
@@ -27,6 +31,23 @@ std::string data_word(const std::optional<bool>& verified) { return !verified ? 
 
 /// What is known of the host; empty where it says nothing.
 std::string known(const json& host, const std::string& what) { return string_in(host, what).value_or(""); }
+
+/// Before all is measured: a page that cannot be written would take it along. write_file() finds out the rest.
+void require_place(const std::string& page) {
+  const std::string folder = std::filesystem::path{page}.parent_path().string();
+  if (::access(page.c_str(), W_OK) == 0) return;
+  if (errno == ENOENT && ::access(folder.empty() ? "." : folder.c_str(), W_OK) == 0) return;
+  throw failure{exit_code::runtime, fmt::format("cannot write {}: {}", page, reason_of(errno))};
+}
+
+/// Why copies have no figure, each reason once: a picture has no room for it.
+void add_reasons(html_page& page, const std::vector<copy_row>& rows) {
+  std::set<std::string> told;
+  for (const copy_row& row : rows) {
+    const bool is_missing = row.state != row_state::done && row.state != row_state::not_offered;
+    if (is_missing && told.insert(row.why).second) page.paragraph(fmt::format("{}: {}", row.name, row.why));
+  }
+}
 
 void add_devices(html_page& page, const machine& m) {
   page.heading("Devices");
@@ -54,6 +75,7 @@ exit_code add_copies(html_page& page, session& run, const machine& m, const repo
   page.heading(fmt::format("Copies of {}", size_name(plan.sizes.front())));
   constexpr std::size_t most = 64;  // devices that a picture can show
   if (m.devices().size() <= most) page.picture(copy_matrix_svg(run, rows, plan.sizes.front(), m.devices().size()));
+  add_reasons(page, rows);
   table_rows cells;
   for (const pattern_row& row : patterns) {
     cells.push_back({row.name, std::to_string(row.copies), median_text(row.seconds),
@@ -91,6 +113,7 @@ exit_code add_collectives(html_page& page, session& run, const machine& m, const
 }  // namespace
 
 exit_code run_report(session& run, const report_options& options) {
+  require_place(options.output);
   const machine& m = run.open_machine(peer_verification::never);
   const system_record record{gather_with_work(run, m), "this computer"};
   const machine_facts facts{record};
@@ -113,7 +136,7 @@ exit_code run_report(session& run, const report_options& options) {
     if (code != exit_code::ok && worst == exit_code::ok) worst = code;
   }
   write_file(options.output, page.finish());
-  json document = about;
+  json document = run.document("weft.report/1");  // with the warnings of what was measured since
   document["output"] = options.output;
   add_diagnosis(document, facts, found, {});
   run.emit(document);

@@ -56,7 +56,13 @@ exit_code run_route(session& run, const route_options& options) {
   const bytes size{options.size};
   route_wish wish;
   wish.path = path_of(options.path);
-  if (!options.via.empty()) wish.via = device_of(m, options.via, "--via");
+  if (!options.via.empty()) {
+    const device_id via = device_of(m, options.via, "--via");
+    if (via == from || via == to)
+      throw failure{exit_code::usage,
+                    fmt::format("--via {}: it is an end of the copy; name a third device", to_string(via))};
+    wish.via = via;
+  }
   route_facts facts = facts_of(m);
   const measured_rates rates = options.measure ? measure_rates(m) : kept_rates(m);
   rates.apply(facts);
@@ -92,7 +98,7 @@ exit_code run_route(session& run, const route_options& options) {
   run.emit(doc);
 
   const auto rate = [&](double seconds) {
-    return seconds > 0 ? rate_text(static_cast<double>(size.value()) / seconds) : std::string{"-"};
+    return seconds > 0 && options.size > 0 ? rate_text(static_cast<double>(size.value()) / seconds) : std::string{"-"};
   };
   text_table table{{"", "way", m.simulated() ? "predicted (simulated)" : "predicted", "rate", "why"},
                    {false, false, true, true, false}};

@@ -29,7 +29,7 @@ pair_checks run_checks(session& run, const machine& m) {
     run.warn(fmt::format("{} to {}: peer access is offered, but {}{}", to_string(check.from), to_string(check.to),
                          check.outcome == peer_outcome::not_tried ? "could not be tried: "
                          : check.outcome == peer_outcome::failed  ? "fails: "
-                                                                  : "",
+                                                                  : "data does not arrive: ",
                          check.why));
   }
   return checks;
@@ -248,10 +248,12 @@ std::string pair_lines(const session& run, const machine& m) {
       {simulated ? "pair (simulated)" : "pair", "link", "class", "hops", "rank", "rate", "latency", "figures"},
       {false, false, false, true, true, true, true, false}};
   const std::vector<std::string> classes = link_classes(m.layout());
+  bool any = false;
   for (const device& a : m.devices()) {
     for (const device& b : m.devices()) {
       const auto known = capability_between(m, a.id(), b.id());
       if (!known || !known->supported) continue;
+      any = true;
       table.row({fmt::format("{}-{}", to_string(a.id()), to_string(b.id())), std::string{to_string(known->link)},
                  classes[m.layout().pair(a.id(), b.id())], known->hops > 0 ? std::to_string(known->hops) : "-",
                  known->performance_rank ? std::to_string(*known->performance_rank) : "-",
@@ -263,7 +265,7 @@ std::string pair_lines(const session& run, const machine& m) {
                                                                    : "measured"});
     }
   }
-  return table.render(run);
+  return any ? table.render(run) : "No pair has peer access: weft bench copy measures staged copies.\n";
 }
 
 /// By what messages would go to other computers, where this one is not simulated.

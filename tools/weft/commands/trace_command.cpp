@@ -77,7 +77,8 @@ exit_code run_trace_view(session& run, const trace_view_options& options) {
     throw failure{exit_code::usage, "a trace from standard input has no name: name the picture with -o"};
   const std::string output = options.output.empty() ? picture_of(options.input) : options.output;
   std::error_code absent;
-  if (std::filesystem::equivalent(options.input, output, absent)) {
+  const std::string read_from = options.input == "-" ? "/dev/stdin" : options.input;
+  if (std::filesystem::is_regular_file(read_from, absent) && std::filesystem::equivalent(read_from, output, absent)) {
     throw failure{exit_code::usage, fmt::format("{} is the trace itself: name another file for the picture", output)};
   }
   const auto trace = read_trace(read_file(options.input));
@@ -109,7 +110,8 @@ exit_code run_trace_view(session& run, const trace_view_options& options) {
   }
   doc["tracks"] = std::move(tracks);
   run.emit(doc);
-  run.print(fmt::format("{}: {} events on {} tracks, {}{}\n", options.input, trace->events, trace->tracks.size(),
+  run.print(fmt::format("{}: {} event{} on {} track{}, {}{}\n", options.input, trace->events,
+                        trace->events == 1 ? "" : "s", trace->tracks.size(), trace->tracks.size() == 1 ? "" : "s",
                         time_text((trace->end - trace->start) / 1e6), trace->simulated ? " (simulated)" : ""));
   run.note("wrote " + output);
   return exit_code::ok;

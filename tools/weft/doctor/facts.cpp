@@ -51,7 +51,7 @@ std::optional<std::int64_t> largest_window(const std::optional<std::string>& res
     if (words.size() < 2) continue;
     const auto first = whole_number(words[0]);
     const auto last = whole_number(words[1]);
-    if (!first || !last || *last <= *first) continue;
+    if (!first || !last || *first < 1 || *last <= *first) continue;  // from 0 on: not assigned
     largest = std::max(largest.value_or(0), *last - *first + 1);
   }
   return largest;

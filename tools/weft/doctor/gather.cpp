@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -248,8 +249,11 @@ bool starts_with_any(std::string_view name, std::initializer_list<std::string_vi
 
 /// WEFT_WORLD_TOKEN and NVIDIA_API_KEY begin like settings that a report wants.
 bool may_be_secret(std::string_view name) {
-  const std::array words{"TOKEN", "SECRET", "PASSWORD", "KEY", "CREDENTIAL"};
-  return std::ranges::any_of(words, [name](std::string_view word) { return name.find(word) != name.npos; });
+  std::string upper{name};
+  std::ranges::transform(upper, upper.begin(),
+                         [](unsigned char letter) { return static_cast<char>(std::toupper(letter)); });
+  const std::array words{"TOKEN", "SECRET", "PASSW", "PASSPHRASE", "KEY", "CREDENTIAL"};
+  return std::ranges::any_of(words, [&upper](std::string_view word) { return upper.find(word) != upper.npos; });
 }
 
 json gather_process() {

@@ -182,7 +182,9 @@ finding gpu_memory(const machine_facts& machine) {
   const auto say = [&](const std::vector<std::string>& list, verdict how_bad, const std::string& sentence) {
     if (list.empty()) return;
     made.add(how_bad, sentence);
-    made.about.insert(made.about.end(), list.begin(), list.end());
+    for (const std::string& address : list) {  // errors and a row that waits are often of one GPU
+      if (std::ranges::find(made.about, address) == made.about.end()) made.about.push_back(address);
+    }
   };
   say(worn, verdict::failed,
       gpus_do(machine, worn, "has", "have") + " bad memory that could not be replaced by spare memory.");
@@ -191,8 +193,10 @@ finding gpu_memory(const machine_facts& machine) {
                   counted(static_cast<std::size_t>(errors), "memory error")));
   say(pending, verdict::warning,
       gpus_do(machine, pending, "has", "have") + " bad memory. It is replaced by spare memory at the next reset.");
-  if (made.found == verdict::ok)
-    return well(fmt::format("no errors on {}", counted(made.facts.size(), "GPU")), std::move(made.facts));
+  if (made.found == verdict::ok) {
+    made.summary = fmt::format("no errors on {}", counted(made.facts.size(), "GPU"));
+    return made;
+  }
   put_decisive_first(made);
   if (!worn.empty()) {
     made.effect = "Programs on it can fail at any time.";
@@ -416,6 +420,8 @@ finding fabric(const machine_facts& machine) {
 finding p2p_status(const machine_facts& machine) {
   const system_record& record = machine.record();
   if (machine.gpus().size() < 2) return does_not_apply("there are no two GPUs");
+  if (!machine.has(gpu_vendor::nvidia) && !machine.has(gpu_vendor::amd))
+    return not_known("the driver does not tell whether GPUs may be peers");
   const std::string parameter = "/sys/module/amdgpu/parameters/pcie_p2p";
   if (!machine.has(gpu_vendor::nvidia)) {
     const auto is_on = record.text(parameter);

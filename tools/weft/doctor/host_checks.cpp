@@ -284,7 +284,11 @@ finding environment(const machine_facts& machine) {
     if (!value || !machine.has(vendor)) continue;
     // a list ends at the first entry that names no device
     const std::string_view first = trimmed(split(*value, ',').front());
-    if (first.empty() || first.starts_with('-')) {
+    const auto number = whole_number(first);
+    const json& listed = part_of(machine.nvml(), "gpus");
+    const bool is_beyond = vendor == gpu_vendor::nvidia && number && listed.is_object() && !listed.empty() &&
+                           *number >= static_cast<std::int64_t>(listed.size());
+    if (first.empty() || first.starts_with('-') || is_beyond) {
       add(verdict::failed, name, *value, "Programs see no GPU.");
     } else {
       made.facts.push_back({name, *value, "the environment"});
@@ -296,9 +300,9 @@ finding environment(const machine_facts& machine) {
     if (value && (one.value == nullptr || *value == one.value)) add(verdict::warning, one.name, *value, one.effect);
   }
   if (made.found == verdict::ok) {
-    return well(made.facts.empty() ? "no variable hides or slows down GPUs"
-                                   : fmt::format("{} chooses the GPUs that programs see", made.facts.front().what),
-                std::move(made.facts));
+    made.summary = made.facts.empty() ? "no variable hides or slows down GPUs"
+                                      : fmt::format("{} chooses the GPUs that programs see", made.facts.front().what);
+    return made;
   }
   made.steps = {"$ unset" + unset, "If it comes back, look for it in ~/.bashrc, ~/.profile and /etc/profile.d."};
   if (hides_all)

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 namespace weft::tool {
 
@@ -81,10 +82,14 @@ std::string rates_picture(const machine_facts& machine) {
     }
   }
   if (ends.size() < 2 || ends.size() > 64) return {};
-  std::ranges::sort(ends);
+  std::ranges::sort(ends, {},
+                    [](const std::string& label) { return std::pair{label.size(), label}; });  // gpu10 after gpu9
   heat_map map;
   map.title = "Copies between the GPUs";
-  map.subtitle = fmt::format("in the order {} to {}; outlined: data did not arrive", ends.front(), ends.back());
+  const bool is_played = string_in(machine.record().at("/work"), "measured_on") == "host_memory";
+  map.subtitle = fmt::format("in the order {} to {}; outlined: data did not arrive{}", ends.front(), ends.back(),
+                             is_played ? "; CPU memory, not a GPU figure" : "");
+  map.simulated = bool_in(machine.record().document(), "simulated").value_or(false);
   map.unit = "GB/s";
   map.devices = ends.size();
   map.values.resize(ends.size() * ends.size());
@@ -125,7 +130,7 @@ std::string section(const check& asked, const finding& one) {
 
 }  // namespace
 
-void add_doctor(html_page& page, const machine_facts& machine, const diagnosis& found) {
+void add_doctor(html_page& page, const machine_facts& machine, const diagnosis& found, std::string_view wanted) {
   page.paragraph(headline(machine, found));
   if (!machine.gpus().empty()) page.picture(gpus_picture(machine, found));
   if (const std::string rates = rates_picture(machine); !rates.empty()) page.picture(rates);
@@ -138,8 +143,8 @@ void add_doctor(html_page& page, const machine_facts& machine, const diagnosis& 
   for (const auto& [level, heading] : parts) {
     std::string list;
     for (std::size_t i = 0; i < checks.size(); ++i) {
-      if (found.findings[i].found == level && found.findings[i].part_of.empty())
-        list += section(checks[i], found.findings[i]);
+      const bool is_wanted = wanted.empty() ? found.findings[i].part_of.empty() : checks[i].name == wanted;
+      if (found.findings[i].found == level && is_wanted) list += section(checks[i], found.findings[i]);
     }
     if (list.empty()) continue;
     page.heading(heading);

@@ -23,8 +23,8 @@ class html_page;
 /// gpus, counts and checks of weft.doctor/1.
 void add_diagnosis(json& document, const machine_facts& machine, const diagnosis& found, std::string_view wanted);
 
-/// Pictures of the GPUs and their rates, then the findings, the worst first.
-void add_doctor(html_page& page, const machine_facts& machine, const diagnosis& found);
+/// Pictures of the GPUs and their rates, then the findings, the worst first. Only `wanted`, where it names a check.
+void add_doctor(html_page& page, const machine_facts& machine, const diagnosis& found, std::string_view wanted = {});
 
 /// "8 GPUs, 1 failure, 2 warnings".
 [[nodiscard]] std::string headline(const machine_facts& machine, const diagnosis& found);

@@ -171,7 +171,7 @@ finding host_rate(const machine_facts& machine) {
   if (is_played(machine)) return of_host_memory();
   finding made;
   std::map<std::string, double> near;
-  std::vector<evidence> decisive;
+  std::vector<evidence> decisive, failed;
   bool is_link = false;
   bool is_far_slow = false;
   const auto say = [&](const std::string& label, const std::string& sentence) {
@@ -184,7 +184,10 @@ finding host_rate(const machine_facts& machine) {
     const std::string label = string_in(one, "device").value_or("?");
     const auto to = number_in(one, "to_device");
     const auto from = number_in(one, "from_device");
-    if (!to || !from) continue;
+    if (!to || !from) {
+      if (const auto why = string_in(one, "why")) failed.push_back({label, *why, by_work});
+      continue;
+    }
     const auto node = integer_in(one, "node");
     const bool is_far = bool_in(one, "near") == false;
     made.facts.push_back({label,
@@ -217,7 +220,13 @@ finding host_rate(const machine_facts& machine) {
   }
   made.decisive = decisive.size();
   made.facts.insert(made.facts.begin(), decisive.begin(), decisive.end());
-  if (made.facts.empty()) return not_known("nothing was measured");
+  if (made.facts.empty()) {
+    finding none = not_known("nothing was measured");
+    if (!failed.empty()) none.summary += fmt::format(": {}: {}", failed.front().what, failed.front().value);
+    none.facts = std::move(failed);
+    return none;
+  }
+  made.facts.insert(made.facts.end(), failed.begin(), failed.end());
   if (made.found == verdict::ok) return well("as fast as the links allow", std::move(made.facts));
   made.effect = "Loading data and staged copies take longer.";
   if (is_link)

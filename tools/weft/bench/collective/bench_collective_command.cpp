@@ -109,6 +109,10 @@ exit_code run_bench_collective(session& run, const collective_bench_options& opt
   std::optional<world> everyone;
   if (options.world) {
     everyone.emplace(joined_world(run));
+    if (!options.devices.empty() && options.devices.size() != static_cast<std::size_t>(everyone->size())) {
+      throw failure{exit_code::usage, fmt::format("--devices names {} ranks, and the world has {}",
+                                                  options.devices.size(), everyone->size())};
+    }
     plan = plan_for(options, everyone->size());
     auto report = run_collective_world(run, *everyone, options.devices, plan);
     if (everyone->self() != rank{0}) return verdict_of_bench(report.rows);  // the first speaks for all
@@ -120,12 +124,14 @@ exit_code run_bench_collective(session& run, const collective_bench_options& opt
     rows = std::move(report.rows);
     devices = std::move(report.devices);
   } else {
-    devices = devices_of_ranks(run.open_machine(peer_verification::never).layout(), options.devices, options.ranks);
+    const machine& mine = run.open_machine(peer_verification::never);
+    file.require_own();
+    devices = devices_of_ranks(mine.layout(), options.devices, options.ranks);
     plan = plan_for(options, static_cast<int>(devices.size()));
-    rows = run_collectives(run, run.open_machine(peer_verification::never), devices, plan);
+    rows = run_collectives(run, mine, devices, plan);
   }
   const machine& m = run.open_machine(peer_verification::never);
-  file.require_own();
+  file.require_own();  // of processes, which had their machines each, only now
   const bool host = m[devices.front()].kind() == backend_kind::host;
 
   json about;

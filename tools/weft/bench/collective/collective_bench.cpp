@@ -114,12 +114,17 @@ std::optional<double> collective_row::bus_bandwidth() const {
 }
 
 std::vector<collective_row> rows_of(const collective_plan& plan) {
+  std::vector<std::int64_t> counts;  // each once: a name is that of one row
+  for (const std::uint64_t size : plan.sizes) {
+    const std::int64_t count = elements_of(size, plan.type);
+    if (std::ranges::find(counts, count) == counts.end()) counts.push_back(count);
+  }
   std::vector<collective_row> rows;
   for (const collective what : plan.collectives) {
-    for (const std::uint64_t size : plan.sizes) {
+    for (const std::int64_t count : counts) {
       for (const collective_algorithm algorithm : plan.algorithms) {
         collective_row row;
-        row.count = elements_of(size, plan.type);
+        row.count = count;
         row.size = static_cast<std::uint64_t>(row.count) * size_of(plan.type);
         row.task = {
             shape_of(what, plan.ranks, row.count), plan.type, plan.operation, plan.order, algorithm, plan.in_place};

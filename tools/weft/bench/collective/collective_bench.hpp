@@ -44,8 +44,8 @@ struct collective_plan {
   std::chrono::nanoseconds budget = std::chrono::seconds{30};
 };
 
-/// The rows of a plan, nothing measured. A size is taken down to whole elements. Errors: failure (usage) for a size
-/// that holds none, and in place where there is no such thing.
+/// The rows of a plan, nothing measured. A size is taken down to whole elements; sizes of as many elements have one
+/// row. Errors: failure (usage) for a size that holds none.
 [[nodiscard]] std::vector<collective_row> rows_of(const collective_plan& plan);
 
 /// Why a row would use more than a quarter of the free memory of a device or of this host; empty when it fits. Memory:

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 
 namespace weft::tool {
 
@@ -165,6 +166,10 @@ std::int64_t elements_of(std::uint64_t size, data_type type) {
   if (size < each) {
     throw failure{exit_code::usage, fmt::format("{} hold no {}, which has {}", to_string(bytes{size}), to_string(type),
                                                 to_string(bytes{each}))};
+  }
+  if (size / each > static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max())) {
+    throw failure{exit_code::usage, fmt::format("{} hold more {} than a collective counts: give a smaller size",
+                                                to_string(bytes{size}), to_string(type))};
   }
   return static_cast<std::int64_t>(size / each);
 }

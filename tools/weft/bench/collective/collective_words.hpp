@@ -47,7 +47,7 @@ namespace weft::tool {
 [[nodiscard]] std::vector<device_id> devices_of_ranks(const topology& machine, const std::vector<int>& named,
                                                       std::optional<int> ranks);
 
-/// Elements of a size. Errors: failure (usage) when not one fits.
+/// Elements of a size. Errors: failure (usage) when not one fits, or more do than a collective counts.
 [[nodiscard]] std::int64_t elements_of(std::uint64_t size, data_type type);
 
 }  // namespace weft::tool
