@@ -41,7 +41,7 @@ namespace detail {
 template <class Pointer>
 [[nodiscard]] const Pointer& not_moved_from(const Pointer& owned, const char* object, std::source_location where = {}) {
   if (!owned) raise(errc::invalid_argument, std::string{"an empty "} + object + ": it was moved from", where);
-  return owned;
+  return owned;  // NOLINT(bugprone-return-const-ref-from-parameter): of a member, whose check this is
 }
 
 }  // namespace detail
