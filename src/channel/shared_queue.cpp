@@ -40,7 +40,7 @@ T called_at(std::source_location where, result<T> got) {
   if (!got) raise_at(std::move(got).error(), where);
   if constexpr (!std::is_void_v<T>) return std::move(*got);
 }
-/// What was sent or received for a queue; a failure names the channel, whose tag it has.
+/// The message that was sent or received for a queue; a failure names the channel, as users do not know its tag.
 template <class T>
 T of_channel(std::uint64_t channel, std::source_location where, result<T> got) {
   if (!got) got.error().what = "a queue on channel " + std::to_string(channel) + ": " + got.error().what;

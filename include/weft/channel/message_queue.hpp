@@ -6,7 +6,6 @@
 #include "weft/channel/queue_statistics.hpp"
 #include "weft/core/internals.hpp"
 
-#include <algorithm>
 #include <concepts>
 #include <cstring>
 #include <memory>
@@ -548,7 +547,7 @@ class receiver {
       if (end.ring.credit_seen != credit && end.is_awaited()) [[unlikely]]
         detail::wake_other(*queue_, end);
       // one at least: whether the end has come while nothing is there is looked up on the slow side
-      if (got >= std::max<std::size_t>(at_least, 1) || got == messages.size()) [[likely]] {
+      if (got >= (at_least == 0 ? 1 : at_least) || got == messages.size()) [[likely]] {
         end.count_batch();
         return {queue_status::ok, got};
       }

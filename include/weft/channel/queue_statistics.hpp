@@ -19,7 +19,7 @@ struct duration_histogram {
   void add(std::chrono::nanoseconds sample) noexcept;
   [[nodiscard]] std::chrono::nanoseconds mean() const noexcept;
   /// The upper edge of the bucket that holds the given share of the samples, less than 25 % above the value itself.
-  /// What lasts longer than 2^41 ns counts in the last bucket, whose edge is 2^41 - 1.
+  /// A sample longer than 2^41 ns counts in the last bucket, whose edge is 2^41 - 1.
   [[nodiscard]] std::chrono::nanoseconds quantile(double share) const noexcept;
 };
 

@@ -20,7 +20,7 @@ enum class queue_status : std::uint8_t {
 };
 [[nodiscard]] std::string_view to_string(queue_status status);
 
-/// What a batch came to: the first `count` messages were moved. A batch of no messages is ok, also after the end.
+/// The outcome of a batch: the first `count` messages were moved. A batch of no messages is ok, also after the end.
 struct batch_result {
   queue_status status = queue_status::ok;
   std::size_t count = 0;

@@ -37,7 +37,7 @@ T value_or_raise(result<T> r, std::source_location where = std::source_location:
 
 namespace detail {
 
-/// What a public object owns, or an error that names the object.
+/// The part that a public object owns, or an error that names the object.
 template <class Pointer>
 [[nodiscard]] const Pointer& not_moved_from(const Pointer& owned, const char* object, std::source_location where = {}) {
   if (!owned) raise(errc::invalid_argument, std::string{"an empty "} + object + ": it was moved from", where);

@@ -48,7 +48,7 @@ class access_grant {
   access_grant& operator=(const access_grant&) = delete;
 
   [[nodiscard]] grant_way way(std::source_location where = std::source_location::current()) const;
-  /// What the device could do once this was granted: at least what was asked for.
+  /// The right that the device had once this was granted: at least the one asked for.
   [[nodiscard]] access_right right(std::source_location where = std::source_location::current()) const;
   /// What else the device can use by this, which was not asked for; empty when there is nothing.
   [[nodiscard]] const std::string& exposes(std::source_location where = std::source_location::current()) const;

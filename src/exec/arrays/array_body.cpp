@@ -30,10 +30,10 @@ bool is_done(const event& e) { return !e.record() || (e.record()->finished() && 
 
 bool has_failed(const event& e) { return e.record() && e.record()->finished() && e.record()->cause(); }
 
-/// What comes later need not know of it: it has ended well, or was a read that failed, which left the elements alone.
+/// Later uses need not know of it: it has ended well, or was a read that failed, which left the elements alone.
 bool is_over(const array_use& use) { return is_done(use.done) || (!use.writes && has_failed(use.done)); }
 
-/// What failed is of no interest any more to elements that are written anew.
+/// Elements that are written anew need not know of a use that failed.
 void forget_failed(std::vector<array_use>& uses, const interval& range) {
   const auto is_replaced = [&](const array_use& use) { return use.range.overlaps(range) && has_failed(use.done); };
   if (std::none_of(uses.begin(), uses.end(), is_replaced)) return;
