@@ -32,7 +32,7 @@ if(WEFT_TESTS_ENABLED)
   target_precompile_headers(weft_test_support PRIVATE
     <gtest/gtest.h> <algorithm> <array> <atomic> <chrono> <condition_variable> <deque> <filesystem> <fstream>
     <functional> <future> <map> <memory> <mutex> <numeric> <optional> <random> <set> <sstream> <string> <thread> <vector>
-    ${CMAKE_CURRENT_SOURCE_DIR}/tests/support/samples.hpp)
+    <support/samples.hpp>)  # by its path in this checkout the compiler cache could not use it in another one
   set(tool)
   set(driver)
   if(TARGET weft_cli)
