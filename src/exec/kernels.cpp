@@ -9,11 +9,13 @@ namespace weft {
 
 kernel_registry kernels(const machine& m) { return detail::make<kernel_registry>(detail::state_of(m)); }
 
+detail::machine_state& kernel_registry::owned() const { return *detail::not_moved_from(state_, "kernel registry"); }
+
 kernel_registry& kernel_registry::add(std::shared_ptr<const kernel_code> code, std::source_location where) {
   const called_from here{where};
-  state_->require_open();
+  owned().require_open();
   if (!code) raise(errc::invalid_argument, "a kernel to register is null");
-  detail::kernel_table& table = detail::kernels_of(*state_);
+  detail::kernel_table& table = detail::kernels_of(owned());
   const std::unique_lock lock{table.mutex};
   const auto [it, fresh] = table.by_name.try_emplace(code->name, code);
   if (!fresh && it->second->hash != code->hash) {
@@ -26,7 +28,7 @@ kernel_registry& kernel_registry::add(std::shared_ptr<const kernel_code> code, s
 
 std::shared_ptr<const kernel_code> kernel_registry::at(std::string_view name, std::source_location where) const {
   const called_from here{where};
-  detail::kernel_table& table = detail::kernels_of(*state_);
+  detail::kernel_table& table = detail::kernels_of(owned());
   const std::shared_lock lock{table.mutex};
   if (const auto it = table.by_name.find(name); it != table.by_name.end()) return it->second;
   std::vector<std::string_view> known;
@@ -42,7 +44,7 @@ std::shared_ptr<const kernel_code> kernel_registry::at(std::string_view name, st
 }
 
 std::vector<std::string> kernel_registry::names() const {
-  detail::kernel_table& table = detail::kernels_of(*state_);
+  detail::kernel_table& table = detail::kernels_of(owned());
   const std::shared_lock lock{table.mutex};
   std::vector<std::string> known;
   known.reserve(table.by_name.size());

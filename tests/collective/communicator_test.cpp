@@ -791,4 +791,18 @@ TEST(communicator, never_reads_memory_that_a_device_has_no_right_to) {
   }
 }
 
+TEST(communicator, says_that_it_was_moved_from) {
+  const machine m = host_machine(2, weft::clock_kind::virtual_time);
+  communicator left{m};
+  const communicator moved = std::move(left);
+  std::vector<std::vector<int>> memory(2, std::vector<int>(1));
+  // NOLINTBEGIN(bugprone-use-after-move): that is the question
+  EXPECT_EQ(error_of([&] { left.all_reduce(memory, reduce_op::sum); }).what,
+            "an empty communicator: it was moved from");
+  EXPECT_EQ(error_of([&] { static_cast<void>(left.size()); }).code, errc::invalid_argument);
+  EXPECT_EQ(error_of([&] { left.abort("over"); }).code, errc::invalid_argument);
+  // NOLINTEND(bugprone-use-after-move)
+  EXPECT_EQ(moved.size(), 2);
+}
+
 }  // namespace communicator_test

@@ -214,6 +214,20 @@ TEST(rank_communicator, takes_memory_of_another_kind_from_each_rank) {
   EXPECT_TRUE(ranks::run(kind::processes, 3, [](rank_communicator& c, const group&) { return mixes_memories(c); }));
 }
 
+TEST(rank_communicator, says_that_it_was_moved_from) {
+  EXPECT_TRUE(ranks::run(kind::threads, 2, [](rank_communicator& c, const group&) {
+    const rank_communicator moved = std::move(c);
+    std::vector<float> one(1);
+    // NOLINTBEGIN(bugprone-use-after-move): that is the question
+    const weft::error call = samples::error_of([&] { c.all_reduce(one, reduce_op::sum); });
+    const weft::error question = samples::error_of([&] { static_cast<void>(c.size()); });
+    // NOLINTEND(bugprone-use-after-move)
+    if (call.what != "an empty rank communicator: it was moved from") return to_string(call);
+    if (question.code != weft::errc::invalid_argument) return to_string(question);
+    return moved.size() == 2 ? std::string{} : std::string{"not moved"};
+  }));
+}
+
 TEST(rank_communicator, sends_and_receives_between_ranks_without_an_order_that_deadlocks) {
   EXPECT_TRUE(ranks::run(kind::processes, 4, [](rank_communicator& c, const group&) { return exchanges(c); }));
 }

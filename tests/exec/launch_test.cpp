@@ -270,6 +270,17 @@ TEST(kernel_registry, takes_the_same_definition_twice_and_no_other_of_that_name)
   EXPECT_EQ(registry.at("launch_axpy")->parameters.size(), 3U) << "the first one stays";
 }
 
+TEST(kernel_registry, says_that_it_was_moved_from) {
+  const machine m = two();
+  auto left = weft::kernels(m);
+  const auto moved = std::move(left);
+  // NOLINTBEGIN(bugprone-use-after-move): that is the question
+  EXPECT_EQ(error_of([&] { static_cast<void>(left.names()); }).what, "an empty kernel registry: it was moved from");
+  EXPECT_EQ(error_of([&] { static_cast<void>(left.at("any")); }).code, errc::invalid_argument);
+  // NOLINTEND(bugprone-use-after-move)
+  EXPECT_TRUE(moved.names().empty());
+}
+
 TEST(kernel_registry, belongs_to_its_machine) {
   const machine m = two(), other = two();
   weft::kernels(m).add<launch_axpy>();

@@ -177,6 +177,8 @@ class communicator {
   collective_run send_bytes(rank from, const detail::memory_ref& src, rank to, const detail::memory_ref& dst,
                             const collective_options& o, std::source_location where);
 
+  [[nodiscard]] body& owned() const;
+
   std::unique_ptr<body> body_;
 };
 

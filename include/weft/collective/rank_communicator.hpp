@@ -238,6 +238,7 @@ class rank_communicator {
                   const detail::collective_memory& out, const reduction_op* op, const collective_options& o,
                   std::source_location where);
   void run_exchange(const exchange& what, const collective_options& o, std::source_location where);
+  [[nodiscard]] detail::rank_communicator_body& owned() const;
 
   std::unique_ptr<detail::rank_communicator_body> body_;
 };

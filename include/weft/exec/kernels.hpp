@@ -34,6 +34,8 @@ class kernel_registry {
  private:
   friend struct detail::internals;
   explicit kernel_registry(std::shared_ptr<detail::machine_state> state) : state_(std::move(state)) {}
+  [[nodiscard]] detail::machine_state& owned() const;
+
   std::shared_ptr<detail::machine_state> state_;
 };
 

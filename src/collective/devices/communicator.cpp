@@ -541,11 +541,13 @@ communicator::communicator(communicator&&) noexcept = default;
 communicator& communicator::operator=(communicator&&) noexcept = default;
 communicator::~communicator() = default;
 
-int communicator::size() const { return body_->ranks->size(); }
+communicator::body& communicator::owned() const { return *detail::not_moved_from(body_, "communicator"); }
+
+int communicator::size() const { return owned().ranks->size(); }
 
 device communicator::on(rank of, std::source_location where) const {
   const called_from here{where};
-  return body_->ranks->devices[body_->checked(of, "on", where)];
+  return owned().ranks->devices[owned().checked(of, "on", where)];
 }
 
 std::vector<communicator> communicator::split(std::span<const int> colours, std::source_location where) const {
@@ -560,9 +562,9 @@ std::vector<communicator> communicator::split(std::span<const int> colours, std:
     if (colour < 0) continue;
     std::vector<device> members;
     for (std::size_t r = 0; r < colours.size(); ++r) {
-      if (colours[r] == colour) members.push_back(body_->ranks->devices[r]);
+      if (colours[r] == colour) members.push_back(owned().ranks->devices[r]);
     }
-    made.emplace_back(members, body_->options);
+    made.emplace_back(members, owned().options);
   }
   return made;
 }
@@ -571,55 +573,55 @@ communicator communicator::sub(std::span<const rank> ranks, std::source_location
   const called_from here{where};
   std::vector<device> members;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
-    const std::size_t r = body_->checked(ranks[i], "sub", where);
+    const std::size_t r = owned().checked(ranks[i], "sub", where);
     if (std::find(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(i), ranks[i]) !=
         ranks.begin() + static_cast<std::ptrdiff_t>(i)) {
-      raise(errc::invalid_argument, "sub: " + body_->name(r) + " is listed twice");
+      raise(errc::invalid_argument, "sub: " + owned().name(r) + " is listed twice");
     }
-    members.push_back(body_->ranks->devices[r]);
+    members.push_back(owned().ranks->devices[r]);
   }
-  return communicator{members, body_->options};
+  return communicator{members, owned().options};
 }
 
 communicator communicator::shrink(std::source_location where) const {
   const called_from here{where};
   std::vector<device> alive;
-  for (const device& d : body_->ranks->devices) {
+  for (const device& d : owned().ranks->devices) {
     if (!d.is_lost()) alive.push_back(d);
   }
   if (alive.empty()) raise(errc::device_lost, "shrink: all " + std::to_string(size()) + " devices are lost");
-  return communicator{alive, body_->options};
+  return communicator{alive, owned().options};
 }
 
 void communicator::abort(std::string_view why, std::source_location where) {
   const called_from here{where};
-  body_->abort(why);
+  owned().abort(why);
 }
 
-std::optional<error> communicator::failure() const { return body_->failure(); }
+std::optional<error> communicator::failure() const { return owned().failure(); }
 
 collective_run communicator::start(collective what, data_type type, const detail::rank_memory& in,
                                    const detail::rank_memory& out, const reduction_op* op, const collective_options& o,
                                    std::source_location where) {
   const called_from here{where};
-  return body_->start(what, type, in, out, op, o, where);
+  return owned().start(what, type, in, out, op, o, where);
 }
 
 collective_run communicator::send_bytes(rank from, const detail::memory_ref& src, rank to,
                                         const detail::memory_ref& dst, const collective_options& o,
                                         std::source_location where) {
   const called_from here{where};
-  return body_->send(from, src, to, dst, o, where);
+  return owned().send(from, src, to, dst, o, where);
 }
 
 collective_run communicator::barrier(const collective_options& o, std::source_location where) {
   const called_from here{where};
-  return body_->barrier(o, where);
+  return owned().barrier(o, where);
 }
 
 bytes communicator::footprint() const {
   std::uint64_t sum = 0;
-  for (const auto& one : body_->scratch) sum += one.size();
+  for (const auto& one : owned().scratch) sum += one.size();
   return bytes{sum};
 }
 

@@ -25,43 +25,47 @@ rank_communicator rank_communicator::join(std::shared_ptr<process_group> group, 
       std::move(group), std::move(members), detail::collective_tag(0, 0), mine, options, options.timeout)};
 }
 
-rank rank_communicator::self() const { return rank{body_->meeting.self()}; }
-int rank_communicator::size() const { return body_->meeting.size(); }
-device rank_communicator::on() const { return body_->on; }
+detail::rank_communicator_body& rank_communicator::owned() const {
+  return *detail::not_moved_from(body_, "rank communicator");
+}
+
+rank rank_communicator::self() const { return rank{owned().meeting.self()}; }
+int rank_communicator::size() const { return owned().meeting.size(); }
+device rank_communicator::on() const { return owned().on; }
 
 rank rank_communicator::member(rank of, std::source_location where) const {
   const called_from here{where};
   if (of.value() < 0 || of.value() >= size()) {
     raise(errc::invalid_argument, to_string(of) + " of " + std::to_string(size()) + " ranks");
   }
-  return body_->member(of.value());
+  return owned().member(of.value());
 }
 
 event rank_communicator::barrier(const collective_options& o, std::source_location where) {
   const called_from here{where};
-  return body_->barrier(o);
+  return owned().barrier(o);
 }
 
 rank_communicator rank_communicator::split(int colour, int key, std::source_location where) {
   const called_from here{where};
-  return rank_communicator{body_->split(colour, key)};
+  return rank_communicator{owned().split(colour, key)};
 }
 
 void rank_communicator::abort(std::string_view why, std::source_location where) {
   const called_from here{where};
-  detail::rank_meeting& m = body_->meeting;
+  detail::rank_meeting& m = owned().meeting;
   m.end(errc::cancelled, m.name_of(m.self()) + " aborts: " + std::string{why});
 }
 
 rank_communicator rank_communicator::shrink(std::chrono::nanoseconds timeout, std::source_location where) {
   const called_from here{where};
-  return rank_communicator{body_->shrink(timeout)};
+  return rank_communicator{owned().shrink(timeout)};
 }
 
-std::optional<error> rank_communicator::failure() const { return body_->meeting.failure(); }
+std::optional<error> rank_communicator::failure() const { return owned().meeting.failure(); }
 
 std::vector<rank_state> rank_communicator::states() const {
-  const detail::rank_meeting& m = body_->meeting;
+  const detail::rank_meeting& m = owned().meeting;
   std::vector<rank_state> made;
   made.reserve(static_cast<std::size_t>(size()));
   for (int r = 0; r < size(); ++r) {
@@ -79,15 +83,15 @@ std::vector<rank_state> rank_communicator::states() const {
 }
 
 collective_algorithm rank_communicator::last_algorithm() const {
-  return body_->last_algorithm.load(std::memory_order_relaxed);
+  return owned().last_algorithm.load(std::memory_order_relaxed);
 }
 
-bytes rank_communicator::footprint() const { return bytes{body_->meeting.block().shape().size()}; }
+bytes rank_communicator::footprint() const { return bytes{owned().meeting.block().shape().size()}; }
 
 rank_communicator::allocated rank_communicator::allocate_bytes(std::size_t count, std::size_t element,
                                                                std::source_location where) {
   const called_from here{where};
-  auto block = body_->allocate(count, element);
+  auto block = owned().allocate(count, element);
   const detail::memory_ref memory = block->own();
   return {std::move(block), memory};
 }
@@ -96,12 +100,12 @@ event rank_communicator::run_bytes(collective what, data_type type, const detail
                                    const detail::collective_memory& out, const reduction_op* op,
                                    const collective_options& o, std::source_location where) {
   const called_from here{where};
-  return body_->run(what, type, in, out, op, o);
+  return owned().run(what, type, in, out, op, o);
 }
 
 void rank_communicator::run_exchange(const exchange& what, const collective_options& o, std::source_location where) {
   const called_from here{where};
-  body_->exchange(what.parts(), o);
+  owned().exchange(what.parts(), o);
 }
 
 }  // namespace weft
