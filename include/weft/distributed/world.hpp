@@ -76,8 +76,8 @@ struct world_member {
   pid_t pid = 0;
 };
 
-/// The ranks that have met. Processes are on one node when they are on one computer and in one network namespace, where
-/// they can share memory; they form a process_group.
+/// The ranks that have met. Processes are on one node when they are on one computer and in one network and process
+/// namespace, where they can share memory; they form a process_group.
 ///
 /// Rank 0 gathers all: n ranks cost n connections to it, which end with the join. The token proves that a process
 /// belongs here; nothing is encrypted. Thread: any; destroy it when no call is under way.

@@ -10,7 +10,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <fstream>
 #include <map>
 #include <set>
@@ -321,8 +320,7 @@ exit_code run_topo(session& run, const topo_options& options) {
     doc["pairs"] = nullptr;  // written one by one: a thousand devices have a million
     doc["sources"] = m.layout().sources;
     doc["engines"] = engines_json();
-    if (run.options().json)
-      write_document([](std::string_view piece) { std::fwrite(piece.data(), 1, piece.size(), stdout); });
+    if (run.options().json) write_document(show);
     if (ending.empty()) return result_of(checks);
   }
 
