@@ -91,8 +91,7 @@ hipError_t copy_between(const machine& m, const Order& order, void* dst, int to,
   const device_id target = address_range(m[0], dst).device;
   const device_id source = address_range(m[0], src).device;
   if constexpr (std::is_same_v<Order, machine>) {  // HIP's null stream waits for all others, a default stream does not
-    m[source].synchronize();
-    m[target].synchronize();
+    for (const device_id one : {source, target, device_id{from}, device_id{to}}) m[one].synchronize();  // pinned: named
   }
   static_cast<void>(copy_peer(order, dst, target, src, source, bytes{size}));
   return hipSuccess;

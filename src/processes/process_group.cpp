@@ -206,7 +206,7 @@ void process_group::body::read_from(member& m, bool everything) {
 }
 
 void process_group::body::look() {
-  std::array<epoll_event, 32> events;
+  std::array<epoll_event, std::size_t{2} * max_size> events;  // all that there can be: alive() asks once
   const int count = ::epoll_wait(watch.get(), events.data(), static_cast<int>(events.size()), 0);
   bool news = false;
   for (int i = 0; i < count; ++i) {
@@ -230,7 +230,7 @@ void process_group::body::tell() {
 process_group::body::outcome process_group::body::wait(std::unique_lock<std::mutex>& lock,
                                                        std::chrono::nanoseconds timeout, const std::stop_token& stop,
                                                        const std::function<bool()>& attempt,
-                                                       const std::function<int()>& room_on) {
+                                                       const std::function<std::span<const int>()>& room_on) {
   // Once it has succeeded it is not tried again: it may have taken a message.
   bool succeeded = false;
   const auto done = [&] { return succeeded = succeeded || attempt(); };
@@ -239,12 +239,12 @@ process_group::body::outcome process_group::body::wait(std::unique_lock<std::mut
   const auto until = deadline_after(detail::steady_now(), timeout);
   std::optional<detail::stop_signal> signal;
   std::vector<pollfd> these;
-  these.reserve(4);
+  these.reserve(4 + members.size());
   while (true) {
     if (stop.stop_requested()) return outcome::cancelled;
     if (until != no_deadline && detail::steady_now() >= until) return outcome::timed_out;
-    const int writable = room_on ? room_on() : -1;
-    if (watched && writable < 0) {
+    const std::span<const int> writable = room_on ? room_on() : std::span<const int>{};
+    if (watched && writable.empty()) {
       if (until == no_deadline) {
         changed.wait(lock, stop, [&] { return done() || !watched; });
       } else {
@@ -256,7 +256,7 @@ process_group::body::outcome process_group::body::wait(std::unique_lock<std::mut
       const bool mine = !watched;
       these.clear();
       these.push_back({watch.get(), POLLIN, 0});
-      if (writable >= 0) these.push_back({writable, POLLOUT, 0});
+      for (const int link : writable) these.push_back({link, POLLOUT, 0});
       if (mine) these.push_back({nudge.file(), POLLIN, 0});
       if (mine) watched = true;
       lock.unlock();
@@ -335,7 +335,8 @@ result<void> process_group::send(rank to, std::uint64_t tag, std::span<const std
       return *wrote == packet_io::done;
     return true;
   };
-  const auto how = b.wait(lock, timeout, stop, done, [&] { return m.link.get(); });
+  const int link = m.link.get();
+  const auto how = b.wait(lock, timeout, stop, done, [&] { return std::span{&link, 1}; });
   if (how == body::outcome::ok) {
     if (!failure) return {};
     if (failure->code == errc::invalid_argument) raise(*std::move(failure));
@@ -441,9 +442,10 @@ result<std::vector<std::vector<std::byte>>> process_group::body::meet(packet_kin
   p.tag = met;
   p.payload = current->mine;
   std::optional<error> failure;
-  int full = -1;  // a connection that had no room
+  std::vector<int> full;  // connections that had no room
+  full.reserve(members.size());
   const auto done = [&] {
-    full = -1;
+    full.clear();
     bool complete = true;
     for (member& m : members) {
       if (!m.link) continue;
@@ -456,7 +458,7 @@ result<std::vector<std::vector<std::byte>>> process_group::body::meet(packet_kin
         }
         if (*wrote == packet_io::done) current->sent[index] = true;
         if (*wrote == packet_io::later) {
-          full = m.link.get();
+          full.push_back(m.link.get());
           complete = false;
         }
       }
@@ -481,7 +483,7 @@ result<std::vector<std::vector<std::byte>>> process_group::body::meet(packet_kin
     }
     return complete || failure;
   };
-  const auto how = wait(lock, timeout, stop, done, [&] { return full; });
+  const auto how = wait(lock, timeout, stop, done, [&] { return std::span<const int>{full}; });
   if (failure) return *std::move(failure);
   if (how != outcome::ok) {
     std::string missing;

@@ -9,6 +9,7 @@
 #include <functional>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <unistd.h>
 #include <vector>
@@ -79,9 +80,9 @@ struct process_group::body {
   [[nodiscard]] result<detail::packet_io> write(member& m, const detail::packet& p, std::span<const int> descriptors);
 
   enum class outcome : unsigned char { ok, timed_out, cancelled };
-  /// Waits until attempt() succeeds; where room_on() gives a connection, also for that to take more.
+  /// Waits until attempt() succeeds; where room_on() gives connections, also for one of them to take more.
   outcome wait(std::unique_lock<std::mutex>& lock, std::chrono::nanoseconds timeout, const std::stop_token& stop,
-               const std::function<bool()>& attempt, const std::function<int()>& room_on = nullptr);
+               const std::function<bool()>& attempt, const std::function<std::span<const int>()>& room_on = nullptr);
 
   result<std::vector<std::vector<std::byte>>> meet(detail::packet_kind kind, std::span<const std::byte> mine,
                                                    std::chrono::nanoseconds timeout, const std::stop_token& stop);

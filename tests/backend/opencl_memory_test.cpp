@@ -138,6 +138,25 @@ TEST_P(opencl_memory_map, copies_a_box_inside_one_allocation_to_another_pitch) {
   EXPECT_TRUE(samples::same(samples::contents(both), expected));
 }
 
+TEST_P(opencl_memory_map, copies_boxes_of_several_slices_inside_one_allocation_wherever_they_begin) {
+  const weft::machine m = open();
+  constexpr std::size_t pitch = 8, slice = 16, height = 2, depth = 2, width = 4;
+  for (std::size_t from = 64; from < 112; from += 4) {
+    auto expected = samples::pattern(256, 7);
+    const byte_buffer both = samples::filled(m[0], expected);
+    using box = weft::box<std::uint8_t>;
+    weft::copy_box(box{both.span(), {}, 0, pitch, slice},
+                   box{both.span().subspan(from, 256 - from), {}, 0, pitch, slice}, {width, height, depth});
+    for (std::size_t z = 0; z < depth; ++z) {
+      for (std::size_t y = 0; y < height; ++y) {
+        const std::size_t row = z * slice + y * pitch;
+        std::memcpy(expected.data() + row, expected.data() + from + row, width);
+      }
+    }
+    EXPECT_TRUE(samples::same(samples::contents(both), expected)) << from;
+  }
+}
+
 TEST_P(opencl_memory_map, refuses_pinned_memory_larger_than_any_address_space) {
   const weft::machine m = open();
   const auto refused = [&](std::size_t size) {

@@ -313,6 +313,7 @@ TEST_P(mixed_machine, keeps_pinned_memory_until_the_other_backend_has_done_with_
       std::fill(pinned.data(), pinned.data() + pinned.size(), 42);
       weft::copy(order, there, pinned);
     }
+    EXPECT_EQ(error_of([&] { static_cast<void>(weft::address_range(m[0], address)); }).code, errc::not_found);
     // what is made meanwhile must not get that memory
     std::vector<weft::pinned_buffer<std::int32_t>> others;
     for (int i = 0; i < 8; ++i) {

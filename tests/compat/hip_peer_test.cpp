@@ -238,6 +238,21 @@ TEST_P(hip_peer, a_copy_in_a_stream_waits_for_the_work_before_it_and_not_for_the
   EXPECT_EQ(after, 1);
 }
 
+TEST(hip_peer_order, a_copy_of_pinned_memory_comes_after_earlier_work_of_the_devices_that_are_named) {
+  const weft::machine m =
+      samples::simulated(samples::wired(3), {.launch_latency = std::chrono::nanoseconds{1'000'000'000}});
+  const peer_session here{m};
+  const weft::pinned_buffer<int> from{m[0], 1};
+  const weft::buffer<int> to{m[2], 1};
+  weft::fill(from, 1);
+  const weft::stream order{m[1]};
+  weft::launch<hip_peer_sets_7>(order, weft::range(1), from);
+  EXPECT_EQ(hipMemcpyPeer(to.data(), 2, from.data(), 1, sizeof(int)), hipSuccess);
+  int got = 0;
+  weft::copy(std::span{&got, 1}, to);
+  EXPECT_EQ(got, 7);
+}
+
 TEST(hip_peer_order, a_copy_comes_after_earlier_work_of_both_devices_in_every_stream) {
   const weft::machine m =
       samples::simulated(samples::wired(2), {.launch_latency = std::chrono::nanoseconds{1'000'000'000}});

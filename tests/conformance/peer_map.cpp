@@ -163,6 +163,10 @@ verdict disable_takes_the_mapping_away(context& c) {
   fill(theirs, 9U);
   const peer_mapping<std::uint32_t> view{c.m(), theirs, pair.from};
   disable_peer(c.m(), pair.from, pair.to);
+  expect_error({errc::not_enabled}, "a fill through a mapping after disable", [&] { fill(view.span(), 5U); });
+  std::vector<std::uint32_t> got(elements);
+  copy(got, theirs);
+  require_all<std::uint32_t>(got, [](std::size_t) { return 9U; }, "memory after the refused fill");
   expect_fault(c, pair.from, view.span(), "a kernel through a mapping after disable");
   return holds();
 }

@@ -515,6 +515,7 @@ TEST(checked_kernel, is_blind_where_no_value_of_what_it_writes_reaches_an_index_
     EXPECT_FALSE(reading(sees).is_blind) << sees;
   }
   EXPECT_FALSE((weft::detail::read_body("(TWO(from, to))", "{ b[i] = a[b[i]]; }", std::array{false, true}).is_blind));
+  EXPECT_FALSE((weft::detail::read_body("(MACRO, to)", "{ to[v[i]] = 1; }", std::array{true, true}).is_blind));
   EXPECT_TRUE(reading("{ while (n) to[i] = --n; }").has_loop);
   EXPECT_FALSE(reading("{ to[i] = n; }").has_loop);
   // longer than compilers read while they compile: nothing is claimed

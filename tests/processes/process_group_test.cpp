@@ -393,6 +393,7 @@ TEST(process_group, a_wait_for_room_beside_the_one_that_watches_hears_what_other
   int ends[2];
   ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
   const descriptor never_writable{ends[0]}, open{ends[1]};
+  const int no_room = never_writable.get();
   std::atomic<bool> has_asked{false};
   bool is_read = false;  // with the mutex held
   std::thread waits{[&] {
@@ -401,7 +402,7 @@ TEST(process_group, a_wait_for_room_beside_the_one_that_watches_hears_what_other
         lock, only_a_hang, {}, [&] { return is_read; },
         [&] {
           has_asked = true;
-          return never_writable.get();
+          return std::span{&no_room, 1};
         });
     EXPECT_EQ(how, body::outcome::ok);
   }};
@@ -412,6 +413,32 @@ TEST(process_group, a_wait_for_room_beside_the_one_that_watches_hears_what_other
     group.tell();
   }
   waits.join();
+}
+
+TEST(process_group, that_waits_for_room_at_two_members_goes_on_with_the_one_that_has_some) {
+  auto all = together(3);
+  std::array<std::size_t, 3> sent{};
+  const samples::data payload(1000);
+  for (const std::size_t r : {std::size_t{1}, std::size_t{2}}) {
+    EXPECT_EQ(code_of(all[r].barrier(0ns)), errc::timed_out) << "it has arrived";
+    while (all[0].send(rank{static_cast<int>(r)}, 7, view(payload), {}, 0ns)) ++sent[r];
+  }
+  std::atomic<long> its_thread{0};
+  std::thread late{[&] {
+    its_thread = ::gettid();
+    EXPECT_TRUE(all[0].barrier(only_a_hang));
+  }};
+  EXPECT_TRUE(eventually([&] { return its_thread != 0; }));
+  std::string state;  // "S": it sleeps, so that nothing but room wakes it
+  EXPECT_TRUE(eventually([&] {
+    std::ifstream{"/proc/self/task/" + std::to_string(its_thread) + "/stat"} >> state >> state >> state;
+    return state == "S";
+  }));
+  for (const std::size_t r : {std::size_t{1}, std::size_t{2}}) {
+    for (std::size_t n = 0; n < sent[r]; ++n) EXPECT_TRUE(all[r].receive(rank{0}, 7, only_a_hang));
+    EXPECT_TRUE(all[r].barrier(only_a_hang)) << "rank " << r;
+  }
+  late.join();
 }
 
 TEST(process_group, whose_unread_messages_may_hide_an_arrival_says_so_and_meets_once_they_are_received) {
@@ -466,6 +493,40 @@ struct family {
 std::string wait_for_the_end(process_group& group) {
   const auto dead = group.wait_death(only_a_hang);
   return dead ? "" : failure_of(dead);
+}
+
+TEST(process_group, of_forty_sees_at_the_first_question_which_process_has_left_and_still_runs) {
+  constexpr int size = 40;
+  int left[2], hold[2];
+  ASSERT_EQ(::pipe2(left, O_CLOEXEC), 0);
+  ASSERT_EQ(::pipe2(hold, O_CLOEXEC), 0);
+  descriptor told{left[0]}, tells{left[1]}, held{hold[0]}, holds{hold[1]};
+  std::optional<process_group> group;
+  std::vector<child> others;
+  auto places = rendezvous::connected(size);
+  for (int r = 1; r < size; ++r) {
+    others.emplace_back([&, r]() -> std::string {
+      auto mine = std::move(places[static_cast<std::size_t>(r)]);
+      places.clear();
+      holds = {};
+      {
+        const auto made = std::move(mine).join(within(only_a_hang));
+        if (!made) return failure_of(made);
+      }
+      const auto who = static_cast<char>(r);
+      char end = 0;
+      if (::write(tells.get(), &who, 1) != 1 || ::read(held.get(), &end, 1) != 0) return "a pipe failed";
+      return {};
+    });
+  }
+  auto mine = std::move(places.front());
+  places.clear();
+  group.emplace(weft::value_or_raise(std::move(mine).join(within(only_a_hang))));
+  char last = 0;
+  for (int r = 1; r < size; ++r) ASSERT_EQ(::read(told.get(), &last, 1), 1);
+  EXPECT_FALSE(group->alive(rank{last}));
+  holds = {};
+  for (child& other : others) EXPECT_EQ(other.said(), "");
 }
 
 TEST(process_group, tells_each_death_once_and_again_to_nobody) {

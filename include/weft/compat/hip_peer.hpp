@@ -67,10 +67,11 @@ hipError_t hipDeviceCanAccessPeer(int* canAccessPeer, int deviceId, int peerDevi
 hipError_t hipDeviceEnablePeerAccess(int peerDeviceId, unsigned int flags) noexcept;
 /// Errors, first that applies: InvalidDevice as above, PeerAccessNotEnabled.
 hipError_t hipDeviceDisablePeerAccess(int peerDeviceId) noexcept;
-/// Copies after all earlier work of both devices, in every stream, and has copied when it returns. Whose memory it is
-/// the addresses say; the devices are looked at for being there, as HIP does.
+/// Copies after all earlier work, in every stream, of both devices and of those whose memory it is, and has copied
+/// when it returns. Whose memory it is the addresses say.
 /// Errors, first that applies: InvalidDevice; then a size of 0 does nothing; InvalidValue for null, for what lies in no
-///   memory of the machine; what that work failed with, if no wait has reported it; InvalidValue for past the end.
+///   memory of the machine; what that work failed with, if no wait has reported it; InvalidValue for past the end, and
+///   for ends that overlap.
 hipError_t hipMemcpyPeer(void* dst, int dstDeviceId, const void* src, int srcDeviceId, std::size_t sizeBytes) noexcept;
 /// The same in the order of a stream, not waiting; in the default stream as hipMemcpyPeer().
 /// Errors: ContextIsDestroyed, before all others, for a stream of another machine; then those, at once. A closed stream

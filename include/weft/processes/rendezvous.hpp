@@ -48,7 +48,8 @@ class rendezvous {
 
   /// Waits until everybody is there; ends for all when it ends for one.
   /// Errors: timed_out naming the missing ranks; cancelled; peer_dead; name_taken (another user, or another rank 0);
-  /// incompatible (version, size or rank) with both sides named; closed when another rank gave up; resource_exhausted.
+  /// incompatible (version, size or rank) with both sides named; closed when another rank gave up; resource_exhausted;
+  /// corrupt when the other side sends what is not of a rendezvous; io_failed with the system's reason.
   /// Cost: size² / 2 connections made by rank 0, two descriptors per peer kept.
   [[nodiscard]] result<process_group> join(const join_options& options = {},
                                            std::source_location where = std::source_location::current()) &&;

@@ -23,7 +23,7 @@ struct chrome_trace_context {
 ///
 /// Times are those of one clock and count from the earliest record; a record that ends before it starts
 /// took no time. Names may hold anything: what is not UTF-8 becomes U+FFFD.
-/// Cost: n log n in the number of records; about 200 bytes for each.
+/// Cost: n log n in the number of records; about 400 bytes for each.
 [[nodiscard]] std::string chrome_trace(std::span<const trace_record> records, const chrome_trace_context& context = {});
 
 }  // namespace weft

@@ -178,4 +178,13 @@ template <class Model, class A>
   return by;
 }
 
+/// Why a fill may not start now, if so: a disable since it was submitted counts, as for a copy. Errors: not_enabled.
+template <class Model, class A>
+[[nodiscard]] std::optional<error> refused_fill(const Model& memory, const A& dst) {
+  if (dst.kind != memory_kind::mapped) return std::nullopt;
+  const std::string why = memory.denied(dst.by, dst, true);
+  if (why.empty()) return std::nullopt;
+  return make_error(errc::not_enabled, "a fill through a peer mapping: " + why);
+}
+
 }  // namespace weft::common

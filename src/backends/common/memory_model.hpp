@@ -115,13 +115,14 @@ class memory_model {
       if (std::string why = denied(by, *part, writes); !why.empty()) return why;
     }
     if (!memory.parts.empty()) return {};
+    if (memory.kind == memory_kind::mapped && !memory.only && by == memory.by && !enabled(by, memory.owner))
+      return to_string(by) + " has no access to " + to_string(memory.owner) + " any more";
     if (memory.revoked.load()) return memory.why_revoked();
     if (memory.only) return without_right(by, memory, writes);
     switch (memory.kind) {
       case memory_kind::mapped:
         if (by != memory.by) return "the mapping belongs to " + to_string(memory.by) + ", not to " + to_string(by);
-        if (enabled(by, memory.owner)) return {};
-        return to_string(by) + " has no access to " + to_string(memory.owner) + " any more";
+        return {};
       case memory_kind::pinned:
       case memory_kind::unified:
       case memory_kind::adopted:

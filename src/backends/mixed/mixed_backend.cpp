@@ -103,8 +103,12 @@ result<void> mixed_backend::do_release(void* base) {
 result<memory_description> mixed_backend::do_find(const void* address) {
   auto found = parts_.front()->find(address);
   for (std::size_t i = 1; i < parts_.size() && !found; ++i) {
-    if (auto here = parts_[i]->find(address)) return here;
+    if (auto here = parts_[i]->find(address)) found = std::move(here);
   }
+  if (!found) return found;
+  const std::lock_guard lock{uses_mutex_};
+  const auto used = uses_.find(found->base);
+  if (used != uses_.end() && used->second.is_released) return not_allocated(address);  // kept for another's copy alone
   return found;
 }
 
@@ -360,8 +364,10 @@ result<opened_memory_description> mixed_backend::do_open_memory(std::optional<de
   const auto is_not_its_own = [&] {
     return !got && (got.error().code == errc::unsupported || got.error().code == errc::incompatible);
   };
-  for (std::size_t i = 1; i < parts_.size() && is_not_its_own(); ++i)
-    got = parts_[i]->open_memory(device, handle, family, timeout);
+  for (std::size_t i = 1; i < parts_.size() && is_not_its_own(); ++i) {
+    auto here = parts_[i]->open_memory(device, handle, family, timeout);
+    if (here || here.error().code != errc::unsupported) got = std::move(here);  // "not offered" says less
+  }
   return got;
 }
 

@@ -95,9 +95,9 @@ result<void> opencl_backend::enqueue(cl_command_queue queue, const prepared_copy
 
   const auto dst = side_of(to.buffer != nullptr ? to.offset : 0, s.dst_pitch, s.dst_slice, s);
   const auto src = side_of(from.buffer != nullptr ? from.offset : 0, s.src_pitch, s.src_slice, s);
-  // inside one buffer a driver takes no two pitches
+  // Inside one buffer a driver takes no two pitches, and takes boxes for overlapping whose first row lies past a slice.
   const bool may_be_one =
-      to.buffer != from.buffer || (dst && src && dst->pitch == src->pitch && dst->slice == src->slice);
+      to.buffer != from.buffer || (s.depth == 1 && dst && src && dst->pitch == src->pitch && dst->slice == src->slice);
   if (dst && src && may_be_one) {
     const box region{s.width, s.height, s.depth};
     cl_int status = CL_SUCCESS;
@@ -269,11 +269,12 @@ result<event_ref> opencl_backend::do_fill(stream_handle handle, const fill_reque
   };
   if (here && at.offset % request.pattern_size == 0) {
     return submit(std::make_unique<driver_command>(
-        [cl = cl_.get(), at, size, pattern = request.pattern, step = request.pattern_size](
+        [this, memory, at, size, pattern = request.pattern, step = request.pattern_size](
             queued::native_queue queue, queued::native_event* last) -> result<void> {
+          if (auto cause = common::refused_fill(memory_, *memory)) return std::move(*cause);
           cl_event made = nullptr;
-          const cl_int status = cl->clEnqueueFillBuffer(queue_of(queue), at.buffer, pattern.data(), step, at.offset,
-                                                        size, 0, nullptr, &made);
+          const cl_int status = cl_->clEnqueueFillBuffer(queue_of(queue), at.buffer, pattern.data(), step, at.offset,
+                                                         size, 0, nullptr, &made);
           if (status != CL_SUCCESS) return cl_error(status, "a fill of " + to_string(bytes{size}));
           *last = made;
           return {};
@@ -282,30 +283,31 @@ result<event_ref> opencl_backend::do_fill(stream_handle handle, const fill_reque
   if (here) {
     // the driver fills at multiples of the pattern only
     return submit(std::make_unique<driver_command>(
-        [cl = cl_.get(), at, pattern = std::make_shared<const std::vector<std::byte>>(written())](
+        [this, memory, at, pattern = std::make_shared<const std::vector<std::byte>>(written())](
             queued::native_queue queue, queued::native_event* last) -> result<void> {
+          if (auto cause = common::refused_fill(memory_, *memory)) return std::move(*cause);
           cl_event made = nullptr;
-          const cl_int status = cl->clEnqueueWriteBuffer(queue_of(queue), at.buffer, CL_FALSE, at.offset,
-                                                         pattern->size(), pattern->data(), 0, nullptr, &made);
+          const cl_int status = cl_->clEnqueueWriteBuffer(queue_of(queue), at.buffer, CL_FALSE, at.offset,
+                                                          pattern->size(), pattern->data(), 0, nullptr, &made);
           if (status != CL_SUCCESS) return cl_error(status, "a fill of " + to_string(bytes{pattern->size()}));
           *last = made;
           return {};
         }));
   }
-  return submit(std::make_unique<host_command>(
-      [this, at, size, written, owner = memory->owner]() -> std::shared_ptr<const error> {
-        const std::vector<std::byte> pattern = written();
-        if (at.host != nullptr) {
-          std::memcpy(at.host, pattern.data(), size);
-          return nullptr;
-        }
-        auto queue = aside(owner);
-        if (!queue) return shared_error(std::move(queue).error());
-        const cl_int status =
-            cl_->clEnqueueWriteBuffer(*queue, at.buffer, CL_TRUE, at.offset, size, pattern.data(), 0, nullptr, nullptr);
-        if (status != CL_SUCCESS) return shared_error(cl_error(status, "a fill on " + to_string(owner)));
-        return nullptr;
-      }));
+  return submit(std::make_unique<host_command>([this, memory, at, size, written]() -> std::shared_ptr<const error> {
+    if (auto cause = common::refused_fill(memory_, *memory)) return shared_error(std::move(*cause));
+    const std::vector<std::byte> pattern = written();
+    if (at.host != nullptr) {
+      std::memcpy(at.host, pattern.data(), size);
+      return nullptr;
+    }
+    auto queue = aside(memory->owner);
+    if (!queue) return shared_error(std::move(queue).error());
+    const cl_int status =
+        cl_->clEnqueueWriteBuffer(*queue, at.buffer, CL_TRUE, at.offset, size, pattern.data(), 0, nullptr, nullptr);
+    if (status != CL_SUCCESS) return shared_error(cl_error(status, "a fill on " + to_string(memory->owner)));
+    return nullptr;
+  }));
 }
 
 }  // namespace weft::opencl

@@ -67,6 +67,7 @@ constexpr body_reading read_body(std::string_view parameters, std::string_view b
   int parens = 0, brackets = 0;
   bool starts = true;  // a statement may start here
   bool stores = false, is_target = false, reads = false, decides = false;
+  std::array<bool, N + 1> is_seen{};
   for (std::size_t at = skip_spaces(body, 0); at < body.size(); at = skip_spaces(body, at)) {
     if (const auto word = word_at(body, at); !word.empty()) {
       at += word.size();
@@ -79,6 +80,7 @@ constexpr body_reading read_body(std::string_view parameters, std::string_view b
       decides |= stores && (word == "and" || word == "or");
       for (std::size_t n = 0; n < N; ++n) {
         if (!written[n] || word != names[n]) continue;
+        is_seen[n] = true;
         if (starts) {
           stores = is_target = true;
         } else {
@@ -106,6 +108,8 @@ constexpr body_reading read_body(std::string_view parameters, std::string_view b
     }
     starts = !stores && parens == 0 && brackets == 0 && (c == ';' || c == '{' || c == '}' || c == ')');
   }
+  // a name that never came may be another one: a macro made it
+  for (std::size_t n = 0; n < N; ++n) found.is_blind &= !written[n] || is_seen[n];
   return found;
 }
 

@@ -2,6 +2,7 @@
 // Fills of the gpu backend: the driver's for words of 1, 2 and 4 bytes, else a kernel of the library's own, else
 // copies.
 #include "backend/address.hpp"
+#include "backends/common/copy_checks.hpp"
 #include "backends/gpu/gpu_backend.hpp"
 #include "backends/gpu/kernels/own_kernels.hpp"
 
@@ -138,6 +139,7 @@ result<event_ref> gpu_backend::do_fill(stream_handle handle, const fill_request&
         [this, memory, by, at, request, kernel = by_kernel ? fill_kernel(by) : nullptr, units](
             queued::native_queue queue, queued::native_event* last) -> result<void> {
           if (auto cause = memory_map::gone_with_reset(*memory)) return std::move(*cause);
+          if (auto cause = common::refused_fill(memory_, *memory)) return std::move(*cause);
           auto into = streams_->begin(queue);
           if (!into) return std::move(into).error();
           // without one it is done otherwise
@@ -155,6 +157,7 @@ result<event_ref> gpu_backend::do_fill(stream_handle handle, const fill_request&
   return submit(std::make_unique<host_command>(
       [this, memory, at, request, owner, by_kernel, units]() -> std::shared_ptr<const error> {
         if (auto cause = memory_map::gone_with_reset(*memory)) return shared_error(std::move(*cause));
+        if (auto cause = common::refused_fill(memory_, *memory)) return shared_error(std::move(*cause));
         const auto kernel = by_kernel ? fill_kernel(owner) : nullptr;
         auto done = streams_->run_aside(owner, "a fill on " + to_string(owner), [&](CUstream stream) {
           return fill_all(*cu_, kernel.get(), units, at, request, stream);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The host backend: copies and fills.
 #include "backend/address.hpp"
+#include "backends/common/copy_checks.hpp"
 #include "backends/host/host_backend.hpp"
 #include "core/hex.hpp"
 #include "core/make_error.hpp"
@@ -133,6 +134,7 @@ result<event_ref> host_backend::do_fill(stream_handle handle, const fill_request
           **stream, is_brief(price.bytes),
           [this, by, boxed = std::move(boxed)]() -> work::outcome {
             allocation& a = *boxed->dst.get();
+            if (auto cause = common::refused_fill(memory_, a)) return shared_error(std::move(*cause));
             const device_id actor =
                 a.kind == memory_kind::device && a.owner != by && !memory_.denied(by, a, true).empty() ? a.owner : by;
             auto to = memory_.resolve(a.kind == memory_kind::mapped ? a.by : actor, a, boxed->request.dst, true);
