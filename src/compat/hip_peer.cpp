@@ -90,8 +90,10 @@ hipError_t copy_between(const machine& m, const Order& order, void* dst, int to,
   if (dst == nullptr || src == nullptr) return hipErrorInvalidValue;
   const device_id target = address_range(m[0], dst).device;
   const device_id source = address_range(m[0], src).device;
-  if constexpr (std::is_same_v<Order, machine>) {  // HIP's null stream waits for all others, a default stream does not
-    for (const device_id one : {source, target, device_id{from}, device_id{to}}) m[one].synchronize();  // pinned: named
+  // HIP's null stream waits for all others, a default stream does not. Pinned memory may be in use by a device that is
+  // named and does not own it.
+  if constexpr (std::is_same_v<Order, machine>) {
+    for (const device_id one : {source, target, device_id{from}, device_id{to}}) m[one].synchronize();
   }
   static_cast<void>(copy_peer(order, dst, target, src, source, bytes{size}));
   return hipSuccess;

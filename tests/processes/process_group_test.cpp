@@ -415,7 +415,7 @@ TEST(process_group, a_wait_for_room_beside_the_one_that_watches_hears_what_other
   waits.join();
 }
 
-TEST(process_group, that_waits_for_room_at_two_members_goes_on_with_the_one_that_has_some) {
+TEST(process_group, goes_on_with_the_member_that_has_room_when_it_waits_for_room_at_two) {
   auto all = together(3);
   std::array<std::size_t, 3> sent{};
   const samples::data payload(1000);
@@ -495,7 +495,7 @@ std::string wait_for_the_end(process_group& group) {
   return dead ? "" : failure_of(dead);
 }
 
-TEST(process_group, of_forty_sees_at_the_first_question_which_process_has_left_and_still_runs) {
+TEST(process_group, sees_at_the_first_question_that_one_of_forty_has_left_whose_process_still_runs) {
   constexpr int size = 40;
   int left[2], hold[2];
   ASSERT_EQ(::pipe2(left, O_CLOEXEC), 0);
@@ -509,18 +509,20 @@ TEST(process_group, of_forty_sees_at_the_first_question_which_process_has_left_a
       auto mine = std::move(places[static_cast<std::size_t>(r)]);
       places.clear();
       holds = {};
+      std::string failure;
       {
         const auto made = std::move(mine).join(within(only_a_hang));
-        if (!made) return failure_of(made);
+        if (!made) failure = failure_of(made);
       }
       const auto who = static_cast<char>(r);
       char end = 0;
       if (::write(tells.get(), &who, 1) != 1 || ::read(held.get(), &end, 1) != 0) return "a pipe failed";
-      return {};
+      return failure;
     });
   }
   auto mine = std::move(places.front());
   places.clear();
+  tells = {};  // the reading ends if all of them do
   group.emplace(weft::value_or_raise(std::move(mine).join(within(only_a_hang))));
   char last = 0;
   for (int r = 1; r < size; ++r) ASSERT_EQ(::read(told.get(), &last, 1), 1);
