@@ -23,7 +23,7 @@ WEFT_KERNEL(names_what_is_not_there, (WEFT_INOUT(int32_t) numbers),
 
 std::vector<int> architectures() {
   std::vector<int> all{0x90a};
-  if (std::getenv("WEFT_NIGHTLY") != nullptr) all = {0x906, 0x908, 0x90a, 0x942, 0x1030, 0x1100};
+  if (samples::by_night()) all = {0x906, 0x908, 0x90a, 0x942, 0x1030, 0x1100};
   return all;
 }
 

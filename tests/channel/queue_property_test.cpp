@@ -486,12 +486,10 @@ std::string described(const settings& with, std::size_t size) {
   return text.str();
 }
 
-bool nightly() { return std::getenv("WEFT_NIGHTLY") != nullptr; }
-
 /// WEFT_TEST_SEED runs one seed alone.
 std::vector<std::uint64_t> seeds() {
   if (const char* one = std::getenv("WEFT_TEST_SEED")) return {std::strtoull(one, nullptr, 10)};
-  std::vector<std::uint64_t> all(nightly() ? 200 : 2);
+  std::vector<std::uint64_t> all(samples::by_night() ? 200 : 2);
   std::iota(all.begin(), all.end(), std::uint64_t{1});
   return all;
 }

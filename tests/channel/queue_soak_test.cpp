@@ -34,11 +34,9 @@ using weft::queue_options;
 using weft::queue_status;
 using weft::transfer_mode;
 
-bool nightly() { return std::getenv("WEFT_NIGHTLY") != nullptr; }
-
 /// How long one case goes on.
 std::chrono::steady_clock::time_point end_of_case() {
-  return std::chrono::steady_clock::now() + (nightly() ? milliseconds{60'000} : milliseconds{120});
+  return std::chrono::steady_clock::now() + (samples::by_night() ? milliseconds{60'000} : milliseconds{120});
 }
 
 class random_numbers {

@@ -472,7 +472,7 @@ void report(const char* what, std::vector<double> ms) {
               ms.back(), ms.size());
 }
 
-constexpr int kills = samples::rounds(400);
+const int kills = samples::rounds(samples::by_night() ? 400 : 100);
 
 TEST(death, the_death_of_the_sender_loses_nothing_published_and_tears_nothing) {
   const std::size_t descriptors = processes::open_descriptors();

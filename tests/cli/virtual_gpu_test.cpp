@@ -35,9 +35,8 @@ class virtual_gpu_tool : public testing::TestWithParam<gpus> {
       here.set.push_back(std::string{which} + samples::virtual_hip_library());
     here.set.push_back("WEFT_VIRTUAL_CUDA_DEVICES=" + std::to_string(GetParam().count));
     if (GetParam().count == 1) here.set.push_back("WEFT_VIRTUAL_CUDA_SMS=32");  // enough for four parts
-    here.set.push_back("WEFT_VIRTUAL_CUDA_CACHE=" + samples::build_folder() + "/virtual_cuda_cache");
-    here.set.push_back("XDG_CACHE_HOME=" + folder_.path().string());  // measured rates
-    here.folder = folder_.path();                                     // a demo writes into it
+    here.set.push_back("XDG_CACHE_HOME=" + folder_.path().string());            // measured rates
+    here.folder = folder_.path();                                               // a demo writes into it
     words all{"--backend", GetParam().backend};
     if (GetParam().count == 1) all = with(all, {"--logical-devices", "4"});
     return run_tool(with(all, command), here);

@@ -215,7 +215,7 @@ void do_everything(rank_communicator& c, weft::symmetric_buffer<float>& there) {
 
 TEST(control_block, full_of_garbage_gives_errors_and_never_harms) {
   // ten million by night
-  const int writes = std::getenv("WEFT_NIGHTLY") != nullptr ? 900'000 : 100'000;
+  const int writes = samples::by_night() ? 900'000 : 100'000;
   samples::played_faults(12 * static_cast<std::uint64_t>(writes));
   for (unsigned seed = 1; seed <= 12; ++seed) {
     EXPECT_TRUE(ranks::run(ranks::kind::processes, 3,

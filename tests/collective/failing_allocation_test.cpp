@@ -22,7 +22,7 @@ TEST(failing_allocation, a_failure_in_memory_streams_or_copies_ends_no_process) 
 }
 // On the wall clock places differ from run to run: all of them, and by night only.
 TEST(failing_allocation, a_failure_in_launches_arrays_or_pipelines_ends_no_process) {
-  if (std::getenv("WEFT_NIGHTLY") != nullptr) expect_told_everywhere(use_launches, on_the_wall_clock, 1);
+  if (samples::by_night()) expect_told_everywhere(use_launches, on_the_wall_clock, 1);
   expect_told_everywhere(use_launches, in_virtual_time, 17);
 }
 TEST(failing_allocation, behind_a_stage_that_failed_ends_no_process) {
@@ -47,7 +47,7 @@ TEST(failing_allocation, a_failure_in_requests_ends_no_process) {
   expect_told_everywhere(use_requests, in_virtual_time, 3);
 }
 TEST(failing_allocation, a_failure_in_reductions_ends_no_process) {
-  if (std::getenv("WEFT_NIGHTLY") != nullptr) expect_told_everywhere(use_reductions, on_the_wall_clock, 1);
+  if (samples::by_night()) expect_told_everywhere(use_reductions, on_the_wall_clock, 1);
   expect_told_everywhere(use_reductions, in_virtual_time, 17);
 }
 TEST(failing_allocation, a_failure_in_multicast_ends_no_process) {

@@ -325,7 +325,7 @@ int run(F program, long place) {
 /// Tries every `step`-th place, by night each, until `attempt` says that it was not reached.
 template <class F>
 void expect_told_at(F attempt, long step) {
-  if (std::getenv("WEFT_NIGHTLY") != nullptr) step = 1;
+  if (samples::by_night()) step = 1;
   int last = well;
   int wrong = 0;
   long place = 0;

@@ -24,7 +24,6 @@ class gpu_rank_communicator : public testing::Test {
  protected:
   void SetUp() override {
     if (samples::virtual_cuda_library().empty()) GTEST_SKIP() << "the virtual CUDA driver is not built";
-    set("WEFT_VIRTUAL_CUDA_CACHE", (samples::build_folder() + "/virtual_cuda_cache").c_str());
   }
   void TearDown() override {
     for (const char* name : {"WEFT_VIRTUAL_CUDA_P2P", "WEFT_VIRTUAL_CUDA_MISSING", "WEFT_VIRTUAL_CUDA_FAIL"})

@@ -282,7 +282,7 @@ std::int64_t members_of(const rank_communicator& c) {
 
 // The second victim is killed at a random moment of the 3 ms after the first one: before, in or after the shrink.
 TEST(rank, killed_while_others_shrink_leaves_all_of_them_with_the_same_communicator) {
-  const int rounds = std::getenv("WEFT_NIGHTLY") != nullptr ? 1000 : 25;
+  const int rounds = samples::by_night() ? 1000 : 25;
   std::mt19937 random{20261124};
   samples::played_faults(2 * static_cast<std::uint64_t>(rounds));
   for (int round = 0; round < rounds; ++round) {

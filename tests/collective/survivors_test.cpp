@@ -265,25 +265,23 @@ void expect_agreement(const scenario& how, int walks = 0) {
   testing::Test::RecordProperty("states_of_" + std::to_string(how.ranks), std::to_string(all.states()));
 }
 
-bool is_night() { return std::getenv("WEFT_NIGHTLY") != nullptr; }
-
 TEST(survivors, agree_whoever_dies_when) {
   expect_agreement({.ranks = 2, .deaths = 2});
   expect_agreement({.ranks = 3, .deaths = 3});
-  expect_agreement({.ranks = 4, .deaths = 3}, is_night() ? 0 : 5'000);
-  expect_agreement({.ranks = 5, .deaths = 4}, is_night() ? 1'000'000 : 5'000);
+  expect_agreement({.ranks = 4, .deaths = 3}, samples::by_night() ? 0 : 5'000);
+  expect_agreement({.ranks = 5, .deaths = 4}, samples::by_night() ? 1'000'000 : 5'000);
 }
 
 TEST(survivors, agree_where_there_is_no_room_for_an_offer) {
   expect_agreement({.ranks = 3, .deaths = 1, .is_full = true});
-  expect_agreement({.ranks = 3, .stops = 1, .is_late = true, .is_full = true}, is_night() ? 0 : 5'000);
+  expect_agreement({.ranks = 3, .stops = 1, .is_late = true, .is_full = true}, samples::by_night() ? 0 : 5'000);
 }
 
 TEST(survivors, agree_whoever_stops_or_is_late) {
   expect_agreement({.ranks = 2, .deaths = 1, .stops = 1, .is_late = true});
   expect_agreement({.ranks = 3, .stops = 1, .is_late = true});
-  if (is_night()) expect_agreement({.ranks = 3, .deaths = 2, .stops = 2, .is_late = true});
-  expect_agreement({.ranks = 5, .deaths = 2, .stops = 2, .is_late = true}, is_night() ? 1'000'000 : 5'000);
+  if (samples::by_night()) expect_agreement({.ranks = 3, .deaths = 2, .stops = 2, .is_late = true});
+  expect_agreement({.ranks = 5, .deaths = 2, .stops = 2, .is_late = true}, samples::by_night() ? 1'000'000 : 5'000);
 }
 
 // so that the tests above can fail

@@ -252,7 +252,7 @@ TEST(world_communicator, shrinks_again_and_again) {
 
 TEST(world_communicator, agrees_although_a_rank_dies_while_they_agree) {
   NEEDS(no_ucx);
-  const bool is_long = std::getenv("WEFT_NIGHTLY") != nullptr;
+  const bool is_long = samples::by_night();
   for (int round = 0; round < (is_long ? 200 : 12); ++round) {
     const std::string said = on_nodes({0, 0, 1, 1, 2}, [&](rank_communicator& c, world&) -> std::string {
       const int was = c.self().value();

@@ -361,7 +361,7 @@ TEST(reduction, a_constant_array_larger_than_the_devices_is_summed) {
 }
 
 TEST(reduction, a_sum_of_a_thousand_million_elements_is_right_in_passes) {
-  if (std::getenv("WEFT_NIGHTLY") == nullptr) GTEST_SKIP() << "4 GB pass through the devices: WEFT_NIGHTLY=1 runs it";
+  if (!samples::by_night()) GTEST_SKIP() << "4 GB pass through the devices: WEFT_NIGHTLY=1 runs it";
   const machine m = narrow(4, std::uint64_t{64} << 20);
   const std::size_t n = 1'000'000'007;
   const float value = 0.1f;

@@ -325,7 +325,7 @@ inline std::vector<run> fold_runs() {
   using weft::data_type;
   using kind = weft::reduction_op::kind;
   constexpr std::size_t n = 1300;
-  if (std::getenv("WEFT_NIGHTLY") == nullptr) {
+  if (!samples::by_night()) {
     return {fold_run<std::int8_t>(data_type::int8, kind::average, 7, n),
             fold_run<std::uint32_t>(data_type::uint32, kind::min, 8, n),
             fold_run<std::uint16_t>(data_type::float16, kind::product, 3, n),
@@ -398,7 +398,7 @@ inline std::vector<run> reduce_runs() {
 /// about two seconds for each.
 inline std::vector<run> memory_reduction_runs() {
   std::vector<run> runs;
-  const bool all = std::getenv("WEFT_NIGHTLY") != nullptr;
+  const bool all = samples::by_night();
   for (const auto op : {weft::reduce_op::sum, weft::reduce_op::product, weft::reduce_op::min, weft::reduce_op::max}) {
     const auto takes = [&](weft::reduce_op once) { return all || op == once; };
     runs.push_back(reduction_run<float>(op, 3333));

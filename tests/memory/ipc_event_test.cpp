@@ -36,8 +36,6 @@ using namespace std::chrono_literals;
 
 constexpr int most = 4;
 
-bool nightly() { return std::getenv("WEFT_NIGHTLY") != nullptr; }
-
 struct board : processes::steps {
   std::array<wire, most> events{}, memories{};
   std::array<std::atomic<bool>, most> is_there{};
@@ -275,7 +273,7 @@ TEST(ipc_event, whose_owner_lets_it_go_ends_waits_for_what_it_never_recorded) {
 }
 
 TEST(ipc_event, whose_process_is_killed_ends_all_waits_soon) {
-  const int rounds = nightly() ? 400 : 20;
+  const int rounds = samples::by_night() ? 400 : 20;
   std::int64_t worst = 0;
   std::mt19937 random{3};
   for (int i = 0; i < rounds; ++i) {
@@ -341,7 +339,7 @@ TEST(ipc_event, whose_page_another_process_fills_with_garbage_gives_errors_and_c
   ASSERT_TRUE(with->hear(2));
   std::mt19937_64 random{8};
   const std::size_t before = processes::open_descriptors("pidfd");
-  const int uses = nightly() ? 100'000 : 2'000;  // while the other process writes as fast as it can
+  const int uses = samples::by_night() ? 100'000 : 2'000;  // while the other process writes as fast as it can
   samples::played_faults(static_cast<std::uint64_t>(uses));
   for (int i = 0; i < uses; ++i) {
     static_cast<void>(error_of([&] {

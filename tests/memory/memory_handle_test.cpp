@@ -45,8 +45,6 @@ using namespace std::chrono_literals;
 
 WEFT_KERNEL(memory_handle_next, (WEFT_IN(uint8_t) src, WEFT_OUT(uint8_t) dst), { dst[i] = (uint8_t)(src[i] + 1); });
 
-bool nightly() { return std::getenv("WEFT_NIGHTLY") != nullptr; }
-
 /// What two processes tell each other.
 struct board : processes::steps {
   std::array<std::byte, memory_handle::wire_size> wire{};
@@ -496,7 +494,7 @@ TEST(memory_handle, a_thousand_exports_opens_and_closes_leave_counts_as_they_wer
 }
 
 TEST(memory_handle, survives_kills_of_exporters_and_importers_while_copies_run) {
-  const int rounds = nightly() ? 400 : 40;
+  const int rounds = samples::by_night() ? 400 : 40;
   samples::played_faults(2 * static_cast<std::uint64_t>(rounds));
   std::mt19937 random{17};
   std::chrono::nanoseconds worst{0};
@@ -670,7 +668,7 @@ TEST(memory_handle, a_handle_of_another_pid_namespace_is_unsupported_and_says_wh
 
 TEST(memory_handle, is_served_while_junk_floods_the_exporter) {
   shared<board> with;
-  const int junk = nightly() ? 100'000 : 5'000;
+  const int junk = samples::by_night() ? 100'000 : 5'000;
   child owner{[&] {
     const machine m = two_devices();
     const shareable_buffer<byte> memory{m[0], 5000};

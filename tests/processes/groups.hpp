@@ -319,6 +319,6 @@ const bool is_started_with_a_ticket = [] {
 }();
 
 /// Kills for each test; a nightly run does more.
-inline int kills() { return std::getenv("WEFT_NIGHTLY") != nullptr ? 400 : 50; }
+inline int kills() { return samples::by_night() ? 400 : 50; }
 
 }  // namespace groups

@@ -11,7 +11,7 @@ TEST(machine_in_use, a_machine_closed_in_use_says_so_and_touches_no_freed_memory
                   options.devices = 2;
                   return weft::machine{options};
                 },
-                300),
+                samples::by_night() ? 300 : 100),
             "");
 }
 

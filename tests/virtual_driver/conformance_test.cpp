@@ -28,7 +28,7 @@ std::string name_of(const testing::TestParamInfo<machine_case>& one) {
 
 /// Each number of devices, kind of access and size once with each other of few devices; all of them by night.
 std::vector<machine_case> machine_cases() {
-  if (std::getenv("WEFT_NIGHTLY") == nullptr) {
+  if (!samples::by_night()) {
     return {{1, "all", "4GiB"},     {1, "all", "64MiB"},     {2, "all", "4GiB"},  {2, "chain", "64MiB"},
             {2, "one_way", "4GiB"}, {2, "none", "64MiB"},    {4, "all", "64MiB"}, {4, "none", "4GiB"},
             {4, "chain", "4GiB"},   {4, "one_way", "64MiB"}, {8, "all", "4GiB"},  {8, "one_way", "64MiB"}};

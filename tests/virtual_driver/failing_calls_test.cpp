@@ -137,7 +137,6 @@ void run_failing(const weft::conformance_case& one, const failing_call& failing)
 std::string fault_of(const weft::conformance_case& one, const failing_call& failing) {
   std::fflush(nullptr);  // or the child says it again
   processes::child child{[&] {
-    ::setenv("WEFT_VIRTUAL_CUDA_CACHE", (samples::build_folder() + "/virtual_cuda_cache").c_str(), 0);
     virtual_cuda::keep_nothing_between_processes();
     ::setenv("WEFT_VIRTUAL_CUDA_FAIL", failing.plan().c_str(), 1);
     const int before = virtual_cuda::failures_so_far();

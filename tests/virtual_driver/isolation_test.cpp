@@ -14,8 +14,7 @@ std::string suite(const std::string& arguments, const std::string& plan = "") {
   const std::string driver = samples::virtual_cuda_library();
   const std::string command = "exec env WEFT_CUDA_DRIVER='" + driver + "' WEFT_CUDA_NVRTC='" + driver +
                               "' WEFT_CUDA_NVML='" + driver +
-                              "' WEFT_VIRTUAL_CUDA_DEVICES=2 WEFT_VIRTUAL_CUDA_CACHE='" + samples::build_folder() +
-                              "/virtual_cuda_cache' XDG_CACHE_HOME=/dev/null " + "WEFT_VIRTUAL_CUDA_FAIL='" + plan +
+                              "' WEFT_VIRTUAL_CUDA_DEVICES=2 XDG_CACHE_HOME=/dev/null WEFT_VIRTUAL_CUDA_FAIL='" + plan +
                               "' '" + samples::program_folder() + "/weft-conform' --backend cuda " + arguments;
   std::FILE* const out = ::popen(command.c_str(), "r");
   std::string said;

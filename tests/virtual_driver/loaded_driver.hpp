@@ -70,7 +70,6 @@ inline void keep_nothing_between_processes() { ::setenv("XDG_CACHE_HOME", "/dev/
 inline void in_child(const environment& variables, const std::function<void()>& body, int expected = 0) {
   std::fflush(nullptr);  // or the child says it again
   processes::child child{[&] {
-    ::setenv("WEFT_VIRTUAL_CUDA_CACHE", (samples::build_folder() + "/virtual_cuda_cache").c_str(), 0);
     keep_nothing_between_processes();
     for (const auto& [name, value] : variables) ::setenv(name.c_str(), value.c_str(), 1);
     const int before = failures_so_far();

@@ -133,8 +133,8 @@ class talk {
     }
     record_.rate = 2.0 * static_cast<double>(all) / std::chrono::duration<double>(clock::now() - begin).count();
     fill(mine, other_.value());
+    if (theirs == mine) return;
     const auto differs = std::ranges::mismatch(theirs, mine);
-    if (differs.in1 == theirs.end()) return;
     const auto at = static_cast<std::size_t>(differs.in1 - theirs.begin());
     record_.fail(pair_state::wrong_data,
                  fmt::format("byte {} of message {} of 1 MiB is another", at % large_bytes, at / large_bytes));
