@@ -14,6 +14,14 @@
 
 namespace weft::detail {
 
+std::optional<std::size_t> next_packet_bytes(int socket) noexcept {
+  ssize_t size;
+  do size = ::recv(socket, nullptr, 0, MSG_PEEK | MSG_TRUNC | MSG_DONTWAIT);
+  while (size < 0 && (errno == EINTR || errno == ECONNRESET));  // as below
+  if (size < 0 && errno == EAGAIN) return std::nullopt;
+  return static_cast<std::size_t>(size < 0 ? 0 : size);
+}
+
 result<packet_io> receive_packet(int socket, std::span<std::byte> room, raw_packet& into, const char* from) {
   into.bytes = {};
   into.descriptors.clear();

@@ -39,6 +39,8 @@ struct raw_packet {
 /// As many as a packet may carry.
 inline constexpr std::size_t most_descriptors = 16;
 
+/// The size of the packet that the next read gets, which leaves it there: 0 at the end. None: nothing is there.
+[[nodiscard]] std::optional<std::size_t> next_packet_bytes(int socket) noexcept;
 /// Reads one packet; what is done and has no bytes was empty, or the end. `from` names the other side in errors.
 /// Errors: as system_error().
 [[nodiscard]] result<packet_io> receive_packet(int socket, std::span<std::byte> room, raw_packet& into,

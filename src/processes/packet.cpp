@@ -104,7 +104,7 @@ result<packet> parse_packet(std::span<const std::byte> bytes) {
   const auto kind = take<std::uint8_t>(bytes, at_kind);
   const rule* allowed = rule_of(kind);
   if (allowed == nullptr) return corrupt("expected a kind of packet from 1 to 12, got " + std::to_string(kind));
-  const std::string what = std::string{"a packet of kind "} + allowed->name;
+  const auto what = [&] { return std::string{"a packet of kind "} + allowed->name; };  // a good one allocates nothing
 
   packet made;
   made.kind = static_cast<packet_kind>(kind);
@@ -119,41 +119,41 @@ result<packet> parse_packet(std::span<const std::byte> bytes) {
 
   const auto announced = take<std::uint32_t>(bytes, at_payload);
   if (announced != made.payload.size()) {
-    return corrupt(what + " announces a payload of " + std::to_string(announced) + " bytes and has " +
+    return corrupt(what() + " announces a payload of " + std::to_string(announced) + " bytes and has " +
                    std::to_string(made.payload.size()));
   }
   if (announced > allowed->max_payload) {
-    return corrupt(what + " has a payload of " + std::to_string(announced) + " bytes, expected at most " +
+    return corrupt(what() + " has a payload of " + std::to_string(announced) + " bytes, expected at most " +
                    std::to_string(allowed->max_payload));
   }
   if (made.size < 1 || made.size > static_cast<std::uint32_t>(process_group::max_size)) {
-    return corrupt(what + " speaks of a group of " + std::to_string(made.size) + ", expected 1 to " +
+    return corrupt(what() + " speaks of a group of " + std::to_string(made.size) + ", expected 1 to " +
                    std::to_string(process_group::max_size));
   }
   if (made.rank >= made.size) {
-    return corrupt(what + " speaks of rank " + std::to_string(made.rank) + " in a group of " +
+    return corrupt(what() + " speaks of rank " + std::to_string(made.rank) + " in a group of " +
                    std::to_string(made.size));
   }
   if (made.descriptors < allowed->min_descriptors || made.descriptors > allowed->max_descriptors) {
-    return corrupt(what + " announces " + std::to_string(made.descriptors) + " descriptors, expected " +
+    return corrupt(what() + " announces " + std::to_string(made.descriptors) + " descriptors, expected " +
                    std::to_string(allowed->min_descriptors) + " to " + std::to_string(allowed->max_descriptors));
   }
   if ((!allowed->has_tag && made.tag != 0) || (!allowed->has_start_time && made.start_time != 0) ||
       (!allowed->has_process && (made.pid != 0 || made.uid != 0)) || take<std::uint32_t>(bytes, at_reserved) != 0) {
-    return corrupt(what + " has a value where its kind has none");
+    return corrupt(what() + " has a value where its kind has none");
   }
   if (allowed->has_process && (made.pid == 0 || made.pid > static_cast<std::uint32_t>(INT_MAX))) {
-    return corrupt(what + " names the process " + std::to_string(made.pid));
+    return corrupt(what() + " names the process " + std::to_string(made.pid));
   }
   if (made.kind == packet_kind::progress) {
     const std::uint64_t outside = made.size == 64 ? 0 : ~std::uint64_t{0} << made.size;
     if ((made.tag & outside) != 0 || (made.tag & 1) == 0) {
-      return corrupt(what + " counts ranks that a group of " + std::to_string(made.size) + " has not");
+      return corrupt(what() + " counts ranks that a group of " + std::to_string(made.size) + " has not");
     }
   }
   if (made.kind == packet_kind::refusal &&
       (made.tag < 1 || made.tag > static_cast<std::uint64_t>(refusal_code::closed))) {
-    return corrupt(what + " gives the reason " + std::to_string(made.tag) + ", expected 1 to 4");
+    return corrupt(what() + " gives the reason " + std::to_string(made.tag) + ", expected 1 to 4");
   }
   return made;
 }

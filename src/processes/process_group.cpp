@@ -140,7 +140,7 @@ error process_group::body::gone(const member& m) const {
   return make_error(errc::peer_dead, name_of(m) + " has died", error_scope::process);
 }
 
-void process_group::body::take(member& m, const packet& p, detail::raw_packet& raw) {
+void process_group::body::take(member& m, const packet& p, detail::raw_packet& raw, std::list<entry>& place) {
   if (p.rank != static_cast<std::uint32_t>(m.info.rank.value()) || p.size != members.size()) {
     give_up(m, make_error(errc::corrupt,
                           "expected a packet of rank " + std::to_string(m.info.rank.value()) + " of " +
@@ -149,28 +149,27 @@ void process_group::body::take(member& m, const packet& p, detail::raw_packet& r
                           error_scope::endpoint));
     return;
   }
-  entry made;
+  entry& made = place.front();
   made.kind = p.kind;
   made.tag = p.tag;
   made.payload.assign(p.payload.begin(), p.payload.end());
   made.descriptors = std::move(raw.descriptors);
   switch (p.kind) {
     case packet_kind::message:
+      m.unread.splice(m.unread.end(), place);
       if (made.descriptors.size() < p.descriptors) {
-        made.failure =
-            make_error(errc::resource_exhausted,
-                       "a message of " + name_of(m) + " came with " + std::to_string(p.descriptors) +
-                           " descriptors, and this process had room for " + std::to_string(made.descriptors.size()) +
-                           ": raise its limit (ulimit -n), then have it sent again");
+        made.failure = no_host_memory();  // unless there is some for a text
+        made.failure->what = "a message of " + name_of(m) + " came with " + std::to_string(p.descriptors) +
+                             " descriptors, and this process had room for " + std::to_string(made.descriptors.size()) +
+                             ": raise its limit (ulimit -n), then have it sent again";
         made.descriptors.clear();
       }
-      m.unread.push_back(std::move(made));
       return;
     case packet_kind::barrier:
     case packet_kind::gather:
       // Nobody can be further ahead: the next meeting needs our arrival at this one.
       if (m.meetings.size() < 2) {
-        m.meetings.push_back(std::move(made));
+        m.meetings.splice(m.meetings.end(), place);
         return;
       }
       break;
@@ -190,6 +189,11 @@ void process_group::body::read_from(member& m, bool everything) {
       if (!m.paused) pause(m, true);
       return;
     }
+    const auto bytes = detail::next_packet_bytes(m.link.get());
+    if (!bytes) return;
+    // A packet leaves the socket once there is memory for it: without, the caller is told, and the next one gets it.
+    std::list<entry> place(1);
+    place.front().payload.reserve(*bytes - std::min(*bytes, detail::packet_header_bytes));
     const auto got = detail::read_packet(m.link.get(), room, raw);
     if (!got) {
       give_up(m, got.error());
@@ -198,7 +202,7 @@ void process_group::body::read_from(member& m, bool everything) {
     } else if (*got == packet_io::ended) {
       conclude(m, presence::dead);
     } else if (const auto parsed = detail::checked_packet(raw); parsed) {
-      take(m, *parsed, raw);
+      take(m, *parsed, raw, place);
     } else {
       give_up(m, parsed.error());
     }
@@ -208,18 +212,16 @@ void process_group::body::read_from(member& m, bool everything) {
 void process_group::body::look() {
   std::array<epoll_event, std::size_t{2} * max_size> events;  // all that there can be: alive() asks once
   const int count = ::epoll_wait(watch.get(), events.data(), static_cast<int>(events.size()), 0);
-  bool news = false;
+  if (count > 0) tell();  // first, as memory may run out below; whoever wakes waits for the mutex
   for (int i = 0; i < count; ++i) {
     const epoll_event& event = events[static_cast<std::size_t>(i)];
     member& m = members[event.data.u64 / 2];
-    news = true;
     const bool ended = event.data.u64 % 2 == 1;
     // Who is gone sends nothing more: what it had sent is bounded by its connection, and all of it is kept.
     read_from(m, ended || (event.events & (EPOLLHUP | EPOLLERR)) != 0);
     // A fork of the dead may still hold the connection, which then does not end.
     if (ended) conclude(m, presence::dead);
   }
-  if (news) tell();
 }
 
 void process_group::body::tell() {
@@ -354,6 +356,7 @@ result<peer_message> process_group::receive(rank from, std::uint64_t tag, std::c
   body& b = *body_;
   b.require_member("receive");
   auto& m = b.other(from, "receive");
+  const std::string what = "a message of " + b.name_of(m) + " with tag " + std::to_string(tag);
   std::unique_lock lock{b.mutex};
   std::optional<body::entry> found;
   std::optional<error> failure;
@@ -369,7 +372,6 @@ result<peer_message> process_group::receive(rank from, std::uint64_t tag, std::c
     return found || failure;
   };
   const auto how = b.wait(lock, timeout, stop, done);
-  const std::string what = "a message of " + b.name_of(m) + " with tag " + std::to_string(tag);
   if (how == body::outcome::cancelled) return make_error(errc::cancelled, "the wait for " + what + " was cancelled");
   if (how == body::outcome::timed_out && m.unread.size() >= max_unread) {
     // not before time is up: another thread may be about to receive them

@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <list>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -35,9 +36,9 @@ struct process_group::body {
     descriptor process;  // pidfd
     presence state = presence::here;
     std::optional<error> broken;  // what it sent that no weft sends; nothing is read from it any more
-    std::deque<entry> unread;
-    std::deque<entry> meetings;  // its arrivals; it can be one ahead
-    bool paused = false;         // its connection is left unread
+    std::list<entry> unread;      // lists: what was read goes there without an allocation
+    std::list<entry> meetings;    // its arrivals; it can be one ahead
+    bool paused = false;          // its connection is left unread
   };
 
   struct meeting {
@@ -71,7 +72,8 @@ struct process_group::body {
   /// Something has changed: whoever waits asks again, also who sleeps as the one that watches.
   void tell();
   void read_from(member& m, bool everything);
-  void take(member& m, const detail::packet& p, detail::raw_packet& raw);
+  /// Stores it in `place`, which has room for its payload.
+  void take(member& m, const detail::packet& p, detail::raw_packet& raw, std::list<entry>& place);
   void conclude(member& m, presence how);
   void give_up(member& m, error why);
   void forget(const descriptor& set, const member& m) noexcept;

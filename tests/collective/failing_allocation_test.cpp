@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collective/failing_allocations.hpp"
 #include "collective/rank_ranks.hpp"
+#include "processes/groups.hpp"
+#include "processes/process_group_body.hpp"
 
 namespace failing_allocation_test {
 
@@ -84,5 +86,85 @@ int between_processes(long place) {
 }
 
 TEST(failing_allocation, a_failure_between_ranks_in_processes_ends_neither) { expect_told_at(between_processes, 23); }
+
+/// Whether `call` ends for want of memory, with that place failing.
+template <class F>
+bool has_no_memory(long place, F call) {
+  bool is_told = false;
+  allocations::until_failure = place;
+  try {
+    call();
+  } catch (const std::bad_alloc&) {
+    is_told = true;
+  }
+  allocations::until_failure = -1;
+  return is_told;
+}
+
+TEST(failing_allocation, what_a_receiver_without_memory_did_not_get_comes_with_its_next_call) {
+  using namespace groups;
+  auto all = together(2);
+  const descriptor memory = memory_with(pattern(10, 1));
+  const std::array<int, 1> with{memory.get()};
+  bool failed = true;
+  long place = 0;
+  for (; failed; ++place) {
+    SCOPED_TRACE("allocation " + std::to_string(place));
+    const samples::data sent = pattern(1000, static_cast<std::uint64_t>(place));
+    ASSERT_TRUE(all[1].send(rank{0}, 1, view(sent), with, soon));
+    weft::result<peer_message> got{weft::error{}};
+    const auto receive = [&] { got = all[0].receive(rank{1}, 1, 0ns); };
+    failed = has_no_memory(place, receive);
+    if (failed) receive();
+    ASSERT_TRUE(got) << failure_of(got);
+    EXPECT_EQ(data_of(got->payload), sent);
+    EXPECT_EQ(got->descriptors.size(), 1U);
+
+    ASSERT_EQ(code_of(all[1].all_gather(view(sent), 0ns)), errc::timed_out) << "it has arrived";
+    weft::result<std::vector<std::vector<std::byte>>> met{weft::error{}};
+    const auto meet = [&] { met = all[0].all_gather({}, 0ns); };
+    const bool met_none = has_no_memory(place, meet);
+    if (met_none) meet();
+    ASSERT_TRUE(met) << failure_of(met);
+    EXPECT_EQ(data_of((*met)[1]), sent);
+    EXPECT_TRUE(all[1].all_gather(view(sent), 0ns));
+    failed = failed || met_none;
+  }
+  samples::played_faults(static_cast<std::uint64_t>(2 * place));
+}
+
+TEST(failing_allocation, whoever_waits_for_what_was_read_wakes_though_memory_ran_out_for_what_came_next) {
+  using namespace groups;
+  using body = process_group::body;
+  bool failed = true;
+  for (long place = 0; failed; ++place) {
+    std::vector<body::member> members(3);
+    std::vector<descriptor> far;
+    for (const int r : {1, 2}) {
+      auto& m = members[static_cast<std::size_t>(r)];
+      auto ends = weft::value_or_raise(wire::connected_sockets(wire::max_packet_bytes));
+      m.info.rank = rank{r};
+      m.process = weft::value_or_raise(wire::watch_process(::getpid(), 0));
+      m.link = std::move(ends.first);
+      far.push_back(std::move(ends.second));
+    }
+    auto on = weft::value_or_raise(body::watchers::of(members));
+    body group{rank{0}, std::move(members), std::move(on), 0};
+    for (const int r : {1, 2}) {
+      packet p;
+      p.rank = static_cast<std::uint32_t>(r);
+      p.size = 3;
+      ASSERT_TRUE(wire::write_packet(far[static_cast<std::size_t>(r - 1)].get(), p));
+    }
+    group.watched = true;  // by a thread that sleeps until something is read or another reads it
+    failed = has_no_memory(place, [&] {
+      const std::lock_guard lock{group.mutex};
+      group.look();
+    });
+    const auto& who = group.members;
+    EXPECT_TRUE(wire::is_readable(group.nudge.file()) || (who[1].unread.empty() && who[2].unread.empty()))
+        << "allocation " << place;
+  }
+}
 
 }  // namespace failing_allocation_test
