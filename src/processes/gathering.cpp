@@ -113,7 +113,9 @@ result<void> gathering::host() {
     if (listener) these.push_back({listener.get(), POLLIN, 0});
     for (const guest& g : guests_) these.push_back({g.link.get(), POLLIN, 0});
     for (const member& m : seats_) {
-      if (m.link) these.push_back({m.link.get(), POLLIN, 0});
+      if (!m.link) continue;
+      these.push_back({m.link.get(), POLLIN, 0});
+      these.push_back({m.process.get(), POLLIN, 0});
     }
     stop_.poll(these, until_);
     for (member& m : seats_) {
@@ -140,7 +142,7 @@ result<void> gathering::host() {
   if (auto ok = await_ready(); !ok) return ok;
   for (const member& m : seats_) {
     // Who has died by now is in the group, and its death is seen there: the others have gone already.
-    if (m.link) static_cast<void>(put(m.link, plain(packet_kind::go), member_name(m.info)));
+    if (m.link) static_cast<void>(put(m, plain(packet_kind::go)));
   }
   return {};
 }
@@ -268,7 +270,7 @@ result<gathering::seating> gathering::seat(guest& g) {
   accept_credentials(g.link.get(), false);
   arrival.link = std::move(g.link);
   place = std::move(arrival);
-  if (auto ok = put(place.link, about_self(packet_kind::welcome), member_name(place.info), {}, true); !ok) {
+  if (auto ok = put(place, about_self(packet_kind::welcome), {}, true); !ok) {
     return std::move(ok).error();
   }
   present_ |= bit(r);
@@ -290,7 +292,7 @@ result<void> gathering::introduce() {
     p.start_time = whom.info.start_time;
     p.payload = whom.info.announcement;
     const std::array<int, 2> with{whom.process.get(), end.get()};
-    return put(to.link, p, member_name(to.info), with);
+    return put(to, p, with);
   };
   for (std::size_t i = 1; i < seats_.size(); ++i) {
     for (std::size_t j = i + 1; j < seats_.size(); ++j) {
@@ -301,7 +303,7 @@ result<void> gathering::introduce() {
     }
   }
   for (std::size_t i = 1; i < seats_.size(); ++i) {
-    if (auto ok = put(seats_[i].link, plain(packet_kind::complete), member_name(seats_[i].info)); !ok) return ok;
+    if (auto ok = put(seats_[i], plain(packet_kind::complete)); !ok) return ok;
   }
   return {};
 }
@@ -316,6 +318,7 @@ result<void> gathering::await_ready() {
       if ((waiting & bit(m.info.rank.value())) == 0) continue;
       awaited += (awaited.empty() ? "" : ", ") + member_name(m.info);
       these.push_back({m.link.get(), POLLIN, 0});
+      these.push_back({m.process.get(), POLLIN, 0});
     }
     if (auto ok = in_time(awaited + " to be ready"); !ok) return ok;
     stop_.poll(these, until_);
@@ -331,14 +334,12 @@ result<void> gathering::await_ready() {
 
 result<bool> gathering::hear(member& m, packet_kind expected) {
   raw_packet raw;
+  const bool has_ended = is_readable(m.process.get());  // a fork may hold its connection; what it had sent is read
   const auto got = read_packet(m.link.get(), room_, raw);
   const std::string who = member_name(m.info);
   if (!got) return got.error();
-  if (*got == packet_io::later) return false;
-  if (*got == packet_io::ended) {
-    return make_error(errc::peer_dead, who + " died while the group of " + meeting_name() + " gathered",
-                      error_scope::process);
-  }
+  if (*got == packet_io::later && !has_ended) return false;
+  if (*got != packet_io::done) return died(who);
   auto parsed = checked_packet(raw);
   if (!parsed) return std::move(parsed).error();
   if (parsed->kind == packet_kind::refusal) return refusal_of(*parsed, who + " gave up");
@@ -400,15 +401,17 @@ result<void> gathering::attend() {
     while (!ended && failed) {
       failed = in_time(present_ == bit(self_.value()) ? "rank 0, which does not answer" : absent());
       if (!failed) break;
-      std::vector<pollfd> these{{link.get(), POLLIN, 0}};
+      const descriptor& process = seats_.front().process;
+      std::vector<pollfd> these{{link.get(), POLLIN, 0}, {process.get(), POLLIN, 0}};
       stop_.poll(these, until_);
+      const bool has_ended = is_readable(process.get());
       raw_packet raw;
       const auto got = read_packet(link.get(), room_, raw);
       if (!got) {
         failed = got.error();
-      } else if (*got == packet_io::ended) {
-        ended = true;
-      } else if (*got == packet_io::done) {
+      } else if (*got != packet_io::done) {
+        ended = has_ended || *got == packet_io::ended;
+      } else {
         auto parsed = checked_packet(raw);
         if (!parsed) {
           failed = std::move(parsed).error();
@@ -429,12 +432,7 @@ result<void> gathering::attend() {
     }
     // Without a welcome this was a rank 0 of before, whose name was about to go: look for ours.
     const bool welcomed = seats_.front().process.get() >= 0;
-    if (welcomed || name_.empty()) {
-      return make_error(errc::peer_dead,
-                        (welcomed ? member_name(seats_.front().info) : std::string{"rank 0"}) +
-                            " died while the group of " + meeting_name() + " gathered",
-                        error_scope::process);
-    }
+    if (welcomed || name_.empty()) return died(welcomed ? member_name(seats_.front().info) : "rank 0");
     link.reset();
     if (auto ok = in_time("rank 0, which closes the connection"); !ok) return ok;
     pace();
@@ -498,8 +496,7 @@ result<gathering::answer> gathering::follow(const packet& p, raw_packet& raw) {
       }
       complete_ = true;
       if (auto ok = prepare(); !ok) return std::move(ok).error();
-      if (auto ok = put(host.link, plain(packet_kind::ready), member_name(host.info)); !ok)
-        return std::move(ok).error();
+      if (auto ok = put(host, plain(packet_kind::ready)); !ok) return std::move(ok).error();
       return answer::more;
     }
     case packet_kind::go:
@@ -572,22 +569,24 @@ result<void> gathering::identify(member& m, const packet& p, const raw_packet& r
   return {};
 }
 
-result<void> gathering::put(const descriptor& link, const packet& p, const std::string& to,
-                            std::span<const int> descriptors, bool with_credentials) {
+error gathering::died(const std::string& who) const {
+  return make_error(errc::peer_dead, who + " died while the group of " + meeting_name() + " gathered",
+                    error_scope::process);
+}
+
+result<void> gathering::put(const member& to, const packet& p, std::span<const int> descriptors,
+                            bool with_credentials) {
   while (true) {
-    auto wrote = write_packet(link.get(), p, descriptors, with_credentials);
+    auto wrote = write_packet(to.link.get(), p, descriptors, with_credentials);
     if (wrote && *wrote == packet_io::done) return {};
-    if (wrote && *wrote == packet_io::ended) {
-      return make_error(errc::peer_dead, to + " died while the group of " + meeting_name() + " gathered",
-                        error_scope::process);
-    }
+    if ((wrote && *wrote == packet_io::ended) || is_readable(to.process.get())) return died(member_name(to.info));
     const bool crowded = !wrote && wrote.error().native_code == ETOOMANYREFS;  // until others have received theirs
     if (!wrote && !crowded) return std::move(wrote).error();
-    if (auto ok = in_time(to + ", which does not read"); !ok) return ok;
+    if (auto ok = in_time(member_name(to.info) + ", which does not read"); !ok) return ok;
     if (crowded) {
       pace();
     } else {
-      std::vector<pollfd> these{{link.get(), POLLOUT, 0}};
+      std::vector<pollfd> these{{to.link.get(), POLLOUT, 0}, {to.process.get(), POLLIN, 0}};
       stop_.poll(these, until_);
     }
   }

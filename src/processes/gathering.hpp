@@ -55,8 +55,9 @@ class gathering {
   [[nodiscard]] std::string absent() const;
   result<void> identify(member& m, const packet& p, const raw_packet& raw) const;
   /// Waits for room where there is none. Errors: peer_dead when the other side is gone.
-  result<void> put(const descriptor& link, const packet& p, const std::string& to,
-                   std::span<const int> descriptors = {}, bool with_credentials = false);
+  result<void> put(const member& to, const packet& p, std::span<const int> descriptors = {},
+                   bool with_credentials = false);
+  [[nodiscard]] error died(const std::string& who) const;
   /// Errors: timed_out and cancelled, with what was waited for.
   [[nodiscard]] result<void> in_time(const std::string& awaited) const;
   /// Sleeps a little, until something can have changed that no descriptor tells.

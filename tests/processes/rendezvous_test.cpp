@@ -491,6 +491,114 @@ TEST(rendezvous, joins_all_or_none_however_few_descriptors_one_of_them_has_left)
   }
 }
 
+/// A process that plays a rank by hand, and whose fork keeps all of its connections when it is killed.
+class forked_player {
+ public:
+  explicit forked_player(const std::function<void()>& work)
+      : plays_([&]() -> std::string {
+          work();
+          const pid_t made = ::fork();
+          if (made == 0) ::prctl(PR_SET_PDEATHSIG, 0);
+          if (made != 0) *fork_ = made;
+          while (true) ::pause();
+        }) {}
+  ~forked_player() {
+    if (*fork_ > 0) ::kill(*fork_, SIGKILL);  // before the end of plays_ is waited for
+  }
+  void kill() {
+    ASSERT_TRUE(eventually([&] { return *fork_ != 0; }));
+    plays_.kill(SIGKILL);
+  }
+  [[nodiscard]] std::string name(int r) const {
+    return "rank " + std::to_string(r) + " (process " + std::to_string(plays_.pid()) + ") died while";
+  }
+
+ private:
+  shared<std::atomic<pid_t>> fork_;
+  child plays_;
+};
+
+packet packet_of(packet_kind kind, int r, int size) {
+  packet p;
+  p.kind = kind;
+  p.rank = static_cast<std::uint32_t>(r);
+  p.size = static_cast<std::uint32_t>(size);
+  if (kind == packet_kind::hello || kind == packet_kind::welcome) p.start_time = wire::start_time_of(::getpid());
+  return p;
+}
+
+descriptor says_hello(const std::string& name, int r, int size, std::span<const std::byte> announcement = {}) {
+  descriptor link = raw_connection(name, ::geteuid());
+  packet hello = packet_of(packet_kind::hello, r, size);
+  hello.payload = announcement;
+  EXPECT_TRUE(wire::write_packet(link.get(), hello, {}, true));
+  return link;
+}
+
+void read_until(const descriptor& link, packet_kind kind) {
+  for (auto bytes = raw_read(link); !bytes.empty(); bytes = raw_read(link)) {
+    const auto parsed = wire::parse_packet(bytes);
+    if (parsed && parsed->kind == kind) return;
+  }
+}
+
+TEST(rendezvous, sees_the_death_of_a_rank_whose_fork_holds_its_connection) {
+  const std::pair<int, packet_kind> scenes[] = {{3, packet_kind::welcome}, {2, packet_kind::complete}};
+  for (const auto& [size, reached] : scenes) {  // another one is missing; all are there, and it is not ready
+    const std::string name = fresh_name();
+    descriptor link;
+    forked_player one{[&, n = size, kind = reached] {
+      link = says_hello(name, 1, n);
+      read_until(link, kind);
+    }};
+    std::thread killer{[&] { one.kill(); }};
+    const auto group = rendezvous::at(name, rank{0}, size).join(within(only_a_hang));
+    killer.join();
+    EXPECT_EQ(code_of(group), errc::peer_dead) << failure_of(group);
+    EXPECT_TRUE(says(failure_of(group), one.name(1))) << failure_of(group);
+  }
+}
+
+TEST(rendezvous, sees_the_death_of_a_rank_that_reads_nothing_and_whose_fork_holds_its_connection) {
+  constexpr int size = 40;
+  const std::string name = fresh_name();
+  const samples::data large(process_group::max_announcement);
+  descriptor link;
+  forked_player one{[&] {
+    link = says_hello(name, 1, size);
+    read_until(link, packet_kind::peer);  // and of those that follow there are more than a connection holds
+  }};
+  weft::result<process_group> group{weft::error{}};
+  std::thread host{[&] { group = rendezvous::at(name, rank{0}, size).join(within(only_a_hang)); }};
+  std::vector<descriptor> others;
+  for (int r = 2; r < size; ++r) others.push_back(says_hello(name, r, size, view(large)));
+  one.kill();
+  host.join();
+  EXPECT_EQ(code_of(group), errc::peer_dead) << failure_of(group);
+  EXPECT_TRUE(says(failure_of(group), one.name(1))) << failure_of(group);
+}
+
+TEST(rendezvous, sees_the_death_of_rank_0_whose_fork_holds_the_connection) {
+  const std::string name = fresh_name();
+  descriptor door, link;
+  forked_player host{[&] {
+    const auto [address, length] = wire::rendezvous_address(name, ::geteuid());
+    door = descriptor{::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)};
+    if (::bind(door.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) return;
+    ::listen(door.get(), 8);
+    link = descriptor{::accept(door.get(), nullptr, nullptr)};
+    read_until(link, packet_kind::hello);
+    static_cast<void>(wire::write_packet(link.get(), packet_of(packet_kind::welcome, 0, 2), {}, true));
+    static_cast<void>(wire::write_packet(link.get(), packet_of(packet_kind::complete, 0, 2)));
+    read_until(link, packet_kind::ready);
+  }};
+  std::thread killer{[&] { host.kill(); }};
+  const auto group = rendezvous::at(name, rank{1}, 2).join(within(only_a_hang));
+  killer.join();
+  EXPECT_EQ(code_of(group), errc::peer_dead) << failure_of(group);
+  EXPECT_TRUE(says(failure_of(group), host.name(0))) << failure_of(group);
+}
+
 TEST(rendezvous, ends_for_all_when_a_process_is_killed_while_they_gather) {
   constexpr int size = 4;
   const unsigned seed = std::random_device{}();
