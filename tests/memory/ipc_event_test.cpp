@@ -3,6 +3,7 @@
 #include "weft/memory/ipc_event.hpp"
 
 #include "memory/sharing/ipc_event_body.hpp"
+#include "os/memory_file.hpp"
 #include "support/faults.hpp"
 #include "support/hang.hpp"
 #include "support/processes.hpp"
@@ -12,9 +13,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <cstring>
 #include <random>
+#include <sys/ptrace.h>
 
 namespace ipc_event_test {
 
@@ -307,6 +311,85 @@ TEST(ipc_event, whose_process_is_killed_ends_all_waits_soon) {
   RecordProperty("death_seen_us", static_cast<int>(worst / 1000));
 }
 
+/// An event of which forks may make records too.
+weft::detail::ipc_event_body event_of(const machine& m) {
+  return {weft::detail::state_of(m),
+          weft::value_or_raise(weft::detail::make_memory_file("weft-event", sizeof(weft::detail::ipc_event_page),
+                                                              weft::detail::memory_file_pages::all_there, "an event")),
+          nullptr};
+}
+
+TEST(ipc_event, gives_no_two_of_the_processes_that_record_at_the_same_time_one_number) {
+  constexpr std::size_t count = 3, each = 20'000;
+  const machine m = one_device();
+  auto body = event_of(m);
+  shared<std::array<std::atomic<int>, 1 + count * each>> times;
+  std::vector<child> all;
+  for (std::size_t c = 0; c < count; ++c) {
+    all.emplace_back([&] {
+      for (std::size_t made = 0; made < each;) {
+        const weft::error e = error_of([&] {
+          const std::uint64_t number = body.begin();
+          ++(*times)[number];
+          body.end(number, nullptr);
+          ++made;
+        });
+        if (e.code == errc::resource_exhausted) std::this_thread::yield();  // another one has not ended its own
+      }
+      return 0;
+    });
+  }
+  for (child& one : all) EXPECT_EQ(one.wait(), 0);
+  EXPECT_TRUE(std::all_of(times->begin() + 1, times->end(), [](const auto& t) { return t == 1; }));
+}
+
+/// Has a fork begin a record, and kills it once it has changed the page so many times. False where it ended before.
+bool is_killed_after(int changes, weft::detail::ipc_event_body& body) {
+  const auto page = [&] {
+    std::array<std::byte, sizeof(weft::detail::ipc_event_page)> now;
+    std::memcpy(now.data(), &body.page(), now.size());
+    return now;
+  };
+  const pid_t recorder = ::fork();
+  if (recorder == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) ::_exit(1);
+    ::raise(SIGSTOP);
+    static_cast<void>(body.begin());
+    ::_exit(0);
+  }
+  auto seen = page();
+  int status = 0, steps = 0;
+  while (::waitpid(recorder, &status, 0) == recorder && WIFSTOPPED(status)) {
+    if (const auto now = page(); now != seen) {
+      seen = now;
+      if (--changes == 0) ::kill(recorder, SIGKILL);
+    }
+    // where reservations are lost at each step, an atomic operation never ends
+    if (::ptrace(PTRACE_SINGLESTEP, recorder, nullptr, nullptr) != 0 || ++steps == 3'000'000) ::kill(recorder, SIGKILL);
+  }
+  return changes == 0;
+}
+
+TEST(ipc_event, each_record_in_the_middle_of_which_a_process_dies_has_ended_and_hinders_no_other) {
+  const machine m = one_device();
+  auto body = event_of(m);
+  int changes = 1;
+  for (; is_killed_after(changes, body); ++changes) {
+    const std::uint64_t next = body.begin();
+    for (std::uint64_t n = 1; n < next; ++n) EXPECT_TRUE(body.look(n).ended) << n << " after " << changes << " changes";
+    body.end(next, nullptr);
+  }
+  if (changes == 1) GTEST_SKIP() << "processes cannot be traced here";
+  EXPECT_GT(changes, 4);
+  const std::uint64_t recorded = body.page().recorded;
+  for (std::uint64_t n = recorded + 1; n <= recorded + 2 * ipc_event::max_outstanding; ++n) {
+    ASSERT_EQ(body.begin(), n) << "in the place of a dead one too";
+    body.end(n, nullptr);
+  }
+  EXPECT_EQ(body.look(1).cause->code, errc::kernel_failed) << "it has not ended well";
+}
+
 TEST(ipc_event, whose_page_another_process_fills_with_garbage_gives_errors_and_costs_no_descriptors) {
   shared<board> with;
   child other{[&] {
@@ -321,6 +404,7 @@ TEST(ipc_event, whose_page_another_process_fills_with_garbage_gives_errors_and_c
     fields.add(page.bell);
     fields.add(page.recorded);
     for (auto& record : page.records) {
+      fields.add(record.claim);
       fields.add(record.word);
       fields.add(record.started);
       fields.add(record.pid);

@@ -53,6 +53,8 @@ std::uint64_t own_start_time() {
   return started.load(std::memory_order_relaxed);
 }
 
+bool is_of(std::uint64_t number, std::uint64_t claim) { return claim >> 32 == (number & 0xffff'ffff); }
+
 }  // namespace
 
 ipc_event_body::ipc_event_body(std::shared_ptr<machine_state> state, descriptor file,
@@ -91,6 +93,7 @@ bool ipc_event_body::is_dead(std::uint32_t pid, std::uint64_t started) {
   if (pid == static_cast<std::uint32_t>(::getpid())) return false;
   if (owner_ && owner_->pid() == pid) return !owner_->alive();
   const std::lock_guard lock{mutex_};
+  if (started == 0) recorders_.erase({pid, started});  // the number may have gone to another process since
   // A page has room for so many recorders. Where more have been seen, somebody writes garbage: forget them all, because
   // each holds a descriptor.
   if (recorders_.size() >= page_->records.size() && !recorders_.contains({pid, started})) recorders_.clear();
@@ -117,10 +120,13 @@ ipc_event_body::verdict ipc_event_body::look(std::uint64_t number) {
                                                       std::to_string(page_->records.size()) +
                                                       " were made since; it failed, or a later one at its place")};
   }
-  if (at == number) {
-    const auto state = word & 0xff;
+  const std::uint64_t claim = record.claim.load(std::memory_order_acquire);  // pairs with the exchange in begin
+  const bool is_claimed = at < number && is_of(number, claim);               // and no more: `pid` is another's
+  if (at == number || is_claimed) {
+    const auto state = is_claimed ? ipc_event_page::begun : word & 0xff;
     if (state == ipc_event_page::done) return {true, std::nullopt};
-    const std::uint32_t pid = record.pid.load(std::memory_order_relaxed);
+    const std::uint32_t pid =
+        is_claimed ? static_cast<std::uint32_t>(claim) : record.pid.load(std::memory_order_relaxed);
     if (state == ipc_event_page::failed) {
       const std::uint32_t code = record.code.load(std::memory_order_relaxed);
       const errc why =
@@ -130,7 +136,7 @@ ipc_event_body::verdict ipc_event_body::look(std::uint64_t number) {
                                "work that " + who(pid) + " recorded as number " + std::to_string(number) +
                                    " of an event failed there: " + std::string{to_string(why)})};
     }
-    if (!is_dead(pid, record.started.load(std::memory_order_relaxed))) return {};
+    if (!is_dead(pid, is_claimed ? 0 : record.started.load(std::memory_order_relaxed))) return {};
     if (record.word.load(std::memory_order_acquire) != word) return {};  // it ended, and then died: the next look tells
     return {true, make_error(errc::peer_dead, who(pid) + ", which made " + waited(number, number) + " has died",
                              error_scope::process)};
@@ -150,24 +156,37 @@ ipc_event_body::verdict ipc_event_body::look(std::uint64_t number) {
 }
 
 std::uint64_t ipc_event_body::begin() {
+  const auto self = static_cast<std::uint32_t>(::getpid());
+  const std::uint64_t started = own_start_time();  // may find no memory, which a claim would not outlive
   for (;;) {
     std::uint64_t before = page_->recorded.load(std::memory_order_acquire);
     const std::uint64_t number = before + 1;
     auto& record = page_->records[number % page_->records.size()];
     const std::uint64_t word = record.word.load(std::memory_order_acquire);
+    std::uint64_t claim = record.claim.load(std::memory_order_acquire);       // pairs with the exchange below
+    if (page_->recorded.load(std::memory_order_acquire) != before) continue;  // so the claim is of no later number
+    if (is_of(number, claim)) {  // whoever made it may have died before it was counted
+      page_->recorded.compare_exchange_weak(before, number, std::memory_order_acq_rel);
+      continue;
+    }
     const bool begun = (word & 0xff) == ipc_event_page::begun;
     const bool taken = number > page_->records.size() && (word >> 8) < number - page_->records.size();
-    if ((begun || taken) && page_->recorded.load(std::memory_order_acquire) == before &&
-        (taken ||
-         !is_dead(record.pid.load(std::memory_order_relaxed), record.started.load(std::memory_order_relaxed)))) {
+    if ((begun || taken) && !(taken ? is_dead(static_cast<std::uint32_t>(claim), 0)
+                                    : is_dead(record.pid.load(std::memory_order_relaxed),
+                                              record.started.load(std::memory_order_relaxed)))) {
       raise(errc::resource_exhausted, "record " + std::to_string(number - page_->records.size()) + " of an event, " +
                                           std::to_string(page_->records.size()) +
                                           " before this one, has not ended; wait for it first");
     }
-    if (!page_->recorded.compare_exchange_weak(before, number, std::memory_order_acq_rel)) continue;
-    if ((word & 0xff) == ipc_event_page::failed || begun) record.lost.store(word >> 8, std::memory_order_relaxed);
-    record.pid.store(static_cast<std::uint32_t>(::getpid()), std::memory_order_relaxed);
-    record.started.store(own_start_time(), std::memory_order_relaxed);
+    if (record.word.load(std::memory_order_acquire) != word) continue;  // it ended, or began, before the death
+    if (!record.claim.compare_exchange_weak(claim, number << 32 | self, std::memory_order_acq_rel)) continue;
+    page_->recorded.compare_exchange_strong(before, number, std::memory_order_acq_rel);  // or another one has
+    if (taken)
+      record.lost.store(number - page_->records.size(), std::memory_order_relaxed);
+    else if ((word & 0xff) == ipc_event_page::failed || begun)
+      record.lost.store(word >> 8, std::memory_order_relaxed);
+    record.pid.store(self, std::memory_order_relaxed);
+    record.started.store(started, std::memory_order_relaxed);
     record.word.store(number << 8 | ipc_event_page::begun, std::memory_order_release);  // pairs with acquire in look
     return number;
   }

@@ -21,10 +21,11 @@ namespace weft::detail {
 /// Everything in it may be written by any process of the group: it is read once, and believed only as far as it hurts
 /// nobody but those processes.
 struct ipc_event_page {
-  static constexpr std::uint64_t the_magic = 0x3256454354464557;
+  static constexpr std::uint64_t the_magic = 0x3356454354464557;
   /// Of one record: number << 8 | state.
   enum state : std::uint64_t { none = 0, begun = 1, done = 2, failed = 3 };
   struct record {
+    std::atomic<std::uint64_t> claim;  // who makes the next record here: the low half of its number, and a pid
     std::atomic<std::uint64_t> word;
     std::atomic<std::uint64_t> started;  // of the recorder: with its pid, names it for good
     std::atomic<std::uint32_t> pid;
@@ -35,7 +36,7 @@ struct ipc_event_page {
   std::uint64_t magic;
   std::atomic<std::uint32_t> bell;  // changes, and wakes, whenever anything else has
   std::atomic<std::uint32_t> owner_gone;
-  std::atomic<std::uint64_t> recorded;
+  std::atomic<std::uint64_t> recorded;  // a record is claimed first, and counted by whoever sees that
   std::array<record, ipc_event::max_outstanding> records;
 };
 static_assert(sizeof(ipc_event_page) <= 4096);
