@@ -304,7 +304,7 @@ array_instance& array_body::acquire(const array_need& need, const lane& by, cons
 std::shared_ptr<lane> array_body::lane_on(device_id device) const {
   const auto found = lanes_.find(device);
   auto way = found == lanes_.end() ? nullptr : found->second.lock();
-  return way && !way->idle() ? way : nullptr;
+  return way && !way->is_spoiled() && !way->idle() ? way : nullptr;
 }
 
 void array_body::used_by(const std::shared_ptr<lane>& way) { lanes_[way->on().id()] = way; }

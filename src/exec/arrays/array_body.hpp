@@ -96,7 +96,7 @@ class array_body {
   /// same memory. Nothing may be using it.
   void shift(std::int64_t by);
   [[nodiscard]] bool has_home() const;
-  /// The streams of a launch that used it on a device and is still on its way, or null.
+  /// The streams of a launch that used it on a device, has not failed and is still on its way, or null.
   [[nodiscard]] std::shared_ptr<lane> lane_on(device_id device) const;
   void used_by(const std::shared_ptr<lane>& way);
   /// A launch has found that another division of the data would pay, or that this one is good. True when several in a

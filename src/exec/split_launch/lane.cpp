@@ -32,6 +32,7 @@ std::shared_ptr<lane> lane_pool::take(const device& on) {
 void lane_pool::drop(const std::shared_ptr<lane>& spoiled) noexcept {
   const device& on = spoiled->on();
   if (state_of(on)->backend_of(on.id()).lost(on.id())) return;
+  spoiled->spoil();
   const std::lock_guard lock{mutex_};
   std::erase(lanes_[on.id()], spoiled);
 }

@@ -4,6 +4,7 @@
 #include "weft/runtime/device.hpp"
 #include "weft/runtime/stream.hpp"
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -33,8 +34,12 @@ class lane {
   [[nodiscard]] const stream& in() const { return in_.face(); }
   [[nodiscard]] const stream& out() const { return out_.face(); }
   [[nodiscard]] bool idle() const { return compute().idle() && in().idle() && out().idle(); }
+  /// Something failed in it: what it is given from now on may be skipped.
+  [[nodiscard]] bool is_spoiled() const { return is_spoiled_.load(std::memory_order_relaxed); }
+  void spoil() noexcept { is_spoiled_.store(true, std::memory_order_relaxed); }
 
  private:
+  std::atomic<bool> is_spoiled_{false};  // who waits for the launch sees it by the launch's mutex
   device on_;
   own_stream compute_, in_, out_;
 };
