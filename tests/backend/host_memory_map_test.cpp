@@ -2,7 +2,9 @@
 #include "backends/host/memory/memory_map.hpp"
 #include "support/samples.hpp"
 #include "weft/memory/fill.hpp"
+#include "weft/memory/mapping.hpp"
 #include "weft/memory/peer_access.hpp"
+#include "weft/memory/physical_block.hpp"
 
 #include <gtest/gtest.h>
 
@@ -261,6 +263,38 @@ TEST(memory_map, survives_allocations_from_many_threads_and_ends_with_all_memory
 }
 
 // ---- a device that was reset ----------------------------------------------------------------------------------------
+
+TEST(host_window, reaches_its_memory_for_as_long_as_it_is_held) {
+  for (const bool strict : {true, false}) {
+    weft::machine_options options;
+    options.machine = samples::wired(2);
+    options.strict = strict;
+    const weft::machine m{options};
+    weft::backend& driver = weft::detail::state_of(m)->backend_of(gpu0);
+    const auto window_at = [&](void* address) {
+      return weft::value_or_raise(driver.host_window(gpu0, address, weft::bytes{1}));
+    };
+    void* const base = weft::value_or_raise(driver.allocate(gpu1, weft::bytes{8 * kib}, memory_kind::device));
+    weft::value_or_raise(driver.enable_peer(gpu0, gpu1));
+    void* const mapped = weft::value_or_raise(driver.map_peer(gpu0, base, weft::bytes{8 * kib}));
+    const auto to_peer = window_at(mapped);
+    *to_peer = std::byte{1};
+    weft::value_or_raise(driver.disable_peer(gpu0, gpu1));
+    EXPECT_EQ(*to_peer, std::byte{1});
+    EXPECT_EQ(driver.host_window(gpu0, mapped, weft::bytes{1}).error().code, errc::illegal_access) << "a new one";
+    weft::value_or_raise(driver.enable_peer(gpu0, gpu1));
+    weft::value_or_raise(driver.release(base));
+    EXPECT_EQ(*to_peer, std::byte{1});
+
+    weft::mapping shown{weft::physical_block{m[0], weft::granularity(m).minimum}};
+    shown.grant(gpu0, weft::access_right::read_write);
+    auto to_block = window_at(shown.address());
+    *to_block = std::byte{2};
+    shown.grant(gpu0, weft::access_right::none);
+    EXPECT_EQ(*to_block, std::byte{2});
+    to_block = nullptr;  // or the end of the mapping would wait for it
+  }
+}
 
 TEST(reset_device, never_lets_an_old_owner_release_memory_of_a_new_one) {
   const weft::machine m = samples::play(samples::wired(2));

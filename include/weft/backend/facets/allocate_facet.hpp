@@ -45,7 +45,8 @@ class allocate_facet : public discover_facet {
   /// A range of unified memory; advice may change nothing.
   [[nodiscard]] virtual result<void> do_advise(void*, bytes, memory_advice, device_id) { return not_offered("advice"); }
   /// Where the host's own loads and stores reach a range of an allocation as device `by` does, coherent with the
-  /// devices'. The memory stays while anybody holds this, released or not, as long as the backend exists. Errors:
+  /// devices'. The memory stays, and is reached, while anybody holds this, as long as the backend exists: released or
+  /// not, and whatever right is withdrawn. Errors:
   /// unsupported where the memory of a device is reached by commands only; illegal_access without peer access.
   [[nodiscard]] virtual result<std::shared_ptr<std::byte>> do_host_window(device_id, void*, bytes) {
     return not_offered("host windows");

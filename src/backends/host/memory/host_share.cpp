@@ -37,10 +37,13 @@ result<std::shared_ptr<std::byte>> host_backend::do_host_window(device_id by, vo
   if (auto cause = injected("host_window", {by})) return *cause;
   auto memory = memory_.find(address, size.value());
   if (!memory) return not_allocated(address);
+  std::shared_ptr<void> held = memory;
+  // As work that has begun keeps pages from being hidden; before the right to them is looked at. Other memory stays
+  // anyway, and costs no allocation here.
+  if (memory->kind == memory_kind::mapped || memory->kind == memory_kind::block) held = std::make_shared<pin>(memory);
   auto seen = memory_.resolve(by, *memory, address);
   if (!seen) return std::move(seen).error();
-  std::byte* at = *seen;
-  return std::shared_ptr<std::byte>{std::move(memory), at};
+  return std::shared_ptr<std::byte>{std::move(held), *seen};
 }
 
 result<peer_delivery> host_backend::do_verify_peer(device_id from, device_id to, peer_way way) {
