@@ -10,6 +10,7 @@
 #include "weft/memory/physical_block.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <random>
 #include <string>
@@ -484,6 +485,33 @@ TEST_F(gpu_move, fills_memory_that_its_own_device_may_not_write_without_losing_t
   static_cast<void>(error_of([&] { wait_for(m, of(m).fill(order.native(), request)); }));
   EXPECT_FALSE(m[0].is_lost());
   EXPECT_FALSE(m[1].is_lost());
+}
+
+TEST_F(gpu_move, a_right_withdrawn_under_work_is_taken_from_the_driver_once_that_has_ended) {
+  using weft::access_right;
+  const weft::machine m = open();
+  for (const access_right left : {access_right::none, access_right::read}) {
+    weft::mapping shown{weft::physical_block{m[0], weft::granularity(m).minimum}};
+    shown.grant(gpu0, access_right::read_write);
+    const weft::stream order{m[0]};
+    samples::gate gate;
+    gate.hold(order);
+    weft::fill_request request;
+    request.dst = shown.address();
+    request.count = 1000;
+    request.pattern_size = 1;
+    const auto filled = of(m).fill(order.native(), request);
+    shown.grant(gpu0, access_right::none);
+    shown.grant(gpu0, left);
+    EXPECT_EQ(driver.right(0, shown.address()), weft::gpu::access_read_write) << "work may have begun";
+    gate.open();
+    static_cast<void>(error_of([&] { wait_for(m, filled); }));
+    const unsigned long long wanted = left == access_right::read ? weft::gpu::access_read : weft::gpu::access_none;
+    const auto until = std::chrono::steady_clock::now() + samples::only_a_hang;
+    while (driver.right(0, shown.address()) != wanted && std::chrono::steady_clock::now() < until)
+      static_cast<void>(m[0].free_memory());  // which has done what was put off
+    EXPECT_EQ(driver.right(0, shown.address()), wanted);
+  }
 }
 
 TEST_F(gpu_move, a_refused_move_fails_with_its_code_and_a_sticky_error_loses_the_device) {

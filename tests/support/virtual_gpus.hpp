@@ -2,6 +2,7 @@
 // Machines of CUDA devices for tests: those of the virtual driver, four unless the environment says otherwise.
 #pragma once
 
+#include "backends/gpu/driver/driver_functions.hpp"
 #include "backends/gpu/factory.hpp"
 #include "core/make_error.hpp"
 #include "support/paths.hpp"
@@ -63,6 +64,7 @@ class virtual_cuda {
     find(last_launch_, "weft_virtual_last_launch");
     find(listen_to_own_work_, "weft_virtual_listen_to_own_work");
     find(priority_, "weft_virtual_priority");
+    find(right_, "cuMemGetAccess");
   }
   [[nodiscard]] unsigned long long calls(const char* name) const { return calls_(name); }
   /// That somebody holds.
@@ -85,6 +87,13 @@ class virtual_cuda {
   void listen_to_own_work(void (*listener)(int)) const { listen_to_own_work_(listener); }
   /// As the driver has it: the lower goes first.
   [[nodiscard]] int priority(void* stream) const { return priority_(stream); }
+  /// What a device may do at an address of a mapping, in the driver's words; ~0 where nothing is mapped.
+  [[nodiscard]] unsigned long long right(int device, const void* address) const {
+    unsigned long long made = ~0ULL;
+    const weft::gpu::CUmemLocation by{weft::gpu::location_device, device};
+    static_cast<void>(right_(&made, &by, reinterpret_cast<std::uintptr_t>(address)));
+    return made;
+  }
   void add_kernel(const char* name, weft_virtual_kernel_function body, unsigned count, const unsigned* sizes,
                   const unsigned char* is_pointer) const {
     register_(name, body, count, sizes, is_pointer);
@@ -108,6 +117,7 @@ class virtual_cuda {
   weft_virtual_launch (*last_launch_)() = nullptr;
   void (*listen_to_own_work_)(void (*)(int)) = nullptr;
   int (*priority_)(void*) = nullptr;
+  weft::gpu::CUresult (*right_)(unsigned long long*, const weft::gpu::CUmemLocation*, weft::gpu::CUdeviceptr) = nullptr;
   void (*register_)(const char*, weft_virtual_kernel_function, unsigned, const unsigned*,
                     const unsigned char*) = nullptr;
 };

@@ -152,6 +152,7 @@ result<void> blocks::map(void* address, std::size_t size, block_id block) {
   auto made = std::make_shared<allocation>();
   describe_mapping(*made, memory, address, size);
   made->gpu = gpu_number(address);
+  made->told = std::make_unique<common::access_list>(memory_.devices());
   const auto at = std::make_shared<place>();
   made->give_back = [cu = &cu_, memory, at, from = made->gpu, size] {
     static_cast<void>(cu->cuMemUnmap(from, size));
@@ -170,26 +171,51 @@ result<void> blocks::map(void* address, std::size_t size, block_id block) {
   return {};
 }
 
-/// Tells the driver what each GPU may do: the most that any of its devices may.
-result<void> blocks::apply(const allocation& mapping, const common::access_list& rights) const {
+/// Tells the driver what each GPU may do: the most that any of its devices may. Under mutex_.
+result<void> blocks::apply(const allocation_ref& mapping, const common::access_list& rights) {
   const discovery& found = memory_.found();
   std::vector<CUmemAccessDesc> wanted;
+  common::access_list told{memory_.devices()};
+  bool has_put_off = false;
   for (std::size_t gpu = 0; gpu < found.gpus.size(); ++gpu) {
     access_right now = access_right::none, next = access_right::none;
     for (std::size_t d = 0; d < found.devices.size(); ++d) {
       if (found.devices[d].gpu != gpu) continue;
-      now = std::max(now, mapping.only->of(d));
+      now = std::max(now, mapping->told->of(d));
       next = std::max(next, rights.of(d));
     }
     // work that has begun keeps its right: to take it away would lose the device
-    const bool is_taken = next < now && mapping.pending.load(std::memory_order_acquire) != 0;
-    if (now != next && !is_taken) wanted.push_back({{location_device, found.gpus[gpu].id}, flags_of(next)});
+    const bool stays = next < now && mapping->pending.load(std::memory_order_acquire) != 0;
+    has_put_off = has_put_off || stays;
+    if (now != next && !stays) wanted.push_back({{location_device, found.gpus[gpu].id}, flags_of(next)});
+    for (std::size_t d = 0; d < found.devices.size(); ++d) {
+      if (found.devices[d].gpu == gpu) told.set(d, stays ? now : next);
+    }
   }
-  if (wanted.empty()) return {};
-  const CUresult status = cu_.cuMemSetAccess(mapping.gpu, mapping.size, wanted.data(), wanted.size());
-  if (status != CUDA_SUCCESS)
-    return cu_error(cu_, status, "setting rights on " + extent_of(mapping.user, mapping.size), errc::invalid_argument);
+  if (!wanted.empty()) {
+    const CUresult status = cu_.cuMemSetAccess(mapping->gpu, mapping->size, wanted.data(), wanted.size());
+    if (status != CUDA_SUCCESS)
+      return cu_error(cu_, status, "setting rights on " + extent_of(mapping->user, mapping->size),
+                      errc::invalid_argument);
+  }
+  mapping->told->copy(told);
+  if (has_put_off) apply_later(mapping);
   return {};
+}
+
+/// Takes from the driver what apply() has left it, once no work uses the mapping.
+void blocks::apply_later(const allocation_ref& mapping) {
+  const std::weak_ptr<allocation> it = mapping;
+  const auto is_unused = [it] {
+    const auto there = it.lock();
+    return !there || there->pending.load(std::memory_order_acquire) == 0;
+  };
+  memory_.later_when(is_unused, [this, it] {
+    const auto there = it.lock();
+    if (!there) return;
+    const std::lock_guard lock{mutex_};
+    static_cast<void>(apply(there, *there->only));
+  });
 }
 
 result<void> blocks::set_access(void* address, std::size_t size, std::span<const device_right> rights) {
@@ -210,14 +236,14 @@ result<void> blocks::set_access(void* address, std::size_t size, std::span<const
   for (std::size_t i = 0; i < mappings.size(); ++i) {
     common::access_list before{memory_.devices()};
     before.copy(*mappings[i]->only);
-    auto done = apply(*mappings[i], *next[i]);
+    auto done = apply(mappings[i], *next[i]);
     if (done) {
       mappings[i]->only->copy(*next[i]);
       next[i]->copy(before);  // what undoing goes back to
       continue;
     }
     while (i-- > 0) {
-      static_cast<void>(apply(*mappings[i], *next[i]));
+      static_cast<void>(apply(mappings[i], *next[i]));
       mappings[i]->only->copy(*next[i]);
     }
     return done;

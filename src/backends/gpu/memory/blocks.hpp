@@ -59,7 +59,8 @@ class blocks : public common::block_table<memory_map, block_memory, reserved_ran
   [[nodiscard]] result<current_context> place_for_blocks(device_id device) const;
   [[nodiscard]] result<std::size_t> size_of(CUmemGenericAllocationHandle handle, int descriptor, device_id device,
                                             std::size_t told) const;
-  [[nodiscard]] result<void> apply(const allocation& mapping, const common::access_list& rights) const;
+  [[nodiscard]] result<void> apply(const allocation_ref& mapping, const common::access_list& rights);
+  void apply_later(const allocation_ref& mapping);
 
   const driver& cu_;
 };

@@ -58,14 +58,15 @@ struct allocation : common::known_range<allocation> {
   [[nodiscard]] std::optional<error> broken() const;
 
   memory_map* home = nullptr;
-  CUdeviceptr gpu = 0;                      // where GPUs find it
-  std::byte* host = nullptr;                // where the host reaches it; null: nowhere
-  std::atomic<bool> reset{false};           // went with its device's context, whoever still holds this
-  CUmemoryPool pool = nullptr;              // of its own, where it is shareable memory of a pool
-  bool own_pages = false;                   // nothing else lies in its pages: it can be exported
-  bool coherent = false;                    // with running kernels
-  std::shared_ptr<export_record> exported;  // guarded by the table
-  std::shared_ptr<import_record> imported;  // memory of another process
+  CUdeviceptr gpu = 0;                        // where GPUs find it
+  std::byte* host = nullptr;                  // where the host reaches it; null: nowhere
+  std::atomic<bool> reset{false};             // went with its device's context, whoever still holds this
+  CUmemoryPool pool = nullptr;                // of its own, where it is shareable memory of a pool
+  bool own_pages = false;                     // nothing else lies in its pages: it can be exported
+  bool coherent = false;                      // with running kernels
+  std::unique_ptr<common::access_list> told;  // block: the rights that the driver knows of; guarded by the blocks
+  std::shared_ptr<export_record> exported;    // guarded by the table
+  std::shared_ptr<import_record> imported;    // memory of another process
 
   std::uint64_t made_in = 0;  // registered or imported: generation of the context; guarded by the table
   // host memory that is registered with the driver: a registration ends with its context, the memory does not
@@ -183,6 +184,15 @@ class memory_map final : public common::memory_model<allocation> {
     try {
       (gone.goes_back_late ? late_[found_.devices[local(gone.owner)].gpu] : late_.back())
           .add_when(std::function<bool()>{std::move(may)}, std::function<void()>{std::move(f)});
+    } catch (const std::bad_alloc&) {
+    }
+  }
+  /// Runs it on a thread of its own, once `may` says so; never where the machine ends before.
+  template <class May, class F>
+  void later_when(May may, F f) noexcept {
+    if (here_.forked()) return;
+    try {
+      late_.back().add_when(std::function<bool()>{std::move(may)}, std::function<void()>{std::move(f)});
     } catch (const std::bad_alloc&) {
     }
   }
