@@ -49,7 +49,8 @@ class physical_block {
   [[nodiscard]] descriptor share(std::source_location where = std::source_location::current()) const;
   /// The block of another process, or of this one. What comes from outside is checked: the descriptor may close
   /// afterwards. No rights come with it: map it and grant them. `size`: what its maker says; 0 is unknown. CUDA tells
-  /// no size: without it weft tries which sizes can be mapped, in address space for the memory of a whole GPU.
+  /// no size: without it weft tries which sizes can be mapped, in address space for the memory of a whole GPU. On CUDA
+  /// and HIP weft takes a block of this process for another one: copies between the two that overlap are not refused.
   /// Errors: corrupt (not a block, damaged, smaller than was said, or memory that its owner could take away),
   ///   incompatible (another version; on CUDA also a block of another GPU than the one named), not_found (its device is
   ///   not of this machine: name one of this machine), invalid_argument (not open).
