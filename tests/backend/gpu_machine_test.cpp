@@ -17,12 +17,15 @@
 #include "weft/memory/peer_access.hpp"
 #include "weft/memory/pool.hpp"
 #include "weft/memory/shared_memory.hpp"
+#include "weft/runtime/stream.hpp"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <fcntl.h>
+#include <future>
 #include <set>
 #include <string>
 #include <unistd.h>
@@ -613,6 +616,25 @@ TEST_F(gpu_machine, maps_no_block_beside_another_backend_and_says_where_it_would
     EXPECT_EQ(e.code(), errc::unsupported);
     EXPECT_NE(e.cause().what.find("reservations of a mixed machine"), std::string::npos) << e.cause().what;
   }
+}
+
+TEST_F(gpu_machine, ends_by_a_reset_the_wait_behind_which_another_backend_uses_pinned_memory_of_the_gpu) {
+  weft::machine_options options = samples::virtual_cuda_options();
+  options.backend = "host,virtual_cuda";
+  const weft::machine m{options};
+  const weft::device gpu = m[m.device_count() - 1];
+  const weft::pinned_buffer<std::uint32_t> word{gpu, 1};
+  const weft::pinned_buffer<byte> pinned{gpu, 1'000};
+  *word.data() = 0;
+  const weft::buffer<byte> there{m[0], 1'000};
+  const weft::stream held{gpu}, order{m[0]};
+  order.wait(held.wait_value(word.data(), 1, weft::word_comparison::equal));
+  const weft::event copied = weft::copy(order, there, pinned);
+  auto reset = std::async(std::launch::async, [&] { gpu.reset(); });
+  EXPECT_EQ(reset.wait_for(samples::only_a_hang), std::future_status::ready);
+  std::atomic_ref{*word.data()}.store(1);  // where the reset has ended nothing, so that this test ends
+  reset.get();
+  EXPECT_EQ(code_of([&] { copied.wait(); }), errc::device_lost);
 }
 
 TEST_F(gpu_importer, DISABLED_is_told_of_more_than_there_is) {

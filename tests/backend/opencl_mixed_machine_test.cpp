@@ -355,6 +355,31 @@ TEST_P(mixed_machine, gives_pinned_memory_back_after_a_reset_of_its_device_when_
   EXPECT_EQ(got, address);
 }
 
+TEST_P(mixed_machine, a_reset_ends_the_wait_behind_which_another_backend_uses_pinned_memory_of_the_device) {
+  const machine m = open();
+  const auto [host, other] = one_of_each(m);
+  for (const auto& [owner, user] : {std::pair{host, other}, std::pair{other, host}}) {
+    const weft::pinned_buffer<std::uint32_t> word{owner, 1};
+    const weft::pinned_buffer<std::int32_t> pinned{owner, 1'000};
+    *word.data() = 0;
+    std::fill(pinned.data(), pinned.data() + pinned.size(), 42);
+    const buffer<std::int32_t> there{user, 1'000};
+    weft::fill(there, 7);
+    const stream held{owner}, order{user};
+    if (error_of([&] { held.wait_value(word.data(), 1, weft::word_comparison::equal); }).code == errc::unsupported)
+      continue;
+    order.wait(held.record());
+    const weft::event copied = weft::copy(order, there, pinned);
+    auto reset = std::async(std::launch::async, [d = owner] { d.reset(); });
+    EXPECT_EQ(reset.wait_for(samples::only_a_hang), std::future_status::ready);
+    std::atomic_ref{*word.data()}.store(1);  // where the reset has ended nothing, so that this test ends
+    reset.get();
+    EXPECT_EQ(error_of([&] { copied.wait(); }).code, errc::device_lost);
+    EXPECT_FALSE(owner.is_lost());
+    EXPECT_EQ(read(there), std::vector<std::int32_t>(1'000, 7));
+  }
+}
+
 TEST_P(mixed_machine, a_batch_that_fails_has_left_nothing_under_way) {
   auto options = samples::mixed_options(GetParam());
   options.devices.reset();

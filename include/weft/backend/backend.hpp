@@ -157,6 +157,10 @@ class backend : public watch_facet {
   void note_reuse(void* base) noexcept;
   [[nodiscard]] std::shared_ptr<const error> lost(device_id device) noexcept;
   [[nodiscard]] result<void> reset(device_id device) noexcept;
+  /// Waits until other backends of a mixed machine have done with host memory of a device.
+  using wait_for_others = std::function<void(device_id)>;
+  /// The mixed backend calls it once, before it submits work.
+  void free_memory_after(wait_for_others others) noexcept { others_ = std::move(others); }
   [[nodiscard]] bool on_worker() noexcept { return do_on_worker(); }
   /// Whether a call of this thread is under way, which close() on it cannot wait for.
   [[nodiscard]] bool in_call() noexcept;
@@ -165,6 +169,12 @@ class backend : public watch_facet {
   /// Ends everything: pending work completes as cancelled, calls under way come back, threads are joined, memory is
   /// returned. Later calls fail with machine_closed.
   void close() noexcept;
+
+ protected:
+  /// For do_reset(), between the end of the device's work and that of its memory.
+  void await_others(device_id device) const {
+    if (others_) others_(device);
+  }
 
  private:
   template <class F>
@@ -187,6 +197,7 @@ class backend : public watch_facet {
   std::unique_ptr<detail::call_gate> gate_;
   std::atomic<bool> work_ended_{false}, closed_{false};
   unfinished_rest rest_;
+  wait_for_others others_;
 };
 
 }  // namespace weft

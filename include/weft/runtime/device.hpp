@@ -67,8 +67,9 @@ class device {
   [[nodiscard]] std::optional<error> lost_cause() const;
   /// Brings a lost device back. Its memory and peer relations are gone: buffers on it fail with not_found. Pinned,
   /// unified and adopted memory is the host's too, and stays; but for unified memory of CUDA and HIP, and adopted
-  /// memory that the program had page-locked itself, which go with a reset of their whole GPU. Errors: device_lost
-  /// where the vendor serves this process no more, which has to be started anew.
+  /// memory that the program had page-locked itself, which go with a reset of their whole GPU. Ends what waits for the
+  /// device, then waits for copies by other backends of a mixed machine of host memory that is this device's.
+  /// Errors: device_lost where the vendor serves this process no more, which has to be started anew.
   void reset(std::source_location where = std::source_location::current()) const;
 
   friend bool operator==(const device& a, const device& b) { return a.id_ == b.id_ && a.state_ == b.state_; }

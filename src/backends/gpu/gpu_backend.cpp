@@ -303,6 +303,7 @@ result<void> gpu_backend::do_reset(device_id device) {
   for (const device_id part : parts) {
     for (queued::queued_stream* order : scheduler_->streams_of(part))
       static_cast<void>(scheduler_->synchronize(*order, no_deadline, {}));
+    await_others(part);
     // a late value would let a wait go that comes after it
     if (!is_whole && !streams_->words().settle(local(part))) {
       return make_error(errc::not_ready, to_string(part) +

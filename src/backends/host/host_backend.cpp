@@ -377,6 +377,7 @@ result<void> host_backend::do_reset(device_id device) {
     if (host_stream* stream = scheduler_.find(handle))
       static_cast<void>(scheduler_.synchronize(*stream, no_deadline, {}));
   }
+  await_others(device);
   blocks_.forget(device);
   memory_.forget(device);
   scheduler_.restore(device);

@@ -33,7 +33,10 @@ mixed_backend::mixed_backend(std::vector<std::unique_ptr<backend>> parts, topolo
                              std::chrono::steady_clock::time_point epoch)
     : backend(identity_of(parts, std::move(layout))), parts_(std::move(parts)), epoch_(epoch) {
   for (std::size_t i = 0; i < parts_.size(); ++i) part_of_.insert(part_of_.end(), parts_[i]->devices().size(), i);
-  for (const auto& part : parts_) part->end_events_after([this](const event_record& event) { return tail_of(event); });
+  for (const auto& part : parts_) {
+    part->end_events_after([this](const event_record& event) { return tail_of(event); });
+    part->free_memory_after([this](device_id device) { wait_for_uses(device); });
+  }
 }
 
 mixed_backend::~mixed_backend() { close(); }
@@ -461,11 +464,7 @@ void mixed_backend::do_note_reuse(void* base) {
 
 std::shared_ptr<const error> mixed_backend::do_lost(device_id device) { return backend_of(device).lost(device); }
 
-result<void> mixed_backend::do_reset(device_id device) {
-  backend& by = backend_of(device);
-  wait_for_uses(device);
-  return by.reset(device);
-}
+result<void> mixed_backend::do_reset(device_id device) { return backend_of(device).reset(device); }
 
 bool mixed_backend::do_on_worker() noexcept {
   return hops_.is_current() ||

@@ -207,7 +207,7 @@ class mixed_backend final : public backend {
   [[nodiscard]] event_ref tail_of(const event_record& event);
   /// Waits for the tails of events of a backend that have ended themselves.
   [[nodiscard]] wait_outcome wait_for_tails(const backend& of, wait_deadline deadline, const std::stop_token& stop);
-  /// Waits for what others do with host memory of a device, which is reset. The memory stays.
+  /// Waits for what others do with host memory of a device, which is being reset.
   void wait_for_uses(device_id device);
   enum class release_outcome : unsigned char { now, later, before };
   [[nodiscard]] release_outcome release_later(backend& from, void* base);

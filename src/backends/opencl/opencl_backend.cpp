@@ -141,6 +141,7 @@ result<void> opencl_backend::do_reset(device_id device) {
   scheduler_->lose(device, shared_error(make_error(errc::cancelled, to_string(device) + " is being reset")));
   for (queued::queued_stream* order : scheduler_->streams_of(device))
     static_cast<void>(scheduler_->synchronize(*order, no_deadline, {}));
+  await_others(device);
   memory_.forget(device);
   scheduler_->restore(device);
   return {};

@@ -44,7 +44,8 @@ class watch_facet : public run_facet {
   virtual void do_note_reuse(void*) {}
   /// The cause if the device is lost. Called at any time.
   [[nodiscard]] virtual std::shared_ptr<const error> do_lost(device_id) { return nullptr; }
-  /// Brings a lost device back: its allocations, peers and failures are gone.
+  /// Brings a lost device back: its allocations, peers and failures are gone. The device counts as lost first, so that
+  /// what waits for it ends; then await_others(); then its memory goes.
   [[nodiscard]] virtual result<void> do_reset(device_id) { return not_offered("a reset"); }
   /// True on a thread that runs this backend's work, where nothing may wait for that work.
   [[nodiscard]] virtual bool do_on_worker() noexcept { return false; }
