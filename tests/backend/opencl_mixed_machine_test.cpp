@@ -380,6 +380,26 @@ TEST_P(mixed_machine, a_reset_ends_the_wait_behind_which_another_backend_uses_pi
   }
 }
 
+TEST_P(mixed_machine, adopts_a_range_for_devices_of_one_backend_alone) {
+  const machine m = open();
+  const auto [host, other] = one_of_each(m);
+  std::vector<std::int32_t> all(3'000);
+  const std::span own{all.data() + 1'000, 1'000};
+  for (const auto& [owner, user] : {std::pair{host, other}, std::pair{other, host}}) {
+    {
+      const weft::adopted_memory<std::int32_t> mine{owner, own};
+      for (const std::span<std::int32_t> again :
+           {own, own.subspan(1, 10), std::span{all}, std::span{all}.first(1'001), std::span{all}.last(1'001)}) {
+        const auto e = error_of([&, d = user] { const weft::adopted_memory<std::int32_t> no{d, again}; });
+        EXPECT_EQ(e.code, errc::invalid_argument) << to_string(e);
+        EXPECT_EQ(weft::address_range(m[0], own.data()).device, owner.id());
+      }
+    }
+    EXPECT_EQ(error_of([&, &at = own] { static_cast<void>(weft::address_range(m[0], at.data())); }).code,
+              errc::not_found);
+  }
+}
+
 TEST_P(mixed_machine, a_batch_that_fails_has_left_nothing_under_way) {
   auto options = samples::mixed_options(GetParam());
   options.devices.reset();

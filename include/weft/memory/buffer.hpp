@@ -150,6 +150,7 @@ void advise(const device& on, device_span<const std::byte> range, memory_advice 
             std::source_location where = std::source_location::current());
 
 /// Registers host memory of the caller's so that the device may use it; ends with the object, which frees nothing.
+/// Errors: invalid_argument where a device of the machine, of any backend, has a byte of it already.
 template <class T>
 class adopted_memory {
  public:

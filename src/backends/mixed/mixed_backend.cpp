@@ -92,6 +92,10 @@ result<void*> mixed_backend::do_allocate_coherent(device_id device, bytes size) 
 }
 
 result<void> mixed_backend::do_release(void* base) {
+  {
+    const std::lock_guard lock{adopted_mutex_};
+    adopted_.erase(base);
+  }
   const owner memory = owner_of(base);
   if (!memory.known()) return parts_.front()->release(base);  // its reason, or its leave after the end of the machine
   backend& from = *parts_[memory.part];
@@ -115,8 +119,22 @@ result<memory_description> mixed_backend::do_find(const void* address) {
   return found;
 }
 
+// release() names an address alone, so no two backends may know it; each looks after its own.
 result<void> mixed_backend::do_adopt(device_id device, void* base, bytes size) {
-  return backend_of(device).adopt(device, base, size);
+  const std::lock_guard lock{adopted_mutex_};
+  const owner around = owner_of(base);
+  std::optional<device_id> by;
+  if (around.known()) by = around.memory.device;
+  const auto next = adopted_.lower_bound(base);
+  if (!by && next != adopted_.end() && number(next->first) - number(base) < size.value()) by = next->second;
+  if (by && part_of(*by) != part_of(device)) {
+    return make_error(errc::invalid_argument, "adopting " + to_string(size) + " at " + hex(base) + " for " +
+                                                  to_string(device) + ", of which " + to_string(*by) +
+                                                  " of another backend has a part already");
+  }
+  auto done = backend_of(device).adopt(device, base, size);
+  if (done) adopted_.insert_or_assign(base, device);
+  return done;
 }
 
 // Of unified memory, which a mixed machine has not: their own backends say so.

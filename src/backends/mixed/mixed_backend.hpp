@@ -236,6 +236,9 @@ class mixed_backend final : public backend {
   };
   std::map<const void*, host_memory_uses> uses_;  // of host memory of one backend by others, by its start
 
+  std::mutex adopted_mutex_;
+  std::map<const void*, device_id> adopted_;  // by where it starts
+
   std::mutex sources_mutex_;
   std::uint64_t last_source_ = 0;
   std::map<std::uint64_t, std::vector<std::pair<backend*, std::uint64_t>>> sources_;
