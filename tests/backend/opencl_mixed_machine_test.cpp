@@ -18,6 +18,7 @@
 #include "weft/runtime/stream.hpp"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <future>
 #include <numeric>
@@ -400,19 +401,73 @@ TEST_P(mixed_machine, adopts_a_range_for_devices_of_one_backend_alone) {
   }
 }
 
-TEST_P(mixed_machine, a_batch_that_fails_has_left_nothing_under_way) {
+TEST_P(mixed_machine, a_batch_that_is_refused_has_copied_nothing) {
   auto options = samples::mixed_options(GetParam());
   options.devices.reset();
   weft::topology layout = samples::wired(2);
   weft::topology_fault fault;
   fault.what = weft::topology_fault::kind::device_lost;
-  fault.device = weft::device_id{0};
+  fault.device = weft::device_id{1};
   layout.faults.push_back(fault);
   options.machine = layout;
   const machine m{options};
   const auto [host, other] = one_of_each(m);
-  const buffer<std::int32_t> lost{host, 1'000}, there{other, 1'000}, beside{other, 1'000};
-  EXPECT_EQ(error_of([&, d = host] { stream{d}.call([] {}).wait(); }).code, errc::device_lost);
+  const weft::device dead = m[host.id().value() + 1];
+  const buffer<std::byte> gone{dead, 64};
+  EXPECT_EQ(error_of([&] { stream{dead}.call([] {}).wait(); }).code, errc::device_lost);
+  weft::backend& driver = *weft::detail::state_of(m)->backends().front();
+  const auto line = [](void* dst, const void* src, std::uint64_t size, bool dst_is_host, bool src_is_host) {
+    weft::copy_request made;
+    made.dst = dst;
+    made.src = src;
+    made.dst_is_host = dst_is_host;
+    made.src_is_host = src_is_host;
+    made.shape.width = size;
+    return made;
+  };
+  for (const auto& [owner, user] : {std::pair{host, other}, std::pair{other, host}}) {
+    const buffer<std::byte> there{owner, 64}, here{user, 64};
+    const std::vector<std::byte> sent(64, std::byte{9});
+    std::vector<std::byte> plain(128);
+    std::vector<std::pair<weft::copy_request, errc>> wrong{
+        {line(plain.data(), sent.data(), 64, false, true), errc::not_found},
+        {line(plain.data(), there.data(), 65, true, false), errc::out_of_range},
+        {line(plain.data(), here.data(), 65, true, false), errc::out_of_range},
+        {line(here.data(), there.data(), 64, false, false), errc::peer_unsupported}};
+    if (user.id() == other.id()) wrong.emplace_back(line(gone.data(), sent.data(), 64, false, true), errc::device_lost);
+    for (const auto& [bad, code] : wrong) {
+      weft::fill(there, std::byte{1});
+      weft::fill(here, std::byte{1});
+      const stream order{user};
+      const auto refused =
+          driver.copy_batch(order.native(), std::array{line(there.data(), sent.data(), 64, false, true),
+                                                       line(here.data(), sent.data(), 64, false, true), bad});
+      ASSERT_FALSE(refused);
+      EXPECT_EQ(refused.error().code, code) << refused.error().what;
+      m.synchronize();
+      for (const buffer<std::byte>* one : {&there, &here}) {
+        std::vector<std::byte> got(64);
+        weft::copy(got, *one);
+        EXPECT_EQ(got, std::vector<std::byte>(64, std::byte{1})) << to_string(refused.error());
+      }
+    }
+  }
+}
+
+TEST_P(mixed_machine, a_batch_that_fails_has_left_nothing_under_way) {
+  auto options = samples::mixed_options(GetParam());
+  options.devices.reset();
+  weft::topology layout = samples::wired(2);
+  weft::topology_fault fault;
+  fault.what = weft::topology_fault::kind::call_fails;  // no stream on the host stands in
+  fault.device = weft::device_id{0};
+  fault.call = "create_stream";
+  fault.nth = 0;
+  layout.faults.push_back(fault);
+  options.machine = layout;
+  const machine m{options};
+  const auto [host, other] = one_of_each(m);
+  const buffer<std::int32_t> across{host, 1'000}, there{other, 1'000}, beside{other, 1'000};
   const stream order{other};
   std::atomic<bool> go{false};
   order.call([&] { go.wait(false); });
@@ -426,8 +481,8 @@ TEST_P(mixed_machine, a_batch_that_fails_has_left_nothing_under_way) {
     }};
     std::vector<weft::copy_part> parts;
     parts.push_back(weft::part(there, sent));
-    parts.push_back(weft::part(lost, sent));
-    EXPECT_EQ(error_of([&] { weft::copy_batch(order, parts); }).code, errc::device_lost);
+    parts.push_back(weft::part(across, sent));
+    EXPECT_EQ(error_of([&] { weft::copy_batch(order, parts); }).code, errc::resource_exhausted);
     EXPECT_TRUE(go) << "the memory of the first part is the program's again";
     came_back.set_value();
   }

@@ -201,7 +201,15 @@ class mixed_backend final : public backend {
   [[nodiscard]] result<stand_in> take_stand_in(backend& by, device_id on);
 
   // move
-  [[nodiscard]] result<event_ref> copy_across(stream_handle stream, copy_request request, error unknown);
+  /// A copy that was looked at: both ends are known, and `mover` is who can follow them.
+  struct crossing {
+    copy_request request;
+    owner dst, src;
+    std::size_t mover = owner::none;
+    device_id on;  // of the mover
+  };
+  [[nodiscard]] result<crossing> crossing_of(stream_handle stream, const copy_request& request) const;
+  [[nodiscard]] result<event_ref> copy_across(stream_handle stream, const crossing& one);
   void remember_use(const owner& memory, const event_ref& by);
   /// A copy that goes on, of those that the stream of an ended event got before the end; null: there is none.
   [[nodiscard]] event_ref tail_of(const event_record& event);

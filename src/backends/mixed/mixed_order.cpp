@@ -254,59 +254,72 @@ result<event_ref> mixed_backend::stand_in_for(stream_handle order, device_id on,
 result<event_ref> mixed_backend::do_copy(stream_handle stream, const copy_request& request) {
   auto done = backend_of(stream).copy(untagged(stream), request);
   if (done || done.error().code != errc::not_found) return done;
-  return copy_across(stream, request, std::move(done).error());
+  auto one = crossing_of(stream, request);
+  if (!one) return std::move(one).error();
+  return copy_across(stream, *one);
 }
 
-result<event_ref> mixed_backend::copy_across(stream_handle stream, copy_request request, error unknown) {
+result<mixed_backend::crossing> mixed_backend::crossing_of(stream_handle stream, const copy_request& request) const {
   const std::size_t here = part_in(stream);
   const copy_shape& shape = request.shape;
-  const owner dst = request.dst_is_host ? owner{} : owner_of(request.dst);
-  const owner src = request.src_is_host ? owner{} : owner_of(request.src);
-  if ((!request.dst_is_host && !dst.known()) || (!request.src_is_host && !src.known())) return unknown;
+  crossing made{request,
+                request.dst_is_host ? owner{} : owner_of(request.dst),
+                request.src_is_host ? owner{} : owner_of(request.src),
+                here,
+                {}};
+  const owner &dst = made.dst, &src = made.src;
+  if (!request.dst_is_host && !dst.known()) return not_allocated("the destination " + hex(request.dst));
+  if (!request.src_is_host && !src.known()) return not_allocated("the source " + hex(request.src));
   // whose device memory is moved: only its own backend can
-  std::size_t mover = here;
+  std::size_t& mover = made.mover;
   for (const owner* one : {&dst, &src}) {
     if (!one->known() || one->is_host_memory() || one->part == mover) continue;
     const owner& other = one == &dst ? src : dst;
     if (other.known() && !other.is_host_memory() && other.part != one->part)
       return no_peers(src.memory.device, dst.memory.device);
     mover = one->part;
+    made.on = one->memory.device;
   }
-  // host memory of another backend is plain host memory to the one that moves it: nobody else looks at its bounds
-  const auto as_plain = [&](const owner& memory, const void* address, std::uint64_t extent, bool& is_host,
-                            const char* name) -> std::optional<error> {
-    if (!memory.known() || memory.part == mover) return std::nullopt;
-    if (auto wrong =
-            beyond_end(name, extent, address, memory.memory.base, memory.memory.size.value(), memory.memory.device)) {
-      return wrong;
+  if (mover != here) {
+    made.request.wait = false;
+    if (const auto cause = parts_[mover]->lost(made.on)) {
+      return make_error(errc::device_lost, to_string(made.on) + " is lost since: " + cause->what, error_scope::device,
+                        cause->native_code);
     }
-    is_host = true;
-    return std::nullopt;
+  }
+  const auto checked = [&](const owner& memory, const void* address, std::uint64_t extent, bool& is_host,
+                           const char* name) -> std::optional<error> {
+    if (!memory.known()) return std::nullopt;
+    const bool is_movers = memory.part == mover;
+    // host memory of another backend is plain host memory to the one that moves it: nobody else looks at its bounds
+    is_host = is_host || !is_movers;
+    if (is_movers && memory.memory.kind == memory_kind::block) return std::nullopt;  // mappings that touch are one
+    return beyond_end(name, extent, address, memory.memory.base, memory.memory.size.value(), memory.memory.device);
   };
-  if (auto bad = as_plain(dst, request.dst, shape.extent(shape.dst_pitch, shape.dst_slice), request.dst_is_host,
-                          "the destination"))
+  if (auto bad = checked(dst, request.dst, shape.extent(shape.dst_pitch, shape.dst_slice), made.request.dst_is_host,
+                         "the destination"))
     return std::move(*bad);
-  if (auto bad =
-          as_plain(src, request.src, shape.extent(shape.src_pitch, shape.src_slice), request.src_is_host, "the source"))
+  if (auto bad = checked(src, request.src, shape.extent(shape.src_pitch, shape.src_slice), made.request.src_is_host,
+                         "the source"))
     return std::move(*bad);
+  return made;
+}
+
+result<event_ref> mixed_backend::copy_across(stream_handle stream, const crossing& one) {
+  const std::size_t here = part_in(stream), mover = one.mover;
   event_ref moved;
-  auto done = [&]() -> result<event_ref> {
-    if (mover == here) return parts_[here]->copy(untagged(stream), request);
-    const device_id on =
-        dst.known() && dst.part == mover && !dst.is_host_memory() ? dst.memory.device : src.memory.device;
-    request.wait = false;
-    return stand_in_for(stream, on, [&](backend& by, stream_handle own) {
-      auto copied = by.copy(own, request);
-      if (copied) moved = *copied;
-      return copied;
-    });
-  }();
+  auto done = mover == here ? parts_[here]->copy(untagged(stream), one.request)
+                            : stand_in_for(stream, one.on, [&](backend& by, stream_handle own) {
+                                auto copied = by.copy(own, one.request);
+                                if (copied) moved = *copied;
+                                return copied;
+                              });
   if (!done) return done;
   if (!*done) return done;
   try {
-    for (const owner* one : {&dst, &src}) {
-      if (!one->known() || !one->is_host_memory() || one->part == mover) continue;
-      remember_use(*one, moved ? moved : *done);
+    for (const owner* end : {&one.dst, &one.src}) {
+      if (!end->known() || !end->is_host_memory() || end->part == mover) continue;
+      remember_use(*end, moved ? moved : *done);
     }
   } catch (...) {
     static_cast<void>(do_wait(**done, no_deadline, {}));
@@ -372,12 +385,20 @@ void mixed_backend::wait_for_uses(device_id device) {
 result<event_ref> mixed_backend::do_copy_batch(stream_handle stream, std::span<const copy_request> requests) {
   auto done = backend_of(stream).copy_batch(untagged(stream), requests);
   if (done || done.error().code != errc::not_found) return done;
+  // all are looked at before the first begins
+  std::vector<crossing> all;
+  all.reserve(requests.size());
+  for (const copy_request& request : requests) {
+    if (request.shape.total() == 0) continue;
+    auto one = crossing_of(stream, request);
+    if (!one) return std::move(one).error();
+    all.push_back(std::move(*one));
+  }
   std::vector<event_ref> parts;
-  parts.reserve(requests.size());
+  parts.reserve(all.size());
   done = guarded([&]() -> result<event_ref> {
-    for (const copy_request& one : requests) {
-      if (one.shape.total() == 0) continue;
-      auto part = do_copy(stream, one);
+    for (const crossing& one : all) {
+      auto part = copy_across(stream, one);
       if (!part) return part;
       if (*part) parts.push_back(std::move(*part));
     }
