@@ -65,6 +65,35 @@ WEFT_KERNEL(length_of_text, (WEFT_IN(int32_t, whole) text, WEFT_OUT(int32_t) len
   while (text[k] != 0) ++k;
   length[i] = k;
 });
+WEFT_KERNEL(by_a_quotient_of_its_own,
+            (WEFT_IN(int32_t, whole) from, WEFT_INOUT(int32_t, rows(2)) of, WEFT_OUT(int32_t) to), {
+              of[2 * i + 1] = 4;
+              of[2 * i] = 0;
+              to[i] = from[4 / of[2 * i + 1]];
+            });
+WEFT_KERNEL(by_an_array_of_its_own,
+            (WEFT_IN(int32_t, whole) from, WEFT_INOUT(int32_t, rows(2)) of, WEFT_OUT(int32_t) to), {
+              int32_t own[4] = {0, 1, 2, 3};
+              of[2 * i + 1] = 3;
+              of[2 * i] = 1 << 28;
+              to[i] = from[own[of[2 * i + 1]]];
+            });
+WEFT_KERNEL(at_a_quotient, (WEFT_IN(int32_t) from, WEFT_OUT(int32_t, whole) to), { to[100 / (from[i + 1] - 1)] = 1; });
+WEFT_KERNEL(squares, (WEFT_IN(int32_t) from, WEFT_OUT(int32_t) to), {
+  uint32_t of = (uint32_t)from[i + 1];
+  while (of < 100) of *= of;
+  to[i] = (int32_t)of;
+});
+WEFT_KERNEL(search_for_seven, (WEFT_IN(int32_t, whole) from, WEFT_OUT(int32_t) to), {
+  int32_t k = 0;
+  while (from[k] != 7) ++k;
+  to[i] = k;
+});
+WEFT_KERNEL(sum_of_quotients, (WEFT_IN(int32_t, whole) by, WEFT_OUT(int32_t, whole) to), {
+  int32_t sum = 0;
+  for (int32_t k = 0; k < 3000; ++k) sum += 100 / by[k];
+  to[sum & 7] = sum;
+});
 int calls = 0;
 int counted(int number) { return ++calls, number; }
 WEFT_KERNEL(calls_the_program, (WEFT_IN(int32_t) from, WEFT_OUT(int32_t) to), { to[i] = counted(from[i]); });
@@ -289,6 +318,30 @@ TEST(checked_kernel, a_search_past_the_end_ends) {
   const auto violation = check(search);
   ASSERT_TRUE(violation);
   EXPECT_EQ(violation->index, 10);
+}
+
+TEST(checked_kernel, a_right_kernel_divides_and_indexes_by_the_values_of_its_run_alone) {
+  for (const auto& code :
+       {weft::make_kernel_code<by_a_quotient_of_its_own>(), weft::make_kernel_code<by_an_array_of_its_own>()}) {
+    run right{code,
+              portable::range_of(4),
+              {in(std::vector<std::int32_t>{5, 6, 7, 8}), portable::inout(std::vector<std::int32_t>(8)),
+               out<std::int32_t>(4)}};
+    EXPECT_FALSE(check(right));
+    EXPECT_EQ(right.values[2].as<std::int32_t>(),
+              std::vector<std::int32_t>(4, code->name == "by_a_quotient_of_its_own" ? 6 : 8));
+  }
+}
+
+TEST(checked_kernel, an_item_ends_where_it_is_refused_whatever_it_would_make_of_the_value) {
+  for (const auto& code : {weft::make_kernel_code<at_a_quotient>(), weft::make_kernel_code<squares>(),
+                           weft::make_kernel_code<search_for_seven>(), weft::make_kernel_code<sum_of_quotients>()}) {
+    run wrong{code, portable::range_of(4), {in(std::vector<std::int32_t>(4, 40)), out<std::int32_t>(60)}};
+    const auto violation = check(wrong);
+    ASSERT_TRUE(violation) << code->name;
+    EXPECT_EQ(violation->parameter, 0U);
+    EXPECT_GT(violation->index, 0);
+  }
 }
 
 TEST(checked_kernel, a_write_past_the_end_changes_nothing) {
@@ -516,6 +569,10 @@ TEST(checked_kernel, is_blind_where_no_value_of_what_it_writes_reaches_an_index_
   }
   EXPECT_FALSE((weft::detail::read_body("(TWO(from, to))", "{ b[i] = a[b[i]]; }", std::array{false, true}).is_blind));
   EXPECT_FALSE((weft::detail::read_body("(MACRO, to)", "{ to[v[i]] = 1; }", std::array{true, true}).is_blind));
+  for (const std::string_view harmful :
+       {"{ to[i] /= from[i]; }", "{ int k = i % n; }", "{ int own[2]; to[i] = own[0]; }"})
+    EXPECT_TRUE(reading(harmful).may_fault) << harmful;
+  EXPECT_FALSE(reading("{ to[i] = from[i] * n; }").may_fault);
   EXPECT_TRUE(reading("{ while (n) to[i] = --n; }").has_loop);
   EXPECT_FALSE(reading("{ to[i] = n; }").has_loop);
   // longer than compilers read while they compile: nothing is claimed
@@ -537,7 +594,7 @@ TEST(checked_kernel, an_unsigned_index_too_large_to_be_one_is_caught) {
       argument, elements.data(), 0, item, state);
   EXPECT_EQ(view[std::uint8_t{3}], 4.0F);
   EXPECT_FALSE(state.is_refused);
-  EXPECT_EQ(view[std::numeric_limits<std::uint64_t>::max()], 1.0F);
+  EXPECT_THROW(static_cast<void>(view[std::numeric_limits<std::uint64_t>::max()]), weft::detail::item_end);
   ASSERT_TRUE(state.is_refused);
   EXPECT_EQ(state.violation.index, -1);
 }

@@ -130,7 +130,21 @@ struct check_state {
   alignas(8) std::array<std::byte, 8> spare{};
 };
 
-// A refused read gives 1, which is harmless to divide by; and after so many 0, so that a search for 0 ends.
+// Ends an item early, inside of check_row() and try_row() alone. Without exceptions, as in a program that is built so,
+// a refused read gives 1, which is harmless to divide by; and after so many 0, so that a search for 0 ends.
+#if defined(__cpp_exceptions)
+inline constexpr bool can_end_items = true;
+struct item_end {};
+#define WEFT_DETAIL_END_ITEM \
+  throw item_end {}
+#define WEFT_DETAIL_TRY try
+#define WEFT_DETAIL_ENDED catch (const item_end&)
+#else
+inline constexpr bool can_end_items = false;
+#define WEFT_DETAIL_END_ITEM static_cast<void>(0)
+#define WEFT_DETAIL_TRY
+#define WEFT_DETAIL_ENDED if constexpr (false)
+#endif
 inline constexpr int harmless_answers = 1000;
 
 // Allows what the argument reaches and the parameter declares. Anything else is noted once and lands in a spare
@@ -168,13 +182,14 @@ class checked_buffer {
   [[gnu::always_inline]] element& operator[](Index asked) const {
     if (static_cast<std::uint64_t>(asked) - static_cast<std::uint64_t>(is_moving ? (*at_ - around) * each : low_) >=
         count_) [[unlikely]] {
-      return judged(*argument_, zero_, parameter_, *at_, *state_, static_cast<std::int64_t>(asked));
+      return judged<can_end_items>(*argument_, zero_, parameter_, *at_, *state_, static_cast<std::int64_t>(asked));
     }
     return zero_[static_cast<std::int64_t>(asked)];
   }
 
  private:
-  /// The exact answer, for where the quick one is not yes.
+  /// The exact answer, for where the quick one is not yes. A program may have it with and without exceptions.
+  template <bool CanEnd>
   [[gnu::noinline]] static element& judged(const kernel_argument& argument, element* zero, std::size_t parameter,
                                            std::int64_t at, check_state& state, std::int64_t index) {
     const std::int64_t step = Dimensions == 1 ? 1 : argument.slab;
@@ -190,6 +205,7 @@ class checked_buffer {
       state.is_refused = true;
       state.violation = {parameter, index, index < low ? low : high, is_written, undeclared, {}};
     }
+    WEFT_DETAIL_END_ITEM;
     return *::new (static_cast<void*>(&state.spare)) T(state.answers++ < harmless_answers ? 1 : 0);
   }
 
@@ -212,17 +228,17 @@ struct checked_view {
 // A dry run asks of many items at once whether all they access is allowed, and computes nothing else: nothing is
 // written. Branches and early ends, which hold back the vectoriser in a checked view, are left to those items for which
 // the answer is not a plain yes. It computes the indices of the real run because no index depends on what another item
-// writes: of a blind body none depends on any result; of others each item reads back one element, its own alone.
+// writes: of a blind body none depends on any result; of others each item reads back one element, its own alone. Where
+// a value that the real run does not read may do harm, the item ends instead.
 struct dry_item {
   std::int64_t x;
   std::int64_t at;          // the outermost id
   std::uint64_t doubt = 0;  // its highest bit
-  std::uint64_t answers = 0;
-  std::uint64_t some = 0;  // of index - x, where elements are an item's own if that is one number for all items
+  std::uint64_t some = 0;   // of index - x, where elements are an item's own if that is one number for all items
   std::uint64_t all = ~std::uint64_t{0};
 };
 
-template <class T, parameter_direction Direction, access_rule Access, int Dimensions, bool IsBlind>
+template <class T, parameter_direction Direction, access_rule Access, int Dimensions, bool IsBlind, bool Ends>
 class dry_buffer {
  public:
   static constexpr bool is_written = Direction != parameter_direction::in;
@@ -246,8 +262,9 @@ class dry_buffer {
   {
     const auto index = static_cast<std::int64_t>(asked);
     const bool outside = is_outside(index);
-    item_->answers += outside ? 1U : 0U;
-    return outside ? T(item_->answers <= harmless_answers ? 1 : 0) : zero_[index];
+    if (Ends && outside) [[unlikely]]
+      WEFT_DETAIL_END_ITEM;
+    return outside ? T{1} : zero_[index];
   }
   template <std::integral Index>
   [[gnu::always_inline]] T& operator[](Index asked) const
@@ -258,6 +275,8 @@ class dry_buffer {
     if constexpr (IsBlind) {
       value_ = T{1};
     } else {
+      if (Ends && outside) [[unlikely]]
+        WEFT_DETAIL_END_ITEM;
       if (!is_known_) {
         is_known_ = true;
         index_ = index;
@@ -265,6 +284,8 @@ class dry_buffer {
       }
       const auto other = static_cast<std::uint64_t>(index) ^ static_cast<std::uint64_t>(index_);
       item_->doubt |= other | (0 - other);
+      if (Ends && other != 0) [[unlikely]]
+        WEFT_DETAIL_END_ITEM;
       if constexpr (!is_private) {
         const auto from_x = static_cast<std::uint64_t>(index) - static_cast<std::uint64_t>(item_->x);
         item_->some |= from_x;
@@ -292,10 +313,10 @@ class dry_buffer {
   mutable T value_{};
 };
 
-template <int Dimensions, bool IsBlind>
+template <int Dimensions, bool IsBlind, bool Ends>
 struct dry_view {
   template <class T, parameter_direction Direction, access_rule Access = access_rule{}>
-  using buffer = const dry_buffer<T, Direction, Access, Dimensions, IsBlind>&;
+  using buffer = const dry_buffer<T, Direction, Access, Dimensions, IsBlind, Ends>&;
   using ring = ::weft_ring*;
 };
 
@@ -321,7 +342,7 @@ struct parameter_traits {  // a scalar, or something that is not allowed
                                           check_state&) {
     return raw(argument);
   }
-  template <int Dimensions, bool IsBlind>
+  template <int Dimensions, bool IsBlind, bool Ends>
   [[gnu::always_inline]] static T dry(const kernel_argument& argument, dry_item&) {
     return raw(argument);
   }
@@ -355,8 +376,8 @@ struct parameter_traits<described_buffer<T, Direction, Access>> {
       const kernel_argument& argument, std::size_t parameter, const std::int64_t& at, check_state& state) {
     return {argument, raw(argument), parameter, at, state};
   }
-  template <int Dimensions, bool IsBlind>
-  [[gnu::always_inline]] static dry_buffer<T, Direction, Access, Dimensions, IsBlind> dry(
+  template <int Dimensions, bool IsBlind, bool Ends>
+  [[gnu::always_inline]] static dry_buffer<T, Direction, Access, Dimensions, IsBlind, Ends> dry(
       const kernel_argument& argument, dry_item& item) {
     return {argument, raw(argument), item};
   }
@@ -507,15 +528,18 @@ template <class Kernel, class... Values>
                                              std::int64_t& at, check_state& state, const Values&... values) {
   constexpr int dimensions = Kernel::weft_about().dimensions;
   const std::int64_t end = range.end[0];
-  for (std::int64_t x = range.begin[0]; x < end; ++x) {
-    if constexpr (dimensions == 1) at = x;
-    run_item<Kernel, checked_view<dimensions>>(x, y, z, values...);
-    if (state.is_refused) [[unlikely]] {
-      state.violation.item = {x, y, z};
-      return false;
+  std::int64_t x = range.begin[0];
+  WEFT_DETAIL_TRY {
+    for (; x < end; ++x) {
+      if constexpr (dimensions == 1) at = x;
+      run_item<Kernel, checked_view<dimensions>>(x, y, z, values...);
+      if (state.is_refused) [[unlikely]]
+        break;
     }
   }
-  return true;
+  WEFT_DETAIL_ENDED {}
+  if (x < end) state.violation.item = {x, y, z};
+  return x >= end;
 }
 // It asks for the same optimisation as the raw loop, so that both give the same bits.
 template <class Kernel, class... P, std::size_t... N>
@@ -541,32 +565,37 @@ WEFT_DETAIL_CHECKED_LOOP [[gnu::noinline]] std::optional<access_violation> run_i
 
 #if defined(WEFT_DETAIL_DRY)
 // The items of one row: x from begin[0] to end[0]. True when all that they access is allowed.
-template <class Kernel, bool IsBlind, class... P, std::size_t... N>
+template <class Kernel, class... P, std::size_t... N>
 [[gnu::always_inline]] inline bool try_row(parameter_list<P...>, std::index_sequence<N...>, const kernel_range* row,
                                            [[maybe_unused]] const kernel_argument* arguments) {
   constexpr int dimensions = Kernel::weft_about().dimensions;
   const std::int64_t begin = row->begin[0], end = row->end[0], y = row->begin[1], z = row->begin[2];
+  constexpr body_reading body = reading_of<Kernel>;
+  constexpr bool ends = body.has_loop || body.may_fault;
   std::uint64_t doubtful = 0, some = 0, all = ~std::uint64_t{0};
-  for (std::int64_t x = begin; x < end; ++x) {
-    dry_item item{x, dimensions == 1 ? x : dimensions == 2 ? y : z};
-    run_item<Kernel, dry_view<dimensions, IsBlind>>(
-        x, y, z, parameter_traits<P>::template dry<dimensions, IsBlind>(arguments[N], item)...);
-    doubtful += item.doubt >> 63U;  // a sum, so that the bits of one item do not wait for those of the one before
-    some |= item.some;
-    all &= item.all;
+  WEFT_DETAIL_TRY {
+    for (std::int64_t x = begin; x < end; ++x) {
+      dry_item item{x, dimensions == 1 ? x : dimensions == 2 ? y : z};
+      run_item<Kernel, dry_view<dimensions, body.is_blind, ends>>(
+          x, y, z, parameter_traits<P>::template dry<dimensions, body.is_blind, ends>(arguments[N], item)...);
+      doubtful += item.doubt >> 63U;  // a sum, so that the bits of one item do not wait for those of the one before
+      some |= item.some;
+      all &= item.all;
+    }
   }
+  WEFT_DETAIL_ENDED { return false; }
   return doubtful == 0 && (some & ~all) == 0;
 }
-template <class Kernel, bool IsBlind, class... P>
+template <class Kernel, class... P>
 WEFT_DETAIL_DRY_NARROW WEFT_DETAIL_DRY_LOOP [[gnu::noinline]] bool try_row_narrow(const kernel_range* row,
                                                                                   const kernel_argument* arguments) {
-  return try_row<Kernel, IsBlind>(parameter_list<P...>{}, std::index_sequence_for<P...>{}, row, arguments);
+  return try_row<Kernel>(parameter_list<P...>{}, std::index_sequence_for<P...>{}, row, arguments);
 }
 #if defined(WEFT_DETAIL_WIDE)
-template <class Kernel, bool IsBlind, class... P>
+template <class Kernel, class... P>
 WEFT_DETAIL_WIDE WEFT_DETAIL_DRY_LOOP [[gnu::noinline]] bool try_row_wide(const kernel_range* row,
                                                                           const kernel_argument* arguments) {
-  return try_row<Kernel, IsBlind>(parameter_list<P...>{}, std::index_sequence_for<P...>{}, row, arguments);
+  return try_row<Kernel>(parameter_list<P...>{}, std::index_sequence_for<P...>{}, row, arguments);
 }
 #endif
 
@@ -633,27 +662,27 @@ struct host_runner<Kernel, parameter_list<P...>> {
 #if defined(WEFT_DETAIL_DRY)
     constexpr body_reading body = reading_of<Kernel>;
     // what a body reads back may be another element than its own, and then a loop may not end
-    constexpr bool is_dry = !parameter_list<P...>::has_ring && body.is_pure && (body.is_blind || !body.has_loop);
+    constexpr bool is_dry = !parameter_list<P...>::has_ring && body.is_pure && (body.is_blind || !body.has_loop) &&
+                            (can_end_items || !(body.has_loop || body.may_fault));
     constexpr std::array<std::size_t, sizeof...(P)> sizes{sizeof(typename parameter_traits<P>::element)...};
     if constexpr (is_dry) {
       if (are_apart(arguments, parameter_list<P...>::are_written.data(), sizes.data())) {
-        return run_in_rows<body.is_blind>(range, arguments);
+        return run_in_rows(range, arguments);
       }
     }
 #endif
     return run_exactly(range, true, arguments);
   }
 #if defined(WEFT_DETAIL_DRY)
-  template <bool IsBlind>
   static std::optional<access_violation> run_in_rows(const kernel_range& range,
                                                      std::span<const kernel_argument> arguments) {
     constexpr int dimensions = Kernel::weft_about().dimensions;
     constexpr std::int64_t most = 1024;  // items at once: what they read stays in the first cache until they run
     bool is_plain = true;                // a kernel that once was not is likely to be so again
-    auto try_it = &try_row_narrow<Kernel, IsBlind, P...>;
+    auto try_it = &try_row_narrow<Kernel, P...>;
 #if defined(WEFT_DETAIL_WIDE)
     is_plain = __builtin_cpu_supports("sse4.2") != 0;
-    if (widest_here() != vector_width::narrow) try_it = &try_row_wide<Kernel, IsBlind, P...>;
+    if (widest_here() != vector_width::narrow) try_it = &try_row_wide<Kernel, P...>;
 #endif
     const std::int64_t end_y = dimensions > 1 ? range.end[1] : 1;
     const std::int64_t end_z = dimensions > 2 ? range.end[2] : 1;

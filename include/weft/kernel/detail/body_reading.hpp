@@ -13,6 +13,7 @@ struct body_reading {
   bool is_pure = true;   // calls the library's functions alone, which do nothing but give a value
   bool is_blind = true;  // values of written buffers go nowhere but into written buffers: no index, no condition
   bool has_loop = false;
+  bool may_fault = false;  // it divides or has an array of its own, where a value that no run reads may do harm
 };
 
 constexpr bool is_word(char c) {
@@ -47,8 +48,9 @@ constexpr body_reading read_body(std::string_view parameters, std::string_view b
                                  const std::array<bool, N>& written) {
   // clang gives up after a million steps (-fconstexpr-steps); measured with clang 19, this is half of that at most
   constexpr std::size_t most = 40'000;
-  if (body.size() * (N + 8) > most) return {false, false, true};
+  if (body.size() * (N + 8) > most) return {false, false, true, true};
   body_reading found;
+  found.may_fault = body.find_first_of("/%") != std::string_view::npos;
   std::array<std::string_view, N + 1> names{};
   std::size_t count = 0;
   int depth = 0;
@@ -78,8 +80,11 @@ constexpr body_reading read_body(std::string_view parameters, std::string_view b
       found.is_pure &= word != "static" && (after != '(' || repeats || word == "if" || word == "switch" ||
                                             word == "return" || word.starts_with("weft_"));
       decides |= stores && (word == "and" || word == "or");
+      bool is_of_its_own = after == '[';
       for (std::size_t n = 0; n < N; ++n) {
-        if (!written[n] || word != names[n]) continue;
+        if (word != names[n]) continue;
+        is_of_its_own = false;
+        if (!written[n]) continue;
         is_seen[n] = true;
         if (starts) {
           stores = is_target = true;
@@ -89,6 +94,7 @@ constexpr body_reading read_body(std::string_view parameters, std::string_view b
         }
         found.is_blind &= after == '[';
       }
+      found.may_fault |= is_of_its_own;
       starts = !stores && parens == 0 && (word == "else" || word == "do");
       continue;
     }
@@ -100,7 +106,7 @@ constexpr body_reading read_body(std::string_view parameters, std::string_view b
     if (c == ']' && brackets == 0 && is_target) {
       is_target = false;
       at = past_assignment(body, at);
-      if (at == 0) return {found.is_pure, false, true};
+      if (at == 0) return {found.is_pure, false, true, true};
     }
     if (c == ';') {
       found.is_blind &= !(reads && decides);
