@@ -632,6 +632,25 @@ TEST(closing, an_end_that_was_closed_says_so_in_every_form) {
   EXPECT_EQ(queue.statistics().discarded, 1U);
 }
 
+TEST(closing, an_end_whose_place_another_takes_is_closed_at_once) {
+  const machine m = play(wired(2));
+  const message_queue<tick> first{m, gpu0, gpu1, with(16)}, second{m, gpu0, gpu1, with(16)},
+      third{m, gpu0, gpu1, with(16)};
+  auto tx = first.open_sender(), new_tx = third.open_sender(), sends = second.open_sender();
+  auto receives = first.open_receiver(), rx = second.open_receiver(), new_rx = third.open_receiver();
+  tick got{};
+  tx = std::move(new_tx);
+  EXPECT_EQ(receives.try_receive(got), queue_status::closed);
+  rx = std::move(new_rx);
+  queue_status sent = queue_status::ok;
+  for (std::uint64_t n = 0; n <= 16 && sent == queue_status::ok; ++n) sent = sends.try_send(tick::numbered(n));
+  EXPECT_EQ(sent, queue_status::closed);  // not full, at the latest where it looks for space
+  auto& same = tx;
+  tx = std::move(same);
+  EXPECT_EQ(tx.try_send(tick::numbered(1)), queue_status::ok);
+  EXPECT_EQ(rx.try_receive(got), queue_status::ok);
+}
+
 TEST(closing, the_sender_wakes_a_receiver_that_sleeps) {
   const machine m = play(wired(2));
   for (const transfer_mode mode : {transfer_mode::direct, transfer_mode::host_staged}) {

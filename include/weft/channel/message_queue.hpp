@@ -212,8 +212,9 @@ class sender {
   sender() = default;
   sender(sender&& other) noexcept : queue_(std::move(other.queue_)), end_(std::exchange(other.end_, nullptr)) {}
   sender& operator=(sender&& other) noexcept {
-    std::swap(queue_, other.queue_);
-    std::swap(end_, other.end_);
+    sender given{std::move(other)};  // closes the end that was here, when it goes
+    std::swap(queue_, given.queue_);
+    std::swap(end_, given.end_);
     return *this;
   }
   ~sender() { close(); }
@@ -359,9 +360,10 @@ class receiver {
         only_(std::exchange(other.only_, nullptr)),
         open_(std::exchange(other.open_, false)) {}
   receiver& operator=(receiver&& other) noexcept {
-    std::swap(queue_, other.queue_);
-    std::swap(only_, other.only_);
-    std::swap(open_, other.open_);
+    receiver given{std::move(other)};  // closes the end that was here, when it goes
+    std::swap(queue_, given.queue_);
+    std::swap(only_, given.only_);
+    std::swap(open_, given.open_);
     return *this;
   }
   ~receiver() { close(); }
