@@ -354,6 +354,20 @@ TEST(output_file, an_unwritable_path_is_an_error_and_leaves_nothing) {
   EXPECT_EQ(folder.names(), words{"file"});
 }
 
+TEST(output_file, benchmarks_find_out_before_they_measure_that_it_has_no_place) {
+  const scratch_folder folder;
+  for (const words& what : {words{"queue", "--pairs", "0-1", "--quick"}, {"copy", "--pairs", "0-1", "-s", "8"}}) {
+    for (const std::string& target : {(folder / "none/r.json").string(), folder.path().string()}) {
+      words line{"bench", "-o", target};
+      line.insert(line.begin() + 1, what.begin(), what.end());
+      const auto run = run_tool(line);
+      EXPECT_EQ(run.exit_code, 4);
+      EXPECT_TRUE(has(run.err, "cannot write " + target)) << run.err;
+      EXPECT_EQ(run.out, "") << what[0];
+    }
+  }
+}
+
 TEST(output_file, a_full_disk_is_an_error_and_the_device_stays_a_device) {
   const auto run = run_tool({"topo", "-o", "/dev/full"});
   EXPECT_EQ(run.exit_code, 4);

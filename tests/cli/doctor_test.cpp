@@ -493,6 +493,17 @@ TEST(doctor, has_nothing_to_do_for_a_simulated_machine_without_work) {
   EXPECT_EQ(run_tool({"doctor", "--from", "x.json", "--run"}).exit_code, 2);
 }
 
+TEST(doctor, refuses_a_choice_of_devices_where_it_uses_none) {
+  for (const words& choice : {words{"--backend", "host"}, {"--logical-devices", "2"}, {"--clock", "virtual"}}) {
+    const tool_result plain = run_tool(with({"doctor"}, choice));
+    EXPECT_EQ(plain.exit_code, 2) << choice[0];
+    EXPECT_TRUE(has(plain.err, choice[0]) && has(plain.err, "add --run")) << plain.err;
+    const tool_result of_file = run_tool(with({"doctor", "--from", "x.json"}, choice));
+    EXPECT_EQ(of_file.exit_code, 2) << choice[0];
+    EXPECT_TRUE(has(of_file.err, "--from looks at a file")) << of_file.err;
+  }
+}
+
 TEST(doctor, documents_are_valid_by_their_schemas) {
   const scratch_folder folder;
   std::vector<tool_result> runs{run_tool({"doctor", "--json"}),

@@ -157,6 +157,18 @@ TEST(bench_ranks, every_rank_refuses_a_file_of_other_results) {
   }
 }
 
+TEST(bench_ranks, every_rank_ends_before_it_measures_where_the_first_cannot_write_the_file) {
+  const scratch_folder folder;
+  for (const std::string what : {"queue", "collective"}) {
+    const auto ended = on_ranks(2, {"bench", what, "--world", "-s", "8", "--quick", "-o", folder / "none/r.json"});
+    for (const tool_result& one : ended) {
+      EXPECT_EQ(one.exit_code, 4) << one.err;
+      EXPECT_TRUE(has(one.err, "cannot write " + (folder / "none/r.json").string())) << one.err;
+      EXPECT_EQ(one.out, "");
+    }
+  }
+}
+
 TEST(world_check, meets_every_pair_once_for_even_and_odd_numbers_of_ranks) {
   for (const int size : {2, 5, 6}) {
     const auto ended = check(size);

@@ -51,12 +51,15 @@ bool are_enough(std::size_t samples, int wanted, std::chrono::steady_clock::time
   return samples >= all || (samples >= std::min<std::size_t>(3, all) && std::chrono::steady_clock::now() > until);
 }
 
-results_output::results_output(session& run, const std::string& path) : run_(run), path_(path) {
-  if (path.empty() || !run.virtual_time()) return;
-  throw failure{exit_code::usage,
-                path +
-                    " is not written: times of a virtual clock are simulated, and results files are for "
-                    "measurements; drop --clock virtual or -o"};
+results_output::results_output(session& run, const std::string& path, bool is_of_rank) : run_(run), path_(path) {
+  if (path.empty()) return;
+  if (run.virtual_time()) {
+    throw failure{exit_code::usage,
+                  path +
+                      " is not written: times of a virtual clock are simulated, and results files are for "
+                      "measurements; drop --clock virtual or -o"};
+  }
+  if (!is_of_rank) require_place(path);
 }
 
 void results_output::require_own() const {

@@ -174,9 +174,9 @@ template <class Row>
 /// The file that `-o` names, or none.
 class results_output {
  public:
-  /// Before a machine is opened. Errors: failure (usage) – results files are for measurements, and the clock is
-  /// virtual.
-  results_output(session& run, const std::string& path);
+  /// Before a machine is opened. Of ranks only the first writes: see require_place_at_first(). Errors: failure (usage)
+  /// – results files are for measurements, and the clock is virtual; (runtime) – it cannot be written.
+  results_output(session& run, const std::string& path, bool is_of_rank = false);
   /// Before measuring. Where the file holds results, they must be of a virtual driver too, or of none, as those of this
   /// run: a file never goes from one to the other. Errors: failure (usage).
   void require_own() const;

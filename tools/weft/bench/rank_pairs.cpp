@@ -388,12 +388,13 @@ exit_code run_rank_pairs(session& run, const rank_pair_plan& plan) {
   if (run.virtual_time())
     throw failure{exit_code::usage, "between processes there is no virtual clock: drop --clock virtual"};
   const machine& m = run.open_machine(peer_verification::never);
-  const results_output file{run, plan.output};
+  const results_output file{run, plan.output, true};
   file.require_own();  // before the ranks meet: each that sees the file ends here, and none waits for rank 0
   world w = joined_world(run, world_timeout);
   if (w.size() == 1) throw failure{exit_code::usage, "a pair needs two ranks: WORLD_SIZE is 1"};
   if (w.engine().empty() && (plan.what == rank_work::copies || w.nodes() > 1))
     throw failure{exit_code::absent, "nothing carries messages between the ranks: " + w.engine_reason()};
+  require_place_at_first(w, plan.output);
   const device mine = m[w.member(w.self()).local.value() % m.device_count()];
   const bool speaks = w.self() == rank{0};
 

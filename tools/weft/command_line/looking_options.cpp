@@ -22,9 +22,12 @@ void add_doctor(command_entries& to) {
       ->type_name("FILE")
       ->check(has_a_name);
   to.add(doctor, command_of<run_doctor, &command_line::doctor>, [&options, &line = to.line]() -> complaint {
-    if (!options.from.empty() && (options.run || line.global.sim))
-      return "--from looks at a file: neither --run nor --sim has anything to do there";
-    if (line.global.sim && !options.run) return "a simulated machine has nothing to look at without --run";
+    const global_options& of = line.global;
+    const bool chooses = of.sim || of.backend || of.logical_devices || of.clock == clock_kind::virtual_time;
+    if (!options.from.empty() && (options.run || chooses))
+      return "--from looks at a file: drop --run, --sim, --backend, --logical-devices and --clock virtual";
+    if (chooses && !options.run)
+      return "--sim, --backend, --logical-devices and --clock virtual choose what --run uses: add --run, or drop them";
     return names_a_page(options.output);
   });
 }

@@ -592,6 +592,18 @@ void write_file(const std::string& path, const std::function<void(const text_sin
   out.remove_at_end(false);
 }
 
+void require_place(const std::string& path) {
+  if (descriptor_named(path)) return;
+  std::error_code ignored;
+  const std::string target = end_of_links(path), folder = std::filesystem::path{target}.parent_path().string();
+  errno = EISDIR;
+  if (!std::filesystem::is_directory(target, ignored)) {
+    if (::access(target.c_str(), W_OK) == 0) return;
+    if (errno == ENOENT && ::access(folder.empty() ? "." : folder.c_str(), W_OK) == 0) return;
+  }
+  throw failure{exit_code::runtime, fmt::format("cannot write {}: {}", path, reason_of(errno))};
+}
+
 void make_folder(const std::string& path) {
   std::error_code problem;
   std::filesystem::create_directories(path, problem);

@@ -170,6 +170,10 @@ void write_file(const std::string& path, std::string_view content);
 /// The same of a text that `produce` gives in pieces.
 void write_file(const std::string& path, const std::function<void(const text_sink&)>& produce);
 
+/// Before all is measured: a file that cannot be written would take it along. write_file() finds out the rest.
+/// Errors: failure, as of write_file().
+void require_place(const std::string& path);
+
 /// Makes a folder with its parents. Errors: failure that names it.
 void make_folder(const std::string& path);
 

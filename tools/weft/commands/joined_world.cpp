@@ -91,4 +91,16 @@ std::vector<std::vector<std::byte>> gather_in(world& of, std::span<const std::by
   return all;
 }
 
+void require_place_at_first(world& of, const std::string& path) {
+  std::string wrong;
+  try {
+    if (of.self() == rank{0} && !path.empty()) require_place(path);
+  } catch (const failure& e) {
+    wrong = e.what();
+  }
+  const auto said = gather_in(of, std::as_bytes(std::span{wrong})).front();
+  if (said.empty()) return;
+  throw failure{exit_code::runtime, std::string{reinterpret_cast<const char*>(said.data()), said.size()}};
+}
+
 }  // namespace weft::tool

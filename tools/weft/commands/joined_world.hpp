@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 namespace weft::tool {
@@ -25,5 +26,9 @@ inline constexpr std::chrono::seconds world_timeout{60};
 
 /// What every rank of a world says, by way of rank 0.
 [[nodiscard]] std::vector<std::vector<std::byte>> gather_in(world& of, std::span<const std::byte> mine);
+
+/// require_place() on rank 0, which writes the file if it has a name there; where that fails, every rank ends. Errors:
+/// failure.
+void require_place_at_first(world& of, const std::string& path);
 
 }  // namespace weft::tool

@@ -14,10 +14,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <filesystem>
 #include <set>
-#include <unistd.h>
 
 namespace weft::tool {
 
@@ -31,14 +28,6 @@ std::string data_word(const std::optional<bool>& verified) { return !verified ? 
 
 /// What is known of the host; empty where it says nothing.
 std::string known(const json& host, const std::string& what) { return string_in(host, what).value_or(""); }
-
-/// Before all is measured: a page that cannot be written would take it along. write_file() finds out the rest.
-void require_place(const std::string& page) {
-  const std::string folder = std::filesystem::path{page}.parent_path().string();
-  if (::access(page.c_str(), W_OK) == 0) return;
-  if (errno == ENOENT && ::access(folder.empty() ? "." : folder.c_str(), W_OK) == 0) return;
-  throw failure{exit_code::runtime, fmt::format("cannot write {}: {}", page, reason_of(errno))};
-}
 
 /// Why copies have no figure, each reason once: a picture has no room for it.
 void add_reasons(html_page& page, const std::vector<copy_row>& rows) {

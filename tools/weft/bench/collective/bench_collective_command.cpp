@@ -97,7 +97,7 @@ std::string collective_head_text(const session& run, const collective_plan& plan
 
 exit_code run_bench_collective(session& run, const collective_bench_options& options) {
   const bool wants_virtual = run.options().clock == clock_kind::virtual_time;
-  const results_output file{run, options.output};
+  const results_output file{run, options.output, options.world};
   if ((options.processes || options.world) && wants_virtual) {
     throw failure{exit_code::usage,
                   "every process has a machine of its own, and a virtual clock is one machine's: drop --clock virtual, "
@@ -113,6 +113,7 @@ exit_code run_bench_collective(session& run, const collective_bench_options& opt
       throw failure{exit_code::usage, fmt::format("--devices names {} ranks, and the world has {}",
                                                   options.devices.size(), everyone->size())};
     }
+    require_place_at_first(*everyone, options.output);
     plan = plan_for(options, everyone->size());
     auto report = run_collective_world(run, *everyone, options.devices, plan);
     if (everyone->self() != rank{0}) return verdict_of_bench(report.rows);  // the first speaks for all
