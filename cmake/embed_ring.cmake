@@ -19,7 +19,7 @@ if(NOT end EQUAL -1)
 endif()
 
 file(WRITE "${OUT}" "// Made by cmake/embed_ring.cmake from include/weft/kernel/ring.h; changes here are lost.
-#include \"backend/ring_text.hpp\"
+#include \"backend/kernels/ring_text.hpp\"
 
 namespace weft::detail {
 

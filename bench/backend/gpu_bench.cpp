@@ -7,7 +7,7 @@
 // parts below alone: a driver that hangs then costs the rest of a part. WEFT_BENCH_CUB names the library made of
 // cub_sum.cu.
 
-#include "backend/kernel_text.hpp"
+#include "backend/kernels/kernel_text.hpp"
 #include "backends/gpu/cuda/cuda.hpp"
 #include "backends/gpu/devices/discovery.hpp"
 #include "backends/gpu/hip/hip.hpp"

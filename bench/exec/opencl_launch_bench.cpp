@@ -3,8 +3,8 @@
 // text, arguments, groups and way of waiting. Bar: at most 1 us above, by the median of paired differences.
 // POCL_DEVICES="pthread" unless the environment says otherwise.
 
-#include "backend/kernel_text.hpp"
-#include "backends/opencl/discovery.hpp"
+#include "backend/kernels/kernel_text.hpp"
+#include "backends/opencl/driver/discovery.hpp"
 #include "paired.hpp"
 #include "weft/exec/launch_run.hpp"
 #include "weft/memory/buffer.hpp"

@@ -5,7 +5,7 @@
 
 #if __has_include(<CL/cl.h>)
 
-#include "backends/opencl/api.hpp"
+#include "backends/opencl/driver/api.hpp"
 #include "backends/opencl/factory.hpp"
 #include "paired.hpp"
 #include "weft/exec/launch.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/address.hpp"
 
-#include "core/readable.hpp"
+#include "core/text/readable.hpp"
 #include "weft/core/bytes.hpp"
 
 namespace weft {

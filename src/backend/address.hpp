@@ -2,8 +2,8 @@
 // Addresses as numbers, and the errors of addresses: nobody allocated it, or a range passes the end.
 #pragma once
 
-#include "core/hex.hpp"
-#include "core/make_error.hpp"
+#include "core/errors/make_error.hpp"
+#include "core/text/hex.hpp"
 #include "os/pages.hpp"
 #include "weft/core/ids.hpp"
 

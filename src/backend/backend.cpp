@@ -2,11 +2,11 @@
 #include "weft/backend/backend.hpp"
 
 #include "backend/address.hpp"
-#include "backend/call_gate.hpp"
+#include "backend/calls/call_gate.hpp"
 #include "backend/memory_word.hpp"
-#include "core/hex.hpp"
-#include "core/make_error.hpp"
+#include "core/errors/make_error.hpp"
 #include "core/profiler_range.hpp"
+#include "core/text/hex.hpp"
 
 #include <algorithm>
 #include <string>

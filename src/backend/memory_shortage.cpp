@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backend/memory_shortage.hpp"
 
-#include "core/hex.hpp"
-#include "core/make_error.hpp"
-#include "core/readable.hpp"
+#include "core/errors/make_error.hpp"
+#include "core/text/hex.hpp"
+#include "core/text/readable.hpp"
 
 #include <string>
 #include <utility>

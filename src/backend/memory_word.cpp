@@ -2,8 +2,8 @@
 #include "backend/memory_word.hpp"
 
 #include "backend/address.hpp"
-#include "core/hex.hpp"
-#include "core/make_error.hpp"
+#include "core/errors/make_error.hpp"
+#include "core/text/hex.hpp"
 
 #include <string>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "channel/queue_progress.hpp"
 
-#include "core/make_error.hpp"
+#include "core/errors/make_error.hpp"
 
 #include <algorithm>
 #include <cstring>

@@ -2,12 +2,12 @@
 // How a queue comes to be: the mode is decided, memory is placed, and the ends are set up over it.
 #include "channel/queue_state.hpp"
 
-#include "channel/device_ring.hpp"
 #include "channel/queue_progress.hpp"
-#include "channel/ring_feed.hpp"
+#include "channel/rings/device_ring.hpp"
+#include "channel/rings/ring_feed.hpp"
 #include "channel/shared_region.hpp"
-#include "core/called_from.hpp"
-#include "core/decision_log.hpp"
+#include "core/errors/called_from.hpp"
+#include "core/errors/decision_log.hpp"
 #include "runtime/peer_checks.hpp"
 
 #include <algorithm>

@@ -3,8 +3,8 @@
 #include "weft/channel/shared_queue.hpp"
 
 #include "channel/region_side.hpp"
-#include "core/called_from.hpp"
-#include "core/make_error.hpp"
+#include "core/errors/called_from.hpp"
+#include "core/errors/make_error.hpp"
 #include "processes/packet.hpp"
 #include "processes/packet_socket.hpp"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "channel/shared_region.hpp"
 
+#include "core/errors/make_error.hpp"
 #include "core/fnv.hpp"
-#include "core/make_error.hpp"
 #include "os/memory_file.hpp"
 
 #include <algorithm>

@@ -3,7 +3,7 @@
 // other than they say, the documents count (a device that is not there is InvalidDevice, also beside itself).
 #include "weft/compat/hip_peer.hpp"
 
-#include "core/make_error.hpp"
+#include "core/errors/make_error.hpp"
 #include "weft/memory/buffer.hpp"
 #include "weft/memory/copy.hpp"
 #include "weft/memory/peer_access.hpp"

@@ -2,9 +2,9 @@
 #include "weft/distributed/world.hpp"
 
 #include "collective/ranks/rank_communicator_body.hpp"
-#include "core/called_from.hpp"
 #include "core/environment.hpp"
-#include "core/make_error.hpp"
+#include "core/errors/called_from.hpp"
+#include "core/errors/make_error.hpp"
 #include "distributed/announcement.hpp"
 #include "distributed/engine/life_watch.hpp"
 #include "distributed/engine/messenger.hpp"

@@ -2,7 +2,7 @@
 // The messages of one communicator between ranks of a world.
 #pragma once
 
-#include "collective/ranks/rank_carrier.hpp"
+#include "collective/ranks/transfer/rank_carrier.hpp"
 #include "distributed/engine/messenger.hpp"
 
 #include <algorithm>

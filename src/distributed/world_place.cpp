@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/called_from.hpp"
 #include "core/environment.hpp"
+#include "core/errors/called_from.hpp"
 #include "weft/core/raise.hpp"
 #include "weft/distributed/world.hpp"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/exec/kernels.hpp"
 
-#include "core/called_from.hpp"
-#include "core/nearest.hpp"
+#include "core/errors/called_from.hpp"
+#include "core/text/nearest.hpp"
 #include "exec/kernel_table.hpp"
 
 namespace weft {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/exec/launch.hpp"
 
-#include "core/decision_log.hpp"
+#include "core/errors/decision_log.hpp"
 #include "exec/launch_check.hpp"
 #include "runtime/launch_escort.hpp"
 #include "runtime/peer_checks.hpp"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/memory/buffer.hpp"
 
-#include "core/called_from.hpp"
-#include "core/hex.hpp"
+#include "core/errors/called_from.hpp"
+#include "core/text/hex.hpp"
 #include "memory/pool_body.hpp"
 #include "runtime/machine_state.hpp"
 #include "weft/core/log.hpp"

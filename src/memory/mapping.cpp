@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/memory/mapping.hpp"
 
-#include "core/called_from.hpp"
+#include "core/errors/called_from.hpp"
 #include "memory/block_body.hpp"
 #include "runtime/peer_checks.hpp"
 #include "weft/core/log.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "memory/memory_state.hpp"
 
-#include "core/decision_log.hpp"
+#include "core/errors/decision_log.hpp"
 #include "memory/sharing/ipc_event_body.hpp"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/memory/physical_block.hpp"
 
-#include "core/called_from.hpp"
+#include "core/errors/called_from.hpp"
 #include "memory/block_body.hpp"
 #include "memory/memory_state.hpp"
 #include "memory/sharing/ipc_event_body.hpp"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/memory/pool.hpp"
 
-#include "core/called_from.hpp"
-#include "core/readable.hpp"
+#include "core/errors/called_from.hpp"
+#include "core/text/readable.hpp"
 #include "memory/memory_state.hpp"
 #include "memory/pool_body.hpp"
 #include "memory/sharing/ipc_event_body.hpp"

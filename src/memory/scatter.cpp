@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/memory/scatter.hpp"
 
-#include "core/called_from.hpp"
+#include "core/errors/called_from.hpp"
 #include "memory/memory_state.hpp"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "os/memory_file.hpp"
 
-#include "core/make_error.hpp"
+#include "core/errors/make_error.hpp"
 #include "weft/core/bytes.hpp"
 
 #include <cerrno>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/processes/process_group.hpp"
 
-#include "core/called_from.hpp"
-#include "core/make_error.hpp"
+#include "core/errors/called_from.hpp"
+#include "core/errors/make_error.hpp"
 #include "processes/process_group_body.hpp"
 #include "weft/core/raise.hpp"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/processes/rendezvous.hpp"
 
-#include "core/called_from.hpp"
+#include "core/errors/called_from.hpp"
 #include "processes/gathering.hpp"
 #include "processes/rendezvous_address.hpp"
 #include "weft/core/raise.hpp"

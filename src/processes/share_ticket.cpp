@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "processes/share_ticket.hpp"
 
-#include "core/make_error.hpp"
+#include "core/errors/make_error.hpp"
 
 #include <cstring>
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/profile/machine_profile.hpp"
 
-#include "core/readable.hpp"
+#include "core/text/readable.hpp"
 #include "profile/time_set.hpp"
 #include "weft/core/bytes.hpp"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/runtime/barrier.hpp"
 
-#include "core/called_from.hpp"
-#include "core/make_error.hpp"
+#include "core/errors/called_from.hpp"
+#include "core/errors/make_error.hpp"
 #include "runtime/machine_state.hpp"
 
 #include <algorithm>

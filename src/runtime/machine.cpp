@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/runtime/machine.hpp"
 
-#include "core/called_from.hpp"
+#include "core/errors/called_from.hpp"
 #include "runtime/machine_state.hpp"
 #include "weft/runtime/stream.hpp"
 

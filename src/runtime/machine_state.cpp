@@ -3,8 +3,8 @@
 
 #include "backends/mixed/factory.hpp"
 #include "core/environment.hpp"
-#include "core/make_error.hpp"
-#include "core/nearest.hpp"
+#include "core/errors/make_error.hpp"
+#include "core/text/nearest.hpp"
 #include "core/topology/joined_topology.hpp"
 #include "weft/core/log.hpp"
 

@@ -3,7 +3,7 @@
 // Owners that outlive the machine keep this object; after close() every backend call in it answers machine_closed.
 #pragma once
 
-#include "backend/callback_thread.hpp"
+#include "backend/calls/callback_thread.hpp"
 #include "os/fork_watch.hpp"
 #include "runtime/host_options.hpp"
 #include "weft/backend/backend.hpp"

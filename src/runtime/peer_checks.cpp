@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "runtime/peer_checks.hpp"
 
-#include "core/make_error.hpp"
+#include "core/errors/make_error.hpp"
 #include "runtime/peer_probe.hpp"
 #include "weft/core/log.hpp"
 

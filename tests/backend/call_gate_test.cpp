@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/call_gate.hpp"
+#include "backend/calls/call_gate.hpp"
 
 #include "support/rounds.hpp"
 

@@ -2,7 +2,7 @@
 // Contexts, memory and peers of the CUDA backend on a scripted driver: what it is asked for, where, and when.
 #include "backends/gpu/cuda/cuda.hpp"
 #include "backends/gpu/memory/memory_map.hpp"
-#include "core/hex.hpp"
+#include "core/text/hex.hpp"
 #include "support/hang.hpp"
 #include "support/scripted_gpu.hpp"
 

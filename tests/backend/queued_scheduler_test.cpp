@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The scheduler that drivers with queues share, over a driver that ends what the test says, when it says so.
 #include "backends/queued/scheduler.hpp"
-#include "core/make_error.hpp"
+#include "core/errors/make_error.hpp"
 #include "support/hang.hpp"
 #include "support/threads.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/reduction_grid.hpp"
+#include "backend/kernels/reduction_grid.hpp"
 
 #include <gtest/gtest.h>
 

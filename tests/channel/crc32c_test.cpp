@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "channel/crc32c.hpp"
+#include "channel/rings/crc32c.hpp"
 
 #include "support/samples.hpp"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The doctor on recorded machines (tests/doctor), on broken records, and on this computer.
 #include "cli/tool_runner.hpp"
-#include "doctor/checks.hpp"
+#include "doctor/checks/checks.hpp"
 #include "doctor/gather.hpp"
 #include "doctor/record.hpp"
 #include "support/paths.hpp"

@@ -3,7 +3,7 @@
 #include "collective/ranks/control_block.hpp"
 
 #include "collective/rank_ranks.hpp"
-#include "collective/ranks/rank_wire.hpp"
+#include "collective/ranks/transfer/rank_wire.hpp"
 #include "support/faults.hpp"
 #include "support/vandal.hpp"
 

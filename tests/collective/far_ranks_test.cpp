@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the leader of another node says may be anything: the memory of this node takes what makes sense, and nothing
 // else. The carrier is memory of this process, so that every byte can be another one.
-#include "collective/ranks/far_ranks.hpp"
+#include "collective/ranks/transfer/far_ranks.hpp"
 
 #include "weft/core/raise.hpp"
 

@@ -3,7 +3,7 @@
 #include "collective/ranks/rank_meeting.hpp"
 
 #include "collective/rank_ranks.hpp"
-#include "core/make_error.hpp"
+#include "core/errors/make_error.hpp"
 
 #include <array>
 #include <barrier>

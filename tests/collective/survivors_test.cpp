@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every order in which ranks take their steps, die and stop while they agree who is left.
-#include "collective/ranks/survivors.hpp"
+#include "collective/ranks/survivors/survivors.hpp"
 
 #include "support/samples.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Words that are voted for: messages of a pair in order, all pairs in any order, ranks that die at any step.
-#include "collective/ranks/word_votes.hpp"
+#include "collective/ranks/survivors/word_votes.hpp"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/called_from.hpp"
+#include "core/errors/called_from.hpp"
 
 #include "support/samples.hpp"
 #include "weft/core/raise.hpp"

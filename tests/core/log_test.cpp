@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/core/log.hpp"
 
-#include "core/decision_log.hpp"
+#include "core/errors/decision_log.hpp"
 #include "support/hang.hpp"
 #include "support/processes.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/readable.hpp"
+#include "core/text/readable.hpp"
 
 #include "core/documents/document_fields.hpp"
 

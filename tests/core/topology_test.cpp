@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/core/topology.hpp"
 
-#include "core/nearest.hpp"
-#include "core/quantity.hpp"
+#include "core/text/nearest.hpp"
+#include "core/text/quantity.hpp"
 #include "topology_tools.hpp"
 
 #include <gtest/gtest.h>

@@ -2,7 +2,7 @@
 // The blur as an OpenCL device runs it (PoCL needs no GPU), against the same reference as everywhere.
 #if defined(WEFT_OPENCL_TESTS)
 
-#include "backend/kernel_text.hpp"
+#include "backend/kernels/kernel_text.hpp"
 #include "image_pipeline/gaussian.hpp"
 #include "image_pipeline/sample_images.hpp"
 #include "support/paths.hpp"

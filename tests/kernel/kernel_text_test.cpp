@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "backend/kernel_text.hpp"
+#include "backend/kernels/kernel_text.hpp"
 
 #include "portable_kernels.hpp"
 #include "support/paths.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The text for CUDA against the real compiler, which needs no GPU. The few functions it takes are declared here.
 
-#include "backend/kernel_text.hpp"
+#include "backend/kernels/kernel_text.hpp"
 #include "portable_kernels.hpp"
 
 #include <gtest/gtest.h>

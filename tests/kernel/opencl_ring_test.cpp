@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A running OpenCL kernel and a host thread that talk through rings in fine-grained shared memory (PoCL needs no GPU).
 
-#include "backend/kernel_text.hpp"
+#include "backend/kernels/kernel_text.hpp"
 #include "support/hang.hpp"
 #include "support/paths.hpp"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The text for OpenCL C, compiled and run on whatever OpenCL device there is (PoCL needs no GPU), against the host.
 
-#include "backend/kernel_text.hpp"
-#include "backend/reduction_grid.hpp"
+#include "backend/kernels/kernel_text.hpp"
+#include "backend/kernels/reduction_grid.hpp"
 #include "function_error.hpp"
 #include "portable_kernels.hpp"
 #include "support/paths.hpp"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Each public call that can fail is made to fail once, and its error must name the line of this file that called.
-#include "core/called_from.hpp"
+#include "core/errors/called_from.hpp"
 #include "support/samples.hpp"
 #include "weft/weft.hpp"
 

@@ -3,7 +3,7 @@
 // compiler of GPUs has to take.
 #pragma once
 
-#include "backend/kernel_text.hpp"
+#include "backend/kernels/kernel_text.hpp"
 #include "backends/gpu/kernels/own_kernels.hpp"
 #include "kernel/portable_kernels.hpp"
 #include "support/paths.hpp"

@@ -4,7 +4,7 @@
 
 #include "backends/gpu/driver/driver_functions.hpp"
 #include "backends/gpu/factory.hpp"
-#include "core/make_error.hpp"
+#include "core/errors/make_error.hpp"
 #include "support/paths.hpp"
 #include "virtual_driver/virtual_driver.hpp"
 #include "weft/runtime/machine.hpp"

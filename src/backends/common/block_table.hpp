@@ -5,8 +5,8 @@
 
 #include "backend/address.hpp"
 #include "backends/common/access_list.hpp"
-#include "core/hex.hpp"
-#include "core/make_error.hpp"
+#include "core/errors/make_error.hpp"
+#include "core/text/hex.hpp"
 #include "weft/core/access_right.hpp"
 #include "weft/core/block_description.hpp"
 #include "weft/core/bytes.hpp"

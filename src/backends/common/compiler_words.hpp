@@ -2,7 +2,7 @@
 // The words of a run-time compiler about a kernel's text, as an error.
 #pragma once
 
-#include "core/make_error.hpp"
+#include "core/errors/make_error.hpp"
 #include "weft/backend/kernel_code.hpp"
 
 #include <string>

@@ -5,8 +5,8 @@
 
 #include "backend/address.hpp"
 #include "backends/common/allocation.hpp"
-#include "core/hex.hpp"
-#include "core/make_error.hpp"
+#include "core/errors/make_error.hpp"
+#include "core/text/hex.hpp"
 #include "weft/backend/backend.hpp"
 #include "weft/core/bytes.hpp"
 

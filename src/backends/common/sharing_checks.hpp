@@ -4,8 +4,8 @@
 #pragma once
 
 #include "backend/address.hpp"
-#include "core/hex.hpp"
-#include "core/make_error.hpp"
+#include "core/errors/make_error.hpp"
+#include "core/text/hex.hpp"
 #include "processes/share_server.hpp"
 #include "weft/backend/backend.hpp"
 #include "weft/core/bytes.hpp"

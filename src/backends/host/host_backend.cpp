@@ -3,8 +3,8 @@
 
 #include "backend/address.hpp"
 #include "backends/host/factory.hpp"
+#include "core/errors/make_error.hpp"
 #include "core/fnv.hpp"
-#include "core/make_error.hpp"
 #include "os/parking.hpp"
 #include "weft/core/host_memory.hpp"
 

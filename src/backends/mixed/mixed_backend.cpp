@@ -5,7 +5,7 @@
 #include "backend/address.hpp"
 #include "backends/mixed/factory.hpp"
 #include "backends/mixed/mixed_handle.hpp"
-#include "core/make_error.hpp"
+#include "core/errors/make_error.hpp"
 
 #include <algorithm>
 

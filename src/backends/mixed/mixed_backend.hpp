@@ -8,7 +8,7 @@
 // the other backends; device memory is moved by its own backend only, in a stream that stands in for the caller's.
 #pragma once
 
-#include "backend/callback_thread.hpp"
+#include "backend/calls/callback_thread.hpp"
 #include "backends/mixed/mixed_handle.hpp"
 #include "weft/backend/backend.hpp"
 

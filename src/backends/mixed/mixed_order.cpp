@@ -4,7 +4,7 @@
 #include "backends/common/failures.hpp"
 #include "backends/mixed/mixed_backend.hpp"
 #include "backends/mixed/mixed_handle.hpp"
-#include "core/make_error.hpp"
+#include "core/errors/make_error.hpp"
 
 #include <algorithm>
 #include <new>

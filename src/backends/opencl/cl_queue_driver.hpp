@@ -2,7 +2,7 @@
 // Queues and events of OpenCL, for the scheduler of src/backends/queued.
 #pragma once
 
-#include "backends/opencl/discovery.hpp"
+#include "backends/opencl/driver/discovery.hpp"
 #include "backends/queued/queue_driver.hpp"
 
 #include <chrono>

@@ -2,7 +2,7 @@
 // An order for launches of one kernel with grids of different sizes, which PoCL before 6.0 needs.
 #pragma once
 
-#include "backends/opencl/api.hpp"
+#include "backends/opencl/driver/api.hpp"
 
 #include <algorithm>
 #include <array>

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "backends/common/memory_model.hpp"
-#include "backends/opencl/discovery.hpp"
+#include "backends/opencl/driver/discovery.hpp"
 #include "weft/backend/backend.hpp"
 
 #include <cstddef>

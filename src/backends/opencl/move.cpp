@@ -4,7 +4,7 @@
 #include "backend/address.hpp"
 #include "backends/common/copy_checks.hpp"
 #include "backends/opencl/opencl_backend.hpp"
-#include "core/hex.hpp"
+#include "core/text/hex.hpp"
 
 #include <algorithm>
 #include <array>

@@ -2,7 +2,7 @@
 #include "backends/opencl/opencl_backend.hpp"
 
 #include "backend/address.hpp"
-#include "core/hex.hpp"
+#include "core/text/hex.hpp"
 #include "weft/core/log.hpp"
 
 #include <algorithm>

@@ -2,8 +2,8 @@
 // Kernels as the driver's compiler makes them: one program for a kernel and a device, made when first launched.
 #pragma once
 
-#include "backend/reduction_grid.hpp"
-#include "backends/opencl/discovery.hpp"
+#include "backend/kernels/reduction_grid.hpp"
+#include "backends/opencl/driver/discovery.hpp"
 #include "backends/opencl/grid_order.hpp"
 #include "backends/opencl/own_number.hpp"
 #include "weft/backend/kernel_code.hpp"

@@ -2,7 +2,7 @@
 // Kernels of the OpenCL backend.
 #include "backend/address.hpp"
 #include "backends/opencl/opencl_backend.hpp"
-#include "core/hex.hpp"
+#include "core/text/hex.hpp"
 
 #include <algorithm>
 #include <array>

@@ -3,7 +3,7 @@
 // does.
 #include "backends/opencl/opencl_backend.hpp"
 #include "backends/queued/word_command.hpp"
-#include "core/make_error.hpp"
+#include "core/errors/make_error.hpp"
 
 namespace weft::opencl {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collective/devices/communicator_body.hpp"
-#include "core/called_from.hpp"
+#include "core/errors/called_from.hpp"
 #include "runtime/machine_state.hpp"
 
 #include <algorithm>

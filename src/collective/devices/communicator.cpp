@@ -3,9 +3,9 @@
 
 #include "collective/devices/communicator_body.hpp"
 #include "collective/schedule/schedule_replay.hpp"
-#include "core/called_from.hpp"
-#include "core/decision_log.hpp"
-#include "core/make_error.hpp"
+#include "core/errors/called_from.hpp"
+#include "core/errors/decision_log.hpp"
+#include "core/errors/make_error.hpp"
 #include "core/profiler_range.hpp"
 #include "memory/memory_state.hpp"
 #include "os/parking.hpp"

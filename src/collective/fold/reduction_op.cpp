@@ -2,7 +2,7 @@
 #include "weft/collective/reduction_op.hpp"
 
 #include "collective/fold/fold.hpp"
-#include "core/called_from.hpp"
+#include "core/errors/called_from.hpp"
 #include "weft/core/raise.hpp"
 
 #include <utility>

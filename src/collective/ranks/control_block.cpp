@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collective/ranks/control_block.hpp"
 
-#include "collective/ranks/rank_wire.hpp"
-#include "core/make_error.hpp"
+#include "collective/ranks/transfer/rank_wire.hpp"
+#include "core/errors/make_error.hpp"
 #include "os/memory_file.hpp"
 #include "weft/core/bytes.hpp"
 

@@ -3,7 +3,7 @@
 
 #include "collective/fold/fold.hpp"
 #include "collective/schedule/collective_kind.hpp"
-#include "core/make_error.hpp"
+#include "core/errors/make_error.hpp"
 #include "weft/core/raise.hpp"
 
 namespace weft::detail {

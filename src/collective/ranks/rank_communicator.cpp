@@ -2,7 +2,7 @@
 #include "weft/collective/rank_communicator.hpp"
 
 #include "collective/ranks/rank_communicator_body.hpp"
-#include "core/called_from.hpp"
+#include "core/errors/called_from.hpp"
 #include "weft/core/raise.hpp"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collective/ranks/rank_communicator_body.hpp"
 
-#include "collective/ranks/rank_far_survivors.hpp"
+#include "collective/ranks/survivors/rank_far_survivors.hpp"
 #include "collective/schedule/rank_bit.hpp"
 #include "processes/packet_socket.hpp"
 #include "weft/core/raise.hpp"

@@ -3,8 +3,8 @@
 
 #include "collective/ranks/rank_call.hpp"
 #include "collective/ranks/rank_meeting.hpp"
-#include "collective/ranks/rank_wire.hpp"
 #include "collective/ranks/symmetric_block.hpp"
+#include "collective/ranks/transfer/rank_wire.hpp"
 #include "runtime/machine_state.hpp"
 #include "weft/collective/rank_communicator.hpp"
 #include "weft/memory/buffer.hpp"

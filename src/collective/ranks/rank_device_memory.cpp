@@ -3,7 +3,7 @@
 // kept there as an image for calls that may not call a driver, and, where it is symmetric, worked on by the device.
 #include "collective/fold/fold.hpp"
 #include "collective/ranks/rank_communicator_body.hpp"
-#include "core/called_from.hpp"
+#include "core/errors/called_from.hpp"
 #include "weft/core/raise.hpp"
 #include "weft/memory/copy.hpp"
 

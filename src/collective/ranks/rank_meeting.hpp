@@ -3,7 +3,7 @@
 #pragma once
 
 #include "collective/ranks/control_block.hpp"
-#include "collective/ranks/far_ranks.hpp"
+#include "collective/ranks/transfer/far_ranks.hpp"
 #include "os/parking.hpp"
 #include "weft/collective/rank_communicator.hpp"
 

@@ -2,7 +2,7 @@
 // One rank's part of a schedule, and messages between two ranks: bytes over wires. What a wire is made of is not known
 // here.
 #include "collective/ranks/rank_communicator_body.hpp"
-#include "collective/ranks/rank_far_survivors.hpp"
+#include "collective/ranks/survivors/rank_far_survivors.hpp"
 #include "collective/schedule/rank_bit.hpp"
 #include "collective/schedule/shared_moves.hpp"
 #include "weft/core/raise.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collective/schedule/collective_kind.hpp"
-#include "core/make_error.hpp"
-#include "core/readable.hpp"
+#include "core/errors/make_error.hpp"
+#include "core/text/readable.hpp"
 #include "weft/collective/collective_cost.hpp"
 
 #include <algorithm>

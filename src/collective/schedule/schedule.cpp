@@ -2,7 +2,7 @@
 #include "weft/collective/schedule.hpp"
 
 #include "collective/algorithms/schedule_builder.hpp"
-#include "core/make_error.hpp"
+#include "core/errors/make_error.hpp"
 
 #include <algorithm>
 #include <functional>

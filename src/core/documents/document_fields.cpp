@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/documents/document_fields.hpp"
 
-#include "core/nearest.hpp"
-#include "core/quantity.hpp"
-#include "core/readable.hpp"
+#include "core/text/nearest.hpp"
+#include "core/text/quantity.hpp"
+#include "core/text/readable.hpp"
 
 #include <algorithm>
 #include <cmath>

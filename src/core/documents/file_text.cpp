@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/documents/file_text.hpp"
 
-#include "core/make_error.hpp"
+#include "core/errors/make_error.hpp"
 #include "weft/core/bytes.hpp"
 #include "weft/core/unique_handle.hpp"
 

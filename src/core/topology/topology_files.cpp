@@ -2,7 +2,7 @@
 // Where topologies come from: the table that is compiled in, files, and text.
 #include "core/documents/document.hpp"
 #include "core/documents/file_text.hpp"
-#include "core/nearest.hpp"
+#include "core/text/nearest.hpp"
 #include "core/topology/shipped.hpp"
 #include "core/topology/topology_reader.hpp"
 #include "weft/core/topology.hpp"

@@ -3,8 +3,8 @@
 
 #include "core/at.hpp"
 #include "core/documents/document_fields.hpp"
-#include "core/nearest.hpp"
-#include "core/quantity.hpp"
+#include "core/text/nearest.hpp"
+#include "core/text/quantity.hpp"
 #include "core/topology/topology_paths.hpp"
 
 #include <algorithm>

@@ -2,7 +2,7 @@
 // What carries bytes between the ranks of a world: a library that exists, opened at run time.
 #pragma once
 
-#include "collective/ranks/rank_carrier.hpp"
+#include "collective/ranks/transfer/rank_carrier.hpp"
 #include "weft/core/error.hpp"
 #include "weft/core/result.hpp"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "core/make_error.hpp"
+#include "core/errors/make_error.hpp"
 #include "distributed/engine/engine.hpp"
 #include "distributed/engine/ucp_declarations.hpp"
 

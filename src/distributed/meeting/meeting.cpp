@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/meeting/meeting.hpp"
 
-#include "core/make_error.hpp"
+#include "core/errors/make_error.hpp"
 #include "distributed/meeting/greeting.hpp"
 #include "os/system_error.hpp"
 #include "processes/packet.hpp"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/memory/far_copier.hpp"
 
-#include "channel/crc32c.hpp"
-#include "core/called_from.hpp"
-#include "core/make_error.hpp"
+#include "channel/rings/crc32c.hpp"
+#include "core/errors/called_from.hpp"
+#include "core/errors/make_error.hpp"
 #include "processes/packet.hpp"
 #include "weft/core/raise.hpp"
 #include "weft/memory/copy.hpp"

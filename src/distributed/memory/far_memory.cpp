@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/distributed/far_memory.hpp"
 
-#include "core/called_from.hpp"
+#include "core/errors/called_from.hpp"
 #include "distributed/memory/far_copier.hpp"
 #include "weft/core/raise.hpp"
 

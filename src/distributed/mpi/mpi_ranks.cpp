@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/mpi/mpi_ranks.hpp"
 
-#include "core/make_error.hpp"
+#include "core/errors/make_error.hpp"
 #include "distributed/mpi/mpi_collectives.hpp"
 #include "processes/packet_socket.hpp"
 

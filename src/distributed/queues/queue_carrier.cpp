@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "distributed/queues/queue_carrier.hpp"
 
-#include "core/make_error.hpp"
+#include "core/errors/make_error.hpp"
 #include "processes/packet.hpp"
 #include "weft/core/raise.hpp"
 

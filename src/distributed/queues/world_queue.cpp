@@ -2,7 +2,7 @@
 #include "weft/distributed/world_queue.hpp"
 
 #include "channel/region_side.hpp"
-#include "core/called_from.hpp"
+#include "core/errors/called_from.hpp"
 #include "distributed/queues/queue_carrier.hpp"
 #include "processes/packet_socket.hpp"
 #include "weft/core/raise.hpp"

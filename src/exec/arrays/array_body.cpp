@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/arrays/array_body.hpp"
 
-#include "core/called_from.hpp"
+#include "core/errors/called_from.hpp"
 #include "exec/split_launch/launch_job.hpp"
 #include "exec/split_launch/launch_state.hpp"
 #include "weft/memory/copy.hpp"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/exec/balance.hpp"
 
-#include "core/make_error.hpp"
-#include "core/readable.hpp"
+#include "core/errors/make_error.hpp"
+#include "core/text/readable.hpp"
 #include "exec/balance/affine_cost.hpp"
 #include "exec/balance/granules.hpp"
 

@@ -2,7 +2,7 @@
 // A range cut into granules: all decisions are made in granules, so that borders are right by construction.
 #pragma once
 
-#include "core/make_error.hpp"
+#include "core/errors/make_error.hpp"
 #include "exec/balance/split.hpp"
 
 #include <algorithm>

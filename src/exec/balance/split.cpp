@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/balance/split.hpp"
 
-#include "core/make_error.hpp"
+#include "core/errors/make_error.hpp"
 #include "exec/balance/granules.hpp"
 
 #include <cmath>

@@ -2,7 +2,7 @@
 // What a pipeline tells, and its face without types.
 #include "weft/exec/pipeline.hpp"
 
-#include "core/called_from.hpp"
+#include "core/errors/called_from.hpp"
 #include "exec/pipeline/pipeline_body.hpp"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a launch is divided: what each step needs, what fits, where the data lies, and what the balancer is told of it.
-#include "core/decision_log.hpp"
+#include "core/errors/decision_log.hpp"
 #include "exec/balance/find_onward.hpp"
 #include "exec/balance/memory_cap.hpp"
 #include "exec/launch_check.hpp"

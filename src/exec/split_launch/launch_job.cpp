@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/split_launch/launch_job.hpp"
 
-#include "core/make_error.hpp"
+#include "core/errors/make_error.hpp"
 #include "exec/launch_check.hpp"
 #include "exec/split_launch/launch_state.hpp"
 #include "weft/memory/copy.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/exec/launch_report.hpp"
 
-#include "core/readable.hpp"
+#include "core/text/readable.hpp"
 #include "exec/arrays/interval_set.hpp"
 #include "weft/core/bytes.hpp"
 

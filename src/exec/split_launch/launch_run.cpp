@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/exec/launch_run.hpp"
 
-#include "core/called_from.hpp"
+#include "core/errors/called_from.hpp"
 #include "core/profiler_range.hpp"
 #include "exec/launch_check.hpp"
 #include "exec/split_launch/launch_job.hpp"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/memory/grant.hpp"
 
-#include "core/called_from.hpp"
-#include "core/make_error.hpp"
+#include "core/errors/called_from.hpp"
+#include "core/errors/make_error.hpp"
 #include "memory/block_body.hpp"
 #include "memory/memory_state.hpp"
 #include "memory/pool_body.hpp"

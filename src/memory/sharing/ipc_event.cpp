@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/memory/ipc_event.hpp"
 
-#include "core/called_from.hpp"
-#include "core/make_error.hpp"
+#include "core/errors/called_from.hpp"
+#include "core/errors/make_error.hpp"
 #include "memory/memory_state.hpp"
 #include "memory/sharing/ipc_event_body.hpp"
 #include "os/parking.hpp"

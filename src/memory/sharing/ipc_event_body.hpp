@@ -2,7 +2,7 @@
 // The page of an event between processes, what one process knows of it, and who opens the gates of streams that wait.
 #pragma once
 
-#include "core/make_error.hpp"
+#include "core/errors/make_error.hpp"
 #include "processes/share_server.hpp"
 #include "runtime/machine_state.hpp"
 #include "weft/memory/ipc_event.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/memory/memory_handle.hpp"
 
-#include "core/called_from.hpp"
+#include "core/errors/called_from.hpp"
 #include "processes/share_ticket.hpp"
 #include "weft/core/raise.hpp"
 

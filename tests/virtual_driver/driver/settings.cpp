@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "virtual_driver/driver/settings.hpp"
 
-#include "core/nearest.hpp"
+#include "core/text/nearest.hpp"
 
 #include <algorithm>
 #include <cstdio>

@@ -2,7 +2,7 @@
 // Commands as the parser has them: each adds its options, and reads its words once the line was parsed.
 #pragma once
 
-#include "core/nearest.hpp"
+#include "core/text/nearest.hpp"
 #include "options.hpp"
 
 #include <CLI/CLI.hpp>

@@ -2,7 +2,7 @@
 #include "option_values.hpp"
 
 #include "bench/launch_bench.hpp"
-#include "core/nearest.hpp"
+#include "core/text/nearest.hpp"
 
 #include <fmt/format.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "command_line/commands.hpp"
 #include "command_line/json_parts.hpp"
-#include "core/nearest.hpp"
+#include "core/text/nearest.hpp"
 #include "doctor/gather.hpp"
 #include "doctor/report.hpp"
 #include "doctor/work.hpp"

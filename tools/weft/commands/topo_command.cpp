@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "command_line/commands.hpp"
 #include "command_line/interruption.hpp"
-#include "core/nearest.hpp"
+#include "core/text/nearest.hpp"
 #include "measured_rates.hpp"
 #include "pictures/topo_picture.hpp"
 #include "weft/distributed/world.hpp"

@@ -2,7 +2,7 @@
 // How checks put findings together.
 #pragma once
 
-#include "doctor/checks.hpp"
+#include "doctor/checks/checks.hpp"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

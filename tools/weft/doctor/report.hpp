@@ -3,7 +3,7 @@
 #pragma once
 
 #include "command_line/output.hpp"
-#include "doctor/checks.hpp"
+#include "doctor/checks/checks.hpp"
 
 #include <string>
 #include <string_view>

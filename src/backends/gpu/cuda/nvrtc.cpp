@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/gpu/cuda/nvrtc.hpp"
 
-#include "backend/kernel_text.hpp"
+#include "backend/kernels/kernel_text.hpp"
 #include "backends/common/compiler_words.hpp"
 #include "backends/gpu/driver/error.hpp"
 #include "backends/gpu/factory.hpp"

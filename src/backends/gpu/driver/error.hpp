@@ -3,8 +3,8 @@
 #pragma once
 
 #include "backends/gpu/driver/driver.hpp"
-#include "core/hex.hpp"
-#include "core/make_error.hpp"
+#include "core/errors/make_error.hpp"
+#include "core/text/hex.hpp"
 
 #include <string>
 

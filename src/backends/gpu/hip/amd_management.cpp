@@ -2,7 +2,7 @@
 #include "backends/gpu/hip/amd_management.hpp"
 
 #include "backends/gpu/hip/hip_table.hpp"
-#include "core/make_error.hpp"
+#include "core/errors/make_error.hpp"
 
 #include <filesystem>
 #include <fstream>

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/gpu/hip/hiprtc.hpp"
 
-#include "backend/kernel_text.hpp"
+#include "backend/kernels/kernel_text.hpp"
 #include "backends/common/compiler_words.hpp"
 #include "backends/gpu/factory.hpp"
 #include "backends/gpu/hip/hip.hpp"
 #include "backends/gpu/hip/rocm_library.hpp"
 #include "backends/gpu/kernels/compile_text.hpp"
 #include "core/environment.hpp"
-#include "core/make_error.hpp"
+#include "core/errors/make_error.hpp"
 
 #include <algorithm>
 #include <array>

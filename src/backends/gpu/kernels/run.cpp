@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Kernels of the gpu backend.
 #include "backend/address.hpp"
-#include "backend/kernel_text.hpp"
-#include "backend/reduction_grid.hpp"
+#include "backend/kernels/kernel_text.hpp"
+#include "backend/kernels/reduction_grid.hpp"
 #include "backends/gpu/gpu_backend.hpp"
 
 #include <algorithm>

@@ -3,7 +3,7 @@
 
 #include "backend/memory_word.hpp"
 #include "backends/gpu/driver/beside_captures.hpp"
-#include "core/make_error.hpp"
+#include "core/errors/make_error.hpp"
 
 #include <algorithm>
 #include <chrono>

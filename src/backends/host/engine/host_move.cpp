@@ -3,8 +3,8 @@
 #include "backend/address.hpp"
 #include "backends/common/copy_checks.hpp"
 #include "backends/host/host_backend.hpp"
-#include "core/hex.hpp"
-#include "core/make_error.hpp"
+#include "core/errors/make_error.hpp"
+#include "core/text/hex.hpp"
 
 namespace weft::host {
 namespace {

@@ -2,8 +2,8 @@
 // The host backend: kernels and host functions.
 #include "backend/address.hpp"
 #include "backends/host/host_backend.hpp"
-#include "core/hex.hpp"
-#include "core/make_error.hpp"
+#include "core/errors/make_error.hpp"
+#include "core/text/hex.hpp"
 
 #include <algorithm>
 #include <cmath>

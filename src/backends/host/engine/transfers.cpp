@@ -3,7 +3,7 @@
 
 #include "backends/common/copy_checks.hpp"
 #include "backends/host/memory/block_map.hpp"
-#include "core/make_error.hpp"
+#include "core/errors/make_error.hpp"
 #include "core/modelled_time.hpp"
 
 #include <algorithm>

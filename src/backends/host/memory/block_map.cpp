@@ -2,8 +2,8 @@
 #include "backends/host/memory/block_map.hpp"
 
 #include "backend/address.hpp"
+#include "core/errors/make_error.hpp"
 #include "core/fnv.hpp"
-#include "core/make_error.hpp"
 #include "os/memory_file.hpp"
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The host backend's blocks, mappings and multicast: block_map and multicast do the work.
 #include "backends/host/host_backend.hpp"
-#include "core/make_error.hpp"
+#include "core/errors/make_error.hpp"
 
 #include <algorithm>
 #include <cstring>

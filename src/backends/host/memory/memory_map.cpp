@@ -3,7 +3,7 @@
 
 #include "backend/address.hpp"
 #include "backends/host/memory/block_map.hpp"
-#include "core/make_error.hpp"
+#include "core/errors/make_error.hpp"
 
 #include <algorithm>
 #include <cstring>

@@ -2,7 +2,7 @@
 #include "backends/host/memory/sharing.hpp"
 
 #include "backend/address.hpp"
-#include "core/make_error.hpp"
+#include "core/errors/make_error.hpp"
 
 #include <algorithm>
 #include <new>

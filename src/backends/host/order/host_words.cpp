@@ -3,7 +3,7 @@
 #include "backend/memory_word.hpp"
 #include "backend/word_watch.hpp"
 #include "backends/host/host_backend.hpp"
-#include "core/make_error.hpp"
+#include "core/errors/make_error.hpp"
 
 namespace weft::host {
 

@@ -2,7 +2,7 @@
 #include "backends/host/order/scheduler.hpp"
 
 #include "backend/word_watch.hpp"
-#include "core/make_error.hpp"
+#include "core/errors/make_error.hpp"
 #include "os/parking.hpp"
 
 #include <algorithm>
