@@ -191,7 +191,8 @@ void process_group::body::read_from(member& m, bool everything) {
     }
     const auto bytes = detail::next_packet_bytes(m.link.get());
     if (!bytes) return;
-    // A packet leaves the socket once there is memory for it: without, the caller is told, and the next one gets it.
+    // A good packet leaves the socket once there is memory for it: without, the caller is told, and the next one gets
+    // it.
     std::list<entry> place(1);
     place.front().payload.reserve(*bytes - std::min(*bytes, detail::packet_header_bytes));
     const auto got = detail::read_packet(m.link.get(), room, raw);

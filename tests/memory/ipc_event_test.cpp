@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Events between real processes. Children are forked before this process has a machine.
+// Events between real processes. Children that open a machine are forked before this process has one.
 #include "weft/memory/ipc_event.hpp"
 
 #include "memory/sharing/ipc_event_body.hpp"
@@ -388,6 +388,18 @@ TEST(ipc_event, each_record_in_the_middle_of_which_a_process_dies_has_ended_and_
     body.end(n, nullptr);
   }
   EXPECT_EQ(body.look(1).cause->code, errc::kernel_failed) << "it has not ended well";
+}
+
+TEST(ipc_event, a_record_whose_maker_died_has_ended_although_a_later_maker_died_in_its_place) {
+  const machine m = one_device();
+  auto body = event_of(m);
+  if (!is_killed_after(1, body)) GTEST_SKIP() << "processes cannot be traced here";
+  for (std::size_t n = 1; n < ipc_event::max_outstanding; ++n) body.end(body.begin(), nullptr);
+  ASSERT_TRUE(is_killed_after(1, body));
+  EXPECT_EQ(body.begin(), ipc_event::max_outstanding + 2);
+  EXPECT_EQ(body.look(1).cause->code, errc::peer_dead);
+  EXPECT_EQ(body.look(ipc_event::max_outstanding + 1).cause->code, errc::peer_dead);
+  EXPECT_FALSE(body.look((std::uint64_t{1} << 32) + 1).ended) << "it is not made yet";
 }
 
 TEST(ipc_event, whose_page_another_process_fills_with_garbage_gives_errors_and_costs_no_descriptors) {

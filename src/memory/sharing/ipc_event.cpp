@@ -89,11 +89,12 @@ void ipc_event_body::ring() noexcept {
   parking::wake_all(page_->bell, parking::word_scope::shared);
 }
 
-bool ipc_event_body::is_dead(std::uint32_t pid, std::uint64_t started) {
+bool ipc_event_body::is_dead(std::uint32_t pid, std::optional<std::uint64_t> start) {
   if (pid == static_cast<std::uint32_t>(::getpid())) return false;
   if (owner_ && owner_->pid() == pid) return !owner_->alive();
   const std::lock_guard lock{mutex_};
-  if (started == 0) recorders_.erase({pid, started});  // the number may have gone to another process since
+  const std::uint64_t started = start.value_or(0);
+  if (!start) recorders_.erase({pid, started});  // the number may have gone to another process since
   // A page has room for so many recorders. Where more have been seen, somebody writes garbage: forget them all, because
   // each holds a descriptor.
   if (recorders_.size() >= page_->records.size() && !recorders_.contains({pid, started})) recorders_.clear();
@@ -112,7 +113,8 @@ bool ipc_event_body::is_dead(std::uint32_t pid, std::uint64_t started) {
 
 ipc_event_body::verdict ipc_event_body::look(std::uint64_t number) {
   auto& record = page_->records[number % page_->records.size()];
-  const std::uint64_t word = record.word.load(std::memory_order_acquire);  // pairs with release in end
+  const std::uint64_t made = page_->recorded.load(std::memory_order_acquire);  // the claims of so many are seen below
+  const std::uint64_t word = record.word.load(std::memory_order_acquire);      // pairs with release in end
   const std::uint64_t at = word >> 8;
   if (at > number) {  // its place was used again, which only happens once it has ended, or whoever made it
     if (record.lost.load(std::memory_order_relaxed) < number) return {true, std::nullopt};
@@ -120,8 +122,9 @@ ipc_event_body::verdict ipc_event_body::look(std::uint64_t number) {
                                                       std::to_string(page_->records.size()) +
                                                       " were made since; it failed, or a later one at its place")};
   }
-  const std::uint64_t claim = record.claim.load(std::memory_order_acquire);  // pairs with the exchange in begin
-  const bool is_claimed = at < number && is_of(number, claim);               // and no more: `pid` is another's
+  const std::uint64_t claim = record.claim.load(std::memory_order_acquire);       // pairs with the exchange in begin
+  const bool is_near = number <= made || number - made <= page_->records.size();  // so the low half names it
+  const bool is_claimed = at < number && is_near && is_of(number, claim);         // and no more: `pid` is another's
   if (at == number || is_claimed) {
     const auto state = is_claimed ? ipc_event_page::begun : word & 0xff;
     if (state == ipc_event_page::done) return {true, std::nullopt};
@@ -136,9 +139,15 @@ ipc_event_body::verdict ipc_event_body::look(std::uint64_t number) {
                                "work that " + who(pid) + " recorded as number " + std::to_string(number) +
                                    " of an event failed there: " + std::string{to_string(why)})};
     }
-    if (!is_dead(pid, is_claimed ? 0 : record.started.load(std::memory_order_relaxed))) return {};
+    if (!(is_claimed ? is_dead(pid, std::nullopt) : is_dead(pid, record.started.load(std::memory_order_relaxed))))
+      return {};
     if (record.word.load(std::memory_order_acquire) != word) return {};  // it ended, and then died: the next look tells
     return {true, make_error(errc::peer_dead, who(pid) + ", which made " + waited(number, number) + " has died",
+                             error_scope::process)};
+  }
+  if (number <= made) {  // it was claimed, and the claim in its place is a later one
+    if (record.word.load(std::memory_order_acquire) != word) return {};
+    return {true, make_error(errc::peer_dead, "the process that made " + waited(number, number) + " has died",
                              error_scope::process)};
   }
   if (!owner_) return {};
@@ -171,7 +180,7 @@ std::uint64_t ipc_event_body::begin() {
     }
     const bool begun = (word & 0xff) == ipc_event_page::begun;
     const bool taken = number > page_->records.size() && (word >> 8) < number - page_->records.size();
-    if ((begun || taken) && !(taken ? is_dead(static_cast<std::uint32_t>(claim), 0)
+    if ((begun || taken) && !(taken ? is_dead(static_cast<std::uint32_t>(claim), std::nullopt)
                                     : is_dead(record.pid.load(std::memory_order_relaxed),
                                               record.started.load(std::memory_order_relaxed)))) {
       raise(errc::resource_exhausted, "record " + std::to_string(number - page_->records.size()) + " of an event, " +

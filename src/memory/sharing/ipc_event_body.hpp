@@ -68,7 +68,8 @@ class ipc_event_body {
   std::uint64_t key = 0;  // owner: under which it is offered; 0 before
 
  private:
-  [[nodiscard]] bool is_dead(std::uint32_t pid, std::uint64_t started);
+  /// A claim has no start.
+  [[nodiscard]] bool is_dead(std::uint32_t pid, std::optional<std::uint64_t> start);
 
   std::shared_ptr<machine_state> state_;
   descriptor file_;
