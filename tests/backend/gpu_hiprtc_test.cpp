@@ -4,6 +4,7 @@
 #include "backends/gpu/hip/hip.hpp"
 #include "backends/gpu/hip/hiprtc.hpp"
 #include "support/device_kernels.hpp"
+#include "support/rounds.hpp"
 
 #include <gtest/gtest.h>
 

@@ -5,6 +5,7 @@
 #include "doctor/gather.hpp"
 #include "doctor/record.hpp"
 #include "support/paths.hpp"
+#include "support/rounds.hpp"
 
 #include <gtest/gtest.h>
 

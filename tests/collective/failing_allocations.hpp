@@ -6,6 +6,7 @@
 #include "collective/allocations.hpp"
 #include "support/faults.hpp"
 #include "support/processes.hpp"
+#include "support/rounds.hpp"
 #include "support/samples.hpp"
 #include "weft/weft.hpp"
 

@@ -2,6 +2,8 @@
 // Words that are voted for: messages of a pair in order, all pairs in any order, ranks that die at any step.
 #include "collective/ranks/survivors/word_votes.hpp"
 
+#include "support/rounds.hpp"
+
 #include <gtest/gtest.h>
 
 #include <deque>

@@ -2,6 +2,7 @@
 // Collectives over the ranks of several nodes. What the calls give is checked by what checks them on one node.
 #include "collective/rank_collectives.hpp"
 #include "distributed/meetings.hpp"
+#include "support/rounds.hpp"
 
 #include <gtest/gtest.h>
 

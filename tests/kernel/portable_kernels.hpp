@@ -3,6 +3,7 @@
 // Kernels that must compute the same on every backend, each with data, and a way to run one on the host.
 
 #include "collective/fold/fold.hpp"
+#include "support/rounds.hpp"
 #include "weft/backend/kernel_code.hpp"
 #include "weft/exec/reduce.hpp"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A machine that is closed while threads use it, on every backend.
 #include "support/closing.hpp"
+#include "support/rounds.hpp"
 
 namespace closed_in_use_test {
 

@@ -2,6 +2,7 @@
 // The conformance suite on the backends of GPUs over the virtual driver: machines of many kinds.
 #include "conformance/conformance.hpp"
 
+#include "support/rounds.hpp"
 #include "virtual_driver/loaded_driver.hpp"
 #include "virtual_driver/virtual_machine.hpp"
 
