@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Two and more threads that send and receive for a while in every way there is: every message comes exactly once,
 // whole, and in the order in which its sender sent it. Short as it stands; WEFT_NIGHTLY=1 makes it minutes.
+#include "support/rounds.hpp"
 #include "support/samples.hpp"
 #include "weft/channel/message_queue.hpp"
 #include "weft/runtime/task.hpp"

@@ -511,7 +511,7 @@ TEST(death, the_death_of_the_sender_loses_nothing_published_and_tears_nothing) {
     EXPECT_EQ(pair.other.wait(), -SIGKILL);
     messages += received;
   }
-  samples::played_faults(kills);
+  samples::played_faults(static_cast<std::uint64_t>(kills));
   report("the sender's death", noticed);
   std::printf("%llu messages\n", static_cast<unsigned long long>(messages));
   EXPECT_EQ(processes::open_descriptors(), descriptors);
@@ -553,7 +553,7 @@ TEST(death, the_death_of_the_receiver_is_told_to_the_sender) {
     ASSERT_LE(consumed->count.load(std::memory_order_acquire), sent);
     EXPECT_EQ(pair.other.wait(), -SIGKILL);
   }
-  samples::played_faults(kills);
+  samples::played_faults(static_cast<std::uint64_t>(kills));
   report("the receiver's death", noticed);
   EXPECT_EQ(processes::open_descriptors(), descriptors);
   EXPECT_EQ(processes::mappings_of("weft-queue"), 0U);

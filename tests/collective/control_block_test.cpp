@@ -5,6 +5,7 @@
 #include "collective/rank_ranks.hpp"
 #include "collective/ranks/transfer/rank_wire.hpp"
 #include "support/faults.hpp"
+#include "support/rounds.hpp"
 #include "support/vandal.hpp"
 
 #include <array>

@@ -3,6 +3,7 @@
 #include "collective/rank_ranks.hpp"
 #include "processes/groups.hpp"
 #include "processes/process_group_body.hpp"
+#include "support/rounds.hpp"
 
 namespace failing_allocation_test {
 

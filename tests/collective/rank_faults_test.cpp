@@ -2,6 +2,7 @@
 // Ranks that die, stop, abort or leave, and the survivors.
 #include "collective/rank_ranks.hpp"
 #include "support/faults.hpp"
+#include "support/rounds.hpp"
 
 #include <array>
 #include <atomic>

@@ -2,6 +2,7 @@
 // Every order in which ranks take their steps, die and stop while they agree who is left.
 #include "collective/ranks/survivors/survivors.hpp"
 
+#include "support/rounds.hpp"
 #include "support/samples.hpp"
 
 #include <algorithm>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/exec/reduce.hpp"
 
+#include "support/rounds.hpp"
 #include "support/samples.hpp"
 #include "weft/exec/map_reduce.hpp"
 #include "weft/profile/profiler.hpp"

@@ -7,6 +7,7 @@
 #include "support/faults.hpp"
 #include "support/hang.hpp"
 #include "support/processes.hpp"
+#include "support/rounds.hpp"
 #include "support/samples.hpp"
 #include "support/vandal.hpp"
 #include "weft/memory/shared_memory.hpp"

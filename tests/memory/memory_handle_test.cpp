@@ -5,6 +5,7 @@
 #include "support/faults.hpp"
 #include "support/hang.hpp"
 #include "support/processes.hpp"
+#include "support/rounds.hpp"
 #include "support/samples.hpp"
 #include "weft/exec/launch.hpp"
 #include "weft/memory/fill.hpp"

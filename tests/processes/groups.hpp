@@ -8,6 +8,7 @@
 #include "processes/packet_socket.hpp"
 #include "processes/rendezvous_address.hpp"
 #include "support/hang.hpp"
+#include "support/rounds.hpp"
 #include "support/samples.hpp"
 #include "weft/core/raise.hpp"
 #include "weft/processes/rendezvous.hpp"
