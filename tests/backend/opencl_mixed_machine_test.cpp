@@ -3,6 +3,7 @@
 #include "runtime/machine_state.hpp"
 #include "support/hang.hpp"
 #include "support/mixed_machines.hpp"
+#include "support/processes.hpp"
 #include "support/samples.hpp"
 #include "weft/channel/message_queue.hpp"
 #include "weft/exec/launch.hpp"
@@ -378,6 +379,23 @@ TEST_P(mixed_machine, a_reset_ends_the_wait_behind_which_another_backend_uses_pi
     EXPECT_EQ(error_of([&] { copied.wait(); }).code, errc::device_lost);
     EXPECT_FALSE(owner.is_lost());
     EXPECT_EQ(read(there), std::vector<std::int32_t>(1'000, 7));
+  }
+}
+
+TEST_P(mixed_machine, takes_back_the_addresses_of_a_device_that_was_reset_whatever_its_backend) {
+  const machine m = open();
+  const auto [host, other] = one_of_each(m);
+  for (const weft::device& d : {host, other}) {
+    const auto lose_some = [&] {
+      for (int n = 0; n < 16; ++n) {
+        const buffer<std::byte> lost{d, std::size_t{16} << 20};
+        d.reset();
+      }
+    };
+    lose_some();
+    const std::uint64_t before = processes::address_space();
+    lose_some();
+    EXPECT_LT(processes::address_space(), before + (std::size_t{64} << 20)) << d.name();
   }
 }
 

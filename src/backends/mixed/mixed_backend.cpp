@@ -91,13 +91,27 @@ result<void*> mixed_backend::do_allocate_coherent(device_id device, bytes size) 
   return backend_of(device).allocate_coherent(device, size);
 }
 
+template <class F>
+auto mixed_backend::first_that_knows(F&& ask) {
+  auto answer = ask(*parts_.front());
+  const auto is_other = [](const auto& a) {
+    return !a && (a.error().code == errc::unsupported || a.error().code == errc::not_found);
+  };
+  for (std::size_t i = 1; i < parts_.size() && is_other(answer); ++i) {
+    auto here = ask(*parts_[i]);
+    // "not found" by one that could have known says more than "not offered"
+    if (!is_other(here) || answer.error().code == errc::unsupported) answer = std::move(here);
+  }
+  return answer;
+}
+
 result<void> mixed_backend::do_release(void* base) {
   {
     const std::lock_guard lock{adopted_mutex_};
     adopted_.erase(base);
   }
   const owner memory = owner_of(base);
-  if (!memory.known()) return parts_.front()->release(base);  // its reason, or its leave after the end of the machine
+  if (!memory.known()) return first_that_knows([=](backend& by) { return by.release(base); });  // as after a reset
   backend& from = *parts_[memory.part];
   if (memory.is_host_memory() && memory.memory.base == base) {
     const release_outcome outcome = release_later(from, base);
@@ -226,20 +240,6 @@ result<void*> mixed_backend::do_reserve(bytes size, bytes alignment, void* hint)
   for (std::size_t i = 1; i < parts_.size() && !got && got.error().code == errc::unsupported; ++i)
     got = parts_[i]->reserve(size, alignment, hint);
   return got;
-}
-
-template <class F>
-auto mixed_backend::first_that_knows(F&& ask) {
-  auto answer = ask(*parts_.front());
-  const auto is_other = [](const auto& a) {
-    return !a && (a.error().code == errc::unsupported || a.error().code == errc::not_found);
-  };
-  for (std::size_t i = 1; i < parts_.size() && is_other(answer); ++i) {
-    auto here = ask(*parts_[i]);
-    // "not found" by one that could have known says more than "not offered"
-    if (!is_other(here) || answer.error().code == errc::unsupported) answer = std::move(here);
-  }
-  return answer;
 }
 
 result<void> mixed_backend::do_free_reservation(void* base, bytes size) {
