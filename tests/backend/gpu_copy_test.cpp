@@ -14,6 +14,7 @@
 #include <cstring>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace gpu_copy_test {
@@ -512,6 +513,41 @@ TEST_F(gpu_move, a_right_withdrawn_under_work_is_taken_from_the_driver_once_that
       static_cast<void>(m[0].free_memory());  // which has done what was put off
     EXPECT_EQ(driver.right(0, shown.address()), wanted);
   }
+}
+
+TEST_F(gpu_move, a_right_is_withdrawn_before_the_driver_hears_of_it_and_given_after_that) {
+  using weft::access_right;
+  using rights = std::vector<access_right>;
+  const weft::machine m = open();
+  weft::mapping shown{weft::physical_block{m[0], weft::granularity(m).minimum}};
+  static thread_local const weft::mapping* watched = nullptr;
+  static thread_local rights seen;
+  driver.listen_to_own_work([](int step) {
+    if (step > 0 || watched == nullptr) return;  // the driver has done something for this thread
+    const weft::mapping* const it = std::exchange(watched, nullptr);
+    seen.push_back(it->access_of(gpu0));
+    watched = it;
+  });
+  const auto seen_during = [&](access_right next) {
+    seen.clear();
+    watched = &shown;
+    const weft::error cause = error_of([&] { shown.grant(gpu0, next); });
+    watched = nullptr;
+    EXPECT_EQ(cause.code, errc::not_ready) << cause.what;
+    return seen;
+  };
+  EXPECT_EQ(seen_during(access_right::read_write), rights{access_right::none});
+  EXPECT_EQ(seen_during(access_right::read), rights{access_right::read});
+  EXPECT_EQ(seen_during(access_right::none), rights{access_right::none});
+  driver.listen_to_own_work(nullptr);
+
+  shown.grant(gpu0, access_right::read);
+  for (const access_right next : {access_right::none, access_right::read_write}) {
+    driver.fail("cuMemSetAccess@1=999");
+    EXPECT_NE(error_of([&] { shown.grant(gpu0, next); }).code, errc::not_ready);
+    EXPECT_EQ(shown.access_of(gpu0), access_right::read) << "where the driver refuses";
+  }
+  driver.fail("");
 }
 
 TEST_F(gpu_move, a_refused_move_fails_with_its_code_and_a_sticky_error_loses_the_device) {

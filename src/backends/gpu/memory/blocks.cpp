@@ -185,7 +185,7 @@ result<void> blocks::apply(const allocation_ref& mapping, const common::access_l
       next = std::max(next, rights.of(d));
     }
     // work that has begun keeps its right: to take it away would lose the device
-    const bool stays = next < now && mapping->pending.load(std::memory_order_acquire) != 0;
+    const bool stays = next < now && mapping->pending.load() != 0;
     has_put_off = has_put_off || stays;
     if (now != next && !stays) wanted.push_back({{location_device, found.gpus[gpu].id}, flags_of(next)});
     for (std::size_t d = 0; d < found.devices.size(); ++d) {
@@ -233,19 +233,24 @@ result<void> blocks::set_access(void* address, std::size_t size, std::span<const
     next.back()->copy(*mapping->only);
     for (const device_right& one : rights) next.back()->set(memory_.local(one.device), one.right);
   }
+  // Work that starts sees a right withdrawn before the driver does, or is seen pending; given it is after the driver's.
+  const auto change = [&](std::size_t i) {
+    common::access_list& only = *mappings[i]->only;
+    for (std::size_t d = 0; d < memory_.devices(); ++d) only.set(d, std::min(only.of(d), next[i]->of(d)));
+    auto done = apply(mappings[i], *next[i]);
+    if (done) only.copy(*next[i]);
+    return done;
+  };
   for (std::size_t i = 0; i < mappings.size(); ++i) {
     common::access_list before{memory_.devices()};
     before.copy(*mappings[i]->only);
-    auto done = apply(mappings[i], *next[i]);
+    auto done = change(i);
     if (done) {
-      mappings[i]->only->copy(*next[i]);
       next[i]->copy(before);  // what undoing goes back to
       continue;
     }
-    while (i-- > 0) {
-      static_cast<void>(apply(mappings[i], *next[i]));
-      mappings[i]->only->copy(*next[i]);
-    }
+    mappings[i]->only->copy(before);
+    while (i-- > 0) static_cast<void>(change(i));
     return done;
   }
   return {};
