@@ -11,7 +11,9 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <cstring>
+#include <malloc.h>
 #include <random>
 #include <string>
 #include <utility>
@@ -548,6 +550,31 @@ TEST_F(gpu_move, a_right_is_withdrawn_before_the_driver_hears_of_it_and_given_af
     EXPECT_EQ(shown.access_of(gpu0), access_right::read) << "where the driver refuses";
   }
   driver.fail("");
+}
+
+TEST_F(gpu_move, rights_withdrawn_again_and_again_under_work_take_no_more_memory_each_time) {
+  using weft::access_right;
+  const weft::machine m = open();
+  weft::mapping shown{weft::physical_block{m[0], weft::granularity(m).minimum}};
+  shown.grant(gpu0, access_right::read_write);
+  const weft::stream order{m[0]};
+  samples::gate gate;
+  gate.hold(order);
+  weft::fill_request request;
+  request.dst = shown.address();
+  request.count = 1000;
+  request.pattern_size = 1;
+  const auto filled = of(m).fill(order.native(), request);
+  const auto in_use = [] { return static_cast<std::int64_t>(::mallinfo2().uordblks); };
+  const std::int64_t before = in_use();
+  constexpr int times = 10'000;
+  for (int i = 0; i < times; ++i) {
+    shown.grant(gpu0, access_right::none);
+    shown.grant(gpu0, access_right::read_write);
+  }
+  EXPECT_LT(in_use() - before, 10 * times);
+  gate.open();
+  wait_for(m, filled);
 }
 
 TEST_F(gpu_move, a_refused_move_fails_with_its_code_and_a_sticky_error_loses_the_device) {

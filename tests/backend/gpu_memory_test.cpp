@@ -671,4 +671,31 @@ TEST(gpu_peers, the_peers_of_a_reset_gpu_are_forgotten) {
   EXPECT_EQ(calls("cuCtxEnablePeerAccess 0>1"), 2) << "the driver forgot it too";
 }
 
+// ---- what goes back later -----------------------------------------------------------------------------------------
+
+TEST(late_work, work_that_runs_as_it_ends_is_not_put_off_again) {
+  std::shared_ptr<int> put_off;
+  std::atomic<bool> has_run_again{false};
+  std::latch has_begun{1};
+  {
+    late_work late;
+    const auto put_off_again = [&] {
+      put_off = std::make_shared<int>();
+      late.add_when([] { return true; }, [&has_run_again, kept = put_off] { has_run_again = true; });
+    };
+    late.add([&] {
+      has_begun.count_down();
+      do {
+        put_off_again();
+        std::this_thread::yield();
+      } while (put_off.use_count() > 1);  // until the end has come
+      put_off_again();
+    });
+    has_begun.wait();
+    late.end();
+    EXPECT_EQ(put_off.use_count(), 1) << "it waits for the next look";
+  }
+  EXPECT_FALSE(has_run_again);
+}
+
 }  // namespace gpu_memory_test

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <limits>
 #include <unistd.h>
+#include <utility>
 
 namespace weft::gpu {
 namespace {
@@ -205,17 +206,16 @@ result<void> blocks::apply(const allocation_ref& mapping, const common::access_l
 
 /// Takes from the driver what apply() has left it, once no work uses the mapping.
 void blocks::apply_later(const allocation_ref& mapping) {
-  const std::weak_ptr<allocation> it = mapping;
-  const auto is_unused = [it] {
-    const auto there = it.lock();
-    return !there || there->pending.load(std::memory_order_acquire) == 0;
-  };
-  memory_.later_when(is_unused, [this, it] {
-    const auto there = it.lock();
-    if (!there) return;
-    const std::lock_guard lock{mutex_};
-    static_cast<void>(apply(there, *there->only));
-  });
+  if (std::exchange(mapping->is_put_off, true)) return;
+  // where work goes on, apply() puts it off again: to ask for that here could end the mapping under late work's mutex
+  memory_.later_when([] { return true; },
+                     [this, it = std::weak_ptr<allocation>{mapping}] {
+                       const auto there = it.lock();
+                       if (!there) return;
+                       const std::lock_guard lock{mutex_};
+                       there->is_put_off = false;
+                       static_cast<void>(apply(there, *there->only));
+                     });
 }
 
 result<void> blocks::set_access(void* address, std::size_t size, std::span<const device_right> rights) {

@@ -37,6 +37,7 @@ void late_work::add(std::function<void()> work) noexcept {
 void late_work::add_when(std::function<bool()> may, std::function<void()> work) noexcept {
   try {
     const std::lock_guard lock{mutex_};
+    if (has_ended_) return;
     waiting_.push_back({std::move(may), std::move(work)});
     start();
   } catch (const std::bad_alloc&) {
@@ -68,6 +69,7 @@ void late_work::end() noexcept {
   {
     const std::lock_guard lock{mutex_};
     ends.swap(thread_);
+    has_ended_ = true;  // what runs now may put itself off again
     waiting_.clear();
   }
 }

@@ -25,7 +25,7 @@ class late_work {
   /// Has it done soon. Where no thread can be started, by the next settle().
   void add(std::function<void()> work) noexcept;
   /// Has it done once `may` says so, which is asked now and then, and by settle(). What is still waited for at the end
-  /// is not done.
+  /// is not done, nor what is to be waited for after it.
   void add_when(std::function<bool()> may, std::function<void()> work) noexcept;
   /// What is still waited for is not done, and nothing runs any more until more is added.
   void end() noexcept;
@@ -48,6 +48,7 @@ class late_work {
   std::vector<waiting_work> waiting_;
   bool looks_now_ = false;
   bool is_busy_ = false;
+  bool has_ended_ = false;
   std::jthread thread_;  // started with the first
 };
 

@@ -65,6 +65,7 @@ struct allocation : common::known_range<allocation> {
   bool own_pages = false;                     // nothing else lies in its pages: it can be exported
   bool coherent = false;                      // with running kernels
   std::unique_ptr<common::access_list> told;  // block: the rights that the driver knows of; guarded by the blocks
+  bool is_put_off = false;                    // block: it is to be told more, once no work uses it; guarded as `told`
   std::shared_ptr<export_record> exported;    // guarded by the table
   std::shared_ptr<import_record> imported;    // memory of another process
 
