@@ -4,7 +4,9 @@
 #include "collective/collective_samples.hpp"
 #include "support/samples.hpp"
 #include "weft/memory/fill.hpp"
+#include "weft/memory/mapping.hpp"
 #include "weft/memory/peer_access.hpp"
+#include "weft/memory/physical_block.hpp"
 #include "weft/memory/pool.hpp"
 
 #include <gtest/gtest.h>
@@ -722,6 +724,20 @@ TEST(communicator, refuses_memory_that_was_freed) {
     memory.erase(memory.begin() + 2);
     f.expect(errc::not_found, "rank 2 (gpu2)", [&] { f.all.all_reduce(spans, reduce_op::sum); });
   }
+}
+
+TEST(communicator, lets_go_of_the_memory_of_a_call_that_it_refuses) {
+  four f;
+  weft::mapping shown{weft::physical_block{f.m[0], weft::granularity(f.m).minimum}};
+  for (const weft::device& d : f.m.devices()) shown.grant(d.id(), weft::access_right::read_write);
+  std::vector<device_span<int>> spans{shown.span<int>(gpu0).subspan(0, 64)};
+  for (std::size_t r = 1; r < 4; ++r) spans.push_back(f.memory[r].span());
+  f.all.all_reduce(spans, reduce_op::sum).wait();
+  f.memory.pop_back();
+  f.expect(errc::not_found, "rank 3 (gpu3)", [&] { f.all.all_reduce(spans, reduce_op::sum); });
+  const auto known = weft::detail::state_of(f.m)->backend_of(gpu0).find(shown.address());
+  ASSERT_TRUE(known);
+  EXPECT_EQ(known->pending, 0U) << "or the end of the mapping would wait for it";
 }
 
 TEST(communicator, explains_what_it_chose) {

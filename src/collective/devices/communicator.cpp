@@ -264,7 +264,10 @@ bool communicator::body::try_here(const detail::collective_plan& plan, std::sour
     if (ranks->drivers[static_cast<std::size_t>(r)]->lost(ids[static_cast<std::size_t>(r)])) return false;
   }
   if (plan.steps->uses_scratch()) grow_scratch(plan.steps->schedule().scratch);
-  held_.clear();
+  const struct let_go_at_end {  // also where a window is refused: what is held is in use
+    std::vector<std::shared_ptr<std::byte>>& held;
+    ~let_go_at_end() { held.clear(); }
+  } holding{held_};
   windows_.in = memory_.in;
   windows_.out = memory_.out;
   windows_.scratch = memory_.scratch;
@@ -295,7 +298,6 @@ bool communicator::body::try_here(const detail::collective_plan& plan, std::sour
     return false;
   }
   run_here(plan, windows_);
-  held_.clear();
   count_traffic(plan);
   return true;
 }
