@@ -61,8 +61,9 @@ class mapping {
 
   /// What the device may do from now on, in place of what it could do before. Copies and launches that would do more
   /// are refused, copies and fills with invalid_argument, kernels with illegal_access, which loses the device; and page
-  /// tables hold it too. Errors: invalid_device; invalid_argument for no device at all; peer_unsupported where the
-  /// device cannot reach the block's.
+  /// tables hold it too. Work that has begun keeps its pages, and the tables hold less once it has ended: on the host
+  /// backend only from the next grant after that. Errors: invalid_device; invalid_argument for no device at all;
+  /// peer_unsupported where the device cannot reach the block's.
   void grant(device_id by, access_right right, std::source_location where = std::source_location::current()) {
     grant({{by, right}}, where);
   }
