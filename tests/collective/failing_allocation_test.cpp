@@ -4,6 +4,7 @@
 #include "processes/groups.hpp"
 #include "processes/process_group_body.hpp"
 #include "support/rounds.hpp"
+#include "support/scripted_part.hpp"
 
 namespace failing_allocation_test {
 
@@ -165,6 +166,19 @@ TEST(failing_allocation, whoever_waits_for_what_was_read_wakes_though_memory_ran
     const auto& who = group.members;
     EXPECT_TRUE(wire::is_readable(group.nudge.file()) || (who[1].unread.empty() && who[2].unread.empty()))
         << "allocation " << place;
+  }
+}
+
+TEST(failing_allocation, a_failure_in_an_adoption_on_a_mixed_machine_leaves_nothing_adopted) {
+  const samples::scripted_pair two;
+  std::array<std::byte, 64> own{};
+  long left = -1;  // allocations before the one that would have failed
+  for (long place = 0; left < 0; ++place) {
+    allocations::until_failure = place;
+    const auto done = two.joined->adopt(weft::device_id{0}, own.data(), weft::bytes{64});
+    left = allocations::until_failure.exchange(-1);
+    EXPECT_EQ(two.first->memory.contains(own.data()), static_cast<bool>(done)) << "allocation " << place;
+    EXPECT_TRUE(!done || two.joined->release(own.data()));
   }
 }
 

@@ -135,19 +135,27 @@ result<memory_description> mixed_backend::do_find(const void* address) {
 
 // release() names an address alone, so no two backends may know it; each looks after its own.
 result<void> mixed_backend::do_adopt(device_id device, void* base, bytes size) {
-  const std::lock_guard lock{adopted_mutex_};
+  std::map<const void*, device_id> made{{base, device}};  // nothing may fail once its part has it
+  const std::lock_guard one_at_a_time{adopts_mutex_};
   const owner around = owner_of(base);
   std::optional<device_id> by;
-  if (around.known()) by = around.memory.device;
-  const auto next = adopted_.lower_bound(base);
-  if (!by && next != adopted_.end() && number(next->first) - number(base) < size.value()) by = next->second;
+  if (around.known()) {
+    by = around.memory.device;
+  } else {
+    const std::lock_guard lock{adopted_mutex_};
+    const auto next = adopted_.lower_bound(base);
+    if (next != adopted_.end() && number(next->first) - number(base) < size.value()) by = next->second;
+  }
   if (by && part_of(*by) != part_of(device)) {
     return make_error(errc::invalid_argument, "adopting " + to_string(size) + " at " + hex(base) + " for " +
                                                   to_string(device) + ", of which " + to_string(*by) +
                                                   " of another backend has a part already");
   }
   auto done = backend_of(device).adopt(device, base, size);
-  if (done) adopted_.insert_or_assign(base, device);
+  if (done) {
+    const std::lock_guard lock{adopted_mutex_};
+    adopted_.merge(made);
+  }
   return done;
 }
 
