@@ -451,7 +451,9 @@ TEST_P(mixed_machine, a_batch_that_is_refused_has_copied_nothing) {
         {line(plain.data(), sent.data(), 64, false, true), errc::not_found},
         {line(plain.data(), there.data(), 65, true, false), errc::out_of_range},
         {line(plain.data(), here.data(), 65, true, false), errc::out_of_range},
-        {line(here.data(), there.data(), 64, false, false), errc::peer_unsupported}};
+        {line(here.data(), there.data(), 64, false, false), errc::peer_unsupported},
+        {line(here.data() + 16, here.data(), 32, false, false), errc::invalid_argument},
+        {line(plain.data() + 16, plain.data(), 32, true, true), errc::invalid_argument}};
     if (user.id() == other.id()) wrong.emplace_back(line(gone.data(), sent.data(), 64, false, true), errc::device_lost);
     for (const auto& [bad, code] : wrong) {
       weft::fill(there, std::byte{1});

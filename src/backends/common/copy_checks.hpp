@@ -48,13 +48,15 @@ void for_each_piece(const A& memory, const void* address, std::uint64_t size, F&
   for (const auto& part : memory.parts) one(*part);
 }
 
+/// Whether two ranges of numbers share one.
+[[nodiscard]] inline bool meet(std::uint64_t x, std::uint64_t n, std::uint64_t y, std::uint64_t m) {
+  return x < y + m && y < x + n;
+}
+
 /// Whether two ranges share bytes, whatever addresses name them: a mapping and its source do. Null: the host's memory.
 template <class A>
 [[nodiscard]] bool overlap(const A* a, const void* at, std::uint64_t size, const A* b, const void* to,
                            std::uint64_t length) {
-  const auto meet = [](std::uint64_t x, std::uint64_t n, std::uint64_t y, std::uint64_t m) {
-    return x < y + m && y < x + n;
-  };
   if (a == nullptr || b == nullptr) return meet(number(at), size, number(to), length);
   if (is_block(a) && is_block(b)) {
     bool found = false;
@@ -68,6 +70,12 @@ template <class A>
   const auto [first, x] = root_of(*a, at);
   const auto [second, y] = root_of(*b, to);
   return first == second && meet(x, size, y, length);
+}
+
+/// The error of a copy that reads what it writes.
+[[nodiscard]] inline error overlapping(const copy_request& request, std::uint64_t read) {
+  return make_error(errc::invalid_argument, "source and destination of a copy overlap: " + to_string(bytes{read}) +
+                                                " at " + hex(request.src) + " and at " + hex(request.dst));
 }
 
 /// Both ends of a copy; empty for plain memory of the host.
@@ -98,8 +106,7 @@ template <class Model>
     return wrong;
   if (auto wrong = find_end(ends.src, memory, request.src, read, request.src_is_host, "the source")) return wrong;
   if (!overlap(ends.dst.get(), request.dst, written, ends.src.get(), request.src, read)) return std::nullopt;
-  return make_error(errc::invalid_argument, "source and destination of a copy overlap: " + to_string(bytes{read}) +
-                                                " at " + hex(request.src) + " and at " + hex(request.dst));
+  return overlapping(request, read);
 }
 
 /// The error of an end that is memory of another process, if that has ended or freed it.

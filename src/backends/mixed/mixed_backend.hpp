@@ -201,11 +201,11 @@ class mixed_backend final : public backend {
   [[nodiscard]] result<stand_in> take_stand_in(backend& by, device_id on);
 
   // move
-  /// A copy that was looked at: both ends are known, and `mover` is who can follow them.
+  /// A copy that was looked at: each end is plain memory of the host or known, and `mover` is who can follow them.
   struct crossing {
     copy_request request;
     owner dst, src;
-    std::size_t mover = owner::none;
+    std::size_t mover;
     device_id on;  // of the mover
   };
   [[nodiscard]] result<crossing> crossing_of(stream_handle stream, const copy_request& request) const;

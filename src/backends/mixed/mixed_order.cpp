@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // In what order things happen on a mixed machine, and how bytes get from one backend's memory to another's.
 #include "backend/address.hpp"
+#include "backends/common/copy_checks.hpp"
 #include "backends/common/failures.hpp"
 #include "backends/mixed/mixed_backend.hpp"
 #include "backends/mixed/mixed_handle.hpp"
@@ -296,12 +297,13 @@ result<mixed_backend::crossing> mixed_backend::crossing_of(stream_handle stream,
     if (is_movers && memory.memory.kind == memory_kind::block) return std::nullopt;  // mappings that touch are one
     return beyond_end(name, extent, address, memory.memory.base, memory.memory.size.value(), memory.memory.device);
   };
-  if (auto bad = checked(dst, request.dst, shape.extent(shape.dst_pitch, shape.dst_slice), made.request.dst_is_host,
-                         "the destination"))
+  const std::uint64_t written = shape.extent(shape.dst_pitch, shape.dst_slice);
+  const std::uint64_t read = shape.extent(shape.src_pitch, shape.src_slice);
+  if (auto bad = checked(dst, request.dst, written, made.request.dst_is_host, "the destination"))
     return std::move(*bad);
-  if (auto bad = checked(src, request.src, shape.extent(shape.src_pitch, shape.src_slice), made.request.src_is_host,
-                         "the source"))
-    return std::move(*bad);
+  if (auto bad = checked(src, request.src, read, made.request.src_is_host, "the source")) return std::move(*bad);
+  // what overlaps under two names, and rights to blocks, the mover sees
+  if (common::meet(number(request.dst), written, number(request.src), read)) return common::overlapping(request, read);
   return made;
 }
 
