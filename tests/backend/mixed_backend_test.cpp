@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Several backends as one, with parts that do what only a rare moment makes them do.
+#include "backends/mixed/mixed_handle.hpp"
 #include "support/hang.hpp"
 #include "support/scripted_part.hpp"
 
@@ -31,6 +32,23 @@ TEST(mixed_backend, gives_memory_back_while_a_driver_still_registers_an_adopted_
   go.set_value();
   EXPECT_TRUE(ending.get());
   EXPECT_TRUE(adopting.get());
+}
+
+TEST(mixed_backend, a_reset_waits_for_another_backends_copy_though_its_own_backend_closes_meanwhile) {
+  const scripted_pair two;
+  std::array<std::byte, 64> pinned{}, plain{};
+  two.first->memory[pinned.data()] = {
+      .base = pinned.data(), .size = bytes{64}, .kind = weft::memory_kind::pinned, .device = device_id{0}};
+  weft::copy_request request;
+  request.dst = plain.data();
+  request.src = pinned.data();
+  request.dst_is_host = true;
+  request.shape.width = 64;
+  const auto copied = two.joined->copy(weft::detail::tagged(weft::stream_handle{1}, 1), request);
+  ASSERT_TRUE(copied);
+  two.first->on_reset = [&] { two.first->end_work(); };
+  EXPECT_TRUE(two.joined->reset(device_id{0}));
+  EXPECT_TRUE((*copied)->finished());
 }
 
 }  // namespace mixed_backend_test

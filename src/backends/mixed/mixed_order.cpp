@@ -333,9 +333,10 @@ result<event_ref> mixed_backend::copy_across(stream_handle stream, const crossin
 void mixed_backend::remember_use(const owner& memory, const event_ref& by) {
   if (!by) return;
   const std::lock_guard lock{uses_mutex_};
-  auto& uses = uses_[memory.memory.base].by;
-  std::erase_if(uses, [](const event_ref& one) { return one->finished(); });
-  uses.push_back(by);
+  host_memory_uses& uses = uses_[memory.memory.base];
+  uses.device = memory.memory.device;
+  std::erase_if(uses.by, [](const event_ref& one) { return one->finished(); });
+  uses.by.push_back(by);
 }
 
 // Its own backend knows nothing of what others do with host memory: it is told of the end when they are done.
@@ -376,9 +377,7 @@ void mixed_backend::wait_for_uses(device_id device) {
   {
     const std::lock_guard lock{uses_mutex_};
     for (const auto& [base, uses] : uses_) {
-      const owner memory = owner_of(base);
-      if (memory.known() && memory.memory.device == device)
-        pending.insert(pending.end(), uses.by.begin(), uses.by.end());
+      if (uses.device == device) pending.insert(pending.end(), uses.by.begin(), uses.by.end());
     }
   }
   for (const event_ref& one : pending) static_cast<void>(one->owner->wait(*one, no_deadline, {}));
