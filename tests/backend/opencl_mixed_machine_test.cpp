@@ -419,6 +419,32 @@ TEST_P(mixed_machine, adopts_a_range_for_devices_of_one_backend_alone) {
   }
 }
 
+TEST_P(mixed_machine, adopts_a_range_anew_that_another_backend_still_copies) {
+  const machine m = open();
+  const auto [host, other] = one_of_each(m);
+  for (const auto& [owner, user] : {std::pair{host, other}, std::pair{other, host}}) {
+    std::vector<std::int32_t> own = ramp(1'000), got(own.size());
+    const stream order{user};
+    std::atomic<bool> go{false};
+    order.call([&] { go.wait(false); });
+    {
+      const weft::adopted_memory<std::int32_t> before{owner, own};
+      weft::copy(order, got, before);
+    }
+    for (const weft::device& next : {owner, user}) {
+      const auto e = error_of([&] {
+        const weft::adopted_memory<std::int32_t> now{next, own};
+        EXPECT_EQ(weft::address_range(m[0], own.data()).device, next.id());
+      });
+      EXPECT_EQ(e.what, "nothing failed");
+    }
+    go = true;
+    go.notify_all();
+    order.synchronize();
+    EXPECT_EQ(got, own);
+  }
+}
+
 TEST_P(mixed_machine, a_batch_that_is_refused_has_copied_nothing) {
   auto options = samples::mixed_options(GetParam());
   options.devices.reset();

@@ -240,6 +240,7 @@ class mixed_backend final : public backend {
   std::mutex uses_mutex_;
   struct host_memory_uses {
     device_id device;  // whose memory it is
+    bool is_adopted = false;
     std::vector<event_ref> by;
     bool is_released = false;  // by its owner, and kept until these have ended
   };

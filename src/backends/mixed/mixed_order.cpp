@@ -335,6 +335,7 @@ void mixed_backend::remember_use(const owner& memory, const event_ref& by) {
   const std::lock_guard lock{uses_mutex_};
   host_memory_uses& uses = uses_[memory.memory.base];
   uses.device = memory.memory.device;
+  uses.is_adopted = memory.memory.kind == memory_kind::adopted;
   std::erase_if(uses.by, [](const event_ref& one) { return one->finished(); });
   uses.by.push_back(by);
 }
@@ -349,7 +350,8 @@ mixed_backend::release_outcome mixed_backend::release_later(backend& from, void*
     if (found == uses_.end()) return release_outcome::now;
     if (found->second.is_released) return release_outcome::before;
     std::erase_if(found->second.by, [](const event_ref& one) { return one->finished(); });
-    if (found->second.by.empty()) {
+    // adopted memory stays the program's: others copy it whoever has it
+    if (found->second.is_adopted || found->second.by.empty()) {
       uses_.erase(found);
       return release_outcome::now;
     }
