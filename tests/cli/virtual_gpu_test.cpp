@@ -26,7 +26,7 @@ void PrintTo(const gpus& one, std::ostream* out) { *out << one.name; }
 
 class virtual_gpu_tool : public testing::TestWithParam<gpus> {
  protected:
-  [[nodiscard]] tool_result run(const words& command, words more_environment = {}) const {
+  [[nodiscard]] tool_environment machine(words more_environment) const {
     tool_environment here;
     here.set = std::move(more_environment);  // first: of two values the first is read
     for (const char* const which : {"WEFT_CUDA_DRIVER=", "WEFT_CUDA_NVRTC=", "WEFT_CUDA_NVML="})
@@ -37,9 +37,12 @@ class virtual_gpu_tool : public testing::TestWithParam<gpus> {
     if (GetParam().count == 1) here.set.push_back("WEFT_VIRTUAL_CUDA_SMS=32");  // enough for four parts
     here.set.push_back("XDG_CACHE_HOME=" + folder_.path().string());            // measured rates
     here.folder = folder_.path();                                               // a demo writes into it
+    return here;
+  }
+  [[nodiscard]] tool_result run(const words& command, words more_environment = {}) const {
     words all{"--backend", GetParam().backend};
     if (GetParam().count == 1) all = with(all, {"--logical-devices", "4"});
-    return run_tool(with(all, command), here);
+    return run_tool(with(all, command), machine(std::move(more_environment)));
   }
 
   /// What NVIDIA's libraries tell beside the driver.
@@ -126,7 +129,7 @@ TEST_P(virtual_gpu_tool, tells_why_the_driver_offers_no_peer_access) {
   const words apart{"WEFT_VIRTUAL_CUDA_TOPOLOGY=" + samples::source_folder() + "/topologies/ring_3_no_p2p.json"};
   const auto shown = run({"topo", "--json"}, apart);
   EXPECT_TRUE(has(shown.out, "for the chipset does not support it")) << shown.out.substr(0, 4000) << shown.err;
-  const auto asked = run({"doctor", "--check", "p2p-status"}, apart);
+  const auto asked = run_tool({"doctor", "--check", "p2p-status"}, machine(apart));
   EXPECT_TRUE(has(asked.out, "6 of 6 ordered pairs of GPUs have no peer access: ")) << asked.out;
 }
 
