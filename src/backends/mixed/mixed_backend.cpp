@@ -106,11 +106,11 @@ auto mixed_backend::first_that_knows(F&& ask) {
 }
 
 result<void> mixed_backend::do_release(void* base) {
+  const owner memory = owner_of(base);  // while nobody else can adopt what it may have been adopted for
   {
     const std::lock_guard lock{adopted_mutex_};
     adopted_.erase(base);
   }
-  const owner memory = owner_of(base);
   if (!memory.known()) return first_that_knows([=](backend& by) { return by.release(base); });  // as after a reset
   backend& from = *parts_[memory.part];
   if (memory.is_host_memory() && memory.memory.base == base) {
