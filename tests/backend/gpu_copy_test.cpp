@@ -508,7 +508,7 @@ TEST_F(gpu_move, a_right_withdrawn_under_work_is_taken_from_the_driver_once_that
     shown.grant(gpu0, left);
     EXPECT_EQ(driver.right(0, shown.address()), weft::gpu::access_read_write) << "work may have begun";
     gate.open();
-    static_cast<void>(error_of([&] { wait_for(m, filled); }));
+    EXPECT_EQ(error_of([&] { wait_for(m, filled); }).code, errc::not_enabled);
     const unsigned long long wanted = left == access_right::read ? weft::gpu::access_read : weft::gpu::access_none;
     const auto until = std::chrono::steady_clock::now() + samples::only_a_hang;
     while (driver.right(0, shown.address()) != wanted && std::chrono::steady_clock::now() < until)

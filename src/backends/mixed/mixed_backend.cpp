@@ -133,28 +133,32 @@ result<memory_description> mixed_backend::do_find(const void* address) {
   return found;
 }
 
-// release() names an address alone, so no two backends may know it; each looks after its own.
+// release() names an address alone, so no two backends may know it; each looks after its own. The range is claimed
+// first, so that neither a release nor another adoption waits for a driver that registers.
 result<void> mixed_backend::do_adopt(device_id device, void* base, bytes size) {
-  std::map<const void*, device_id> made{{base, device}};  // nothing may fail once its part has it
-  const std::lock_guard one_at_a_time{adopts_mutex_};
   const owner around = owner_of(base);
-  std::optional<device_id> by;
-  if (around.known()) {
-    by = around.memory.device;
-  } else {
+  bool is_fresh = false;
+  {
     const std::lock_guard lock{adopted_mutex_};
+    std::optional<device_id> by;
     const auto next = adopted_.lower_bound(base);
-    if (next != adopted_.end() && number(next->first) - number(base) < size.value()) by = next->second;
-  }
-  if (by && part_of(*by) != part_of(device)) {
-    return make_error(errc::invalid_argument, "adopting " + to_string(size) + " at " + hex(base) + " for " +
-                                                  to_string(device) + ", of which " + to_string(*by) +
-                                                  " of another backend has a part already");
+    if (around.known()) by = around.memory.device;
+    if (next != adopted_.end() && number(next->first) - number(base) < size.value()) by = next->second.device;
+    if (next != adopted_.begin()) {
+      const auto& [start, before] = *std::prev(next);
+      if (number(base) - number(start) < before.size.value()) by = before.device;
+    }
+    if (by && part_of(*by) != part_of(device)) {
+      return make_error(errc::invalid_argument, "adopting " + to_string(size) + " at " + hex(base) + " for " +
+                                                    to_string(device) + ", of which " + to_string(*by) +
+                                                    " of another backend has a part already");
+    }
+    is_fresh = adopted_.try_emplace(base, claim{device, size}).second;
   }
   auto done = backend_of(device).adopt(device, base, size);
-  if (done) {
+  if (!done && is_fresh) {
     const std::lock_guard lock{adopted_mutex_};
-    adopted_.merge(made);
+    adopted_.erase(base);
   }
   return done;
 }

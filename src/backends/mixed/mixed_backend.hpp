@@ -246,9 +246,12 @@ class mixed_backend final : public backend {
   };
   std::map<const void*, host_memory_uses> uses_;  // of host memory of one backend by others, by its start
 
-  // One adopts at a time; the table has a mutex of its own, so that no release waits for a driver that registers.
-  std::mutex adopts_mutex_, adopted_mutex_;
-  std::map<const void*, device_id> adopted_;  // by where it starts
+  struct claim {
+    device_id device;
+    bytes size;
+  };
+  std::mutex adopted_mutex_;
+  std::map<const void*, claim> adopted_;  // by where it starts
 
   std::mutex sources_mutex_;
   std::uint64_t last_source_ = 0;

@@ -206,16 +206,16 @@ result<void> blocks::apply(const allocation_ref& mapping, const common::access_l
 
 /// Takes from the driver what apply() has left it, once no work uses the mapping.
 void blocks::apply_later(const allocation_ref& mapping) {
-  if (std::exchange(mapping->is_put_off, true)) return;
+  if (mapping->is_put_off) return;
   // where work goes on, apply() puts it off again: to ask for that here could end the mapping under late work's mutex
-  memory_.later_when([] { return true; },
-                     [this, it = std::weak_ptr<allocation>{mapping}] {
-                       const auto there = it.lock();
-                       if (!there) return;
-                       const std::lock_guard lock{mutex_};
-                       there->is_put_off = false;
-                       static_cast<void>(apply(there, *there->only));
-                     });
+  mapping->is_put_off = memory_.later_when([] { return true; },
+                                           [this, it = std::weak_ptr<allocation>{mapping}] {
+                                             const auto there = it.lock();
+                                             if (!there) return;
+                                             const std::lock_guard lock{mutex_};
+                                             there->is_put_off = false;
+                                             static_cast<void>(guarded([&] { return apply(there, *there->only); }));
+                                           });
 }
 
 result<void> blocks::set_access(void* address, std::size_t size, std::span<const device_right> rights) {
@@ -237,7 +237,7 @@ result<void> blocks::set_access(void* address, std::size_t size, std::span<const
   const auto change = [&](std::size_t i) {
     common::access_list& only = *mappings[i]->only;
     for (std::size_t d = 0; d < memory_.devices(); ++d) only.set(d, std::min(only.of(d), next[i]->of(d)));
-    auto done = apply(mappings[i], *next[i]);
+    auto done = guarded([&] { return apply(mappings[i], *next[i]); });  // without memory the old rights come back too
     if (done) only.copy(*next[i]);
     return done;
   };

@@ -34,16 +34,17 @@ void late_work::add(std::function<void()> work) noexcept {
   }
 }
 
-void late_work::add_when(std::function<bool()> may, std::function<void()> work) noexcept {
+bool late_work::add_when(std::function<bool()> may, std::function<void()> work) noexcept {
   try {
     const std::lock_guard lock{mutex_};
-    if (has_ended_) return;
+    if (has_ended_) return false;
     waiting_.push_back({std::move(may), std::move(work)});
     start();
+    return true;
   } catch (const std::bad_alloc&) {
-    // as above
+    return false;
   } catch (const std::system_error&) {
-    // as above
+    return true;  // settle() does it
   }
 }
 

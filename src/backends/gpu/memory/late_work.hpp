@@ -25,8 +25,8 @@ class late_work {
   /// Has it done soon. Where no thread can be started, by the next settle().
   void add(std::function<void()> work) noexcept;
   /// Has it done once `may` says so, which is asked now and then, and by settle(). What is still waited for at the end
-  /// is not done, nor what is to be waited for after it.
-  void add_when(std::function<bool()> may, std::function<void()> work) noexcept;
+  /// is not done, nor what is to be waited for after it. False: there was no memory for it, or the end has come.
+  bool add_when(std::function<bool()> may, std::function<void()> work) noexcept;
   /// What is still waited for is not done, and nothing runs any more until more is added.
   void end() noexcept;
   /// Waits until all of it is done, though not longer than this: who asks may be who lets the GPU come to its end.

@@ -188,13 +188,15 @@ class memory_map final : public common::memory_model<allocation> {
     } catch (const std::bad_alloc&) {
     }
   }
-  /// Runs it on a thread of its own, once `may` says so; never where the machine ends before.
+  /// Runs it on a thread of its own, once `may` says so; never where the machine ends before. False: for want of memory
+  /// it was not taken.
   template <class May, class F>
-  void later_when(May may, F f) noexcept {
-    if (here_.forked()) return;
+  bool later_when(May may, F f) noexcept {
+    if (here_.forked()) return false;
     try {
-      late_.back().add_when(std::function<bool()>{std::move(may)}, std::function<void()>{std::move(f)});
+      return late_.back().add_when(std::function<bool()>{std::move(may)}, std::function<void()>{std::move(f)});
     } catch (const std::bad_alloc&) {
+      return false;
     }
   }
   /// The contexts are about to go: what other processes have open goes with them.

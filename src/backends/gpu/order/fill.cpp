@@ -140,6 +140,11 @@ result<event_ref> gpu_backend::do_fill(stream_handle handle, const fill_request&
             queued::native_queue queue, queued::native_event* last) -> result<void> {
           if (auto cause = memory_map::gone_with_reset(*memory)) return std::move(*cause);
           if (auto cause = common::refused_fill(memory_, *memory)) return std::move(*cause);
+          if (memory->kind == memory_kind::block) {
+            if (const std::string why = memory_.denied(by, *memory, true); !why.empty())
+              return make_error(errc::not_enabled,
+                                "a fill of a mapping of a block: " + why + "; the right was withdrawn before it ran");
+          }
           auto into = streams_->begin(queue);
           if (!into) return std::move(into).error();
           // without one it is done otherwise

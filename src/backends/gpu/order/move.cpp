@@ -333,7 +333,9 @@ std::shared_ptr<const error> gpu_backend::copy_here(const prepared_copy& copy) c
   }
   device_id by = copy.by;
   if (copy.has_block()) {
-    if (auto engine = common::engine_of(memory_, copy.dst.memory.get(), copy.src.memory.get(), by)) by = *engine;
+    auto engine = common::engine_of(memory_, copy.dst.memory.get(), copy.src.memory.get(), by);
+    if (!engine) return shared_error(std::move(engine).error());
+    by = *engine;
   }
   auto done = streams_->run_aside(by, "a copy of " + to_string(bytes{copy.shape.total()}), [&](CUstream stream) {
     return copy_box(*cu_, copy.shape, copy.dst, copy.src, copy.dst_context, copy.src_context, stream);
@@ -353,6 +355,7 @@ result<event_ref> gpu_backend::do_copy(stream_handle handle, const copy_request&
   auto ready = prepare(request, (*order)->device());
   if (!ready) return std::move(ready).error();
   if (request.wait && ready->is_for_host() && !streams_->is_timed() && scheduler_->settled(**order)) {
+    const pin dst{ready->dst.memory}, src{ready->src.memory};  // so that a right that is withdrawn waits for it
     if (auto cause = copy_here(*ready)) return noticed((*order)->device(), error{*cause});
     if (ready->path != nullptr) account(*ready->path, ready->shape.total());
     return event_ref{};
