@@ -471,6 +471,9 @@ std::vector<stream_handle> backend::streams_of(device_id device) {
   const detail::call_gate::pass inside{*gate_};
   return inside && has(device) ? do_streams_of(device) : std::vector<stream_handle>{};
 }
+bool backend::tells(stream_handle stream) noexcept {
+  return asked(true, [&] { return do_tells(stream); });
+}
 
 // ---- move -----------------------------------------------------------------------------------------------------------
 

@@ -274,9 +274,11 @@ pool_memory_handle pool_body::handle_of(const void* address, std::uint64_t size)
   require_shareable();
   const auto known = value_or_raise(state_->backend_of(on_).find(address));
   const std::lock_guard lock{mutex_};
-  if (sizes_.find(known.base) == sizes_.end()) {
-    raise(errc::invalid_argument, "this memory is none of the pool on " + to_string(on_));
-  }
+  const auto block = sizes_.find(known.base);
+  if (block == sizes_.end()) raise(errc::invalid_argument, "this memory is none of the pool on " + to_string(on_));
+  const auto [first, last] = free_.equal_range(block->second);
+  if (std::any_of(first, last, [&](const auto& one) { return one.second.block == known.base; }))
+    raise(errc::not_found, "this memory was given back to the pool on " + to_string(on_));
   const auto made = value_or_raise(state_->backend_of(on_).export_memory(address, bytes{size}, handle_family::pool));
   exported_.insert(known.base);
   return pool_memory_handle{made};

@@ -155,7 +155,9 @@ namespace {
 wait_outcome wait_for_streams(detail::machine_state& state, device_id id, wait_deadline deadline) {
   backend& b = state.backend_of(id);
   bool has_failed = false;
+  if (!b.drain(id, deadline)) return wait_outcome::timed_out;  // also of streams that only their owners synchronize
   for (const stream_handle stream : b.streams_of(id)) {
+    if (!b.tells(stream)) continue;
     auto done = b.synchronize(stream, deadline, {});
     if (!done) {
       // a stream that was destroyed meanwhile has nothing left to wait for

@@ -55,6 +55,17 @@ TEST(failure_ledger, a_failure_that_was_reported_by_its_event_is_not_reported_by
   EXPECT_EQ(stream.skips(2), nullptr);
 }
 
+TEST(failure_ledger, a_failure_that_was_told_skips_nothing_that_came_after_that) {
+  failure_ledger stream;
+  stream.open(false);
+  const shared_cause cause = failed("once");
+  stream.add(cause, 1);
+  static_cast<void>(stream.report(3));
+  EXPECT_EQ(stream.skips(3), cause);
+  static_cast<void>(stream.report(5));  // another thread, which began to wait before
+  EXPECT_EQ(stream.skips(4), nullptr);
+}
+
 TEST(failure_ledger, a_stream_that_reports_no_errors_goes_on_after_a_synchronization) {
   failure_ledger stream;
   stream.open(false);

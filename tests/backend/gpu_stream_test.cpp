@@ -5,6 +5,7 @@
 #include "support/processes.hpp"
 #include "support/raw_launch.hpp"
 #include "support/samples.hpp"
+#include "support/untold_stream.hpp"
 #include "support/virtual_gpus.hpp"
 #include "weft/exec/launch.hpp"
 #include "weft/memory/fill.hpp"
@@ -475,6 +476,11 @@ TEST_F(gpu_stream, has_the_profile_count_how_long_it_stood_still_for_another) {
   const weft::machine_profile p = watch.profile();
   EXPECT_EQ(p.devices[1].waits, 1U);
   EXPECT_GT(p.devices[1].synchronisation.count(), 0);
+}
+
+TEST_F(gpu_stream, behind_its_failure_is_left_to_the_owner_that_alone_is_told) {
+  const weft::machine m = open();
+  EXPECT_EQ(samples::untold_stream_fault(m, gpu0), "");
 }
 
 }  // namespace gpu_stream_test

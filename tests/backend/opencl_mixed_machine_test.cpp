@@ -5,6 +5,7 @@
 #include "support/mixed_machines.hpp"
 #include "support/processes.hpp"
 #include "support/samples.hpp"
+#include "support/untold_stream.hpp"
 #include "weft/channel/message_queue.hpp"
 #include "weft/exec/launch.hpp"
 #include "weft/kernel/define.hpp"
@@ -397,6 +398,12 @@ TEST_P(mixed_machine, takes_back_the_addresses_of_a_device_that_was_reset_whatev
     lose_some();
     EXPECT_LT(processes::address_space(), before + (std::size_t{64} << 20)) << d.name();
   }
+}
+
+TEST_P(mixed_machine, leaves_a_stream_behind_its_failure_to_the_owner_that_alone_is_told) {
+  const machine m = open();
+  const auto [host, other] = one_of_each(m);
+  for (const weft::device& d : {host, other}) EXPECT_EQ(samples::untold_stream_fault(m, d.id()), "") << d.name();
 }
 
 TEST_P(mixed_machine, adopts_a_range_for_devices_of_one_backend_alone) {

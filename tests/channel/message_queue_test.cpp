@@ -641,6 +641,7 @@ TEST(closing, an_end_whose_place_another_takes_is_closed_at_once) {
   tick got{};
   tx = std::move(new_tx);
   EXPECT_EQ(receives.try_receive(got), queue_status::closed);
+  EXPECT_FALSE(new_tx.failure());  // NOLINT(bugprone-use-after-move)
   rx = std::move(new_rx);
   queue_status sent = queue_status::ok;
   for (std::uint64_t n = 0; n <= 16 && sent == queue_status::ok; ++n) sent = sends.try_send(tick::numbered(n));

@@ -252,6 +252,8 @@ TEST(shareable_pool, exports_what_is_its_own_by_its_own_handles_only) {
   EXPECT_EQ(error_of([&] { static_cast<void>(pool.handle_of(byte_buffer{pool, 0})); }).code, errc::not_found);
   const auto freed = byte_buffer{m[0], 100}.span().as<const std::byte>();
   EXPECT_EQ(error_of([&] { static_cast<void>(pool.handle_of(freed)); }).code, errc::not_found);
+  const auto given_back = byte_buffer{pool, 100}.span().as<const std::byte>();
+  EXPECT_EQ(error_of([&] { static_cast<void>(pool.handle_of(given_back)); }).code, errc::not_found);
   EXPECT_EQ(pool.handle(), pool.handle());
   EXPECT_NE(pool.handle(), second.handle());
   EXPECT_EQ(error_of([&] { const opened_pool own{m, pool.handle(), samples::only_a_hang}; }).native_code, 201);

@@ -3,6 +3,7 @@
 
 #include "support/hang.hpp"
 #include "support/samples.hpp"
+#include "support/untold_stream.hpp"
 #include "weft/memory/peer_access.hpp"
 #include "weft/runtime/barrier.hpp"
 
@@ -338,6 +339,11 @@ TEST(device, keeps_its_identity_over_machines_and_differs_from_equal_models) {
   }
   EXPECT_FALSE(one[0] == two[0]);
   EXPECT_TRUE(one[0] == one[device_id{0}]);
+}
+
+TEST(machine, synchronization_leaves_a_stream_behind_its_failure_to_the_owner_that_alone_is_told) {
+  const machine m = samples::play(samples::wired(1));
+  EXPECT_EQ(samples::untold_stream_fault(m, m[0].id()), "");
 }
 
 }  // namespace machine_test

@@ -131,6 +131,9 @@ class backend : public watch_facet {
   [[nodiscard]] bool drain(device_id device, wait_deadline deadline) noexcept;
   /// Errors: std::bad_alloc is thrown.
   [[nodiscard]] std::vector<stream_handle> streams_of(device_id device);
+  /// Whether its failures are told by a synchronization of the device. Those of other streams are their owners' affair,
+  /// who alone synchronizes them: that lets a stream go on behind its failure.
+  [[nodiscard]] bool tells(stream_handle stream) noexcept;
   [[nodiscard]] std::chrono::nanoseconds now() noexcept { return do_now(); }
 
   // move: no bytes are no work, and the event is that of what came before

@@ -291,7 +291,9 @@ class sender {
   }
   [[nodiscard]] bool is_open() const noexcept { return end_ != nullptr && !end_->closed; }
   /// The cause behind the last `failed` of either end; that of the end, once the queue has ended by one.
-  [[nodiscard]] std::optional<error> failure() const { return detail::failure_of(*queue_); }
+  [[nodiscard]] std::optional<error> failure() const {
+    return queue_ ? detail::failure_of(*queue_) : std::nullopt;  // none of one that was moved from
+  }
   /// How messages travel, as message_queue::mode().
   [[nodiscard]] transfer_mode mode() const noexcept { return detail::facts_of(*queue_).mode; }
   /// Of the whole queue, or of this side of it when the other end is in another process.

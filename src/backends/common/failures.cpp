@@ -67,8 +67,8 @@ shared_cause failure_ledger::report(std::uint64_t submitted) {
   const std::lock_guard lock{mutex_};
   shared_cause cause = std::exchange(unreported_, nullptr);
   // a stream that reports no errors goes on afresh like one that has reported
-  const bool goes_on = cause ? failure_ == cause && until_ == no_end : !reports_errors_;
-  if (goes_on && failure_) until_ = submitted;
+  const bool goes_on = cause ? failure_ == cause : !reports_errors_;
+  if (goes_on && until_ == no_end) until_ = submitted;  // what came between two reports was told of
   return cause;
 }
 

@@ -58,6 +58,10 @@ class failure_ledger {
  public:
   /// A stream begins. One that reports no errors has them reported by the operation that uses it (a staged copy).
   void open(bool reports_errors);
+  [[nodiscard]] bool reports_errors() {
+    const std::lock_guard lock{mutex_};
+    return reports_errors_;
+  }
 
   /// An operation failed, and skips what follows. An older failure that skips nothing any more makes way; so does a
   /// younger one that was seen before.

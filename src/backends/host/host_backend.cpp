@@ -342,6 +342,11 @@ bool host_backend::do_drain(device_id device, wait_deadline deadline) {
 
 std::vector<stream_handle> host_backend::do_streams_of(device_id device) { return scheduler_.streams_of(device); }
 
+bool host_backend::do_tells(stream_handle handle) {
+  host_stream* const stream = scheduler_.find(handle);
+  return stream == nullptr || scheduler_.tells(*stream);
+}
+
 // ---- watch ----------------------------------------------------------------------------------------------------------
 
 link_traffic host_backend::do_traffic() { return transfers_.traffic().now(); }

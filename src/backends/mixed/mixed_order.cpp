@@ -185,6 +185,8 @@ std::vector<stream_handle> mixed_backend::do_streams_of(device_id device) {
   return all;
 }
 
+bool mixed_backend::do_tells(stream_handle stream) { return backend_of(stream).tells(untagged(stream)); }
+
 // ---- streams that stand in ------------------------------------------------------------------------------------------
 
 result<mixed_backend::stand_in> mixed_backend::take_stand_in(backend& by, device_id on) {

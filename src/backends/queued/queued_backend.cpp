@@ -139,6 +139,11 @@ std::vector<stream_handle> queued_backend::do_streams_of(device_id device) {
   return handles;
 }
 
+bool queued_backend::do_tells(stream_handle handle) {
+  queued_stream* const order = scheduler_->find(handle);
+  return order == nullptr || scheduler_->tells(*order);
+}
+
 // ---- run ------------------------------------------------------------------------------------------------------------
 
 result<event_ref> queued_backend::do_call(stream_handle handle, std::function<result<void>()> function) {

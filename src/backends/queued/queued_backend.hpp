@@ -43,6 +43,7 @@ class queued_backend : public backend {
                                                     const std::stop_token& stop) override;
   [[nodiscard]] bool do_drain(device_id device, wait_deadline deadline) override;
   [[nodiscard]] std::vector<stream_handle> do_streams_of(device_id device) override;
+  [[nodiscard]] bool do_tells(stream_handle stream) override;
   [[nodiscard]] std::chrono::nanoseconds do_now() noexcept override { return scheduler_->now(); }
 
   // run

@@ -67,6 +67,7 @@ class scheduler {
   /// All streams of a device. No allocation.
   [[nodiscard]] bool idle_on(device_id device);
   [[nodiscard]] bool settled(queued_stream& of);
+  [[nodiscard]] bool tells(queued_stream& of) { return of.failures_.reports_errors(); }
   [[nodiscard]] result<wait_outcome> synchronize(queued_stream& of, wait_deadline deadline,
                                                  const std::stop_token& stop);
   [[nodiscard]] bool drain(queued_stream& of, wait_deadline deadline);

@@ -92,6 +92,8 @@ class order_facet : public handles_facet {
   /// Waits for what was submitted to the device, and reports no failure. False when the deadline came first.
   [[nodiscard]] virtual bool do_drain(device_id, wait_deadline) { return true; }
   [[nodiscard]] virtual std::vector<stream_handle> do_streams_of(device_id) { return {}; }
+  /// Whether the stream was made with `told`.
+  [[nodiscard]] virtual bool do_tells(stream_handle) { return true; }
   /// The clock of deadlines, events and records; on the wall clock it counts from backend_options::epoch. Called at any
   /// time, also while the backend closes.
   [[nodiscard]] virtual std::chrono::nanoseconds do_now() noexcept {

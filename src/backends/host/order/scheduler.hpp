@@ -87,6 +87,7 @@ class scheduler {
 
   [[nodiscard]] wait_outcome wait(event_record& event, wait_deadline deadline, const std::stop_token& stop);
   [[nodiscard]] bool ready(event_record& event);
+  [[nodiscard]] bool tells(host_stream& stream) { return stream.failures_.reports_errors(); }
   [[nodiscard]] result<wait_outcome> synchronize(host_stream& stream, wait_deadline deadline,
                                                  const std::stop_token& stop);
 
