@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "backends/host/memory/memory_map.hpp"
+#include "runtime/machine_state.hpp"
 #include "support/samples.hpp"
 #include "weft/memory/fill.hpp"
 #include "weft/memory/mapping.hpp"
