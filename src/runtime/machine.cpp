@@ -155,7 +155,6 @@ namespace {
 wait_outcome wait_for_streams(detail::machine_state& state, device_id id, wait_deadline deadline) {
   backend& b = state.backend_of(id);
   bool has_failed = false;
-  if (!b.drain(id, deadline)) return wait_outcome::timed_out;  // also of streams that only their owners synchronize
   for (const stream_handle stream : b.streams_of(id)) {
     if (!b.tells(stream)) continue;
     auto done = b.synchronize(stream, deadline, {});
@@ -169,7 +168,8 @@ wait_outcome wait_for_streams(detail::machine_state& state, device_id id, wait_d
       return wait_outcome::timed_out;
     }
   }
-  return wait_outcome::ok;
+  // of streams that only their owners synchronize too
+  return b.drain(id, deadline) ? wait_outcome::ok : wait_outcome::timed_out;
 }
 
 wait_outcome synchronize_device(detail::machine_state& state, device_id id, wait_deadline deadline) {
