@@ -63,7 +63,7 @@ fresh:  ## the first two commands of README.md in a new Debian 12 that has nothi
 	scripts/setup fresh
 	scripts/check-fresh debian-12
 
-stress: build/release  ## all tests of the release build ten times, with all cores kept busy
+stress: build/release  ## all tests that time could decide, ten times, with all cores kept busy
 	scripts/stress 10
 
 attack: build/release  ## kills, garbage, torn files, failing allocations: a table of what came of them

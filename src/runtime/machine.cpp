@@ -168,7 +168,7 @@ wait_outcome wait_for_streams(detail::machine_state& state, device_id id, wait_d
       return wait_outcome::timed_out;
     }
   }
-  // of streams that only their owners synchronize too
+  // the others are waited for only: to synchronize them is their owners' affair
   return b.drain(id, deadline) ? wait_outcome::ok : wait_outcome::timed_out;
 }
 

@@ -490,6 +490,15 @@ TEST_F(gpu_move, fills_memory_that_its_own_device_may_not_write_without_losing_t
   EXPECT_FALSE(m[1].is_lost());
 }
 
+/// A fill of the first bytes of a mapping.
+weft::fill_request bytes_at(const weft::mapping& shown) {
+  weft::fill_request request;
+  request.dst = shown.address();
+  request.count = 1000;
+  request.pattern_size = 1;
+  return request;
+}
+
 TEST_F(gpu_move, a_right_withdrawn_under_work_is_taken_from_the_driver_once_that_has_ended) {
   using weft::access_right;
   const weft::machine m = open();
@@ -499,11 +508,7 @@ TEST_F(gpu_move, a_right_withdrawn_under_work_is_taken_from_the_driver_once_that
     const weft::stream order{m[0]};
     samples::gate gate;
     gate.hold(order);
-    weft::fill_request request;
-    request.dst = shown.address();
-    request.count = 1000;
-    request.pattern_size = 1;
-    const auto filled = of(m).fill(order.native(), request);
+    const auto filled = of(m).fill(order.native(), bytes_at(shown));
     shown.grant(gpu0, access_right::none);
     shown.grant(gpu0, left);
     EXPECT_EQ(driver.right(0, shown.address()), weft::gpu::access_read_write) << "work may have begun";
@@ -560,11 +565,7 @@ TEST_F(gpu_move, rights_withdrawn_again_and_again_under_work_take_no_more_memory
   const weft::stream order{m[0]};
   samples::gate gate;
   gate.hold(order);
-  weft::fill_request request;
-  request.dst = shown.address();
-  request.count = 1000;
-  request.pattern_size = 1;
-  const auto filled = of(m).fill(order.native(), request);
+  const auto filled = of(m).fill(order.native(), bytes_at(shown));
   const auto in_use = [] { return static_cast<std::int64_t>(::mallinfo2().uordblks); };
   const std::int64_t before = in_use();
   constexpr int times = 10'000;

@@ -55,8 +55,8 @@ struct rank_state {
 /// symmetric_buffer, which alone makes direct a single pass; other memory goes through the staging memory. Memory that
 /// the host does not reach is copied there; in a stream, with an explicit algorithm, and in an exchange such memory,
 /// symmetric or not, has an image in pinned memory of this rank. Where a result in a stream cannot be copied from
-/// there, the event and the stream of this rank fail, and no other rank is told. Errors of all calls: peer_dead,
-/// timed_out, cancelled (abort, or a call left out with its stream), and what a device
+/// there, the event and the stream of this rank fail, and no other rank is told.
+/// Errors of all calls: peer_dead, timed_out, cancelled (abort, or a call left out with its stream), and what a device
 ///   fails with in the middle of a call, each naming the rank at fault: after these the communicator answers every call
 ///   with the same error until shrink(); incompatible (calls that do not match, or that a rank refuses; the
 ///   communicator goes on, unless a call is queued in a stream behind it already, which is left out then);

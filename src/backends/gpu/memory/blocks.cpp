@@ -207,15 +207,14 @@ result<void> blocks::apply(const allocation_ref& mapping, const common::access_l
 /// Takes from the driver what apply() has left it, once no work uses the mapping.
 void blocks::apply_later(const allocation_ref& mapping) {
   if (mapping->is_put_off) return;
-  // where work goes on, apply() puts it off again: to ask for that here could end the mapping under late work's mutex
-  mapping->is_put_off = memory_.later_when([] { return true; },
-                                           [this, it = std::weak_ptr<allocation>{mapping}] {
-                                             const auto there = it.lock();
-                                             if (!there) return;
-                                             const std::lock_guard lock{mutex_};
-                                             there->is_put_off = false;
-                                             static_cast<void>(guarded([&] { return apply(there, *there->only); }));
-                                           });
+  // where work goes on, apply() puts it off again: to ask for that under late work's mutex could end the mapping there
+  mapping->is_put_off = memory_.at_the_next_look([this, it = std::weak_ptr<allocation>{mapping}] {
+    const auto there = it.lock();
+    if (!there) return;
+    const std::lock_guard lock{mutex_};
+    there->is_put_off = false;
+    static_cast<void>(guarded([&] { return apply(there, *there->only); }));
+  });
 }
 
 result<void> blocks::set_access(void* address, std::size_t size, std::span<const device_right> rights) {

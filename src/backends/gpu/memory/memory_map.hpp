@@ -188,13 +188,13 @@ class memory_map final : public common::memory_model<allocation> {
     } catch (const std::bad_alloc&) {
     }
   }
-  /// Runs it on a thread of its own, once `may` says so; never where the machine ends before. False: for want of memory
-  /// it was not taken.
-  template <class May, class F>
-  bool later_when(May may, F f) noexcept {
+  /// Runs it on a thread of its own when that looks again; never where the machine ends before. False: for want of
+  /// memory it was not taken.
+  template <class F>
+  bool at_the_next_look(F f) noexcept {
     if (here_.forked()) return false;
     try {
-      return late_.back().add_when(std::function<bool()>{std::move(may)}, std::function<void()>{std::move(f)});
+      return late_.back().add_when([] { return true; }, std::function<void()>{std::move(f)});
     } catch (const std::bad_alloc&) {
       return false;
     }
