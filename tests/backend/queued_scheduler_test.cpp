@@ -501,6 +501,36 @@ TEST_F(queued_scheduler, skips_what_follows_a_failure_with_its_cause) {
   EXPECT_EQ(work().wait(*afresh, no_deadline, {}), wait_outcome::ok);
 }
 
+TEST_F(queued_scheduler, hands_nothing_over_behind_a_gate_that_opens_with_a_failure_meanwhile) {
+  const auto failure = std::make_shared<const weft::error>();
+  auto& s = stream_on(gpu0);
+  constexpr int rounds = 20'000;
+  event_ref gate;
+  std::atomic<int> round{0}, opened{0};
+  const std::jthread opens{[&, this] {
+    for (int n = 1; n <= rounds; ++n) {
+      while (round < n) std::this_thread::yield();
+      work().open_gate(*gate, failure);
+      opened = n;
+    }
+  }};
+  for (int n = 1; n <= rounds; ++n) {
+    gate = work().create_gate();
+    round = n;
+    EXPECT_TRUE(work().wait_for(s, gate));
+    const event_ref behind = submit(s);
+    while (opened < n) std::this_thread::yield();
+    if (driver_->events_of(s.queue()).empty()) {
+      EXPECT_TRUE(is_seen_to_end(behind));
+      EXPECT_FALSE(work().synchronize(s, no_deadline, {}));
+    } else {
+      ADD_FAILURE() << "handed over in round " << n;
+      round = rounds;
+      break;
+    }
+  }
+}
+
 TEST_F(queued_scheduler, names_the_first_failure_where_a_driver_fails_everything_after_it) {
   auto& s = stream_on(gpu0);
   auto& other = stream_on(gpu0);

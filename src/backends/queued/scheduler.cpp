@@ -228,8 +228,10 @@ bool scheduler::driver_can_wait(const queued_stream& s, const event_record& depe
 
 // Under the stream's lock.
 scheduler::start_outcome scheduler::try_start(queued_stream& s, command& c, std::shared_ptr<const error>& cause) {
+  // Looked at before its cause is: one that ends in between, and badly, must not look like one that ended well.
+  const bool is_pending = c.dependency && !c.dependency->finished();
   cause = c.refused_ ? c.refused_ : refusal(s, c);
-  if (!cause && c.dependency && !c.dependency->finished()) {
+  if (!cause && is_pending) {
     if (!c.is_for_driver() || !driver_can_wait(s, *c.dependency)) return start_outcome::blocked;
   }
   // A driver whose own line is full makes who submits wait, here with the stream's lock.
@@ -263,7 +265,10 @@ scheduler::start_outcome scheduler::try_start(queued_stream& s, command& c, std:
     note_to_arm(s, *s.flying_.back());
     return start_outcome::blocked;
   }
-  if (cause) return start_outcome::ended;
+  if (cause) {
+    s.failures_.add(cause, c.sequence_);  // at once, for what comes next
+    return start_outcome::ended;
+  }
   if (!s.worker_.joinable()) {
     auto started = guarded([&]() -> result<void> {
       s.worker_ = std::jthread{[this, &s](const std::stop_token& shutdown) { work(s, shutdown); }};
@@ -349,6 +354,7 @@ bool scheduler::reap(queued_stream& s) {
     auto cause = outcome_of(ended, state);
     {
       const std::lock_guard lock{s.mutex_};
+      if (cause) s.failures_.add(cause, ended.sequence_);  // at once, for what comes next
       s.flying_.pop_front();
       look();
     }
