@@ -324,7 +324,7 @@ weft_check(check_hip_bindings COMMAND ${scripts}/check-hip-bindings)
 weft_check(check_umbrella COMMAND ${scripts}/check-umbrella ${CMAKE_CXX_COMPILER} ${generated}/include)
 
 foreach(page README.md docs/tutorial/first-copy.md docs/tutorial/four-devices.md docs/tutorial/all-reduce.md
-        docs/reference/queues.md docs/reference/profiling.md)
+        docs/reference/queues.md)
   get_filename_component(name ${page} NAME_WE)
   string(REPLACE "-" "_" name ${name})
   weft_check(each_program_of_${name}_prints_what_the_page_says
