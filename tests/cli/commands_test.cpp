@@ -2,7 +2,7 @@
 #include "command_line/commands.hpp"
 
 #include "bench/copy/copy_bench.hpp"
-#include "bench/queue_bench.hpp"
+#include "bench/queue/queue_bench.hpp"
 #include "cli/tool_runner.hpp"
 #include "support/paths.hpp"
 #include "weft/core/topology.hpp"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "rank_pairs.hpp"
 
+#include "bench/queue/queue_bench.hpp"
 #include "bench_row.hpp"
 #include "commands/joined_world.hpp"
-#include "queue_bench.hpp"
 #include "weft/core/host_memory.hpp"
 #include "weft/core/raise.hpp"
 #include "weft/distributed/far_memory.hpp"

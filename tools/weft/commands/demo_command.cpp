@@ -4,7 +4,7 @@
 #include "bench/copy/copy_matrix.hpp"
 #include "bench/launch_bench.hpp"
 #include "bench/process_ring.hpp"
-#include "bench/queue_bench.hpp"
+#include "bench/queue/queue_bench.hpp"
 #include "command_line/commands.hpp"
 #include "image_pipeline/image_pipeline.hpp"
 #include "pictures/topo_picture.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/collective/collective_words.hpp"
 #include "command_line/commands.hpp"
-#include "measured_rates.hpp"
+#include "commands/machine/measured_rates.hpp"
 
 #include <fmt/format.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bench/launch_bench.hpp"
-#include "bench/queue_bench.hpp"
+#include "bench/queue/queue_bench.hpp"
 #include "collective_options.hpp"
 #include "command_line/command_entry.hpp"
 #include "command_line/commands.hpp"

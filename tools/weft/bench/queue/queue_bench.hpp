@@ -2,7 +2,7 @@
 // Messages between devices, timed with a thread at each end and checked on arrival.
 #pragma once
 
-#include "bench_row.hpp"
+#include "bench/bench_row.hpp"
 #include "weft/channel/kernel_end.hpp"
 #include "weft/channel/queue_options.hpp"
 #include "weft/core/ids.hpp"

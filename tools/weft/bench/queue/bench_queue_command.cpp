@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "bench/rank_pairs.hpp"
 #include "command_line/commands.hpp"
 #include "queue_bench.hpp"
 #include "queue_kernels.hpp"
-#include "rank_pairs.hpp"
 
 #include <fmt/format.h>
 
