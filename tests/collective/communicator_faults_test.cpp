@@ -128,6 +128,67 @@ TEST(communicator_faults, what_fails_in_a_callers_stream_before_is_told_with_its
   }
 }
 
+/// Sums in streams of their own, of memory of their own.
+struct sums_aside {
+  std::vector<weft::stream> streams;
+  std::vector<weft::buffer<int>> memory;
+
+  explicit sums_aside(const machine& m) {
+    for (const weft::device& d : m.devices()) {
+      streams.emplace_back(d);
+      memory.emplace_back(d, 300);
+      weft::copy(memory.back(), std::vector<int>(300, 1));
+    }
+  }
+  weft::collective_run start(communicator& all, collective_algorithm by) {
+    weft::collective_options with;
+    with.algorithm = by;
+    with.streams = streams;
+    return all.all_reduce(memory, reduce_op::sum, with);
+  }
+};
+
+TEST(communicator_faults, a_call_in_other_streams_does_not_fail_with_one_that_is_pending) {
+  for (const int n : {3, 8}) {
+    for (const collective_algorithm algorithm : algorithms) {
+      sums s{wired(n)};
+      s.fill();
+      sums_aside aside{s.m};
+      gate held;
+      for (const weft::device& d : s.m.devices()) held.hold(d.default_stream());
+      held.hold(aside.streams[1]);
+      aside.streams[1].call([] { throw std::runtime_error{"spilt milk"}; });
+      const auto fails = aside.start(s.all, algorithm);
+      const auto run = s.start(algorithm);
+      held.open();
+      EXPECT_NO_THROW(run.wait()) << to_string(algorithm) << n;
+      EXPECT_TRUE(s.is_right()) << to_string(algorithm) << n;
+      EXPECT_EQ(error_of([&] { fails.wait(); }).code, errc::kernel_failed) << to_string(algorithm) << n;
+      EXPECT_NO_THROW(aside.start(s.all, algorithm).wait()) << to_string(algorithm) << n;
+      EXPECT_NO_THROW(s.m.synchronize());
+    }
+  }
+}
+
+TEST(communicator_faults, a_call_in_other_streams_does_not_wait_for_one_that_is_pending) {
+  for (const collective_algorithm algorithm : algorithms) {
+    sums s{wired(3)};
+    sums_aside aside{s.m};
+    gate held, come;
+    held.hold(aside.streams[1]);
+    const auto waits = aside.start(s.all, algorithm);
+    s.fill();
+    for (const weft::device& d : s.m.devices()) come.hold(d.default_stream());
+    const auto run = s.start(algorithm);
+    come.open();
+    EXPECT_EQ(run.wait_for(soon), wait_outcome::ok) << to_string(algorithm);
+    EXPECT_TRUE(s.is_right()) << to_string(algorithm);
+    EXPECT_FALSE(waits.ready()) << to_string(algorithm);
+    held.open();
+    EXPECT_NO_THROW(waits.wait()) << to_string(algorithm);
+  }
+}
+
 TEST(communicator_faults, a_device_that_was_reset_works_again_with_new_memory) {
   for (const auto clock : {weft::clock_kind::wall, weft::clock_kind::virtual_time}) {
     sums s{wired(2), clock};

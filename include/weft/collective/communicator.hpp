@@ -29,18 +29,20 @@ struct communicator_options {
 
 /// Ranks 0 … size−1, each a device; a device may be several ranks. One thread drives all of them.
 ///
-/// Every call returns when the work has been submitted, in stream order on each rank; the first after one that failed
-/// waits, its timeout at most, for what that one has left. Nothing deadlocks whatever the order of the calls. Memory is
-/// given as one list with an entry for each rank (vectors of buffers or device_spans); what only the root has is given
-/// alone. Blocks may differ in size: all_gather, gather, scatter and reduce_scatter take the sizes from the smaller
-/// side, and that is their v-form. The same list as input and output, or for blocks the right part of it, makes it in
-/// place, but for all_to_all; other overlaps are errors. Errors of all calls, before anything is submitted:
-/// incompatible, naming the ranks, where sizes do not fit;
+/// Every call returns when the work has been submitted, in stream order on each rank; the first in the same streams
+/// after one that failed waits, its timeout at most, for what that one has left. Calls in streams that all differ
+/// neither wait for each other nor fail together. Nothing deadlocks whatever the order of the calls. Memory is given as
+/// one list with an entry for each rank (vectors of buffers or device_spans); what only the root has is given alone.
+/// Blocks may differ in size: all_gather, gather, scatter and reduce_scatter take the sizes from the smaller side, and
+/// that is their v-form. The same list as input and output, or for blocks the right part of it, makes it in place, but
+/// for all_to_all; other overlaps are errors. Errors of all calls, before anything is submitted: incompatible, naming
+/// the ranks, where sizes do not fit;
 ///   wrong_device where a rank's memory is not its device's; invalid_argument (overlap, root, number of entries);
 ///   unsupported (an algorithm that there is not, with the reason); device_lost; not_found and out_of_range (memory
 ///   that is gone or too short); out_of_memory (scratch); machine_closed; cancelled after abort().
 /// Memory: at most 2 pieces of 16 MiB beside the buffers of each rank, kept between calls (naive 2 (N − 1), tree 4,
-///   hierarchical N + 4 and N (N + 2) for its reduce_scatter).
+///   hierarchical N + 4 and N (N + 2) for its reduce_scatter); as much again for each set of streams that worked at the
+///   same time as another.
 /// Thread: one at a time; abort() and failure() from any.
 class communicator {
  public:

@@ -94,7 +94,6 @@ communicator::body::body(std::span<const device> devices, const communicator_opt
   detail::machine_state& state = *ranks->state;
   const auto count = devices.size();
   for (const device& d : devices) ids.push_back(d.id());
-  scratch.resize(count);
   traffic_.resize(count * count);
   std::set<std::pair<device_id, device_id>> pairs;
   for (const device_id from : ids) {
@@ -256,7 +255,7 @@ const communicator::body::kept_plan& communicator::body::plan(std::source_locati
 
 bool communicator::body::try_here(const detail::collective_plan& plan, std::source_location where) {
   if (!may_run_here_ || plan.turns.empty() || !plan.no_direct.empty() ||
-      (plan.steps->uses_scratch() && scratch_user_ && !scratch_user_->finished())) {
+      (plan.steps->uses_scratch() && space_->scratch_user && !space_->scratch_user->finished())) {
     return false;
   }
   for (int r = 0; r < ranks->size(); ++r) {
@@ -320,15 +319,16 @@ void communicator::body::grow_scratch(const std::vector<std::int64_t>& elements)
   memory_.scratch.resize(ids.size());
   for (std::size_t r = 0; r < ids.size(); ++r) {
     const std::size_t needed = static_cast<std::size_t>(elements[r]) * size;
-    const bool is_gone = !scratch[r].empty() && !ranks->drivers[r]->find(scratch[r].data());  // with a reset
+    buffer<std::byte>& scratch = space_->scratch[r];
+    const bool is_gone = !scratch.empty() && !ranks->drivers[r]->find(scratch.data());  // with a reset
     // what is let go stays until the work that was submitted with it has ended
-    if (is_gone || scratch[r].size() < needed) scratch[r] = buffer<std::byte>{ranks->devices[r], needed};
-    memory_.scratch[r] = detail::untyped(scratch[r].span());
+    if (is_gone || scratch.size() < needed) scratch = buffer<std::byte>{ranks->devices[r], needed};
+    memory_.scratch[r] = detail::untyped(scratch.span());
   }
 }
 
 void communicator::body::clear_streams(const collective_options& o) {
-  const bool failed = last_ && last_->failed();
+  const bool failed = space_->last && space_->last->failed();
   const std::chrono::nanoseconds timeout = o.timeout.value_or(options.timeout);
   streams.clear(failed, failed ? deadline_after(ranks->state->now(), timeout) : no_deadline);
 }
@@ -351,7 +351,6 @@ std::shared_ptr<collective_run::body> communicator::body::new_call(std::string_v
   made->what = what;
   made->submitted = ranks->state->now();
   made->timeout = o.timeout.value_or(options.timeout);
-  last_ = made;
   return made;
 }
 
@@ -384,6 +383,7 @@ collective_run communicator::body::start(collective what, data_type type, const 
   streams.begin(o.streams, where);
   const kept_plan* chosen = &plan(where);
   if (chosen->plan->steps->all().empty()) return run_empty(to_string(what), *chosen, o);
+  space_ = &streams.take_workspace();
   if (try_here(*chosen->plan, where)) return detail::make<collective_run>(chosen->over);
   if (chosen->plan->choice.algorithm == collective_algorithm::direct && !writes_arrive()) {
     wish_.no_direct = why_not_direct();
@@ -393,13 +393,17 @@ collective_run communicator::body::start(collective what, data_type type, const 
   check_memory(where);
   clear_streams(o);
   grow_scratch(kept.plan->steps->schedule().scratch);
-  const auto before = kept.plan->steps->uses_scratch() ? scratch_user_ : nullptr;
+  const auto before = kept.plan->steps->uses_scratch() ? space_->scratch_user : nullptr;
   const auto call = new_call(to_string(what), o);
   call->plan = kept.plan;
+  const auto keep = [&] {
+    space_->last = call;
+    if (kept.plan->steps->uses_scratch()) space_->scratch_user = call;
+  };
   const auto end = [&](const error& cause) {
     // where nothing was submitted, the scratch memory is still its last user's
     if (std::none_of(call->steps.begin(), call->steps.end(), [](const event_ref& e) { return bool{e}; })) raise(cause);
-    if (kept.plan->steps->uses_scratch()) scratch_user_ = call;
+    keep();
     fail_in_homes(streams, *call, std::make_shared<const error>(cause));
   };
   try {
@@ -410,7 +414,7 @@ collective_run communicator::body::start(collective what, data_type type, const 
   } catch (const std::bad_alloc&) {
     end(no_host_memory());
   }
-  if (kept.plan->steps->uses_scratch()) scratch_user_ = call;
+  keep();
   return detail::make<collective_run>(call);
 }
 
@@ -623,7 +627,8 @@ collective_run communicator::barrier(const collective_options& o, std::source_lo
 
 bytes communicator::footprint() const {
   std::uint64_t sum = 0;
-  for (const auto& one : owned().scratch) sum += one.size();
+  for (const auto& space : owned().streams.workspaces())
+    for (const auto& one : space.scratch) sum += one.size();
   return bytes{sum};
 }
 

@@ -47,7 +47,6 @@ struct communicator::body {
   std::vector<peer_access> leases;
   std::string no_access;  // why ranks may not use each other's memory
   std::stop_source stop;
-  std::vector<buffer<std::byte>> scratch;
 
  private:
   /// A plan, and what a call of it returns that is over already.
@@ -91,8 +90,7 @@ struct communicator::body {
 
   std::vector<kept_plan> plans_;                              // used last first
   std::vector<std::shared_ptr<collective_run::body>> calls_;  // that have not ended, and some to use again
-  std::shared_ptr<collective_run::body> last_;                // the newest
-  std::shared_ptr<collective_run::body> scratch_user_;        // the newest that works in the scratch memory
+  detail::collective_workspace* space_ = nullptr;             // of the call that is being made
   bool may_run_here_ = false;
   std::uint64_t access_epoch_ = 0;
   std::optional<std::uint64_t> verified_;               // peer_checks::epoch() of when all pairs were found to work

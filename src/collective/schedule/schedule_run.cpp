@@ -130,7 +130,6 @@ collective_streams::collective_streams(std::shared_ptr<const collective_ranks> r
     : ranks_(std::move(ranks)), layout_{ranks_->size(), lanes} {
   defaults_.reserve(ranks_->devices.size());
   for (const device& d : ranks_->devices) defaults_.push_back(d.default_stream());
-  own_.resize(static_cast<std::size_t>(layout_.count() - layout_.ranks));
 }
 
 void collective_streams::begin(std::span<const stream> given, std::source_location where) {
@@ -156,7 +155,7 @@ void collective_streams::begin(std::span<const stream> given, std::source_locati
 
 const stream& collective_streams::at(int index) {
   if (index < layout_.ranks) return home(index);
-  auto& place = own_[static_cast<std::size_t>(index - layout_.ranks)];
+  auto& place = now_->streams[static_cast<std::size_t>(index - layout_.ranks)];
   if (!place) place = std::make_unique<own_stream>(ranks_->devices[static_cast<std::size_t>(layout_.rank_of(index))]);
   return place->face();
 }
@@ -165,12 +164,37 @@ bool collective_streams::is_settled(int rank) const {
   return ranks_->drivers[static_cast<std::size_t>(rank)]->settled(home(rank).native());
 }
 
+collective_workspace& collective_streams::take_workspace() {
+  const auto is_of_these = [&](const collective_workspace& w) {
+    for (int r = 0; r < layout_.ranks; ++r)
+      if (w.homes[static_cast<std::size_t>(r)] != home(r).native()) return false;
+    return true;
+  };
+  const auto is_idle = [](const collective_workspace& w) {
+    return (!w.last || w.last->finished()) &&
+           std::ranges::all_of(w.streams, [](const auto& one) { return !one || one->face().idle(); });
+  };
+  auto found = std::ranges::find_if(workspaces_, is_of_these);
+  if (found == workspaces_.end()) found = std::ranges::find_if(workspaces_, is_idle);
+  if (found == workspaces_.end()) {
+    collective_workspace made;
+    made.homes.resize(defaults_.size());
+    made.streams.resize(static_cast<std::size_t>(layout_.count() - layout_.ranks));
+    made.scratch.resize(defaults_.size());
+    found = workspaces_.insert(found, std::move(made));
+  }
+  for (int r = 0; r < layout_.ranks; ++r) found->homes[static_cast<std::size_t>(r)] = home(r).native();
+  now_ = &*found;
+  return *found;
+}
+
 void collective_streams::clear(bool all, wait_deadline deadline) noexcept {
-  for (std::size_t i = 0; i < own_.size(); ++i) {
-    if (!own_[i]) continue;
+  const auto& own = now_->streams;
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    if (!own[i]) continue;
     const auto rank = static_cast<std::size_t>(layout_.rank_of(static_cast<int>(i) + layout_.ranks));
     backend& by = *ranks_->drivers[rank];
-    const stream_handle handle = own_[i]->face().native();
+    const stream_handle handle = own[i]->face().native();
     // what is idle and not settled keeps a failure that whoever submitted it has told
     if (all || (by.idle(handle) && !by.settled(handle))) static_cast<void>(by.synchronize(handle, deadline, {}));
   }

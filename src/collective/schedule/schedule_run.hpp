@@ -12,6 +12,7 @@
 
 #include <array>
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <span>
 #include <stop_token>
@@ -73,7 +74,18 @@ struct collective_buffers {
   [[nodiscard]] memory_ref at(const schedule_place& place, std::int64_t count, std::size_t size) const;
 };
 
-/// The streams of a communicator: those of the caller for one call, and its own, made when first needed.
+struct collective_call;
+
+/// What the calls in one set of callers' streams work with. Those in another set neither wait for it nor fail with it.
+struct collective_workspace {
+  std::vector<stream_handle> homes;                     // by rank, of its newest call
+  std::vector<std::unique_ptr<own_stream>> streams;     // by index, less the homes; made when first needed
+  std::vector<buffer<std::byte>> scratch;               // by rank
+  std::shared_ptr<const collective_call> last;          // the newest call
+  std::shared_ptr<const collective_call> scratch_user;  // the newest that works in the scratch memory
+};
+
+/// The streams of a communicator: those of the caller for one call, and its own.
 class collective_streams {
  public:
   collective_streams(std::shared_ptr<const collective_ranks> ranks, int lanes);
@@ -86,7 +98,10 @@ class collective_streams {
     return given_.empty() ? defaults_[static_cast<std::size_t>(rank)] : given_[static_cast<std::size_t>(rank)];
   }
   [[nodiscard]] bool is_settled(int rank) const;
-  /// Forgets failures of earlier calls; with `all`, waits for what they left until `deadline`.
+  /// For the call that began: the one of the earlier calls in its streams, or one that nobody works with.
+  collective_workspace& take_workspace();
+  [[nodiscard]] const std::list<collective_workspace>& workspaces() const { return workspaces_; }
+  /// Forgets failures of earlier calls in the workspace; with `all`, waits for what they left until `deadline`.
   void clear(bool all, wait_deadline deadline) noexcept;
 
  private:
@@ -94,7 +109,8 @@ class collective_streams {
   stream_layout layout_;
   std::vector<stream> defaults_;
   std::span<const stream> given_;
-  std::vector<std::unique_ptr<own_stream>> own_;  // by index, less the homes
+  std::list<collective_workspace> workspaces_;
+  collective_workspace* now_ = nullptr;  // that of this call
 };
 
 /// One call that was submitted.
