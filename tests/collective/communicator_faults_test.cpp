@@ -226,6 +226,35 @@ TEST(communicator_faults, a_lost_device_is_named_and_the_others_go_on_in_a_small
   }
 }
 
+TEST(communicator_faults, a_lost_device_is_named_by_a_barrier_and_by_calls_that_move_nothing) {
+  for (const int n : {1, 3}) {
+    weft::topology layout = wired(n);
+    layout.faults.push_back(fault(topology_fault::kind::device_lost, n - 1));
+    sums s{layout, weft::clock_kind::wall, n == 1 ? 5000U : 0U};
+    const weft::stream aside{s.m[n - 1]};  // the callers' streams know nothing of it
+    EXPECT_EQ(error_of([&] { aside.call([] {}).wait(); }).code, errc::device_lost);
+    const std::string name =
+        "rank " + std::to_string(n - 1) + " (gpu" + std::to_string(n - 1) + "): the device is lost";
+    for (const weft::error& cause : {error_of([&] { s.start(collective_algorithm::automatic).wait(); }),
+                                     error_of([&] { s.all.barrier().wait(); })}) {
+      EXPECT_EQ(cause.code, errc::device_lost) << n << cause.what;
+      EXPECT_EQ(cause.what.find(name), 0U) << n << cause.what;
+    }
+  }
+}
+
+TEST(communicator_faults, memory_that_is_gone_is_told_by_one_rank_as_by_many) {
+  for (const int n : {1, 3}) {
+    sums s{wired(n)};
+    std::vector<weft::device_span<int>> spans;
+    for (auto& one : s.memory) spans.push_back(one.span());
+    s.memory.clear();
+    const weft::error cause = error_of([&] { s.all.all_reduce(spans, reduce_op::sum).wait(); });
+    EXPECT_EQ(cause.code, errc::not_found) << n << cause.what;
+    EXPECT_EQ(cause.what.find("rank 0 (gpu0): its "), 0U) << n << cause.what;
+  }
+}
+
 TEST(communicator_faults, shrinking_to_nothing_is_an_error) {
   weft::topology layout = wired(1);
   layout.faults.push_back(fault(topology_fault::kind::device_lost, 0));

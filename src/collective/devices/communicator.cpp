@@ -382,7 +382,10 @@ collective_run communicator::body::start(collective what, data_type type, const 
   take(what, type, in, out, op, o, where);
   streams.begin(o.streams, where);
   const kept_plan* chosen = &plan(where);
-  if (chosen->plan->steps->all().empty()) return run_empty(to_string(what), *chosen, o);
+  if (chosen->plan->steps->all().empty()) {
+    check_memory(where);
+    return run_empty(to_string(what), *chosen, o);
+  }
   space_ = &streams.take_workspace();
   if (try_here(*chosen->plan, where)) return detail::make<collective_run>(chosen->over);
   if (chosen->plan->choice.algorithm == collective_algorithm::direct && !writes_arrive()) {
@@ -491,6 +494,7 @@ collective_run communicator::body::run_empty(std::string_view what, const kept_p
 collective_run communicator::body::barrier(const collective_options& o, std::source_location where) {
   require_usable(where);
   streams.begin(o.streams, where);
+  for (std::size_t r = 0; r < ids.size(); ++r) check_device(r, where);
   const auto call = new_call("barrier", o);
   const std::size_t count = ids.size();
   call->done.assign(count, {});

@@ -69,7 +69,8 @@ struct communicator::body {
   void take_counts(std::span<const std::int64_t> counts, std::source_location where);
   void check_sizes(std::source_location where) const;
   void check_overlap(std::source_location where);
-  void check_memory(std::source_location where) const;
+  void check_device(std::size_t rank, std::source_location where) const;
+  void check_memory(std::source_location where) const;  // and the devices
   /// Why direct may not be used with this memory now; empty when it may.
   [[nodiscard]] std::string why_not_direct();
 

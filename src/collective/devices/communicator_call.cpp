@@ -244,17 +244,21 @@ std::string communicator::body::why_not_direct() {
   return {};
 }
 
+void communicator::body::check_device(std::size_t rank, std::source_location where) const {
+  const auto cause = ranks->drivers[rank]->lost(ids[rank]);
+  if (!cause) return;
+  error told;
+  told.code = errc::device_lost;
+  told.scope = error_scope::device;
+  told.what = name(rank) + ": the device is lost since: " + cause->what;
+  told.where = where;
+  raise(std::move(told));
+}
+
 void communicator::body::check_memory(std::source_location where) const {
   for (std::size_t r = 0; r < ids.size(); ++r) {
     backend& by = *ranks->drivers[r];
-    if (const auto cause = by.lost(ids[r])) {
-      error told;
-      told.code = errc::device_lost;
-      told.scope = error_scope::device;
-      told.what = name(r) + ": the device is lost since: " + cause->what;
-      told.where = where;
-      raise(std::move(told));
-    }
+    check_device(r, where);
     for (const memory_ref* m : {&memory_.in[r], &memory_.out[r]}) {
       if (m->size == 0) continue;
       const std::string side = name(r) + (m == &memory_.in[r] ? ": its input: " : ": its output: ");
