@@ -67,7 +67,8 @@ class message_queue {
   /// Messages sent and not yet received: exact at rest, a snapshot while messages flow.
   [[nodiscard]] std::size_t size() const noexcept { return detail::size_of(*queue_); }
   [[nodiscard]] bool empty() const noexcept { return size() == 0; }
-  /// True when the rings of all producers are full.
+  /// True when size() has come to what the rings of all producers hold. What waits in a spill counts, so that the ring
+  /// of another producer may have room; drop_newest, overwrite_oldest and spill take more all the same.
   [[nodiscard]] bool full() const noexcept { return size() >= capacity() * detail::facts_of(*queue_).producers; }
   [[nodiscard]] queue_statistics statistics() const noexcept { return detail::statistics_of(*queue_); }
 
