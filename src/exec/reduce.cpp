@@ -8,6 +8,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <new>
 #include <string>
 
 namespace weft::detail {
@@ -261,10 +262,14 @@ reduction::reduction(element_type type, reduce_op op, std::int64_t count, std::s
           where);
   }
   const auto blocks = static_cast<std::size_t>(count / reduction_block + (count % reduction_block != 0 ? 1 : 0));
-  if (is_real(type)) {
-    reals_.resize(blocks);
-  } else {
-    integers_.resize(blocks);
+  try {
+    if (is_real(type)) {
+      reals_.resize(blocks);
+    } else {
+      integers_.resize(blocks);
+    }
+  } catch (const std::bad_alloc&) {
+    raise(errc::resource_exhausted, "no host memory for the results of " + std::to_string(blocks) + " blocks", where);
   }
 }
 

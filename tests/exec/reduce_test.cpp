@@ -320,6 +320,15 @@ TEST(reduction, a_reduction_of_an_unwritten_array_is_an_error) {
   EXPECT_EQ(error_of([&] { static_cast<void>(sum(m, blank)); }).code, errc::invalid_argument);
 }
 
+TEST(reduction, says_so_where_the_host_cannot_hold_the_results_of_the_blocks) {
+  const machine m = samples::play(samples::wired(2));
+  if (samples::is_sanitized) GTEST_SKIP() << "a sanitizer ends the process that asks for so much";
+  const array<double> reals{m, std::int64_t{1} << 59};
+  const array<std::int8_t> integers{m, std::int64_t{1} << 62};
+  EXPECT_EQ(error_of([&] { static_cast<void>(sum(m, reals)); }).code, errc::resource_exhausted);
+  EXPECT_EQ(error_of([&] { static_cast<void>(sum(m, integers)); }).code, errc::resource_exhausted);
+}
+
 TEST(reduction, by_several_threads_at_once_gives_each_its_own) {
   const machine m = samples::play(samples::wired(3));
   const array<std::int64_t> shared{m, 20'000, 5};

@@ -134,7 +134,8 @@ class reduce_run {
 ///
 /// A step of the options (granularity, block, items of the report) is a block of 1,024 elements. float and double need
 /// devices that have double.
-/// Order: as launch(). Errors: invalid_argument for min and max of nothing; as launch().
+/// Order: as launch(). Errors: invalid_argument for min and max of nothing; resource_exhausted (host memory); as
+/// launch().
 /// Cost: one launch, 8 bytes to the host for each 1,024 elements; host memory passes through the devices.
 template <class R>
 [[nodiscard]] reduce_run<reduced<detail::element_of_t<R>>> launch_reduce(
