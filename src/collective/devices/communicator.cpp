@@ -2,7 +2,7 @@
 #include "weft/collective/communicator.hpp"
 
 #include "collective/devices/communicator_body.hpp"
-#include "collective/schedule/schedule_replay.hpp"
+#include "collective/schedule/cost/schedule_replay.hpp"
 #include "core/errors/called_from.hpp"
 #include "core/errors/decision_log.hpp"
 #include "core/errors/make_error.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collective/schedule/schedule_run.hpp"
 
-#include "collective/schedule/schedule_replay.hpp"
+#include "collective/schedule/cost/schedule_replay.hpp"
 #include "runtime/machine_state.hpp"
 #include "weft/memory/copy.hpp"
 

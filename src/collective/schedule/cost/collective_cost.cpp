@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "weft/collective/collective_cost.hpp"
 
+#include "collective/schedule/cost/schedule_replay.hpp"
 #include "collective/schedule/move_ways.hpp"
-#include "collective/schedule/schedule_replay.hpp"
 #include "collective/schedule/schedule_steps.hpp"
 #include "weft/memory/route.hpp"
 

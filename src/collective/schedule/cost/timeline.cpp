@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "collective/schedule/timeline.hpp"
+#include "collective/schedule/cost/timeline.hpp"
 
 #include <algorithm>
 #include <functional>

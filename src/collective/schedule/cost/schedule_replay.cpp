@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "collective/schedule/schedule_replay.hpp"
+#include "collective/schedule/cost/schedule_replay.hpp"
 
 #include "collective/fold/fold.hpp"
-#include "collective/schedule/timeline.hpp"
+#include "collective/schedule/cost/timeline.hpp"
 #include "core/modelled_time.hpp"
 
 #include <algorithm>
